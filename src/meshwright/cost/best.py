@@ -29,8 +29,8 @@ class Best(Ring):
         )
 
     def floor(self, net: Links, kind: str, V: Num, group: Group) -> Load:
-        """As a ring's; trees without the chain in the nearest dimension, which a nearer group has
-        longer.
+        """A ring's floor, or that of trees without the chain in the nearest dimension, which a
+        nearer group has longer.
         """
         if (
             kind == "all_reduce"

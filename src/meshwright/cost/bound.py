@@ -31,5 +31,5 @@ class Bound:
         return self.load(net, kind, V, group)
 
     def hop_floor(self, net: Links, V: Num, group: Group) -> Load:
-        """The same of a hop."""
+        """The least seconds of a hop."""
         return self.hop(net, V, group)

@@ -188,7 +188,7 @@ def alone(work: Pass, r: Rates) -> tuple[Num, Num]:
 
 
 def kernels(work: Pass, r: Rates) -> list[tuple[Num, Num]]:
-    """The same of each of its kernels."""
+    """Seconds of each of the work's kernels."""
     return [alone(kernel, r) for kernel in work.parts or (work,)]
 
 

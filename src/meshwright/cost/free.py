@@ -25,5 +25,5 @@ class Free:
         return self.load(net, kind, V, group)
 
     def hop_floor(self, net: Links, V: Num, group: Group) -> Load:
-        """The same of a hop."""
+        """A hop is free, too."""
         return self.hop(net, V, group)

@@ -99,8 +99,8 @@ def any_rank(group: Group) -> Shares:
 
 
 def farthest(group: Group) -> Shares:
-    """As `any_rank`, if somebody always sits at the far end: 1 for the farthest dimension the group
-    spans.
+    """Shares of `any_rank` if somebody always sits at the far end: 1 for the farthest dimension the
+    group spans.
     """
     beyond = [
         where(product(group[i:]) > 1, 1.0, 0.0) for i in range(len(group))

@@ -68,7 +68,7 @@ class Seconds(NamedTuple):
 
     @property
     def total(self) -> Num:
-        """All causes together."""
+        """Seconds of the causes together."""
         return total(self)
 
 
@@ -209,7 +209,7 @@ class LayerCost(NamedTuple):
     """`forward` and `backward` by cause."""
 
     def lasting(self, causes: Causes) -> LayerCost:
-        """The same with other seconds."""
+        """This cost with other seconds."""
         return self._replace(
             forward=causes.forward.total,
             backward=causes.backward.total,
@@ -346,7 +346,7 @@ class Timer:
         ways: Mapping[str, str] | None = None,
         boundary: Num = 0.0,
     ) -> LayerCost:
-        """All operations of a layer added up, or of another part of the model ("embedding",
+        """Operations of a layer added up, or of another part of the model ("embedding",
         "head"), and what the host adds.
 
         ways: name -> parts of it that may run again;  boundary: bytes of its input.
@@ -491,7 +491,7 @@ class Budget:
         self.used: list[Num] = [0.0] * len(self.halves)
 
     def spend(self, cause: str, how: Hide) -> list[tuple[Num, Num]]:
-        """Of each pass, (seconds of a cause that hide, those by which its work is slower)."""
+        """For each pass, (seconds of a cause that hide, those by which its work is slower)."""
         column = CAUSES.index(cause)
         sent = [half.time[column] for half in self.halves]
         work = [

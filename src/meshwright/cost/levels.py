@@ -76,7 +76,7 @@ class Levels(Ring):
         return Load(where(V > 0, slowest(busy) + hops, 0.0), hops, Busy(busy))
 
     def floor(self, net: Links, kind: str, V: Num, group: Group) -> Load:
-        """All levels at work at once may beat the nearest alone: the links of a chip together, and
+        """Levels that work at once may beat the nearest alone: the links of a chip together, and
         one hop a phase.
         """
         if kind not in PHASES:

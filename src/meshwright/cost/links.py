@@ -93,12 +93,12 @@ class Links:
 
     @cached_property
     def near(self) -> Transport:
-        """That of a node."""
+        """The transport of a node."""
         return self.transports[0] if self.inside else transport(NEAR)
 
     @cached_property
     def far(self) -> Transport:
-        """That of the network between nodes."""
+        """The transport of the network between nodes."""
         return (
             self.transports[self.inside]
             if self.inside < len(self.transports)

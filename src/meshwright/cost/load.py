@@ -90,7 +90,7 @@ def stream(*loads: Load) -> Load:
 
 
 def beside(*loads: Load) -> Load:
-    """All at once: the longest of them, or the busiest dimension."""
+    """Loads at once: the longest of them, or the busiest dimension."""
     busy = reduce(Busy.__add__, (load.busy for load in loads), Busy())
     seconds = maximum(busy.most, largest(load.seconds for load in loads))
     return Load(seconds, largest(load.latency for load in loads), busy)

@@ -128,7 +128,7 @@ def several(net: Links, s: Span) -> Any:
 
 
 def passed_on(net: Links, s: Span, times: float = 1.0) -> Num:
-    """Of a vector, what passes each rank of a ring so many times round."""
+    """The part of a vector that passes each rank of a ring so many times round."""
     return times * (s.n - 1) / s.n
 
 
@@ -202,8 +202,8 @@ def ring_ll(net: Links, s: Span, times: float = 1.0) -> Way:
 
 
 def trees(net: Links, s: Span, chains: bool = True) -> tuple[Way, Way]:
-    """All-reduce by LL and by Simple: a chain in each node, a tree of nodes beyond; the whole
-    vector up and down.
+    """Trees: all-reduce by LL and by Simple: a chain in each node, a tree of nodes beyond; the
+    whole vector up and down.
 
     chains: without them a nearer group is never slower.
     """
@@ -229,8 +229,8 @@ def trees(net: Links, s: Span, chains: bool = True) -> tuple[Way, Way]:
 
 
 def switched(net: Links, s: Span, members: float = 0.0) -> Way:
-    """All-reduce in the switch of a node with the rate that so many members reach (0: those of the
-    group): V (n-1)/n (m+1)/(m-1) at `sharp` of the rate.
+    """NVLS: all-reduce in the switch of a node with the rate that so many members reach (0: those
+    of the group): V (n-1)/n (m+1)/(m-1) at `sharp` of the rate.
     """
     m = minimum(maximum(members or s.n, 2.0), NVLS_GROWS)
     part = (s.n - 1) / s.n * (m + 1) / (m - 1)
@@ -256,8 +256,9 @@ def adds_up(net: Links) -> bool:
 
 
 def exchange(on: Over, V: Num, least: bool = False) -> Load:
-    """All-to-all: all messages start at once, dimensions are taken one after the other, so that
-    more ranks nearby never cost time. least: for a floor."""
+    """Exchange, all-to-all: all messages start at once, dimensions are taken one after the other,
+    so that more ranks nearby never cost time. least: for a floor.
+    """
     net, s = on.net, on.span
     near, far = net.near, net.far
     sends = (V > 0) & on.once(several)

@@ -199,7 +199,7 @@ def _ring_waits(net: Links, s: Span, times: float, *seen: Dim) -> Waits:
 
 
 def _tree(on: Over, V: Num, seen: Sequence[Dim]) -> tuple[Num, Num]:
-    """The same of a tree of nodes."""
+    """What the tuner takes a tree of nodes for."""
     waits = on.once(_tree_waits, *seen)
     slow = on.once(believed, *seen)
     size = cell(V, SIZES)[0]

@@ -84,7 +84,7 @@ class Fabric(Links):
 
     @property
     def bound(self) -> Fabric:
-        """The same network, asked for what no group of at least so many ranks undercuts, wherever
+        """This network, asked for what no group of at least so many ranks undercuts, wherever
         they lie.
 
         More ranks of a mesh reach more of its links; as a switch it gives every group all of them.
@@ -114,7 +114,7 @@ class Fabric(Links):
     def _once(
         self, of: Callable[..., Load], V: Num, group: Group, *more: Any
     ) -> Load:
-        """Of plain numbers each message is timed once; numbers that know their items, columns, and
+        """Each message of plain numbers is timed once; numbers that know their items, columns, and
         groups that know the links they lie on (roofline's), each for themselves.
         """
         plain = type(group) in (tuple, list) and type(V) is float

@@ -21,7 +21,7 @@ from .layer import Causes, LayerCost, Seconds
 
 
 def seconds(chip: Chip, size: Num) -> Num:
-    """Of a copy of so many bytes, one way."""
+    """Seconds of a copy of so many bytes, one way."""
     return size / (chip.host_bandwidth * chip.host_reached)
 
 

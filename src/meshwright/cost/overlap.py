@@ -22,7 +22,7 @@ class Exposed(NamedTuple):
 
     @property
     def total(self) -> Num:
-        """Both."""
+        """What shows, and what the work is slower by."""
         return self.shown + self.slowdown
 
     def __add__(self, other: Exposed) -> Exposed:  # type: ignore[override]
@@ -64,7 +64,9 @@ def behind(work: Num, own: Load, hidden: Load, how: HidePass) -> Exposed:
 
 
 def outlasting(work: Num, hidden: Num, how: Hide) -> Exposed:
-    """The same on links that nothing else uses meanwhile: max(h - share t, (1 - most) h)."""
+    """What outlasts the work on links that nothing else uses meanwhile: max(h - share t, (1 - most)
+    h).
+    """
     return _exposed(
         _outlasts(work, hidden, how),
         hidden,

@@ -103,7 +103,7 @@ def _paid(m: Num, n: Num, groups: Num, units: int, waves: float) -> Num:
 def _known(
     m: float, n: float, groups: float, units: int, waves: float
 ) -> float:
-    """The same of numbers: a layer has few shapes, and a job many layers."""
+    """Seconds paid for plain numbers, remembered: a layer has few shapes, and a job many layers."""
     return float(
         _paid(
             m,

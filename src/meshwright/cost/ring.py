@@ -57,7 +57,7 @@ class Ring:
         return any_hop(net, V, group)
 
     def gather(self, net: Links, V: Num, group: Group) -> Load:
-        """All-gather or reduce-scatter."""
+        """A gather: all-gather or reduce-scatter."""
         return around(net, V, group)
 
     def all_reduce(self, net: Links, V: Num, group: Group) -> Load:
@@ -81,8 +81,8 @@ def around(net: Links, V: Num, group: Group) -> Load:
 
 
 def latency(net: Links, group: Group) -> Num:
-    """Of n - 1 steps round a ring: of its n hops n/S_i leave a unit of level i; the last one is not
-    needed.
+    """Latency of n - 1 steps round a ring: of its n hops n/S_i leave a unit of level i; the last
+    one is not needed.
     """
     total: Num = 0.0
     above: Num = 1.0
@@ -103,8 +103,8 @@ def passed_on(net: Links, V: Num, group: Group) -> Load:
 
 
 def exchange(net: Links, V: Num, group: Group) -> Load:
-    """All-to-all: V S_i (g_i - 1)/n of what a rank sends crosses dimension i, at W_i; all messages
-    start at once.
+    """Exchange, all-to-all: V S_i (g_i - 1)/n of what a rank sends crosses dimension i, at W_i; all
+    messages start at once.
 
     Dimensions are taken one after the other, so that more ranks nearby never cost time.
     """

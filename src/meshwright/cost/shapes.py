@@ -43,7 +43,7 @@ class Rates(NamedTuple):
 
 
 def rates(chip: Chip, precision: str, wide: str, how: ChipTime) -> Rates:
-    """Of a chip in a precision. wide: the 16-bit one beside it."""
+    """Rates of a chip in a precision. wide: the 16-bit one beside it."""
     of = constants(chip, how)
     narrow = NARROW_BITS.get(precision, "")
     reached = getattr(of, narrow) if narrow else 1.0
@@ -66,8 +66,8 @@ def rates(chip: Chip, precision: str, wide: str, how: ChipTime) -> Rates:
 
 
 def constants(chip: Chip, how: ChipTime) -> Kernels:
-    """Of the chip's kind; where a set names a share of the peak, or nobody measured the kind, that
-    share or the chip's own.
+    """Constants of the chip's kind; where a set names a share of the peak, or nobody measured the
+    kind, that share or the chip's own.
     """
     if how.kernels is not None:
         by_how: Kernels = how.kernels

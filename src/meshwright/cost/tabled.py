@@ -37,7 +37,7 @@ class Tabled(Best):
         return super().floor(net, kind, V, group)
 
     def hop_floor(self, net: Links, V: Num, group: Group) -> Load:
-        """The same of messages between stages."""
+        """The least seconds of messages between stages."""
         if any("send" in dim.collectives for dim in net.dims):
             return any_hop(net, 0.0 * V, group)
         return super().hop_floor(net, V, group)

@@ -48,12 +48,12 @@ class Limit:
 
     @property
     def crossing(self) -> Crossing:
-        """Both ends of linear scaling on the paper's grids."""
+        """The two ends of linear scaling on the paper's grids."""
         return self.curve.crossing
 
     @property
     def smooth_crossing(self) -> Crossing | None:
-        """The same without grids."""
+        """The two ends without grids."""
         return self.smooth.crossing if self.smooth else None
 
     @property

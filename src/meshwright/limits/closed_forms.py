@@ -152,7 +152,7 @@ def scaled_flops(
 
 @dataclass(frozen=True)
 class ClosedForms:
-    """All closed forms of one machine and run."""
+    """Closed forms of one machine and run."""
 
     slice_side: float
     nanobatch: float

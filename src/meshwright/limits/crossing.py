@@ -34,7 +34,7 @@ class Crossing:
 def crossing(
     flops: Sequence[float], utilisation: Sequence[float], threshold: float
 ) -> Crossing:
-    """Both ends of linear scaling on a curve.  flops: ascending, with the utilisation at each."""
+    """The two ends of linear scaling on a curve. flops: ascending, with the utilisation at each."""
     above = [u > threshold for u in utilisation]
     first = next(
         (t for t, high in zip(flops, above, strict=True) if not high), None
@@ -77,7 +77,7 @@ class Line:
 
     @property
     def crossing(self) -> Crossing:
-        """Both ends of linear scaling."""
+        """The two ends of linear scaling."""
         return crossing(
             [p.flops for p in self.points],
             [p.utilisation for p in self.points],

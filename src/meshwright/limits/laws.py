@@ -79,7 +79,7 @@ class Law(Checked):
     def training(
         self, parameters: Num, flops_per_token: Num, experts: Num
     ) -> tuple[Values, Values, Values]:
-        """Of a model: FLOPs T and tokens of the whole run, and tokens of a step."""
+        """Training of a model: FLOPs T and tokens of the whole run, and tokens of a step."""
         tokens = self.tokens_per_parameter * parameters
         T = flops_per_token * tokens
         sequences = experts**self.batch_experts * self.batch(T) / self.seq
@@ -177,7 +177,7 @@ LAWS = {
 
 
 def gain(batch: Num, noise: Num) -> Num:
-    """Of what a step on an endless batch would gain, the share that a batch does: 1 / (1 + b_noise
+    """Share of the gain of a step on an endless batch that a batch has: 1 / (1 + b_noise
     / b). Half at the noise scale, which is the critical batch; a run to the same loss takes 1 /
     gain times the steps, and 1 + b / b_noise times the tokens of a small batch. Source: McCandlish
     et al. 2018, arXiv 1812.06162, as in Erdil & Schneider-Joseph 2024, section 4.2.

@@ -74,7 +74,7 @@ def stack_assumptions(
 
 
 def in_step(how: Hide) -> Hide:
-    """The same behind the products of a whole step."""
+    """What hides behind the products of a whole step."""
     if how.scope in ("none", "step"):
         return how
     share, most = how.share, how.most

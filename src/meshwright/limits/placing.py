@@ -40,7 +40,7 @@ APART: tuple[tuple[str, ...], ...] = (
 
 @dataclass(frozen=True)
 class Placings:
-    """All placements in levels of given sizes."""
+    """Placements in levels of given sizes."""
 
     ranks: Index
     """(placement, level, axis): how many ranks."""
@@ -54,7 +54,7 @@ class Placings:
 
 
 def factorisations(n: int, parts: int) -> list[tuple[int, ...]]:
-    """All ordered ways to write n as a product of so many whole numbers."""
+    """Ordered ways to write n as a product of so many whole numbers."""
     if parts == 1:
         return [(n,)]
     return [
@@ -70,7 +70,7 @@ def placings(
     alike: tuple[int, ...] = (),
     experts: bool = True,
 ) -> Placings:
-    """All placements of the five axes in levels of these sizes (the last level, unlimited, not
+    """Placements of the five axes in levels of these sizes (the last level, unlimited, not
     among them).
 
     alike: a number for each level; levels of one number may be exchanged (axes of a torus), so that

@@ -141,7 +141,7 @@ class Scenario(Checked):
 
     @property
     def smooth(self) -> Scenario:
-        """The same scenario with a law that does not round."""
+        """This scenario with a law that does not round."""
         return put("law.mantissas", ())(self)
 
     @property

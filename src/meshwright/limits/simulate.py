@@ -83,7 +83,7 @@ class Machine(NamedTuple):
 
     @property
     def bound(self) -> Machine:
-        """The same on a network where every message takes the least that it may."""
+        """This machine on a network where every message takes the least that it may."""
         least = Least(self.fabric.algorithm)
         return self._replace(fabric=replace(self.fabric.bound, injected=least))
 

@@ -83,7 +83,7 @@ def cells(
     schedules: tuple[str, ...],
     whole: bool,
 ) -> Cells:
-    """All ways to spread each model on its number of chips that fit into memory.
+    """Ways to spread each model on its number of chips that fit into memory.
 
     s, chips: columns, one row a model, chips = E 2^k.  whole: everything divides; else k, E, L, b
     and DP are real numbers, TP and PP still powers of two, and 1F1B takes 1, 2, 4 or 8 microbatches

@@ -110,7 +110,7 @@ class Picture(NamedTuple):
     rank: int = 0
 
     def lines(self, width: int) -> list[Text]:
-        """As they are, cut where the terminal ends."""
+        """The picture as it is, cut where the terminal ends."""
         return [line[:width] for line in self.drawn]
 
 
@@ -154,7 +154,7 @@ class Card:
     """What `--why` and `--all` print."""
 
     def lines(self, width: int) -> list[Text]:
-        """All of it, in at most MOST lines of so many columns."""
+        """The card in at most MOST lines of so many columns."""
         items = [*self.items]
         if self.more:
             items.append(Row("more", self.more, "dim", most=1))

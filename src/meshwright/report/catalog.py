@@ -32,12 +32,12 @@ FINDERS: dict[str, Callable[[str], Any]] = {
 
 
 def names_of(kind: str) -> Sequence[str]:
-    """All names of a kind; profiles of frameworks are described, not catalogued."""
+    """Names of a kind; profiles of frameworks are described, not catalogued."""
     return [*frameworks()] if kind == "frameworks" else catalog.names(kind)
 
 
 def report(kind: str, name: str | None = None) -> RenderableType:
-    """All things of a kind, or one of them with all its fields."""
+    """Things of a kind, or one of them with all its fields."""
     kind = plural(kind)
     names = names_of(kind)
     if name is not None:

@@ -82,7 +82,7 @@ def beside(p: Prediction, measured: float, how: str) -> Iterator[Row]:
 def log_card(
     c: Logged, notes: Sequence[str] = (), commands: Sequence[str] = ()
 ) -> Card:
-    """The same for a log of another tool."""
+    """The comparison of a log of another tool."""
     p = c.predicted
     rows: list[Item] = [
         *beside(p, c.measured_s, "median of the log"),
@@ -139,7 +139,7 @@ def report(c: Comparison, ascii_only: bool = False) -> RenderableType:
 
 
 def of_log(c: Logged, notes: Sequence[str] = ()) -> RenderableType:
-    """The same for a log of another tool."""
+    """The comparison of a log of another tool."""
     p = c.predicted
     title = (
         f"{c.name}: {p.job.model.name}, {len(c.log.steps)} lines of {c.log.kind} on"

@@ -63,7 +63,7 @@ def find(p: Prediction, wanted: str) -> tuple[tuple[str, Term], ...]:
 
 
 def _paths(p: Prediction) -> Iterator[tuple[str, Term]]:
-    """All terms by path: the step, the memory of a chip, and the rates."""
+    """Terms by path: the step, the memory of a chip, and the rates."""
     for root in (p.term, p.memory_term, *rates(p)):
         yield from _below(root, root.name)
 

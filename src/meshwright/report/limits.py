@@ -29,7 +29,7 @@ def flops(value: float | None) -> str:
 
 
 def end(c: Crossing) -> tuple[str, str]:
-    """Both ends of linear scaling."""
+    """The two ends of linear scaling."""
     return (
         ("never above", "-")
         if c.never

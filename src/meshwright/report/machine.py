@@ -185,7 +185,7 @@ def collectives(fits: Mapping[Ranks, Line]) -> RenderableType:
 
 
 def collectives_to_dict(fits: Mapping[Ranks, Line]) -> list[dict[str, Any]]:
-    """The same as plain data."""
+    """The table as plain data."""
     return [
         {
             "collective": kind,
@@ -214,7 +214,7 @@ def kernels(name: str, of: Classes) -> RenderableType:
 
 
 def kernels_to_dict(traces: Mapping[str, Classes]) -> list[dict[str, Any]]:
-    """The same as plain data."""
+    """The table as plain data."""
     return [
         {
             "trace": name,

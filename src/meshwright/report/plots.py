@@ -454,7 +454,7 @@ FEW = 600
 def _boxes(
     axes: Axes, t: Timeline, rank: int, kind: str, unit: float, few: bool
 ) -> None:
-    """All actions of a kind on a rank."""
+    """Actions of a kind on a rank."""
     actions = zip(t.order[rank], t.start_s[rank], t.end_s[rank], strict=True)
     boxes = [
         (start / unit, (end - start) / unit, a)

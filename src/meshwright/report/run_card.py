@@ -47,7 +47,7 @@ YES, NO = ("yes", "bold green"), ("no", "bold red")
 
 
 def predicted(p: Prediction, commands: Sequence[str] = ()) -> Card:
-    """Of one layout."""
+    """The card of one layout."""
     return Card(
         f"Predict {question(p)}",
         (
@@ -72,8 +72,8 @@ def planned(
     against: str = "",
     aside: str = "",
 ) -> Card:
-    """Of a search; later: what to do next; size: how many chips it is for, where that was asked;
-    against: a layout of the user's beside the best, as a sentence; aside: why there is none.
+    """The card of a search; later: what to do next; size: how many chips it is for, where that was
+    asked; against: a layout of the user's beside the best, as a sentence; aside: why there is none.
     """
     best = plan.best
     if best is None:
@@ -102,7 +102,7 @@ def planned(
 
 
 def unfit(plan: Plan, aside: str = "") -> Card:
-    """Of a search that found nothing."""
+    """The card of a search without an answer."""
     none = "fits" if plan.searched else "is legal"
     closest = plan.closest
     rows: list[Item] = [

@@ -246,7 +246,7 @@ def between(low: float, high: float, shown: Callable[[float], str]) -> str:
 
 
 def span(low: float, high: float, shown: Callable[[float], str]) -> str:
-    """As `between`, in few characters: "7.3-8.6 s"."""
+    """`between` in few characters: "7.3-8.6 s"."""
     return between(low, high, shown).replace(" to ", "-")
 
 
@@ -387,7 +387,7 @@ def around(p: Prediction, value: float, shown: Callable[[float], str]) -> str:
 
 
 def unverified(p: Prediction) -> str:
-    """That nobody could look the price up, where the catalogue says so."""
+    """A sentence that nobody could look the price up, where the catalogue says so."""
     about = p.job.cluster.chip.sources.get("usd_per_hour", {})
     note = str(about.get("note", ""))
     return ", an unverified price" if note.startswith("unverified") else ""

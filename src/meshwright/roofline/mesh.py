@@ -63,7 +63,7 @@ class Mesh:
 
     @property
     def all_chips(self) -> int:
-        """Of all pods."""
+        """Chips of all pods."""
         return self.chips * self.pods
 
     @property
@@ -82,7 +82,7 @@ class Mesh:
 
     @property
     def everything(self) -> Ranks:
-        """All chips of a pod as one group."""
+        """The chips of a pod as one group."""
         return place(self, self.shape)
 
     @property

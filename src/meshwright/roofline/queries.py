@@ -377,7 +377,7 @@ def _whole(every: list[Split], edition: str, pods: int) -> Whole:
 
 
 def _crossing(chosen: list[Split]) -> Iterator[str]:
-    """That a best split lays tensor parallelism across switches, if it does."""
+    """A note where a best split lays tensor parallelism across switches, if it does."""
     far = {
         s.mesh.dims[i].name
         for s in chosen

@@ -224,7 +224,7 @@ def across_pods(on: Asked) -> Scheme:
 
 
 def pipeline(on: Asked, stages: int, microbatches: int) -> Scheme:
-    """All layers in `stages` stages: one chip's activations of a microbatch pass N_mb + N_stages -
+    """Layers in `stages` stages: one chip's activations of a microbatch pass N_mb + N_stages -
     2 hops.
 
     Idle stages are no communication: the note says how long the bubble of 1F1B is.

@@ -76,7 +76,7 @@ class Split:
 
     @cached_property
     def curve(self) -> Times:
-        """The same of all `GRID` batches."""
+        """The splits of the `GRID` batches."""
         return self.at(np.geomspace(1.0, MOST_TOKENS, GRID)).forward
 
     def threshold(self, edition: str) -> float | None:

@@ -74,7 +74,7 @@ def bound_from(at: Callable[[float], Times], edition: str) -> float | None:
 
 
 class Passes(NamedTuple):
-    """Both passes, and the step that they make."""
+    """The two passes, and the step that they make."""
 
     forward: Times
     backward: Times

@@ -185,7 +185,7 @@ def feeds(op: Op) -> bool:
 
 
 def counts(op: Op, layer: str) -> bool:
-    """Its time and weights count at this level of detail."""
+    """Whether an operation's time and weights count at this level of detail."""
     if layer == "book":
         return op.name in MATRICES
     return layer in ("mlp", "block") or feeds(op) or op.kind == "matmul"

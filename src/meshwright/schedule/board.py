@@ -82,7 +82,7 @@ class Board:
         self.held[r] += 1.0
 
     def run_i(self, r: int) -> None:
-        """Its next gradient of an input."""
+        """The rank's next gradient of an input."""
         k = len(self.backward[r])
         above = r + 1 < self.p
         ready = self.backward[r + 1][k] + self.send if above else 0.0
@@ -91,7 +91,7 @@ class Board:
         self.held[r] -= 1.0 - self.memory.kept
 
     def run_w(self, r: int) -> None:
-        """Its next gradient of weights."""
+        """The rank's next gradient of weights."""
         self._run(r, Action("W", 0, self.weights[r]), self.w[r], 0.0)
         self.weights[r] += 1
         self.held[r] -= self.memory.kept
@@ -220,7 +220,7 @@ class Board:
 
     @property
     def longest(self) -> float:
-        """Of a rank, from its first action to its last."""
+        """The longest time of a rank, from its first action to its last."""
         return max(
             end - ends[0] + f
             for end, ends, f in zip(

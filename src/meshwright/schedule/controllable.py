@@ -82,7 +82,7 @@ def _order(pattern: Pattern, p: int, m: int) -> Order:
 
 
 def _actions(slots: Slots) -> list[Action]:
-    """Of a rank, in turn."""
+    """Actions of a rank, in turn."""
     every = sorted(
         (slot, kind, k)
         for kind, row in enumerate(slots)
@@ -206,7 +206,7 @@ def _after(ranks: list[Slots], r: int, kind: int, k: int) -> int:
 
 
 def _soonest(ranks: list[Slots]) -> list[Slots]:
-    """The same order on every rank, each pass as soon as it can, all of one length."""
+    """One order on every rank, each pass as soon as it can, all of one length."""
     soonest: list[Slots] = [
         [[0] * len(row) for row in slots] for slots in ranks
     ]

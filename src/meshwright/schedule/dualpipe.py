@@ -30,7 +30,7 @@ COPIES = 2
 
 
 def order(p: int, m: int, v: int) -> Order:
-    """Both halves; p and m even, m >= 2p."""
+    """The two halves; p and m even, m >= 2p."""
     half = dualpipev.order(p // COPIES, m // COPIES, v)
     return [[_down(a, 0) for a in row] for row in half] + [
         [_down(a, 1) for a in row] for row in reversed(half)
@@ -45,7 +45,7 @@ def _down(action: Action, half: int) -> Action:
 
 
 def closed(p: Num, m: Num, v: Num, f: Num, i: Num, w: Num) -> Num:
-    """That of the V."""
+    """The bubble of the V."""
     return dualpipev.closed(p / COPIES, m / COPIES, v, f, i, w)
 
 

@@ -124,7 +124,7 @@ def longest(
 
 
 def costs_of(passes: Floats, send: float) -> Costs:
-    """Those of one layout."""
+    """Costs of one layout."""
     rows = [(float(f), float(i), float(w)) for f, i, w in passes]
     return Costs(tuple(rows), float(send))
 
@@ -186,7 +186,7 @@ def _by_level(
 def _one_by_one(
     program: Program, lasts: Floats, send: float, again: int, steps: int
 ) -> float:
-    """The same of one layout."""
+    """The replay of one layout."""
     count, ranks = len(program.before), len(program.ends)
     end = [0.0] * (count + ranks) + [-np.inf]
     hops = np.where(program.sent, send, 0.0)

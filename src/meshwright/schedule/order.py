@@ -63,7 +63,7 @@ def held_rank(
 def runnable(
     order: Order, stages: list[list[int]]
 ) -> Iterator[tuple[int, int, list[Key]]]:
-    """All actions as (rank, position, inputs), each after those it needs.
+    """Actions as (rank, position, inputs), each after those it needs.
 
     order: the actions of each rank;  stages: the stage of each action, in the same shape.
     A rank goes on until it lacks an input, then waits to be woken by the rank that makes it, so

@@ -258,7 +258,9 @@ class StagePartition:
         return self._candidates("late")
 
     def _candidates(self, name: str) -> tuple[Num, ...]:
-        """As many in each row: one that is there twice, or the last rank, sets no other pace."""
+        """Candidates, as many in each row: one that is there twice, or the last rank, sets no other
+        pace.
+        """
         tables, _ = self._rows
         ranks = [getattr(table, name) for table in tables]
         most = max(map(len, ranks))

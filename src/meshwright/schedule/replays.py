@@ -28,7 +28,7 @@ LONGER = 1e-6
 def each(
     value: Callable[[int, int, int], float], p: Num, m: Num, v: Num
 ) -> Num:
-    """Of every row."""
+    """A value in every row."""
     columns = np.broadcast_arrays(p, m, v)
     if not columns[0].shape:
         return value(int(p), int(m), int(v))
@@ -76,7 +76,7 @@ def itemised(
     several: Sequence[StageCosts],
     barrier: bool,
 ) -> list[Num]:
-    """The same of one order with several costs, each a sum of them: so often as a pass or a send
+    """The replay of one order with several costs, each a sum of them: so often as a pass or a send
     lies on the longest path, which is by how much longer the step is when one of them is. All are
     replayed at once.
     """

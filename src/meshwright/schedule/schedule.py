@@ -69,7 +69,7 @@ class Schedule(ScheduleOrder):
 
     @property
     def replayed(self) -> bool:
-        """Its bubble is read off its order."""
+        """Whether the bubble is read off the order."""
         return self.closed is None
 
     @property
@@ -142,7 +142,7 @@ class Schedule(ScheduleOrder):
         return self.split_backward and not self.folded
 
     def __hash__(self) -> int:
-        """Of what names it; the rest follows, or tells them apart."""
+        """The hash of what names it; the rest follows, or tells them apart."""
         return hash((self.name, self.stages, self.group))
 
     def cut(

@@ -62,12 +62,12 @@ class StageCosts(NamedTuple):
 
     @property
     def numbers(self) -> tuple[Num, ...]:
-        """All seconds that it is made of, the send last."""
+        """Seconds that it is made of, the send last."""
         every = (self.layer, self.first, self.last, *self.more)
         return (*chain(*every), self.send)
 
     def of(self, numbers: Sequence[Num]) -> StageCosts:
-        """The same cut with other seconds, in the order of `numbers`."""
+        """This cut with other seconds, in the order of `numbers`."""
         layer, first, last, *more = map(Pass, *[iter(numbers[:-1])] * 3)
         return StageCosts(
             self.partition, layer, first, last, tuple(more), numbers[-1]
@@ -112,7 +112,7 @@ class StageCosts(NamedTuple):
 
     @property
     def slowest(self) -> Num:
-        """Of the ranks that may have the most work the one that has, of several the last."""
+        """The rank that has the most work, of several the last."""
         cut = self.partition
         slow: Num = 0.0
         longest = self.load(slow).total

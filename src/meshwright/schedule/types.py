@@ -69,7 +69,7 @@ class ScheduleOrder:
     """Its order follows from costs: with more microbatches no group of them need repeat."""
 
     def timed(self, costs: Costs) -> Self:
-        """The same with the order for these costs, if it follows from them."""
+        """This schedule with the order for these costs, if it follows from them."""
         if not self.by_costs:
             return self
         return replace(

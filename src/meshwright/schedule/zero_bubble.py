@@ -57,7 +57,7 @@ def h2_bubble(p: Num, m: Num, v: Num, f: Num, i: Num, w: Num) -> Num:
 
 
 def h2_in_run(p: Num, m: Num, v: Num, f: Num, i: Num, w: Num) -> Num:
-    """The same with f + i for i, and for an odd a with min(f, w) for min(i, w)."""
+    """ZB-H2 in a run of steps: with f + i for i, and for an odd a with min(f, w) for min(i, w)."""
     return (p - 1) * (f + i) - _filled(p, m, f, w, f + i, minimum(f, w))
 
 
