@@ -533,17 +533,17 @@ def test_command(
 def test_a_long_pipeline_is_run_with_fewer_microbatches(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Six rounds of two stages in place of 64 microbatches, said beforehand; the ranks too."""
+    """Four rounds of two stages in place of 64 microbatches, said beforehand; the ranks too."""
     file = tmp_path / "job.toml"
     small = replace(LLAMA, layers=2)
     file.write_text(dump_job(job(small, Layout(pp=2, dp=1), 64)), "utf-8")
     assert cli.main(["compare", "--oracle", str(file), "--json"]) == 0
     out, said = capsys.readouterr()
-    assert "12 of 64 microbatches are run" in said
+    assert "8 of 64 microbatches are run" in said
     ranks = json.loads(out)["ranks"]
     assert [r["rank"] for r in ranks] == [0, 1]
     sends = next(r for r in ranks[0]["rows"] if r["quantity"] == "pp send")
-    assert sends["counted"] == 12
+    assert sends["counted"] == 8
 
 
 def test_progress_names_the_rank_that_is_run() -> None:

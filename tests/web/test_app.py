@@ -237,7 +237,7 @@ def test_a_plan_says_why_its_answer_wins(served) -> None:
     fastest = min(tie["alternatives"], key=lambda p: p["slower"])
     assert fastest["slower"] < 0
     assert "simplest of the layouts within 6 % of the fastest" in tie["why"]
-    assert "(it has fewer ways to cut the model; fastest: " in tie["why"]
+    assert re.search(r"\(it has [a-z -]+; fastest: ", tie["why"])
     clear = [f for f in tie["families"] if f["slower"] > 0 and not f["tie"]]
     nearest = min(clear, key=lambda f: f["slower"])
     assert f"the next family ({nearest['name']})" in tie["why"]

@@ -429,6 +429,16 @@ EXPERTS_IN_SHARDS = LayoutRule(
     options=("zero",),
     replicas=True,
 )
+SHARDS_TAKE_CP = LayoutRule(
+    "shards over dp and cp",
+    lambda j, l: l.dp / l.dp_replicate * l.cp > 1 if l.zero else l.cp == 1,
+    lambda j, l: (
+        f"zero {l.zero} cannot be with dp {l.dp} and cp {l.cp}: torchtitan shards over dp x cp, or"
+        " not at all; take zero 2 or 3 with cp"
+    ),
+    options=("zero",),
+    replicas=True,
+)
 FSDP_OFFLOAD = LayoutRule(
     "host memory in FSDP",
     lambda j, l: (
@@ -488,6 +498,7 @@ NAMED = {
         FSDP_OFFLOAD,
         MESHED_EXPERTS,
         EXPERTS_IN_SHARDS,
+        SHARDS_TAKE_CP,
         SHARDED_TOKENS,
         *trainable.TRAINER,
         trainable.ROUNDS,
