@@ -755,9 +755,9 @@ def test_read_says_what_is_missing_and_what_next(
     script = tmp_path / "train.sh"
     script.write_text(EXAMPLE, "utf-8")
     assert main(["read", str(script)]) == 0
-    told = capsys.readouterr().out
+    told = " ".join(capsys.readouterr().out.split())
     assert "--on h100-sxm" in told and "strange_new_flag" in told
-    assert "--on h100-sxm -o job.toml" in " ".join(told.split())
+    assert "--on h100-sxm -o job.toml" in told
     assert "tokens 8,192,000,000," in told
     job = tmp_path / "job.toml"
     assert (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator, Mapping
+from pathlib import PurePath
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -73,7 +74,7 @@ def card(
     later = _later(file, job, needs, given, output)
     started = f", {reading.chips:,} ranks" if reading.chips else ""
     return Card(
-        f"Read {file}: {reading.format.title}{started}",
+        f"Read {PurePath(file).name}: {reading.format.title}{started}",
         (*rows, *card_notes(reading.notes), Commands(tuple(later), rank=1)),
         "--all: every key that is not in the job, and why",
     )
