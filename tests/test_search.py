@@ -39,7 +39,6 @@ from meshwright.search.best import Row
 from meshwright.search.degrees import RELAXED_MICROBATCH, SMALLEST_SHARD
 from meshwright.search.merit import seconds_of
 from meshwright.search.options import options
-from meshwright.search.placement import triples
 from meshwright.search.space import Space
 from meshwright.step import body, by_order, memory, room, step
 
@@ -396,10 +395,13 @@ def every_placement(
         if math.prod(degrees[a] for a in AXES) <= sizes[-1]:
             yield {a: (degrees[a],) for a in AXES}
         return
-    for tp, cp, pp in triples(sizes[i], not relaxed):
-        if degrees["tp"] % tp or degrees["cp"] % cp or degrees["pp"] % pp:
+    for tp, cp, pp in itertools.product(
+        *(divisors(degrees[a]) for a in ("tp", "cp", "pp"))
+    ):
+        taken = tp * cp * pp
+        if sizes[i] < taken if relaxed else sizes[i] % taken:
             continue
-        room = sizes[i] // (tp * cp * pp)
+        room = sizes[i] // taken
         dp = (
             max(d for d in divisors(degrees["dp"]) if d <= room)
             if relaxed

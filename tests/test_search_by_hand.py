@@ -17,10 +17,10 @@ from meshwright.describe.holding import Holding
 from meshwright.describe.job import PRECISIONS, Job
 from meshwright.describe.layout import Layout
 from meshwright.describe.network import Dim, Network
+from meshwright.layout.placement import Nearest
 from meshwright.search import Space, nearby, plan, recipes
 from meshwright.search.best import Row
 from meshwright.search.merit import burden, merit, seconds_of, simpler, weigh
-from meshwright.search.nearest import Nearest
 from meshwright.search.space import DEGREES
 
 TWO = Network(

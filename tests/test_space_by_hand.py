@@ -15,10 +15,8 @@ from by_hand import CHIP, MODEL, SET
 from meshwright import assumptions
 from meshwright.describe.cluster import Cluster
 from meshwright.describe.job import Job
-from meshwright.describe.layout import Layout
 from meshwright.describe.model import Model, MoE
 from meshwright.describe.network import Dim, Network
-from meshwright.layout.placement import placed
 from meshwright.search import placement
 from meshwright.search.degrees import pipelines, shards, splits
 from meshwright.search.described import ranges
@@ -163,17 +161,6 @@ def test_placements_of_strict_rows() -> None:
     assert (
         placement.count(job(), {a: c[:0] for a, c in table.items()}).size == 0
     )
-
-
-def test_the_canonical_placement_is_that_of_a_single_layout() -> None:
-    table = degrees()
-    kept, shares = placement.finish(job(), dict(table), False, every=False)
-    assert len(kept["tp"]) > 10
-    for i in range(len(kept["tp"])):
-        mine = {a: int(kept[a][i]) for a in ("tp", "cp", "pp", "dp")}
-        at = placed(Layout(**mine), (4, 64)).placement
-        for a in mine:
-            assert tuple(share[i] for share in shares[a]) == at[a], mine
 
 
 def test_rows_that_differ() -> None:

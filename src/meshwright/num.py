@@ -325,6 +325,18 @@ def crossing(
     return high
 
 
+def largest_divisor(n: Num, most: Num) -> Num:
+    """The largest divisor of n that is at most `most`; both are at least 1."""
+    if isinstance(n, SCALARS) and isinstance(most, SCALARS):
+        return next(d for d in range(int(min(n, most)), 0, -1) if n % d == 0)
+    import numpy as np
+
+    largest = np.ones_like(n)
+    for d in range(2, int(np.max(most, initial=1)) + 1):
+        largest = np.where((n % d == 0) & (d <= most), float(d), largest)
+    return largest
+
+
 def divisors(n: int) -> list[int]:
     """All divisors of n >= 1, ascending."""
     low = [d for d in range(1, math.isqrt(n) + 1) if n % d == 0]

@@ -10,8 +10,8 @@ from meshwright import assumptions, network
 from meshwright.cost import hop, levels
 from meshwright.cost.links import Group
 from meshwright.cost.network import Fabric
+from meshwright.layout.placement import Nearest
 from meshwright.num import product
-from meshwright.search.nearest import Nearest
 
 HOW = assumptions("epoch-2024").network
 THREE = Fabric.of(network("epoch-h100-superpod"), HOW)

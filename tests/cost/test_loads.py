@@ -16,7 +16,7 @@ from meshwright.cost.network import NAMED, Fabric
 from meshwright.describe.assumptions import NetworkTime
 from meshwright.describe.layout import Layout
 from meshwright.describe.network import Dim, Network
-from meshwright.search.nearest import Nearest
+from meshwright.layout.placement import Nearest
 from meshwright_studies.reproduce.lbl.rings import DefectiveRing
 
 RATES, WAITS, BYTES = (

@@ -20,7 +20,7 @@ from meshwright.cost.network import Fabric
 from meshwright.describe.assumptions import NetworkTime
 from meshwright.describe.network import Dim, Network
 from meshwright.describe.transport import transport, transports
-from meshwright.search.nearest import Nearest
+from meshwright.layout.placement import Nearest
 
 HOW = NetworkTime("nccl")
 SWITCHED = [

@@ -7,8 +7,10 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
+import numpy as np
 import pytest
 
 from by_hand import CHIP, MODEL
@@ -17,7 +19,7 @@ from meshwright.catalog import model as catalogue
 from meshwright.describe.cluster import Cluster
 from meshwright.describe.framework import framework
 from meshwright.describe.job import PRECISIONS, Job
-from meshwright.describe.layout import Layout
+from meshwright.describe.layout import AXES, Layout
 from meshwright.describe.mixers import (
     Convolution,
     Linear,
@@ -27,7 +29,7 @@ from meshwright.describe.mixers import (
 from meshwright.describe.model import Model, MoE
 from meshwright.describe.network import Dim, Network
 from meshwright.layout import cuts, practice, rules, trainable
-from meshwright.layout.placement import placed
+from meshwright.layout.placement import fits, lies, numbered, placed
 from meshwright.layout.rule import may_be
 from meshwright.layout.stages import microbatches, partition, stage_layers
 from meshwright.schedule import get as schedule_named
@@ -533,8 +535,33 @@ def test_ranks_that_fill_no_nodes_are_numbered_through() -> None:
     assert placed(Layout(dp=97), (8, 97)).placement["dp"] == (1, 97)
     both = placed(Layout(tp=2, dp=7), (8, 2)).placement
     assert both["tp"] == (2, 1) and both["dp"] == (4, 1.75)
+    # one leaf of 16 nodes, not full
+    assert placed(Layout(dp=97), (8, 16, 4)).placement["dp"] == (8, 12.125, 1)
     given = Layout(dp=4, placement={**HERE, "dp": (1, 4)})
     assert placed(given, (8, 16)) is given
+
+
+def test_columns_lie_as_each_of_their_layouts() -> None:
+    """Shares, and whether ranks lie in an order, row by row; 97 replicas are numbered through."""
+    rows = [
+        {"tp": tp, "cp": cp, "dp": dp, "pp": pp}
+        for tp, cp, dp, pp in product((1, 3, 4), (1, 2), (1, 6, 97), (1, 4))
+    ]
+    table = {a: np.array([row[a] for row in rows], dtype=float) for a in AXES}
+    sizes, orders = (8, 4, 16), (AXES, ("tp", "pp", "cp", "dp"))
+    whole = numbered(table, sizes)
+    lie = [
+        lies(Layout(**table, placement=whole), sizes, order)  # type: ignore[arg-type]
+        for order in orders
+    ]
+    for i, row in enumerate(rows):
+        shares = {a: tuple(n[i] for n in whole[a]) for a in AXES}
+        one = placed(Layout(**row), sizes)
+        assert (one.placement == shares) == fits(shares, sizes), row
+        for order, where in zip(orders, lie, strict=True):
+            same = placed(Layout(**row), sizes, order).placement == shares
+            assert where[i] == same, (row, order)
+    assert [float(np.mean(where)) for where in lie] != [1.0, 1.0]
 
 
 @pytest.mark.parametrize(

@@ -1,80 +1,175 @@
-"""Where the ranks of each axis lie in the network unless a layout says so: tp nearest, then cp, dp,
-pp, as launchers number ranks.
+"""Where the ranks of each axis lie in the network, for one layout and for columns of them: as
+launchers number ranks, unless a layout says otherwise, or every group as near as its size allows.
+
+A placement gives each axis a share of every dimension of the network; shares multiply up to the
+degree, and those of all axes in one dimension to at most its size.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import reduce
+from operator import and_
+from typing import Any
+
 from ..describe.frozen import FrozenDict, changed
 from ..describe.job import Job
 from ..describe.layout import AXES, Layout
-from ..num import Num, product
+from ..num import (
+    Num,
+    floor,
+    largest_divisor,
+    maximum,
+    minimum,
+    product,
+    where,
+)
+
+Shares = Mapping[str, tuple[Num, ...]]
+"""Of each axis in each dimension."""
+
+
+def numbered(
+    degrees: Mapping[str, Num],
+    sizes: tuple[int, ...],
+    order: tuple[str, ...] = AXES,
+    whole: bool = True,
+) -> Shares:
+    """Shares of each axis, as launchers number ranks: axes in `order` take the fast dimensions
+    first, of each as many ranks as divide what they still need; the last dimension takes the rest.
+
+    sizes: members of each network dimension (`Cluster.sizes`). whole: False numbers ranks through,
+    so that dp fills a dimension whether it divides or not (97 ranks in nodes of 8: 12.125 nodes).
+    """
+    rooms: list[Num] = [float(size) for size in sizes[:-1]]
+    placement = {}
+    for axis in order:
+        need, shares = degrees[axis], list[Num]()
+        for i, room in enumerate(rooms):
+            share = (
+                largest_divisor(need, room)
+                if whole or axis != "dp"
+                else maximum(minimum(room, need), 1)
+            )
+            shares.append(share)
+            need, rooms[i] = need / share, floor(room / share)
+        placement[axis] = (*shares, need)
+    return placement
+
+
+def fits(shares: Shares, sizes: tuple[int, ...]) -> Any:
+    """Where the last dimension has room for what lies beyond the others."""
+    return product([share[-1] for share in shares.values()]) <= sizes[-1]
 
 
 def placed(
     layout: Layout, sizes: tuple[int, ...], order: tuple[str, ...] = AXES
 ) -> Layout:
-    """The layout with its placement filled in: axes in `order` take the fast dimensions first, as
-    launchers number ranks.
-
-    layout: scalar degrees;  sizes: members of each network dimension (`Cluster.sizes`). A placement
-    given stays as it is. Shares are whole where that fits the last dimension; else ranks are
-    numbered through, and the share of dp beyond a dimension is a fraction (97 ranks in nodes of 8:
-    12.125).
+    """A layout of scalar degrees with its placement filled in: whole shares where these fit the
+    last dimension, else ranks numbered through. A placement given stays as it is.
     """
     if layout.placement:
         return layout
-    placement = _shares(layout, sizes, order, whole=True)
-    if product([shares[-1] for shares in placement.values()]) > sizes[-1]:
-        placement = _shares(layout, sizes, order, whole=False)
+    degrees = {axis: getattr(layout, axis) for axis in AXES}
+    shares = numbered(degrees, sizes, order)
+    if not fits(shares, sizes):
+        shares = numbered(degrees, sizes, order, whole=False)
+    placement = {
+        axis: tuple(int(n) if n == int(n) else n for n in share)
+        for axis, share in shares.items()
+    }
     return changed(layout, placement=FrozenDict(placement))
-
-
-def _shares(
-    layout: Layout,
-    sizes: tuple[int, ...],
-    order: tuple[str, ...],
-    whole: bool,
-) -> dict[str, tuple[Num, ...]]:
-    """Shares of each axis in each dimension; whole: only those that divide the degree."""
-    left = [float(size) for size in sizes]
-    placement: dict[str, tuple[Num, ...]] = {}
-    for axis in order:
-        need = float(getattr(layout, axis))
-        shares = []
-        for i in range(len(sizes) - 1):
-            room = int(left[i])
-            take = (
-                next(
-                    d
-                    for d in range(int(min(room, need)), 0, -1)
-                    if need % d == 0
-                )
-                if whole or axis != "dp"
-                else max(min(room, need), 1)
-            )
-            shares.append(int(take))
-            need /= take
-            left[i] = left[i] // take
-        placement[axis] = (*shares, int(need) if need == int(need) else need)
-    return placement
 
 
 def launched(job: Job) -> tuple[tuple[str, ...], ...]:
     """Orders of the axes in which the launcher of the job's framework numbers ranks, where the job
     names one; empty: any placement.
     """
-    said = job.framework.orders if job.framework else ()
-    return tuple(tuple(order.split("-")) for order in said)
+    orders = job.framework.orders if job.framework else ()
+    return tuple(tuple(order.split("-")) for order in orders)
 
 
 def lies(
     layout: Layout, sizes: tuple[int, ...], order: tuple[str, ...]
-) -> bool:
-    """The ranks lie in that order of the axes, nearest first."""
+) -> Any:
+    """Where the ranks lie in that order of the axes, nearest first (as `placed`)."""
     if not layout.placement:
         return order == AXES
-    bare = changed(layout, placement=FrozenDict())
-    made = placed(bare, sizes, order).placement
-    return all(
-        tuple(made[a]) == tuple(layout.placement[a]) for a in layout.placement
+    degrees = {axis: getattr(layout, axis) for axis in AXES}
+    whole = numbered(degrees, sizes, order)
+    through = numbered(degrees, sizes, order, whole=False)
+    return where(
+        fits(whole, sizes),
+        _same(layout.placement, whole),
+        _same(layout.placement, through),
     )
+
+
+def _same(placement: Shares, other: Shares) -> Any:
+    """Where the axes of a placement have the same shares in another one."""
+    return reduce(
+        and_,
+        (
+            one == two
+            for axis, shares in placement.items()
+            for one, two in zip(shares, other[axis], strict=True)
+        ),
+    )
+
+
+@dataclass(frozen=True)
+class Nearest(Layout):
+    """A layout whose groups each lie as near together as if they had the network to themselves: a
+    bound on every placement.
+
+    Axes that `placement` names already have their place, and leave less room to the others.
+    """
+
+    sizes: tuple[int, ...] = ()
+
+    def conflict(self) -> str:
+        """None: some axes may be placed, and others not."""
+        return ""
+
+    def _ranks(self, axis: str) -> tuple[Num, ...]:
+        if axis in self.placement:
+            return self.placement[axis]
+        degrees: dict[str, Num] = {
+            "replicas": self.replicas,
+            "edp": self.expert_replicas,
+            "shards": self.shards,
+            "copies": self.dp_replicate,
+            "edp shards": self.expert_shards,
+            "edp copies": self.dp_replicate,
+            "ep": self.ep,
+            "etp": self.etp,
+        }
+        left = degrees[axis] if axis in degrees else getattr(self, axis)
+        others = [
+            other
+            for other in OUTSIDE.get(axis, ("pp",))
+            if other in self.placement
+            # copies of a stage lie on other ranks of the pipeline
+            and not (self.copies > 1 and other == "pp" and axis in MIRRORED)
+        ]
+        shares: list[Num] = []
+        for i, size in enumerate(self.sizes[:-1]):
+            room: Num = float(size)
+            for other in others:
+                room = room / self.placement[other][i]
+            shares.append(minimum(left, room))
+            left = left / shares[-1]
+        return (*shares, left)
+
+
+MIRRORED = ("replicas", "shards", "edp", "edp shards")
+"""Groups that hold the copies of a stage, where it has several."""
+OUTSIDE = {
+    "dp": ("tp", "cp", "pp"),
+    "replicas": ("tp", "pp"),
+    "shards": ("tp", "pp"),
+    "cp": ("tp", "pp"),
+    "pp": ("tp", "cp"),
+}
+"""Axes whose ranks are never in a group of this one; expert groups mix tp, cp and dp."""

@@ -22,7 +22,7 @@ from ..errors import BadInput, unknown
 from ..exchange import EXCHANGES
 from ..schedule import SCHEDULES
 from ..schedule import get as schedule_named
-from . import cuts, nearest, practice, schemes, trainable
+from . import alternatives, cuts, practice, schemes, trainable
 from .placement import launched, lies
 from .rule import LayoutRule, divides, may_be, sharded, token_parts
 from .sequence import length
@@ -595,7 +595,7 @@ def demand(job: Job, layout: Layout) -> None:
     """Raise BadInput with the sentences the layout deserves, and what would mend them."""
     if why := broken(job, layout):
         raise BadInput(
-            nearest.sentence(layout, why, lambda l: not broken(job, l))
+            alternatives.sentence(layout, why, lambda l: not broken(job, l))
         )
 
 

@@ -19,7 +19,7 @@ from ..describe.cluster import NOWHERE
 from ..describe.frozen import changed
 from ..describe.network import Network
 from ..describe.slices import axes as torus_axes
-from ..search.nearest import pick
+from ..search.table import pick
 from .laws import Shape
 from .placing import APART, Lower, Placings, group, placings
 from .scenario import Scenario

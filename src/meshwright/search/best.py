@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..describe.layout import AXES, Layout
+from ..layout.placement import Shares
 from .options import Options
-from .placement import Shares
 from .points import Points
 from .space import DEGREES
 from .split import NONE, SHARDED, Split
@@ -171,7 +171,11 @@ class Best:
             return
         row = row[kept]
         degrees = (table[d][row].tolist() for d in DEGREES)
-        placed = (each[row].tolist() for axis in AXES for each in shares[axis])
+        placed = (
+            np.asarray(each)[row].tolist()
+            for axis in AXES
+            for each in shares[axis]
+        )
         new = map(
             Row,
             merit[kept].tolist(),

@@ -25,14 +25,14 @@ from ..num import ceil_div
 from ..schedule.stage_costs import Pass, StageCosts
 from ..step import room
 from .best import Best
+from .columns import bodies, bound_clock, each_way, layouts
 from .degrees import BLOCK, chunked, dp_step, fewest, pipelines, replicas
 from .evaluate import Ways
 from .legal import possible, some_order
-from .nearest import bodies, bound_clock, each_way, layouts, pick
 from .options import Options
 from .points import Rows, points
 from .space import Space
-from .table import Column, Grid, Table, keep, length, stack, take
+from .table import Column, Grid, Table, keep, length, pick, stack
 from .ways import Way
 
 CROSSED = 2048
@@ -189,7 +189,7 @@ class Candidates:
         which = np.flatnonzero((micro == micro.min()) | (not small))
         for start in range(0, len(which), CROSSED):
             at = which[start : start + CROSSED]
-            part, layers = take(self.shards, at), self.layers[:, at, None]
+            part, layers = pick(self.shards, at), self.layers[:, at, None]
             grid = {k: c[:, None] for k, c in part.items()} | {"pp": pp}
             dp = replicas(job, grid, self.space, self.relaxed)
             m = fewest(job, grid | {"dp": dp})
@@ -197,8 +197,8 @@ class Candidates:
             row, deep = np.nonzero((dp >= 1) & (seconds <= over(grid)))
             again, pipe = chunked(pp[deep], degrees)
             row, deep = row[again], deep[again]
-            rows = take(part, row) | {"dp": dp[row, deep]}
-            rows |= take(degrees, pipe)
+            rows = pick(part, row) | {"dp": dp[row, deep]}
+            rows |= pick(degrees, pipe)
             fine: Any = slice(None)
             if self.relaxed:
                 fine = possible(job, rows, self.choice)
@@ -224,7 +224,7 @@ class Candidates:
                 self.job, rows["pp"], rows["interleave"]
             )
             at = np.flatnonzero(open_)
-            some = take(rows, at)
+            some = pick(rows, at)
             layers = self.layers[:, some["shard"].astype(np.intp)]
             m = fewest(self.job, some)
             fine[at] = piped(self.job, way, some, m, layers) <= limit[at]
@@ -255,7 +255,7 @@ class Candidates:
         index = np.repeat(np.arange(len(counts)), counts)
         skipped = np.repeat(np.cumsum(counts) - counts, counts)
         m = few[index] + (np.arange(len(index)) - skipped)
-        rows, micro, step = take(table, index), micro[index], step[index]
+        rows, micro, step = pick(table, index), micro[index], step[index]
         # from the first dp that needs no more to the last that still needs m microbatches
         low = -(-B // (m * micro))
         below = -(-B // (np.maximum(m - 1, 1) * micro)) - 1
@@ -323,7 +323,7 @@ def may_fit(job: Job, space: Space, best: Best, table: Table) -> Any:
     for ends in (table, table | {"dp": dp_step(table)}):
         left = np.flatnonzero(~fine)
         # intervals, whose groups of replicas need not divide these
-        near, far = take(ends, left), take(ends, left)
+        near, far = pick(ends, left), pick(ends, left)
         least, _ = lower(one, space, best, near, far, any_number=True)
         fine[left] = np.isfinite(least).any(0)
     return fine

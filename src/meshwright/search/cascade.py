@@ -31,7 +31,6 @@ from .degrees import (
 from .evaluate import Bounded, Progress, Ways, evaluate
 from .legal import legal_options
 from .merit import weigh
-from .nearest import pick
 from .options import Options, options
 from .placement import count, spread
 from .space import Space
@@ -43,7 +42,7 @@ from .table import (
     distinct,
     keep,
     length,
-    take,
+    pick,
 )
 
 FIRST = 256
@@ -126,7 +125,7 @@ def _rounds(
         yield from _bounded(open_, best, open_.exact(rows, law))
         if not length(rows):
             return
-        table = take(table, np.unique(rows["shard"]).astype(np.intp))
+        table = pick(table, np.unique(rows["shard"]).astype(np.intp))
         # where tp lies decides how near all others can be
         if space.placements:
             table = spread(job, table, relaxed, ("tp",))
@@ -251,10 +250,10 @@ def _best_first(
     while len(left):
         some = left[: np.searchsorted(place[left], end)]
         if len(some):
-            yield take(table, some), ways
+            yield pick(table, some), ways
         end = end * GROWTH
         left = left[len(some) :]
-        left = left[best.alive(take(table, left), bounds[:, left])]
+        left = left[best.alive(pick(table, left), bounds[:, left])]
 
 
 def covered(job: Job, table: Table, degrees: Table, choice: Options) -> int:

@@ -18,7 +18,7 @@ from ..layout.schemes import counts
 from ..num import ceil_div, divisors, maximum
 from .options import longest_list, options
 from .space import Space, allowed
-from .table import Column, Index, Table, cross, keep, length, take
+from .table import Column, Index, Table, cross, keep, length, pick
 
 RELAXED_MICROBATCH = 64
 """Largest microbatch of a relaxed search."""
@@ -266,7 +266,7 @@ def each_dp(
     index = np.repeat(np.arange(len(counts)), counts.astype(np.intp))
     skipped = np.repeat(np.cumsum(counts) - counts, counts.astype(np.intp))
     dp = low["dp"][index] + (np.arange(len(index)) - skipped) * step[index]
-    return index, take(low, index) | {"dp": dp}
+    return index, pick(low, index) | {"dp": dp}
 
 
 def everything(job: Job, space: Space, relaxed: bool) -> Iterator[Table]:

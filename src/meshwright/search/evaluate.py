@@ -16,13 +16,12 @@ from .best import LARGEST, Best
 from .degrees import BLOCK, everything, most_replicas
 from .legal import legal_options
 from .merit import weigh
-from .nearest import pick
 from .options import Options, options
 from .placement import placements
 from .points import Alive, Points, Rows, points
 from .space import Space
 from .split import NONE
-from .table import Column, Table, keep, length
+from .table import Column, Table, keep, length, pick
 
 
 class Ways(NamedTuple):

@@ -14,11 +14,11 @@ from ..layout.schemes import always_cut
 from ..layout.stages import microbatches
 from ..program.resident import whole_program
 from . import framework
+from .columns import each_way, layouts
 from .degrees import splits
-from .nearest import each_way, layouts, pick
 from .options import Options
 from .split import NONE
-from .table import Column, Index, Mask, Table, distinct, length
+from .table import Column, Index, Mask, Table, distinct, length, pick
 from .ways import by_need
 
 

@@ -20,17 +20,17 @@ from ..cost.layer import Clock
 from ..describe.frozen import changed
 from ..describe.job import Job
 from ..describe.layout import Layout
+from ..layout.placement import Shares
 from ..layout.stages import schedule_of, schedule_with
 from ..num import Num
 from ..program.least import least
 from ..program.resident import whole_program
 from ..schedule.schedule import Schedule
 from ..step import memory
+from .columns import bodies, each_way
 from .legal import Legal
-from .nearest import bodies, each_way, pick
 from .options import Options
-from .placement import Shares
-from .table import Column, Mask, Table
+from .table import Column, Mask, Table, pick
 
 Alive = NDArray[np.bool_]
 """(sequence parallel, recomputation, schedule, ZeRO stage): the options that are looked at."""

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from operator import is_
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+
+from ..describe.frozen import FrozenDict, changed
+from ..describe.layout import Layout
+from .space import DEGREES
 
 Column: TypeAlias = NDArray[np.float64]
 Index: TypeAlias = NDArray[np.intp]
@@ -32,12 +37,37 @@ def cross(table: Table, **values: Column) -> Table:
 
 def keep(table: Table, mask: NDArray[np.bool_]) -> Table:
     """The rows where the mask holds."""
-    return take(table, np.flatnonzero(mask))
-
-
-def take(table: Table, index: NDArray[np.intp]) -> Table:
-    """The rows at these positions."""
+    index = np.flatnonzero(mask)
     return {k: c[index] for k, c in table.items()}
+
+
+SINGLE = frozenset((float, int, bool, str, type(None)))
+"""Types of what is one number or word for all rows; most of what a layer costs is."""
+
+
+def pick(of: Any, index: Any) -> Any:
+    """The rows at `index` of columns, of tuples of them or of a layout; what is one number for all
+    rows stays.
+    """
+    if isinstance(of, np.ndarray):
+        return of[index]
+    if isinstance(of, tuple):
+        values = [x if type(x) in SINGLE else pick(x, index) for x in of]
+        if all(map(is_, values, of)):
+            return of
+        cls: Any = type(of)
+        return cls._make(values) if hasattr(of, "_fields") else cls(values)
+    if isinstance(of, dict):
+        return type(of)({k: pick(x, index) for k, x in of.items()})
+    if isinstance(of, Layout):
+        columns: dict[str, Any] = {
+            k: pick(getattr(of, k), index) for k in (*DEGREES, "dp_replicate")
+        }
+        placement = FrozenDict(
+            {a: pick(shares, index) for a, shares in of.placement.items()}
+        )
+        return changed(of, **columns, placement=placement)
+    return of
 
 
 def stack(*tables: Table) -> Table:

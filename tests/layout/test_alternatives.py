@@ -6,7 +6,7 @@ import pytest
 
 from meshwright import Job, Layout, cluster, model, predict
 from meshwright.errors import BadInput
-from meshwright.layout.nearest import nearest, sentence
+from meshwright.layout.alternatives import nearest, sentence
 
 
 def test_the_first_degree_that_mends_everything() -> None:
