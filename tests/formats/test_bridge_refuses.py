@@ -232,6 +232,10 @@ def test_axolotls_context_parallelism_is_flash_attention() -> None:
     two = replace(job, layout=replace(job.layout, microbatch=2))
     with pytest.raises(BadInput, match="one sequence at a time: microbatch 2"):
         bridge.write(two, "axolotl", PLACE)
+    with pytest.raises(BadInput, match="kernel fa2 alone, not unfused"):
+        bridge.write(
+            replace(job, attention_kernel="unfused"), "axolotl", PLACE
+        )
 
 
 def test_what_comes_first_is_named(capsys: pytest.CaptureFixture[str]) -> None:

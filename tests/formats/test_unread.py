@@ -153,3 +153,43 @@ def test_a_long_key_stays_whole(
     text = f"torchrun {PLAIN} --bf16 --micro-batch-size 1 --{key} 7"
     meshwright(["read", script(tmp_path, text)])
     assert key.replace("-", "_") in capsys.readouterr().out
+
+
+AXOLOTL = """
+base_model: meta-llama/Meta-Llama-3-8B
+context_parallel_size: 2
+bf16: auto
+tf32: true
+gradient_checkpointing: offload_disk
+ring_attn_func: striped
+xformers_attention: true
+"""
+
+
+def test_a_word_that_is_not_known_is_named_with_those_that_are() -> None:
+    """What is taken in its place is said with it."""
+    file = bridge.read("config.yaml", AXOLOTL)
+    assert file.tables["layout"]["cp_exchange"] == "ring"
+    assert file.left["ring_attn_func"] == (
+        "'striped' is not known (varlen_llama3, batch_ring): ring is taken"
+    )
+
+
+def test_a_row_says_what_the_prediction_has_otherwise() -> None:
+    """A key may be understood and still not be predicted; tf32 beside bf16 means nothing."""
+    file = bridge.read("config.yaml", AXOLOTL)
+    assert file.tables["layout"]["recompute"] == "full"
+    assert "the prediction keeps them" in file.left["gradient_checkpointing"]
+    assert file.left["xformers_attention"] == (
+        "its kernel is not known: PyTorch's is taken"
+    )
+    assert "attention_kernel" not in file.tables["job"]
+    assert file.tables["job"]["precision"] == "bf16"
+    assert "tf32" in file.used
+
+
+def test_a_list_of_windows_with_words_in_it_is_no_pattern() -> None:
+    keys = "num_layers: 4\nhidden_size: 64\nwindow_size: 8\nseq_length: 8\n"
+    text = f"{keys}tensor_model_parallel_size: 1\nwindow_attn_skip_freq: [a]"
+    file = bridge.read("config.yaml", text)
+    assert "full_every" not in file.tables["model"]

@@ -6,7 +6,7 @@ from typing import Any
 
 from ...describe.job import Job
 from ...errors import BadInput
-from . import host_memory, launch
+from . import launch
 from .deepspeed import PROFILES
 from .keys import Keys
 from .reading import Said
@@ -111,23 +111,9 @@ def unwrapped(k: Keys, key: str, default: str) -> None:
     )
 
 
-def recomputed(k: Keys) -> str | None:
-    if k.flag("megatron_lm_config.megatron_lm_recompute_activations"):
-        return "selective"
-    return "full" if k.flag(F + "activation_checkpointing") else None
-
-
-def compiled(k: Keys) -> bool | None:
-    word = k.word("dynamo_config.dynamo_backend") or k.word("dynamo_backend")
-    return word != "no" if word else None
-
-
 READ = {
     "layout.dp": dp,
     "layout.zero": zero,
-    "layout.recompute": recomputed,
-    "layout.offload": host_memory.accelerate,
-    "software.compiled": compiled,
 }
 
 

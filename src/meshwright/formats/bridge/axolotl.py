@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ... import catalog
-from ...describe.job import PRECISIONS, Job
+from ...describe.job import Job
 from ...describe.read import brief
 from ...errors import BadInput
 from . import launch
@@ -78,21 +78,6 @@ def dp(k: Keys) -> int | None:
     return shards * parts if shards else None
 
 
-def cp_exchange(k: Keys) -> str | None:
-    """Keys are gathered where sequences are packed, else sent round, unless said."""
-    packed = k.flag("sample_packing")
-    usual = EXCHANGED["gather" if packed else "ring"]
-    how = k.word("ring_attn_func", usual)
-    if k.degree("layout.cp") == 1:
-        return None
-    ours = {theirs: mine for mine, theirs in EXCHANGED.items()}
-    if how not in ours:
-        k.leave(
-            "ring_attn_func", f"{brief(how)} is not known: a ring is taken"
-        )
-    return ours.get(how, "ring")
-
-
 def zero(k: Keys) -> int:
     """Of FSDP's configuration, or of the name of DeepSpeed's file."""
     deepspeed = k.get("deepspeed")
@@ -135,22 +120,6 @@ def zero(k: Keys) -> int:
     return 2 if word in ("false", "no") else 3
 
 
-def recomputed(k: Keys) -> str | None:
-    """Gradient checkpointing is of whole layers."""
-    how = k.word("gradient_checkpointing", "false")
-    inside = k.flag(F + "activation_checkpointing") or k.flag(
-        F + "fsdp_activation_checkpointing"
-    )
-    if how.startswith("offload"):
-        k.leave(
-            "gradient_checkpointing",
-            "checkpoints go to host memory: the prediction keeps them",
-        )
-    return (
-        "full" if inside or how not in ("false", "no", "0", "none") else None
-    )
-
-
 def batch(k: Keys) -> str | None:
     """Microbatch times accumulation times replicas."""
     parts = k.whole("gradient_accumulation_steps", 1) or 1
@@ -164,45 +133,12 @@ def batch(k: Keys) -> str | None:
     )
 
 
-def precision(k: Keys) -> object:
-    """bf16 unless said; tf32 counts where nothing has 16 bits."""
-    k.get("tf32"), k.get("bf16")
-    if k.flag("fp8"):
-        small = k.flag("fp8_enable_fsdp_float8_all_gather")
-        wide = {"name": "fp8", "gather_bytes": PRECISIONS["bf16"].gather_bytes}
-        return "fp8" if small else wide
-    if k.flag("fp16") or k.flag("float16"):
-        return "fp16"
-    if k.flag("bf16") or k.flag("bfloat16") or k.word("bf16") == "auto":
-        return "bf16"
-    plain = k.flag("float32") or k.flag("tf32") or "bf16" in k.said
-    return ("tf32" if k.flag("tf32") else "fp32") if plain else None
-
-
-def kernel(k: Keys) -> str | None:
-    """The attention kernel, where the file names one."""
-    named = k.word("attn_implementation")
-    if k.flag("eager_attention") or named == "eager":
-        return "unfused"
-    if k.flag("flash_attention") or named.startswith("flash_attention"):
-        return "fa3" if named.endswith("3") else "fa2"
-    for key in ("xformers_attention", "flex_attention"):
-        if k.flag(key):
-            k.leave(key, "its kernel is not known: PyTorch's is taken")
-    k.flag("sdp_attention")
-    return None
-
-
 READ = {
     "model": model,
-    "layout.cp_exchange": cp_exchange,
     "layout.ep": ep,
     "layout.dp": dp,
     "layout.zero": zero,
-    "layout.recompute": recomputed,
     "job.batch": batch,
-    "job.precision": precision,
-    "job.attention_kernel": kernel,
     "software.dispatcher": lambda k: "deepep" if (ep(k) or 1) > 1 else None,
 }
 
@@ -244,6 +180,10 @@ def write_cp(job: Job, out: Out) -> None:
     l = job.layout
     if l.cp == 1:
         return
+    if job.attention_kernel not in ("framework", "fa2"):
+        raise BadInput(
+            f"axolotl runs cp with the kernel fa2 alone, not {job.attention_kernel}"
+        )
     out["context_parallel_size"] = int(l.cp)
     out["attn_implementation"] = FLASH
     if l.cp_exchange == "gather":
@@ -259,16 +199,6 @@ def write_zero(job: Job, out: Out) -> None:
     write_stage(job, out, NAME, "fsdp_version", F + "reshard_after_forward")
 
 
-def write_kernel(job: Job, out: Out) -> None:
-    words = {"fa2": FLASH, "unfused": "eager"}
-    if job.attention_kernel in words:
-        out.setdefault("attn_implementation", words[job.attention_kernel])
-    elif job.attention_kernel != "framework":
-        raise BadInput(
-            f"axolotl has the kernels fa2 and unfused, not {job.attention_kernel}"
-        )
-
-
 WRITE = {
     "model": lambda job, out: out.update(base_model=hub_name(job)),
     "layout.cp": write_cp,
@@ -277,7 +207,6 @@ WRITE = {
     "job.batch": lambda job, out: out.update(
         gradient_accumulation_steps=accumulated(job)
     ),
-    "job.attention_kernel": write_kernel,
 }
 
 

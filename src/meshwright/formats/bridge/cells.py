@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from fnmatch import fnmatchcase
 from typing import Any
 
 from ...describe.job import (
@@ -21,6 +23,8 @@ from .shared import optimizer_named, run_length, run_tokens
 from .table import UNSAID, Cell, Format
 
 INTERLEAVED = "interleaved"
+PLAIN = ""
+"""Our value in a row of keys that change nothing of the field."""
 USUAL = ONE_DEVICE.schedule
 SWITCHES = ("software.", "layout.sequence_parallel")
 """Fields that a flag without a value switches on."""
@@ -49,7 +53,7 @@ def read(path: str, cell: Cell, keys: Keys) -> Any:
     if cell.says and path == "job.optimizer":
         return optimizer_named(keys, cell.keys[0]) if cell.keys else None
     if cell.says or cell.once:
-        return _said(cell, keys)
+        return _said(path, cell, keys)
     if cell.kind:
         given = (getattr(keys, cell.kind)(key) for key in cell.keys)
         usual = None if cell.default is UNSAID else cell.default
@@ -73,32 +77,59 @@ def one_chunk(cell: Cell, keys: Keys) -> str | None:
     return cell.pipeline if piped and cell.pipeline != USUAL else None
 
 
-def _said(cell: Cell, keys: Keys) -> Any:
-    """The first of our values whose keys are there; the default where none is."""
+def _said(path: str, cell: Cell, keys: Keys) -> Any:
+    """Our value in the first row whose keys are there; the default where none is."""
     keys.used |= {*cell.keys} & {*keys.said}
-    rows = [row for row in (*cell.once, *cell.says) if row[1]]
-    said = [
+    rows: list[tuple[Any, ...]] = [
+        row for row in (*cell.once, *cell.says) if row[1]
+    ]
+    there = [
         row for row in rows if all(_has(keys, k, v) for k, v in row[1].items())
     ]
-    ours = said[0][0] if said else None
-    agreed = {k for value, row in said if value == ours for k in row}
-    others = {k for _, row in rows for k in row} - agreed
+    telling = [row for row in there if row[0] != PLAIN][:1]
+    ours = telling[0][0] if telling else None
+    for _, theirs, *reasons in (
+        *telling,
+        *(r for r in there if r[0] == PLAIN),
+    ):
+        for reason in reasons:
+            keys.leave(next(iter(theirs)), reason)
+    agreed = {
+        k for value, row, *_ in there if value in (ours, PLAIN) for k in row
+    }
+    others = {k for _, row, *_ in rows for k in row} - agreed
     strange = [key for key in sorted(others) if keys.has(key)]
+    instead = cell.unknown if strange and not telling else UNSAID
+    effect = (
+        "it may change time or memory"
+        if instead is UNSAID
+        else f"{shown(path, instead)} is taken"
+    )
     for key in strange:
+        words = {str(row[key]): 0 for _, row, *_ in rows if key in row}
+        known = ", ".join(word for word in words if word not in ("True", "*"))
+        among = f" ({known})" * bool(known)
         keys.leave(
-            key,
-            f"{brief(keys.get(key))} is not known: it may change time or memory",
+            key, f"{brief(keys.get(key))} is not known{among}: {effect}"
         )
-    if said or strange:
+    if instead is not UNSAID:
+        return instead
+    if telling or strange:
         return ours
     return None if cell.default is UNSAID else cell.default
 
 
 def _has(keys: Keys, key: str, value: Any) -> bool:
-    """The key has the value, however it is spelled; true: it is switched on."""
+    """The key has the value, however it is spelled; true: it is switched on.
+
+    A text is a pattern of the words there, each once: "p2p" of "p2p,p2p".
+    """
+    if key not in keys.said:
+        return False
     if isinstance(value, bool):
-        return key in keys.said and keys.flag(key) is value
-    return keys.word(key) == str(value).lower()
+        return keys.flag(key) is value
+    words = dict.fromkeys(re.split(r"[\s,\[\]'\"]+", keys.word(key)))
+    return fnmatchcase(" ".join(words).strip(), str(value).lower())
 
 
 def _ours(value: Any, cell: Cell, keys: Keys) -> Any:

@@ -10,8 +10,6 @@ from ...errors import BadInput
 from .keys import Keys
 
 Out = dict[str, Any]
-ALL = "optimizer+weights"
-"""What FSDP keeps in host memory where it offloads."""
 CPU = "cpu"
 DEEPSPEED = "zero_optimization.offload_{}.device"
 RATIO = "zero_optimization.offload_optimizer.ratio"
@@ -96,24 +94,3 @@ def write_deepspeed(job: Job, out: Out) -> None:
             out[RATIO] = away.optimizer
     if away.weights:
         out[DEEPSPEED.format("param")] = CPU
-
-
-# ---------------------------------------------------------------- FSDP
-
-
-def accelerate(k: Keys) -> str | None:
-    """FSDP's or DeepSpeed's own words."""
-    named = "deepspeed_config.offload_{}_device"
-    states, weights = (
-        on_host(k, named.format(what)) for what in ("optimizer", "param")
-    )
-    return (
-        ALL
-        if k.flag("fsdp_config.fsdp_offload_params")
-        else joined(
-            "optimizer" if states else "", "weights" if weights else ""
-        )
-    )
-
-
-# ---------------------------------------------------------------- MaxText

@@ -201,24 +201,6 @@ def recomputed(k: Keys) -> str:
     return policy
 
 
-def precision(k: Keys) -> object:
-    word = k.word("quantization")
-    k.get("dtype"), k.get("weight_dtype"), k.get("grad_dtype")
-    if "fp8" in word:
-        return "fp8"
-    if word:
-        k.leave(
-            "quantization",
-            f"{word!r} is not known: the numbers of dtype are taken",
-        )
-    return "fp32" if k.word("dtype", "bfloat16") == "float32" else "bf16"
-
-
-def kernel(k: Keys) -> str | None:
-    word = k.word("attention", "autoselected")
-    return {"dot_product": "unfused", "cudnn_flash_te": "cudnn"}.get(word)
-
-
 READ = {
     "model": model,
     **{
@@ -234,8 +216,6 @@ READ = {
     "layout.zero": zero,
     "layout.recompute": recomputed,
     "job.batch": batch,
-    "job.precision": precision,
-    "job.attention_kernel": kernel,
 }
 
 
@@ -372,24 +352,18 @@ def write_recompute(job: Job, out: Out) -> None:
     out["remat_policy"] = how
 
 
-def write_precision(job: Job, out: Out) -> None:
-    words = {"bf16": {"dtype": "bfloat16"}, "fp32": {"dtype": "float32"}}
-    words["fp8"] = {"dtype": "bfloat16", "quantization": "fp8"}
-    name = next((n for n in words if PRECISIONS[n] == job.precision), None)
-    if name is None:
-        told = job.precision.name or job.precision.compute
-        raise BadInput(
-            f"MaxText has bf16, fp8 and fp32 with fp32 gradients, not {told}"
-        )
-    if name == "fp8" and job.layout.pp == 1 and accumulated(job) > 1:
+def demand(job: Job, out: Out) -> None:
+    """BadInput for microbatches whose gradients it does not add up."""
+    eight = job.precision == PRECISIONS["fp8"]
+    if eight and job.layout.pp == 1 and accumulated(job) > 1:
         raise BadInput(
             "MaxText adds no gradients of several microbatches up in fp8: one microbatch,"
             f" not {accumulated(job)}, or --precision bf16"
         )
-    out.update(words[name])
 
 
 WRITE = {
+    "": demand,
     "model": lambda job, out: out.update(model_name=name_of(job, NAME)),
     **{f"layout.{a}": write_axis(a) for a in AXES if a != "ep"},
     "layout.tp": write_tp,
@@ -398,7 +372,6 @@ WRITE = {
     "layout.interleave": write_chunks,
     "layout.zero": write_zero,
     "layout.recompute": write_recompute,
-    "job.precision": write_precision,
 }
 
 

@@ -14,7 +14,6 @@ from typing import Any
 from ... import catalog
 from ...describe.job import OPTIMIZERS, PRECISIONS, Job
 from ...describe.layout import AXES
-from ...describe.read import brief
 from ...describe.recompute import OPERATIONS, PARTS, recompute
 from ...errors import BadInput
 from ...layout.placement import lies
@@ -36,13 +35,6 @@ RECIPES = {
 """--fp8-recipe -> `Software.float8`."""
 STATE_BYTES = {"fp32": 4.0, "fp16": 2.0, "bf16": 2.0, "fp8": 1.0}
 """Numbers of the optimizer's states."""
-KERNELS = {
-    "fused": "cudnn",
-    "flash": "fa2",
-    "unfused": "unfused",
-    "local": "fused-softmax",
-}
-"""--attention-backend -> `Job.attention_kernel`."""
 GRAPHS = {"full": "full_iteration", "parts": "transformer_engine"}
 """`Software.cuda_graphs` -> --cuda-graph-impl."""
 GROUP = "microbatch_group_size_per_virtual_pipeline_stage"
@@ -249,24 +241,6 @@ def placement(k: Keys) -> str | None:
     return "-".join(STAGES_NEARER) if nearer else None
 
 
-EXCHANGED = {"p2p": "ring", "all_gather": "gather", "a2a": "all-to-all"}
-"""--cp-comm-type -> `Layout.cp_exchange`."""
-
-
-def cp_exchange(k: Keys) -> str | None:
-    """How keys and values are exchanged: in a ring unless told."""
-    words = [*dict.fromkeys(k.items("cp_comm_type"))] or ["p2p"]
-    if k.degree("layout.cp") == 1:
-        return None
-    if len(words) > 1 or words[0] not in EXCHANGED:
-        k.leave(
-            "cp_comm_type",
-            f"{brief(' '.join(words))} is none of {', '.join(EXCHANGED)} for all layers: a ring is"
-            " taken",
-        )
-    return EXCHANGED.get(words[0], "ring")
-
-
 def microbatch_group(k: Keys) -> int | None:
     """Microbatches that go through a chunk at a time: pp of them unless told."""
     group = k.whole(GROUP) or k.whole(GROUP.replace("virtual_pipeline", "vp"))
@@ -368,20 +342,6 @@ def optimizer(k: Keys) -> object:
     return {"name": name, "state_bytes": sum(kept), "master_bytes": kept[0]}
 
 
-def kernel(k: Keys) -> str | None:
-    """The attention kernel, where the file names one."""
-    backend = k.word("attention_backend", "auto").removeprefix("attnbackend.")
-    if k.word("transformer_impl") == "local":
-        k.leave(
-            "transformer_impl",
-            "plain PyTorch layers: the prediction, which has Transformer Engine's, is too fast, and"
-            " memory too small",
-        )
-    if k.flag("use_flash_attn") and backend == "auto":
-        backend = "flash"
-    return KERNELS.get(backend)
-
-
 def graphs(k: Keys) -> str | None:
     """CUDA graphs."""
     how = k.word("cuda_graph_impl")
@@ -413,28 +373,6 @@ def float8(k: Keys) -> str | None:
     return RECIPES[recipe]
 
 
-def dispatcher(k: Keys) -> str | None:
-    """What sends tokens to experts."""
-    how = k.word("moe_token_dispatcher_type")
-    backend = k.word("moe_flex_dispatcher_backend")
-    if k.flag("moe_enable_deepep"):
-        backend = backend or "deepep"
-    if how == "flex" or (backend and not how):
-        if (backend or "deepep") in ("deepep", "hybridep"):
-            return backend or "deepep"
-        k.leave(
-            "moe_flex_dispatcher_backend",
-            f"{backend!r} is not known: alltoall is taken",
-        )
-        return "alltoall"
-    if how == "allgather":
-        k.leave(
-            "moe_token_dispatcher_type",
-            "tokens are gathered: the prediction has all-to-all",
-        )
-    return "alltoall" if how == "alltoall" else None
-
-
 def dp_overlap(k: Keys) -> str | None:
     """Collectives of replicas beside compute: Megatron-LM's arguments have none unless asked; a
     recipe that does not say has its own.
@@ -458,15 +396,12 @@ READ = {
     "layout.recompute": recomputed,
     "layout.offload": host_memory.megatron,
     "layout.placement": placement,
-    "layout.cp_exchange": cp_exchange,
     "layout.microbatch_group": microbatch_group,
     "job.batch": batch,
     "job.precision": precision,
     "job.optimizer": optimizer,
-    "job.attention_kernel": kernel,
     "software.cuda_graphs": graphs,
     "software.float8": float8,
-    "software.dispatcher": dispatcher,
     "software.dp_overlap": dp_overlap,
 }
 """Field -> what reads it."""

@@ -233,7 +233,8 @@ def dense_layers(k: Keys) -> int:
 def pattern_of(given: object) -> list[int] | None:
     """[0, 0, 1] of a list, or of "[0]*2+[1]*1"."""
     if isinstance(given, (list, tuple)):
-        return [int(v) for v in given]
+        whole = all(isinstance(v, int) for v in given)
+        return [*given] if whole else None
     text = str(given).replace(" ", "")
     if not FREQUENCY.fullmatch(text) or len(text) > 200:
         return None

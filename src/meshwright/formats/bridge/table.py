@@ -5,6 +5,8 @@ Readers, writers, what a writer refuses and the table of the documentation follo
     "tensor_model_parallel_size"                the key that holds the same value
     { key = "...", words = { ours = "theirs" }} the same, by other words
     { keys = [...], says = [[ours, {theirs}]] }  our value -> all keys that say it, in this order
+    { once = [[ours, {theirs}, "..."]] }        the same, read and not written; a text is a pattern,
+                                                ours "" changes nothing, the third is what differs
     { keys = [...], beside = true }             the keys of another field say it too
     { script = "--per_device_batch_size" }      not in this file: the training script says it
     { always = true }                           what the tool always does
@@ -41,8 +43,11 @@ class Cell:
     """Our value -> theirs; None: the same."""
     says: tuple[tuple[Any, Mapping[str, Any]], ...] = ()
     """(Our value, their keys that say it); true: a flag that is on."""
-    once: tuple[tuple[Any, Mapping[str, Any]], ...] = ()
-    """The same in words that are read and no longer written; they come before `says`."""
+    once: tuple[tuple[Any, ...], ...] = ()
+    """The same in words that are read and not written; they come before `says`. A third entry says
+    what such a file does and the prediction does not."""
+    unknown: Any = UNSAID
+    """What is taken, and said, where a key of such a row has a value that none of them has."""
     kind: str = ""
     """whole, number, flag or word: what the first of the keys that is there holds; empty: as is."""
     beside: bool = False
@@ -234,7 +239,7 @@ def _cell(said: Any) -> Cell | None:
     rest = {k: v for k, v in said.items() if k not in ("key", "keys")}
     keys = said.get("keys", [said["key"]] if "key" in said else [])
     rows = [*rest.get("once", ()), *rest.get("says", ())]
-    keys = keys or [k for _, theirs in rows for k in theirs]
+    keys = keys or [k for _, theirs, *_ in rows for k in theirs]
     keys = keys or [*rest.get("lengths", ())]
     return Cell(tuple(dict.fromkeys(keys)), **rest)
 
