@@ -35,6 +35,7 @@ GUIDES = {
     "Start": ("index.md", "tutorial.md", "how-to.md", "glossary.md"),
     "Use": (
         "plan.md",
+        "advise.md",
         "sweep.md",
         "page.md",
         "train.md",

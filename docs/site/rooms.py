@@ -35,6 +35,7 @@ ROOMS = (
     "grid",
     "sizing",
     "compare",
+    "advice",
     "report",
     "train",
     "web",

@@ -35,12 +35,15 @@ _HOME = {
     "sweep": ("Sweep",),
     "errors": ("BadInput", "MeshwrightError", "NoLayout"),
     "search": ("Plan", "Space", "plan"),
+    "advice.answer": ("Advice", "advise"),
 }
 _WHERE = {name: module for module, names in _HOME.items() for name in names}
 
 __all__ = ["__version__", *sorted(_WHERE)]
 
 if TYPE_CHECKING:  # the same names once more, with their types
+    from .advice.answer import Advice as Advice
+    from .advice.answer import advise as advise
     from .catalog import chip as chip
     from .catalog import network as network
     from .count.model import model_flops as model_flops

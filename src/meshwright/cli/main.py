@@ -20,6 +20,7 @@ from ..errors import BadInput, MeshwrightError, command, unknown
 from ..formats.flags import STDIN
 from ..formats.spellings import translated
 from . import (  # noqa: F401, their verbs register themselves
+    advise,
     calibrate,
     compare,
     completion,

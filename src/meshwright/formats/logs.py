@@ -3,12 +3,19 @@
     steps_of(text) -> Log(kind="megatron", steps=(Step(iteration=10, seconds=8.52, ...), ...))
 
 Megatron-LM and Megatron-Bridge   iteration 10/ 500 | ... elapsed time per iteration (ms): 8520.1 |
+Megatron-DeepSpeed                iteration 10/ 500 | ... elapsed time per iteration (s): 8.52 |
 NeMo                              ... global_step: 10 | ... train_step_timing in s: 8.52
 torchtitan                        step: 10  loss: 5.1  memory: 47.5GiB(59.9%)  tps: 7,100  mfu: 41%
+MaxText                           completed step: 10, seconds: 8.52, TFLOP/s/device: 400.1, ...
+nanotron                          iteration: 10 / 500 | ... | elapsed_time_per_iteration_ms: 8.52K
+Hugging Face Trainer              2%|...| 10/500 [01:25<1:09:34, 8.52s/it]
+OLMo-core                         [step=10/500,epoch=1] and below it throughput/device/TPS=7,100
 
 Launchers' prefixes (`0: `, `[1,0]<stdout>:`, times, colours) are passed over. Sources: Megatron-LM,
-megatron/training/training.py (training_log); NeMo, lightning ProgressPrinter and TimingCallback;
-torchtitan, components/metrics.py.
+megatron/training/training.py (training_log); Megatron-DeepSpeed, the same; NeMo, lightning
+ProgressPrinter and TimingCallback; torchtitan, components/metrics.py; MaxText, metric_logger.py;
+nanotron, trainer.py (train_step_logs); transformers, trainer_callback.py (ProgressCallback);
+OLMo-core, train/callbacks/console_logger.py and speed_monitor.py.
 """
 
 from __future__ import annotations
@@ -16,33 +23,98 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from statistics import median
 
 from ..errors import BadInput
 
+LARGEST = 32 * 2**20
+"""Bytes of a log that are read: of a longer one its first and its last half of so many."""
 MOST = 1_000_000
-"""Steps of a log."""
+"""Lines of a log."""
+LONGEST = 2000
+"""Characters of a line that are looked at."""
 WARM_UP = 0.1
 """Share of the steps at the start that may be slower: compilation, caches, the first batches."""
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
-NUMBER = r"([-+0-9.,eE]+)"
-MEGATRON = re.compile(
-    rf"iteration\s+{NUMBER}\s*/.*?elapsed time per iteration \(ms\):\s*{NUMBER}"
+NUMBER = r"([-+0-9.,eE]+[KMGT]?)"
+PREFIXES = {"K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
+"""Of numbers as nanotron shortens them."""
+
+
+def _line(pattern: str) -> re.Pattern[str]:
+    """A pattern whose names stand for numbers: `<step>` is a group of that name."""
+    return re.compile(
+        re.sub(r"<(\w+)>", lambda m: f"(?P<{m[1]}>{NUMBER[1:]}", pattern)
+    )
+
+
+LINES = (
+    (
+        "megatron",
+        _line(
+            r"iteration\s+<step>\s*/.*?elapsed time per iteration \(ms\):\s*<ms>"
+        ),
+    ),
+    (
+        "megatron-deepspeed",
+        _line(
+            r"iteration\s+<step>\s*/.*?elapsed time per iteration \(s\):\s*<s>"
+        ),
+    ),
+    (
+        "nemo",
+        _line(
+            r"global_step[:=]\s*<step>.*?train_step_timing(?: in s)?[:=]\s*<s>"
+        ),
+    ),
+    (
+        "nemo",
+        _line(
+            r"train_step_timing(?: in s)?[:=]\s*<s>.*?global_step[:=]\s*<step>"
+        ),
+    ),
+    ("torchtitan", _line(r"\bstep:\s*<step>\s.*?\btps:\s*<rate>")),
+    ("maxtext", _line(r"completed step:\s*<step>,\s*seconds:\s*<s>")),
+    (
+        "nanotron",
+        _line(
+            r"iteration:\s*<step>\s*/.*?elapsed_time_per_iteration_ms:\s*<ms>"
+        ),
+    ),
+    (
+        "trainer",
+        _line(r"^\s*\d+%\|[^|]*\|\s*<step>/\d+ \[[^\]]*?,\s*<s>s/it"),
+    ),
+    (
+        "trainer",
+        _line(r"^\s*\d+%\|[^|]*\|\s*<step>/\d+ \[[^\]]*?,\s*<hertz>it/s"),
+    ),
 )
-NEMO = re.compile(
-    rf"global_step[:=]\s*{NUMBER}.*?train_step_timing(?: in s)?[:=]\s*{NUMBER}"
-)
-NEMO_BAR = re.compile(
-    rf"train_step_timing(?: in s)?[:=]\s*{NUMBER}.*?global_step[:=]\s*{NUMBER}"
-)
-TITAN = re.compile(rf"\bstep:\s*{NUMBER}\s.*?\btps:\s*{NUMBER}")
+"""(Tool, line of a step): <s> and <ms> of one step, <hertz> steps a second, <rate> tokens a second
+and chip."""
+HEAD = _line(r"\[step=<step>/\d+[,\]]")
+BELOW = _line(r"throughput/device/TPS=<rate>")
+"""OLMo-core's lines: the step, and below it its tokens a second and chip."""
+KINDS = (*dict.fromkeys(kind for kind, _ in LINES), "olmo-core")
+TITLES = {
+    "megatron": "Megatron-LM",
+    "megatron-deepspeed": "Megatron-DeepSpeed",
+    "nemo": "NeMo",
+    "torchtitan": "torchtitan",
+    "maxtext": "MaxText",
+    "nanotron": "nanotron",
+    "trainer": "Hugging Face Trainer",
+    "olmo-core": "OLMo-core",
+}
 FIELDS = {
     "batch": re.compile(rf"global[ _]batch[ _]size[:=]\s*{NUMBER}"),
     "tflops_per_chip": re.compile(
-        rf"(?:throughput per GPU \(TFLOP/s/GPU\)|tflops|GPU utilization)[:=]\s*{NUMBER}"
+        r"(?:throughput per GPU \(TFLOP/s/GPU\)|tflops|GPU utilization|TFLOPs|TFLOP/s/device"
+        rf"|model_tflops_per_gpu)[:=]\s*{NUMBER}"
     ),
     "loss": re.compile(
-        rf"\b(?:lm loss|reduced_train_loss|loss)[:=]\s*{NUMBER}"
+        rf"\b(?:lm loss|lm_loss|reduced_train_loss|loss)[:=]\s*{NUMBER}"
     ),
     "memory_gib": re.compile(rf"\bmemory:\s*{NUMBER}GiB"),
     "mfu": re.compile(rf"\bmfu:\s*{NUMBER}%"),
@@ -72,7 +144,7 @@ class Log:
     """The steps of a run."""
 
     kind: str
-    """megatron, nemo or torchtitan."""
+    """One of `KINDS`."""
     steps: tuple[Step, ...]
 
     @property
@@ -103,72 +175,91 @@ class Log:
         return batch_tokens / (median(rates) * chips)
 
 
+def read_log(path: str | Path) -> str:
+    """The text of a log; of a long one its beginning, with the arguments, and its end."""
+    half = LARGEST // 2
+    try:
+        with Path(path).open("rb") as file:
+            data = file.read(LARGEST)
+            size = file.seek(0, 2)
+            if size > LARGEST:
+                file.seek(size - half)
+                data = data[:half] + b"\n" + file.read(half)
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the path
+        raise BadInput(
+            f"{str(path)[:200]} cannot be read: {getattr(error, 'strerror', None) or error}"
+        ) from None
+    return data.decode("utf-8", "replace")
+
+
 def steps_of(text: str, where: str = "the log") -> Log:
     """The steps in a log's text.  Raises BadInput where it has none that are known."""
-    by_kind: dict[str, dict[int, Step]] = {
-        "megatron": {},
-        "nemo": {},
-        "torchtitan": {},
-    }
-    for kind, step in _lines(text):
+    by_kind: dict[str, dict[int, Step]] = {kind: {} for kind in KINDS}
+    for kind, step in _steps(text):
         by_kind[kind][step.iteration] = (
             step  # a restart writes a step once more: the last one counts
         )
     kind = max(by_kind, key=lambda k: len(by_kind[k]))
     if not by_kind[kind]:
         raise BadInput(
-            f"{where} has no steps of Megatron-LM, NeMo or torchtitan: lines with 'elapsed time"
-            " per iteration', 'train_step_timing' or 'tps:'"
+            f"{where} has no steps of {', '.join(TITLES.values())}: lines with 'elapsed time per"
+            " iteration', 'train_step_timing', 'tps:', 'completed step:', 's/it' or"
+            " 'throughput/device/TPS='"
         )
     return Log(kind, tuple(step for _, step in sorted(by_kind[kind].items())))
 
 
-def _lines(text: str) -> Iterator[tuple[str, Step]]:
+def _steps(text: str) -> Iterator[tuple[str, Step]]:
+    """(tool, step) of each line that is one's."""
+    above = ""
     for count, line in enumerate(text.splitlines()):
         if count > MOST:
             return
-        line = COLOUR.sub("", line)[:2000]
-        if match := MEGATRON.search(line):
+        line = COLOUR.sub("", line[:LONGEST])
+        if head := HEAD.search(line):
+            above = head["step"]
+        elif above and (below := BELOW.search(line)):
             yield from _step(
-                "megatron", line, match[1], seconds=_number(match[2], 1e-3)
+                "olmo-core", line, {"step": above, **below.groupdict()}
             )
-        elif match := NEMO.search(line):
-            yield from _step("nemo", line, match[1], seconds=_number(match[2]))
-        elif match := NEMO_BAR.search(line):
-            yield from _step("nemo", line, match[2], seconds=_number(match[1]))
-        elif match := TITAN.search(line):
-            yield from _step(
-                "torchtitan", line, match[1], rate=_number(match[2])
-            )
+            above = ""
+        for kind, pattern in LINES:
+            if match := pattern.search(line):
+                yield from _step(kind, line, match.groupdict())
+                break
 
 
 def _step(
-    kind: str,
-    line: str,
-    iteration: str,
-    seconds: float | None = None,
-    rate: float | None = None,
+    kind: str, line: str, said: dict[str, str]
 ) -> Iterator[tuple[str, Step]]:
     """The step of a line, if its numbers are numbers."""
-    at = _number(iteration)
+    numbers = {name: _number(text) for name, text in said.items()}
+    at = numbers["step"]
+    hertz, ms = numbers.get("hertz"), numbers.get("ms")
+    seconds = numbers.get("s") or (1.0 / hertz if hertz else None)
+    seconds = ms * 1e-3 if ms else seconds
+    rate = numbers.get("rate")
     if at is None or not (seconds or rate):
         return
-    said = {
+    beside = {
         name: _number(m[1])
         for name, p in FIELDS.items()
         if (m := p.search(line))
     }
-    batch = said.pop("batch", None)
+    batch = beside.pop("batch", None)
     yield (
         kind,
-        Step(int(at), seconds, rate, int(batch) if batch else None, **said),
+        Step(int(at), seconds, rate, int(batch) if batch else None, **beside),
     )
 
 
-def _number(text: str, scale: float = 1.0) -> float | None:
-    """A number with commas between thousands; None for what is none, or not finite."""
+def _number(text: str) -> float | None:
+    """A number with commas between thousands, or shortened (11.5K); None for what is none, or not
+    finite."""
+    text = text.strip().rstrip(",.").replace(",", "")
+    scale = PREFIXES.get(text[-1:], 1.0)
     try:
-        value = float(text.strip().rstrip(",.").replace(",", "")) * scale
+        value = float(text.rstrip("".join(PREFIXES))) * scale
     except ValueError:
         return None
     return value if abs(value) < 1e300 else None

@@ -15,6 +15,7 @@ from typing import Any
 from ...describe.job import Job
 from ...errors import BadInput
 from .. import parse_json, parse_toml, read_text
+from ..logs import TITLES, read_log, steps_of
 from . import (
     accelerate,
     axolotl,
@@ -27,6 +28,7 @@ from . import (
     torchtitan,
     torchtitan_toml,
 )
+from .dumps import dump, headed
 from .edit import LARGEST_BASE
 from .reading import ForeignFile, Said, said_by, understood
 from .recognise import recognised
@@ -45,6 +47,8 @@ TOOLS: dict[str, ModuleType] = {
     "megatron-bridge": megatron_bridge,
 }
 """Format -> the file that knows it."""
+LOGS = (".log", ".out", ".txt", ".err")
+"""Ends of files that may be the log of a run, which begins with its arguments."""
 SCRIPTS = (".sh", ".bash", ".slurm", ".sbatch", ".args")
 TREES = {".yaml": "yaml", ".yml": "yaml", ".json": "json", ".toml": "toml"}
 
@@ -59,6 +63,8 @@ def foreign(path: str) -> bool:
     end = suffix(path)
     if end in (*SCRIPTS, ".yaml", ".yml"):
         return True
+    if end in LOGS:
+        return logged(path)
     if end not in TREES:
         return False
     try:
@@ -66,6 +72,33 @@ def foreign(path: str) -> bool:
     except BadInput:
         return False
     return any(is_mine(tool, keys) for tool in TOOLS.values())
+
+
+def logged(path: str) -> bool:
+    """Is it the log of a run?"""
+    if suffix(path) not in LOGS:
+        return False
+    try:
+        text = read_log(path)
+        return bool(dump(text)) or bool(steps_of(text))
+    except BadInput:
+        return False
+
+
+def of_log(text: str, chips: int | None) -> ForeignFile:
+    """What the arguments in a log say.  Raises BadInput where there are none."""
+    if found := dump(text):
+        name, raw = found
+        said = said_by(TOOLS[name], raw.keys, "the log")
+        return understood_as(
+            name, replace(said, chips=raw.chips or said.chips), chips
+        )
+    kind = steps_of(text).kind
+    if file := headed(kind, text):
+        return file if chips is None else replace(file, chips=chips)
+    raise BadInput(
+        f"the log of {TITLES[kind]} says no arguments: give its script with --steps LOG"
+    )
 
 
 def is_mine(tool: ModuleType, keys: dict[str, Any]) -> bool:
@@ -92,6 +125,8 @@ def read(
     chips: how many there are, where it is known; a batch may be so many sequences for each.
     named: its format, where the user says so; "": by its keys.
     """
+    if text is None and suffix(path) in LOGS and not named:
+        return of_log(read_log(path), chips)
     text = read_text(path) if text is None else text
     kind = TREES.get(suffix(path))
     keys = _tree(text, kind, path) if kind else None
@@ -143,12 +178,18 @@ def understood_as(
     return understood(get(name), said, TOOLS[name].READ)
 
 
-def write_onto(job: Job, to: str, at: launch.Place, path: str) -> onto.Onto:
-    """A plan in a file that is there, whose other keys stay.  Raises BadInput."""
+def write_onto(
+    job: Job, to: str, at: launch.Place, path: str, run: Job | None = None
+) -> onto.Onto:
+    """A plan in a file that is there, whose other keys stay.  Raises BadInput.
+
+    run: the job of the file as it stands, where only that is to change in which the plan differs
+    from it.
+    """
     format, job = get(to), job.filled
     if to not in onto.EDITS:
         raise BadInput(
-            f"--base is for {', '.join(onto.EDITS)}: a file of {format.title} is written anew"
+            f"files of {', '.join(onto.EDITS)} are edited: a file of {format.title} is written anew"
         )
     demand_chip(format, job)
     text = read_text(path, LARGEST_BASE)
@@ -163,6 +204,10 @@ def write_onto(job: Job, to: str, at: launch.Place, path: str) -> onto.Onto:
     keys = _tree(text, kind, path) if kind else tool.said(text, path).keys
     head = tool.head(at) if hasattr(tool, "head") else {}
     reading = onto.Reading(format, tool, path, ranks)
+    if run is not None:
+        run = run.filled
+        made = onto.differences(reading, run, job, text, keys, head)
+        return made if kind else onto.connected(made, keys, job, run)
     made = onto.write(reading, job, text, keys, head)
     if kind:
         return made

@@ -34,6 +34,7 @@ from .edit import (
 from .reading import OFF, ForeignFile, Said, said_by, understood
 from .shared import catalogued, sizes
 from .table import Format
+from .writing import fields as fields_of_job
 from .writing import written
 
 Keys = dict[str, Any]
@@ -265,6 +266,52 @@ def write(
 
     base: all keys of the file as it stands; head: what its launcher is told beside them.
     """
+    now, but, against, script = planned(reading, job, base, head)
+    changed = changes(base, now)
+    edited = EDITS[reading.format.name](text, changed, now, reading.path)
+    file = reading.found(now)
+    against |= {k: why for k, why in file.left.items() if k in base}
+    owners = _owners(reading.format)
+    kept = {
+        k: v
+        for k, v in base.items()
+        if owners.get(k) and owners[k] <= but - {"model"} and v not in OFF
+    }
+    return Onto(edited, changed, against, kept, script)
+
+
+def differences(
+    reading: Reading, run: Job, job: Job, text: str, base: Keys, head: Keys
+) -> Onto:
+    """The file of a run with only those keys changed in which a plan differs from the run: what a
+    plan would say otherwise than the file of what both share stays as it is.
+    """
+    same, but, *_ = planned(reading, run, base, head)
+    own = changes(base, same)
+    now = planned(reading, job, base, head)[0]
+    want = reading.fields(now, but)
+    alike = {path: value for path, value, _ in fields_of_job(run, True)}
+    for path, value, _ in fields_of_job(job, True):
+        cell = reading.format.cells.get(path)
+        if cell and alike[path] == value:
+            undone = _undone(base, now, {*cell.keys})
+            if reading.fields(undone, but) == want:
+                now = undone
+    new = changes(base, now)
+    now = _undone(
+        base, now, {k for k, pair in new.items() if own.get(k) == pair}
+    )
+    changed = changes(base, now)
+    edited = EDITS[reading.format.name](text, changed, now, reading.path)
+    return Onto(edited, changed, {}, {}, [])
+
+
+def planned(
+    reading: Reading, job: Job, base: Keys, head: Keys
+) -> tuple[Keys, set[str], dict[str, str], list[str]]:
+    """(all keys of the file with the plan in it, fields that the plan leaves open, keys that stay
+    and may contradict it, what the training script must say).
+    """
     format = reading.format
     but, writers = left_open(job), dict(reading.tool.WRITE)
     against: dict[str, str] = {}
@@ -278,17 +325,7 @@ def write(
     out, script = written(format, job, writers, reading.tool.READ)
     told = reading.tool.words(out) if hasattr(reading.tool, "words") else out
     now = merged(reading, job, base, {**told, **head}, but)
-    changed = changes(base, now)
-    edited = EDITS[format.name](text, changed, now, reading.path)
-    file = reading.found(now)
-    against |= {k: why for k, why in file.left.items() if k in base}
-    owners = _owners(format)
-    kept = {
-        k: v
-        for k, v in base.items()
-        if owners.get(k) and owners[k] <= but - {"model"} and v not in OFF
-    }
-    return Onto(edited, changed, against, kept, script)
+    return now, but, against, script
 
 
 def _unknown_model(format: Format, base: Keys, job: Job) -> dict[str, str]:
@@ -308,9 +345,15 @@ CONNECTIONS = "CUDA_DEVICE_MAX_CONNECTIONS"
 EXPORTED = rf"(?m)^([ \t]*(?:export[ \t]+)?{CONNECTIONS}=)(\S+)[ \t]*\n"
 
 
-def connected(made: Onto, keys: Keys, job: Job) -> Onto:
-    """A script that sets the environment as Megatron demands it for this plan."""
+def connected(
+    made: Onto, keys: Keys, job: Job, run: Job | None = None
+) -> Onto:
+    """A script that sets the environment as Megatron demands it for this plan; run: of a job that
+    the script starts, which may have it from elsewhere.
+    """
     wanted = megatron_args.environment(keys, job).get(CONNECTIONS)
+    if run and wanted == megatron_args.environment(keys, run).get(CONNECTIONS):
+        return made
     live, _ = shell.live(made.text)
     exports = [*re.finditer(EXPORTED, live)]
     if wanted and not exports:

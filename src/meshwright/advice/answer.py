@@ -1,0 +1,265 @@
+"""The answer: single changes by what they give, and the best two and three of them together.
+
+Singles are tried all. A pair joins one of the best singles with any other change, a triple one of
+the best pairs with a third, whether or not these could be made alone: enough for what a person
+changes at once, and `plan` searches everything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import islice
+from typing import Any
+
+from ..compare.installation import LEAST, scale
+from ..describe.cluster import Installation
+from ..describe.display import Displayed
+from ..describe.job import Job
+from ..prediction.prediction import Prediction, predict
+from ..units import show
+from .changes import Change, meant, singles
+from .gap import Gap, gap
+from .judged import Judge, Option
+from .spoken import Tongue, Words, tongue
+
+LEADS = 10
+"""Single changes that a pair begins with."""
+PAIRS = 6
+"""Pairs that a triple begins with."""
+MORE = 0.01
+"""A pair, or triple, is worth a name that gains so much more than what it begins with."""
+
+
+@dataclass(frozen=True)
+class Advised:
+    """A change with its words."""
+
+    option: Option
+    words: Words
+
+    @property
+    def change(self) -> Change:
+        return self.option.change
+
+    @property
+    def prediction(self) -> Prediction:
+        """Of the run with the change."""
+        return self.option.prediction
+
+    @property
+    def gain(self) -> float:
+        """More tokens a second, as a share of the run's."""
+        return self.option.gain
+
+
+@dataclass(frozen=True)
+class Advice(Displayed):
+    """What to change of a run."""
+
+    run: Prediction
+    """The run itself; where its steps were measured, scaled by these."""
+    changes: tuple[Advised, ...]
+    """Single changes that fit, best first, of each choice every value; ties and slower ones too."""
+    numerics: tuple[Advised, ...]
+    """The same of changes of numbers and batch, which train something else."""
+    tie: float
+    """Gain up to which a change is a tie."""
+    pair: Advised | None = None
+    """The best two changes, where they gain more than the best one."""
+    triple: Advised | None = None
+    gap: Gap | None = None
+    """Measured beside predicted; None without a measured time."""
+    format: str = ""
+    """The format whose words the changes have; "": fields of a job."""
+    unfit: int = 0
+    """Single changes left out, since they do not fit."""
+    unsaid: int = 0
+    """Single changes left out, since the framework's files cannot say them."""
+    notes: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        first = self.gains[0] if self.gains else None
+        said = (
+            f"{dict(first.change.fields)}: {first.gain:+.1%} tokens/s"
+            if first
+            else "no single change gains more than a tie"
+        )
+        return f"Advice: {show(self.run.step_time_s, 's')} a step; {said}"
+
+    @cached_property
+    def best_each(self) -> tuple[Advised, ...]:
+        """The best value of each choice."""
+        first: dict[str, Advised] = {}
+        for each in self.changes:
+            first.setdefault(each.change.choice, each)
+        return tuple(first.values())
+
+    @property
+    def gains(self) -> tuple[Advised, ...]:
+        """The best value of each choice that gains more than a tie; where the run does not fit,
+        also what makes it fit."""
+        return tuple(a for a in self.best_each if self.helps(a))
+
+    @property
+    def rest(self) -> tuple[Advised, ...]:
+        """The best value of each other choice."""
+        return tuple(a for a in self.best_each if not self.helps(a))
+
+    @property
+    def ties(self) -> tuple[Advised, ...]:
+        """The best value of each choice that is a tie with the run."""
+        return tuple(a for a in self.rest if abs(a.gain) <= self.tie)
+
+    def helps(self, each: Advised) -> bool:
+        """A change is worth making: faster than a tie, or of a run that does not fit one that
+        does."""
+        return each.gain > self.tie or (
+            each.prediction.fits and not self.run.fits
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fields of `advise --json`."""
+        return {
+            "run": self.run.to_dict(),
+            "format": self.format or None,
+            "tie": self.tie,
+            "measured": self.gap.to_dict() if self.gap else None,
+            "changes": [said(a, self) for a in self.changes],
+            "numerics": [said(a, self) for a in self.numerics],
+            "pair": said(self.pair, self) if self.pair else None,
+            "triple": said(self.triple, self) if self.triple else None,
+            "left_out": {"unfit": self.unfit, "unsaid": self.unsaid},
+            "notes": list(self.notes),
+        }
+
+
+def said(each: Advised, of: Advice) -> dict[str, Any]:
+    """One change, as `--json` has it."""
+    p = each.prediction
+    run = of.run.job
+    return {
+        "fields": {
+            path: [plain(meant(run, path)), plain(new)]
+            for path, new in each.change.fields.items()
+        },
+        "flags": {
+            k: [plain(x) for x in pair] for k, pair in each.words.items()
+        },
+        "step_time_s": p.step_time_s,
+        "interval_s": p.interval_s,
+        "gain": each.gain,
+        "tie": abs(each.gain) <= of.tie,
+        "memory_bytes": p.memory_bytes["needed"],
+        "risk_of_oom": p.risk_of_oom,
+        "fits": p.fits,
+    }
+
+
+def plain(value: Any) -> Any:
+    """A value as JSON has it: descriptions by their names."""
+    if isinstance(value, (str, int, float, bool, type(None), list, tuple)):
+        return value
+    return getattr(value, "compute", None) or str(value)
+
+
+def advise(
+    job: Job,
+    measured: float | Sequence[float] = (),
+    format: str = "",
+    taken: Iterable[str] = (),
+) -> Advice:
+    """Single changes of a job with a layout by gain, then the best pair and triple.
+
+    measured: seconds of its steps; three or more scale all predictions by one factor. format: of
+    its file, whose words are used. taken: fields that nobody said, such as cp.
+
+    >>> from meshwright import Job, Layout, advise, cluster, model
+    >>> on = cluster("64xh100-sxm")
+    >>> job = Job(model("llama3-8b"), on, batch=512, layout=Layout(tp=8, zero=1))
+    >>> advise(job).gains[0].gain > 0.06
+    True
+    """
+    steps = (
+        [float(measured)]
+        if isinstance(measured, (int, float))
+        else [float(s) for s in measured]
+    )
+    run = predict(job.filled)
+    words = tongue(run.job, format)
+    seen = gap(run, steps, words, taken) if steps else None
+    if len(steps) >= LEAST:
+        run = predict(calibrated(run, steps))
+        words = tongue(run.job, format)
+    judge = Judge(run)
+    every = [*singles(run.job)]
+    tried = [option for c in every if (option := judge.option(c))]
+    fine = sorted(filter(judge.fits, tried), key=lambda o: o.cost_s)
+    known = [*advised(fine, words)]
+    kept = [a for a in known if not a.change.numerics]
+    answer = Advice(
+        run,
+        tuple(kept),
+        tuple(a for a in known if a.change.numerics),
+        judge.tie,
+        gap=seen,
+        format=words.format if words.base is not None else "",
+        unfit=len(tried) - len(fine),
+        unsaid=len(fine) - len(known),
+        notes=run.notes,
+    )
+    others = [c for c in every if not c.numerics]
+    return joined(answer, judge, others, words)
+
+
+def calibrated(run: Prediction, steps: Sequence[float]) -> Job:
+    """The run's job on its installation: one scale from its measured steps."""
+    plain = Installation()
+    job = run.job
+    alone = replace(job, cluster=replace(job.cluster, installation=plain))
+    ratios = [s / predict(alone).step_time_s for s in steps]
+    known = Installation(round(scale(ratios), 4), len(steps))
+    return replace(job, cluster=replace(job.cluster, installation=known))
+
+
+def advised(options: Iterable[Option], words: Tongue) -> Iterator[Advised]:
+    """The options that the framework's words can say."""
+    for option in options:
+        if spoken := words.words(option.change):
+            yield Advised(option, spoken)
+
+
+def joined(
+    answer: Advice, judge: Judge, others: Sequence[Change], words: Tongue
+) -> Advice:
+    """The answer with its best pair and triple, where they are worth more than their beginning."""
+    leads = [a.option for a in answer.best_each[:LEADS]]
+    pairs = together(judge, [o.change for o in leads], others)
+    first = answer.best_each[0].option if answer.best_each else None
+    pair = next(advised(pairs, words), None)
+    if first is None or pair is None or not worth(pair.option, first):
+        return answer
+    starts = [a.change for a in islice(advised(pairs, words), PAIRS)]
+    triple = next(advised(together(judge, starts, others), words), None)
+    if triple is not None and not worth(triple.option, pair.option):
+        triple = None
+    return replace(answer, pair=pair, triple=triple)
+
+
+def worth(more: Option, less: Option) -> bool:
+    """A longer change gains more than the shorter one."""
+    return more.cost_s * (1.0 + MORE) < less.cost_s
+
+
+def together(
+    judge: Judge, starts: Sequence[Change], others: Sequence[Change]
+) -> list[Option]:
+    """Changes joined with another one each, best first."""
+    every: dict[Mapping[str, Any], Change] = {}
+    for start in starts:
+        for other in others:
+            if start.apart(other):
+                both = start.and_(other)
+                every.setdefault(both.fields, both)
+    return sorted(judge.options(every.values()), key=lambda o: o.cost_s)

@@ -1,0 +1,93 @@
+"""Which changes a run can make, and what each gives: predicted one by one, like the run itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+from ..describe.job import Job
+from ..errors import BadInput
+from ..layout import rules
+from ..layout.practice import PRACTICE, not_proposed
+from ..layout.rules import ALWAYS, STRICT
+from ..prediction.certainty import resolution
+from ..prediction.prediction import Prediction, predict
+from .changes import Change
+
+CHIPLESS = 1e-9
+"""Share of the step below which a change does nothing."""
+
+
+@dataclass(frozen=True)
+class Option:
+    """A change, and what the run is with it."""
+
+    change: Change
+    prediction: Prediction
+    gain: float
+    """More tokens a second than the run, as a share of its own; below 0 it is slower."""
+
+    @property
+    def cost_s(self) -> float:
+        """What ranks: expected seconds of a sequence over the chance that the step fits."""
+        return self.prediction.merit_s / self.prediction.job.batch
+
+
+@dataclass(frozen=True)
+class Judge:
+    """A run, and what its changes are held against."""
+
+    run: Prediction
+
+    @cached_property
+    def rules(self) -> tuple[rules.LayoutRule, ...]:
+        """What every layout keeps, and of the conventions and even shares those that the run
+        keeps: a change breaks no more than the run does."""
+        job, own = self.run.job, self.run.layout
+        usual = (r for r in (*STRICT, *PRACTICE) if r.holds(job, own))
+        return (*ALWAYS, *usual)
+
+    @cached_property
+    def tie(self) -> float:
+        """Gain below which the faster one is not known."""
+        return resolution(self.run.job)
+
+    @cached_property
+    def unreleased(self) -> int:
+        """Choices of the run that the framework's released version does not have."""
+        return len(not_proposed(self.run.job, self.run.layout))
+
+    def legal(self, job: Job) -> bool:
+        """The framework runs the changed job, as far as layouts go."""
+        layout = job.layout
+        if rules.broken(job, layout, self.rules):
+            return False
+        return len(not_proposed(job, layout)) <= self.unreleased
+
+    def option(self, change: Change) -> Option | None:
+        """The run with a change; None where that is not legal, or does nothing."""
+        try:
+            job = change.on(self.run.job)
+            if not self.legal(job):
+                return None
+            p = predict(job)
+        except BadInput:
+            return None
+        gain = p.tokens_per_s / self.run.tokens_per_s - 1.0
+        still = abs(gain) < CHIPLESS and (
+            p.memory_bytes == self.run.memory_bytes
+        )
+        return None if still else Option(change, p, gain)
+
+    def fits(self, option: Option) -> bool:
+        """Its risk is accepted, or no greater than the run's own."""
+        most = max(self.run.risk_accepted, self.run.risk_of_oom)
+        return option.prediction.risk_of_oom <= most
+
+    def options(self, changes: Iterable[Change]) -> Iterator[Option]:
+        """The changes that can be made and fit."""
+        for change in changes:
+            option = self.option(change)
+            if option and self.fits(option):
+                yield option

@@ -1,0 +1,96 @@
+"""Changes in the words of the run's framework: its flags or keys, before and after.
+
+A change that the framework's format cannot say, or that its words do not tell from the run, is none
+that a user could make there: nothing only renames a flag.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from ..describe.job import Job
+from ..errors import BadInput
+from ..formats import bridge
+from ..formats.bridge import table
+from ..formats.bridge.edit import NONE
+from ..formats.bridge.writing import written
+from .changes import Change, meant
+
+Words = Mapping[str, tuple[Any, Any]]
+"""Flag or key -> (what it is, what it shall be); NONE: not there."""
+FLAGS = ("megatron", "torchtitan")
+"""Formats whose keys are the flags of a command."""
+
+
+@dataclass(frozen=True)
+class Tongue:
+    """The words of one format for a run."""
+
+    run: Job
+    format: str
+    """Name of the format; "": fields of a job."""
+
+    @cached_property
+    def base(self) -> dict[str, Any] | None:
+        """The run's own keys; None where the format cannot say the run."""
+        try:
+            return self.keys(self.run)
+        except BadInput:
+            return None
+
+    def keys(self, job: Job) -> dict[str, Any]:
+        """All keys of a job, with what its training script says.  Raises BadInput."""
+        tool = bridge.TOOLS[self.format]
+        out, script = written(
+            table.get(self.format), job.filled, tool.WRITE, tool.READ
+        )
+        pairs = (line.partition(" = ")[::2] for line in script)
+        return {**out, **dict(pairs)}
+
+    def words(self, change: Change) -> Words | None:
+        """What a change sets; None where the format cannot say it, or not apart from the run. Where
+        no format is known, what software the framework has is not known either.
+        """
+        fields = {
+            path: (meant(self.run, path), value)
+            for path, value in change.fields.items()
+        }
+        if not self.format or self.base is None:
+            return None if change.of("software") else fields
+        try:
+            new = self.keys(change.on(self.run))
+        except BadInput:
+            return None
+        return {
+            self.flag(key): (self.base.get(key, NONE), new.get(key, NONE))
+            for key in (*self.base, *(k for k in new if k not in self.base))
+            if self.base.get(key, NONE) != new.get(key, NONE)
+        } or None
+
+    def flag(self, key: str) -> str:
+        """A key as the user types it."""
+        if self.format not in FLAGS or key.startswith("-"):
+            return key
+        return "--" + key.replace(
+            "_", "-" if self.format == "megatron" else "_"
+        )
+
+
+def tongue(run: Job, format: str = "") -> Tongue:
+    """The words of the run's file, else of the first format of its framework that can say it.
+
+    format: a tool whose files no format here writes leaves fields of a job.
+    """
+    if format:
+        return Tongue(run, format if format in bridge.TOOLS else "")
+    name = run.framework.name if run.framework else run.usual_framework
+    every = table.formats().values()
+    its = [f for f in every if name in f.frameworks]
+    for each in sorted(its, key=lambda f: f.frameworks.index(name)):
+        spoken = Tongue(run, each.name)
+        if spoken.base is not None:
+            return spoken
+    return Tongue(run, "")

@@ -1,0 +1,155 @@
+"""The verb `advise`: which change of a run makes it faster, in the words of its own file."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any
+
+from cyclopts import Parameter
+
+from ..errors import BadInput, command
+from .calibrate import numbers
+from .command import Detail, Json, Price, answer, output, verb, word
+from .jobs import read_job
+from .steps import words
+
+Run = Annotated[
+    str,
+    Parameter(
+        help="A JOB.toml, a script or configuration of another tool, or the log of its run."
+    ),
+]
+Steps = Annotated[
+    str | None,
+    word(
+        "Measured seconds of the run's steps, such as 21.1,21.0,21.2, or its log.",
+        "LIST",
+    ),
+]
+Take = Annotated[
+    str,
+    word(
+        "What -o writes: a number of the list, pair or triple; default: 1.",
+        "WHICH",
+    ),
+]
+
+
+@verb("model", "cluster", "job", "software", "layout")
+def advise(
+    run: Run,
+    /,
+    *,
+    given: Mapping[str, str],
+    detail: Detail,
+    price: Price = (),
+    steps: Steps = None,
+    take: Take = "1",
+    json: Json = False,
+    output: Annotated[
+        str | None, output("a diff of the run's file, as patch applies it")
+    ] = None,
+) -> int:
+    """Say which single changes of a run make it faster, what each gives, and write one as a diff.
+
+    Examples: meshwright advise train.sh --on 256xh100-sxm -o train.diff
+    meshwright advise train.log --on 256xh100-sxm
+    """
+    from ..advice.answer import advise as compute
+    from ..advice.diff import diff
+    from ..report import advise_card, console, files
+
+    files.suffix(output, (".diff", ".patch"))
+    if output and not Path(run[:4096]).is_file():
+        raise BadInput(f"{run[:80]} is no file that -o could change")
+    notes: list[str] = []
+    job = read_job(run, given, notes, price)
+    format, taken = of_file(run, given)
+    advice = compute(job, measured(run, steps, job), format, taken)
+    advice = replace(advice, notes=(*notes, *advice.notes))
+    if output:
+        chosen = wanted(advice, take)
+        text = diff(run, job.filled, chosen.change, format)
+        kind = Path(output).suffix.lower()
+        files.write(output, {kind: lambda: text})
+    if json:
+        console.show_json(console.envelope("advise", advice.to_dict()))
+        return 0
+    later = next_words(run, given, output, advice)
+    answer(
+        advise_card.card(advice, later),
+        detail,
+        advise_card.why(advice),
+        advise_card.rest(advice),
+    )
+    return 0
+
+
+def next_words(
+    run: str, given: Mapping[str, str], output: str | None, advice: Any
+) -> list[str]:
+    """What to do next: apply the diff that is written, or write it; a log has its script."""
+    from ..formats import bridge
+
+    if output:
+        return [f"patch {shlex.quote(run)} {shlex.quote(output)}"]
+    if not advice.best_each or not Path(run[:4096]).is_file():
+        return []
+    asked, steps = words(run, given), ""
+    if bridge.logged(run):
+        file, _, rest = asked.partition(" ")
+        asked, steps = f"train.sh {rest}", f" --steps {file}"
+    stem = shlex.split(asked)[0].rpartition(".")[0]
+    return [command(f"advise {asked}{steps} -o {shlex.quote(stem)}.diff")]
+
+
+def of_file(run: str, given: Mapping[str, str]) -> tuple[str, tuple[str, ...]]:
+    """(the format of a file of another tool, fields that it leaves open); "" for other jobs."""
+    from ..formats import bridge, flags
+
+    if not bridge.foreign(run):
+        return "", ()
+    file = bridge.read(
+        run, chips=flags.chips_of(given), named=given.get("as_", "")
+    )
+    return file.format.name, tuple(n for n in file.taken if n not in given)
+
+
+def measured(run: str, steps: str | None, job: Any) -> list[float]:
+    """Seconds of the steady steps of the run's log, or those that the user gives."""
+    from ..compare.logged import compare_log
+    from ..formats import bridge
+    from ..formats.logs import read_log, steps_of
+    from ..prediction.prediction import predict
+
+    log = steps if steps and Path(steps[:4096]).is_file() else None
+    if steps and log is None:
+        return numbers(steps)
+    if log is None and bridge.logged(run):
+        log = run
+    if log is None:
+        return []
+    try:
+        found = steps_of(read_log(log), log[:80])
+    except BadInput:
+        if steps:
+            raise
+        return []  # arguments alone
+    beside = compare_log(log, found, predict(job))
+    return [beside.seconds(step) for step in found.steady]
+
+
+def wanted(advice: Any, take: str) -> Any:
+    """The change that -o writes; BadInput where there is none."""
+    if take in ("pair", "triple"):
+        if chosen := getattr(advice, take):
+            return chosen
+        raise BadInput(f"no {take} gains more than what it begins with")
+    listed = (*advice.gains, *advice.rest)
+    if not take.isdigit() or not 1 <= int(take) <= len(listed):
+        most = f"1 to {len(listed)}" if listed else "none"
+        raise BadInput(f"--take must be pair, triple or {most}, not {take!r}")
+    return listed[int(take) - 1]

@@ -1,0 +1,235 @@
+"""What to change of a run: the card, the reasons, and every change that was tried."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from rich.table import Table
+
+from ..advice.answer import Advice, Advised, plain
+from ..advice.changes import meant
+from ..advice.gap import Gap
+from ..formats.bridge.edit import NONE
+from ..units import show
+from .card import Card, Commands, Grid, Item, Row
+from .lines import noted
+from .predict import plain as columns
+from .run_card import first, notes, question, step, verdict
+from .text import BRIEFLY, percent, risk_words, seconds
+
+LISTED = 4
+"""Changes of a card."""
+WHY = "--why: flags of every gain, what explains a gap; --all: every change"
+
+
+def card(advice: Advice, commands: Sequence[str] = ()) -> Card:
+    """The first screen."""
+    run = advice.run
+    rows: list[Item] = [
+        verdict(run),
+        *first(run.idle, advice.notes),
+        *step(run),
+        *measured(advice.gap),
+        *gains(advice),
+        *together(advice),
+        *ties(advice),
+        *apart(advice),
+        *notes(advice.notes),
+        Commands(tuple(commands), rank=1),
+    ]
+    return Card(f"Advise {question(run)}", tuple(rows), WHY)
+
+
+def measured(gap: Gap | None) -> Iterator[Row]:
+    """The measured time beside the predicted one, and what could explain that."""
+    if gap is None:
+        return
+    inside = "inside" if gap.inside else "outside"
+    yield Row(
+        "ran",
+        f"{seconds(gap.measured_s)}, {gap.ratio:.2f} of the {seconds(gap.predicted_s)} predicted,"
+        f" {inside} the interval",
+    )
+    if said := explained(gap):
+        yield Row("gap", said, rank=2)
+
+
+def explained(gap: Gap) -> str:
+    """What could explain a gap, and that it cannot be told."""
+    if gap.inside and not gap.assumptions:
+        return ""
+    if gap.assumptions:
+        path, assumed, other, s = gap.assumptions[0]
+        return (
+            f"{name(path)} {word(other)} instead of {word(assumed)}, which nobody said, would take"
+            f" {seconds(s)}; the time alone cannot tell"
+        )
+    causes = [
+        f"{BRIEFLY[c]} taking {t:.2f} times as long" for c, t in gap.causes
+    ]
+    if not causes:
+        return "no single cause explains it: look for a setting that the job does not hold"
+    return f"{' or '.join(causes[:2])} would explain it; the time alone cannot tell"
+
+
+def gains(advice: Advice) -> Iterator[Item]:
+    """The best changes as a table."""
+    if not advice.gains:
+        tie = percent(advice.tie, 0)
+        yield Row(
+            "best", f"no single change gains more than {tie}, a tie", "bold"
+        )
+        return
+    rows = [
+        (
+            flags(each),
+            f"{each.gain:+.0%}",
+            seconds(each.prediction.step_time_s),
+            show(each.prediction.memory_bytes["needed"], "GiB"),
+            risk_words(each.prediction.risk_of_oom),
+        )
+        for each in advice.gains[:LISTED]
+    ]
+    head = ("change", "tokens/s", "step", "memory", "risk")
+    yield Grid(head, rows, most=LISTED)
+
+
+def together(advice: Advice) -> Iterator[Row]:
+    """The best two and three changes."""
+    for label in ("pair", "triple"):
+        if each := getattr(advice, label):
+            p = each.prediction
+            yield Row(
+                label,
+                f"{each.gain:+.0%}, {seconds(p.step_time_s)}: {flags(each)}",
+                rank=1,
+            )
+
+
+def ties(advice: Advice) -> Iterator[Row]:
+    """Changes that the model cannot tell from the run."""
+    if advice.ties:
+        each = [f"{fields(advice, a)} {a.gain:+.1%}" for a in advice.ties[:3]]
+        said = f"within {advice.tie:.0%}: {', '.join(each)}"
+        yield Row("ties", said, "dim", rank=4, most=1)
+
+
+def apart(advice: Advice) -> Iterator[Row]:
+    """Changes of the numerics, which train something else."""
+    if advice.numerics:
+        best = max(advice.numerics, key=lambda a: a.gain)
+        yield Row(
+            "apart",
+            f"{fields(advice, best)} {best.gain:+.0%}, which changes what is trained",
+            rank=3,
+            most=1,
+        )
+
+
+def flags(each: Advised) -> str:
+    """The keys of a change, before and after."""
+    return ", ".join(flag(k, *pair) for k, pair in each.words.items())
+
+
+def flag(key: str, old: Any, new: Any) -> str:
+    """--tensor-model-parallel-size 8 -> 4."""
+    key = (
+        name(key) if key.startswith(("layout.", "software.", "job.")) else key
+    )
+    if new == NONE:
+        return f"without {key}"
+    if old == NONE:
+        return key if new is True else f"{key} {word(new)}"
+    return f"{key} {word(old)} -> {word(new)}"
+
+
+def fields(advice: Advice, each: Advised) -> str:
+    """Fields of the job that change: tp 8 -> 4."""
+    job = advice.run.job
+    return ", ".join(
+        f"{name(path)} {word(meant(job, path))} -> {word(new)}"
+        for path, new in each.change.fields.items()
+        if meant(job, path) != new
+    )
+
+
+def name(path: str) -> str:
+    """A field without its table."""
+    return path.rpartition(".")[2]
+
+
+def word(value: Any) -> str:
+    """A value in a sentence."""
+    value = plain(value)
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    if isinstance(value, float) and value == int(value):
+        value = int(value)
+    return str(value)
+
+
+def why(advice: Advice) -> Iterator[Any]:
+    """Each gain in full, what explains a gap, and all notes."""
+    for i, each in enumerate(advice.gains, 1):
+        yield f"{i}. {line(advice, each)}"
+    for label in ("pair", "triple"):
+        if each := getattr(advice, label):
+            yield f"{label}: {line(advice, each)}"
+    if advice.gap:
+        yield from gap_lines(advice.gap)
+    yield from noted(advice.notes)
+
+
+def line(advice: Advice, each: Advised) -> str:
+    """A change in one line: what it sets, and what the run is with it."""
+    p = each.prediction
+    sure = (
+        f" (90 %: {seconds(p.interval_s[0])} to {seconds(p.interval_s[1])})"
+        if p.interval_s
+        else ""
+    )
+    return (
+        f"{fields(advice, each)}: {each.gain:+.1%} tokens/s, {seconds(p.step_time_s)}{sure},"
+        f" {show(p.memory_bytes['needed'], 'GiB')}, out-of-memory risk"
+        f" {risk_words(p.risk_of_oom)}; {flags(each)}"
+    )
+
+
+def gap_lines(gap: Gap) -> Iterator[str]:
+    """What could explain a gap, a line each."""
+    for path, assumed, other, s in gap.assumptions:
+        yield (
+            f"gap: {name(path)} {word(other)} (assumed {word(assumed)}): {seconds(s)}"
+        )
+    for cause, times in gap.causes:
+        yield f"gap: {BRIEFLY[cause]} alone would have to take {times:.2f} times as long"
+
+
+def rest(advice: Advice) -> Iterator[Any]:
+    """Every change that fits, ties and slower ones too, and what was left out."""
+    yield table(advice, advice.changes)
+    if advice.numerics:
+        yield "changes of the numerics, which train something else:"
+        yield table(advice, advice.numerics)
+    yield (
+        f"left out: {advice.unfit} changes that do not fit, {advice.unsaid} that the framework's"
+        " files cannot say"
+    )
+
+
+def table(advice: Advice, changes: Iterable[Advised]) -> Table:
+    """Changes, a row each."""
+    made = columns("change", "tokens/s", "step", "memory", "risk", "flags")
+    for each in changes:
+        p = each.prediction
+        tie = " (tie)" if abs(each.gain) <= advice.tie else ""
+        made.add_row(
+            fields(advice, each),
+            f"{each.gain:+.1%}{tie}",
+            seconds(p.step_time_s),
+            show(p.memory_bytes["needed"], "GiB"),
+            risk_words(p.risk_of_oom),
+            flags(each),
+        )
+    return made

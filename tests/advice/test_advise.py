@@ -1,0 +1,234 @@
+"""What to change of a run: against brute force by `predict`, and by reading the changed file back."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from meshwright import BadInput, Job, Layout, advise, cluster, model, predict
+from meshwright.advice.answer import Advice
+from meshwright.advice.changes import singles
+from meshwright.advice.diff import diff
+from meshwright.formats.flags import read_flags
+
+SCRIPT = """#!/bin/bash
+# llama3-8b
+torchrun --nproc_per_node 8 --nnodes 8 pretrain_gpt.py \\
+    --tensor-model-parallel-size 4 --pipeline-model-parallel-size 2 \\
+    --sequence-parallel --use-distributed-optimizer \\
+    --num-layers 32 --hidden-size 4096 --ffn-hidden-size 14336 --num-attention-heads 32 \\
+    --group-query-attention --num-query-groups 8 --seq-length 8192 \\
+    --max-position-embeddings 8192 --swiglu --normalization RMSNorm --disable-bias-linear \\
+    --untie-embeddings-and-output-weights --position-embedding-type rope \\
+    --micro-batch-size 1 --global-batch-size 256 --lr 3e-4 --train-iters 1000 \\
+    --recompute-activations --bf16 --vocab-size 128256
+"""
+ON = "64xh100-sxm"
+
+
+def script(folder: Path) -> tuple[str, Job]:
+    path = folder / "train.sh"
+    path.write_text(SCRIPT)
+    return str(path), read_flags(str(path), {"on": ON}, [])
+
+
+def patched(old: str, text: str) -> str:
+    """A unified diff applied: lines of its hunks that stay or come, and what lies between."""
+    lines = old.splitlines(keepends=True)
+    made, at = [], 0
+    for line in text.splitlines(keepends=True)[2:]:
+        if line.startswith("@@"):
+            first = int(line.split()[1].lstrip("-").split(",")[0]) - 1
+            made += lines[at:first]
+            at = first
+        elif line.startswith("\\"):
+            made[-1] = made[-1].rstrip("\n")
+        elif line.startswith("+"):
+            made.append(line[1:])
+        else:
+            assert lines[at].rstrip("\n") == line[1:].rstrip("\n")
+            if line.startswith(" "):
+                made.append(lines[at])
+            at += 1
+    return "".join(made + lines[at:])
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Job]:
+    return script(tmp_path_factory.mktemp("run"))
+
+
+@pytest.fixture(scope="module")
+def answer(run: tuple[str, Job]) -> Advice:
+    return advise(run[1], format="megatron")
+
+
+def test_the_best_value_of_a_degree_is_that_of_brute_force(
+    run: tuple[str, Job], answer: Advice
+) -> None:
+    """All degrees that divide chips, heads and batch, predicted one by one."""
+    job = run[1].filled
+    own = predict(job)
+    for axis, values in (("tp", (1, 2, 4, 8)), ("pp", (1, 2, 4, 8, 16))):
+        gains = {}
+        for value in values:
+            parts = {"tp": job.layout.tp, "pp": job.layout.pp, axis: value}
+            other = Layout(
+                **parts,
+                dp=64 // parts["tp"] // parts["pp"],
+                zero=1,
+                recompute="selective",
+            )
+            p = predict(job, other)
+            if value != getattr(job.layout, axis) and p.fits:
+                gains[value] = own.step_time_s / p.step_time_s - 1
+        listed = {
+            a.change.fields[f"layout.{axis}"]: a.gain
+            for a in answer.changes
+            if [*a.change.fields] == [f"layout.{axis}"]
+        }
+        assert listed == pytest.approx(gains)
+
+
+def test_a_change_keeps_chips_and_batch_and_fits(answer: Advice) -> None:
+    chips, batch = answer.run.layout.chips, answer.run.job.batch
+    for each in (*answer.changes, answer.pair, answer.triple):
+        if each:
+            p = each.prediction
+            assert (p.layout.chips, p.job.batch) == (chips, batch)
+            assert p.fits and not each.change.numerics and each.words
+    assert {p for a in answer.numerics for p in a.change.fields} <= {
+        "job.precision",
+        "job.batch",
+        "software.gradients",
+    }
+
+
+def test_gains_are_more_than_ties(answer: Advice) -> None:
+    assert answer.tie == 0.06
+    assert all(a.gain > 0.06 for a in answer.gains)
+    assert all(abs(a.gain) <= 0.06 for a in answer.ties)
+    assert not {a.change for a in answer.gains} & {
+        a.change for a in answer.ties
+    }
+
+
+def test_what_the_format_cannot_say_is_not_offered(answer: Advice) -> None:
+    """Megatron has no zero-bubble schedule; a setting without a key would only be a wish."""
+    offered = {path for a in answer.changes for path in a.change.fields}
+    tried = {path for c in singles(answer.run.job) for path in c.fields}
+    assert "software.norm" in tried - offered
+    schedules = {
+        a.change.fields.get("layout.schedule") for a in answer.changes
+    }
+    assert schedules <= {None, "interleaved"}
+    assert answer.unsaid
+
+
+def test_more_changes_gain_more(answer: Advice) -> None:
+    """Against brute force over all pairs of the changes that can be made alone."""
+    pair = answer.pair
+    assert pair and pair.gain > answer.changes[0].gain
+    best = max(
+        predict(both.on(answer.run.job)).tokens_per_s
+        for one in answer.changes[:6]
+        for other in answer.changes
+        if one.change.apart(other.change)
+        for both in [one.change.and_(other.change)]
+        if runs(both, answer)
+    )
+    assert pair.prediction.tokens_per_s >= best * (1 - 1e-9)
+
+
+def runs(change, answer: Advice) -> bool:  # type: ignore[no-untyped-def]
+    """A change that the run can make and that fits."""
+    try:
+        p = predict(change.on(answer.run.job))
+    except BadInput:
+        return False
+    rows = p.layout.dp * p.layout.microbatch
+    return p.fits and not p.job.batch % rows
+
+
+@pytest.mark.parametrize("number", range(4))
+def test_a_patched_script_is_the_predicted_job(
+    number: int, run: tuple[str, Job], answer: Advice, tmp_path: Path
+) -> None:
+    path, job = run
+    each = (*answer.gains, *answer.rest, answer.pair)[number - 1]
+    assert each
+    text = diff(path, job, each.change, "megatron")
+    made = tmp_path / "train.sh"
+    made.write_text(patched(SCRIPT, text))
+    back = predict(read_flags(str(made), {"on": ON}, []))
+    assert back.step_time_s == each.prediction.step_time_s
+    assert back.layout == each.prediction.layout
+    gone = [x for x in text.splitlines()[2:] if x.startswith("-")]
+    assert len(gone) <= 3 and "--lr 3e-4" in made.read_text()
+
+
+def test_a_patched_job_file_is_the_predicted_job(tmp_path: Path) -> None:
+    text = (
+        '# mine\n[model]\nname = "llama3-8b"\n[cluster]\non = "64xh100-sxm"\n'
+        '[layout]\ntp = 8 # all of a node\ndp = 8\nzero = 1\n[job]\nbatch = "256seq"'
+    )
+    path = tmp_path / "job.toml"
+    path.write_text(text)
+    job = read_flags(str(path), {}, [])
+    best = advise(job).gains[0]
+    assert best.change.fields == {"layout.tp": 2}
+    made = patched(text, diff(str(path), job, best.change))
+    assert "# all of a node" in made and "dp = 32" in made
+    path.write_text(made)
+    assert read_flags(str(path), {}, []) == best.prediction.job.laid_out(
+        replace(best.prediction.layout, placement={})
+    )
+
+
+def test_steps_scale_every_prediction(run: tuple[str, Job]) -> None:
+    """Three equal steps, drawn to the prediction as if a fourth had come out so."""
+    job = run[1]
+    own = predict(job).step_time_s
+    answer = advise(job, measured=[1.2 * own] * 3, format="megatron")
+    scale = round(math.exp(math.log(1.2) * 3 / 4), 4)
+    assert answer.run.step_time_s == pytest.approx(own * scale)
+    plain = advise(job, format="megatron")
+    assert answer.gap and answer.gap.ratio == pytest.approx(1.2)
+    assert [a.change for a in answer.changes[:3]] == [
+        a.change for a in plain.changes[:3]
+    ]
+
+
+def test_a_gap_is_explained_by_what_nobody_said() -> None:
+    """Steps of a run without overlap of its gradients, whose description says nothing of them."""
+    job = Job(
+        model("llama3-8b"),
+        cluster("64xh100-sxm"),
+        batch=64,
+        layout=Layout(tp=2, dp=32, zero=1),
+    )
+    off = replace(job, software=replace(job.software, dp_overlap="off"))
+    measured = predict(off).step_time_s
+    assert measured > 1.06 * predict(job).step_time_s
+    gap = advise(job, measured=measured).gap
+    assert gap
+    named = {field: (a, b) for field, a, b, _ in gap.assumptions}
+    assert named["software.dp_overlap"] == ("all", "off")
+    told = advise(off, measured=measured).gap
+    assert told and not told.assumptions and told.ratio == 1.0
+
+
+def test_what_does_not_fit_is_mended_first() -> None:
+    """70B without shards of its states: what makes it fit stands first, whatever it costs."""
+    job = Job(
+        model("llama3-70b"),
+        cluster("64xh100-sxm"),
+        batch=64,
+        layout=Layout(tp=8, pp=4, dp=2, zero=0, microbatch=2),
+    )
+    answer = advise(job)
+    assert not answer.run.fits
+    assert answer.gains and answer.gains[0].prediction.fits
