@@ -26,7 +26,7 @@ SENTENCES = {
     f"sweep {LLAMA} --over network.eth.bandwidth=400GB/s": "'eth' is not known; known: ib, nvlink",
     "predict llama3-8b --on 64xh1000 --batch 8seq": "did you mean h100-sxm",
     "predict llama3-8b --on 8x8xh100 --batch 8seq": "has two numbers: say 64xh100",
-    "--foo": "command '--foo' is not known; known: calibrate, ",
+    "--foo": "command '--foo' is not known; known: advise, calibrate, ",
 }
 
 
