@@ -1,9 +1,8 @@
 """Pipeline schedules replayed exactly beside their closed forms: the same layers in six orders."""
 
-from meshwright import Job, Layout, cluster, model, predict
-from meshwright.prediction.replay import replay
+from meshwright import Job, timeline
 
-job = Job(model("gpt3-175b"), cluster("64xa100-80"), batch=64)
+job = Job("gpt3-175b", "64xa100-80", batch=64).with_(tp=8, pp=8)
 for schedule, chunks in [
     ("gpipe", 1),
     ("1f1b", 1),
@@ -12,11 +11,7 @@ for schedule, chunks in [
     ("zb-h1", 1),
     ("zbv", 1),
 ]:
-    exact = replay(
-        predict(
-            job, Layout(tp=8, pp=8, dp=1, schedule=schedule, interleave=chunks)
-        )
-    )
+    exact = timeline(job, schedule=schedule, interleave=chunks)
     held = max(exact.timeline.in_flight)
     print(
         f"{schedule:>11} x{chunks}: {exact.exact_s:6.2f} s exact, closed form"

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
+import inspect
+import json
 import re
 import subprocess
 import sys
@@ -11,12 +14,19 @@ from pathlib import Path
 import pytest
 
 import meshwright
+from meshwright import Job
 
 ROOT = Path(meshwright.__file__).parents[2]
 RIGHT = """\
-from meshwright import Job, Layout, chip, cluster, model, plan, predict
+from meshwright import Job, Layout, chip, cluster, model, plan, predict, sweep, timeline
 job = Job(model("llama3-8b"), cluster("64xh100-sxm"), batch=512, layout=Layout(dp=64, zero=3))
-reveal_type(predict)  # def (job: meshwright.describe.job.Job, layout: meshwright.describe.layout.Layout | None =) -> meshwright.prediction.prediction.Prediction
+job = Job("llama3-8b", "64xh100-sxm", "4Mi", tokens="2T", precision="fp8", framework="fsdp")
+reveal_type(job.model)  # meshwright.describe.model.Model
+reveal_type(job.with_(tp=8, batch="1Mi"))  # meshwright.describe.job.Job
+reveal_type(predict(job, tp=8, pp=4).days)  # float | None
+reveal_type(plan(job, tp=[4, 8], framework="torchtitan").answer)  # meshwright.prediction.prediction.Prediction
+reveal_type(sweep(job, "chips", [64, 128]).points)  # tuple[meshwright.sweep.Point, ...]
+reveal_type(timeline(job, pp=4))  # meshwright.prediction.replay.Replay
 reveal_type(Layout(tp=8))  # meshwright.describe.layout.Layout
 reveal_type(chip("h100-sxm").hbm_bytes)  # float
 reveal_type(predict(job).step_time_s)  # float
@@ -26,12 +36,31 @@ WRONG = """\
 import meshwright
 from meshwright import Job, Layout, cluster, model, predict, nothing  # attr-defined
 job = Job(model("llama3-8b"), cluster("64xh100-sxm"), batch=[])  # arg-type
+Job(3, "64xh100-sxm", batch=512)  # arg-type
 Job(model("llama3-8b"), cluster("64xh100-sxm"), batch=1, batsh=3)  # call-arg
 predict(job, 3)  # arg-type
 predict(job).nonexistent  # attr-defined
 Layout(zero="one")  # arg-type
 meshwright.plann(job)  # attr-defined
 """
+
+
+def shown() -> dict[str, str]:
+    """Python that the README, the notebook and examples/ show, by the name of a file."""
+    readme = (ROOT / "README.md").read_text("utf-8")
+    blocks = re.findall(r"```python\n(.*?)```", readme, re.DOTALL)
+    cells = json.loads((ROOT / "examples/planning.ipynb").read_text("utf-8"))
+    code = [
+        "".join(cell["source"])
+        for cell in cells["cells"]
+        if cell["cell_type"] == "code"
+    ]
+    scripts = (ROOT / "examples").glob("*.py")
+    return {
+        "readme.py": "\n".join(blocks),
+        "notebook.py": "\n".join(code),
+        **{script.name: script.read_text("utf-8") for script in scripts},
+    }
 
 
 def comments(text: str) -> dict[int, str]:
@@ -44,9 +73,11 @@ def comments(text: str) -> dict[int, str]:
 
 
 def test_mypy_knows_types_and_finds_mistakes(tmp_path: Path) -> None:
-    """As a user would run it, with the cache that the project's own run leaves."""
+    """As a user would run it, with the cache that the project's own run leaves; what the project
+    shows has no mistake.
+    """
     pytest.importorskip("mypy")
-    files = {"right.py": RIGHT, "wrong.py": WRONG}
+    files = {"right.py": RIGHT, "wrong.py": WRONG, **shown()}
     for name, text in files.items():
         (tmp_path / name).write_text(text)
     command = [
@@ -75,7 +106,7 @@ def test_mypy_knows_types_and_finds_mistakes(tmp_path: Path) -> None:
         n: re.findall(r"\[([\w-]+)\]$", text)[0]
         for n, text in mistakes.items()
     } == comments(WRONG), told
-    assert {file for file, *_ in said} <= set(files), told
+    assert {file for file, *_ in said} == {"right.py", "wrong.py"}, told
 
 
 def test_type_checkers_read_the_names_that_are_loaded() -> None:
@@ -89,3 +120,15 @@ def test_type_checkers_read_the_names_that_are_loaded() -> None:
         for alias in node.names
     }
     assert typed | {"__version__"} == set(meshwright.__all__)
+
+
+def test_a_job_takes_what_its_type_says() -> None:
+    """The arguments that type checkers read are the fields."""
+    tree = ast.parse(inspect.getsource(Job)).body[0]
+    (typed,) = [
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef) and node.name == "__init__"
+    ]
+    names = [argument.arg for argument in typed.args.args[1:]]
+    assert names == [field.name for field in dataclasses.fields(Job)]

@@ -1,16 +1,19 @@
 """Meshwright: plan, predict and run distributed training of transformers.
 
-    from meshwright import Job, Layout, cluster, model, predict
-    layout = Layout(tp=1, dp=64, zero=3)
-    job = Job(model("llama3-8b"), cluster("64xh100-sxm"), batch=512, layout=layout)
-    print(predict(job).step_time_s)
+    from meshwright import Job, plan, predict
+    job = Job("llama3-70b", "1024xh100-sxm", batch="4Mi", tokens="15T")
+    print(predict(job, tp=8, pp=4, zero=1).explain())
+    print(plan(job, tp=[4, 8], framework="torchtitan").answer.layout)
 
 Names are loaded when first used, so that importing the package costs next to nothing; type checkers
-read them at once.
+read them at once. A function keeps its name where a room has the same: `meshwright.sweep(...)` is
+called, `from meshwright.sweep import Point` takes more of the room.
 """
 
 from __future__ import annotations
 
+import sys
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 from ._version import __version__ as __version__
@@ -25,14 +28,19 @@ _HOME = {
     "describe.job": ("Optimizer", "Precision"),
     "describe.assumptions": ("Assumptions", "assumptions"),
     "catalog": ("chip", "network"),
+    "formats.export": ("export",),
     "formats.resolve": ("cluster", "model"),
     "count.model": ("model_flops", "parameters"),
     "formats.toml": ("Job", "dump_job", "load_job"),
     "prediction": ("Prediction", "predict"),
+    "prediction.replay": ("Replay", "timeline"),
     "prediction.table": ("Table", "table"),
     "prediction.term": ("Term",),
+    "compare": ("Comparison", "compare"),
     "grid": ("Grid",),
-    "sweep": ("Sweep",),
+    "limits.answer": ("Limits", "limits"),
+    "roofline.queries": ("Roofline", "roofline"),
+    "sweep": ("Sweep", "sweep"),
     "errors": ("BadInput", "MeshwrightError", "NoLayout"),
     "search": ("Plan", "Space", "plan"),
     "advice.answer": ("Advice", "advise"),
@@ -46,6 +54,8 @@ if TYPE_CHECKING:  # the same names once more, with their types
     from .advice.answer import advise as advise
     from .catalog import chip as chip
     from .catalog import network as network
+    from .compare import Comparison as Comparison
+    from .compare import compare as compare
     from .count.model import model_flops as model_flops
     from .count.model import parameters as parameters
     from .describe.assumptions import Assumptions as Assumptions
@@ -66,21 +76,38 @@ if TYPE_CHECKING:  # the same names once more, with their types
     from .errors import BadInput as BadInput
     from .errors import MeshwrightError as MeshwrightError
     from .errors import NoLayout as NoLayout
+    from .formats.export import export as export
     from .formats.resolve import cluster as cluster
     from .formats.resolve import model as model
     from .formats.toml import dump_job as dump_job
     from .formats.toml import load_job as load_job
     from .grid import Grid as Grid
+    from .limits.answer import Limits as Limits
+    from .limits.answer import limits as limits
     from .prediction.prediction import Prediction as Prediction
     from .prediction.prediction import predict as predict
+    from .prediction.replay import Replay as Replay
+    from .prediction.replay import timeline as timeline
     from .prediction.table import Table as Table
     from .prediction.table import table as table
     from .prediction.term import Term as Term
+    from .roofline.queries import Roofline as Roofline
+    from .roofline.queries import roofline as roofline
     from .search.answer import Plan as Plan
     from .search.plan import plan as plan
     from .search.space import Space as Space
     from .sweep import Sweep as Sweep
+    from .sweep import sweep as sweep
 else:
+
+    class Package(ModuleType):
+        """A package whose public names outlast the import of a room of the same name."""
+
+        def __setattr__(self, name, value):
+            if not (name in _WHERE and isinstance(value, ModuleType)):
+                super().__setattr__(name, value)
+
+    sys.modules[__name__].__class__ = Package
 
     def __getattr__(name):
         if name not in _WHERE:

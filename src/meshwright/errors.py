@@ -23,17 +23,41 @@ def command(words: str) -> str:
 
 
 class MeshwrightError(Exception):
-    """Base of every error a user can cause; its text is one sentence."""
+    """Base of every error a user can cause; its text is one sentence.
+
+    >>> from meshwright import MeshwrightError, chip
+    >>> try:
+    ...     chip("h1000")
+    ... except MeshwrightError as error:
+    ...     print(str(error).partition(";")[0])
+    chip 'h1000' is not known
+    """
 
     exit_code = 2
 
 
 class BadInput(MeshwrightError):
-    """A field of the description is missing, malformed or contradicts another one."""
+    """A field of the description is missing, malformed or contradicts another one.
+
+    >>> from meshwright import BadInput, Layout
+    >>> try:
+    ...     Layout(zero=4)
+    ... except BadInput as error:
+    ...     print(error)
+    layout.zero must be between 0 and 3, not 4
+    """
 
 
 class NoLayout(MeshwrightError):
-    """No layout of the chosen space is legal and fits in memory."""
+    """No layout of the chosen space is legal and fits in memory.
+
+    >>> from meshwright import Job, NoLayout, plan
+    >>> try:
+    ...     plan(Job("llama3-70b", "8xh100-sxm", batch=64)).answer
+    ... except NoLayout:
+    ...     print("nothing fits")
+    nothing fits
+    """
 
     exit_code = 1
 

@@ -61,7 +61,15 @@ Compute = Callable[[Job, Mapping[str, Value], "Space | None", bool], Row]
 
 @dataclass(frozen=True)
 class Grid(Displayed):
-    """The points that were finished, in the order of the axes, the last changing fastest."""
+    """The points that were finished, in the order of the axes, the last changing fastest.
+
+    >>> from meshwright import Grid, Job
+    >>> from meshwright.grid import grid
+    >>> job = Job("llama3-8b", "64xh100-sxm", batch=512)
+    >>> points = grid(job, [("chips", [32, 64]), ("zero", [1, 3])], workers=1)
+    >>> isinstance(points, Grid), len(points.rows)
+    (True, 4)
+    """
 
     axes: tuple[tuple[str, tuple[Value, ...]], ...]
     rows: tuple[Row, ...]

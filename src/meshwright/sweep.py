@@ -23,7 +23,7 @@ from .describe.display import Displayed
 from .describe.fields import demand_text, fields_of, left_out
 from .describe.frozen import shown
 from .describe.job import Job, demand
-from .describe.layout import Layout
+from .describe.layout import CHUNKED, Layout
 from .describe.read import brief, demand_meant, read
 from .errors import BadInput, MeshwrightError, article, unknown
 from .formats import resolve
@@ -37,8 +37,6 @@ if TYPE_CHECKING:
 MOST = 1000
 """Points of a sweep."""
 DOUBLING = re.compile(r"\s*(\d+)\s*\.\.\s*(\d+)\s*")
-CHUNKED = ("1f1b", "interleaved")
-"""One order, for one chunk of the model on a device and for more."""
 Value = str | int | float
 Prices = Mapping[str, float]
 """Chip -> USD an hour."""
@@ -61,7 +59,14 @@ class Point:
 
 @dataclass(frozen=True)
 class Sweep(Displayed):
-    """Result of a sweep, one Point a value; those that were finished, in order."""
+    """Result of a sweep, one Point a value; those that were finished, in order.
+
+    >>> from meshwright import Job, Sweep, sweep
+    >>> job = Job("llama3-8b", "64xh100-sxm", batch=512).with_(zero=3)
+    >>> over = sweep(job, "microbatch", [1, 2], fixed=True)
+    >>> isinstance(over, Sweep), len(over.points)
+    (True, 2)
+    """
 
     over: str
     points: tuple[Point, ...]
@@ -208,16 +213,29 @@ def sweep(
     fixed: bool = False,
     progress: Callable[[str, float], None] | None = None,
     prices: Prices = EMPTY,
+    **fields: Any,
 ) -> Sweep:
     """The best layout (with `fixed`: the job's own) for every value of a field. Ctrl-C ends it
     without loss.
 
+    >>> from meshwright import Job, sweep
+    >>> job = Job("llama3-8b", "64xh100-sxm", batch=512)
+    >>> over = sweep(job, "chips", ["32..128"], zero=3, framework="torchtitan")
+    >>> [p.job.cluster.chips for p in over.points]
+    [32, 64, 128]
+
     over: path of the field, such as chips, batch, seq, tp, network.ib.bandwidth, chip.hbm_bytes,
     assumptions; space: constraints of the search (a `Space`);  progress: told what is done;
-    prices: of chips (name -> USD an hour), instead of the catalogue's.  Raises BadInput if no value
-    can be set.
+    prices: of chips (name -> USD an hour), instead of the catalogue's; fields: as `plan` takes
+    them.  Raises BadInput if no value can be set.
     """
+    from .search.space import constrained
+
     demand(job)
+    if fixed:
+        job = job.with_(**fields)
+    else:
+        job, space = constrained(job, space, fields)
     chosen = values(texts)
     demand_text(over, "the field of a sweep")
     points: list[Point] = []

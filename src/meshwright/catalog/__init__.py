@@ -15,6 +15,7 @@ from typing import Any
 from ..describe import shipped
 from ..describe.chip import Chip
 from ..describe.cluster import Cluster
+from ..describe.fields import BY_NAME
 from ..describe.model import Model
 from ..describe.network import Network
 from ..describe.read import read
@@ -26,13 +27,23 @@ COUNT = re.compile(r"\s*(\d[\d,_]*)\s*[xX*×]\s*(\S.*?)\s*$", re.ASCII)
 
 
 def chip(name: str) -> Chip:
-    """The chip of that name or alias ("NVIDIA H100 80GB HBM3"); BadInput names the nearest ones."""
+    """The chip of that name or alias ("NVIDIA H100 80GB HBM3"); BadInput names the nearest ones.
+
+    >>> from meshwright import chip
+    >>> chip("NVIDIA H100 80GB HBM3").name
+    'h100-sxm'
+    """
     entry: Chip = _get("chips", name)
     return entry
 
 
 def network(name: str) -> Network:
-    """The network of that name or alias; BadInput names the nearest ones."""
+    """The network of that name or alias; BadInput names the nearest ones.
+
+    >>> from meshwright import network
+    >>> [dim.name for dim in network("selene").dims]
+    ['nvlink', 'ib']
+    """
     entry: Network = _get("networks", name)
     return entry
 
@@ -163,3 +174,8 @@ def _entry(kind: str, name: str) -> Any:
     if kind == "models":
         table.pop("aliases", None)  # only this index knows them
     return read(KINDS[kind], {"name": name, **table}, f"catalog {name}")
+
+
+BY_NAME.setdefault(Model, model)
+BY_NAME.setdefault(Cluster, cluster)
+# `formats.resolve` takes files, too

@@ -15,7 +15,6 @@ from .command import Json, output, verb, word
 
 if TYPE_CHECKING:
     from ..describe.job import Job
-    from ..formats.bridge.launch import Place
     from ..formats.bridge.table import Format
     from ..formats.sbatch import Slurm
     from ..formats.torchrun import Launch
@@ -248,6 +247,7 @@ def theirs(
     base: a file that the job is written into.
     """
     from ..formats import bridge, flags
+    from ..formats.export import place as placed
 
     if not path.endswith(".toml") and not bridge.foreign(path):
         raise BadInput(
@@ -310,26 +310,11 @@ def written(
     path: the file of the job, which the text names.
     """
     from ..formats import bridge
+    from ..formats.export import place as placed
 
     place = replace(placed(job, name, per_node, slurm), path=path)
     text, script = bridge.write(job, name, place)
     return text, script, place.nodes, place.ranks
-
-
-def placed(
-    job: Job, name: str, per_node: int | None, slurm: Slurm | None
-) -> Place:
-    """Where another tool's program is started."""
-    from ..formats import torchrun
-    from ..formats.bridge.launch import Place
-
-    starts_none = not table.get(name).gpus and slurm is None
-    nodes, ranks = (
-        (1, int(job.layout.chips))
-        if starts_none and per_node is None and not job.cluster.network.node
-        else torchrun.nodes(job, per_node)
-    )
-    return Place(nodes, ranks, slurm, job.model.name)
 
 
 def weights(run: str, output: str | None, json: bool, numbers: str) -> int:

@@ -386,18 +386,12 @@ def asked(
 
 
 def plot(result: Any, kind: str) -> Any:
-    """What draws the smooth curves (or the grids, where there are none)."""
+    """What draws the curves."""
 
     def draw() -> bytes:
-        from ..report.limits_plots import utilisation
+        from ..report.limits_plots import of_limits
         from ..report.plots import image
-        from ..units import show
 
-        time = show(result.lines[0].scenario.duration_s, "s")
-        curves = {
-            line.scenario.name: line.smooth or line.curve
-            for line in result.lines
-        }
-        return image(utilisation(curves, f"Training runs of {time}"), kind)
+        return image(of_limits(result), kind)
 
     return draw

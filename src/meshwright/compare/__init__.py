@@ -7,11 +7,16 @@ cause, and its memory.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from pathlib import Path
+from typing import Any, overload
 
+from ..describe.job import Job
 from ..errors import BadInput
+from ..formats import read_text, run_folder
+from ..formats.logs import steps_of
 from ..formats.records import Run
 from ..prediction.prediction import predict
+from .logged import Logged, compare_log
 from .numbers import RunNumbers
 from .terms import StepCauses
 from .virtual import Virtual
@@ -19,7 +24,12 @@ from .why import explanations
 
 
 class Comparison(RunNumbers):
-    """A run and its prediction: numbers, and what explains their difference."""
+    """A run and its prediction: numbers, and what explains their difference.
+
+    >>> from meshwright import Comparison
+    >>> [name for name in ("why", "explain", "plot") if hasattr(Comparison, name)]
+    ['why', 'explain', 'plot']
+    """
 
     def why(self) -> Iterator[str]:
         """What explains the difference, a sentence each."""
@@ -112,8 +122,31 @@ class Comparison(RunNumbers):
         }
 
 
-def compare(run: Run) -> Comparison:
-    """A run beside its prediction. BadInput if the run made no step."""
+@overload
+def compare(run: Run | str | Path) -> Comparison: ...
+@overload
+def compare(run: str | Path, job: Job) -> Logged: ...
+def compare(
+    run: Run | str | Path, job: Job | None = None
+) -> Comparison | Logged:
+    r"""A run of the project's own trainer, or its folder, beside its prediction; of another tool
+    the log, beside that of the job that it is of. BadInput if no step was made.
+
+    >>> from pathlib import Path
+    >>> from meshwright import Job, compare
+    >>> step = "iteration {}/ 9 | elapsed time per iteration (ms): 8500.0 |"
+    >>> log = Path("train.log")
+    >>> _ = log.write_text("\n".join(step.format(i) for i in range(1, 10)))
+    >>> job = Job("llama3-8b", "64xh100-sxm", batch=512).with_(zero=1)
+    >>> compare(log, job).measured_s
+    8.5
+    """
+    if job is not None:
+        name = str(run)
+        log = steps_of(read_text(name), name[:80])
+        return compare_log(name, log, predict(job))
+    if not isinstance(run, Run):
+        run = run_folder.read(run)
     if not run.metrics:
         raise BadInput(
             f"{run.folder} holds no finished step (metrics.jsonl is empty or missing)"

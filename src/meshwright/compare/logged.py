@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from ..describe.display import Displayed
 from ..errors import BadInput
 from ..formats.logs import Log, Step
 from ..prediction.prediction import Prediction
@@ -19,7 +20,7 @@ GIB = 2.0**30
 
 
 @dataclass(frozen=True)
-class Logged:
+class Logged(Displayed):
     """A log, and what was predicted for its job."""
 
     name: str

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from statistics import median
 
+from ..describe.display import Displayed
 from ..formats.records import Run
 from ..prediction.prediction import Prediction
 from ..prediction.replay import Replay, replay
@@ -21,7 +22,7 @@ KEPT = ("weights", "gradients", "optimizer")
 
 
 @dataclass(frozen=True)
-class RunNumbers:
+class RunNumbers(Displayed):
     """A run and its prediction, in numbers."""
 
     run: Run

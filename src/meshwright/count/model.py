@@ -159,6 +159,10 @@ def parameters(model: Model, active: bool = False) -> float:
 
     The output head shares the embedding if tied; multi-token-prediction blocks are left out, as
     model cards do.
+
+    >>> from meshwright import model, parameters
+    >>> f"{parameters(model('deepseek-v3')):.3g} {parameters(model('deepseek-v3'), True):.3g}"
+    '6.71e+11 3.76e+10'
     """
     total = 0.0
     for op, n in operations(replace(model, mtp_layers=0)):
@@ -179,6 +183,10 @@ def model_flops(model: Model, seq: int = 0) -> float:
 
     Counted as the field does (Chowdhery et al. 2022, appendix B): 2 FLOPs a multiply-add, backward
     twice forward, attention without the causal saving, no recomputation.
+
+    >>> from meshwright import model, model_flops
+    >>> f"{model_flops(model('llama3-8b'), seq=8192):.2e}"
+    '5.79e+10'
     """
     total = sum(
         float(op.forward.matrix + op.backward.matrix) * n

@@ -426,7 +426,12 @@ class MemoryCount(Checked):
 
 @dataclass(frozen=True)
 class Assumptions(Checked):
-    """Modelling options: counting, chip, network, overlap, memory."""
+    """Modelling options: counting, chip, network, overlap, memory.
+
+    >>> from meshwright import Assumptions, assumptions
+    >>> isinstance(assumptions("lbl-2024"), Assumptions)
+    True
+    """
 
     name: Name
     source: Prose
@@ -690,7 +695,13 @@ ELSEWHERE: dict[str, Callable[[], Assumptions]] = {}
 
 
 def assumptions(name: str) -> Assumptions:
-    """The assumption set of that name; BadInput names the nearest ones."""
+    """The assumption set of that name; BadInput names the nearest ones.
+
+    >>> from meshwright import Job, assumptions
+    >>> job = Job("gpt3-175b", "512xa100-80", batch=1024, assumptions="lbl-2024")
+    >>> job.assumptions == assumptions("lbl-2024")
+    True
+    """
     if name in ELSEWHERE:
         return ELSEWHERE[name]()
     if name not in SETS:

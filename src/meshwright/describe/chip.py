@@ -38,6 +38,11 @@ MOST_USD = 1e6
 class Hierarchy(Checked):
     """The memories between HBM and the tensor cores, for the chip model `hierarchy`
     (cost/hierarchy).
+
+    >>> from meshwright import Hierarchy, chip
+    >>> memories = chip("h100-sxm").hierarchy
+    >>> isinstance(memories, Hierarchy), memories.l2_bytes == 50 * 2**20
+    (True, True)
     """
 
     sms: int
@@ -68,7 +73,13 @@ class Hierarchy(Checked):
 @hashed_once
 @dataclass(frozen=True)
 class Chip(Checked):
-    """An accelerator as the planner sees it."""
+    """An accelerator as the planner sees it.
+
+    >>> from meshwright import Chip, chip
+    >>> h100 = chip("h100-sxm")
+    >>> isinstance(h100, Chip), h100.matrix_flops["bf16"] > 9e14
+    (True, True)
+    """
 
     name: Name
     matrix_flops: Mapping[Compute, Annotated[float, SIUnit("FLOP/s")]]

@@ -32,6 +32,11 @@ NEAR = 6
 class Choices(FrozenDict[str, Values]):
     """The values each field of a layout may have; compares, hashes, pickles and is written to a
     file as a dict of tuples.
+
+    >>> from meshwright import Choices, Layout
+    >>> few = Choices(tp=(4, 8), zero=1)
+    >>> few.allows(Layout(tp=8, zero=1)), few.allows(Layout(tp=2, zero=1))
+    (True, False)
     """
 
     def __init__(

@@ -30,7 +30,13 @@ class Installation(Checked):
 
 @dataclass(frozen=True)
 class Cluster(Checked):
-    """`chips` accelerators of one kind on one network."""
+    """`chips` accelerators of one kind on one network.
+
+    >>> from meshwright import Cluster, chip, network
+    >>> on = Cluster(chip("a100-80"), network("selene"), chips=512)
+    >>> on.chips, on.sizes
+    (512, (8, 64))
+    """
 
     chip: Chip
     network: Network

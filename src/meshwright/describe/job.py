@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from ..errors import BadInput, brief
+from ..errors import BadInput, brief, unknown
 from ..units import parse
 from .assumptions import REALISTIC, Assumptions
 from .batch import parse_batch
@@ -41,7 +41,13 @@ from .software import ATTENTION, NOTHING_SAID, UNFUSED, Software
 
 @dataclass(frozen=True)
 class Optimizer(Checked):
-    """What the optimizer keeps for each parameter."""
+    """What the optimizer keeps for each parameter.
+
+    >>> from meshwright import Job, Optimizer
+    >>> lean = Optimizer("adamw-8bit", state_bytes=6)
+    >>> Job("llama3-8b", "8xh100-sxm", batch=64, optimizer=lean).state_bytes
+    6.0
+    """
 
     name: Name = "adamw"
     state_bytes: Amount = 12.0
@@ -76,7 +82,13 @@ ONE_DEVICE = Layout(dp=1)
 
 @dataclass(frozen=True)
 class Job(Checked):
-    """Model, cluster, batch and layout of one training step."""
+    """Model, cluster, batch and layout of one training step.
+
+    >>> from meshwright import Job
+    >>> job = Job("llama3-8b", "64xh100-sxm", batch="4Mi", tokens="2T")
+    >>> job.batch, job.T, job.cluster.chips
+    (512, 8192, 64)
+    """
 
     model: Model
     cluster: Cluster
@@ -115,6 +127,26 @@ class Job(Checked):
     """
 
     __repr__ = shown
+
+    if TYPE_CHECKING:  # names and texts are taken, too; the fields themselves are what they name
+
+        def __init__(
+            self,
+            model: Model | str,
+            cluster: Cluster | str,
+            batch: int | str,
+            layout: Layout = ...,
+            seq: int | str = ...,
+            precision: Precision | str | None = ...,
+            optimizer: Optimizer | str = ...,
+            tokens: float | str = ...,
+            attention_kernel: str = ...,
+            assumptions: Assumptions | str = ...,
+            framework: Framework | str | None = ...,
+            software: Software = ...,
+            headroom: float | None = ...,
+            train: Mapping[str, Any] = ...,
+        ) -> None: ...
 
     def __post_init__(self) -> None:
         """Names become what they name, texts numbers; BadInput for everything else that is no
@@ -217,6 +249,44 @@ class Job(Checked):
         """The job whose layout states its replicas (`Layout.filling` the job's chips)."""
         return self.laid_out(self.layout.filling(self.cluster.chips))
 
+    def with_(self, **fields: Any) -> Job:
+        """The job with other values of some fields, by the words of the command: those of a job
+        (batch, seq, framework, ...), of its software, of its layout (tp, zero, ...), and on for
+        the cluster.
+
+        What nobody chose follows: the precision of a set or a framework, dp of a layout that takes
+        all chips (`Layout.with_`). BadInput for a field or a value that is not known.
+
+        >>> from meshwright import Job
+        >>> job = Job("llama3-70b", "512xh100-sxm", batch=512)
+        >>> other = job.with_(tp=8, zero=1, framework="torchtitan")
+        >>> other.layout.tp, other.layout.dp, other.framework.name
+        (8, 64, 'torchtitan')
+        """
+        words = {"cluster" if n == "on" else n: v for n, v in fields.items()}
+        for name in words:
+            if name not in WORDS:
+                raise unknown("field", name, (*WORDS, "on"))
+        own, software, degrees = (
+            {n: v for n, v in words.items() if n in fields_of(cls)}
+            for cls in (Job, Software, Layout)
+        )
+        if self.precision == self.usual_precision:
+            own = {"precision": None, **own}
+        if software:
+            said = own.get("software", self.software)
+            own["software"] = replace(said, **software)
+        other = replace(self, **own)
+        chips = other.cluster.chips
+        if not degrees and chips == self.cluster.chips:
+            return other
+        stated = "layout" in own and other.layout.dp is not None
+        full = self.filled.layout.chips == self.cluster.chips
+        layout = other.layout.with_(**degrees)
+        if full and not stated and degrees.get("dp") is None:
+            layout = layout.refilling(chips)
+        return replace(other, layout=layout.filling(chips))
+
     def laid_out(self, layout: Layout) -> Job:
         """The job under a layout of its own: what its framework does stays as it is."""
         other = changed(self, layout=layout)
@@ -257,6 +327,10 @@ class Job(Checked):
     def batch_tokens(self) -> float:
         """Tokens of one optimizer step."""
         return float(self.batch) * self.T
+
+
+WORDS = (*fields_of(Job), *fields_of(Software), *fields_of(Layout))
+"""Fields that `Job.with_` takes, as the command's flags do."""
 
 
 def usual_precision(how: Assumptions, chip: Chip) -> Precision:

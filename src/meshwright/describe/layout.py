@@ -47,12 +47,20 @@ PLANE = {"tp_ff": "tp", "tp_model": "cp"}
 """Axes of a grid by what they cut of a feed-forward -> the axes they are."""
 
 
+CHUNKED = ("1f1b", "interleaved")
+"""One order, for one chunk of the model on a device and for more."""
 Chosen = Annotated[Degree, Searched()]
 
 
 @dataclass(frozen=True)
 class Layout(Checked):
-    """Degrees of parallelism, and the choices that go with them."""
+    """Degrees of parallelism, and the choices that go with them.
+
+    >>> from meshwright import Layout
+    >>> layout = Layout(tp=8, pp=4, zero=1).filling(512)
+    >>> layout.dp, layout.chips
+    (16, 512)
+    """
 
     tp: Chosen = 1
     """Tensor parallel: cuts heads and feed-forward (LBL: n1)."""
@@ -163,6 +171,19 @@ class Layout(Checked):
     def refilling(self, chips: int) -> Layout:
         """The layout on other chips: replicas and places follow, whatever they were."""
         return changed(self, dp=None, placement=EMPTY).filling(chips)
+
+    def with_(self, **fields: Any) -> Layout:
+        """The layout with other values of some fields. 1f1b and interleaved follow interleave, and
+        a placement does not outlast the degrees it is of.
+
+        >>> from meshwright import Layout
+        >>> Layout(tp=8, pp=4).with_(interleave=2).schedule
+        'interleaved'
+        """
+        follow: dict[str, Any] = {"placement": EMPTY}
+        if self.schedule in CHUNKED and "interleave" in fields:
+            follow["schedule"] = CHUNKED[fields["interleave"] != 1]
+        return replace(self, **{**follow, **fields})
 
     def under(self, sequence_parallel: bool) -> Layout:
         """This layout with or without sequence parallelism, which changes no group."""

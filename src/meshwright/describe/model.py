@@ -32,6 +32,11 @@ from .pattern import NEEDS, words
 class MLA(Checked):
     """Multi-head latent attention (DeepSeek-V2): keys and values are rebuilt from one compressed
     vector a token.
+
+    >>> from meshwright import MLA, model
+    >>> latent = model("deepseek-v3").mla
+    >>> isinstance(latent, MLA), latent.kv_lora_rank
+    (True, 512)
     """
 
     kv_lora_rank: int
@@ -48,7 +53,13 @@ class MLA(Checked):
 
 @dataclass(frozen=True)
 class MoE(Checked):
-    """Mixture of experts in place of the feed-forward of most layers."""
+    """Mixture of experts in place of the feed-forward of most layers.
+
+    >>> from meshwright import MoE, model
+    >>> experts = model("deepseek-v3").moe
+    >>> isinstance(experts, MoE), experts.experts, experts.top_k
+    (True, 256, 8)
+    """
 
     experts: int
     """E, routed experts in a layer."""
@@ -109,6 +120,11 @@ class Model(Checked):
     """A decoder (or encoder): a list of layers, its embedding and its output head.
 
     Each layer names what mixes its tokens and what feeds forward (`pattern`, `describe.layers`).
+
+    >>> from meshwright import Model, parameters
+    >>> small = Model("small", layers=2, hidden=64, heads=4, ffn=192, vocab=256, seq=128)
+    >>> parameters(small)
+    139584.0
     """
 
     name: Name

@@ -36,7 +36,12 @@ does not drive by itself, does not count."""
 
 @dataclass(frozen=True)
 class Dim(Checked):
-    """One level or axis of the network."""
+    """One level or axis of the network.
+
+    >>> from meshwright import Dim
+    >>> Dim("nvlink", bandwidth=450e9, latency=2e-6, size=8).size
+    8
+    """
 
     name: Name
     bandwidth: Bandwidth
@@ -99,7 +104,13 @@ class Dim(Checked):
 @hashed_once
 @dataclass(frozen=True)
 class Network(Checked):
-    """Dimensions, fastest (nearest) first."""
+    """Dimensions, fastest (nearest) first.
+
+    >>> from meshwright import Dim, Network
+    >>> links = Dim("nvlink", 450e9, 2e-6, size=8), Dim("ib", 50e9, 5e-6)
+    >>> [dim.name for dim in Network("mine", links).dims]
+    ['nvlink', 'ib']
+    """
 
     name: Name
     dims: tuple[Dim, ...]

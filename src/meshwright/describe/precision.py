@@ -15,7 +15,13 @@ Compute = Annotated[
 
 @dataclass(frozen=True)
 class Precision(Checked):
-    """Which numbers are computed, kept and sent."""
+    """Which numbers are computed, kept and sent.
+
+    >>> from meshwright import Job, Precision
+    >>> numbers = Job("llama3-8b", "8xh100-sxm", batch=64, precision="fp8").precision
+    >>> isinstance(numbers, Precision), numbers.compute
+    (True, 'fp8')
+    """
 
     compute: Compute = "bf16"
     """Precision of the matrix products: a key of `Chip.matrix_flops`."""

@@ -30,6 +30,10 @@ def model(name: str, *, files: bool = True) -> Model:
 
     files: may the name be a path; False where the name comes from untrusted input.  Raises
     BadInput.
+
+    >>> from meshwright import model
+    >>> model("llama3-8b").layers
+    32
     """
     demand_text(name, "the name of a model")
     path = (
@@ -57,6 +61,10 @@ def cluster(
 
     network: another network than the chip's own;  files: may a path be given (False for untrusted
     input).  Raises BadInput.
+
+    >>> from meshwright import cluster
+    >>> cluster("1024xh100-sxm").chips
+    1024
     """
     demand_text(text, "a cluster")
     count, what = catalog.counted(text)

@@ -63,6 +63,11 @@ def load_job(
     evenly (for a search of layouts);  bare: a dict comes from Python, whose numbers are in SI units
     (False where a person wrote them: they need units). Raises BadInput for every mistake, with the
     path of the field.
+
+    >>> from meshwright import load_job
+    >>> on = {"on": "64xh100-sxm"}
+    >>> load_job({"model": "llama3-8b", "cluster": on, "job": {"batch": "4Mi"}}).batch
+    512
     """
     folder = Path()
     if not isinstance(source, Mapping):
@@ -212,7 +217,12 @@ def _cluster(given: object, files: bool) -> object:
 
 def dump_job(job: Job) -> str:
     """The TOML text that `load_job` turns into an equal job; catalogue entries by name, the rest
-    with units, no defaults but those that have a name."""
+    with units, no defaults but those that have a name.
+
+    >>> from meshwright import Job, dump_job
+    >>> print(dump_job(Job("llama3-8b", "64xh100-sxm", batch=512)).splitlines()[1])
+    name = "llama3-8b"
+    """
     cluster = to_dict(job.cluster, units=True)
     if job.cluster.name and _is_named(job.cluster):
         cluster = {"on": job.cluster.name}

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from ..describe.assumptions import EPOCH
+from ..describe.display import Displayed
 from ..describe.frozen import shown
 from ..errors import BadInput, NoLayout
 from ..num import crossing
@@ -81,8 +82,14 @@ class Limit:
 
 
 @dataclass(frozen=True)
-class Limits:
-    """Several scenarios."""
+class Limits(Displayed):
+    """How far several scenarios scale.
+
+    >>> from meshwright import Limits, limits
+    >>> answer = limits(["h100", "a100/sparse"])
+    >>> isinstance(answer, Limits), [line.scenario.name for line in answer.lines]
+    (True, ['h100', 'a100/sparse'])
+    """
 
     lines: tuple[Limit, ...]
 
@@ -100,6 +107,11 @@ def limits(
 
     scenarios: or names of the paper's ("h100", "a100/sparse", see `presets`).  smooth: also the
     curve without grids. Raises BadInput.
+
+    >>> from meshwright import limits
+    >>> (line,) = limits("h100").lines
+    >>> 2e28 < line.crossing.first_flops < 3e28
+    True
     """
     many = (
         [scenarios]

@@ -62,6 +62,16 @@ LEAST_CHANCE = 1e-9
 class Prediction(StepResult, Displayed):
     """What a step of a job takes under a layout, with notes, how sure that is, and what a run
     costs.
+
+    >>> from meshwright import Job, Prediction, predict
+    >>> p = predict(Job("llama3-8b", "64xh100-sxm", batch=512), zero=3)
+    >>> isinstance(p, Prediction)
+    True
+    >>> low, high = p.interval_s
+    >>> low < p.step_time_s < high
+    True
+    >>> abs(sum(p.time_s.values()) / p.step_time_s - 1) < 1e-9
+    True
     """
 
     notes: tuple[str, ...] = ()
@@ -310,13 +320,25 @@ class Prediction(StepResult, Displayed):
         }
 
 
-def predict(job: Job, layout: Layout | None = None) -> Prediction:
-    """Predict one step of the job under its layout (or the one given).
+def predict(
+    job: Job, layout: Layout | None = None, **fields: Any
+) -> Prediction:
+    """Predict one step of the job under its layout (or the one given), with these values of some
+    fields (`Job.with_`).
 
     Raises BadInput with a sentence for each rule the layout breaks. A layout that does not fit in
     memory is predicted all the same: `fits` says so.
+
+    >>> from meshwright import Job, predict
+    >>> job = Job("llama3-70b", "512xh100-sxm", batch=512)
+    >>> p = predict(job, tp=8, pp=4, zero=1)
+    >>> p.layout.dp, p.fits, 0.35 < p.mfu < 0.5
+    (16, True, True)
     """
     demand(job, layout)
+    if fields:
+        job = job.with_(**({"layout": layout} if layout else {}), **fields)
+        layout = None
     layout = (layout or job.layout).filling(job.cluster.chips)
     rules.demand(job, layout)
     full = placed(layout, job.cluster.sizes)

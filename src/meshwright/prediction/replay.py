@@ -13,23 +13,32 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from ..describe.display import Displayed
 from ..describe.frozen import shown
+from ..describe.job import Job
+from ..describe.layout import Layout
 from ..errors import BadInput
-from ..schedule.timeline import Passes, Timeline, step_in_run_s, timeline
+from ..schedule.timeline import Passes, Timeline, step_in_run_s
+from ..schedule.timeline import timeline as longest
 from ..schedule.types import Costs
 from ..step import barrier
 from ..units import show
 from .exact import MOST_ACTIONS, actions_of, passes_of_stages
-from .prediction import Prediction
+from .prediction import Prediction, predict
 
 NEGLIGIBLE = 1e-9
 """Of the makespan: rounding."""
 
 
 @dataclass(frozen=True)
-class Replay:
+class Replay(Displayed):
     """The exact timeline of a prediction beside what it says of its pipeline. Synchronisation and
     optimizer follow after both.
+
+    >>> from meshwright import Job, Replay, timeline
+    >>> replay = timeline(Job("gpt3-175b", "64xa100-80", batch=32), tp=8, pp=8)
+    >>> isinstance(replay, Replay), len(replay.stages)
+    (True, 8)
     """
 
     prediction: Prediction
@@ -106,6 +115,18 @@ class Replay:
         }
 
 
+def timeline(job: Job, layout: Layout | None = None, **fields: Any) -> Replay:
+    """The pipeline of a step, action by action; what it takes is as `predict` takes it.
+
+    >>> from meshwright import Job, timeline
+    >>> job = Job("gpt3-175b", "64xa100-80", batch=32)
+    >>> replay = timeline(job, tp=8, pp=8, interleave=2)
+    >>> len(replay.timeline.order), 0 < replay.bubble_fraction < 0.25
+    (8, True)
+    """
+    return replay(predict(job, layout, **fields))
+
+
 def replay(prediction: Prediction) -> Replay:
     """The exact timeline of a prediction's pipeline.  Raises BadInput if it has more than
     MOST_ACTIONS actions.
@@ -128,7 +149,7 @@ def replay(prediction: Prediction) -> Replay:
     send = float(prediction.costs.microbatch.stages.send)
     order = schedule.timed(Costs(passes, send)).order(p, m, v)
     place = schedule.placement(p, v)
-    one = timeline(order, place, passes, send)
+    one = longest(order, place, passes, send)
     closed = prediction.pipeline_s
     # with whole backward passes the rank that begins first ends last, and a second step adds the
     # makespan

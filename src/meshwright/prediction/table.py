@@ -7,7 +7,7 @@ table(job, layouts)                           one row for each of these
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
@@ -27,7 +27,13 @@ NUMBERS = ("step_time_s", "tokens_per_s", "mfu", "risk_of_oom")
 
 @dataclass(frozen=True)
 class Table(Displayed):
-    """Layouts and what each takes; columns by name, as arrays: `t["step_time_s"].argmin()`."""
+    """Layouts and what each takes; columns by name, as arrays: `t["step_time_s"].argmin()`.
+
+    >>> from meshwright import Job, Table, table
+    >>> rows = table(Job("llama3-8b", "8xh100-sxm", batch=64), tp=[1, 2], zero=3)
+    >>> isinstance(rows, Table), rows["step_time_s"].shape
+    (True, (2,))
+    """
 
     layouts: tuple[Layout, ...]
     predictions: tuple[Prediction | None, ...]
@@ -88,7 +94,11 @@ def table(
     layouts: these;  columns: or every combination of these values of the fields of a layout, the
     rest as in the job's own; dp takes the chips that are left unless it is named.
 
-    Example: table(job, tp=[1, 2, 4, 8], pp=[1, 2]).best
+    >>> from meshwright import Job, table
+    >>> job = Job("llama3-8b", "8xh100-sxm", batch=64)
+    >>> rows = table(job, tp=[1, 2], zero=[1, 3])
+    >>> len(rows), rows.best.layout.dp
+    (4, 8)
     """
     demand(job)
     if (layouts is None) == (not columns):
@@ -116,8 +126,7 @@ def _combined(job: Job, columns: Mapping[str, Any]) -> Iterator[Layout]:
         raise BadInput(f"a table has at most {MOST:,} rows")
     for each in product(*values):
         row = {"dp": None, **dict(zip(columns, each, strict=True))}
-        layout = replace(job.layout, placement={}, **row)
-        yield layout.filling(job.cluster.chips)
+        yield job.layout.with_(**row).filling(job.cluster.chips)
 
 
 def _listed(value: Any) -> list[Any]:

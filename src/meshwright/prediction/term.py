@@ -38,7 +38,13 @@ UNWRITTEN = "_"
 
 @dataclass(frozen=True, init=False)
 class Term:
-    """A named number that is the sum of its parts (if it has any)."""
+    """A named number that is the sum of its parts (if it has any).
+
+    >>> from meshwright import Job, Term, predict
+    >>> term = predict(Job("llama3-8b", "64xh100-sxm", batch=512), zero=3).term
+    >>> isinstance(term, Term), term.parts[0].name
+    (True, 'compute')
+    """
 
     name: str
     value: float

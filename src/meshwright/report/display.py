@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console, RenderableType
 
+from ..compare import Comparison
+from ..compare.logged import Logged
 from ..errors import BadInput
 from ..grid import Grid
+from ..limits.answer import Limits
 from ..prediction.prediction import Prediction
+from ..prediction.replay import Replay
 from ..prediction.table import Table
+from ..roofline import Roofline
 from ..search import Plan
 from ..sweep import Sweep
 from . import explain, files
@@ -32,7 +37,48 @@ def rows(thing: Any) -> list[dict[str, Any]]:
         return thing.rows()
     if isinstance(thing, Grid):
         return [*thing.rows]
-    return list(thing.rows())
+    if isinstance(thing, Table):
+        return list(thing.rows())
+    return [files.flat(row) for row in _records(thing)]
+
+
+def _records(thing: Any) -> Iterator[dict[str, Any]]:
+    """The parts of a result that stand in rows: runs of a curve, ways to cut a layer, causes of a
+    run, actions of a pipeline.
+    """
+    if isinstance(thing, Limits):
+        for line in thing.lines:
+            name = {"scenario": line.scenario.name}
+            for point, costs in zip(
+                line.curve.to_dict()["points"],
+                line.to_dict()["bills"],
+                strict=True,
+            ):
+                yield {**name, **point, **costs}
+    elif isinstance(thing, Roofline):
+        for scheme in thing.to_dict()["schemes"]:
+            yield {k: v for k, v in scheme.items() if k != "curve"}
+    elif isinstance(thing, Replay):
+        yield from _actions(thing)
+    else:
+        data = thing.to_dict()
+        yield {"name": "step", **data["step_time_s"]}
+        yield from (data["causes"] or {"rows": ()})["rows"]
+
+
+def _actions(replay: Replay) -> Iterator[dict[str, Any]]:
+    """One action of a rank a row."""
+    t = replay.timeline
+    for rank, actions in enumerate(t.order):
+        for k, action in enumerate(actions):
+            yield {
+                "rank": rank,
+                "kind": action.kind,
+                "stage": t.stages[rank][k],
+                "microbatch": action.microbatch,
+                "start_s": t.start_s[rank][k],
+                "end_s": t.end_s[rank][k],
+            }
 
 
 def frame(thing: Any) -> Any:
@@ -56,7 +102,16 @@ def text(thing: Any, term: str = "") -> str:
 
 
 def _card(thing: Any) -> RenderableType:
-    from . import grid, run_card, sweep, table
+    from . import (
+        compare,
+        grid,
+        limits_card,
+        roofline,
+        run_card,
+        sweep,
+        table,
+        timeline,
+    )
 
     writers: dict[type, Callable[[Any], RenderableType]] = {
         Prediction: run_card.predicted,
@@ -64,6 +119,11 @@ def _card(thing: Any) -> RenderableType:
         Sweep: sweep.card,
         Grid: lambda g: grid.card(g, "step_time_s"),
         Table: table.report,
+        Replay: timeline.card,
+        Limits: limits_card.card,
+        Roofline: roofline.card,
+        Comparison: compare.card,
+        Logged: compare.log_card,
     }
     return writers[type(thing)](thing)
 
@@ -79,7 +139,17 @@ def html(thing: Any) -> str:
 
 
 def _tables(thing: Any) -> RenderableType:
-    from . import grid, plan, predict, sweep, table
+    from . import (
+        compare,
+        grid,
+        limits,
+        plan,
+        predict,
+        roofline,
+        sweep,
+        table,
+        timeline,
+    )
 
     writers: dict[type, Callable[[Any], RenderableType]] = {
         Prediction: predict.report,
@@ -87,6 +157,11 @@ def _tables(thing: Any) -> RenderableType:
         Sweep: sweep.report,
         Grid: lambda g: grid.report(g, "step_time_s"),
         Table: table.report,
+        Replay: timeline.report,
+        Limits: limits.report,
+        Roofline: roofline.report,
+        Comparison: compare.report,
+        Logged: compare.of_log,
     }
     return writers[type(thing)](thing)
 
@@ -100,15 +175,31 @@ def plot(thing: Any, file: str | None = None) -> Any:
         raise BadInput(
             "plot() needs matplotlib: pip install 'meshwright[plot]'"
         ) from None
-    if isinstance(thing, Sweep):
-        figure = plots.scaling(thing)
-    elif isinstance(thing, Grid):
-        raise BadInput("a grid has no picture: to_frame() gives its points")
-    else:
-        figure = plots.layouts(predictions(thing))
+    figure = _figure(thing)
     if file:
         Path(file).write_bytes(plots.image(figure, Path(file).suffix))
     return figure
+
+
+def _figure(thing: Any) -> Any:
+    from . import compare, plots
+    from .limits_plots import of_limits
+    from .roofline_plots import roofline_plot
+
+    if isinstance(thing, (Grid, Logged)):
+        raise BadInput(
+            f"a {type(thing).__name__.lower()} has no picture: to_frame() gives its rows"
+        )
+    draw: dict[type, Callable[[Any], Any]] = {
+        Sweep: plots.scaling,
+        Replay: plots.pipeline,
+        Limits: of_limits,
+        Roofline: roofline_plot,
+        Comparison: lambda c: plots.pipelines(compare.lines(c)),
+    }
+    if type(thing) in draw:
+        return draw[type(thing)](thing)
+    return plots.layouts(predictions(thing))
 
 
 def predictions(thing: Any) -> list[Prediction]:

@@ -14,8 +14,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
-from ..limits.answer import split
+from ..limits.answer import Limits, split
 from ..limits.curve import Curve
+from ..units import show
 
 LINES = (
     ("black", "-", "o"),
@@ -40,6 +41,15 @@ COMPUTE = "training compute [FLOP]"
 RING = 12
 """Points across of what a paper prints."""
 NONE: Mapping[str, float] = MappingProxyType({})
+
+
+def of_limits(result: Limits) -> Figure:
+    """The smooth curves of scenarios, or the grids, where there are none."""
+    time = show(result.lines[0].scenario.duration_s, "s")
+    curves = {
+        line.scenario.name: line.smooth or line.curve for line in result.lines
+    }
+    return utilisation(curves, f"Training runs of {time}")
 
 
 def utilisation(

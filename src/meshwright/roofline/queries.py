@@ -18,6 +18,8 @@ from typing import Any
 
 from ..describe.assumptions import BOOK_SUM, Assumptions, demand_read
 from ..describe.cluster import Cluster
+from ..describe.display import Displayed
+from ..describe.fields import FieldKind
 from ..describe.frozen import put, shown
 from ..describe.job import Precision, usual_precision
 from ..describe.model import Model
@@ -25,6 +27,7 @@ from ..describe.precision import precision as named_precision
 from ..describe.slices import Shape
 from ..errors import BadInput
 from ..step.room import most, offered
+from ..units import parse
 from . import schemes
 from . import thresholds as th
 from .mesh import Mesh, bandwidth, mesh
@@ -132,8 +135,14 @@ class Whole:
 
 
 @dataclass(frozen=True)
-class Roofline:
-    """What limits one layer of a model on a mesh."""
+class Roofline(Displayed):
+    """What limits one layer of a model on a mesh.
+
+    >>> from meshwright import Roofline, roofline
+    >>> mesh = roofline("llama3-70b", "8960xtpu-v5p", "4M")
+    >>> isinstance(mesh, Roofline), [scheme.name for scheme in mesh.schemes][:2]
+    (True, ['DP', 'FSDP'])
+    """
 
     model: str
     layer: str
@@ -188,9 +197,9 @@ class Roofline:
 
 
 def roofline(
-    model: Model,
-    cluster: Cluster,
-    batch: float,
+    model: Model | str,
+    cluster: Cluster | str,
+    batch: float | str,
     *,
     layer: str = "book",
     precision: str | Precision | None = None,
@@ -211,7 +220,15 @@ def roofline(
     dimension): degrees of the rows of these names.
 
     Raises BadInput, or NoLayout where no split cuts the feed-forward into whole shards.
+
+    >>> from meshwright import roofline
+    >>> mesh = roofline("llama3-70b", "8960xtpu-v5p", "4M")
+    >>> mesh.chips, round(mesh.data_tokens_per_shard)
+    (8960, 850)
     """
+    described: Model = FieldKind(Model).kept(model, "model")
+    on: Cluster = FieldKind(Cluster).kept(cluster, "cluster")
+    batch = parse(batch, "token", "batch")
     if not batch > 0:
         raise BadInput(f"batch must be more than 0 tokens, not {batch:g}")
     if min(stages, microbatches, context, experts) < 0:
@@ -222,17 +239,17 @@ def roofline(
     numbers = (
         named_precision(precision)
         if isinstance(precision, str)
-        else precision or usual_precision(assumptions, cluster.chip)
+        else precision or usual_precision(assumptions, on.chip)
     )
     how = _as_asked(assumptions, exact)
-    setting = Setting(model, layer, numbers, how, seq)
-    m = mesh(cluster, numbers.compute, how, shape)
+    setting = Setting(described, layer, numbers, how, seq)
+    m = mesh(on, numbers.compute, how, shape)
     every = list(splits(setting, m, batch / m.pods))
-    on = schemes.Asked(setting, m, batch)
+    asked = schemes.Asked(setting, m, batch)
     rows = _rows(
-        on, every, stages, microbatches or 4 * stages, context, experts
+        asked, every, stages, microbatches or 4 * stages, context, experts
     )
-    return _whole_answer(on, cluster, every, tuple(rows))
+    return _whole_answer(asked, on, every, tuple(rows))
 
 
 def _whole_answer(

@@ -12,6 +12,7 @@ from typing import Any
 
 from ..describe.display import Displayed
 from ..describe.job import Job
+from ..errors import NoLayout
 from ..prediction.certainty import resolution
 from ..prediction.elastic import elasticities
 from ..prediction.prediction import Prediction, predict
@@ -24,7 +25,13 @@ from .space import Space
 
 @dataclass(frozen=True)
 class Plan(Displayed):
-    """What a search found."""
+    """What a search found.
+
+    >>> from meshwright import Job, Plan, plan
+    >>> answer = plan(Job("llama3-70b", "8xh100-sxm", batch=64))
+    >>> isinstance(answer, Plan), answer.best is None, answer.closest.fits
+    (True, True, False)
+    """
 
     best: Prediction | None
     alternatives: tuple[Prediction, ...] = ()
@@ -70,6 +77,13 @@ class Plan(Displayed):
             " seen to fit"
         )
         return f"Plan: {counts}; {len(self.alternatives)} alternatives\n{indent(found, '  ')}"
+
+    @property
+    def answer(self) -> Prediction:
+        """`best`; NoLayout, with what is missing, where nothing fits."""
+        if self.best is None:
+            raise NoLayout("; ".join(self.notes) or "nothing fits")
+        return self.best
 
     @cached_property
     def outside(self) -> tuple[Family, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -19,7 +20,7 @@ from .evaluate import Progress
 from .front import thinned
 from .question import Question, answered, finished
 from .recipes import published
-from .space import Space, demand_space
+from .space import Space, constrained, demand_space
 from .strategies import strategies
 from .unfit import nearest_fit, rejections
 
@@ -31,21 +32,31 @@ def plan(
     progress: Progress | None = None,
     pareto: bool = False,
     families: bool = True,
+    **fields: Any,
 ) -> Plan:
     """The `top` best layouts of the space that fit; the job's own layout is ignored.
+
+    >>> from meshwright import Job, plan
+    >>> job = Job("llama3-8b", "64xh100-sxm", batch=512)
+    >>> best = plan(job, tp=[1, 2], zero=3, framework="torchtitan").answer
+    >>> best.layout.tp, best.layout.zero, best.fits
+    (1, 3, True)
 
     Layouts rank by the expected time over the chance to fit, exactly; of those that the model
     cannot tell apart (`certainty.resolution`) the simplest is the answer. What the space leaves
     open is as the job's set of assumptions or its framework searches it (`strategies`), and keeps
     the conventions of published runs. pareto: also the front of time against memory (a search for
     each of its points). families: also the best layout of each family, and what is faster outside
-    published practice. Nothing that fits is not an error: `best` is None, `closest` and `notes` say
-    what is missing.
+    published practice. fields: values of a layout's that the search may take, and others of the job
+    (`Job.with_`). Nothing that fits is not an error: `best` is None, `closest` and `notes` say what
+    is missing.
     """
+    demand(job)
+    asked, among = constrained(job, space, fields)
     return finished(
         planning(
-            job,
-            space,
+            asked,
+            among,
             top,
             progress,
             pareto,

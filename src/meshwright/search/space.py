@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..describe.choices import Choices, Values, listed
+from ..describe.choices import FIELDS, Choices, Values, listed
 from ..describe.fields import Checked, fields_of
 from ..describe.frozen import FrozenDict
+from ..describe.job import Job
 from ..describe.layout import Layout
 from ..describe.offload import Offload, offload
 from ..errors import BadInput, brief
@@ -53,8 +55,11 @@ USUAL = Choices(
 
 @dataclass(frozen=True, init=False)
 class Space(Checked):
-    """What a search may choose: `Space(zero=(1,), tp=(4, 8))` takes any layout with one of these
-    values.
+    """What a search may choose: any layout with one of these values.
+
+    >>> from meshwright import Space
+    >>> Space(tp=(4, 8), zero=1).values("zero")
+    (1,)
     """
 
     choices: Choices
@@ -154,6 +159,21 @@ def demand_space(space: object) -> Space:
         if not values:
             raise BadInput(f"space.{name} must have at least one value")
     return space
+
+
+def constrained(
+    job: Job, space: Space | None, fields: Mapping[str, Any]
+) -> tuple[Job, Space]:
+    """A job with other values of some fields, and a space that leaves those of a layout only these
+    values. BadInput for a field that neither has.
+    """
+    asked = Space() if space is None else demand_space(space)
+    layout = {name: v for name, v in fields.items() if name in FIELDS}
+    other = {name: v for name, v in fields.items() if name not in FIELDS}
+    return (
+        job.with_(**other) if other else job,
+        demand_space(asked.but(**layout)) if layout else asked,
+    )
 
 
 def allowed(value: int, space: Space, name: str) -> bool:

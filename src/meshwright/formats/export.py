@@ -1,0 +1,40 @@
+"""A job as the file of another tool, without a file of its own."""
+
+from __future__ import annotations
+
+from ..describe.job import Job, demand
+from . import torchrun
+from .bridge import table, write
+from .bridge.launch import Place
+from .sbatch import Slurm
+from .toml import dump_job
+
+
+def export(job: Job, to: str, per_node: int | None = None) -> str:
+    """The text of a job's file: to is a framework's format (megatron, megatron-bridge, torchtitan,
+    deepspeed, ...) or toml, which every verb reads. BadInput for what that format cannot say.
+
+    per_node: ranks of one node; None: as many as the network has in one.
+
+    >>> from meshwright import Job, export
+    >>> job = Job("llama3-8b", "64xh100-sxm", batch=512).with_(tp=2, zero=1)
+    >>> "--tensor-model-parallel-size 2" in export(job, "megatron")
+    True
+    """
+    demand(job)
+    if to == "toml":
+        return dump_job(job.filled)
+    table.get(to, "to")
+    return write(job, to, place(job.filled, to, per_node))[0]
+
+
+def place(
+    job: Job, to: str, per_node: int | None = None, slurm: Slurm | None = None
+) -> Place:
+    """Where another tool's program is started."""
+    starts_none = not table.get(to).gpus and slurm is None
+    alone = starts_none and per_node is None and not job.cluster.network.node
+    nodes, ranks = (
+        (1, int(job.layout.chips)) if alone else torchrun.nodes(job, per_node)
+    )
+    return Place(nodes, ranks, slurm, job.model.name)
