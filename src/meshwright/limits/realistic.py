@@ -11,7 +11,7 @@ recomputation, zero-bubble schedules). Chips fail; the run restarts from checkpo
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,10 +22,12 @@ from ..describe.framework import Framework
 from ..describe.frozen import altered, put
 from ..describe.job import PRECISIONS, Job, Precision
 from ..describe.model import Model, MoE
+from ..describe.slices import axes as torus_axes
 from ..errors import NoLayout
 from ..prediction.failures import Failures, Loss, loss
 from ..prediction.prediction import Prediction, predict
 from ..search import Space, search
+from ..search.strategies import strategies
 from ..units import show
 from .crossing import Line, Run
 from .curve import DOUBLINGS, LEAST_UTILISATION
@@ -49,6 +51,15 @@ SPACE = Space(
 """Layouts looked at: strict, everything divides."""
 WIDTHS = tuple(float(f * 2**k) for k in range(10, 17) for f in (4, 5, 6, 7))
 """4,096 to 458,752: four to an octave, with small odd factors, so that heads and shards divide."""
+FINE = tuple(float(f * 2**k) for k in range(8, 15) for f in range(16, 32))
+"""4,096 to 507,904: sixteen to an octave. Training grows with the sixth power of the width, so a
+run is found to a third.
+"""
+OCTAVE = 16
+MOST_CHIPS = 10**8
+"""Of a cluster (`describe.cluster`)."""
+LARGE = 1e12
+"""Parameters whose checkpoints a number of chips is judged by."""
 
 
 @dataclass(frozen=True)
@@ -132,6 +143,11 @@ def run_of(law: Law, model: Model) -> tuple[float, float, int]:
     return T, tokens, int(batch / law.seq)
 
 
+def flops_of(scenario: Scenario, real: Realism, D: float) -> float:
+    """Training FLOPs of the model of width D."""
+    return run_of(scenario.law, transformer(scenario.law, D, real))[0]
+
+
 def experts(model: Model) -> int:
     """Experts of a layer; 1 of a dense model."""
     return model.moe.experts if model.moe else 1
@@ -160,20 +176,30 @@ def real_curve(
     return RealCurve(name, scenario.threshold, tuple(points), reason)
 
 
-def smallest_for(scenario: Scenario, real: Realism, flops: float) -> RealPoint:
+def smallest_for(
+    scenario: Scenario, real: Realism, flops: float, progress: Progress = None
+) -> RealPoint:
     """The smallest cluster for the first model of `WIDTHS` whose run takes at least so many FLOPs.
-    Raises NoLayout if no cluster does it in time.
+    Raises NoLayout, with the largest run that there is, if no cluster does it in time.
     """
-    law = scenario.law
-    enough = (
-        D for D in WIDTHS if run_of(law, transformer(law, D, real))[0] >= flops
-    )
+    enough = (D for D in WIDTHS if flops_of(scenario, real, D) >= flops)
     D = next(enough, None)
     run = smallest(scenario, real, D) if D else "the law has no model so large"
     if isinstance(run, str):
+        most = (
+            widest(scenario, real, MOST_CHIPS, FINE, progress)
+            if real.failures
+            else None
+        )
+        instead = (
+            f"; the largest is {most.flops:.1e} FLOP on {most.chips:,} chips, and chips fail more"
+            " the more there are (--months, or a scenario with a shorter restart, moves it)"
+            if most
+            else f": {run}"
+        )
         raise NoLayout(
             f"no number of chips makes a run of {flops:.3g} FLOP in"
-            f" {show(scenario.duration_s, 's')} with everything counted: {run}"
+            f" {show(scenario.duration_s, 's')} with everything counted{instead}"
         )
     return run
 
@@ -181,15 +207,61 @@ def smallest_for(scenario: Scenario, real: Realism, flops: float) -> RealPoint:
 def largest_on(
     scenario: Scenario, real: Realism, chips: float, progress: Progress = None
 ) -> RealPoint:
-    """The largest run of `WIDTHS` that at most so many chips do in time. Raises NoLayout."""
-    curve = real_curve(scenario, real, progress=progress)
-    fitting = [p for p in curve.points if p.chips <= chips]
-    if not fitting:
+    """The largest run that at most so many chips do in time. Raises NoLayout."""
+    best = widest(scenario, real, chips, FINE, progress)
+    if best is None:
         raise NoLayout(
             f"{chips:,g} chips of {scenario.chip.name} train no model of the law"
             f" {scenario.law.name} in {show(scenario.duration_s, 's')} with everything counted"
         )
-    return fitting[-1]
+    return best
+
+
+def widest(
+    scenario: Scenario,
+    real: Realism,
+    chips: float,
+    widths: Sequence[float],
+    progress: Progress = None,
+) -> RealPoint | None:
+    """The run of the widest of these models that at most so many chips do in time; None: none."""
+    best: RealPoint | None = None
+    for number in most_useful(scenario, real, chips):
+        # training takes longer the wider the model, so halving finds the widest
+        fits, late = -1, len(widths)
+        while late - fits > 1:
+            middle = (fits + late) // 2
+            if progress:
+                progress(f"{number:,} chips: width {widths[middle]:,.0f}", 0.0)
+            run = run_on(scenario, real, widths[middle], number)
+            if isinstance(run, RealPoint):
+                fits = middle
+                best = max(best or run, run, key=lambda p: p.flops)
+            else:
+                late = middle
+    return best
+
+
+def most_useful(
+    scenario: Scenario, real: Realism, chips: float
+) -> tuple[int, ...]:
+    """Numbers of chips, at most so many, of which most time is left when failures have taken
+    theirs, and half and a quarter of that: small odd multiples of powers of two, which share a
+    batch.
+    """
+    # slices of a torus have sides of powers of two
+    torus = torus_axes(scenario.network)
+    odd = (1,) if torus else scenario.law.mantissas or (1,)
+    octaves = range(int(math.log2(max(chips, 1))) + 1)
+    numbers = {f * 2**k for f in odd for k in octaves if f * 2**k <= chips}
+
+    def useful(number: int) -> float:
+        if not real.failures:
+            return float(number)
+        return number * float(loss(real.failures, number, LARGE).goodput)
+
+    most = max(numbers, key=useful, default=1)
+    return tuple(n for n in (most, most // 2, most // 4) if n)
 
 
 def smallest(scenario: Scenario, real: Realism, D: float) -> RealPoint | str:
@@ -197,8 +269,7 @@ def smallest(scenario: Scenario, real: Realism, D: float) -> RealPoint | str:
     none. Chips come in E 2^k, as in the paper.
     """
     model = transformer(scenario.law, D, real)
-    flops, tokens, batch = run_of(scenario.law, model)
-    batch_tokens = batch * scenario.law.seq
+    flops, _, _ = run_of(scenario.law, model)
     size = parameters(model)
     peak = scenario.chip.peak(real.precision.compute)
     least = flops / (scenario.duration_s * peak * scenario.sustained)
@@ -207,35 +278,55 @@ def smallest(scenario: Scenario, real: Realism, D: float) -> RealPoint | str:
     reason = "no layout fits in memory"
     before = 0.0
     for _ in range(DOUBLINGS + 1):
-        lost = loss(real.failures, chips, size) if real.failures else None
-        good = float(lost.goodput) if lost else 1.0
+        if chips > MOST_CHIPS:
+            return f"it would take more than {MOST_CHIPS:,} chips"
+        good = (
+            float(loss(real.failures, chips, size).goodput)
+            if real.failures
+            else 1.0
+        )
         if 2 * good < before:
             return (
                 f"failures leave {before:.1%} of the time of {chips // 2:,} chips, and more chips"
                 " fail more"
             )
-        best = (
-            fastest(scenario, real, model, batch, chips)
-            if good * chips > least
-            else None
-        )
-        if best:
-            took = tokens / batch_tokens * best.step_time_s / good
-            if took < scenario.duration_s:
-                return RealPoint(
-                    flops=flops,
-                    parameters=size,
-                    batch_tokens=batch_tokens,
-                    chips=chips,
-                    utilisation=flops / (peak * chips * took),
-                    duration_s=took,
-                    loss=lost,
-                    prediction=best,
-                )
-            reason = why(best)
+        if good * chips > least:
+            run = run_on(scenario, real, D, chips)
+            if isinstance(run, RealPoint):
+                return run
+            reason = run
         before = good
         chips *= 2
     return reason
+
+
+def run_on(
+    scenario: Scenario, real: Realism, D: float, chips: int
+) -> RealPoint | str:
+    """The run of the model of width D on so many chips, or why it is not done in time."""
+    model = transformer(scenario.law, D, real)
+    flops, tokens, batch = run_of(scenario.law, model)
+    size = parameters(model)
+    best = fastest(scenario, real, model, batch, chips)
+    if best is None:
+        return "no layout fits in memory"
+    lost = loss(real.failures, chips, size) if real.failures else None
+    good = float(lost.goodput) if lost else 1.0
+    batch_tokens = batch * scenario.law.seq
+    took = tokens / batch_tokens * best.step_time_s / good
+    if took >= scenario.duration_s:
+        return why(best)
+    peak = scenario.chip.peak(real.precision.compute)
+    return RealPoint(
+        flops=flops,
+        parameters=size,
+        batch_tokens=batch_tokens,
+        chips=chips,
+        utilisation=flops / (peak * chips * took),
+        duration_s=took,
+        loss=lost,
+        prediction=best,
+    )
 
 
 def fastest(
@@ -251,8 +342,13 @@ def fastest(
         assumptions=launched(real.assumptions),
         framework=real.framework,
     )
-    layouts = search(job, real.space, 1).layouts
-    return predict(job, layouts[0]) if layouts else None
+    spaces, _ = strategies(job, real.space, proposals=False)
+    best = (
+        predict(job, layout)
+        for space in spaces
+        for layout in search(job, space, 1).layouts
+    )
+    return min(best, key=lambda p: p.merit_s, default=None)
 
 
 def why(p: Prediction) -> str:
@@ -313,7 +409,15 @@ def ladder(
         if name not in OF_FAILURES and real.failures
     }
     for name, change in changes.items():
-        yield real_curve(scenario, change(real), name=name, progress=progress)
+        counted = change(real)
+        line = real_curve(scenario, counted, name=name, progress=progress)
+        if counted.failures:
+            # chips that fail end it between two widths and two doublings of the curve
+            least = line.points[-1].flops if line.points else 0.0
+            wider = [D for D in FINE if flops_of(scenario, counted, D) > least]
+            last = widest(scenario, counted, MOST_CHIPS, wider[:OCTAVE])
+            line = replace(line, points=(*line.points, *filter(None, [last])))
+        yield line
     for name, change in ideal.items():
         without = change(replace(real, failures=None))
         yield real_curve(scenario, without, name=name, progress=progress)

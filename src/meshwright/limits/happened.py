@@ -1,0 +1,45 @@
+"""Largest runs that happened, as published or as others estimate them: catalog/largest_runs.toml."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import Annotated
+
+from ..describe import shipped
+from ..describe.fields import Checked, Name, Prose, Range
+from ..describe.read import read
+
+
+@dataclass(frozen=True)
+class LargeRun(Checked):
+    """A training run of a laboratory."""
+
+    title: Name
+    scenario: Name
+    """What comes nearest to its machines, as `limits` takes it."""
+    chips: int
+    days: float
+    flops: float
+    year: Annotated[float, Range(1950.0, 2100.0)]
+    source: Prose
+    estimate: bool = False
+    """Of others than the laboratory."""
+
+
+@cache
+def largest_runs() -> tuple[LargeRun, ...]:
+    """By training FLOPs, the largest first."""
+    runs = [
+        read(LargeRun, {**row}, f"largest_runs.{name}")
+        for name, row in shipped.table("largest_runs.toml").items()
+    ]
+    return tuple(sorted(runs, key=lambda run: -run.flops))
+
+
+def near(chip: str) -> tuple[LargeRun, ...]:
+    """Those on chips of this name, or of the same name of a paper's set."""
+    kind = chip.rpartition("epoch-")[2].partition("-")[0]
+    return tuple(
+        run for run in largest_runs() if run.scenario.partition("-")[0] == kind
+    )
