@@ -56,7 +56,13 @@ class Advised:
 
 @dataclass(frozen=True)
 class Advice(Displayed):
-    """What to change of a run."""
+    """What to change of a run.
+
+    >>> from meshwright import Advice, Job, advise
+    >>> advice = advise(Job("llama3-8b", "8xh100-sxm", batch=64).with_(tp=8, zero=1))
+    >>> isinstance(advice, Advice), advice.gains[0].gain > 0
+    (True, True)
+    """
 
     run: Prediction
     """The run itself; where its steps were measured, scaled by these."""

@@ -1,4 +1,4 @@
-"""Largest runs that happened, as published or as others estimate them: catalog/largest_runs.toml."""
+"""Largest runs that happened, as published or as others estimate them (largest_runs.toml)."""
 
 from __future__ import annotations
 
