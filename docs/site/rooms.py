@@ -30,6 +30,7 @@ ROOMS = (
     "search",
     "limits",
     "roofline",
+    "trace",
     "formats",
     "sweep",
     "grid",

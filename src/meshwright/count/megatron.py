@@ -15,6 +15,7 @@ from collections.abc import Callable
 from ..describe.job import Job
 from ..describe.layers import Kind
 from ..describe.layout import Layout
+from . import traced
 from .attention import attention
 from .convolution import convolution
 from .feed_forward import dense, parallel_block
@@ -26,6 +27,8 @@ from .work import Local, Op, local
 
 def layer(job: Job, layout: Layout, kind: Kind) -> list[Op]:
     """Operations of one layer for one microbatch on one device, in forward order."""
+    if job.model.traced:
+        return traced.layer(job, layout, kind)
     size = local(job, layout)
     ops: list[Op] = []
     for word in kind.mixers:

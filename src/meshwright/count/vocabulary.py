@@ -10,7 +10,7 @@ from __future__ import annotations
 from ..describe.job import Job
 from ..describe.layout import Layout
 from ..num import Num, ceil_div
-from . import blocks
+from . import blocks, traced
 from .blocks import FP32, Matrix
 from .linear import linear
 from .parallel import Entry, collectives, column, norm
@@ -36,8 +36,11 @@ def embedding(job: Job, layout: Layout) -> list[Op]:
     m = job.model
     act = job.precision.activation_bytes
     wgt = job.precision.weight_bytes
+    beside = (
+        traced.operations(job, layout, m.traced.before) if m.traced else ()
+    )
     if not (m.vocab and job.how.count.vocabulary):
-        return []
+        return list(beside)
     size = local(job, layout)
     x = size.tokens * m.embedded
     gather, reduce = collectives(layout, x * act)
@@ -60,7 +63,7 @@ def embedding(job: Job, layout: Layout) -> list[Op]:
         ),
         weights=weights,
     )
-    ops = [look_up]
+    ops = [look_up, *beside]
     if m.embedding_norm:
         ops.append(norm(job, "embedding/norm", size, width=m.embedded))
     return ops + _widened(job, layout, size)
@@ -94,8 +97,13 @@ def head(job: Job, layout: Layout) -> list[Op]:
     """Last stage: final norm, logits, loss. The logits are kept in fp32 for the backward pass."""
     m = job.model
     act = job.precision.activation_bytes
+    beside = (
+        list(traced.operations(job, layout, m.traced.after))
+        if m.traced
+        else []
+    )
     if not (m.vocab and job.how.count.vocabulary):
-        return []
+        return beside
     size = local(job, layout)
     width = m.head_width or m.hidden
     gather, _ = collectives(layout, size.tokens * width * act)
@@ -108,7 +116,8 @@ def head(job: Job, layout: Layout) -> list[Op]:
         k=width,
         n=V,
         of=Matrix(quantised=False, engine="wide"),
-        entry=Entry(gathers=False),  # the norm before it does
+        # the norm before it does
+        entry=Entry(gathers=m.traced is not None),
     )
     statistics = (
         Message("all_reduce", "tp", size.tokens * FP32),
@@ -136,11 +145,13 @@ def head(job: Job, layout: Layout) -> list[Op]:
     )
     sent = () if m.head_width else gather
     final = norm(job, "head/norm", size, sent)
+    if not m.final_norm:
+        final = final._replace(weights=0.0)
     bias = blocks.bias(
         "head/bias", size.tokens, V, act=act, wgt=job.precision.weight_bytes
     )
     return [
-        final if m.final_norm else final._replace(weights=0.0),
+        *(beside if m.traced else [final]),
         *_transform(job, layout, size, gather),
         logits,
         *([bias] if m.head_bias else []),

@@ -38,7 +38,12 @@ class Kind(NamedTuple):
 
 @lru_cache(maxsize=4096)
 def kinds(model: Model) -> tuple[Kind, ...]:
-    """The kind of each of the L layers, in order."""
+    """The kind of each of the L layers, in order; a traced one is named by its number."""
+    if model.traced:
+        return tuple(
+            Kind(None, model.traced.kinds[i].experts, str(i), ffn=False)
+            for i in model.traced.order
+        )
     dense = model.moe.dense_layers if model.moe else 0
     every = _written(model) if model.pattern else _spaced(model)
     kinds_ = []
@@ -127,6 +132,10 @@ def mix(model: Model) -> dict[str, int]:
 
 def describe(model: Model, kind: Kind) -> str:
     """A layer in natural words: linear attention (gated delta net) + experts."""
+    if model.traced:
+        return f"traced kind {int(kind.mixer) + 1}" + (
+            " + experts" if kind.moe else ""
+        )
     parts = [
         " beside ".join(_mixer(model, word, kind) for word in kind.mixers)
     ]

@@ -26,6 +26,7 @@ from .fields import (
 from .frozen import hashed_once, shown
 from .mixers import Convolution, Indexer, Linear, SlidingHeads, StateSpace
 from .pattern import NEEDS, words
+from .traced import Traced
 
 
 @dataclass(frozen=True)
@@ -249,6 +250,10 @@ class Model(Checked):
     moe: MoE | None = None
     mtp_layers: Annotated[int, Range(0, 1e3)] = 0
     """Extra multi-token-prediction blocks after the last layer (DeepSeek-V3)."""
+    traced: Traced | None = None
+    """Layers as a trace of their code found them; then fields of layers above are for layouts and
+    reports only.
+    """
     notes: tuple[Prose, ...] = field(default=(), compare=False, repr=False)
     """What the file that described it says and this description leaves out; every prediction
     repeats it.
@@ -275,6 +280,8 @@ class Model(Checked):
             every = words(self.pattern)
         except BadInput as error:
             return str(error)
+        if self.traced and len(self.traced.order) != self.layers:
+            return f"traced.order must name a kind for each of the {self.layers} layers"
         for _, mixers, ffn in every:
             for word in mixers.split("&"):
                 if word in NEEDS and getattr(self, NEEDS[word]) is None:

@@ -18,6 +18,7 @@ from typing import Any
 from ..describe.model import Model
 from ..describe.read import brief, read
 from ..errors import BadInput
+from ..trace import hf as trace
 from . import parse_json, read_text
 from .hf_common import LONGEST, common
 from .hf_families import FAMILIES
@@ -69,9 +70,13 @@ OUTER = ("architectures",)
 """Keys that speak of the whole."""
 
 
-def load_hf(path: str | Path, seq: int | None = None) -> Model:
+def load_hf(
+    path: str | Path, seq: int | None = None, by_code: bool = False
+) -> Model:
     """The model in a config.json, or in a directory that holds one; its name is that of the
     directory or file, or what the file says where that is "in" or "models".
+
+    by_code: count it by a trace of its code, even if a table knows it.
     """
     file = Path(path)
     # read_text says what is wrong with the path
@@ -91,7 +96,9 @@ def load_hf(path: str | Path, seq: int | None = None) -> Model:
             " result"
         )
     try:
-        return read_hf(data, name, seq)
+        if by_code:
+            return traced(data, name, seq)
+        return read_hf(data, name, seq, code=True)
     except BadInput as error:
         said = str(error).removeprefix("config.json")
         raise BadInput(
@@ -100,9 +107,15 @@ def load_hf(path: str | Path, seq: int | None = None) -> Model:
 
 
 def read_hf(
-    config: Mapping[str, Any], name: str = "", seq: int | None = None
+    config: Mapping[str, Any],
+    name: str = "",
+    seq: int | None = None,
+    code: bool = False,
 ) -> Model:
     """The Model that a config.json describes; its `notes` say what was left out.
+
+    code: a family that no table knows may be traced by its class in transformers, if that is
+    installed (never for what a stranger sends: it takes seconds and memory).
 
     seq: tokens of a training sequence; None takes min(max_position_embeddings, 8192), because the
     former is what the model can be served with after long-context tuning, not what it was trained
@@ -112,6 +125,8 @@ def read_hf(
     text, notes = _text_part(config)
     kind = text.get("model_type")
     if not isinstance(kind, str) or kind not in FAMILIES:
+        if code and trace.installed():
+            return traced(config, name, seq)
         raise _unknown(kind)
     family = FAMILIES[kind]
     c = _config(text, kind, family)
@@ -147,6 +162,29 @@ def read_hf(
             *([] if own_length else [capped(longest)]),
         ),
     )
+
+
+def traced(
+    config: Mapping[str, Any], name: str = "", seq: int | None = None
+) -> Model:
+    """The model that its own code in transformers says."""
+    if not trace.installed():
+        raise BadInput(
+            "a trace of a model's code needs transformers and torch: pip install 'meshwright[hf]'"
+        )
+    model = trace.read_traced(config, name, seq)
+    longest = max(
+        (
+            int(part.get("max_position_embeddings") or 0)
+            for part in (config, config.get("text_config"))
+            if isinstance(part, Mapping)
+            and isinstance(part.get("max_position_embeddings"), int)
+        ),
+        default=0,
+    )
+    if seq or longest <= model.seq:
+        return model
+    return replace(model, notes=(*model.notes, capped(longest)))
 
 
 def capped(longest: int) -> str:
@@ -241,7 +279,8 @@ def _unknown(kind: object) -> BadInput:
     return BadInput(
         f"config.json: model_type {name!r} is not known (read are {len(FAMILIES)} families, from"
         f" gpt2 and llama to deepseek_v32 and qwen3_next{_alike(name)}); model_type names the"
-        " model's code, so the name of another family would give wrong counts"
+        " model's code, so the name of another family would give wrong counts;"
+        f" {trace.INSTALL}"
     )
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from ..describe.layers import kinds
 from ..describe.model import Model
+from ..describe.traced import TracedOp
 from .rule import divides
 
 WHOLE = {"full", "sparse", "chosen"}
@@ -25,6 +26,8 @@ def mixers(m: Model) -> frozenset[str]:
 def heads(m: Model) -> Mapping[str, int]:
     """What tp must divide: heads of every kind of layer, or channels where there are none."""
     here, cuts = mixers(m), {}
+    if m.traced:
+        return traced_heads(m)
     if here & WHOLE or ("sliding" in here and m.sliding is None):
         cuts["heads"] = m.heads
     if "sliding" in here and m.sliding:
@@ -45,6 +48,9 @@ def shared_heads(m: Model) -> Mapping[str, int]:
     groups of a state space.
     """
     here, cuts = mixers(m), {}
+    if m.traced:
+        kept = [op.kv_heads for op in cut_ops(m) if op.kind == "attention"]
+        return {f"kv heads {n}": n for n in sorted(set(kept))}
     if m.mla is None and (
         here & WHOLE or ("sliding" in here and not m.sliding)
     ):
@@ -54,6 +60,28 @@ def shared_heads(m: Model) -> Mapping[str, int]:
     if "ssm" in here and m.ssm and m.ssm.kind == "mamba2":
         cuts["ssm.groups"] = m.ssm.groups
     return cuts
+
+
+def cut_ops(m: Model) -> list[TracedOp]:
+    """Operations of a traced model that tp cuts."""
+    assert m.traced is not None
+    return [
+        op
+        for kind in m.traced.kinds
+        for op in kind.ops
+        if op.cut != "whole" and op.kind in ("attention", "matmul")
+    ]
+
+
+def traced_heads(m: Model) -> Mapping[str, int]:
+    """Heads of a traced model, and features where matrices are cut that have none."""
+    cuts = {}
+    for op in cut_ops(m):
+        if op.kind == "attention":
+            cuts[f"heads {op.heads}"] = op.heads
+        elif op.cut == "row":
+            cuts[f"features {op.inner}"] = op.inner
+    return cuts or {"matrices that tp cuts": 1}
 
 
 def most(m: Model) -> int:
@@ -92,6 +120,8 @@ UNCUT = {
 def uncut(m: Model) -> tuple[str, ...]:
     """Names of the model's layers that no framework cuts."""
     here, names = mixers(m), []
+    if m.traced:
+        return ()
     if "conv" in here:
         names.append(UNCUT["conv"])
     if "ssm" in here and m.ssm and m.ssm.kind in UNCUT:
@@ -119,6 +149,8 @@ def most_exchanged(m: Model) -> int:
 
 def over_cp(m: Model, tp: Any, cp: Any) -> Any:
     """Whether heads of a state can be cut tp x cp ways."""
+    if m.traced:
+        return (cp == 1) | (not m.traced.states)
     holds: Any = (tp * cp == 1) | (not uncut(m))
     for count in exchanged(m).values():
         holds = holds & ((cp == 1) | divides(tp * cp, count))

@@ -14,6 +14,7 @@ def plain(m: Model) -> bool:
     return (
         m.moe is None
         and m.mla is None
+        and m.traced is None
         and m.norms_per_layer == 2
         and not m.qk_norm
         and not m.attention_sinks

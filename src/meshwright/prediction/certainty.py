@@ -78,6 +78,11 @@ MESSAGES = (
     "dp_comm",
     "overlap_slowdown",
 )
+TRACED = 0.12
+"""What a model is unsure of that a trace counted: the largest |ln(step / step)| of traced and
+hand-written counts of 18 layouts of twelve families, 2026-11-24 (docs/traced.md); families that no
+hand has counted may lie further off.
+"""
 TRUSTED = 3
 """A class with fewer sources may be off as a whole, which its own rows do not show."""
 NEAREST = 3
@@ -176,8 +181,9 @@ def certainty(of: StepResult) -> Certainty | None:
         low = float(known["own"]["low"])
         high = float(known["own"]["high"])
         far = dict.fromkeys(far, 0.0)
-    unsure = known["unsure"]
+    unsure = {**known["unsure"], "traced": TRACED}
     shares = parts(of.job, of.time_s)
+    shares["traced"] = float(of.job.model.traced is not None)
     s = width({**shares, **far}, unsure)
     sides = {**far, **dict.fromkeys(SLOWER, 0.0)}
     return Certainty(
@@ -189,7 +195,7 @@ def certainty(of: StepResult) -> Certainty | None:
         tuple(mine["sources"]),
         f"scaled by {steps} steps measured there"
         if steps
-        else "; ".join(said(kind, mine, far)),
+        else "; ".join((*said(kind, mine, far), *by_code(of.job.model))),
         precisions(kind),
     )
 
@@ -311,6 +317,12 @@ def said(
         yield "more chips than in any published run"
     if far["tokens"]:
         yield "longer sequences than in any published run"
+
+
+def by_code(model: Model) -> Iterator[str]:
+    """Why a traced model is less sure: nobody has counted it by hand."""
+    if model.traced:
+        yield "its layers are counted by a trace of its code, which no run was compared with"
 
 
 def ratio(one: StepResult, other: StepResult) -> tuple[float, float] | None:

@@ -1,0 +1,205 @@
+"""A language model of transformers from its configuration, on the meta device."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from types import MethodType
+from typing import Any
+
+import torch
+from torch import nn
+
+from ..describe.model import Model
+from ..errors import BadInput, brief
+from .model import traced
+
+TOKENS = 256
+"""T of the first of two passes: chunks of state spaces are that long."""
+LONGEST = 8192
+REMOTE = "auto_map"
+NEXT_TOKENS = ("num_nextn_predict_layers", "num_mtp_layers", "mtp_num_layers")
+IMPLEMENTATION = "batched_mm"
+"""The experts of each token as one batched product: no loop over what data choose."""
+
+
+def model(config: Mapping[str, Any]) -> Model:
+    """The Model of a configuration; BadInput for one that transformers does not know, or whose code
+    does not run without numbers.
+    """
+    given, text, notes = configured(config)
+    with torch.device("meta"):
+        module = built(given, text)
+    notes += said(config, text, module)
+    prepared(module)
+
+    def run(T: int) -> Any:
+        tokens = torch.zeros(1, T, dtype=torch.long, device="meta")
+        return module(input_ids=tokens)
+
+    kind = str(config.get("model_type"))
+    longest = getattr(text, "max_position_embeddings", None) or 2048
+    return traced(
+        module,
+        run,
+        TOKENS,
+        str(config.get("_name_or_path") or kind)
+        .rstrip("/")
+        .split("/")[-1][:80],
+        min(int(longest), LONGEST),
+        tuple(notes),
+    )
+
+
+def prepared(module: nn.Module) -> None:
+    """Experts that loop over what data choose get their tokens evenly."""
+    for child in module.modules():
+        if routed_by_loops(child):
+            child.forward = MethodType(balanced, child)
+
+
+def configured(config: Mapping[str, Any]) -> tuple[Any, Any, list[str]]:
+    """(configuration, that of its language model, notes)."""
+    from transformers import CONFIG_MAPPING
+    from transformers import __version__ as version
+
+    kind = config.get("model_type")
+    notes = []
+    if REMOTE in config:
+        notes.append(
+            "auto_map names code that comes with the weights: it is not run; counted is the class"
+            f" of transformers {version}"
+        )
+    if not isinstance(kind, str) or kind not in CONFIG_MAPPING:
+        remote = (
+            "; its code comes with the weights (auto_map), which is not run"
+            if REMOTE in config
+            else ""
+        )
+        raise BadInput(
+            f"model_type {brief(kind)} is not in transformers {version} either{remote}: what would"
+            " count it is a class of that name in a newer transformers, or"
+            " meshwright.model_of(module, tokens) for its PyTorch code"
+        )
+    own = {
+        k: v
+        for k, v in config.items()
+        if k not in (REMOTE, "quantization_config")
+    }
+    if "quantization_config" in config:
+        notes.append("quantization_config: weights are counted unquantised")
+    given = CONFIG_MAPPING[kind].from_dict(own)
+    text = given.get_text_config(decoder=True)
+    for one in (given, text):
+        one._experts_implementation = IMPLEMENTATION
+        one.use_cache = False
+    if getattr(given, "is_encoder_decoder", False):
+        raise BadInput("is_encoder_decoder is set: only decoders are traced")
+    return given, text, notes
+
+
+def built(given: Any, text: Any) -> nn.Module:
+    """The class for language modelling: of the text part where it has one, else of the whole."""
+    from transformers import AutoModelForCausalLM, AutoModelForImageTextToText
+
+    tried = (
+        (AutoModelForCausalLM, text),
+        (AutoModelForCausalLM, given),
+        (AutoModelForImageTextToText, given),
+    )
+    for auto, config in tried:
+        if type(config) in auto._model_mapping.keys():  # noqa: SIM118
+            made: nn.Module = auto.from_config(
+                config, attn_implementation="eager", dtype=torch.bfloat16
+            )
+            return made
+    raise BadInput(
+        f"transformers has no class for language modelling of {type(text).__name__}"
+    )
+
+
+def said(config: Mapping[str, Any], text: Any, module: nn.Module) -> list[str]:
+    """Notes on what the file states and the class does otherwise."""
+    notes = []
+    inner = config.get("text_config")
+    table = inner if isinstance(inner, Mapping) else config
+    known = set(vars(text)) | set(type(text).attribute_map)
+    unread = [
+        k
+        for k in table
+        if k not in known
+        and not k.startswith(("_", "torch_dtype", "auto_map"))
+        and k not in ("model_type", "architectures", "quantization_config")
+    ]
+    if unread:
+        notes.append(f"its class takes no {', '.join(unread[:6])}")
+    notes += [
+        f"{key} {table[key]}: layers that predict further tokens are not in its class, and are left"
+        " out"
+        for key in NEXT_TOKENS
+        if table.get(key)
+    ]
+    outer = config.get("tie_word_embeddings")
+    within = (
+        inner.get("tie_word_embeddings")
+        if isinstance(inner, Mapping)
+        else None
+    )
+    if outer is not None and within is not None and outer != within:
+        notes.append(
+            f"tie_word_embeddings is {outer} outside and {within} in text_config; counted as the"
+            " class builds it"
+        )
+    return notes
+
+
+def routed_by_loops(module: nn.Module) -> bool:
+    """Experts as two stacks of matrices, with a loop over those that the data choose."""
+    stacks = ("gate_up_proj", "down_proj")
+    if not all(
+        isinstance(getattr(module, name, None), nn.Parameter)
+        and getattr(module, name).dim() == 3
+        for name in stacks
+    ):
+        return False
+    inputs = list(inspect.signature(type(module).forward).parameters)[1:]
+    source = inspect.getsource(type(module))
+    return (
+        len(inputs) == 3
+        and "nonzero(" in source
+        and not hasattr(module, "_apply_gate")
+    )
+
+
+def balanced(
+    self: Any,
+    hidden_states: torch.Tensor,
+    top_k_index: torch.Tensor,
+    top_k_weights: torch.Tensor,
+) -> torch.Tensor:
+    """Such experts with evenly spread tokens: x[S, D] by matrices that are chosen for each row;
+    choices without a matrix (idle experts) take their share.
+    """
+    up, down = self.gate_up_proj, self.down_proj
+    k = top_k_index.shape[-1]
+    flat = hidden_states.reshape(-1, hidden_states.shape[-1])
+    choices = getattr(self, "total_experts", None) or up.shape[0]
+    rows = max(round(flat.shape[0] * k * down.shape[0] / choices), 1)
+    ids = top_k_index.reshape(-1)[:rows]
+    x = flat.repeat_interleave(k, dim=0)[:rows].unsqueeze(1)
+    read = flat.shape[-1]
+    first = up[ids]
+    first = first if first.shape[1] == read else first.transpose(1, 2)
+    both = torch.bmm(x, first)
+    gate, value = both.chunk(2, dim=-1)
+    second = down[ids]
+    second = (
+        second
+        if second.shape[1] == value.shape[-1]
+        else second.transpose(1, 2)
+    )
+    out = torch.bmm(self.act_fn(gate) * value, second).squeeze(1)
+    out = out * top_k_weights.reshape(-1)[:rows].unsqueeze(-1)
+    return torch.zeros_like(flat).index_add_(
+        0, ids % flat.shape[0], out.to(flat.dtype)
+    )

@@ -1,0 +1,311 @@
+"""An `nn.Module` -> the `Model` that predictions count: layers of one kind joined, vocabulary and
+experts recognised.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from copy import deepcopy
+from typing import Any
+
+import torch
+from torch import nn
+
+from ..describe.model import Model, MoE
+from ..describe.traced import Traced, TracedLayer, TracedOp
+from ..errors import BadInput
+from .layers import Pass, traced_ops
+from .record import Record, Recorder, record
+
+Records = list[tuple[int, Record]]
+
+
+def layers_of(module: nn.Module) -> list[nn.Module]:
+    """The layers: elements of the outermost list of modules that holds most parameters; the module
+    itself where it has none.
+    """
+    lists: list[nn.Module] = []
+
+    def look(parent: nn.Module) -> None:
+        for child in parent.children():
+            if isinstance(child, (nn.ModuleList, nn.Sequential)) and len(
+                child
+            ):
+                lists.append(child)
+            else:
+                look(child)
+
+    look(module)
+    if not lists:
+        return [module]
+    most = max(lists, key=lambda one: sum(p.numel() for p in one.parameters()))
+    return list(most.children())
+
+
+def traced(
+    module: nn.Module,
+    run: Callable[[int], Any],
+    tokens: int,
+    name: str,
+    seq: int,
+    notes: tuple[str, ...] = (),
+) -> Model:
+    """The model of a module that `run(T)` calls on T tokens."""
+    layers = layers_of(module)
+    sizes = {n: tuple(p.shape) for n, p in module.named_parameters()}
+    passes = [
+        _pass(module, run, layers, sizes, T) for T in (tokens, 2 * tokens)
+    ]
+    small, large = passes
+    calls = large.recorder.calls
+    if not calls:
+        raise BadInput("no layer of the model ran in its trace")
+    if small.recorder.calls != calls:
+        raise BadInput("its number of layers depends on the number of tokens")
+    few, many = (_by_call(one.recorder) for one in passes)
+    owned = set(sizes)
+    vocabulary = _vocabulary(large, many)
+    owned -= {vocabulary.get("embedding", ""), vocabulary.get("logits", "")}
+    owned -= set(vocabulary.get("biases", ()))
+    before = traced_ops(small, large, (few[-1], many[-1]), owned)
+    kinds: dict[tuple[TracedOp, ...], int] = {}
+    order = []
+    for call in range(calls):
+        own = _with_unread(
+            traced_ops(small, large, (few[call], many[call]), owned),
+            owned,
+            _unread(large, layers, call, calls),
+            sizes,
+        )
+        order.append(kinds.setdefault(own, len(kinds)))
+    after = traced_ops(small, large, (few[-2], many[-2]), owned)
+    after = _with_unread(after, owned, set(owned), sizes)
+    body = Traced(
+        tuple(
+            TracedLayer(ops, any(op.kind == "experts" for op in ops))
+            for ops in kinds
+        ),
+        tuple(order),
+        before,
+        after,
+        any(_mixes(op) for ops in kinds for op in ops),
+    )
+    return _described(body, large, vocabulary, name, seq, notes)
+
+
+def _pass(
+    module: nn.Module,
+    run: Callable[[int], Any],
+    layers: list[nn.Module],
+    sizes: Mapping[str, tuple[int, ...]],
+    T: int,
+) -> Pass:
+    recorder = record(module, lambda: run(T), layers)
+    single = frozenset(
+        f"{name}.{own}" if name else own
+        for name, child in module.named_modules()
+        for own, p in child.named_parameters(recurse=False)
+        if p.dim() == 2
+        and sum(q.dim() > 1 for q in child.parameters(recurse=False)) == 1
+        and not any(True for _ in child.children())
+    )
+    return Pass(recorder, T, recorder.hidden, sizes, single)
+
+
+def _by_call(recorder: Recorder) -> dict[int, Records]:
+    """Call of a layer -> its records; -1 what stands before the first, -2 after the last."""
+    made: dict[int, Records] = {
+        call: [] for call in (-2, *range(-1, recorder.calls))
+    }
+    for n, r in enumerate(recorder.records):
+        last = r.outside and r.call == recorder.calls - 1
+        made[-2 if last else r.call].append((n, r))
+    return made
+
+
+def _vocabulary(run: Pass, many: dict[int, Records]) -> dict[str, Any]:
+    """The embedding of tokens and the matrix of logits: their records are taken out, and what
+    follows the logits.
+    """
+    of: dict[str, Any] = {}
+    lookups = [
+        (n, r) for n, r in many[-1] if r.name == "embedding" and r.parameters
+    ]
+    if not lookups:
+        return of
+    n, r = max(lookups, key=lambda one: run.sizes[one[1].parameters[0]][0])
+    rows, width = run.sizes[r.parameters[0]]
+    for i, (_, last) in enumerate(many[-2]):
+        if last.flops and last.parameters and last.made[-1] == rows:
+            of = {
+                "embedding": r.parameters[0],
+                "logits": next(
+                    p for p in last.parameters if len(run.sizes[p]) == 2
+                ),
+                "rows": rows,
+                "width": width,
+                "biases": [
+                    p for p in last.parameters if len(run.sizes[p]) == 1
+                ],
+            }
+            del many[-2][i:]
+            many[-1].remove((n, r))
+            break
+    return of
+
+
+def _unread(
+    run: Pass, layers: list[nn.Module], call: int, calls: int
+) -> set[str]:
+    """Parameters of a layer, by name, where each is called once."""
+    if len(layers) != calls:
+        return set()
+    ids = {id(p) for p in layers[call].parameters()}
+    return {n for n, i in run.recorder.names.items() if i in ids}
+
+
+def _with_unread(
+    ops: tuple[TracedOp, ...],
+    owned: set[str],
+    among: set[str],
+    sizes: Mapping[str, tuple[int, ...]],
+) -> tuple[TracedOp, ...]:
+    """The operations, and parameters that none of them reads."""
+    left = owned & among
+    owned -= left
+    count = 0
+    for name in left:
+        n = 1
+        for side in sizes[name]:
+            n *= side
+        count += n
+    if not count:
+        return ops
+    return (*ops, TracedOp("not read", "vector", weights=float(count)))
+
+
+def _mixes(op: TracedOp) -> bool:
+    """A product that mixes tokens and is no attention."""
+    return op.kind == "product"
+
+
+def _described(
+    body: Traced,
+    run: Pass,
+    vocabulary: Mapping[str, Any],
+    name: str,
+    seq: int,
+    notes: tuple[str, ...],
+) -> Model:
+    """The fields of a model that layouts and reports ask for."""
+    every = [op for kind in body.kinds for op in kind.ops]
+    cores = [op for op in every if op.kind == "attention"]
+    cut = [op for op in cores if op.cut == "inside"] or cores
+    experts = [op for op in every if op.kind == "experts"]
+    fields: dict[str, Any] = {}
+    if cut:
+        main = max(cut, key=lambda op: op.heads * op.query)
+        fields |= {
+            "heads": main.heads,
+            "kv_heads": main.kv_heads,
+            "head_dim": main.query,
+            "v_head_dim": main.value if main.value != main.query else None,
+        }
+    if experts:
+        rows = next(op for op in experts)
+        down = experts[-1]
+        fields["moe"] = MoE(
+            experts=rows.copies,
+            top_k=max(round(rows.rows), 1),
+            expert_ffn=down.inner,
+        )
+    wide = [
+        op.outer
+        for op in every
+        if op.cut == "column" and op.kind == "matmul" and not op.pieces
+    ]
+    return Model(
+        name=name,
+        layers=len(body.order),
+        hidden=run.hidden,
+        ffn=max(wide, default=0),
+        vocab=vocabulary.get("rows", 0),
+        seq=seq,
+        **({"heads": 1} | fields),
+        embedding_width=None,
+        tied_embeddings=bool(vocabulary)
+        and vocabulary["embedding"] == vocabulary["logits"],
+        head_bias=bool(vocabulary.get("biases")),
+        attention="causal" if run.recorder.causal else "full",
+        positions="none",
+        traced=body,
+        notes=notes,
+    )
+
+
+def model_of(
+    module: nn.Module, example: Any, name: str = "", seq: int = 0
+) -> Model:
+    """The model of a person's own module. example: tokens of one sequence, or the arguments of its
+    forward as a tuple or mapping; tensors whose last or second side is the sequence's length are
+    made as long as the trace needs.
+    """
+    positional, named = _arguments(example)
+    lengths = [
+        t.shape[1]
+        for t in (*positional, *named.values())
+        if isinstance(t, torch.Tensor) and t.dim() >= 2
+    ]
+    if not lengths:
+        raise BadInput(
+            "example: the trace needs the tokens of a sequence, a tensor of [batch, tokens]"
+        )
+    length = lengths[0]
+    half = max(length // 2, 1)
+
+    def resized(value: Any, T: int) -> Any:
+        if not isinstance(value, torch.Tensor):
+            return value
+        shape = [
+            (
+                1
+                if i == 0 and value.dim() > 1
+                else T
+                if side == length
+                else side
+            )
+            for i, side in enumerate(value.shape)
+        ]
+        dtype = torch.bfloat16 if value.is_floating_point() else value.dtype
+        return torch.empty(shape, dtype=dtype, device="meta")
+
+    def run(T: int) -> Any:
+        return twin(
+            *(resized(v, T) for v in positional),
+            **{k: resized(v, T) for k, v in named.items()},
+        )
+
+    twin = without_numbers(module)
+    return traced(
+        twin, run, half, name or type(module).__name__, seq or length
+    )
+
+
+def without_numbers(module: nn.Module) -> nn.Module:
+    """A copy whose parameters have shapes, 16 bits and no numbers; what is shared stays shared."""
+    memo: dict[int, Any] = {}
+    for p in module.parameters():
+        dtype = torch.bfloat16 if p.is_floating_point() else p.dtype
+        empty = torch.empty_like(p, device="meta", dtype=dtype)
+        memo[id(p)] = nn.Parameter(empty, p.requires_grad)
+    for buffer in module.buffers():
+        memo[id(buffer)] = torch.empty_like(buffer, device="meta")
+    return deepcopy(module, memo)
+
+
+def _arguments(example: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    if isinstance(example, Mapping):
+        return (), dict(example)
+    if isinstance(example, (tuple, list)):
+        return tuple(example), {}
+    return (example,), {}

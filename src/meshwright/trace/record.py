@@ -1,0 +1,388 @@
+"""One forward pass on meta tensors, operation by operation: what PyTorch would compute, which
+parameters it reads, what autograd would keep.
+
+A `TorchDispatchMode` sees every operation below autograd; where a tensor came from is known by its
+storage, which views share. Formulas of FLOPs are those of torch.utils.flop_counter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.modules import module as hooks
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_iter
+from torch.utils.flop_counter import flop_registry
+
+from ..errors import BadInput
+
+MOST = 400_000
+"""Operations of one pass; what makes more loops over tokens in Python."""
+MOVES = (
+    "clone", "copy", "_to_copy", "repeat", "index", "index_select", "cat",
+    "repeat_interleave", "contiguous", "_unsafe_view", "gather",
+)  # fmt: skip
+"""Operations that lay numbers out anew and compute none."""
+SOFTMAX = ("_softmax", "_safe_softmax")
+CHOOSES = ("index", "index_select", "gather", "embedding")
+"""Operations that take rows of a parameter."""
+
+
+@dataclass
+class Source:
+    """Where a storage came from."""
+
+    keep: Any
+    """The storage itself: no other gets its number."""
+    bytes: int
+    parameter: str = ""
+    """A view, a cast or chosen rows of this parameter."""
+    chosen: bool = False
+    """Only rows of it that the data choose."""
+    live: bool = False
+    """It depends on numbers of the model, not only on positions and masks."""
+    maker: int = -1
+    """Number of the record that made it."""
+    products: frozenset[int] = frozenset()
+    """Records of products that it is made of, without another product between."""
+    scores: int = -1
+    """Record of the product that made these scores."""
+    weighed: int = -1
+    """The same, after the softmax."""
+    narrow: int = 0
+    """Bytes of what was copied to make it, where that was less."""
+
+
+@dataclass
+class Record:
+    """One operation that computes."""
+
+    call: int
+    """Number of the call of a layer that it belongs to, or that it comes after; -1 before the
+    first.
+    """
+    path: str
+    """Module in its layer."""
+    name: str
+    flops: int
+    inputs: tuple[int, ...]
+    """Storages that it reads."""
+    outputs: tuple[int, ...]
+    shapes: tuple[tuple[int, ...], ...]
+    """Of its tensors, in order of its arguments."""
+    made: tuple[int, ...]
+    """Shape of its first result."""
+    parameters: tuple[str, ...] = ()
+    chosen: bool = False
+    products: frozenset[int] = frozenset()
+    attention: int = -1
+    """Of the second product of attention: the record of the first."""
+    inside: int = -1
+    """Of what works on scores: the record of the product that made them."""
+    saved: dict[int, int] = field(default_factory=dict)
+    """Storage -> bytes that autograd keeps because of it, for the first time."""
+    live: bool = True
+    outside: bool = False
+    """No layer runs."""
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Records of one pass."""
+
+    def __init__(self, parameters: Mapping[str, nn.Parameter]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.sources: dict[int, Source] = {}
+        self.records: list[Record] = []
+        self.stack: list[tuple[str, nn.Module]] = []
+        self.call = -1
+        self.calls = 0
+        self.running = False
+        self.kept: set[int] = set()
+        """Storages that autograd keeps."""
+        self.pending: list[int] = []
+        """Of these, those whose operation is not written yet."""
+        self.hidden = 0
+        """Width of what the first layer reads."""
+        self.firsts: set[int] = set()
+        """Records that make scores which a later record weighs values by."""
+        self.last: dict[int, int] = {}
+        """Storage -> the last record that reads it."""
+        self.names = {name: id(p) for name, p in parameters.items()}
+        self.causal = False
+        for name, parameter in parameters.items():
+            self.source(parameter).parameter = name
+
+    def key(self, tensor: torch.Tensor) -> int:
+        """The number of a tensor's storage."""
+        return int(tensor.untyped_storage()._cdata)
+
+    def source(self, tensor: torch.Tensor) -> Source:
+        """Where a tensor came from; what nobody made is given."""
+        storage = tensor.untyped_storage()
+        of = self.sources.get(int(storage._cdata))
+        if of is None:
+            of = Source(storage, int(storage.nbytes()))
+            self.sources[int(storage._cdata)] = of
+        return of
+
+    def __torch_dispatch__(
+        self,
+        func: Any,
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """Run an operation and write down what it did."""
+        kwargs = kwargs or {}
+        name = func._schema.name.split("::")[1]
+        if name == "_local_scalar_dense":
+            return self.number(args[0])
+        out = func(*args, **kwargs)
+        self.write(func, name, args, kwargs, out)
+        return out
+
+    def number(self, tensor: torch.Tensor) -> object:
+        """What a program is told that asks for a number of a tensor: yes to "all", no to "any", as
+        masks without padding answer. BadInput for other numbers.
+        """
+        of = self.sources.get(self.key(tensor))
+        maker = self.records[of.maker].name if of and of.maker >= 0 else ""
+        if tensor.dtype == torch.bool:
+            return maker != "any"
+        raise BadInput(
+            f"the code asks for a number that depends on the data ({maker or 'an input'}, in"
+            f" {self.path or 'the model'}), which a trace without numbers does not have"
+        )
+
+    @property
+    def path(self) -> str:
+        """The module that runs."""
+        return ".".join(name for name, _ in self.stack)
+
+    def write(
+        self,
+        func: Any,
+        name: str,
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        out: Any,
+    ) -> None:
+        """A record of an operation, unless it only looks at a tensor in another way."""
+        tensors = [
+            t
+            for t in tree_iter((args, dict(kwargs)))
+            if isinstance(t, torch.Tensor)
+        ]
+        results = [t for t in tree_iter(out) if isinstance(t, torch.Tensor)]
+        inputs = tuple(self.key(t) for t in tensors)
+        of = [self.source(t) for t in tensors]
+        new = [t for t in results if self.key(t) not in inputs]
+        if not new and not name.endswith("_"):
+            return
+        if len(self.records) > MOST:
+            raise BadInput(
+                f"one pass makes more than {MOST:,} operations, as a loop over tokens does"
+            )
+        formula = flop_registry.get(func._overloadpacket)
+        flops = int(formula(*args, **kwargs, out_val=out)) if formula else 0
+        record = Record(
+            call=self.call,
+            path=self.path,
+            name=name,
+            flops=flops,
+            inputs=inputs,
+            outputs=tuple(self.key(t) for t in results),
+            shapes=tuple(tuple(t.shape) for t in tensors),
+            made=tuple(results[0].shape) if results else (),
+            parameters=tuple(s.parameter for s in of if s.parameter),
+            chosen=any(s.chosen for s in of),
+            live=any(s.live or s.parameter for s in of),
+            outside=not self.running,
+        )
+        self.derive(record, of, tensors)
+        number = len(self.records)
+        self.keep(record)
+        self.records.append(record)
+        weight_only = (
+            not flops
+            and name in (*MOVES, *CHOOSES[:3])
+            and len(record.parameters) == 1
+            and not any(
+                s.live and t.is_floating_point() and not s.parameter
+                for s, t in zip(of, tensors, strict=True)
+            )
+        )
+        for t in results:
+            source = self.source(t)
+            if weight_only:
+                record.live = False
+                source.parameter = record.parameters[0]
+                source.chosen = name in CHOOSES or record.chosen
+                continue
+            source.live = source.live or record.live
+            if source.maker < 0 or not new:
+                source.maker = number
+            source.products = (
+                frozenset([number])
+                if flops
+                else source.products | record.products
+            )
+            self.pass_scores(record, number, source, of)
+            small = min((s.bytes for s in of if s.live), default=0)
+            narrow = min((s.narrow for s in of if s.narrow), default=0)
+            if name in MOVES and 0 < small < source.bytes:
+                narrow = narrow or small
+            source.narrow = 0 if flops else narrow
+
+    def derive(
+        self, record: Record, of: list[Source], tensors: list[torch.Tensor]
+    ) -> None:
+        """What a record is made of."""
+        record.products = frozenset().union(*(s.products for s in of))
+        weighed = [s.weighed for s in of if s.weighed >= 0]
+        scores = [s.scores for s in of if s.scores >= 0]
+        record.inside = (weighed or scores or [-1])[0]
+        if record.flops and weighed and not record.parameters:
+            record.attention = weighed[0]
+            self.firsts.add(weighed[0])
+            record.inside = -1
+            record.attributes = {"narrow": self.narrow(of, tensors)}
+        if scores and len(tensors) > 1 and not record.flops:
+            square = [
+                t
+                for s, t in zip(of, tensors, strict=True)
+                if s.scores < 0 and t.dim() >= 2 and min(t.shape[-2:]) > 1
+            ]
+            self.causal = self.causal or bool(square)
+        if record.flops and self.stack:
+            inner = self.stack[-1][1]
+            window = getattr(inner, "sliding_window", None)
+            if isinstance(window, int) and not isinstance(window, bool):
+                record.attributes = {**record.attributes, "window": window}
+
+    def narrow(self, of: list[Source], tensors: list[torch.Tensor]) -> float:
+        """Of the values of attention: what share of their bytes they were before heads shared
+        them.
+        """
+        for source in of:
+            if source.weighed < 0:
+                return source.narrow / source.bytes if source.narrow else 1.0
+        return 1.0
+
+    def pass_scores(
+        self, record: Record, number: int, source: Source, of: list[Source]
+    ) -> None:
+        """Scores stay scores until a softmax makes them weights, and these until a product."""
+        if record.flops:
+            alone = not record.parameters and record.attention < 0
+            source.scores = number if alone else -1
+            return
+        weighed = [s.weighed for s in of if s.weighed >= 0]
+        scores = [s.scores for s in of if s.scores >= 0]
+        if record.name in SOFTMAX and scores:
+            source.weighed = scores[0]
+        elif weighed:
+            source.weighed = weighed[0]
+        elif scores:
+            source.scores = scores[0]
+
+    def pack(self, tensor: torch.Tensor) -> torch.Tensor:
+        """A tensor that autograd keeps: of an operation that comes, if that reads it, else of the
+        one before.
+        """
+        of = self.source(tensor)
+        key = self.key(tensor)
+        if of.live and not of.parameter and key not in self.kept:
+            self.kept.add(key)
+            self.pending.append(key)
+        return tensor
+
+    def keep(self, record: Record) -> None:
+        """Hand what autograd kept since the last record to this one, or to the last."""
+        for key in self.pending:
+            mine = key in record.inputs or not self.records
+            owner = record if mine else self.records[-1]
+            owner.saved[key] = self.sources[key].bytes
+        self.pending.clear()
+
+
+@contextmanager
+def listening(recorder: Recorder, names: Mapping[int, str]) -> Iterator[None]:
+    """Modules say when they begin and end. names: of modules in their parents."""
+
+    def begin(module: nn.Module, _: Any) -> None:
+        recorder.stack.append((names.get(id(module), ""), module))
+
+    def end(module: nn.Module, _: Any, __: Any) -> None:
+        recorder.stack.pop()
+
+    handles = (
+        hooks.register_module_forward_pre_hook(begin),
+        hooks.register_module_forward_hook(end),
+    )
+    saving = torch.autograd.graph.saved_tensors_hooks(
+        recorder.pack, lambda tensor: tensor
+    )
+    try:
+        with saving, recorder:
+            yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def record(
+    module: nn.Module,
+    run: Callable[[], Any],
+    layers: list[nn.Module],
+) -> Recorder:
+    """The records of one forward pass, whose layers are calls of these modules."""
+    recorder = Recorder(dict(module.named_parameters()))
+    names = {
+        id(child): name
+        for parent in module.modules()
+        for name, child in parent.named_children()
+    }
+    with _bounded(recorder, layers), listening(recorder, names):
+        run()
+    return recorder
+
+
+@contextmanager
+def _bounded(recorder: Recorder, layers: list[nn.Module]) -> Iterator[None]:
+    """Each call of a layer has its number while it runs; what stands between two is the first's."""
+    unique = list({id(layer): layer for layer in layers}.values())
+    own = [layer.forward for layer in unique]
+
+    def counted(forward: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            outer, recorder.stack = recorder.stack, []
+            recorder.call = recorder.calls
+            recorder.calls += 1
+            wide = [
+                t
+                for t in tree_iter((args, kwargs))
+                if isinstance(t, torch.Tensor) and t.is_floating_point()
+            ]
+            if wide and not recorder.hidden:
+                recorder.hidden = int(wide[0].shape[-1])
+            recorder.running = True
+            result = forward(*args, **kwargs)
+            recorder.stack, recorder.running = outer, False
+            return result
+
+        return call
+
+    try:
+        for layer, forward in zip(unique, own, strict=True):
+            layer.forward = counted(forward)
+        yield
+    finally:
+        for layer in unique:
+            del layer.forward

@@ -1,0 +1,197 @@
+"""A person's own module, counted by its trace: against its parameters and PyTorch's counter."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+from torch import nn  # noqa: E402
+from torch.nn import functional  # noqa: E402
+from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
+
+from meshwright import BadInput, Job, cluster, parameters, plan  # noqa: E402
+from meshwright.count.model import operations  # noqa: E402
+from meshwright.trace.model import model_of  # noqa: E402
+
+pytestmark = pytest.mark.oracle
+
+
+class Attention(nn.Module):
+    """As nanoGPT writes it: one matrix for queries, keys and values."""
+
+    def __init__(self, D: int, H: int, fused: bool) -> None:
+        super().__init__()
+        self.c_attn = nn.Linear(D, 3 * D)
+        self.c_proj = nn.Linear(D, D)
+        self.H, self.fused = H, fused
+
+    def forward(self, x: Any) -> Any:
+        B, T, D = x.shape
+        q, k, v = (
+            part.view(B, T, self.H, D // self.H).transpose(1, 2)
+            for part in self.c_attn(x).split(D, dim=2)
+        )
+        if self.fused:
+            y = functional.scaled_dot_product_attention(
+                q, k, v, is_causal=True
+            )
+        else:
+            scores = q @ k.transpose(-2, -1) / math.sqrt(D // self.H)
+            mask = torch.tril(torch.ones(T, T, device=x.device))
+            scores = scores.masked_fill(mask == 0, float("-inf"))
+            y = functional.softmax(scores, dim=-1) @ v
+        return self.c_proj(y.transpose(1, 2).reshape(B, T, D))
+
+
+class Block(nn.Module):
+    """x + attention, x + feed-forward; a mixture where there are experts."""
+
+    def __init__(self, D: int, H: int, fused: bool) -> None:
+        super().__init__()
+        self.ln_1, self.ln_2 = nn.LayerNorm(D), nn.LayerNorm(D)
+        self.attn = Attention(D, H, fused)
+        self.mlp = nn.Sequential(
+            nn.Linear(D, 4 * D), nn.GELU(), nn.Linear(4 * D, D)
+        )
+
+    def forward(self, x: Any) -> Any:
+        x = x + self.attn(self.ln_1(x))
+        return x + self.mlp(self.ln_2(x))
+
+
+class Decoder(nn.Module):
+    """nanoGPT: learned positions, a head that shares the embedding, the loss inside."""
+
+    def __init__(
+        self, L: int, D: int, H: int, V: int, T: int, fused: bool = True
+    ) -> None:
+        super().__init__()
+        self.transformer = nn.ModuleDict(
+            {
+                "wte": nn.Embedding(V, D),
+                "wpe": nn.Embedding(T, D),
+                "h": nn.ModuleList(Block(D, H, fused) for _ in range(L)),
+                "ln_f": nn.LayerNorm(D),
+            }
+        )
+        self.lm_head = nn.Linear(D, V, bias=False)
+        self.transformer.wte.weight = self.lm_head.weight
+
+    def forward(self, idx: Any, targets: Any = None) -> Any:
+        of = self.transformer
+        x = of.wte(idx) + of.wpe(torch.arange(idx.shape[1], device=idx.device))
+        for block in of.h:
+            x = block(x)
+        logits = self.lm_head(of.ln_f(x))
+        if targets is None:
+            return logits
+        return functional.cross_entropy(
+            logits.view(-1, logits.shape[-1]), targets.view(-1)
+        )
+
+
+def flops(module: nn.Module, T: int) -> int:
+    tokens = torch.zeros(1, T, dtype=torch.long, device="meta")
+    with FlopCounterMode(display=False) as counter:
+        module.to("meta")(tokens)
+    return int(counter.get_total_flops())
+
+
+@pytest.mark.parametrize("fused", [True, False])
+def test_a_decoder_is_counted_as_pytorch_counts_it(fused: bool) -> None:
+    module = Decoder(4, 256, 8, 1000, 512, fused)
+    own = sum(p.numel() for p in module.parameters())
+    tokens = torch.zeros(2, 512, dtype=torch.long)
+    model = model_of(module, (tokens, tokens))
+    assert next(module.parameters()).device.type == "cpu"  # left as it was
+    assert parameters(model) == own
+    assert (model.layers, model.hidden, model.vocab, model.seq) == (
+        4, 256, 1000, 512,
+    )  # fmt: skip
+    assert (model.heads, model.h, model.tied_embeddings) == (8, 32, True)
+    assert model.attention == "causal"
+    for T in (256, 384):  # of other lengths than it was traced at
+        ours = sum(
+            float(op.forward.matrix) * n for op, n in operations(model, T)
+        )
+        assert ours == pytest.approx(flops(module, T), rel=1e-6)
+
+
+def test_pairs_of_matrices_are_recognised() -> None:
+    model = model_of(
+        Decoder(2, 128, 4, 500, 64), torch.zeros(1, 64, dtype=torch.long)
+    )
+    assert model.traced is not None and len(model.traced.kinds) == 1
+    cut = {op.name: op.cut for op in model.traced.kinds[0].ops}
+    assert (cut["attn/c_attn"], cut["attn/c_proj"]) == ("column", "row")
+    assert (cut["mlp/0"], cut["mlp/2"]) == ("column", "row")
+    assert cut["ln_1"] == cut["ln_2"] == "whole"
+
+
+def test_autograd_keeps_what_the_trace_says() -> None:
+    """Bytes that hooks see on numbers, and those of the trace, but for attention's kernel."""
+    module = Decoder(1, 64, 4, 100, 32)
+    model = model_of(module, torch.zeros(1, 32, dtype=torch.long))
+    block = module.transformer["h"][0].mlp
+    kept: dict[int, int] = {}
+
+    def pack(tensor: Any) -> Any:
+        storage = tensor.untyped_storage()
+        if not any(
+            storage.data_ptr() == p.untyped_storage().data_ptr()
+            for p in block.parameters()
+        ):
+            kept[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    x = torch.randn(1, 32, 64)
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t):
+        keep = block(x)
+    assert keep.shape == x.shape
+    assert model.traced is not None
+    ops = [op for op in model.traced.kinds[0].ops if op.name.startswith("mlp")]
+    bytes_ = sum(
+        2 * op.inner * op.rows
+        if op.kind == "matmul" and op.keeps
+        else op.saved
+        for op in ops
+    )
+    # the first matrix's input is what the norm made: nobody before it keeps it
+    assert bytes_ * 32 == sum(kept.values()) / 2  # 16 bits for 32
+
+
+def test_layers_of_two_kinds_and_what_no_layer_reads() -> None:
+    module = Decoder(3, 64, 4, 100, 32)
+    module.transformer["h"][1].mlp[1] = nn.ReLU()
+    module.transformer["h"][1].extra = nn.Parameter(torch.zeros(7))
+    own = sum(p.numel() for p in module.parameters())
+    model = model_of(module, torch.zeros(1, 32, dtype=torch.long))
+    assert model.traced is not None
+    assert model.traced.order == (0, 1, 0) and parameters(model) == own
+
+
+def test_it_can_be_planned() -> None:
+    model = model_of(
+        Decoder(4, 256, 8, 1000, 128), torch.zeros(1, 128, dtype=torch.long)
+    )
+    best = plan(Job(model, cluster("8xh100-sxm"), 64)).best
+    assert best.fits and best.step_time_s > 0
+
+
+def test_what_depends_on_numbers_is_refused_in_a_sentence() -> None:
+    class Halts(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layers = nn.ModuleList([nn.Linear(8, 8)])
+
+        def forward(self, x: Any) -> Any:
+            x = self.layers[0](x)
+            return x if x.sum().item() > 0 else -x
+
+    with pytest.raises(BadInput, match="depends on the data"):
+        model_of(Halts(), torch.zeros(1, 16, 8))
+    with pytest.raises(BadInput, match="tokens of a sequence"):
+        model_of(Halts(), torch.zeros(8))

@@ -1,0 +1,193 @@
+"""Models counted by a trace of their code: what needs no torch, and a module of the test itself."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from meshwright import (
+    BadInput,
+    Job,
+    Layout,
+    Model,
+    cluster,
+    parameters,
+    predict,
+)
+from meshwright.count.model import layer, operations
+from meshwright.describe.layers import kinds, mix
+from meshwright.describe.model import MoE
+from meshwright.describe.read import read, to_dict
+from meshwright.describe.traced import Traced, TracedLayer, TracedOp
+from meshwright.formats.hf import read_hf
+from meshwright.layout import cuts
+from meshwright.trace.hf import demand_sane, read_traced
+
+D, F, H, K, h, V = 256, 1024, 8, 2, 32, 1000
+
+
+def matrix(name: str, inner: int, outer: int, **fields: object) -> TracedOp:
+    shape = {"rows": 1.0, "weights": float(inner * outer)} | fields
+    return TracedOp(name, "matmul", inner=inner, outer=outer, **shape)  # type: ignore[arg-type]
+
+
+ATTENTION = (
+    TracedOp("norm", "vector", weights=float(D), moved=4.0 * D, saved=2.0 * D),
+    matrix("q", D, H * h, cut="column"),
+    matrix("k", D, K * h, cut="column", pieces=K, keeps=False),
+    matrix("v", D, K * h, cut="column", pieces=K, keeps=False),
+    TracedOp(
+        "core",
+        "attention",
+        cut="inside",
+        heads=H,
+        kv_heads=K,
+        query=h,
+        value=h,
+    ),
+    matrix("o", H * h, D, cut="row"),
+)
+EXPERTS = (
+    matrix("router", D, 4),
+    TracedOp(
+        "up", "experts", cut="column", inner=D, outer=F, rows=2.0, copies=4,
+        weights=4.0 * D * F,
+    ),
+    TracedOp(
+        "down", "experts", cut="row", inner=F, outer=D, rows=2.0, copies=4,
+        weights=4.0 * D * F,
+    ),
+)  # fmt: skip
+BODY = Traced(
+    (
+        TracedLayer(ATTENTION),
+        TracedLayer((*ATTENTION, *EXPERTS), experts=True),
+    ),
+    (0, 1, 1),
+)
+MODEL = Model(
+    "odd", layers=3, hidden=D, heads=H, kv_heads=K, head_dim=h, ffn=F, vocab=V,
+    seq=512, moe=MoE(4, 2, F), traced=BODY, final_norm=False,
+)  # fmt: skip
+
+
+def test_parameters_and_products_are_those_of_the_trace() -> None:
+    """3 layers of attention, 2 with experts, embedding and head."""
+    attention = D + 2 * D * H * h + 2 * D * K * h
+    experts = 4 * D + 8 * D * F
+    assert parameters(MODEL) == 3 * attention + 2 * experts + 2 * V * D
+    T = 512
+    flops = sum(float(op.forward.matrix) * n for op, n in operations(MODEL, T))
+    a = 2 * T * (2 * D * H * h + 2 * D * K * h) + 4 * T * T * H * h
+    e = 2 * T * (4 * D + 2 * 2 * D * F)
+    assert flops == 3 * a + 2 * e + 2 * T * D * V
+
+
+def test_tensor_parallelism_cuts_pairs_and_leaves_the_rest_whole() -> None:
+    job = Job(MODEL, cluster("8xh100-sxm"), 8)
+    whole, cut = (
+        {
+            op.name: op
+            for op in layer(job, Layout(tp=tp, dp=8 // tp), kinds(MODEL)[2])
+        }
+        for tp in (1, 4)
+    )
+    for name in ("q", "o"):
+        assert cut[name].weights == whole[name].weights / 4
+    for name in ("k", "v"):  # two heads on four ranks: one each, copied
+        assert cut[name].weights == whole[name].weights / 2
+    assert cut["router"].weights == whole["router"].weights
+    assert cut["core"].forward.matrix == whole["core"].forward.matrix / 4
+    assert [m.axis for m in cut["o"].forward.comm] == ["tp"]
+    assert not cut["k"].forward.comm  # what q gathered
+
+
+def test_experts_are_dealt_to_their_ranks() -> None:
+    job = Job(MODEL, cluster("8xh100-sxm"), 8)
+    ops = {
+        op.name: op for op in layer(job, Layout(dp=8, ep=4), kinds(MODEL)[2])
+    }
+    assert ops["up"].weights == D * F and ops["up"].expert
+    assert ops["experts/dispatch"].forward.comm[0].bytes == 2 * 512 * D * 2
+
+
+def test_heads_limit_the_cuts() -> None:
+    assert cuts.most(MODEL) == 8
+    narrow = replace(
+        BODY, kinds=(TracedLayer(ATTENTION[:1]),), order=(0, 0, 0)
+    )
+    assert cuts.most(replace(MODEL, traced=narrow)) == 1
+
+
+def test_a_state_is_not_cut_by_context() -> None:
+    job = Job(MODEL, cluster("8xh100-sxm"), 8)
+    predict(job, Layout(cp=2, dp=4))
+    states = replace(MODEL, traced=replace(BODY, states=True))
+    with pytest.raises(BadInput, match="cp 2"):
+        predict(replace(job, model=states), Layout(cp=2, dp=4))
+
+
+def test_it_is_written_and_read_again() -> None:
+    text = json.dumps(to_dict(MODEL))
+    again = read(Model, json.loads(text))
+    assert again == MODEL and hash(again) == hash(MODEL)
+    with pytest.raises(BadInput, match="each of the 4 layers"):
+        replace(MODEL, layers=4)
+
+
+def test_a_prediction_says_that_it_rests_on_a_trace() -> None:
+    known = predict(Job(MODEL, cluster("8xh100-sxm"), 8, Layout(dp=8)))
+    low, high = known.interval_s
+    assert low < known.step_time_s < high
+    assert "a trace of its code" in known.evidence["note"]
+    assert "experts" in " ".join(mix(MODEL))
+
+
+def test_an_unknown_family_is_named_with_what_would_count_it() -> None:
+    with pytest.raises(BadInput, match=r"meshwright\[hf\]"):
+        read_hf({"model_type": "unheard_of"})
+
+
+@pytest.mark.parametrize(
+    "key", ["num_hidden_layers", "num_experts", "n_layer"]
+)
+def test_counts_that_no_model_has_are_refused(key: str) -> None:
+    with pytest.raises(BadInput, match=key):
+        demand_sane({"text_config": {key: 10**9}})
+    demand_sane({key: 61})
+
+
+def test_a_kept_trace_is_read_without_torch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a trace gave stands in a file, and is asked first."""
+    from meshwright.trace import hf
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(hf, "versions", lambda: {"torch": "0"})
+    asked = []
+
+    def run(text: str) -> dict[str, object]:
+        asked.append(text)
+        return to_dict(MODEL)
+
+    monkeypatch.setattr(hf, "run", run)
+    config = {"model_type": "odd", "hidden_size": D}
+    assert read_traced(config) == MODEL
+    assert read_traced(config, "mine", 1024).seq == 1024
+    assert read_traced({**config, "hidden_size": 8}) == MODEL
+    assert len(asked) == 2
+
+
+def test_a_trace_that_fails_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    from meshwright.trace import hf
+
+    monkeypatch.setattr(hf, "kept_at", lambda text: None)
+    monkeypatch.setattr(
+        hf, "run", lambda text: {"error": "it asks for numbers"}
+    )
+    with pytest.raises(BadInput, match=r"config.json: it asks for numbers"):
+        read_traced({"model_type": "odd"})
