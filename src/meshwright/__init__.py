@@ -44,7 +44,7 @@ _HOME = {
     "errors": ("BadInput", "MeshwrightError", "NoLayout"),
     "search": ("Plan", "Space", "plan"),
     "advice.answer": ("Advice", "advise"),
-    "trace.model": ("model_of",),
+    "trace.module": ("model_of",),
 }
 _WHERE = {name: module for module, names in _HOME.items() for name in names}
 
@@ -100,6 +100,7 @@ if TYPE_CHECKING:  # the same names once more, with their types
     from .sweep import Sweep as Sweep
     from .sweep import sweep as sweep
     from .trace.model import model_of as model_of
+    from .trace.module import model_of as model_of
 else:
 
     class Package(ModuleType):

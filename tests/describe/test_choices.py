@@ -96,6 +96,7 @@ def test_every_text_has_its_list_or_is_free() -> None:
 ARGUMENTS: dict[str, dict[str, Any]] = {
     "NetworkTime": {"collective": "book"},
     "HidePass": {"scope": "pass"},
+    "TracedOp": {"name": "o", "kind": "vector"},
     "Model": {
         "name": "m",
         "layers": 1,

@@ -12,9 +12,15 @@ from torch import nn  # noqa: E402
 from torch.nn import functional  # noqa: E402
 from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
 
-from meshwright import BadInput, Job, cluster, parameters, plan  # noqa: E402
+from meshwright import (  # noqa: E402
+    BadInput,
+    Job,
+    cluster,
+    model_of,
+    parameters,
+    plan,
+)
 from meshwright.count.model import operations  # noqa: E402
-from meshwright.trace.model import model_of  # noqa: E402
 
 pytestmark = pytest.mark.oracle
 

@@ -5,10 +5,8 @@ experts recognised.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from copy import deepcopy
 from typing import Any
 
-import torch
 from torch import nn
 
 from ..describe.model import Model, MoE
@@ -241,71 +239,3 @@ def _described(
         traced=body,
         notes=notes,
     )
-
-
-def model_of(
-    module: nn.Module, example: Any, name: str = "", seq: int = 0
-) -> Model:
-    """The model of a person's own module. example: tokens of one sequence, or the arguments of its
-    forward as a tuple or mapping; tensors whose last or second side is the sequence's length are
-    made as long as the trace needs.
-    """
-    positional, named = _arguments(example)
-    lengths = [
-        t.shape[1]
-        for t in (*positional, *named.values())
-        if isinstance(t, torch.Tensor) and t.dim() >= 2
-    ]
-    if not lengths:
-        raise BadInput(
-            "example: the trace needs the tokens of a sequence, a tensor of [batch, tokens]"
-        )
-    length = lengths[0]
-    half = max(length // 2, 1)
-
-    def resized(value: Any, T: int) -> Any:
-        if not isinstance(value, torch.Tensor):
-            return value
-        shape = [
-            (
-                1
-                if i == 0 and value.dim() > 1
-                else T
-                if side == length
-                else side
-            )
-            for i, side in enumerate(value.shape)
-        ]
-        dtype = torch.bfloat16 if value.is_floating_point() else value.dtype
-        return torch.empty(shape, dtype=dtype, device="meta")
-
-    def run(T: int) -> Any:
-        return twin(
-            *(resized(v, T) for v in positional),
-            **{k: resized(v, T) for k, v in named.items()},
-        )
-
-    twin = without_numbers(module)
-    return traced(
-        twin, run, half, name or type(module).__name__, seq or length
-    )
-
-
-def without_numbers(module: nn.Module) -> nn.Module:
-    """A copy whose parameters have shapes, 16 bits and no numbers; what is shared stays shared."""
-    memo: dict[int, Any] = {}
-    for p in module.parameters():
-        dtype = torch.bfloat16 if p.is_floating_point() else p.dtype
-        empty = torch.empty_like(p, device="meta", dtype=dtype)
-        memo[id(p)] = nn.Parameter(empty, p.requires_grad)
-    for buffer in module.buffers():
-        memo[id(buffer)] = torch.empty_like(buffer, device="meta")
-    return deepcopy(module, memo)
-
-
-def _arguments(example: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    if isinstance(example, Mapping):
-        return (), dict(example)
-    if isinstance(example, (tuple, list)):
-        return tuple(example), {}
-    return (example,), {}
