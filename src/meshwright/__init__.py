@@ -99,7 +99,6 @@ if TYPE_CHECKING:  # the same names once more, with their types
     from .search.space import Space as Space
     from .sweep import Sweep as Sweep
     from .sweep import sweep as sweep
-    from .trace.model import model_of as model_of
     from .trace.module import model_of as model_of
 else:
 
