@@ -77,15 +77,27 @@ def _spelled(item: str) -> str:
 
 
 def _computed(does: str) -> tuple[Any, Any]:
-    """An operator with a recorded number on its left, and on its right."""
+    """An operator with a recorded number on its left, and on its right.
+
+    Most stand beside another recorded number or a float, which takes no detour over `done`.
+    """
     compute = FUNCTIONS[does]
+    none = NOTHING_ADDED.get(does)
+    zeros = NOTHING if does in "*/" else ()
 
     def left(self: Recorded, other: Any) -> Any:
-        if other.__class__ is Recorded:  # most are; nothing is left out
+        if other.__class__ is Recorded:
             return Recorded(
                 compute(self.value, other.value), does, (self, other)
             )
-        return done(does, self, other)
+        if other.__class__ is not float:
+            return done(does, self, other)
+        if other == none:
+            return self
+        value = compute(self.value, other)
+        return (
+            value if other in zeros else Recorded(value, does, (self, other))
+        )
 
     return left, lambda self, other: done(does, other, self)
 
@@ -293,7 +305,11 @@ def _made_of(x: Traced) -> list[Recorded]:
     while open_:
         y = open_[-1]
         below = () if y.item else y.to
-        ahead = [z for z in below if _holds(z) and id(z) not in seen]
+        ahead = [
+            z
+            for z in below
+            if z.__class__ is Recorded and z.holds and id(z) not in seen
+        ]
         if ahead and id(y) not in seen:
             open_ += ahead
             continue

@@ -23,64 +23,30 @@ orders of every schedule against the timeline of whole ones.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import lru_cache
 from itertools import chain
-from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from . import groups as sizes
+from .critical_path import (
+    NOTHING,
+    CriticalPath,
+    Floats,
+    Group,
+    Index,
+    Program,
+    run_through,
+)
 from .order import ROUNDS
 from .types import Action, Costs, Order, ScheduleOrder
-
-Floats = NDArray[np.float64]
-Index = NDArray[np.intp]
 
 KINDS = "FIWB"
 """Kinds of actions, in the order of a program's durations; B takes I + W."""
 WIDE = 24
 """Actions of a level, of all layouts: with fewer, an operation on arrays takes longer than each on
 its own."""
-SHIFTED = 1e-13
-"""Of the time so far: rounding of a group's shift."""
-NOTHING = -1
-"""No action."""
-
-
-class Group(NamedTuple):
-    """The last group of microbatches before an order drains, which may be run any number of times.
-    No action of it looks back further than to the group before, and none of the drain further than
-    to it.
-    """
-
-    levels: slice
-    then: slice
-    """The actions of the group before."""
-    now: slice
-    """Its own, in the same arrangement."""
-
-
-class Program(NamedTuple):
-    """An order, ready to be replayed with any durations. Actions are numbered by level; behind them
-    come the ranks, at the time when they are free, and what no action waits for.
-    """
-
-    levels: tuple[slice, ...]
-    """The actions of each level."""
-    before: Index
-    """The action before on the rank, or the rank."""
-    needs: Index
-    """The action of another stage that it waits for."""
-    sent: NDArray[np.bool_]
-    """That one runs on another rank."""
-    lasts: Index
-    """Which of (kind, stage) the action is: its duration."""
-    ends: Index
-    """The last action of each rank."""
-    group: Group | None
-    """None: there is none that repeats."""
 
 
 def longest(
@@ -108,19 +74,43 @@ def longest(
             ]
         )
     program, again = _shortened(schedule, p, m, v)
-    # F, I, W, B
-    whole = passes[..., 1:2] + passes[..., 2:]
-    seconds = np.concatenate([passes, whole], axis=2)
-    lasts = seconds.transpose(2, 1, 0).reshape(-1, len(send))
-    steps = 1 if barrier or not schedule.split_backward else 2
+    lasts = _durations(passes)
+    steps = _steps(schedule, barrier)
     if len(program.lasts) * len(send) >= WIDE * len(program.levels):
         return _by_level(program, lasts, send, again, steps)
     return np.array(
         [
-            _one_by_one(program, lasts[:, k], hop, again, steps)
+            CriticalPath(program, lasts[:, k], hop, again, steps).seconds
             for k, hop in enumerate(send)
         ]
     )
+
+
+def critical_path(
+    schedule: ScheduleOrder,
+    p: int,
+    m: int,
+    v: int,
+    passes: Floats,
+    send: float,
+    barrier: bool = True,
+) -> CriticalPath:
+    """The longest path of one layout. passes: (stages, 3)."""
+    program, again = _shortened(schedule, p, m, v)
+    lasts = _durations(passes[None])[:, 0]
+    return CriticalPath(program, lasts, send, again, _steps(schedule, barrier))
+
+
+def _durations(passes: Floats) -> Floats:
+    """Seconds of F, I, W and B in each stage: (kind and stage, layout)."""
+    whole = passes[..., 1:2] + passes[..., 2:]
+    seconds = np.concatenate([passes, whole], axis=2)
+    return seconds.transpose(2, 1, 0).reshape(-1, len(passes))
+
+
+def _steps(schedule: ScheduleOrder, barrier: bool) -> int:
+    """Steps that are replayed."""
+    return 1 if barrier or not schedule.split_backward else 2
 
 
 def costs_of(passes: Floats, send: float) -> Costs:
@@ -174,71 +164,13 @@ def _by_level(
             end[at] = ready
 
     def step() -> Floats:
-        _run(program, end, run, again)
+        run_through(program, end, run, again)
         end[len(before) : -1] = end[program.ends]
         last: Floats = end[program.ends].max(axis=0)
         return last
 
     spans = [np.zeros(len(send)), *(step() for _ in range(steps))]
     return spans[-1] - spans[-2]
-
-
-def _one_by_one(
-    program: Program, lasts: Floats, send: float, again: int, steps: int
-) -> float:
-    """The replay of one layout."""
-    count, ranks = len(program.before), len(program.ends)
-    end = [0.0] * (count + ranks) + [-np.inf]
-    hops = np.where(program.sent, send, 0.0)
-    each = program.before, program.needs, hops, lasts[program.lasts]
-    actions = list(
-        zip(range(count), *(column.tolist() for column in each), strict=True)
-    )
-
-    def run(levels: slice) -> None:
-        some = program.levels[levels]
-        if not some:
-            return
-        for k, before, need, hop, last in actions[
-            some[0].start : some[-1].stop
-        ]:
-            own = end[before]
-            ready = end[need] + hop
-            end[k] = (ready if ready > own else own) + last
-
-    ends = program.ends.tolist()
-    now = then = 0.0
-    for _ in range(steps):
-        _run(program, end, run, again)
-        end[count:-1] = [end[k] for k in ends]
-        now, then = max(end[count:-1]), now
-    return now - then
-
-
-def _run(
-    program: Program, end: Any, run: Callable[[slice], None], again: int
-) -> None:
-    """Fill the pipeline, run its group so many times again, and drain it. end: of each action, a
-    number or of each layout."""
-    group = program.group
-    if not group:
-        run(slice(None))
-        return
-    run(slice(group.levels.stop))
-    # about as many levels as a message takes from the first rank to the last and back
-    levels = group.levels.stop - group.levels.start
-    often = max(2 * len(program.ends) // levels, 1)
-    while again:
-        now = np.array(end[group.now])
-        shift = now - end[group.then]
-        if np.all(np.ptp(shift, axis=0) <= SHIFTED * now[-1]):
-            end[group.now] = (now + again * shift[-1]).tolist()
-            break
-        for _ in range(min(again, often)):
-            end[group.then] = end[group.now]
-            run(group.levels)
-        again -= min(again, often)
-    run(slice(group.levels.stop, None))
 
 
 @lru_cache(maxsize=64)

@@ -2,7 +2,7 @@
 
 Rows with as many ranks, microbatches and chunks run one order, which is replayed for all of them
 together (`longest`). In an explanation a step is a sum: of each pass and of a send as many as lie
-on the longest path, by how much longer the step is when one of them is.
+on the longest path.
 """
 
 from __future__ import annotations
@@ -15,14 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..num import Num
-from .longest import costs_of, longest
+from .longest import costs_of, critical_path, longest
 from .order import ROUNDS, in_flight_rank
 from .stage_costs import StageCosts
 from .types import ScheduleOrder
 
 Floats: TypeAlias = NDArray[np.float64]
-LONGER = 1e-6
-"""Share by which a pass is made longer, to see how often it lies on the longest path."""
 
 
 def each(
@@ -76,31 +74,24 @@ def itemised(
     several: Sequence[StageCosts],
     barrier: bool,
 ) -> list[Num]:
-    """The replay of one order with several costs, each a sum of them: so often as a pass or a send
-    lies on the longest path, which is by how much longer the step is when one of them is. All are
-    replayed at once.
+    """The replay of one order with several costs, each a sum of them: as often as a pass or a send
+    lies on the longest path.
     """
-    rows: list[list[float]] = []
-    steps = []
+    sums: list[Num] = []
+    units = list(np.eye(len(several[0].numbers))[..., None])
+    stages = stage_seconds(schedule, at, several[0].of(units))
     for d in several:
         plain = [float(x) for x in d.numbers]
-        least = min((x for x in plain if x > 0), default=1.0)
-        step = LONGER * max(max(plain) / at[1], least)
-        rows += [plain, *(plain + step * np.eye(len(plain))).tolist()]
-        steps.append(step)
-    columns = np.array(rows).T[..., None]
-    passes = stage_seconds(schedule, at, several[0].of(list(columns)))
-    sends = columns[-1, :, 0]
-    seconds = longest(schedule, *at, passes, sends, barrier)
-    sums = []
-    for d, step, (whole, *longer) in zip(
-        several, steps, seconds.reshape(len(several), -1).tolist(), strict=True
-    ):
-        sum_: Num = 0.0
-        for x, other in zip(d.numbers, longer, strict=True):
-            if (times := round((other - whole) / step)) and x:
-                sum_ = x * float(times) + sum_
-        sums.append(sum_ + (whole - float(sum_)))
+        passes = stage_seconds(schedule, at, d.of(plain))
+        path = critical_path(schedule, *at, passes, plain[-1], barrier)
+        on_path, sends = path.often()
+        often = np.tensordot(stages, on_path, 2)
+        often[-1] = sends
+        total: Num = 0.0
+        for x, times in zip(d.numbers, often.tolist(), strict=True):
+            if times and x:
+                total = x * times + total
+        sums.append(total + (path.seconds - float(total)))
     return sums
 
 

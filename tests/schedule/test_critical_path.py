@@ -1,0 +1,40 @@
+"""The longest path of an order is a path: its passes and sends add up to the step, and each counts
+by how much longer the step is when it is."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from meshwright.schedule import SCHEDULES, get
+from meshwright.schedule.longest import costs_of, critical_path, longest
+
+
+@pytest.mark.parametrize("barrier", [True, False])
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_a_path_adds_up_to_the_step_and_says_what_lengthens_it(
+    name: str, barrier: bool
+) -> None:
+    """Alone and in a run, with groups that run again (65 microbatches) or are multiplied (400)."""
+    kind, rng = get(name), np.random.default_rng(11)
+    v = int(kind.chunks(2))
+    for p, m in ((2, 5), (3, 65), (4, 8), (4, 400)):
+        m -= m % (p if name.startswith("inter") else kind.copies)
+        if not kind.legal(p, m, v if v > 1 else 1):
+            continue
+        passes = rng.uniform(0.2, 1.0, (int(kind.stage_count(p, v)), 3))
+        if m == 65:  # ranks run ahead for long before all repeats
+            passes = 1.0 + passes / 99
+        send = 0.07
+        # of costs, where the order follows from them
+        own = kind.timed(costs_of(passes, send))
+        path = critical_path(own, p, m, v, passes, send, barrier)
+        often, sends = path.often()
+        step = float((often * passes).sum()) + sends * send
+        assert step == pytest.approx(path.seconds, rel=1e-11)
+        stage = int(rng.integers(len(passes)))
+        longer = np.stack([passes, passes, passes])
+        longer[np.arange(3), stage, np.arange(3)] += 1e-7
+        hops = np.full(3, send)
+        grown = longest(own, p, m, v, longer, hops, barrier) - path.seconds
+        assert grown / 1e-7 == pytest.approx(often[stage], abs=1e-3)
