@@ -89,25 +89,40 @@ def test_a_log_is_the_script_that_it_ran(tmp_path: Path) -> None:
 
 def test_flags_that_switch_something_off_are_read() -> None:
     found = dump(log())
-    assert found
-    name, said = found
-    assert name == "megatron" and said.chips == 64
-    assert said.keys["disable_bias_linear"] is True
+    assert found and found.format == "megatron" and found.said.chips == 64
+    assert found.said.keys["disable_bias_linear"] is True
     assert {"kv_lora_rank", "moe_router_topk", "world_size"}.isdisjoint(
-        said.keys
+        found.said.keys
     )
+    assert {"kv_lora_rank", "world_size"} <= found.names
+
+
+def test_megatron_of_2021_and_deepspeed() -> None:
+    """What runs is told by the arguments that a version has, and by DeepSpeed's stage."""
+    head, end = "--- arguments ---\n", "--- end of arguments ---\n"
+    old = f"{head}  model_parallel_size ............. 4\n"
+    found = dump(old + end)
+    assert found and found.tables == {"job": {"framework": "megatron-2021"}}
+    assert found.said.keys == {"tensor_model_parallel_size": "4"}
+    found = dump(
+        f"{old}  deepspeed ....... True\n  zero_stage ...... 1.0\n{end}"
+    )
+    assert found and found.tables == {
+        "job": {"framework": "megatron-deepspeed"},
+        "layout": {"zero": 1},
+    }
 
 
 def test_torchtitan_and_maxtext() -> None:
     data = {"parallelism": {"tensor_parallel_degree": 8}}
     text = f"[rank0]:[titan] root - INFO - Running with args: {json.dumps(data, indent=2)}\n"
     found = dump(text + "step: 1  loss: 12.2  memory: 4GiB(5%)  tps: 900\n")
-    assert found and found[0] == "torchtitan-toml"
-    assert found[1].keys == {"parallelism.tensor_parallel_degree": 8}
+    assert found and found.format == "torchtitan-toml"
+    assert found.said.keys == {"parallelism.tensor_parallel_degree": 8}
     text = "I08 12:00:00 pyconfig.py:1] Config param ici_fsdp_parallelism: 8\n"
     found = dump(text + "Config param remat_policy: full\n")
-    assert found and found[0] == "maxtext"
-    assert found[1].keys["remat_policy"] == "full"
+    assert found and found.format == "maxtext"
+    assert found.said.keys["remat_policy"] == "full"
 
 
 def test_yaml_of_bridge() -> None:
@@ -116,8 +131,8 @@ def test_yaml_of_bridge() -> None:
         "train:\n  global_batch_size: 128\n----------------------------------\nstarting\n"
     )
     found = dump(text)
-    assert found and found[0] == "megatron-bridge"
-    assert found[1].keys == {
+    assert found and found.format == "megatron-bridge"
+    assert found.said.keys == {
         "model.tensor_model_parallel_size": 2,
         "train.global_batch_size": 128,
     }

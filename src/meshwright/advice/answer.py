@@ -120,10 +120,10 @@ class Advice(Displayed):
 
     def helps(self, each: Advised) -> bool:
         """A change is worth making: faster than a tie, or of a run that does not fit one that
-        does."""
-        return each.gain > self.tie or (
-            each.prediction.fits and not self.run.fits
-        )
+        does; a run that was measured did fit."""
+        if self.run.fits or self.gap:
+            return each.gain > self.tie
+        return each.prediction.fits
 
     def to_dict(self) -> dict[str, Any]:
         """The fields of `advise --json`."""
@@ -175,11 +175,13 @@ def advise(
     measured: float | Sequence[float] = (),
     format: str = "",
     taken: Iterable[str] = (),
+    names: frozenset[str] = frozenset(),
 ) -> Advice:
     """Single changes of a job with a layout by gain, then the best pair and triple.
 
     measured: seconds of its steps; three or more scale all predictions by one factor. format: of
-    its file, whose words are used. taken: fields that nobody said, such as cp.
+    its file, whose words are used. taken: fields that nobody said, such as cp. names: keys that the
+    version of the tool has, where that is known.
 
     >>> from meshwright import Job, Layout, advise, cluster, model
     >>> on = cluster("64xh100-sxm")
@@ -193,11 +195,11 @@ def advise(
         else [float(s) for s in measured]
     )
     run = predict(job.filled)
-    words = tongue(run.job, format)
+    words = tongue(run.job, format, names)
     seen = gap(run, steps, words, taken) if steps else None
     if len(steps) >= LEAST:
         run = predict(calibrated(run, steps))
-        words = tongue(run.job, format)
+        words = tongue(run.job, format, names)
     judge = Judge(run)
     every = [*singles(run.job)]
     tried = [option for c in every if (option := judge.option(c))]

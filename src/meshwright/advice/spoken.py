@@ -21,6 +21,10 @@ from .changes import Change, meant
 
 Words = Mapping[str, tuple[Any, Any]]
 """Flag or key -> (what it is, what it shall be); NONE: not there."""
+NEEDED = {("layout.recompute", "selective"): "recompute_granularity"}
+"""Value of a field -> the argument without which a version does not have it."""
+IMPLIED = ("layout.schedule",)
+"""Fields that follow from others in a file."""
 FLAGS = ("megatron", "torchtitan")
 """Formats whose keys are the flags of a command."""
 
@@ -32,6 +36,8 @@ class Tongue:
     run: Job
     format: str
     """Name of the format; "": fields of a job."""
+    names: frozenset[str] = frozenset()
+    """Keys that the version of the tool has; empty: all of the format."""
 
     @cached_property
     def base(self) -> dict[str, Any] | None:
@@ -59,16 +65,41 @@ class Tongue:
             for path, value in change.fields.items()
         }
         if not self.format or self.base is None:
-            return None if change.of("software") else fields
+            known = self.older(change) if self.names else True
+            return fields if known and not change.of("software") else None
         try:
             new = self.keys(change.on(self.run))
         except BadInput:
             return None
-        return {
-            self.flag(key): (self.base.get(key, NONE), new.get(key, NONE))
+        apart = [
+            key
             for key in (*self.base, *(k for k in new if k not in self.base))
             if self.base.get(key, NONE) != new.get(key, NONE)
+        ]
+        if not all(map(self.has, apart)):
+            return fields if self.older(change) else None
+        return {
+            self.flag(key): (self.base.get(key, NONE), new.get(key, NONE))
+            for key in apart
         } or None
+
+    def has(self, key: str) -> bool:
+        """The tool's version has the key, or what it switches off."""
+        plain = key.removeprefix("no_")
+        added = f"add_{key.removeprefix('disable_')}"
+        return not self.names or not self.names.isdisjoint((key, plain, added))
+
+    def older(self, change: Change) -> bool:
+        """A version of the tool that calls a choice otherwise has it."""
+        cells = table.get(self.format or FLAGS[0]).cells
+        return all(
+            NEEDED.get((path, value), "") in ("", *self.names)
+            and not self.names.isdisjoint(
+                cells[path].keys if path in cells else ()
+            )
+            for path, value in change.fields.items()
+            if path not in IMPLIED
+        )
 
     def flag(self, key: str) -> str:
         """A key as the user types it."""
@@ -79,13 +110,15 @@ class Tongue:
         )
 
 
-def tongue(run: Job, format: str = "") -> Tongue:
+def tongue(
+    run: Job, format: str = "", names: frozenset[str] = frozenset()
+) -> Tongue:
     """The words of the run's file, else of the first format of its framework that can say it.
 
     format: a tool whose files no format here writes leaves fields of a job.
     """
     if format:
-        return Tongue(run, format if format in bridge.TOOLS else "")
+        return Tongue(run, format if format in bridge.TOOLS else "", names)
     name = run.framework.name if run.framework else run.usual_framework
     every = table.formats().values()
     its = [f for f in every if name in f.frameworks]

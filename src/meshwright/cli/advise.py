@@ -67,12 +67,13 @@ def advise(
         raise BadInput(f"{run[:80]} is no file that -o could change")
     notes: list[str] = []
     job = read_job(run, given, notes, price)
-    format, taken = of_file(run, given)
-    advice = compute(job, measured(run, steps, job), format, taken)
+    file = of_file(run, given)
+    advice = compute(job, measured(run, steps, job), **file)
     advice = replace(advice, notes=(*notes, *advice.notes))
     if output:
         chosen = wanted(advice, take)
-        text = diff(run, job.filled, chosen.change, format)
+        form = file.get("format", "")
+        text = diff(run, job.filled, chosen.change, form)
         kind = Path(output).suffix.lower()
         files.write(output, {kind: lambda: text})
     if json:
@@ -106,16 +107,22 @@ def next_words(
     return [command(f"advise {asked}{steps} -o {shlex.quote(stem)}.diff")]
 
 
-def of_file(run: str, given: Mapping[str, str]) -> tuple[str, tuple[str, ...]]:
-    """(the format of a file of another tool, fields that it leaves open); "" for other jobs."""
+def of_file(run: str, given: Mapping[str, str]) -> dict[str, Any]:
+    """What a file of another tool says of the words to use: its format, fields that it leaves open,
+    keys that its version has; empty for other jobs.
+    """
     from ..formats import bridge, flags
 
     if not bridge.foreign(run):
-        return "", ()
+        return {}
     file = bridge.read(
         run, chips=flags.chips_of(given), named=given.get("as_", "")
     )
-    return file.format.name, tuple(n for n in file.taken if n not in given)
+    return {
+        "format": file.format.name,
+        "taken": tuple(n for n in file.taken if n not in given),
+        "names": file.names,
+    }
 
 
 def measured(run: str, steps: str | None, job: Any) -> list[float]:

@@ -88,14 +88,29 @@ def logged(path: str) -> bool:
 def of_log(text: str, chips: int | None) -> ForeignFile:
     """What the arguments in a log say.  Raises BadInput where there are none."""
     if found := dump(text):
-        name, raw = found
-        said = said_by(TOOLS[name], raw.keys, "the log")
-        return understood_as(
-            name, replace(said, chips=raw.chips or said.chips), chips
+        said = said_by(TOOLS[found.format], found.said.keys, "the log")
+        said = replace(
+            said,
+            chips=found.said.chips or said.chips,
+            notes=(*said.notes, *found.said.notes),
+        )
+        file = understood_as(found.format, said, chips)
+        beside = {
+            table: {**file.tables.get(table, {}), **fields}
+            for table, fields in found.tables.items()
+        }
+        more = {name for fields in found.tables.values() for name in fields}
+        taken = {k: v for k, v in file.taken.items() if k not in more}
+        return replace(
+            file,
+            tables={**file.tables, **beside},
+            taken=taken,
+            names=found.names,
         )
     kind = steps_of(text).kind
-    if file := headed(kind, text):
-        return file if chips is None else replace(file, chips=chips)
+    if beginning := headed(kind, text):
+        known = beginning.chips if chips is None else chips
+        return replace(beginning, chips=known)
     raise BadInput(
         f"the log of {TITLES[kind]} says no arguments: give its script with --steps LOG"
     )

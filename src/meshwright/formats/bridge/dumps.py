@@ -1,6 +1,6 @@
 """Arguments that a run writes into its log before its first step, read like a file of the tool.
 
-    dump(text) -> ("megatron", Said({"tensor_model_parallel_size": "8", ...}, chips=256))
+    dump(text) -> Dump("megatron", Said({"tensor_model_parallel_size": "8", ...}, chips=256), ...)
 
 Megatron-LM, Megatron-DeepSpeed   `name ..... value` down to "end of arguments"
 torchtitan                        Running with args: {...}
@@ -20,7 +20,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import Any, NamedTuple
 
 from ...errors import BadInput
 from .reading import ForeignFile, Said
@@ -50,17 +50,65 @@ TYPED = re.compile(r"torch\.\w+|<.*>")
 """Values that are objects of Python."""
 
 
-def dump(text: str) -> tuple[str, Said] | None:
-    """(format, its keys) of a log's text; None where it has no arguments."""
+class Dump(NamedTuple):
+    """The arguments in a log."""
+
+    format: str
+    said: Said
+    names: frozenset[str] = frozenset()
+    """All arguments that the version of the tool has, where the log lists them."""
+    tables: Mapping[str, Mapping[str, Any]] = {}
+    """Table -> field -> value, of what no key of the format says."""
+
+
+def dump(text: str) -> Dump | None:
+    """The arguments in a log's text; None where it has none."""
     text = text[:LONGEST]
     if not any(sign in text for sign in SIGNS):
         return None
     for name, reader in READERS.items():
         if keys := reader(text):
-            world = str(keys.pop("world_size", ""))
-            keys = _flags(keys) if name == "megatron" else keys
-            return name, Said(keys, int(world) if world.isdigit() else None)
+            return (
+                _parsed(keys) if name == "megatron" else Dump(name, Said(keys))
+            )
     return None
+
+
+def _parsed(keys: dict[str, Any]) -> Dump:
+    """The dump of a parsed command line of Megatron-LM, or of Megatron-DeepSpeed."""
+    names = frozenset(keys)
+    world = str(keys.pop("world_size", ""))
+    for old, new in RENAMED.items():
+        if old in keys and new not in keys:
+            keys[new] = keys.pop(old)
+    tables: dict[str, dict[str, Any]] = {}
+    stage = keys.get("zero_stage", "0").partition(".")[0]
+    if keys.get("deepspeed") == "True" and stage.isdigit():
+        whole = stage == str(WEIGHTS)
+        program = "deepspeed-zero3" if whole else "megatron-deepspeed"
+        tables = {
+            "job": {"framework": program},
+            "layout": {"zero": int(stage)},
+        }
+    elif "use_distributed_optimizer" not in names:  # of 2022
+        tables = {"job": {"framework": "megatron-2021"}}
+    chips = int(world) if world.isdigit() else None
+    notes = () if "global_batch_size" in names else (NO_BATCH,)
+    return Dump("megatron", Said(_flags(keys), chips, notes), names, tables)
+
+
+RENAMED = {
+    "model_parallel_size": "tensor_model_parallel_size",
+    "pipe_parallel_size": "pipeline_model_parallel_size",
+    "batch_size": "micro_batch_size",
+}
+"""Arguments of Megatron-LM before 2021 -> their names since."""
+NO_BATCH = (
+    "the log says no global batch: give it (--batch 512seq), or one microbatch of each replica is"
+    " taken"
+)
+WEIGHTS = 3
+"""ZeRO stage that shards weights."""
 
 
 def _lines(text: str) -> Iterator[str]:

@@ -283,24 +283,35 @@ def write(
 def differences(
     reading: Reading, run: Job, job: Job, text: str, base: Keys, head: Keys
 ) -> Onto:
-    """The file of a run with only those keys changed in which a plan differs from the run: what a
-    plan would say otherwise than the file of what both share stays as it is.
+    """The file of a run with only those keys changed in which a plan differs from the run.
+
+    A field that differs is read as in the plan; each other one as in the plan or as in the file,
+    whose words for it stay.
     """
     same, but, *_ = planned(reading, run, base, head)
-    own = changes(base, same)
     now = planned(reading, job, base, head)[0]
+    told, own = reading.fields(base, but), reading.fields(same, but)
     want = reading.fields(now, but)
-    alike = {path: value for path, value, _ in fields_of_job(run, True)}
-    for path, value, _ in fields_of_job(job, True):
-        cell = reading.format.cells.get(path)
-        if cell and alike[path] == value:
-            undone = _undone(base, now, {*cell.keys})
-            if reading.fields(undone, but) == want:
-                now = undone
-    new = changes(base, now)
-    now = _undone(
-        base, now, {k for k, pair in new.items() if own.get(k) == pair}
-    )
+
+    def right(keys: Keys) -> bool:
+        fields = reading.fields(keys, but)
+        return all(
+            value == want.get(path)
+            or (want.get(path) == own.get(path) and value == told.get(path))
+            for path in {*fields, *want}
+            for value in [fields.get(path)]
+        )
+
+    values = {path: value for path, value, _ in fields_of_job(run, True)}
+    groups = [
+        {*cell.keys}
+        for path, value, _ in fields_of_job(job, True)
+        if (cell := reading.format.cells.get(path)) and values[path] == value
+    ]
+    for group in [*groups, *({key} for key in changes(base, now))]:
+        undone = _undone(base, now, group)
+        if undone != now and right(undone):
+            now = undone
     changed = changes(base, now)
     edited = EDITS[reading.format.name](text, changed, now, reading.path)
     return Onto(edited, changed, {}, {}, [])

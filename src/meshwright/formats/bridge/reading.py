@@ -73,6 +73,8 @@ class ForeignFile:
     """Field, such as layout.tp -> the key that says it in a way that cannot be read."""
     taken: Mapping[str, Any] = field(default_factory=dict)
     """Field, such as tp -> what stands for what the file does not say."""
+    names: frozenset[str] = frozenset()
+    """All arguments that the tool's version has, where a log lists them; empty: not known."""
 
 
 def understood(
