@@ -232,3 +232,17 @@ def test_what_does_not_fit_is_mended_first() -> None:
     answer = advise(job)
     assert not answer.run.fits
     assert answer.gains and answer.gains[0].prediction.fits
+
+
+def test_what_another_file_says_is_no_diff(tmp_path: Path) -> None:
+    """DeepSpeed's JSON holds ZeRO's stage; the attention kernel is the training script's."""
+    path = tmp_path / "ds.json"
+    path.write_text(
+        '{"zero_optimization": {"stage": 3}, "bf16": {"enabled": true}}'
+    )
+    given = {"on": "8xh100-sxm", "model_": "llama3-8b", "batch": "64seq"}
+    job = read_flags(str(path), given, [])
+    answer = advise(job, format="deepspeed")
+    named = {p: a for a in answer.changes for p in a.change.fields}
+    with pytest.raises(BadInput, match="the training script does"):
+        diff(str(path), job, named["job.attention_kernel"].change, "deepspeed")

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from meshwright import BadInput, Job, Layout, model
+from meshwright import BadInput, Job, Layout, cluster, model
 from meshwright.describe.fields import fields_of
 from meshwright.describe.framework import Framework
 from meshwright.describe.job import PRECISIONS
@@ -343,3 +343,41 @@ def test_torchtitan_shares_experts_out_over_shards(name: str) -> None:
     alone = replace(job, layout=Layout(dp=8, zero=0, ep=8))
     with pytest.raises(BadInput, match="dp_shard x cp x tp = 1 ranks"):
         bridge.write(alone, name, PLACE)
+
+
+@pytest.mark.parametrize(
+    ("layout", "software", "reason"),
+    [
+        (
+            {"tp": 4, "dp": 4, "pp": 4, "sequence_parallel": False},
+            {"tp_overlap": "all"},
+            "--tp-comm-overlap needs sequence parallelism",
+        ),
+        (
+            {"tp": 1, "dp": 16, "pp": 4, "ep": 8},
+            {"ep_overlap": True},
+            "with a pipeline needs interleave > 1",
+        ),
+        (
+            {"tp": 1, "dp": 64, "ep": 8, "recompute": "full"},
+            {"ep_overlap": True},
+            "experts that are computed again",
+        ),
+        (
+            {"tp": 1, "dp": 64, "ep": 8, "recompute": "full"},
+            {"cuda_graphs": "parts"},
+            "cannot be with full recomputation",
+        ),
+    ],
+)
+def test_megatron_does_not_take_some_settings_beside_each_other(
+    layout: dict[str, int], software: dict[str, str], reason: str
+) -> None:
+    """arguments.py, validate_args; transformer_config.py, __post_init__ (d98e8a6)."""
+    on = cluster("64xh100-sxm")
+    laid = Layout(zero=1, **layout)  # type: ignore[arg-type]
+    job = Job(model("mixtral-8x7b"), on, batch=256, layout=laid)
+    assert bridge.write(job, "megatron", PLACE)
+    asked = replace(job, software=Software(**software))  # type: ignore[arg-type]
+    with pytest.raises(BadInput, match=reason):
+        bridge.write(asked, "megatron", PLACE)

@@ -256,8 +256,9 @@ def joined(
 
 
 def worth(more: Option, less: Option) -> bool:
-    """A longer change gains more than the shorter one."""
-    return more.cost_s * (1.0 + MORE) < less.cost_s
+    """A longer change gains more than the shorter one, and is no riskier bargain."""
+    faster = more.gain > less.gain or not less.prediction.fits
+    return faster and more.cost_s * (1.0 + MORE) < less.cost_s
 
 
 def together(

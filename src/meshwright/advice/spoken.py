@@ -43,7 +43,7 @@ class Tongue:
     def base(self) -> dict[str, Any] | None:
         """The run's own keys; None where the format cannot say the run."""
         try:
-            return self.keys(self.run)
+            return self.keys(self.run) if self.format else None
         except BadInput:
             return None
 

@@ -308,6 +308,8 @@ def headed(kind: str, text: str) -> ForeignFile | None:
     layout.update(taken)
     if not {"layers", "hidden"} <= {*tables.get("model", {})}:
         tables.pop("model", None)
+    elif "seq" in tables["job"]:
+        tables["model"]["seq"] = tables["job"]["seq"]
     used = tuple(sorted(read))
     return ForeignFile(
         _bare(kind, title, framework), tables, chips, None, used, taken=taken

@@ -567,6 +567,31 @@ def demand(job: Job, out: Out) -> None:
         raise BadInput(
             "weights are gathered in 8 bits only by a distributed optimizer: zero 1"
         )
+    demand_overlaps(job)
+
+
+def demand_overlaps(job: Job) -> None:
+    """BadInput for overlaps and CUDA graphs that Megatron does not take beside a layout
+    (`validate_args`, and `TransformerConfig.__post_init__`).
+    """
+    l, said = job.layout, job.software
+    whole = recompute(l.recompute).words == ("full",)
+    if said.tp_overlap == "all" and l.tp > 1 and not l.sequence_parallel:
+        raise BadInput("--tp-comm-overlap needs sequence parallelism")
+    if said.cuda_graphs == "parts" and whole:
+        raise BadInput(
+            "CUDA graphs of parts of a layer cannot be with full recomputation"
+        )
+    if not said.ep_overlap:
+        return
+    if l.pp > 1 and l.interleave == 1:
+        raise BadInput(
+            "--overlap-moe-expert-parallel-comm with a pipeline needs interleave > 1"
+        )
+    if whole or "moe" in recompute(l.recompute).words:
+        raise BadInput(
+            "--overlap-moe-expert-parallel-comm cannot be with experts that are computed again"
+        )
 
 
 WRITE = {

@@ -288,8 +288,14 @@ def differences(
     A field that differs is read as in the plan; each other one as in the plan or as in the file,
     whose words for it stay.
     """
-    same, but, *_ = planned(reading, run, base, head)
-    now = planned(reading, job, base, head)[0]
+    same, open_in_run, _, said = planned(reading, run, base, head)
+    now, open_in_plan, _, script = planned(reading, job, base, head)
+    if elsewhere := [line for line in script if line not in said]:
+        raise BadInput(
+            f"{reading.path[:80]} does not say this, the training script does:"
+            f" {', '.join(elsewhere)}"
+        )
+    but = open_in_run & open_in_plan
     told, own = reading.fields(base, but), reading.fields(same, but)
     want = reading.fields(now, but)
 
