@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from meshwright import catalog
 from meshwright.cost import attention, host, products, shapes
 from meshwright.count import blocks
-from meshwright.count.work import Pass
+from meshwright.count.work import Op, Pass
 from meshwright.describe.assumptions import ChipTime, Stack
 from meshwright.describe.framework import frameworks
 from meshwright.describe.kernels import all_kernels, as_written, kernels
@@ -149,29 +149,57 @@ ATTENTION = dict(grouped_by("attention", "chip", "table"))
 )
 def test_attention_is_within_eleven_percent(key: tuple[str, str]) -> None:
     """Of TensorRT-LLM 1.0.0 on A100 the law is 20 % too fast: an old kernel, left out."""
-    r = rates(key[0], kernel="cudnn")
+    r = rates(key[0], kernel="fa3")
 
     def seconds(row: Row) -> tuple[float, float]:
-        b, T, H, K, q = (
-            float(row[name])
-            for name in ("batch", "seq", "heads", "kv_heads", "head_dim")
-        )
-        op = blocks.attention(
-            "attention/core",
-            blocks.AttentionShape(
-                b=b, H=H, K=K, lq=T, l=T, q=q, v=q, seen=0.5
-            ),
-            one=0.0,
-            act=2.0,
-            kernel=blocks.AttentionCore(
-                dropout=False, fused=True, output_twice=False
-            ),
-        )
+        op = core(row, row["head_dim"], row["head_dim"])
         return sum(map(float, shapes.alone(op.forward, r))), float(
             row["seconds"]
         )
 
     assert error("attention", seconds, ATTENTION[key]) < 0.11
+
+
+def core(row: Row, q: str, v: str) -> Op:
+    """Causal attention of a row, with heads so wide."""
+    b, T, H, K = (
+        float(row[name]) for name in ("batch", "seq", "heads", "kv_heads")
+    )
+    return blocks.attention(
+        "attention/core",
+        blocks.AttentionShape(
+            b=b, H=H, K=K, lq=T, l=T, q=float(q), v=float(v), seen=0.5
+        ),
+        one=0.0,
+        act=2.0,
+        kernel=blocks.AttentionCore(
+            dropout=False, fused=True, output_twice=False
+        ),
+    )
+
+
+CUDNN = dict(grouped_by("attention_cudnn", "chip", "pass"))
+
+
+@pytest.mark.parametrize("key", CUDNN, ids="-".join)
+def test_attention_of_cudnn_in_training(key: tuple[str, str]) -> None:
+    """Forward within 3 % in the median, backward within 9 %, latent heads (192 and 128 wide) by the
+    same law as those of 128."""
+    chip, way = key
+    r = rates(chip, kernel="cudnn")
+
+    def seconds(row: Row) -> tuple[float, float]:
+        op = core(row, row["qk_width"], row["v_width"])
+        law = sum(map(float, shapes.alone(getattr(op, way), r)))
+        return law, float(row["seconds"])
+
+    rows_of = CUDNN[key]
+    limit = 0.03 if way == "forward" else 0.09
+    assert error("attention_cudnn", seconds, rows_of) < limit
+    assert all(
+        abs(np.log(law / measured)) < 0.23
+        for law, measured in map(seconds, rows_of)
+    )
 
 
 CHIPS = {"b200": "b200", "a100-pcie": "a100-80"}
@@ -329,7 +357,14 @@ def test_graphs_launch_for_the_host(graphs: str, left: float) -> None:
     assert host.seconds(how, "layer", False) == pytest.approx(
         (left * 1e-3, left * 2e-3)
     )
-    assert host.seconds(how, "layer", True)[0] == pytest.approx(left * 3e-3)
+    # 2 ms of experts; router and its preparation are in graphs of parts
+    eager = {"off": 1.0, "parts": 0.75, "full": 0.02}[graphs]
+    assert host.seconds(how, "layer", True)[0] == pytest.approx(
+        left * 1e-3 + eager * 2e-3
+    )
+    assert host.seconds(how, "layer", True, dispatched=True)[
+        0
+    ] == pytest.approx(left * 1e-3 + eager * 1e-3)
     assert host.seconds(how, "embedding", False)[0] == pytest.approx(
         left * 0.3e-3
     )

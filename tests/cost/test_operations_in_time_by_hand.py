@@ -247,9 +247,18 @@ def test_attention_by_its_law() -> None:
 
 
 def test_what_the_host_adds() -> None:
-    """Fourth root of the sum of fourth powers; twice as long backward; graphs leave a half, or a
-    fiftieth; embedding and head take shares."""
-    of = Host(2.0, 3.0, 0.25, 0.75, 0.5, 0.02)
+    """Fourth root of the sum of fourth powers; twice as long backward; graphs leave a half (of
+    experts three quarters), or a fiftieth; embedding and head take shares."""
+    of = Host(
+        backward=2.0,
+        experts_s=3.0,
+        dispatched=0.5,
+        routed=0.75,
+        embedding=0.25,
+        head=0.75,
+        parts=0.5,
+        full=0.02,
+    )
 
     def seconds(part: str, experts: bool, graphs: str = "off", s: float = 8.0):
         stack = Stack(host_s=s, cuda_graphs=graphs)
@@ -260,7 +269,7 @@ def test_what_the_host_adds() -> None:
     assert seconds("layer", True) == (11.0, 22.0)
     assert seconds("embedding", False) == (2.0, 4.0)
     assert seconds("head", False) == (6.0, 12.0)
-    assert seconds("layer", True, "parts") == (5.5, 11.0)
+    assert seconds("layer", True, "parts") == (6.25, 12.5)
     assert seconds("layer", False, "full") == pytest.approx((0.16, 0.32))
     assert seconds("layer", True, s=0.0) == (0.0, 0.0)
     assert host.added(3.0, 4.0) == pytest.approx((81 + 256) ** 0.25 - 3)

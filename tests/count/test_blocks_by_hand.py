@@ -28,6 +28,18 @@ def test_a_bias_reads_its_input_and_itself_and_keeps_its_input() -> None:
     assert op.weights == N
 
 
+def test_a_weighed_bias_is_made_in_32_bits_by_operations_of_its_own() -> None:
+    """Y = X + p b of 10 elements of 2 bytes. Forward: p b written (4), X and it read and the sum
+    written (10), copied (8), cast (6). Backward: the gradient cast up (6) and down (6), copied (4),
+    times p (8) and summed over tokens (4), times b (8) and summed over features (4).
+    """
+    plain = blocks.bias("x", 5.0, 2.0, act=2.0, wgt=4.0)
+    op = blocks.weighed_bias(plain, 10.0, act=2.0)
+    assert op.forward.memory == 10 * (4 + 10 + 8 + 6)
+    assert op.backward.memory == 10 * (6 + 6 + 4 + 8 + 4 + 8 + 4)
+    assert (op.weights, op.needs) == (plain.weights, plain.needs)
+
+
 @pytest.mark.parametrize(
     ("fused", "dropout"), [(True, False), (False, False), (False, True)]
 )

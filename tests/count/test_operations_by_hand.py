@@ -564,8 +564,11 @@ def test_a_mixture_of_experts() -> None:
             ),
             "experts/activation": silu(x * 40),
             "experts/down": product(x, 40, D, copies=3),
+            # weighed by the tokens' probabilities, in 32 bits
             "experts/down bias": down._replace(
-                bytes=(x * D * A + 3 * D * W,) * 2, weights=3 * D
+                vector=(2 * x * D, 6 * x * D),
+                bytes=(x * D * (2 * A + 24), x * D * (4 * A + 32)),
+                weights=3 * D,
             ),
             "experts/combine": travel,
             "experts/post norm": norm(S, D),

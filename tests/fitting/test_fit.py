@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache
+from math import prod
 
 import numpy as np
 import pytest
@@ -139,8 +140,9 @@ def test_the_catalogue_says_what_is_fitted_and_to_what() -> None:
                 1.0 if p.times else p.prior
             ) or (p.times)
             changed = value(place, path, True) / value(place, path, False)
+            others = [q for q in of if where in q.where]
             assert changed == pytest.approx(
-                p.value if p.times else p.value / p.prior
+                prod(q.value / (1 if q.times else q.prior) for q in others)
             )
 
 

@@ -112,6 +112,7 @@ READ: dict[str, Any] = {
     "chip.wide_norm": 50.0,
     "chip.host.backward": 5.0,
     "chip.host.experts_s": 0.5,
+    "chip.host.routed": 0.9,
     "chip.host.parts": 0.9,
     "chip.host.full": 0.9,
     "network.collective": "levels",
@@ -152,6 +153,7 @@ ASKED: dict[str, tuple[Any, str, float]] = {
     "count.rotary": ("llama3-70b", H, LOW),
     "chip.sustained": (GPT, V5P, LOW),
     "chip.host.experts_s": (EXPERTS, H, LOW),
+    "chip.host.routed": (EXPERTS, H, LOW),
     "network.efficiency": (GPT, V5P, LOW),
     "network.ring_factor": (GPT, V5P, LOW),
     "overlap.dp.slow": (GPT, H, HIGH),
@@ -180,6 +182,7 @@ BASES = {
     ),
     "chip.wide_norm": set_to(SHAPES, "chip.stack.norm", "torch"),
     "chip.host.parts": set_to(SHAPES, "chip.stack.cuda_graphs", "parts"),
+    "chip.host.routed": set_to(SHAPES, "chip.stack.cuda_graphs", "parts"),
     "chip.host.full": set_to(SHAPES, "chip.stack.cuda_graphs", "full"),
     "chip.sustained": replace(
         RICH, chip=replace(RICH.chip, matrix_efficiency=None)
@@ -203,6 +206,7 @@ REFUSED = {
     "chip.kernels": replace(kernels("h100"), share=0.3),
     "chip.stack.efficiency": 0.9,
     "chip.host.collective_s": 9.0,
+    "chip.host.dispatched": 9.0,
     "chip.host.update": 9.0,
     "chip.host.embedding": 9.0,
     "chip.host.head": 9.0,

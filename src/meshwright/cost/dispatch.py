@@ -14,11 +14,22 @@ and 4 nodes: ai-dynamo/aiconfigurator; of HybridEP: its authors (docs/collective
 
 from __future__ import annotations
 
-from ..count.work import reached
+from collections.abc import Iterable
+
+from ..count.work import ONCE_A_NODE, Op, reached
 from ..num import Num, product, sqrt, where
 from .links import Group, Links
 from .load import Busy, Load
 from .span import over
+
+
+def dispatched(ops: Iterable[Op]) -> bool:
+    """Tokens go to experts by such a kernel."""
+    return any(
+        message.kind in ONCE_A_NODE
+        for op in ops
+        for message in op.forward.comm
+    )
 
 
 def once_a_node(

@@ -15,11 +15,15 @@ from ..num import Num, sqrt, where
 SOURCE = "host-bound layers: this project, after Bang et al. 2024 (vTrain), arXiv 2312.12391"
 
 
-def left(how: ChipTime) -> float:
-    """Share of the launches that CUDA graphs leave."""
+def left(how: ChipTime, parts: float | None = None) -> float:
+    """Share of the launches that CUDA graphs leave. parts: of those that graphs of parts of a layer
+    leave, where they are not those of the whole layer.
+    """
     host = how.host
-    shares = {"off": 1.0, "parts": host.parts, "full": host.full}
-    return shares[how.stack.cuda_graphs]
+    some = host.parts if parts is None else parts
+    return {"off": 1.0, "parts": some, "full": host.full}[
+        how.stack.cuda_graphs
+    ]
 
 
 def seconds(
@@ -27,19 +31,21 @@ def seconds(
     part: str,
     experts: bool,
     collectives: tuple[Num, Num] = (0.0, 0.0),
+    dispatched: bool = False,
 ) -> tuple[Num, Num]:
     """(forward, backward) seconds of the host for one "layer", or for the "embedding" or the
-    "head". collectives: those that each pass launches.
+    "head". collectives: those that each pass launches;  dispatched: tokens go to their experts by
+    kernels that sort them too.
     """
     host = how.host
     stack = how.stack
     share = {"layer": 1.0, "embedding": host.embedding, "head": host.head}[
         part
     ]
-    each = (
-        stack.host_s * share
-        + (host.experts_s if experts and stack.host_s else 0.0)
-    ) * left(how)
+    each = stack.host_s * share * left(how)
+    if experts and stack.host_s:
+        ways = host.dispatched if dispatched else 1.0
+        each = each + host.experts_s * ways * left(how, host.routed)
     call = host.collective_s * left(how) if stack.host_s else 0.0
     ahead, back = collectives
     return each + call * ahead, each * host.backward + call * back

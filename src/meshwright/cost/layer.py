@@ -26,6 +26,7 @@ from ..num import (
 )
 from . import host, overlap
 from .chip import Rates, alone, kernels
+from .dispatch import dispatched
 from .load import NOTHING, Load
 from .network import Fabric
 from .shapes import added
@@ -366,6 +367,7 @@ class Timer:
                     self.collectives([op.forward for op in ops]),
                     self.collectives([op.backward for op in ops]),
                 ),
+                dispatched(ops),
             )
             _, rest = host.split(back.total, weights, wait_back)
             back = self.meanwhile(back, backward, rest)

@@ -210,6 +210,25 @@ def bias(
     )
 
 
+def weighed_bias(plain: Op, x: Num, *, act: float) -> Op:
+    """Y = X + p b of x elements, p the probability of each token in 32 bits: operations of their
+    own. Bytes of an element:
+
+        forward:  p b written (4), X and p b read and the sum written (act + 8), copied (8), cast
+                  (4 + act)
+        backward: the gradient cast up and down (2 (act + 4)), copied (2 act), times p and summed
+                  over tokens (12), times b and summed over features (12)
+
+    Source: Megatron-LM, core/transformer/moe/experts.py, TEGroupedMLP._apply_bias (bytes: count of
+    this project).
+    """
+    forward = Pass(0.0, 2 * x, x * (2 * act + 24), kernel="fused")
+    backward = Pass(
+        0.0, 6 * x, x * (4 * act + 32), kernel="bias backward", sizes=(x,)
+    )
+    return plain._replace(forward=forward, backward=backward)
+
+
 def gelu(name: str, x: Num, *, act: float) -> Op:
     """GELU of x elements: 8 FLOPs forward, 13 backward; keeps its input."""
     return Op(

@@ -117,6 +117,8 @@ def feed_forward(job: Job, layout: Layout, x: Num, moe: MoE) -> list[Op]:
             expert=True,
             copies=here,
         )
+        if name == "down":  # what an expert returns is weighed first
+            bias = blocks.weighed_bias(bias, x * n, act=act)
         return [op, bias._replace(weights=here * n)]
 
     name = "experts/activation"

@@ -200,6 +200,14 @@ class Host(Checked):
     """Of a backward pass: two products for each of the forward pass (estimate)."""
     experts_s: Seconds = 2e-3
     """What experts add to a layer: routing, permutation, a launch for each product (estimate)."""
+    dispatched: Amount = 0.5
+    """Of that, with kernels that send a token once to a node: they sort and count, where an
+    all-to-all has passes that sort before and after it and the host reads how much it sends
+    (Megatron-LM, core/transformer/moe/token_dispatcher.py; estimate)."""
+    routed: Amount = 0.75
+    """Of that, left with CUDA graphs of parts of a layer: the router and what prepares the dispatch
+    are in them, dispatch and products of experts are not (Megatron-LM, --cuda-graph-scope attn
+    moe_router moe_preprocess; estimate)."""
     embedding: Amount = 0.3
     """Of the embedding (estimate)."""
     head: Amount = 0.5
@@ -212,7 +220,7 @@ class Host(Checked):
     collective_s: Seconds = 20e-6
     """Of a collective: a call of NCCL through PyTorch, with its events (estimate)."""
     parts: Amount = 0.5
-    """Left with CUDA graphs of parts of a layer (estimate)."""
+    """Left of the rest of a layer with CUDA graphs of its parts (estimate)."""
     full: Amount = 0.02
     """Left with one graph of the whole iteration (estimate)."""
 

@@ -74,7 +74,10 @@ TIMED = (
             "quantise",
         )
     ),
-    *(f"host.{field}" for field in ("backward", "experts_s", "parts", "full")),
+    *(
+        f"host.{field}"
+        for field in ("backward", "experts_s", "routed", "parts", "full")
+    ),
 )
 READ = (
     *(f"count.{field}" for field in COUNTED),
