@@ -97,6 +97,10 @@ FRAMEWORK = (
         precision=PRECISIONS["fp8"],
         software=Software(cuda_graphs="full"),
     ),
+    replace(
+        job(MIXTRAL, tp=2, dp=32, ep=8, zero=1),
+        software=Software(cuda_graphs="parts", dispatcher="deepep"),
+    ),
     *(replace(of, framework=framework("megatron-core")) for of in JOBS),
 )
 """Jobs under sets that ask a framework."""
