@@ -21,7 +21,7 @@ from meshwright.program.messages import carried_out
 from meshwright.schedule import SCHEDULES
 from meshwright.schedule import get as schedule_named
 from meshwright.schedule.order import held_rank
-from meshwright.step import body, memory
+from meshwright.step import memory, model_cost
 from meshwright.step.weights import Parameters
 from test_search import random_job
 
@@ -36,7 +36,7 @@ def every_device(job: Job, layout: Layout) -> float:
     layers dealt to stages one by one, stages to ranks as the schedule places them, and its actions
     followed with what each leaves until its backward.
     """
-    parts, schedule = body(job, layout), schedule_named(layout.schedule)
+    parts, schedule = model_cost(job, layout), schedule_named(layout.schedule)
     t, d, L, pp, v = (
         parts.layers[0],
         parts.layers[-1],
@@ -121,7 +121,7 @@ def test_the_fullest_device_is_found(
     layout = placed(layout, job.cluster.sizes)
     found = float(
         memory.use(
-            job, layout, body(job, layout), schedule_named("1f1b")
+            job, layout, model_cost(job, layout), schedule_named("1f1b")
         ).total
     )
     assert found == pytest.approx(
@@ -150,7 +150,9 @@ def test_the_fullest_device_under_every_schedule(
     job = Job(
         model, catalog.cluster("8xh100-sxm"), 2 * m, layout, assumptions=PLAIN
     )
-    found = float(memory.use(job, layout, body(job, layout), schedule).total)
+    found = float(
+        memory.use(job, layout, model_cost(job, layout), schedule).total
+    )
     assert found == pytest.approx(every_device(job, layout), rel=1e-9)
 
 
@@ -182,7 +184,7 @@ def test_a_device_that_is_alone_has_no_chunks(
     whole = {"breadth-first": "gpipe"}.get(name, "1f1b")
     one = name if schedule.chunks(2) == 1 else whole
     simple = replace(layout, schedule=one, interleave=1, microbatch_group=0)
-    parts = body(job, layout)
+    parts = model_cost(job, layout)
     found = memory.use(job, layout, parts, schedule_of(layout)).total
     assert found == pytest.approx(every_device(job, simple), rel=1e-9)
     more = one in ("gpipe", "zb-2p")
@@ -327,7 +329,7 @@ def test_activations_of_korthikanti(tp: int) -> None:
         layout,
         attention_kernel="unfused",
     )
-    t = body(job, layout, again=("selective",)).typical
+    t = model_cost(job, layout, again=("selective",)).typical
     sbh = job.T * model.hidden
     assert float(t.redone["selective"].saved) == pytest.approx(
         34 * sbh / tp, rel=2e-3

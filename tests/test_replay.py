@@ -22,7 +22,7 @@ from meshwright.prediction.prediction import predict
 from meshwright.prediction.replay import replay
 from meshwright.schedule import SCHEDULES
 from meshwright.schedule import get as schedule_named
-from meshwright.step import StepCosts, body, clock, step
+from meshwright.step import StepCosts, clock, model_cost, step
 
 LAYERS_ONLY = replace(
     MEGATRON, count=replace(MEGATRON.count, vocabulary=False)
@@ -168,7 +168,7 @@ def test_stages_add_up_to_the_model(pp: int, schedule: str) -> None:
     )
     layout = Layout(pp=pp, dp=64 // pp, schedule=schedule)
     full = placed(layout, j.cluster.sizes)
-    parts = body(j, full)
+    parts = model_cost(j, full)
     whole = (
         58 * parts.layers[0].forward
         + 3 * parts.layers[1].forward
@@ -230,7 +230,7 @@ def test_a_prediction_replays_stages_that_differ(
     exact = replay(p)
     assert exact.closed_s == pytest.approx(exact.exact_s, rel=1e-9)
     assert sum(p.time_s.values()) == pytest.approx(p.step_time_s, rel=1e-12)
-    bound = step(p.job, p.layout, body(p.job, p.layout)).pipeline.total
+    bound = step(p.job, p.layout, model_cost(p.job, p.layout)).pipeline.total
     assert bound <= (1 + 1e-9) * exact.exact_s
     assert p.term.value == pytest.approx(p.step_time_s, rel=1e-9)
 

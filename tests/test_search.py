@@ -40,7 +40,7 @@ from meshwright.search.degrees import RELAXED_MICROBATCH, SMALLEST_SHARD
 from meshwright.search.merit import seconds_of
 from meshwright.search.options import options
 from meshwright.search.space import Space
-from meshwright.step import body, by_order, memory, room, step
+from meshwright.step import by_order, memory, model_cost, room, step
 
 SEARCHED = sorted(name for name, s in SCHEDULES.items() if s.copies == 1)
 WAYS = [
@@ -423,7 +423,7 @@ def every_placement(
 
 
 BODY = ("tp", "cp", "pp", "dp", "ep", "etp", "microbatch", "sequence_parallel")
-"""What one microbatch costs depends on these and the placement alone (`step.Body`)."""
+"""What one microbatch costs depends on these and the placement alone (`step.ModelCost`)."""
 
 
 def loop(
@@ -439,7 +439,7 @@ def loop(
             *layout.placement.values(),
         )
         if key not in bodies:
-            bodies[key] = body(
+            bodies[key] = model_cost(
                 job, layout, again=options(job, space).recompute
             )
         parts = bodies[key]
@@ -630,7 +630,7 @@ def test_any_number_of_chips() -> None:
         layout = best.layouts[0]
         assert layout.chips <= chips
         assert seconds_of(job, best.rows[0]) == pytest.approx(
-            float(step(job, layout, body(job, layout)).total), rel=1e-12
+            float(step(job, layout, model_cost(job, layout)).total), rel=1e-12
         )
 
 

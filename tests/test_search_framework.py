@@ -24,7 +24,7 @@ from meshwright.search.best import Row
 from meshwright.search.merit import merit
 from meshwright.search.ranked import Ranked
 from meshwright.search.space import DEGREES
-from meshwright.step import Body, body, memory, room, step
+from meshwright.step import ModelCost, memory, model_cost, room, step
 from test_search import every_layout, random_job
 
 
@@ -79,7 +79,7 @@ def loop(
     for numbers, layout in every_layout(job, space, relaxed):
         if not all(rule.holds(job, layout) for rule in of_framework(job)):
             continue
-        parts = body(job, layout)
+        parts = model_cost(job, layout)
         seconds = float(step(job, layout, parts).total)
         held = least if whole_program(job) else in_use
         use = float(held(job, layout, parts, schedule_of(layout)))
@@ -201,7 +201,9 @@ def test_search_equals_a_plain_loop_under_every_framework(name: str) -> None:
     pytest.fail("no space that the framework runs")
 
 
-def in_use(job: Job, layout: Layout, parts: Body, schedule: Schedule) -> float:
+def in_use(
+    job: Job, layout: Layout, parts: ModelCost, schedule: Schedule
+) -> float:
     """Bytes of the fullest device, where layers are counted."""
     return float(memory.use(job, layout, parts, schedule).total)
 
@@ -218,7 +220,7 @@ def test_what_is_shown_is_walked(seed: int) -> None:
         for _, layout in every_layout(job, space, relaxed):
             if not all(rule.holds(job, layout) for rule in of_framework(job)):
                 continue
-            parts = body(job, layout)
+            parts = model_cost(job, layout)
             use = sum(fullest(peaks(job, layout)).values())
             bound = float(least(job, layout, parts, schedule_of(layout)))
             assert bound <= use * (1 + 1e-9)

@@ -21,7 +21,7 @@ from meshwright.prediction.replay import replay
 from meshwright.search import Plan, Space, brute, search
 from meshwright.search.cascade import fits
 from meshwright.search.merit import seconds_of
-from meshwright.step import body, step
+from meshwright.step import model_cost, step
 from test_search import every_layout, random_job
 
 SMALL = {False: 60, True: 20}
@@ -134,7 +134,7 @@ def test_both_numbers_are_shown() -> None:
     )
     for p in answers:
         one = replay(p)
-        s = step(p.job, p.layout, body(p.job, p.layout))
+        s = step(p.job, p.layout, model_cost(p.job, p.layout))
         in_order = one.exact_s + s.outside + s.update
         # a device that has to wait for its own gradients may be the last one to end, whatever the
         # order

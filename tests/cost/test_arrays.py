@@ -178,9 +178,10 @@ def test_step_time_and_memory(
         ours.step_time(job, at_once),
         [ours.step_time(job, row) for row in rows],
     )
-    used = memory.use(job, at_once, ours.body(job, at_once), schedule)
+    used = memory.use(job, at_once, ours.model_cost(job, at_once), schedule)
     one_by_one = [
-        memory.use(job, row, ours.body(job, row), schedule) for row in rows
+        memory.use(job, row, ours.model_cost(job, row), schedule)
+        for row in rows
     ]
     for name in used._fields:
         assert same(
@@ -194,8 +195,8 @@ def test_every_cost_of_a_layer(model: str) -> None:
     job = job_of(model, REALISTIC)
     rows = legal(job, CHOICES[0], 25, seed="7")
     at_once, one_by_one = (
-        ours.body(job, table(rows), details=True),
-        [ours.body(job, row, details=True) for row in rows],
+        ours.model_cost(job, table(rows), details=True),
+        [ours.model_cost(job, row, details=True) for row in rows],
     )
     for part, alike in enumerate(at_once.parts):
         costs = [b.parts[part] for b in one_by_one]
@@ -327,7 +328,7 @@ def test_a_better_machine_is_never_slower(model: str) -> None:
 
 def test_one_chip_waits_for_nobody() -> None:
     job = job_of("llama3-8b", REALISTIC, chips=1)
-    parts = ours.body(job, placed(Layout(dp=1), (1, 1)), details=True)
+    parts = ours.model_cost(job, placed(Layout(dp=1), (1, 1)), details=True)
     for part in (parts.typical, parts.embedding, parts.head):
         for seconds in part.causes:
             assert seconds.tp_comm == seconds.cp_comm == seconds.ep_comm == 0

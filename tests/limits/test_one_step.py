@@ -28,7 +28,7 @@ from meshwright.limits import Scenario, preset
 from meshwright.limits.curve import curve
 from meshwright.limits.laws import LAWS, Shape, shape
 from meshwright.limits.simulate import AXES, Degrees, Groups, Step, simulate
-from meshwright.step import body, clock, step
+from meshwright.step import clock, model_cost, step
 
 from .brute import two_levels
 
@@ -62,7 +62,7 @@ def by_step(
     at = clock(job)
     # what goes from stage to stage the paper counts block by block, and `step` once more while the
     # pipeline fills
-    parts = body(job, layout, at)._replace(message=0.0)
+    parts = model_cost(job, layout, at)._replace(message=0.0)
     return float(step(job, layout, parts, at).total)
 
 
@@ -197,7 +197,7 @@ def test_points_of_the_published_curve_are_layouts_of_any_job() -> None:
         places = two_levels(d, [low for (low,) in p.lower])
         s = Shape(*map(float, shape(H100.law, p.hidden)))
         job, layout = as_job(s, d, EPOCH, H100.joined, places)
-        block = body(job, layout, details=True).typical
+        block = model_cost(job, layout, details=True).typical
         products = sum(half.compute + half.memory for half in block.causes)
         assert float(products * s.L / d.pp * d.microbatches) == pytest.approx(
             float(p.step.matmul), rel=1e-12

@@ -27,7 +27,7 @@ from meshwright.program.memory import peak
 from meshwright.program.messages import carried_out
 from meshwright.schedule import SCHEDULES
 from meshwright.schedule import get as schedule_named
-from meshwright.step import body
+from meshwright.step import model_cost
 
 NEAR, HALVED = 0.88, 0.7
 """Median of bound over walk; the same where the results of halved backward passes wait."""
@@ -143,7 +143,7 @@ def bound(job: Job) -> float:
     """Bytes of the fullest device, at least."""
     layout = job.layout
     order = schedule_named(layout.schedule)
-    return float(least(job, layout, body(job, layout), order))
+    return float(least(job, layout, model_cost(job, layout), order))
 
 
 def walked(job: Job) -> float:
@@ -267,7 +267,7 @@ def test_a_table_gives_the_same_bits(schedule: str) -> None:
             for axis in rows[0].placement
         }
         wide = replace(rows[0], zero=zero, **columns, placement=shares)
-        table = least(job, wide, body(job, wide), order)
+        table = least(job, wide, model_cost(job, wide), order)
         each = [
             bound(replace(job, layout=replace(row, zero=zero))) for row in rows
         ]

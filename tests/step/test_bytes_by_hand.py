@@ -26,7 +26,7 @@ from meshwright.describe.model import MoE
 from meshwright.layout.placement import placed
 from meshwright.num import where
 from meshwright.schedule import get as schedule_named
-from meshwright.step import Body, ModelShare, holding, memory, room, zero
+from meshwright.step import ModelCost, ModelShare, holding, memory, room, zero
 from meshwright.step.microbatch import (
     boundary,
     recomputed,
@@ -80,8 +80,10 @@ def layer(
     )
 
 
-def body(typical: LayerCost, leading: LayerCost | None = None) -> Body:
-    return Body(
+def model_cost(
+    typical: LayerCost, leading: LayerCost | None = None
+) -> ModelCost:
+    return ModelCost(
         (typical, leading or layer(0.0, 0.0)),
         layer(3.0, 1000.0),
         layer(7.0, 2000.0),
@@ -94,7 +96,7 @@ def body(typical: LayerCost, leading: LayerCost | None = None) -> Body:
 
 
 def test_what_runs_again_takes_its_seconds_and_leaves_its_bytes() -> None:
-    parts = body(layer())
+    parts = model_cost(layer())
     one = parts.typical
     assert recomputed(one, "none") is one
     for text, share, back, sent in (
@@ -118,7 +120,7 @@ def test_what_runs_again_takes_its_seconds_and_leaves_its_bytes() -> None:
 
 
 def test_a_device_keeps_its_layers_of_both_kinds() -> None:
-    parts = body(layer(100.0), layer(300.0))
+    parts = model_cost(layer(100.0), layer(300.0))
     job = a_job(Layout(dp=1), EXPERTS)
     share = ModelShare((3.0, 2.0), 1.0, 1.0, 5.0)
     assert memory.saved_by_layers(job, parts, "none", share) == 3 * 100 + 600
@@ -201,7 +203,7 @@ def in_use(
     zero: int,
     layout: Layout,
     share: ModelShare,
-    parts: Body,
+    parts: ModelCost,
     model: Any = MODEL,
     **joints: Any,
 ) -> dict[str, float]:
@@ -215,20 +217,23 @@ def test_two_layers_and_the_ends_are_gathered() -> None:
     """ZeRO 3: 2 bytes of two layers of 10 and of both ends; gradients of the larger: 4 bytes."""
     both = ModelShare((4.0, 0.0), 1.0, 1.0, 1.0)
     layout = Layout(dp=4)
-    found = in_use(3, layout, both, body(layer()))
+    found = in_use(3, layout, both, model_cost(layer()))
     assert found == {
         "whole weights in use": 2 * (20 + 3000),
         "gradient of a unit": 4 * 3000,
     }
     # the same on the first of two stages, which holds no table twice
-    assert in_use(3, Layout(dp=4, pp=2), both, body(layer())) == found
+    assert in_use(3, Layout(dp=4, pp=2), both, model_cost(layer())) == found
     inner = ModelShare((4.0, 0.0), 0.0, 0.0, 1.0)
-    assert in_use(2, layout, inner, body(layer())) == {
+    assert in_use(2, layout, inner, model_cost(layer())) == {
         "gradient of a unit": 40.0
     }
-    assert in_use(1, layout, inner, body(layer())) == {}
+    assert in_use(1, layout, inner, model_cost(layer())) == {}
     one = ModelShare((1.0, 0.0), 0.0, 0.0, 1.0)
-    assert in_use(3, layout, one, body(layer()))["whole weights in use"] == 20
+    assert (
+        in_use(3, layout, one, model_cost(layer()))["whole weights in use"]
+        == 20
+    )
 
 
 def test_what_no_replica_shares_is_not_gathered() -> None:
@@ -236,10 +241,10 @@ def test_what_no_replica_shares_is_not_gathered() -> None:
     of each, and only the dense part is."""
     inner = ModelShare((2.0, 0.0), 1.0, 1.0, 1.0)
     copies = Layout(dp=4, dp_replicate=4)
-    assert set(in_use(3, copies, inner, body(layer())).values()) == {0.0}
+    assert set(in_use(3, copies, inner, model_cost(layer())).values()) == {0.0}
     apart = Layout(dp=8, ep=8)
     share = ModelShare((2.0, 0.0), 0.0, 0.0, 1.0)
-    parts = body(layer(experts=500.0))
+    parts = model_cost(layer(experts=500.0))
     found = in_use(3, apart, share, parts, EXPERTS)
     assert found["whole weights in use"] == 2 * 20
     found = in_use(3, Layout(dp=8, ep=4), share, parts, EXPERTS)
@@ -248,7 +253,7 @@ def test_what_no_replica_shares_is_not_gathered() -> None:
 
 def test_the_two_largest_layers_of_two_kinds() -> None:
     """One of 10 and many of 30: both of the large kind, or, of one each, one and one."""
-    layout, parts = Layout(dp=4), body(layer(), layer(weights=30.0))
+    layout, parts = Layout(dp=4), model_cost(layer(), layer(weights=30.0))
     for share, both in (
         (ModelShare((4.0, 3.0), 0.0, 0.0, 1.0), 60),
         (ModelShare((4.0, 1.0), 0.0, 0.0, 1.0), 40),
@@ -264,7 +269,7 @@ def test_the_two_largest_layers_of_two_kinds() -> None:
 
 def test_a_tied_embedding_is_gathered_once() -> None:
     model = replace(MODEL, vocab=50, tied_embeddings=True)
-    parts, both = body(layer()), ModelShare((4.0, 0.0), 1.0, 1.0, 1.0)
+    parts, both = model_cost(layer()), ModelShare((4.0, 0.0), 1.0, 1.0, 1.0)
     found = in_use(3, Layout(dp=4), both, parts, model)
     assert found["whole weights in use"] == 2 * (20 + 3000 - 50 * WIDTH + 0)
 
@@ -298,7 +303,7 @@ def test_logits_inputs_and_placeholder_of_the_head(
 ) -> None:
     """128 tokens, 512/tp rows; of what the head saves the fp32 logits are counted with the loss."""
     layout = Layout(tp=tp, cp=1, dp=1, microbatch=3)
-    job, parts = framework(layout), body(layer())
+    job, parts = framework(layout), model_cost(layer())
     logits = 3 * TOKENS * VOCAB / tp
     parts = parts._replace(head=layer(saved=5.0 + 4 * logits))
     assert holding.logits(job, layout) == logits
@@ -359,7 +364,7 @@ def test_buffers_of_a_run() -> None:
     and a bucket of 1000 gradients of 2 bytes, or of all that there are."""
     layout = Layout(dp=4, ep=2)
     job = framework(layout, EXPERTS)
-    parts = body(layer(weights=10.0, experts=800.0))
+    parts = model_cost(layer(weights=10.0, experts=800.0))
     found = holding.buffers(job, layout, parts, 5000.0, (2.0, 1.0))
     assert found == {
         "placeholders of weight gradients": 2 * (10 + 800 / 4),
@@ -414,13 +419,13 @@ def test_a_new_block_at_the_step(copies: str, more: float) -> None:
     """Of two layers on each of two devices; the last also has a head."""
     layout = Layout(pp=2, dp=1)
     job = framework(layout, replace(MODEL, layers=4), step_copies=copies)
-    parts = step.body(job, job.layout)
+    parts = step.model_cost(job, job.layout)
     way = schedule_named("1f1b")
     assert memory.new_block(job, layout, parts, way) == more
 
 
 def test_outputs_of_stages_are_kept_where_there_are_several() -> None:
-    parts = body(layer())
+    parts = model_cost(layer())
     for pp, kept in ((1, 0.0), (2, 16.0)):
         layout = Layout(pp=pp, dp=1)
         assert memory.outputs(framework(layout), layout, parts) == kept
@@ -584,7 +589,7 @@ def test_blocks_that_predict_further_tokens_are_part_of_the_head() -> None:
     for blocks in (0, 1, 2):
         model = replace(MODEL, vocab=128, mtp_layers=blocks)
         job = a_job(Layout(dp=1), model)
-        seconds.append(float(step.body(job, job.layout).head.forward))
+        seconds.append(float(step.model_cost(job, job.layout).head.forward))
     first, second = seconds[1] - seconds[0], seconds[2] - seconds[1]
     # a layer, a matrix of 2 D x D, and the logits once more
     expected = 1.0 + 2 * TOKENS * (2 * WIDTH**2 + 128 * WIDTH) / 2**24
@@ -620,7 +625,7 @@ def test_bytes_of_a_step_are_those_of_its_precision() -> None:
 def test_the_head_is_on_the_last_device_and_works_alone_on_one() -> None:
     """Papers: what its layers keep, 7 bytes of the head, and a layer once more where all of it runs
     again. 128 x 512 logits stay in 4 bytes until the input's gradient, then in 2."""
-    parts, model = body(layer()), replace(MODEL, vocab=VOCAB, layers=4)
+    parts, model = model_cost(layer()), replace(MODEL, vocab=VOCAB, layers=4)
     logits = TOKENS * VOCAB
     for pp, end, head, text, once in (
         (2, "first", 0.0, "none", 0.0),
@@ -652,7 +657,7 @@ def test_under_a_framework_a_layer_works_beside_the_head() -> None:
     layer's backward pass holds."""
     layout = Layout(pp=2, dp=1)
     job = framework(layout, replace(MODEL, vocab=VOCAB, layers=4))
-    parts = body(layer(saved=1e9))
+    parts = model_cost(layer(saved=1e9))
     logits = TOKENS * VOCAB
     share = ModelShare((2.0, 0.0), 0.0, 1.0, 1.0)
     (found,) = memory.activations(job, layout, parts, "none", {"last": share})
@@ -661,7 +666,7 @@ def test_under_a_framework_a_layer_works_beside_the_head() -> None:
     assert found.head == pytest.approx(head)
     gathered = 2 * 2 * TOKENS * WIDTH * (1 - 1.0)
     assert found.once == pytest.approx(0.25e9 + gathered - head)
-    small = body(layer(saved=8.0))
+    small = model_cost(layer(saved=8.0))
     (found,) = memory.activations(job, layout, small, "none", {"last": share})
     assert found.once == 0.0
 
@@ -679,7 +684,7 @@ def test_logits_gathered_over_tp(tp: int, copies: float) -> None:
 
     def lost(by: Any) -> float:
         found = holding.head(
-            replace(base, framework=by), layout, body(layer())
+            replace(base, framework=by), layout, model_cost(layer())
         )
         return float(found["logits and loss"])
 
@@ -709,7 +714,7 @@ def test_a_tied_table_is_held_once(pp: int, embedding: float) -> None:
 
 def test_two_layers_are_on_the_way_to_the_host() -> None:
     """One that is copied beside one that is computed, of the kind that keeps most."""
-    parts = body(layer(saved=100.0), layer(saved=70.0))
+    parts = model_cost(layer(saved=100.0), layer(saved=70.0))
     away = Layout(dp=1, offload="activations:1")
     assert float(memory.on_the_way(away, parts)) == 200.0
     assert float(memory.on_the_way(Layout(dp=1), parts)) == 0.0
@@ -718,10 +723,10 @@ def test_two_layers_are_on_the_way_to_the_host() -> None:
 def test_a_kind_that_a_device_lacks_takes_nothing() -> None:
     """While it has others; of models of one kind every device has some."""
     job = a_job(Layout(dp=1), memory=UNITS)
-    both = body(layer(saved=100.0), layer(saved=300.0))
+    both = model_cost(layer(saved=100.0), layer(saved=300.0))
     for number, most in ((2.0, 0.0), 100.0), ((0.0, 2.0), 300.0):
         share = ModelShare(number, 0.0, 0.0)
         assert memory.recomputed_layer(job, both, "full", share) == most
     none = ModelShare((0.0,), 0.0, 0.0)
-    one = body(layer(saved=100.0))._replace(layers=both.layers[:1])
+    one = model_cost(layer(saved=100.0))._replace(layers=both.layers[:1])
     assert memory.recomputed_layer(job, one, "full", none) == 100.0

@@ -133,7 +133,7 @@ def test_links_are_shared_where_both_kinds_hide_on_them(
 def test_a_clock_of_the_job_is_taken_where_none_is_given() -> None:
     job = a_job(Layout(pp=2, dp=2))
     at = steps.clock(job)
-    parts = steps.body(job, job.layout, at)
+    parts = steps.model_cost(job, job.layout, at)
     assert (
         steps.step(job, job.layout, parts).total
         == steps.step(job, job.layout, parts, at).total
@@ -265,7 +265,7 @@ def test_stages_of_a_heavy_head() -> None:
     forward and 2 s backward beside the layer."""
     job = a_job(Layout(pp=2, dp=1), replace(MODEL, vocab=1024))
     at = steps.clock(job)
-    parts = steps.body(job, job.layout, at)
+    parts = steps.model_cost(job, job.layout, at)
     by = shares(job, job.layout, schedule_named("1f1b"), 1)
     found = microbatch_on(job, job.layout, parts, by, at)
     assert found.slow == pytest.approx((2.0, 4.0))
@@ -290,7 +290,7 @@ def test_a_leading_layer_takes_so_much_more() -> None:
     """Experts: 2 of a token, each as wide as the feed-forward: 2 x 64 x 256 weights and the
     router's 4 x 64 more."""
     job = a_job(Layout(pp=4, dp=1), EXPERTS)
-    parts = steps.body(job, job.layout)
+    parts = steps.model_cost(job, job.layout)
     by = shares(job, job.layout, schedule_named("1f1b"), 1)
     found = microbatch_on(job, job.layout, parts, by, steps.clock(job)).stages
     more = 2 * 64 * 256 + 4 * 64
@@ -569,7 +569,7 @@ def test_a_device_synchronises_its_layers_and_its_ends() -> None:
     seconds are as parameters: a layer has 2, the embedding 1 of them."""
     model = replace(MODEL, layers=8, vocab=512)
     job = a_job(Layout(pp=4, dp=4), model)
-    parts = steps.body(job, job.layout)
+    parts = steps.model_cost(job, job.layout)
     by = shares(job, job.layout, schedule_named("1f1b"), 1)
     first, last = device_syncs(
         job, job.layout, parts, by.pipeline(job.layout), (1,), steps.clock(job)
@@ -588,7 +588,7 @@ def test_a_device_synchronises_its_layers_and_its_ends() -> None:
 def test_a_middle_device_of_two_layers() -> None:
     """1 s and 2 s each; the layer that arrives first is one of them."""
     job = a_job(Layout(pp=2, dp=1), replace(MODEL, layers=4))
-    parts = steps.body(job, job.layout)
+    parts = steps.model_cost(job, job.layout)
     found = device_of(parts, ModelShare((2.0,), 0.0, 0.0, 1.0))
     assert (found.forward, found.backward) == pytest.approx((2.0, 4.0))
     assert found.layer[:2] == pytest.approx((1.0, 2.0))
@@ -644,7 +644,7 @@ def test_a_tied_embedding_is_held_once_where_both_ends_are() -> None:
     model = replace(MODEL, vocab=512, tied_embeddings=True)
     for pp, held in ((1, 512 * WIDTH + 2 * WEIGHTS), (2, None)):
         job = a_job(Layout(pp=pp, dp=1), model)
-        parts = steps.body(job, job.layout)
+        parts = steps.model_cost(job, job.layout)
         by = shares(job, job.layout, schedule_named("1f1b"), 1)
         owned = by.fullest(job.layout)
         first, last = (

@@ -41,7 +41,7 @@ def test_a_host_that_is_slower_than_all_kernels() -> None:
     slow = replace(framework("megatron-core"), host_s=100.0)
     at = Job(model("llama3-8b"), cluster("8xh100-sxm"), 8, framework=slow)
     layout = placed(Layout(dp=8), at.cluster.sizes)
-    one = step.body(at, layout, step.clock(at)).typical
+    one = step.model_cost(at, layout, step.clock(at)).typical
     assert one.forward == pytest.approx(100.0)
     assert one.backward > one.forward
     assert one.weight_pass == pytest.approx(one.backward / 2)
@@ -117,7 +117,7 @@ def test_when_each_device_is_done() -> None:
     order = replace(SET.overlap, pp="interleaved")
     at = by_hand(Layout(pp=2, dp=1), 3, overlap=order).job
     layout = placed(Layout(pp=2, dp=1), at.cluster.sizes)
-    found = step.step(at, layout, step.body(at, layout, step.clock(at)))
+    found = step.step(at, layout, step.model_cost(at, layout, step.clock(at)))
     assert found.busy == pytest.approx((9.0, 9.0))
     assert found.reached[0] == pytest.approx(9.0)
     assert found.reached[-1] == pytest.approx(9.0 + 1.0 + 2.0)

@@ -14,7 +14,7 @@ from meshwright.describe.job import Job
 from meshwright.describe.layout import Layout
 from meshwright.layout.placement import placed
 from meshwright.schedule import get as schedule_named
-from meshwright.step import body, step
+from meshwright.step import model_cost, step
 from meshwright.step.pipeline import carried
 from meshwright.step.shares import ModelShare
 
@@ -60,7 +60,7 @@ def test_a_step_is_the_closed_form_unless_a_replay_is_asked_for() -> None:
         layout=layout,
     )
     layout = placed(layout, at.cluster.sizes)
-    parts = body(at, layout)
+    parts = model_cost(at, layout)
     plain = step(at, layout, parts).total
     closed, replay = (
         step(at, layout, parts, refine=how).total for how in (False, True)

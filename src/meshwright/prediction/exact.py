@@ -23,12 +23,12 @@ from ..schedule.longest import longest
 from ..schedule.replays import stage_seconds
 from ..schedule.schedule import Schedule
 from ..step import (
-    Body,
+    ModelCost,
     StepCosts,
     barrier,
-    body,
     by_order,
     kept_clock,
+    model_cost,
 )
 
 MOST_ACTIONS = 1_000_000
@@ -81,7 +81,7 @@ class Replayed(NamedTuple):
 
 
 def replayed(
-    job: Job, layouts: Sequence[Layout], bodies: Sequence[Body] = ()
+    job: Job, layouts: Sequence[Layout], bodies: Sequence[ModelCost] = ()
 ) -> list[float | None]:
     """Seconds of a step of each (placed) layout with its pipeline replayed, all of one order at
     once.
@@ -110,14 +110,14 @@ def replayed(
 
 
 def _prepared(
-    job: Job, layout: Layout, at: Clock, parts: Body | None
+    job: Job, layout: Layout, at: Clock, parts: ModelCost | None
 ) -> Replayed | None:
     if not replays(job, layout):
         return None
     m = int(microbatches(job, layout))
     p = int(layout.pp)
     v = int(layout.interleave)
-    costs = StepCosts(job, layout, parts or body(job, layout, at), at)
+    costs = StepCosts(job, layout, parts or model_cost(job, layout, at), at)
     closed = costs.step
     rest = float(closed.outside + closed.update)
     least = max(

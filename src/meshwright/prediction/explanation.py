@@ -26,7 +26,7 @@ from ..describe.frozen import changed
 from ..describe.offload import offload
 from ..num import itemised
 from ..program import resident
-from ..step import Body, StepCosts
+from ..step import ModelCost, StepCosts
 from ..step.memory import Use, of_devices
 from ..step.microbatch import ENDS_CALLED, labels, redo, timed
 from ..step.sync import SyncWait
@@ -191,7 +191,7 @@ class Explanation:
 
 
 def passes(
-    result: StepResult, cost: Body
+    result: StepResult, cost: ModelCost
 ) -> dict[Pass, tuple[float, Seconds]]:
     """How often in a step the slowest device makes a pass, and its seconds by cause."""
     slowest = result.step.slowest
@@ -212,7 +212,7 @@ def passes(
     return by_pass
 
 
-def named_costs(parts: Body, labels: list[str]) -> Body:
+def named_costs(parts: ModelCost, labels: list[str]) -> ModelCost:
     """The costs of parts as items: what a formula makes of them says how often each is in it;
     labels: of the layers of each kind.
     """

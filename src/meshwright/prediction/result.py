@@ -20,7 +20,7 @@ from ..layout.stages import microbatches, schedule_of
 from ..program import resident
 from ..schedule.schedule import Schedule
 from ..step import (
-    Body,
+    ModelCost,
     ModelShares,
     Step,
     StepCosts,
@@ -56,7 +56,7 @@ class StepResult:
         return microbatch(self.job, self.layout)
 
     @cached_property
-    def cost(self) -> Body:
+    def cost(self) -> ModelCost:
         """What that costs."""
         return timed(self.job, self.layout, self.counts, self.clock)
 

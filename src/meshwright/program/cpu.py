@@ -22,7 +22,7 @@ from ..describe.network import Network
 from ..layout.stages import microbatches
 from ..num import Num, where
 from ..schedule import get as schedule_named
-from ..step.microbatch import Body, body, kept_clock, recomputed
+from ..step.microbatch import ModelCost, kept_clock, model_cost, recomputed
 from ..step.shares import sum_of
 from ..step.weights import tied
 from ..step.zero import cuts, gathers
@@ -76,7 +76,7 @@ def busy(job: Job, layout: Layout) -> dict[str, Num]:
         ),
     )
     at = kept_clock(job)
-    parts = body(job, layout, at, details=True)
+    parts = model_cost(job, layout, at, details=True)
     m = microbatches(job, layout)
     ranks = layout.chips
     group = ranks / layout.pp
@@ -154,7 +154,7 @@ def of_weights(job: Job, layout: Layout, name: str, shards: Num) -> Num:
     return total
 
 
-def synchronised(job: Job, layout: Layout, parts: Body) -> Num:
+def synchronised(job: Job, layout: Layout, parts: ModelCost) -> Num:
     """CPU seconds of weight and gradient collectives, of one rank for each stage, with the copies
     in and out of flat buffers.
 
@@ -187,7 +187,7 @@ def synchronised(job: Job, layout: Layout, parts: Body) -> Num:
             for n, weights in units
         )
 
-    if layout.zero == 0:
+    if not cuts(layout.zero, "optimizer"):
         return where(
             layout.replicas > 1, each("all_reduce", p.gradient_bytes, 2.0), 0.0
         )

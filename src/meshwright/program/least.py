@@ -45,7 +45,7 @@ from ..num import Num, floor, maximum, minimum, where
 from ..schedule import groups
 from ..schedule.schedule import Schedule
 from ..step import (
-    Body,
+    ModelCost,
     ModelShare,
     holding,
     memory,
@@ -53,11 +53,14 @@ from ..step import (
     shares,
 )
 from ..step.weights import Parameters, shard
+from ..step.zero import cuts
 from . import tensors
 from .messages import ACTIVE, FP32, again
 
 
-def least(job: Job, layout: Layout, parts: Body, schedule: Schedule) -> Num:
+def least(
+    job: Job, layout: Layout, parts: ModelCost, schedule: Schedule
+) -> Num:
     """Bytes on the fullest device, at least. layout: its numbers may be arrays, but for chunks."""
     by = shares(job, layout, schedule, layout.interleave)
     text = layout.recompute
@@ -90,7 +93,7 @@ class Rank:
 
     job: Job
     layout: Layout
-    parts: Body
+    parts: ModelCost
     schedule: Schedule
     share: ModelShare
     end: str
@@ -183,7 +186,7 @@ class Rank:
         """Whole weights in the precision of the products: at the loss, at the first layer."""
         every = sum(self.owned)
         chunk = self.even * (every - self.ends) / self.chunks
-        if self.layout.zero < 3:
+        if not cuts(self.layout.zero, "weights"):
             several = where(self.chunks > ACTIVE, ACTIVE * chunk, every)
             return several, several
         # layer by layer, or chunk by chunk
@@ -202,7 +205,7 @@ class Rank:
             self.layout.tp - 1.0
         )
         whole = sum(self.owned) + self.share.embedding * foreign
-        if self.layout.zero < 2:
+        if not cuts(self.layout.zero, "gradients"):
             return whole
         if self.schedule.split_backward:
             return where(self.alone, self.shard, whole)
@@ -269,7 +272,7 @@ class Rank:
             gone = where(made > 0, closing, let_go)
             reduced = gone * self.parts.head.weights
             yield kept + at_layer - reduced
-            if self.layout.zero == 3:
+            if cuts(self.layout.zero, "weights"):
                 # a stage of one chunk is whole at the end of a backward pass
                 every = width * sum(self.owned) - busy * self.each
                 whole_stage = (self.chunks == 1) & (p > 1)

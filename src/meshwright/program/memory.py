@@ -19,6 +19,7 @@ from ..describe.job import Job
 from ..layout.stages import microbatches, schedule_of
 from ..schedule import get
 from ..schedule.types import Action
+from ..step.zero import cuts
 from . import tensors
 from .ledger import Ledger
 from .messages import (
@@ -75,6 +76,7 @@ class Walk:
         self.stages = stages(self.job, rank)
         self.chunked = len(self.stages) > 1
         """PyTorch gathers and lets go of whole chunks; else layer by layer."""
+        self.sharded = cuts(self.layout.zero, "weights")
         self.numbers = {stage.number for stage in self.stages}
         self.schedule, self.rank = get(self.layout.schedule), rank
         self.units = {s.number: units.stage_units(s) for s in self.stages}
@@ -103,7 +105,7 @@ class Walk:
         """The whole step."""
         self.start()
         last = {action.chunk: number for number, action in enumerate(actions)}
-        moves = gathered(actions, self.layout.zero == 3)
+        moves = gathered(actions, self.sharded)
         for number, (action, moved) in enumerate(
             zip(actions, moves, strict=True)
         ):
@@ -214,7 +216,7 @@ class Walk:
                 self.schedule, self.layout.pp, self.layout.interleave, end
             )
             self.ledger.add("receive buffers", float(early) * self.boundary)
-        if self.layout.zero < 3 and not self.chunked:
+        if not (self.sharded or self.chunked):
             self.move(set(), {0})
 
     def as_gathered(self, unit: Unit) -> float:
@@ -259,8 +261,7 @@ class Walk:
         """One microbatch forward."""
         units = self.units[stage.number]
         every = range(len(units))
-        sharded = self.layout.zero == 3
-        if sharded and not self.chunked:
+        if self.sharded and not self.chunked:
             ends = [i for i in every if units[i].name == BOTH]
             # the unit in use and the one that arrives
             for first in every[:2][: len(units) - 1]:
@@ -268,7 +269,7 @@ class Walk:
                 self.release(stage, *every)
         for term, size in self.kept(stage).items():
             self.ledger.add(term, size)
-        if sharded:
+        if self.sharded:
             # the last one as it arrived, too, until another arrives
             if self.states[stage.number][-1].gathered:
                 arrived = self.as_gathered(units[-1])
@@ -449,7 +450,7 @@ class Walk:
             self.accumulate(stage, index)
         self.ledger.add("backward", made)
         if self.late:
-            if self.closing or (self.layout.zero == 3 and self.layout.pp == 1):
+            if self.closing or (self.sharded and self.layout.pp == 1):
                 self.release(stage, index)
             self.reduce(stage, index, made)
 

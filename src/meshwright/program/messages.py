@@ -403,7 +403,8 @@ def of_norms(job: Job, rank: int, m: int) -> Sent:
     if layout.tp == 1 or not layout.sequence_parallel:
         return sent
     together = not reduced_at_once(layout)
-    chunks = {0} if layout.zero < 2 and m > 1 else set[int]()
+    whole = not cuts(layout.zero, "gradients")
+    chunks = {0} if whole and m > 1 else set[int]()
     if layout.pp > 1 and together:
         chunks = piled_up(order(job, rank), stages(job, rank))
     for chunk, shapes, _ in units_of_chunks(job, rank):
@@ -469,7 +470,7 @@ def of_replicas(job: Job, rank: int, m: int, shards: int) -> Sent:
         copies, inside = replicas(layout, shards, experts)
         axis = of_experts if experts else dense
         size = elements(shapes, inside)
-        if layout.zero == 0:
+        if not cuts(layout.zero, "optimizer"):
             every = inside * copies
             sent["all_reduce", axis, size * FP32] += int(every > 1)
             continue
@@ -550,7 +551,9 @@ def replicas(
     """(copies, ranks that share out one copy's state). experts: of those."""
     cp = int(layout.cp)
     every = int(layout.expert_replicas if experts else layout.dp * cp)
-    inside = 1 if layout.zero == 0 else shards * cp if shards else every
+    if not cuts(layout.zero, "optimizer"):
+        return every, 1
+    inside = shards * cp if shards else every
     return every // inside, inside
 
 

@@ -25,7 +25,7 @@ from ..count.work import Op
 from ..describe.assumptions import BOOK_MAX, BOOK_SUM
 from ..describe.model import Model
 from ..num import Num, crossing, maximum, product, where
-from ..step import Body, stage_message
+from ..step import ModelCost, stage_message
 from ..step import step as whole_step
 from ..step.weights import Parameters, weight_sync
 from .memory import FSDP
@@ -162,7 +162,9 @@ class LayerStep:
         return whole_step(
             replace(job, model=stack(self.layers)),
             replace(self.layout, zero=self.zero),
-            Body((layer,), nothing, nothing, boundary=0.0, message=message),
+            ModelCost(
+                (layer,), nothing, nothing, boundary=0.0, message=message
+            ),
             self.mesh.clock,
         ).total
 

@@ -43,7 +43,7 @@ Limits = Callable[[Table], Any]
 """Seconds that each row of a table must not exceed."""
 
 
-def least_layers(costs: list[step.Body]) -> Grid:
+def least_layers(costs: list[step.ModelCost]) -> Grid:
     """(F, I, W, the whole of every kind; row) seconds of a layer at least, under the setting of
     sequence parallelism that takes least; F, I and W are of the kinds that take least.
     """

@@ -69,7 +69,7 @@ def bodies(
     ways: Sequence[Layout],
     at: Clock,
     again: Sequence[str] = ("none",),
-) -> tuple[list[step.Body], NDArray[np.intp]]:
+) -> tuple[list[step.ModelCost], NDArray[np.intp]]:
     """(what a layer costs in each distinct row under each of these ways, which of them a row has).
 
     ways: the same table, sequence parallel or not;  again: ways to recompute that will be asked
@@ -84,7 +84,7 @@ def bodies(
     )
     one: Layout = pick(first, index)
     every = [one.under(way.sequence_parallel) for way in ways]
-    costs = [step.body(job, layout, at, again=again) for layout in every]
+    costs = [step.model_cost(job, layout, at, again=again) for layout in every]
     return costs, number
 
 

@@ -276,7 +276,7 @@ class _Dealt:
                 yield z, runs
 
     def _program_bytes(
-        self, layout: Layout, parts: step.Body, where: Mask
+        self, layout: Layout, parts: step.ModelCost, where: Mask
     ) -> Any:
         """What the trainer's program holds at least (`program.least`)."""
         far = self.table.far
@@ -305,7 +305,9 @@ def _flights(
     return found
 
 
-def _program(job: Job, layout: Layout, parts: step.Body, where: Mask) -> Any:
+def _program(
+    job: Job, layout: Layout, parts: step.ModelCost, where: Mask
+) -> Any:
     """What the trainer's program holds at least (`program.least`), of rows of as many chunks."""
     found = np.full(len(where), np.inf)
     chunks = np.asarray(layout.interleave)

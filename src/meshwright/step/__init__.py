@@ -2,22 +2,22 @@
 the optimizer follow.
 
 A device holds a share of the model (`shares`). A microbatch costs so much in each part of the model
-(`microbatch.Body`), and so much on each device (`total.Microbatch`). A pipeline takes so long for
-all of them (`pipeline`). Replicas exchange weights and gradients (`weights`; what shows of it:
+(`microbatch.ModelCost`), and so much on each device (`total.Microbatch`). A pipeline takes so long
+for all of them (`pipeline`). Replicas exchange weights and gradients (`weights`; what shows of it:
 `sync`) as often as their ZeRO stage says (`zero`). `total` is the sum of a step; bytes are in
 `memory`, `holding` and `room`.
 
 Every function takes a job and a layout whose numbers may be arrays, so one layout and a table of a
-million are the same code. Schedule, ZeRO stage and recomputation are applied to a `Body`
+million are the same code. Schedule, ZeRO stage and recomputation are applied to a `ModelCost`
 afterwards, which lets the search evaluate every such choice without counting a layer again.
 """
 
 from .microbatch import (
-    Body,
-    body,
+    ModelCost,
     boundary,
     clock,
     kept_clock,
+    model_cost,
     recomputed,
     stage_message,
 )
@@ -39,13 +39,13 @@ from .weights import device_syncs, parameters_of
 
 __all__ = [
     "ENDS",
-    "Body",
+    "ModelCost",
     "ModelShare",
     "ModelShares",
     "Step",
     "StepCosts",
     "barrier",
-    "body",
+    "model_cost",
     "boundary",
     "by_order",
     "clock",

@@ -18,7 +18,7 @@ from ..describe.holding import Holding
 from ..describe.job import Job
 from ..describe.layout import HIDDEN_CUT, Layout
 from ..num import Num, largest, minimum, named, where
-from .microbatch import Body
+from .microbatch import ModelCost
 
 Parts = dict[str, Num]
 """Name -> bytes."""
@@ -65,7 +65,7 @@ def logits(job: Job, layout: Layout) -> Num:
     return size.tokens * vocabulary.rows(job, layout)
 
 
-def head(job: Job, layout: Layout, parts: Body) -> Parts:
+def head(job: Job, layout: Layout, parts: ModelCost) -> Parts:
     """Of one microbatch, from the head's forward pass to the gradient of its input: k T V of logits
     (gathered: k T V t), what the products around them keep, and the placeholder of the head's
     weight gradient."""
@@ -126,7 +126,7 @@ def work(job: Job, layout: Layout, saved: Num, kept: Num) -> Parts:
 def buffers(
     job: Job,
     layout: Layout,
-    parts: Body,
+    parts: ModelCost,
     parameters: Num,
     layers: tuple[Num, ...],
 ) -> Parts:
@@ -193,7 +193,7 @@ def largest_work(layers: tuple[Num, ...], kinds: Sequence[Parts]) -> Parts:
     return most
 
 
-def total(bytes_: Parts, parts: Body | None = None) -> Num:
+def total(bytes_: Parts, parts: ModelCost | None = None) -> Num:
     """The sum of them, each by its name where the parts of the model are (`num.named`)."""
     if parts is None:
         return sum(bytes_.values(), 0.0)

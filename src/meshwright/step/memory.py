@@ -23,7 +23,7 @@ from ..layout.stages import microbatches
 from ..num import Num, largest, maximum, minimum, named, where
 from ..schedule.schedule import Schedule
 from . import holding
-from .microbatch import Body, redo
+from .microbatch import ModelCost, redo
 from .shares import ModelShare, shares, sum_of
 from .weights import Parameters, parameters_of, tied
 from .zero import States, cuts, sharded
@@ -67,7 +67,9 @@ def states(job: Job, layout: Layout, parameters: Parameters) -> States:
     )
 
 
-def saved(layer: LayerCost, parts: Body, text: str, share: Num = 1.0) -> Num:
+def saved(
+    layer: LayerCost, parts: ModelCost, text: str, share: Num = 1.0
+) -> Num:
     """Bytes a layer keeps of one microbatch: everything, or in that share of layers what
     recomputation leaves.
     """
@@ -82,7 +84,7 @@ def saved(layer: LayerCost, parts: Body, text: str, share: Num = 1.0) -> Num:
     )
 
 
-def recompute_bytes(layer: LayerCost, parts: Body, text: str) -> Num:
+def recompute_bytes(layer: LayerCost, parts: ModelCost, text: str) -> Num:
     """Bytes of one layer that are there once more while its backward pass runs: of a layer that
     runs again as one, what it keeps inside beside what stayed."""
     way = recompute(text)
@@ -126,7 +128,7 @@ class Activations(NamedTuple):
 def activations(
     job: Job,
     layout: Layout,
-    parts: Body,
+    parts: ModelCost,
     text: str,
     by: Mapping[str, ModelShare],
 ) -> list[Activations]:
@@ -172,7 +174,7 @@ def activations(
 
 
 def recomputed_layer(
-    job: Job, parts: Body, text: str, share: ModelShare
+    job: Job, parts: ModelCost, text: str, share: ModelShare
 ) -> Num:
     """Bytes of the layer being recomputed, of the kind on a device that takes most."""
     if not job.how.memory.working_set:
@@ -187,7 +189,7 @@ def recomputed_layer(
 
 
 def saved_by_layers(
-    job: Job, parts: Body, text: str, share: ModelShare
+    job: Job, parts: ModelCost, text: str, share: ModelShare
 ) -> Num:
     """Bytes that a device's layers keep of one microbatch, but for what waits in host memory."""
     again = share.again(text)
@@ -196,14 +198,14 @@ def saved_by_layers(
     return bytes_
 
 
-def on_the_way(layout: Layout, parts: Body) -> Num:
+def on_the_way(layout: Layout, parts: ModelCost) -> Num:
     """Bytes of activations between device and host."""
     if not offload(layout.offload).activations:
         return 0.0
     return ON_THE_WAY * largest(layer.saved for layer in parts.layers)
 
 
-def outputs(job: Job, layout: Layout, parts: Body) -> Num:
+def outputs(job: Job, layout: Layout, parts: ModelCost) -> Num:
     """Bytes of a stage's output that the framework keeps of one microbatch, beside the input."""
     if not holding.of(job).keeps_pipeline_outputs:
         return 0.0
@@ -243,7 +245,7 @@ def flights(
 def buffers(
     job: Job,
     layout: Layout,
-    parts: Body,
+    parts: ModelCost,
     parameters: Parameters,
     share: ModelShare,
 ) -> Num:
@@ -258,7 +260,7 @@ def buffers(
 
 
 def units_in_use(
-    job: Job, layout: Layout, parts: Body, share: ModelShare
+    job: Job, layout: Layout, parts: ModelCost, share: ModelShare
 ) -> holding.Parts:
     """Whole units of sharded tensors while they are in use on one device.
 
@@ -335,7 +337,7 @@ class Standing(NamedTuple):
 def standing(
     job: Job,
     layout: Layout,
-    parts: Body,
+    parts: ModelCost,
     share: ModelShare,
     far: Layout | None = None,
 ) -> Standing:
@@ -365,7 +367,7 @@ def step_copies(job: Job, owned: States) -> Num:
 def of_devices(
     job: Job,
     layout: Layout,
-    parts: Body,
+    parts: ModelCost,
     schedule: Schedule,
     only: Sequence[str] = (),
 ) -> dict[str, Use]:
@@ -388,7 +390,7 @@ def of_devices(
 
 
 def new_block(
-    job: Job, layout: Layout, parts: Body, schedule: Schedule
+    job: Job, layout: Layout, parts: ModelCost, schedule: Schedule
 ) -> Num:
     """Bytes that the optimizer's step takes beside all that the allocator holds, on the device
     where they are most.
@@ -411,6 +413,6 @@ def fuller(a: Use, b: Use) -> Use:
     return Use(*(where(more, y, x) for x, y in zip(a, b, strict=True)))
 
 
-def use(job: Job, layout: Layout, parts: Body, schedule: Schedule) -> Use:
+def use(job: Job, layout: Layout, parts: ModelCost, schedule: Schedule) -> Use:
     """Bytes by kind on the fullest device."""
     return reduce(fuller, of_devices(job, layout, parts, schedule).values())

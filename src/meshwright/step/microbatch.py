@@ -34,7 +34,7 @@ from ..layout.sequence import length
 from ..num import Num
 
 
-class Body(NamedTuple):
+class ModelCost(NamedTuple):
     """What one microbatch costs in each part of the model, on one device."""
 
     layers: tuple[LayerCost, ...]
@@ -69,7 +69,7 @@ def labels(model: Model) -> list[str]:
 
 
 ENDS_CALLED = ("embedding", "head")
-"""What an explanation calls the parts of a `Body` that are no layers."""
+"""What an explanation calls the parts of a `ModelCost` that are no layers."""
 
 
 def clock(job: Job) -> Clock:
@@ -111,13 +111,13 @@ def _clock(
     )
 
 
-def body(
+def model_cost(
     job: Job,
     layout: Layout,
     at: Clock | None = None,
     details: bool = False,
     again: Sequence[str] = (),
-) -> Body:
+) -> ModelCost:
     """Costs of the parts of the model, counted and timed.
 
     at: the job's `clock`, or that of a bound;  details: keep seconds by cause and operations, else
@@ -135,7 +135,7 @@ def timed(
     at: Clock,
     again: Sequence[str] = (),
     details: bool = True,
-) -> Body:
+) -> ModelCost:
     """Seconds of the parts of the model, and what each keeps."""
     timer = Timer(at, layout, details)
     ways = _ways(job, again or (layout.recompute,))
@@ -151,10 +151,10 @@ def timed(
         head = both(scaled(block, float(job.model.mtp_layers)), head)
     embedding = timer.layer(counts.embedding, "embedding")
     message = edge / _senders(job, layout)
-    return Body(tuple(layers), embedding, head, edge, message)
+    return ModelCost(tuple(layers), embedding, head, edge, message)
 
 
-def _totals(parts: Body) -> Body:
+def _totals(parts: ModelCost) -> ModelCost:
     """Costs without seconds by cause."""
     return parts._replace(
         layers=tuple(map(_total, parts.layers)),
@@ -244,7 +244,7 @@ def recomputed(c: LayerCost, text: str, share: Num = 1.0) -> LayerCost:
     )
 
 
-def recomputing(parts: Body, text: str, share: Num = 1.0) -> Body:
+def recomputing(parts: ModelCost, text: str, share: Num = 1.0) -> ModelCost:
     """Every layer `recomputed`."""
     if recompute(text).parts == "none":
         return parts

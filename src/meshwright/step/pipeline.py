@@ -18,7 +18,7 @@ from ..num import Num, maximum, minimum, named, naming, where
 from ..schedule.schedule import Schedule
 from ..schedule.stage_costs import Pass, StageCosts
 from ..schedule.types import ScheduleOrder
-from .microbatch import Body
+from .microbatch import ModelCost
 from .shares import ModelShare, ModelShares
 
 Passes: TypeAlias = tuple[Num, Num]
@@ -88,7 +88,7 @@ def slowest(
     )
 
 
-def hop(layout: Layout, parts: Body, at: Clock) -> Load:
+def hop(layout: Layout, parts: ModelCost, at: Clock) -> Load:
     """One send between neighbouring stages."""
     send = at.fabric.hop(parts.message, layout.group("pp"))
     return send._replace(seconds=named(send.seconds, "sends", parts.boundary))

@@ -19,7 +19,7 @@ from ..layout.stages import partition
 from ..num import SCALARS, Num, minimum, where
 from ..schedule.partition import StagePartition
 from ..schedule.schedule import Schedule
-from .microbatch import Body
+from .microbatch import ModelCost
 
 DEVICES = ("first", "middle", "last")
 """A pipeline waits for the slowest of these and for the last of them to be done; there may be
@@ -33,7 +33,7 @@ class ModelShare(NamedTuple):
     """How often one microbatch on a device passes each part of the model."""
 
     layers: tuple[Num, ...]
-    """Of each kind, as in `Body.layers`."""
+    """Of each kind, as in `ModelCost.layers`."""
     embedding: Num
     head: Num
     chunk: Num = 1.0
@@ -52,7 +52,7 @@ class ModelShare(NamedTuple):
 
     @property
     def parts(self) -> tuple[Num, ...]:
-        """As in `Body.parts`."""
+        """As in `ModelCost.parts`."""
         return (*self.layers, self.embedding, self.head)
 
     @property
@@ -68,7 +68,7 @@ class ModelShare(NamedTuple):
             return (some, *(0.0 for _ in self.layers[1:]))
         return tuple(some * kind for kind in self.begins)
 
-    def passed(self, cost: Body) -> list[tuple[Num, LayerCost]]:
+    def passed(self, cost: ModelCost) -> list[tuple[Num, LayerCost]]:
         """The parts of the model that it has, each with how often one is passed."""
         return [
             (n, part)
@@ -76,11 +76,11 @@ class ModelShare(NamedTuple):
             if not (isinstance(n, float) and n == 0.0)
         ]
 
-    def of(self, cost: Body, what: str) -> Any:
+    def of(self, cost: ModelCost, what: str) -> Any:
         """The sum of a field of all parts of the model, each as often as it is passed."""
         return added(self.passed(cost), what)
 
-    def passes(self, cost: Body) -> tuple[Num, Num]:
+    def passes(self, cost: ModelCost) -> tuple[Num, Num]:
         """Forward and backward seconds of a microbatch."""
         passed = self.passed(cost)
         return added(passed, "forward"), added(passed, "backward")

@@ -20,7 +20,7 @@ from ..describe.job import Job
 from ..describe.layout import Layout
 from ..describe.offload import offload
 from ..num import Num, maximum
-from .microbatch import Body
+from .microbatch import ModelCost
 from .shares import ModelShare, added
 from .weights import SILENT, DeviceSync, Parameters
 from .zero import cuts, gathers, reductions
@@ -53,13 +53,15 @@ class Device(NamedTuple):
         )
 
 
-def device(parts: Body, share: ModelShare) -> Device:
+def device(parts: ModelCost, share: ModelShare) -> Device:
     """A device that holds this share of the model, with nothing to synchronise yet."""
     one = ModelShare(share.first_layer, 0.0, 0.0)
     return Device(*_passes(parts, share), _passes(parts, one))
 
 
-def _passes(parts: Body, share: ModelShare) -> tuple[Num, Num, Load, Load]:
+def _passes(
+    parts: ModelCost, share: ModelShare
+) -> tuple[Num, Num, Load, Load]:
     """Seconds of both passes, and what they send."""
     passed = share.passed(parts)
     return (

@@ -19,7 +19,7 @@ from ..describe.layout import Layout
 from ..layout.stages import microbatches, rounds, schedule_of
 from ..num import Num, maximum, minimum
 from ..schedule.stage_costs import Pass, StageCosts
-from .microbatch import Body, body, clock, recomputing
+from .microbatch import ModelCost, clock, model_cost, recomputing
 from .pipeline import (
     Passes,
     Pipeline,
@@ -140,7 +140,7 @@ class Microbatch(NamedTuple):
 
 
 def microbatch_on(
-    job: Job, layout: Layout, parts: Body, by: ModelShares, at: Clock
+    job: Job, layout: Layout, parts: ModelCost, by: ModelShares, at: Clock
 ) -> Microbatch:
     """What a microbatch of the layout costs on devices that hold these shares of the model."""
     text = layout.recompute
@@ -218,7 +218,7 @@ def synchronised(
 
 
 def owners(
-    job: Job, layout: Layout, parts: Body, by: ModelShares
+    job: Job, layout: Layout, parts: ModelCost, by: ModelShares
 ) -> list[Parameters]:
     """Parameters of the devices that may have the most to update."""
     return [
@@ -236,7 +236,7 @@ class StepCosts:
         self,
         job: Job,
         layout: Layout,
-        parts: Body,
+        parts: ModelCost,
         at: Clock,
         refine: bool = False,
     ) -> None:
@@ -291,7 +291,7 @@ class StepCosts:
 def step(
     job: Job,
     layout: Layout,
-    parts: Body,
+    parts: ModelCost,
     at: Clock | None = None,
     refine: bool = False,
 ) -> Step:
@@ -352,4 +352,4 @@ def shared(how: Overlap) -> bool:
 def step_time(job: Job, layout: Layout) -> Num:
     """Seconds of one step."""
     at = clock(job)
-    return step(job, layout, body(job, layout, at), at).total
+    return step(job, layout, model_cost(job, layout, at), at).total

@@ -22,9 +22,9 @@ from ..describe.job import Job
 from ..describe.layout import Layout
 from ..describe.offload import offload
 from ..num import Num, anywhere, apart, beside, where
-from .microbatch import Body
+from .microbatch import ModelCost
 from .shares import ModelShare, ModelShares, sum_of
-from .zero import gathers, reductions
+from .zero import cuts, gathers, reductions
 
 
 class Parameters(NamedTuple):
@@ -59,7 +59,7 @@ class WeightSync(NamedTuple):
 
     def under(self, zero: int) -> tuple[Load, Load]:
         """One gather of the weights, and one reduction of the gradients, of a ZeRO stage."""
-        if zero == 0:
+        if not cuts(zero, "optimizer"):
             return NOTHING, self.all_reduce
         return self.gather, self.scatter
 
@@ -186,7 +186,7 @@ def nothing(parameters: Num) -> bool:
 def device_syncs(
     job: Job,
     layout: Layout,
-    parts: Body,
+    parts: ModelCost,
     by: ModelShares,
     stages: Collection[int],
     at: Clock,
@@ -249,7 +249,7 @@ def _syncs(
 
 
 def of_ends(
-    job: Job, layout: Layout, parts: Body, share: ModelShare
+    job: Job, layout: Layout, parts: ModelCost, share: ModelShare
 ) -> Parameters:
     """Parameters of embedding and head on a device."""
     dense = (
@@ -264,7 +264,7 @@ def of_ends(
 
 
 def parameters_of(
-    job: Job, layout: Layout, parts: Body, share: ModelShare
+    job: Job, layout: Layout, parts: ModelCost, share: ModelShare
 ) -> Parameters:
     """Parameters of a device; one that is alone holds a tied embedding once."""
     dense = share.of(parts, "weights")
