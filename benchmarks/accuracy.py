@@ -19,17 +19,21 @@ from ablation import table, written
 
 from meshwright.describe.fitted import parameters
 from meshwright_studies.fitting.answer import (
-    Answer,
-    beside,
+    FitAnswer,
+    beside_baselines,
     by,
     coverage,
+    error_after_scale,
     errors,
-    judged,
-    scaled,
+    runs_as_predicted,
 )
 from meshwright_studies.fitting.baselines import Baselines
-from meshwright_studies.fitting.fit import Model, stored
-from meshwright_studies.fitting.intervals import Judged, one_for_all, pool
+from meshwright_studies.fitting.fit import RunModel, stored
+from meshwright_studies.fitting.intervals import (
+    UnseenIntervals,
+    one_for_all,
+    pool,
+)
 from meshwright_studies.fitting.runs import runs
 from meshwright_studies.fitting.seen import Seen
 from meshwright_studies.validate import published
@@ -50,9 +54,11 @@ PEERS = (
 EIGHT = tuple(f"korthikanti2022-00{i}" for i in range(1, 9))
 
 
-def answered() -> Answer:
+def answered() -> FitAnswer:
     """Every run under the numbers that the catalogue holds."""
-    return judged(Model(runs(published()), parameters()), stored())
+    return runs_as_predicted(
+        RunModel(runs(published()), parameters()), stored()
+    )
 
 
 def percent(value: float | None, sign: str = "") -> str:
@@ -84,7 +90,7 @@ HEADER = (
 )
 
 
-def overall(of: Answer) -> str:
+def overall(of: FitAnswer) -> str:
     """Left out first, then the rest."""
     order = (
         "chips and framework left out",
@@ -105,7 +111,7 @@ def overall(of: Answer) -> str:
         line(name, errors(found[key]))
         for key, name in zip(order, names, strict=True)
     ]
-    scale = scaled(of.laboratories)
+    scale = error_after_scale(of.laboratories)
     after = (
         f"After one scale from three rows of a source (20 seeded draws) the median on its other rows"
         f" is {percent(scale['three_rows'])} %; one constant from all its rows leaves"
@@ -114,7 +120,7 @@ def overall(of: Answer) -> str:
     return table(HEADER, lines) + "\n\n" + after
 
 
-def classes(of: Answer) -> str:
+def classes(of: FitAnswer) -> str:
     """Errors and intervals of each class, the best first."""
     inside = coverage(of.laboratories, of.nested)
     pairs = by(of.pairs, lambda s: s.kind)
@@ -135,7 +141,7 @@ def classes(of: Answer) -> str:
         few = "few sources" if held["sources"] < 3 else ""
         mine = np.array([s.kind == kind for s in of.laboratories])
         constants = Baselines(*(error[mine] for error in of.constants))
-        one = beside(found[kind], constants)
+        one = beside_baselines(found[kind], constants)
         cells = (
             percent(errors(pairs[kind])["median_abs_error"]),
             percent(e["median_abs_error"]),
@@ -172,7 +178,7 @@ def classes(of: Answer) -> str:
     return table(header, lines) + "\n\n" + sure(of)
 
 
-def sure(of: Answer) -> str:
+def sure(of: FitAnswer) -> str:
     """How the intervals hold, beside one for all runs."""
     mine, one = of.nested, of.one_interval
     away = pool(of.laboratories)
@@ -191,7 +197,7 @@ def sure(of: Answer) -> str:
     )
 
 
-def as_wide(of: Answer) -> Judged:
+def as_wide(of: FitAnswer) -> UnseenIntervals:
     """The narrowest one pooled interval that holds as many rows as ours."""
     wanted = of.nested.inside.mean()
     found = (
@@ -201,7 +207,7 @@ def as_wide(of: Answer) -> Judged:
     return next(one for one in found if one.inside.mean() >= wanted)
 
 
-def sources(of: Answer) -> str:
+def sources(of: FitAnswer) -> str:
     """Errors of each source, without and with its laboratory."""
     left, seen = (
         by(rows, lambda s: s.source) for rows in (of.laboratories, of.sample)
@@ -223,7 +229,7 @@ def sources(of: Answer) -> str:
     )
 
 
-def peers(of: Answer) -> str:
+def peers(of: FitAnswer) -> str:
     """Other programs on the same rows."""
     lines = []
     for source, program, mean, median, bias, remark in PEERS:
@@ -251,7 +257,7 @@ def peers(of: Answer) -> str:
     return table(header, lines)
 
 
-def numbers(of: Answer) -> str:
+def numbers(of: FitAnswer) -> str:
     """The fitted numbers."""
     lines = []
     for p in of.parameters:
@@ -338,7 +344,7 @@ def panel(
     return "".join(words) + path + (drawn if more == "diagonal" else "")
 
 
-def pictures(of: Answer) -> None:
+def pictures(of: FitAnswer) -> None:
     """Predicted against measured; residuals against each axis; coverage."""
     rows = of.laboratories
     ends = (-1.0, 2.6)
@@ -390,7 +396,7 @@ def pictures(of: Answer) -> None:
     picture("accuracy-coverage", [_coverage(of)], 1)
 
 
-def _coverage(of: Answer) -> str:
+def _coverage(of: FitAnswer) -> str:
     """Share of rows of each source inside its interval, and where they lie: 5, 50 and 95 %."""
     levels, points, marks = (
         [(0.5, "50 %"), (0.9, "90 %"), (1.0, "100 %")],

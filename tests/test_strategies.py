@@ -35,7 +35,7 @@ def test_the_space_of_lbl_holds_as_many_layouts_as_the_authors_enumerate(
     scheme: str,
 ) -> None:
     for chips, count in COUNTED[scheme].items():
-        job = figures.job(figures.GPT, "b200", 8, chips)
+        job = figures.paper_job(figures.GPT, "b200", 8, chips)
         (space,), _ = strategies(job, Space(scheme=scheme))
         assert search(job, space, 1, bool(space.relaxed)).searched == count, (
             chips
@@ -111,7 +111,9 @@ def test_plan_finds_the_published_optimum_of_each_strategy(
 def spaces(
     space: Space, job: Job | None = None
 ) -> tuple[list[Space], list[str]]:
-    return strategies(job or figures.job(figures.GPT, "b200", 8, 16384), space)
+    return strategies(
+        job or figures.paper_job(figures.GPT, "b200", 8, 16384), space
+    )
 
 
 def test_what_a_strategy_has_is_searched_in_those_that_have_it() -> None:
@@ -141,7 +143,7 @@ def test_what_none_has_is_searched_as_asked_and_said_so() -> None:
 
 def test_a_strict_set_takes_what_divides_unless_asked_otherwise() -> None:
     """Stages of equal layers: the ViT's 48 layers on 32 stages are not among them."""
-    job = figures.job(figures.VIT, "b200", 8, 1024)
+    job = figures.paper_job(figures.VIT, "b200", 8, 1024)
     found, _ = spaces(Space(), job)
     assert all(
         s.relaxed is False

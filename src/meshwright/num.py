@@ -279,8 +279,8 @@ def at(values: Sequence[float], index: Any) -> Num:
         return values[index]
     import numpy as np
 
-    values_at: Num = np.asarray(values)[index]
-    return values_at
+    entries: Num = np.asarray(values)[index]
+    return entries
 
 
 def total(values: Collection[Num]) -> Num:

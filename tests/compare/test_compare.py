@@ -11,7 +11,7 @@ import pytest
 from run_folders import OPTIMIZER_S, SLOWER, pipeline_run
 
 from meshwright.cli import main as cli
-from meshwright.compare import Run, compare
+from meshwright.compare import RecordedRun, compare
 from meshwright.compare.links import links
 from meshwright.compare.virtual import Virtual, on_the_clock, virtual
 from meshwright.describe.assumptions import PYTORCH
@@ -243,7 +243,9 @@ def test_a_step_is_recorded_once(tmp_path: Path) -> None:
         read(folder)
 
 
-def with_more_ranks(run: Run, busy: dict[tuple[str, int], float]) -> Run:
+def with_more_ranks(
+    run: RecordedRun, busy: dict[tuple[str, int], float]
+) -> RecordedRun:
     """The run with copies of its ranks at other places: (axis, index) -> how many times as long
     their actions take.
     """

@@ -29,7 +29,12 @@ from meshwright.describe.choices import FIELDS, Choices
 from meshwright.describe.fields import fields_of
 from meshwright.describe.layout import DEGREES
 from meshwright.formats import parse_toml
-from meshwright.formats.flags import flags, read_flags, split, write_flags
+from meshwright.formats.flags import (
+    flags,
+    job_and_space,
+    read_flags,
+    write_flags,
+)
 from meshwright.layout.placement import placed
 from meshwright.report.plan import ranking
 from meshwright.report.text import layout_words
@@ -140,7 +145,7 @@ def test_a_search_refuses_a_field_that_its_tables_do_not_hold(
         BadInput,
         match="panels is not searched: it can only be given to predict",
     ):
-        split({"panels": "8"})
+        job_and_space({"panels": "8"})
 
 
 @pytest.mark.parametrize("name", FIELDS)
@@ -197,5 +202,5 @@ def test_every_field_can_be_a_constraint_of_plan(
 
 
 def test_choices_of_a_set_and_of_a_user_are_one_type() -> None:
-    _, space = split({"tp": "2,4", "zero": "1..3"})
+    _, space = job_and_space({"tp": "2,4", "zero": "1..3"})
     assert space.choices == Choices(tp=(2, 4), zero=(1, 2, 3))

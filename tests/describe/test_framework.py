@@ -15,10 +15,10 @@ from meshwright.describe.assumptions import SETS, HidePass
 from meshwright.describe.fields import ASK
 from meshwright.describe.framework import (
     ANSWERS,
-    answered,
-    asked,
     framework,
     frameworks,
+    questions_of,
+    with_answers,
 )
 from meshwright.describe.holding import Holding
 from meshwright.describe.precision import PRECISIONS
@@ -42,16 +42,16 @@ def job(**fields: object) -> Job:
 
 def test_realistic_asks_at_every_joint_that_a_framework_answers() -> None:
     every = {*ANSWERS}
-    assert set(asked(SETS["realistic"])) == every
+    assert set(questions_of(SETS["realistic"])) == every
     # its kernels and its host are measured
-    assert set(asked(SETS["pytorch"])) == every - {("chip", "stack")}
-    assert not [name for name in PAPERS if asked(SETS[name])]
+    assert set(questions_of(SETS["pytorch"])) == every - {("chip", "stack")}
+    assert not [name for name in PAPERS if questions_of(SETS[name])]
 
 
 @pytest.mark.parametrize("name", sorted(frameworks()))
 def test_a_framework_leaves_nothing_open(name: str) -> None:
     found = job(framework=name)
-    assert not asked(found.how)
+    assert not questions_of(found.how)
     assert repr(ASK) not in repr(found.how.count) + repr(
         found.how.overlap
     ) + repr(found.how.memory)
@@ -247,7 +247,8 @@ def test_a_job_keeps_its_framework_in_a_file() -> None:
 
 def test_answers_do_not_change_a_set_without_questions() -> None:
     assert (
-        answered(SETS["lbl-2024"], framework("meshwright")) is SETS["lbl-2024"]
+        with_answers(SETS["lbl-2024"], framework("meshwright"))
+        is SETS["lbl-2024"]
     )
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from meshwright import BadInput
 from meshwright.catalog import network
-from meshwright.describe.slices import closed, shape_for, sliced
+from meshwright.describe.slices import rings_of_slice, shape_for, sliced
 
 V5P, V5E = network("book-tpu-v5p"), network("book-tpu-v5e")
 
@@ -25,7 +25,7 @@ V5P, V5E = network("book-tpu-v5p"), network("book-tpu-v5e")
     ],
 )
 def test_an_axis_wraps_only_in_the_right_slices(net, shape, wraps):
-    assert closed(net, shape) == wraps
+    assert rings_of_slice(net, shape) == wraps
     dims = sliced(net, shape).dims
     for dim, whole, wrap in zip(dims, net.dims, wraps, strict=False):
         if wrap is not None and dim.name != "dcn":

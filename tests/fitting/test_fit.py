@@ -17,7 +17,7 @@ from meshwright.describe.assumptions import BY_SHAPE_AS_WRITTEN, REALISTIC
 from meshwright.describe.fitted import Parameter
 from meshwright.prediction.certainty import runs as seen_runs
 from meshwright_studies.fitting import fit as fits
-from meshwright_studies.fitting.fit import Model, fit, stored, with_values
+from meshwright_studies.fitting.fit import RunModel, fit, stored, with_values
 from meshwright_studies.fitting.runs import Measured, runs
 from meshwright_studies.validate import published
 
@@ -83,10 +83,10 @@ def test_a_fit_finds_the_numbers_that_runs_were_made_with() -> None:
     """Runs made with a clock of 0.8 give 0.8, whatever the prior says; one that is a tenth of all
     and twice as slow moves it little."""
     of = made(few("korthikanti2022", "zero-bubble"), {"clock": 0.8})
-    found = fit(Model(of, (CLOCK,)))
+    found = fit(RunModel(of, (CLOCK,)))
     assert found.values["clock"] == pytest.approx(0.8, abs=0.002)
     odd = (replace(of[0], step_s=2 * of[0].step_s), *of[1:])
-    assert fit(Model(odd, (CLOCK,))).values["clock"] == pytest.approx(
+    assert fit(RunModel(odd, (CLOCK,))).values["clock"] == pytest.approx(
         0.8, abs=0.02
     )
 
@@ -96,20 +96,20 @@ def test_a_number_of_one_laboratory_falls_back_without_it() -> None:
     of = made(
         few("korthikanti2022", "llm-foundry"), {"clock": 0.8, "host": 1.6e-3}
     )
-    found = fit(Model(of, (CLOCK, HOST)))
+    found = fit(RunModel(of, (CLOCK, HOST)))
     assert set(found.without) == {"korthikanti2022", "llm-foundry"}
     assert found.without["llm-foundry"]["host"] == pytest.approx(HOST.prior)
     assert found.identified_by(CLOCK) == ()  # either laboratory shows it
     low, high = found.range("clock")
     assert low <= found.values["clock"] <= high
-    again = fit(Model(of, (CLOCK, HOST)))
+    again = fit(RunModel(of, (CLOCK, HOST)))
     assert again == found  # to the last bit: nothing is drawn
 
 
 @pytest.mark.usefixtures("only")
 def test_a_prediction_is_asked_once_for_what_its_job_reads() -> None:
     of = few("korthikanti2022")
-    model = Model(of, (CLOCK, HOST))
+    model = RunModel(of, (CLOCK, HOST))
     model.errors({"clock": 0.9, "host": 1e-3})
     known = len(model.known)
     # none of them runs on llm-foundry
@@ -181,6 +181,6 @@ def test_the_fit_of_the_catalogue_is_the_one_that_it_holds() -> None:
     assert (
         fits.NOISE > 0
         and np.isfinite(
-            Model(some[:5], fitted.parameters()).errors(kept.values)
+            RunModel(some[:5], fitted.parameters()).errors(kept.values)
         ).all()
     )

@@ -13,7 +13,7 @@ from meshwright.describe.fitted import parameters
 from meshwright.prediction import certainty
 from meshwright.web import sure
 from meshwright_studies.fitting.evidence import descriptions, evidence
-from meshwright_studies.fitting.fit import Model, left_out, stored
+from meshwright_studies.fitting.fit import RunModel, left_out, stored
 from meshwright_studies.fitting.runs import runs
 from meshwright_studies.fitting.seen import Seen
 from meshwright_studies.validate import published
@@ -46,7 +46,7 @@ EACH = 6
 @cache
 def seen() -> tuple[Seen, ...]:
     """All runs without their laboratory, under the numbers that the catalogue holds."""
-    return tuple(left_out(Model(runs(published()), parameters()), stored()))
+    return tuple(left_out(RunModel(runs(published()), parameters()), stored()))
 
 
 def test_every_class_has_its_frozen_runs() -> None:

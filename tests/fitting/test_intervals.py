@@ -49,7 +49,7 @@ def test_sources_weigh_alike() -> None:
     """90 runs of one source at 0 and 3 of another at ln 2: half of the weight lies there, so the
     upper end does."""
     of = [one("large", 0.0)] * 90 + [one("small", math.log(2))] * 3
-    found = intervals.ends(
+    found = intervals.middle_nine_tenths(
         np.array([s.error for s in of]), intervals.alike(of)
     )
     assert found == pytest.approx((0.0, math.log(2)))
@@ -60,9 +60,9 @@ def test_a_class_of_few_sources_is_never_surer_than_all_runs() -> None:
         one("4", 0.0, "b")
     ]
     z = np.array([s.error for s in of])
-    pooled = intervals.ends(z, intervals.alike(of))
+    pooled = intervals.middle_nine_tenths(z, intervals.alike(of))
     assert intervals.of_class("b", of, z) == pooled
-    assert intervals.of_class("a", of, z) == intervals.ends(
+    assert intervals.of_class("a", of, z) == intervals.middle_nine_tenths(
         z[:4], intervals.alike(of[:4])
     )
 
@@ -97,7 +97,9 @@ def test_a_number_that_one_laboratory_alone_tells_widens_its_own_class_only() ->
         others
     )
     z, among = intervals.errors(every), intervals.pool(every)
-    assert intervals.of_class("new", every, z, among) == intervals.ends(
+    assert intervals.of_class(
+        "new", every, z, among
+    ) == intervals.middle_nine_tenths(
         intervals.errors(others), intervals.alike(others)
     )
     assert intervals.of_class("z", every, z, among).high == 0.7
@@ -199,6 +201,8 @@ def test_a_scale_narrows_what_a_source_has_in_common() -> None:
         for r in rng
     ]
     by = {name: 0.1 * (name == "step") + 1e-9 for name in PARTS}
-    before = intervals.ends(intervals.standard(of, by), intervals.alike(of))
+    before = intervals.middle_nine_tenths(
+        intervals.standard(of, by), intervals.alike(of)
+    )
     after = intervals.after_scale(of, by)
     assert after.high - after.low < 0.5 * (before.high - before.low)

@@ -13,7 +13,7 @@ import pytest
 
 from meshwright.formats import bridge
 from meshwright.formats.bridge import table
-from meshwright.formats.bridge.reading import Said
+from meshwright.formats.bridge.reading import FileKeys
 
 LISTS = json.loads(
     Path(__file__).with_name("argument_lists.json").read_text("utf-8")
@@ -86,7 +86,7 @@ def test_what_is_harmless_is_a_name_of_the_tool(name: str) -> None:
     ],
 )
 def test_a_key_that_a_star_hid_is_said(name: str, key: str) -> None:
-    found = bridge.understood_as(name, Said({key: "3"}))
+    found = bridge.understood_as(name, FileKeys({key: "3"}))
     assert key in found.left and key not in found.harmless
 
 
@@ -107,5 +107,5 @@ def test_a_key_that_a_star_hid_is_said(name: str, key: str) -> None:
 def test_a_key_is_said_with_the_values_that_are_not_predicted(
     name: str, key: str, usual: object, other: object
 ) -> None:
-    assert key in bridge.understood_as(name, Said({key: usual})).harmless
-    assert key in bridge.understood_as(name, Said({key: other})).left
+    assert key in bridge.understood_as(name, FileKeys({key: usual})).harmless
+    assert key in bridge.understood_as(name, FileKeys({key: other})).left

@@ -19,7 +19,7 @@ from meshwright.describe.recompute import recompute, resolved
 from meshwright.describe.software import Software
 from meshwright.formats import bridge, flags
 from meshwright.formats.bridge import deepspeed, launch, shell, table
-from meshwright.formats.bridge.megatron import pipeline, stages_of
+from meshwright.formats.bridge.megatron import pipeline_text, stages_of
 from meshwright.layout import rules
 from meshwright.schedule import get as schedule_named
 
@@ -140,7 +140,7 @@ def test_stages_in_megatrons_words() -> None:
     assert stages_of("Et*3|(tt|)*29,m|L") == [3, *[2] * 29, 0, 0]
     assert stages_of("no layout") is None
     layers = [7, *[8] * 14, 7]
-    assert stages_of(pipeline(layers)) == layers
+    assert stages_of(pipeline_text(layers)) == layers
 
 
 # ---------------------------------------------------------------- recipes
@@ -492,11 +492,11 @@ def test_what_is_planned_for_a_framework_its_launcher_lays_out(
     from meshwright import search
 
     given = {"on": "24xh100-sxm", "batch": "96seq", "framework": name}
-    rest, space = flags.split(given)
+    rest, space = flags.job_and_space(given)
     job = flags.read_flags("qwen3-14b", rest, search=True, fill=False)
     if name != "deepspeed-zero3":
         given |= {"cp": "2", "tp": "2"}
-    rest, space = flags.split(given)
+    rest, space = flags.job_and_space(given)
     one = search.plan(job, space, families=False, top=8)
     assert one.best
     for found in (one.best, *one.alternatives):
@@ -851,7 +851,7 @@ def test_what_a_plan_for_maxtext_proposes_is_written(
     from meshwright.formats.toml import dump_job
 
     given = {**given, "batch": "512seq", "framework": "maxtext"}
-    rest, space = flags.split(given)
+    rest, space = flags.job_and_space(given)
     name = rest.pop("model")
     job = flags.read_flags(name, rest, search=True, fill=False)
     one = search.plan(job, space, families=False)

@@ -13,7 +13,7 @@ from meshwright.describe.job import PRECISIONS
 from meshwright.describe.software import Software
 from meshwright.formats import bridge
 from meshwright.formats.bridge import launch, table
-from meshwright.formats.bridge.reading import Said
+from meshwright.formats.bridge.reading import FileKeys
 
 PLACE = launch.Place(1, 8)
 NEW = "entirely-new"
@@ -283,7 +283,7 @@ def test_a_size_that_is_no_number_is_a_sentence(
 ) -> None:
     """Also where another field is made of it."""
     with pytest.raises(BadInput, match="must be a whole number"):
-        bridge.understood_as(name, Said(keys, 64))
+        bridge.understood_as(name, FileKeys(keys, 64))
 
 
 def test_stages_that_are_no_lists_are_not_read() -> None:
@@ -291,7 +291,7 @@ def test_stages_that_are_no_lists_are_not_read() -> None:
         "parallelism.module_fqns_per_model_part": [1, 2],
         "parallelism.pipeline_parallel_degree": 2,
     }
-    found = bridge.understood_as("torchtitan", Said(keys, 8))
+    found = bridge.understood_as("torchtitan", FileKeys(keys, 8))
     assert "stages" not in found.tables["layout"]
 
 

@@ -17,10 +17,10 @@ from meshwright.errors import BadInput
 from meshwright.formats.flags import (
     STDIN,
     command_line,
+    job_and_space,
     layout_of,
     placement,
     read_flags,
-    split,
     whole_numbers,
     write_flags,
 )
@@ -131,7 +131,7 @@ def test_ranges() -> None:
 
 
 def test_split() -> None:
-    rest, space = split(
+    rest, space = job_and_space(
         {
             **BASE,
             "tp": "1..4",
@@ -160,7 +160,7 @@ def test_split() -> None:
         {"sequence_parallel": "maybe"},
     ):
         with pytest.raises(BadInput):
-            split(wrong)
+            job_and_space(wrong)
 
 
 def test_placement() -> None:
@@ -185,7 +185,7 @@ def test_docs_are_read_from_the_fields() -> None:
     ],
 )
 def test_a_range_is_the_list_of_its_numbers(name, spread, listed):
-    assert split({name: spread}) == split({name: listed})
+    assert job_and_space({name: spread}) == job_and_space({name: listed})
 
 
 @pytest.mark.parametrize(

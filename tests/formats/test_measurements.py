@@ -62,7 +62,7 @@ def test_nccl_tests_are_read_and_fitted(tmp_path: Path) -> None:
     assert [(s.kind, s.nodes, s.per_node, s.bytes) for s in samples] == [
         ("all_reduce", 2, 2, 2**n) for n in (20, 21, 22)
     ]
-    line = nccl_tests.fits(samples)["all_reduce", 2, 2]
+    line = nccl_tests.lines_by_group(samples)["all_reduce", 2, 2]
     assert line.latency == pytest.approx(
         20e-6, rel=1e-2
     ) and line.rate == pytest.approx(1e10, rel=1e-2)

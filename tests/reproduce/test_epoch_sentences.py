@@ -26,7 +26,9 @@ def test_table_1_is_what_we_count() -> None:
         2 * s.parameters * (d.dp - 1)
     )
     twice = d._replace(pp=2 * d.pp, dp=d.dp / 2)
-    more = sentences.counted(s, twice)["pp"] / sentences.counted(s, d)["pp"]
+    more = (
+        sentences.words_sent(s, twice)["pp"] / sentences.words_sent(s, d)["pp"]
+    )
     assert more == pytest.approx((2 * d.pp - 1) / (d.pp - 1))
 
 
@@ -37,7 +39,7 @@ def test_what_is_slow_decides_which_axis_is_used() -> None:
     assert len(found) == 5 and {c.status for c in found.values()} == {"match"}
     # shares of an axis are what its logarithm is of that of all chips
     for p in golden.ours("h100").points:
-        share = observations.shares(p)
+        share = observations.shares_of_chips(p)
         assert sum(share.values()) == pytest.approx(1.0)  # dense: no experts
         d = p.degrees
         assert p.chips ** share["tp"] == pytest.approx(d.tp_model * d.tp_ff)
@@ -87,7 +89,7 @@ def test_the_largest_run_of_all_takes_more_than_the_worlds_energy() -> None:
 def test_degrees_are_those_of_the_files_or_as_fast(
     curve: golden.Golden,
 ) -> None:
-    (c,) = golden.spread(curve)
+    (c,) = golden.degrees_of_points(curve)
     assert c.status in ("match", "explained")
     assert c.computed and c.published == len(curve.rows)
     assert c.computed >= 0.8 * c.published
@@ -100,7 +102,9 @@ def test_slower_degrees_are_a_mismatch() -> None:
     assert row.spread
     slow = row.spread.degrees._replace(pp=row.spread.degrees.pp / 2, dp=2.0)
     other = replace(row, spread=degrees.DegreesRow(slow, row.spread.lower))
-    (c,) = golden.spread(replace(curve, rows=(other, *curve.rows[1:])))
+    (c,) = golden.degrees_of_points(
+        replace(curve, rows=(other, *curve.rows[1:]))
+    )
     assert c.status == "mismatch" and "others" in c.note
 
 

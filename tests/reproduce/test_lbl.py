@@ -165,7 +165,9 @@ def test_optimum_with_sends_charged(n: int, seconds: float) -> None:
     """GPT3-1T, 1D, B200-NVS8 re-optimised with far sends charged: 116.20 -> 117.03 s, 30.13 ->
     30.57, 9.039 -> 9.168.
     """
-    found = optima.optimum("1d_tp", figures.job(figures.GPT, "b200", 8, n))
+    found = optima.optimum(
+        "1d_tp", figures.paper_job(figures.GPT, "b200", 8, n)
+    )
     assert found is not None and found[0] == pytest.approx(
         seconds, abs=0.006 if n < 4096 else 0.0006
     )
@@ -201,7 +203,7 @@ def test_the_core_knows_no_defect() -> None:
         == assumptions("lbl-2024-code")
         == pickle.loads(pickle.dumps(code))
     )
-    job = figures.job(figures.GPT, "b200", 8, 1024, code)
+    job = figures.paper_job(figures.GPT, "b200", 8, 1024, code)
     assert load_job(parse_toml(dump_job(job), "a file")) == job
     with pytest.raises(
         BadInput, match="holds an object, which a file cannot hold"
@@ -235,7 +237,7 @@ def test_optimum_with_the_norm_repaired() -> None:
     """
     only = replace(defects.LBL_CODE, count=LBL.count)
     found = optima.optimum(
-        "2d_tp_summa", figures.job(figures.GPT, "b200", 8, 16384, only)
+        "2d_tp_summa", figures.paper_job(figures.GPT, "b200", 8, 16384, only)
     )
     assert found is not None and found[0] == pytest.approx(3.291, abs=6e-4)
     assert found[1].pp == 64

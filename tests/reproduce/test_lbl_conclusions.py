@@ -56,7 +56,7 @@ def test_table_a2_by_hand() -> None:
     assert projection.computed == 25600**2 / 32
     # the authors' own list of the same layer: 40.96 MB of projection weights
     case = spots.published()["C"]
-    held = spots.weights(spots.job_of(case))["attention/out"]
+    held = spots.weights_by_operation(spots.job_of(case))["attention/out"]
     assert held * 2 == pytest.approx(40.96e6)
 
 
@@ -71,7 +71,7 @@ def test_a_job_file_for_each_system() -> None:
     assert files == {f"{gpu}-nvs{n}" for gpu, n in figures.SYSTEMS}
     for gpu, n in figures.SYSTEMS:
         job = load_job(EXAMPLES / f"{gpu}-nvs{n}.toml")
-        theirs = figures.job(figures.GPT, gpu, n, 16384)
+        theirs = figures.paper_job(figures.GPT, gpu, n, 16384)
         assert (job.cluster.chips, job.cluster.chip, job.cluster.network) == (
             theirs.cluster.chips,
             theirs.cluster.chip,
@@ -86,7 +86,9 @@ def test_a_job_file_for_each_system() -> None:
 
 def test_the_sets_name_alone_gives_the_papers_numbers() -> None:
     """4.46 days and 65.67 GB at tp 8, pp 64 on 16,384 B200 in domains of 8."""
-    best = figures.best("1d_tp", load_job(EXAMPLES / "b200-nvs8.toml"))
+    best = figures.fastest_that_fits(
+        "1d_tp", load_job(EXAMPLES / "b200-nvs8.toml")
+    )
     p = best.prediction
     assert p and (p.layout.tp, p.layout.pp, p.layout.dp) == (8, 64, 32)
     again = predict(p.job, p.layout)

@@ -153,8 +153,8 @@ def test_the_checkpoint_of_the_paper_is_2_percent_smaller_than_fourteen_bytes_ma
 def test_takeaways_are_decided_by_the_predictions() -> None:
     runs = takeaways.tensor_or_pipeline(32)
     assert [value for _, value, _ in runs] == [2, 4, 8, 16, 32, 64]
-    assert takeaways.best(runs) == 8
-    assert takeaways.best(runs[3:]) == 16
+    assert takeaways.fastest_value(runs) == 8
+    assert takeaways.fastest_value(runs[3:]) == 16
     assert takeaways.run(runs[0][2].job.model, 64, 32, tp=3) is None
 
 
@@ -207,7 +207,7 @@ def test_without_scatter_and_gather_a_boundary_costs_more() -> None:
 
 def test_products_of_larger_microbatches_are_faster() -> None:
     """Figure 7, by the laws of kernels alone: a microbatch of 16 is at least 1.3 times one of 1."""
-    slow, fast = (takeaways.tflops(takeaways.single(b)) for b in (1, 16))
+    slow, fast = (takeaways.tflops(takeaways.one_gpu_run(b)) for b in (1, 16))
     assert fast > 1.3 * slow
 
 
@@ -273,7 +273,7 @@ def test_throughput_of_both_tables_is_foreseen() -> None:
 
 
 def test_tensor_parallelism_stays_in_a_server_and_pipelines_cross_it() -> None:
-    for p in plans.planned():
+    for p in plans.planned_models():
         best, theirs = p.best.layout, p.printed
         assert best.tp <= plans.SERVER and best.zero == 0
         assert best.tp * best.pp * best.dp == p.job.cluster.chips
@@ -284,7 +284,7 @@ def test_tensor_parallelism_stays_in_a_server_and_pipelines_cross_it() -> None:
             assert best.tp == theirs.tp
             close = (best.pp, best.dp) == (theirs.pp, theirs.dp)
             assert close or p.theirs.step_time_s < tie * p.best.step_time_s
-    ten = [int(p.best.layout.tp) for p in plans.planned()]
+    ten = [int(p.best.layout.tp) for p in plans.planned_models()]
     assert max(ten[:4]) == 1  # small models take chunks instead
     assert min(ten[5:]) >= plans.SERVER // 2 and ten[-1] == plans.SERVER
 
@@ -292,7 +292,7 @@ def test_tensor_parallelism_stays_in_a_server_and_pipelines_cross_it() -> None:
 def test_the_papers_set_falls_with_the_stages_where_the_measured_rate_rises() -> (
     None
 ):
-    found = [(p.rate, plans.analysed(p)) for p in plans.planned()]
+    found = [(p.rate, plans.analysed(p)) for p in plans.planned_models()]
     printed, ours = zip(*found[4:], strict=True)
     assert list(printed) == sorted(printed)
     assert list(ours) == sorted(ours, reverse=True)
@@ -301,9 +301,9 @@ def test_the_papers_set_falls_with_the_stages_where_the_measured_rate_rises() ->
 
 
 def test_the_third_level_of_the_machine_costs_nothing() -> None:
-    job = plans.planned()[-1].job
+    job = plans.planned_models()[-1].job
     three = replace(job.cluster, network=catalog.network("selene-three-level"))
-    layout = replace(plans.planned()[-1].printed, placement={})
+    layout = replace(plans.planned_models()[-1].printed, placement={})
     two_levels, three_levels = (
         predict(replace(job, cluster=cluster), layout).step_time_s
         for cluster in (job.cluster, three)

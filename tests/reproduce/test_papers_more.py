@@ -40,7 +40,7 @@ def test_the_checkpoint_at_the_measured_speed() -> None:
 
 def test_offload_of_lbls_outlook_under_its_own_set() -> None:
     """Section V names offload to the host: what is away is no longer on the chip."""
-    job = figures.job(figures.GPT, "b200", 8, 16384, LBL)
+    job = figures.paper_job(figures.GPT, "b200", 8, 16384, LBL)
     here = Layout(tp=8, pp=64, dp=32, zero=1)
     away = predict(job, replace(here, offload="optimizer"))
     kept = predict(job, here)

@@ -53,7 +53,9 @@ def test_counts_are_those_of_the_rows(letter: str) -> None:
 
 
 def test_the_printed_degrees_are_counted_as_they_are_planned() -> None:
-    same = sum(p.best.layout.tp == p.printed.tp for p in plans.planned())
+    same = sum(
+        p.best.layout.tp == p.printed.tp for p in plans.planned_models()
+    )
     (state,) = [state for names, state in rows() if names[0] == "M10"]
     assert f"is the printed one in {same} (" in state
     words = {3: "three", 4: "four", 5: "five", 6: "six"}

@@ -150,7 +150,7 @@ def test_explorer_steps():
 
 
 def test_times_have_the_plateaus_of_the_printed_figure():
-    rows = [row for row in tables.times() if row[2] == tables.BATCHES[0]]
+    rows = [row for row in tables.times_table() if row[2] == tables.BATCHES[0]]
     flat = {row[0]: row[4] for row in rows}
     assert flat[4096] == pytest.approx(1.99e-3, rel=0.01)
     assert flat[512] == pytest.approx(373e-6, rel=0.01) and flat[

@@ -13,7 +13,7 @@ from meshwright import catalog
 from meshwright.errors import BadInput
 from meshwright_studies.validate import words
 from meshwright_studies.validate.hardware import capacity, chip, network, note
-from meshwright_studies.validate.jobs import described, job
+from meshwright_studies.validate.jobs import job, job_and_notes
 
 
 def test_a_row_becomes_its_job() -> None:
@@ -132,7 +132,7 @@ def test_a_rate_that_is_of_a_gpu_or_a_node_unsaid_is_noted(
     assert (
         any(
             said in n
-            for n in described(row(hardware={"inter_node": far})).notes
+            for n in job_and_notes(row(hardware={"inter_node": far})).notes
         )
         == bool(said)
         or not said
@@ -185,7 +185,7 @@ def test_sharding_inside_groups_is_read(
         "zero_stage": 3,
         **changes,
     }
-    found = described(row(parallel=parallel, optimizer_sharding="FSDP"))
+    found = job_and_notes(row(parallel=parallel, optimizer_sharding="FSDP"))
     assert not any("shards inside groups" in n for n in found.notes)
     assert (found.job.layout.zero, found.job.layout.dp_replicate) == (
         3,
@@ -202,7 +202,7 @@ def test_groups_that_do_not_divide_the_replicas_are_noted() -> None:
         "zero_stage": 3,
         "fsdp": "shard group 24",
     }
-    found = described(row(parallel=parallel, optimizer_sharding="FSDP"))
+    found = job_and_notes(row(parallel=parallel, optimizer_sharding="FSDP"))
     assert (
         any("shards inside groups" in n for n in found.notes)
         and found.job.layout.dp_replicate == 1
@@ -214,17 +214,17 @@ def test_groups_inside_the_only_node_are_all_ranks() -> None:
         parallel={"tp": 1, "pp": 1, "vpp": 1, "dp": 8, "fsdp": "HYBRID_SHARD"},
         hardware={"count": 8},
     )
-    assert described(one).notes == ()
+    assert job_and_notes(one).notes == ()
 
 
 def test_states_in_host_memory_are_noted_and_their_memory_is_not_judged() -> (
     None
 ):
-    found = described(
+    found = job_and_notes(
         row(optimizer_sharding="ZeRO-2, optimizer offloaded to CPU")
     )
     assert "host memory" in " ".join(found.notes) and not found.memory
-    assert described(row(optimizer_sharding="ZeRO-1, no offload")).memory
+    assert job_and_notes(row(optimizer_sharding="ZeRO-1, no offload")).memory
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from meshwright_studies.validate import validate
 from meshwright_studies.validate.layouts import (
     BACKWARD,
     Constants,
-    Figure,
+    CountedFigure,
     fitted,
     once,
 )
@@ -36,8 +36,8 @@ class Run:
     size: float = 10 * GB
 
     @property
-    def figure(self) -> Figure:
-        return Figure(
+    def figure(self) -> CountedFigure:
+        return CountedFigure(
             self.kind,
             tuple(self.size + share * GB for share in BACKWARD),
             0.0,

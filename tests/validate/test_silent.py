@@ -16,9 +16,9 @@ from meshwright_studies import shipped
 from meshwright_studies.fitting.runs import runs
 from meshwright_studies.validate import Validation, published, validate
 from meshwright_studies.validate.silent import (
-    choices,
     filled,
     held_out,
+    open_choices,
     silent,
 )
 
@@ -143,7 +143,7 @@ def test_without_a_pipeline_the_largest_microbatch_that_fits(
 def test_a_microbatch_that_the_source_states_stays() -> None:
     assert {
         microbatch
-        for microbatch, _ in choices(megatron()["megatron2021-t2-007"])
+        for microbatch, _ in open_choices(megatron()["megatron2021-t2-007"])
     } == {1}
 
 

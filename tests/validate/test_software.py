@@ -16,7 +16,7 @@ from meshwright.describe.job import Job
 from meshwright.describe.software import Software
 from meshwright.prediction.classes import FAMILIES, class_of
 from meshwright_studies.validate import published, validate
-from meshwright_studies.validate.jobs import described, job
+from meshwright_studies.validate.jobs import job, job_and_notes
 from meshwright_studies.validate.software import (
     FLOAT8,
     FRAMEWORKS,
@@ -24,7 +24,7 @@ from meshwright_studies.validate.software import (
     KERNELS,
     OWN,
     SETTINGS,
-    said,
+    software_of,
 )
 
 
@@ -79,7 +79,7 @@ from meshwright_studies.validate.software import (
 def test_a_program_is_its_framework(
     software: str, year: int | None, name: str
 ) -> None:
-    found = said(row(software=software, year=year))
+    found = software_of(row(software=software, year=year))
     assert found.framework == name
     assert bool(found.notes) == (name == "unknown"), found.notes
     assert (
@@ -127,7 +127,7 @@ def test_a_program_is_its_framework(
     ],
 )
 def test_words_of_a_setting(notes: str, setting: str, value: object) -> None:
-    found = said(row(notes=notes))
+    found = software_of(row(notes=notes))
     assert getattr(found.settings, setting) == value
     assert not found.notes
 
@@ -142,17 +142,17 @@ def test_words_of_a_setting(notes: str, setting: str, value: object) -> None:
 def test_a_setting_with_an_unknown_value_is_noted_and_stays_the_frameworks(
     notes: str, setting: str
 ) -> None:
-    found = said(row(notes=notes))
+    found = software_of(row(notes=notes))
     assert not found.settings.given
     assert len(found.notes) == 1
     assert (
         f"not understood: {setting} is the framework's own" in found.notes[0]
     )
-    assert found.notes[0] in described(row(notes=notes)).notes
+    assert found.notes[0] in job_and_notes(row(notes=notes)).notes
 
 
 def test_an_unknown_word_beside_a_known_program_is_noted() -> None:
-    assert said(row(software="Megatron-LM + warp-drive")).notes == (
+    assert software_of(row(software="Megatron-LM + warp-drive")).notes == (
         "of its software 'warp-drive' is not understood",
     )
 
@@ -174,14 +174,15 @@ def test_an_unknown_word_beside_a_known_program_is_noted() -> None:
     ],
 )
 def test_recipes_of_fp8(precision: str, recipe: str | None) -> None:
-    found = said(row(precision=precision))
+    found = software_of(row(precision=precision))
     assert found.settings.float8 == recipe
     assert not found.notes
 
 
 def test_fp8_without_a_recipe_is_noted() -> None:
     assert (
-        "float8 is the framework's own" in said(row(precision="fp8")).notes[0]
+        "float8 is the framework's own"
+        in software_of(row(precision="fp8")).notes[0]
     )
 
 
@@ -278,7 +279,7 @@ def test_the_attention_kernel_is_the_one_named_or_the_frameworks(
 def test_a_row_that_lists_its_kernels_has_no_other(
     kernels: str, norm: str | None
 ) -> None:
-    assert said(row(attention_kernel=kernels)).settings.norm == norm
+    assert software_of(row(attention_kernel=kernels)).settings.norm == norm
 
 
 @pytest.mark.parametrize(
@@ -296,14 +297,15 @@ def test_the_asynchronous_all_reduce_of_megatron_by_year(
     software: str, year: int, overlap: str | None
 ) -> None:
     assert (
-        said(row(software=software, year=year)).settings.tp_overlap == overlap
+        software_of(row(software=software, year=year)).settings.tp_overlap
+        == overlap
     )
 
 
 def test_torchtitan_compiles_on_request() -> None:
     alone, compiled = (
-        said(row(software="torchtitan")),
-        said(row(software="torchtitan + torch.compile")),
+        software_of(row(software="torchtitan")),
+        software_of(row(software="torchtitan + torch.compile")),
     )
     assert (alone.settings.compiled, compiled.settings.compiled) == (
         False,
@@ -315,7 +317,7 @@ def test_torchtitan_compiles_on_request() -> None:
 def test_aleph_alphas_stack_gathers_its_logits_and_waits_for_its_all_reduces() -> (
     None
 ):
-    found = said(
+    found = software_of(
         row(software="AA-Scaling (Megatron-LM based)", year=2023)
     ).settings
     assert (found.logits_gathered, found.tp_overlap) == (True, "off")
@@ -344,11 +346,11 @@ def test_every_published_row_is_understood() -> None:
     """The note on torchtitan's default is the only one: no word of the catalogue's programs and
     settings is left over.
     """
-    notes = {note for r in published() for note in said(r).notes}
+    notes = {note for r in published() for note in software_of(r).notes}
     assert notes == {
         "torch.compile is not named: taken as off, as torchtitan has it"
     }
-    assert all(said(r).framework != "unknown" for r in published())
+    assert all(software_of(r).framework != "unknown" for r in published())
 
 
 def test_a_paper_set_is_not_told_of_a_framework() -> None:
@@ -404,7 +406,7 @@ def test_torchtitans_loss_is_that_of_its_time(
     software: str, source: str, loss: str | None
 ) -> None:
     assert (
-        said(
+        software_of(
             {**row(), "software": software, "source_ref": source}
         ).settings.loss
         == loss

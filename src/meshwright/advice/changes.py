@@ -22,7 +22,7 @@ from ..describe.software import UNFUSED, Software
 from ..describe.stages import RULES
 from ..errors import BadInput
 from ..exchange import EXCHANGES
-from ..formats.flags import PIPELINED, kept
+from ..formats.flags import PIPELINED, layout_beside
 from ..layout.placement import launched, lies, placed
 from ..num import divisors
 from ..schedule import SCHEDULES
@@ -97,7 +97,7 @@ def laid_out(run: Job, words: Mapping[str, Any]) -> Layout:
     own, chips = run.layout, int(run.layout.chips)
     order = tuple(words.get("placement", "-".join(axes(run))).split("-"))
     named = {k: v for k, v in words.items() if k != "placement"}
-    layout = Layout(**{**kept(own, named), **named}).filling(chips)
+    layout = Layout(**{**layout_beside(own, named), **named}).filling(chips)
     if layout.chips != chips:
         raise BadInput(f"{dict(words)} does not fill {chips} chips evenly")
     return placed(layout, run.cluster.sizes, order)

@@ -13,7 +13,7 @@ from ..describe.job import Job
 from ..describe.layout import Layout
 from ..errors import BadInput
 from ..formats import bridge, parse_toml, read_text, torchrun
-from ..formats.bridge.edit import LARGEST_BASE, NONE, toml_tree
+from ..formats.bridge.edit import LARGEST_BASE, NONE, edit_toml
 from ..formats.bridge.launch import Place
 from ..formats.bridge.tree import flat
 from ..formats.flags import is_file
@@ -55,7 +55,7 @@ def own(path: str, text: str, run: Job, job: Job) -> str:
         for key, pair in fields_apart(tables, run, job).items()
         if pair[0] != pair[1]
     }
-    return toml_tree(text, changes, flat(tables, path), path)
+    return edit_toml(text, changes, flat(tables, path), path)
 
 
 def fields_apart(

@@ -16,7 +16,7 @@ from ..errors import BadInput
 from ..formats import bridge
 from ..formats.bridge import table
 from ..formats.bridge.edit import NONE
-from ..formats.bridge.writing import written
+from ..formats.bridge.writing import keys_of
 from .changes import Change, meant
 
 Words = Mapping[str, tuple[Any, Any]]
@@ -50,7 +50,7 @@ class Tongue:
     def keys(self, job: Job) -> dict[str, Any]:
         """All keys of a job, with what its training script says.  Raises BadInput."""
         tool = bridge.TOOLS[self.format]
-        out, script = written(
+        out, script = keys_of(
             table.get(self.format), job.filled, tool.WRITE, tool.READ
         )
         pairs = (line.partition(" = ")[::2] for line in script)

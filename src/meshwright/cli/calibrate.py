@@ -275,7 +275,7 @@ def from_files(
         for s in nccl_tests.load(name)
     ]
     measured = {name: kineto.load(name) for name in traces}
-    fits = nccl_tests.fits(samples)
+    fits = nccl_tests.lines_by_group(samples)
     if on is not None:
         if not samples:
             raise BadInput(

@@ -16,7 +16,7 @@ from ..describe.layout import Layout
 from ..errors import BadInput, MeshwrightError
 from ..formats import LARGEST
 from ..formats.bridge import foreign
-from ..formats.flags import STDIN, is_file, read_flags, split
+from ..formats.flags import STDIN, is_file, job_and_space, read_flags
 from .config import by_config, prices
 from .train import checked
 
@@ -68,7 +68,7 @@ def swept(
         job, book = _at(price, checked(read_flags(model, given, [], stdin)))
         return Swept(job, None, True, "" if fixed else KEPT, book)
     stdin.seek(0)
-    described, space = split(given)
+    described, space = job_and_space(given)
     named = ", ".join(f"{n} {given[n]}" for n in FIELDS if n in given)
     read = read_flags(model, by_config(described, file), [], stdin, fill=False)
     job, book = _at(price, checked(read))

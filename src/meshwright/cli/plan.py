@@ -64,7 +64,7 @@ def plan(
     Example: meshwright plan llama3-70b --on 1024xh100-sxm --batch 4Mi --tp 4,8 --pp 1..16 -o
     plan.toml
     """
-    from ..formats.flags import split
+    from ..formats.flags import job_and_space
     from ..report import console, files, run_card
     from ..report import plan as reports
 
@@ -77,7 +77,7 @@ def plan(
         raise BadInput(
             f"-o {output[:80]} holds one job: give one assumption set, or .json, .csv, .png or .svg"
         )
-    described, space = split(given, relaxed)
+    described, space = job_and_space(given, relaxed)
     size = None
     rounded: list[str] = []
     if deadline or budget:

@@ -56,7 +56,7 @@ def read(
         **given,
         **({"on": reading.on} if reading.on and "on" not in given else {}),
     }
-    reading = replace(reading, notes=flags.told(reading, given))
+    reading = replace(reading, notes=flags.notes_on(reading, given))
     needs = flags.missing(reading, full)
     notes: list[str] = []
     job = None if needs else flags.read_flags(file, given, notes)

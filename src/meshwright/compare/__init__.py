@@ -1,7 +1,7 @@
 """A run beside its prediction: the step on the clock, in CPU seconds and in virtual time, cause by
 cause, and its memory.
 
-`formats.run_folder.read` makes the `Run`; `compare` computes, `report` shows.
+`formats.run_folder.read` makes the `RecordedRun`; `compare` computes, `report` shows.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ..describe.job import Job
 from ..errors import BadInput
 from ..formats import read_text, run_folder
 from ..formats.logs import steps_of
-from ..formats.records import Run
+from ..formats.records import RecordedRun
 from ..prediction.prediction import predict
 from .logged import Logged, compare_log
 from .numbers import RunNumbers
@@ -123,11 +123,11 @@ class Comparison(RunNumbers):
 
 
 @overload
-def compare(run: Run | str | Path) -> Comparison: ...
+def compare(run: RecordedRun | str | Path) -> Comparison: ...
 @overload
 def compare(run: str | Path, job: Job) -> Logged: ...
 def compare(
-    run: Run | str | Path, job: Job | None = None
+    run: RecordedRun | str | Path, job: Job | None = None
 ) -> Comparison | Logged:
     r"""A run of the project's own trainer, or its folder, beside its prediction; of another tool
     the log, beside that of the job that it is of. BadInput if no step was made.
@@ -145,7 +145,7 @@ def compare(
         name = str(run)
         log = steps_of(read_text(name), name[:80])
         return compare_log(name, log, predict(job))
-    if not isinstance(run, Run):
+    if not isinstance(run, RecordedRun):
         run = run_folder.read(run)
     if not run.metrics:
         raise BadInput(
@@ -159,4 +159,4 @@ def compare(
     return Comparison(run, predict(run.job))
 
 
-__all__ = ["Comparison", "Run", "StepCauses", "Virtual", "compare"]
+__all__ = ["Comparison", "RecordedRun", "StepCauses", "Virtual", "compare"]

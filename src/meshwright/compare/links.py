@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean, median
 
-from ..formats.records import Part, RankRecord, Run
+from ..formats.records import RankRecord, RecordedRun, StepPart
 
 Link = tuple[int, int]
 """Two ranks, the lower first."""
@@ -19,7 +19,7 @@ Passes = Mapping[tuple[bool, int, int], tuple[int, float, float]]
 """(whether forward, stage, microbatch) -> (rank, begin, end) in Unix seconds."""
 
 
-def links(run: Run) -> dict[Link, float]:
+def links(run: RecordedRun) -> dict[Link, float]:
     """Seconds of a message between the stages of two ranks: the median of each direction, and of
     both the mean.
     """
@@ -70,7 +70,7 @@ def messages(
                 yield sender, receiver, max(begin - end, 0.0)
 
 
-def key_of(part: Part) -> tuple[bool, int, int] | None:
+def key_of(part: StepPart) -> tuple[bool, int, int] | None:
     """Which pass of a microbatch hands something on; second halves (W) hand on nothing."""
     if part.kind == "W":
         return None

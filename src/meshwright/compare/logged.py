@@ -12,7 +12,7 @@ from typing import Any
 
 from ..describe.display import Displayed
 from ..errors import BadInput
-from ..formats.logs import Log, Step
+from ..formats.logs import Log, LoggedStep
 from ..prediction.prediction import Prediction
 from ..units import show
 
@@ -27,7 +27,7 @@ class Logged(Displayed):
     log: Log
     predicted: Prediction
 
-    def seconds(self, step: Step) -> float:
+    def seconds(self, step: LoggedStep) -> float:
         """Seconds of a logged step: as written, or from its tokens a second."""
         if step.seconds:
             return step.seconds

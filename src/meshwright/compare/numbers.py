@@ -10,7 +10,7 @@ from functools import cached_property
 from statistics import median
 
 from ..describe.display import Displayed
-from ..formats.records import Run
+from ..formats.records import RecordedRun
 from ..prediction.prediction import Prediction
 from ..prediction.replay import Replay, replay
 from ..schedule.timeline import Timeline
@@ -25,7 +25,7 @@ KEPT = ("weights", "gradients", "optimizer")
 class RunNumbers(Displayed):
     """A run and its prediction, in numbers."""
 
-    run: Run
+    run: RecordedRun
     predicted: Prediction
 
     @property
@@ -62,7 +62,7 @@ class RunNumbers(Displayed):
 
     def median(self, key: str) -> float:
         """Median of a column of the metrics over the steps that ran this job under this layout
-        (`Run.timed`).
+        (`RecordedRun.timed`).
         """
         return float(median(row[key] for row in self.run.timed))
 

@@ -20,7 +20,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from ..formats.records import Part, RankRecord, Run, StepRecord
+from ..formats.records import RankRecord, RecordedRun, StepPart, StepRecord
 from ..prediction.prediction import Prediction
 from .virtual import pipelines
 
@@ -81,7 +81,7 @@ class StepCauses:
         )
 
 
-def step_causes(run: Run, predicted: Prediction) -> StepCauses:
+def step_causes(run: RecordedRun, predicted: Prediction) -> StepCauses:
     """The comparison of a run that recorded steps."""
     rank = max(run.ranks, key=lambda r: sum(busy(s.actions) for s in r.steps))
     profile = run.profiles.get(rank.rank)
@@ -158,7 +158,7 @@ def causes(p: Prediction) -> dict[str, float]:
     }
 
 
-def busy(parts: Sequence[Part]) -> float:
+def busy(parts: Sequence[StepPart]) -> float:
     """Busy seconds of parts together."""
     return float(sum(part.busy_s for part in parts))
 
@@ -215,7 +215,7 @@ def waiting(rank: RankRecord, s: StepRecord) -> dict[str, float]:
     }
 
 
-def bubbles(run: Run, rank: RankRecord) -> list[float]:
+def bubbles(run: RecordedRun, rank: RankRecord) -> list[float]:
     """Idle seconds of a rank in virtual time, in each recorded step."""
     idle = []
     places = sorted({record.replica for record in run.ranks})

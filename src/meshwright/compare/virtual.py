@@ -23,7 +23,7 @@ from statistics import mean, median
 
 from ..describe.layout import Layout
 from ..errors import BadInput
-from ..formats.records import Part, RankRecord, Run
+from ..formats.records import RankRecord, RecordedRun, StepPart
 from ..schedule import get as schedule_named
 from ..schedule.timeline import Timeline, timeline
 from ..schedule.types import Action, Order
@@ -99,7 +99,7 @@ class Virtual:
         return self.raw.makespan_s + self.rest_s
 
 
-def virtual(run: Run) -> Virtual:
+def virtual(run: RecordedRun) -> Virtual:
     """The recorded steps in virtual time. BadInput if the records do not describe a pipeline."""
     recorded = [
         pipe
@@ -300,7 +300,7 @@ def on_the_clock(ranks: Sequence[RankRecord], k: int) -> Timeline:
     ends = []
     for record in line:
         step = record.steps[k]
-        parts: list[Part] = step.actions
+        parts: list[StepPart] = step.actions
         held = sorted({part.stage for part in parts})
         order.append(
             [

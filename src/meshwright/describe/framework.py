@@ -49,7 +49,7 @@ from .frozen import shown, varied
 from .frozendict import EMPTY
 from .holding import Holding
 from .layout import AXES
-from .read import merged, read
+from .read import read, tables_merged
 from .software import (
     AttentionKernel,
     BackwardNeeds,
@@ -246,7 +246,7 @@ ANSWERS = {
 """(joint of a set, its field) -> the field of the framework that answers it."""
 
 
-def asked(how: Assumptions) -> tuple[tuple[str, str], ...]:
+def questions_of(how: Assumptions) -> tuple[tuple[str, str], ...]:
     """(joint, field) of what a set leaves to the framework."""
     return tuple(
         (joint, name)
@@ -274,10 +274,10 @@ def running(by: Framework, kernel: str, said: Software) -> Framework:
 
 
 @lru_cache(maxsize=1024)
-def answered(how: Assumptions, by: Framework) -> Assumptions:
+def with_answers(how: Assumptions, by: Framework) -> Assumptions:
     """The set with the framework's answers in place of its questions."""
     answers: dict[str, dict[str, Any]] = {}
-    for joint, name in asked(how):
+    for joint, name in questions_of(how):
         answer = getattr(by, ANSWERS[joint, name])
         answers.setdefault(joint, {})[name] = answer
     joints: dict[str, Any] = {
@@ -314,7 +314,7 @@ def _holding(name: str, said: dict[str, dict[str, Any]]) -> dict[str, Any]:
     """What a framework holds, laid over what the one holds that it is `like`."""
     own = dict(said[name]["holding"])
     base = own.pop("like", None)
-    return merged(_holding(base, said), own) if base else own
+    return tables_merged(_holding(base, said), own) if base else own
 
 
 def framework(name: str) -> Framework:

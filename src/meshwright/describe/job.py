@@ -29,7 +29,14 @@ from .fields import (
     fields_of,
     finder,
 )
-from .framework import Framework, answered, asked, framework, running, usual
+from .framework import (
+    Framework,
+    framework,
+    questions_of,
+    running,
+    usual,
+    with_answers,
+)
 from .frozen import changed, shown
 from .frozendict import EMPTY
 from .layout import DEGREES, Layout
@@ -184,7 +191,7 @@ class Job(Checked):
         said = [f"software.{name}" for name in self.software.given]
         if self.framework:
             said = [f"framework {self.framework.name}"]
-        if said and not asked(how):
+        if said and not questions_of(how):
             return (
                 f"assumptions {how.name} say themselves what a framework does: {said[0]} goes with"
                 f" sets that ask it, such as {REALISTIC.name}"
@@ -196,7 +203,7 @@ class Job(Checked):
         """The framework that the set asks, with what the job says of it; None if the set asks
         nothing.
         """
-        if not asked(self.assumptions):
+        if not questions_of(self.assumptions):
             return None
         by = self.framework or framework(self.usual_framework)
         return running(by, self.attention_kernel, self.software)
@@ -227,7 +234,7 @@ class Job(Checked):
     def how(self) -> Assumptions:
         """The set of assumptions, with what the framework does where the set leaves it open."""
         return (
-            answered(self.assumptions, self.profile)
+            with_answers(self.assumptions, self.profile)
             if self.profile
             else self.assumptions
         )

@@ -15,7 +15,7 @@ from itertools import accumulate
 from typing import NamedTuple
 
 from .model import Model
-from .pattern import MIXERS, words
+from .pattern import MIXERS, pattern_words
 
 
 class Kind(NamedTuple):
@@ -46,20 +46,20 @@ def kinds(model: Model) -> tuple[Kind, ...]:
         )
     dense = model.moe.dense_layers if model.moe else 0
     every = _written(model) if model.pattern else _spaced(model)
-    kinds_ = []
+    layer_kinds = []
     for i, (mixer, ffn) in enumerate(every):
         experts = ffn == "experts" or (
             ffn is None and model.moe is not None and i >= dense
         )
         window = model.window if mixer == "sliding" else None
-        kinds_.append(Kind(window, experts, mixer, ffn != "none"))
-    return tuple(kinds_)
+        layer_kinds.append(Kind(window, experts, mixer, ffn != "none"))
+    return tuple(layer_kinds)
 
 
 def _written(model: Model) -> list[tuple[str, str | None]]:
     one = [
         (mixer, ffn)
-        for times, mixer, ffn in words(model.pattern)
+        for times, mixer, ffn in pattern_words(model.pattern)
         for _ in range(times)
     ]
     return (one * -(-model.layers // len(one)))[: model.layers]
@@ -126,11 +126,11 @@ def totals(model: Model) -> tuple[float, ...]:
 
 def mix(model: Model) -> dict[str, int]:
     """What the layers are, in natural words -> how many; the most frequent first."""
-    names = Counter(describe(model, kind) for kind in kinds(model))
+    names = Counter(layer_in_words(model, kind) for kind in kinds(model))
     return dict(names.most_common())
 
 
-def describe(model: Model, kind: Kind) -> str:
+def layer_in_words(model: Model, kind: Kind) -> str:
     """A layer in natural words: linear attention (gated delta net) + experts."""
     if model.traced:
         return f"traced kind {int(kind.mixer) + 1}" + (

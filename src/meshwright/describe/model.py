@@ -25,7 +25,7 @@ from .fields import (
 )
 from .frozen import hashed_once, shown
 from .mixers import Convolution, Indexer, Linear, SlidingHeads, StateSpace
-from .pattern import NEEDS, words
+from .pattern import NEEDS, pattern_words
 from .traced import Traced
 
 
@@ -277,7 +277,7 @@ class Model(Checked):
         if dense > self.layers:
             return f"moe.dense_layers {dense} are more than the {self.layers} layers"
         try:
-            every = words(self.pattern)
+            every = pattern_words(self.pattern)
         except BadInput as error:
             return str(error)
         if self.traced and len(self.traced.order) != self.layers:

@@ -38,7 +38,7 @@ WORD = re.compile(
 )
 
 
-def words(pattern: Sequence[str]) -> list[tuple[int, str, str | None]]:
+def pattern_words(pattern: Sequence[str]) -> list[tuple[int, str, str | None]]:
     """(times, mixer, feed-forward) of each word; BadInput for one that is none."""
     parts = []
     for text in pattern:

@@ -155,13 +155,13 @@ def _overlaid(cls: type, data: dict[str, Any], at: At) -> dict[str, Any]:
         ) from None
     if base is None:
         return data
-    whole = changed(base, data)
+    whole = laid_over(base, data)
     if "name" not in fields_of(cls):
         del whole["name"]  # it said which one, and is none of the fields
     return whole
 
 
-def changed(base: Any, data: Mapping[str, Any]) -> dict[str, Any]:
+def laid_over(base: Any, data: Mapping[str, Any]) -> dict[str, Any]:
     """The data of `base` with those of `data` laid over it; a number that was replaced loses its
     source.
     """
@@ -172,10 +172,12 @@ def changed(base: Any, data: Mapping[str, Any]) -> dict[str, Any]:
             for k, v in origins.items()
             if re.split(r"[.\[]", k)[0] not in data
         }
-    return merged(whole, data)
+    return tables_merged(whole, data)
 
 
-def merged(base: dict[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+def tables_merged(
+    base: dict[str, Any], over: Mapping[str, Any]
+) -> dict[str, Any]:
     """`over` laid on `base`, table by table; { value = ... } is one value."""
     result = dict(base)
     for key, value in over.items():
@@ -184,7 +186,7 @@ def merged(base: dict[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
             and "value" not in value
             and isinstance(base.get(key), Mapping)
         )
-        result[key] = merged(base[key], value) if both else value
+        result[key] = tables_merged(base[key], value) if both else value
     return result
 
 

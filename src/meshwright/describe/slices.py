@@ -32,7 +32,7 @@ def axes(network: Network) -> tuple[Dim, ...]:
     return tuple(dims)
 
 
-def closed(network: Network, shape: Shape) -> tuple[bool, ...]:
+def rings_of_slice(network: Network, shape: Shape) -> tuple[bool, ...]:
     """Which axes of a slice of that shape are rings."""
     whole = tuple(
         d.kind == "ring" and n % d.wrap == 0
@@ -61,7 +61,7 @@ def sliced(network: Network, shape: Shape) -> Network:
     dims = tuple(
         _cut(d, n, ring)
         for d, n, ring in zip(
-            torus, shape, closed(network, shape), strict=True
+            torus, shape, rings_of_slice(network, shape), strict=True
         )
     )
     return replace(network, dims=dims + network.dims[len(torus) :])
@@ -89,7 +89,7 @@ def shape_for(network: Network, chips: int) -> tuple[Shape, int]:
         ]
         if shapes:
             lines = {
-                s: network.cubes and not all(closed(network, s))
+                s: network.cubes and not all(rings_of_slice(network, s))
                 for s in shapes
             }
             return min(

@@ -115,12 +115,12 @@ def read_flags(
     all chips as replicas if dp is not given;  search: it is to be searched, so a batch in tokens is
     rounded to what the chips share evenly. Raises BadInput.
     """
-    single(given)
+    demand_one_layout(given)
     notes = [] if notes is None else notes
     source = describe(model, given, stdin, notes)
     if known := catalog.aliases("models").get(model):
         notes.append(f"{model} is {known} of the catalogue")
-    order = ordered(source)
+    order = axis_order(source)
     job = load_job(source, notes=notes, shared_out=search, bare=False)
     if not fill:
         return job
@@ -145,7 +145,7 @@ def read_flags(
     return filled
 
 
-def ordered(tables: dict[str, Any]) -> tuple[str, ...]:
+def axis_order(tables: dict[str, Any]) -> tuple[str, ...]:
     """The order of axes, nearest first, where a placement is one; it is taken out of the tables."""
     layout = tables.get("layout")
     text = layout.get("placement") if isinstance(layout, Mapping) else None
@@ -160,7 +160,7 @@ def ordered(tables: dict[str, Any]) -> tuple[str, ...]:
     return order
 
 
-def single(given: Mapping[str, str]) -> None:
+def demand_one_layout(given: Mapping[str, str]) -> None:
     """BadInput for a degree that is not one number; a search has taken its lists and ranges
     before.
     """
@@ -190,7 +190,9 @@ def describe(
     ours = is_file(model)
     theirs = foreign(model)
     if theirs:
-        tables, given = bridged(model, given, [] if notes is None else notes)
+        tables, given = foreign_tables(
+            model, given, [] if notes is None else notes
+        )
     else:
         if "as_" in given:
             raise BadInput(
@@ -239,7 +241,7 @@ def describe(
     return tables
 
 
-def bridged(
+def foreign_tables(
     file: str, given: Mapping[str, str], notes: list[str]
 ) -> tuple[dict[str, Any], dict[str, str]]:
     """(tables of a file of another tool, flags with what they leave to it filled in).
@@ -267,7 +269,7 @@ def bridged(
         )
     for need in missing(foreign, given):
         raise BadInput(f"{file[:80]} {need}")
-    notes += told(foreign, given)
+    notes += notes_on(foreign, given)
     if foreign.left:
         keys = ", ".join([*foreign.left][:NAMED]) + (
             ", ..." if len(foreign.left) > NAMED else ""
@@ -279,7 +281,7 @@ def bridged(
     return tables, given
 
 
-def told(
+def notes_on(
     file: bridge.ForeignFile, given: Mapping[str, str]
 ) -> tuple[str, ...]:
     """Notes on a file of another tool, with what it leaves to the training script."""
@@ -316,7 +318,7 @@ def missing(file: bridge.ForeignFile, given: Mapping[str, str]) -> list[str]:
         needs.append(
             "names no model: give it, such as --model llama3-8b or --model config.json"
         )
-    needs += unread(file, given)
+    needs += unreadable_fields(file, given)
     if "on" not in given:
         started = f" (it starts {file.chips} ranks)" if file.chips else ""
         count = "" if file.chips else "64x"
@@ -330,7 +332,9 @@ def missing(file: bridge.ForeignFile, given: Mapping[str, str]) -> list[str]:
     return needs
 
 
-def unread(file: bridge.ForeignFile, given: Mapping[str, str]) -> list[str]:
+def unreadable_fields(
+    file: bridge.ForeignFile, given: Mapping[str, str]
+) -> list[str]:
     """What a file gives in a way that cannot be read and no flag says: a sentence, or none."""
     keys = {
         name: key
@@ -414,7 +418,7 @@ LONGEST_RANGE = 2**20
 RANGE = re.compile(r"(\d{1,40})\.\.(\d{1,40})")
 
 
-def split(
+def job_and_space(
     given: Mapping[str, str], relaxed: bool | None = None
 ) -> tuple[dict[str, str], Space]:
     """(flags of the job, space that the layout flags leave to a search): "8", "1,2,4" or "1..16".
@@ -443,7 +447,7 @@ def whole_numbers(name: str, text: str) -> tuple[int, ...]:
     """The numbers of "8", "1,2,4" or "1..16", ascending."""
     numbers: set[int] = set()
     for part in text.split(","):
-        values = span(name, part.strip())
+        values = range_of(name, part.strip())
         if not values and not any(c.isdigit() for c in part):
             raise no_numbers(name, text)
         least = str(values[0]) if values else part.strip()
@@ -454,7 +458,7 @@ def whole_numbers(name: str, text: str) -> tuple[int, ...]:
     return tuple(sorted(numbers))
 
 
-def span(name: str, part: str) -> range | None:
+def range_of(name: str, part: str) -> range | None:
     """The whole numbers of "1..16"; None of what is no range."""
     if ".." not in part:
         return None
@@ -567,7 +571,7 @@ PIPELINED = ("schedule", "interleave", "stages", "microbatch_group")
 """Fields that mean something on several stages only."""
 
 
-def kept(own: Layout, words: Mapping[str, str]) -> dict[str, Any]:
+def layout_beside(own: Layout, words: Mapping[str, str]) -> dict[str, Any]:
     """What of a job's layout stays where words change some of it; replicas and places follow."""
     one = str(words.get("pp", "")).strip() == "1"
     gone = ("dp", "placement", *(PIPELINED if one else ()))
@@ -597,5 +601,5 @@ def layout_of(text: str, job: Job, own: Layout | None = None) -> Layout:
                 f"{text[:80]} has no table [layout]; or write 'tp=8 pp=4 zero=1'"
             )
     else:
-        table = {**kept(own or Layout(), words), **words}
+        table = {**layout_beside(own or Layout(), words), **words}
     return read(Layout, table, "layout").filling(job.cluster.chips)

@@ -22,9 +22,9 @@ from ..trace import hf as trace
 from . import parse_json, read_text
 from .hf_common import LONGEST, common
 from .hf_families import FAMILIES
-from .hf_family import Family
+from .hf_family import HfFamily
 from .hf_keys import EVERYWHERE, Config, classes, missing_sizes, renamed
-from .hf_layers import FULL, arrange, listed
+from .hf_layers import FULL, arrange, words_of_list
 
 __all__ = ["FAMILIES", "at_length", "load_hf", "read_hf"]
 HEADS = (
@@ -132,7 +132,7 @@ def read_hf(
     c = _config(text, kind, family)
     fields = arrange(common(c) | family.fixed | family.extra(c))
     if "layer_types" not in c.asked:  # its class knows of nothing else
-        listed(c, "layer_types", {FULL: "full"})
+        words_of_list(c, "layer_types", {FULL: "full"})
     if fields["activation"] == (
         "silu" if fields.get("gated", True) else "gelu"
     ):
@@ -201,7 +201,7 @@ def at_length(model: Model) -> Model:
     return replace(model, notes=kept) if kept != model.notes else model
 
 
-def _config(text: Mapping[str, Any], kind: str, family: Family) -> Config:
+def _config(text: Mapping[str, Any], kind: str, family: HfFamily) -> Config:
     """The file under the names of its class, with the class's defaults."""
     where = f"config.json ({kind})"
     of = classes()[family.like or kind]
@@ -298,7 +298,7 @@ def _own_name(config: Mapping[str, Any]) -> str:
     return name.rstrip("/").split("/")[-1] if isinstance(name, str) else ""
 
 
-def _architecture(c: Config, family: Family) -> Iterator[str]:
+def _architecture(c: Config, family: HfFamily) -> Iterator[str]:
     """A note if `architectures` names a class with another output; BadInput if it names another
     model.
     """

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ..describe.read import brief
-from .hf_family import Family
+from .hf_family import HfFamily
 from .hf_keys import Config, Fields
-from .hf_layers import count, windows
+from .hf_layers import layer_count, windows
 from .hf_parts import biases, decoder
 
 
@@ -91,7 +91,9 @@ def _modern(c: Config) -> Fields:
     if c.flag("classifier_bias") != mlp:
         raise c.refuse("classifier_bias is not as mlp_bias")
     period = c.whole("global_attn_every_n_layers", default=3) or 1
-    usual = ["sliding" if i % period else "full" for i in range(count(c))]
+    usual = [
+        "sliding" if i % period else "full" for i in range(layer_count(c))
+    ]
     window = c.whole("local_attention", default=0) // 2
     return {
         **biases(biased, biased, mlp),
@@ -120,15 +122,15 @@ ALSO = ("position_embedding_type",)
 
 def _family(
     name: str, extra: Callable[[Config], Fields], fixed: Fields = AFTER
-) -> Family:
+) -> HfFamily:
     """Its class as a language model, and the one for masked tokens, which is made of the same."""
     own = {"BertLMHeadModel": "Bert", "BertGenerationDecoder": ""}
     stem = own.get(name, name.removesuffix("ForCausalLM"))
     masked = (f"{stem}ForMaskedLM",) if stem else ()
-    return Family(fixed, extra, also=ALSO, classes=(name, *masked))
+    return HfFamily(fixed, extra, also=ALSO, classes=(name, *masked))
 
 
-BERT: dict[str, Family] = {
+BERT: dict[str, HfFamily] = {
     "bert": _family("BertLMHeadModel", _bert),
     "bert-generation": _family("BertGenerationDecoder", _generation),
     "camembert": _family("CamembertForCausalLM", _roberta),
@@ -136,7 +138,7 @@ BERT: dict[str, Family] = {
     "electra": _family("ElectraForCausalLM", _electra),
     "ernie": _family("ErnieForCausalLM", _ernie),
     "megatron-bert": _family("MegatronBertForCausalLM", _bert, BEFORE),
-    "modernbert-decoder": Family(
+    "modernbert-decoder": HfFamily(
         {},
         _modern,
         also=("global_attn_every_n_layers",),

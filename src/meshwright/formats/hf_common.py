@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from ..describe.read import brief
 from ..errors import BadInput
 from .hf_keys import Config, Fields
-from .hf_layers import count, windows
+from .hf_layers import layer_count, windows
 
 DROPOUTS = ("resid_pdrop", "hidden_dropout", "hidden_dropout_prob")
 LONGEST = 8192
@@ -65,7 +65,7 @@ def common(c: Config) -> Fields:
         *HEAD_KEYS, default=None if c.known & set(HEAD_KEYS) else 1
     )
     return {
-        "layers": count(c),
+        "layers": layer_count(c),
         "hidden": hidden,
         "heads": heads,
         "kv_heads": c.whole("num_key_value_heads", default=0) or None,
@@ -166,7 +166,7 @@ def sliding(c: Config, default: Sequence[str] = ()) -> Fields:
     """Full and sliding attention. default: what the class has where no `layer_types` say it (none:
     a window in all layers, if there is one).
     """
-    layers = count(c)
+    layers = layer_count(c)
     used = c.whole("sliding_window", default=0) and c.flag(
         "use_sliding_window", default=True
     )

@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from ..describe.read import brief
 from ..errors import BadInput
 from .hf_common import sliding
-from .hf_family import Family
+from .hf_family import HfFamily
 from .hf_keys import Config, Fields
-from .hf_layers import count, every, windows
+from .hf_layers import last_of_period, layer_count, windows
 from .hf_parts import (
     LLAMA,
     PROJECTIONS,
@@ -97,7 +97,7 @@ def _gemma4(c: Config) -> Fields:
     ):
         if key in c.known and c.get(key):
             raise c.refuse(f"{key} is {brief(c.get(key))}")
-    usual = every(count(c), 6, "full", "sliding")
+    usual = last_of_period(layer_count(c), 6, "full", "sliding")
     usual[-1] = "full"
     base = windows(c, usual)
     base["mixers"] = [*base["mixers"][:-1], "full"]  # whatever the file says
@@ -140,7 +140,7 @@ def _gemma4_experts(c: Config) -> Fields:
             "router_bias": True,
             "post_norm": True,
         },
-        "ffns": ["experts"] * count(c),
+        "ffns": ["experts"] * layer_count(c),
         "vectors": 3 * c.whole("hidden_size"),
     }
 
@@ -193,56 +193,58 @@ EXAONE = windowed(if_wide(last_of(("sliding_window_pattern", 0))))
 """Layers with a window between layers without positions."""
 OUT = ("attention_bias", "attention_out_bias", "mlp_bias")
 
-DENSE: dict[str, Family] = {
-    "apertus": Family({"qk_norm": True, "gated": False}, _apertus, also=HEAD),
-    "arcee": Family({"gated": False}, LLAMA),
-    "bitnet": Family({"inner_norms": True}, LLAMA, also=HEAD),
-    "cohere": Family(PARALLEL, _cohere, also=HEAD),
-    "cohere2": Family(
+DENSE: dict[str, HfFamily] = {
+    "apertus": HfFamily(
+        {"qk_norm": True, "gated": False}, _apertus, also=HEAD
+    ),
+    "arcee": HfFamily({"gated": False}, LLAMA),
+    "bitnet": HfFamily({"inner_norms": True}, LLAMA, also=HEAD),
+    "cohere": HfFamily(PARALLEL, _cohere, also=HEAD),
+    "cohere2": HfFamily(
         PARALLEL,
         all_of(_cohere, windowed(last_of(("sliding_window_pattern", 4)))),
         also=(*HEAD, "sliding_window_pattern"),
     ),
-    "cohere_compass_text": Family(
+    "cohere_compass_text": HfFamily(
         PARALLEL, all_of(_cohere, windowed()), also=HEAD
     ),
-    "cwm": Family({}, slid(first_of(4))),
-    "ernie4_5": Family({}, ONE),
-    "exaone4": Family({"qk_norm": True}, EXAONE, also=HEAD),
-    "gemma4_text": Family(
+    "cwm": HfFamily({}, slid(first_of(4))),
+    "ernie4_5": HfFamily({}, ONE),
+    "exaone4": HfFamily({"qk_norm": True}, EXAONE, also=HEAD),
+    "gemma4_text": HfFamily(
         {"norms_per_layer": 4, "qk_norm": True}, _gemma4, also=GEMMA_4
     ),
-    "gemma4_unified_text": Family(
+    "gemma4_unified_text": HfFamily(
         {"norms_per_layer": 4, "qk_norm": True}, _gemma4, also=GEMMA_4
     ),
-    "granite": Family({}, LLAMA, also=HEAD),
-    "granite_swa": Family(
+    "granite": HfFamily({}, LLAMA, also=HEAD),
+    "granite_swa": HfFamily(
         {"attention_sinks": True},
         all_of(LLAMA, windowed(first_of(4))),
         also=HEAD,
     ),
-    "helium": Family({}, _helium),
-    "hunyuan_v1_dense": Family({"qk_norm": True}, LLAMA),
-    "hyperclovax": Family({}, _hyperclovax),
-    "internlm3": Family({}, LLAMA),
-    "iquestcoder": Family({}, LLAMA),
-    "jais2": Family(LAYERNORM, LLAMA),
-    "minicpm3": Family({}, _minicpm3),
-    "ministral3": Family({}, sliding),
-    "nanochat": Family(
+    "helium": HfFamily({}, _helium),
+    "hunyuan_v1_dense": HfFamily({"qk_norm": True}, LLAMA),
+    "hyperclovax": HfFamily({}, _hyperclovax),
+    "internlm3": HfFamily({}, LLAMA),
+    "iquestcoder": HfFamily({}, LLAMA),
+    "jais2": HfFamily(LAYERNORM, LLAMA),
+    "minicpm3": HfFamily({}, _minicpm3),
+    "ministral3": HfFamily({}, sliding),
+    "nanochat": HfFamily(
         {"norm": "nonparametric", "gated": False, "final_norm": False},
         PROJECTIONS,
         also=HEAD,
     ),
-    "nemotron": Family(LAYERNORM, LLAMA, HALF),
-    "phi4_multimodal": Family({}, sliding, also=HEAD),
-    "qwen2_5_vl_text": Family({"qkv_bias": True}, sliding, also=HEAD),
-    "qwen2_vl_text": Family({"qkv_bias": True}, sliding, also=HEAD),
-    "qwen3_vl_text": Family({"qk_norm": True}, LLAMA),
-    "seed_oss": Family({}, biased(*OUT)),
-    "smollm3": Family({}, _smollm3, also=HEAD),
-    "stablelm": Family({"norm": "layernorm"}, _stablelm, QUARTER, also=HEAD),
-    "starcoder2": Family(LAYERNORM, all_of(ONE, sliding), also=(*HEAD,)),
-    "vaultgemma": Family({}, all_of(LLAMA, windowed(last_of(2)))),
-    "youtu": Family({}, latent, also=("qk_head_dim", *HEAD)),
+    "nemotron": HfFamily(LAYERNORM, LLAMA, HALF),
+    "phi4_multimodal": HfFamily({}, sliding, also=HEAD),
+    "qwen2_5_vl_text": HfFamily({"qkv_bias": True}, sliding, also=HEAD),
+    "qwen2_vl_text": HfFamily({"qkv_bias": True}, sliding, also=HEAD),
+    "qwen3_vl_text": HfFamily({"qk_norm": True}, LLAMA),
+    "seed_oss": HfFamily({}, biased(*OUT)),
+    "smollm3": HfFamily({}, _smollm3, also=HEAD),
+    "stablelm": HfFamily({"norm": "layernorm"}, _stablelm, QUARTER, also=HEAD),
+    "starcoder2": HfFamily(LAYERNORM, all_of(ONE, sliding), also=(*HEAD,)),
+    "vaultgemma": HfFamily({}, all_of(LLAMA, windowed(last_of(2)))),
+    "youtu": HfFamily({}, latent, also=("qk_head_dim", *HEAD)),
 }

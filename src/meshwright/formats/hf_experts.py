@@ -12,9 +12,9 @@ from typing import Any
 from ..describe.read import brief
 from ..errors import BadInput
 from .hf_common import ACTIVATIONS, sliding
-from .hf_family import Family
+from .hf_family import HfFamily
 from .hf_keys import Config, Fields
-from .hf_layers import count, every, listed, windows
+from .hf_layers import last_of_period, layer_count, windows, words_of_list
 from .hf_parts import (
     DEEPSEEK,
     MIXTRAL,
@@ -23,7 +23,6 @@ from .hf_parts import (
     QWEN,
     Part,
     all_of,
-    asked,
     behind,
     deepseek,
     dense_first,
@@ -35,6 +34,7 @@ from .hf_parts import (
     rotated,
     routed,
     sparse_steps,
+    unused_keys,
     windowed,
 )
 
@@ -46,11 +46,11 @@ def _beam_layers(c: Config) -> list[str]:
 
 def _cohere2_moe(c: Config) -> Fields:
     """A parallel block: attention beside experts."""
-    layers = count(c)
+    layers = layer_count(c)
     dense = c.whole("first_k_dense_replace", default=0)
     first = c.whole("prefix_dense_sliding_window_pattern", default=1)
     period = c.whole("sliding_window_pattern", default=4)
-    usual = every(dense, first, "full", "sliding") + every(
+    usual = last_of_period(dense, first, "full", "sliding") + last_of_period(
         layers - dense, period, "full", "sliding"
     )
     width = c.whole("intermediate_size")
@@ -67,7 +67,7 @@ def _cohere2_moe(c: Config) -> Fields:
 
 def _ernie_moe(c: Config) -> Fields:
     """Experts from one layer to another, in every so many; a trained bias for each."""
-    layers = count(c)
+    layers = layer_count(c)
     with_biases = c.flag("use_bias")
     start = c.whole("moe_layer_start_index")
     step = c.whole("moe_layer_interval") or 1
@@ -94,7 +94,7 @@ def _ernie_moe(c: Config) -> Fields:
 
 
 def _flint_layers(c: Config) -> list[str]:
-    layers = count(c)
+    layers = layer_count(c)
     return [
         "full" if i < 2 or i % 4 == 1 or i == layers - 1 else "sliding"
         for i in range(layers)
@@ -158,7 +158,7 @@ def _llama4(c: Config) -> Fields:
     """Experts in every so many layers; attention within chunks, counted as a window of their
     length, but in layers without rotary positions.
     """
-    layers = count(c)
+    layers = layer_count(c)
     usual = ["sliding" if turned else "full" for turned in rotated(c, 4)]
     step = c.whole("interleave_moe_layer_step") or 1
     sparse = c.listed("moe_layers")
@@ -177,7 +177,7 @@ def _llama4(c: Config) -> Fields:
 
 def _mimo(c: Config) -> Fields:
     """Sliding layers have twice the key/value heads, and sinks."""
-    layers = count(c)
+    layers = layer_count(c)
     usual = [
         "full" if i == 0 or not (i + 1) % 6 else "sliding"
         for i in range(layers)
@@ -243,7 +243,7 @@ def _minimax_m3(c: Config) -> Fields:
     for key in ("sparse_attention_config", "moe_layer_freq"):
         if c.get(key):
             raise c.refuse(f"{key} is {brief(c.get(key))}")
-    listed(c, "layer_types", {"full_attention": "full"})
+    words_of_list(c, "layer_types", {"full_attention": "full"})
     return {"ffn": c.whole("dense_intermediate_size")}
 
 
@@ -276,7 +276,9 @@ def _indexed(c: Config) -> Fields:
         "head_dim": c.whole("index_head_dim"),
         "top_k": c.whole("index_topk"),
     }
-    mixers = listed(c, "layer_types", SPARSE) or ["sparse"] * count(c)
+    mixers = words_of_list(c, "layer_types", SPARSE) or [
+        "sparse"
+    ] * layer_count(c)
     return {
         **latent(c),
         **V32(c),
@@ -290,8 +292,10 @@ def _glm_dsa(c: Config) -> Fields:
     # where the file lists the layers, they say nothing more
     c.asked.update(INDEX)
     base = _indexed(c)
-    layers = count(c)
-    kinds = listed(c, "indexer_types", {"full": "sparse", "shared": "chosen"})
+    layers = layer_count(c)
+    kinds = words_of_list(
+        c, "indexer_types", {"full": "sparse", "shared": "chosen"}
+    )
     if kinds is None:
         pattern = c.get("index_topk_pattern")
         if pattern is not None:
@@ -348,8 +352,8 @@ GRANITE = all_of(
     experts(MIXTRAL, ("shared_intermediate_size", 0)), PROJECTIONS
 )
 
-EXPERTS: dict[str, Family] = {
-    "afmoe": Family(
+EXPERTS: dict[str, HfFamily] = {
+    "afmoe": HfFamily(
         {"norms_per_layer": 4, "qk_norm": True, "attention_gate": "element"},
         all_of(
             experts(QWEN, *WIDTHS, router_bias=True),
@@ -358,19 +362,19 @@ EXPERTS: dict[str, Family] = {
             dense_first("num_dense_layers"),
         ),
     ),
-    "aria_text": Family(
+    "aria_text": HfFamily(
         {},
         all_of(
             experts(ARIA, "moe_num_shared_experts", "intermediate_size"),
             PROJECTIONS,
         ),
     ),
-    "axk1": Family(
+    "axk1": HfFamily(
         {},
         all_of(latent, deepseek(FIRST, post_norm=True)),
         also=(*HEAD, *DENSE_FIRST, "qk_head_dim"),
     ),
-    "beam": Family(
+    "beam": HfFamily(
         {"norms_per_layer": 4, "qk_norm": True, "attention_gate": "element"},
         all_of(
             experts(QWEN),
@@ -380,16 +384,16 @@ EXPERTS: dict[str, Family] = {
             dense_first(3),
         ),
     ),
-    "cohere2_moe": Family(
+    "cohere2_moe": HfFamily(
         {"norm": "layernorm-scale", "norms_per_layer": 1},
         _cohere2_moe,
         also=("first_k_dense_replace",),
     ),
-    "dbrx": Family({"norm": "layernorm-scale"}, _dbrx),
-    "deepseek_v32": Family(
+    "dbrx": HfFamily({"norm": "layernorm-scale"}, _dbrx),
+    "deepseek_v32": HfFamily(
         {}, _indexed, also=(*HEAD, *DENSE_FIRST, "qk_head_dim")
     ),
-    "dots1": Family(
+    "dots1": HfFamily(
         NORMED,
         all_of(
             PROJECTIONS,
@@ -398,8 +402,8 @@ EXPERTS: dict[str, Family] = {
         ),
         also=(*HEAD, *DENSE_FIRST),
     ),
-    "ernie4_5_moe": Family({}, _ernie_moe, also=HEAD),
-    "exaone_moe": Family(
+    "ernie4_5_moe": HfFamily({}, _ernie_moe, also=HEAD),
+    "exaone_moe": HfFamily(
         NORMED,
         all_of(
             experts(QWEN, *WIDTHS),
@@ -408,8 +412,10 @@ EXPERTS: dict[str, Family] = {
         ),
         also=HEAD,
     ),
-    "flex_olmo": Family(WHOLE, all_of(experts(OLMOE), PROJECTIONS), also=HEAD),
-    "flint": Family(
+    "flex_olmo": HfFamily(
+        WHOLE, all_of(experts(OLMOE), PROJECTIONS), also=HEAD
+    ),
+    "flint": HfFamily(
         {**NORMED, "attention_sinks": True},
         all_of(
             experts(QWEN, SHARED),
@@ -418,22 +424,24 @@ EXPERTS: dict[str, Family] = {
             sparse_steps((0, 1)),
         ),
     ),
-    "glm4_moe_lite": Family(
+    "glm4_moe_lite": HfFamily(
         {},
         all_of(latent, deepseek(FIRST)),
         also=(*HEAD, *DENSE_FIRST, "qk_head_dim"),
     ),
-    "glm_moe_dsa": Family(
+    "glm_moe_dsa": HfFamily(
         {}, _glm_dsa, also=(*HEAD, *DENSE_FIRST, *INDEX, "qk_head_dim")
     ),
-    "granitemoe": Family({}, all_of(experts(MIXTRAL), PROJECTIONS), also=HEAD),
-    "granitemoe_swa": Family(
+    "granitemoe": HfFamily(
+        {}, all_of(experts(MIXTRAL), PROJECTIONS), also=HEAD
+    ),
+    "granitemoe_swa": HfFamily(
         {"attention_sinks": True},
         all_of(GRANITE, windowed(first_of(4))),
         also=HEAD,
     ),
-    "granitemoeshared": Family({}, GRANITE, also=HEAD),
-    "hunyuan_v1_moe": Family(
+    "granitemoeshared": HfFamily({}, GRANITE, also=HEAD),
+    "hunyuan_v1_moe": HfFamily(
         NORMED,
         all_of(
             experts(
@@ -443,14 +451,14 @@ EXPERTS: dict[str, Family] = {
             PROJECTIONS,
         ),
     ),
-    "hy_v3": Family(
+    "hy_v3": HfFamily(
         NORMED, all_of(experts(QWEN, *WIDTHS), PROJECTIONS, dense_first(1))
     ),
-    "kolibri1": Family(
+    "kolibri1": HfFamily(
         {**NORMED, "norms_per_layer": 4},
         all_of(experts(QWEN, SHARED), _width(SHARED), windowed(last_of(5))),
     ),
-    "laguna": Family(
+    "laguna": HfFamily(
         NORMED,
         all_of(
             _laguna,
@@ -460,28 +468,28 @@ EXPERTS: dict[str, Family] = {
             dense_first(1),
         ),
     ),
-    "llama4_text": Family({}, _llama4),
-    "mellum": Family(
+    "llama4_text": HfFamily({}, _llama4),
+    "mellum": HfFamily(
         NORMED, all_of(experts(QWEN), PROJECTIONS, windowed(), dense_first())
     ),
-    "mimo_v2_flash": Family({}, _mimo, also=MIMO),
-    "minimax_m2": Family(
+    "mimo_v2_flash": HfFamily({}, _mimo, also=MIMO),
+    "minimax_m2": HfFamily(
         WHOLE,
         _minimax_m2,
         also=("shared_intermediate_size", *QK, *MTP),
     ),
-    "minimax_m3_vl_text": Family(
+    "minimax_m3_vl_text": HfFamily(
         NORMED,
         all_of(
             _minimax_m3,
-            asked(*BLOCKS),
+            unused_keys(*BLOCKS),
             experts(MIXTRAL, "shared_intermediate_size"),
             dense_first(),
         ),
         also=("sparse_attention_config", "moe_layer_freq"),
     ),
-    "olmoe": Family(WHOLE, all_of(experts(OLMOE), PROJECTIONS), also=HEAD),
-    "phimoe": Family(
+    "olmoe": HfFamily(WHOLE, all_of(experts(OLMOE), PROJECTIONS), also=HEAD),
+    "phimoe": HfFamily(
         {"norm": "layernorm"},
         all_of(
             experts(MIXTRAL),
@@ -491,7 +499,7 @@ EXPERTS: dict[str, Family] = {
         ),
         also=HEAD,
     ),
-    "solar_open": Family(
+    "solar_open": HfFamily(
         {},
         all_of(
             QKV,

@@ -12,10 +12,10 @@ from .hf_bert import BERT
 from .hf_common import sliding
 from .hf_dense import DENSE
 from .hf_experts import EXPERTS
-from .hf_family import Family
+from .hf_family import HfFamily
 from .hf_hybrids import HYBRIDS
 from .hf_keys import Config, Fields
-from .hf_layers import count
+from .hf_layers import layer_count
 from .hf_older import OLDER
 from .hf_parts import (
     DEEPSEEK,
@@ -24,7 +24,6 @@ from .hf_parts import (
     QKV,
     QWEN,
     all_of,
-    asked,
     behind,
     biased,
     decoder,
@@ -35,6 +34,7 @@ from .hf_parts import (
     routed,
     slid,
     sparse_steps,
+    unused_keys,
 )
 
 QWEN_2 = slid(behind(("max_window_layers", 0)))
@@ -58,7 +58,7 @@ def _qwen2_moe(c: Config) -> Fields:
         raise c.refuse("a shared expert has no width, but its gate is there")
     second = [
         "sliding" if (i + 1) % 2 and i < first else "full"
-        for i in range(count(c))
+        for i in range(layer_count(c))
     ]
     return {
         **QWEN_MOE(c),
@@ -151,7 +151,7 @@ UNTRAINED: Fields = {"num_mtp_layers": 0}
 """The class's default is 1, which transformers builds only to generate: a file must say that it is
 trained.
 """
-FALCON_OLD = Family(
+FALCON_OLD = HfFamily(
     LAYERNORM_GELU,
     _falcon,
     {
@@ -174,29 +174,29 @@ FALCON_OLD = Family(
     classes=("RWForCausalLM", "FalconForCausalLM"),
 )
 
-FAMILIES: dict[str, Family] = {
-    "llama": Family({}, LLAMA),
-    "mistral": Family({}, sliding),
-    "ministral": Family({}, sliding),
-    "mixtral": Family(
+FAMILIES: dict[str, HfFamily] = {
+    "llama": HfFamily({}, LLAMA),
+    "mistral": HfFamily({}, sliding),
+    "ministral": HfFamily({}, sliding),
+    "mixtral": HfFamily(
         {}, all_of(experts(MIXTRAL), sliding), {"rope_theta": 1e6}
     ),
-    "qwen2": Family({"qkv_bias": True}, QWEN_2, also=HEAD),
-    "qwen3": Family({"qk_norm": True}, all_of(LLAMA, QWEN_2)),
-    "qwen2_moe": Family({}, _qwen2_moe, also=HEAD),
-    "qwen3_moe": Family(
+    "qwen2": HfFamily({"qkv_bias": True}, QWEN_2, also=HEAD),
+    "qwen3": HfFamily({"qk_norm": True}, all_of(LLAMA, QWEN_2)),
+    "qwen2_moe": HfFamily({}, _qwen2_moe, also=HEAD),
+    "qwen3_moe": HfFamily(
         {"qk_norm": True},
-        all_of(asked("max_window_layers"), QWEN_MOE, LLAMA, sliding),
+        all_of(unused_keys("max_window_layers"), QWEN_MOE, LLAMA, sliding),
         also=(*HEAD, "max_window_layers"),
     ),
-    "qwen3_vl_moe_text": Family(
+    "qwen3_vl_moe_text": HfFamily(
         {"qk_norm": True}, all_of(QWEN_MOE, LLAMA), also=HEAD
     ),
-    "deepseek_v2": Family({}, all_of(latent, V3), also=(*HEAD, *SPARSE)),
-    "deepseek_v3": Family(
+    "deepseek_v2": HfFamily({}, all_of(latent, V3), also=(*HEAD, *SPARSE)),
+    "deepseek_v3": HfFamily(
         {}, all_of(latent, V3), UNTRAINED, also=(*HEAD, *SPARSE)
     ),
-    "kimi_k2": Family(
+    "kimi_k2": HfFamily(
         {},
         all_of(latent, V3),
         {
@@ -210,38 +210,40 @@ FAMILIES: dict[str, Family] = {
         like="deepseek_v3",
         classes=("DeepseekV3ForCausalLM", "KimiK2ForCausalLM"),
     ),
-    "gpt2": Family(
+    "gpt2": HfFamily(
         {**LAYERNORM_GELU, **BIASED, "positions": "learned"}, decoder
     ),
-    "gpt_neox": Family(
+    "gpt_neox": HfFamily(
         LAYERNORM_GELU,
         biased("attention_bias", "attention_bias", True),
         {"rotary_pct": 0.25},
         also=("rotary_emb_base",),
     ),
-    "gemma": Family({}, _gemma),
-    "gemma2": Family({"norms_per_layer": 4}, all_of(_gemma, slid(last_of(2)))),
-    "gemma3_text": Family(
+    "gemma": HfFamily({}, _gemma),
+    "gemma2": HfFamily(
+        {"norms_per_layer": 4}, all_of(_gemma, slid(last_of(2)))
+    ),
+    "gemma3_text": HfFamily(
         {"norms_per_layer": 4, "qk_norm": True},
         _gemma3,
         also=("sliding_window_pattern", "_sliding_window_pattern"),
     ),
-    "falcon": Family(
+    "falcon": HfFamily(
         LAYERNORM_GELU, _falcon, aliases={"n_embed": "hidden_size"}
     ),
     "RefinedWeb": FALCON_OLD,
     "RefinedWebModel": FALCON_OLD,
-    "olmo": Family({"norm": "nonparametric"}, LLAMA, also=HEAD),
-    "olmo2": Family(
+    "olmo": HfFamily({"norm": "nonparametric"}, LLAMA, also=HEAD),
+    "olmo2": HfFamily(
         {"qk_norm": True, "qk_norm_whole": True}, LLAMA, also=HEAD
     ),
-    "olmo3": Family(
+    "olmo3": HfFamily(
         {"qk_norm": True, "qk_norm_whole": True},
         all_of(LLAMA, slid(last_of(4))),
         {"rope_theta": 500000.0},
         also=HEAD,
     ),
-    "gpt_oss": Family(
+    "gpt_oss": HfFamily(
         {"attention_sinks": True},
         all_of(
             _gpt_oss_experts,
@@ -251,8 +253,8 @@ FAMILIES: dict[str, Family] = {
         {"rope_theta": 150000.0},
         also=("experts_per_token",),
     ),
-    "phi3": Family({}, sliding, also=HEAD),
-    "bloom": Family(
+    "phi3": HfFamily({}, sliding, also=HEAD),
+    "bloom": HfFamily(
         {
             **LAYERNORM_GELU,
             **BIASED,
@@ -263,9 +265,9 @@ FAMILIES: dict[str, Family] = {
         also=("seq_length",),
         aliases={"n_embed": "hidden_size"},
     ),
-    "glm": Family({}, QKV, HALF),
-    "glm4": Family({"norms_per_layer": 4}, QKV, HALF),
-    "glm4_moe": Family(
+    "glm": HfFamily({}, QKV, HALF),
+    "glm4": HfFamily({"norms_per_layer": 4}, QKV, HALF),
+    "glm4_moe": HfFamily(
         {}, _glm4_moe, {**HALF, **UNTRAINED}, also=(*HEAD, *SPARSE)
     ),
     **DENSE,

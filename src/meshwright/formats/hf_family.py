@@ -10,7 +10,7 @@ from .hf_parts import Part
 
 
 @dataclass(frozen=True)
-class Family:
+class HfFamily:
     """How one `model_type` is read."""
 
     fixed: Fields = field(default_factory=dict)

@@ -10,9 +10,16 @@ from math import ceil
 from typing import Any
 
 from ..errors import BadInput
-from .hf_family import Family
+from .hf_family import HfFamily
 from .hf_keys import Config, Fields
-from .hf_layers import LINEAR, MAMBA, count, every, listed, windows
+from .hf_layers import (
+    LINEAR,
+    MAMBA,
+    last_of_period,
+    layer_count,
+    windows,
+    words_of_list,
+)
 from .hf_parts import (
     DEEPSEEK,
     KIMI,
@@ -21,7 +28,6 @@ from .hf_parts import (
     PROJECTIONS,
     QWEN,
     all_of,
-    asked,
     biases,
     dense_first,
     experts,
@@ -29,6 +35,7 @@ from .hf_parts import (
     latent,
     routed,
     sparse_steps,
+    unused_keys,
     windowed,
 )
 
@@ -108,7 +115,7 @@ def _kimi_linear(c: Config) -> Fields:
     wide as a head.
     """
     inner = c.table("linear_attn_config")
-    layers = count(c)
+    layers = layer_count(c)
     heads = inner.get("num_heads", c.whole("linear_num_heads"))
     width = inner.get("head_dim", c.whole("linear_head_dim"))
     conv = inner.get(
@@ -122,7 +129,7 @@ def _kimi_linear(c: Config) -> Fields:
     linear |= {"conv": conv, "decay_rank": width, "gate_rank": width}
     return {
         "linear": linear,
-        "mixers": listed(c, "layer_types", LINEAR) or usual,
+        "mixers": words_of_list(c, "layer_types", LINEAR) or usual,
     }
 
 
@@ -132,21 +139,23 @@ DERIVED = ("linear_head_dim", "linear_num_heads", "linear_conv_kernel_dim")
 
 def _bailing(c: Config) -> Fields:
     """The same with whole matrices for the gates, and a gate a head in latent attention."""
-    layers = count(c)
+    layers = layer_count(c)
     heads = c.whole("linear_num_heads", "num_attention_heads")
     width = c.whole("linear_head_dim", "head_dim")
     taps = c.whole("linear_conv_kernel_dim", "short_conv_kernel_size")
     linear = _channel_decay(heads, width) | {"conv": taps}
-    usual = every(layers, c.whole("layer_group_size"), "full", "linear")
+    usual = last_of_period(
+        layers, c.whole("layer_group_size"), "full", "linear"
+    )
     return {
         "linear": linear,
-        "mixers": listed(c, "layer_types", LINEAR) or usual,
+        "mixers": words_of_list(c, "layer_types", LINEAR) or usual,
     }
 
 
 def _olmo_hybrid(c: Config) -> Fields:
     """A gated delta net whose keys are 3/4 of D wide together, and values twice as wide."""
-    layers = count(c)
+    layers = layer_count(c)
     heads = c.whole("num_attention_heads")
     keys = c.whole("linear_num_key_heads", default=heads)
     values = c.whole("linear_num_value_heads", default=heads)
@@ -154,7 +163,7 @@ def _olmo_hybrid(c: Config) -> Fields:
         "linear_key_head_dim",
         default=int(0.75 * c.whole("hidden_size") / (keys or 1)),
     )
-    usual = every(layers, 4, "full", "linear")
+    usual = last_of_period(layers, 4, "full", "linear")
     if "full" not in usual:
         usual[-1] = "full"
     linear = {
@@ -197,7 +206,7 @@ def _xlstm(c: Config) -> Fields:
         raise c.refuse(
             "the embedding has another width than the layers (embedding_dim)"
         )
-    layers = c.whole("num_blocks", default=count(c))
+    layers = c.whole("num_blocks", default=layer_count(c))
     c.asked.add("add_out_norm")  # there is a norm in any case
     biased = c.flag("use_bias")
     single = c.get("weight_mode")
@@ -277,7 +286,7 @@ def _expanded(c: Config) -> dict[str, Any]:
 
 def _alone(c: Config, ssm: Fields) -> Fields:
     """Layers of a state space and nothing else."""
-    layers = count(c)
+    layers = layer_count(c)
     return {
         "ssm": ssm,
         "mixers": ["ssm"] * layers,
@@ -289,10 +298,10 @@ def _alone(c: Config, ssm: Fields) -> Fields:
 
 def _bamba(c: Config) -> Fields:
     """Mamba-2, and full attention in the layers that are named."""
-    layers = count(c)
+    layers = layer_count(c)
     named = c.listed("attn_layer_indices") or []
     usual = ["full" if i in named else "ssm" for i in range(layers)]
-    mixers = listed(c, "layers_block_type", MAMBA) or usual
+    mixers = words_of_list(c, "layers_block_type", MAMBA) or usual
     return {
         "ssm": _expanded(c),
         "mixers": mixers,
@@ -303,11 +312,11 @@ def _bamba(c: Config) -> Fields:
 def _granite_hybrid(c: Config) -> Fields:
     """Mamba-2 and full attention; experts, if there are any, beside shared ones."""
     shared = c.whole("shared_intermediate_size")
-    layers = count(c)
+    layers = layer_count(c)
     fields: Fields = {
         "ssm": _expanded(c),
         "ffn": shared,
-        "mixers": listed(c, "layer_types", MAMBA) or ["ssm"] * layers,
+        "mixers": words_of_list(c, "layer_types", MAMBA) or ["ssm"] * layers,
         **PROJECTIONS(c),
     }
     if c.whole("num_local_experts"):
@@ -328,12 +337,12 @@ def _falcon_h1(c: Config) -> Fields:
         raise c.refuse(
             "only one projection of the state space has a bias (projectors_bias)"
         )
-    return {"ssm": ssm, "mixers": ["ssm&full"] * count(c), **LLAMA(c)}
+    return {"ssm": ssm, "mixers": ["ssm&full"] * layer_count(c), **LLAMA(c)}
 
 
 def _jamba(c: Config) -> Fields:
     """Mamba with norms of its own; attention and experts in every so many layers."""
-    layers = count(c)
+    layers = layer_count(c)
     D = c.whole("hidden_size")
     period = c.whole("attn_layer_period") or 1
     offset = c.whole("attn_layer_offset")
@@ -359,7 +368,7 @@ def _jamba(c: Config) -> Fields:
     }
     fields: Fields = {
         "ssm": ssm,
-        "mixers": listed(c, "layer_types", MAMBA) or usual,
+        "mixers": words_of_list(c, "layer_types", MAMBA) or usual,
     }
     if any(here):
         fields["moe"] = routed(
@@ -489,7 +498,7 @@ def _lfm2(c: Config) -> Fields:
     """Gated short convolutions between layers of attention; the width of the feed-forward is two
     thirds of what the file says, rounded up.
     """
-    layers = count(c)
+    layers = layer_count(c)
     wide = c.whole("block_ff_dim", "intermediate_size")
     if c.flag("block_auto_adjust_ff_dim"):
         unit = c.whole("block_multiple_of") or 1
@@ -507,13 +516,13 @@ def _lfm2(c: Config) -> Fields:
         "conv": _convolution(c),
         "ffn": wide,
         "tied_embeddings": tied,
-        "mixers": listed(c, "layer_types", CONVOLUTION) or usual,
+        "mixers": words_of_list(c, "layer_types", CONVOLUTION) or usual,
     }
 
 
 def _lfm2_moe(c: Config) -> Fields:
-    layers = count(c)
-    types = listed(c, "layer_types", CONVOLUTION)
+    layers = layer_count(c)
+    types = words_of_list(c, "layer_types", CONVOLUTION)
     if types is None:
         raise BadInput(f"{c.where} has no layer_types")
     names = ("num_experts", "num_experts_per_tok", "moe_intermediate_size")
@@ -529,7 +538,7 @@ def _lfm2_moe(c: Config) -> Fields:
 
 def _lfm3(c: Config) -> Fields:
     """Four norms, a gate a head, windows in half of the attention layers."""
-    layers = count(c)
+    layers = layer_count(c)
     usual = [
         "full" if i % 4 == 2 else "sliding" if i % 4 == 0 and i else "conv"
         for i in range(layers)
@@ -558,18 +567,18 @@ LATENT = all_of(
     latent, experts(KIMI, "n_shared_experts", "moe_intermediate_size")
 )
 
-HYBRIDS: dict[str, Family] = {
-    "bailing_hybrid": Family(
+HYBRIDS: dict[str, HfFamily] = {
+    "bailing_hybrid": HfFamily(
         {"attention_gate": "head", **UNTIED},
         all_of(_bailing, LATENT, dense_first("first_k_dense_replace")),
         also=("qk_head_dim", *DERIVED),
     ),
-    "bamba": Family({}, _bamba, also=HEAD),
-    "falcon_h1": Family({}, _falcon_h1, also=HEAD),
-    "falcon_mamba": Family({}, _mamba, also=("intermediate_size",)),
-    "granitemoehybrid": Family({}, _granite_hybrid, also=HEAD),
-    "jamba": Family(PLAIN, _jamba, also=HEAD),
-    "kimi_linear": Family(
+    "bamba": HfFamily({}, _bamba, also=HEAD),
+    "falcon_h1": HfFamily({}, _falcon_h1, also=HEAD),
+    "falcon_mamba": HfFamily({}, _mamba, also=("intermediate_size",)),
+    "granitemoehybrid": HfFamily({}, _granite_hybrid, also=HEAD),
+    "jamba": HfFamily(PLAIN, _jamba, also=HEAD),
+    "kimi_linear": HfFamily(
         {**PLAIN, **UNTIED},
         all_of(
             _kimi_linear, LATENT, dense_first(("first_k_dense_replace", 1))
@@ -581,16 +590,16 @@ HYBRIDS: dict[str, Family] = {
             *HEAD,
         ),
     ),
-    "lfm2": Family(
+    "lfm2": HfFamily(
         {"qk_norm": True}, _lfm2, also=("tie_embedding", "block_ff_dim", *HEAD)
     ),
-    "lfm2_moe": Family(
+    "lfm2_moe": HfFamily(
         {"qk_norm": True}, _lfm2_moe, also=("tie_embedding", *HEAD)
     ),
-    "lfm3": Family({"qk_norm": True}, _lfm3),
-    "mamba": Family({}, _mamba, also=("intermediate_size",)),
-    "mamba2": Family({}, _mamba_2),
-    "minimax": Family(
+    "lfm3": HfFamily({"qk_norm": True}, _lfm3),
+    "mamba": HfFamily({}, _mamba, also=("intermediate_size",)),
+    "mamba2": HfFamily({}, _mamba_2),
+    "minimax": HfFamily(
         {},
         all_of(
             _minimax,
@@ -598,23 +607,23 @@ HYBRIDS: dict[str, Family] = {
             windowed(last_of(2, "linear", "full"), names=LINEAR),
         ),
     ),
-    "nemotron_h": Family(
+    "nemotron_h": HfFamily(
         {"gated": False, **PLAIN},
         _nemotron_h,
         {"num_hidden_layers": 1},  # its class counts the list
         also=("hybrid_override_pattern", "mtp_hybrid_override_pattern"),
     ),
-    "olmo_hybrid": Family(
+    "olmo_hybrid": HfFamily(
         {"qk_norm": True, "qk_norm_whole": True}, _olmo_hybrid, also=HEAD
     ),
-    "qwen3_5_moe_text": Family(
+    "qwen3_5_moe_text": HfFamily(
         NEXT,
-        all_of(asked("mlp_only_layers"), _qwen3_next),
+        all_of(unused_keys("mlp_only_layers"), _qwen3_next),
         also=(*NEXT_KEYS, "mlp_only_layers"),
     ),
-    "qwen3_5_text": Family(
+    "qwen3_5_text": HfFamily(
         NEXT, _qwen3_5, also=(*NEXT_KEYS, "mlp_only_layers")
     ),
-    "qwen3_next": Family(NEXT, _qwen3_next, also=NEXT_KEYS),
-    "xlstm": Family(PLAIN, _xlstm),
+    "qwen3_next": HfFamily(NEXT, _qwen3_next, also=NEXT_KEYS),
+    "xlstm": HfFamily(PLAIN, _xlstm),
 }

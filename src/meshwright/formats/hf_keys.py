@@ -259,7 +259,7 @@ class Config:
             if (
                 read
                 or says_nothing(key, value)
-                or same(value, self.defaults.get(key, MISSING))
+                or same_value(value, self.defaults.get(key, MISSING))
             ):
                 continue
             if key in self.defaults and SCALES.fullmatch(key):
@@ -316,7 +316,7 @@ def says_nothing(key: str, value: object) -> bool:
     ) is not None
 
 
-def same(a: object, b: object) -> bool:
+def same_value(a: object, b: object) -> bool:
     """Equal, and true is not 1."""
     return a == b and isinstance(a, bool) == isinstance(b, bool)
 
@@ -332,7 +332,7 @@ def renamed(
         if other not in made:
             continue
         value = made.pop(other)
-        if not same(made.setdefault(own, value), value):
+        if not same_value(made.setdefault(own, value), value):
             raise BadInput(
                 f"{where}: {own} and {other} are one key, but {brief(made[own])} and {brief(value)}"
             )

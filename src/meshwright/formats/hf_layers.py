@@ -31,7 +31,7 @@ MOST_LAYERS = 100_000
 LAYER_KEYS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
 
 
-def count(c: Config) -> int:
+def layer_count(c: Config) -> int:
     """How many layers."""
     layers = c.whole(*LAYER_KEYS)
     if not 1 <= layers <= MOST_LAYERS:
@@ -41,12 +41,14 @@ def count(c: Config) -> int:
     return layers
 
 
-def listed(c: Config, key: str, names: Mapping[str, str]) -> list[str] | None:
+def words_of_list(
+    c: Config, key: str, names: Mapping[str, str]
+) -> list[str] | None:
     """A word for each layer from a list of the file; None if there is none."""
     given = c.listed(key)
     if given is None:
         return None
-    layers = count(c)
+    layers = layer_count(c)
     if len(given) != layers:
         raise BadInput(
             f"{c.where}: {key} lists {len(given)} layers, num_hidden_layers is {layers}"
@@ -60,7 +62,9 @@ def listed(c: Config, key: str, names: Mapping[str, str]) -> list[str] | None:
     return [names[kind] for kind in given]
 
 
-def every(layers: int, period: int, last: str, others: str) -> list[str]:
+def last_of_period(
+    layers: int, period: int, last: str, others: str
+) -> list[str]:
     """The last of each `period` layers is another; 0: none is."""
     return [
         last if period and (i + 1) % period == 0 else others
@@ -75,7 +79,7 @@ def windows(
     names: Names = ATTENTION,
 ) -> Fields:
     """Mixers by `layer_types`, or as the class has them; `key` says how wide sliding ones see."""
-    mixers = listed(c, "layer_types", names) or list(default)
+    mixers = words_of_list(c, "layer_types", names) or list(default)
     window = c.whole(key, default=0)
     if "sliding" in mixers and not window:
         raise BadInput(
@@ -111,7 +115,7 @@ def arrange(fields: Fields) -> Fields:
     every = (
         shortest_pattern(zip(mixers, ffns, strict=True))
         if not regular
-        else plain(mixers)
+        else mixer_pattern(mixers)
     )
     return {**left, "pattern": every}
 
@@ -130,7 +134,7 @@ def spacing(mixers: Sequence[str]) -> int | None:
     return period if full == even else None
 
 
-def plain(mixers: Sequence[str]) -> tuple[str, ...]:
+def mixer_pattern(mixers: Sequence[str]) -> tuple[str, ...]:
     """A pattern that leaves the feed-forward to the model."""
     return tuple(
         word.removesuffix("+")

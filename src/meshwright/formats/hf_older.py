@@ -6,9 +6,9 @@ Source: configuration and modeling files of transformers 5.23.
 from __future__ import annotations
 
 from ..errors import BadInput
-from .hf_family import Family
+from .hf_family import HfFamily
 from .hf_keys import Config, Fields
-from .hf_layers import count
+from .hf_layers import layer_count
 from .hf_parts import biases, decoder
 
 
@@ -31,9 +31,9 @@ def _gpt_neo(c: Config) -> Fields:
                 f"{c.where}: attention_types must be lists of kinds and how often"
             )
         kinds += list(entry[0]) * min(entry[1], 10**5)
-    if len(kinds) != count(c):
+    if len(kinds) != layer_count(c):
         raise BadInput(
-            f"{c.where}: attention_types lists {len(kinds)} layers, not {count(c)}"
+            f"{c.where}: attention_types lists {len(kinds)} layers, not {layer_count(c)}"
         )
     if other := set(kinds) - {"global", "local"}:
         raise c.refuse(f"attention_types has {sorted(other)[0]!r}")
@@ -102,19 +102,19 @@ GPT_J: Fields = {
 HALF: Fields = {"partial_rotary_factor": 0.5}
 HEAD = ("head_dim",)
 
-OLDER: dict[str, Family] = {
-    "biogpt": Family({**LAYERNORM, **BIASED, **LEARNED}, _biogpt),
-    "codegen": Family(GPT_J),
-    "ctrl": Family(
+OLDER: dict[str, HfFamily] = {
+    "biogpt": HfFamily({**LAYERNORM, **BIASED, **LEARNED}, _biogpt),
+    "codegen": HfFamily(GPT_J),
+    "ctrl": HfFamily(
         {**LAYERNORM, **BIASED, "positions": "none", "head_bias": True}
     ),
-    "gpt-sw3": Family({**LAYERNORM, **BIASED, **LEARNED}, decoder),
-    "gpt_bigcode": Family({**LAYERNORM, **BIASED, **LEARNED}, _gpt_bigcode),
-    "gpt_neo": Family(
+    "gpt-sw3": HfFamily({**LAYERNORM, **BIASED, **LEARNED}, decoder),
+    "gpt_bigcode": HfFamily({**LAYERNORM, **BIASED, **LEARNED}, _gpt_bigcode),
+    "gpt_neo": HfFamily(
         {**LAYERNORM, **biases(False, True, True), **LEARNED}, _gpt_neo
     ),
-    "gptj": Family(GPT_J),
-    "mpt": Family(
+    "gptj": HfFamily(GPT_J),
+    "mpt": HfFamily(
         {
             "norm": "layernorm-scale",
             "gated": False,
@@ -123,16 +123,16 @@ OLDER: dict[str, Family] = {
         },
         _mpt,
     ),
-    "openai-gpt": Family(
+    "openai-gpt": HfFamily(
         {**LAYERNORM, **BIASED, **LEARNED, "final_norm": False}
     ),
-    "opt": Family({"gated": False, **LEARNED}, _opt),
-    "persimmon": Family({**LAYERNORM, **BIASED}, _head_norms, HALF),
-    "phi": Family(
+    "opt": HfFamily({"gated": False, **LEARNED}, _opt),
+    "persimmon": HfFamily({**LAYERNORM, **BIASED}, _head_norms, HALF),
+    "phi": HfFamily(
         {**LAYERNORM, **BIASED, "norms_per_layer": 1, "head_bias": True},
         _head_norms,
         HALF,
         also=HEAD,
     ),
-    "xglm": Family({**LAYERNORM, **BIASED, "positions": "none"}, decoder),
+    "xglm": HfFamily({**LAYERNORM, **BIASED, "positions": "none"}, decoder),
 }

@@ -17,10 +17,10 @@ from .hf_layers import (
     ATTENTION,
     FEED_FORWARD,
     Names,
-    count,
-    every,
-    listed,
+    last_of_period,
+    layer_count,
     windows,
+    words_of_list,
 )
 
 Part = Callable[[Config], Fields]
@@ -44,7 +44,7 @@ def all_of(*parts: Part) -> Part:
     return read
 
 
-def number(c: Config, what: Number) -> int:
+def number_of_row(c: Config, what: Number) -> int:
     """A number of a row, read where it is a key."""
     if isinstance(what, int):
         return what
@@ -52,7 +52,7 @@ def number(c: Config, what: Number) -> int:
     return c.whole(key, default=usual)
 
 
-def asked(*keys: str) -> Part:
+def unused_keys(*keys: str) -> Part:
     """Keys that files have and the class has no use for."""
 
     def read(c: Config) -> Fields:
@@ -123,13 +123,15 @@ def last_of(
     period: Number, last: str = "full", others: str = "sliding"
 ) -> Layers:
     """The last of each `period` layers is another; 0: none is."""
-    return lambda c: every(count(c), number(c, period), last, others)
+    return lambda c: last_of_period(
+        layer_count(c), number_of_row(c, period), last, others
+    )
 
 
 def first_of(period: int) -> Layers:
     """The first of each `period` layers sees everything."""
     return lambda c: [
-        "sliding" if i % period else "full" for i in range(count(c))
+        "sliding" if i % period else "full" for i in range(layer_count(c))
     ]
 
 
@@ -137,15 +139,17 @@ def behind(first: Number) -> Layers:
     """Windows from a layer on."""
 
     def layers(c: Config) -> list[str]:
-        start = number(c, first)
-        return ["sliding" if i >= start else "full" for i in range(count(c))]
+        start = number_of_row(c, first)
+        return [
+            "sliding" if i >= start else "full" for i in range(layer_count(c))
+        ]
 
     return layers
 
 
 def full(c: Config) -> list[str]:
     """Every layer sees everything."""
-    return ["full"] * count(c)
+    return ["full"] * layer_count(c)
 
 
 def if_wide(layers: Layers) -> Layers:
@@ -172,7 +176,7 @@ def slid(usual: Layers) -> Part:
 
 def rotated(c: Config, period: int) -> list[bool]:
     """Layers with rotary positions: those of `no_rope_layers`, or all but each period-th."""
-    layers = count(c)
+    layers = layer_count(c)
     each = c.whole("no_rope_layer_interval", default=period) or 1
     given = c.listed("no_rope_layers")
     if not given:
@@ -208,7 +212,7 @@ def experts(
     def read(c: Config) -> Fields:
         moe = routed(c, *names) | more
         if shared:
-            moe["shared_ffn"] = prod(number(c, key) for key in shared)
+            moe["shared_ffn"] = prod(number_of_row(c, key) for key in shared)
         return {"moe": moe}
 
     return read
@@ -218,12 +222,14 @@ def dense_first(first: Number = 0, step: Number = 1) -> Part:
     """By `mlp_layer_types`, or experts from a layer on, in every `step`-th."""
 
     def read(c: Config) -> Fields:
-        start, each = number(c, first), number(c, step) or 1
+        start, each = number_of_row(c, first), number_of_row(c, step) or 1
         usual = [
             "experts" if i >= start and i % each == 0 else "dense"
-            for i in range(count(c))
+            for i in range(layer_count(c))
         ]
-        return {"ffns": listed(c, "mlp_layer_types", FEED_FORWARD) or usual}
+        return {
+            "ffns": words_of_list(c, "mlp_layer_types", FEED_FORWARD) or usual
+        }
 
     return read
 
@@ -245,7 +251,7 @@ def sparse_steps(dense: tuple[int, ...] = ()) -> Part:
         return {
             "ffns": [
                 "dense" if i in left or (i + 1) % step else "experts"
-                for i in range(count(c))
+                for i in range(layer_count(c))
             ]
         }
 

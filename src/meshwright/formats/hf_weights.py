@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True)
-class Place:
+class TensorPlace:
     """One tensor of a file, or a part of one."""
 
     name: str
@@ -31,68 +31,80 @@ class Place:
         return self.name.replace("{e}", str(number))
 
 
-Table = Mapping[str, Place]
+Table = Mapping[str, TensorPlace]
 
 
-def _fused(name: str, part: int, transposed: bool) -> Place:
-    return Place(name, transposed, part, 3)
+def _fused(name: str, part: int, transposed: bool) -> TensorPlace:
+    return TensorPlace(name, transposed, part, 3)
 
 
 LLAMA: Table = {
-    "embedding.weight": Place("model.embed_tokens.weight"),
-    "norm.weight": Place("model.norm.weight"),
-    "head.weight": Place("lm_head.weight"),
-    "layers.{}.attention_norm.weight": Place(
+    "embedding.weight": TensorPlace("model.embed_tokens.weight"),
+    "norm.weight": TensorPlace("model.norm.weight"),
+    "head.weight": TensorPlace("lm_head.weight"),
+    "layers.{}.attention_norm.weight": TensorPlace(
         "model.layers.{}.input_layernorm.weight"
     ),
-    "layers.{}.attention.wq.weight": Place(
+    "layers.{}.attention.wq.weight": TensorPlace(
         "model.layers.{}.self_attn.q_proj.weight"
     ),
-    "layers.{}.attention.wk.weight": Place(
+    "layers.{}.attention.wk.weight": TensorPlace(
         "model.layers.{}.self_attn.k_proj.weight"
     ),
-    "layers.{}.attention.wv.weight": Place(
+    "layers.{}.attention.wv.weight": TensorPlace(
         "model.layers.{}.self_attn.v_proj.weight"
     ),
-    "layers.{}.attention.wo.weight": Place(
+    "layers.{}.attention.wo.weight": TensorPlace(
         "model.layers.{}.self_attn.o_proj.weight"
     ),
-    "layers.{}.attention.wq.bias": Place(
+    "layers.{}.attention.wq.bias": TensorPlace(
         "model.layers.{}.self_attn.q_proj.bias"
     ),
-    "layers.{}.attention.wk.bias": Place(
+    "layers.{}.attention.wk.bias": TensorPlace(
         "model.layers.{}.self_attn.k_proj.bias"
     ),
-    "layers.{}.attention.wv.bias": Place(
+    "layers.{}.attention.wv.bias": TensorPlace(
         "model.layers.{}.self_attn.v_proj.bias"
     ),
-    "layers.{}.attention.wo.bias": Place(
+    "layers.{}.attention.wo.bias": TensorPlace(
         "model.layers.{}.self_attn.o_proj.bias"
     ),
-    "layers.{}.attention.q_norm.weight": Place(
+    "layers.{}.attention.q_norm.weight": TensorPlace(
         "model.layers.{}.self_attn.q_norm.weight"
     ),
-    "layers.{}.attention.k_norm.weight": Place(
+    "layers.{}.attention.k_norm.weight": TensorPlace(
         "model.layers.{}.self_attn.k_norm.weight"
     ),
-    "layers.{}.ffn_norm.weight": Place(
+    "layers.{}.ffn_norm.weight": TensorPlace(
         "model.layers.{}.post_attention_layernorm.weight"
     ),
-    "layers.{}.ffn.gate.weight": Place("model.layers.{}.mlp.gate_proj.weight"),
-    "layers.{}.ffn.up.weight": Place("model.layers.{}.mlp.up_proj.weight"),
-    "layers.{}.ffn.down.weight": Place("model.layers.{}.mlp.down_proj.weight"),
-    "layers.{}.ffn.gate.bias": Place("model.layers.{}.mlp.gate_proj.bias"),
-    "layers.{}.ffn.up.bias": Place("model.layers.{}.mlp.up_proj.bias"),
-    "layers.{}.ffn.down.bias": Place("model.layers.{}.mlp.down_proj.bias"),
+    "layers.{}.ffn.gate.weight": TensorPlace(
+        "model.layers.{}.mlp.gate_proj.weight"
+    ),
+    "layers.{}.ffn.up.weight": TensorPlace(
+        "model.layers.{}.mlp.up_proj.weight"
+    ),
+    "layers.{}.ffn.down.weight": TensorPlace(
+        "model.layers.{}.mlp.down_proj.weight"
+    ),
+    "layers.{}.ffn.gate.bias": TensorPlace(
+        "model.layers.{}.mlp.gate_proj.bias"
+    ),
+    "layers.{}.ffn.up.bias": TensorPlace("model.layers.{}.mlp.up_proj.bias"),
+    "layers.{}.ffn.down.bias": TensorPlace(
+        "model.layers.{}.mlp.down_proj.bias"
+    ),
 }
 GPT2: Table = {
-    "embedding.weight": Place("transformer.wte.weight"),
-    "positions.weight": Place("transformer.wpe.weight"),
-    "norm.weight": Place("transformer.ln_f.weight"),
-    "norm.bias": Place("transformer.ln_f.bias"),
-    "head.weight": Place("lm_head.weight"),
-    "layers.{}.attention_norm.weight": Place("transformer.h.{}.ln_1.weight"),
-    "layers.{}.attention_norm.bias": Place("transformer.h.{}.ln_1.bias"),
+    "embedding.weight": TensorPlace("transformer.wte.weight"),
+    "positions.weight": TensorPlace("transformer.wpe.weight"),
+    "norm.weight": TensorPlace("transformer.ln_f.weight"),
+    "norm.bias": TensorPlace("transformer.ln_f.bias"),
+    "head.weight": TensorPlace("lm_head.weight"),
+    "layers.{}.attention_norm.weight": TensorPlace(
+        "transformer.h.{}.ln_1.weight"
+    ),
+    "layers.{}.attention_norm.bias": TensorPlace("transformer.h.{}.ln_1.bias"),
     "layers.{}.attention.wq.weight": _fused(
         "transformer.h.{}.attn.c_attn.weight", 0, True
     ),
@@ -111,31 +123,37 @@ GPT2: Table = {
     "layers.{}.attention.wv.bias": _fused(
         "transformer.h.{}.attn.c_attn.bias", 2, False
     ),
-    "layers.{}.attention.wo.weight": Place(
+    "layers.{}.attention.wo.weight": TensorPlace(
         "transformer.h.{}.attn.c_proj.weight", True
     ),
-    "layers.{}.attention.wo.bias": Place("transformer.h.{}.attn.c_proj.bias"),
-    "layers.{}.ffn_norm.weight": Place("transformer.h.{}.ln_2.weight"),
-    "layers.{}.ffn_norm.bias": Place("transformer.h.{}.ln_2.bias"),
-    "layers.{}.ffn.up.weight": Place("transformer.h.{}.mlp.c_fc.weight", True),
-    "layers.{}.ffn.up.bias": Place("transformer.h.{}.mlp.c_fc.bias"),
-    "layers.{}.ffn.down.weight": Place(
+    "layers.{}.attention.wo.bias": TensorPlace(
+        "transformer.h.{}.attn.c_proj.bias"
+    ),
+    "layers.{}.ffn_norm.weight": TensorPlace("transformer.h.{}.ln_2.weight"),
+    "layers.{}.ffn_norm.bias": TensorPlace("transformer.h.{}.ln_2.bias"),
+    "layers.{}.ffn.up.weight": TensorPlace(
+        "transformer.h.{}.mlp.c_fc.weight", True
+    ),
+    "layers.{}.ffn.up.bias": TensorPlace("transformer.h.{}.mlp.c_fc.bias"),
+    "layers.{}.ffn.down.weight": TensorPlace(
         "transformer.h.{}.mlp.c_proj.weight", True
     ),
-    "layers.{}.ffn.down.bias": Place("transformer.h.{}.mlp.c_proj.bias"),
+    "layers.{}.ffn.down.bias": TensorPlace("transformer.h.{}.mlp.c_proj.bias"),
 }
 
 
-def _experts(name: str) -> Place:
-    return Place(f"model.layers.{{}}.{name}.weight", each=True)
+def _experts(name: str) -> TensorPlace:
+    return TensorPlace(f"model.layers.{{}}.{name}.weight", each=True)
 
 
-def _routed(inside: str, gate: str, up: str, down: str) -> dict[str, Place]:
+def _routed(
+    inside: str, gate: str, up: str, down: str
+) -> dict[str, TensorPlace]:
     """Router and routed experts of a layer, under the names of a family."""
     ours = "layers.{}.ffn"
     every = {"gate": gate, "up": up, "down": down}
     return {
-        f"{ours}.router.weight": Place(
+        f"{ours}.router.weight": TensorPlace(
             f"model.layers.{{}}.{inside}.gate.weight"
         ),
         **{
@@ -155,12 +173,12 @@ QWEN_MOE: Table = {
     **LLAMA,
     **_routed("mlp", "gate_proj", "up_proj", "down_proj"),
     **{
-        f"layers.{{}}.ffn.shared.{ours}.weight": Place(
+        f"layers.{{}}.ffn.shared.{ours}.weight": TensorPlace(
             f"model.layers.{{}}.mlp.shared_expert.{ours}_proj.weight"
         )
         for ours in ("gate", "up", "down")
     },
-    "layers.{}.ffn.shared_gate.weight": Place(
+    "layers.{}.ffn.shared_gate.weight": TensorPlace(
         "model.layers.{}.mlp.shared_expert_gate.weight"
     ),
 }
@@ -182,7 +200,7 @@ BUFFERS = re.compile(r".*(?:rotary_emb\.inv_freq|\.attn\.(?:masked_)?bias)")
 """Constants that older files hold beside the weights."""
 
 
-def place(table: Table, ours: str) -> Place | None:
+def place(table: Table, ours: str) -> TensorPlace | None:
     """Where a parameter of ours stands; None if files of this family have no such thing."""
     layer = re.search(r"\.(\d+)\.", ours)
     row = table.get(re.sub(r"\.\d+\.", ".{}.", ours, count=1))

@@ -153,7 +153,7 @@ def events(path: str | Path) -> list[dict[str, Any]]:
     kept = [
         e
         for e in rows
-        if isinstance(e, dict) and e.get("ph") == "X" and timed(e)
+        if isinstance(e, dict) and e.get("ph") == "X" and has_duration(e)
     ]
     if not kept:
         raise BadInput(
@@ -162,7 +162,7 @@ def events(path: str | Path) -> list[dict[str, Any]]:
     return kept
 
 
-def timed(event: dict[str, Any]) -> bool:
+def has_duration(event: dict[str, Any]) -> bool:
     """It has a name, a start and a duration."""
     numbers = all(
         isinstance(event.get(key), (int, float)) and abs(event[key]) < MOST

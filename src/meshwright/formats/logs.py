@@ -1,6 +1,6 @@
 """Logs of training runs (read only): the seconds of each step, and what stands beside them.
 
-    steps_of(text) -> Log(kind="megatron", steps=(Step(iteration=10, seconds=8.52, ...), ...))
+    steps_of(text) -> Log(kind="megatron", steps=(LoggedStep(iteration=10, seconds=8.52, ...), ...))
 
 Megatron-LM and Megatron-Bridge   iteration 10/ 500 | ... elapsed time per iteration (ms): 8520.1 |
 Megatron-DeepSpeed                iteration 10/ 500 | ... elapsed time per iteration (s): 8.52 |
@@ -123,7 +123,7 @@ FIELDS = {
 
 
 @dataclass(frozen=True)
-class Step:
+class LoggedStep:
     """One line of a log."""
 
     iteration: int
@@ -145,10 +145,10 @@ class Log:
 
     kind: str
     """One of `KINDS`."""
-    steps: tuple[Step, ...]
+    steps: tuple[LoggedStep, ...]
 
     @property
-    def steady(self) -> tuple[Step, ...]:
+    def steady(self) -> tuple[LoggedStep, ...]:
         """Without the first tenth, and at least without the first line of several."""
         skip = max(int(len(self.steps) * WARM_UP), len(self.steps) > 1)
         return self.steps[skip:]
@@ -194,7 +194,7 @@ def read_log(path: str | Path) -> str:
 
 def steps_of(text: str, where: str = "the log") -> Log:
     """The steps in a log's text.  Raises BadInput where it has none that are known."""
-    by_kind: dict[str, dict[int, Step]] = {kind: {} for kind in KINDS}
+    by_kind: dict[str, dict[int, LoggedStep]] = {kind: {} for kind in KINDS}
     for kind, step in _steps(text):
         by_kind[kind][step.iteration] = (
             step  # a restart writes a step once more: the last one counts
@@ -209,7 +209,7 @@ def steps_of(text: str, where: str = "the log") -> Log:
     return Log(kind, tuple(step for _, step in sorted(by_kind[kind].items())))
 
 
-def _steps(text: str) -> Iterator[tuple[str, Step]]:
+def _steps(text: str) -> Iterator[tuple[str, LoggedStep]]:
     """(tool, step) of each line that is one's."""
     above = ""
     for count, line in enumerate(text.splitlines()):
@@ -231,7 +231,7 @@ def _steps(text: str) -> Iterator[tuple[str, Step]]:
 
 def _step(
     kind: str, line: str, said: dict[str, str]
-) -> Iterator[tuple[str, Step]]:
+) -> Iterator[tuple[str, LoggedStep]]:
     """The step of a line, if its numbers are numbers."""
     numbers = {name: _number(text) for name, text in said.items()}
     at = numbers["step"]
@@ -249,7 +249,9 @@ def _step(
     batch = beside.pop("batch", None)
     yield (
         kind,
-        Step(int(at), seconds, rate, int(batch) if batch else None, **beside),
+        LoggedStep(
+            int(at), seconds, rate, int(batch) if batch else None, **beside
+        ),
     )
 
 

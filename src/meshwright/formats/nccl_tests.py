@@ -120,7 +120,7 @@ def of_text(text: str, kind: str, where: str) -> Iterator[Sample]:
             cells = row[4].split()
             if titles and len(cells) < titles.index("algbw"):
                 continue  # no line of the table: something that a program said between
-            if titles or sum(numbers([cell]) for cell in cells) >= 3:
+            if titles or sum(all_numbers([cell]) for cell in cells) >= 3:
                 yield from sample(
                     float(row[1]),
                     cells,
@@ -170,19 +170,19 @@ def sample(
             f"{where}: its nodes have different numbers of ranks"
             f" ({', '.join(map(str, nodes.values()))[:80]})"
         )
-    times = list(measured(size, cells, titles, line))
+    times = list(seconds_of_line(size, cells, titles, line))
     if times and possible(size, seconds := sum(times) / len(times)):
         yield Sample(kind, len(nodes), len(ranks) // len(nodes), size, seconds)
 
 
-def measured(
+def seconds_of_line(
     size: float, cells: list[str], titles: list[str], line: str
 ) -> Iterator[float]:
     """Seconds of each column `time` that has one; each must be size / algbw as far as both are
     printed.
     """
     # some versions leave it blank for what reduces nothing
-    if "redop" in titles and numbers(cells[:1]):
+    if "redop" in titles and all_numbers(cells[:1]):
         titles = [title for title in titles if title != "redop"]
     for at, title in enumerate(titles):
         if (
@@ -206,7 +206,7 @@ def measured(
         yield float(cells[at]) * MICROSECOND
 
 
-def numbers(cells: list[str]) -> bool:
+def all_numbers(cells: list[str]) -> bool:
     """All of them are numbers."""
     try:
         return [float(cell) for cell in cells] != []
@@ -261,7 +261,7 @@ Group = tuple[str, int, int]
 """(collective, nodes, ranks of a node)."""
 
 
-def fits(samples: list[Sample]) -> dict[Group, Line]:
+def lines_by_group(samples: list[Sample]) -> dict[Group, Line]:
     """A line through each collective of each group: latency + bytes / rate, with its median
     error.
     """

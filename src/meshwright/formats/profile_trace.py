@@ -40,20 +40,20 @@ def read(path: Path) -> Profile:
             if isinstance(event, Mapping)
         ]
         steps = {
-            int(event["name"][5:]): span(event)
+            int(event["name"][5:]): range_ends(event)
             for event in ranges(events, "step ")
         }
         within = sorted(
-            span(event)
+            range_ends(event)
             for event in ranges(events, "")
             if event["name"] in WITHIN
         )
         waits = [
-            (event["name"][5:25], span(event))
+            (event["name"][5:25], range_ends(event))
             for event in ranges(events, "wait ")
         ]
         memory = [
-            (finite(e["ts"]), finite(e["args"]["Total Allocated"]))
+            (trace_number(e["ts"]), trace_number(e["args"]["Total Allocated"]))
             for e in events
             if e.get("name") == "[memory]"
         ]
@@ -83,13 +83,13 @@ def ranges(
     ]
 
 
-def span(event: Mapping[str, Any]) -> Range:
+def range_ends(event: Mapping[str, Any]) -> Range:
     """Begin and end of a range."""
-    begin = finite(event["ts"])
-    return begin, begin + finite(event["dur"])
+    begin = trace_number(event["ts"])
+    return begin, begin + trace_number(event["dur"])
 
 
-def finite(value: Any) -> float:
+def trace_number(value: Any) -> float:
     """A number of a trace; ValueError or OverflowError if it is none that can be added up."""
     if not math.isfinite(number := float(value)):
         raise ValueError(value)

@@ -15,7 +15,7 @@ ACTIONS = ("F", "B", "I", "W")
 """Kinds of parts that are actions of the pipeline; the words of `schedule.types.Action`."""
 
 
-class Part(NamedTuple):
+class StepPart(NamedTuple):
     """A piece of a step on one rank."""
 
     kind: str
@@ -45,14 +45,14 @@ class StepRecord:
     """Kept between steps: weights, gradients, optimizer; and peak, the most ever held by the
     process (CPU) or allocated (GPU).
     """
-    parts: tuple[Part, ...]
+    parts: tuple[StepPart, ...]
 
-    def of(self, *kinds: str) -> list[Part]:
+    def of(self, *kinds: str) -> list[StepPart]:
         """The parts of these kinds, in order."""
         return [part for part in self.parts if part.kind in kinds]
 
     @property
-    def actions(self) -> list[Part]:
+    def actions(self) -> list[StepPart]:
         """The passes of microbatches through stages."""
         return self.of(*ACTIONS)
 
@@ -94,7 +94,7 @@ class Profile:
 
 
 @dataclass(frozen=True)
-class Run:
+class RecordedRun:
     """A folder of `meshwright train`."""
 
     folder: str
@@ -111,7 +111,7 @@ class Run:
     @property
     def timed(self) -> tuple[Mapping[str, Any], ...]:
         """The rows whose seconds are those of this job."""
-        return alike(self.metrics, self.attempts)
+        return comparable_rows(self.metrics, self.attempts)
 
 
 JOB = ("model", "cluster", "layout", "job")
@@ -129,7 +129,7 @@ def like_the_newest(
     ]
 
 
-def alike(
+def comparable_rows(
     rows: Sequence[Mapping[str, Any]], made: Sequence[Mapping[str, Any]]
 ) -> tuple[Mapping[str, Any], ...]:
     """The rows of `like_the_newest` attempts: their seconds can be laid beside each other, and

@@ -23,7 +23,7 @@ from typing import Any
 
 from ..errors import BadInput
 from . import parse_toml, profile_trace, read_text
-from .records import Part, RankRecord, Run, StepRecord
+from .records import RankRecord, RecordedRun, StepPart, StepRecord
 from .toml import load_job
 
 ATTEMPTS = "attempts.jsonl"
@@ -46,7 +46,7 @@ def rank_file(rank: int, suffix: str) -> str:
     return f"rank-{rank:04d}.{suffix}"
 
 
-def read(folder: str | Path) -> Run:
+def read(folder: str | Path) -> RecordedRun:
     """The run in a folder. BadInput if it is none, or a file in it is not what it should be."""
     path = Path(str(folder)[:4096])
     try:
@@ -72,7 +72,7 @@ def read(folder: str | Path) -> Run:
         for rank, f in traces.items()
         if f.is_file()
     }
-    return Run(str(path), job, rows, ranks, profiles, attempts(path))
+    return RecordedRun(str(path), job, rows, ranks, profiles, attempts(path))
 
 
 def attempts(folder: Path) -> tuple[dict[str, Any], ...]:
@@ -215,12 +215,12 @@ def step_record(row: object, where: str) -> StepRecord:
             str(kind)[:40]: number(value, f"{where}: bytes")
             for kind, value in row["bytes"].items()
         },
-        parts=tuple(part(value, where) for value in row["parts"]),
+        parts=tuple(step_part(value, where) for value in row["parts"]),
         **seconds,
     )
 
 
-def part(value: object, where: str) -> Part:
+def step_part(value: object, where: str) -> StepPart:
     """One part of a step."""
     if (
         not isinstance(value, list)
@@ -236,7 +236,7 @@ def part(value: object, where: str) -> Part:
     )
     if end < start or busy < 0:
         raise BadInput(f"{where}: part {kind[:20]} ends before it begins")
-    return Part(kind[:20], int(stage), int(microbatch), start, end, busy)
+    return StepPart(kind[:20], int(stage), int(microbatch), start, end, busy)
 
 
 def number(value: object, where: str, least: float = 0.0) -> float:

@@ -92,7 +92,7 @@ def directives(launch: Launch, slurm: Slurm) -> list[str]:
         "job-name": name or "meshwright",
         "nodes": launch.nodes,
         "ntasks-per-node": 1,
-        **asked(launch),
+        **ranks_need(launch),
         "partition": slurm.partition,
         "account": slurm.account,
         "time": slurm.time,
@@ -107,7 +107,7 @@ def directives(launch: Launch, slurm: Slurm) -> list[str]:
     return [*lines, "#SBATCH --exclusive", "#SBATCH --requeue"]
 
 
-def asked(launch: Launch) -> dict[str, int]:
+def ranks_need(launch: Launch) -> dict[str, int]:
     """What the ranks of a node need of it: a GPU each, or cores."""
     if launch.device == "cuda":
         return {"gpus-per-node": launch.ranks}
@@ -117,7 +117,7 @@ def asked(launch: Launch) -> dict[str, int]:
 def body(launch: Launch, slurm: Slurm) -> list[str]:
     """The commands."""
     # beside GPUs, all cores of the node
-    of_task = {"cpus-per-task": '"$SLURM_CPUS_ON_NODE"', **asked(launch)}
+    of_task = {"cpus-per-task": '"$SLURM_CPUS_ON_NODE"', **ranks_need(launch)}
     srun = [
         "srun",
         "--kill-on-bad-exit=1",
@@ -139,7 +139,7 @@ def body(launch: Launch, slurm: Slurm) -> list[str]:
         " ".join(srun) + " \\",
         "    "
         + " \\\n        ".join(
-            broken(
+            wrapped_command(
                 torchrun.words(
                     launch, "$head", "$SLURM_JOB_ID.${SLURM_RESTART_COUNT:-0}"
                 )
@@ -154,7 +154,7 @@ def body(launch: Launch, slurm: Slurm) -> list[str]:
     ]
 
 
-def broken(words: list[str]) -> list[str]:
+def wrapped_command(words: list[str]) -> list[str]:
     """The words of a command in a few lines."""
     cut = words.index("-m")
     return [

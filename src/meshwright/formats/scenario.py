@@ -57,7 +57,7 @@ def load_scenario(text: str, *, files: bool = True) -> Scenario:
             f"scenario {text[:80]!r} must end in /dense or /sparse, or in neither"
         )
     chip, joined = _hardware(base)
-    scenario_ = Scenario(
+    scenario = Scenario(
         text,
         chip,
         joined,
@@ -65,9 +65,9 @@ def load_scenario(text: str, *, files: bool = True) -> Scenario:
         precision=precision(chip),
     )
     return (
-        put("law.experts", SPARSE)(scenario_)
+        put("law.experts", SPARSE)(scenario)
         if kind.lower() == "sparse"
-        else scenario_
+        else scenario
     )
 
 
@@ -75,7 +75,9 @@ def read_scenario(
     table: Mapping[str, Any], name: str = "scenario"
 ) -> Scenario:
     """The scenario a table describes."""
-    base = read(Scenario, {"name": name, **table}, "scenario", known, False)
+    base = read(
+        Scenario, {"name": name, **table}, "scenario", scenario_named, False
+    )
     if "assumptions" not in table:
         base = replace(base, assumptions=fitting(base.chip, base.assumptions))
     return (
@@ -99,7 +101,7 @@ def fitting(chip: Chip, how: Assumptions) -> Assumptions:
     return put("chip.model", "roofline")(how)
 
 
-def known(cls: type, name: str) -> Any:
+def scenario_named(cls: type, name: str) -> Any:
     """The thing of class `cls` with that name: a `Known` for `describe.read.read`."""
     if cls is Law:
         return law(name)

@@ -62,7 +62,7 @@ def translated(words: Sequence[str]) -> list[str]:
     has.
     """
     out: list[str] = []
-    for word in joined(words):
+    for word in modules_joined(words):
         flag, equals, value = word.partition("=")
         if flag in MACHINE and flag not in OWN.get(words[0], ()):
             raise BadInput(
@@ -90,7 +90,7 @@ def translated(words: Sequence[str]) -> list[str]:
     return out
 
 
-def joined(words: Sequence[str]) -> list[str]:
+def modules_joined(words: Sequence[str]) -> list[str]:
     """The words with Megatron Core's modules to recompute, several words there, as one value."""
     out: list[str] = []
     inside = False

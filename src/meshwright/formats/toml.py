@@ -27,7 +27,7 @@ from ..describe.job import Job
 from ..describe.layout import Layout
 from ..describe.model import Model
 from ..describe.network import Network
-from ..describe.read import brief, changed, read, to_dict
+from ..describe.read import brief, laid_over, read, to_dict
 from ..describe.software import Software
 from ..errors import BadInput, unknown
 from . import hf, parse_toml, read_text, resolve
@@ -182,7 +182,7 @@ def _model(given: object, folder: Path, files: bool) -> object:
             f"model.config must be the path of a file{'' if files else '; files are not read here'}"
         )
     model = resolve.model(str(folder / config))
-    return changed(hf.at_length(model) if "seq" in table else model, table)
+    return laid_over(hf.at_length(model) if "seq" in table else model, table)
 
 
 def _cluster(given: object, files: bool) -> object:
@@ -204,7 +204,7 @@ def _cluster(given: object, files: bool) -> object:
             value,
         ) in parts.items():
             if isinstance(table.get(part), Mapping):
-                table[part] = changed(value, table[part])
+                table[part] = laid_over(value, table[part])
         rest = {
             n: getattr(base, n)
             for n in ("chips", "name", "engine", "installation")

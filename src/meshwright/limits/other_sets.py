@@ -22,7 +22,7 @@ from ..describe.assumptions import (
     differing,
 )
 from ..describe.chip import Chip
-from ..describe.framework import answered, asked, framework, usual
+from ..describe.framework import framework, questions_of, usual, with_answers
 from ..describe.frozen import put
 from ..errors import BadInput
 from .scenario import BY_SHAPE, READ
@@ -48,13 +48,13 @@ def stack_assumptions(
     """The paper's model of a step with the chip, network, overlap and memory of another set; fields
     that it leaves to the framework are answered by the one of that name, else by the usual one.
     """
-    if framework_name and not asked(source):
+    if framework_name and not questions_of(source):
         raise BadInput(
             f"assumptions {source.name} say themselves what a framework does: leave out framework"
             f" {framework_name}, or take assumptions realistic"
         )
     profile = framework(framework_name or usual(source, chip))
-    whole = answered(source, profile)
+    whole = with_answers(source, profile)
     fields = READ + (BY_SHAPE if whole.chip.model == "by-shape" else ())
     stack: Any = EPOCH
     for path in fields:

@@ -15,7 +15,7 @@ from ..cost.network import Fabric
 from ..describe.assumptions import EPOCH, Assumptions, demand_read
 from ..describe.chip import Chip
 from ..describe.fields import Checked, Name, OneOf, Share, SIUnit
-from ..describe.framework import answered, framework, usual
+from ..describe.framework import framework, usual, with_answers
 from ..describe.frozen import put
 from ..describe.job import PRECISIONS, Precision
 from ..describe.network import Network
@@ -119,7 +119,7 @@ class Scenario(Checked):
                     f"assumptions {how.name}: limits knows one budget, the whole step:"
                     f" overlap.{axis}.scope must be {' or '.join(BUDGETS)}, not {scope}"
                 )
-        whole = answered(how, framework(usual(how, self.chip)))
+        whole = with_answers(how, framework(usual(how, self.chip)))
         p = self.precision
         # of 8 or 4 bits an operand has those that are sent, whatever a weight is kept in
         operand = min(p.weight_bytes, p.kept_input_bytes)

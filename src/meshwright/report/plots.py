@@ -259,24 +259,26 @@ def configuration(
     axes: Axes, predictions: Sequence[Prediction], names: Sequence[str]
 ) -> None:
     """The layout of each bar as a column of values; rows in which nothing happens are left out."""
-    rows_ = {
+    cells_by_row = {
         row: [_cell(getattr(p.layout, row)) for p in predictions]
         for row in FIELDS
     }
-    rows_ |= {"microbatches": [_cell(p.microbatches) for p in predictions]}
-    rows_ |= {"MFU": [f"{100 * p.mfu:.1f}%" for p in predictions]}
-    rows_ |= {
+    cells_by_row |= {
+        "microbatches": [_cell(p.microbatches) for p in predictions]
+    }
+    cells_by_row |= {"MFU": [f"{100 * p.mfu:.1f}%" for p in predictions]}
+    cells_by_row |= {
         f"in one {near(predictions[0])[0]}": [
             near(p)[1].replace(" ", "\u2009") for p in predictions
         ]
     }
     rows = [
         row
-        for row, cells in rows_.items()
+        for row, cells in cells_by_row.items()
         if row in ALWAYS or {*cells} - SILENT
     ]
     for y, row in enumerate(rows):
-        for x, cell in enumerate(rows_[row]):
+        for x, cell in enumerate(cells_by_row[row]):
             text = axes.text(
                 x,
                 y,

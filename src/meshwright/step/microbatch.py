@@ -24,7 +24,7 @@ from ..count.model import Counts, microbatch
 from ..describe.assumptions import ChipTime, NetworkTime, Overlap
 from ..describe.chip import Chip
 from ..describe.job import Job
-from ..describe.layers import describe, sorts
+from ..describe.layers import layer_in_words, sorts
 from ..describe.layout import GRIDS, Layout
 from ..describe.model import Model
 from ..describe.network import Network
@@ -65,7 +65,7 @@ def labels(model: Model) -> list[str]:
     every = sorts(model)
     if len(every) == 1:
         return ["layers"]
-    return [f"layers of {describe(model, kind)}" for kind in every]
+    return [f"layers of {layer_in_words(model, kind)}" for kind in every]
 
 
 ENDS_CALLED = ("embedding", "head")

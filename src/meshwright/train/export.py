@@ -19,7 +19,7 @@ from ..describe.model import Model
 from ..describe.read import read
 from ..errors import BadInput, unknown
 from ..formats.hf_config import write_hf
-from ..formats.hf_weights import TABLES, Place, place
+from ..formats.hf_weights import TABLES, TensorPlace, place
 from . import checkpoint
 from .initial import parameters
 from .model import Decoder
@@ -30,7 +30,7 @@ SHARD_BYTES = 5 * 10**9
 """Largest file, as `save_pretrained` of transformers wrote them for years."""
 NUMBERS = {"fp32": torch.float32, "bf16": torch.bfloat16}
 """Of the files; bf16 is the nearest to what was trained, ties to even."""
-Parts = list[tuple[str, Place, list[int], int]]
+Parts = list[tuple[str, TensorPlace, list[int], int]]
 """Of one tensor of the files: (our name, where it stands, our shape, rows of it that count), in the
 order of the parts.
 """

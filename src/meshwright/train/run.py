@@ -22,7 +22,7 @@ import torch.distributed as dist
 
 from ..describe.job import Job
 from ..errors import BadInput, MeshwrightError
-from ..formats.records import alike
+from ..formats.records import comparable_rows
 from ..formats.run_folder import attempts
 from ..formats.run_folder import metrics as metrics
 from ..prediction.prediction import Prediction, predict
@@ -209,11 +209,11 @@ def fork(plan: RunPlan) -> None:
 
 def summary(plan: RunPlan) -> dict[str, Any]:
     """What the run came to, from its metrics. Seconds are medians over the steps of the newest
-    layout (`records.alike`).
+    layout (`records.comparable_rows`).
     """
     rows = metrics(plan.folder / "metrics.jsonl")
     steps = checkpoint.complete(plan.folder)
-    timed = alike(rows, attempts(plan.folder))
+    timed = comparable_rows(rows, attempts(plan.folder))
     columns = ("step_time_s", "tokens_per_s", "mfu", "cpu_s", "memory_bytes")
     return {
         "steps": rows[-1]["step"] if rows else 0,

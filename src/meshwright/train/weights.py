@@ -20,7 +20,14 @@ from ..errors import BadInput
 from ..formats import parse_json, read_text
 from ..formats.hf import read_hf
 from ..formats.hf_config import differences, spelled
-from ..formats.hf_weights import BODY, BUFFERS, TABLES, Place, Table, place
+from ..formats.hf_weights import (
+    BODY,
+    BUFFERS,
+    TABLES,
+    Table,
+    TensorPlace,
+    place,
+)
 from . import heartbeat
 from .initial import local, parameters, region
 from .model import Decoder
@@ -219,7 +226,9 @@ def _right(folder: Path, name: str, tensor: Any, want: list[int]) -> None:
         )
 
 
-def in_files(where: Place, length: int, p: Tensor) -> dict[str, list[int]]:
+def in_files(
+    where: TensorPlace, length: int, p: Tensor
+) -> dict[str, list[int]]:
     """Names and shapes of the files' tensors that hold a parameter of `length` rows."""
     if where.each:
         return {where.named(e): list(p.shape[1:]) for e in range(length)}

@@ -20,7 +20,7 @@ from ..describe.layout import Layout
 from ..describe.read import brief, read, to_dict
 from ..errors import BadInput, command, unknown
 from ..formats import parse_json, parse_toml
-from ..formats.flags import STDIN, describe, flags, split
+from ..formats.flags import STDIN, describe, flags, job_and_space
 from ..formats.hf import read_hf
 from ..formats.toml import dump_job, known, load_job
 from ..formats.toml_writer import dumps_toml
@@ -104,7 +104,7 @@ def described(model: str) -> Any:
 def ask(question: object, notes: list[str]) -> tuple[Job, Space]:
     """The job of a question, and the space that its layout fields leave to a search."""
     texts = checked(question)
-    given, space = split(
+    given, space = job_and_space(
         {k: v for k, v in texts.items() if k not in (MODEL, JOB)}
     )
     job = load_job(
@@ -207,7 +207,7 @@ def python_of(
     clusters: to compare;  prices: chip -> one's own USD/h.
     """
     texts = {k: v for k, v in question.items() if k not in (MODEL, JOB)}
-    given, space = split(texts)
+    given, space = job_and_space(texts)
     source = tables(question, given)
     limits = ", ".join(
         f"{name}={values!r}" for name, values in space.choices.items()

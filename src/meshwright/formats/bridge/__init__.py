@@ -30,11 +30,11 @@ from . import (
 )
 from .dumps import dump, headed
 from .edit import LARGEST_BASE
-from .reading import ForeignFile, Said, said_by, understood
+from .reading import FileKeys, ForeignFile, said_by, understood
 from .recognise import recognised
 from .table import Format, get
 from .tree import flat, parse_yaml
-from .writing import written
+from .writing import keys_of
 
 TOOLS: dict[str, ModuleType] = {
     "megatron": megatron_args,
@@ -147,7 +147,7 @@ def read(
     keys = _tree(text, kind, path) if kind else None
     if named:
         get(named, "--as")
-    sayings: dict[str, Said] = {}
+    sayings: dict[str, FileKeys] = {}
     reasons: list[BadInput] = []
     for name in [named] if named else TOOLS:
         try:
@@ -173,7 +173,7 @@ def _said(
     keys: dict[str, Any] | None,
     path: str,
     sure: bool,
-) -> Said | None:
+) -> FileKeys | None:
     """What a file says as one tool reads it; None: not that tool's.  Raises BadInput."""
     if keys is not None:
         if not hasattr(tool, "mine_tree") or not (sure or is_mine(tool, keys)):
@@ -185,7 +185,7 @@ def _said(
 
 
 def understood_as(
-    name: str, said: Said, chips: int | None = None
+    name: str, said: FileKeys, chips: int | None = None
 ) -> ForeignFile:
     """The job in the keys of one format."""
     if chips is not None:
@@ -222,14 +222,14 @@ def write_onto(
     if run is not None:
         run = run.filled
         made = onto.differences(reading, run, job, text, keys, head)
-        return made if kind else onto.connected(made, keys, job, run)
+        return made if kind else onto.environment_edited(made, keys, job, run)
     made = onto.write(reading, job, text, keys, head)
     if kind:
         return made
-    made = onto.started(made, at, path)
+    made = onto.ranks_edited(made, at, path)
     if suffix(path) == ".args":  # arguments alone
         return made
-    return onto.connected(made, tool.said(made.text, path).keys, job)
+    return onto.environment_edited(made, tool.said(made.text, path).keys, job)
 
 
 def demand_chip(format: Format, job: Job) -> None:
@@ -243,7 +243,7 @@ def write(job: Job, to: str, at: launch.Place) -> tuple[str, list[str]]:
     """(the text, what the training script must say itself).  Raises BadInput."""
     format, job = get(to), job.filled
     demand_chip(format, job)
-    out, script = written(format, job, TOOLS[to].WRITE, TOOLS[to].READ)
+    out, script = keys_of(format, job, TOOLS[to].WRITE, TOOLS[to].READ)
     told = [f"your script says: {word}" for word in script]
     yours = [f"not in the plan: {format.yours}"] if format.yours else []
     notes = (launch.made_of(job, at.path), *at.notes, *told, *yours)

@@ -9,7 +9,7 @@ from ...errors import BadInput
 from . import launch
 from .deepspeed import PROFILES
 from .keys import Keys
-from .reading import Said
+from .reading import FileKeys
 from .shared import Out, compiles, runs_on, write_shards, write_stage
 from .table import get
 from .tree import nested, yaml_text
@@ -42,10 +42,10 @@ def mine_tree(keys: dict[str, Any]) -> bool:
     return "distributed_type" in keys or "compute_environment" in keys
 
 
-def of_tree(keys: dict[str, Any], where: str) -> Said:
+def of_tree(keys: dict[str, Any], where: str) -> FileKeys:
     """The keys, and the processes that are started."""
     count = str(keys.get("num_processes", ""))
-    return Said(
+    return FileKeys(
         keys, int(count) if count.isdigit() and int(count) > 0 else None
     )
 

@@ -103,7 +103,7 @@ def _said(path: str, cell: Cell, keys: Keys) -> Any:
     effect = (
         "it may change time or memory"
         if instead is UNSAID
-        else f"{shown(path, instead)} is taken"
+        else f"{value_in_words(path, instead)} is taken"
     )
     for key in strange:
         words = {str(row[key]): 0 for _, row, *_ in rows if key in row}
@@ -162,7 +162,7 @@ def write(
     if cell.where and _degree(job, cell.where) == 1:
         if value != default:
             raise BadInput(
-                f"{path} {shown(path, value)} needs {cell.where} > 1"
+                f"{path} {value_in_words(path, value)} needs {cell.where} > 1"
             )
         return
     if cell.pipeline:
@@ -180,28 +180,30 @@ def write(
             out[key] = length
         return
     for ours, theirs in cell.says:
-        if meant(path, ours) == meant(path, value):
+        if value_of_word(path, ours) == value_of_word(path, value):
             out |= theirs
             return
     theirs = default if cell.default is UNSAID else cell.default
     if (value == theirs and not cell.write) or value is default is None:
         return  # what is not said is the tool's own
     if cell.says:
-        names = dict.fromkeys(shown(path, ours) for ours, _ in cell.says)
-        raise refusal(format, path, value, names, cell.why)
+        names = dict.fromkeys(
+            value_in_words(path, ours) for ours, _ in cell.says
+        )
+        raise value_refusal(format, path, value, names, cell.why)
     if value is None:
         raise BadInput(
             f"{format.title} cannot leave {path} open: it would mean {theirs}"
         )
     if cell.words is not None:
         if value not in cell.words:
-            raise refusal(format, path, value, cell.words, cell.why)
+            raise value_refusal(format, path, value, cell.words, cell.why)
         value = cell.words[value]
     whole = isinstance(value, float) and value == int(value)
     out[cell.keys[0]] = int(value) if whole else value
 
 
-def refusal(
+def value_refusal(
     format: Format, path: str, value: Any, others: Iterable[Any], why: str
 ) -> BadInput:
     """That a format has other values of a field than this one, why, and where to get one."""
@@ -209,7 +211,7 @@ def refusal(
     reason = f", for {why}" if why else ""
     search = f"; plan --framework {format.frameworks[0]} finds such a layout"
     return BadInput(
-        f"{format.title} cannot say {path} = {shown(path, value)}, only {words}{reason}"
+        f"{format.title} cannot say {path} = {value_in_words(path, value)}, only {words}{reason}"
         + search * path.startswith("layout.")
     )
 
@@ -218,7 +220,7 @@ def _degree(job: Job, path: str) -> int:
     return int(getattr(job.layout, path.partition(".")[2]))
 
 
-def meant(path: str, value: Any) -> Any:
+def value_of_word(path: str, value: Any) -> Any:
     """What a word of a table stands for, as a job holds it."""
     if path == "layout.offload":
         return offload(value).text
@@ -229,7 +231,7 @@ def meant(path: str, value: Any) -> Any:
     return named.get(value, value) if isinstance(value, str) else value
 
 
-def shown(path: str, value: Any) -> str:
+def value_in_words(path: str, value: Any) -> str:
     """A value in a sentence."""
     if isinstance(value, dict):
         return f"{value['name']} with some other bytes"

@@ -9,7 +9,7 @@ from ...describe.job import Job
 from ...errors import BadInput
 from . import host_memory, launch
 from .keys import Keys
-from .reading import Said
+from .reading import FileKeys
 from .shared import (
     Out,
     accumulated,
@@ -44,11 +44,11 @@ def mine_tree(keys: dict[str, Any]) -> bool:
     return any(key in keys for key in OWN)
 
 
-def of_tree(keys: dict[str, Any], where: str) -> Said:
+def of_tree(keys: dict[str, Any], where: str) -> FileKeys:
     """The keys, but for those that are left to the script."""
     auto = [key for key, value in keys.items() if value == AUTO]
     notes = [f"left to the script (auto): {', '.join(auto)}"] if auto else []
-    return Said(
+    return FileKeys(
         {k: v for k, v in keys.items() if v != AUTO}, None, tuple(notes)
     )
 

@@ -1,6 +1,6 @@
 """Arguments that a run writes into its log before its first step, read like a file of the tool.
 
-    dump(text) -> Dump("megatron", Said({"tensor_model_parallel_size": "8", ...}, chips=256), ...)
+    dump(text) -> Dump("megatron", FileKeys({"num_layers": "32", ...}, chips=256), ...)
 
 Megatron-LM, Megatron-DeepSpeed   `name ..... value` down to "end of arguments"
 torchtitan                        Running with args: {...}
@@ -23,7 +23,7 @@ from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
 from ...errors import BadInput
-from .reading import ForeignFile, Said
+from .reading import FileKeys, ForeignFile
 from .table import Format, get
 from .tree import flat, parse_yaml
 
@@ -54,7 +54,7 @@ class Dump(NamedTuple):
     """The arguments in a log."""
 
     format: str
-    said: Said
+    said: FileKeys
     names: frozenset[str] = frozenset()
     """All arguments that the version of the tool has, where the log lists them."""
     tables: Mapping[str, Mapping[str, Any]] = {}
@@ -69,7 +69,9 @@ def dump(text: str) -> Dump | None:
     for name, reader in READERS.items():
         if keys := reader(text):
             return (
-                _parsed(keys) if name == "megatron" else Dump(name, Said(keys))
+                _parsed(keys)
+                if name == "megatron"
+                else Dump(name, FileKeys(keys))
             )
     return None
 
@@ -94,7 +96,9 @@ def _parsed(keys: dict[str, Any]) -> Dump:
         tables = {"job": {"framework": "megatron-2021"}}
     chips = int(world) if world.isdigit() else None
     notes = () if "global_batch_size" in names else (NO_BATCH,)
-    return Dump("megatron", Said(_flags(keys), chips, notes), names, tables)
+    return Dump(
+        "megatron", FileKeys(_flags(keys), chips, notes), names, tables
+    )
 
 
 RENAMED = {

@@ -31,7 +31,7 @@ LARGEST_BASE = 2**20
 """Bytes of a file that is edited: a script is read again for each such place."""
 
 
-def cut(text: str, cuts: list[Cut]) -> str:
+def replaced_parts(text: str, cuts: list[Cut]) -> str:
     """The text with its parts replaced, last first; what is put in comes before what is cut."""
     for start, end, new in sorted(cuts, key=lambda c: c[:2], reverse=True):
         text = text[:start] + new + text[end:]
@@ -54,7 +54,7 @@ VALUE = rf"""(?:'[^'\n]*'|"[^"\n]*"|(?:{BARE})+)"""
 SPACE = r"(?:\s|\\\n)+"
 
 
-def arguments(
+def edit_arguments(
     text: str, changes: Changes, keys: dict[str, Any], where: str
 ) -> str:
     """A script whose program gets other arguments: replaced where they stand, or added."""
@@ -86,7 +86,7 @@ def arguments(
                 else (start, end, " ".join((told, *words)))
             )
             anchors += [] if gone else [end]
-    done = cut(text, cuts)
+    done = replaced_parts(text, cuts)
     if not added:
         if good(done):
             return done
@@ -95,7 +95,9 @@ def arguments(
     for place in [*_programs(live), *anchors, *_values(live)][:MOST_PLACES]:
         if inline and quoted[place - 1]:
             continue
-        made = cut(text, [*cuts, (place, place, _more(live, place, added))])
+        made = replaced_parts(
+            text, [*cuts, (place, place, _more(live, place, added))]
+        )
         if good(made):
             return made
     raise refused(where, changes)
@@ -148,7 +150,7 @@ def _more(live: str, place: int, added: list[list[str]]) -> str:
 # ---------------------------------------------------------------- trees
 
 
-def changed(
+def with_changes(
     data: dict[str, Any], changes: Changes
 ) -> tuple[dict[str, Any], list[str]]:
     """(the data with its keys changed, paths that are gone: a table with all that was in it)."""
@@ -188,35 +190,35 @@ def _empty(made: dict[str, Any], key: str, gone: list[str]) -> None:
         gone[:] = [g for g in gone if not g.startswith(key + ".")] + [key]
 
 
-def json_tree(
+def edit_json(
     text: str, changes: Changes, keys: dict[str, Any], where: str
 ) -> str:
     """JSON, which has no comments: read, changed and written as wide as it was."""
-    data, _ = changed(parse_json(text, where), changes)
+    data, _ = with_changes(parse_json(text, where), changes)
     wide = re.search(r"\n([ \t]+)\"", text)
     made = json.dumps(
         data, indent=wide[1] if wide else 2, ensure_ascii=False, allow_nan=True
     )
-    if not alike(flat(parse_json(made, where), where), flat(data, where)):
+    if not same_keys(flat(parse_json(made, where), where), flat(data, where)):
         raise refused(where, changes)
     return made + "\n"
 
 
-def alike(made: Mapping[str, Any], keys: Mapping[str, Any]) -> bool:
+def same_keys(made: Mapping[str, Any], keys: Mapping[str, Any]) -> bool:
     """The keys are as they shall be, whatever their order; 1 is not True."""
     return {k: repr(v) for k, v in made.items()} == {
         k: repr(v) for k, v in keys.items()
     }
 
 
-def yaml_tree(
+def edit_yaml(
     text: str, changes: Changes, keys: dict[str, Any], where: str
 ) -> str:
     """YAML: values replaced where they stand, lines taken out and put in; PyYAML says where."""
     data = parse_yaml(text, where)
     import yaml  # type: ignore[import-untyped]
 
-    wanted, gone = changed(data, changes)
+    wanted, gone = with_changes(data, changes)
     root = yaml.compose(text, Loader=yaml.SafeLoader)
     cuts: list[Cut] = []
     added: dict[str, Any] = {}
@@ -231,8 +233,10 @@ def yaml_tree(
             else:
                 added[key] = new
         cuts += _added(text, root, added)
-        made = cut(text, cuts)
-        if alike(flat(parse_yaml(made, where), where), flat(wanted, where)):
+        made = replaced_parts(text, cuts)
+        if same_keys(
+            flat(parse_yaml(made, where), where), flat(wanted, where)
+        ):
             return made
     except (BadInput, LookupError):
         pass
@@ -321,11 +325,11 @@ SETTING = re.compile(
 )
 
 
-def toml_tree(
+def edit_toml(
     text: str, changes: Changes, keys: dict[str, Any], where: str
 ) -> str:
     """TOML, a line at a time: values of one line replaced, lines taken out and put in."""
-    wanted, gone = changed(parse_toml(text, where), changes)
+    wanted, gone = with_changes(parse_toml(text, where), changes)
     more = {key: new for key, (_, new) in changes.items() if new != NONE}
     lines: list[str] = []
     heads: dict[str, int] = {}
@@ -346,7 +350,7 @@ def toml_tree(
                 line = f"{setting[1]}{new}{setting[3]}"
         lines.append(line)
     made = _put(lines, heads, more)
-    if alike(flat(parse_toml(made, where), where), flat(wanted, where)):
+    if same_keys(flat(parse_toml(made, where), where), flat(wanted, where)):
         return made
     raise refused(where, changes)
 

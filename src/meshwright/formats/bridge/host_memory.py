@@ -15,7 +15,7 @@ DEEPSPEED = "zero_optimization.offload_{}.device"
 RATIO = "zero_optimization.offload_optimizer.ratio"
 
 
-def joined(*parts: str) -> str | None:
+def parts_joined(*parts: str) -> str | None:
     """The parts that there are."""
     return "+".join(part for part in parts if part) or None
 
@@ -35,7 +35,7 @@ def megatron(k: Keys) -> str | None:
         )
     share = k.number("optimizer_offload_fraction", 1.0) or 0.0
     away = k.flag("optimizer_cpu_offload") and share > 0
-    return joined(
+    return parts_joined(
         f"activations:{layers}" if on else "",
         f"optimizer:{share:g}" if away else "",
     )
@@ -67,7 +67,7 @@ def deepspeed(k: Keys) -> str | None:
     states = on_host(k, DEEPSPEED.format("optimizer"))
     weights = on_host(k, DEEPSPEED.format("param"))
     share = k.number(RATIO, 1.0) or 1.0
-    return joined(
+    return parts_joined(
         f"optimizer:{share:g}" if states else "", "weights" if weights else ""
     )
 

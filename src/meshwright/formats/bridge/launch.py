@@ -60,7 +60,7 @@ def made_of(job: Job, path: str = "") -> str:
     return "".join(c if c.isprintable() else "?" for c in words)
 
 
-def split(words: Sequence[str]) -> list[str]:
+def command_pieces(words: Sequence[str]) -> list[str]:
     """The words, with texts that hold a whole command taken apart."""
     commands: list[str] = []
     for word in words:
@@ -74,11 +74,11 @@ def split(words: Sequence[str]) -> list[str]:
     return commands
 
 
-def best(
+def command_with_most_flags(
     script: Shell, wanted: Callable[[Sequence[str]], bool]
 ) -> list[str] | None:
     """The command of a script with the most flags among those that are wanted."""
-    commands = [split(words) for words in script.commands]
+    commands = [command_pieces(words) for words in script.commands]
     fitting = [words for words in commands if wanted(words)]
     return max(
         fitting,

@@ -126,10 +126,10 @@ def dp(k: Keys) -> int | None:
 def copies(k: Keys) -> int | None:
     """The axis data, where something is sharded."""
     data = axis(k, "data")
-    return data if data > 1 and sharded(k) else None
+    return data if data > 1 and shards_weights(k) else None
 
 
-def sharded(k: Keys) -> bool:
+def shards_weights(k: Keys) -> bool:
     """Weights are sharded over fsdp, context and expert."""
     return (
         axis(k, "fsdp", -1) != 1 or axis(k, "context") * axis(k, "expert") > 1
@@ -176,7 +176,7 @@ def chunks(k: Keys) -> int | None:
 
 
 def zero(k: Keys) -> int:
-    if sharded(k):
+    if shards_weights(k):
         return 3
     return 1 if k.flag("shard_optimizer_over_data") else 0
 
@@ -238,7 +238,7 @@ def write_axis(ours: str) -> Any:
 
     def write(job: Job, out: Out) -> None:
         total = int(getattr(job.layout, ours))
-        put(out, AXES[ours], inside(job, ours), total)
+        put_axis(out, AXES[ours], inside(job, ours), total)
 
     return write
 
@@ -249,7 +249,7 @@ def write_tp(job: Job, out: Out) -> None:
         raise BadInput(
             f"MaxText has the schemes {listed(TENSOR)}, not {job.layout.scheme}"
         )
-    put(
+    put_axis(
         out,
         TENSOR[job.layout.scheme],
         inside(job, "tp"),
@@ -257,7 +257,7 @@ def write_tp(job: Job, out: Out) -> None:
     )
 
 
-def put(out: Out, name: str, here: int, total: int) -> None:
+def put_axis(out: Out, name: str, here: int, total: int) -> None:
     """Both parts of an axis."""
     out[f"ici_{name}_parallelism"] = here
     out[f"dcn_{name}_parallelism"] = total // here
@@ -286,7 +286,7 @@ def write_dp(job: Job, out: Out) -> None:
     ):
         here = math.gcd(degree, room)
         room //= here
-        put(out, name, here, degree)
+        put_axis(out, name, here, degree)
 
 
 def write_zero(job: Job, out: Out) -> None:

@@ -20,7 +20,7 @@ from ...layout.placement import lies
 from ...layout.stages import stage_count, stage_layers
 from . import host_memory
 from .keys import Keys
-from .model_megatron import READ_MODEL, WRITE_MODEL, described
+from .model_megatron import READ_MODEL, WRITE_MODEL, has_own_model
 from .writing import STAGES_NEARER
 
 STRATEGIES = ("no_shard", "optim", "optim_grads", "optim_grads_params")
@@ -106,17 +106,17 @@ def stages(k: Keys) -> str | None:
     elif all(ends):
         return "slots" if pp > 1 else None
     else:
-        counts = dealt(k, pp, v)
+        counts = counts_of_ends(k, pp, v)
     if not counts or pp == 1 or len(counts) != pp * v:
         return None
     return (
         None
         if counts == [len(s) for s in stage_layers(sum(counts), pp * v)]
-        else numbered(counts)
+        else stage_counts_text(counts)
     )
 
 
-def numbered(layers: list[int]) -> str:
+def stage_counts_text(layers: list[int]) -> str:
     """1,2*30,0 of a list."""
     runs = [(n, len([*same])) for n, same in groupby(layers)]
     return ",".join(
@@ -124,7 +124,7 @@ def numbered(layers: list[int]) -> str:
     )
 
 
-def dealt(k: Keys, pp: int, v: int) -> list[int] | None:
+def counts_of_ends(k: Keys, pp: int, v: int) -> list[int] | None:
     """Layers of each stage where the first or the last device gets other numbers than the rest."""
     ends = []
     for end in ("first", "last"):
@@ -285,10 +285,12 @@ def precision(k: Keys) -> object:
     name = "fp4" if four else "fp8" if eight else sixteen or "fp32"
     if name == "fp32" and "num_layers" not in k.said:
         return None  # a list of changes: what is not changed is the recipe's
-    return numbers(name, half_gradients, gathered.get(name, True))
+    return precision_named(name, half_gradients, gathered.get(name, True))
 
 
-def numbers(name: str, half_gradients: bool, gathered_small: bool) -> object:
+def precision_named(
+    name: str, half_gradients: bool, gathered_small: bool
+) -> object:
     """A precision by name, with what differs from it."""
     if half_gradients and name != "fp32":
         name += "-pure"
@@ -315,7 +317,9 @@ def of_words(k: Keys, words: str) -> object:
         )
         return None
     half = not k.flag("grad_reduce_in_fp32", True)
-    return numbers("fp4" if four else "fp8" if eight else base, half, True)
+    return precision_named(
+        "fp4" if four else "fp8" if eight else base, half, True
+    )
 
 
 def optimizer(k: Keys) -> object:
@@ -379,7 +383,7 @@ def dp_overlap(k: Keys) -> str | None:
     """
     keys = ("overlap_grad_reduce", "overlap_param_gather")
     asked = [k.flag(key) for key in keys]
-    if not {*keys} & {*k.said} and (k.title != TITLE or not described(k)):
+    if not {*keys} & {*k.said} and (k.title != TITLE or not has_own_model(k)):
         return None
     gathers = bool(k.so_far("layout.zero"))
     if all(asked) or (asked[0] and not gathers):
@@ -424,23 +428,23 @@ def write_etp(job: Job, out: Out) -> None:
 def write_interleave(job: Job, out: Out) -> None:
     """Chunks; where layers are not dealt evenly the stages say how many there are."""
     l = job.layout
-    if l.interleave > 1 and (even(job) or slots(job)):
+    if l.interleave > 1 and (has_even_stages(job) or has_slots(job)):
         out["num_virtual_stages_per_pipeline_rank"] = int(l.interleave)
     write_stages(job, out)
 
 
 def write_stages(job: Job, out: Out) -> None:
     """Stages with other numbers of layers than Megatron's own."""
-    if slots(job):
+    if has_slots(job):
         for end in ("embedding", "loss"):
             out[f"account_for_{end}_in_pipeline_split"] = True
-    elif job.layout.pp > 1 and not even(job):
-        out["pipeline_model_parallel_layout"] = pipeline(
-            dealt_by_us(job), job.model.mtp_layers
+    elif job.layout.pp > 1 and not has_even_stages(job):
+        out["pipeline_model_parallel_layout"] = pipeline_text(
+            layers_by_stage(job), job.model.mtp_layers
         )
 
 
-def slots(job: Job) -> bool:
+def has_slots(job: Job) -> bool:
     """Embedding and loss count as layers, and with them all stages hold as many: Megatron deals no
     other numbers without a list of them.
     """
@@ -453,12 +457,12 @@ def slots(job: Job) -> bool:
     )
 
 
-def even(job: Job) -> bool:
+def has_even_stages(job: Job) -> bool:
     """All stages have as many layers."""
-    return len({*dealt_by_us(job)}) == 1
+    return len({*layers_by_stage(job)}) == 1
 
 
-def dealt_by_us(job: Job) -> list[int]:
+def layers_by_stage(job: Job) -> list[int]:
     """Layers of each stage of the layout."""
     how = getattr(job.layout, "stages", "even")
     args = () if how == "even" else (how,)
@@ -468,7 +472,7 @@ def dealt_by_us(job: Job) -> list[int]:
     ]
 
 
-def pipeline(layers: list[int], mtp: int = 0) -> str:
+def pipeline_text(layers: list[int], mtp: int = 0) -> str:
     """Megatron's text for stages of so many layers."""
     texts = ["t" * n for n in layers]
     texts[0] = "E" + texts[0]

@@ -13,7 +13,7 @@ from ...describe.job import Job
 from ...errors import BadInput
 from . import launch, shell
 from .megatron import READ, WRITE
-from .reading import Said
+from .reading import FileKeys
 from .table import get
 
 __all__ = ["READ", "WRITE", "mine", "render", "said"]
@@ -44,14 +44,14 @@ def mine(text: str) -> bool:
     )
 
 
-def said(text: str, where: str) -> Said:
+def said(text: str, where: str) -> FileKeys:
     """The arguments of the command, or of the names a script sets where it starts none."""
     script = shell.read(text)
     notes: list[str] = []
-    words = launch.best(script, has_flags)
+    words = launch.command_with_most_flags(script, has_flags)
     if words is None:
         named = [
-            (n, shell.readable(launch.split(w)))
+            (n, shell.readable(launch.command_pieces(w)))
             for n, w in script.names.items()
         ]
         commands = [(n, w) for n, w in named if has_flags(w)]
@@ -62,7 +62,7 @@ def said(text: str, where: str) -> Said:
             f"no command with Megatron's arguments: those of {name} are read"
         )
     demand_training(words, where)
-    return Said(
+    return FileKeys(
         arguments(words),
         launch.ranks(words, script),
         tuple(notes),

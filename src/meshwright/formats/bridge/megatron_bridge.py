@@ -19,7 +19,7 @@ from ...errors import BadInput
 from . import cells, launch, megatron, shell
 from .keys import Keys
 from .megatron_args import arguments
-from .reading import Said
+from .reading import FileKeys
 from .shared import model_named, name_of
 from .table import get
 
@@ -100,10 +100,10 @@ def mine_tree(keys: dict[str, Any]) -> bool:
     )
 
 
-def said(text: str, where: str) -> Said:
+def said(text: str, where: str) -> FileKeys:
     """The options and overrides of the command that starts a recipe."""
     script = shell.read(text)
-    words = launch.best(
+    words = launch.command_with_most_flags(
         script, lambda w: any(mine(word) for word in w) or "--recipe" in w
     )
     if words is None:
@@ -126,7 +126,7 @@ def _unquoted(text: str) -> str | None:
     return text[1:-1] if quoted else text
 
 
-def of_tree(keys: dict[str, Any], where: str) -> Said:
+def of_tree(keys: dict[str, Any], where: str) -> FileKeys:
     """The same of a file; of two keys with one name that of the model counts."""
     settings: dict[str, Any] = {}
     for key, value in keys.items():
@@ -140,7 +140,7 @@ def of_tree(keys: dict[str, Any], where: str) -> Said:
     return _with_recipe(settings, chips)
 
 
-def _with_recipe(keys: dict[str, Any], chips: int | None) -> Said:
+def _with_recipe(keys: dict[str, Any], chips: int | None) -> FileKeys:
     """What the recipe's name says is in the keys too, where they do not say it themselves."""
     match = RECIPE.fullmatch(str(keys.get("recipe", "")))
     if match and match["chips"]:
@@ -154,7 +154,7 @@ def _with_recipe(keys: dict[str, Any], chips: int | None) -> Said:
                 **keys,
                 "mixed_precision": named,
             }
-    return Said(keys, chips)
+    return FileKeys(keys, chips)
 
 
 def model(k: Keys) -> str | None:
@@ -204,7 +204,7 @@ def write_precision(job: Job, out: dict[str, Any]) -> None:
     if compute not in ("bf16", "fp8", "fp4"):
         raise BadInput(
             "Megatron-Bridge has no recipe of mixed precision for"
-            f" {cells.shown('job.precision', job.precision)}"
+            f" {cells.value_in_words('job.precision', job.precision)}"
         )
     scaling = job.software.float8 or (
         job.profile.float8 if job.profile else "tensorwise"
@@ -252,7 +252,7 @@ def render(out: dict[str, Any], job: Job, at: launch.Place) -> str:
     format = get(NAME)
     recipe = out.pop("recipe")
     lines = [f"--recipe {recipe} --mode pretrain --dataset mock"]
-    for name, value in {**plain(job), **out}.items():
+    for name, value in {**usual_layout_keys(job), **out}.items():
         path = next(
             (s for s, names in format.sections.items() if name in names),
             "model",
@@ -263,7 +263,7 @@ def render(out: dict[str, Any], job: Job, at: launch.Place) -> str:
     return launch.script(at, format, PROGRAM, [*lines, launch.REST])
 
 
-def plain(job: Job) -> dict[str, Any]:
+def usual_layout_keys(job: Job) -> dict[str, Any]:
     """What a plan leaves alone: a recipe has a layout of its own, which would stay otherwise."""
     experts = {
         "expert_model_parallel_size": 1,

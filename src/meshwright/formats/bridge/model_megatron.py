@@ -32,7 +32,7 @@ MLA = {
 FREQUENCY = re.compile(r"[\[\]()0-9*+,\s]+")
 
 
-def described(k: Keys) -> bool:
+def has_own_model(k: Keys) -> bool:
     """The file has a model of its own."""
     return NO_MODEL in k.said
 
@@ -67,12 +67,12 @@ def kv_heads(k: Keys) -> int | None:
     groups = k.whole("num_query_groups")
     asked = k.flag(
         "group_query_attention",
-        "group_query_attention" not in k.said and grouped(k),
+        "group_query_attention" not in k.said and is_dataclass_of_groups(k),
     )
-    return (groups or 1) if asked and described(k) else None
+    return (groups or 1) if asked and has_own_model(k) else None
 
 
-def grouped(k: Keys) -> bool:
+def is_dataclass_of_groups(k: Keys) -> bool:
     """The keys are those of a dataclass, which has no flag of its own for grouped queries."""
     return "num_query_groups" in k.said and k.title != "Megatron-LM"
 
@@ -169,7 +169,7 @@ def dropout(k: Keys) -> bool | None:
 def window(k: Keys) -> int | None:
     """Tokens of a sliding window: 128 of "(127, 0)"."""
     given = k.get("window_size")
-    if not described(k) or not given:
+    if not has_own_model(k) or not given:
         return None
     numbers = [int(n) for n in re.findall(r"-?\d+", str(given))]
     return numbers[0] + 1 if numbers and numbers[0] >= 0 else None
@@ -178,7 +178,7 @@ def window(k: Keys) -> int | None:
 def full_every(k: Keys) -> int | None:
     """Every n-th layer attends to everything."""
     given = k.get("window_attn_skip_freq")
-    if not described(k) or given is None:
+    if not has_own_model(k) or given is None:
         return None
     if str(given).isdigit():
         return int(given)
@@ -197,7 +197,7 @@ def mla(k: Keys) -> dict[str, int] | None:
 
 def moe(k: Keys) -> dict[str, Any] | None:
     experts = k.whole("num_experts") or k.whole("num_moe_experts")
-    if not (described(k) and experts):
+    if not (has_own_model(k) and experts):
         return None
     if k.title == "Megatron-LM" and not k.flag("moe_grouped_gemm"):
         k.notes.append(
@@ -251,7 +251,7 @@ def pattern_of(given: object) -> list[int] | None:
 
 def of_its_own(read: Callable[[Keys], Any]) -> Callable[[Keys], Any]:
     """Read where the file has a model of its own; in a list of changes to a recipe it is not."""
-    return lambda k: read(k) if described(k) else None
+    return lambda k: read(k) if has_own_model(k) else None
 
 
 SIZES: Mapping[str, Callable[[Keys], Any]] = {

@@ -25,28 +25,28 @@ from .edit import (
     NONE,
     VALUE,
     Changes,
-    arguments,
-    cut,
-    json_tree,
-    toml_tree,
-    yaml_tree,
+    edit_arguments,
+    edit_json,
+    edit_toml,
+    edit_yaml,
+    replaced_parts,
 )
-from .reading import OFF, ForeignFile, Said, said_by, understood
-from .shared import catalogued, sizes
+from .reading import OFF, FileKeys, ForeignFile, said_by, understood
+from .shared import bare_model, catalogued
 from .table import Format
 from .writing import fields as fields_of_job
-from .writing import written
+from .writing import keys_of
 
 Keys = dict[str, Any]
 Edit = Callable[[str, Changes, Keys, str], str]
 """(text, changes, all keys as they shall be, name of the file) -> text."""
 EDITS: dict[str, Edit] = {
-    "megatron": arguments,
-    "deepspeed": json_tree,
-    "accelerate": yaml_tree,
-    "axolotl": yaml_tree,
-    "maxtext": yaml_tree,
-    "torchtitan-toml": toml_tree,
+    "megatron": edit_arguments,
+    "deepspeed": edit_json,
+    "accelerate": edit_yaml,
+    "axolotl": edit_yaml,
+    "maxtext": edit_yaml,
+    "torchtitan-toml": edit_toml,
 }
 """Format -> what edits its files."""
 IDLE = (*OFF, 1, "1", -1, "no")
@@ -87,7 +87,7 @@ class Onto:
     def told(self, base: str) -> list[str]:
         """Sentences on what became of the file."""
         lines = [
-            f"{base}: {key}: {shown(old)} -> {shown(new)}"
+            f"{base}: {key}: {short_value(old)} -> {short_value(new)}"
             for key, (old, new) in self.changed.items()
         ]
         if not lines:
@@ -97,14 +97,16 @@ class Onto:
             for key, why in self.against.items()
         ]
         if self.kept:
-            kept = ", ".join(f"{k} {shown(v)}" for k, v in self.kept.items())
+            kept = ", ".join(
+                f"{k} {short_value(v)}" for k, v in self.kept.items()
+            )
             lines.append(
                 f"{base} says more than the plan, and that stays: {kept}"
             )
         return lines
 
 
-def shown(value: Any) -> str:
+def short_value(value: Any) -> str:
     """A value in a sentence."""
     return value[:80] if isinstance(value, str) else brief(value)
 
@@ -118,21 +120,21 @@ class Reading:
     path: str
     chips: int
 
-    def found(self, keys: Mapping[str, Any]) -> ForeignFile:
+    def file(self, keys: Mapping[str, Any]) -> ForeignFile:
         said = self.said(keys)
         return understood(
             self.format,
-            Said(said.keys, self.chips, said.notes),
+            FileKeys(said.keys, self.chips, said.notes),
             self.tool.READ,
         )
 
-    def said(self, keys: Mapping[str, Any]) -> Said:
+    def said(self, keys: Mapping[str, Any]) -> FileKeys:
         """The keys as the format's own file takes them."""
         return said_by(self.tool, keys, self.path)
 
     def fields(self, keys: Mapping[str, Any], but: set[str]) -> Keys:
         """Field -> what the keys say of it, without the fields in `but`."""
-        return fields_of(self.found(keys), but)
+        return fields_of(self.file(keys), but)
 
 
 def fields_of(file: ForeignFile, but: set[str]) -> Keys:
@@ -158,7 +160,7 @@ def left_open(job: Job) -> set[str]:
     return (paths - {*ALWAYS_MEANT}) | {*LABELS}
 
 
-def merged(
+def fewest_changes(
     reading: Reading, job: Job, base: Keys, out: Keys, but: set[str]
 ) -> Keys:
     """All keys of the file with the plan in it: as few changes as say the plan."""
@@ -173,14 +175,14 @@ def merged(
             stale.add(key)
     rest = {k: v for k, v in base.items() if k not in stale}
     now = {**rest, **{k: v for k, v in out.items() if differs(base, k, v)}}
-    want, notes = reading.fields(now, but), {*reading.found(now).notes}
+    want, notes = reading.fields(now, but), {*reading.file(now).notes}
     here = reading.fields(base, but)
 
     def right(keys: Keys) -> bool:
         chips = reading.said(keys).chips
         if chips not in (None, reading.chips):
             return False
-        file = reading.found(keys)
+        file = reading.file(keys)
         return fields_of(file, but) == want and {*file.notes} <= notes
 
     for group in _groups(owners, {*stale, *now}):
@@ -269,7 +271,7 @@ def write(
     now, but, against, script = planned(reading, job, base, head)
     changed = changes(base, now)
     edited = EDITS[reading.format.name](text, changed, now, reading.path)
-    file = reading.found(now)
+    file = reading.file(now)
     against |= {k: why for k, why in file.left.items() if k in base}
     owners = _owners(reading.format)
     kept = {
@@ -333,15 +335,17 @@ def planned(
     but, writers = left_open(job), dict(reading.tool.WRITE)
     against: dict[str, str] = {}
     if "model" in format.cells and not format.cells["model"].script:
-        named = reading.found(base).tables.get("model")
-        if not isinstance(named, str) or catalogued(named) == sizes(job.model):
+        named = reading.file(base).tables.get("model")
+        if not isinstance(named, str) or catalogued(named) == bare_model(
+            job.model
+        ):
             but.add("model")
             writers["model"] = lambda job, out: None
         if not isinstance(named, str):
             against |= _unknown_model(format, base, job)
-    out, script = written(format, job, writers, reading.tool.READ)
+    out, script = keys_of(format, job, writers, reading.tool.READ)
     told = reading.tool.words(out) if hasattr(reading.tool, "words") else out
-    now = merged(reading, job, base, {**told, **head}, but)
+    now = fewest_changes(reading, job, base, {**told, **head}, but)
     return now, but, against, script
 
 
@@ -362,7 +366,7 @@ CONNECTIONS = "CUDA_DEVICE_MAX_CONNECTIONS"
 EXPORTED = rf"(?m)^([ \t]*(?:export[ \t]+)?{CONNECTIONS}=)(\S+)[ \t]*\n"
 
 
-def connected(
+def environment_edited(
     made: Onto, keys: Keys, job: Job, run: Job | None = None
 ) -> Onto:
     """A script that sets the environment as Megatron demands it for this plan; run: of a job that
@@ -388,7 +392,7 @@ def connected(
         return made
     pair = (exports[0][2] if exports else NONE, wanted or NONE)
     changed = {**made.changed, CONNECTIONS: pair}
-    return replace(made, text=cut(made.text, cuts), changed=changed)
+    return replace(made, text=replaced_parts(made.text, cuts), changed=changed)
 
 
 STARTED = {
@@ -403,7 +407,7 @@ RESERVED = {
 """The same in what Slurm reads, which a shell takes for comments."""
 
 
-def started(made: Onto, at: launch.Place, where: str) -> Onto:
+def ranks_edited(made: Onto, at: launch.Place, where: str) -> Onto:
     """A script that starts as many ranks as the plan has; what cannot be changed is said."""
     wanted = at.nodes * at.ranks
     before = megatron_args.said(made.text, where)
@@ -416,7 +420,7 @@ def started(made: Onto, at: launch.Place, where: str) -> Onto:
         for name, word in words.items()
         for m in re.finditer(f"{word}{VALUE}", among)
     ]
-    text = cut(made.text, cuts)
+    text = replaced_parts(made.text, cuts)
     after = megatron_args.said(text, where)
     if after.chips == wanted and after.keys == before.keys:
         ranks = {"ranks that are started": (before.chips, wanted)}

@@ -21,7 +21,7 @@ from ...errors import BadInput
 from ...layout.stages import stage_count, stage_layers
 from ...schedule import get as schedule_named
 from ..toml import known
-from .reading import Reader, Said, understood
+from .reading import FileKeys, Reader, understood
 from .table import Format
 
 
@@ -66,7 +66,7 @@ def _read(
     }
     chips = int(job.layout.chips)
     file = understood(
-        format, Said(dict(keys), chips), readers, {"model": seeds}
+        format, FileKeys(dict(keys), chips), readers, {"model": seeds}
     )
     for key, why in file.left.items():
         path = next((p for p, c in format.cells.items() if key in c.keys), key)

@@ -32,7 +32,7 @@ OFF: tuple[Any, ...] = (
 
 
 @dataclass(frozen=True)
-class Said:
+class FileKeys:
     """What the syntax of a file holds."""
 
     keys: dict[str, Any]
@@ -43,10 +43,10 @@ class Said:
     """Keys that are set under a condition which the file alone does not decide."""
 
 
-def said_by(tool: Any, keys: Mapping[str, Any], path: str) -> Said:
+def said_by(tool: Any, keys: Mapping[str, Any], path: str) -> FileKeys:
     """The keys as the format's own file takes them: as they stand, unless it says otherwise."""
     own = getattr(tool, "of_tree", None)
-    return own(dict(keys), path) if own else Said(dict(keys))
+    return own(dict(keys), path) if own else FileKeys(dict(keys))
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class ForeignFile:
 
 def understood(
     format: Format,
-    said: Said,
+    said: FileKeys,
     readers: Mapping[str, Reader],
     known: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> ForeignFile:
@@ -114,7 +114,7 @@ def understood(
             f"leaves sizes of its model ({words}) to how it is called: give the model, such as"
             " --model llama3-8b or --model config.json"
         )
-    if not described(keys):
+    if not names_its_model(keys):
         keys.tables.pop("model", None)
     on = keys.tables.pop("on", None)
     for path in unread:  # no reader's default stands for it
@@ -193,7 +193,7 @@ def unreadable(
     }
 
 
-def described(keys: Keys) -> bool:
+def names_its_model(keys: Keys) -> bool:
     """The file says which model it trains, by name or by its layers."""
     model = keys.tables.get("model")
     if isinstance(model, str) or not model:

@@ -60,7 +60,7 @@ def name_of(job: Job, format: str, what: str = "model") -> str:
         return named[alike]
     raise BadInput(
         f"{get(format).title} has no {what} of the sizes of {job.model.name};"
-        f" {nearest(job.model, named)}"
+        f" {nearest_sizes(job.model, named)}"
     )
 
 
@@ -70,16 +70,20 @@ NUMERICS = ("rope_base", "norm_epsilon", "rope_scaling", "rotary_share")
 
 def sized_as(model: Model, names: Iterable[str]) -> str | None:
     """The first of the names in the catalogue whose model has the same shapes."""
-    mine = sizes(model)
+    mine = bare_model(model)
     return next((n for n in names if catalogued(n) == mine), None)
 
 
 def catalogued(name: str) -> Model | None:
     """The sizes of a model of the catalogue."""
-    return sizes(catalog.model(name)) if catalog.has("models", name) else None
+    return (
+        bare_model(catalog.model(name))
+        if catalog.has("models", name)
+        else None
+    )
 
 
-def sizes(model: Model) -> Model:
+def bare_model(model: Model) -> Model:
     """The model without its name, numerics and length, defaults written out: a config.json is
     called after its folder, and its length is what the model can be served with.
     """
@@ -98,9 +102,9 @@ def sizes(model: Model) -> Model:
     )
 
 
-def nearest(model: Model, names: Iterable[str]) -> str:
+def nearest_sizes(model: Model, names: Iterable[str]) -> str:
     """What the model with the fewest other sizes has otherwise; all names where none is near."""
-    mine = sizes(model)
+    mine = bare_model(model)
     models = {n: m for n in sorted(names) if (m := catalogued(n))}
     other = {
         n: [f.name for f in fields(Model) if differ(m, mine, f.name)]

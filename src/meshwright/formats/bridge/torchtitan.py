@@ -20,8 +20,13 @@ from ...layout.stages import stage_layers
 from ...schedule import get as schedule_named
 from . import launch, shell
 from .keys import Keys
-from .megatron import dealt_by_us, even, layers_of, numbered
-from .reading import Said
+from .megatron import (
+    has_even_stages,
+    layers_by_stage,
+    layers_of,
+    stage_counts_text,
+)
+from .reading import FileKeys
 from .shared import (
     Out,
     compiles,
@@ -82,14 +87,14 @@ def mine(text: str) -> bool:
     return "--parallelism." in text or "--training.seq_len" in text
 
 
-def said(text: str, where: str) -> Said:
+def said(text: str, where: str) -> FileKeys:
     """The flags of the command that starts it."""
     script = shell.read(text)
-    words = launch.best(
+    words = launch.command_with_most_flags(
         script, lambda ws: any(w.startswith("--parallelism.") for w in ws)
     )
     if words is None:
-        words = launch.best(
+        words = launch.command_with_most_flags(
             script, lambda ws: any(w.startswith("--training.") for w in ws)
         )
     if words is None:
@@ -112,7 +117,7 @@ def said(text: str, where: str) -> Said:
             keys[name] = word if keys[name] is True else f"{keys[name]} {word}"
     chips = launch.ranks(words, script)
     known = ("module", "config", "job.config_file")
-    return Said(
+    return FileKeys(
         {k: v for k, v in keys.items() if "." in k or k in known},
         chips,
         (UNSAID_FLAGS,) if "config" in keys else (),
@@ -125,7 +130,7 @@ UNSAID_FLAGS = (
 )
 
 
-def named(k: Keys) -> str:
+def configuration_name(k: Keys) -> str:
     """module/config of 0.3, or name/flavor."""
     parts = [k.get("module"), k.get("config")]
     if not all(parts):
@@ -135,13 +140,13 @@ def named(k: Keys) -> str:
 
 def eight_bits(k: Keys) -> tuple[str, str] | None:
     """(Model, scaling) of a configuration that trains in FP8."""
-    name = named(k)
+    name = configuration_name(k)
     return next((key for key, own in EIGHT_BITS.items() if own == name), None)
 
 
 def model(k: Keys) -> str | None:
     """By the name of its configuration, or of its flavor."""
-    name = named(k)
+    name = configuration_name(k)
     if config := eight_bits(k):
         return config[0]
     version = NAME if k.get("config") else f"{NAME}-toml"
@@ -219,17 +224,19 @@ def stages(k: Keys) -> str | None:
             k.whole(P + "pipeline_parallel_first_stage_less_layers", 1) or 0
         )
         last = k.whole(P + "pipeline_parallel_last_stage_less_layers", 1) or 0
-        counts = dealt(layers, pp * v, first, last)
+        counts = torchtitan_stages(layers, pp * v, first, last)
     if not counts or sum(counts) != layers:
         return None
     return (
         None
         if counts == [len(s) for s in stage_layers(layers, pp * v)]
-        else numbered(counts)
+        else stage_counts_text(counts)
     )
 
 
-def dealt(layers: int, count: int, first: int, last: int) -> list[int]:
+def torchtitan_stages(
+    layers: int, count: int, first: int, last: int
+) -> list[int]:
     """torchtitan's own way: embedding and head weigh so many layers; spare ones go to the front."""
     least, spare = divmod(layers + first + last, count)
     counts = [least + (stage < spare) for stage in range(count)]
@@ -437,8 +444,8 @@ def write_chunks(job: Job, out: Out, head: str = HEAD) -> None:
     l = job.layout
     if l.pp == 1:
         return
-    layers = dealt_by_us(job)
-    if even(job):
+    layers = layers_by_stage(job)
+    if has_even_stages(job):
         out[P + "pipeline_parallel_layers_per_stage"] = layers[0]
         out[P + "pipeline_parallel_first_stage_less_layers"] = 0
         out[P + "pipeline_parallel_last_stage_less_layers"] = 0

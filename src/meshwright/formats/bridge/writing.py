@@ -31,7 +31,7 @@ RUN = ("seq", "batch", "tokens", "precision", "optimizer", "attention_kernel")
 """Fields of a job that the software runs; the others say how it is predicted."""
 
 
-def written(
+def keys_of(
     format: Format,
     job: Job,
     writers: Mapping[str, Writer],
@@ -63,7 +63,9 @@ def written(
                 demand_default(format, path, value, default)
             elif cell.script:
                 if value != default or path in SAID:
-                    script.append(f"{cell.script} = {told(path, value)}")
+                    script.append(
+                        f"{cell.script} = {value_for_author(path, value)}"
+                    )
             elif cell.always is not UNSAID:
                 demand_default(format, path, value, cell.always)
             else:
@@ -116,7 +118,7 @@ def _numerics(
     return script
 
 
-def told(path: str, value: Any) -> str:
+def value_for_author(path: str, value: Any) -> str:
     """A value as the training script's author reads it."""
     if path == "job.tokens":
         return f"{value:,.0f} tokens"
@@ -168,10 +170,10 @@ def demand_default(
         return
     if default is None:
         raise BadInput(
-            f"{format.title} has no key for {path} = {cells.shown(path, value)}:"
+            f"{format.title} has no key for {path} = {cells.value_in_words(path, value)}:"
             f" leave {path.rpartition('.')[2]} out, and it is the framework's own"
         )
-    raise cells.refusal(format, path, value, [str(default).lower()], "")
+    raise cells.value_refusal(format, path, value, [str(default).lower()], "")
 
 
 def _idle(l: Layout) -> Iterator[str]:

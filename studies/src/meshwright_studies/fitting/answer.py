@@ -20,7 +20,7 @@ from .baselines import Baselines, baselines
 from .evidence import HEAD, evidence, table
 from .fit import (
     Fit,
-    Model,
+    RunModel,
     at_priors,
     families_left_out,
     fit,
@@ -29,15 +29,15 @@ from .fit import (
     pairs_left_out,
     whose,
 )
-from .intervals import DRAWS, Judged, drawn
+from .intervals import DRAWS, UnseenIntervals, drawn
 from .runs import runs
 from .seen import Column, Seen
-from .seen import errors as errors_of
-from .written import written
+from .seen import log_errors as errors_of
+from .written import fitted_text
 
 
 @dataclass(frozen=True)
-class Answer:
+class FitAnswer:
     """Numbers, and every run as predicted at the priors, in the sample, and with its laboratory,
     its family of chips, or its families of chips and frameworks left out."""
 
@@ -52,12 +52,12 @@ class Answer:
     """What one constant does without each laboratory."""
 
     @cached_property
-    def nested(self) -> Judged:
+    def nested(self) -> UnseenIntervals:
         """Intervals of each laboratory from the others alone."""
         return intervals.nested(self.laboratories)
 
     @cached_property
-    def one_interval(self) -> Judged:
+    def one_interval(self) -> UnseenIntervals:
         """One pooled interval, from the others alone."""
         return intervals.one_for_all(self.laboratories)
 
@@ -77,7 +77,7 @@ class Answer:
         count = len(self.fit.without)
         of = self.laboratories
         return {
-            "fitted.toml": written(
+            "fitted.toml": fitted_text(
                 self.parameters, self.fit, date, len(of), count
             ),
             "evidence.toml": f"{HEAD}\n{evidence(of, 'realistic')}",
@@ -112,22 +112,22 @@ class Answer:
                 "score": float(self.nested.score.mean()),
                 "score_of_one_interval": float(self.one_interval.score.mean()),
             },
-            "scaled": scaled(self.laboratories),
-            "baselines": beside(self.laboratories, self.constants),
+            "scaled": error_after_scale(self.laboratories),
+            "baselines": beside_baselines(self.laboratories, self.constants),
         }
 
 
 def answer(
     rows: Sequence[Row], of: Sequence[Parameter] | None = None
-) -> Answer:
+) -> FitAnswer:
     """Fit the shared numbers to published runs and judge them."""
-    model = Model(runs(rows), tuple(parameters() if of is None else of))
-    return judged(model, fit(model))
+    model = RunModel(runs(rows), tuple(parameters() if of is None else of))
+    return runs_as_predicted(model, fit(model))
 
 
-def judged(model: Model, fitted: Fit) -> Answer:
+def runs_as_predicted(model: RunModel, fitted: Fit) -> FitAnswer:
     """Every run as predicted with numbers that were fitted before."""
-    return Answer(
+    return FitAnswer(
         model.parameters,
         fitted,
         tuple(at_priors(model)),
@@ -168,7 +168,7 @@ def ratios(of: Sequence[Seen]) -> dict[str, Any]:
 
 
 def coverage(
-    of: Sequence[Seen], intervals_of: Judged
+    of: Sequence[Seen], intervals_of: UnseenIntervals
 ) -> dict[str, dict[str, float]]:
     """Class -> rows, sources, and the share of rows inside."""
     kinds = np.array([one.kind for one in of])
@@ -182,7 +182,9 @@ def coverage(
     }
 
 
-def beside(of: Sequence[Seen], constants: Baselines) -> dict[str, Any]:
+def beside_baselines(
+    of: Sequence[Seen], constants: Baselines
+) -> dict[str, Any]:
     """Baseline -> its median error, and the share of runs to which the model is nearer."""
     ours = away(-errors_of(of))
     return {
@@ -200,7 +202,7 @@ def away(error: Column) -> Column:
     return distance
 
 
-def scaled(of: Sequence[Seen]) -> dict[str, float]:
+def error_after_scale(of: Sequence[Seen]) -> dict[str, float]:
     """Median error of a source's other rows after one scale from three of them (mean of DRAWS
     seeded draws), and of all its rows after one constant from all.
     """

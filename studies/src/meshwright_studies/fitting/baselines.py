@@ -18,7 +18,7 @@ import numpy as np
 from meshwright.prediction.classes import width
 from meshwright.prediction.prediction import Prediction
 
-from .fit import Model, family
+from .fit import RunModel, family
 from .runs import Measured
 from .seen import Column
 
@@ -32,7 +32,7 @@ class Baselines(NamedTuple):
     efficiency: Column
 
 
-def baselines(model: Model, left_out: Group) -> Baselines:
+def baselines(model: RunModel, left_out: Group) -> Baselines:
     """Of runs whose group no constant has seen."""
     values = {p.name: p.value for p in model.parameters}
     of = [model.predicted(i, values) for i in range(len(model.every))]
@@ -44,12 +44,12 @@ def baselines(model: Model, left_out: Group) -> Baselines:
     ) -> Column:
         ratio = np.log(measured / np.array([*map(ideal, of)]))
         keys = [*map(key, model.every)]
-        wide = [numbers(run) for run in model.every]
+        wide = [product_numbers(run) for run in model.every]
         error: Column = constant(ratio, without, keys, wide) - ratio
         return error
 
     return Baselines(
-        errors(useful_s, lambda run: f"{family(run)}, {numbers(run)}"),
+        errors(useful_s, lambda run: f"{family(run)}, {product_numbers(run)}"),
         errors(occupied_s, kind),
     )
 
@@ -69,7 +69,7 @@ def constant(
     return medians
 
 
-def numbers(run: Measured) -> str:
+def product_numbers(run: Measured) -> str:
     """Numbers of its products, as classes have them."""
     return width(run.job.precision.compute)
 
@@ -77,7 +77,7 @@ def numbers(run: Measured) -> str:
 def kind(run: Measured) -> str:
     """Family of chips, numbers and kind of model."""
     experts = "experts" if run.job.model.moe else "dense"
-    return f"{family(run)}, {numbers(run)}, {experts}"
+    return f"{family(run)}, {product_numbers(run)}, {experts}"
 
 
 def useful_s(p: Prediction) -> float:

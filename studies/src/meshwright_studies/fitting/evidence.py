@@ -11,8 +11,8 @@ from meshwright.prediction.certainty import Run
 from ..validate.rows import Row, plain
 from . import intervals
 from .intervals import BEYOND, DECLARED, Ends
-from .runs import whole
-from .seen import Seen, alike
+from .runs import job_of_row
+from .seen import Seen, source_weights
 
 HEAD = """\
 # How sure predictions are. Written by `meshwright fit`; a test compares.
@@ -25,7 +25,9 @@ def evidence(of: Sequence[Seen], name: str) -> str:
     """The TOML of an assumption set: all runs pooled, how unsure each part is, then each class."""
     every = intervals.pooled(of)
     by = intervals.unsure(every)
-    pooled = intervals.ends(intervals.standard(every, by), alike(every))
+    pooled = intervals.middle_nine_tenths(
+        intervals.standard(every, by), source_weights(every)
+    )
     own = intervals.after_scale(every, by)
     most = {
         "chips": max(s.run.chips for s in of),
@@ -45,9 +47,9 @@ def evidence(of: Sequence[Seen], name: str) -> str:
     ]
     for kind in sorted({one.kind for one in of}):
         mine = [one for one in of if one.kind == kind]
-        widths = intervals.ends(
+        widths = intervals.middle_nine_tenths(
             intervals.standard(mine, by),
-            alike(mine),
+            source_weights(mine),
         )
         lines += ["", f'[{name}.classes."{kind}"]', *_written(widths, mine)]
     return "\n".join(lines) + "\n"
@@ -94,7 +96,7 @@ def descriptions(rows: Sequence[Row], ids: Collection[str]) -> str:
             made[name] = {
                 "source_ref": str(row.get("source_ref", ""))[:200],
                 "software": str(row.get("software", ""))[:80],
-                "job": dump_job(whole(row).job),
+                "job": dump_job(job_of_row(row).job),
             }
     lines = (f"{dumps(name)}: {dumps(row)}" for name, row in made.items())
     return "{\n" + ",\n".join(lines) + "\n}\n"

@@ -49,7 +49,7 @@ Mask = NDArray[np.bool_]
 
 
 @dataclass
-class Model:
+class RunModel:
     """Runs whose predictions are asked again and again with other numbers. A number that a job does
     not read leaves its prediction as it is: it is kept by those that it reads."""
 
@@ -170,7 +170,7 @@ class Fit:
 
 
 def fit(
-    model: Model, start: Values | None = None, rounds: int = ROUNDS
+    model: RunModel, start: Values | None = None, rounds: int = ROUNDS
 ) -> Fit:
     """All numbers from all runs, and with each laboratory, each family of chips, and each pair of
     families of chips and frameworks left out.
@@ -185,9 +185,9 @@ def fit(
     everywhere = np.ones(len(model.every), bool)
     for _ in range(rounds):
         linear = effects(model, at)
-        at = solved(of, linear, weights(model.every, everywhere))
+        at = solved(of, linear, run_weights(model.every, everywhere))
     return Fit(
-        named(of, at),
+        rounded_values(of, at),
         _without(model, linear, [*map(whose, model.every)]),
         _without(model, linear, [*map(family, model.every)]),
         _without(model, linear, [*map(pair, model.every)]),
@@ -211,13 +211,15 @@ def pair(run: Measured) -> str:
 
 
 def _without(
-    model: Model, linear: Effects, groups: Sequence[str]
+    model: RunModel, linear: Effects, groups: Sequence[str]
 ) -> dict[str, dict[str, float]]:
     """Group of runs -> the values without it."""
     each = np.array(groups)
     of = model.parameters
     return {
-        name: named(of, solved(of, linear, weights(model.every, each != name)))
+        name: rounded_values(
+            of, solved(of, linear, run_weights(model.every, each != name))
+        )
         for name in sorted({*groups})
     }
 
@@ -235,7 +237,7 @@ def stored(table: Mapping[str, Any] | None = None) -> Fit:
     return Fit(values, *groups)
 
 
-def named(of: Sequence[Parameter], at: Column) -> dict[str, float]:
+def rounded_values(of: Sequence[Parameter], at: Column) -> dict[str, float]:
     """Values, rounded as the catalogue has them."""
     exact = (p.prior * float(np.exp(x)) for p, x in zip(of, at, strict=True))
     return {
@@ -244,7 +246,7 @@ def named(of: Sequence[Parameter], at: Column) -> dict[str, float]:
     }
 
 
-def effects(model: Model, at: Column) -> Effects:
+def effects(model: RunModel, at: Column) -> Effects:
     """Errors there, and the change of each with the logarithm of each number."""
     of = model.parameters
     here = {
@@ -260,7 +262,7 @@ def effects(model: Model, at: Column) -> Effects:
     return Effects(at, error, np.array(columns).T)
 
 
-def weights(of: Sequence[Measured], used: Mask) -> Column:
+def run_weights(of: Sequence[Measured], used: Mask) -> Column:
     """Of each run in a fit; 0 of those that are left out."""
     count = Counter(run.source for run in of)
     each = np.array([count[run.source] ** -0.5 for run in of])
@@ -282,23 +284,23 @@ def solved(of: Sequence[Parameter], linear: Effects, weight: Column) -> Column:
     return x
 
 
-def left_out(model: Model, of: Fit) -> list[Seen]:
+def left_out(model: RunModel, of: Fit) -> list[Seen]:
     """Every run as predicted without its laboratory."""
     return _apart(model, of.without, [*map(whose, model.every)])
 
 
-def families_left_out(model: Model, of: Fit) -> list[Seen]:
+def families_left_out(model: RunModel, of: Fit) -> list[Seen]:
     """Every run as predicted without its family of chips."""
     return _apart(model, of.families, [*map(family, model.every)])
 
 
-def pairs_left_out(model: Model, of: Fit) -> list[Seen]:
+def pairs_left_out(model: RunModel, of: Fit) -> list[Seen]:
     """Every run as predicted without any of its families of chips and frameworks."""
     return _apart(model, of.pairs, [*map(pair, model.every)])
 
 
 def _apart(
-    model: Model,
+    model: RunModel,
     without: Mapping[str, Mapping[str, float]],
     groups: Sequence[str],
 ) -> list[Seen]:
@@ -312,12 +314,12 @@ def _apart(
     return [by_run[run.id] for run in model.every]
 
 
-def in_sample(model: Model, of: Fit) -> list[Seen]:
+def in_sample(model: RunModel, of: Fit) -> list[Seen]:
     """Every run as predicted with all of them."""
     return model.seen(of.values, np.ones(len(model.every), bool))
 
 
-def at_priors(model: Model) -> list[Seen]:
+def at_priors(model: RunModel) -> list[Seen]:
     """Every run as predicted without any."""
     values = {p.name: p.prior for p in model.parameters}
     return model.seen(values, np.ones(len(model.every), bool))

@@ -22,7 +22,7 @@ from meshwright.prediction.certainty import PARTS, TRUSTED
 from meshwright.prediction.classes import framework_family
 
 from ..validate.stats import quantile
-from .seen import Column, Seen, alike, errors, shares
+from .seen import Column, Seen, log_errors, rows_by_part, source_weights
 
 SHARE = 0.9
 """Of all runs, what an interval is to hold."""
@@ -145,9 +145,9 @@ def unsure(of: Sequence[Seen]) -> dict[str, float]:
     a time, in steps that halve: no random start, the same on every machine.
     """
     declared = np.array([DECLARED[name][0] for name in PARTS])
-    x = shares(of)
-    y = np.abs(errors(of))
-    w = alike(of)
+    x = rows_by_part(of)
+    y = np.abs(log_errors(of))
+    w = source_weights(of)
 
     def cost(change: Column) -> float:
         s = widths(x, declared * np.exp(change))
@@ -184,12 +184,14 @@ def widths(x: Column, by: Column) -> Column:
 
 def standard(of: Sequence[Seen], by: Mapping[str, float]) -> Column:
     """z of each run."""
-    return errors(of) / widths(
-        shares(of), np.array([by[name] for name in PARTS])
+    return log_errors(of) / widths(
+        rows_by_part(of), np.array([by[name] for name in PARTS])
     )
 
 
-def ends(z: Column, weight: Column, at: tuple[float, float] = ENDS) -> Ends:
+def middle_nine_tenths(
+    z: Column, weight: Column, at: tuple[float, float] = ENDS
+) -> Ends:
     """What nine of ten of the weight lie between. at: its shares below each end."""
     order = np.argsort(z, kind="stable")
     values = list(z[order])
@@ -202,13 +204,13 @@ def of_class(
 ) -> Ends:
     """Those of a class; with few sources the wider of its own and those of all runs. among: which
     runs those are (`pool`)."""
-    weight = alike(of)
+    weight = source_weights(of)
     some = slice(None) if among is None else among
-    every = ends(z[some], weight[some])
+    every = middle_nine_tenths(z[some], weight[some])
     mine = np.array([one.kind == kind for one in of])
     if not mine.any():
         return every
-    own = ends(z[mine], weight[mine])
+    own = middle_nine_tenths(z[mine], weight[mine])
     if len({one.source for one in of if one.kind == kind}) >= TRUSTED:
         return own
     return Ends(min(own.low, every.low), max(own.high, every.high))
@@ -219,15 +221,17 @@ def after_scale(of: Sequence[Seen], by: Mapping[str, float]) -> Ends:
     rests, weight = [], []
     for source in sorted({one.source for one in of}):
         mine = [one for one in of if one.source == source]
-        error = errors(mine)
-        wide = widths(shares(mine), np.array([by[p] for p in PARTS]))
+        error = log_errors(mine)
+        wide = widths(rows_by_part(mine), np.array([by[p] for p in PARTS]))
         for seed in range(DRAWS):
             taken = drawn(len(mine), seed)
             centre = np.log(scale(list(np.exp(error[taken]))))
             rest = np.delete((error - centre) / wide, taken)
             rests.append(rest)
             weight.append(np.full(len(rest), 1.0 / max(len(rest), 1)))
-    return ends(np.concatenate(rests), np.concatenate(weight), SCALED)
+    return middle_nine_tenths(
+        np.concatenate(rests), np.concatenate(weight), SCALED
+    )
 
 
 def drawn(rows: int, seed: int) -> NDArray[np.int64]:
@@ -238,7 +242,7 @@ def drawn(rows: int, seed: int) -> NDArray[np.int64]:
     return draws
 
 
-class Judged(NamedTuple):
+class UnseenIntervals(NamedTuple):
     """Intervals of runs whose laboratory they have not seen, as logarithms."""
 
     low: Column
@@ -248,16 +252,18 @@ class Judged(NamedTuple):
     """Winkler's interval score: width, and what lies outside, 2 / (1 - 0.9) times."""
 
 
-def judged(error: Column, low: Column, high: Column) -> Judged:
+def coverage_and_score(
+    error: Column, low: Column, high: Column
+) -> UnseenIntervals:
     """Coverage and score (Gneiting & Raftery 2007, equation 43)."""
     outside = np.maximum(low - error, 0.0) + np.maximum(error - high, 0.0)
     score = high - low + 2.0 / (1.0 - SHARE) * outside
-    return Judged(low, high, (low <= error) & (error <= high), score)
+    return UnseenIntervals(low, high, (low <= error) & (error <= high), score)
 
 
 def nested(
     of: Sequence[Seen], others: Mapping[str, Sequence[Seen]] | None = None
-) -> Judged:
+) -> UnseenIntervals:
     """Each laboratory's intervals from the runs of the others alone. others: laboratory -> those
     runs as predicted without it too; default: as they are."""
     low = np.zeros(len(of))
@@ -270,16 +276,18 @@ def nested(
         among = np.array([one.run.id in known for one in rest], dtype=bool)
         by = unsure([one for one in rest if one.run.id in known])
         z = standard(rest, by)
-        wide = widths(shares(of), np.array([by[part] for part in PARTS]))
+        wide = widths(rows_by_part(of), np.array([by[part] for part in PARTS]))
         classes = {one.kind for one in of if one.laboratory == name}
         by_kind = {kind: of_class(kind, rest, z, among) for kind in classes}
         for i, one in enumerate(of):
             if one.laboratory == name:
                 low[i], high[i] = (wide[i] * end for end in by_kind[one.kind])
-    return judged(errors(of), low, high)
+    return coverage_and_score(log_errors(of), low, high)
 
 
-def one_for_all(of: Sequence[Seen], at: tuple[float, float] = ENDS) -> Judged:
+def one_for_all(
+    of: Sequence[Seen], at: tuple[float, float] = ENDS
+) -> UnseenIntervals:
     """The same with one pooled interval, for comparison. at: the weight below each of its ends."""
     low = np.zeros(len(of))
     high = np.zeros(len(of))
@@ -287,8 +295,10 @@ def one_for_all(of: Sequence[Seen], at: tuple[float, float] = ENDS) -> Judged:
     for name in sorted({one.laboratory for one in of}):
         mine = np.array([one.laboratory == name for one in of])
         rest = [one for one in every if one.laboratory != name]
-        low[mine], high[mine] = ends(errors(rest), alike(rest), at)
-    return judged(errors(of), low, high)
+        low[mine], high[mine] = middle_nine_tenths(
+            log_errors(rest), source_weights(rest), at
+        )
+    return coverage_and_score(log_errors(of), low, high)
 
 
 def pairs(of: Sequence[Seen]) -> Iterator[tuple[Seen, Seen, float]]:

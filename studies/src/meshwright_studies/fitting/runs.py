@@ -11,8 +11,8 @@ from meshwright.describe.job import Job
 from meshwright.errors import BadInput
 
 from ..validate import out_of_scope
-from ..validate.jobs import Described, described
-from ..validate.measured import judged, step_time, workload
+from ..validate.jobs import Described, job_and_notes
+from ..validate.measured import quantities_judged, step_time, workload
 from ..validate.rows import Row, part, plain
 from ..validate.silent import filled, held_out, silent
 
@@ -31,25 +31,27 @@ class Measured:
 def runs(rows: Sequence[Row]) -> tuple[Measured, ...]:
     """The rows that a fit may use: complete runs with a step time, in scope."""
     with_times = (
-        measured(row)
+        measured_run(row)
         for row in rows
         if not (out_of_scope(row) or held_out(row))
     )
     return tuple(one for one in with_times if one)
 
 
-def whole(row: Row) -> Described:
+def job_of_row(row: Row) -> Described:
     """A row as a job; what its source is silent on by the fixed rule."""
-    return filled(row, REALISTIC).about if silent(row) else described(row)
+    return filled(row, REALISTIC).about if silent(row) else job_and_notes(row)
 
 
-def measured(row: Row) -> Measured | None:
+def measured_run(row: Row) -> Measured | None:
     """One row; None if it has no step time, or is no job."""
     try:
-        about = filled(row, REALISTIC).about if silent(row) else described(row)
+        about = (
+            filled(row, REALISTIC).about if silent(row) else job_and_notes(row)
+        )
         job = about.job
         seconds = step_time(part(row, "measured"), job)
-        asked = judged(row)
+        asked = quantities_judged(row)
         if not seconds or (asked and not asked & {"step_time", "tflops/mfu"}):
             return None
         predicted(job)

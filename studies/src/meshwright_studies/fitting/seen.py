@@ -65,17 +65,17 @@ def laboratory(source: str) -> str:
     return LABORATORIES.get(source, source)
 
 
-def errors(of: Sequence[Seen]) -> Column:
+def log_errors(of: Sequence[Seen]) -> Column:
     """ln(measured / predicted)."""
     return np.array([one.error for one in of])
 
 
-def shares(of: Sequence[Seen]) -> Column:
+def rows_by_part(of: Sequence[Seen]) -> Column:
     """Rows by PARTS."""
     return np.array([[one.parts[name] for name in PARTS] for one in of])
 
 
-def alike(of: Iterable[Seen]) -> Column:
+def source_weights(of: Iterable[Seen]) -> Column:
     """Weights: every source as much as the next."""
     names = [one.source for one in of]
     count = Counter(names)

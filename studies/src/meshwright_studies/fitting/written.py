@@ -19,7 +19,7 @@ HEAD = """\
 """
 
 
-def written(
+def fitted_text(
     of: Sequence[Parameter], fit: Fit, date: str, runs: int, laboratories: int
 ) -> str:
     """The text of the file."""

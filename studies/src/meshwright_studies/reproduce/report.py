@@ -229,14 +229,18 @@ def write_table(table: PaperTable, folder: Path) -> list[Path]:
     ]
     pretty.write_text(
         "\n".join(
-            [*lines, *(_line(shown(x) for x in row) for row in table.rows), ""]
+            [
+                *lines,
+                *(_line(cell_text(x) for x in row) for row in table.rows),
+                "",
+            ]
         ),
         "utf-8",
     )
     return [plain, pretty]
 
 
-def shown(value: Any) -> str:
+def cell_text(value: Any) -> str:
     """A cell for reading: six significant digits."""
     if value is None:
         return ""

@@ -21,10 +21,10 @@ from meshwright.prediction.certainty import kind_of
 
 from .. import shipped
 from . import collectives, rows
-from .jobs import described
-from .layouts import figure, same
+from .jobs import job_and_notes
+from .layouts import figure, same_layout
 from .measured import pairs, workload
-from .result import Checked, Validation
+from .result import RowComparison, Validation
 from .rows import Row, plain, text
 from .silent import filled, held_out, silent
 
@@ -81,9 +81,9 @@ def out_of_scope(row: Row) -> str:
 
 def checked(
     row: Row, assumptions: Assumptions = REALISTIC
-) -> Iterator[Checked]:
+) -> Iterator[RowComparison]:
     """The comparisons of one row; one with a reason if there are none."""
-    base = Checked(
+    base = RowComparison(
         plain(row, "id")[:120],
         plain(row, "source")[:120],
         None,
@@ -98,11 +98,11 @@ def checked(
 
 
 def _compared(
-    row: Row, base: Checked, assumptions: Assumptions
-) -> list[Checked]:
+    row: Row, base: RowComparison, assumptions: Assumptions
+) -> list[RowComparison]:
     """What a row measured beside its prediction; BadInput if nothing can be compared."""
     by_rule = filled(row, assumptions) if silent(row) else None
-    about = by_rule.about if by_rule else described(row)
+    about = by_rule.about if by_rule else job_and_notes(row)
     prediction = predicted(about.under(assumptions))
     predictions = [
         p
@@ -136,7 +136,7 @@ def _compared(
             else None,
             notes=(*about.notes, p.note) if p.note else about.notes,
             figure=figure(prediction, p.kind) if p.kind else None,
-            same=same(prediction, p.kind) if p.kind else (),
+            same=same_layout(prediction, p.kind) if p.kind else (),
         )
         for p in predictions
     ]
@@ -144,13 +144,13 @@ def _compared(
 
 def _collectives(
     content: str, network: str, assumptions: Assumptions
-) -> Iterator[Checked]:
+) -> Iterator[RowComparison]:
     for what, *rest in collectives.compare(content, network, assumptions):
         source = f"{network} {what.split('-')[0]}"
         if len(rest) == 1:
-            yield Checked(what, source, None, skipped=str(rest[0]))
+            yield RowComparison(what, source, None, skipped=str(rest[0]))
         else:
-            yield Checked(
+            yield RowComparison(
                 what,
                 source,
                 "collective_time",
@@ -160,4 +160,4 @@ def _collectives(
             )
 
 
-__all__ = ["Checked", "Validation", "published", "validate"]
+__all__ = ["RowComparison", "Validation", "published", "validate"]

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from meshwright.describe.assumptions import Assumptions
 from meshwright.describe.fields import ASK
-from meshwright.describe.framework import Framework, asked, framework
+from meshwright.describe.framework import Framework, framework, questions_of
 from meshwright.describe.job import Job, accumulated
 from meshwright.describe.layout import Layout
 from meshwright.describe.model import MLA, Model, MoE
@@ -21,7 +21,7 @@ from meshwright.num import Num
 
 from . import hardware, recompute, words
 from .rows import Row, flag, needed, number, part, plain, text, whole
-from .software import Said, said
+from .software import RowSoftware, software_of
 
 MOST_LAYERS = 5000
 FLASH_SINCE = 2023
@@ -52,7 +52,7 @@ class Described(NamedTuple):
         """The job under a set of assumptions; one that says itself what a framework does is not
         told of it.
         """
-        if asked(assumptions):
+        if questions_of(assumptions):
             return replace(self.job, assumptions=assumptions)
         return replace(
             self.job,
@@ -68,16 +68,16 @@ class Described(NamedTuple):
 
 def job(row: Row) -> Job:
     """The job of a row, layout included; BadInput says why there is none."""
-    return described(row).job
+    return job_and_notes(row).job
 
 
-def described(row: Row) -> Described:
+def job_and_notes(row: Row) -> Described:
     """The job of a row, layout included, with what had to be assumed or left out; BadInput says why
     there is none.
     """
     shape = model(row)
     machine = hardware.cluster(row)
-    told = said(row)
+    told = software_of(row)
     by = framework(told.framework)
     plan = layout(row, shape, machine.chips)
     again = policy(row, shape)
@@ -88,13 +88,13 @@ def described(row: Row) -> Described:
         machine,
         needed(row, "global_batch"),
         plan,
-        precision=numbers(row, told, by),
+        precision=row_precision(row, told, by),
         optimizer=words.optimizer(is_fsdp(row)),
-        attention_kernel=attention(told, number(row, "year")),
+        attention_kernel=row_attention(told, number(row, "year")),
         framework=by,
         software=told.settings,
     )
-    offloaded = words.named(OFFLOADED, f"{sharding} {fsdp}")
+    offloaded = words.speaks_of(OFFLOADED, f"{sharding} {fsdp}")
     on_host = (
         "states in host memory are counted on the device" if offloaded else ""
     )
@@ -119,7 +119,7 @@ def is_fsdp(row: Row) -> bool:
     )
 
 
-def numbers(row: Row, told: Said, by: Framework) -> Precision:
+def row_precision(row: Row, told: RowSoftware, by: Framework) -> Precision:
     """The numbers of a row; those of gradients are the framework's where it does not say."""
     said_of_fsdp = (
         f"{text(row, 'optimizer_sharding')} {text(part(row, 'parallel'), 'fsdp')}"
@@ -134,7 +134,7 @@ def numbers(row: Row, told: Said, by: Framework) -> Precision:
     return accumulated(precision, told.settings.gradients or by.gradients)
 
 
-def attention(told: Said, year: float | None) -> str:
+def row_attention(told: RowSoftware, year: float | None) -> str:
     """The attention kernel of a row: the one it names, else its framework's; before frameworks
     fused it, none.
     """
@@ -164,7 +164,7 @@ def group(row: Row, plan: Layout) -> Num:
     said = f"{text(row, 'optimizer_sharding')} {text(p, 'fsdp')}"
     if size := GROUP.search(said):
         return min(int(size[1]), plan.replicas)
-    if not words.named(HYBRID, said):
+    if not words.speaks_of(HYBRID, said):
         return plan.replicas
     return min(
         whole(part(row, "hardware"), "gpus_per_node", 1) / plan.tp,
@@ -182,7 +182,7 @@ def groups(row: Row, plan: Layout) -> str:
     )
 
 
-def grouped(row: Row, plan: Layout) -> Layout:
+def with_groups(row: Row, plan: Layout) -> Layout:
     """The layout with the groups that the row shards in, where they divide its replicas."""
     copies = plan.replicas / max(group(row, plan), 1)
     fits = (
@@ -229,7 +229,7 @@ def layout(row: Row, shape: Model, chips: int) -> Layout:
         recompute=policy(row, shape).mode,
         sequence_parallel=tp > 1 and (sequence or shape.moe is not None),
     )
-    return grouped(row, plain_layout)
+    return with_groups(row, plain_layout)
 
 
 def model(row: Row) -> Model:
@@ -274,13 +274,13 @@ def model(row: Row) -> Model:
         attention_sinks="sink" in attention,
         tied_embeddings=tied if tied is not None else not gated,
         vocab_multiple=1 if "fsdp" in text(row, "software") else MEGATRON_ROWS,
-        mla=latent(m),
-        moe=experts(m, ffn),
+        mla=row_latent_attention(m),
+        moe=row_experts(m, ffn),
         mtp_layers=whole(m, "mtp_layers", 0),
     )
 
 
-def latent(m: Row) -> MLA | None:
+def row_latent_attention(m: Row) -> MLA | None:
     """Latent attention, with DeepSeek-V3's widths where the row only says that there is some."""
     mla: Any = m.get("mla")
     if not mla and "mla" not in text(m, "arch"):
@@ -295,7 +295,7 @@ def latent(m: Row) -> MLA | None:
     )
 
 
-def experts(m: Row, ffn: int) -> MoE | None:
+def row_experts(m: Row, ffn: int) -> MoE | None:
     """The mixture of experts, if the row has one."""
     count = whole(m, "experts", 0)
     if count <= 1:

@@ -30,7 +30,7 @@ CONTEXT = (1.0e9, 1.9e9, 3.0e9)
 """Values of the three constants that are tried."""
 
 
-class Judged(Protocol):
+class JudgedMemory(Protocol):
     """A memory figure beside its prediction."""
 
     @property
@@ -40,7 +40,7 @@ class Judged(Protocol):
     @property
     def measured(self) -> float | None: ...
     @property
-    def figure(self) -> Figure | None: ...
+    def figure(self) -> CountedFigure | None: ...
     @property
     def same(self) -> tuple[object, ...]: ...
 
@@ -59,7 +59,7 @@ GRID = tuple(
 
 
 @dataclass(frozen=True)
-class Figure:
+class CountedFigure:
     """What a figure counts, as far as the constants change it."""
 
     kind: str
@@ -87,7 +87,7 @@ class Figure:
         return figures[self.kind]
 
 
-def figure(p: Prediction, kind: str) -> Figure | None:
+def figure(p: Prediction, kind: str) -> CountedFigure | None:
     """The figure of that kind; None under a set that counts none of what the constants change."""
     how = p.job.how.memory
     if how.resident != "held" or how.holding is None:
@@ -107,12 +107,12 @@ def figure(p: Prediction, kind: str) -> Figure | None:
         1 + how.holding.allocator_share
     )
     states = figures["weights"] + figures["gradients"] + figures["optimizer"]
-    return Figure(
+    return CountedFigure(
         kind, tuple(allocated), new, how.holding.allocator_need, states
     )
 
 
-def same(p: Prediction, kind: str) -> tuple[object, ...]:
+def same_layout(p: Prediction, kind: str) -> tuple[object, ...]:
     """What runs have in common that are one layout."""
     job = p.job
     return (
@@ -128,7 +128,7 @@ def same(p: Prediction, kind: str) -> tuple[object, ...]:
     )
 
 
-def once(rows: Iterable[Judged]) -> dict[str, Any]:
+def once(rows: Iterable[JudgedMemory]) -> dict[str, Any]:
     """Errors with each layout once; and with the constants fitted to the other sources, which are
     named.
     """
@@ -158,7 +158,7 @@ def once(rows: Iterable[Judged]) -> dict[str, Any]:
     }
 
 
-def fitted(sources: Sequence[Sequence[Judged]]) -> Constants | None:
+def fitted(sources: Sequence[Sequence[JudgedMemory]]) -> Constants | None:
     """The constants under which these sources, weighted alike, are predicted best; None of none."""
     if not sources:
         return None
@@ -170,16 +170,18 @@ def fitted(sources: Sequence[Sequence[Judged]]) -> Constants | None:
     return min(GRID, key=error)
 
 
-def _mean_square(layouts: Sequence[Sequence[Judged]], c: Constants) -> float:
+def _mean_square(
+    layouts: Sequence[Sequence[JudgedMemory]], c: Constants
+) -> float:
     return sum(math.log(_ratio(of, c)) ** 2 for of in layouts) / len(layouts)
 
 
-def _ratios(rows: Iterable[Judged], c: Constants | None) -> list[float]:
+def _ratios(rows: Iterable[JudgedMemory], c: Constants | None) -> list[float]:
     """One ratio a layout: as predicted, or under some constants."""
     return [_ratio(of, c) for of in _layouts(rows)]
 
 
-def _ratio(of: Sequence[Judged], c: Constants | None) -> float:
+def _ratio(of: Sequence[JudgedMemory], c: Constants | None) -> float:
     """The median of the runs of one layout."""
     return median(
         (r.figure.under(c) if c and r.figure else r.predicted or 0.0)
@@ -188,9 +190,9 @@ def _ratio(of: Sequence[Judged], c: Constants | None) -> float:
     )
 
 
-def _layouts(rows: Iterable[Judged]) -> list[list[Judged]]:
+def _layouts(rows: Iterable[JudgedMemory]) -> list[list[JudgedMemory]]:
     """Runs of one layout together."""
-    groups: dict[Any, list[Judged]] = defaultdict(list)
+    groups: dict[Any, list[JudgedMemory]] = defaultdict(list)
     for row in rows:
         groups[row.source, row.same].append(row)
     return list(groups.values())

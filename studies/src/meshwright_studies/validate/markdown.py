@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from .result import TIMES, Checked, Validation, grouped, verdicts
+from .result import TIMES, RowComparison, Validation, rows_by_key, verdicts
 from .stats import DIFFERENT, confusion, stats
 
 COUNTS = (
@@ -58,9 +58,9 @@ def markdown(v: Validation) -> str:
 
 
 def _sorted(
-    rows: Iterable[Checked], key: Callable[[Checked], str]
-) -> dict[str, list[Checked]]:
-    return dict(sorted(grouped(rows, key).items()))
+    rows: Iterable[RowComparison], key: Callable[[RowComparison], str]
+) -> dict[str, list[RowComparison]]:
+    return dict(sorted(rows_by_key(rows, key).items()))
 
 
 def _held_out(v: Validation) -> str:
@@ -102,11 +102,13 @@ def _seconds(value: float | None) -> str:
     return f"{value:.3g}" if value is not None else ""
 
 
-def _range(row: Checked) -> str:
+def _range(row: RowComparison) -> str:
     return " to ".join(_seconds(value) for value in row.range_s or ())
 
 
-def _errors(title: str, name: str, groups: dict[str, list[Checked]]) -> str:
+def _errors(
+    title: str, name: str, groups: dict[str, list[RowComparison]]
+) -> str:
     lines = []
     for group, rows in groups.items():
         if rows:

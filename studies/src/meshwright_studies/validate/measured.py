@@ -60,7 +60,7 @@ class Pair(NamedTuple):
     """Of memory: what its figure counts."""
 
 
-class Figure(NamedTuple):
+class MemoryFigure(NamedTuple):
     """Memory of the fullest GPU, and what it counts: one of RANK."""
 
     kind: str
@@ -70,7 +70,7 @@ class Figure(NamedTuple):
 
 def pairs(row: Row, p: Prediction, memory: bool = True) -> Iterator[Pair]:
     """Everything of the row that can be compared. memory: what stays on the device is known."""
-    wanted = judged(row)
+    wanted = quantities_judged(row)
     m = part(row, "measured")
     if m.get("oom") is True or "fits(memory)=False" in wanted:
         yield Pair("out_of_memory", p.risk_of_oom if memory else None, 1.0)
@@ -90,14 +90,14 @@ def pairs(row: Row, p: Prediction, memory: bool = True) -> Iterator[Pair]:
     if figure:
         yield Pair(
             "memory",
-            counted(p, figure.kind),
+            bytes_counted(p, figure.kind),
             figure.bytes,
             figure.note,
             figure.kind,
         )
 
 
-def counted(p: Prediction, kind: str) -> float:
+def bytes_counted(p: Prediction, kind: str) -> float:
     """Bytes on the fullest device that a figure of that kind counts."""
     use = p.memory_bytes
     return (
@@ -107,7 +107,7 @@ def counted(p: Prediction, kind: str) -> float:
     )
 
 
-def judged(row: Row) -> set[str]:
+def quantities_judged(row: Row) -> set[str]:
     """The quantities a row says it may be judged by; empty if it does not say."""
     listed = row.get("judge")
     return (
@@ -167,7 +167,7 @@ def from_flops(m: Row, job: Job) -> float | None:
     )
 
 
-def memory_of(m: Row, software: str) -> Figure | None:
+def memory_of(m: Row, software: str) -> MemoryFigure | None:
     """The figure of a row that is compared: the first of RANK; None if it has none."""
     said = text(m, "memory_kind")
     figures = [
@@ -180,7 +180,7 @@ def memory_of(m: Row, software: str) -> Figure | None:
     activations = number(m, "memory_activations_gib")
     if states is not None and activations is not None:
         figures.append(
-            Figure(
+            MemoryFigure(
                 "allocated",
                 (states + activations) * GIB,
                 "its memory is a formula, not a measurement",
@@ -191,7 +191,9 @@ def memory_of(m: Row, software: str) -> Figure | None:
     )
 
 
-def _figures(m: Row, key: str, said: str, software: str) -> Iterator[Figure]:
+def _figures(
+    m: Row, key: str, said: str, software: str
+) -> Iterator[MemoryFigure]:
     """The figure of one key, if it is one: its kind by the words of the key, else by memory_kind,
     else by the software.
     """
@@ -211,14 +213,14 @@ def _figures(m: Row, key: str, said: str, software: str) -> Iterator[Figure]:
     if kind := _kind(words):
         # Megatron-LM's mem-allocated-bytes: now
         left = kind == "allocated" and not PEAK.search(f"{words} {said}")
-        yield Figure("states" if left else kind, size, note)
+        yield MemoryFigure("states" if left else kind, size, note)
     elif END.search(f"{words} {said}") and not PEAK.search(words):
-        yield Figure("states", size, note)
+        yield MemoryFigure("states", size, note)
     elif kind := _kind(said):
-        yield Figure(kind, size, note)
+        yield MemoryFigure(kind, size, note)
     else:
         kind, shown = _logged(software)
-        yield Figure(
+        yield MemoryFigure(
             kind,
             size,
             note

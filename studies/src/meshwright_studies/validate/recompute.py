@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from meshwright.errors import BadInput
 
-from .words import is_jax, named
+from .words import is_jax, speaks_of
 
 MODULES = (
     "core_attn",
@@ -124,16 +124,14 @@ def policy(said: object, software: str, layers: float) -> Policy:
     assumed = UNSAID.sub("", words)
     if not assumed:
         return Policy("none", "recomputation is not stated: taken as none")
-    policy_of = _read(assumed, software, layers)
-    if assumed != words and not policy_of.note:
-        policy_of = policy_of._replace(
-            note=f"recomputation is not stated: taken as {policy_of.mode}, which the row assumes"
+    policy = _read(assumed, software, layers)
+    if assumed != words and not policy.note:
+        policy = policy._replace(
+            note=f"recomputation is not stated: taken as {policy.mode}, which the row assumes"
         )
-    if named(OFFLOADED, words):
-        return policy_of._replace(
-            note=_between(words, policy_of.mode), memory=False
-        )
-    return policy_of
+    if speaks_of(OFFLOADED, words):
+        return policy._replace(note=_between(words, policy.mode), memory=False)
+    return policy
 
 
 def spoken(said: object) -> str:
@@ -285,7 +283,7 @@ def _of_jax(words: str) -> Policy:
         if re.search(
             rf"(?<![\w-]){re.sub('_', '[ _-]', name)}(?![\w-])", words
         ):
-            on_host = named(OFFLOADED, words) or name.endswith("offloaded")
+            on_host = speaks_of(OFFLOADED, words) or name.endswith("offloaded")
             return Policy(
                 word, _between(words, word) if on_host else "", not on_host
             )

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from meshwright.prediction.certainty import runs
 
-from .layouts import Figure, once
+from .layouts import CountedFigure, once
 from .stats import confusion, ranking, reliability, stats
 
 TIMES = (
@@ -24,7 +24,7 @@ Key = TypeVar("Key", bound=Hashable)
 
 
 @dataclass(frozen=True)
-class Checked:
+class RowComparison:
     """One quantity of one row beside its prediction; or why there is none."""
 
     id: str
@@ -42,7 +42,7 @@ class Checked:
     """What had to be assumed of the row, or is not in its job."""
     held_out: bool = False
     """Judged by itself; no fit may use it."""
-    figure: Figure | None = None
+    figure: CountedFigure | None = None
     """Of memory: what its figure counts."""
     same: tuple[object, ...] = ()
     """Of memory: what rows of one layout have in common."""
@@ -78,13 +78,13 @@ class Checked:
 class Validation:
     """All comparisons. Errors are fractions of the measured value."""
 
-    rows: tuple[Checked, ...]
+    rows: tuple[RowComparison, ...]
     outside: dict[str, int] = field(default_factory=dict)
     """Rows that are not complete pre-training runs, by what they are."""
 
     def having(
         self, *quantities: str, held_out: bool = False
-    ) -> list[Checked]:
+    ) -> list[RowComparison]:
         """The compared rows of some quantities: those that a fit may use, or those that are held
         out.
         """
@@ -100,7 +100,7 @@ class Validation:
         self, key: str, held_out: bool = False
     ) -> dict[str, dict[str, Any]]:
         """Statistics by "source", "kind" or "chip": of times, or of memory where there are none."""
-        groups = grouped(
+        groups = rows_by_key(
             self.having(*TIMES, "memory", held_out=held_out),
             lambda r: str(getattr(r, key)),
         )
@@ -133,7 +133,7 @@ class Validation:
         """The ranking of layouts by source."""
         rankings = {
             name: _ranking(of)
-            for name, of in grouped(
+            for name, of in rows_by_key(
                 self.having("step_time"), lambda r: r.source
             ).items()
         }
@@ -208,24 +208,26 @@ class Validation:
         }
 
 
-def grouped(
-    rows: Iterable[Checked], key: Callable[[Checked], Key]
-) -> dict[Key, list[Checked]]:
+def rows_by_key(
+    rows: Iterable[RowComparison], key: Callable[[RowComparison], Key]
+) -> dict[Key, list[RowComparison]]:
     """Rows by a key, in the order in which the keys appear."""
-    groups: dict[Key, list[Checked]] = defaultdict(list)
+    groups: dict[Key, list[RowComparison]] = defaultdict(list)
     for row in rows:
         groups[key(row)].append(row)
     return dict(groups)
 
 
-def verdicts(of: Iterable[Checked]) -> Iterator[tuple[float | None, bool]]:
+def verdicts(
+    of: Iterable[RowComparison],
+) -> Iterator[tuple[float | None, bool]]:
     """(risk, happened) of every run that ran out of memory or did not; risk None = not known."""
     for r in of:
         if r.quantity == "out_of_memory":
             yield r.predicted, bool(r.measured)
 
 
-def _stats(of: Sequence[Checked]) -> dict[str, Any]:
+def _stats(of: Sequence[RowComparison]) -> dict[str, Any]:
     inside = [
         r.interval[0] <= (r.measured or 0.0) <= r.interval[1]
         for r in of
@@ -234,9 +236,9 @@ def _stats(of: Sequence[Checked]) -> dict[str, Any]:
     return stats([r.ratio for r in of if r.ratio is not None], inside)
 
 
-def _ranking(runs: Iterable[Checked]) -> dict[str, Any]:
+def _ranking(runs: Iterable[RowComparison]) -> dict[str, Any]:
     """The ranking of the layouts of each workload."""
-    groups = grouped(runs, lambda r: r.workload).values()
+    groups = rows_by_key(runs, lambda r: r.workload).values()
     return ranking(
         [(r.predicted or 0.0, r.measured or 0.0) for r in group]
         for group in groups

@@ -26,7 +26,7 @@ from meshwright.describe.assumptions import Assumptions
 from meshwright.errors import BadInput
 from meshwright.layout.rules import SCHEDULE
 
-from .jobs import Described, described
+from .jobs import Described, job_and_notes
 from .rows import Row, needed, part, whole
 
 MICROBATCHES = (1, 2, 4, 8)
@@ -75,8 +75,8 @@ def filled(row: Row, assumptions: Assumptions) -> Filled:
     """The row by the rule; BadInput if nothing legal is left."""
     could: dict[tuple[int, int], tuple[Described, bool]] = {}
     times: list[float] = []
-    for microbatch, chunks in choices(row):
-        about = described(with_choice(row, microbatch, chunks))
+    for microbatch, chunks in open_choices(row):
+        about = job_and_notes(with_choice(row, microbatch, chunks))
         try:
             prediction = predicted(about.under(assumptions))
         except BadInput:
@@ -94,7 +94,7 @@ def filled(row: Row, assumptions: Assumptions) -> Filled:
     )
 
 
-def choices(row: Row) -> Iterator[tuple[int, int]]:
+def open_choices(row: Row) -> Iterator[tuple[int, int]]:
     """(microbatch, chunks) that the row leaves open, that cut its layers evenly, and whose
     microbatches stages share out, as Megatron-LM asked of interleaving to 2024.
     """

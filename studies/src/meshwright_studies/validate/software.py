@@ -19,7 +19,7 @@ from typing import Any
 from meshwright.describe.software import Software
 
 from .rows import Row, number, part, text
-from .words import named
+from .words import speaks_of
 
 FRAMEWORKS = (
     ("megatron-bridge", r"megatron[- ]bridge|\bnemo\b(?! container)"),
@@ -255,7 +255,7 @@ NEUTRAL = r"""
 
 
 @dataclass(frozen=True)
-class Said:
+class RowSoftware:
     """What a row says of its software."""
 
     framework: str
@@ -265,7 +265,7 @@ class Said:
     notes: tuple[str, ...] = ()
 
 
-def said(row: Row) -> Said:
+def software_of(row: Row) -> RowSoftware:
     """The framework of a row and its settings, with a note on each word that is not understood."""
     program = text(row, "software")
     year = number(row, "year")
@@ -273,22 +273,22 @@ def said(row: Row) -> Said:
     profile = framework(program, sharding(row), year)
     pairs = [setting(w, words) for w in SETTINGS]
     pairs += [
-        scaling(row),
+        float8_scaling(row),
         gradients(row),
         own(program),
         compiled(profile, program),
         loss(profile, row),
         overlap(profile, row),
-        norm(row),
+        norm_kernel(row),
     ]
     settings: dict[str, Any] = {}
     for values, _ in pairs:
         settings = {**values, **settings}
     notes = (named_framework(profile, program), *(note for _, note in pairs))
-    return Said(
+    return RowSoftware(
         profile,
         Software(**settings),
-        kernel(row),
+        attention_word(row),
         tuple(note for note in notes if note),
     )
 
@@ -367,7 +367,7 @@ def setting(of: Words, words: str) -> tuple[dict[str, Any], str]:
     )
 
 
-def scaling(row: Row) -> tuple[dict[str, Any], str]:
+def float8_scaling(row: Row) -> tuple[dict[str, Any], str]:
     """How FP8 numbers are scaled."""
     return setting(FLOAT8, f"{text(row, 'precision')} {text(row, 'recipe')}")
 
@@ -379,7 +379,7 @@ def gradients(row: Row) -> tuple[dict[str, Any], str]:
             (
                 {"gradients": value}
                 for value, p in GRADIENTS
-                if named(p, text(row, "precision"))
+                if speaks_of(p, text(row, "precision"))
             ),
             {},
         ),
@@ -433,7 +433,7 @@ def overlap(profile: str, row: Row) -> tuple[dict[str, Any], str]:
     return ({"tp_overlap": "backward"} if behind or narrow else {}), ""
 
 
-def norm(row: Row) -> tuple[dict[str, Any], str]:
+def norm_kernel(row: Row) -> tuple[dict[str, Any], str]:
     """A row that lists its kernels runs norms in plain torch, unless a kernel for them is among
     these.
     """
@@ -445,7 +445,7 @@ def norm(row: Row) -> tuple[dict[str, Any], str]:
     return {"norm": "fused" if re.search(NORM_KERNEL, listed) else "torch"}, ""
 
 
-def kernel(row: Row) -> str:
+def attention_word(row: Row) -> str:
     """The attention kernel that a row names; "" if none: the framework's own."""
     words = (
         text(row, "attention_kernel"),

@@ -33,7 +33,7 @@ EIGHT_BIT_GATHER = (
 )
 
 
-def named(pattern: str, words: str) -> bool:
+def speaks_of(pattern: str, words: str) -> bool:
     """Do the words speak of it, and not of its absence ("no ...", "without ...", "pre-...", "...
     disabled")?
     """
@@ -66,7 +66,7 @@ def precision(
     if (
         fsdp is not None
         and compute in ("fp8", "fp4")
-        and not named(EIGHT_BIT_GATHER, f"{words} {software} {fsdp}")
+        and not speaks_of(EIGHT_BIT_GATHER, f"{words} {software} {fsdp}")
     ):
         base = replace(base, gather_bytes=PRECISIONS["bf16"].gather_bytes)
     return base

@@ -41,7 +41,7 @@ def run(files: dict[str, tuple[Path, ...]]) -> Report:
     ]
     for curve in curves:
         # the paper prints no points of its curves: whoever has them computed them
-        for held in (golden.checks, golden.spread):
+        for held in (golden.checks, golden.degrees_of_points):
             checks += sourced("own", held(curve))
     beside = tuple(
         PaperTable(

@@ -76,11 +76,11 @@ def check(
     ties: list[str] = []
     others: list[str] = []
     for spread, p in pairs:
-        if same(spread.degrees, p.degrees):
+        if same_degrees(spread.degrees, p.degrees):
             equal += 1
             continue
         theirs = seconds(curve, p, spread)
-        at = f"{p.flops:.2g} FLOP {named(spread.degrees)} for {named(p.degrees)}"
+        at = f"{p.flops:.2g} FLOP {degrees_text(spread.degrees)} for {degrees_text(p.degrees)}"
         tied = abs(theirs / p.step.total - 1) <= SAME
         (ties if tied else others).append(at)
     note = f"{equal} of {len(pairs)} points have the same degrees"
@@ -100,7 +100,7 @@ def check(
     )
 
 
-def same(a: Degrees, b: Degrees) -> bool:
+def same_degrees(a: Degrees, b: Degrees) -> bool:
     """Whether two rows agree in every field (one stage is not interleaved)."""
     return all(
         x == y
@@ -109,7 +109,7 @@ def same(a: Degrees, b: Degrees) -> bool:
     )
 
 
-def named(d: Degrees) -> str:
+def degrees_text(d: Degrees) -> str:
     """Tensor degrees, pipeline, data, experts, microbatches."""
     schedule = "zb-h2" if d.zero_bubble else "1f1b"
     return (

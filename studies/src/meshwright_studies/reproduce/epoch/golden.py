@@ -212,7 +212,7 @@ def checks(golden: Golden) -> Iterator[Check]:
         )
 
 
-def spread(golden: Golden) -> Iterator[Check]:
+def degrees_of_points(golden: Golden) -> Iterator[Check]:
     """How the points of a file are parallelised, if it says so."""
     curve = ours(identify(golden))
     pairs = [

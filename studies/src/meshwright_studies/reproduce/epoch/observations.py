@@ -42,7 +42,7 @@ def one_bubble(s: Scenario) -> Scenario:
     return replace(s, schedules=("1f1b",))
 
 
-def shares(p: Point) -> dict[str, float]:
+def shares_of_chips(p: Point) -> dict[str, float]:
     """Shares of tp, dp and pp in the logarithm of the chips."""
     d = p.degrees
     ranks = {"tp": d.tp_model * d.tp_ff, "dp": d.dp, "pp": d.pp}
@@ -51,11 +51,11 @@ def shares(p: Point) -> dict[str, float]:
 
 def mean(points: Sequence[Point]) -> dict[str, float]:
     """Shares, mean over the models of a curve."""
-    each = [shares(p) for p in points]
+    each = [shares_of_chips(p) for p in points]
     return {a: sum(x[a] for x in each) / len(each) for a in each[0]}
 
 
-def words(of: dict[str, float]) -> str:
+def shares_text(of: dict[str, float]) -> str:
     """tp .45, dp .20, pp .35"""
     return ", ".join(f"{axis} {share:.2f}" for axis, share in of.items())
 
@@ -65,7 +65,7 @@ def leading(of: dict[str, float]) -> str:
     return max(of, key=lambda axis: of[axis])
 
 
-def single(points: Sequence[Point]) -> float:
+def share_of_one_dimension(points: Sequence[Point]) -> float:
     """Share of the models whose tensor parallelism cuts one dimension only."""
     return float(sum(p.degrees.tp_model == 1 for p in points) / len(points))
 
@@ -79,11 +79,11 @@ def checks() -> Iterator[Check]:
     yield _holds(
         "memory bandwidth favours tp over dp and pp",
         memory["tp"] > usual["tp"],
-        f"memories at a tenth: {words(memory)}; as they are: {words(usual)}",
+        f"memories at a tenth: {shares_text(memory)}; as they are: {shares_text(usual)}",
     )
     links = curve(slow_links(preset(BASE))).points
-    small, large = shares(links[0]), shares(links[-1])
-    note = f"a tenth of the bandwidth, no latency, {links[0].flops:.1e} FLOP: {words(small)}"
+    small, large = shares_of_chips(links[0]), shares_of_chips(links[-1])
+    note = f"a tenth of the bandwidth, no latency, {links[0].flops:.1e} FLOP: {shares_text(small)}"
     yield _holds(
         "network bandwidth favours pp at small scales",
         leading(small) == "pp",
@@ -92,12 +92,15 @@ def checks() -> Iterator[Check]:
     yield _holds(
         "network bandwidth favours tp at large scales",
         leading(large) == "tp",
-        f"the same at {links[-1].flops:.1e} FLOP: {words(large)}",
+        f"the same at {links[-1].flops:.1e} FLOP: {shares_text(large)}",
     )
     near = one_bubble(preset(BASE))
     far = scaled("network.dims.latency", FACTOR)(near)
     before, after = (curve(s).points for s in (near, far))
-    told = f"1F1B, ten times the latency: {words(mean(after))}; as it is: {words(mean(before))}"
+    told = (
+        f"1F1B, ten times the latency: {shares_text(mean(after))};"
+        f" as it is: {shares_text(mean(before))}"
+    )
     yield _holds(
         "network latency favours dp over tp and pp",
         mean(after)["dp"] > mean(before)["dp"],
@@ -105,8 +108,9 @@ def checks() -> Iterator[Check]:
     )
     yield _holds(
         "network latency favours 1D over 2D tensor parallelism",
-        single(after) > single(before),
-        f"models that cut one dimension: {single(after):.0%} for {single(before):.0%}",
+        share_of_one_dimension(after) > share_of_one_dimension(before),
+        f"models that cut one dimension: {share_of_one_dimension(after):.0%}"
+        f" for {share_of_one_dimension(before):.0%}",
     )
 
 

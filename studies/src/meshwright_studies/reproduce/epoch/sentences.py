@@ -56,30 +56,30 @@ Institute, Statistical Review of World Energy, 73rd edition, June 2024; its find
 publishes it with the institute, lists them on kpmg.com)."""
 
 
-def flat() -> Machine:
+def one_switch() -> Machine:
     """The chip on one switch without latency."""
     one = Network("flat", (Dim("switch", 1e9, 0.0, efficiency=1.0),))
     return replace(preset("h100"), network=one).machine
 
 
-def counted(s: Shape, d: Degrees) -> dict[str, float]:
+def words_sent(s: Shape, d: Degrees) -> dict[str, float]:
     """Words that all chips together send in a step, by the functions of the simulation: seconds
     alone, times rate and chips.
     """
-    on = flat()
+    on = one_switch()
     stages = d._replace(ep=1.0, dp=d.dp * d.ep)
     experts = d._replace(pp=1.0, dp=d.dp * d.pp)
     sent = {
-        "dp": gradients(on, s, d, together(d)),
-        "tp": added(tensor(on, s, d, together(d))),
-        "pp": added(between(on, s, stages, together(stages))),
-        "ep": added(between(on, s, experts, together(experts))),
+        "dp": gradients(on, s, d, groups_on_switch(d)),
+        "tp": added(tensor(on, s, d, groups_on_switch(d))),
+        "pp": added(between(on, s, stages, groups_on_switch(stages))),
+        "ep": added(between(on, s, experts, groups_on_switch(experts))),
     }
     words = on.fabric.rates[0] * d.chips / WORD
     return {name: float(load.seconds * words) for name, load in sent.items()}
 
 
-def together(d: Degrees) -> Groups:
+def groups_on_switch(d: Degrees) -> Groups:
     """Groups whose ranks all lie on the one switch."""
     return {axis: (getattr(d, axis),) for axis in AXES}
 
@@ -104,7 +104,7 @@ def example() -> tuple[Shape, Degrees]:
 def traffic() -> Iterator[Check]:
     """Table 1 beside our counts."""
     s, d = example()
-    mine = counted(s, d)
+    mine = words_sent(s, d)
     for name, words in table_1(s, d).items():
         tolerance = LARGE if name == "tp" else 1e-9
         note = "for large degrees" if name == "tp" else ""
@@ -133,7 +133,7 @@ def exponents() -> dict[str, float]:
 
 def cheapest(s: Shape, chips: float) -> dict[str, float]:
     """dp, pp and tp of so many chips that send least in all, on a fine grid."""
-    on = flat()
+    on = one_switch()
     grid = np.exp(np.arange(0.0, 0.55, 0.002) * math.log(chips))
     dp = grid[:, None]
     pp = grid[None, :]
@@ -153,9 +153,9 @@ def cheapest(s: Shape, chips: float) -> dict[str, float]:
     # microbatches of real size: traffic does not depend on how many there are
     large = s._replace(batch=s.batch * 1e15)
     sent = {
-        "dp": gradients(on, s, d, together(d)).seconds,
-        "tp": added(tensor(on, large, d, together(d))).seconds / 1e15,
-        "pp": added(between(on, s, d, together(d))).seconds,
+        "dp": gradients(on, s, d, groups_on_switch(d)).seconds,
+        "tp": added(tensor(on, large, d, groups_on_switch(d))).seconds / 1e15,
+        "pp": added(between(on, s, d, groups_on_switch(d))).seconds,
     }
     total = np.where(tp >= 1, sum(sent.values()), np.inf)
     i, j = np.unravel_index(int(np.argmin(total)), total.shape)
@@ -219,7 +219,7 @@ def energy() -> Iterator[Check]:
 def tables() -> tuple[PaperTable, ...]:
     """Table 1, the noise scale, the laws, the shape of the work."""
     s, d = example()
-    mine = counted(s, d)
+    mine = words_sent(s, d)
     rows = tuple(
         (axis, words, mine[axis], mine[axis] / words - 1)
         for axis, words in table_1(s, d).items()
@@ -227,7 +227,7 @@ def tables() -> tuple[PaperTable, ...]:
     return (
         PaperTable(
             "epoch-table-1",
-            f"Table 1: words all chips send in a step, {named(s, d)}",
+            f"Table 1: words all chips send in a step, {with_degrees(s, d)}",
             ("axis", "formula", "counted", "difference"),
             rows,
         ),
@@ -241,11 +241,11 @@ def tables() -> tuple[PaperTable, ...]:
             ),
         ),
         laws(),
-        work(),
+        products_of_chip(),
     )
 
 
-def named(s: Shape, d: Degrees) -> str:
+def with_degrees(s: Shape, d: Degrees) -> str:
     """The model and its degrees."""
     tp = f"{d.tp_model:g} x {d.tp_ff:g}"
     return f"width {s.D:,.0f}, dp {d.dp:g}, tp {tp}, pp {d.pp:g}, ep {d.ep:g}"
@@ -283,7 +283,7 @@ def laws() -> PaperTable:
     )
 
 
-def work() -> PaperTable:
+def products_of_chip() -> PaperTable:
     """Equation 4: the product of a chip, cube-shaped at best, beside what the search takes."""
     rows: list[tuple[Any, ...]] = []
     for p in ours("h100").points:

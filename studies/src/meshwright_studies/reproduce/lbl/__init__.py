@@ -37,8 +37,10 @@ def run(files: dict[str, tuple[Path, ...]]) -> Report:
             *sourced("authors' code", _shipped()),
         )
         rows = nccl.read()
-        notes = (*defect_notes(checks), nccl.errors(rows))
-        return Report("lbl", checks, figures=plots.every(rows), notes=notes)
+        notes = (*defect_notes(checks), nccl.errors_text(rows))
+        return Report(
+            "lbl", checks, figures=plots.figures_in_order(rows), notes=notes
+        )
     cases = [
         case for file in files.get("lbl", ()) for case in saved.read(file)
     ]
@@ -48,9 +50,15 @@ def run(files: dict[str, tuple[Path, ...]]) -> Report:
     checks = tuple(
         sourced("authors' code", (*configurations(cases), *nccl.checks(rows)))
     )
-    notes = (*defect_notes(checks), *((nccl.errors(rows),) if rows else ()))
+    notes = (
+        *defect_notes(checks),
+        *((nccl.errors_text(rows),) if rows else ()),
+    )
     return Report(
-        "lbl", checks, figures=plots.every(rows or nccl.read()), notes=notes
+        "lbl",
+        checks,
+        figures=plots.figures_in_order(rows or nccl.read()),
+        notes=notes,
     )
 
 

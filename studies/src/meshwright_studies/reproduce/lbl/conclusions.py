@@ -135,7 +135,7 @@ def pp_at(n: int, a: Assumptions) -> float:
     return float(
         next(
             p.prediction.layout.pp
-            for p in figures.scaling(
+            for p in figures.optima_by_gpus(
                 "1d_tp", model=GPT, gpu="b200", nvs=8, a=a
             )
             if p.n == n and p.prediction
@@ -148,7 +148,11 @@ def fits_1d(a: Assumptions) -> float:
     """Systems and sizes at which the ViT fits with 1D TP."""
     return float(
         sum(
-            len(figures.scaling("1d_tp", model=VIT, gpu=gpu, nvs=nvs, a=a))
+            len(
+                figures.optima_by_gpus(
+                    "1d_tp", model=VIT, gpu=gpu, nvs=nvs, a=a
+                )
+            )
             for gpu, nvs in SYSTEMS
         )
     )
@@ -157,7 +161,7 @@ def fits_1d(a: Assumptions) -> float:
 def summa_faster(a: Assumptions) -> float:
     """Sizes at which SUMMA beats 2D TP on the ViT of figure 4b."""
     two, summa = (
-        by_size(figures.scaling(s, model=VIT, gpu="b200", nvs=8, a=a))
+        by_size(figures.optima_by_gpus(s, model=VIT, gpu="b200", nvs=8, a=a))
         for s in ("2d_tp_context", "2d_tp_summa")
     )
     return float(sum(summa[n] < two[n] for n in two if n in summa))
@@ -173,7 +177,7 @@ def split_sizes(a: Assumptions) -> float:
     return float(
         sum(
             p.prediction.layout.cp > 1
-            for p in figures.scaling(
+            for p in figures.optima_by_gpus(
                 "2d_tp_summa", model=GPT, gpu="b200", nvs=64, a=a
             )
             if p.prediction
@@ -213,7 +217,7 @@ def table_a2() -> Iterator[Check]:
         " numbers, not the b l e / n2 that is printed; the authors' code sends the statistics",
     )
     printed = float(job.model.hidden**2 / n1)
-    held = spots.weights(job)["attention/out"]
+    held = spots.weights_by_operation(job)["attention/out"]
     yield Check(
         "table A2/SUMMA, weights of the projection on a GPU",
         published=printed,

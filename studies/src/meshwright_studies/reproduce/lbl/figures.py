@@ -69,7 +69,7 @@ class FigurePoint:
         )
 
 
-def job(
+def paper_job(
     model: tuple[str, str], gpu: str, nvs: int, n: int, a: Assumptions = LBL
 ) -> Job:
     """A training job of the paper."""
@@ -81,7 +81,7 @@ def job(
     )
 
 
-def best(
+def fastest_that_fits(
     strategy: str, job: Job, label: str = "", **fixed: tuple[int, ...]
 ) -> FigurePoint:
     """The fastest layout that fits."""
@@ -120,7 +120,7 @@ def figure_1(a: Assumptions = LBL) -> tuple[FigurePoint, ...]:
     """GPT3-1T, 1D, 16384 B200 in domains of 8, pp 64, microbatch 1: tensor against data
     parallelism.
     """
-    j = job(GPT, gpu="b200", nvs=8, n=16384, a=a)
+    j = paper_job(GPT, gpu="b200", nvs=8, n=16384, a=a)
     return tuple(
         at("1d_tp", j, f"tp {tp}\ndp {256 // tp}", tp=tp, pp=64, microbatch=1)
         for tp in (1, 2, 4, 8, 16, 32)
@@ -130,7 +130,7 @@ def figure_1(a: Assumptions = LBL) -> tuple[FigurePoint, ...]:
 @cache
 def figure_2(nvs: int, a: Assumptions = LBL) -> tuple[FigurePoint, ...]:
     """GPT3-1T, 1D, 16384 B200, tp 8, the fastest microbatch: pipeline against data parallelism."""
-    j = job(GPT, gpu="b200", nvs=nvs, n=16384, a=a)
+    j = paper_job(GPT, gpu="b200", nvs=nvs, n=16384, a=a)
     depths = (128, 64, 32, 16, 8, 4, 2, 1)
     return tuple(
         at("1d_tp", j, f"pp {p}\ndp {2048 // p}", tp=8, pp=p) for p in depths
@@ -164,7 +164,7 @@ def figure_3(nvs: int, a: Assumptions = LBL) -> tuple[FigurePoint, ...]:
     """GPT3-1T, SUMMA, 16384 B200: n1 x n2 at (nt, pp) = (32, 1) with one microbatch of 8, then at
     (8, 128).
     """
-    j = job(GPT, gpu="b200", nvs=nvs, n=16384, a=a)
+    j = paper_job(GPT, gpu="b200", nvs=nvs, n=16384, a=a)
     return grids("2d_tp_summa", j, EXTREMES, SPLITS)
 
 
@@ -178,20 +178,20 @@ def figure_a2(
     if model == GPT:
         return grids(
             "2d_tp_context",
-            job(GPT, gpu="b200", nvs=64, n=16384, a=a),
+            paper_job(GPT, gpu="b200", nvs=64, n=16384, a=a),
             EXTREMES,
             SPLITS,
         )
     return grids(
         "2d_tp_context",
-        job(VIT, gpu="b200", nvs=8, n=16384, a=a),
+        paper_job(VIT, gpu="b200", nvs=8, n=16384, a=a),
         ((16, 1, 1), (16, 16, 1)),
         {16: (1, 2, 4, 8, 16)},
     )
 
 
 @cache
-def scaling(
+def optima_by_gpus(
     strategy: str,
     model: tuple[str, str],
     gpu: str,
@@ -201,12 +201,15 @@ def scaling(
     """The optimum for each number of GPUs (figures 4, 5, A3, A4); points where nothing fits are
     left out.
     """
-    points = (best(strategy, job(model, gpu, nvs, n, a)) for n in SIZES)
+    points = (
+        fastest_that_fits(strategy, paper_job(model, gpu, nvs, n, a))
+        for n in SIZES
+    )
     return tuple(p for p in points if p.prediction)
 
 
 @cache
-def grid(
+def days_by_chip(
     model: tuple[str, str], strategy: str, compute: bool
 ) -> tuple[tuple[float, ...], ...]:
     """Days on 8192 B200 in domains of 8 with changed chips (inf: nothing fits).
@@ -231,7 +234,7 @@ def _days(
     bandwidth: float,
     capacity: float,
 ) -> float:
-    base = job(model, "b200", 8, 8192)
+    base = paper_job(model, "b200", 8, 8192)
     chip = base.cluster.chip
     changed = replace(
         chip,
@@ -240,7 +243,7 @@ def _days(
         hbm_bandwidth=chip.hbm_bandwidth * bandwidth,
         hbm_bytes=chip.hbm_bytes * capacity,
     )
-    point = best(
+    point = fastest_that_fits(
         strategy, replace(base, cluster=replace(base.cluster, chip=changed))
     )
     return point.days or float("inf")
@@ -287,7 +290,7 @@ COLUMNS = (
 )
 
 
-def row(point: FigurePoint) -> tuple[object, ...]:
+def figure_row(point: FigurePoint) -> tuple[object, ...]:
     """A point under COLUMNS."""
     p = point.prediction
     if p is None:
@@ -329,7 +332,7 @@ def points_table(
         title,
         ("", *COLUMNS),
         tuple(
-            (group, *row(p))
+            (group, *figure_row(p))
             for group, points in groups.items()
             for p in points
         ),

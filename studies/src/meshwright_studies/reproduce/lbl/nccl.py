@@ -117,7 +117,7 @@ def _row(i: int, row: dict[str, str]) -> NcclLine:
     )
 
 
-def predicted(row: NcclLine, share: float = SHARE) -> float:
+def paper_seconds(row: NcclLine, share: float = SHARE) -> float:
     """Seconds by the formulas of the paper."""
     near = Dim(
         "nvlink",
@@ -148,8 +148,8 @@ def checks(rows: tuple[NcclLine, ...]) -> Iterator[Check]:
 def _check(name: str, rows: list[NcclLine]) -> Check:
     id = f"fig-A1/{name}/B_per_s of large messages"
     measured = median(r.bytes / r.seconds for r in rows)
-    ours = median(r.bytes / predicted(r) for r in rows)
-    ratios = [predicted(r) / r.seconds for r in rows]
+    ours = median(r.bytes / paper_seconds(r) for r in rows)
+    ratios = [paper_seconds(r) / r.seconds for r in rows]
     if abs(median(ratios) - 1) <= CLOSE:
         return Check(
             id,
@@ -160,7 +160,7 @@ def _check(name: str, rows: list[NcclLine]) -> Check:
             note="medians; time within 10 %",
         )
     reached = SHARE * median(ratios)
-    rest = max(abs(predicted(r, reached) / r.seconds - 1) for r in rows)
+    rest = max(abs(paper_seconds(r, reached) / r.seconds - 1) for r in rows)
     taken = f"the paper takes {SHARE:.0%} of a link, these reach {reached:.0%}"
     note = f"{taken}; with that share all times are within {rest:.0%}"
     return Check(
@@ -191,8 +191,8 @@ def table(rows: tuple[NcclLine, ...]) -> PaperTable:
             r.per_node,
             int(r.bytes),
             r.seconds,
-            predicted(r),
-            predicted(r) / r.seconds,
+            paper_seconds(r),
+            paper_seconds(r) / r.seconds,
         )
         for r in rows
     )
@@ -204,9 +204,9 @@ def table(rows: tuple[NcclLine, ...]) -> PaperTable:
     )
 
 
-def errors(rows: tuple[NcclLine, ...]) -> str:
+def errors_text(rows: tuple[NcclLine, ...]) -> str:
     """Median error over all sizes, in a sentence."""
-    off = [abs(predicted(r) / r.seconds - 1) for r in rows]
+    off = [abs(paper_seconds(r) / r.seconds - 1) for r in rows]
     large = [e for e, r in zip(off, rows, strict=True) if r.large]
     return (
         f"figure A1: median error of collective times {median(off):.1%} over {len(off)}"

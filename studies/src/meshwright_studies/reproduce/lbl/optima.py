@@ -76,7 +76,7 @@ def _feasible(case: SavedCase) -> Check:
             computed=seconds,
             rel_diff=relative(best.time_s, seconds),
             status="match",
-            note=describe(layout),
+            note=layout_in_a_line(layout),
         )
     with_defects = optimum(
         case.strategy, replace(case.job, assumptions=LBL_CODE)
@@ -94,14 +94,14 @@ def _feasible(case: SavedCase) -> Check:
     names = ", ".join(d.name for d in touching(best.job.layout))
     size = f" but {need / GB:.5g} GB of {room / GB:g}" if need > room else ""
     then = (
-        f"{with_defects[0]:.6g} s ({describe(with_defects[1])})"
+        f"{with_defects[0]:.6g} s ({layout_in_a_line(with_defects[1])})"
         if with_defects
         else "nothing"
     )
     note = (
-        f"{names or 'nothing'} repaired: the published optimum ({describe(best.job.layout)}) takes"
-        f" {repaired:.6g} s{size}, the search finds {seconds:.6g} s ({describe(layout)}); with the"
-        f" defects it finds {then}"
+        f"{names or 'nothing'} repaired: the published optimum"
+        f" ({layout_in_a_line(best.job.layout)}) takes {repaired:.6g} s{size}, the search finds"
+        f" {seconds:.6g} s ({layout_in_a_line(layout)}); with the defects it finds {then}"
     )
     return Check(
         id,
@@ -129,7 +129,7 @@ def _infeasible(case: SavedCase) -> Check:
     with_defects = optimum(
         case.strategy, replace(case.job, assumptions=LBL_CODE)
     )
-    note = f"with the defects repaired {describe(fastest[1])} fits ({fastest[0]:.6g} s)"
+    note = f"with the defects repaired {layout_in_a_line(fastest[1])} fits ({fastest[0]:.6g} s)"
     if with_defects is None:
         return Check(
             id,
@@ -145,11 +145,11 @@ def _infeasible(case: SavedCase) -> Check:
         computed=1.0,
         rel_diff=None,
         status="mismatch",
-        note=f"{note}; with them {describe(with_defects[1])} does",
+        note=f"{note}; with them {layout_in_a_line(with_defects[1])} does",
     )
 
 
-def describe(l: Layout) -> str:
+def layout_in_a_line(l: Layout) -> str:
     """A layout in a line: degrees, microbatch, and in brackets how many ranks of each axis share a
     fast domain.
     """

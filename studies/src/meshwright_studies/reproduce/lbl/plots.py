@@ -30,7 +30,9 @@ EDITIONS = {CODE: LBL_CODE, REPAIRED: LBL}
 """What every figure is drawn with, side by side."""
 
 
-def every(measured: tuple[nccl.NcclLine, ...]) -> tuple[PaperFigure, ...]:
+def figures_in_order(
+    measured: tuple[nccl.NcclLine, ...],
+) -> tuple[PaperFigure, ...]:
     """The figures in the order of the paper."""
     gpt = "GPT3-1T, 1D TP, 16384 B200"
     summa = "GPT3-1T, SUMMA (tp x cp), 16384 B200"
@@ -115,7 +117,7 @@ def _scaling(
     )
     name = f"lbl-fig-{number}"
     title = f"Figure {number}: {what}"
-    points = partial(f.scaling, strategy, model, "b200", nvs)
+    points = partial(f.optima_by_gpus, strategy, model, "b200", nvs)
 
     def draw() -> Any:
         from ...report.figures_lbl import strong_scaling
@@ -132,7 +134,9 @@ def systems(
 ) -> dict[str, Sequence[FigurePoint]]:
     """The optima of each system."""
     return {
-        f"{gpu.upper()}-NVS{nvs}": f.scaling(strategy, model, gpu, nvs, a=how)
+        f"{gpu.upper()}-NVS{nvs}": f.optima_by_gpus(
+            strategy, model, gpu, nvs, a=how
+        )
         for gpu, nvs in f.SYSTEMS
     }
 
@@ -178,7 +182,7 @@ def speedups(
         gpu, nvs = system.lower().split("-nvs")
         plain = {
             p.n: p.days
-            for p in f.scaling(
+            for p in f.optima_by_gpus(
                 "1d_tp", model=GPT, gpu=gpu, nvs=int(nvs), a=how
             )
             if p.days
@@ -238,7 +242,7 @@ def _map(
         from ...report.figures_lbl import heat
 
         return heat(
-            f.grid(model, strategy, compute),
+            f.days_by_chip(model, strategy, compute),
             rows,
             f.MEMORY_SHARES,
             title,
@@ -252,7 +256,7 @@ def _map(
             name,
             title,
             rows,
-            values=f.grid(model, strategy, compute),
+            values=f.days_by_chip(model, strategy, compute),
             of=f"{y} / {x}",
         )
 
@@ -288,7 +292,7 @@ def _collectives(rows: tuple[nccl.NcclLine, ...]) -> PaperFigure:
             }
 
         return collectives(
-            series(lambda r: r.seconds), series(nccl.predicted), title
+            series(lambda r: r.seconds), series(nccl.paper_seconds), title
         )
 
     return PaperFigure("lbl-fig-A1", title, draw, lambda: nccl.table(rows))

@@ -89,13 +89,13 @@ def read(file: Path) -> tuple[SavedCase, ...]:
     """The cases of a file, in its order. Raises BadInput."""
     root = read_json(file)
     cases = []
-    gpus = table(root, "_gpus", "")
-    models = table(root, "_models", "")
-    for strategy, by_model in table(root, "data", "").items():
+    gpus = object_at(root, "_gpus", "")
+    models = object_at(root, "_models", "")
+    for strategy, by_model in object_at(root, "data", "").items():
         if strategy not in SCHEME:
             raise unknown("strategy", strategy, SCHEME)
         for name, by_system in mapping(by_model, strategy).items():
-            model = model_of(name, table(models, name, "_models"))
+            model = model_of(name, object_at(models, name, "_models"))
             for system, entry in mapping(
                 by_system, f"{strategy}/{name}"
             ).items():
@@ -119,14 +119,14 @@ def _system(
     gpu = str(entry.get("gpu"))
     chip, network = hardware(
         gpu,
-        table(gpus, gpu, "_gpus"),
-        whole(entry, "nvs", where),
-        number(entry, "hbm_capacity_GB", where),
+        object_at(gpus, gpu, "_gpus"),
+        whole_at(entry, "nvs", where),
+        number_at(entry, "hbm_capacity_GB", where),
     )
-    batch = whole(entry, "global_batch", where)
+    batch = whole_at(entry, "global_batch", where)
     by_gpus = {
         _count(n, where): mapping(v, f"{where}/{n}")
-        for n, v in table(entry, "by_n", where).items()
+        for n, v in object_at(entry, "by_n", where).items()
     }
     none = entry.get("infeasible_n", [])
     if not isinstance(none, list):
@@ -159,7 +159,7 @@ def _configurations(
 ) -> tuple[Saved, ...]:
     """The best configuration and its runners-up."""
     config = {
-        **table(entry, "config", id),
+        **object_at(entry, "config", id),
         **{k: entry.get(k) for k in ("iteration_time_s", "memory_GB")},
     }
     others = entry.get("runners_up", [])
@@ -171,7 +171,7 @@ def _configurations(
         time_parts=_parts(entry, "time_breakdown_s", id, 1.0),
         memory_parts=_parts(entry, "memory_parts_GB", id, 1e9),
         days=(
-            number(entry, "training_days_paper_fig5", id)
+            number_at(entry, "training_days_paper_fig5", id)
             if "training_days_paper_fig5" in entry and key[1] in SAMPLES
             else None
         ),
@@ -192,9 +192,9 @@ def _parts(
     entry: Mapping[str, Any], name: str, where: str, unit: float
 ) -> dict[str, float]:
     """A table of numbers, in SI units; empty where there is none."""
-    parts = table(entry, name, where) if name in entry else {}
+    parts = object_at(entry, name, where) if name in entry else {}
     return {
-        k: unit * number(parts, k, f"{where}: {name}", zero=True)
+        k: unit * number_at(parts, k, f"{where}: {name}", zero=True)
         for k in parts
     }
 
@@ -225,8 +225,8 @@ def _saved(
         raise BadInput(
             f"{id}: tp1 {layout.tp} must divide the {job.model.heads} heads"
         )
-    time = number(config, "iteration_time_s", id)
-    memory = 1e9 * number(config, "memory_GB", id)
+    time = number_at(config, "iteration_time_s", id)
+    memory = 1e9 * number_at(config, "memory_GB", id)
     return Saved(id, replace(job, layout=layout), time, memory)
 
 
@@ -235,17 +235,17 @@ def layout_of(config: Mapping[str, Any], strategy: str, where: str) -> Layout:
     sharded (ZeRO-1).
     """
     degrees = {
-        "tp": whole(config, "tp1", where),
-        "cp": whole(config, "tp2", where),
-        "dp": whole(config, "dp", where),
-        "pp": whole(config, "pp", where),
+        "tp": whole_at(config, "tp1", where),
+        "cp": whole_at(config, "tp2", where),
+        "dp": whole_at(config, "dp", where),
+        "pp": whole_at(config, "pp", where),
     }
-    near = table(config, "nvs_placement", where)
+    near = object_at(config, "nvs_placement", where)
     names = {"tp": "tp1", "cp": "tp2", "dp": "dp", "pp": "pp"}
     placement = {}
     for axis, degree in degrees.items():
         share = (
-            whole(near, names[axis], f"{where}: nvs_placement")
+            whole_at(near, names[axis], f"{where}: nvs_placement")
             if names[axis] in near
             else 1
         )
@@ -255,14 +255,14 @@ def layout_of(config: Mapping[str, Any], strategy: str, where: str) -> Layout:
             )
         placement[axis] = (share, degree // share)
     panels = (
-        whole(config, "summa_nb", where) if strategy == "2d_tp_summa" else 1
+        whole_at(config, "summa_nb", where) if strategy == "2d_tp_summa" else 1
     )
     return Layout(
         tp=degrees["tp"],
         cp=degrees["cp"],
         dp=degrees["dp"],
         pp=degrees["pp"],
-        microbatch=whole(config, "micro_batch_size", where),
+        microbatch=whole_at(config, "micro_batch_size", where),
         zero=1,
         scheme=SCHEME[strategy],
         panels=panels,
@@ -275,8 +275,10 @@ def model_of(name: str, shape: Mapping[str, Any]) -> Model:
     and no head.
     """
     where = f"_models/{name[:60]}"
-    l, e, h, depth = (whole(shape, k, where) for k in ("l", "e", "h", "depth"))
-    f = whole(shape, "f", where) if "f" in shape else 4 * e
+    l, e, h, depth = (
+        whole_at(shape, k, where) for k in ("l", "e", "h", "depth")
+    )
+    f = whole_at(shape, "f", where) if "f" in shape else 4 * e
     if e % h:
         raise BadInput(f"{where}: e {e} must be a multiple of h {h}")
     if f != 4 * e:
@@ -308,12 +310,12 @@ def hardware(
     """
     where = f"_gpus/{name[:60]}"
     for key, value in ALIKE.items():
-        if key in gpu and number(gpu, key, where) != value:
+        if key in gpu and number_at(gpu, key, where) != value:
             raise BadInput(
                 f"{where}: {key} {gpu[key]} is not supported, it must be {value:g}"
             )
     matrix, vector = (
-        1e12 * number(gpu, f"{kind}_flops_fp16", where)
+        1e12 * number_at(gpu, f"{kind}_flops_fp16", where)
         for kind in ("matrix", "vector")
     )
     chip = Chip(
@@ -321,7 +323,7 @@ def hardware(
         matrix_flops={"fp16": matrix},
         vector_flops=vector,
         hbm_bytes=1e9 * hbm_gb,
-        hbm_bandwidth=1e9 * number(gpu, "hbm_bandwidth", where),
+        hbm_bandwidth=1e9 * number_at(gpu, "hbm_bandwidth", where),
     )
     dims = (_dim("nvlink", gpu, where, nvs), _dim("ib", gpu, where, None))
     return chip, Network(f"{name}-NVS{nvs}", dims, name)
@@ -331,7 +333,7 @@ def _dim(
     name: str, gpu: Mapping[str, Any], where: str, size: int | None
 ) -> Dim:
     bandwidth, latency, share = (
-        number(gpu, f"{name}_{k}", where)
+        number_at(gpu, f"{name}_{k}", where)
         for k in ("bandwidth", "latency", "eff")
     )
     return Dim(name, 1e9 * bandwidth, latency, size, efficiency=share)
@@ -344,7 +346,7 @@ def mapping(value: Any, where: str) -> Mapping[str, Any]:
     return value
 
 
-def table(
+def object_at(
     parent: Mapping[str, Any], key: str, where: str
 ) -> Mapping[str, Any]:
     """parent[key], which must be a JSON object."""
@@ -353,7 +355,7 @@ def table(
     )
 
 
-def number(
+def number_at(
     parent: Mapping[str, Any], key: str, where: str, zero: bool = False
 ) -> float:
     """parent[key], a finite number above 0 (or from 0 on)."""
@@ -370,9 +372,9 @@ def number(
     return float(value)
 
 
-def whole(parent: Mapping[str, Any], key: str, where: str) -> int:
+def whole_at(parent: Mapping[str, Any], key: str, where: str) -> int:
     """parent[key], a whole number from 1 to 1e9."""
-    value = number(parent, key, where)
+    value = number_at(parent, key, where)
     if value != int(value) or value > 1e9:
         raise BadInput(
             f"{where[:200]}: {key[:60]} must be a whole number from 1 to 1e9, not"

@@ -51,7 +51,7 @@ def _numbers(saved: Saved, model: str) -> Iterator[Check]:
 
     @cache
     def ours(a: Assumptions) -> dict[str, float]:
-        return numbers(
+        return published_numbers(
             Prediction(replace(saved.job, assumptions=a), layout), model
         )
 
@@ -91,7 +91,7 @@ def _number(
     return table(a)[key]
 
 
-def numbers(p: Prediction, model: str) -> dict[str, float]:
+def published_numbers(p: Prediction, model: str) -> dict[str, float]:
     """Our value of each published number: seconds, GB, days."""
     times = {
         theirs: sum(p.time_s[k] for k in ours)

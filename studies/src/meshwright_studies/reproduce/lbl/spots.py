@@ -26,7 +26,7 @@ from ... import shipped
 from ..report import Check
 from .defects import compare
 from .saved import FP16
-from .saved_checks import MEMORY_PARTS, numbers
+from .saved_checks import MEMORY_PARTS, published_numbers
 
 OPERATIONS = {
     "fc1": "ffn/up",
@@ -103,8 +103,8 @@ def checks() -> Iterator[Check]:
         def ours(a: Assumptions, job: Job = job) -> dict[str, float]:
             chosen = replace(job, assumptions=a)
             return {
-                **operations(chosen),
-                **numbers(Prediction(chosen, job.layout), ""),
+                **operation_numbers(chosen),
+                **published_numbers(Prediction(chosen, job.layout), ""),
             }
 
         rows = {
@@ -143,7 +143,7 @@ def _number(
     return table(a)[key]
 
 
-def operations(job: Job) -> dict[str, float]:
+def operation_numbers(job: Job) -> dict[str, float]:
     """Every number of every operation of a layer, by "their operation/column"."""
     timer = Timer(clock(job), job.layout)
     by_operation: dict[str, float] = {}
@@ -183,7 +183,7 @@ def sent_bytes(job: Job) -> dict[str, float]:
     }
 
 
-def weights(job: Job) -> dict[str, float]:
+def weights_by_operation(job: Job) -> dict[str, float]:
     """Parameters of each operation on a device."""
     return {
         name: float(op.weights) for name, op in _operations_of(job).items()

@@ -136,12 +136,14 @@ def near(axis: str, p: Prediction) -> float:
     return float(p.layout.group(axis)[0])
 
 
-def scaled(model: tuple[str, str], n: int, a: Assumptions) -> Prediction:
+def optimum_at(model: tuple[str, str], n: int, a: Assumptions) -> Prediction:
     """The optimum of figure 4 for n GPUs."""
     strategy = "1d_tp" if model == GPT else "2d_tp_context"
     return next(
         p.prediction
-        for p in figures.scaling(strategy, model, gpu="b200", nvs=8, a=a)
+        for p in figures.optima_by_gpus(
+            strategy, model, gpu="b200", nvs=8, a=a
+        )
         if p.n == n and p.prediction
     )
 
@@ -224,15 +226,17 @@ def _figure_4() -> Iterator[Statement]:
         for axis, value in expected.items():
             id = f"fig-4a/{n} GPUs, {axis} ranks in a domain"
             yield stated(
-                id, value, partial(scaled, GPT, n), partial(near, axis)
+                id, value, partial(optimum_at, GPT, n), partial(near, axis)
             )
     for n in (512, 1024, 2048, 4096):
         yield from degrees(
-            f"fig-4a/{n} GPUs,", partial(scaled, GPT, n), {"pp": 128}
+            f"fig-4a/{n} GPUs,", partial(optimum_at, GPT, n), {"pp": 128}
         )
     for n in (2048, 4096, 8192, 16384):
         yield from degrees(
-            f"fig-4b/{n} GPUs,", partial(scaled, VIT, n), {"tp": 4, "cp": 4}
+            f"fig-4b/{n} GPUs,",
+            partial(optimum_at, VIT, n),
+            {"tp": 4, "cp": 4},
         )
 
 
@@ -261,7 +265,7 @@ def _days() -> Iterator[Statement]:
         ) -> float:
             return next(
                 p.days
-                for p in figures.scaling(*key, a)
+                for p in figures.optima_by_gpus(*key, a)
                 if p.n == 16384 and p.days
             )
 

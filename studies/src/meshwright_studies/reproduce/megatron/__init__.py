@@ -55,6 +55,6 @@ def run(files: dict[str, tuple[Path, ...]]) -> Report:
         "megatron",
         checks=checks,
         tables=shown,
-        figures=plots.every(),
+        figures=plots.measuring_figures(),
         notes=notes,
     )

@@ -15,10 +15,10 @@ from meshwright.describe.layout import Layout
 from meshwright.prediction.prediction import Prediction, predict
 from meshwright.search import Space, plan
 
-from ...validate.jobs import described
+from ...validate.jobs import job_and_notes
 from ..report import Check, PaperTable, check, relative
 from . import formulas as f
-from .tables import PREDICTED_WITHIN, judged, selene
+from .tables import PREDICTED_WITHIN, selene, table_runs
 
 SERVER = 8
 """GPUs of a DGX A100."""
@@ -41,12 +41,12 @@ class Planned(NamedTuple):
 
 
 @cache
-def planned() -> tuple[Planned, ...]:
+def planned_models() -> tuple[Planned, ...]:
     """The ten models, in the order of the table."""
     plans = []
-    for row, layout, _ in judged():
+    for row, layout, _ in table_runs():
         if "t1" in row["id"]:
-            model = described(row).job.model
+            model = job_and_notes(row).job.model
             gpus = row["hardware"]["count"]
             job = selene(model, gpus, row["global_batch"])
             best = plan(job, THEIRS).best
@@ -68,7 +68,7 @@ def planned() -> tuple[Planned, ...]:
 
 def checks() -> Iterator[Check]:
     """Does tensor parallelism stay in a server, and is it what they took?"""
-    ten = planned()
+    ten = planned_models()
     kept = sum(int(p.best.layout.tp) <= SERVER for p in ten)
     yield _counted(
         "takeaway 1/models whose plan keeps tensor parallelism in a server",
@@ -91,7 +91,7 @@ def under_the_set() -> Iterator[Check]:
     """Table 1 under the set that holds the paper's analysis: one rate for all products, bubbles on
     top, free communication; so it falls with the stages where the measured rate rises.
     """
-    for p in planned():
+    for p in planned_models():
         rate = analysed(p)
         yield check(
             f"under megatron-2021/table 1, {p.name}, TFLOP/s a GPU",
@@ -113,7 +113,7 @@ def analysed(p: Planned) -> float:
 
 def _counted(id: str, ours: int, note: str) -> Check:
     """So many of the ten."""
-    ten = len(planned())
+    ten = len(planned_models())
     status = "match" if ours == ten else "mismatch"
     return Check(
         id,
@@ -140,7 +140,7 @@ def table() -> PaperTable:
             p.best.layout.interleave,
             p.theirs.step_time_s / p.best.step_time_s - 1,
         )
-        for p in planned()
+        for p in planned_models()
     )
     columns = (
         "model", "GPUs", "t printed", "p printed", "t planned", "p planned", "d planned",

@@ -14,9 +14,9 @@ Curves = Mapping[str, Sequence[tuple[float, float]]]
 RATE = "TFLOP/s a GPU, predicted"
 
 
-def sizes() -> Curves:
+def figure_7() -> Curves:
     """Figure 7."""
-    return {"1B": [(b, t.tflops(t.single(b))) for b in (1, 2, 4, 8, 16)]}
+    return {"1B": [(b, t.tflops(t.one_gpu_run(b))) for b in (1, 2, 4, 8, 16)]}
 
 
 def table_1() -> Curves:
@@ -75,7 +75,7 @@ def weak_scaling() -> Curves:
 def recomputation() -> Curves:
     """Figure 17: what needs more than the memory is left out."""
     runs = {
-        batch: t.recomputed(batch)
+        batch: t.figure_17(batch)
         for batch in (1, 2, 4, 8, 16, 32, 64, 128, 256)
     }
     return {
@@ -101,7 +101,7 @@ def scatter_gather() -> Curves:
     }
 
 
-def bubbles() -> Curves:
+def figure_6() -> Curves:
     """Figure 6: (n - d)/b'."""
     cases = ((32, 32), (32, 128), (128, 128), (128, 512))
     return {
@@ -166,7 +166,7 @@ class Shown(NamedTuple):
         """Figure or table, and which set of assumptions ours are of."""
         kind = "Figure" if self.number[0].isdigit() else "Table"
         number = self.number.removeprefix("table-")
-        by = "" if self.curves is bubbles else " (realistic)"
+        by = "" if self.curves is figure_6 else " (realistic)"
         return f"{kind} {number}: {self.what}{by}"
 
     @property
@@ -206,7 +206,7 @@ EVERY = (
     Shown(
         "6",
         what="bubble against data parallelism, t = 1",
-        curves=bubbles,
+        curves=figure_6,
         x="d",
         y="(p-1)/m",
         said=(
@@ -217,7 +217,7 @@ EVERY = (
     Shown(
         "7",
         what="1B (4 layers, h 4096) on one GPU",
-        curves=sizes,
+        curves=figure_7,
         x="microbatch",
         y=RATE,
         said=(None, "rises significantly with the microbatch"),
@@ -317,6 +317,6 @@ EVERY = (
 """In the order of the paper."""
 
 
-def every() -> tuple[PaperFigure, ...]:
+def measuring_figures() -> tuple[PaperFigure, ...]:
     """The figures of the paper that measure."""
     return tuple(shown.figure for shown in EVERY)

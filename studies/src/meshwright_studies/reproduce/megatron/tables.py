@@ -22,7 +22,7 @@ from meshwright.prediction.prediction import predict
 from ... import shipped
 from ...validate import published as runs
 from ...validate import validate
-from ...validate.jobs import described
+from ...validate.jobs import job_and_notes
 from ...validate.rows import Row, plain
 from ...validate.silent import filled, silent
 from ..report import Check, PaperTable, check, relative
@@ -246,7 +246,7 @@ PREDICTED = "measured and predicted (realistic; no number is fitted to"
 
 
 @cache
-def judged() -> tuple[tuple[dict[str, Any], Layout, float], ...]:
+def table_runs() -> tuple[tuple[dict[str, Any], Layout, float], ...]:
     """The runs of both tables: the row, its layout (what the paper leaves open by the rule of
     `validate.silent`), ours over printed.
     """
@@ -268,14 +268,14 @@ def laid_out(row: Row) -> Layout:
     return (
         filled(row, REALISTIC).about.job.layout
         if silent(row)
-        else described(row).job.layout
+        else job_and_notes(row).job.layout
     )
 
 
 def predicted_table_1() -> PaperTable:
     """Table 1 as the default assumption set predicts it."""
     rows = []
-    for row, l, ratio in judged():
+    for row, l, ratio in table_runs():
         if "t1" in row["id"]:
             rate = row["measured"]["tflops_per_gpu"]
             name = row["model"]["name"]
@@ -311,7 +311,7 @@ def predicted_table_2() -> PaperTable:
         True: [],
         False: [],
     }
-    for row, l, ratio in judged():
+    for row, l, ratio in table_runs():
         if "t2" in row["id"]:
             rate = row["measured"]["tflops_per_gpu"]
             gathers = l.zero == 3
@@ -357,7 +357,7 @@ def predicted_table_2() -> PaperTable:
 
 def gain_unfitted(row: Row) -> float:
     """Throughput of a ZeRO-3 row with the prior of the fitted share, over that with the share."""
-    job = described(row).under(REALISTIC)
+    job = job_and_notes(row).under(REALISTIC)
     assert job.framework
     profile = replace(job.framework, gather_share=GATHERS.prior)
     return float(

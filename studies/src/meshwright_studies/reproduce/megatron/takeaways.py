@@ -36,7 +36,7 @@ def run(
     """A prediction with full recomputation and without sequence parallelism, as the paper ran; None
     if not legal.
     """
-    job = changed(selene(model, gpus, batch), stage_message=message)
+    job = with_framework(selene(model, gpus, batch), stage_message=message)
     try:
         chosen = Layout(recompute="full", sequence_parallel=False, **layout)  # type: ignore[arg-type]
         return predict(job, chosen)
@@ -44,7 +44,7 @@ def run(
         return None
 
 
-def changed(job: Job, **fields: Any) -> Job:
+def with_framework(job: Job, **fields: Any) -> Job:
     """The job on a framework that does something else."""
     assert job.framework
     return replace(job, framework=replace(job.framework, **fields))
@@ -123,7 +123,7 @@ def scattered(batch: int) -> float:
 
 
 @cache
-def single(b: int) -> Prediction:
+def one_gpu_run(b: int) -> Prediction:
     """Figure 7: 1B, 4 layers, on one GPU, microbatch b."""
     prediction = run(shaped("1B", 4, 4096, 128), 1, b, microbatch=b)
     assert prediction
@@ -150,7 +150,7 @@ def weak(batch: int) -> tuple[Run, ...]:
 
 
 @cache
-def recomputed(batch: int) -> dict[str, Prediction]:
+def figure_17(batch: int) -> dict[str, Prediction]:
     """Figure 17: 145B on 128 GPUs, t 8, p 16: without and with full recomputation."""
     job = selene(shaped("145B", 80, 12288, 96), 128, batch)
     plain = Layout(tp=8, pp=16)
@@ -170,7 +170,9 @@ def unfused(
     own.
     """
     job = selene(shaped(name, layers, hidden, heads), gpus, batch)
-    apart = changed(job, elementwise=EAGER, unfused="torch", attention="torch")
+    apart = with_framework(
+        job, elementwise=EAGER, unfused="torch", attention="torch"
+    )
     layout = Layout(
         tp=8, pp=gpus // 8, recompute="full", sequence_parallel=False
     )
@@ -204,12 +206,12 @@ def tflops(p: Prediction) -> float:
     )
 
 
-def best(runs: Sequence[Run]) -> int:
+def fastest_value(runs: Sequence[Run]) -> int:
     """The value of the fastest run."""
     return max(runs, key=lambda r: tflops(r[2]))[1]
 
 
-def listed(runs: Sequence[Run]) -> str:
+def rates_text(runs: Sequence[Run]) -> str:
     """Each run's TFLOP/s, in words."""
     return (
         ", ".join(
@@ -225,8 +227,8 @@ def checks() -> Iterator[Check]:
         yield _same(
             f"fig-13/162.2B, batch {batch}/best t",
             8,
-            best(tensor_or_pipeline(batch)),
-            listed(tensor_or_pipeline(batch)),
+            fastest_value(tensor_or_pipeline(batch)),
+            rates_text(tensor_or_pipeline(batch)),
         )
     for batch in (32, 128, 512):
         runs = data_or_pipeline(batch)
@@ -238,7 +240,7 @@ def checks() -> Iterator[Check]:
             f"fig-14/5.9B, batch {batch}/throughput rises with d",
             1,
             int(rises),
-            listed(runs),
+            rates_text(runs),
         )
         runs = data_or_tensor(batch)
         rate = {value: tflops(p) for _, value, p in runs}
@@ -250,7 +252,7 @@ def checks() -> Iterator[Check]:
             f"fig-15/5.9B, batch {batch}/throughput collapses beyond t 8",
             1,
             int(falls),
-            listed(runs),
+            rates_text(runs),
         )
     few, many = (
         tflops(b[2]) / tflops(a[2]) - 1 for a, b in map(interleaving, (12, 60))
@@ -292,14 +294,14 @@ def checks() -> Iterator[Check]:
         yield _same(
             f"fig-16/91B, batch {batch}/best microbatch",
             2,
-            best(runs),
-            listed(runs),
+            fastest_value(runs),
+            rates_text(runs),
         )
 
 
 def more() -> Iterator[Check]:
     """Figures 7, 11, 17, 18 and the fused operators of section 6.8."""
-    rates = [tflops(single(b)) for b in (1, 2, 4, 8, 16)]
+    rates = [tflops(one_gpu_run(b)) for b in (1, 2, 4, 8, 16)]
     note = (
         ", ".join(f"{x:.0f}" for x in rates)
         + " TFLOP/s at microbatch 1, 2, 4, 8, 16"
@@ -316,8 +318,8 @@ def more() -> Iterator[Check]:
     yield _same("fig-11/throughput falls with p", 1, int(falls), note)
     less = many[-1] / many[0] > few[-1] / few[0]
     yield _same("fig-11/less at the larger batch", 1, int(less), note)
-    small = recomputed(1)
-    large = recomputed(256)
+    small = figure_17(1)
+    large = figure_17(256)
     lost = small["none"].step_time_s / small["full"].step_time_s - 1
     yield check(
         "fig-17/145B, batch 1, recomputation",

@@ -16,7 +16,7 @@ PANELS = (4096, 1024, 512, 256, 64, 1)
 """Data-parallel degrees shown of the explorer's thirteen."""
 
 
-def ratio() -> Any:
+def ratio_figure() -> Any:
     """T_math/T_comms against tokens a chip on 4 x 4 x 4."""
     from meshwright.report.roofline_plots import ratio_plot
 
@@ -33,7 +33,7 @@ def ratio() -> Any:
     )
 
 
-def times(edition: str) -> Any:
+def times_figure(edition: str) -> Any:
     """Compute and communication time against batch on 16 x 16 x 16."""
     from meshwright.report.roofline_plots import times_plot
 
@@ -82,17 +82,17 @@ def figures() -> tuple[PaperFigure, ...]:
         PaperFigure(
             "scaling-book-ratio",
             "Compute over communication time against batch per chip",
-            ratio,
+            ratio_figure,
         ),
         PaperFigure(
             "scaling-book-times-sum",
             "Times against batch, edition sum",
-            lambda: times("sum"),
+            lambda: times_figure("sum"),
         ),
         PaperFigure(
             "scaling-book-times-max",
             "Times against batch, edition max",
-            lambda: times("max"),
+            lambda: times_figure("max"),
         ),
         PaperFigure("scaling-book-explorer", "Split explorer", explorer),
     )

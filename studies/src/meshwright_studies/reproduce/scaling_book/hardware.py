@@ -25,16 +25,16 @@ from .world import (
     V4P,
     V5E,
     V5P,
+    all_gather_seconds,
     alpha,
     alpha_node,
     array_bytes,
     collective,
-    gather,
-    layer,
     llama_flops,
     node_egress,
     pod,
     token,
+    world_layer,
 )
 
 HBD = array_bytes(1024, 4096)
@@ -102,7 +102,7 @@ def ring_exchange() -> float:
 
 def ring_hops() -> float:
     """Seconds an all-gather of almost nothing takes over 4 chips with wraparound."""
-    return gather(1.0, torus4(), 4, 1, 1)
+    return all_gather_seconds(1.0, torus4(), 4, 1, 1)
 
 
 def two_nodes() -> float:
@@ -114,14 +114,14 @@ def two_nodes() -> float:
 
 CASES: dict[str, Case] = {
     "P3-01": lambda: on_ring("all_gather", QUIZ, 4),
-    "P3-02": lambda: gather(QUIZ, line(), 4, 1),
-    "P3-03": lambda: gather(array_bytes(256, 256), line(), 4, 1),
-    "P3-04": lambda: gather(HBD / 4, torus4(), 4, 1, 1),
-    "P3-05": lambda: gather(HBD, torus4(), 4, 4, 1),
+    "P3-02": lambda: all_gather_seconds(QUIZ, line(), 4, 1),
+    "P3-03": lambda: all_gather_seconds(array_bytes(256, 256), line(), 4, 1),
+    "P3-04": lambda: all_gather_seconds(HBD / 4, torus4(), 4, 1, 1),
+    "P3-05": lambda: all_gather_seconds(HBD, torus4(), 4, 4, 1),
     "P3-06": lambda: collective("all_reduce", HBD / 16, torus4(), 1, 1, 4),
     "P3-06N": lambda: collective("all_reduce", HBD / 16, torus4(), 1, 1, 4),
-    "P3-05N1": lambda: gather(HBD / 4, torus4(), 4, 1, 4),
-    "P3-05N2": lambda: gather(HBD, torus4(), 4, 4, 4),
+    "P3-05N1": lambda: all_gather_seconds(HBD / 4, torus4(), 4, 1, 4),
+    "P3-05N2": lambda: all_gather_seconds(HBD, torus4(), 4, 4, 4),
     "P3-07": ring_hops,
     "P3-08": lambda: line().dims[0].rate() * line().dims[0].latency,
     "P3-09": ring_exchange,
@@ -154,17 +154,17 @@ CASES: dict[str, Case] = {
     ),
     "P12-07": two_nodes,
     "P12-08": lambda: float(
-        th.tensor_degree(layer(28000), alpha_node(H100), below=8)
+        th.tensor_degree(world_layer(28000), alpha_node(H100), below=8)
     ),
     "P12-09": lambda: alpha(B200),
     "P12-10": lambda: alpha_node(B200),
-    "P12-11": lambda: gather(2.0**29, gpus(8), 8, 1, 1),
-    "P12-12": lambda: gather(GPU_ARRAY, pod(8, H100), 8, 1, 1),
-    "P12-12b": lambda: gather(GPU_ARRAY, gpus(8), 8, 1, 1),
+    "P12-11": lambda: all_gather_seconds(2.0**29, gpus(8), 8, 1, 1),
+    "P12-12": lambda: all_gather_seconds(GPU_ARRAY, pod(8, H100), 8, 1, 1),
+    "P12-12b": lambda: all_gather_seconds(GPU_ARRAY, gpus(8), 8, 1, 1),
     "P12-13": lambda: level_rate(gpus(8), 0),
     "P12-14": lambda: level_rate(gpus(256), 1),
     "P12-15": lambda: level_rate(gpus(1024), 2),
-    "P12-16": lambda: float(th.tensor_degree(layer(28672), alpha(H100))),
+    "P12-16": lambda: float(th.tensor_degree(world_layer(28672), alpha(H100))),
     "P12-17": lambda: float(
         days(llama_flops(), 4096, chip(H100).peak("bf16"), 0.45)
     ),

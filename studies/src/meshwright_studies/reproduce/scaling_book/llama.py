@@ -9,7 +9,7 @@ from meshwright.units import DAY_S, YEAR_S
 
 from .ideal import compute_bound_splits
 from .runs import days, flops_per_parameter, seconds, training_flops
-from .training import F70B, Case, mixed, x_opt
+from .training import F70B, Case, tokens_of_best_mixture, x_opt
 from .world import (
     LLAMA_70B,
     LLAMA_TOKENS,
@@ -20,10 +20,10 @@ from .world import (
     alpha,
     attention_parameters,
     ffn_parameters,
-    layer,
     llama_flops,
     pod,
     vocabulary_parameters,
+    world_layer,
 )
 
 BATCH = 4 * MI
@@ -43,7 +43,7 @@ def kept(each: float) -> float:
     return float(checkpoints(80, 4e6, 8192, each))
 
 
-def total(each: float) -> float:
+def bytes_in_all(each: float) -> float:
     """Bytes of weights, Adam state and checkpoints."""
     return float(states(LLAMA_70B)) + kept(each)
 
@@ -55,7 +55,7 @@ def on_chips(chips: float) -> float:
 
 def few() -> float:
     """Chips that hold the states and three checkpoints a layer."""
-    return float(floor(total(3) / chip(V5P).hbm_bytes))
+    return float(floor(bytes_in_all(3) / chip(V5P).hbm_bytes))
 
 
 CASES: dict[str, Case] = {
@@ -71,8 +71,8 @@ CASES: dict[str, Case] = {
     "P6-10": lambda: kept(3),
     "P6-10b": lambda: kept(4),
     "P6-10N": lambda: kept(2),
-    "P6-11": lambda: total(4),
-    "P6-11N": lambda: total(2),
+    "P6-11": lambda: bytes_in_all(4),
+    "P6-11N": lambda: bytes_in_all(2),
     "P6-12": lambda: 21.6e12 / chip(V5P).hbm_bytes,
     "P6-12N": lambda: 11.2e12 / chip(V5P).hbm_bytes,
     "P6-13": lambda: on_chips(few()),
@@ -83,12 +83,12 @@ CASES: dict[str, Case] = {
     "P6-15": lambda: float(per_chip(LLAMA_70B, kept(12), POD, POD)),
     "P6-16": lambda: 1024.0 * 8192,
     "P6-17": lambda: BATCH / POD,
-    "P6-18": lambda: mixed(F70B, "sum"),
-    "P6-18N": lambda: mixed(F70B, "max"),
+    "P6-18": lambda: tokens_of_best_mixture(F70B, "sum"),
+    "P6-18N": lambda: tokens_of_best_mixture(F70B, "max"),
     "P6-19": lambda: x_opt(4.19e6, POD, F70B),
     "P6-19old": lambda: float(
         compute_bound_splits(
-            layer(F70B),
+            world_layer(F70B),
             batch=4.19e6,
             chips=POD,
             a_x=alpha(V5P, 2),
@@ -110,5 +110,5 @@ CASES: dict[str, Case] = {
             0.4,
         )
     ),
-    "P6-21d": lambda: mixed(53248, "sum"),
+    "P6-21d": lambda: tokens_of_best_mixture(53248, "sum"),
 }

@@ -60,7 +60,7 @@ def explorer() -> Iterator[tuple[object, ...]]:
         )
 
 
-def times() -> Iterator[tuple[object, ...]]:
+def times_table() -> Iterator[tuple[object, ...]]:
     """Compute and communication time of each split at each batch."""
     s, m = setting(), pod(4096)
     for x, y, m_x, m_y in STATIC:
@@ -73,7 +73,7 @@ def times() -> Iterator[tuple[object, ...]]:
             yield (x, y, *(float(v) for v in row))
 
 
-def ratio() -> Iterator[tuple[object, ...]]:
+def ratio_table() -> Iterator[tuple[object, ...]]:
     """T_math/T_comms on 4 x 4 x 4 for F = 30,000."""
     curves = ratios(
         setting(F30K),
@@ -122,12 +122,12 @@ def tables() -> tuple[PaperTable, ...]:
             splits + crossings,
             explorer(),
         ),
-        _table("times", f"Seconds, {where}", seconds, times()),
+        _table("times", f"Seconds, {where}", seconds, times_table()),
         _table(
             "ratio",
             "T_math/T_comms, TPU v5p 4x4x4, F = 30,000",
             lines,
-            ratio(),
+            ratio_table(),
         ),
         _table(
             "intensity",

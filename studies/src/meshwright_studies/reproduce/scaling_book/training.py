@@ -24,11 +24,11 @@ from .world import (
     alpha_dcn,
     attention_parameters,
     ffn_parameters,
-    layer,
     llama_flops,
     pod,
     setting,
     vocabulary_parameters,
+    world_layer,
 )
 
 Case = Callable[[], float | None]
@@ -40,13 +40,17 @@ F13B = 13824
 
 def fsdp(axes: float = 3) -> float:
     """Tokens a chip needs for FSDP on v5p."""
-    return float(th.data_tokens(layer(F32K), alpha(V5P, axes)))
+    return float(th.data_tokens(world_layer(F32K), alpha(V5P, axes)))
 
 
-def mixed(F: int, edition: str, m_x: int = 2, m_y: int = 1) -> float:
+def tokens_of_best_mixture(
+    F: int, edition: str, m_x: int = 2, m_y: int = 1
+) -> float:
     """Tokens a chip needs for the best mixture on v5p."""
     return float(
-        th.mixed_tokens(layer(F), alpha(V5P, m_x), alpha(V5P, m_y), edition)
+        th.mixed_tokens(
+            world_layer(F), alpha(V5P, m_x), alpha(V5P, m_y), edition
+        )
     )
 
 
@@ -54,7 +58,7 @@ def x_opt(batch: float, chips: float, F: int) -> float:
     """Best data-parallel degree on two axes against one."""
     return float(
         th.best_split(
-            layer(F),
+            world_layer(F),
             batch=batch,
             chips=chips,
             a_x=alpha(V5P, 2),
@@ -65,14 +69,14 @@ def x_opt(batch: float, chips: float, F: int) -> float:
 
 def tensor_limit(F: int, axes: float = 1) -> float:
     """Largest tensor-parallel degree on v5p."""
-    return float(th.tensor_degree(layer(F), alpha(V5P, axes)))
+    return float(th.tensor_degree(world_layer(F), alpha(V5P, axes)))
 
 
 def width_for(degree: float, name: str) -> float:
     """Feed-forward width that so much tensor parallelism needs: the degree over that of a width of
     1.
     """
-    return degree / float(th.tensor_degree(layer(1), alpha(name)))
+    return degree / float(th.tensor_degree(world_layer(1), alpha(name)))
 
 
 def cube() -> float:
@@ -111,7 +115,7 @@ def phantom() -> float | None:
     return crossing(gap)
 
 
-def kept(tokens: float) -> float:
+def checkpoint_bytes(tokens: float) -> float:
     """Checkpoints of the three feed-forward outputs of each layer of LLaMA-2 13B, F = 2.7 D."""
     return float(checkpoints(40, tokens, 5120 * (1 + 2 * 2.7)))
 
@@ -123,7 +127,7 @@ def states_13b() -> float:
 
 def chip_13b(tokens: float) -> float:
     """Bytes on one of 4096 chips."""
-    return float(per_chip(LLAMA_13B, kept(tokens), 4096, 4096))
+    return float(per_chip(LLAMA_13B, checkpoint_bytes(tokens), 4096, 4096))
 
 
 def time_per_token() -> float:
@@ -166,12 +170,12 @@ CASES: dict[str, Case] = {
     "P5-13": lambda: tensor_limit(50000),
     "P5-14": lambda: x_opt(48000, 64, F32K),
     "P5-14b": lambda: x_opt(48 * 1024, 64, F32K),
-    "P5-15": lambda: mixed(F32K, "sum"),
-    "P5-15N": lambda: mixed(F32K, "max"),
-    "P5-16": lambda: fsdp() / mixed(F32K, "sum"),
-    "P5-16N": lambda: fsdp() / mixed(F32K, "max"),
-    "P5-17": lambda: cube() * mixed(F32K, "sum"),
-    "P5-17N": lambda: cube() * mixed(F32K, "max"),
+    "P5-15": lambda: tokens_of_best_mixture(F32K, "sum"),
+    "P5-15N": lambda: tokens_of_best_mixture(F32K, "max"),
+    "P5-16": lambda: fsdp() / tokens_of_best_mixture(F32K, "sum"),
+    "P5-16N": lambda: fsdp() / tokens_of_best_mixture(F32K, "max"),
+    "P5-17": lambda: cube() * tokens_of_best_mixture(F32K, "sum"),
+    "P5-17N": lambda: cube() * tokens_of_best_mixture(F32K, "max"),
     "P5-18": lambda: split_threshold(512, 8, "sum", 2),
     "P5-18N": lambda: split_threshold(512, 8, "max", 2),
     "P5-19": phantom,
@@ -182,12 +186,14 @@ CASES: dict[str, Case] = {
         b=Ideal(256, 16, 2, 1),
         edition="sum",
     ),
-    "P5-20": lambda: x_opt(cube() * mixed(F32K, "max"), cube(), F32K),
-    "P5-21": lambda: mixed(F30K, "sum"),
-    "P5-21N": lambda: mixed(F30K, "max"),
+    "P5-20": lambda: x_opt(
+        cube() * tokens_of_best_mixture(F32K, "max"), cube(), F32K
+    ),
+    "P5-21": lambda: tokens_of_best_mixture(F30K, "sum"),
+    "P5-21N": lambda: tokens_of_best_mixture(F30K, "max"),
     "P5-22": lambda: 2e6 / fsdp(),
-    "P5-23": lambda: 2e6 / mixed(F30K, "sum"),
-    "P5-23N": lambda: 2e6 / mixed(F30K, "max"),
+    "P5-23": lambda: 2e6 / tokens_of_best_mixture(F30K, "sum"),
+    "P5-23N": lambda: 2e6 / tokens_of_best_mixture(F30K, "max"),
     "P5-24": lambda: 3.5e6 / pod(POD).chips,
     "P5-25": lambda: x_opt(3.5e6, pod(POD).chips, F30K),
     "P5-26": lambda: 1.5e6 / pod(POD).chips,
@@ -212,17 +218,17 @@ CASES: dict[str, Case] = {
     "P5-Q1c": lambda: vocabulary_parameters("llama2-13b"),
     "P5-Q1d": lambda: all_parameters("llama2-13b"),
     "P5-Q2a": states_13b,
-    "P5-Q2b": lambda: kept(16e6),
+    "P5-Q2b": lambda: checkpoint_bytes(16e6),
     "P5-Q2c": lambda: 16e6,
     "P5-Q3a": lambda: 3 * MI / 32768,
     "P5-Q3b": lambda: cube() * chip(V5P).hbm_bytes,
-    "P5-Q3c": lambda: kept(3e6),
-    "P5-Q3d": lambda: kept(3e6) + states_13b(),
+    "P5-Q3c": lambda: checkpoint_bytes(3e6),
+    "P5-Q3d": lambda: checkpoint_bytes(3e6) + states_13b(),
     "P5-Q3e": lambda: chip_13b(3e6),
     "P5-Q3f": lambda: fsdp() * cube(),
-    "P5-Q3g": lambda: mixed(F13B, "sum"),
+    "P5-Q3g": lambda: tokens_of_best_mixture(F13B, "sum"),
     "P5-Q3g2": lambda: 3e6 / cube(),
-    "P5-Q3gN": lambda: mixed(F13B, "max"),
+    "P5-Q3gN": lambda: tokens_of_best_mixture(F13B, "max"),
     "P5-Q3hN": lambda: x_opt(3e6, cube(), F13B),
     "P5-Q3iN": lambda: float(
         seconds(training_flops(LLAMA_13B, 3e6), cube(), 4.6e14, 0.4)
@@ -236,7 +242,7 @@ CASES: dict[str, Case] = {
     "P5-Q4d": lambda: chip_13b(1e7),
     "P5-Q4e": lambda: x_opt(1e6, cube(), F13B),
     "P5-F1": lambda: tensor_limit(F30K, axes=3) / pod(64).chips,
-    "P5-F2": lambda: mixed(F30K, "sum"),
+    "P5-F2": lambda: tokens_of_best_mixture(F30K, "sum"),
     **{f"P5-W{x}": (lambda x=x: widget(x)) for x in (4096, 2048, 1024, 512)},  # type: ignore[misc]
     "P5-W256": lambda: F32K / 16,
     "P5-Wm": time_per_token,

@@ -50,7 +50,7 @@ def toy(F: int, D: int = 8192) -> Model:
     )
 
 
-def layer(F: int) -> Layer:
+def world_layer(F: int) -> Layer:
     """A layer of width F as thresholds see it."""
     return Setting(toy(F)).per_token
 
@@ -105,7 +105,7 @@ def collective(kind: str, V: float, m: Mesh, *share: int) -> float:
     return float(m.fabric.time(kind, V, place(m, share)))
 
 
-def gather(V: float, m: Mesh, *share: int) -> float:
+def all_gather_seconds(V: float, m: Mesh, *share: int) -> float:
     """Seconds of an all-gather of V bytes."""
     return collective("all_gather", V, m, *share)
 
@@ -121,21 +121,21 @@ def token(m: Model, layer: str, seq: int = 0) -> list[Op]:
     return setting.ops(setting.on(1.0))
 
 
-def weights(name: str, layer: str) -> float:
+def layer_parameters(name: str, layer: str) -> float:
     """Parameters of one layer of a model, as far as it counts."""
     return float(sum(op.weights for op in token(model(name), layer)))
 
 
 def ffn_parameters(name: str) -> float:
     """Parameters of the feed-forward matrices of a model."""
-    return weights(name, "mlp") * model(name).layers
+    return layer_parameters(name, "mlp") * model(name).layers
 
 
 def attention_parameters(name: str, layers: int = 0) -> float:
     """Parameters of a model's attention projections, in all layers or some."""
-    return (weights(name, "projections") - weights(name, "mlp")) * (
-        layers or model(name).layers
-    )
+    return (
+        layer_parameters(name, "projections") - layer_parameters(name, "mlp")
+    ) * (layers or model(name).layers)
 
 
 def vocabulary_parameters(name: str) -> float:
