@@ -171,10 +171,10 @@ def switched_off(law: Law) -> Assumptions:
         every.update(
             {name: replace(by, **law.framework) for name, by in every.items()}
         )
-        said = jobs.said
+        said = jobs.software_of
         names = {f.name for f in fields(Software)} & set(law.framework)
         unsaid: dict[str, Any] = dict.fromkeys(names)
-        jobs.said = lambda row: replace(
+        jobs.software_of = lambda row: replace(
             said(row), settings=replace(said(row).settings, **unsaid)
         )
     if law.kernels:

@@ -50,7 +50,7 @@ def test_sources_weigh_alike() -> None:
     upper end does."""
     of = [one("large", 0.0)] * 90 + [one("small", math.log(2))] * 3
     found = intervals.middle_nine_tenths(
-        np.array([s.error for s in of]), intervals.alike(of)
+        np.array([s.error for s in of]), intervals.source_weights(of)
     )
     assert found == pytest.approx((0.0, math.log(2)))
 
@@ -60,10 +60,10 @@ def test_a_class_of_few_sources_is_never_surer_than_all_runs() -> None:
         one("4", 0.0, "b")
     ]
     z = np.array([s.error for s in of])
-    pooled = intervals.middle_nine_tenths(z, intervals.alike(of))
+    pooled = intervals.middle_nine_tenths(z, intervals.source_weights(of))
     assert intervals.of_class("b", of, z) == pooled
     assert intervals.of_class("a", of, z) == intervals.middle_nine_tenths(
-        z[:4], intervals.alike(of[:4])
+        z[:4], intervals.source_weights(of[:4])
     )
 
 
@@ -96,11 +96,11 @@ def test_a_number_that_one_laboratory_alone_tells_widens_its_own_class_only() ->
     assert intervals.unsure(intervals.pooled(every)) == intervals.unsure(
         others
     )
-    z, among = intervals.errors(every), intervals.pool(every)
+    z, among = intervals.log_errors(every), intervals.pool(every)
     assert intervals.of_class(
         "new", every, z, among
     ) == intervals.middle_nine_tenths(
-        intervals.errors(others), intervals.alike(others)
+        intervals.log_errors(others), intervals.source_weights(others)
     )
     assert intervals.of_class("z", every, z, among).high == 0.7
 
@@ -202,7 +202,7 @@ def test_a_scale_narrows_what_a_source_has_in_common() -> None:
     ]
     by = {name: 0.1 * (name == "step") + 1e-9 for name in PARTS}
     before = intervals.middle_nine_tenths(
-        intervals.standard(of, by), intervals.alike(of)
+        intervals.standard(of, by), intervals.source_weights(of)
     )
     after = intervals.after_scale(of, by)
     assert after.high - after.low < 0.5 * (before.high - before.low)
