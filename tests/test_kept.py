@@ -150,7 +150,7 @@ def test_two_options_of_limits_are_answered_or_refused_by_name(
     """Every pair: what is not refused reaches what answers it."""
     seen = set[str]()
 
-    def answers(chosen, run, chips, real, told):  # type: ignore[no-untyped-def]
+    def answers(chosen, run, chips, real, *rest):  # type: ignore[no-untyped-def]
         seen.update(
             name
             for name, value in (
@@ -160,9 +160,12 @@ def test_two_options_of_limits_are_answered_or_refused_by_name(
             )
             if value is not None
         )
-        return "a card", "answered", {}
+        return limits.Answered("a card", "answered", {})
 
     monkeypatch.setattr(limits, "asked", answers)
+    monkeypatch.setattr(
+        limits, "whole", lambda *rest: limits.Answered("a card", "ladder", {})
+    )
     code = main(["limits", "h100", *(w for name in two for w in GIVEN[name])])
     if two in limits.APART:
         assert code == 2 and all(n in capsys.readouterr().err for n in two[:1])

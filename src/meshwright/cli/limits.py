@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Annotated, Any
+from types import MappingProxyType
+from typing import Annotated, Any, NamedTuple
 
 from cyclopts import Parameter
 
@@ -93,89 +94,80 @@ def limits(
 
     Example: meshwright limits h100 h100-global-nvlink a100/sparse --months 6 -o limits.png
     """
-    from ..limits.answer import limits as compute
-    from ..report import console, files, limits_card
-    from ..report import limits as reports
+    from ..report import console, files
 
-    alone(
-        {
-            "--model realistic": model == "realistic",
-            "--sensitivity": sensitivity,
-            "--run": run is not None,
-            "--chips": chips is not None,
-            "--growth": growth is not None,
-            "--overlap": overlap,
-        }
-    )
-    if model not in ("paper", "realistic"):
-        raise BadInput(
-            f"--model must be paper or realistic, not {model[:40]!r}"
-        )
-    table_only = (
-        model == "realistic"
-        or sensitivity
-        or run is not None
-        or chips is not None
-    )
-    files.suffix(
-        output, (".json",) if table_only else (".json", ".csv", *files.PLOTS)
-    )
+    whole_model = model == "realistic"
+    demand(model, sensitivity, run, chips, growth)
+    curve = not (whole_model or sensitivity or run or chips)
+    kinds = (".json", ".csv", *files.PLOTS) if curve else (".json",)
+    files.suffix(output, kinds)
     chosen = [
         described(text, months, failures, overlap)
         for text in scenarios or ("h100",)
     ]
     words = (precision, assumptions, framework)
     said: list[str] = []
-    if model == "paper":
+    if not whole_model:
         chosen, said = under(chosen, *words)
-    real = realism(*words) if model == "realistic" else None
+    real = realism(*words, overlap) if whole_model else None
     with console.progress() as progress:
-        special = (
-            changed(chosen)
-            if sensitivity
-            else asked(chosen, run, chips, real, progress)
-            if run is not None or chips is not None
-            else whole(chosen, real, progress)
-            if real
-            else None
-        )
-    if special:
-        cards, table, fields = special
-        data = console.envelope("limits", fields)
-        console.show_json(data) if json else answer(cards, detail, [table])
-        writers: Any = {}
-    else:
-        result = compute(chosen)
-        said += dates(result, growth) if growth is not None else []
-        data = console.envelope("limits", result.to_dict())
-        console.show_json(data) if json else answer(
-            limits_card.card(result, said),
-            detail,
-            [reports.report(result, said)],
-        )
-        writers = {
-            ".csv": lambda: reports.to_csv(result),
-            **{kind: plot(result, kind) for kind in files.PLOTS},
-        }
+        if run is not None or chips is not None:
+            answered = asked(chosen, run, chips, real, progress, growth)
+        elif real:
+            answered = whole(chosen, real, progress, growth)
+        elif sensitivity:
+            answered = changed(chosen)
+        else:
+            answered = curves(chosen, said, growth)
+    data = console.envelope("limits", answered.fields)
+    console.show_json(data) if json else answer(
+        answered.card, detail, [answered.table]
+    )
     if output:
-        files.write(
-            output, {".json": lambda: files.json_text(data), **writers}
-        )
+        writers = {".json": lambda: files.json_text(data), **answered.writers}
+        files.write(output, writers)
     return 0
 
 
+class Answered(NamedTuple):
+    """What is shown and written."""
+
+    card: Any
+    table: Any
+    fields: dict[str, Any]
+    writers: Any = MappingProxyType({})
+    """Of files beside .json."""
+
+
 APART = (
-    ("--model realistic", "--sensitivity"),
-    ("--model realistic", "--overlap"),
-    ("--model realistic", "--growth"),
     ("--sensitivity", "--run"),
     ("--sensitivity", "--chips"),
     ("--sensitivity", "--growth"),
-    ("--run", "--growth"),
-    ("--chips", "--growth"),
 )
-"""Options of which only one can be answered: a ladder counts its own overlap, and dates are those
-of the curve's ends."""
+"""Options of which only one can be answered: other questions, and dates of ends that are not
+asked for. What each input moves of whole transformers is what --model realistic shows."""
+
+
+def demand(
+    model: str,
+    sensitivity: bool,
+    run: float | None,
+    chips: float | None,
+    growth: float | None,
+) -> None:
+    """BadInput for what cannot be answered, before anything is computed."""
+    alone(
+        {
+            "--sensitivity": sensitivity,
+            "--run": run is not None,
+            "--chips": chips is not None,
+            "--growth": growth is not None,
+        }
+    )
+    if model not in ("paper", "realistic"):
+        raise BadInput(
+            f"--model must be paper or realistic, not {model[:40]!r}"
+        )
 
 
 def alone(given: Mapping[str, bool]) -> None:
@@ -245,36 +237,40 @@ def under(
     ]
 
 
-def dates(result: Any, growth: float) -> list[str]:
-    """When runs of the ends get there."""
-    from ..limits.calendar import LARGEST_FLOPS, year_of
+def curves(
+    chosen: list[Any], said: Sequence[str], growth: float | None
+) -> Answered:
+    """The paper's curves."""
+    from ..limits.answer import limits as compute
+    from ..limits.calendar import GROWTH
+    from ..report import files, limits_card
+    from ..report import limits as reports
 
-    said = []
-    for line in result.lines:
-        ends = {
-            "linear scaling ends": line.crossing.last_flops,
-            "the largest run": line.largest.flops
-            if line.largest and line.curve.ends
-            else None,
-        }
-        when = ", ".join(
-            f"{name} in {year_of(flops, growth=growth):.0f}"
-            for name, flops in ends.items()
-            if flops
-        )
-        said.append(
-            f"{line.scenario.name}: {when or 'neither end is on the grid'} ({growth:g} times a year"
-            f" from {LARGEST_FLOPS:.0e} FLOP at the end of 2024)"
-        )
-    return said
+    result = compute(chosen)
+    return Answered(
+        limits_card.card(result, said, growth or GROWTH),
+        reports.report(result, said),
+        result.to_dict(),
+        {
+            ".csv": lambda: reports.to_csv(result),
+            **{kind: plot(result, kind) for kind in files.PLOTS},
+        },
+    )
 
 
 def realism(
-    precision: str | None, assumptions: str | None, framework: str | None
+    precision: str | None,
+    assumptions: str | None,
+    framework: str | None,
+    overlap: bool = False,
 ) -> Any:
-    """What of reality is counted, with another set, framework or numbers."""
+    """What of reality is counted, with another set, framework or numbers; overlap: gradients run
+    beside everything else.
+    """
+    from ..describe.assumptions import HidePass
     from ..describe.assumptions import assumptions as named
     from ..describe.framework import framework as profile
+    from ..describe.frozen import put
     from ..describe.precision import precision as named_precision
     from ..limits.realistic import Realism
 
@@ -285,16 +281,20 @@ def realism(
         said["assumptions"] = named(assumptions)
     if framework:
         said["framework"] = profile(framework)
-    return Realism(**said)
+    real = Realism(**said)
+    if overlap:
+        real = put("assumptions.overlap.dp", HidePass("step"))(real)
+    return real
 
 
 def whole(
-    chosen: list[Any], real: Any, progress: Any
-) -> tuple[Any, Any, dict[str, Any]]:
+    chosen: list[Any], real: Any, progress: Any, growth: float | None
+) -> Answered:
     """The question asked of whole transformers, beside the paper's model."""
     from rich.console import Group
 
     from ..limits.answer import limits as compute
+    from ..limits.calendar import GROWTH
     from ..limits.realistic import ladder
     from ..prediction.failures import Failures
     from ..report.limits import ladders
@@ -315,7 +315,7 @@ def whole(
         curves = tuple(
             ladder(scenario, replace(real, failures=mortal.failures), progress)
         )
-        cards.append(laddered(scenario.name, paper, curves))
+        cards.append(laddered(scenario, paper, curves, growth or GROWTH))
         tables.append(ladders(paper, curves))
         fields.append(
             {
@@ -324,10 +324,10 @@ def whole(
                 "realistic": [c.to_dict() for c in curves],
             }
         )
-    return Group(*cards), Group(*tables), {"ladders": fields}
+    return Answered(Group(*cards), Group(*tables), {"ladders": fields})
 
 
-def changed(chosen: list[Any]) -> tuple[Any, Any, dict[str, Any]]:
+def changed(chosen: list[Any]) -> Answered:
     """The sensitivity table."""
     from ..limits.sensitivity import sensitivity
     from ..report.limits import sensitivities
@@ -335,7 +335,7 @@ def changed(chosen: list[Any]) -> tuple[Any, Any, dict[str, Any]]:
 
     result = sensitivity(chosen)
     fields = {"sensitivity": result.to_dict()}
-    return changed(result), sensitivities(result), fields
+    return Answered(changed(result), sensitivities(result), fields)
 
 
 def asked(
@@ -344,9 +344,11 @@ def asked(
     chips: float | None,
     real: Any,
     progress: Any,
-) -> tuple[Any, Any, dict[str, Any]]:
+    growth: float | None,
+) -> Answered:
     """Smallest clusters for a run and largest runs of a cluster; real: of whole transformers."""
     from ..limits.answer import bill, largest_run, smallest_cluster
+    from ..limits.calendar import GROWTH
     from ..limits.realistic import largest_on, smallest_for
     from ..prediction.failures import Failures
     from ..report.limits import answers
@@ -354,7 +356,7 @@ def asked(
 
     def least(s: Any, flops: float) -> Any:
         return (
-            smallest_for(s, failing(s), flops)
+            smallest_for(s, failing(s), flops, progress)
             if real
             else smallest_cluster(s, flops)
         )
@@ -382,7 +384,9 @@ def asked(
     fields = [
         {"question": name, **p.to_dict(), **bill(p, s)} for name, s, p in rows
     ]
-    return answered(rows), answers(rows), {"answers": fields}
+    return Answered(
+        answered(rows, growth or GROWTH), answers(rows), {"answers": fields}
+    )
 
 
 def plot(result: Any, kind: str) -> Any:

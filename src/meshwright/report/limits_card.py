@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from ..limits.answer import Limit, Limits, bill
+from ..limits.calendar import GROWTH, LARGEST_FLOPS, year_of
 from ..limits.curve import Point
+from ..limits.ends import losses
+from ..limits.happened import near
 from ..limits.realistic import RealCurve, RealPoint
 from ..limits.scenario import Scenario
 from ..limits.sensitivity import Sensitivity
@@ -19,8 +22,10 @@ ANSWERS = {"smallest": "needs", "largest": "does"}
 WHY = "--all: the curve: chips, degrees, batch, time, rent and energy"
 
 
-def card(result: Limits, said: Sequence[str] = ()) -> Card:
-    """Where linear scaling ends, and the largest run."""
+def card(
+    result: Limits, said: Sequence[str] = (), growth: float = GROWTH
+) -> Card:
+    """Where linear scaling ends, when and by what, and the largest run."""
     times = ", ".join(
         show(d, "s")
         for d in sorted({line.scenario.duration_s for line in result.lines})
@@ -28,9 +33,9 @@ def card(result: Limits, said: Sequence[str] = ()) -> Card:
     names = ", ".join(line.scenario.name for line in result.lines)
     share = percent(result.lines[0].scenario.linear, 0)
     body = (
-        _one(result.lines[0])
+        _one(result.lines[0], growth)
         if len(result.lines) == 1
-        else [_several(result.lines)]
+        else [_several(result.lines, growth)]
     )
     rule = (
         f"utilisation above {share} of what a chip sustains; a stack of MLPs, as"
@@ -55,7 +60,7 @@ def card(result: Limits, said: Sequence[str] = ()) -> Card:
     )
 
 
-def _one(line: Limit) -> Iterator[Row]:
+def _one(line: Limit, growth: float) -> Iterator[Row]:
     """In sentences."""
     first, last = end(line.crossing)
     points = line.curve.points
@@ -72,6 +77,7 @@ def _one(line: Limit) -> Iterator[Row]:
         yield Row("linear", f"up to {first} FLOP{_elsewhere(line)}", "bold")
         if at:
             yield Row("that is", _run(at, line.scenario))
+            yield Row("ends by", _ended(at, line.scenario), rank=2)
     if line.curve.ends and line.largest:
         yield Row(
             "largest",
@@ -79,6 +85,37 @@ def _one(line: Limit) -> Iterator[Row]:
         )
     else:
         yield Row("largest", "beyond the grid")
+    if when := _years(line, growth):
+        yield Row("when", f"{when}, {growing(growth)}", rank=2)
+
+
+def _ended(p: Point | RealPoint, scenario: Scenario) -> str:
+    """The two causes that take most of the time beside arithmetic."""
+    first = list(losses(p, scenario).items())[:2]
+    return ", ".join(f"{name} {percent(share, 0)}" for name, share in first)
+
+
+def _years(line: Limit, growth: float) -> str:
+    """When runs of the two ends are due."""
+    ends = {
+        "linear scaling ends": line.crossing.last_flops,
+        "the largest run": line.largest.flops
+        if line.largest and line.curve.ends
+        else None,
+    }
+    return ", ".join(
+        f"{name} in {year_of(most, growth=growth):.0f}"
+        for name, most in ends.items()
+        if most
+    )
+
+
+def growing(growth: float) -> str:
+    """What a date rests on."""
+    return (
+        f"where the largest runs grow {growth:g} times a year from"
+        f" {flops(LARGEST_FLOPS)} FLOP at the end of 2024"
+    )
 
 
 def _elsewhere(line: Limit) -> str:
@@ -107,7 +144,7 @@ def _run(p: Point | RealPoint, scenario: Scenario) -> str:
     return ", ".join(filter(None, parts))
 
 
-def _several(lines: Sequence[Limit]) -> Grid:
+def _several(lines: Sequence[Limit], growth: float) -> Grid:
     """A line a scenario."""
     rows = []
     for line in lines:
@@ -118,35 +155,33 @@ def _several(lines: Sequence[Limit]) -> Grid:
             else "beyond the grid"
         )
         most = flops(largest.flops) if largest else "-"
-        rows.append((line.scenario.name, end(line.crossing)[0], most, size))
-    return Grid(("scenario", "linear to", "largest run [FLOP]", "of"), rows)
+        last = line.crossing.last_flops
+        due = f"{year_of(last, growth=growth):.0f}" if last else "-"
+        name = line.scenario.name
+        rows.append((name, end(line.crossing)[0], due, most, size))
+    return Grid(
+        ("scenario", "linear to", "until", "largest run [FLOP]", "of"), rows
+    )
 
 
-def answered(rows: Sequence[tuple[str, Scenario, Point | RealPoint]]) -> Card:
+def answered(
+    rows: Sequence[tuple[str, Scenario, Point | RealPoint]],
+    growth: float = GROWTH,
+) -> Card:
     """Smallest clusters and largest runs."""
     items: list[Row] = []
     several = len({scenario.name for _, scenario, _ in rows}) > 1
     for name, scenario, p in rows:
-        linear = p.utilisation > scenario.threshold
         asked, _, kind = name.rpartition(": ")
         whose = f"{asked}, " if several else ""
-        share = f"{percent(p.utilisation)} of the peak, linear down to"
         items += [
             Row(
                 ANSWERS[kind],
                 f"{whose}{flops(p.flops)} FLOP in {show(p.duration_s, 's')}: {_run(p, scenario)}",
                 "bold",
             ),
-            Row(
-                "linear" if linear else "beyond",
-                f"{share} {percent(scenario.threshold)}",
-                "green" if linear else "yellow",
-                rank=1,
-            ),
+            *_beside(p, scenario, growth),
         ]
-        if isinstance(p, RealPoint):
-            words = short_words(p.prediction.layout)
-            items.append(Row("layout", words, rank=2))
     names = ", ".join(dict.fromkeys(s.name for _, s, _ in rows))
     kinds = {name.rpartition(": ")[2] for name, _, _ in rows}
     what = {
@@ -159,6 +194,39 @@ def answered(rows: Sequence[tuple[str, Scenario, Point | RealPoint]]) -> Card:
         else "What does this run need, and what do so many chips do"
     )
     return Card(f"{head} on {names}?", tuple(items), WHY)
+
+
+def _beside(
+    p: Point | RealPoint, scenario: Scenario, growth: float
+) -> Iterator[Row]:
+    """Whether a run scales linearly, what takes its time, when such runs are due, and which came
+    nearest.
+    """
+    least = percent(scenario.threshold)
+    if p.utilisation > scenario.threshold:
+        words = f"yes: {percent(p.utilisation)} of the peak; linear is above"
+        yield Row("linear", f"{words} {least}", "green", rank=1)
+    else:
+        words = f"beyond linear scaling: {percent(p.utilisation)} of the peak,"
+        yield Row("linear", f"{words} linear is above {least}", "yellow", 1)
+    yield Row("lost to", _ended(p, scenario), rank=1)
+    if p.flops > LARGEST_FLOPS:
+        due = f"due in {year_of(p.flops, growth=growth):.1f}"
+        yield Row("when", f"{due}, {growing(growth)}", rank=2)
+    if isinstance(p, RealPoint):
+        yield Row("layout", short_words(p.prediction.layout), rank=2)
+        yield from _happened(scenario)
+
+
+def _happened(scenario: Scenario) -> Iterator[Row]:
+    """The largest runs on such chips."""
+    runs = [
+        f"{run.title} {flops(run.flops)} FLOP on {run.chips:,} in {run.days:.0f} days"
+        + " (others' estimate)" * run.estimate
+        for run in near(scenario.chip.name)
+    ]
+    if runs:
+        yield Row("so far", "; ".join(runs[:2]), rank=2)
 
 
 def changed(result: Sensitivity) -> Card:
@@ -179,40 +247,37 @@ def changed(result: Sensitivity) -> Card:
 
 
 def laddered(
-    name: str,
+    scenario: Scenario,
     paper: Sequence[tuple[str, Limit]],
     curves: Sequence[RealCurve],
+    growth: float = GROWTH,
 ) -> Card:
-    """What each omission moves."""
-    rows = [
-        (
-            words,
-            end(line.crossing)[0],
-            flops(line.largest.flops if line.largest else None),
-            f"{line.largest.chips:.2g}" if line.largest else "-",
-            "",
-        )
-        for words, line in paper
+    """The largest run with everything counted, what ends it, and what each omission moves."""
+    whole, *others = curves
+    rows: list[Row] = []
+    last = whole.points[-1] if whole.points else None
+    if last:
+        words = f"{flops(last.flops)} FLOP in {show(last.duration_s, 's')}"
+        rows.append(Row("largest", f"{words}: {_run(last, scenario)}", "bold"))
+        rows += _beside(last, scenario, growth)
+    if whole.reason:
+        rows.append(Row("ends by", whole.reason, rank=2))
+    most = [
+        f"{flops(c.points[-1].flops)} {c.name}"
+        for c in others
+        if c.points and last and c.points[-1].flops > 1.5 * last.flops
     ]
-    for c in curves:
-        last = c.points[-1] if c.points else None
+    if most:
+        rows.append(Row("if not", "; ".join(most[:3]), rank=2))
+    (_, alive), *_ = paper
+    if alive.largest:
+        words = f"linear to {end(alive.crossing)[0]}, largest"
         rows.append(
-            (
-                c.name,
-                end(c.crossing)[0],
-                flops(last.flops if last else None),
-                f"{last.chips:,}" if last else "-",
-                c.reason,
-            )
+            Row("paper", f"{words} {flops(alive.largest.flops)}", rank=3)
         )
     return Card(
-        f"How far do whole transformers scale on {name}, counting what the paper leaves out?",
-        (
-            Grid(
-                ("counted", "linear to", "largest run", "chips", "why"),
-                rows,
-                most=10,
-            ),
-        ),
+        f"How large a run of a whole transformer can be done on {scenario.name} in"
+        f" {show(scenario.duration_s, 's')}, counting what the paper leaves out?",
+        tuple(rows),
         "--all: every omission, both ends and the reasons",
     )

@@ -1,0 +1,47 @@
+"""What whole transformers are said to reach, beside the largest runs that happened."""
+
+from dataclasses import replace
+
+import pytest
+
+from meshwright.describe.job import PRECISIONS
+from meshwright.formats.scenario import load_scenario
+from meshwright.limits.happened import LargeRun, largest_runs, near
+from meshwright.limits.realistic import (
+    FINE,
+    Realism,
+    RealPoint,
+    flops_of,
+    most_useful,
+    run_on,
+)
+from meshwright.units import DAY_S
+
+REAL = Realism(precision=PRECISIONS["bf16"])
+
+
+@pytest.mark.parametrize("run", largest_runs(), ids=lambda run: run.title)
+def test_what_happened_is_neither_impossible_nor_far_from_the_limit(
+    run: LargeRun,
+) -> None:
+    """A run half as large is done on these chips in these days, one three times as large is not;
+    a quarter of what others than the laboratory estimate.
+    """
+    scenario = load_scenario(run.scenario)
+    scenario = replace(scenario, duration_s=run.days * DAY_S)
+    chips, *_ = most_useful(scenario, REAL, run.chips)
+    less = run.flops / (4 if run.estimate else 2)
+    sizes = [(flops_of(scenario, REAL, D), D) for D in FINE]
+    small = max(D for flops, D in sizes if flops < less)
+    large = min(D for flops, D in sizes if flops > 3 * run.flops)
+    assert isinstance(run_on(scenario, REAL, small, chips), RealPoint)
+    assert isinstance(run_on(scenario, REAL, large, chips), str)
+
+
+def test_runs_of_a_chip() -> None:
+    assert [run.title for run in near("epoch-h100")][:2] == [
+        "Grok 3",
+        "Llama 3 405B",
+    ]
+    assert {run.title for run in near("a100-80")} == {"GPT-4", "BLOOM 176B"}
+    assert not near("mi300x")
