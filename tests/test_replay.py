@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from meshwright import Job as Written
 from meshwright.catalog import cluster, model
 from meshwright.describe.assumptions import MEGATRON, SETS, Assumptions
 from meshwright.describe.fields import ASK
@@ -19,7 +21,7 @@ from meshwright.layout.stages import stage_layers
 from meshwright.prediction import replay as module
 from meshwright.prediction.exact import passes_of_stages
 from meshwright.prediction.prediction import predict
-from meshwright.prediction.replay import replay
+from meshwright.prediction.replay import replay, timeline
 from meshwright.schedule import SCHEDULES
 from meshwright.schedule import get as schedule_named
 from meshwright.step import StepCosts, clock, model_cost, step
@@ -244,3 +246,21 @@ def test_one_device_is_never_less_than_idle() -> None:
         job = Job(model("llama3-8b"), on, 64 * sequences, layout)
         idle = replay(predict(job)).bubble_fraction
         assert 0 <= idle < 1e-9
+
+
+@pytest.mark.parametrize(
+    ("words", "share"),
+    [
+        ({"pp": 8}, 7 / 24),
+        ({"pp": 8, "interleave": 3}, 7 / (3 * 24)),
+        ({"pp": 4, "schedule": "gpipe"}, 3 / 24),
+    ],
+)
+def test_the_bubble_of_equal_stages_is_the_papers(
+    words: dict[str, Any], share: float
+) -> None:
+    """(p - 1) / (v m), Narayanan et al. 2021, section 2.2; a real pipeline has no less."""
+    job = Written("gpt3-175b", "64xa100-80", batch=24)
+    exact = timeline(job, tp=8, dp=1, **words)
+    assert exact.bubble_of_equal_stages == pytest.approx(share)
+    assert exact.bubble >= share * 0.999

@@ -72,9 +72,22 @@ def test_scaling() -> None:
         and low.get_ylabel() == "MFU [%]"
         and low.get_xlabel() == "chips"
     )
-    perfect, ours = top.lines
+    perfect, ours, *_ = top.lines
     assert list(ours.get_ydata()) == [p.tokens_per_s for _, p in found.found]
     assert perfect.get_ydata()[-1] == pytest.approx(4 * ours.get_ydata()[0])
+    (bars,) = top.containers
+    for ends, (_, p) in zip(
+        bars.lines[2][0].get_segments(), found.found, strict=True
+    ):
+        rates = [p.job.batch_tokens / s for s in p.interval_s[::-1]]
+        assert [y for _, y in ends] == pytest.approx(rates)
+
+
+def test_clusters_of_other_chips_stand_side_by_side() -> None:
+    clusters = ["64xh100-sxm", "64xb200"]
+    found = sweep(PREDICTIONS[2].job, "on", clusters, fixed=True)
+    top, _ = plots.scaling(found).axes
+    assert list(top.containers[0].lines[0].get_xdata()) == [0.0, 1.0]
 
 
 def test_a_sweep_over_names_is_drawn(tmp_path: Path) -> None:

@@ -91,6 +91,28 @@ class Replay(Displayed):
         total = self.exact_s * len(self.timeline.order)
         return max(1 - busy / total, 0.0)  # sums of many actions round
 
+    @property
+    def bubble(self) -> float:
+        """Idle over useful time, as papers divide: a share of what a step without it takes."""
+        useful = sum(self.timeline.busy_s)
+        total = self.exact_s * len(self.timeline.order)
+        return max(total / useful - 1, 0.0) if useful else 0.0
+
+    @property
+    def bubble_of_equal_stages(self) -> float | None:
+        """The same where all stages take as long and sends are free, (p - 1) / m of 1F1B; None
+        where several ranks hold a stage.
+        """
+        p, schedule = self.prediction, self.prediction.schedule
+        if schedule.copies > 1:
+            return None
+        ranks, v = int(p.layout.pp), int(p.layout.interleave)
+        f, i, w = (sum(e) / ranks for e in zip(*self.stages, strict=True))
+        idle = schedule.bubble(
+            ranks, p.microbatches, v, f, i, w, barrier=barrier(p.job)
+        )
+        return float(idle / (p.microbatches * (f + i + w)))
+
     def to_dict(self) -> dict[str, Any]:
         """The fields of `timeline --json`, without the actions."""
         t = self.timeline
@@ -108,6 +130,8 @@ class Replay(Displayed):
             "difference": self.difference,
             "makespan_s": t.makespan_s,
             "bubble_fraction": self.bubble_fraction,
+            "bubble_over_useful": self.bubble,
+            "bubble_of_equal_stages": self.bubble_of_equal_stages,
             "busy_s": t.busy_s,
             "idle_s": t.idle_s,
             "in_flight_microbatches": t.in_flight,

@@ -32,6 +32,7 @@ from ..schedule.timeline import Timeline
 from ..sweep import Sweep
 from ..units import GIB
 from .text import CAUSES, KINDS, count, near
+from .timeline import bubble
 
 DPI = 150
 STYLE = {
@@ -329,31 +330,36 @@ def scaling(sweep: Sweep) -> Figure:
         )
     # nothing lies between two models
     line, dashed = ("-", "--") if numeric else ("", "")
-    top.plot(
-        xs,
-        rates,
-        color="#4477aa",
-        marker="o",
-        linestyle=line,
-        label="predicted",
-    )
-    low.plot(
-        xs,
-        [100 * p.mfu for _, p in points],
-        color="#ee6677",
-        marker="s",
-        linestyle=dashed,
-        label="MFU",
-    )
+    mfus = [100 * p.mfu for _, p in points]
+    sure = [p for _, p in points]
+    words = "predicted" + ", 90 % interval" * any(p.interval_s for p in sure)
+    for axes, values, mark, style in (
+        (
+            top,
+            rates,
+            {"color": "#4477aa", "marker": "o", "label": words},
+            line,
+        ),
+        (low, mfus, {"color": "#ee6677", "marker": "s"}, dashed),
+    ):
+        axes.errorbar(
+            xs,
+            values,
+            yerr=_interval(sure, values),
+            linestyle=style,
+            capsize=3,
+            elinewidth=1,
+            **mark,
+        )
     top.set_ylabel("tokens / s")
     low.set_ylabel("MFU [%]")
-    low.set_ylim(0, 118 * max(p.mfu for _, p in points))
+    low.set_ylim(bottom=0)
     low.set_xlabel(sweep.over)
     if numeric:
         top.set_xscale("log", base=2)
         top.set_yscale("log", base=2)
     else:
-        top.set_ylim(0, 1.1 * max(rates))
+        top.set_ylim(bottom=0)
     low.set_xticks(
         xs,
         [str(point.value) for point, _ in points],
@@ -367,6 +373,26 @@ def scaling(sweep: Sweep) -> Figure:
         axes.grid(alpha=0.3)
     top.legend(frameon=False)
     return figure
+
+
+def _interval(
+    predictions: Sequence[Prediction], values: Sequence[float]
+) -> list[list[float]]:
+    """How far what goes with 1 / step time may lie below and above; 0 without an interval."""
+    ends = [
+        p.interval_s or (p.step_time_s, p.step_time_s) for p in predictions
+    ]
+    seconds = [p.step_time_s for p in predictions]
+    return [
+        [
+            v * (1 - s / e[1])
+            for v, s, e in zip(values, seconds, ends, strict=True)
+        ],
+        [
+            v * (s / e[0] - 1)
+            for v, s, e in zip(values, seconds, ends, strict=True)
+        ],
+    ]
 
 
 def _kept(jobs: Sequence[Job]) -> str:
@@ -383,10 +409,16 @@ def _kept(jobs: Sequence[Job]) -> str:
 
 
 def _positions(sweep: Sweep) -> tuple[list[float], bool]:
-    """Where the points lie: at their number if all are numbers, else one after the other."""
+    """Where the points lie: at their number if all are numbers, else one after the other; clusters
+    at their chips, where these are of one kind.
+    """
+    clusters = [point.job.cluster for point, _ in sweep.found]
+    on = sweep.over == "on"
+    if on and len({cluster.chip.name for cluster in clusters}) > 1:
+        return [float(i) for i in range(len(clusters))], False
     values = [
-        point.job.cluster.chips if sweep.over == "on" else point.value
-        for point, _ in sweep.found
+        cluster.chips if on else point.value
+        for cluster, (point, _) in zip(clusters, sweep.found, strict=True)
     ]
     try:
         numbers = [float(v) for v in values]
@@ -408,7 +440,35 @@ def pipeline(replay: Replay) -> Figure:
         else p.layout.schedule
     )
     words += f", {p.microbatches} microbatches, {p.job.under_words}"
-    return pipelines({f"{p.job.model.name}: {words}": t})
+    figure = pipelines({f"{p.job.model.name}: {words}": t})
+    figure.suptitle(f"bubble: {bubble(replay)}", fontsize=10)
+    for axes in figure.axes:
+        _filling(axes, t)
+    return figure
+
+
+def _filling(axes: Axes, t: Timeline) -> None:
+    """Where the pipeline fills, until every rank works, and drains, from the first that is done."""
+    full = max(starts[0] for starts in t.start_s)
+    done = min(ends[-1] for ends in t.end_s)
+    unit, _ = _time_unit(t.makespan_s)
+    for words, start, end in (
+        ("fill", 0.0, full),
+        ("drain", done, t.makespan_s),
+    ):
+        if end > start:
+            axes.axvspan(
+                start / unit, end / unit, color="black", alpha=0.06, zorder=0
+            )
+            axes.text(
+                (start + end) / 2 / unit,
+                len(t.order) - 0.55,
+                words,
+                ha="center",
+                va="bottom",
+                fontsize=9,
+                style="italic",
+            )
 
 
 def pipelines(timelines: Mapping[str, Timeline], title: str = "") -> Figure:

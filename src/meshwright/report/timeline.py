@@ -56,6 +56,7 @@ def card(r: Replay, ascii_only: bool = False) -> Card:
                 "idle",
                 f"{percent(r.bubble_fraction)} of all device time ({ends})",
             ),
+            Row("bubble", bubble(r), rank=2),
             Row("after", f"outside the pipeline: {after}", rank=4, most=1),
             Picture(tuple(gantt(t, ascii_only, FEW)), rank=1),
             *card_notes((*r.notes, *p.notes)),
@@ -67,6 +68,22 @@ def card(r: Replay, ascii_only: bool = False) -> Card:
         ),
         "--all: stages, busy and idle seconds and microbatches of every rank",
     )
+
+
+def bubble(r: Replay) -> str:
+    """Idle over useful time, beside what equal stages would have."""
+    words = f"{percent(r.bubble)} of the useful time"
+    equal = r.bubble_of_equal_stages
+    if equal is None:
+        return words
+    rule = {
+        "1f1b": " = (p-1)/m",
+        "gpipe": " = (p-1)/m",
+        "interleaved": " = (p-1)/(v m)",
+    }.get(r.prediction.layout.schedule, "")
+    if r.prediction.microbatches < r.prediction.layout.pp:
+        rule = ""  # more than that: the pipeline is never full
+    return f"{words}; equal stages and free sends: {percent(equal)}{rule}"
 
 
 def report(r: Replay, ascii_only: bool = False) -> RenderableType:
