@@ -33,6 +33,13 @@ STARTED = re.compile(r"^(meshwright \S+) -m \S+", re.M)
 """How the builder itself was started, which the parser takes for part of the command."""
 GUIDES = {
     "Start": ("index.md", "tutorial.md", "how-to.md", "glossary.md"),
+    "For": (
+        "researcher.md",
+        "engineer.md",
+        "architect.md",
+        "student.md",
+        "hyperscaler.md",
+    ),
     "Use": (
         "plan.md",
         "advise.md",
@@ -60,6 +67,23 @@ GUIDES = {
 }
 
 
+CALLED = (
+    "Job",
+    "predict",
+    "plan",
+    "advise",
+    "sweep",
+    "table",
+    "timeline",
+    "limits",
+    "roofline",
+    "compare",
+    "export",
+    "Layout",
+)
+"""Public names that the reference of Python begins with."""
+
+
 def command() -> str:
     """Every verb with its options, from the parser itself."""
     text = app.generate_docs(output_format="markdown")
@@ -68,10 +92,18 @@ def command() -> str:
 
 
 def interface() -> str:
-    """The public names of the package."""
+    """The public names of the package: what people call, what they get, what describes a job."""
+    public = [n for n in meshwright.__all__ if not n.startswith("_")]
+    first = [n for n in CALLED if n in public]
+    rest = [n for n in public if n not in first]
+    called = [n for n in rest if n[0].islower()]
     lines = ["# Python", "", "Import each from `meshwright`.", ""]
-    for name in meshwright.__all__:
-        if not name.startswith("_"):
+    for title, names in (
+        ("What people call", (*first, *called)),
+        ("Results and descriptions", [n for n in rest if n not in called]),
+    ):
+        lines += [f"# {title}", ""]
+        for name in names:
             home = f"meshwright.{meshwright._WHERE[name]}.{name}"
             lines += [f"::: {home}", ""]
     return "\n".join(lines)
