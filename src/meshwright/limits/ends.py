@@ -15,7 +15,7 @@ def losses(p: Run, scenario: Scenario) -> dict[str, float]:
         good = float(p.loss.goodput) if p.loss else 1.0
         step = p.prediction.step_time_s
         parts = {
-            cause.replace("_", " "): good * seconds / step
+            cause: good * seconds / step
             for cause, seconds in p.prediction.time_s.items()
             if cause != "compute"
         }

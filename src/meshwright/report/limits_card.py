@@ -15,7 +15,7 @@ from ..limits.sensitivity import Sensitivity
 from ..units import show
 from .card import Card, Grid, Row
 from .limits import end, flops
-from .text import count, percent, short_words
+from .text import BRIEFLY, count, percent, short_words
 
 ANSWERS = {"smallest": "needs", "largest": "does"}
 """Kind of a question -> the label of its answer."""
@@ -92,7 +92,10 @@ def _one(line: Limit, growth: float) -> Iterator[Row]:
 def _ended(p: Point | RealPoint, scenario: Scenario) -> str:
     """The two causes that take most of the time beside arithmetic."""
     first = list(losses(p, scenario).items())[:2]
-    return ", ".join(f"{name} {percent(share, 0)}" for name, share in first)
+    return ", ".join(
+        f"{BRIEFLY.get(name, name)} {percent(share, 0)}"
+        for name, share in first
+    )
 
 
 def _years(line: Limit, growth: float) -> str:

@@ -28,6 +28,8 @@ RANKS = 32
 
 AFTER = ("dp_comm", "overlap_slowdown", "optimizer")
 """Causes of time that follow the pipeline."""
+NEGLIGIBLE = 1e-9
+"""Of a step: rounding."""
 
 
 def card(r: Replay, ascii_only: bool = False) -> Card:
@@ -38,7 +40,7 @@ def card(r: Replay, ascii_only: bool = False) -> Card:
     after = ", ".join(
         f"{BRIEFLY[name]} {show(p.time_s[name], 's')}"
         for name in AFTER
-        if p.time_s[name]
+        if p.time_s[name] > NEGLIGIBLE * p.step_time_s
     )
     chips = f"{p.job.cluster.chips:,} x {p.job.cluster.chip.name}"
     ends = f"{percent(min(idle))} to {percent(max(idle))} by rank"

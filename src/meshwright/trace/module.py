@@ -12,8 +12,20 @@ def model_of(module: Any, example: Any, name: str = "", seq: int = 0) -> Model:
     """The model of an `nn.Module`: parameters and products of each layer by a trace on tensors
     without numbers; the module itself is left as it is.
 
-        model = meshwright.model_of(net, torch.zeros(1, 2048, dtype=torch.long))
-        print(meshwright.plan(meshwright.Job(model, meshwright.cluster("64xh100-sxm"), 512)))
+    >>> import torch
+    >>> from meshwright import Job, model_of, predict
+    >>> layer = torch.nn.TransformerEncoderLayer(64, 4, 128, batch_first=True)
+    >>> class Net(torch.nn.Module):
+    ...     def __init__(self):
+    ...         super().__init__()
+    ...         self.embed = torch.nn.Embedding(256, 64)
+    ...         self.layers = torch.nn.TransformerEncoder(layer, 2)
+    ...         self.head = torch.nn.Linear(64, 256)
+    ...     def forward(self, tokens):
+    ...         return self.head(self.layers(self.embed(tokens)))
+    >>> model = model_of(Net(), torch.zeros(1, 32, dtype=torch.long))
+    >>> model.layers, predict(Job(model, "8xh100-sxm", batch=64)).fits
+    (2, True)
 
     example: tokens [batch, T], or the arguments of `forward` as a tuple or mapping; whatever side
     of their tensors is T long is taken for the sequence;  seq: tokens that training uses (0: T).
