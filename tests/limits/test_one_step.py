@@ -27,7 +27,13 @@ from meshwright.describe.network import Dim, Network
 from meshwright.limits import Scenario, preset
 from meshwright.limits.curve import curve
 from meshwright.limits.laws import LAWS, Shape, shape
-from meshwright.limits.simulate import AXES, Degrees, Groups, Step, simulate
+from meshwright.limits.simulate import (
+    AXES,
+    Degrees,
+    Groups,
+    StepSeconds,
+    simulate,
+)
 from meshwright.step import clock, model_cost, step
 
 from .brute import two_levels
@@ -48,7 +54,7 @@ LEVELS = Network(
 
 def by_limits(
     s: Shape, d: Degrees, how: Assumptions, on: Network, places: Groups
-) -> Step:
+) -> StepSeconds:
     """The step that `limits` places on the network."""
     scenario = Scenario("by limits", H100.chip, on, assumptions=how)
     return simulate(scenario.machine, s, d, places)

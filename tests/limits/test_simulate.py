@@ -18,7 +18,7 @@ from meshwright.limits.sensitivity import bandwidth
 from meshwright.limits.simulate import (
     AXES,
     Degrees,
-    Step,
+    StepSeconds,
     bytes_needed,
     idle_s,
     simulate,
@@ -35,7 +35,7 @@ D = Degrees(16, 8, 16, 32, SHAPE.E, 64, 1, 1)
 
 def step(
     scenario: Scenario, d: Degrees, low: Sequence[int] = (1, 4, 2, 1, 1)
-) -> Step:
+) -> StepSeconds:
     return simulate(scenario.machine, SHAPE, d, two_levels(d, low))
 
 

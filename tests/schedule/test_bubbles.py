@@ -112,9 +112,7 @@ def test_fewer_microbatches_than_the_published_law_asks_for() -> None:
 
 
 @pytest.mark.parametrize("name", ORDERED)
-def test_more_work_is_never_faster_and_no_bubble_below_its_bound(
-    name: str,
-) -> None:
+def test_more_work_is_never_faster(name: str) -> None:
     """Of a step in a run: longer passes, or one more round of microbatches; nor is a step by
     itself."""
     rng, schedule = np.random.default_rng(4), get(name)
@@ -130,8 +128,6 @@ def test_more_work_is_never_faster_and_no_bubble_below_its_bound(
 
     def step(m, f, i, w, barrier=False):
         bubble = schedule.bubble(p, m, v, f, i, w, barrier)
-        least = schedule.least_bubble(p, v, f, i, w, barrier)
-        assert np.all(bubble - least >= -1e-9 * ranks * (f + i + w))
         return schedule.rounds(m) * (f + i + w) + bubble
 
     # V-Half's authors order 8 microbatches of 6 ranks better than 7

@@ -180,4 +180,3 @@ def test_a_schedule_that_says_nothing_is_read_off_its_order(name: str) -> None:
             idle = kind.bubble(p, m, 1, 1.0, 1.5, 0.75, barrier)
             found = bare.bubble(p, m, 1, 1.0, 1.5, 0.75, barrier)
             assert found == pytest.approx(idle, abs=1e-9)
-        assert bare.least_bubble(p, 1, 1.0, 1.5, 0.75) == 0.0

@@ -22,7 +22,7 @@ from .laws import Shape, shape, widths
 from .placing import Lower
 from .scenario import MONTH_S, Scenario
 from .search import Spread, fastest
-from .simulate import AXES, Degrees, Machine, Step
+from .simulate import AXES, Degrees, Machine, StepSeconds
 from .space import Column
 
 DOUBLINGS = 12
@@ -46,7 +46,7 @@ class Point(Run):
     degrees: Degrees
     lower: Lower
     """For each axis (dp, tp_model, tp_ff, pp, ep) its ranks in every network level but the last."""
-    step: Step
+    step: StepSeconds
 
     def to_dict(self) -> dict[str, Any]:
         """SI units, keys that end in their unit."""

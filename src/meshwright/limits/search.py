@@ -28,7 +28,7 @@ from .simulate import (
     Degrees,
     Groups,
     Parts,
-    Step,
+    StepSeconds,
     between,
     gradients,
     parts,
@@ -51,7 +51,7 @@ class Spread(NamedTuple):
     degrees: Degrees
     lower: Lower
     """For each axis, its ranks in every level but the last."""
-    step: Step
+    step: StepSeconds
 
 
 def fastest(
@@ -141,7 +141,7 @@ def _best_first(
     model, _, degrees = cells.cells
     rank = np.arange(len(model)) - np.searchsorted(model, model)
     best = budget.copy()
-    placed = [np.empty((2 + len(Step._fields), 0))]
+    placed = [np.empty((2 + len(StepSeconds._fields), 0))]
     start = 0
     for width in chain(CHUNKS, repeat(CHUNKS[-1])):
         below = (rank >= start) & (cells.bound <= best[model] * (1 + SLACK))
@@ -154,7 +154,7 @@ def _best_first(
         placed.append(np.stack([chunk[row], way, *step]))
     cell, way, *columns = np.concatenate(placed, axis=1)
     cell, way = cell.astype(np.intp), way.astype(np.intp)
-    step, model = Step(*columns), model[cell]
+    step, model = StepSeconds(*columns), model[cell]
     # of equally fast ones the least traffic, and then the first
     ties = np.flatnonzero(step.total <= best[model] * (1 + SLACK))
     ties = ties[np.lexsort((step.traffic[ties], model[ties]))]
@@ -162,7 +162,7 @@ def _best_first(
         int(model[row]): Spread(
             Degrees(*(float(column[cell[row]]) for column in degrees)),
             places.lower(way[row]),
-            Step(*(float(column[row]) for column in columns)),
+            StepSeconds(*(float(column[row]) for column in columns)),
         )
         for row in ties[np.unique(model[ties], return_index=True)[1]]
     }
@@ -170,7 +170,7 @@ def _best_first(
 
 def place(
     scenario: Scenario, cells: Bounded, places: Placings, best: Column
-) -> tuple[Any, Any, Step]:
+) -> tuple[Any, Any, StepSeconds]:
     """(cell, placement, step) of every placement of some cells that may be the fastest of its
     model: first the tensor axes beside the least of the others, then all.
     """

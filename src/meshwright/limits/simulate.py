@@ -112,7 +112,7 @@ class Degrees(NamedTuple):
         return self.dp * self.shards
 
 
-class Step(NamedTuple):
+class StepSeconds(NamedTuple):
     """Seconds of one step, by cause."""
 
     total: Values
@@ -148,7 +148,7 @@ Groups = Mapping[str, Group]
 """axis -> how many of its ranks lie in each network dimension, fastest first."""
 
 
-def simulate(on: Machine, s: Shape, d: Degrees, groups: Groups) -> Step:
+def simulate(on: Machine, s: Shape, d: Degrees, groups: Groups) -> StepSeconds:
     """Seconds of one step."""
     return summed(on, s, d, parts(on, s, d, groups))
 
@@ -163,7 +163,7 @@ def parts(on: Machine, s: Shape, d: Degrees, groups: Groups) -> Parts:
     )
 
 
-def summed(on: Machine, s: Shape, d: Degrees, work: Parts) -> Step:
+def summed(on: Machine, s: Shape, d: Degrees, work: Parts) -> StepSeconds:
     """Products and what of the tensor traffic and the messages between blocks outlasts them, in
     the order of the pipeline, then gradients, on the same links, and latencies (equation 21).
     """
@@ -173,7 +173,7 @@ def summed(on: Machine, s: Shape, d: Degrees, work: Parts) -> Step:
     pipeline = busy + idle
     wait = where(d.zero_bubble > 0, 0.0, tp.latency + p2p.latency)
     gradients = shown(on, s, d, pipeline, tp + p2p, work.dp)
-    return Step(
+    return StepSeconds(
         pipeline + gradients + wait + work.dp.latency,
         work.matmul,
         idle / pipeline,

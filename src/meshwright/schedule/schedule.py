@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from ..num import Num, minimum, where
+from ..num import Num, where
 from .rules import Rule
 from .types import ScheduleOrder
 
@@ -23,8 +23,6 @@ Flight: TypeAlias = Callable[[Num, Num, Num, Num], Num]
 """(p, m, v, rank) -> microbatches."""
 Heads: TypeAlias = Callable[[Num, Num, Num], tuple[Num, Num]]
 """(p, m, v) -> two numbers of microbatches."""
-MANY = 1e9
-"""Microbatches: as good as any number of them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,9 +55,6 @@ class Schedule(ScheduleOrder):
     """(The most microbatches between the forward pass of the last stage and the gradient of its
     input: so many logits are kept at once; how many wait, at that moment, between the gradients of
     the last stage's input and of its weights)."""
-    valley: bool = False
-    """With some number of microbatches the closed bubble is smaller than with p and with very many.
-    """
     stages: Any = "even"
     """How a layout deals layers to its stages (`describe.stages`: a text, or what it says)."""
     ahead: int = 0
@@ -98,16 +93,6 @@ class Schedule(ScheduleOrder):
         from .replays import bubble
 
         return bubble(self, p, m, v, (f, i, w), barrier)
-
-    def least_bubble(
-        self, p: Num, v: Num, f: Num, i: Num, w: Num, barrier: bool = True
-    ) -> Num:
-        """A bound of `bubble` that holds for every m: that of p or of very many microbatches, since
-        no closed form but those with a valley is smaller between them."""
-        if self.replayed or self.valley:
-            return 0.0 * (p * f)
-        few, many = (self.bubble(p, m, v, f, i, w, barrier) for m in (p, MANY))
-        return minimum(few, many)
 
     def in_flight(
         self, p: Num, m: Num, v: Num, rank: Num | None = None

@@ -149,5 +149,4 @@ ZBV = Schedule(
     closed_in_run=longest_of(_many_in_run),
     flight=flight,
     heads=lambda p, m, v: (1, 0),
-    valley=True,
 )
