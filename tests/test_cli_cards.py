@@ -60,6 +60,8 @@ BEHIND = {
     "roofline llama3-70b --on 512xtpu-v5p --batch 4M": ("X_opt", "comm sum"),
     "read run.sh --on 16xh100-sxm": ("settings understood",),
     "compare run.log --job run.sh --on 16xh100-sxm": ("median of the log",),
+    f"advise {ON} --tp 8 --zero 1": ("left out: ", "out-of-memory risk"),
+    "advise run.sh --on 16xh100-sxm --steps run.log": ("microbatch 1 -> 2",),
     "catalog chips": ("USD/h", "h100-sxm"),
     "catalog chips h100-sxm": ("hierarchy.sms",),
     "catalog models": ("llama3-70b", "vocab"),

@@ -87,3 +87,43 @@ def test_compare_and_calibrate_take_a_log(
     assert told["steps"] == 3
     plain = predict(JOB).step_time_s
     assert min(told["ratios"]) == pytest.approx(5.0 / plain, rel=1e-6)
+
+
+ARGUMENTS = """--- arguments ---
+  add_bias_linear ... False
+  bf16 ... True
+  ffn_hidden_size ... 14336
+  global_batch_size ... 64
+  group_query_attention ... True
+  hidden_size ... 4096
+  max_position_embeddings ... 8192
+  micro_batch_size ... 1
+  normalization ... RMSNorm
+  num_attention_heads ... 32
+  num_layers ... 32
+  num_query_groups ... 8
+  position_embedding_type ... rope
+  seq_length ... 8192
+  swiglu ... True
+  tensor_model_parallel_size ... 2
+  untie_embeddings_and_output_weights ... True
+  use_distributed_optimizer ... False
+  vocab_size ... 128256
+  world_size ... 8
+--- end of arguments ---
+"""
+
+
+def test_a_log_that_begins_with_its_arguments_needs_no_job(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The same as with the script that it ran."""
+    script, log = tmp_path / "run.sh", tmp_path / "run.log"
+    script.write_text(SCRIPT)
+    log.write_text(ARGUMENTS + lines(5100, 5000, 5200))
+    answers = []
+    for job in ([], ["--job", str(script)]):
+        words = ["compare", str(log), *job, "--on", "8xh100-sxm", "--json"]
+        assert main(words) == 0
+        answers.append(json.loads(capsys.readouterr().out)["step_time_s"])
+    assert answers[0] == answers[1]

@@ -760,3 +760,34 @@ def test_colours_of_a_timeline_have_a_key(folder: Path) -> None:
         """,
     )
     assert kinds == ["forward", "backward", "idle", "microbatches held"]
+
+
+def test_the_page_lists_gains_and_the_pair(folder: Path) -> None:
+    """Slower changes and ties are not listed; of a run that was measured none is for its memory."""
+    said = run(
+        folder,
+        """
+        import "./document.mjs";
+        import { h } from "./dom.js";
+        import { adviceOn } from "./advise.js";
+        import { source } from "./ask.js";
+        import { know } from "./state.js";
+        know({ question: ["model", "on", "batch"].map((name) => ({ name })), layout: ["tp"] });
+        const change = (words, gain) => ({ words, gain, step_time_s: 2, memory_bytes: 2 ** 30, risk_of_oom: 0.01, fits: true });
+        let asked;
+        source.worker = async (name, body) => {
+          asked = [name, body.layout];
+          return { run: { fits: true, step_time_s: 3 }, measured: null, tie: 0.06, pair: change("both", 0.3), triple: null,
+            changes: [change("--faster", 0.2), change("--tie", 0.01), change("--slower", -0.2)] };
+        };
+        document.body.append(h("div", { id: "box" }, ...adviceOn({ model: "m", on: "8xc", mine: "tp 4" })));
+        await document.getElementById("advise-ask").heard.click();
+        const text = document.getElementById("advise-found").textContent;
+        console.log(JSON.stringify([asked, document.getElementById("advise-said").textContent, text]));
+        """,
+    )
+    (name, layout), sentence, text = said
+    assert name == "advise" and str(layout["tp"]) == "4"
+    assert "1 change beyond ties of 6 %" in sentence
+    assert "--faster" in text and "pair: both" in text
+    assert "--tie" not in text and "--slower" not in text

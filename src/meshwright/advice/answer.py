@@ -18,6 +18,7 @@ from ..describe.cluster import Installation
 from ..describe.display import Displayed
 from ..describe.job import Job
 from ..prediction.prediction import Prediction, predict
+from ..search.evaluate import Progress
 from ..units import show
 from .changes import Change, meant, singles
 from .gap import Gap, gap
@@ -176,12 +177,13 @@ def advise(
     format: str = "",
     taken: Iterable[str] = (),
     names: frozenset[str] = frozenset(),
+    progress: Progress | None = None,
 ) -> Advice:
     """Single changes of a job with a layout by gain, then the best pair and triple.
 
     measured: seconds of its steps; three or more scale all predictions by one factor. format: of
     its file, whose words are used. taken: fields that nobody said, such as cp. names: keys that the
-    version of the tool has, where that is known.
+    version of the tool has, where that is known. progress: told of each change that is tried.
 
     >>> from meshwright import Job, Layout, advise, cluster, model
     >>> on = cluster("64xh100-sxm")
@@ -200,7 +202,7 @@ def advise(
     if len(steps) >= LEAST:
         run = predict(calibrated(run, steps))
         words = tongue(run.job, format, names)
-    judge = Judge(run)
+    judge = Judge(run, progress)
     every = [*singles(run.job)]
     tried = [option for c in every if (option := judge.option(c))]
     fine = sorted(filter(judge.fits, tried), key=lambda o: o.cost_s)

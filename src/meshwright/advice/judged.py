@@ -13,10 +13,13 @@ from ..layout.practice import PRACTICE, not_proposed
 from ..layout.rules import ALWAYS, STRICT
 from ..prediction.certainty import resolution
 from ..prediction.prediction import Prediction, predict
+from ..search.evaluate import Progress
 from .changes import Change
 
-CHIPLESS = 1e-9
-"""Share of the step below which a change does nothing."""
+NOTHING = 1e-9
+"""Gain of a change that changes nothing."""
+LEAST_GAIN = 0.01
+"""Gain that is worth a change where the set of assumptions knows no ties."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +42,8 @@ class Judge:
     """A run, and what its changes are held against."""
 
     run: Prediction
+    progress: Progress | None = None
+    """Told of each change that is tried; may end it all by raising."""
 
     @cached_property
     def rules(self) -> tuple[rules.LayoutRule, ...]:
@@ -50,8 +55,8 @@ class Judge:
 
     @cached_property
     def tie(self) -> float:
-        """Gain below which the faster one is not known."""
-        return resolution(self.run.job)
+        """Gain below which the faster one is not known, or is not worth a change."""
+        return max(resolution(self.run.job), LEAST_GAIN)
 
     @cached_property
     def unreleased(self) -> int:
@@ -67,6 +72,8 @@ class Judge:
 
     def option(self, change: Change) -> Option | None:
         """The run with a change; None where that is not legal, or does nothing."""
+        if self.progress:
+            self.progress("changes", 0.0)
         try:
             job = change.on(self.run.job)
             if not self.legal(job):
@@ -75,7 +82,7 @@ class Judge:
         except BadInput:
             return None
         gain = p.tokens_per_s / self.run.tokens_per_s - 1.0
-        still = abs(gain) < CHIPLESS and (
+        still = abs(gain) < NOTHING and (
             p.memory_bytes == self.run.memory_bytes
         )
         return None if still else Option(change, p, gain)

@@ -97,6 +97,8 @@ def next_words(
 
     if output:
         return [f"patch {shlex.quote(run)} {shlex.quote(output)}"]
+    if not advice.gains and not advice.run.fits:
+        return [command(f"plan {words(run, given, ('layout',))}")]
     if not advice.best_each or not Path(run[:4096]).is_file():
         return []
     asked, steps = words(run, given), ""

@@ -195,11 +195,11 @@ def logged_steps(log: str, path: str, on: str | None) -> list[float]:
     cluster of a script.
     """
     from ..compare.logged import compare_log
-    from ..formats import flags, read_text
-    from ..formats.logs import steps_of
+    from ..formats import flags
+    from ..formats.logs import read_log, steps_of
     from ..prediction.prediction import predict
 
-    steps = steps_of(read_text(log), log[:80])
+    steps = steps_of(read_log(log), log[:80])
     job = flags.read_flags(path, {"on": on} if on else {}, [])
     measured = compare_log(log, steps, predict(job))
     return [measured.seconds(step) for step in measured.log.steady]

@@ -18,8 +18,8 @@ from .command import Detail, Json, answer, output, verb, word
 RunFolder = Annotated[
     str | None,
     Parameter(
-        help="Folder of a run of meshwright train, or, with --job, the log of a run of Megatron-LM,"
-        " Megatron-Bridge, NeMo or torchtitan."
+        help="Folder of a run of meshwright train, or the log of a run of Megatron-LM, NeMo,"
+        " torchtitan, MaxText, ..., with --job where it does not begin with its arguments."
     ),
 ]
 JobOf = Annotated[
@@ -170,13 +170,17 @@ def with_log(
 ) -> int:
     """The log of another tool's run beside what is predicted for its job."""
     from ..compare.logged import compare_log
-    from ..formats import flags, read_text
-    from ..formats.logs import steps_of
+    from ..formats import flags
+    from ..formats.bridge.dumps import dump
+    from ..formats.logs import read_log, steps_of
     from ..prediction.prediction import predict
     from ..report import console
     from ..report.compare import log_card, of_log
 
-    log = steps_of(read_text(path), path[:80])
+    text = read_log(path)
+    log = steps_of(text, path[:80])
+    if not job and dump(text):
+        job = path
     if not job:
         raise BadInput(
             f"{path[:80]} is a log of {log.kind}: --job says what it ran, such as --job train.sh"

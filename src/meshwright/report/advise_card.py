@@ -77,9 +77,9 @@ def gains(advice: Advice) -> Iterator[Item]:
     """The best changes as a table."""
     if not advice.gains:
         tie = percent(advice.tie, 0)
-        yield Row(
-            "best", f"no single change gains more than {tie}, a tie", "bold"
-        )
+        fits = advice.run.fits or advice.gap
+        most = f"gains more than {tie}, a tie" if fits else "makes it fit"
+        yield Row("best", f"no single change {most}", "bold")
         return
     rows = [
         (

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from .. import catalog
+from ..describe.job import Job
 from ..describe.layout import Layout
 from ..describe.read import brief
 from ..errors import BadInput, unknown
@@ -91,6 +92,17 @@ def question_in_file(
     file: bridge.ForeignFile, kept: Mapping[str, Any]
 ) -> tuple[dict[str, Any], str]:
     """The question of another tool's file; what it leaves open stays as it is on the page."""
+    job = job_in_file(file, kept)
+    left = (
+        f"; not in it: {', '.join([*file.left][:NAMED])}" if file.left else ""
+    )
+    return question_of(
+        job, layout=True
+    ), f"a file of {file.format.title}{left}"
+
+
+def job_in_file(file: bridge.ForeignFile, kept: Mapping[str, Any]) -> Job:
+    """The job of another tool's file; kept: what stands where the file says nothing."""
     tables = {
         name: dict(t) if isinstance(t, Mapping) else t
         for name, t in file.tables.items()
@@ -106,13 +118,7 @@ def question_in_file(
         "on": on if "x" in on and on[0].isdigit() else f"{count}x{on}"
     }
     tables["job"].setdefault("batch", str(kept.get("batch") or "4Mi"))
-    job = load_job(tables, files=False)
-    left = (
-        f"; not in it: {', '.join([*file.left][:NAMED])}" if file.left else ""
-    )
-    return question_of(
-        job, layout=True
-    ), f"a file of {file.format.title}{left}"
+    return load_job(tables, files=False)
 
 
 NAMED = 6

@@ -18,7 +18,7 @@ from ..describe.read import brief
 from ..errors import BadInput, unknown
 from ..formats.flags import flags
 from ..search.evaluate import Progress
-from . import answers, dropped, explorers, sure
+from . import advised, answers, dropped, explorers, sure
 from .answers import Answer, Body
 from .question import keys
 from .runs import Folders, of_files, of_log
@@ -119,6 +119,7 @@ def endpoints(runs: Mapping[str, Path] | None = None) -> dict[str, Endpoint]:
             {**laid_out, "clusters": LIST, "prices": NUMBERS},
         ),
         "read": Endpoint(dropped.read, {"text": TEXT, **asked}),
+        "advise": Endpoint(advised.advise, {"text": TEXT, **laid_out}),
         "timeline": quick(explorers.timeline, laid_out),
         "trace": Endpoint(explorers.trace, laid_out),
         "limits": Endpoint(

@@ -12,6 +12,7 @@ import { limits } from "./limits.js";
 import { roofline } from "./roofline.js";
 import { sure } from "./sure.js";
 import { inside, runFiles, runs } from "./runs.js";
+import { adviceOn } from "./advise.js";
 
 // asks: whether a view answers the question in the form, which else is not shown.
 const VIEWS = [plan, clusters, timeline, limits, roofline, sure, runs];
@@ -114,6 +115,7 @@ function header() {
       onclick: (e) => { e.preventDefault(); set({ view: v.name }); } }, v.title))),
     h("div", { class: "actions" },
       !source.recorded && h("button", { type: "button", onclick: readDialog }, "Paste or drop"),
+      !source.recorded && h("button", { type: "button", onclick: adviseDialog }, "Advise"),
       h("button", { type: "button", onclick: share }, "Copy link"),
       h("button", { type: "button", onclick: copyDialog }, "Copy as …"),
       !source.recorded && h("button", { type: "button", onclick: savePage }, "Save page"),
@@ -164,6 +166,8 @@ function readDialog() {
       } }))), said,
     h("p", {}, h("button", { type: "button", onclick: async () => { try { await taken(text.value); box.close(); } catch (error) { said.textContent = error.message; } } }, "Read it")));
 }
+
+const adviseDialog = () => dialog("Which change makes a run faster?", ...adviceOn(page.state));
 
 // Lines of a log with the seconds of a step (formats/logs.py); the newest are enough.
 const LOGGED = /elapsed time per iteration|train_step_timing|\bstep:.*\btps:/;

@@ -1,0 +1,75 @@
+"""What to change of a run whose script or log is pasted, or of the layout on the page."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from ..advice.answer import Advice, Advised
+from ..advice.answer import advise as compute
+from ..compare.logged import compare_log
+from ..describe.job import Job
+from ..errors import BadInput
+from ..formats import LARGEST, bridge
+from ..formats.logs import steps_of
+from ..prediction.prediction import predict
+from ..report.advise_card import fields, flags
+from ..report.console import envelope
+from ..search.evaluate import Progress
+from .answers import Answer, Body
+from .dropped import bridged, job_in_file
+from .question import ask, laid_out
+
+
+def advise(body: Body, progress: Progress) -> Answer:
+    """Single changes of a run by what each gives, then the best pair and triple."""
+    text = body.get("text")
+    if isinstance(text, str) and text.strip():
+        if len(text) > LARGEST:
+            raise BadInput(f"the text is longer than {LARGEST:,} characters")
+        kept = body.get("question") or {}
+        advice = of_text(text, kept, progress)
+    else:
+        job, _ = ask(body.get("question"), [])
+        layout = laid_out(job, body.get("layout", {}))
+        advice = compute(replace(job, layout=layout), progress=progress)
+    told = advice.to_dict()
+    for name in ("changes", "numerics"):
+        pairs = zip(getattr(advice, name), told[name], strict=True)
+        told[name] = [{**row, **words(advice, each)} for each, row in pairs]
+    for name in ("pair", "triple"):
+        if each := getattr(advice, name):
+            told[name] |= words(advice, each)
+    return envelope("advise", told)
+
+
+def words(advice: Advice, each: Advised) -> dict[str, str]:
+    """A change as a page shows it: its flags, and the fields of the job."""
+    return {"words": flags(each), "said": fields(advice, each)}
+
+
+def of_text(text: str, kept: Mapping[str, Any], progress: Progress) -> Advice:
+    """The advice on a script, a configuration or a log; kept: the question on the page."""
+    try:
+        log = steps_of(text)
+    except BadInput:
+        log = None
+    file = bridge.of_log(text, None) if log else bridged(text, progress)
+    if file is None:
+        raise BadInput(
+            "the text is no script, configuration or log that is known here"
+        )
+    job: Job = job_in_file(file, kept).filled
+    measured: list[float] = []
+    if log:
+        beside = compare_log("the log", log, predict(job))
+        measured = [beside.seconds(step) for step in log.steady]
+    return compute(
+        job,
+        measured,
+        format=file.format.name,
+        taken=file.taken,
+        names=file.names,
+        progress=progress,
+    )
