@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from meshwright import Job
 from meshwright.catalog import cluster
 from meshwright.cli.main import main
 
@@ -59,3 +60,27 @@ def test_a_schedule_on_one_stage_or_of_another_framework_is_said(capsys):
 
 def test_a_card_is_known_by_its_number():
     assert cluster("1x4090").chip == cluster("1xrtx-4090").chip
+
+
+def test_adapters_are_refused_by_name(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A base that is frozen is not predicted as if all of it were trained."""
+    file = tmp_path / "lora.yml"
+    file.write_text(
+        "base_model: meta-llama/Meta-Llama-3-8B\nadapter: qlora\nsequence_len: 4096\n"
+        "micro_batch_size: 2\ngradient_accumulation_steps: 4\n"
+    )
+    assert main(["predict", str(file), "--on", "1xrtx-4090"]) == 2
+    said = capsys.readouterr().err
+    assert "adapters alone (adapter): LoRA and QLoRA are not counted" in said
+    words = ["llama3-8b", "--on", "1xrtx-4090", "--batch", "8seq"]
+    assert main(["predict", *words, "--lora-r", "16"]) == 2
+    assert "LoRA and QLoRA are not counted" in capsys.readouterr().err
+
+
+def test_a_card_of_a_workstation_runs_pytorch() -> None:
+    """Nobody starts Megatron on one of them."""
+    for on, name in (("1xrtx-4090", "fsdp"), ("8xh100", "megatron-core")):
+        job = Job("llama3-8b", on, batch=8)
+        assert job.profile and job.profile.name == name

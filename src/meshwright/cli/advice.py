@@ -61,8 +61,14 @@ def advice(words: Sequence[str], error: CycloptsError) -> str:
     return ""
 
 
+ADAPTERS = ("lora", "qlora", "peft", "adapter")
+"""First words of what other tools call training of adapters alone."""
+
+
 def unknown_option(verb: str, flag: str, error: UnknownOptionError) -> str:
     """The verb's own options that are spelled nearly so; none where nothing is near."""
+    if flag.strip("-").split("-")[0] in ADAPTERS:
+        return f"unknown option {flag[:60]}: LoRA and QLoRA are not counted; all weights are trained"
     if flag in PRICES:
         return (
             f"unknown option {flag[:60]}; did you mean --price h100-sxm=2.5?"

@@ -269,6 +269,12 @@ def foreign_tables(
         )
     for need in missing(foreign, given):
         raise BadInput(f"{file[:80]} {need}")
+    for key, why in foreign.left.items():
+        if ADAPTERS in str(why):
+            raise BadInput(
+                f"{file[:80]} trains adapters alone ({key}): LoRA and QLoRA are not counted; a file"
+                f" without {key} trains all weights, which is predicted"
+            )
     notes += notes_on(foreign, given)
     if foreign.left:
         keys = ", ".join([*foreign.left][:NAMED]) + (
@@ -412,6 +418,8 @@ def placement(text: str) -> dict[str, list[str]] | str:
     return {axis.strip(): shares.split("x") for axis, _, shares in pairs}
 
 
+ADAPTERS = "only adapters are trained"
+"""What catalog/bridges.toml says of keys that leave the base as it is."""
 NAMED = 4
 """Keys of a file that one sentence names."""
 LONGEST_RANGE = 2**20
