@@ -68,7 +68,7 @@ ADAPTERS = ("lora", "qlora", "peft", "adapter")
 def unknown_option(verb: str, flag: str, error: UnknownOptionError) -> str:
     """The verb's own options that are spelled nearly so; none where nothing is near."""
     if flag.strip("-").split("-")[0] in ADAPTERS:
-        return f"unknown option {flag[:60]}: LoRA and QLoRA are not counted; all weights are trained"
+        return f"unknown option {flag[:60]}: LoRA and QLoRA are not counted: all weights train"
     if flag in PRICES:
         return (
             f"unknown option {flag[:60]}; did you mean --price h100-sxm=2.5?"
