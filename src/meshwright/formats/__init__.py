@@ -30,7 +30,7 @@ def read_text(path: str | Path, largest: int = LARGEST) -> str:
             data = file.read(largest + 1)
         if len(data) > largest:
             raise BadInput(
-                f"{path} is larger than {largest // 2**20} MiB: not a description"
+                f"{path} is larger than {largest // 2**20} MiB: too large to read"
             )
         return data.decode("utf-8-sig")
     except UnicodeDecodeError:

@@ -231,14 +231,15 @@ def describe(
                     f"--{name} is missing: give it, such as --{name} {example}, or a JOB.toml"
                     " instead of the model"
                 )
-    layout = tables.get("layout", {})
-    if (
-        not ours
-        and str(layout.get("interleave", "1")).strip() != "1"
-        and "schedule" not in layout
-    ):
-        tables["layout"] = {**layout, "schedule": "interleaved"}
+    if not ours and "layout" in tables:
+        tables["layout"] = with_schedule(tables["layout"])
     return tables
+
+
+def with_schedule(layout: Mapping[str, Any]) -> dict[str, Any]:
+    """The table of a layout whose schedule follows interleave where it names none."""
+    chunked = str(layout.get("interleave", "1")).strip() != "1"
+    return {"schedule": "interleaved", **layout} if chunked else {**layout}
 
 
 def foreign_tables(

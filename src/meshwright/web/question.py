@@ -20,7 +20,13 @@ from ..describe.layout import Layout
 from ..describe.read import brief, read, to_dict
 from ..errors import BadInput, command, unknown
 from ..formats import parse_json, parse_toml
-from ..formats.flags import STDIN, describe, flags, job_and_space
+from ..formats.flags import (
+    STDIN,
+    describe,
+    flags,
+    job_and_space,
+    with_schedule,
+)
 from ..formats.hf import read_hf
 from ..formats.toml import dump_job, known, load_job
 from ..formats.toml_writer import dumps_toml
@@ -121,12 +127,7 @@ def laid_out(job: Job, layout: object) -> Layout:
     """The layout of a table of its fields; replicas fill the chips if dp is not said."""
     if not isinstance(layout, Mapping):
         raise BadInput(f"layout must be a table, not {brief(layout)}")
-    if (
-        str(layout.get("interleave", "1")).strip() != "1"
-        and "schedule" not in layout
-    ):
-        layout = {**layout, "schedule": "interleaved"}
-    given_layout: Layout = read(Layout, dict(layout), "layout", known)
+    given_layout = read(Layout, with_schedule(layout), "layout", known)
     return given_layout.filling(job.cluster.chips)
 
 

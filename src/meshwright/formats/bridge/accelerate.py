@@ -10,7 +10,14 @@ from . import launch
 from .deepspeed import PROFILES
 from .keys import Keys
 from .reading import FileKeys
-from .shared import Out, compiles, runs_on, write_shards, write_stage
+from .shared import (
+    Out,
+    compiles,
+    runs_fsdp2,
+    runs_on,
+    write_shards,
+    write_stage,
+)
 from .table import get
 from .tree import nested, yaml_text
 
@@ -77,9 +84,8 @@ def zero(k: Keys) -> int:
             F + "sharding_strategy",
             "copies in each node: give their number, --dp-replicate",
         )
-    if kind == "fsdp" and k.degree("layout.tp") * k.degree("layout.cp") > 1:
-        runs_on(k, "torchtitan")
-        k.tables.setdefault("software", {}).setdefault("compiled", False)
+    if kind == "fsdp":
+        runs_fsdp2(k)
     k.get("use_fsdp"), k.get("use_deepspeed"), k.get(F + "version")
     return stage
 

@@ -18,6 +18,7 @@ from .shared import (
     hub_name,
     model_named,
     replicas,
+    runs_fsdp2,
     runs_on,
     write_shards,
     write_stage,
@@ -112,9 +113,7 @@ def zero(k: Keys) -> int:
     k.get(F + "fsdp_version")
     if not fsdp:
         return 0
-    if k.degree("layout.tp") * k.degree("layout.cp") > 1:
-        runs_on(k, "torchtitan")
-        k.tables.setdefault("software", {}).setdefault("compiled", False)
+    runs_fsdp2(k)
     if word in SHARDING:
         return SHARDING[word][0]
     return 2 if word in ("false", "no") else 3

@@ -195,6 +195,13 @@ def runs_on(k: Keys, framework: str) -> None:
     k.tables.setdefault("job", {})["framework"] = framework
 
 
+def runs_fsdp2(k: Keys) -> None:
+    """FSDP beside tp or cp is PyTorch's second, which torchtitan runs; compiled only if asked."""
+    if k.degree("layout.tp") * k.degree("layout.cp") > 1:
+        runs_on(k, "torchtitan")
+        k.tables.setdefault("software", {}).setdefault("compiled", False)
+
+
 def run_tokens(k: Keys, key: str, unit: str) -> float | None:
     """Tokens of a run of so many steps, or sequences."""
     count = k.number(key)

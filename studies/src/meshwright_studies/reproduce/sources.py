@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from meshwright import formats
 from meshwright.errors import BadInput
 
 MOST_BYTES = 64 * 2**20
@@ -78,15 +79,8 @@ def format_of(file: Path) -> str | None:
 
 
 def read_text(file: Path) -> str:
-    """The text of a file from a stranger; BadInput if it is too large, unreadable or not text."""
-    try:
-        if file.stat().st_size > MOST_BYTES:
-            raise BadInput(
-                f"{file.name[:80]} is larger than {MOST_BYTES // 2**20} MiB"
-            )
-        return file.read_text("utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise BadInput(f"cannot read {file.name[:80]}: {error}") from None
+    """The text of a file of published numbers; BadInput if it cannot be read."""
+    return formats.read_text(file, MOST_BYTES)
 
 
 def read_json(file: Path) -> dict[str, Any]:

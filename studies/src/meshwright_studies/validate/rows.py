@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from meshwright import formats
 from meshwright.describe.read import brief
 from meshwright.errors import BadInput
 
@@ -28,22 +29,8 @@ LARGEST = 1e9
 
 
 def read_text(path: str | Path) -> str:
-    """The text of a file of at most LARGEST_FILE bytes; BadInput if it cannot be read."""
-    file = Path(path)
-    try:
-        if not file.is_file():
-            raise BadInput(
-                f"{brief(str(path))} is not a file of published runs"
-            )
-        if file.stat().st_size > LARGEST_FILE:
-            raise BadInput(
-                f"{brief(str(path))} is larger than {LARGEST_FILE >> 20} MiB"
-            )
-        return file.read_text("utf-8")
-    except (OSError, ValueError) as error:
-        raise BadInput(
-            f"{brief(str(path))} cannot be read: {type(error).__name__}"
-        ) from None
+    """The text of a file of published rows, or of a table; BadInput if it cannot be read."""
+    return formats.read_text(path, LARGEST_FILE)
 
 
 def parse(text: str) -> list[Row]:
