@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from dataclasses import replace
 from itertools import product
 from typing import Any
 
 import pytest
 
-from meshwright import Job, predict
+from meshwright import Job, plan, predict
 from meshwright.describe.chip import Chip
 from meshwright.describe.cluster import Cluster
 from meshwright.describe.job import OPTIMIZERS
@@ -17,6 +18,7 @@ from meshwright.describe.layout import Layout
 from meshwright.describe.model import Model
 from meshwright.describe.network import Dim, Network
 from meshwright.search import Space, brute, search
+from meshwright.search.cascade import any_legal, smallest
 from meshwright.step import room
 from test_search import random_job
 
@@ -72,6 +74,75 @@ def test_a_schedule_that_runs_only_with_fewer_replicas() -> None:
     assert every.rows
     assert all(row.degree("dp") < 8 for row in every.rows)
     assert search(job, space, 5, True).rows == every.rows
+    small = of_bytes(job, 1e8)
+    said = plan(small, replace(space, relaxed=True), families=False)
+    assert said.best is None and said.closest
+    assert said.notes[0].startswith("even the smallest layout does not fit")
+    least = min(row.bytes for row in brute(job, space, 10**4, True).rows)
+    assert said.closest.memory_use.total == least
+
+
+def of_bytes(job: Job, hbm_bytes: float) -> Job:
+    """The same job on chips with so much memory."""
+    chip = replace(job.cluster.chip, hbm_bytes=hbm_bytes)
+    return replace(job, cluster=replace(job.cluster, chip=chip))
+
+
+NARROW: dict[str, tuple[Any, ...]] = {
+    "tp": (1, 2, 3),
+    "pp": (1, 2, 3, 6),
+    "cp": (1, 2),
+    "microbatch": (1, 2, 3, 4, 8),
+    "schedule": ("dualpipev", "zbv", "interleaved", "1f1b"),
+}
+"""One value each, of some fields."""
+
+
+@pytest.mark.parametrize("relaxed", [False, True])
+def test_what_is_said_where_nothing_fits(relaxed: bool) -> None:
+    """On chips without room for anything: whether some layout is legal, and the bytes of the
+    smallest, are those of brute force on chips with room for all. Some of the smallest need fewer
+    replicas than there are chips for; six chips leave a node of four partly used, and strict
+    layouts fill all.
+    """
+    rng, compared, fewer = random.Random(3), 0, 0
+    while compared < 30:
+        job, space, _ = random_job(rng)
+        if job.cluster.chips * job.batch > 100:
+            continue
+        compared += 1
+        for name, values in NARROW.items():
+            if rng.random() < 0.4:
+                space = space.but(**{name: (rng.choice(values),)})
+        every = brute(of_bytes(job, 1e18), space, 10**6, relaxed)
+        none = of_bytes(job, 1.0)
+        assert any_legal(none, space, relaxed) == (every.searched > 0)
+        if not every.rows:
+            assert not smallest(none, space, relaxed).rows
+            continue
+        (row,) = smallest(none, space, relaxed).rows
+        assert row.bytes == min(x.bytes for x in every.rows)
+        tp, cp, pp, dp, *_, micro, _, _ = row.degrees
+        chips = tp * cp * pp * (dp + 1) <= job.cluster.chips
+        fewer += chips and (dp + 1) * micro <= job.batch
+    assert (fewer > 0) == relaxed
+
+
+def test_chips_that_fill_no_nodes_are_said_before_memory() -> None:
+    """Six chips with room for anything, in nodes of four, all in one pipeline."""
+    network = Network(
+        "two levels", (Dim("near", 9e11, 1e-6, 4), Dim("far", 5e10, 5e-6))
+    )
+    chip = Chip("c", {"bf16": 3e14}, 1e13, 8e10, 2e12)
+    job = Job(
+        Model("m", 6, 256, 4, 1024, 1000, 256), Cluster(chip, network, 6), 8
+    )
+    said = plan(job, Space(relaxed=False, pp=(6,)), families=False)
+    assert said.best is None and said.closest is None
+    assert said.notes[0] == (
+        "no combination of degrees is legal: 6 chips do not fill units of 4 (near) evenly: 4, 8"
+        " would, or --relaxed"
+    )
 
 
 ONE = {

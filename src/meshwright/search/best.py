@@ -55,6 +55,8 @@ class Best:
 
     k: int
     choice: Options
+    capacity: float = np.inf
+    """The most bytes that a layout may need."""
     within: float = np.inf
     """What no layout may exceed, whatever else there is."""
     weigh: Weigh | None = None
@@ -151,14 +153,13 @@ class Best:
         several: Sequence[tuple[Index, Points]],
         table: Table,
         shares: Shares,
-        capacity: float,
     ) -> None:
         """Merge layouts: some rows of a placed table under some options, each with its seconds and
         bytes. Those that do not fit, or are beyond the limit, are only counted.
         """
         limits = np.minimum(self.limits, LARGEST)
         fresh = [
-            self._fitting(index, each, table, limits, capacity)
+            self._fitting(index, each, table, limits)
             for index, each in several
         ]
         row, merit, bytes_, parts, *options = (
@@ -195,13 +196,12 @@ class Best:
         each: Points,
         table: Table,
         limits: Column,
-        capacity: float,
     ) -> tuple[Any, ...]:
         """(row, seconds, bytes, part, numbers of the options) of those that fit and stay within the
         limits of their parts; all are counted.
         """
         runs = each.seconds < np.inf
-        fits = runs & (each.bytes <= capacity)
+        fits = runs & (each.bytes <= self.capacity)
         self.evaluated += len(runs)
         fine = int(np.count_nonzero(fits))
         self.feasible += fine
@@ -255,6 +255,26 @@ class Best:
             **{**choice.fixed, **choice.schedules[schedule].fields},
             placement=dict(zip(AXES, shares, strict=True)),
         )
+
+
+class Smallest(Best):
+    """The layout that needs the least memory: bytes rank, and limit what is still looked at."""
+
+    @property
+    def common(self) -> float:
+        """None: seconds limit nothing."""
+        return np.inf
+
+    def add(
+        self,
+        several: Sequence[tuple[Index, Points]],
+        table: Table,
+        shares: Shares,
+    ) -> None:
+        """Merge layouts."""
+        super().add(several, table, shares)
+        if self.rows:
+            self.capacity = self.rows[0].bytes * ROUNDING
 
 
 def reach(kth: float, first: float, slack: float) -> float:

@@ -18,8 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..describe.job import Job
-from .best import LARGEST, Best
-from .bound import Candidates, Waiting, lower
+from .best import LARGEST, Best, Smallest
+from .bound import lower
+from .candidates import Candidates, Waiting
 from .degrees import (
     among,
     dp_step,
@@ -28,9 +29,16 @@ from .degrees import (
     pipelines,
     shards,
 )
-from .evaluate import Bounded, Progress, Ways, evaluate
+from .evaluate import (
+    FEW,
+    Bounded,
+    Progress,
+    Ways,
+    evaluate,
+    fitting,
+    most_legal,
+)
 from .legal import legal_options
-from .merit import weigh
 from .options import Options, options
 from .placement import count, spread
 from .space import Space
@@ -51,8 +59,6 @@ ROUND = 4096
 """Rows of the first round once there is one."""
 GROWTH = 8
 """How many times as many rows each round has as the one before."""
-FEW = 64
-"""Rows that are not worth a bound."""
 SINGLE = 32768
 """Numbers of replicas that one round may place one by one; if its intervals hold more, they are
 halved."""
@@ -76,7 +82,7 @@ def search(
     limits: `within`, `slack` and `sure` of `Best`; split: each of these parts has its own first.
     """
     choice = replace(options(job, space), split=split)
-    best = Best(k, choice, **{"weigh": weigh(job), **limits})
+    best = Best(k, choice, **(fitting(job) | limits))
     for _ in _found(job, space, best, relaxed, progress):
         pass
     return best
@@ -84,8 +90,33 @@ def search(
 
 def fits(job: Job, space: Space, relaxed: bool = False) -> bool:
     """Whether some layout of the space fits."""
-    best = Best(1, options(job, space), weigh=weigh(job))
+    return _any(
+        job, space, relaxed, Best(1, options(job, space), **fitting(job))
+    )
+
+
+def any_legal(job: Job, space: Space, relaxed: bool = False) -> bool:
+    """Whether some layout of the space is legal: it fits chips of any size. Most that has legal
+    ones has some with the most replicas.
+    """
+    return most_legal(job, space, relaxed) or (
+        relaxed and _any(job, space, relaxed, Best(1, options(job, space)))
+    )
+
+
+def _any(job: Job, space: Space, relaxed: bool, best: Best) -> bool:
+    """Whether there is a best at all."""
     return any(best.rows for _ in _found(job, space, best, relaxed, None))
+
+
+def smallest(job: Job, space: Space, relaxed: bool = False) -> Best:
+    """The layout of the space that needs the least memory, whether it fits or not."""
+    best = Smallest(
+        1, options(job, space), weigh=lambda seconds, bytes_: bytes_
+    )
+    for _ in _found(job, space, best, relaxed, None):
+        pass
+    return best
 
 
 def _found(
@@ -121,6 +152,11 @@ def _rounds(
         # the smallest microbatches fit soonest, and give a limit for the others
         rows, law = open_.rows(best.over, small=True)
         yield from _bounded(open_, best, open_.exact(rows, law))
+        if np.isinf(best.limits).any():
+            table = open_.roomy(best)
+            if not length(table):
+                return
+            open_ = Candidates.of(job, space, best.choice, table, relaxed)
         rows, law = open_.rows(best.over)
         yield from _bounded(open_, best, open_.exact(rows, law))
         if not length(rows):

@@ -18,10 +18,13 @@ from .legal import legal_options
 from .merit import weigh
 from .options import Options, options
 from .placement import placements
-from .points import Alive, Points, Rows, points
+from .points import Alive, Rows, points
 from .space import Space
 from .split import NONE
 from .table import Column, Table, keep, length, pick
+
+FEW = 64
+"""Rows that are not worth a bound."""
 
 
 class Ways(NamedTuple):
@@ -63,7 +66,7 @@ def brute(
     """Every grid point of the space, evaluated: the oracle of the cascade, exact counts, heat
     maps.
     """
-    best = Best(k, options(job, space), **{"weigh": weigh(job), **limits})
+    best = Best(k, options(job, space), **(fitting(job) | limits))
     for table in everything(job, space, relaxed):
         evaluate(
             job,
@@ -74,6 +77,11 @@ def brute(
             count=True,
         )
     return best
+
+
+def fitting(job: Job) -> dict[str, Any]:
+    """What `Best` ranks of a job's layouts, and by what."""
+    return {"capacity": room.limit(job), "weigh": weigh(job)}
 
 
 def evaluate(
@@ -88,7 +96,6 @@ def evaluate(
     """Place the rows and ask for their seconds and bytes; unless everything is counted, only under
     options whose bound allows it. ways: what bounds say of these.
     """
-    capacity = room.limit(job)
     at = clock(job)
     for start in range(0, length(table), BLOCK):
         rows = pick(table, slice(start, start + BLOCK))
@@ -102,41 +109,19 @@ def evaluate(
             here = Rows(mine, mine, where)
             found = [*points(job, at, here, best.choice, alive, most)]
             if found:
-                best.add(found, mine, where, capacity)
+                best.add(found, mine, where)
             if count:
                 best.searched = best.feasible + best.too_big
 
 
-def any_legal(job: Job, space: Space, relaxed: bool) -> bool:
-    """Some layout of the space is legal, whether it fits or not."""
+def most_legal(job: Job, space: Space, relaxed: bool) -> bool:
+    """Whether some layout of the space is legal, of a relaxed one some with the most replicas."""
     choice = options(job, space)
     for table in most_replicas(job, space, relaxed):
-        ways = legal_options(job, table, choice)
-        rows, _ = placements(job, keep(table, ways > 0), False, relaxed)
-        if length(rows):
-            return True
+        rows = keep(table, legal_options(job, table, choice) > 0)
+        for start in range(0, length(rows), FEW):
+            some = pick(rows, slice(start, start + FEW))
+            placed, shares = placements(job, some, space.placements, relaxed)
+            if legal_options(job, placed, choice, shares).any():
+                return True
     return False
-
-
-def smallest(job: Job, space: Space, relaxed: bool = False) -> Best:
-    """The layout of the space that needs the least memory, whether it fits or not (relaxed: of
-    those with the most replicas).
-    """
-    best = Best(1, options(job, space))
-    for table in most_replicas(job, space, relaxed):
-        rows, shares = placements(job, table, False, relaxed)
-        if not length(rows):  # chips that do not fill the network's dimensions
-            continue
-        here = Rows(rows, rows, shares)
-        found = [
-            (index, Points(each.place, _or_never(each), each.bytes))
-            for index, each in points(job, clock(job), here, best.choice)
-        ]
-        if found:
-            best.add(found, rows, shares, np.inf)
-    return best
-
-
-def _or_never(each: Points) -> Column:
-    """Bytes as what ranks, of what can run."""
-    return np.where(each.seconds < np.inf, each.bytes, np.inf)

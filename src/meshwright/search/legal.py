@@ -10,11 +10,12 @@ import numpy as np
 
 from ..describe.job import Job
 from ..describe.layout import Layout
+from ..layout.placement import Shares
 from ..layout.schemes import always_cut
 from ..layout.stages import microbatches
 from ..program.resident import whole_program
 from . import framework
-from .columns import each_way, layouts
+from .columns import each_way
 from .degrees import splits
 from .options import Options
 from .split import NONE
@@ -186,8 +187,10 @@ class Legal(NamedTuple):
         return np.asarray(each * np.sum(self.splits, axis=0))
 
 
-def legal_options(job: Job, table: Table, choice: Options) -> Column:
-    """How many of the options each row can run with, wherever it lies."""
+def legal_options(
+    job: Job, table: Table, choice: Options, shares: Shares | None = None
+) -> Column:
+    """How many of the options each row can run with, where it lies; shares None: anywhere."""
     sizes, settings = job.cluster.sizes, choice.sequence_parallel
-    ways = [layouts(table, {}, sizes, choice.fixed, sp) for sp in settings]
+    ways = each_way(table, shares or {}, sizes, choice.fixed, settings)
     return Legal.of(job, table, choice, ways).options(choice)

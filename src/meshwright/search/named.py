@@ -9,7 +9,7 @@ from ..describe.job import Job
 from ..describe.recompute import RECOMPUTE
 from ..num import divisors
 from ..schedule import SCHEDULES
-from .evaluate import any_legal
+from .cascade import any_legal
 from .space import DEGREES, USUAL, Space
 
 NEAREST = 4

@@ -20,7 +20,7 @@ from ..prediction.prediction import Prediction, predict
 from ..program import resident
 from ..step import room
 from .cascade import fits as searched
-from .evaluate import smallest
+from .cascade import smallest
 from .named import at_fault
 from .nearby import fewer_chips, on, partly_used
 from .space import Space

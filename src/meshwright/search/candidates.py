@@ -1,0 +1,228 @@
+"""What a search chooses among before ranks have their place: rows, and intervals of dp, each with
+seconds that its layers alone take.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .. import step
+from ..describe.job import Job
+from ..num import ceil_div
+from .best import Best
+from .bound import busy, least_layers, may_fit, piped
+from .columns import bodies, bound_clock, each_way, layouts
+from .degrees import chunked, dp_step, fewest, pipelines, replicas
+from .legal import possible, some_order, split
+from .options import Options
+from .space import Space
+from .table import Column, Grid, Table, distinct, keep, length, pick, stack
+
+CROSSED = 2048
+"""Shards that are crossed with all pipeline degrees at once."""
+BESIDE_MICROBATCH = ("tp", "cp", "ep", "etp", "panels")
+"""The other degrees of shards."""
+Limits = Callable[[Table], Any]
+"""Seconds that each row of a table must not exceed."""
+
+
+class Waiting(NamedTuple):
+    """Rows, or intervals of dp, that have no place yet."""
+
+    low: Table
+    """With the smallest dp."""
+    high: Table
+    """With the largest dp."""
+    law: Column
+    """Seconds that none of their layouts undercuts, as far as is known."""
+
+    @property
+    def numbers(self) -> Column:
+        """Numbers of replicas that each stands for."""
+        span = self.high["dp"] - self.low["dp"]
+        return np.asarray(np.floor(span / dp_step(self.low)) + 1)
+
+    @property
+    def halves(self) -> tuple[Waiting, Waiting]:
+        """The lower and the upper half of each interval."""
+        step = dp_step(self.low)
+        middle = self.low["dp"] + np.floor((self.numbers - 1) / 2) * step
+        return (
+            self._replace(high=self.high | {"dp": middle}),
+            self._replace(low=self.low | {"dp": middle + step}),
+        )
+
+    def beside(self, *others: Waiting) -> Waiting:
+        """Together with others."""
+        low, high, law = zip(self, *others, strict=True)
+        return Waiting(stack(*low), stack(*high), np.concatenate(law))
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """Shards and pipelines of a space, with what their layers take."""
+
+    job: Job
+    space: Space
+    relaxed: bool
+    choice: Options
+    shards: Table
+    layers: Grid
+    """`least_layers` of the shards."""
+    degrees: Table
+    """Pipelines, with their numbers of chunks."""
+
+    @classmethod
+    def of(
+        cls,
+        job: Job,
+        space: Space,
+        choice: Options,
+        shards: Table,
+        relaxed: bool,
+    ) -> Candidates:
+        """These shards with all pipelines of the space. Nothing makes a microbatch cheaper than no
+        pipeline, the most replicas (the fewest add up gradients), every group nearest and nothing
+        computed again.
+        """
+        one = np.ones(length(shards))
+        shards = shards | {"shard": np.arange(float(len(one)))}
+        alone = shards | {"pp": one, "interleave": one}
+        most = np.maximum(replicas(job, alone, space, relaxed=True), 1.0)
+        ways = each_way(
+            alone | {"dp": most},
+            None,
+            job.cluster.sizes,
+            choice.fixed,
+            choice.sequence_parallel,
+        )
+        costs, which = bodies(job, ways, bound_clock(job))
+        layers = least_layers(costs)[:, which]
+        degrees = pipelines(job, space, relaxed)
+        return cls(job, space, relaxed, choice, shards, layers, degrees)
+
+    def rows(self, over: Limits, small: bool = False) -> tuple[Table, Column]:
+        """(rows with their most replicas, seconds that their layers take), within limits; small:
+        only the smallest microbatches.
+        """
+        tables, seconds = zip(*self._crossed(over, small), strict=True)
+        return stack(*tables), np.concatenate(seconds)
+
+    def _crossed(
+        self, over: Limits, small: bool = False
+    ) -> Iterator[tuple[Table, Column]]:
+        """`rows` in blocks: what layers take does not depend on chunks, which come last."""
+        job, degrees = self.job, self.degrees
+        pp = np.unique(degrees["pp"])
+        micro = self.shards["microbatch"]
+        which = np.flatnonzero((micro == micro.min()) | (not small))
+        for start in range(0, len(which), CROSSED):
+            at = which[start : start + CROSSED]
+            part, layers = pick(self.shards, at), self.layers[:, at, None]
+            grid = {k: c[:, None] for k, c in part.items()} | {"pp": pp}
+            dp = replicas(job, grid, self.space, self.relaxed)
+            m = fewest(job, grid | {"dp": dp})
+            seconds = m * busy(job, self.choice.copies, pp, layers)
+            row, deep = np.nonzero((dp >= 1) & (seconds <= over(grid)))
+            again, pipe = chunked(pp[deep], degrees)
+            row, deep = row[again], deep[again]
+            rows = pick(part, row) | {"dp": dp[row, deep]}
+            rows |= pick(degrees, pipe)
+            fine: Any = slice(None)
+            if self.relaxed:
+                fine = possible(job, rows, self.choice)
+            yield pick(rows, fine), seconds[row, deep][fine]
+
+    def exact(self, rows: Table, law: Column) -> Waiting:
+        """Of rows with their most replicas those that some schedule runs with so many."""
+        sizes, choice = self.job.cluster.sizes, self.choice
+        sequence_parallel = choice.sequence_parallel[0]
+        layout = layouts(rows, None, sizes, choice.fixed, sequence_parallel)
+        runs = some_order(self.job, layout, choice, exact=True)
+        fine = (rows["pp"] == 1) | runs
+        rows = keep(rows, fine)
+        return Waiting(rows, rows, law[fine])
+
+    def within(self, rows: Table, limit: Column) -> NDArray[np.bool_]:
+        """Where pipelines of layers alone are within the limit in the order of some schedule."""
+        fine: NDArray[np.bool_] = rows["pp"] == 1
+        # papers' bubbles are no paths of an order
+        fine = fine | np.isinf(limit) | (not step.by_order(self.job))
+        for way in self.choice.schedules:
+            open_ = ~fine & way.filled(
+                self.job, rows["pp"], rows["interleave"]
+            )
+            at = np.flatnonzero(open_)
+            some = pick(rows, at)
+            layers = self.layers[:, some["shard"].astype(np.intp)]
+            m = fewest(self.job, some)
+            fine[at] = piped(self.job, way, some, m, layers) <= limit[at]
+        return fine
+
+    def roomy(self, best: Best) -> Table:
+        """The shards whose smallest microbatch may fit in some pipeline: what a microbatch holds
+        only grows with its sequences. Each setting of sequence parallelism has its own smallest.
+        """
+        job, shards, choice = self.job, self.shards, self.choice
+        _, kind = distinct([shards[k] for k in BESIDE_MICROBATCH])
+        least = np.zeros(len(kind), dtype=bool)
+        for setting in choice.sequence_parallel:
+            can = np.flatnonzero(split(job, shards, setting, choice))
+            least[can[np.unique(kind[can], return_index=True)[1]]] = True
+        small = keep(shards, least)
+        if not least.any():
+            return small
+        few = Candidates.of(job, self.space, choice, small, self.relaxed)
+        rows, _ = few.rows(lambda _: np.inf)
+        fine = may_fit(job, self.space, best, rows)
+        kinds = kind[least][rows["shard"][fine].astype(np.intp)]
+        roomy: Any = np.isin(kind, kinds)
+        return keep(shards, roomy)
+
+    def intervals(self, best: Best) -> Waiting:
+        """The intervals of dp that give one number of microbatches, for every number within the
+        limits.
+        """
+        every = (
+            self._intervals(best, *some) for some in self._crossed(best.over)
+        )
+        first, *others = chain.from_iterable(every)
+        return first.beside(*others)
+
+    def _intervals(
+        self, best: Best, high: Table, law: Column
+    ) -> Iterator[Waiting]:
+        """Of rows with their most replicas one interval each, then the ones below."""
+        job, B = self.job, float(self.job.batch)
+        if np.isinf(best.limits).any():
+            fine = may_fit(job, self.space, best, high)
+            high, law = keep(high, fine), law[fine]
+        one = law / fewest(job, high)
+        while True:
+            step, m = dp_step(high), fewest(job, high)
+            least = ceil_div(B, m * high["microbatch"])
+            low = high | {"dp": ceil_div(least, step) * step}
+            fine = self._named(low["dp"], high["dp"])
+            yield pick(Waiting(low, high, m * one), fine)
+            high = high | {"dp": low["dp"] - step}
+            fine = (high["dp"] >= 1) & (
+                fewest(job, high) * one <= best.over(high)
+            )
+            if not fine.any():
+                return
+            high, one = pick((high, one), fine)
+
+    def _named(self, low: Column, high: Column) -> Any:
+        """Which intervals hold a number of replicas that the space allows."""
+        only = self.space.values("dp")
+        if only is None:
+            return slice(None)
+        only = np.sort(only)
+        first = np.searchsorted(only, low, "left")
+        return first < np.searchsorted(only, high, "right")
