@@ -87,6 +87,23 @@ def test_nothing_is_cut_in_no_parts(field: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("zero", "away", "fits"),
+    [
+        (3, "optimizer+weights", True),
+        (2, "optimizer+weights", False),
+        (3, "optimizer:0.5+weights", False),
+        (2, "optimizer", True),
+    ],
+)
+def test_weights_wait_in_host_memory_where_all_states_do(
+    zero: int, away: str, fits: bool
+) -> None:
+    """Sharded, and updated there: by ZeRO 3, with all of the optimizer."""
+    layout = Layout(dp=40, zero=zero, offload=away)
+    assert bool(rules.AWAY.holds(JOB, layout)) is fits
+
+
+@pytest.mark.parametrize(
     ("fields", "fits"),
     [
         ({"cp": 3}, False), ({"cp": 3, "microbatch": 3}, True), ({"tp": 7, "cp": 5}, True),
