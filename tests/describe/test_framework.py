@@ -68,7 +68,11 @@ def test_every_field_has_its_source(name: str) -> None:
         "holding",
     }
     # says nothing: whatever it runs
-    about -= {n for n in ("proposes", "orders") if not getattr(profile, n)}
+    about -= {
+        n
+        for n in ("proposes", "orders", "offers")
+        if not getattr(profile, n)
+    }
     held = profile.holding
     about |= {
         f"holding.{f.name}"

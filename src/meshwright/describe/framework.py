@@ -62,6 +62,7 @@ from .software import (
     InputGradients,
     Loss,
     Norm,
+    Offer,
     Recipe,
     Resident,
     Rotary,
@@ -170,6 +171,8 @@ class Framework(Checked):
     """Orders of the axes, nearest first (tp-cp-dp-pp), in which its launcher numbers ranks: who
     names the framework gets no other placement; empty: any.
     """
+    offers: tuple[Offer, ...] = ()
+    """What its software can be set to beside what it does by itself."""
     sources: Sources = origins()
     """Where each field is from."""
 

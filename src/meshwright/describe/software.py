@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Annotated, Any
 
-from .fields import Checked, OneOf
+from .fields import Checked, Known, OneOf, Prose
 from .frozen import shown
 from .recompute import PARTS
 
@@ -106,3 +106,37 @@ class Software(Checked):
 
 
 NOTHING_SAID = Software()
+
+
+@dataclass(frozen=True)
+class Offer(Checked):
+    """A value that a setting of a framework's software may have beside the one it has by itself."""
+
+    setting: Annotated[str, OneOf(*(f.name for f in fields(Software)))]
+    value: Known
+    """As a file has it, such as deepep or true."""
+    since: Prose
+    """The release that brought it."""
+    chips: tuple[Known, ...] = ()
+    """Kernels of the chips that run it (`Chip.kernel_law`); empty: any."""
+    models: Annotated[str, OneOf("all", "dense", "experts")] = "all"
+    numbers: tuple[Known, ...] = ()
+    """Precisions that run with it; empty: any."""
+    rules: tuple[Known, ...] = ()
+    """Names of rules that layouts keep with it (`layout.beside`)."""
+
+    __repr__ = shown
+
+    @property
+    def meant(self) -> Any:
+        """The value as `Software` holds it."""
+        return {"true": True, "false": False}.get(self.value, self.value)
+
+    def runs(self, kernels: str, experts: bool, numbers: str) -> bool:
+        """On chips of these kernels, with or without experts, in these numbers of products."""
+        kind = "experts" if experts else "dense"
+        return (
+            self.models in ("all", kind)
+            and (not self.chips or kernels in self.chips)
+            and (not self.numbers or numbers in self.numbers)
+        )

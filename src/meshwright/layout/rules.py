@@ -22,7 +22,7 @@ from ..errors import BadInput, unknown
 from ..exchange import EXCHANGES
 from ..schedule import SCHEDULES
 from ..schedule import get as schedule_named
-from . import alternatives, cuts, practice, schemes, trainable
+from . import alternatives, beside, cuts, practice, schemes, trainable
 from .placement import launched, lies
 from .rule import LayoutRule, divides, may_be, sharded, token_parts
 from .sequence import length
@@ -503,6 +503,7 @@ NAMED = {
         *trainable.TRAINER,
         trainable.ROUNDS,
         *practice.PRACTICE,
+        *beside.BESIDE,
     )
 }
 

@@ -16,6 +16,7 @@ from ..describe.layout import Layout
 from ..describe.network import UNMEASURED as LINK_SHARE
 from ..describe.offload import offload
 from ..layout import practice, rules
+from ..layout.beside import PAIRED
 from ..layout.sequence import length, padding
 from ..step import room
 from ..units import show
@@ -34,8 +35,6 @@ assumed for all shapes.
 ALONE = ("1f1b", "interleaved", "gpipe")
 """Schedules that mean something on one device: the usual one, the one that interleave asks for, and
 the one that keeps the activations of all microbatches."""
-PAIRED = ("dualpipe", "dualpipev")
-"""Schedules whose authors run a forward pass and a backward pass of two microbatches at once."""
 
 
 def of_question(r: StepResult) -> tuple[str, ...]:

@@ -1,0 +1,101 @@
+"""What settings of the software ask of layouts: rules that the offers of a framework name
+(`describe.software.Offer`).
+
+Megatron-LM, core/transformer/transformer_config.py, `__post_init__`: experts overlap with another
+microbatch only with ep over 1, without full recomputation or that of the experts' layer, and in a
+pipeline only with several chunks a device; full recomputation goes with graphs of the whole
+iteration only. Collectives of tensors overlap where tokens are sharded between tp ranks
+(core/model_parallel_config.py: tp_comm_overlap needs sequence_parallel).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ..describe.framework import framework
+from ..describe.job import Job
+from ..describe.layout import Layout
+from ..describe.recompute import recompute
+from ..schedule import get as schedule_named
+from .rule import LayoutRule
+
+PAIRED = ("dualpipe", "dualpipev")
+"""Schedules whose authors run a forward pass and a backward pass of two microbatches at once."""
+
+
+def _whole(words: str) -> bool:
+    """Whole layers, or the experts', are computed again: their messages would be sent again too."""
+    return {"full", "moe"} & {*recompute(words).words} != set()
+
+
+def _pairs(schedule: str) -> bool:
+    """Two microbatches are on a device of the pipeline at once, by chunks or by their authors'
+    design.
+    """
+    return schedule in PAIRED or schedule_named(schedule).chunks(2) > 1
+
+
+EXPERTS_AGAIN = LayoutRule(
+    "experts not sent again",
+    lambda j, l: not _whole(l.recompute),
+    lambda j, l: (
+        f"recompute {l.recompute} sends tokens to experts again, which ep_overlap does not do: take"
+        " none or parts of a layer"
+    ),
+    ("recompute",),
+)
+EXPERTS_PAIRED = LayoutRule(
+    "two microbatches at once",
+    lambda j, l: (l.pp == 1) | _pairs(l.schedule),
+    lambda j, l: (
+        f"ep_overlap in a pipeline of {int(l.pp)} needs several chunks a device: schedule"
+        f" interleaved, not {l.schedule}"
+    ),
+    ("schedule",),
+)
+GRAPHS = LayoutRule(
+    "graphs of layers",
+    lambda j, l: "full" not in recompute(l.recompute).words,
+    lambda j, l: (
+        f"recompute {l.recompute} runs in a CUDA graph of the whole iteration only: cuda_graphs"
+        " parts takes none or parts of a layer"
+    ),
+    ("recompute",),
+)
+TENSORS = LayoutRule(
+    "overlap of tensors",
+    lambda j, l: (l.tp == 1) | bool(l.sequence_parallel),
+    lambda j, l: "tp_overlap all needs sequence_parallel",
+    ("sequence_parallel",),
+)
+BESIDE = (EXPERTS_AGAIN, EXPERTS_PAIRED, GRAPHS, TENSORS)
+RULES = {rule.name: rule for rule in BESIDE}
+
+
+def rules_of(job: Job) -> tuple[LayoutRule, ...]:
+    """What the settings that a job's software has ask of its layouts."""
+    by = job.profile
+    used = (
+        offer
+        for offer in (by.offers if by else ())
+        if getattr(by, offer.setting) == offer.meant
+    )
+    return tuple(RULES[name] for offer in used for name in offer.rules)
+
+
+def kept(job: Job) -> Job:
+    """The job with a framework that runs only layouts that go with its settings."""
+    names = tuple(rule.name for rule in rules_of(job))
+    if not names:
+        return job
+    by = job.framework or framework(job.usual_framework)
+    return replace(job, framework=replace(by, rules=(*by.rules, *names)))
+
+
+def broken(job: Job, layout: Layout) -> list[str]:
+    """A sentence for each rule of the job's settings that the (scalar) layout breaks."""
+    return [
+        rule.sentence(job, layout)
+        for rule in rules_of(job)
+        if not rule.holds(job, layout)
+    ]

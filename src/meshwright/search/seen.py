@@ -1,0 +1,62 @@
+"""Layouts that shard as published runs do.
+
+What no run has shown may be faster by what nobody measured: such a layout is the answer only where
+even the slow end of its interval beats the best of those that runs show.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from ..describe.job import Job
+from ..num import divisors
+from ..prediction.certainty import shardings, shown
+from ..prediction.classes import DENSE, EXPERTS
+from ..prediction.prediction import Prediction
+from .space import Space, allowed
+
+NAME = "a sharding without runs"
+AXES = ("tp", "cp", "pp")
+"""What may cut a model beside its shards (`classes.sharding`)."""
+UNSHARDED = (0, 1)
+"""ZeRO stages that leave weights and gradients whole."""
+
+
+def is_seen(p: Prediction) -> bool:
+    """A published run of such a model shards so."""
+    return shown(p.job.model, p.layout)
+
+
+def slow_end(p: Prediction) -> float:
+    """What ranks a prediction at the slow end of its interval."""
+    return p.merit_s * (p.interval_s[1] / p.step_time_s if p.interval_s else 1)
+
+
+def seen(job: Job, spaces: Sequence[Space]) -> list[Space]:
+    """Of each space the parts in which layouts shard as published runs of such a model do; no two
+    of them have a layout in common where the spaces have none.
+    """
+    kind = EXPERTS if job.model.moe else DENSE
+    ways = sorted(how for of, how in shardings() if of == kind)
+    return [
+        part
+        for space in spaces
+        for how in ways
+        for part in _part(job, space, how)
+    ]
+
+
+def _part(job: Job, space: Space, how: str) -> Iterator[Space]:
+    """The part of a space of one sharding, such as "ZeRO-3 cp"; nothing where it has none."""
+    stages, cuts = UNSHARDED, AXES
+    fields = {}
+    if how:
+        first, *cuts = how.split()
+        stages = (int(first.removeprefix("ZeRO-")),)
+        several = divisors(job.cluster.chips)[1:]
+        for axis in AXES:
+            values = several if axis in cuts else [1]
+            fields[axis] = tuple(n for n in values if allowed(n, space, axis))
+    fields["zero"] = tuple(z for z in space.values("zero") if z in stages)
+    if all(fields.values()):
+        yield space.but(**fields)

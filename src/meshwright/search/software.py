@@ -1,0 +1,242 @@
+"""The software of a plan: what its framework can be set to, what each setting gives on the layout
+of the answer, and what the best of them give together, with the layout searched anew.
+
+A framework's offers (`describe.software.Offer`) say which values a setting may have, on which
+chips, for which models and in which numbers. What a job states is not changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ..describe.frozen import FrozenDict
+from ..describe.frozen import shown as told
+from ..describe.job import Job
+from ..describe.layout import Layout
+from ..layout import beside, practice
+from ..prediction.certainty import resolution, shown
+from ..prediction.prediction import Prediction, predict
+from .cascade import search
+from .ranked import Ranked
+from .seen import seen
+from .space import Space
+from .strategies import strategies
+
+NUMERICS = ("gradients", "float8")
+"""Settings that change the numbers of a training, not only how fast it runs: they are priced, and
+made by whoever wants them."""
+EXPERTS = ("dispatcher", "ep_overlap")
+"""Settings that mean nothing where no rank holds other experts than the next: another layout may
+want them."""
+NOTHING = 0.0005
+"""Share of a step below which a setting does nothing."""
+WORTH = 0.01
+"""Share of a step from which another layout is looked for, to have a setting that the answer's
+layout does not go with."""
+NAMED = 4
+"""Layouts that are searched for under other settings at first."""
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """Settings of the software in place of those that a plan assumes."""
+
+    settings: Mapping[str, Any]
+    prediction: Prediction
+    change: float
+    """Of the expected time over the chance to fit: -0.28 is 28 % less."""
+    since: tuple[str, ...]
+    """Releases that brought the settings."""
+
+    __repr__ = told
+
+    @property
+    def numerics(self) -> bool:
+        """It changes the numbers of the training."""
+        return any(name in NUMERICS for name in self.settings)
+
+    @property
+    def flags(self) -> str:
+        """The settings as flags of a command."""
+        return " ".join(
+            f"--{name.replace('_', '-')} {str(value).lower()}"
+            for name, value in self.settings.items()
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fields of one of `software` of `plan --json`."""
+        p = self.prediction
+        return {
+            "settings": dict(self.settings),
+            "flags": self.flags,
+            "since": list(self.since),
+            "change": self.change,
+            "numerics": self.numerics,
+            "step_time_s": p.step_time_s,
+            "interval_s": p.interval_s,
+            "risk_of_oom": p.risk_of_oom,
+            "layout": p.to_dict()["layout"],
+        }
+
+
+def offered(job: Job) -> dict[str, tuple[Any, ...]]:
+    """Setting -> the values that the framework offers to this model on these chips in these
+    numbers, beside those in use; none of a setting that the job states.
+    """
+    by = job.profile
+    if by is None:
+        return {}
+    asked = (
+        job.cluster.chip.kernel_law,
+        bool(job.model.moe),
+        job.precision.compute,
+    )
+    values: dict[str, tuple[Any, ...]] = {}
+    for one in by.offers:
+        stated = one.setting in job.software.given
+        used = getattr(by, one.setting) == one.meant
+        if one.runs(*asked) and not stated and not used:
+            values[one.setting] = (*values.get(one.setting, ()), one.meant)
+    return values
+
+
+def with_settings(job: Job, settings: Mapping[str, Any]) -> Job:
+    """The job with other settings of its software."""
+    return replace(job, software=replace(job.software, **settings))
+
+
+def tuning(
+    best: Prediction, settings: Mapping[str, Any], layout: Layout | None = None
+) -> Tuning:
+    """The layout of a plan's best, or another, under other settings."""
+    job = with_settings(best.job, settings)
+    p = predict(job, layout or best.layout)
+    by = best.job.profile
+    since = {
+        (one.setting, one.meant): one.since
+        for one in (by.offers if by else ())
+    }
+    releases = (since.get(item, "") for item in settings.items())
+    return Tuning(
+        FrozenDict(settings),
+        p,
+        p.merit_s / best.merit_s - 1.0,
+        tuple(dict.fromkeys(filter(None, releases))),
+    )
+
+
+def singles(best: Prediction) -> tuple[Tuning, ...]:
+    """Each setting at each other value, the layout of the answer kept, best first; none that the
+    layout cannot run, or that does nothing.
+    """
+    every = (
+        tuning(best, {name: value})
+        for name, values in offered(best.job).items()
+        for value in values
+    )
+    return tuple(
+        sorted(
+            (
+                one
+                for one in every
+                if abs(one.change) >= NOTHING
+                and not beside.broken(one.prediction.job, best.layout)
+            ),
+            key=lambda one: one.change,
+        )
+    )
+
+
+def together(best: Prediction, asked: Space) -> Tuning | None:
+    """The best set of settings and the best layout under it, where that takes less than the answer;
+    settings that change the numbers of the training are left as they are.
+
+    Of each setting the value is taken that gives most on the layout of the answer. The layout is
+    kept, unless another is better by more than the model's resolution.
+    """
+    wanted = _wanted(best)
+    own = {
+        name: value
+        for name, value in wanted.items()
+        if not beside.broken(
+            with_settings(best.job, {name: value}), best.layout
+        )
+    }
+    one = _pruned(best, own, best.layout)
+    least = min(one.change, 0.0) if one else 0.0
+    within = best.merit_s * (1.0 + least) / (1.0 + resolution(best.job))
+    # each search takes as long as the plan's: the second only where the first gives nothing
+    for settings in [] if best.idle else _sets(wanted, own):
+        layout = _best(best.job, asked, settings, within)
+        other = layout and _pruned(best, settings, layout)
+        if other and other.prediction.merit_s <= within:
+            return other
+    return one if one and one.change <= -NOTHING else None
+
+
+def _sets(
+    wanted: Mapping[str, Any], own: Mapping[str, Any]
+) -> list[dict[str, Any]]:
+    """All settings, then those that go with the layout of the answer."""
+    return [dict(wanted), *([dict(own)] if len(own) < len(wanted) else [])]
+
+
+def _wanted(best: Prediction) -> dict[str, Any]:
+    """Setting -> the value that gives most on the layout of the answer, whether or not it can run
+    so; the first where none does anything and another layout may want it.
+    """
+    wanted = {}
+    for name, values in offered(best.job).items():
+        if name in NUMERICS:
+            continue
+        every = [tuning(best, {name: value}) for value in values]
+        first = min(every, key=lambda one: round(one.change, 9))
+        runs = not beside.broken(first.prediction.job, best.layout)
+        if first.change <= -(NOTHING if runs else WORTH) or name in EXPERTS:
+            wanted[name] = first.settings[name]
+    return wanted
+
+
+def _best(
+    job: Job, asked: Space, settings: Mapping[str, Any], within: float
+) -> Layout | None:
+    """The best layout under other settings that keeps the conventions of published runs, and what
+    the settings ask, within a limit.
+    """
+    other = with_settings(job, settings)
+    spaces, _ = strategies(other, asked)
+    conventions = practice.kept_conventions(other, asked.choices)
+    usual = practice.keeping(beside.kept(other), conventions)
+    layout = _first(usual, spaces, within)
+    if layout and "zero" not in asked.choices and not shown(job.model, layout):
+        layout = _first(usual, seen(usual, spaces), within)
+    return layout
+
+
+def _first(job: Job, spaces: Sequence[Space], within: float) -> Layout | None:
+    """The best layout of some spaces within a limit."""
+    relaxed = bool(spaces[0].relaxed) if spaces else False
+    found = [
+        (space, search(job, space, NAMED, relaxed, within=within))
+        for space in spaces
+    ]
+    best = Ranked(job, found, relaxed, within=within).best(1)
+    return best[0].layout if best else None
+
+
+def _pruned(
+    best: Prediction, settings: Mapping[str, Any], layout: Layout
+) -> Tuning | None:
+    """The settings that do something on a layout, together; None: none does."""
+    kept = dict(settings)
+    whole = tuning(best, kept, layout)
+    for name in settings:
+        fewer = {k: v for k, v in kept.items() if k != name}
+        less = tuning(best, fewer, layout)
+        if less.prediction.merit_s <= whole.prediction.merit_s * (
+            1.0 + NOTHING
+        ):
+            kept, whole = fewer, less
+    return whole if kept else None
