@@ -8,7 +8,15 @@ from meshwright import Job, plan
 from meshwright.describe.layout import Layout
 from meshwright.layout import practice, rules
 from meshwright.search import Space
-from meshwright.search.recipes import NAME, layout, nearest, published, recipes
+from meshwright.search.recipes import (
+    NAME,
+    layouts,
+    nearest,
+    published,
+    ran,
+    recipes,
+    runs,
+)
 
 
 @pytest.mark.parametrize(
@@ -23,7 +31,7 @@ def test_every_recipe_is_legal_where_it_is_published_and_keeps_the_conventions(
     job = Job(
         recipe.model, chips, batch, seq=recipe.seq, precision=recipe.precision
     )
-    there = layout(job, recipe)
+    there = layouts(job, recipe)[0]
     if not rules.EVEN_LAYERS.holds(job, there):
         pytest.skip(
             "its layers are dealt unevenly, with a layout of the pipeline of its own"
@@ -33,7 +41,7 @@ def test_every_recipe_is_legal_where_it_is_published_and_keeps_the_conventions(
         job, Layout(**{**there.__dict__, "placement": _near(job, there)})
     )
     assert not found
-    assert layout(job, nearest(job)).tp >= 1
+    assert layouts(job, nearest(job))[0].tp >= 1
 
 
 def _near(job: Job, l: Layout) -> dict:
@@ -68,3 +76,59 @@ def test_a_plan_says_what_the_recipe_costs() -> None:
     assert [f.name for f in found.families].count(NAME) == 1
     (not_here,) = published(Job("llama3-70b", "24xh100-sxm", 512), 1.0)
     assert not_here.prediction is None and "not here" in not_here.note
+
+
+LLAMA = {"seq": 8192, "precision": "bf16"}
+PUBLISHED = {"tp": (8,), "cp": (1,), "pp": (16,), "dp": (128,), "zero": (1,)}
+
+
+def test_a_published_layout_of_the_same_job_is_never_refused() -> None:
+    """Llama 3 405B on 16,384 H100: its risk is reckoned above any limit, and it ran."""
+    job = Job("llama3-405b", "16384xh100-sxm", "2048seq", **LLAMA)
+    found = plan(job, Space(**PUBLISHED, recompute=("none",)))
+    assert found.best and found.recipe.startswith("Llama 3")
+    assert found.best.risk_of_oom > 0.1 and not found.best.fits
+    assert any("it ran" in note for note in found.notes)
+    assert found.fastest is found.best
+    free = plan(job)
+    (row,) = (f for f in free.families if f.name == NAME)
+    assert row.slower == pytest.approx(
+        row.prediction.step_time_s / free.best.merit_s - 1
+    )
+    assert abs(row.slower) < 0.1 and not free.recipe
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"cluster": "8192xh100-sxm"},
+        {"seq": 16384},
+        {"precision": "fp8"},
+        {"framework": "torchtitan"},
+        {"model": "llama3-70b"},
+    ],
+)
+def test_a_run_shows_nothing_of_another_job(changed: dict) -> None:
+    """Fewer replicas to shard over, longer sequences, other numbers, another program or model."""
+    (paper,) = (
+        r for r in recipes() if r.chips == 16384 and r.seq == LLAMA["seq"]
+    )
+    same = {
+        "model": "llama3-405b",
+        "cluster": "16384xh100-sxm",
+        "batch": 2048,
+        **LLAMA,
+    }
+    assert ran(Job(**same), paper)
+    assert ran(Job(**{**same, "cluster": "16384xh200"}), paper)
+    assert not ran(Job(**{**same, **changed}), paper)
+
+
+def test_a_recipe_that_does_not_say_its_chunks_is_tried_with_each() -> None:
+    job = Job("llama3-405b", "16384xh100-sxm", "2048seq", **LLAMA)
+    (paper,) = (
+        r for r in recipes() if r.chips == 16384 and r.seq == LLAMA["seq"]
+    )
+    found, why = runs(job, paper)
+    assert not why and len({p.layout.interleave for p in found}) > 2
+    assert found[0].step_time_s == min(p.step_time_s for p in found)

@@ -122,6 +122,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "RopeScaling": {"kind": "linear"},
     "Linear": {"heads": 1, "key_dim": 8, "value_dim": 8},
     "StateSpace": {"inner": 8, "state": 8},
+    "Offer": {"setting": "dispatcher", "value": "deepep", "since": "2025"},
     "Framework": {
         field.name: getattr(framework("meshwright"), field.name)
         for field in dataclasses.fields(Framework)

@@ -25,14 +25,14 @@ PAIRED = ("dualpipe", "dualpipev")
 
 def _whole(words: str) -> bool:
     """Whole layers, or the experts', are computed again: their messages would be sent again too."""
-    return {"full", "moe"} & {*recompute(words).words} != set()
+    return bool({"full", "moe"} & {*recompute(words).words})
 
 
 def _pairs(schedule: str) -> bool:
     """Two microbatches are on a device of the pipeline at once, by chunks or by their authors'
     design.
     """
-    return schedule in PAIRED or schedule_named(schedule).chunks(2) > 1
+    return schedule in PAIRED or bool(schedule_named(schedule).chunks(2) > 1)
 
 
 EXPERTS_AGAIN = LayoutRule(

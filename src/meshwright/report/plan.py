@@ -13,7 +13,7 @@ from rich.text import Text
 
 from ..layout import practice
 from ..prediction.certainty import resolution
-from ..prediction.elastic import elasticities, split
+from ..prediction.elastic import split
 from ..prediction.prediction import Prediction
 from ..search.merit import simpler
 from ..units import show
@@ -33,6 +33,7 @@ from .text import (
 
 if TYPE_CHECKING:
     from ..search import Plan
+    from ..search.software import Tuning
     from ..sizing import Sizing
 
 BINDING = 0.02
@@ -79,7 +80,7 @@ def why_report(
             *why(plan),
         ]
         if plan.families:
-            parts.append(elastic(best))
+            parts += [*software(plan), elastic(plan)]
         parts += [
             *noted(rest),
             *notes(best),
@@ -135,6 +136,8 @@ def reason(plan: Plan) -> str:
             f"{has and f'it has {has}; '}fastest: {short_words(fastest.layout)},"
             f" {beside(plan, fastest)}: {versus(best, fastest)})"
         )
+    if plan.recipe:
+        said = f"a published recipe, faster than all layouts searched ({plan.recipe})"
     after = following(plan)
     if after:
         name, p = after
@@ -283,11 +286,38 @@ def counted(plan: Plan, of: Sequence[Prediction]) -> Iterator[RenderableType]:
         yield Text('"vs" compares step time / P(fits)', "dim")
 
 
-def elastic(p: Prediction) -> Line:
-    """What a better machine would change, the layout kept."""
+def software(plan: Plan) -> Iterator[RenderableType]:
+    """What settings of the framework's software would change, each alone and the best together."""
+    if plan.software:
+        table = plain("software, layout kept", "step", "vs best", "since", "")
+        for one in plan.software:
+            table.add_row(
+                one.flags,
+                seconds(one.prediction.step_time_s),
+                f"{100 * one.change:+.1f} %",
+                ", ".join(one.since),
+                "other numbers" if one.numerics else "",
+            )
+        yield table
+    if tuned := plan.tuned:
+        yield Line(f"together: {tuned_words(plan, tuned)}")
+    if plan.software or plan.tuned:
+        yield Text()
+
+
+def tuned_words(plan: Plan, tuned: Tuning) -> str:
+    """What settings give together, and on which layout."""
+    p, best = tuned.prediction, plan.best
+    kept = best is not None and p.layout == best.layout
+    on = "" if kept else f" with {short_words(p.layout)}"
+    return f"{tuned.flags}{on}: {seconds(p.step_time_s)}, {100 * tuned.change:+.0f} %"
+
+
+def elastic(plan: Plan) -> Line:
+    """What other software and a better machine would change, the layout kept."""
     each = ", ".join(
         f"{e.words} {100 * e.change:+.0f} %"
-        for e in elasticities(p)
+        for e in plan.elasticities
         if abs(e.change) >= LITTLE
     )
     return Line(
@@ -378,6 +408,7 @@ def ranking(
     """
     table = plain(title, "step", "vs first", "memory", "risk", "what")
     words: set[str] = set()
+    first_s = plan.cost_s(predictions[0]) if predictions else 0.0
     for rank, p in enumerate(predictions, 1):
         short = short_words(p.layout)
         # differs in where its ranks lie, or how norms are cut
@@ -387,7 +418,7 @@ def ranking(
         versus = (
             ""
             if rank == 1
-            else f"{100 * (p.merit_s / predictions[0].merit_s - 1):+.1f} %"
+            else f"{100 * (plan.cost_s(p) / first_s - 1):+.1f} %"
         )
         table.add_row(
             f"{rank}",

@@ -91,6 +91,7 @@ def planned(
             *step(best),
             *run(best),
             *binding(best),
+            *faster(plan),
             *yours,
             *others,
             *basis(best),
@@ -214,6 +215,22 @@ def binding(p: Prediction) -> Iterator[Row]:
         if s >= BINDING * p.step_time_s
     ]
     yield Row("bound", ", ".join(named), rank=3, most=1)
+
+
+def faster(plan: Plan) -> Iterator[Row]:
+    """What other settings of the framework's software give, and how they are asked for."""
+    tuned = plan.tuned
+    if tuned is None:
+        return
+    p, best = tuned.prediction, plan.best
+    assert best is not None
+    same = short_words(p.layout) == short_words(best.layout)
+    layout = "" if same else f", on {short_words(p.layout)}"
+    yield Row(
+        "faster",
+        f"{100 * tuned.change:+.0f} %, {seconds(p.step_time_s)}: {tuned.flags}{layout}",
+        rank=1,
+    )
 
 
 def alternatives(plan: Plan) -> Iterator[Row]:

@@ -14,12 +14,13 @@ from ..describe.display import Displayed
 from ..describe.job import Job
 from ..errors import NoLayout
 from ..prediction.certainty import resolution
-from ..prediction.elastic import elasticities
+from ..prediction.elastic import Elasticity, elasticities
 from ..prediction.prediction import Prediction, predict
 from ..units import show
 from .families import Family
 from .outside import outside
 from .ranked import Ranked
+from .software import Tuning, singles, together
 from .space import Space
 
 
@@ -65,6 +66,8 @@ class Plan(Displayed):
     """What the space leaves out."""
     kept: tuple[str, ...] = ()
     """Conventions of published runs that these layouts keep."""
+    recipe: str = ""
+    """The published recipe that the answer is, where no layout that was searched is as fast."""
     asked: tuple[Job, Space] | None = field(
         default=None, compare=False, repr=False
     )
@@ -95,9 +98,31 @@ class Plan(Displayed):
             return ()
         return outside(*self.asked, self.best)
 
+    @cached_property
+    def software(self) -> tuple[Tuning, ...]:
+        """What each other setting of the framework's software would give, the layout kept."""
+        return singles(self.best) if self.asked and self.best else ()
+
+    @cached_property
+    def tuned(self) -> Tuning | None:
+        """The best settings together, and the best layout under them: another search, made when it
+        is asked for.
+        """
+        if not (self.asked and self.best):
+            return None
+        return together(self.best, self.asked[1])
+
+    def cost_s(self, p: Prediction) -> float:
+        """What ranks a layout: its time over the chance to fit, which is 1 of a best that a
+        published run shows to fit.
+        """
+        return p.step_time_s if self.recipe and p is self.best else p.merit_s
+
     def slower(self, p: Prediction) -> float:
         """What a layout takes beside the best, over the chance to fit, less 1; negative: less."""
-        return p.merit_s / self.best.merit_s - 1 if self.best else 0.0
+        return (
+            self.cost_s(p) / self.cost_s(self.best) - 1 if self.best else 0.0
+        )
 
     @property
     def fastest(self) -> Prediction | None:
@@ -105,13 +130,25 @@ class Plan(Displayed):
         good as far as the model can tell, and simpler. Known from two layouts on (`top`).
         """
         every = filter(None, (self.best, *self.alternatives))
-        return min(every, key=lambda p: p.merit_s, default=None)
+        return min(every, key=self.cost_s, default=None)
 
     def tie(self, p: Prediction) -> bool:
         """As good as the best, as far as the model can tell."""
         least = self.fastest
         assert least is not None
-        return bool(p.merit_s <= least.merit_s * (1.0 + resolution(p.job)))
+        most = self.cost_s(least) * (1.0 + resolution(p.job))
+        return bool(self.cost_s(p) <= most)
+
+    @property
+    def elasticities(self) -> tuple[Elasticity, ...]:
+        """What settings of the software, then numbers of the machine, would change."""
+        if not (self.best and self.families):
+            return ()
+        settings = (
+            Elasticity(one.flags, one.flags, one.change)
+            for one in self.software
+        )
+        return (*settings, *elasticities(self.best))
 
     def to_dict(self) -> dict[str, Any]:
         """The fields of `plan --json`."""
@@ -124,9 +161,11 @@ class Plan(Displayed):
             "families": [
                 family.to_dict() for family in (*self.families, *self.outside)
             ],
-            "elasticities": [e.to_dict() for e in elasticities(self.best)]
-            if self.best and self.families
-            else [],
+            "software": {
+                "changes": [one.to_dict() for one in self.software],
+                "together": self.tuned.to_dict() if self.tuned else None,
+            },
+            "elasticities": [e.to_dict() for e in self.elasticities],
             "pareto": None
             if self.pareto is None
             else [p.to_dict() for p in self.pareto],
@@ -140,6 +179,7 @@ class Plan(Displayed):
                 "not_tried": self.untried,
                 "kept": list(self.kept),
             },
+            "recipe": self.recipe or None,
             "closest": self.closest.to_dict() if self.closest else None,
         }
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..describe.job import Job
 from ..describe.slices import axes
-from ..layout import practice
+from ..layout import beside, practice
 from ..prediction.certainty import resolution
 from ..prediction.prediction import Prediction, predict
 from .cascade import search
@@ -25,12 +25,13 @@ def outside(job: Job, asked: Space, best: Prediction) -> tuple[Family, ...]:
         return ()
     every, _ = strategies(job, asked, proposals=False)
     relaxed = bool(every[0].relaxed)
+    usual = beside.kept(job)
     within = best.merit_s / (1.0 + resolution(job))
     found = [
-        (space, search(job, space, NAMED, relaxed, within=within))
+        (space, search(usual, space, NAMED, relaxed, within=within))
         for space in every
     ]
-    fastest = Ranked(job, found, relaxed, within=within).best(1)
+    fastest = Ranked(usual, found, relaxed, within=within).best(1)
     if not fastest:
         return ()
     p = predict(job, fastest[0].layout)

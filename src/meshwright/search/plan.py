@@ -11,15 +11,17 @@ import numpy as np
 
 from ..describe.fields import FieldKind
 from ..describe.job import Job, demand
-from ..layout import practice
+from ..layout import beside, practice
 from ..prediction.certainty import resolution
 from ..units import show
+from . import seen
 from .answer import Plan, Steps
 from .described import described
 from .evaluate import Progress
+from .families import Family
 from .front import thinned
 from .question import Question, answered, finished
-from .recipes import published
+from .recipes import RISKY, published, shown_to_fit
 from .space import Space, constrained, demand_space
 from .strategies import strategies
 from .unfit import nearest_fit, rejections
@@ -108,8 +110,12 @@ def _practised(question: Question, asked: Space) -> Steps:
     """
     job = question.job
     conventions = practice.kept_conventions(job, asked.choices)
-    usual = practice.keeping(job, conventions)
+    usual = practice.keeping(beside.kept(job), conventions)
     one = yield from answered(question, usual)
+    if one.best and "zero" not in asked.choices and question.split:
+        one = _evidenced(question, usual, one)
+    if question.split:
+        one = _proven(question, asked, one)
     if one.best:
         kept = tuple(each.words for each in conventions)
         if not question.split:
@@ -118,7 +124,7 @@ def _practised(question: Question, asked: Space) -> Steps:
             replace(row, tie=one.tie(row.prediction))
             if row.prediction
             else row
-            for row in published(job, one.best.merit_s)
+            for row in published(job, one.cost_s(one.best))
         ]
         return replace(
             one,
@@ -134,6 +140,7 @@ def _practised(question: Question, asked: Space) -> Steps:
     broken = (
         *practice.broken(job, layout),
         *practice.not_proposed(job, layout),
+        *beside.broken(job, layout),
     )
     said = (
         f"no layout like those of published runs fits: {'; '.join(broken)}"
@@ -141,6 +148,77 @@ def _practised(question: Question, asked: Space) -> Steps:
         else ""
     )
     return replace(one, notes=(*filter(None, [said]), *one.notes))
+
+
+def _evidenced(question: Question, usual: Job, one: Plan) -> Plan:
+    """The plan, or that of layouts that shard as published runs do, where its answer does not: what
+    no run shows wins where it is better even at the slow end of its interval, and says so.
+    """
+    best = one.best
+    assert best is not None
+    if seen.is_seen(best):
+        return one
+    spaces = seen.seen(usual, question.spaces)
+    other = (
+        finished(answered(replace(question, spaces=spaces), usual))
+        if spaces
+        else Plan(None)
+    )
+    if other.best is None:
+        return replace(
+            one, notes=(f"{seen.SAID}, as nothing that fits does", *one.notes)
+        )
+    gain = best.merit_s / other.best.merit_s - 1.0
+    if seen.slow_end(best) <= other.best.merit_s:
+        said = f"{seen.SAID}; the best that runs show takes {-gain / (1 + gain):+.0%}"
+        return replace(one, notes=(said, *one.notes))
+    known = {family.name for family in other.families}
+    rest = (
+        replace(family, slower=other.slower(family.prediction), tie=False)
+        for family in one.families
+        if family.name not in known and family.prediction
+    )
+    new = Family(seen.NAME, best, gain, False, seen.SAID)
+    rest = (
+        f for f in rest if f.prediction and f.prediction.layout != best.layout
+    )
+    return replace(
+        other,
+        families=(*other.families, *rest, new),
+        searched=one.searched,
+        rejected=one.rejected,
+    )
+
+
+def _proven(question: Question, asked: Space, one: Plan) -> Plan:
+    """The plan, or one whose answer is a published recipe that is known to fit, whatever the risk
+    that is reckoned, where that is faster by more than the model's resolution.
+    """
+    job = question.job
+    known = shown_to_fit(job, asked.choices)
+    if not known:
+        return one
+    recipe, p = known[0]
+    limit = one.best.merit_s if one.best else np.inf
+    if p.step_time_s * (1.0 + resolution(job)) > limit:
+        return one
+    said = f"the answer is a published recipe ({recipe.source})" + (
+        "" if p.fits else f": {RISKY}"
+    )
+    others = (one.best, *one.alternatives) if one.best else ()
+    new = replace(
+        one,
+        best=p,
+        alternatives=others[: question.top - 1],
+        recipe=recipe.source,
+        notes=(said, *one.notes),
+    )
+    families = (
+        replace(family, slower=new.slower(family.prediction), tie=False)
+        for family in one.families
+        if family.prediction
+    )
+    return replace(new, families=tuple(families))
 
 
 def _unfit(job: Job, space: Space, one: Plan) -> Plan:

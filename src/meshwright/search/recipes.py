@@ -5,16 +5,20 @@
 from __future__ import annotations
 
 import csv
+from dataclasses import replace
 from functools import cache
 from importlib import resources
 from math import log2
 from typing import Any, NamedTuple
 
+from .. import catalog
+from ..describe.choices import Choices
 from ..describe.job import Job
 from ..describe.layout import Layout
 from ..layout import rules
-from ..prediction.classes import chip_family
-from ..prediction.prediction import predict
+from ..layout.practice import MOST_CHUNKS
+from ..prediction.classes import chip_family, framework_family
+from ..prediction.prediction import Prediction, predict
 from .families import Family
 
 WHOLE = (
@@ -30,6 +34,10 @@ WHOLE = (
     "zero",
 )
 NAME = "a published recipe"
+RISKY = "it ran, whatever the risk that is reckoned"
+RAN_BY = "Megatron Core"
+"""Family of the frameworks that the recipes are run by, or nearest to (Llama 3's and DeepSeek's
+own)."""
 MOST_APART = 6.0
 """Doublings of chips and tokens beyond which a recipe says nothing."""
 
@@ -101,26 +109,83 @@ def nearest(job: Job) -> Recipe | None:
 
 @cache
 def _family(chip: str) -> str:
-    from .. import catalog
-
     return chip_family(catalog.chip(chip))
 
 
-def layout(job: Job, r: Recipe) -> Layout:
-    """The recipe on the job's chips: replicas fill them."""
-    return Layout(
+def layouts(job: Job, r: Recipe) -> list[Layout]:
+    """The recipe on the job's chips, whose replicas fill them; several where it does not say how
+    many chunks a device has, or how layers are dealt that stages do not divide.
+    """
+    most = job.model.layers // r.pp
+    chunks = [r.v] if r.v else range(1, min(most, MOST_CHUNKS) + 1)
+    one = Layout(
         tp=r.tp,
         cp=r.cp,
         pp=r.pp,
         ep=r.ep,
         etp=r.etp,
-        interleave=r.v,
-        schedule="interleaved" if r.v > 1 else "1f1b",
         microbatch=r.microbatch,
         zero=r.zero,
         recompute=r.recompute,
         sequence_parallel=r.tp > 1,
     ).filling(job.cluster.chips)
+    dealt = ("even",) if job.model.layers % r.pp == 0 else ("even", "slots")
+    return [
+        replace(
+            one,
+            interleave=v,
+            schedule="interleaved" if v > 1 else "1f1b",
+            stages=stages,
+        )
+        for v in chunks
+        for stages in dealt
+    ]
+
+
+def runs(job: Job, r: Recipe) -> tuple[list[Prediction], str]:
+    """(the recipe's layouts on the job's chips, fastest first; if there are none, why)."""
+    every = layouts(job, r)
+    why = [
+        rules.broken(job, one, (*rules.ALWAYS, rules.EVEN_BATCH))
+        for one in every
+    ]
+    legal = [one for one, no in zip(every, why, strict=True) if not no]
+    found = sorted(
+        (predict(job, one) for one in legal), key=lambda p: p.step_time_s
+    )
+    return found, "" if found else why[0][0]
+
+
+def ran(job: Job, r: Recipe) -> bool:
+    """A run of the recipe shows that its layout fits these chips: the same model, numbers and kind
+    of program, on chips with no more memory, with no longer sequences here and no fewer replicas
+    to shard over.
+    """
+    chip = catalog.chip(r.chip)
+    there = r.chips // (r.tp * r.cp * r.pp)
+    own = job.cluster.chips // (r.tp * r.cp * r.pp)
+    return (
+        r.model == job.model.name
+        and chip_family(chip) == chip_family(job.cluster.chip)
+        and chip.hbm_bytes <= job.cluster.chip.hbm_bytes
+        and r.precision == job.precision.compute
+        and r.seq >= job.T
+        and own >= there
+        and bool(job.profile)
+        and framework_family(job.profile.name) == RAN_BY  # type: ignore[union-attr]
+    )
+
+
+def shown_to_fit(job: Job, asked: Choices) -> list[tuple[Recipe, Prediction]]:
+    """Of each recipe that is known to fit the fastest layout within what was asked, fastest
+    first.
+    """
+    found = []
+    for r in recipes():
+        if ran(job, r):
+            each = [p for p in runs(job, r)[0] if asked.allows(p.layout)]
+            found += [(r, p) for p in each[:1]]
+    return sorted(found, key=lambda one: one[1].step_time_s)
 
 
 def published(job: Job, best_s: float) -> list[Family]:
@@ -132,19 +197,13 @@ def published(job: Job, best_s: float) -> list[Family]:
     if recipe is None:
         return []
     there = f"{recipe.source}: {recipe.chips:,} x {recipe.chip}, {recipe.precision}"
-    one = layout(job, recipe)
-    if why := rules.broken(job, one, (*rules.ALWAYS, rules.EVEN_BATCH)):
-        return [
-            Family(NAME, None, None, False, f"{there}; not here: {why[0]}")
-        ]
-    p = predict(job, one)
-    short = "" if p.fits else f"; {p.verdict} here"
-    return [
-        Family(
-            NAME,
-            p,
-            p.merit_s / best_s - 1.0,
-            False,
-            there + short,
-        )
-    ]
+    every, why = runs(job, recipe)
+    if not every:
+        return [Family(NAME, None, None, False, f"{there}; not here: {why}")]
+    p = every[0]
+    if ran(job, recipe):
+        taken, short = p.step_time_s, "" if p.fits else f"; {RISKY}"
+    else:
+        taken, short = p.merit_s, "" if p.fits else f"; {p.verdict} here"
+    slower = taken / best_s - 1.0
+    return [Family(NAME, p, slower, False, there + short)]

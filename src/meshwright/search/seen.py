@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from ..describe.choices import Value
 from ..describe.job import Job
 from ..num import divisors
 from ..prediction.certainty import shardings, shown
@@ -16,6 +17,7 @@ from ..prediction.prediction import Prediction
 from .space import Space, allowed
 
 NAME = "a sharding without runs"
+SAID = "no published run shards so"
 AXES = ("tp", "cp", "pp")
 """What may cut a model beside its shards (`classes.sharding`)."""
 UNSHARDED = (0, 1)
@@ -48,8 +50,8 @@ def seen(job: Job, spaces: Sequence[Space]) -> list[Space]:
 
 def _part(job: Job, space: Space, how: str) -> Iterator[Space]:
     """The part of a space of one sharding, such as "ZeRO-3 cp"; nothing where it has none."""
-    stages, cuts = UNSHARDED, AXES
-    fields = {}
+    stages: tuple[int, ...] = UNSHARDED
+    fields: dict[str, tuple[Value, ...]] = {}
     if how:
         first, *cuts = how.split()
         stages = (int(first.removeprefix("ZeRO-")),)

@@ -32,9 +32,11 @@ EXPERTS = ("dispatcher", "ep_overlap")
 want them."""
 NOTHING = 0.0005
 """Share of a step below which a setting does nothing."""
+TRIFLE = 0.005
+"""Share of a step below which a setting is not worth its place in a set."""
 WORTH = 0.01
-"""Share of a step from which another layout is looked for, to have a setting that the answer's
-layout does not go with."""
+"""Share of a step from which a set is named, and another layout is looked for to have a setting
+that the answer's does not go with."""
 NAMED = 4
 """Layouts that are searched for under other settings at first."""
 
@@ -168,12 +170,13 @@ def together(best: Prediction, asked: Space) -> Tuning | None:
     least = min(one.change, 0.0) if one else 0.0
     within = best.merit_s * (1.0 + least) / (1.0 + resolution(best.job))
     # each search takes as long as the plan's: the second only where the first gives nothing
-    for settings in [] if best.idle else _sets(wanted, own):
+    again = best.fits and not best.idle
+    for settings in _sets(wanted, own) if again else []:
         layout = _best(best.job, asked, settings, within)
         other = layout and _pruned(best, settings, layout)
         if other and other.prediction.merit_s <= within:
             return other
-    return one if one and one.change <= -NOTHING else None
+    return one
 
 
 def _sets(
@@ -236,7 +239,7 @@ def _pruned(
         fewer = {k: v for k, v in kept.items() if k != name}
         less = tuning(best, fewer, layout)
         if less.prediction.merit_s <= whole.prediction.merit_s * (
-            1.0 + NOTHING
+            1.0 + TRIFLE
         ):
             kept, whole = fewer, less
-    return whole if kept else None
+    return whole if kept and whole.change <= -WORTH else None

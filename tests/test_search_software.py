@@ -1,0 +1,139 @@
+"""The software of a plan: what a framework offers, what it gives, and what it asks of layouts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import pytest
+
+from meshwright import Job, Plan, Space, plan, predict
+from meshwright.describe.framework import frameworks
+from meshwright.describe.software import Software
+from meshwright.layout import beside
+from meshwright.prediction.certainty import resolution
+from meshwright.search.software import NUMERICS, offered
+
+QWEN = ("qwen3-235b-a22b", "256xh100-sxm", "8192seq", 4096, "fp8")
+OSS = ("gpt-oss-120b", "64xh100-sxm", "512seq", 4096, "bf16")
+LLAMA = ("llama3-70b", "256xh100-sxm", "512seq", 8192, "bf16")
+
+
+def job(
+    model: str, on: str, batch: str, seq: int, precision: str, **more: Any
+) -> Job:
+    return Job(model, on, batch=batch, seq=seq, precision=precision, **more)
+
+
+@cache
+def planned(asked: tuple[str, str, str, int, str]) -> Plan:
+    return plan(job(*asked))
+
+
+@pytest.mark.parametrize(
+    "asked, absent",
+    [
+        (("llama3-8b", "8xh100-sxm", "64seq", 8192, "bf16"), "dispatcher"),
+        (("gpt-oss-120b", "64xmi300x", "64seq", 4096, "bf16"), "dispatcher"),
+        (("llama3-8b", "8xmi300x", "64seq", 8192, "bf16"), "cuda_graphs"),
+        (("llama3-8b", "8xh100-sxm", "64seq", 8192, "bf16"), "float8"),
+        (("llama3-8b", "8xb200", "64seq", 8192, "fp4"), "tp_overlap"),
+    ],
+)
+def test_what_a_chip_a_model_or_its_numbers_cannot_run_is_not_offered(
+    asked: tuple[str, str, str, int, str], absent: str
+) -> None:
+    assert absent not in offered(job(*asked))
+
+
+def test_graphs_of_the_whole_iteration_are_offered_without_experts_only() -> (
+    None
+):
+    assert offered(job(*OSS))["cuda_graphs"] == ("parts",)
+    assert offered(job(*LLAMA))["cuda_graphs"] == ("parts", "full")
+
+
+def test_deepep_is_not_for_the_chips_of_an_nvl72_rack() -> None:
+    rack = ("deepseek-v3", "256xgb200", "2048seq", 4096, "fp8")
+    assert offered(job(*rack))["dispatcher"] == ("hybridep",)
+    assert offered(job(*QWEN))["dispatcher"] == ("deepep", "hybridep")
+
+
+def test_what_is_stated_is_not_offered() -> None:
+    stated = Software(dispatcher="alltoall")
+    assert "dispatcher" not in offered(job(*QWEN, software=stated))
+    assert plan(job(*OSS, software=stated)).best.job.software == stated
+
+
+def test_a_change_is_what_predict_says_of_it() -> None:
+    found = planned(OSS)
+    assert found.best and found.software
+    for one in found.software:
+        own = replace(found.best.job, software=Software(**one.settings))
+        alone = predict(own, found.best.layout).merit_s
+        assert one.change == pytest.approx(alone / found.best.merit_s - 1)
+        assert one.since and not beside.broken(own, found.best.layout)
+
+
+def test_settings_together_beat_each_alone_and_keep_the_numbers() -> None:
+    found = planned(OSS)
+    assert found.tuned and not {*found.tuned.settings} & {*NUMERICS}
+    single = min(x.change for x in found.software if not x.numerics)
+    assert found.tuned.change < single
+    assert found.tuned.prediction.fits
+
+
+@pytest.mark.parametrize("asked", [OSS, LLAMA, QWEN])
+def test_what_the_tuned_layout_takes_goes_with_its_settings(
+    asked: tuple[str, str, str, int, str],
+) -> None:
+    found = planned(asked)
+    assert found.best and found.tuned
+    p = found.tuned.prediction
+    assert not beside.broken(p.job, p.layout)
+    if p.layout != found.best.layout:
+        kept = replace(found.best.job, software=p.job.software)
+        stays = predict(kept, found.best.layout)
+        near = 1 + resolution(p.job)
+        assert beside.broken(kept, stays.layout) or (
+            p.merit_s * near <= stays.merit_s
+        )
+
+
+def test_the_best_layout_of_a_plan_under_the_settings_is_no_better() -> None:
+    """The search anew is one: a plan of the job that states the settings finds no more than ties."""
+    found = planned(OSS)
+    assert found.tuned
+    own = found.tuned.prediction
+    stated = plan(job(*OSS, software=own.job.software))
+    assert stated.fastest
+    assert own.merit_s <= stated.fastest.merit_s * (1 + resolution(own.job))
+
+
+def test_overlap_of_experts_asks_for_chunks_and_keeps_what_was_sent() -> None:
+    run = job(*OSS, software=Software(ep_overlap=True))
+    space = Space(tp=(1,), pp=(4,), ep=(8,))
+    best = plan(run, space).best
+    assert best and best.layout.interleave > 1
+    fine = best.layout
+    assert not beside.broken(run, fine)
+    for broken in (
+        replace(fine, schedule="1f1b", interleave=1),
+        replace(fine, recompute="full"),
+        replace(fine, recompute="moe"),
+    ):
+        assert len(beside.broken(run, broken)) == 1
+    assert not beside.broken(run, replace(fine, recompute="mlp"))
+    assert not beside.broken(run, replace(fine, schedule="dualpipe"))
+    assert not beside.broken(run, replace(fine, pp=1, schedule="1f1b"))
+
+
+def test_offers_name_rules_and_values_that_exist() -> None:
+    for profile in frameworks().values():
+        for offer in profile.offers:
+            Software(**{offer.setting: offer.meant})
+            assert {*offer.rules} <= {*beside.RULES}
+            assert getattr(profile, offer.setting) != offer.meant or (
+                offer.setting == "float8"
+            )
