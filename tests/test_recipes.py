@@ -71,7 +71,11 @@ def test_a_plan_says_what_the_recipe_costs() -> None:
         and row.prediction.layout.cp == 2
         and "8 x h100-sxm" in row.note
     )
-    assert row.slower == pytest.approx(row.prediction.merit_s - 1.0)
+    assert row.slower == pytest.approx(row.prediction.step_time_s - 1.0), (
+        "it ran there, so that its risk is not counted"
+    )
+    (other,) = published(job.with_(seq=16384), 1.0)
+    assert other.slower == pytest.approx(other.prediction.merit_s - 1.0)
     found = plan(job, Space(pp=(1,), zero=(3,)))
     assert [f.name for f in found.families].count(NAME) == 1
     (not_here,) = published(Job("llama3-70b", "24xh100-sxm", 512), 1.0)

@@ -8,13 +8,18 @@ from typing import Any
 
 import pytest
 
-from meshwright import Job, Plan, Space, plan, predict
+from meshwright import BadInput, Job, Plan, Space, plan, predict
 from meshwright.describe.framework import frameworks
+from meshwright.describe.layout import Layout
 from meshwright.describe.software import Software
+from meshwright.formats import bridge, torchrun
+from meshwright.formats.bridge.launch import Place
 from meshwright.layout import beside
 from meshwright.prediction.certainty import resolution
+from meshwright.search.jointly import every_setting
 from meshwright.search.software import NUMERICS, offered
 
+SMALL = ("qwen3-30b-a3b", "16xh100-sxm", "128seq", 4096, "bf16")
 QWEN = ("qwen3-235b-a22b", "256xh100-sxm", "8192seq", 4096, "fp8")
 OSS = ("gpt-oss-120b", "64xh100-sxm", "512seq", 4096, "bf16")
 LLAMA = ("llama3-70b", "256xh100-sxm", "512seq", 8192, "bf16")
@@ -24,6 +29,14 @@ def job(
     model: str, on: str, batch: str, seq: int, precision: str, **more: Any
 ) -> Job:
     return Job(model, on, batch=batch, seq=seq, precision=precision, **more)
+
+
+def written(run: Job, layout: Layout) -> str:
+    """Megatron's arguments of a run."""
+    nodes, ranks = torchrun.nodes(run)
+    return bridge.write(run.laid_out(layout), "megatron", Place(nodes, ranks))[
+        0
+    ]
 
 
 @cache
@@ -137,3 +150,60 @@ def test_offers_name_rules_and_values_that_exist() -> None:
             assert getattr(profile, offer.setting) != offer.meant or (
                 offer.setting == "float8"
             )
+
+
+def test_software_is_searched_with_the_layout() -> None:
+    """The best of all combinations, each with its best layout; the plan of one that is stated."""
+    named = {"dispatcher": ("alltoall", "deepep"), "ep_overlap": (True, False)}
+    found = plan(job(*SMALL), Space(software=named))
+    every = {
+        (dispatcher, overlap): plan(
+            job(
+                *SMALL,
+                software=Software(dispatcher=dispatcher, ep_overlap=overlap),
+            )
+        )
+        for dispatcher in named["dispatcher"]
+        for overlap in named["ep_overlap"]
+    }
+    least = min(p.fastest.merit_s for p in every.values())
+    near = 1 + resolution(job(*SMALL))
+    chosen = every[tuple(found.settings[name] for name in named)]
+    assert found.best == chosen.best and found.best.job == chosen.best.job
+    assert chosen.fastest.merit_s <= least * near * near
+    assert {f.name for f in found.families} > {f.name for f in chosen.families}
+
+
+def test_of_settings_that_tie_the_ones_that_a_framework_has_win() -> None:
+    both = Space(software={"dispatcher": ("deepep", "hybridep")})
+    assert plan(job(*SMALL), both).settings == {"dispatcher": "deepep"}
+    none = Space(software={"cuda_graphs": ("parts", "off")}, tp=(1,))
+    dense = ("llama3-8b", "8xh100-sxm", "64seq", 8192, "bf16")
+    assert plan(job(*dense), none).settings == {"cuda_graphs": "off"}
+
+
+def test_what_a_plan_may_choose_keeps_the_numbers_of_the_training() -> None:
+    values = every_setting(job(*QWEN))
+    assert not {*values} & {*NUMERICS}
+    assert values["dispatcher"] == ("alltoall", "deepep", "hybridep")
+
+
+def test_a_value_that_no_software_has_is_refused() -> None:
+    with pytest.raises(BadInput, match="did you mean deepep"):
+        Space(software={"dispatcher": ("alltoall", "deeep")})
+    with pytest.raises(BadInput, match="dispatch"):
+        Space(software={"dispatch": "deepep"})
+
+
+def test_what_is_exported_says_each_setting_or_refuses_it() -> None:
+    """Megatron's arguments have every setting that the framework offers, by its own flag."""
+    found = planned(SMALL)
+    assert found.best
+    for one in found.software:
+        p = one.prediction
+        text = written(p.job, p.layout)
+        assert text != written(found.best.job, found.best.layout)
+    again = Software(ep_overlap=True)
+    full = replace(found.best.layout, recompute="full")
+    with pytest.raises(BadInput, match="ep_overlap"):
+        written(replace(found.best.job, software=again), full)

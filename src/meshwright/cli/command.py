@@ -49,6 +49,10 @@ OVER = (
     " assumptions, network.ib.bandwidth=100 Gbit/s,400 Gbit/s, ...; clusters side by side:"
     " on=64xh100-sxm,64xb200; twice: a table of both"
 )
+SEARCH_SOFTWARE = (
+    "Choose settings of the software that the framework offers too; one alone: --dispatcher"
+    " alltoall,deepep."
+)
 RELAXED = (
     "Allow any dp and idle chips, or insist on all chips; default: all chips, or the nearest number"
     " that divides evenly."
@@ -106,6 +110,9 @@ AgainstLayout = Annotated[
 ]
 Relaxed = Annotated[
     bool | None, Parameter(help=RELAXED, negative="--strict", group=RESULT)
+]
+SearchSoftware = Annotated[
+    bool, Parameter(help=SEARCH_SOFTWARE, negative="", group=RESULT)
 ]
 Over = Annotated[tuple[str, ...], word(OVER, "FIELD=VALUES")]
 Workers = Annotated[

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Annotated, Any, NamedTuple
 
@@ -20,6 +20,7 @@ from .command import (
     Pareto,
     Price,
     Relaxed,
+    SearchSoftware,
     Top,
     answer,
     output,
@@ -48,6 +49,7 @@ def plan(
     top: Top = 10,
     relaxed: Relaxed = None,
     pareto: Pareto = False,
+    search_software: SearchSoftware = False,
     against: AgainstLayout = None,
     deadline: Deadline = None,
     budget: Budget = None,
@@ -91,7 +93,14 @@ def plan(
             )
             return 1
     by_set, own = plans(
-        model, described, space, assumptions, top, pareto, price
+        model,
+        described,
+        space,
+        assumptions,
+        top,
+        pareto,
+        price,
+        search_software,
     )
     for name, each in by_set.items():
         by_set[name] = replace(each, notes=(*rounded, *each.notes))
@@ -124,7 +133,13 @@ def plan(
     else:
         again = {
             name: again_words(
-                model, described, each, name if assumptions else "", price
+                model,
+                described,
+                each,
+                name if assumptions else "",
+                price,
+                space.software,
+                search_software,
             )
             for name, each in by_set.items()
         }
@@ -142,10 +157,12 @@ def plans(
     top: int,
     pareto: bool,
     price: Sequence[str],
+    search_software: bool = False,
 ) -> tuple[dict[str, Any], Any]:
     """(name -> plan for each assumption set, the layout that the job has already)."""
     from ..report import console
     from ..search import plan as search
+    from ..search.jointly import every_setting
     from ..sizing import batch_beside
 
     if not 1 <= top <= 1000:
@@ -161,9 +178,13 @@ def plans(
             fill=False,
             search=True,
         )
+        among = space
+        if search_software:
+            settings = {**every_setting(job), **space.software}
+            among = replace(space, software=settings)
         with console.progress() as progress:
             plan = search(
-                job, space, top=top, progress=progress, pareto=pareto
+                job, among, top=top, progress=progress, pareto=pareto
             )
         beside = [said] if (said := batch_beside(job)) else []
         notes = [*notes, *plan.notes, *beside, *runs_on(plan)]
@@ -212,8 +233,13 @@ def again_words(
     plan: Any,
     assumptions: str,
     price: Sequence[str],
+    settings: Collection[str] = (),
+    searched: bool = False,
 ) -> str:
-    """The command that predicts the best layout of a plan again; empty where there is none."""
+    """The command that predicts the best layout of a plan again; empty where there is none.
+
+    settings: of the software, of which a plan chose a value; searched: of any.
+    """
     from ..formats.flags import command_line
 
     if not plan.best:
@@ -222,6 +248,9 @@ def again_words(
     if any(note.startswith("batch:") for note in plan.notes):
         # predict rounds tokens to the nearest
         extra["batch"] = f"{plan.best.job.batch}seq"
+    for name, value in plan.best.job.software.given.items():
+        if searched or name in settings:
+            extra[name] = str(value).lower()
     words = command_line(model, {**described, **extra}, plan.best)
     return " ".join([words, *(f"--price {shlex.quote(x)}" for x in price)])
 

@@ -449,7 +449,20 @@ def job_and_space(
         raise BadInput(
             "--placement is what a search chooses: it can only be given to predict"
         )
-    return rest, Space(Choices(allowed), relaxed=relaxed)
+    return rest, Space(
+        Choices(allowed), relaxed=relaxed, software=several(rest)
+    )
+
+
+def several(rest: dict[str, str]) -> dict[str, list[str]]:
+    """Settings of the software of which a search may take several values; they are taken from the
+    flags.
+    """
+    named = [name for name in fields_of(Software) if "," in rest.get(name, "")]
+    return {
+        name: [text.strip() for text in rest.pop(name).split(",")]
+        for name in named
+    }
 
 
 def whole_numbers(name: str, text: str) -> tuple[int, ...]:

@@ -11,6 +11,7 @@ from ..count.model import parameters
 from ..formats.bridge.reading import TAKEN
 from ..prediction.certainty import TRUSTED
 from ..prediction.prediction import Prediction
+from ..search.software import worded
 from ..units import show
 from .card import Card, Commands, Grid, Item, Row
 from .lines import taken_first
@@ -88,6 +89,7 @@ def planned(
             *head,
             *first(plan.idle or best.idle, plan.notes),
             Row("best", short_words(best.layout)),
+            *([Row("with", worded(plan.settings))] if plan.settings else []),
             *step(best),
             *run(best),
             *binding(best),

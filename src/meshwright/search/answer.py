@@ -4,13 +4,14 @@ what was looked at, and what would help if nothing fits.
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from textwrap import indent
 from typing import Any
 
 from ..describe.display import Displayed
+from ..describe.frozen import FrozenDict
 from ..describe.job import Job
 from ..errors import NoLayout
 from ..prediction.certainty import resolution
@@ -66,6 +67,8 @@ class Plan(Displayed):
     """What the space leaves out."""
     kept: tuple[str, ...] = ()
     """Conventions of published runs that these layouts keep."""
+    settings: Mapping[str, Any] = FrozenDict()
+    """Of the software, where the plan was asked to choose them."""
     recipe: str = ""
     """The published recipe that the answer is, where no layout that was searched is as fast."""
     asked: tuple[Job, Space] | None = field(
@@ -162,6 +165,7 @@ class Plan(Displayed):
                 family.to_dict() for family in (*self.families, *self.outside)
             ],
             "software": {
+                "chosen": dict(self.settings),
                 "changes": [one.to_dict() for one in self.software],
                 "together": self.tuned.to_dict() if self.tuned else None,
             },

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..describe.fields import FieldKind
+from ..describe.frozen import FrozenDict
 from ..describe.job import Job, demand
 from ..layout import beside, practice
 from ..prediction.certainty import resolution
@@ -20,8 +21,10 @@ from .described import described
 from .evaluate import Progress
 from .families import Family
 from .front import thinned
+from .jointly import chosen
 from .question import Question, answered, finished
 from .recipes import RISKY, published, shown_to_fit
+from .software import with_settings
 from .space import Space, constrained, demand_space
 from .strategies import strategies
 from .unfit import nearest_fit, rejections
@@ -81,6 +84,24 @@ def planning(
     demand(job)
     start = time.perf_counter()
     asked = Space() if space is None else demand_space(space)
+    if asked.software:
+        settings, others = chosen(job, asked)
+        job = with_settings(job, settings)
+        one = yield from planning(
+            job,
+            asked.without_software,
+            top,
+            progress,
+            pareto,
+            families,
+        )
+        took = time.perf_counter() - start
+        return replace(
+            one,
+            families=(*one.families, *others),
+            settings=FrozenDict(settings),
+            elapsed_s=took,
+        )
     top = FieldKind(int).kept(top, "top")
     spaces, beyond = strategies(job, asked, proposals=resolution(job) > 0)
     question = Question(job, spaces, top, progress, pareto, families)

@@ -62,10 +62,7 @@ class Tuning:
     @property
     def flags(self) -> str:
         """The settings as flags of a command."""
-        return " ".join(
-            f"--{name.replace('_', '-')} {str(value).lower()}"
-            for name, value in self.settings.items()
-        )
+        return worded(self.settings)
 
     def to_dict(self) -> dict[str, Any]:
         """The fields of one of `software` of `plan --json`."""
@@ -81,6 +78,14 @@ class Tuning:
             "risk_of_oom": p.risk_of_oom,
             "layout": p.to_dict()["layout"],
         }
+
+
+def worded(settings: Mapping[str, Any]) -> str:
+    """Settings as flags of a command."""
+    return " ".join(
+        f"--{name.replace('_', '-')} {str(value).lower()}"
+        for name, value in settings.items()
+    )
 
 
 def offered(job: Job) -> dict[str, tuple[Any, ...]]:
@@ -172,7 +177,7 @@ def together(best: Prediction, asked: Space) -> Tuning | None:
     # each search takes as long as the plan's: the second only where the first gives nothing
     again = best.fits and not best.idle
     for settings in _sets(wanted, own) if again else []:
-        layout = _best(best.job, asked, settings, within)
+        layout = best_layout(best.job, asked, settings, within)
         other = layout and _pruned(best, settings, layout)
         if other and other.prediction.merit_s <= within:
             return other
@@ -202,7 +207,7 @@ def _wanted(best: Prediction) -> dict[str, Any]:
     return wanted
 
 
-def _best(
+def best_layout(
     job: Job, asked: Space, settings: Mapping[str, Any], within: float
 ) -> Layout | None:
     """The best layout under other settings that keeps the conventions of published runs, and what

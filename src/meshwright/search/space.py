@@ -7,11 +7,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..describe.choices import FIELDS, Choices, Values, listed
-from ..describe.fields import Checked, fields_of
+from ..describe.fields import Checked, Object, fields_of
 from ..describe.frozen import FrozenDict
+from ..describe.frozendict import EMPTY
 from ..describe.job import Job
 from ..describe.layout import Layout
 from ..describe.offload import Offload, offload
+from ..describe.read import read
+from ..describe.software import Software
 from ..errors import BadInput, brief
 from ..schedule import SCHEDULES
 from ..schedule import get as schedule_named
@@ -76,12 +79,17 @@ class Space(Checked):
     only slowly (`nearby`). Stages may be uneven in all three (1f1b and its like run with as many
     layers a stage as one says); of chunked schedules papers ask for even ones.
     """
+    software: Object = EMPTY
+    """Setting of the software -> the values that a plan may choose of it; none: as the job has
+    it.
+    """
 
     def __init__(
         self,
         choices: Choices | None = None,
         placements: bool = True,
         relaxed: bool | None = None,
+        software: Mapping[str, Any] = EMPTY,
         **fields: Any,
     ) -> None:
         """fields: values of fields of a layout, over those of `choices`; None: not limited."""
@@ -99,9 +107,15 @@ class Space(Checked):
             ("choices", chosen),
             ("placements", placements),
             ("relaxed", relaxed),
+            ("software", settings_of(software)),
         ):
             object.__setattr__(self, name, value)
         self.__post_init__()
+
+    @property
+    def without_software(self) -> Space:
+        """The same layouts, under the software that the job has."""
+        return replace(self, software=FrozenDict())
 
     def but(self, **fields: Any) -> Space:
         """The same space with other values for some fields; None: not limited."""
@@ -134,6 +148,21 @@ class Space(Checked):
         if ways[0] in SCHEDULES and schedule_named(ways[0]).copies > 1:
             fixed["schedule"] = ways[0]
         return FrozenDict(fixed | {"scheme": self.scheme})
+
+
+def settings_of(software: Mapping[str, Any]) -> FrozenDict[str, Any]:
+    """Setting -> its values, as `Software` holds them; BadInput for what it cannot hold."""
+    return FrozenDict(
+        {
+            name: tuple(
+                getattr(read(Software, {name: value}, "software"), name)
+                for value in (
+                    values if isinstance(values, (list, tuple)) else [values]
+                )
+            )
+            for name, values in software.items()
+        }
+    )
 
 
 def in_order(name: str, values: Values) -> Values:

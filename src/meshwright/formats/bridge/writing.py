@@ -42,6 +42,10 @@ def keys_of(
     Raises BadInput with a sentence for each field that the format cannot say, or whose value its
     own reader takes for another.
     """
+    if job.software.gradients:  # the job's numbers say it
+        job = dataclasses.replace(
+            job, software=dataclasses.replace(job.software, gradients=None)
+        )
     out: dict[str, Any] = {}
     refused = [*_framework(format, job), *_placed(format, job)]
     script = []

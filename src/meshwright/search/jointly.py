@@ -1,0 +1,87 @@
+"""Software searched with the layout: each combination of the settings that are named has its best
+layout, and the best of these is the answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from ..describe.job import Job
+from ..prediction.certainty import resolution
+from ..prediction.prediction import Prediction, predict
+from .families import Family
+from .software import NUMERICS, best_layout, offered, with_settings, worded
+from .space import Space
+
+Values = Mapping[str, tuple[Any, ...]]
+
+
+def every_setting(job: Job) -> dict[str, tuple[Any, ...]]:
+    """What a plan may choose of the software: the value in use and what the framework offers
+    beside it, but for what changes the numbers of the training.
+    """
+    return {
+        name: (getattr(job.profile, name), *values)
+        for name, values in offered(job).items()
+        if name not in NUMERICS
+    }
+
+
+def combinations(job: Job, software: Values) -> Iterator[dict[str, Any]]:
+    """Combinations of settings, those nearest to what the framework does by itself first."""
+    every = [
+        dict(zip(software, values, strict=True))
+        for values in product(*software.values())
+    ]
+
+    def changed(settings: Mapping[str, Any]) -> int:
+        return sum(
+            getattr(job.profile, name) != value
+            for name, value in settings.items()
+        )
+
+    yield from sorted(every, key=changed)
+
+
+def best_each(
+    job: Job, asked: Space
+) -> list[tuple[dict[str, Any], Prediction]]:
+    """(settings, the best layout under them) of the combinations in which something fits, until
+    nothing that follows is better.
+    """
+    plain = asked.without_software
+    found: list[tuple[dict[str, Any], Prediction]] = []
+    for settings in combinations(job, asked.software):
+        within = min((p.merit_s for _, p in found), default=np.inf)
+        layout = best_layout(job, plain, settings, within)
+        if layout:
+            own = with_settings(job, settings)
+            found.append((settings, predict(own, layout)))
+    return found
+
+
+def chosen(job: Job, asked: Space) -> tuple[dict[str, Any], list[Family]]:
+    """(the settings of the answer, what others take as rows of a plan): the
+    combination nearest to what the framework does by itself of those that are as good as the best,
+    as far as the model can tell.
+    """
+    found = best_each(job, asked)
+    if not found:
+        return next(combinations(job, asked.software)), []
+    least = min(p.merit_s for _, p in found) * (1.0 + resolution(job))
+    first, best = next(one for one in found if one[1].merit_s <= least)
+    others = [
+        Family(
+            f"software: {worded(settings)}",
+            p,
+            p.merit_s / best.merit_s - 1.0,
+            p.merit_s <= least,
+        )
+        for settings, p in found
+        if settings != first
+    ]
+    return first, others
