@@ -44,7 +44,7 @@ RUNS = (
 """Runs of the catalogue: of NVIDIA's performance recipes the fastest of each model and family of
 chips on 64 chips or more; of others the production run, or the largest of the fastest chips."""
 PAPERS = (
-    ("Llama 3 paper table 4", 2048, 8192, {}),
+    ("Llama 3 paper table 4 and section 3.3.2", 2048, 8192, {}),
     (
         "DeepSeek-V3 paper sections 3.1 to 3.3",
         15360,

@@ -205,5 +205,5 @@ def test_what_is_exported_says_each_setting_or_refuses_it() -> None:
         assert text != written(found.best.job, found.best.layout)
     again = Software(ep_overlap=True)
     full = replace(found.best.layout, recompute="full")
-    with pytest.raises(BadInput, match="ep_overlap"):
+    with pytest.raises(BadInput, match="expert"):
         written(replace(found.best.job, software=again), full)

@@ -15,7 +15,7 @@ from .. import catalog
 from ..describe.choices import Choices
 from ..describe.job import Job
 from ..describe.layout import Layout
-from ..layout import rules
+from ..layout import practice, rules
 from ..layout.practice import MOST_CHUNKS
 from ..prediction.classes import chip_family, framework_family
 from ..prediction.prediction import Prediction, predict
@@ -114,7 +114,8 @@ def _family(chip: str) -> str:
 
 def layouts(job: Job, r: Recipe) -> list[Layout]:
     """The recipe on the job's chips, whose replicas fill them; several where it does not say how
-    many chunks a device has, or how layers are dealt that stages do not divide.
+    many chunks a device has, or how layers are dealt that stages do not divide; gradients are
+    whole too, for a framework that does not shard them between pipelines.
     """
     most = job.model.layers // r.pp
     chunks = [r.v] if r.v else range(1, min(most, MOST_CHUNKS) + 1)
@@ -136,7 +137,9 @@ def layouts(job: Job, r: Recipe) -> list[Layout]:
             interleave=v,
             schedule="interleaved" if v > 1 else "1f1b",
             stages=stages,
+            zero=zero,
         )
+        for zero in dict.fromkeys((r.zero, min(r.zero, 1)))
         for v in chunks
         for stages in dealt
     ]
@@ -150,6 +153,7 @@ def runs(job: Job, r: Recipe) -> tuple[list[Prediction], str]:
         for one in every
     ]
     legal = [one for one, no in zip(every, why, strict=True) if not no]
+    legal = [x for x in legal if not practice.not_proposed(job, x)] or legal
     found = sorted(
         (predict(job, one) for one in legal), key=lambda p: p.step_time_s
     )

@@ -16,7 +16,6 @@ from ...describe.job import OPTIMIZERS, PRECISIONS, Job
 from ...describe.layout import AXES
 from ...describe.recompute import OPERATIONS, PARTS, recompute
 from ...errors import BadInput
-from ...layout import beside
 from ...layout.placement import lies
 from ...layout.stages import stage_count, stage_layers
 from . import host_memory
@@ -560,8 +559,6 @@ def write_dp_overlap(job: Job, out: Out) -> None:
 def demand(job: Job, out: Out) -> None:
     """BadInput for settings that Megatron does not take beside each other (`validate_args`)."""
     l, numbers = job.layout, job.precision
-    for why in beside.broken(job, l):
-        raise BadInput(why)
     if l.zero >= 2 and l.pp > 1:
         raise BadInput(
             f"ZeRO-{l.zero} is Megatron-FSDP's, which runs without a pipeline: zero 1"
