@@ -51,6 +51,7 @@ GUIDES = {
         "bridges.md",
         "limits.md",
         "roofline.md",
+        "traced.md",
         "reproduce.md",
         "extend.md",
     ),

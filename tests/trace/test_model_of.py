@@ -201,3 +201,81 @@ def test_what_depends_on_numbers_is_refused_in_a_sentence() -> None:
         model_of(Halts(), torch.zeros(1, 16, 8))
     with pytest.raises(BadInput, match="tokens of a sequence"):
         model_of(Halts(), torch.zeros(8))
+
+
+def test_other_branches_at_other_lengths_are_refused() -> None:
+    class Branches(Decoder):
+        def forward(self, idx: Any, targets: Any = None) -> Any:
+            if idx.shape[1] > 64:
+                self.transformer["h"][0](self.transformer["wte"](idx))
+            return super().forward(idx, targets)
+
+    with pytest.raises(BadInput, match="do not grow with tokens"):
+        model_of(
+            Branches(2, 64, 4, 100, 96), torch.zeros(1, 96, dtype=torch.long)
+        )
+
+
+def test_of_layers_with_a_loop_over_tokens_one_is_run() -> None:
+    class Loop(nn.Module):
+        ran = 0
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.into = nn.Linear(16, 16)
+
+        def forward(self, x: Any) -> Any:
+            Loop.ran += 1
+            x = self.into(x)
+            state = x[:, 0]
+            for i in range(x.shape[1]):
+                state = torch.tanh(state + x[:, i])
+            return x + state[:, None]
+
+    class Loops(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layers = nn.ModuleList(Loop() for _ in range(6))
+
+        def forward(self, x: Any) -> Any:
+            for layer in self.layers:
+                x = layer(x)
+            return x
+
+    module = Loops()
+    model = model_of(module, torch.zeros(1, 3000, 16))
+    assert model.layers == 6 and model.traced is not None
+    assert model.traced.order == (0,) * 6
+    assert parameters(model) == sum(p.numel() for p in module.parameters())
+    assert Loop.ran == 3 * 1  # three passes
+
+
+def test_scores_may_weigh_several_values() -> None:
+    """Differential attention: one softmax, two products behind it."""
+
+    class Two(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.q, self.k = nn.Linear(32, 32), nn.Linear(32, 32)
+
+        def forward(self, x: Any) -> Any:
+            scores = self.q(x) @ self.k(x).transpose(-2, -1)
+            weights = scores.softmax(-1)
+            return x + weights @ x + weights @ torch.tanh(x)
+
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layers = nn.ModuleList([Two(), Two()])
+
+        def forward(self, x: Any) -> Any:
+            for layer in self.layers:
+                x = layer(x)
+            return x
+
+    model = model_of(Net(), torch.zeros(1, 96, 32))
+    assert model.traced is not None and model.attention == "full"
+    (core,) = (
+        op for op in model.traced.kinds[0].ops if op.kind == "attention"
+    )
+    assert (core.heads, core.query, core.value) == (1, 32, 64)

@@ -126,9 +126,9 @@ def _attention(job: Job, layout: Layout, size: Local, op: TracedOp) -> Op:
     heads = heads_of(size, H=H, K=K, q=op.query, v=op.value)
     work = worked(layout, heads)
     forward, backward = exchange(layout, heads, act, c.gathered_keys)
-    share = seen(job, op.window or None, size.T)
-    beside = maximum(op.keys - 1.0, 0.0)
     # a summary of the sequence is masked like the sequence, and has no window
+    beside = max(op.keys - 1.0, 0.0)
+    share = min(op.keys, 1.0) * seen(job, op.window or None, size.T)
     share = share + beside * seen(job, None, size.T)
     made = blocks.attention(
         op.name,

@@ -74,7 +74,7 @@ def _widened(job: Job, layout: Layout, size: Local) -> list[Op]:
     normalised there.
     """
     m, t = job.model, size.shard
-    if m.embedding_width is None:
+    if m.embedding_width is None or m.traced:  # a trace has it beside
         return []
     name = "embedding/wide"
     act = job.precision.activation_bytes
@@ -105,7 +105,7 @@ def head(job: Job, layout: Layout) -> list[Op]:
     if not (m.vocab and job.how.count.vocabulary):
         return beside
     size = local(job, layout)
-    width = m.head_width or m.hidden
+    width = m.embedded if m.traced else m.head_width or m.hidden
     gather, _ = collectives(layout, size.tokens * width * act)
     V = rows(job, layout)
     logits = column(

@@ -96,9 +96,7 @@ def load_hf(
             " result"
         )
     try:
-        if by_code:
-            return traced(data, name, seq)
-        return read_hf(data, name, seq, code=True)
+        return (traced if by_code else by_table)(data, name, seq)
     except BadInput as error:
         said = str(error).removeprefix("config.json")
         raise BadInput(
@@ -106,16 +104,32 @@ def load_hf(
         ) from None
 
 
+def by_table(config: Mapping[str, Any], name: str, seq: int | None) -> Model:
+    """The model by its family's table; where that refuses the file, what its own code builds of it,
+    if that is installed.
+    """
+    try:
+        return read_hf(config, name, seq)
+    except BadInput as refusal:
+        if not trace.installed():
+            raise
+        try:
+            model = traced(config, name, seq)
+        except BadInput as error:
+            known = config.get("model_type") in FAMILIES
+            raise (refusal if known else error) from None
+        if config.get("model_type") not in FAMILIES:
+            return model
+        why = f"counted by a trace of its code, since {str(refusal)[:300]}"
+        return replace(model, notes=(why, *model.notes))
+
+
 def read_hf(
     config: Mapping[str, Any],
     name: str = "",
     seq: int | None = None,
-    code: bool = False,
 ) -> Model:
     """The Model that a config.json describes; its `notes` say what was left out.
-
-    code: a family that no table knows may be traced by its class in transformers, if that is
-    installed (never for what a stranger sends: it takes seconds and memory).
 
     seq: tokens of a training sequence; None takes min(max_position_embeddings, 8192), because the
     former is what the model can be served with after long-context tuning, not what it was trained
@@ -125,8 +139,6 @@ def read_hf(
     text, notes = _text_part(config)
     kind = text.get("model_type")
     if not isinstance(kind, str) or kind not in FAMILIES:
-        if code and trace.installed():
-            return traced(config, name, seq)
         raise _unknown(kind)
     family = FAMILIES[kind]
     c = _config(text, kind, family)

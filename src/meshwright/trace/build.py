@@ -15,7 +15,7 @@ from ..errors import BadInput, brief
 from .model import traced
 
 TOKENS = 256
-"""T of the first of two passes: chunks of state spaces are that long."""
+"""T of the first of three passes: chunks of state spaces are that long."""
 LONGEST = 8192
 REMOTE = "auto_map"
 NEXT_TOKENS = ("num_nextn_predict_layers", "num_mtp_layers", "mtp_num_layers")
@@ -42,7 +42,7 @@ def model(config: Mapping[str, Any]) -> Model:
     return traced(
         module,
         run,
-        TOKENS,
+        min(TOKENS, int(longest) // 3),
         str(config.get("_name_or_path") or kind)
         .rstrip("/")
         .split("/")[-1][:80],

@@ -32,7 +32,7 @@ def counted(
             "example: the trace needs the tokens of a sequence, a tensor of [batch, tokens]"
         )
     length = lengths[0]
-    half = max(length // 2, 1)
+    third = max(length // 3, 1)  # the longest pass has three times as many
 
     def resized(value: Any, T: int) -> Any:
         if not isinstance(value, torch.Tensor):
@@ -58,7 +58,7 @@ def counted(
 
     twin = without_numbers(module)
     return traced(
-        twin, run, half, name or type(module).__name__, seq or length
+        twin, run, third, name or type(module).__name__, seq or length
     )
 
 

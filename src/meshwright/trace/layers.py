@@ -66,12 +66,15 @@ def joined(
     readers = _readers(records)
     last_reader = _last_readers(run.recorder)
     groups: dict[str, Joined] = {}
+    scores: dict[int, int] = {}
     for n, r in records:
         if r.inside in run.recorder.firsts and not r.flops:
             continue
         if n in run.recorder.firsts or not r.live:
             continue
         kind, name, matrix = _kind(run, r)
+        if kind == "attention":
+            matrix = f"scores {scores.setdefault(r.attention, len(scores))}"
         one = groups.setdefault(
             f"{name}|{kind}|{matrix}", Joined(kind, r.path, matrix=matrix)
         )
@@ -80,8 +83,12 @@ def joined(
         one.flops += r.flops if r.flops else _elements(r)
         if kind == "attention":
             first = run.recorder.records[r.attention]
-            one.flops += first.flops
-            one.shape = one.shape or _heads(run, r, first)
+            of = _heads(run, r, first)
+            if one.shape:  # the same scores weigh more values
+                one.shape["value"] += of["value"]
+            else:
+                one.shape = of
+                one.flops += first.flops
         else:
             one.saved += sum(r.saved.values())
     for key, one in groups.items():
@@ -216,11 +223,14 @@ def traced_ops(
             op |= _matrix(large, of, r)
             op["reads"] = readings.setdefault(_input(large, r), len(readings))
             op["keeps"] = of.saved > 0
-        elif of.kind == "attention":
-            shape = dict(of.shape)
-            keys = shape.pop("keys") / large.tokens
-            op |= {**shape, "keys": keys}
+            if of.kind == "matmul" and (op["rows"], op["copies"]) != (1.0, 1):
+                op["cut"] = (
+                    "whole"  # of heads or blocks, with rules of its own
+                )
+        elif (keys := _keys(other, of, T)) > 0:
+            op |= of.shape | {"keys": keys}
         else:
+            op["kind"] = "product" if of.kind == "attention" else of.kind
             flops = amounts(other.flops, of.flops, T)
             moved = amounts(other.moved, of.moved, T)
             saved = amounts(other.saved, of.saved, T)
@@ -240,6 +250,23 @@ def traced_ops(
             )
         made.append(TracedOp(**op))
     return tuple(made)
+
+
+def _keys(small: Joined, large: Joined, T: int) -> float:
+    """Keys of attention for each token, but for a few that are always there; 0 of what is none: a
+    product of other sides, as of blocks.
+    """
+    if large.kind != "attention" or small.kind != "attention":
+        return 0.0
+    few, many = small.shape, large.shape
+    if not few or not many["heads"] or few["heads"] != many["heads"]:
+        return 0.0
+    keys = (many["keys"] - few["keys"]) / T
+    whole = 2.0 * many["heads"] * 2 * T * many["keys"]
+    sides = many["query"] + many["value"]
+    if keys <= 0 or abs(whole * sides / large.flops - 1.0) > 1e-6:
+        return 0.0
+    return float(keys)
 
 
 def _named(name: str, of: Joined, many: Mapping[str, Joined]) -> str:

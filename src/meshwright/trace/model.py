@@ -9,6 +9,7 @@ from typing import Any
 
 from torch import nn
 
+from ..count.model import operations
 from ..describe.model import Model, MoE
 from ..describe.traced import Traced, TracedLayer, TracedOp
 from ..errors import BadInput
@@ -18,26 +19,24 @@ from .record import Record, Recorder, record
 Records = list[tuple[int, Record]]
 
 
-def layers_of(module: nn.Module) -> list[nn.Module]:
-    """The layers: elements of the outermost list of modules that holds most parameters; the module
-    itself where it has none.
+def lists(module: nn.Module) -> list[list[nn.Module]]:
+    """What may be the layers: elements of an outermost list of modules, that with most parameters
+    first; the module itself where it has none. Towers of other media have lists that do not run.
     """
-    lists: list[nn.Module] = []
+    every: list[nn.Module] = []
 
     def look(parent: nn.Module) -> None:
         for child in parent.children():
             if isinstance(child, (nn.ModuleList, nn.Sequential)) and len(
                 child
             ):
-                lists.append(child)
+                every.append(child)
             else:
                 look(child)
 
     look(module)
-    if not lists:
-        return [module]
-    most = max(lists, key=lambda one: sum(p.numel() for p in one.parameters()))
-    return list(most.children())
+    every.sort(key=lambda one: -sum(p.numel() for p in one.parameters()))
+    return [list(one.children()) for one in every] or [[module]]
 
 
 def traced(
@@ -49,26 +48,32 @@ def traced(
     notes: tuple[str, ...] = (),
 ) -> Model:
     """The model of a module that `run(T)` calls on T tokens."""
-    layers = layers_of(module)
     sizes = {n: tuple(p.shape) for n, p in module.named_parameters()}
-    passes = [
-        _pass(module, run, layers, sizes, T) for T in (tokens, 2 * tokens)
-    ]
-    small, large = passes
-    calls = large.recorder.calls
-    if not calls:
+    for layers in lists(module):
+        small = _pass(module, run, layers, sizes, tokens)
+        if small.recorder.calls:
+            break
+    else:
         raise BadInput("no layer of the model ran in its trace")
+    large = _pass(module, run, layers, sizes, 2 * tokens)
+    calls = large.recorder.calls
     if small.recorder.calls != calls:
         raise BadInput("its number of layers depends on the number of tokens")
-    few, many = (_by_call(one.recorder) for one in passes)
+    few, many = _by_call(small.recorder), _by_call(large.recorder)
     owned = set(sizes)
     vocabulary = _vocabulary(large, many)
     owned -= {vocabulary.get("embedding", ""), vocabulary.get("logits", "")}
     owned -= set(vocabulary.get("biases", ()))
     before = traced_ops(small, large, (few[-1], many[-1]), owned)
     kinds: dict[tuple[TracedOp, ...], int] = {}
-    order = []
+    order: list[int] = []
     for call in range(calls):
+        if call in large.recorder.copies:
+            earlier, layer = large.recorder.copies[call]
+            order.append(order[earlier])
+            ids = {id(p) for p in layer.parameters()}
+            owned -= {n for n in owned if large.recorder.names[n] in ids}
+            continue
         own = _with_unread(
             traced_ops(small, large, (few[call], many[call]), owned),
             owned,
@@ -77,7 +82,15 @@ def traced(
         )
         order.append(kinds.setdefault(own, len(kinds)))
     after = traced_ops(small, large, (few[-2], many[-2]), owned)
-    after = _with_unread(after, owned, set(owned), sizes)
+    idle = _idle(module, large.recorder.ran, layers) & owned
+    if idle:
+        count = sum(_size(sizes[name]) for name in idle)
+        notes = (
+            *notes,
+            f"language model only: modules that no text passes, with {count:,} parameters, are left"
+            " out",
+        )
+    after = _with_unread(after, owned, owned - idle, sizes)
     body = Traced(
         tuple(
             TracedLayer(ops, any(op.kind == "experts" for op in ops))
@@ -88,7 +101,42 @@ def traced(
         after,
         any(_mixes(op) for ops in kinds for op in ops),
     )
-    return _described(body, large, vocabulary, name, seq, notes)
+    made = _described(body, large, vocabulary, name, seq, notes)
+    demand_exact(made, small, large)
+    third = _pass(module, run, layers, sizes, 3 * tokens)
+    demand_exact(made, third)
+    return made
+
+
+NEAR = 0.01
+"""Of FLOPs: what is further off is refused."""
+
+
+def demand_exact(model: Model, *runs: Pass) -> None:
+    """Raise BadInput unless the model's products over so many tokens are those of the pass: what
+    has other branches at other lengths, or rules of its own, is no description of one token.
+    """
+    for one in runs:
+        records = one.recorder.records
+        flops = [0.0] * one.recorder.calls
+        rest = 0.0
+        for r in records:
+            if 0 <= r.call < len(flops) and not r.outside:
+                flops[r.call] += r.flops
+            else:
+                rest += r.flops
+        for call, (earlier, _) in one.recorder.copies.items():
+            flops[call] = flops[earlier]
+        theirs = rest + sum(flops)
+        ours = sum(
+            float(op.forward.matrix) * n
+            for op, n in operations(model, one.tokens)
+        )
+        if abs(ours - theirs) > NEAR * max(theirs, 1.0):
+            raise BadInput(
+                f"its products do not grow with tokens and pairs of tokens: {theirs:.4g} FLOPs of"
+                f" {one.tokens:,} tokens, and {ours:.4g} by what shorter passes say"
+            )
 
 
 def _pass(
@@ -134,11 +182,12 @@ def _vocabulary(run: Pass, many: dict[int, Records]) -> dict[str, Any]:
     n, r = max(lookups, key=lambda one: run.sizes[one[1].parameters[0]][0])
     rows, width = run.sizes[r.parameters[0]]
     for i, (_, last) in enumerate(many[-2]):
-        if last.flops and last.parameters and last.made[-1] == rows:
+        shapes = [run.sizes[p] for p in last.parameters]
+        if last.flops and (rows, width) in shapes and last.made[-1] == rows:
             of = {
                 "embedding": r.parameters[0],
                 "logits": next(
-                    p for p in last.parameters if len(run.sizes[p]) == 2
+                    p for p in last.parameters if run.sizes[p] == (rows, width)
                 ),
                 "rows": rows,
                 "width": width,
@@ -171,15 +220,45 @@ def _with_unread(
     """The operations, and parameters that none of them reads."""
     left = owned & among
     owned -= left
-    count = 0
-    for name in left:
-        n = 1
-        for side in sizes[name]:
-            n *= side
-        count += n
+    count = sum(_size(sizes[name]) for name in left)
     if not count:
         return ops
     return (*ops, TracedOp("not read", "vector", weights=float(count)))
+
+
+def _size(shape: tuple[int, ...]) -> int:
+    n = 1
+    for side in shape:
+        n *= side
+    return n
+
+
+def _idle(
+    module: nn.Module, ran: set[int], layers: list[nn.Module]
+) -> set[str]:
+    """Parameters of the outermost modules with modules of their own that never ran, such as towers
+    of other media; what stands in a layer belongs to it.
+    """
+    inside = {id(m) for layer in layers for m in layer.modules()}
+    names: set[str] = set()
+
+    def runs(of: nn.Module) -> bool:
+        return any(id(m) in ran for m in of.modules())
+
+    def look(parent: nn.Module, path: str) -> None:
+        for name, child in parent.named_children():
+            here = f"{path}.{name}" if path else name
+            if id(child) in inside:
+                continue
+            if runs(child) or not any(True for _ in child.children()):
+                look(child, here)
+            else:
+                names.update(
+                    f"{here}.{n}" for n, _ in child.named_parameters()
+                )
+
+    look(module, "")
+    return names
 
 
 def _mixes(op: TracedOp) -> bool:
@@ -230,7 +309,7 @@ def _described(
         vocab=vocabulary.get("rows", 0),
         seq=seq,
         **({"heads": 1} | fields),
-        embedding_width=None,
+        embedding_width=_other(vocabulary.get("width"), run.hidden),
         tied_embeddings=bool(vocabulary)
         and vocabulary["embedding"] == vocabulary["logits"],
         head_bias=bool(vocabulary.get("biases")),
@@ -239,3 +318,8 @@ def _described(
         traced=body,
         notes=notes,
     )
+
+
+def _other(width: int | None, usual: int) -> int | None:
+    """A width, where it is another than the usual one."""
+    return width if width != usual else None

@@ -23,6 +23,8 @@ from ..errors import BadInput
 
 MOST = 400_000
 """Operations of one pass; what makes more loops over tokens in Python."""
+LOOP = 1500
+"""Operations of a layer with a loop over tokens or chunks: of layers that look alike one is run."""
 MOVES = (
     "clone", "copy", "_to_copy", "repeat", "index", "index_select", "cat",
     "repeat_interleave", "contiguous", "_unsafe_view", "gather",
@@ -103,6 +105,12 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.call = -1
         self.calls = 0
         self.running = False
+        self.long: dict[object, tuple[int, Any]] = {}
+        """What a layer of many operations looks like -> its call, and what it gave."""
+        self.copies: dict[int, tuple[int, nn.Module]] = {}
+        """Call of a layer that looks like an earlier one -> that one's call, and the layer."""
+        self.ran: set[int] = set()
+        """Modules that ran."""
         self.kept: set[int] = set()
         """Storages that autograd keeps."""
         self.pending: list[int] = []
@@ -317,6 +325,7 @@ def listening(recorder: Recorder, names: Mapping[int, str]) -> Iterator[None]:
     """Modules say when they begin and end. names: of modules in their parents."""
 
     def begin(module: nn.Module, _: Any) -> None:
+        recorder.ran.add(id(module))
         recorder.stack.append((names.get(id(module), ""), module))
 
     def end(module: nn.Module, _: Any, __: Any) -> None:
@@ -360,8 +369,18 @@ def _bounded(recorder: Recorder, layers: list[nn.Module]) -> Iterator[None]:
     unique = list({id(layer): layer for layer in layers}.values())
     own = [layer.forward for layer in unique]
 
-    def counted(forward: Callable[..., Any]) -> Callable[..., Any]:
+    def counted(
+        layer: nn.Module, forward: Callable[..., Any]
+    ) -> Callable[..., Any]:
         def call(*args: Any, **kwargs: Any) -> Any:
+            same = looks(layer) if recorder.long else None
+            if same in recorder.long:
+                earlier, result = recorder.long[same]
+                recorder.copies[recorder.calls] = (earlier, layer)
+                recorder.call = recorder.calls
+                recorder.calls += 1
+                return result
+            before = len(recorder.records)
             outer, recorder.stack = recorder.stack, []
             recorder.call = recorder.calls
             recorder.calls += 1
@@ -375,14 +394,37 @@ def _bounded(recorder: Recorder, layers: list[nn.Module]) -> Iterator[None]:
             recorder.running = True
             result = forward(*args, **kwargs)
             recorder.stack, recorder.running = outer, False
+            if len(recorder.records) - before > LOOP:
+                recorder.long[looks(layer)] = recorder.call, result
             return result
 
         return call
 
     try:
         for layer, forward in zip(unique, own, strict=True):
-            layer.forward = counted(forward)
+            layer.forward = counted(layer, forward)
         yield
     finally:
         for layer in unique:
             del layer.forward
+
+
+def looks(layer: nn.Module) -> object:
+    """Classes, shapes and settings of a layer; its number is none of these."""
+    return tuple(
+        (
+            type(m).__qualname__,
+            tuple(tuple(p.shape) for p in m.parameters(recurse=False)),
+            tuple(
+                (k, v)
+                for k, v in sorted(vars(m).items())
+                if isinstance(v, (int, float, str))
+                and not any(word in k for word in NUMBERS)
+            ),
+        )
+        for m in layer.modules()
+    )
+
+
+NUMBERS = ("layer_id", "idx", "index")
+"""In names of attributes that number layers."""
