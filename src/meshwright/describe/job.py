@@ -262,7 +262,8 @@ class Job(Checked):
         the cluster.
 
         What nobody chose follows: the precision of a set or a framework, dp of a layout that takes
-        all chips (`Layout.with_`). BadInput for a field or a value that is not known.
+        all chips (`Layout.with_`). The batch stays as many sequences unless it is given. BadInput
+        for a field or a value that is not known.
 
         >>> from meshwright import Job
         >>> job = Job("llama3-70b", "512xh100-sxm", batch=512)
