@@ -79,9 +79,9 @@ MESSAGES = (
     "overlap_slowdown",
 )
 TRACED = 0.12
-"""What a model is unsure of that a trace counted: the largest |ln(step / step)| of traced and
-hand-written counts of 18 layouts of twelve families, 2026-11-24 (docs/traced.md); families that no
-hand has counted may lie further off.
+"""What a model is unsure of that a trace counted: chosen just above the largest |ln(step / step)|,
+0.112, of traced and hand-written counts of the same layers, 15 layouts, 2026-11-24
+(docs/traced.md); families that no hand has counted may lie further off.
 """
 TRUSTED = 3
 """A class with fewer sources may be off as a whole, which its own rows do not show."""
