@@ -351,22 +351,22 @@ def test_torchtitan_shares_experts_out_over_shards(name: str) -> None:
         (
             {"tp": 4, "dp": 4, "pp": 4, "sequence_parallel": False},
             {"tp_overlap": "all"},
-            "--tp-comm-overlap needs sequence parallelism",
+            "tp_overlap all needs sequence_parallel",
         ),
         (
             {"tp": 1, "dp": 16, "pp": 4, "ep": 8},
             {"ep_overlap": True},
-            "with a pipeline needs interleave > 1",
+            "ep_overlap in a pipeline of 4 needs several chunks",
         ),
         (
             {"tp": 1, "dp": 64, "ep": 8, "recompute": "full"},
             {"ep_overlap": True},
-            "experts that are computed again",
+            "recompute full sends tokens to experts again",
         ),
         (
             {"tp": 1, "dp": 64, "ep": 8, "recompute": "full"},
             {"cuda_graphs": "parts"},
-            "cannot be with full recomputation",
+            "cuda_graphs parts takes none or parts of a layer",
         ),
     ],
 )

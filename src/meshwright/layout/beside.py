@@ -10,12 +10,14 @@ iteration only. Collectives of tensors overlap where tokens are sharded between 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
-from ..describe.framework import framework
+from ..describe.framework import Framework, framework
 from ..describe.job import Job
 from ..describe.layout import Layout
 from ..describe.recompute import recompute
+from ..describe.software import Software
 from ..schedule import get as schedule_named
 from .rule import LayoutRule
 
@@ -72,15 +74,22 @@ BESIDE = (EXPERTS_AGAIN, EXPERTS_PAIRED, GRAPHS, TENSORS)
 RULES = {rule.name: rule for rule in BESIDE}
 
 
+def asked(
+    by: Framework, settings: Framework | Software
+) -> tuple[LayoutRule, ...]:
+    """What settings that a framework offers ask of layouts: those of a profile, or the stated."""
+    used = (
+        offer
+        for offer in by.offers
+        if getattr(settings, offer.setting) == offer.meant
+    )
+    return tuple(RULES[name] for offer in used for name in offer.rules)
+
+
 def rules_of(job: Job) -> tuple[LayoutRule, ...]:
     """What the settings that a job's software has ask of its layouts."""
     by = job.profile
-    used = (
-        offer
-        for offer in (by.offers if by else ())
-        if getattr(by, offer.setting) == offer.meant
-    )
-    return tuple(RULES[name] for offer in used for name in offer.rules)
+    return asked(by, by) if by else ()
 
 
 def kept(job: Job) -> Job:
@@ -92,10 +101,14 @@ def kept(job: Job) -> Job:
     return replace(job, framework=replace(by, rules=(*by.rules, *names)))
 
 
-def broken(job: Job, layout: Layout) -> list[str]:
-    """A sentence for each rule of the job's settings that the (scalar) layout breaks."""
+def broken(
+    job: Job, layout: Layout, rules: Sequence[LayoutRule] | None = None
+) -> list[str]:
+    """A sentence for each rule of the job's settings, or of others, that the (scalar) layout
+    breaks.
+    """
     return [
         rule.sentence(job, layout)
-        for rule in rules_of(job)
+        for rule in (rules_of(job) if rules is None else rules)
         if not rule.holds(job, layout)
     ]

@@ -12,10 +12,12 @@ from itertools import groupby
 from typing import Any
 
 from ... import catalog
+from ...describe.framework import framework
 from ...describe.job import OPTIMIZERS, PRECISIONS, Job
 from ...describe.layout import AXES
 from ...describe.recompute import OPERATIONS, PARTS, recompute
 from ...errors import BadInput
+from ...layout import beside
 from ...layout.placement import lies
 from ...layout.stages import stage_count, stage_layers
 from . import host_memory
@@ -26,6 +28,8 @@ from .writing import STAGES_NEARER
 STRATEGIES = ("no_shard", "optim", "optim_grads", "optim_grads_params")
 """Sharding of Megatron-FSDP, in the order of ZeRO stages."""
 TITLE = "Megatron-LM"
+CORE = "megatron-core"
+"""Its offers say which settings go with which layouts, in all frameworks that are built on it."""
 RECIPES = {
     "delayed": "delayed",
     "tensorwise": "tensorwise",
@@ -575,27 +579,12 @@ def demand(job: Job, out: Out) -> None:
 
 
 def demand_overlaps(job: Job) -> None:
-    """BadInput for overlaps and CUDA graphs that Megatron does not take beside a layout
-    (`validate_args`, and `TransformerConfig.__post_init__`).
+    """BadInput for overlaps and CUDA graphs that Megatron does not take beside a layout, whatever
+    framework the job names (`layout.beside`).
     """
-    l, said = job.layout, job.software
-    whole = recompute(l.recompute).words == ("full",)
-    if said.tp_overlap == "all" and l.tp > 1 and not l.sequence_parallel:
-        raise BadInput("--tp-comm-overlap needs sequence parallelism")
-    if said.cuda_graphs == "parts" and whole:
-        raise BadInput(
-            "CUDA graphs of parts of a layer cannot be with full recomputation"
-        )
-    if not said.ep_overlap:
-        return
-    if l.pp > 1 and l.interleave == 1:
-        raise BadInput(
-            "--overlap-moe-expert-parallel-comm with a pipeline needs interleave > 1"
-        )
-    if whole or "moe" in recompute(l.recompute).words:
-        raise BadInput(
-            "--overlap-moe-expert-parallel-comm cannot be with experts that are computed again"
-        )
+    rules = beside.asked(framework(CORE), job.software)
+    if sentences := beside.broken(job, job.layout, rules):
+        raise BadInput("; ".join(sentences))
 
 
 WRITE = {

@@ -27,6 +27,8 @@ ABOUT = ("name", "notes", "sources")
 """Fields of a model that describe no work."""
 SAID = ("model", "job.seq", "job.batch", "layout.microbatch")
 """What a training script must be told in any case, if the file does not say it."""
+IN_NUMBERS = ("fp32", "half")
+"""Words of `Software.gradients`, which the precision of the job says too; another is refused."""
 RUN = ("seq", "batch", "tokens", "precision", "optimizer", "attention_kernel")
 """Fields of a job that the software runs; the others say how it is predicted."""
 
@@ -42,7 +44,7 @@ def keys_of(
     Raises BadInput with a sentence for each field that the format cannot say, or whose value its
     own reader takes for another.
     """
-    if job.software.gradients:  # the job's numbers say it
+    if job.software.gradients in IN_NUMBERS:
         job = dataclasses.replace(
             job, software=dataclasses.replace(job.software, gradients=None)
         )
