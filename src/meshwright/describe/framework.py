@@ -48,7 +48,7 @@ from .fields import (
 from .frozen import shown, varied
 from .frozendict import EMPTY
 from .holding import Holding
-from .layout import AXES
+from .layout import AXES, Layout
 from .read import read, tables_merged
 from .software import (
     AttentionKernel,
@@ -161,6 +161,10 @@ class Framework(Checked):
     """
     choices: tuple[Choices, ...] = ()
     """Layouts it can run: those that one of these allows; empty = all."""
+    otherwise: str = ""
+    """The framework of a job that names none, where its layout is none of these; empty: this one,
+    which then refuses it.
+    """
     proposes: tuple[Choices, ...] = ()
     """Those of them that its released version runs, and so a plan takes unless other values are
     named, each a strategy of its own; empty = all.
@@ -329,6 +333,15 @@ def framework(name: str) -> Framework:
 BY_NAME[Framework] = framework
 
 
-def usual(how: Assumptions, chip: Chip) -> str:
-    """The framework where a job names none: the set's, else that of the chip."""
-    return how.framework or chip.framework or USUAL
+def usual(how: Assumptions, chip: Chip, layout: Layout | None = None) -> str:
+    """The framework where a job names none: the set's, else that of the chip, else the usual one.
+
+    Where a layout is given that the chip's framework does not run, it is what that one has
+    `otherwise`: two consumer cards with tp 2 are not FSDP.
+    """
+    name = how.framework or chip.framework or USUAL
+    profile = frameworks().get(name)
+    if layout and profile and profile.otherwise:
+        runs = any(some.allows(layout) for some in profile.choices)
+        return name if runs else profile.otherwise
+    return name

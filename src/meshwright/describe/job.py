@@ -210,8 +210,8 @@ class Job(Checked):
 
     @property
     def usual_framework(self) -> str:
-        """The framework where the job names none: the set's, else that of the chip."""
-        return usual(self.assumptions, self.cluster.chip)
+        """The framework where the job names none: the set's, else that of the chip for its layout."""
+        return usual(self.assumptions, self.cluster.chip, self.layout)
 
     @property
     def fused_attention(self) -> bool:
