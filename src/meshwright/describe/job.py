@@ -210,7 +210,7 @@ class Job(Checked):
 
     @property
     def usual_framework(self) -> str:
-        """The framework where the job names none: the set's, else that of the chip for its layout."""
+        """The framework where the job names none: the set's, else that of the chip and layout."""
         return usual(self.assumptions, self.cluster.chip, self.layout)
 
     @property
