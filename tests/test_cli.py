@@ -822,7 +822,7 @@ def test_help(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_every_field_has_help() -> None:
-    from meshwright.formats.flags import flags
+    from meshwright.formats.options import flags
 
     assert [flag.name for flag in flags() if not flag.help] == []
     assert {flag.name for flag in flags()} >= {
@@ -833,6 +833,13 @@ def test_every_field_has_help() -> None:
         "on",
         "network",
     }
+
+
+def test_the_help_names_every_format_of_the_table() -> None:
+    from meshwright.cli.export import THEIRS
+    from meshwright.formats.bridge import table
+
+    assert tuple(table.formats()) == THEIRS
 
 
 @pytest.mark.parametrize("words", [[], ["--json"]])
@@ -872,6 +879,8 @@ def test_help_loads_nothing_heavy() -> None:
         "torch",
         "starlette",
         "meshwright.search",
+        "meshwright.formats.bridge",
+        "meshwright.formats.hf",
     }
     assert "meshwright.cli.main" in loaded, (
         "the list is the one of that process"

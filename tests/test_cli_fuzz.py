@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from meshwright.cli import main as cli
 from meshwright.cli.command import VERBS
-from meshwright.formats.flags import flags
+from meshwright.formats.options import flags
 from meshwright.formats.toml_writer import dumps_toml
 
 EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "150"))

@@ -30,11 +30,11 @@ from meshwright.describe.fields import fields_of
 from meshwright.describe.layout import DEGREES
 from meshwright.formats import parse_toml
 from meshwright.formats.flags import (
-    flags,
     job_and_space,
     read_flags,
     write_flags,
 )
+from meshwright.formats.options import flags
 from meshwright.layout.placement import placed
 from meshwright.report.plan import ranking
 from meshwright.report.text import layout_words

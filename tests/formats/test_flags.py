@@ -15,7 +15,6 @@ from meshwright.describe.job import Job
 from meshwright.describe.layout import Layout
 from meshwright.errors import BadInput
 from meshwright.formats.flags import (
-    STDIN,
     command_line,
     job_and_space,
     layout_of,
@@ -24,6 +23,7 @@ from meshwright.formats.flags import (
     whole_numbers,
     write_flags,
 )
+from meshwright.formats.options import STDIN
 from meshwright.layout.placement import placed
 from meshwright.prediction.prediction import Prediction
 

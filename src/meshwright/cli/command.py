@@ -11,7 +11,7 @@ from typing import Annotated, Any, NamedTuple
 from cyclopts import App, Group, Parameter
 
 from .._version import __version__
-from ..formats.flags import Flag, flags
+from ..formats.options import Flag, flags
 
 VERBS: list[str] = []
 """Names of the commands."""

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from ..errors import BadInput, command, unknown
-from ..formats.bridge import table
 from .command import Json, output, verb, word
 
 if TYPE_CHECKING:
@@ -24,7 +23,17 @@ OWN_TRAINER = (
     " megatron"
 )
 OURS = ("sbatch", "torchrun", "safetensors")
-THEIRS = tuple(table.formats())
+THEIRS = (
+    "megatron",
+    "megatron-bridge",
+    "torchtitan",
+    "torchtitan-toml",
+    "deepspeed",
+    "accelerate",
+    "axolotl",
+    "maxtext",
+)
+"""Those of catalog/bridges.toml, which takes too long to read for the help of every verb."""
 FORMATS = (*OURS, *THEIRS)
 CALLED = {
     "slurm": "sbatch",
@@ -226,6 +235,7 @@ def program(path: str, to: str, starts: str | None) -> str | None:
     if to != "sbatch" or not path.endswith(".toml"):
         return None
     from ..formats import parse_toml, read_text
+    from ..formats.bridge import table
 
     said = parse_toml(read_text(path), path).get("job", {})
     named = said.get("framework") if isinstance(said, dict) else None
@@ -247,6 +257,7 @@ def theirs(
     base: a file that the job is written into.
     """
     from ..formats import bridge, flags
+    from ..formats.bridge import table
     from ..formats.export import place as placed
 
     if not path.endswith(".toml") and not bridge.foreign(path):

@@ -15,8 +15,7 @@ from ..describe.job import Job
 from ..describe.layout import Layout
 from ..errors import BadInput, MeshwrightError
 from ..formats import LARGEST
-from ..formats.bridge import foreign
-from ..formats.flags import STDIN, is_file, job_and_space, read_flags
+from ..formats.options import STDIN
 from .config import by_config, prices
 from .train import checked
 
@@ -51,6 +50,10 @@ def swept(
     fixed: the layout stays, whoever gave it; replan: it does not, though a file has one. Without
     either the layout of a file stays, unless lists or ranges ask for a search. Raises BadInput.
     """
+    # not for the help of a verb: every format of a job comes with them
+    from ..formats.bridge import foreign
+    from ..formats.flags import is_file, job_and_space, read_flags
+
     if fixed and replan:
         raise BadInput(
             "--fixed keeps the layout and --replan searches: give one"
@@ -85,6 +88,8 @@ def _has_layout(
     model: str, given: Mapping[str, str], stdin: io.StringIO
 ) -> bool:
     """Whether a file says how its job is laid out."""
+    from ..formats.flags import read_flags  # not for the help of a verb
+
     own = {n: text for n, text in given.items() if n not in FIELDS}
     try:
         job = read_flags(model, own, [], stdin, fill=False)

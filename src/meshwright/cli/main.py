@@ -17,7 +17,7 @@ from typing import Annotated
 from cyclopts import CycloptsError
 
 from ..errors import BadInput, MeshwrightError, command, unknown
-from ..formats.flags import STDIN
+from ..formats.options import STDIN
 from ..formats.spellings import translated
 from . import (  # noqa: F401, their verbs register themselves
     advise,

@@ -8,8 +8,7 @@ from typing import Any
 
 from ..errors import BadInput, MeshwrightError, command
 from ..formats import parse_toml, read_text
-from ..formats.bridge import table
-from ..formats.flags import STDIN, flags, is_file
+from ..formats.options import STDIN, flags
 from .export import written
 
 OURS = "meshwright"
@@ -43,6 +42,8 @@ def holding(model: str, given: Mapping[str, str], output: str | None) -> str:
     """The file that holds the job with its layout; empty where there is none."""
     if output and output.lower().endswith(".toml"):
         return output
+    from ..formats.flags import is_file  # not for the help of a verb
+
     if given or not is_file(model) or model == STDIN:
         return ""
     try:
@@ -77,6 +78,8 @@ def of_file(p: Any, path: str) -> list[str]:
 
 def target(job: Any) -> str:
     """The format of the job's framework that can hold it, its own first; empty if none can."""
+    from ..formats.bridge import table  # not for the help of a verb
+
     framework = job.framework.name if job.framework else job.usual_framework
     if framework == OURS:
         return "sbatch"

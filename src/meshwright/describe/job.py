@@ -45,6 +45,11 @@ from .precision import PRECISIONS as PRECISIONS
 from .precision import Precision as Precision
 from .software import ATTENTION, NOTHING_SAID, UNFUSED, Software
 
+TABLES = ("model", "cluster", "layout", "software", "job")
+"""Tables of a job in a file; `job` has the fields that are no table of their own."""
+TRAIN = "train"
+"""A table for the trainer alone: it does not describe the job, and stays as it is written."""
+
 
 @dataclass(frozen=True)
 class Optimizer(Checked):

@@ -14,14 +14,13 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, fields, replace
-from functools import cache
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from .. import catalog
 from ..describe.choices import FIELDS, Choices
-from ..describe.fields import fields_of, meanings
+from ..describe.fields import fields_of
 from ..describe.job import Job
 from ..describe.layout import AXES, DEGREES, Layout
 from ..describe.read import read
@@ -31,73 +30,12 @@ from ..layout.placement import placed
 from . import LARGEST, bridge, parse_toml, read_text
 from .bridge import foreign
 from .bridge.reading import TAKEN
-from .toml import TABLES, TRAIN, load_job
+from .options import NUMBERS, STDIN, flags
+from .toml import load_job
 
 if TYPE_CHECKING:
     from ..prediction.prediction import Prediction
     from ..search import Space
-
-MODEL = {
-    "model_": "The model of a file that names none or another: of the catalogue, or a config.json.",
-    "as_": "The tool that a file is of, where its keys do not tell: megatron, deepspeed, ...",
-}
-NUMBERS = tuple(
-    name
-    for name, field in fields_of(Layout).items()
-    if field.kind.type in (Any, int)
-)
-"""Layout fields that are whole numbers."""
-STDIN = "<stdin>"
-"""In place of a model: the job is a TOML text on standard input."""
-CLUSTER = {
-    "on": (
-        "Chips: a number of them and a chip or network of the catalogue, such as 1024xh100-sxm or"
-        " 512xselene."
-    ),
-    "network": "Another network of the catalogue than the one the chip is usually sold with.",
-}
-
-
-@dataclass(frozen=True)
-class Flag:
-    """One field as a flag."""
-
-    name: str
-    table: str
-    """Its table in the TOML file: model, cluster, job, software or layout."""
-    help: str
-
-    @property
-    def spelled(self) -> str:
-        """As the user types it."""
-        return "--" + self.name.strip("_").replace("_", "-")
-
-    @property
-    def metavar(self) -> str:
-        """What stands for the value in the help."""
-        return (
-            "TEXT"
-            if self.table != "layout"
-            else "N"
-            if self.name in NUMBERS
-            else "WORD"
-        )
-
-
-@cache
-def flags() -> tuple[Flag, ...]:
-    """All flags, in the order of the help."""
-    described = (("job", Job), ("software", Software), ("layout", Layout))
-    return (
-        *(Flag(name, "model", text) for name, text in MODEL.items()),
-        *(Flag(name, "cluster", text) for name, text in CLUSTER.items()),
-        *(
-            Flag(name, table, meanings(cls).get(name, ""))
-            for table, cls in described
-            for name in fields_of(cls)
-            if name not in (*TABLES, TRAIN)
-        ),
-    )
 
 
 def read_flags(

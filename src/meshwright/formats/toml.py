@@ -23,7 +23,7 @@ from ..describe.batch import parse_batch
 from ..describe.chip import Chip
 from ..describe.cluster import Cluster
 from ..describe.fields import BY_NAME, fields_of
-from ..describe.job import Job
+from ..describe.job import TABLES, TRAIN, Job
 from ..describe.layout import Layout
 from ..describe.model import Model
 from ..describe.network import Network
@@ -33,15 +33,12 @@ from ..errors import BadInput, unknown
 from . import hf, parse_toml, read_text, resolve
 from .toml_writer import dumps_toml
 
-TABLES = ("model", "cluster", "layout", "software", "job")
 NAMED = tuple(
     name
     for name, field in fields_of(Job).items()
     if field.kind.type in BY_NAME and name not in TABLES
 )
 """Choices of a job that have names: written even where they are the default, which may change."""
-TRAIN = "train"
-"""A table for the trainer alone: it does not describe the job, and stays as it is written."""
 JOB = tuple(f.name for f in fields(Job) if f.name not in (*TABLES, TRAIN))
 """Fields of the table [job]."""
 PREFIXED = re.compile(r"[kKM](?!i)")

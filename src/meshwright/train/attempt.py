@@ -21,10 +21,10 @@ from typing import Any
 import torch
 
 from .._version import __version__
-from ..describe.job import Job
+from ..describe.job import TRAIN, Job
 from ..errors import BadInput, unknown
 from ..formats.run_folder import ATTEMPTS, attempts
-from ..formats.toml import TRAIN, dump_job
+from ..formats.toml import dump_job
 from . import data
 from .settings import Settings, table
 

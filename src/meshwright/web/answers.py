@@ -19,7 +19,7 @@ from ..errors import BadInput, MeshwrightError
 from ..formats import bridge, torchrun
 from ..formats.bridge.launch import Place
 from ..formats.bridge.table import get
-from ..formats.flags import flags
+from ..formats.options import flags
 from ..formats.toml import dump_job
 from ..prediction.certainty import resolution
 from ..prediction.prediction import Prediction

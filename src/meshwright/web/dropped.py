@@ -12,8 +12,8 @@ from ..describe.layout import Layout
 from ..describe.read import brief
 from ..errors import BadInput, unknown
 from ..formats import LARGEST, bridge, parse_json, parse_toml
-from ..formats.flags import flags
 from ..formats.hf import read_hf
+from ..formats.options import flags
 from ..formats.toml import load_job
 from ..formats.words import words as command_line
 from ..report.console import SCHEMA

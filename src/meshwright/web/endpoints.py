@@ -16,7 +16,7 @@ from ..describe.fields import FieldKind, fields_of
 from ..describe.layout import Layout
 from ..describe.read import brief
 from ..errors import BadInput, unknown
-from ..formats.flags import flags
+from ..formats.options import flags
 from ..search.evaluate import Progress
 from . import advised, answers, dropped, explorers, sure
 from .answers import Answer, Body

@@ -21,13 +21,12 @@ from ..describe.read import brief, read, to_dict
 from ..errors import BadInput, command, unknown
 from ..formats import parse_json, parse_toml
 from ..formats.flags import (
-    STDIN,
     describe,
-    flags,
     job_and_space,
     with_schedule,
 )
 from ..formats.hf import read_hf
+from ..formats.options import STDIN, flags
 from ..formats.toml import dump_job, known, load_job
 from ..formats.toml_writer import dumps_toml
 from ..search import Space

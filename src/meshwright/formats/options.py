@@ -1,0 +1,78 @@
+"""The options of a command line: a flag for each field of cluster, job, software and layout.
+
+Only their names and help: what reads their values (`formats.flags`, with every format of a job)
+takes as long to import as all of the help.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from ..describe.fields import fields_of, meanings
+from ..describe.job import TABLES, TRAIN, Job
+from ..describe.layout import Layout
+from ..describe.software import Software
+
+MODEL = {
+    "model_": "The model of a file that names none or another: of the catalogue, or a config.json.",
+    "as_": "The tool that a file is of, where its keys do not tell: megatron, deepspeed, ...",
+}
+NUMBERS = tuple(
+    name
+    for name, field in fields_of(Layout).items()
+    if field.kind.type in (Any, int)
+)
+"""Layout fields that are whole numbers."""
+STDIN = "<stdin>"
+"""In place of a model: the job is a TOML text on standard input."""
+CLUSTER = {
+    "on": (
+        "Chips: a number of them and a chip or network of the catalogue, such as 1024xh100-sxm or"
+        " 512xselene."
+    ),
+    "network": "Another network of the catalogue than the one the chip is usually sold with.",
+}
+
+
+@dataclass(frozen=True)
+class Flag:
+    """One field as a flag."""
+
+    name: str
+    table: str
+    """Its table in the TOML file: model, cluster, job, software or layout."""
+    help: str
+
+    @property
+    def spelled(self) -> str:
+        """As the user types it."""
+        return "--" + self.name.strip("_").replace("_", "-")
+
+    @property
+    def metavar(self) -> str:
+        """What stands for the value in the help."""
+        return (
+            "TEXT"
+            if self.table != "layout"
+            else "N"
+            if self.name in NUMBERS
+            else "WORD"
+        )
+
+
+@cache
+def flags() -> tuple[Flag, ...]:
+    """All flags, in the order of the help."""
+    described = (("job", Job), ("software", Software), ("layout", Layout))
+    return (
+        *(Flag(name, "model", text) for name, text in MODEL.items()),
+        *(Flag(name, "cluster", text) for name, text in CLUSTER.items()),
+        *(
+            Flag(name, table, meanings(cls).get(name, ""))
+            for table, cls in described
+            for name in fields_of(cls)
+            if name not in (*TABLES, TRAIN)
+        ),
+    )
