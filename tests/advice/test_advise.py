@@ -12,6 +12,7 @@ from meshwright import BadInput, Job, Layout, advise, cluster, model, predict
 from meshwright.advice.answer import Advice
 from meshwright.advice.changes import singles
 from meshwright.advice.diff import diff
+from meshwright.describe.software import Software
 from meshwright.formats.flags import read_flags
 
 SCRIPT = """#!/bin/bash
@@ -117,15 +118,62 @@ def test_gains_are_more_than_ties(answer: Advice) -> None:
 
 
 def test_what_the_format_cannot_say_is_not_offered(answer: Advice) -> None:
-    """Megatron has no zero-bubble schedule; a setting without a key would only be a wish."""
-    offered = {path for a in answer.changes for path in a.change.fields}
-    tried = {path for c in singles(answer.run.job) for path in c.fields}
-    assert "software.norm" in tried - offered
-    schedules = {
-        a.change.fields.get("layout.schedule") for a in answer.changes
+    """Megatron has no zero-bubble schedule; a schedule without a key would only be a wish."""
+    schedule = "layout.schedule"
+    tried = {c.fields.get(schedule) for c in singles(answer.run.job)}
+    assert "zb-h1" in tried
+    offered = {a.change.fields.get(schedule) for a in answer.changes}
+    assert offered <= {None, "interleaved"}
+
+
+def test_settings_are_those_of_the_framework() -> None:
+    """What its profile offers to such a model on such chips, and its own where the run says
+    otherwise: no graphs of the whole iteration with experts, no overlap that is less than its own.
+    """
+    run = Job(
+        model("mixtral-8x7b"),
+        cluster("64xh100-sxm"),
+        batch=256,
+        layout=Layout(dp=64, ep=8, zero=1),
+        framework="megatron-core",
+        software=Software(dp_overlap="off", dispatcher="deepep"),
+    )
+    tried: dict[str, list[object]] = {}
+    for change in singles(run):
+        for name, value in change.of("software").items():
+            tried.setdefault(name, []).append(value)
+    assert tried == {
+        "dp_overlap": ["all"],
+        "dispatcher": ["alltoall", "hybridep"],
+        "ep_overlap": [True],
+        "tp_overlap": ["all"],
+        "cuda_graphs": ["parts"],
+        "gradients": ["half"],
     }
-    assert schedules <= {None, "interleaved"}
-    assert answer.unsaid
+
+
+def test_a_layout_that_a_setting_of_the_run_does_not_take_is_not_offered() -> (
+    None
+):
+    """Full recomputation goes with graphs of the whole iteration, not with those of parts; also
+    where no format is known that would refuse it.
+    """
+    run = Job(
+        model("llama3-8b"),
+        cluster("64xh100-sxm"),
+        batch=64,
+        layout=Layout(tp=2, dp=32, zero=1),
+    )
+
+    def recomputed(graphs: str) -> set[str]:
+        software = replace(run.software, cuda_graphs=graphs)
+        other = replace(run, software=software)
+        changes = advise(other, format="olmo-core").changes
+        field = "layout.recompute"
+        return {a.change.fields.get(field) for a in changes}
+
+    assert "full" in recomputed("off")
+    assert "full" not in recomputed("parts")
 
 
 def test_more_changes_gain_more(answer: Advice) -> None:
@@ -246,3 +294,5 @@ def test_what_another_file_says_is_no_diff(tmp_path: Path) -> None:
     named = {p: a for a in answer.changes for p in a.change.fields}
     with pytest.raises(BadInput, match="the training script does"):
         diff(str(path), job, named["job.attention_kernel"].change, "deepspeed")
+    numbers = {p for a in answer.numerics for p in a.change.fields}
+    assert answer.unsaid and "job.precision" not in numbers, "FP8 has no key"

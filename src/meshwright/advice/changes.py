@@ -27,6 +27,8 @@ from ..layout.placement import launched, lies, placed
 from ..num import divisors
 from ..schedule import SCHEDULES
 from ..search.options import ANY_CHUNKS
+from ..search.software import NUMERICS as OF_NUMBERS
+from ..search.software import settable
 from ..search.space import USUAL
 
 RANKS = ("tp", "cp", "pp")
@@ -35,8 +37,6 @@ MOST_SEQUENCES = 64
 """Largest microbatch that is tried; no published run of a decoder has a larger one."""
 NUMERICS = ("job.precision", "job.batch", "software.gradients")
 """Fields that change what is trained, beside how fast."""
-MEASURED = ("dispatcher", "ep_overlap")
-"""Settings of software that mean something for experts only."""
 BATCH = 2
 """Times the batch, as a change that is named apart."""
 
@@ -88,6 +88,11 @@ class Change:
 def change(**values: Any) -> Change:
     """A change of fields of a layout."""
     return Change(FrozenDict({f"layout.{k}": v for k, v in values.items()}))
+
+
+def setting(name: str, value: Any) -> Change:
+    """A change of one setting of the software."""
+    return Change(FrozenDict({f"software.{name}": value}))
 
 
 def laid_out(run: Job, words: Mapping[str, Any]) -> Layout:
@@ -167,23 +172,22 @@ def schedules(run: Job) -> Iterator[Change]:
 
 
 def software(run: Job) -> Iterator[Change]:
-    """Other settings of the framework, where it is asked."""
-    profile = run.profile
-    if profile is None:
-        return
-    for name, kind in fields_of(Software).items():
-        path = f"software.{name}"
-        if path in NUMERICS or name == "float8":
-            continue
-        if name in MEASURED and (not run.model.moe or run.layout.ep == 1):
-            continue
-        values = (True, False) if kind.kind.type is bool else kind.kind.words
-        for value in values:
-            if value != getattr(profile, name):
-                yield Change(FrozenDict({path: value}))
-    if profile.attention in UNFUSED:
-        fused = {"job.attention_kernel": profile.flash}
+    """Other settings that the framework offers, and its own where the run says otherwise."""
+    for name, values in settable(run).items():
+        if name not in OF_NUMBERS:
+            yield from (setting(name, value) for value in values)
+    if run.profile and run.profile.attention in UNFUSED:
+        fused = {"job.attention_kernel": run.profile.flash}
         yield Change(FrozenDict(fused))
+
+
+def settings(run: Job) -> Iterator[Change]:
+    """Settings at every other value, offered or not: what may run where nobody says what does."""
+    for name, kind in fields_of(Software).items():
+        values = (True, False) if kind.kind.type is bool else kind.kind.words
+        for value in values if name not in OF_NUMBERS else ():
+            if run.profile and value != getattr(run.profile, name):
+                yield setting(name, value)
 
 
 def numerics(run: Job) -> Iterator[Change]:
@@ -194,7 +198,7 @@ def numerics(run: Job) -> Iterator[Change]:
             eight = {"job.precision": PRECISIONS["fp8"]}
             yield Change(FrozenDict(eight))
         if run.profile and run.precision.gradient_bytes == FP32_BYTES:
-            yield Change(FrozenDict({"software.gradients": "half"}))
+            yield setting("gradients", "half")
     yield Change(FrozenDict({"job.batch": run.batch * BATCH}))
 
 
@@ -210,4 +214,4 @@ def meant(run: Job, path: str) -> Any:
     return getattr(run.layout if table == "layout" else run, name)
 
 
-__all__ = ["PIPELINED", "Change", "axes", "meant", "singles"]
+__all__ = ["PIPELINED", "Change", "axes", "meant", "settings", "singles"]

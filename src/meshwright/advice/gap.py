@@ -14,7 +14,7 @@ from statistics import median
 from typing import Any
 
 from ..prediction.prediction import Prediction
-from .changes import Change, meant, singles
+from .changes import Change, meant, settings, singles
 from .judged import Judge
 from .spoken import Tongue
 
@@ -96,7 +96,7 @@ def _assumed(
     near: list[tuple[float, tuple[str, Any, Any, float]]] = []
     if off < math.log1p(judge.tie):
         return []
-    for change in singles(run.job):
+    for change in dict.fromkeys((*singles(run.job), *settings(run.job))):
         option = judge.option(change) if _open(run, change, taken) else None
         if option is None or not words.words(change):
             continue

@@ -8,7 +8,7 @@ from functools import cached_property
 
 from ..describe.job import Job
 from ..errors import BadInput
-from ..layout import rules
+from ..layout import beside, rules
 from ..layout.practice import PRACTICE, not_proposed
 from ..layout.rules import ALWAYS, STRICT
 from ..prediction.certainty import resolution
@@ -63,10 +63,17 @@ class Judge:
         """Choices of the run that the framework's released version does not have."""
         return len(not_proposed(self.run.job, self.run.layout))
 
+    @cached_property
+    def amiss(self) -> int:
+        """Rules of its own settings that the layout of the run breaks."""
+        return len(beside.broken(self.run.job, self.run.layout))
+
     def legal(self, job: Job) -> bool:
         """The framework runs the changed job, as far as layouts go."""
         layout = job.layout
         if rules.broken(job, layout, self.rules):
+            return False
+        if len(beside.broken(job, layout)) > self.amiss:
             return False
         return len(not_proposed(job, layout)) <= self.unreleased
 

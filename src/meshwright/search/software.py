@@ -7,10 +7,11 @@ chips, for which models and in which numbers. What a job states is not changed.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ..describe.framework import framework
 from ..describe.frozen import FrozenDict
 from ..describe.frozen import shown as told
 from ..describe.job import Job
@@ -88,25 +89,41 @@ def worded(settings: Mapping[str, Any]) -> str:
     )
 
 
-def offered(job: Job) -> dict[str, tuple[Any, ...]]:
-    """Setting -> the values that the framework offers to this model on these chips in these
-    numbers, beside those in use; none of a setting that the job states.
+def settable(job: Job) -> dict[str, tuple[Any, ...]]:
+    """Setting -> the values that it may have beside the one in use: what the framework does by
+    itself, and what it offers to this model on these chips in these numbers.
     """
-    by = job.profile
-    if by is None:
+    if job.profile is None:
         return {}
-    asked = (
+    by = job.framework or framework(job.usual_framework)
+    run = (
         job.cluster.chip.kernel_law,
         bool(job.model.moe),
         job.precision.compute,
     )
-    values: dict[str, tuple[Any, ...]] = {}
+    values = {name: [getattr(by, name)] for name in job.software.given}
     for one in by.offers:
-        stated = one.setting in job.software.given
-        used = getattr(by, one.setting) == one.meant
-        if one.runs(*asked) and not stated and not used:
-            values[one.setting] = (*values.get(one.setting, ()), one.meant)
-    return values
+        if one.runs(*run):
+            values.setdefault(one.setting, []).append(one.meant)
+    return {
+        name: others
+        for name, every in values.items()
+        if (others := _but(every, getattr(job.profile, name)))
+    }
+
+
+def _but(values: Iterable[Any], used: Any) -> tuple[Any, ...]:
+    """Values, each once, without the one in use."""
+    return tuple(value for value in dict.fromkeys(values) if value != used)
+
+
+def offered(job: Job) -> dict[str, tuple[Any, ...]]:
+    """Setting -> what the framework offers beside what it does by itself; none of a setting that
+    the job states.
+    """
+    stated = job.software.given
+    every = settable(job).items()
+    return {name: values for name, values in every if name not in stated}
 
 
 def with_settings(job: Job, settings: Mapping[str, Any]) -> Job:
