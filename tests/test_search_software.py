@@ -84,16 +84,19 @@ def test_a_change_is_what_predict_says_of_it() -> None:
     assert found.best and found.software
     for one in found.software:
         own = replace(found.best.job, software=Software(**one.settings))
-        alone = predict(own, found.best.layout).merit_s
-        assert one.change == pytest.approx(alone / found.best.merit_s - 1)
+        alone, best = predict(own, found.best.layout), found.best
+        assert one.change == pytest.approx(
+            alone.step_time_s / best.step_time_s - 1
+        )
+        assert one.merit == pytest.approx(alone.merit_s / best.merit_s - 1)
         assert one.since and not beside.broken(own, found.best.layout)
 
 
 def test_settings_together_beat_each_alone_and_keep_the_numbers() -> None:
     found = planned(OSS)
     assert found.tuned and not {*found.tuned.settings} & {*NUMERICS}
-    single = min(x.change for x in found.software if not x.numerics)
-    assert found.tuned.change < single
+    single = min(x.merit for x in found.software if not x.numerics)
+    assert found.tuned.merit < single
     assert found.tuned.prediction.fits
 
 

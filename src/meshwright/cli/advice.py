@@ -47,7 +47,9 @@ def advice(words: Sequence[str], error: CycloptsError) -> str:
     if verb == "export" and models and isinstance(error, UnknownOptionError):
         return planned(models[0], next(iter(machines), "64xh100-sxm"))
     if isinstance(error, UnknownOptionError):
-        flag = str(error.token.keyword or "").lower().replace("_", "-")
+        # where a verb takes a list of words, an unknown option comes as one of them
+        flag = str(error.token.keyword or error.token.value)
+        flag = flag.lower().replace("_", "-")
         near = difflib.get_close_matches(flag, OURS, n=1, cutoff=LIKE)
         if near:
             (theirs,) = near

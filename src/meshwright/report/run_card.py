@@ -219,6 +219,10 @@ def binding(p: Prediction) -> Iterator[Row]:
     yield Row("bound", ", ".join(named), rank=3, most=1)
 
 
+RISKIER = 0.005
+"""More chance to run out of memory, from which on it is said beside what is faster."""
+
+
 def faster(plan: Plan) -> Iterator[Row]:
     """What other settings of the framework's software give, and how they are asked for."""
     tuned = plan.tuned
@@ -228,9 +232,10 @@ def faster(plan: Plan) -> Iterator[Row]:
     assert best is not None
     same = short_words(p.layout) == short_words(best.layout)
     layout = "" if same else f", on {short_words(p.layout)}"
+    said = ", ".join(filter(None, (seconds(p.step_time_s), riskier(p, best))))
     yield Row(
         "faster",
-        f"{100 * tuned.change:+.0f} %, {seconds(p.step_time_s)}: {tuned.flags}{layout}",
+        f"{100 * tuned.change:+.0f} %, {said}: {tuned.flags}{layout}",
         rank=1,
     )
 
@@ -264,10 +269,19 @@ def beside(plan: Plan, p: Prediction) -> str:
 
 
 def slower_words(plan: Plan, p: Prediction) -> str:
-    """What a layout takes more or less than the best: 3.9 % slower."""
-    more = plan.slower(p)
+    """What a layout takes more or less than the best, and risks more: 3.9 % slower."""
+    assert plan.best is not None
+    more = p.step_time_s / plan.best.step_time_s - 1.0
     tie = " (a tie)" if plan.tie(p) else ""
-    return f"{percent(abs(more))} {'slower' if more > 0 else 'faster'}{tie}"
+    words = f"{percent(abs(more))} {'slower' if more > 0 else 'faster'}{tie}"
+    return ", ".join(filter(None, (words, riskier(p, plan.best))))
+
+
+def riskier(p: Prediction, best: Prediction) -> str:
+    """The risk of a layout, where it is more than that of the best."""
+    if p.risk_of_oom - best.risk_of_oom < RISKIER:
+        return ""
+    return f"out-of-memory risk {risk_words(p.risk_of_oom)}"
 
 
 def yours(mine: Prediction, plan: Plan) -> str:

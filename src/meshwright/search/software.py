@@ -49,7 +49,9 @@ class Tuning:
     settings: Mapping[str, Any]
     prediction: Prediction
     change: float
-    """Of the expected time over the chance to fit: -0.28 is 28 % less."""
+    """Of the seconds of a step: -0.28 is 28 % less."""
+    merit: float
+    """Of the seconds over the chance to fit, by which settings are chosen."""
     since: tuple[str, ...]
     """Releases that brought the settings."""
 
@@ -146,6 +148,7 @@ def tuning(
     return Tuning(
         FrozenDict(settings),
         p,
+        p.step_time_s / best.step_time_s - 1.0,
         p.merit_s / best.merit_s - 1.0,
         tuple(dict.fromkeys(filter(None, releases))),
     )
@@ -165,10 +168,10 @@ def singles(best: Prediction) -> tuple[Tuning, ...]:
             (
                 one
                 for one in every
-                if abs(one.change) >= NOTHING
+                if abs(one.merit) >= NOTHING
                 and not beside.broken(one.prediction.job, best.layout)
             ),
-            key=lambda one: one.change,
+            key=lambda one: one.merit,
         )
     )
 
@@ -189,7 +192,7 @@ def together(best: Prediction, asked: Space) -> Tuning | None:
         )
     }
     one = _pruned(best, own, best.layout)
-    least = min(one.change, 0.0) if one else 0.0
+    least = min(one.merit, 0.0) if one else 0.0
     within = best.merit_s * (1.0 + least) / (1.0 + resolution(best.job))
     # each search takes as long as the plan's: the second only where the first gives nothing
     again = best.fits and not best.idle
@@ -217,9 +220,9 @@ def _wanted(best: Prediction) -> dict[str, Any]:
         if name in NUMERICS:
             continue
         every = [tuning(best, {name: value}) for value in values]
-        first = min(every, key=lambda one: round(one.change, 9))
+        first = min(every, key=lambda one: round(one.merit, 9))
         runs = not beside.broken(first.prediction.job, best.layout)
-        if first.change <= -(NOTHING if runs else WORTH) or name in EXPERTS:
+        if first.merit <= -(NOTHING if runs else WORTH) or name in EXPERTS:
             wanted[name] = first.settings[name]
     return wanted
 
@@ -264,4 +267,4 @@ def _pruned(
             1.0 + TRIFLE
         ):
             kept, whole = fewer, less
-    return whole if kept and whole.change <= -WORTH else None
+    return whole if kept and whole.merit <= -WORTH else None
