@@ -662,6 +662,7 @@ MISTAKES = {
         "--tp takes one whole number here, not 'x'"
     ),
     "predict llama3-8b --on 8xh100-sxm --batch 4M --bogus 3": "--bogus",
+    "limits h100 --month 3": "unknown option --month; did you mean --months?",
     "predict llama3-8b --on 8xh100-sxm --batch 4M --tp": "--tp",
     "predict llama3-8b --on 8xh100-sxm": "--batch",
     "predict llama3-8b --batch 4M": "--on",
