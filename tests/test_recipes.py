@@ -17,6 +17,7 @@ from meshwright.search.recipes import (
     recipes,
     runs,
 )
+from meshwright.sizing import sizing
 
 
 @pytest.mark.parametrize(
@@ -94,12 +95,21 @@ def test_a_published_layout_of_the_same_job_is_never_refused() -> None:
     assert found.best.risk_of_oom > 0.1 and not found.best.fits
     assert any("it ran" in note for note in found.notes)
     assert found.fastest is found.best
+    alone = plan(job, Space(**PUBLISHED, recompute=("none",)), families=False)
+    assert (alone.best, alone.recipe) == (found.best, found.recipe)
     free = plan(job)
     (row,) = (f for f in free.families if f.name == NAME)
     assert row.slower == pytest.approx(
         row.prediction.step_time_s / free.best.merit_s - 1
     )
     assert abs(row.slower) < 0.1 and not free.recipe
+
+
+def test_the_chips_of_a_published_layout_are_a_size_of_its_run() -> None:
+    """The only number of chips that its degrees fill."""
+    job = Job("llama3-405b", "16384xh100-sxm", "2048seq", tokens=1e12, **LLAMA)
+    space = Space(**PUBLISHED, recompute=("none",))
+    assert sizing(job, space, deadline_s=365 * 86400.0).chips == 16384
 
 
 @pytest.mark.parametrize(

@@ -135,8 +135,7 @@ def _practised(question: Question, asked: Space) -> Steps:
     one = yield from answered(question, usual)
     if one.best and "zero" not in asked.choices and question.split:
         one = _evidenced(question, usual, one)
-    if question.split:
-        one = _proven(question, asked, one)
+    one = _proven(question, asked, one)
     if one.best:
         kept = tuple(each.words for each in conventions)
         if not question.split:
