@@ -279,3 +279,35 @@ def test_scores_may_weigh_several_values() -> None:
         op for op in model.traced.kinds[0].ops if op.kind == "attention"
     )
     assert (core.heads, core.query, core.value) == (1, 32, 64)
+
+
+def test_a_branch_on_data_is_said() -> None:
+    class Asks(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layers = nn.ModuleList([nn.Linear(8, 8)])
+
+        def forward(self, x: Any) -> Any:
+            x = self.layers[0](x)
+            return torch.tanh(x) if x.sum() > 0 else x
+
+    class Padded(Asks):
+        def forward(self, x: Any) -> Any:
+            x = self.layers[0](x)
+            return torch.tanh(x) if torch.all(x > 0) else x
+
+    asked = " ".join(model_of(Asks(), torch.zeros(1, 48, 8)).notes)
+    assert "the way of a yes is counted" in asked
+    assert not model_of(Padded(), torch.zeros(1, 48, 8)).notes
+
+
+def test_other_layers_than_the_file_states_are_said() -> None:
+    from meshwright.trace.build import with_layers_said
+
+    model = model_of(
+        Decoder(2, 64, 4, 100, 96), torch.zeros(1, 96, dtype=torch.long)
+    )
+    same = with_layers_said(model, {"num_hidden_layers": 2})
+    other = with_layers_said(model, {"text_config": {"num_hidden_layers": 3}})
+    assert not same.notes
+    assert "num_hidden_layers is 3, and 2 layers ran" in " ".join(other.notes)

@@ -15,6 +15,7 @@ from meshwright import (
     Model,
     cluster,
     parameters,
+    plan,
     predict,
 )
 from meshwright.count.model import layer, operations
@@ -22,6 +23,8 @@ from meshwright.describe.layers import kinds, mix
 from meshwright.describe.model import MoE
 from meshwright.describe.read import read, to_dict
 from meshwright.describe.traced import Traced, TracedLayer, TracedOp
+from meshwright.formats.bridge import write
+from meshwright.formats.export import place
 from meshwright.formats.hf import read_hf
 from meshwright.layout import cuts
 from meshwright.trace.hf import demand_sane, read_traced
@@ -123,7 +126,7 @@ def test_heads_limit_the_cuts() -> None:
 
 
 def test_a_state_is_not_cut_by_context() -> None:
-    job = Job(MODEL, cluster("8xh100-sxm"), 8)
+    job = Job(MODEL, cluster("8xh100-sxm"), 8, framework="megatron-core")
     predict(job, Layout(cp=2, dp=4))
     states = replace(MODEL, traced=replace(BODY, states=True))
     with pytest.raises(BadInput, match="cp 2"):
@@ -191,3 +194,54 @@ def test_a_trace_that_fails_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
     )
     with pytest.raises(BadInput, match=r"config.json: it asks for numbers"):
         read_traced({"model_type": "odd"})
+
+
+def test_without_a_framework_one_that_runs_its_code_is_asked() -> None:
+    dense = replace(
+        MODEL,
+        moe=None,
+        traced=Traced((TracedLayer(ATTENTION),), (0, 0, 0)),
+    )
+    plain = Job(dense, cluster("8xh100-sxm"), 8, Layout(dp=8))
+    assert plain.usual_framework == "fsdp"
+    assert "timed as fsdp" in " ".join(predict(plain).notes)
+    # FSDP cuts no matrix, and gathers all experts of a layer at once
+    assert plain.with_(layout=Layout(tp=2)).usual_framework == "torchtitan"
+    assert plain.with_(model=MODEL).usual_framework == "torchtitan"
+    named = plain.with_(framework="megatron-core")
+    assert "timed as" not in " ".join(predict(named).notes)
+    assert plain.with_(model="llama3-8b").usual_framework == "megatron-core"
+
+
+def test_scans_that_wait_for_memory_are_said() -> None:
+    def notes(moved: float) -> str:
+        scan = TracedOp("scan", "product", flops=1e5, moved=moved)
+        body = Traced(
+            (TracedLayer((*ATTENTION, scan)),), (0,) * 3, states=True
+        )
+        model = replace(MODEL, moe=None, traced=body)
+        job = Job(model, cluster("8xh100-sxm"), 512, Layout(dp=8))
+        return " ".join(predict(job).notes)
+
+    assert "a fused kernel" in notes(1e7)
+    assert "a fused kernel" not in notes(1e2)
+
+
+def test_megatron_has_no_file_for_it() -> None:
+    job = Job(MODEL, cluster("8xh100-sxm"), 8, Layout(dp=8))
+    with pytest.raises(BadInput) as refusal:
+        write(job, "megatron", place(job, "megatron", None, None))
+    said = str(refusal.value)
+    assert said.startswith("model odd is counted by a trace")
+    assert "TracedOp" not in said and ";" not in said
+
+
+def test_a_search_cuts_no_state_over_cp() -> None:
+    mixing = TracedOp("scan", "product", flops=1e5, moved=1e4)
+    body = Traced((TracedLayer((*ATTENTION, mixing)),), (0,) * 3, states=True)
+    model = replace(MODEL, moe=None, traced=body)
+    job = Job(model, cluster("8xh100-sxm"), 2, framework="megatron-core")
+    best = plan(job).best
+    assert best is not None and best.layout.cp == 1
+    with pytest.raises(BadInput, match=r"odd has products .* cp must be 1"):
+        predict(job, Layout(cp=2, dp=4))

@@ -78,6 +78,8 @@ from .software import (
 
 USUAL = "megatron-core"
 """The framework that is asked where neither job nor set nor chip names one."""
+OF_CODE = ("fsdp", "torchtitan")
+"""Those that run a model's own PyTorch code, where Megatron has layers of its own."""
 ORDERS = tuple("-".join(axes) for axes in permutations(AXES))
 
 
@@ -345,3 +347,13 @@ def usual(how: Assumptions, chip: Chip, layout: Layout | None = None) -> str:
         runs = any(some.allows(layout) for some in profile.choices)
         return name if runs else profile.otherwise
     return name
+
+
+def of_code(layout: Layout, experts: bool) -> str:
+    """The framework that runs a model's own PyTorch code where a job names none: FSDP; where that
+    does not run the layout, or would gather all experts of a layer as one unit, torchtitan, which
+    is FSDP with tp, cp, pp and ep beside it.
+    """
+    plain, parallel = OF_CODE
+    runs = any(some.allows(layout) for some in framework(plain).choices)
+    return plain if runs and not experts else parallel

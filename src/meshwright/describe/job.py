@@ -30,8 +30,11 @@ from .fields import (
     finder,
 )
 from .framework import (
+    OF_CODE,
+    USUAL,
     Framework,
     framework,
+    of_code,
     questions_of,
     running,
     usual,
@@ -215,8 +218,13 @@ class Job(Checked):
 
     @property
     def usual_framework(self) -> str:
-        """The framework where the job names none: the set's, else that of the chip and layout."""
-        return usual(self.assumptions, self.cluster.chip, self.layout)
+        """The framework where the job names none: the set's, else that of the chip and layout; of a
+        traced model one that runs its code.
+        """
+        name = usual(self.assumptions, self.cluster.chip, self.layout)
+        if self.model.traced and name in (USUAL, *OF_CODE):
+            return of_code(self.layout, self.model.moe is not None)
+        return name
 
     @property
     def fused_attention(self) -> bool:

@@ -12,9 +12,6 @@ from typing import Annotated
 
 from .fields import Amount, Checked, Count, Name, OneOf, Range
 
-RULE = 1000
-"""Kinds of layers, and operations of one, at most: what a reader of files takes of a list."""
-
 
 @dataclass(frozen=True)
 class TracedOp(Checked):

@@ -128,8 +128,11 @@ STATES = LayoutRule(
     "states over tp and cp",
     lambda j, l: cuts.over_cp(j.model, l.tp, l.cp),
     lambda j, l: (
-        f"no framework trains {' and '.join(cuts.uncut(j.model))} with tp {l.tp} or cp {l.cp}: both"
-        " must be 1"
+        f"{j.model.name} has products that mix tokens and are no attention, which nothing cuts over"
+        f" cp {l.cp}: cp must be 1"
+        if j.model.traced
+        else f"no framework trains {' and '.join(cuts.uncut(j.model))} with tp {l.tp} or cp {l.cp}:"
+        " both must be 1"
         if cuts.uncut(j.model)
         else f"{named(cuts.exchanged(j.model))} cannot be split over tp {l.tp} x cp {l.cp}, which"
         f" hand each other whole sequences: tp x cp may be {may_be(cuts.most_exchanged(j.model))}"

@@ -10,6 +10,7 @@ from ..count.model import MODEL_FLOPS, executed_flops, groups, model_flops
 from ..count.optimizer import orthogonal_flops
 from ..describe.assumptions import REALISTIC, unsearched
 from ..describe.assumptions import UNMEASURED as CHIP_SHARE
+from ..describe.framework import OF_CODE
 from ..describe.job import Job
 from ..describe.kernels import Kernels, kernels
 from ..describe.layout import Layout
@@ -59,7 +60,7 @@ def of_question(r: StepResult) -> tuple[str, ...]:
 
 def of_answer(r: StepResult) -> tuple[str, ...]:
     """What is to be said of its seconds and bytes."""
-    return (*above_peak(r), *too_large(r))
+    return (*above_peak(r), *too_large(r), *scans(r))
 
 
 def unmeasured(job: Job) -> list[str]:
@@ -108,6 +109,7 @@ def choices(r: StepResult) -> list[str]:
     sentences = (
         padding(r.job, r.layout),
         measured_set(r.job),
+        own_code(r.job),
         free_network(r.job, r.layout),
         free_update(r.job, r.layout),
         orthogonal(r),
@@ -124,6 +126,19 @@ def measured_set(job: Job) -> str:
     return (
         f"assumptions {job.assumptions.name} are {REALISTIC.name} with framework"
         f" {job.profile.name}, kernels and collectives as measured where the machine has them"
+    )
+
+
+def own_code(job: Job) -> str:
+    """Which framework a traced model is timed under where none is named."""
+    by = job.profile
+    if not job.model.traced or job.framework or not by:
+        return ""
+    if by.name not in OF_CODE:
+        return ""
+    return (
+        f"no framework is named: timed as {by.name}, which runs the model's own PyTorch code;"
+        " Megatron would need its layers written anew"
     )
 
 
@@ -268,6 +283,27 @@ def too_large(r: StepResult) -> list[str]:
     if r.fits:
         return []
     return [room.too_big(r.job, r.memory_bytes["allocated"])]
+
+
+MOST = 0.5
+"""Of a step: traffic beyond it is named."""
+
+
+def scans(r: StepResult) -> list[str]:
+    """A sentence for a step that waits for memory, of a model whose states are mixed by PyTorch
+    operations one by one.
+    """
+    traced = r.job.model.traced
+    if not traced or not traced.states:
+        return []
+    seconds = r.time_s
+    share = seconds["memory"] / sum(seconds.values())
+    if share <= MOST:
+        return []
+    return [
+        f"memory traffic is {100 * share:.0f} % of the step: states are counted operation by"
+        " operation, as the model's PyTorch code runs; a fused kernel of them would be faster"
+    ]
 
 
 def chip_unmeasured(job: Job) -> bool:

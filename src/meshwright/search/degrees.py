@@ -93,8 +93,7 @@ def shards(job: Job, space: Space, relaxed: bool) -> Table:
         table, np.broadcast_to((table["cp"] == 1) | runs, table["tp"].shape)
     )
     table = keep(table, table["tp"] * table["cp"] <= N)
-    if cuts.uncut(m) or cuts.exchanged(m):
-        table = keep(table, cuts.over_cp(m, table["tp"], table["cp"]))
+    table = keep(table, cuts.over_cp(m, table["tp"], table["cp"]))
     table = cross(table, microbatch=_column(micro, space, "microbatch"))
     ways = options(job, space).sequence_parallel
     table = keep(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
+from dataclasses import replace
 from types import MethodType
 from typing import Any
 
@@ -39,7 +40,7 @@ def model(config: Mapping[str, Any]) -> Model:
 
     kind = str(config.get("model_type"))
     longest = getattr(text, "max_position_embeddings", None) or 2048
-    return traced(
+    made = traced(
         module,
         run,
         min(TOKENS, int(longest) // 3),
@@ -49,6 +50,21 @@ def model(config: Mapping[str, Any]) -> Model:
         min(int(longest), LONGEST),
         tuple(notes),
     )
+    return with_layers_said(made, config)
+
+
+def with_layers_said(made: Model, config: Mapping[str, Any]) -> Model:
+    """The model, with a note where other layers ran than its file states."""
+    inner = config.get("text_config")
+    table = inner if isinstance(inner, Mapping) else config
+    stated = table.get("num_hidden_layers")
+    if not isinstance(stated, int) or stated == made.layers:
+        return made
+    note = (
+        f"num_hidden_layers is {stated}, and {made.layers} layers ran in the trace: those that ran"
+        " are counted"
+    )
+    return replace(made, notes=(*made.notes, note))
 
 
 def prepared(module: nn.Module) -> None:

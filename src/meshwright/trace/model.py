@@ -101,6 +101,12 @@ def traced(
         after,
         any(_mixes(op) for ops in kinds for op in ops),
     )
+    if places := sorted(large.recorder.assumed):
+        notes = (
+            *notes,
+            f"the code asks of its data what a trace cannot know (in {', '.join(places[:3])}): the"
+            " way of a yes is counted",
+        )
     made = _described(body, large, vocabulary, name, seq, notes)
     demand_exact(made, small, large)
     third = _pass(module, run, layers, sizes, 3 * tokens)

@@ -31,6 +31,8 @@ MOVES = (
 )  # fmt: skip
 """Operations that lay numbers out anew and compute none."""
 SOFTMAX = ("_softmax", "_safe_softmax")
+MASKS = ("all", "any")
+"""Questions to which a mask without padding has an answer."""
 CHOOSES = ("index", "index_select", "gather", "embedding")
 """Operations that take rows of a parameter."""
 
@@ -123,6 +125,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """Storage -> the last record that reads it."""
         self.names = {name: id(p) for name, p in parameters.items()}
         self.causal = False
+        self.assumed: set[str] = set()
+        """Modules with a branch on what only data decide, where one way was taken."""
         for name, parameter in parameters.items():
             self.source(parameter).parameter = name
 
@@ -157,11 +161,14 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def number(self, tensor: torch.Tensor) -> object:
         """What a program is told that asks for a number of a tensor: yes to "all", no to "any", as
-        masks without padding answer. BadInput for other numbers.
+        masks without padding answer; yes to other questions, which `assumed` says. BadInput for
+        other numbers.
         """
         of = self.sources.get(self.key(tensor))
         maker = self.records[of.maker].name if of and of.maker >= 0 else ""
         if tensor.dtype == torch.bool:
+            if maker not in MASKS:
+                self.assumed.add(self.path or "the model")
             return maker != "any"
         raise BadInput(
             f"the code asks for a number that depends on the data ({maker or 'an input'}, in"

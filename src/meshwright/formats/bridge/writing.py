@@ -44,6 +44,12 @@ def keys_of(
     Raises BadInput with a sentence for each field that the format cannot say, or whose value its
     own reader takes for another.
     """
+    if job.model.traced and "model" not in format.cells:
+        raise BadInput(
+            f"model {job.model.name} is counted by a trace of its PyTorch code, and a file of"
+            f" {format.title} has fields for layers of {format.title} alone: formats without fields"
+            " of a model, such as accelerate, hold the layout"
+        )
     if job.software.gradients in IN_NUMBERS:
         job = dataclasses.replace(
             job, software=dataclasses.replace(job.software, gradients=None)
