@@ -13,6 +13,7 @@ from meshwright import (
     Job,
     Layout,
     Model,
+    Space,
     cluster,
     parameters,
     plan,
@@ -241,7 +242,7 @@ def test_a_search_cuts_no_state_over_cp() -> None:
     body = Traced((TracedLayer((*ATTENTION, mixing)),), (0,) * 3, states=True)
     model = replace(MODEL, moe=None, traced=body)
     job = Job(model, cluster("8xh100-sxm"), 2, framework="megatron-core")
-    best = plan(job).best
-    assert best is not None and best.layout.cp == 1
+    assert plan(job, Space(cp=(1,))).best is not None
+    assert plan(job, Space(cp=(2,))).best is None
     with pytest.raises(BadInput, match=r"odd has products .* cp must be 1"):
         predict(job, Layout(cp=2, dp=4))
