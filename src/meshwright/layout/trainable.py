@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..describe.fields import ASK
+from ..describe.framework import framework
 from ..describe.job import Job
 from ..describe.layers import kinds
 from ..describe.layout import Layout
@@ -105,6 +107,23 @@ def numbers(job: Job) -> list[str]:
     return why
 
 
+def software(job: Job) -> list[str]:
+    """Settings of the software that the trainer would not run: all but those it has by itself."""
+    own = framework("meshwright")
+    why = [
+        f"software.{name} {value} is not what meshwright train does: {getattr(own, name)}, or"
+        " nothing said"
+        for name, value in job.software.given.items()
+        if value != getattr(own, name)
+    ]
+    if job.attention_kernel not in (ASK, "flash", own.attention, own.flash):
+        why.append(
+            f"attention_kernel {job.attention_kernel} is not what meshwright train runs: flash"
+            " (PyTorch's scaled_dot_product_attention)"
+        )
+    return why
+
+
 def piped(l: Layout) -> Any:
     """There is a pipeline."""
     return l.pp > 1
@@ -134,6 +153,11 @@ NUMBERS = LayoutRule(
     "trained numbers",
     lambda j, l: not numbers(j),
     lambda j, l: "; ".join(numbers(j)),
+)
+SOFTWARE = LayoutRule(
+    "trained software",
+    lambda j, l: not software(j),
+    lambda j, l: "; ".join(software(j)),
 )
 SCHEME = LayoutRule(
     "trained scheme",
@@ -341,6 +365,7 @@ TRAINER = (
     SEQUENCES,
     POSITIONS,
     NUMBERS,
+    SOFTWARE,
     EXPERT_SHARES,
 )
 """All of them, in the order in which they are said."""
