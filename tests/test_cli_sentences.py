@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from meshwright import Job
+from meshwright import Job, Layout, predict
 from meshwright.catalog import cluster
 from meshwright.cli.main import main
 
@@ -84,3 +84,12 @@ def test_a_card_of_a_workstation_runs_pytorch() -> None:
     for on, name in (("1xrtx-4090", "fsdp"), ("8xh100", "megatron-core")):
         job = Job("llama3-8b", on, batch=8)
         assert job.profile and job.profile.name == name
+
+
+def test_a_layout_that_fsdp_does_not_run_is_another_frameworks() -> None:
+    """Said in the job or beside it, the same."""
+    layout = Layout(tp=2, dp=4, zero=1)
+    inside = predict(Job("llama3-8b", "8xrtx-4090", 64, layout))
+    beside = predict(Job("llama3-8b", "8xrtx-4090", 64), layout)
+    assert inside.job.profile and inside.job.profile.name == "megatron-core"
+    assert beside.step_time_s == inside.step_time_s

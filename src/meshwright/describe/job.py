@@ -221,9 +221,13 @@ class Job(Checked):
         """The framework where the job names none: the set's, else that of the chip and layout; of a
         traced model one that runs its code.
         """
-        name = usual(self.assumptions, self.cluster.chip, self.layout)
+        return self.framework_of(self.layout)
+
+    def framework_of(self, layout: Layout) -> str:
+        """The usual framework under another layout."""
+        name = usual(self.assumptions, self.cluster.chip, layout)
         if self.model.traced and name in (USUAL, *OF_CODE):
-            return of_code(self.layout, self.model.moe is not None)
+            return of_code(layout, self.model.moe is not None)
         return name
 
     @property

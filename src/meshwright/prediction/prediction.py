@@ -340,6 +340,8 @@ def predict(
         job = job.with_(**({"layout": layout} if layout else {}), **fields)
         layout = None
     layout = (layout or job.layout).filling(job.cluster.chips)
+    if not job.framework and job.framework_of(layout) != job.usual_framework:
+        job = replace(job, layout=layout)  # the default is one that runs it
     rules.demand(job, layout)
     full = placed(layout, job.cluster.sizes)
     p = Prediction(job.laid_out(full), full)
