@@ -163,7 +163,7 @@ class Framework(Checked):
     """
     choices: tuple[Choices, ...] = ()
     """Layouts it can run: those that one of these allows; empty = all."""
-    otherwise: str = ""
+    otherwise: Known = ""
     """The framework of a job that names none, where its layout is none of these; empty: this one,
     which then refuses it.
     """
