@@ -38,6 +38,17 @@ def test_what_happened_is_neither_impossible_nor_far_from_the_limit(
     assert isinstance(run_on(scenario, REAL, large, chips), str)
 
 
+def test_only_an_estimate_keeps_up_more_than_35_percent() -> None:
+    """Llama 3 405B by hand: 3.8e25 / (16,384 x 78 x 86,400 s x 989.4e12)."""
+    shares = {
+        run.title: run.utilisation(load_scenario(run.scenario).chip)
+        for run in largest_runs()
+    }
+    assert shares.pop("Llama 3 405B") == pytest.approx(0.3478, rel=1e-3)
+    assert shares.pop("Grok 3") > 0.5
+    assert all(0.29 < share < 0.355 for share in shares.values())
+
+
 def test_runs_of_a_chip() -> None:
     assert [run.title for run in near("epoch-h100")][:2] == [
         "Grok 3",

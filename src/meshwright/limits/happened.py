@@ -7,8 +7,12 @@ from functools import cache
 from typing import Annotated
 
 from ..describe import shipped
+from ..describe.chip import Chip
 from ..describe.fields import Checked, Name, Prose, Range
 from ..describe.read import read
+from ..units import DAY_S
+
+HALF = ("bf16", "fp16")
 
 
 @dataclass(frozen=True)
@@ -25,6 +29,13 @@ class LargeRun(Checked):
     source: Prose
     estimate: bool = False
     """Of others than the laboratory."""
+
+    def utilisation(self, chip: Chip) -> float:
+        """Its FLOPs over those of its chips at their peak in 16 bits on all its days: 0.30 to 0.35
+        where laboratories published all three, pauses and repeated steps included.
+        """
+        peak = max(chip.matrix_flops.get(half, 0.0) for half in HALF)
+        return self.flops / (self.chips * self.days * DAY_S * peak)
 
 
 @cache

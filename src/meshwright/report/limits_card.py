@@ -222,11 +222,13 @@ def _beside(
 
 
 def _happened(scenario: Scenario) -> Iterator[Row]:
-    """The largest runs on such chips."""
+    """The largest runs on such chips, and which share of the peak they would have kept up."""
+    chip = scenario.chip
     runs = [
-        f"{run.title} {flops(run.flops)} FLOP on {run.chips:,} in {run.days:.0f} days"
+        f"{run.title} {flops(run.flops)} FLOP on {run.chips:,} in {run.days:.0f} days,"
+        f" {percent(run.utilisation(chip))} of peak"
         + " (others' estimate)" * run.estimate
-        for run in near(scenario.chip.name)
+        for run in near(chip.name)
     ]
     if runs:
         yield Row("so far", "; ".join(runs[:2]), rank=2)
