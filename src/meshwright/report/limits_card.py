@@ -225,7 +225,7 @@ def _happened(scenario: Scenario) -> Iterator[Row]:
     """The largest runs on such chips, and which share of the peak they would have kept up."""
     chip = scenario.chip
     runs = [
-        f"{run.title}{' (others estimate)' * run.estimate} {flops(run.flops)} FLOP on"
+        f"{run.title}{' (an estimate)' * run.estimate} {flops(run.flops)} FLOP on"
         f" {run.chips:,}, {run.days:.0f} days, {percent(run.utilisation(chip))} of peak"
         for run in near(chip.name)
     ]
