@@ -5,7 +5,7 @@ were made (`recorded`): what the leaves of its trees are read from, as far as so
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property, lru_cache
 from typing import Any
@@ -14,7 +14,6 @@ from ..cost.layer import (
     NO_CAUSES,
     Clock,
     LayerCost,
-    Redo,
     Redone,
     Seconds,
     Timer,
@@ -24,12 +23,10 @@ from ..cost.offload import beside
 from ..count.work import Op
 from ..describe.frozen import changed
 from ..describe.offload import offload
-from ..num import itemised
 from ..program import resident
 from ..step import ModelCost, StepCosts
 from ..step.memory import Use, of_devices
 from ..step.microbatch import ENDS_CALLED, labels, redo, timed
-from ..step.sync import SyncWait
 from .expression import times
 from .recorded import Recorded, Traced, recorded, taken
 from .result import StepResult
@@ -74,6 +71,8 @@ COSTS = {
     "expert_weights": "parameters of experts",
 }
 """Field of a `LayerCost` -> what a term calls it."""
+REDONE = {"time": "recomputed", "saved": "activations kept"}
+"""Field of a `Redo` -> what a term calls it."""
 Pass = tuple[str, str]
 """(part of the model, direction: forward, backward or recomputed)."""
 
@@ -109,33 +108,25 @@ class Explanation:
         uses = of_devices(r.job, r.layout, parts, r.schedule, fullest)
         return uses[r.fullest]
 
-    @property
-    def waits(self) -> SyncWait:
-        """What the device that ends last waits for."""
-        return self.costs.step.waiting[self.result.step.awaited]
-
     def waited(self, field: str) -> Traced:
-        """A field of them."""
-        return getattr(self.waits, field)
+        """What the device that ends last waits for: a field of `SyncWait`."""
+        wait = self.costs.step.waiting[self.result.step.awaited]
+        return getattr(wait, field)
 
     def meanwhile(self) -> Traced:
         """What of the collectives of weights and gradients is waited for elsewhere."""
         step = self.costs.step
         shown: Traced = step.sync - step.slowdown
-        return shown - (self.waits.total - self.waits.slowdown)
-
-    @cached_property
-    def timer(self) -> Timer:
-        """Of the layout, on recorded rates."""
-        return Timer(self.clock, self.result.layout)
+        return shown - (self.waited("total") - self.waited("slowdown"))
 
     def operation(self, op: Op, back: bool, cause: str, n: float) -> Traced:
         """The seconds of a cause in one pass of an operation, n times a step."""
         work = recorded(op.backward if back else op.forward, "", WORK)
+        timer = Timer(self.clock, self.result.layout)
         half = (
-            self.timer.back(op._replace(backward=work))
+            timer.back(op._replace(backward=work))
             if back
-            else self.timer.half(op, work)
+            else timer.half(op, work)
         )
         return times(n, getattr(half.time, cause))
 
@@ -152,19 +143,16 @@ class Explanation:
 
     def hidden(self, cause: str) -> Traced:
         """What of a cause hides behind compute."""
-        return self.summed(
-            lambda seconds: -1.0 * taken(getattr(seconds, cause))
-        )
+        total: Traced = 0.0
+        for n, seconds in self.passes.values():
+            total = total + n * (-1.0 * taken(getattr(seconds, cause)))
+        return total
 
     def slowdown(self) -> Traced:
         """By which compute is slower beside what hides inside layers."""
-        return self.summed(lambda seconds: seconds.overlap_slowdown)
-
-    def summed(self, what: Callable[[Seconds], Traced]) -> Traced:
-        """A sum over all passes."""
         total: Traced = 0.0
         for n, seconds in self.passes.values():
-            total = total + n * what(seconds)
+            total = total + n * seconds.overlap_slowdown
         return total
 
     def copies(self) -> Traced:
@@ -173,20 +161,18 @@ class Explanation:
         share = offload(r.layout.offload).share(r.job.model.layers)
         here = replace(r.layout, offload="none")
         parts = timed(r.job, here, r.counts, self.clock)
+        bare = {"causes": NO_CAUSES, "redone": Redone()}
         longer = parts._replace(
             layers=tuple(
-                beside(
-                    layer._replace(causes=NO_CAUSES, redone=Redone()),
-                    share,
-                    r.job.cluster.chip,
-                )
+                beside(layer._replace(**bare), share, r.job.cluster.chip)
                 for layer in parts.layers
-            )
+            ),
+            embedding=LayerCost(),
+            head=LayerCost(),
         )
         total: Traced = 0.0
-        for (label, _), (n, seconds) in passes(r, longer).items():
-            if label not in ENDS_CALLED:
-                total = total + n * seconds.memory
+        for n, seconds in passes(r, longer).values():
+            total = total + n * seconds.memory
         return total
 
 
@@ -217,23 +203,25 @@ def named_costs(parts: ModelCost, labels: list[str]) -> ModelCost:
     labels: of the layers of each kind.
     """
 
-    def redone(label: str, redo: Redo) -> Redo:
-        return redo._replace(
-            time=Recorded.called(f"{label} recomputed", redo.time),
-            saved=Recorded.called(f"{label} activations kept", redo.saved),
+    def named(record: Any, label: str, names: Mapping[str, str]) -> Any:
+        numbers = {field: getattr(record, field) for field in names}
+        return record._replace(
+            **{
+                field: Recorded.called(f"{label} {names[field]}", x)
+                for field, x in numbers.items()
+                if x
+            }
         )
 
-    def named(cost: LayerCost, label: str) -> LayerCost:
-        again = {name: redone(label, x) for name, x in cost.redone.items()}
-        recorded_cost: LayerCost = itemised(
-            cost._replace(redone=Redone(again)), label, COSTS, Recorded.called
-        )
-        return recorded_cost
+    def layer(cost: LayerCost, label: str) -> LayerCost:
+        again = {k: named(x, label, REDONE) for k, x in cost.redone.items()}
+        record: LayerCost = named(cost, label, COSTS)
+        return record._replace(redone=Redone(again))
 
     return parts._replace(
-        layers=tuple(map(named, parts.layers, labels)),
-        embedding=named(parts.embedding, "embedding"),
-        head=named(parts.head, "head"),
+        layers=tuple(map(layer, parts.layers, labels)),
+        embedding=layer(parts.embedding, "embedding"),
+        head=layer(parts.head, "head"),
         boundary=Recorded.called("inputs of layers", parts.boundary),
     )
 
@@ -256,9 +244,7 @@ def recorded_links(fabric: Fabric) -> Fabric:
 
     def each(what: str, values: tuple[Any, ...]) -> tuple[Any, ...]:
         return tuple(
-            recorded(x, "", {"": f"{what}_{name}"})
-            if isinstance(x, float)
-            else recorded(x, "", {f: f"{f}_{name}" for f in LINK})
+            recorded(x, what, {f: f"{f}_{name}" for f in (what, *LINK)})
             for x, name in zip(values, names, strict=True)
         )
 

@@ -113,8 +113,8 @@ class Recorded:
     __slots__ = ("value", "does", "to", "name", "item", "holds")
     item: str
     """What a term calls it, where it is one of those that a tree is made of."""
-    holds: bool
-    """It is an item, or is made of some."""
+    holds: int
+    """Operations from its items to it, and one: 1 of an item, 0 where it is made of none."""
     ndim = 0
     shape = ()
 
@@ -127,10 +127,10 @@ class Recorded:
     ) -> None:
         self.value, self.does, self.to, self.name = value, does, to, name
         self.item = ""
-        self.holds = False
+        self.holds = 0
         for x in to:
-            if x.__class__ is Recorded and x.holds:
-                self.holds = True
+            if x.__class__ is Recorded and x.holds and x.holds >= self.holds:
+                self.holds = x.holds + 1
 
     @classmethod
     def called(cls, item: str, x: Traced) -> Any:
@@ -140,7 +140,7 @@ class Recorded:
             if isinstance(x, Recorded)
             else cls(float(x), name=_spelled(item))
         )
-        copy.item, copy.holds = item, True
+        copy.item, copy.holds = item, 1
         return copy
 
     def __float__(self) -> float:
@@ -271,8 +271,9 @@ def contributions(x: Traced) -> dict[str, tuple[Traced, Traced]]:
     items: dict[str, tuple[Traced, Traced]] = {}
     weights: dict[int, Traced] = {id(x): 1.0}
     left: Traced = 0.0
-    made = _made_of(x)
-    for y in made:
+    if not _holds(x):
+        left = x
+    for y in _made_of(x):
         weight = weights.get(id(y))
         if weight is None:  # of a maximum, what it did not pick
             continue
@@ -285,8 +286,6 @@ def contributions(x: Traced) -> dict[str, tuple[Traced, Traced]]:
                 weights[id(z)] = weights.get(id(z), 0.0) + share
             else:
                 left = left + share * z
-    if not made:
-        left = x
     sizes = {k: abs(float(n) * float(z)) for k, (n, z) in items.items()}
     least = ROUNDING * (abs(float(x)) + sum(sizes.values()))
     some = {k: items[k] for k, size in sizes.items() if size > least}
@@ -299,25 +298,14 @@ def _holds(x: Traced) -> bool:
 
 def _made_of(x: Traced) -> list[Recorded]:
     """The numbers with items in them that x is made of, each before those that it is made of."""
-    order: list[Recorded] = []
-    seen: set[int] = set()
-    open_ = [x] if _holds(x) else []
-    while open_:
-        y = open_[-1]
-        below = () if y.item else y.to
-        ahead = [
-            z
-            for z in below
-            if z.__class__ is Recorded and z.holds and id(z) not in seen
-        ]
-        if ahead and id(y) not in seen:
-            open_ += ahead
-            continue
-        open_.pop()
-        if id(y) not in seen:
-            seen.add(id(y))
-            order.append(y)
-    return order[::-1]
+    made: dict[int, Recorded] = {}
+    left = [x]
+    while left:
+        y = left.pop()
+        if _holds(y) and id(y) not in made:
+            made[id(y)] = y
+            left += () if y.item else y.to[::-1]
+    return sorted(made.values(), key=lambda y: y.holds, reverse=True)
 
 
 def _shares(y: Recorded, weight: Traced) -> Iterator[tuple[Traced, Traced]]:
