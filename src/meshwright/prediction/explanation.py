@@ -161,7 +161,7 @@ class Explanation:
         share = offload(r.layout.offload).share(r.job.model.layers)
         here = replace(r.layout, offload="none")
         parts = timed(r.job, here, r.counts, self.clock)
-        bare = {"causes": NO_CAUSES, "redone": Redone()}
+        bare: dict[str, Any] = {"causes": NO_CAUSES, "redone": Redone()}
         longer = parts._replace(
             layers=tuple(
                 beside(layer._replace(**bare), share, r.job.cluster.chip)
