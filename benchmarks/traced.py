@@ -1,10 +1,15 @@
 """How well a trace counts: every causal class of the installed transformers at its class defaults
-against its own parameters, PyTorch's FLOP counter and the hand-written counts.
+and with settings drawn at random, against its own parameters, PyTorch's FLOP counter and the
+hand-written counts.
 
-    python benchmarks/traced.py [FAMILY...] [--json FILE]
+    python benchmarks/traced.py [FAMILY...] [--draws 8] [--json FILE]
+    python benchmarks/traced.py --files CONFIGS.json [--json FILE]
+    python benchmarks/traced.py --table FILE...
 
-A line a family: parameters (exact or not), FLOPs of 1,024 tokens over those of FlopCounterMode, the
-same of the hand-written counts, seconds of CPU. Needs `meshwright[hf]`; no network, no weights.
+CONFIGS.json: {"rows": [{"config": {...}}, ...]}. A line a configuration: parameters (exact or not),
+FLOPs of 1,024 tokens over those of FlopCounterMode, the same of the hand-written counts, seconds of
+CPU. The exit status says whether any is wrong or too few are exact. Needs `meshwright[hf]`; no
+network, no weights.
 """
 
 from __future__ import annotations
@@ -12,10 +17,13 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import random
+import re
 import signal
 import time
 import warnings
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -23,27 +31,38 @@ from typing import Any
 os.environ["HF_HUB_OFFLINE"] = "1"
 
 T = 1024
-"""Neither of the lengths that a trace runs."""
-SECONDS = 300
+"""None of the lengths that a trace runs."""
+SECONDS = 200
+NEAR = 0.01
+"""Of FLOPs."""
+SHARE = 0.97
+"""Of configurations that build: as many must be exact, and none wrong."""
+TRIES = 12
+"""Draws of which one must run in transformers itself."""
+SIZES = re.compile(
+    r"hidden|intermediate|ffn|inner|embd|d_model|head|layer|expert|rank|state|window|vocab|group"
+)
+SWITCHES = re.compile(r"^tie_word|bias$|^use_.*bias|qk_norm")
 
 
 @contextmanager
 def deadline(seconds: int) -> Iterator[None]:
-    """A TimeoutError after so many seconds."""
+    """A TimeoutError after so many seconds of CPU."""
 
     def late(*_: object) -> None:
-        raise TimeoutError(f"not done within {seconds} s")
+        raise TimeoutError(f"not done within {seconds} s of CPU")
 
-    signal.signal(signal.SIGALRM, late)
-    signal.alarm(seconds)
+    signal.signal(signal.SIGPROF, late)
+    signal.setitimer(signal.ITIMER_PROF, seconds)
     try:
         yield
     finally:
-        signal.alarm(0)
+        signal.setitimer(signal.ITIMER_PROF, 0)
 
 
-def counted(module: Any, run: Any) -> float:
+def counted(module: Any, tokens: int) -> float:
     """FLOPs of PyTorch's counter."""
+    import torch
     from torch.utils._python_dispatch import TorchDispatchMode
     from torch.utils.flop_counter import FlopCounterMode
 
@@ -57,114 +76,296 @@ def counted(module: Any, run: Any) -> float:
                 return True
             return func(*args, **(kwargs or {}))
 
+    ids = torch.zeros(1, tokens, dtype=torch.long, device="meta")
     with FlopCounterMode(display=False) as flops, Answers():
-        run(T)
+        module(input_ids=ids)
     return float(flops.get_total_flops())
 
 
-def row(family: str) -> dict[str, Any]:
-    """One family at its class defaults."""
-    import torch
-    from transformers import CONFIG_MAPPING
+def sentence(error: Exception) -> str:
+    """An error, shortened."""
+    return f"{type(error).__name__}: {error}"[:300]
 
-    from meshwright.count.model import operations, parameters
-    from meshwright.errors import BadInput
-    from meshwright.formats.hf import read_hf
+
+def reference(config: Mapping[str, Any]) -> dict[str, Any]:
+    """What transformers and PyTorch count."""
+    import torch
+
     from meshwright.trace import build
 
-    config = CONFIG_MAPPING[family]().to_dict() | {"model_type": family}
-    of: dict[str, Any] = {"family": family}
-    try:
-        hand = read_hf(config)
-        of["hand_parameters"] = parameters(hand)
-        of["hand_flops"] = sum(
-            float(op.forward.matrix) * n for op, n in operations(hand, T)
-        )
-    except BadInput as error:
-        of["hand"] = str(error)
     try:
         given, text, _ = build.configured(config)
         with torch.device("meta"):
             module = build.built(given, text)
     except Exception as error:
-        of["unbuilt"] = f"{type(error).__name__}: {error}"[:300]
-        return of
-    of["parameters"] = sum(p.numel() for p in module.parameters())
+        return {"unbuilt": sentence(error)}
+    made: dict[str, Any] = {
+        "parameters": sum(p.numel() for p in module.parameters())
+    }
+    build.prepared(module)
+    longest = getattr(text, "max_position_embeddings", None) or T
+    try:
+        made["flops"] = counted(module, min(T, int(longest)))
+        made["tokens"] = min(T, int(longest))
+    except Exception as error:
+        made["uncounted"] = sentence(error)
+    return made
+
+
+def by_hand(config: Mapping[str, Any], tokens: int) -> dict[str, Any]:
+    """What the tables of families count."""
+    from meshwright.count.model import operations, parameters
+    from meshwright.errors import BadInput
+    from meshwright.formats.hf import read_hf
+
+    try:
+        model = read_hf(config)
+    except BadInput as error:
+        return {"hand": str(error)}
+    flops = sum(
+        float(op.forward.matrix) * n for op, n in operations(model, tokens)
+    )
+    return {"hand_parameters": parameters(model), "hand_flops": flops}
+
+
+def row(config: Mapping[str, Any]) -> dict[str, Any]:
+    """One configuration."""
+    from meshwright.count.model import operations, parameters
+    from meshwright.trace import build
+
+    made = reference(config)
+    if "unbuilt" in made:
+        return made
+    made |= by_hand(config, made.get("tokens", T))
     start = time.process_time()
     try:
-        made = build.model(config)
+        model = build.model(config)
     except Exception as error:
-        of["refused"] = f"{type(error).__name__}: {error}"[:300]
-        return of
-    of["cpu_s"] = time.process_time() - start
-    of["traced_parameters"] = parameters(made)
-    of["left_out"] = [n for n in made.notes if "left out" in n]
-    of["traced_flops"] = sum(
-        float(op.forward.matrix) * n for op, n in operations(made, T)
+        return made | {"refused": sentence(error)}
+    made["cpu_s"] = time.process_time() - start
+    left = re.search(
+        r"with ([\d,]+) parameters, are left", " ".join(model.notes)
     )
-    build.prepared(module)
-
-    def run(tokens: int) -> Any:
-        ids = torch.zeros(1, tokens, dtype=torch.long, device="meta")
-        return module(input_ids=ids)
-
-    try:
-        of["flops"] = counted(module, run)
-    except Exception as error:
-        of["uncounted"] = f"{type(error).__name__}: {error}"[:300]
-    return of
+    made["left_out"] = int(left[1].replace(",", "")) if left else 0
+    made["traced_parameters"] = parameters(model)
+    made["traced_flops"] = sum(
+        float(op.forward.matrix) * n
+        for op, n in operations(model, made.get("tokens", T))
+    )
+    return made
 
 
-def line(of: dict[str, Any]) -> str:
+def defaults(family: str, changes: Mapping[str, Any]) -> dict[str, Any]:
+    """A class's own configuration; a decoder alone of classes that have an encoder beside it."""
+    from transformers import CONFIG_MAPPING
+
+    of = CONFIG_MAPPING[family]
+    alone = {"is_encoder_decoder": False, "is_decoder": True}
+    first = of()
+    if hasattr(first, "text_config"):
+        text = type(first.text_config)(**changes)
+        changes = {"text_config": text.to_dict()}
+    first = of(**changes)
+    if getattr(first, "is_encoder_decoder", False):
+        first = of(**changes, **alone)
+    made: dict[str, Any] = first.to_dict() | {"model_type": family}
+    return made
+
+
+def drawn(family: str, rng: random.Random) -> dict[str, Any]:
+    """One to three settings of the class or of its text part, and how many layers."""
+    own = defaults(family, {})
+    inner = own.get("text_config")
+    table = inner if isinstance(inner, dict) else own
+    sizes = [
+        k
+        for k, v in table.items()
+        if SIZES.search(k) and type(v) is int and v > 0
+    ]
+    switches = [
+        k
+        for k, v in table.items()
+        if SWITCHES.search(k) and isinstance(v, bool)
+    ]
+    changes: dict[str, Any] = {}
+    for key in rng.sample(
+        sizes + switches, min(rng.randint(1, 3), len(sizes))
+    ):
+        value = table[key]
+        changes[key] = (
+            not value
+            if isinstance(value, bool)
+            else max(int(value * rng.choice((0.25, 0.5, 0.75, 1.5, 2))), 1)
+        )
+    for key in ("num_hidden_layers", "n_layer", "n_layers", "num_layers"):
+        if key in table:
+            changes[key] = rng.randint(2, 8)
+    return changes
+
+
+def draws(family: str, count: int, runs: bool) -> Iterator[dict[str, Any]]:
+    """Rows of configurations that the class takes. runs: its defaults do, so these must."""
+    for number in range(count):
+        rng = random.Random(f"{family} {number}")
+        for _ in range(TRIES):
+            changes = drawn(family, rng)
+            try:
+                made = row(defaults(family, changes))
+            except TimeoutError:
+                raise
+            except Exception:  # the class takes no such settings
+                continue
+            if "unbuilt" not in made and (not runs or "flops" in made):
+                yield made | {"drawn": changes}
+                break
+
+
+def verdict(of: Mapping[str, Any]) -> str:
+    """unbuilt, refused, exact or wrong."""
+    for key in ("unbuilt", "refused"):
+        if key in of:
+            return key
+    same = of["traced_parameters"] + of["left_out"] == of["parameters"]
+    near = (
+        "flops" not in of
+        or abs(of["traced_flops"] - of["flops"]) <= NEAR * of["flops"]
+    )
+    return "exact" if same and near else "wrong"
+
+
+def line(of: Mapping[str, Any]) -> str:
     """A row in words."""
     name = f"{of['family']:28}"
     for key in ("unbuilt", "refused"):
         if key in of:
             return f"{name} {key}: {of[key][:120]}"
-    exact = of["parameters"] == of["traced_parameters"]
-    flops = of["traced_flops"] / of["flops"] if of.get("flops") else None
+    whole = of["traced_parameters"] + of["left_out"]
+    flops = of["traced_flops"] / of["flops"] if "flops" in of else None
     hand = (
         of["hand_flops"] / of["flops"]
-        if "hand_flops" in of and of.get("flops")
+        if "hand_flops" in of and "flops" in of
         else None
     )
-    by_hand = (
-        of["hand_parameters"] == of["parameters"]
-        if "hand_parameters" in of
-        else None
-    )
+    same = of.get("hand_parameters") == of["traced_parameters"]
     return (
-        f"{name} parameters {'exact' if exact else of['traced_parameters'] / of['parameters']}"
-        f"  flops {flops}  by hand {by_hand} {hand}  {of['cpu_s']:.1f} s"
+        f"{name} {verdict(of)}: parameters {whole / of['parameters']:.6f}  flops {flops}"
+        f"  by hand {same if 'hand_parameters' in of else None} {hand}  {of['cpu_s']:.1f} s"
     )
 
 
-def main() -> None:
-    """All causal families, or those named."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("families", nargs="*")
-    parser.add_argument("--json", type=Path)
-    given = parser.parse_args()
-    warnings.simplefilter("ignore")
-    from transformers import CONFIG_MAPPING, AutoModelForCausalLM, logging
+def rows(given: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """What the command line asks for."""
+    from transformers import CONFIG_MAPPING, AutoModelForCausalLM
 
-    logging.set_verbosity_error()
+    if given.files:
+        for one in json.loads(given.files.read_text("utf-8"))["rows"]:
+            config = one["config"]
+            name = str(config.get("model_type"))
+            with deadline(SECONDS):
+                try:
+                    made = row(config)
+                except TimeoutError as error:
+                    made = {"refused": sentence(error)}
+            source = f"{one.get('source', '')} {one.get('path', '')}".strip()
+            yield {"family": name, "set": "files", "source": source} | made
+        return
     causal = AutoModelForCausalLM._model_mapping._model_mapping
-    rows = []
     for family in given.families or [k for k in CONFIG_MAPPING if k in causal]:
         try:
             with deadline(SECONDS):
-                rows.append(row(family))
+                first = row(defaults(family, {}))
         except Exception as error:
-            rows.append(
-                {
-                    "family": family,
-                    "unbuilt": f"{type(error).__name__}: {error}"[:300],
-                }
-            )
-        print(line(rows[-1]), flush=True)
+            first = {"unbuilt": sentence(error)}
+        yield {"family": family, "set": "defaults"} | first
+        if "unbuilt" in first:
+            continue
+        try:
+            with deadline(SECONDS):
+                for made in draws(family, given.draws, "flops" in first):
+                    yield {"family": family, "set": "draws"} | made
+        except TimeoutError:
+            continue
+
+
+def table(made: list[dict[str, Any]]) -> str:
+    """Counts of each set, and what was refused."""
+    lines = [
+        "| set | configurations | build | exact | wrong | refused | FLOPs compared | largest difference | by hand: same parameters | CPU s, median (most) |",
+        "|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|",
+    ]
+    names = {
+        "defaults": "class defaults",
+        "draws": "settings drawn at random",
+        "files": "public files",
+    }
+    for key, name in names.items():
+        part = [of for of in made if of["set"] == key]
+        if not part:
+            continue
+        of = Counter(map(verdict, part))
+        traced = [r for r in part if "traced_flops" in r]
+        flops = [
+            abs(r["traced_flops"] / r["flops"] - 1)
+            for r in traced
+            if r.get("flops")
+        ]
+        hand = [r for r in traced if "hand_parameters" in r]
+        same = sum(
+            r["hand_parameters"] == r["traced_parameters"] for r in hand
+        )
+        seconds = sorted(r["cpu_s"] for r in traced)
+        lines.append(
+            f"| {name} | {len(part)} | {len(part) - of['unbuilt']} | {of['exact']} | {of['wrong']}"
+            f" | {of['refused']} | {len(flops)} | {max(flops, default=0):.2%}"
+            f" | {same} of {len(hand)} | {seconds[len(seconds) // 2]:.1f} ({seconds[-1]:.0f}) |"
+        )
+    refused = sorted({r["family"] for r in made if verdict(r) == "refused"})
+    unbuilt = sorted(
+        {
+            r["family"]
+            for r in made
+            if verdict(r) == "unbuilt" and r["set"] == "defaults"
+        }
+    )
+    for word, those in (
+        ("Refused", refused),
+        ("Not built at class defaults", unbuilt),
+    ):
+        if those:
+            lines += ["", f"{word}: {', '.join(f'`{f}`' for f in those)}."]
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """All causal families, those named, or the configurations of a file."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("families", nargs="*")
+    parser.add_argument("--draws", type=int, default=0)
+    parser.add_argument("--files", type=Path)
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--table", type=Path, nargs="+")
+    given = parser.parse_args()
+    if given.table:
+        print(
+            table([r for f in given.table for r in json.loads(f.read_text())])
+        )
+        return
+    warnings.simplefilter("ignore")
+    from transformers import logging
+
+    logging.set_verbosity_error()
+    made = []
+    for one in rows(given):
+        made.append(one)
+        print(line(one), flush=True)
         if given.json:
-            given.json.write_text(json.dumps(rows, indent=1), "utf-8")
+            given.json.write_text(json.dumps(made, indent=1), "utf-8")
+    of = Counter(map(verdict, made))
+    built = of["exact"] + of["wrong"] + of["refused"]
+    if of["wrong"] or of["exact"] < SHARE * built:
+        raise SystemExit(
+            f"{of['wrong']} wrong, {of['exact']} of {built} exact"
+        )
 
 
 if __name__ == "__main__":

@@ -729,6 +729,8 @@ def test_multimodal_files_say_that_only_the_language_model_is_counted():
             {**outer, "tie_word_embeddings": False}
         ).tied_embeddings
     )
+    contrary = read_hf({**outer, "tie_word_embeddings": False})
+    assert "False outside and True in text_config" in contrary.notes[-1]
     assert "towers and projectors" in read_hf(outer).notes[0]
 
 

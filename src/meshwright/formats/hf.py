@@ -234,6 +234,9 @@ def _config(text: Mapping[str, Any], kind: str, family: HfFamily) -> Config:
     )
 
 
+TIED = "tie_word_embeddings"
+
+
 def _text_part(
     config: Mapping[str, Any],
 ) -> tuple[Mapping[str, Any], list[str]]:
@@ -263,7 +266,9 @@ def _text_part(
         )
         or "towers and projectors of other media, which the file does not describe,"
     )
-    note = f"language model only: of {outer}, {left} and their tokens are left out"
+    notes = [
+        f"language model only: of {outer}, {left} and their tokens are left out"
+    ]
     # older files have the language model's keys beside those of the towers
     if inner is None:
         own = {
@@ -271,16 +276,20 @@ def _text_part(
             for key, value in config.items()
             if key not in (*parts, *OUTER)
         }
-        return {**own, "model_type": FLAT[outer]}, [note]
-    # the outer one decides
-    tied = {
-        key: config[key] for key in ("tie_word_embeddings",) if key in config
-    }
+        return {**own, "model_type": FLAT[outer]}, notes
+    # the outer one decides in most classes
+    tied = {key: config[key] for key in (TIED,) if key in config}
+    pair = (config.get(TIED), inner.get(TIED))
+    if pair in ((True, False), (False, True)):
+        notes.append(
+            f"{TIED} is {pair[0]} outside and {pair[1]} in text_config: counted as outside says;"
+            " trace:FILE asks its class"
+        )
     named = {"model_type": TEXT_OF.get(outer, kind), **inner}
     own = named["model_type"]
     if isinstance(own, str):
         named["model_type"] = RENAMED.get(own, own)
-    return {**named, **tied}, [note]
+    return {**named, **tied}, notes
 
 
 def _unknown(kind: object) -> BadInput:

@@ -106,12 +106,34 @@ def configured(config: Mapping[str, Any]) -> tuple[Any, Any, list[str]]:
         notes.append("quantization_config: weights are counted unquantised")
     given = CONFIG_MAPPING[kind].from_dict(own)
     text = given.get_text_config(decoder=True)
+    if differ_in_ties(given, text):
+        text.tie_word_embeddings = ties_as_built(given, text)
     for one in (given, text):
         one._experts_implementation = IMPLEMENTATION
         one.use_cache = False
     if getattr(given, "is_encoder_decoder", False):
         raise BadInput("is_encoder_decoder is set: only decoders are traced")
     return given, text, notes
+
+
+def differ_in_ties(given: Any, text: Any) -> bool:
+    """Whether the whole and its language model say otherwise of tied embeddings."""
+    return bool(given.tie_word_embeddings) != bool(text.tie_word_embeddings)
+
+
+def ties_as_built(given: Any, text: Any) -> bool:
+    """What the class of the whole makes of the two: most take the outer one, some the inner."""
+    from transformers import AutoModelForImageTextToText as Auto
+
+    if type(given) not in Auto._model_mapping.keys():  # noqa: SIM118
+        return bool(text.tie_word_embeddings)
+    with torch.device("meta"):
+        whole = Auto.from_config(given)
+    matrix = whole.get_output_embeddings()
+    return (
+        matrix is not None
+        and matrix.weight is whole.get_input_embeddings().weight
+    )
 
 
 def built(given: Any, text: Any) -> nn.Module:
@@ -139,16 +161,15 @@ def said(config: Mapping[str, Any], text: Any, module: nn.Module) -> list[str]:
     notes = []
     inner = config.get("text_config")
     table = inner if isinstance(inner, Mapping) else config
-    known = set(vars(text)) | set(type(text).attribute_map)
+    # what a class takes is there without a file, or taken out of what the file says
+    extra = vars(text).keys() - vars(type(text)()).keys()
     unread = [
         k
         for k in table
-        if k not in known
-        and not k.startswith(("_", "torch_dtype", "auto_map"))
-        and k not in ("model_type", "architectures", "quantization_config")
+        if k in extra and not k.startswith(("_", "rope", "torch_dtype"))
     ]
     if unread:
-        notes.append(f"its class takes no {', '.join(unread[:6])}")
+        notes.append(f"its class has no setting {', '.join(unread[:6])}")
     notes += [
         f"{key} {table[key]}: layers that predict further tokens are not in its class, and are left"
         " out"

@@ -1,0 +1,198 @@
+"""Classes of the installed transformers, counted by their trace: against their own parameters and
+PyTorch's counter, and with a network, code of others and weights forbidden. Takes minutes.
+
+pip install -e '.[hf]' && pytest -m hf tests/trace                (all families: benchmarks/traced.py)
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import random
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+if importlib.util.find_spec("transformers") is None:
+    pytest.skip("needs meshwright[hf]", allow_module_level=True)
+
+from meshwright import BadInput, Job, cluster, parameters, predict
+from meshwright.formats.hf import load_hf, read_hf
+from meshwright.trace import hf
+
+pytestmark = [
+    pytest.mark.hf,
+    pytest.mark.timeout(1200),
+    pytest.mark.filterwarnings("ignore"),
+]
+
+SMALL = {
+    "hidden_size": 128,
+    "intermediate_size": 256,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 32,
+    "vocab_size": 1000,
+}
+LLAMA = {"model_type": "llama", **SMALL}
+
+
+def benchmark() -> ModuleType:
+    """benchmarks/traced.py, which is no package."""
+    file = Path(__file__).parents[2] / "benchmarks" / "traced.py"
+    spec = importlib.util.spec_from_file_location("traced", file)
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize(
+    "family",
+    [
+        "llama", "gpt2", "qwen3_moe", "deepseek_v3", "gpt_oss", "gemma3",
+        "mamba2", "bart", "longcat_flash",
+    ],
+)  # fmt: skip
+def test_settings_drawn_at_random_are_counted_as_pytorch_counts(
+    family: str,
+) -> None:
+    """Two draws a family; what is refused or differs fails."""
+    tool = benchmark()
+    rows = list(tool.draws(family, 2, runs=True))
+    assert rows
+    assert [tool.verdict(row) for row in rows] == ["exact"] * len(rows)
+
+
+FORBIDS = """
+import sys
+
+def forbidden(event, args):
+    if event.startswith("socket.") and event != "socket.__new__":
+        raise RuntimeError("FORBIDDEN network")
+    if event == "open" and str(args[0]).endswith(
+        (".safetensors", ".bin", ".pt", ".pth", ".gguf", "modeling_evil.py")
+    ):
+        raise RuntimeError(f"FORBIDDEN file {args[0]}")
+    if event == "import" and "evil" in str(args[0]):
+        raise RuntimeError("FORBIDDEN code")
+
+sys.addaudithook(forbidden)
+"""
+"""What a process that may not ask a network, read weights or run code of a checkpoint begins with."""
+
+
+@pytest.fixture
+def forbidding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A checkpoint with weights and code beside its file; the tracing process may touch none."""
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "sitecustomize.py").write_text(FORBIDS, "utf-8")
+    monkeypatch.syspath_prepend(str(tmp_path / "site"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    for name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"):
+        monkeypatch.delenv(name, raising=False)
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    (folder / "model.safetensors").write_bytes(b"\x00" * 64)
+    ran = tmp_path / "ran"
+    code = f"open({str(ran)!r}, 'w').close()\n"
+    (folder / "modeling_evil.py").write_text(code, "utf-8")
+    return folder
+
+
+def test_no_network_no_code_of_others_no_weights(forbidding: Path) -> None:
+    remote = {"AutoModelForCausalLM": "modeling_evil.Evil"}
+    config = {**LLAMA, "auto_map": remote, "_name_or_path": str(forbidding)}
+    (forbidding / "config.json").write_text(json.dumps(config), "utf-8")
+    model = load_hf(forbidding, by_code=True)
+    assert parameters(model) == parameters(read_hf(LLAMA))
+    assert "it is not run" in " ".join(model.notes)
+    unknown = {**config, "model_type": "evil"}
+    (forbidding / "config.json").write_text(json.dumps(unknown), "utf-8")
+    with pytest.raises(BadInput, match="which is not run"):
+        load_hf(forbidding)
+    assert not (forbidding.parent / "ran").exists()
+
+
+@pytest.mark.parametrize(
+    "attempt",
+    [
+        "import socket; socket.create_connection(('localhost', 1), 1)",
+        "open('model.safetensors')",
+        "import modeling_evil",
+    ],
+)
+def test_what_is_forbidden_would_be_seen(
+    forbidding: Path, attempt: str
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", attempt],
+        env={"PYTHONPATH": str(forbidding.parent / "site")},
+        cwd=forbidding,
+        capture_output=True,
+        text=True,
+    )
+    assert "FORBIDDEN" in done.stderr
+
+
+def drawn(rng: random.Random) -> dict[str, Any]:
+    """A file of Gemma 3 that contradicts itself: ties, layers, keys that no class takes."""
+    inner: dict[str, Any] = {"model_type": "gemma3_text", **SMALL}
+    made: dict[str, Any] = {"model_type": "gemma3", "text_config": inner}
+    for table in (inner, made):
+        if rng.random() < 0.8:
+            table["tie_word_embeddings"] = rng.random() < 0.5
+        if rng.random() < 0.5:
+            table["num_experts_of_mine"] = 8
+    return made
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_files_that_contradict_themselves(seed: int) -> None:
+    """Ties are those that the class of the whole builds, and what is not taken is said."""
+    import torch
+    from transformers import AutoModelForImageTextToText, Gemma3Config
+
+    from meshwright.trace import build
+
+    config = drawn(random.Random(seed))
+    model = build.model(config)
+    own = {k: v for k, v in config.items() if k != "num_experts_of_mine"}
+    with torch.device("meta"):
+        whole = AutoModelForImageTextToText.from_config(Gemma3Config(**own))
+    tied = (
+        whole.get_input_embeddings().weight
+        is whole.get_output_embeddings().weight
+    )
+    assert model.tied_embeddings == tied
+    text = whole.model.language_model.parameters()
+    matrix = 0 if tied else SMALL["vocab_size"] * SMALL["hidden_size"]
+    assert parameters(model) == sum(p.numel() for p in text) + matrix
+    said = " ".join(model.notes)
+    inner = config["text_config"]
+    assert ("num_experts_of_mine" in said) == ("num_experts_of_mine" in inner)
+    ties = {t.get("tie_word_embeddings") for t in (config, inner)}
+    assert ("tie_word_embeddings" in said) == (ties == {True, False})
+
+
+def test_a_traced_file_is_predicted(tmp_path: Path) -> None:
+    """Counted by its code and by its table: the same parameters, and steps that differ little."""
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps(LLAMA), "utf-8")
+    steps = [
+        predict(
+            Job(load_hf(file, by_code=code), cluster("8xh100-sxm"), 64)
+        ).step_time_s
+        for code in (False, True)
+    ]
+    assert steps[1] == pytest.approx(steps[0], rel=0.3)
+
+
+def test_what_its_class_cannot_build_is_refused_in_a_sentence() -> None:
+    made = hf.run(json.dumps({**LLAMA, "num_attention_heads": "many"}))
+    assert "Traceback" not in made["error"] and len(made["error"]) < 400
