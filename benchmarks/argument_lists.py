@@ -3,7 +3,7 @@
     python benchmarks/argument_lists.py tests/formats/argument_lists.json TOOL=FOLDER ...
 
 TOOL: megatron, megatron-bridge, torchtitan, torchtitan-toml, deepspeed, accelerate, axolotl,
-maxtext; FOLDER: its checkout, or its wheel unpacked; several apart by commas, such as older
+maxtext, nanotron, llama-factory, gpt-neox, olmo, levanter, litgpt; FOLDER: its checkout, or its wheel unpacked; several apart by commas, such as older
 releases. Nothing of theirs is run. A tool that is not named keeps the list that it has.
 
 tests/formats/test_argument_lists.py holds catalog/bridges.toml against these lists: what a file
@@ -29,6 +29,14 @@ SOURCES = {
     "accelerate": "accelerate 1.15.0 (PyPI)",
     "axolotl": "axolotl 0.19.0 (PyPI)",
     "maxtext": "maxtext 0.2.5 (PyPI)",
+    "nanotron": "huggingface/nanotron 2411b02",
+    "llama-factory": "hiyouga/LLaMA-Factory ff6d4d1",
+    "gpt-neox": "EleutherAI/gpt-neox ea7aefd",
+    "olmo": "allenai/OLMo 59a53e3",
+    "levanter": "stanford-crfm/levanter 9263f81",
+    "litgpt": "Lightning-AI/litgpt 2685705",
+    "transformers": "transformers 5.24.0 and trl 1.16.0 (PyPI), and the"
+    " programs of alignment-handbook 925acdf and open-r1 1416fa0",
 }
 """Tool -> what was read; names alone are taken."""
 PLACES = {
@@ -51,6 +59,15 @@ PLACES = {
         "axolotl/integrations/*/args.py",
     ),
     "maxtext": ("maxtext/configs/*.py", "maxtext/configs/base.yml"),
+    "nanotron": ("src/nanotron/config/*.py",),
+    "llama-factory": ("src/llamafactory/hparams/*.py",),
+    "gpt-neox": ("megatron/neox_arguments/*.py",),
+    "olmo": ("olmo/config.py",),
+    "levanter": ("src/levanter/**/*.py",),
+    "litgpt": ("litgpt/args.py", "litgpt/config.py"),
+    "transformers": ("transformers/training_args.py", "trl/**/*config*.py")
+    + ("trl/scripts/utils.py", "src/alignment/*.py", "src/open_r1/configs.py")
+    + ("scripts/*.py",),
 }
 """Where their settings stand."""
 
@@ -72,7 +89,7 @@ def names(tool: str, folder: Path) -> set[str]:
         found |= {*fields(tree), *flags(tree)}
         if tool in ("deepspeed", "accelerate"):
             found |= {*words(tree)}
-    return {name for name in found if not name.startswith("_")}
+    return {name for name in found if not name.startswith("__")}
 
 
 def fields(tree: ast.AST) -> Iterator[str]:

@@ -840,7 +840,7 @@ def test_the_help_names_every_format_of_the_table() -> None:
     from meshwright.cli.export import THEIRS
     from meshwright.formats.bridge import table
 
-    assert tuple(table.formats()) == THEIRS
+    assert tuple(table.written()) == THEIRS
 
 
 @pytest.mark.parametrize("words", [[], ["--json"]])

@@ -32,6 +32,14 @@ TOOLS = {
     "accelerate": ("accelerate", "axolotl"),
     "axolotl": ("axolotl", "accelerate"),
     "maxtext": ("maxtext",),
+    "nanotron": ("nanotron",),
+    "llama-factory": (
+        *("llama-factory", "transformers", "transformers 4"),
+        *("accelerate", "axolotl"),
+    ),
+    "transformers": (
+        *("transformers", "transformers 4", "accelerate", "axolotl"),
+    ),
 }
 """Format -> lists in which its names stand: accelerate and axolotl share FSDP's."""
 ELSEWHERE = {

@@ -34,7 +34,8 @@ def base(name: str) -> Job:
     """A job with experts that the format's own framework runs."""
     own = table.get(name).frameworks[0]
     trained = "llama3-8b" if name == "deepspeed" else "mixtral-8x7b"
-    zero = 1 if name in ("megatron", "megatron-bridge", "deepspeed") else 3
+    first = ("megatron", "megatron-bridge", "deepspeed", "nanotron")
+    zero = 1 if name in first else 3
     if name in ("torchtitan", "torchtitan-toml"):
         trained = "qwen3-30b-a3b"
     if name == "megatron-bridge":
@@ -45,12 +46,12 @@ def base(name: str) -> Job:
     return Job(model(trained), f"8x{chip}", 64, layout, framework=own)
 
 
-@pytest.mark.parametrize("name", [*bridge.TOOLS])
+@pytest.mark.parametrize("name", [*table.written()])
 def test_the_job_without_a_new_word_is_written(name: str) -> None:
     assert bridge.write(base(name), name, PLACE)
 
 
-@pytest.mark.parametrize("name", [*bridge.TOOLS])
+@pytest.mark.parametrize("name", [*table.written()])
 @pytest.mark.parametrize("field", WORDS)
 def test_a_new_word_of_the_software_is_refused(
     name: str, field: str, monkeypatch: pytest.MonkeyPatch
@@ -65,7 +66,7 @@ def test_a_new_word_of_the_software_is_refused(
         bridge.write(job, name, PLACE)
 
 
-@pytest.mark.parametrize("name", [*bridge.TOOLS])
+@pytest.mark.parametrize("name", [*table.written()])
 @pytest.mark.parametrize(
     ("field", "degrees"),
     [("cp_exchange", {"cp": 2, "dp": 4}), ("scheme", {"tp": 2, "dp": 4})],

@@ -8,16 +8,6 @@ from meshwright import BadInput
 from meshwright.formats import bridge, flags
 from meshwright.formats.bridge import table
 
-NANOTRON = """
-checkpoints: {checkpoint_interval: 10, checkpoints_path: out, resume_checkpoint_path: null}
-general: {project: p, run: r, seed: 42, step: null}
-model:
-  model_config: {hidden_size: 4096, num_hidden_layers: 32, num_attention_heads: 32}
-optimizer: {zero_stage: 0, clip_grad: 1.0}
-parallelism: {dp: 4, pp: 1, tp: 2, tp_mode: REDUCE_SCATTER, pp_engine: 1f1b}
-tokens: {micro_batch_size: 2, sequence_length: 2048, batch_accumulation_per_replica: 8}
-"""
-"""Keys of nanotron (config.py), whose table of parallelism has torchtitan's name."""
 NEOX = """{
   "pipe-parallel-size": 4, "model-parallel-size": 2, "num-layers": 44, "hidden-size": 6144,
   "num-attention-heads": 64, "seq-length": 2048, "pos-emb": "rotary", "rotary-pct": 0.25,
@@ -25,15 +15,6 @@ NEOX = """{
   "train_micro_batch_size_per_gpu": 4, "gradient_accumulation_steps": 32,
 }"""
 """Keys of GPT-NeoX (neox_args.py), which hands some of them to DeepSpeed."""
-FACTORY = """
-stage: sft
-do_train: true
-finetuning_type: full
-model_name_or_path: Qwen/Qwen3-30B-A3B
-cutoff_len: 4096
-per_device_train_batch_size: 1
-tensor_model_parallel_size: 4
-"""
 LEVANTER = """
 data: !include data/openwebtext.yaml
 model: {type: gpt2, hidden_dim: 4096, num_layers: 32}
@@ -53,10 +34,8 @@ megatron:
     ("text", "title"),
     [
         (VERL, "verl"),
-        (NANOTRON, "nanotron"),
         (NEOX, "GPT-NeoX"),
         (NEOX.replace("-size", "_size").replace("-emb", "_emb"), "GPT-NeoX"),
-        (FACTORY, "LLaMA-Factory"),
         (LEVANTER, "Levanter"),
     ],
 )
@@ -94,13 +73,13 @@ LORA = [name for name in table.get("axolotl").harmless if "." not in name][:30]
 
 
 def test_two_formats_that_explain_a_file_are_both_named() -> None:
-    """Every key is axolotl's, and two are keys that only nanotron has."""
+    """Every key is axolotl's, and two are keys that only verl has."""
     text = "base_model: NousResearch/Meta-Llama-3-8B\n" + "".join(
         f"{name}: 1\n" for name in LORA
     )
     bridge.read("a.yaml", text)
-    both = text + "parallelism: {tp_mode: ALL_REDUCE, pp_engine: 1f1b}\n"
-    with pytest.raises(BadInput, match="axolotl or of nanotron.*--as axolotl"):
+    both = text + "ppo: {ppo_mini_batch_size: 4}\nparam_offload: false\n"
+    with pytest.raises(BadInput, match="axolotl or of verl.*--as axolotl"):
         bridge.read("a.yaml", both)
 
 

@@ -118,11 +118,9 @@ def tongue(
     format: a tool whose files no format here writes leaves fields of a job.
     """
     if format:
-        return Tongue(run, format if format in bridge.TOOLS else "", names)
+        return Tongue(run, format if format in table.written() else "", names)
     name = run.framework.name if run.framework else run.usual_framework
-    every = table.formats().values()
-    its = [f for f in every if name in f.frameworks]
-    for each in sorted(its, key=lambda f: f.frameworks.index(name)):
+    for each in table.written_for(name):
         spoken = Tongue(run, each.name)
         if spoken.base is not None:
             return spoken

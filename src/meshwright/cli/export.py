@@ -32,6 +32,7 @@ THEIRS = (
     "accelerate",
     "axolotl",
     "maxtext",
+    "nanotron",
 )
 """Those of catalog/bridges.toml, which takes too long to read for the help of every verb."""
 FORMATS = (*OURS, *THEIRS)
@@ -239,9 +240,10 @@ def program(path: str, to: str, starts: str | None) -> str | None:
 
     said = parse_toml(read_text(path), path).get("job", {})
     named = said.get("framework") if isinstance(said, dict) else None
-    return next(
-        (n for n, f in table.formats().items() if named in f.frameworks), None
-    )
+    if named == table.UNNAMED:
+        return None
+    its = table.written().items()
+    return next((n for n, f in its if named in f.frameworks), None)
 
 
 def theirs(

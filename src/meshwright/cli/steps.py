@@ -83,8 +83,7 @@ def target(job: Any) -> str:
     framework = job.framework.name if job.framework else job.usual_framework
     if framework == OURS:
         return "sbatch"
-    its = [f for f in table.formats().values() if framework in f.frameworks]
-    for format in sorted(its, key=lambda f: f.frameworks.index(framework)):
+    for format in table.written_for(framework):
         try:
             written(job, format.name, None, None)
         except MeshwrightError:

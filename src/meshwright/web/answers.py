@@ -18,7 +18,7 @@ from ..describe.read import brief
 from ..errors import BadInput, MeshwrightError
 from ..formats import bridge, torchrun
 from ..formats.bridge.launch import Place
-from ..formats.bridge.table import get
+from ..formats.bridge.table import written
 from ..formats.options import flags
 from ..formats.toml import dump_job
 from ..prediction.certainty import resolution
@@ -433,8 +433,8 @@ PRICES = "No command takes prices: they are in the Python and in the JOB.toml."
 def tools(job: Job) -> list[dict[str, str]]:
     """The job in the words of each other tool, or why it cannot be said there."""
     exports = []
-    for name in bridge.TOOLS:
-        one = {"name": name, "title": get(name).title}
+    for name, format in written().items():
+        one = {"name": name, "title": format.title}
         try:
             nodes, ranks = torchrun.nodes(job, None)
             text, _ = bridge.write(

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 from ...describe.job import Job
@@ -20,11 +19,14 @@ from . import (
     accelerate,
     axolotl,
     deepspeed,
+    hf_trainer,
     launch,
     maxtext,
     megatron_args,
     megatron_bridge,
+    nanotron,
     onto,
+    table,
     torchtitan,
     torchtitan_toml,
 )
@@ -33,10 +35,11 @@ from .edit import LARGEST_BASE
 from .reading import FileKeys, ForeignFile, said_by, understood
 from .recognise import recognised
 from .table import Format, get
+from .tabled import TabledTool
 from .tree import flat, parse_yaml
 from .writing import keys_of
 
-TOOLS: dict[str, ModuleType] = {
+TOOLS: dict[str, Any] = {
     "megatron": megatron_args,
     "torchtitan": torchtitan,
     "torchtitan-toml": torchtitan_toml,
@@ -45,8 +48,11 @@ TOOLS: dict[str, ModuleType] = {
     "axolotl": axolotl,
     "maxtext": maxtext,
     "megatron-bridge": megatron_bridge,
+    "nanotron": TabledTool("nanotron", nanotron.READ, nanotron.WRITE),
+    "transformers": TabledTool("transformers", hf_trainer.READ),
+    "llama-factory": TabledTool("llama-factory", hf_trainer.READ),
 }
-"""Format -> the file that knows it."""
+"""Format -> what knows it: its file, or the table alone."""
 LOGS = (".log", ".out", ".txt", ".err")
 """Ends of files that may be the log of a run, which begins with its arguments."""
 SCRIPTS = (".sh", ".bash", ".slurm", ".sbatch", ".args")
@@ -116,7 +122,7 @@ def of_log(text: str, chips: int | None) -> ForeignFile:
     )
 
 
-def is_mine(tool: ModuleType, keys: dict[str, Any]) -> bool:
+def is_mine(tool: Any, keys: dict[str, Any]) -> bool:
     """The keys are those of the tool."""
     return hasattr(tool, "mine_tree") and bool(tool.mine_tree(keys))
 
@@ -168,7 +174,7 @@ def read(
 
 
 def _said(
-    tool: ModuleType,
+    tool: Any,
     text: str,
     keys: dict[str, Any] | None,
     path: str,
@@ -181,7 +187,8 @@ def _said(
         return said_by(tool, keys, path)
     if not hasattr(tool, "said") or not (sure or tool.mine(text)):
         return None
-    return tool.said(text, path)  # type: ignore[no-any-return]
+    said: FileKeys = tool.said(text, path)
+    return said
 
 
 def understood_as(
@@ -242,6 +249,10 @@ def demand_chip(format: Format, job: Job) -> None:
 def write(job: Job, to: str, at: launch.Place) -> tuple[str, list[str]]:
     """(the text, what the training script must say itself).  Raises BadInput."""
     format, job = get(to), job.filled
+    if not format.written:
+        raise BadInput(
+            f"{format.title} is read here, not written: {', '.join(table.written())} are"
+        )
     demand_chip(format, job)
     out, script = keys_of(format, job, TOOLS[to].WRITE, TOOLS[to].READ)
     told = [f"your script says: {word}" for word in script]

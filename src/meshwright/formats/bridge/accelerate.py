@@ -37,6 +37,8 @@ SHARDING = {
     "hybrid_shard_zero2": (2, True),
 }
 """Sharding strategies of FSDP 1 -> (ZeRO stage, copies in each node)."""
+COPIES = "copies in each node: give their number, --dp-replicate"
+"""What a word of FSDP 1 leaves open."""
 LAYERS = "TRANSFORMER_BASED_WRAP"
 """The policy that shards and gathers each layer by itself. Without one the whole model is one unit
 (1.15: NO_WRAP, `FullyShardedDataParallelPlugin.auto_wrap_policy`)."""
@@ -80,10 +82,7 @@ def zero(k: Keys) -> int:
     elif kind == "fsdp":
         stage, hybrid = fsdp(k)
     if hybrid:
-        k.leave(
-            F + "sharding_strategy",
-            "copies in each node: give their number, --dp-replicate",
-        )
+        k.leave(F + "sharding_strategy", COPIES)
     if kind == "fsdp":
         runs_fsdp2(k)
     k.get("use_fsdp"), k.get("use_deepspeed"), k.get(F + "version")

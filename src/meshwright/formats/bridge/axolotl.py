@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
-from ... import catalog
 from ...describe.job import Job
 from ...describe.read import brief
 from ...errors import BadInput
 from . import launch
-from .accelerate import SHARDING
+from .accelerate import COPIES, SHARDING
 from .deepspeed import PROFILES
-from .keys import Keys
+from .keys import NO, Keys
 from .shared import (
     Out,
     accumulated,
-    hub_name,
-    model_named,
     replicas,
     runs_fsdp2,
     runs_on,
@@ -30,6 +28,8 @@ NAME = "axolotl"
 F = "fsdp_config."
 PROGRAM = "-m axolotl.cli.train"
 CONFIG = "axolotl.yaml"
+STAGE = re.compile(r"(?:zero|z|stage)[-_]?([0-3])(?!\d)")
+"""In the name of a file of DeepSpeed's: zero3_bf16.json, ds_z2_config.json, stage3.json."""
 FLASH = "flash_attention_2"
 EP = "expert_parallel_size"
 EP_PLUGIN = "axolotl.integrations.expert_parallel.ExpertParallelPlugin"
@@ -48,19 +48,6 @@ in. The path is none, so that nothing trains by mistake."""
 def mine_tree(keys: dict[str, Any]) -> bool:
     """A base model, and data or steps of training."""
     return "base_model" in keys
-
-
-def model(k: Keys) -> object:
-    """The model of the catalogue by its name on Hugging Face, or a folder's config.json."""
-    name = str(k.get("base_model", ""))
-    k.get("base_model_config")
-    short = name.rpartition("/")[2]
-    for word in (name, short):
-        if catalog.has("models", word):
-            return catalog.model(word).name
-    if name.startswith(("./", "/", "../")):
-        return {"config": name}
-    return model_named(k, name, NAME)
 
 
 def ep(k: Keys) -> int | None:
@@ -84,24 +71,25 @@ def zero(k: Keys) -> int:
     deepspeed = k.get("deepspeed")
     words = [
         k.word(F + name)
-        for name in ("reshard_after_forward", "fsdp_reshard_after_forward")
+        for name in (
+            "fsdp_sharding_strategy",
+            "sharding_strategy",
+            "reshard_after_forward",
+            "fsdp_reshard_after_forward",
+        )
     ]
-    named = k.word(F + "fsdp_sharding_strategy") or k.word(
-        F + "sharding_strategy"
-    )
-    word = named or next(filter(None, words), "")
+    listed = [w.lower() for w in k.items("fsdp") if w.lower() in SHARDING]
+    word = next(filter(None, (*words[:2], *listed, *words[2:])), "")
     version = k.get("fsdp_version") or k.get(F + "fsdp_version")
     if deepspeed is not None:
-        stage = next(
-            (s for s in (3, 2, 1) if f"zero{s}" in str(deepspeed).lower()),
-            None,
-        )
-        if stage is None:
-            k.leave(
+        named = STAGE.search(str(deepspeed).lower().rpartition("/")[2])
+        if named is None:
+            k.unreadable(
                 "deepspeed",
                 f"{brief(deepspeed)}: give --zero, or read that file",
             )
-            stage = 0
+            return 0
+        stage = int(named[1])
         runs_on(k, PROFILES[stage])
         return stage
     fsdp = (
@@ -114,9 +102,10 @@ def zero(k: Keys) -> int:
     if not fsdp:
         return 0
     runs_fsdp2(k)
-    if word in SHARDING:
-        return SHARDING[word][0]
-    return 2 if word in ("false", "no") else 3
+    stage, copies = SHARDING.get(word, (2 if word in NO else 3, False))
+    if copies:
+        k.leave("fsdp", COPIES)
+    return stage
 
 
 def batch(k: Keys) -> str | None:
@@ -133,7 +122,6 @@ def batch(k: Keys) -> str | None:
 
 
 READ = {
-    "model": model,
     "layout.ep": ep,
     "layout.dp": dp,
     "layout.zero": zero,
@@ -199,7 +187,6 @@ def write_zero(job: Job, out: Out) -> None:
 
 
 WRITE = {
-    "model": lambda job, out: out.update(base_model=hub_name(job)),
     "layout.cp": write_cp,
     "layout.dp": write_dp,
     "layout.zero": write_zero,

@@ -19,7 +19,15 @@ from ...describe.offload import offload
 from ...describe.read import brief
 from ...errors import BadInput
 from .keys import Keys
-from .shared import optimizer_named, run_length, run_tokens
+from .shared import (
+    accumulated,
+    batch_of_parts,
+    hub_model,
+    hub_name,
+    optimizer_named,
+    run_length,
+    run_tokens,
+)
 from .table import UNSAID, Cell, Format
 
 INTERLEAVED = "interleaved"
@@ -37,8 +45,13 @@ NAMED: Mapping[str, Mapping[str, Any]] = {
 """Fields whose values have names."""
 
 
-def read(path: str, cell: Cell, keys: Keys) -> Any:
+def read(format: Format, path: str, cell: Cell, keys: Keys) -> Any:
     """What a file says of one field; None if nothing."""
+    if cell.hub:
+        return hub_model(keys, cell.keys, format.name)
+    if cell.parts:
+        each = {*format.cells["layout.microbatch"].keys} & keys.unread
+        return None if each else batch_of_parts(keys, cell.parts)
     if cell.where and keys.degree(cell.where) == 1:
         keys.used |= {*cell.keys} & {*keys.said}
         return None
@@ -159,7 +172,7 @@ def write(
     """The keys that say a value, added to `out`.  Raises BadInput for one that none says."""
     if cell.beside:
         return
-    if cell.where and _degree(job, cell.where) == 1:
+    if not means(cell, job):
         if value != default:
             raise BadInput(
                 f"{path} {value_in_words(path, value)} needs {cell.where} > 1"
@@ -173,6 +186,12 @@ def write(
                 f"{format.title} runs schedule {cell.pipeline}, or {INTERLEAVED} with"
                 f" interleave > 1, not {value}"
             )
+        return
+    if cell.hub:
+        out[cell.keys[0]] = hub_name(job)
+        return
+    if cell.parts:
+        out[cell.parts] = accumulated(job)
         return
     if cell.lengths:
         key, unit = next(iter(cell.lengths.items()))
@@ -216,8 +235,10 @@ def value_refusal(
     )
 
 
-def _degree(job: Job, path: str) -> int:
-    return int(getattr(job.layout, path.partition(".")[2]))
+def means(cell: Cell, job: Job) -> bool:
+    """The field means something: the degree that it is about is more than one."""
+    degree = cell.where.partition(".")[2]
+    return not degree or int(getattr(job.layout, degree)) > 1
 
 
 def value_of_word(path: str, value: Any) -> Any:

@@ -12,7 +12,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, fields, replace
-from types import ModuleType
 from typing import Any
 
 from ...describe.job import ONE_DEVICE, Job
@@ -116,7 +115,7 @@ class Reading:
     """What keys of one format mean."""
 
     format: Format
-    tool: ModuleType
+    tool: Any
     path: str
     chips: int
 

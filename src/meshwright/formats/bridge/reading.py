@@ -87,7 +87,12 @@ def understood(
 
     known: table -> field -> value, of what is known beside the file, such as the model's layers.
     """
-    keys = Keys(said.keys, format.title, chips=said.chips, notes=[*said.notes])
+    keys = Keys(
+        {**format.defaults, **said.keys},
+        format.title,
+        chips=said.chips,
+        notes=[*said.notes, *format.notes],
+    )
     keys.tables = {name: dict(table) for name, table in (known or {}).items()}
     for path, cell in format.cells.items():
         if path.startswith("model.") and isinstance(
@@ -95,7 +100,7 @@ def understood(
         ):
             continue
         own = readers.get(path)
-        value = own(keys) if own else cells.read(path, cell, keys)
+        value = own(keys) if own else cells.read(format, path, cell, keys)
         table, _, name = path.partition(".")
         if value is None:
             continue
@@ -209,12 +214,13 @@ def _sorted(format: Format, keys: Keys) -> tuple[dict[str, str], list[str]]:
         if key in keys.used:
             continue
         short = key.rpartition(".")[2]
-        if (refusal := format.refusal(short)) and value not in OFF:
-            raise BadInput(f"{format.title}: {key}: {refusal}")
         reason = format.why(key) or format.why(short)
         off = value in OFF if not isinstance(value, Mapping) else not value
         for name in {key, short} & {*format.usual}:
             off = str(value).lower() in format.usual[name]
+        refusal = format.refusal(key) or format.refusal(short)
+        if refusal and not off:
+            raise BadInput(f"{format.title}: {key}: {refusal}")
         if off or (
             not reason
             and (format.is_harmless(key) or format.is_harmless(short))

@@ -49,6 +49,27 @@ def model_named(k: Keys, name: str, format: str) -> str | None:
     return None
 
 
+def hub_model(k: Keys, names: tuple[str, ...], format: str) -> object:
+    """The model of the catalogue by its name on Hugging Face, or a folder's config.json."""
+    name = str(next(filter(None, [k.get(key) for key in names]), ""))
+    short = name.rpartition("/")[2]
+    for word in (name, short):
+        if catalog.has("models", word):
+            return catalog.model(word).name
+    if name.startswith(("./", "/", "../")):
+        return {"config": name}
+    return model_named(k, name, format) if name else None
+
+
+def batch_of_parts(k: Keys, key: str) -> str | None:
+    """Microbatch times accumulation times replicas; None where nobody says how many there are."""
+    parts = k.whole(key, 1) or 1
+    ranks = replicas(k)
+    if key in k.unread or not ranks:
+        return None
+    return f"{k.degree('layout.microbatch') * parts * ranks}seq"
+
+
 def name_of(job: Job, format: str, what: str = "model") -> str:
     """Their name of the model with the job's sizes; BadInput if they have none of them.
 

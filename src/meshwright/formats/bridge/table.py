@@ -12,6 +12,8 @@ Readers, writers, what a writer refuses and the table of the documentation follo
     { always = true }                           what the tool always does
     { pipeline = "1f1b" }                       the schedule that the degrees of a pipeline say
     { says = [...], why = "..." }               why it has no other value, for the refusal
+    { key = "...", hub = true }                 the model, by its name on Hugging Face
+    { parts = "..." }                           the batch: microbatch x this x replicas
 
 and a field without a cell cannot be said: a writer refuses every other value than the default. What
 no table holds (layers of stages, batches of parts) a format's own file reads (`READ`) or writes
@@ -21,7 +23,7 @@ no table holds (layers of stages, batches of parts) a format's own file reads (`
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import cache, cached_property
 from typing import Any
@@ -29,6 +31,8 @@ from typing import Any
 from ...describe import shipped
 from ...errors import unknown
 
+UNNAMED = "unknown"
+"""The profile of software that nobody names."""
 UNSAID = object()
 """A cell says nothing of what a key means that is not there."""
 
@@ -68,6 +72,10 @@ class Cell:
     """Written even where it has the default."""
     why: str = ""
     """Why the tool has no other value: a sentence's end, for the refusal."""
+    hub: bool = False
+    """A model by its name on Hugging Face, or a folder with its config.json."""
+    parts: str = ""
+    """Key of the microbatches of a replica, which make the batch."""
 
 
 @dataclass(frozen=True)
@@ -103,6 +111,29 @@ class Format:
     """What a run needs and a plan does not say, such as data; empty where nobody is told."""
     sections: Mapping[str, tuple[str, ...]]
     """Where the keys stand in the file, if not at its top."""
+    notes: tuple[str, ...] = ()
+    """What is assumed of every file."""
+    like: str = ""
+    """The format whose keys it has too; a file with keys of its own is not of that one."""
+    own: tuple[str, ...] = ()
+    """Patterns of keys that no other tool has, hyphens as underscores."""
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    """Key -> what the tool takes where a file does not say it."""
+    ranks: tuple[str, ...] = ()
+    """Keys whose product is the number of ranks."""
+    scripts: bool = False
+    """The keys are flags of a program too."""
+    program: str = ""
+    """What a written file starts; none: no plan is written in the format."""
+    takes: str = ""
+    """The flag of the program before the name of the file."""
+    fixed: Mapping[str, Any] = field(default_factory=dict)
+    """Keys that the tool demands and a plan does not say."""
+
+    @property
+    def written(self) -> bool:
+        """Plans are written in it; others are read only."""
+        return bool(self.program) or not self.own
 
     def knows(self, key: str) -> bool:
         """The format has such a key."""
@@ -184,6 +215,20 @@ def formats() -> dict[str, Format]:
     }
 
 
+def written() -> dict[str, Format]:
+    """name -> format of those that plans are written in."""
+    return {name: f for name, f in formats().items() if f.written}
+
+
+def written_for(framework: str) -> list[Format]:
+    """Formats of a framework's files, its own first; software without a name has none."""
+    named = framework != UNNAMED
+    its = [
+        f for f in written().values() if named and framework in f.frameworks
+    ]
+    return sorted(its, key=lambda f: f.frameworks.index(framework))
+
+
 def get(name: str, flag: str = "--to") -> Format:
     """The format of that name; BadInput names the nearest.  flag: what the user said it with."""
     if name not in formats():
@@ -222,6 +267,15 @@ def _format(name: str, said: dict[str, Any]) -> Format:
         names=said.get("names", {}),
         yours=said.get("yours", ""),
         sections={k: tuple(v) for k, v in said.get("sections", {}).items()},
+        notes=tuple(said.get("notes", ancestor.get("notes", ()))),
+        like=base,
+        own=tuple(said.get("own", ())),
+        defaults={**ancestor.get("defaults", {}), **said.get("defaults", {})},
+        ranks=tuple(said.get("ranks", ())),
+        scripts=said.get("scripts", ancestor.get("scripts", False)),
+        program=said.get("program", ""),
+        takes=said.get("takes", ""),
+        fixed=said.get("fixed", {}),
     )
 
 
@@ -241,12 +295,13 @@ def _cell(said: Any) -> Cell | None:
     rows = [*rest.get("once", ()), *rest.get("says", ())]
     keys = keys or [k for _, theirs, *_ in rows for k in theirs]
     keys = keys or [*rest.get("lengths", ())]
+    keys = keys or [key for key in [rest.get("parts")] if key]
     return Cell(tuple(dict.fromkeys(keys)), **rest)
 
 
 def markdown() -> str:
     """The table of the documentation: one row a field, one column a format."""
-    names = [*formats()]
+    names = [*written()]
     lines = [
         "| field | " + " | ".join(names) + " |",
         "|---" * (len(names) + 1) + "|",

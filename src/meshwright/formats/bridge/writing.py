@@ -65,7 +65,7 @@ def keys_of(
     for path, value, default in fields(job, whole="model" not in format.cells):
         cell = format.cells.get(path)
         if value is None and cell and cell.default is not UNSAID:
-            value = _own(job, path)
+            value = _own(job, path) if cells.means(cell, job) else None
         if path == "layout.sequence_parallel" and job.layout.tp == 1:
             continue  # it means nothing on one rank
         try:

@@ -1,0 +1,114 @@
+"""A tool whose files catalog/bridges.toml says alone, but for the few fields that code reads.
+
+The table of such a format (`[formats.NAME]`) says what tells its files from others (`own`), what it
+takes for a key that is not there (`defaults`), which keys count its ranks (`ranks`), and, where a
+plan can be written in it, which program reads the file (`program`) and what that file needs beside
+a plan (`fixed`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from math import prod
+from typing import Any
+
+from ...describe.job import Job
+from ...errors import BadInput
+from . import launch, shell
+from .megatron_args import arguments
+from .reading import FileKeys, Reader
+from .table import get
+from .tree import nested, yaml_text
+from .writing import Writer
+
+OWN = 2
+"""Keys of its own from which on a file is a tool's."""
+
+
+@dataclass(frozen=True)
+class TabledTool:
+    """A format by its name in the table."""
+
+    name: str
+    READ: Mapping[str, Reader] = field(default_factory=dict)
+    """Field -> what reads it where no row of the table can."""
+    WRITE: Mapping[str, Writer] = field(default_factory=dict)
+
+    def mine_tree(self, keys: Mapping[str, Any]) -> bool:
+        """Has the file enough keys that only this tool has?"""
+        own = {
+            key
+            for key in map(spelled, keys)
+            for pattern in get(self.name).own
+            if fnmatchcase(key, pattern)
+        }
+        return len(own) >= OWN
+
+    def of_tree(self, keys: Mapping[str, Any], where: str) -> FileKeys:
+        """The keys by one spelling, and the ranks that they start."""
+        named: dict[str, Any] = {}
+        for key, value in keys.items():
+            name = spelled(key)
+            if named.setdefault(name, value) != value:
+                raise BadInput(
+                    f"{where[:80]} says {name} twice, {named[name]!s:.40} and {value!s:.40}"
+                )
+        given = [named[key] for key in get(self.name).ranks if key in named]
+        counts = [n for n in given if isinstance(n, int) and n > 0]
+        whole = counts and len(counts) == len(given)
+        return FileKeys(named, prod(counts) if whole else None)
+
+    def mine(self, text: str) -> bool:
+        """Does a script give a program enough of its flags?"""
+        return self._command(shell.read(text)) is not None
+
+    def said(self, text: str, where: str) -> FileKeys:
+        """The arguments of the command that has them."""
+        script = shell.read(text)
+        words = self._command(script)
+        if words is None:
+            raise BadInput(
+                f"{where[:80]} starts nothing with the arguments of {get(self.name).title}"
+            )
+        ranks = launch.ranks(words, script)
+        doubtful = frozenset(script.doubtful)
+        return FileKeys(arguments(words), ranks, (), doubtful)
+
+    def _command(self, script: shell.Shell) -> list[str] | None:
+        if not get(self.name).scripts:
+            return None
+        return launch.command_with_most_flags(
+            script, lambda words: self.mine_tree(dict.fromkeys(flags(words)))
+        )
+
+    def render(
+        self, out: Mapping[str, Any], job: Job, at: launch.Place
+    ) -> str:
+        """The file, in YAML, with what it needs beside a plan."""
+        format = get(self.name)
+        file = f"{self.name}.yaml"
+        gpus = at.nodes * at.ranks
+        return launch.configured(
+            at,
+            format,
+            format.program,
+            [f"{format.takes} {file}".strip()],
+            (file, yaml_text(nested({**format.fixed, **out}))),
+            heading=[
+                f"{format.title} {format.version}, {gpus} GPUs. Written by meshwright export."
+            ],
+        )
+
+
+def spelled(key: object) -> str:
+    """A key with underscores, however the tool lets one write it."""
+    return str(key).replace("-", "_")
+
+
+def flags(words: Sequence[str]) -> Iterator[str]:
+    """Names of a command's flags."""
+    for word in words:
+        if word.startswith("--"):
+            yield spelled(word[2:].partition("=")[0])
