@@ -435,15 +435,14 @@ def test_no_order_is_shorter_than_what_a_search_takes_for_it(
         busy = loads[slow] * way.rounds(m)
         send = rng.choice((0.0, 0.05, 2.0))
         d = four_devices(job, name, layer, first, last, send, v)
-        at = (job, way, (4, float(m), v), d, busy)
-        exact, _ = replayed(*at)
-        idle = least_idle(*at)
+        exact, _ = replayed(job, way, (4, float(m), v), d, busy)
+        idle = least_idle(job, way, float(m), d, busy)
         assert 0 <= idle <= exact * (1 + 1e-12) - busy, (layers, m, send)
     assert seen > 3
     job = a_job(Layout(pp=4, dp=1), replace(MODEL, layers=16), overlap=joints)
     if name in ("gpipe", "1f1b"):
         d = four_devices(job, name, send=0.0)
-        least = least_idle(job, way, (4, 100.0, 1), d, busy=100 * 12.0)
+        least = least_idle(job, way, 100.0, d, busy=100 * 12.0)
         assert least == pytest.approx(3 * (4.0 + 8.0))
 
 

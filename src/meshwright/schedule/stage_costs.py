@@ -9,11 +9,10 @@ send, unless the way up belongs to other ranks (`crosses`).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import reduce
 from itertools import chain
 from typing import Any, NamedTuple
 
-from ..num import Num, maximum, minimum, where
+from ..num import Num, maximum, where
 from .partition import Layers, StagePartition
 
 
@@ -99,16 +98,6 @@ class StageCosts(NamedTuple):
         for more, often in zip(self.more, kinds, strict=False):
             seconds = seconds.plus(more, often)
         return seconds
-
-    @property
-    def lightest(self) -> Pass:
-        """On a rank all of whose stages take as little as a stage does at least."""
-        n = self.partition.v * self.partition.least
-        plain: Num = 0.0  # more than a layer of the first kind
-        each = zip(self.layer, *self.more, strict=True)
-        return Pass(
-            *(n * (own + reduce(minimum, more, plain)) for own, *more in each)
-        )
 
     @property
     def slowest(self) -> Num:

@@ -85,7 +85,7 @@ def piped(job: Job, way: Way, rows: Table, m: Column, layers: Grid) -> Any:
         ceil_div(float(job.model.layers), pp / schedule.copies)
     )
     work = schedule.rounds(m) * fullest * (f + i + w)
-    return work + step.least_idle(job, schedule, (pp, m, chunks), stages, work)
+    return work + step.least_idle(job, schedule, m, stages, work)
 
 
 def lower(

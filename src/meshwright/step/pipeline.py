@@ -153,7 +153,7 @@ def fill_and_drain(
 
 
 def least_idle(
-    job: Job, schedule: Schedule, order: Order, d: StageCosts, busy: Num
+    job: Job, schedule: Schedule, m: Num, d: StageCosts, busy: Num
 ) -> Num:
     """Of the span of m microbatches, what is beyond their work on the slowest device at least
     (busy): seconds of a few paths of the order, with their sends. No replay is shorter, so a search
@@ -161,13 +161,10 @@ def least_idle(
     """
     together = barrier(job)
     idle = maximum(_way_through(schedule, d) - busy, 0.0)
-    if schedule.folded:
-        if schedule.replayed:  # its bubble is a replay of each row
-            return idle
-        return maximum(idle, _as_light(schedule, order, d, together) - busy)
-    if schedule.split_backward and not (together or schedule.ahead):
+    in_run = schedule.split_backward and not (together or schedule.ahead)
+    if schedule.folded or in_run:
         return idle
-    return maximum(idle, _pauses(schedule, order[1], d, together))
+    return maximum(idle, _pauses(schedule, m, d, together))
 
 
 def _way_through(schedule: Schedule, d: StageCosts) -> Num:
@@ -181,20 +178,6 @@ def _way_through(schedule: Schedule, d: StageCosts) -> Num:
     hops = 2.0 * (cut.stages - 1.0 - turn) * d.sent
     last = d.at(0.0).w if schedule.split_backward else every.w
     return every.f + every.i + hops + last
-
-
-def _as_light(
-    schedule: Schedule, order: Order, d: StageCosts, together: bool
-) -> Num:
-    """The step of folded stages that all take as little as the lightest, with its bubble in closed
-    form, as no pass that takes longer makes another begin sooner; without a barrier only where the
-    first device ends last, with as few microbatches as devices: else it may begin the next step
-    before others end this one.
-    """
-    p, m, v = order
-    light = d.lightest
-    whole = schedule.bubble(p, m, v, *light) + schedule.rounds(m) * light.total
-    return where((m <= p) | together, whole, 0.0)
 
 
 def _pauses(schedule: Schedule, m: Num, d: StageCosts, together: bool) -> Num:

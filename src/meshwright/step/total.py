@@ -199,7 +199,7 @@ def pipelined(
     if refine and layout.pp > 1:
         total, parts = replayed(job, schedule, order, d, busy)
     else:
-        idle = least_idle(job, schedule, order, d, busy)
+        idle = least_idle(job, schedule, order[1], d, busy)
         total, parts = busy + idle, lambda: (0.0, idle)
     ranks = [share.rank for share in one.shares.values()]
     ways = fill_and_drain(job, schedule, d, ranks)
