@@ -8,6 +8,7 @@ layer takes 1 s forward and 2 s backward.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -23,7 +24,7 @@ from meshwright.describe.assumptions import (
 )
 from meshwright.describe.chip import Chip
 from meshwright.describe.cluster import Cluster
-from meshwright.describe.fields import fields_of, left_out
+from meshwright.describe.fields import ASK, Field, fields_of, left_out
 from meshwright.describe.holding import Holding
 from meshwright.describe.job import Job
 from meshwright.describe.layout import Layout
@@ -125,3 +126,22 @@ def set_to(thing: Any, path: str, value: Any) -> Any:
     first, _, rest = path.partition(".")
     inner = set_to(getattr(thing, first), rest, value) if rest else value
     return switched(thing, **{first: inner})
+
+
+CAPACITY = 79e9
+"""Bytes that leave a model one of a chip's 80 GB."""
+
+
+def other_values(field: Field, value: Any) -> tuple[Any, ...]:
+    """Values that an option may have instead."""
+    words = field.kind.words
+    if isinstance(value, Mapping):
+        return tuple({text: 30.0} for text in words)
+    if words:
+        return tuple(text for text in words if text not in (value, ASK))
+    if isinstance(value, bool):
+        return (not value,)
+    if not value:
+        return (CAPACITY if field.name.endswith("bytes") else 0.5,)
+    least = field.kind.range.least if field.kind.range else 0.0
+    return (max(value / 100, least),)

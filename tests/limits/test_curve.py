@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from meshwright import BadInput, NoLayout
-from meshwright.describe.frozen import scaled
 from meshwright.limits import (
     bill,
     curve,
@@ -17,22 +16,13 @@ from meshwright.limits import (
     smallest_cluster,
     split,
 )
-from meshwright.limits.answer import smooth_widths
 from meshwright.limits.crossing import crossing
 from meshwright.limits.curve import first_guess, in_time, months
 from meshwright.limits.laws import shape
-from meshwright.limits.scenario import MONTH_S, Scenario
 from meshwright.limits.sensitivity import CHANGES
 
 H100 = preset("h100")
 FEW = 2.0 ** np.arange(14, 19, 0.5)
-
-
-def smooth_end(scenario: Scenario) -> float:
-    """The last crossing without grids."""
-    last = curve(scenario.smooth, smooth_widths()).crossing.last_flops
-    assert last is not None
-    return last
 
 
 def test_crossings() -> None:
@@ -50,32 +40,6 @@ def test_every_point_is_in_time_and_half_the_chips_are_not() -> None:
         assert p.utilisation == pytest.approx(
             p.flops / (H100.machine.peak * p.chips * p.duration_s)
         )
-
-
-def test_limits_move_as_they_should() -> None:
-    base = smooth_end(H100)
-    more_time = replace(H100, duration_s=6 * MONTH_S)
-    less_time = replace(H100, duration_s=MONTH_S)
-    assert smooth_end(more_time) > base > smooth_end(less_time)
-    wide, narrow, far = (
-        smooth_end(scaled(f"network.dims.{name}", factor)(H100))
-        for name, factor in (
-            ("bandwidth", 2.0),
-            ("bandwidth", 0.5),
-            ("latency", 100.0),
-        )
-    )
-    assert wide > base > narrow and far <= base * 1.001
-
-
-def test_latency_sets_the_wall() -> None:
-    """With more of it less can be trained, with a tenth much more."""
-    slow = scaled("assumptions.chip.launch_s", 2.0)(H100)
-    less, wall, more = (
-        curve(s).points[-1].flops
-        for s in (slow, H100, preset("h100-low-latency"))
-    )
-    assert less < wall < more / 100
 
 
 def test_smooth_runs_lie_between_the_two_steps_around_the_duration() -> None:
@@ -99,19 +63,6 @@ def test_smooth_runs_lie_between_the_two_steps_around_the_duration() -> None:
         assert fast < duration <= slow
         share = np.log(duration / slow) / np.log(fast / slow)
         assert p.chips == pytest.approx(below[i] * 2 ** (share / 8), rel=1e-9)
-
-
-def test_smooth_and_exact_lie_near_each_other() -> None:
-    """Within the grid: at most twice the chips, and no fewer than the smooth ones by more than
-    rounding explains.
-    """
-    few = np.array([16384.0, 32768.0, 65536.0])
-    curves = curve(H100, few), curve(H100.smooth, few)
-    pairs = zip(*(c.points for c in curves), strict=True)
-    for rough, smooth in pairs:
-        assert rough.hidden == smooth.hidden
-        work = rough.flops / smooth.flops
-        assert 0.7 < rough.chips / (smooth.chips * work) < 2.6
 
 
 def test_smallest_cluster_and_largest_run_are_inverse() -> None:

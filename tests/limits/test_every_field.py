@@ -4,14 +4,14 @@ none is ignored.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from by_hand import set_to
+from by_hand import other_values, set_to
 from meshwright import BadInput, assumptions
 from meshwright.describe.assumptions import (
     EPOCH,
@@ -21,7 +21,7 @@ from meshwright.describe.assumptions import (
     Assumptions,
     HidePass,
 )
-from meshwright.describe.fields import ASK, Field, fields_of
+from meshwright.describe.fields import Field, fields_of
 from meshwright.limits import Scenario, preset
 from meshwright.limits.laws import shape
 from meshwright.limits.search import fastest
@@ -46,8 +46,6 @@ gradients that take longer.
 
 NOTHING = "nothing hides, so that share, slow, most and links mean nothing"
 """Why an option of what does not hide cannot be written."""
-FRAMEWORK = 79e9
-"""Bytes that leave the model one of the chip's 80 GB."""
 
 
 def options(joint: Any, name: str) -> Iterator[tuple[str, Field, Any]]:
@@ -64,26 +62,11 @@ def options(joint: Any, name: str) -> Iterator[tuple[str, Field, Any]]:
             )
 
 
-def others(field: Field, value: Any) -> tuple[Any, ...]:
-    """Values that an option may have instead."""
-    words = field.kind.words
-    if isinstance(value, Mapping):
-        return tuple({text: 30.0} for text in words)
-    if words:
-        return tuple(text for text in words if text not in (value, ASK))
-    if isinstance(value, bool):
-        return (not value,)
-    if not value:
-        return (FRAMEWORK if field.name.endswith("bytes") else 0.5,)
-    least = field.kind.range.least if field.kind.range else 0.0
-    return (max(value / 100, least),)
-
-
 CASES = [
     (name, value)
     for joint in JOINTS
     for name, field, now in options(getattr(EPOCH, joint), joint)
-    for value in others(field, now)
+    for value in other_values(field, now)
 ]
 # hardly more than is needed
 EXERCISED = {

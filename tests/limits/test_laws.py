@@ -62,15 +62,6 @@ def test_smooth_laws_do_not_round() -> None:
     assert s.batch == pytest.approx(2**22 * (s.flops / 3e23) ** (1 / 6))
 
 
-def test_scalars_and_arrays_agree() -> None:
-    for each in (*LAWS.values(), replace(LAWS["deepseek"], experts=SPARSE)):
-        table = shape(each, widths())
-        for i in (0, 17, 54):
-            assert shape(each, float(widths()[i])) == pytest.approx(
-                [c[i] for c in table], rel=1e-14
-            )
-
-
 def test_a_law_of_ones_own() -> None:
     mine = Law(
         "mine",

@@ -9,7 +9,6 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from meshwright.count.mlp2d import parameters
-from meshwright.count.model import layer
 from meshwright.describe.assumptions import (
     EPOCH,
     NOT_HIDDEN,
@@ -20,12 +19,10 @@ from meshwright.describe.assumptions import (
 from meshwright.describe.cluster import NOWHERE
 from meshwright.describe.frozen import changed, put
 from meshwright.describe.job import Job
-from meshwright.describe.layers import kinds
 from meshwright.describe.layout import Layout
 from meshwright.describe.model import Model
 from meshwright.describe.network import Dim, Network
 from meshwright.limits import Scenario, preset
-from meshwright.limits.curve import curve
 from meshwright.limits.laws import LAWS, Shape, shape
 from meshwright.limits.simulate import (
     AXES,
@@ -193,21 +190,3 @@ def test_so_does_one_in_a_pipeline_on_two_levels(
     assert by_step(s, d, SETS[name], *at) == pytest.approx(
         float(whole.total), rel=nearly
     )
-
-
-def test_points_of_the_published_curve_are_layouts_of_any_job() -> None:
-    """Of the paper's curve for the H100, every sixth model as a job under scheme mlp2d: the seconds
-    of its products and what its chips hold are those of `limits` to the last digits."""
-    for p in curve(H100).points[::6]:
-        d = p.degrees
-        places = two_levels(d, [low for (low,) in p.lower])
-        s = Shape(*map(float, shape(H100.law, p.hidden)))
-        job, layout = as_job(s, d, EPOCH, H100.joined, places)
-        block = model_cost(job, layout, details=True).typical
-        products = sum(half.compute + half.memory for half in block.causes)
-        assert float(products * s.L / d.pp * d.microbatches) == pytest.approx(
-            float(p.step.matmul), rel=1e-12
-        )
-        ops = layer(job, layout, kinds(job.model)[0])
-        per_chip = sum(op.weights for op in ops) * s.L / d.pp
-        assert per_chip == pytest.approx(s.parameters / d.shards, rel=1e-12)

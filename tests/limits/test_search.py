@@ -12,7 +12,7 @@ from meshwright.describe.assumptions import EPOCH, NOT_HIDDEN, Hide, HidePass
 from meshwright.describe.frozen import put
 from meshwright.limits.curve import first_guess
 from meshwright.limits.laws import Shape, shape
-from meshwright.limits.scenario import Scenario, preset, presets
+from meshwright.limits.scenario import Scenario, preset
 from meshwright.limits.search import fastest
 from meshwright.limits.space import cells
 
@@ -48,12 +48,6 @@ def same_as_brute(
     "name", ["v100", "h100/sparse", "h100-global-nvlink-low-latency/sparse"]
 )
 def test_equals_brute_force(name: str) -> None:
-    same_as_brute(preset(name), WIDTHS)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", [n for n in presets() if "superpod" not in n])
-def test_equals_brute_force_everywhere(name: str) -> None:
     same_as_brute(preset(name), WIDTHS)
 
 

@@ -11,10 +11,9 @@ from hypothesis import strategies as st
 
 from meshwright import network
 from meshwright.describe.assumptions import HidePass
-from meshwright.describe.frozen import put, scaled
+from meshwright.describe.frozen import put
 from meshwright.limits.laws import LAWS, SPARSE, shape
 from meshwright.limits.scenario import Scenario, preset
-from meshwright.limits.sensitivity import bandwidth
 from meshwright.limits.simulate import (
     AXES,
     Degrees,
@@ -130,20 +129,6 @@ def test_latency_counts_only_without_zero_bubble() -> None:
         wait = 0 if zero_bubble else s.tp_wait + s.p2p_wait
         assert s.tp_wait > 0 and s.p2p_wait > 0
         assert s.total == pytest.approx(work + wait + s.dp + s.dp_wait)
-
-
-@pytest.mark.parametrize("zero_bubble", [0, 1])
-def test_faster_parts_are_never_slower(zero_bubble: int) -> None:
-    d = D._replace(zero_bubble=zero_bubble)
-    base = step(H100, d).total
-    for better in (
-        scaled("network.dims.bandwidth", 2.0)(H100),
-        bandwidth(H100, 2.0, 0),
-        bandwidth(H100, 2.0, 1),
-        scaled("network.dims.latency", 0.5)(H100),
-    ):
-        assert step(better, d).total <= base
-    assert step(scaled("network.dims.bandwidth", 0.5)(H100), d).total > base
 
 
 def test_memory_of_the_cluster_is_the_papers() -> None:

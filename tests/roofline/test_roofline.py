@@ -5,6 +5,7 @@ says.
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -113,6 +114,11 @@ def test_largest_tensor_degree():
         splits(Setting(TOY), mesh(cluster("16xbook-h100"), "bf16", EXACT), 1e6)
     )
     assert largest_tensor(found).y == 16  # two nodes: 8 + F/2475 = 21
+    thin = replace(TOY, ffn=512)  # F/2200 is less than one
+    found = list(
+        splits(Setting(thin), mesh(cluster("8xbook-h100"), "bf16", EXACT), 1e6)
+    )
+    assert largest_tensor(found) is None
 
 
 def test_pods_need_73440_tokens_each_and_two_of_them_half():
@@ -126,18 +132,6 @@ def test_pods_need_73440_tokens_each_and_two_of_them_half():
     two = mesh(cluster("8192xbook-tpu-v5p"), "bf16", EXACT, shape=(16, 16, 16))
     row = schemes.across_pods(schemes.Asked(Setting(TOY), two, 1e7))
     assert row.least_batch_sum_tokens == pytest.approx(2 * 73440 / 2, rel=1e-9)
-
-
-@pytest.mark.parametrize("edition", ["sum", "max"])
-def test_two_pods_share_a_batch(edition):
-    """A split of a pod needs for two of them twice the tokens that it needs for one."""
-    pods = mesh(
-        cluster("8192xbook-tpu-v5p"), "bf16", EXACT, shape=(16, 16, 16)
-    )
-    split = best(splits(Setting(TOY), pods, 5e6), edition)
-    row = schemes.mixed(schemes.Asked(Setting(TOY), pods, 1e7), split, edition)
-    found = getattr(row, f"least_batch_{edition}_tokens")
-    assert found == pytest.approx(2 * split.threshold(edition), rel=1e-9)
 
 
 @pytest.mark.parametrize("degree", [16, 32, 64, 128])
@@ -189,6 +183,7 @@ def test_all_of_a_roofline():
     )
     assert r.shape == (16, 20, 28) and r.chips == 8960
     assert r.intensity[:3] == pytest.approx((2550.0,) * 3)
+    assert r.notes[-1].startswith("the batch has 511.475 sequences")  # / 8,192
     two = next(t for t in r.theory if t.m_x == 2)
     assert two.x == pytest.approx(1618, abs=1)
     assert two.tokens_per_chip_sum == pytest.approx(453.6, abs=0.1)
@@ -199,6 +194,7 @@ def test_all_of_a_roofline():
     assert fsdp.least_batch_sum_tokens == whole == dp.least_batch_max_tokens
     assert rows["TP"].least_batch_sum_tokens is None
     assert dp.memory_bytes > r.capacity_bytes > fsdp.memory_bytes
+    assert dp.curve.batch_tokens[24::24] == pytest.approx((4.19e6, 4.19e9))
     assert r.memory_full_bytes > r.memory_bytes
     data = json.loads(json.dumps(r.to_dict(), allow_nan=False))
     assert data["whole"][0]["edition"] == "sum"
@@ -217,23 +213,11 @@ def test_pods_experts_and_lines_are_in_the_result():
     )
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "1024xh100-sxm",
-        "256xtpu-v5e",
-        "4096xtpu-v5p",
-        "8xa100",
-        "1xh100-sxm",
-        "72xgb200-nvl72",
-    ],
-)
-@pytest.mark.parametrize("layer", ["mlp", "block"])
-def test_any_model_on_any_cluster(name, layer):
-    for m in ("llama3-8b", "deepseek-v3"):
-        r = roofline(model(m), cluster(name), 2e6, layer=layer)
-        assert r.schemes and all(s.compute_s > 0 for s in r.schemes)
-        json.dumps(r.to_dict(), allow_nan=False)
+@pytest.mark.parametrize("name", ["256xtpu-v5e", "1xh100-sxm"])
+def test_any_model_on_any_cluster(name):
+    r = roofline(model("deepseek-v3"), cluster(name), 2e6, layer="block")
+    assert r.schemes and all(s.compute_s > 0 for s in r.schemes)
+    json.dumps(r.to_dict(), allow_nan=False)
 
 
 def test_bad_input_is_a_sentence():

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from meshwright import Job, Layout, Model, predict
-from meshwright.catalog import cluster, model
+from meshwright.catalog import cluster
 from meshwright.describe.assumptions import (
     BOOK_MAX,
     BOOK_SUM,
@@ -70,8 +70,10 @@ def seconds(
             BOOK_SUM,
             chip=replace(BOOK_SUM.chip, model="roofline", launch_s=1e-5),
         ),
+        # level by level, on the memory hierarchy, nothing hidden
+        replace(EPOCH, precision=BOOK_SUM.precision),
     ],
-    ids=range(5),
+    ids=range(6),
 )
 @pytest.mark.parametrize("batch", [16, 64])
 @pytest.mark.parametrize(("tp", "dp"), [(1, 16), (8, 2), (4, 4), (16, 1)])
@@ -133,59 +135,6 @@ def test_so_is_the_row_of_the_pipeline(how: Assumptions, layers: int) -> None:
     assert pipeline(asked, 8, 16).step_s == pytest.approx(
         predict(job).step_time_s, rel=1e-12
     )
-
-
-LLAMA = model("llama3-70b")
-
-
-def both_editions(
-    chips: int, batch: int, layout: Layout
-) -> tuple[float, float]:
-    """Seconds of a step of llama3-70b on H100."""
-    jobs = (
-        Job(
-            LLAMA,
-            f"{chips}xh100-sxm",
-            batch,
-            layout,
-            seq=2048,
-            assumptions=how,
-        )
-        for how in (BOOK_SUM, BOOK_MAX)
-    )
-    return tuple(predict(job).step_time_s for job in jobs)  # type: ignore[return-value]
-
-
-def test_editions_differ_where_communication_binds() -> None:
-    """Nodes of 8 cut every layer, weights are gathered between nodes: other links. In turn both
-    count, side by side the longer.
-    """
-    added, larger = both_editions(1024, 128, Layout(tp=8, dp=128, zero=3))
-    assert added > 1.02 * larger
-    # with all cut over two nodes, both groups use the same links: nothing runs beside anything
-    added, larger = both_editions(1024, 64, Layout(tp=16, dp=64, zero=3))
-    assert added == pytest.approx(larger, rel=1e-12)
-
-
-def test_editions_agree_where_compute_binds() -> None:
-    """All of it hides in either edition: T_math."""
-    layout = Layout(tp=8, dp=16, zero=3, microbatch=32)
-    added, larger = both_editions(128, 512, layout)
-    job = Job(
-        LLAMA, "128xh100-sxm", 512, layout, seq=2048, assumptions=BOOK_SUM
-    )
-    assert added == larger == pytest.approx(predict(job).time_s["compute"])
-
-
-def test_another_set_is_another_roofline() -> None:
-    """Level by level, on the memory hierarchy, nothing hidden: still the step of `predict`."""
-    how = replace(EPOCH, precision=BOOK_SUM.precision)
-    m, setting = (
-        mesh(cluster(LINE), "bf16", how),
-        Setting(ONE, "block", assumptions=how),
-    )
-    ours = step(setting, m, 16 * 4096 / 16, {"replicas": m.everything}).step_s
-    assert ours == pytest.approx(seconds(how, 16, 3, 1, 16), rel=1e-12)
 
 
 @pytest.mark.parametrize("edition", EDITIONS)

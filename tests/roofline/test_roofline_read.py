@@ -6,11 +6,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass, replace
+from operator import attrgetter
 from typing import Any
 
 import pytest
 
-from by_hand import set_to
+from by_hand import other_values, set_to
 from meshwright import BadInput, assumptions, cluster, model
 from meshwright.cost.free import Free
 from meshwright.describe.assumptions import (
@@ -23,11 +24,12 @@ from meshwright.describe.assumptions import (
     NetworkTime,
     Stack,
 )
+from meshwright.describe.fields import Field, fields_of
 from meshwright.describe.job import PRECISIONS
 from meshwright.describe.kernels import kernels
 from meshwright.describe.measured import MeasuredTable
 from meshwright.roofline import roofline
-from meshwright.roofline.queries import EXACT
+from meshwright.roofline.queries import EXACT, READ
 
 RICH = replace(
     BOOK_SUM,
@@ -56,14 +58,14 @@ MEASURED = replace(
 )
 
 
-def leaves(option: Any, name: str) -> Iterator[str]:
-    """Names of all fields of an option, and of its options."""
+def leaves(option: Any, name: str) -> Iterator[tuple[str, Field, Any]]:
+    """(name, field, value) of all fields of an option, and of its options."""
     for field in fields(option):
-        value = getattr(option, field.name)
+        value, path = getattr(option, field.name), f"{name}.{field.name}"
         if is_dataclass(value):
-            yield from leaves(value, f"{name}.{field.name}")
+            yield from leaves(value, path)
         else:
-            yield f"{name}.{field.name}"
+            yield path, fields_of(type(option))[field.name], value
 
 
 def answer(
@@ -84,68 +86,6 @@ def answer(
 H, V5P = "16xh100-sxm", "64xtpu-v5p"
 LOW, HIGH = 2e4, 1e6
 """Tokens at which communication binds, and at which it does not."""
-READ: dict[str, Any] = {
-    "count.dot_product": "2k-1",
-    "count.causal": "half",
-    "count.residual": True,
-    "count.dropout": "lbl",
-    "count.output_bias": "replicated",
-    "count.gathered_inputs": "regathered",
-    "count.gathered_keys": "kept",
-    "count.weight_gradient": "apart",
-    "count.rotary": "apart",
-    "chip.model": "peak",
-    "chip.matrix_efficiency": 0.4,
-    "chip.sustained": 0.4,
-    "chip.attention_forward": 0.3,
-    "chip.attention_backward": 0.3,
-    "chip.vector_efficiency": 0.1,
-    "chip.memory_efficiency": 0.3,
-    "chip.launch_s": 1e-4,
-    "chip.stack.kernel": "fa2",
-    "chip.stack.elementwise": 9.0,
-    "chip.stack.norm": "torch",
-    "chip.stack.host_s": 0.5,
-    "chip.stack.cuda_graphs": "parts",
-    "chip.stack.float8": "rowwise",
-    "chip.stack.quantise": {"tensorwise": 90.0},
-    "chip.wide_norm": 50.0,
-    "chip.host.backward": 5.0,
-    "chip.host.experts_s": 0.5,
-    "chip.host.routed": 0.9,
-    "chip.host.parts": 0.9,
-    "chip.host.full": 0.9,
-    "network.collective": "levels",
-    "network.efficiency": 0.3,
-    "network.ring_factor": "one",
-    "network.algorithm": Free(),
-    "network.hop": "mean",
-    "overlap.dp.scope": "pass",
-    "overlap.dp.share": 0.1,
-    "overlap.dp.most": 0.5,
-    "overlap.dp.slow": 0.5,
-    "overlap.dp.links": "shared",
-    "overlap.tp.scope": "operation",
-    "overlap.tp.share": 0.5,
-    "overlap.tp.most": 0.5,
-    "overlap.tp.slow": 0.5,
-    "overlap.cp.scope": "none",
-    "overlap.cp.share": 0.1,
-    "overlap.cp.most": 0.5,
-    "overlap.cp.slow": 0.5,
-    "overlap.ep.scope": "none",
-    "overlap.ep.share": 0.1,
-    "overlap.ep.most": 0.5,
-    "overlap.ep.slow": 0.5,
-    "overlap.pp": "all",
-    "memory.capacity_share": 0.9,
-    "memory.framework_bytes": 1e9,
-    "memory.risk_width": 0.05,
-    "memory.headroom": 0.1,
-    "memory.holding.allocator_need": 0.2,
-    "precision": PRECISIONS["bf16"],
-}
-"""field -> another value than that of `RICH`."""
 USUAL = GPT, H, LOW
 ASKED: dict[str, tuple[Any, str, float]] = {
     "count.dropout": (replace(model(GPT), dropout=True), H, LOW),
@@ -169,14 +109,6 @@ ASKED: dict[str, tuple[Any, str, float]] = {
 """field -> a roofline that it changes, if not the usual one: model, cluster, tokens."""
 BASES = {
     **dict.fromkeys(
-        (
-            name
-            for name in READ
-            if name.startswith(("chip.stack.", "chip.host."))
-        ),
-        SHAPES,
-    ),
-    **dict.fromkeys(
         ("chip.stack.float8", "chip.stack.quantise"),
         replace(SHAPES, precision=PRECISIONS["fp8"]),
     ),
@@ -198,78 +130,53 @@ BASES = {
         RICH, network=replace(RICH.network, collective="book")
     ),
 }
-"""field -> the set that it is changed in, if not `RICH`."""
-REFUSED = {
-    "chip.optimizer": 9.0,
-    "chip.stack.step_s": 5.0,
-    "chip.stack.weights_quantised": "step",
+"""field -> the set that it is changed in, if not `RICH`, or `SHAPES` of a chip's kernels and host."""
+OTHER = {
+    "chip.attention_forward": 0.3,
+    "chip.attention_backward": 0.3,
     "chip.kernels": replace(kernels("h100"), share=0.3),
-    "chip.stack.efficiency": 0.9,
-    "chip.host.collective_s": 9.0,
-    "chip.host.dispatched": 9.0,
-    "chip.host.update": 9.0,
-    "chip.host.embedding": 9.0,
-    "chip.host.head": 9.0,
-    "overlap.weights.gradients": "all-reduce",
-    "overlap.weights.gathers": 0.5,
-    "count.vocabulary": True,
-    "count.optimizer_step": True,
-    "count.attention_output": "twice",
-    "count.backward_needs": "autograd",
-    "count.input_gradients": "apart",  # schemes share the sequence out
-    "count.stage_message": "whole",
-    "count.selective": "op",
+    "chip.stack.quantise": {"tensorwise": 90.0},
     "count.summa_width": object(),
-    "overlap.step_barrier": "none",
-    "memory.resident": "program",
-    "memory.working_set": True,
+    "network.algorithm": Free(),
+    "overlap.dp.scope": "pass",
+    "precision": PRECISIONS["bf16"],
     "choices": (),
     "strict": True,
-    **{
-        f"memory.holding.{name}": value
-        for name, value in {
-            "allocator_share": 0.1,
-            "backward_share": 0.5,
-            "bucket_elements": 4e7,
-            "dummy_weight_gradients": True,
-            "gathered_twice": True,
-            "gradient_bytes": {"bf16": 2.0},
-            "keeps_pipeline_outputs": True,
-            "loss_bytes": 14.0,
-            "loss_bytes_tp": 14.0,
-            "norm_extra": 10.0,
-            "step_bytes": 4.0,
-            "step_copies": "new",
-            "unit_gradient": "none",
-        }.items()
-    },
 }
-"""What a layer does not have, keep or wait for."""
+"""field -> another value, where the first that its kind has is none or changes nothing."""
 
 
-def test_every_field_is_here() -> None:
-    every = [
-        *WHOLE,
-        *(
-            name
-            for joint in JOINTS
-            for name in leaves(getattr(RICH, joint), joint)
-        ),
-    ]
-    assert sorted(every) == sorted([*READ, *REFUSED])
+def read(name: str) -> bool:
+    """A roofline reads the field, or all fields of the option that it belongs to."""
+    return any(f"{name}.".startswith(f"{known}.") for known in READ)
 
 
-@pytest.mark.parametrize("name", READ)
-def test_what_is_read_changes_the_answer(name: str) -> None:
-    at, base = ASKED.get(name, USUAL), BASES.get(name, RICH)
-    assert answer(set_to(base, name, READ[name]), *at) != answer(base, *at)
+def cases() -> Iterator[tuple[str, Assumptions, Any]]:
+    """(field, a set under which it counts, another value of it), of every field."""
+    for name in WHOLE:
+        yield name, RICH, OTHER[name]
+    for joint in JOINTS:
+        for name, field, _ in leaves(getattr(SHAPES, joint), joint):
+            kernels_or_host = joint == "chip" and (
+                not read(name) or name.count(".") > 1
+            )
+            base = BASES.get(name, SHAPES if kernels_or_host else RICH)
+            now = attrgetter(name)(base)
+            yield name, base, OTHER.get(name) or other_values(field, now)[0]
 
 
-@pytest.mark.parametrize("name", REFUSED)
-def test_what_is_not_read_is_refused(name: str) -> None:
-    base = SHAPES if name.startswith("chip.") else RICH
-    with pytest.raises(BadInput, match=f"roofline would ignore its {name}"):
-        answer(set_to(base, name, REFUSED[name]), *USUAL)
+CASES = {name: case for name, *case in cases()}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_it_changes_the_answer_or_is_refused(name: str) -> None:
+    base, value = CASES[name]
+    at, other = ASKED.get(name, USUAL), set_to(base, name, value)
+    if read(name):
+        assert answer(other, *at) != answer(base, *at)
+    else:
+        with pytest.raises(BadInput, match=f"would ignore its {name}"):
+            answer(other, *at)
 
 
 @pytest.mark.parametrize(

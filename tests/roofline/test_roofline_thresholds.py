@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
 from meshwright import Model, MoE
@@ -19,13 +18,9 @@ from meshwright.roofline.memory import (
     states,
 )
 from meshwright.roofline.mesh import mesh
-from meshwright.roofline.work import LAYERS, Setting
+from meshwright.roofline.work import Setting
 from meshwright_studies.reproduce.scaling_book.ideal import (
     Ideal,
-    compute_bound_splits,
-    on_axes,
-    ratios,
-    spanned,
 )
 
 TOY = Model("toy", 1, 8192, 64, 32768, 0, 8192, gated=False)
@@ -68,26 +63,6 @@ def test_closed_forms_are_where_the_times_cross(m, layer, edition, m_x, m_y):
     assert th.best_ratio(
         one, more, n, A / m_x, A / m_y, edition
     ) == pytest.approx(ratio, rel=1e-9)
-
-
-@pytest.mark.parametrize(("m", "layer"), MODELS)
-@pytest.mark.parametrize("edition", ["sum", "max"])
-def test_compute_bound_splits_end_where_the_ratio_is_one(m, layer, edition):
-    s = Setting(m, layer)
-    one = s.per_token
-    batch = 1.3 * MESH.chips * th.mixed_tokens(one, A / 2, A, edition)
-    least, most = compute_bound_splits(
-        one, batch, MESH.chips, A / 2, A, edition
-    )
-    assert least < most
-    for x in (least, most):
-        assert Ideal(x, MESH.chips / x, 2, 1).times(s, MESH, batch).ratio(
-            edition
-        ) == pytest.approx(1, rel=1e-9)
-    least, most = compute_bound_splits(
-        one, batch / 1.5, MESH.chips, A / 2, A, edition
-    )
-    assert least > most
 
 
 def test_data_and_tensor_thresholds():
@@ -139,17 +114,6 @@ def totals(setting, tokens, tp):
     return [*flops, *sent, sum(op.weights for op in ops)]
 
 
-@pytest.mark.parametrize("layer", LAYERS)
-def test_work_takes_arrays(layer):
-    tokens = np.array([64.0, 4096.0])
-    s = Setting(LLAMA, layer)
-    many = totals(s, tokens, 4)
-    for i, t in enumerate(tokens):
-        assert totals(s, float(t), 4) == pytest.approx(
-            [*(x[i] for x in many[:4]), many[4]]
-        )
-
-
 def test_backward_moves_as_much_for_twice_the_work():
     forward, backward, sends, returns, _ = totals(Setting(TOY), 1024.0, 8)
     assert backward == 2 * forward == 8 * 1024 * 8192 * 32768 / 8
@@ -160,26 +124,6 @@ def test_backward_moves_as_much_for_twice_the_work():
     assert (
         totals(Setting(TOY, assumptions=again), 1024.0, 8)[3]
         == 6 * 1024 * 8192
-    )
-
-
-def test_curves():
-    assert [spanned(n, 16) for n in (1, 2, 16, 17, 256, 4096)] == [
-        0,
-        1,
-        1,
-        2,
-        2,
-        3,
-    ]
-    assert (on_axes(512, 8, 16).m_x, on_axes(512, 8, 16, most=3).m_x) == (3, 2)
-    tokens = np.array([100.0, 850.0, 2000.0])
-    curves = ratios(Setting(TOY), MESH, tokens, 2, 1, 3)
-    assert curves["FSDP"] == pytest.approx(tokens / 850) and curves[
-        "TP"
-    ] == pytest.approx(3 * 32768 / 2550 / 4096)
-    assert np.all(
-        curves["FSDP+TP, max"] == pytest.approx(2 * curves["FSDP+TP, sum"])
     )
 
 
@@ -196,13 +140,3 @@ def test_memory():
         per_chip(1e9, 0.0, 8, 1) == 1e10
         and per_chip(1e9, 8e9, 8, 8) == 1e10 / 8 + 1e9
     )
-
-
-def test_the_same_chips_on_more_axes_are_asked_anew() -> None:
-    """512 chips on three axes get three times the bytes of one, whichever is asked first."""
-    setting = Setting(TOY)
-    one, three = (
-        Ideal(512, 8, axes, 1).times(setting, MESH, 1e6).data.seconds
-        for axes in (1, 3)
-    )
-    assert one == pytest.approx(3 * three)

@@ -77,6 +77,12 @@ class Realism:
     """0 = no embedding and no output head."""
     space: Space = SPACE
 
+    def goodput(self, chips: int, size: float) -> float:
+        """Share of the time that failures leave a model of so many parameters."""
+        if not self.failures:
+            return 1.0
+        return float(loss(self.failures, chips, size).goodput)
+
 
 @dataclass(frozen=True)
 class RealPoint(Run):
@@ -255,12 +261,7 @@ def most_useful(
     octaves = range(int(math.log2(max(chips, 1))) + 1)
     numbers = {f * 2**k for f in odd for k in octaves if f * 2**k <= chips}
 
-    def useful(number: int) -> float:
-        if not real.failures:
-            return float(number)
-        return number * float(loss(real.failures, number, LARGE).goodput)
-
-    most = max(numbers, key=useful, default=1)
+    most = max(numbers, key=lambda n: n * real.goodput(n, LARGE), default=1)
     return tuple(n for n in (most, most // 2, most // 4) if n)
 
 
@@ -280,11 +281,7 @@ def smallest(scenario: Scenario, real: Realism, D: float) -> RealPoint | str:
     for _ in range(DOUBLINGS + 1):
         if chips > MOST_CHIPS:
             return f"it would take more than {MOST_CHIPS:,} chips"
-        good = (
-            float(loss(real.failures, chips, size).goodput)
-            if real.failures
-            else 1.0
-        )
+        good = real.goodput(chips, size)
         if 2 * good < before:
             return (
                 f"failures leave {before:.1%} of the time of {chips // 2:,} chips, and more chips"
@@ -310,10 +307,9 @@ def run_on(
     best = fastest(scenario, real, model, batch, chips)
     if best is None:
         return "no layout fits in memory"
-    lost = loss(real.failures, chips, size) if real.failures else None
-    good = float(lost.goodput) if lost else 1.0
     batch_tokens = batch * scenario.law.seq
-    took = tokens / batch_tokens * best.step_time_s / good
+    useful_s = tokens / batch_tokens * best.step_time_s
+    took = useful_s / real.goodput(chips, size)
     if took >= scenario.duration_s:
         return why(best)
     peak = scenario.chip.peak(real.precision.compute)
@@ -324,7 +320,7 @@ def run_on(
         chips=chips,
         utilisation=flops / (peak * chips * took),
         duration_s=took,
-        loss=lost,
+        loss=loss(real.failures, chips, size) if real.failures else None,
         prediction=best,
     )
 

@@ -168,9 +168,8 @@ def certainty(of: StepResult) -> Certainty | None:
     if known is None or of.job.profile is None:
         return None
     kind = kind_of(of.job)
-    mine = known["classes"].get(
-        kind, {"rows": 0, "sources": (), "low": 0.0, "high": 0.0}
-    )
+    unseen = {**known, "rows": 0, "sources": ()}
+    mine = known["classes"].get(kind, unseen)
     low = float(mine["low"])
     high = float(mine["high"])
     if len(mine["sources"]) < TRUSTED:

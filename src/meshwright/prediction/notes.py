@@ -4,6 +4,7 @@ corners where it is too fast.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 from ..count.model import MODEL_FLOPS, executed_flops, groups, model_flops
@@ -53,14 +54,12 @@ def of_question(r: StepResult) -> tuple[str, ...]:
         *unmeasured(job),
         *unused(layout),
         *practice.not_proposed(job, layout),
-        *choices(r),
+        *filter(None, (padding(job, layout),)),
+        *of_set(job, layout),
+        *orthogonal(r),
+        *of_model(r),
         *corners(job, layout),
     )
-
-
-def of_answer(r: StepResult) -> tuple[str, ...]:
-    """What is to be said of its seconds and bytes."""
-    return (*above_peak(r), *too_large(r), *scans(r))
 
 
 def unmeasured(job: Job) -> list[str]:
@@ -102,115 +101,79 @@ def unmeasured_links(job: Job) -> list[str]:
     ]
 
 
-def choices(r: StepResult) -> list[str]:
-    """A sentence for each choice of this model of a step that costs or saves something only here,
-    and is not in its terms.
+def of_set(job: Job, layout: Layout) -> Iterator[str]:
+    """A sentence for what a set given for a machine is, for the framework of a traced model, and
+    for what a set does not time.
     """
-    sentences = (
-        padding(r.job, r.layout),
-        measured_set(r.job),
-        own_code(r.job),
-        free_network(r.job, r.layout),
-        free_update(r.job, r.layout),
-        orthogonal(r),
-        whole_windows(r.job, r.layout),
-        unpaired(r.job, r.layout),
-    )
-    return [*filter(None, sentences), *mixers(r.job)]
+    how, by = job.assumptions, job.profile
+    if by and how.framework and not job.framework:
+        yield (
+            f"assumptions {how.name} are {REALISTIC.name} with framework {by.name}, kernels and"
+            " collectives as measured where the machine has them"
+        )
+    if by and job.model.traced and not job.framework and by.name in OF_CODE:
+        yield (
+            f"no framework is named: timed as {by.name}, which runs the model's own PyTorch code;"
+            " Megatron would need its layers written anew"
+        )
+    if job.how.network.collective == "free" and layout.tp > 1:
+        yield (
+            f"assumptions {how.name} have no communication in them: tp {layout.tp:g} costs the"
+            " same wherever it lies, so that they are no advice on where degrees go"
+        )
+    if offload(layout.offload).optimizer and not job.how.count.optimizer_step:
+        yield (
+            f"assumptions {how.name} time no optimizer step: what the host updates, and copies for"
+            " that, is free here"
+        )
 
 
-def measured_set(job: Job) -> str:
-    """What a set is that was given for a machine instead of a framework."""
-    if job.framework or not (job.profile and job.assumptions.framework):
-        return ""
-    return (
-        f"assumptions {job.assumptions.name} are {REALISTIC.name} with framework"
-        f" {job.profile.name}, kernels and collectives as measured where the machine has them"
-    )
-
-
-def own_code(job: Job) -> str:
-    """Which framework a traced model is timed under where none is named."""
-    by = job.profile
-    if not job.model.traced or job.framework or not by:
-        return ""
-    if by.name not in OF_CODE:
-        return ""
-    return (
-        f"no framework is named: timed as {by.name}, which runs the model's own PyTorch code;"
-        " Megatron would need its layers written anew"
-    )
-
-
-def free_network(job: Job, layout: Layout) -> str:
-    """Where degrees go is no advice of a set without communication."""
-    if job.how.network.collective != "free" or layout.tp <= 1:
-        return ""
-    return (
-        f"assumptions {job.assumptions.name} have no communication in them: tp {layout.tp:g} costs"
-        " the same wherever it lies, so that they are no advice on where degrees go"
-    )
-
-
-def free_update(job: Job, layout: Layout) -> str:
-    """The host's update is not timed where no optimizer step is."""
-    away = offload(layout.offload).optimizer
-    if not away or job.how.count.optimizer_step:
-        return ""
-    return (
-        f"assumptions {job.assumptions.name} time no optimizer step: what the host updates, and"
-        " copies for that, is free here"
-    )
-
-
-def orthogonal(r: StepResult) -> str:
-    """Iterations of an optimizer that are not timed."""
-    job = r.job
-    if not job.optimizer.iterations:
-        return ""
-    work = orthogonal_flops(job.model, job.optimizer.iterations)
-    seconds = work / r.clock.rates.matrix / r.layout.chips
-    return (
-        f"optimizer {job.optimizer.name} is timed without its {job.optimizer.iterations}"
-        f" Newton-Schulz iterations ({work:.3g} FLOPs a step, {show(float(seconds), 's')} if all"
-        f" chips share them evenly) and without gathering whole matrices; it keeps"
-        f" {job.state_bytes:g} B of state for every parameter, where AdamW for embedding, head and"
-        " norms would keep more"
-    )
-
-
-def whole_windows(job: Job, layout: Layout) -> str:
-    """Keys beyond a window are gathered too."""
-    windows = [
-        kind.window
-        for part in groups(job.model)
-        for kind, _ in part
-        if kind.window
-    ]
-    if not windows or layout.cp <= 1 or layout.scheme == "summa":
-        return ""
-    return (
-        f"cp {layout.cp:g} gathers the keys and values of all {job.T:,} tokens in layers with a"
-        f" window of {min(windows):,} too, as Transformer Engine's all-gather does: a choice, not a"
-        " need"
-    )
-
-
-def unpaired(job: Job, layout: Layout) -> str:
-    """What a schedule hides in its authors' hands, and not by itself."""
-    if not (
+def of_model(r: StepResult) -> Iterator[str]:
+    """A sentence for what is gathered though no window reaches it, for what a schedule hides in its
+    authors' hands and not by itself, and for scans and indexers, which no measurement is known of.
+    """
+    job, layout, mixed = r.job, r.layout, groups(r.job.model)
+    every = [kind for part in mixed for kind, _ in part]
+    windows = [kind.window for kind in every if kind.window]
+    if windows and layout.cp > 1 and layout.scheme != "summa":
+        yield (
+            f"cp {layout.cp:g} gathers the keys and values of all {job.T:,} tokens in layers with a"
+            f" window of {min(windows):,} too, as Transformer Engine's all-gather does: a choice,"
+            " not a need"
+        )
+    if (
         layout.schedule in PAIRED
         and job.model.moe
         and layout.ep > 1
         and job.profile
         and not job.profile.ep_overlap
     ):
-        return ""
-    return (
-        f"{layout.schedule} was made to hide the experts' all-to-all of one microbatch behind"
-        f" another's compute, which {job.profile.name} by itself does not: --ep-overlap true"
-        " predicts it hidden"
-    )
+        yield (
+            f"{layout.schedule} was made to hide the experts' all-to-all of one microbatch behind"
+            f" another's compute, which {job.profile.name} by itself does not: --ep-overlap true"
+            " predicts it hidden"
+        )
+    states = {word for kind in every for word in kind.mixers} & SCANS.keys()
+    if states and job.how.chip.model != "peak":
+        yield (
+            f"{' and '.join(SCANS[word] for word in sorted(states))} are timed by the products and"
+            " bytes of their kernels, at the rate of large products: none of them was measured"
+        )
+
+
+def orthogonal(r: StepResult) -> Iterator[str]:
+    """A sentence for the iterations of an optimizer, which are not timed."""
+    job = r.job
+    if job.optimizer.iterations:
+        work = orthogonal_flops(job.model, job.optimizer.iterations)
+        seconds = work / r.clock.rates.matrix / r.layout.chips
+        yield (
+            f"optimizer {job.optimizer.name} is timed without its {job.optimizer.iterations}"
+            f" Newton-Schulz iterations ({work:.3g} FLOPs a step, {show(float(seconds), 's')} if"
+            " all chips share them evenly) and without gathering whole matrices; it keeps"
+            f" {job.state_bytes:g} B of state for every parameter, where AdamW for embedding, head"
+            " and norms would keep more"
+        )
 
 
 def unused(layout: Layout) -> list[str]:
@@ -228,20 +191,6 @@ def unused(layout: Layout) -> list[str]:
     ]
 
 
-def mixers(job: Job) -> list[str]:
-    """What is timed without a measurement of models whose layers differ."""
-    lead_and_body = groups(job.model)
-    states = {
-        w for part in lead_and_body for kind, _ in part for w in kind.mixers
-    } & SCANS.keys()
-    if not states or job.how.chip.model == "peak":
-        return []
-    return [
-        f"{' and '.join(SCANS[word] for word in sorted(states))} are timed by the products and"
-        " bytes of their kernels, at the rate of large products: none of them was measured"
-    ]
-
-
 SCANS = {
     "linear": "scans of linear attention",
     "ssm": "scans of state spaces",
@@ -250,60 +199,47 @@ SCANS = {
 """Mixer -> what of it no measurement is known of."""
 
 
-def corners(job: Job, layout: Layout) -> list[str]:
+def corners(job: Job, layout: Layout) -> Iterator[str]:
     """A sentence for each corner of the space where what this model leaves out decides; a search
     finds them, people do not train there.
     """
     tokens = layout.microbatch * length(job, layout) / layout.cp
-    if job.how.chip.model != "roofline" or tokens >= FEW_TOKENS:
-        return []
-    return [
-        f"matrix products of {tokens:,.0f} tokens (microbatch x sequence / cp) are small: kernels"
-        f" reach less of the peak below about {FEW_TOKENS} tokens, so this is too fast"
-    ]
+    if job.how.chip.model == "roofline" and tokens < FEW_TOKENS:
+        yield (
+            f"matrix products of {tokens:,.0f} tokens (microbatch x sequence / cp) are small:"
+            f" kernels reach less of the peak below about {FEW_TOKENS} tokens, so this is too fast"
+        )
 
 
-def above_peak(r: StepResult) -> list[str]:
-    """A sentence for an MFU above 100 % under a set whose step has no vocabulary."""
-    job = r.job
+def of_answer(r: StepResult) -> Iterator[str]:
+    """What is to be said of its seconds and bytes: an MFU above 100 % under a set whose step has no
+    vocabulary, what does not fit, and a step that waits for memory, of a model whose states are
+    mixed by PyTorch operations one by one.
+    """
+    job, traced = r.job, r.job.model.traced
     # only such a set is worth computing the step for a note
-    if job.how.count.vocabulary or r.mfu <= 1.0:
-        return []
-    layers = replace(MODEL_FLOPS, vocabulary=False)
-    timed = executed_flops(job.model, job.T, layers, "unfused", "none")
-    left_out = 1.0 - timed / (model_flops(job.model, job.T) * job.T)
-    return [
-        f"MFU is above 100 % since assumptions {job.assumptions.name} time no embedding, output"
-        f" head and loss, {100 * left_out:.1f} % of the model FLOPs that MFU counts"
-    ]
-
-
-def too_large(r: StepResult) -> list[str]:
-    """A sentence for what does not fit."""
-    if r.fits:
-        return []
-    return [room.too_big(r.job, r.memory_bytes["allocated"])]
+    if not job.how.count.vocabulary and r.mfu > 1.0:
+        layers = replace(MODEL_FLOPS, vocabulary=False)
+        timed = executed_flops(job.model, job.T, layers, "unfused", "none")
+        left_out = 1.0 - timed / (model_flops(job.model, job.T) * job.T)
+        yield (
+            f"MFU is above 100 % since assumptions {job.assumptions.name} time no embedding, output"
+            f" head and loss, {100 * left_out:.1f} % of the model FLOPs that MFU counts"
+        )
+    if not r.fits:
+        yield room.too_big(job, r.memory_bytes["allocated"])
+    if traced and traced.states:
+        share = r.time_s["memory"] / sum(r.time_s.values())
+        if share > MOST:
+            yield (
+                f"memory traffic is {100 * share:.0f} % of the step: states are counted operation"
+                " by operation, as the model's PyTorch code runs; a fused kernel of them would be"
+                " faster"
+            )
 
 
 MOST = 0.5
 """Of a step: traffic beyond it is named."""
-
-
-def scans(r: StepResult) -> list[str]:
-    """A sentence for a step that waits for memory, of a model whose states are mixed by PyTorch
-    operations one by one.
-    """
-    traced = r.job.model.traced
-    if not traced or not traced.states:
-        return []
-    seconds = r.time_s
-    share = seconds["memory"] / sum(seconds.values())
-    if share <= MOST:
-        return []
-    return [
-        f"memory traffic is {100 * share:.0f} % of the step: states are counted operation by"
-        " operation, as the model's PyTorch code runs; a fused kernel of them would be faster"
-    ]
 
 
 def chip_unmeasured(job: Job) -> bool:
