@@ -14,11 +14,10 @@ import pytest
 from by_hand import MODEL, SET, TOKENS, WEIGHTS, WIDTH, by_hand
 from meshwright import assumptions, predict, step
 from meshwright.cost.layer import LayerCost, Redo, Redone
-from meshwright.cost.load import NOTHING, Load
+from meshwright.cost.load import Load
 from meshwright.count import vocabulary
 from meshwright.describe.assumptions import MemoryCount
 from meshwright.describe.cluster import NOWHERE
-from meshwright.describe.framework import framework as framework_named
 from meshwright.describe.holding import Holding
 from meshwright.describe.job import PRECISIONS, Job
 from meshwright.describe.layout import Layout
@@ -26,12 +25,10 @@ from meshwright.describe.model import MoE
 from meshwright.layout.placement import placed
 from meshwright.num import where
 from meshwright.schedule import get as schedule_named
-from meshwright.step import ModelCost, ModelShare, holding, memory, room, zero
+from meshwright.step import ModelCost, ModelShare, holding, memory, room
 from meshwright.step.microbatch import (
-    boundary,
     recomputed,
     recomputing,
-    stage_message,
 )
 from meshwright.step.weights import (
     Parameters,
@@ -119,17 +116,6 @@ def test_what_runs_again_takes_its_seconds_and_leaves_its_bytes() -> None:
     assert memory.recompute_bytes(one, parts, "none") == 0.0
 
 
-def test_a_device_keeps_its_layers_of_both_kinds() -> None:
-    parts = model_cost(layer(100.0), layer(300.0))
-    job = a_job(Layout(dp=1), EXPERTS)
-    share = ModelShare((3.0, 2.0), 1.0, 1.0, 5.0)
-    assert memory.saved_by_layers(job, parts, "none", share) == 3 * 100 + 600
-    fewer = memory.saved_by_layers(job, parts, "full:1", share)
-    assert fewer == pytest.approx(3 * (100 - 84 / 5) + 2 * (300 - 284 / 5)), (
-        "the first of five layers of a chunk"
-    )
-
-
 def test_activations_of_each_microbatch_and_once() -> None:
     found = memory.Activations(1.0, 10.0, 100.0, 1000.0)
     assert found.kept(3.0, 4.0, 5.0) == 3 + 40 + 500 + 1000
@@ -194,6 +180,32 @@ def test_microbatches_in_flight_of_a_plain_pipeline() -> None:
         memory.in_flight(4, 16.0, way, 1, end)
         for end in ("first", "second", "last")
     ] == [4, 3, 1]
+    assert memory.in_flight(3, 16.0, way, 1, "second") == 2
+
+
+def test_a_folded_pipeline_of_one_device_has_one_stage() -> None:
+    """Not DualPipeV's p + 1/2: both chunks are one, of one microbatch, or of none."""
+    way = schedule_named("dualpipev")
+    assert memory.in_flight(1, 8.0, way, 2, "first") == 1.0
+
+
+def test_logits_wait_with_half_their_bytes_for_the_weight_gradient() -> None:
+    """T V of them: 4 bytes until the gradient of the head's input, 2 of their gradient then."""
+    model = replace(MODEL, vocab=128)
+    job = a_job(
+        Layout(pp=2, dp=1), model, count=replace(SET.count, vocabulary=True)
+    )
+    parts = model_cost(layer())
+    by = {
+        "first": ModelShare((1.0, 0.0), 1.0, 0.0),
+        "last": ModelShare((1.0, 0.0), 0.0, 1.0),
+    }
+    first, last = memory.activations(job, job.layout, parts, "none", by)
+    assert (first.head, first.late) == (0.0, 0.0)
+    assert (last.head, last.late) == (7.0, 7.0 - 2 * TOKENS * 128)
+    assert (first.each, last.each) == (100.0, 100.0)
+    _, none = memory.activations(job, Layout(dp=1), parts, "none", by)
+    assert none == (0.0, 0.0, 0.0, 0.0)
 
 
 # Whole units in use.
@@ -249,6 +261,8 @@ def test_what_no_replica_shares_is_not_gathered() -> None:
     assert found["whole weights in use"] == 2 * 20
     found = in_use(3, Layout(dp=8, ep=4), share, parts, EXPERTS)
     assert found["whole weights in use"] == 2 * 2 * 510
+    found = in_use(3, Layout(dp=2), share, model_cost(layer()), EXPERTS)
+    assert found["whole weights in use"] == 2 * 2 * 10
 
 
 def test_the_two_largest_layers_of_two_kinds() -> None:
@@ -265,6 +279,10 @@ def test_the_two_largest_layers_of_two_kinds() -> None:
         assert found["whole weights in use"] == 2 * both
         wide = 30 if share.layers[1] else 10
         assert found["gradient of a unit"] == 4 * wide
+    wide_first = model_cost(layer(weights=30.0), layer())
+    share = ModelShare((1.0, 3.0), 0.0, 0.0, 1.0)
+    found = in_use(3, layout, share, wide_first, EXPERTS)
+    assert found["whole weights in use"] == 2 * (30 + 10)
 
 
 def test_a_tied_embedding_is_gathered_once() -> None:
@@ -318,12 +336,6 @@ def test_logits_inputs_and_placeholder_of_the_head(
     assert found["inputs of the head"] == 5.0 - 2 * 4 * logits
     none = framework(layout, dummy_weight_gradients=False)
     assert len(holding.head(none, layout, parts)) == 2
-
-
-def test_context_parallelism_cuts_the_logits() -> None:
-    layout = Layout(cp=4, dp=1)
-    assert holding.logits(framework(layout), layout) == TOKENS / 4 * VOCAB
-    assert holding.logits(a_job(layout), layout) == 0.0
 
 
 @pytest.mark.parametrize(("twice", "copies"), [(False, 2), (True, 4)])
@@ -403,13 +415,6 @@ def test_gradients_as_wide_as_the_framework_has_them(
     assert holding.gradient_bytes(less) == 1.5
     same = replace(less, precision=replace(job.precision, gradient_bytes=2.0))
     assert holding.gradient_bytes(same) == 2.0, "a job that says 16 bits"
-
-
-def test_copies_at_the_step_are_of_what_a_rank_owns() -> None:
-    """4 bytes of each parameter whose 12 bytes of state it has."""
-    job = framework(Layout(dp=1))
-    states = zero.States(1.0, 2.0, 12 * 50.0)
-    assert memory.step_copies(job, states) == 4 * 50.0
 
 
 @pytest.mark.parametrize(
@@ -517,21 +522,6 @@ def unit(layout: Layout, stages: set[int], **joints: Any) -> WeightSync:
     )
 
 
-def test_gradients_are_reduced_or_scattered_and_weights_gathered() -> None:
-    """Eight replicas, four of an expert: 7/8 and 3/4 of 4 bytes of a gradient, of 2 of a weight."""
-    layout = Layout(dp=8, ep=2)
-    passed = 7 / 8 * 1000 + 3 / 4 * 100
-    none, both = unit(layout, {0}), unit(layout, {0, 2})
-    assert none.all_reduce.seconds == pytest.approx(2 * 4 * passed)
-    assert none.gather == none.scatter == NOTHING
-    assert both.all_reduce.seconds == none.all_reduce.seconds
-    assert both.scatter.seconds == pytest.approx(4 * passed)
-    assert both.gather.seconds == pytest.approx(2 * passed)
-    assert unit(layout, {1}).all_reduce == NOTHING
-    dense = unit(layout, {1}, model=MODEL)
-    assert dense.scatter.seconds == pytest.approx(4 * 7 / 8 * 1000)
-
-
 def test_groups_of_replicas_hold_copies() -> None:
     """HSDP, 4 x 2: shards over four (two of an expert), then shards of gradients are reduced over
     two.
@@ -558,29 +548,7 @@ def test_ways_of_gradients_and_rates_of_gathers() -> None:
     assert other.gather.seconds == pytest.approx(2 * plain.gather.seconds)
 
 
-# Messages between stages.
-
-
-@pytest.mark.parametrize(
-    ("layout", "held", "sent"),
-    [
-        (Layout(microbatch=3, pp=2, dp=1), 3, 3),
-        (Layout(cp=2, pp=2, dp=1), 1 / 2, 1 / 2),
-        (Layout(tp=4, pp=2, dp=1), 1 / 4, 1 / 4),
-        (Layout(tp=4, pp=2, dp=1, sequence_parallel=False), 1, 1 / 4),
-    ],
-)
-def test_inputs_of_layers_and_messages_between_stages(
-    layout: Layout, held: float, sent: float
-) -> None:
-    """2 bytes of 128 x 64 numbers; tp ranks hold parts, or send parts of what all hold."""
-    joints = {"count": replace(SET.count, stage_message="scattered")}
-    job = a_job(layout, **joints)
-    whole = 2 * TOKENS * WIDTH
-    assert boundary(job, layout) == held * whole
-    assert stage_message(job, layout) == sent * whole
-    job = a_job(layout, count=replace(SET.count, stage_message="whole"))
-    assert stage_message(job, layout) == held * whole
+# What one microbatch costs.
 
 
 def test_blocks_that_predict_further_tokens_are_part_of_the_head() -> None:
@@ -622,36 +590,6 @@ def test_bytes_of_a_step_are_those_of_its_precision() -> None:
 # Activations of the ends.
 
 
-def test_the_head_is_on_the_last_device_and_works_alone_on_one() -> None:
-    """Papers: what its layers keep, 7 bytes of the head, and a layer once more where all of it runs
-    again. 128 x 512 logits stay in 4 bytes until the input's gradient, then in 2."""
-    parts, model = model_cost(layer()), replace(MODEL, vocab=VOCAB, layers=4)
-    logits = TOKENS * VOCAB
-    for pp, end, head, text, once in (
-        (2, "first", 0.0, "none", 0.0),
-        (2, "last", 1.0, "none", 0.0),
-        (2, "last", 1.0, "full", 100.0),
-        (1, "first", 1.0, "full", 100.0),
-    ):
-        layout = Layout(pp=pp, dp=1)
-        job = a_job(layout, model, memory=UNITS)
-        share = ModelShare((2.0, 0.0), 0.0, head, 1.0)
-        (found,) = memory.activations(job, layout, parts, text, {end: share})
-        each = 2 * (16.0 if text == "full" else 100.0)
-        late = (7.0 - 2 * logits) * head
-        assert found == (each, 7.0 * head, late, once), (pp, end)
-    # what a device that is alone holds is the first's
-    layout = Layout(dp=1)
-    job = a_job(layout, model, memory=UNITS)
-    share = ModelShare((0.0, 0.0), 0.0, 1.0, 1.0)
-    (found,) = memory.activations(job, layout, parts, "none", {"last": share})
-    assert found == (0.0, 0.0, 0.0, 0.0)
-    few = replace(UNITS, working_set=False)
-    job = a_job(layout, model, memory=few)
-    (found,) = memory.activations(job, layout, parts, "full", {"first": share})
-    assert found.once == 0.0
-
-
 def test_under_a_framework_a_layer_works_beside_the_head() -> None:
     """The larger of the two: the head's 6 bytes a logit, its inputs and a placeholder, or what a
     layer's backward pass holds."""
@@ -671,28 +609,6 @@ def test_under_a_framework_a_layer_works_beside_the_head() -> None:
     assert found.once == 0.0
 
 
-@pytest.mark.parametrize(("tp", "copies"), [(1, 1.0), (2, 2.0)])
-def test_logits_gathered_over_tp(tp: int, copies: float) -> None:
-    """Eager PyTorch on whole logits: 14 bytes, and 16-bit copies: one, or with tp the parts too."""
-    layout = Layout(tp=tp, dp=1)
-    profile = replace(framework_named("megatron-core"), logits_gathered=True)
-    eager = replace(profile, logits_gathered=False, loss="eager")
-    base = replace(
-        a_job(layout, replace(MODEL, vocab=VOCAB)),
-        assumptions=assumptions("realistic"),
-    )
-
-    def lost(by: Any) -> float:
-        found = holding.head(
-            replace(base, framework=by), layout, model_cost(layer())
-        )
-        return float(found["logits and loss"])
-
-    logits = TOKENS * VOCAB
-    assert lost(profile) == logits * (14.0 + copies * 2.0)
-    assert lost(eager) == logits / tp * {1: 14.0, 2: 18.0}[tp]
-
-
 def test_chances_for_people() -> None:
     assert [room.chance(x) for x in (0.005, 0.01, 0.5, 0.99, 0.995)] == [
         "less than 1 %", "1 %", "50 %", "99 %", "more than 99 %",
@@ -710,14 +626,6 @@ def test_a_tied_table_is_held_once(pp: int, embedding: float) -> None:
     parts: Any = SimpleNamespace(embedding=one, head=one)
     found = of_ends(at, layout, parts, ModelShare((), embedding, 1.0, 1.0))
     assert found.dense == table > 0
-
-
-def test_two_layers_are_on_the_way_to_the_host() -> None:
-    """One that is copied beside one that is computed, of the kind that keeps most."""
-    parts = model_cost(layer(saved=100.0), layer(saved=70.0))
-    away = Layout(dp=1, offload="activations:1")
-    assert float(memory.on_the_way(away, parts)) == 200.0
-    assert float(memory.on_the_way(Layout(dp=1), parts)) == 0.0
 
 
 def test_a_kind_that_a_device_lacks_takes_nothing() -> None:

@@ -22,7 +22,6 @@ from meshwright.schedule import SCHEDULES
 from meshwright.schedule import get as schedule_named
 from meshwright.schedule.stage_costs import Pass, StageCosts
 from meshwright.step import ModelShare, Step, least_idle, shares
-from meshwright.step.microbatch import recomputing
 from meshwright.step.pipeline import (
     Pipeline,
     fill_and_drain,
@@ -32,13 +31,11 @@ from meshwright.step.pipeline import (
 )
 from meshwright.step.shares import ModelShares, sum_of
 from meshwright.step.sync import Device, SyncWait, exposed, occupied
-from meshwright.step.sync import device as device_of
 from meshwright.step.total import microbatch_on, shared
 from meshwright.step.weights import (
     DeviceSync,
     Parameters,
     WeightSync,
-    device_syncs,
     parameters_of,
 )
 
@@ -110,11 +107,6 @@ def test_slowdown_is_at_most_what_shows_inside() -> None:
     assert found._replace(waiting=(outside,) * 3).slowdown == 0.0
 
 
-def test_exposed_seconds_are_five_kinds() -> None:
-    found = SyncWait(1.0, 2.0, 4.0, 8.0, 16.0)
-    assert found.total == 31.0 and found.outside == 9.0
-
-
 @pytest.mark.parametrize(
     ("how", "both"),
     [
@@ -128,17 +120,6 @@ def test_links_are_shared_where_both_kinds_hide_on_them(
     how: Overlap, both: bool
 ) -> None:
     assert shared(how) is both
-
-
-def test_a_clock_of_the_job_is_taken_where_none_is_given() -> None:
-    job = a_job(Layout(pp=2, dp=2))
-    at = steps.clock(job)
-    parts = steps.model_cost(job, job.layout, at)
-    assert (
-        steps.step(job, job.layout, parts).total
-        == steps.step(job, job.layout, parts, at).total
-        == steps.step_time(job, job.layout)
-    )
 
 
 # What devices hold.
@@ -196,6 +177,10 @@ def test_leading_layers_are_on_the_first_devices() -> None:
         "last": (2.0, 0.0),
         "whole": (5.0, 3.0),
     }
+    begins = {name: share.begins for name, share in found.items()}
+    assert begins["first"] == begins["second"] == (0.0, 1.0)
+    assert begins["second 2"] == begins["last"] == (1.0, 0.0)
+    assert begins["whole"] == (0.0, 1.0)
 
 
 def test_a_device_that_is_alone_is_the_first() -> None:
@@ -286,17 +271,6 @@ def test_stages_of_a_heavy_head() -> None:
     assert again.stages.last == stages.last
 
 
-def test_a_leading_layer_takes_so_much_more() -> None:
-    """Experts: 2 of a token, each as wide as the feed-forward: 2 x 64 x 256 weights and the
-    router's 4 x 64 more."""
-    job = a_job(Layout(pp=4, dp=1), EXPERTS)
-    parts = steps.model_cost(job, job.layout)
-    by = shares(job, job.layout, schedule_named("1f1b"), 1)
-    found = microbatch_on(job, job.layout, parts, by, steps.clock(job)).stages
-    more = 2 * 64 * 256 + 4 * 64
-    assert found.more[0].f == pytest.approx(-2 * more * TOKENS / 2**24)
-
-
 # Order of the microbatches.
 NONE = Pass(0.0, 0.0, 0.0)
 LAYER = Pass(1.0, 1.5, 0.5)
@@ -354,31 +328,7 @@ def test_papers_add_up_sends_and_bubble(
     assert found.total == pytest.approx(80.0 + 10 * paid + bubble)
 
 
-def test_sends_of_chunks_hide_behind_a_chunk() -> None:
-    """Two chunks a device: a send hides behind 3/2 s and 5/2 s, and there are twice as many."""
-    job = a_job(Layout(pp=4, dp=1), replace(MODEL, layers=8))
-    joints = replace(SET.overlap, pp="all")
-    job = replace(job, assumptions=replace(job.assumptions, overlap=joints))
-    found = papers(job, "interleaved", 8.0, 2, 2.0)
-    assert found.sends == pytest.approx(8 * 2 * (2.0 - 1.5))
-    quiet = replace(SET.overlap, pp="none")
-    job = replace(job, assumptions=replace(job.assumptions, overlap=quiet))
-    found = papers(job, "interleaved", 8.0, 2, 2.0)
-    assert found.sends == pytest.approx(8 * 2 * 2 * 2.0)
-
-
 ORDER = replace(SET.overlap, pp="interleaved")
-
-
-def test_an_order_says_what_sends_and_the_bubble_add() -> None:
-    """Four equal devices, 1F1B: 3 (F + B) of bubble; a microbatch goes down and up once with 6
-    sends, and in between every send of the last steps waits for none."""
-    job = a_job(Layout(pp=4, dp=1), replace(MODEL, layers=4), overlap=ORDER)
-    total, parts = replayed(
-        job, schedule_named("gpipe"), (4, 8.0, 1), four_devices(job), busy=24.0
-    )
-    assert total == pytest.approx(24.0 + 9.0 + 1.5)
-    assert parts() == pytest.approx((6 * 0.25, 3 * 3.0))
 
 
 def test_ways_down_and_up() -> None:
@@ -439,11 +389,61 @@ def test_no_order_is_shorter_than_what_a_search_takes_for_it(
         idle = least_idle(job, way, float(m), d, busy)
         assert 0 <= idle <= exact * (1 + 1e-12) - busy, (layers, m, send)
     assert seen > 3
-    job = a_job(Layout(pp=4, dp=1), replace(MODEL, layers=16), overlap=joints)
-    if name in ("gpipe", "1f1b"):
-        d = four_devices(job, name, send=0.0)
-        least = least_idle(job, way, 100.0, d, busy=100 * 12.0)
-        assert least == pytest.approx(3 * (4.0 + 8.0))
+
+
+TWICE = Pass(2.0, 3.0, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("name", "barrier", "end", "m", "idle"),
+    [
+        # down 3 + 3/4 and up 6 + 3/4 beside the last device, one layer and one send a stage
+        ("1f1b", "global norm", "last", 8.0, 3.75 + 6.75),
+        # to the last device and back, 9 + 6/4, while the first runs 3 forwards of 3 s, or 2
+        ("1f1b", "global norm", "first", 8.0, 10.5 - 9.0),
+        ("1f1b", "global norm", "first", 3.0, 10.5 - 6.0),
+        ("zb-h1", "none", "first", 8.0, 0.0),
+        ("zb-h1", "none", "first", 3.0, 9.0 - 6.0),
+        # weight gradients are split off: nothing goes up
+        ("zb-h1", "global norm", "last", 8.0, 3.75),
+        ("interleaved-zb", "global norm", "last", 8.0, 3.75),
+        # up 4.5, W 0.5, down 3, six sends, less an own W of 1.5 and 3 of them, 2, 6 or 3
+        ("zb-h1", "none", "last", 8.0, 8.0 - 4.5),
+        ("zb-h1", "none", "last", 3.0, 8.0 - 3.0),
+        ("zb-h2", "none", "last", 8.0, 0.0),
+        ("zb-h2", "none", "last", 4.0, 8.0 - 4.5),
+        # one microbatch through all: 15 and 6 sends, and all W or that of the first stage, less 9
+        ("gpipe", "global norm", "last", 1.0, 15.0 + 1.5 + 3.0 - 9.0),
+        ("zb-h1", "global norm", "last", 1.0, 15.0 + 1.5 + 0.5 - 9.0),
+    ],
+)
+def test_pauses_of_the_slowest_device(
+    name: str, barrier: str, end: str, m: float, idle: float
+) -> None:
+    """Four devices of a layer of 1, 1.5 and 0.5 s; an end takes twice that besides; sends 1/4 s."""
+    joints = replace(ORDER, step_barrier=barrier)
+    v = 2 if name == "interleaved-zb" else 1
+    job = a_job(
+        Layout(pp=4, dp=1), replace(MODEL, layers=4 * v), overlap=joints
+    )
+    d = four_devices(job, name, v=v, **{end: TWICE})
+    busy = m * (6.0 + 3.0 * v)
+    least = least_idle(job, schedule_named(name), m, d, busy)
+    assert least == pytest.approx(idle)
+
+
+@pytest.mark.parametrize(
+    ("name", "way"),
+    [
+        # 8 stages, whose turn is no send; 4 of two layers each, and every hop is one
+        ("zbv", 8 * 2.5 + 0.5 + 2 * 6 * 0.25),
+        ("dualpipe", 8 * 2.5 + 2 * 0.5 + 2 * 3 * 0.25),
+    ],
+)
+def test_the_way_through_a_folded_pipeline(name: str, way: float) -> None:
+    job = a_job(Layout(pp=4, dp=1), replace(MODEL, layers=8), overlap=ORDER)
+    d = four_devices(job, name, v=2)
+    assert least_idle(job, schedule_named(name), 8.0, d, 0.0) == way
 
 
 # What devices send.
@@ -494,21 +494,6 @@ def test_links_carry_all_that_a_device_sends(zero: int, times: float) -> None:
 
 
 @pytest.mark.parametrize(
-    ("zero", "expected"),
-    [
-        # arrives, forward, backward, leaves: three units, ten microbatches
-        (0, (0, 0, 0, 12)),
-        (1, (3, 0, 0, 6)),
-        (2, (3, 0, 9 * 6, 6)),
-        (3, (3, 9 * 3, 10 * 3 + 9 * 6, 6)),
-    ],
-)
-def test_where_nothing_hides(zero: int, expected: tuple[float, ...]) -> None:
-    found = exposed(device(), 10.0, zero, HidePass())
-    assert found == (*expected, 0.0)
-
-
-@pytest.mark.parametrize(
     ("zero", "sent"),
     [(0, 12), (1, 6 + 3), (2, 60 + 3), (3, 60 + 3 * 20)],
 )
@@ -527,25 +512,6 @@ def test_all_hides_behind_all_microbatches(zero: int, sent: float) -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("zero", "expected"),
-    [
-        # the first unit is waited for, the others hide behind 3 - 1 s and 5 - 2 s
-        (0, (0, 0, 2 * 4 - 3, 4)),
-        (1, (1, 0, 2 * 2 - 3, 2)),
-        (2, (1, 0, (2 * 2 - 3) + 9 * (6 - 5), 2)),
-        (3, (1, 9 * 0, (3 + 2 * 2 - 3) + 9 * (3 + 6 - 5), 2)),
-    ],
-)
-def test_passes_hide_all_but_the_first_unit(
-    zero: int, expected: tuple[float, ...]
-) -> None:
-    free = HidePass("pass", links="free")
-    assert exposed(device(), 10.0, zero, free) == pytest.approx(
-        (*expected, 0.0)
-    )
-
-
 def test_links_busy_with_messages_of_the_pass_hide_less() -> None:
     """A forward pass of 3 s whose links carry 1.5 s: of gathers of 3 s, 1.5 s show in each of the
     nine that come later; of the first, behind 2 s beside 0.75 s, 2 + 0.75 - 2."""
@@ -561,42 +527,6 @@ def test_in_the_middle_of_many_layers_no_unit_is_the_first() -> None:
     silent = WeightSync(NOTHING, NOTHING, NOTHING)
     assert steady.sync == DeviceSync(silent, UNIT * 3.0, UNIT * 3.0)
     assert steady.layer[:2] == (0.0, 0.0)
-
-
-def test_a_device_synchronises_its_layers_and_its_ends() -> None:
-    """Two of eight layers and the embedding: a layer and the embedding are first. On the same links
-    seconds are as parameters: a layer has 2, the embedding 1 of them."""
-    model = replace(MODEL, layers=8, vocab=512)
-    job = a_job(Layout(pp=4, dp=4), model)
-    parts = steps.model_cost(job, job.layout)
-    by = shares(job, job.layout, schedule_named("1f1b"), 1)
-    first, last = device_syncs(
-        job, job.layout, parts, by.pipeline(job.layout), (1,), steps.clock(job)
-    )
-    layer, ends = parts.typical.weights, parts.embedding.weights
-    assert layer > 0 and ends == 512 * WIDTH
-    per = first.rest.gather.seconds / layer
-    assert per > 0 and first.rest.all_reduce == NOTHING
-    seconds = [part.gather.seconds for part in first]
-    assert seconds == pytest.approx(
-        [per * (layer + ends), per * layer, per * (2 * layer + ends)]
-    )
-    assert last.every.gather.seconds > 0
-
-
-def test_a_middle_device_of_two_layers() -> None:
-    """1 s and 2 s each; the layer that arrives first is one of them."""
-    job = a_job(Layout(pp=2, dp=1), replace(MODEL, layers=4))
-    parts = steps.model_cost(job, job.layout)
-    found = device_of(parts, ModelShare((2.0,), 0.0, 0.0, 1.0))
-    assert (found.forward, found.backward) == pytest.approx((2.0, 4.0))
-    assert found.layer[:2] == pytest.approx((1.0, 2.0))
-    work = recomputing(parts, "full")
-    again = device_of(work, ModelShare((2.0,), 0.0, 0.0, 1.0))
-    assert again.backward == pytest.approx(6.0)
-    assert again.layer[:2] == pytest.approx((1.0, 3.0))
-    half = device_of(parts, ModelShare((0.5,), 0.0, 0.0, 1.0))
-    assert half.layer[:2] == pytest.approx((0.5, 1.0))
 
 
 # What is updated.

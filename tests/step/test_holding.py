@@ -151,28 +151,6 @@ def test_logits_over_four_ranks(
     ) == pytest.approx(size)
 
 
-def test_placeholders_of_weight_gradients() -> None:
-    """Transformer Engine keeps one 16-bit tensor for each shape of weight in a layer, and the
-    head's beside the logits.
-    """
-    p = held()
-    assert (
-        part(p, "buffers", "placeholders of weight gradients") == BF16 * LAYER
-    )
-    assert (
-        part(p, "activations", "placeholder of the head's gradient")
-        == BF16 * V * D
-    )
-    assert (
-        part(
-            held("megatron-2021"),
-            "buffers",
-            "placeholders of weight gradients",
-        )
-        == 0
-    )
-
-
 def test_placeholders_of_llama_405b() -> None:
     """At tp 1 5.9 GiB for a layer and 3.9 GiB for the head: nearly 10 GiB that no formula of saved
     tensors has.
@@ -225,45 +203,6 @@ def test_bytes_of_a_gradient(name: str, precision: str, each: int) -> None:
     p = held(name, precision=precision)
     assert (
         p.memory_bytes["gradients"] == each * p.memory_bytes["weights"] / BF16
-    )
-
-
-def test_recomputation_and_logits_are_not_held_at_the_same_time() -> None:
-    """The head's tensors are gone before the first layer runs again: the larger of the two counts.
-    32 inputs stay.
-    """
-    p = held(recompute="full", zero=1)
-    head = 2 * BF16 * T * V + 2 * T * D * BF16 + BF16 * V * D
-    # inputs of norms and products, queries, keys, values, statistics of attention, gate and up
-    layer = T * BF16 * (2 * D + 2 * D + 2 * KV + D + D / 64 + D + 3 * F)
-    assert head > 2 * layer
-    assert p.memory_bytes["activations"] == pytest.approx(
-        L * T * D * BF16 + head, rel=1e-3
-    )
-    small = predict(replace(p.job, model=replace(p.job.model, vocab=1000)))
-    once = small.memory_bytes["activations"] - L * T * D * BF16
-    # once more, and 0.6 of it for temporaries
-    assert once == pytest.approx(1.6 * layer, rel=0.05)
-
-
-def test_sequence_parallelism_gathers_an_input_and_its_gradient() -> None:
-    """2 T D (1 - 1/t) numbers beside their shards; DTensor twice that. A vocabulary of 1,000 leaves
-    the head small.
-    """
-
-    def gathered(name: str) -> float:
-        job = held(name, tp=4).job
-        return part(
-            predict(replace(job, model=replace(job.model, vocab=1000))),
-            "activations",
-            "gathered over tp",
-        )
-
-    assert gathered("megatron-core") == pytest.approx(
-        2 * T * D * (1 - 1 / 4) * BF16
-    )
-    assert gathered("torchtitan") == pytest.approx(
-        2 * gathered("megatron-core")
     )
 
 
@@ -357,22 +296,6 @@ def test_norms_of_separate_kernels_keep_their_input_in_fp32() -> None:
         torch.memory_bytes["activations"] - fused.memory_bytes["activations"]
     )
     assert more == pytest.approx((2 * L + 1) * 10 * T * D, rel=1e-9)
-
-
-def test_a_risk_is_even_where_all_memory_is_needed() -> None:
-    """Chips of one size after the other: more memory never raises the risk, which is one half where
-    the run needs all.
-    """
-    job, risks = held(zero=1).job, []
-    need = held(zero=1).memory_bytes["needed"]
-    for share in (0.5, 0.8, 0.9, 0.999, 1.001, 1.1, 1.2, 1.5, 3.0):
-        chip = replace(job.cluster.chip, hbm_bytes=need * share)
-        p = predict(replace(job, cluster=replace(job.cluster, chip=chip)))
-        risks.append(p.risk_of_oom)
-        assert p.fits == (p.risk_of_oom <= 0.1)
-        assert p.risk_of_oom == pytest.approx(1 / (1 + share ** (1 / 0.04)))
-        assert (p.risk_of_oom > 0.5) == (need > need * share)
-    assert risks == sorted(risks, reverse=True)
 
 
 def test_headroom_is_the_risk_that_fits() -> None:

@@ -10,6 +10,7 @@ from by_hand import MODEL, SET, TOKENS, WEIGHTS, WIDTH, by_hand
 from meshwright.describe.assumptions import MemoryCount
 from meshwright.describe.holding import Holding
 from meshwright.describe.layout import Layout
+from meshwright.step.zero import gathers, reductions
 
 HELD = 2 * WEIGHTS
 INPUT = TOKENS * WIDTH * 2
@@ -54,15 +55,10 @@ def test_zero_cuts_one_kind_after_the_other(
     assert found["optimizer"] == HELD * 12 / optimizer
 
 
-def test_sharded_weights_are_gathered_for_the_layer_in_use_and_the_next_one() -> (
-    None
-):
-    """ZeRO-3 against ZeRO-2: two whole layers in 16 bits, however deep the model is."""
-    for layers in (2, 4):
-        gathered = (
-            use(3, UNITS, layers)["buffers"] - use(2, UNITS, layers)["buffers"]
-        )
-        assert gathered == pytest.approx(2 * WEIGHTS * 2)
+def test_how_often_replicas_exchange_weights_and_gradients() -> None:
+    """Rajbhandari et al. 2020, section 7; of four microbatches, each forward and backward."""
+    assert [gathers(zero, 8.0) for zero in range(4)] == [0, 1, 1, 8]
+    assert [reductions(zero, 4.0) for zero in range(4)] == [1, 1, 4, 4]
 
 
 def test_a_whole_gradient_waits_to_be_scattered() -> None:
@@ -85,24 +81,6 @@ def test_full_recomputation_keeps_inputs_and_works_on_one_layer() -> None:
     assert use(0, BARE, 2, recompute="full")["activations"] == pytest.approx(
         2 * INPUT
     )
-
-
-@pytest.mark.parametrize(
-    ("schedule", "microbatches", "held"),
-    [("1f1b", 8, 4), ("1f1b", 3, 3), ("gpipe", 8, 8)],
-)
-def test_the_first_stage_holds_a_microbatch_for_each_in_flight(
-    schedule: str, microbatches: int, held: int
-) -> None:
-    """Four stages of one layer: 1F1B holds min(p, m) microbatches, GPipe all."""
-    model = replace(MODEL, layers=4)
-    one, many = (
-        by_hand(layout, microbatches, model=model, memory=BARE).memory_bytes[
-            "activations"
-        ]
-        for layout in (Layout(dp=1), Layout(pp=4, dp=1, schedule=schedule))
-    )
-    assert many == pytest.approx(held * one / 4)
 
 
 def test_framework_and_capacity_are_the_set_s() -> None:

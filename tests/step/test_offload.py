@@ -137,6 +137,14 @@ def test_the_host_updates_what_it_holds() -> None:
     # what a step takes whatever is updated is in both
     whole = copied / link + moved / host
     assert away["optimizer"] - half["optimizer"] == pytest.approx(whole / 2)
+    # a host as fast as one likes: the device updates its half in half the time
+    quick = {"host_bandwidth": 1e18, "host_memory_bandwidth": 1e18}
+    none, some, every = (
+        parts(text, **quick)[0]["optimizer"]
+        for text in ("none", "optimizer:0.5", "optimizer")
+    )
+    assert none - some == pytest.approx(some - every)
+    assert none > some > every
     slower = parts("optimizer", **{**rates, "host_memory_bandwidth": host / 2})
     assert slower[0]["optimizer"] - away["optimizer"] == pytest.approx(
         moved / host

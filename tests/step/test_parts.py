@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
-from meshwright import catalog, predict
+from meshwright import catalog
 from meshwright.describe.assumptions import (
     LBL,
     PYTORCH,
@@ -19,7 +17,7 @@ from meshwright.describe.layout import Layout
 from meshwright.describe.model import Model
 from meshwright.describe.read import read
 from meshwright.errors import BadInput
-from meshwright.step import boundary, stage_message
+from meshwright.step import stage_message
 
 GPT = Model("gpt", 8, 1024, 16, 4096, 51200, 2048)
 WHOLE = 2 * 2048 * 1024 * 2.0
@@ -50,28 +48,6 @@ def test_what_a_rank_sends_to_the_next_stage(
 ) -> None:
     j = described(sequence, of)
     assert stage_message(j, j.layout) == sent
-
-
-@pytest.mark.parametrize("of", [REALISTIC, PYTORCH])
-def test_what_a_rank_keeps_of_it_is_not_scattered(of: Assumptions) -> None:
-    """Full recomputation keeps the input of a layer as the rank holds it, whatever it sends."""
-    j = described(False, of)
-    assert boundary(j, j.layout) == WHOLE
-
-
-def test_only_the_message_depends_on_the_option() -> None:
-    """Memory is the same, and the step is shorter by what the stages send."""
-    whole = replace(
-        REALISTIC, count=replace(REALISTIC.count, stage_message="whole")
-    )
-    layout = replace(described(False, REALISTIC).layout, recompute="full")
-    a, b = (
-        predict(replace(described(False, of), layout=layout), layout)
-        for of in (REALISTIC, whole)
-    )
-    assert a.memory_use == b.memory_use
-    assert a.time_s["pp_comm"] < b.time_s["pp_comm"]
-    assert a.step_time_s < b.step_time_s
 
 
 def test_another_word_is_refused() -> None:

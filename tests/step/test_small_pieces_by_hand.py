@@ -34,26 +34,6 @@ def test_a_host_that_is_slower_than_all_kernels() -> None:
     assert one.weight_pass == pytest.approx(one.backward / 2)
 
 
-def test_when_each_device_is_done() -> None:
-    """Three microbatches of 1 s forward and 2 s backward on two stages: the last begins 1 s late,
-    and after it the first has 2 s to do; both have 9 s of their own."""
-    order = replace(SET.overlap, pp="interleaved")
-    at = by_hand(Layout(pp=2, dp=1), 3, overlap=order).job
-    layout = placed(Layout(pp=2, dp=1), at.cluster.sizes)
-    found = step.step(at, layout, step.model_cost(at, layout, step.clock(at)))
-    assert found.busy == pytest.approx((9.0, 9.0))
-    assert found.reached[0] == pytest.approx(9.0)
-    assert found.reached[-1] == pytest.approx(9.0 + 1.0 + 2.0)
-    assert found.total == pytest.approx(12.0)
-
-
-def test_the_first_of_chunks() -> None:
-    """One layer of each chunk runs again: all, a half, a quarter of them."""
-    for chunk, share in ((0.5, 1.0), (1.0, 1.0), (2.0, 0.5), (4.0, 0.25)):
-        assert step.ModelShare((8,), 0, 0, chunk).again("full:1") == share
-    assert step.ModelShare((8,), 0, 0, 4.0).again("full") == 1.0
-
-
 def test_what_waits_in_host_memory_is_not_on_the_device() -> None:
     """A quarter of the optimizer's state: three quarters stay; weights take their gradients with
     them."""

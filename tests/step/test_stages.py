@@ -16,32 +16,6 @@ HOP = 2.0 * TOKENS * WIDTH
 
 
 @pytest.mark.parametrize(
-    ("pp", "layers", "fullest"), [(2, 4, 2), (2, 3, 2), (3, 4, 2), (4, 4, 1)]
-)
-def test_the_slowest_stage_sets_the_pace(
-    pp: int, layers: int, fullest: int
-) -> None:
-    """1F1B: m microbatches on the fullest device; its bubble is one microbatch through all other
-    stages.
-    """
-    m = 6
-    found = by_hand(
-        Layout(pp=pp, dp=1), m, model=replace(MODEL, layers=layers)
-    ).time_s
-    assert found["compute"] == pytest.approx(m * fullest * 3)
-    assert found["bubble"] == pytest.approx((layers - fullest) * 3)
-
-
-def test_interleaving_divides_the_bubble_by_the_chunks() -> None:
-    """Narayanan et al. 2021, section 2.2.2: (p - 1)(f + b) / v."""
-    model = replace(MODEL, layers=8)
-    layout = Layout(pp=2, dp=1, interleave=4, schedule="interleaved")
-    assert by_hand(layout, 4, model=model).time_s["bubble"] == pytest.approx(
-        (2 - 1) * 4 * 3 / 4
-    )
-
-
-@pytest.mark.parametrize(
     ("rate", "policy", "seconds"),
     [
         (HOP, "none", 2 * 1.0),  # a hop of 1 s forward and one backward
@@ -65,32 +39,6 @@ def test_sends_of_every_microbatch(
 
 
 ORDER = replace(SET.overlap, pp="interleaved")
-
-
-def test_each_round_of_a_pipeline_waits_for_its_sends() -> None:
-    """1F1B, two stages of two layers (6 s a microbatch and stage), a hop of 1 s, four microbatches:
-    two at a time go down, come back and let the next two begin, each round 2 x 6 + 2 x 1 s, and one
-    microbatch of 6 s is left.
-    """
-    found = by_hand(
-        Layout(pp=2, dp=1), 4, HOP, replace(MODEL, layers=4), overlap=ORDER
-    ).time_s
-    assert found["pp_comm"] == pytest.approx(2 * 2 * 1.0)
-    assert found["bubble"] == pytest.approx(6)
-    assert sum(
-        found[cause] for cause in ("compute", "bubble", "pp_comm")
-    ) == pytest.approx(2 * 14 + 6)
-
-
-def test_a_heavier_stage_hides_the_sends_of_the_other() -> None:
-    """Three layers, 6 s and 3 s a microbatch, a hop of 1 s: between the first and the last of four
-    microbatches, which wait for their way down and up, 6 + 3 + 2 s, the first stage works on one
-    more."""
-    found = by_hand(
-        Layout(pp=2, dp=1), 4, HOP, replace(MODEL, layers=3), overlap=ORDER
-    ).time_s
-    seconds = sum(found[cause] for cause in ("compute", "bubble", "pp_comm"))
-    assert seconds == pytest.approx(2 * (6 + 3 + 2) + 6)
 
 
 def test_the_first_microbatch_goes_through_all_chunks() -> None:

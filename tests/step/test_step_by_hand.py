@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from by_hand import by_hand
+from by_hand import MODEL, SET, by_hand
 from meshwright.catalog import cluster
 from meshwright.catalog import model as catalogue
 from meshwright.cost.load import Busy, Load
@@ -43,11 +43,15 @@ def test_each_chunk_sends_forward_and_backward(
     )
 
 
-def test_a_step_ends_after_its_update() -> None:
-    """Two layers of 1 s and 2 s: 6 s of passes, then the optimizer, which adds to it."""
-    p = by_hand(Layout(dp=1))
-    assert p.step_time_s == pytest.approx(6.0 + p.time_s["optimizer"])
-    assert sum(p.time_s.values()) == pytest.approx(p.step_time_s)
+def test_a_bound_is_what_the_slowest_device_computes_and_its_pauses() -> None:
+    """Eight microbatches of 3 s on four devices, 1F1B: 3 of them more, and no sends."""
+    order = replace(SET.overlap, pp="interleaved")
+    layout = Layout(pp=4, dp=1)
+    at = by_hand(layout, 8, model=replace(MODEL, layers=4), overlap=order).job
+    layout = placed(layout, at.cluster.sizes)
+    bound = step(at, layout, model_cost(at, layout))
+    assert (bound.pipeline.busy, bound.pipeline.bubble) == (24.0, 9.0)
+    assert bound.total == pytest.approx(33.0)
 
 
 def test_a_step_is_the_closed_form_unless_a_replay_is_asked_for() -> None:

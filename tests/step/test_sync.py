@@ -13,12 +13,10 @@ from dataclasses import replace
 import pytest
 
 from by_hand import MODEL, SET, TOKENS, WIDTH, by_hand
-from meshwright.cost.load import Busy, Load
 from meshwright.describe.assumptions import HidePass, Overlap
 from meshwright.describe.layout import Layout
-from meshwright.step.sync import Device, device_seconds, outlasting
+from meshwright.step.sync import Device
 from meshwright.step.sync import exposed as waits
-from meshwright.step.weights import DeviceSync, WeightSync
 
 RATE = 73728.0
 HIDDEN = replace(SET.overlap, dp=HidePass("pass"))
@@ -156,11 +154,6 @@ def test_recomputation_hides_more(zero: int) -> None:
     assert without - again == pytest.approx(beside * 1.0)
 
 
-@pytest.mark.parametrize("zero", [0, 1, 2, 3])
-def test_one_replica_has_nothing_to_synchronise(zero: int) -> None:
-    assert by_hand(Layout(dp=1, zero=zero), 3, RATE).time_s["dp_comm"] == 0
-
-
 VOCAB, LEARNED = 128, replace(MODEL, vocab=128, positions="learned")
 """Embedding: (128 + 128 positions) x 64; head: 128 x 64."""
 
@@ -197,118 +190,3 @@ def test_the_ends_of_the_model_are_reduced_once(
 def shown(d: Device, m: float, zero: int, how: HidePass) -> float:
     """Seconds that do not hide."""
     return float(waits(d, m, zero, how).total)
-
-
-NOTHING = Load()
-ENDS = WeightSync(
-    NOTHING, Load(3.0, 0.0, Busy((3.0,))), Load(10.0, 0.0, Busy((10.0,)))
-)
-NO_LAYERS = WeightSync(NOTHING, NOTHING, NOTHING)
-BUSY_ENDS = Device(
-    2.0,
-    4.0,
-    NOTHING,
-    NOTHING,
-    (1.0, 2.0, NOTHING, NOTHING),
-    DeviceSync(ENDS, NO_LAYERS, ENDS),
-)
-"""Two layers of 1 s forward and 2 s backward; embedding and head gather in 3 s and scatter in 10 s,
-the layers in no time.
-"""
-
-
-@pytest.mark.parametrize(
-    ("zero", "seconds"),
-    [
-        (1, 3 + 10),  # gathered and scattered once a step
-        (
-            2,
-            3 + 10 + 2 * (10 - 4),
-        ),  # scattered thrice; twice behind the 4 s of a backward pass
-        # gathered for each of six passes: once waited for, twice behind a forward pass of 2 s;
-        # thrice beside a backward pass, with the scatter behind 4 s, or alone behind the one layer
-        # that is left
-        (3, 3 + 2 * (3 - 2) + 2 * (3 + 10 - 4) + (3 - 2) + 10),
-    ],
-)
-def test_embedding_and_head_are_waited_for_once_and_hide_behind_whole_passes(
-    zero: int, seconds: float
-) -> None:
-    assert shown(BUSY_ENDS, 3.0, zero, HidePass("pass")) == pytest.approx(
-        seconds
-    )
-
-
-def test_a_pass_hides_no_more_than_it_takes() -> None:
-    """Layers and ends share one budget: 2 s forward and 4 s backward of work, 15 s of collectives a
-    microbatch.
-    """
-    layers = WeightSync(
-        NOTHING, Load(5.0, 0.0, Busy((5.0,))), Load(5.0, 0.0, Busy((5.0,)))
-    )
-    every = layers + WeightSync(NOTHING, Load(1.0), Load(2.0))
-    d = BUSY_ENDS._replace(sync=BUSY_ENDS.sync._replace(every=every))
-    more, less = (shown(d, m, 3, HidePass("pass")) for m in (11.0, 1.0))
-    assert more - less == pytest.approx(10 * ((6 - 2) + (6 + 7 - 4)))
-
-
-def test_links_that_a_pass_keeps_busy_itself_hide_little() -> None:
-    """Of 4 s backward the same links carry something for 3: of 2 s of gradients 1 s fits beside it,
-    all on links of their own.
-    """
-    pair = WeightSync(Load(1.0, 0.0, Busy((1.0,))), NOTHING, NOTHING)
-    busy = Load(3.0, 0.0, Busy((3.0,)))
-    d = Device(
-        2.0,
-        4.0,
-        NOTHING,
-        busy,
-        (0.0, 0.0, NOTHING, NOTHING),
-        DeviceSync(NO_LAYERS, pair * 2, pair * 2),
-    )
-    assert shown(d, 1.0, 0, HidePass("pass")) == pytest.approx(1.0)
-    assert shown(d, 1.0, 0, HidePass("pass", links="free")) == 0
-    assert shown(d, 1.0, 0, HidePass("pass", share=0.25)) == pytest.approx(
-        1.0
-    ), "1 s of the pass, or of the links"
-    elsewhere = d._replace(
-        sent_back=Load(3.0, 0.0, Busy((0.0, 3.0))),
-        sync=d.sync._replace(
-            rest=WeightSync(Load(2.0, 0.0, Busy((2.0, 0.0))), NOTHING, NOTHING)
-        ),
-    )
-    assert shown(elsewhere, 1.0, 0, HidePass("pass")) == 0, (
-        "another dimension carries the gradients"
-    )
-    assert shown(
-        elsewhere, 1.0, 0, HidePass("pass", links="serial")
-    ) == pytest.approx(1.0)
-
-
-def test_the_step_ends_with_the_last_device() -> None:
-    """A device with less to compute but more to reduce: 2 microbatches of 5 s and 4 s, then 3 s
-    against 1.
-    """
-    little, much = (
-        WeightSync(Load(s, 0.0, Busy((s,))), NOTHING, NOTHING)
-        for s in (1.0, 3.0)
-    )
-    slow = Device(
-        2.0,
-        3.0,
-        NOTHING,
-        NOTHING,
-        (0.0, 0.0, NOTHING, NOTHING),
-        DeviceSync(little, NO_LAYERS, little),
-    )
-    quick = slow._replace(backward=2.0, sync=DeviceSync(much, every=much))
-
-    def together(m: float) -> float:
-        each = [
-            device_seconds(d, m, waits(d, m, 0, HidePass("pass")))
-            for d in (slow, quick)
-        ]
-        return float(outlasting([slow, quick], m, each))
-
-    assert together(2.0) == pytest.approx(max(10 + 1, 8 + 3) - 10)
-    assert together(1.0) == pytest.approx(max(5 + 1, 4 + 3) - 5)

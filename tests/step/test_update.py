@@ -9,8 +9,10 @@ import pytest
 from by_hand import CHIP, MODEL, SET, WEIGHTS, by_hand
 from meshwright.count.optimizer import update
 from meshwright.describe.assumptions import ChipTime
-from meshwright.describe.job import OPTIMIZERS, PRECISIONS
+from meshwright.describe.job import OPTIMIZERS, PRECISIONS, Job
 from meshwright.describe.layout import Layout
+from meshwright.step import clock
+from meshwright.step.sync import every_step
 
 ADAMW = 2 * 4 + 2 * 12 + 2
 """Bytes that AdamW moves for a parameter: its fp32 gradient is read for the norm and again for the
@@ -105,3 +107,13 @@ def test_rent_is_chip_hours_times_the_price() -> None:
     assert replace(
         p, job=replace(p.job, tokens=1000.0 * 4 * 128)
     ).cost_usd == pytest.approx(6000 * 4 / 3600 * 3)
+
+
+def test_of_a_pipeline_each_host_steps_the_layers_of_its_stage() -> None:
+    """Sixteen layers take the host as long as half of thirty-two."""
+    job = Job("llama3-8b", "8xh100-sxm", 8)
+    half = replace(job, model=replace(job.model, layers=16))
+    at = clock(job)
+    whole, cut = (every_step(job, Layout(pp=pp), at) for pp in (1, 2))
+    assert cut == every_step(half, Layout(), at)
+    assert 0 < cut < whole
