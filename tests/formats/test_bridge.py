@@ -902,9 +902,24 @@ def test_what_no_scheme_counts_is_read_with_a_note(tmp_path: Path) -> None:
     text = "model_name: mixtral-8x7b\nici_tensor_parallelism: 4\n"
     file.write_text(text, "utf-8")
     found = bridge.read(file)
-    assert found.tables["layout"]["tp"] == 4
+    assert found.tables["layout"]["tp"] == found.tables["layout"]["etp"] == 4
     assert "scheme" not in found.tables["layout"]
     assert any("along the sequence" in note for note in found.notes)
+
+
+def test_experts_of_maxtext_are_cut_as_its_matrices() -> None:
+    """base.yml lays the width of an expert (mlp_moe) on the axes of tp; a dense model has none."""
+    layout = Layout(tp=4, dp=32, zero=3, etp=4, recompute="full")
+    experts = Job("mixtral-8x7b", "128xtpu-v5p", 512, layout)
+    out, _ = bridge.write(experts, "maxtext", PLACE)
+    assert "ici_tensor_sequence_parallelism: 4" in out
+    whole = replace(layout, etp=1)
+    assert "etp 1 must be tp 4" in " ".join(rules.unsupported(experts, whole))
+    assert not rules.unsupported(
+        replace(experts, model=model("llama3-8b")), whole
+    )
+    with pytest.raises(BadInput, match="etp"):
+        bridge.write(replace(experts, layout=whole), "maxtext", PLACE)
 
 
 def test_a_plan_of_one_framework_is_not_written_for_another(

@@ -414,6 +414,14 @@ MESHED_EXPERTS = LayoutRule(
         " experts are an axis of MaxText's mesh beside data and fsdp"
     ),
 )
+EXPERTS_CUT_AS_TP = LayoutRule(
+    "experts cut as tp",
+    lambda j, l: (l.etp == l.tp) | (not j.model.moe),
+    lambda j, l: (
+        f"etp {l.etp} must be tp {l.tp}: MaxText cuts the width of an expert over the mesh axes"
+        " tensor and tensor_sequence, as it does every matrix"
+    ),
+)
 EXPERTS_IN_SHARDS = LayoutRule(
     "experts inside shards",
     # copies (ZeRO-0) leave no axis of the mesh but cp and tp to take experts from
@@ -500,6 +508,7 @@ NAMED = {
         MEGATRON_OFFLOAD,
         FSDP_OFFLOAD,
         MESHED_EXPERTS,
+        EXPERTS_CUT_AS_TP,
         EXPERTS_IN_SHARDS,
         SHARDS_TAKE_CP,
         SHARDED_TOKENS,

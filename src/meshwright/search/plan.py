@@ -14,6 +14,7 @@ from ..describe.frozen import FrozenDict
 from ..describe.job import Job, demand
 from ..layout import beside, practice
 from ..prediction.certainty import resolution
+from ..prediction.classes import sharding
 from ..units import show
 from . import seen
 from .answer import Plan, Steps
@@ -133,7 +134,7 @@ def _practised(question: Question, asked: Space) -> Steps:
     conventions = practice.kept_conventions(job, asked.choices)
     usual = practice.keeping(beside.kept(job), conventions)
     one = yield from answered(question, usual)
-    if one.best and "zero" not in asked.choices and question.split:
+    if one.best and "zero" not in asked.choices:
         one = _evidenced(question, usual, one)
     one = _proven(question, asked, one)
     if one.best:
@@ -192,6 +193,10 @@ def _evidenced(question: Question, usual: Job, one: Plan) -> Plan:
     if seen.slow_end(best) <= other.best.merit_s:
         said = f"{seen.SAID}; the best that runs show takes {-gain / (1 + gain):+.0%}"
         return replace(one, notes=(said, *one.notes))
+    other = replace(other, searched=one.searched, rejected=one.rejected)
+    if not question.split:
+        said = f"{sharding(best.layout)} is faster by {-gain:.0%}, but {seen.SAID}"
+        return replace(other, notes=(said, *other.notes))
     known = {family.name for family in other.families}
     rest = (
         replace(family, slower=other.slower(family.prediction), tie=False)
@@ -205,8 +210,6 @@ def _evidenced(question: Question, usual: Job, one: Plan) -> Plan:
     return replace(
         other,
         families=(*other.families, *rest, new),
-        searched=one.searched,
-        rejected=one.rejected,
     )
 
 

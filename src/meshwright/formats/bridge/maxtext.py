@@ -99,6 +99,15 @@ def tp(k: Keys) -> int:
     return math.prod(degrees)
 
 
+def etp(k: Keys) -> int | None:
+    """Those axes cut the width of an expert too (base.yml: mlp_moe)."""
+    named = k.so_far("model")
+    known = isinstance(named, str) and catalog.has("models", named)
+    return (
+        k.degree("layout.tp") if known and catalog.model(named).moe else None
+    )
+
+
 def scheme(k: Keys) -> str | None:
     """What lies between matrices is cut along the hidden size where the axis is `tensor`."""
     if axis(k, TENSOR["gspmd"]) == 1:
@@ -208,6 +217,7 @@ READ = {
         for a, name in AXES.items()
     },
     "layout.tp": tp,
+    "layout.etp": etp,
     "layout.scheme": scheme,
     "layout.dp": dp,
     "layout.dp_replicate": copies,
