@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 
-from meshwright import Job, predict
+from meshwright import Job, Optimizer, predict
 from meshwright.describe.layout import Layout
 from meshwright.prediction.prediction import Prediction
 
@@ -99,9 +99,17 @@ NOT_EXPRESSED = {
         ),
         (mfu, 0.41),
     ),
-    "DeepSeek-V3: 180 k hours for 1e12 tokens; DualPipe with two copies of the weights, AdamW with"
-    " moments in bf16": (
-        ("deepseek-v3", "2048xh800", 15360, {"precision": "fp8"}),
+    "DeepSeek-V3: 180 k hours for 1e12 tokens; DualPipe with two copies of the weights, the input of"
+    " SwiGLU in FP8": (
+        (
+            "deepseek-v3",
+            "2048xh800",
+            15360,
+            {
+                "precision": "fp8",
+                "optimizer": Optimizer(state_bytes=8),  # moments in bf16
+            },
+        ),
         Layout(
             pp=16,
             dp=128,
