@@ -20,7 +20,7 @@ from meshwright.program.memory import peak
 from meshwright.program.messages import carried_out
 from meshwright.schedule import SCHEDULES
 from meshwright.schedule import get as schedule_named
-from meshwright.schedule.order import held_rank
+from meshwright.schedule.types import Action
 from meshwright.step import memory, model_cost
 from meshwright.step.weights import Parameters
 from test_search import random_job
@@ -85,12 +85,20 @@ def every_device(job: Job, layout: Layout) -> float:
             for n, s in zip(left, mine, strict=True)
         ]
         states = memory.states(job, layout, Parameters(plain, expert)).total
-        fullest = max(
-            fullest,
-            states
-            + held_rank(order, rank, left.__getitem__, late.__getitem__),
-        )
+        fullest = max(fullest, states + at_most(order[rank], left, late))
     return fullest
+
+
+def at_most(
+    actions: list[Action], left: list[float], late: list[float]
+) -> float:
+    """The most bytes that wait at once. left: of each chunk, from F to B or I;  late: from I to W."""
+    size = peak = 0.0
+    for kind, chunk, _ in actions:
+        size += left[chunk] * ((kind == "F") - (kind in "BI"))
+        size += late[chunk] * ((kind == "I") - (kind == "W"))
+        peak = max(peak, size)
+    return peak
 
 
 @pytest.mark.parametrize(

@@ -200,19 +200,6 @@ def test_published_bubbles(p: int) -> None:
     assert 2 * get("dualpipev").in_flight(p, m, 1) == 2 * p + 1
 
 
-def test_zero_bubble_never_loses_to_its_ancestor() -> None:
-    for f, i, w in MIXES:
-        for p, m in GRID:
-            old, h1, h2 = (
-                get(name).bubble(p, m, 1, f, i, w)
-                for name in ("1f1b", "zb-h1", "zb-h2")
-            )
-            assert h1 <= old + 1e-9
-            assert h2 <= old + 1e-9
-            # with fewer, ZB-H2 runs ahead for nothing
-            assert h2 <= h1 + 1e-9 or m < 2 * p - 1
-
-
 @pytest.mark.parametrize("p", [4, 8, 16])
 def test_controllable_memory(p: int) -> None:
     """Qi et al. 2024 (arXiv 2405.15362): activations of half and of a third of 1F1B's microbatches,

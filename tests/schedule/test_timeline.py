@@ -2,12 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable
-from itertools import pairwise
-from types import FrameType
-from typing import Any
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -200,50 +194,6 @@ def test_an_event_simulation_agrees(name: str, send_s: float) -> None:
     )
 
 
-@settings(deadline=None, max_examples=60)
-@given(layouts(), st.data())
-def test_slower_is_never_sooner(
-    layout: tuple[str, int, int, int], data: st.DataObject
-) -> None:
-    name, p, m, v = layout
-    schedule = get(name)
-    stages = int(schedule.stage_count(p, v))
-    passes = data.draw(st.lists(PASSES, min_size=stages, max_size=stages))
-    at, send = (
-        data.draw(st.integers(0, stages - 1)),
-        data.draw(st.floats(0, 5)),
-    )
-    longer = [
-        tuple(2 * t for t in row) if stage == at else row
-        for stage, row in enumerate(passes)
-    ]
-
-    def run(durations, send_s):
-        return timeline(
-            schedule.order(p, m, v),
-            schedule.placement(p, v),
-            durations,
-            send_s,
-        )
-
-    base = run(passes, send)
-    assert run(longer, send).makespan_s >= base.makespan_s
-    assert (
-        run(passes, send + 1).makespan_s
-        >= base.makespan_s
-        >= run(passes, 0).makespan_s
-    )
-    assert run(
-        [tuple(2 * t for t in row) for row in passes], 2 * send
-    ).makespan_s == pytest.approx(2 * base.makespan_s)
-    assert base.makespan_s >= max(base.busy_s) - 1e-9
-    for starts, ends in zip(base.start_s, base.end_s, strict=True):
-        assert all(
-            next_start >= end
-            for end, next_start in pairwise_gaps(starts, ends)
-        )
-
-
 def test_two_steps_of_two_ranks_by_hand() -> None:
     """ZB-H2, passes of 1 s: rank 0 is done with the first step at 9, rank 1 at 10. Without a
     barrier rank 0 begins the second at 9, its first output is there at 10, and all repeats 9 s
@@ -293,42 +243,3 @@ def test_a_step_in_a_run(
     )
     if not schedule.split_backward:
         assert in_run == pytest.approx(one.makespan_s, rel=1e-9)
-
-
-def pairwise_gaps(
-    starts: list[float], ends: list[float]
-) -> list[tuple[float, float]]:
-    """(end of an action, start of the next) on one rank."""
-    return [(a[1], b[0]) for a, b in pairwise(zip(starts, ends, strict=True))]
-
-
-def lines_run(m: int) -> int:
-    """Lines of Python that a replay of m microbatches runs: a measure of work that no other program
-    disturbs.
-    """
-    schedule, count = get("interleaved"), 0
-    order, place = schedule.order(8, m, 4), schedule.placement(8, 4)
-
-    def line(
-        frame: FrameType, event: str, argument: object
-    ) -> Callable[..., Any]:
-        nonlocal count
-        count += 1
-        return line
-
-    before = sys.gettrace()
-    sys.settrace(line)
-    try:
-        timeline(order, place, lambda kind, stage, microbatch: 1.0)
-    finally:
-        sys.settrace(before)
-    return count
-
-
-def test_it_is_fast() -> None:
-    """A fixed number of lines for each action: work grows with their number, not with its
-    square.
-    """
-    few, many = lines_run(16), lines_run(64)
-    actions = 8 * 64 * 4 * 2
-    assert many < 150 * actions and many == pytest.approx(4 * few, rel=0.05)

@@ -44,22 +44,15 @@ WAYS = tuple(Way(*chosen) for chosen in product((True, False), repeat=3))
 """Of several that are as fast the first one counts."""
 
 
-class Memory(NamedTuple):
-    """What a rank may hold, in microbatches."""
-
-    limit: float
-    kept: float = 1.0
-    """Share of a microbatch's activations that stays from I to W."""
-
-
 class Board:
     """The ranks' actions so far, and when they end."""
 
-    def __init__(self, costs: Costs, m: int, memory: Memory, way: Way) -> None:
+    def __init__(self, costs: Costs, m: int, limit: float, way: Way) -> None:
+        """limit: microbatches that a rank may hold between F and W."""
         self.f = [f for f, _, _ in costs.passes]
         self.i = [i for _, i, _ in costs.passes]
         self.w = [w for _, _, w in costs.passes]
-        self.send, self.m, self.memory, self.way = costs.send, m, memory, way
+        self.send, self.m, self.limit, self.way = costs.send, m, limit, way
         self.p = len(self.f)
         self.slack = SLACK * max(*self.f, *self.i, *self.w, costs.send)
         self.order: Order = [[] for _ in self.f]
@@ -69,7 +62,6 @@ class Board:
         """The same of I."""
         self.weights = [0] * self.p
         self.clock = [0.0] * self.p
-        self.held = [0.0] * self.p
         self.waited = [0.0] * self.p
         """Since the rank's first action."""
 
@@ -79,7 +71,6 @@ class Board:
         ready = self.forward[r - 1][k] + self.send if r else 0.0
         self._run(r, Action("F", 0, k), self.f[r], ready)
         self.forward[r].append(self.clock[r])
-        self.held[r] += 1.0
 
     def run_i(self, r: int) -> None:
         """The rank's next gradient of an input."""
@@ -88,13 +79,11 @@ class Board:
         ready = self.backward[r + 1][k] + self.send if above else 0.0
         self._run(r, Action("I", 0, k), self.i[r], ready)
         self.backward[r].append(self.clock[r])
-        self.held[r] -= 1.0 - self.memory.kept
 
     def run_w(self, r: int) -> None:
         """The rank's next gradient of weights."""
         self._run(r, Action("W", 0, self.weights[r]), self.w[r], 0.0)
         self.weights[r] += 1
-        self.held[r] -= self.memory.kept
 
     def _run(
         self, r: int, action: Action, seconds: float, ready: float
@@ -115,9 +104,13 @@ class Board:
         """How much longer another rank has waited, with what rounding leaves."""
         return max(self.waited) - self.waited[r] + self.slack
 
-    def full(self, microbatches: float) -> bool:
+    def held(self, r: int) -> int:
+        """Microbatches between F and W."""
+        return len(self.forward[r]) - self.weights[r]
+
+    def full(self, microbatches: int) -> bool:
         """There is no room for one more microbatch."""
-        return microbatches + 1.0 > self.memory.limit + SLACK
+        return microbatches + 1 > self.limit + SLACK
 
     def until(self, r: int, arrives: float) -> None:
         """Weight gradients while the rank would wait for its input."""
@@ -149,7 +142,7 @@ class Board:
         for r in reversed(range(last)):
             arrives = back + self.send
             now = self.clock[r]
-            while 1 + ahead[r] < self.m and not self.full(1.0 + ahead[r]):
+            while 1 + ahead[r] < self.m and not self.full(1 + ahead[r]):
                 then = now + self.f[r]
                 if self.way.prompt and then > arrives + self.slack:
                     break
@@ -176,7 +169,7 @@ class Board:
             self._next_i(r)
 
     def _next_f(self, r: int) -> None:
-        while self.full(self.held[r]):
+        while self.full(self.held(r)):
             self.run_w(r)
         if r:
             above = self.forward[r - 1][len(self.forward[r])]
@@ -205,9 +198,8 @@ class Board:
         gap = done - self.clock[r]
         if gap <= self.slack:
             return False
-        microbatches, room = self.held[r], 0
-        while self.full(microbatches) and room < self.owed(r):
-            microbatches -= self.memory.kept
+        room = 0  # weight gradients that run first
+        while self.full(self.held(r) - room) and room < self.owed(r):
             room += 1
         fits = self.f[r] + room * self.w[r] <= gap + self.slack
         return fits or gap > self.spare(r)
@@ -230,11 +222,11 @@ class Board:
 
 
 @lru_cache(maxsize=16)
-def order_for(costs: Costs, m: int, memory: Memory) -> Order:
-    """The actions of ranks whose passes take so long."""
+def order_for(costs: Costs, m: int, limit: float) -> Order:
+    """The actions of ranks whose passes take so long, and that hold so many microbatches."""
     best: Board | None = None
     for way in WAYS:
-        board = Board(costs, m, memory, way)
+        board = Board(costs, m, limit, way)
         board.first_round()
         for _ in range(1, m):
             board.round()

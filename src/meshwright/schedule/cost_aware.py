@@ -9,7 +9,7 @@ Source: Qi et al. 2024 (arXiv 2401.10241), section 3.1 and its appendix.
 from __future__ import annotations
 
 from ..num import Num, minimum
-from .board import Memory, order_for
+from .board import order_for
 from .rules import one_chunk
 from .schedule import Schedule
 from .types import Costs, Order, looped_stage
@@ -17,7 +17,7 @@ from .types import Costs, Order, looped_stage
 
 def _schedule(name: str, title: str, times: float) -> Schedule:
     def by_costs(costs: Costs, p: int, m: int, v: int) -> Order:
-        return order_for(costs, m, Memory(times * p))
+        return order_for(costs, m, times * p)
 
     def equal(p: int, m: int, v: int) -> Order:
         return by_costs(Costs(((1.0, 1.0, 1.0),) * p, 0.0), p, m, v)

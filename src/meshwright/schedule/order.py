@@ -4,7 +4,7 @@ in memory.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import TypeAlias
 
 from ..errors import BadInput
@@ -26,9 +26,11 @@ def in_flight_rank(order: Order, rank: int) -> float:
     A chunk's activations live from its F to the end of its B or, where the backward is split, of
     its W.
     """
-    return held_rank(order, rank, lambda chunk: 1.0) / max(
-        len({action.chunk for action in order[rank]}), 1
-    )
+    made = peak = 0
+    for kind, _, _ in order[rank]:
+        made += (kind == "F") - (kind in "BW")
+        peak = max(peak, made)
+    return peak / max(len({action.chunk for action in order[rank]}), 1)
 
 
 def twice(order: Order, m: int) -> Order:
@@ -37,27 +39,6 @@ def twice(order: Order, m: int) -> Order:
         [*actions, *(a._replace(microbatch=a.microbatch + m) for a in actions)]
         for actions in order
     ]
-
-
-def held_rank(
-    order: Order,
-    rank: int,
-    bytes_of: Callable[[int], float],
-    late_of: Callable[[int], float] | None = None,
-) -> float:
-    """The most bytes a rank holds at once.
-
-    bytes_of: chunk -> what its forward leaves until the end of its backward;  late_of: what of it
-    is left between I and W, None = all.
-    """
-    late_of = late_of or bytes_of
-    size = peak = 0.0
-    for kind, chunk, _ in order[rank]:
-        size += bytes_of(chunk) * ((kind == "F") - (kind in "BI")) + late_of(
-            chunk
-        ) * ((kind == "I") - (kind == "W"))
-        peak = max(peak, size)
-    return peak
 
 
 def runnable(

@@ -225,7 +225,6 @@ def in_flight(
     A folded schedule has both ends of the model on the first device; the others hold as many as
     any. A device that is alone has no chunks that others wait for: one stage, and none is folded.
     """
-    end = end.split()[0]
     alone = p == 1
     rank = {"first": 0.0, "last": p - 1.0}.get(end, where(p > 2, rank, 0.0))
     many = schedule.in_flight(p, m, where(alone, 1.0, v), rank)
@@ -358,10 +357,9 @@ def step_copies(job: Job, owned: States) -> Num:
     """Bytes of gradients copied while the optimizer runs, when activations are gone: of all
     parameters, or a replica's share.
     """
-    size = holding.step_bytes(job)
-    if not (size and job.state_bytes):
+    if not job.state_bytes:
         return 0.0
-    return owned.optimizer / job.state_bytes * size
+    return owned.optimizer / job.state_bytes * holding.step_bytes(job)
 
 
 def of_devices(
