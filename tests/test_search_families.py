@@ -12,11 +12,10 @@ from meshwright.describe.assumptions import REALISTIC
 from meshwright.layout import practice
 from meshwright.prediction.certainty import resolution
 from meshwright.search import Space, brute
-from meshwright.search.best import NEARLY, ROUNDING, reach
-from meshwright.search.families import split_of
+from meshwright.search.best import NEARLY, reach
+from meshwright.search.families import families
 from meshwright.search.merit import burden
-from meshwright.search.several import joined, several
-from meshwright.search.split import NONE
+from meshwright.search.ranked import Ranked
 from meshwright.search.strategies import strategies
 from test_search import random_job
 
@@ -26,26 +25,13 @@ ONE_STAGE = Space(pp=(1,))
 
 
 FAMILIES = {
-    "pipelines, ZeRO-0 or 1": {"pp": True, "zero": (0, 1)},
-    "pipelines, ZeRO-2 or 3": {"pp": True, "zero": (2, 3)},
-    "FSDP with tp": {"pp": False, "tp": True, "zero": (2, 3)},
-    "FSDP only": {"pp": False, "tp": False, "zero": (2, 3)},
-    "no pipelines, ZeRO-0 or 1": {"pp": False, "zero": (0, 1)},
+    "pipelines, ZeRO-0 or 1": lambda x: x.pp > 1 and x.zero < 2,
+    "pipelines, ZeRO-2 or 3": lambda x: x.pp > 1 and x.zero >= 2,
+    "FSDP with tp": lambda x: x.pp == 1 and x.zero >= 2 and x.tp > 1,
+    "FSDP only": lambda x: x.pp == 1 and x.zero >= 2 and x.tp == 1,
+    "no pipelines, ZeRO-0 or 1": lambda x: x.pp == 1 and x.zero < 2,
 }
-"""Name -> whether degrees are above 1, and ZeRO stages."""
-
-
-def part(space: Space, job: Job, name: str) -> Space | None:
-    """The part of a space that a family is, as a space of its own; None: it has none."""
-    fields: dict[str, tuple[int, ...]] = {}
-    for axis, asked in FAMILIES[name].items():
-        every = space.values(axis) or range(1, 1 + max(job.model.layers, 8))
-        fields[axis] = tuple(
-            n
-            for n in every
-            if (n in asked if axis == "zero" else (n > 1) == asked)
-        )
-    return space.but(**fields) if all(fields.values()) else None
+"""Name -> whether a layout belongs to it."""
 
 
 @pytest.fixture(scope="module")
@@ -109,85 +95,67 @@ def test_each_family_shows_the_best_of_its_part_of_the_space() -> None:
     whole = plan(JOB, every)
     shown = {family.name: family for family in whole.families}
     assert {*shown} >= {"FSDP only", "pipelines, ZeRO-0 or 1"}
-    for name in {*shown} & {*FAMILIES}:
-        exact = replace(JOB, assumptions=replace(REALISTIC, name="exact"))
-        alone, mine = plan(exact, part(every, JOB, name)).best, shown[name]
+    exact = replace(JOB, assumptions=replace(REALISTIC, name="exact"))
+    for name, space in families(exact, every):
+        alone, mine = plan(exact, space).best, shown[name]
+        assert FAMILIES[name](alone.layout)
         if mine.prediction.layout != whole.best.layout:
             assert mine.prediction.merit_s == pytest.approx(alone.merit_s)
         assert mine.slower == pytest.approx(whole.slower(mine.prediction))
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-def test_one_search_finds_the_best_of_every_family(seed: int) -> None:
-    """By brute force, family by family: what all of them together leave within reach, and of each
-    in any case the first and what is nearly as good."""
+def test_families_hold_a_space_whole_and_each_keeps_its_best(
+    seed: int,
+) -> None:
+    """By brute force over the space, whose layouts are told apart by what a family is: what all of
+    them together leave within reach, and of each in any case the first and what is nearly as
+    good."""
     rng, compared, slower = random.Random(7000 + seed), 0, 0
     while compared < 5:
         job, space, relaxed = random_job(rng)
         if job.cluster.chips * job.batch > (120 if relaxed else 500):
             continue
         compared += 1
+        space = replace(space, relaxed=relaxed)
         k, slack = rng.choice([1, 1, 3]), rng.choice([0.02, 0.2])
-        cut = {name: part(space, job, name) for name in FAMILIES}
+        parts = dict(families(job, space))
         every = {
-            name: brute(job, one, 10**5, relaxed)
-            for name, one in cut.items()
-            if one
+            name: brute(job, part, 10**5, relaxed)
+            for name, part in parts.items()
         }
-        merits = sorted(
-            row.merit for best in every.values() for row in best.rows
-        )
+        each = {
+            (best.layout(row), row.merit)
+            for name, best in every.items()
+            for row in best.rows
+            if FAMILIES[name](best.layout(row))
+        }
+        assert len(each) == sum(len(best.rows) for best in every.values())
+        # what has one replica is the same under every stage, and a space counts it once
+        whole = brute(job, space, 10**5, relaxed)
+        known = {(whole.layout(row), row.merit) for row in whole.rows}
+        assert known <= each
+        assert all(layout.replicas == 1 for layout, _ in each - known)
+        merits = sorted(merit for _, merit in each)
         common = (
             reach(merits[k - 1], merits[0], slack)
             if len(merits) >= k
             else float("inf")
         )
-        found = several(job, [space], k, relaxed, slack=slack, by_family=True)
-        ((_, mine),) = found
-        for number, name in enumerate(mine.split.names):
-            rows = every[name].rows if name in every else []
+        ranked = Ranked(job, [*parts.values()], k, slack=slack, sure=True)
+        for name, (_, mine) in zip(parts, ranked.found, strict=True):
+            rows = every[name].rows
             first = rows[0].merit if rows else 0.0
-            limit = max(common, first * NEARLY) * ROUNDING
-            assert [
-                (row.merit, mine.layout(row))
-                for row in mine.rows
-                if mine.part(row) == number
-            ] == [
+            assert mine.limit >= max(common, first * NEARLY)
+            assert [(row.merit, mine.layout(row)) for row in mine.rows] == [
                 (row.merit, every[name].layout(row))
                 for row in rows
-                if row.merit <= limit
+                if row.merit <= mine.limit
             ]
-            assert mine.known(number) >= limit / ROUNDING
+            assert mine.known >= mine.limit
             slower += bool(rows) and first > common
-        searched = sum(best.searched for best in every.values())
-        assert relaxed or mine.searched == searched
+            assert relaxed or mine.searched == every[name].searched
     assert slower, "some family is beyond what the others leave"
-
-
-def test_spaces_that_differ_in_pipelines_and_zero_are_one_search() -> None:
-    """ZeRO 0 and 1 with pipelines and without, 2 and 3 without: three of the four; no two of one
-    kind, nor of other values of what they share."""
-    plain, sharded = Space(zero=(0, 1)), Space(zero=(2, 3), pp=(1,))
-    ((whole, each),) = joined([plain, sharded])
-    assert each == [plain, sharded]
-    assert whole == Space(zero=(0, 1, 2, 3))
-    split = split_of(each, False)
-    assert [split.part(1, pp, zero) for pp in (1, 2) for zero in (1, 3)] == [
-        0, 1, 0, NONE,
-    ]  # fmt: skip
-    for other in (
-        Space(zero=(1, 2), pp=(1,)),
-        Space(zero=(2, 3), pp=(1,), cp=(1,)),
-        Space(zero=(2, 3), pp=(2,)),
-    ):
-        assert len(joined([plain, other])) == 2, other
-    ((_, both),) = several(JOB, [plain, sharded], 5, False, slack=0.05)
-    alone = [several(JOB, [s], 5, False, slack=0.05)[0][1] for s in each]
-    for number, one in enumerate(alone):
-        mine = [row.merit for row in both.rows if both.part(row) == number]
-        assert mine == [row.merit for row in one.rows[: len(mine)]]
-        assert mine[0] == brute(JOB, each[number], 1).rows[0].merit
-    assert both.searched == sum(best.searched for best in alone)
 
 
 def test_a_paper_ranks_by_its_own_seconds_and_has_no_families() -> None:

@@ -7,14 +7,12 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..describe.layout import AXES, Layout
 from ..layout.placement import Shares
 from .options import Options
 from .points import Points
 from .space import DEGREES
-from .split import NONE, SHARDED, Split
 from .table import Column, Index, Table
 
 ROUNDING = 1 + 1e-12
@@ -65,26 +63,19 @@ class Best:
     """Beyond the k best, layouts that the first beats by no more than this share are kept too, and
     what is nearly as good as any of these: replays decide."""
     sure: bool = False
-    """The first of each part, and what is nearly as good, is kept whatever `within` says."""
+    """The first, and what is nearly as good, is kept whatever `within` says."""
     rows: list[Row] = field(default_factory=list)
     """Sorted."""
     searched: int = 0
     feasible: int = 0
     evaluated: int = 0
     too_big: int = 0
-    limits: Column = field(init=False)
-    """What no newcomer to each part may exceed; bounds may round up. The last, of what is in none:
-    0.
-    """
-
-    @property
-    def split(self) -> Split:
-        """The parts of which each has its own first, and so its own limit."""
-        return self.choice.split
+    limit: float = field(init=False)
+    """What no newcomer may exceed; bounds may round up."""
 
     @property
     def common(self) -> float:
-        """What no newcomer to any part may exceed, but for what is sure."""
+        """What no newcomer may exceed, but for what is sure."""
         if len(self.rows) < self.k:
             return self.within
         kth, first = self.rows[self.k - 1].merit, self.rows[0].merit
@@ -95,49 +86,21 @@ class Best:
         )
 
     def __post_init__(self) -> None:
-        self.limits = self._limits()
+        self.limit = self._limit()
 
-    def _limits(self) -> Column:
-        """`limits` of these rows."""
-        limits: Column = np.full(self.split.parts + 1, self.common)
+    def _limit(self) -> float:
+        """`limit` of these rows."""
+        limit = self.common
         if self.sure:
-            merits = np.array([row.merit for row in self.rows])
-            parts = np.array([self.part(row) for row in self.rows], dtype=int)
-            limits = np.maximum(limits, self._firsts(merits, parts))
-        limits = limits * ROUNDING
-        limits[NONE] = 0.0
-        return limits
+            first = self.rows[0].merit if self.rows else np.inf
+            limit = max(limit, first * NEARLY)
+        return limit * ROUNDING
 
-    def _firsts(self, merits: Column, parts: Index) -> Column:
-        """What is kept of each part, whatever there is in others."""
-        firsts = np.full(self.split.parts + 1, np.inf)
-        np.minimum.at(firsts, parts, merits)
-        return firsts * NEARLY
-
-    def over(self, table: Table) -> Column:
-        """What rows must not exceed while their ZeRO stage is open."""
-        parts = self.split.rows(table["tp"], table["pp"])
-        most: Column = self.limits[parts].max(axis=0)
-        return most
-
-    def alive(
-        self, table: Table, bounds: NDArray[np.float64]
-    ) -> NDArray[np.bool_]:
-        """The rows that may enter; bounds: (side, row)."""
-        parts = self.split.rows(table["tp"], table["pp"])
-        most = np.minimum(self.limits, LARGEST)[parts]
-        return np.asarray((bounds <= most).any(axis=0))
-
-    def part(self, row: Row) -> int:
-        """The part that a row is in."""
-        split, zero = self.split, self.choice.zero[row.options[-1]].zero
-        kind: int = split.kind(row.degree("tp"), row.degree("pp"))
-        return split.numbers[kind][-1 if zero >= SHARDED else 0]
-
-    def known(self, part: int) -> float:
-        """Merit up to which no layout of a part was left out."""
+    @property
+    def known(self) -> float:
+        """Merit up to which no layout was left out."""
         if self._tied:
-            return float(self.limits[part] * ROUNDING**NEAR)
+            return self.limit * ROUNDING**NEAR
         if len(self.rows) < self.k:
             return self.within * ROUNDING**NEAR
         # others may tie with the last
@@ -145,8 +108,8 @@ class Best:
 
     @property
     def _tied(self) -> bool:
-        """All rows within limits are kept, not k of them."""
-        return self.slack > 0.0 or self.sure or self.split.parts > 1
+        """All rows within the limit are kept, not k of them."""
+        return self.slack > 0.0 or self.sure
 
     def add(
         self,
@@ -157,17 +120,13 @@ class Best:
         """Merge layouts: some rows of a placed table under some options, each with its seconds and
         bytes. Those that do not fit, or are beyond the limit, are only counted.
         """
-        limits = np.minimum(self.limits, LARGEST)
-        fresh = [
-            self._fitting(index, each, table, limits)
-            for index, each in several
-        ]
-        row, merit, bytes_, parts, *options = (
+        fresh = [self._fitting(index, each) for index, each in several]
+        row, merit, bytes_, *options = (
             np.concatenate(columns) for columns in zip(*fresh, strict=True)
         )
         if self.weigh:
             merit = self.weigh(merit, bytes_)
-        kept = np.flatnonzero(merit <= self._far(merit, parts, limits))
+        kept = np.flatnonzero(merit <= self._far(merit))
         if not len(kept):
             return
         row = row[kept]
@@ -186,19 +145,13 @@ class Best:
             zip(*placed, strict=True),
         )
         self.rows = sorted({*self.rows, *new})
-        limits = self.limits = self._limits()
+        self.limit = self._limit()
         rows = self.rows if self._tied else self.rows[: self.k]
-        self.rows = [x for x in rows if x.merit <= limits[self.part(x)]]
+        self.rows = [row for row in rows if row.merit <= self.limit]
 
-    def _fitting(
-        self,
-        index: Index,
-        each: Points,
-        table: Table,
-        limits: Column,
-    ) -> tuple[Any, ...]:
-        """(row, seconds, bytes, part, numbers of the options) of those that fit and stay within the
-        limits of their parts; all are counted.
+    def _fitting(self, index: Index, each: Points) -> tuple[Any, ...]:
+        """(row, seconds, bytes, numbers of the options) of those that fit and stay within the
+        limit; all are counted.
         """
         runs = each.seconds < np.inf
         fits = runs & (each.bytes <= self.capacity)
@@ -206,29 +159,26 @@ class Best:
         fine = int(np.count_nonzero(fits))
         self.feasible += fine
         self.too_big += int(np.count_nonzero(runs)) - fine
-        zero = self.choice.zero[each.place[-1]].zero
-        parts = self.split.part(table["tp"][index], table["pp"][index], zero)
-        good = np.flatnonzero(fits & (each.seconds <= limits[parts]))
+        good = np.flatnonzero(fits & (each.seconds <= self.limit))
         return (
             index[good],
             each.seconds[good],
             each.bytes[good],
-            parts[good],
             *(np.full(len(good), number) for number in each.place),
         )
 
-    def _far(self, merit: Column, parts: Index, limits: Column) -> Column:
-        """What each newcomer must not exceed, whatever else there is: many of them limit each
-        other, which spares sorting them.
+    def _far(self, merit: Column) -> float:
+        """What newcomers must not exceed, whatever else there is: many of them limit each other,
+        which spares sorting them.
         """
-        most: Column = limits[parts]
         if len(merit) <= 4 * self.k:
-            return most
+            return self.limit
         kth = np.partition(merit, self.k - 1)[self.k - 1]
-        far = np.full(len(limits), reach(kth, merit.min(), self.slack))
+        first = float(merit.min())
+        far = reach(float(kth), first, self.slack)
         if self.sure:
-            far = np.maximum(far, self._firsts(merit, parts))
-        return np.asarray(np.minimum(most, far[parts]))
+            far = max(far, first * NEARLY)
+        return min(self.limit, far)
 
     @property
     def layouts(self) -> list[Layout]:

@@ -24,9 +24,7 @@ from ..schedule.stage_costs import Pass, StageCosts
 from .best import Best
 from .columns import bound_clock
 from .degrees import BLOCK, dp_step
-from .evaluate import Ways
 from .points import Rows, points
-from .space import Space
 from .table import Column, Grid, Table, length, pick
 from .ways import Way
 
@@ -90,55 +88,47 @@ def piped(job: Job, way: Way, rows: Table, m: Column, layers: Grid) -> Any:
 
 def lower(
     job: Job,
-    space: Space,
     best: Best,
     near: Table,
     far: Table,
     any_number: bool = False,
-) -> tuple[Grid, Ways]:
-    """Bound of every row in seconds on each side of the ZeRO stages (nearest groups, the best of
-    the options with which it can fit), and of every combination of options.
+) -> tuple[Column, Grid]:
+    """Bound of every row in seconds (nearest groups, the best of the options with which it can
+    fit), and of every combination of options.
 
     near, far: the same rows with the smallest and the largest dp they stand for; collectives are
     bound by the one, sharding by the other. any_number: as in `Rows`.
     """
-    at = bound_clock(job)
-    choice = best.choice
-    found = np.full((len(choice.sides), length(near)), np.inf)
-    ways = Ways.of(choice)
-    side = {z: s for s, stages in enumerate(choice.sides) for z in stages}
+    at, choice = bound_clock(job), best.choice
+    bounds = np.full(length(near), np.inf)
+    options = np.full(choice.shape, np.inf)
     whole = Rows(near, far, None, any_number)
     for start in range(0, length(near), BLOCK):
         rows = whole.some(slice(start, start + BLOCK))
-        parts = choice.parts(rows.near["tp"], rows.near["pp"])
-        over = best.over(rows.near)
-        for index, each in points(job, at, rows, choice, most=over):
+        mine = bounds[start : start + BLOCK]
+        for index, each in points(job, at, rows, choice, most=best.limit):
             seconds = np.where(
                 each.bytes <= best.capacity, each.seconds, np.inf
             )
-            mine = found[side[each.place[-1]], start:]
             mine[index] = np.minimum(mine[index], seconds)
-            np.minimum.at(
-                ways.least[(slice(None), *each.place)],
-                parts[each.place[-1], index],
-                seconds,
-            )
-    return found, ways
+            least = seconds.min(initial=np.inf)
+            options[each.place] = min(options[each.place], least)
+    return bounds, options
 
 
-def may_fit(job: Job, space: Space, best: Best, table: Table) -> Any:
+def may_fit(job: Job, best: Best, table: Table) -> Any:
     """Where some number of replicas up to these may fit, or another row has set a limit: where one
     microbatch does, with the most replicas, which cut states finest, or with the fewest, since what
     has one replica is not gathered or scattered. No order holds less than one microbatch; how much
     more does not fall with their number (7 of interleaved 1F1B on 4 ranks are one group, 8 are two
     of 4), nor do schedules run with each.
     """
-    fine = np.isfinite(best.over(table))
+    fine = np.full(length(table), best.limit < np.inf)
     one = replace(job, batch=1)
     for ends in (table, table | {"dp": dp_step(table)}):
         left = np.flatnonzero(~fine)
         # intervals, whose groups of replicas need not divide these
         near, far = pick(ends, left), pick(ends, left)
-        least, _ = lower(one, space, best, near, far, any_number=True)
-        fine[left] = np.isfinite(least).any(0)
+        bounds, _ = lower(one, best, near, far, any_number=True)
+        fine[left] = np.isfinite(bounds)
     return fine

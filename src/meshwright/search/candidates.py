@@ -4,7 +4,7 @@ seconds that its layers alone take.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any, NamedTuple
@@ -19,7 +19,7 @@ from .best import Best
 from .bound import busy, least_layers, may_fit, piped
 from .columns import bodies, bound_clock, each_way, layouts
 from .degrees import chunked, dp_step, fewest, pipelines, replicas
-from .legal import possible, some_order, split
+from .legal import orders, possible, split
 from .options import Options
 from .space import Space
 from .table import Column, Grid, Table, distinct, keep, length, pick, stack
@@ -28,8 +28,6 @@ CROSSED = 2048
 """Shards that are crossed with all pipeline degrees at once."""
 BESIDE_MICROBATCH = ("tp", "cp", "ep", "etp", "panels")
 """The other degrees of shards."""
-Limits = Callable[[Table], Any]
-"""Seconds that each row of a table must not exceed."""
 
 
 class Waiting(NamedTuple):
@@ -107,15 +105,17 @@ class Candidates:
         degrees = pipelines(job, space, relaxed)
         return cls(job, space, relaxed, choice, shards, layers, degrees)
 
-    def rows(self, over: Limits, small: bool = False) -> tuple[Table, Column]:
-        """(rows with their most replicas, seconds that their layers take), within limits; small:
+    def rows(
+        self, limit: float = np.inf, small: bool = False
+    ) -> tuple[Table, Column]:
+        """(rows with their most replicas, seconds that their layers take), within a limit; small:
         only the smallest microbatches.
         """
-        tables, seconds = zip(*self._crossed(over, small), strict=True)
+        tables, seconds = zip(*self._crossed(limit, small), strict=True)
         return stack(*tables), np.concatenate(seconds)
 
     def _crossed(
-        self, over: Limits, small: bool = False
+        self, limit: float, small: bool = False
     ) -> Iterator[tuple[Table, Column]]:
         """`rows` in blocks: what layers take does not depend on chunks, which come last."""
         job, degrees = self.job, self.degrees
@@ -129,7 +129,7 @@ class Candidates:
             dp = replicas(job, grid, self.space, self.relaxed)
             m = fewest(job, grid | {"dp": dp})
             seconds = m * busy(job, self.choice.copies, pp, layers)
-            row, deep = np.nonzero((dp >= 1) & (seconds <= over(grid)))
+            row, deep = np.nonzero((dp >= 1) & (seconds <= limit))
             again, pipe = chunked(pp[deep], degrees)
             row, deep = row[again], deep[again]
             rows = pick(part, row) | {"dp": dp[row, deep]}
@@ -144,16 +144,15 @@ class Candidates:
         sizes, choice = self.job.cluster.sizes, self.choice
         sequence_parallel = choice.sequence_parallel[0]
         layout = layouts(rows, None, sizes, choice.fixed, sequence_parallel)
-        runs = some_order(self.job, layout, choice, exact=True)
-        fine = (rows["pp"] == 1) | runs
+        fine = np.any(orders(self.job, choice, layout), axis=0)
         rows = keep(rows, fine)
         return Waiting(rows, rows, law[fine])
 
-    def within(self, rows: Table, limit: Column) -> NDArray[np.bool_]:
+    def within(self, rows: Table, limit: float) -> NDArray[np.bool_]:
         """Where pipelines of layers alone are within the limit in the order of some schedule."""
         fine: NDArray[np.bool_] = rows["pp"] == 1
         # papers' bubbles are no paths of an order
-        fine = fine | np.isinf(limit) | (not step.by_order(self.job))
+        fine = fine | (limit == np.inf) | (not step.by_order(self.job))
         for way in self.choice.schedules:
             open_ = ~fine & way.filled(
                 self.job, rows["pp"], rows["interleave"]
@@ -162,7 +161,7 @@ class Candidates:
             some = pick(rows, at)
             layers = self.layers[:, some["shard"].astype(np.intp)]
             m = fewest(self.job, some)
-            fine[at] = piped(self.job, way, some, m, layers) <= limit[at]
+            fine[at] = piped(self.job, way, some, m, layers) <= limit
         return fine
 
     def roomy(self, best: Best) -> Table:
@@ -179,18 +178,18 @@ class Candidates:
         if not least.any():
             return small
         few = Candidates.of(job, self.space, choice, small, self.relaxed)
-        rows, _ = few.rows(lambda _: np.inf)
-        fine = may_fit(job, self.space, best, rows)
+        rows, _ = few.rows()
+        fine = may_fit(job, best, rows)
         kinds = kind[least][rows["shard"][fine].astype(np.intp)]
         roomy: Any = np.isin(kind, kinds)
         return keep(shards, roomy)
 
     def intervals(self, best: Best) -> Waiting:
         """The intervals of dp that give one number of microbatches, for every number within the
-        limits.
+        limit.
         """
         every = (
-            self._intervals(best, *some) for some in self._crossed(best.over)
+            self._intervals(best, *some) for some in self._crossed(best.limit)
         )
         first, *others = chain.from_iterable(every)
         return first.beside(*others)
@@ -200,8 +199,8 @@ class Candidates:
     ) -> Iterator[Waiting]:
         """Of rows with their most replicas one interval each, then the ones below."""
         job, B = self.job, float(self.job.batch)
-        if np.isinf(best.limits).any():
-            fine = may_fit(job, self.space, best, high)
+        if best.limit == np.inf:
+            fine = may_fit(job, best, high)
             high, law = keep(high, fine), law[fine]
         one = law / fewest(job, high)
         while True:
@@ -211,9 +210,7 @@ class Candidates:
             fine = self._named(low["dp"], high["dp"])
             yield pick(Waiting(low, high, m * one), fine)
             high = high | {"dp": low["dp"] - step}
-            fine = (high["dp"] >= 1) & (
-                fewest(job, high) * one <= best.over(high)
-            )
+            fine = (high["dp"] >= 1) & (fewest(job, high) * one <= best.limit)
             if not fine.any():
                 return
             high, one = pick((high, one), fine)

@@ -10,12 +10,9 @@ arguments (`bound`), so they hold whatever the formulas say, on every network. R
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
-from itertools import product
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..describe.job import Job
 from .best import LARGEST, Best, Smallest
@@ -31,9 +28,7 @@ from .degrees import (
 )
 from .evaluate import (
     FEW,
-    Bounded,
     Progress,
-    Ways,
     evaluate,
     fitting,
     most_legal,
@@ -42,7 +37,6 @@ from .legal import legal_options
 from .options import Options, options
 from .placement import count, spread
 from .space import Space
-from .split import NONE, WHOLE, Split
 from .table import (
     Column,
     Grid,
@@ -64,6 +58,8 @@ SINGLE = 32768
 halved."""
 PLACED_FIRST = 16
 """Rows with the smallest bounds that are placed first, for a limit."""
+Bounded = tuple[Table, Grid | None]
+"""Rows, and what none of them undercuts under each combination of options, where that is known."""
 WAITS = 0.3
 """Of what interleaved 1F1B waits: about what the schedules that are searched wait."""
 
@@ -74,15 +70,13 @@ def search(
     k: int = 10,
     relaxed: bool = False,
     progress: Progress | None = None,
-    split: Split = WHOLE,
     **limits: Any,
 ) -> Best:
     """The k best layouts of the space, exactly, without evaluating all of them.
 
-    limits: `within`, `slack` and `sure` of `Best`; split: each of these parts has its own first.
+    limits: `within`, `slack` and `sure` of `Best`.
     """
-    choice = replace(options(job, space), split=split)
-    best = Best(k, choice, **(fitting(job) | limits))
+    best = Best(k, options(job, space), **(fitting(job) | limits))
     for _ in _found(job, space, best, relaxed, progress):
         pass
     return best
@@ -127,8 +121,8 @@ def _found(
     progress: Progress | None,
 ) -> Iterator[None]:
     """Layouts enter the best, round by round."""
-    for table, ways in _rounds(job, space, best, relaxed, progress):
-        evaluate(job, space, best, table, relaxed, ways)
+    for table, bounds in _rounds(job, space, best, relaxed, progress):
+        evaluate(job, space, best, table, relaxed, bounds)
         yield
 
 
@@ -150,14 +144,14 @@ def _rounds(
     if relaxed:
         best.searched = covered(job, table, degrees, best.choice)
         # the smallest microbatches fit soonest, and give a limit for the others
-        rows, law = open_.rows(best.over, small=True)
+        rows, law = open_.rows(best.limit, small=True)
         yield from _bounded(open_, best, open_.exact(rows, law))
-        if np.isinf(best.limits).any():
+        if best.limit == np.inf:
             table = open_.roomy(best)
             if not length(table):
                 return
             open_ = Candidates.of(job, space, best.choice, table, relaxed)
-        rows, law = open_.rows(best.over)
+        rows, law = open_.rows(best.limit)
         yield from _bounded(open_, best, open_.exact(rows, law))
         if not length(rows):
             return
@@ -168,7 +162,7 @@ def _rounds(
         open_ = Candidates.of(job, space, best.choice, table, relaxed)
         waiting = open_.intervals(best)
     else:
-        rows, law = open_.rows(lambda _: np.inf)
+        rows, law = open_.rows()
         if not length(rows):
             return
         legal = legal_options(job, rows, best.choice)
@@ -194,46 +188,45 @@ def _bounded(
     of layers, then by the step, and placed where the bound allows it, for a better limit in the
     next round. Intervals that hold many numbers of replicas are halved, and wait again.
     """
-    job, space = open_.job, open_.space
+    job = open_.job
     size, few = FIRST, PLACED_FIRST
     total, done = max(len(waiting.law), 1), 0.0
     while True:
-        over = best.over(waiting.low)
-        fine = waiting.law <= np.minimum(over, LARGEST)
-        waiting, unknown = pick(waiting, fine), np.isinf(over[fine])
-        if not len(unknown):
+        waiting = pick(waiting, waiting.law <= min(best.limit, LARGEST))
+        if not len(waiting.law):
             return
         if progress:
-            share = 1.0 - len(unknown) / total
+            share = 1.0 - len(waiting.law) / total
             progress("layouts", done := max(done, share))
-        order = _plain(job, waiting)
-        if unknown.any():  # the smallest microbatches fit soonest
-            micro = np.where(unknown, waiting.low["microbatch"], np.inf)
+        order, unknown = _plain(job, waiting), best.limit == np.inf
+        if unknown:  # the smallest microbatches fit soonest
+            micro = waiting.low["microbatch"]
             order = np.where(micro == micro.min(), order, np.inf)
         else:
             size = max(size, ROUND)
-        first = _least(best, waiting.low, order, size)
+        first = order <= _nth(order, size)
         some, waiting = pick(waiting, first), pick(waiting, ~first)
-        within = open_.within(some.low, best.over(some.low))
-        if not within.any():
+        some = pick(some, open_.within(some.low, best.limit))
+        if not len(some.law):
             continue
-        some = pick(some, within)
         number = some.numbers
         high = some.high if number.max() > 1 else some.low
-        bounds, ways = lower(job, space, best, some.low, high)
-        some = some._replace(law=bounds.min(axis=0))
-        fine = best.alive(some.low, bounds)
+        bounds, ways = lower(job, best, some.low, high)
+        some = some._replace(law=bounds)
+        fine = bounds <= min(best.limit, LARGEST)
         many = fine & (number > 1) & (number[fine].sum() > SINGLE)
         later = np.zeros_like(many)
-        if unknown.any():  # a few will give a limit, which spares the others
-            later = fine & ~many & (places(best, some.low, bounds) >= few)
+        if unknown:  # a few will give a limit, which spares the others
+            single = np.where(fine & ~many, bounds, np.inf)
+            later = fine & ~many & (bounds > _nth(single, few))
         waiting = waiting.beside(*pick(some, many).halves, pick(some, later))
         fine &= ~(many | later)
         step = dp_step(some.low)
         index, rows = each_dp(some.low, some.high["dp"], step, fine)
-        each = among(rows, space, "dp")
-        rows, bounds = keep(rows, each), bounds[:, index[each]]
-        yield from _best_first(best, rows, bounds, ways, few)
+        each = among(rows, open_.space, "dp")
+        yield from _best_first(
+            best, keep(rows, each), bounds[index[each]], ways, few
+        )
         size, few = size * GROWTH, few * GROWTH
 
 
@@ -244,65 +237,32 @@ def _plain(job: Job, waiting: Waiting) -> Column:
     return waiting.law * (1.0 + waits / fewest(job, rows))
 
 
-def _least(
-    best: Best, table: Table, values: Column, number: int
-) -> NDArray[np.bool_]:
-    """Of each kind of row those with the smallest values; inf: none of them."""
-    kind = best.split.kinds(table["tp"], table["pp"])
-    least = np.zeros(len(values), dtype=bool)
-    for one in np.flatnonzero(np.bincount(kind)):
-        rows = np.flatnonzero((kind == one) & (values < np.inf))
-        if len(rows) > number:
-            rows = rows[np.argpartition(values[rows], number)[:number]]
-        least[rows] = True
-    return least
-
-
-def places(best: Best, table: Table, bounds: Grid) -> Column:
-    """The place of each row by its bounds, the best of those that it has in some part; inf: it may
-    not enter.
-    """
-    parts = best.split.rows(table["tp"], table["pp"])
-    fine = bounds <= np.minimum(best.limits, LARGEST)[parts]
-    found = np.full(bounds.shape, np.inf)
-    for part in range(best.split.parts):
-        mine = np.nonzero(fine & (parts == part))
-        order = np.argsort(bounds[mine], kind="stable")
-        found[mine[0][order], mine[1][order]] = np.arange(len(order))
-    return np.asarray(found.min(axis=0))
+def _nth(values: Column, number: int) -> float:
+    """The largest of the so many smallest values, below infinity."""
+    below = values[values < np.inf]
+    if len(below) > number:
+        return float(np.partition(below, number - 1)[number - 1])
+    return float(below.max(initial=-np.inf))
 
 
 def _best_first(
-    best: Best,
-    table: Table,
-    bounds: Grid,
-    ways: Ways,
-    end: int,
+    best: Best, table: Table, bounds: Column, ways: Grid, end: int
 ) -> Iterator[Bounded]:
     """Rows in growing rounds, smallest bound first, as long as one may enter the k best."""
-    place = places(best, table, bounds)
-    left = np.flatnonzero(place < np.inf)
-    left = left[np.argsort(place[left], kind="stable")]
-    while len(left):
-        some = left[: np.searchsorted(place[left], end)]
-        if len(some):
-            yield pick(table, some), ways
-        end = end * GROWTH
-        left = left[len(some) :]
-        left = left[best.alive(pick(table, left), bounds[:, left])]
+    left = np.argsort(bounds, kind="stable")
+    start = 0
+    while start < len(left):
+        fine = bounds[left[start:end]] <= min(best.limit, LARGEST)
+        some = left[start:end][fine]
+        if not len(some):
+            return
+        yield pick(table, some), ways
+        start, end = end, end * GROWTH
 
 
 def covered(job: Job, table: Table, degrees: Table, choice: Options) -> int:
     """How many (degrees, dp, options) a relaxed table stands for."""
-    total = 0
-    by_tp = [table["tp"] == 1, table["tp"] > 1]
-    by_pp = [degrees["pp"] == 1, degrees["pp"] > 1]
-    for (tp, some), (pp, deep) in product(enumerate(by_tp), enumerate(by_pp)):
-        held = choice.parts(np.array([tp + 1.0]), np.array([pp + 1.0])) != NONE
-        options = choice.count // len(choice.zero) * int(held.sum())
-        rows = _every_dp(job, keep(table, some), degrees["pp"][deep])
-        total += rows * options
-    return total
+    return choice.count * _every_dp(job, table, degrees["pp"])
 
 
 def _every_dp(job: Job, table: Table, pp: Column) -> int:

@@ -130,6 +130,19 @@ def shards(job: Job, space: Space, relaxed: bool) -> Table:
     return keep(table, among(table, space, "panels"))
 
 
+def several(job: Job, space: Space, axis: str) -> tuple[int, ...]:
+    """The values above 1 that a space leaves to tp, cp or pp."""
+    m = job.model
+    every: dict[str, Iterable[int]] = {
+        "tp": divisors(cuts.most(m)),
+        "cp": _cuts(job, space),
+        "pp": divisors(m.layers)
+        if job.assumptions.strict and not space.relaxed
+        else range(1, m.layers + 1),
+    }
+    return tuple(n for n in every[axis] if n > 1 and allowed(n, space, axis))
+
+
 def _cuts(job: Job, space: Space) -> list[int]:
     """What cp may be by the length that it cuts: any that is named where a sequence is padded, else
     divisors of that length, and powers of two where it is padded.

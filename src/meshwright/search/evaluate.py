@@ -5,10 +5,9 @@ space.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..describe.job import Job
 from ..step import clock, room
@@ -16,42 +15,16 @@ from .best import LARGEST, Best
 from .degrees import BLOCK, everything, most_replicas
 from .legal import legal_options
 from .merit import weigh
-from .options import Options, options
+from .options import options
 from .placement import placements
-from .points import Alive, Rows, points
+from .points import Rows, points
 from .space import Space
-from .split import NONE
-from .table import Column, Table, keep, length, pick
+from .table import Grid, Table, keep, length, pick
 
 FEW = 64
 """Rows that are not worth a bound."""
 
 
-class Ways(NamedTuple):
-    """What no layout of some rows undercuts under each combination of options: (part, sequence
-    parallel, recomputation, schedule, ZeRO stage), in seconds.
-    """
-
-    least: NDArray[np.float64]
-
-    @classmethod
-    def of(cls, choice: Options) -> Ways:
-        """None of them looked at."""
-        return cls(np.full((choice.split.parts, *choice.shape), np.inf))
-
-    def within(self, limits: Column) -> Alive:
-        """Those that may stay within the limit of some part."""
-        most = np.minimum(limits, LARGEST)[:NONE]
-        fine = self.least <= most.reshape(-1, 1, 1, 1, 1)
-        return np.asarray(fine.any(axis=0))
-
-    def beside(self, other: Ways) -> Ways:
-        """Of the rows of both."""
-        return Ways(np.minimum(self.least, other.least))
-
-
-Bounded = tuple[Table, Ways | None]
-"""Rows, and their options where some of them are ruled out."""
 Progress = Callable[[str, float], None]
 """Called with what is being done and the share that is done."""
 
@@ -90,11 +63,11 @@ def evaluate(
     best: Best,
     table: Table,
     relaxed: bool,
-    ways: Ways | None = None,
+    bounds: Grid | None = None,
     count: bool = False,
 ) -> None:
     """Place the rows and ask for their seconds and bytes; unless everything is counted, only under
-    options whose bound allows it. ways: what bounds say of these.
+    options whose bound allows it. bounds: what no row undercuts under each combination of options.
     """
     at = clock(job)
     for start in range(0, length(table), BLOCK):
@@ -102,10 +75,11 @@ def evaluate(
         placed, shares = placements(job, rows, space.placements, relaxed)
         for begin in range(0, length(placed), BLOCK):
             some = slice(begin, begin + BLOCK)
-            alive = ways.within(best.limits) if ways else None
+            limit = min(best.limit, LARGEST)
+            alive = None if bounds is None else bounds <= limit
             mine = pick(placed, some)
             where = pick(shares, some)
-            most = np.inf if count else best.over(mine)
+            most = np.inf if count else best.limit
             here = Rows(mine, mine, where)
             found = [*points(job, at, here, best.choice, alive, most)]
             if found:

@@ -1,29 +1,29 @@
 """Families of layouts: what people choose between before they choose numbers.
 
-They have no layout in common, and together hold a space whole: one search looks at all of them
-(`split`).
+A family is a part of a space, and a space itself; no two have a layout in common, and together they
+hold it whole.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import product
-from typing import Any
 
 from ..describe.frozen import shown
+from ..describe.job import Job
 from ..prediction.prediction import Prediction
+from .degrees import several
+from .options import SHARDED
 from .space import Space
-from .split import NONE, SHARDED, WHOLE, Split
 
-NAMES = (
-    "pipelines, ZeRO-0 or 1",
-    "pipelines, ZeRO-2 or 3",
-    "FSDP with tp",
-    "FSDP only",
-    "no pipelines, ZeRO-0 or 1",
-)
-"""By pipelines, tp where it tells FSDP from FSDP, and whether gradients are sharded."""
+NAMES = {
+    (True, False, None): "pipelines, ZeRO-0 or 1",
+    (True, True, None): "pipelines, ZeRO-2 or 3",
+    (False, True, True): "FSDP with tp",
+    (False, True, False): "FSDP only",
+    (False, False, None): "no pipelines, ZeRO-0 or 1",
+}
+"""(with pipelines, gradients sharded, with tp where it tells FSDP from FSDP) -> name."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Family:
 
     __repr__ = shown
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """The fields of one of `families` of `plan --json`."""
         return {
             "name": self.name,
@@ -54,47 +54,18 @@ class Family:
         }
 
 
-def split_of(spaces: Sequence[Space], by_family: bool) -> Split:
-    """Spaces without a layout in common as the parts of their union; by_family: each family of each
-    of them is a part.
-    """
-    cells = {
-        cell: (number, NAMES.index(_family(*cell)) if by_family else 0)
-        for number, space in enumerate(spaces)
-        for cell in product((False, True), repeat=3)
-        if _holds(space, *cell)
-    }
-    parts = sorted({*cells.values()})
-    names = tuple(NAMES[family] if by_family else "" for _, family in parts)
-    if len(parts) <= 1:
-        return WHOLE._replace(names=names or WHOLE.names)
-    numbers = {part: number for number, part in enumerate(parts)} | {
-        None: NONE
-    }
-    either = (False, True)
-    return Split(
-        tuple(
-            tuple(numbers[cells.get((pipes, tensors, s))] for s in either)
-            for pipes, tensors in product(either, either)
-        ),
-        names,
-    )
-
-
-def _family(pipes: bool, tensors: bool, sharded: bool) -> str:
-    """That of layouts with pipelines, with tp, whose gradients are sharded."""
-    if pipes or not sharded:
-        which = ("no pipelines", "pipelines")[pipes]
-        return f"{which}, ZeRO-{('0 or 1', '2 or 3')[sharded]}"
-    return "FSDP with tp" if tensors else "FSDP only"
-
-
-def _holds(space: Space, pipes: bool, tensors: bool, sharded: bool) -> bool:
-    """Whether a space may have such layouts."""
-    return any(
-        (zero >= SHARDED) == sharded for zero in space.values("zero")
-    ) and all(
-        (values := space.values(axis)) is None
-        or any((n > 1) == several for n in values)
-        for axis, several in (("pp", pipes), ("tp", tensors))
-    )
+def families(job: Job, space: Space) -> Iterator[tuple[str, Space]]:
+    """(name, its part of the space) of every family that the space has layouts of."""
+    stages = space.values("zero")
+    for (pipes, sharded, tensors), name in NAMES.items():
+        part = space.part(
+            pp=several(job, space, "pp") if pipes else (1,),
+            zero=[z for z in stages if (z >= SHARDED) == sharded],
+            tp=None
+            if tensors is None
+            else several(job, space, "tp")
+            if tensors
+            else (1,),
+        )
+        if part:
+            yield name, part

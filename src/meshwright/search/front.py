@@ -9,7 +9,6 @@ from collections.abc import Iterable, Sequence
 from ..describe.job import Job
 from ..prediction.prediction import Prediction, predict
 from ..step import room
-from .cascade import search
 from .ranked import Ranked
 from .space import Space
 
@@ -22,7 +21,6 @@ def front(
     used: Job,
     spaces: Sequence[Space],
     best: Prediction,
-    relaxed: bool,
 ) -> tuple[Prediction, ...]:
     """From the answer on, the fastest that needs at least a tenth less memory than the last; none
     that a later one beats in both.
@@ -34,11 +32,7 @@ def front(
     while len(points) < FRONT_POINTS:
         limit = points[-1].memory_bytes["allocated"] * (1 - FRONT_STEP)
         tight = room.just_fitting(used, limit)
-        found = [
-            (space, search(tight, space, 1, relaxed, weigh=None))
-            for space in spaces
-        ]
-        fastest = Ranked(tight, found, relaxed, by_time=True).best(1)
+        fastest = Ranked(tight, spaces, 1, by_time=True).best(1)
         if not fastest:
             break
         leaner = predict(job, fastest[0].layout)

@@ -18,7 +18,6 @@ from . import framework
 from .columns import each_way
 from .degrees import splits
 from .options import Options
-from .split import NONE
 from .table import Column, Index, Mask, Table, distinct, length, pick
 from .ways import by_need
 
@@ -66,7 +65,7 @@ def possible(
             choice,
         )
         fine |= splits_so & framework.rows(job, way, False, False)
-    scheduled = some_order(job, ways[0], choice)
+    scheduled = np.any(orders(job, choice, ways[0], any_number=True), axis=0)
     return np.asarray(fine & ((table["pp"] == 1) | scheduled))
 
 
@@ -109,22 +108,6 @@ def orders(
     return [mask[number] for mask in found]
 
 
-def some_order(
-    job: Job, rows: Layout, choice: Options, exact: bool = False
-) -> Mask:
-    """Where some schedule may run; exact: with so many replicas, not with fewer, and as many
-    microbatches as it needs.
-    """
-    rows, m, number = pipelines_of(job, rows)
-    p, v = np.asarray(rows.pp), np.asarray(rows.interleave)
-    fine = [
-        (way.runs(job, p, m, v) if exact else way.filled(job, p, v))
-        & framework.schedules(job, rows, way, exact)
-        for way in choice.schedules
-    ]
-    return np.asarray(np.any(fine, axis=0))[number]
-
-
 class Legal(NamedTuple):
     """Where rows can run, option by option."""
 
@@ -153,14 +136,14 @@ class Legal(NamedTuple):
         """
         near = ways[0]
         placed = bool(near.placement)
-        # with one replica all of a side are the same, and only its first counts
+        # with one replica all stages are the same, and only the first counts: over one group,
+        # if any is, since a space's values stand in order
         alone: Any = (near.replicas == 1) & (not whole_program(job))
         groups = (
             choice.sharded(near)
             if far is None
             else [sharding.may_run(far) for sharding in choice.zero]
         )
-        parts = choice.parts(near.tp, near.pp)
         return cls(
             [
                 split(job, table, way.sequence_parallel, choice)
@@ -169,10 +152,8 @@ class Legal(NamedTuple):
             ],
             orders(job, choice, near, any_number),
             [
-                (~alone | leads) & (part != NONE) & np.asarray(has)
-                for leads, part, has in zip(
-                    choice.leads, parts, groups, strict=True
-                )
+                np.asarray(has) & (~alone | (z == 0))
+                for z, has in enumerate(groups)
             ],
             framework.barred(job, near, choice),
         )

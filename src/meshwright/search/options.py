@@ -9,7 +9,6 @@ from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..describe.choices import listed
 from ..describe.frozen import FrozenDict, changed
@@ -24,11 +23,12 @@ from ..program.resident import whole_program
 from ..schedule import SCHEDULES
 from ..schedule import get as schedule_named
 from ..step import by_order
-from ..step.zero import cuts
+from ..step.zero import CUT_FROM, cuts
 from .space import USUAL, Space, allowed
-from .split import SHARDED, WHOLE, Split
 from .ways import Way
 
+SHARDED = CUT_FROM["gradients"]
+"""ZeRO stage from which gradients, or weights too, are sharded while a step runs."""
 ANY_CHUNKS = 8
 """Up to so many chunks every number is tried (published layouts of dense models have no more:
 `layout.practice`); of larger ones, unless asked, those that divide the layers."""
@@ -102,8 +102,6 @@ class Options:
     zero: tuple[Sharding, ...]
     fixed: Mapping[str, Any] = FrozenDict()
     """The fields that all layouts share."""
-    split: Split = WHOLE
-    """The parts whose best layouts are looked for."""
 
     @property
     def copies(self) -> int:
@@ -136,33 +134,12 @@ class Options:
         """Grid points of a row."""
         return prod(self.shape)
 
-    def parts(self, tp: Any, pp: Any) -> NDArray[np.intp]:
-        """(ZeRO stage, row) the part of each row."""
-        rows = self.split.rows(tp, pp)
-        on = np.zeros(len(self.zero), dtype=np.intp)
-        for side, at in enumerate(self.sides):
-            on[at] = side
-        return rows[on]
-
-    @property
-    def sides(self) -> list[NDArray[np.intp]]:
-        """Positions of the ZeRO stages on each side of the split."""
-        return self.split.sides([sharding.zero for sharding in self.zero])
-
     def sharded(self, of: Layout) -> list[Any]:
         """Where each ZeRO stage has its groups (`Sharding.runs`), asked once for stages that share
         them."""
         found = {(each.copies, each.node): each for each in self.zero}
         runs = {groups: each.runs(of) for groups, each in found.items()}
         return [runs[each.copies, each.node] for each in self.zero]
-
-    @property
-    def leads(self) -> list[bool]:
-        """Of each ZeRO stage whether it is the first of its side: it stands for all where a row has
-        one replica, and all are the same. The first has one group, if any has: a space's values
-        stand in order."""
-        first = {self.zero[side[0]] for side in self.sides if len(side)}
-        return [sharding in first for sharding in self.zero]
 
 
 def demand_one_copy(space: Space) -> None:

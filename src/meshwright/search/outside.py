@@ -7,7 +7,6 @@ from ..describe.slices import axes
 from ..layout import beside, practice
 from ..prediction.certainty import resolution
 from ..prediction.prediction import Prediction, predict
-from .cascade import search
 from .families import Family
 from .ranked import Ranked
 from .space import Space
@@ -24,14 +23,9 @@ def outside(job: Job, asked: Space, best: Prediction) -> tuple[Family, ...]:
     if best.idle or axes(job.cluster.network):
         return ()
     every, _ = strategies(job, asked, proposals=False)
-    relaxed = bool(every[0].relaxed)
     usual = beside.kept(job)
     within = best.merit_s / (1.0 + resolution(job))
-    found = [
-        (space, search(usual, space, NAMED, relaxed, within=within))
-        for space in every
-    ]
-    fastest = Ranked(usual, found, relaxed, within=within).best(1)
+    fastest = Ranked(usual, every, NAMED, within=within).best(1)
     if not fastest:
         return ()
     p = predict(job, fastest[0].layout)

@@ -96,20 +96,19 @@ def points(
     rows: Rows,
     choice: Options,
     alive: Alive | None = None,
-    most: Num = np.inf,
+    most: float = np.inf,
 ) -> Iterator[tuple[NDArray[np.intp], Points]]:
     """(which of the rows, their seconds and bytes), under each of the options that are alive.
 
-    at: the job's clock, or that of a bound;  most: seconds of a pipeline that are still looked at,
-    of all rows or of each. Rows that are not placed have bounds.
+    at: the job's clock, or that of a bound;  most: seconds of a pipeline that are still looked at.
+    Rows that are not placed have bounds.
     """
     alive = np.ones(choice.shape, dtype=bool) if alive is None else alive
     piped = rows.near["pp"] > 1
     # a device that is alone runs one schedule, and in most spaces other ZeRO stages
     for index in (np.flatnonzero(~piped), np.flatnonzero(piped)):
         if len(index):
-            limit = most if isinstance(most, float) else most[index]
-            some = _Table(job, at, rows.some(index), choice, limit)
+            some = _Table(job, at, rows.some(index), choice, most)
             yield from ((index, each) for each in some.points(alive))
 
 
@@ -117,7 +116,7 @@ class _Table:
     """Rows with what all options share."""
 
     def __init__(
-        self, job: Job, at: Clock, rows: Rows, choice: Options, most: Num
+        self, job: Job, at: Clock, rows: Rows, choice: Options, most: float
     ) -> None:
         self.job, self.at, self.choice, self.most = job, at, choice, most
         sizes, ways = job.cluster.sizes, choice.sequence_parallel

@@ -13,11 +13,10 @@ from ..prediction.prediction import Prediction, predict
 from .answer import Closed, Plan, Steps
 from .best import Best, Row
 from .evaluate import Progress
-from .families import Family
+from .families import Family, families
 from .front import front
 from .nearby import better_batch, on_fewer, why_fewer
 from .ranked import Placed, Ranked
-from .several import several
 from .space import Space
 from .unfit import rejections
 
@@ -59,23 +58,27 @@ class Question:
         """The best of each family is looked for; papers have no families."""
         return self.families and self.slack > 0
 
+    @property
+    def parts(self) -> list[tuple[str, Space]]:
+        """(family, space) of every search; "": all families."""
+        if not self.split:
+            return [("", space) for space in self.spaces]
+        return [x for space in self.spaces for x in families(self.job, space)]
+
     def ranked(self, job: Job) -> Ranked:
         """The layouts of a job in these spaces."""
-        found = several(
+        return Ranked(
             job,
-            self.spaces,
+            [space for _, space in self.parts],
             self.top,
-            self.relaxed,
-            self.progress,
-            self.slack,
-            self.split,
+            slack=self.slack,
+            sure=self.split,
+            progress=self.progress,
         )
-        return Ranked(job, found, self.relaxed)
 
     def quickest(self, job: Job, within: float) -> Row | None:
         """The best layout of other chips or another batch, within a limit."""
-        found = several(job, self.spaces, 1, relaxed=False, within=within)
-        return Ranked(job, found, False, within=within).first
+        return Ranked(job, self.spaces, 1, within=within).first
 
     def shown(self, ranked: Ranked) -> list[Placed]:
         """The k best layouts; of those that the first does not clearly beat the simplest is
@@ -126,14 +129,13 @@ def answered(question: Question, usual: Job) -> Steps:
         seen,
         best=predicted[0],
         alternatives=predicted[1:],
-        pareto=front(used, spaces, predicted[0], relaxed)
-        if question.pareto
-        else None,
+        pareto=front(used, spaces, predicted[0]) if question.pareto else None,
         idle=idle,
     )
     if not question.split:
         return one
-    return replace(one, families=_families(one, ranked, all_chips))
+    names = [name for name, _ in question.parts]
+    return replace(one, families=_families(one, ranked, names, all_chips))
 
 
 def _placeable(
@@ -178,14 +180,16 @@ def _predicted(
 
 
 def _families(
-    one: Plan, ranked: Ranked, all_chips: bool
+    one: Plan, ranked: Ranked, names: list[str], all_chips: bool
 ) -> tuple[Family, ...]:
-    """The best of each family, best first; the plan's own stands for its family."""
+    """The best of each family, best first; the plan's own stands for its family. names: the family
+    of each search.
+    """
     best = one.best
     assert best is not None
     found: dict[str, Family] = {}
-    for part, name in ranked.names.items():
-        for each in ranked.best(1, of=part):
+    for number, name in enumerate(names):
+        for each in ranked.best(1, of=number):
             known = {p.layout: p for p in (one.best, *one.alternatives) if p}
             p = known.get(each.layout)
             p = p or _predicted(best.job, [each], all_chips)[0]
@@ -194,7 +198,7 @@ def _families(
                 mine.slower or 0.0
             ):
                 found[name] = mine
-        if any(x.layout == best.layout for x in ranked.replays(part)):
+        if any(x.layout == best.layout for x in ranked.replays(number)):
             found[name] = Family(name, best, 0.0, True)
     return tuple(
         sorted(found.values(), key=lambda family: family.slower or 0.0)

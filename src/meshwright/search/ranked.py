@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from itertools import groupby
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import numpy as np
 
@@ -21,8 +21,9 @@ from ..describe.layout import Layout
 from ..prediction.exact import replayed
 from ..program.resident import Terms, fullest, peaks, whole_program
 from ..step import by_order, room
-from .best import ROUNDING, Best, Row
+from .best import ROUNDING, Best, Row, reach
 from .cascade import search
+from .evaluate import Progress
 from .merit import burden, weigh
 from .space import Space
 
@@ -32,10 +33,6 @@ TOGETHER = 8
 """At least so many layouts are replayed at once."""
 SAME = 12
 """Digits to which two replays are as fast."""
-
-
-Part: TypeAlias = tuple[int, int]
-"""The number of a search, and of a part of its space (`split`)."""
 
 
 class Placed(NamedTuple):
@@ -56,7 +53,7 @@ class Placed(NamedTuple):
 
 
 class Ranked:
-    """Layouts of one job that searches of several spaces found, by replay.
+    """The best layouts of a job in several spaces, by replay.
 
     Ties rank as in the search. A paper's set is ranked by its closed form.
     """
@@ -64,35 +61,46 @@ class Ranked:
     def __init__(
         self,
         job: Job,
-        found: Sequence[tuple[Space, Best]],
-        relaxed: bool,
-        by_time: bool = False,
+        spaces: Sequence[Space],
+        k: int,
+        *,
         within: float = np.inf,
+        slack: float = 0.0,
+        sure: bool = False,
+        by_time: bool = False,
+        progress: Progress | None = None,
     ) -> None:
-        """by_time: seconds rank, as they did in the searches, whatever the chance to fit; within:
-        nothing beyond this merit is asked for.
+        """Of all spaces together the k best, and those that the first beats by no more than
+        `slack`: each is searched within the limits of what those before it hold.
+
+        within: nothing beyond this merit is asked for; sure: but the first of each space; by_time:
+        seconds rank, whatever the chance to fit.
         """
-        self.within = within
-        self.job, self.found, self.relaxed = job, list(found), relaxed
+        self.job, self.within = job, within
         self.weigh = None if by_time else weigh(job)
         self.by = self.weigh or (lambda seconds, allocated: seconds)
         self.seen: dict[tuple[int, Row], Placed] = {}
         self.exact = by_order(job)
         self.walked = whole_program(job)
-        self.names: dict[Part, str] = {
-            (number, part): name
-            for number, (_, best) in enumerate(found)
-            for part, name in enumerate(best.split.names)
-        }
-        self.known = {
-            (number, part): found[number][1].known(part)
-            for number, part in self.names
-        }
-
-    @property
-    def candidates(self) -> int:
-        """How many were replayed."""
-        return len(self.seen) if self.exact else 0
+        self.found: list[tuple[Space, Best]] = []
+        for space in spaces:
+            best = search(
+                job,
+                space,
+                k,
+                bool(space.relaxed),
+                progress,
+                within=within,
+                slack=slack,
+                sure=sure,
+                weigh=self.weigh,
+            )
+            self.found.append((space, best))
+            merits = sorted(x.merit for _, b in self.found for x in b.rows)
+            if len(merits) >= k:
+                limit = reach(merits[k - 1], merits[0], slack)
+                within = min(within, limit)
+        self.known = [best.known for _, best in self.found]
 
     @property
     def first(self) -> Row | None:
@@ -100,8 +108,8 @@ class Ranked:
         best = self.best(1)
         return best[0].row if best else None
 
-    def best(self, k: int, of: Part | None = None) -> list[Placed]:
-        """The k best layouts of all spaces, or of a part."""
+    def best(self, k: int, of: int | None = None) -> list[Placed]:
+        """The k best layouts of all spaces, or of one, by its number."""
         many = CANDIDATES
         while True:
             limit = self.within * ROUNDING
@@ -164,21 +172,17 @@ class Ranked:
         least = min(near, key=lambda each: each[:2], default=None)
         return least and least[2]
 
-    def replays(self, of: Part) -> list[Placed]:
-        """The layouts of a part that were replayed."""
+    def replays(self, of: int) -> list[Placed]:
+        """The layouts of a space that were replayed."""
         return self._sorted(of)
 
-    def _in(self, of: Part | None, number: int, row: Row) -> bool:
-        """Whether a row is in a part, or in any."""
-        return of is None or of == (number, self.found[number][1].part(row))
-
-    def _rows(self, of: Part | None) -> list[tuple[int, Row]]:
+    def _rows(self, of: int | None) -> list[tuple[int, Row]]:
         """(number of the search, row), smallest bound first."""
         rows = [
             (number, row)
             for number, (_, best) in enumerate(self.found)
+            if of in (None, number)
             for row in best.rows
-            if self._in(of, number, row)
         ]
         return sorted(rows, key=lambda each: each[1])
 
@@ -206,41 +210,39 @@ class Ranked:
             row = row._replace(merit=float(f"{merit:.{SAME}g}"))
             self.seen[each] = Placed(row, layout, seconds, peak)
 
-    def _sorted(self, of: Part | None) -> list[Placed]:
+    def _sorted(self, of: int | None) -> list[Placed]:
         """Those that were replayed and fit, best first; spaces may overlap."""
         fine = (
             placed
-            for (number, row), placed in self.seen.items()
-            if placed.merit < np.inf and self._in(of, number, row)
+            for (number, _), placed in self.seen.items()
+            if placed.merit < np.inf and of in (None, number)
         )
         found: dict[Layout, Placed] = {}
         for one in sorted(fine, key=_row):
             found.setdefault(one.layout, one)
         return [*found.values()]
 
-    def _limit(self, k: int, of: Part | None) -> float:
+    def _limit(self, k: int, of: int | None) -> float:
         """What the bound of a newcomer must not exceed."""
         best = self._sorted(of)[:k]
         return best[-1].merit * ROUNDING if len(best) == k else np.inf
 
-    def _widen(self, limit: float, many: int, of: Part | None) -> bool:
-        """Search again where a part may hold more layouts within the limit; False: nowhere."""
+    def _widen(self, limit: float, many: int, of: int | None) -> bool:
+        """Search again where a space may hold more layouts within the limit; False: nowhere."""
         again = False
-        for part in self.names if of is None else [of]:
-            bounds = self.exact or self.walked
-            if bounds and limit > self.known[part]:
-                space, best = self.found[part[0]]
+        for number, (space, best) in enumerate(self.found):
+            bounds = (self.exact or self.walked) and of in (None, number)
+            if bounds and limit > self.known[number]:
                 more = search(
                     self.job,
                     space,
                     many,
-                    self.relaxed,
-                    split=best.split.only(part[1]),
+                    bool(space.relaxed),
                     within=limit,
                     weigh=self.weigh,
                 )
                 best.rows = sorted({*best.rows, *more.rows})
-                self.known[part], again = more.known(0), True
+                self.known[number], again = more.known, True
         return again
 
 

@@ -6,15 +6,14 @@ even the slow end of its interval beats the best of those that runs show.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
-from ..describe.choices import Value
 from ..describe.job import Job
-from ..num import divisors
 from ..prediction.certainty import shardings, shown
 from ..prediction.classes import DENSE, EXPERTS
 from ..prediction.prediction import Prediction
-from .space import Space, allowed
+from .degrees import several
+from .space import Space
 
 NAME = "a sharding without runs"
 SAID = "no published run shards so"
@@ -40,25 +39,17 @@ def seen(job: Job, spaces: Sequence[Space]) -> list[Space]:
     """
     kind = EXPERTS if job.model.moe else DENSE
     ways = sorted(how for of, how in shardings() if of == kind)
-    return [
-        part
-        for space in spaces
-        for how in ways
-        for part in _part(job, space, how)
-    ]
+    every = (_part(job, space, how) for space in spaces for how in ways)
+    return [part for part in every if part]
 
 
-def _part(job: Job, space: Space, how: str) -> Iterator[Space]:
-    """The part of a space of one sharding, such as "ZeRO-3 cp"; nothing where it has none."""
-    stages: tuple[int, ...] = UNSHARDED
-    fields: dict[str, tuple[Value, ...]] = {}
-    if how:
-        first, *cuts = how.split()
-        stages = (int(first.removeprefix("ZeRO-")),)
-        several = divisors(job.cluster.chips)[1:]
-        for axis in AXES:
-            values = several if axis in cuts else [1]
-            fields[axis] = tuple(n for n in values if allowed(n, space, axis))
-    fields["zero"] = tuple(z for z in space.values("zero") if z in stages)
-    if all(fields.values()):
-        yield space.but(**fields)
+def _part(job: Job, space: Space, how: str) -> Space | None:
+    """The part of a space of one sharding, such as "ZeRO-3 cp"; None: it has none."""
+    if not how:
+        return space.part(zero=UNSHARDED)
+    first, *cuts = how.split()
+    axes = {
+        axis: several(job, space, axis) if axis in cuts else (1,)
+        for axis in AXES
+    }
+    return space.part(zero=[int(first.removeprefix("ZeRO-"))], **axes)

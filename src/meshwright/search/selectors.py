@@ -24,6 +24,7 @@ from ..num import divisors
 from ..prediction.exact import replayed
 from ..prediction.prediction import Prediction, predict
 from ..schedule import get as schedule_named
+from .degrees import several
 from .evaluate import Progress
 from .plan import plan
 from .space import USUAL, Space
@@ -201,18 +202,6 @@ def _unmet(field: str, value: Value, degree: str) -> Choice:
     return _refused(field, value, why)
 
 
-def _several(job: Job, space: Space, degree: str) -> tuple[int, ...]:
-    """The values above 1 that the space leaves to a degree."""
-    layers = job.model.layers
-    every = {
-        "pp": divisors(layers)
-        if job.assumptions.strict
-        else range(1, layers + 1),
-        "tp": divisors(job.model.heads),
-    }
-    return tuple(n for n in space.values(degree) or every[degree] if n > 1)
-
-
 def pinned(
     job: Job,
     space: Space,
@@ -251,10 +240,10 @@ def _pinned(
         )
     within = space.but(**{field: (value,)})
     if degree := _needed(field, value):
-        several = _several(job, space, degree)
-        if not several:
+        above_one = several(job, space, degree)
+        if not above_one:
             return _unmet(field, value, degree)
-        within = within.but(**{degree: several})
+        within = within.but(**{degree: above_one})
     try:
         found = plan(
             job,

@@ -19,7 +19,6 @@ from ..describe.layout import Layout
 from ..layout import beside, practice
 from ..prediction.certainty import resolution, shown
 from ..prediction.prediction import Prediction, predict
-from .cascade import search
 from .ranked import Ranked
 from .seen import seen
 from .space import Space
@@ -245,12 +244,7 @@ def best_layout(
 
 def _first(job: Job, spaces: Sequence[Space], within: float) -> Layout | None:
     """The best layout of some spaces within a limit."""
-    relaxed = bool(spaces[0].relaxed) if spaces else False
-    found = [
-        (space, search(job, space, NAMED, relaxed, within=within))
-        for space in spaces
-    ]
-    best = Ranked(job, found, relaxed, within=within).best(1)
+    best = Ranked(job, spaces, NAMED, within=within).best(1)
     return best[0].layout if best else None
 
 

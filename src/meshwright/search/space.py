@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..describe.choices import FIELDS, Choices, Values, listed
+from ..describe.choices import FIELDS, Choices, Value, Values, listed
 from ..describe.fields import Checked, Object, fields_of
 from ..describe.frozen import FrozenDict
 from ..describe.frozendict import EMPTY
@@ -121,6 +121,16 @@ class Space(Checked):
         """The same space with other values for some fields; None: not limited."""
         return replace(self, choices=self.choices.but(**fields))
 
+    def part(self, **fields: Iterable[Value] | None) -> Space | None:
+        """Its layouts with one of these values of each field; None: it has none. A field's None
+        limits nothing."""
+        own = {
+            name: tuple(v for v in values if allowed(v, self, name))
+            for name, values in fields.items()
+            if values is not None
+        }
+        return self.but(**own) if all(own.values()) else None
+
     def values(self, name: str) -> Any:
         """The values that a field may have, or None for all."""
         return self.choices.get(name, USUAL.get(name))
@@ -205,7 +215,7 @@ def constrained(
     )
 
 
-def allowed(value: int, space: Space, name: str) -> bool:
+def allowed(value: Value, space: Space, name: str) -> bool:
     """Whether a space leaves a value to a field."""
     values = space.values(name)
     return values is None or value in values
