@@ -4,7 +4,8 @@ A question is a `space` of choices. Its rows are combinations of degrees (`degre
 all other choices (`options`, `ways`). `points` says what rows take under options, `legal` which of
 them can run. `evaluate` places rows and has brute force; `cascade` finds the same by the bounds of
 `bound`; both fill a `best`. Around it stand the questions of a plan: `strategies` (its spaces),
-`several` (spaces as one search), `ranked` (by replay), `question` (the answer), `plan`.
+`families` (parts of a space), `ranked` (several spaces, by replay), `question` (the answer),
+`plan`.
 """
 
 from .answer import Plan
