@@ -210,6 +210,18 @@ def test_every_leaf_evaluates_to_its_value(seed: int) -> None:
     assert every == some and len(every) > KINDS
 
 
+def test_what_hides_in_a_head_that_predicts_two_tokens() -> None:
+    """The messages of head and second prediction are a sum, of either of which a part hides."""
+    layout = Layout(tp=2, dp=4, zero=1)
+    p = predict(Job("deepseek-v3", "8xh100-sxm", 8, layout, seq=4096))
+    (leaf,) = (
+        term
+        for _, term in p.term.walk()
+        if term.name == "hidden behind compute" and not term.parts
+    )
+    assert right(leaf)
+
+
 def test_an_operation_by_hand() -> None:
     """Queries, keys and values: 2 x 3 x 64 x 64 FLOPs for each of 128 tokens, at 2^24 a second,
     of 2 layers for 3 microbatches."""

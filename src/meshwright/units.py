@@ -104,6 +104,9 @@ NUMBER = re.compile(
     r"\s*([-+]?(?:\d[\d_,]*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*(.*?)\s*$"
 )
 
+THOUSANDS = re.compile(r"[-+]?\d{1,3}(,\d{3})+(?!\d)")
+"""4,194,304; but not 1,5, which half of the world reads as one and a half."""
+
 
 def parse(
     text: str | float | int, unit: str, field: str = "value", like: str = ""
@@ -131,6 +134,10 @@ def parse(
     if not match:
         raise BadInput(
             f"{field} {str(text)[:60]!r} has no number in it; write it like {such}"
+        )
+    if "," in match[1] and not THOUSANDS.match(match[1]):
+        raise BadInput(
+            f"{field} {text[:60]!r} has a comma that parts no thousands; write it like {such}"
         )
     number = finite(match[1].replace(",", "").replace("_", ""), field)
     rest = match[2]

@@ -89,6 +89,11 @@ def cluster(text: str, network: str | Network | None = None) -> Cluster:
     elif has("chips", what):
         name = what
         own = chip(what).network
+    elif "+" in what:
+        raise BadInput(
+            f"cluster {text[:80]!r} mixes chips: a step is predicted on one kind; ask for each,"
+            " the slowest of them sets the pace"
+        )
     else:
         spelled = {**_index("networks"), **_index("chips")}
         raise unknown("chip", what, spelled.values(), spelled)

@@ -6,14 +6,19 @@ import difflib
 from collections.abc import Sequence
 
 from cyclopts import (
+    ArgumentCollection,
     CycloptsError,
     MissingArgumentError,
+    RepeatArgumentError,
     UnknownOptionError,
+    UnusedCliTokensError,
 )
 
 from .. import catalog
+from ..describe.choices import listed
 from ..errors import BadInput, command
 from ..formats.spellings import OURS
+from .command import VERBS, app
 
 LIKE = 0.8
 """Similarity from which a flag is taken for another tool's, misspelled."""
@@ -51,7 +56,7 @@ def advice(words: Sequence[str], error: CycloptsError) -> str:
         flag = str(error.token.keyword or error.token.value)
         flag = flag.lower().replace("_", "-")
         near = difflib.get_close_matches(flag, OURS, n=1, cutoff=LIKE)
-        if near:
+        if near and OURS[near[0]] in options(error.argument_collection):
             (theirs,) = near
             return (
                 f"unknown option {flag[:60]}; did you mean {theirs}, which is"
@@ -60,6 +65,11 @@ def advice(words: Sequence[str], error: CycloptsError) -> str:
         return unknown_option(verb, flag, error)
     if isinstance(error, MissingArgumentError):
         return missing(verb, error)
+    if isinstance(error, RepeatArgumentError):
+        return f"{error.token.keyword} is given twice: leave one of them"
+    if isinstance(error, UnusedCliTokensError):
+        left = " ".join(error.unused_tokens or ())[:60]
+        return f"{left!r} is a word too many; {command(f'{verb} --help')} lists what {verb} takes"
     return ""
 
 
@@ -75,15 +85,25 @@ def unknown_option(verb: str, flag: str, error: UnknownOptionError) -> str:
         return (
             f"unknown option {flag[:60]}; did you mean --price h100-sxm=2.5?"
         )
-    known = [
-        name
-        for argument in error.argument_collection
-        for name in argument.names
-        if name.startswith("--")
-    ]
+    known = options(error.argument_collection)
     near = difflib.get_close_matches(flag, known, n=2, cutoff=NEAR)
-    hint = f"did you mean {' or '.join(near)}? " if near else ""
+    hint = f"did you mean {' or '.join(near)}? " if near else elsewhere(flag)
     return f"unknown option {flag[:60]}; {hint}options of {verb}: {command(f'{verb} --help')}"
+
+
+def options(arguments: ArgumentCollection) -> list[str]:
+    """The options of a verb."""
+    return [n for each in arguments for n in each.names if n.startswith("--")]
+
+
+def elsewhere(flag: str) -> str:
+    """The verbs that have an option of this name."""
+    verbs = [
+        verb
+        for verb in VERBS
+        if flag in options(app[verb].assemble_argument_collection())
+    ]
+    return f"{flag} is for {listed(verbs)}; " if verbs else ""
 
 
 def missing(verb: str, error: MissingArgumentError) -> str:

@@ -36,7 +36,7 @@ def two(
         raise BadInput(
             f"-o {output[:80]} must end in {', '.join(KINDS)} for two fields"
         )
-    job, space, fixed, said, prices = asked
+    job, space, fixed, notes, prices = asked
     with console.progress() as progress:
         points = grid(
             job,
@@ -50,7 +50,6 @@ def two(
             compute=partial(row, prices=prices),
         )
     data = console.envelope("sweep", points.to_dict())
-    notes = [said] if said else []
     console.show_json(data) if json else answer(
         card(points, column, notes),
         detail,

@@ -32,8 +32,8 @@ class Swept(NamedTuple):
     job: Job
     space: Space | None
     fixed: bool
-    said: str
-    """Whose layout it is, as a sentence; empty where nobody named one."""
+    notes: list[str]
+    """Whose layout it is, where somebody named one, and what was rounded."""
     prices: Mapping[str, float]
     """Of chips, instead of the catalogue's."""
 
@@ -44,11 +44,14 @@ def swept(
     fixed: bool,
     replan: bool,
     price: Sequence[str] = (),
+    over: Sequence[str] = (),
 ) -> Swept:
     """The job of a sweep, and whether its layout stays.
 
     fixed: the layout stays, whoever gave it; replan: it does not, though a file has one. Without
-    either the layout of a file stays, unless lists or ranges ask for a search. Raises BadInput.
+    either the layout of a file stays, unless lists or ranges ask for a search. over: fields and
+    values; a batch in tokens that is searched is rounded to what the most chips share evenly.
+    Raises BadInput.
     """
     # not for the help of a verb: every format of a job comes with them
     from ..formats.bridge import foreign
@@ -69,13 +72,32 @@ def swept(
     if keep:
         stdin.seek(0)
         job, book = _at(price, checked(read_flags(model, given, [], stdin)))
-        return Swept(job, None, True, "" if fixed else KEPT, book)
+        return Swept(job, None, True, [] if fixed else [KEPT], book)
     stdin.seek(0)
     described, space = job_and_space(given)
     named = ", ".join(f"{n} {given[n]}" for n in FIELDS if n in given)
-    read = read_flags(model, by_config(described, file), [], stdin, fill=False)
+    notes = [NAMED.format(named)] if named else []
+    described = by_config(_with_most_chips(described, over), file)
+    read = read_flags(model, described, notes, stdin, fill=False, search=True)
     job, book = _at(price, checked(read))
-    return Swept(job, space, False, NAMED.format(named) if named else "", book)
+    return Swept(job, space, False, notes, book)
+
+
+def _with_most_chips(
+    given: Mapping[str, str], over: Sequence[str]
+) -> Mapping[str, str]:
+    """The arguments on the most chips that a sweep over chips asks for."""
+    from ..formats.flags import COUNTED
+    from ..sweep import parse, values
+
+    on = COUNTED.fullmatch(given.get("on", ""))
+    asked = [
+        values(texts) for field, texts in map(parse, over) if field == "chips"
+    ]
+    chips = [int(n) for n in sum(asked, []) if str(n).isdecimal()]
+    if not on or not chips:
+        return given
+    return {**given, "on": f"{max(chips)}{on[2]}"}
 
 
 def _at(price: Sequence[str], job: Job) -> tuple[Job, dict[str, float]]:

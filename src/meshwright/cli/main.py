@@ -229,7 +229,7 @@ def sweep(
 
     if len(over) > 1:
         return grid.two(
-            swept(model, given, fixed, replan, price),
+            swept(model, given, fixed, replan, price, over),
             over,
             workers,
             engine,
@@ -249,13 +249,14 @@ def sweep(
         )
     files.suffix(output, (".json", ".csv", *files.PLOTS))
     field, values = parse(over[0] if over else "")
-    job, space, keep, said, book = swept(model, given, fixed, replan, price)
+    job, space, keep, notes, book = swept(
+        model, given, fixed, replan, price, over
+    )
     with console.progress() as progress:
         result = compute(job, field, values, space, keep, progress, book)
     data = console.envelope("sweep", result.to_dict())
     if output and result.found:
         files.write(output, files.of_sweep(result, data))
-    notes = [said] if said else []
     console.show_json(data) if json else answer(
         card(result, notes), detail, [report(result), *noted(notes)]
     )

@@ -187,7 +187,7 @@ def plans(
                 job, among, top=top, progress=progress, pareto=pareto
             )
         beside = [said] if (said := batch_beside(job)) else []
-        notes = [*notes, *plan.notes, *beside, *runs_on(plan)]
+        notes = [*notes, *plan.notes, *beside]
         by_set[job.assumptions.name] = replace(plan, notes=tuple(notes))
     return by_set, job.layout
 
@@ -337,48 +337,6 @@ def against_best(plan: Any, text: str | None, own: Any) -> tuple[Any, str]:
         return predict(job, on_all(own, job)), ""
     except BadInput as error:
         return None, f"the layout of the file is left aside: {error}"
-
-
-def runs_on(plan: Any) -> list[str]:
-    """Whether the trainer of this project, and so `export`, runs the best layout of a model that it
-    trains; if not, why.
-    """
-    from ..layout import trainable
-    from ..train import rules
-    from ..train.settings import Settings
-
-    cuda = Settings(device="cuda")
-
-    def refused(p: Any) -> str:
-        for why in rules.of_trainer(p.job, p.layout):
-            return why
-        try:
-            rules.demand_chip(p, cuda)
-        except BadInput as error:
-            return str(error)
-        return ""
-
-    def runs(p: Any) -> bool:
-        return not rules.of_trainer(p.job, p.layout) and rules.fits_chip(
-            p, cuda
-        )
-
-    if (
-        not plan.best
-        or trainable.model(plan.best.job.model)
-        or trainable.numbers(plan.best.job)
-    ):
-        return []
-    if not (why := refused(plan.best)):
-        return []
-    rank = next(
-        (rank for rank, p in enumerate(plan.alternatives, 2) if runs(p)),
-        None,
-    )
-    instead = (
-        f"; number {rank} of --all is the fastest that it can" if rank else ""
-    )
-    return [f"meshwright train cannot run this layout{instead}: {why}"]
 
 
 def set_names(assumptions: Sequence[str]) -> list[str]:

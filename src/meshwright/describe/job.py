@@ -361,16 +361,12 @@ WORDS = (*fields_of(Job), *fields_of(Software), *fields_of(Layout))
 def usual_precision(how: Assumptions, chip: Chip) -> Precision:
     """The numbers of a job that names none: those of its set, else bf16.
 
-    A set's 16-bit numbers are of the kind that the chip has: papers count bytes and a rate, which
-    both kinds share.
+    16-bit numbers are of the kind that the chip has: bytes and rate are the same of both, and who
+    trains on a chip of before bf16 (V100, T4) trains in fp16.
     """
     usual = how.precision or PRECISIONS["bf16"]
     other = {"fp16": "bf16", "bf16": "fp16"}.get(usual.compute, "")
-    if (
-        how.precision
-        and usual.compute not in chip.matrix_flops
-        and other in chip.matrix_flops
-    ):
+    if usual.compute not in chip.matrix_flops and other in chip.matrix_flops:
         return replace(usual, compute=other)
     return usual
 

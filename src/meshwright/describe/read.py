@@ -303,7 +303,9 @@ def _number(kind: FieldKind, value: object, at: At) -> float:
     what = "a number" if kind.type is float else "a whole number"
     if isinstance(value, bool) or not isinstance(value, (int, float, str)):
         raise BadInput(f"{at.where} must be {what}, not {brief(value)}")
-    number = parse(value if at.bare else str(value), kind.unit, at.where)
+    like = "" if kind.unit or kind.type is float else "'8'"
+    text = value if at.bare else str(value)
+    number = parse(text, kind.unit, at.where, like)
     if number % 1 and kind.type is not float:  # in the words that were given
         raise BadInput(f"{at.where} must be {what}, not {brief(value)}")
     return number if kind.type is float else int(number)

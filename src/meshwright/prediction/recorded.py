@@ -328,9 +328,8 @@ def _shares(y: Recorded, weight: Traced) -> Iterator[tuple[Traced, Traced]]:
 
 
 def taken(x: Traced) -> Traced:
-    """What was taken away from a number."""
-    total: Traced = 0.0
-    while isinstance(x, Recorded) and x.does == "-":
-        total = total + x.to[1]
-        x = x.to[0]
-    return total
+    """What was taken away from a number, or from the numbers that it is a sum of."""
+    if not isinstance(x, Recorded) or x.does not in ("-", "+"):
+        return 0.0
+    left, right = x.to
+    return taken(left) + (right if x.does == "-" else taken(right))

@@ -117,10 +117,11 @@ def report(p: Prediction, wanted: str) -> RenderableType:
     """What `--explain` prints."""
     hits = find(p, wanted)
     shown: list[RenderableType] = []
-    if len(hits) == 1:
-        path, term = hits[0]
-        shown += [Text(f"{path} = {value(term)}", "bold"), *_lines(term)]
-        parts = [(part.name, part) for part in term.parts]
+    if len({path for path, _ in hits}) == 1:
+        # a path occurs twice where two parts of a model have operations of one name
+        for path, term in hits:
+            shown += [Text(f"{path} = {value(term)}", "bold"), *_lines(term)]
+        parts = [(part.name, part) for _, term in hits for part in term.parts]
     else:
         total = sum(term.value for _, term in hits)
         shown += [

@@ -14,6 +14,7 @@ from ..units import DAY_S, show
 from .card import Card, Grid, Row
 from .lines import Line
 from .predict import plain
+from .run_card import binding
 from .run_card import notes as card_notes
 from .text import (
     between,
@@ -87,16 +88,26 @@ def _ends(sweep: Sweep) -> Iterator[Row]:
         return
     value, p = max(fine, key=lambda each: each[1].tokens_per_s)
     rest = f", {run_words(p)}" if p.train_time_s else ""
-    yield Row(
-        "fastest",
-        f"{sweep.over} = {value}: {seconds(p.step_time_s)} a step{rest}",
-    )
+    slowest = min(each.tokens_per_s for _, each in fine)
+    apart = p.tokens_per_s / slowest - 1.0
+    if len(fine) > 1 and apart < resolution(p.job):
+        yield Row(
+            "equal",
+            f"no value is more than {percent(apart)} faster than another, less than the model can"
+            f" tell: {sweep.over} does not bind",
+        )
+    else:
+        yield Row(
+            "fastest",
+            f"{sweep.over} = {value}: {seconds(p.step_time_s)} a step{rest}",
+        )
+    yield from binding(p)
     paid = [(p.cost_usd, value, p) for value, p in fine if p.cost_usd]
     if paid:
         _, least, p = min(paid, key=lambda each: each[0])
         if least == value:
             return
-        yield Row("cheaper", f"{sweep.over} = {least}: {run_words(p)}")
+        yield Row("cheaper", f"{sweep.over} = {least}: {run_words(p)}", most=1)
 
 
 def _said(sweep: Sweep) -> Iterator[str]:

@@ -22,6 +22,10 @@ COLUMNS = 72
 """Characters of the text Gantt."""
 FEW = 4
 """Ranks on a card."""
+GAP = " ... "
+"""Between fill and drain."""
+FILLED = 16
+"""Most characters of a fill, where not all of the step is drawn."""
 RANKS = 32
 """Ranks shown; longer pipelines show the first and the last."""
 
@@ -162,32 +166,49 @@ def _shown(ranks: int, most: int = RANKS) -> list[int]:
 def gantt(
     t: Timeline, ascii_only: bool = False, most: int = RANKS
 ) -> list[Text]:
-    """A line a rank: what it does most of the time in each slice (F, B or I, W; a dot is idle)."""
-    slice_ = show(t.makespan_s / COLUMNS, "s")
-    lines = [
-        Text(
-            f"a character is {slice_}: F forward, B backward, I and W its halves, . idle",
-            "dim",
-        )
-    ]
+    """A line a rank: F, B (or its halves I and W), a dot where it is idle. Where an action is
+    shorter than a character of the whole step, fill and drain alone are drawn, so that each action
+    is seen.
+    """
+    slice_, windows, middle = _windows(t)
+    apart = f"; {show(middle, 's')} not drawn" if middle else ""
+    words = f"a letter is {show(slice_, 's')}: F forward, B backward (I, W its halves)"
+    lines = [Text(f"{words}{apart}", "dim")]
     style = {"F": "blue", "B": "green", "I": "green", "W": "yellow"}
     for rank in _shown(len(t.order), most):
         line = Text(f"{rank:4d} ")
-        for kind in _slices(t, rank):
-            line.append(kind, style.get(kind, "dim"))
+        for i, window in enumerate(windows):
+            line.append(GAP if i else "", "dim")
+            for now in window:
+                kind = _kind(t, rank, now)
+                line.append(kind, style.get(kind, "dim"))
         lines.append(line)
     return lines
 
 
-def _slices(t: Timeline, rank: int) -> str:
-    """What the rank does in the middle of each slice of the makespan."""
-    starts = t.start_s[rank]
-    ends = t.end_s[rank]
-    kinds = []
-    for k in range(COLUMNS):
-        now = (k + 0.5) * t.makespan_s / COLUMNS
-        at = bisect_right(starts, now) - 1
-        kinds.append(
-            t.order[rank][at].kind if at >= 0 and now < ends[at] else "."
-        )
-    return "".join(kinds)
+def _windows(t: Timeline) -> tuple[float, list[list[float]], float]:
+    """(seconds of a character, moments that are drawn, seconds that are not): the whole step, or
+    its first and its last seconds.
+    """
+    whole = t.makespan_s / COLUMNS
+    least = min(
+        (end - start)
+        for starts, ends in zip(t.start_s, t.end_s, strict=True)
+        for start, end in zip(starts, ends, strict=True)
+    )
+    fill = max(starts[0] for starts in t.start_s)
+    slice_ = max(least, fill / FILLED)
+    if slice_ >= whole:
+        return whole, [[(k + 0.5) * whole for k in range(COLUMNS)]], 0.0
+    half = (COLUMNS - len(GAP)) // 2
+    moments = [(k + 0.5) * slice_ for k in range(half)]
+    last = t.makespan_s - half * slice_
+    middle = last - half * slice_
+    return slice_, [moments, [last + now for now in moments]], middle
+
+
+def _kind(t: Timeline, rank: int, now: float) -> str:
+    """What the rank does at a moment."""
+    at = bisect_right(t.start_s[rank], now) - 1
+    busy = at >= 0 and now < t.end_s[rank][at]
+    return t.order[rank][at].kind if busy else "."

@@ -30,6 +30,8 @@ MORE_CHIPS = (1.5, 2, 3, 4, 6, 8, 12, 16, 24, 32)
 """Factors tried when nothing fits."""
 LIGHTER = ("adamw-no-master", "adafactor")
 """Optimizers suggested when nothing fits, the lightest last."""
+OFFLOADED = ("optimizer", "optimizer+weights")
+"""Parts in host memory suggested when nothing fits; a framework refuses what it cannot run."""
 NOTHING = "no combination of degrees is legal"
 UNEVEN = "batches cut unevenly and idle chips (--relaxed)"
 
@@ -201,7 +203,8 @@ def least_states(job: Job, space: Space) -> float:
 
 def _would_fit(job: Job, space: Space) -> list[str]:
     """Changes, one at a time, that make something fit, the least first."""
-    ways = [*_lighter(job, space), *((w, job, s) for w, s in _wider(space))]
+    wider = ((way, job, s) for way, s in _wider(job, space))
+    ways = [*_lighter(job, space), *wider]
     helpful = [
         f"{name} would make it fit"
         for name, j, s in ways
@@ -224,8 +227,14 @@ def _would_fit(job: Job, space: Space) -> list[str]:
     return [*helpful, need]
 
 
-def _wider(space: Space) -> Iterator[tuple[str, Space]]:
+def _wider(job: Job, space: Space) -> Iterator[tuple[str, Space]]:
     """Spaces that leave more to the search, each with what has to be said for it."""
+    away = OFFLOADED if job.cluster.chip.host_bandwidth else ()
+    for parts in away if space.away.text == "none" else ():
+        yield (
+            f"host memory (--offload {parts})",
+            space.but(offload=(parts,)),
+        )
     if not space.relaxed:
         yield UNEVEN, replace(space, relaxed=True)
     if "full" not in space.values("recompute"):
@@ -235,7 +244,10 @@ def _wider(space: Space) -> Iterator[tuple[str, Space]]:
         yield "ZeRO-3 (--zero 3)", space.but(zero=(0, 1, 2, 3))
     if min(space.values("microbatch") or (1,)) > 1:
         yield "a microbatch of 1 (--microbatch 1)", space.but(microbatch=(1,))
+    profile = job.profile
+    runs = (profile.proposes or profile.choices) if profile else ()
     for field in ("tp", "pp", "cp", "ep", "dp"):
-        if space.values(field) is not None:
+        # a degree that the framework holds fast nobody gave
+        if space.values(field) and not any(field in each for each in runs):
             free: dict[str, None] = {field: None}
             yield f"any {field} (without --{field})", space.but(**free)
