@@ -59,6 +59,18 @@ def test_a_log_that_says_tokens_a_second_is_seconds_by_the_batch() -> None:
     assert found.memory == 40 * 2**30
 
 
+def test_flops_of_a_log_tell_another_model() -> None:
+    """400.1 TFLOP/s on each of 8 chips in 9 s are .949 of this job's 3.04e16 FLOPs, in 3 s a
+    third."""
+    slow, fast = (
+        compare_log("log", steps_of(lines(ms, ms, ms)), predict(JOB))
+        for ms in (9000, 3000)
+    )
+    assert slow.counted == pytest.approx(0.949, abs=0.001)
+    assert not slow.other_work
+    assert fast.other_work in [*fast.why()]
+
+
 def test_a_log_of_another_batch_is_refused() -> None:
     with pytest.raises(BadInput, match="global batch of 128"):
         compare_log("log", steps_of(lines(1, 2, batch=128)), predict(JOB))

@@ -68,7 +68,7 @@ def advise(
     notes: list[str] = []
     job = read_job(run, given, notes, price)
     file = of_file(run, given)
-    advice = compute(job, measured(run, steps, job), **file)
+    advice = compute(job, measured(run, steps, job, notes), **file)
     advice = replace(advice, notes=(*notes, *advice.notes))
     if output:
         chosen = wanted(advice, take)
@@ -127,8 +127,12 @@ def of_file(run: str, given: Mapping[str, str]) -> dict[str, Any]:
     }
 
 
-def measured(run: str, steps: str | None, job: Any) -> list[float]:
-    """Seconds of the steady steps of the run's log, or those that the user gives."""
+def measured(
+    run: str, steps: str | None, job: Any, notes: list[str]
+) -> list[float]:
+    """Seconds of the steady steps of the run's log, or those that the user gives; notes: receives
+    what the log contradicts of the job.
+    """
     from ..compare.logged import compare_log
     from ..formats import bridge
     from ..formats.logs import read_log, steps_of
@@ -148,6 +152,7 @@ def measured(run: str, steps: str | None, job: Any) -> list[float]:
             raise
         return []  # arguments alone
     beside = compare_log(log, found, predict(job))
+    notes += filter(None, [beside.other_work])
     return [beside.seconds(step) for step in found.steady]
 
 

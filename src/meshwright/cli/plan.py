@@ -122,11 +122,11 @@ def plan(
             if first.best and len(by_set) == 1
             else list(bests.values())
         )
+        sets = list(bests) if len(by_set) > 1 else ()
+        others = [f.prediction for f in first.families if f.prediction]
+        others += first.pareto or ()
         files.write(
-            output,
-            files.of_predictions(
-                one, data, one[0], list(bests) if len(by_set) > 1 else ()
-            ),
+            output, files.of_predictions(one, data, one[0], sets, others)
         )
     if json:
         console.show_json(data)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from statistics import median
 from typing import Any
 
 from ..describe.display import Displayed
@@ -17,6 +18,10 @@ from ..prediction.prediction import Prediction
 from ..units import show
 
 GIB = 2.0**30
+ALIKE = 0.7, 1.45
+"""FLOPs of one step as tools count them, over ours: less where half of a causal mask counts, 4/3
+where recomputation does (Megatron-LM to 2023).
+"""
 
 
 @dataclass(frozen=True)
@@ -44,6 +49,29 @@ class Logged(Displayed):
         )
 
     @property
+    def counted(self) -> float | None:
+        """FLOPs of a step as the tool counts them, over those of the job's model."""
+        rates = [
+            s.tflops_per_chip * 1e12 * self.seconds(s)
+            for s in self.log.steady
+            if s.tflops_per_chip
+        ]
+        p = self.predicted
+        flops = p.model_flops_per_s_per_chip * p.step_time_s
+        return median(rates) / flops if rates else None
+
+    @property
+    def other_work(self) -> str:
+        """That the log is of other work than the job, where its TFLOP/s say so."""
+        times = self.counted
+        if times is None or ALIKE[0] <= times <= ALIKE[1]:
+            return ""
+        return (
+            f"the log's TFLOP/s make {times:.2f} times the FLOPs of this job a step: look for"
+            " another model, sequence length or number of chips"
+        )
+
+    @property
     def memory(self) -> float | None:
         """The most bytes that a line of the log names: torchtitan's, reserved by the allocator."""
         gib = [s.memory_gib for s in self.log.steps if s.memory_gib]
@@ -57,6 +85,8 @@ class Logged(Displayed):
             f"a log of {self.log.kind}: median of {used} of {lines} lines, without the first; it"
             " says no causes"
         )
+        if self.other_work:
+            yield self.other_work
         within = self.predicted.interval_s
         if within and not within[0] <= self.measured_s <= within[1]:
             yield (

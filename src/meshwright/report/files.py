@@ -88,9 +88,10 @@ def of_predictions(
     data: Mapping[str, Any],
     best: Prediction,
     names: Sequence[str] = (),
+    others: Sequence[Prediction] = (),
 ) -> Writers:
     """JSON of `data`, the job of the best layout, a row and a bar for each layout (under these
-    names, if there are any).
+    names, if there are any); several of one job also as time against memory, with others.
     """
 
     def bars(kind: str) -> bytes:
@@ -100,7 +101,12 @@ def of_predictions(
         machine = f"{job.cluster.chips:,} x {job.cluster.chip.name}"
         title = f"{job.model.name} on {machine}, {job.batch:,} sequences of {job.T:,}"
         title += ", best under each set" if names else f", {job.under_words}"
-        return plots.image(plots.layouts(predictions, names, title), kind)
+        figure = (
+            plots.layouts(predictions, names, title)
+            if names or len(predictions) < 2
+            else plots.planned(predictions, others, title)
+        )
+        return plots.image(figure, kind)
 
     return {
         ".json": lambda: json_text(data),

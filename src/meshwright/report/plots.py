@@ -26,6 +26,7 @@ from matplotlib.ticker import (
 from ..describe.choices import FIELDS
 from ..describe.job import Job
 from ..describe.layout import Layout
+from ..prediction.certainty import resolution
 from ..prediction.prediction import Prediction
 from ..prediction.replay import Replay
 from ..schedule.timeline import Timeline
@@ -130,6 +131,75 @@ def layouts(
     if title:
         figure.suptitle(title, fontsize=10)
     return figure
+
+
+def planned(
+    predictions: Sequence[Prediction],
+    others: Sequence[Prediction] = (),
+    title: str = "",
+) -> Figure:
+    """Time against memory of the layouts of a plan, best first, and their bars beneath; others: the
+    best of its families and its front.
+    """
+    n = len(predictions)
+    figure = Figure(figsize=(max(wide(n), 8.0), 12.0), layout="constrained")
+    halves = figure.subfigures(2, 1, squeeze=False, height_ratios=[2, 3])
+    top, low = halves[:, 0]
+    against_memory(top.subplots(), predictions, others)
+    panels(low, predictions, [str(i + 1) for i in range(n)])
+    figure.suptitle(title, fontsize=10)
+    return figure
+
+
+def against_memory(
+    axes: Axes,
+    predictions: Sequence[Prediction],
+    others: Sequence[Prediction],
+) -> None:
+    """Step time over needed memory, the best with its interval; the band holds ties."""
+    best, *rest = predictions
+    beside = [p for p in others if p not in predictions]
+    groups: dict[str, tuple[Sequence[Prediction], Mapping[str, Any]]] = {
+        "best": ([best], {"color": "#ee6677", "marker": "*", "ms": 16}),
+        "alternatives": (rest, {"color": "#4477aa", "marker": "o"}),
+        "other families": (beside, {"color": "k", "marker": "s", "mfc": "w"}),
+    }
+    for words, (group, look) in groups.items():
+        spots = [_spot(p) for p in group]
+        label = words if spots else None
+        xs, ys = [x for x, _ in spots], [y for _, y in spots]
+        axes.plot(xs, ys, ls="", label=label, **look)
+    (x, y), room = _spot(best), best.memory_bytes["capacity"] / GIB
+    low, high = best.interval_s or (y, y)
+    axes.errorbar(x, y, [[y - low], [high - y]], color="#ee6677", capsize=3)
+    axes.axvline(room, color="black", linestyle="--", label="capacity")
+    tie = resolution(best.job)
+    axes.axhspan(y / (1 + tie), y * (1 + tie), color="#ee6677", alpha=0.1)
+    numbers: dict[tuple[float, float], list[str]] = {}
+    for i, (memory, seconds) in enumerate(map(_spot, predictions), 1):
+        at = (
+            round(25 * memory / room) * room / 25,
+            round(25 * seconds / y) * y / 25,
+        )
+        numbers.setdefault(at, []).append(str(i))
+    for spot, names in numbers.items():
+        axes.annotate(
+            ", ".join(names),
+            spot,
+            (7, -12),
+            textcoords="offset points",
+            fontsize=8,
+        )
+    axes.set_xlim(0, 1.08 * room)
+    axes.set_xlabel("memory needed on the fullest chip [GiB]")
+    axes.set_ylabel("step time [s]")
+    axes.grid(alpha=0.3)
+    axes.legend(fontsize=8)
+
+
+def _spot(p: Prediction) -> tuple[float, float]:
+    """(GiB needed, seconds) of a layout."""
+    return p.memory_bytes["needed"] / GIB, p.step_time_s
 
 
 def wide(bars: int) -> float:
