@@ -35,6 +35,8 @@ RANKS = ("tp", "cp", "pp")
 """Degrees whose change moves dp."""
 MOST_SEQUENCES = 64
 """Largest microbatch that is tried; no published run of a decoder has a larger one."""
+EIGHTHS = 8
+"""Parts of a chunk whose layers are recomputed, as changes."""
 NUMERICS = ("job.precision", "job.batch", "software.gradients")
 """Fields that change what is trained, beside how fast."""
 BATCH = 2
@@ -141,8 +143,8 @@ def choices(run: Job) -> Iterator[tuple[str, Iterable[Any]]]:
         yield "etp", dict.fromkeys((1, int(own.tp)))
     mine = max(run.batch // int(own.dp), 1)
     yield "microbatch", [n for n in divisors(mine) if n <= MOST_SEQUENCES]
-    for name in ("zero", "recompute"):
-        yield name, USUAL[name]
+    yield "zero", USUAL["zero"]
+    yield "recompute", (*USUAL["recompute"], *partly(run))
     if own.tp > 1:
         yield "sequence_parallel", USUAL["sequence_parallel"]
     if own.cp > 1:
@@ -155,6 +157,14 @@ def choices(run: Job) -> Iterator[tuple[str, Iterable[Any]]]:
     inner = int(own.dp * own.tp * own.cp) / near
     if own.zero and others and inner > 1 and inner == int(inner):
         yield "dp_replicate", dict.fromkeys((1, int(inner)))
+
+
+def partly(run: Job) -> list[str]:
+    """Full recomputation of some layers of a chunk of the model: every eighth of them."""
+    own = run.layout
+    layers = run.model.layers // int(own.pp * own.interleave)
+    some = {layers * eighth // EIGHTHS for eighth in range(1, EIGHTHS)}
+    return [f"full:{k}" for k in sorted(some - {0})]
 
 
 def schedules(run: Job) -> Iterator[Change]:

@@ -12,11 +12,11 @@ from ..advice.changes import meant
 from ..advice.gap import Gap
 from ..formats.bridge.edit import NONE
 from ..units import show
-from .card import Card, Commands, Grid, Item, Row
+from .card import FIRST, Card, Commands, Grid, Item, Row
 from .lines import noted
 from .predict import plain as columns
 from .run_card import first, notes, question, step, verdict
-from .text import BRIEFLY, percent, risk_words, seconds
+from .text import BRIEFLY, percent, risk_words, seconds, short_words
 
 LISTED = 4
 """Changes of a card."""
@@ -29,6 +29,7 @@ def card(advice: Advice, commands: Sequence[str] = ()) -> Card:
     rows: list[Item] = [
         verdict(run),
         *first(run.idle, advice.notes),
+        Row("layout", short_words(run.layout), rank=2, most=1),
         *step(run),
         *measured(advice.gap),
         *gains(advice),
@@ -83,7 +84,7 @@ def gains(advice: Advice) -> Iterator[Item]:
         return
     rows = [
         (
-            flags(each),
+            briefly(advice, each),
             f"{each.gain:+.0%}",
             seconds(each.prediction.step_time_s),
             show(each.prediction.memory_bytes["needed"], "GiB"),
@@ -130,6 +131,12 @@ def apart(advice: Advice) -> Iterator[Row]:
 def flags(each: Advised) -> str:
     """The keys of a change, before and after."""
     return ", ".join(flag(k, *pair) for k, pair in each.words.items())
+
+
+def briefly(advice: Advice, each: Advised) -> str:
+    """The keys of a change, where a table has room for them, else its fields."""
+    words = flags(each)
+    return words if len(words) <= FIRST else fields(advice, each)
 
 
 def flag(key: str, old: Any, new: Any) -> str:

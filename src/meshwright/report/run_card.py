@@ -330,7 +330,7 @@ def notes(sentences: Iterable[str]) -> Iterator[Row]:
     every = [
         note
         for note in dict.fromkeys(sentences)
-        if not note.startswith(TAKEN) and not note.endswith(IDLE)
+        if not note.startswith((TAKEN, FILLED)) and not note.endswith(IDLE)
     ]
     every.sort(key=urgent)
     for i, sentence in enumerate(islice(every, NOTES)):
@@ -343,6 +343,8 @@ def notes(sentences: Iterable[str]) -> Iterator[Row]:
 
 IDLE = "chips are idle"
 """How a note on idle chips ends, which stands first."""
+FILLED = "dp not given"
+"""How a note on dp begins, which the layout says."""
 URGENT = ("no price", "unmeasured", "allows", "cannot run", "rounded")
 """Words of notes that stand first, most urgent first."""
 
