@@ -51,8 +51,8 @@ def shown() -> dict[str, str]:
     blocks = re.findall(r"```python\n(.*?)```", readme, re.DOTALL)
     cells = json.loads((ROOT / "examples/planning.ipynb").read_text("utf-8"))
     code = [
-        "".join(cell["source"])
-        for cell in cells["cells"]
+        kept("".join(cell["source"]), number)
+        for number, cell in enumerate(cells["cells"])
         if cell["cell_type"] == "code"
     ]
     scripts = (ROOT / "examples").glob("*.py")
@@ -61,6 +61,16 @@ def shown() -> dict[str, str]:
         "notebook.py": "\n".join(code),
         **{script.name: script.read_text("utf-8") for script in scripts},
     }
+
+
+def kept(code: str, number: int) -> str:
+    """A cell of a notebook with its last value kept under a name, as Jupyter keeps it."""
+    last = ast.parse(code).body[-1]
+    if not isinstance(last, ast.Expr) or isinstance(last.value, ast.Call):
+        return code
+    lines = code.splitlines()
+    lines[last.lineno - 1] = f"out_{number} = {lines[last.lineno - 1]}"
+    return "\n".join(lines)
 
 
 def comments(text: str) -> dict[int, str]:

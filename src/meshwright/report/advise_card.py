@@ -121,8 +121,8 @@ def apart(advice: Advice) -> Iterator[Row]:
     if advice.numerics:
         best = max(advice.numerics, key=lambda a: a.gain)
         yield Row(
-            "apart",
-            f"{fields(advice, best)} {best.gain:+.0%}, which changes what is trained",
+            "numbers",
+            f"{fields(advice, best)} {best.gain:+.0%}, but that changes what is trained",
             rank=3,
             most=1,
         )

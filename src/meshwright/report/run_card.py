@@ -330,7 +330,9 @@ def notes(sentences: Iterable[str]) -> Iterator[Row]:
     every = [
         note
         for note in dict.fromkeys(sentences)
-        if not note.startswith((TAKEN, FILLED)) and not note.endswith(IDLE)
+        if not note.startswith((TAKEN, FILLED))
+        and not note.endswith(IDLE)
+        and TOO_BIG not in note
     ]
     every.sort(key=urgent)
     for i, sentence in enumerate(islice(every, NOTES)):
@@ -343,6 +345,8 @@ def notes(sentences: Iterable[str]) -> Iterator[Row]:
 
 IDLE = "chips are idle"
 """How a note on idle chips ends, which stands first."""
+TOO_BIG = "are needed on the fullest chip"
+"""What a note on memory says, which the verdict says before it."""
 FILLED = "dp not given"
 """How a note on dp begins, which the layout says."""
 URGENT = ("no price", "unmeasured", "allows", "cannot run", "rounded")

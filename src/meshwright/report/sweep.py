@@ -56,9 +56,13 @@ def card(sweep: Sweep, notes: Sequence[str] = ()) -> Card:
             (str(point.value), *cells, verdict + short_words(p.layout))
         )
     how = "this layout" if sweep.fixed else "the best layout"
+    what = (
+        f"{len(rows)} clusters: {how} on each"
+        if sweep.over == "on"
+        else f"Sweep {sweep.over} over {len(rows)} values: {how} at each"
+    )
     return Card(
-        f"Sweep {sweep.over} over {len(rows)} values: {how} at each"
-        + (f", {_who(first)}" if first else ""),
+        what + (f", {_who(first)}" if first else ""),
         (
             Grid(columns, rows),
             *_ends(sweep),
