@@ -198,11 +198,11 @@ def test_a_plan_and_a_prediction_say_how_they_round(
 def test_a_chip_without_a_price_says_so_and_how_to_give_one(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    words = "llama3-8b --on 8xmi300x --batch 64seq --zero 1 --tokens 1G -o"
+    words = "llama3-8b --on 8xmi325x --batch 64seq --zero 1 --tokens 1G -o"
     job = tmp_path / "job.toml"
     assert cli.run(["predict", *words.split(), str(job)]) == 0
     told = capsys.readouterr().out
-    assert "no price: --price mi300x=4.5 gives one" in told
+    assert "no price: --price mi325x=4.5 gives one" in told
     table = "\n[cluster.chip]\nusd_per_hour = 4.5\n"
     job.write_text(job.read_text("utf-8") + table)
     assert cli.run(["predict", str(job)]) == 0
@@ -231,11 +231,11 @@ def test_a_sweep_says_whose_price_is_missing(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     words = "sweep llama3-8b --on 8xh100-sxm --batch 64seq --zero 3 --tp 1"
-    over = "--pp 1 --tokens 1G --over on=8xh100-sxm,8xmi300x"
+    over = "--pp 1 --tokens 1G --over on=8xh100-sxm,8xmi325x"
     assert cli.run([*words.split(), *over.split()]) == 0
     told = capsys.readouterr().out
-    assert told.count("has no price") == 1 and "mi300x has no price" in told
-    assert cli.run([*words.split(), *over.split(), "--price", "mi300x=2"]) == 0
+    assert told.count("has no price") == 1 and "mi325x has no price" in told
+    assert cli.run([*words.split(), *over.split(), "--price", "mi325x=2"]) == 0
     assert "has no price" not in capsys.readouterr().out
 
 

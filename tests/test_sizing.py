@@ -124,7 +124,7 @@ def test_what_cannot_be_is_said() -> None:
     with pytest.raises(BadInput, match="--tokens"):
         sizing(replace(JOB, tokens=0.0), deadline_s=DAY)
     with pytest.raises(BadInput, match="has no price"):
-        sizing(replace(JOB, cluster="8xmi300x"), budget_usd=1e6)
+        sizing(replace(JOB, cluster="8xmi325x"), budget_usd=1e6)
     with pytest.raises(
         BadInput, match="a deadline must be above 0, not -1 days"
     ):

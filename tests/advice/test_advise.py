@@ -5,13 +5,15 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from meshwright import BadInput, Job, Layout, advise, cluster, model, predict
 from meshwright.advice.answer import Advice
-from meshwright.advice.changes import singles
+from meshwright.advice.changes import Change, singles
 from meshwright.advice.diff import diff
+from meshwright.describe.frozen import FrozenDict
 from meshwright.describe.software import Software
 from meshwright.formats.flags import read_flags
 
@@ -280,6 +282,57 @@ def test_what_does_not_fit_is_mended_first() -> None:
     answer = advise(job)
     assert not answer.run.fits
     assert answer.gains and answer.gains[0].prediction.fits
+
+
+TITAN = """torchrun --nproc_per_node 8 --nnodes 8 -m torchtitan.train \\
+    --module llama3 --config llama3_70b --training.global_batch_size 64 \\
+    --training.local_batch_size 1 --training.seq_len 8192 \\
+    --parallelism.tensor_parallel_degree 8 \\
+    --compile.enable activation-checkpoint:full
+"""
+RECIPE = """torchrun --nproc_per_node 8 --nnodes 8 run_recipe.py \\
+    --recipe llama31_70b_pretrain_config model.seq_length=8192 \\
+    model.tensor_model_parallel_size=8 'train.global_batch_size=128' \\
+    model.pipeline_model_parallel_size=4 train.micro_batch_size=1
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "format", "fields", "lines"),
+    (
+        (TITAN, "torchtitan", {"layout.tp": 4}, 2),
+        (TITAN, "torchtitan", {"layout.recompute": "none"}, 1),
+        (TITAN, "torchtitan", {"software.compiled": False}, 1),
+        (RECIPE, "megatron-bridge", {"layout.pp": 2}, 1),
+        (RECIPE, "megatron-bridge", {"layout.sequence_parallel": True}, 1),
+    ),
+)
+def test_commands_of_other_tools_are_patched(
+    text: str, format: str, fields: dict[str, Any], lines: int, tmp_path: Path
+) -> None:
+    """The changed command is the changed job, and few of its lines are others."""
+    path = tmp_path / "run.sh"
+    path.write_text(text)
+    job = read_flags(str(path), {"on": ON}, [])
+    change = Change(FrozenDict(fields))
+    made = diff(str(path), job, change, format)
+    path.write_text(patched(text, made))
+    back = predict(read_flags(str(path), {"on": ON}, []))
+    assert back.step_time_s == predict(change.on(job.filled)).step_time_s
+    assert sum(x.startswith("+") for x in made.splitlines()[2:]) <= lines
+
+
+def test_some_layers_are_recomputed_where_none_and_all_are_worse() -> None:
+    """70B of two sequences: without recomputation it does not fit; 2 of 20 layers need 68 GiB."""
+    layout = Layout(tp=8, pp=4, dp=2, zero=1, microbatch=2, recompute="full")
+    job = Job("llama3-70b", "64xh100-sxm", 128, layout)
+    best = advise(job).gains[0]
+    assert best.change.fields == {"layout.recompute": "full:2"}
+    assert best.prediction.step_time_s == pytest.approx(
+        predict(
+            replace(job, layout=replace(layout, recompute="full:2"))
+        ).step_time_s
+    )
 
 
 def test_what_another_file_says_is_no_diff(tmp_path: Path) -> None:

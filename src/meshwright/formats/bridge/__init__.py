@@ -229,10 +229,19 @@ def write_onto(
     if run is not None:
         run = run.filled
         made = onto.differences(reading, run, job, text, keys, head)
-        return made if kind else onto.environment_edited(made, keys, job, run)
-    made = onto.write(reading, job, text, keys, head)
+    else:
+        made = onto.write(reading, job, text, keys, head)
     if kind:
         return made
+    if to != megatron_args.NAME:
+        starts = tool.said(made.text, path).chips
+        if starts not in (None, ranks):
+            raise BadInput(
+                f"{path[:80]} starts {starts} ranks, and the plan has {ranks}: change its --nnodes"
+            )
+        return made
+    if run is not None:
+        return onto.environment_edited(made, keys, job, run)
     made = onto.ranks_edited(made, at, path)
     if suffix(path) == ".args":  # arguments alone
         return made

@@ -10,8 +10,8 @@ import copy
 import json
 import re
 import shlex
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
 
 from ...errors import BadInput
 from .. import parse_json, parse_toml
@@ -54,44 +54,79 @@ VALUE = rf"""(?:'[^'\n]*'|"[^"\n]*"|(?:{BARE})+)"""
 SPACE = r"(?:\s|\\\n)+"
 
 
+class Spelling(NamedTuple):
+    """How the arguments of a tool stand in a script."""
+
+    said: Callable[[str, str], Any]
+    """(text, name of the file) -> what it says (`FileKeys`)."""
+    stands: Callable[[str, Any], str]
+    """(key, value) -> a pattern of the argument, whose first group is its name."""
+    written: Callable[[str, Any, str], str]
+    """(key, value, its name as it stands; "" where it is new) -> the argument."""
+
+
 def edit_arguments(
     text: str, changes: Changes, keys: dict[str, Any], where: str
 ) -> str:
-    """A script whose program gets other arguments: replaced where they stand, or added."""
+    """Megatron-LM's: --name value."""
     from . import megatron_args
+
+    how = Spelling(megatron_args.said, _argument, _named_value)
+    return edit_script(text, changes, keys, where, how)
+
+
+def _argument(key: str, old: Any) -> str:
+    name = re.escape(key).replace("_", "[-_]")
+    most = 0 if old is True else len(str(old).split())
+    value = rf"(?:=|{SPACE})(?!--?[A-Za-z]){VALUE}"
+    return rf"(?<![\w$-])(--?{name})(?![\w-])(?:{value}){{0,{most}}}"
+
+
+def _named_value(key: str, value: Any, told: str) -> str:
+    words = [] if value is True else shlex.split(str(value))
+    name = told or "--" + key.replace("_", "-")
+    return " ".join((name, *map(shlex.quote, words)))
+
+
+def edit_script(
+    text: str,
+    changes: Changes,
+    keys: dict[str, Any],
+    where: str,
+    how: Spelling,
+) -> str:
+    """A script whose program gets other arguments: replaced where they stand, or added."""
 
     def good(made: str) -> bool:
         try:
-            return megatron_args.said(made, where).keys == keys
+            return bool(how.said(made, where).keys == keys)
         except BadInput:
             return False
 
     live, quoted = shell.live(text)
     cuts: list[Cut] = []
     anchors: list[int] = []
-    added: list[list[str]] = []
+    added: list[str] = []
     for key, (old, new) in changes.items():
-        words = [] if new is True else shlex.split(str(new))
-        words = [shlex.quote(w) for w in words]
         if old == NONE:
-            added.append(["--" + key.replace("_", "-"), *words])
+            added.append(how.written(key, new, ""))
             continue
-        for start, end, told in _stand(live, key, old):
-            gone = new == NONE
-            if not gone and quoted[start] and any("'" in w for w in words):
+        for m in re.finditer(how.stands(key, old), live):
+            start, end = m.span()
+            if new == NONE:
+                cuts.append(_gone(text, start, end))
+                continue
+            words = how.written(key, new, m[1])
+            if quoted[start] and "'" in words:
                 raise refused(where, {key: (old, new)})
-            cuts.append(
-                _gone(text, start, end)
-                if gone
-                else (start, end, " ".join((told, *words)))
-            )
-            anchors += [] if gone else [end]
+            cuts.append((start, end, words))
+            anchors.append(end)
     done = replaced_parts(text, cuts)
     if not added:
         if good(done):
             return done
         raise refused(where, changes)
-    inline = any("'" in w for words in added for w in words)
+    inline = any("'" in words for words in added)
     for place in [*_programs(live), *anchors, *_values(live)][:MOST_PLACES]:
         if inline and quoted[place - 1]:
             continue
@@ -101,16 +136,6 @@ def edit_arguments(
         if good(made):
             return made
     raise refused(where, changes)
-
-
-def _stand(live: str, key: str, old: Any) -> Iterator[tuple[int, int, str]]:
-    """(from, to, the name as it is written) of an argument and its values."""
-    name = re.escape(key).replace("_", "[-_]")
-    most = 0 if old is True else len(str(old).split())
-    value = rf"(?:=|{SPACE})(?!--?[A-Za-z]){VALUE}"
-    pattern = rf"(?<![\w$-])(--?{name})(?![\w-])((?:{value}){{0,{most}}})"
-    for m in re.finditer(pattern, live):
-        yield m.start(), m.end(), m[1]
 
 
 def _gone(text: str, start: int, end: int) -> Cut:
@@ -131,7 +156,8 @@ def _gone(text: str, start: int, end: int) -> Cut:
 
 def _programs(live: str) -> list[int]:
     """Behind each program of Python's."""
-    return [m.end() for m in re.finditer(r"\.py(?=\s|\"|$)", live)]
+    found = re.finditer(r"(?:\.py|-m [\w.]+)(?=\s|\"|$)", live)
+    return [m.end() for m in found]
 
 
 def _values(live: str) -> list[int]:
@@ -140,11 +166,12 @@ def _values(live: str) -> list[int]:
     return [m.end() for m in re.finditer(pattern, live)][::-1]
 
 
-def _more(live: str, place: int, added: list[list[str]]) -> str:
+def _more(live: str, place: int, added: list[str]) -> str:
     """New arguments: a line each behind a program, else in the line that is there."""
-    alone = live[:place].endswith(".py") and not live[place:].startswith('"')
+    behind = re.search(r"(?:\.py|-m [\w.]+)$", live[:place])
+    alone = behind and not live[place:].startswith('"')
     between = " \\\n    " if alone else " "
-    return "".join(between + " ".join(words) for words in added)
+    return "".join(between + words for words in added)
 
 
 # ---------------------------------------------------------------- trees

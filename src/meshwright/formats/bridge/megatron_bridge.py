@@ -17,6 +17,7 @@ from ... import catalog
 from ...describe.job import Job
 from ...errors import BadInput
 from . import cells, launch, megatron, shell
+from .edit import VALUE, Changes, Spelling, edit_script
 from .keys import Keys
 from .megatron_args import arguments
 from .reading import FileKeys
@@ -253,14 +254,15 @@ def render(out: dict[str, Any], job: Job, at: launch.Place) -> str:
     recipe = out.pop("recipe")
     lines = [f"--recipe {recipe} --mode pretrain --dataset mock"]
     for name, value in {**usual_layout_keys(job), **out}.items():
-        path = next(
-            (s for s, names in format.sections.items() if name in names),
-            "model",
-        )
-        lines.append(
-            shlex.quote(f"{path}.{name}".lstrip(".") + f"={_hydra(value)}")
-        )
+        lines.append(shlex.quote(f"{section_of(name)}={_hydra(value)}"))
     return launch.script(at, format, PROGRAM, [*lines, launch.REST])
+
+
+def section_of(name: str) -> str:
+    """A key behind the section of the configuration that holds it."""
+    sections = get(NAME).sections.items()
+    path = next((s for s, names in sections if name in names), "model")
+    return f"{path}.{name}".lstrip(".")
 
 
 def usual_layout_keys(job: Job) -> dict[str, Any]:
@@ -282,6 +284,30 @@ def _hydra(value: Any) -> str:
         return "[" + ",".join(map(_hydra, value)) + "]"
     text = str(value)
     return text if BARE.fullmatch(text) else json.dumps(text)
+
+
+def words(out: dict[str, Any]) -> dict[str, Any]:
+    """The overrides as a script says them."""
+    lines = [shlex.quote(f"{k}={_hydra(v)}") for k, v in out.items()]
+    return said(" ".join(["run_recipe.py", *lines]), "").keys
+
+
+def edit(text: str, changes: Changes, keys: dict[str, Any], where: str) -> str:
+    """A script with other overrides."""
+    return edit_script(
+        text, changes, keys, where, Spelling(said, stands, again)
+    )
+
+
+def stands(key: str, value: Any) -> str:
+    """A pattern of an override, quoted or not."""
+    return rf"(?<!\S)(['\"]?[\w.+~]*\b{re.escape(key)})=(?:{VALUE})?['\"]?"
+
+
+def again(key: str, value: Any, told: str) -> str:
+    """The override with another value."""
+    path = told.lstrip("'\"") or section_of(key)
+    return shlex.quote(f"{path}={_hydra(value)}")
 
 
 __all__: Sequence[str] = [

@@ -19,7 +19,7 @@ from ...describe.layout import Layout
 from ...describe.read import brief
 from ...describe.software import Software
 from ...errors import BadInput
-from . import launch, megatron_args, shell
+from . import launch, megatron_args, megatron_bridge, shell, torchtitan
 from .edit import (
     NONE,
     VALUE,
@@ -46,6 +46,8 @@ EDITS: dict[str, Edit] = {
     "axolotl": edit_yaml,
     "maxtext": edit_yaml,
     "torchtitan-toml": edit_toml,
+    "torchtitan": torchtitan.edit,
+    "megatron-bridge": megatron_bridge.edit,
 }
 """Format -> what edits its files."""
 IDLE = (*OFF, 1, "1", -1, "no")

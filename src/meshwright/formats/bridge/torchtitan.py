@@ -10,6 +10,7 @@ no ZeRO with one of them, else ZeRO-3, or ZeRO-2 where weights stay after the fo
 
 from __future__ import annotations
 
+import re
 import shlex
 from dataclasses import replace
 from typing import Any
@@ -19,6 +20,15 @@ from ...errors import BadInput
 from ...layout.stages import stage_layers
 from ...schedule import get as schedule_named
 from . import launch, shell
+from .edit import (
+    NONE,
+    SPACE,
+    VALUE,
+    Changes,
+    Spelling,
+    edit_script,
+    refused,
+)
 from .keys import Keys
 from .megatron import (
     has_even_stages,
@@ -560,3 +570,36 @@ def flag(key: str, value: Any) -> str:
     if isinstance(value, list):
         return " ".join([f"--{key}", *(",".join(part) for part in value)])
     return f"--{key} {shlex.quote(str(value))}"
+
+
+def words(out: Out) -> Out:
+    """The flags as a script says them."""
+    apart = {k: out[k] for k in (CHECKPOINT, OPTION) if k in out}
+    flags = [flag(k, v) for k, v in out.items() if k not in apart]
+    return {**said(" ".join([PROGRAM, *flags]), "").keys, **apart}
+
+
+def edit(text: str, changes: Changes, keys: dict[str, Any], where: str) -> str:
+    """A script with other flags; the subcommand of recomputation only where it stands already."""
+    changes = {k: v for k, v in changes.items() if k != OPTION}
+    if changes.get(CHECKPOINT, ("",))[0] == NONE:
+        raise refused(where, {CHECKPOINT: changes[CHECKPOINT]})
+    return edit_script(
+        text, changes, keys, where, Spelling(said, stands, again)
+    )
+
+
+def stands(key: str, value: Any) -> str:
+    """A pattern of a flag and its value."""
+    if key == CHECKPOINT:
+        return rf"({POLICY}){re.escape(str(value))}(?!\S)"
+    section, dot, name = key.rpartition(".")
+    spelled = re.escape(f"--{section}{dot}") + "no-" * (value is False)
+    spelled += re.escape(name).replace("_", "[-_]")
+    rest = "" if isinstance(value, bool) else rf"(?:=|{SPACE}){VALUE}"
+    return rf"(?<!\S)({spelled})(?![\w.-]){rest}"
+
+
+def again(key: str, value: Any, told: str) -> str:
+    """The flag with another value."""
+    return f"{POLICY}{value}" if told == POLICY else flag(key, value)
