@@ -124,6 +124,22 @@ def test_a_sweep_over_names_is_drawn(tmp_path: Path) -> None:
     assert top.get_ylim()[0] == 0 and top.lines[0].get_linestyle() == "None"
 
 
+def test_a_plan_lies_at_its_memory_and_its_time() -> None:
+    """The best as a star with its interval, the others as dots, what its families add as squares."""
+    best, other, beside = PREDICTIONS
+    top, *_ = plots.planned([best, other], [best, beside]).axes
+    spots = [
+        (line.get_marker(), *line.get_xydata()[0])
+        for line in top.lines
+        if line.get_marker() in ("*", "o", "s")
+    ]
+    assert spots == [
+        (mark, p.memory_bytes["needed"] / 2**30, p.step_time_s)
+        for mark, p in (("*", best), ("o", other), ("s", beside))
+    ]
+    assert {text.get_text() for text in top.texts} == {"1", "2"}
+
+
 def test_pictures_name_their_assumptions(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -162,7 +178,7 @@ def test_pictures_name_their_assumptions(
     assert len(heights) == 2, "each set has its own share of memory"
     assert (
         "megatron-2021" in one.get_suptitle()
-        and len(one.axes[2].get_xticklabels()) == 3
+        and len(one.axes[-1].get_xticklabels()) == 3
     )
     assert (
         "assumptions realistic"

@@ -37,10 +37,10 @@ def edited(path: str, text: str, run: Job, change: Change, format: str) -> str:
     job = change.on(run)
     if is_file(path):
         return own(path, text, run, job)
-    if format not in bridge.onto.EDITS or bridge.logged(path):
+    if format not in bridge.onto.CHANGED or bridge.logged(path):
         raise BadInput(
             f"{path[:80]} is not edited: take the keys as they are listed, or advise on a file of"
-            f" {', '.join(bridge.onto.EDITS)}, or a JOB.toml"
+            f" {', '.join(bridge.onto.CHANGED)}, or a JOB.toml"
         )
     nodes, ranks = torchrun.nodes(run)
     place = Place(nodes, ranks)

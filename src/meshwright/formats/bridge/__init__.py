@@ -209,9 +209,10 @@ def write_onto(
     from it.
     """
     format, job = get(to), job.filled
-    if to not in onto.EDITS:
+    edits = onto.CHANGED if run else onto.EDITS
+    if to not in edits:
         raise BadInput(
-            f"files of {', '.join(onto.EDITS)} are edited: a file of {format.title} is written anew"
+            f"files of {', '.join(edits)} are edited: a file of {format.title} is written anew"
         )
     demand_chip(format, job)
     text = read_text(path, LARGEST_BASE)
@@ -229,19 +230,12 @@ def write_onto(
     if run is not None:
         run = run.filled
         made = onto.differences(reading, run, job, text, keys, head)
-    else:
-        made = onto.write(reading, job, text, keys, head)
+        if kind or to != megatron_args.NAME:
+            return made
+        return onto.environment_edited(made, keys, job, run)
+    made = onto.write(reading, job, text, keys, head)
     if kind:
         return made
-    if to != megatron_args.NAME:
-        starts = tool.said(made.text, path).chips
-        if starts not in (None, ranks):
-            raise BadInput(
-                f"{path[:80]} starts {starts} ranks, and the plan has {ranks}: change its --nnodes"
-            )
-        return made
-    if run is not None:
-        return onto.environment_edited(made, keys, job, run)
     made = onto.ranks_edited(made, at, path)
     if suffix(path) == ".args":  # arguments alone
         return made

@@ -46,10 +46,15 @@ EDITS: dict[str, Edit] = {
     "axolotl": edit_yaml,
     "maxtext": edit_yaml,
     "torchtitan-toml": edit_toml,
+}
+"""Format -> what edits its files."""
+CHANGED: dict[str, Edit] = {
+    **EDITS,
     "torchtitan": torchtitan.edit,
     "megatron-bridge": megatron_bridge.edit,
 }
-"""Format -> what edits its files."""
+"""The same for a change of the file's own run: commands over a recipe, too, which leave to it what
+a plan of another job would have to say."""
 IDLE = (*OFF, 1, "1", -1, "no")
 """Values of keys of a layout that say no more than a key that is not there."""
 ALWAYS_MEANT = ("software.dp_overlap",)
@@ -322,7 +327,7 @@ def differences(
         if undone != now and right(undone):
             now = undone
     changed = changes(base, now)
-    edited = EDITS[reading.format.name](text, changed, now, reading.path)
+    edited = CHANGED[reading.format.name](text, changed, now, reading.path)
     return Onto(edited, changed, {}, {}, [])
 
 
