@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from meshwright import (
-    BadInput,
     Job,
     Layout,
     Prediction,
@@ -19,7 +18,6 @@ from meshwright import (
     model,
     predict,
 )
-from meshwright.describe.assumptions import SETS
 from meshwright.describe.job import PRECISIONS
 from meshwright.describe.software import Software
 from meshwright.step import room
@@ -296,28 +294,6 @@ def test_norms_of_separate_kernels_keep_their_input_in_fp32() -> None:
         torch.memory_bytes["activations"] - fused.memory_bytes["activations"]
     )
     assert more == pytest.approx((2 * L + 1) * 10 * T * D, rel=1e-9)
-
-
-def test_headroom_is_the_risk_that_fits() -> None:
-    p = held(zero=1, tp=2)
-    job = p.job
-    tight = replace(
-        job.cluster.chip, hbm_bytes=p.memory_bytes["needed"] * 1.03
-    )
-    job = replace(job, cluster=replace(job.cluster, chip=tight))
-    assert 0.3 < predict(job).risk_of_oom < 0.4
-    assert [
-        predict(replace(job, headroom=h)).fits for h in (0.1, 0.3, 0.4, 0.5)
-    ] == [
-        False,
-        False,
-        True,
-        True,
-    ]
-    with pytest.raises(BadInput, match="lbl-2024 have no memory-risk model"):
-        replace(
-            job, framework=None, headroom=0.2, assumptions=SETS["lbl-2024"]
-        )
 
 
 def test_papers_know_no_risk() -> None:

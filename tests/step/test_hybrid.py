@@ -12,8 +12,6 @@ from meshwright import BadInput, Cluster, Job, Layout, catalog, plan, predict
 from meshwright.describe.network import Dim, Network
 from meshwright.layout.placement import placed
 from meshwright.search import Space
-from meshwright.step import clock
-from meshwright.step.weights import Parameters, weight_sync
 
 NEAR, FAR = 4e11, 2.5e10
 NETWORK = Network(
@@ -36,32 +34,6 @@ bandwidth.
 
 def at(**layout: int) -> Layout:
     return placed(Layout(**layout), JOB.cluster.sizes)
-
-
-def test_weights_are_gathered_inside_the_group_and_shards_reduced_across() -> (
-    None
-):
-    weights = 1e9
-    p = JOB.precision
-    one = weight_sync(
-        JOB,
-        at(dp=64, zero=3, dp_replicate=8),
-        Parameters(weights, 0.0),
-        (3,),
-        clock(JOB),
-    )
-    inside = 7 / 8 * weights / NEAR
-    across = 2 * 7 / 8 * (weights / 8) / FAR
-    assert one.gather.seconds == pytest.approx(inside * p.gather_bytes)
-    assert one.scatter.seconds == pytest.approx(
-        (inside + across) * p.gradient_bytes
-    )
-    alone = weight_sync(
-        JOB, at(dp=64, zero=3), Parameters(weights, 0.0), (3,), clock(JOB)
-    )
-    assert alone.gather.seconds == pytest.approx(
-        63 / 64 * weights * p.gather_bytes / (8 * FAR)
-    )
 
 
 def test_groups_smaller_than_a_node_and_larger() -> None:

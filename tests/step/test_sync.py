@@ -141,19 +141,6 @@ def test_fast_links_show_one_layer(zero: int, seconds: float) -> None:
     assert exposed(zero, 10 * RATE, HIDDEN) == pytest.approx(seconds)
 
 
-@pytest.mark.parametrize("zero", [0, 1, 2, 3])
-def test_recomputation_hides_more(zero: int) -> None:
-    """A layer computed again takes 3 s backward, so up to 1 s more of each collective beside it is
-    hidden.
-    """
-    without, again = (
-        exposed(zero, RATE / 4, HIDDEN, 3, recompute)
-        for recompute in ("none", "full")
-    )
-    beside = {0: 1, 1: 1, 2: 1 + 2 * 2, 3: 1 + 2 * 2}[zero]
-    assert without - again == pytest.approx(beside * 1.0)
-
-
 VOCAB, LEARNED = 128, replace(MODEL, vocab=128, positions="learned")
 """Embedding: (128 + 128 positions) x 64; head: 128 x 64."""
 
