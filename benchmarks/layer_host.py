@@ -48,7 +48,8 @@ def passes(layout: Layout, layers: int) -> Callable[[], float]:
     trainer = Trainer(job, Settings(), torch.device("cpu"))
     (stage,) = trainer.stages.values()
     cut = int(layout.tp) if layout.tp > 1 and layout.sequence_parallel else 1
-    seen = AttentionContext(rotation(m, stage.at, torch.device("cpu")))
+    by = rotation(m, stage.at, torch.device("cpu"))
+    seen = AttentionContext(by, stage.scores())
     x = torch.randn(1, m.seq // cut, m.hidden, requires_grad=True)
 
     def run() -> float:

@@ -11,11 +11,12 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from torch.nn.attention import SDPBackend  # noqa: E402
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
 from meshwright import catalog  # noqa: E402
 from meshwright.program.tiles import Documents, chunks, seen_window, tiles  # noqa: E402
-from meshwright.train.attention import attend  # noqa: E402
+from meshwright.train.attention import attend, kernel_order  # noqa: E402
 from meshwright.train.model import Attention, AttentionContext  # noqa: E402
 
 S, H, K, h = 48, 4, 2, 8
@@ -75,6 +76,42 @@ def test_it_is_masked_attention(cp: int) -> None:
             torch.testing.assert_close(x, y, atol=1e-5, rtol=0)
 
 
+def whole(length: int) -> Any:
+    """The tiles of one causal document without a window."""
+    return (tiles((range(length),), length, True, None),)
+
+
+def test_cudnn_comes_first_on_hopper_and_newer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What PyTorch would take, FlashAttention-2, is the slower one there; on older chips, and where
+    there is no CUDA, cuDNN's is not asked."""
+    device = torch.device("cuda")
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    for capability, first in {
+        (8, 0): SDPBackend.FLASH_ATTENTION,
+        (9, 0): SDPBackend.CUDNN_ATTENTION,
+        (10, 0): SDPBackend.CUDNN_ATTENTION,
+    }.items():
+        monkeypatch.setattr(
+            torch.cuda, "get_device_capability", lambda d, c=capability: c
+        )
+        kernel_order.cache_clear()
+        assert kernel_order(device)[0] == first
+    kernel_order.cache_clear()
+    assert SDPBackend.CUDNN_ATTENTION not in kernel_order(torch.device("cpu"))
+
+
+def test_the_kernel_that_comes_first_runs() -> None:
+    q = k = v = torch.randn(1, 16, 2, 8)
+    ran = {}
+    for order in ([SDPBackend.FLASH_ATTENTION], [SDPBackend.MATH]):
+        with Calls() as calls:
+            attend(q, k, v, whole(16), order)
+        ran[order[0]] = any("flash" in name for name in calls.seen)
+    assert ran == {SDPBackend.FLASH_ATTENTION: True, SDPBackend.MATH: False}
+
+
 class Calls(TorchDispatchMode):
     """The operations that run, by name."""
 
@@ -97,7 +134,7 @@ def test_no_tensor_is_copied_into_another_layout() -> None:
     layer = Attention(m, None, False)
     x = torch.randn(2, 32, 64, requires_grad=True)
     with Calls() as calls:
-        layer(x, AttentionContext(None)).sum().backward()
+        layer(x, AttentionContext(None, {None: whole(32)})).sum().backward()
     moved = {"aten.clone", "aten.copy_", "aten._to_copy", "aten.contiguous"}
     assert not moved & calls.seen
     assert any("attention" in name for name in calls.seen)

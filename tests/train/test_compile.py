@@ -15,6 +15,7 @@ import torch.distributed as dist  # noqa: E402
 from jobs import LLAMA, SETTINGS, job, share, tokens  # noqa: E402
 
 from meshwright.describe.layout import Layout  # noqa: E402
+from meshwright.train.fake import fake_world  # noqa: E402
 from meshwright.train.launch import fork_ranks  # noqa: E402
 from meshwright.train.loop import Trainer  # noqa: E402
 
@@ -57,12 +58,37 @@ def run(layout: Layout, compiled: bool, to: Path) -> list[float]:
         Layout(dp=1, microbatch=4, recompute="full"),
         Layout(dp=2, zero=3, microbatch=4),
         Layout(pp=2, dp=1, microbatch=2),
+        Layout(tp=2, pp=2, dp=1, microbatch=2),
+        Layout(cp=2, dp=1, microbatch=4),
     ],
-    ids=["full recomputation", "zero3", "pp2"],
+    ids=["full recomputation", "zero3", "pp2", "tp2 pp2", "cp2"],
 )
 def test_compiled_layers_give_the_same_numbers(
     layout: Layout, tmp_path: Path
 ) -> None:
     assert run(layout, True, tmp_path / "x") == pytest.approx(
-        run(layout, False, tmp_path / "x"), abs=1e-5
+        run(layout, False, tmp_path / "x"), abs=2e-6
     )
+
+
+@pytest.mark.parametrize(
+    "layout",
+    [
+        Layout(tp=2, dp=1, microbatch=4),
+        Layout(tp=2, dp=1, microbatch=4, sequence_parallel=False),
+        Layout(cp=2, dp=1, microbatch=4),
+    ],
+    ids=["tp2", "tp2, whole sequences", "cp2"],
+)
+@pytest.mark.filterwarnings("ignore")  # of dynamo, of itself
+def test_a_layer_is_one_graph(layout: Layout) -> None:
+    """Traced forward and backward as rank 0 of a group that sends nothing; a break of the graph is
+    an error (`fullgraph`)."""
+    with fake_world(0, 2):
+        trainer = Trainer(job(SMALL, layout), SETTINGS, torch.device("cpu"))
+        for block in trainer.stages[0].blocks:
+            block.run = torch.compile(
+                block.run, fullgraph=True, backend="aot_eager"
+            )
+        trainer.accumulate(*share(trainer, tokens(0)))
+        torch._dynamo.reset()

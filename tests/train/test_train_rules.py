@@ -67,10 +67,6 @@ def test_layouts(says: str) -> None:
 @pytest.mark.parametrize(
     ("layout", "says"),
     [
-        (
-            Layout(tp=2, dp=1),
-            "written by hand, and torch.compile cannot trace it",
-        ),
         (Layout(pp=2, dp=1, schedule="zbv"), "cannot be halved"),
     ],
 )

@@ -47,6 +47,9 @@ HARMLESS = (
     "FSDP2-wrapped module .* returned a view tensor",
     # names that PyTorch 2.13 shortens; older ones do not have the new
     "`torch.distributed.* is deprecated",
+    # torch.compile looks at its inputs and at PyTorch's own functions
+    "The .grad attribute of a Tensor that is not a leaf",
+    "<class 'torch.autograd.function.Function'> should not be instantiated",
 )
 """Beginnings of warnings of torch that concern no user of ours."""
 

@@ -21,6 +21,8 @@ from torch.distributed.tensor import DTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from .attention import opened
+
 
 class Site(NamedTuple):
     """Where tensors come from."""
@@ -69,7 +71,7 @@ class Live(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return NotImplemented
         # waiting gives back what it was given, of which fake tensors make another
         waits = op is torch.ops._c10d_functional.wait_tensor.default
-        out = args[0] if waits else op(*args, **(kwargs or {}))
+        out = args[0] if waits else opened(self, op, args, kwargs or {})
         self.hold(tree_leaves(out), op._opname)
         return out
 

@@ -10,18 +10,20 @@ same (global) name on every stage: layers.3.attention.wq.weight.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.nn.attention import SDPBackend
 from torch.utils.checkpoint import checkpoint
 
 from ..count.model import kinds
 from ..describe.layers import Kind
 from ..describe.model import Model
 from ..program.tiles import Documents, seen_window, tiles
-from .attention import attend
+from .attention import FLASH_FIRST, Rows, attend, kernel_order
 from .ffn import FeedForward
 from .moe import Experts, MixtureOfExperts
 
@@ -93,34 +95,9 @@ class AttentionContext(NamedTuple):
     """What attention has to know of the tokens of a microbatch."""
 
     by: Rotation | None
-    documents: tuple[Documents, ...] = ((0,),)
-    """Where the documents of each sequence begin; one entry: the same for all."""
-
-
-class Core(nn.Module):
-    """softmax(Q K^T / sqrt(h)) V of each head, of queries at these `positions` of the sequence."""
-
-    def __init__(self, causal: bool, window: int | None) -> None:
-        super().__init__()
-        self.causal, self.window = causal, window
-        self.positions: tuple[range, ...] | None = None
-        """None: of all keys."""
-
-    def forward(
-        self,
-        q_BTHh: Tensor,
-        k_BSKh: Tensor,
-        v_BSKh: Tensor,
-        documents: tuple[Documents, ...] = ((0,),),
-    ) -> Tensor:
-        S = k_BSKh.shape[1]
-        at = self.positions or (range(S),)
-        window = seen_window(self.window, S)
-        rows = tuple(
-            tiles(at, T=S, causal=self.causal, window=window, documents=begins)
-            for begins in documents
-        )
-        return attend(q_BTHh, k_BSKh, v_BSKh, rows)
+    scores: Mapping[int | None, Rows]
+    """Window of a layer -> what its queries see."""
+    kernels: Sequence[SDPBackend] = FLASH_FIRST
 
 
 class Attention(nn.Module):
@@ -136,7 +113,8 @@ class Attention(nn.Module):
         self.q_norm, self.k_norm = (
             norm(m, m.h) if m.qk_norm else None for _ in "qk"
         )
-        self.core: Any = Core(m.attention == "causal", window)
+        self.window = window
+        self.core: Any = attend
 
     def forward(self, x_BTD: Tensor, seen: AttentionContext) -> Tensor:
         q_BTHh, k_BTKh, v_BTKh = (
@@ -151,7 +129,13 @@ class Attention(nn.Module):
             k_BTKh = rotate(k_BTKh, seen.by)
         core = partial(again, self.core) if self.recompute else self.core
         o_BTD: Tensor = self.wo(
-            core(q_BTHh, k_BTKh, v_BTKh, seen.documents).flatten(2)
+            core(
+                q_BTHh,
+                k_BTKh,
+                v_BTKh,
+                seen.scores[self.window],
+                seen.kernels,
+            ).flatten(2)
         )
         return o_BTD
 
@@ -197,6 +181,7 @@ class Decoder(nn.Module):
     ) -> None:
         super().__init__()
         self.m, self.part, self.parts = m, 0, 1
+        self.seq = seq
         self.at: tuple[range, ...] = (range(seq),)
         self.documents: tuple[Documents, ...] = ((0,),)
         """Of the microbatch that comes next."""
@@ -261,8 +246,23 @@ class Decoder(nn.Module):
         sees all.
         """
         self.at = at
-        for block in self.blocks:
-            block.attention.core.positions = at
+
+    def scores(self) -> dict[int | None, Rows]:
+        """Window of a layer -> the tiles of each sequence that comes next."""
+        causal = self.m.attention == "causal"
+        return {
+            window: tuple(
+                tiles(
+                    self.at,
+                    T=self.seq,
+                    causal=causal,
+                    window=seen_window(window, self.seq),
+                    documents=begins,
+                )
+                for begins in self.documents
+            )
+            for window in {block.attention.window for block in self.blocks}
+        }
 
     def embed(self, tokens_BT: Tensor) -> Tensor:
         """Look up tokens and learned positions. `part` of `parts`: the shard of the sequence a tp
@@ -285,7 +285,7 @@ class Decoder(nn.Module):
             if self.m.positions == "rope"
             else None
         )
-        seen = AttentionContext(by, self.documents)
+        seen = AttentionContext(by, self.scores(), kernel_order(x.device))
         for block in self.blocks:
             x = block(x, seen)
         if self.norm is not None and self.head is not None:

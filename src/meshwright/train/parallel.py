@@ -8,6 +8,7 @@ replicas of their own (edp). When gradients are reduced is the business of `pipe
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -18,6 +19,7 @@ from torch.distributed import ProcessGroup
 from torch.distributed._composable.replicate_with_fsdp import replicate
 from torch.distributed._functional_collectives import (
     all_gather_single_autograd,
+    wait_tensor,
 )
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
@@ -33,12 +35,14 @@ from torch.distributed.tensor.parallel import (
     SequenceParallel,
     parallelize_module,
 )
+from torch.nn.attention import SDPBackend
 
 from ..describe.job import Job
 from ..describe.layout import Layout
-from ..program.tiles import Documents, chunks
+from ..program.tiles import chunks
+from .attention import Rows, attend
 from .grid import EXPERTS, OUTER_FIRST, grid
-from .model import Core, Decoder
+from .model import Decoder
 from .tensor_parallel import layer
 
 Plan = dict[str, Any]
@@ -152,6 +156,11 @@ def tensor_parallel(
             if getattr(stage, name) is not None
         },
     )
+    if stage.embedding is not None:
+        # torch.compile takes no tensor that is still on its way
+        stage.embedding.register_forward_hook(
+            lambda module, given, x: wait_tensor(x)  # type: ignore[no-untyped-call]
+        )
     for block in stage.blocks:
         layer(block, tp, sequence_parallel)
 
@@ -167,32 +176,23 @@ def expert_parallel(stage: Decoder, ep: DeviceMesh) -> None:
                 )
 
 
-class ContextCore(nn.Module):
+def attend_to_all(
+    q_BTHh: Tensor,
+    k_BTKh: Tensor,
+    v_BTKh: Tensor,
+    rows: Rows,
+    kernels: Sequence[SDPBackend],
+    group: ProcessGroup,
+) -> Tensor:
     """Attention of this rank's queries to the keys and values of all cp ranks, gathered here and
     reduce-scattered in backward.
     """
-
-    def __init__(self, core: Core, group: ProcessGroup) -> None:
-        super().__init__()
-        self.core, self.group = core, group
-
-    def forward(
-        self,
-        q_BTHh: Tensor,
-        k_BTKh: Tensor,
-        v_BTKh: Tensor,
-        documents: tuple[Documents, ...] = ((0,),),
-    ) -> Tensor:
-        kv_TBKh = (
-            torch.cat([k_BTKh, v_BTKh], dim=-1).transpose(0, 1).contiguous()
-        )
-        every = in_order(
-            all_gather_single_autograd(kv_TBKh, 0, self.group),
-            self.group.size(),
-        )
-        k_BSKh, v_BSKh = every.transpose(0, 1).chunk(2, dim=-1)
-        o_BTHh: Tensor = self.core(q_BTHh, k_BSKh, v_BSKh, documents)
-        return o_BTHh
+    kv_TBKh = torch.cat([k_BTKh, v_BTKh], dim=-1).transpose(0, 1).contiguous()
+    every = in_order(
+        all_gather_single_autograd(kv_TBKh, 0, group), group.size()
+    )
+    k_BSKh, v_BSKh = every.transpose(0, 1).chunk(2, dim=-1)
+    return attend(q_BTHh, k_BSKh, v_BSKh, rows, kernels)
 
 
 def in_order(x_S: Tensor, cp: int) -> Tensor:
@@ -207,7 +207,7 @@ def context_parallel(stage: Decoder, group: ProcessGroup, index: int) -> None:
     """The stage works on the index-th share of the sequence."""
     stage.take(chunks(stage.length, group.size(), index))
     for block in stage.blocks:
-        block.attention.core = ContextCore(block.attention.core, group)
+        block.attention.core = partial(attend_to_all, group=group)
 
 
 def data_parallel(

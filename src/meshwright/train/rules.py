@@ -99,10 +99,6 @@ def compiled(job: Job, layout: Layout, settings: Settings) -> list[str]:
         if name and shutil.which(name)
     ]
     missing = {
-        "train.compile with tp > 1 is not trained: this trainer's tensor parallelism is written by"
-        " hand, and torch.compile cannot trace it: set compile = false, or tp 1": (
-            layout.tp > 1
-        ),
         "train.compile with a mixture of experts is not trained: the tokens of an expert differ"
         " from step to step": (job.model.moe),
         f"train.compile with schedule {layout.schedule} is not carried out: a compiled layer's"

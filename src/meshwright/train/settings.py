@@ -154,8 +154,8 @@ class Settings(Checked):
 
 
 _ASYNC_TP = (
-    "asynchronous tensor parallelism is a pass of torch.compile, which cannot trace the tensor"
-    " parallelism of this trainer, written by hand: leave it out"
+    "asynchronous tensor parallelism is a pass of torch.compile over symmetric memory, which this"
+    " trainer does not set up: leave it out"
 )
 _BOUNDARY = (
     "stages send 1/tp of a boundary with layout.sequence_parallel = true, and have no other way to:"

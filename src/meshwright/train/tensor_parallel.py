@@ -9,6 +9,7 @@ takes the host several times as long (benchmarks/layer_host.md).
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -21,7 +22,6 @@ from torch.distributed.tensor import (
     Shard,
     distribute_tensor,
 )
-from torch.distributed.tensor._dtensor_spec import DTensorSpec
 from torch.nn import functional as fn
 
 from .model import Attention, Block
@@ -117,64 +117,22 @@ def cut(module: nn.Module, mesh: DeviceMesh, **how: Any) -> None:
             module.register_parameter(name, nn.Parameter(whole))
 
 
-class LocalWeight(torch.autograd.Function):
-    """This rank's part of a weight, as `DTensor.to_local` gives it, which describes the gradient
-    anew in every backward pass: a third of a layer's time.
+def part(module: nn.Module, name: str, sums: bool = False) -> Any:
+    """This rank's part of a parameter, None where the module has none. sums: its gradient on a rank
+    is a part of a sum; else that of the part.
     """
-
-    @staticmethod
-    def forward(ctx: Any, p: DTensor, gradient: DTensorSpec) -> Tensor:
-        """gradient: what it is to be."""
-        ctx.gradient = gradient
-        part = p._local_tensor
-        return part.view_as(part)
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        """The gradient of the whole weight."""
-        whole: Any = DTensor
-        part = grad.contiguous()
-        return whole(part, ctx.gradient, requires_grad=False), None
-
-
-class LocalPart:
-    """This rank's part of a parameter of a module, whenever it is asked for."""
-
-    def __init__(
-        self, module: nn.Module, name: str, sums: bool = False
-    ) -> None:
-        """sums: its gradient on a rank is a part of a sum; else that of the part."""
-        self.module, self.name, self.sums = module, name, sums
-        self.made: tuple[DTensorSpec, DTensorSpec] | None = None
-        """The description of the parameter for which that of its gradient was made; FSDP has one of
-        its own.
-        """
-
-    def __call__(self) -> Any:
-        """None if the module has no such parameter."""
-        p = getattr(self.module, self.name, None)
-        if not isinstance(p, DTensor):
-            return p
-        if not torch.is_grad_enabled():
-            return p._local_tensor
-        return LocalWeight.apply(p, self.gradient(p._spec))  # type: ignore[no-untyped-call]
-
-    def gradient(self, of: DTensorSpec) -> DTensorSpec:
-        """Describe the gradient of a parameter as the parameter is described."""
-        if self.made is None or self.made[0] is not of:
-            placed = (Partial(),) if self.sums else of.placements
-            meta = of.tensor_meta
-            self.made = of, DTensorSpec(of.mesh, placed, tensor_meta=meta)
-        return self.made[1]
+    p = getattr(module, name, None)
+    if not isinstance(p, DTensor):
+        return p
+    return p.to_local(grad_placements=[Partial()] if sums else None)
 
 
 def column(linear: nn.Linear, ranks: TensorRanks) -> None:
     """Each rank makes its share of the features, of an input that is whole."""
     cut(linear, ranks.mesh, weight=Shard(0), bias=Shard(0))
-    weight, bias = (LocalPart(linear, name) for name in ("weight", "bias"))
 
     def forward(x: Tensor) -> Tensor:
-        return fn.linear(x, weight(), bias())
+        return fn.linear(x, part(linear, "weight"), part(linear, "bias"))
 
     replace_forward(linear, forward)
 
@@ -182,10 +140,10 @@ def column(linear: nn.Linear, ranks: TensorRanks) -> None:
 def row(linear: nn.Linear, ranks: TensorRanks) -> None:
     """Each rank takes its share of the features in; the sum is handed on."""
     cut(linear, ranks.mesh, weight=Shard(1), bias=Replicate())
-    weight, bias = (LocalPart(linear, name) for name in ("weight", "bias"))
 
     def forward(x: Tensor) -> Any:
-        return OutOf.apply(fn.linear(x, weight()), bias(), ranks)  # type: ignore[no-untyped-call]
+        y = fn.linear(x, part(linear, "weight"))
+        return OutOf.apply(y, part(linear, "bias"), ranks)  # type: ignore[no-untyped-call]
 
     replace_forward(linear, forward)
 
@@ -196,7 +154,7 @@ def sum_gradients(module: nn.Module, ranks: TensorRanks) -> None:
     """
     cut(module, ranks.mesh, weight=Replicate(), bias=Replicate())
     weight, bias = (
-        LocalPart(module, name, True) for name in ("weight", "bias")
+        partial(part, module, name, True) for name in ("weight", "bias")
     )
     how: Callable[[Tensor], Tensor]
     if isinstance(module, nn.RMSNorm):

@@ -19,6 +19,7 @@ from torch.utils.flop_counter import (
     sdpa_flop_count,
 )
 
+from .attention import opened
 from .parallel import RankMesh
 
 Sent = Counter[tuple[str, str, int]]
@@ -86,7 +87,7 @@ class TrafficCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """
         if any(issubclass(t, DTensor) for t in types):
             return NotImplemented
-        out = op(*args, **(kwargs or {}))
+        out = opened(self, op, args, kwargs or {})
         self.flops += flops(op, args, kwargs or {}, out)
         if op.namespace in ("c10d", "_c10d_functional") and (
             collective := FULL_VECTOR.get(op._opname)

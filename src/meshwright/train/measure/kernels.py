@@ -21,9 +21,11 @@ from torch.nn import functional as fn
 from ...cost.measured import seconds
 from ...describe.measured import MeasuredTable
 from ...describe.model import Model
+from ...program.tiles import tiles
+from ..attention import attend, kernel_order
 from ..gradients import square
 from ..loss import loss
-from ..model import Core, rotate, rotation
+from ..model import rotate, rotation
 from .clock import now, repeated
 
 FOOTPRINT = 24e6
@@ -86,13 +88,13 @@ def attention(
     them, as with context parallelism.
     """
     keys = math.isqrt(int(scores))
-    core = Core(True, None)
     queries = max(int(keys * share), 1)
-    core.positions = (range(int(keys) - queries, int(keys)),)
+    rows = (tiles((range(keys - queries, keys),), keys, True, None),)
     q = make(1, queries, heads, width)
     k = make(1, keys, heads, width)
     v = make(1, keys, heads, width)
-    return (lambda q, k, v: core(q, k, v).flatten(2)), [q, k, v]
+    order = kernel_order(q.device)
+    return (lambda q, k, v: attend(q, k, v, rows, order).flatten(2)), [q, k, v]
 
 
 def rotary(make: Make, x: float) -> Any:
