@@ -199,7 +199,12 @@ def drawn(family: str, rng: random.Random) -> dict[str, Any]:
         )
     for key in ("num_hidden_layers", "n_layer", "n_layers", "num_layers"):
         if key in table:
-            changes[key] = rng.randint(2, 8)
+            changes[key] = layers = min(rng.randint(2, 8), table[key])
+            changes |= {
+                k: v[:layers]
+                for k, v in table.items()
+                if isinstance(v, list) and len(v) == table[key] > layers
+            }
     return changes
 
 

@@ -248,6 +248,13 @@ def test_of_layers_with_a_loop_over_tokens_one_is_run() -> None:
     assert model.traced.order == (0,) * 6
     assert parameters(model) == sum(p.numel() for p in module.parameters())
     assert Loop.ran == 3 * 1  # three passes
+    for layer in list(module.layers)[3:]:  # one matrix, which the first has
+        layer.into.weight = module.layers[0].into.weight
+    model = model_of(module, torch.zeros(1, 3000, 16))
+    assert (
+        model.traced is not None and model.traced.order == (0,) * 3 + (1,) * 3
+    )
+    assert parameters(model) == sum(p.numel() for p in module.parameters())
 
 
 def test_scores_may_weigh_several_values() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from types import MethodType
 from typing import Any
@@ -13,13 +13,14 @@ from torch import nn
 
 from ..describe.model import Model
 from ..errors import BadInput, brief
-from .model import traced
+from .model import Uneven, traced
 
 TOKENS = 256
 """T of the first of three passes: chunks of state spaces are that long."""
 LONGEST = 8192
 REMOTE = "auto_map"
 NEXT_TOKENS = ("num_nextn_predict_layers", "num_mtp_layers", "mtp_num_layers")
+WIDE = "its code does not run in 16 bits: activations are counted as it keeps them in 32"
 IMPLEMENTATION = "batched_mm"
 """The experts of each token as one batched product: no loop over what data choose."""
 
@@ -29,28 +30,44 @@ def model(config: Mapping[str, Any]) -> Model:
     does not run without numbers.
     """
     given, text, notes = configured(config)
-    with torch.device("meta"):
-        module = built(given, text)
-    notes += said(config, text, module)
-    prepared(module)
+    longest = int(getattr(text, "max_position_embeddings", None) or 0)
+    longest = longest if longest > 0 else 2048
+    name = str(config.get("_name_or_path") or config.get("model_type"))
 
-    def run(T: int) -> Any:
-        tokens = torch.zeros(1, T, dtype=torch.long, device="meta")
-        return module(input_ids=tokens)
+    def at(tokens: int, dtype: torch.dtype) -> Model:
+        with torch.device("meta"):
+            module = built(given, text, dtype)
+        prepared(module)
+        wide = () if dtype == torch.bfloat16 else (WIDE,)
 
-    kind = str(config.get("model_type"))
-    longest = getattr(text, "max_position_embeddings", None) or 2048
-    made = traced(
-        module,
-        run,
-        min(TOKENS, int(longest) // 3),
-        str(config.get("_name_or_path") or kind)
-        .rstrip("/")
-        .split("/")[-1][:80],
-        min(int(longest), LONGEST),
-        tuple(notes),
-    )
-    return with_layers_said(made, config)
+        def run(T: int) -> Any:
+            ids = torch.zeros(1, T, dtype=torch.long, device="meta")
+            return module(input_ids=ids)
+
+        return traced(
+            module,
+            run,
+            min(tokens, longest // 3),
+            name=name.rstrip("/").split("/")[-1][:80],
+            seq=min(longest, LONGEST),
+            notes=(*notes, *said(config, text), *wide),
+        )
+
+    return with_layers_said(first_that_runs(at), config)
+
+
+def first_that_runs(at: Callable[[int, torch.dtype], Model]) -> Model:
+    """A trace of short passes in 16 bits; where products grow evenly only beyond some length, of
+    longer ones; where numbers of two widths meet, in 32 bits.
+    """
+    try:
+        return at(TOKENS, torch.bfloat16)
+    except Uneven:
+        return at(4 * TOKENS, torch.bfloat16)
+    except RuntimeError as error:
+        if "type" not in str(error):
+            raise
+        return at(TOKENS, torch.float32)
 
 
 def with_layers_said(made: Model, config: Mapping[str, Any]) -> Model:
@@ -136,7 +153,9 @@ def ties_as_built(given: Any, text: Any) -> bool:
     )
 
 
-def built(given: Any, text: Any) -> nn.Module:
+def built(
+    given: Any, text: Any, dtype: torch.dtype = torch.bfloat16
+) -> nn.Module:
     """The class for language modelling: of the text part where it has one, else of the whole."""
     from transformers import AutoModelForCausalLM, AutoModelForImageTextToText
 
@@ -148,7 +167,7 @@ def built(given: Any, text: Any) -> nn.Module:
     for auto, config in tried:
         if type(config) in auto._model_mapping.keys():  # noqa: SIM118
             made: nn.Module = auto.from_config(
-                config, attn_implementation="eager", dtype=torch.bfloat16
+                config, attn_implementation="eager", dtype=dtype
             )
             return made
     raise BadInput(
@@ -156,7 +175,7 @@ def built(given: Any, text: Any) -> nn.Module:
     )
 
 
-def said(config: Mapping[str, Any], text: Any, module: nn.Module) -> list[str]:
+def said(config: Mapping[str, Any], text: Any) -> list[str]:
     """Notes on what the file states and the class does otherwise."""
     notes = []
     inner = config.get("text_config")
@@ -166,7 +185,9 @@ def said(config: Mapping[str, Any], text: Any, module: nn.Module) -> list[str]:
     unread = [
         k
         for k in table
-        if k in extra and not k.startswith(("_", "rope", "torch_dtype"))
+        if k in extra
+        and k != "model_type"
+        and not k.startswith(("_", "rope", "torch_dtype"))
     ]
     if unread:
         notes.append(f"its class has no setting {', '.join(unread[:6])}")

@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import nn
 
-from ..count.model import operations
+from ..count.model import operations, parameters
 from ..describe.model import Model, MoE
 from ..describe.traced import Traced, TracedLayer, TracedOp
 from ..errors import BadInput
@@ -69,22 +69,19 @@ def traced(
     order: list[int] = []
     for call in range(calls):
         if call in large.recorder.copies:
-            earlier, layer = large.recorder.copies[call]
-            order.append(order[earlier])
-            ids = {id(p) for p in layer.parameters()}
-            owned -= {n for n in owned if large.recorder.names[n] in ids}
-            continue
-        own = _with_unread(
-            traced_ops(small, large, (few[call], many[call]), owned),
-            owned,
-            _unread(large, layers, call, calls),
-            sizes,
-        )
+            own = _copied(small, large, (few, many), call, owned)
+        else:
+            own = _with_unread(
+                traced_ops(small, large, (few[call], many[call]), owned),
+                owned,
+                _unread(large, layers, call, calls),
+                sizes,
+            )
         order.append(kinds.setdefault(own, len(kinds)))
     after = traced_ops(small, large, (few[-2], many[-2]), owned)
     idle = _idle(module, large.recorder.ran, layers) & owned
+    count = sum(_size(sizes[name]) for name in idle)
     if idle:
-        count = sum(_size(sizes[name]) for name in idle)
         notes = (
             *notes,
             f"language model only: modules that no text passes, with {count:,} parameters, are left"
@@ -108,14 +105,49 @@ def traced(
             " way of a yes is counted",
         )
     made = _described(body, large, vocabulary, name, seq, notes)
+    whole = sum(_size(shape) for shape in sizes.values()) - count
+    if parameters(made) != whole:
+        raise BadInput(
+            f"its layers share parameters in a way that the trace does not follow: {whole:,} in its"
+            f" class, {parameters(made):,} counted"
+        )
     demand_exact(made, small, large)
     third = _pass(module, run, layers, sizes, 3 * tokens)
     demand_exact(made, third)
     return made
 
 
+def _copied(
+    small: Pass,
+    large: Pass,
+    records: tuple[dict[int, Records], dict[int, Records]],
+    call: int,
+    owned: set[str],
+) -> tuple[TracedOp, ...]:
+    """The operations of a layer that looks like an earlier one and was not run: those of the
+    earlier one, with what this one owns.
+    """
+    number, earlier, layer = large.recorder.copies[call]
+    names = {i: name for name, i in large.recorder.names.items()}
+    theirs = dict(earlier.named_parameters())
+    own = {
+        names[id(p)]: names[id(theirs[name])]
+        for name, p in layer.named_parameters()
+        if names[id(p)] in owned
+    }
+    owned.difference_update(own)
+    left = set(own.values())
+    few, many = records
+    ops = traced_ops(small, large, (few[number], many[number]), left)
+    return _with_unread(ops, left, set(left), large.sizes)
+
+
 NEAR = 0.01
 """Of FLOPs: what is further off is refused."""
+
+
+class Uneven(BadInput):
+    """Products that do not grow with tokens and pairs of tokens."""
 
 
 def demand_exact(model: Model, *runs: Pass) -> None:
@@ -131,7 +163,7 @@ def demand_exact(model: Model, *runs: Pass) -> None:
                 flops[r.call] += r.flops
             else:
                 rest += r.flops
-        for call, (earlier, _) in one.recorder.copies.items():
+        for call, (earlier, *_) in one.recorder.copies.items():
             flops[call] = flops[earlier]
         theirs = rest + sum(flops)
         ours = sum(
@@ -139,7 +171,7 @@ def demand_exact(model: Model, *runs: Pass) -> None:
             for op, n in operations(model, one.tokens)
         )
         if abs(ours - theirs) > NEAR * max(theirs, 1.0):
-            raise BadInput(
+            raise Uneven(
                 f"its products do not grow with tokens and pairs of tokens: {theirs:.4g} FLOPs of"
                 f" {one.tokens:,} tokens, and {ours:.4g} by what shorter passes say"
             )

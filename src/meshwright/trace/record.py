@@ -107,10 +107,10 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.call = -1
         self.calls = 0
         self.running = False
-        self.long: dict[object, tuple[int, Any]] = {}
-        """What a layer of many operations looks like -> its call, and what it gave."""
-        self.copies: dict[int, tuple[int, nn.Module]] = {}
-        """Call of a layer that looks like an earlier one -> that one's call, and the layer."""
+        self.long: dict[object, tuple[int, nn.Module, Any]] = {}
+        """What a layer of many operations looks like -> its call, the layer, what it gave."""
+        self.copies: dict[int, tuple[int, nn.Module, nn.Module]] = {}
+        """Call of a layer that looks like an earlier one -> that one's call, it, and the layer."""
         self.ran: set[int] = set()
         """Modules that ran."""
         self.kept: set[int] = set()
@@ -382,8 +382,8 @@ def _bounded(recorder: Recorder, layers: list[nn.Module]) -> Iterator[None]:
         def call(*args: Any, **kwargs: Any) -> Any:
             same = looks(layer) if recorder.long else None
             if same in recorder.long:
-                earlier, result = recorder.long[same]
-                recorder.copies[recorder.calls] = (earlier, layer)
+                number, earlier, result = recorder.long[same]
+                recorder.copies[recorder.calls] = (number, earlier, layer)
                 recorder.call = recorder.calls
                 recorder.calls += 1
                 return result
@@ -402,7 +402,7 @@ def _bounded(recorder: Recorder, layers: list[nn.Module]) -> Iterator[None]:
             result = forward(*args, **kwargs)
             recorder.stack, recorder.running = outer, False
             if len(recorder.records) - before > LOOP:
-                recorder.long[looks(layer)] = recorder.call, result
+                recorder.long[looks(layer)] = recorder.call, layer, result
             return result
 
         return call
