@@ -203,6 +203,39 @@ def test_what_depends_on_numbers_is_refused_in_a_sentence() -> None:
         model_of(Halts(), torch.zeros(8))
 
 
+def test_operations_that_need_numbers_are_refused_by_their_name() -> None:
+    class Loops(nn.Module):
+        """Experts one by one, of those that the data choose."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.layers = nn.ModuleList([nn.Linear(8, 8)])
+
+        def forward(self, x: Any) -> Any:
+            x = self.layers[0](x)
+            for _ in torch.unique(x.argmax(-1)):
+                x = x + 1
+            return x
+
+    with pytest.raises(BadInput, match=r"depends on the data \(_unique2"):
+        model_of(Loops(), torch.zeros(1, 16, 8))
+
+
+def test_numbers_of_two_widths_are_traced_in_the_wider_one() -> None:
+    class Wide(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layers = nn.ModuleList([nn.Linear(8, 8)])
+
+        def forward(self, x: Any) -> Any:
+            x = self.layers[0](x)
+            return torch.bmm(x, torch.zeros(1, 8, 8, device=x.device))
+
+    model = model_of(Wide(), torch.zeros(1, 48, 8))
+    assert "in 32" in " ".join(model.notes)
+    assert parameters(model) == 8 * 8 + 8
+
+
 def test_other_branches_at_other_lengths_are_refused() -> None:
     class Branches(Decoder):
         def forward(self, idx: Any, targets: Any = None) -> Any:

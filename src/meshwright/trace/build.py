@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from types import MethodType
 from typing import Any
@@ -13,14 +13,13 @@ from torch import nn
 
 from ..describe.model import Model
 from ..errors import BadInput, brief
-from .model import Uneven, traced
+from .model import Uneven, in_16_bits_or_32, traced
 
 TOKENS = 256
 """T of the first of three passes: chunks of state spaces are that long."""
 LONGEST = 8192
 REMOTE = "auto_map"
 NEXT_TOKENS = ("num_nextn_predict_layers", "num_mtp_layers", "mtp_num_layers")
-WIDE = "its code does not run in 16 bits: activations are counted as it keeps them in 32"
 IMPLEMENTATION = "batched_mm"
 """The experts of each token as one batched product: no loop over what data choose."""
 
@@ -38,7 +37,6 @@ def model(config: Mapping[str, Any]) -> Model:
         with torch.device("meta"):
             module = built(given, text, dtype)
         prepared(module)
-        wide = () if dtype == torch.bfloat16 else (WIDE,)
 
         def run(T: int) -> Any:
             ids = torch.zeros(1, T, dtype=torch.long, device="meta")
@@ -50,24 +48,14 @@ def model(config: Mapping[str, Any]) -> Model:
             min(tokens, longest // 3),
             name=name.rstrip("/").split("/")[-1][:80],
             seq=min(longest, LONGEST),
-            notes=(*notes, *said(config, text), *wide),
+            notes=(*notes, *said(config, text)),
         )
 
-    return with_layers_said(first_that_runs(at), config)
-
-
-def first_that_runs(at: Callable[[int, torch.dtype], Model]) -> Model:
-    """A trace of short passes in 16 bits; where products grow evenly only beyond some length, of
-    longer ones; where numbers of two widths meet, in 32 bits.
-    """
     try:
-        return at(TOKENS, torch.bfloat16)
-    except Uneven:
-        return at(4 * TOKENS, torch.bfloat16)
-    except RuntimeError as error:
-        if "type" not in str(error):
-            raise
-        return at(TOKENS, torch.float32)
+        made = in_16_bits_or_32(lambda dtype: at(TOKENS, dtype))
+    except Uneven:  # products that grow evenly only beyond some length
+        made = in_16_bits_or_32(lambda dtype: at(4 * TOKENS, dtype))
+    return with_layers_said(made, config)
 
 
 def with_layers_said(made: Model, config: Mapping[str, Any]) -> Model:

@@ -11,7 +11,7 @@ from torch import nn
 
 from ..describe.model import Model
 from ..errors import BadInput
-from .model import traced
+from .model import in_16_bits_or_32, traced
 
 
 def counted(
@@ -34,7 +34,7 @@ def counted(
     length = lengths[0]
     third = max(length // 3, 1)  # the longest pass has three times as many
 
-    def resized(value: Any, T: int) -> Any:
+    def resized(value: Any, T: int, dtype: torch.dtype) -> Any:
         if not isinstance(value, torch.Tensor):
             return value
         shape = [
@@ -47,27 +47,33 @@ def counted(
             )
             for i, side in enumerate(value.shape)
         ]
-        dtype = torch.bfloat16 if value.is_floating_point() else value.dtype
-        return torch.empty(shape, dtype=dtype, device="meta")
+        kind = dtype if value.is_floating_point() else value.dtype
+        return torch.empty(shape, dtype=kind, device="meta")
 
-    def run(T: int) -> Any:
-        return twin(
-            *(resized(v, T) for v in positional),
-            **{k: resized(v, T) for k, v in named.items()},
+    def at(dtype: torch.dtype) -> Model:
+        twin = without_numbers(module, dtype)
+
+        def run(T: int) -> Any:
+            return twin(
+                *(resized(v, T, dtype) for v in positional),
+                **{k: resized(v, T, dtype) for k, v in named.items()},
+            )
+
+        return traced(
+            twin, run, third, name or type(module).__name__, seq or length
         )
 
-    twin = without_numbers(module)
-    return traced(
-        twin, run, third, name or type(module).__name__, seq or length
-    )
+    return in_16_bits_or_32(at)
 
 
-def without_numbers(module: nn.Module) -> nn.Module:
-    """A copy whose parameters have shapes, 16 bits and no numbers; what is shared stays shared."""
+def without_numbers(
+    module: nn.Module, dtype: torch.dtype = torch.bfloat16
+) -> nn.Module:
+    """A copy whose parameters have shapes, a dtype and no numbers; what is shared stays shared."""
     memo: dict[int, Any] = {}
     for p in module.parameters():
-        dtype = torch.bfloat16 if p.is_floating_point() else p.dtype
-        empty = torch.empty_like(p, device="meta", dtype=dtype)
+        kind = dtype if p.is_floating_point() else p.dtype
+        empty = torch.empty_like(p, device="meta", dtype=kind)
         memo[id(p)] = nn.Parameter(empty, p.requires_grad)
     for buffer in module.buffers():
         memo[id(buffer)] = torch.empty_like(buffer, device="meta")

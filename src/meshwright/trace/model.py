@@ -5,8 +5,10 @@ experts recognised.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
+import torch
 from torch import nn
 
 from ..count.model import operations, parameters
@@ -37,6 +39,18 @@ def lists(module: nn.Module) -> list[list[nn.Module]]:
     look(module)
     every.sort(key=lambda one: -sum(p.numel() for p in one.parameters()))
     return [list(one.children()) for one in every] or [[module]]
+
+
+def in_16_bits_or_32(at: Callable[[torch.dtype], Model]) -> Model:
+    """A trace in 16 bits; in 32, and said, of code in which numbers of both widths would meet."""
+    try:
+        return at(torch.bfloat16)
+    except RuntimeError as error:
+        if "type" not in str(error):
+            raise
+    made = at(torch.float32)
+    note = "its code does not run in 16 bits: activations are counted as it keeps them in 32"
+    return replace(made, notes=(*made.notes, note))
 
 
 def traced(

@@ -155,7 +155,10 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         name = func._schema.name.split("::")[1]
         if name == "_local_scalar_dense":
             return self.number(args[0])
-        out = func(*args, **kwargs)
+        try:
+            out = func(*args, **kwargs)
+        except NotImplementedError:
+            raise self.unknown(name) from None
         self.write(func, name, args, kwargs, out)
         return out
 
@@ -170,8 +173,12 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             if maker not in MASKS:
                 self.assumed.add(self.path or "the model")
             return maker != "any"
-        raise BadInput(
-            f"the code asks for a number that depends on the data ({maker or 'an input'}, in"
+        raise self.unknown(maker or "an input")
+
+    def unknown(self, name: str) -> BadInput:
+        """The refusal of what only numbers would answer."""
+        return BadInput(
+            f"the code asks for a number that depends on the data ({name}, in"
             f" {self.path or 'the model'}), which a trace without numbers does not have"
         )
 
