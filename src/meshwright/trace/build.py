@@ -13,7 +13,8 @@ from torch import nn
 
 from ..describe.model import Model
 from ..errors import BadInput, brief
-from .model import Uneven, in_16_bits_or_32, traced
+from .exact import Uneven
+from .model import in_16_bits_or_32, traced
 
 TOKENS = 256
 """T of the first of three passes: chunks of state spaces are that long."""

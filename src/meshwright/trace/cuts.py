@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from .record import Record
+from .source import Record
 
 
 class Product(NamedTuple):

@@ -4,21 +4,23 @@ experts recognised.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from math import prod
 from typing import Any
 
 import torch
 from torch import nn
 
-from ..count.model import operations, parameters
 from ..describe.model import Model, MoE
 from ..describe.traced import Traced, TracedLayer, TracedOp
 from ..errors import BadInput
-from .layers import Pass, traced_ops
-from .record import Record, Recorder, record
-
-Records = list[tuple[int, Record]]
+from .exact import demand_all_parameters, demand_exact
+from .joined import Pass
+from .layers import traced_ops
+from .owned import Records, idle, unread, vocabulary_of, with_unread
+from .record import Recorder
+from .run import record
 
 
 def lists(module: nn.Module) -> list[list[nn.Module]]:
@@ -70,38 +72,25 @@ def traced(
     else:
         raise BadInput("no layer of the model ran in its trace")
     large = _pass(module, run, layers, sizes, 2 * tokens)
-    calls = large.recorder.calls
-    if small.recorder.calls != calls:
+    if small.recorder.calls != large.recorder.calls:
         raise BadInput("its number of layers depends on the number of tokens")
     few, many = _by_call(small.recorder), _by_call(large.recorder)
-    owned = set(sizes)
-    vocabulary = _vocabulary(large, many)
-    owned -= {vocabulary.get("embedding", ""), vocabulary.get("logits", "")}
-    owned -= set(vocabulary.get("biases", ()))
+    vocabulary = vocabulary_of(large, many)
+    owned = set(sizes) - {
+        vocabulary.get("embedding"),
+        vocabulary.get("logits"),
+        *vocabulary.get("biases", ()),
+    }
     before = traced_ops(small, large, (few[-1], many[-1]), owned)
     kinds: dict[tuple[TracedOp, ...], int] = {}
-    order: list[int] = []
-    for call in range(calls):
-        if call in large.recorder.copies:
-            own = _copied(small, large, (few, many), call, owned)
-        else:
-            own = _with_unread(
-                traced_ops(small, large, (few[call], many[call]), owned),
-                owned,
-                _unread(large, layers, call, calls),
-                sizes,
-            )
-        order.append(kinds.setdefault(own, len(kinds)))
+    order = [
+        kinds.setdefault(ops, len(kinds))
+        for ops in _layers(small, large, (few, many), layers, owned)
+    ]
     after = traced_ops(small, large, (few[-2], many[-2]), owned)
-    idle = _idle(module, large.recorder.ran, layers) & owned
-    count = sum(_size(sizes[name]) for name in idle)
-    if idle:
-        notes = (
-            *notes,
-            f"language model only: modules that no text passes, with {count:,} parameters, are left"
-            " out",
-        )
-    after = _with_unread(after, owned, owned - idle, sizes)
+    away = idle(module, large.recorder.ran, layers) & owned
+    after = with_unread(after, owned, owned - away, sizes)
+    left = sum(prod(sizes[name]) for name in away)
     body = Traced(
         tuple(
             TracedLayer(ops, any(op.kind == "experts" for op in ops))
@@ -110,25 +99,47 @@ def traced(
         tuple(order),
         before,
         after,
-        any(_mixes(op) for ops in kinds for op in ops),
+        any(op.kind == "product" for ops in kinds for op in ops),
     )
-    if places := sorted(large.recorder.assumed):
-        notes = (
-            *notes,
-            f"the code asks of its data what a trace cannot know (in {', '.join(places[:3])}): the"
-            " way of a yes is counted",
-        )
+    notes = (*notes, *_notes(left, large.recorder))
     made = _described(body, large, vocabulary, name, seq, notes)
-    whole = sum(_size(shape) for shape in sizes.values()) - count
-    if parameters(made) != whole:
-        raise BadInput(
-            f"its layers share parameters in a way that the trace does not follow: {whole:,} in its"
-            f" class, {parameters(made):,} counted"
-        )
+    demand_all_parameters(made, sum(map(prod, sizes.values())) - left)
     demand_exact(made, small, large)
-    third = _pass(module, run, layers, sizes, 3 * tokens)
-    demand_exact(made, third)
+    demand_exact(made, _pass(module, run, layers, sizes, 3 * tokens))
     return made
+
+
+def _notes(left: int, recorder: Recorder) -> Iterator[str]:
+    """What is not counted, and what was assumed. left: parameters that no text passes."""
+    if left:
+        yield (
+            f"language model only: modules that no text passes, with {left:,} parameters, are left"
+            " out"
+        )
+    if places := sorted(recorder.assumed):
+        yield (
+            f"the code asks of its data what a trace cannot know (in {', '.join(places[:3])}): the"
+            " way of a yes is counted"
+        )
+
+
+def _layers(
+    small: Pass,
+    large: Pass,
+    records: tuple[dict[int, Records], dict[int, Records]],
+    layers: list[nn.Module],
+    owned: set[str],
+) -> Iterator[tuple[TracedOp, ...]]:
+    """The operations of each call of a layer, which takes its parameters out of `owned`."""
+    few, many = records
+    calls = large.recorder.calls
+    for call in range(calls):
+        if call in large.recorder.copies:
+            yield _copied(small, large, records, call, owned)
+            continue
+        ops = traced_ops(small, large, (few[call], many[call]), owned)
+        own = unread(large, layers, call, calls)
+        yield with_unread(ops, owned, own, large.sizes)
 
 
 def _copied(
@@ -153,42 +164,7 @@ def _copied(
     left = set(own.values())
     few, many = records
     ops = traced_ops(small, large, (few[number], many[number]), left)
-    return _with_unread(ops, left, set(left), large.sizes)
-
-
-NEAR = 0.01
-"""Of FLOPs: what is further off is refused."""
-
-
-class Uneven(BadInput):
-    """Products that do not grow with tokens and pairs of tokens."""
-
-
-def demand_exact(model: Model, *runs: Pass) -> None:
-    """Raise BadInput unless the model's products over so many tokens are those of the pass: what
-    has other branches at other lengths, or rules of its own, is no description of one token.
-    """
-    for one in runs:
-        records = one.recorder.records
-        flops = [0.0] * one.recorder.calls
-        rest = 0.0
-        for r in records:
-            if 0 <= r.call < len(flops) and not r.outside:
-                flops[r.call] += r.flops
-            else:
-                rest += r.flops
-        for call, (earlier, *_) in one.recorder.copies.items():
-            flops[call] = flops[earlier]
-        theirs = rest + sum(flops)
-        ours = sum(
-            float(op.forward.matrix) * n
-            for op, n in operations(model, one.tokens)
-        )
-        if abs(ours - theirs) > NEAR * max(theirs, 1.0):
-            raise Uneven(
-                f"its products do not grow with tokens and pairs of tokens: {theirs:.4g} FLOPs of"
-                f" {one.tokens:,} tokens, and {ours:.4g} by what shorter passes say"
-            )
+    return with_unread(ops, left, set(left), large.sizes)
 
 
 def _pass(
@@ -219,103 +195,6 @@ def _by_call(recorder: Recorder) -> dict[int, Records]:
         last = r.outside and r.call == recorder.calls - 1
         made[-2 if last else r.call].append((n, r))
     return made
-
-
-def _vocabulary(run: Pass, many: dict[int, Records]) -> dict[str, Any]:
-    """The embedding of tokens and the matrix of logits: their records are taken out, and what
-    follows the logits.
-    """
-    of: dict[str, Any] = {}
-    lookups = [
-        (n, r) for n, r in many[-1] if r.name == "embedding" and r.parameters
-    ]
-    if not lookups:
-        return of
-    n, r = max(lookups, key=lambda one: run.sizes[one[1].parameters[0]][0])
-    rows, width = run.sizes[r.parameters[0]]
-    for i, (_, last) in enumerate(many[-2]):
-        shapes = [run.sizes[p] for p in last.parameters]
-        if last.flops and (rows, width) in shapes and last.made[-1] == rows:
-            of = {
-                "embedding": r.parameters[0],
-                "logits": next(
-                    p for p in last.parameters if run.sizes[p] == (rows, width)
-                ),
-                "rows": rows,
-                "width": width,
-                "biases": [
-                    p for p in last.parameters if len(run.sizes[p]) == 1
-                ],
-            }
-            del many[-2][i:]
-            many[-1].remove((n, r))
-            break
-    return of
-
-
-def _unread(
-    run: Pass, layers: list[nn.Module], call: int, calls: int
-) -> set[str]:
-    """Parameters of a layer, by name, where each is called once."""
-    if len(layers) != calls:
-        return set()
-    ids = {id(p) for p in layers[call].parameters()}
-    return {n for n, i in run.recorder.names.items() if i in ids}
-
-
-def _with_unread(
-    ops: tuple[TracedOp, ...],
-    owned: set[str],
-    among: set[str],
-    sizes: Mapping[str, tuple[int, ...]],
-) -> tuple[TracedOp, ...]:
-    """The operations, and parameters that none of them reads."""
-    left = owned & among
-    owned -= left
-    count = sum(_size(sizes[name]) for name in left)
-    if not count:
-        return ops
-    return (*ops, TracedOp("not read", "vector", weights=float(count)))
-
-
-def _size(shape: tuple[int, ...]) -> int:
-    n = 1
-    for side in shape:
-        n *= side
-    return n
-
-
-def _idle(
-    module: nn.Module, ran: set[int], layers: list[nn.Module]
-) -> set[str]:
-    """Parameters of the outermost modules with modules of their own that never ran, such as towers
-    of other media; what stands in a layer belongs to it.
-    """
-    inside = {id(m) for layer in layers for m in layer.modules()}
-    names: set[str] = set()
-
-    def runs(of: nn.Module) -> bool:
-        return any(id(m) in ran for m in of.modules())
-
-    def look(parent: nn.Module, path: str) -> None:
-        for name, child in parent.named_children():
-            here = f"{path}.{name}" if path else name
-            if id(child) in inside:
-                continue
-            if runs(child) or not any(True for _ in child.children()):
-                look(child, here)
-            else:
-                names.update(
-                    f"{here}.{n}" for n, _ in child.named_parameters()
-                )
-
-    look(module, "")
-    return names
-
-
-def _mixes(op: TracedOp) -> bool:
-    """A product that mixes tokens and is no attention."""
-    return op.kind == "product"
 
 
 def _described(

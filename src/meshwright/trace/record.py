@@ -7,93 +7,38 @@ storage, which views share. Formulas of FLOPs are those of torch.utils.flop_coun
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import nn
-from torch.nn.modules import module as hooks
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter
 from torch.utils.flop_counter import flop_registry
 
 from ..errors import BadInput
+from .source import Record, Source
 
 MOST = 400_000
 """Operations of one pass; what makes more loops over tokens in Python."""
-LOOP = 1500
-"""Operations of a layer with a loop over tokens or chunks: of layers that look alike one is run."""
+
+
 MOVES = (
     "clone", "copy", "_to_copy", "repeat", "index", "index_select", "cat",
     "repeat_interleave", "contiguous", "_unsafe_view", "gather",
 )  # fmt: skip
 """Operations that lay numbers out anew and compute none."""
+
+
 SOFTMAX = ("_softmax", "_safe_softmax")
+
+
 MASKS = ("all", "any")
 """Questions to which a mask without padding has an answer."""
+
+
 CHOOSES = ("index", "index_select", "gather", "embedding")
 """Operations that take rows of a parameter."""
-
-
-@dataclass
-class Source:
-    """Where a storage came from."""
-
-    keep: Any
-    """The storage itself: no other gets its number."""
-    bytes: int
-    parameter: str = ""
-    """A view, a cast or chosen rows of this parameter."""
-    chosen: bool = False
-    """Only rows of it that the data choose."""
-    live: bool = False
-    """It depends on numbers of the model, not only on positions and masks."""
-    maker: int = -1
-    """Number of the record that made it."""
-    products: frozenset[int] = frozenset()
-    """Records of products that it is made of, without another product between."""
-    scores: int = -1
-    """Record of the product that made these scores."""
-    weighed: int = -1
-    """The same, after the softmax."""
-    narrow: int = 0
-    """Bytes of what was copied to make it, where that was less."""
-
-
-@dataclass
-class Record:
-    """One operation that computes."""
-
-    call: int
-    """Number of the call of a layer that it belongs to, or that it comes after; -1 before the
-    first.
-    """
-    path: str
-    """Module in its layer."""
-    name: str
-    flops: int
-    inputs: tuple[int, ...]
-    """Storages that it reads."""
-    outputs: tuple[int, ...]
-    shapes: tuple[tuple[int, ...], ...]
-    """Of its tensors, in order of its arguments."""
-    made: tuple[int, ...]
-    """Shape of its first result."""
-    parameters: tuple[str, ...] = ()
-    chosen: bool = False
-    products: frozenset[int] = frozenset()
-    attention: int = -1
-    """Of the second product of attention: the record of the first."""
-    inside: int = -1
-    """Of what works on scores: the record of the product that made them."""
-    saved: dict[int, int] = field(default_factory=dict)
-    """Storage -> bytes that autograd keeps because of it, for the first time."""
-    live: bool = True
-    outside: bool = False
-    """No layer runs."""
-    attributes: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -332,113 +277,3 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             owner = record if mine else self.records[-1]
             owner.saved[key] = self.sources[key].bytes
         self.pending.clear()
-
-
-@contextmanager
-def listening(recorder: Recorder, names: Mapping[int, str]) -> Iterator[None]:
-    """Modules say when they begin and end. names: of modules in their parents."""
-
-    def begin(module: nn.Module, _: Any) -> None:
-        recorder.ran.add(id(module))
-        recorder.stack.append((names.get(id(module), ""), module))
-
-    def end(module: nn.Module, _: Any, __: Any) -> None:
-        recorder.stack.pop()
-
-    handles = (
-        hooks.register_module_forward_pre_hook(begin),
-        hooks.register_module_forward_hook(end),
-    )
-    saving = torch.autograd.graph.saved_tensors_hooks(
-        recorder.pack, lambda tensor: tensor
-    )
-    try:
-        with saving, recorder:
-            yield
-    finally:
-        for handle in handles:
-            handle.remove()
-
-
-def record(
-    module: nn.Module,
-    run: Callable[[], Any],
-    layers: list[nn.Module],
-) -> Recorder:
-    """The records of one forward pass, whose layers are calls of these modules."""
-    recorder = Recorder(dict(module.named_parameters()))
-    names = {
-        id(child): name
-        for parent in module.modules()
-        for name, child in parent.named_children()
-    }
-    with _bounded(recorder, layers), listening(recorder, names):
-        run()
-    return recorder
-
-
-@contextmanager
-def _bounded(recorder: Recorder, layers: list[nn.Module]) -> Iterator[None]:
-    """Each call of a layer has its number while it runs; what stands between two is the first's."""
-    unique = list({id(layer): layer for layer in layers}.values())
-    own = [layer.forward for layer in unique]
-
-    def counted(
-        layer: nn.Module, forward: Callable[..., Any]
-    ) -> Callable[..., Any]:
-        def call(*args: Any, **kwargs: Any) -> Any:
-            same = looks(layer) if recorder.long else None
-            if same in recorder.long:
-                number, earlier, result = recorder.long[same]
-                recorder.copies[recorder.calls] = (number, earlier, layer)
-                recorder.call = recorder.calls
-                recorder.calls += 1
-                return result
-            before = len(recorder.records)
-            outer, recorder.stack = recorder.stack, []
-            recorder.call = recorder.calls
-            recorder.calls += 1
-            wide = [
-                t
-                for t in tree_iter((args, kwargs))
-                if isinstance(t, torch.Tensor) and t.is_floating_point()
-            ]
-            if wide and not recorder.hidden:
-                recorder.hidden = int(wide[0].shape[-1])
-            recorder.running = True
-            result = forward(*args, **kwargs)
-            recorder.stack, recorder.running = outer, False
-            if len(recorder.records) - before > LOOP:
-                recorder.long[looks(layer)] = recorder.call, layer, result
-            return result
-
-        return call
-
-    try:
-        for layer, forward in zip(unique, own, strict=True):
-            layer.forward = counted(layer, forward)
-        yield
-    finally:
-        for layer in unique:
-            del layer.forward
-
-
-def looks(layer: nn.Module) -> object:
-    """Classes, shapes and settings of a layer; its number is none of these."""
-    return tuple(
-        (
-            type(m).__qualname__,
-            tuple(tuple(p.shape) for p in m.parameters(recurse=False)),
-            tuple(
-                (k, v)
-                for k, v in sorted(vars(m).items())
-                if isinstance(v, (int, float, str))
-                and not any(word in k for word in NUMBERS)
-            ),
-        )
-        for m in layer.modules()
-    )
-
-
-NUMBERS = ("layer_id", "idx", "index")
-"""In names of attributes that number layers."""

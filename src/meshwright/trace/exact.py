@@ -1,0 +1,51 @@
+"""What a traced model must agree with: the parameters and the products of its passes."""
+
+from __future__ import annotations
+
+from ..count.model import operations, parameters
+from ..describe.model import Model
+from ..errors import BadInput
+from .joined import Pass
+
+NEAR = 0.01
+"""Of FLOPs: what is further off is refused."""
+
+
+class Uneven(BadInput):
+    """Products that do not grow with tokens and pairs of tokens."""
+
+
+def demand_exact(model: Model, *runs: Pass) -> None:
+    """Raise BadInput unless the model's products over so many tokens are those of the pass: what
+    has other branches at other lengths, or rules of its own, is no description of one token.
+    """
+    for one in runs:
+        records = one.recorder.records
+        flops = [0.0] * one.recorder.calls
+        rest = 0.0
+        for r in records:
+            if 0 <= r.call < len(flops) and not r.outside:
+                flops[r.call] += r.flops
+            else:
+                rest += r.flops
+        for call, (earlier, *_) in one.recorder.copies.items():
+            flops[call] = flops[earlier]
+        theirs = rest + sum(flops)
+        ours = sum(
+            float(op.forward.matrix) * n
+            for op, n in operations(model, one.tokens)
+        )
+        if abs(ours - theirs) > NEAR * max(theirs, 1.0):
+            raise Uneven(
+                f"its products do not grow with tokens and pairs of tokens: {theirs:.4g} FLOPs of"
+                f" {one.tokens:,} tokens, and {ours:.4g} by what shorter passes say"
+            )
+
+
+def demand_all_parameters(model: Model, whole: int) -> None:
+    """Raise BadInput unless each parameter of the class is counted once."""
+    if parameters(model) != whole:
+        raise BadInput(
+            f"its layers share parameters in a way that the trace does not follow: {whole:,} in its"
+            f" class, {parameters(model):,.0f} counted"
+        )
