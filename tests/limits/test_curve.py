@@ -17,8 +17,9 @@ from meshwright.limits import (
     split,
 )
 from meshwright.limits.crossing import crossing
-from meshwright.limits.curve import first_guess, in_time, months
+from meshwright.limits.curve import first_guess, in_time
 from meshwright.limits.laws import shape
+from meshwright.limits.scenario import MONTH_S
 from meshwright.limits.sensitivity import CHANGES
 
 H100 = preset("h100")
@@ -94,7 +95,7 @@ def test_bills() -> None:
     )
     free = replace(H100, chip=replace(H100.chip, usd_per_hour=0.0))
     assert bill(p, free)["cost_usd"] is None
-    assert months(p.duration_s) == pytest.approx(1.733884, rel=1e-6)
+    assert p.duration_s / MONTH_S == pytest.approx(1.733884, rel=1e-6)
 
 
 def test_sensitivity_to_what_decides() -> None:

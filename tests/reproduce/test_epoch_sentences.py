@@ -7,7 +7,6 @@ import pytest
 
 from meshwright.cli.main import main
 from meshwright.limits.calendar import year_of, years_until
-from meshwright.limits.laws import gain
 from meshwright_studies.reproduce.epoch import (
     degrees,
     golden,
@@ -15,6 +14,7 @@ from meshwright_studies.reproduce.epoch import (
     sentences,
     shipped,
 )
+from meshwright_studies.reproduce.epoch.sentences import gain
 
 
 def test_table_1_is_what_we_count() -> None:

@@ -20,7 +20,7 @@ from ..num import ceil, log2
 from .crossing import Line, Run
 from .laws import Shape, shape, widths
 from .placing import Lower
-from .scenario import MONTH_S, Scenario
+from .scenario import Scenario
 from .search import Spread, fastest
 from .simulate import AXES, Degrees, Machine, StepSeconds
 from .space import Column
@@ -229,8 +229,3 @@ def point(
         lower=best.lower,
         step=best.step,
     )
-
-
-def months(seconds: float) -> float:
-    """Seconds in months as the paper counts them."""
-    return seconds / MONTH_S

@@ -176,15 +176,6 @@ LAWS = {
 }
 
 
-def gain(batch: Num, noise: Num) -> Num:
-    """Share of the gain of a step on an endless batch that a batch has: 1 / (1 + b_noise
-    / b). Half at the noise scale, which is the critical batch; a run to the same loss takes 1 /
-    gain times the steps, and 1 + b / b_noise times the tokens of a small batch. Source: McCandlish
-    et al. 2018, arXiv 1812.06162, as in Erdil & Schneider-Joseph 2024, section 4.2.
-    """
-    return 1.0 / (1.0 + noise / batch)
-
-
 def law(name: str) -> Law:
     """The law of that name; BadInput names the nearest ones."""
     if name not in LAWS:

@@ -15,7 +15,7 @@ from meshwright.cost.overlap import added
 from meshwright.describe.network import Dim, Network
 from meshwright.limits.calendar import GROWTH, years_until
 from meshwright.limits.closed_forms import closed_forms, node, under_law
-from meshwright.limits.laws import LAWS, Shape, gain, shape
+from meshwright.limits.laws import LAWS, Shape, shape
 from meshwright.limits.scenario import preset
 from meshwright.limits.simulate import (
     AXES,
@@ -214,6 +214,15 @@ def energy() -> Iterator[Check]:
         note=f"{joules:.1e} J at the power limit of an H100 and the rate that it sustains; the"
         f" world's primary energy of a year, {WORLD_ENERGY_J:.1e} J, is not the paper's number",
     )
+
+
+def gain(batch: float, noise: float) -> float:
+    """Share of the gain of a step on an endless batch that a batch has: 1 / (1 + b_noise
+    / b). Half at the noise scale, which is the critical batch; a run to the same loss takes 1 /
+    gain times the steps, and 1 + b / b_noise times the tokens of a small batch. Source: McCandlish
+    et al. 2018, arXiv 1812.06162, as in Erdil & Schneider-Joseph 2024, section 4.2.
+    """
+    return 1.0 / (1.0 + noise / batch)
 
 
 def tables() -> tuple[PaperTable, ...]:

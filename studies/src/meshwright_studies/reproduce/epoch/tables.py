@@ -24,8 +24,7 @@ from meshwright.limits.closed_forms import (
     scaled_flops,
     slice_side,
 )
-from meshwright.limits.curve import months
-from meshwright.limits.scenario import preset
+from meshwright.limits.scenario import MONTH_S, preset
 from meshwright.limits.sensitivity import sensitivity
 
 from ..report import Check, PaperTable, relative, sourced
@@ -242,7 +241,7 @@ def example() -> Iterator[Check]:
         "dp_s": step.dp,
         "step_s": step.total,
         "utilisation": p.utilisation,
-        "months": months(p.duration_s),
+        "months": p.duration_s / MONTH_S,
     }
     for key, text in published.EXAMPLE.items():
         yield from sourced(
