@@ -70,6 +70,9 @@ def test_smallest_cluster_and_largest_run_are_inverse() -> None:
     p = smallest_cluster(H100, 1e27)
     assert p.flops == pytest.approx(1e27, rel=1e-6)
     assert largest_run(H100, p.chips).flops == pytest.approx(1e27, rel=0.05)
+    # of few chips a narrow model, half as wide as GPT-3
+    few = largest_run(H100, 64.0)
+    assert few.chips <= 64 and few.hidden == pytest.approx(7140, rel=0.01)
     with pytest.raises(NoLayout, match="no number of chips"):
         smallest_cluster(H100, 1e33)
     with pytest.raises(BadInput, match="scaling law"):

@@ -29,8 +29,9 @@ def test_what_happened_is_neither_impossible_nor_far_from_the_limit(
     """
     scenario = load_scenario(run.scenario)
     scenario = replace(scenario, duration_s=run.days * DAY_S)
-    chips, *_ = most_useful(scenario, REAL, run.chips)
+    chips, *fewer = most_useful(scenario, REAL, run.chips)
     assert chips <= run.chips < 2 * chips
+    assert fewer == [chips // 2, chips // 4]
     less = run.flops / (4 if run.estimate else 2)
     sizes = [(flops_of(scenario, REAL, D), D) for D in FINE]
     small = max(D for flops, D in sizes if flops < less)
