@@ -33,6 +33,7 @@ TOOLS = {
     "axolotl": ("axolotl", "accelerate"),
     "maxtext": ("maxtext",),
     "nanotron": ("nanotron",),
+    "gpt-neox": ("gpt-neox", "deepspeed"),
     "llama-factory": (
         *("llama-factory", "transformers", "transformers 4"),
         *("accelerate", "axolotl"),

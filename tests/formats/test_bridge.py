@@ -370,7 +370,8 @@ def flags_for(job: Job, name: str) -> dict[str, str]:
     for path, value in values.items():
         if cells[path].script:
             told[path.partition(".")[2]] = str(value)
-    if "model" in cells and cells["model"].script:
+    given = "model" in cells and cells["model"].script
+    if given or name == "gpt-neox":  # its vocabulary is the tokenizer's
         told["model_"] = job.model.name
     return told
 

@@ -33,8 +33,15 @@ def add_word(owner: type, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
 def base(name: str) -> Job:
     """A job with experts that the format's own framework runs."""
     own = table.get(name).frameworks[0]
-    trained = "llama3-8b" if name == "deepspeed" else "mixtral-8x7b"
-    first = ("megatron", "megatron-bridge", "deepspeed", "nanotron")
+    dense = ("deepspeed", "gpt-neox")
+    trained = "llama3-8b" if name in dense else "mixtral-8x7b"
+    first = (
+        "megatron",
+        "megatron-bridge",
+        "deepspeed",
+        "nanotron",
+        "gpt-neox",
+    )
     zero = 1 if name in first else 3
     if name in ("torchtitan", "torchtitan-toml"):
         trained = "qwen3-30b-a3b"

@@ -8,18 +8,6 @@ from meshwright import BadInput
 from meshwright.formats import bridge, flags
 from meshwright.formats.bridge import table
 
-NEOX = """{
-  "pipe-parallel-size": 4, "model-parallel-size": 2, "num-layers": 44, "hidden-size": 6144,
-  "num-attention-heads": 64, "seq-length": 2048, "pos-emb": "rotary", "rotary-pct": 0.25,
-  "zero_optimization": {"stage": 1}, "fp16": {"enabled": true}, "gradient_clipping": 1.0,
-  "train_micro_batch_size_per_gpu": 4, "gradient_accumulation_steps": 32,
-}"""
-"""Keys of GPT-NeoX (neox_args.py), which hands some of them to DeepSpeed."""
-LEVANTER = """
-data: !include data/openwebtext.yaml
-model: {type: gpt2, hidden_dim: 4096, num_layers: 32}
-trainer: {mp: p=f32, train_batch_size: 512, model_axis_size: 2}
-"""
 VERL = """
 optim: {optimizer: adam, clip_grad: 1.0, lr_decay_style: constant, min_lr: 0.0}
 megatron:
@@ -30,18 +18,9 @@ megatron:
 """Keys of verl (trainer/config/actor), most of which Megatron has too."""
 
 
-@pytest.mark.parametrize(
-    ("text", "title"),
-    [
-        (VERL, "verl"),
-        (NEOX, "GPT-NeoX"),
-        (NEOX.replace("-size", "_size").replace("-emb", "_emb"), "GPT-NeoX"),
-        (LEVANTER, "Levanter"),
-    ],
-)
-def test_a_format_that_is_not_read_is_named(text: str, title: str) -> None:
-    with pytest.raises(BadInput, match=rf"is an? {title} configuration"):
-        bridge.read("train.yaml", text)
+def test_a_format_that_is_not_read_is_named() -> None:
+    with pytest.raises(BadInput, match="is a verl configuration"):
+        bridge.read("train.yaml", VERL)
 
 
 @pytest.mark.parametrize(

@@ -33,6 +33,7 @@ THEIRS = (
     "axolotl",
     "maxtext",
     "nanotron",
+    "gpt-neox",
 )
 """Those of catalog/bridges.toml, which takes too long to read for the help of every verb."""
 FORMATS = (*OURS, *THEIRS)

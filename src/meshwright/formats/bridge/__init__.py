@@ -19,6 +19,7 @@ from . import (
     accelerate,
     axolotl,
     deepspeed,
+    gpt_neox,
     hf_trainer,
     launch,
     maxtext,
@@ -29,6 +30,7 @@ from . import (
     table,
     torchtitan,
     torchtitan_toml,
+    trainers,
 )
 from .dumps import dump, headed
 from .edit import LARGEST_BASE
@@ -49,6 +51,11 @@ TOOLS: dict[str, Any] = {
     "maxtext": maxtext,
     "megatron-bridge": megatron_bridge,
     "nanotron": TabledTool("nanotron", nanotron.READ, nanotron.WRITE),
+    "gpt-neox": TabledTool("gpt-neox", gpt_neox.READ, gpt_neox.WRITE),
+    "torchtune": TabledTool("torchtune", trainers.TORCHTUNE),
+    "litgpt": TabledTool("litgpt", trainers.LITGPT),
+    "olmo": TabledTool("olmo", trainers.OLMO),
+    "levanter": TabledTool("levanter", trainers.LEVANTER),
     "transformers": TabledTool("transformers", hf_trainer.READ),
     "llama-factory": TabledTool("llama-factory", hf_trainer.READ),
 }

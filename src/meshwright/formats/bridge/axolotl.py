@@ -11,7 +11,7 @@ from ...errors import BadInput
 from . import launch
 from .accelerate import COPIES, SHARDING
 from .deepspeed import PROFILES
-from .keys import NO, Keys
+from .keys import NO, YES, Keys
 from .shared import (
     Out,
     accumulated,
@@ -28,6 +28,14 @@ NAME = "axolotl"
 F = "fsdp_config."
 PROGRAM = "-m axolotl.cli.train"
 CONFIG = "axolotl.yaml"
+STRATEGIES = tuple(
+    F + name
+    for name in (
+        *("fsdp_sharding_strategy", "sharding_strategy"),
+        *("reshard_after_forward", "fsdp_reshard_after_forward"),
+    )
+)
+"""Keys of FSDP 1, which come before those of FSDP 2."""
 STAGE = re.compile(r"(?:zero|z|stage)[-_]?([0-3])(?!\d)")
 """In the name of a file of DeepSpeed's: zero3_bf16.json, ds_z2_config.json, stage3.json."""
 FLASH = "flash_attention_2"
@@ -69,18 +77,16 @@ def dp(k: Keys) -> int | None:
 def zero(k: Keys) -> int:
     """Of FSDP's configuration, or of the name of DeepSpeed's file."""
     deepspeed = k.get("deepspeed")
-    words = [
-        k.word(F + name)
-        for name in (
-            "fsdp_sharding_strategy",
-            "sharding_strategy",
-            "reshard_after_forward",
-            "fsdp_reshard_after_forward",
-        )
-    ]
+    words = [k.word(key) for key in STRATEGIES]
     listed = [w.lower() for w in k.items("fsdp") if w.lower() in SHARDING]
     word = next(filter(None, (*words[:2], *listed, *words[2:])), "")
     version = k.get("fsdp_version") or k.get(F + "fsdp_version")
+    for key, value in zip(STRATEGIES, words, strict=True):
+        if value not in ("", *SHARDING, *YES, *NO):
+            k.leave(
+                key,
+                f"{brief(value)} is not known: it may change time or memory",
+            )
     if deepspeed is not None:
         named = STAGE.search(str(deepspeed).lower().rpartition("/")[2])
         if named is None:

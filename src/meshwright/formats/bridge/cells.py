@@ -68,7 +68,7 @@ def read(format: Format, path: str, cell: Cell, keys: Keys) -> Any:
     if cell.says or cell.once:
         return _said(path, cell, keys)
     if cell.kind:
-        given = (getattr(keys, cell.kind)(key) for key in cell.keys)
+        given = [getattr(keys, cell.kind)(key) for key in cell.keys]
         usual = None if cell.default is UNSAID else cell.default
         return next(filter(None, given), usual)
     if not cell.keys:
@@ -133,14 +133,14 @@ def _said(path: str, cell: Cell, keys: Keys) -> Any:
 
 
 def _has(keys: Keys, key: str, value: Any) -> bool:
-    """The key has the value, however it is spelled; true: it is switched on.
+    """The key has the value, however it is spelled; true: it is switched on, by no other word.
 
     A text is a pattern of the words there, each once: "p2p" of "p2p,p2p".
     """
     if key not in keys.said:
         return False
     if isinstance(value, bool):
-        return keys.flag(key) is value
+        return keys.plain(key) and keys.flag(key) is value
     words = dict.fromkeys(re.split(r"[\s,\[\]'\"]+", keys.word(key)))
     return fnmatchcase(" ".join(words).strip(), str(value).lower())
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -65,6 +65,29 @@ class Keys:
                 return value.lower() in YES
             return True
         return bool(value)
+
+    def switch(self, key: str, default: bool = False) -> bool:
+        """The value of a key that is true or false, and no other word."""
+        value = self.get(key, default)
+        if not self.plain(key):
+            self.unreadable(key, f"must be true or false, not {brief(value)}")
+            return default
+        return self.flag(key, default)
+
+    def plain(self, key: str) -> bool:
+        """The value of a key is true, false, nothing, or auto, which is on where it can be."""
+        return str(self.get(key, False)).lower() in (*YES, *NO, "auto")
+
+    def choice(self, key: str, words: Collection[str], default: str) -> str:
+        """The value of a key that is one of some words; another is left out, and said so."""
+        word = self.word(key, default)
+        if word in words:
+            return word
+        known = ", ".join(words)
+        self.leave(
+            key, f"{brief(word)} is not known ({known}): {default} is taken"
+        )
+        return default
 
     def whole(self, key: str, default: int | None = None) -> int | None:
         """The value of a key that is a whole number; what is none is left out, and said so."""

@@ -29,7 +29,7 @@ def moe(k: Keys) -> dict[str, Any] | None:
         "experts": experts,
         "top_k": k.whole(E + "top_k", 2),
         "expert_ffn": k.whole(E + "moe_intermediate_size", 1408),
-        "shared_ffn": shared if k.flag(E + "enable_shared_expert") else 0,
+        "shared_ffn": shared if k.switch(E + "enable_shared_expert") else 0,
     }
 
 
@@ -56,7 +56,7 @@ def stages(k: Keys) -> str | None:
 def optimizer(k: Keys) -> str | None:
     """AdamW of fp32 copies only where gradients are added up in fp32 (helpers.py)."""
     name = optimizer_named(k, "optimizer.optimizer_factory.name")
-    alone = k.flag("optimizer.accumulate_grad_in_fp32") is False
+    alone = k.switch("optimizer.accumulate_grad_in_fp32") is False
     return "adamw-no-master" if alone and name is None else name
 
 

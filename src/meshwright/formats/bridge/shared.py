@@ -33,7 +33,7 @@ def left_of(k: Keys) -> int | None:
 def replicas(k: Keys) -> int | None:
     """Data-parallel replicas: as the file says, or what is left."""
     said = k.so_far("layout.dp")
-    return int(said) if said else left_of(k)
+    return k.degree("layout.dp") if said else left_of(k)
 
 
 def model_named(k: Keys, name: str, format: str) -> str | None:

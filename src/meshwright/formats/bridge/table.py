@@ -53,7 +53,8 @@ class Cell:
     unknown: Any = UNSAID
     """What is taken, and said, where a key of such a row has a value that none of them has."""
     kind: str = ""
-    """whole, number, flag or word: what the first of the keys that is there holds; empty: as is."""
+    """whole, number, flag, switch (no other word than true and false) or word: what the first of
+    the keys that is there holds; empty: as is."""
     beside: bool = False
     """What another field, or the launcher, writes says this one too."""
     pipeline: str = ""
@@ -125,6 +126,8 @@ class Format:
     """The keys are flags of a program too."""
     program: str = ""
     """What a written file starts; none: no plan is written in the format."""
+    starts_ranks: str = ""
+    """The command of a program that starts all ranks itself, from one node."""
     takes: str = ""
     """The flag of the program before the name of the file."""
     fixed: Mapping[str, Any] = field(default_factory=dict)
@@ -274,6 +277,7 @@ def _format(name: str, said: dict[str, Any]) -> Format:
         ranks=tuple(said.get("ranks", ())),
         scripts=said.get("scripts", ancestor.get("scripts", False)),
         program=said.get("program", ""),
+        starts_ranks=said.get("starts_ranks", ""),
         takes=said.get("takes", ""),
         fixed=said.get("fixed", {}),
     )

@@ -1,0 +1,317 @@
+"""What the tables of torchtune, LitGPT, OLMo and Levanter cannot say: names of models in paths and
+functions, numbers that the weights are kept in, sizes from other sizes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from fnmatch import fnmatchcase
+
+from ...errors import BadInput
+from .accelerate import COPIES, SHARDING
+from .keys import Keys
+from .reading import Reader
+from .shared import hub_model, left_of, model_named, optimizer_named
+
+PURE = ("bf16-pure", "fp16-pure")
+"""Numbers in which weights and optimizer are kept: no copies in fp32."""
+
+
+def optimizer_in(key: str) -> Reader:
+    """The optimizer by the class that a key names; alone where weights are kept in 16 bits."""
+
+    def read(k: Keys) -> str | None:
+        given = k.get(key)
+        if given is None:
+            return None
+        named = str(given).rpartition(".")[2].lower()
+        name = optimizer_named(
+            Keys({key: named}, k.title, used=k.used, left=k.left), key
+        )
+        alone = bool(k.so_far("job.precision") in PURE and name is None)
+        return "adamw-no-master" if alone else name
+
+    return read
+
+
+def torchtune_model(k: Keys) -> object:
+    """The function that builds it: torchtune.models.llama3_1.lora_llama3_1_8b."""
+    path = str(k.get("model._component_", "")).removeprefix(
+        "torchtune.models."
+    )
+    name = re.sub(r"\.(q?lora_)", ".", path)
+    return model_named(k, name, "torchtune") if name else None
+
+
+TORCHTUNE: Mapping[str, Reader] = {
+    "model": torchtune_model,
+    "job.optimizer": optimizer_in("optimizer._component_"),
+}
+
+
+def litgpt_model(k: Keys) -> object:
+    """Its name, or the last two folders of its checkpoint: checkpoints/meta-llama/Llama-3.2-1B."""
+    folders = str(k.get("checkpoint_dir", "")).strip("/").split("/")
+    name = k.get("model_name") or "/".join(folders[-2:])
+    named = Keys({"name": name}, k.title, tables=k.tables)
+    return hub_model(named, ("name",), "litgpt")
+
+
+def tuned(k: Keys) -> bool:
+    """It goes on from a checkpoint, over more than one device (finetune/full.py)."""
+    return "checkpoint_dir" in k.said and k.chips != 1
+
+
+def litgpt_zero(k: Keys) -> int:
+    k.get("devices"), k.get("num_nodes")
+    return 3 if k.chips != 1 else 0
+
+
+def litgpt_optimizer(k: Keys) -> str | None:
+    key = "optimizer" if "optimizer" in k.said else "optimizer.class_path"
+    name: str | None = optimizer_in(key)(k)
+    return name
+
+
+LITGPT: Mapping[str, Reader] = {
+    "model": litgpt_model,
+    "layout.dp_replicate": lambda k: (
+        None if tuned(k) else k.whole("num_nodes", 1)
+    ),
+    "layout.zero": litgpt_zero,
+    "layout.recompute": lambda k: "full" if tuned(k) else "none",
+    "job.tokens": lambda k: k.number("train.max_tokens"),
+    "job.optimizer": litgpt_optimizer,
+}
+"""Blocks are FSDP's units: finetune/full.py recomputes each, pretrain.py keeps copies in nodes."""
+ACTS = ("swiglu", "gelu", "relu")
+NORMS = ("default", "low_precision", "rms")
+STRATEGIES = ("fsdp", "ddp", "single")
+"""OLMo's words (config.py)."""
+RECOMPUTED = {
+    "whole_layer": (1, 1),
+    "one_in_two": (1, 2),
+    "one_in_three": (1, 3),
+    "one_in_four": (1, 4),
+    "one_in_eight": (1, 8),
+    "two_in_three": (2, 3),
+    "three_in_four": (3, 4),
+}
+"""OLMo's words -> (layers that run again, of so many)."""
+
+
+def olmo_ffn(k: Keys) -> int:
+    """The width that is said is that of gate and input together (model.py, SwiGLU)."""
+    ratio = k.whole("model.mlp_ratio", 4) or 4
+    width = k.whole("model.mlp_hidden_size") or ratio * k.degree(
+        "model.hidden"
+    )
+    return (
+        width // 2
+        if k.choice("model.activation_type", ACTS, "swiglu") == "swiglu"
+        else width
+    )
+
+
+def olmo_vocab(k: Keys) -> int | None:
+    """Rows of the embedding, which may be padded."""
+    rows = k.whole("model.vocab_size")
+    return k.whole("model.embedding_size") or rows
+
+
+def olmo_norm(k: Keys) -> str:
+    """By the kind, and whether it has a scale and a shift."""
+    rms = k.choice("model.layer_norm_type", NORMS, "default") == "rms"
+    if not k.switch("model.layer_norm_with_affine", True):
+        return "nonparametric"
+    shift = k.switch(
+        "model.bias_for_layer_norm", k.switch("model.include_bias", True)
+    )
+    return "rmsnorm" if rms else "layernorm" if shift else "layernorm-scale"
+
+
+def olmo_zero(k: Keys) -> int:
+    word = k.choice("fsdp.sharding_strategy", SHARDING, "full_shard")
+    if k.choice("distributed_strategy", STRATEGIES, "fsdp") != "fsdp":
+        return 0
+    stage, copies = SHARDING[word]
+    if copies:
+        k.leave("fsdp.sharding_strategy", COPIES)
+    return stage
+
+
+def olmo_recompute(k: Keys) -> str | None:
+    word = k.word("activation_checkpointing")
+    if word in RECOMPUTED:
+        some, of = RECOMPUTED[word]
+        layers = k.degree("model.layers")
+        return "full" if some == of else f"full:{layers * some // of}"
+    if k.get("activation_checkpointing"):
+        k.unreadable(
+            "activation_checkpointing",
+            f"{word[:40]} is not predicted: say --recompute",
+        )
+    return None
+
+
+def olmo_tokens(k: Keys) -> float | None:
+    """Of 4e12T; steps, and epochs of data that nobody knows, are left open."""
+    word = str(k.get("max_duration", ""))
+    return float(word[:-1]) if re.fullmatch(r"[\d.e+]+T", word) else None
+
+
+OLMO: Mapping[str, Reader] = {
+    "model.ffn": olmo_ffn,
+    "model.gated": lambda k: (
+        k.choice("model.activation_type", ACTS, "swiglu") == "swiglu"
+    ),
+    "model.norm": olmo_norm,
+    "model.kv_heads": lambda k: (
+        1
+        if k.switch("model.multi_query_attention")
+        else k.whole("model.n_kv_heads")
+    ),
+    "model.vocab": olmo_vocab,
+    "model.positions": lambda k: (
+        "alibi"
+        if k.switch("model.alibi")
+        else "rope"
+        if k.switch("model.rope")
+        else "learned"
+    ),
+    "model.qk_norm_whole": lambda k: k.switch("model.attention_layer_norm"),
+    "model.qkv_bias": lambda k: k.switch("model.include_bias", True),
+    "model.dropout": lambda k: any(
+        k.number(f"model.{part}_dropout", 0.1)
+        for part in ("attention", "residual", "embedding")
+    ),
+    "layout.zero": olmo_zero,
+    "layout.recompute": olmo_recompute,
+    "job.seq": lambda k: k.whole("model.max_sequence_length"),
+    "job.tokens": olmo_tokens,
+    "software.compiled": lambda k: any(
+        key.startswith("compile.") for key in k.said
+    ),
+}
+KINDS = {"gpt2": True, "llama": False, "mistral": False}
+"""Levanter's kinds of model that are read -> it is a GPT-2 (models/gpt2.py, models/llama.py)."""
+TOKENIZERS = {
+    "gpt2": 50257,
+    "*llama-2*": 32000,
+    "*llama-3*": 128256,
+    "*mistral-7b-v0.1": 32000,
+    "eleutherai/gpt-neox-20b": 50277,
+}
+"""Pattern of a tokenizer's name on Hugging Face -> its words, which are the rows."""
+
+
+NUMBERS = {
+    **dict.fromkeys(("f32", "float32", "full"), "fp32"),
+    **dict.fromkeys(("bf16", "bfloat16"), "bf16"),
+}
+"""Of jmp's policies (github.com/google-deepmind/jmp)."""
+
+
+def learned(k: Keys) -> bool:
+    """It is a GPT-2.  Raises BadInput for a kind that is not read."""
+    kind = k.word("model.type", "llama")
+    if kind not in KINDS:
+        raise BadInput(
+            f"Levanter: model.type {kind[:40]} is not read: give the model as config.json"
+        )
+    return KINDS[kind]
+
+
+def levanter_model(k: Keys) -> object:
+    """That of Hugging Face, where the file takes its sizes from there."""
+    named = k.get("initialize_from_hf"), k.get("model_name_or_path")
+    names = [name for name in named if isinstance(name, str)]
+    if not names or not k.switch(
+        "use_hf_model_config", "model.type" not in k.said
+    ):
+        return None
+    return hub_model(
+        Keys({"name": names[0]}, k.title, tables=k.tables),
+        ("name",),
+        "levanter",
+    )
+
+
+def levanter_vocab(k: Keys) -> int | None:
+    """Rows of the embedding, from the tokenizer's name."""
+    name = str(k.get("data.tokenizer") or k.get("tokenizer") or "gpt2")
+    rows = [n for p, n in TOKENIZERS.items() if fnmatchcase(name.lower(), p)]
+    if rows:
+        k.notes.append(f"vocabulary {rows[0]:,}: that of {name[:60]}")
+        return rows[0]
+    k.tables.setdefault("", {})["missing"] = [
+        "leaves the vocabulary to its tokenizer: give the model, such as --model llama3-8b or"
+        " --model config.json"
+    ]
+    return None
+
+
+def levanter_ffn(k: Keys) -> int:
+    width, scale = (
+        k.whole("model.intermediate_dim"),
+        k.whole("model.mlp_scale", 4),
+    )
+    return (
+        (scale or 4) * k.degree("model.hidden")
+        if learned(k)
+        else width or 11008
+    )
+
+
+def levanter_norm(k: Keys) -> str:
+    if not k.switch("model.use_layer_norm_weight", True):
+        return "nonparametric"
+    return "layernorm" if learned(k) else "rmsnorm"
+
+
+def levanter_microbatch(k: Keys) -> int | None:
+    """Examples of a device, or (-1) all of its share of the batch."""
+    each = k.whole("trainer.per_device_parallelism", -1) or -1
+    batch, ranks = k.whole("trainer.train_batch_size"), left_of(k)
+    if each > 0:
+        return each
+    return max(batch // ranks, 1) if batch and ranks else None
+
+
+def levanter_seq(k: Keys) -> int | None:
+    longest = k.whole("max_seq_len")
+    return longest or k.whole("model.seq_len")
+
+
+def levanter_precision(k: Keys) -> str:
+    """Of "p=f32,c=bfloat16" (jmp): numbers of the weights, and of the products."""
+    word = k.word("trainer.mp", "f32")
+    parts = dict(pair.split("=", 1) for pair in word.split(",") if "=" in pair)
+    compute, kept = (NUMBERS.get(parts.get(key, word)) for key in ("c", "p"))
+    if compute is None or kept is None:
+        k.unreadable(
+            "trainer.mp", f"{word[:40]} is no policy of jmp that is predicted"
+        )
+    if compute != "bf16":
+        return "fp32"
+    return "bf16" if kept == "fp32" else "bf16-pure"
+
+
+LEVANTER: Mapping[str, Reader] = {
+    "model": levanter_model,
+    "model.vocab": levanter_vocab,
+    "model.ffn": levanter_ffn,
+    "model.gated": lambda k: not learned(k),
+    "model.norm": levanter_norm,
+    "model.positions": lambda k: "learned" if learned(k) else "rope",
+    "model.bias": lambda k: k.switch("model.use_bias", learned(k)),
+    "model.qkv_bias": lambda k: k.switch("model.use_bias", learned(k)),
+    "model.tied_embeddings": lambda k: k.switch(
+        "model.tie_word_embeddings", learned(k)
+    ),
+    "layout.microbatch": levanter_microbatch,
+    "layout.zero": lambda k: 3,
+    "job.seq": levanter_seq,
+    "job.precision": levanter_precision,
+}

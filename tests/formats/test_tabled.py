@@ -1,0 +1,367 @@
+"""Formats that their table says: what a file says is in the job, said to be left out, or refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from meshwright import BadInput, Job, Layout, catalog
+from meshwright.formats import bridge, flags
+from meshwright.formats.bridge import launch, table
+from meshwright.formats.bridge.reading import FileKeys
+from meshwright.formats.bridge.tabled import TabledTool
+
+JOB = Job(catalog.model("llama3-8b"), "8xh100-sxm", 8, Layout(dp=8, zero=3))
+TABLED = [
+    n for n, tool in bridge.TOOLS.items() if isinstance(tool, TabledTool)
+]
+FILES: dict[str, tuple[str, dict[str, Any]]] = {
+    "nanotron": (
+        """
+general: {project: p, run: r, seed: 1}
+checkpoints: {checkpoint_interval: 10, checkpoints_path: out}
+model:
+  dtype: bfloat16
+  init_method: {std: 0.02}
+  model_config: {hidden_size: 512, num_hidden_layers: 8, num_attention_heads: 8,
+    num_key_value_heads: 4, intermediate_size: 1536, vocab_size: 32768,
+    max_position_embeddings: 2048, tie_word_embeddings: true, is_llama_config: true}
+optimizer: {zero_stage: 1, accumulate_grad_in_fp32: true, optimizer_factory: {name: adamW}}
+parallelism: {dp: 4, pp: 2, tp: 2, tp_mode: REDUCE_SCATTER, pp_engine: 1f1b,
+  tp_linear_async_communication: true, recompute_layer: true}
+tokens: {micro_batch_size: 2, sequence_length: 1024, batch_accumulation_per_replica: 8,
+  train_steps: 100}
+""",
+        # 8 layers of (4 x 512 + 3 x 1536) x 512, and a head of 32,768 x 512, in two shares
+        {
+            "model": {"layers": 8, "ffn": 1536, "tied_embeddings": True},
+            "layout": {
+                "tp": 2,
+                "pp": 2,
+                "dp": 4,
+                "zero": 1,
+                "microbatch": 2,
+                "sequence_parallel": True,
+                "recompute": "full",
+                "schedule": "1f1b",
+                "stages": "7,1",
+            },
+            "job": {"seq": 1024, "batch": "64seq", "precision": "bf16"},
+        },
+    ),
+    "gpt-neox": (
+        """{
+  "pipe-parallel-size": 2, "model-parallel-size": 4, "num-layers": 24, "hidden-size": 1536,
+  "num-attention-heads": 16, "num_kv_heads": 4, "seq-length": 2048,
+  "max-position-embeddings": 2048, "norm": "rmsnorm", "pos-emb": "rotary",
+  "no-weight-tying": True, "activation": "swiglu", "intermediate_size": 12288,
+  "use_bias_in_mlp": False, "use_bias_in_attn_linear": False,
+  "attention-config": [[["flash"], 24]], "checkpoint-activations": True,
+  "zero_optimization": {"stage": 1, "reduce_scatter": True},
+  "fp16": {"enabled": True, "loss_scale": 0}, "train_micro_batch_size_per_gpu": 4,
+  "gradient_accumulation_steps": 3, "optimizer": {"type": "Adam", "params": {"lr": 1.0e-4}},
+  "global_num_gpus": 32, "train-iters": 10,
+}""",
+        {
+            "model": {
+                "ffn": 4096,
+                "gated": True,
+                "vocab": 50257,
+                "bias": False,
+            },
+            "layout": {"tp": 4, "pp": 2, "zero": 1, "recompute": "full"},
+            "job": {
+                "batch": "48seq",
+                "precision": "fp16-pure",
+                "attention_kernel": "fa2",
+            },
+        },
+    ),
+    "transformers": (
+        """
+model_name_or_path: Qwen/Qwen2.5-7B
+per_device_train_batch_size: 2
+gradient_accumulation_steps: 4
+gradient_checkpointing: true
+max_length: 4096
+bf16: true
+packing: true
+num_train_epochs: 1
+lr_scheduler_type: cosine
+optim: adamw_torch_fused
+fsdp: full_shard auto_wrap
+attn_implementation: flash_attention_2
+""",
+        {
+            "layout": {"zero": 3, "microbatch": 2, "recompute": "full"},
+            "job": {
+                "seq": 4096,
+                "batch": "512seq",
+                "precision": "bf16",
+                "attention_kernel": "fa2",
+            },
+        },
+    ),
+    "llama-factory": (
+        """
+stage: sft
+do_train: true
+finetuning_type: full
+template: qwen
+model_name_or_path: Qwen/Qwen2.5-7B
+cutoff_len: 8192
+per_device_train_batch_size: 1
+gradient_accumulation_steps: 2
+deepspeed: somewhere/ds_z3_config.json
+bf16: true
+packing: true
+""",
+        {
+            "layout": {"zero": 3, "microbatch": 1, "recompute": "full"},
+            "job": {
+                "seq": 8192,
+                "batch": "128seq",
+                "precision": "bf16",
+                "framework": "deepspeed-zero3",
+            },
+        },
+    ),
+    "torchtune": (
+        """
+model: {_component_: torchtune.models.llama3_1.llama3_1_8b}
+tokenizer: {_component_: torchtune.models.llama3.llama3_tokenizer, max_seq_len: 8192}
+optimizer: {_component_: torch.optim.AdamW, lr: 2e-5}
+loss: {_component_: torch.nn.CrossEntropyLoss}
+dataset: {_component_: torchtune.datasets.alpaca_dataset, packed: true}
+batch_size: 2
+gradient_accumulation_steps: 8
+enable_activation_checkpointing: true
+compile: true
+dtype: bf16
+""",
+        {
+            "layout": {"zero": 3, "microbatch": 2, "recompute": "full"},
+            "job": {
+                "seq": 8192,
+                "batch": "1024seq",
+                "precision": "bf16-pure",
+                "optimizer": "adamw-no-master",
+            },
+            "software": {"compiled": True},
+        },
+    ),
+    "litgpt": (
+        """
+checkpoint_dir: checkpoints/meta-llama/Llama-3.2-1B
+out_dir: out
+precision: bf16-true
+devices: 8
+num_nodes: 2
+data: {class_path: litgpt.data.Alpaca2k}
+train: {global_batch_size: 64, micro_batch_size: 4, max_seq_length: 1024, lr_warmup_steps: 5}
+optimizer: {class_path: torch.optim.AdamW, init_args: {lr: 1e-4}}
+""",
+        {
+            "layout": {"zero": 3, "microbatch": 4, "recompute": "full"},
+            "job": {
+                "seq": 1024,
+                "batch": 64,
+                "precision": "bf16-pure",
+                "optimizer": "adamw-no-master",
+            },
+        },
+    ),
+    "olmo": (
+        """
+run_name: r
+model: {d_model: 1024, n_heads: 16, n_layers: 16, mlp_hidden_size: 8192, weight_tying: false,
+  rope: true, alibi: false, flash_attention: true, attention_dropout: 0.0, residual_dropout: 0.0,
+  embedding_dropout: 0.0, include_bias: false, layer_norm_type: rms, block_type: sequential,
+  attention_layer_norm: true, activation_type: swiglu, max_sequence_length: 4096,
+  vocab_size: 50280, embedding_size: 50304}
+fsdp: {wrapping_strategy: by_block, precision: mixed, sharding_strategy: SHARD_GRAD_OP}
+activation_checkpointing: one_in_four
+global_train_batch_size: 512
+device_train_microbatch_size: 2
+device_eval_batch_size: 2
+precision: amp_bf16
+optimizer: {name: adamw, learning_rate: 3e-4}
+max_duration: 1e9T
+""",
+        {
+            "model": {"ffn": 4096, "vocab": 50304, "qk_norm_whole": True},
+            "layout": {"zero": 2, "microbatch": 2, "recompute": "full:4"},
+            "job": {"seq": 4096, "batch": 512, "tokens": 1e9},
+        },
+    ),
+    "levanter": (
+        """
+model: {type: llama, hidden_dim: 1024, num_layers: 12, num_heads: 16, num_kv_heads: 8,
+  intermediate_dim: 4096, seq_len: 2048, gradient_checkpointing: true}
+data: {tokenizer: meta-llama/Llama-3.1-8B}
+trainer: {mp: "p=f32,c=bfloat16", train_batch_size: 256, model_axis_size: 2,
+  per_device_parallelism: -1, num_train_steps: 10, tensor_parallel_axes: [mlp, heads]}
+optimizer: {type: adam, learning_rate: 1e-3}
+""",
+        {
+            "model": {"ffn": 4096, "vocab": 128256, "gated": True},
+            "layout": {
+                "tp": 2,
+                "zero": 3,
+                "microbatch": 8,
+                "recompute": "full",
+            },
+            "job": {"seq": 2048, "batch": 256, "precision": "bf16"},
+        },
+    ),
+}
+"""Format -> a file, and what it says on 64 chips (or as many as it names): worked out by hand."""
+NONSENSE = "zz9,-7"
+WORDED = {
+    *("fsdp_version", "fsdp_config.fsdp_version", "fsdp_config.version"),
+    *("fsdp_config.activation_checkpointing", "use_flash_attention_2"),
+}
+"""Keys that are on with any word, as in the tool."""
+
+
+def read(name: str, **more: object) -> bridge.ForeignFile:
+    """The file of a format, with some of its keys changed."""
+    keys = bridge._tree(FILES[name][0], "yaml", "a.yaml")
+    said = bridge.TOOLS[name].of_tree(keys, "a.yaml")
+    chips = said.chips or 64
+    return bridge.understood_as(name, FileKeys({**said.keys, **more}, chips))
+
+
+def test_every_format_of_the_table_has_a_file() -> None:
+    assert {*FILES} == {*TABLED}
+
+
+@pytest.mark.parametrize("name", TABLED)
+def test_a_file_is_read_as_what_it_is(name: str) -> None:
+    """By its own keys, as no other format; and what it says is what its tool would do."""
+    text, expected = FILES[name]
+    file = bridge.read("a.yaml", text, chips=None)
+    file = bridge.read("a.yaml", text, chips=file.chips or 64)
+    assert file.format.name == name
+    for section, said in expected.items():
+        assert {k: file.tables[section][k] for k in said} == said
+    assert not file.unread and not flags.missing(file, {"on": "64xh100-sxm"})
+
+
+@pytest.mark.parametrize("name", TABLED)
+def test_a_value_that_nobody_knows_is_said(name: str) -> None:
+    """Each key that a field is read from, given a value that means nothing: the key is said, its
+    field is asked for, or the file is refused.  Names of models, tokenizers and paths are free.
+    """
+    free = {"model", "model.vocab", "model.moe", "job.tokens"}
+    keys_free = {"devices", "num_nodes", *WORDED}
+    plain = read(name)
+    silent = []
+    for path, cell in table.get(name).cells.items():
+        if path in free or cell.where or cell.always is not table.UNSAID:
+            continue
+        for key in {*cell.keys} - keys_free:
+            try:
+                file = read(name, **{key: NONSENSE})
+            except BadInput:
+                continue
+            told = key in file.left or key in file.unread.values()
+            told = told or NONSENSE in str(file.tables)  # its type refuses it
+            if not told and file.notes == plain.notes:
+                silent.append((path, key))
+    assert not silent
+
+
+@pytest.mark.parametrize("name", TABLED)
+def test_a_key_that_nobody_knows_is_said(name: str) -> None:
+    assert "zz_nine" in read(name, zz_nine=3).left
+    plain = read(name)
+    assert read(name, zz_nine=None).left == plain.left
+
+
+@pytest.mark.parametrize("name", TABLED)
+def test_a_key_that_matters_is_said_and_one_that_refuses_refuses(
+    name: str,
+) -> None:
+    format = table.get(name)
+    for key in format.matters:
+        if {*key} & {*"*?"} or key in format.read_keys:
+            continue
+        if key in format.refuses:
+            with pytest.raises(BadInput):
+                read(name, **{key: NONSENSE})
+        else:
+            assert key in read(name, **{key: NONSENSE}).left, key
+    for key in format.refuses:
+        if not {*key} & {*"*?"}:
+            with pytest.raises(BadInput, match=r"\w+ \w+ \w+"):
+                read(name, **{key: NONSENSE})
+
+
+def test_no_two_formats_have_the_same_evidence() -> None:
+    """But those that are built on another."""
+    for name in TABLED:
+        for other in TABLED:
+            if name < other:
+                a, b = table.get(name), table.get(other)
+                assert len({*a.own} & {*b.own}) < 2
+
+
+@pytest.mark.parametrize("name", TABLED)
+def test_a_file_that_is_not_written_is_refused_by_name(
+    name: str, tmp_path: Path
+) -> None:
+    if not table.get(name).written:
+        with pytest.raises(BadInput, match="is read here, not written"):
+            bridge.write(JOB, name, launch.Place(1, 8))
+
+
+def test_a_key_said_twice_is_refused() -> None:
+    text = FILES["gpt-neox"][0].replace("{", '{"seq_length": 1024,', 1)
+    with pytest.raises(BadInput, match="seq_length twice, 1024 and 2048"):
+        bridge.read("a.yaml", text, named="gpt-neox")
+
+
+def test_flags_of_a_script_are_keys_too(tmp_path: Path) -> None:
+    script = (
+        "torchrun --nproc_per_node 8 train.py --model_name_or_path Qwen/Qwen2.5-7B"
+        " --per_device_train_batch_size 4 --gradient_accumulation_steps 2 --bf16"
+        " --num_train_epochs 1 --deepspeed ds_zero2.json --model_max_length 2048"
+    )
+    file = bridge.read("run.sh", script)
+    assert file.format.name == "transformers" and file.chips == 8
+    assert file.tables["layout"] == {
+        "microbatch": 4,
+        "zero": 2,
+    }
+    assert file.tables["job"]["batch"] == "64seq"
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "value", "words"),
+    [
+        ("llama-factory", "stage", "dpo", "run other passes"),
+        ("transformers", "num_generations", 8, "generates completions"),
+        ("gpt-neox", "attention_config", [[["mamba"], 24]], "another model"),
+        ("levanter", "model.type", "whisper", "is not read"),
+        (
+            "nanotron",
+            "model.model_config.is_mamba_config",
+            True,
+            "state-space",
+        ),
+    ],
+)
+def test_a_run_that_is_no_such_training_is_refused(
+    name: str, key: str, value: object, words: str
+) -> None:
+    with pytest.raises(BadInput, match=words):
+        read(name, **{key: value})
+
+
+def test_adapters_that_are_the_default_are_said() -> None:
+    """LLaMA-Factory trains adapters where a file says nothing (hparams/finetuning_args.py)."""
+    text = FILES["llama-factory"][0].replace("finetuning_type: full\n", "")
+    assert "finetuning_type" in bridge.read("a.yaml", text, chips=8).left
