@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from meshwright.program.messages import (
+from meshwright.program.order import (
     Stage,
-    elements,
     gathered,
     gathered_again,
     piled_up,
 )
+from meshwright.program.parameters import elements
 from meshwright.schedule.types import Action
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from meshwright import Job, Layout, cluster, model
-from meshwright.program.messages import between_stages
+from meshwright.program.messages import between_stages, expert_axis
 
 HIDDEN = 1024 * 768 * 2
 """Bytes of a sequence's hidden states between layers of GPT-2 small, in bf16."""
@@ -30,3 +30,22 @@ def test_each_microbatch_goes_up_and_its_gradient_down(
     for rank, n in enumerate(sends):
         every = {("send", "pp", HIDDEN): 5 * n}
         assert between_stages(job, rank, 5) == every
+
+
+@pytest.mark.parametrize(
+    ("layout", "axis"),
+    [
+        (Layout(dp=4, ep=2, etp=1), "edp"),
+        (Layout(pp=2, dp=2, etp=1), "edp"),
+        (Layout(dp=4, etp=1), "replicas"),
+        (Layout(cp=2, dp=1, etp=1), "cp"),
+        (Layout(tp=2, dp=1, etp=1), "tp"),
+        (Layout(tp=2, dp=2, etp=1), "edp"),
+        (Layout(tp=2, dp=2, etp=2), "edp"),
+    ],
+)
+def test_replicas_of_experts_have_a_group_of_their_own_unless_it_is_another(
+    layout: Layout, axis: str
+) -> None:
+    """A group of all ranks of a run is one, whatever axis spans it."""
+    assert expert_axis(layout) == axis

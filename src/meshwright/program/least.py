@@ -55,7 +55,8 @@ from ..step import (
 from ..step.weights import Parameters, shard
 from ..step.zero import cuts
 from . import tensors
-from .messages import ACTIVE, FP32, again
+from .messages import FP32, again
+from .order import ACTIVE
 
 
 def least(

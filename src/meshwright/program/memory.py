@@ -22,18 +22,9 @@ from ..schedule.types import Action
 from ..step.zero import cuts
 from . import tensors
 from .ledger import Ledger
-from .messages import (
-    BOTH,
-    EMBEDDING,
-    FP32,
-    HEAD,
-    LOSS,
-    Stage,
-    gathered,
-    order,
-    reduced_at_once,
-    stages,
-)
+from .messages import FP32, LOSS, reduced_at_once
+from .order import Stage, gathered, order, stages
+from .parameters import BOTH, EMBEDDING, HEAD
 from .units import EXPERTS, Unit, Units
 
 DISPATCH, COMBINE = f"{EXPERTS}/dispatch", f"{EXPERTS}/combine"

@@ -9,36 +9,33 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from functools import lru_cache
+from dataclasses import replace
 from math import prod
-from typing import Any, NamedTuple
 
 from ..count import vocabulary
-from ..count.blocks import NORM_PARAMETERS
 from ..count.model import kinds, layer
 from ..count.work import Message, Op
 from ..describe.job import Job
 from ..describe.layers import Kind
 from ..describe.layout import Layout
-from ..describe.model import MoE
 from ..layout.stages import (
     microbatches,
     schedule_of,
     stage_count,
-    stage_layers,
     stage_numbers,
 )
-from ..num import Num, where
-from ..schedule.schedule import Schedule
-from ..schedule.types import Action, Order
+from ..num import Num
 from ..step import stage_message
 from ..step.zero import cuts, gathers, reductions
+from .order import Stage, gathered_again, order, piled_up, stages
+from .parameters import elements, end_shapes, units_of_chunks
 from .tiles import share
 
 FP32 = 4
+
 Sent = Counter[tuple[str, str, int]]
 """(kind, axis, bytes of the full vector) -> how often."""
+
 LAST = "down"
 """Full recomputation stops before a layer's last product, whose result nobody needs."""
 
@@ -64,194 +61,8 @@ def carried_out(job: Job) -> Job:
     return replace(job, assumptions=replace(job.assumptions, count=how))
 
 
-@dataclass(frozen=True)
-class Stage:
-    """One stage of a rank."""
-
-    number: int
-    layers: range
-    first: bool
-    last: bool
-
-
-def stages(job: Job, rank: int) -> list[Stage]:
-    """What a rank of the pp axis holds, by chunk."""
-    count = stage_count(job.layout)
-    cut = stage_layers(job.model.layers, count, job.layout.stages)
-    return [
-        Stage(n, cut[n], n == 0, n == count - 1)
-        for n in stage_numbers(job.layout, rank)
-    ]
-
-
 LOSS = "head/loss"
 """The operation that makes the loss of the logits."""
-EMBEDDING = "embedding"
-HEAD = "head"
-BOTH = "embedding and head"
-"""Units of a stage beside its layers."""
-Shapes = dict[str, tuple[Any, ...]]
-"""Name of a parameter -> its shape on one tp rank, before sharding over the replicas."""
-
-
-def layer_shapes(
-    job: Job, layout: Layout | None = None, moe: bool = False
-) -> Shapes:
-    """Parameters of one layer without its experts: column-parallel matrices are cut by rows
-    (outputs), row-parallel ones by columns.
-
-    layout: the job's, or one whose numbers may be arrays. moe: it has experts.
-    """
-    m = job.model
-    tp = (layout or job.layout).tp
-    D = m.hidden
-    wide = m.heads * m.h // tp
-    narrow = m.K * m.h // tp
-    matrices: Shapes = {
-        "attention.wq.weight": (wide, D),
-        "attention.wk.weight": (narrow, D),
-        "attention.wv.weight": (narrow, D),
-        "attention.wo.weight": (D, wide),
-    }
-    name, width = "ffn", m.ffn
-    if moe and m.moe:
-        name, width = "ffn.shared", m.moe.shared_ffn
-    if width:
-        matrices |= {
-            f"{name}.up.weight": (width // tp, D),
-            f"{name}.down.weight": (D, width // tp),
-        }
-    if width and m.gated:
-        matrices[f"{name}.gate.weight"] = (width // tp, D)
-    vectors: Shapes = {}
-    for name, shape in matrices.items():
-        if (
-            m.qkv_bias
-            if name.startswith(
-                ("attention.wq", "attention.wk", "attention.wv")
-            )
-            else m.bias
-        ):
-            vectors[name.replace("weight", "bias")] = shape[:1]
-    if m.qk_norm:
-        vectors["attention.q_norm.weight"] = vectors[
-            "attention.k_norm.weight"
-        ] = (m.h,)
-    return (
-        matrices
-        | vectors
-        | norm_shapes(job, "attention_norm")
-        | norm_shapes(job, "ffn_norm")
-        | (router_shapes(m.moe, m.hidden) if moe and m.moe else {})
-    )
-
-
-def router_shapes(moe: MoE, hidden: int) -> Shapes:
-    """What decides on the experts of a token, whole on every tp rank."""
-    shapes: Shapes = {"ffn.router.weight": (moe.experts, hidden)}
-    if moe.router_bias:
-        shapes["ffn.router.bias"] = (moe.experts,)
-    if moe.shared_gate:
-        shapes["ffn.shared_gate.weight"] = (1, hidden)
-    return shapes
-
-
-def expert_shapes(job: Job, layout: Layout | None = None) -> Shapes:
-    """Parameters of the experts of a layer that a rank has."""
-    m = job.model
-    if m.moe is None:
-        return {}
-    experts = m.moe.experts // (layout or job.layout).ep
-    D, F = m.hidden, m.moe.expert_ffn
-    shapes: Shapes = {
-        "ffn.experts.up.weight": (experts, F, D),
-        "ffn.experts.down.weight": (experts, D, F),
-    }
-    if m.gated:
-        shapes["ffn.experts.gate.weight"] = (experts, F, D)
-    if m.moe.expert_bias:
-        shapes |= {
-            name.replace("weight", "bias"): shape[:2]
-            for name, shape in shapes.items()
-        }
-    return shapes
-
-
-def norm_shapes(job: Job, name: str) -> Shapes:
-    """Scale, and shift, of a norm over the hidden state."""
-    return {
-        f"{name}.{part}": (job.model.hidden,)
-        for part in ("weight", "bias")[: NORM_PARAMETERS[job.model.norm]]
-    }
-
-
-def end_shapes(
-    job: Job, stage: Stage, layout: Layout | None = None
-) -> dict[str, Shapes]:
-    """Parameters of a stage outside its layers, by unit: embedding (with learned positions) and
-    head (with the last norm), or what is both if one matrix is.
-    """
-    m = job.model
-    first: Shapes = {}
-    last: Shapes = {}
-    rows = m.padded_vocab // (layout or job.layout).tp
-    if stage.first:
-        first["embedding.weight"] = (rows, m.hidden)
-        if m.positions == "learned":
-            first["positions.weight"] = (m.seq, m.hidden)
-    if stage.last:
-        last.update(norm_shapes(job, "norm"))
-        if not (stage.first and m.tied_embeddings):
-            last["head.weight"] = (rows, m.hidden)
-    if first and last and m.tied_embeddings:
-        return {BOTH: first | last}
-    return {
-        name: shapes
-        for name, shapes in ((EMBEDDING, first), (HEAD, last))
-        if shapes
-    }
-
-
-class Group(NamedTuple):
-    """Parameters that are gathered and reduced together."""
-
-    chunk: int
-    """The place of its stage among those of the rank."""
-    shapes: Shapes
-    experts: bool = False
-    """They are experts, with replicas of their own."""
-
-
-def units_of_chunks(job: Job, rank: int) -> list[Group]:
-    """The parameters of a rank: each layer, its experts, embedding and head."""
-    every = kinds(job.model)
-    groups = list[Group]()
-    for chunk, stage in enumerate(stages(job, rank)):
-        for i in stage.layers:
-            groups.append(Group(chunk, layer_shapes(job, moe=every[i].moe)))
-            if every[i].moe:
-                groups.append(Group(chunk, expert_shapes(job), True))
-        groups += [
-            Group(chunk, shapes) for shapes in end_shapes(job, stage).values()
-        ]
-    return [group for group in groups if group.shapes]
-
-
-def elements(shapes: Shapes, shards: Any = 1) -> Any:
-    """Parameters of a unit. Each is cut along its first dim that the shards divide; where they
-    divide none, its rows are padded.
-    """
-    return sum(
-        rows(shape, shards) * prod(shape[1:]) for shape in shapes.values()
-    )
-
-
-def rows(shape: tuple[Any, ...], shards: Any) -> Any:
-    """Rows of a parameter, with those that pad it."""
-    padded = -(-shape[0] // shards) * shards
-    for dim in shape[1:]:
-        padded = where(dim % shards == 0, shape[0], padded)
-    return padded
 
 
 def layer_ops(job: Job, stage: Stage, place: int = 0) -> Iterator[list[Op]]:
@@ -419,25 +230,6 @@ def of_norms(job: Job, rank: int, m: int) -> Sent:
     return sent
 
 
-def piled_up(actions: list[Action], of: list[Stage]) -> set[int]:
-    """Chunks whose gradients FSDP2 adds up in fp32 before it reduces them: it does so whenever the
-    gradient of an input is through, with the gradients of weights that are there by then.
-    """
-    made = set[int]()
-    chunks = set[int]()
-    for action in actions:
-        # the first stage has no gradient to hand on: all its work waits for W
-        if action.kind == "B" or (
-            action.kind == "W" and of[action.chunk].first
-        ):
-            chunks.add(action.chunk)
-        elif action.kind == "W":
-            made.add(action.chunk)
-        elif action.kind == "I" and action.chunk in made:
-            chunks.add(action.chunk)
-    return chunks
-
-
 def reduced_at_once(layout: Layout) -> bool:
     """Gradients are reduced after each microbatch, so that a rank keeps shards of them: where the
     ZeRO stage cuts them, but for a schedule that halves backward passes.
@@ -481,68 +273,6 @@ def of_replicas(job: Job, rank: int, m: int, shards: int) -> Sent:
         if copies > 1:
             sent["all_reduce", "copies", size * FP32 // inside] += scatters
     return +sent
-
-
-def order(job: Job, rank: int) -> list[Action]:
-    """What a rank of the pp axis does in a step, one after the other."""
-    layout = job.layout
-    m = int(microbatches(job, job.layout))
-    if layout.pp == 1:
-        return [Action(kind, 0, i) for i in range(m) for kind in "FB"]
-    at = int(layout.pp), m, int(layout.interleave)
-    return orders(schedule_of(layout), *at)[rank]
-
-
-@lru_cache(maxsize=4)
-def orders(schedule: Schedule, p: int, m: int, v: int) -> Order:
-    """The order of all ranks, of which several are asked for one after the other."""
-    return schedule.order(p, m, v)
-
-
-ACTIVE = 3
-"""Chunks that PyTorch's schedules keep gathered, or fetch ahead (schedules.py,
-_add_unshard_reshard, max_active_stages).
-"""
-
-
-def gathered_again(actions: list[Action], sharded: bool) -> Counter[int]:
-    """How often the weights of each chunk are gathered under a pipeline."""
-    counts = Counter[int]()
-    for _, fetched in gathered(actions, sharded):
-        counts.update(fetched)
-    return counts
-
-
-def gathered(
-    actions: list[Action], sharded: bool
-) -> Iterator[tuple[set[int], set[int]]]:
-    """Before each action: (chunks whose weights are let go, chunks whose weights are gathered).
-
-    PyTorch 2.13 fetches the next `ACTIVE` chunks that the rank will work on, if they are not among
-    the active ones, and lets go of active ones that are not among these, whatever the ZeRO stage.
-    Sharded weights (ZeRO-3) go after a forward pass too, and stay after a backward pass.
-    """
-    active = set[int]()
-    there = set[int]()
-    for action, coming in zip(actions, ahead(actions), strict=True):
-        gone = there & (active - coming)
-        fetched = ((coming - active) | {action.chunk}) - (there - gone)
-        active = coming
-        there = (there - gone) | fetched
-        yield gone, fetched
-        if sharded and action.kind == "F":
-            there.discard(action.chunk)
-
-
-def ahead(actions: list[Action]) -> list[set[int]]:
-    """The first `ACTIVE` different chunks from each action on."""
-    steps = list[set[int]]()
-    chunks = list[int]()
-    for action in reversed(actions):
-        others = (chunk for chunk in chunks if chunk != action.chunk)
-        chunks = [action.chunk, *others][:ACTIVE]
-        steps.append(set(chunks))
-    return steps[::-1]
 
 
 def replicas(

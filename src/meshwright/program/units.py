@@ -12,20 +12,16 @@ from ..count.model import kinds
 from ..count.work import Op
 from ..describe.job import Job
 from ..step import boundary
-from .messages import (
+from .messages import FP32, LOSS, again, operations, replicas
+from .order import Stage
+from .parameters import (
     EMBEDDING,
-    FP32,
     HEAD,
-    LOSS,
     Shapes,
-    Stage,
-    again,
     elements,
     end_shapes,
     expert_shapes,
     layer_shapes,
-    operations,
-    replicas,
 )
 
 EXPERTS = "experts"

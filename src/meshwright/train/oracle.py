@@ -23,6 +23,7 @@ from ..errors import BadInput
 from ..layout.placement import placed
 from ..program import memory as peak
 from ..program import messages as expected
+from ..program.order import stages
 from . import gradients, loop, moe, rules
 from .fake import fake_world, without_storage
 from .grid import grid
@@ -212,7 +213,7 @@ def of_rank(
     )
     return OfRank(
         rank,
-        stages=tuple(s.number for s in expected.stages(wanted, at)),
+        stages=tuple(s.number for s in stages(wanted, at)),
         rows=tuple(rows),
         predicted_memory_bytes={
             term: float(size) for term, size in ledger.peak.items() if size
