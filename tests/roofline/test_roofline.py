@@ -101,6 +101,11 @@ def test_whole_axes_agree_with_the_closed_forms():
             (times * compute, times * data, tensor)
         )
     assert split.text == "X = x16 y16, Y = z16"
+    apart = [f.text for f in splits(s, m, 2e6) if f.tensor_share == (4, 1, 1)]
+    assert apart == [
+        "X = x4 (every 4th) y16 z16, Y = x4",
+        "X = x4 y16 z16, Y = x4 (every 4th)",
+    ]
 
 
 def test_largest_tensor_degree():
