@@ -180,6 +180,17 @@ def test_files_that_contradict_themselves(seed: int) -> None:
     assert ("tie_word_embeddings" in said) == (ties == {True, False})
 
 
+@pytest.mark.parametrize("tied", [True, False])
+def test_a_text_part_may_have_no_tie_of_its_own(tied: bool) -> None:
+    """Qwen3-VL's says nothing of it."""
+    from meshwright.trace import build
+
+    inner = {**SMALL, "max_position_embeddings": 1024}
+    config = {"model_type": "qwen3_vl", "text_config": inner}
+    model = build.model({**config, "tie_word_embeddings": tied})
+    assert model.tied_embeddings == tied
+
+
 def test_a_traced_file_is_predicted(tmp_path: Path) -> None:
     """Counted by its code and by its table: the same parameters, and steps that differ little."""
     file = tmp_path / "config.json"

@@ -124,7 +124,10 @@ def configured(config: Mapping[str, Any]) -> tuple[Any, Any, list[str]]:
 
 def differ_in_ties(given: Any, text: Any) -> bool:
     """Whether the whole and its language model say otherwise of tied embeddings."""
-    return bool(given.tie_word_embeddings) != bool(text.tie_word_embeddings)
+    outer, inner = (
+        getattr(c, "tie_word_embeddings", None) for c in (given, text)
+    )
+    return bool(outer != inner)
 
 
 def ties_as_built(given: Any, text: Any) -> bool:
@@ -132,7 +135,7 @@ def ties_as_built(given: Any, text: Any) -> bool:
     from transformers import AutoModelForImageTextToText as Auto
 
     if type(given) not in Auto._model_mapping.keys():  # noqa: SIM118
-        return bool(text.tie_word_embeddings)
+        return bool(getattr(text, "tie_word_embeddings", False))
     with torch.device("meta"):
         whole = Auto.from_config(given)
     matrix = whole.get_output_embeddings()
