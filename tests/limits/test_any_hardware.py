@@ -15,7 +15,13 @@ from meshwright.limits.curve import curve
 from meshwright.limits.laws import shape
 from meshwright.limits.placing import placings
 from meshwright.limits.scenario import Scenario, preset
-from meshwright.limits.search import exchangeable, fastest, levels_of
+from meshwright.limits.search import (
+    exchangeable,
+    fastest,
+    levels_of,
+    spread,
+)
+from meshwright.limits.simulate import Degrees
 
 from .test_search import same_as_brute
 
@@ -51,6 +57,14 @@ def test_levels_that_axes_can_fill_in_too_many_ways_are_refused() -> None:
     assert len(placings((8, 1024)).ranks) == 35 * 1001
     with pytest.raises(BadInput, match="in 1,002,001 ways"):
         placings((1024, 1024))
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_level_holds_no_more_ranks_than_an_axis_has(whole: bool) -> None:
+    four = Degrees(4.0, *(1.0 for _ in range(7)))
+    groups, fits = spread(four, placings((8,)), ("dp",), whole)
+    ranks, rest = (np.broadcast_to(n, fits.shape) for n in groups["dp"])
+    assert {*ranks[fits]} == {1, 2, 4} and {*rest[fits]} == {4, 2, 1}
 
 
 def on_nvl72(size: int) -> Scenario:
