@@ -167,7 +167,7 @@ optimizer: {class_path: torch.optim.AdamW, init_args: {lr: 1e-4}}
             "layout": {"zero": 3, "microbatch": 4, "recompute": "full"},
             "job": {
                 "seq": 1024,
-                "batch": 64,
+                "batch": "64seq",
                 "precision": "bf16-pure",
                 "optimizer": "adamw-no-master",
             },
@@ -193,7 +193,7 @@ max_duration: 1e9T
         {
             "model": {"ffn": 4096, "vocab": 50304, "qk_norm_whole": True},
             "layout": {"zero": 2, "microbatch": 2, "recompute": "full:4"},
-            "job": {"seq": 4096, "batch": 512, "tokens": 1e9},
+            "job": {"seq": 4096, "batch": "512seq", "tokens": 1e9},
         },
     ),
     "levanter": (
@@ -213,7 +213,7 @@ optimizer: {type: adam, learning_rate: 1e-3}
                 "microbatch": 8,
                 "recompute": "full",
             },
-            "job": {"seq": 2048, "batch": 256, "precision": "bf16"},
+            "job": {"seq": 2048, "batch": "256seq", "precision": "bf16"},
         },
     ),
 }
@@ -239,7 +239,7 @@ def test_every_format_of_the_table_has_a_file() -> None:
 
 
 @pytest.mark.parametrize("name", TABLED)
-def test_a_file_is_read_as_what_it_is(name: str) -> None:
+def test_a_file_is_read_as_what_it_is(name: str, tmp_path: Path) -> None:
     """By its own keys, as no other format; and what it says is what its tool would do."""
     text, expected = FILES[name]
     file = bridge.read("a.yaml", text, chips=None)
@@ -248,6 +248,11 @@ def test_a_file_is_read_as_what_it_is(name: str) -> None:
     for section, said in expected.items():
         assert {k: file.tables[section][k] for k in said} == said
     assert not file.unread and not flags.missing(file, {"on": "64xh100-sxm"})
+    path = tmp_path / "a.yaml"
+    path.write_text(text, "utf-8")
+    job = flags.read_flags(str(path), {"on": f"{file.chips}xh100-sxm"})
+    assert f"{job.batch}seq" == expected["job"].get("batch", f"{job.batch}seq")
+    assert expected["job"].get("seq", job.T) == job.T
 
 
 @pytest.mark.parametrize("name", TABLED)

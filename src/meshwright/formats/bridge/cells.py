@@ -70,7 +70,9 @@ def read(format: Format, path: str, cell: Cell, keys: Keys) -> Any:
     if cell.kind:
         given = [getattr(keys, cell.kind)(key) for key in cell.keys]
         usual = None if cell.default is UNSAID else cell.default
-        return next(filter(None, given), usual)
+        value = next(filter(None, given), usual)
+        counted = path == "job.batch" and value  # a bare number is tokens
+        return f"{value}seq" if counted else value
     if not cell.keys:
         return None
     value = keys.get(cell.keys[0])

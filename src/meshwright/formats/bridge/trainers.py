@@ -279,9 +279,13 @@ def levanter_microbatch(k: Keys) -> int | None:
     return max(batch // ranks, 1) if batch and ranks else None
 
 
-def levanter_seq(k: Keys) -> int | None:
+def levanter_length(k: Keys) -> int:
+    return k.whole("model.seq_len") or (1024 if learned(k) else 2048)
+
+
+def levanter_seq(k: Keys) -> int:
     longest = k.whole("max_seq_len")
-    return longest or k.whole("model.seq_len")
+    return longest or levanter_length(k)
 
 
 def levanter_precision(k: Keys) -> str:
@@ -300,6 +304,7 @@ def levanter_precision(k: Keys) -> str:
 
 LEVANTER: Mapping[str, Reader] = {
     "model": levanter_model,
+    "model.seq": levanter_length,
     "model.vocab": levanter_vocab,
     "model.ffn": levanter_ffn,
     "model.gated": lambda k: not learned(k),
