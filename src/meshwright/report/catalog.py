@@ -65,6 +65,8 @@ KEY = {
     "frameworks": ("attention", "compiled", "framework_bytes", "host_s"),
 }
 """Kind -> last words of the fields that its card shows."""
+PAPERS = ("book-", "epoch-", "lbl-")
+"""How names of machines as a paper reckons with them begin: a card lists them last."""
 
 
 def card(kind: str, name: str | None = None) -> Card:
@@ -72,6 +74,7 @@ def card(kind: str, name: str | None = None) -> Card:
     kind = plural(kind)
     names = names_of(kind)
     if name is None:
+        names = sorted(names, key=lambda each: each.startswith(PAPERS))
         words = ", ".join(names)
         one = f"meshwright catalog {kind} {names[0]}"
         return Card(

@@ -66,8 +66,8 @@ def scaled(
         (
             Row(
                 "scale",
-                f"{scale:.3f}: steps took {min(ratios):.3f} to {max(ratios):.3f} times"
-                " what is predicted",
+                f"{scale:.3f}, from steps of {min(ratios):.3f} to {max(ratios):.3f} times the"
+                " prediction: the fewer they are, the nearer to 1 it stays",
                 "bold",
             ),
             Row("wrote", path),

@@ -48,14 +48,15 @@ def card(r: Replay, ascii_only: bool = False) -> Card:
     )
     chips = f"{p.job.cluster.chips:,} x {p.job.cluster.chip.name}"
     ends = f"{percent(min(idle))} to {percent(max(idle))} by rank"
-    same = f"{100 * r.difference:+.2f} %"
+    off = f"{100 * r.difference:+.2f} %"
+    same = "agrees" if float(off[:-2]) == 0 else f"differs by {off}"
     return Card(
         f"Timeline of {p.job.model.name} on {chips}:"
         f" {short_words(p.layout)}, {p.microbatches} microbatches",
         (
             Row(
                 "step",
-                f"{seconds(r.exact_s, 4)} simulated exactly; the prediction differs by {same}",
+                f"{seconds(r.exact_s, 4)} simulated exactly; the prediction {same}",
                 "bold",
             ),
             Row(
