@@ -35,8 +35,8 @@ RANKS = ("tp", "cp", "pp")
 """Degrees whose change moves dp."""
 MOST_SEQUENCES = 64
 """Largest microbatch that is tried; no published run of a decoder has a larger one."""
-EIGHTHS = 8
-"""Parts of a chunk whose layers are recomputed, as changes."""
+PARTS = 16
+"""Most numbers of recomputed layers of a chunk that are tried, beside none and all."""
 NUMERICS = ("job.precision", "job.batch", "software.gradients")
 """Fields that change what is trained, beside how fast."""
 BATCH = 2
@@ -160,10 +160,10 @@ def choices(run: Job) -> Iterator[tuple[str, Iterable[Any]]]:
 
 
 def partly(run: Job) -> list[str]:
-    """Full recomputation of some layers of a chunk of the model: every eighth of them."""
+    """Full recomputation of some layers of a chunk of the model."""
     own = run.layout
     layers = run.model.layers // int(own.pp * own.interleave)
-    some = {layers * eighth // EIGHTHS for eighth in range(1, EIGHTHS)}
+    some = {layers * i // PARTS for i in range(1, PARTS)}
     return [f"full:{k}" for k in sorted(some - {0})]
 
 
