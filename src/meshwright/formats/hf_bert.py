@@ -17,6 +17,15 @@ from .hf_parts import biases, decoder
 
 
 def _bert(c: Config) -> Fields:
+    """The head has a bias of its own beside that of its matrix: one with it where they are tied."""
+    if not c.flag("tie_word_embeddings"):
+        raise c.refuse(
+            "tie_word_embeddings is false: its class then trains two biases of the vocabulary"
+        )
+    return _alike(c)
+
+
+def _alike(c: Config) -> Fields:
     """What all have: rows for kinds of tokens, causal or not, a transformed head as wide as the
     model.
     """
@@ -60,7 +69,7 @@ def _narrow(c: Config, inner: int, outer: int) -> Fields:
     """Rows of the embedding and of the output matrix have widths of their own."""
     wide = c.whole("hidden_size")
     return {
-        **_bert(c),
+        **_alike(c),
         "embedding_width": inner if inner != wide else None,
         "head_width": outer,
     }
