@@ -191,7 +191,13 @@ optimizer: {name: adamw, learning_rate: 3e-4}
 max_duration: 1e9T
 """,
         {
-            "model": {"ffn": 4096, "vocab": 50304, "qk_norm_whole": True},
+            "model": {
+                "ffn": 4096,
+                "vocab": 50304,
+                "qk_norm_whole": True,
+                "tied_embeddings": False,
+                "bias": False,
+            },
             "layout": {"zero": 2, "microbatch": 2, "recompute": "full:4"},
             "job": {"seq": 4096, "batch": "512seq", "tokens": 1e9},
         },

@@ -68,9 +68,10 @@ def read(format: Format, path: str, cell: Cell, keys: Keys) -> Any:
     if cell.says or cell.once:
         return _said(path, cell, keys)
     if cell.kind:
-        given = [getattr(keys, cell.kind)(key) for key in cell.keys]
+        there = [key for key in cell.keys if key in keys.said]
+        given = [getattr(keys, cell.kind)(key) for key in there]
         usual = None if cell.default is UNSAID else cell.default
-        value = next(filter(None, given), usual)
+        value = next((v for v in given if v or v is False), usual)
         counted = path == "job.batch" and value  # a bare number is tokens
         return f"{value}seq" if counted else value
     if not cell.keys:
