@@ -24,6 +24,7 @@ from .degrees import (
     each_dp,
     fewest,
     pipelines,
+    replicas,
     shards,
 )
 from .evaluate import (
@@ -136,6 +137,13 @@ def _rounds(
     """Rows worth placing, with the options whose bounds allow it, best bound first."""
     table = shards(job, space, relaxed)
     degrees = pipelines(job, space, relaxed)
+    if (
+        not relaxed
+    ):  # what a layer takes is asked only where some pipeline fills the chips
+        pp = {"pp": np.unique(degrees["pp"])}
+        grid = {k: column[:, None] for k, column in table.items()} | pp
+        dp = replicas(job, grid, space, relaxed)
+        table = keep(table, np.asarray((dp >= 1).any(axis=1)))
     if not length(table) or not length(degrees):
         return
     open_ = Candidates.of(job, space, best.choice, table, relaxed)
