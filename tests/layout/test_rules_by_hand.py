@@ -140,11 +140,11 @@ PLAINLY: dict[str, Callable[[Job, Layout], Any]] = {
     "groups of PyTorch": lambda j, l: l.microbatch_group == 0,
     "trained exchange": lambda j, l: l.cp_exchange == "gather",
     "trained recomputation": lambda j, l: (
-        l.recompute in ("none", "selective", "full")
+        l.recompute in ("none", "selective", "op", "full")
     ),
     "trained groups of dp": lambda j, l: l.dp_replicate == 1,
     "halves of whole layers": lambda j, l: (
-        not (l.pp > 1 and splits(l) and l.recompute == "full")
+        not (l.pp > 1 and splits(l) and l.recompute != "none")
     ),
     "halves of sharded weights": lambda j, l: (
         not (l.pp > 1 and splits(l) and l.zero == 3)

@@ -74,6 +74,13 @@ def of_experts(rng: random.Random, job: Job) -> Job:
     return replace(job, model=model, layout=layout)
 
 
+def some_recomputation(rng: random.Random, schedule: str) -> str:
+    """A second run of operations cannot be halved."""
+    text = rng.choice(["none", "selective", "full"])
+    halved = schedule != "alone" and schedule_named(schedule).split_backward
+    return "none" if halved and text == "selective" else text
+
+
 def drawn(rng: random.Random, schedule: str) -> tuple[Job, int]:
     """Any job and layout, and its microbatches, whether they can run or not."""
     pp = 1 if schedule == "alone" else rng.choice([2, 3, 4, 5, 8])
@@ -88,7 +95,7 @@ def drawn(rng: random.Random, schedule: str) -> tuple[Job, int]:
         interleave=rng.choice([2, 2, 3, 4, 5])
         if schedule.startswith("interleaved")
         else 1,
-        recompute=rng.choice(["none", "selective", "full"]),
+        recompute=some_recomputation(rng, schedule),
         sequence_parallel=rng.choice([True, True, False]),
     )
     m = rng.choice([1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 24, 32, 64])
@@ -110,7 +117,7 @@ def runs(job: Job, m: int, even: bool = True) -> bool:
     """PyTorch runs it, on stages of equal chunks (even)."""
     layout, schedule = job.layout, schedule_named(job.layout.schedule)
     halves = schedule.split_backward and (
-        layout.zero == 3 or layout.recompute == "full"
+        layout.zero == 3 or layout.recompute != "none"
     )
     chunks = layout.pp * schedule.chunks(layout.interleave)
     uneven = chunks > layout.pp and job.model.layers % chunks

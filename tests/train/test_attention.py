@@ -131,7 +131,7 @@ def test_no_tensor_is_copied_into_another_layout() -> None:
     here kernels read [b, s, a, h] by strides, forward and backward.
     """
     m = replace(catalog.model("megatron-1.7b"), hidden=64, heads=4, ffn=256)
-    layer = Attention(m, None, False)
+    layer = Attention(m, None)
     x = torch.randn(2, 32, 64, requires_grad=True)
     with Calls() as calls:
         layer(x, AttentionContext(None, {None: whole(32)})).sum().backward()

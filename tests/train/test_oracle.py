@@ -121,6 +121,12 @@ COUNTS = {
         1,
         1,
     ),
+    "tp2 sp, selective recomputation": (
+        LLAMA,
+        Layout(tp=2, dp=1, recompute="selective"),
+        2,
+        0,
+    ),
     "cp2, selective recomputation": (
         LLAMA,
         Layout(cp=2, dp=1, recompute="selective"),
@@ -250,6 +256,12 @@ MEMORY: dict[str, Any] = {
         0,
     ),
     "1f1b, first": (Layout(pp=4, dp=1), 8, 0),
+    "zero 3, selective": (
+        Layout(dp=4, zero=3, recompute="selective"),
+        2,
+        0,
+    ),
+    "tp2, op": (Layout(tp=2, dp=1, recompute="op"), 2, 0),
     "1f1b, middle, selective": (
         Layout(pp=4, dp=1, recompute="selective"),
         8,

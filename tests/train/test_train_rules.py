@@ -36,6 +36,9 @@ IMPOSSIBLE = {
     "computes every layer twice more": Layout(
         pp=2, dp=1, schedule="zbv", recompute="full"
     ),
+    "recompute selective computes every layer twice more": Layout(
+        pp=2, dp=1, schedule="zbv", recompute="selective"
+    ),
     "layout.zero 3 with schedule dualpipev is not carried out": Layout(
         pp=2, dp=2, zero=3, schedule="dualpipev"
     ),

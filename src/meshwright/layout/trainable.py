@@ -215,7 +215,7 @@ OFFLOADED = LayoutRule(
 )
 RECOMPUTED = LayoutRule(
     "trained recomputation",
-    lambda j, l: l.recompute in RECOMPUTE,
+    lambda j, l: l.recompute in (*RECOMPUTE, "op"),
     lambda j, l: (
         f"layout.recompute {l.recompute} is not trained: take {', '.join(RECOMPUTE)}"
     ),
@@ -232,10 +232,10 @@ COPIES = LayoutRule(
 )
 HALVES = LayoutRule(
     "halves of whole layers",
-    lambda j, l: l.pp == 1 if halved(l) and l.recompute == "full" else True,
+    lambda j, l: l.pp == 1 if halved(l) and l.recompute != "none" else True,
     lambda j, l: (
-        f"layout.schedule {l.schedule} with recompute full computes every layer twice more, once"
-        " for each half of the backward pass: take recompute selective or none"
+        f"layout.schedule {l.schedule} with recompute {l.recompute} computes every layer twice"
+        " more, once for each half of the backward pass: take recompute none"
     ),
     options=("schedule", "recompute"),
 )

@@ -52,10 +52,11 @@ from ..step import (
     parameters_of,
     shares,
 )
+from ..step.shares import sum_of
 from ..step.weights import Parameters, shard
 from ..step.zero import cuts
 from . import tensors
-from .messages import FP32, again
+from .messages import FP32, OPERATIONS, again, recomputation
 from .order import ACTIVE
 
 
@@ -65,12 +66,24 @@ def least(
     """Bytes on the fullest device, at least. layout: its numbers may be arrays, but for chunks."""
     by = shares(job, layout, schedule, layout.interleave)
     text = layout.recompute
+    by_kind = [layer(job, layout, kind) for kind in sorts(job.model)]
+    results = [
+        tensors.results_kept(job, layout.tp, ops, text) for ops in by_kind
+    ]
     halved: Any = schedule.split_backward & (layout.pp > 1)
     edge = parts.boundary
     rising = [
-        tensors.rising(job, edge, ops, again(ops, text), text, halved)
-        for ops in (layer(job, layout, kind) for kind in sorts(job.model))
+        tensors.rising(
+            job,
+            edge,
+            ops=ops,
+            again=again(ops, text),
+            results=stay,
+            halved=halved,
+        )
+        for ops, stay in zip(by_kind, results, strict=True)
     ]
+    kept = [edge + sum(stay) for stay in results]
     ranks = [
         Rank(
             job,
@@ -82,6 +95,7 @@ def least(
             *memory.flights(job, layout, schedule, end, share.rank)[:2],
             parameters_of(job, layout, parts, share),
             rising,
+            kept if recomputation(text) == OPERATIONS else [],
         )
         for end, share in by.fullest(layout).items()
     ]
@@ -105,6 +119,9 @@ class Rank:
     owned: Parameters
     rising: list[Num]
     """The most that lives beside what waits while a layer of each kind goes backward."""
+    kept: list[Num]
+    """What a layer of each kind keeps of a microbatch, where it is recomputed operation by
+    operation; else that of `step.memory`."""
 
     @cached_property
     def alone(self) -> Any:
@@ -161,10 +178,19 @@ class Rank:
             arrived = -local
         passed = self.chunks - share.head + arrived
         return self.even * (
-            memory.saved_by_layers(job, self.parts, way, share)
+            self.by_layers
             + share.embedding * self.parts.embedding.saved
             + passed * self.parts.boundary
         )
+
+    @property
+    def by_layers(self) -> Num:
+        """Bytes that the layers keep of a microbatch."""
+        share, way = self.share, self.layout.recompute
+        if self.kept:
+            kept: Num = sum_of(zip(share.layers, self.kept, strict=True))
+            return kept
+        return memory.saved_by_layers(self.job, self.parts, way, share)
 
     @cached_property
     def shard(self) -> Num:

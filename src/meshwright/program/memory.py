@@ -58,7 +58,7 @@ class Walk:
     def __init__(self, units: Units, rank: int) -> None:
         """units: of a job as it is carried out."""
         self.job, self.layout, self.ledger = units.job, units.layout, Ledger()
-        self.boundary, self.op_bytes = units.boundary, units.op_bytes
+        self.boundary = units.boundary
         self.width = float(self.job.precision.activation_bytes)
         self.copied = bool(tensors.copied(self.job, self.layout))
         self.input_is_saved = tensors.input_is_saved(
@@ -330,11 +330,10 @@ class Walk:
         """The operations of a unit from the last to the first; then the gradients of its weights
         are made, but not yet added up.
         """
-        whole = self.layout.recompute == "full" and bool(unit.again)
-        redone = (
-            {id(op): float(op.saved) for op in unit.again} if whole else {}
-        )
-        self.ledger.add("backward", sum(redone.values()))
+        whole = bool(unit.again)
+        redone = {id(op): float(op.saved) for op in unit.again}
+        self.ledger.add("activations", -unit.results)
+        self.ledger.add("backward", sum(redone.values()) + unit.unused)
         made = of_experts = 0.0
         for op in reversed(unit.ops):
             if op.name == LOSS:
@@ -345,9 +344,7 @@ class Walk:
             if unit.name == EMBEDDING:
                 weights = self.of_end(unit) if op is unit.ops[0] else 0.0
             self.ledger.touch("backward", self.moving(op))
-            self.ledger.add(
-                "activations", 0.0 if whole else -self.op_bytes(op, unit.again)
-            )
+            self.ledger.add("activations", 0.0 if whole else -float(op.saved))
             self.ledger.add("backward", weights - redone.get(id(op), 0.0))
             made += weights
             of_experts += weights if op.expert else 0.0
@@ -356,7 +353,7 @@ class Walk:
                 self.ledger.add("backward", -of_experts)
                 self.finish(stage, index - 1)
         self.ledger.add("activations", -self.boundary if whole else 0.0)
-        self.ledger.add("backward", -made)
+        self.ledger.add("backward", -made - unit.unused)
 
     def moving(self, op: Op) -> float:
         """Bytes of the gradients of an operation's inputs and results, with that of the residual

@@ -11,13 +11,16 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from math import prod
+from typing import Final
 
 from ..count import vocabulary
 from ..count.model import kinds, layer
+from ..count.recompute import again as again_in_count
 from ..count.work import Message, Op
 from ..describe.job import Job
 from ..describe.layers import Kind
 from ..describe.layout import Layout
+from ..describe.recompute import resolved
 from ..layout.stages import (
     microbatches,
     schedule_of,
@@ -35,7 +38,9 @@ FP32 = 4
 
 Sent = Counter[tuple[str, str, int]]
 """(kind, axis, bytes of the full vector) -> how often."""
-
+OPERATIONS: Final = "op"
+"""The way to recompute that the trainer calls selective: operation by operation
+(`train.recompute`)."""
 LAST = "down"
 """Full recomputation stops before a layer's last product, whose result nobody needs."""
 
@@ -53,6 +58,7 @@ def carried_out(job: Job) -> Job:
         input_gradients="together",
         gathered_keys="kept",
         backward_needs="autograd",
+        selective=OPERATIONS,
         causal="full",
         dot_product="2k",
         vocabulary=True,
@@ -94,13 +100,35 @@ def of_tiles(job: Job, op: Op, window: int | None, place: int) -> Op:
     return op._replace(forward=forward, backward=backward)
 
 
+def recomputation(text: str) -> str:
+    """How the trainer carries a layout's recomputation out: none, op or full."""
+    return resolved(text, OPERATIONS)
+
+
 def again(ops: list[Op], recompute: str) -> list[Op]:
-    """What recomputation runs a second time in the backward pass of a layer."""
-    if recompute == "full":
-        return ops[: next(i for i, op in enumerate(ops) if last(op.name, ops))]
-    return (
-        [op for op in ops if op.selective] if recompute == "selective" else []
-    )
+    """The operations up to which recomputation runs a layer a second time in its backward pass."""
+    if recomputation(recompute) == "none":
+        return []
+    return ops[: next(i for i, op in enumerate(ops) if last(op.name, ops))]
+
+
+def redone(
+    ops: list[Op], recompute: str
+) -> Iterator[tuple[float, tuple[Message, ...]]]:
+    """(FLOPs, messages) of the second run. Operation by operation, results that stay are not
+    computed again, and sums over tp stay."""
+    ways = again_in_count(ops, recomputation(recompute))
+    for op, way in zip(again(ops, recompute), ways, strict=False):
+        comm = op.forward.comm
+        if recomputation(recompute) == OPERATIONS:
+            comm = tuple(x for x in comm if not summed_over_tp(x))
+        yield float(round(float(op.forward.matrix * way.share))), comm
+
+
+def summed_over_tp(message: Message) -> bool:
+    """It sums what row-parallel matrices make."""
+    sums = message.kind in ("reduce_scatter", "all_reduce")
+    return sums and message.axis == "tp"
 
 
 def last(name: str, ops: list[Op]) -> bool:
@@ -128,8 +156,7 @@ def passes(
             yield float(op.forward.matrix), op.forward.comm
             yield float(op.backward.matrix), op.backward.comm
         if ops is not ends:
-            for op in again(ops, job.layout.recompute):
-                yield float(op.forward.matrix), op.forward.comm
+            yield from redone(ops, job.layout.recompute)
 
 
 def flops(job: Job, rank: int, place: int = 0) -> float:
@@ -175,7 +202,7 @@ def of_choices(job: Job, rank: int, m: int) -> Sent:
         return Sent()
     of = kinds(job.model)
     passes = sum(of[i].moe for s in stages(job, rank) for i in s.layers)
-    passes *= 2 if layout.recompute == "full" else 1
+    passes *= 1 if recomputation(layout.recompute) == "none" else 2
     return Sent({("all_to_all", "ep", moe.experts * CHOICE): m * passes})
 
 

@@ -10,12 +10,18 @@ from collections.abc import Iterable
 from functools import reduce
 from typing import Any
 
+from ..count.recompute import again
 from ..count.work import Op
 from ..describe.job import Job
 from ..describe.layout import Layout
 from ..num import Num, maximum, minimum, where
 from ..schedule.schedule import Schedule
-from .messages import FP32
+from .messages import (
+    FP32,
+    OPERATIONS,
+    recomputation,
+    summed_over_tp,
+)
 
 NORM_GRADIENTS = 5.0
 """fp32 tensors of a hidden state's size in the backward pass of PyTorch's RMS norm on CPUs."""
@@ -73,7 +79,8 @@ def as_made(job: Job, weights: Num) -> Num:
 
 def input_is_saved(job: Job, recompute: str) -> bool:
     """The first thing a layer keeps is its input itself."""
-    return recompute == "full" or job.model.norm != "rmsnorm" or not mixed(job)
+    whole = recomputation(recompute) != "none"
+    return whole or job.model.norm != "rmsnorm" or not mixed(job)
 
 
 def moving(job: Job, boundary: Num, op: Op) -> Num:
@@ -119,9 +126,30 @@ def results(job: Job, ops: Iterable[Op]) -> Num:
     return saved
 
 
-def kept(op: Op, recompute: str, again: bool) -> Num:
-    """Bytes an operation keeps; again: it is computed a second time."""
-    return op.needed if recompute == "selective" and again else op.saved
+def results_kept(
+    job: Job, tp: Num, ops: list[Op], recompute: str
+) -> list[Num]:
+    """Bytes of the result of each operation of a layer that stays where it is recomputed operation
+    by operation: products that are not made again, attention with its logarithms, sums over tp.
+    """
+    if recomputation(recompute) != OPERATIONS:
+        return [0.0] * len(ops)
+    width = job.precision.activation_bytes
+    sizes = list[Num]()
+    ways = again(ops, OPERATIONS)
+    for op, way, after in zip(ops, ways, (*ops[1:], *ops[-1:]), strict=True):
+        size: Num = 0.0
+        if op.kind == "matmul" and not op.expert:
+            rows = sum(y.out * y.tokens for y in op.forward.products)
+            size = (1.0 - way.share) * width * rows
+        if op.kind == "attention":
+            size = op.saved - op.inputs + after.saved
+        for message in op.forward.comm:
+            if summed_over_tp(message):
+                cut = tp if message.kind == "reduce_scatter" else 1.0
+                size = size + where(tp > 1, message.bytes / cut, 0.0)
+        sizes.append(size)
+    return sizes
 
 
 def rising(
@@ -129,28 +157,25 @@ def rising(
     boundary: Num,
     ops: list[Op],
     again: list[Op],
-    recompute: str,
+    results: list[Num],
     halved: Any,
 ) -> Num:
     """The most bytes that live during the backward pass of a layer beyond those that lived before
     it, operation by operation.
 
-    What is computed again is there before the first; each operation lets go of what it kept and
-    leaves its weights' gradient, that of experts until their tokens' gradients have gone back.
-    halved: the first half of a pass that lets go of nothing.
+    What is computed again is there before the first, and what stayed (results: `results_kept`)
+    where that is not run again; each operation lets go of what it kept and leaves its weights'
+    gradient, that of experts until their tokens' gradients have gone back. halved: the first half
+    of a pass that lets go of nothing.
     """
-    whole = recompute == "full"
-    redone = {id(op): op.saved for op in again} if whole else {}
-    level: Num = sum(redone.values(), 0.0)
+    whole = bool(again)
+    redone = {id(op): op.saved for op in again}
+    level: Num = sum(redone.values(), 0.0) - sum(results[: len(again)], 0.0)
     most: list[Num] = [level]
     of_experts: Num = 0.0
     for op in reversed(ops):
         most.append(level + moving(job, boundary, op))
-        gone = (
-            redone.get(id(op), 0.0)
-            if whole
-            else kept(op, recompute, any(op is x for x in again))
-        )
+        gone = redone.get(id(op), 0.0) if whole else op.saved
         made = as_made(job, op.weights)
         level = where(halved, level, level + made - gone)
         most.append(level)

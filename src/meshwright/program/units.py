@@ -23,6 +23,7 @@ from .parameters import (
     expert_shapes,
     layer_shapes,
 )
+from .tensors import results_kept
 
 EXPERTS = "experts"
 """A unit inside a layer."""
@@ -53,6 +54,10 @@ class Unit:
     """Bytes kept of one microbatch, without the logits."""
     logits: float = 0.0
     """Bytes of the logits in fp32."""
+    results: float = 0.0
+    """Of `saved`, results that recomputation takes as they are."""
+    unused: float = 0.0
+    """Of these, what it stops before."""
 
 
 class Units:
@@ -112,9 +117,12 @@ class Units:
         shards = self.shards_of_experts if name == EXPERTS else self.shards
         padded = FP32 * float(elements(shapes, shards))
         rows = {k: s for k, s in shapes.items() if k == "embedding.weight"}
-        way = self.layout.recompute
-        redone = again(ops, way) if name == "layer" else []
-        saved = sum(self.op_bytes(op, redone) for op in ops if op.name != LOSS)
+        layout = self.layout
+        redone = again(ops, layout.recompute) if name == "layer" else []
+        saved = sum(float(op.saved) for op in ops if op.name != LOSS)
+        results = [float(size) for size in self.results(redone and ops)]
+        if redone:
+            saved = self.boundary + sum(results)
         return Unit(
             name,
             ops,
@@ -123,11 +131,13 @@ class Units:
             padded,
             padded / shards,
             FP32 * float(elements(rows) * (self.layout.tp - 1)),
-            self.boundary if way == "full" and redone else saved,
+            saved,
             sum(float(op.saved) for op in ops if op.name == LOSS),
+            sum(results),
+            sum(results[len(redone) :]),
         )
 
-    def op_bytes(self, op: Op, redone: list[Op]) -> float:
-        """Bytes an operation keeps, where some run again."""
-        selective = self.layout.recompute == "selective" and op in redone
-        return float(op.needed if selective else op.saved)
+    def results(self, ops: list[Op]) -> list[Any]:
+        """Bytes of the results of a layer's operations that recomputation takes as they are."""
+        layout = self.layout
+        return results_kept(self.job, layout.tp, ops, layout.recompute)

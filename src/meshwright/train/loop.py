@@ -15,6 +15,7 @@ from ..describe.job import Job
 from ..describe.layout import Layout
 from ..layout.placement import placed
 from ..layout.stages import stage_count, stage_layers, stage_numbers
+from ..program.messages import recomputation
 from ..program.tiles import Documents, chunks
 from ..schedule import get as schedule_named
 from . import gradients
@@ -171,7 +172,8 @@ class Trainer:
             job.model.layers, self.count, self.layout.stages
         )[number]
         with torch.device("meta"):
-            stage = Decoder(job.model, layers, job.T, layout.recompute)
+            way = recomputation(layout.recompute)
+            stage = Decoder(job.model, layers, job.T, way)
         cut_stage(stage, job, layout, self.mesh)
         if self.settings.compile:
             stage.compile_blocks()

@@ -11,13 +11,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend
-from torch.utils.checkpoint import checkpoint
 
 from ..count.model import kinds
 from ..describe.layers import Kind
@@ -26,11 +24,10 @@ from ..program.tiles import Documents, seen_window, tiles
 from .attention import FLASH_FIRST, Rows, attend, kernel_order
 from .ffn import FeedForward
 from .moe import Experts, MixtureOfExperts
+from .recompute import WAYS
 
 Rotation = tuple[Tensor, Tensor]
 """Cosine and sine of each position's angles, [T, 1, r/2], r the rotated features of a head."""
-again = partial(checkpoint, use_reentrant=False, preserve_rng_state=False)
-"""Call a function and compute it again in the backward pass instead of keeping what it makes."""
 
 
 def norm(m: Model, width: int = 0) -> nn.Module:
@@ -103,9 +100,9 @@ class AttentionContext(NamedTuple):
 class Attention(nn.Module):
     """Multi-head, grouped-query or multi-query attention."""
 
-    def __init__(self, m: Model, window: int | None, recompute: bool) -> None:
+    def __init__(self, m: Model, window: int | None) -> None:
         super().__init__()
-        self.h, self.recompute = m.h, recompute
+        self.h = m.h
         self.wq = nn.Linear(m.hidden, m.heads * m.h, bias=m.qkv_bias)
         self.wk = nn.Linear(m.hidden, m.K * m.h, bias=m.qkv_bias)
         self.wv = nn.Linear(m.hidden, m.K * m.h, bias=m.qkv_bias)
@@ -127,9 +124,8 @@ class Attention(nn.Module):
         if seen.by is not None:
             q_BTHh = rotate(q_BTHh, seen.by)
             k_BTKh = rotate(k_BTKh, seen.by)
-        core = partial(again, self.core) if self.recompute else self.core
         o_BTD: Tensor = self.wo(
-            core(
+            self.core(
                 q_BTHh,
                 k_BTKh,
                 v_BTKh,
@@ -147,10 +143,10 @@ class Block(nn.Module):
 
     def __init__(self, m: Model, kind: Kind, recompute: str) -> None:
         super().__init__()
-        self.whole = recompute == "full"
+        self.way = WAYS[recompute]
         self.attention_norm, self.attention = (
             norm(m),
-            Attention(m, kind.window, recompute == "selective"),
+            Attention(m, kind.window),
         )
         self.ffn_norm, self.ffn = (
             norm(m),
@@ -158,14 +154,13 @@ class Block(nn.Module):
         )
 
     def forward(self, x_BTD: Tensor, seen: AttentionContext) -> Tensor:
-        result: Tensor = (
-            again(self.run, x_BTD, seen)
-            if self.whole
-            else self.run(x_BTD, seen)
-        )
-        return result
+        return self.run(x_BTD, seen)
 
     def run(self, x_BTD: Tensor, seen: AttentionContext) -> Tensor:
+        """The layer, recomputed as it should be: what `compile_blocks` compiles."""
+        return self.way(self.compute, x_BTD, seen)
+
+    def compute(self, x_BTD: Tensor, seen: AttentionContext) -> Tensor:
         x_BTD = x_BTD + self.attention(self.attention_norm(x_BTD), seen)
         y_BTD: Tensor = x_BTD + self.ffn(self.ffn_norm(x_BTD))
         return y_BTD
@@ -221,8 +216,8 @@ class Decoder(nn.Module):
         ]
 
     def compile_blocks(self) -> None:
-        """Compile what each layer computes; what is hooked to a layer from outside (FSDP's gathers,
-        recomputation) stays outside.
+        """Compile what each layer computes and recomputes; what is hooked to a layer from outside
+        (FSDP's gathers) stays outside.
         """
         for block in self.blocks:
             block.run = torch.compile(block.run)  # type: ignore[method-assign]
