@@ -87,7 +87,7 @@ def run(root: Path, *words: str) -> str:
 def test_every_guide_has_an_example() -> None:
     files = [example.file.split("/")[-1] for example in examples()]
     assert files.count("nvidia.toml") == 2
-    assert {"eager.py", "doubling.py", "assumptions.py", "sets.py"} <= {*files}
+    assert {"eager.py", "doubling.py", "assumptions.py"} <= {*files}
     assert len(files) == PAGE.count("\n~~~") // 2, "a block is not understood"
 
 

@@ -17,6 +17,7 @@ from typing import Any
 
 from formulas import rendered
 
+from meshwright.cost.network import NAMED
 from meshwright.describe import assumptions, framework, holding
 from meshwright.describe.assumptions import SETS, Assumptions
 from meshwright.describe.choices import Choices
@@ -24,12 +25,6 @@ from meshwright.describe.fields import ASK
 from meshwright.schedule import SCHEDULES
 from meshwright.schedule.schedule import Schedule
 
-RING = [
-    "cost.ring:around",
-    "cost.ring:latency",
-    "cost.ring:passed_on",
-    "cost.ring:exchange",
-]
 LAWS: Mapping[tuple[str, str], list[str]] = {
     ("chip", "peak"): ["cost.chip:compute_time"],
     ("chip", "roofline"): [
@@ -51,29 +46,7 @@ LAWS: Mapping[tuple[str, str], list[str]] = {
         "cost.host:added",
     ],
     ("chip", "calibrated"): ["cost.chip:kernel_time", "cost.measured:seconds"],
-    ("network", "free"): [],
-    ("network", "ring"): RING,
-    ("network", "best"): [
-        *RING,
-        "cost.tree:all_reduce",
-        "cost.in_network:all_reduce",
-    ],
-    ("network", "measured"): ["cost.measured:seconds", *RING],
-    ("network", "levels"): ["cost.levels:phase", "cost.levels:waits"],
-    ("network", "book"): [
-        "cost.torus:axis",
-        "cost.torus:latency",
-        "cost.torus:exchanged",
-        "cost.torus:send",
-    ],
-    ("network", "nccl"): [
-        "cost.nccl:ring",
-        "cost.nccl:ring_ll",
-        "cost.nccl:trees",
-        "cost.nccl:switched",
-        "cost.nccl:exchange",
-        "cost.nccl:together",
-    ],
+    **{("network", name): list(how.laws) for name, how in NAMED.items()},
 }
 """(joint, option) -> functions that carry it out."""
 ALWAYS: Mapping[str, list[str]] = {

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from functools import cache, reduce
+from functools import cache, reduce, wraps
 from itertools import chain
 from operator import add
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -222,6 +222,35 @@ def on_distinct(law: Callable[..., Num], *columns: Num) -> Num:
         return law(*columns)  # two combinations with the same key
     whole: Num = np.asarray(law(*few))[number].reshape(same[0].shape)
     return whole
+
+
+def row_by_row(law: Callable[..., Any]) -> Callable[..., Any]:
+    """A law of numbers or columns: columns are asked row by row where the law is of numbers alone,
+    as one with `min`, `if` or `range` is, which NumPy answers with these errors.
+    """
+    if hasattr(law, "__wrapped__"):
+        return law
+
+    @wraps(law)
+    def asked(*columns: Any) -> Any:
+        try:
+            return law(*columns)
+        except (TypeError, ValueError):
+            import numpy as np
+
+            rows = np.broadcast(*columns)
+            if not rows.shape:
+                raise
+            plain = (
+                [int(x) if x % 1 == 0 else float(x) for x in row]
+                for row in rows
+            )
+            values = np.array([law(*row) for row in plain])
+            values = values.reshape(rows.shape + values.shape[1:])
+            alone = values.ndim == len(rows.shape)
+            return values if alone else tuple(np.moveaxis(values, -1, 0))
+
+    return asked
 
 
 def beside(columns: Sequence[Num]) -> NDArray[np.float64] | None:

@@ -8,7 +8,7 @@ import pytest
 
 from meshwright.catalog import chip, cluster, model
 from meshwright.cost.chip import MODELS
-from meshwright.cost.network import ALGORITHMS
+from meshwright.cost.network import NAMED
 from meshwright.describe.assumptions import (
     ELSEWHERE,
     SETS,
@@ -143,12 +143,11 @@ def test_the_source_of_a_term_is_that_of_the_option_that_ran(
 
 def test_every_option_has_its_formula_and_source() -> None:
     assert set(MODELS) == set(fields_of(ChipTime)["model"].kind.words)
-    assert set(ALGORITHMS) == set(
-        fields_of(NetworkTime)["collective"].kind.words
-    )
-    assert all(
-        all(texts) for texts in (*MODELS.values(), *ALGORITHMS.values())
-    )
+    assert set(NAMED) == set(fields_of(NetworkTime)["collective"].kind.words)
+    assert all(all(texts) for texts in MODELS.values())
+    own = ["title", "source", "laws"]
+    for name, algorithm in NAMED.items():
+        assert [x for x in own if x in vars(type(algorithm))] == own, name
 
 
 def test_the_formula_is_that_of_the_chip_model() -> None:
@@ -179,4 +178,4 @@ def test_a_torus_has_its_own_algorithm() -> None:
     terms = {
         part.name: part for part in under("realistic", "64xtpu-v5p").term.parts
     }
-    assert terms["tp_comm"].source == ALGORITHMS["book"][1]
+    assert terms["tp_comm"].source == NAMED["book"].source

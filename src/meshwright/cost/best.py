@@ -14,6 +14,14 @@ from .ring import Ring
 class Best(Ring):
     """The smallest of every field over the algorithms (`load.least`)."""
 
+    title = "the faster of ring, tree and reduction in the switch"
+    source = "NCCL; ring: Subramanian et al. 2024, arXiv 2410.00273, eq. 2-3"
+    laws = (
+        *Ring.laws,
+        "cost.tree:all_reduce",
+        "cost.in_network:all_reduce",
+    )
+
     def all_reduce(
         self, net: Links, V: Num, group: Group, chains: bool = True
     ) -> Load:

@@ -69,6 +69,10 @@ PHASES = {"all_gather": 1, "reduce_scatter": 1, "all_reduce": 2}
 class Levels(Ring):
     """Reduce-scatter, all-gather and all-reduce level by level; the rest as a ring."""
 
+    title = "level by level, all levels at work at once"
+    source = "Erdil & Schneider-Joseph 2024, arXiv 2411.01137, section 4.2"
+    laws = ("cost.levels:phase", "cost.levels:waits")
+
     def gather(self, net: Links, V: Num, group: Group) -> Load:
         """One phase: the busiest level, and one hop in each."""
         busy = phase(net, V, group)

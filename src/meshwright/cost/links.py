@@ -159,6 +159,22 @@ class Algorithm(Protocol):
         ...
 
 
+class NamedAlgorithm(Algorithm, Protocol):
+    """One that an assumption set may name, which says what it is."""
+
+    @property
+    def title(self) -> str:
+        """For `--explain`, as its source."""
+
+    @property
+    def source(self) -> str:
+        """Paper or code that it follows."""
+
+    @property
+    def laws(self) -> tuple[str, ...]:
+        """Its functions (room.module:name), whose equations the documentation shows."""
+
+
 def crossings(net: Links, V: Num, group: Group) -> list[Num]:
     """Seconds each dimension takes for V bytes of every unit: V / (S_i W_i) where the group spans
     it.

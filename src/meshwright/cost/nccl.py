@@ -61,6 +61,17 @@ def together(wait: Num, bytes_: Num, mix: Num) -> Num:
 class Nccl(Ring):
     """What NCCL's tuner chooses, timed as measured."""
 
+    title = "what NCCL's tuner takes of ring, tree and reduction in the switch, by LL or Simple"
+    source = "NCCL, src/graph/tuning.cc; times: catalog/transports"
+    laws = (
+        "cost.nccl:ring",
+        "cost.nccl:ring_ll",
+        "cost.nccl:trees",
+        "cost.nccl:switched",
+        "cost.nccl:exchange",
+        "cost.nccl:together",
+    )
+
     seen: tuple[Dim, ...] = ()
     """The dimensions that the tuner reckons with, for questions about one choice on several
     networks; () = those there are.

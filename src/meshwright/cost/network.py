@@ -21,14 +21,14 @@ from .best import Best
 from .bound import Bound
 from .free import Free
 from .levels import Levels
-from .links import Algorithm, Group, Links, several
+from .links import Algorithm, Group, Links, NamedAlgorithm, several
 from .load import Load, stream
 from .nccl import Nccl
 from .ring import Ring
 from .tabled import Tabled
 from .torus import Torus
 
-NAMED: dict[str, Algorithm] = {
+NAMED: dict[str, NamedAlgorithm] = {
     "nccl": Nccl(),
     "ring": Ring(),
     "best": Best(),
@@ -175,42 +175,10 @@ class Fabric(Links):
         ]
 
 
-ALGORITHMS = {
-    "nccl": (
-        "what NCCL's tuner takes of ring, tree and reduction in the switch, by LL or Simple",
-        "NCCL, src/graph/tuning.cc; times: catalog/transports",
-    ),
-    "ring": (
-        "one ring through all ranks",
-        "NCCL; Subramanian et al. 2024, arXiv 2410.00273, eq. 2-3",
-    ),
-    "best": (
-        "the faster of ring, tree and reduction in the switch",
-        "NCCL; ring: Subramanian et al. 2024, arXiv 2410.00273, eq. 2-3",
-    ),
-    "levels": (
-        "level by level, all levels at work at once",
-        "Erdil & Schneider-Joseph 2024, arXiv 2411.01137, section 4.2",
-    ),
-    "book": (
-        "axes of the mesh side by side",
-        "How To Scale Your Model, parts 3 and 12",
-    ),
-    "free": (
-        "communication takes no time",
-        "closed forms without it: Narayanan et al. 2021, arXiv 2104.04473",
-    ),
-    "measured": (
-        "as measured, else the faster of ring and tree",
-        "measured by `meshwright calibrate`; else NCCL",
-    ),
-}
-"""Option `NetworkTime.collective` -> (algorithm, source), as `--explain` prints them."""
-
-
 def algorithm_and_source(fabric: Fabric) -> tuple[str, str]:
     """The algorithm of the collectives on this network, and where it is from: a torus has its
     own.
     """
     how = fabric.how.collective
-    return ALGORITHMS["book" if fabric.on_torus and how != "free" else how]
+    named = NAMED["book" if fabric.on_torus and how != "free" else how]
+    return named.title, named.source

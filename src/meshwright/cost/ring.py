@@ -23,6 +23,15 @@ from .load import Busy, Load
 class Ring:
     """Rings for everything but the all-to-all, whose messages go directly."""
 
+    title = "one ring through all ranks"
+    source = "NCCL; Subramanian et al. 2024, arXiv 2410.00273, eq. 2-3"
+    laws: tuple[str, ...] = (
+        "cost.ring:around",
+        "cost.ring:latency",
+        "cost.ring:passed_on",
+        "cost.ring:exchange",
+    )
+
     nearest_is_best = True
     """On links of which the nearer are the faster, no group is faster than one that lies as near as
     can be.

@@ -211,6 +211,15 @@ class Torus(Ring):
     """Every collective on the axes of a torus; a group that is not `Placed` fills each axis from
     its beginning, so a part of a ring is a line."""
 
+    title = "axes of the mesh side by side"
+    source = "How To Scale Your Model, parts 3 and 12"
+    laws = (
+        "cost.torus:axis",
+        "cost.torus:latency",
+        "cost.torus:exchanged",
+        "cost.torus:send",
+    )
+
     def load(self, net: Links, kind: str, V: Num, group: Group) -> Load:
         """The cost of one collective over V bytes."""
         at = span(net, group)

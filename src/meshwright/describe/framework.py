@@ -14,6 +14,7 @@ from itertools import permutations
 from typing import Annotated, Any
 
 from ..errors import BadInput
+from ..exchange import EXCHANGES
 from . import fitted, shipped
 from .assumptions import (
     JOINTS,
@@ -93,6 +94,8 @@ class Framework(Checked):
     gathered_inputs: Gathered
     input_gradients: InputGradients
     gathered_keys: Gathered
+    exchanges: tuple[Annotated[str, OneOf(*EXCHANGES)], ...]
+    """What it has to give each query its keys over cp (`Layout.cp_exchange`); empty: no cp."""
     backward_needs: BackwardNeeds
     weight_gradient: WeightGradient
     rotary: Rotary

@@ -117,8 +117,7 @@ class Layout(Checked):
     cp_exchange: Annotated[
         str, OneOf(*EXCHANGES), Searched("gather", together=True)
     ] = "gather"
-    """How cp ranks give each query its keys (Transformer Engine: cp_comm_type): gather, ring or
-    all-to-all, which cuts heads over tp x cp (`meshwright.exchange`)."""
+    """How cp ranks give each query its keys (Transformer Engine: cp_comm_type)."""
     offload: Annotated[
         str, Parsed(offload), Searched("none", together=True)
     ] = "none"

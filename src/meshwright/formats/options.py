@@ -6,11 +6,12 @@ takes as long to import as all of the help.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from ..describe.fields import fields_of, meanings
+from ..describe.fields import Field, fields_of, meanings
 from ..describe.job import TABLES, TRAIN, Job
 from ..describe.layout import Layout
 from ..describe.software import Software
@@ -70,9 +71,19 @@ def flags() -> tuple[Flag, ...]:
         *(Flag(name, "model", text) for name, text in MODEL.items()),
         *(Flag(name, "cluster", text) for name, text in CLUSTER.items()),
         *(
-            Flag(name, table, meanings(cls).get(name, ""))
+            Flag(name, table, with_words(meanings(cls).get(name, ""), field))
             for table, cls in described
-            for name in fields_of(cls)
+            for name, field in fields_of(cls).items()
             if name not in (*TABLES, TRAIN)
         ),
     )
+
+
+def with_words(text: str, field: Field) -> str:
+    """The meaning of a field, with those of its words that the text does not name."""
+    unnamed = [
+        word
+        for word in field.kind.words
+        if not re.search(rf"(?<![\w-]){re.escape(word)}(?![\w-])", text)
+    ]
+    return f"{text} One of {', '.join(unnamed)}." if unnamed else text

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
-from ..describe.choices import refusal
+from ..describe.choices import listed, refusal
 from ..describe.job import Job
 from ..describe.layout import GRIDS, Layout
 from ..describe.model import Model
@@ -284,6 +285,18 @@ REPLICATED = LayoutRule(
         f" zero 1, 2 or 3: it may be {may_be(int(l.dp))}"
     ),
 )
+
+
+def _other_exchanges(job: Job, l: Layout) -> str:
+    """Names of those that run these heads."""
+    ranks = l.tp * l.cp
+    return " or ".join(
+        name
+        for name, exchange in EXCHANGES.items()
+        if exchange.holds(_kv_heads(job.model), ranks)
+    )
+
+
 EXCHANGE = LayoutRule(
     "exchange of keys",
     lambda j, l: (
@@ -292,9 +305,21 @@ EXCHANGE = LayoutRule(
     ),
     lambda j, l: (
         f"layout.cp_exchange {l.cp_exchange} {EXCHANGES[l.cp_exchange].refusal}, not"
-        f" {_kv_heads(j.model)} of tp {l.tp} x cp {l.cp}: take gather or ring"
+        f" {_kv_heads(j.model)} of tp {l.tp} x cp {l.cp}: take {_other_exchanges(j, l)}"
     ),
 )
+
+
+@cache
+def _framework_exchanges(framework: str, have: tuple[str, ...]) -> LayoutRule:
+    """What a framework has to exchange keys, where it lacks some."""
+    return LayoutRule(
+        "exchange of the framework",
+        lambda _, l: (l.cp == 1) | (l.cp_exchange in have),
+        lambda _, l: (
+            f"{framework} allows cp_exchange {listed(have)}, not {l.cp_exchange}"
+        ),
+    )
 
 
 def _regrouped(job: Job, l: Layout) -> str:
@@ -522,10 +547,16 @@ NAMED = {
 
 def of_framework(job: Job) -> tuple[LayoutRule, ...]:
     """What the layouts of the job's framework keep beside `ALWAYS`."""
-    names = job.profile.rules if job.profile else ()
+    if not job.profile:
+        return ()
+    names = job.profile.rules
     if strange := [name for name in names if name not in NAMED]:
         raise unknown("framework.rules", strange[0], NAMED)
-    return tuple(NAMED[name] for name in names)
+    own = tuple(NAMED[name] for name in names)
+    have = job.profile.exchanges
+    if not have or {*EXCHANGES} <= {*have}:  # none: its choices have cp 1
+        return own
+    return (_framework_exchanges(job.profile.name, have), *own)
 
 
 def unsupported(job: Job, layout: Layout) -> list[str]:

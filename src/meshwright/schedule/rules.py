@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from ..num import row_by_row
 from . import groups
 
 
@@ -17,6 +18,9 @@ class Rule:
     """(p, m, v), numbers or arrays -> True where the rule is kept."""
     sentence: Callable[[int, int, int], str]
     """(p, m, v) -> what is wrong, with the nearest valid values."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "holds", row_by_row(self.holds))
 
 
 def one_chunk(name: str) -> Rule:

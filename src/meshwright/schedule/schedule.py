@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from ..num import Num, where
+from ..num import Num, row_by_row, where
 from .rules import Rule
 from .types import ScheduleOrder
 
@@ -23,6 +23,9 @@ Flight: TypeAlias = Callable[[Num, Num, Num, Num], Num]
 """(p, m, v, rank) -> microbatches."""
 Heads: TypeAlias = Callable[[Num, Num, Num], tuple[Num, Num]]
 """(p, m, v) -> two numbers of microbatches."""
+
+LAWS = ("chunks", "closed", "closed_in_run", "flight", "heads")
+"""Fields that a search asks with columns."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,6 +64,11 @@ class Schedule(ScheduleOrder):
     """Forwards that a rank runs ahead for each rank below it, and weight gradients that it holds
     back for each above, where backward passes are split (1F1B, ZB-H1: 1, ZB-H2: 2); 0: not so.
     """
+
+    def __post_init__(self) -> None:
+        for name in LAWS:
+            if law := getattr(self, name):
+                object.__setattr__(self, name, row_by_row(law))
 
     @property
     def replayed(self) -> bool:
