@@ -148,3 +148,14 @@ def test_every_field_of_a_layout_can_be_chosen() -> None:
     for name in FIELDS:
         usual = getattr(ONE_DEVICE, name)
         assert Choices({name: (usual,)}).allows(ONE_DEVICE)
+
+
+def test_a_number_is_written_like_a_whole_one() -> None:
+    with pytest.raises(
+        BadInput, match="tp 'x' has no number in it; write it like '8'$"
+    ):
+        Choices(tp="x")
+    with pytest.raises(
+        BadInput, match="zero 'x' has no number in it; write it like '3'$"
+    ):
+        Choices(zero="x")

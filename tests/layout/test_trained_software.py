@@ -39,3 +39,8 @@ def test_what_it_does_by_itself_may_be_said() -> None:
     own = Software(cuda_graphs="off", compiled=False, dispatcher="alltoall")
     said = predict(JOB.with_(software=own), LAYOUT)
     assert said.step_time_s == predict(JOB, LAYOUT).step_time_s
+
+
+def test_true_and_false_are_said_as_files_have_them() -> None:
+    with pytest.raises(BadInput, match="compiled true is not .*: false, or"):
+        predict(JOB.with_(software=Software(compiled=True)), LAYOUT)

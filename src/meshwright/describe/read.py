@@ -303,7 +303,8 @@ def _number(kind: FieldKind, value: object, at: At) -> float:
     what = "a number" if kind.type is float else "a whole number"
     if isinstance(value, bool) or not isinstance(value, (int, float, str)):
         raise BadInput(f"{at.where} must be {what}, not {brief(value)}")
-    like = "" if kind.unit or kind.type is float else "'8'"
+    plain = not kind.unit and kind.type is not float
+    like = f"'{min(8, kind.limits.most):g}'" if plain else ""
     text = value if at.bare else str(value)
     number = parse(text, kind.unit, at.where, like)
     if number % 1 and kind.type is not float:  # in the words that were given

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..describe.choices import listed
 from ..describe.fields import ASK
 from ..describe.framework import framework
 from ..describe.job import Job
@@ -111,8 +112,8 @@ def software(job: Job) -> list[str]:
     """Settings of the software that the trainer would not run: all but those it has by itself."""
     own = framework("meshwright")
     why = [
-        f"software.{name} {value} is not what meshwright train does: {getattr(own, name)}, or"
-        " nothing said"
+        f"software.{name} {listed([value])} is not what meshwright train does:"
+        f" {listed([getattr(own, name)])}, or nothing said"
         for name, value in job.software.given.items()
         if value != getattr(own, name)
     ]
