@@ -24,6 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
+from typing import Any
 
 from ..num import Num, maximum, minimum
 from . import groups
@@ -41,10 +42,12 @@ def looped(
     split: bool,
     closed: Bubble,
     in_run: Bubble | None = None,
+    beyond: Callable[[Num, Num], Any] | None = None,
     plain: str = "",
     torch_name: str | None = None,
 ) -> Callable[[int], Schedule]:
-    """Group -> the schedule. plain: what to take for one chunk; none: it has one itself."""
+    """Group -> the schedule. beyond: as in `Schedule`;  plain: what to take for one chunk; none: it
+    has one itself."""
 
     @cache
     def grouped(group: int) -> Schedule:
@@ -75,6 +78,7 @@ def looped(
             torch_name=torch_name,
             closed=closed,
             closed_in_run=in_run,
+            beyond=beyond,
             flight=flight,
             heads=heads,
             ahead=0 if plain else hop,

@@ -113,14 +113,19 @@ def bubble(
     v: Num,
     passes: tuple[Num, Num, Num],
     barrier: bool,
+    asked: Any = True,
 ) -> Num:
-    """Idle seconds of a device per step, or in a run of them, of every row: what equal stages take
-    longer than their passes. passes: f, i and w of a device. A number where all are numbers.
+    """Idle seconds of a device per step, or in a run of them, of every row that is asked for: what
+    equal stages take longer than their passes. passes: f, i and w of a device. A number where all
+    are numbers.
     """
     columns = np.broadcast_arrays(p, m, v, *passes)
     seconds = np.stack(columns[3:], axis=-1)
-    idle = np.empty(columns[0].shape)
-    for (ranks, k, chunks), rows in _alike(columns[:3]):
+    idle = np.zeros(columns[0].shape)
+    for (ranks, k, chunks), alike in _alike(columns[:3]):
+        rows = alike & asked
+        if not rows.any():
+            continue
         count = int(schedule.stage_count(ranks, chunks))
         own = seconds[rows][:, None] / schedule.chunks(chunks)
         some = np.repeat(own, count, axis=1)

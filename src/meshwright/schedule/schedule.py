@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from ..num import Num, row_by_row, where
+from ..num import Num, anywhere, row_by_row, where
 from .rules import Rule
 from .types import ScheduleOrder
 
@@ -51,6 +51,8 @@ class Schedule(ScheduleOrder):
     """The bubble of a step in a run of them, if each rank begins the next one as soon as it is done
     with this one: what one more step takes, less m (f + i + w). None = `closed`: the rank that
     begins first also ends last."""
+    beyond: Callable[[Num, Num], Any] | None = None
+    """(p, m) -> where the closed forms do not hold, and the order is asked; None: nowhere."""
     flight: Flight | None = None
     """The most microbatches whose activations a rank holds at once; 1 = one through all its chunks.
     At most, where ranks hold less."""
@@ -96,11 +98,15 @@ class Schedule(ScheduleOrder):
         the next step before all have ended this one.
         """
         law = self.closed if barrier else self.closed_in_run or self.closed
-        if law:
+        beyond = law is None or (self.beyond is not None and self.beyond(p, m))
+        if law and not anywhere(beyond):
             return law(p, m, self.chunks(v), f, i, w)
         from .replays import bubble
 
-        return bubble(self, p, m, v, (f, i, w), barrier)
+        idle = bubble(self, p, m, v, (f, i, w), barrier, beyond)
+        if law is None:
+            return idle
+        return where(beyond, idle, law(p, m, self.chunks(v), f, i, w))
 
     def in_flight(
         self, p: Num, m: Num, v: Num, rank: Num | None = None

@@ -13,7 +13,7 @@ ZB-H2 runs twice as many forwards ahead and holds back twice as many weight grad
 
     bubble = (p-1)(f + i) - min(a f, a w, a/2 i)            a = min(m, 2p - 1) - 1, even
     in a run = (p-1)(f + i) - min(a f, a w, a/2 (f + i))    a odd: (a-1)/2 of them,
-                                                            and one min(i, w) or min(f, w)
+                                                            and one min(f, i, w) or min(f, w)
     in flight = min(2p - 1, m)
 
 All exact for all p, m, f, i, w. With f = i = w and enough microbatches both bubbles are (p-1) f, a
@@ -50,14 +50,15 @@ def h1_in_run(p: Num, m: Num, v: Num, f: Num, i: Num, w: Num) -> Num:
 
 
 def h2_bubble(p: Num, m: Num, v: Num, f: Num, i: Num, w: Num) -> Num:
-    """(p-1)(f + i) - min(a f, a w, a/2 i), a = min(m, 2p - 1) - 1; if a is odd, (a-1)/2 i + min(i,
-    w) for a/2 i.
+    """(p-1)(f + i) - min(a f, a w, a/2 i), a = min(m, 2p - 1) - 1; if a is odd, (a-1)/2 i +
+    min(f, i, w) for a/2 i.
     """
-    return (p - 1) * (f + i) - _filled(p, m, f, w, i, minimum(i, w))
+    one = minimum(minimum(f, i), w)
+    return (p - 1) * (f + i) - _filled(p, m, f, w, i, one)
 
 
 def h2_in_run(p: Num, m: Num, v: Num, f: Num, i: Num, w: Num) -> Num:
-    """ZB-H2 in a run of steps: with f + i for i, and for an odd a with min(f, w) for min(i, w)."""
+    """ZB-H2 in a run of steps: with f + i for i, and for an odd a with min(f, w) for the last."""
     return (p - 1) * (f + i) - _filled(p, m, f, w, f + i, minimum(f, w))
 
 
