@@ -153,11 +153,15 @@ def microbatch_on(
     } | {"whole": by["whole"].passes(cost)}
     slow, share = slowest(layout, by, passes)
     rest = maximum(layout.depth - 1.0, 1.0)
-    f, b = (
+    name = "weight_pass"
+    f, b, w = (
         (whole - one) / rest
-        for whole, one in zip(passes["whole"], slow, strict=True)
+        for whole, one in zip(
+            (*passes["whole"], by["whole"].of(cost, name)),
+            (*slow, share.of(cost, name)),
+            strict=True,
+        )
     )
-    w = by["whole"].of(cost, "weight_pass") / layout.depth
     send = hop(layout, parts, at)
     layer, *further = map(_passes, cost.layers)
     stages = StageCosts(
