@@ -220,7 +220,11 @@ def every_layout(job: Job, space: Space, relaxed: bool):
             replicas if relaxed else replicas[-1:],
             divisors(m.moe.experts) if m.moe else [1],
             space.values("etp") or (sorted({1, tp}) if m.moe else [1]),
-            range(1, min(B, RELAXED_MICROBATCH if relaxed else B) + 1),
+            [
+                n
+                for n in range(1, B + 1)
+                if not relaxed or n <= RELAXED_MICROBATCH or B % n == 0
+            ],
         ):
             degrees = {
                 "tp": tp,

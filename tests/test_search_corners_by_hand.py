@@ -13,12 +13,14 @@ from by_hand import BACKWARD, CHIP, FORWARD, MODEL, SET
 from meshwright import Job, assumptions
 from meshwright.catalog import cluster as catalogue_cluster
 from meshwright.catalog import model as catalogue
+from meshwright.describe.chip import Chip
 from meshwright.describe.cluster import Cluster
 from meshwright.describe.framework import framework as catalogue_framework
 from meshwright.describe.job import PRECISIONS
 from meshwright.describe.layout import Layout
-from meshwright.describe.model import Model
+from meshwright.describe.model import Model, MoE
 from meshwright.describe.network import Dim, Network
+from meshwright.layout import rules
 from meshwright.layout.rules import EVEN_BATCH
 from meshwright.prediction.certainty import resolution
 from meshwright.search import Plan, Space, brute, plan, search
@@ -335,3 +337,63 @@ def test_rules_that_leave_nothing() -> None:
     assert rejected(5, 6, replace(one, relaxed=True)) == {}
     three = replace(one.but(tp=(1, 3)), relaxed=True)
     assert rejected(12, 12, three) == {"heads over tp": 1}
+
+
+def of_experts(by: str, chips: int, node: int, batch: int) -> Job:
+    """Two layers with four experts, on chips in nodes."""
+    dims = Dim("near", 9e11, 1e-6, node), Dim("far", 5e10, 5e-6)
+    chip = Chip("c", {"bf16": 3e14}, 1e13, 8e10, 2e12)
+    model = Model("m", 2, 256, 4, 1024, 0, 256, moe=MoE(4, 1, 128, 0, 0))
+    on = Cluster(chip, Network("two levels", dims), chips)
+    return Job(model, on, batch, framework=catalogue_framework(by))
+
+
+@pytest.mark.parametrize(
+    ("by", "chips", "batch", "fields", "replicas"),
+    [
+        # ep 2 divides dp 2 of 3 that there are chips for
+        ("maxtext", 6, 6, {"cp": 2, "ep": 2}, {(2, 1)}),
+        # ep 4 divides 16/2 and 8/2 ranks of a group, not 20/2 or 4/2
+        (
+            "torchtitan",
+            20,
+            24,
+            {"cp": 1, "ep": 4, "dp_replicate": 2},
+            {(16, 2), (8, 2)},
+        ),
+    ],
+)
+def test_a_rule_of_replicas_is_not_asked_of_an_interval(
+    by: str, chips: int, batch: int, fields: dict, replicas: set
+) -> None:
+    """In a relaxed space rows stand for many numbers of replicas until they are placed."""
+    job = of_experts(by, chips, chips, batch)
+    space = Space(
+        zero=3, pp=1, tp=1, schedule="1f1b" if by == "torchtitan" else "gpipe",
+        recompute="full", microbatch=1, **fields,
+    )  # fmt: skip
+    found = search(job, space, 10, relaxed=True)
+    assert {(l.dp, l.dp_replicate) for l in found.layouts} == replicas
+    assert found.rows == brute(job, space, 10, relaxed=True).rows
+
+
+def test_groups_of_a_node_are_legal_where_experts_take_replicas() -> None:
+    """MaxText, ep 2 of dp 2: there are no two groups of replicas beside the experts."""
+    job = of_experts("maxtext", 4, 2, 4)
+    space = Space(cp=2, ep=2, tp=1, pp=1, zero=3, schedule="gpipe")
+    for layout in search(job, space, 100).layouts:
+        assert not rules.broken(job, layout)
+    assert plan(job, space, families=False).best.layout.dp_replicate == 1
+
+
+def test_a_relaxed_space_holds_the_strict_one() -> None:
+    """A microbatch of more than 64 sequences that divides the batch, or is named."""
+    job = replace(of_experts("megatron-core", 1, 1, 128), batch=128)
+    one = Space(zero=0, recompute="none", schedule="1f1b")
+    strict, relaxed = (
+        search(job, one, 1, relaxed=relaxed).rows[0].merit
+        for relaxed in (False, True)
+    )
+    assert relaxed <= strict
+    (row,) = search(job, one.but(microbatch=(100,)), 1, relaxed=True).rows
+    assert row.degree("microbatch") == 100

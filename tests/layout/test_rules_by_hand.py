@@ -779,3 +779,54 @@ def test_groups_of_a_size_are_no_advice_where_the_framework_has_none() -> None:
     )
     layout = Layout(pp=16, dp=1, interleave=2, schedule="interleaved")
     assert rules.broken(job, layout)[0].endswith("119 or 126")
+
+
+CHANGES = {
+    "replicas": lambda rng: {"dp": rng.choice([1, 2, 3, 4, 6, 8, 12])},
+    "sequence_parallel": lambda rng: {"sequence_parallel": rng.random() < 0.5},
+    "recompute": lambda rng: {
+        "recompute": rng.choice(["none", "full", "mlp"])
+    },
+    "zero": lambda rng: {
+        "zero": rng.randrange(4),
+        "dp_replicate": rng.choice([1, 2, 4]),
+    },
+    "schedule": lambda rng: {
+        "schedule": rng.choice(["gpipe", "1f1b", "zbv", "interleaved"]),
+        "stages": rng.choice(["even", "slots"]),
+        "microbatch_group": rng.choice([0, 3]),
+    },
+}
+"""What a rule may look at -> other values of it."""
+
+
+@pytest.mark.parametrize("model", [DENSE, EXPERTS])
+def test_a_rule_names_all_that_it_looks_at(model: Model) -> None:
+    """A search asks a rule of intervals of dp, or before options are chosen, where the rule does
+    not name them: what it does not name changes nothing, with as many microbatches."""
+    rng, seen = random.Random(11), set[str]()
+    always = {rule.name for rule in (*rules.ALWAYS, rules.EVEN_BATCH)}
+    asked = {
+        name for name, rule in rules.NAMED.items() if not rule.placed
+    } - always
+    for _ in range(1500):
+        one, rounds = draw(rng), rng.choice([1, 2, 4, 6])
+        what = rng.choice([*CHANGES])
+        other = replace(one, **CHANGES[what](rng))
+        jobs = [
+            replace(job(model), batch=int(l.dp * l.microbatch) * rounds)
+            for l in (one, other)
+        ]
+        for name in asked:
+            rule = rules.NAMED[name]
+            named = what in rule.options or (
+                what == "replicas" and rule.replicas
+            )
+            holds = [
+                bool(rule.holds(j, l))
+                for j, l in zip(jobs, (one, other), strict=True)
+            ]
+            if holds[0] != holds[1]:
+                assert named, (name, what, one, other)
+                seen.add(what)
+    assert seen >= {*CHANGES} - {"sequence_parallel"}

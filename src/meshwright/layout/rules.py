@@ -438,6 +438,8 @@ MESHED_EXPERTS = LayoutRule(
         f"ep {l.ep} x dp_replicate {l.dp_replicate} must divide dp {l.dp}, whose ranks it takes:"
         " experts are an axis of MaxText's mesh beside data and fsdp"
     ),
+    options=("zero",),
+    replicas=True,
 )
 EXPERTS_CUT_AS_TP = LayoutRule(
     "experts cut as tp",

@@ -21,7 +21,7 @@ from .space import Space, allowed
 from .table import Column, Index, Table, cross, keep, length, pick
 
 RELAXED_MICROBATCH = 64
-"""Largest microbatch of a relaxed search."""
+"""Largest microbatch of a relaxed search that neither divides the batch nor is named."""
 
 
 BLOCK = 4096
@@ -75,11 +75,10 @@ def shards(job: Job, space: Space, relaxed: bool) -> Table:
     ]
     if space.scheme == "summa":
         cp = [c for c in cp if m.hidden % c == 0]
-    micro = (
-        list(range(1, min(B, RELAXED_MICROBATCH) + 1))
-        if relaxed
-        else divisors(B)
-    )
+    micro = {*divisors(B)}
+    if relaxed:
+        named = space.values("microbatch") or range(1, RELAXED_MICROBATCH + 1)
+        micro |= {n for n in named if n <= B}
     shared = Layout(**space.fixed)
     # nothing to evaluate without a schedule, or a scheme that counts the model
     tp = tp if options(job, space).count and counts(job, shared) else []
@@ -94,7 +93,9 @@ def shards(job: Job, space: Space, relaxed: bool) -> Table:
     )
     table = keep(table, table["tp"] * table["cp"] <= N)
     table = keep(table, cuts.over_cp(m, table["tp"], table["cp"]))
-    table = cross(table, microbatch=_column(micro, space, "microbatch"))
+    table = cross(
+        table, microbatch=_column(sorted(micro), space, "microbatch")
+    )
     ways = options(job, space).sequence_parallel
     table = keep(
         table,

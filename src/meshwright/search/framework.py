@@ -94,14 +94,18 @@ def schedules(job: Job, layout: Layout, way: Way, exact: bool = True) -> Any:
     )
 
 
-def barred(job: Job, layout: Layout, choice: Options) -> Mask | None:
+def barred(
+    job: Job, layout: Layout, choice: Options, exact: bool, placed: bool
+) -> Mask | None:
     """Where combinations of options cannot run: (1, recompute, schedule, zero, row); None:
-    nowhere.
+    nowhere. exact, placed: as in `rows`.
     """
     rules = [
         rule
         for rule in of_framework(job)
         if {*rule.options} not in (*ROWS, SCHEDULE)
+        and (exact or not rule.replicas)
+        and (placed or not rule.placed)
     ]
     if not rules:
         return None

@@ -155,7 +155,7 @@ class Legal(NamedTuple):
                 np.asarray(has) & (~alone | (z == 0))
                 for z, has in enumerate(groups)
             ],
-            framework.barred(job, near, choice),
+            framework.barred(job, near, choice, far is None, placed),
         )
 
     def options(self, choice: Options) -> Column:

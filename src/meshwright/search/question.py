@@ -187,17 +187,16 @@ def _families(
     """
     best = one.best
     assert best is not None
+    known = {p.layout: p for p in (best, *one.alternatives)}
     found: dict[str, Family] = {}
     for number, name in enumerate(names):
         for each in ranked.best(1, of=number):
-            known = {p.layout: p for p in (one.best, *one.alternatives) if p}
             p = known.get(each.layout)
             p = p or _predicted(best.job, [each], all_chips)[0]
             mine = Family(name, p, one.slower(p), one.tie(p))
-            if name not in found or (found[name].slower or 0.0) > (
-                mine.slower or 0.0
-            ):
-                found[name] = mine
+            other = found.get(name, mine)
+            found[name] = min(mine, other, key=lambda x: x.slower or 0.0)
+    for number, name in enumerate(names):
         if any(x.layout == best.layout for x in ranked.replays(number)):
             found[name] = Family(name, best, 0.0, True)
     return tuple(
