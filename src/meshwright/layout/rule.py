@@ -23,7 +23,8 @@ class LayoutRule:
     """Field, reason and nearest valid values, for a scalar layout that breaks it."""
     options: tuple[str, ...] = ()
     """Choices it looks at beside degrees: schedule (with its chunks), zero (with its dp_replicate),
-    recompute, sequence_parallel. If schedule alone, of all degrees only at pp and the number of microbatches.
+    recompute, sequence_parallel. If schedule alone, of all degrees only at pp and the number of
+    microbatches.
     """
     placed: bool = False
     """It looks at where ranks lie in the network."""
