@@ -41,7 +41,8 @@ def behind(work: Num, own: Load, hidden: Load, how: HidePass) -> Exposed:
     Exposed is what outlasts the share of the work that may hide it, and what does not fit on the
     links beside `own`:
 
-        shown = max(h - share t, max_d(own_d + h_d) - t, 0)      links "shared": by dimension
+        shown = max(h - share t, (1 - most) h,                   most: of h that may hide
+                    max_d(own_d + h_d) - t, 0)                   links "shared": by dimension
                                  own + h - t                     "serial": one after the other
 
     It never falls when work, links or communication take longer, by less than what they take longer

@@ -380,8 +380,9 @@ class Overlap(Checked):
     """What hides behind what."""
 
     dp: Annotated[HidePass, CARRIED, Answered("dp_hidden")] = HidePass("pass")
-    """Gradients and weights: ZeRO 0 to 2 hide behind the forward pass of the first and the backward
-    pass of the last microbatch, ZeRO 2 and 3 behind every pass; of each the first unit that
+    """Gradients and weights: weights of ZeRO 1 and 2 hide behind the forward pass of the first
+    microbatch, gradients of ZeRO 0 and 1 behind the backward pass of the last; gradients of ZeRO 2
+    and 3 and weights of ZeRO 3 behind every pass; of each the first unit that
     arrives, or the last that leaves, is exposed. Scope "layer": nothing is, as in the middle of
     many layers, each hiding what the next one needs (the scaling book)."""
     tp: Annotated[Hide, CARRIED, Answered("tp_hidden")] = NOT_HIDDEN
@@ -394,7 +395,7 @@ class Overlap(Checked):
     """All-to-all of the experts."""
     pp: Annotated[SendOverlap, Answered("send_overlap")] = "interleaved"
     """Pipeline sends: "interleaved", they wait where the order of the schedule has them wait, and
-    hide elsewhere (`Schedule.span`, replayed); as papers add them up, those of every microbatch
+    hide elsewhere (the order is replayed); as papers add them up, those of every microbatch
     hide behind compute ("all") or do not ("none"), and the bubble is that of equal stages.
     """
     weights: Annotated[ReplicaTraffic, CARRIED, Answered()] = ReplicaTraffic()

@@ -49,10 +49,11 @@ class StageCosts(NamedTuple):
     partition: StagePartition
     layer: Pass
     first: Pass
-    """What the first stage has besides its layers."""
+    """The embedding, beside the layers of the first stage."""
     last: Pass
+    """The head, beside those of the last."""
     more: tuple[Pass, ...]
-    """What a layer of each further kind takes more."""
+    """What a layer of each further kind takes more than one of the first kind."""
     send: Num
 
     def at(self, stage: Num) -> Pass:

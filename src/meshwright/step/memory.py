@@ -34,7 +34,7 @@ that is copied, beside the one that is computed (Transformer Engine: double_buff
 
 
 class Use(NamedTuple):
-    """Bytes of tensors on the fullest device."""
+    """Bytes of tensors on one device."""
 
     weights: Num
     gradients: Num

@@ -201,8 +201,8 @@ def occupied(devices: Sequence[Device], m: Num, zero: int) -> Busy:
 
 
 def device_seconds(d: Device, m: Num, waits: SyncWait) -> Num:
-    """Seconds from a device's first pass to its last gradient, with all that its passes wait
-    for.
+    """Seconds from the first weights that a device waits for to its last gradient, with all that
+    its passes wait for.
     """
     return m * (d.forward + d.backward) + waits.total
 

@@ -1,5 +1,8 @@
-"""The sum of a step: microbatches in the order of the schedule, what each device has to
+"""The time of a step: microbatches in the order of the schedule, what each device has to
 synchronise, and the optimizer.
+
+    total = max(the order of the slowest device and what comes before and after it,
+                each device by itself, each dimension of the network by itself)
 
 `microbatch_on`, `pipelined` and `synchronised` are its parts for columns of layouts: a search
 applies schedules and ZeRO stages to what it has computed of a microbatch already. `StepCosts` puts
@@ -52,14 +55,15 @@ class Step(NamedTuple):
 
     pipeline: Pipeline
     outside: Num
-    """Before and after it: first weights, last gradients."""
+    """Before and after it: the first weights and the last gradients of the first device; of
+    papers what the longest device takes beyond the slowest pipeline."""
     update: Num
     devices: tuple[Device, ...] = ()
-    """What they wait for, first to last."""
+    """Passes and collectives of each, first to last."""
     reached: tuple[Num, ...] = ()
     """When each of them is done, with the optimizer, however the others fare."""
     busy: tuple[Num, ...] = ()
-    """From the first pass of each of them to its last gradient."""
+    """From the first weights that reach each of them to its last gradient."""
     waiting: tuple[SyncWait, ...] = ()
     """What of its collectives each of them waits for."""
     links: Busy = Busy()
