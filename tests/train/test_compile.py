@@ -63,6 +63,7 @@ def run(layout: Layout, compiled: bool, to: Path) -> list[float]:
     ],
     ids=["full recomputation", "zero3", "pp2", "tp2 pp2", "cp2"],
 )
+@pytest.mark.filterwarnings("ignore")  # of inductor, of itself
 def test_compiled_layers_give_the_same_numbers(
     layout: Layout, tmp_path: Path
 ) -> None:

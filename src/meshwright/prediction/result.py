@@ -177,13 +177,14 @@ class StepResult:
     @cached_property
     def memory_by_stage(self) -> dict[str, memory.Use]:
         """Bytes by kind on the first, the second (as any in the middle) and the last device of the
-        pipeline; with layers of several kinds, on further ranks that may be the fullest.
+        pipeline; with layers of several kinds or folded, on further ranks that may be the fullest.
         """
         return {self.name_of(end): use for end, use in self.uses.items()}
 
     def name_of(self, end: str) -> str:
         """What users call a device: of several between the ends its rank."""
-        return f"rank {self.shares[end].rank:g}" if " " in end else end
+        several = " " in end and end in self.shares
+        return f"rank {self.shares[end].rank:g}" if several else end
 
     @cached_property
     def peaks(self) -> dict[str, resident.Terms]:

@@ -39,21 +39,27 @@ def whole_program(job: Job) -> bool:
 
 def peaks(job: Job, layout: Layout) -> dict[str, Terms]:
     """Bytes by term of the first, the second (any in the middle; those before the last, where
-    weight gradients are held back) and the last device of the pipeline, each at its peak.
+    weight gradients are held back) and the last device of the pipeline, each at its peak. Where
+    another one is fuller than these, it stands beside them by its rank.
 
     layout: one that is placed.
     """
     wanted = carried_out(replace(job, layout=layout))
-    by = shares(wanted, layout, schedule_of(layout), layout.interleave)
-    ranks = {end: int(by[end].rank) for end in by.called(*ENDS)}
+    schedule = schedule_of(layout)
+    by = shares(wanted, layout, schedule, layout.interleave)
+    ends = {end: int(by[end].rank) for end in by.called(*ENDS)}
     units = Units(wanted, 0)
-    by_rank = {
-        rank: peak(wanted, rank, units=units).peak
-        for rank in set(ranks.values())
-    }
+    # a rank of a folded pipeline has an early and a late stage: how many microbatches wait at each
+    # depends on the rank, so that of uneven stages any may be the fullest
+    ranks = range(int(layout.pp)) if schedule.folded else {*ends.values()}
+    by_rank = {rank: peak(wanted, rank, units=units).peak for rank in ranks}
+    size = {rank: sum(terms.values()) for rank, terms in by_rank.items()}
+    most = max(size, key=lambda rank: size[rank])
+    if size[most] > max(size[rank] for rank in ends.values()):
+        ends[f"rank {most}"] = most
     return {
         end: {term: size for term, size in by_rank[rank].items() if size}
-        for end, rank in ranks.items()
+        for end, rank in ends.items()
     }
 
 
