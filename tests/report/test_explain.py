@@ -104,8 +104,8 @@ CHOSEN = (
 """Causes that an option of the set decides; the bubble is the schedule's."""
 
 
-def under(name: str, on: str = "64xh100-sxm") -> Prediction:
-    layout = Layout(tp=2, cp=2, pp=2, dp=8, ep=4, zero=1)
+def under(name: str, on: str = "64xh100-sxm", etp: int = 1) -> Prediction:
+    layout = Layout(tp=2, cp=2, pp=2, dp=8, ep=4, etp=etp, zero=1)
     return predict(
         Job(
             model("mixtral-8x7b"),
@@ -176,6 +176,7 @@ def test_the_formula_is_that_of_the_chip_model() -> None:
 
 def test_a_torus_has_its_own_algorithm() -> None:
     terms = {
-        part.name: part for part in under("realistic", "64xtpu-v5p").term.parts
+        part.name: part
+        for part in under("realistic", "64xtpu-v5p", etp=2).term.parts
     }
     assert terms["tp_comm"].source == NAMED["book"].source
