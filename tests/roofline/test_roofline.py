@@ -100,11 +100,11 @@ def test_whole_axes_agree_with_the_closed_forms():
         assert seconds == pytest.approx(
             (times * compute, times * data, tensor)
         )
-    assert split.text == "X = x16 y16, Y = z16"
+    assert split.text == "x 16X, y 16X, z 16Y"
     apart = [f.text for f in splits(s, m, 2e6) if f.tensor_share == (4, 1, 1)]
     assert apart == [
-        "X = x4 (every 4th) y16 z16, Y = x4",
-        "X = x4 y16 z16, Y = x4 (every 4th)",
+        "x 4X·4Y, y 16X, z 16X",
+        "x 4Y·4X, y 16X, z 16X",
     ]
 
 

@@ -205,14 +205,14 @@ def whole(r: Roofline) -> Table:
         "edition",
         "X",
         "Y",
-        "where",
+        "axes",
         "compute",
         "FSDP",
         "TP",
         "together",
         "ratio",
-        "first bound from",
-        "there",
+        "bound from",
+        "with axes",
     )
     for w in r.whole:
         times = [
@@ -232,7 +232,8 @@ def whole(r: Roofline) -> Table:
         )
     table.caption = (
         "sum: collectives of different mesh axes in turn;"
-        " max: beside each other, a lower bound"
+        " max: beside each other, a lower bound; axes: x 8X·2Y is 2 neighbours of a Y group, 8"
+        " times; bound from: of all splits the first that is compute-bound"
     )
     return table
 

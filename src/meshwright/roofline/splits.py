@@ -85,24 +85,22 @@ class Split:
 
     @property
     def text(self) -> str:
-        """Where the groups lie: "X = x16 y16 z2 (every 8th), Y = z8"."""
-        data, tensor = [], []
+        """Each axis of the mesh as its factors, that of neighbours last: "x 8X·2Y, y 10X·2Y, z 28Y"
+        puts pairs of neighbours along x into one Y group, and every second chip into one X group.
+        """
+        axes = []
         for dim, y, inside in zip(
             self.mesh.dims, self.tensor_share, self.tensor_inside, strict=True
         ):
             x = (dim.size or 1) // y
-            spread = self.mesh.torus and x > 1 and y > 1
-            if x > 1:
-                data.append(
-                    f"{dim.name}{x}"
-                    + (f" (every {_nth(y)})" if spread and inside else "")
+            factors = [
+                f"{n}{group}" for n, group in ((x, "X"), (y, "Y")) if n > 1
+            ]
+            if factors:
+                axes.append(
+                    f"{dim.name} {'·'.join(factors[:: 1 if inside else -1])}"
                 )
-            if y > 1:
-                tensor.append(
-                    f"{dim.name}{y}"
-                    + (f" (every {_nth(x)})" if spread and not inside else "")
-                )
-        return f"X = {' '.join(data) or '1'}, Y = {' '.join(tensor) or '1'}"
+        return ", ".join(axes) or "one chip"
 
 
 def splits(setting: Setting, mesh: Mesh, batch: float) -> Iterator[Split]:
@@ -187,7 +185,3 @@ def largest_tensor(every: list[Split]) -> Split | None:
         key=lambda s: (s.y, -float(s.forward.tensor.seconds)),
         default=None,
     )
-
-
-def _nth(n: int) -> str:
-    return f"{n}{'nd' if n == 2 else 'rd' if n == 3 else 'th'}"
