@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections import Counter
 from pathlib import Path
 
@@ -11,6 +12,10 @@ import pytest
 from meshwright_studies.reproduce.megatron import plans, tables
 
 DOCS = Path(__file__).parents[2] / "docs"
+sys.path.insert(0, str(DOCS / "site"))
+
+import snippets  # noqa: E402
+
 PAGE = (DOCS / "papers.md").read_text("utf-8")
 ITEMS = {"L": 60, "E": 50, "B": 40, "M": 51}
 """Items of each paper, by the letter of their names."""
@@ -68,3 +73,26 @@ def test_the_half_of_zero_3_is_called_fitted() -> None:
     ahead = sum(row[-1] > 1 for row in tables.predicted_table_2().rows)
     assert state.startswith("partly") and "fitted to its own six rows" in state
     assert f"ahead in {ahead} of 6 pairs" in state
+
+
+EXAMPLES = [s.text for s in snippets.snippets(PAGE) if s.language == "console"]
+
+
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_an_example_prints_what_the_page_says(example: str) -> None:
+    """Each line below a command, wherever the terminal wraps it."""
+    command, *lines = example.splitlines()
+    text = " ".join(snippets.output(command.removeprefix("$ ")).split())
+    assert lines
+    for line in lines:
+        assert " ".join(line.split()) in text, line
+
+
+def test_each_paper_has_an_example_and_a_command_for_its_figures() -> None:
+    doors = PAGE.partition("## What works")[0].split("\n## ")[1:]
+    assert len(doors) == len(ITEMS)
+    for door, paper in zip(
+        doors, ("megatron", "lbl", "epoch", "scaling-book"), strict=True
+    ):
+        assert "```console" in door, paper
+        assert f"meshwright reproduce {paper} -o results" in door
