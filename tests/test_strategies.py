@@ -270,3 +270,16 @@ def test_the_sets_of_the_papers_search_their_own_layouts(name: str) -> None:
         )
     assert found.tried.startswith(name)
     assert LBL.choices != job.assumptions.choices
+
+
+def test_a_set_without_communication_keeps_tp_in_a_node_unless_it_is_named() -> (
+    None
+):
+    """Takeaway 1 of Narayanan et al. 2021; the set prices tp alike wherever it lies."""
+    job = Job("gpt3-175b", "64xselene", 96, assumptions="megatron-2021")
+    best = plan(job, recompute="full").best
+    assert best and best.layout.tp <= 8
+    assert best.layout.placement["tp"][0] == best.layout.tp
+    named = plan(job, recompute="full", tp=32)
+    assert named.best and named.best.layout.tp == 32
+    assert any("tp 32 is searched as asked" in note for note in named.notes)

@@ -13,6 +13,7 @@ from itertools import product
 
 from ..describe.choices import FIELDS, Choices, Value, Values, listed
 from ..describe.job import Job
+from ..layout.practice import node
 from ..num import divisors
 from ..schedule import get as schedule_named
 from .framework import allowed, proposed
@@ -41,6 +42,10 @@ def strategies(
         relaxed = False
         even = divisors(job.model.layers)
         own = tuple(each.but(pp=each.get("pp", even)) for each in own)
+    if how.network.collective == "free":
+        # nothing else holds tp in a node there, where Narayanan et al. 2021 keep it (takeaway 1)
+        inside = tuple(range(1, node(job) + 1))
+        own = tuple(each.but(tp=each.get("tp", inside)) for each in own)
     products = list[Choices]()
     said = dict[frozenset[tuple[str, Values]], str]()
     for named in _combinations(space.choices, own):
