@@ -260,7 +260,7 @@ def test_a_stage_sends_to_its_neighbour(name, rate):
     ("on", "crosses"), [("1536xselene", True), ("4096xtpu-v5p", False)]
 )
 def test_tensor_parallelism_across_switches_is_said(on, crosses):
-    """175B on Selene: the best split has Y = ib2, InfiniBand, where no run has it; a torus has no
+    """175B on Selene: the best split has Y = 2 over InfiniBand, where no run has it; a torus has no
     switch to leave.
     """
     found = roofline(model("gpt3-175b"), cluster(on), 3.1e6)
@@ -268,5 +268,5 @@ def test_tensor_parallelism_across_switches_is_said(on, crosses):
     said = [note for note in found.notes if "nearest switch" in note]
     assert len(said) == crosses
     if crosses:
-        assert all("Y = ib" in whole.placement for whole in found.whole)
+        assert all("ib 96X·2Y" in whole.placement for whole in found.whole)
         assert "over ib" in said[0]

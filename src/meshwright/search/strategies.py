@@ -42,8 +42,10 @@ def strategies(
         relaxed = False
         even = divisors(job.model.layers)
         own = tuple(each.but(pp=each.get("pp", even)) for each in own)
-    if how.network.collective == "free":
-        # nothing else holds tp in a node there, where Narayanan et al. 2021 keep it (takeaway 1)
+    free = how.network.collective == "free"
+    if free:
+        # nothing else holds tp in a node there, where Narayanan et al. 2021 keep it (takeaway 1);
+        # all placements cost the same, so the usual one, tp nearest, stands for all
         inside = tuple(range(1, node(job) + 1))
         own = tuple(each.but(tp=each.get("tp", inside)) for each in own)
     products = list[Choices]()
@@ -62,7 +64,7 @@ def strategies(
             f" {' or '.join(dict.fromkeys(instead))}"
         )
     spaces = (
-        Space(each, space.placements, relaxed)
+        Space(each, space.placements and not free, relaxed)
         for each in _joined(products, space.choices)
     )
     # what two values need is said of each, unless neither is beyond by itself
