@@ -27,7 +27,7 @@ from .describe.layout import CHUNKED, Layout
 from .describe.read import brief, demand_meant, read
 from .errors import BadInput, MeshwrightError, article, unknown
 from .formats import resolve
-from .formats.toml import known
+from .formats.toml import thing_named
 from .prediction.certainty import ratio
 from .prediction.prediction import Prediction, predict
 
@@ -424,7 +424,7 @@ def _set(thing: Any, steps: list[str], value: Value, path: str) -> Any:
             type(thing),
             _given(thing, name, new),
             ".".join(path.split(".")[: -1 - len(rest)]),
-            known,
+            thing_named,
         )
     return replace(thing, **{name: _set(inner, rest, value, path)})
 

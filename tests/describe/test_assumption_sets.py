@@ -23,7 +23,7 @@ from meshwright.describe.job import PRECISIONS
 from meshwright.describe.read import read, to_dict
 from meshwright.errors import BadInput
 from meshwright.formats import parse_toml
-from meshwright.formats.toml import known
+from meshwright.formats.toml import thing_named
 from meshwright.sweep import sweep
 from meshwright.units import GB
 
@@ -179,7 +179,9 @@ def test_a_set_goes_through_a_file_and_a_pickle(name: str) -> None:
         SETS[name]
     )
     assert (
-        read(type(how), to_dict(how, defaults=True), "assumptions", known)
+        read(
+            type(how), to_dict(how, defaults=True), "assumptions", thing_named
+        )
         == how
     )
 

@@ -33,7 +33,7 @@ from meshwright.describe.framework import framework
 from meshwright.describe.precision import PRECISIONS
 from meshwright.describe.read import read, to_dict
 from meshwright.describe.software import Software
-from meshwright.formats.toml import known
+from meshwright.formats.toml import thing_named
 from meshwright.step import room
 from meshwright.sweep import vary
 
@@ -177,7 +177,9 @@ def test_a_field_in_a_file_is_read_or_refused(
         for step in reversed(path):
             table = {step: table}
         try:
-            how = read(Assumptions, {"name": name, **table}, "set", known)
+            how = read(
+                Assumptions, {"name": name, **table}, "set", thing_named
+            )
         except BadInput as error:
             refusals.append(str(error))
             continue
@@ -212,4 +214,4 @@ def test_a_set_that_says_all_of_itself_may_say_what_it_does_not_use() -> None:
     """As the description of a changed set is written into a file."""
     book = assumptions("scaling-book-sum")
     changed = replace(book, chip=replace(book.chip, matrix_efficiency=0.5))
-    assert read(Assumptions, to_dict(changed), "set", known) == changed
+    assert read(Assumptions, to_dict(changed), "set", thing_named) == changed

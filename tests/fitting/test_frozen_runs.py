@@ -12,7 +12,7 @@ import pytest
 from meshwright.describe.fitted import parameters
 from meshwright.prediction import certainty
 from meshwright.web import sure
-from meshwright_studies.fitting.evidence import descriptions, evidence
+from meshwright_studies.fitting.evidence import descriptions, evidence_toml
 from meshwright_studies.fitting.fit import RunModel, left_out, stored
 from meshwright_studies.fitting.runs import runs
 from meshwright_studies.fitting.seen import Seen
@@ -70,7 +70,7 @@ def test_the_evidence_is_that_of_these_runs() -> None:
     meshwright fit."""
     kept, now = (
         certainty.evidence()["realistic"],
-        tomllib.loads(evidence(seen(), "realistic")),
+        tomllib.loads(evidence_toml(seen(), "realistic")),
     )
     told = now["realistic"]
     assert kept["unsure"] == pytest.approx(told["unsure"], rel=0.1)

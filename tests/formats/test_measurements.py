@@ -58,7 +58,7 @@ allgather,8,8,1,1048576,0.0002671,269.7,264.5
 def test_nccl_tests_are_read_and_fitted(tmp_path: Path) -> None:
     file = tmp_path / "all_reduce_perf.txt"
     file.write_text(HEAD + ROWS + "\n# Out of bounds values : 0 OK\n")
-    samples = nccl_tests.load(file)
+    samples = nccl_tests.load_samples(file)
     assert [(s.kind, s.nodes, s.per_node, s.bytes) for s in samples] == [
         ("all_reduce", 2, 2, 2**n) for n in (20, 21, 22)
     ]
@@ -73,11 +73,11 @@ def test_the_text_says_the_collective_or_the_file_does(tmp_path: Path) -> None:
     file = tmp_path / "log.txt"
     file.write_text(HEAD + ROWS)
     with pytest.raises(BadInput, match="does not say which collective"):
-        nccl_tests.load(file)
+        nccl_tests.load_samples(file)
     file.write_text(
         "# Collective test starting: reduce_scatter_perf\n" + HEAD + ROWS
     )
-    assert nccl_tests.load(file)[0].kind == "reduce_scatter"
+    assert nccl_tests.load_samples(file)[0].kind == "reduce_scatter"
 
 
 NCCL = Path(__file__).parent / "nccl"
@@ -92,7 +92,9 @@ EXPECTED = {
 def test_every_version_and_prefix_of_nccl_tests_is_read(name: str) -> None:
     told = EXPECTED[name]
     (found,) = (
-        s for s in nccl_tests.load(NCCL / name) if s.bytes == told["bytes"]
+        s
+        for s in nccl_tests.load_samples(NCCL / name)
+        if s.bytes == told["bytes"]
     )
     assert found.seconds == pytest.approx(told["seconds"], rel=1e-6)
     assert found.nodes == told.get(
@@ -122,11 +124,11 @@ def test_what_a_launcher_writes_before_a_line_changes_nothing(
 ) -> None:
     file = tmp_path / "all_reduce_perf.txt"
     file.write_text(HEAD + ROWS)
-    plain = nccl_tests.load(file)
+    plain = nccl_tests.load_samples(file)
     file.write_text(
         "".join(f"{prefix}{line}\r\n" for line in (HEAD + ROWS).splitlines())
     )
-    assert nccl_tests.load(file) == plain and len(plain) == 3
+    assert nccl_tests.load_samples(file) == plain and len(plain) == 3
 
 
 def test_a_time_that_contradicts_its_rate_is_refused(tmp_path: Path) -> None:
@@ -137,12 +139,12 @@ def test_a_time_that_contradicts_its_rate_is_refused(tmp_path: Path) -> None:
         BadInput,
         match="algbw must be size / time, but 1048576 bytes in 12.586 us are not 8.33 GB/s",
     ):
-        nccl_tests.load(file)
+        nccl_tests.load_samples(file)
     old = (NCCL / "all_reduce_perf_2021_old_format.txt").read_text()
     # a title whose column is not there
     file.write_text(old.replace("redop     time", "redop    root     time"))
     with pytest.raises(BadInput, match="algbw must be size / time"):
-        nccl_tests.load(file)
+        nccl_tests.load_samples(file)
 
 
 CELL = st.sampled_from(
@@ -202,7 +204,7 @@ def test_the_time_of_a_launch_is_no_time_of_a_collective(
     with pytest.raises(
         BadInput, match="has no column time.*measure without -C"
     ):
-        nccl_tests.load(file)
+        nccl_tests.load_samples(file)
 
 
 def test_columns_that_a_collective_leaves_blank(tmp_path: Path) -> None:
@@ -212,7 +214,7 @@ def test_columns_that_a_collective_leaves_blank(tmp_path: Path) -> None:
     file = tmp_path / "alltoall_perf.txt"
     row = f"   1048576     32768     float     -1   {place(2**20, 100)}   N/A  N/A  N/A  N/A\n"
     file.write_text(HEAD + row)
-    assert [(s.kind, s.seconds) for s in nccl_tests.load(file)] == [
+    assert [(s.kind, s.seconds) for s in nccl_tests.load_samples(file)] == [
         ("all_to_all", pytest.approx(100e-6))
     ]
 
@@ -225,9 +227,9 @@ def test_runs_after_each_other_keep_their_collectives_and_groups(
     file.write_text(
         f"+ srun ./all_reduce_perf -g 1\n{HEAD}{ROWS}\n+ srun ./all_gather_perf -g 1\n{one}{ROWS}\n"
     )
-    assert [(s.kind, s.nodes, s.per_node) for s in nccl_tests.load(file)] == [
-        ("all_reduce", 2, 2)
-    ] * 3 + [("all_gather", 1, 4)] * 3
+    assert [
+        (s.kind, s.nodes, s.per_node) for s in nccl_tests.load_samples(file)
+    ] == [("all_reduce", 2, 2)] * 3 + [("all_gather", 1, 4)] * 3
 
 
 def test_a_table_of_collectives_becomes_a_measured_network(
@@ -281,7 +283,7 @@ def test_what_is_no_measurement_is_refused(
     file = tmp_path / "all_gather_perf.txt"
     file.write_text(text)
     with pytest.raises(BadInput, match=sentence):
-        nccl_tests.load(file)
+        nccl_tests.load_samples(file)
 
 
 @pytest.mark.parametrize(
@@ -348,7 +350,7 @@ def test_operators_count_without_those_inside(tmp_path: Path) -> None:
             json.dumps({"traceEvents": [*CPU, {"ph": "M"}, "junk"]}).encode()
         )
     )
-    found = kineto.load(file)
+    found = kineto.load_kernels(file)
     assert {kind: round(c.seconds * 1e6) for kind, c in found.items()} == {
         "gemm": 90,
         "attention": 50,
@@ -513,12 +515,12 @@ def test_categories_of_old_traces_count_and_nothing_to_count_is_a_sentence(
             ]
         )
     )
-    assert kineto.load(file) == {"gemm": (5e-6, 1)}
+    assert kineto.load_kernels(file) == {"gemm": (5e-6, 1)}
     file.write_text(
         json.dumps([event("ProfilerStep#1", 0, 9, "user_annotation")])
     )
     with pytest.raises(BadInput, match="holds neither kernels nor operators"):
-        kineto.load(file)
+        kineto.load_kernels(file)
 
 
 @pytest.mark.parametrize(
@@ -535,7 +537,7 @@ def test_categories_of_old_traces_count_and_nothing_to_count_is_a_sentence(
 def test_what_is_no_trace_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "t.json").write_text(text)
     with pytest.raises(BadInput):
-        kineto.load(tmp_path / "t.json")
+        kineto.load_kernels(tmp_path / "t.json")
 
 
 def test_the_verb_shows_a_trace(

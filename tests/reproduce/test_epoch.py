@@ -20,9 +20,9 @@ from meshwright_studies.reproduce.epoch.figures import figure_11
 def test_tables_and_worked_numbers() -> None:
     checks = [
         *tables.linear_scaling(),
-        *tables.closed(),
+        *tables.closed_form_table(),
         *tables.products(),
-        *tables.example(),
+        *tables.example_run(),
     ]
     assert {c.status for c in checks} <= {
         "match",
@@ -68,7 +68,7 @@ def test_digits() -> None:
 
 @pytest.mark.parametrize("curve", shipped(), ids=lambda g: g.name)
 def test_shipped_curves(curve: golden.Golden) -> None:
-    checks = list(golden.checks(curve))
+    checks = list(golden.curve_checks(curve))
     assert len(checks) == 1 + 2 * len(curve.rows)
     assert [c for c in checks if c.status != "match"] == []
 
@@ -122,7 +122,9 @@ def test_rows_tell_scenarios(scenario: str, tmp_path: Path) -> None:
 
 def test_a_wrong_curve_is_a_mismatch(tmp_path: Path) -> None:
     write(tmp_path / "fig6_a100_dense.csv", "a100", change=2e-9)
-    checks = list(golden.checks(golden.read(tmp_path / "fig6_a100_dense.csv")))
+    checks = list(
+        golden.curve_checks(golden.read(tmp_path / "fig6_a100_dense.csv"))
+    )
     assert all(
         c.status == "match"
         for c in checks
@@ -138,14 +140,14 @@ def test_wrong_chips_and_missing_points(tmp_path: Path) -> None:
     wrong = replace(
         curve, rows=(replace(curve.rows[0], chips=1.0), *curve.rows[1:-1])
     )
-    checks = {c.id: c for c in golden.checks(wrong)}
+    checks = {c.id: c for c in golden.curve_checks(wrong)}
     assert checks[f"{curve.name}/points"].status == "mismatch"
     assert (
         checks[f"{curve.name}/{curve.rows[0].flops:.7g}/chips"].status
         == "mismatch"
     )
     strange = replace(curve, rows=(replace(curve.rows[0], flops=1e20),))
-    assert {c.status for c in golden.checks(strange)} == {"mismatch"}
+    assert {c.status for c in golden.curve_checks(strange)} == {"mismatch"}
 
 
 def test_printed() -> None:
@@ -195,7 +197,7 @@ def test_own_numbers_are_not_called_printed() -> None:
     table 3 is the paper's.
     """
     assert {c.source for c in tables.linear_scaling()} == {"printed"}
-    found = {c.id.split("/")[0]: c.source for c in tables.example()}
+    found = {c.id.split("/")[0]: c.source for c in tables.example_run()}
     assert found == {"example": "own", "section 6.3.1": "printed"}
 
 

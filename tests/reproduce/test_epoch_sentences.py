@@ -34,7 +34,8 @@ def test_table_1_is_what_we_count() -> None:
 
 def test_what_is_slow_decides_which_axis_is_used() -> None:
     found = {
-        c.id.removeprefix("section 6.2/"): c for c in observations.checks()
+        c.id.removeprefix("section 6.2/"): c
+        for c in observations.phenomenon_checks()
     }
     assert len(found) == 5 and {c.status for c in found.values()} == {"match"}
     # shares of an axis are what its logarithm is of that of all chips

@@ -141,7 +141,7 @@ def test_numbers_that_nothing_accounts_for_are_mismatches(
     )
     status = {
         c.id.split("/")[-1]: c.status
-        for c in saved_checks.checks(replace(case, saved=(wrong,)))
+        for c in saved_checks.case_checks(replace(case, saved=(wrong,)))
     }
     assert status["time"] == status["memory"] == "mismatch"
     assert status["t_comp"] == "match"
@@ -149,13 +149,13 @@ def test_numbers_that_nothing_accounts_for_are_mismatches(
         case,
         saved=(replace(case.saved[0], time_s=case.saved[0].time_s * 0.99),),
     )
-    assert optima.check(faster).status == "mismatch"
+    assert optima.optimum_check(faster).status == "mismatch"
 
 
 def test_an_optimum_of_the_authors_that_we_miss_is_a_mismatch() -> None:
     case = next(c for c in shipped() if c.saved)
     # they say nothing fits, but something does
-    assert optima.check(replace(case, saved=())).status == "mismatch"
+    assert optima.optimum_check(replace(case, saved=())).status == "mismatch"
 
 
 @pytest.mark.parametrize(
@@ -244,7 +244,7 @@ def test_optimum_with_the_norm_repaired() -> None:
 
 
 def test_spot_checks_both_ways() -> None:
-    found = list(spots.checks())
+    found = list(spots.spot_checks())
     assert len(found) == 3 * (14 * 6 + 12)
     assert not [c for c in found if c.status == "mismatch"]
     moved = {
@@ -264,7 +264,7 @@ def test_spot_checks_both_ways() -> None:
 
 
 def test_statements() -> None:
-    found = {c.id: c for c in statements.checks()}
+    found = {c.id: c for c in statements.statement_checks()}
     assert not [c for c in found.values() if c.status == "mismatch"]
     assert [c.id for c in found.values() if c.status == "erratum"] == [
         "fig-1/memory GB",
@@ -280,7 +280,7 @@ def test_a_wrong_statement_is_a_mismatch(
 ) -> None:
     wrong = statements.Statement("x", 1.0, lambda a: 2.0, 0.1, (3.0, "known"))
     monkeypatch.setattr(statements, "statements", lambda: (wrong,))
-    assert [c.status for c in statements.checks()] == ["mismatch"]
+    assert [c.status for c in statements.statement_checks()] == ["mismatch"]
 
 
 def test_hardware_and_models_come_from_the_file(tmp_path: Path) -> None:
@@ -292,7 +292,7 @@ def test_hardware_and_models_come_from_the_file(tmp_path: Path) -> None:
     case = next(c for c in saved.read(tmp_path / "x.json") if c.saved)
     checks = {
         c.id.split("/")[-1]: c
-        for c in saved_checks.checks(case)
+        for c in saved_checks.case_checks(case)
         if "/best/" in c.id
     }
     assert (
@@ -421,13 +421,13 @@ def test_any_damage_ends_in_a_result_or_a_sentence(
         assert str(error) and "\n" not in str(error)
         return
     for case in cases:
-        for c in saved_checks.checks(case):
+        for c in saved_checks.case_checks(case):
             assert c.status in ("match", "explained", "mismatch")
 
 
 def test_collectives_of_figure_a1() -> None:
     rows = nccl.read()
-    checks = {c.id: c for c in nccl.checks(rows)}
+    checks = {c.id: c for c in nccl.bandwidth_checks(rows)}
     assert (
         checks[
             "fig-A1/allgather/32 GPUs, 4 a node/B_per_s of large messages"
@@ -445,7 +445,9 @@ def test_collectives_of_figure_a1() -> None:
         for r in rows
         if r.group == rows[0].group
     ]
-    assert [c.status for c in nccl.checks(tuple(slow))] == ["mismatch"]
+    assert [c.status for c in nccl.bandwidth_checks(tuple(slow))] == [
+        "mismatch"
+    ]
 
 
 def test_collectives_in_a_file(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples" / "lbl"
 
 @cache
 def found() -> dict[str, Check]:
-    return {c.id: c for c in conclusions.checks()}
+    return {c.id: c for c in conclusions.conclusion_checks()}
 
 
 @pytest.mark.slow
@@ -55,7 +55,7 @@ def test_table_a2_by_hand() -> None:
     assert projection.published == 25600**2 / 8
     assert projection.computed == 25600**2 / 32
     # the authors' own list of the same layer: 40.96 MB of projection weights
-    case = spots.published()["C"]
+    case = spots.shipped_cases()["C"]
     held = spots.weights_by_operation(spots.job_of(case))["attention/out"]
     assert held * 2 == pytest.approx(40.96e6)
 

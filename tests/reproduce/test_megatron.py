@@ -61,7 +61,7 @@ def test_only_microbatches_and_a_near_tie_differ() -> None:
 
 
 @pytest.mark.parametrize(
-    "row", tables.published()["table_1"], ids=lambda row: row[0]
+    "row", tables.shipped_tables()["table_1"], ids=lambda row: row[0]
 )
 def test_table_1_to_the_printed_digits(row: list[float]) -> None:
     name, size, _, _, gpus, batch, rate, percent, total = row
@@ -95,10 +95,10 @@ def test_a_printed_number_out_of_rounding_is_a_mismatch(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     wrong = {
-        **tables.published(),
+        **tables.shipped_tables(),
         "table_1": [["megatron-1.7b", 1.8, 1, 1, 32, 512, 137, 45, 4.5]],
     }
-    monkeypatch.setattr(tables, "published", lambda: wrong)
+    monkeypatch.setattr(tables, "shipped_tables", lambda: wrong)
     status = {c.id.split("/")[-1]: c.status for c in tables.table_1()}
     assert [k for k, v in status.items() if v == "mismatch"] == [
         "parameters 1e9"
@@ -155,7 +155,7 @@ def test_takeaways_are_decided_by_the_predictions() -> None:
     assert [value for _, value, _ in runs] == [2, 4, 8, 16, 32, 64]
     assert takeaways.fastest_value(runs) == 8
     assert takeaways.fastest_value(runs[3:]) == 16
-    assert takeaways.run(runs[0][2].job.model, 64, 32, tp=3) is None
+    assert takeaways.predicted_run(runs[0][2].job.model, 64, 32, tp=3) is None
 
 
 def test_traffic_across_the_bisection() -> None:

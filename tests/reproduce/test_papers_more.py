@@ -17,7 +17,7 @@ def test_the_backward_pass_of_fsdp_and_tp_sends_4bd() -> None:
     forward, backward = passes.tensor_bytes()
     one = passes.TOKENS * 8192 / passes.X
     assert forward == backward == 2 * (2 * one)
-    status = {c.id: c.status for c in passes.checks()}
+    status = {c.id: c.status for c in passes.pass_checks()}
     assert sorted(status.values()) == ["erratum", "match"]
 
 
@@ -28,7 +28,7 @@ def test_bisection_by_hand() -> None:
     found = traffic.bisection()
     assert 0.8 * 48 * 25e9 < found["stage sends"] <= 48 * 25e9
     assert found["gradient all-reduce"] <= 2 * 512 * 25e9
-    assert {c.source for c in traffic.checks()} == {"printed"}
+    assert {c.source for c in traffic.bisection_checks()} == {"printed"}
 
 
 def test_the_checkpoint_at_the_measured_speed() -> None:

@@ -25,7 +25,7 @@ from meshwright.describe.model import MoE
 from meshwright.describe.read import read, to_dict
 from meshwright.describe.traced import Traced, TracedLayer, TracedOp
 from meshwright.formats.bridge import write
-from meshwright.formats.export import place
+from meshwright.formats.export import launch_place
 from meshwright.formats.hf import read_hf
 from meshwright.layout import cuts
 from meshwright.trace.hf import demand_sane, read_traced
@@ -231,7 +231,7 @@ def test_scans_that_wait_for_memory_are_said() -> None:
 def test_megatron_has_no_file_for_it() -> None:
     job = Job(MODEL, cluster("8xh100-sxm"), 8, Layout(dp=8))
     with pytest.raises(BadInput) as refusal:
-        write(job, "megatron", place(job, "megatron", None, None))
+        write(job, "megatron", launch_place(job, "megatron", None, None))
     said = str(refusal.value)
     assert said.startswith("model odd is counted by a trace")
     assert "TracedOp" not in said and ";" not in said

@@ -134,7 +134,7 @@ def test_a_real_trace_is_read(tmp_path: Path) -> None:
         for _ in range(3):
             torch.nn.functional.gelu(x @ x)
     profile.export_chrome_trace(str(tmp_path / "trace.json"))
-    found = kineto.load(tmp_path / "trace.json")
+    found = kineto.load_kernels(tmp_path / "trace.json")
     assert found["gemm"].calls >= 3 and found["elementwise"].calls >= 3
 
 

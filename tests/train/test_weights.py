@@ -24,7 +24,7 @@ from meshwright.describe.layout import Layout  # noqa: E402
 from meshwright.describe.model import Model, MoE, RopeScaling  # noqa: E402
 from meshwright.errors import BadInput  # noqa: E402
 from meshwright.formats.hf import load_hf, read_hf  # noqa: E402
-from meshwright.formats.hf_config import differences, write_hf  # noqa: E402
+from meshwright.formats.hf_config import model_differences, write_hf  # noqa: E402
 from meshwright.train import checkpoint, run, weights  # noqa: E402
 from meshwright.train.data import Synthetic  # noqa: E402
 from meshwright.train.export import export, whole_tensor  # noqa: E402
@@ -153,7 +153,7 @@ def test_any_layout_reads_its_slices_and_writes_the_same_bytes(
         == {"llama": 2, "gpt2": 1, "mixtral": 5}[name]
     )
     assert tensors(tmp_path / "out") == tensors(MADE / name)
-    assert not differences(load_hf(tmp_path / "out"), m)
+    assert not model_differences(load_hf(tmp_path / "out"), m)
     with pytest.raises(BadInput, match="holds weights already"):
         export(tmp_path / "run", tmp_path / "out")
     half = export(
@@ -257,7 +257,7 @@ ALL = {
 
 @pytest.mark.parametrize("name", ALL)
 def test_config_json_says_the_same_model(name: str) -> None:
-    assert not differences(
+    assert not model_differences(
         read_hf(json.loads(json.dumps(write_hf(ALL[name])))), ALL[name]
     )
 

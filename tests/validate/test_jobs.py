@@ -12,7 +12,12 @@ from validate_rows import row
 from meshwright import catalog
 from meshwright.errors import BadInput
 from meshwright_studies.validate import words
-from meshwright_studies.validate.hardware import capacity, chip, network, note
+from meshwright_studies.validate.hardware import (
+    capacity,
+    chip_in_words,
+    network_of_row,
+    note,
+)
 from meshwright_studies.validate.jobs import job, job_and_notes
 
 
@@ -66,7 +71,7 @@ def test_bandwidth_between_nodes(
     far: str, per_node: int, gigabit: float
 ) -> None:
     assert (
-        network("H100-80GB-SXM", per_node, "nvlink4", far.lower())
+        network_of_row("H100-80GB-SXM", per_node, "nvlink4", far.lower())
         .dims[-1]
         .bandwidth
         == gigabit * 1e9 / 8
@@ -102,7 +107,7 @@ def test_bandwidth_between_nodes(
 def test_rates_between_nodes_as_a_gpu_reaches_them(
     gpu: str, far: str, per_node: int, gigabit: float
 ) -> None:
-    dim = network(gpu, per_node, "", far).dims[-1]
+    dim = network_of_row(gpu, per_node, "", far).dims[-1]
     assert dim.bandwidth / dim.shared_by == pytest.approx(gigabit * 1e9 / 8)
 
 
@@ -153,7 +158,7 @@ def test_what_is_between_slices_is_noted_or_read() -> None:
     )
     assert note(row(hardware={**slices, "count": 64})) == ""
     assert (
-        network("TPUv5p", 64, "ICI 3D torus", "DCN, 100 Gb/s per chip")
+        network_of_row("TPUv5p", 64, "ICI 3D torus", "DCN, 100 Gb/s per chip")
         .dims[-1]
         .bandwidth
         == 12.5e9
@@ -269,7 +274,7 @@ def test_the_tensor_axis_of_jax_is_sequence_parallel(
 def test_bandwidth_inside_a_node(
     near: str, bandwidth: float, size: int
 ) -> None:
-    dim = network("H100-80GB-SXM", 8, near, "").dims[0]
+    dim = network_of_row("H100-80GB-SXM", 8, near, "").dims[0]
     assert (dim.bandwidth, dim.size) == (bandwidth, size)
 
 
@@ -291,7 +296,7 @@ def test_bandwidth_inside_a_node(
 def test_nvlink_without_a_switch_is_a_mesh(
     near: str, size: int, kind: str
 ) -> None:
-    assert network("A100-80GB-SXM", size, near, "").dims[0].kind == kind
+    assert network_of_row("A100-80GB-SXM", size, near, "").dims[0].kind == kind
 
 
 @pytest.mark.parametrize(
@@ -316,7 +321,7 @@ def test_the_fabric_between_nodes_is_the_one_named(
     rate is the row's.
     """
     dim, known = (
-        network("A100-80GB-SXM", 8, "nvlink3", far).dims[-1],
+        network_of_row("A100-80GB-SXM", 8, "nvlink3", far).dims[-1],
         catalog.network(like).dims[-1],
     )
     assert (dim.name, dim.efficiency, dim.latency) == (
@@ -342,7 +347,7 @@ def test_links_inside_a_node_reach_what_a_machine_with_such_links_does(
     near: str, size: int, like: str
 ) -> None:
     dim, known = (
-        network("A100-80GB-SXM", size, near, "").dims[0],
+        network_of_row("A100-80GB-SXM", size, near, "").dims[0],
         catalog.network(like).dims[0],
     )
     assert (dim.name, dim.efficiency, dim.latency, dim.size) == (
@@ -357,23 +362,25 @@ def test_two_gpus_of_a_node_without_a_switch_share_a_third_of_their_links() -> (
     None
 ):
     """V100: 6 links of 25 GB/s, 2 to each of the 3 other GPUs of a node of 4."""
-    near = network("V100-32GB-SXM2", 4, "nvlink2", "").dims[0]
+    near = network_of_row("V100-32GB-SXM2", 4, "nvlink2", "").dims[0]
     assert near.bandwidth * near.used(2) == pytest.approx(2 * 25e9)
     assert near.bandwidth * near.used(4) == pytest.approx(6 * 25e9)
 
 
 def test_a_torus_is_cut_to_its_slice() -> None:
-    dims = network("TPUv5p", 512, "ici 3d torus", "dcn between slices").dims
+    dims = network_of_row(
+        "TPUv5p", 512, "ici 3d torus", "dcn between slices"
+    ).dims
     assert [d.size for d in dims] == [8, 8, 8, None]
 
 
 def test_the_name_of_a_chip_states_its_memory() -> None:
-    assert chip("A100-80GB-SXM").name == "a100-80"
-    assert chip("A100-40GB-SXM").name == "a100-40"
-    special = chip("H100-96GB (HBM2e 2.4TB/s, 500W)")
+    assert chip_in_words("A100-80GB-SXM").name == "a100-80"
+    assert chip_in_words("A100-40GB-SXM").name == "a100-40"
+    special = chip_in_words("H100-96GB (HBM2e 2.4TB/s, 500W)")
     assert (special.hbm_bandwidth, special.power_w) == (2.4e12, 500)
     with pytest.raises(BadInput, match="not in the catalogue"):
-        chip("Abacus 3000")
+        chip_in_words("Abacus 3000")
 
 
 @pytest.mark.parametrize(
@@ -388,7 +395,10 @@ def test_the_name_of_a_chip_states_its_memory() -> None:
     ],
 )
 def test_precision(text: str, compute: str) -> None:
-    assert words.precision(text, "", chip("B200-180GB")).compute == compute
+    assert (
+        words.precision_in_words(text, "", chip_in_words("B200-180GB")).compute
+        == compute
+    )
 
 
 @pytest.mark.parametrize(
@@ -410,13 +420,13 @@ def test_precision(text: str, compute: str) -> None:
 def test_a_stated_size_near_the_catalogues_keeps_the_catalogues(
     name: str, mebibytes: float
 ) -> None:
-    assert chip(name).hbm_bytes == mebibytes * 2**20
+    assert chip_in_words(name).hbm_bytes == mebibytes * 2**20
 
 
 def test_a_stated_size_of_another_memory_replaces_the_catalogues() -> None:
     # Leonardo's: a quarter less than 80 GB
-    assert chip("A100-64GB").hbm_bytes == 64e9
-    assert chip("A100 64 GiB").hbm_bytes == 64 * 2**30
+    assert chip_in_words("A100-64GB").hbm_bytes == 64e9
+    assert chip_in_words("A100 64 GiB").hbm_bytes == 64 * 2**30
 
 
 @settings(max_examples=100)
@@ -430,7 +440,12 @@ def test_twelve_percent_decide(known: float, ratio: float) -> None:
 
 
 def test_chips_without_bf16_train_in_fp16() -> None:
-    assert words.precision("", "", chip("V100-32GB-SXM2")).compute == "fp16"
+    assert (
+        words.precision_in_words(
+            "", "", chip_in_words("V100-32GB-SXM2")
+        ).compute
+        == "fp16"
+    )
 
 
 @pytest.mark.parametrize(
@@ -465,7 +480,9 @@ def test_fsdp_gathers_in_eight_bits_only_where_the_row_says_so(
     text: str, software: str, fsdp: str | None, gather_bytes: float
 ) -> None:
     assert (
-        words.precision(text, software, chip("H100-80GB"), fsdp).gather_bytes
+        words.precision_in_words(
+            text, software, chip_in_words("H100-80GB"), fsdp
+        ).gather_bytes
         == gather_bytes
     )
 
@@ -521,7 +538,7 @@ def test_schedules(
 def test_zero_stage(
     stage: int | None, sharding: str, fsdp: str, zero: int
 ) -> None:
-    assert words.zero(stage, sharding, fsdp) == zero
+    assert words.zero_in_words(stage, sharding, fsdp) == zero
 
 
 def test_latent_attention_and_experts() -> None:

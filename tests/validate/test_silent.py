@@ -22,7 +22,7 @@ from meshwright_studies.validate.silent import (
     silent,
 )
 
-TABLES = json.loads(shipped.text("published/megatron.json"))
+TABLES = json.loads(shipped.shipped_text("published/megatron.json"))
 
 
 @cache

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from meshwright_studies.validate.stats import (
     confusion,
-    orders,
+    fractional_ranks,
+    pair_orders,
     quantile,
     ranking,
-    ranks,
     regret,
     reliability,
     spearman,
@@ -46,7 +46,7 @@ def test_quantile_is_numpys(values: list[float], q: float) -> None:
 
 
 def test_equal_values_share_their_mean_rank() -> None:
-    assert ranks([3.0, 1.0, 3.0, 2.0]) == [3.5, 1.0, 3.5, 2.0]
+    assert fractional_ranks([3.0, 1.0, 3.0, 2.0]) == [3.5, 1.0, 3.5, 2.0]
 
 
 def test_spearman_of_known_pairs() -> None:
@@ -74,7 +74,9 @@ def test_spearman_is_the_correlation_of_ranks(
     if found is None:
         assert len(set(a)) == 1 or len(set(b)) == 1
     else:
-        assert found == pytest.approx(np.corrcoef(ranks(a), ranks(b))[0, 1])
+        assert found == pytest.approx(
+            np.corrcoef(fractional_ranks(a), fractional_ranks(b))[0, 1]
+        )
 
 
 def test_regret_is_what_the_predicted_best_costs() -> None:
@@ -150,4 +152,4 @@ def test_pairs_count_where_their_measured_times_differ_clearly() -> None:
 
 
 def test_equal_predictions_order_nothing() -> None:
-    assert list(orders([(1.0, 1.0), (1.0, 2.0)])) == [False]
+    assert list(pair_orders([(1.0, 1.0), (1.0, 2.0)])) == [False]

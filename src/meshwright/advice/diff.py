@@ -15,7 +15,7 @@ from ..errors import BadInput
 from ..formats import bridge, parse_toml, read_text, torchrun
 from ..formats.bridge.edit import LARGEST_BASE, NONE, edit_toml
 from ..formats.bridge.launch import Place
-from ..formats.bridge.tree import flat
+from ..formats.bridge.tree import flat_keys
 from ..formats.flags import is_file
 from .changes import Change
 
@@ -55,7 +55,7 @@ def own(path: str, text: str, run: Job, job: Job) -> str:
         for key, pair in fields_apart(tables, run, job).items()
         if pair[0] != pair[1]
     }
-    return edit_toml(text, changes, flat(tables, path), path)
+    return edit_toml(text, changes, flat_keys(tables, path), path)
 
 
 def fields_apart(

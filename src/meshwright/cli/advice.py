@@ -47,10 +47,12 @@ def advice(words: Sequence[str], error: CycloptsError) -> str:
     if verb == "compare" and machines:
         return clusters(machines)
     if verb == "limits" and any(w.startswith("--on") for w in rest):
-        return scaling(next((w for w in rest if is_model(w)), "llama3-70b"))
+        return scaling_command(
+            next((w for w in rest if is_model(w)), "llama3-70b")
+        )
     models = [w for w in rest if is_model(w)]
     if verb == "export" and models and isinstance(error, UnknownOptionError):
-        return planned(models[0], next(iter(machines), "64xh100-sxm"))
+        return export_command(models[0], next(iter(machines), "64xh100-sxm"))
     if isinstance(error, UnknownOptionError):
         # where a verb takes a list of words, an unknown option comes as one of them
         flag = str(error.token.keyword or error.token.value)
@@ -118,7 +120,7 @@ def missing(verb: str, error: MissingArgumentError) -> str:
     return f"{verb} needs {name}{such}; see {command(f'{verb} --help')}"
 
 
-def planned(model: str, machine: str) -> str:
+def export_command(model: str, machine: str) -> str:
     """The command whose file an export takes."""
     plan = f"{command('plan')} {model} --on {machine} --batch 4Mi -o plan.toml"
     return f"export writes a plan, which comes first: {plan}; then export plan.toml --to ..."
@@ -133,7 +135,7 @@ def clusters(machines: Sequence[str]) -> str:
     )
 
 
-def scaling(model: str) -> str:
+def scaling_command(model: str) -> str:
     """The command that says how far one model scales."""
     return (
         "limits takes scenarios, such as h100, and scales the model with the run; how far one model"

@@ -14,7 +14,7 @@ from ..errors import BadInput, command
 from .calibrate import numbers
 from .command import Detail, Json, Price, answer, output, verb, word
 from .jobs import read_job
-from .steps import words
+from .steps import words_of_command
 
 Run = Annotated[
     str,
@@ -68,7 +68,7 @@ def advise(
     notes: list[str] = []
     job = read_job(run, given, notes, price)
     file = of_file(run, given)
-    advice = compute(job, measured(run, steps, job, notes), **file)
+    advice = compute(job, measured_seconds(run, steps, job, notes), **file)
     advice = replace(advice, notes=(*notes, *advice.notes))
     if output:
         chosen = wanted(advice, take)
@@ -98,10 +98,10 @@ def next_words(
     if output:
         return [f"patch {shlex.quote(run)} {shlex.quote(output)}"]
     if not advice.gains and not advice.run.fits:
-        return [command(f"plan {words(run, given, ('layout',))}")]
+        return [command(f"plan {words_of_command(run, given, ('layout',))}")]
     if not advice.best_each or not Path(run[:4096]).is_file():
         return []
-    asked, steps = words(run, given), ""
+    asked, steps = words_of_command(run, given), ""
     if bridge.logged(run):
         file, _, rest = asked.partition(" ")
         asked, steps = f"train.sh {rest}", f" --steps {file}"
@@ -127,7 +127,7 @@ def of_file(run: str, given: Mapping[str, str]) -> dict[str, Any]:
     }
 
 
-def measured(
+def measured_seconds(
     run: str, steps: str | None, job: Any, notes: list[str]
 ) -> list[float]:
     """Seconds of the steady steps of the run's log, or those that the user gives; notes: receives

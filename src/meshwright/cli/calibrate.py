@@ -272,9 +272,9 @@ def from_files(
         s
         for name in names
         if name not in traces
-        for s in nccl_tests.load(name)
+        for s in nccl_tests.load_samples(name)
     ]
-    measured = {name: kineto.load(name) for name in traces}
+    measured = {name: kineto.load_kernels(name) for name in traces}
     fits = nccl_tests.lines_by_group(samples)
     if on is not None:
         if not samples:
@@ -309,7 +309,7 @@ def with_collectives(on: str, samples: list[Any], files: list[str]) -> Any:
     from dataclasses import replace
 
     from ..formats import resolve
-    from ..formats.nccl_tests import tables
+    from ..formats.nccl_tests import tables_by_ranks
 
     cluster = resolve.cluster(f"1x{on}")
     sources = {
@@ -319,7 +319,7 @@ def with_collectives(on: str, samples: list[Any], files: list[str]) -> Any:
         }
     }
     dims = [
-        replace(dim, collectives=tables(samples, level, sources))
+        replace(dim, collectives=tables_by_ranks(samples, level, sources))
         if level < 2
         else dim
         for level, dim in enumerate(cluster.network.dims)

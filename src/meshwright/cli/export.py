@@ -150,7 +150,7 @@ def export(
             )
         text, nodes, ranks, onto = theirs(job, their, per_node, slurm, base)
     else:
-        launch = described(job, per_node, restarts, device)
+        launch = launch_of_file(job, per_node, restarts, device)
         nodes = launch.nodes
         ranks = launch.ranks
         text = (
@@ -261,7 +261,7 @@ def theirs(
     """
     from ..formats import bridge, flags
     from ..formats.bridge import table
-    from ..formats.export import place as placed
+    from ..formats.export import launch_place as placed
 
     if not path.endswith(".toml") and not bridge.foreign(path):
         raise BadInput(
@@ -324,7 +324,7 @@ def written(
     path: the file of the job, which the text names.
     """
     from ..formats import bridge
-    from ..formats.export import place as placed
+    from ..formats.export import launch_place as placed
 
     place = replace(placed(job, name, per_node, slurm), path=path)
     text, script = bridge.write(job, name, place)
@@ -367,7 +367,7 @@ def weights(run: str, output: str | None, json: bool, numbers: str) -> int:
     return 0
 
 
-def described(
+def launch_of_file(
     path: str, per_node: int | None, restarts: int | None, device: str | None
 ) -> Launch:
     """How the job in a file is started; BadInput for what `train` would refuse, and for what cannot
@@ -397,7 +397,7 @@ def described(
     job = load_job(path, notes=notes).filled
     how = settings(job.train)
     given = how.device if "device" in job.train else None
-    device = torchrun.device(job, given, device)
+    device = torchrun.launch_device(job, given, device)
     how = replace(how, device=device)
     rules.demand(job, how, int(job.layout.chips))
     rules.demand_chip(predict(job), how)

@@ -8,10 +8,10 @@ from dataclasses import replace
 from typing import Any
 
 from .config import by_config, prices
-from .train import checked
+from .train import trainable_job
 
 
-def predicted(
+def prediction_of_arguments(
     model: str, given: Mapping[str, str], price: Sequence[str] = ()
 ) -> Any:
     """The prediction of the arguments, with what was rounded or filled in among its notes."""
@@ -37,6 +37,8 @@ def read_job(
     from ..formats.flags import is_file, read_flags
 
     given = by_config(given, is_file(model) or foreign(model))
-    job = checked(read_flags(model, given, notes, sys.stdin, fill, search))
+    job = trainable_job(
+        read_flags(model, given, notes, sys.stdin, fill, search)
+    )
     book = prices(price, job.cluster.chip.name)
     return replace(job, cluster=job.cluster.priced(book))

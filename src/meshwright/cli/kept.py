@@ -17,7 +17,7 @@ from ..errors import BadInput, MeshwrightError
 from ..formats import LARGEST
 from ..formats.options import STDIN
 from .config import by_config, prices
-from .train import checked
+from .train import trainable_job
 
 if TYPE_CHECKING:
     from ..search import Space
@@ -71,7 +71,7 @@ def swept(
     )
     if keep:
         stdin.seek(0)
-        job, book = _at(price, checked(read_flags(model, given, [], stdin)))
+        job, book = _at(price, trainable_job(read_flags(model, given, [], stdin)))
         return Swept(job, None, True, [] if fixed else [KEPT], book)
     stdin.seek(0)
     described, space = job_and_space(given)
@@ -79,7 +79,7 @@ def swept(
     notes = [NAMED.format(named)] if named else []
     described = by_config(_with_most_chips(described, over), file)
     read = read_flags(model, described, notes, stdin, fill=False, search=True)
-    job, book = _at(price, checked(read))
+    job, book = _at(price, trainable_job(read))
     return Swept(job, space, False, notes, book)
 
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any, NamedTuple
 from cyclopts import Parameter
 
 from ..errors import BadInput
-from .advice import is_model, scaling
+from .advice import is_model, scaling_command
 from .command import Detail, Json, answer, output, verb, word
 
 SCENARIOS = (
@@ -102,7 +102,7 @@ def limits(
     kinds = (".json", ".csv", *files.PLOTS) if curve else (".json",)
     files.suffix(output, kinds)
     chosen = [
-        described(text, months, failures, overlap)
+        scenario_of_words(text, months, failures, overlap)
         for text in scenarios or ("h100",)
     ]
     words = (precision, assumptions, framework)
@@ -116,7 +116,7 @@ def limits(
         elif real:
             answered = whole(chosen, real, progress, growth)
         elif sensitivity:
-            answered = changed(chosen)
+            answered = sensitivity_rows(chosen)
         else:
             answered = curves(chosen, said, growth)
     data = console.envelope("limits", answered.fields)
@@ -156,7 +156,7 @@ def demand(
     growth: float | None,
 ) -> None:
     """BadInput for what cannot be answered, before anything is computed."""
-    alone(
+    demand_one_option(
         {
             "--sensitivity": sensitivity,
             "--run": run is not None,
@@ -170,7 +170,7 @@ def demand(
         )
 
 
-def alone(given: Mapping[str, bool]) -> None:
+def demand_one_option(given: Mapping[str, bool]) -> None:
     """BadInput for two options of which one would be left unanswered."""
     for first, second in APART:
         if given[first] and given[second]:
@@ -179,7 +179,7 @@ def alone(given: Mapping[str, bool]) -> None:
             )
 
 
-def described(
+def scenario_of_words(
     text: str, months: float | None, failures: bool, overlap: bool
 ) -> Any:
     """The scenario a word names, with the options of the command line."""
@@ -190,7 +190,7 @@ def described(
     from ..prediction.failures import Failures
 
     if is_model(text):
-        raise BadInput(scaling(text))
+        raise BadInput(scaling_command(text))
     result = load_scenario(text)
     if months is not None:
         if not 0 < months <= 1200:
@@ -327,7 +327,7 @@ def whole(
     return Answered(Group(*cards), Group(*tables), {"ladders": fields})
 
 
-def changed(chosen: list[Any]) -> Answered:
+def sensitivity_rows(chosen: list[Any]) -> Answered:
     """The sensitivity table."""
     from ..limits.sensitivity import sensitivity
     from ..report.limits import sensitivities

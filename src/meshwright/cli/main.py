@@ -55,7 +55,7 @@ from .command import (
     output,
     verb,
 )
-from .jobs import predicted
+from .jobs import prediction_of_arguments
 from .kept import swept
 
 ASKED = ("--help", "-h", "--version")
@@ -170,7 +170,7 @@ def predict(
     from ..report.predict import report
 
     files.suffix(output, (".json", ".toml", *files.PLOTS))
-    p = predicted(model, given, price)
+    p = prediction_of_arguments(model, given, price)
     terms = {"explain": explanation.to_dict(p, explain)} if explain else {}
     data = console.envelope("predict", {**p.to_dict(), **terms})
     if output:
@@ -289,7 +289,7 @@ def timeline(
     from ..report.timeline import card, report
 
     files.suffix(output, (".json", ".csv", *files.PLOTS))
-    exact = replay(predicted(model, given))
+    exact = replay(prediction_of_arguments(model, given))
     data = console.envelope("timeline", exact.to_dict())
     if output:
         files.write(output, files.of_replay(exact))

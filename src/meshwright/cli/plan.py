@@ -83,7 +83,7 @@ def plan(
     size = None
     rounded: list[str] = []
     if deadline or budget:
-        described, size, rounded = sized(
+        described, size, rounded = with_chips_sized(
             model, described, space, deadline, budget, price
         )
         if size.chips is None:
@@ -192,7 +192,7 @@ def plans(
     return by_set, job.layout
 
 
-def sized(
+def with_chips_sized(
     model: str,
     described: Mapping[str, str],
     space: Any,

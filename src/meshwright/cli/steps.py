@@ -15,7 +15,7 @@ OURS = "meshwright"
 """Profile of the trainer of this project."""
 
 
-def words(
+def words_of_command(
     model: str, given: Mapping[str, str], leave: tuple[str, ...] = ()
 ) -> str:
     """The model and the flags as the user wrote them, without those of some tables."""
@@ -35,7 +35,9 @@ def after_predict(
     if kept and p.fits and (more := of_file(p, kept)):
         return commands(more)
     other = "best.toml" if model == "plan.toml" else "plan.toml"
-    return commands([f"plan {words(model, given, ('layout',))} -o {other}"])
+    return commands(
+        [f"plan {words_of_command(model, given, ('layout',))} -o {other}"]
+    )
 
 
 def holding(model: str, given: Mapping[str, str], output: str | None) -> str:

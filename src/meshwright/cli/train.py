@@ -93,7 +93,7 @@ def need_torch() -> None:
         ) from None
 
 
-def checked(job: Job) -> Job:
+def trainable_job(job: Job) -> Job:
     """The job; BadInput if `train` would refuse its table [train], so that no file is written, and
     no question answered, with words that nobody understands.
     """

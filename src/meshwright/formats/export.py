@@ -25,10 +25,10 @@ def export(job: Job, to: str, per_node: int | None = None) -> str:
     if to == "toml":
         return dump_job(job.filled)
     table.get(to, "to")
-    return write(job, to, place(job.filled, to, per_node))[0]
+    return write(job, to, launch_place(job.filled, to, per_node))[0]
 
 
-def place(
+def launch_place(
     job: Job, to: str, per_node: int | None = None, slurm: Slurm | None = None
 ) -> Place:
     """Where another tool's program is started."""

@@ -84,8 +84,8 @@ def common(c: Config) -> Fields:
             most=1.0,
             default=1e-5,
         ),
-        "activation": activation(c),
-        **rotary(c),
+        "activation": activation_named(c),
+        **rotary_positions(c),
         "dropout": (
             max(c.real(key, most=1.0, default=0.0) for key in DROPOUTS) > 0
         ),
@@ -99,7 +99,7 @@ def wide_by_default(c: Config) -> bool:
     )
 
 
-def activation(c: Config) -> str | None:
+def activation_named(c: Config) -> str | None:
     """The feed-forward's activation; None if the file does not say."""
     name = c.get(
         "hidden_act", "hidden_activation", "activation_function", "activation"
@@ -111,7 +111,7 @@ def activation(c: Config) -> str | None:
     return ACTIVATIONS.get(name, "other") if name is not None else None
 
 
-def rotary(c: Config) -> Fields:
+def rotary_positions(c: Config) -> Fields:
     """Rotary positions: transformers 5 has all of it in rope_parameters, older files in keys of
     their own.
     """

@@ -172,7 +172,7 @@ def spelled(m: Model) -> Model:
     return replace(m, kv_heads=m.K, head_dim=m.h, activation=m.act)
 
 
-def differences(a: Model, b: Model) -> list[str]:
+def model_differences(a: Model, b: Model) -> list[str]:
     """Names of the fields in which two models compute different things."""
     names = [f.name for f in fields(Model) if f.name not in NOT_COMPUTED]
     keys = [
@@ -202,7 +202,7 @@ def write_hf(m: Model) -> Config:
                 **writer(m),
                 **OF_TOKENIZER,
             }
-            wrong = differences(m, read_hf(config, seq=m.seq))
+            wrong = model_differences(m, read_hf(config, seq=m.seq))
         except BadInput:
             continue
         if not wrong:

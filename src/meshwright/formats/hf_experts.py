@@ -26,7 +26,7 @@ from .hf_parts import (
     behind,
     deepseek,
     dense_first,
-    experts,
+    expert_part,
     first_of,
     if_wide,
     last_of,
@@ -349,14 +349,14 @@ QK = ("use_qk_norm", "qk_norm_type", "use_routing_bias")
 FIRST = ("first_k_dense_replace", 1)
 ARIA = ("moe_num_experts", "moe_topk", "intermediate_size")
 GRANITE = all_of(
-    experts(MIXTRAL, ("shared_intermediate_size", 0)), PROJECTIONS
+    expert_part(MIXTRAL, ("shared_intermediate_size", 0)), PROJECTIONS
 )
 
 EXPERTS: dict[str, HfFamily] = {
     "afmoe": HfFamily(
         {"norms_per_layer": 4, "qk_norm": True, "attention_gate": "element"},
         all_of(
-            experts(QWEN, *WIDTHS, router_bias=True),
+            expert_part(QWEN, *WIDTHS, router_bias=True),
             PROJECTIONS,
             windowed(last_of(("global_attn_every_n_layers", 0))),
             dense_first("num_dense_layers"),
@@ -365,7 +365,7 @@ EXPERTS: dict[str, HfFamily] = {
     "aria_text": HfFamily(
         {},
         all_of(
-            experts(ARIA, "moe_num_shared_experts", "intermediate_size"),
+            expert_part(ARIA, "moe_num_shared_experts", "intermediate_size"),
             PROJECTIONS,
         ),
     ),
@@ -377,7 +377,7 @@ EXPERTS: dict[str, HfFamily] = {
     "beam": HfFamily(
         {"norms_per_layer": 4, "qk_norm": True, "attention_gate": "element"},
         all_of(
-            experts(QWEN),
+            expert_part(QWEN),
             lambda c: {"vectors": c.whole("num_attention_heads")},
             PROJECTIONS,
             windowed(_beam_layers),
@@ -406,19 +406,19 @@ EXPERTS: dict[str, HfFamily] = {
     "exaone_moe": HfFamily(
         NORMED,
         all_of(
-            experts(QWEN, *WIDTHS),
+            expert_part(QWEN, *WIDTHS),
             windowed(if_wide(last_of(("sliding_window_pattern", 0)))),
             dense_first(("first_k_dense_replace", 0)),
         ),
         also=HEAD,
     ),
     "flex_olmo": HfFamily(
-        WHOLE, all_of(experts(OLMOE), PROJECTIONS), also=HEAD
+        WHOLE, all_of(expert_part(OLMOE), PROJECTIONS), also=HEAD
     ),
     "flint": HfFamily(
         {**NORMED, "attention_sinks": True},
         all_of(
-            experts(QWEN, SHARED),
+            expert_part(QWEN, SHARED),
             PROJECTIONS,
             windowed(_flint_layers),
             sparse_steps((0, 1)),
@@ -433,7 +433,7 @@ EXPERTS: dict[str, HfFamily] = {
         {}, _glm_dsa, also=(*HEAD, *DENSE_FIRST, *INDEX, "qk_head_dim")
     ),
     "granitemoe": HfFamily(
-        {}, all_of(experts(MIXTRAL), PROJECTIONS), also=HEAD
+        {}, all_of(expert_part(MIXTRAL), PROJECTIONS), also=HEAD
     ),
     "granitemoe_swa": HfFamily(
         {"attention_sinks": True},
@@ -444,7 +444,7 @@ EXPERTS: dict[str, HfFamily] = {
     "hunyuan_v1_moe": HfFamily(
         NORMED,
         all_of(
-            experts(
+            expert_part(
                 ("num_experts", "moe_topk", "intermediate_size"),
                 "intermediate_size",
             ),
@@ -452,17 +452,19 @@ EXPERTS: dict[str, HfFamily] = {
         ),
     ),
     "hy_v3": HfFamily(
-        NORMED, all_of(experts(QWEN, *WIDTHS), PROJECTIONS, dense_first(1))
+        NORMED, all_of(expert_part(QWEN, *WIDTHS), PROJECTIONS, dense_first(1))
     ),
     "kolibri1": HfFamily(
         {**NORMED, "norms_per_layer": 4},
-        all_of(experts(QWEN, SHARED), _width(SHARED), windowed(last_of(5))),
+        all_of(
+            expert_part(QWEN, SHARED), _width(SHARED), windowed(last_of(5))
+        ),
     ),
     "laguna": HfFamily(
         NORMED,
         all_of(
             _laguna,
-            experts(QWEN, SHARED, router_bias=True),
+            expert_part(QWEN, SHARED, router_bias=True),
             PROJECTIONS,
             windowed(),
             dense_first(1),
@@ -470,7 +472,8 @@ EXPERTS: dict[str, HfFamily] = {
     ),
     "llama4_text": HfFamily({}, _llama4),
     "mellum": HfFamily(
-        NORMED, all_of(experts(QWEN), PROJECTIONS, windowed(), dense_first())
+        NORMED,
+        all_of(expert_part(QWEN), PROJECTIONS, windowed(), dense_first()),
     ),
     "mimo_v2_flash": HfFamily({}, _mimo, also=MIMO),
     "minimax_m2": HfFamily(
@@ -483,16 +486,18 @@ EXPERTS: dict[str, HfFamily] = {
         all_of(
             _minimax_m3,
             unused_keys(*BLOCKS),
-            experts(MIXTRAL, "shared_intermediate_size"),
+            expert_part(MIXTRAL, "shared_intermediate_size"),
             dense_first(),
         ),
         also=("sparse_attention_config", "moe_layer_freq"),
     ),
-    "olmoe": HfFamily(WHOLE, all_of(experts(OLMOE), PROJECTIONS), also=HEAD),
+    "olmoe": HfFamily(
+        WHOLE, all_of(expert_part(OLMOE), PROJECTIONS), also=HEAD
+    ),
     "phimoe": HfFamily(
         {"norm": "layernorm"},
         all_of(
-            experts(MIXTRAL),
+            expert_part(MIXTRAL),
             PROJECTIONS,
             lambda c: {"head_bias": c.flag("lm_head_bias")},
             sliding,

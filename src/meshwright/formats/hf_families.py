@@ -28,7 +28,7 @@ from .hf_parts import (
     biased,
     decoder,
     dense_first,
-    experts,
+    expert_part,
     last_of,
     latent,
     routed,
@@ -68,7 +68,7 @@ def _qwen2_moe(c: Config) -> Fields:
 
 
 V3 = all_of(
-    experts(DEEPSEEK, "n_shared_experts", "moe_intermediate_size"),
+    expert_part(DEEPSEEK, "n_shared_experts", "moe_intermediate_size"),
     dense_first("first_k_dense_replace", ("moe_layer_freq", 1)),
     lambda c: {"mtp_layers": c.whole("num_mtp_layers", default=0)},
 )
@@ -179,7 +179,7 @@ FAMILIES: dict[str, HfFamily] = {
     "mistral": HfFamily({}, sliding),
     "ministral": HfFamily({}, sliding),
     "mixtral": HfFamily(
-        {}, all_of(experts(MIXTRAL), sliding), {"rope_theta": 1e6}
+        {}, all_of(expert_part(MIXTRAL), sliding), {"rope_theta": 1e6}
     ),
     "qwen2": HfFamily({"qkv_bias": True}, QWEN_2, also=HEAD),
     "qwen3": HfFamily({"qk_norm": True}, all_of(LLAMA, QWEN_2)),

@@ -30,7 +30,7 @@ from .hf_parts import (
     all_of,
     biases,
     dense_first,
-    experts,
+    expert_part,
     last_of,
     latent,
     routed,
@@ -564,7 +564,7 @@ PLAIN: Fields = {"positions": "none"}
 UNTIED: Fields = {"tied_embeddings": False}
 """Whatever the file says."""
 LATENT = all_of(
-    latent, experts(KIMI, "n_shared_experts", "moe_intermediate_size")
+    latent, expert_part(KIMI, "n_shared_experts", "moe_intermediate_size")
 )
 
 HYBRIDS: dict[str, HfFamily] = {
@@ -603,7 +603,7 @@ HYBRIDS: dict[str, HfFamily] = {
         {},
         all_of(
             _minimax,
-            experts(MIXTRAL),
+            expert_part(MIXTRAL),
             windowed(last_of(2, "linear", "full"), names=LINEAR),
         ),
     ),

@@ -204,7 +204,7 @@ def routed(
     }
 
 
-def experts(
+def expert_part(
     names: tuple[str, str, str], *shared: Number, **more: object
 ) -> Part:
     """A mixture of experts. shared: numbers whose product is the width of the shared ones."""
@@ -261,7 +261,7 @@ def sparse_steps(dense: tuple[int, ...] = ()) -> Part:
 def deepseek(dense: Number, **more: object) -> Part:
     """DeepSeek's experts and next-token blocks. dense: leading layers without experts."""
     return all_of(
-        experts(
+        expert_part(
             DEEPSEEK, ("n_shared_experts", 0), "moe_intermediate_size", **more
         ),
         dense_first(dense, ("moe_layer_freq", 1)),

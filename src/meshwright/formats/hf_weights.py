@@ -200,7 +200,7 @@ BUFFERS = re.compile(r".*(?:rotary_emb\.inv_freq|\.attn\.(?:masked_)?bias)")
 """Constants that older files hold beside the weights."""
 
 
-def place(table: Table, ours: str) -> TensorPlace | None:
+def weight_place(table: Table, ours: str) -> TensorPlace | None:
     """Where a parameter of ours stands; None if files of this family have no such thing."""
     layer = re.search(r"\.(\d+)\.", ours)
     row = table.get(re.sub(r"\.\d+\.", ".{}.", ours, count=1))

@@ -112,7 +112,7 @@ class Classes(dict[str, Class]):
     notes: tuple[str, ...] = ()
 
 
-def load(path: str | Path) -> Classes:
+def load_kernels(path: str | Path) -> Classes:
     """What the kernels of a trace (.json or .json.gz) do; BadInput if it is none, holds none or is
     too large.
     """

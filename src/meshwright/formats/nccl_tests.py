@@ -61,7 +61,7 @@ class Sample(NamedTuple):
     seconds: float
 
 
-def load(path: str | Path, kind: str = "") -> list[Sample]:
+def load_samples(path: str | Path, kind: str = "") -> list[Sample]:
     """The samples of a file, nccl-tests' text or a CSV of the columns COLUMNS; BadInput if it is
     neither.
 
@@ -285,7 +285,7 @@ def by_group(samples: list[Sample]) -> dict[Group, list[tuple[float, float]]]:
     }
 
 
-def tables(
+def tables_by_ranks(
     samples: list[Sample], level: int, sources: dict[str, dict[str, str]]
 ) -> dict[str, MeasuredTable]:
     """Collective -> table by ranks and bytes, of groups inside a node (level 0) or of one rank a

@@ -41,16 +41,16 @@ def read(path: Path) -> Profile:
         ]
         steps = {
             int(event["name"][5:]): range_ends(event)
-            for event in ranges(events, "step ")
+            for event in ranges_named(events, "step ")
         }
         within = sorted(
             range_ends(event)
-            for event in ranges(events, "")
+            for event in ranges_named(events, "")
             if event["name"] in WITHIN
         )
         waits = [
             (event["name"][5:25], range_ends(event))
-            for event in ranges(events, "wait ")
+            for event in ranges_named(events, "wait ")
         ]
         memory = [
             (trace_number(e["ts"]), trace_number(e["args"]["Total Allocated"]))
@@ -66,11 +66,11 @@ def read(path: Path) -> Profile:
     return Profile(
         tuple(sorted(steps)),
         {axis: s / len(steps) for axis, s in waited(waits, within).items()},
-        peak(memory, steps[min(steps)]),
+        peak_bytes(memory, steps[min(steps)]),
     )
 
 
-def ranges(
+def ranges_named(
     events: Sequence[Mapping[str, Any]], prefix: str
 ) -> list[Mapping[str, Any]]:
     """The ranges whose name begins so, on the CPU."""
@@ -109,7 +109,9 @@ def waited(
     return dict(by_axis)
 
 
-def peak(memory: Sequence[tuple[float, float]], step: Range) -> float | None:
+def peak_bytes(
+    memory: Sequence[tuple[float, float]], step: Range
+) -> float | None:
     """The most bytes within a step, above those allocated when it began."""
     before = [(at, size) for at, size in memory if at < step[0]]
     inside = [size for at, size in memory if step[0] <= at <= step[1]]

@@ -79,12 +79,12 @@ def attempts(folder: Path) -> tuple[dict[str, Any], ...]:
     """The attempts of a run, oldest first; none in a folder of an older version."""
     path = folder / ATTEMPTS
     rows = (
-        [row for row in lines(path, LARGEST_RUN) if isinstance(row, dict)]
+        [row for row in json_lines(path, LARGEST_RUN) if isinstance(row, dict)]
         if path.exists()
         else []
     )
     for row in rows:
-        number(row.get("attempt"), f"{path}: attempt")
+        finite_number(row.get("attempt"), f"{path}: attempt")
         for key in ("layout", "job", "order"):
             if not isinstance(row.get(key, {}), Mapping):
                 raise BadInput(f"{path}: {key} of an attempt must be a table")
@@ -94,17 +94,17 @@ def attempts(folder: Path) -> tuple[dict[str, Any], ...]:
 def metrics(path: Path) -> tuple[dict[str, Any], ...]:
     """The rows of a metrics.jsonl, none if there is no such file."""
     rows = (
-        [row for row in lines(path, LARGEST_RUN) if isinstance(row, dict)]
+        [row for row in json_lines(path, LARGEST_RUN) if isinstance(row, dict)]
         if path.exists()
         else []
     )
     for row in rows:
         for key in ("step", "step_time_s", "cpu_s"):
-            number(row.get(key), f"{path}: {key}")
+            finite_number(row.get(key), f"{path}: {key}")
     return tuple(rows)
 
 
-def lines(path: Path, largest: int = LARGEST_RECORD) -> list[Any]:
+def json_lines(path: Path, largest: int = LARGEST_RECORD) -> list[Any]:
     """The JSON values of a file, one a line; an unfinished last line is left out."""
     text = read_text(path, largest).split("\n")
     rows = []
@@ -160,7 +160,7 @@ def only(record: RankRecord, steps: set[int]) -> RankRecord:
 
 def rank_record(path: Path) -> RankRecord:
     """One file."""
-    head, *rows = lines(path) or [None]
+    head, *rows = json_lines(path) or [None]
     if not isinstance(head, dict) or head.get("schema") != SCHEMA:
         raise BadInput(
             f"{path} is no record of a rank: its first line must have schema {SCHEMA!r}"
@@ -171,7 +171,7 @@ def rank_record(path: Path) -> RankRecord:
             f"{path}: place must say where the rank stands on each axis"
         )
     whole = {
-        key: int(number(head.get(key), f"{path}: {key}"))
+        key: int(finite_number(head.get(key), f"{path}: {key}"))
         for key in ("rank", "ranks", "cores", "threads")
     }
     steps = tuple(
@@ -184,7 +184,7 @@ def rank_record(path: Path) -> RankRecord:
         )
     return RankRecord(
         place={
-            str(axis)[:20]: int(number(index, f"{path}: place"))
+            str(axis)[:20]: int(finite_number(index, f"{path}: place"))
             for axis, index in place.items()
         },
         host=str(head.get("host"))[:200],
@@ -206,13 +206,13 @@ def step_record(row: object, where: str) -> StepRecord:
             " bytes and parts"
         )
     seconds = {
-        key: number(row.get(key), f"{where}: {key}")
+        key: finite_number(row.get(key), f"{where}: {key}")
         for key in ("began_unix_s", "wall_s", "thread_cpu_s", "process_cpu_s")
     }
     return StepRecord(
-        step=int(number(row.get("step"), f"{where}: step")),
+        step=int(finite_number(row.get("step"), f"{where}: step")),
         bytes={
-            str(kind)[:40]: number(value, f"{where}: bytes")
+            str(kind)[:40]: finite_number(value, f"{where}: bytes")
             for kind, value in row["bytes"].items()
         },
         parts=tuple(step_part(value, where) for value in row["parts"]),
@@ -232,14 +232,15 @@ def step_part(value: object, where: str) -> StepPart:
         )
     kind, *numbers = value
     stage, microbatch, start, end, busy = (
-        number(n, f"{where}: part {kind[:20]}", least=-1e9) for n in numbers
+        finite_number(n, f"{where}: part {kind[:20]}", least=-1e9)
+        for n in numbers
     )
     if end < start or busy < 0:
         raise BadInput(f"{where}: part {kind[:20]} ends before it begins")
     return StepPart(kind[:20], int(stage), int(microbatch), start, end, busy)
 
 
-def number(value: object, where: str, least: float = 0.0) -> float:
+def finite_number(value: object, where: str, least: float = 0.0) -> float:
     """A finite number of at least `least`."""
     if (
         # nan is neither

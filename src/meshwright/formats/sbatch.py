@@ -140,7 +140,7 @@ def body(launch: Launch, slurm: Slurm) -> list[str]:
         "    "
         + " \\\n        ".join(
             wrapped_command(
-                torchrun.words(
+                torchrun.launch_words(
                     launch, "$head", "$SLURM_JOB_ID.${SLURM_RESTART_COUNT:-0}"
                 )
             )

@@ -31,7 +31,7 @@ from ..limits.laws import SPARSE, Law, law
 from ..limits.scenario import PRESETS, Scenario, preset
 from ..prediction.failures import Failures
 from . import parse_toml, read_text
-from .toml import known as known_job
+from .toml import thing_named as known_job
 
 KINDS = ("", "dense", "sparse")
 KNOWN = ("chips", "networks")
@@ -62,7 +62,7 @@ def load_scenario(text: str, *, files: bool = True) -> Scenario:
         chip,
         joined,
         assumptions=fitting(chip, EPOCH),
-        precision=precision(chip),
+        precision=scenario_precision(chip),
     )
     return (
         put("law.experts", SPARSE)(scenario)
@@ -83,11 +83,11 @@ def read_scenario(
     return (
         base
         if "precision" in table
-        else replace(base, precision=precision(base.chip))
+        else replace(base, precision=scenario_precision(base.chip))
     )
 
 
-def precision(chip: Chip) -> Precision:
+def scenario_precision(chip: Chip) -> Precision:
     """16 bits: fp16, as in the paper, or bf16 where a chip has no other."""
     return PRECISIONS[
         "fp16-pure" if "fp16" in chip.matrix_flops else "bf16-pure"

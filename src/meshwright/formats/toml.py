@@ -88,7 +88,11 @@ def load_job(
     if "batch" not in rest:
         raise BadInput("job needs batch, such as '4M' tokens or '512seq'")
     model = read(
-        Model, _model(source["model"], folder, files), "model", known, bare
+        Model,
+        _model(source["model"], folder, files),
+        "model",
+        thing_named,
+        bare,
     )
     parts = {
         "model": hf.at_length(model) if "seq" in rest else model,
@@ -96,15 +100,17 @@ def load_job(
             Cluster,
             _cluster(source["cluster"], files),
             "cluster",
-            known,
+            thing_named,
             bare,
         ),
-        "layout": read(Layout, source.get("layout", {}), "layout", known),
+        "layout": read(
+            Layout, source.get("layout", {}), "layout", thing_named
+        ),
         "software": read(
-            Software, source.get("software", {}), "software", known
+            Software, source.get("software", {}), "software", thing_named
         ),
     }
-    job = read(Job, {**rest, **parts, "batch": 1}, "job", known, bare)
+    job = read(Job, {**rest, **parts, "batch": 1}, "job", thing_named, bare)
     if "seq" in rest and not job.seq:
         raise BadInput(
             f"job.seq must be at least 1, not 0; left out it is the model's, {model.seq:,}"
@@ -147,7 +153,7 @@ def _length(table: object, seq: int) -> str | None:
     )
 
 
-def known(cls: type, name: str) -> Any:
+def thing_named(cls: type, name: str) -> Any:
     """The thing of class `cls` with that name: a `Known` for `describe.read.read`."""
     finders: dict[type, Callable[[str], Any]] = {
         **BY_NAME,
@@ -254,7 +260,7 @@ def dump_job(job: Job) -> str:
 
 def _is_named(value: Any) -> bool:
     try:
-        return bool(known(type(value), value.name) == value)
+        return bool(thing_named(type(value), value.name) == value)
     except BadInput:
         return False
 

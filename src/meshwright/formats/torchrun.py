@@ -96,7 +96,9 @@ def of_vendor(job: Job) -> str | None:
     return DEVICES.get(job.cluster.chip.vendor.lower())
 
 
-def device(job: Job, given: str | None, asked: str | None = None) -> str:
+def launch_device(
+    job: Job, given: str | None, asked: str | None = None
+) -> str:
     """cpu or cuda: what the chips of the plan are. BadInput where ranks would silently run on
     something else.
 
@@ -135,12 +137,12 @@ def write(launch: Launch, host: str = "$HEAD", run: str = "$RUN") -> str:
     return " ".join(
         [
             *(f"{name}={value}" for name, value in environment.items()),
-            *words(launch, host, run),
+            *launch_words(launch, host, run),
         ]
     )
 
 
-def words(launch: Launch, host: str, run: str) -> list[str]:
+def launch_words(launch: Launch, host: str, run: str) -> list[str]:
     """The command. It resumes whatever the run's folder holds, for a restarted node cannot know
     whether it is the first attempt.
     """

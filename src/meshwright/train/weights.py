@@ -19,14 +19,14 @@ from ..describe.model import Model
 from ..errors import BadInput
 from ..formats import parse_json, read_text
 from ..formats.hf import read_hf
-from ..formats.hf_config import differences, spelled
+from ..formats.hf_config import model_differences, spelled
 from ..formats.hf_weights import (
     BODY,
     BUFFERS,
     TABLES,
     Table,
     TensorPlace,
-    place,
+    weight_place,
 )
 from . import heartbeat
 from .initial import local, parameters, region
@@ -89,7 +89,7 @@ class WeightFolder:
         """Elements `part` of our parameter `ours`, whose first dimension in the file is `rows` long
         (less than ours if that is padded).
         """
-        where = place(self.table, ours)
+        where = weight_place(self.table, ours)
         assert where is not None
         if where.each:
             every = range(part[0].start, part[0].stop)
@@ -127,7 +127,7 @@ def check(folder: Path, m: Model) -> WeightFolder:
             f" read{f'; {kind} is not trained: {why}' if why else ''}"
         )
     theirs = read_hf(config, m.name)
-    if wrong := differences(m, theirs):
+    if wrong := model_differences(m, theirs):
         words = ", ".join(
             f"{name} {getattr(spelled(theirs), name)}, not {getattr(spelled(m), name)}"
             for name in wrong
@@ -192,7 +192,7 @@ def _compare(folder: Path, weights: WeightFolder, m: Model) -> None:
     left -= {HEAD} if m.tied_embeddings else set()
     seen = set()
     for name, p in parameters(whole, m):
-        where = place(weights.table, name)
+        where = weight_place(weights.table, name)
         if where is None:
             raise BadInput(f"weights of {folder} have no {name}")
         for theirs, want in in_files(where, rows(name, p, m), p).items():

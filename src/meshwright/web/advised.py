@@ -55,7 +55,9 @@ def of_text(text: str, kept: Mapping[str, Any], progress: Progress) -> Advice:
         log = steps_of(text)
     except BadInput:
         log = None
-    file = bridge.of_log(text, None) if log else bridged(text, progress)
+    file = (
+        bridge.arguments_of_log(text, None) if log else bridged(text, progress)
+    )
     if file is None:
         raise BadInput(
             "the text is no script, configuration or log that is known here"

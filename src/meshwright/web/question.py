@@ -27,7 +27,7 @@ from ..formats.flags import (
 )
 from ..formats.hf import read_hf
 from ..formats.options import STDIN, flags
-from ..formats.toml import dump_job, known, load_job
+from ..formats.toml import dump_job, load_job, thing_named
 from ..formats.toml_writer import dumps_toml
 from ..search import Space
 
@@ -126,7 +126,7 @@ def laid_out(job: Job, layout: object) -> Layout:
     """The layout of a table of its fields; replicas fill the chips if dp is not said."""
     if not isinstance(layout, Mapping):
         raise BadInput(f"layout must be a table, not {brief(layout)}")
-    given_layout = read(Layout, with_schedule(layout), "layout", known)
+    given_layout = read(Layout, with_schedule(layout), "layout", thing_named)
     return given_layout.filling(job.cluster.chips)
 
 

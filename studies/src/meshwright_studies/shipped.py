@@ -10,7 +10,7 @@ from pathlib import Path
 DATA = resources.files(__package__) / "data"
 
 
-def text(path: str) -> str:
+def shipped_text(path: str) -> str:
     """The text of a file, such as runs/published.json."""
     return DATA.joinpath(path).read_text("utf-8")
 

@@ -122,7 +122,7 @@ def fit(
     from .fitting.evidence import descriptions
     from .report.fitted import report
     from .validate import published
-    from .validate.rows import parse, read_text
+    from .validate.rows import parse_rows, text_of_rows
 
     folder = (
         Path(output)
@@ -131,7 +131,9 @@ def fit(
     )
     if not folder.is_dir():
         raise BadInput(f"--output must be a folder, not {str(output)[:80]!r}")
-    rows = published() if runs == "published" else parse(read_text(runs))
+    rows = (
+        published() if runs == "published" else parse_rows(text_of_rows(runs))
+    )
     result = answer(rows)
     data = result.to_dict()
     files = {
@@ -155,9 +157,9 @@ def measured_rows(path: str) -> Iterator[Any]:
     from meshwright.compare.installation import MeasuredStep
 
     from .fitting.runs import runs
-    from .validate.rows import parse, read_text
+    from .validate.rows import parse_rows, text_of_rows
 
-    for run in runs(parse(read_text(path))):
+    for run in runs(parse_rows(text_of_rows(path))):
         yield MeasuredStep(run.id, run.job, run.step_s)
 
 

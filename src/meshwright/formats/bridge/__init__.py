@@ -38,7 +38,7 @@ from .reading import FileKeys, ForeignFile, said_by, understood
 from .recognise import recognised
 from .table import Format, get
 from .tabled import TabledTool
-from .tree import flat, parse_yaml
+from .tree import flat_keys, parse_yaml
 from .writing import keys_of
 
 TOOLS: dict[str, Any] = {
@@ -98,7 +98,7 @@ def logged(path: str) -> bool:
         return False
 
 
-def of_log(text: str, chips: int | None) -> ForeignFile:
+def arguments_of_log(text: str, chips: int | None) -> ForeignFile:
     """What the arguments in a log say.  Raises BadInput where there are none."""
     if found := dump(text):
         said = said_by(TOOLS[found.format], found.said.keys, "the log")
@@ -136,8 +136,8 @@ def is_mine(tool: Any, keys: dict[str, Any]) -> bool:
 
 def _tree(text: str, kind: str, where: str) -> dict[str, Any]:
     if kind == "yaml":
-        return flat(parse_yaml(text, where), where)
-    return flat(
+        return flat_keys(parse_yaml(text, where), where)
+    return flat_keys(
         (parse_toml if kind == "toml" else parse_json)(text, where), where
     )
 
@@ -154,7 +154,7 @@ def read(
     named: its format, where the user says so; "": by its keys.
     """
     if text is None and suffix(path) in LOGS and not named:
-        return of_log(read_log(path), chips)
+        return arguments_of_log(read_log(path), chips)
     text = read_text(path) if text is None else text
     kind = TREES.get(suffix(path))
     keys = _tree(text, kind, path) if kind else None

@@ -15,7 +15,7 @@ from .keys import NO, YES, Keys
 from .shared import (
     Out,
     accumulated,
-    replicas,
+    replicas_left,
     runs_fsdp2,
     runs_on,
     write_shards,
@@ -117,7 +117,7 @@ def zero(k: Keys) -> int:
 def batch(k: Keys) -> str | None:
     """Microbatch times accumulation times replicas."""
     parts = k.whole("gradient_accumulation_steps", 1) or 1
-    ranks = replicas(k)
+    ranks = replicas_left(k)
     if given := k.whole("batch_size"):
         return f"{given * (ranks or 1)}seq" if ranks else None
     return (

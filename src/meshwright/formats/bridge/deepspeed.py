@@ -14,7 +14,7 @@ from .shared import (
     Out,
     accumulated,
     left_of,
-    replicas,
+    replicas_left,
     runs_on,
 )
 from .table import get
@@ -75,7 +75,7 @@ def zero(k: Keys) -> int:
 def copies(k: Keys) -> int | None:
     """Groups that hold copies (MiCS shards over fewer ranks)."""
     shard = k.whole("zero_optimization.mics_shard_size")
-    ranks = replicas(k)
+    ranks = replicas_left(k)
     return ranks // shard if shard and shard > 0 and ranks else None
 
 

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 from ...errors import BadInput
 from .reading import FileKeys, ForeignFile
 from .table import Format, get
-from .tree import flat, parse_yaml
+from .tree import flat_keys, parse_yaml
 
 LONGEST = 4 * 2**20
 """Characters of a log in which its arguments are looked for, from its beginning."""
@@ -202,7 +202,7 @@ def _torchtitan(text: str) -> dict[str, Any]:
         data, _ = json.JSONDecoder().raw_decode(text, match.end())
     except (ValueError, RecursionError):
         return {}
-    return flat(data, "the log") if isinstance(data, dict) else {}
+    return flat_keys(data, "the log") if isinstance(data, dict) else {}
 
 
 def _bridge(text: str) -> dict[str, Any]:
@@ -219,7 +219,7 @@ def _bridge(text: str) -> dict[str, Any]:
         elif block:
             break
     try:
-        return flat(parse_yaml("\n".join(block), "the log"), "the log")
+        return flat_keys(parse_yaml("\n".join(block), "the log"), "the log")
     except BadInput:
         return {}
 

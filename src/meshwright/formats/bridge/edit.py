@@ -17,7 +17,7 @@ from ...errors import BadInput
 from .. import parse_json, parse_toml
 from ..toml_writer import dumps_toml, toml_literal
 from . import shell
-from .tree import flat, nested, parse_yaml, scalar_text, yaml_text
+from .tree import flat_keys, nested, parse_yaml, scalar_text, yaml_text
 
 NONE = "(none)"
 """Of a key that is not there."""
@@ -226,7 +226,9 @@ def edit_json(
     made = json.dumps(
         data, indent=wide[1] if wide else 2, ensure_ascii=False, allow_nan=True
     )
-    if not same_keys(flat(parse_json(made, where), where), flat(data, where)):
+    if not same_keys(
+        flat_keys(parse_json(made, where), where), flat_keys(data, where)
+    ):
         raise refused(where, changes)
     return made + "\n"
 
@@ -262,7 +264,7 @@ def edit_yaml(
         cuts += _added(text, root, added)
         made = replaced_parts(text, cuts)
         if same_keys(
-            flat(parse_yaml(made, where), where), flat(wanted, where)
+            flat_keys(parse_yaml(made, where), where), flat_keys(wanted, where)
         ):
             return made
     except (BadInput, LookupError):
@@ -377,7 +379,9 @@ def edit_toml(
                 line = f"{setting[1]}{new}{setting[3]}"
         lines.append(line)
     made = _put(lines, heads, more)
-    if same_keys(flat(parse_toml(made, where), where), flat(wanted, where)):
+    if same_keys(
+        flat_keys(parse_toml(made, where), where), flat_keys(wanted, where)
+    ):
         return made
     raise refused(where, changes)
 

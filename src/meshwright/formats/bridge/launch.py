@@ -87,7 +87,7 @@ def command_with_most_flags(
     )
 
 
-def ranks(words: Sequence[str], script: Shell) -> int | None:
+def ranks_started(words: Sequence[str], script: Shell) -> int | None:
     """How many ranks a command starts: of torchrun, of Slurm, or of the names a script sets."""
     start = next(
         (i for i, w in enumerate(words) if w.endswith(".py")), len(words)

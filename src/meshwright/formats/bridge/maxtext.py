@@ -24,7 +24,7 @@ from .shared import (
     accumulated,
     model_named,
     name_of,
-    replicas,
+    replicas_left,
 )
 from .table import get
 from .tree import nested, yaml_text
@@ -148,7 +148,7 @@ def shards_weights(k: Keys) -> bool:
 def microbatch(k: Keys) -> int | None:
     """Sequences of a replica at a time."""
     each = k.number("per_device_batch_size", PER_DEVICE)
-    ranks = replicas(k)
+    ranks = replicas_left(k)
     if not each or not ranks or not k.chips:
         return None
     of_replica = each * k.chips / ranks
@@ -174,7 +174,7 @@ def batch(k: Keys) -> str | None:
     )
 
 
-def chunks(k: Keys) -> int | None:
+def chunks_of_rank(k: Keys) -> int | None:
     repeats = k.whole("num_pipeline_repeats", -1) or -1
     layers = layers_of(k)
     each = k.whole("num_layers_per_pipeline_stage", 1) or 1
@@ -222,7 +222,7 @@ READ = {
     "layout.dp": dp,
     "layout.dp_replicate": copies,
     "layout.microbatch": microbatch,
-    "layout.interleave": chunks,
+    "layout.interleave": chunks_of_rank,
     "layout.zero": zero,
     "layout.recompute": recomputed,
     "job.batch": batch,

@@ -64,7 +64,7 @@ def said(text: str, where: str) -> FileKeys:
     demand_training(words, where)
     return FileKeys(
         arguments(words),
-        launch.ranks(words, script),
+        launch.ranks_started(words, script),
         tuple(notes),
         frozenset(script.doubtful),
     )
@@ -103,7 +103,7 @@ def arguments(words: Sequence[str]) -> dict[str, Any]:
 
 def render(out: dict[str, Any], job: Job, at: launch.Place) -> str:
     """A script that starts Megatron-LM with these arguments."""
-    lines = [" ".join(words) for words in flags(out)]
+    lines = [" ".join(words) for words in argument_words(out)]
     return launch.script(
         at,
         get(NAME),
@@ -122,14 +122,18 @@ def environment(keys: dict[str, Any], job: Job) -> dict[str, str]:
     return {"CUDA_DEVICE_MAX_CONNECTIONS": "1"} if ordered else {}
 
 
-def words(out: dict[str, Any]) -> dict[str, Any]:
+def script_words(out: dict[str, Any]) -> dict[str, Any]:
     """The arguments as a script says them: texts, and true for a name alone."""
     return arguments(
-        [word for line in flags(out) for word in shlex.split(" ".join(line))]
+        [
+            word
+            for line in argument_words(out)
+            for word in shlex.split(" ".join(line))
+        ]
     )
 
 
-def flags(out: dict[str, Any]) -> list[list[str]]:
+def argument_words(out: dict[str, Any]) -> list[list[str]]:
     """Each argument with its value, as words of a shell."""
     words = []
     for name, value in out.items():

@@ -116,7 +116,7 @@ def said(text: str, where: str) -> FileKeys:
         name, equals, value = word.lstrip("+~").partition("=")
         if equals and re.fullmatch(r"[\w.]+", name):
             keys[name.rpartition(".")[2]] = _unquoted(value)
-    return _with_recipe(keys, launch.ranks(words, script))
+    return _with_recipe(keys, launch.ranks_started(words, script))
 
 
 def _unquoted(text: str) -> str | None:

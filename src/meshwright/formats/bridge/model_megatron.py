@@ -77,7 +77,7 @@ def is_dataclass_of_groups(k: Keys) -> bool:
     return "num_query_groups" in k.said and k.title != "Megatron-LM"
 
 
-def length(k: Keys) -> int | None:
+def position_count(k: Keys) -> int | None:
     return k.whole("max_position_embeddings") or k.whole("seq_length")
 
 
@@ -145,7 +145,7 @@ def rope_scaling(k: Keys) -> dict[str, Any] | None:
     )
 
 
-def bias(k: Keys) -> bool | None:
+def linear_bias(k: Keys) -> bool | None:
     return k.flag("add_bias_linear", not k.flag("disable_bias_linear"))
 
 
@@ -258,10 +258,10 @@ SIZES: Mapping[str, Callable[[Keys], Any]] = {
     "model.gated": gated,
     "model.activation": activation,
     "model.ffn": ffn,
-    "model.seq": length,
+    "model.seq": position_count,
     "model.vocab": vocab,
     "model.positions": positions,
-    "model.bias": bias,
+    "model.bias": linear_bias,
     "model.qkv_bias": qkv_bias,
     "model.tied_embeddings": tied,
     "model.dropout": dropout,

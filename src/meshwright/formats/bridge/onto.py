@@ -274,7 +274,7 @@ def write(
 
     base: all keys of the file as it stands; head: what its launcher is told beside them.
     """
-    now, but, against, script = planned(reading, job, base, head)
+    now, but, against, script = keys_of_plan(reading, job, base, head)
     changed = changes(base, now)
     edited = EDITS[reading.format.name](text, changed, now, reading.path)
     file = reading.file(now)
@@ -296,8 +296,8 @@ def differences(
     A field that differs is read as in the plan; each other one as in the plan or as in the file,
     whose words for it stay.
     """
-    same, open_in_run, _, said = planned(reading, run, base, head)
-    now, open_in_plan, _, script = planned(reading, job, base, head)
+    same, open_in_run, _, said = keys_of_plan(reading, run, base, head)
+    now, open_in_plan, _, script = keys_of_plan(reading, job, base, head)
     if elsewhere := [line for line in script if line not in said]:
         raise BadInput(
             f"{reading.path[:80]} does not say this, the training script does:"
@@ -331,7 +331,7 @@ def differences(
     return Onto(edited, changed, {}, {}, [])
 
 
-def planned(
+def keys_of_plan(
     reading: Reading, job: Job, base: Keys, head: Keys
 ) -> tuple[Keys, set[str], dict[str, str], list[str]]:
     """(all keys of the file with the plan in it, fields that the plan leaves open, keys that stay

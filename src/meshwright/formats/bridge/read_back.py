@@ -20,7 +20,7 @@ from ...describe.software import Software
 from ...errors import BadInput
 from ...layout.stages import stage_count, stage_layers
 from ...schedule import get as schedule_named
-from ..toml import known
+from ..toml import thing_named
 from .reading import FileKeys, Reader, understood
 from .table import Format
 
@@ -76,7 +76,7 @@ def _read(
     batch = said.pop("batch", f"{job.batch}seq")
     degrees = dict(tables.get("layout", {}))
     degrees.pop("placement", None)  # where ranks lie is asked in `writing`
-    layout = read(Layout, degrees, "layout", known).filling(chips)
+    layout = read(Layout, degrees, "layout", thing_named).filling(chips)
     rest = {
         "seq": job.seq,
         **said,
@@ -86,10 +86,10 @@ def _read(
         "cluster": job.cluster,
         "layout": layout,
         "software": read(
-            Software, tables.get("software", {}), "software", known
+            Software, tables.get("software", {}), "software", thing_named
         ),
     }
-    back = read(Job, rest, "job", known)
+    back = read(Job, rest, "job", thing_named)
     return replace(back, batch=parse_batch(batch, back.T, 1)[0])
 
 

@@ -30,7 +30,7 @@ def left_of(k: Keys) -> int | None:
     return max(k.chips // used, 1)
 
 
-def replicas(k: Keys) -> int | None:
+def replicas_left(k: Keys) -> int | None:
     """Data-parallel replicas: as the file says, or what is left."""
     said = k.so_far("layout.dp")
     return k.degree("layout.dp") if said else left_of(k)
@@ -64,7 +64,7 @@ def hub_model(k: Keys, names: tuple[str, ...], format: str) -> object:
 def batch_of_parts(k: Keys, key: str) -> str | None:
     """Microbatch times accumulation times replicas; None where nobody says how many there are."""
     parts = k.whole(key, 1) or 1
-    ranks = replicas(k)
+    ranks = replicas_left(k)
     if key in k.unread or not ranks:
         return None
     return f"{k.degree('layout.microbatch') * parts * ranks}seq"

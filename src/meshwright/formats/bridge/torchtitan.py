@@ -42,7 +42,7 @@ from .shared import (
     compiles,
     model_named,
     name_of,
-    replicas,
+    replicas_left,
     sized_as,
 )
 from .table import get
@@ -125,7 +125,7 @@ def said(text: str, where: str) -> FileKeys:
             keys[OPTION] = "op"  # its policies know no other
         elif name:
             keys[name] = word if keys[name] is True else f"{keys[name]} {word}"
-    chips = launch.ranks(words, script)
+    chips = launch.ranks_started(words, script)
     known = ("module", "config", "job.config_file")
     return FileKeys(
         {k: v for k, v in keys.items() if "." in k or k in known},
@@ -199,7 +199,7 @@ def stage_list(k: Keys) -> list[int] | None:
     return [sum(str(m).startswith("layers.") for m in part) for part in parts]
 
 
-def chunks(k: Keys) -> int | None:
+def chunks_of_rank(k: Keys) -> int | None:
     """Stages of a rank."""
     pp = k.degree("layout.pp")
     layers = layers_of(k)
@@ -289,7 +289,7 @@ def zero(k: Keys) -> int:
     how = k.word(P + "fsdp_reshard_after_forward", "default")
     shards = k.whole(P + "data_parallel_shard_degree", -1) or 1
     if shards == -1:
-        ranks = replicas(k)
+        ranks = replicas_left(k)
         shards = (ranks or 2) // k.degree("layout.dp_replicate")
     if shards * k.degree("layout.cp") == 1:
         return 0
@@ -326,7 +326,7 @@ def batch(k: Keys) -> str | None:
     """The global batch, or the local one of every replica."""
     given = k.whole("training.global_batch_size", -1) or -1
     local = k.whole("training.local_batch_size", LOCAL_BATCH) or 1
-    ranks = replicas(k)
+    ranks = replicas_left(k)
     if given < 0:
         return f"{local * ranks}seq" if ranks else None
     if k.degree("layout.pp") > 1 and ranks and given > local * ranks:
@@ -384,7 +384,7 @@ READ = {
     "layout.dp": dp,
     "layout.dp_replicate": copies,
     "layout.microbatch": microbatch,
-    "layout.interleave": chunks,
+    "layout.interleave": chunks_of_rank,
     "layout.stages": stages,
     "layout.schedule": schedule,
     "layout.zero": zero,
@@ -558,11 +558,11 @@ def render(out: Out, job: Job, at: launch.Place) -> str:
     """The command that starts torchtitan with these flags."""
     last = [f"{POLICY}{out.pop(CHECKPOINT)}"]
     out.pop(OPTION, None)  # op by op is what its subcommand does
-    lines = [flag(k, v) for k, v in {**out, GRAPHS: True}.items()]
+    lines = [tyro_flag(k, v) for k, v in {**out, GRAPHS: True}.items()]
     return launch.script(at, get(NAME), PROGRAM, [*lines, launch.REST, *last])
 
 
-def flag(key: str, value: Any) -> str:
+def tyro_flag(key: str, value: Any) -> str:
     """A flag as tyro reads it: a switch has two names, lists are blanks and commas."""
     if isinstance(value, bool):
         section, dot, name = key.rpartition(".")

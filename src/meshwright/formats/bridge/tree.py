@@ -20,7 +20,7 @@ MOST_KEYS = 20_000
 DEEPEST = 32
 
 
-def parse(text: str, kind: str, where: str) -> dict[str, Any]:
+def parse_tree(text: str, kind: str, where: str) -> dict[str, Any]:
     """The table in a text of that kind: yaml, toml or json."""
     if kind == "yaml":
         return parse_yaml(text, where)
@@ -86,7 +86,7 @@ def _depth(text: str) -> int:
     return deepest
 
 
-def flat(data: Mapping[Any, Any], where: str) -> dict[str, Any]:
+def flat_keys(data: Mapping[Any, Any], where: str) -> dict[str, Any]:
     """key.key -> value, in the order of the file; lists are values."""
     leaves: dict[str, Any] = {}
     _flatten(data, "", leaves, where, DEEPEST)

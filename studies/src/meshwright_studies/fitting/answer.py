@@ -17,7 +17,7 @@ from ..validate.rows import Row
 from ..validate.stats import stats
 from . import intervals
 from .baselines import Baselines, baselines
-from .evidence import HEAD, evidence, table
+from .evidence import HEAD, evidence_toml, table
 from .fit import (
     Fit,
     RunModel,
@@ -80,7 +80,7 @@ class FitAnswer:
             "fitted.toml": fitted_text(
                 self.parameters, self.fit, date, len(of), count
             ),
-            "evidence.toml": f"{HEAD}\n{evidence(of, 'realistic')}",
+            "evidence.toml": f"{HEAD}\n{evidence_toml(of, 'realistic')}",
             "runs/seen.csv": table(of),
         }
 

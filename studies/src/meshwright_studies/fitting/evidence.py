@@ -21,7 +21,7 @@ HEAD = """\
 """
 
 
-def evidence(of: Sequence[Seen], name: str) -> str:
+def evidence_toml(of: Sequence[Seen], name: str) -> str:
     """The TOML of an assumption set: all runs pooled, how unsure each part is, then each class."""
     every = intervals.pooled(of)
     by = intervals.unsure(every)

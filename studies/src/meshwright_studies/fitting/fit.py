@@ -28,7 +28,7 @@ from meshwright.prediction.classes import chip_family, framework_family
 from meshwright.prediction.prediction import Prediction
 
 from .runs import Measured
-from .seen import Column, Seen, laboratory, seen
+from .seen import Column, Seen, laboratory, run_seen
 
 NOISE = 0.08
 """Width of what the laws leave unexplained, as a logarithm (repeated runs: 0.02 to 0.12)."""
@@ -96,7 +96,7 @@ class RunModel:
     def seen(self, values: Values, only: Mask) -> list[Seen]:
         """Runs beside their predictions."""
         return [
-            seen(
+            run_seen(
                 run.id,
                 run.source,
                 self.predicted(i, values),

@@ -43,7 +43,7 @@ class Seen(NamedTuple):
         return self.run.source
 
 
-def seen(
+def run_seen(
     id: str,
     source: str,
     prediction: Prediction,

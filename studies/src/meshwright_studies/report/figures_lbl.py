@@ -251,7 +251,7 @@ def _between(values: Sequence[float], x: float) -> float:
     return i + (x - values[i]) / (values[i + 1] - values[i])
 
 
-def collectives(
+def collective_figure(
     measured: Mapping[str, Sequence[tuple[float, float]]],
     predicted: Mapping[str, Sequence[tuple[float, float]]],
     title: str,

@@ -22,7 +22,7 @@ MOST_INSIDE = 6
 NONE: Curves = MappingProxyType({})
 
 
-def lines(
+def line_figure(
     curves: Curves,
     title: str,
     x: str,

@@ -54,7 +54,7 @@ def find(where: str | Path) -> dict[str, tuple[Path, ...]]:
 
 def format_of(file: Path) -> str | None:
     """The format of a file, or None."""
-    text = read_text(file)
+    text = published_text(file)
     if text.lstrip()[:1] == "{":
         table = read_json(file)
         if isinstance(table.get("cases"), list):
@@ -78,7 +78,7 @@ def format_of(file: Path) -> str | None:
     )
 
 
-def read_text(file: Path) -> str:
+def published_text(file: Path) -> str:
     """The text of a file of published numbers; BadInput if it cannot be read."""
     return formats.read_text(file, MOST_BYTES)
 
@@ -86,7 +86,7 @@ def read_text(file: Path) -> str:
 def read_json(file: Path) -> dict[str, Any]:
     """The JSON object in a file; BadInput if it is not one."""
     try:
-        table = json.loads(read_text(file))
+        table = json.loads(published_text(file))
     except (ValueError, RecursionError) as error:
         raise BadInput(
             f"{file.name[:80]} is not valid JSON: {str(error)[:200]}"

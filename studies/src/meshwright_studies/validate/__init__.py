@@ -25,7 +25,7 @@ from .jobs import job_and_notes
 from .layouts import figure, same_layout
 from .measured import pairs, workload
 from .result import RowComparison, Validation
-from .rows import Row, plain, text
+from .rows import Row, plain, text_of_row
 from .silent import filled, held_out, silent
 
 
@@ -41,21 +41,21 @@ def validate(
     a whole cannot be read.
     """
     if isinstance(source, (str, Path)):
-        content = rows.read_text(source)
+        content = rows.text_of_rows(source)
         if collectives.is_table(content):
             return Validation(
                 tuple(_collectives(content, network, assumptions))
             )
-        every = rows.parse(content)
+        every = rows.parse_rows(content)
     else:
-        every = rows.check(source)
+        every = rows.demand_rows(source)
     outside = Counter(why for row in every if (why := out_of_scope(row)))
     return Validation(
         tuple(
             c
             for row in every
             if not out_of_scope(row)
-            for c in checked(row, assumptions)
+            for c in row_comparisons(row, assumptions)
         ),
         dict(outside.most_common()),
     )
@@ -63,14 +63,14 @@ def validate(
 
 def published() -> list[Row]:
     """The measurements that ship with the catalogue."""
-    return rows.parse(shipped.text("runs/published.json"))
+    return rows.parse_rows(shipped.shipped_text("runs/published.json"))
 
 
 def out_of_scope(row: Row) -> str:
     """What a row is instead of a complete pre-training run; "" if it is one. A row that does not
     say counts as one.
     """
-    task = text(row, "task")
+    task = text_of_row(row, "task")
     if task and task != "pretrain":
         return f"{task}, not pre-training"
     incomplete = row.get("complete") is False and not silent(row)
@@ -79,7 +79,7 @@ def out_of_scope(row: Row) -> str:
     )
 
 
-def checked(
+def row_comparisons(
     row: Row, assumptions: Assumptions = REALISTIC
 ) -> Iterator[RowComparison]:
     """The comparisons of one row; one with a reason if there are none."""

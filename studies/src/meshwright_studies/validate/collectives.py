@@ -16,7 +16,7 @@ from meshwright.describe.read import brief
 from meshwright.errors import BadInput
 from meshwright.formats import nccl_tests
 
-from .rows import MOST_ROWS, needed, number
+from .rows import MOST_ROWS, demand_whole, positive_number
 
 KINDS = {
     name: kind for name, kind in nccl_tests.KINDS.items() if kind != "send"
@@ -54,9 +54,12 @@ def compare(
         )
         what = f"{name}-{i + 1}"
         try:
-            group = needed(row, "gpus_per_node"), needed(row, "nodes")
-            size = number(row, "size_bytes")
-            seconds = number(row, "time_mean_s")
+            group = (
+                demand_whole(row, "gpus_per_node"),
+                demand_whole(row, "nodes"),
+            )
+            size = positive_number(row, "size_bytes")
+            seconds = positive_number(row, "time_mean_s")
             if name not in KINDS:
                 raise BadInput(
                     f"collective {brief(row['collective'])} is not modelled"

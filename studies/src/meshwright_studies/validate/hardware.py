@@ -23,7 +23,7 @@ from meshwright.describe.network import Dim, Network
 from meshwright.errors import BadInput
 from meshwright.units import parse
 
-from .rows import Row, needed, part, plain, whole
+from .rows import Row, demand_whole, part, plain, whole_of_row
 
 FAMILY = re.compile(r"tpu-?v?\d+[a-z]?|[a-z]{1,3}\d{2,4}[a-z]?")
 MEMORY = re.compile(r"(?<![\d.x])(\d{2,4}) ?(gi?b)(?!/s|ps)")
@@ -96,25 +96,25 @@ LARGEST_DOMAIN = 16384
 """Chips that one fast domain may join in a row."""
 
 
-def cluster(row: Row) -> Cluster:
+def cluster_of_row(row: Row) -> Cluster:
     """The machine of the row; BadInput if its chip is not in the catalogue."""
     hardware = part(row, "hardware")
     name = plain(hardware, "gpu")
-    size = whole(hardware, "gpus_per_node", 0)
+    size = whole_of_row(hardware, "gpus_per_node", 0)
     return Cluster(
-        chip(name),
-        network(
+        chip_in_words(name),
+        network_of_row(
             name,
             size,
             plain(hardware, "intra_node"),
             plain(hardware, "inter_node"),
         ),
-        needed(hardware, "count"),
+        demand_whole(hardware, "count"),
     )
 
 
 @lru_cache(maxsize=1024)
-def chip(name: str) -> Chip:
+def chip_in_words(name: str) -> Chip:
     """The catalogue's chip of that name, alias or family, with what the name itself states; else
     BadInput.
     """
@@ -186,11 +186,11 @@ def _family(name: str) -> str:
 
 
 @lru_cache(maxsize=1024)
-def network(chip_name: str, size: int, near: str, far: str) -> Network:
+def network_of_row(chip_name: str, size: int, near: str, far: str) -> Network:
     """The chip's usual network with the node size and bandwidths of the texts (near: in a node,
     far: between nodes).
     """
-    base = catalog.network(chip(chip_name).network)
+    base = catalog.network(chip_in_words(chip_name).network)
     if "torus" in near.lower():
         return _sliced(base, size, far)
     first = base.dims[0]
@@ -229,13 +229,13 @@ def note(row: Row) -> str:
     """
     hardware = part(row, "hardware")
     name = plain(hardware, "gpu")
-    size = whole(hardware, "gpus_per_node", 0)
+    size = whole_of_row(hardware, "gpus_per_node", 0)
     far = plain(hardware, "inter_node")
-    machine = network(name, size, plain(hardware, "intra_node"), far)
+    machine = network_of_row(name, size, plain(hardware, "intra_node"), far)
     inside = math.prod(d.size for d in machine.dims if d.size)
-    if needed(hardware, "count") <= inside:
+    if demand_whole(hardware, "count") <= inside:
         return ""
-    base = catalog.network(chip(name).network)
+    base = catalog.network(chip_in_words(name).network)
     return _far(far, size or inside, base.dims[-1], _system(far) or base).note
 
 

@@ -20,7 +20,16 @@ from meshwright.errors import BadInput
 from meshwright.num import Num
 
 from . import hardware, recompute, words
-from .rows import Row, flag, needed, number, part, plain, text, whole
+from .rows import (
+    Row,
+    demand_whole,
+    flag_of_row,
+    part,
+    plain,
+    positive_number,
+    text_of_row,
+    whole_of_row,
+)
 from .software import RowSoftware, software_of
 
 MOST_LAYERS = 5000
@@ -76,21 +85,21 @@ def job_and_notes(row: Row) -> Described:
     there is none.
     """
     shape = model(row)
-    machine = hardware.cluster(row)
+    machine = hardware.cluster_of_row(row)
     told = software_of(row)
     by = framework(told.framework)
     plan = layout(row, shape, machine.chips)
     again = policy(row, shape)
-    sharding = text(row, "optimizer_sharding")
-    fsdp = text(part(row, "parallel"), "fsdp")
+    sharding = text_of_row(row, "optimizer_sharding")
+    fsdp = text_of_row(part(row, "parallel"), "fsdp")
     job = Job(
         shape,
         machine,
-        needed(row, "global_batch"),
+        demand_whole(row, "global_batch"),
         plan,
         precision=row_precision(row, told, by),
         optimizer=words.optimizer(is_fsdp(row)),
-        attention_kernel=row_attention(told, number(row, "year")),
+        attention_kernel=row_attention(told, positive_number(row, "year")),
         framework=by,
         software=told.settings,
     )
@@ -113,22 +122,22 @@ def job_and_notes(row: Row) -> Described:
 def is_fsdp(row: Row) -> bool:
     """Shards as FSDP does."""
     return words.is_fsdp(
-        text(row, "optimizer_sharding"),
-        text(part(row, "parallel"), "fsdp"),
-        text(row, "software"),
+        text_of_row(row, "optimizer_sharding"),
+        text_of_row(part(row, "parallel"), "fsdp"),
+        text_of_row(row, "software"),
     )
 
 
 def row_precision(row: Row, told: RowSoftware, by: Framework) -> Precision:
     """The numbers of a row; those of gradients are the framework's where it does not say."""
     said_of_fsdp = (
-        f"{text(row, 'optimizer_sharding')} {text(part(row, 'parallel'), 'fsdp')}"
-        f" {text(row, 'notes')}"
+        f"{text_of_row(row, 'optimizer_sharding')} {text_of_row(part(row, 'parallel'), 'fsdp')}"
+        f" {text_of_row(row, 'notes')}"
     )
-    precision = words.precision(
-        text(row, "precision"),
-        text(row, "software"),
-        hardware.cluster(row).chip,
+    precision = words.precision_in_words(
+        text_of_row(row, "precision"),
+        text_of_row(row, "software"),
+        hardware.cluster_of_row(row).chip,
         said_of_fsdp if is_fsdp(row) else None,
     )
     return accumulated(precision, told.settings.gradients or by.gradients)
@@ -147,11 +156,13 @@ def row_attention(told: RowSoftware, year: float | None) -> str:
 def policy(row: Row, shape: Model) -> recompute.Policy:
     """What the row computes again in the backward pass."""
     p = part(row, "parallel")
-    pp = whole(p, "pp", 1)
-    _, interleave = words.schedule(text(p, "schedule"), pp, whole(p, "vpp", 1))
+    pp = whole_of_row(p, "pp", 1)
+    _, interleave = words.schedule(
+        text_of_row(p, "schedule"), pp, whole_of_row(p, "vpp", 1)
+    )
     return recompute.policy(
         row.get("recompute"),
-        text(row, "software"),
+        text_of_row(row, "software"),
         shape.layers / (pp * interleave),
     )
 
@@ -161,13 +172,13 @@ def group(row: Row, plan: Layout) -> Num:
     and cp leave.
     """
     p = part(row, "parallel")
-    said = f"{text(row, 'optimizer_sharding')} {text(p, 'fsdp')}"
+    said = f"{text_of_row(row, 'optimizer_sharding')} {text_of_row(p, 'fsdp')}"
     if size := GROUP.search(said):
         return min(int(size[1]), plan.replicas)
     if not words.speaks_of(HYBRID, said):
         return plan.replicas
     return min(
-        whole(part(row, "hardware"), "gpus_per_node", 1) / plan.tp,
+        whole_of_row(part(row, "hardware"), "gpus_per_node", 1) / plan.tp,
         plan.replicas,
     )
 
@@ -203,28 +214,30 @@ def layout(row: Row, shape: Model, chips: int) -> Layout:
     activations between layers too.
     """
     p = part(row, "parallel")
-    tp, cp, pp, ep = (whole(p, name, 1) for name in ("tp", "cp", "pp", "ep"))
+    tp, cp, pp, ep = (
+        whole_of_row(p, name, 1) for name in ("tp", "cp", "pp", "ep")
+    )
     schedule, interleave = words.schedule(
-        text(p, "schedule"), pp, whole(p, "vpp", 1)
+        text_of_row(p, "schedule"), pp, whole_of_row(p, "vpp", 1)
     )
     stage = p.get("zero_stage")
-    sequence = flag(p, "sp")
+    sequence = flag_of_row(p, "sp")
     if sequence is None:
-        sequence = words.is_jax(text(row, "software"))
+        sequence = words.is_jax(text_of_row(row, "software"))
     plain_layout = Layout(
         tp=tp,
         cp=cp,
         pp=pp,
-        dp=whole(p, "dp", max(chips // (tp * cp * pp), 1)),
+        dp=whole_of_row(p, "dp", max(chips // (tp * cp * pp), 1)),
         ep=ep,
-        etp=whole(p, "etp", 1),
-        microbatch=whole(row, "micro_batch", 1),
+        etp=whole_of_row(p, "etp", 1),
+        microbatch=whole_of_row(row, "micro_batch", 1),
         interleave=interleave,
         schedule=schedule,
-        zero=words.zero(
+        zero=words.zero_in_words(
             stage if isinstance(stage, int) else None,
-            text(row, "optimizer_sharding"),
-            text(p, "fsdp"),
+            text_of_row(row, "optimizer_sharding"),
+            text_of_row(p, "fsdp"),
         ),
         recompute=policy(row, shape).mode,
         sequence_parallel=tp > 1 and (sequence or shape.moe is not None),
@@ -238,74 +251,76 @@ def model(row: Row) -> Model:
     the head). GPTs have dropout unless the row speaks of ALiBi or of no biases.
     """
     m = part(row, "model")
-    if re.search(r"mamba|hybrid|ssm|rwkv", text(m, "arch")):
+    if re.search(r"mamba|hybrid|ssm|rwkv", text_of_row(m, "arch")):
         raise BadInput("state-space layers are not described yet")
-    layers = needed(m, "layers")
-    hidden = needed(m, "hidden")
-    ffn = needed(m, "ffn_hidden")
-    attention = text(m, "attention")
+    layers = demand_whole(m, "layers")
+    hidden = demand_whole(m, "hidden")
+    ffn = demand_whole(m, "ffn_hidden")
+    attention = text_of_row(m, "attention")
     if layers > MOST_LAYERS:
         raise BadInput(f"layers must be at most {MOST_LAYERS}, not {layers}")
-    stated = flag(m, "gated")
+    stated = flag_of_row(m, "gated")
     alibi = "alibi" in attention
     gated = stated if stated is not None else ffn != 4 * hidden
-    biased = not gated and "no bias" not in text(row, "notes")
-    tied = flag(m, "tied_embeddings")
+    biased = not gated and "no bias" not in text_of_row(row, "notes")
+    tied = flag_of_row(m, "tied_embeddings")
     window = WINDOW.search(attention)
     return Model(
         plain(m, "name")[:80] or "unnamed",
         layers,
         hidden,
-        needed(m, "heads"),
+        demand_whole(m, "heads"),
         ffn,
-        needed(m, "vocab"),
-        needed(m, "seq_len"),
-        kv_heads=whole(m, "kv_heads", 0) or None,
-        head_dim=whole(m, "head_dim", 0) or None,
+        demand_whole(m, "vocab"),
+        demand_whole(m, "seq_len"),
+        kv_heads=whole_of_row(m, "kv_heads", 0) or None,
+        head_dim=whole_of_row(m, "head_dim", 0) or None,
         gated=gated,
         window=int(window[1]) or None if window else None,
         full_every=1 if not window else 2 if "alternating" in attention else 0,
         norm="rmsnorm" if gated else "layernorm",
         positions="rope" if gated else "alibi" if alibi else "learned",
-        qk_norm="qwen3" in text(m, "name"),
+        qk_norm="qwen3" in text_of_row(m, "name"),
         qkv_bias=biased,
         bias=biased,
         dropout=biased and not alibi,
         attention_sinks="sink" in attention,
         tied_embeddings=tied if tied is not None else not gated,
-        vocab_multiple=1 if "fsdp" in text(row, "software") else MEGATRON_ROWS,
+        vocab_multiple=1
+        if "fsdp" in text_of_row(row, "software")
+        else MEGATRON_ROWS,
         mla=row_latent_attention(m),
         moe=row_experts(m, ffn),
-        mtp_layers=whole(m, "mtp_layers", 0),
+        mtp_layers=whole_of_row(m, "mtp_layers", 0),
     )
 
 
 def row_latent_attention(m: Row) -> MLA | None:
     """Latent attention, with DeepSeek-V3's widths where the row only says that there is some."""
     mla: Any = m.get("mla")
-    if not mla and "mla" not in text(m, "arch"):
+    if not mla and "mla" not in text_of_row(m, "arch"):
         return None
     w = mla if isinstance(mla, dict) else {}
     return MLA(
-        kv_lora_rank=whole(w, "kv_lora_rank", 512),
-        qk_nope_head_dim=whole(w, "qk_nope_head_dim", 128),
-        qk_rope_head_dim=whole(w, "qk_rope_head_dim", 64),
-        v_head_dim=whole(w, "v_head_dim", 128),
-        q_lora_rank=whole(w, "q_lora_rank", 0 if w else 1536) or None,
+        kv_lora_rank=whole_of_row(w, "kv_lora_rank", 512),
+        qk_nope_head_dim=whole_of_row(w, "qk_nope_head_dim", 128),
+        qk_rope_head_dim=whole_of_row(w, "qk_rope_head_dim", 64),
+        v_head_dim=whole_of_row(w, "v_head_dim", 128),
+        q_lora_rank=whole_of_row(w, "q_lora_rank", 0 if w else 1536) or None,
     )
 
 
 def row_experts(m: Row, ffn: int) -> MoE | None:
     """The mixture of experts, if the row has one."""
-    count = whole(m, "experts", 0)
+    count = whole_of_row(m, "experts", 0)
     if count <= 1:
-        if "moe" in text(m, "arch"):
+        if "moe" in text_of_row(m, "arch"):
             raise BadInput("experts are not given")
         return None
     return MoE(
         count,
-        needed(m, "top_k"),
-        whole(m, "expert_ffn", ffn),
-        whole(m, "shared_expert_ffn", 0),
-        whole(m, "dense_layers", 0),
+        demand_whole(m, "top_k"),
+        whole_of_row(m, "expert_ffn", ffn),
+        whole_of_row(m, "shared_expert_ffn", 0),
+        whole_of_row(m, "dense_layers", 0),
     )

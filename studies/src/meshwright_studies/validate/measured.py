@@ -20,7 +20,7 @@ from meshwright.describe.job import Job
 from meshwright.prediction.prediction import Prediction
 from meshwright.step import recomputed
 
-from .rows import Row, number, part, text
+from .rows import Row, part, positive_number, text_of_row
 from .words import is_jax
 
 GIB = 2.0**30
@@ -83,7 +83,7 @@ def pairs(row: Row, p: Prediction, memory: bool = True) -> Iterator[Pair]:
         if not wanted or {"step_time", "tflops/mfu"} & wanted:
             yield Pair("step_time", p.step_time_s, seconds)
     figure = (
-        memory_of(m, text(row, "software"))
+        memory_of(m, text_of_row(row, "software"))
         if memory and (not wanted or "memory" in wanted)
         else None
     )
@@ -120,7 +120,7 @@ def quantities_judged(row: Row) -> set[str]:
 def step_time(m: Row, job: Job) -> float | None:
     """Seconds of a step: as stated, else batch over the rate."""
     chips = job.cluster.chips
-    if (stated := number(m, "step_time_s")) is not None:
+    if (stated := positive_number(m, "step_time_s")) is not None:
         return stated
     for name, amount in (
         ("tokens_per_s", job.batch_tokens),
@@ -128,7 +128,7 @@ def step_time(m: Row, job: Job) -> float | None:
         ("samples_per_s", float(job.batch)),
         ("samples_per_s_per_gpu", job.batch / chips),
     ):
-        if (rate := number(m, name)) is not None:
+        if (rate := positive_number(m, name)) is not None:
             return amount / rate
     return from_flops(m, job)
 
@@ -140,8 +140,8 @@ def from_flops(m: Row, job: Job) -> float | None:
     recomputation: 4/3 of that for the layers, since F = 96 B s l h^2 (1 + s/6h + V/16lh) counts
     them 4 times, logits 3 times (Narayanan et al. 2021).
     """
-    rate = number(m, "tflops_per_gpu")
-    kind = text(m, "tflops_kind")
+    rate = positive_number(m, "tflops_per_gpu")
+    kind = text_of_row(m, "tflops_kind")
     if rate is None:
         return None
     shape, T = job.model, job.T
@@ -169,15 +169,15 @@ def from_flops(m: Row, job: Job) -> float | None:
 
 def memory_of(m: Row, software: str) -> MemoryFigure | None:
     """The figure of a row that is compared: the first of RANK; None if it has none."""
-    said = text(m, "memory_kind")
+    said = text_of_row(m, "memory_kind")
     figures = [
         f
         for key, value in m.items()
         if isinstance(key, str)
         for f in _figures(m, key, said, software)
     ]
-    states = number(m, "memory_params_opt_gib")
-    activations = number(m, "memory_activations_gib")
+    states = positive_number(m, "memory_params_opt_gib")
+    activations = positive_number(m, "memory_activations_gib")
     if states is not None and activations is not None:
         figures.append(
             MemoryFigure(
@@ -198,7 +198,7 @@ def _figures(
     else by the software.
     """
     match = MEMORY_KEY.fullmatch(key.lower().replace("-", "_"))
-    value = number(m, key)
+    value = positive_number(m, key)
     if not match or value is None:
         return
     words = f"{match['before'] or ''} {match['after'] or ''}"
@@ -256,8 +256,8 @@ def _logged(software: str) -> tuple[str, str]:
 
 def layer_times(m: Row, p: Prediction) -> Iterator[Pair]:
     """Seconds of one layer forward, and backward with what it computes again."""
-    forward = number(m, "layer_fwd_ms")
-    back = number(m, "layer_bwd_ms")
+    forward = positive_number(m, "layer_fwd_ms")
+    back = positive_number(m, "layer_bwd_ms")
     if forward is not None:
         yield Pair(
             "layer_forward_time",
@@ -275,7 +275,7 @@ def layer_times(m: Row, p: Prediction) -> Iterator[Pair]:
 def workload(row: Row, job: Job) -> tuple[object, ...]:
     """Rows with equal workloads differ in their layout only, so their step times can be ranked."""
     told = tuple(
-        text(row, name)
+        text_of_row(row, name)
         for name in (
             "source",
             "group",
@@ -286,7 +286,7 @@ def workload(row: Row, job: Job) -> tuple[object, ...]:
     )
     return (
         *told,
-        text(part(row, "hardware"), "gpu"),
+        text_of_row(part(row, "hardware"), "gpu"),
         job.model,
         job.cluster.chips,
         job.batch,

@@ -28,12 +28,12 @@ LARGEST = 1e9
 """No whole number of a row may be larger; products of a few stay finite."""
 
 
-def read_text(path: str | Path) -> str:
+def text_of_rows(path: str | Path) -> str:
     """The text of a file of published rows, or of a table; BadInput if it cannot be read."""
     return formats.read_text(path, LARGEST_FILE)
 
 
-def parse(text: str) -> list[Row]:
+def parse_rows(text: str) -> list[Row]:
     """Rows of a JSON text: a list of objects, or an object with such a list under "rows" or
     "runs".
     """
@@ -45,10 +45,10 @@ def parse(text: str) -> list[Row]:
         ) from None
     if isinstance(data, Mapping):
         data = data.get("rows", data.get("runs"))
-    return check(data)
+    return demand_rows(data)
 
 
-def check(rows: object) -> list[Row]:
+def demand_rows(rows: object) -> list[Row]:
     """The rows themselves; BadInput unless they are a list of objects."""
     if not isinstance(rows, Sequence) or isinstance(rows, (str, bytes)):
         raise BadInput(f"runs must be a list of objects, not {brief(rows)}")
@@ -68,7 +68,7 @@ def part(row: Row, name: str) -> Row:
     return value if isinstance(value, Mapping) else {}
 
 
-def text(row: Row, name: str) -> str:
+def text_of_row(row: Row, name: str) -> str:
     """A text in lower case, "" if it is not one."""
     return plain(row, name).lower()
 
@@ -83,7 +83,7 @@ def plain(row: Row, name: str) -> str:
     )
 
 
-def number(row: Row, name: str) -> float | None:
+def positive_number(row: Row, name: str) -> float | None:
     """A finite number above 0 (a text that is one counts), else None."""
     value = row.get(name)
     if isinstance(value, bool) or not isinstance(value, (int, float, str)):
@@ -95,10 +95,10 @@ def number(row: Row, name: str) -> float | None:
     return parsed if math.isfinite(parsed) and parsed > 0 else None
 
 
-def whole(row: Row, name: str, default: int) -> int:
+def whole_of_row(row: Row, name: str, default: int) -> int:
     """A whole number from 1 to LARGEST, else the default; BadInput for a number that is neither."""
     value = row.get(name)
-    parsed = number(row, name)
+    parsed = positive_number(row, name)
     if parsed is None:
         negative = (
             isinstance(value, (int, float))
@@ -115,14 +115,14 @@ def whole(row: Row, name: str, default: int) -> int:
     return int(parsed)
 
 
-def needed(row: Row, name: str) -> int:
+def demand_whole(row: Row, name: str) -> int:
     """As `whole`, for a field without a default: BadInput if it is not said."""
-    if number(row, name) is None:
+    if positive_number(row, name) is None:
         raise BadInput(f"{name} is not given")
-    return whole(row, name, 0)
+    return whole_of_row(row, name, 0)
 
 
-def flag(row: Row, name: str) -> bool | None:
+def flag_of_row(row: Row, name: str) -> bool | None:
     """True, False, or None if not said."""
     value = row.get(name)
     if isinstance(value, str) and value.strip().lower() in ("true", "false"):

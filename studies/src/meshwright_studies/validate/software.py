@@ -18,7 +18,7 @@ from typing import Any
 
 from meshwright.describe.software import Software
 
-from .rows import Row, number, part, text
+from .rows import Row, part, positive_number, text_of_row
 from .words import speaks_of
 
 FRAMEWORKS = (
@@ -267,17 +267,17 @@ class RowSoftware:
 
 def software_of(row: Row) -> RowSoftware:
     """The framework of a row and its settings, with a note on each word that is not understood."""
-    program = text(row, "software")
-    year = number(row, "year")
+    program = text_of_row(row, "software")
+    year = positive_number(row, "year")
     words = spoken(row)
     profile = framework(program, sharding(row), year)
-    pairs = [setting(w, words) for w in SETTINGS]
+    pairs = [setting_in_words(w, words) for w in SETTINGS]
     pairs += [
         float8_scaling(row),
         gradients(row),
         own(program),
-        compiled(profile, program),
-        loss(profile, row),
+        compiled_on_request(profile, program),
+        loss_setting(profile, row),
         overlap(profile, row),
         norm_kernel(row),
     ]
@@ -296,13 +296,17 @@ def software_of(row: Row) -> RowSoftware:
 def spoken(row: Row) -> str:
     """All that a row says in words of how it ran."""
     return " ; ".join(
-        (text(row, "software"), text(row, "recipe"), text(row, "notes"))
+        (
+            text_of_row(row, "software"),
+            text_of_row(row, "recipe"),
+            text_of_row(row, "notes"),
+        )
     )
 
 
 def sharding(row: Row) -> str:
     """What it says of sharding."""
-    return f"{text(row, 'optimizer_sharding')} {text(part(row, 'parallel'), 'fsdp')}"
+    return f"{text_of_row(row, 'optimizer_sharding')} {text_of_row(part(row, 'parallel'), 'fsdp')}"
 
 
 def framework(program: str, sharded: str, year: float | None) -> str:
@@ -349,7 +353,7 @@ def named_framework(name: str, program: str) -> str:
     )
 
 
-def setting(of: Words, words: str) -> tuple[dict[str, Any], str]:
+def setting_in_words(of: Words, words: str) -> tuple[dict[str, Any], str]:
     """The value that the words give a setting, and a note if they name it with none that is
     known.
     """
@@ -369,7 +373,9 @@ def setting(of: Words, words: str) -> tuple[dict[str, Any], str]:
 
 def float8_scaling(row: Row) -> tuple[dict[str, Any], str]:
     """How FP8 numbers are scaled."""
-    return setting(FLOAT8, f"{text(row, 'precision')} {text(row, 'recipe')}")
+    return setting_in_words(
+        FLOAT8, f"{text_of_row(row, 'precision')} {text_of_row(row, 'recipe')}"
+    )
 
 
 def gradients(row: Row) -> tuple[dict[str, Any], str]:
@@ -379,7 +385,7 @@ def gradients(row: Row) -> tuple[dict[str, Any], str]:
             (
                 {"gradients": value}
                 for value, p in GRADIENTS
-                if speaks_of(p, text(row, "precision"))
+                if speaks_of(p, text_of_row(row, "precision"))
             ),
             {},
         ),
@@ -395,7 +401,9 @@ def own(program: str) -> tuple[dict[str, Any], str]:
     ), ""
 
 
-def compiled(profile: str, program: str) -> tuple[dict[str, Any], str]:
+def compiled_on_request(
+    profile: str, program: str
+) -> tuple[dict[str, Any], str]:
     """torchtitan compiles on request only (compile.enable is false in its configurations)."""
     if profile != "torchtitan" or "compile" in program:
         return {}, ""
@@ -404,7 +412,7 @@ def compiled(profile: str, program: str) -> tuple[dict[str, Any], str]:
     }, "torch.compile is not named: taken as off, as torchtitan has it"
 
 
-def loss(profile: str, row: Row) -> tuple[dict[str, Any], str]:
+def loss_setting(profile: str, row: Row) -> tuple[dict[str, Any], str]:
     """torchtitan's loss is torch's where the model is not compiled, or was before the loss was; the
     date is that of its source.
     """
@@ -412,12 +420,12 @@ def loss(profile: str, row: Row) -> tuple[dict[str, Any], str]:
         return {}, ""
     dates = [
         int(year + month)
-        for year, month in DATED.findall(text(row, "source_ref"))
+        for year, month in DATED.findall(text_of_row(row, "source_ref"))
     ]
     early = bool(dates) and max(dates) < LOSS_COMPILED_SINCE
     return (
         {"loss": "eager"}
-        if early or "compile" not in text(row, "software")
+        if early or "compile" not in text_of_row(row, "software")
         else {}
     ), ""
 
@@ -426,10 +434,14 @@ def overlap(profile: str, row: Row) -> tuple[dict[str, Any], str]:
     """Megatron's asynchronous all-reduce, by the year of the run; Bridge's recipes turn the overlap
     of all passes off in FP4 (scripts/performance/configs: tp_comm_overlap = False with nvfp4).
     """
-    year = number(row, "year") or 0.0
+    year = positive_number(row, "year") or 0.0
     recent = ASYNC_SINCE.get(profile, math.inf)
-    behind = year >= recent and "bigscience" not in text(row, "software")
-    narrow = profile == "megatron-bridge" and "fp4" in text(row, "precision")
+    behind = year >= recent and "bigscience" not in text_of_row(
+        row, "software"
+    )
+    narrow = profile == "megatron-bridge" and "fp4" in text_of_row(
+        row, "precision"
+    )
     return ({"tp_overlap": "backward"} if behind or narrow else {}), ""
 
 
@@ -437,8 +449,8 @@ def norm_kernel(row: Row) -> tuple[dict[str, Any], str]:
     """A row that lists its kernels runs norms in plain torch, unless a kernel for them is among
     these.
     """
-    listed = text(row, "attention_kernel") or "".join(
-        KERNEL_LIST.findall(text(row, "software"))[:1]
+    listed = text_of_row(row, "attention_kernel") or "".join(
+        KERNEL_LIST.findall(text_of_row(row, "software"))[:1]
     )
     if not listed:
         return {}, ""
@@ -448,10 +460,10 @@ def norm_kernel(row: Row) -> tuple[dict[str, Any], str]:
 def attention_word(row: Row) -> str:
     """The attention kernel that a row names; "" if none: the framework's own."""
     words = (
-        text(row, "attention_kernel"),
-        text(row, "software"),
-        text(part(row, "model"), "attention"),
-        text(row, "notes"),
+        text_of_row(row, "attention_kernel"),
+        text_of_row(row, "software"),
+        text_of_row(part(row, "model"), "attention"),
+        text_of_row(row, "notes"),
     )
     for where in words:
         for name, pattern in KERNELS:

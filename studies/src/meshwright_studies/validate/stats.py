@@ -66,7 +66,7 @@ def quantile(
     )
 
 
-def ranks(values: Sequence[float]) -> list[float]:
+def fractional_ranks(values: Sequence[float]) -> list[float]:
     """Rank of each value from 1; equal values share the mean of their ranks."""
     order = sorted(range(len(values)), key=values.__getitem__)
     places = [0.0] * len(values)
@@ -86,7 +86,7 @@ def ranks(values: Sequence[float]) -> list[float]:
 
 def spearman(a: Sequence[float], b: Sequence[float]) -> float | None:
     """Spearman's rank correlation: Pearson's of the ranks; None if one side does not vary."""
-    x, y = ranks(a), ranks(b)
+    x, y = fractional_ranks(a), fractional_ranks(b)
     mean = (len(x) + 1) / 2
     xy = sum((i - mean) * (j - mean) for i, j in zip(x, y, strict=True))
     xx = sum((i - mean) ** 2 for i in x)
@@ -113,7 +113,7 @@ def ranking(
     members = [list(g) for g in groups if len(g) >= least]
     kept = [tuple(zip(*g, strict=True)) for g in members]
     coefficients = [s for p, m in kept if (s := spearman(p, m)) is not None]
-    right = [order for g in members for order in orders(g)]
+    right = [order for g in members for order in pair_orders(g)]
     return {
         "groups": len(kept),
         "spearman_median": median(coefficients) if coefficients else None,
@@ -125,7 +125,7 @@ def ranking(
     }
 
 
-def orders(group: Sequence[tuple[float, float]]) -> Iterator[bool]:
+def pair_orders(group: Sequence[tuple[float, float]]) -> Iterator[bool]:
     """Of each pair of (predicted, measured) whose measured values differ clearly: is the prediction
     in the same order?
     """

@@ -50,7 +50,7 @@ def is_jax(software: str) -> bool:
     return JAX.search(software) is not None
 
 
-def precision(
+def precision_in_words(
     words: str, software: str, chip: Chip, fsdp: str | None = None
 ) -> Precision:
     """Which numbers are computed, kept and sent (those of gradients: `software`).
@@ -83,7 +83,7 @@ def optimizer(fsdp: bool) -> Optimizer:
     )
 
 
-def zero(stage: int | None, sharding: str, fsdp: str) -> int:
+def zero_in_words(stage: int | None, sharding: str, fsdp: str) -> int:
     """ZeRO stage: the number if given, else from the words."""
     if stage in (0, 1, 2, 3):
         return stage

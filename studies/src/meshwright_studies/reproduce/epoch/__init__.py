@@ -33,15 +33,15 @@ def run(files: dict[str, tuple[Path, ...]]) -> Report:
     )
     checks: list[Check] = [
         *tables.linear_scaling(),
-        *tables.closed(),
+        *tables.closed_form_table(),
         *sourced("own", tables.products()),
-        *tables.example(),
-        *sentences.checks(),
-        *observations.checks(),
+        *tables.example_run(),
+        *sentences.sentence_checks(),
+        *observations.phenomenon_checks(),
     ]
     for curve in curves:
         # the paper prints no points of its curves: whoever has them computed them
-        for held in (golden.checks, golden.degrees_of_points):
+        for held in (golden.curve_checks, golden.degrees_of_points):
             checks += sourced("own", held(curve))
     beside = tuple(
         PaperTable(
@@ -55,7 +55,7 @@ def run(files: dict[str, tuple[Path, ...]]) -> Report:
         else (
             tables.linear_table(),
             tables.sensitivity_table(),
-            *sentences.tables(),
+            *sentences.table_checks(),
             *curve_tables(),
         )
     )

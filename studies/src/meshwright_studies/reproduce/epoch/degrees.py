@@ -68,7 +68,7 @@ def seconds(curve: Curve, p: Point, spread: DegreesRow) -> float:
     return float(simulate(on, s, d, places).total)
 
 
-def check(
+def degree_check(
     name: str, curve: Curve, pairs: list[tuple[DegreesRow, Point]]
 ) -> Check:
     """Points whose degrees are those of a file; ties are named."""

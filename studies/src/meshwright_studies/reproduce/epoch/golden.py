@@ -22,7 +22,7 @@ from meshwright.limits.curve import Curve, Point, curve
 from meshwright.limits.scenario import PRESETS, preset
 
 from ..report import Check, relative
-from ..sources import read_text
+from ..sources import published_text
 from . import degrees
 from .degrees import DegreesRow
 
@@ -56,7 +56,7 @@ def read(file: Path) -> Golden:
     """The curve in a file; BadInput if a line cannot be read."""
     lines = [
         line
-        for line in read_text(file).splitlines()
+        for line in published_text(file).splitlines()
         if line.strip() and not line.startswith("#")
     ]
     rows, experts = [], []
@@ -135,7 +135,7 @@ def identify(golden: Golden) -> str:
     that fits best.
     """
     first = guess(golden)
-    if fit(golden, first) == len(golden.rows):
+    if points_matched(golden, first) == len(golden.rows):
         return first
     kinds = (
         ("", "/sparse")
@@ -145,10 +145,10 @@ def identify(golden: Golden) -> str:
         else ("",)
     )
     names = [first, *(base + kind for base in PRESETS for kind in kinds)]
-    return max(names, key=lambda name: fit(golden, name))
+    return max(names, key=lambda name: points_matched(golden, name))
 
 
-def fit(golden: Golden, name: str) -> int:
+def points_matched(golden: Golden, name: str) -> int:
     """How many points of a file a scenario's curve has."""
     points = ours(name).points
     if abs(len(points) - len(golden.rows)) > len(golden.rows):
@@ -176,7 +176,7 @@ def printed(text: str, value: float) -> bool:
     )
 
 
-def checks(golden: Golden) -> Iterator[Check]:
+def curve_checks(golden: Golden) -> Iterator[Check]:
     """Number of points, and of every point its chips and its utilisation."""
     name = identify(golden)
     points = ours(name).points
@@ -222,7 +222,7 @@ def degrees_of_points(golden: Golden) -> Iterator[Check]:
         if row.spread and same_run(row, p)
     ]
     if pairs and len(curve.scenario.network.dims) <= degrees.LEVELS:
-        yield degrees.check(golden.name, curve, pairs)
+        yield degrees.degree_check(golden.name, curve, pairs)
 
 
 def _utilisation(id: str, text: str, value: float) -> Check:

@@ -70,7 +70,7 @@ def share_of_one_dimension(points: Sequence[Point]) -> float:
     return float(sum(p.degrees.tp_model == 1 for p in points) / len(points))
 
 
-def checks() -> Iterator[Check]:
+def phenomenon_checks() -> Iterator[Check]:
     """The phenomena as statements: 1 where ours shows them. An axis is favoured where its share of
     the same models grows, mean over a curve, or is the largest at one end of it.
     """

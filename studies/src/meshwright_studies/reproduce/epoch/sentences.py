@@ -84,7 +84,7 @@ def groups_on_switch(d: Degrees) -> Groups:
     return {axis: (getattr(d, axis),) for axis in AXES}
 
 
-def table_1(s: Shape, d: Degrees) -> dict[str, float]:
+def table_1_checks(s: Shape, d: Degrees) -> dict[str, float]:
     """The four formulas as printed."""
     tp = d.tp_model * d.tp_ff
     return {
@@ -105,7 +105,7 @@ def traffic() -> Iterator[Check]:
     """Table 1 beside our counts."""
     s, d = example()
     mine = words_sent(s, d)
-    for name, words in table_1(s, d).items():
+    for name, words in table_1_checks(s, d).items():
         tolerance = LARGE if name == "tp" else 1e-9
         note = "for large degrees" if name == "tp" else ""
         yield check(
@@ -225,13 +225,13 @@ def gain(batch: float, noise: float) -> float:
     return 1.0 / (1.0 + noise / batch)
 
 
-def tables() -> tuple[PaperTable, ...]:
+def table_checks() -> tuple[PaperTable, ...]:
     """Table 1, the noise scale, the laws, the shape of the work."""
     s, d = example()
     mine = words_sent(s, d)
     rows = tuple(
         (axis, words, mine[axis], mine[axis] / words - 1)
-        for axis, words in table_1(s, d).items()
+        for axis, words in table_1_checks(s, d).items()
     )
     return (
         PaperTable(
@@ -321,7 +321,7 @@ def products_of_chip() -> PaperTable:
     )
 
 
-def checks() -> Iterator[Check]:
+def sentence_checks() -> Iterator[Check]:
     """Checks of everything that the text says beside its main tables."""
     yield from traffic()
     yield from optimum()

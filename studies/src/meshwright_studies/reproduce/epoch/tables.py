@@ -121,7 +121,7 @@ def linear_scaling() -> Iterator[Check]:
         )
 
 
-def closed() -> Iterator[Check]:
+def closed_form_table() -> Iterator[Check]:
     """Table 2, equations 15, 17 and 18, appendix 8.3, section 4.1.1."""
     run = Setting()
     for name, (inputs, (side, tokens, flops)) in published.TABLE_2.items():
@@ -223,7 +223,7 @@ def products() -> Iterator[Check]:
         yield rounds(f"product/{name}/{out}x{inner}x{tokens}/us", text, us)
 
 
-def example() -> Iterator[Check]:
+def example_run() -> Iterator[Check]:
     """One run in full, and what a large one costs."""
     p = next(
         p for p in ours("h100").points if p.hidden == published.EXAMPLE_WIDTH

@@ -31,9 +31,9 @@ def run(files: dict[str, tuple[Path, ...]]) -> Report:
     """
     if not files:
         checks = (
-            *spots.checks(),
-            *statements.checks(),
-            *conclusions.checks(),
+            *spots.spot_checks(),
+            *statements.statement_checks(),
+            *conclusions.conclusion_checks(),
             *sourced("authors' code", _shipped()),
         )
         rows = nccl.read()
@@ -48,7 +48,10 @@ def run(files: dict[str, tuple[Path, ...]]) -> Report:
         row for file in files.get("nccl", ()) for row in nccl.read(file)
     )
     checks = tuple(
-        sourced("authors' code", (*configurations(cases), *nccl.checks(rows)))
+        sourced(
+            "authors' code",
+            (*configurations(cases), *nccl.bandwidth_checks(rows)),
+        )
     )
     notes = (
         *defect_notes(checks),
@@ -65,8 +68,8 @@ def run(files: dict[str, tuple[Path, ...]]) -> Report:
 def configurations(cases: list[saved.SavedCase]) -> Iterator[Check]:
     """Every published configuration at its own layout, and the search beside each optimum."""
     for case in cases:
-        yield from saved_checks.checks(case)
-        yield optima.check(case)
+        yield from saved_checks.case_checks(case)
+        yield optima.optimum_check(case)
 
 
 def _shipped() -> Iterator[Check]:

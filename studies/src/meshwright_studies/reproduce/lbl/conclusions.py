@@ -74,7 +74,7 @@ class Conclusion:
         )
 
 
-def checks() -> Iterator[Check]:
+def conclusion_checks() -> Iterator[Check]:
     """Checks of the conclusions, the wrong rows of table A2, and the validation of the ViT."""
     yield from (c.check() for c in conclusions())
     yield from table_a2()
@@ -198,7 +198,7 @@ def middle(values: list[float]) -> float:
 
 def table_a2() -> Iterator[Check]:
     """Table A2, two rows: what the table prints for spot check C, and what one layer sends."""
-    job: Job = job_of(spots.published()["C"])
+    job: Job = job_of(spots.shipped_cases()["C"])
     n1 = job.layout.tp
     n2 = job.layout.cp
     b = job.layout.microbatch

@@ -23,7 +23,7 @@ from meshwright.units import MIB
 
 from ... import shipped
 from ..report import Check, PaperTable, relative
-from ..sources import read_text
+from ..sources import published_text
 
 KINDS = {
     "allgather": "all_gather",
@@ -75,9 +75,9 @@ class NcclLine:
 def read(file: Path | None = None) -> tuple[NcclLine, ...]:
     """Measurements of a CSV file; None: those shipped. Raises BadInput."""
     text = (
-        shipped.text("runs/perlmutter.csv")
+        shipped.shipped_text("runs/perlmutter.csv")
         if file is None
-        else read_text(file)
+        else published_text(file)
     )
     lines = [
         line
@@ -135,7 +135,7 @@ def paper_seconds(row: NcclLine, share: float = SHARE) -> float:
     )
 
 
-def checks(rows: tuple[NcclLine, ...]) -> Iterator[Check]:
+def bandwidth_checks(rows: tuple[NcclLine, ...]) -> Iterator[Check]:
     """Median bandwidth of large messages, measured and predicted, for each collective and shape of
     group.
     """

@@ -46,7 +46,7 @@ def optimum(
     return float(step_time(job, layout)), layout
 
 
-def check(case: SavedCase) -> Check:
+def optimum_check(case: SavedCase) -> Check:
     """The optimum of one case beside the published one."""
     return _feasible(case) if case.saved else _infeasible(case)
 

@@ -280,7 +280,7 @@ def _collectives(rows: tuple[nccl.NcclLine, ...]) -> PaperFigure:
     gathers += two
 
     def draw() -> Any:
-        from ...report.figures_lbl import collectives
+        from ...report.figures_lbl import collective_figure
 
         def series(
             value: Callable[[nccl.NcclLine], float],
@@ -291,7 +291,7 @@ def _collectives(rows: tuple[nccl.NcclLine, ...]) -> PaperFigure:
                 for name in names
             }
 
-        return collectives(
+        return collective_figure(
             series(lambda r: r.seconds), series(nccl.paper_seconds), title
         )
 

@@ -34,7 +34,7 @@ TINY = 1e-12
 """Share of the whole up to which a part that differs counts as rounding."""
 
 
-def checks(case: SavedCase) -> Iterator[Check]:
+def case_checks(case: SavedCase) -> Iterator[Check]:
     """The published numbers of one case's configurations, best and runners-up."""
     for saved in case.saved:
         odd = rounding_down(saved)
@@ -106,11 +106,11 @@ def published_numbers(p: Prediction, model: str) -> dict[str, float]:
         **whole,
         **times,
         **memory,
-        **({"days": days(model, p)} if model in SAMPLES else {}),
+        **({"days": run_days(model, p)} if model in SAMPLES else {}),
     }
 
 
-def days(model: str, p: Prediction) -> float:
+def run_days(model: str, p: Prediction) -> float:
     """Days of the whole training run of figure 5: samples / batch steps, one after the other."""
     return SAMPLES[model] / p.job.batch * p.step_time_s / DAY_S
 

@@ -67,9 +67,9 @@ PRINTED = 1e-6
 
 
 @cache
-def published() -> dict[str, Any]:
+def shipped_cases() -> dict[str, Any]:
     """The three cases as shipped."""
-    text = shipped.text("published/lbl_spot_checks.json")
+    text = shipped.shipped_text("published/lbl_spot_checks.json")
     return {k: v for k, v in json.loads(text).items() if not k.startswith("_")}
 
 
@@ -94,9 +94,9 @@ def job_of(case: dict[str, Any]) -> Job:
     )
 
 
-def checks() -> Iterator[Check]:
+def spot_checks() -> Iterator[Check]:
     """The numbers of the three cases."""
-    for name, case in published().items():
+    for name, case in shipped_cases().items():
         job = job_of(case)
 
         @cache

@@ -42,7 +42,7 @@ class Statement:
     """(what it should have been, the proof), where the printed number is known to be wrong."""
 
 
-def checks() -> Iterator[Check]:
+def statement_checks() -> Iterator[Check]:
     """Every statement: as printed, or with the code's defects, or a known erratum; else a
     mismatch.
     """
@@ -96,7 +96,9 @@ def checks() -> Iterator[Check]:
             )
 
 
-def fastest(points: Sequence[FigurePoint], fitting: bool = True) -> Prediction:
+def fastest_point(
+    points: Sequence[FigurePoint], fitting: bool = True
+) -> Prediction:
     """The fastest of the points (that fit)."""
     predictions = [
         p.prediction
@@ -131,7 +133,7 @@ def _degree(name: str, p: Prediction) -> Any:
     return getattr(p.layout, name)
 
 
-def near(axis: str, p: Prediction) -> float:
+def ranks_nearby(axis: str, p: Prediction) -> float:
     """Ranks of an axis that share a fast domain."""
     return float(p.layout.group(axis)[0])
 
@@ -155,10 +157,10 @@ def statements() -> tuple[Statement, ...]:
 
 def _figures_1_to_3() -> Iterator[Statement]:
     def one(a: Assumptions) -> Prediction:
-        return fastest(figures.figure_1(a))
+        return fastest_point(figures.figure_1(a))
 
     def three(nvs: int, a: Assumptions) -> Prediction:
-        return fastest(figures.figure_3(nvs, a), fitting=False)
+        return fastest_point(figures.figure_3(nvs, a), fitting=False)
 
     sharded = (
         Prediction(
@@ -190,19 +192,21 @@ def _figures_1_to_3() -> Iterator[Statement]:
     yield Statement(
         "fig-2a/fastest pp",
         64,
-        lambda a: fastest(figures.figure_2(8, a)).layout.pp,
+        lambda a: fastest_point(figures.figure_2(8, a)).layout.pp,
     )
     yield Statement(
         "fig-2b/fastest pp",
         published=2,
-        ours=lambda a: fastest(figures.figure_2(64, a)).layout.pp,
+        ours=lambda a: fastest_point(figures.figure_2(64, a)).layout.pp,
         tolerance=0,
         wrong=(4, depth),
     )
     yield Statement(
         "fig-2b/fastest pp, fitting or not",
         1,
-        lambda a: fastest(figures.figure_2(64, a), fitting=False).layout.pp,
+        lambda a: (
+            fastest_point(figures.figure_2(64, a), fitting=False).layout.pp
+        ),
     )
     for name, nvs, expected in (("3a", 8, (8, 1, 128)), ("3b", 64, (8, 4, 1))):
         winner = partial(three, nvs)
@@ -226,7 +230,10 @@ def _figure_4() -> Iterator[Statement]:
         for axis, value in expected.items():
             id = f"fig-4a/{n} GPUs, {axis} ranks in a domain"
             yield stated(
-                id, value, partial(optimum_at, GPT, n), partial(near, axis)
+                id,
+                value,
+                partial(optimum_at, GPT, n),
+                partial(ranks_nearby, axis),
             )
     for n in (512, 1024, 2048, 4096):
         yield from degrees(

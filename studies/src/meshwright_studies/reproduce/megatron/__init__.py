@@ -23,9 +23,9 @@ def run(files: dict[str, tuple[Path, ...]]) -> Report:
         *sourced("formula", analysis.in_flight()),
         *sourced("formula", analysis.volumes()),
         *analysis.memory(),
-        *takeaways.checks(),
-        *plans.checks(),
-        *traffic.checks(),
+        *takeaways.takeaway_checks(),
+        *plans.plan_checks(),
+        *traffic.bisection_checks(),
     )
     off = sorted(abs(float(row[-1])) for row in first.rows)
     ahead, without = (sum(row[i] > 1 for row in second.rows) for i in (-2, -1))

@@ -35,7 +35,7 @@ def flops(m: Model, B: float) -> float:
     )
 
 
-def days(m: Model, tokens: float, gpus: float, rate: float) -> float:
+def training_days(m: Model, tokens: float, gpus: float, rate: float) -> float:
     """Tokens / (B s) steps of F / (n X) seconds each; rate: X, FLOP/s a GPU."""
     return tokens / m.seq * flops(m, 1) / (gpus * rate) / DAY_S
 

@@ -66,7 +66,7 @@ def planned_models() -> tuple[Planned, ...]:
     return tuple(plans)
 
 
-def checks() -> Iterator[Check]:
+def plan_checks() -> Iterator[Check]:
     """Does tensor parallelism stay in a server, and is it what they took?"""
     ten = planned_models()
     kept = sum(int(p.best.layout.tp) <= SERVER for p in ten)

@@ -19,7 +19,7 @@ def figure_7() -> Curves:
     return {"1B": [(b, t.tflops(t.one_gpu_run(b))) for b in (1, 2, 4, 8, 16)]}
 
 
-def table_1() -> Curves:
+def table_1_figure() -> Curves:
     """Table 1 as predicted."""
     return {
         "predicted": [
@@ -128,7 +128,7 @@ def estimates() -> Curves:
     }
 
 
-def schedules() -> Curves:
+def schedule_figure() -> Curves:
     """Figure 12."""
     by_batch = {batch: t.interleaving(batch) for batch in (12, 24, 36, 48, 60)}
     return {
@@ -180,9 +180,9 @@ class Shown(NamedTuple):
 
     def draw(self) -> Any:
         """Ours, and open markers for what is printed."""
-        from ...report.figures_megatron import lines
+        from ...report.figures_megatron import line_figure
 
-        return lines(
+        return line_figure(
             self.curves(),
             self.title,
             self.x,
@@ -249,7 +249,7 @@ EVERY = (
     Shown(
         "12",
         what="175B on 96 GPUs, t 8, p 12: interleaving",
-        curves=schedules,
+        curves=schedule_figure,
         x="batch",
         y=RATE,
         said=(None, "interleaving up to 10 % faster, the gap closes"),
@@ -281,7 +281,7 @@ EVERY = (
     Shown(
         "16",
         what="91B on 64 GPUs, t 8, p 8: microbatch",
-        curves=lambda: _of(t.microbatches, (128, 512)),
+        curves=lambda: _of(t.microbatch_takeaway, (128, 512)),
         x="microbatch",
         y=RATE,
         said=(2, "best at 2 for both batches"),
@@ -308,7 +308,7 @@ EVERY = (
     Shown(
         "table-1",
         what="weak scaling of ten models",
-        curves=table_1,
+        curves=table_1_figure,
         x="GPUs",
         y=RATE,
         printed=printed_1,

@@ -35,9 +35,9 @@ BIASES = 3e-6
 
 
 @cache
-def published() -> dict[str, Any]:
+def shipped_tables() -> dict[str, Any]:
     """The two tables as shipped."""
-    return dict(json.loads(shipped.text("published/megatron.json")))
+    return dict(json.loads(shipped.shipped_text("published/megatron.json")))
 
 
 def shaped(name: str, layers: int, hidden: int, heads: int) -> Model:
@@ -83,7 +83,7 @@ def rounded(
 
 def table_1() -> Iterator[Check]:
     """Parameters and FLOPs of the ten models."""
-    for name, size, _, _, _, batch, *_ in published()["table_1"]:
+    for name, size, _, _, _, batch, *_ in shipped_tables()["table_1"]:
         m = catalog.model(name)
         id = f"table-1/{name.removeprefix('megatron-').upper()}"
         closed = f.parameters(m)
@@ -124,12 +124,21 @@ def table_2() -> Iterator[Check]:
     """Days for 300e9 tokens, from the FLOPs of a step; 8 T P/(n X) is 1.6 to 2.7 % short of the
     printed days.
     """
-    for scheme, size, layers, hidden, _, _, gpus, _, rate, days in published()[
-        "table_2"
-    ]:
+    for (
+        scheme,
+        size,
+        layers,
+        hidden,
+        _,
+        _,
+        gpus,
+        _,
+        rate,
+        days,
+    ) in shipped_tables()["table_2"]:
         m = shaped(f"{size}B", layers, hidden, 128)
         id = f"table-2/{scheme}/{size}B/{gpus} GPUs"
-        ours = f.days(m, 300e9, gpus, rate * 1e12)
+        ours = f.training_days(m, 300e9, gpus, rate * 1e12)
         rough = f.rough_days(f.parameters(m), 300e9, gpus, rate * 1e12)
         note = f"from F; 8 T P/(n X) gives {rough:.1f}; {rate} +- 0.5 TFLOP/s"
         yield rounded(
@@ -260,10 +269,10 @@ def table_runs() -> tuple[tuple[dict[str, Any], Layout, float], ...]:
         for c in validate(rows).rows
         if c.quantity == "step_time" and c.ratio
     }
-    return tuple((row, laid_out(row), rates[row["id"]]) for row in rows)
+    return tuple((row, layout_of_row(row), rates[row["id"]]) for row in rows)
 
 
-def laid_out(row: Row) -> Layout:
+def layout_of_row(row: Row) -> Layout:
     """The layout of a row."""
     return (
         filled(row, REALISTIC).about.job.layout

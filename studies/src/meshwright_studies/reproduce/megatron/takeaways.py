@@ -26,7 +26,7 @@ Run = tuple[str, int, Prediction]
 """(what varies, its value, the prediction)."""
 
 
-def run(
+def predicted_run(
     model: Model,
     gpus: int,
     batch: int,
@@ -55,7 +55,8 @@ def tensor_or_pipeline(batch: int) -> tuple[Run, ...]:
     """Figure 13: 162.2B on 64 GPUs, t p = 64, microbatch 1."""
     m = shaped("162.2B", 32, 20480, 128)
     runs = (
-        (t, run(m, 64, batch, tp=t, pp=64 // t)) for t in (2, 4, 8, 16, 32, 64)
+        (t, predicted_run(m, 64, batch, tp=t, pp=64 // t))
+        for t in (2, 4, 8, 16, 32, 64)
     )
     return tuple(("t", t, p) for t, p in runs if p)
 
@@ -65,7 +66,8 @@ def data_or_pipeline(batch: int) -> tuple[Run, ...]:
     """Figure 14: 5.9B on 64 GPUs, d p = 64, microbatch 1."""
     m = shaped("5.9B", 32, 3840, 32)
     runs = (
-        (d, run(m, 64, batch, dp=d, pp=64 // d)) for d in (2, 4, 8, 16, 32)
+        (d, predicted_run(m, 64, batch, dp=d, pp=64 // d))
+        for d in (2, 4, 8, 16, 32)
     )
     return tuple(("d", d, p) for d, p in runs if p)
 
@@ -75,17 +77,19 @@ def data_or_tensor(batch: int) -> tuple[Run, ...]:
     """Figure 15: 5.9B on 64 GPUs, d t = 64, microbatch 1."""
     m = shaped("5.9B", 32, 3840, 32)
     runs = (
-        (t, run(m, 64, batch, dp=64 // t, tp=t)) for t in (2, 4, 8, 16, 32)
+        (t, predicted_run(m, 64, batch, dp=64 // t, tp=t))
+        for t in (2, 4, 8, 16, 32)
     )
     return tuple(("t", t, p) for t, p in runs if p)
 
 
 @cache
-def microbatches(batch: int) -> tuple[Run, ...]:
+def microbatch_takeaway(batch: int) -> tuple[Run, ...]:
     """Figure 16: 91B on 64 GPUs, t = p = 8."""
     m = shaped("91B", 72, 10240, 80)
     runs = (
-        (b, run(m, 64, batch, tp=8, pp=8, microbatch=b)) for b in (1, 2, 4, 8)
+        (b, predicted_run(m, 64, batch, tp=8, pp=8, microbatch=b))
+        for b in (1, 2, 4, 8)
     )
     return tuple(("b", b, p) for b, p in runs if p)
 
@@ -98,8 +102,8 @@ def interleaving(batch: int, message: str = "scattered") -> tuple[Run, ...]:
     (figure 18).
     """
     m = shaped("175B", 96, 12288, 96)
-    plain = run(m, 96, batch, message, tp=8, pp=12)
-    chunked = run(
+    plain = predicted_run(m, 96, batch, message, tp=8, pp=12)
+    chunked = predicted_run(
         m,
         96,
         batch,
@@ -125,7 +129,7 @@ def scattered(batch: int) -> float:
 @cache
 def one_gpu_run(b: int) -> Prediction:
     """Figure 7: 1B, 4 layers, on one GPU, microbatch b."""
-    prediction = run(shaped("1B", 4, 4096, 128), 1, b, microbatch=b)
+    prediction = predicted_run(shaped("1B", 4, 4096, 128), 1, b, microbatch=b)
     assert prediction
     return prediction
 
@@ -136,7 +140,7 @@ def weak(batch: int) -> tuple[Run, ...]:
     runs = (
         (
             p,
-            run(
+            predicted_run(
                 shaped(f"{p} stages", 3 * p, 20480, 128),
                 8 * p,
                 batch,
@@ -189,7 +193,7 @@ def estimate(batch: int, b: int, p: int = 8) -> float:
     """Figure 8: (b'/b + p - 1)(t_f + t_b) of a billion-parameter model of 4 layers, in sequences a
     second.
     """
-    one = run(shaped("1B", 4, 4096, 128), 1, batch, microbatch=b)
+    one = predicted_run(shaped("1B", 4, 4096, 128), 1, batch, microbatch=b)
     assert one
     parts = one.cost.typical
     forward = float(parts.forward)
@@ -221,7 +225,7 @@ def rates_text(runs: Sequence[Run]) -> str:
     )
 
 
-def checks() -> Iterator[Check]:
+def takeaway_checks() -> Iterator[Check]:
     """The conclusions, as numbers: a best value, or 1 for a statement that holds."""
     for batch in (32, 128):
         yield _same(
@@ -290,7 +294,7 @@ def checks() -> Iterator[Check]:
             max(rates, key=lambda b: rates[b]),
             words,
         )
-        runs = microbatches(batch)
+        runs = microbatch_takeaway(batch)
         yield _same(
             f"fig-16/91B, batch {batch}/best microbatch",
             2,
@@ -388,7 +392,7 @@ def table() -> PaperTable:
         ("figure 13", (32, 128), tensor_or_pipeline),
         ("figure 14", (32, 128, 512), data_or_pipeline),
         ("figure 15", (32, 128, 512), data_or_tensor),
-        ("figure 16", (128, 512), microbatches),
+        ("figure 16", (128, 512), microbatch_takeaway),
         ("figure 12", (12, 24, 36, 48, 60), interleaving),
     )
     for figure, batches, runs in every:

@@ -45,7 +45,7 @@ LAYOUT = Layout(
 
 
 @cache
-def run() -> Prediction:
+def selene_run() -> Prediction:
     """The run on 3,072 GPUs of Selene."""
     job = selene(catalog.model("megatron-1008b"), GPUS, BATCH)
     return predict(job, LAYOUT)
@@ -55,9 +55,9 @@ def bisection() -> dict[str, float]:
     """Bytes per second across a cut through the middle, predicted from single messages: of stage
     sends, all GPUs of one stage send at once; of gradients, each ring is cut twice.
     """
-    at = clock(run().job)
-    m = run().job.model
-    layout = run().layout
+    at = clock(selene_run().job)
+    m = selene_run().job.model
+    layout = selene_run().layout
     message = m.seq * m.hidden * HALF / TP
     hop = float(at.fabric.hop(message, layout.group("pp")).seconds)
     held = FULL * f.parameters(m) / (PP * TP)
@@ -71,7 +71,7 @@ def bisection() -> dict[str, float]:
     }
 
 
-def checks() -> Iterator[Check]:
+def bisection_checks() -> Iterator[Check]:
     """Section 5.9: the bandwidth across the bisection, as predicted."""
     printed = {"stage sends": SENDS, "gradient all-reduce": REDUCES}
     notes = {

@@ -20,9 +20,12 @@ def run(files: dict[str, tuple[Path, ...]]) -> Report:
     )
     return Report(
         "scaling-book",
-        checks=(*published.checks(cases), *(() if given else passes.checks())),
-        tables=tables.tables(),
-        figures=(*figures.figures(), *passes.figures()),
+        checks=(
+            *published.worked_checks(cases),
+            *(() if given else passes.pass_checks()),
+        ),
+        tables=tables.book_tables(),
+        figures=(*figures.figures(), *passes.pass_figures()),
         notes=NOTES,
     )
 

@@ -10,7 +10,7 @@ from ..report import PaperFigure
 from .ideal import Ideal, on_axes, ratios
 from .tables import BATCHES, PER_CHIP, STATIC
 from .training import F30K
-from .world import pod, setting
+from .world import book_setting, pod
 
 PANELS = (4096, 1024, 512, 256, 64, 1)
 """Data-parallel degrees shown of the explorer's thirteen."""
@@ -21,7 +21,7 @@ def ratio_figure() -> Any:
     from meshwright.report.roofline_plots import ratio_plot
 
     curves = ratios(
-        setting(F30K),
+        book_setting(F30K),
         mesh=pod(64),
         tokens_per_chip=PER_CHIP,
         m_x=2,
@@ -37,7 +37,7 @@ def times_figure(edition: str) -> Any:
     """Compute and communication time against batch on 16 x 16 x 16."""
     from meshwright.report.roofline_plots import times_plot
 
-    s, m = setting(), pod(4096)
+    s, m = book_setting(), pod(4096)
     schemes = {
         f"FSDP {x} x TP {y}": Ideal(x, y, m_x, m_y).times(s, m, BATCHES)
         for x, y, m_x, m_y in STATIC
@@ -56,7 +56,7 @@ def explorer() -> Any:
     """Small multiples of the explorer, axes counted as a torus of three has them."""
     from meshwright.report.roofline_plots import panels
 
-    s, m = setting(), pod(4096)
+    s, m = book_setting(), pod(4096)
     shown = []
     for x in PANELS:
         split = on_axes(x, 4096 // x, 16, most=3)

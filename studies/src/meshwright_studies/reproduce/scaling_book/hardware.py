@@ -44,7 +44,7 @@ QUIZ = array_bytes(2048, 8192)
 GPU_ARRAY = array_bytes(1024, 16384)
 
 
-def line(how: Assumptions = EXACT) -> Mesh:
+def v5e_line(how: Assumptions = EXACT) -> Mesh:
     """TPU v5e 4 x 4: no wraparound."""
     return pod(16, V5E, (4, 4), how)
 
@@ -87,7 +87,7 @@ def equal_length() -> float:
 
 def on_ring(kind: str, V: float, n: int) -> float:
     """Seconds of a collective over a v5e ring of n chips, the factor (n-1)/n left out."""
-    mesh = line(BOOK_SUM)
+    mesh = v5e_line(BOOK_SUM)
     return float(
         mesh.fabric.time(
             kind, V, ideal(mesh, n, network(V5E).dims[0].bandwidth)
@@ -114,8 +114,10 @@ def two_nodes() -> float:
 
 CASES: dict[str, Case] = {
     "P3-01": lambda: on_ring("all_gather", QUIZ, 4),
-    "P3-02": lambda: all_gather_seconds(QUIZ, line(), 4, 1),
-    "P3-03": lambda: all_gather_seconds(array_bytes(256, 256), line(), 4, 1),
+    "P3-02": lambda: all_gather_seconds(QUIZ, v5e_line(), 4, 1),
+    "P3-03": lambda: all_gather_seconds(
+        array_bytes(256, 256), v5e_line(), 4, 1
+    ),
     "P3-04": lambda: all_gather_seconds(HBD / 4, torus4(), 4, 1, 1),
     "P3-05": lambda: all_gather_seconds(HBD, torus4(), 4, 4, 1),
     "P3-06": lambda: collective("all_reduce", HBD / 16, torus4(), 1, 1, 4),
@@ -123,11 +125,11 @@ CASES: dict[str, Case] = {
     "P3-05N1": lambda: all_gather_seconds(HBD / 4, torus4(), 4, 1, 4),
     "P3-05N2": lambda: all_gather_seconds(HBD, torus4(), 4, 4, 4),
     "P3-07": ring_hops,
-    "P3-08": lambda: line().dims[0].rate() * line().dims[0].latency,
+    "P3-08": lambda: v5e_line().dims[0].rate() * v5e_line().dims[0].latency,
     "P3-09": ring_exchange,
     "P2-01": lambda: array_bytes(8, 128, 8192),
     "P2-02": lambda: float(
-        torus.send(1.7e7, [torus.axis(d, 4) for d in line().dims])
+        torus.send(1.7e7, [torus.axis(d, 4) for d in v5e_line().dims])
     ),
     "P2-03": lambda: pod(POD).chips / CHIPS_PER_HOST,
     "P2-04": lambda: pod(POD).chips * chip(V5P).hbm_bytes,

@@ -38,14 +38,14 @@ def peak() -> float:
     return chip(V5P).peak("bf16")
 
 
-def kept(each: float) -> float:
+def bytes_of_checkpoints(each: float) -> float:
     """Checkpoints of width D of 4e6 tokens, `each` a layer."""
     return float(checkpoints(80, 4e6, 8192, each))
 
 
 def bytes_in_all(each: float) -> float:
     """Bytes of weights, Adam state and checkpoints."""
-    return float(states(LLAMA_70B)) + kept(each)
+    return float(states(LLAMA_70B)) + bytes_of_checkpoints(each)
 
 
 def on_chips(chips: float) -> float:
@@ -68,9 +68,9 @@ CASES: dict[str, Case] = {
     "P6-07": lambda: float(seconds(llama_flops(), 1, peak())) / YEAR_S,
     "P6-08": lambda: float(seconds(llama_flops(), POD, peak(), 0.4)),
     "P6-09": lambda: float(days(llama_flops(), POD, peak(), 0.4)),
-    "P6-10": lambda: kept(3),
-    "P6-10b": lambda: kept(4),
-    "P6-10N": lambda: kept(2),
+    "P6-10": lambda: bytes_of_checkpoints(3),
+    "P6-10b": lambda: bytes_of_checkpoints(4),
+    "P6-10N": lambda: bytes_of_checkpoints(2),
     "P6-11": lambda: bytes_in_all(4),
     "P6-11N": lambda: bytes_in_all(2),
     "P6-12": lambda: 21.6e12 / chip(V5P).hbm_bytes,
@@ -80,7 +80,9 @@ CASES: dict[str, Case] = {
     "P6-13N": lambda: on_chips(117),
     "P6-14": lambda: 21.6e12 / POD,
     "P6-14N": lambda: 11.2e12 / POD,
-    "P6-15": lambda: float(per_chip(LLAMA_70B, kept(12), POD, POD)),
+    "P6-15": lambda: float(
+        per_chip(LLAMA_70B, bytes_of_checkpoints(12), POD, POD)
+    ),
     "P6-16": lambda: 1024.0 * 8192,
     "P6-17": lambda: BATCH / POD,
     "P6-18": lambda: tokens_of_best_mixture(F70B, "sum"),

@@ -17,7 +17,7 @@ from meshwright.prediction.prediction import predict
 from ..report import Check, PaperFigure, relative
 from .ideal import Ideal
 from .tables import STATIC
-from .world import MI, pod, setting
+from .world import MI, book_setting, pod
 
 TOKENS = float(MI)
 X = 512
@@ -37,7 +37,7 @@ def tensor_bytes() -> tuple[float, float]:
     """Bytes that the tensor axis of a layer carries forward and backward, of B / X tokens; gathered
     inputs are kept.
     """
-    s = setting()
+    s = book_setting()
     ops = s.ops(s.on(TOKENS / X, tp=Y))
     forward, backward = (
         sum(
@@ -51,10 +51,10 @@ def tensor_bytes() -> tuple[float, float]:
     return forward, backward
 
 
-def checks() -> Iterator[Check]:
+def pass_checks() -> Iterator[Check]:
     """The row FSDP+TP of the take-aways against the algorithm above it."""
     forward, backward = tensor_bytes()
-    one = TOKENS * setting().model.hidden / X
+    one = TOKENS * book_setting().model.hidden / X
     yield Check(
         "P5-takeaways/FSDP+TP forward, tensor bytes over BD/X",
         published=4.0,
@@ -81,7 +81,7 @@ def zoomed(edition: str) -> Any:
 
     from ...report.figures_lbl import COLOURS, LINES, MARKERS
 
-    s, m = setting(), pod(4096)
+    s, m = book_setting(), pod(4096)
     batch = np.geomspace(*ZOOM, 96)
     figure = Drawn(figsize=(7.5, 4.8), layout="constrained")
     axes = figure.subplots()
@@ -119,7 +119,7 @@ def zoomed(edition: str) -> Any:
     return figure
 
 
-def stages() -> Any:
+def zero_stage_checks() -> Any:
     """Appendix A: weights, gradients and optimizer state on a chip under ZeRO-0 to 3."""
     from meshwright.report.plots import layouts
 
@@ -139,7 +139,7 @@ def zero_job() -> Job:
     return Job(catalog.model(ZERO), cluster, ZERO_CHIPS)
 
 
-def figures() -> tuple[PaperFigure, ...]:
+def pass_figures() -> tuple[PaperFigure, ...]:
     """The two figures of passes, drawn when written."""
     return (
         PaperFigure(
@@ -152,5 +152,5 @@ def figures() -> tuple[PaperFigure, ...]:
             "Zoomed times, edition max",
             lambda: zoomed("max"),
         ),
-        PaperFigure("scaling-book-zero", "ZeRO stages", stages),
+        PaperFigure("scaling-book-zero", "ZeRO stages", zero_stage_checks),
     )

@@ -44,17 +44,17 @@ class Case:
 
 def read(file: Path) -> list[Case]:
     """The cases of a file; BadInput names the first one that is malformed."""
-    return parse(read_json(file), file.name[:80])
+    return parse_cases(read_json(file), file.name[:80])
 
 
 @cache
 def shipped() -> list[Case]:
     """The cases that come with the catalogue."""
-    text = data.text("published/scaling_book.json")
-    return parse(json.loads(text), "scaling_book.json")
+    text = data.shipped_text("published/scaling_book.json")
+    return parse_cases(json.loads(text), "scaling_book.json")
 
 
-def parse(data: dict[str, Any], where: str) -> list[Case]:
+def parse_cases(data: dict[str, Any], where: str) -> list[Case]:
     """Cases from plain data."""
     return [
         _case(row, f"{where}: case {i}")
@@ -94,7 +94,7 @@ def _case(row: Any, where: str) -> Case:
     )
 
 
-def checks(cases: Iterable[Case]) -> list[Check]:
+def worked_checks(cases: Iterable[Case]) -> list[Check]:
     """Every case computed and judged."""
     known = {c.id: c for c in shipped()}
     return [judge(case, known.get(case.id)) for case in cases]

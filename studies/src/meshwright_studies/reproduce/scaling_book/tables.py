@@ -17,8 +17,8 @@ from .world import (
     alpha,
     alpha_dcn,
     alpha_node,
+    book_setting,
     pod,
-    setting,
 )
 
 STEPS = tuple(2**i for i in range(12, -1, -1))
@@ -40,7 +40,7 @@ def explorer() -> Iterator[tuple[object, ...]]:
     """One row a step: the crossover with axes as the explorer counts them, and as a torus of 3 has
     them.
     """
-    s, m = setting(), pod(4096)
+    s, m = book_setting(), pod(4096)
     for x in STEPS:
         y = 4096 // x
         book = on_axes(x, y, 16)
@@ -62,7 +62,7 @@ def explorer() -> Iterator[tuple[object, ...]]:
 
 def times_table() -> Iterator[tuple[object, ...]]:
     """Compute and communication time of each split at each batch."""
-    s, m = setting(), pod(4096)
+    s, m = book_setting(), pod(4096)
     for x, y, m_x, m_y in STATIC:
         t = Ideal(x, y, m_x, m_y).times(s, m, BATCHES)
         compute, sums, larger = (
@@ -76,7 +76,7 @@ def times_table() -> Iterator[tuple[object, ...]]:
 def ratio_table() -> Iterator[tuple[object, ...]]:
     """T_math/T_comms on 4 x 4 x 4 for F = 30,000."""
     curves = ratios(
-        setting(F30K),
+        book_setting(F30K),
         mesh=pod(64),
         tokens_per_chip=PER_CHIP,
         m_x=2,
@@ -96,7 +96,7 @@ def intensities() -> Iterator[tuple[object, ...]]:
     yield (H100, "out of a node", alpha_node(H100))
 
 
-def tables() -> tuple[PaperTable, ...]:
+def book_tables() -> tuple[PaperTable, ...]:
     """The book's tables."""
     where = "TPU v5p 16x16x16, D = 8192, F = 32768, one layer forward"
     splits = ("fsdp", "tp", "axes_fsdp_book", "axes_tp", "axes_fsdp_real")

@@ -23,10 +23,10 @@ from .world import (
     alpha,
     alpha_dcn,
     attention_parameters,
+    book_setting,
     ffn_parameters,
     llama_flops,
     pod,
-    setting,
     vocabulary_parameters,
     world_layer,
 )
@@ -88,19 +88,21 @@ def split_threshold(
     x: int, y: int, edition: str, m_x: float, m_y: float = 1
 ) -> float | None:
     """Batch from which X x Y on the 16^3 slice is compute-bound."""
-    return Ideal(x, y, m_x, m_y).threshold(setting(), pod(4096), edition)
+    return Ideal(x, y, m_x, m_y).threshold(book_setting(), pod(4096), edition)
 
 
 def widget(x: int) -> float | None:
     """The explorer's crossover: axes counted as ceil(log16 n) for each group by itself."""
-    return on_axes(x, 4096 // x, 16).threshold(setting(), pod(4096), "max")
+    return on_axes(x, 4096 // x, 16).threshold(
+        book_setting(), pod(4096), "max"
+    )
 
 
 def phantom() -> float | None:
     """Where 4096-way FSDP becomes cheaper than 512 x 8, with the tensor-parallel cost that the plot
     adds at Y = 1.
     """
-    s, m = setting(), pod(4096)
+    s, m = book_setting(), pod(4096)
     # any Y > 1 shows the activations of one of 4096 data shards on one axis
     extra = Ideal(4096, 2, 3, 1)
     mixture = Ideal(512, 8, 2, 1)
@@ -133,7 +135,9 @@ def chip_13b(tokens: float) -> float:
 def time_per_token() -> float:
     """Compute seconds of a token and layer on the 16^3 slice."""
     return (
-        float(Ideal(512, 8, 2, 1).times(setting(), pod(4096), 1e6).compute)
+        float(
+            Ideal(512, 8, 2, 1).times(book_setting(), pod(4096), 1e6).compute
+        )
         / 1e6
     )
 
@@ -180,7 +184,7 @@ CASES: dict[str, Case] = {
     "P5-18N": lambda: split_threshold(512, 8, "max", 2),
     "P5-19": phantom,
     "P5-19b": lambda: overtakes(
-        setting(),
+        book_setting(),
         mesh=pod(4096),
         a=Ideal(512, 8, 2, 1),
         b=Ideal(256, 16, 2, 1),
@@ -247,6 +251,6 @@ CASES: dict[str, Case] = {
     "P5-W256": lambda: F32K / 16,
     "P5-Wm": time_per_token,
     "P5-Wf": lambda: float(
-        Ideal(4096, 1, 3, 0).times(setting(), pod(4096), 1e6).comm("max")
+        Ideal(4096, 1, 3, 0).times(book_setting(), pod(4096), 1e6).comm("max")
     ),
 }

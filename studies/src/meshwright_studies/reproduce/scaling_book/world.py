@@ -95,7 +95,7 @@ def pod(
     return mesh(cluster(f"{chips}x{name}"), "bf16", assumptions, shape)
 
 
-def setting(F: int = 32768, D: int = 8192) -> Setting:
+def book_setting(F: int = 32768, D: int = 8192) -> Setting:
     """The book's layer as the curves take it."""
     return Setting(toy(F, D))
 
