@@ -71,7 +71,9 @@ def swept(
     )
     if keep:
         stdin.seek(0)
-        job, book = _at(price, trainable_job(read_flags(model, given, [], stdin)))
+        job, book = _at(
+            price, trainable_job(read_flags(model, given, [], stdin))
+        )
         return Swept(job, None, True, [] if fixed else [KEPT], book)
     stdin.seek(0)
     described, space = job_and_space(given)

@@ -67,18 +67,10 @@ def plan(
     plan.toml
     """
     from ..formats.flags import job_and_space
-    from ..report import console, files, run_card
-    from ..report import plan as reports
+    from ..report import console, files
 
     files.suffix(output, (".json", ".toml", ".csv", *files.PLOTS))
-    if (
-        output
-        and output.lower().endswith(".toml")
-        and len(set_names(assumptions)) > 1
-    ):
-        raise BadInput(
-            f"-o {output[:80]} holds one job: give one assumption set, or .json, .csv, .png or .svg"
-        )
+    demand_one_job(output, assumptions)
     described, space = job_and_space(given, relaxed)
     size = None
     rounded: list[str] = []
@@ -87,11 +79,7 @@ def plan(
             model, described, space, deadline, budget, price
         )
         if size.chips is None:
-            data = console.envelope("plan", {"sizing": size.to_dict()})
-            console.show_json(data) if json else answer(
-                run_card.too_small(size), detail, [reports.sized(size)]
-            )
-            return 1
+            return too_small(size, detail, json)
     by_set, own = plans(
         model,
         described,
@@ -106,47 +94,50 @@ def plan(
         by_set[name] = replace(each, notes=(*rounded, *each.notes))
     first = next(iter(by_set.values()))
     mine, aside = against_best(first, against, own)
-    more = {"sizing": size.to_dict()} if size else {}
-    if mine:
-        more["against"] = reports.against_dict(mine, first.best)
-    data = {}
-    if json or output:
-        results = {name: plan.to_dict() for name, plan in by_set.items()}
-        (alone, *others) = results.values()
-        plain = {"plans": results} if others else alone
-        data = console.envelope("plan", {**plain, **more})
-    bests = {name: plan.best for name, plan in by_set.items() if plan.best}
-    if output and bests:
-        one = (
-            [first.best, *first.alternatives]
-            if first.best and len(by_set) == 1
-            else list(bests.values())
+    again = {
+        name: again_words(
+            model,
+            described,
+            each,
+            name if assumptions else "",
+            price,
+            space.software,
+            search_software,
         )
-        sets = list(bests) if len(by_set) > 1 else ()
-        others = [f.prediction for f in first.families if f.prediction]
-        others += first.pareto or ()
-        files.write(
-            output, files.of_predictions(one, data, one[0], sets, others)
-        )
+        for name, each in by_set.items()
+    }
+    later = steps.after_plan(first.best, model, output)
+    shown = Answer(by_set, again, later, size, mine, aside)
+    data = shown.to_dict() if json or output else {}
+    if output and shown.bests:
+        shown.write(output, data)
     if json:
         console.show_json(data)
     else:
-        again = {
-            name: again_words(
-                model,
-                described,
-                each,
-                name if assumptions else "",
-                price,
-                space.software,
-                search_software,
-            )
-            for name, each in by_set.items()
-        }
-        later = steps.after_plan(first.best, model, output)
-        shown = Answer(by_set, again, later, size, mine, aside)
         answer(shown.card, detail, shown.why(), shown.rest())
-    return 0 if bests else 1
+    return 0 if shown.bests else 1
+
+
+def demand_one_job(output: str | None, assumptions: Sequence[str]) -> None:
+    """BadInput where a file that holds one job is asked for under several sets."""
+    several = len(set_names(assumptions)) > 1
+    if output and output.lower().endswith(".toml") and several:
+        raise BadInput(
+            f"-o {output[:80]} holds one job: give one assumption set, or .json, .csv, .png or .svg"
+        )
+
+
+def too_small(size: Any, detail: Detail, json: bool) -> int:
+    """Print why no number of chips is enough."""
+    from ..report import console, run_card
+    from ..report import plan as reports
+
+    if json:
+        sizing = {"sizing": size.to_dict()}
+        console.show_json(console.envelope("plan", sizing))
+    else:
+        answer(run_card.too_small(size), detail, [reports.sized(size)])
+    return 1
 
 
 def plans(
@@ -273,6 +264,44 @@ class Answer(NamedTuple):
     @property
     def first(self) -> Any:
         return next(iter(self.plans.values()))
+
+    @property
+    def bests(self) -> dict[str, Any]:
+        """The best layout under each set, where there is one."""
+        return {k: plan.best for k, plan in self.plans.items() if plan.best}
+
+    def to_dict(self) -> dict[str, Any]:
+        """What --json prints."""
+        from ..report import console
+        from ..report import plan as reports
+
+        results = {name: plan.to_dict() for name, plan in self.plans.items()}
+        alone = len(results) == 1
+        data = dict(
+            next(iter(results.values())) if alone else {"plans": results}
+        )
+        if self.size:
+            data["sizing"] = self.size.to_dict()
+        if self.mine:
+            data["against"] = reports.against_dict(self.mine, self.first.best)
+        return console.envelope("plan", data)
+
+    def write(self, output: str, data: dict[str, Any]) -> None:
+        """The file that -o names: of one set its alternatives too, of several the best of each."""
+        from ..report import files
+
+        several = len(self.plans) > 1
+        first = self.first
+        shown = list(self.bests.values())
+        if not several:
+            shown += first.alternatives
+        others = [f.prediction for f in first.families if f.prediction]
+        others += first.pareto or ()
+        names = list(self.bests) if several else ()
+        files.write(
+            output,
+            files.of_predictions(shown, data, shown[0], names, others),
+        )
 
     @property
     def card(self) -> Any:

@@ -575,7 +575,7 @@ def tyro_flag(key: str, value: Any) -> str:
 def words(out: Out) -> Out:
     """The flags as a script says them."""
     apart = {k: out[k] for k in (CHECKPOINT, OPTION) if k in out}
-    flags = [flag(k, v) for k, v in out.items() if k not in apart]
+    flags = [tyro_flag(k, v) for k, v in out.items() if k not in apart]
     return {**said(" ".join([PROGRAM, *flags]), "").keys, **apart}
 
 
@@ -602,4 +602,4 @@ def stands(key: str, value: Any) -> str:
 
 def again(key: str, value: Any, told: str) -> str:
     """The flag with another value."""
-    return f"{POLICY}{value}" if told == POLICY else flag(key, value)
+    return f"{POLICY}{value}" if told == POLICY else tyro_flag(key, value)
