@@ -72,7 +72,7 @@ class TabledTool:
             raise BadInput(
                 f"{where[:80]} starts nothing with the arguments of {get(self.name).title}"
             )
-        ranks = launch.ranks(words, script)
+        ranks = launch.ranks_started(words, script)
         doubtful = frozenset(script.doubtful)
         return FileKeys(arguments(words), ranks, (), doubtful)
 
