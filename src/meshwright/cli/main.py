@@ -94,7 +94,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def run(words: list[str]) -> int:
-    """As `main`, but bugs and interruptions are raised."""
+    """The exit code of one command; bugs and interruptions are raised."""
     try:
         if words and words[0] not in (*VERBS, *ASKED):
             if extra := BESIDE.get(words[0]):

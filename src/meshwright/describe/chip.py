@@ -143,7 +143,7 @@ class Chip(Checked):
 
     @property
     def unpriced(self) -> str:
-        """That its price is not known, and how to give one."""
+        """A sentence: no price is known, and how to give one."""
         return (
             f"{self.name} has no price: --price {self.name}=4.5 gives one (in a JOB.toml:"
             " [cluster.chip] usd_per_hour = 4.5)"

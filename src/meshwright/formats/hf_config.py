@@ -168,7 +168,7 @@ WRITERS: Mapping[str, Callable[[Model], Config]] = {
 
 
 def spelled(m: Model) -> Model:
-    """The same model with its defaults written out."""
+    """A model with its defaults written out."""
     return replace(m, kv_heads=m.K, head_dim=m.h, activation=m.act)
 
 

@@ -237,7 +237,7 @@ class Config:
         return value or {}
 
     def with_default(self, key: str, value: object) -> Config:
-        """The same with a default that is worked out from other keys."""
+        """A configuration with a default that is worked out from other keys."""
         return replace(self, defaults={**self.defaults, key: value})
 
     def refuse(self, what: str) -> BadInput:

@@ -81,7 +81,7 @@ def biases(qkv: bool, out: bool, ffn: bool) -> Fields:
 def biased(
     qkv: str | bool, out: str | bool = False, ffn: str | bool = False
 ) -> Part:
-    """The same three by the flags that say them, or as the class has them."""
+    """Biases of attention, its output and the feed-forward: by flags, or as the class has them."""
 
     def read(c: Config) -> Fields:
         flags = (
@@ -170,7 +170,7 @@ def windowed(
 
 
 def slid(usual: Layers) -> Part:
-    """The same of classes that may leave all windows out (`use_sliding_window`)."""
+    """Sliding windows of classes that may leave all windows out (`use_sliding_window`)."""
     return lambda c: sliding(c, usual(c))
 
 

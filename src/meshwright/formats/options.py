@@ -48,7 +48,7 @@ class Flag:
 
     @property
     def spelled(self) -> str:
-        """As the user types it."""
+        """The flag as the user types it."""
         return "--" + self.name.strip("_").replace("_", "-")
 
     @property
@@ -65,7 +65,7 @@ class Flag:
 
 @cache
 def flags() -> tuple[Flag, ...]:
-    """All flags, in the order of the help."""
+    """Flags of a command, in the order of the help."""
     described = (("job", Job), ("software", Software), ("layout", Layout))
     return (
         *(Flag(name, "model", text) for name, text in MODEL.items()),

@@ -89,7 +89,7 @@ def model(k: Keys) -> str | None:
 
 
 def tp(k: Keys) -> int:
-    """Both axes cut the matrices."""
+    """Tensor parallel degree: the product of the two axes that cut matrices."""
     degrees = [axis(k, name) for name in TENSOR.values()]
     if min(degrees) > 1:
         k.leave(
@@ -268,7 +268,7 @@ def write_tp(job: Job, out: Out) -> None:
 
 
 def put_axis(out: Out, name: str, here: int, total: int) -> None:
-    """Both parts of an axis."""
+    """The parts of an axis inside a slice and across slices."""
     out[f"ici_{name}_parallelism"] = here
     out[f"dcn_{name}_parallelism"] = total // here
 

@@ -128,7 +128,7 @@ def _unquoted(text: str) -> str | None:
 
 
 def of_tree(keys: dict[str, Any], where: str) -> FileKeys:
-    """The same of a file; of two keys with one name that of the model counts."""
+    """The keys of a file of a recipe; of two keys with one name that of the model counts."""
     settings: dict[str, Any] = {}
     for key, value in keys.items():
         section, _, name = key.rpartition(".")

@@ -169,7 +169,7 @@ def left_open(job: Job) -> set[str]:
 def fewest_changes(
     reading: Reading, job: Job, base: Keys, out: Keys, but: set[str]
 ) -> Keys:
-    """All keys of the file with the plan in it: as few changes as say the plan."""
+    """Keys of the file with the plan in it: as few changes as say the plan."""
     owners = _owners(reading.format)
     stale = {
         key

@@ -25,7 +25,7 @@ OWN = 2
 
 
 def share(name: str, keys: Iterable[str]) -> float:
-    """Of the keys, what the format has; 0 of none."""
+    """The share of the keys that the format has; 0 of none."""
     format = get(name)
     known = [format.knows(key) for key in keys]
     return sum(known) / len(known) if known else 0.0

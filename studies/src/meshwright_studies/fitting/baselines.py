@@ -33,7 +33,7 @@ class Baselines(NamedTuple):
 
 
 def baselines(model: RunModel, left_out: Group) -> Baselines:
-    """Of runs whose group no constant has seen."""
+    """Errors of constants at runs whose group they have not seen."""
     values = {p.name: p.value for p in model.parameters}
     of = [model.predicted(i, values) for i in range(len(model.every))]
     without = [*map(left_out, model.every)]

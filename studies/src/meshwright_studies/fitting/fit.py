@@ -172,7 +172,7 @@ class Fit:
 def fit(
     model: RunModel, start: Values | None = None, rounds: int = ROUNDS
 ) -> Fit:
-    """All numbers from all runs, and with each laboratory, each family of chips, and each pair of
+    """The numbers from all runs, and with each laboratory, each family of chips, and each pair of
     families of chips and frameworks left out.
 
     start: values to begin from in place of the priors; from a fit that has changed little one round
@@ -195,17 +195,17 @@ def fit(
 
 
 def whose(run: Measured) -> str:
-    """Its laboratory."""
+    """The laboratory of a run."""
     return laboratory(run.source)
 
 
 def family(run: Measured) -> str:
-    """Its family of chips."""
+    """The family of chips of a run."""
     return chip_family(run.job.cluster.chip)
 
 
 def pair(run: Measured) -> str:
-    """Its families of chips and frameworks."""
+    """The families of chips and frameworks of a run."""
     by = run.job.framework
     return f"{family(run)}, {framework_family(by.name if by else '')}"
 
@@ -263,7 +263,7 @@ def effects(model: RunModel, at: Column) -> Effects:
 
 
 def run_weights(of: Sequence[Measured], used: Mask) -> Column:
-    """Of each run in a fit; 0 of those that are left out."""
+    """The weight of each run in a fit; 0 of those that are left out."""
     count = Counter(run.source for run in of)
     each = np.array([count[run.source] ** -0.5 for run in of])
     return np.where(used, each * INDEPENDENT / each.sum(), 0.0)

@@ -133,7 +133,7 @@ def pool(of: Sequence[Seen]) -> Mask:
 
 
 def pooled(of: Sequence[Seen]) -> list[Seen]:
-    """Those runs."""
+    """Runs pooled from their classes."""
     return [one for one, yes in zip(of, pool(of), strict=True) if yes]
 
 

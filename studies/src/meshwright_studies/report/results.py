@@ -243,7 +243,7 @@ def validated(data: Mapping[str, Any]) -> RenderableType:
 
 
 def _fitted(data: Mapping[str, Any]) -> Iterator[Text]:
-    """That rows were fitted, and where the errors on unseen ones stand."""
+    """A sentence: rows were fitted, and where the errors on unseen ones stand."""
     if known := data.get("fitted"):
         yield Text(
             f"the shared numbers were fitted to {known:,} of these step times: a new run is"

@@ -71,7 +71,7 @@ class Described(NamedTuple):
         )
 
     def noted(self, note: str) -> Described:
-        """The same with one more note."""
+        """The job of a row with one more note."""
         return self._replace(notes=(*self.notes, note))
 
 

@@ -76,7 +76,7 @@ class RowComparison:
 
 @dataclass(frozen=True)
 class Validation:
-    """All comparisons. Errors are fractions of the measured value."""
+    """Comparisons of rows. Errors are fractions of the measured value."""
 
     rows: tuple[RowComparison, ...]
     outside: dict[str, int] = field(default_factory=dict)

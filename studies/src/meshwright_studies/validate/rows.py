@@ -116,7 +116,7 @@ def whole_of_row(row: Row, name: str, default: int) -> int:
 
 
 def demand_whole(row: Row, name: str) -> int:
-    """As `whole`, for a field without a default: BadInput if it is not said."""
+    """A whole number from 1 to LARGEST of a field without a default: BadInput if it is not said."""
     if positive_number(row, name) is None:
         raise BadInput(f"{name} is not given")
     return whole_of_row(row, name, 0)

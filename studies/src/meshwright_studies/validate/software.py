@@ -294,7 +294,7 @@ def software_of(row: Row) -> RowSoftware:
 
 
 def spoken(row: Row) -> str:
-    """All that a row says in words of how it ran."""
+    """What a row says in words of how it ran."""
     return " ; ".join(
         (
             text_of_row(row, "software"),
