@@ -122,7 +122,7 @@ def environment(keys: dict[str, Any], job: Job) -> dict[str, str]:
     return {"CUDA_DEVICE_MAX_CONNECTIONS": "1"} if ordered else {}
 
 
-def script_words(out: dict[str, Any]) -> dict[str, Any]:
+def words(out: dict[str, Any]) -> dict[str, Any]:
     """The arguments as a script says them: texts, and true for a name alone."""
     return arguments(
         [
