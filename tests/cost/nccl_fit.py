@@ -65,7 +65,7 @@ def _lines(text: str) -> Iterable[dict[str, str]]:
 
 def perlmutter() -> Rows:
     """816 NCCL tests, arXiv 2410.00273."""
-    text = shipped.text("runs/perlmutter.csv")
+    text = shipped.shipped_text("runs/perlmutter.csv")
     rows = [
         (
             KINDS[r["collective"]],
