@@ -81,6 +81,14 @@ def test_imports_run_with_the_data(file: Path) -> None:
         )
 
 
+def test_the_study_trainer_stands_alone() -> None:
+    for file in FILES:
+        if room(file) == "study":
+            assert imports(file) <= {"study"}, file
+        else:
+            assert "study" not in imports(file), file
+
+
 def test_every_room_has_its_place() -> None:
     assert {room(f) for f in FILES} <= set(LEVEL)
 

@@ -46,6 +46,7 @@ GUIDES = {
         "sweep.md",
         "page.md",
         "train.md",
+        "study.md",
         "compare.md",
         "calibrate.md",
         "bridges.md",

@@ -41,6 +41,7 @@ ROOMS = (
     "train",
     "web",
     "cli",
+    "study",
 )
 """A room imports only rooms before it, without exception."""
 TABLE = re.compile(r"\| room \| .*?\n\n", re.DOTALL)

@@ -1,0 +1,42 @@
+"""python -m meshwright.study: every axis beside its equations; --lose 1 breaks them all."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from .check import BOUND, Beside, study
+
+
+def beside(pair: Beside | None, width: int, digits: int) -> str:
+    numbers = ["", ""] if pair is None else [f"{x:,.{digits}f}" for x in pair]
+    return "".join(f"{number:>{width}}" for number in numbers)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m meshwright.study")
+    parser.add_argument(
+        "--lose",
+        type=int,
+        default=0,
+        metavar="N",
+        help="let the N-th message of every ring arrive as zeros",
+    )
+    rows = study(parser.parse_args().lose)
+    print(f"{'':28}{'bytes a rank sends':>20}{'bubble':>16}{'B a weight':>16}")
+    columns = (
+        f"{'equation':>10}{'counted':>10}" + f"{'eq.':>8}{'count':>8}" * 2
+    )
+    print(f"{'axis':28}{columns}{'error':>10}")
+    for row in rows:
+        numbers = beside(row.sent, 10, 0) + beside(row.bubble, 8, 4)
+        numbers += beside(row.held, 8, 2)
+        print(f"{row.axis:28}{numbers}{row.error:10.1e}")
+    wrong = [row.axis for row in rows if not row.error < BOUND]
+    if wrong:
+        print(f"not what one process computes: {'; '.join(wrong)}")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,247 @@
+"""Strict semantics, and bytes by count: every axis beside one process that has the whole model.
+
+Four processes on this machine take each axis through one step in turn. Losses and gradients must
+be those of the whole model but for rounding; what they sent stands beside the equation.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from datetime import timedelta
+from functools import cache, partial
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from . import cp, ep, pp, scatter_gather, sp, tp, zero
+from .model import (
+    MLP,
+    Shape,
+    Step,
+    adam,
+    batch,
+    decoder,
+    gradients,
+    loss,
+)
+from .ring import Ring
+
+N = 4
+"""Ranks."""
+BOUND = 2e-6
+"""The largest error that rounding in fp32 explains, of the largest element of a tensor."""
+M = Shape()
+Part = Callable[[str, Tensor, Ring], Tensor]
+Beside = tuple[float, float]
+"""By equation, by count."""
+MLPKind = Callable[[Shape], nn.Module]
+
+
+def whole(name: str, weight: Tensor, ring: Ring) -> Tensor:
+    """A rank that has a weight has all of it."""
+    return weight
+
+
+def everyone(rank: int) -> Sequence[int]:
+    return range(N)
+
+
+class Trial(NamedTuple):
+    """An axis, and what the papers say of it."""
+
+    axis: str
+    step: Callable[[Ring], Step]
+    sent: float
+    part: Part = whole
+    mlp: MLPKind = MLP
+    ranks: Callable[[int], Sequence[int]] = everyone
+    """A rank -> those that it makes a ring with."""
+    bubble: Beside | None = None
+    held: float = 0.0
+    """Bytes a weight."""
+
+
+class Row(NamedTuple):
+    """What came of it, on one rank or on all."""
+
+    axis: str
+    sent: Beside
+    loss: float
+    error: float
+    names: frozenset[str]
+    """Weights that have a gradient."""
+    bubble: Beside | None
+    held: Beside | None
+
+
+@cache
+def reference(mlp: MLPKind = MLP) -> Step:
+    """The step of one process."""
+    model, data = decoder(M, mlp), batch(M)
+    mean = loss(model(data.tokens), data.targets, M)
+    torch.autograd.backward(mean)
+    adam(model.parameters())
+    weights = {name: w.detach() for name, w in model.named_parameters()}
+    return Step(mean.detach(), gradients(model), weights)
+
+
+def error(step: Step, want: Step, part: Part, ring: Ring) -> float:
+    """The largest difference in a tensor of this rank, of the tensor's largest element."""
+    largest = 0.0
+    for tensors, wanted in (
+        (step.gradients, want.gradients),
+        (step.weights, want.weights),
+    ):
+        for name, x in tensors.items():
+            y = wanted[name]
+            z = y if x.shape == y.shape else part(name, y, ring)
+            largest = max(largest, float((x - z).abs().max() / y.abs().max()))
+    return largest
+
+
+def row(rank: int) -> Sequence[int]:
+    """The tp ranks of a stage: 0 1 or 2 3."""
+    return [rank // 2 * 2, rank // 2 * 2 + 1]
+
+
+def column(rank: int) -> Sequence[int]:
+    """The stages of a pipeline: 0 2 or 1 3."""
+    return [rank % 2, rank % 2 + 2]
+
+
+def first(count: int, rank: int) -> Sequence[int]:
+    return range(count)
+
+
+def simple(axis: Callable[..., Step], ring: Ring) -> Step:
+    return axis(decoder(M), batch(M), M, ring)
+
+
+def experts(ring: Ring) -> Step:
+    return ep.step(decoder(M, ep.Experts), batch(M), M, ring)
+
+
+def sharded(stage: int, ring: Ring) -> Step:
+    return zero.step(decoder(M), batch(M), M, ring, stage)
+
+
+def piped(v: int, ring: Ring) -> Step:
+    return pp.step(decoder(M), batch(M), M, ring, v)
+
+
+def between(ring: Ring) -> Step:
+    inside = Ring(row(dist.get_rank()))
+    return scatter_gather.step(decoder(M), batch(M), M, ring, inside)
+
+
+def within(ring: Ring) -> Step:
+    stage = Ring(column(dist.get_rank()))
+    return scatter_gather.step(decoder(M), batch(M), M, stage, ring)
+
+
+def part_in_row(name: str, weight: Tensor, ring: Ring) -> Tensor:
+    return tp.part(name, weight, Ring(row(dist.get_rank())))
+
+
+def trials() -> Iterator[Trial]:
+    """Every axis."""
+    yield Trial("tp", partial(simple, tp.step), tp.sent(M, N), tp.part)
+    yield Trial("tp and sp", partial(simple, sp.step), sp.sent(M, N), tp.part)
+    yield Trial("cp", partial(simple, cp.step), cp.sent(M, N))
+    yield Trial("ep", experts, ep.sent(M, N), ep.part, mlp=ep.Experts)
+    for stage in range(4):
+        yield Trial(
+            f"dp, ZeRO-{stage}",
+            partial(sharded, stage),
+            zero.sent(M, N, stage),
+            zero.part,
+            held=zero.held(N, stage),
+        )
+    for p, v, schedule in ((4, 1, "1F1B"), (2, 2, "interleaved")):
+        yield Trial(
+            f"pp {p}, {schedule}",
+            partial(piped, v),
+            pp.sent(M, p, v),
+            ranks=partial(first, p),
+            bubble=(pp.bubble(p, M.batch, v), pp.replay(p, M.batch, v)),
+        )
+    hops, gathers = scatter_gather.sent(M, p=2, t=2)
+    axis = "pp 2 x tp 2, "
+    yield Trial(
+        axis + "between stages", between, hops, part_in_row, ranks=column
+    )
+    yield Trial(axis + "within a stage", within, gathers, tp.part, ranks=row)
+
+
+def run(trial: Trial, lose: int) -> Row | None:
+    """On this rank, if it takes part."""
+    ranks = trial.ranks(dist.get_rank())
+    if dist.get_rank() not in ranks:
+        return None
+    ring = Ring(ranks, lose)
+    step = trial.step(ring)
+    held = step.held / (M.matrices + M.rest)
+    return Row(
+        trial.axis,
+        sent=(trial.sent, ring.sent),
+        loss=float(step.loss.detach()),
+        error=error(step, reference(trial.mlp), trial.part, ring),
+        names=frozenset(step.gradients),
+        bubble=trial.bubble,
+        held=(trial.held, held) if trial.held else None,
+    )
+
+
+def work(rank: int, store: str, lose: int) -> list[Row | None]:
+    """What a process does."""
+    torch.set_num_threads(1)
+    dist.init_process_group(
+        "gloo",
+        init_method=f"file://{store}",
+        rank=rank,
+        world_size=N,
+        timeout=timedelta(seconds=60),
+    )
+    rows = [run(trial, lose) for trial in trials()]
+    dist.barrier()
+    dist.destroy_process_group()
+    return rows
+
+
+def together(rows: Sequence[Row], want: Step) -> Row:
+    """Of all ranks: bytes on average, losses added up, the largest error."""
+    loss = sum(row.loss for row in rows)
+    far = abs(loss / float(want.loss) - 1)
+    names = frozenset[str]().union(*(row.names for row in rows))
+    whole = names == want.gradients.keys()
+    return rows[0]._replace(
+        sent=(rows[0].sent[0], sum(row.sent[1] for row in rows) / len(rows)),
+        loss=loss,
+        error=max(far, *(row.error for row in rows)) if whole else torch.inf,
+        names=names,
+    )
+
+
+def study(lose: int = 0) -> list[Row]:
+    """Every axis, by four processes.
+
+    lose: the message of each ring, counted from one, that arrives as zeros.
+    """
+    methods = multiprocessing.get_all_start_methods()
+    way = "forkserver" if "forkserver" in methods else "spawn"
+    context = multiprocessing.get_context(way)
+    context.set_forkserver_preload(["torch"])  # imported once, not by each
+    with tempfile.TemporaryDirectory() as folder, context.Pool(N) as pool:
+        store = str(Path(folder) / "store")
+        ranks = pool.starmap(work, [(r, store, lose) for r in range(N)], 1)
+    return [
+        together(
+            [row for row in rows if row is not None], reference(trial.mlp)
+        )
+        for trial, rows in zip(trials(), zip(*ranks, strict=True), strict=True)
+    ]

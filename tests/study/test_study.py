@@ -1,0 +1,87 @@
+"""The study trainer: every axis is the whole model's step, and sends what its equation says."""
+
+from __future__ import annotations
+
+from math import inf
+
+import pytest
+
+pytest.importorskip("torch")
+
+from meshwright.study import pp, zero  # noqa: E402
+from meshwright.study.check import BOUND, Row, study  # noqa: E402
+from meshwright.study.model import Shape  # noqa: E402
+
+
+@pytest.fixture(scope="module")
+def sound() -> list[Row]:
+    return study()
+
+
+def test_every_axis_is_the_step_of_one_process(sound: list[Row]) -> None:
+    """Losses, gradients, and weights after Adam under ZeRO."""
+    assert len(sound) == 12
+    for row in sound:
+        assert row.error < BOUND, row
+
+
+def test_bytes_sent_are_those_of_the_equations(sound: list[Row]) -> None:
+    for row in sound:
+        assert row.sent[0] == row.sent[1] > 0, row
+
+
+def test_bytes_by_hand(sound: list[Row]) -> None:
+    """b s h = 8 * 16 * 32 numbers of 4 bytes are 16 KiB; 12 * 4 * 32^2 weights in matrices."""
+    sent = {row.axis: row.sent[1] for row in sound}
+    stream, weights = 16_384, 49_152 + 32 * (9 + 2 * 64 + 16)
+    assert sent["tp"] == 4 * 8 * 3 / 4 * stream
+    assert sent["dp, ZeRO-1"] == 2 * 3 / 4 * 4 * weights
+    assert sent["dp, ZeRO-3"] == 3 * 3 / 4 * 4 * weights
+    assert sent["pp 4, 1F1B"] == 6 / 4 * stream
+    assert sent["pp 2, interleaved"] == 3 * stream
+    assert sent["pp 2 x tp 2, between stages"] == stream / 2
+
+
+def test_bytes_held_are_zeros(sound: list[Row]) -> None:
+    held = {row.axis[-1]: row.held for row in sound if row.held}
+    assert held == {"0": (16, 16), "1": (10, 10), "2": (7, 7), "3": (4, 4)}
+    assert zero.held(64, 3) == 0.25
+
+
+def test_a_lost_message_is_seen_on_every_axis() -> None:
+    for row in study(lose=1):
+        assert BOUND * 100 < row.error <= inf, row
+
+
+@pytest.mark.parametrize(
+    ("p", "m", "v"), [(2, 2, 1), (4, 8, 1), (4, 3, 1), (4, 8, 2), (8, 16, 3)]
+)
+def test_the_bubble_of_an_order_is_that_of_the_paper(
+    p: int, m: int, v: int
+) -> None:
+    assert pp.replay(p, m, v) == pytest.approx(pp.bubble(p, m, v), abs=1e-12)
+
+
+def test_1f1b_keeps_at_most_as_many_microbatches_as_ranks_follow() -> None:
+    for rank in range(4):
+        kept = most = 0
+        for action in pp.order(rank, p=4, m=8, v=1):
+            kept += 1 if action.kind == "F" else -1
+            most = max(most, kept)
+        assert (kept, most) == (0, 4 - rank)
+
+
+def test_first_actions_by_hand() -> None:
+    """The figure of the paper: rank 0 of 4 warms up with four; interleaved goes 0 to 3 of each chunk."""
+    words = [f"{a.kind}{a.microbatch}" for a in pp.order(0, p=4, m=8, v=1)]
+    assert words[:8] == ["F0", "F1", "F2", "F3", "B0", "F4", "B1", "F5"]
+    chunks = [a.chunk for a in pp.order(0, p=4, m=8, v=2)[:10]]
+    assert chunks == [0, 0, 0, 0, 1, 1, 1, 1, 0, 0]
+
+
+def test_shape_counts_its_weights() -> None:
+    from meshwright.study.model import decoder
+
+    m = Shape()
+    total = sum(w.numel() for w in decoder(m).parameters())
+    assert total == m.matrices + m.rest
