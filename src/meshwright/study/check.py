@@ -235,7 +235,8 @@ def study(lose: int = 0) -> list[Row]:
     methods = multiprocessing.get_all_start_methods()
     way = "forkserver" if "forkserver" in methods else "spawn"
     context = multiprocessing.get_context(way)
-    context.set_forkserver_preload(["torch"])  # imported once, not by each
+    # imported once, not by each rank; `checkpoint` would import dynamo late
+    context.set_forkserver_preload(["torch", "torch._dynamo"])
     with tempfile.TemporaryDirectory() as folder, context.Pool(N) as pool:
         store = str(Path(folder) / "store")
         ranks = pool.starmap(work, [(r, store, lose) for r in range(N)], 1)
