@@ -27,6 +27,7 @@ from .command import (
     verb,
 )
 from .jobs import read_job
+from .trained import not_trained
 
 
 @verb(
@@ -90,8 +91,11 @@ def plan(
         price,
         search_software,
     )
+    kept = output and output.lower().endswith(".toml")
     for name, each in by_set.items():
-        by_set[name] = replace(each, notes=(*rounded, *each.notes))
+        trained = not_trained(each) if kept else []
+        notes = (*rounded, *each.notes, *trained)
+        by_set[name] = replace(each, notes=notes)
     first = next(iter(by_set.values()))
     mine, aside = against_best(first, against, own)
     again = {
