@@ -730,8 +730,42 @@ def test_multimodal_files_say_that_only_the_language_model_is_counted():
         ).tied_embeddings
     )
     contrary = read_hf({**outer, "tie_word_embeddings": False})
-    assert "False outside and True in text_config" in contrary.notes[-1]
+    assert "false outside and true in text_config" in contrary.notes[-1]
     assert "towers and projectors" in read_hf(outer).notes[0]
+
+
+@pytest.mark.parametrize(
+    ("kind", "outside", "within", "tied", "noted"),
+    [
+        ("moss_transcribe_diarize", None, None, True, False),
+        ("moss_transcribe_diarize", None, False, True, True),
+        ("moss_transcribe_diarize", False, None, False, False),
+        ("aria", None, True, False, True),
+        ("blip-2", True, False, False, True),
+        ("blip-2", None, False, False, False),
+        ("llava", False, True, True, True),
+        ("llava", False, None, False, False),
+        ("llava", True, False, True, True),
+        ("audioflamingo3", True, True, False, True),
+    ],
+)
+def test_the_class_of_the_whole_decides_the_tie(
+    kind, outside, within, tied, noted
+):
+    """As transformers 5.23 builds it: by its own key or its default, by that of the text part, by
+    either, or never; one matrix of the vocabulary more where they are not tied.
+    """
+    key = "tie_word_embeddings"
+    text = {k: v for k, v in SHORT.items() if k != key}
+    text |= {} if within is None else {key: within}
+    whole = {"model_type": kind, "text_config": text}
+    whole |= {} if outside is None else {key: outside}
+    model = read_hf(whole)
+    assert model.tied_embeddings == tied
+    alone = read_hf({**SHORT, key: True})
+    more = parameters(model) - parameters(alone)
+    assert more == (0 if tied else model.vocab * model.hidden)
+    assert any(key in note for note in model.notes) == noted
 
 
 @pytest.mark.parametrize("kind", ["qwen2", "qwen3", "qwen2_moe"])

@@ -6,6 +6,7 @@ pip install -e '.[hf]' && pytest -m hf tests/trace                (all families:
 
 from __future__ import annotations
 
+import copy
 import importlib.util
 import json
 import random
@@ -22,6 +23,7 @@ if importlib.util.find_spec("transformers") is None:
 
 from meshwright import BadInput, Job, cluster, parameters, predict
 from meshwright.formats.hf import load_hf, read_hf
+from meshwright.formats.hf_whole import ties
 from meshwright.trace import hf
 
 pytestmark = [
@@ -189,6 +191,43 @@ def test_a_text_part_may_have_no_tie_of_its_own(tied: bool) -> None:
     config = {"model_type": "qwen3_vl", "text_config": inner}
     model = build.model({**config, "tie_word_embeddings": tied})
     assert model.tied_embeddings == tied
+
+
+@pytest.mark.parametrize("outer", [None, True, False])
+@pytest.mark.parametrize("inner", [None, True, False])
+@pytest.mark.parametrize("kind", sorted(ties()))
+def test_ties_are_those_of_the_class(
+    kind: str, inner: bool | None, outer: bool | None
+) -> None:
+    """By hand and by the trace: those of the whole class, for every family of such files."""
+    import torch
+    import transformers as tf
+
+    from meshwright.trace import build
+
+    of = tf.CONFIG_MAPPING[kind]
+    key = "tie_word_embeddings"
+    part = of().to_dict()["text_config"]["model_type"]
+    text = {"model_type": part, "num_hidden_layers": 4}
+    text |= {} if inner is None else {key: inner}
+    config = {"model_type": kind, "text_config": text}
+    config |= {} if outer is None else {key: outer}
+    autos = (
+        tf.AutoModelForMultimodalLM,
+        tf.AutoModelForSeq2SeqLM,
+        tf.AutoModelForPreTraining,
+    )
+    auto = next(a for a in autos if of in a._model_mapping.keys())  # noqa: SIM118
+    try:
+        with torch.device("meta"):
+            whole = auto.from_config(of.from_dict(copy.deepcopy(config)))
+    except (ImportError, KeyError, ValueError) as error:
+        pytest.skip(f"its class does not build at its defaults: {error}"[:99])
+    matrix = whole.get_output_embeddings().weight
+    tied = matrix is whole.get_input_embeddings().weight
+    assert read_hf(config).tied_embeddings == tied
+    _, traced, _ = build.configured(copy.deepcopy(config))
+    assert bool(getattr(traced, key, False)) == tied
 
 
 def test_a_traced_file_is_predicted(tmp_path: Path) -> None:

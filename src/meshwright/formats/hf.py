@@ -25,6 +25,7 @@ from .hf_families import FAMILIES
 from .hf_family import HfFamily
 from .hf_keys import EVERYWHERE, Config, classes, missing_sizes, renamed
 from .hf_layers import FULL, arrange, words_of_list
+from .hf_whole import text_part
 
 __all__ = ["FAMILIES", "at_length", "load_hf", "read_hf"]
 HEADS = (
@@ -34,31 +35,6 @@ HEADS = (
 """What stands after a family's name in classes that have its blocks, but another output than the
 language model's.
 """
-NO_TOWERS = ("text_config", "quantization_config", "generation_config")
-TEXT_OF = {
-    "gemma3": "gemma3_text",
-    "gemma4": "gemma4_text",
-    "gemma4_unified": "gemma4_unified_text",
-    "minimax_m3_vl": "minimax_m3_vl_text",
-    "llama4": "llama4_text",
-    "mistral3": "mistral",
-    "qwen2_audio": "qwen2",
-    "qwen2_vl": "qwen2_vl_text",
-    "qwen2_5_vl": "qwen2_5_vl_text",
-    "qwen3_5": "qwen3_5_text",
-    "qwen3_5_moe": "qwen3_5_moe_text",
-    "qwen3_vl": "qwen3_vl_text",
-    "qwen3_vl_moe": "qwen3_vl_moe_text",
-}
-"""model_type of a multimodal file -> that of a text part that does not say its own."""
-FLAT = {
-    "phi4_multimodal": "phi4_multimodal",
-    "qwen2_vl": "qwen2_vl_text",
-    "qwen2_5_vl": "qwen2_5_vl_text",
-}
-"""Of a file that has the language model's keys beside those of its towers."""
-RENAMED = {"emu3_text_model": "llama"}
-"""Text parts whose layers are those of another family."""
 NO_NAMES = (
     *("", "config", "configs", "data", "hf", "home", "in", "input", "inputs"),
     *("llm", "llms", "model", "models", "root", "src", "tmp", "work"),
@@ -66,8 +42,6 @@ NO_NAMES = (
 """Folders that hold a model and are not called after it."""
 CAPPED = "seq: "
 """How the note on a length begins that the file does not say."""
-OUTER = ("architectures",)
-"""Keys that speak of the whole."""
 
 
 def load_hf(
@@ -136,7 +110,7 @@ def read_hf(
     on (learned positions: their number). Raises BadInput for an unknown architecture, and for
     whatever is missing, malformed or not expressible.
     """
-    text, notes = _text_part(config)
+    text, notes = text_part(config)
     kind = text.get("model_type")
     if not isinstance(kind, str) or kind not in FAMILIES:
         raise _unknown(kind)
@@ -232,64 +206,6 @@ def _config(text: Mapping[str, Any], kind: str, family: HfFamily) -> Config:
         where,
         known,
     )
-
-
-TIED = "tie_word_embeddings"
-
-
-def _text_part(
-    config: Mapping[str, Any],
-) -> tuple[Mapping[str, Any], list[str]]:
-    """The language model of a multimodal config, and a note on what it is not."""
-    text = config.get("text_config")
-    kind = config.get("model_type")
-    inner = (
-        text
-        if isinstance(text, Mapping) and "num_hidden_layers" not in config
-        else None
-    )
-    if inner is None and not (isinstance(kind, str) and kind in FLAT):
-        return config, []
-    outer = str(kind)[:40]
-    if config.get("is_encoder_decoder"):
-        raise BadInput(
-            f"config.json ({outer}): is_encoder_decoder is set: only decoders are read"
-        )
-    parts = [
-        key
-        for key, value in config.items()
-        if isinstance(value, Mapping) and key.endswith("_config")
-    ]
-    left = (
-        ", ".join(
-            brief(key).strip("'") for key in parts[:6] if key not in NO_TOWERS
-        )
-        or "towers and projectors of other media, which the file does not describe,"
-    )
-    notes = [
-        f"language model only: of {outer}, {left} and their tokens are left out"
-    ]
-    # older files have the language model's keys beside those of the towers
-    if inner is None:
-        own = {
-            key: value
-            for key, value in config.items()
-            if key not in (*parts, *OUTER)
-        }
-        return {**own, "model_type": FLAT[outer]}, notes
-    # the outer one decides in most classes
-    tied = {key: config[key] for key in (TIED,) if key in config}
-    pair = (config.get(TIED), inner.get(TIED))
-    if pair in ((True, False), (False, True)):
-        notes.append(
-            f"{TIED} is {pair[0]} outside and {pair[1]} in text_config: counted as outside says;"
-            " trace:FILE asks its class"
-        )
-    named = {"model_type": TEXT_OF.get(outer, kind), **inner}
-    own = named["model_type"]
-    if isinstance(own, str):
-        named["model_type"] = RENAMED.get(own, own)
-    return {**named, **tied}, notes
 
 
 def _unknown(kind: object) -> BadInput:

@@ -84,6 +84,8 @@ def _rembert(c: Config) -> Fields:
     """The matrix in front of the layers is there even where it is square."""
     inner = c.whole("input_embedding_size")
     outer = c.whole("output_embedding_size")
+    if c.flag("tie_word_embeddings"):
+        raise c.refuse("tie_word_embeddings is true: its class ties nothing")
     return {**_narrow(c, inner, outer), "embedding_width": inner}
 
 

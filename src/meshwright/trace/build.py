@@ -131,18 +131,29 @@ def differ_in_ties(given: Any, text: Any) -> bool:
 
 
 def ties_as_built(given: Any, text: Any) -> bool:
-    """What the class of the whole makes of the two: most take the outer one, some the inner."""
-    from transformers import AutoModelForImageTextToText as Auto
+    """What the class of the whole makes of the two: most take the outer one, some the inner, some
+    either.
+    """
+    import transformers
 
-    if type(given) not in Auto._model_mapping.keys():  # noqa: SIM118
-        return bool(getattr(text, "tie_word_embeddings", False))
-    with torch.device("meta"):
-        whole = Auto.from_config(given)
-    matrix = whole.get_output_embeddings()
-    return (
-        matrix is not None
-        and matrix.weight is whole.get_input_embeddings().weight
+    kinds = (
+        "MultimodalLM",
+        "ImageTextToText",
+        "Seq2SeqLM",
+        "CausalLM",
+        "PreTraining",
     )
+    for kind in kinds:
+        auto = getattr(transformers, f"AutoModelFor{kind}", None)
+        if auto and type(given) in auto._model_mapping.keys():  # noqa: SIM118
+            with torch.device("meta"):
+                whole = auto.from_config(given)
+            for part in whole.modules():  # the whole first
+                head = getattr(part, "get_output_embeddings", lambda: None)()
+                if head is not None:
+                    table = part.get_input_embeddings()
+                    return bool(head.weight is table.weight)
+    return bool(getattr(text, "tie_word_embeddings", False))
 
 
 def built(

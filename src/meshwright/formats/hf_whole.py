@@ -1,0 +1,134 @@
+"""The language model of a multimodal config.json: its part of the file, and the tie of its two
+embeddings, which in most classes of transformers the whole decides and not the part.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+from ..describe import shipped
+from ..describe.read import brief
+from ..errors import BadInput
+from .hf_keys import classes
+
+NO_TOWERS = ("text_config", "quantization_config", "generation_config")
+TEXT_OF = {
+    "gemma3": "gemma3_text",
+    "gemma4": "gemma4_text",
+    "gemma4_unified": "gemma4_unified_text",
+    "minimax_m3_vl": "minimax_m3_vl_text",
+    "llama4": "llama4_text",
+    "mistral3": "mistral",
+    "qwen2_audio": "qwen2",
+    "qwen2_vl": "qwen2_vl_text",
+    "qwen2_5_vl": "qwen2_5_vl_text",
+    "qwen3_5": "qwen3_5_text",
+    "qwen3_5_moe": "qwen3_5_moe_text",
+    "qwen3_vl": "qwen3_vl_text",
+    "qwen3_vl_moe": "qwen3_vl_moe_text",
+}
+"""model_type of a multimodal file -> that of a text part that does not say its own."""
+FLAT = {
+    "phi4_multimodal": "phi4_multimodal",
+    "qwen2_vl": "qwen2_vl_text",
+    "qwen2_5_vl": "qwen2_5_vl_text",
+}
+"""Of a file that has the language model's keys beside those of its towers."""
+RENAMED = {"emu3_text_model": "llama"}
+"""Text parts whose layers are those of another family."""
+OUTER = ("architectures",)
+"""Keys that speak of the whole."""
+TIED = "tie_word_embeddings"
+
+
+@cache
+def ties() -> Mapping[str, bool | str]:
+    """model_type of a whole -> who decides the tie in its class: true or false, its own key, with
+    that default; "inner", the key of the text part; "either", tied where one of the two says so;
+    "never".
+    """
+    rules: Mapping[str, bool | str] = json.loads(
+        shipped.text("transformers.json")
+    )["ties"]
+    return rules
+
+
+def tie(
+    kind: str, whole: Mapping[str, Any], text: Mapping[str, Any]
+) -> tuple[dict[str, Any], list[str]]:
+    """The tie that the class of the whole builds, where it is not left to the text part, and a note
+    on a key of the file that says otherwise. A class that is not known asks the whole first.
+    """
+    rule = ties().get(kind)
+    made = {TIED: rule} if isinstance(rule, bool) else {}
+    if rule == "never":
+        made = {TIED: False}
+    elif TIED in whole and rule != "inner":
+        made = {TIED: whole[TIED]}
+    if rule == "either" and not made.get(TIED):
+        made = {}
+    own = classes().get(str(text["model_type"]), {"defaults": {}})["defaults"]
+    counted = {**own, **text, **made}.get(TIED, False)
+    pair = [part.get(TIED) for part in (whole, text)]
+    if all(value in (None, counted) for value in pair):
+        return made, []
+    outside, within = ("not given" if v is None else brief(v) for v in pair)
+    why = (
+        "outside says; trace:FILE asks its class"
+        if rule is None
+        else f"{brief(counted)}, as its class builds it"
+    )
+    return made, [
+        f"{TIED} is {outside} outside and {within} in text_config: counted as {why}"
+    ]
+
+
+def text_part(
+    config: Mapping[str, Any],
+) -> tuple[Mapping[str, Any], list[str]]:
+    """The language model of a multimodal config, and a note on what it is not."""
+    text = config.get("text_config")
+    kind = config.get("model_type")
+    inner = (
+        text
+        if isinstance(text, Mapping) and "num_hidden_layers" not in config
+        else None
+    )
+    if inner is None and not (isinstance(kind, str) and kind in FLAT):
+        return config, []
+    outer = str(kind)[:40]
+    if config.get("is_encoder_decoder"):
+        raise BadInput(
+            f"config.json ({outer}): is_encoder_decoder is set: only decoders are read"
+        )
+    parts = [
+        key
+        for key, value in config.items()
+        if isinstance(value, Mapping) and key.endswith("_config")
+    ]
+    left = (
+        ", ".join(
+            brief(key).strip("'") for key in parts[:6] if key not in NO_TOWERS
+        )
+        or "towers and projectors of other media, which the file does not describe,"
+    )
+    notes = [
+        f"language model only: of {outer}, {left} and their tokens are left out"
+    ]
+    # older files have the language model's keys beside those of the towers
+    if inner is None:
+        own = {
+            key: value
+            for key, value in config.items()
+            if key not in (*parts, *OUTER)
+        }
+        return {**own, "model_type": FLAT[outer]}, notes
+    named = {"model_type": TEXT_OF.get(outer, kind), **inner}
+    own = named["model_type"]
+    if isinstance(own, str):
+        named["model_type"] = RENAMED.get(own, own)
+    tied, contrary = tie(outer, config, named)
+    return {**named, **tied}, [*notes, *contrary]
