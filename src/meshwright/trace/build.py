@@ -112,7 +112,7 @@ def configured(config: Mapping[str, Any]) -> tuple[Any, Any, list[str]]:
         notes.append("quantization_config: weights are counted unquantised")
     given = CONFIG_MAPPING[kind].from_dict(own)
     text = given.get_text_config(decoder=True)
-    if differ_in_ties(given, text):
+    if may_tie_otherwise(given, text):
         text.tie_word_embeddings = ties_as_built(given, text)
     for one in (given, text):
         one._experts_implementation = IMPLEMENTATION
@@ -122,38 +122,49 @@ def configured(config: Mapping[str, Any]) -> tuple[Any, Any, list[str]]:
     return given, text, notes
 
 
-def differ_in_ties(given: Any, text: Any) -> bool:
-    """Whether the whole and its language model say otherwise of tied embeddings."""
-    outer, inner = (
-        getattr(c, "tie_word_embeddings", None) for c in (given, text)
-    )
-    return bool(outer != inner)
+def may_tie_otherwise(given: Any, text: Any) -> bool:
+    """Whether the class of the whole may tie where its language model alone does not, or not: some
+    never tie, though both say so.
+    """
+    parts = () if given is text else (given, text)
+    return any(getattr(c, "tie_word_embeddings", None) for c in parts)
 
 
 def ties_as_built(given: Any, text: Any) -> bool:
     """What the class of the whole makes of the two: most take the outer one, some the inner, some
-    either.
+    either, some none.
     """
+    outer, inner = (
+        bool(getattr(c, "tie_word_embeddings", False)) for c in (given, text)
+    )
+    try:
+        whole = whole_class(given)
+    except Exception as error:  # towers that do not build
+        if outer == inner:
+            return inner
+        raise BadInput(
+            f"tie_word_embeddings is {outer} outside and {inner} in text_config, and the class that"
+            f" would say which counts does not build: {str(error)[:120]}"
+        ) from None
+    for part in whole.modules() if whole else ():  # the whole first
+        head = getattr(part, "get_output_embeddings", lambda: None)()
+        if head is not None:
+            return bool(head.weight is part.get_input_embeddings().weight)
+    return inner
+
+
+def whole_class(given: Any) -> nn.Module | None:
+    """The class with its towers, on the meta device; None if no language model is among them."""
     import transformers
 
-    kinds = (
-        "MultimodalLM",
-        "ImageTextToText",
-        "Seq2SeqLM",
-        "CausalLM",
-        "PreTraining",
-    )
-    for kind in kinds:
+    kinds = ("MultimodalLM", "ImageTextToText", "Seq2SeqLM", "CausalLM")
+    for kind in (*kinds, "PreTraining"):
         auto = getattr(transformers, f"AutoModelFor{kind}", None)
         if auto and type(given) in auto._model_mapping.keys():  # noqa: SIM118
             with torch.device("meta"):
-                whole = auto.from_config(given)
-            for part in whole.modules():  # the whole first
-                head = getattr(part, "get_output_embeddings", lambda: None)()
-                if head is not None:
-                    table = part.get_input_embeddings()
-                    return bool(head.weight is table.weight)
-    return bool(getattr(text, "tie_word_embeddings", False))
+                made: nn.Module = auto.from_config(given)
+            return made
+    return None
 
 
 def built(
