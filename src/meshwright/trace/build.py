@@ -147,9 +147,10 @@ def ties_as_built(given: Any, text: Any) -> bool:
             f" would say which counts does not build: {str(error)[:120]}"
         ) from None
     for part in whole.modules() if whole else ():  # the whole first
-        head = getattr(part, "get_output_embeddings", lambda: None)()
+        ends: Any = part
+        head = getattr(ends, "get_output_embeddings", lambda: None)()
         if head is not None:
-            return bool(head.weight is part.get_input_embeddings().weight)
+            return bool(head.weight is ends.get_input_embeddings().weight)
     return inner
 
 
