@@ -239,7 +239,7 @@ def test_command_lines(elsewhere: None, words: list[str]) -> None:
 )
 def test_random_words(elsewhere: None, words: list[str]) -> None:
     # without arguments these are long, legitimate work
-    if not {"reproduce", "validate", "calibrate", "site"} & {*words}:
+    if not {"reproduce", "validate", "calibrate", "fit", "site"} & {*words}:
         ends_well(words)
 
 
