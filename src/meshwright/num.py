@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import cache, reduce, wraps
 from itertools import chain
 from operator import add
@@ -385,16 +385,3 @@ def named(x: Num, name: str, beside: Any) -> Num:
     """x by a name, where the numbers beside it have names."""
     called = naming(beside)
     return called(name, x) if called and x else x
-
-
-def itemised(
-    record: Any, label: str, names: Mapping[str, str], called: Naming
-) -> Any:
-    """A named tuple with these fields by names: the label and that of the field."""
-    numbers = {field: getattr(record, field) for field in names}
-    return record._replace(
-        **{
-            field: called(f"{label} {names[field]}", x) if x else x
-            for field, x in numbers.items()
-        }
-    )

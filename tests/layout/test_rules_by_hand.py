@@ -670,9 +670,7 @@ def test_what_tensor_and_context_parallelism_cut(
     assert dict(cuts.exchanged(of)) == exchanged
     assert len(cuts.uncut(of)) == uncut
     for tp in (1, 2, 3, 4, 6, 8):
-        fits = all(n % tp == 0 for n in heads.values())
         evenly = all(n % tp == 0 or tp % n == 0 for n in shared.values())
-        assert bool(cuts.over_tp(of, tp)) is (fits and evenly)
         assert bool(cuts.copied(of, tp)) is evenly
         for cp in (1, 2, 3):
             both = tp * cp == 1 or not uncut

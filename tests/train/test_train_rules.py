@@ -336,9 +336,11 @@ def test_what_a_gpu_has_room_for_passes_to_the_byte(
     rules.demand_memory(predicted, A_GPU, 64)
     need = sum(next(rules.peaks(predicted, A_GPU)).values())
     rules.demand_room(predicted, A_GPU, need, "this GPU")
-    for room, fits in ((need, True), (0.999 * need, False)):
-        monkeypatch.setattr(rules, "capacity", lambda _, room=room: room)
-        assert rules.fits_chip(predicted, A_GPU) is fits
+    monkeypatch.setattr(rules, "capacity", lambda _: need)
+    rules.demand_chip(predicted, A_GPU)
+    monkeypatch.setattr(rules, "capacity", lambda _: 0.999 * need)
+    with pytest.raises(BadInput, match="but one h100-sxm has"):
+        rules.demand_chip(predicted, A_GPU)
     with pytest.raises(BadInput, match="but this GPU has"):
         rules.demand_room(predicted, A_GPU, 0.999 * need, "this GPU")
 

@@ -38,12 +38,6 @@ def scale(ratios: Sequence[float]) -> float:
     return math.exp(middle * len(ordered) / (len(ordered) + PRIOR))
 
 
-def largest_disagreement(ratios: Sequence[float]) -> float:
-    """Largest logarithm of one step over the scaled prediction: how far they disagree."""
-    centre = math.log(scale(ratios))
-    return max(abs(math.log(ratio) - centre) for ratio in ratios)
-
-
 def demand_enough(ratios: Sequence[float]) -> None:
     """BadInput for fewer steps than a scale needs."""
     if len(ratios) < LEAST:

@@ -102,11 +102,6 @@ def copied(m: Model, tp: Any) -> Any:
     return holds
 
 
-def over_tp(m: Model, tp: Any) -> Any:
-    """Whether all heads can be cut tp ways."""
-    return divides(tp, most(m)) & copied(m, tp)
-
-
 UNCUT = {
     "conv": "convolution layers",
     "mamba": "Mamba layers of the first kind",

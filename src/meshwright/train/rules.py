@@ -205,15 +205,6 @@ def demand_room(
     )
 
 
-def fits_chip(predicted: Prediction, settings: Settings) -> bool:
-    """Every rank's peak can be allocated on the chip of the job; ranks are walked until one's
-    cannot.
-    """
-    have = capacity(predicted.job)
-    each = peaks(predicted, settings)
-    return all(sum(terms.values()) <= have for terms in each)
-
-
 def peaks(
     predicted: Prediction, settings: Settings
 ) -> Iterator[dict[str, float]]:

@@ -11,22 +11,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...errors import BadInput
-from .. import parse_json, parse_toml
 
 LARGEST_YAML = 2**19
 """Bytes: MaxText's file of all defaults has 75 kB, and PyYAML reads about as much in a second."""
 MOST_KEYS = 20_000
 """Keys of a file, an alias counted each time it is used."""
 DEEPEST = 32
-
-
-def parse_tree(text: str, kind: str, where: str) -> dict[str, Any]:
-    """The table in a text of that kind: yaml, toml or json."""
-    if kind == "yaml":
-        return parse_yaml(text, where)
-    return (
-        parse_toml(text, where) if kind == "toml" else parse_json(text, where)
-    )
 
 
 def parse_yaml(text: str, where: str) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from json import dumps
 
 from meshwright.formats.toml import dump_job
@@ -100,10 +100,3 @@ def descriptions(rows: Sequence[Row], ids: Collection[str]) -> str:
             }
     lines = (f"{dumps(name)}: {dumps(row)}" for name, row in made.items())
     return "{\n" + ",\n".join(lines) + "\n}\n"
-
-
-def unsure_of(of: Mapping[str, float]) -> str:
-    """In words."""
-    return ", ".join(
-        f"{part} {100 * value:.0f} %" for part, value in of.items()
-    )

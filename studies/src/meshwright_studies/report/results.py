@@ -129,12 +129,6 @@ def validated_card(data: Mapping[str, Any]) -> Card:
     )
 
 
-def _left_out(skipped: int) -> Iterator[Row]:
-    """How many rows were skipped."""
-    if skipped:
-        yield Row("skipped", f"{skipped:,} rows, with reasons: --all", rank=3)
-
-
 def _error(stats: Mapping[str, Any]) -> float:
     """The median error; 0 where there is none."""
     return float(stats.get("median_abs_error") or 0.0)
