@@ -132,6 +132,7 @@ def launched(
     count = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
     predicted = demand(job, settings, int(os.environ["WORLD_SIZE"]))
     plans: list[RunPlan] = []
+    refused: list[str] = []
 
     def owning(device: torch.device) -> None:
         with ExitStack() as stack:
@@ -152,7 +153,9 @@ def launched(
                 words = [str(error), None]
             dist.broadcast_object_list(words, src=0)
             if words[0]:
-                raise BadInput(words[0])
+                # raised when the group has ended in order: a rank that leaves alone aborts others
+                refused.append(words[0])
+                return
             newest = Path(settings.output) / words[1] if words[1] else None
             plans.append(
                 plan
@@ -172,6 +175,8 @@ def launched(
         timeout_s=s.timeout,
         folder=Path(s.output),
     )
+    if refused:
+        raise BadInput(refused[0])
     if os.environ["RANK"] != "0":
         return None
     if not plans[0].finished:
