@@ -109,7 +109,9 @@ def calibrate(
         )
     output = output or MACHINE
     if from_:
-        return from_steps(from_, steps, on, output, json)
+        return from_steps(
+            from_, seconds=steps, on=on, output=output, json=json
+        )
     if read:
         return from_files(read, on, output, json)
     need_torch()

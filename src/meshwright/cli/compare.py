@@ -93,7 +93,7 @@ def compare(
     if job or on or Path(run[:4096]).is_file():
         if output is not None:
             raise BadInput("a log has no timeline to write: -o is for runs")
-        return with_log(run, job, on, json, detail)
+        return with_log(run, job=job, on=on, json=json, detail=detail)
     from ..compare import compare as compute
     from ..formats.run_folder import read
     from ..report import console, files

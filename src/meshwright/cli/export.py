@@ -148,7 +148,9 @@ def export(
                 "--restarts and --device are for meshwright train, not for "
                 + their
             )
-        text, nodes, ranks, onto = theirs(job, their, per_node, slurm, base)
+        text, nodes, ranks, onto = theirs(
+            job, name=their, per_node=per_node, slurm=slurm, base=base
+        )
     else:
         launch = launch_of_file(job, per_node, restarts, device)
         nodes = launch.nodes

@@ -74,7 +74,13 @@ def swept(
         job, book = _at(
             price, trainable_job(read_flags(model, given, [], stdin))
         )
-        return Swept(job, None, True, [] if fixed else [KEPT], book)
+        return Swept(
+            job,
+            space=None,
+            fixed=True,
+            notes=[] if fixed else [KEPT],
+            prices=book,
+        )
     stdin.seek(0)
     described, space = job_and_space(given)
     named = ", ".join(f"{n} {given[n]}" for n in FIELDS if n in given)
@@ -82,7 +88,7 @@ def swept(
     described = by_config(_with_most_chips(described, over), file)
     read = read_flags(model, described, notes, stdin, fill=False, search=True)
     job, book = _at(price, trainable_job(read))
-    return Swept(job, space, False, notes, book)
+    return Swept(job, space, fixed=False, notes=notes, prices=book)
 
 
 def _with_most_chips(

@@ -230,13 +230,13 @@ def sweep(
     if len(over) > 1:
         return grid.two(
             swept(model, given, fixed, replan, price, over),
-            over,
-            workers,
-            engine,
-            show or "step_time_s",
-            json,
-            output,
-            detail,
+            over=over,
+            workers=workers,
+            engine=engine,
+            column=show or "step_time_s",
+            json=json,
+            output=output,
+            detail=detail,
         )
     if show is not None:
         raise BadInput(

@@ -102,16 +102,18 @@ def plan(
         name: again_words(
             model,
             described,
-            each,
-            name if assumptions else "",
-            price,
-            space.software,
-            search_software,
+            plan=each,
+            assumptions=name if assumptions else "",
+            price=price,
+            settings=space.software,
+            searched=search_software,
         )
         for name, each in by_set.items()
     }
     later = steps.after_plan(first.best, model, output)
-    shown = Answer(by_set, again, later, size, mine, aside)
+    shown = Answer(
+        by_set, again=again, later=later, size=size, mine=mine, aside=aside
+    )
     data = shown.to_dict() if json or output else {}
     if output and shown.bests:
         shown.write(output, data)

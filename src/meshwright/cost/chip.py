@@ -58,11 +58,11 @@ def rates(
         vector = chip.vector_flops * how.vector_efficiency
         return Rates(
             by.matrix,
-            vector,
-            by.memory,
-            by.of.launch_s,
-            by.wide,
-            (by.wide, by.wide),
+            vector=vector,
+            memory=by.memory,
+            launch_s=by.of.launch_s,
+            wide=by.wide,
+            attention=(by.wide, by.wide),
             shapes=by,
         )
     share = how.matrix_efficiency or chip.sustained or how.sustained
@@ -86,8 +86,8 @@ def rates(
             chip,
             precision,
             share,
-            how.launch_s,
-            element_bytes,
+            launch_s=how.launch_s,
+            element_bytes=element_bytes,
         )
         if how.model == "hierarchy"
         else None
@@ -107,11 +107,11 @@ def rates(
         matrix,
         vector,
         memory,
-        how.launch_s,
-        peak16 * share,
-        (attention[0], attention[1]),
-        below,
-        kernels,
+        launch_s=how.launch_s,
+        wide=peak16 * share,
+        attention=(attention[0], attention[1]),
+        levels=below,
+        kernels=kernels,
     )
 
 

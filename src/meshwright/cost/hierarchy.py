@@ -71,15 +71,15 @@ def levels(
     shared = h.smem_bytes_per_clock * h.sms * h.boost_hz * share
     return Levels(
         share * h.peak * faster,
-        chip.hbm_bandwidth,
-        h.l2_bandwidth,
-        shared,
-        h.usable * h.l2_bytes,
-        h.usable * h.register_bytes,
-        h.sms,
-        h.dsmem,
-        launch_s,
-        element_bytes,
+        hbm=chip.hbm_bandwidth,
+        l2=h.l2_bandwidth,
+        shared=shared,
+        l2_bytes=h.usable * h.l2_bytes,
+        register_bytes=h.usable * h.register_bytes,
+        sms=h.sms,
+        dsmem=h.dsmem,
+        launch_s=launch_s,
+        element_bytes=element_bytes,
     )
 
 
@@ -166,19 +166,31 @@ def boundaries(
     w = chip.element_bytes
     own = BLOCKS * chip.register_bytes
     hbm, _ = crossing(
-        out, inner, weight_gradient, max(chip.l2_bytes, own), 1, False, w
+        out,
+        inner,
+        weight_gradient,
+        capacity=max(chip.l2_bytes, own),
+        units=1,
+        dsmem=False,
+        w=w,
     )
     l2, exchanged = crossing(
-        out, inner, weight_gradient, own, chip.sms, chip.dsmem, w
+        out,
+        inner,
+        weight_gradient,
+        capacity=own,
+        units=chip.sms,
+        dsmem=chip.dsmem,
+        w=w,
     )
     registers, _ = crossing(
         out,
         inner,
         weight_gradient,
-        chip.register_bytes,
-        BLOCKS * chip.sms,
-        False,
-        w,
+        capacity=chip.register_bytes,
+        units=BLOCKS * chip.sms,
+        dsmem=False,
+        w=w,
     )
     return hbm, hbm + l2, l2 + registers + Traffic(0.0, exchanged)
 

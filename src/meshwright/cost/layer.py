@@ -361,13 +361,13 @@ class Timer:
         if ops and (by := self.clock.rates.shapes):
             wait, wait_back = host.seconds(
                 by.how,
-                part,
-                not _never(expert),
-                (
+                part=part,
+                experts=not _never(expert),
+                collectives=(
                     self.collectives([op.forward for op in ops]),
                     self.collectives([op.backward for op in ops]),
                 ),
-                dispatched(ops),
+                dispatched=dispatched(ops),
             )
             _, rest = host.split(back.total, weights, wait_back)
             back = self.meanwhile(back, backward, rest)
@@ -377,14 +377,14 @@ class Timer:
             weights = weights + rest
         return LayerCost(
             ahead.total,
-            back.total,
-            sent(forward),
-            sent(backward),
-            weights,
-            total([op.saved for op in ops]),
-            total([op.weights for op in ops if not op.expert]),
-            expert,
-            Redone(
+            backward=back.total,
+            sent=sent(forward),
+            sent_back=sent(backward),
+            weight_pass=weights,
+            saved=total([op.saved for op in ops]),
+            weights=total([op.weights for op in ops if not op.expert]),
+            expert_weights=expert,
+            redone=Redone(
                 {
                     name: self.redo(
                         ops,
@@ -396,7 +396,7 @@ class Timer:
                     for name, parts in (ways or {}).items()
                 }
             ),
-            Operations(map(Timed, ops, forward, backward))
+            operations=Operations(map(Timed, ops, forward, backward))
             if self.details
             else Operations(),
             causes=Causes(ahead, back),

@@ -143,10 +143,10 @@ class Fabric(Links):
             return dispatch.least(self, V, group, copies)
         return dispatch.once_a_node(
             self,
-            V,
-            group,
-            copies,
-            kind,
+            V=V,
+            group=group,
+            copies=copies,
+            kernel=kind,
         )
 
     def time(self, kind: str, V: Num, group: Group) -> Num:

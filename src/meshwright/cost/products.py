@@ -74,8 +74,8 @@ def paid(shape: Shape, of: Kernels) -> Num:
             m,
             n,
             groups,
-            of.units,
-            of.waves,
+            units=of.units,
+            waves=of.waves,
         )
     key = of.units, of.waves, *map(content_key, (m, n, groups))
     if key not in _latest:

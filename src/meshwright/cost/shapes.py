@@ -57,11 +57,11 @@ def rates(chip: Chip, precision: str, wide: str, how: ChipTime) -> Rates:
     return Rates(
         of,
         how,
-        matrix * of.share * reached,
-        peak16 * of.share,
-        peak16,
-        chip.hbm_bandwidth * of.memory,
-        quantise,
+        matrix=matrix * of.share * reached,
+        wide=peak16 * of.share,
+        peak16=peak16,
+        memory=chip.hbm_bandwidth * of.memory,
+        quantise=quantise,
     )
 
 
@@ -177,7 +177,11 @@ def _attention(work: Pass, r: Rates) -> tuple[Num, Num]:
         return arithmetic + attention.LAUNCHES["unfused"] * launch, traffic
     backward = work.engine == "attention backward"
     share = attention.fused_rate(
-        sqrt(square), float(head), backward, r.how.stack.kernel, r.of
+        sqrt(square),
+        head=float(head),
+        backward=backward,
+        kernel=r.how.stack.kernel,
+        of=r.of,
     )
     return work.matrix / (r.peak16 * share) + launch, 0.0
 

@@ -48,7 +48,7 @@ def operations(
             yield dispatch(job, layout, sent, "dispatch")
             act = job.precision.activation_bytes
             yield inner(layout, sent * layout.etp, width, act)
-        yield _operation(job, layout, size, op, op.reads not in gathered)
+        yield _operation(job, layout, size, op, first=op.reads not in gathered)
         if op.cut == "column" and op.kind == "matmul":
             gathered.add(op.reads)
         if routed and i == routed[-1]:

@@ -97,18 +97,19 @@ def rates(p: Prediction) -> tuple[Term, ...]:
         ),
         Term(
             "mfu",
-            p.mfu,
-            "",
-            f"{flops:.6g} model FLOPs a token x {per_chip:.6g} tokens/s/chip / {peak:.6g} FLOP/s",
-            definition,
+            value=p.mfu,
+            unit="",
+            formula=f"{flops:.6g} model FLOPs a token x"
+            f" {per_chip:.6g} tokens/s/chip / {peak:.6g} FLOP/s",
+            source=definition,
         ),
         Term(
             "hfu",
-            p.hfu,
-            "",
-            f"{p.executed_flops:.6g} FLOPs that kernels execute in a step / {p.step_time_s:.6g} s /"
-            f" {p.job.cluster.chips:,} chips / {peak:.6g} FLOP/s",
-            definition,
+            value=p.hfu,
+            unit="",
+            formula=f"{p.executed_flops:.6g} FLOPs that kernels execute in a step"
+            f" / {p.step_time_s:.6g} s / {p.job.cluster.chips:,} chips / {peak:.6g} FLOP/s",
+            source=definition,
         ),
     )
 

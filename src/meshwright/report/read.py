@@ -67,7 +67,13 @@ def card(
     left = [f"{key}: {why}" for key, why in reading.left.items()]
     for i, text in enumerate(left[:UNREAD]):
         rows.append(
-            Row("not read" if i == 0 else "", text, "yellow", 2 + i, 1)
+            Row(
+                "not read" if i == 0 else "",
+                text=text,
+                style="yellow",
+                rank=2 + i,
+                most=1,
+            )
         )
     if (n := len(left) - UNREAD) > 0:
         rows.append(Row("", f"{n} more: --all", "dim", rank=2))

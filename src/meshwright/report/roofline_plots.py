@@ -39,7 +39,7 @@ def ratio_plot(tokens: Num, curves: Mapping[str, Num], title: str) -> Figure:
     figure = Figure(figsize=(7, 4.6), layout="constrained")
     ax = figure.subplots()
     for i, (name, values) in enumerate(curves.items()):
-        line(ax, tokens, values, name, i)
+        line(ax, x=tokens, y=values, name=name, i=i)
     ax.axhline(1.0, color="black", linewidth=1)
     ax.text(
         np.asarray(tokens)[-1],
@@ -75,7 +75,7 @@ def times_plot(
         label="compute",
     )
     for i, (name, values) in enumerate(lines.items()):
-        line(ax, batch, values, name, i)
+        line(ax, x=batch, y=values, name=name, i=i)
     logarithmic(ax)
     ax.set(xlabel="batch [tokens]", ylabel="time of one layer")
     ax.set_title(title, fontsize=11)
@@ -100,7 +100,7 @@ def panels(batch: Num, shown: Sequence[Panel], title: str) -> Figure:
             label="compute",
         )
         for i, (edition, values) in enumerate(comm.items()):
-            line(ax, batch, values, f"communication, {edition}", i)
+            line(ax, x=batch, y=values, name=f"communication, {edition}", i=i)
         logarithmic(ax)
         first = np.asarray(batch)[0]
         last = np.asarray(batch)[-1]
