@@ -22,7 +22,7 @@ OWN_TRAINER = (
     "this script starts meshwright train; for another program give --starts, such as --starts"
     " megatron"
 )
-OURS = ("sbatch", "torchrun", "safetensors")
+OURS = ("sbatch", "torchrun", "safetensors", "chakra")
 THEIRS = (
     "megatron",
     "megatron-bridge",
@@ -43,6 +43,8 @@ CALLED = {
     "hf": "safetensors",
     "nemo": "megatron-bridge",
     "megatron-lm": "megatron",
+    "astra-sim": "chakra",
+    "et": "chakra",
 }
 """What people call a format -> its name."""
 JobFile = Annotated[
@@ -120,8 +122,8 @@ def export(
     output: Annotated[str | None, output("the text")] = None,
 ) -> int:
     """Write a job as the file of another tool (megatron, torchtitan, ...), as what starts it (a
-    Slurm script, sbatch, or the torchrun command of each node), or the weights of a run
-    (safetensors).
+    Slurm script, sbatch, or the torchrun command of each node), its step as a trace for ASTRA-sim
+    (chakra), or the weights of a run (safetensors).
 
     Example: meshwright export plan.toml --to sbatch --partition gpu --time 24:00:00 -o plan.sbatch
     """
@@ -140,6 +142,8 @@ def export(
     _meant(to, site, ours | theirs_too, numbers)
     if to == "safetensors":
         return weights(job, output, json, numbers or "fp32")
+    if to == "chakra":
+        return traces(job, output, json)
     slurm = sbatch.Slurm(**site) if to == "sbatch" else None
     onto: dict[str, object] = {}
     if their := program(job, to, starts):
@@ -201,11 +205,13 @@ def _meant(
     numbers: str | None,
 ) -> None:
     """BadInput for an option that means nothing for that format."""
+    starts = to not in ("safetensors", "chakra")
+    if not starts and (given := _given(site | others)):
+        what = "weights have" if to == "safetensors" else "a trace has"
+        raise BadInput(
+            f"--{given[0]} is for what starts a job: {what} no such thing"
+        )
     if to == "safetensors":
-        if given := _given(site | others):
-            raise BadInput(
-                f"--{given[0]} is for what starts a job: weights have no such thing"
-            )
         return
     if numbers is not None:
         raise BadInput(f"--numbers is for --to safetensors, not for {to}")
@@ -363,6 +369,42 @@ def weights(run: str, output: str | None, json: bool, numbers: str) -> int:
         console.show_json(
             console.envelope("export", {"to": "safetensors", **result})
         )
+        if json
+        else console.show(sentence)
+    )
+    return 0
+
+
+def traces(path: str, output: str | None, json: bool) -> int:
+    """Write a Chakra trace of each rank into the folder `output`."""
+    from ..formats import flags
+    from ..formats.chakra_step import write
+    from ..prediction.prediction import predict
+    from ..report import console
+
+    if not output:
+        raise BadInput(
+            "export --to chakra needs the folder of the traces: -o FOLDER"
+        )
+    notes: list[str] = []
+    prediction = predict(flags.read_flags(path, {}, notes))
+    step = f"{output}/step"
+    try:
+        Path(output).mkdir(parents=True, exist_ok=True)
+        ranks, nodes = write(prediction, step)
+    except OSError as error:
+        raise BadInput(
+            f"{output[:200]} cannot be written: {error.strerror}"
+        ) from None
+    for note in notes:
+        print(note, file=sys.stderr)
+    data = {"to": "chakra", "ranks": ranks, "nodes": nodes, "workload": step}
+    sentence = (
+        f"{nodes:,} nodes of {ranks:,} ranks in {output}: AstraSim_Analytical_Congestion_Aware"
+        f" --workload-configuration={step} --comm-group-configuration={step}.groups.json ..."
+    )
+    (
+        console.show_json(console.envelope("export", data))
         if json
         else console.show(sentence)
     )

@@ -309,7 +309,11 @@ class Job(Checked):
         full = self.filled.layout.chips == self.cluster.chips
         layout = other.layout.with_(**degrees)
         if full and not stated and degrees.get("dp") is None:
-            layout = layout.refilling(chips)
+            # a placement that is given says dp too
+            placed = degrees.get("placement")
+            layout = (
+                changed(layout, dp=None) if placed else layout.refilling(chips)
+            )
         return replace(other, layout=layout.filling(chips))
 
     def laid_out(self, layout: Layout) -> Job:

@@ -1,0 +1,377 @@
+"""Chakra traces: what a reader of the published schema finds in them, and that every rank can run
+its own to the end.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from meshwright import BadInput, Job, parameters, predict
+from meshwright.cli.main import main
+from meshwright.count.model import executed_flops
+from meshwright.formats import chakra, chakra_step
+from meshwright.prediction.replay import replay
+from meshwright.schedule.timeline import timeline
+
+COMP, SEND, RECEIVE, COLLECTIVE = 4, 5, 6, 7
+NODE = {
+    1: "id",
+    2: "name",
+    3: "type",
+    5: "data_deps",
+    7: "duration_micros",
+    10: "attr",
+}
+"""Fields of `Node` in et_def.proto of MLCommons Chakra, 21585d8."""
+ATTRIBUTE = {
+    1: "name",
+    7: "int32_val",
+    9: "int64_val",
+    13: "uint64_val",
+    27: "bool_val",
+    29: "string_val",
+}
+
+
+def varint(data: bytes, at: int) -> tuple[int, int]:
+    """(number, the place behind it)."""
+    number = shift = 0
+    while True:
+        byte = data[at]
+        number |= (byte & 0x7F) << shift
+        at, shift = at + 1, shift + 7
+        if byte < 0x80:
+            return number, at
+
+
+def parsed(data: bytes) -> Iterator[tuple[int, Any]]:
+    """(number, value) of the fields of a message."""
+    at = 0
+    while at < len(data):
+        key, at = varint(data, at)
+        value: Any
+        value, at = varint(data, at)
+        if key & 7 == 2:
+            value, at = data[at : at + value], at + value
+        yield key >> 3, value
+
+
+def nodes(path: Path) -> list[dict[str, Any]]:
+    """Nodes of a file, each with its attributes."""
+    data, at, messages = path.read_bytes(), 0, []
+    while at < len(data):
+        size, at = varint(data, at)
+        messages.append(data[at : at + size])
+        at += size
+    assert dict(parsed(messages[0])) == {1: b"0.0.4"}
+    return [node(message) for message in messages[1:]]
+
+
+def node(message: bytes) -> dict[str, Any]:
+    """A node with its attributes by name."""
+    one: dict[str, Any] = {"data_deps": [], "duration_micros": 0}
+    for number, value in parsed(message):
+        name = NODE[number]
+        if name == "attr":
+            said = {ATTRIBUTE[n]: v for n, v in parsed(value)}
+            key = said.pop("name").decode()
+            (one[key],) = said.values()
+        elif name == "data_deps":
+            at = 0
+            while at < len(value):
+                number, at = varint(value, at)
+                one[name].append(number)
+        else:
+            one[name] = value.decode() if name == "name" else value
+    return one
+
+
+Ranks = list[list[dict[str, Any]]]
+
+
+def traces(folder: Path, job: Job, **layout: Any) -> tuple[Any, Ranks, Any]:
+    """(prediction, nodes of each rank, communicators)."""
+    prediction = predict(job, **layout)
+    ranks, _ = chakra_step.write(prediction, str(folder / "step"))
+    groups = json.loads((folder / "step.groups.json").read_text())
+    every = [nodes(folder / f"step.{n}.et") for n in range(ranks)]
+    return prediction, every, {int(k): v for k, v in groups.items()}
+
+
+def finish_s(ranks: Ranks, groups: dict[int, list[int]]) -> float:
+    """Seconds until all ranks are done where messages take no time, each computing and sending its
+    collectives in turn."""
+    ends: list[dict[int, float]] = [{} for _ in ranks]
+    done = [0] * len(ranks)
+    mail: dict[tuple[int, int, int], float] = {}
+    waiting: dict[tuple[int, int], dict[int, float]] = defaultdict(dict)
+    counts = [defaultdict(int) for _ in ranks]
+    moved = True
+    while moved:
+        moved = False
+        for rank, program in enumerate(ranks):
+            while done[rank] < len(program):
+                one = program[done[rank]]
+                start = max(
+                    (ends[rank][d] for d in one["data_deps"]), default=0.0
+                )
+                if one["type"] == COLLECTIVE:
+                    group = int(one["pg_name"])
+                    key = group, counts[rank][group]
+                    waiting[key][rank] = start
+                    if len(waiting[key]) < len(groups[group]):
+                        break
+                    start = max(waiting[key].values())
+                    counts[rank][group] += 1
+                elif one["type"] == RECEIVE:
+                    key3 = one["comm_src"], rank, one["comm_tag"]
+                    if key3 not in mail:
+                        break
+                    start = max(start, mail[key3])
+                elif one["type"] == SEND:
+                    mail[rank, one["comm_dst"], one["comm_tag"]] = start
+                ends[rank][one["id"]] = start + one["duration_micros"] / 1e6
+                done[rank] += 1
+                moved = True
+    assert done == [len(program) for program in ranks], "ranks wait for ever"
+    return max(max(times.values()) for times in ends)
+
+
+SMALL = Job("llama3-8b", "8xh100-sxm", batch=16)
+
+
+@pytest.mark.parametrize(
+    "layout",
+    [
+        {"pp": 4, "zero": 1},
+        {"pp": 4, "interleave": 2, "zero": 1},
+        {"pp": 4, "schedule": "zbv"},
+        {"pp": 4, "schedule": "zb-h1", "recompute": "full:2"},
+        {"pp": 2, "recompute": "full"},
+        {"zero": 3},
+    ],
+    ids=str,
+)
+def test_a_trace_takes_what_the_replay_takes_without_a_network(
+    tmp_path: Path, layout: dict[str, Any]
+) -> None:
+    prediction, ranks, groups = traces(tmp_path, SMALL, **layout)
+    one = replay(prediction)
+    place = prediction.schedule.placement(
+        int(prediction.layout.pp), int(prediction.layout.interleave)
+    )
+    free = timeline(one.timeline.order, place, one.stages, 0.0).makespan_s
+    update = float(prediction.step.update)
+    assert finish_s(ranks, groups) == pytest.approx(free + update, rel=2e-4)
+
+
+@pytest.mark.parametrize(
+    ("model", "chips", "layout"),
+    [
+        ("llama3-8b", 16, {"tp": 2, "cp": 2, "pp": 2, "zero": 1}),
+        ("llama3-8b", 16, {"tp": 2, "zero": 3, "dp_replicate": 2}),
+        ("llama3-8b", 8, {"zero": 2, "framework": "fsdp"}),
+        ("mixtral-8x7b", 32, {"tp": 2, "pp": 2, "ep": 8, "zero": 1}),
+        ("mixtral-8x7b", 16, {"tp": 2, "etp": 2, "ep": 4, "zero": 1}),
+        ("deepseek-v3", 16, {"pp": 2, "ep": 8, "zero": 1}),
+        ("llama3-8b", 16, {"tp": 2, "pp": 4, "schedule": "zb-h2"}),
+    ],
+    ids=str,
+)
+def test_every_rank_can_run_to_its_end(
+    tmp_path: Path, model: str, chips: int, layout: dict[str, Any]
+) -> None:
+    job = Job(model, f"{chips}xh100-sxm", batch=16, seq=2048)
+    prediction, ranks, groups = traces(tmp_path, job, **layout)
+    assert len(ranks) == chips
+    assert finish_s(ranks, groups) > 0
+    mail: dict[tuple[int, int, int], list[int]] = defaultdict(list)
+    calls: dict[int, list[list[tuple[int, int]]]] = defaultdict(list)
+    for rank, program in enumerate(ranks):
+        own: dict[int, list[tuple[int, int]]] = defaultdict(list)
+        for i, one in enumerate(program, 1):
+            assert one["id"] == i and all(d < i for d in one["data_deps"])
+            assert one["is_cpu_op"] == 0
+            if one["type"] == COLLECTIVE:
+                group = int(one["pg_name"])
+                assert rank in groups[group]
+                own[group].append((one["comm_type"], one["comm_size"]))
+            elif one["type"] in (SEND, RECEIVE):
+                mail[one["comm_src"], one["comm_dst"], one["comm_tag"]].append(
+                    one["comm_size"]
+                )
+        for group, what in own.items():
+            calls[group].append(what)
+    assert all(
+        len(sizes) == 2 == sizes.count(sizes[0]) for sizes in mail.values()
+    )
+    for group, every in calls.items():
+        assert len(every) == len(groups[group])
+        assert all(what == every[0] for what in every)
+
+
+def test_groups_of_a_rank_by_hand(tmp_path: Path) -> None:
+    # tp nearest, then dp, then pp: rank 5 = 101 is tp 1, dp 0, pp 1
+    _, ranks, groups = traces(tmp_path, SMALL, tp=2, pp=2, zero=1)
+    of_rank = {
+        tuple(groups[int(one["pg_name"])])
+        for one in ranks[5]
+        if one["type"] == COLLECTIVE
+    }
+    assert of_rank == {(4, 5), (5, 7)}
+    assert {one["comm_dst"] for one in ranks[5] if one["type"] == SEND} == {1}
+    assert {one["comm_src"] for one in ranks[5] if one["type"] == RECEIVE} == {
+        1
+    }
+
+
+def test_groups_of_another_order_by_hand(tmp_path: Path) -> None:
+    # dp fills a node of 8, tp lies across nodes
+    job = Job("llama3-8b", "16xh100-sxm", batch=16)
+    place = {"tp": (1, 2), "dp": (8, 1), "cp": (1, 1), "pp": (1, 1)}
+    _, _, groups = traces(tmp_path, job, tp=2, placement=place)
+    assert [3, 11] in groups.values() and [*range(8)] in groups.values()
+
+
+def test_bytes_of_tensor_parallelism_by_hand(tmp_path: Path) -> None:
+    # Megatron with sequence parallelism: two gathers and two scatters a layer and pass of the
+    # whole 8192 x 4096 in 2 bytes, of which a rank of a gather begins with an eighth
+    _, ranks, _ = traces(tmp_path, SMALL.with_(batch=1), tp=8)
+    first = [
+        (one["comm_type"], one["comm_size"])
+        for one in ranks[0]
+        if one["type"] == COLLECTIVE and one["name"].startswith("F 0 layer 7 ")
+    ]
+    whole = 8192 * 4096 * 2
+    assert first == [(2, whole // 8), (7, whole)] * 2
+
+
+def test_bytes_of_gradients_and_weights_by_hand(tmp_path: Path) -> None:
+    # ZeRO-1 on 8 replicas: gradients of 4 bytes are scattered, shards of weights of 2 gathered
+    prediction, ranks, _ = traces(tmp_path, SMALL, zero=1)
+    n = parameters(SMALL.model)
+    sent = [one for one in ranks[3] if one["type"] == COLLECTIVE]
+    assert [(one["comm_type"], one["comm_size"]) for one in sent] == [
+        (7, n * 4),
+        (2, n * 2 / 8),
+    ]
+    # ZeRO-3: weights before both passes of each microbatch, gradients after each backward
+    m = prediction.microbatches
+    _, ranks, _ = traces(tmp_path, SMALL, zero=3)
+    total: dict[int, int] = defaultdict(int)
+    for one in ranks[3]:
+        if one["type"] == COLLECTIVE:
+            total[one["comm_type"]] += one["comm_size"]
+    assert total == {2: 2 * m * n * 2 / 8, 7: m * n * 4}
+
+
+def test_work_is_that_of_the_job(tmp_path: Path) -> None:
+    job = SMALL.with_(recompute="full")
+    prediction, ranks, _ = traces(tmp_path, job, tp=2, pp=2)
+    said = sum(one.get("num_ops", 0) for program in ranks for one in program)
+    how = prediction.job.how.count
+    kernel = prediction.job.attention_kernel
+    matrix = 16 * executed_flops(SMALL.model, SMALL.T, how, kernel, "full")
+    # norms, rotations, activations and the optimizer's sums are no matrix products
+    assert matrix < said < 1.03 * matrix
+
+
+@pytest.mark.parametrize(
+    ("job", "layout", "said"),
+    [
+        (SMALL, {"pp": 4, "schedule": "dualpipe"}, "holds each stage twice"),
+        (Job("llama3-70b", "1024xh100-sxm", batch=1024), {"tp": 8}, "--batch"),
+    ],
+)
+def test_what_no_trace_says_is_refused(
+    tmp_path: Path, job: Job, layout: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(BadInput, match=said):
+        chakra_step.write(predict(job, **layout), str(tmp_path / "step"))
+
+
+def test_the_command_writes_a_folder(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan = tmp_path / "plan.toml"
+    plan.write_text(
+        '[model]\nname = "llama3-8b"\n[cluster]\non = "8xh100-sxm"\n'
+        '[job]\nbatch = "16seq"\n[layout]\ntp = 2\nzero = 1\n'
+    )
+    folder = tmp_path / "traces"
+    assert (
+        main(["export", str(plan), "--to", "chakra", "-o", str(folder)]) == 0
+    )
+    assert len([*folder.glob("step.*.et")]) == 8
+    assert "--comm-group-configuration" in capsys.readouterr().out
+    assert main(["export", str(plan), "--to", "chakra"]) == 2
+    assert "-o FOLDER" in capsys.readouterr().err
+    assert main(["export", str(plan), "--to", "chakra", "--time", "3"]) == 2
+    assert "--time is for what starts a job" in capsys.readouterr().err
+
+
+SCHEMA = {
+    "AttributeProto": {
+        "name": (1, "STRING"),
+        "int32_val": (7, "INT32"),
+        "int64_val": (9, "INT64"),
+        "uint64_val": (13, "UINT64"),
+        "bool_val": (27, "BOOL"),
+        "string_val": (29, "STRING"),
+    },
+    "GlobalMetadata": {"version": (1, "STRING")},
+    "Node": {
+        "id": (1, "UINT64"),
+        "name": (2, "STRING"),
+        "type": (3, "INT32"),
+        "data_deps": (5, "UINT64"),
+        "duration_micros": (7, "UINT64"),
+        "attr": (10, "MESSAGE"),
+    },
+}
+"""The messages of et_def.proto that are written: field -> (number, type)."""
+
+
+def test_protobuf_itself_reads_a_node() -> None:
+    pb = pytest.importorskip("google.protobuf.descriptor_pb2")
+    from google.protobuf import descriptor_pool, message_factory
+
+    file = pb.FileDescriptorProto(
+        name="et.proto", package="c", syntax="proto3"
+    )
+    for name, fields in SCHEMA.items():
+        message = file.message_type.add(name=name)
+        for key, (number, kind) in fields.items():
+            field = message.field.add(name=key, number=number)
+            field.type = getattr(pb.FieldDescriptorProto, f"TYPE_{kind}")
+            several = key in ("attr", "data_deps")
+            field.label = 3 if several else 1
+            if kind == "MESSAGE":
+                field.type_name = ".c.AttributeProto"
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    read = message_factory.GetMessageClass(
+        pool.FindMessageTypeByName("c.Node")
+    )
+    said = chakra.work(3e15, 5e9) + chakra.group(7)
+    data = chakra.node(300, "F 0 up", COMP, [1, 299], 1234567, said)
+    one = read.FromString(data)
+    assert (one.id, one.name, one.type, one.duration_micros) == (
+        300,
+        "F 0 up",
+        4,
+        1234567,
+    )
+    assert [*one.data_deps] == [1, 299]
+    values = {a.name: a for a in one.attr}
+    assert values["num_ops"].int64_val == 3 * 10**15
+    assert values["tensor_size"].uint64_val == 5 * 10**9
+    assert values["pg_name"].string_val == "7"
+    # a reader that knows each field writes the same bytes again
+    assert read.FromString(one.SerializeToString()) == one
