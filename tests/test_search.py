@@ -322,7 +322,7 @@ def legal(job: Job, layout: Layout, relaxed: bool) -> bool:
         for r in (
             *ALWAYS,
             *more,
-            *(r for r in of_framework(job) if not r.placed),
+            *(r for r in of_framework(job) if "placement" not in r.reads),
         )
     )
 

@@ -780,7 +780,9 @@ def test_groups_of_a_size_are_no_advice_where_the_framework_has_none() -> None:
 
 
 CHANGES = {
-    "replicas": lambda rng: {"dp": rng.choice([1, 2, 3, 4, 6, 8, 12])},
+    "dp": lambda rng: {"dp": rng.choice([1, 2, 3, 4, 6, 8, 12])},
+    "microbatches": lambda rng: {"dp": rng.choice([1, 2, 3, 4, 6, 8, 12])},
+    "pp": lambda rng: {"pp": rng.choice([1, 2, 3, 4, 6, 7])},
     "sequence_parallel": lambda rng: {"sequence_parallel": rng.random() < 0.5},
     "recompute": lambda rng: {
         "recompute": rng.choice(["none", "full", "mlp"])
@@ -792,39 +794,48 @@ CHANGES = {
     "schedule": lambda rng: {
         "schedule": rng.choice(["gpipe", "1f1b", "zbv", "interleaved"]),
         "stages": rng.choice(["even", "slots"]),
+        "interleave": rng.choice([1, 2, 3]),
         "microbatch_group": rng.choice([0, 3]),
     },
+    "shard": lambda rng: {
+        "tp": rng.choice([1, 2, 4]),
+        "cp": rng.choice([1, 2, 3]),
+        "ep": rng.choice([1, 2]),
+        "etp": rng.choice([1, 2]),
+    },
 }
-"""What a rule may look at -> other values of it."""
+"""What a rule may read -> other values of it."""
 
 
 @pytest.mark.parametrize("model", [DENSE, EXPERTS])
 def test_a_rule_names_all_that_it_looks_at(model: Model) -> None:
     """A search asks a rule of intervals of dp, or before options are chosen, where the rule does
-    not name them: what it does not name changes nothing, with as many microbatches."""
-    rng, seen = random.Random(11), set[str]()
-    always = {rule.name for rule in (*rules.ALWAYS, rules.EVEN_BATCH)}
+    not read them: what it does not read changes nothing. dp keeps the number of microbatches."""
+    rng, seen = random.Random(11), set[tuple[str, str]]()
     asked = {
-        name for name, rule in rules.NAMED.items() if not rule.placed
-    } - always
-    for _ in range(1500):
+        name: {*rule.reads}
+        for name, rule in rules.NAMED.items()
+        if "placement" not in rule.reads
+    }
+    for _ in range(3000):
         one, rounds = draw(rng), rng.choice([1, 2, 4, 6])
         what = rng.choice([*CHANGES])
         other = replace(one, **CHANGES[what](rng))
-        jobs = [
-            replace(job(model), batch=int(l.dp * l.microbatch) * rounds)
-            for l in (one, other)
+        same = what == "microbatches"
+        batches = [
+            int(l.dp * l.microbatch) * rounds
+            for l in (one, one if same else other)
         ]
-        for name in asked:
-            rule = rules.NAMED[name]
-            named = what in rule.options or (
-                what == "replicas" and rule.replicas
-            )
+        jobs = [replace(job(model), batch=n) for n in batches]
+        for name, reads in asked.items():
             holds = [
-                bool(rule.holds(j, l))
+                bool(rules.NAMED[name].holds(j, l))
                 for j, l in zip(jobs, (one, other), strict=True)
             ]
             if holds[0] != holds[1]:
-                assert named, (name, what, one, other)
-                seen.add(what)
-    assert seen >= {*CHANGES} - {"sequence_parallel"}
+                # of degrees, rules of schedules read pp alone
+                named = reads | (set() if "schedule" in reads else {"shard"})
+                named |= {"microbatches"} if "dp" in reads else set()
+                assert what in named, (name, what, one, other)
+                seen.add((name, what))
+    assert {what for _, what in seen} >= {*CHANGES}

@@ -44,7 +44,7 @@ EXPERTS_AGAIN = LayoutRule(
         f"recompute {l.recompute} sends tokens to experts again, which ep_overlap does not do: take"
         " none or parts of a layer"
     ),
-    ("recompute",),
+    reads=("recompute",),
 )
 EXPERTS_PAIRED = LayoutRule(
     "two microbatches at once",
@@ -53,7 +53,7 @@ EXPERTS_PAIRED = LayoutRule(
         f"ep_overlap in a pipeline of {int(l.pp)} needs several chunks a device: schedule"
         f" interleaved, not {l.schedule}"
     ),
-    ("schedule",),
+    reads=("pp", "schedule"),
 )
 GRAPHS = LayoutRule(
     "graphs of layers",
@@ -62,13 +62,13 @@ GRAPHS = LayoutRule(
         f"recompute {l.recompute} runs in a CUDA graph of the whole iteration only: cuda_graphs"
         " parts takes none or parts of a layer"
     ),
-    ("recompute",),
+    reads=("recompute",),
 )
 TENSORS = LayoutRule(
     "overlap of tensors",
     lambda j, l: (l.tp == 1) | bool(l.sequence_parallel),
     lambda j, l: "tp_overlap all needs sequence_parallel",
-    ("sequence_parallel",),
+    reads=("sequence_parallel",),
 )
 BESIDE = (EXPERTS_AGAIN, EXPERTS_PAIRED, GRAPHS, TENSORS)
 RULES = {rule.name: rule for rule in BESIDE}

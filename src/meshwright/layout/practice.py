@@ -62,7 +62,7 @@ INSIDE = LayoutRule(
         True if axes(j.cluster.network) else l.placement["tp"][0] == l.tp
     ),
     _leaves,
-    placed=True,
+    reads=("placement",),
 )
 CHUNKS = LayoutRule(
     "few chunks",
@@ -70,7 +70,7 @@ CHUNKS = LayoutRule(
     lambda j, l: (
         f"{int(l.interleave)} chunks a device are more than the {MOST_CHUNKS} of published runs"
     ),
-    ("schedule",),
+    reads=("schedule",),
 )
 SPREAD = LayoutRule(
     "experts spread",

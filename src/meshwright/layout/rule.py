@@ -21,16 +21,12 @@ class LayoutRule:
     """True (element by element) where the rule is kept."""
     sentence: Callable[[Job, Layout], str]
     """Field, reason and nearest valid values, for a scalar layout that breaks it."""
-    options: tuple[str, ...] = ()
-    """Choices it looks at beside degrees: schedule (with its chunks), zero (with its dp_replicate),
-    recompute, sequence_parallel. If schedule alone, of all degrees only at pp and the number of
-    microbatches.
+    reads: tuple[str, ...] = ()
+    """What it looks at beside tp, cp, ep, etp, microbatch, panels, and what all layouts of a search
+    have in common: pp, dp, microbatches (how many), placement, schedule (with its chunks, stages
+    and groups), zero (with dp_replicate), recompute, sequence_parallel. One that looks at the
+    schedule looks at no degree but pp. A search asks a rule as soon as all that it reads is known.
     """
-    placed: bool = False
-    """It looks at where ranks lie in the network."""
-    replicas: bool = False
-    """It looks at dp: of schedules in any way, else otherwise than through the number of
-    microbatches."""
 
 
 def divides(a: Any, b: Any) -> Any:

@@ -68,14 +68,12 @@ def _most_stages(l: Layout, chunks: int) -> str:
     return f"pp may be at most {max(int(chunks // each), 1)}"
 
 
-def _ends(job: Job, layout: Layout) -> int:
+def _ends(job: Job, layout: Layout) -> Any:
     """Stages that embedding and head may fill alone: with several chunks on a device the others
     hold its layers.
     """
     chunked = schedule_named(layout.schedule).chunks(layout.interleave) > 1
-    return (
-        2 if (chunked or layout.stages == "slots") and job.model.vocab else 0
-    )
+    return 2 * (bool(job.model.vocab) & (chunked | (layout.stages == "slots")))
 
 
 def _listed(job: Job, l: Layout) -> Any:
@@ -100,6 +98,7 @@ POSITIVE = LayoutRule(
     lambda j, l: (
         "tp, cp, pp, dp, ep, etp, microbatch, interleave and panels must be at least 1"
     ),
+    reads=("pp", "dp"),
 )
 CHIPS = LayoutRule(
     "chips",
@@ -108,6 +107,7 @@ CHIPS = LayoutRule(
         f"tp {l.tp} x cp {l.cp} x pp {l.pp} x dp {l.dp} needs {l.chips} chips, but the cluster has"
         f" {j.cluster.chips}"
     ),
+    reads=("pp", "dp"),
 )
 HEADS = LayoutRule(
     "heads over tp",
@@ -161,6 +161,7 @@ SEQUENCE = LayoutRule(
         )
         + f" may be {may_be(int(j.T * l.microbatch))}"
     ),
+    reads=("sequence_parallel",),
 )
 HIDDEN = LayoutRule(
     "hidden over the grid",
@@ -188,6 +189,7 @@ LAYERS = LayoutRule(
         )
         + f"; {_most_stages(l, j.model.layers + _ends(j, l))}"
     ),
+    reads=("pp", "schedule"),
 )
 STAGES = LayoutRule(
     "layers of the stages",
@@ -204,6 +206,7 @@ STAGES = LayoutRule(
         f" {int(_count(l))} and the model"
         f" {j.model.layers} layers"
     ),
+    reads=("pp", "schedule"),
 )
 FILLED = LayoutRule(
     "layers in every stage",
@@ -212,6 +215,7 @@ FILLED = LayoutRule(
         f"{j.model.layers} layers are too few for {_stages(l)}: here a chunk needs a layer;"
         f" {_most_stages(l, j.model.layers)}"
     ),
+    reads=("pp", "schedule"),
 )
 EVEN_LAYERS = LayoutRule(
     "even stages",
@@ -220,7 +224,7 @@ EVEN_LAYERS = LayoutRule(
         f"layers {j.model.layers} cannot be split evenly over {_stages(l)}: for even stages"
         f" pp may be {may_be(j.model.layers)}"
     ),
-    options=("schedule",),
+    reads=("pp", "schedule"),
 )
 EXPERTS = LayoutRule(
     "experts over ep",
@@ -236,6 +240,7 @@ EXPERT_RANKS = LayoutRule(
         f"ep {l.ep} x etp {l.etp} must divide tp x cp x dp = {l.tp * l.cp * l.dp}, whose ranks it"
         f" borrows: it may be {may_be(int(l.tp * l.cp * l.dp))}"
     ),
+    reads=("dp",),
 )
 EXPERT_FFN = LayoutRule(
     "expert width over etp",
@@ -252,6 +257,7 @@ EXPERT_SEQUENCE = LayoutRule(
         "a mixture of experts with tp > 1 needs sequence_parallel, so that each rank routes its own"
         " tokens"
     ),
+    reads=("sequence_parallel",),
 )
 BATCH = LayoutRule(
     "batch over dp",
@@ -260,6 +266,7 @@ BATCH = LayoutRule(
         f"batch of {j.batch} sequences is too small for dp {l.dp} x microbatch {l.microbatch}: dp x"
         f" microbatch may be at most {j.batch}"
     ),
+    reads=("dp",),
 )
 EVEN_BATCH = LayoutRule(
     "even batch",
@@ -268,14 +275,17 @@ EVEN_BATCH = LayoutRule(
         f"batch of {j.batch} sequences cannot be split over dp {l.dp} x microbatch {l.microbatch}:"
         f" dp x microbatch may be {may_be(j.batch)}"
     ),
-    replicas=True,
+    reads=("dp",),
 )
 REPLICATED = LayoutRule(
     "groups of dp",
     lambda j, l: (
         (l.dp_replicate == 1)
         | (
-            divides(l.dp_replicate, l.dp)
+            divides(
+                1, l.dp_replicate
+            )  # groups of a node may be no whole number
+            & divides(l.dp_replicate, l.dp)
             & divides(l.dp_replicate * l.ep * l.etp, l.tp * l.cp * l.dp)
             & (l.zero > 0)
         )
@@ -284,6 +294,7 @@ REPLICATED = LayoutRule(
         f"dp_replicate {l.dp_replicate} must divide dp {l.dp} (and the replicas of an expert), with"
         f" zero 1, 2 or 3: it may be {may_be(int(l.dp))}"
     ),
+    reads=("dp", "zero"),
 )
 
 
@@ -352,6 +363,7 @@ SCHEDULE = LayoutRule(
         )
         + _regrouped(j, l)
     ),
+    reads=("pp", "microbatches", "schedule"),
 )
 GROUPS = LayoutRule(
     "groups of microbatches",
@@ -360,6 +372,7 @@ GROUPS = LayoutRule(
         f"layout.microbatch_group {l.microbatch_group} needs a schedule whose microbatches go round"
         f" the chunks in groups: {', '.join(s.name for s in SCHEDULES.values() if s.grouped)}"
     ),
+    reads=("schedule",),
 )
 
 
@@ -383,7 +396,7 @@ AWAY = LayoutRule(
     "host memory",
     lambda j, l: not _kept_away(l),
     lambda j, l: _kept_away(l),
-    options=("recompute", "zero"),
+    reads=("recompute", "zero"),
 )
 
 
@@ -421,6 +434,7 @@ MEGATRON_OFFLOAD = LayoutRule(
         f"layout.offload {l.offload}: Megatron Core keeps activations in host memory without"
         " pipelines only (pp 1), and weights never"
     ),
+    reads=("pp",),
 )
 SHARDED_TOKENS = LayoutRule(
     "tokens sharded over tp",
@@ -429,7 +443,7 @@ SHARDED_TOKENS = LayoutRule(
         f"{j.framework.name if j.framework else ''} shards activations between the ranks of tp"
         f" {l.tp}: sequence_parallel must be true, which takes tokens that tp divides"
     ),
-    options=("sequence_parallel",),
+    reads=("sequence_parallel",),
 )
 MESHED_EXPERTS = LayoutRule(
     "experts inside replicas",
@@ -438,8 +452,7 @@ MESHED_EXPERTS = LayoutRule(
         f"ep {l.ep} x dp_replicate {l.dp_replicate} must divide dp {l.dp}, whose ranks it takes:"
         " experts are an axis of MaxText's mesh beside data and fsdp"
     ),
-    options=("zero",),
-    replicas=True,
+    reads=("dp", "zero"),
 )
 EXPERTS_CUT_AS_TP = LayoutRule(
     "experts cut as tp",
@@ -464,8 +477,7 @@ EXPERTS_IN_SHARDS = LayoutRule(
         f" {(l.dp // l.dp_replicate if l.zero else 1) * l.cp * l.tp}: torchtitan's experts take"
         " ranks of its shards; shard with zero 2 or 3"
     ),
-    options=("zero",),
-    replicas=True,
+    reads=("dp", "zero"),
 )
 SHARDS_TAKE_CP = LayoutRule(
     "shards over dp and cp",
@@ -474,8 +486,7 @@ SHARDS_TAKE_CP = LayoutRule(
         f"zero {l.zero} cannot be with dp {l.dp} and cp {l.cp}: torchtitan shards over dp x cp, or"
         " not at all; take zero 2 or 3 with cp"
     ),
-    options=("zero",),
-    replicas=True,
+    reads=("dp", "zero"),
 )
 FSDP_OFFLOAD = LayoutRule(
     "host memory in FSDP",

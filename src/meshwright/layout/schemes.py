@@ -78,6 +78,7 @@ HIDDEN_SHARDED = LayoutRule(
         f"scheme {l.scheme} always cuts what lies between matrices over tp: sequence_parallel must"
         " be true"
     ),
+    reads=("sequence_parallel",),
 )
 
 

@@ -171,7 +171,7 @@ SCHEDULE = LayoutRule(
     lambda j, l: (
         f"layout.schedule {l.schedule} has no counterpart in PyTorch: take one of {RUNNABLE}"
     ),
-    options=("schedule",),
+    reads=("pp", "schedule"),
 )
 STARVED = LayoutRule(
     "a microbatch for every stage",
@@ -184,14 +184,13 @@ STARVED = LayoutRule(
         "schedule 1f1b runs in PyTorch only with at least as many microbatches as stages, not"
         f" {int(microbatches(j, l))} for pp {l.pp}: take gpipe, or a smaller microbatch"
     ),
-    options=("schedule",),
-    replicas=True,
+    reads=("pp", "microbatches", "schedule"),
 )
 CHUNKS = LayoutRule(
     "chunks need a pipeline",
     lambda j, l: (l.interleave == 1) | piped(l),
     lambda j, l: f"layout.interleave {l.interleave} needs pp > 1",
-    options=("schedule",),
+    reads=("pp", "schedule"),
 )
 GROUPED = LayoutRule(
     "groups of PyTorch",
@@ -200,7 +199,7 @@ GROUPED = LayoutRule(
         f"layout.microbatch_group {l.microbatch_group} has no counterpart in PyTorch, whose groups"
         " follow from the microbatches: leave it at 0"
     ),
-    options=("schedule",),
+    reads=("schedule",),
 )
 EXCHANGED = LayoutRule(
     "trained exchange",
@@ -220,7 +219,7 @@ RECOMPUTED = LayoutRule(
     lambda j, l: (
         f"layout.recompute {l.recompute} is not trained: take {', '.join(RECOMPUTE)}"
     ),
-    options=("recompute",),
+    reads=("recompute",),
 )
 COPIES = LayoutRule(
     "trained groups of dp",
@@ -229,7 +228,7 @@ COPIES = LayoutRule(
         f"layout.dp_replicate {l.dp_replicate} is run as [train] shards"
         f" {int(l.dp / l.dp_replicate)}: set that"
     ),
-    options=("zero",),
+    reads=("zero",),
 )
 HALVES = LayoutRule(
     "halves of whole layers",
@@ -238,7 +237,7 @@ HALVES = LayoutRule(
         f"layout.schedule {l.schedule} with recompute {l.recompute} computes every layer twice"
         " more, once for each half of the backward pass: take recompute none"
     ),
-    options=("schedule", "recompute"),
+    reads=("pp", "schedule", "recompute"),
 )
 SHARDED_HALVES = LayoutRule(
     "halves of sharded weights",
@@ -247,7 +246,7 @@ SHARDED_HALVES = LayoutRule(
         f"layout.zero 3 with schedule {l.schedule} is not carried out rightly by PyTorch 2.13"
         " (weights are gone before their half of the backward pass): take zero 2"
     ),
-    options=("schedule", "zero"),
+    reads=("pp", "schedule", "zero"),
 )
 EXPERTS = LayoutRule(
     "experts need a mixture",
@@ -299,7 +298,7 @@ SEQUENCES = LayoutRule(
             else ""
         )
     ),
-    options=("sequence_parallel",),
+    reads=("sequence_parallel",),
 )
 POSITIONS = LayoutRule(
     "learned positions",
@@ -317,8 +316,7 @@ EXPERT_SHARES = LayoutRule(
         f"layout.ep {l.ep} does not divide the ranks of tp x cp x dp in every network dimension,"
         f" whose sizes are {j.cluster.sizes}"
     ),
-    placed=True,
-    replicas=True,
+    reads=("pp", "dp", "placement"),
 )
 
 
@@ -340,8 +338,7 @@ ROUNDS = LayoutRule(
         f" chunk, not {int(microbatches(j, l))} for pp {l.pp}: raise the batch, or lower dp,"
         " microbatch or pp"
     ),
-    options=("schedule",),
-    replicas=True,
+    reads=("pp", "microbatches", "schedule"),
 )
 """Of the groups of Megatron-LM."""
 

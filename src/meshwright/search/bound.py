@@ -23,9 +23,9 @@ from ..num import ceil_div
 from ..schedule.stage_costs import Pass, StageCosts
 from .best import Best
 from .columns import bound_clock
-from .degrees import BLOCK, dp_step
+from .degrees import dp_step
 from .points import Rows, points
-from .table import Column, Grid, Table, length, pick
+from .table import BLOCK, Column, Grid, Table, length, pick
 from .ways import Way
 
 ROUNDED = 1.0 - 1e-12

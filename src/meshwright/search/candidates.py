@@ -14,12 +14,13 @@ from numpy.typing import NDArray
 
 from .. import step
 from ..describe.job import Job
+from ..describe.layout import Layout
 from ..num import ceil_div
 from .best import Best
 from .bound import busy, least_layers, may_fit, piped
-from .columns import bodies, bound_clock, each_way, layouts
+from .columns import bodies, bound_clock, each_way
 from .degrees import chunked, dp_step, fewest, pipelines, replicas
-from .legal import orders, possible, split
+from .legal import Legal, splits
 from .options import Options
 from .space import Space
 from .table import Column, Grid, Table, distinct, keep, length, pick, stack
@@ -136,15 +137,20 @@ class Candidates:
             rows |= pick(degrees, pipe)
             fine: Any = slice(None)
             if self.relaxed:
-                fine = possible(job, rows, self.choice)
+                ways = self._ways(rows)
+                legal = Legal.of(job, self.choice, ways, ways[0], True)
+                fine = legal.rows
             yield pick(rows, fine), seconds[row, deep][fine]
+
+    def _ways(self, rows: Table) -> list[Layout]:
+        """Rows under each setting of sequence parallelism, every group nearest."""
+        sizes, choice = self.job.cluster.sizes, self.choice
+        settings = choice.sequence_parallel
+        return each_way(rows, None, sizes, choice.fixed, settings)
 
     def exact(self, rows: Table, law: Column) -> Waiting:
         """Of rows with their most replicas those that some schedule runs with so many."""
-        sizes, choice = self.job.cluster.sizes, self.choice
-        sequence_parallel = choice.sequence_parallel[0]
-        layout = layouts(rows, None, sizes, choice.fixed, sequence_parallel)
-        fine = np.any(orders(self.job, choice, layout), axis=0)
+        fine = Legal.of(self.job, self.choice, self._ways(rows)).rows
         rows = keep(rows, fine)
         return Waiting(rows, rows, law[fine])
 
@@ -154,10 +160,8 @@ class Candidates:
         # papers' bubbles are no paths of an order
         fine = fine | (limit == np.inf) | (not step.by_order(self.job))
         for way in self.choice.schedules:
-            open_ = ~fine & way.filled(
-                self.job, rows["pp"], rows["interleave"]
-            )
-            at = np.flatnonzero(open_)
+            tried = way.tried(self.job, rows["pp"], rows["interleave"])
+            at = np.flatnonzero(tried & ~fine)
             some = pick(rows, at)
             layers = self.layers[:, some["shard"].astype(np.intp)]
             m = fewest(self.job, some)
@@ -171,8 +175,8 @@ class Candidates:
         job, shards, choice = self.job, self.shards, self.choice
         _, kind = distinct([shards[k] for k in BESIDE_MICROBATCH])
         least = np.zeros(len(kind), dtype=bool)
-        for setting in choice.sequence_parallel:
-            can = np.flatnonzero(split(job, shards, setting, choice))
+        for runs in splits(job, shards, choice):
+            can = np.flatnonzero(runs)
             least[can[np.unique(kind[can], return_index=True)[1]]] = True
         small = keep(shards, least)
         if not least.any():

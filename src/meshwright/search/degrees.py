@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from functools import reduce
 from typing import Any
 
@@ -10,22 +10,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..describe.job import Job
-from ..describe.layout import Layout
-from ..exchange import EXCHANGES
-from ..layout import cuts, sequence
-from ..layout.rule import token_parts
-from ..layout.schemes import counts
+from ..layout import cuts
 from ..num import ceil_div, divisors, maximum
+from .legal import splits
 from .options import longest_list, options
 from .space import Space, allowed
-from .table import Column, Index, Table, cross, keep, length, pick
+from .table import BLOCK, Column, Index, Table, cross, keep, length, pick
 
 RELAXED_MICROBATCH = 64
 """Largest microbatch of a relaxed search that neither divides the batch nor is named."""
-
-
-BLOCK = 4096
-"""Rows that are computed at once: few enough that their columns stay in cache."""
 
 
 SMALLEST_SHARD = 128
@@ -57,49 +50,25 @@ def shards(job: Job, space: Space, relaxed: bool) -> Table:
     m = job.model
     N = job.cluster.chips
     B = job.batch
-    tp = [
-        t
-        for t in divisors(cuts.most(m))
-        if m.ffn % t == 0
-        and m.hidden % t == 0
-        and cuts.copied(m, t)
-        and t <= N
-        and (relaxed or N % t == 0)
-    ]
+    choice = options(job, space)
+    # nothing to evaluate without an option
+    tp = divisors(cuts.most(m)) if choice.count else []
     cp = [
         c
         for c in _cuts(job, space)
-        if c <= N
-        and (space.scheme == "mlp2d" or job.T // c >= SMALLEST_SHARD or c == 1)
-        and (relaxed or N % c == 0)
+        if space.scheme == "mlp2d" or job.T // c >= SMALLEST_SHARD or c == 1
     ]
-    if space.scheme == "summa":
-        cp = [c for c in cp if m.hidden % c == 0]
     micro = {*divisors(B)}
     if relaxed:
         named = space.values("microbatch") or range(1, RELAXED_MICROBATCH + 1)
         micro |= {n for n in named if n <= B}
-    shared = Layout(**space.fixed)
-    # nothing to evaluate without a schedule, or a scheme that counts the model
-    tp = tp if options(job, space).count and counts(job, shared) else []
     table = cross(
         cross({}, tp=_column(tp, space, "tp")), cp=_column(cp, space, "cp")
     )
-    runs = EXCHANGES[shared.cp_exchange].holds(
-        m.heads if m.mla else m.K, table["tp"] * table["cp"]
-    )
-    table = keep(
-        table, np.broadcast_to((table["cp"] == 1) | runs, table["tp"].shape)
-    )
-    table = keep(table, table["tp"] * table["cp"] <= N)
-    table = keep(table, cuts.over_cp(m, table["tp"], table["cp"]))
+    ranks = table["tp"] * table["cp"]
+    table = keep(table, ranks <= N if relaxed else N % ranks == 0)
     table = cross(
         table, microbatch=_column(sorted(micro), space, "microbatch")
-    )
-    ways = options(job, space).sequence_parallel
-    table = keep(
-        table,
-        np.any([splits(job, table, space.fixed, sp) for sp in ways], axis=0),
     )
     if m.moe:
         table = cross(
@@ -113,8 +82,7 @@ def shards(job: Job, space: Space, relaxed: bool) -> Table:
         table = cross(table, etp=etp)
         as_tp = table["etp"] == 0
         table["etp"] = np.where(as_tp, table["tp"], table["etp"])
-        whole = m.moe.expert_ffn % table["etp"] == 0
-        table = keep(table, whole & ~(as_tp & (table["tp"] == 1)))
+        table = keep(table, ~(as_tp & (table["tp"] == 1)))
     else:
         # a dense model has no experts to share out
         only = allowed(1, space, "ep") and allowed(1, space, "etp")
@@ -128,7 +96,8 @@ def shards(job: Job, space: Space, relaxed: bool) -> Table:
         if space.scheme == "summa"
         else table | {"panels": np.ones_like(table["tp"])}
     )
-    return keep(table, among(table, space, "panels"))
+    runs = splits(job, table, choice).any(axis=0)
+    return keep(table, runs & among(table, space, "panels"))
 
 
 def several(job: Job, space: Space, axis: str) -> tuple[int, ...]:
@@ -152,29 +121,6 @@ def _cuts(job: Job, space: Space) -> list[int]:
         return divisors(job.model.hidden if space.scheme == "mlp2d" else job.T)
     twos = {2**k for k in range(job.T.bit_length())}
     return sorted(space.values("cp") or {*divisors(job.T), *twos})
-
-
-def splits(
-    job: Job,
-    table: Table,
-    fixed: Mapping[str, Any],
-    sequence_parallel: bool,
-) -> NDArray[np.bool_]:
-    """Where a microbatch can be cut over cp, and over tp if norms are: `rules.SEQUENCE`, row by
-    row.
-    """
-    layout = Layout(
-        tp=table["tp"],
-        cp=table["cp"],
-        sequence_parallel=sequence_parallel,
-        **fixed,
-    )
-    parts = token_parts(
-        layout.scheme, sequence_parallel, table["tp"], table["cp"]
-    )
-    tokens = table["microbatch"] * sequence.length(job, layout)
-    fine: NDArray[np.bool_] = tokens % parts == 0
-    return fine
 
 
 def _panels(job: Job, table: Table) -> Table:

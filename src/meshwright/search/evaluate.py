@@ -12,14 +12,14 @@ import numpy as np
 from ..describe.job import Job
 from ..step import clock, room
 from .best import LARGEST, Best
-from .degrees import BLOCK, everything, most_replicas
+from .degrees import everything, most_replicas
 from .legal import legal_options
 from .merit import weigh
 from .options import options
 from .placement import placements
 from .points import Rows, points
 from .space import Space
-from .table import Grid, Table, keep, length, pick
+from .table import BLOCK, Grid, Table, keep, length, pick
 
 FEW = 64
 """Rows that are not worth a bound."""

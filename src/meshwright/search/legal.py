@@ -1,177 +1,200 @@
-"""Which rows of a table can run, and with how many options."""
+"""Which rows of a table can run, and under which options.
+
+What is legal, `layout.rules` say: a rule is asked as soon as all that it reads is known. Beside
+them a search leaves out what would count twice: options that change nothing.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Sequence
+from functools import reduce
+from operator import and_
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from .. import step
+from ..describe.frozen import changed
 from ..describe.job import Job
 from ..describe.layout import Layout
 from ..layout.placement import Shares
-from ..layout.schemes import always_cut
+from ..layout.rule import LayoutRule
+from ..layout.rules import ALWAYS, EVEN_LAYERS, of_framework
 from ..layout.stages import microbatches
 from ..program.resident import whole_program
-from . import framework
 from .columns import each_way
-from .degrees import splits
 from .options import Options
-from .table import Column, Index, Mask, Table, distinct, length, pick
-from .ways import by_need
+from .table import BLOCK, Column, Mask, Table, distinct, length, pick
+from .ways import Way, by_need
+
+SHARDS = ("tp", "cp", "ep", "etp", "microbatch", "panels")
+"""Degrees that cut a layer."""
+AXES = ("sequence_parallel", "recompute", "schedule", "zero")
+"""Choices beside degrees, as rules name them: axes of a mask, before its rows."""
+SCHEDULE = (False, False, True, False)
+"""The axis of what the schedule alone decides."""
 
 
-def split(
-    job: Job,
-    table: Table,
-    sp: bool,
-    choice: Options,
-) -> Any:
-    """Where this setting of sequence parallelism can run; at tp = 1 it changes nothing and counts
-    as on, if the space has both.
-    """
-    tp = table["tp"]
-    fine = splits(job, table, choice.fixed, sp)
-    if sp:
-        return fine
-    useful = (tp > 1) | (True not in choice.sequence_parallel)
-    cut = always_cut(job.model, choice.fixed["scheme"])
-    return fine & useful & ((tp == 1) | (not cut))
+def rules(job: Job, *known: str) -> list[LayoutRule]:
+    """What a layout of the job keeps, as far as these and the degrees that cut a layer say."""
+    every = (*ALWAYS, *of_framework(job))
+    return [rule for rule in every if {*rule.reads} <= {*known}]
 
 
-def possible(
-    job: Job,
-    table: Table,
-    choice: Options,
-) -> Mask:
-    """Where a row, wherever it lies and with so many replicas or fewer, may run in some way by the
-    rules of the job's framework.
-    """
-    sizes = job.cluster.sizes
-    fine = np.zeros(length(table), dtype=bool)
-    ways = each_way(
-        table,
-        None,
-        sizes,
-        choice.fixed,
-        choice.sequence_parallel,
+def holds(job: Job, rows: Layout, asked: Iterable[LayoutRule]) -> Mask:
+    """Where all these rules hold."""
+    fine = np.ones(np.shape(rows.tp), dtype=bool)
+    for rule in asked:
+        fine &= np.asarray(rule.holds(job, rows), dtype=bool)
+    return fine
+
+
+def splits(job: Job, shards: Table, choice: Options) -> Mask:
+    """(sequence parallelism, shard): where all holds that needs no more to be known."""
+    asked = rules(job, "sequence_parallel")
+    degrees: dict[str, Any] = {name: shards[name] for name in SHARDS}
+    rows = Layout(**degrees, **choice.fixed)
+    return np.array(
+        [holds(job, rows.under(sp), asked) for sp in choice.sequence_parallel]
     )
-    for way in ways:
-        splits_so = split(
-            job,
-            table,
-            way.sequence_parallel,
-            choice,
-        )
-        fine |= splits_so & framework.rows(job, way, False, False)
-    scheduled = np.any(orders(job, choice, ways[0], any_number=True), axis=0)
-    return np.asarray(fine & ((table["pp"] == 1) | scheduled))
-
-
-def pipelines_of(job: Job, rows: Layout) -> tuple[Layout, Column, Index]:
-    """(a row of each pipeline, its microbatches, the number of that of every row): what the rules
-    of schedules look at.
-    """
-    m = np.asarray(microbatches(job, rows))
-    index, number = distinct([rows.pp, rows.interleave, m])
-    return pick(rows, index), m[index], number
-
-
-def orders(
-    job: Job, choice: Options, rows: Layout, any_number: bool = False
-) -> list[Mask]:
-    """Where each schedule can run. On one stage all take as long: only that counts which holds
-    least, of those the first. any_number: where it can with some number of microbatches; then all
-    count, since another may hold least with each.
-    """
-    rows, m, number = pipelines_of(job, rows)
-    p, v = np.asarray(rows.pp), np.asarray(rows.interleave)
-    exact = not any_number
-    found = [
-        (way.runs(job, p, m, v) & (p > 1) if exact else way.filled(job, p, v))
-        & framework.schedules(job, rows, way, exact)
-        for way in choice.schedules
-    ]
-    if any_number:
-        return [mask[number] for mask in found]
-    one = np.flatnonzero(p == 1)
-    alone, free = pick(rows, one), np.ones(len(one), dtype=bool)
-    for k, way, n in by_need(choice.schedules):
-        if not free.any():
-            break
-        chunks = np.full(len(one), float(n))
-        can = free & way.runs(job, p[one], m[one], chunks)
-        can &= framework.schedules(job, replace(alone, interleave=chunks), way)
-        free &= ~can
-        found[k][one] |= can & (v[one] == n)
-    return [mask[number] for mask in found]
 
 
 class Legal(NamedTuple):
-    """Where rows can run, option by option."""
+    """Where rows can run: masks of (`AXES`, row), each as long as what it depends on; all must
+    hold.
+    """
 
-    splits: list[Mask]
-    """Under each setting of sequence parallelism."""
-    orders: list[Mask]
-    """With each schedule."""
-    shardings: list[Mask]
-    """With each ZeRO stage: where its groups are, and it stands for others that are the same."""
-    barred: Mask | None
-    """(1, recompute, schedule, zero, row) combinations that cannot run; None: nowhere."""
+    masks: list[Mask]
 
     @classmethod
     def of(
         cls,
         job: Job,
-        table: Table,
         choice: Options,
         ways: Sequence[Layout],
         far: Layout | None = None,
         any_number: bool = False,
     ) -> Legal:
         """ways: the rows under each setting of sequence parallelism, placed or not;  far: the same
-        with the most replicas, where they stand for intervals;
-        any_number: as in `orders`.
+        with the most replicas, where they stand for intervals of dp;  any_number: of microbatches
+        too.
         """
         near = ways[0]
-        placed = bool(near.placement)
-        # with one replica all stages are the same, and only the first counts: over one group,
-        # if any is, since a space's values stand in order
-        alone: Any = (near.replicas == 1) & (not whole_program(job))
-        groups = (
-            choice.sharded(near)
-            if far is None
-            else [sharding.may_run(far) for sharding in choice.zero]
+        unknown = {
+            "dp": far is not None,
+            "microbatches": any_number,
+            "placement": not near.placement,
+        }
+        known = (name for name, is_ in unknown.items() if not is_)
+        asked: dict[tuple[bool, ...], list[LayoutRule]] = {SCHEDULE: []}
+        for rule in rules(job, "pp", *known, *AXES):
+            axes = tuple(axis in rule.reads for axis in AXES)
+            if rule.reads:  # the others hold of all shards
+                asked.setdefault(axes, []).append(rule)
+        # what rules of schedules read is alike in many rows
+        m = np.asarray(microbatches(job, near))
+        index, number = distinct([near.pp, near.interleave, m])
+        pipelines = pick(near, index)
+        orders = _orders(
+            job, choice, pipelines, asked.pop(SCHEDULE), any_number
         )
-        return cls(
-            [
-                split(job, table, way.sequence_parallel, choice)
-                & framework.rows(job, way, far is None, placed)
-                for way in ways
-            ],
-            orders(job, choice, near, any_number),
-            [
-                np.asarray(has) & (~alone | (z == 0))
-                for z, has in enumerate(groups)
-            ],
-            framework.barred(job, near, choice, far is None, placed),
-        )
+        masks = [
+            orders[None, None, :, None, number],
+            *_single(job, choice, near, near if far is None else far),
+        ]
+        for axes, some in asked.items():
+            rows, each = (
+                (pipelines, number) if axes[2] else (near, slice(None))
+            )
+            lengths = zip(choice.shape, axes, strict=True)
+            shape = tuple(n if axis else 1 for n, axis in lengths)
+            mask: Mask = np.ones((*shape, len(number)), dtype=bool)
+            for place in np.ndindex(*shape):
+                mask[place] = holds(job, choice.layout(rows, place), some)[
+                    each
+                ]
+            masks.append(mask)
+        return cls(masks)
 
-    def options(self, choice: Options) -> Column:
-        """How many of the options each row can run with."""
-        orders, stages = np.array(self.orders), np.array(self.shardings)
-        each = len(choice.recompute) * orders.sum(0) * stages.sum(0)
-        if self.barred is not None:
-            points = orders[None, :, None] & stages & ~self.barred[0]
-            each = points.sum(axis=(0, 1, 2))
-        return np.asarray(each * np.sum(self.splits, axis=0))
+    @property
+    def rows(self) -> Mask:
+        """Those that no mask alone rules out."""
+        every = [np.any(mask, axis=(0, 1, 2, 3)) for mask in self.masks]
+        return np.asarray(reduce(and_, every))
+
+    def among(self, options: Mask) -> Mask:
+        """Where each of some options, a mask of `AXES`, can run."""
+        return reduce(and_, self.masks, options[..., None])
+
+
+def _single(
+    job: Job, choice: Options, near: Layout, far: Layout
+) -> Iterator[Mask]:
+    """Where sequence parallelism, and a ZeRO stage, says what no other one does: on one rank of tp
+    on and off are the same, with one replica all stages and groups are, and the first counts.
+    """
+    settings = choice.sequence_parallel
+    yield np.array(
+        [(near.tp > 1) | sp | (True not in settings) for sp in settings]
+    )[:, None, None, None]
+    alone = (near.replicas == 1) & (not whole_program(job))
+    yield np.array(
+        [
+            each.several(far) & ((z == 0) | ~alone)
+            for z, each in enumerate(choice.zero)
+        ]
+    )[None, None, None]
+
+
+def _orders(
+    job: Job,
+    choice: Options,
+    rows: Layout,
+    asked: Sequence[LayoutRule],
+    any_number: bool,
+) -> Mask:
+    """(schedule, row): where each schedule can run. On one stage all take as long: only that counts
+    which holds least, of those the first. any_number: where it can with some number of
+    microbatches; then all count, since another may hold least with each.
+    """
+
+    def runs(way: Way, rows: Layout) -> Mask:
+        p, v = np.asarray(rows.pp), np.asarray(rows.interleave)
+        fine = way.tried(job, p, v)
+        at = np.flatnonzero(fine)
+        # papers add up chunks that hold as many layers
+        even = way.chunks[0] > 1 and not step.by_order(job)
+        every = (*asked, EVEN_LAYERS) if even else asked
+        fine[at] = holds(job, way.layout(pick(rows, at)), every)
+        return fine
+
+    found = np.array([runs(way, rows) for way in choice.schedules])
+    if any_number:
+        return found
+    one = np.flatnonzero(rows.pp == 1)
+    alone, free = pick(rows, one), np.ones(len(one), dtype=bool)
+    found[:, one] = False
+    for k, way, chunks in by_need(choice.schedules):
+        if not free.any():
+            break
+        v = np.full(len(one), float(chunks))
+        can = free & runs(way, changed(alone, interleave=v))
+        found[k, one] |= can & (alone.interleave == chunks)
+        free &= ~can
+    return found
 
 
 def legal_options(
     job: Job, table: Table, choice: Options, shares: Shares | None = None
 ) -> Column:
     """How many of the options each row can run with, where it lies; shares None: anywhere."""
+    counts = np.zeros(length(table))
     sizes, settings = job.cluster.sizes, choice.sequence_parallel
-    ways = each_way(table, shares or {}, sizes, choice.fixed, settings)
-    return Legal.of(job, table, choice, ways).options(choice)
+    every = np.ones(choice.shape, dtype=bool)
+    for start in range(0, length(table), BLOCK):
+        some = slice(start, start + BLOCK)
+        at = pick(table, some), pick(shares or {}, some)
+        ways = each_way(*at, sizes, choice.fixed, settings)
+        legal = Legal.of(job, choice, ways).among(every)
+        counts[some] = legal.sum(axis=(0, 1, 2, 3))
+    return counts

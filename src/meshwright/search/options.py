@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from ..describe.choices import listed
 from ..describe.frozen import FrozenDict, changed
 from ..describe.job import Job
@@ -53,34 +51,23 @@ class Sharding(NamedTuple):
             else self.copies
         )
 
+    @property
+    def grouped(self) -> bool:
+        """It shards over less than all replicas."""
+        return self.copies != 1
+
     def layout(self, of: Layout) -> Layout:
         """The same rows with these groups."""
-        if self.copies == 1:
+        if not self.grouped:
             return changed(of, zero=self.zero)
         return changed(
             of, zero=self.zero, dp_replicate=self.of(of.tp, of.cp, of.dp)
         )
 
-    def runs(self, of: Layout) -> Any:
-        """Where there are such groups, and several, of several ranks each."""
-        if self.copies == 1:
-            return True
+    def several(self, of: Layout) -> Any:
+        """Where its groups are several, of several ranks each; more replicas are never fewer."""
         copies = self.of(of.tp, of.cp, of.dp)
-        whole = (copies > 1) & (copies % 1 == 0) & (of.replicas > copies)
-        copies = np.where(whole, copies, 1.0)
-        return (
-            whole
-            & (of.dp % copies == 0)
-            & (of.tp * of.cp * of.dp % (copies * of.ep * of.etp) == 0)
-        )
-
-    def may_run(self, of: Layout) -> Any:
-        """Where some number of replicas up to these may have such groups."""
-        return (
-            True
-            if self.copies == 1
-            else (self.of(of.tp, of.cp, of.dp) > 1) & (of.replicas > 1)
-        )
+        return (copies > 1) & (of.replicas > copies) if self.grouped else True
 
     def __str__(self) -> str:
         if self.copies == 1:
@@ -134,12 +121,14 @@ class Options:
         """Grid points of a row."""
         return prod(self.shape)
 
-    def sharded(self, of: Layout) -> list[Any]:
-        """Where each ZeRO stage has its groups (`Sharding.runs`), asked once for stages that share
-        them."""
-        found = {(each.copies, each.node): each for each in self.zero}
-        runs = {groups: each.runs(of) for groups, each in found.items()}
-        return [runs[each.copies, each.node] for each in self.zero]
+    def layout(self, rows: Layout, place: tuple[int, ...]) -> Layout:
+        """The same rows with one combination of options."""
+        i, r, k, z = place
+        ordered = self.schedules[k].layout(
+            rows.under(self.sequence_parallel[i])
+        )
+        whole = self.zero[z].layout(ordered)
+        return changed(whole, recompute=self.recompute[r])
 
 
 def demand_one_copy(space: Space) -> None:

@@ -108,15 +108,21 @@ def points(
     # a device that is alone runs one schedule, and in most spaces other ZeRO stages
     for index in (np.flatnonzero(~piped), np.flatnonzero(piped)):
         if len(index):
-            some = _Table(job, at, rows.some(index), choice, most)
-            yield from ((index, each) for each in some.points(alive))
+            some = _Table(job, at, rows.some(index), choice, alive, most)
+            yield from ((index, each) for each in some.points())
 
 
 class _Table:
     """Rows with what all options share."""
 
     def __init__(
-        self, job: Job, at: Clock, rows: Rows, choice: Options, most: float
+        self,
+        job: Job,
+        at: Clock,
+        rows: Rows,
+        choice: Options,
+        alive: Alive,
+        most: float,
     ) -> None:
         self.job, self.at, self.choice, self.most = job, at, choice, most
         sizes, ways = job.cluster.sizes, choice.sequence_parallel
@@ -128,27 +134,26 @@ class _Table:
             )[0]
         costs, which = bodies(job, near, at, choice.recompute)
         self.parts = [pick(cost, which) for cost in costs]
-        self.legal = Legal.of(
-            job, rows.near, choice, near, self.far, rows.any_number
-        )
+        legal = Legal.of(job, choice, near, self.far, rows.any_number)
+        self.runs = legal.among(alive)
 
-    def points(self, alive: Alive) -> Iterator[Points]:
+    def points(self) -> Iterator[Points]:
         every: dict[Deal, list[int]] = {}
         for k, way in enumerate(self.choice.schedules):
             deal = Deal(way.bound.folded, way.stages, way.bound.copies)
-            if self.legal.orders[k].any() and alive[:, :, k].any():
+            if self.runs[:, :, k].any():
                 every.setdefault(deal, []).append(k)
         for deal, schedules in every.items():
-            mine = np.zeros_like(alive)
-            mine[:, :, schedules] = alive[:, :, schedules]
-            yield from _Dealt(self, deal, mine).points()
+            runs = np.zeros_like(self.runs)
+            runs[:, :, schedules] = self.runs[:, :, schedules]
+            yield from _Dealt(self, deal, runs).points()
 
 
 class _Dealt:
     """Rows whose layers are dealt in one way, with what that says of weights."""
 
-    def __init__(self, table: _Table, deal: Deal, alive: Alive) -> None:
-        self.table, self.alive = table, alive
+    def __init__(self, table: _Table, deal: Deal, runs: Mask) -> None:
+        self.table, self.runs = table, runs
         job, choice, at = table.job, table.choice, table.at
         near, parts, far = table.near[0], table.parts[0], table.far
         # which microbatches are on their way is the schedule's, not the deal's
@@ -156,9 +161,7 @@ class _Dealt:
         self.fullest = self.by.fullest(near)
         owned = step.owners(job, near, parts, self.by)
         self.zero = [
-            z
-            for z in range(len(choice.zero))
-            if alive[..., z].any() and table.legal.shardings[z].any()
+            z for z in range(len(choice.zero)) if runs[..., z, :].any()
         ]
         along = self.by.pipeline(near)
         self.syncs, self.standing, self.updates = {}, {}, {}
@@ -188,12 +191,10 @@ class _Dealt:
     def points(self) -> Iterator[Points]:
         table, choice = self.table, self.table.choice
         for i, layout in enumerate(table.near):
-            if not table.legal.splits[i].any():
-                continue
             for r, text in enumerate(choice.recompute):
-                if not self.alive[i, r].any():
-                    continue
-                yield from self._passes(i, r, changed(layout, recompute=text))
+                if self.runs[i, r].any():
+                    again = changed(layout, recompute=text)
+                    yield from self._passes(i, r, again)
 
     def _passes(self, i: int, r: int, layout: Layout) -> Iterator[Points]:
         """Rows under one setting of sequence parallelism and recomputation."""
@@ -211,16 +212,18 @@ class _Dealt:
                 job, layout, parts, layout.recompute, self.fullest
             )
         )
-        for k in map(int, np.flatnonzero(self.alive[i, r].any(axis=1))):
+        for k in map(int, np.flatnonzero(self.runs[i, r].any(axis=(1, 2)))):
             way = choice.schedules[k]
             ordered = way.layout(layout)
             piped = step.pipelined(job, ordered, of)
-            can = table.legal.splits[i] & table.legal.orders[k]
-            can &= piped.total <= table.most
-            if not can.any():
+            quick = self.runs[i, r, k] & (piped.total <= table.most)
+            if not quick.any():
                 continue
-            kept = self._kept(ordered, way.bound, held, can)
-            for z, runs in self._stages((i, r, k), can):
+            kept = self._kept(ordered, way.bound, held, quick.any(axis=0))
+            for z in self.zero:
+                runs = quick[z]
+                if not runs.any():
+                    continue
                 sharding = choice.zero[z]
                 whole = sharding.layout(ordered)
                 seconds = step.joined(
@@ -261,18 +264,6 @@ class _Dealt:
                 self.fullest.items(), held, strict=False
             )
         ]
-
-    def _stages(
-        self, place: tuple[int, int, int], can: Mask
-    ) -> Iterator[tuple[int, Mask]]:
-        """The ZeRO stages that are looked at beside other options, each with the rows that run."""
-        legal = self.table.legal
-        for z in self.zero:
-            runs = can & legal.shardings[z]
-            if legal.barred is not None:
-                runs = runs & ~legal.barred[(0, *place[1:], z)]
-            if self.alive[(*place, z)] and runs.any():
-                yield z, runs
 
     def _program_bytes(
         self, layout: Layout, parts: step.ModelCost, where: Mask

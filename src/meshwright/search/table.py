@@ -22,6 +22,10 @@ Grid: TypeAlias = NDArray[np.float64]
 Table: TypeAlias = dict[str, Column]
 
 
+BLOCK = 4096
+"""Rows that are computed at once: few enough that their columns stay in cache."""
+
+
 SPARSE = 8
 """Times as many values as rows: below, a table of them is shorter than sorting."""
 

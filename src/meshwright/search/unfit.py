@@ -91,7 +91,7 @@ def rules_of_degrees(job: Job, relaxed: bool) -> list[rules.LayoutRule]:
     own = [
         rule
         for rule in rules.of_framework(job)
-        if not rule.options and not rule.placed
+        if {*rule.reads} <= {"pp", "dp"}
     ]
     # choices of the search, not of degrees
     aside = [rules.EXPERT_SEQUENCE, schemes.HIDDEN_SHARDED]

@@ -4,7 +4,6 @@ chunks that it may have.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -12,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import step
+from ..describe.frozen import changed
 from ..describe.job import Job
 from ..describe.layout import Layout
 from ..describe.stages import StageChoice
@@ -49,7 +49,7 @@ class Way(NamedTuple):
 
     def layout(self, rows: Layout) -> Layout:
         """The same rows with this schedule."""
-        return replace(rows, **self.fields)
+        return changed(rows, **self.fields)
 
     @property
     def chunked(self) -> bool:
@@ -61,33 +61,17 @@ class Way(NamedTuple):
         """The way to deal layers."""
         return stages_named(self.stages)
 
-    def filled(self, job: Job, p: Column, v: Column) -> Any:
-        """Where it has v chunks, and there are layers for all stages."""
+    def tried(self, job: Job, p: Column, v: Column) -> NDArray[np.bool_]:
+        """Where it is tried with v chunks: stages that are listed as many as the list has, slots
+        where they differ from even stages, which are the same where just the ends are light.
+        """
         stages = np.asarray(self.bound.stage_count(p, v))
-        return np.isin(v, self.chunks) & self._enough(job, stages)
-
-    def _enough(self, job: Job, stages: Column) -> Any:
-        how, layers = self.dealt, job.model.layers
-        chunked = self.chunks[0] > 1
-        if how.layers:
-            return (stages == len(how.layers)) & (sum(how.layers) == layers)
-        ends = 2 if job.model.vocab and (chunked or how.slots) else 0
-        fine = stages <= layers + ends
-        if how.slots:
-            fine = fine & (job.model.vocab > 0)
-            if self.beside_even:
-                # where just the ends are light, even stages are the same
-                fine = fine & (-layers % stages != 2) & (stages > 2)
-        # papers add up chunks that hold as many layers
-        even = step.by_order(job) or not chunked
-        return fine if even else fine & (layers % stages == 0)
-
-    def runs(self, job: Job, p: Column, m: Column, v: Column) -> Any:
-        """Where it can run with m microbatches (on one stage: `legal.runs`)."""
-        can: NDArray[np.bool_] = np.array(self.filled(job, p, v))
-        rows = np.flatnonzero(can)
-        can[rows] = self.bound.legal(p[rows], m[rows], v[rows])
-        return can
+        fine = np.isin(v, self.chunks)
+        if self.dealt.layers:
+            fine &= stages == len(self.dealt.layers)
+        if self.dealt.slots and self.beside_even:
+            fine &= (-job.model.layers % stages != 2) & (stages > 2)
+        return fine
 
 
 @cache
