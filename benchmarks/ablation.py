@@ -222,8 +222,8 @@ def line(name: str, v: Validation) -> tuple[str, ...]:
         stats([r.ratio for r in rows if r.ratio])
         for rows in (
             runs,
-            [r for r in runs if not r.kind.endswith(EXPERTS)],
-            [r for r in runs if r.kind.endswith(EXPERTS)],
+            [r for r in runs if EXPERTS not in r.kind.split(", ")],
+            [r for r in runs if EXPERTS in r.kind.split(", ")],
             v.having("step_time", held_out=True),
         )
     )

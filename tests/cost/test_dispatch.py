@@ -13,9 +13,10 @@ import pytest
 from nccl_fit import PUBLISHED
 
 from meshwright import Job, Layout, catalog, predict
-from meshwright.cost.dispatch import once_a_node
+from meshwright.cost.dispatch import dispatched, once_a_node
 from meshwright.cost.network import Fabric
 from meshwright.count import moe
+from meshwright.count.model import microbatch
 from meshwright.count.work import reached
 from meshwright.describe.assumptions import NetworkTime
 from meshwright.describe.software import Software
@@ -163,3 +164,18 @@ def test_two_ranks_send_to_each_other_and_one_to_nobody() -> None:
     two, one = (once_a_node(H100, 1e9, (n, 1), 2, "deepep") for n in (2, 1))
     assert two.seconds > 0.0 and two.latency > 0.0
     assert (one.seconds, one.latency) == (0.0, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("dispatcher", "sorts"),
+    [("alltoall", False), ("deepep", False), ("hybridep", True)],
+)
+def test_what_sorts_by_itself_spares_the_host(
+    dispatcher: str, sorts: bool
+) -> None:
+    """DeepEP hands tokens over as they came: passes of their own count and sort them."""
+    layout = Layout(dp=8, ep=8, zero=1)
+    job = Job("qwen3-30b-a3b", "8xh100-sxm", 8, layout)
+    once = replace(job, software=Software(dispatcher=dispatcher))
+    (ops, *_) = microbatch(once, layout).layers
+    assert dispatched(ops) == sorts

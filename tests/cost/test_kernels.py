@@ -16,13 +16,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meshwright import catalog
+from meshwright import Job, Layout, catalog
 from meshwright.cost import attention, host, products, shapes
 from meshwright.count import blocks
 from meshwright.count.work import Op, Pass
 from meshwright.describe.assumptions import ChipTime, Stack
 from meshwright.describe.framework import frameworks
 from meshwright.describe.kernels import all_kernels, as_written, kernels
+from meshwright.layout.placement import placed
+from meshwright.step.microbatch import model_cost
 
 TABLES = Path(__file__).parents[1] / "published" / "kernels"
 Row = dict[str, str]
@@ -341,12 +343,6 @@ def test_the_host_rules_short_layers_only() -> None:
     assert host.added(1.0, 1.0) == pytest.approx(2**0.25 - 1)
     assert host.added(10.0, 1.0) < 1e-3 * 10
     assert host.added(0.0, 1.0) == 0 == host.added(1.0, 0.0)
-    rest, weights = host.split(2.0, 1.0, 4.0)  # half of the host each
-    assert rest == weights == pytest.approx((1 + 16) ** 0.25 - 1)
-    assert host.split(2.0, 0.0, 4.0) == (
-        pytest.approx((16 + 256) ** 0.25 - 2),
-        0.0,
-    )
 
 
 @pytest.mark.parametrize(
@@ -533,4 +529,21 @@ def test_every_constant_has_its_source(name: str) -> None:
     }
     assert {field for field in vars(of) if field not in unsourced} <= set(
         of.sources
+    )
+
+
+def test_a_backward_pass_waits_for_its_launches_once() -> None:
+    """One queue: what is added is that of the whole pass; what makes weight gradients waits for
+    half of it where it runs apart.
+    """
+    job = Job("llama3-8b", "8xh100-sxm", 8, Layout(dp=8), seq=512).filled
+    layout = placed(job.layout, job.cluster.sizes)
+    cost = model_cost(job, layout, details=True).typical
+    added = cost.causes.backward.host
+    work = cost.backward - added
+    wait = host.seconds(job.how.chip, "layer", False, (0.0, 0.0))[1]
+    assert added == pytest.approx(host.added(work, wait))
+    alone = sum(x.backward.weights for x in cost.operations)
+    assert cost.weight_pass == pytest.approx(
+        alone + host.added(alone, wait / 2)
     )

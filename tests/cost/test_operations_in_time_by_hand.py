@@ -274,9 +274,6 @@ def test_what_the_host_adds() -> None:
     assert seconds("layer", True, s=0.0) == (0.0, 0.0)
     assert host.added(3.0, 4.0) == pytest.approx((81 + 256) ** 0.25 - 3)
     assert host.added(0.0, 4.0) == 0.0 == host.added(3.0, 0.0)
-    both = host.split(10.0, 4.0, 6.0)
-    assert both == pytest.approx((host.added(6.0, 3.0), host.added(4.0, 3.0)))
-    assert host.split(10.0, 0.0, 6.0) == (host.added(10.0, 6.0), 0.0)
 
 
 # A chip with a hierarchy of memories.

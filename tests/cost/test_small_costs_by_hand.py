@@ -167,7 +167,6 @@ def test_copies_to_the_host_reach_a_share_of_the_link() -> None:
 
 
 def test_no_seconds_of_the_host_show() -> None:
-    assert host.split(3.0, 1.0, 0.0) == (0.0, 0.0)
     assert host.added(3.0, 0.0) == 0.0
 
 

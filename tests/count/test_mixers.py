@@ -186,7 +186,9 @@ def test_layouts_that_nothing_runs_are_refused_by_name(
 
 
 def test_a_hybrid_is_cheaper_on_long_sequences_than_full_attention() -> None:
-    """Qwen3-Next's linear layers make a step of long sequences shorter than with full attention."""
+    """Three of four of Qwen3-Next's layers are linear: a token takes no more than a quarter as much
+    longer in sequences twice as long (less where gathers hide it) as with full attention in all.
+    """
     model = catalog.model("qwen3-next-80b-a3b")
     full = replace(model, pattern=())
     layout = Layout(dp=64, zero=3, recompute="full")
@@ -194,4 +196,8 @@ def test_a_hybrid_is_cheaper_on_long_sequences_than_full_attention() -> None:
     def seconds(m: Model, seq: int) -> float:
         return predict(Job(m, "64xh100-sxm", 64, seq=seq), layout).step_time_s
 
-    assert seconds(model, 65536) < 0.5 * seconds(full, 65536)
+    def more(m: Model) -> float:
+        return seconds(m, 65536) - 2 * seconds(m, 32768)
+
+    assert seconds(model, 65536) < 0.6 * seconds(full, 65536)
+    assert 0 < more(model) <= more(full) / 4

@@ -97,9 +97,12 @@ FRAMEWORK = (
         precision=PRECISIONS["fp8"],
         software=Software(cuda_graphs="full"),
     ),
-    replace(
-        job(MIXTRAL, tp=2, dp=32, ep=8, zero=1),
-        software=Software(cuda_graphs="parts", dispatcher="deepep"),
+    *(
+        replace(
+            job(MIXTRAL, tp=2, dp=32, ep=8, zero=1),
+            software=Software(cuda_graphs="parts", dispatcher=kernel),
+        )
+        for kernel in ("deepep", "hybridep")
     ),
     *(replace(of, framework=framework("megatron-core")) for of in JOBS),
 )

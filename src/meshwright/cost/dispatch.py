@@ -16,19 +16,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ..count.work import ONCE_A_NODE, Op, reached
+from ..count.work import Op, reached
 from ..num import Num, product, sqrt, where
 from .links import Group, Links
 from .load import Busy, Load
 from .span import over
 
+IN_ORDER = "hybridep"
+"""What hands a rank its copies in the order of its experts: after DeepEP, as around an all-to-all,
+the host launches what counts, pads and sorts them (Megatron-LM d98e8a6,
+core/transformer/moe/token_dispatcher.py: _DeepepManager, _HybridEPManager)."""
+
 
 def dispatched(ops: Iterable[Op]) -> bool:
-    """Tokens go to experts by such a kernel."""
+    """Tokens go to experts by a kernel that orders them too."""
     return any(
-        message.kind in ONCE_A_NODE
-        for op in ops
-        for message in op.forward.comm
+        message.kind == IN_ORDER for op in ops for message in op.forward.comm
     )
 
 

@@ -3,8 +3,10 @@
     t = (w^4 + host^4)^(1/4)
 
 w: seconds on the device;  host: seconds in which the host launches them. The longer one rules;
-where both are alike they wait for each other now and then. Source: form and exponent of this
-project, after Bang et al. 2024 (vTrain, arXiv 2312.12391), single node.
+where both are alike they wait for each other now and then. A layer's backward pass is one queue,
+whose kernels, weight gradients among them, wait for all of its launches; a weight gradient that
+zero bubble runs apart waits for half of them. Source: form and exponent of this project, after Bang
+et al. 2024 (vTrain, arXiv 2312.12391), single node.
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ def seconds(
 ) -> tuple[Num, Num]:
     """(forward, backward) seconds of the host for one "layer", or for the "embedding" or the
     "head". collectives: those that each pass launches;  dispatched: tokens go to their experts by
-    kernels that sort them too.
+    a kernel that sorts them too.
     """
     host = how.host
     stack = how.stack
@@ -69,18 +71,3 @@ def added(work: Num, host: Num) -> Num:
     return where(
         work > 0, sqrt(sqrt(square * square + least * least)) - work, 0.0
     )
-
-
-def split(work: Num, weights: Num, host: Num) -> tuple[Num, Num]:
-    """(seconds by which the rest of a backward pass outlasts its kernels, those by which its weight
-    gradients do).
-
-    Each has half of the host's seconds, as zero bubble runs them apart; passes without weight
-    gradients have all of it.
-    """
-    if isinstance(host, float) and host == 0.0:
-        return 0.0, 0.0
-    half = 0.5 * host
-    apart = weights > 0
-    rest = added(where(apart, work - weights, work), where(apart, half, host))
-    return rest, added(weights, half)

@@ -369,11 +369,12 @@ class Timer:
                 ),
                 dispatched=dispatched(ops),
             )
-            _, rest = host.split(back.total, weights, wait_back)
+            # half of the launches make weight gradients: what zero bubble runs apart waits
+            # for that half, the pass as one queue for all
+            rest = host.added(weights, 0.5 * wait_back)
             back = self.meanwhile(back, backward, rest)
-            longer, _ = host.split(back.total, weights, wait_back)
             ahead = ahead._replace(host=host.added(ahead.total, wait))
-            back = back._replace(host=longer + rest)
+            back = back._replace(host=host.added(back.total, wait_back))
             weights = weights + rest
         return LayerCost(
             ahead.total,

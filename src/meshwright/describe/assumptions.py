@@ -201,9 +201,9 @@ class Host(Checked):
     experts_s: Seconds = 2e-3
     """What experts add to a layer: routing, permutation, a launch for each product (estimate)."""
     dispatched: Amount = 0.5
-    """Of that, with kernels that send a token once to a node: they sort and count, where an
-    all-to-all has passes that sort before and after it and the host reads how much it sends
-    (Megatron-LM, core/transformer/moe/token_dispatcher.py; estimate)."""
+    """Of that, with HybridEP, which sorts and counts too, where passes of their own sort before and
+    after an all-to-all and after DeepEP, and the host reads how much is sent (Megatron-LM,
+    core/transformer/moe/token_dispatcher.py; estimate)."""
     routed: Amount = 0.75
     """Of that, left with CUDA graphs of parts of a layer: the router and what prepares the dispatch
     are in them, dispatch and products of experts are not (Megatron-LM, --cuda-graph-scope attn
