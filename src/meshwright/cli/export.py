@@ -14,6 +14,7 @@ from .command import Json, output, verb, word
 
 if TYPE_CHECKING:
     from ..describe.job import Job
+    from ..formats.bridge.launch import Place
     from ..formats.bridge.table import Format
     from ..formats.sbatch import Slurm
     from ..formats.torchrun import Launch
@@ -22,7 +23,15 @@ OWN_TRAINER = (
     "this script starts meshwright train; for another program give --starts, such as --starts"
     " megatron"
 )
-OURS = ("sbatch", "torchrun", "safetensors", "chakra")
+BATCH = ("sbatch", "jobset", "skypilot")
+"""Files of a cluster, which start another tool's program, or ours."""
+SITE = {
+    "sbatch": ("partition", "account", "time", "container"),
+    "jobset": ("container",),
+    "skypilot": ("container",),
+}
+"""What they say of a site."""
+OURS = (*BATCH, "torchrun", "safetensors", "chakra")
 THEIRS = (
     "megatron",
     "megatron-bridge",
@@ -43,6 +52,9 @@ CALLED = {
     "hf": "safetensors",
     "nemo": "megatron-bridge",
     "megatron-lm": "megatron",
+    "kubernetes": "jobset",
+    "k8s": "jobset",
+    "sky": "skypilot",
     "astra-sim": "chakra",
     "et": "chakra",
 }
@@ -82,7 +94,7 @@ Device = Annotated[
 Starts = Annotated[
     str | None,
     word(
-        f"Whose program an sbatch script starts: meshwright, or {', '.join(THEIRS)}; default: that"
+        f"Whose program a batch script starts: meshwright, or {', '.join(THEIRS)}; default: that"
         " of the plan's framework, if it names one.",
         "NAME",
     ),
@@ -98,7 +110,8 @@ Base = Annotated[
     ),
 ]
 Container = Annotated[
-    str | None, word("Image in which ranks run (Slurm with pyxis).", "IMAGE")
+    str | None,
+    word("Image in which ranks run (of Slurm: with pyxis).", "IMAGE"),
 ]
 
 
@@ -121,13 +134,13 @@ def export(
     json: Json = False,
     output: Annotated[str | None, output("the text")] = None,
 ) -> int:
-    """Write a job as the file of another tool (megatron, torchtitan, ...), as what starts it (a
-    Slurm script, sbatch, or the torchrun command of each node), its step as a trace for ASTRA-sim
-    (chakra), or the weights of a run (safetensors).
+    """Write a job as the file of another tool (megatron, torchtitan, ...), as what starts it
+    (sbatch, jobset, skypilot, or the torchrun command of each node), its step as a trace for
+    ASTRA-sim (chakra), or the weights of a run (safetensors).
 
     Example: meshwright export plan.toml --to sbatch --partition gpu --time 24:00:00 -o plan.sbatch
     """
-    from ..formats import sbatch, torchrun
+    from ..formats import cluster_file, sbatch, torchrun
     from ..report import console
 
     _known(to)
@@ -152,23 +165,35 @@ def export(
                 "--restarts and --device are for meshwright train, not for "
                 + their
             )
-        text, nodes, ranks, onto = theirs(
-            job, name=their, per_node=per_node, slurm=slurm, base=base
+        text, place, described, onto = theirs(
+            job, their, per_node=per_node, to=to, slurm=slurm, base=base
         )
+        nodes, ranks = place.nodes, place.ranks
     else:
         launch = launch_of_file(job, per_node, restarts, device)
-        nodes = launch.nodes
-        ranks = launch.ranks
-        text = (
-            sbatch.write(launch, slurm)
-            if slurm
-            else torchrun.write(launch) + "\n"
+        nodes, ranks, described = launch.nodes, launch.ranks, launch.job
+        if slurm:
+            text = sbatch.write(launch, slurm)
+        elif to in BATCH:
+            text = cluster_file.of_trainer(launch)
+        else:
+            text = torchrun.write(launch) + "\n"
+    if wrap := cluster_file.FILES.get(to):
+        text = wrap(
+            cluster_file.NodeScript(
+                text,
+                name=described.model.name,
+                nodes=nodes,
+                gpus=ranks,
+                chip=described.cluster.chip,
+                image=container,
+            )
         )
     if output:
         put(output, text)
         count = f"{nodes * ranks:,} ranks on {nodes:,} nodes"
         print(f"wrote {output}: {count}", file=sys.stderr)
-    if to == "sbatch" and not their and starts is None:
+    if to in BATCH and not their and starts is None:
         print(OWN_TRAINER, file=sys.stderr)
     if json:
         data = {
@@ -215,9 +240,10 @@ def _meant(
         return
     if numbers is not None:
         raise BadInput(f"--numbers is for --to safetensors, not for {to}")
-    if to != "sbatch" and (given := _given(site)):
+    if foreign := [n for n in _given(site) if n not in SITE.get(to, ())]:
+        which = " and ".join(t for t in BATCH if foreign[0] in SITE[t])
         raise BadInput(
-            f"--{given[0]} is for --to sbatch: {to} has no such thing"
+            f"--{foreign[0]} is for --to {which}: {to} has no such thing"
         )
     if others["base"] is not None and to not in THEIRS:
         raise BadInput(f"--base is for a file of another tool, not for {to}")
@@ -237,12 +263,12 @@ def program(path: str, to: str, starts: str | None) -> str | None:
     if to in THEIRS:
         return to
     if starts is not None:
-        if to != "sbatch":
-            raise BadInput("--starts is for --to sbatch")
+        if to not in BATCH:
+            raise BadInput(f"--starts is for --to {', '.join(BATCH)}")
         if starts not in (*THEIRS, "meshwright"):
             raise unknown("--starts", starts, (*THEIRS, "meshwright"))
         return starts if starts in THEIRS else None
-    if to != "sbatch" or not path.endswith(".toml"):
+    if to not in BATCH or not path.endswith(".toml"):
         return None
     from ..formats import parse_toml, read_text
     from ..formats.bridge import table
@@ -259,13 +285,14 @@ def theirs(
     path: str,
     name: str,
     per_node: int | None,
+    to: str,
     slurm: Slurm | None,
     base: str | None,
-) -> tuple[str, int, int, dict[str, object]]:
-    """(text, nodes, ranks of a node, what became of the base) of a job in the words of another
+) -> tuple[str, Place, Job, dict[str, object]]:
+    """(text, where it runs, the job, what became of the base) of a job in the words of another
     tool's program.
 
-    base: a file that the job is written into.
+    to: what the file is for; base: a file that the job is written into.
     """
     from ..formats import bridge, flags
     from ..formats.bridge import table
@@ -279,13 +306,13 @@ def theirs(
     notes: list[str] = []
     job = flags.read_flags(path, {}, notes)
     onto: dict[str, object] = {}
+    place = placed(job, name, per_node, slurm, batch=to in BATCH)
     if base is None:
-        text, script, nodes, ranks = written(job, name, per_node, slurm, path)
+        place = replace(place, path=path)
+        text, script = bridge.write(job, name, place)
     else:
-        place = placed(job, name, per_node, slurm)
         made = bridge.write_onto(job, name, place, base)
         text, script, onto = made.text, made.script, made.to_dict()
-        nodes, ranks = place.nodes, place.ranks
         notes += made.told(base)
     if (
         job.framework is None
@@ -303,7 +330,7 @@ def theirs(
         notes.append(f"the training script says itself: {', '.join(script)}")
     for note in notes:
         print(note, file=sys.stderr)
-    return text, nodes, ranks, onto
+    return text, place, job, onto
 
 
 def runs(job: Job, format: Format) -> str:
@@ -317,26 +344,6 @@ def runs(job: Job, format: Format) -> str:
         if not any(refusal(framework(name).choices, job.layout, name))
     )
     return next(able, format.frameworks[0])
-
-
-def written(
-    job: Job,
-    name: str,
-    per_node: int | None,
-    slurm: Slurm | None,
-    path: str = "",
-) -> tuple[str, list[str], int, int]:
-    """(text, what the training script says itself, nodes, ranks of a node) of a job in the words
-    of another tool's program.
-
-    path: the file of the job, which the text names.
-    """
-    from ..formats import bridge
-    from ..formats.export import launch_place as placed
-
-    place = replace(placed(job, name, per_node, slurm), path=path)
-    text, script = bridge.write(job, name, place)
-    return text, script, place.nodes, place.ranks
 
 
 def weights(run: str, output: str | None, json: bool, numbers: str) -> int:

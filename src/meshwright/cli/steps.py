@@ -9,7 +9,6 @@ from typing import Any
 from ..errors import BadInput, MeshwrightError, command
 from ..formats import parse_toml, read_text
 from ..formats.options import STDIN, flags
-from .export import written
 
 OURS = "meshwright"
 """Profile of the trainer of this project."""
@@ -81,13 +80,14 @@ def of_file(p: Any, path: str) -> list[str]:
 def target(job: Any) -> str:
     """The format of the job's framework that can hold it, its own first; empty if none can."""
     from ..formats.bridge import table  # not for the help of a verb
+    from ..formats.export import export
 
     framework = job.framework.name if job.framework else job.usual_framework
     if framework == OURS:
         return "sbatch"
     for format in table.written_for(framework):
         try:
-            written(job, format.name, None, None)
+            export(job, format.name)
         except MeshwrightError:
             continue
         return format.name

@@ -29,12 +29,16 @@ def export(job: Job, to: str, per_node: int | None = None) -> str:
 
 
 def launch_place(
-    job: Job, to: str, per_node: int | None = None, slurm: Slurm | None = None
+    job: Job,
+    to: str,
+    per_node: int | None = None,
+    slurm: Slurm | None = None,
+    batch: bool = False,
 ) -> Place:
-    """Where another tool's program is started."""
-    starts_none = not table.get(to).gpus and slurm is None
+    """Where another tool's program is started.  batch: by a script that a cluster's file holds."""
+    starts_none = not table.get(to).gpus and slurm is None and not batch
     alone = starts_none and per_node is None and not job.cluster.network.node
     nodes, ranks = (
         (1, int(job.layout.chips)) if alone else torchrun.nodes(job, per_node)
     )
-    return Place(nodes, ranks, slurm, job.model.name)
+    return Place(nodes, ranks, slurm, job.model.name, batch=batch)

@@ -6,6 +6,7 @@ from typing import Any
 
 from ...describe.job import Job
 from ...errors import BadInput
+from ..torchrun import PORT
 from . import launch
 from .deepspeed import PROFILES
 from .keys import Keys
@@ -179,10 +180,15 @@ def render(out: Out, job: Job, at: launch.Place) -> str:
         [],
         (CONFIG, yaml_text(nested({**first, **out}))),
         heading=[how],
-        starter=STARTER,
+        starter=starter,
     )
 
 
-STARTER = (
-    f"accelerate launch --config_file {CONFIG} --machine_rank $SLURM_NODEID"
-)
+def starter(at: launch.Place) -> str:
+    """The words that start the ranks of a node."""
+    words = f"accelerate launch --config_file {CONFIG}"
+    if at.nodes == 1:
+        return words
+    # this rendezvous numbers the nodes itself: --machine_rank is demanded, and not read
+    meets = f'--main_process_ip "{at.head}" --main_process_port {PORT}'
+    return f"{words} --rdzv_backend c10d --machine_rank 0 {meets}"

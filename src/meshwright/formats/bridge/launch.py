@@ -38,12 +38,34 @@ class Place:
     ranks: int
     """Of one node."""
     slurm: sbatch.Slurm | None = None
-    """A batch script; None: the line of each node."""
+    """A batch script of Slurm; None: the line of each node."""
     name: str = "meshwright"
     path: str = ""
     """The plan's."""
     notes: tuple[str, ...] = ()
     """For the reader of the file."""
+    batch: bool = False
+    """The lines of each node are a script that a cluster's file holds."""
+
+    @property
+    def scripted(self) -> bool:
+        """A script is asked for, whatever the program's own file is."""
+        return self.batch or self.slurm is not None
+
+    @property
+    def head(self) -> str:
+        """The first node, as a shell says it."""
+        return "$head" if self.slurm else "${HEAD:?first node}"
+
+
+def torchrun(at: Place) -> str:
+    """The words that start the ranks of a node, and let them meet those of the others."""
+    start = f"torchrun --nnodes={at.nodes} --nproc-per-node={at.ranks}"
+    if at.nodes == 1 and not at.slurm:
+        return start
+    run = '"$SLURM_JOB_ID"' if at.slurm else at.name
+    meets = f'--rdzv-endpoint="{at.head}:{PORT}"'
+    return f"{start} --rdzv-backend=c10d --rdzv-id={run} {meets}"
 
 
 def made_of(job: Job, path: str = "") -> str:
@@ -127,41 +149,28 @@ def script(
     program: str,
     lines: Sequence[str],
     file: tuple[str, str] | None = None,
-    starter: str = "torchrun",
+    starter: Callable[[Place], str] = torchrun,
     settings: Mapping[str, str] | None = None,
 ) -> str:
     """A script that starts `program` with an argument a line, on every rank.
 
-    file: (name, text) of a configuration that the script writes first;  starter: what starts the
-    ranks of a node; settings: of the environment.
+    file: (name, text) of a configuration that the script writes first;  starter: the words that
+    start the ranks of a node; settings: of the environment.
     """
     told = [
         f"# {at.nodes * at.ranks} ranks on {at.nodes} node{'s' * (at.nodes > 1)}; {format.title} "
         f"({format.version}). Written by meshwright export.",
         *(f"# {note}" for note in at.notes),
     ]
-    if at.slurm is None:
-        head = ["#!/bin/bash", *told, "set -euo pipefail"]
-        start = f"torchrun --nnodes={at.nodes} --nproc-per-node={at.ranks}"
-        if at.nodes > 1:
-            meets = f'--rdzv-endpoint="${{HEAD:?first node}}:{PORT}"'
-            start += f" --rdzv-backend=c10d --rdzv-id={at.name} {meets}"
-    else:
-        head = [
-            "#!/bin/bash",
-            *_directives(at, at.slurm),
-            *told,
-            "set -euo pipefail",
-        ]
+    directives = _directives(at, at.slurm) if at.slurm else []
+    head = ["#!/bin/bash", *directives, *told, "set -euo pipefail"]
+    start = starter(at)
+    if at.slurm:
         head.append(
             'head=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)'
         )
-        start = (
-            f"{_srun(at, at.slurm)} torchrun --nnodes={at.nodes} --nproc-per-node={at.ranks} "
-            f'--rdzv-backend=c10d --rdzv-id="$SLURM_JOB_ID" --rdzv-endpoint="$head:{PORT}"'
-        )
-    start = start.replace("torchrun", starter, 1)
-    body = [start, program, *lines]
+        start = f"{_srun(at, at.slurm)} {start}".rstrip()
+    body = [*([start] if start else []), program, *lines]
     made = (
         [
             f"cat > {file[0]} <<'END_OF_FILE'",
@@ -182,7 +191,7 @@ def configured(
     lines: Sequence[str],
     file: tuple[str, str],
     heading: Sequence[str] = (),
-    starter: str = "torchrun",
+    starter: Callable[[Place], str] = torchrun,
 ) -> str:
     """A configuration, or a batch script that holds it and starts `program` with it.
 
@@ -192,7 +201,7 @@ def configured(
     if heading:
         told = [*heading, *at.notes]
         text = "".join(f"# {line}\n" for line in told) + text
-    if at.slurm is None:
+    if not at.scripted:
         return text
     return script(at, format, program, lines, (name, text), starter)
 

@@ -16,6 +16,7 @@ from ...describe.recompute import recompute, resolved
 from ...errors import BadInput
 from ...layout.placement import placed
 from ...layout.schemes import hidden_cut
+from ..torchrun import PORT
 from . import launch
 from .keys import Keys
 from .megatron import layers_of
@@ -401,5 +402,19 @@ def render(out: Out, job: Job, at: launch.Place) -> str:
         [CONFIG],
         (CONFIG, yaml_text(nested({**first, **out}))),
         heading=[how],
-        starter="",
+        starter=starter,
     )
+
+
+def starter(at: launch.Place) -> str:
+    """The words in front of the one program of a node, by which JAX finds the others on GPUs
+    (max_utils.py, initialize_jax_for_gpu)."""
+    if at.nodes == 1:
+        return ""
+    meets = (
+        f'env NNODES={at.nodes} JAX_COORDINATOR_IP="{at.head}"'
+        f" JAX_COORDINATOR_PORT={PORT}"
+    )
+    if at.slurm:  # each node says its own number
+        return f"bash -c 'NODE_RANK=$SLURM_NODEID exec \"$@\"' node {meets}"
+    return f'{meets} NODE_RANK="${{NODE_RANK:?number of this node}}"'

@@ -206,6 +206,13 @@ def others() -> tuple[Other, ...]:
 
 
 @cache
+def skypilot_names() -> Mapping[str, str]:
+    """Chip -> what SkyPilot calls it."""
+    names: dict[str, str] = _data()["skypilot"]
+    return names
+
+
+@cache
 def _data() -> dict[str, Any]:
     return shipped.table("bridges.toml")
 

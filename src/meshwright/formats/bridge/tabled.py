@@ -90,7 +90,7 @@ class TabledTool:
         format = get(self.name)
         file = f"{self.name}.yaml"
         gpus = at.nodes * at.ranks
-        if at.slurm and format.starts_ranks:
+        if at.scripted and format.starts_ranks:
             raise BadInput(
                 f"{format.title} starts its ranks itself: --to {self.name}, and then"
                 f" {format.starts_ranks}"
