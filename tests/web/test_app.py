@@ -323,9 +323,8 @@ def test_the_first_answers_need_no_request(
 
 
 def test_the_page_and_the_server_open_with_one_question() -> None:
-    said = re.search(
-        r"FIRST = \{ view: .*?, (.*?) \};", page.static("state.js")
-    )
+    state = page.static("state.js")
+    said = re.search(r"FIRST = \{\s*view: .*?,(.*?)\};", state, re.DOTALL)
     assert said
     pairs = dict(re.findall(r'(\w+): "([^"]*)"', said[1]))
     assert pairs == OPENING

@@ -63,7 +63,9 @@ def test_scripts_keep_to_the_policy(name: str) -> None:
 def test_what_is_imported_is_exported(name: str) -> None:
     for names, other in page.IMPORT.findall(FILES[name]):
         for taken in (
-            word.split(" as ")[0].strip() for word in names.split(",")
+            word.split(" as ")[0].strip()
+            for word in names.split(",")
+            if word.strip()
         ):
             assert re.search(
                 rf"^export (async )?(function\*?|const|class) \*?{taken}\b",

@@ -2,49 +2,92 @@
 
 import { h } from "./dom.js";
 import { bars, figure } from "./chart.js";
-import { change, count, energy, gib, grouped, percent, range, seconds, sig, step, usd } from "./format.js";
+import {
+  change,
+  count,
+  energy,
+  gib,
+  grouped,
+  percent,
+  range,
+  seconds,
+  sig,
+  step,
+  usd,
+} from "./format.js";
 
 export const CAUSES = {
-  compute: "arithmetic", memory: "memory traffic", host: "the host", tp_comm: "tensor parallel", cp_comm: "context parallel",
-  ep_comm: "expert all-to-all", pp_comm: "sends of stages", dp_comm: "replicas", bubble: "fill and drain",
-  overlap_slowdown: "slowdown by overlap", optimizer: "optimizer", other: "not explained",
+  compute: "arithmetic",
+  memory: "memory traffic",
+  host: "the host",
+  tp_comm: "tensor parallel",
+  cp_comm: "context parallel",
+  ep_comm: "expert all-to-all",
+  pp_comm: "sends of stages",
+  dp_comm: "replicas",
+  bubble: "fill and drain",
+  overlap_slowdown: "slowdown by overlap",
+  optimizer: "optimizer",
+  other: "not explained",
 };
 export const EXPLAINED = {
-  compute: "matrix products and attention at the rate the kernels reach", memory: "memory traffic beyond arithmetic",
-  host: "launching takes longer than the kernels", tp_comm: "tensor-parallel communication that nothing hides",
-  cp_comm: "keys and values sent between context ranks", ep_comm: "tokens sent to their experts and back",
-  pp_comm: "activations sent between pipeline stages", dp_comm: "gradients and weights of replicas",
-  bubble: "stages idle while the pipeline fills and drains", overlap_slowdown: "kernels slowed by communication beside them",
-  optimizer: "the optimizer step", other: "not explained",
+  compute: "matrix products and attention at the rate the kernels reach",
+  memory: "memory traffic beyond arithmetic",
+  host: "launching takes longer than the kernels",
+  tp_comm: "tensor-parallel communication that nothing hides",
+  cp_comm: "keys and values sent between context ranks",
+  ep_comm: "tokens sent to their experts and back",
+  pp_comm: "activations sent between pipeline stages",
+  dp_comm: "gradients and weights of replicas",
+  bubble: "stages idle while the pipeline fills and drains",
+  overlap_slowdown: "kernels slowed by communication beside them",
+  optimizer: "the optimizer step",
+  other: "not explained",
 };
 // Of the words of a layout those that few know.
 export const WORDS = {
-  "ZeRO-1, 2, 3": "each replica keeps its share of the optimizer's state; of gradients too (2); of weights too (3, FSDP)",
-  "microbatch 1 (4 a step)": "sequences that a replica takes at once, and how often it does so in a step",
+  "ZeRO-1, 2, 3":
+    "each replica keeps its share of the optimizer's state; of gradients too (2); of weights too (3, FSDP)",
+  "microbatch 1 (4 a step)":
+    "sequences that a replica takes at once, and how often it does so in a step",
   "interleaved x4": "each device holds 4 chunks of layers, so that the pipeline fills sooner",
-  "stages slots": "the embedding and the loss count as a layer each where layers are dealt to stages, so that the first and the last stage hold fewer",
+  "stages slots":
+    "the embedding and the loss count as a layer each where layers are dealt to stages, so that the first and the last stage hold fewer",
   "dp replicate 4": "replicas are cut into 4 groups, inside which weights are sharded (HSDP)",
-  "sequence parallelism": "what tp does not cut (norms, dropout) is cut along the sequence; costs no more messages",
-  "zb-h1, zb-h2, zbv": "schedules that compute gradients of weights where a stage would be idle (zero bubble)",
+  "sequence parallelism":
+    "what tp does not cut (norms, dropout) is cut along the sequence; costs no more messages",
+  "zb-h1, zb-h2, zbv":
+    "schedules that compute gradients of weights where a stage would be idle (zero bubble)",
 };
 export const KINDS = ["weights", "gradients", "optimizer", "activations", "buffers"];
 
-export const valueOf = (x) => (x && typeof x === "object" && !Array.isArray(x) ? x.expected ?? x.value ?? null : x);
+export const valueOf = (x) =>
+  x && typeof x === "object" && !Array.isArray(x) ? (x.expected ?? x.value ?? null) : x;
 export const decides = (p) => p.replayed_s || p.step_time_s;
 
 // What ranks layouts: seconds over the chance to fit; and how many times that of another one it is.
 export const expected = (p) => decides(p) / Math.max(1 - (p.risk_of_oom || 0), 1e-9);
-export const chance = (p) => (p.risk_of_oom < 0.0005 ? "100 %" : p.risk_of_oom < 0.1 ? percent(1 - p.risk_of_oom, 1) : percent(1 - p.risk_of_oom));
+export const chance = (p) =>
+  p.risk_of_oom < 0.0005
+    ? "100 %"
+    : p.risk_of_oom < 0.1
+      ? percent(1 - p.risk_of_oom, 1)
+      : percent(1 - p.risk_of_oom);
 export const slower = (p, other) => expected(p) / expected(other);
 export const tied = (p, told) => Boolean(told.tie_s) && expected(p) <= told.tie_s;
 
 // Ends of an interval of something proportional to the step time.
-export const along = (p, value) => p.interval_s && value !== null && value !== undefined
-  ? p.interval_s.map((end) => value * end / p.step_time_s) : null;
+export const along = (p, value) =>
+  p.interval_s && value !== null && value !== undefined
+    ? p.interval_s.map((end) => (value * end) / p.step_time_s)
+    : null;
 
 export function fits(p) {
   const memory = p.memory_bytes;
-  const risk = p.risk_of_oom > 0 && p.risk_of_oom < 1 ? `, risk of running out ${p.risk_of_oom < 0.01 ? "below 1 %" : percent(p.risk_of_oom)}` : "";
+  const risk =
+    p.risk_of_oom > 0 && p.risk_of_oom < 1
+      ? `, risk of running out ${p.risk_of_oom < 0.01 ? "below 1 %" : percent(p.risk_of_oom)}`
+      : "";
   const short = p.risk_of_oom > 0.9 ? "does NOT fit" : "may not fit";
   return [p.fits ? "fits" : short, `${gib(memory.needed)} of ${gib(memory.capacity)}${risk}`];
 }
@@ -65,40 +108,92 @@ export function headline(p, price, budget) {
     const ends = range(along(p, value), write);
     return ends ? [" ", h("small", { class: "note" }, `(${ends})`)] : [];
   };
-  return h("div", {},
+  return h(
+    "div",
+    {},
     h("p", { class: "big" }, step(p.step_time_s), " ", h("small", {}, "a step")),
-    p.interval_s ? h("p", { class: "note" }, `9 of 10 runs like this: ${range(p.interval_s, step)}`)
+    p.interval_s
+      ? h("p", { class: "note" }, `9 of 10 runs like this: ${range(p.interval_s, step)}`)
       : h("p", { class: "note" }, "no published runs to judge this by"),
-    h("dl", { class: "facts" },
+    h(
+      "dl",
+      { class: "facts" },
       fact("memory", h("span", { class: p.fits ? "good" : "bad" }, word), `: ${room}`),
       fact("speed", `${count(p.tokens_per_s)} tokens/s, MFU ${percent(p.mfu)}`),
       time ? fact("the run", seconds(time), ...within(time, seconds)) : null,
-      time ? fact("cost", usd(cost), ...(cost ? within(cost, usd) : []), price?.usd_per_hour ? h("small", { class: "note" }, ` at ${sig(price.usd_per_hour)} USD/h a chip${price.yours ? ", your price" : ""}`) : null) : null,
+      time
+        ? fact(
+            "cost",
+            usd(cost),
+            ...(cost ? within(cost, usd) : []),
+            price?.usd_per_hour
+              ? h(
+                  "small",
+                  { class: "note" },
+                  ` at ${sig(price.usd_per_hour)} USD/h a chip${price.yours ? ", your price" : ""}`,
+                )
+              : null,
+          )
+        : null,
       budget ? fact(`for ${budget.text}`, bought(p, price, budget)) : null,
-      time && valueOf(p.energy_j) ? fact("energy", energy(valueOf(p.energy_j)), h("small", { class: "note" }, " at the power limit")) : null,
-      time ? null : fact("the run", h("span", { class: "note" }, "say its tokens above for days, money and energy")),
-      fact("on", [`${grouped(p.chips)} chips`, `${grouped(p.batch_sequences)} sequences of ${grouped(p.seq_tokens)} a step`, p.precision, p.framework].filter(Boolean).join(", ")),
-      fact("layout", p.layout_words || "")));
+      time && valueOf(p.energy_j)
+        ? fact(
+            "energy",
+            energy(valueOf(p.energy_j)),
+            h("small", { class: "note" }, " at the power limit"),
+          )
+        : null,
+      time
+        ? null
+        : fact(
+            "the run",
+            h("span", { class: "note" }, "say its tokens above for days, money and energy"),
+          ),
+      fact(
+        "on",
+        [
+          `${grouped(p.chips)} chips`,
+          `${grouped(p.batch_sequences)} sequences of ${grouped(p.seq_tokens)} a step`,
+          p.precision,
+          p.framework,
+        ]
+          .filter(Boolean)
+          .join(", "),
+      ),
+      fact("layout", p.layout_words || ""),
+    ),
+  );
 }
 
 // What a budget of days or of dollars is enough for.
 function bought(p, price, { days, usd: money }) {
-  const rate = p.chips * (price?.usd_per_hour || 0) / 3600; // dollars a second
+  const rate = (p.chips * (price?.usd_per_hour || 0)) / 3600; // dollars a second
   if (money && !rate) return "no price of this chip is known: say one above";
   const time = days ? days * 86400 : money / rate;
   const tokens = p.tokens_per_s * time;
-  const ends = range(p.interval_s?.map((end) => tokens * p.step_time_s / end).reverse(), count);
-  return [`${count(tokens)} tokens`, ends && ` (${ends})`, days ? rate > 0 && `, ${usd(rate * time)}` : ` in ${seconds(time)}`].filter(Boolean).join("");
+  const ends = range(p.interval_s?.map((end) => (tokens * p.step_time_s) / end).reverse(), count);
+  return [
+    `${count(tokens)} tokens`,
+    ends && ` (${ends})`,
+    days ? rate > 0 && `, ${usd(rate * time)}` : ` in ${seconds(time)}`,
+  ]
+    .filter(Boolean)
+    .join("");
 }
 
 // How much of the step a network could save at most, in a sentence.
 const WIRE = ["tp_comm", "cp_comm", "ep_comm", "pp_comm", "dp_comm", "overlap_slowdown"];
-export const waits = (p) => `Of the answer's step ${percent(WIRE.reduce((sum, cause) => sum + (p.time_s[cause] || 0), 0) / p.step_time_s)} waits for networks or is slowed by messages: no faster network saves that layout more.`;
+export const waits = (p) =>
+  `Of the answer's step ${percent(WIRE.reduce((sum, cause) => sum + (p.time_s[cause] || 0), 0) / p.step_time_s)} waits for networks or is slowed by messages: no faster network saves that layout more.`;
 
 // What binds, in a sentence.
 export function binding(p) {
-  const ranked = Object.entries(p.time_s).filter(([cause, t]) => cause !== "compute" && t >= 0.02 * p.step_time_s).sort((a, b) => b[1] - a[1]);
-  const words = ranked.map(([cause, t]) => `${CAUSES[cause] || cause} (${percent(t / p.step_time_s)})`).join(", ");
+  const ranked = Object.entries(p.time_s)
+    .filter(([cause, t]) => cause !== "compute" && t >= 0.02 * p.step_time_s)
+    .sort((a, b) => b[1] - a[1]);
+  const words = ranked
+    .map(([cause, t]) => `${CAUSES[cause] || cause} (${percent(t / p.step_time_s)})`)
+    .join(", ");
   return `Arithmetic takes ${percent(p.time_s.compute / p.step_time_s)} of the step; next ${ranked.length > 1 ? "come" : "comes"} ${words || "nothing that takes 2 %"}.`;
 }
 
@@ -109,19 +204,41 @@ export function differs(slow, fast) {
 }
 
 export function causes(slow, fast) {
-  return Object.keys(fast.time_s).map((cause) => [cause, slow.time_s[cause] - fast.time_s[cause]])
-    .filter(([, d]) => Math.abs(d) > 1e-3 * fast.step_time_s).sort((a, b) => Math.abs(b[1]) - Math.abs(a[1])).slice(0, 3)
-    .map(([cause, d]) => `${CAUSES[cause] || cause} ${d > 0 ? "+" : "−"}${seconds(Math.abs(d), 2)}`).join(", ");
+  return Object.keys(fast.time_s)
+    .map((cause) => [cause, slow.time_s[cause] - fast.time_s[cause]])
+    .filter(([, d]) => Math.abs(d) > 1e-3 * fast.step_time_s)
+    .sort((a, b) => Math.abs(b[1]) - Math.abs(a[1]))
+    .slice(0, 3)
+    .map(([cause, d]) => `${CAUSES[cause] || cause} ${d > 0 ? "+" : "−"}${seconds(Math.abs(d), 2)}`)
+    .join(", ");
 }
 
 export function timeFigure(p, id = "time") {
   const shown = Object.entries(p.time_s).filter(([, t]) => t > 5e-4 * p.step_time_s);
-  const rows = shown.map(([cause, t]) => ({ name: CAUSES[cause] || cause, parts: [[cause, t]], text: `${seconds(t)}  ${percent(t / p.step_time_s)}` }));
+  const rows = shown.map(([cause, t]) => ({
+    name: CAUSES[cause] || cause,
+    parts: [[cause, t]],
+    text: `${seconds(t)}  ${percent(t / p.step_time_s)}`,
+  }));
   return figure({
-    id, title: "Where the time goes", source: p.model && `${p.model} on ${p.cluster}`,
-    draw: bars({ rows, kinds: ["time"], label: `Where the time of a step goes: ${binding(p)}`, most: p.step_time_s, write: seconds, ...one(rows) }),
+    id,
+    title: "Where the time goes",
+    source: p.model && `${p.model} on ${p.cluster}`,
+    draw: bars({
+      rows,
+      kinds: ["time"],
+      label: `Where the time of a step goes: ${binding(p)}`,
+      most: p.step_time_s,
+      write: seconds,
+      ...one(rows),
+    }),
     head: ["cause", "time", "share of the step", "what it is"],
-    rows: Object.entries(p.time_s).map(([cause, t]) => [CAUSES[cause] || cause, seconds(t), percent(t / p.step_time_s, 1), EXPLAINED[cause] || ""]),
+    rows: Object.entries(p.time_s).map(([cause, t]) => [
+      CAUSES[cause] || cause,
+      seconds(t),
+      percent(t / p.step_time_s, 1),
+      EXPLAINED[cause] || "",
+    ]),
   });
 }
 
@@ -135,23 +252,48 @@ const STAGES = { first: "first stage", second: "middle stages", last: "last stag
 export function memoryFigure(p, id = "memory") {
   const stages = Object.entries(p.memory_by_stage_bytes || { first: p.memory_bytes });
   const several = p.layout.pp > 1;
-  const used = several ? stages.filter(([end]) => end !== "second" || p.layout.pp > 2) : stages.slice(0, 1);
+  const used = several
+    ? stages.filter(([end]) => end !== "second" || p.layout.pp > 2)
+    : stages.slice(0, 1);
   const rows = used.map(([end, kinds]) => {
     const parts = KINDS.map((kind) => [kind, kinds[kind] || 0]);
-    return { name: several ? STAGES[end] || end : "each chip", parts, text: gib(parts.reduce((sum, [, v]) => sum + v, 0)) };
+    return {
+      name: several ? STAGES[end] || end : "each chip",
+      parts,
+      text: gib(parts.reduce((sum, [, v]) => sum + v, 0)),
+    };
   });
   const m = p.memory_bytes;
   return figure({
-    id, title: "What memory holds", note: `Live tensors at the peak. ${gib(m.needed)} of ${gib(m.capacity)} are needed in all, for the allocator has to hold more than them.`,
+    id,
+    title: "What memory holds",
+    note: `Live tensors at the peak. ${gib(m.needed)} of ${gib(m.capacity)} are needed in all, for the allocator has to hold more than them.`,
     source: p.model && `${p.model} on ${p.cluster}`,
-    draw: bars({ rows, kinds: KINDS, label: `Memory of a chip: ${fits(p).join(", ")}`, most: Math.max(m.capacity * 1.02, ...rows.map((r) => r.parts.reduce((sum, [, v]) => sum + v, 0))), limit: m.capacity, limitName: `capacity ${gib(m.capacity)}`, write: gib }),
+    draw: bars({
+      rows,
+      kinds: KINDS,
+      label: `Memory of a chip: ${fits(p).join(", ")}`,
+      most: Math.max(
+        m.capacity * 1.02,
+        ...rows.map((r) => r.parts.reduce((sum, [, v]) => sum + v, 0)),
+      ),
+      limit: m.capacity,
+      limitName: `capacity ${gib(m.capacity)}`,
+      write: gib,
+    }),
     head: ["stage", ...KINDS, "sum"],
     rows: rows.map((row) => [row.name, ...row.parts.map(([, v]) => gib(v)), row.text]),
   });
 }
 
 export function notesList(notes) {
-  return notes?.length ? h("ul", { class: "note" }, notes.map((note) => h("li", {}, note))) : null;
+  return notes?.length
+    ? h(
+        "ul",
+        { class: "note" },
+        notes.map((note) => h("li", {}, note)),
+      )
+    : null;
 }
 
 export const short = (p) => sig(p.step_time_s);

@@ -4,14 +4,22 @@ const held = new Map();
 const FEW = 200;
 export const source = { recorded: null, worker: null, first: null };
 
-const key = (name, body) => name + JSON.stringify(body, (_, v) =>
-  v && typeof v === "object" && !Array.isArray(v) ? Object.fromEntries(Object.entries(v).sort(([a], [b]) => a < b ? -1 : 1)) : v);
+const key = (name, body) =>
+  name +
+  JSON.stringify(body, (_, v) =>
+    v && typeof v === "object" && !Array.isArray(v)
+      ? Object.fromEntries(Object.entries(v).sort(([a], [b]) => (a < b ? -1 : 1)))
+      : v,
+  );
 
 export class Refused extends Error {}
 
 function recorded(name, body) {
   const found = source.recorded[key(name, body)];
-  if (found === undefined) throw new Refused("This saved page holds only what was asked when it was saved. For anything else start meshwright serve.");
+  if (found === undefined)
+    throw new Refused(
+      "This saved page holds only what was asked when it was saved. For anything else start meshwright serve.",
+    );
   return found;
 }
 
@@ -25,10 +33,15 @@ export const answers = () => Object.fromEntries(held);
 
 async function fetched(name, body, signal) {
   const response = await fetch(`api/${name}`, {
-    method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(body), signal,
+    method: "POST",
+    headers: { "content-type": "application/json" },
+    body: JSON.stringify(body),
+    signal,
   });
   if (response.ok) return response;
-  const told = await response.json().catch(() => ({ error: `the server answered ${response.status}` }));
+  const told = await response
+    .json()
+    .catch(() => ({ error: `the server answered ${response.status}` }));
   throw new Refused(told.error);
 }
 
@@ -38,15 +51,23 @@ export async function ask(name, body = {}, signal = undefined, fresh = false) {
   if (known && !fresh) return known;
   if (source.recorded) return recorded(name, body);
   if (source.first?.[key(name, body)]) return source.first[key(name, body)];
-  const answer = source.worker ? await source.worker(name, body, signal) : await (await fetched(name, body, signal)).json();
+  const answer = source.worker
+    ? await source.worker(name, body, signal)
+    : await (await fetched(name, body, signal)).json();
   keep(name, body, answer);
   return answer;
 }
 
 // An answer of many lines, each as it comes.
 export async function* lines(name, body, signal) {
-  const known = held.get(key(name, body)) || source.first?.[key(name, body)] || (source.recorded && recorded(name, body));
-  if (known) { yield* known; return; }
+  const known =
+    held.get(key(name, body)) ||
+    source.first?.[key(name, body)] ||
+    (source.recorded && recorded(name, body));
+  if (known) {
+    yield* known;
+    return;
+  }
   const all = [];
   for await (const line of unkept(name, body, signal)) {
     all.push(line);
@@ -57,23 +78,31 @@ export async function* lines(name, body, signal) {
 
 // The answer that is the last line of many; those before it are told as they come.
 export async function settled(name, body, signal, early) {
-  if (held.has(key(name, body)) || source.recorded || source.first?.[key(name, body)]) return ask(name, body, signal);
+  if (held.has(key(name, body)) || source.recorded || source.first?.[key(name, body)])
+    return ask(name, body, signal);
   for await (const line of unkept(`${name}_lines`, body, signal)) {
-    if (line.schema) { keep(name, body, line); return line; }
+    if (line.schema) {
+      keep(name, body, line);
+      return line;
+    }
     early(line);
   }
   throw new Refused("the answer ended before its last line: ask again");
 }
 
 async function* unkept(name, body, signal) {
-  for await (const line of source.worker ? source.worker.lines(name, body, signal) : streamed(name, body, signal)) {
+  for await (const line of source.worker
+    ? source.worker.lines(name, body, signal)
+    : streamed(name, body, signal)) {
     if (line.error) throw new Refused(line.error);
     yield line;
   }
 }
 
 async function* streamed(name, body, signal) {
-  const reader = (await fetched(name, body, signal)).body.pipeThrough(new TextDecoderStream()).getReader();
+  const reader = (await fetched(name, body, signal)).body
+    .pipeThrough(new TextDecoderStream())
+    .getReader();
   let rest = "";
   for (;;) {
     const { value, done } = await reader.read();

@@ -7,7 +7,8 @@ function filled(node, props, kids) {
     if (value === undefined || value === null || value === false) continue;
     if (name.startsWith("on")) node.addEventListener(name.slice(2), value);
     else if (name === "value" || name === "checked" || name === "selected") node[name] = value;
-    else if (name === "css") for (const [k, v] of Object.entries(value)) node.style.setProperty(k, v);
+    else if (name === "css")
+      for (const [k, v] of Object.entries(value)) node.style.setProperty(k, v);
     else node.setAttribute(name, value === true ? "" : value);
   }
   node.append(...kids.flat(3).filter((kid) => kid !== null && kid !== undefined && kid !== false));
@@ -37,19 +38,58 @@ export function put(node, ...kids) {
 export function table(head, rows, caption, props) {
   const all = rows.map((row) => row.cells || row);
   const wordy = head.map((_, i) => all.some((cells) => long(cells[i])));
-  return h("div", { class: "wide", tabindex: 0, role: "region", "aria-label": caption || "table" },
-    h("table", { class: wordy.some(Boolean) || head.length > 5 ? "stack" : null, role: "table", ...props },
+  return h(
+    "div",
+    { class: "wide", tabindex: 0, role: "region", "aria-label": caption || "table" },
+    h(
+      "table",
+      { class: wordy.some(Boolean) || head.length > 5 ? "stack" : null, role: "table", ...props },
       caption && h("caption", {}, caption),
-      h("thead", { role: "rowgroup" }, h("tr", { role: "row" }, head.map((text, i) => h("th", { scope: "col", role: "columnheader", class: wordy[i] ? "text" : null }, text)))),
-      h("tbody", { role: "rowgroup" }, all.map((cells, r) => h("tr", { role: "row", ...rows[r].props },
-        cells.map((cell, i) => h(i ? "td" : "th", { scope: i ? null : "row", role: i ? "cell" : "rowheader", class: wordy[i] ? "text" : null, "data-head": i && head[i] ? head[i] : null }, cell)))))));
+      h(
+        "thead",
+        { role: "rowgroup" },
+        h(
+          "tr",
+          { role: "row" },
+          head.map((text, i) =>
+            h("th", { scope: "col", role: "columnheader", class: wordy[i] ? "text" : null }, text),
+          ),
+        ),
+      ),
+      h(
+        "tbody",
+        { role: "rowgroup" },
+        all.map((cells, r) =>
+          h(
+            "tr",
+            { role: "row", ...rows[r].props },
+            cells.map((cell, i) =>
+              h(
+                i ? "td" : "th",
+                {
+                  scope: i ? null : "row",
+                  role: i ? "cell" : "rowheader",
+                  class: wordy[i] ? "text" : null,
+                  "data-head": i && head[i] ? head[i] : null,
+                },
+                cell,
+              ),
+            ),
+          ),
+        ),
+      ),
+    ),
+  );
 }
 
 // A value with its interval in a second line.
-export const withRange = (value, range) => (range ? h("span", {}, value, h("br"), h("small", { class: "note" }, range)) : value);
+export const withRange = (value, range) =>
+  range ? h("span", {}, value, h("br"), h("small", { class: "note" }, range)) : value;
 
 // Words, which may take several lines; numbers may not.
-const long = (cell) => !cell?.querySelector?.("small.note") && (cell?.textContent ?? String(cell ?? "")).length > 36 || Boolean(cell?.querySelector?.("br + small[title]"));
+const long = (cell) =>
+  (!cell?.querySelector?.("small.note") && (cell?.textContent ?? String(cell ?? "")).length > 36) ||
+  Boolean(cell?.querySelector?.("br + small[title]"));
 
 // Let the reader save a text or a blob under a name.
 export function save(name, content, type) {
@@ -63,6 +103,9 @@ export function save(name, content, type) {
 export function wait(ms, signal) {
   return new Promise((done, stopped) => {
     const timer = setTimeout(done, ms);
-    signal?.addEventListener("abort", () => { clearTimeout(timer); stopped(signal.reason); });
+    signal?.addEventListener("abort", () => {
+      clearTimeout(timer);
+      stopped(signal.reason);
+    });
   });
 }

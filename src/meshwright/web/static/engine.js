@@ -13,7 +13,10 @@ function begin() {
     one(data);
     if (!("line" in data)) waiting.delete(data.id);
   };
-  worker.onerror = (event) => { for (const one of waiting.values()) one({ error: event.message }); waiting.clear(); };
+  worker.onerror = (event) => {
+    for (const one of waiting.values()) one({ error: event.message });
+    waiting.clear();
+  };
 }
 
 function send(name, body, many, told, signal) {
@@ -26,21 +29,43 @@ function send(name, body, many, told, signal) {
 
 // Let all answers come from the worker.
 export function engine() {
-  const one = (name, body, signal) => new Promise((done, failed) => {
-    signal?.addEventListener("abort", () => failed(signal.reason));
-    send(name, body, false, (data) => {
-      const error = data.error || data.answer?.error;
-      if (error) failed(new Refused(error));
-      else done(data.answer);
-    }, signal);
-  });
+  const one = (name, body, signal) =>
+    new Promise((done, failed) => {
+      signal?.addEventListener("abort", () => failed(signal.reason));
+      send(
+        name,
+        body,
+        false,
+        (data) => {
+          const error = data.error || data.answer?.error;
+          if (error) failed(new Refused(error));
+          else done(data.answer);
+        },
+        signal,
+      );
+    });
   one.lines = async function* (name, body, signal) {
     const queue = [];
     let wake = () => {};
-    signal?.addEventListener("abort", () => { queue.push({ stop: signal.reason }); wake(); });
-    send(name, body, true, (data) => { queue.push(data); wake(); }, signal);
+    signal?.addEventListener("abort", () => {
+      queue.push({ stop: signal.reason });
+      wake();
+    });
+    send(
+      name,
+      body,
+      true,
+      (data) => {
+        queue.push(data);
+        wake();
+      },
+      signal,
+    );
     for (;;) {
-      while (!queue.length) await new Promise((go) => { wake = go; });
+      while (!queue.length)
+        await new Promise((go) => {
+          wake = go;
+        });
       const data = queue.shift();
       if (data.stop) throw data.stop;
       if (data.error) throw new Refused(data.error);

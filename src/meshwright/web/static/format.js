@@ -4,8 +4,10 @@ export function sig(x, digits = 3) {
   if (x === null || x === undefined || !Number.isFinite(x)) return "–";
   if (x === 0) return "0";
   const size = Math.floor(Math.log10(Math.abs(x)) + 1e-9);
-  if (size >= digits) return Math.round(x / 10 ** (size - digits + 1)) * 10 ** (size - digits + 1) >= 1e5
-    ? grouped(Number(x.toPrecision(digits))) : grouped(Math.round(x));
+  if (size >= digits)
+    return Math.round(x / 10 ** (size - digits + 1)) * 10 ** (size - digits + 1) >= 1e5
+      ? grouped(Number(x.toPrecision(digits)))
+      : grouped(Math.round(x));
   return x.toFixed(Math.min(Math.max(digits - 1 - size, 0), 9));
 }
 
@@ -13,8 +15,16 @@ export function grouped(x) {
   return Math.round(x).toLocaleString("en-US");
 }
 
-const TIMES = [[86400 * 365.25 * 3, 86400 * 365.25, "years"], [86400 * 2, 86400, "days"], [7200, 3600, "h"],
-  [120, 60, "min"], [1, 1, "s"], [1e-3, 1e-3, "ms"], [1e-6, 1e-6, "µs"], [0, 1e-9, "ns"]];
+const TIMES = [
+  [86400 * 365.25 * 3, 86400 * 365.25, "years"],
+  [86400 * 2, 86400, "days"],
+  [7200, 3600, "h"],
+  [120, 60, "min"],
+  [1, 1, "s"],
+  [1e-3, 1e-3, "ms"],
+  [1e-6, 1e-6, "µs"],
+  [0, 1e-9, "ns"],
+];
 
 export function seconds(x, digits = 3) {
   if (x === null || x === undefined) return "–";
@@ -28,7 +38,13 @@ export function step(x, digits = 3) {
   return x >= 1 && x < 3600 ? `${sig(x, digits)} s` : seconds(x, digits);
 }
 
-const COUNTS = [[1e15, 1e15, " P"], [1e12, 1e12, " T"], [1e9, 1e9, " B"], [1e6, 1e6, " M"], [1e4, 1e3, " k"]];
+const COUNTS = [
+  [1e15, 1e15, " P"],
+  [1e12, 1e12, " T"],
+  [1e9, 1e9, " B"],
+  [1e6, 1e6, " M"],
+  [1e4, 1e3, " k"],
+];
 
 export function count(x, digits = 3) {
   if (x === null || x === undefined) return "–";
@@ -44,7 +60,12 @@ export function flop(x, digits = 2) {
   return `${lead.replace(/\.0+$/, "")}e${power}`;
 }
 
-const BYTES = [[0.1 * 2 ** 30, 2 ** 30, "GiB"], [0.1 * 2 ** 20, 2 ** 20, "MiB"], [0.1 * 2 ** 10, 2 ** 10, "KiB"], [-Infinity, 1, "B"]];
+const BYTES = [
+  [0.1 * 2 ** 30, 2 ** 30, "GiB"],
+  [0.1 * 2 ** 20, 2 ** 20, "MiB"],
+  [0.1 * 2 ** 10, 2 ** 10, "KiB"],
+  [-Infinity, 1, "B"],
+];
 
 export function gib(x) {
   const [, unit, name] = x === 0 ? BYTES[0] : BYTES.find(([least]) => Math.abs(x) >= least);
@@ -52,11 +73,17 @@ export function gib(x) {
 }
 
 export const percent = (x, digits = 0) => `${(100 * x).toFixed(digits)} %`;
-export const usd = (x) => x === null || x === undefined ? "no price known" : `${count(x)} USD`;
-export const energy = (joule) => joule === null || joule === undefined ? "–" : watthours(joule / 3600);
+export const usd = (x) => (x === null || x === undefined ? "no price known" : `${count(x)} USD`);
+export const energy = (joule) =>
+  joule === null || joule === undefined ? "–" : watthours(joule / 3600);
 
 function watthours(x) {
-  const [least, name] = [[1e12, "TWh"], [1e9, "GWh"], [1e6, "MWh"], [1e3, "kWh"]].find(([l]) => x >= l) || [1, "Wh"];
+  const [least, name] = [
+    [1e12, "TWh"],
+    [1e9, "GWh"],
+    [1e6, "MWh"],
+    [1e3, "kWh"],
+  ].find(([l]) => x >= l) || [1, "Wh"];
   return `${sig(x / least)} ${name}`;
 }
 
@@ -75,7 +102,9 @@ export function range(interval, write) {
   if (!interval) return "";
   const [low, high] = interval.map((x) => write(x));
   const unit = (text) => text.replace(/^[\d.,e+−-]+\s*/, "");
-  return unit(high) && unit(low) === unit(high) ? `${low.slice(0, -unit(high).length).trim()} – ${high}` : `${low} – ${high}`;
+  return unit(high) && unit(low) === unit(high)
+    ? `${low.slice(0, -unit(high).length).trim()} – ${high}`
+    : `${low} – ${high}`;
 }
 
 export const plural = (n, one, many = one + "s") => `${grouped(n)} ${n === 1 ? one : many}`;

@@ -11,40 +11,156 @@ export const limits = { name: "limits", title: "Limits", show, skeleton };
 const $ = (id) => document.getElementById(id);
 const PAUSE = 150; // somebody who types is left alone
 const USUAL = "h100,a100,v100";
-const SLIDERS = { flops: "arithmetic of a chip", hbm: "memory bandwidth", memory: "memory", bandwidth: "network bandwidth", latency: "network latency", launch: "kernel launch" };
+const SLIDERS = {
+  flops: "arithmetic of a chip",
+  hbm: "memory bandwidth",
+  memory: "memory",
+  bandwidth: "network bandwidth",
+  latency: "network latency",
+  launch: "kernel launch",
+};
 
 function skeleton() {
-  return [h("div", { id: "limits-error" }), h("section", { id: "limits-own", "aria-labelledby": "limits-own-title" }),
+  return [
+    h("div", { id: "limits-error" }),
+    h("section", { id: "limits-own", "aria-labelledby": "limits-own-title" }),
     h("h2", {}, "Any dense transformer"),
-    h("p", { class: "note" }, "At each size of the best shape, on as many chips as are best: the question above does not matter here."),
-    h("div", { class: "controls", id: "limits-controls" }), h("p", { class: "why", id: "limits-sentence" }),
-    h("div", { id: "limits-curve" }), h("div", { id: "limits-split" }), h("section", { id: "limits-table", "aria-label": "Largest runs" })];
+    h(
+      "p",
+      { class: "note" },
+      "At each size of the best shape, on as many chips as are best: the question above does not matter here.",
+    ),
+    h("div", { class: "controls", id: "limits-controls" }),
+    h("p", { class: "why", id: "limits-sentence" }),
+    h("div", { id: "limits-curve" }),
+    h("div", { id: "limits-split" }),
+    h("section", { id: "limits-table", "aria-label": "Largest runs" }),
+  ];
 }
 
-const chosen = (state) => (state.scenarios || USUAL).split(",").map((t) => t.trim()).filter(Boolean).slice(0, 8);
-const factors = (state) => Object.fromEntries((state.factors || "").split(",").map((t) => t.split(":")).filter(([k, v]) => k in SLIDERS && Number(v) > 0 && Number(v) !== 1).map(([k, v]) => [k, Number(v)]));
+const chosen = (state) =>
+  (state.scenarios || USUAL)
+    .split(",")
+    .map((t) => t.trim())
+    .filter(Boolean)
+    .slice(0, 8);
+const factors = (state) =>
+  Object.fromEntries(
+    (state.factors || "")
+      .split(",")
+      .map((t) => t.split(":"))
+      .filter(([k, v]) => k in SLIDERS && Number(v) > 0 && Number(v) !== 1)
+      .map(([k, v]) => [k, Number(v)]),
+  );
 
 function controls(ctx, names) {
   if ($("limits-scenarios")) return shownValues(ctx);
-  const number = (id, label, key, usual, props) => h("label", { class: "field number" }, label, h("input", { id, type: "number", value: ctx.state[key] || usual, ...props, oninput: (e) => ctx.set({ [key]: e.target.value === String(usual) ? "" : e.target.value }, true) }));
-  const check = (id, label, key) => h("label", { class: "check" }, h("input", { type: "checkbox", id, checked: Boolean(ctx.state[key]), onchange: (e) => ctx.set({ [key]: e.target.checked ? "1" : "" }) }), label);
-  put($("limits-controls"),
-    h("label", { class: "field" }, "scenarios, by commas; CHIP@NETWORK too", h("input", { id: "limits-scenarios", size: 44, list: "limits-names", value: ctx.state.scenarios || USUAL, oninput: (e) => ctx.set({ scenarios: e.target.value.trim() }, true) })),
-    h("datalist", { id: "limits-names" }, names.map((value) => h("option", { value }))),
-    h("label", { class: "field" }, "add", h("select", { id: "limits-add", onchange: (e) => { if (e.target.value) { const list = [...chosen(ctx.state), e.target.value].join(","); e.target.value = ""; $("limits-scenarios").value = list; ctx.set({ scenarios: list }); } } },
-      h("option", { value: "" }, "a scenario …"), names.map((value) => h("option", { value }, value)))),
+  const number = (id, label, key, usual, props) =>
+    h(
+      "label",
+      { class: "field number" },
+      label,
+      h("input", {
+        id,
+        type: "number",
+        value: ctx.state[key] || usual,
+        ...props,
+        oninput: (e) =>
+          ctx.set({ [key]: e.target.value === String(usual) ? "" : e.target.value }, true),
+      }),
+    );
+  const check = (id, label, key) =>
+    h(
+      "label",
+      { class: "check" },
+      h("input", {
+        type: "checkbox",
+        id,
+        checked: Boolean(ctx.state[key]),
+        onchange: (e) => ctx.set({ [key]: e.target.checked ? "1" : "" }),
+      }),
+      label,
+    );
+  put(
+    $("limits-controls"),
+    h(
+      "label",
+      { class: "field" },
+      "scenarios, by commas; CHIP@NETWORK too",
+      h("input", {
+        id: "limits-scenarios",
+        size: 44,
+        list: "limits-names",
+        value: ctx.state.scenarios || USUAL,
+        oninput: (e) => ctx.set({ scenarios: e.target.value.trim() }, true),
+      }),
+    ),
+    h(
+      "datalist",
+      { id: "limits-names" },
+      names.map((value) => h("option", { value })),
+    ),
+    h(
+      "label",
+      { class: "field" },
+      "add",
+      h(
+        "select",
+        {
+          id: "limits-add",
+          onchange: (e) => {
+            if (e.target.value) {
+              const list = [...chosen(ctx.state), e.target.value].join(",");
+              e.target.value = "";
+              $("limits-scenarios").value = list;
+              ctx.set({ scenarios: list });
+            }
+          },
+        },
+        h("option", { value: "" }, "a scenario …"),
+        names.map((value) => h("option", { value }, value)),
+      ),
+    ),
     number("limits-months", "months", "months", 3, { min: 0.1, max: 1200, step: 0.5 }),
     number("limits-linear", "linear down to", "linear", 0.8, { min: 0.05, max: 1, step: 0.05 }),
-    check("limits-failures", "chips fail", "failures"), check("limits-grid", "the paper's grid", "grid"),
-    h("details", {}, h("summary", {}, "Change the machine (the first scenario)"), h("div", { class: "more" },
-      Object.entries(SLIDERS).map(([key, label]) => {
-        const value = factors(ctx.state)[key] || 1;
-        return h("label", { class: "field" }, h("span", { id: `factor-text-${key}` }, `${label} × ${sig(value, 2)}`),
-          h("input", { id: `factor-${key}`, type: "range", min: -4, max: 6, step: 0.5, value: Math.log2(value), "aria-valuetext": `times ${sig(value, 2)}`, oninput: () => ctx.set({ factors: sliders() }, true) }));
-      }))));
+    check("limits-failures", "chips fail", "failures"),
+    check("limits-grid", "the paper's grid", "grid"),
+    h(
+      "details",
+      {},
+      h("summary", {}, "Change the machine (the first scenario)"),
+      h(
+        "div",
+        { class: "more" },
+        Object.entries(SLIDERS).map(([key, label]) => {
+          const value = factors(ctx.state)[key] || 1;
+          return h(
+            "label",
+            { class: "field" },
+            h("span", { id: `factor-text-${key}` }, `${label} × ${sig(value, 2)}`),
+            h("input", {
+              id: `factor-${key}`,
+              type: "range",
+              min: -4,
+              max: 6,
+              step: 0.5,
+              value: Math.log2(value),
+              "aria-valuetext": `times ${sig(value, 2)}`,
+              oninput: () => ctx.set({ factors: sliders() }, true),
+            }),
+          );
+        }),
+      ),
+    ),
+  );
 }
 
-const sliders = () => Object.keys(SLIDERS).map((key) => [key, 2 ** Number($(`factor-${key}`).value)]).filter(([, v]) => v !== 1).map(([k, v]) => `${k}:${Number(v.toPrecision(3))}`).join(",");
+const sliders = () =>
+  Object.keys(SLIDERS)
+    .map((key) => [key, 2 ** Number($(`factor-${key}`).value)])
+    .filter(([, v]) => v !== 1)
+    .map(([k, v]) => `${k}:${Number(v.toPrecision(3))}`)
+    .join(",");
 
 function shownValues(ctx) {
   for (const [key, label] of Object.entries(SLIDERS)) {
@@ -56,7 +172,12 @@ function shownValues(ctx) {
 
 async function show(ctx) {
   let mine = null;
-  await scenarioCurves(ctx, () => { mine ??= own(ctx).then(() => null, (error) => error); }); // after the first curve, beside the rest
+  await scenarioCurves(ctx, () => {
+    mine ??= own(ctx).then(
+      () => null,
+      (error) => error,
+    );
+  }); // after the first curve, beside the rest
   const error = await mine;
   if (error) throw error;
 }
@@ -66,7 +187,14 @@ async function own(ctx) {
   const rows = [];
   if (ctx.typing) await wait(PAUSE, ctx.signal);
   try {
-    for await (const row of lines("scaling", { question: question(ctx.state), ...priced(ctx.state) }, ctx.signal)) { rows.push(row); drawOwn(ctx, rows); }
+    for await (const row of lines(
+      "scaling",
+      { question: question(ctx.state), ...priced(ctx.state) },
+      ctx.signal,
+    )) {
+      rows.push(row);
+      drawOwn(ctx, rows);
+    }
     ctx.announce(ownSentence(ctx.state, rows));
   } catch (error) {
     if (!(error instanceof Refused)) throw error;
@@ -83,11 +211,13 @@ const least = (state) => Number(state.linear || 0.8);
 // Where the share of what a chip does at best falls below the least that counts as linear, between two sizes that were planned.
 export function scales(rows, least) {
   const best = most(rows);
-  const shares = rows.filter((r) => !r.why).map((r) => [Math.log(r.chips), r.tokens_per_s_per_chip / best]);
+  const shares = rows
+    .filter((r) => !r.why)
+    .map((r) => [Math.log(r.chips), r.tokens_per_s_per_chip / best]);
   const k = shares.findLastIndex(([, share]) => share >= least);
   if (k < 0 || k === shares.length - 1) return null;
   const [[x, a], [y, b]] = [shares[k], shares[k + 1]];
-  return Math.exp(x + (y - x) * (a - least) / (a - b));
+  return Math.exp(x + ((y - x) * (a - least)) / (a - b));
 }
 
 export function ownSentence(state, rows) {
@@ -95,8 +225,12 @@ export function ownSentence(state, rows) {
   if (!good.length) return `${job(state)} fits on none of these sizes.`;
   const [at, last, end] = [scales(rows, least(state)), good.at(-1), rows.at(-1)];
   const near = at && good.findLast((r) => r.chips <= at);
-  const run = near && valueOf(near.train_time_s) ? ` (on ${grouped(near.chips)} the run takes ${seconds(valueOf(near.train_time_s))})` : "";
-  const said = at ? `With this batch a chip does at least ${percent(least(state))} of its best on up to about ${about(at)} chips${run}; on ${grouped(last.chips)} it does ${percent(last.tokens_per_s_per_chip / most(rows))}.`
+  const run =
+    near && valueOf(near.train_time_s)
+      ? ` (on ${grouped(near.chips)} the run takes ${seconds(valueOf(near.train_time_s))})`
+      : "";
+  const said = at
+    ? `With this batch a chip does at least ${percent(least(state))} of its best on up to about ${about(at)} chips${run}; on ${grouped(last.chips)} it does ${percent(last.tokens_per_s_per_chip / most(rows))}.`
     : `With this batch a chip does at least ${percent(least(state))} of its best on up to ${grouped(last.chips)} chips, the most that were planned.`;
   return said + (end.why ? ` On ${grouped(end.chips)}: ${end.why}.` : "");
 }
@@ -105,13 +239,51 @@ function drawOwn(ctx, rows) {
   const good = rows.filter((r) => !r.why);
   const said = ownSentence(ctx.state, rows);
   const at = scales(rows, least(ctx.state));
-  put($("limits-own"), ownTitle(ctx.state), h("p", { class: "why" }, said),
-    h("p", { class: "note" }, `The same batch on more and more chips, ${bestOf(ctx.state, "the fastest layout")} on each. A larger batch goes further: change it above.`),
-    good.length > 1 && figure({ id: "limits-own", title: "What a chip does, against chips", source: job(ctx.state),
-      draw: curves({ series: [{ name: job(ctx.state), marked: true, points: good.map((r) => [r.chips, r.tokens_per_s_per_chip / most(rows)]) }], height: 260, x: { name: "chips", log: true, write: (x) => count(x, 2) },
-        y: { name: "share of its best", write: (x) => percent(x), range: [0, 1] }, across: [{ y: least(ctx.state), name: `linear down to ${percent(least(ctx.state))}` }], down: at ? [{ x: at, name: `${about(at)} chips` }] : [], label: said }),
-      head: ["chips", "step", "tokens/s", "a chip, of its best", "run", "cost", "layout"],
-      rows: rows.map((r) => (r.why ? [grouped(r.chips), ...Array(5).fill("–"), r.why] : [grouped(r.chips), step(r.step_time_s), count(r.tokens_per_s), percent(r.tokens_per_s_per_chip / most(rows)), seconds(valueOf(r.train_time_s)), usd(valueOf(r.cost_usd)), r.layout_words])) }));
+  put(
+    $("limits-own"),
+    ownTitle(ctx.state),
+    h("p", { class: "why" }, said),
+    h(
+      "p",
+      { class: "note" },
+      `The same batch on more and more chips, ${bestOf(ctx.state, "the fastest layout")} on each. A larger batch goes further: change it above.`,
+    ),
+    good.length > 1 &&
+      figure({
+        id: "limits-own",
+        title: "What a chip does, against chips",
+        source: job(ctx.state),
+        draw: curves({
+          series: [
+            {
+              name: job(ctx.state),
+              marked: true,
+              points: good.map((r) => [r.chips, r.tokens_per_s_per_chip / most(rows)]),
+            },
+          ],
+          height: 260,
+          x: { name: "chips", log: true, write: (x) => count(x, 2) },
+          y: { name: "share of its best", write: (x) => percent(x), range: [0, 1] },
+          across: [{ y: least(ctx.state), name: `linear down to ${percent(least(ctx.state))}` }],
+          down: at ? [{ x: at, name: `${about(at)} chips` }] : [],
+          label: said,
+        }),
+        head: ["chips", "step", "tokens/s", "a chip, of its best", "run", "cost", "layout"],
+        rows: rows.map((r) =>
+          r.why
+            ? [grouped(r.chips), ...Array(5).fill("–"), r.why]
+            : [
+                grouped(r.chips),
+                step(r.step_time_s),
+                count(r.tokens_per_s),
+                percent(r.tokens_per_s_per_chip / most(rows)),
+                seconds(valueOf(r.train_time_s)),
+                usd(valueOf(r.cost_usd)),
+                r.layout_words,
+              ],
+        ),
+      }),
+  );
 }
 
 // The curves of the scenarios; begun: called once one is drawn.
@@ -120,19 +292,30 @@ async function scenarioCurves(ctx, begun) {
   controls(ctx, scenarios);
   put($("limits-error"));
   const { state } = ctx;
-  const common = { months: Number(state.months || 3), linear: Number(state.linear || 0.8), ...(state.failures ? { failures: true } : {}), ...(state.grid ? { grid: true } : {}) };
+  const common = {
+    months: Number(state.months || 3),
+    linear: Number(state.linear || 0.8),
+    ...(state.failures ? { failures: true } : {}),
+    ...(state.grid ? { grid: true } : {}),
+  };
   const changed = factors(state);
   const found = [];
   const names = chosen(state);
-  const bodies = Object.keys(changed).length ? [{ scenarios: [names[0]], factors: changed, ...common }, { scenarios: names, ...common }] : [{ scenarios: names, ...common }];
-  for (const body of bodies) for await (const line of lines("limits", body, ctx.signal)) {
-    const rough = found.findIndex((one) => one.curve === "coarse" && one.name === line.name);
-    if (rough >= 0 && line.curve === "smooth") found[rough] = line;
-    else found.push(line);
-    draw(ctx, found);
-    if (line === found[0]) ctx.drawn(line.curve === "coarse" ? "curve" : "whole curve");
-    begun();
-  }
+  const bodies = Object.keys(changed).length
+    ? [
+        { scenarios: [names[0]], factors: changed, ...common },
+        { scenarios: names, ...common },
+      ]
+    : [{ scenarios: names, ...common }];
+  for (const body of bodies)
+    for await (const line of lines("limits", body, ctx.signal)) {
+      const rough = found.findIndex((one) => one.curve === "coarse" && one.name === line.name);
+      if (rough >= 0 && line.curve === "smooth") found[rough] = line;
+      else found.push(line);
+      draw(ctx, found);
+      if (line === found[0]) ctx.drawn(line.curve === "coarse" ? "curve" : "whole curve");
+      begun();
+    }
 }
 
 const named = (line) => line.name + (line.curve === "grid" ? ", grid" : "");
@@ -141,9 +324,11 @@ const end = (line) => line.crossing.last_flops || line.crossing.first_flops;
 function sentence(line) {
   const months = `${Number((line.duration_s / (3.154e7 / 12)).toPrecision(2))} months`;
   const least = percent(line.threshold / line.sustained_utilisation);
-  if (line.crossing.never) return `${line.name}: utilisation is below ${least} of what a chip can sustain at every size.`;
+  if (line.crossing.never)
+    return `${line.name}: utilisation is below ${least} of what a chip can sustain at every size.`;
   const last = line.points.at(-1);
-  if (!end(line)) return `${line.name}: linear up to ${flop(last?.flops)} FLOP, where the curve ends.`;
+  if (!end(line))
+    return `${line.name}: linear up to ${flop(last?.flops)} FLOP, where the curve ends.`;
   return `${line.name}: scaling is linear up to a run of ${flop(end(line))} FLOP in ${months}${line.ends ? `; above ${flop(last.flops)} FLOP nothing can be trained in time` : ""}.`;
 }
 
@@ -152,31 +337,112 @@ function draw(ctx, found) {
   const said = sentence(smooth[0] || found[0]);
   $("limits-sentence").textContent = said;
   ctx.announce(said);
-  const series = found.map((line) => ({ name: named(line), points: line.points.map((p) => [p.flops, p.utilisation]), width: line.curve === "grid" ? 1 : 2 }));
-  put($("limits-curve"), figure({
-    id: "limits", title: "Utilisation against the size of the run", source: "model of Erdil & Schneider-Joseph 2024, arXiv 2411.01137",
-    note: "A dashed line is the utilisation below which a scenario's scaling no longer counts as linear; a vertical one marks where the first scenario gets there.",
-    draw: curves({ series, x: { name: "training compute, FLOP", log: true, write: (x) => flop(x) }, y: { name: "share of the peak", write: (x) => percent(x), range: [0, Math.max(0.8, ...series.flatMap((one) => one.points.map((p) => p[1])))] },
-      across: [...new Map(found.map((f) => [f.threshold.toFixed(3), { y: f.threshold, name: `${f.name}: ${percent(f.threshold)}` }])).values()],
-      down: found.filter((f) => end(f) && f.curve === "smooth").slice(0, 1).map((f) => ({ x: end(f), name: `${f.name}: ${flop(end(f))}` })), label: said }),
-    head: ["scenario", "FLOP", "utilisation", "chips", "parameters", "tokens a step", "cost"],
-    rows: found.flatMap((f) => f.points.map((p) => [named(f), flop(p.flops, 3), percent(p.utilisation, 1), count(p.chips), count(p.parameters), count(p.batch_tokens), usd(p.cost_usd)])),
+  const series = found.map((line) => ({
+    name: named(line),
+    points: line.points.map((p) => [p.flops, p.utilisation]),
+    width: line.curve === "grid" ? 1 : 2,
   }));
+  put(
+    $("limits-curve"),
+    figure({
+      id: "limits",
+      title: "Utilisation against the size of the run",
+      source: "model of Erdil & Schneider-Joseph 2024, arXiv 2411.01137",
+      note: "A dashed line is the utilisation below which a scenario's scaling no longer counts as linear; a vertical one marks where the first scenario gets there.",
+      draw: curves({
+        series,
+        x: { name: "training compute, FLOP", log: true, write: (x) => flop(x) },
+        y: {
+          name: "share of the peak",
+          write: (x) => percent(x),
+          range: [0, Math.max(0.8, ...series.flatMap((one) => one.points.map((p) => p[1])))],
+        },
+        across: [
+          ...new Map(
+            found.map((f) => [
+              f.threshold.toFixed(3),
+              { y: f.threshold, name: `${f.name}: ${percent(f.threshold)}` },
+            ]),
+          ).values(),
+        ],
+        down: found
+          .filter((f) => end(f) && f.curve === "smooth")
+          .slice(0, 1)
+          .map((f) => ({ x: end(f), name: `${f.name}: ${flop(end(f))}` })),
+        label: said,
+      }),
+      head: ["scenario", "FLOP", "utilisation", "chips", "parameters", "tokens a step", "cost"],
+      rows: found.flatMap((f) =>
+        f.points.map((p) => [
+          named(f),
+          flop(p.flops, 3),
+          percent(p.utilisation, 1),
+          count(p.chips),
+          count(p.parameters),
+          count(p.batch_tokens),
+          usd(p.cost_usd),
+        ]),
+      ),
+    }),
+  );
   split(smooth[0] || found[0]);
-  put($("limits-table"), h("h2", {}, "Largest runs"), table(["scenario", "chip", "linear up to, FLOP", "largest that trains, FLOP", "chips there", "parameters", "dp · tp · pp · ep"], found.map((f) => {
-    const last = f.points.at(-1);
-    const d = last?.degrees;
-    return [named(f), f.chip, f.crossing.never ? "at no size" : end(f) ? flop(end(f)) : "the whole curve", last ? flop(last.flops) + (f.ends ? "" : " or more") : "–", last ? count(last.chips) : "–", last ? count(last.parameters) : "–",
-      d ? [d.dp, d.tp_model * d.tp_ff, d.pp, d.ep].map((n) => count(n, 2)).join(" · ") : "–"];
-  }), "Largest runs of each scenario"));
+  put(
+    $("limits-table"),
+    h("h2", {}, "Largest runs"),
+    table(
+      [
+        "scenario",
+        "chip",
+        "linear up to, FLOP",
+        "largest that trains, FLOP",
+        "chips there",
+        "parameters",
+        "dp · tp · pp · ep",
+      ],
+      found.map((f) => {
+        const last = f.points.at(-1);
+        const d = last?.degrees;
+        return [
+          named(f),
+          f.chip,
+          f.crossing.never ? "at no size" : end(f) ? flop(end(f)) : "the whole curve",
+          last ? flop(last.flops) + (f.ends ? "" : " or more") : "–",
+          last ? count(last.chips) : "–",
+          last ? count(last.parameters) : "–",
+          d ? [d.dp, d.tp_model * d.tp_ff, d.pp, d.ep].map((n) => count(n, 2)).join(" · ") : "–",
+        ];
+      }),
+      "Largest runs of each scenario",
+    ),
+  );
 }
 
 // How the parallelism is divided along the curve: shares of log(chips).
 function split(line) {
   if (!line) return put($("limits-split"));
   const axes = { dp: "data", tp: "tensor", pp: "pipeline", ep: "expert" };
-  const series = Object.entries(axes).filter(([a]) => line.points.some((p) => p.split[a] > 0)).map(([a, name]) => ({ name, points: line.points.map((p) => [p.flops, p.split[a]]) }));
-  put($("limits-split"), figure({ id: "limits-split", title: `How ${line.name} is parallelised best`, note: "Share of the logarithm of the number of chips that each kind of parallelism has; together 1.",
-    draw: curves({ series, height: 240, x: { name: "training compute, FLOP", log: true, write: (x) => flop(x) }, y: { name: "share", write: (x) => percent(x), range: [0, 1] }, label: `Kinds of parallelism along the curve of ${line.name}` }),
-    head: ["FLOP", "chips", ...Object.values(axes)], rows: line.points.map((p) => [flop(p.flops, 3), count(p.chips), ...Object.keys(axes).map((a) => percent(p.split[a]))]) }));
+  const series = Object.entries(axes)
+    .filter(([a]) => line.points.some((p) => p.split[a] > 0))
+    .map(([a, name]) => ({ name, points: line.points.map((p) => [p.flops, p.split[a]]) }));
+  put(
+    $("limits-split"),
+    figure({
+      id: "limits-split",
+      title: `How ${line.name} is parallelised best`,
+      note: "Share of the logarithm of the number of chips that each kind of parallelism has; together 1.",
+      draw: curves({
+        series,
+        height: 240,
+        x: { name: "training compute, FLOP", log: true, write: (x) => flop(x) },
+        y: { name: "share", write: (x) => percent(x), range: [0, 1] },
+        label: `Kinds of parallelism along the curve of ${line.name}`,
+      }),
+      head: ["FLOP", "chips", ...Object.values(axes)],
+      rows: line.points.map((p) => [
+        flop(p.flops, 3),
+        count(p.chips),
+        ...Object.keys(axes).map((a) => percent(p.split[a])),
+      ]),
+    }),
+  );
 }

@@ -2,7 +2,17 @@
 
 import { h, put, save } from "./dom.js";
 import { Refused, answers, ask, source } from "./ask.js";
-import { address, fields, know, modelName, parse, priceOf, priced, question, withPrice } from "./state.js";
+import {
+  address,
+  fields,
+  know,
+  modelName,
+  parse,
+  priceOf,
+  priced,
+  question,
+  withPrice,
+} from "./state.js";
 import { engine } from "./engine.js";
 import { versionOf } from "./chart.js";
 import { plan, shown } from "./plan.js";
@@ -16,7 +26,14 @@ import { adviceOn } from "./advise.js";
 
 // asks: whether a view answers the question in the form, which else is not shown.
 const VIEWS = [plan, clusters, timeline, limits, roofline, sure, runs];
-const page = { state: parse(location.hash), catalogue: null, abort: null, shown: null, asked: "", started: 0 };
+const page = {
+  state: parse(location.hash),
+  catalogue: null,
+  abort: null,
+  shown: null,
+  asked: "",
+  started: 0,
+};
 const $ = (id) => document.getElementById(id);
 window.meshwright = { timings: [], errors: [] };
 
@@ -42,13 +59,15 @@ function remember(changes) {
 
 // Links to the views take the question along as it is now.
 function linked() {
-  for (const a of document.querySelectorAll("a[data-view]")) a.href = address({ ...page.state, view: a.dataset.view });
+  for (const a of document.querySelectorAll("a[data-view]"))
+    a.href = address({ ...page.state, view: a.dataset.view });
 }
 
 // What the view still shows of another question is dimmed until it is drawn anew; cards wait a moment (plan.js).
 function dim() {
   const asked = JSON.stringify([question(page.state), page.state.clusters, page.state.prices]);
-  if (asked !== page.asked) for (const node of document.querySelectorAll(DRAWN)) node.classList.add("stale");
+  if (asked !== page.asked)
+    for (const node of document.querySelectorAll(DRAWN)) node.classList.add("stale");
   page.asked = asked;
 }
 
@@ -59,7 +78,19 @@ async function draw({ typing = false, first = false } = {}) {
   page.abort = new AbortController();
   page.started = performance.now();
   const view = VIEWS.find((v) => v.name === page.state.view) || plan;
-  const ctx = { state: page.state, set, announce, signal: page.abort.signal, typing, first: first || page.shown !== view, catalogue: page.catalogue, drawn, remember, log: page.log, run: page.run };
+  const ctx = {
+    state: page.state,
+    set,
+    announce,
+    signal: page.abort.signal,
+    typing,
+    first: first || page.shown !== view,
+    catalogue: page.catalogue,
+    drawn,
+    remember,
+    log: page.log,
+    run: page.run,
+  };
   if (page.shown !== view) {
     page.shown = view;
     put($("main"), h("h1", { class: "hidden" }, view.title), view.skeleton());
@@ -75,7 +106,8 @@ async function draw({ typing = false, first = false } = {}) {
   document.body.dataset.busy = "yes";
   try {
     await showing;
-    if (!ctx.signal.aborted) for (const node of document.querySelectorAll("#main .stale")) node.classList.remove("stale");
+    if (!ctx.signal.aborted)
+      for (const node of document.querySelectorAll("#main .stale")) node.classList.remove("stale");
     drawn("all");
   } catch (error) {
     if (ctx.signal.aborted) return;
@@ -93,7 +125,14 @@ function drawn(what) {
 function failed(error) {
   if (!(error instanceof Refused)) window.meshwright.errors.push(String(error.stack || error));
   const box = $(`${page.shown.name}-error`) || $("main");
-  put(box, h("p", { class: "error", role: "alert" }, error instanceof Refused ? error.message : `The page failed: ${error.message}`));
+  put(
+    box,
+    h(
+      "p",
+      { class: "error", role: "alert" },
+      error instanceof Refused ? error.message : `The page failed: ${error.message}`,
+    ),
+  );
   announce(error.message);
   drawn("error");
 }
@@ -101,7 +140,12 @@ function failed(error) {
 // Told to those who do not see the page; seen: shown to everybody for a while, with a way back to the state before, if there is one.
 function announce(text, seen = false, before = null) {
   if (!seen) return put($("said"), text);
-  const back = () => { put($("toast")); page.state = before; history.pushState(null, "", address(before)); draw(); };
+  const back = () => {
+    put($("toast"));
+    page.state = before;
+    history.pushState(null, "", address(before));
+    draw();
+  };
   put($("toast"), text, before && h("button", { type: "button", onclick: back }, "Undo"));
   clearTimeout(page.timer);
   page.timer = setTimeout(() => put($("toast")), before ? 20000 : 4000);
@@ -110,23 +154,51 @@ function announce(text, seen = false, before = null) {
 // --- header -------------------------------------------------------------------------------------
 
 function header() {
-  put($("top"), h("h1", {}, "Meshwright"),
-    h("nav", { "aria-label": "Views" }, VIEWS.map((v) => h("a", { "data-view": v.name, "aria-current": v === page.shown ? "page" : null,
-      onclick: (e) => { e.preventDefault(); set({ view: v.name }); } }, v.title))),
-    h("div", { class: "actions" },
+  put(
+    $("top"),
+    h("h1", {}, "Meshwright"),
+    h(
+      "nav",
+      { "aria-label": "Views" },
+      VIEWS.map((v) =>
+        h(
+          "a",
+          {
+            "data-view": v.name,
+            "aria-current": v === page.shown ? "page" : null,
+            onclick: (e) => {
+              e.preventDefault();
+              set({ view: v.name });
+            },
+          },
+          v.title,
+        ),
+      ),
+    ),
+    h(
+      "div",
+      { class: "actions" },
       !source.recorded && h("button", { type: "button", onclick: readDialog }, "Paste or drop"),
       !source.recorded && h("button", { type: "button", onclick: adviseDialog }, "Advise"),
       h("button", { type: "button", onclick: share }, "Copy link"),
       h("button", { type: "button", onclick: copyDialog }, "Copy as …"),
       !source.recorded && h("button", { type: "button", onclick: savePage }, "Save page"),
-      h("button", { type: "button", onclick: theme, "aria-label": "Light or dark" }, "◐")));
+      h("button", { type: "button", onclick: theme, "aria-label": "Light or dark" }, "◐"),
+    ),
+  );
 }
 
 function theme() {
   const root = document.documentElement;
-  const dark = root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+  const dark = root.dataset.theme
+    ? root.dataset.theme === "dark"
+    : matchMedia("(prefers-color-scheme: dark)").matches;
   root.dataset.theme = dark ? "light" : "dark";
-  try { localStorage.setItem("theme", root.dataset.theme); } catch { /* private mode */ }
+  try {
+    localStorage.setItem("theme", root.dataset.theme);
+  } catch {
+    /* private mode */
+  }
 }
 
 async function share() {
@@ -134,13 +206,22 @@ async function share() {
 }
 
 async function copied(text, said) {
-  try { await navigator.clipboard.writeText(text); announce(said, true); }
-  catch { announce("The browser does not allow copying; select the text instead.", true); }
+  try {
+    await navigator.clipboard.writeText(text);
+    announce(said, true);
+  } catch {
+    announce("The browser does not allow copying; select the text instead.", true);
+  }
 }
 
 function dialog(title, ...kids) {
-  const box = h("dialog", { "aria-label": title, onclose: () => box.remove() }, h("h2", {}, title), ...kids,
-    h("p", {}, h("button", { type: "button", onclick: () => box.close() }, "Close")));
+  const box = h(
+    "dialog",
+    { "aria-label": title, onclose: () => box.remove() },
+    h("h2", {}, title),
+    ...kids,
+    h("p", {}, h("button", { type: "button", onclick: () => box.close() }, "Close")),
+  );
   document.body.append(box);
   box.showModal();
   return box;
@@ -148,23 +229,106 @@ function dialog(title, ...kids) {
 
 async function copyDialog() {
   try {
-    const { words, ...asked } = (page.shown === plan && shown.answer) || (page.shown === clusters ? comparison(page.state) : { question: question(page.state) });
+    const { words, ...asked } =
+      (page.shown === plan && shown.answer) ||
+      (page.shown === clusters ? comparison(page.state) : { question: question(page.state) });
     const told = await ask("copies", { ...priced(page.state), ...asked });
-    const part = (name, text) => [h("h3", {}, name, " ", h("button", { type: "button", onclick: () => copied(text, `${name} copied.`) }, "Copy")), h("pre", { tabindex: 0 }, text)];
-    dialog("Copy as", [words, told.note].filter(Boolean).map((text) => h("p", { class: "note" }, text)), part("Command", told.command), part("Python", told.python), part("JOB.toml", told.toml),
-      (told.tools || []).map((t) => (t.text ? part(t.title, t.text) : [h("h3", {}, t.title), h("p", { class: "note" }, t.why)])));
-  } catch (error) { announce(error.message, true); }
+    const part = (name, text) => [
+      h(
+        "h3",
+        {},
+        name,
+        " ",
+        h("button", { type: "button", onclick: () => copied(text, `${name} copied.`) }, "Copy"),
+      ),
+      h("pre", { tabindex: 0 }, text),
+    ];
+    dialog(
+      "Copy as",
+      [words, told.note].filter(Boolean).map((text) => h("p", { class: "note" }, text)),
+      part("Command", told.command),
+      part("Python", told.python),
+      part("JOB.toml", told.toml),
+      (told.tools || []).map((t) =>
+        t.text ? part(t.title, t.text) : [h("h3", {}, t.title), h("p", { class: "note" }, t.why)],
+      ),
+    );
+  } catch (error) {
+    announce(error.message, true);
+  }
 }
 
 function readDialog() {
-  const text = h("textarea", { id: "dropped", "aria-label": "Text to read", placeholder: "A config.json, a JOB.toml, a meshwright command, or a link to this page" });
+  const text = h("textarea", {
+    id: "dropped",
+    "aria-label": "Text to read",
+    placeholder: "A config.json, a JOB.toml, a meshwright command, or a link to this page",
+  });
   const said = h("p", { role: "status" });
-  const box = dialog("Paste or drop", h("p", { class: "note" }, "A config.json, a JOB.toml, a meshwright command, a configuration of another framework, the log of its run, a link to this page, or the folder of a run of meshwright train. Nothing leaves this machine."),
-    text, h("p", { class: "row" }, h("label", {}, "a file ", h("input", { type: "file", "aria-label": "Choose a file", onchange: async (e) => { text.value = await e.target.files[0].text(); } })),
-      h("label", {}, "the folder of a run ", h("input", { type: "file", id: "run-folder", webkitdirectory: true, "aria-label": "Choose the folder of a run", onchange: async (e) => {
-        try { await ran([...e.target.files].map((f) => [f.webkitRelativePath, f])); box.close(); } catch (error) { said.textContent = error.message; }
-      } }))), said,
-    h("p", {}, h("button", { type: "button", onclick: async () => { try { await taken(text.value); box.close(); } catch (error) { said.textContent = error.message; } } }, "Read it")));
+  const box = dialog(
+    "Paste or drop",
+    h(
+      "p",
+      { class: "note" },
+      "A config.json, a JOB.toml, a meshwright command, a configuration of another framework, the log of its run, a link to this page, or the folder of a run of meshwright train. Nothing leaves this machine.",
+    ),
+    text,
+    h(
+      "p",
+      { class: "row" },
+      h(
+        "label",
+        {},
+        "a file ",
+        h("input", {
+          type: "file",
+          "aria-label": "Choose a file",
+          onchange: async (e) => {
+            text.value = await e.target.files[0].text();
+          },
+        }),
+      ),
+      h(
+        "label",
+        {},
+        "the folder of a run ",
+        h("input", {
+          type: "file",
+          id: "run-folder",
+          webkitdirectory: true,
+          "aria-label": "Choose the folder of a run",
+          onchange: async (e) => {
+            try {
+              await ran([...e.target.files].map((f) => [f.webkitRelativePath, f]));
+              box.close();
+            } catch (error) {
+              said.textContent = error.message;
+            }
+          },
+        }),
+      ),
+    ),
+    said,
+    h(
+      "p",
+      {},
+      h(
+        "button",
+        {
+          type: "button",
+          onclick: async () => {
+            try {
+              await taken(text.value);
+              box.close();
+            } catch (error) {
+              said.textContent = error.message;
+            }
+          },
+        },
+        "Read it",
+      ),
+    ),
+  );
 }
 
 const adviseDialog = () => dialog("Which change makes a run faster?", ...adviceOn(page.state));
@@ -174,7 +338,10 @@ const LOGGED = /elapsed time per iteration|train_step_timing|\bstep:.*\btps:/;
 const MOST_LINES = 2000;
 
 async function taken(text) {
-  if (/^\s*(https?|file):\/\/\S*#/.test(text)) { replace(parse(text.trim()), "a link"); return; }
+  if (/^\s*(https?|file):\/\/\S*#/.test(text)) {
+    replace(parse(text.trim()), "a link");
+    return;
+  }
   const lines = text.split("\n").filter((line) => LOGGED.test(line));
   if (lines.length) {
     page.log = lines.slice(-MOST_LINES).join("\n");
@@ -182,17 +349,30 @@ async function taken(text) {
     return set({ view: "runs" });
   }
   const told = await ask("read", { text, question: question(page.state) });
-  const kept = Object.fromEntries(["on", "network", "batch", "tokens"].filter((k) => page.state[k] && !told.question.job).map((k) => [k, page.state[k]]));
-  const layout = Object.fromEntries(fields.layout.filter((f) => told.question[f]).map((f) => [f, told.question[f]]));
-  const rest = Object.fromEntries(Object.entries(told.question).filter(([key]) => !fields.layout.includes(key)));
-  const mine = Object.entries(layout).map(([k, v]) => `${k} ${v}`).join(" ");
+  const kept = Object.fromEntries(
+    ["on", "network", "batch", "tokens"]
+      .filter((k) => page.state[k] && !told.question.job)
+      .map((k) => [k, page.state[k]]),
+  );
+  const layout = Object.fromEntries(
+    fields.layout.filter((f) => told.question[f]).map((f) => [f, told.question[f]]),
+  );
+  const rest = Object.fromEntries(
+    Object.entries(told.question).filter(([key]) => !fields.layout.includes(key)),
+  );
+  const mine = Object.entries(layout)
+    .map(([k, v]) => `${k} ${v}`)
+    .join(" ");
   replace({ view: page.state.view, ...kept, ...rest, ...(mine ? { mine } : {}) }, told.said);
 }
 
 // The folder of a run, its files as [path, File].
 async function ran(files) {
   const run = await runFiles(files);
-  if (!run["job.toml"]) throw new Error("This is not the folder of a run: it has no job.toml. meshwright train creates one.");
+  if (!run["job.toml"])
+    throw new Error(
+      "This is not the folder of a run: it has no job.toml. meshwright train creates one.",
+    );
   page.run = run;
   page.log = null;
   set({ view: "runs" });
@@ -208,25 +388,51 @@ function replace(state, said) {
 
 async function savePage() {
   const empty = await (await fetch("single.html")).text();
-  const held = JSON.stringify({ state: address(page.state), answers: answers() }).replace(/</g, "\\u003c");
-  save("meshwright.html", empty.replace('"nothing recorded"', () => held), "text/html");
+  const held = JSON.stringify({ state: address(page.state), answers: answers() }).replace(
+    /</g,
+    "\\u003c",
+  );
+  save(
+    "meshwright.html",
+    empty.replace('"nothing recorded"', () => held),
+    "text/html",
+  );
 }
 
 // --- the question -------------------------------------------------------------------------------
 
-const PLAIN = ["model", "on", "network", "batch", "seq", "precision", "tokens", "framework", "assumptions"];
+const PLAIN = [
+  "model",
+  "on",
+  "network",
+  "batch",
+  "seq",
+  "precision",
+  "tokens",
+  "framework",
+  "assumptions",
+];
 
 function field(name, label, cls, control) {
   return h("label", { class: `field ${cls}` }, label, control);
 }
 
 function input(name, props = {}) {
-  return h("input", { id: `q-${name}`, name, oninput: (e) => set({ [name]: e.target.value.trim() }, true), ...props });
+  return h("input", {
+    id: `q-${name}`,
+    name,
+    oninput: (e) => set({ [name]: e.target.value.trim() }, true),
+    ...props,
+  });
 }
 
 function select(name, values, first) {
-  return h("select", { id: `q-${name}`, name, onchange: (e) => set({ [name]: e.target.value }) },
-    h("option", { value: "" }, first), values.map((value) => h("option", { value }, value)));
+  return h(
+    "select",
+    { id: `q-${name}`, name, onchange: (e) => set({ [name]: e.target.value }) },
+    h("option", { value: "" }, first),
+    values.map((value) => h("option", { value }, value)),
+  );
 }
 
 const cluster = () => {
@@ -237,27 +443,97 @@ const cluster = () => {
 function form() {
   const c = page.catalogue;
   const chips = (count, chip) => set({ on: chip ? `${count}x${chip}` : count }, true);
-  put($("question"),
-    h("datalist", { id: "models" }, c.models.map((value) => h("option", { value }))),
-    h("datalist", { id: "machines" }, [...c.chips, ...c.networks].map((value) => h("option", { value }))),
+  put(
+    $("question"),
+    h(
+      "datalist",
+      { id: "models" },
+      c.models.map((value) => h("option", { value })),
+    ),
+    h(
+      "datalist",
+      { id: "machines" },
+      [...c.chips, ...c.networks].map((value) => h("option", { value })),
+    ),
     field("model", "model", "model", input("model", { list: "models", spellcheck: "false" })),
-    field("count", "chips", "number", h("input", { id: "q-count", inputmode: "numeric", oninput: (e) => chips(e.target.value.trim(), cluster()[1]) })),
-    field("chip", "of", "chip", h("input", { id: "q-chip", list: "machines", spellcheck: "false", oninput: (e) => chips(cluster()[0], e.target.value.trim()) })),
+    field(
+      "count",
+      "chips",
+      "number",
+      h("input", {
+        id: "q-count",
+        inputmode: "numeric",
+        oninput: (e) => chips(e.target.value.trim(), cluster()[1]),
+      }),
+    ),
+    field(
+      "chip",
+      "of",
+      "chip",
+      h("input", {
+        id: "q-chip",
+        list: "machines",
+        spellcheck: "false",
+        oninput: (e) => chips(cluster()[0], e.target.value.trim()),
+      }),
+    ),
     field("network", "network", "net", select("network", c.networks, "usual")),
     field("batch", "batch, tokens", "number", input("batch")),
     field("seq", "sequence", "number", input("seq", { placeholder: "model's" })),
     field("precision", "precision", "short", select("precision", c.precisions, "usual")),
     field("tokens", "run, tokens", "number", input("tokens", { placeholder: "15T" })),
     field("framework", "framework", "short", select("framework", c.frameworks, "usual")),
-    field("budget", "budget", "number", input("budget", { placeholder: "30 d, 5M$", title: "Days or dollars: how many tokens they are enough for" })),
-    field("price", "USD/h a chip", "number", h("input", { id: "q-price", inputmode: "decimal", placeholder: "as listed", title: "Your price of a chip for an hour: what the run costs; in Compare clusters prices of other chips can be said, too",
-      oninput: (e) => set({ prices: withPrice(page.state, ownChip(), e.target.value.trim().replace(",", ".")) }, true) })),
-    h("details", { id: "more" }, h("summary", {}, "More of the question"),
-      h("div", { class: "more" },
+    field(
+      "budget",
+      "budget",
+      "number",
+      input("budget", {
+        placeholder: "30 d, 5M$",
+        title: "Days or dollars: how many tokens they are enough for",
+      }),
+    ),
+    field(
+      "price",
+      "USD/h a chip",
+      "number",
+      h("input", {
+        id: "q-price",
+        inputmode: "decimal",
+        placeholder: "as listed",
+        title:
+          "Your price of a chip for an hour: what the run costs; in Compare clusters prices of other chips can be said, too",
+        oninput: (e) =>
+          set(
+            { prices: withPrice(page.state, ownChip(), e.target.value.trim().replace(",", ".")) },
+            true,
+          ),
+      }),
+    ),
+    h(
+      "details",
+      { id: "more" },
+      h("summary", {}, "More of the question"),
+      h(
+        "div",
+        { class: "more" },
         field("assumptions", "assumptions", "", select("assumptions", c.assumptions, "realistic")),
-        c.question.filter((f) => !PLAIN.includes(f.name) && f.table !== "layout" && !["model", "job"].includes(f.name))
-          .map((f) => h("label", { class: "field", title: f.help }, f.name.replace(/_/g, " "), input(f.name, { title: f.help })))),
-      h("p", { id: "job-note", class: "note" })));
+        c.question
+          .filter(
+            (f) =>
+              !PLAIN.includes(f.name) && f.table !== "layout" && !["model", "job"].includes(f.name),
+          )
+          .map((f) =>
+            h(
+              "label",
+              { class: "field", title: f.help },
+              f.name.replace(/_/g, " "),
+              input(f.name, { title: f.help }),
+            ),
+          ),
+      ),
+      h("p", { id: "job-note", class: "note" }),
+    ),
+  );
 }
 
 // Whose price it is: a job of a file does not say its chip here.
@@ -266,15 +542,28 @@ const ownChip = () => cluster()[1] || shown.chip || "";
 // The controls show the state; the one that is being typed in is left alone.
 function fill() {
   const [n, chip] = cluster();
-  const texts = { ...page.state, count: n, chip, price: priceOf(page.state, ownChip()), model: page.state.model && !page.state.model.startsWith("{") ? page.state.model : modelName(page.state) && `(${modelName(page.state)})` };
+  const texts = {
+    ...page.state,
+    count: n,
+    chip,
+    price: priceOf(page.state, ownChip()),
+    model:
+      page.state.model && !page.state.model.startsWith("{")
+        ? page.state.model
+        : modelName(page.state) && `(${modelName(page.state)})`,
+  };
   for (const node of document.querySelectorAll("#question [id^=q-]")) {
     const value = texts[node.id.slice(2)] || "";
     if (node !== document.activeElement && node.value !== value) {
-      if (node.tagName === "SELECT" && value && ![...node.options].some((o) => o.value === value)) node.append(h("option", { value }, value));
+      if (node.tagName === "SELECT" && value && ![...node.options].some((o) => o.value === value))
+        node.append(h("option", { value }, value));
       node.value = value;
     }
   }
-  if ($("job-note")) $("job-note").textContent = page.state.job ? "The rest comes from the file that was dropped; fields here replace what it says." : "";
+  if ($("job-note"))
+    $("job-note").textContent = page.state.job
+      ? "The rest comes from the file that was dropped; fields here replace what it says."
+      : "";
 }
 
 // --- start --------------------------------------------------------------------------------------
@@ -288,38 +577,80 @@ function written(id, use) {
 }
 
 async function start() {
-  try { const kept = localStorage.getItem("theme"); if (kept) document.documentElement.dataset.theme = kept; } catch { /* private mode */ }
-  written("recorded", (answers) => { source.recorded = answers; });
-  written("known", (answers) => { source.first = answers; });
-  written("first", (answers) => { source.first = answers; engine(); });
+  try {
+    const kept = localStorage.getItem("theme");
+    if (kept) document.documentElement.dataset.theme = kept;
+  } catch {
+    /* private mode */
+  }
+  written("recorded", (answers) => {
+    source.recorded = answers;
+  });
+  written("known", (answers) => {
+    source.first = answers;
+  });
+  written("first", (answers) => {
+    source.first = answers;
+    engine();
+  });
   page.catalogue = await ask("catalogue");
   know(page.catalogue);
   versionOf(page.catalogue.version);
   draw({ first: true });
   form();
   fill();
-  put($("foot"), `Meshwright ${page.catalogue.version}. Predictions are made on this machine; nothing is sent anywhere. `,
-    h("a", { "data-view": "sure", onclick: (e) => { e.preventDefault(); set({ view: "sure" }); } }, "How sure is this?"));
+  put(
+    $("foot"),
+    `Meshwright ${page.catalogue.version}. Predictions are made on this machine; nothing is sent anywhere. `,
+    h(
+      "a",
+      {
+        "data-view": "sure",
+        onclick: (e) => {
+          e.preventDefault();
+          set({ view: "sure" });
+        },
+      },
+      "How sure is this?",
+    ),
+  );
   linked();
-  document.querySelector(".skip").addEventListener("click", (e) => { e.preventDefault(); $("main").focus(); });
+  document.querySelector(".skip").addEventListener("click", (e) => {
+    e.preventDefault();
+    $("main").focus();
+  });
   $("question").addEventListener("submit", (e) => e.preventDefault());
-  addEventListener("popstate", () => { page.state = parse(location.hash); draw(); });
+  addEventListener("popstate", () => {
+    page.state = parse(location.hash);
+    draw();
+  });
   addEventListener("dragover", (e) => e.preventDefault());
   addEventListener("drop", async (e) => {
     e.preventDefault();
     const entry = e.dataTransfer.items?.[0]?.webkitGetAsEntry?.();
     try {
       if (entry?.isDirectory) return await ran(await inside(entry));
-      return await taken(e.dataTransfer.files[0] ? await e.dataTransfer.files[0].text() : e.dataTransfer.getData("text"));
-    } catch (error) { return announce(error.message, true); }
+      return await taken(
+        e.dataTransfer.files[0]
+          ? await e.dataTransfer.files[0].text()
+          : e.dataTransfer.getData("text"),
+      );
+    } catch (error) {
+      return announce(error.message, true);
+    }
   });
   history.replaceState(null, "", address(page.state));
 }
 
 addEventListener("error", (e) => window.meshwright.errors.push(String(e.message)));
-addEventListener("unhandledrejection", (e) => { if (e.reason?.name !== "AbortError") window.meshwright.errors.push(String(e.reason)); });
+addEventListener("unhandledrejection", (e) => {
+  if (e.reason?.name !== "AbortError") window.meshwright.errors.push(String(e.reason));
+});
 start().catch(failedToStart);
 
 function failedToStart(error) {
-  put($("main"), h("p", { class: "error", role: "alert" }, `The page could not start: ${error.message}`));
+  put(
+    $("main"),
+    h("p", { class: "error", role: "alert" }, `The page could not start: ${error.message}`),
+  );
 }

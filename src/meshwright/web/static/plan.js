@@ -4,11 +4,36 @@ import { h, put, table, wait } from "./dom.js";
 import { Refused, ask, lines, settled, source } from "./ask.js";
 import { bestOf, budgeted, fields, pins, priced, question, unpriced, words } from "./state.js";
 import { change, gib, grouped, percent, seconds, sig, step, usd } from "./format.js";
-import { WORDS, binding, causes, chance, decides, differs, expected, fits, headline, memoryFigure, notesList, slower, spoken, tied, timeFigure, valueOf, waits } from "./answer.js";
+import {
+  WORDS,
+  binding,
+  causes,
+  chance,
+  decides,
+  differs,
+  expected,
+  fits,
+  headline,
+  memoryFigure,
+  notesList,
+  slower,
+  spoken,
+  tied,
+  timeFigure,
+  valueOf,
+  waits,
+} from "./answer.js";
 
 const NAMES = {
-  tp: "tensor parallel", cp: "context parallel", pp: "pipeline stages", ep: "expert parallel", microbatch: "sequences at once",
-  interleave: "chunks a device", schedule: "order of microbatches", zero: "ZeRO stage", recompute: "recomputed activations",
+  tp: "tensor parallel",
+  cp: "context parallel",
+  pp: "pipeline stages",
+  ep: "expert parallel",
+  microbatch: "sequences at once",
+  interleave: "chunks a device",
+  schedule: "order of microbatches",
+  zero: "ZeRO stage",
+  recompute: "recomputed activations",
   sequence_parallel: "tokens cut over tp",
 };
 const IDLE = 500;
@@ -27,15 +52,19 @@ function skeleton() {
   Object.assign(last, { asked: "", values: {} });
   return [
     h("div", { id: "plan-error" }),
-    h("div", { class: "cards" },
+    h(
+      "div",
+      { class: "cards" },
       h("section", { class: "card", id: "answer", "aria-label": "The answer" }),
-      h("section", { class: "card", id: "bars", "aria-label": "Time and memory" })),
+      h("section", { class: "card", id: "bars", "aria-label": "Time and memory" }),
+    ),
     h("p", { class: "why", id: "why" }),
     h("section", { id: "layout", "aria-labelledby": "layout-title" }),
     h("section", { id: "mine", "aria-labelledby": "mine-title" }),
     h("section", { id: "families", "aria-labelledby": "families-title" }),
     h("section", { id: "whatif", "aria-labelledby": "whatif-title" }),
-    h("section", { id: "searched", "aria-label": "How it was found" })];
+    h("section", { id: "searched", "aria-label": "How it was found" }),
+  ];
 }
 
 const $ = (id) => document.getElementById(id);
@@ -44,11 +73,22 @@ async function show(ctx) {
   const asked = question(ctx.state);
   const body = { question: asked, families: false, top: 1, ...priced(ctx.state) };
   const [, odd] = budgeted(ctx.state);
-  put($("plan-error"), [unpriced(ctx.state), odd].filter(Boolean).map((said) => h("p", { class: "error", role: "alert" }, said)));
-  wait(DIM, ctx.signal).then(() => ctx.shownAgain || ctx.closed || stale(), () => null);
+  put(
+    $("plan-error"),
+    [unpriced(ctx.state), odd]
+      .filter(Boolean)
+      .map((said) => h("p", { class: "error", role: "alert" }, said)),
+  );
+  wait(DIM, ctx.signal).then(
+    () => ctx.shownAgain || ctx.closed || stale(),
+    () => null,
+  );
   const before = last.layout && !ctx.first ? predicted(ctx, asked) : null;
   const search = settled("plan", body, ctx.signal, (told) => shownFirst(ctx, told));
-  before?.then((told) => shownAgain(ctx, told), () => null);
+  before?.then(
+    (told) => shownAgain(ctx, told),
+    () => null,
+  );
   const told = await search;
   draw(ctx, told);
   ctx.drawn("plan");
@@ -62,7 +102,11 @@ async function show(ctx) {
     await wait(IDLE, ctx.signal);
     families(ctx, await ask("plan", { question: asked }, ctx.signal));
     ctx.drawn("families");
-    for (const [id, part] of [["layout", searchedAgain], ["whatif", whatIf]]) await part(ctx, told).catch((error) => unfinished(id, error));
+    for (const [id, part] of [
+      ["layout", searchedAgain],
+      ["whatif", whatIf],
+    ])
+      await part(ctx, told).catch((error) => unfinished(id, error));
   } catch (error) {
     if (!(error instanceof Refused) || !source.recorded) throw error;
   }
@@ -80,7 +124,9 @@ function stale() {
 
 // The layout on the screen, predicted for the new question at once, while the search runs.
 function predicted(ctx, asked) {
-  const free = Object.fromEntries(Object.entries(asked).filter(([key]) => !fields.layout.includes(key)));
+  const free = Object.fromEntries(
+    Object.entries(asked).filter(([key]) => !fields.layout.includes(key)),
+  );
   const same = last.on === asked.on && last.network === asked.network && last.model === asked.model;
   const { placement, dp, ...degrees } = last.layout;
   const layout = same ? last.layout : degrees;
@@ -90,7 +136,12 @@ function predicted(ctx, asked) {
 function shownAgain(ctx, told) {
   if (ctx.signal.aborted || ctx.closed) return;
   ctx.shownAgain = true;
-  drawAnswer(ctx, told, null, "the layout shown before, predicted for this question; searching for better ones …");
+  drawAnswer(
+    ctx,
+    told,
+    null,
+    "the layout shown before, predicted for this question; searching for better ones …",
+  );
   reason({});
   ctx.drawn("predict");
 }
@@ -99,7 +150,12 @@ function shownAgain(ctx, told) {
 function shownFirst(ctx, told) {
   if (ctx.signal.aborted) return;
   ctx.closed = true;
-  drawn(ctx, told.closed_form, told.price, "the best layout by lower bounds; still replaying pipelines and trying fewer chips, which may change it …");
+  drawn(
+    ctx,
+    told.closed_form,
+    told.price,
+    "the best layout by lower bounds; still replaying pipelines and trying fewer chips, which may change it …",
+  );
   ctx.drawn("closed");
 }
 
@@ -109,8 +165,19 @@ const reason = (told) => put($("why"), (told.why || "").replace(/(?<= )-(?=\d)/g
 const capital = (text) => text.charAt(0).toUpperCase() + text.slice(1);
 
 function drawAnswer(ctx, p, price, said, idle = "") {
-  shown.answer = { question: question(ctx.state), layout: p.layout, words: [p.model && `${p.model} on ${p.cluster}`, p.layout_words].filter(Boolean).join(": ") };
-  put($("answer"), h("h2", { class: "hidden" }, "The answer"), headline(p, price, budgeted(ctx.state)[0]), idle && h("p", { class: "warn" }, h("b", {}, "Some chips are idle. "), `${capital(idle)}.`), h("p", { class: "why" }, binding(p)), said && h("p", { class: "note" }, said));
+  shown.answer = {
+    question: question(ctx.state),
+    layout: p.layout,
+    words: [p.model && `${p.model} on ${p.cluster}`, p.layout_words].filter(Boolean).join(": "),
+  };
+  put(
+    $("answer"),
+    h("h2", { class: "hidden" }, "The answer"),
+    headline(p, price, budgeted(ctx.state)[0]),
+    idle && h("p", { class: "warn" }, h("b", {}, "Some chips are idle. "), `${capital(idle)}.`),
+    h("p", { class: "why" }, binding(p)),
+    said && h("p", { class: "note" }, said),
+  );
   put($("bars"), timeFigure(p), memoryFigure(p));
 }
 
@@ -124,7 +191,12 @@ function draw(ctx, told) {
 }
 
 function drawn(ctx, best, price, said, told = {}) {
-  Object.assign(last, { layout: best.layout, on: ctx.state.on, network: ctx.state.network, model: ctx.state.model });
+  Object.assign(last, {
+    layout: best.layout,
+    on: ctx.state.on,
+    network: ctx.state.network,
+    model: ctx.state.model,
+  });
   drawAnswer(ctx, best, price, said, told.idle);
   reason(told);
 }
@@ -132,23 +204,67 @@ function drawn(ctx, best, price, said, told = {}) {
 // What a JOB.toml says, in the fields that could replace it.
 function held(ctx, p, price) {
   shown.chip = price?.chip;
-  $("q-price")?.setAttribute("placeholder", price?.usd_per_hour && !price.yours ? sig(price.usd_per_hour) : "none known");
-  const says = { count: grouped(p.chips), chip: price?.chip, batch: `${p.batch_sequences}seq`, seq: p.seq_tokens };
-  for (const [name, text] of Object.entries(says)) $(`q-${name}`)?.setAttribute("placeholder", ctx.state.job ? text : name === "seq" ? "model's" : "");
+  $("q-price")?.setAttribute(
+    "placeholder",
+    price?.usd_per_hour && !price.yours ? sig(price.usd_per_hour) : "none known",
+  );
+  const says = {
+    count: grouped(p.chips),
+    chip: price?.chip,
+    batch: `${p.batch_sequences}seq`,
+    seq: p.seq_tokens,
+  };
+  for (const [name, text] of Object.entries(says))
+    $(`q-${name}`)?.setAttribute(
+      "placeholder",
+      ctx.state.job ? text : name === "seq" ? "model's" : "",
+    );
 }
 
 function around(ctx, told) {
   selectors(ctx, told, null);
   $("families").classList.add("stale"); // dimmed where it stands: what is below must not jump up and down
   const asked = JSON.stringify(question(ctx.state));
-  if (asked !== last.asked) put($("whatif"), whatIfTitle(ctx, told), h("p", { class: "note" }, WAITING));
+  if (asked !== last.asked)
+    put($("whatif"), whatIfTitle(ctx, told), h("p", { class: "note" }, WAITING));
   $("whatif").classList.remove("stale");
   last.asked = asked;
-  put($("searched"), h("details", {}, h("summary", {}, `Searched ${grouped(told.searched)} layouts in ${seconds(told.elapsed_s, 2)}`),
-    h("p", { class: "note" }, told.space?.tried ? `Fastest of: ${told.space.tried}. ` : "", told.space?.not_tried ? `Not tried: ${told.space.not_tried}.` : ""),
-    table(["why a layout was left out", "combinations"], Object.entries(told.rejected || {}).filter(([, n]) => n).map(([why, n]) => [
-      why === "memory" ? "does not fit in memory" : why === "bound" ? "a bound shows that it cannot be the fastest" : why, grouped(n)]), "Why layouts were left out")),
-    notesList([...(told.notes || []).filter((note) => note !== told.idle), ...(told.best.notes || [])]));
+  put(
+    $("searched"),
+    h(
+      "details",
+      {},
+      h(
+        "summary",
+        {},
+        `Searched ${grouped(told.searched)} layouts in ${seconds(told.elapsed_s, 2)}`,
+      ),
+      h(
+        "p",
+        { class: "note" },
+        told.space?.tried ? `Fastest of: ${told.space.tried}. ` : "",
+        told.space?.not_tried ? `Not tried: ${told.space.not_tried}.` : "",
+      ),
+      table(
+        ["why a layout was left out", "combinations"],
+        Object.entries(told.rejected || {})
+          .filter(([, n]) => n)
+          .map(([why, n]) => [
+            why === "memory"
+              ? "does not fit in memory"
+              : why === "bound"
+                ? "a bound shows that it cannot be the fastest"
+                : why,
+            grouped(n),
+          ]),
+        "Why layouts were left out",
+      ),
+    ),
+    notesList([
+      ...(told.notes || []).filter((note) => note !== told.idle),
+      ...(told.best.notes || []),
+    ]),
+  );
 }
 
 function nothing(ctx, told) {
@@ -156,8 +272,17 @@ function nothing(ctx, told) {
   const sentence = (told.notes || [])[0] || said;
   Object.assign(last, { asked: "" });
   shown.answer = { question: question(ctx.state) };
-  put($("answer"), h("p", { class: "big bad" }, said), notesList(told.notes),
-    told.closest && h("p", { class: "note" }, `closest: ${gib(told.closest.memory_bytes.needed)} of ${gib(told.closest.memory_bytes.capacity)}`));
+  put(
+    $("answer"),
+    h("p", { class: "big bad" }, said),
+    notesList(told.notes),
+    told.closest &&
+      h(
+        "p",
+        { class: "note" },
+        `closest: ${gib(told.closest.memory_bytes.needed)} of ${gib(told.closest.memory_bytes.capacity)}`,
+      ),
+  );
   put($("bars"), told.closest ? memoryFigure(told.closest) : null);
   for (const id of ["why", "families", "whatif", "searched", "mine"]) put($(id));
   $("families").classList.remove("stale");
@@ -165,7 +290,15 @@ function nothing(ctx, told) {
   ctx.announce(`N${said.slice(1)}: ${sentence}.`);
 }
 
-const free = (ctx) => h("button", { type: "button", onclick: () => ctx.set(Object.fromEntries(fields.layout.map((f) => [f, ""]))) }, "let every choice free");
+const free = (ctx) =>
+  h(
+    "button",
+    {
+      type: "button",
+      onclick: () => ctx.set(Object.fromEntries(fields.layout.map((f) => [f, ""]))),
+    },
+    "let every choice free",
+  );
 
 // --- selectors ----------------------------------------------------------------------------------
 
@@ -175,18 +308,47 @@ function selectors(ctx, told, found) {
   // option goes away under a pointer or a key
   const values = (last.values = found?.values || last.values);
   const by = new Map((found?.choices || []).map((c) => [`${c.field}=${c.value}`, c]));
-  const names = Object.keys(values).length ? Object.keys(values) : Object.keys(NAMES).filter((f) => f in best.layout && (f !== "ep" || best.layout.ep > 1));
-  put($("layout"),
+  const names = Object.keys(values).length
+    ? Object.keys(values)
+    : Object.keys(NAMES).filter((f) => f in best.layout && (f !== "ep" || best.layout.ep > 1));
+  put(
+    $("layout"),
     h("h2", { id: "layout-title" }, "Layout ", pins(ctx.state).length ? free(ctx) : null),
-    h("p", { class: "note" }, "Marked: the answer. Choose a value to fix it. ",
-      h("em", {}, "In italics"), ": this one thing changed, the rest kept. ", h("b", {}, "In bold"), ": the rest searched again.", told.resolution ? ` Counted is the expected time: that of a step over the chance that it fits. Within ${percent(told.resolution)} of the fastest is a tie: nobody can tell which is faster, so the simplest of these layouts is the answer.` : "",
-      " Dashed: not legal, or nothing fits; beyond practice: no published run is laid out like that, or the framework does not run it. Rest on a value to read why."),
-    names.map((field) => fieldset(ctx, told, field, withAnswer(values[field], best.layout[field]), by)), h("details", {}, h("summary", {}, "Words of a layout"),
-      h("dl", { class: "facts" }, Object.entries(WORDS).map(([word, text]) => [h("dt", {}, word), h("dd", {}, text)]))));
+    h(
+      "p",
+      { class: "note" },
+      "Marked: the answer. Choose a value to fix it. ",
+      h("em", {}, "In italics"),
+      ": this one thing changed, the rest kept. ",
+      h("b", {}, "In bold"),
+      ": the rest searched again.",
+      told.resolution
+        ? ` Counted is the expected time: that of a step over the chance that it fits. Within ${percent(told.resolution)} of the fastest is a tie: nobody can tell which is faster, so the simplest of these layouts is the answer.`
+        : "",
+      " Dashed: not legal, or nothing fits; beyond practice: no published run is laid out like that, or the framework does not run it. Rest on a value to read why.",
+    ),
+    names.map((field) =>
+      fieldset(ctx, told, field, withAnswer(values[field], best.layout[field]), by),
+    ),
+    h(
+      "details",
+      {},
+      h("summary", {}, "Words of a layout"),
+      h(
+        "dl",
+        { class: "facts" },
+        Object.entries(WORDS).map(([word, text]) => [h("dt", {}, word), h("dd", {}, text)]),
+      ),
+    ),
+  );
 }
 
 function withAnswer(values = [], answer) {
-  return values.includes(answer) ? values : [...values, answer].sort((a, b) => (typeof a === "number" && typeof b === "number" ? a - b : 0));
+  return values.includes(answer)
+    ? values
+    : [...values, answer].sort((a, b) =>
+        typeof a === "number" && typeof b === "number" ? a - b : 0,
+      );
 }
 
 function fieldset(ctx, told, field, values, by) {
@@ -194,44 +356,94 @@ function fieldset(ctx, told, field, values, by) {
   const pinned = (ctx.state[field] || "").split(",").filter(Boolean);
   const option = (value, shown, extra, cls, why) => {
     const id = `opt-${field}-${value}`;
-    return h("label", { class: `option ${cls}` },
-      h("input", { type: "radio", name: field, id, value, title: why, checked: value === "" ? !pinned.length : pinned.length === 1 && pinned[0] === String(value),
-        onchange: () => ctx.set({ [field]: String(value) }) }),
-      h("span", {}, shown), extra);
+    return h(
+      "label",
+      { class: `option ${cls}` },
+      h("input", {
+        type: "radio",
+        name: field,
+        id,
+        value,
+        title: why,
+        checked: value === "" ? !pinned.length : pinned.length === 1 && pinned[0] === String(value),
+        onchange: () => ctx.set({ [field]: String(value) }),
+      }),
+      h("span", {}, shown),
+      extra,
+    );
   };
-  return h("fieldset", { class: "choice" },
+  return h(
+    "fieldset",
+    { class: "choice" },
     h("legend", {}, field.replace("_", " "), h("small", {}, NAMES[field] || "")),
-    option("", "any", h("span", { class: "delta" }, "free"), "", `The search chooses ${field.replace("_", " ")}.`),
+    option(
+      "",
+      "any",
+      h("span", { class: "delta" }, "free"),
+      "",
+      `The search chooses ${field.replace("_", " ")}.`,
+    ),
     values.map((value) => {
       const own = value === best.layout[field];
       const idle = own && best.layout[NEEDS[field]] === 1;
       const now = own && !idle;
       const c = by.get(`${field}=${value}`);
-      return option(value, worded(value), h("span", { class: "delta first", id: `delta-${field}-${value}` }, now ? "the answer" : idle ? "no effect" : c ? delta(c, told) : "…"),
-        now ? "now" : c?.why ? "not" : "", idle ? `The answer has ${NEEDS[field]} 1, where this changes nothing.` : now ? `The answer: ${costs(best)}.` : c ? changedAlone(c, best) : "Being worked out …");
-    }));
+      return option(
+        value,
+        worded(value),
+        h(
+          "span",
+          { class: "delta first", id: `delta-${field}-${value}` },
+          now ? "the answer" : idle ? "no effect" : c ? delta(c, told) : "…",
+        ),
+        now ? "now" : c?.why ? "not" : "",
+        idle
+          ? `The answer has ${NEEDS[field]} 1, where this changes nothing.`
+          : now
+            ? `The answer: ${costs(best)}.`
+            : c
+              ? changedAlone(c, best)
+              : "Being worked out …",
+      );
+    }),
+  );
 }
 
 // Choices that change nothing where this degree is 1.
 const NEEDS = { interleave: "pp", schedule: "pp", sequence_parallel: "tp" };
 
 // What a layout costs, in words.
-const costs = (p) => `a step of ${step(decides(p))}, needs ${gib(p.needed_bytes ?? p.memory_bytes.needed)}, fits with a chance of ${chance(p)}`;
-const costsBeside = (c, best) => `${costs(c)}: expected ${step(expected(c))}, ${change(slower(c, best))}${c.fits ? "" : "; does not fit"}${c.note ? `; beyond practice: ${c.note}` : ""}`;
-const changedAlone = (c, best) => (c.step_time_s === null ? c.why : `This alone changed: ${costsBeside(c, best)}.`);
-const searchedToo = (c, best) => (c.step_time_s === null ? c.why : `The rest searched again${c.layout_words ? ` (${c.layout_words})` : ""}: ${costsBeside(c, best)}.`);
+const costs = (p) =>
+  `a step of ${step(decides(p))}, needs ${gib(p.needed_bytes ?? p.memory_bytes.needed)}, fits with a chance of ${chance(p)}`;
+const costsBeside = (c, best) =>
+  `${costs(c)}: expected ${step(expected(c))}, ${change(slower(c, best))}${c.fits ? "" : "; does not fit"}${c.note ? `; beyond practice: ${c.note}` : ""}`;
+const changedAlone = (c, best) =>
+  c.step_time_s === null ? c.why : `This alone changed: ${costsBeside(c, best)}.`;
+const searchedToo = (c, best) =>
+  c.step_time_s === null
+    ? c.why
+    : `The rest searched again${c.layout_words ? ` (${c.layout_words})` : ""}: ${costsBeside(c, best)}.`;
 
 const worded = (value) => (value === true ? "yes" : value === false ? "no" : String(value));
 
 function delta(choice, told) {
-  if (choice.step_time_s === null) return choice.why?.includes("changes nothing") ? "no effect" : "not legal";
+  if (choice.step_time_s === null)
+    return choice.why?.includes("changes nothing") ? "no effect" : "not legal";
   if (!choice.fits) return `${change(choice.step_time_s / decides(told.best))}, does not fit`;
-  return change(slower(choice, told.best)) + (tied(choice, told) ? ", a tie" : "") + (choice.note ? ", beyond practice" : "");
+  return (
+    change(slower(choice, told.best)) +
+    (tied(choice, told) ? ", a tie" : "") +
+    (choice.note ? ", beyond practice" : "")
+  );
 }
 
 async function beside(ctx, told) {
   const best = told.best;
-  const found = await ask("beside", { question: free_of(ctx.state), layout: best.layout }, ctx.signal);
+  const found = await ask(
+    "beside",
+    { question: free_of(ctx.state), layout: best.layout },
+    ctx.signal,
+  );
   selectors(ctx, told, found);
   ctx.drawn("beside");
 }
@@ -240,15 +452,29 @@ const free_of = (state) => question(state, true);
 
 // Each value fixed, the rest searched again: streamed, since each is a search.
 async function searchedAgain(ctx, told) {
-  for await (const c of lines("choices", { question: question(ctx.state), layout: told.best.layout }, ctx.signal)) {
+  for await (const c of lines(
+    "choices",
+    { question: question(ctx.state), layout: told.best.layout },
+    ctx.signal,
+  )) {
     const node = $(`delta-${c.field}-${c.value}`);
     if (!node || ctx.signal.aborted) continue;
     const label = node.closest("label");
     node.className = "delta sure";
-    node.textContent = c.step_time_s === null ? (/ legal/.test(c.why) ? "not legal" : "nothing fits") : delta(c, told);
+    node.textContent =
+      c.step_time_s === null
+        ? / legal/.test(c.why)
+          ? "not legal"
+          : "nothing fits"
+        : delta(c, told);
     label.classList.toggle("not", c.step_time_s === null);
     const input = $(`opt-${c.field}-${c.value}`);
-    input.setAttribute("title", [searchedToo(c, told.best), c.step_time_s !== null && input.getAttribute("title")].filter(Boolean).join(" "));
+    input.setAttribute(
+      "title",
+      [searchedToo(c, told.best), c.step_time_s !== null && input.getAttribute("title")]
+        .filter(Boolean)
+        .join(" "),
+    );
   }
   ctx.drawn("choices");
 }
@@ -257,10 +483,21 @@ async function searchedAgain(ctx, told) {
 
 async function compared(ctx, told) {
   if (!pins(ctx.state).length) return;
-  const all = await ask("plan", { question: free_of(ctx.state), families: false, top: 1 }, ctx.signal).catch(() => null);
+  const all = await ask(
+    "plan",
+    { question: free_of(ctx.state), families: false, top: 1 },
+    ctx.signal,
+  ).catch(() => null);
   if (!all?.best || ctx.signal.aborted) return;
-  const [head, rest] = told.best.layout_words === all.best.layout_words ? ["What you fixed costs nothing: ", "the answer has it where all is free, too."]
-    : [tied(told.best, all) ? "What you fixed costs nothing that anybody could tell: " : "What you fixed costs ", `${differs(told.best, all.best)}. Where all is free, the answer is ${all.best.layout_words}.`];
+  const [head, rest] =
+    told.best.layout_words === all.best.layout_words
+      ? ["What you fixed costs nothing: ", "the answer has it where all is free, too."]
+      : [
+          tied(told.best, all)
+            ? "What you fixed costs nothing that anybody could tell: "
+            : "What you fixed costs ",
+          `${differs(told.best, all.best)}. Where all is free, the answer is ${all.best.layout_words}.`,
+        ];
   $("answer").append(h("p", { class: "why" }, h("b", {}, head), rest));
 }
 
@@ -268,37 +505,124 @@ async function compared(ctx, told) {
 function families(ctx, told) {
   $("families").classList.remove("stale");
   const best = told.best;
-  const row = (name, p, i, said) => [h("span", {}, name ? h("b", {}, `${name}: `) : "", p ? p.layout_words || brief(p.layout) : "none of them fits"),
-    ...(p ? [step(p.step_time_s), chance(p), step(expected(p)), (i ? change(slower(p, best)) : "–") + (i && said ? ", a tie" : ""), gib(p.memory_bytes.needed)] : Array(5).fill("–")),
+  const row = (name, p, i, said) => [
+    h(
+      "span",
+      {},
+      name ? h("b", {}, `${name}: `) : "",
+      p ? p.layout_words || brief(p.layout) : "none of them fits",
+    ),
+    ...(p
+      ? [
+          step(p.step_time_s),
+          chance(p),
+          step(expected(p)),
+          (i ? change(slower(p, best)) : "–") + (i && said ? ", a tie" : ""),
+          gib(p.memory_bytes.needed),
+        ]
+      : Array(5).fill("–")),
     h("span", { class: "note" }, p && i ? causes(p, best) : ""),
-    p && h("button", { type: "button", "aria-label": `fix this layout: ${p.layout_words || ""}`, onclick: () => ctx.set(fixed(p.layout)) }, "fix")];
-  const head = ["layout", "step time", "chance it fits", "expected time", "against the answer", "memory", "what differs in a step", ""];
-  const what = "Expected time: the step time over the chance that it fits (what runs out of memory is started again with another layout). The answer against which the others are compared has the least of it, or is the simplest of ties.";
+    p &&
+      h(
+        "button",
+        {
+          type: "button",
+          "aria-label": `fix this layout: ${p.layout_words || ""}`,
+          onclick: () => ctx.set(fixed(p.layout)),
+        },
+        "fix",
+      ),
+  ];
+  const head = [
+    "layout",
+    "step time",
+    "chance it fits",
+    "expected time",
+    "against the answer",
+    "memory",
+    "what differs in a step",
+    "",
+  ];
+  const what =
+    "Expected time: the step time over the chance that it fits (what runs out of memory is started again with another layout). The answer against which the others are compared has the least of it, or is the simplest of ties.";
   const answers = (f) => f.prediction?.layout_words === best.layout_words;
-  const others = (told.families || []).filter((f) => !answers(f)).map((f) => row(f.note ? `${f.name} (${f.note})` : f.name, f.prediction, 1, f.tie));
+  const others = (told.families || [])
+    .filter((f) => !answers(f))
+    .map((f) => row(f.note ? `${f.name} (${f.note})` : f.name, f.prediction, 1, f.tie));
   const own = told.families?.find(answers)?.name;
-  const kinds = others.length ? table(head, [row(own ? `the answer, ${own}` : "the answer", best, 0), ...others], "The best of each family of layouts") : null;
-  const rest = table(head, [row("", best, 0), ...(told.alternatives || []).map((p) => row("", p, 1, p.tie ?? tied(p, told)))], "The best layouts");
+  const kinds = others.length
+    ? table(
+        head,
+        [row(own ? `the answer, ${own}` : "the answer", best, 0), ...others],
+        "The best of each family of layouts",
+      )
+    : null;
+  const rest = table(
+    head,
+    [
+      row("", best, 0),
+      ...(told.alternatives || []).map((p) => row("", p, 1, p.tie ?? tied(p, told))),
+    ],
+    "The best layouts",
+  );
   reason(told);
-  put($("families"), h("h2", { id: "families-title" }, "What else"), h("p", { class: "note" }, what), kinds, kinds ? h("details", {}, h("summary", {}, "The best layouts of all families"), rest) : rest);
+  put(
+    $("families"),
+    h("h2", { id: "families-title" }, "What else"),
+    h("p", { class: "note" }, what),
+    kinds,
+    kinds ? h("details", {}, h("summary", {}, "The best layouts of all families"), rest) : rest,
+  );
 }
 
-const brief = (l) => ["tp", "cp", "pp", "dp", "ep"].filter((a) => l[a] > 1).map((a) => `${a} ${l[a]}`).join(" · ");
-const fixed = (layout) => Object.fromEntries(fields.layout.filter((f) => f in NAMES && layout[f] !== undefined).map((f) => [f, String(layout[f])]));
+const brief = (l) =>
+  ["tp", "cp", "pp", "dp", "ep"]
+    .filter((a) => l[a] > 1)
+    .map((a) => `${a} ${l[a]}`)
+    .join(" · ");
+const fixed = (layout) =>
+  Object.fromEntries(
+    fields.layout
+      .filter((f) => f in NAMES && layout[f] !== undefined)
+      .map((f) => [f, String(layout[f])]),
+  );
 
 async function mineShown(ctx, told) {
-  const input = h("input", { id: "mine-text", size: 44, placeholder: "tp 8 pp 4 zero 1", value: ctx.state.mine || "", "aria-label": "my layout",
-    oninput: (e) => ctx.set({ mine: e.target.value.trim() }, true) });
+  const input = h("input", {
+    id: "mine-text",
+    size: 44,
+    placeholder: "tp 8 pp 4 zero 1",
+    value: ctx.state.mine || "",
+    "aria-label": "my layout",
+    oninput: (e) => ctx.set({ mine: e.target.value.trim() }, true),
+  });
   const out = h("p", { id: "mine-answer" });
   if (document.activeElement?.id !== "mine-text")
-    put($("mine"), h("h2", { id: "mine-title" }, "Why not mine?"), h("div", { class: "row" }, input), out);
+    put(
+      $("mine"),
+      h("h2", { id: "mine-title" }, "Why not mine?"),
+      h("div", { class: "row" }, input),
+      out,
+    );
   const box = $("mine-answer");
   if (!ctx.state.mine) return put(box);
   try {
-    const p = await ask("predict", { question: free_of(ctx.state), layout: words(ctx.state.mine), ...priced(ctx.state) }, ctx.signal);
+    const p = await ask(
+      "predict",
+      { question: free_of(ctx.state), layout: words(ctx.state.mine), ...priced(ctx.state) },
+      ctx.signal,
+    );
     const [word, room] = fits(p);
-    const run = p.train_time_s ? `; the run takes ${seconds(valueOf(p.train_time_s))}${valueOf(p.cost_usd) ? ` and costs ${usd(valueOf(p.cost_usd))}` : ""}` : "";
-    put(box, h("b", {}, `${step(p.step_time_s)} a step`), ` (${p.layout_words}); `, h("span", { class: p.fits ? "good" : "bad" }, word), `: ${room}${run}; against ${bestOf(ctx.state, "the best")} ${differs(p, told.best)}.`);
+    const run = p.train_time_s
+      ? `; the run takes ${seconds(valueOf(p.train_time_s))}${valueOf(p.cost_usd) ? ` and costs ${usd(valueOf(p.cost_usd))}` : ""}`
+      : "";
+    put(
+      box,
+      h("b", {}, `${step(p.step_time_s)} a step`),
+      ` (${p.layout_words}); `,
+      h("span", { class: p.fits ? "good" : "bad" }, word),
+      `: ${room}${run}; against ${bestOf(ctx.state, "the best")} ${differs(p, told.best)}.`,
+    );
   } catch (error) {
     if (!ctx.signal.aborted) put(box, h("span", { class: "bad" }, error.message));
   }
@@ -310,13 +634,33 @@ async function whatIf(ctx, told) {
   put($("whatif"), whatIfTitle(ctx, told), box, more);
   for await (const c of lines("what_if", { question: question(ctx.state) }, ctx.signal)) {
     const usable = Object.keys(c.set).length > 0;
-    const text = c.why ? "nothing fits" : change(1 + c.slower) + (c.slower && Math.abs(c.slower) < (told.resolution || 0) ? ", a tie" : "");
-    box.append(h(usable ? "button" : "span", { class: usable ? "option" : "told", type: usable ? "button" : null, title: c.why || c.layout_words,
-      onclick: usable ? () => ctx.set(c.set) : null }, h("span", {}, c.name), h("span", { class: "delta sure" }, text)));
+    const text = c.why
+      ? "nothing fits"
+      : change(1 + c.slower) +
+        (c.slower && Math.abs(c.slower) < (told.resolution || 0) ? ", a tie" : "");
+    box.append(
+      h(
+        usable ? "button" : "span",
+        {
+          class: usable ? "option" : "told",
+          type: usable ? "button" : null,
+          title: c.why || c.layout_words,
+          onclick: usable ? () => ctx.set(c.set) : null,
+        },
+        h("span", {}, c.name),
+        h("span", { class: "delta sure" }, text),
+      ),
+    );
   }
   more.remove();
   ctx.drawn("what_if");
 }
 
-const whatIfTitle = (ctx, told) => [h("h2", { id: "whatif-title" }, "What if"),
-  h("p", { class: "note" }, `The time a token takes if one thing is changed and ${pins(ctx.state).length ? "all that is not fixed" : "everything"} is searched again: the fastest layout then against the fastest now. ${told ? waits(told.best) : ""} Press a button to make it the question; what has no frame is only told.`)];
+const whatIfTitle = (ctx, told) => [
+  h("h2", { id: "whatif-title" }, "What if"),
+  h(
+    "p",
+    { class: "note" },
+    `The time a token takes if one thing is changed and ${pins(ctx.state).length ? "all that is not fixed" : "everything"} is searched again: the fastest layout then against the fastest now. ${told ? waits(told.best) : ""} Press a button to make it the question; what has no frame is only told.`,
+  ),
+];

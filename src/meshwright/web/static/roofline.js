@@ -8,12 +8,22 @@ import { count, gib, seconds, sig } from "./format.js";
 
 export const roofline = { name: "roofline", title: "Roofline", show, skeleton };
 const $ = (id) => document.getElementById(id);
-const LAYERS = { book: "two feed-forward matrices, as in the book", mlp: "the feed-forward as it is", projections: "feed-forward and attention projections", block: "the whole layer" };
+const LAYERS = {
+  book: "two feed-forward matrices, as in the book",
+  mlp: "the feed-forward as it is",
+  projections: "feed-forward and attention projections",
+  block: "the whole layer",
+};
 const FIRST = 4;
 
 function skeleton() {
-  return [h("div", { id: "roofline-error" }), h("div", { class: "controls", id: "roofline-controls" }), h("p", { class: "why", id: "roofline-sentence" }),
-    h("div", { id: "roofline-chart" }), h("section", { id: "roofline-table", "aria-label": "Schemes" })];
+  return [
+    h("div", { id: "roofline-error" }),
+    h("div", { class: "controls", id: "roofline-controls" }),
+    h("p", { class: "why", id: "roofline-sentence" }),
+    h("div", { id: "roofline-chart" }),
+    h("section", { id: "roofline-table", "aria-label": "Schemes" }),
+  ];
 }
 
 function controls(ctx, told) {
@@ -21,23 +31,102 @@ function controls(ctx, told) {
   const on = shown(ctx, names);
   const slider = $("roofline-batch");
   const value = Math.log2(told.batch_tokens);
-  if (slider && slider === document.activeElement) { $("roofline-batch-text").textContent = `batch ${count(told.batch_tokens)} tokens`; return; }
-  put($("roofline-controls"),
-    h("label", { class: "field" }, "what of a layer counts", h("select", { id: "roofline-layer", onchange: (e) => ctx.set({ layer: e.target.value === "book" ? "" : e.target.value }) },
-      Object.entries(LAYERS).map(([name, text]) => h("option", { value: name, selected: (ctx.state.layer || "book") === name }, text)))),
-    h("label", { class: "field" }, "collectives of different axes", h("select", { id: "roofline-edition", onchange: (e) => ctx.set({ edition: e.target.value === "sum" ? "" : e.target.value }) },
-      [["sum", "one after the other (sum)"], ["max", "beside each other (max)"]].map(([name, text]) => h("option", { value: name, selected: (ctx.state.edition || "sum") === name }, text)))),
-    h("label", { class: "field" }, h("span", { id: "roofline-batch-text" }, `batch ${count(told.batch_tokens)} tokens`), h("input", { id: "roofline-batch", type: "range", min: 12, max: 30, step: 0.5, value,
-      "aria-valuetext": `${count(told.batch_tokens)} tokens`, oninput: (e) => ctx.set({ batch: String(Math.round(2 ** Number(e.target.value))) }, true) })),
-    h("fieldset", { class: "choice" }, h("legend", { class: "hidden" }, "schemes shown"), names.map((name) => h("label", { class: "check" },
-      h("input", { type: "checkbox", id: `scheme-${name.replace(/\W/g, "-")}`, checked: on.includes(name), onchange: (e) => ctx.set({ schemes: names.filter((n) => (n === name ? e.target.checked : on.includes(n))).join(",") || names[0] }) }), name))));
+  if (slider && slider === document.activeElement) {
+    $("roofline-batch-text").textContent = `batch ${count(told.batch_tokens)} tokens`;
+    return;
+  }
+  put(
+    $("roofline-controls"),
+    h(
+      "label",
+      { class: "field" },
+      "what of a layer counts",
+      h(
+        "select",
+        {
+          id: "roofline-layer",
+          onchange: (e) => ctx.set({ layer: e.target.value === "book" ? "" : e.target.value }),
+        },
+        Object.entries(LAYERS).map(([name, text]) =>
+          h("option", { value: name, selected: (ctx.state.layer || "book") === name }, text),
+        ),
+      ),
+    ),
+    h(
+      "label",
+      { class: "field" },
+      "collectives of different axes",
+      h(
+        "select",
+        {
+          id: "roofline-edition",
+          onchange: (e) => ctx.set({ edition: e.target.value === "sum" ? "" : e.target.value }),
+        },
+        [
+          ["sum", "one after the other (sum)"],
+          ["max", "beside each other (max)"],
+        ].map(([name, text]) =>
+          h("option", { value: name, selected: (ctx.state.edition || "sum") === name }, text),
+        ),
+      ),
+    ),
+    h(
+      "label",
+      { class: "field" },
+      h("span", { id: "roofline-batch-text" }, `batch ${count(told.batch_tokens)} tokens`),
+      h("input", {
+        id: "roofline-batch",
+        type: "range",
+        min: 12,
+        max: 30,
+        step: 0.5,
+        value,
+        "aria-valuetext": `${count(told.batch_tokens)} tokens`,
+        oninput: (e) => ctx.set({ batch: String(Math.round(2 ** Number(e.target.value))) }, true),
+      }),
+    ),
+    h(
+      "fieldset",
+      { class: "choice" },
+      h("legend", { class: "hidden" }, "schemes shown"),
+      names.map((name) =>
+        h(
+          "label",
+          { class: "check" },
+          h("input", {
+            type: "checkbox",
+            id: `scheme-${name.replace(/\W/g, "-")}`,
+            checked: on.includes(name),
+            onchange: (e) =>
+              ctx.set({
+                schemes:
+                  names.filter((n) => (n === name ? e.target.checked : on.includes(n))).join(",") ||
+                  names[0],
+              }),
+          }),
+          name,
+        ),
+      ),
+    ),
+  );
 }
 
-const shown = (ctx, names) => (ctx.state.schemes ? names.filter((n) => ctx.state.schemes.split(",").includes(n)) : names.slice(0, FIRST));
+const shown = (ctx, names) =>
+  ctx.state.schemes
+    ? names.filter((n) => ctx.state.schemes.split(",").includes(n))
+    : names.slice(0, FIRST);
 
 async function show(ctx) {
   put($("roofline-error"));
-  const told = await ask("roofline", { question: question(ctx.state, true), layer: ctx.state.layer || "book", ...(ctx.state.shape ? { shape: ctx.state.shape } : {}) }, ctx.signal);
+  const told = await ask(
+    "roofline",
+    {
+      question: question(ctx.state, true),
+      layer: ctx.state.layer || "book",
+      ...(ctx.state.shape ? { shape: ctx.state.shape } : {}),
+    },
+    ctx.signal,
+  );
   controls(ctx, told);
   draw(ctx, told);
   ctx.drawn("roofline");
@@ -45,29 +134,107 @@ async function show(ctx) {
 
 function draw(ctx, told) {
   const edition = ctx.state.edition || "sum";
-  const used = told.schemes.filter((one) => shown(ctx, told.schemes.map((x) => x.name)).includes(one.name));
+  const used = told.schemes.filter((one) =>
+    shown(
+      ctx,
+      told.schemes.map((x) => x.name),
+    ).includes(one.name),
+  );
   const least = (one) => one[`least_batch_${edition}_tokens`];
   const bound = (one) => one[`compute_bound_${edition}`];
   const free = told.schemes.filter((one) => bound(one)).map((one) => one.name);
-  const times = (one) => { const [sent, work] = [one[`comm_${edition}_s`], one.compute_s]; return `${one.name} (messages take ${sig(sent / work, 2)} times as long as the arithmetic, ${least(one) === null ? "and no batch is large enough" : `which binds from ${count(least(one))} tokens on`})`; };
+  const times = (one) => {
+    const [sent, work] = [one[`comm_${edition}_s`], one.compute_s];
+    return `${one.name} (messages take ${sig(sent / work, 2)} times as long as the arithmetic, ${least(one) === null ? "and no batch is large enough" : `which binds from ${count(least(one))} tokens on`})`;
+  };
   const bind = told.schemes.filter((one) => !bound(one)).map(times);
   const said = `At ${count(told.batch_tokens)} tokens a step, ${sig(told.tokens_per_chip)} a chip, ${free.length ? `${free.join("; ")} ${free.length > 1 ? "are" : "is"} bound by compute` : "no scheme is bound by compute"}.${bind.length ? ` Bound by communication: ${bind.join("; ")}.` : ""}`;
   $("roofline-sentence").textContent = said;
   ctx.announce(said);
   const series = used.flatMap((one, i) => {
-    const points = (key) => one.curve.batch_tokens.map((x, k) => [x, one.curve[key][k]]).filter(([, y]) => y > 0);
-    return [{ name: `${one.name}: compute`, colour: COLOURS[i % COLOURS.length], dash: "", points: points("compute_s"), bare: true }, { name: `${one.name}: communication`, colour: COLOURS[i % COLOURS.length], dash: "6 3", points: points(`comm_${edition}_s`) }];
+    const points = (key) =>
+      one.curve.batch_tokens.map((x, k) => [x, one.curve[key][k]]).filter(([, y]) => y > 0);
+    return [
+      {
+        name: `${one.name}: compute`,
+        colour: COLOURS[i % COLOURS.length],
+        dash: "",
+        points: points("compute_s"),
+        bare: true,
+      },
+      {
+        name: `${one.name}: communication`,
+        colour: COLOURS[i % COLOURS.length],
+        dash: "6 3",
+        points: points(`comm_${edition}_s`),
+      },
+    ];
   });
-  put($("roofline-chart"), figure({
-    id: "roofline", title: `One layer of ${told.model} on ${told.chips.toLocaleString("en-US")} × ${told.chip}`, source: "How To Scale Your Model, part 5",
-    note: "A scheme is bound by compute where its solid line is above its dashed one.",
-    draw: curves({ series, x: { name: "tokens a step", log: true, write: (x) => count(x, 2), range: [told.batch_tokens / 300, told.batch_tokens * 100] }, y: { name: "time of a layer", log: true, write: (x) => seconds(x, 2) }, down: [{ x: told.batch_tokens, name: "this batch" }], label: said, height: 380 }),
-    head: ["scheme", "tokens a step", "compute", "communication"],
-    rows: used.flatMap((one) => one.curve.batch_tokens.map((x, k) => [one.name, count(x), seconds(one.curve.compute_s[k]), seconds(one.curve[`comm_${edition}_s`][k])])),
-  }));
-  put($("roofline-table"), table(["scheme", "degrees", "compute", "communication", "bound by compute from", "now", "memory of a chip"], told.schemes.map((one) => [
-    one.name, h("span", { class: "note" }, one.degrees), seconds(one.compute_s), seconds(one[`comm_${edition}_s`]), least(one) === null ? "no batch" : `${count(least(one))} tokens`,
-    h("span", { class: bound(one) ? "good" : "bad" }, bound(one) ? "compute" : "communication"), gib(one.memory_bytes)]), `Schemes at this batch, collectives ${edition === "sum" ? "one after the other" : "beside each other"}`),
-  h("p", { class: "note" }, `FLOPs for each byte of a link: ${[...new Set(told.intensity.map((a) => sig(a)))].join(", ")}; of HBM: ${sig(told.hbm_tokens)}. Largest tensor-parallel degree that hides: ${told.largest_tensor}.`),
-  (told.notes || []).length ? h("ul", { class: "note" }, told.notes.map((note) => h("li", {}, note))) : null);
+  put(
+    $("roofline-chart"),
+    figure({
+      id: "roofline",
+      title: `One layer of ${told.model} on ${told.chips.toLocaleString("en-US")} × ${told.chip}`,
+      source: "How To Scale Your Model, part 5",
+      note: "A scheme is bound by compute where its solid line is above its dashed one.",
+      draw: curves({
+        series,
+        x: {
+          name: "tokens a step",
+          log: true,
+          write: (x) => count(x, 2),
+          range: [told.batch_tokens / 300, told.batch_tokens * 100],
+        },
+        y: { name: "time of a layer", log: true, write: (x) => seconds(x, 2) },
+        down: [{ x: told.batch_tokens, name: "this batch" }],
+        label: said,
+        height: 380,
+      }),
+      head: ["scheme", "tokens a step", "compute", "communication"],
+      rows: used.flatMap((one) =>
+        one.curve.batch_tokens.map((x, k) => [
+          one.name,
+          count(x),
+          seconds(one.curve.compute_s[k]),
+          seconds(one.curve[`comm_${edition}_s`][k]),
+        ]),
+      ),
+    }),
+  );
+  put(
+    $("roofline-table"),
+    table(
+      [
+        "scheme",
+        "degrees",
+        "compute",
+        "communication",
+        "bound by compute from",
+        "now",
+        "memory of a chip",
+      ],
+      told.schemes.map((one) => [
+        one.name,
+        h("span", { class: "note" }, one.degrees),
+        seconds(one.compute_s),
+        seconds(one[`comm_${edition}_s`]),
+        least(one) === null ? "no batch" : `${count(least(one))} tokens`,
+        h("span", { class: bound(one) ? "good" : "bad" }, bound(one) ? "compute" : "communication"),
+        gib(one.memory_bytes),
+      ]),
+      `Schemes at this batch, collectives ${edition === "sum" ? "one after the other" : "beside each other"}`,
+    ),
+    h(
+      "p",
+      { class: "note" },
+      `FLOPs for each byte of a link: ${[...new Set(told.intensity.map((a) => sig(a)))].join(", ")}; of HBM: ${sig(told.hbm_tokens)}. Largest tensor-parallel degree that hides: ${told.largest_tensor}.`,
+    ),
+    (told.notes || []).length
+      ? h(
+          "ul",
+          { class: "note" },
+          told.notes.map((note) => h("li", {}, note)),
+        )
+      : null,
+  );
 }

@@ -4,14 +4,22 @@
 let ready = null;
 
 // Of a traceback, the line that says what is wrong.
-const last = (error) => String(error.message || error).trim().split("\n").pop();
+const last = (error) =>
+  String(error.message || error)
+    .trim()
+    .split("\n")
+    .pop();
 
 async function start() {
   const { loadPyodide } = await import("./pyodide/pyodide.mjs");
   const python = await loadPyodide({ indexURL: new URL("pyodide/", self.location.href).href });
   await python.loadPackage(["numpy", "rich"]);
-  python.unpackArchive(await (await fetch("meshwright.zip")).arrayBuffer(), "zip", { extractDir: "/home/pyodide" });
-  python.runPython("import sys; sys.path.insert(0, '/home/pyodide')\nfrom meshwright.web.alone import answer, lines");
+  python.unpackArchive(await (await fetch("meshwright.zip")).arrayBuffer(), "zip", {
+    extractDir: "/home/pyodide",
+  });
+  python.runPython(
+    "import sys; sys.path.insert(0, '/home/pyodide')\nfrom meshwright.web.alone import answer, lines",
+  );
   return { answer: python.globals.get("answer"), lines: python.globals.get("lines") };
 }
 
@@ -19,7 +27,11 @@ self.onmessage = async ({ data: { id, name, body, many } }) => {
   try {
     ready ||= start();
     const python = await ready;
-    if (!many) return self.postMessage({ id, answer: JSON.parse(python.answer(name, JSON.stringify(body))) });
+    if (!many)
+      return self.postMessage({
+        id,
+        answer: JSON.parse(python.answer(name, JSON.stringify(body))),
+      });
     for (const line of python.lines(name, JSON.stringify(body))) {
       self.postMessage({ id, line: JSON.parse(line) });
       await new Promise((go) => setTimeout(go, 0)); // what is asked meanwhile comes first
