@@ -10,20 +10,41 @@ class List {
   toggle(name, on = !this.contains(name)) { if (on) this.add(name); else this.remove(name); }
 }
 
+class Text {
+  nodeType = 3;
+  constructor(text) { this.textContent = text; }
+  remove() { this.parent.children = this.parent.children.filter((kid) => kid !== this); }
+}
+
 class Node {
-  constructor(tag) { Object.assign(this, { tagName: tag.toUpperCase(), children: [], attributes: {}, heard: {}, dataset: {}, isConnected: true, clientWidth: 800, classList: new List(this) }); }
+  nodeType = 1;
+  constructor(tag) {
+    Object.assign(this, {
+      tagName: tag.toUpperCase(), children: [], attributes: {}, dataset: {},
+      isConnected: true, clientWidth: 800, classList: new List(this),
+    });
+  }
   get id() { return this.attributes.id || ""; }
   set className(names) { this.attributes.class = names; }
   get firstChild() { return this.children[0]; }
-  get textContent() { return this.children.map((kid) => kid.textContent ?? String(kid)).join(""); }
-  set textContent(text) { this.children = [text]; }
+  get childNodes() { return this.children; }
+  get textContent() { return this.children.map((kid) => kid.textContent).join(""); }
+  set textContent(text) { this.replaceChildren(text); }
   get style() { return { setProperty() {} }; }
   setAttribute(name, value) { this.attributes[name] = String(value); }
   getAttribute(name) { return this.attributes[name] ?? null; }
+  getAttributeNames() { return Object.keys(this.attributes); }
+  hasAttribute(name) { return name in this.attributes; }
   removeAttribute(name) { delete this.attributes[name]; }
-  addEventListener(name, does) { this.heard[name] = does; }
-  append(...kids) { for (const kid of kids) { if (kid instanceof Node) kid.parent = this; this.children.push(kid); } }
+  addEventListener() {}
+  append(...kids) { for (const kid of kids) this.insertBefore(kid.nodeType ? kid : new Text(String(kid)), null); }
+  insertBefore(kid, other) {
+    if (kid.parent) kid.parent.children = kid.parent.children.filter((one) => one !== kid);
+    kid.parent = this;
+    this.children.splice(other ? this.children.indexOf(other) : this.children.length, 0, kid);
+  }
   replaceChildren(...kids) { this.children = []; this.append(...kids); }
+  replaceWith(kid) { this.parent.insertBefore(kid, this); this.remove(); }
   remove() { this.parent.children = this.parent.children.filter((kid) => kid !== this); }
   contains(node) { return this === node || this.nodes.includes(node); }
   closest() { return this.parent; }
@@ -35,6 +56,7 @@ const body = new Node("body");
 globalThis.document = {
   body, activeElement: null,
   createElement: (tag) => new Node(tag), createElementNS: (_, tag) => new Node(tag),
+  createTextNode: (text) => new Text(text),
   getElementById: (id) => body.nodes.find((node) => node.id === id) || null,
 };
 globalThis.ResizeObserver = class { observe() {} };

@@ -144,25 +144,28 @@ def test_the_best_by_closed_forms_is_drawn_first_and_says_so(
     assert "plan" in known and "closed" not in known
 
 
-def test_what_if_never_stands_beside_another_answer(folder: Path) -> None:
-    """It is emptied with the new answer, and says that it is being worked out."""
-    old, new, mine = planned(
+def test_what_if_of_another_answer_is_dimmed_where_it_stands(
+    folder: Path,
+) -> None:
+    """Until its own values come; of the same question it stays as it is."""
+    (old, _), (new, dimmed), (mine, same) = planned(
         folder,
         """
         const told = [];
+        const seen = () => told.push([texts("whatif"), document.getElementById("whatif").classList.contains("stale")]);
         await show({ batch: "A" });
-        told.push(texts("whatif"));
+        seen();
         await show({ batch: "B" }, "plan");
-        told.push(texts("whatif"));
+        seen();
         await show({ batch: "A" });
         await show({ batch: "A", mine: "tp 1" }, "plan");
-        told.push(texts("whatif"));
+        seen();
         console.log(JSON.stringify(told));
         """,
     )
     assert "more chips" in old and "working" not in old
-    assert "more chips" not in new and "Worked out after" in new
-    assert mine == old, "the question is the same"
+    assert new == old and dimmed
+    assert mine == old and not same, "the question is the same"
 
 
 def test_only_what_can_be_chosen_looks_like_it(folder: Path) -> None:
@@ -175,9 +178,39 @@ def test_only_what_can_be_chosen_looks_like_it(folder: Path) -> None:
         """,
     )
     assert tags == [
-        ["BUTTON", "option", "more chips\u221290 %"],
-        ["SPAN", "told", "twice the bandwidth\u22121 %, a tie"],
+        ["BUTTON", "option", "more chips\u221290%"],
+        ["SPAN", "told", "twice the bandwidth\u22121% ≈"],
     ]
+
+
+def test_an_option_stays_the_element_that_it_is(folder: Path) -> None:
+    """While another answer is searched for: its value stands there dimmed, its focus stays."""
+    same, before, between, after = planned(
+        folder,
+        """
+        const told = source.worker;
+        let gain = 1.1;
+        const choice = () => ({ field: "tp", value: 3, step_time_s: gain, fits: true, risk_of_oom: 0, needed_bytes: 1, why: "", note: "" });
+        source.worker = async (name, body) => {
+          if (name !== "beside") return told(name, body);
+          await new Promise((done) => setTimeout(done, gain === 1.2 ? 400 : 0));
+          return { values: { tp: [1, 2, 3] }, choices: [choice()] };
+        };
+        source.worker.lines = told.lines;
+        const node = (id) => document.getElementById(id);
+        const seen = () => [texts("delta-tp-3"), node("delta-tp-3").getAttribute("class")];
+        await show({ batch: "A" });
+        const [option, before] = [node("opt-tp-3"), seen()];
+        gain = 1.2;
+        await show({ batch: "B" }, "plan");
+        const between = seen();
+        await show({ batch: "B" });
+        console.log(JSON.stringify([option === node("opt-tp-3"), before, between, seen()]));
+        """,
+    )
+    assert same
+    assert before[0] == "+10%" and after[0] == "+20%"
+    assert between == ["+10%", "delta first old"]
 
 
 def test_put_takes_the_dimming_away(folder: Path) -> None:
@@ -550,12 +583,12 @@ def test_values_say_what_they_cost_and_what_is_a_tie(folder: Path) -> None:
         """,
     )
     assert deltas == [
-        "the answer",
-        "+1 %, a tie",
+        "answer",
+        "+1% ≈",
         "not legal",
-        "+3 %",
-        "+6.3 %",
-        "\u22121 %, a tie, beyond practice",
+        "+3%",
+        "+6.3%",
+        "\u22121% ≈ †",
     ]
 
 
@@ -781,7 +814,7 @@ def test_the_page_lists_gains_and_the_pair(folder: Path) -> None:
             changes: [change("--faster", 0.2), change("--tie", 0.01), change("--slower", -0.2)] };
         };
         document.body.append(h("div", { id: "box" }, ...adviceOn({ model: "m", on: "8xc", mine: "tp 4" })));
-        await document.getElementById("advise-ask").heard.click();
+        await document.getElementById("advise-ask").onclick();
         const text = document.getElementById("advise-found").textContent;
         console.log(JSON.stringify([asked, document.getElementById("advise-said").textContent, text]));
         """,

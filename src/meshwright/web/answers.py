@@ -206,7 +206,7 @@ def changes_of(job: Job) -> Iterator[Change]:
         *(("half", dim, 0.5) for dim in joined[-1:]),
     ):
         yield Change(
-            f"{name} the bandwidth of {dim.name}",
+            f"{name} {dim.name}",
             f"network.{dim.name}.bandwidth",
             float(dim.bandwidth) * factor,
             {},
@@ -223,13 +223,9 @@ def changes_of(job: Job) -> Iterator[Change]:
     if "fp8" in cluster.chip.matrix_flops and job.precision.compute != "fp8":
         yield Change("fp8", "precision", "fp8", {"precision": "fp8"})
     for seq in (job.T * 4, job.T * 2):
-        yield Change(
-            f"sequences of {seq:,}", "seq", str(seq), {"seq": str(seq)}
-        )
+        yield Change(f"seq {seq:,}", "seq", str(seq), {"seq": str(seq)})
     bytes_ = cluster.chip.hbm_bytes
-    yield Change(
-        "a tenth less memory", "chip.hbm_bytes", float(bytes_) * 0.9, {}
-    )
+    yield Change("memory −10 %", "chip.hbm_bytes", float(bytes_) * 0.9, {})
 
 
 NEXT_CHIPS = ("h200", "b200", "mi300x", "tpu-v5p")

@@ -1,6 +1,6 @@
 // The answer to a question: headline, where the time goes, what memory holds. Shared by several views.
 
-import { h } from "./dom.js";
+import { fold, h } from "./dom.js";
 import { bars, figure } from "./chart.js";
 import {
   change,
@@ -9,6 +9,7 @@ import {
   gib,
   grouped,
   percent,
+  plural,
   range,
   seconds,
   sig,
@@ -99,68 +100,82 @@ export function spoken(p) {
   return `${step(p.step_time_s)} a step${between}; ${word}: ${room}.`;
 }
 
-export function headline(p, price, budget) {
-  const [word, room] = fits(p);
-  const cost = valueOf(p.cost_usd);
+// Three numbers: how long, how much, whether it fits; where no run is said the speed of a step.
+function leads(p, price) {
+  const [word] = fits(p);
+  const { needed, capacity } = p.memory_bytes;
   const time = valueOf(p.train_time_s);
+  const cost = valueOf(p.cost_usd);
+  const room = `${gib(needed).replace(/ .*/, "")} of ${gib(capacity)}`;
+  const lead = (name, value, under, cls = "") =>
+    h("p", { class: `lead ${cls}`, "data-term": name }, h("b", {}, value), h("small", {}, under));
+  return [
+    time
+      ? lead("train_time", seconds(time), range(along(p, time), seconds) || "the run")
+      : lead("step_time", step(p.step_time_s), "a step"),
+    time && cost
+      ? lead("cost", usd(cost), range(along(p, cost), usd) || "the run")
+      : lead("tokens_per_s", count(p.tokens_per_s), "tokens a second"),
+    lead("memory", word, room, p.fits ? "good" : "bad"),
+  ];
+}
+
+// The step, and how sure that is, in a sentence.
+function stepLine(p) {
+  const rows = p.evidence?.rows;
+  const judged = rows ? `, by ${plural(rows, "published run")}` : "";
+  return h(
+    "p",
+    { class: "step", "data-term": "step_time" },
+    [p.model, `on ${plural(p.chips, "chip")}`].filter(Boolean).join(" "),
+    " takes ",
+    h("b", {}, step(p.step_time_s)),
+    " a step ",
+    h(
+      "span",
+      { class: "note" },
+      p.interval_s
+        ? `(9 of 10 like it: ${range(p.interval_s, step)}${judged})`
+        : "(no published runs to judge this by)",
+    ),
+  );
+}
+
+export function headline(p, price, budget) {
   const fact = (name, ...text) => [h("dt", {}, name), h("dd", {}, ...text)];
-  const within = (value, write) => {
-    const ends = range(along(p, value), write);
-    return ends ? [" ", h("small", { class: "note" }, `(${ends})`)] : [];
-  };
+  const time = valueOf(p.train_time_s);
+  const memory = fits(p);
+  const question = [
+    `${grouped(p.chips)} chips`,
+    `${grouped(p.batch_sequences)} sequences of ${grouped(p.seq_tokens)} a step`,
+    p.precision,
+    p.framework,
+  ];
   return h(
     "div",
     {},
-    h("p", { class: "big" }, step(p.step_time_s), " ", h("small", {}, "a step")),
-    p.interval_s
-      ? h("p", { class: "note" }, `9 of 10 runs like this: ${range(p.interval_s, step)}`)
-      : h("p", { class: "note" }, "no published runs to judge this by"),
-    h(
-      "dl",
-      { class: "facts" },
-      fact("memory", h("span", { class: p.fits ? "good" : "bad" }, word), `: ${room}`),
-      fact("speed", `${count(p.tokens_per_s)} tokens/s, MFU ${percent(p.mfu)}`),
-      time ? fact("the run", seconds(time), ...within(time, seconds)) : null,
-      time
-        ? fact(
-            "cost",
-            usd(cost),
-            ...(cost ? within(cost, usd) : []),
-            price?.usd_per_hour
-              ? h(
-                  "small",
-                  { class: "note" },
-                  ` at ${sig(price.usd_per_hour)} USD/h a chip${price.yours ? ", your price" : ""}`,
-                )
-              : null,
-          )
-        : null,
-      budget ? fact(`for ${budget.text}`, bought(p, price, budget)) : null,
-      time && valueOf(p.energy_j)
-        ? fact(
-            "energy",
-            energy(valueOf(p.energy_j)),
-            h("small", { class: "note" }, " at the power limit"),
-          )
-        : null,
-      time
-        ? null
-        : fact(
-            "the run",
-            h("span", { class: "note" }, "say its tokens above for days, money and energy"),
-          ),
-      fact(
-        "on",
-        [
-          `${grouped(p.chips)} chips`,
-          `${grouped(p.batch_sequences)} sequences of ${grouped(p.seq_tokens)} a step`,
-          p.precision,
-          p.framework,
-        ]
-          .filter(Boolean)
-          .join(", "),
+    h("div", { class: "leads" }, leads(p, price)),
+    stepLine(p),
+    budget && h("dl", { class: "facts" }, fact(`for ${budget.text}`, bought(p, price, budget))),
+    h("p", { class: "words" }, p.layout_words || ""),
+    fold(
+      "Speed, energy, what binds",
+      h(
+        "dl",
+        { class: "facts" },
+        fact("speed", `${count(p.tokens_per_s)} tokens/s, MFU ${percent(p.mfu)}`),
+        fact("memory", h("span", { class: p.fits ? "good" : "bad" }, memory[0]), `: ${memory[1]}`),
+        time && valueOf(p.energy_j)
+          ? fact("energy", energy(valueOf(p.energy_j)), " at the power limit")
+          : null,
+        time && price?.usd_per_hour
+          ? fact("price", `${sig(price.usd_per_hour)} USD/h a chip${price.yours ? ", yours" : ""}`)
+          : null,
+        time ? null : fact("the run", "say its tokens above for days, money and energy"),
+        fact("on", question.filter(Boolean).join(", ")),
+        fact("layout", p.layout_words || ""),
       ),
-      fact("layout", p.layout_words || ""),
+      h("p", { class: "why" }, binding(p)),
     ),
   );
 }
@@ -267,7 +282,9 @@ export function memoryFigure(p, id = "memory") {
   return figure({
     id,
     title: "What memory holds",
-    note: `Live tensors at the peak. ${gib(m.needed)} of ${gib(m.capacity)} are needed in all, for the allocator has to hold more than them.`,
+    aside:
+      `Live tensors at the peak. ${gib(m.needed)} of ${gib(m.capacity)} are needed in all, ` +
+      "for the allocator has to hold more than them.",
     source: p.model && `${p.model} on ${p.cluster}`,
     draw: bars({
       rows,

@@ -23,7 +23,8 @@ export function versionOf(version) {
 }
 
 // A figure: title, one sentence that says what to see, the picture (drawn again when its width changes), its table.
-export function figure({ id, title, note, draw, head, rows, source }) {
+// aside: what is said with the table.
+export function figure({ id, title, note, aside, draw, head, rows, source }) {
   const box = h("div", { class: "plot" });
   let width = 0;
   const redraw = () => {
@@ -33,50 +34,31 @@ export function figure({ id, title, note, draw, head, rows, source }) {
       put(box, draw(now));
     }
   };
-  const behind = () => table(head, rows, title);
-  const details = h(
-    "details",
-    {
-      class: "behind",
-      ontoggle: (e) =>
-        e.target.open && !e.target.querySelector("table") && e.target.append(behind()),
-    },
-    h("summary", {}, "Table"),
-  );
-  const name = () => `meshwright-${id}`;
+  const name = `meshwright-${id}`;
+  const drawn = () => standalone(box.firstChild, title, source);
+  const tool = (text, onclick) => h("button", { type: "button", onclick }, text);
   const tools = h(
     "div",
     { class: "tools", role: "group", "aria-label": `Save: ${title}` },
-    h(
-      "button",
-      {
-        type: "button",
-        onclick: () =>
-          save(`${name()}.svg`, standalone(box.firstChild, title, source), "image/svg+xml"),
-      },
-      "SVG",
-    ),
-    h(
-      "button",
-      {
-        type: "button",
-        onclick: () =>
-          png(standalone(box.firstChild, title, source), (blob) => save(`${name()}.png`, blob)),
-      },
-      "PNG",
-    ),
-    h(
-      "button",
-      { type: "button", onclick: () => save(`${name()}.csv`, csv(head, rows), "text/csv") },
-      "CSV",
-    ),
+    tool("SVG", () => save(`${name}.svg`, drawn(), "image/svg+xml")),
+    tool("PNG", () => png(drawn(), (blob) => save(`${name}.png`, blob))),
+    tool("CSV", () => save(`${name}.csv`, csv(head, rows), "text/csv")),
+  );
+  const shown = ({ target }) =>
+    target.open && !target.querySelector("table") && target.append(table(head, rows, title));
+  const details = h(
+    "details",
+    { class: "behind", ontoggle: shown },
+    h("summary", {}, "Table"),
+    tools,
+    aside && h("p", {}, aside),
   );
   const node = h(
     "figure",
     { id: `figure-${id}`, class: "chart" },
     h("figcaption", {}, h("h3", {}, title), note && h("p", {}, note)),
     box,
-    h("div", { class: "under" }, details, tools),
+    details,
   );
   new ResizeObserver(() => requestAnimationFrame(redraw)).observe(box);
   requestAnimationFrame(redraw);

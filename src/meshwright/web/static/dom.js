@@ -5,7 +5,7 @@ const SVG = "http://www.w3.org/2000/svg";
 function filled(node, props, kids) {
   for (const [name, value] of Object.entries(props || {})) {
     if (value === undefined || value === null || value === false) continue;
-    if (name.startsWith("on")) node.addEventListener(name.slice(2), value);
+    if (name.startsWith("on")) node[name] = value;
     else if (name === "value" || name === "checked" || name === "selected") node[name] = value;
     else if (name === "css")
       for (const [k, v] of Object.entries(value)) node.style.setProperty(k, v);
@@ -33,6 +33,62 @@ export function put(node, ...kids) {
   node.classList.remove("stale");
   if (id) document.getElementById(id)?.focus({ preventScroll: true });
 }
+
+// Make what a node holds look like these nodes, in place: elements of the same id, else of the same
+// name in order, stay the elements they are, so that neither the focus nor a box is lost.
+export function renew(node, ...kids) {
+  node.classList.remove("stale");
+  match(node, kids.flat(3).filter(Boolean));
+}
+
+const WHOLE = new Set(["FIGURE", "CANVAS"]); // what draws itself, by what it was made with
+const HEARD = ["onclick", "onchange", "oninput", "ontoggle"];
+
+function match(node, kids) {
+  const known = new Map([...node.children].filter((kid) => kid.id).map((kid) => [kid.id, kid]));
+  const others = [...node.children].filter((kid) => !kid.id);
+  const now = kids.map((kid) => {
+    const old = kid.id
+      ? known.get(kid.id)
+      : kid.tagName && others.find((one) => one.tagName === kid.tagName);
+    if (old && !kid.id) others.splice(others.indexOf(old), 1);
+    return old && old.tagName === kid.tagName && !WHOLE.has(kid.tagName) ? alike(old, kid) : kid;
+  });
+  const same =
+    node.childNodes.length === now.length && now.every((kid, i) => node.childNodes[i] === kid);
+  if (!same) refill(node, now);
+}
+
+// Texts are written anew; an element that stays is not taken out, which would lose its focus.
+function refill(node, now) {
+  const kept = new Set(now);
+  for (const kid of [...node.childNodes]) if (!kept.has(kid)) kid.remove();
+  now.forEach((kid, i) => {
+    if (node.childNodes[i] !== kid) node.insertBefore(asNode(kid), node.childNodes[i] || null);
+  });
+}
+
+const asNode = (kid) => (kid.nodeType ? kid : document.createTextNode(String(kid)));
+
+function alike(old, fresh) {
+  const open = old.tagName === "DETAILS"; // opened by the reader
+  for (const name of old.getAttributeNames())
+    if (!fresh.hasAttribute(name) && !(open && name === "open")) old.removeAttribute(name);
+  for (const name of fresh.getAttributeNames())
+    if (name === "style")
+      old.style.cssText = fresh.style.cssText; // an attribute would be inline
+    else old.setAttribute(name, fresh.getAttribute(name));
+  for (const name of HEARD) old[name] = fresh[name];
+  if (old.tagName === "INPUT") {
+    old.checked = fresh.checked;
+    if (old !== document.activeElement) old.value = fresh.value;
+  }
+  match(old, [...fresh.childNodes]);
+  return old;
+}
+
+// What is folded behind a few words.
+export const fold = (summary, ...kids) => h("details", {}, h("summary", {}, summary), ...kids);
 
 // A table: texts, numbers already written, or nodes; the first column names the row.
 export function table(head, rows, caption, props) {

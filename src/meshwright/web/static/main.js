@@ -46,7 +46,10 @@ function set(changes, typing = false) {
   }
   draw({ typing }); // asks first: the address may follow
   const hash = address(page.state);
-  if (typing) history.replaceState(null, "", hash);
+  // the first key in a field makes an entry of the history, so that Back undoes the edit
+  const first = typing && page.edited !== document.activeElement;
+  page.edited = typing ? document.activeElement : null;
+  if (typing && !first) history.replaceState(null, "", hash);
   else if (hash !== location.hash) history.pushState(null, "", hash);
 }
 
@@ -175,6 +178,7 @@ function header() {
         ),
       ),
     ),
+    h("button", { type: "button", class: "menu", "aria-expanded": "false", onclick: menu }, "Menu"),
     h(
       "div",
       { class: "actions" },
@@ -186,6 +190,12 @@ function header() {
       h("button", { type: "button", onclick: theme, "aria-label": "Light or dark" }, "◐"),
     ),
   );
+}
+
+// The actions of a narrow screen, where they are folded.
+function menu({ target }) {
+  const open = $("top").classList.toggle("open");
+  target.setAttribute("aria-expanded", String(open));
 }
 
 function theme() {
@@ -401,17 +411,9 @@ async function savePage() {
 
 // --- the question -------------------------------------------------------------------------------
 
-const PLAIN = [
-  "model",
-  "on",
-  "network",
-  "batch",
-  "seq",
-  "precision",
-  "tokens",
-  "framework",
-  "assumptions",
-];
+const PLAIN = ["model", "on", "batch", "tokens"];
+const CHOSEN = { network: "networks", precision: "precisions", framework: "frameworks" };
+const BELOW = ["seq", ...Object.keys(CHOSEN), "assumptions"];
 
 function field(name, label, cls, control) {
   return h("label", { class: `field ${cls}` }, label, control);
@@ -443,97 +445,108 @@ const cluster = () => {
 function form() {
   const c = page.catalogue;
   const chips = (count, chip) => set({ on: chip ? `${count}x${chip}` : count }, true);
+  const values = (id, names) =>
+    h(
+      "datalist",
+      { id },
+      names.map((value) => h("option", { value })),
+    );
+  const count = h("input", {
+    id: "q-count",
+    inputmode: "numeric",
+    oninput: (e) => chips(e.target.value.trim(), cluster()[1]),
+  });
+  const chip = h("input", {
+    id: "q-chip",
+    list: "machines",
+    spellcheck: "false",
+    oninput: (e) => chips(cluster()[0], e.target.value.trim()),
+  });
+  const narrow = matchMedia("(max-width: 760px)");
+  const asked = h(
+    "details",
+    { id: "asked", open: !narrow.matches },
+    h("summary", {}, h("span", { id: "asked-words" })),
+    h(
+      "div",
+      { class: "fields" },
+      field("model", "model", "model", input("model", { list: "models", spellcheck: "false" })),
+      field("count", "chips", "number", count),
+      field("chip", "of", "chip", chip),
+      field("batch", "batch, tokens", "number", input("batch")),
+      field("tokens", "run, tokens", "number", input("tokens", { placeholder: "15T" })),
+      moreOf(c),
+    ),
+    h("p", { id: "facts", class: "note" }),
+  );
+  narrow.addEventListener("change", () => {
+    asked.open = !narrow.matches;
+  });
   put(
     $("question"),
-    h(
-      "datalist",
-      { id: "models" },
-      c.models.map((value) => h("option", { value })),
-    ),
-    h(
-      "datalist",
-      { id: "machines" },
-      [...c.chips, ...c.networks].map((value) => h("option", { value })),
-    ),
-    field("model", "model", "model", input("model", { list: "models", spellcheck: "false" })),
-    field(
-      "count",
-      "chips",
-      "number",
-      h("input", {
-        id: "q-count",
-        inputmode: "numeric",
-        oninput: (e) => chips(e.target.value.trim(), cluster()[1]),
-      }),
-    ),
-    field(
-      "chip",
-      "of",
-      "chip",
-      h("input", {
-        id: "q-chip",
-        list: "machines",
-        spellcheck: "false",
-        oninput: (e) => chips(cluster()[0], e.target.value.trim()),
-      }),
-    ),
-    field("network", "network", "net", select("network", c.networks, "usual")),
-    field("batch", "batch, tokens", "number", input("batch")),
-    field("seq", "sequence", "number", input("seq", { placeholder: "model's" })),
-    field("precision", "precision", "short", select("precision", c.precisions, "usual")),
-    field("tokens", "run, tokens", "number", input("tokens", { placeholder: "15T" })),
-    field("framework", "framework", "short", select("framework", c.frameworks, "usual")),
-    field(
-      "budget",
-      "budget",
-      "number",
-      input("budget", {
-        placeholder: "30 d, 5M$",
-        title: "Days or dollars: how many tokens they are enough for",
-      }),
-    ),
-    field(
-      "price",
-      "USD/h a chip",
-      "number",
-      h("input", {
-        id: "q-price",
-        inputmode: "decimal",
-        placeholder: "as listed",
-        title:
-          "Your price of a chip for an hour: what the run costs; in Compare clusters prices of other chips can be said, too",
-        oninput: (e) =>
-          set(
-            { prices: withPrice(page.state, ownChip(), e.target.value.trim().replace(",", ".")) },
-            true,
-          ),
-      }),
-    ),
-    h(
-      "details",
-      { id: "more" },
-      h("summary", {}, "More of the question"),
-      h(
-        "div",
-        { class: "more" },
-        field("assumptions", "assumptions", "", select("assumptions", c.assumptions, "realistic")),
-        c.question
-          .filter(
-            (f) =>
-              !PLAIN.includes(f.name) && f.table !== "layout" && !["model", "job"].includes(f.name),
-          )
-          .map((f) =>
-            h(
-              "label",
-              { class: "field", title: f.help },
-              f.name.replace(/_/g, " "),
-              input(f.name, { title: f.help }),
-            ),
-          ),
-      ),
-      h("p", { id: "job-note", class: "note" }),
-    ),
+    values("models", c.models),
+    values("machines", [...c.chips, ...c.networks]),
+    asked,
   );
+}
+
+// What most questions leave as it is usual.
+function moreOf(c) {
+  const rest = c.question.filter(
+    ({ name, table }) => ![...PLAIN, ...BELOW, "model", "job"].includes(name) && table !== "layout",
+  );
+  const price = h("input", {
+    id: "q-price",
+    inputmode: "decimal",
+    placeholder: "as listed",
+    title:
+      "Your price of a chip for an hour: what the run costs; in Compare clusters prices of " +
+      "other chips can be said, too",
+    oninput: ({ target }) => {
+      const usd = target.value.trim().replace(",", ".");
+      set({ prices: withPrice(page.state, ownChip(), usd) }, true);
+    },
+  });
+  const budget = input("budget", {
+    placeholder: "30 d, 5M$",
+    title: "Days or dollars: how many tokens they are enough for",
+  });
+  return h(
+    "details",
+    { id: "more" },
+    h("summary", {}, h("span", { id: "more-words" })),
+    h(
+      "div",
+      { class: "more" },
+      Object.entries(CHOSEN).map(([name, list]) =>
+        field(name, name, "", select(name, c[list], "usual")),
+      ),
+      field("seq", "sequence", "", input("seq", { placeholder: "model's" })),
+      field("budget", "budget", "", budget),
+      field("price", "USD/h a chip", "", price),
+      field("assumptions", "assumptions", "", select("assumptions", c.assumptions, "realistic")),
+      rest.map(({ name, help }) =>
+        h(
+          "label",
+          { class: "field", title: help },
+          name.replace(/_/g, " "),
+          input(name, { title: help }),
+        ),
+      ),
+    ),
+    h("p", { id: "job-note", class: "note" }),
+  );
+}
+
+// The question in a line, and what its fold holds that is not as usual.
+function summaries() {
+  const { on, batch, tokens } = page.state;
+  const words = [modelName(page.state), on, batch, tokens];
+  $("asked-words").textContent = words.filter(Boolean).join(" · ");
+  const odd = [...BELOW, "budget", "prices"].filter((name) => page.state[name]);
+  $("more-words").textContent = odd.length
+    ? odd.map((name) => `${name} ${page.state[name]}`).join(", ")
+    : "precision, network, prices …";
 }
 
 // Whose price it is: a job of a file does not say its chip here.
@@ -541,6 +554,8 @@ const ownChip = () => cluster()[1] || shown.chip || "";
 
 // The controls show the state; the one that is being typed in is left alone.
 function fill() {
+  if (!$("asked")) return;
+  summaries();
   const [n, chip] = cluster();
   const texts = {
     ...page.state,
@@ -621,6 +636,8 @@ async function start() {
   });
   $("question").addEventListener("submit", (e) => e.preventDefault());
   addEventListener("popstate", () => {
+    document.activeElement?.blur(); // else what was typed would stay in its field
+    page.edited = null;
     page.state = parse(location.hash);
     draw();
   });

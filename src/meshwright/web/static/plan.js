@@ -1,9 +1,9 @@
 // The view Plan: the answer, what each other choice costs, what each change would bring.
 
-import { h, put, table, wait } from "./dom.js";
+import { fold, h, put, renew, table, wait } from "./dom.js";
 import { Refused, ask, lines, settled, source } from "./ask.js";
 import { bestOf, budgeted, fields, pins, priced, question, unpriced, words } from "./state.js";
-import { change, gib, grouped, percent, seconds, sig, step, usd } from "./format.js";
+import { change, gib, grouped, percent, plural, seconds, sig, step, usd } from "./format.js";
 import {
   WORDS,
   binding,
@@ -40,7 +40,7 @@ const IDLE = 500;
 const DIM = 150; // an answer that is not drawn anew by then is dimmed
 const PAUSE = 150; // somebody who types is left alone
 const WAITING = "Worked out after the other choices …";
-const last = { layout: null, on: "", network: "", model: "", asked: "", values: {} };
+const last = { layout: null, on: "", network: "", model: "", asked: "", values: {}, deltas: {} };
 
 // The answer on the screen: its question, its layout and both in words.
 export const shown = { answer: null, chip: "" };
@@ -49,16 +49,20 @@ export const plan = { name: "plan", title: "Plan", show, skeleton };
 
 function skeleton() {
   Object.assign(shown, { answer: null });
-  Object.assign(last, { asked: "", values: {} });
+  Object.assign(last, { asked: "", values: {}, deltas: {} });
   return [
     h("div", { id: "plan-error" }),
     h(
       "div",
       { class: "cards" },
-      h("section", { class: "card", id: "answer", "aria-label": "The answer" }),
+      h(
+        "div",
+        { class: "column" },
+        h("section", { class: "card", id: "answer", "aria-label": "The answer" }),
+        h("section", { class: "card", id: "machine", "aria-label": "The machine" }),
+      ),
       h("section", { class: "card", id: "bars", "aria-label": "Time and memory" }),
     ),
-    h("p", { class: "why", id: "why" }),
     h("section", { id: "layout", "aria-labelledby": "layout-title" }),
     h("section", { id: "mine", "aria-labelledby": "mine-title" }),
     h("section", { id: "families", "aria-labelledby": "families-title" }),
@@ -160,7 +164,10 @@ function shownFirst(ctx, told) {
 }
 
 // Why it wins; with families, against the next of them too.
-const reason = (told) => put($("why"), (told.why || "").replace(/(?<= )-(?=\d)/g, "−"));
+function reason(told) {
+  const why = (told.why || "").replace(/(?<= )-(?=\d)/g, "−");
+  if ($("why")) put($("why"), why);
+}
 
 const capital = (text) => text.charAt(0).toUpperCase() + text.slice(1);
 
@@ -170,15 +177,17 @@ function drawAnswer(ctx, p, price, said, idle = "") {
     layout: p.layout,
     words: [p.model && `${p.model} on ${p.cluster}`, p.layout_words].filter(Boolean).join(": "),
   };
-  put(
+  renew(
     $("answer"),
     h("h2", { class: "hidden" }, "The answer"),
     headline(p, price, budgeted(ctx.state)[0]),
     idle && h("p", { class: "warn" }, h("b", {}, "Some chips are idle. "), `${capital(idle)}.`),
-    h("p", { class: "why" }, binding(p)),
-    said && h("p", { class: "note" }, said),
+    fold("Why this layout", h("p", { id: "why" })),
+    h("p", { id: "state", class: "note" }, said || ""),
   );
-  put($("bars"), timeFigure(p), memoryFigure(p));
+  const bars = $("bars"); // it never shrinks, so that nothing below jumps
+  bars.style.setProperty("min-height", `${bars.offsetHeight}px`);
+  put(bars, timeFigure(p), memoryFigure(p));
 }
 
 function draw(ctx, told) {
@@ -225,45 +234,28 @@ function around(ctx, told) {
   selectors(ctx, told, null);
   $("families").classList.add("stale"); // dimmed where it stands: what is below must not jump up and down
   const asked = JSON.stringify(question(ctx.state));
-  if (asked !== last.asked)
+  if (!$("whatif-row"))
     put($("whatif"), whatIfTitle(ctx, told), h("p", { class: "note" }, WAITING));
-  $("whatif").classList.remove("stale");
+  // of another question it is dimmed where it stands
+  $("whatif").classList.toggle("stale", asked !== last.asked && Boolean($("whatif-row")));
   last.asked = asked;
-  put(
+  const notes = (told.notes || []).filter((note) => note !== told.idle);
+  notes.push(...(told.best.notes || []));
+  const found = `Searched ${grouped(told.searched)} layouts in ${seconds(told.elapsed_s, 2)}`;
+  const { tried, not_tried } = told.space || {};
+  const why = { memory: "does not fit in memory", bound: "a bound shows that it is slower" };
+  const left = Object.entries(told.rejected || {})
+    .filter(([, n]) => n)
+    .map(([reason, n]) => [why[reason] || reason, grouped(n)]);
+  renew(
     $("searched"),
-    h(
-      "details",
-      {},
-      h(
-        "summary",
-        {},
-        `Searched ${grouped(told.searched)} layouts in ${seconds(told.elapsed_s, 2)}`,
-      ),
-      h(
-        "p",
-        { class: "note" },
-        told.space?.tried ? `Fastest of: ${told.space.tried}. ` : "",
-        told.space?.not_tried ? `Not tried: ${told.space.not_tried}.` : "",
-      ),
-      table(
-        ["why a layout was left out", "combinations"],
-        Object.entries(told.rejected || {})
-          .filter(([, n]) => n)
-          .map(([why, n]) => [
-            why === "memory"
-              ? "does not fit in memory"
-              : why === "bound"
-                ? "a bound shows that it cannot be the fastest"
-                : why,
-            grouped(n),
-          ]),
-        "Why layouts were left out",
-      ),
+    fold(
+      notes.length ? `${found}; ${plural(notes.length, "note")}` : found,
+      h("p", { class: "note" }, tried ? `Fastest of: ${tried}. ` : ""),
+      h("p", { class: "note" }, not_tried ? `Not tried: ${not_tried}.` : ""),
+      notesList(notes),
+      table(["why a layout was left out", "combinations"], left, "Why layouts were left out"),
     ),
-    notesList([
-      ...(told.notes || []).filter((note) => note !== told.idle),
-      ...(told.best.notes || []),
-    ]),
   );
 }
 
@@ -274,7 +266,7 @@ function nothing(ctx, told) {
   shown.answer = { question: question(ctx.state) };
   put(
     $("answer"),
-    h("p", { class: "big bad" }, said),
+    h("p", { class: "lead bad" }, h("b", {}, said)),
     notesList(told.notes),
     told.closest &&
       h(
@@ -284,7 +276,7 @@ function nothing(ctx, told) {
       ),
   );
   put($("bars"), told.closest ? memoryFigure(told.closest) : null);
-  for (const id of ["why", "families", "whatif", "searched", "mine"]) put($(id));
+  for (const id of ["families", "whatif", "searched", "mine"]) put($(id));
   $("families").classList.remove("stale");
   put($("layout"), pins(ctx.state).length ? free(ctx) : null);
   ctx.announce(`N${said.slice(1)}: ${sentence}.`);
@@ -311,37 +303,48 @@ function selectors(ctx, told, found) {
   const names = Object.keys(values).length
     ? Object.keys(values)
     : Object.keys(NAMES).filter((f) => f in best.layout && (f !== "ep" || best.layout.ep > 1));
-  put(
+  const row = (field) =>
+    fieldset(ctx, told, field, withAnswer(values[field], best.layout[field]), by);
+  const rare = names.filter((field) => RARE.includes(field));
+  renew(
     $("layout"),
     h("h2", { id: "layout-title" }, "Layout ", pins(ctx.state).length ? free(ctx) : null),
-    h(
-      "p",
-      { class: "note" },
-      "Marked: the answer. Choose a value to fix it. ",
-      h("em", {}, "In italics"),
-      ": this one thing changed, the rest kept. ",
-      h("b", {}, "In bold"),
-      ": the rest searched again.",
-      told.resolution
-        ? ` Counted is the expected time: that of a step over the chance that it fits. Within ${percent(told.resolution)} of the fastest is a tie: nobody can tell which is faster, so the simplest of these layouts is the answer.`
-        : "",
-      " Dashed: not legal, or nothing fits; beyond practice: no published run is laid out like that, or the framework does not run it. Rest on a value to read why.",
-    ),
-    names.map((field) =>
-      fieldset(ctx, told, field, withAnswer(values[field], best.layout[field]), by),
-    ),
-    h(
-      "details",
-      {},
-      h("summary", {}, "Words of a layout"),
-      h(
-        "dl",
-        { class: "facts" },
-        Object.entries(WORDS).map(([word, text]) => [h("dt", {}, word), h("dd", {}, text)]),
-      ),
-    ),
+    fold("≈ a tie, † beyond practice", readingOf(told), wordsOfLayouts()),
+    names.filter((field) => !rare.includes(field)).map(row),
+    rare.length
+      ? h("details", { id: "rare" }, h("summary", {}, "More choices"), rare.map(row))
+      : "",
   );
+  if (rare.some((field) => ctx.state[field])) $("rare").open = true;
 }
+
+// Choices that few touch, behind a fold.
+const RARE = ["microbatch", "interleave", "schedule", "sequence_parallel"];
+
+const readingOf = (told) =>
+  h(
+    "p",
+    { class: "note" },
+    "Marked: the answer. Choose a value to fix it. ",
+    h("em", {}, "In italics"),
+    ": this one thing changed, the rest kept. ",
+    h("b", {}, "In bold"),
+    ": the rest searched again.",
+    told.resolution
+      ? " Counted is the expected time: that of a step over the chance that it fits. " +
+          `Within ${percent(told.resolution)} of the fastest is a tie (≈): nobody can tell which ` +
+          "is faster, so the simplest of these layouts is the answer."
+      : "",
+    " Dashed: not legal, or nothing fits. Beyond practice (†): no published run is laid out like ",
+    "that, or the framework does not run it. Rest on a value to read why.",
+  );
+
+const wordsOfLayouts = () =>
+  h(
+    "dl",
+    { class: "facts" },
+    Object.entries(WORDS).map(([word, text]) => [h("dt", {}, word), h("dd", {}, text)]),
+  );
 
 function withAnswer(values = [], answer) {
   return values.includes(answer)
@@ -376,35 +379,29 @@ function fieldset(ctx, told, field, values, by) {
     "fieldset",
     { class: "choice" },
     h("legend", {}, field.replace("_", " "), h("small", {}, NAMES[field] || "")),
-    option(
-      "",
-      "any",
-      h("span", { class: "delta" }, "free"),
-      "",
-      `The search chooses ${field.replace("_", " ")}.`,
-    ),
+    option("", "any", "", "", `The search chooses ${field.replace("_", " ")}.`),
     values.map((value) => {
       const own = value === best.layout[field];
       const idle = own && best.layout[NEEDS[field]] === 1;
       const now = own && !idle;
+      const key = `${field}-${value}`;
       const c = by.get(`${field}=${value}`);
-      return option(
-        value,
-        worded(value),
-        h(
-          "span",
-          { class: "delta first", id: `delta-${field}-${value}` },
-          now ? "the answer" : idle ? "no effect" : c ? delta(c, told) : "…",
-        ),
-        now ? "now" : c?.why ? "not" : "",
-        idle
-          ? `The answer has ${NEEDS[field]} 1, where this changes nothing.`
-          : now
-            ? `The answer: ${costs(best)}.`
-            : c
-              ? changedAlone(c, best)
-              : "Being worked out …",
+      const known = now ? "answer" : idle ? "no effect" : c && delta(c, told);
+      // until this question's is known the one of the question before stands there, dimmed
+      const text = (last.deltas[key] = known || last.deltas[key] || "…");
+      const why = idle
+        ? `The answer has ${NEEDS[field]} 1, where this changes nothing.`
+        : now
+          ? `The answer: ${costs(best)}.`
+          : c
+            ? changedAlone(c, best)
+            : "Being worked out …";
+      const mark = h(
+        "span",
+        { class: `delta first ${known ? "" : "old"}`, id: `delta-${key}` },
+        text,
       );
+      return option(value, worded(value), mark, now ? "now" : c?.why ? "not" : "", why);
     }),
   );
 }
@@ -429,12 +426,9 @@ const worded = (value) => (value === true ? "yes" : value === false ? "no" : Str
 function delta(choice, told) {
   if (choice.step_time_s === null)
     return choice.why?.includes("changes nothing") ? "no effect" : "not legal";
-  if (!choice.fits) return `${change(choice.step_time_s / decides(told.best))}, does not fit`;
-  return (
-    change(slower(choice, told.best)) +
-    (tied(choice, told) ? ", a tie" : "") +
-    (choice.note ? ", beyond practice" : "")
-  );
+  if (!choice.fits) return "does not fit";
+  const marks = (tied(choice, told) ? " ≈" : "") + (choice.note ? " †" : "");
+  return change(slower(choice, told.best)).replace(" %", "%") + marks;
 }
 
 async function beside(ctx, told) {
@@ -459,15 +453,11 @@ async function searchedAgain(ctx, told) {
   )) {
     const node = $(`delta-${c.field}-${c.value}`);
     if (!node || ctx.signal.aborted) continue;
-    const label = node.closest("label");
+    const none = / legal/.test(c.why) ? "not legal" : "nothing fits";
     node.className = "delta sure";
-    node.textContent =
-      c.step_time_s === null
-        ? / legal/.test(c.why)
-          ? "not legal"
-          : "nothing fits"
-        : delta(c, told);
-    label.classList.toggle("not", c.step_time_s === null);
+    node.textContent = c.step_time_s === null ? none : delta(c, told);
+    last.deltas[`${c.field}-${c.value}`] = node.textContent;
+    node.closest("label").classList.toggle("not", c.step_time_s === null);
     const input = $(`opt-${c.field}-${c.value}`);
     input.setAttribute(
       "title",
@@ -498,7 +488,7 @@ async function compared(ctx, told) {
             : "What you fixed costs ",
           `${differs(told.best, all.best)}. Where all is free, the answer is ${all.best.layout_words}.`,
         ];
-  $("answer").append(h("p", { class: "why" }, h("b", {}, head), rest));
+  put($("state"), h("b", {}, head), rest);
 }
 
 // The best of each family of layouts, then the runners-up; what nobody can tell apart is a tie.
@@ -544,7 +534,9 @@ function families(ctx, told) {
     "",
   ];
   const what =
-    "Expected time: the step time over the chance that it fits (what runs out of memory is started again with another layout). The answer against which the others are compared has the least of it, or is the simplest of ties.";
+    "Expected time: the step time over the chance that it fits (what runs out of memory is " +
+    "started again with another layout). The answer against which the others are compared has " +
+    "the least of it, or is the simplest of ties.";
   const answers = (f) => f.prediction?.layout_words === best.layout_words;
   const others = (told.families || [])
     .filter((f) => !answers(f))
@@ -566,12 +558,15 @@ function families(ctx, told) {
     "The best layouts",
   );
   reason(told);
-  put(
+  renew(
     $("families"),
     h("h2", { id: "families-title" }, "What else"),
-    h("p", { class: "note" }, what),
-    kinds,
-    kinds ? h("details", {}, h("summary", {}, "The best layouts of all families"), rest) : rest,
+    fold(
+      others.length ? `${plural(others.length, "other family", "other families")}` : "Runners-up",
+      h("p", { class: "note" }, what),
+      kinds,
+      kinds ? fold("The best layouts of all families", rest) : rest,
+    ),
   );
 }
 
@@ -629,38 +624,48 @@ async function mineShown(ctx, told) {
 }
 
 async function whatIf(ctx, told) {
-  const box = h("div", { class: "row" });
+  const box = $("whatif-row") || h("div", { class: "row", id: "whatif-row" });
   const more = h("p", { class: "note" }, "working …");
   put($("whatif"), whatIfTitle(ctx, told), box, more);
+  let count = 0;
   for await (const c of lines("what_if", { question: question(ctx.state) }, ctx.signal)) {
-    const usable = Object.keys(c.set).length > 0;
-    const text = c.why
-      ? "nothing fits"
-      : change(1 + c.slower) +
-        (c.slower && Math.abs(c.slower) < (told.resolution || 0) ? ", a tie" : "");
-    box.append(
-      h(
-        usable ? "button" : "span",
-        {
-          class: usable ? "option" : "told",
-          type: usable ? "button" : null,
-          title: c.why || c.layout_words,
-          onclick: usable ? () => ctx.set(c.set) : null,
-        },
-        h("span", {}, c.name),
-        h("span", { class: "delta sure" }, text),
-      ),
-    );
+    const fresh = whatIfBox(ctx, told, c); // what was there before is replaced in its place
+    if (box.children[count]) box.children[count].replaceWith(fresh);
+    else box.append(fresh);
+    count += 1;
   }
+  for (const left of [...box.children].slice(count)) left.remove();
   more.remove();
   ctx.drawn("what_if");
 }
 
+function whatIfBox(ctx, told, c) {
+  const usable = Object.keys(c.set).length > 0;
+  const tie = c.slower && Math.abs(c.slower) < (told.resolution || 0) ? " ≈" : "";
+  const text = c.why ? "nothing fits" : change(1 + c.slower).replace(" %", "%") + tie;
+  const props = usable
+    ? { class: "option", type: "button", onclick: () => ctx.set(c.set) }
+    : { class: "told" };
+  return h(
+    usable ? "button" : "span",
+    { ...props, title: c.why || c.layout_words },
+    h("span", {}, c.name),
+    h("span", { class: "delta sure" }, text),
+  );
+}
+
 const whatIfTitle = (ctx, told) => [
   h("h2", { id: "whatif-title" }, "What if"),
-  h(
-    "p",
-    { class: "note" },
-    `The time a token takes if one thing is changed and ${pins(ctx.state).length ? "all that is not fixed" : "everything"} is searched again: the fastest layout then against the fastest now. ${told ? waits(told.best) : ""} Press a button to make it the question; what has no frame is only told.`,
+  fold(
+    "how to read this",
+    h(
+      "p",
+      { class: "note" },
+      "The time a token takes if one thing is changed and ",
+      pins(ctx.state).length ? "all that is not fixed" : "everything",
+      " is searched again: the fastest layout then against the fastest now. ",
+      told ? waits(told.best) : "",
+      " Press a button to make it the question; what has no frame is only told.",
+    ),
   ),
 ];
