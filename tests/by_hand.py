@@ -72,6 +72,8 @@ SET: Assumptions = replace(
     choices=(),
 )
 """Only matrix FLOPs and links take time, and nothing hides."""
+FREE = replace(SET, name="free", network=NetworkTime("free"))
+"""Only matrix FLOPs take time."""
 
 
 GPT2_CONFIG = (

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from by_hand import CHIP, by_hand
+from by_hand import CHIP, FREE, by_hand
 from meshwright import Job, predict
-from meshwright.describe.assumptions import assumptions
+from meshwright.describe.assumptions import REALISTIC, Assumptions
 from meshwright.describe.layout import Layout
 
 module = importlib.import_module("meshwright.prediction.result")
@@ -118,10 +118,10 @@ def test_an_optimizer_on_the_host_that_nobody_times_is_said() -> None:
 def test_a_set_without_communication_is_no_advice_on_where_degrees_go() -> (
     None
 ):
-    """Under megatron-2021 tensor parallelism across nodes costs what it costs inside one."""
+    """Tensor parallelism across nodes costs what it costs inside one."""
 
-    def asked(name: str, **layout: Any) -> list[str]:
-        job = Job("gpt3-175b", "64xselene", 64, assumptions=assumptions(name))
+    def asked(how: Assumptions, **layout: Any) -> list[str]:
+        job = Job("gpt3-175b", "64xselene", 64, assumptions=how)
         return [
             note
             for note in predict(job, Layout(**layout)).notes
@@ -129,7 +129,7 @@ def test_a_set_without_communication_is_no_advice_on_where_degrees_go() -> (
         ]
 
     wide = {"tp": 32, "pp": 2, "sequence_parallel": False}
-    (said,) = asked("megatron-2021", **wide)
-    assert "megatron-2021 have no communication" in said and "tp 32" in said
-    assert not asked("megatron-2021", tp=1, pp=8, dp=8)
-    assert not asked("realistic", **wide)
+    (said,) = asked(FREE, **wide)
+    assert "free have no communication" in said and "tp 32" in said
+    assert not asked(FREE, tp=1, pp=8, dp=8)
+    assert not asked(REALISTIC, **wide)

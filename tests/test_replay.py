@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from by_hand import FREE
 from meshwright import Job as Written
 from meshwright.catalog import cluster, model
-from meshwright.describe.assumptions import MEGATRON, SETS, Assumptions
+from meshwright.describe.assumptions import SETS, Assumptions
 from meshwright.describe.fields import ASK
 from meshwright.describe.job import Job
 from meshwright.describe.layout import Layout
@@ -26,9 +27,7 @@ from meshwright.schedule import SCHEDULES
 from meshwright.schedule import get as schedule_named
 from meshwright.step import StepCosts, clock, model_cost, step
 
-LAYERS_ONLY = replace(
-    MEGATRON, count=replace(MEGATRON.count, vocabulary=False)
-)
+LAYERS_ONLY = replace(FREE, count=replace(FREE.count, vocabulary=False))
 
 
 def job(assumptions: Assumptions = LAYERS_ONLY) -> Job:
@@ -110,7 +109,7 @@ def test_who_ends_a_step_with_a_barrier() -> None:
     2024).
     """
     asks = {name for name, s in SETS.items() if s.overlap.step_barrier == ASK}
-    assert asks == {"realistic", "pytorch"}, (
+    assert asks == {"realistic", "pytorch", "megatron-2021"}, (
         "frameworks differ: Megatron Core's zero bubble validates afterwards"
     )
     free = {
@@ -143,7 +142,7 @@ def test_who_ends_a_step_with_a_barrier() -> None:
 def test_a_heavier_last_stage_is_seen() -> None:
     light, heavy = (
         replay(predict(job(a), Layout(tp=8, pp=8, dp=1)))
-        for a in (LAYERS_ONLY, MEGATRON)
+        for a in (LAYERS_ONLY, FREE)
     )
     assert heavy.stages[-1] > heavy.stages[3] == pytest.approx(light.stages[3])
     assert heavy.exact_s > light.exact_s
@@ -165,9 +164,7 @@ def test_the_last_and_the_first_stage_hold_fewer() -> None:
     ("pp", "schedule"), [(16, "1f1b"), (4, "dualpipev"), (1, "1f1b")]
 )
 def test_stages_add_up_to_the_model(pp: int, schedule: str) -> None:
-    j = Job(
-        model("deepseek-v3"), cluster("64xh100-sxm"), 64, assumptions=MEGATRON
-    )
+    j = Job(model("deepseek-v3"), cluster("64xh100-sxm"), 64, assumptions=FREE)
     layout = Layout(pp=pp, dp=64 // pp, schedule=schedule)
     full = placed(layout, j.cluster.sizes)
     parts = model_cost(j, full)

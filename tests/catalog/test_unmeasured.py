@@ -10,7 +10,16 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from meshwright import BadInput, Job, Layout, assumptions, catalog, predict
+from by_hand import FREE
+from meshwright import (
+    Assumptions,
+    BadInput,
+    Job,
+    Layout,
+    assumptions,
+    catalog,
+    predict,
+)
 from meshwright.cost.chip import rates
 from meshwright.cost.network import Fabric
 from meshwright.describe import assumptions as sets
@@ -158,12 +167,12 @@ def test_the_answer_says_what_is_unmeasured(name: str) -> None:
 
 
 def test_the_answer_says_which_links_are_unmeasured() -> None:
-    def said(on: str, name: str = "realistic") -> list[str]:
+    def said(on: str, how: str | Assumptions = "realistic") -> list[str]:
         job = Job(
             catalog.model("llama3-8b"),
             catalog.cluster(on),
             32,
-            assumptions=assumptions(name),
+            assumptions=how,
         )
         return [
             note
@@ -180,7 +189,7 @@ def test_the_answer_says_which_links_are_unmeasured() -> None:
     assert not said("16xh100-sxm")
     # a slice does not touch the data-centre network
     assert said("16xtpu-v5p") == []
-    assert not said("16xmi300x", "megatron-2021") and not said(
+    assert not said("16xmi300x", FREE) and not said(
         "16xmi300x", "scaling-book-sum"
     )
 

@@ -26,7 +26,8 @@ from meshwright.describe.software import Software
 from meshwright.formats.flags import read_flags
 from meshwright.formats.toml import dump_job, load_job
 
-PAPERS = [name for name in SETS if name not in ("realistic", "pytorch")]
+ASKING = ("realistic", "pytorch", "megatron-2021")
+PAPERS = [name for name in SETS if name not in ASKING]
 
 
 def job(**fields: object) -> Job:
@@ -235,6 +236,21 @@ def test_pytorch_is_realistic_on_the_trainers_framework() -> None:
     assert alias.profile == plain.profile == framework("meshwright")
     for joint in {joint for joint, _ in ANSWERS} - {"chip"}:
         assert getattr(alias.how, joint) == getattr(plain.how, joint)
+
+
+def test_the_set_of_megatron_has_the_software_of_its_paper() -> None:
+    """All of realistic on that framework, but for what a ring takes of the links."""
+    alias = job(assumptions="megatron-2021")
+    plain = job(framework="megatron-2021", precision="fp16")
+    assert alias.profile == plain.profile == framework("megatron-2021")
+    assert replace(alias.how, network=plain.how.network) == replace(
+        plain.how,
+        name=alias.how.name,
+        source=alias.how.source,
+        choices=alias.how.choices,
+        precision=alias.how.precision,
+        framework=alias.how.framework,
+    )
 
 
 def test_a_job_keeps_its_framework_in_a_file() -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from by_hand import FREE
 from meshwright import (
     BadInput,
     Cluster,
@@ -201,13 +202,13 @@ def test_a_field_in_a_file_is_read_or_refused(
     [
         ("realistic", "chip.stack.step_s", "100 s", "framework's to say"),
         ("realistic", "overlap.tp.share", 0.5, "framework's to say"),
-        ("megatron-2021", "count.residual", False, "chip.model is peak"),
-        ("megatron-2021", "overlap.dp.share", 0.5, "collective is free"),
+        ("scaling-book-sum", "count.residual", True, "chip.model is peak"),
+        (FREE, "network.hop", "mean", "collective is free"),
         ("lbl-2024", "memory.holding.loss_bytes", 14, "resident is layers"),
     ],
 )
 def test_a_sweep_of_what_is_not_read_is_refused(
-    name: str, path: str, value: Any, who: str
+    name: str | Assumptions, path: str, value: Any, who: str
 ) -> None:
     with pytest.raises(BadInput, match=who):
         vary(JOBS[0].under(name), f"assumptions.{path}", value)

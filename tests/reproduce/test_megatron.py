@@ -7,9 +7,11 @@ from statistics import median
 
 import pytest
 
-from meshwright import catalog
+from meshwright import Job, Layout, catalog
+from meshwright.describe.frozen import scaled
 from meshwright.prediction.certainty import resolution
 from meshwright.prediction.prediction import predict
+from meshwright.report.explain import find
 from meshwright_studies.reproduce import Report, reproduce
 from meshwright_studies.reproduce.megatron import (
     analysis,
@@ -36,14 +38,11 @@ UNEXPLAINED = {
     "fig-12/175B, interleaving, at most",
     "takeaway 1/models whose plan has the printed t",
     "table-2/pairs in which PTD-P is ahead, ZeRO-3 unfitted",
-    *(
-        f"under megatron-2021/table 1, GPT {size}, TFLOP/s a GPU"
-        for size in ("145.6B", "310.1B", "529.6B", "1008B")
-    ),
+    "under megatron-2021/plans with t in a server, recomputation free",
 }
 """Small microbatches cost more in reality, stage sends too; 145B fits without recomputation for us;
 links reach more for a message alone than across the whole machine; pipelines of small models cost
-less here; the paper's analysis has one rate for all products.
+less here; 310B is planned with t 16, which fits without recomputation.
 """
 
 
@@ -57,7 +56,7 @@ def test_only_microbatches_and_a_near_tie_differ() -> None:
         c.id for c in report().checks if c.status == "mismatch"
     } == UNEXPLAINED
     assert not [c.id for c in report().checks if c.status == "explained"]
-    assert report().summary["by_source"] == {"printed": 82, "formula": 99}
+    assert report().summary["by_source"] == {"printed": 85, "formula": 99}
 
 
 @pytest.mark.parametrize(
@@ -117,6 +116,27 @@ def test_measured_throughput_is_held_against_predictions() -> None:
         for k, c in rows.items()
         if k.startswith("table-2/")
     )
+
+
+def test_the_set_takes_the_seconds_of_the_bytes_of_section_3() -> None:
+    """175B, t 8, p 8, d 16, 96 microbatches of one sequence, 12 layers a stage, each forward pass
+    twice: 12 b s h (t-1)/t elements a layer over NVLink; b s h / t to the next stage and as many
+    back over InfiniBand; 2 (d-1)/d of the gradients. Links without latency.
+    """
+    job = Job("gpt3-175b", "1024xselene", 1536, assumptions="megatron-2021")
+    still = scaled("cluster.network.dims.latency", 0.0)(job)
+    nvlink, ib, *_ = (
+        d.bandwidth * d.efficiency for d in still.cluster.network.dims
+    )
+    layout = Layout(tp=8, pp=8, recompute="full", sequence_parallel=False)
+    p = predict(still, layout)
+    bsh = 2 * 2048 * 12288
+    ((_, terms),) = find(p, "tp_comm")
+    layers = [part for part in terms.parts if part.name.startswith("layers")]
+    assert sum(part.value for part in layers) == pytest.approx(
+        96 * 12 * 12 * bsh * 7 / 8 / nvlink
+    )
+    assert p.time_s["pp_comm"] == pytest.approx(96 * 2 * bsh / 8 / ib)
 
 
 @pytest.mark.parametrize(("name", "p", "m", "v"), analysis.TIMELINES)
@@ -289,15 +309,12 @@ def test_tensor_parallelism_stays_in_a_server_and_pipelines_cross_it() -> None:
     assert min(ten[5:]) >= plans.SERVER // 2 and ten[-1] == plans.SERVER
 
 
-def test_the_papers_set_falls_with_the_stages_where_the_measured_rate_rises() -> (
-    None
-):
+def test_table_1_rises_with_the_stages_under_the_set_of_the_paper() -> None:
     found = [(p.rate, plans.analysed(p)) for p in plans.planned_models()]
     printed, ours = zip(*found[4:], strict=True)
     assert list(printed) == sorted(printed)
-    assert list(ours) == sorted(ours, reverse=True)
-    # by hand: 0.45 of 312 TFLOP/s where nothing waits; what the paper does not count is below 2 %
-    assert 0.98 * 0.45 * 312 < found[0][1] <= 0.45 * 312
+    assert list(ours) == sorted(ours)
+    assert max(abs(b / a - 1) for a, b in found) < 0.085
 
 
 def test_the_third_level_of_the_machine_costs_nothing() -> None:

@@ -4,8 +4,9 @@ from dataclasses import replace
 
 import pytest
 
+from by_hand import FREE
 from meshwright import Job, Layout, predict
-from meshwright.describe.assumptions import MEGATRON, REALISTIC, ChipTime
+from meshwright.describe.assumptions import REALISTIC, ChipTime
 
 ROOFLINE = replace(REALISTIC, chip=ChipTime("roofline"))
 
@@ -46,5 +47,5 @@ def test_kernels_by_shape_have_no_such_corner() -> None:
 
 def test_a_set_without_kernels_has_no_such_corner() -> None:
     assert "matrix products" not in notes(
-        Layout(cp=32, dp=2, zero=3), assumptions=MEGATRON
+        Layout(cp=32, dp=2, zero=3), assumptions=FREE
     )

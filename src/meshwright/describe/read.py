@@ -344,10 +344,11 @@ def _plain(value: Any, where: str, kind: FieldKind | None) -> Any:
     """A value as a file has it. kind: of the field, where numbers are written with their unit."""
     units = kind is not None
     if dataclasses.is_dataclass(value):
-        # an empty table would not be written
-        return to_dict(value, units=units) or to_dict(
-            value, defaults=True, units=units
-        )
+        if written := to_dict(value, units=units):
+            return written
+        # an empty table would not be written; all of one would say what its option has no use of
+        whole = to_dict(value, defaults=True, units=units)
+        return dict([*whole.items()][:1])
     entry = kind.parts[-1] if kind and kind.parts else kind
     if isinstance(value, Mapping):
         return {k: _plain(v, where, entry) for k, v in value.items()}

@@ -106,7 +106,8 @@ def of_set(job: Job, layout: Layout) -> Iterator[str]:
     for what a set does not time.
     """
     how, by = job.assumptions, job.profile
-    if by and how.framework and not job.framework:
+    measured = how.network.collective == "measured"
+    if by and how.framework and measured and not job.framework:
         yield (
             f"assumptions {how.name} are {REALISTIC.name} with framework {by.name}, kernels and"
             " collectives as measured where the machine has them"

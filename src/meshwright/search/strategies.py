@@ -13,7 +13,6 @@ from itertools import product
 
 from ..describe.choices import FIELDS, Choices, Value, Values, listed
 from ..describe.job import Job
-from ..layout.practice import node
 from ..num import divisors
 from ..schedule import get as schedule_named
 from .framework import allowed, proposed
@@ -42,12 +41,6 @@ def strategies(
         relaxed = False
         even = divisors(job.model.layers)
         own = tuple(each.but(pp=each.get("pp", even)) for each in own)
-    free = how.network.collective == "free"
-    if free:
-        # nothing else holds tp in a node there, where Narayanan et al. 2021 keep it (takeaway 1);
-        # all placements cost the same, so the usual one, tp nearest, stands for all
-        inside = tuple(range(1, node(job) + 1))
-        own = tuple(each.but(tp=each.get("tp", inside)) for each in own)
     products = list[Choices]()
     said = dict[frozenset[tuple[str, Values]], str]()
     for named in _combinations(space.choices, own):
@@ -64,7 +57,7 @@ def strategies(
             f" {' or '.join(dict.fromkeys(instead))}"
         )
     spaces = (
-        Space(each, space.placements and not free, relaxed)
+        Space(each, space.placements, relaxed)
         for each in _joined(products, space.choices)
     )
     # what two values need is said of each, unless neither is beyond by itself
