@@ -14,10 +14,12 @@ import numpy as np
 import pytest
 
 from meshwright import BadInput, Job, Layout, predict
+from meshwright.cost.attention import SCORE_PASSES
 from meshwright.describe.assumptions import SETS, ChipTime, NetworkTime, Stack
 from meshwright.describe.fields import fields_of
 from meshwright.describe.framework import Framework, frameworks
-from meshwright.describe.software import Software
+from meshwright.describe.kernels import all_kernels
+from meshwright.describe.software import ATTENTION, UNFUSED, Software
 from meshwright.exchange import EXCHANGES
 from meshwright.formats.options import flags
 from meshwright.schedule import get
@@ -79,6 +81,24 @@ def test_a_word_without_a_law_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
             fields_of(owner), "norm", replace(field, kind=kind)
         )
     assert without_law("norm") == [("fused", NEW)]
+
+
+def test_every_attention_kernel_has_rates() -> None:
+    """Fused ones on some chip of the catalogue, others by the bytes of their scores."""
+    fused = {word for law in all_kernels().values() for word in law.attention}
+    assert fused == {*ATTENTION} - {*UNFUSED}
+    assert {*SCORE_PASSES} == {*UNFUSED}
+
+
+def test_rates_of_another_attention_kernel_are_said() -> None:
+    """FlashAttention-3 is for Hopper: on an A100 cuDNN's rates are taken, of the same generation."""
+    job = Job("llama3-8b", "64xa100-80", 128)
+    other = predict(replace(job, attention_kernel="fa3"), DENSE)
+    said = "kernel fa3 is unmeasured on a100-80: the rates of cudnn are taken"
+    assert any(said in note for note in other.notes)
+    named = predict(replace(job, attention_kernel="cudnn"), DENSE)
+    assert other.step_time_s == named.step_time_s
+    assert not any("attention kernel" in note for note in named.notes)
 
 
 @pytest.mark.parametrize("name", frameworks())

@@ -59,6 +59,27 @@ def crossing(g: int, n_: int) -> tuple[float, float]:
     return (V / W0 if g > 1 else 0.0), (V / (g * W1) if n_ > 1 else 0.0)
 
 
+EIGHTH = max(V * 7 / 8 / W0, V / 8 * 4 / 5 / W1)
+"""Each level by itself: 7/8 of V in a node of 8, 4/5 of an eighth between 5 of them."""
+ROUND = V * 39 / 40 / W0 + 35 * A0 + 4 * A1
+GATHER = {
+    "ring": ROUND,
+    "best": ROUND,
+    "measured": ROUND,  # of what was not measured, the best
+    "levels": EIGHTH + A0 + A1,
+    "book": EIGHTH,  # hops hide under the bytes
+    "free": 0.0,
+}
+"""Seconds of an all-gather of V over 8 x 5 ranks."""
+
+
+@pytest.mark.parametrize("option", [name for name in NAMED if name != "nccl"])
+def test_every_algorithm_gathers(option: str) -> None:
+    """But for NCCL's, whose numbers are those of `test_nccl_by_hand.py`."""
+    found = links(option).load("all_gather", V, (8.0, 5.0))
+    assert found.seconds == pytest.approx(GATHER[option])
+
+
 @pytest.mark.parametrize("group", GROUPS)
 def test_rings_and_trees(group: tuple[int, int]) -> None:
     """n - 1 hops, n_ - 1 of them between nodes; trees: a chain of a node and ceil(log2 n_) levels,

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from meshwright import BadInput, Job, Layout, cluster, model
+from meshwright.describe.assumptions import Stack
 from meshwright.describe.fields import fields_of
 from meshwright.describe.framework import Framework
 from meshwright.describe.job import PRECISIONS
@@ -71,6 +72,25 @@ def test_a_new_word_of_the_software_is_refused(
         job = replace(job, precision=PRECISIONS["fp8"])
     with pytest.raises(BadInput, match=f"(?i){field}|fp8|{NEW} scaling"):
         bridge.write(job, name, PLACE)
+
+
+@pytest.mark.parametrize("name", [*table.written()])
+def test_a_new_attention_kernel_is_refused_or_left_to_the_script(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for owner, field in (
+        (Job, "attention_kernel"),
+        (Framework, "attention"),
+        (Stack, "kernel"),
+    ):
+        add_word(owner, field, monkeypatch)
+    job = replace(base(name), attention_kernel=NEW)
+    try:
+        script = bridge.write(job, name, PLACE)[1]
+    except BadInput as refusal:
+        assert NEW in str(refusal)
+    else:
+        assert f"the attention kernel = {NEW}" in script
 
 
 @pytest.mark.parametrize("name", [*table.written()])

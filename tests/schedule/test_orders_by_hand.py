@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import numpy as np
 import pytest
 
-from meshwright.schedule import get
+from meshwright.schedule import SCHEDULES, get
 from meshwright.schedule.controllable import half, least
 
+PUBLISHED = Path(__file__).parents[1] / "published/schedule_orders.json"
 WRITTEN = {
     # the first and the last rank: kind, chunk, microbatch
     "gpipe 2 2 1": ("F0.0 F0.1 B0.0 B0.1", "F0.0 F0.1 B0.0 B0.1"),
@@ -56,6 +60,14 @@ def test_orders_word_by_word(case: str) -> None:
     wanted = WRITTEN[case]
     assert len(rows) == int(p)
     assert [found[0], found[-1]] == [wanted[0], wanted[-1]]
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_every_order_stands_somewhere_word_by_word(name: str) -> None:
+    """Here, or as its authors' program runs it; those by costs: `test_cost_aware.py`."""
+    published = json.loads(PUBLISHED.read_text("utf-8"))["orders"]
+    written = {case.split()[0] for case in (*WRITTEN, *published)}
+    assert name in written or SCHEDULES[name].costed
 
 
 @pytest.mark.parametrize("p", [2, 3, 4, 6, 9])

@@ -115,9 +115,13 @@ class Kernels(Checked):
             ESTIMATE
         )
 
+    def runs_as(self, kernel: str) -> str:
+        """The fused kernel whose law is taken for this one."""
+        return kernel if kernel in self.attention else [*self.attention][-1]
+
     def fused(self, kernel: str) -> FusedAttention:
         """The law of a fused kernel."""
-        return self.attention.get(kernel) or tuple(self.attention.values())[-1]
+        return self.attention[self.runs_as(kernel)]
 
 
 @cache

@@ -86,4 +86,7 @@ def with_words(text: str, field: Field) -> str:
         for word in field.kind.words
         if not re.search(rf"(?<![\w-]){re.escape(word)}(?![\w-])", text)
     ]
-    return f"{text} One of {', '.join(unnamed)}." if unnamed else text
+    if not unnamed:
+        return text
+    begin = "One of" if len(unnamed) == len(field.kind.words) else "Also"
+    return f"{text} {begin} {', '.join(unnamed)}."

@@ -17,6 +17,7 @@ from ..describe.kernels import Kernels, kernels
 from ..describe.layout import Layout
 from ..describe.network import UNMEASURED as LINK_SHARE
 from ..describe.offload import offload
+from ..describe.software import ATTENTION
 from ..layout import practice, rules
 from ..layout.beside import PAIRED
 from ..layout.sequence import length, padding
@@ -63,18 +64,25 @@ def of_question(r: StepResult) -> tuple[str, ...]:
 
 
 def unmeasured(job: Job) -> list[str]:
-    """A sentence for the chip, and one for the links, whose rates are assumed because no
-    measurement is in their data.
+    """A sentence each for the chip, for the attention kernel that the job names and for the links,
+    whose rates are assumed because no measurement is in their data.
     """
     sentences = []
-    chip = job.cluster.chip
+    chip, law = job.cluster.chip, by_law(job)
     if chip_unmeasured(job):
-        law = by_law(job)
         share = law.share * law.clock if law else job.how.chip.sustained
         sentences.append(
             f"chip {chip.name} is unmeasured: {share:g} of its peak is assumed"
             f"{WORST_CHIP if share == CHIP_SHARE else ''}"
         )
+    kernel = job.attention_kernel
+    if law and kernel in ATTENTION and job.fused_attention:
+        taken = law.runs_as(kernel)
+        if taken != kernel:
+            sentences.append(
+                f"attention kernel {kernel} is unmeasured on {chip.name}: the rates of {taken} are"
+                " taken"
+            )
     if links := unmeasured_links(job):
         are = (
             f"network dimension {links[0]} is"

@@ -156,6 +156,8 @@ class Shown(NamedTuple):
     curves: Callable[[], Curves]
     x: str
     y: str
+    under: str
+    """The set of assumptions; empty where a formula is drawn."""
     printed: Callable[[], Curves] = dict
     """Points of the paper."""
     said: tuple[float | None, str] = (None, "")
@@ -163,10 +165,10 @@ class Shown(NamedTuple):
 
     @property
     def title(self) -> str:
-        """Figure or table, and which set of assumptions ours are of."""
+        """Figure or table, and the set of assumptions that ours are predicted under."""
         kind = "Figure" if self.number[0].isdigit() else "Table"
         number = self.number.removeprefix("table-")
-        by = "" if self.curves is figure_6 else " (realistic)"
+        by = f" ({self.under})" if self.under else ""
         return f"{kind} {number}: {self.what}{by}"
 
     @property
@@ -209,6 +211,7 @@ EVERY = (
         curves=figure_6,
         x="d",
         y="(p-1)/m",
+        under="",
         said=(
             None,
             "a formula, nothing measured; b' = batch / microbatch",
@@ -220,6 +223,7 @@ EVERY = (
         curves=figure_7,
         x="microbatch",
         y=RATE,
+        under="realistic",
         said=(None, "rises significantly with the microbatch"),
     ),
     Shown(
@@ -228,6 +232,7 @@ EVERY = (
         curves=estimates,
         x="microbatch",
         y="of the best",
+        under="realistic",
         said=(4, "best at 4 for both batches"),
     ),
     Shown(
@@ -236,6 +241,7 @@ EVERY = (
         curves=table_2,
         x="GPUs",
         y=RATE,
+        under="realistic",
         printed=printed_2,
     ),
     Shown(
@@ -244,6 +250,7 @@ EVERY = (
         curves=weak_scaling,
         x="p",
         y=RATE,
+        under="realistic",
         said=(None, "falls with p, less at the larger batch"),
     ),
     Shown(
@@ -252,6 +259,7 @@ EVERY = (
         curves=schedule_figure,
         x="batch",
         y=RATE,
+        under="realistic",
         said=(None, "interleaving up to 10 % faster, the gap closes"),
     ),
     Shown(
@@ -260,6 +268,7 @@ EVERY = (
         curves=lambda: _of(t.tensor_or_pipeline, (32, 128)),
         x="t (p = 64/t)",
         y=RATE,
+        under="realistic",
         said=(8, "best at t 8, p 8"),
     ),
     Shown(
@@ -268,6 +277,7 @@ EVERY = (
         curves=lambda: _of(t.data_or_pipeline, (32, 128, 512)),
         x="d (p = 64/d)",
         y=RATE,
+        under="realistic",
         said=(None, "rises with d"),
     ),
     Shown(
@@ -276,6 +286,7 @@ EVERY = (
         curves=lambda: _of(t.data_or_tensor, (32, 128, 512)),
         x="t (d = 64/t)",
         y=RATE,
+        under="realistic",
         said=(8, "collapses beyond t 8"),
     ),
     Shown(
@@ -284,6 +295,7 @@ EVERY = (
         curves=lambda: _of(t.microbatch_takeaway, (128, 512)),
         x="microbatch",
         y=RATE,
+        under="realistic",
         said=(2, "best at 2 for both batches"),
     ),
     Shown(
@@ -292,6 +304,7 @@ EVERY = (
         curves=recomputation,
         x="batch",
         y="sequences/s, predicted",
+        under="realistic",
         said=(
             None,
             "33 % less at small batches, twice the best without at large ones",
@@ -303,6 +316,7 @@ EVERY = (
         curves=scatter_gather,
         x="batch",
         y=RATE,
+        under="realistic",
         said=(None, "up to 11 % more with scatter and gather"),
     ),
     Shown(
@@ -311,6 +325,7 @@ EVERY = (
         curves=table_1_figure,
         x="GPUs",
         y=RATE,
+        under="realistic",
         printed=printed_1,
     ),
 )
