@@ -378,7 +378,7 @@ def held_alone(layout: Layout) -> float:
             2.0,
             schedule_named(layout.schedule),
             layout.interleave,
-            "first",
+            0.0,
         )
     )
 

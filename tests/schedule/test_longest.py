@@ -100,7 +100,7 @@ def test_an_explained_step_is_its_replay_to_the_last_bit() -> None:
                 3.0, float(v), LayerDeal(3 * v, get(name).folded)
             )
             named = StageCosts(cut, layer, none, none, (), Recorded.called("send", plain[3]))  # fmt: skip
-            alone = named._replace(layer=Pass(*plain[:3]), send=plain[3])
+            alone = replace(named, layer=Pass(*plain[:3]), send=plain[3])
             for barrier in (True, False):
                 at = get(name), (3, 7, v)
                 (found,) = itemised(*at, [named], barrier)

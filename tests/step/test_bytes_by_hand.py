@@ -153,40 +153,31 @@ def test_states_are_sharded_over_their_own_replicas(
 
 
 @pytest.mark.parametrize(
-    ("p", "end", "of"),
-    [
-        (4, "first", "last"),
-        (4, "second", "any"),
-        (4, "last", "any"),
-        (2, "second", "last"),
-    ],
+    ("p", "rank", "held"), [(4, 0.0, 2.0), (4, 1.0, 1.0), (4, 3.0, 1.0)]
 )
 def test_a_folded_pipeline_has_both_ends_on_the_first_device(
-    p: int, end: str, of: str
+    p: int, rank: float, held: float
 ) -> None:
     way = schedule_named("zbv")
     way = replace(
         way,
         flight=lambda p, m, v, rank: where(rank == 0, 2.0, 1.0),
     )
-    found = memory.in_flight(p, 16.0, way, 1, end)
-    assert found == {"last": 2.0, "any": 1.0}[of]
+    assert memory.in_flight(p, 16.0, way, 1, rank) == held
 
 
 def test_microbatches_in_flight_of_a_plain_pipeline() -> None:
-    """1F1B over four devices: 4, 3 and 1."""
+    """1F1B over four devices: 4, 3, 2 and 1."""
     way = schedule_named("1f1b")
-    assert [
-        memory.in_flight(4, 16.0, way, 1, end)
-        for end in ("first", "second", "last")
-    ] == [4, 3, 1]
-    assert memory.in_flight(3, 16.0, way, 1, "second") == 2
+    ranks = (0.0, 1.0, 2.0, 3.0)
+    held = [memory.in_flight(4, 16.0, way, 1, rank) for rank in ranks]
+    assert held == [4, 3, 2, 1]
 
 
 def test_a_folded_pipeline_of_one_device_has_one_stage() -> None:
     """Not DualPipeV's p + 1/2: both chunks are one, of one microbatch, or of none."""
     way = schedule_named("dualpipev")
-    assert memory.in_flight(1, 8.0, way, 2, "first") == 1.0
+    assert memory.in_flight(1, 8.0, way, 2, 0.0) == 1.0
 
 
 def test_logits_wait_with_half_their_bytes_for_the_weight_gradient() -> None:
@@ -196,16 +187,14 @@ def test_logits_wait_with_half_their_bytes_for_the_weight_gradient() -> None:
         Layout(pp=2, dp=1), model, count=replace(SET.count, vocabulary=True)
     )
     parts = model_cost(layer())
-    by = {
-        "first": ModelShare((1.0, 0.0), 1.0, 0.0),
-        "last": ModelShare((1.0, 0.0), 0.0, 1.0),
-    }
+    by = [
+        ModelShare((1.0, 0.0), 1.0, 0.0),
+        ModelShare((1.0, 0.0), 0.0, 1.0),
+    ]
     first, last = memory.activations(job, job.layout, parts, "none", by)
     assert (first.head, first.late) == (0.0, 0.0)
     assert (last.head, last.late) == (7.0, 7.0 - 2 * TOKENS * 128)
     assert (first.each, last.each) == (100.0, 100.0)
-    _, none = memory.activations(job, Layout(dp=1), parts, "none", by)
-    assert none == (0.0, 0.0, 0.0, 0.0)
 
 
 # Whole units in use.
@@ -598,14 +587,14 @@ def test_under_a_framework_a_layer_works_beside_the_head() -> None:
     parts = model_cost(layer(saved=1e9))
     logits = TOKENS * VOCAB
     share = ModelShare((2.0, 0.0), 0.0, 1.0, 1.0)
-    (found,) = memory.activations(job, layout, parts, "none", {"last": share})
+    (found,) = memory.activations(job, layout, parts, "none", [share])
     head = 6 * logits + (7.0 - 4 * logits) + 2 * VOCAB * WIDTH
     assert found.each == 2e9 + 16.0, "and the output of the stage"
     assert found.head == pytest.approx(head)
     gathered = 2 * 2 * TOKENS * WIDTH * (1 - 1.0)
     assert found.once == pytest.approx(0.25e9 + gathered - head)
     small = model_cost(layer(saved=8.0))
-    (found,) = memory.activations(job, layout, small, "none", {"last": share})
+    (found,) = memory.activations(job, layout, small, "none", [share])
     assert found.once == 0.0
 
 

@@ -6,6 +6,7 @@ import random
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from by_hand import MODEL, SET, TOKENS, WEIGHTS, WIDTH, by_hand
@@ -27,9 +28,8 @@ from meshwright.step.pipeline import (
     fill_and_drain,
     published,
     replayed,
-    slowest,
 )
-from meshwright.step.shares import ModelShares, sum_of
+from meshwright.step.shares import sum_of
 from meshwright.step.sync import Device, SyncWait, exposed, occupied
 from meshwright.step.total import microbatch_on, shared
 from meshwright.step.weights import (
@@ -54,10 +54,6 @@ def a_job(layout: Layout, model: Model = MODEL, **joints: Any) -> Job:
     """A job whose every layer takes 1 s forward and 2 s backward, with its layout placed."""
     job = by_hand(layout, 4, model=model, **joints).job
     return replace(job, layout=placed(layout, job.cluster.sizes))
-
-
-def tuple_of(share: ModelShare) -> tuple[Any, ...]:
-    return (tuple(map(float, share.layers)), *map(float, share[1:4]))
 
 
 # What a step is the longest of.
@@ -126,19 +122,22 @@ def test_links_are_shared_where_both_kinds_hide_on_them(
 
 
 @pytest.mark.parametrize(
-    ("layers", "pp", "schedule", "v", "expected"),
+    ("layers", "pp", "schedule", "v", "slow", "full"),
     [
-        # typical layers of middle, first, last and second device; a device that is alone has all
-        (8, 4, "1f1b", 1, (2, 2, 2, 2)),
-        (7, 4, "1f1b", 1, (2, 2, 1, 2)),
-        (6, 4, "1f1b", 1, (2, 1, 1, 2)),
-        (8, 2, "1f1b", 1, (4, 4, 4, 4)),
-        (16, 4, "interleaved", 2, (4, 4, 4, 4)),
-        (16, 4, "zbv", 1, (4, 4, 4, 4)),
+        # (rank, layers, embedding, head); alike in the middle: none of them is slower than the last
+        (8, 4, "1f1b", 1, "0 2 1 0, 3 2 0 1", "0 2 1 0, 1 2 0 0, 3 2 0 1"),
+        (7, 4, "1f1b", 1, "0 2 1 0, 2 2 0 0, 3 1 0 1", "0 2 1 0, 1 2 0 0, 3 1 0 1"),
+        (6, 4, "1f1b", 1, "0 1 1 0, 2 2 0 0, 3 1 0 1", "0 1 1 0, 1 2 0 0, 3 1 0 1"),
+        # weight gradients that are held back: the fullest of the middle is the last of them
+        (8, 4, "zb-h1", 1, "0 2 1 0, 3 2 0 1", "0 2 1 0, 2 2 0 0, 3 2 0 1"),
+        (8, 2, "1f1b", 1, "0 4 1 0, 1 4 0 1", "0 4 1 0, 1 4 0 1"),
+        (8, 1, "1f1b", 1, "0 8 1 1", "0 8 1 1"),
+        (16, 4, "interleaved", 2, "0 4 1 0, 3 4 0 1", "0 4 1 0, 1 4 0 0, 3 4 0 1"),
+        (16, 4, "zbv", 1, "0 4 1 1, 3 4 0 0", "0 4 1 1, 1 4 0 0, 3 4 0 0"),
     ],
-)
-def test_layers_of_devices(
-    layers: int, pp: int, schedule: str, v: int, expected: tuple[int, ...]
+)  # fmt: skip
+def test_devices_that_may_be_the_slowest_or_the_fullest(
+    layers: int, pp: int, schedule: str, v: int, slow: str, full: str
 ) -> None:
     job = a_job(
         Layout(pp=pp, dp=1, schedule=schedule, interleave=v),
@@ -146,20 +145,14 @@ def test_layers_of_devices(
     )
     way = schedule_named(schedule)
     found = shares(job, job.layout, way, v)
-    names = ("middle", "first", "last", "second")
-    assert tuple(found[name].number for name in names) == expected
-    chunk = layers / (pp * way.chunks(v))
-    assert {share.chunk for share in found.values()} == {chunk}
-    assert tuple_of(found["whole"])[:3] == ((layers,), 1.0, 1.0)
-    between = found.called("middle")
-    assert bool(between) == (layers % pp > 0), "with as many layers it is none"
-    for name in between:
-        assert found[name].parts[1:] == (0.0, 0.0)
-    assert found["first"].embedding == 1.0
-    head = (0.0, 1.0) if not way.folded else (1.0, 0.0)
-    assert (found["first"].head, found["last"].head) == head
-    inside = 0.0 if pp > 2 else 1.0
-    assert found["second"].embedding == inside, "of two devices the first"
+    for expected, several in ((slow, found.slow), (full, found.full)):
+        told = [
+            f"{s.rank:g} {s.number:g} {s.embedding:g} {s.head:g}"
+            for s in several
+        ]
+        assert ", ".join(told) == expected
+        chunk = layers / (pp if pp == 1 else pp * way.chunks(v))
+        assert {share.chunk for share in several} == {chunk}
 
 
 def test_leading_layers_are_on_the_first_devices() -> None:
@@ -168,67 +161,43 @@ def test_leading_layers_are_on_the_first_devices() -> None:
     model = replace(EXPERTS, moe=replace(EXPERTS.moe, dense_layers=3))
     job = a_job(Layout(pp=4, dp=1), model)
     found = shares(job, job.layout, schedule_named("1f1b"), 1)
-    assert {name: share.layers for name, share in found.items()} == {
-        "first": (0.0, 2.0),
-        "second": (1.0, 1.0),
-        "second 2": (2.0, 0.0),
-        "middle": (1.0, 1.0),
-        "middle 2": (2.0, 0.0),
-        "last": (2.0, 0.0),
-        "whole": (5.0, 3.0),
-    }
-    begins = {name: share.begins for name, share in found.items()}
-    assert begins["first"] == begins["second"] == (0.0, 1.0)
-    assert begins["second 2"] == begins["last"] == (1.0, 0.0)
-    assert begins["whole"] == (0.0, 1.0)
+    held = [(0.0, 2.0), (1.0, 1.0), (2.0, 0.0), (2.0, 0.0)]
+    assert [share.layers for share in found.slow] == held
+    assert [share.layers for share in found.full] == held
+    dense, experts = (0.0, 1.0), (1.0, 0.0)
+    begins = [share.begins for share in found.full]
+    assert begins == [dense, dense, experts, experts]
+    job = a_job(Layout(dp=1), model)
+    (alone,) = shares(job, job.layout, schedule_named("1f1b"), 1).full
+    assert (alone.layers, alone.begins) == ((5.0, 3.0), dense)
 
 
-def test_a_device_that_is_alone_is_the_first() -> None:
-    job = a_job(Layout(dp=1))
-    by = shares(job, job.layout, schedule_named("1f1b"), 1)
-    found = by.pipeline(job.layout)
-    assert tuple_of(found["first"])[:3] == ((2.0,), 1.0, 1.0)
-    assert {*found} == {"first", "last"}
-    assert tuple_of(found["last"])[:3] == ((0.0,), 0.0, 0.0)
-    two = a_job(Layout(pp=2, dp=1))
-    by = shares(two, two.layout, schedule_named("1f1b"), 1)
-    assert by.pipeline(two.layout) == {
-        end: by[end] for end in ("first", "last")
-    }
+def test_a_column_of_pipelines_has_the_devices_of_each() -> None:
+    """One device, two and four: what is there twice sets no other pace."""
+    job = a_job(Layout(dp=1), replace(MODEL, layers=7))
+    column = replace(job.layout, pp=np.array([1.0, 2.0, 4.0]))
+    found = shares(job, column, schedule_named("1f1b"), 1)
+    for several in (found.slow, found.full):
+        first, between, last = (
+            [
+                np.broadcast_to(x, 3).tolist()
+                for x in (s.rank, s.number, s.embedding, s.head)
+            ]
+            for s in several
+        )
+        assert first == [[0, 0, 0], [7, 4, 2], [1, 1, 1], [1, 0, 0]]
+        assert last == [[0, 1, 3], [7, 3, 1], [1, 0, 0], [1, 1, 1]]
+        assert between[1][:2] == [7, 3] and between[1][2] == 2
+    none = replace(job.layout, pp=np.array([1.0, 1.0]))
+    (alone,) = shares(job, none, schedule_named("1f1b"), 1).slow
+    assert np.all(alone.embedding == 1.0) and np.all(alone.head == 1.0)
 
 
-@pytest.mark.parametrize(
-    ("pp", "seconds", "chosen"),
-    [
-        (1, (9.0, 1.0, 1.0), "whole"),
-        (4, (9.0, 1.0, 1.0), "middle"),
-        (4, (1.0, 9.0, 2.0), "first"),
-        (4, (1.0, 2.0, 9.0), "last"),
-        (4, (1.0, 2.0, 2.0), "last"),
-        (4, (2.0, 2.0, 1.0), "first"),
-        (2, (9.0, 2.0, 1.0), "first"),
-    ],
-)
-def test_the_pipeline_waits_for_the_slowest(
-    pp: int, seconds: tuple[float, ...], chosen: str
-) -> None:
-    """Middle, first and last; of two devices none is in the middle, and of equal ones the later end
-    is taken."""
-    names = ("middle", "first", "last", "whole")
-    passes = {
-        name: (s / 3, s - s / 3)
-        for name, s in zip(names, (*seconds, 99.0), strict=True)
-    }
-    job = a_job(Layout(pp=2, dp=1))
-    cut = shares(job, job.layout, schedule_named("1f1b"), 1).cut
-    held = {
-        name: ModelShare((float(i),), 0.0, 0.0) for i, name in enumerate(names)
-    }
-    by = ModelShares(cut, held)
-    assert slowest(Layout(pp=pp, dp=1), by, passes) == (
-        passes[chosen],
-        held[chosen],
-    )
+def test_a_list_of_chunks_lies_on_one_device_as_a_whole() -> None:
+    job = a_job(Layout(dp=1), replace(MODEL, layers=8))
+    way = replace(schedule_named("interleaved"), stages="3,5")
+    (alone,) = shares(job, job.layout, way, 2).slow
+    assert (alone.number, alone.chunk) == (8.0, 8.0)
 
 
 def test_a_device_begins_with_a_layer_of_one_kind() -> None:
@@ -253,18 +222,20 @@ def test_stages_of_a_heavy_head() -> None:
     parts = steps.model_cost(job, job.layout, at)
     by = shares(job, job.layout, schedule_named("1f1b"), 1)
     found = microbatch_on(job, job.layout, parts, by, at)
-    assert found.slow == pytest.approx((2.0, 4.0))
-    assert found.others.f == pytest.approx(1.0)
-    assert found.others.b == pytest.approx(2.0)
-    # weight gradients take as long as the forward pass of the products, attention has none
-    assert found.others.w == pytest.approx(2 * WEIGHTS * TOKENS / 2**24)
     stages = found.stages
+    assert stages.slowest == 1.0
+    slow = stages.load(1.0)
+    assert (slow.f, slow.b) == pytest.approx((2.0, 4.0))
+    assert (stages.others.f, stages.others.b) == pytest.approx((1.0, 2.0))
+    # weight gradients take as long as the forward pass of the products, attention has none
+    assert stages.others.w == pytest.approx(2 * WEIGHTS * TOKENS / 2**24)
     assert sum(stages.layer) == pytest.approx(3.0)
     assert sum(stages.last) == pytest.approx(3.0)
     assert stages.first == (0.0, 0.0, 0.0)
     full = replace(job.layout, recompute="full")
     again = microbatch_on(job, full, parts, by, at)
-    assert again.slow[1] == pytest.approx(4.0 + 1.0), "the layer, not the head"
+    slow = again.stages.load(1.0)
+    assert slow.b == pytest.approx(4.0 + 1.0), "the layer, not the head"
     layer = stages.layer._replace(i=stages.layer.i + 1.0)
     assert again.stages.layer == pytest.approx(layer)
     assert again.stages.last == stages.last
@@ -282,7 +253,7 @@ def papers(job: Job, schedule: str, m: float, v: int, send: float) -> Pipeline:
         job.how.overlap,
         schedule_named(schedule),
         (4, m, v),
-        slow=(3.0, 5.0),
+        slow=Pass(3.0, 4.0, 1.0),
         others=Pass(2.0, 3.0, 1.0),
         send=send,
     )
@@ -373,15 +344,12 @@ def test_no_order_is_shorter_than_what_a_search_takes_for_it(
             Pass(*(rng.uniform(0.1, 2.0) for _ in range(3))) for _ in range(3)
         )
         by = shares(job, Layout(pp=4, dp=1), way, v)
-        loads = {
-            name: sum(each.layers) * layer.total
-            + each.embedding * first.total
-            + each.head * last.total
-            for name, each in by.items()
-            if name != "whole"
-        }
-        slow = max(loads, key=lambda name: loads[name])
-        busy = loads[slow] * way.rounds(m)
+        busy = way.rounds(m) * max(
+            share.number * layer.total
+            + share.embedding * first.total
+            + share.head * last.total
+            for share in by.slow
+        )
         send = rng.choice((0.0, 0.05, 2.0))
         d = four_devices(job, name, layer, first, last, send, v)
         exact, _ = replayed(job, way, (4, float(m), v), d, busy)
@@ -574,10 +542,9 @@ def test_a_tied_embedding_is_held_once_where_both_ends_are() -> None:
         job = a_job(Layout(pp=pp, dp=1), model)
         parts = steps.model_cost(job, job.layout)
         by = shares(job, job.layout, schedule_named("1f1b"), 1)
-        owned = by.fullest(job.layout)
         first, last = (
-            parameters_of(job, job.layout, parts, owned[end])
-            for end in ("first", "last")
+            parameters_of(job, job.layout, parts, by.full[end])
+            for end in (0, -1)
         )
         if held:
             assert first == last == (held, 0.0)

@@ -74,5 +74,5 @@ def test_a_bound_of_few_microbatches_is_the_way_through_all_stages() -> None:
 
     assert least(1.0) == pytest.approx(8.0 + 12.0 + 0.5 - 6.0)
     assert least(20.0) == 0.0
-    ended = least(1.0, even._replace(last=Pass(7.0, 14.0, 7.0)), 9.0 + 25.0)
+    ended = least(1.0, replace(even, last=Pass(7.0, 14.0, 7.0)), 9.0 + 25.0)
     assert ended == pytest.approx(8.0 + 7.0 + 12.0 + 14.0 + 0.5 - 34.0)

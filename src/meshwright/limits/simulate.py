@@ -197,7 +197,7 @@ def idle_s(on: Machine, d: Degrees, busy: Values) -> Values:
             on.overlap,
             schedule_named(name),
             (d.pp, d.microbatches, v),
-            slow=(f, 2 * f),
+            slow=Pass(f, f, f),
             others=Pass(f, f, f),
             send=0.0,
         ).bubble

@@ -104,9 +104,10 @@ class Explanation:
             return resident.by_kind(
                 {name: Recorded.called(name, size) for name, size in terms}
             )
-        parts, fullest = self.costs.parts, (r.fullest,)
-        uses = of_devices(r.job, r.layout, parts, r.schedule, fullest)
-        return uses[r.fullest]
+        fullest = [r.shares.on(float(r.fullest))]
+        return of_devices(
+            r.job, r.layout, self.costs.parts, r.schedule, fullest
+        )[0]
 
     def waited(self, field: str) -> Traced:
         """What the device that ends last waits for: a field of `SyncWait`."""
@@ -180,7 +181,7 @@ def passes(
     result: StepResult, cost: ModelCost
 ) -> dict[Pass, tuple[float, Seconds]]:
     """How often in a step the slowest device makes a pass, and its seconds by cause."""
-    slowest = result.step.slowest
+    slowest = result.slowest
     m = result.schedule.rounds(result.microbatches)
     text = result.layout.recompute
     some = float(slowest.again(text))

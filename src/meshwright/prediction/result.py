@@ -21,6 +21,7 @@ from ..program import resident
 from ..schedule.schedule import Schedule
 from ..step import (
     ModelCost,
+    ModelShare,
     ModelShares,
     Step,
     StepCosts,
@@ -76,6 +77,11 @@ class StepResult:
         return self.costs.by
 
     @cached_property
+    def slowest(self) -> ModelShare:
+        """What the device holds that the pipeline waits for."""
+        return self.shares.on(self.costs.microbatch.stages.slowest)
+
+    @cached_property
     def replayed(self) -> bool:
         """The pipeline is replayed action by action; else its closed form is the answer."""
         return replays(self.job, self.layout)
@@ -83,7 +89,7 @@ class StepResult:
     @cached_property
     def busy(self) -> Seconds:
         """Seconds by cause of all microbatches on the device that the pipeline waits for."""
-        slowest = self.step.slowest
+        slowest = self.slowest
         text = self.layout.recompute
         work = recomputing(self.cost, text, slowest.again(text))
         m = self.schedule.rounds(self.microbatches)
@@ -139,17 +145,22 @@ class StepResult:
         return int(microbatches(self.job, self.layout))
 
     @cached_property
-    def uses(self) -> dict[str, memory.Use]:
-        """Bytes by kind on each device that may be the fullest (`step.ENDS`)."""
-        peaks = self.peaks.items()
-        return {
-            end: resident.by_kind(terms) for end, terms in peaks
-        } or memory.of_devices(self.job, self.layout, self.cost, self.schedule)
+    def uses(self) -> dict[int, memory.Use]:
+        """Rank -> bytes by kind, of each device that may be the fullest."""
+        if self.peaks:
+            walks = self.peaks.items()
+            return {rank: resident.by_kind(terms) for rank, terms in walks}
+        by = self.shares.full
+        uses = memory.of_devices(
+            self.job, self.layout, self.cost, self.schedule, by
+        )
+        ranks = (int(share.rank) for share in by)
+        return dict(zip(ranks, uses, strict=True))
 
     @property
-    def fullest(self) -> str:
-        """The device with the most bytes, the first of several."""
-        return max(self.uses, key=lambda end: float(self.uses[end].total))
+    def fullest(self) -> int:
+        """The rank of the device with the most bytes, the first of several."""
+        return max(self.uses, key=lambda rank: float(self.uses[rank].total))
 
     @property
     def memory_use(self) -> memory.Use:
@@ -179,15 +190,19 @@ class StepResult:
         """Bytes by kind on the first, the second (as any in the middle) and the last device of the
         pipeline; with layers of several kinds or folded, on further ranks that may be the fullest.
         """
-        return {self.name_of(end): use for end, use in self.uses.items()}
+        return {self.name_of(rank): use for rank, use in self.uses.items()}
 
-    def name_of(self, end: str) -> str:
-        """What users call a device: of several between the ends its rank."""
-        several = " " in end and end in self.shares
-        return f"rank {self.shares[end].rank:g}" if several else end
+    def name_of(self, rank: int) -> str:
+        """What users call a device: "first", "last", "second" (that between them which comes first
+        in `uses`), else its rank.
+        """
+        q = int(self.layout.pp) - 1
+        between = [one for one in self.uses if 0 < one < q]
+        names = {q: "last", 0: "first", **dict.fromkeys(between[:1], "second")}
+        return names.get(rank, f"rank {rank}")
 
     @cached_property
-    def peaks(self) -> dict[str, resident.Terms]:
+    def peaks(self) -> dict[int, resident.Terms]:
         """Where the trainer's whole program is counted, what lives on these devices at their peaks,
         by a walk through it.
         """

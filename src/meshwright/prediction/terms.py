@@ -84,7 +84,7 @@ def operations(e: Explanation) -> dict[str, list[Term]]:
             )
     kinds = labels(p.job.model)
     again_of = resolved(p.layout.recompute, p.job.how.count.selective)
-    some = float(p.step.slowest.again(p.layout.recompute))
+    some = float(p.slowest.again(p.layout.recompute))
     for label, cost in zip((*kinds, *ENDS_CALLED), p.cost.parts, strict=True):
         times, _ = every[label, "forward"]
         ops = [each.op for each in cost.operations] if times else []

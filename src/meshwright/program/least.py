@@ -91,27 +91,25 @@ def least(
             parts,
             schedule,
             share,
-            end,
-            *memory.flights(job, layout, schedule, end, share.rank)[:2],
+            *memory.flights(job, layout, schedule, share.rank)[:2],
             parameters_of(job, layout, parts, share),
             rising,
             kept if recomputation(text) == OPERATIONS else [],
         )
-        for end, share in by.fullest(layout).items()
+        for share in by.full
     ]
     return reduce(maximum, (size for rank in ranks for size in rank.moments()))
 
 
 @dataclass(frozen=True)
 class Rank:
-    """The first, second or last device of a pipeline, or the one that is alone."""
+    """A device of a pipeline, or the one that is alone."""
 
     job: Job
     layout: Layout
     parts: ModelCost
     schedule: Schedule
     share: ModelShare
-    end: str
     flight: Num
     """Microbatches in flight."""
     heads: Num
@@ -127,6 +125,11 @@ class Rank:
     def alone(self) -> Any:
         """There is no pipeline."""
         return self.layout.pp == 1
+
+    @property
+    def last(self) -> Any:
+        """It is the last of several."""
+        return (self.share.rank == self.layout.pp - 1) & (self.layout.pp > 1)
 
     @cached_property
     def m(self) -> Num:
@@ -147,9 +150,8 @@ class Rank:
         Between the ends of a folded pipeline a rank holds a chunk's microbatch less than the law
         of the fullest.
         """
-        less = float(
-            self.schedule.folded and self.end not in ("first", "last")
-        )
+        inside: Any = (self.share.rank > 0) & ~self.last
+        less = float(self.schedule.folded) * inside
         return where(self.alone, 1.0, self.flight - less / self.chunks), where(
             self.alone, 1.0, self.heads
         )
@@ -172,16 +174,17 @@ class Rank:
         in the first chunk of all, where nothing arrives.
         """
         job, share, way = self.job, self.share, self.layout.recompute
-        local = float(self.schedule.folded and self.end == "last")
+        local = float(self.schedule.folded) * self.last
         arrived = (1.0 - share.embedding) * (self.chunks - local)
         if tensors.input_is_saved(job, way):
             arrived = -local
         passed = self.chunks - share.head + arrived
-        return self.even * (
+        size: Num = self.even * (
             self.by_layers
             + share.embedding * self.parts.embedding.saved
             + passed * self.parts.boundary
         )
+        return size
 
     @property
     def by_layers(self) -> Num:
@@ -265,7 +268,7 @@ class Rank:
         whole = head + tensors.logits(job, logits)
         loss = tensors.in_loss(job, logits)
         v = self.layout.interleave
-        early = tensors.early(self.schedule, p, v, self.end)
+        early = tensors.early(self.schedule, p, v, share.rank == 0)
         stays = 3 * FP32 * self.shard + where(
             self.alone, 0.0, early * self.parts.boundary
         )

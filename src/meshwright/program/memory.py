@@ -202,10 +202,8 @@ class Walk:
         self.ledger.add("weights", shards)
         self.ledger.add("optimizer", 2 * shards)
         if self.layout.pp > 1:
-            end = "first" if self.rank == 0 else "last"
-            early = tensors.early(
-                self.schedule, self.layout.pp, self.layout.interleave, end
-            )
+            p, v = self.layout.pp, self.layout.interleave
+            early = tensors.early(self.schedule, p, v, self.rank == 0)
             self.ledger.add("receive buffers", float(early) * self.boundary)
         if not (self.sharded or self.chunked):
             self.move(set(), {0})

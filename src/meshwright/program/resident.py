@@ -10,7 +10,7 @@ from dataclasses import replace
 from ..describe.job import Job
 from ..describe.layout import Layout
 from ..layout.stages import schedule_of
-from ..step import ENDS, shares
+from ..step import shares
 from ..step.memory import Use
 from ..units import show
 from .memory import peak
@@ -37,33 +37,32 @@ def whole_program(job: Job) -> bool:
     return job.how.memory.resident == "program"
 
 
-def peaks(job: Job, layout: Layout) -> dict[str, Terms]:
-    """Bytes by term of the first, the second (any in the middle; those before the last, where
-    weight gradients are held back) and the last device of the pipeline, each at its peak. Where
-    another one is fuller than these, it stands beside them by its rank.
+def peaks(job: Job, layout: Layout) -> dict[int, Terms]:
+    """Rank -> bytes by term at its peak, of the devices that may be the fullest, and of another one
+    where that is fuller.
 
     layout: one that is placed.
     """
     wanted = carried_out(replace(job, layout=layout))
     schedule = schedule_of(layout)
     by = shares(wanted, layout, schedule, layout.interleave)
-    ends = {end: int(by[end].rank) for end in by.called(*ENDS)}
+    chosen = dict.fromkeys(int(share.rank) for share in by.full)
     units = Units(wanted, 0)
     # a rank of a folded pipeline has an early and a late stage: how many microbatches wait at each
     # depends on the rank, so that of uneven stages any may be the fullest
-    ranks = range(int(layout.pp)) if schedule.folded else {*ends.values()}
+    ranks = range(int(layout.pp)) if schedule.folded else chosen
     by_rank = {rank: peak(wanted, rank, units=units).peak for rank in ranks}
     size = {rank: sum(terms.values()) for rank, terms in by_rank.items()}
     most = max(size, key=lambda rank: size[rank])
-    if size[most] > max(size[rank] for rank in ends.values()):
-        ends[f"rank {most}"] = most
+    if size[most] > max(size[rank] for rank in chosen):
+        chosen[most] = None
     return {
-        end: {term: size for term, size in by_rank[rank].items() if size}
-        for end, rank in ends.items()
+        rank: {term: size for term, size in by_rank[rank].items() if size}
+        for rank in chosen
     }
 
 
-def fullest(devices: Mapping[str, Terms]) -> Terms:
+def fullest(devices: Mapping[int, Terms]) -> Terms:
     """Of the fullest device."""
     return max(devices.values(), key=lambda terms: sum(terms.values()))
 

@@ -52,13 +52,13 @@ def in_loss(job: Job, loss: Num) -> Num:
     return logits(job, loss) + minimum(loss, FP32 * LOGITS_AT_ONCE)
 
 
-def early(schedule: Schedule, p: Num, v: Num, end: str) -> Num:
+def early(schedule: Schedule, p: Num, v: Num, first: Any) -> Num:
     """Receive buffers that are there before their microbatch is worked on: with several chunks
     PyTorch posts a receive when the sender has computed what it sends. On the first rank of a
     pipeline that is not folded, p: there the next chunk follows when p microbatches are through.
     """
     several = where(schedule.chunks(v) > 1, 1.0, 0.0)
-    return several * (p if end == "first" and not schedule.folded else 2.0)
+    return several * where(first & (not schedule.folded), p, 2.0)
 
 
 def mixed(job: Job) -> bool:

@@ -83,13 +83,16 @@ def stage_sizes(layers: int, stages: int, slots: bool = False) -> list[int]:
 
 @lru_cache(maxsize=8192)
 def stage_table(p: int, v: int, deal: LayerDeal) -> StageTable:
-    """A pipeline of p ranks with v chunks. A list of layers for another number of stages is cut or
-    goes on with none: no layout can have it, but a table may have a row of it."""
+    """A pipeline of p ranks with v chunks. One stage has all layers of a list; a list for another
+    number of stages is cut or goes on with none: no layout can have it, but a table may have a row
+    of it."""
     import numpy as np
 
     stages = np.arange(p * v)
     if isinstance(deal.layers, int):
         sizes = stage_sizes(deal.layers, p * v, deal.slots)
+    elif p * v == 1:
+        sizes = [sum(deal.layers)]
     else:
         sizes = [*deal.layers, *[0] * (p * v)][: p * v]
     every = np.concatenate([[0.0], np.cumsum(sizes, dtype=float)])
@@ -106,7 +109,7 @@ def stage_table(p: int, v: int, deal: LayerDeal) -> StageTable:
         (layers - sum(further), *further)
         for layers, *further in ranks.T.tolist()
     ]
-    inner = range(1, p - 1) or range(p - 1, p)
+    inner = range(1, p - 1)
     even = not deal.kinds and len({*counts}) == 1
     return StageTable(
         before,

@@ -9,6 +9,8 @@ send, unless the way up belongs to other ranks (`crosses`).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -43,7 +45,8 @@ class Pass(NamedTuple):
         )
 
 
-class StageCosts(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class StageCosts:
     """One microbatch on a cut model."""
 
     partition: StagePartition
@@ -100,7 +103,7 @@ class StageCosts(NamedTuple):
             seconds = seconds.plus(more, often)
         return seconds
 
-    @property
+    @cached_property
     def slowest(self) -> Num:
         """The rank that has the most work, of several the last."""
         cut = self.partition
@@ -111,6 +114,13 @@ class StageCosts(NamedTuple):
             slow = where(load >= longest, rank, slow)
             longest = maximum(load, longest)
         return slow
+
+    @property
+    def others(self) -> Pass:
+        """On a rank that is not the slowest, in the mean of them."""
+        every = self.passes(0.0, self.partition.stages)
+        rest = every.plus(self.load(self.slowest), -1.0)
+        return Pass(*(s / maximum(self.partition.q, 1.0) for s in rest))
 
     def down(self, rank: Num) -> Num:
         """From the start of F in the first stage to its start in stage `rank`, of one microbatch

@@ -158,12 +158,10 @@ class _Dealt:
         near, parts, far = table.near[0], table.parts[0], table.far
         # which microbatches are on their way is the schedule's, not the deal's
         self.by = deal.shares(job, near)
-        self.fullest = self.by.fullest(near)
         owned = step.owners(job, near, parts, self.by)
         self.zero = [
             z for z in range(len(choice.zero)) if runs[..., z, :].any()
         ]
-        along = self.by.pipeline(near)
         self.syncs, self.standing, self.updates = {}, {}, {}
         for copies, stages in _alike(choice, self.zero).items():
             one = choice.zero[stages[0]]
@@ -171,7 +169,7 @@ class _Dealt:
                 job,
                 one.layout(near),
                 parts,
-                along,
+                self.by.slow,
                 [choice.zero[z].zero for z in stages],
                 at,
                 None if far is None else one.layout(far),
@@ -185,7 +183,7 @@ class _Dealt:
                     memory.standing(
                         job, sharding.layout(near), parts, share, wide
                     )
-                    for share in self.fullest.values()
+                    for share in self.by.full
                 ]
 
     def points(self) -> Iterator[Points]:
@@ -209,7 +207,7 @@ class _Dealt:
             []
             if whole_program(job)
             else memory.activations(
-                job, layout, parts, layout.recompute, self.fullest
+                job, layout, parts, layout.recompute, self.by.full
             )
         )
         for k in map(int, np.flatnonzero(self.runs[i, r].any(axis=(1, 2)))):
@@ -259,10 +257,8 @@ class _Dealt:
         """
         job = self.table.job
         return [
-            each.kept(*_flights(job, layout, schedule, end, share.rank, where))
-            for (end, share), each in zip(
-                self.fullest.items(), held, strict=False
-            )
+            each.kept(*_flights(job, layout, schedule, share.rank, where))
+            for share, each in zip(self.by.full, held, strict=False)
         ]
 
     def _program_bytes(
@@ -279,7 +275,6 @@ def _flights(
     job: Job,
     layout: Layout,
     schedule: Schedule,
-    end: str,
     rank: Num,
     where: Mask,
 ) -> Any:
@@ -287,9 +282,9 @@ def _flights(
     are asked for.
     """
     if not schedule.replayed:
-        return memory.flights(job, layout, schedule, end, rank)
+        return memory.flights(job, layout, schedule, rank)
     at = np.flatnonzero(where)
-    some = pick(layout, at), schedule, end, pick(rank, at)
+    some = pick(layout, at), schedule, pick(rank, at)
     found = np.zeros((3, len(where)))
     found[:, at] = np.broadcast_arrays(*memory.flights(job, *some))
     return found

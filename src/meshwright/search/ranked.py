@@ -43,7 +43,7 @@ class Placed(NamedTuple):
     layout: Layout
     replayed_s: float | None = None
     """Seconds of a step, replayed; None under a paper's set, whose closed form is exact."""
-    peaks: dict[str, Terms] | None = None
+    peaks: dict[int, Terms] | None = None
     """What lives on its devices by a walk, where the trainer's whole program is counted."""
 
     @property

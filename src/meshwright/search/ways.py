@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import step
 from ..describe.frozen import changed
 from ..describe.job import Job
 from ..describe.layout import Layout
@@ -87,7 +86,6 @@ def by_need(ways: tuple[Way, ...]) -> list[tuple[int, Way, int]]:
 
     def held(each: tuple[int, Way, int]) -> float:
         _, way, v = each
-        first = step.ENDS[0]
-        return float(memory.in_flight(1.0, 2.0, way.bound, float(v), first))
+        return float(memory.in_flight(1.0, 2.0, way.bound, float(v), 0.0))
 
     return sorted(every, key=held)

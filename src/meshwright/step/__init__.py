@@ -22,7 +22,7 @@ from .microbatch import (
     stage_message,
 )
 from .pipeline import barrier, by_order, hop, least_idle
-from .shares import ENDS, ModelShare, ModelShares, shares
+from .shares import ModelShare, ModelShares, shares
 from .sync import update
 from .total import (
     Step,
@@ -38,7 +38,6 @@ from .total import (
 from .weights import device_syncs, parameters_of
 
 __all__ = [
-    "ENDS",
     "ModelCost",
     "ModelShare",
     "ModelShares",

@@ -9,7 +9,7 @@ beside states and saved tensors is counted in `holding`; how much of it a device
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import reduce
 from typing import NamedTuple
 
@@ -130,9 +130,9 @@ def activations(
     layout: Layout,
     parts: ModelCost,
     text: str,
-    by: Mapping[str, ModelShare],
+    devices: Sequence[ModelShare],
 ) -> list[Activations]:
-    """Activation bytes of several devices (`ModelShares.fullest`): their layers' saved bytes, the
+    """Activation bytes of several devices: their layers' saved bytes, the
     logits, and once the layer being recomputed.
 
     Under a framework: what it holds of them. The head's tensors are gone before a layer's backward
@@ -153,24 +153,21 @@ def activations(
         ]
     copied = on_the_way(layout, parts)
 
-    def on(end: str, share: ModelShare) -> Activations:
+    def on(share: ModelShare) -> Activations:
         if work:
             layer = holding.largest_work(share.layers, work)
             beyond = holding.total(layer, parts) - head * share.head
             once = maximum(beyond, 0.0)
         else:
             once = recomputed_layer(job, parts, text, share)
-        kept = Activations(
+        return Activations(
             saved_by_layers(job, parts, text, share) + output,
             head * share.head,
             late * share.head,
             once + copied,
         )
-        if end == "last":  # a device that is alone is the first
-            return Activations(*(where(layout.pp == 1, 0.0, x) for x in kept))
-        return kept
 
-    return [on(end, share) for end, share in by.items()]
+    return [on(share) for share in devices]
 
 
 def recomputed_layer(
@@ -216,29 +213,24 @@ def outputs(job: Job, layout: Layout, parts: ModelCost) -> Num:
     )
 
 
-def in_flight(
-    p: Num, m: Num, schedule: Schedule, v: Num, end: str, rank: Num = 1.0
-) -> Num:
-    """Microbatches whose activations the first, second or last device holds at its fullest moment;
-    rank: of another between the ends.
+def in_flight(p: Num, m: Num, schedule: Schedule, v: Num, rank: Num) -> Num:
+    """Microbatches whose activations a device holds at its fullest moment.
 
     A folded schedule has both ends of the model on the first device; the others hold as many as
     any. A device that is alone has no chunks that others wait for: one stage, and none is folded.
     """
     alone = p == 1
-    rank = {"first": 0.0, "last": p - 1.0}.get(end, where(p > 2, rank, 0.0))
     many = schedule.in_flight(p, m, where(alone, 1.0, v), rank)
     # of two chunks of the model on one device there is but one stage
     return where(alone & schedule.folded, minimum(m, 1.0), many)
 
 
 def flights(
-    job: Job, layout: Layout, schedule: Schedule, end: str, rank: Num
+    job: Job, layout: Layout, schedule: Schedule, rank: Num
 ) -> tuple[Num, Num, Num]:
     """Microbatches in flight on a device, and in either half of the head's backward pass."""
     p, m, v = layout.pp, microbatches(job, layout), layout.interleave
-    flight = in_flight(p, m, schedule, v, end, rank)
-    return flight, *schedule.logits(p, m, v)
+    return in_flight(p, m, schedule, v, rank), *schedule.logits(p, m, v)
 
 
 def buffers(
@@ -367,23 +359,17 @@ def of_devices(
     layout: Layout,
     parts: ModelCost,
     schedule: Schedule,
-    only: Sequence[str] = (),
-) -> dict[str, Use]:
-    """Bytes by kind on the first, the second (any in the middle) and the last device of the
-    pipeline, at its fullest moment; where layers are of several kinds, on several of the second.
-
-    only: some of these devices.
-    """
-    by = shares(job, layout, schedule, layout.interleave).fullest(layout)
-    by = {end: by[end] for end in only or by}
-    several = activations(job, layout, parts, layout.recompute, by)
-    uses = {}
-    for (end, share), bytes_ in zip(by.items(), several, strict=True):
-        flying = flights(job, layout, schedule, end, share.rank)
+    devices: Sequence[ModelShare],
+) -> list[Use]:
+    """Bytes by kind on devices of the pipeline, at the fullest moment of each."""
+    several = activations(job, layout, parts, layout.recompute, devices)
+    uses = []
+    for share, bytes_ in zip(devices, several, strict=True):
+        flying = flights(job, layout, schedule, share.rank)
         moments = standing(job, layout, parts, share).uses(
             bytes_.kept(*flying)
         )
-        uses[end] = reduce(fuller, moments)
+        uses.append(reduce(fuller, moments))
     return uses
 
 
@@ -395,13 +381,13 @@ def new_block(
     """
     if not (holding.step_bytes(job) and holding.of(job).step_copies == "new"):
         return 0.0
-    by = shares(job, layout, schedule, layout.interleave).fullest(layout)
+    by = shares(job, layout, schedule, layout.interleave)
     return largest(
         step_copies(
             job,
             states(job, layout, parameters_of(job, layout, parts, share)),
         )
-        for share in by.values()
+        for share in by.full
     )
 
 
@@ -413,4 +399,5 @@ def fuller(a: Use, b: Use) -> Use:
 
 def use(job: Job, layout: Layout, parts: ModelCost, schedule: Schedule) -> Use:
     """Bytes by kind on the fullest device."""
-    return reduce(fuller, of_devices(job, layout, parts, schedule).values())
+    by = shares(job, layout, schedule, layout.interleave)
+    return reduce(fuller, of_devices(job, layout, parts, schedule, by.full))

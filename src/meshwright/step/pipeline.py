@@ -4,8 +4,8 @@ for one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TypeAlias
 
@@ -14,15 +14,12 @@ from ..cost.load import Busy, Load
 from ..describe.assumptions import Overlap
 from ..describe.job import Job
 from ..describe.layout import Layout
-from ..num import Num, maximum, minimum, named, naming, where
+from ..num import Num, maximum, minimum, named, naming
 from ..schedule.schedule import Schedule
 from ..schedule.stage_costs import Pass, StageCosts
 from ..schedule.types import ScheduleOrder
 from .microbatch import ModelCost
-from .shares import ModelShare, ModelShares
 
-Passes: TypeAlias = tuple[Num, Num]
-"""Forward and backward seconds of a microbatch on a device."""
 Order: TypeAlias = tuple[Num, Num, Num]
 """(p, m, v): ranks, microbatches of a step, and chunks of a rank in the order of a schedule."""
 Waits: TypeAlias = Callable[[], tuple[Num, Num]]
@@ -40,7 +37,7 @@ class Pipeline:
     parts: Waits
     """`sends` and `bubble`, which with `busy` are the total; computed when one is asked for."""
     ways: tuple[Num, ...] = ()
-    """Seconds in which each device (`DEVICES`) has nothing to do yet, or nothing any more; none
+    """Seconds in which each device has nothing to do yet, or nothing any more; none
     where papers add up.
     """
     links: Busy = Busy()
@@ -59,33 +56,6 @@ class Pipeline:
     def bubble(self) -> Num:
         """Seconds the slowest device waits for others, sends aside."""
         return self._parts[1]
-
-
-def slowest(
-    layout: Layout, by: ModelShares, passes: Mapping[str, Passes]
-) -> tuple[Passes, ModelShare]:
-    """The passes of the device that the pipeline waits for, and what it holds: the last of the ends
-    that is as slow as the other, or the first between them that is slower than all; two devices
-    have none between them.
-    """
-    f, b = passes["first"]
-    share = by["first"]
-    for name in ("last", *by.called("middle")):
-        forward, backward = passes[name]
-        seconds = forward + backward
-        slower = (
-            seconds >= f + b
-            if name == "last"
-            else (seconds > f + b) & (layout.pp != 2)
-        )
-        f, b = where(slower, forward, f), where(slower, backward, b)
-        share = by[name].where(slower, share)
-    alone = layout.pp == 1
-    whole = passes["whole"]
-    return (
-        (where(alone, whole[0], f), where(alone, whole[1], b)),
-        by["whole"].where(alone, share),
-    )
 
 
 def hop(layout: Layout, parts: ModelCost, at: Clock) -> Load:
@@ -123,7 +93,7 @@ def replayed(
 
     at = int(order[0]), int(order[1]), int(order[2])
     together = barrier(job)
-    silent = d._replace(send=0.0)
+    silent = replace(d, send=0.0)
     schedule = timed(schedule, at, d)
     if any(map(naming, d.numbers)):  # an explanation asks for both
         whole, quiet = itemised(schedule, at, [d, silent], together)
@@ -221,26 +191,26 @@ def published(
     how: Overlap,
     schedule: Schedule,
     order: Order,
-    slow: Passes,
+    slow: Pass,
     others: Pass,
     send: Num,
 ) -> Pipeline:
     """Papers add up m microbatches on the slowest device, the bubble of equal stages, where every
     send counts, and in the steady state what the set of assumptions says of sends: all wait, or
-    each hides behind the compute of one chunk. others: the mean of the other devices.
+    each hides behind the compute of one chunk. slow: the slowest device;  others: the mean of the
+    others, which all stages equal.
     """
     p, m, v = order
     chunks = schedule.chunks(v)
     rounds = schedule.rounds(m)
-    forward, backward = slow
     sends = chunks * send
     waits = float(how.pp != "all")
-    longer = maximum(send - forward / chunks, 0.0) + maximum(
-        send - backward / chunks, 0.0
+    longer = maximum(send - slow.f / chunks, 0.0) + maximum(
+        send - slow.b / chunks, 0.0
     )
     paid = rounds * (2 * sends * waits + longer * chunks * (1.0 - waits))
     f, i, w = others
     together = how.step_barrier != "none"
     bubble = schedule.bubble(p, m, v, f + sends, i + sends, w, together)
-    busy = (forward + backward) * rounds
+    busy = slow.total * rounds
     return Pipeline(busy, busy + paid + bubble, lambda: (paid, bubble))

@@ -5,28 +5,19 @@ there.
 from __future__ import annotations
 
 import operator
-from collections import defaultdict
-from collections.abc import Iterable, Mapping
-from functools import cached_property, lru_cache, reduce
+from collections.abc import Iterable
+from functools import lru_cache, reduce
 from typing import Any, NamedTuple
 
 from ..cost.layer import LayerCost
 from ..describe.job import Job
-from ..describe.layers import totals
 from ..describe.layout import Layout
 from ..describe.recompute import recompute
 from ..layout.stages import partition
-from ..num import SCALARS, Num, minimum, where
+from ..num import SCALARS, Num, anywhere, minimum, where
 from ..schedule.partition import StagePartition
 from ..schedule.schedule import Schedule
 from .microbatch import ModelCost
-
-DEVICES = ("first", "middle", "last")
-"""A pipeline waits for the slowest of these and for the last of them to be done; there may be
-several in the middle."""
-ENDS = ("first", "second", "last")
-"""Devices that may be the fullest: most microbatches in flight, most layers, the logits; there may
-be several of the second."""
 
 
 class ModelShare(NamedTuple):
@@ -85,18 +76,6 @@ class ModelShare(NamedTuple):
         passed = self.passed(cost)
         return added(passed, "forward"), added(passed, "backward")
 
-    def where(self, condition: Any, other: ModelShare) -> ModelShare:
-        """This one in the rows where a condition holds, else another."""
-        if isinstance(condition, SCALARS):
-            return self if condition else other
-
-        def choose(x: Any, y: Any) -> Any:
-            if isinstance(x, tuple):
-                return tuple(map(choose, x, y))
-            return where(condition, x, y)
-
-        return ModelShare(*map(choose, self, other))
-
 
 def added(
     passed: Iterable[tuple[Num, LayerCost]], what: str, nothing: Any = 0.0
@@ -119,131 +98,69 @@ def sum_of(terms: Iterable[tuple[Num, Any]], nothing: Any = 0.0) -> Any:
     return nothing if result is None else result
 
 
-class ModelShares(dict[str, ModelShare]):
-    """What devices hold, each by its name: the "first", the "last", a "middle" one that may be
-    slower than they are and a "second" that may be the fullest, and a device that is alone: the
-    "whole".
+class ModelShares(NamedTuple):
+    """What the devices of a pipeline hold, as far as a step asks. A device that is alone is the
+    only one of its pipeline, in a table with some longer ones each of it."""
 
-    With layers of several kinds there may be several of a name, "middle 2" and so on.
-    """
+    cut: StagePartition
+    slow: tuple[ModelShare, ...]
+    """Devices of which one is the slowest, the first and the last among them, in their order but
+    for those between."""
+    full: tuple[ModelShare, ...]
+    """Devices of which one is the fullest: the first has most microbatches in flight, others have
+    more layers, the last has the logits."""
 
-    def __init__(
-        self, cut: StagePartition, by: Mapping[str, ModelShare]
-    ) -> None:
-        super().__init__(by)
-        self.cut = cut
+    def on(self, rank: Num) -> ModelShare:
+        """What one device holds."""
+        return share(self.cut, rank)
 
     def again(self, text: str) -> Num:
         """`ModelShare.again`, the same on all devices."""
-        return next(iter(self.values())).again(text)
-
-    def __missing__(self, name: str) -> ModelShare:
-        """There are fewer of this name than elsewhere: one of them again, or in the middle, where
-        all hold alike, any."""
-        return self["second" if name == "middle" else name.split()[0]]
-
-    def called(self, *names: str) -> tuple[str, ...]:
-        """All devices of these names, name by name."""
-        return tuple(key for name in names for key in self._named[name])
-
-    @cached_property
-    def _named(self) -> dict[str, list[str]]:
-        """Name -> devices of it."""
-        names: dict[str, list[str]] = defaultdict(list)
-        for key in self:
-            names[key.split()[0]].append(key)
-        return names
-
-    def fullest(self, layout: Layout) -> dict[str, ModelShare]:
-        """Of the devices that may be the fullest (`ENDS`); the whole model where a device is
-        alone.
-        """
-        alone = layout.pp == 1
-        whole = self["whole"]
-        return {
-            end: whole.where(alone, self[end]) for end in self.called(*ENDS)
-        }
-
-    def pipeline(self, layout: Layout) -> ModelShares:
-        """Of the devices of a pipeline (`DEVICES`): the whole model on the first and nothing on the
-        others where a device is alone.
-        """
-        whole = self["whole"]
-        none = whole._replace(
-            layers=tuple(0.0 for _ in whole.layers), embedding=0.0, head=0.0
-        )
-        return ModelShares(
-            self.cut,
-            {
-                name: (whole if name == "first" else none).where(
-                    layout.pp == 1, self[name]
-                )
-                for name in self.called(*DEVICES)
-            },
-        )
+        return self.slow[0].again(text)
 
 
 def shares(
     job: Job, layout: Layout, schedule: Schedule, v: Num
 ) -> ModelShares:
-    """What the devices of a pipeline hold, and a device that is alone.
-
-    First: embedding; last: head. A folded schedule gives the first device both ends.
-    """
+    """What the devices of a pipeline hold."""
     cut = partition(job, layout.pp, schedule, v)
     # equal cuts of numbers are one object, whose shares are remembered
-    held = _shares if isinstance(cut.p, SCALARS) else _shares.__wrapped__
-    return held(cut, totals(job.model), schedule.holds_back)
+    known = _shares if isinstance(cut.p, SCALARS) else _shares.__wrapped__
+    return known(cut, schedule.holds_back)
 
 
 @lru_cache(maxsize=1024, typed=True)
-def _shares(
-    cut: StagePartition, every: tuple[float, ...], back: bool
-) -> ModelShares:
-    """Shares of a cut. every: layers of the model, of each kind; back: later ranks hold more of a
-    microbatch.
-    """
-    ends = 1.0 if cut.folded else 0.0
-    chunk = sum(every) / cut.stages
+def _shares(cut: StagePartition, back: bool) -> ModelShares:
+    """Shares of a cut. back: later ranks hold more of a microbatch."""
 
-    def share(rank: Num, embedding: Num = 0.0, head: Num = 0.0) -> ModelShare:
-        layers, *kinds = cut.on(rank)
-        begins = cut.first_kind(rank)
-        return ModelShare(
-            (layers - sum(kinds), *kinds),
-            embedding,
-            head,
-            chunk,
-            _one_of(begins),
-            rank,
-        )
+    def along(between: tuple[Num, ...]) -> tuple[ModelShare, ...]:
+        several = anywhere(cut.p > 1)
+        ranks = (0.0, *between, cut.q) if several else (0.0,)
+        return tuple(share(cut, rank) for rank in ranks)
 
-    first = share(0.0, 1.0, ends)
-    inside = cut.p > 2
-    # the second device: as full as any in the middle, and with nearly as many microbatches in
-    # flight as the first; or the one before the last, with as many gradients held back
     fullest = cut.late if back else cut.early
-    second = [share(rank).where(inside, first) for rank in fullest]
-    begins = tuple(float(kinds[1]) for kinds in cut.deal.kinds)
-    return ModelShares(
-        cut,
-        {
-            **_numbered("middle", [share(rank) for rank in cut.heavy]),
-            "first": first,
-            "last": share(cut.q, 0.0, 1.0 - ends),
-            **_numbered("second", second),
-            "whole": ModelShare(every, 1.0, 1.0, chunk, _one_of(begins)),
-        },
+    return ModelShares(cut, along(cut.heavy), along(fullest))
+
+
+def share(cut: StagePartition, rank: Num) -> ModelShare:
+    """What a device holds: the first has the embedding and the last the head, or in a folded
+    pipeline the first too.
+    """
+    layers, *kinds = cut.on(rank)
+    further = cut.first_kind(rank)
+    return ModelShare(
+        (layers - sum(kinds), *kinds),
+        embedding=_one_where(rank == 0),
+        head=_one_where(rank == (0.0 if cut.folded else cut.q)),
+        chunk=cut.before(cut.stages)[0] / cut.stages,
+        # 1 of one kind and 0 of the others
+        begins=(1.0 - sum(further), *further) if further else (),
+        rank=rank,
     )
 
 
-def _one_of(further: tuple[Num, ...]) -> tuple[Num, ...]:
-    """1 of one kind and 0 of the others, of what the kinds after the first have of it."""
-    return (1.0 - sum(further), *further) if further else ()
-
-
-def _numbered(name: str, several: list[ModelShare]) -> dict[str, ModelShare]:
-    return {
-        f"{name} {k}" if k > 1 else name: share
-        for k, share in enumerate(several, 1)
-    }
+def _one_where(condition: Any) -> Num:
+    """1 where it holds, 0 elsewhere; one number where all rows are alike."""
+    if isinstance(condition, SCALARS):
+        return float(condition)
+    return where(condition, 1.0, 0.0) if condition.any() else 0.0

@@ -20,11 +20,10 @@ from ..describe.assumptions import Overlap
 from ..describe.job import Job
 from ..describe.layout import Layout
 from ..layout.stages import microbatches, rounds, schedule_of
-from ..num import Num, maximum, minimum
+from ..num import Num, largest, maximum, minimum
 from ..schedule.stage_costs import Pass, StageCosts
 from .microbatch import ModelCost, clock, model_cost, recomputing
 from .pipeline import (
-    Passes,
     Pipeline,
     Waits,
     by_order,
@@ -34,9 +33,8 @@ from .pipeline import (
     least_idle,
     published,
     replayed,
-    slowest,
 )
-from .shares import ModelShare, ModelShares, shares
+from .shares import ModelShares, shares
 from .sync import (
     Device,
     SyncWait,
@@ -70,8 +68,6 @@ class Step(NamedTuple):
     """Seconds each dimension of the network is busy, where hidden sends share it with all the
     rest.
     """
-    slowest: ModelShare = ModelShare((), 0.0, 0.0)
-    """What the device holds that the pipeline waits for."""
 
     @property
     def total(self) -> Num:
@@ -129,15 +125,9 @@ class Microbatch(NamedTuple):
     """
 
     shares: ModelShares
-    """What the devices hold (`DEVICES`, first to last)."""
+    """What the devices hold."""
     devices: tuple[Device, ...]
     """With nothing to synchronise."""
-    slow: Passes
-    """Of the device that the pipeline waits for."""
-    slowest: ModelShare
-    """What that holds."""
-    others: Pass
-    """The mean of the other devices."""
     stages: StageCosts
     send: Load
     """Between two stages."""
@@ -149,23 +139,7 @@ def microbatch_on(
     """What a microbatch of the layout costs on devices that hold these shares of the model."""
     text = layout.recompute
     cost = recomputing(parts, text, by.again(text))
-    on = by.pipeline(layout)
-    devices = tuple(device(cost, share) for share in on.values())
-    passes = {
-        name: (d.forward, d.backward)
-        for name, d in zip(on, devices, strict=True)
-    } | {"whole": by["whole"].passes(cost)}
-    slow, share = slowest(layout, by, passes)
-    rest = maximum(layout.depth - 1.0, 1.0)
-    name = "weight_pass"
-    f, b, w = (
-        (whole - one) / rest
-        for whole, one in zip(
-            (*passes["whole"], by["whole"].of(cost, name)),
-            (*slow, share.of(cost, name)),
-            strict=True,
-        )
-    )
+    devices = tuple(device(cost, share) for share in by.slow)
     send = hop(layout, parts, at)
     layer, *further = map(_passes, cost.layers)
     stages = StageCosts(
@@ -176,8 +150,7 @@ def microbatch_on(
         tuple(one.plus(layer, -1.0) for one in further),
         send.seconds,
     )
-    others = Pass(f, b - w, w)
-    return Microbatch(on, devices, slow, share, others, stages, send)
+    return Microbatch(by, devices, stages, send)
 
 
 def _passes(part: LayerCost) -> Pass:
@@ -198,18 +171,19 @@ def pipelined(
     schedule, d = schedule_of(layout), one.stages
     order = layout.pp, microbatches(job, layout), layout.interleave
     if not by_order(job):
+        slow = d.load(d.slowest)
         return published(
-            job.how.overlap, schedule, order, one.slow, one.others, d.send
+            job.how.overlap, schedule, order, slow, d.others, d.send
         )
     m = rounds(job, layout)
-    busy = (one.slow[0] + one.slow[1]) * m
+    busy = largest(on.forward + on.backward for on in one.devices) * m
     parts: Waits
     if refine and layout.pp > 1:
         total, parts = replayed(job, schedule, order, d, busy)
     else:
         idle = least_idle(job, schedule, order[1], d, busy)
         total, parts = busy + idle, lambda: (0.0, idle)
-    ranks = [share.rank for share in one.shares.values()]
+    ranks = [share.rank for share in one.shares.slow]
     ways = fill_and_drain(job, schedule, d, ranks)
     links = carried(m, one.send, schedule, layout.interleave)
     return Pipeline(busy, total, parts, ways, links)
@@ -229,10 +203,7 @@ def owners(
     job: Job, layout: Layout, parts: ModelCost, by: ModelShares
 ) -> list[Parameters]:
     """Parameters of the devices that may have the most to update."""
-    return [
-        parameters_of(job, layout, parts, share)
-        for share in by.fullest(layout).values()
-    ]
+    return [parameters_of(job, layout, parts, share) for share in by.full]
 
 
 class StepCosts:
@@ -283,7 +254,7 @@ class StepCosts:
         job, layout, one = self.job, self.layout, self.microbatch
         stages = (layout.zero,)
         syncs = device_syncs(
-            job, layout, self.parts, one.shares, stages, self.at
+            job, layout, self.parts, one.shares.slow, stages, self.at
         )
         return joined(
             job,
@@ -332,7 +303,6 @@ def joined(
         devices,
         busy=busy,
         waiting=waiting,
-        slowest=one.slowest,
     )
     if not by_order(job):  # papers add up
         return whole._replace(outside=outlasting(devices, m, busy))

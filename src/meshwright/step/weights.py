@@ -23,7 +23,7 @@ from ..describe.layout import Layout
 from ..describe.offload import offload
 from ..num import Num, anywhere, apart, beside, where
 from .microbatch import ModelCost
-from .shares import ModelShare, ModelShares, sum_of
+from .shares import ModelShare, sum_of
 from .zero import cuts, gathers, reductions
 
 
@@ -187,17 +187,17 @@ def device_syncs(
     job: Job,
     layout: Layout,
     parts: ModelCost,
-    by: ModelShares,
+    devices: Sequence[ModelShare],
     stages: Collection[int],
     at: Clock,
     far: Layout | None = None,
 ) -> tuple[DeviceSync, ...]:
-    """Collectives of the weights of devices, in the order of their shares.
+    """Collectives of the weights of devices that hold these shares.
 
     stages, far: as in `weight_sync`.
     """
     layers = [Parameters(c.weights, c.expert_weights) for c in parts.layers]
-    ends = [of_ends(job, layout, parts, share) for share in by.values()]
+    ends = [of_ends(job, layout, parts, share) for share in devices]
     units = _syncs(job, layout, [*layers, *ends], stages, at, far)
     of_layers = units[: len(layers)]
 
@@ -205,18 +205,18 @@ def device_syncs(
         whole: WeightSync = sum_of(zip(often, of_layers, strict=True), SILENT)
         return whole
 
-    devices = []
-    for share, own in zip(by.values(), units[len(layers) :], strict=True):
+    syncs = []
+    for share, own in zip(devices, units[len(layers) :], strict=True):
         one = share.first_layer
         but_one = (n - k for n, k in zip(share.layers, one, strict=True))
-        devices.append(
+        syncs.append(
             DeviceSync(
                 layers_of(one) + own,
                 layers_of(but_one),
                 layers_of(share.layers) + own,
             )
         )
-    return tuple(devices)
+    return tuple(syncs)
 
 
 def _syncs(
