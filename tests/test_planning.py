@@ -34,7 +34,7 @@ def test_it_is_the_simplest_of_the_ties_of_all_closed_forms() -> None:
     assert len(every) > 100
     within = min(every)[0] * (1.0 + resolution(asked))
     ties = [
-        (burden(layout, asked.model), row, layout)
+        (burden(asked, layout), row, layout)
         for merit, row, layout in every
         if merit <= within * (1.0 + 1e-9)
     ]

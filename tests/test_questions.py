@@ -73,8 +73,7 @@ def beats(p: Prediction, other: Prediction) -> bool:
     runs.
     """
     mine, its = (
-        (not shown(x.job.model, x.layout), *involved(x.layout))
-        for x in (p, other)
+        (not shown(x.job, x.layout), *involved(x.layout)) for x in (p, other)
     )
     fewer = all(a <= b for a, b in zip(mine, its, strict=True)) and mine != its
     return fewer and p.step_time_s < other.step_time_s
@@ -105,11 +104,8 @@ def test_the_answer_is_one_that_people_start(question: tuple) -> None:
         use["needed"] <= 0.95 * use["capacity"]
         and found.best.risk_of_oom <= 0.1
     )
-    model = found.best.job.model
     simpler = [
-        p
-        for p in found.alternatives
-        if burden(p.layout, model) < burden(l, model)
+        p for p in found.alternatives if burden(job, p.layout) < burden(job, l)
     ]
     assert not any(found.tie(p) for p in simpler), "of ties the simplest wins"
     assert not [
@@ -118,7 +114,7 @@ def test_the_answer_is_one_that_people_start(question: tuple) -> None:
     for family in found.families:
         if (p := family.prediction) is None:
             continue
-        if shown(p.job.model, p.layout):
+        if shown(p.job, p.layout):
             assert family.slower >= -resolution(job) / (1 - 0.05)
         else:  # no run shows it: it wins only where its slow end does
             assert seen.slow_end(p) >= found.best.step_time_s

@@ -27,13 +27,14 @@ TWO = Network(
     "n", (Dim("node", 1e9, 0.0, size=8), Dim("net", 1e9, 0.0, size=4096))
 )
 
-TWELVE = replace(MODEL, layers=12)
-
 
 def job(chips: int = 64, batch: int = 64, **fields: Any) -> Job:
     net = fields.pop("network", TWO)
     how = replace(SET, **fields)
     return Job(MODEL, Cluster(CHIP, net, chips), batch, assumptions=how)
+
+
+TWELVE = replace(job(), model=replace(MODEL, layers=12))
 
 
 def placed(tp: tuple[int, int]) -> dict[str, tuple[int, int]]:
@@ -63,68 +64,99 @@ def test_seconds_over_the_chance_to_fit() -> None:
 @pytest.mark.parametrize(
     ("fields", "expected"),
     [
-        ({}, (0, 0, 0, 0, 1, 0, 0, 0, 0, 1)),
-        ({"dp": 8}, (0, 0, 0, 0, 1, 0, 0, 0, 0, 1)),
-        ({"tp": 2, "cp": 2, "pp": 2}, (0, 3, 0, 0, 1, 0, 0, 0, 0, 2)),
+        ({}, (0, 1, 0, 0, 0, 1, 0, 0, 0, 0, 1)),
+        ({"dp": 8}, (0, 1, 0, 0, 0, 1, 0, 0, 0, 0, 1)),
+        ({"tp": 2, "cp": 2, "pp": 2}, (0, 1, 3, 0, 0, 1, 0, 0, 0, 0, 2)),
         (
             {"ep": 2, "etp": 2, "dp_replicate": 2},
-            (0, 3, 0, 0, 1, 0, 0, 0, 0, 1),
+            (0, 1, 3, 0, 0, 1, 0, 0, 0, 0, 1),
         ),
         (
             {"tp": 2, "sequence_parallel": False},
-            (0, 1, 0, 0, 1, 1, 0, 0, 0, 1),
+            (0, 1, 1, 0, 0, 1, 1, 0, 0, 0, 1),
         ),
-        ({"sequence_parallel": False}, (0, 0, 0, 0, 1, 0, 0, 0, 0, 1)),
-        ({"zero": 1}, (0, 0, 0, 0, 1, 0, 0, 0, 0, 1)),
-        ({"zero": 3}, (0, 0, 0, 0, 3, 0, 0, 0, 0, 1)),
+        ({"sequence_parallel": False}, (0, 1, 0, 0, 0, 1, 0, 0, 0, 0, 1)),
+        ({"zero": 1}, (0, 1, 0, 0, 0, 1, 0, 0, 0, 0, 1)),
+        ({"zero": 3}, (0, 1, 0, 0, 0, 3, 0, 0, 0, 0, 1)),
         # no published run of a dense model shards gradients and not weights
-        ({"zero": 2}, (1, 0, 0, 0, 2, 0, 0, 0, 0, 1)),
-        ({"pp": 2, "schedule": "zbv"}, (0, 1, 0, 1, 1, 0, 0, 0, 0, 4)),
-        ({"pp": 1, "schedule": "zbv"}, (0, 0, 0, 0, 1, 0, 0, 0, 0, 1)),
+        ({"zero": 2}, (1, 1, 0, 0, 0, 2, 0, 0, 0, 0, 1)),
+        ({"pp": 2, "schedule": "zbv"}, (0, 1, 1, 0, 1, 1, 0, 0, 0, 0, 4)),
+        ({"pp": 1, "schedule": "zbv"}, (0, 1, 0, 0, 0, 1, 0, 0, 0, 0, 1)),
         (
             {"pp": 2, "schedule": "interleaved", "interleave": 3},
-            (0, 1, 0, 0, 1, 0, 0, 0, 0, 6),
+            (0, 1, 1, 0, 0, 1, 0, 0, 0, 0, 6),
         ),
         # 12 layers over 8 stages, 12, 8; 14 slots over 7, 12
         (
             {"pp": 2, "schedule": "interleaved", "interleave": 4},
-            (0, 1, 0, 0, 1, 0, 0, 0, 1, 8),
+            (0, 1, 1, 0, 0, 1, 0, 0, 0, 1, 8),
         ),
         (
             {"pp": 2, "schedule": "interleaved", "interleave": 6},
-            (0, 1, 0, 0, 1, 0, 0, 0, 0, 12),
+            (0, 1, 1, 0, 0, 1, 0, 0, 0, 0, 12),
         ),
-        ({"pp": 8}, (0, 1, 0, 0, 1, 0, 0, 0, 1, 8)),
-        ({"pp": 7, "stages": "slots"}, (0, 1, 0, 0, 1, 0, 1, 0, 0, 7)),
-        ({"pp": 12, "stages": "slots"}, (0, 1, 0, 0, 1, 0, 1, 0, 1, 12)),
-        ({"pp": 2, "stages": "slots"}, (0, 1, 0, 0, 1, 0, 1, 0, 0, 2)),
-        ({"microbatch": 4}, (0, 0, 0, 0, 1, 0, 0, 0, 0, 1)),
-        ({"microbatch": 3}, (0, 0, 0, 0, 1, 0, 0, 1, 0, 1)),
+        ({"pp": 8}, (0, 1, 1, 0, 0, 1, 0, 0, 0, 1, 8)),
+        ({"pp": 7, "stages": "slots"}, (0, 1, 1, 0, 0, 1, 0, 1, 0, 0, 7)),
+        ({"pp": 12, "stages": "slots"}, (0, 1, 1, 0, 0, 1, 0, 1, 0, 1, 12)),
+        ({"pp": 2, "stages": "slots"}, (0, 1, 1, 0, 0, 1, 0, 1, 0, 0, 2)),
+        ({"microbatch": 4}, (0, 1, 0, 0, 0, 1, 0, 0, 0, 0, 1)),
+        ({"microbatch": 3}, (0, 1, 0, 0, 0, 1, 0, 0, 1, 0, 1)),
         (
             {"tp": 4, "placement": placed((2, 2))},
-            (0, 1, 1, 0, 1, 0, 0, 0, 0, 1),
+            (0, 1, 1, 1, 0, 1, 0, 0, 0, 0, 1),
         ),
         (
             {"tp": 4, "placement": placed((4, 1))},
-            (0, 1, 0, 0, 1, 0, 0, 0, 0, 1),
+            (0, 1, 1, 0, 0, 1, 0, 0, 0, 0, 1),
         ),
     ],
 )
 def test_the_simpler_of_equals(
     fields: dict[str, Any], expected: tuple[int, ...]
 ) -> None:
-    assert burden(Layout(**fields), TWELVE) == expected
+    assert burden(TWELVE, Layout(**fields)) == expected
 
 
 def test_what_makes_a_layout_simpler_is_the_first_that_differs() -> None:
     """Of the same axes ZeRO-1 is simpler than ZeRO-3, whatever the microbatch; nothing is simpler
     than itself."""
     odd, sharded = Layout(dp=8, microbatch=3), Layout(dp=8, zero=3)
-    assert simpler(odd, sharded, TWELVE) == "a lower ZeRO stage"
-    assert simpler(sharded, odd, TWELVE) == ""
-    assert simpler(odd, odd, TWELVE) == ""
+    assert simpler(TWELVE, odd, sharded) == "a lower ZeRO stage"
+    assert simpler(TWELVE, sharded, odd) == ""
+    assert simpler(TWELVE, odd, odd) == ""
     even = Layout(dp=8, microbatch=4)
-    assert simpler(even, odd, TWELVE) == "a microbatch that is a power of two"
+    assert simpler(TWELVE, even, odd) == "a microbatch that is a power of two"
+
+
+def test_of_ties_what_is_published_wins() -> None:
+    """Megatron-Bridge trains llama3-70b on 64 H100 in bf16 with tp 4, cp 2, pp 4, five chunks a
+    device; on 1,024 the same degrees; in FP8 it takes others."""
+    recipe = Layout(
+        tp=4, cp=2, pp=4, interleave=5, schedule="interleaved", zero=1
+    )
+    here = Job("llama3-70b", "64xh100-sxm", batch="512seq")
+    for chips in ("64xh100-sxm", "1024xh100-sxm"):
+        other = Job("llama3-70b", chips, batch="512seq")
+        assert burden(other, recipe)[:2] == (0, 0)
+    assert burden(here, replace(recipe, interleave=4))[:2] == (0, 1)
+    assert burden(here, replace(recipe, microbatch=2))[:2] == (0, 1)
+    narrow = Job("llama3-70b", "64xh100-sxm", "512seq", precision="fp8")
+    assert burden(narrow, recipe)[:2] == (0, 1)
+    plain = replace(recipe, interleave=1, schedule="1f1b")
+    words = "the degrees of a published recipe"
+    assert simpler(here, recipe, plain) == words
+    found = plan(here).best
+    assert found is not None and burden(here, found.layout)[:2] == (0, 0)
+
+
+def test_what_another_framework_ran_is_not_shown() -> None:
+    """torchtitan trained dense models with ZeRO-3 and tp, Megatron Core never; by a framework that
+    no run used any run speaks."""
+    sharded = Layout(tp=4, dp=16, zero=3, microbatch=1)
+    titan = {"framework": "torchtitan"}
+    for fields, unseen in (({}, 1), (titan, 0), ({"framework": "unknown"}, 0)):
+        asked = Job("llama3-70b", "64xh100-sxm", batch="512seq", **fields)
+        assert burden(asked, sharded).unseen == unseen
 
 
 # Numbers near those asked for.

@@ -52,12 +52,12 @@ def test_of_all_layouts_as_good_as_the_best_the_simplest_is_the_answer(
     ]
     least = min(merit for merit, _ in every)
     ties = [
-        (burden(x, JOB.model), merit)
+        (burden(JOB, x), merit)
         for merit, x in every
         if merit <= least * (1 + resolution(JOB))
     ]
     assert len({b for b, _ in ties}) > 2
-    mine = (burden(found.best.layout, JOB.model), found.best.merit_s)
+    mine = (burden(JOB, found.best.layout), found.best.merit_s)
     simplest, merit = min(ties)
     assert mine[0] == simplest and mine[1] == pytest.approx(merit, rel=1e-12)
     merits = [p.merit_s for p in found.alternatives]

@@ -449,7 +449,7 @@ def test_links_of_a_mesh_count_in_the_step() -> None:
         ("llama3.2-1b", "64xh100-sxm", True),  # sharded, one stage
         ("llama3-8b", "64xh100-sxm", True),
         # autograd keeps more than Megatron Core does
-        ("llama3-70b", "1024xh100-sxm", False),
+        ("llama3-70b", "64xh100-sxm", False),
     ],
 )
 def test_plan_says_where_export_refuses_its_answer(

@@ -264,7 +264,7 @@ def distance(job: Job, known: Mapping[str, Any]) -> dict[str, float]:
         **{name: float(yes) for name, yes in new.items()},
         "class": float(not (seen or alike)),
         "numbers": float(alike and not seen),
-        "sharding": float(not shown(job.model, job.layout)),
+        "sharding": float(not shown(job, job.layout)),
         "chips": max(0.0, math.log2(job.cluster.chips / most["chips"])),
         "tokens": max(0.0, math.log2(job.T / most["tokens"])),
     }
@@ -275,16 +275,25 @@ def unnumbered(kind: str) -> str:
     return kind.rpartition(", ")[0]
 
 
-def shown(model: Model, layout: Layout) -> bool:
-    """Whether a published run of this kind of model shards as the layout does."""
+def shown(job: Job, layout: Layout) -> bool:
+    """Whether a published run of such a model, by such software, shards as the layout does."""
     how = sharding(layout)
-    return not how or (EXPERTS if model.moe else DENSE, how) in shardings()
+    return not how or how in shardings(job)
+
+
+def shardings(job: Job) -> frozenset[str]:
+    """Shardings (`classes.sharding`) of the published runs of a job's kind of model by its family
+    of frameworks; where no run is by that family, those by any.
+    """
+    software = framework_family(job.profile.name if job.profile else "")
+    return _shardings(EXPERTS if job.model.moe else DENSE, software)
 
 
 @cache
-def shardings() -> frozenset[tuple[str, str]]:
-    """(kind of model, sharding) of all published runs."""
-    return frozenset((run.kind, run.sharding) for run in runs())
+def _shardings(kind: str, software: str) -> frozenset[str]:
+    alike = [run for run in runs() if run.kind == kind]
+    own = (x for x in alike if framework_family(x.framework) == software)
+    return frozenset(x.sharding for x in [*own] or alike)
 
 
 def width(of: Mapping[str, float], unsure: Mapping[str, float]) -> float:

@@ -129,12 +129,12 @@ def reason(plan: Plan) -> str:
         f" {percent(resolution(best.job), 0)} resolution"
     )
     if best is not fastest:
-        has = simpler(best.layout, fastest.layout, best.job.model)
+        has = simpler(best.job, best.layout, fastest.layout)
         said = (
-            f"simplest of the layouts within {percent(resolution(best.job), 0)} of the fastest, a"
-            " difference below the model's resolution ("
-            f"{has and f'it has {has}; '}fastest: {short_words(fastest.layout)},"
-            f" {beside(plan, fastest)}: {versus(best, fastest)})"
+            f"of the layouts within {percent(resolution(best.job), 0)} of the fastest, a difference"
+            f" below the model's resolution, the one with {has or 'the least time over its risk'}"
+            f" (fastest: {short_words(fastest.layout)}, {beside(plan, fastest)}:"
+            f" {versus(best, fastest)})"
         )
     if plan.recipe:
         said = f"a published recipe, faster than all layouts searched ({plan.recipe})"

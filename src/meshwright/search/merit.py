@@ -14,12 +14,12 @@ from typing import Any, NamedTuple
 
 from ..describe.job import Job
 from ..describe.layout import Layout
-from ..describe.model import Model
 from ..layout.stages import stage_count
 from ..num import Num
 from ..prediction.certainty import shown
 from ..step import room
 from .best import Row, Weigh
+from .recipes import degrees, published_degrees
 
 PLAIN = ("gpipe", "1f1b", "interleaved")
 """Schedules that all frameworks have."""
@@ -45,7 +45,9 @@ class Burden(NamedTuple):
     """How involved a layout is, compared from left to right."""
 
     unseen: int
-    """No published run of such a model shards so: of ties the one with evidence wins."""
+    """No published run by such software shards so: of ties the one with evidence wins."""
+    unpublished: int
+    """Not what a published recipe of the model trains it with."""
     axes: int
     """Axes that are used."""
     outside: int
@@ -68,6 +70,7 @@ class Burden(NamedTuple):
 
 SIMPLER = {
     "unseen": "a sharding that published runs have",
+    "unpublished": "the degrees of a published recipe",
     "axes": "fewer ways to cut the model",
     "outside": "tp inside the nearest switch",
     "odd": "a schedule that all frameworks have",
@@ -81,8 +84,8 @@ SIMPLER = {
 """What the less involved of two layouts has, in words."""
 
 
-def burden(layout: Layout, model: Model) -> Burden:
-    """How involved a (scalar, placed) layout of a model is."""
+def burden(job: Job, layout: Layout) -> Burden:
+    """How involved a (scalar, placed) layout of a job is."""
     l = layout
     axes = sum(
         int(n > 1) for n in (l.tp, l.cp, l.pp, l.ep, l.etp, l.dp_replicate)
@@ -94,9 +97,10 @@ def burden(layout: Layout, model: Model) -> Burden:
     uneven = log2(l.microbatch) % 1 > 0
     zero = max(int(l.zero), 1)
     pieces = stage_count(l)
-    unlike = (model.layers + 2 * (l.stages == "slots")) % pieces > 0
+    unlike = (job.model.layers + 2 * (l.stages == "slots")) % pieces > 0
     return Burden(
-        int(not shown(model, layout)),
+        int(not shown(job, layout)),
+        int(degrees(layout) not in published_degrees(job)),
         axes,
         int(outside),
         int(odd),
@@ -109,12 +113,12 @@ def burden(layout: Layout, model: Model) -> Burden:
     )
 
 
-def simpler(layout: Layout, other: Layout, model: Model) -> str:
+def simpler(job: Job, layout: Layout, other: Layout) -> str:
     """What makes a layout simpler than another one, in words; "": it is not."""
     for name, mine, its in zip(
         Burden._fields,
-        burden(layout, model),
-        burden(other, model),
+        burden(job, layout),
+        burden(job, other),
         strict=True,
     ):
         if mine != its:

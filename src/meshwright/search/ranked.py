@@ -137,9 +137,9 @@ class Ranked:
             for number, row in self._rows(None)
             if row.merit <= within * ROUNDING
         ]
-        model = self.job.model
+        job = self.job
         by_burden = sorted(
-            (burden(self._layout(number, row), model), number, row)
+            (burden(job, self._layout(number, row)), number, row)
             for number, row in rows
         )
         for _, alike in groupby(by_burden, key=lambda each: each[0]):
@@ -162,10 +162,10 @@ class Ranked:
         one with the least burden, then the best.
         """
         rows = self._rows(None)
-        model = self.job.model
+        job = self.job
         within = rows[0][1].merit * (1.0 + slack) * ROUNDING if rows else 0.0
         near = [
-            (burden(layout, model), row, layout)
+            (burden(job, layout), row, layout)
             for number, row in rows
             if row.merit <= within and (layout := self._layout(number, row))
         ]

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import csv
 from dataclasses import replace
-from functools import cache
+from functools import cache, lru_cache
 from importlib import resources
 from math import log2
 from typing import Any, NamedTuple
@@ -32,6 +32,18 @@ WHOLE = (
     "v",
     "microbatch",
     "zero",
+)
+DEGREES = (
+    "tp",
+    "cp",
+    "pp",
+    "ep",
+    "etp",
+    "microbatch",
+    "schedule",
+    "interleave",
+    "zero",
+    "recompute",
 )
 NAME = "a published recipe"
 RISKY = "it ran, whatever the risk that is reckoned"
@@ -143,6 +155,20 @@ def layouts(job: Job, r: Recipe) -> list[Layout]:
         for v in chunks
         for stages in dealt
     ]
+
+
+def degrees(layout: Layout) -> tuple[Any, ...]:
+    """What a recipe says of a layout: not how layers are dealt, nor its place in the network."""
+    return tuple(getattr(layout, name) for name in DEGREES)
+
+
+@lru_cache(maxsize=64)
+def published_degrees(job: Job) -> frozenset[tuple[Any, ...]]:
+    """Degrees that the nearest published recipe in the job's numbers has on its chips."""
+    recipe = nearest(job)
+    if recipe is None or recipe.precision != job.precision.compute:
+        return frozenset()
+    return frozenset(map(degrees, layouts(job, recipe)))
 
 
 def runs(job: Job, r: Recipe) -> tuple[list[Prediction], str]:

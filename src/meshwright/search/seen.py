@@ -10,7 +10,6 @@ from collections.abc import Sequence
 
 from ..describe.job import Job
 from ..prediction.certainty import shardings, shown
-from ..prediction.classes import DENSE, EXPERTS
 from ..prediction.prediction import Prediction
 from .degrees import several
 from .space import Space
@@ -25,7 +24,7 @@ UNSHARDED = (0, 1)
 
 def is_seen(p: Prediction) -> bool:
     """A published run of such a model shards so."""
-    return shown(p.job.model, p.layout)
+    return shown(p.job, p.layout)
 
 
 def slow_end(p: Prediction) -> float:
@@ -37,8 +36,7 @@ def seen(job: Job, spaces: Sequence[Space]) -> list[Space]:
     """Of each space the parts in which layouts shard as published runs of such a model do; no two
     of them have a layout in common where the spaces have none.
     """
-    kind = EXPERTS if job.model.moe else DENSE
-    ways = sorted(how for of, how in shardings() if of == kind)
+    ways = sorted(shardings(job))
     every = (_part(job, space, how) for space in spaces for how in ways)
     return [part for part in every if part]
 

@@ -237,7 +237,7 @@ def best_layout(
     conventions = practice.kept_conventions(other, asked.choices)
     usual = practice.keeping(beside.kept(other), conventions)
     layout = _first(usual, spaces, within)
-    if layout and "zero" not in asked.choices and not shown(job.model, layout):
+    if layout and "zero" not in asked.choices and not shown(other, layout):
         layout = _first(usual, seen(usual, spaces), within)
     return layout
 
