@@ -117,9 +117,7 @@ def of_file(run: str, given: Mapping[str, str]) -> dict[str, Any]:
 
     if not bridge.foreign(run):
         return {}
-    file = bridge.read(
-        run, chips=flags.chips_of(given), named=given.get("as_", "")
-    )
+    file = flags.read_foreign(run, given)
     return {
         "format": file.format.name,
         "taken": tuple(n for n in file.taken if n not in given),

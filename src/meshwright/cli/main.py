@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from importlib.metadata import entry_points
@@ -93,6 +94,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         )
 
 
+def called(words: list[str]) -> list[str]:
+    """The words with what stands after -- as the arguments of a script that is read."""
+    at = words.index("--") if "--" in words[2:] else 0
+    return (
+        [*words[:at], f"--arguments={shlex.join(words[at + 1 :])}"]
+        if at
+        else words
+    )
+
+
 def run(words: list[str]) -> int:
     """The exit code of one command; bugs and interruptions are raised."""
     try:
@@ -104,7 +115,7 @@ def run(words: list[str]) -> int:
             raise unknown("command", words[0], VERBS)
         return int(
             app(
-                [STDIN if w == "-" else w for w in translated(words)],
+                [STDIN if w == "-" else w for w in translated(called(words))],
                 exit_on_error=False,
                 print_error=False,
             )

@@ -49,9 +49,7 @@ def read(
         )
     if not bridge.foreign(file):
         demand_theirs(file)
-    reading = bridge.read(
-        file, chips=flags.chips_of(given), named=given.get("as_", "")
-    )
+    reading = flags.read_foreign(file, given)
     full = {
         **given,
         **({"on": reading.on} if reading.on and "on" not in given else {}),

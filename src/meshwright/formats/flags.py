@@ -29,9 +29,10 @@ from ..errors import BadInput, command
 from ..layout.placement import placed
 from . import LARGEST, bridge, parse_toml, read_text
 from .bridge import foreign
-from .bridge.reading import TAKEN
+from .bridge.reading import TAKEN, ForeignFile
 from .options import NUMBERS, STDIN, flags
 from .toml import load_job
+from .words import words as command_words
 
 if TYPE_CHECKING:
     from ..prediction.prediction import Prediction
@@ -132,9 +133,9 @@ def describe(
             model, given, [] if notes is None else notes
         )
     else:
-        if "as_" in given:
+        for name in {"as_", "arguments"} & {*given}:
             raise BadInput(
-                f"--as is for files of other tools, which {model[:60]} is not"
+                f"--{name.strip('_')} is for files of other tools, which {model[:60]} is not"
             )
         tables = _file(model, stdin) if ours else {"model": model}
         if other := given.get("model_"):
@@ -180,6 +181,21 @@ def with_schedule(layout: Mapping[str, Any]) -> dict[str, Any]:
     return {"schedule": "interleaved", **layout} if chunked else {**layout}
 
 
+def read_foreign(file: str, given: Mapping[str, str]) -> ForeignFile:
+    """A file of another tool, with what the flags say of it."""
+    text = given.get("arguments")
+    try:
+        words = None if text is None else command_words(text)
+    except ValueError as error:
+        raise BadInput(f"--arguments {(text or '')[:60]!r}: {error}") from None
+    return bridge.read(
+        file,
+        chips=chips_of(given),
+        named=given.get("as_", ""),
+        arguments=words,
+    )
+
+
 def foreign_tables(
     file: str, given: Mapping[str, str], notes: list[str]
 ) -> tuple[dict[str, Any], dict[str, str]]:
@@ -187,9 +203,7 @@ def foreign_tables(
 
     Raises BadInput for what neither says.
     """
-    foreign = bridge.read(
-        file, chips=chips_of(given), named=given.get("as_", "")
-    )
+    foreign = read_foreign(file, given)
     tables = {
         name: dict(t) if isinstance(t, Mapping) else t
         for name, t in foreign.tables.items()
@@ -488,7 +502,7 @@ def command_line(
     below = (
         [f.name for f in fields(Layout)]  # a text that was read already
         if model == STDIN
-        else bridge.read(model).tables.get("layout", ())
+        else read_foreign(model, given).tables.get("layout", ())
         if foreign(model)
         else _file(model, None).get("layout", ())
         if is_file(model)

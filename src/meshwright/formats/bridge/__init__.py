@@ -7,6 +7,7 @@ One tool a file; the words for each field stand in one table (`table`, catalog/b
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ from . import (
     megatron_bridge,
     nanotron,
     onto,
+    shell,
     table,
     torchtitan,
     torchtitan_toml,
@@ -147,17 +149,25 @@ def read(
     text: str | None = None,
     chips: int | None = None,
     named: str = "",
+    arguments: Sequence[str] | None = None,
 ) -> ForeignFile:
     """What a file says.  Raises BadInput for a file that no tool here knows.
 
     chips: how many there are, where it is known; a batch may be so many sequences for each.
-    named: its format, where the user says so; "": by its keys.
+    named: its format, where the user says so; "": by its keys.  arguments: what a script is called
+    with; None: that is not known.
     """
     if text is None and suffix(path) in LOGS and not named:
         return arguments_of_log(read_log(path), chips)
     text = read_text(path) if text is None else text
     kind = TREES.get(suffix(path))
     keys = _tree(text, kind, path) if kind else None
+    if arguments is not None:
+        if kind:
+            raise BadInput(
+                f"{path[:80]} is no script, and takes no arguments: leave out what stands after --"
+            )
+        text = shell.called_with(arguments) + text
     if named:
         get(named, "--as")
     sayings: dict[str, FileKeys] = {}
@@ -177,7 +187,16 @@ def read(
     name = named or recognised(
         path, keys or {}, {name: said.keys for name, said in sayings.items()}
     )
-    return understood_as(name, sayings[name], chips)
+    file = understood_as(name, sayings[name], chips)
+    if kind is None and arguments is None and shell.read(text).asks:
+        return replace(file, notes=(*file.notes, CALLED))
+    return file
+
+
+CALLED = (
+    "the script is read as called without arguments ($1, ...): those of a call stand after --, such"
+    " as meshwright read train.sh -- 8B 1 8"
+)
 
 
 def _said(

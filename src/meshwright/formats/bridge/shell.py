@@ -1,8 +1,9 @@
 """The part of bash that launch scripts are written in, read without running anything.
 
 Assignments, arrays, `${NAME:-default}`, `$((a * b))`, line continuation and conditions on texts are
-followed; what a command prints, positional arguments, loops and `case` are not: their texts are
-`UNREAD`, and so is what a name is set to under a condition on them.
+followed, and so are positional arguments that `set -- 8B 1 8` states; what a command prints, loops
+and `case` are not: their texts are `UNREAD`, and so is what a name is set to under a condition on
+them.
 
     commands('A=(--tp 2)\\ntorchrun train.py ${A[@]}') -> [["torchrun", "train.py", "--tp", "2"]]
 """
@@ -12,6 +13,7 @@ from __future__ import annotations
 import ast
 import operator
 import re
+import shlex
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -33,6 +35,7 @@ REDIRECTED = re.compile(r"\d?(?:>>?|<)(.*)")
 FLAG = re.compile(r"--?([A-Za-z][\w-]*)")
 NAME = re.compile(r"[A-Za-z_]\w*")
 ASSIGNED = re.compile(r"([A-Za-z_]\w*)(\+?)=", re.ASCII)
+LOOPS = ("while", "until")
 SILENT = ("export", "local", "readonly", "declare", "typeset")
 ARITHMETIC: dict[type, Callable[[int, int], int]] = {
     ast.Add: operator.add,
@@ -57,10 +60,30 @@ class Shell:
     """Letters and words filled in so far."""
     doubtful: set[str] = field(default_factory=set)
     """Flags that stand under a condition which is not known, hyphens as underscores."""
+    arguments: list[str] | None = None
+    """What the script is called with; None: only who calls it knows."""
+    functions: int = 0
+    """Functions in each other that are being read: their arguments are those of their calls."""
+    asks: bool = False
+    """It uses an argument that is not known."""
 
     def text(self, name: str) -> str:
         """The text of a name; empty if it was never set."""
         return " ".join(self.filled_in(self.names.get(name, ())))
+
+    def argument(self, number: int) -> list[str]:
+        """The words of a positional argument, from 1 on; `UNREAD` where it is not known."""
+        if self.arguments is None or self.functions:
+            self.asks |= not self.functions
+            return [UNREAD]
+        return self.filled_in(self.arguments[number - 1 : number])
+
+    def shift(self, by: str) -> None:
+        """The arguments without the first ones."""
+        if self.arguments is not None and by.isdigit():
+            self.arguments = self.arguments[int(by) :]
+        else:
+            self.arguments = None
 
     def filled_in(self, words: Iterable[str]) -> list[str]:
         """Words that stand for a name.  BadInput where they grow beyond any script: names that
@@ -85,6 +108,11 @@ def read(text: str) -> Shell:
             )
     _run(shell, list(_tokens(text)))
     return shell
+
+
+def called_with(arguments: Iterable[str]) -> str:
+    """The line that states what a script is called with."""
+    return f"set -- {shlex.join(arguments)}\n"
 
 
 def live(text: str) -> tuple[str, list[bool]]:
@@ -204,7 +232,14 @@ def _run(shell: Shell, tokens: list[str]) -> None:
     # of each open `if` or `case`: [this branch runs, one has run, which one is not known]
     taken: list[list[Any]] = []
     statement: list[str] = []
+    before, defined = "", False
     for token in [*tokens, "\n"]:
+        defined |= (before, token) == ("(", ")") or token == "function"
+        before = token
+        if token == "{" and (defined or shell.functions):
+            shell.functions, defined = shell.functions + 1, False
+        elif token == "}" and shell.functions:
+            shell.functions -= 1
         if token in OPERATORS and not (
             statement and statement[0].endswith("=(")
         ):
@@ -259,6 +294,13 @@ def _command(shell: Shell, words: list[str], doubtful: bool) -> None:
 
     doubtful: whether it runs is not known.
     """
+    if words[0] in LOOPS:
+        shell.arguments = None  # each turn may shift them
+    if words[0] == "shift":
+        shell.shift("" if doubtful else "".join(words[1:]) or "1")
+    if words[:2] == ["set", "--"]:
+        said = [w for word in words[2:] for w in filled(shell, word)]
+        shell.arguments = None if doubtful else said
     if words[0] in SILENT:
         words = [w for w in words[1:] if not w.startswith("-")]
     at = 0
@@ -433,8 +475,21 @@ def _value(
         first = [*shell.names.get(match[0], ())][:1]
         return shell.filled_in(first), False, match.end()
     sign = word[i + 1 : i + 2]
-    several = sign in ("@", "*")
-    return [] if several else [{"#": "0"}.get(sign, UNREAD)], several, i + 2
+    return *_special(shell, sign), i + 2
+
+
+def _special(shell: Shell, sign: str) -> tuple[list[str], bool]:
+    """What `$1`, `$@`, `$#` and their like stand for."""
+    known = None if shell.functions else shell.arguments
+    if sign in ("@", "*"):
+        return shell.filled_in(known or ()), True
+    if sign == "#":  # whoever reads a script gives it no arguments
+        return [str(len(known or ()))], False
+    return (
+        (shell.argument(int(sign)), False)
+        if sign.isdigit() and sign != "0"
+        else ([UNREAD], False)
+    )
 
 
 def _parameter(
@@ -442,22 +497,27 @@ def _parameter(
 ) -> tuple[list[str], bool]:
     """What `${inside}` stands for: NAME, NAME[@], NAME:-default, NAME:+other."""
     match = re.match(
-        r"([A-Za-z_]\w*)(\[[@*]\]|\[\d+\])?(?:(:?[-+=])(.*))?", inside, re.S
+        r"([A-Za-z_]\w*|\d+|[@*#]$)(\[[@*]\]|\[\d+\])?(?:(:?[-+=?])(.*))?",
+        inside,
+        re.S,
     )
     if not match:
-        default = re.match(r"\d+:?[-=](.*)", inside, re.S)  # ${1:-default}
-        return (
-            (filled(shell, default[1], one=True, depth=depth + 1), False)
-            if default
-            else ([UNREAD] if inside.isdigit() else [], False)
-        )
+        return [], False
     name, index, how, other = match.groups()
-    values = shell.filled_in(shell.names.get(name, ()))
+    if name in "@*#":
+        return _special(shell, name)
+    values = (
+        shell.argument(int(name))
+        if name.isdigit() and int(name)
+        else shell.filled_in(shell.names.get(name, ()))
+    )
+    if values == [UNREAD] and how and "?" not in how and not shell.functions:
+        values = []  # whoever reads a script gives it no arguments
     if index in ("[@]", "[*]"):
         return values, True
     values = values[int(index[1:-1]) :][:1] if index else values[:1]
     there = any(values)
-    if how and ("+" in how) == there:
+    if how and "?" not in how and ("+" in how) == there:
         return filled(shell, other, one=True, depth=depth + 1), False
     return values, False
 
