@@ -14,16 +14,26 @@ from numpy.typing import NDArray
 
 from .. import step
 from ..describe.job import Job
-from ..describe.layout import Layout
 from ..num import ceil_div
 from .best import Best
 from .bound import busy, least_layers, may_fit, piped
 from .columns import bodies, bound_clock, each_way
 from .degrees import chunked, dp_step, fewest, pipelines, replicas
-from .legal import Legal, splits
+from .legal import splits
 from .options import Options
 from .space import Space
-from .table import Column, Grid, Table, distinct, keep, length, pick, stack
+from .table import (
+    Column,
+    Grid,
+    Index,
+    Mask,
+    Table,
+    distinct,
+    keep,
+    length,
+    pick,
+    stack,
+)
 
 CROSSED = 2048
 """Shards that are crossed with all pipeline degrees at once."""
@@ -107,23 +117,22 @@ class Candidates:
         return cls(job, space, relaxed, choice, shards, layers, degrees)
 
     def rows(
-        self, limit: float = np.inf, small: bool = False
+        self, limit: float = np.inf, some: Any = True
     ) -> tuple[Table, Column]:
-        """(rows with their most replicas, seconds that their layers take), within a limit; small:
-        only the smallest microbatches.
+        """(rows with their most replicas, seconds that their layers take), within a limit; of some
+        shards, a mask.
         """
-        tables, seconds = zip(*self._crossed(limit, small), strict=True)
+        tables, seconds = zip(*self._crossed(limit, some), strict=True)
         return stack(*tables), np.concatenate(seconds)
 
     def _crossed(
-        self, limit: float, small: bool = False
+        self, limit: float, some: Any = True
     ) -> Iterator[tuple[Table, Column]]:
         """`rows` in blocks: what layers take does not depend on chunks, which come last."""
         job, degrees = self.job, self.degrees
         pp = np.unique(degrees["pp"])
-        micro = self.shards["microbatch"]
-        which = np.flatnonzero((micro == micro.min()) | (not small))
-        for start in range(0, len(which), CROSSED):
+        which = np.flatnonzero(np.full(length(self.shards), some))
+        for start in range(0, max(len(which), 1), CROSSED):
             at = which[start : start + CROSSED]
             part, layers = pick(self.shards, at), self.layers[:, at, None]
             grid = {k: c[:, None] for k, c in part.items()} | {"pp": pp}
@@ -135,24 +144,7 @@ class Candidates:
             row, deep = row[again], deep[again]
             rows = pick(part, row) | {"dp": dp[row, deep]}
             rows |= pick(degrees, pipe)
-            fine: Any = slice(None)
-            if self.relaxed:
-                ways = self._ways(rows)
-                legal = Legal.of(job, self.choice, ways, ways[0], True)
-                fine = legal.rows
-            yield pick(rows, fine), seconds[row, deep][fine]
-
-    def _ways(self, rows: Table) -> list[Layout]:
-        """Rows under each setting of sequence parallelism, every group nearest."""
-        sizes, choice = self.job.cluster.sizes, self.choice
-        settings = choice.sequence_parallel
-        return each_way(rows, None, sizes, choice.fixed, settings)
-
-    def exact(self, rows: Table, law: Column) -> Waiting:
-        """Of rows with their most replicas those that some schedule runs with so many."""
-        fine = Legal.of(self.job, self.choice, self._ways(rows)).rows
-        rows = keep(rows, fine)
-        return Waiting(rows, rows, law[fine])
+            yield rows, seconds[row, deep]
 
     def within(self, rows: Table, limit: float) -> NDArray[np.bool_]:
         """Where pipelines of layers alone are within the limit in the order of some schedule."""
@@ -168,25 +160,17 @@ class Candidates:
             fine[at] = piped(self.job, way, some, m, layers) <= limit
         return fine
 
-    def roomy(self, best: Best) -> Table:
-        """The shards whose smallest microbatch may fit in some pipeline: what a microbatch holds
-        only grows with its sequences. Each setting of sequence parallelism has its own smallest.
+    def smallest(self) -> tuple[Index, Mask]:
+        """(a number for each shard that tells it from those of another microbatch alone, not; which
+        have the smallest microbatch, under some setting of sequence parallelism).
         """
-        job, shards, choice = self.job, self.shards, self.choice
+        shards = self.shards
         _, kind = distinct([shards[k] for k in BESIDE_MICROBATCH])
-        least = np.zeros(len(kind), dtype=bool)
-        for runs in splits(job, shards, choice):
+        least: Mask = np.zeros(len(kind), dtype=bool)
+        for runs in splits(self.job, shards, self.choice):
             can = np.flatnonzero(runs)
             least[can[np.unique(kind[can], return_index=True)[1]]] = True
-        small = keep(shards, least)
-        if not least.any():
-            return small
-        few = Candidates.of(job, self.space, choice, small, self.relaxed)
-        rows, _ = few.rows()
-        fine = may_fit(job, best, rows)
-        kinds = kind[least][rows["shard"][fine].astype(np.intp)]
-        roomy: Any = np.isin(kind, kinds)
-        return keep(shards, roomy)
+        return kind, least
 
     def intervals(self, best: Best) -> Waiting:
         """The intervals of dp that give one number of microbatches, for every number within the
@@ -201,23 +185,27 @@ class Candidates:
     def _intervals(
         self, best: Best, high: Table, law: Column
     ) -> Iterator[Waiting]:
-        """Of rows with their most replicas one interval each, then the ones below."""
+        """Of rows with their most replicas the intervals below, each with one number of
+        microbatches.
+        """
         job, B = self.job, float(self.job.batch)
         if best.limit == np.inf:
             fine = may_fit(job, best, high)
             high, law = keep(high, fine), law[fine]
         one = law / fewest(job, high)
         while True:
-            step, m = dp_step(high), fewest(job, high)
+            step = dp_step(high)
+            high = high | {"dp": high["dp"] - step}
+            fine = (high["dp"] >= 1) & (fewest(job, high) * one <= best.limit)
+            high, one = pick((high, one), fine)
+            m = fewest(job, high)
             least = ceil_div(B, m * high["microbatch"])
-            low = high | {"dp": ceil_div(least, step) * step}
+            low = high | {"dp": ceil_div(least, step[fine]) * step[fine]}
             fine = self._named(low["dp"], high["dp"])
             yield pick(Waiting(low, high, m * one), fine)
-            high = high | {"dp": low["dp"] - step}
-            fine = (high["dp"] >= 1) & (fewest(job, high) * one <= best.limit)
-            if not fine.any():
+            if not len(m):
                 return
-            high, one = pick((high, one), fine)
+            high = low
 
     def _named(self, low: Column, high: Column) -> Any:
         """Which intervals hold a number of replicas that the space allows."""

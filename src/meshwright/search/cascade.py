@@ -16,7 +16,7 @@ import numpy as np
 
 from ..describe.job import Job
 from .best import LARGEST, Best, Smallest
-from .bound import lower
+from .bound import lower, may_fit
 from .candidates import Candidates, Waiting
 from .degrees import (
     among,
@@ -28,7 +28,6 @@ from .degrees import (
     shards,
 )
 from .evaluate import (
-    FEW,
     Progress,
     evaluate,
     fitting,
@@ -137,53 +136,44 @@ def _rounds(
     """Rows worth placing, with the options whose bounds allow it, best bound first."""
     table = shards(job, space, relaxed)
     degrees = pipelines(job, space, relaxed)
-    if (
-        not relaxed
-    ):  # what a layer takes is asked only where some pipeline fills the chips
-        pp = {"pp": np.unique(degrees["pp"])}
-        grid = {k: column[:, None] for k, column in table.items()} | pp
-        dp = replicas(job, grid, space, relaxed)
-        table = keep(table, np.asarray((dp >= 1).any(axis=1)))
-    if not length(table) or not length(degrees):
+    # what a layer takes is asked only where some pipeline leaves room for replicas
+    pp = {"pp": np.unique(degrees["pp"])}
+    grid = {k: column[:, None] for k, column in table.items()} | pp
+    some = (replicas(job, grid, space, relaxed) >= 1).any(axis=1)
+    table = keep(table, np.asarray(some))
+    if not length(table):
         return
     open_ = Candidates.of(job, space, best.choice, table, relaxed)
     if progress:
         progress("bounds", 0.0)
-    if relaxed:
-        best.searched = covered(job, table, degrees, best.choice)
-        # the smallest microbatches fit soonest, and give a limit for the others
-        rows, law = open_.rows(best.limit, small=True)
-        yield from _bounded(open_, best, open_.exact(rows, law))
-        if best.limit == np.inf:
-            table = open_.roomy(best)
-            if not length(table):
-                return
-            open_ = Candidates.of(job, space, best.choice, table, relaxed)
-        rows, law = open_.rows(best.limit)
-        yield from _bounded(open_, best, open_.exact(rows, law))
-        if not length(rows):
-            return
-        table = pick(table, np.unique(rows["shard"]).astype(np.intp))
-        # where tp lies decides how near all others can be
-        if space.placements:
-            table = spread(job, table, relaxed, ("tp",))
-        open_ = Candidates.of(job, space, best.choice, table, relaxed)
-        waiting = open_.intervals(best)
-    else:
+    if not relaxed:
         rows, law = open_.rows()
-        if not length(rows):
-            return
         legal = legal_options(job, rows, best.choice)
-        can = legal > 0
-        rows, law = keep(rows, can), law[can]
         many = count(job, rows) if space.placements else 1.0
-        best.searched = int((legal[can] * many).sum())
-        # few rows are all placed: bounds would cost as much
-        if length(rows) <= FEW:
-            yield rows, None
-            return
-        waiting = Waiting(rows, rows, law)
-    yield from _bounded(open_, best, waiting, progress)
+        best.searched = int((legal * many).sum())
+        yield from _bounded(open_, best, Waiting(rows, rows, law), progress)
+        return
+    best.searched = covered(job, table, degrees, best.choice)
+    # the smallest microbatches fit soonest, and give a limit for the others
+    kind, first = open_.smallest()
+    rows, law = open_.rows(best.limit, first)
+    yield from _bounded(open_, best, Waiting(rows, rows, law))
+    others = ~first
+    if best.limit == np.inf:
+        # what a microbatch holds only grows with its sequences
+        rows = keep(rows, may_fit(job, best, rows))
+        others &= np.isin(kind, kind[rows["shard"].astype(np.intp)])
+    more, law = open_.rows(best.limit, others)
+    yield from _bounded(open_, best, Waiting(more, more, law))
+    # fewer replicas than there is room for
+    every = np.concatenate((rows["shard"], more["shard"]))
+    table = pick(table, np.unique(every).astype(np.intp))
+    # where tp lies decides how near all others can be
+    if space.placements:
+        table = spread(job, table, relaxed, ("tp",))
+    if length(table):
+        open_ = Candidates.of(job, space, best.choice, table, relaxed)
+        yield from _bounded(open_, best, open_.intervals(best), progress)
 
 
 def _bounded(
