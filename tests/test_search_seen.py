@@ -50,7 +50,7 @@ def test_it_is_a_row_where_its_slow_end_is_not() -> None:
     (row,) = (family for family in found.families if family.name == NAME)
     assert row.prediction and row.prediction.layout == free.answer.layout
     less = free.answer.merit_s / shown.answer.merit_s - 1
-    assert row.slower == pytest.approx(less)
+    assert found.slower(row.prediction) == pytest.approx(less)
 
 
 def test_without_families_it_is_said_beside_the_answer() -> None:

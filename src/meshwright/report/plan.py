@@ -251,12 +251,12 @@ def families(plan: Plan) -> Iterator[RenderableType]:
     rows = (*plan.families, *plan.outside)
     for family in rows:
         p = family.prediction
-        if p is None or family.slower is None:
+        if p is None:
             table.add_row(family.name, "", "", "", family.note)
             continue
         best = plan.best is not None and p.layout == plan.best.layout
-        tie = " tie" if family.tie else "    "
-        versus = "best    " if best else f"{100 * family.slower:+.0f} %{tie}"
+        tie = " tie" if plan.tie(p) else "    "
+        versus = "best    " if best else f"{100 * plan.slower(p):+.0f} %{tie}"
         table.add_row(
             family.name,
             seconds(p.step_time_s),

@@ -116,10 +116,14 @@ class Plan(Displayed):
         return together(self.best, self.asked[1])
 
     def cost_s(self, p: Prediction) -> float:
-        """What ranks a layout: its time over the chance to fit, which is 1 of a best that a
-        published run shows to fit.
+        """What ranks a layout: its time over the chance to fit, which is 1 of one that a published
+        run shows to fit.
         """
-        return p.step_time_s if self.recipe and p is self.best else p.merit_s
+        ran = [row.prediction for row in self.families if row.ran]
+        if self.recipe:
+            ran.append(self.best)
+        known = any(p is one for one in ran)
+        return p.step_time_s if known else p.merit_s
 
     def slower(self, p: Prediction) -> float:
         """What a layout takes beside the best, over the chance to fit, less 1; negative: less."""
@@ -137,10 +141,17 @@ class Plan(Displayed):
 
     def tie(self, p: Prediction) -> bool:
         """As good as the best, as far as the model can tell."""
-        least = self.fastest
-        assert least is not None
-        most = self.cost_s(least) * (1.0 + resolution(p.job))
-        return bool(self.cost_s(p) <= most)
+        best, least = self.best, self.fastest
+        assert best is not None and least is not None
+        near = 1.0 + resolution(p.job)
+        most, cost = self.cost_s(least) * near, self.cost_s(p)
+        return bool(cost <= most and cost * near >= self.cost_s(best))
+
+    def _beside(self, p: Prediction | None) -> dict[str, Any]:
+        """A layout as JSON has it beside the best."""
+        if p is None or self.best is None:
+            return {"slower": None, "tie": False}
+        return {"slower": self.slower(p), "tie": self.tie(p)}
 
     @property
     def elasticities(self) -> tuple[Elasticity, ...]:
@@ -158,11 +169,16 @@ class Plan(Displayed):
         return {
             "best": self.best.to_dict() if self.best else None,
             "alternatives": [
-                {**p.to_dict(), "slower": self.slower(p), "tie": self.tie(p)}
-                for p in self.alternatives
+                {**p.to_dict(), **self._beside(p)} for p in self.alternatives
             ],
             "families": [
-                family.to_dict() for family in (*self.families, *self.outside)
+                {
+                    "name": row.name,
+                    "prediction": row.prediction and row.prediction.to_dict(),
+                    **self._beside(row.prediction),
+                    "note": row.note,
+                }
+                for row in (*self.families, *self.outside)
             ],
             "software": {
                 "chosen": dict(self.settings),

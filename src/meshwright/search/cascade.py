@@ -191,11 +191,11 @@ def _bounded(
     total, done = max(len(waiting.law), 1), 0.0
     while True:
         waiting = pick(waiting, waiting.law <= min(best.limit, LARGEST))
-        if not len(waiting.law):
-            return
         if progress:
             share = 1.0 - len(waiting.law) / total
             progress("layouts", done := max(done, share))
+        if not len(waiting.law):
+            return
         order, unknown = _plain(job, waiting), best.limit == np.inf
         if unknown:  # the smallest microbatches fit soonest
             micro = waiting.low["microbatch"]

@@ -33,25 +33,11 @@ class Family:
     name: str
     prediction: Prediction | None
     """None: none of its layouts fits."""
-    slower: float | None
-    """Its expected time over the chance to fit, over that of the plan's best, minus 1."""
-    tie: bool = False
-    """As good as the plan's best, as far as the model can tell."""
     note: str = ""
+    ran: bool = False
+    """A run shows that it fits, whatever the risk that is reckoned."""
 
     __repr__ = shown
-
-    def to_dict(self) -> dict[str, object]:
-        """The fields of one of `families` of `plan --json`."""
-        return {
-            "name": self.name,
-            "prediction": self.prediction.to_dict()
-            if self.prediction
-            else None,
-            "slower": self.slower,
-            "tie": self.tie,
-            "note": self.note,
-        }
 
 
 def families(job: Job, space: Space) -> Iterator[tuple[str, Space]]:

@@ -50,8 +50,8 @@ def combinations(job: Job, software: Values) -> Iterator[dict[str, Any]]:
 def best_each(
     job: Job, asked: Space
 ) -> list[tuple[dict[str, Any], Prediction]]:
-    """(settings, the best layout under them) of the combinations in which something fits, until
-    nothing that follows is better.
+    """(settings, the best layout under them) of the combinations in which something fits, of those
+    after the first where it is better than all before.
     """
     plain = asked.without_software
     found: list[tuple[dict[str, Any], Prediction]] = []
@@ -73,14 +73,9 @@ def chosen(job: Job, asked: Space) -> tuple[dict[str, Any], list[Family]]:
     if not found:
         return next(combinations(job, asked.software)), []
     least = min(p.merit_s for _, p in found) * (1.0 + resolution(job))
-    first, best = next(one for one in found if one[1].merit_s <= least)
+    first = next(settings for settings, p in found if p.merit_s <= least)
     others = [
-        Family(
-            f"software: {worded(settings)}",
-            p,
-            p.merit_s / best.merit_s - 1.0,
-            p.merit_s <= least,
-        )
+        Family(f"software: {worded(settings)}", p)
         for settings, p in found
         if settings != first
     ]

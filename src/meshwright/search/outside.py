@@ -35,12 +35,4 @@ def outside(job: Job, asked: Space, best: Prediction) -> tuple[Family, ...]:
         *practice.broken(job, p.layout),
         *practice.not_proposed(job, p.layout),
     ]
-    return (
-        Family(
-            "outside published practice",
-            p,
-            p.merit_s / best.merit_s - 1,
-            False,
-            "; ".join(why),
-        ),
-    )
+    return (Family("outside published practice", p, "; ".join(why)),)

@@ -141,16 +141,10 @@ def _practised(question: Question, asked: Space) -> Steps:
         kept = tuple(each.words for each in conventions)
         if not question.split:
             return replace(one, kept=kept)
-        recipe = [
-            replace(row, tie=one.tie(row.prediction))
-            if row.prediction
-            else row
-            for row in published(job, one.cost_s(one.best))
-        ]
         return replace(
             one,
             kept=kept,
-            families=(*one.families, *recipe),
+            families=(*one.families, *published(job)),
             asked=(job, asked),
         )
     every, _ = strategies(job, asked, proposals=False)
@@ -197,20 +191,16 @@ def _evidenced(question: Question, usual: Job, one: Plan) -> Plan:
     if not question.split:
         said = f"{sharding(best.layout)} is faster by {-gain:.0%}, but {seen.SAID}"
         return replace(other, notes=(said, *other.notes))
-    known = {family.name for family in other.families}
+    known = {row.name for row in other.families}
     rest = (
-        replace(family, slower=other.slower(family.prediction), tie=False)
-        for family in one.families
-        if family.name not in known and family.prediction
+        row
+        for row in one.families
+        if row.name not in known
+        and row.prediction
+        and row.prediction.layout != best.layout
     )
-    new = Family(seen.NAME, best, gain, False, seen.SAID)
-    rest = (
-        f for f in rest if f.prediction and f.prediction.layout != best.layout
-    )
-    return replace(
-        other,
-        families=(*other.families, *rest, new),
-    )
+    new = Family(seen.NAME, best, seen.SAID)
+    return replace(other, families=(*other.families, *rest, new))
 
 
 def _proven(question: Question, asked: Space, one: Plan) -> Plan:
@@ -229,19 +219,13 @@ def _proven(question: Question, asked: Space, one: Plan) -> Plan:
         "" if p.fits else f": {RISKY}"
     )
     others = (one.best, *one.alternatives) if one.best else ()
-    new = replace(
+    return replace(
         one,
         best=p,
         alternatives=others[: question.top - 1],
         recipe=recipe.source,
         notes=(said, *one.notes),
     )
-    families = (
-        replace(family, slower=new.slower(family.prediction), tie=False)
-        for family in one.families
-        if family.prediction
-    )
-    return replace(new, families=tuple(families))
 
 
 def _unfit(job: Job, space: Space, one: Plan) -> Plan:

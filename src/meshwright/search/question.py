@@ -188,20 +188,18 @@ def _families(
     best = one.best
     assert best is not None
     known = {p.layout: p for p in (best, *one.alternatives)}
-    found: dict[str, Family] = {}
+    found: dict[str, Prediction] = {}
     for number, name in enumerate(names):
         for each in ranked.best(1, of=number):
             p = known.get(each.layout)
             p = p or _predicted(best.job, [each], all_chips)[0]
-            mine = Family(name, p, one.slower(p), one.tie(p))
-            other = found.get(name, mine)
-            found[name] = min(mine, other, key=lambda x: x.slower or 0.0)
+            other = found.get(name, p)
+            found[name] = min(p, other, key=one.slower)
     for number, name in enumerate(names):
         if any(x.layout == best.layout for x in ranked.replays(number)):
-            found[name] = Family(name, best, 0.0, True)
-    return tuple(
-        sorted(found.values(), key=lambda family: family.slower or 0.0)
-    )
+            found[name] = best
+    rows = sorted(found.items(), key=lambda row: one.slower(row[1]))
+    return tuple(Family(*row) for row in rows)
 
 
 def _rejected(

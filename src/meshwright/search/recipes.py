@@ -218,10 +218,9 @@ def shown_to_fit(job: Job, asked: Choices) -> list[tuple[Recipe, Prediction]]:
     return sorted(found, key=lambda one: one[1].step_time_s)
 
 
-def published(job: Job, best_s: float) -> list[Family]:
-    """The nearest published recipe as a row of a plan; best_s: what the plan's best takes.
-
-    One that cannot be laid over these chips is named with the reason.
+def published(job: Job) -> list[Family]:
+    """The nearest published recipe as a row of a plan; one that cannot be laid over the job's chips
+    is named with the reason.
     """
     recipe = nearest(job)
     if recipe is None:
@@ -229,11 +228,8 @@ def published(job: Job, best_s: float) -> list[Family]:
     there = f"{recipe.source}: {recipe.chips:,} x {recipe.chip}, {recipe.precision}"
     every, why = runs(job, recipe)
     if not every:
-        return [Family(NAME, None, None, False, f"{there}; not here: {why}")]
-    p = every[0]
-    if ran(job, recipe):
-        taken, short = p.step_time_s, "" if p.fits else f"; {RISKY}"
-    else:
-        taken, short = p.merit_s, "" if p.fits else f"; {p.verdict} here"
-    slower = taken / best_s - 1.0
-    return [Family(NAME, p, slower, False, there + short)]
+        return [Family(NAME, None, f"{there}; not here: {why}")]
+    p, fits_there = every[0], ran(job, recipe)
+    short = RISKY if fits_there else f"{p.verdict} here"
+    note = there if p.fits else f"{there}; {short}"
+    return [Family(NAME, p, note, fits_there)]
