@@ -44,9 +44,11 @@ def predicted(job: Job, kind: str, monkeypatch: pytest.MonkeyPatch) -> float:
         lambda self, k, V, group, copies=1: Load(V if k == kind else 0.0 * V),
     )
     at, layout = ours.clock(job), job.layout
-    first = ours.step(
-        job, layout, ours.model_cost(job, layout, at), at
-    ).devices[0]
+    first = (
+        ours.step(job, layout, ours.model_cost(job, layout, at), at)
+        .devices[0]
+        .device
+    )
     return float(
         exposed(first, MICROBATCHES, layout.zero, at.overlap.dp).total
     )

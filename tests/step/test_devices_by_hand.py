@@ -30,8 +30,8 @@ from meshwright.step.pipeline import (
     replayed,
 )
 from meshwright.step.shares import sum_of
-from meshwright.step.sync import Device, SyncWait, exposed, occupied
-from meshwright.step.total import microbatch_on, shared
+from meshwright.step.sync import Device, Passes, SyncWait, exposed, occupied
+from meshwright.step.total import DeviceStep, microbatch_on, shared
 from meshwright.step.weights import (
     DeviceSync,
     Parameters,
@@ -57,21 +57,21 @@ def a_job(layout: Layout, model: Model = MODEL, **joints: Any) -> Job:
 
 
 # What a step is the longest of.
-PIPE = Pipeline(8.0, 10.0, lambda: (0.5, 1.5))
+def pipe(*ways: float) -> Pipeline:
+    return Pipeline(8.0, 10.0, lambda: (0.5, 1.5), ways)
+
+
+def a_device(work: float, *wait: float) -> DeviceStep:
+    return DeviceStep(device(), work, SyncWait(*(wait or (0.0,) * 4)))
 
 
 def test_a_step_ends_with_its_longest_part() -> None:
     """Order 10 s with 2 s before and after and 1 s of optimizer; devices are done at 12, 14 and 11
     s, and links busy for 15 s: they hold the step for 1 s more.
     """
-    found = Step(
-        PIPE,
-        2.0,
-        1.0,
-        reached=(12.0, 14.0, 11.0),
-        busy=(8.0, 7.0, 9.0),
-        links=Busy((9.0, 15.0)),
-    )
+    devices = tuple(a_device(work) for work in (8.0, 7.0, 9.0))
+    found = Step(pipe(3.0, 6.0, 1.0), 2.0, 1.0, devices, Busy((9.0, 15.0)))
+    assert found.reached == (12.0, 14.0, 11.0)
     assert found.total == 15.0 and found.waits == 1.0
     assert found.awaited == 1
     assert found.sync == 14.0 - (10.0 + 1.0), "beyond the order and the update"
@@ -80,9 +80,9 @@ def test_a_step_ends_with_its_longest_part() -> None:
     longer = quick._replace(outside=5.0)
     assert longer.total == 10.0 + 5.0 + 1.0 and longer.sync == 5.0
     assert longer.awaited == 0, "the order itself, told of the first device"
-    last = quick._replace(reached=(12.0, 13.5, 14.0))
+    last = quick._replace(pipeline=pipe(3.0, 5.5, 4.0))
     assert last.awaited == 2
-    papers = found._replace(reached=())
+    papers = found._replace(pipeline=pipe())
     assert papers.awaited == 2, "the longest busy"
 
 
@@ -90,17 +90,16 @@ def test_slowdown_is_at_most_what_shows_inside() -> None:
     """A device that ends the step 3 s late, 1 s of it outside: of 5 s of slower compute 2 s count,
     of 0.5 s all.
     """
-    waiting = [
-        SyncWait(0.5, 0.0, 0.0, 0.5, slowdown) for slowdown in (9.0, 5.0, 9.0)
-    ]
-    found = Step(
-        PIPE, 1.0, 1.0, reached=(1.0, 14.0, 2.0), waiting=tuple(waiting)
-    )
-    assert found.sync == 3.0 and found.slowdown == 2.0
-    waiting[1] = waiting[1]._replace(slowdown=0.5)
-    assert found._replace(waiting=tuple(waiting)).slowdown == 0.5
-    outside = waiting[1]._replace(arrives=7.0)
-    assert found._replace(waiting=(outside,) * 3).slowdown == 0.0
+    early = a_device(0.0)
+    for arrives, slowdown, expected in (
+        (0.5, 5.0, 2.0),
+        (0.5, 0.5, 0.5),
+        (7.0, 0.5, 0.0),
+    ):
+        wait = SyncWait(arrives, 0.0, 0.0, 0.5, slowdown)
+        late = a_device(13.0 - wait.total, *wait)
+        found = Step(pipe(0.0, 0.0, 0.0), 1.0, 1.0, (early, late, early))
+        assert found.sync == 3.0 and found.slowdown == expected
 
 
 @pytest.mark.parametrize(
@@ -423,11 +422,8 @@ UNIT = WeightSync(
 def device(sent: float = 0.5, back: float = 0.25) -> Device:
     """3 s and 5 s a microbatch, with messages of its own; one layer of 1 s and 2 s."""
     return Device(
-        3.0,
-        5.0,
-        load(sent, sent, 0.0),
-        load(back, back, 0.0),
-        (
+        Passes(3.0, 5.0, load(sent, sent, 0.0), load(back, back, 0.0)),
+        Passes(
             1.0,
             2.0,
             load(sent / 2, sent / 2, 0.0),
@@ -455,7 +451,8 @@ def test_links_carry_all_that_a_device_sends(zero: int, times: float) -> None:
     most = occupied([device(), more], 10.0, zero)
     other = occupied([more], 10.0, zero)
     assert most == tuple(map(max, found, other))
-    silent = Device(1.0, 1.0, NOTHING, NOTHING, (0.0, 0.0, NOTHING, NOTHING))
+    none = Passes(1.0, 1.0, NOTHING, NOTHING)
+    silent = Device(none, none)
     assert occupied([silent, device()], 10.0, zero) == found
     assert occupied([device(), silent], 10.0, zero) == found
 
@@ -493,7 +490,7 @@ def test_in_the_middle_of_many_layers_no_unit_is_the_first() -> None:
     steady = device().steady
     silent = WeightSync(NOTHING, NOTHING, NOTHING)
     assert steady.sync == DeviceSync(silent, UNIT * 3.0, UNIT * 3.0)
-    assert steady.layer[:2] == (0.0, 0.0)
+    assert steady.first.work == 0.0
 
 
 # What is updated.

@@ -36,7 +36,7 @@ from ..num import minimum, where
 from ..schedule import get as schedule_named
 from ..schedule.stage_costs import Pass
 from ..step.pipeline import published
-from ..step.sync import Device, exposed
+from ..step.sync import Device, Passes, exposed
 from ..step.weights import DeviceSync, WeightSync
 from ..step.zero import sharded
 from .laws import Shape, Values
@@ -221,11 +221,8 @@ def shown(
     f, sent = work * part, own * part
     sync = WeightSync(summing, summing * 0.5, summing * 0.5)
     device = Device(
-        f,
-        2 * f,
-        sent,
-        sent * 2,
-        (f * one, 2 * f * one, sent * one, sent * (2 * one)),
+        Passes(f, 2 * f, sent, sent * 2),
+        Passes(f * one, 2 * f * one, sent * one, sent * (2 * one)),
         DeviceSync(sync * one, sync * (1 - one), sync),
     )
     return exposed(device, d.microbatches, SUMMED_ONCE, how).total

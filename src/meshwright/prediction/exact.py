@@ -25,6 +25,7 @@ from ..schedule.replays import stage_seconds
 from ..schedule.schedule import Schedule
 from ..step import (
     ModelCost,
+    Step,
     StepCosts,
     barrier,
     by_order,
@@ -73,12 +74,8 @@ class Replayed(NamedTuple):
     order: Order
     passes: NDArray[np.float64]
     send: float
-    rest: float
-    """Seconds of the step outside the pipeline."""
-    least: float
-    """Seconds of the step however the pipeline goes: of each device by itself, of the busiest
-    link.
-    """
+    step: Step
+    """With a pipeline that takes the least."""
 
 
 def replayed(
@@ -106,7 +103,7 @@ def replayed(
         )
         seconds = longest(schedule, p, m, v, passes, send, barrier(job))
         for (k, one), pipeline in zip(group, seconds, strict=True):
-            steps[k] = max(float(pipeline) + one.rest, one.least)
+            steps[k] = float(one.step.with_pipeline(float(pipeline)).total)
     return steps
 
 
@@ -119,20 +116,14 @@ def _prepared(
     p = int(layout.pp)
     v = int(layout.interleave)
     costs = StepCosts(job, layout, parts or model_cost(job, layout, at), at)
-    closed = costs.step
-    rest = float(closed.outside + closed.update)
-    least = max(
-        float(closed.links.most), *(float(done) for done in closed.reached)
-    )
     if p == 1:  # nothing waits for anything: one order stands for all
-        alone = np.array([[float(closed.pipeline.total), 0.0, 0.0]])
-        return Replayed((GPIPE, 1, 1, 1), alone, 0.0, rest, least)
+        alone = np.array([[float(costs.pipeline.total), 0.0, 0.0]])
+        return Replayed((GPIPE, 1, 1, 1), alone, 0.0, costs.step)
     # of any stages
     order = schedule_with(layout.schedule, "even", layout.microbatch_group)
     return Replayed(
         (order, p, m, v),
         passes_of_stages(costs),
         float(costs.microbatch.stages.send),
-        rest,
-        least,
+        costs.step,
     )

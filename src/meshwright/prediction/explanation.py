@@ -111,7 +111,7 @@ class Explanation:
 
     def waited(self, field: str) -> Traced:
         """What the device that ends last waits for: a field of `SyncWait`."""
-        wait = self.costs.step.waiting[self.result.step.awaited]
+        wait = self.costs.step.devices[self.result.step.awaited].wait
         return getattr(wait, field)
 
     def meanwhile(self) -> Traced:

@@ -215,11 +215,10 @@ def _synchronisation(e: Explanation) -> Iterator[Term]:
     step = p.step
     m = float(p.schedule.rounds(p.microbatches))
     how = p.job.how.overlap.dp
-    device = step.devices[step.awaited]
-    waits = step.waiting[step.awaited]
+    device, _, waits = step.devices[step.awaited]
     within = (
-        f"beside {m:g} microbatches of {float(device.forward):.3g} s forward,"
-        f" {float(device.backward):.3g} s backward: max(T - {how.share:g} t, what full links"
+        f"beside {m:g} microbatches of {float(device.passes.forward):.3g} s forward,"
+        f" {float(device.passes.backward):.3g} s backward: max(T - {how.share:g} t, what full links"
         f" delay), links {how.links}"
     )
     for name, field, formula in (

@@ -199,10 +199,6 @@ class _Dealt:
         table = self.table
         job, choice, parts = table.job, table.choice, table.parts[i]
         of = step.microbatch_on(job, layout, parts, self.by, table.at)
-        devices = {
-            copies: step.synchronised(of, syncs)
-            for copies, syncs in self.syncs.items()
-        }
         held = (
             []
             if whole_program(job)
@@ -229,7 +225,7 @@ class _Dealt:
                     whole,
                     of,
                     piped,
-                    devices[sharding.copies],
+                    self.syncs[sharding.copies],
                     self.updates[z],
                     table.at.overlap,
                 ).total

@@ -33,7 +33,6 @@ from .total import (
     pipelined,
     step,
     step_time,
-    synchronised,
 )
 from .weights import device_syncs, parameters_of
 
@@ -62,6 +61,5 @@ __all__ = [
     "stage_message",
     "step",
     "step_time",
-    "synchronised",
     "update",
 ]

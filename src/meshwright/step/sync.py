@@ -26,19 +26,29 @@ from .weights import SILENT, DeviceSync, Parameters
 from .zero import cuts, gathers, reductions
 
 
-class Device(NamedTuple):
-    """What one device of the pipeline works on a microbatch, and what it has to synchronise."""
+class Passes(NamedTuple):
+    """Both passes of a microbatch on one device."""
 
     forward: Num
+    """Seconds."""
     backward: Num
     sent: Load
     """What the forward pass sends itself, on links that synchronisation may share."""
     sent_back: Load
     """What the backward pass sends."""
-    layer: tuple[Num, Num, Load, Load]
-    """forward, backward, sent and sent_back of the one layer whose weights arrive first and whose
-    gradients leave last.
-    """
+
+    @property
+    def work(self) -> Num:
+        """Seconds of both."""
+        return self.forward + self.backward
+
+
+class Device(NamedTuple):
+    """What one device of the pipeline works on a microbatch, and what it has to synchronise."""
+
+    passes: Passes
+    first: Passes
+    """Of the one layer whose weights arrive first and whose gradients leave last."""
     sync: DeviceSync = DeviceSync()
 
     @property
@@ -47,24 +57,19 @@ class Device(NamedTuple):
         makes the last gradients.
         """
         every = self.sync.every
-        return self._replace(
-            layer=(0.0, 0.0, NOTHING, NOTHING),
-            sync=DeviceSync(SILENT, every, every),
-        )
+        none = Passes(0.0, 0.0, NOTHING, NOTHING)
+        return Device(self.passes, none, DeviceSync(SILENT, every, every))
 
 
 def device(parts: ModelCost, share: ModelShare) -> Device:
     """A device that holds this share of the model, with nothing to synchronise yet."""
     one = ModelShare(share.first_layer, 0.0, 0.0)
-    return Device(*_passes(parts, share), _passes(parts, one))
+    return Device(_passes(parts, share), _passes(parts, one))
 
 
-def _passes(
-    parts: ModelCost, share: ModelShare
-) -> tuple[Num, Num, Load, Load]:
-    """Seconds of both passes, and what they send."""
+def _passes(parts: ModelCost, share: ModelShare) -> Passes:
     passed = share.passed(parts)
-    return (
+    return Passes(
         added(passed, "forward"),
         added(passed, "backward"),
         added(passed, "sent", NOTHING),
@@ -105,7 +110,7 @@ class SyncWait(NamedTuple):
         return self.arrives + self.leaves
 
 
-NO_WAIT = overlap.Exposed(0.0, 0.0)
+HIDDEN = overlap.Exposed(0.0, 0.0)
 """Nothing shows and nothing slows compute down."""
 
 
@@ -119,30 +124,29 @@ def exposed(d: Device, m: Num, zero: int, how: HidePass) -> SyncWait:
     """
     gather, reduction = d.sync.every.under(zero)
     if how.scope == "none":
-        return _waited(gather, reduction, m, zero)
+        return _bare(gather, reduction, m, zero)
     if how.scope == "step":
-        work = m * (d.forward + d.backward)
-        own = (d.sent + d.sent_back) * m
+        own = (d.passes.sent + d.passes.sent_back) * m
         sent = d.sync.every.in_step(zero, m)
-        shown, slower = overlap.behind(work, own, sent, how)
+        shown, slower = overlap.behind(m * d.passes.work, own, sent, how)
         return SyncWait(0.0, 0.0, shown, 0.0, slower)
     if how.scope == "layer":
         d = d.steady
     first_weights, last_gradients = d.sync.first.under(zero)
     once, later = d.sync.rest.under(zero)
-    waited = how.scope == "backward"
-    beside = gather if cuts(zero, "weights") and not waited else NOTHING
-    every = beside + reduction if cuts(zero, "gradients") else NOTHING
-    f, b, sent, sent_back = d.layer
+    gathers_bare = how.scope == "backward"
+    hidden = cuts(zero, "weights") and not gathers_bare
+    weights = gather if hidden else NOTHING
+    every = weights + reduction if cuts(zero, "gradients") else NOTHING
+    f, b, sent, sent_back = d.first
+    forward, backward, own, own_back = d.passes
     back = _behind_passes(
-        d.backward, d.sent_back, b, sent_back, beside + later, every, m, how
+        backward, own_back, b, sent_back, weights + later, every, m, how
     )
-    wait = _waited(gather, NOTHING, m, zero)
-    ahead = NO_WAIT
-    if not waited:
-        ahead = _behind_passes(
-            d.forward, d.sent, f, sent, once, beside, m, how
-        )
+    wait = _bare(gather, NOTHING, m, zero)
+    ahead = HIDDEN
+    if not gathers_bare:
+        ahead = _behind_passes(forward, own, f, sent, once, weights, m, how)
         wait = SyncWait(first_weights.seconds, ahead.shown, 0.0, 0.0)
     return wait._replace(
         backward=wait.backward + back.shown,
@@ -151,7 +155,7 @@ def exposed(d: Device, m: Num, zero: int, how: HidePass) -> SyncWait:
     )
 
 
-def _waited(gather: Load, reduction: Load, m: Num, zero: int) -> SyncWait:
+def _bare(gather: Load, reduction: Load, m: Num, zero: int) -> SyncWait:
     """All seconds of a step's gathers and reductions, where nothing hides."""
     forward = gathers(zero, m)
     backward = gathers(zero, 2 * m) - forward
@@ -177,7 +181,7 @@ def _behind_passes(
     """What outlasts m passes of `work` seconds that send `own`: `once` beside one of them, less a
     layer of it, and `every` beside each of the others.
     """
-    wait = NO_WAIT
+    wait = HIDDEN
     if once is not NOTHING:
         rest = own + layer_own * -1.0
         wait = overlap.behind(work - layer, rest, once, how)
@@ -192,27 +196,12 @@ def occupied(devices: Sequence[Device], m: Num, zero: int) -> Busy:
     """
     most = Busy()
     for d in devices:
-        passes = (d.sent.busy + d.sent_back.busy) * m
+        passes = (d.passes.sent.busy + d.passes.sent_back.busy) * m
         busy = passes + d.sync.every.in_step(zero, m).busy
         most = (
             Busy(map(maximum, most, busy)) if most and busy else most or busy
         )
     return most
-
-
-def device_seconds(d: Device, m: Num, waits: SyncWait) -> Num:
-    """Seconds from the first weights that a device waits for to its last gradient, with all that
-    its passes wait for.
-    """
-    return m * (d.forward + d.backward) + waits.total
-
-
-def outlasting(devices: Sequence[Device], m: Num, ends: Sequence[Num]) -> Num:
-    """Seconds by which the step outlasts m microbatches on the slowest device, where each device
-    ends after its own `device_seconds`.
-    """
-    busy = [m * (d.forward + d.backward) for d in devices]
-    return reduce(maximum, ends) - reduce(maximum, busy)
 
 
 def update(

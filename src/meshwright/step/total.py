@@ -4,13 +4,15 @@ synchronise, and the optimizer.
     total = max(the order of the slowest device and what comes before and after it,
                 each device by itself, each dimension of the network by itself)
 
-`microbatch_on`, `pipelined` and `synchronised` are its parts for columns of layouts: a search
-applies schedules and ZeRO stages to what it has computed of a microbatch already. `StepCosts` puts
+`microbatch_on`, `pipelined` and `joined` are its parts for columns of layouts: a search applies
+schedules and ZeRO stages to what it has computed of a microbatch already. `StepCosts` puts
 them together for one layout.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import cached_property, reduce
 from typing import NamedTuple
 
@@ -39,13 +41,26 @@ from .sync import (
     Device,
     SyncWait,
     device,
-    device_seconds,
     exposed,
     occupied,
-    outlasting,
     update,
 )
 from .weights import DeviceSync, Parameters, device_syncs, parameters_of
+
+
+class DeviceStep(NamedTuple):
+    """A device in a step."""
+
+    device: Device
+    work: Num
+    """Seconds of its microbatches."""
+    wait: SyncWait
+    """For its collectives."""
+
+    @property
+    def span(self) -> Num:
+        """Seconds from the first weights that it gathers to its last gradient."""
+        return self.work + self.wait.total
 
 
 class Step(NamedTuple):
@@ -56,18 +71,27 @@ class Step(NamedTuple):
     """Before and after it: the first weights and the last gradients of the first device; of
     papers what the longest device takes beyond the slowest pipeline."""
     update: Num
-    devices: tuple[Device, ...] = ()
-    """Passes and collectives of each, first to last."""
-    reached: tuple[Num, ...] = ()
-    """When each of them is done, with the optimizer, however the others fare."""
-    busy: tuple[Num, ...] = ()
-    """From the first weights that reach each of them to its last gradient."""
-    waiting: tuple[SyncWait, ...] = ()
-    """What of its collectives each of them waits for."""
+    devices: tuple[DeviceStep, ...] = ()
+    """Those that may be the slowest (`ModelShares.slow`)."""
     links: Busy = Busy()
     """Seconds each dimension of the network is busy, where hidden sends share it with all the
     rest.
     """
+
+    @property
+    def reached(self) -> tuple[Num, ...]:
+        """When each device is done, with the optimizer, however the others fare; none where papers
+        add up.
+        """
+        ways = self.pipeline.ways
+        return tuple(
+            d.span + self.update + way
+            for d, way in zip(self.devices, ways, strict=False)
+        )
+
+    def with_pipeline(self, seconds: Num) -> Step:
+        """The same step with a pipeline that takes so long."""
+        return self._replace(pipeline=replace(self.pipeline, total=seconds))
 
     @property
     def total(self) -> Num:
@@ -87,7 +111,7 @@ class Step(NamedTuple):
         """The part of `sync` that is compute made slower by collectives that hide, on the device
         that sets the end of the step; of numbers only.
         """
-        wait = self.waiting[self.awaited]
+        wait = self.devices[self.awaited].wait
         return minimum(wait.slowdown, maximum(self.sync - wait.outside, 0.0))
 
     @property
@@ -100,10 +124,9 @@ class Step(NamedTuple):
         """The device that sets the end of the step, or the first, where the order of the pipeline
         does; of numbers only.
         """
-        if not self.reached:
-            return max(
-                range(len(self.busy)), key=lambda i: float(self.busy[i])
-            )
+        if not self.pipeline.ways:
+            spans = [float(d.span) for d in self.devices]
+            return spans.index(max(spans))
         ends = [
             float(self.pipeline.total + (self.outside + self.update)),
             *map(float, self.reached),
@@ -168,35 +191,25 @@ def pipelined(
     which a search ranks before it replays the best. Papers say what all microbatches wait in
     closed form.
     """
-    schedule, d = schedule_of(layout), one.stages
+    schedule, stages = schedule_of(layout), one.stages
     order = layout.pp, microbatches(job, layout), layout.interleave
     if not by_order(job):
-        slow = d.load(d.slowest)
+        slow = stages.load(stages.slowest)
         return published(
-            job.how.overlap, schedule, order, slow, d.others, d.send
+            job.how.overlap, schedule, order, slow, stages.others, stages.send
         )
     m = rounds(job, layout)
-    busy = largest(on.forward + on.backward for on in one.devices) * m
+    busy = largest(d.passes.work for d in one.devices) * m
     parts: Waits
     if refine and layout.pp > 1:
-        total, parts = replayed(job, schedule, order, d, busy)
+        total, parts = replayed(job, schedule, order, stages, busy)
     else:
-        idle = least_idle(job, schedule, order[1], d, busy)
+        idle = least_idle(job, schedule, order[1], stages, busy)
         total, parts = busy + idle, lambda: (0.0, idle)
     ranks = [share.rank for share in one.shares.slow]
-    ways = fill_and_drain(job, schedule, d, ranks)
+    ways = fill_and_drain(job, schedule, stages, ranks)
     links = carried(m, one.send, schedule, layout.interleave)
     return Pipeline(busy, total, parts, ways, links)
-
-
-def synchronised(
-    one: Microbatch, syncs: tuple[DeviceSync, ...]
-) -> tuple[Device, ...]:
-    """The devices with the collectives of what they hold."""
-    return tuple(
-        d._replace(sync=sync)
-        for d, sync in zip(one.devices, syncs, strict=True)
-    )
 
 
 def owners(
@@ -261,7 +274,7 @@ class StepCosts:
             layout,
             one,
             pipeline=self.pipeline,
-            devices=synchronised(one, syncs),
+            syncs=syncs,
             updated=self.updated,
             how=self.at.overlap,
         )
@@ -285,37 +298,28 @@ def joined(
     layout: Layout,
     one: Microbatch,
     pipeline: Pipeline,
-    devices: tuple[Device, ...],
+    syncs: Sequence[DeviceSync],
     updated: Num,
     how: Overlap,
 ) -> Step:
-    """A step of its parts. devices: `synchronised`; updated: seconds of the optimizer."""
-    m = rounds(job, layout)
-    waiting = tuple(exposed(d, m, layout.zero, how.dp) for d in devices)
-    busy = tuple(
-        device_seconds(d, m, wait)
-        for d, wait in zip(devices, waiting, strict=True)
+    """A step of its parts. syncs: collectives of each device; updated: seconds of the optimizer."""
+    m, zero = rounds(job, layout), layout.zero
+    on = [
+        device._replace(sync=sync)
+        for device, sync in zip(one.devices, syncs, strict=True)
+    ]
+    devices = tuple(
+        DeviceStep(d, m * d.passes.work, exposed(d, m, zero, how.dp))
+        for d in on
     )
-    whole = Step(
-        pipeline,
-        waiting[0].outside,
-        updated,
-        devices,
-        busy=busy,
-        waiting=waiting,
-    )
+    outside = devices[0].wait.outside
     if not by_order(job):  # papers add up
-        return whole._replace(outside=outlasting(devices, m, busy))
+        spans, works = [d.span for d in devices], [d.work for d in devices]
+        outside = reduce(maximum, spans) - reduce(maximum, works)
     links = Busy()
-    if shared(how):
-        links = occupied(devices, m, layout.zero) + pipeline.links
-    return whole._replace(
-        reached=tuple(
-            seconds + updated + way
-            for seconds, way in zip(busy, pipeline.ways, strict=True)
-        ),
-        links=links,
-    )
+    if by_order(job) and shared(how):
+        links = occupied(on, m, zero) + pipeline.links
+    return Step(pipeline, outside, updated, devices, links)
 
 
 def shared(how: Overlap) -> bool:
