@@ -140,6 +140,10 @@ def test_of_ties_what_is_published_wins() -> None:
         assert burden(other, recipe)[:2] == (0, 0)
     assert burden(here, replace(recipe, interleave=4))[:2] == (0, 1)
     assert burden(here, replace(recipe, microbatch=2))[:2] == (0, 1)
+    ours = replace(catalogue("llama3-70b"), name="my own file")
+    assert burden(replace(here, model=ours), recipe)[:2] == (0, 0)
+    deeper = replace(ours, layers=84)
+    assert burden(replace(here, model=deeper), recipe)[:2] == (0, 1)
     narrow = Job("llama3-70b", "64xh100-sxm", "512seq", precision="fp8")
     assert burden(narrow, recipe)[:2] == (0, 1)
     plain = replace(recipe, interleave=1, schedule="1f1b")
@@ -371,7 +375,7 @@ def test_recipes_are_near_by_chips_and_twice_by_tokens(
     assert nearest(fine._replace(seq=2**16)) is None
     assert nearest(fine._replace(chips=16)) == fine._replace(chips=16)
     assert nearest(fine._replace(chips=8)) is None
-    assert nearest(fine._replace(model="another")) is None
+    assert nearest(fine._replace(model="gpt3-175b")) is None
     assert nearest() is None
 
 

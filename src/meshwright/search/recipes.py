@@ -15,6 +15,7 @@ from .. import catalog
 from ..describe.choices import Choices
 from ..describe.job import Job
 from ..describe.layout import Layout
+from ..describe.model import Model
 from ..layout import practice, rules
 from ..layout.practice import MOST_CHUNKS
 from ..prediction.classes import chip_family, framework_family
@@ -103,7 +104,7 @@ def nearest(job: Job) -> Recipe | None:
     fitting = [
         r
         for r in recipes()
-        if r.model == job.model.name and _family(r.chip) == family
+        if is_model(job.model, r.model) and _family(r.chip) == family
     ]
 
     def apart(r: Recipe) -> float:
@@ -116,6 +117,26 @@ def nearest(job: Job) -> Recipe | None:
         near,
         key=lambda r: (r.precision != kind, r.chip != chip, apart(r)),
         default=None,
+    )
+
+
+def is_model(model: Model, name: str) -> bool:
+    """Whether a model is the catalogue's of that name, whatever its own file calls it."""
+    known = catalog.model(name)
+    return model.name == name or shape(model) == shape(known)
+
+
+def shape(model: Model) -> tuple[Any, ...]:
+    """What tells one model's layers from another's."""
+    m = model.moe
+    experts = (m.experts, m.top_k, m.expert_ffn) if m else ()
+    return (
+        model.layers,
+        model.hidden,
+        model.heads,
+        model.kv_heads,
+        model.ffn,
+        *experts,
     )
 
 
@@ -195,7 +216,7 @@ def ran(job: Job, r: Recipe) -> bool:
     there = r.chips // (r.tp * r.cp * r.pp)
     own = job.cluster.chips // (r.tp * r.cp * r.pp)
     return (
-        r.model == job.model.name
+        is_model(job.model, r.model)
         and chip_family(chip) == chip_family(job.cluster.chip)
         and chip.hbm_bytes <= job.cluster.chip.hbm_bytes
         and r.precision == job.precision.compute
