@@ -266,6 +266,23 @@ def test_views_are_named_in_two_lines_at_most_on_a_tablet(
     assert page.tab.evaluate("document.documentElement.scrollWidth") <= width
 
 
+def test_a_number_opens_and_what_belongs_together_is_lit(page: Page) -> None:
+    page.open(address(page.base, "plan"), "beside")
+    tab = page.tab
+    assert "8.03 B parameters" in tab.inner_text("#facts")
+    tab.wait_for_selector("#figure-machine svg .chip.first")
+    tab.hover("#figure-time [data-cause=compute] rect")
+    assert tab.locator("#figure-time .lit").count() == 1
+    assert tab.query_selector("#main.pointed")
+    tab.click("#answer .lead >> nth=0 >> .number")
+    tab.wait_for_selector("dialog table")
+    assert "train time = " in tab.inner_text("dialog")
+    tab.click("dialog table .number >> nth=0")
+    tab.wait_for_selector("dialog h3:has-text('useful')")
+    assert "tokens / " in tab.inner_text("dialog")
+    page.fine()
+
+
 def test_the_keyboard_alone(page: Page) -> None:
     """Views by Tab and Enter, choices by arrows; the answer is announced."""
     page.open(address(page.base, "plan"), "beside")

@@ -511,6 +511,22 @@ def test_the_price_of_the_own_chip_is_one_of_the_prices(
     ]
 
 
+def test_a_chip_is_a_peer_along_one_axis(folder: Path) -> None:
+    """The first chip is none of its own peers; far and near ranks of one axis are one group."""
+    peers, shown = run(
+        folder,
+        """
+        import "./document.mjs";
+        import { peer, some } from "./machine.js";
+        const none = [0, 0, 0, 0];
+        const peers = [[none, none], [[1, 0, 0, 0], none], [none, [0, 0, 3, 0]], [[0, 0, 1, 0], [0, 0, 3, 0]], [[1, 0, 0, 0], [0, 0, 0, 1]]];
+        console.log(JSON.stringify([peers.map(([near, far]) => peer(near, far)), [some(3, 4), some(16, 4)]]));
+        """,
+    )
+    assert peers == ["", "tp", "dp", "dp", None]
+    assert shown == [[0, 1, 2], [0, 1, 2, None, 15]]
+
+
 def test_sources_have_marks_of_their_own(folder: Path) -> None:
     """By shape alone, without colours."""
     marks = run(

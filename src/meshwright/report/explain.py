@@ -63,8 +63,8 @@ def find(p: Prediction, wanted: str) -> tuple[tuple[str, Term], ...]:
 
 
 def _paths(p: Prediction) -> Iterator[tuple[str, Term]]:
-    """Terms by path: the step, the memory of a chip, and the rates."""
-    for root in (p.term, p.memory_term, *rates(p)):
+    """Terms by path: the step, the memory of a chip, the rates, and the run."""
+    for root in (p.term, p.memory_term, *rates(p), *run(p)):
         yield from _below(root, root.name)
 
 
@@ -112,6 +112,30 @@ def rates(p: Prediction) -> tuple[Term, ...]:
             source=definition,
         ),
     )
+
+
+def run(p: Prediction) -> Iterator[Term]:
+    """Time, rent and energy of the whole run, where the job says its tokens."""
+    whole, useful, chips = p.train_time_s, p.useful_time_s, p.job.cluster.chips
+    if whole is None or useful is None:
+        return
+    steps = f"{p.job.tokens:.6g} tokens / {p.tokens_per_s:.6g} token/s"
+    lost = [Term(name, s, "s") for name, s in (p.lost_s or {}).items()]
+    yield Term(
+        "train_time",
+        whole,
+        "s",
+        "sum of its parts",
+        parts=(Term("useful", useful, "s", steps), *lost),
+    )
+    chip = p.job.cluster.chip
+    hours = f"{whole:.6g} s x {chips:,} chips / 3600"
+    if p.cost_usd is not None:
+        price = f"{hours} x {chip.usd_per_hour:.6g} USD/h"
+        yield Term("cost", p.cost_usd, "USD", price)
+    if p.energy_j is not None:
+        watts = f"{whole:.6g} s x {chips:,} chips x {chip.power_w:.6g} W"
+        yield Term("energy", p.energy_j, "J", watts)
 
 
 def report(p: Prediction, wanted: str) -> RenderableType:

@@ -18,7 +18,7 @@ from ..describe.read import brief
 from ..errors import BadInput, unknown
 from ..formats.options import flags
 from ..search.evaluate import Progress
-from . import advised, answers, dropped, explorers, sure
+from . import advised, answers, dropped, explorers, opened, sure
 from .answers import Answer, Body
 from .question import keys
 from .runs import Folders, of_files, of_log
@@ -99,6 +99,10 @@ def endpoints(runs: Mapping[str, Path] | None = None) -> dict[str, Endpoint]:
     return {
         "catalogue": quick(answers.catalogue),
         "predict": quick(answers.predict, {**laid_out, "prices": NUMBERS}),
+        "explain": quick(
+            opened.explain, {**laid_out, "term": TEXT, "prices": NUMBERS}
+        ),
+        "machine": quick(opened.machine, laid_out),
         "plan": Endpoint(answers.plan, planned),
         "plan_lines": Endpoint(
             answers.plan_lines, planned, streams=True, last="plan"

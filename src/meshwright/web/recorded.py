@@ -89,7 +89,7 @@ def of_job(job: Job, progress: Progress) -> tuple[dict[str, str], Answers]:
     asked = endpoints()
 
     def keep(name: str, body: Mapping[str, Any]) -> Any:
-        progress(name, len(answers) / 14)
+        progress(name, len(answers) / 15)
         answer = asked[name].ask(body, progress)
         told = list(answer) if isinstance(answer, Iterator) else answer
         answers[key(name, body)] = told
@@ -104,7 +104,7 @@ def of_job(job: Job, progress: Progress) -> tuple[dict[str, str], Answers]:
         keep("predict", {"question": question, "layout": mine})
     if best:
         body = {"question": question, "layout": best["layout"]}
-        for name in ("beside", "choices", "copies"):
+        for name in ("beside", "choices", "copies", "machine"):
             keep(name, body)
         keep("what_if", {"question": question})
         drawn = {"schedule": "1f1b", **mine} if mine else best["layout"]

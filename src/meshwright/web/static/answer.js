@@ -100,6 +100,14 @@ export function spoken(p) {
   return `${step(p.step_time_s)} a step${between}; ${word}: ${room}.`;
 }
 
+// A number that opens the term it comes from.
+const number = (term, value) =>
+  h(
+    "button",
+    { type: "button", class: "number", "data-term": term, title: "Formula, values and source" },
+    h("b", {}, value),
+  );
+
 // Three numbers: how long, how much, whether it fits; where no run is said the speed of a step.
 function leads(p, price) {
   const [word] = fits(p);
@@ -107,8 +115,8 @@ function leads(p, price) {
   const time = valueOf(p.train_time_s);
   const cost = valueOf(p.cost_usd);
   const room = `${gib(needed).replace(/ .*/, "")} of ${gib(capacity)}`;
-  const lead = (name, value, under, cls = "") =>
-    h("p", { class: `lead ${cls}`, "data-term": name }, h("b", {}, value), h("small", {}, under));
+  const lead = (term, value, under, cls = "") =>
+    h("p", { class: `lead ${cls}` }, number(term, value), h("small", {}, under));
   return [
     time
       ? lead("train_time", seconds(time), range(along(p, time), seconds) || "the run")
@@ -123,19 +131,19 @@ function leads(p, price) {
 // The step, and how sure that is, in a sentence.
 function stepLine(p) {
   const rows = p.evidence?.rows;
-  const judged = rows ? `, by ${plural(rows, "published run")}` : "";
+  const judged = rows ? `, by ${plural(rows, "run")}` : "";
   return h(
     "p",
-    { class: "step", "data-term": "step_time" },
+    { class: "step" },
     [p.model, `on ${plural(p.chips, "chip")}`].filter(Boolean).join(" "),
     " takes ",
-    h("b", {}, step(p.step_time_s)),
+    number("step_time", step(p.step_time_s)),
     " a step ",
     h(
       "span",
       { class: "note" },
       p.interval_s
-        ? `(9 of 10 like it: ${range(p.interval_s, step)}${judged})`
+        ? `(90 %: ${range(p.interval_s, step)}${judged})`
         : "(no published runs to judge this by)",
     ),
   );
@@ -163,10 +171,15 @@ export function headline(p, price, budget) {
       h(
         "dl",
         { class: "facts" },
-        fact("speed", `${count(p.tokens_per_s)} tokens/s, MFU ${percent(p.mfu)}`),
+        fact(
+          "speed",
+          number("tokens_per_s", count(p.tokens_per_s)),
+          " tokens/s, MFU ",
+          number("mfu", percent(p.mfu)),
+        ),
         fact("memory", h("span", { class: p.fits ? "good" : "bad" }, memory[0]), `: ${memory[1]}`),
         time && valueOf(p.energy_j)
-          ? fact("energy", energy(valueOf(p.energy_j)), " at the power limit")
+          ? fact("energy", number("energy", energy(valueOf(p.energy_j))), " at the power limit")
           : null,
         time && price?.usd_per_hour
           ? fact("price", `${sig(price.usd_per_hour)} USD/h a chip${price.yours ? ", yours" : ""}`)
@@ -229,11 +242,13 @@ export function causes(slow, fast) {
 }
 
 export function timeFigure(p, id = "time") {
-  const shown = Object.entries(p.time_s).filter(([, t]) => t > 5e-4 * p.step_time_s);
+  const shown = Object.entries(p.time_s).filter(([, t]) => t > 5e-3 * p.step_time_s);
   const rows = shown.map(([cause, t]) => ({
     name: CAUSES[cause] || cause,
+    cause,
+    term: `step_time/${cause}`,
     parts: [[cause, t]],
-    text: `${seconds(t)}  ${percent(t / p.step_time_s)}`,
+    text: `${seconds(t)}  ${percent(t / p.step_time_s).replace(" ", "")}`,
   }));
   return figure({
     id,
@@ -274,6 +289,7 @@ export function memoryFigure(p, id = "memory") {
     const parts = KINDS.map((kind) => [kind, kinds[kind] || 0]);
     return {
       name: several ? STAGES[end] || end : "each chip",
+      terms: several ? null : "memory", // the tree is of one device
       parts,
       text: gib(parts.reduce((sum, [, v]) => sum + v, 0)),
     };

@@ -192,32 +192,30 @@ export function bars({ rows, kinds, label, most, limit, limitName, write = sig }
     );
     rows.forEach((row, r) => {
       const y = top + r * each + (narrow ? 17 : 3);
-      svg.append(
-        s(
-          "text",
-          {
-            x: narrow ? 0 : left - 8,
-            y: narrow ? y - 5 : y + 14,
-            "text-anchor": narrow ? "start" : "end",
-            class: row.strong ? "strong" : null,
-          },
-          row.name,
-        ),
-      );
+      const at = { x: narrow ? 0 : left - 8, y: narrow ? y - 5 : y + 14 };
+      const anchor = narrow ? "start" : "end";
+      const name = { ...at, "text-anchor": anchor, class: row.strong ? "strong" : null };
+      // what a bar is about, and the term that it opens
+      const line = s("g", { "data-cause": row.cause, "data-term": row.term });
+      svg.append(line);
+      line.append(s("text", name, row.name));
       let x = left;
       for (const [kind, value] of row.parts) {
         const w = Math.max(value * scale, 0);
+        const fill = fills[kinds.indexOf(kind)][0];
+        const term = row.terms ? `${row.terms}/${kind}` : null;
+        const about = { "data-term": term, "data-cause": term && kind };
         if (w > 0.3)
-          svg.append(
+          line.append(
             s(
               "rect",
-              { x, y, width: w, height: 18, fill: fills[kinds.indexOf(kind)][0], class: "edge" },
+              { x, y, width: w, height: 18, fill, class: "edge", ...about },
               s("title", {}, `${row.name}: ${kind} ${write(value)}`),
             ),
           );
         x += w;
       }
-      svg.append(s("text", { x: x + 6, y: y + 14 }, row.text || ""));
+      line.append(s("text", { x: x + 6, y: y + 14 }, row.text || ""));
     });
     if (limit) {
       const x = left + limit * scale;

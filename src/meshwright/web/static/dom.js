@@ -165,3 +165,17 @@ export function wait(ms, signal) {
     });
   });
 }
+
+// What is asked or shown above the page, until it is closed.
+export function dialog(title, ...kids) {
+  const box = h(
+    "dialog",
+    { "aria-label": title, onclose: () => box.remove() },
+    h("h2", {}, title),
+    ...kids,
+    h("p", {}, h("button", { type: "button", onclick: () => box.close() }, "Close")),
+  );
+  document.body.append(box);
+  box.showModal();
+  return box;
+}

@@ -1,6 +1,6 @@
 // The frame of the page: question, views, address; each change of the state is drawn at once.
 
-import { h, put, save } from "./dom.js";
+import { dialog, h, put, save } from "./dom.js";
 import { Refused, answers, ask, source } from "./ask.js";
 import {
   address,
@@ -23,6 +23,7 @@ import { roofline } from "./roofline.js";
 import { sure } from "./sure.js";
 import { inside, runFiles, runs } from "./runs.js";
 import { adviceOn } from "./advise.js";
+import { linkedTo } from "./opened.js";
 
 // asks: whether a view answers the question in the form, which else is not shown.
 const VIEWS = [plan, clusters, timeline, limits, roofline, sure, runs];
@@ -156,6 +157,15 @@ function announce(text, seen = false, before = null) {
 
 // --- header -------------------------------------------------------------------------------------
 
+// What is shown in Plan, as it is asked about.
+function layoutShown() {
+  const { question: asked, layout } = shown.answer;
+  return { question: freeOf(asked), layout };
+}
+
+const freeOf = (asked) =>
+  Object.fromEntries(Object.entries(asked).filter(([key]) => !fields.layout.includes(key)));
+
 function header() {
   put(
     $("top"),
@@ -222,19 +232,6 @@ async function copied(text, said) {
   } catch {
     announce("The browser does not allow copying; select the text instead.", true);
   }
-}
-
-function dialog(title, ...kids) {
-  const box = h(
-    "dialog",
-    { "aria-label": title, onclose: () => box.remove() },
-    h("h2", {}, title),
-    ...kids,
-    h("p", {}, h("button", { type: "button", onclick: () => box.close() }, "Close")),
-  );
-  document.body.append(box);
-  box.showModal();
-  return box;
 }
 
 async function copyDialog() {
@@ -630,6 +627,7 @@ async function start() {
     ),
   );
   linked();
+  linkedTo($("main"), () => shown.answer?.layout && { ...priced(page.state), ...layoutShown() });
   document.querySelector(".skip").addEventListener("click", (e) => {
     e.preventDefault();
     $("main").focus();

@@ -1,6 +1,7 @@
 // The view Plan: the answer, what each other choice costs, what each change would bring.
 
 import { fold, h, put, renew, table, wait } from "./dom.js";
+import { drawMachine, facts } from "./machine.js";
 import { Refused, ask, lines, settled, source } from "./ask.js";
 import { bestOf, budgeted, fields, pins, priced, question, unpriced, words } from "./state.js";
 import { change, gib, grouped, percent, plural, seconds, sig, step, usd } from "./format.js";
@@ -100,7 +101,7 @@ async function show(ctx) {
   await Promise.race([new Promise(requestAnimationFrame), wait(50, ctx.signal)]); // the answer is shown before what stands around it
   around(ctx, told);
   try {
-    await Promise.all([compared(ctx, told), mineShown(ctx, told)]);
+    await Promise.all([compared(ctx, told), mineShown(ctx, told), machineShown(ctx, told.best)]);
     if (ctx.typing) await wait(PAUSE, ctx.signal);
     await beside(ctx, told);
     await wait(IDLE, ctx.signal);
@@ -123,7 +124,19 @@ function unfinished(id, error) {
 }
 
 function stale() {
-  for (const id of ["answer", "bars"]) $(id).classList.add("stale");
+  for (const id of ["answer", "bars", "machine"]) $(id).classList.add("stale");
+}
+
+// The machine with the layout on it, and what model and chip are; a saved page may not have it.
+async function machineShown(ctx, best) {
+  const body = { question: freeOf(ctx.state), layout: best.layout };
+  const told = await ask("machine", body, ctx.signal).catch((error) => {
+    if (!(error instanceof Refused)) throw error;
+  });
+  if (!told?.dims) return;
+  if (told.groups.length) drawMachine($("machine"), told);
+  else put($("machine"));
+  if ($("facts")) $("facts").textContent = facts(best, told);
 }
 
 // The layout on the screen, predicted for the new question at once, while the search runs.
@@ -276,7 +289,7 @@ function nothing(ctx, told) {
       ),
   );
   put($("bars"), told.closest ? memoryFigure(told.closest) : null);
-  for (const id of ["families", "whatif", "searched", "mine"]) put($(id));
+  for (const id of ["machine", "families", "whatif", "searched", "mine"]) put($(id));
   $("families").classList.remove("stale");
   put($("layout"), pins(ctx.state).length ? free(ctx) : null);
   ctx.announce(`N${said.slice(1)}: ${sentence}.`);
@@ -333,7 +346,7 @@ const readingOf = (told) =>
     told.resolution
       ? " Counted is the expected time: that of a step over the chance that it fits. " +
           `Within ${percent(told.resolution)} of the fastest is a tie (≈): nobody can tell which ` +
-          "is faster, so the simplest of these layouts is the answer."
+          "is faster, so what runs and recipes show, else the simplest, is the answer."
       : "",
     " Dashed: not legal, or nothing fits. Beyond practice (†): no published run is laid out like ",
     "that, or the framework does not run it. Rest on a value to read why.",
@@ -435,14 +448,14 @@ async function beside(ctx, told) {
   const best = told.best;
   const found = await ask(
     "beside",
-    { question: free_of(ctx.state), layout: best.layout },
+    { question: freeOf(ctx.state), layout: best.layout },
     ctx.signal,
   );
   selectors(ctx, told, found);
   ctx.drawn("beside");
 }
 
-const free_of = (state) => question(state, true);
+const freeOf = (state) => question(state, true);
 
 // Each value fixed, the rest searched again: streamed, since each is a search.
 async function searchedAgain(ctx, told) {
@@ -475,7 +488,7 @@ async function compared(ctx, told) {
   if (!pins(ctx.state).length) return;
   const all = await ask(
     "plan",
-    { question: free_of(ctx.state), families: false, top: 1 },
+    { question: freeOf(ctx.state), families: false, top: 1 },
     ctx.signal,
   ).catch(() => null);
   if (!all?.best || ctx.signal.aborted) return;
@@ -536,7 +549,7 @@ function families(ctx, told) {
   const what =
     "Expected time: the step time over the chance that it fits (what runs out of memory is " +
     "started again with another layout). The answer against which the others are compared has " +
-    "the least of it, or is the simplest of ties.";
+    "the least of it, or is what runs and recipes show of ties, else their simplest.";
   const answers = (f) => f.prediction?.layout_words === best.layout_words;
   const others = (told.families || [])
     .filter((f) => !answers(f))
@@ -604,7 +617,7 @@ async function mineShown(ctx, told) {
   try {
     const p = await ask(
       "predict",
-      { question: free_of(ctx.state), layout: words(ctx.state.mine), ...priced(ctx.state) },
+      { question: freeOf(ctx.state), layout: words(ctx.state.mine), ...priced(ctx.state) },
       ctx.signal,
     );
     const [word, room] = fits(p);

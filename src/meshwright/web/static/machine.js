@@ -1,0 +1,224 @@
+// The machine that a layout is placed on: a unit of it and how often it is there; whom the first
+// chip sends to, over which link, and for how many seconds of a step.
+
+import { h, put, s } from "./dom.js";
+import { COLOURS, figure } from "./chart.js";
+import { CAUSES } from "./answer.js";
+import { count, gib, grouped, seconds, sig } from "./format.js";
+
+const AXES = ["tp", "cp", "dp", "pp"]; // nearest first
+const COLOUR = { tp: 0, cp: 2, dp: 4, pp: 3, ep: 5 };
+const MOST = { columns: 4, rows: 3, wide: 16 };
+const LEFT = 46;
+const TOP = 34;
+
+const cause = (axis) => `${axis}_comm`;
+const colour = (axis) => COLOURS[COLOUR[axis]];
+const product = (numbers) => numbers.reduce((a, b) => a * b, 1);
+export const rate = (bytes) => `${sig(bytes / 1e9)} GB/s`;
+
+// Which of so many are shown: all, or the first ones and the last, null for what lies between.
+export function some(many, most) {
+  if (many <= most) return [...Array(many).keys()];
+  return [...Array(most - 1).keys(), null, many - 1];
+}
+
+// An axis' ranks in a box of chips that the nearest links join, and across boxes.
+function shares(groups) {
+  const of = (axis) => groups.find((group) => group.axis === axis)?.ranks || [1];
+  const whole = (n) => Math.max(Math.floor(n), 1);
+  return AXES.map((axis) => {
+    const [near, ...far] = of(axis);
+    return { axis, near: whole(near), far: whole(product(far)) };
+  });
+}
+
+// Indices of all axes, the nearest first.
+function digits(index, radices) {
+  return radices.map((radix) => {
+    const digit = index % radix;
+    index = Math.floor(index / radix);
+    return digit;
+  });
+}
+
+// The axis over which a chip is the first one's peer: "" is the first itself, null none.
+export function peer(near, far) {
+  const apart = AXES.filter((_, i) => near[i] || far[i]);
+  return apart.length > 1 ? null : apart[0] || "";
+}
+
+// Whether a chip is of the first one's group of experts, where that lies within the replicas.
+function shareExperts(near, far, experts) {
+  if (!experts || near[0] || near[1] || far[0] || far[1] || near[3] || far[3]) return false;
+  return near[2] < experts.near && far[2] < experts.far;
+}
+
+function chipsOf(axes, far, at, { inner, wide, size, experts }) {
+  const radices = axes.map((a) => a.near);
+  return [...Array(inner).keys()].map((i) => {
+    const near = digits(i, radices);
+    const used = i < product(radices);
+    const axis = used ? peer(near, far) : null;
+    const expert = used && shareExperts(near, far, experts);
+    return s("rect", {
+      x: at.x + 6 + (i % wide) * (size + 2),
+      y: at.y + 6 + Math.floor(i / wide) * (size + 2),
+      width: size,
+      height: size,
+      rx: 2,
+      class: axis === "" ? "chip first" : used ? "chip" : "chip idle",
+      fill: axis ? colour(axis) : null,
+      stroke: expert ? colour("ep") : null,
+      "stroke-width": expert ? 2.5 : null,
+      "data-cause": expert ? cause("ep") : axis ? cause(axis) : null,
+    });
+  });
+}
+
+// The group of experts in ranks near and far, if no tensor or context group lies inside it.
+function expertsOf(groups) {
+  const group = groups.find(({ axis }) => axis === "ep");
+  if (!group || groups.some(({ axis }) => axis === "tp" || axis === "cp")) return null;
+  const [near, ...far] = group.ranks;
+  return { near, far: product(far) };
+}
+
+function drawing(told) {
+  const axes = shares(told.groups);
+  const inner = told.dims[0].members;
+  const [stages, rows] = [axes[3].far, product(axes.slice(0, 3).map((a) => a.far))];
+  const flat = stages === 1; // without stages in other boxes replicas stand side by side
+  const wide = axes[0].near > 1 ? Math.min(axes[0].near, MOST.wide) : Math.min(4, inner);
+  return (width) => {
+    const cols = some(flat ? rows : stages, MOST.columns);
+    const lines = some(flat ? 1 : rows, MOST.rows);
+    const cell = Math.min((width - LEFT) / cols.length, 190);
+    const size = Math.max(Math.min((cell - 18) / wide - 2, 15), 2);
+    const box = { w: wide * (size + 2) + 10, h: Math.ceil(inner / wide) * (size + 2) + 10 };
+    const height = TOP + lines.length * (box.h + 10) + 4;
+    const svg = s("svg", { width, height, role: "img", "aria-label": sentence(told) });
+    const sizes = { inner, wide, size, experts: expertsOf(told.groups) };
+    lines.forEach((row, r) =>
+      cols.forEach((column, c) => {
+        const at = { x: LEFT + c * cell, y: TOP + r * (box.h + 10) };
+        if (row === null || column === null)
+          return svg.append(label(at.x + box.w / 2, at.y + box.h / 2 + 4, "⋯"));
+        const across = digits(
+          flat ? column : row,
+          axes.slice(0, 3).map((a) => a.far),
+        );
+        svg.append(
+          s("rect", { ...at, width: box.w, height: box.h, rx: 5, class: "node" }),
+          ...chipsOf(axes, [...across, flat ? 0 : column], at, sizes),
+        );
+      }),
+    );
+    svg.append(...links(told, { stages, rows, flat, cell, box, cols, lines }));
+    return svg;
+  };
+}
+
+const label = (x, y, text, more) => s("text", { x, y, class: "small", ...more }, text);
+
+// The links between boxes: of stages along the top, of replicas down the side, or along the top
+// where there are no stages.
+function links(told, { stages, rows, flat, cell, box, cols, lines }) {
+  const by = Object.fromEntries(told.groups.map((group) => [group.axis, group]));
+  const line = (axis, from, to) =>
+    s(
+      "g",
+      { "data-cause": cause(axis), "data-term": `step_time/${cause(axis)}` },
+      s("line", { ...from, ...to, stroke: colour(axis), "stroke-width": 4 }),
+      s("title", {}, words(by[axis])),
+    );
+  const along = (axis, many) => [
+    line(axis, { x1: LEFT, y1: TOP - 8 }, { x2: right, y2: TOP - 8 }),
+    label(LEFT, TOP - 16, `${many} ${by[axis].link} ${took(by[axis])}`),
+  ];
+  const right = LEFT + (cols.length - 1) * cell + box.w;
+  const bottom = TOP + (lines.length - 1) * (box.h + 10) + box.h;
+  const down = ["dp", "cp", "tp"].find((axis) => by[axis] && product(by[axis].ranks.slice(1)) > 1);
+  if (flat) return rows > 1 && down ? along(down, grouped(rows)) : [];
+  const side = { x1: LEFT - 8, y1: TOP };
+  return [
+    ...along("pp", grouped(stages)),
+    rows > 1 && line(down, side, { x2: LEFT - 8, y2: bottom }),
+    rows > 1 && label(0, TOP + 12, `${grouped(rows)} ↓`),
+  ].filter(Boolean);
+}
+
+const took = (group) => seconds(group.exposed_s, 3);
+const degree = (group) => Math.round(product(group.ranks));
+const name = (group) => CAUSES[cause(group.axis)];
+
+function words(group) {
+  const hidden = group.sent_s > 1.01 * group.exposed_s;
+  return (
+    `${name(group)}: ${grouped(degree(group))} ranks, the farthest over ${group.link}: ` +
+    `${took(group)} of a step${hidden ? `, of ${seconds(group.sent_s)} sent` : ""}`
+  );
+}
+
+function sentence(told) {
+  const [near] = told.dims;
+  const units = `${grouped(told.chips)} chips in groups of ${near.members} on ${near.name}`;
+  return [units, ...told.groups.map(words)].join("; ");
+}
+
+// What messages each group sends over which link, as buttons that open their terms.
+const groupRow = (group) =>
+  h(
+    "button",
+    {
+      type: "button",
+      class: "group",
+      "data-cause": cause(group.axis),
+      "data-term": `step_time/${cause(group.axis)}`,
+      title: words(group),
+    },
+    h("i", { css: { "background-color": colour(group.axis) } }),
+    `${group.axis} ${grouped(degree(group))} · ${group.link} · ${took(group)}`,
+  );
+
+export function drawMachine(box, told) {
+  const [near] = told.dims;
+  const units = Math.ceil(told.chips / near.members);
+  const rows = told.groups.map((group) => [
+    name(group),
+    group.ranks.map((n) => grouped(n)).join(" × "),
+    group.link,
+    rate(told.dims.find((dim) => dim.name === group.link).bytes_per_s),
+    took(group),
+    seconds(group.sent_s),
+  ]);
+  put(
+    box,
+    figure({
+      id: "machine",
+      title: `The machine: ${grouped(units)} × ${near.members} chips`,
+      aside:
+        "Black: the first chip. Coloured: whom it sends to, by kind of group; grey: chips that it " +
+        "sends nothing. A box is what the nearest links join; columns are stages.",
+      draw: drawing(told),
+      head: ["group", "ranks a dimension", "farthest link", "one way", "of a step", "sent"],
+      rows,
+    }),
+    h("div", { class: "groups" }, told.groups.map(groupRow)),
+  );
+}
+
+// What the question's model and chip are, in a line beside it.
+export function facts(p, told) {
+  const flops = p.model_flops_per_s_per_chip / p.tokens_per_s_per_chip;
+  const active =
+    p.active_parameters < p.parameters ? ` (${count(p.active_parameters)} active)` : "";
+  const { chip, dims } = told;
+  const speeds = dims.filter((dim) => dim.members > 1);
+  return [
+    `${count(p.parameters)} parameters${active}, ${sig(flops / 1e9)} GFLOP a token`,
+    `${chip.name}: ${sig(chip.peak_flops / 1e12)} TFLOP/s ${chip.precision}, ` +
+      `${gib(chip.memory_bytes)} at ${sig(chip.memory_bytes_per_s / 1e12)} TB/s`,
+    ...speeds.map((dim) => `${dim.name} ${rate(dim.bytes_per_s)} one way`),
+  ].join(" · ");
+}
