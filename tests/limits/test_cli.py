@@ -2,12 +2,15 @@
 
 import csv
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from meshwright.cli.limits import under_laws
 from meshwright.cli.main import main
+from meshwright.limits.scenario import preset
 
 Capture = pytest.CaptureFixture[str]
 
@@ -54,6 +57,44 @@ def test_options_change_the_answer(capsys: Capture) -> None:
         for words in ((), ("--months", "6"), ("--overlap",), ("--failures",))
     )
     assert min(longer, overlapped) > base > mortal
+
+
+def test_laws_on_the_line_are_those_of_the_papers_scenarios() -> None:
+    base = preset("h100")
+    for words, name in (
+        (("deepseek", None, None, None), "h100-deepseek"),
+        (("fixed", None, None, 8.0), "h100-fixed/sparse"),
+    ):
+        (other,) = under_laws([base], *words)
+        law = preset(name).law
+        assert other.law == replace(
+            law, name="baseline", source=other.law.source
+        )
+    (back,) = under_laws([preset("h100/sparse")], None, None, None, 1.0)
+    assert back.law.experts is None
+    (other,) = under_laws([base], None, 0.5, 200.0, None)
+    assert other.law.depth(1e9) == base.law.depth(1e9) / 2
+    assert other.law.tokens_per_parameter == 200
+
+
+def test_a_law_on_the_line_changes_the_answer(capsys: Capture) -> None:
+    """Fewer layers scale farther, more tokens less far; closed forms are those of the paper's
+    laws only.
+    """
+    base, fewer, longer = (
+        fields(capsys, "h100", *words)["scenarios"][0]
+        for words in (
+            (),
+            ("--depth", "0.5"),
+            ("--tokens-per-parameter", "200"),
+        )
+    )
+    ends = [x["crossing"]["first_flops"] for x in (longer, base, fewer)]
+    assert ends == sorted(ends) and len(set(ends)) == 3
+    assert base["closed_forms"]
+    assert fewer["closed_forms"] is longer["closed_forms"] is None
+    assert main(["limits", "h100", "--depth", "-1"]) == 2
+    assert "--depth must be above 0" in capsys.readouterr().err
 
 
 @pytest.mark.slow

@@ -7,6 +7,7 @@ import pytest
 
 from meshwright import BadInput
 from meshwright.limits.laws import (
+    FITTED_DEPTH,
     LAWS,
     SPARSE,
     Law,
@@ -32,6 +33,16 @@ def test_the_grid_of_the_paper() -> None:
         assert (s.F == 4 * s.D).all()
         # T = 120 N^2 / E, the closed form of section 1
         assert s.flops == pytest.approx(120 * s.parameters**2 / s.E)
+
+
+@pytest.mark.parametrize("D", [2048.0, 12288.0, 65536.0])
+def test_the_law_of_depth_has_twice_the_layers_of_the_papers_fit(
+    D: float,
+) -> None:
+    """L = 3.67 (N / 1e6)^0.27 with the N = 12 D^2 L of a transformer."""
+    L = FITTED_DEPTH(4 * D**2)
+    assert pytest.approx(3.67 * (12 * D**2 * L / 1e6) ** 0.27) == L
+    assert 2.0 < LAWS["baseline"].depth(4 * D**2) / L < 2.15
 
 
 @pytest.mark.parametrize(

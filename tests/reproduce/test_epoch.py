@@ -38,7 +38,7 @@ def test_tables_and_worked_numbers() -> None:
         == 14
     )
     assert {c.id for c in checks if c.status == "erratum"} == {
-        "appendix 8.3/limit in consistent units"
+        "appendix 8.3/limit in consistent units",
     }
     assert sum(c.status == "explained" for c in checks) == 4
     # "about three orders": 2.2 on V100 has no defect that would explain it

@@ -58,6 +58,12 @@ def test_the_optimum_grows_as_printed() -> None:
     assert sum(slopes.values()) == pytest.approx(1.0)
 
 
+def test_the_law_of_depth_is_an_erratum_with_both_limits() -> None:
+    (one,) = sentences.depths()
+    assert one.status == "erratum" and 2.0 < float(one.computed) < 2.15
+    assert "198 layers" in one.note and "2.0e+28" in one.note
+
+
 def test_three_and_seven_years_do_not_go_together() -> None:
     three, seven = sentences.calendar()
     assert three.status == "match" and seven.status == "erratum"

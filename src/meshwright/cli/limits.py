@@ -63,6 +63,24 @@ Growth = Annotated[
         "X",
     ),
 ]
+BatchLaw = Annotated[
+    str | None,
+    word(
+        "Batch by training FLOPs: baseline, deepseek or fixed (4M tokens).",
+        "NAME",
+    ),
+]
+Depth = Annotated[
+    float | None,
+    word("Layers over those of the law (0.48: the fit of figure 10).", "X"),
+]
+Tokens = Annotated[
+    float | None, word("Training tokens for each parameter (20).", "X")
+]
+Experts = Annotated[
+    float | None,
+    word("Experts of a block at GPT-3's width, growing; 1: dense.", "N"),
+]
 Beside = Annotated[
     bool, word("Data-parallel traffic runs beside everything else.")
 ]
@@ -83,6 +101,10 @@ def limits(
     assumptions: Under = None,
     framework: Software = None,
     growth: Growth = None,
+    batch_law: BatchLaw = None,
+    depth: Depth = None,
+    tokens_per_parameter: Tokens = None,
+    experts: Experts = None,
     json: Json = False,
     output: Annotated[
         str | None,
@@ -105,6 +127,9 @@ def limits(
         scenario_of_words(text, months, failures, overlap)
         for text in scenarios or ("h100",)
     ]
+    chosen = under_laws(
+        chosen, batch_law, depth, tokens_per_parameter, experts
+    )
     words = (precision, assumptions, framework)
     said: list[str] = []
     if not whole_model:
@@ -204,6 +229,47 @@ def scenario_of_words(
         beside = put("assumptions.overlap.dp", HidePass("step"))
         result = beside(result)
     return result
+
+
+def under_laws(
+    chosen: list[Any],
+    batch: str | None,
+    depth: float | None,
+    tokens: float | None,
+    experts: float | None,
+) -> list[Any]:
+    """The scenarios with another batch law, depth, tokens a parameter or number of experts."""
+    from ..describe.frozen import put, scaled
+    from ..limits.laws import growing_experts, law
+
+    given = {
+        "--depth": depth,
+        "--tokens-per-parameter": tokens,
+        "--experts": experts,
+    }
+    for flag, value in given.items():
+        if value is not None and not 0 < value < 1e6:
+            raise BadInput(
+                f"{flag} must be above 0 and below 1,000,000, not {value:g}"
+            )
+    changes = []
+    if batch is not None:
+        other = law(batch)
+        changes += [
+            put("law.batch", other.batch),
+            put("law.batch_experts", other.batch_experts),
+            put("law.stated_growth", other.stated_growth),
+        ]
+    if depth is not None:
+        changes.append(scaled("law.depth.coefficient", depth))
+    if tokens is not None:
+        changes.append(put("law.tokens_per_parameter", tokens))
+    if experts is not None:
+        power = None if experts == 1 else growing_experts(experts)
+        changes.append(put("law.experts", power))
+    for change in changes:
+        chosen = [change(s) for s in chosen]
+    return chosen
 
 
 def under(

@@ -20,7 +20,7 @@ from ..units import show
 from .closed_forms import ClosedForms, Setting, closed_forms, node, under_law
 from .crossing import Crossing, Run
 from .curve import Curve, Point, curve, points_at
-from .laws import LEAST_WIDTH, WIDER, Law, shape
+from .laws import LAWS, LEAST_WIDTH, WIDER, Law, shape
 from .scenario import Scenario, preset
 
 SMOOTH_GRID = 8
@@ -132,7 +132,7 @@ def _limit(scenario: Scenario, smooth: bool) -> Limit:
     exact = curve(scenario)
     line = curve(scenario.smooth, smooth_widths()) if smooth else None
     closed = None
-    if as_published(scenario) and not scenario.law.experts:
+    if as_published(scenario) and not scenario.law.experts and usual(scenario):
         on = node(scenario.chip, scenario.network, scenario.precision.compute)
         s = under_law(Setting(duration_s=scenario.duration_s), scenario.law)
         closed = closed_forms(on, s)
@@ -145,6 +145,15 @@ def as_published(scenario: Scenario) -> bool:
     return (how.chip.model, how.network.collective) == (
         EPOCH.chip.model,
         EPOCH.network.collective,
+    )
+
+
+def usual(scenario: Scenario) -> bool:
+    """Whether the law has the depth and the tokens a parameter that the closed forms count with."""
+    law, base = scenario.law, LAWS["baseline"]
+    return (law.depth, law.tokens_per_parameter) == (
+        base.depth,
+        base.tokens_per_parameter,
     )
 
 

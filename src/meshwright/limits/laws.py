@@ -148,8 +148,21 @@ def widths() -> Any:
     return grid[(grid >= LEAST_WIDTH) & (grid <= WIDER * LEAST_WIDTH)]
 
 
-SPARSE = Power(8.0, 0.5, 4 * LEAST_WIDTH**2)
-"""8 experts at the width of GPT-3, growing with the square root of the weights of a layer."""
+def growing_experts(number: float) -> Power:
+    """So many experts at the width of GPT-3, growing with the square root of the weights of a
+    layer.
+    """
+    return Power(number, 0.5, 4 * LEAST_WIDTH**2)
+
+
+SPARSE = growing_experts(8.0)
+FIT = (3.67, 1e6, 0.27)
+"""a, n, p of L = a (N / n)^p, the fit of figure 10 to the models of Hoffmann et al. 2022."""
+FITTED_DEPTH = Power(
+    FIT[0] ** (1 / (1 - FIT[2])), FIT[2] / (1 - FIT[2]), FIT[1] / 3
+)
+"""That fit solved for L with N = 12 D^2 L = 3 D F L, attention counted: half as many layers as the
+law of the same paper at every width (198 and 95 at that of GPT-3, which has 96)."""
 EPOCH = "Erdil & Schneider-Joseph 2024, arXiv 2411.01137"
 LAWS = {
     law.name: law

@@ -14,6 +14,7 @@ from ..describe.assumptions import HidePass
 from ..describe.frozen import put, scaled
 from .crossing import Crossing
 from .curve import curve
+from .laws import FITTED_DEPTH, LAWS, SPARSE
 from .scenario import MONTH_S, Scenario
 
 Change = Callable[[Scenario], Scenario]
@@ -65,6 +66,13 @@ CHANGES: dict[str, Change] = {
     "network latency x 4": scaled("network.dims.latency", 4.0),
     "1 month": put("duration_s", MONTH_S),
     "6 months": put("duration_s", 6 * MONTH_S),
+    "half the layers": scaled("law.depth.coefficient", 0.5),
+    "layers by the fit of figure 10": put("law.depth", FITTED_DEPTH),
+    "200 tokens a parameter": put("law.tokens_per_parameter", 200.0),
+    "DeepSeek's law of the batch": put("law.batch", LAWS["deepseek"].batch),
+    "4M tokens a batch": put("law.batch", LAWS["fixed"].batch),
+    "dense": put("law.experts", None),
+    "8 experts, growing": put("law.experts", SPARSE),
 }
 
 

@@ -48,9 +48,6 @@ YEARS = ("3", "7")
 """Until the walls, "about", at 4.2 times a year."""
 SETTING = Setting()
 """Of the closed forms."""
-FIGURE_10 = (3.67, 1e6, 0.27)
-"""L = 3.67 (N / 1e6)^0.27, R^2 94.7 %: layers of the models of Hoffmann et al. 2022, whose list is
-not public."""
 FIGURE_5_FLOOR_US = "4.5"
 """Launch of a product (figure 5, whose measurements are not public)."""
 

@@ -12,10 +12,18 @@ from typing import Any
 import numpy as np
 
 from meshwright.cost.overlap import added
+from meshwright.describe.frozen import put
 from meshwright.describe.network import Dim, Network
 from meshwright.limits.calendar import GROWTH, years_until
 from meshwright.limits.closed_forms import closed_forms, node, under_law
-from meshwright.limits.laws import LAWS, Shape, shape
+from meshwright.limits.curve import curve
+from meshwright.limits.laws import (
+    FITTED_DEPTH,
+    LAWS,
+    LEAST_WIDTH,
+    Shape,
+    shape,
+)
 from meshwright.limits.scenario import preset
 from meshwright.limits.simulate import (
     AXES,
@@ -197,6 +205,30 @@ def calendar() -> Iterator[Check]:
     )
 
 
+def depths() -> Iterator[Check]:
+    """The law of appendix 8.1.4 beside the fit of figure 10, and what either says of the H100."""
+    D = LEAST_WIDTH
+    base = LAWS["baseline"]
+    law, fit = (
+        float(p(base.ffn_ratio * D**2)) for p in (base.depth, FITTED_DEPTH)
+    )
+    usual = ours("h100").crossing
+    other = curve(put("law.depth", FITTED_DEPTH)(preset("h100"))).crossing
+    assert usual.first_flops and usual.last_flops
+    assert other.first_flops and other.last_flops
+    yield Check(
+        "figure 10/layers at the width of GPT-3, law over fit",
+        published=1.0,
+        computed=law / fit,
+        rel_diff=relative(1.0, law / fit),
+        status="erratum",
+        note=f"the law has {law:.0f} layers, the fit to the same models {fit:.0f} with attention's"
+        " weights counted (footnote 13), GPT-3 96; linear scaling on H100 ends at"
+        f" {usual.first_flops:.1e} FLOP (last crossing {usual.last_flops:.1e}) under the law, at"
+        f" {other.first_flops:.1e} ({other.last_flops:.1e}) under the fit",
+    )
+
+
 def energy() -> Iterator[Check]:
     """Section 5.2: the largest run of all against the world's energy."""
     flops = float(published.APPENDIX_LIMIT)
@@ -326,4 +358,5 @@ def sentence_checks() -> Iterator[Check]:
     yield from traffic()
     yield from optimum()
     yield from calendar()
+    yield from depths()
     yield from energy()
