@@ -52,6 +52,10 @@ Ranks = Annotated[
 ]
 
 
+LOG, JOB = "train.log", "job.toml"
+"""Files in the folder of a run of another engine."""
+
+
 @verb()
 def compare(
     run: RunFolder = None,
@@ -90,6 +94,9 @@ def compare(
         )
     if rank:
         raise BadInput("--rank belongs to --oracle JOB.toml")
+    driven = Path(run[:4096])
+    if (driven / LOG).is_file() and not job:
+        run, job = str(driven / LOG), str(driven / JOB)
     if job or on or Path(run[:4096]).is_file():
         if output is not None:
             raise BadInput("a log has no timeline to write: -o is for runs")

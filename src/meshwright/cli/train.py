@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -50,6 +51,22 @@ Device = Annotated[
     str | None,
     word("cpu (gloo) or cuda (NCCL), whatever the file says.", "DEVICE"),
 ]
+EngineName = Annotated[
+    str,
+    word(
+        "Whose engine trains: meshwright, torchtitan, or megatron (in the checkout of Megatron-LM);"
+        " of another's the log is compared with the prediction and scales it.",
+        "NAME",
+    ),
+]
+EngineFlags = Annotated[
+    str,
+    word(
+        "With --engine: flags of its own behind those of the plan, such as"
+        " --engine-flags='--dataloader.dataset c4'.",
+        "TEXT",
+    ),
+]
 Tokenizer = Annotated[
     str, word("bytes, or the path of a Hugging Face tokenizer.json.")
 ]
@@ -69,6 +86,8 @@ Made = Annotated[
 ]
 
 
+OURS = "meshwright"
+"""The engine of this project."""
 RunFolder = Annotated[
     str, Parameter(help="Folder of a run, or one of its checkpoints.")
 ]
@@ -116,11 +135,15 @@ def train(
     data: Source = None,
     device: Device = None,
     output: Folder = None,
+    engine: EngineName = OURS,
+    engine_flags: EngineFlags = "",
     json: Json = False,
 ) -> int:
-    """Train a model under its layout, on processes of this machine or (under torchrun) of many.
+    """Train a model under its layout, on processes of this machine or (under torchrun) of many; or
+    have another engine do so.
 
-    Example: meshwright train examples/quickstart.toml --pp 2 --dp 1
+    Examples: meshwright train examples/quickstart.toml --pp 2 --dp 1
+    meshwright train plan.toml --engine torchtitan --steps 100
     """
     from ..formats.flags import is_file, read_flags
     from ..formats.torchrun import RUNS_ON
@@ -136,25 +159,24 @@ def train(
         )
     notes: list[str] = []
     described = read_flags(job, given, notes, sys.stdin)
-    need_torch()
-    from ..train.run import overridden
-    from ..train.run import train as run
-    from ..train.settings import settings
-
-    how = overridden(
-        settings(described.train),
-        steps=steps,
-        data=data,
-        device=device,
-        output=output,
-    )
+    said = {"steps": steps, "data": data, "device": device, "output": output}
+    how = {name: value for name, value in said.items() if value is not None}
+    described = replace(described, train={**described.train, **how})
     for note in notes:
         print(note, file=sys.stderr)
     if allow_change is not None and not resume:
         raise BadInput("--allow-change belongs to --resume")
+    if engine != OURS:
+        return driven(described, engine, resume, engine_flags, json)
+    if engine_flags:
+        raise BadInput("--engine-flags belongs to --engine")
+    need_torch()
+    from ..train.run import train as run
+    from ..train.settings import settings
+
     result = run(
         described,
-        how,
+        settings(described.train),
         resume,
         tuple(
             name.strip() for name in (allow_change or "").split(",") if name
@@ -168,6 +190,37 @@ def train(
             console.show(
                 trained(result), *(x for t in sample for x in ("", t))
             )
+    return 0
+
+
+def driven(job: Job, engine: str, resume: bool, flags: str, json: bool) -> int:
+    """`train --engine`: another engine's run, beside its prediction."""
+    from ..report import console
+    from ..report.card import Row
+    from ..report.compare import log_card
+    from ..train.engines import SCALED, drive
+    from ..train.settings import settings
+
+    run = drive(job, settings(job.train), engine, resume, flags)
+    if json:
+        console.show_json(console.envelope("train", run.to_dict()))
+        return 0
+    folder = shlex.quote(str(run.folder))
+    chips = int(run.comparison.predicted.layout.chips)
+    scaled = f"{chips}x./{folder}/{SCALED}"
+    later = [command(f"compare {folder}")]
+    rows = [Row("run", f"{folder}: its log, configuration and checkpoints")]
+    if run.scale:
+        rows.append(
+            Row(
+                "scale",
+                f"{run.scale.scale:.3f} of {run.scale.steps} steps: --on"
+                f" {scaled} predicts so",
+            )
+        )
+        later.append(command(f"plan {folder}/job.toml --on {scaled}"))
+    card = log_card(run.comparison, run.notes, later)
+    console.show(replace(card, items=(*rows, *card.items)))
     return 0
 
 

@@ -245,11 +245,3 @@ def summary(plan: RunPlan) -> dict[str, Any]:
         "checkpoint": str(steps[-1]) if steps else None,
         "output": str(plan.folder),
     }
-
-
-def overridden(settings: Settings, **given: Any) -> Settings:
-    """The settings with those of the command line that were given."""
-    return replace(
-        settings,
-        **{name: value for name, value in given.items() if value is not None},
-    )
