@@ -111,7 +111,7 @@ from meshwright.cli.main import run
 import meshwright.web.app, meshwright.web.workers
 plan = {str(tmp_path / "plan.toml")!r}
 assert run(["plan", "llama3-8b", "--on", "64xh100-sxm", "--batch", "1Mi", "-o", plan]) == 0
-assert run(["export", plan, "--to", "torchtitan"]) == 0
+assert run(["export", plan, "--to", "megatron"]) == 0
 assert run(["predict", plan]) == 0
 """
     done = subprocess.run(
