@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from meshwright.schedule import SCHEDULES, Timeline, get, timeline
-from meshwright.schedule.timeline import step_in_run_s
+from run_of_steps import step_in_run_s
 
 MIXES = [
     (1.0, 1.0, 1.0),

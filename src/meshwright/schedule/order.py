@@ -33,14 +33,6 @@ def in_flight_rank(order: Order, rank: int) -> float:
     return peak / max(len({action.chunk for action in order[rank]}), 1)
 
 
-def twice(order: Order, m: int) -> Order:
-    """Two steps of m microbatches, each rank's second behind its first."""
-    return [
-        [*actions, *(a._replace(microbatch=a.microbatch + m) for a in actions)]
-        for actions in order
-    ]
-
-
 def runnable(
     order: Order, stages: list[list[int]]
 ) -> Iterator[tuple[int, int, list[Key]]]:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple, TypeAlias
 
-from .order import PARTS, Key, in_flight_rank, runnable, twice
+from .order import PARTS, Key, in_flight_rank, runnable
 from .types import Order
 
 StageOf: TypeAlias = Callable[[int, int], int]
@@ -144,30 +144,6 @@ def timeline(
         ends,
         sorted(sends, key=lambda send: send.start_s),
     )
-
-
-def step_in_run_s(
-    order: Order,
-    stage_of: StageOf,
-    durations: Durations,
-    send_s: float = 0.0,
-    barrier: bool = False,
-) -> float:
-    """Seconds of a step in a run of them: what a second step adds to the completion of one.
-
-    barrier: no rank begins the second step before all have ended the first, which makes it the
-    makespan; else every rank begins it as soon as its own actions of the first are done.
-    """
-    one = timeline(order, stage_of, durations, send_s).makespan_s
-    if barrier:
-        return one
-    m = len({action.microbatch for actions in order for action in actions})
-    again = (
-        durations
-        if not callable(durations)
-        else lambda kind, stage, k: durations(kind, stage, k % m)
-    )
-    return timeline(twice(order, m), stage_of, again, send_s).makespan_s - one
 
 
 def _by_stage(passes: Sequence[Passes]) -> Callable[[str, int, int], float]:
