@@ -67,6 +67,6 @@ def test_a_step_is_the_closed_form_unless_a_replay_is_asked_for() -> None:
     parts = model_cost(at, layout)
     plain = step(at, layout, parts).total
     closed, replay = (
-        step(at, layout, parts, refine=how).total for how in (False, True)
+        step(at, layout, parts, replay=how).total for how in (False, True)
     )
     assert plain == closed < replay

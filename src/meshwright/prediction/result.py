@@ -64,8 +64,8 @@ class StepResult:
     @cached_property
     def costs(self) -> StepCosts:
         """What the step is made of."""
-        refine = self.replayed
-        return StepCosts(self.job, self.layout, self.cost, self.clock, refine)
+        replay = self.replayed
+        return StepCosts(self.job, self.layout, self.cost, self.clock, replay)
 
     @property
     def step(self) -> Step:

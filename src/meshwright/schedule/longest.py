@@ -12,7 +12,7 @@ again for each further group of microbatches, until it drains. So only a short o
 few groups; its last whole group is run again, on the ends of the groups before it, for every group
 that is left out. Where all actions of a group come later than those of the group before by one and
 the same time, so do those of every further group, because each is the maximum and the sum of the
-same terms, all shifted: then the rest is multiplied. Both are exact.
+same terms, all shifted: then the rest is multiplied. Both are exact but for rounding (`SHIFTED`).
 
 That the order of m microbatches is the short one with its last group run again is seen on one
 group more: orders are made by rules of which m says only how often a group comes, so what one group

@@ -123,8 +123,8 @@ class StageCosts:
         return Pass(*(s / maximum(self.partition.q, 1.0) for s in rest))
 
     def down(self, rank: Num) -> Num:
-        """From the start of F in the first stage to its start in stage `rank`, of one microbatch
-        that waits for nobody.
+        """From the start of F in the first stage to its start in stage `rank` (of looped
+        ones, chunk 0 of that rank), of one microbatch that waits for nobody.
         """
         return self.passes(0.0, rank).f + rank * self.sent
 

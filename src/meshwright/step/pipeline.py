@@ -20,9 +20,9 @@ from ..schedule.stage_costs import Pass, StageCosts
 from ..schedule.types import ScheduleOrder
 from .microbatch import ModelCost
 
-Order: TypeAlias = tuple[Num, Num, Num]
+Shape: TypeAlias = tuple[Num, Num, Num]
 """(p, m, v): ranks, microbatches of a step, and chunks of a rank in the order of a schedule."""
-Waits: TypeAlias = Callable[[], tuple[Num, Num]]
+SendsAndBubble: TypeAlias = Callable[[], tuple[Num, Num]]
 """Computes the seconds of sends that show and of the bubble, which few ask to be told apart."""
 
 
@@ -34,7 +34,7 @@ class Pipeline:
     """m microbatches on the slowest device."""
     total: Num
     """From the first action to the end."""
-    parts: Waits
+    parts: SendsAndBubble
     """`sends` and `bubble`, which with `busy` are the total; computed when one is asked for."""
     ways: tuple[Num, ...] = ()
     """Seconds in which each device has nothing to do yet, or nothing any more; none
@@ -84,14 +84,14 @@ def by_order(job: Job) -> bool:
 
 
 def replayed(
-    job: Job, schedule: ScheduleOrder, order: Order, d: StageCosts, busy: Num
-) -> tuple[Num, Waits]:
+    job: Job, schedule: ScheduleOrder, shape: Shape, d: StageCosts, busy: Num
+) -> tuple[Num, SendsAndBubble]:
     """`Pipeline.total` of one layout, action by action, and its parts: the bubble is what it takes
     without sends; one order serves both.
     """
     from ..schedule.replays import itemised, one, timed
 
-    at = int(order[0]), int(order[1]), int(order[2])
+    at = int(shape[0]), int(shape[1]), int(shape[2])
     together = barrier(job)
     silent = replace(d, send=0.0)
     schedule = timed(schedule, at, d)
@@ -190,7 +190,7 @@ def _pauses(schedule: Schedule, m: Num, d: StageCosts, together: bool) -> Num:
 def published(
     how: Overlap,
     schedule: Schedule,
-    order: Order,
+    shape: Shape,
     slow: Pass,
     others: Pass,
     send: Num,
@@ -200,7 +200,7 @@ def published(
     each hides behind the compute of one chunk. slow: the slowest device;  others: the mean of the
     others, which all stages equal.
     """
-    p, m, v = order
+    p, m, v = shape
     chunks = schedule.chunks(v)
     rounds = schedule.rounds(m)
     sends = chunks * send

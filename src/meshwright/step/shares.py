@@ -28,7 +28,7 @@ class ModelShare(NamedTuple):
     embedding: Num
     head: Num
     chunk: Num = 1.0
-    """Layers of a chunk of the model, on average."""
+    """Layers of a chunk of the model, on average: the same on all devices."""
     begins: tuple[Num, ...] = ()
     """The kind of its first layer: 1 of that, 0 of the others; none = the first kind."""
     rank: Num = 0.0

@@ -205,16 +205,16 @@ def occupied(devices: Sequence[Device], m: Num, zero: int) -> Busy:
 
 
 def update(
-    job: Job, layout: Layout, ends: Sequence[Parameters], zero: int, at: Clock
+    job: Job, layout: Layout, owned: Sequence[Parameters], zero: int, at: Clock
 ) -> Num:
     """Seconds of the optimizer on the device with the most parameters to update, and of each step
     whatever it updates (`every_step`).
 
-    ends: parameters of the devices that may have the most.
+    owned: parameters of the devices that may have the most.
     """
     if not job.how.count.optimizer_step:
         return 0.0
-    dense, expert = _most(ends)
+    dense, expert = _most(owned)
     cut = cuts(zero, "optimizer")
     number = dense / (layout.shards if cut else 1.0)
     if job.model.moe:
@@ -225,20 +225,20 @@ def update(
     busy = arithmetic + traffic
     if away:  # the host updates its share meanwhile
         busy = maximum(busy, on_host(job, number * away))
-    return busy + quantised(ends, at) + every_step(job, layout, at)
+    return busy + quantised(owned, at) + every_step(job, layout, at)
 
 
-def quantised(ends: Sequence[Parameters], at: Clock) -> Num:
+def quantised(owned: Sequence[Parameters], at: Clock) -> Num:
     """Seconds in which the device with the most parameters quantises them, where that is done once
     a step.
     """
     shapes = at.rates.shapes
-    return step_quantises(sum(_most(ends)), shapes) if shapes else 0.0
+    return step_quantises(sum(_most(owned)), shapes) if shapes else 0.0
 
 
-def _most(ends: Sequence[Parameters]) -> tuple[Num, Num]:
+def _most(owned: Sequence[Parameters]) -> tuple[Num, Num]:
     """Parameters (dense, expert) of the device with the most of each."""
-    dense, expert = zip(*ends, strict=True)
+    dense, expert = zip(*owned, strict=True)
     return reduce(maximum, dense), reduce(maximum, expert)
 
 

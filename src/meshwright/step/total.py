@@ -27,7 +27,7 @@ from ..schedule.stage_costs import Pass, StageCosts
 from .microbatch import ModelCost, clock, model_cost, recomputing
 from .pipeline import (
     Pipeline,
-    Waits,
+    SendsAndBubble,
     by_order,
     carried,
     fill_and_drain,
@@ -183,28 +183,28 @@ def _passes(part: LayerCost) -> Pass:
 
 
 def pipelined(
-    job: Job, layout: Layout, one: Microbatch, refine: bool = False
+    job: Job, layout: Layout, one: Microbatch, replay: bool = False
 ) -> Pipeline:
     """All microbatches of a step in the order of a schedule.
 
-    refine: one layout, whose order is replayed; else what it takes at least (`least_idle`), by
+    replay: one layout, whose order is replayed; else what it takes at least (`least_idle`), by
     which a search ranks before it replays the best. Papers say what all microbatches wait in
     closed form.
     """
     schedule, stages = schedule_of(layout), one.stages
-    order = layout.pp, microbatches(job, layout), layout.interleave
+    shape = layout.pp, microbatches(job, layout), layout.interleave
     if not by_order(job):
         slow = stages.load(stages.slowest)
         return published(
-            job.how.overlap, schedule, order, slow, stages.others, stages.send
+            job.how.overlap, schedule, shape, slow, stages.others, stages.send
         )
     m = rounds(job, layout)
     busy = largest(d.passes.work for d in one.devices) * m
-    parts: Waits
-    if refine and layout.pp > 1:
-        total, parts = replayed(job, schedule, order, stages, busy)
+    parts: SendsAndBubble
+    if replay and layout.pp > 1:
+        total, parts = replayed(job, schedule, shape, stages, busy)
     else:
-        idle = least_idle(job, schedule, order[1], stages, busy)
+        idle = least_idle(job, schedule, shape[1], stages, busy)
         total, parts = busy + idle, lambda: (0.0, idle)
     ranks = [share.rank for share in one.shares.slow]
     ways = fill_and_drain(job, schedule, stages, ranks)
@@ -230,11 +230,11 @@ class StepCosts:
         layout: Layout,
         parts: ModelCost,
         at: Clock,
-        refine: bool = False,
+        replay: bool = False,
     ) -> None:
-        """refine: as in `pipelined`."""
+        """replay: as in `pipelined`."""
         self.job, self.layout, self.parts, self.at = job, layout, parts, at
-        self.refine = refine
+        self.replay = replay
 
     @cached_property
     def by(self) -> ModelShares:
@@ -252,7 +252,7 @@ class StepCosts:
     @cached_property
     def pipeline(self) -> Pipeline:
         """All microbatches in the order of the schedule."""
-        return pipelined(self.job, self.layout, self.microbatch, self.refine)
+        return pipelined(self.job, self.layout, self.microbatch, self.replay)
 
     @cached_property
     def updated(self) -> Num:
@@ -285,12 +285,12 @@ def step(
     layout: Layout,
     parts: ModelCost,
     at: Clock | None = None,
-    refine: bool = False,
+    replay: bool = False,
 ) -> Step:
     """One step of the job; the layout's numbers may be arrays (categorical fields may not);
-    refine: as in `pipelined`.
+    replay: as in `pipelined`.
     """
-    return StepCosts(job, layout, parts, at or clock(job), refine).step
+    return StepCosts(job, layout, parts, at or clock(job), replay).step
 
 
 def joined(

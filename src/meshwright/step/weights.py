@@ -275,7 +275,9 @@ def parameters_of(
 
 
 def tied(job: Job, layout: Layout) -> Num:
-    """Parameters that embedding and head share on a device that holds both."""
+    """Parameters that embedding and head share on a device that is alone: there they are one table;
+    a folded pipeline, whose first device holds both too, keeps two.
+    """
     if not (job.model.tied_embeddings and job.how.count.vocabulary):
         return 0.0
     return vocabulary.table(job, layout)
