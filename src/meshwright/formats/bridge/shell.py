@@ -134,18 +134,21 @@ def _pieces(text: str) -> Iterator[tuple[str, int, int]]:
     bracket that opens an array, what no statement holds (unread), and what parts words (between).
     """
     i = first = 0  # of the word that is being read
+    begun = False  # something of that word was read
     while i < len(text):
-        word = text[first:i].replace("\\\n", "")
-        kind, stop = _piece(text, i, word)
+        kind, stop = _piece(text, i, first, begun)
         stop = min(stop, len(text))
         yield kind, i, stop
+        begun = kind in ("word", "quoted") or (begun and kind == "joined")
         if kind not in ("word", "quoted", "joined"):
             first = stop
         i = stop
 
 
-def _piece(text: str, i: int, word: str) -> tuple[str, int]:
-    """(kind, end) of the piece at `i`.  word: what of its word stands before it."""
+def _piece(text: str, i: int, first: int, begun: bool) -> tuple[str, int]:
+    """(kind, end) of the piece at `i`.  first: where its word begins; begun: whether something of
+    that word stands before it.
+    """
     c = text[i]
     if text.startswith("\\\n", i):
         return "joined", i + 2
@@ -157,10 +160,11 @@ def _piece(text: str, i: int, word: str) -> tuple[str, int]:
         return "word", _bracket(text, i + 1)
     if c == "`":
         return "word", text.find("`", i + 1) + 1 or len(text)
-    if c == "#" and not word:
+    if c == "#" and not begun:
         stop = text.find("\n", i)
         return "unread", len(text) if stop < 0 else stop
-    if c == "(" and ASSIGNED.fullmatch(word):
+    # only here the word itself is asked for: at each piece a long word would be copied once more
+    if c == "(" and ASSIGNED.fullmatch(text[first:i].replace("\\\n", "")):
         return "array", i + 1
     if text.startswith("<<", i) and not text.startswith("<<<", i):
         return "unread", _after_document(text, i)
