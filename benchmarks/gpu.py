@@ -9,6 +9,9 @@ one is at hand.
    torch.compile and fused AdamW.
 3. The step time predicted after `meshwright calibrate`, for twelve shapes: within 5 % each.
 
+Each stage prints and saves what it found in --folder, what one GPU can do first; a start after an
+interruption goes on behind it. Also times attention by each of PyTorch's kernels.
+
 Prints a section in Markdown; --docs writes it to docs/accuracy.md. Exit code 1 if something is out
 of its bounds. --device cpu runs every layout on gloo within the same bounds, and the times at toy sizes
 without bounds: those show that the command works, and mean nothing.
@@ -24,13 +27,17 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
+import torch.nn.functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from meshwright import catalog
 from meshwright.count.model import model_flops
@@ -206,6 +213,66 @@ def measured(j: Job, which: Any, device: str) -> float:
         return float(json.loads(to.read_text()))
 
 
+class Stages:
+    """What the stages of a check found, a file each: a start after an interruption goes on behind
+    them.
+    """
+
+    def __init__(self, folder: Path, about: dict[str, Any]) -> None:
+        """about: of the machine and what is asked; a folder holds one check."""
+        folder.mkdir(parents=True, exist_ok=True)
+        self.folder, head = folder, folder / "about.json"
+        text = json.dumps(about)
+        if head.is_file() and head.read_text("utf-8") != text:
+            raise SystemExit(
+                f"{folder} holds a check of another machine, or that was asked"
+                " for something else: take another with --folder"
+            )
+        head.write_text(text, "utf-8")
+
+    def once(self, name: str, stage: Callable[[], Any]) -> Any:
+        """The result of a stage, which is printed and saved, or that of an earlier start."""
+        path = self.folder / f"{name.replace(' ', '-')}.json"
+        if path.is_file():
+            return json.loads(path.read_text("utf-8"))
+        value = stage()
+        if value is None:  # it could not be found, and may be another time
+            return None
+        part = path.with_suffix(".part")
+        part.write_text(json.dumps(value), "utf-8")
+        part.replace(path)
+        print(f"{name}: {value}", file=sys.stderr, flush=True)
+        return value
+
+
+def attention_kernels(device: str) -> dict[str, float]:
+    """Seconds of causal attention, forward and backward, by each kernel of PyTorch that takes it:
+    4,096 tokens of 32 heads of 128 in bf16 on a GPU, 128 of 2 in fp32 on a CPU.
+    """
+    toy = device == "cpu"
+    shape = (1, 2, 128, 64) if toy else (1, 32, 4096, 128)
+    dtype = torch.float32 if toy else torch.bfloat16
+
+    def steps(place: torch.device) -> Iterator[Any]:
+        x = torch.randn(shape, dtype=dtype, device=place, requires_grad=True)
+        while True:
+            out = F.scaled_dot_product_attention(x, x, x, is_causal=True)
+            yield out.sum().backward()
+
+    with tempfile.TemporaryDirectory() as folder:
+        to = Path(folder) / "seconds.json"
+
+        def work(place: torch.device) -> None:
+            seconds = {}
+            for name, kernel in SDPBackend.__members__.items():
+                with sdpa_kernel(kernel), suppress(RuntimeError):
+                    seconds[name] = timed(steps(place), place)
+            to.write_text(json.dumps(seconds))
+
+        fork_ranks(work, 1, device)
+        return dict(json.loads(to.read_text()))
+
+
 class Sameness(NamedTuple):
     """The losses of a layout beside those of one process on the CPU in the same precision."""
 
@@ -220,18 +287,32 @@ class Sameness(NamedTuple):
         return self.difference <= BOUNDS[self.precision]
 
 
+def now(name: str, stage: Callable[[], Any]) -> Any:
+    """The result of a stage that is not saved."""
+    return stage()
+
+
 def strict(
-    device: str, devices: int, steps: int = STEPS
+    device: str,
+    devices: int,
+    steps: int = STEPS,
+    once: Callable[[str, Callable[[], Any]], Any] = now,
 ) -> Iterator[Sameness]:
-    """Of every layout that so many devices can run."""
+    """Of every layout that so many devices can run; once: of `Stages`."""
     alone: dict[str, list[float]] = {}
     for name, layout in LAYOUTS.items():
         if int(layout.chips) > devices:
             continue
         precision = precision_of(layout, device)
         if precision not in alone:
-            alone[precision] = losses(LAYOUTS["1"], "cpu", precision, steps)
-        got = losses(layout, device, precision, steps)
+            alone[precision] = once(
+                f"one process {precision}",
+                partial(losses, LAYOUTS["1"], "cpu", precision, steps),
+            )
+        got = once(
+            f"layout {name}",
+            partial(losses, layout, device, precision, steps),
+        )
         yield Sameness(
             name,
             precision,
@@ -363,6 +444,11 @@ def main() -> int:
     )
     parser.add_argument("--no-calibrate", action="store_true")
     parser.add_argument(
+        "--folder",
+        default="gpu-check",
+        help="what each stage found; a start goes on behind it",
+    )
+    parser.add_argument(
         "--docs",
         action="store_true",
         help="write the section of docs/accuracy.md",
@@ -389,19 +475,30 @@ def main() -> int:
     )
     shapes = SHAPES[: given.shapes]
     jobs = [job(s, chip, toy) for s in shapes]
-    same = list(strict(given.device, devices))
-    seconds = [measured(j, ours, given.device) for j in jobs]
+    about = {
+        "device": title,
+        "torch": torch.__version__,
+        "asked": [given.chip, given.shapes],
+    }
+    once = Stages(Path(given.folder), about).once
+    kernels = once("attention", partial(attention_kernels, given.device))
+    seconds = [
+        once(f"step {i}", partial(measured, j, ours, given.device))
+        for i, j in enumerate(jobs)
+    ]
     beside = {
-        i: measured(jobs[i], plain, given.device)
+        i: once(f"plain {i}", partial(measured, jobs[i], plain, given.device))
         for i in COMPARED
         if i < len(jobs)
     }
-    with tempfile.TemporaryDirectory() as folder:
-        predicted = (
-            None
-            if given.no_calibrate
-            else predictions(jobs, given.device, Path(folder))
-        )
+    predicted = None
+    if not given.no_calibrate:
+        with tempfile.TemporaryDirectory() as folder:
+            predicted = once(
+                "predictions",
+                partial(predictions, jobs, given.device, Path(folder)),
+            )
+    same = list(strict(given.device, devices, STEPS, once))
     text = (
         f"{HEADING}\n\nWritten by `benchmarks/gpu.py` on {title}, PyTorch {torch.__version__},"
         f" {time.strftime('%Y-%m')}.\n\n"
@@ -418,6 +515,10 @@ def main() -> int:
             )
             for s in same
         ],
+    )
+    text += "\n" + table(
+        "attention, ms forward and backward",
+        [(name, f"{took * 1e3:.2f}") for name, took in kernels.items()],
     )
     rows, fine = [], all(s.fine for s in same)
     for i, (s, j, took) in enumerate(zip(shapes, jobs, seconds, strict=True)):

@@ -78,8 +78,9 @@ def test_compiled_layers_give_the_same_numbers(
         Layout(tp=2, dp=1, microbatch=4),
         Layout(tp=2, dp=1, microbatch=4, sequence_parallel=False),
         Layout(cp=2, dp=1, microbatch=4),
+        Layout(tp=2, dp=1, microbatch=4, recompute="op"),
     ],
-    ids=["tp2", "tp2, whole sequences", "cp2"],
+    ids=["tp2", "tp2, whole sequences", "cp2", "tp2, operators again"],
 )
 @pytest.mark.filterwarnings("ignore")  # of dynamo, of itself
 def test_a_layer_is_one_graph(layout: Layout) -> None:

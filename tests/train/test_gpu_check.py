@@ -92,6 +92,7 @@ def test_the_bound_of_bf16_tells_rounding_from_tokens_of_another_rank(
 def test_a_layout_that_differs_ends_in_exit_code_1(
     script: Any,
     monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """And is named in the table with its bound."""
@@ -101,23 +102,54 @@ def test_a_layout_that_differs_ends_in_exit_code_1(
     ]
     monkeypatch.setattr(script, "strict", lambda *given: iter(rows))
     words = ["--device", "cpu", "--shapes", "0", "--no-calibrate"]
+    words += ["--folder", str(tmp_path)]
     monkeypatch.setattr(sys, "argv", ["gpu.py", *words])
     assert script.main() == 1
-    assert "| cp2 | bf16 | 5.0e-03 | 3.9e-03 |" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "| cp2 | bf16 | 5.0e-03 | 3.9e-03 |" in out
+    assert "| MATH |" in out and "| CUDNN_ATTENTION |" not in out
     del rows[1]
     assert script.main() == 0
+
+
+def test_a_start_goes_on_behind_what_was_found(
+    script: Any, tmp_path: Path
+) -> None:
+    """A stage that was interrupted runs again, those before it do not; another check is refused."""
+    calls: list[str] = []
+
+    def stage(name: str, fails: bool = False) -> dict[str, float]:
+        calls.append(name)
+        if fails:
+            raise KeyboardInterrupt
+        return {"seconds": 0.5}
+
+    first = script.Stages(tmp_path, {"device": "a"})
+    assert first.once("step 0", lambda: stage("0")) == {"seconds": 0.5}
+    with pytest.raises(KeyboardInterrupt):
+        first.once("step 1", lambda: stage("1", fails=True))
+    again = script.Stages(tmp_path, {"device": "a"})
+    assert again.once("step 0", lambda: stage("0")) == {"seconds": 0.5}
+    assert again.once("step 1", lambda: stage("1")) == {"seconds": 0.5}
+    assert calls == ["0", "1", "1"]
+    with pytest.raises(SystemExit, match="another machine"):
+        script.Stages(tmp_path, {"device": "b"})
 
 
 @pytest.mark.slow
 def test_the_whole_command(
     script: Any,
+    tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr(
         sys,
         "argv",
-        ["gpu.py", "--device", "cpu", "--shapes", "2", "--no-calibrate"],
+        [
+            *("gpu.py", "--device", "cpu", "--shapes", "2"),
+            *("--no-calibrate", "--folder", str(tmp_path)),
+        ],
     )
     assert script.main() == 0
     assert "not predicted" in capsys.readouterr().out
