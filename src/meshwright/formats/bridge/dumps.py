@@ -23,6 +23,7 @@ from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
 from ...errors import BadInput
+from .nemo import Nemo
 from .reading import FileKeys, ForeignFile
 from .table import Format, get
 from .tree import flat_keys, parse_yaml
@@ -68,12 +69,15 @@ def dump(text: str) -> Dump | None:
         return None
     for name, reader in READERS.items():
         if keys := reader(text):
-            return (
-                _parsed(keys)
-                if name == "megatron"
-                else Dump(name, FileKeys(keys))
-            )
+            if name == "megatron":
+                return _parsed(keys)
+            older = name == "megatron-bridge" and NEMO.mine_tree(keys)
+            return Dump(NEMO.name if older else name, FileKeys(keys))
     return None
+
+
+NEMO = Nemo("nemo")
+"""Its configuration stands below the same line as that of its successor."""
 
 
 def _parsed(keys: dict[str, Any]) -> Dump:

@@ -20,6 +20,7 @@ from . import cells, launch, megatron, shell
 from .edit import VALUE, Changes, Spelling, edit_script
 from .keys import Keys
 from .megatron_args import arguments
+from .nemo import Nemo
 from .reading import FileKeys
 from .shared import model_named, name_of
 from .table import get
@@ -85,6 +86,10 @@ CHIPS = {"trainer.devices": "trainer.num_nodes", "devices": "num_nodes"}
 TASKS_OF_ALL = ("pretrain", "sft", "finetune")
 
 
+NEMO_1 = Nemo("nemo")
+"""Before it; its files have keys of these names too."""
+
+
 def mine(text: str) -> bool:
     """A command line that starts a recipe."""
     return (
@@ -94,7 +99,9 @@ def mine(text: str) -> bool:
 
 
 def mine_tree(keys: dict[str, Any]) -> bool:
-    """A ConfigContainer, NeMo's configuration, or a recipe with changes."""
+    """A ConfigContainer, NeMo 2's configuration, or a recipe with changes."""
+    if NEMO_1.mine_tree(keys):
+        return False
     last = {key.rpartition(".")[2] for key in keys}
     return "tensor_model_parallel_size" in last or isinstance(
         keys.get("recipe"), str

@@ -1,0 +1,140 @@
+"""NeMo 1's YAML of a GPT model: its words for Megatron's arguments.
+
+Source: github.com/NVIDIA/NeMo r2.0.0, nlp_language_modeling/conf/megatron_gpt_config.yaml;
+models/language_modeling/megatron_gpt_model.py and megatron_base_model.py; apex,
+DistributedFusedAdam, for what its optimizer overlaps by itself.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from ...errors import BadInput
+from .reading import FileKeys
+from .table import get
+from .tabled import TabledTool
+
+RENAMED = {
+    "encoder_seq_length": "seq_length",
+    "virtual_pipeline_model_parallel_size": "num_virtual_stages_per_pipeline_rank",
+    "activations_checkpoint_granularity": "recompute_granularity",
+    "activations_checkpoint_method": "recompute_method",
+    "activations_checkpoint_num_layers": "recompute_num_layers",
+    "rotary_percentage": "rotary_percent",
+    "tokenizer.type": "tokenizer_type",
+    "ub_tp_comm_overlap": "tp_comm_overlap",
+    "optim.overlap_grad_sync": "overlap_grad_reduce",
+    "optim.overlap_param_sync": "overlap_param_gather",
+}
+"""Key of the model -> Megatron's argument."""
+ADAM = {"use_distributed_optimizer": True, "overlap_grad_reduce": True}
+"""Of a sharded optimizer, which overlaps the sums of gradients unless it is told not to."""
+WORDS: dict[str, dict[str, dict[str, Any]]] = {
+    "bias": {"true": {}, "false": {"disable_bias_linear": True}},
+    "share_embeddings_and_output_weights": {
+        "true": {},
+        "false": {"untie_embeddings_and_output_weights": True},
+    },
+    "activation": {
+        "gelu": {},
+        "swiglu": {"swiglu": True},
+        "fast-swiglu": {"swiglu": True},
+        "squared-relu": {"squared_relu": True},
+    },
+    "normalization": {
+        "layernorm": {"normalization": "LayerNorm"},
+        "layernorm1p": {"normalization": "LayerNorm"},
+        "rmsnorm": {"normalization": "RMSNorm"},
+    },
+    "optim.name": {
+        "distributed_fused_adam": ADAM,
+        "mcore_distributed_optim": ADAM,
+        "fused_adam": {},
+        "megatron_fused_adam": {},
+        "adamw": {},
+        "adam": {},
+    },
+    "overlap_p2p_comm": {
+        "true": {},
+        "false": {"no_overlap_p2p_communication": True},
+    },
+    "precision": {
+        "bf16": {"bf16": True},
+        "bf16-mixed": {"bf16": True},
+        "16": {"fp16": True},
+        "16-mixed": {"fp16": True},
+        "32": {},
+    },
+}
+"""Key -> its words, in lower case -> what they are in Megatron's arguments."""
+SIBLING = re.compile(r"\$\{\.(\w+)\}")
+PRODUCT = re.compile(r"\$\{multiply:\s*(\d+),\s*(\d+)\}")
+
+
+class Nemo(TabledTool):
+    """Recognised by its table; its keys are said in Megatron's words."""
+
+    def of_tree(self, keys: Mapping[str, Any], where: str) -> FileKeys:
+        """The settings of the model, and the ranks of its trainer."""
+        model = {
+            key.removeprefix("model."): resolved(keys, key)
+            for key in keys
+            if key.startswith("model.")
+        }
+        if model.get("virtual_pipeline_model_parallel_size"):
+            model.setdefault("overlap_p2p_comm", False)
+        else:
+            model.pop("overlap_p2p_comm", None)
+        model["precision"] = keys.get("trainer.precision", 32)
+        out: dict[str, Any] = {}
+        for key, words in WORDS.items():
+            out |= translated(key, model.pop(key, None), words)
+        for key, value in model.items():
+            if value is not None:
+                out[RENAMED.get(key, key)] = value
+        demand_values(out)
+        if on := out.pop("fp8", None):
+            kind = "e4m3" if out.get("fp8_e4m3") else "hybrid"
+            out |= {"fp8_format": kind} if on is True else {}
+        counts = [keys.get(f"trainer.{n}") for n in ("devices", "num_nodes")]
+        devices, nodes = (n if isinstance(n, int) else 0 for n in counts)
+        return FileKeys(out, devices * (nodes or 1) or None)
+
+
+def resolved(keys: Mapping[str, Any], key: str) -> Any:
+    """A value, with `${.other}` and `${multiply:4, ${.other}}` filled in."""
+    value = keys[key]
+    if not isinstance(value, str) or "${" not in value:
+        return value
+    section = key.rpartition(".")[0]
+    text = SIBLING.sub(
+        lambda m: str(keys.get(f"{section}.{m[1]}", m[0])), value
+    )
+    text = PRODUCT.sub(lambda m: str(int(m[1]) * int(m[2])), text)
+    return int(text) if text.isdigit() else text
+
+
+def demand_values(arguments: Mapping[str, Any]) -> None:
+    """BadInput for a setting whose value stands in another file."""
+    for key in get("nemo").read_keys & {*arguments}:
+        if "${" in str(arguments[key]):
+            raise BadInput(
+                f"NeMo 1: {key} {arguments[key]!s:.60} stands for what the file does not say: write"
+                " its value"
+            )
+
+
+def translated(
+    key: str, value: object, words: Mapping[str, dict[str, Any]]
+) -> dict[str, Any]:
+    """What a word is in Megatron's arguments.  Raises BadInput for one that is not predicted."""
+    if value is None:
+        return {}
+    word = str(value).lower()
+    if word not in words:
+        raise BadInput(
+            f"NeMo 1: {key} {word[:40]} is not predicted: {', '.join(words)} are"
+        )
+    return words[word]
