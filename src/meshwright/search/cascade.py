@@ -28,6 +28,7 @@ from .degrees import (
     shards,
 )
 from .evaluate import (
+    FEW,
     Progress,
     evaluate,
     fitting,
@@ -151,7 +152,12 @@ def _rounds(
         legal = legal_options(job, rows, best.choice)
         many = count(job, rows) if space.placements else 1.0
         best.searched = int((legal * many).sum())
-        yield from _bounded(open_, best, Waiting(rows, rows, law), progress)
+        rows, law = keep(rows, legal > 0), law[legal > 0]
+        if length(rows) <= FEW:
+            yield rows, None
+        else:
+            waiting = Waiting(rows, rows, law)
+            yield from _bounded(open_, best, waiting, progress)
         return
     best.searched = covered(job, table, degrees, best.choice)
     # the smallest microbatches fit soonest, and give a limit for the others

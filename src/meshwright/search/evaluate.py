@@ -22,7 +22,8 @@ from .space import Space
 from .table import BLOCK, Grid, Table, keep, length, pick
 
 FEW = 64
-"""Rows that are not worth a bound."""
+"""Rows that are not worth a bound: a family often has no more, and a plan takes 1.1 to 1.5 times as
+long if these are bounded too (70B on 1,024 chips .14 -> .19 CPU seconds, 8B on 64 .13 -> .20)."""
 
 
 Progress = Callable[[str, float], None]
