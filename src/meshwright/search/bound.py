@@ -74,7 +74,7 @@ def piped(job: Job, way: Way, rows: Table, m: Column, layers: Grid) -> Any:
     """Seconds of m microbatches through pipelines of nothing but layers, in the order of a
     schedule: `step.least_idle` of them, whose paths only grow with embedding, head and messages.
     """
-    schedule, pp, chunks = way.bound, rows["pp"], rows["interleave"]
+    schedule, pp, chunks = way.order, rows["pp"], rows["interleave"]
     f, i, w = layers[:3]
     none = Pass(0.0, 0.0, 0.0)  # of embedding and head
     cut = partition(job, pp, schedule, chunks)
@@ -94,7 +94,7 @@ def lower(
     any_number: bool = False,
 ) -> tuple[Column, Grid]:
     """Bound of every row in seconds (nearest groups, the best of the options with which it can
-    fit), and of every combination of options.
+    fit), and of every combination of options the least bound of these rows.
 
     near, far: the same rows with the smallest and the largest dp they stand for; collectives are
     bound by the one, sharding by the other. any_number: as in `Rows`.

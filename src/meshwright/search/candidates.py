@@ -48,7 +48,7 @@ class Waiting(NamedTuple):
     """With the smallest dp."""
     high: Table
     """With the largest dp."""
-    law: Column
+    bound: Column
     """Seconds that none of their layouts undercuts, as far as is known."""
 
     @property
@@ -69,8 +69,8 @@ class Waiting(NamedTuple):
 
     def beside(self, *others: Waiting) -> Waiting:
         """Together with others."""
-        low, high, law = zip(self, *others, strict=True)
-        return Waiting(stack(*low), stack(*high), np.concatenate(law))
+        low, high, bound = zip(self, *others, strict=True)
+        return Waiting(stack(*low), stack(*high), np.concatenate(bound))
 
 
 @dataclass(frozen=True)
@@ -183,7 +183,7 @@ class Candidates:
         return first.beside(*others)
 
     def _intervals(
-        self, best: Best, high: Table, law: Column
+        self, best: Best, high: Table, bound: Column
     ) -> Iterator[Waiting]:
         """Of rows with their most replicas the intervals below, each with one number of
         microbatches.
@@ -191,8 +191,8 @@ class Candidates:
         job, B = self.job, float(self.job.batch)
         if best.limit == np.inf:
             fine = may_fit(job, best, high)
-            high, law = keep(high, fine), law[fine]
-        one = law / fewest(job, high)
+            high, bound = keep(high, fine), bound[fine]
+        one = bound / fewest(job, high)
         while True:
             step = dp_step(high)
             high = high | {"dp": high["dp"] - step}

@@ -4,7 +4,7 @@ Candidates -> rows, or in a relaxed space intervals of dp with one number of mic
 -> placed layouts, best bound first. Rows that are slower than the k-th best layout found so far, or
 cannot fit, are dropped on the way. Bounds are the step formulas themselves with optimistic
 arguments (`bound`), so they hold whatever the formulas say, on every network. Ranking is by
-(seconds, bytes, degrees, options, placement), as in brute force.
+(merit, bytes, degrees, options, placement), as in brute force.
 """
 
 from __future__ import annotations
@@ -148,29 +148,29 @@ def _rounds(
     if progress:
         progress("bounds", 0.0)
     if not relaxed:
-        rows, law = open_.rows()
+        rows, bound = open_.rows()
         legal = legal_options(job, rows, best.choice)
         many = count(job, rows) if space.placements else 1.0
         best.searched = int((legal * many).sum())
-        rows, law = keep(rows, legal > 0), law[legal > 0]
+        rows, bound = keep(rows, legal > 0), bound[legal > 0]
         if length(rows) <= FEW:
             yield rows, None
         else:
-            waiting = Waiting(rows, rows, law)
+            waiting = Waiting(rows, rows, bound)
             yield from _bounded(open_, best, waiting, progress)
         return
     best.searched = covered(job, table, degrees, best.choice)
     # the smallest microbatches fit soonest, and give a limit for the others
     kind, first = open_.smallest()
-    rows, law = open_.rows(best.limit, first)
-    yield from _bounded(open_, best, Waiting(rows, rows, law))
+    rows, bound = open_.rows(best.limit, first)
+    yield from _bounded(open_, best, Waiting(rows, rows, bound))
     others = ~first
     if best.limit == np.inf:
         # what a microbatch holds only grows with its sequences
         rows = keep(rows, may_fit(job, best, rows))
         others &= np.isin(kind, kind[rows["shard"].astype(np.intp)])
-    more, law = open_.rows(best.limit, others)
-    yield from _bounded(open_, best, Waiting(more, more, law))
+    more, bound = open_.rows(best.limit, others)
+    yield from _bounded(open_, best, Waiting(more, more, bound))
     # fewer replicas than there is room for
     every = np.concatenate((rows["shard"], more["shard"]))
     table = pick(table, np.unique(every).astype(np.intp))
@@ -194,13 +194,13 @@ def _bounded(
     """
     job = open_.job
     size, few = FIRST, PLACED_FIRST
-    total, done = max(len(waiting.law), 1), 0.0
+    total, done = max(len(waiting.bound), 1), 0.0
     while True:
-        waiting = pick(waiting, waiting.law <= min(best.limit, LARGEST))
+        waiting = pick(waiting, waiting.bound <= min(best.limit, LARGEST))
         if progress:
-            share = 1.0 - len(waiting.law) / total
+            share = 1.0 - len(waiting.bound) / total
             progress("layouts", done := max(done, share))
-        if not len(waiting.law):
+        if not len(waiting.bound):
             return
         order, unknown = _plain(job, waiting), best.limit == np.inf
         if unknown:  # the smallest microbatches fit soonest
@@ -211,12 +211,12 @@ def _bounded(
         first = order <= _nth(order, size)
         some, waiting = pick(waiting, first), pick(waiting, ~first)
         some = pick(some, open_.within(some.low, best.limit))
-        if not len(some.law):
+        if not len(some.bound):
             continue
         number = some.numbers
         high = some.high if number.max() > 1 else some.low
         bounds, ways = lower(job, best, some.low, high)
-        some = some._replace(law=bounds)
+        some = some._replace(bound=bounds)
         fine = bounds <= min(best.limit, LARGEST)
         many = fine & (number > 1) & (number[fine].sum() > SINGLE)
         later = np.zeros_like(many)
@@ -238,7 +238,7 @@ def _plain(job: Job, waiting: Waiting) -> Column:
     """About the seconds of a pipeline: only which rows are bounded first rests on it."""
     rows = waiting.low
     waits = WAITS * (rows["pp"] - 1.0) / rows["interleave"]
-    return waiting.law * (1.0 + waits / fewest(job, rows))
+    return waiting.bound * (1.0 + waits / fewest(job, rows))
 
 
 def _nth(values: Column, number: int) -> float:

@@ -94,7 +94,7 @@ class Options:
     def copies(self) -> int:
         """Ranks that hold each stage, under all of the schedules."""
         every = self.schedules
-        return every[0].bound.copies if every else 1
+        return every[0].order.copies if every else 1
 
     @property
     def axes(self) -> tuple[tuple[Any, ...], ...]:

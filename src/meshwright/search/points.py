@@ -140,7 +140,7 @@ class _Table:
     def points(self) -> Iterator[Points]:
         every: dict[Deal, list[int]] = {}
         for k, way in enumerate(self.choice.schedules):
-            deal = Deal(way.bound.folded, way.stages, way.bound.copies)
+            deal = Deal(way.order.folded, way.stages, way.order.copies)
             if self.runs[:, :, k].any():
                 every.setdefault(deal, []).append(k)
         for deal, schedules in every.items():
@@ -213,7 +213,7 @@ class _Dealt:
             quick = self.runs[i, r, k] & (piped.total <= table.most)
             if not quick.any():
                 continue
-            kept = self._kept(ordered, way.bound, held, quick.any(axis=0))
+            kept = self._kept(ordered, way.order, held, quick.any(axis=0))
             for z in self.zero:
                 runs = quick[z]
                 if not runs.any():

@@ -236,13 +236,14 @@ class Ranked:
                 more = search(
                     self.job,
                     space,
-                    many,
+                    max(many, len(best.rows) + 1),
                     bool(space.relaxed),
                     within=limit,
                     weigh=self.weigh,
                 )
                 best.rows = sorted({*best.rows, *more.rows})
-                self.known[number], again = more.known, True
+                self.known[number] = max(self.known[number], more.known)
+                again = True
         return again
 
 

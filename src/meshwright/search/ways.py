@@ -33,7 +33,7 @@ class Way(NamedTuple):
     """The space has even stages too, so that those of slots count where they differ."""
 
     @property
-    def bound(self) -> Schedule:
+    def order(self) -> Schedule:
         """The schedule as these layouts run it."""
         return schedule_with(*self.fields.values())
 
@@ -64,7 +64,7 @@ class Way(NamedTuple):
         """Where it is tried with v chunks: stages that are listed as many as the list has, slots
         where they differ from even stages, which are the same where just the ends are light.
         """
-        stages = np.asarray(self.bound.stage_count(p, v))
+        stages = np.asarray(self.order.stage_count(p, v))
         fine = np.isin(v, self.chunks)
         if self.dealt.layers:
             fine &= stages == len(self.dealt.layers)
@@ -86,6 +86,6 @@ def by_need(ways: tuple[Way, ...]) -> list[tuple[int, Way, int]]:
 
     def held(each: tuple[int, Way, int]) -> float:
         _, way, v = each
-        return float(memory.in_flight(1.0, 2.0, way.bound, float(v), 0.0))
+        return float(memory.in_flight(1.0, 2.0, way.order, float(v), 0.0))
 
     return sorted(every, key=held)
