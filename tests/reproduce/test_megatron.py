@@ -17,6 +17,7 @@ from meshwright_studies.reproduce.megatron import (
     analysis,
     formulas,
     plans,
+    plots,
     tables,
     takeaways,
     traffic,
@@ -203,6 +204,21 @@ def test_tables_and_a_figure_are_written(tmp_path: Path) -> None:
         ),
         "megatron-table-1",
     ]
+
+
+def test_a_figure_that_is_not_reproduced_says_so_in_the_picture() -> None:
+    """The figures whose checks are mismatches, and no others that are asked."""
+    verdicts = {s.number: s.verdict() for s in plots.EVERY if s.verdict()}
+    assert set(verdicts) == {"8", "12", "16", "17", "18"}
+    for number, words in verdicts.items():
+        off = any(
+            c.id.startswith(f"fig-{number}/")
+            for c in report().checks
+            if c.status == "mismatch"
+        )
+        assert ("NOT reproduced" in words) == off, words
+        (shown,) = (s for s in plots.EVERY if s.number == number)
+        assert shown.draw().get_supxlabel() == words
 
 
 def test_figures_show_the_printed_points_beside_ours() -> None:

@@ -29,11 +29,12 @@ def line_figure(
     y: str,
     printed: Curves = NONE,
     said: tuple[float | None, str] = (None, ""),
+    verdict: str = "",
 ) -> Figure:
     """Lines with markers over a doubling (or evenly spaced) x axis.
 
     printed: points of the paper, as open markers;  said: what its text says of the figure, and the
-    x that it is about.
+    x that it is about;  verdict: what ours says of that, red where it is another.
     """
     # the legend stands beside the axes where it would cover points
     many = len(curves) + len(printed) > MOST_INSIDE
@@ -72,7 +73,6 @@ def line_figure(
     axes.set_xticks(ticks, [f"{a:g}" for a in ticks])
     axes.minorticks_off()
     axes.set_ylim(0, 1.08 * max(b for points in shown for _, b in points))
-    axes.set_xlabel(x)
     axes.set_ylabel(y)
     at, words = said
     if at is not None:
@@ -80,6 +80,14 @@ def line_figure(
     axes.set_title(
         f"{title}\nthe paper: {words}" if words else title, fontsize=9
     )
+    axes.set_xlabel(x)
+    if verdict:
+        figure.supxlabel(
+            verdict,
+            fontsize=9,
+            weight="bold",
+            color="firebrick" if "NOT" in verdict else "darkgreen",
+        )
     axes.grid(alpha=0.3)
     (figure if many else axes).legend(
         loc="outside right center" if many else "best",

@@ -148,6 +148,48 @@ def _of(
     }
 
 
+def against(good: bool, words: str) -> str:
+    """A verdict on what the paper says of a figure."""
+    return f"ours: {words}: {'' if good else 'NOT '}reproduced"
+
+
+def best_microbatch(curves: Curves, printed: int) -> str:
+    """Of figures 8 and 16: the best x of each line."""
+    best = {
+        name: max(points, key=lambda point: point[1])[0]
+        for name, points in curves.items()
+    }
+    words = ", ".join(f"{b:g} at {name}" for name, b in best.items())
+    return against(set(best.values()) == {printed}, f"best {words}")
+
+
+def interleaving_verdict() -> str:
+    """Of figure 12."""
+    plain, chunked = schedule_figure().values()
+    gains = [b[1] / a[1] - 1 for a, b in zip(plain, chunked, strict=True)]
+    return against(
+        gains[0] < 0.125 and gains == sorted(gains, reverse=True),
+        f"{gains[0]:+.0%} at the smallest batch, {gains[-1]:+.0%} at the largest",
+    )
+
+
+def recomputation_verdict() -> str:
+    """Of figure 17."""
+    without, full = recomputation().values()
+    lost = full[0][1] / without[0][1] - 1
+    gain = max(y for _, y in full) / max(y for _, y in without)
+    return against(
+        abs(lost + 0.33) < 0.033 and gain > 1,
+        f"{lost:+.0%}; all batches fit without, best with / without {gain:.2f}",
+    )
+
+
+def scattered_verdict() -> str:
+    """Of figure 18."""
+    most = max(t.scattered(batch) for batch in t.BATCHES) - 1
+    return against(abs(most - 0.11) < 0.0275, f"up to {most:.1%}")
+
+
 class Shown(NamedTuple):
     """A figure of the paper, or its table 1."""
 
@@ -162,6 +204,8 @@ class Shown(NamedTuple):
     """Points of the paper."""
     said: tuple[float | None, str] = (None, "")
     """What its text says where it prints no points, and the x that it is about."""
+    verdict: Callable[[], str] = str
+    """What we get in its place, and whether that reproduces it; empty: not asked."""
 
     @property
     def title(self) -> str:
@@ -191,6 +235,7 @@ class Shown(NamedTuple):
             self.y,
             self.printed(),
             self.said,
+            self.verdict(),
         )
 
     def table(self, name: str) -> PaperTable:
@@ -234,6 +279,7 @@ EVERY = (
         y="of the best",
         under="realistic",
         said=(4, "best at 4 for both batches"),
+        verdict=lambda: best_microbatch(estimates(), 4),
     ),
     Shown(
         "10",
@@ -261,6 +307,7 @@ EVERY = (
         y=RATE,
         under="realistic",
         said=(None, "interleaving up to 10 % faster, the gap closes"),
+        verdict=interleaving_verdict,
     ),
     Shown(
         "13",
@@ -297,6 +344,9 @@ EVERY = (
         y=RATE,
         under="realistic",
         said=(2, "best at 2 for both batches"),
+        verdict=lambda: best_microbatch(
+            _of(t.microbatch_takeaway, (128, 512)), 2
+        ),
     ),
     Shown(
         "17",
@@ -309,6 +359,7 @@ EVERY = (
             None,
             "33 % less at small batches, twice the best without at large ones",
         ),
+        verdict=recomputation_verdict,
     ),
     Shown(
         "18",
@@ -318,6 +369,7 @@ EVERY = (
         y=RATE,
         under="realistic",
         said=(None, "up to 11 % more with scatter and gather"),
+        verdict=scattered_verdict,
     ),
     Shown(
         "table-1",
