@@ -7,7 +7,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ..report import PaperTable, Report, sourced
-from . import analysis, plans, plots, tables, takeaways, traffic
+from . import analysis, plans, plots, tables, takeaways, traffic, zero3
 
 
 def run(files: dict[str, tuple[Path, ...]]) -> Report:
@@ -17,6 +17,7 @@ def run(files: dict[str, tuple[Path, ...]]) -> Report:
     checks = (
         *tables.table_1(),
         *tables.rates(first, second),
+        *zero3.elsewhere(),
         *sourced("formula", tables.table_2()),
         *tables.training_times(),
         *sourced("formula", analysis.bubbles()),

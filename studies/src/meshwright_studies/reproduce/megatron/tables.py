@@ -364,11 +364,13 @@ def predicted_table_2() -> PaperTable:
     )
 
 
-def gain_unfitted(row: Row) -> float:
-    """Throughput of a ZeRO-3 row with the prior of the fitted share, over that with the share."""
+def gain_unfitted(row: Row, share: float = GATHERS.prior) -> float:
+    """Throughput of a ZeRO-3 row with another share (the prior of the fitted one), over that with
+    the fitted share.
+    """
     job = job_and_notes(row).under(REALISTIC)
     assert job.framework
-    profile = replace(job.framework, gather_share=GATHERS.prior)
+    profile = replace(job.framework, gather_share=share)
     return float(
         predict(job).step_time_s
         / predict(replace(job, framework=profile)).step_time_s
