@@ -511,6 +511,26 @@ def test_the_price_of_the_own_chip_is_one_of_the_prices(
     ]
 
 
+def test_a_server_that_is_gone_is_said_in_words(folder: Path) -> None:
+    """What was asked no more is no refusal."""
+    gone, left = run(
+        folder,
+        """
+        import { Refused, ask } from "./ask.js";
+        globalThis.fetch = async () => { throw new TypeError("Failed to fetch"); };
+        const told = async (signal) => ask("plan", {}, signal).catch((error) => [error instanceof Refused, error.message]);
+        const stop = new AbortController();
+        stop.abort();
+        console.log(JSON.stringify([await told(), await told(stop.signal)]));
+        """,
+    )
+    assert gone == [
+        True,
+        "The server does not answer: is meshwright serve still running?",
+    ]
+    assert left == [False, "Failed to fetch"]
+
+
 def test_a_chip_is_a_peer_along_one_axis(folder: Path) -> None:
     """The first chip is none of its own peers; far and near ranks of one axis are one group."""
     peers, shown = run(

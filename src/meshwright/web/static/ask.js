@@ -37,6 +37,9 @@ async function fetched(name, body, signal) {
     headers: { "content-type": "application/json" },
     body: JSON.stringify(body),
     signal,
+  }).catch((error) => {
+    if (signal?.aborted) throw error;
+    throw new Refused("The server does not answer: is meshwright serve still running?");
   });
   if (response.ok) return response;
   const told = await response
