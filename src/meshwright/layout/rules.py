@@ -69,8 +69,8 @@ def _most_stages(l: Layout, chunks: int) -> str:
 
 
 def _ends(job: Job, layout: Layout) -> Any:
-    """Stages that embedding and head may fill alone: with several chunks on a device the others
-    hold its layers.
+    """How many stages may hold no layers, but the embedding or the head alone: two where a device
+    has several chunks, of which others hold layers, or where stages are dealt by "slots".
     """
     chunked = schedule_named(layout.schedule).chunks(layout.interleave) > 1
     return 2 * (bool(job.model.vocab) & (chunked | (layout.stages == "slots")))
@@ -608,10 +608,10 @@ def _placement(job: Job, layout: Layout) -> list[str]:
     """
     sizes = job.cluster.sizes
     for axis, shares in layout.placement.items():
-        if axis not in ("tp", "cp", "dp", "pp") or len(shares) != len(sizes):
+        if len(shares) != len(sizes):
             return [
-                f"placement {axis!r} must be one of tp, cp, dp, pp with a number for each of the"
-                f" {len(sizes)} network dimensions"
+                f"placement {axis} must have a number for each of the {len(sizes)} network"
+                " dimensions"
             ]
         total: Any = 1
         for share in shares:

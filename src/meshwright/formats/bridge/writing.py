@@ -29,8 +29,10 @@ SAID = ("model", "job.seq", "job.batch", "layout.microbatch")
 """What a training script must be told in any case, if the file does not say it."""
 IN_NUMBERS = ("fp32", "half")
 """Words of `Software.gradients`, which the precision of the job says too; another is refused."""
-RUN = ("seq", "batch", "tokens", "precision", "optimizer", "attention_kernel")
-"""Fields of a job that the software runs; the others say how it is predicted."""
+APART = ("model", "layout", "software")
+"""Fields of a job that are gone through one by one."""
+NOT_RUN = ("cluster", "assumptions", "framework", "headroom", "train")
+"""Fields of a job that say where it runs and how it is predicted; the software runs the others."""
 
 
 def keys_of(
@@ -153,13 +155,10 @@ def fields(job: Job, whole: bool) -> Iterator[tuple[str, Any, Any]]:
         if f.name != "placement":
             alone = getattr(ONE_DEVICE, f.name)
             yield f"layout.{f.name}", getattr(job.layout, f.name), alone
-    defaults = {f.name: _default(f) for f in dataclasses.fields(Job)}
-    for name in RUN:
-        yield (
-            f"job.{name}",
-            job.T if name == "seq" else getattr(job, name),
-            defaults[name],
-        )
+    for f in dataclasses.fields(Job):
+        if f.name not in (*APART, *NOT_RUN):
+            value = job.T if f.name == "seq" else getattr(job, f.name)
+            yield f"job.{f.name}", value, _default(f)
     for f in dataclasses.fields(Software):
         yield f"software.{f.name}", getattr(job.software, f.name), None
 
