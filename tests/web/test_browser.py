@@ -266,6 +266,18 @@ def test_views_are_named_in_two_lines_at_most_on_a_tablet(
     assert page.tab.evaluate("document.documentElement.scrollWidth") <= width
 
 
+@pytest.mark.parametrize("width", [320, 480, 768, 1101, 1440])
+def test_the_three_numbers_stand_inside_their_card(
+    page: Page, width: int
+) -> None:
+    page.tab.set_viewport_size({"width": width, "height": 900})
+    page.open(address(page.base, "plan"), "beside")
+    card = page.tab.query_selector("#answer").bounding_box()
+    for lead in page.tab.query_selector_all("#answer .lead b"):
+        box = lead.bounding_box()
+        assert box["x"] + box["width"] <= card["x"] + card["width"]
+
+
 def test_a_number_opens_and_what_belongs_together_is_lit(page: Page) -> None:
     page.open(address(page.base, "plan"), "beside")
     tab = page.tab
