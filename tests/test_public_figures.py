@@ -6,9 +6,11 @@ Each is the layout that was published; docs/plan.md has the commands.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from meshwright import Job, Optimizer, predict
+from meshwright import BadInput, Job, Optimizer, predict
 from meshwright.describe.layout import Layout
 from meshwright.prediction.prediction import Prediction
 
@@ -128,3 +130,30 @@ def test_what_cannot_be_expressed_is_foreseen_not_to_fit(name: str) -> None:
     """The nearest layout that can be: when one of these fits, it belongs to the others."""
     (model, on, batch, more), layout, _ = NOT_EXPRESSED[name]
     assert not predict(Job(model, on, batch, **more), layout).fits
+
+
+@pytest.mark.parametrize(
+    ("dp", "cp", "seq", "gib"),
+    [(8, 1, 32768, 75.3), (4, 2, 65536, 75.9), (2, 4, 131072, 77.1)],
+)
+def test_pipelines_of_torchtitan_hold_whole_gradients(
+    dp: int, cp: int, seq: int, gib: float
+) -> None:
+    """Llama 3.1 405B on 512 H100, tp 8 pp 8, FP8, full recomputation, 8 sequences a replica:
+    torchtitan, benchmarks/llama3_h100_202412_torchtitan.md, table 6. Sharded gradients would be a
+    third less.
+    """
+    layout = Layout(tp=8, pp=8, dp=dp, cp=cp, zero=1, recompute="full")
+    job = Job(
+        "llama3-405b",
+        "512xh100-sxm",
+        8 * dp,
+        seq=seq,
+        precision="fp8",
+        framework="torchtitan",
+    )
+    found = predict(job, layout).memory_bytes["reserved"]
+    assert found / 2**30 == pytest.approx(gib, rel=0.1)
+    for zero in (2, 3):
+        with pytest.raises(BadInput, match="whole until the last microbatch"):
+            predict(job, replace(layout, zero=zero))

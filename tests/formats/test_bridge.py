@@ -601,7 +601,7 @@ def test_torchtitans_command_line() -> None:
     (`_validate_cuda_graphs`), and the head is called lm_head.
     """
     job = replace(BASE, cluster="64xh100-sxm", framework="torchtitan")
-    layout = Layout(pp=8, dp=8, zero=2, stages="slots", recompute="full")
+    layout = Layout(pp=8, dp=8, zero=1, stages="slots", recompute="full")
     text = bridge.write(replace(job, layout=layout), "torchtitan", PLACE)[0]
     assert "--module llama3" in text and "--config llama3_8b" in text
     assert re.search(r"part tok_embeddings,layers\.0,.* \S+lm_head ", text)

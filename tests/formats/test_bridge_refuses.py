@@ -274,7 +274,9 @@ def test_what_comes_first_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(line.split()) == 2
     said = capsys.readouterr().err
     assert "plan llama3-8b --on 64xh100" in said and "-o plan.toml" in said
-    job = replace(base("torchtitan"), layout=Layout(dp=8, zero=1))
+    job = replace(
+        base("torchtitan"), layout=Layout(dp=8, zero=3, scheme="gspmd")
+    )
     with pytest.raises(BadInput, match="plan --framework torchtitan"):
         bridge.write(job, "torchtitan", PLACE)
 

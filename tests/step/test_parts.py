@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from meshwright import catalog
@@ -33,11 +35,7 @@ def described(sequence: bool, of: Assumptions) -> Job:
     ("of", "sequence", "sent"),
     [
         (REALISTIC, True, WHOLE / 4),
-        (
-            REALISTIC,
-            False,
-            WHOLE / 4,
-        ),  # scatter/gather of Megatron-LM and DeepSpeed
+        (REALISTIC, False, WHOLE),
         (PYTORCH, True, WHOLE / 4),
         (PYTORCH, False, WHOLE),
         (LBL, False, WHOLE),
@@ -48,6 +46,12 @@ def test_what_a_rank_sends_to_the_next_stage(
 ) -> None:
     j = described(sequence, of)
     assert stage_message(j, j.layout) == sent
+
+
+def test_ranks_of_2021_scatter_what_they_send() -> None:
+    """Scatter/gather of Megatron-LM, which Megatron Core has no more."""
+    j = replace(described(False, REALISTIC), framework="megatron-2021")
+    assert stage_message(j, j.layout) == WHOLE / 4
 
 
 def test_another_word_is_refused() -> None:

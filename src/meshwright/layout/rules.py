@@ -475,7 +475,7 @@ EXPERTS_IN_SHARDS = LayoutRule(
     lambda j, l: (
         f"ep {l.ep} x etp {l.etp} must divide dp_shard x cp x tp ="
         f" {(l.dp // l.dp_replicate if l.zero else 1) * l.cp * l.tp}: torchtitan's experts take"
-        " ranks of its shards; shard with zero 2 or 3"
+        " ranks of its shards; shard with zero 2 or 3, or 1 in a pipeline"
     ),
     reads=("dp", "zero"),
 )
@@ -484,9 +484,22 @@ SHARDS_TAKE_CP = LayoutRule(
     lambda j, l: l.dp / l.dp_replicate * l.cp > 1 if l.zero else l.cp == 1,
     lambda j, l: (
         f"zero {l.zero} cannot be with dp {l.dp} and cp {l.cp}: torchtitan shards over dp x cp, or"
-        " not at all; take zero 2 or 3 with cp"
+        " not at all; take zero 2 or 3 with cp, or zero 1 in a pipeline"
     ),
     reads=("dp", "zero"),
+)
+WHOLE_IN_STAGES = LayoutRule(
+    "whole gradients in stages",
+    # PyTorch's stages keep what FSDP gathered and the gradients of a stage whole, and reduce them
+    # after the last microbatch (torch/distributed/pipelining/stage.py,
+    # backward_maybe_with_nosync): ZeRO-1, whatever is sharded outside of a pipeline
+    lambda j, l: (l.zero == 0) | ((l.pp > 1) == (l.zero == 1)),
+    lambda j, l: (
+        f"zero {l.zero} cannot be with pp {l.pp}: PyTorch's pipelines keep weights and gradients of"
+        " a stage whole until the last microbatch, which is zero 1, and FSDP without one is zero 2"
+        " or 3"
+    ),
+    reads=("pp", "zero"),
 )
 FSDP_OFFLOAD = LayoutRule(
     "host memory in FSDP",
@@ -549,6 +562,7 @@ NAMED = {
         EXPERTS_CUT_AS_TP,
         EXPERTS_IN_SHARDS,
         SHARDS_TAKE_CP,
+        WHOLE_IN_STAGES,
         SHARDED_TOKENS,
         *trainable.TRAINER,
         trainable.ROUNDS,

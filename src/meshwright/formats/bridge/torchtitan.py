@@ -5,7 +5,8 @@
 A configuration has a layout of its own, so every flag is written. `torchtitan_toml` is the file
 that it read to 0.2, with the same names; flags of both are read. Shards over dp_shard x cp ranks:
 no ZeRO with one of them, else ZeRO-3, or ZeRO-2 where weights stay after the forward pass
-(`fsdp_reshard_after_forward = "never"`, the default with a pipeline).
+(`fsdp_reshard_after_forward = "never"`). A pipeline keeps weights (by default) and gradients of a
+stage whole until the last microbatch: ZeRO-1.
 """
 
 from __future__ import annotations
@@ -286,15 +287,19 @@ def schedule(k: Keys) -> str | None:
 
 def zero(k: Keys) -> int:
     """By what is sharded, and whether weights stay."""
-    how = k.word(P + "fsdp_reshard_after_forward", "default")
+    key = P + "fsdp_reshard_after_forward"
+    how = k.word(key, "default")
     shards = k.whole(P + "data_parallel_shard_degree", -1) or 1
     if shards == -1:
         ranks = replicas_left(k)
         shards = (ranks or 2) // k.degree("layout.dp_replicate")
     if shards * k.degree("layout.cp") == 1:
         return 0
-    stays = how == "never" or (how == "default" and k.degree("layout.pp") > 1)
-    return 2 if stays else 3
+    if k.degree("layout.pp") == 1:
+        return 2 if how == "never" else 3
+    if how == "always":
+        k.leave(key, "weights of a stage that are gathered again: not counted")
+    return 1
 
 
 def recomputed(k: Keys) -> str | None:
@@ -434,7 +439,7 @@ def write_dp(job: Job, out: Out) -> None:
     if l.ep > 1 and room % parts:
         raise BadInput(
             f"torchtitan shares experts out over dp_shard x cp x tp = {room} ranks, which {parts}"
-            " do not divide: shard with zero 2 or 3"
+            " do not divide: shard with zero 2 or 3, or 1 in a pipeline"
         )
 
 
