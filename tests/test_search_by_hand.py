@@ -144,6 +144,8 @@ def test_of_ties_what_is_published_wins() -> None:
     assert burden(replace(here, model=ours), recipe)[:2] == (0, 0)
     deeper = replace(ours, layers=84)
     assert burden(replace(here, model=deeper), recipe)[:2] == (0, 1)
+    titan = Job("llama3-70b", "64xh100-sxm", "512seq", framework="torchtitan")
+    assert burden(titan, recipe)[:2] == (0, 1), "NVIDIA's, not torchtitan's"
     narrow = Job("llama3-70b", "64xh100-sxm", "512seq", precision="fp8")
     assert burden(narrow, recipe)[:2] == (0, 1)
     plain = replace(recipe, interleave=1, schedule="1f1b")

@@ -185,8 +185,10 @@ def degrees(layout: Layout) -> tuple[Any, ...]:
 
 @lru_cache(maxsize=64)
 def published_degrees(job: Job) -> frozenset[tuple[Any, ...]]:
-    """Degrees that the nearest published recipe in the job's numbers has on its chips."""
-    recipe = nearest(job)
+    """Degrees that the nearest published recipe in the job's numbers has on its chips, under
+    software like that it was published with.
+    """
+    recipe = nearest(job) if _is_theirs(job) else None
     if recipe is None or recipe.precision != job.precision.compute:
         return frozenset()
     return frozenset(map(degrees, layouts(job, recipe)))
@@ -222,9 +224,14 @@ def ran(job: Job, r: Recipe) -> bool:
         and r.precision == job.precision.compute
         and r.seq >= job.T
         and own >= there
-        and bool(job.profile)
-        and framework_family(job.profile.name) == RAN_BY  # type: ignore[union-attr]
+        and _is_theirs(job)
     )
+
+
+def _is_theirs(job: Job) -> bool:
+    """The job's framework is of the family that the recipes are of."""
+    name = job.profile.name if job.profile else ""
+    return framework_family(name) == RAN_BY
 
 
 def shown_to_fit(job: Job, asked: Choices) -> list[tuple[Recipe, Prediction]]:
