@@ -13,11 +13,6 @@ from meshwright.study.check import BOUND, Row, study  # noqa: E402
 from meshwright.study.model import Shape  # noqa: E402
 
 
-@pytest.fixture(scope="module")
-def sound() -> list[Row]:
-    return study()
-
-
 def test_every_axis_is_the_step_of_one_process(sound: list[Row]) -> None:
     """Losses, gradients, and weights after Adam under ZeRO."""
     assert len(sound) == 12
