@@ -23,7 +23,9 @@ from meshwright.schedule import SCHEDULES
 from meshwright.schedule import get as schedule_named
 from meshwright.schedule.stage_costs import Pass, StageCosts
 from meshwright.step import ModelShare, Step, least_idle, shares
+from meshwright.step.microbatch import model_cost
 from meshwright.step.pipeline import (
+    FillAndDrain,
     Pipeline,
     fill_and_drain,
     published,
@@ -58,7 +60,8 @@ def a_job(layout: Layout, model: Model = MODEL, **joints: Any) -> Job:
 
 # What a step is the longest of.
 def pipe(*ways: float) -> Pipeline:
-    return Pipeline(8.0, 10.0, lambda: (0.5, 1.5), ways)
+    found = tuple(map(FillAndDrain, ways))
+    return Pipeline(8.0, 10.0, lambda: (0.5, 1.5), found)
 
 
 def a_device(work: float, *wait: float) -> DeviceStep:
@@ -302,19 +305,19 @@ ORDER = replace(SET.overlap, pp="interleaved")
 
 def test_ways_down_and_up() -> None:
     """Four devices of a layer of 1 s and 2 s; sends of 0.25 s: k hops and layers down, and up
-    again where backward passes are whole."""
+    again where backward passes are whole; k passes each way."""
     job = a_job(Layout(pp=4, dp=1), replace(MODEL, layers=4), overlap=ORDER)
     way, split = map(schedule_named, ("1f1b", "zb-h1"))
     d, ranks = four_devices(job), (0.0, 3.0)
-    whole = pytest.approx((0.0, 3 * 1.25 + 3 * 2.25))
-    assert fill_and_drain(job, way, d, ranks) == whole
-    assert fill_and_drain(job, split, d, ranks) == pytest.approx(
-        (0.0, 3 * 1.25)
-    )
+    whole = [(0.0, 0.0, 0.0), (3 * 1.25 + 3 * 2.25, 3.0, 3.0)]
+    assert [*fill_and_drain(job, way, d, ranks)] == whole
+    _, down = fill_and_drain(job, split, d, ranks)
+    assert down == (3 * 1.25, 3.0, 0.0)
     free = replace(ORDER, step_barrier="none")
     job = replace(job, assumptions=replace(job.assumptions, overlap=free))
-    assert fill_and_drain(job, split, d, ranks) == (0.0, 0.0)
-    assert fill_and_drain(job, way, d, ranks) == whole
+    none = (0.0, 0.0, 0.0)
+    assert fill_and_drain(job, split, d, ranks) == (none, none)
+    assert [*fill_and_drain(job, way, d, ranks)] == whole
 
 
 @pytest.mark.parametrize("barrier", ["global norm", "none"])
@@ -467,9 +470,9 @@ def test_all_hides_behind_all_microbatches(zero: int, sent: float) -> None:
     free = exposed(device(), 10.0, zero, HidePass("step", links="free"))
     assert free.total == pytest.approx(max(sent - 80.0, 0.0))
     few = HidePass("step", share=0.05, links="free")
-    assert exposed(device(), 10.0, zero, few) == (
-        0.0, 0.0, pytest.approx(sent - 4.0), 0.0, 0.0,
-    )  # fmt: skip
+    assert exposed(device(), 10.0, zero, few) == SyncWait(
+        0.0, 0.0, pytest.approx(sent - 4.0), 0.0
+    )
     shown = exposed(device(), 10.0, zero, HidePass("step"))
     assert shown.backward == pytest.approx(
         max(sent - 80.0, sent + 7.5 - 80.0, 0.0)
@@ -486,11 +489,38 @@ def test_links_busy_with_messages_of_the_pass_hide_less() -> None:
 def test_in_the_middle_of_many_layers_no_unit_is_the_first() -> None:
     """Three units of 4 s behind 5 s."""
     way = HidePass("layer", links="free")
-    assert exposed(device(), 10.0, 0, way) == (0.0, 0.0, 7.0, 0.0, 0.0)
+    assert exposed(device(), 10.0, 0, way) == SyncWait(0.0, 0.0, 7.0, 0.0)
     steady = device().steady
     silent = WeightSync(NOTHING, NOTHING, NOTHING)
     assert steady.sync == DeviceSync(silent, UNIT * 3.0, UNIT * 3.0)
     assert steady.first.work == 0.0
+
+
+@pytest.mark.parametrize(("zero", "gathers"), [(1, 0), (2, 0), (3, 2)])
+@pytest.mark.parametrize(
+    ("schedule", "v", "ways"), [("1f1b", 1, 3), ("interleaved", 2, 3 / 2)]
+)
+def test_what_each_pass_waits_for_lengthens_fill_and_drain(
+    zero: int, gathers: int, schedule: str, v: int, ways: float
+) -> None:
+    """Nothing hides: passes of ZeRO-3 gather weights, backward ones of ZeRO-2 and 3 reduce
+    gradients, those of the stages before the last device too, a chunk of each.
+    """
+    way = Layout(pp=4, dp=2, zero=zero, schedule=schedule, interleave=v)
+    model = replace(MODEL, layers=4 * v)
+    joints = replace(ORDER, dp=HidePass("none"))
+    job = a_job(way, model, overlap=joints)
+    layout, m = job.layout, 4.0
+    found = steps.step(job, layout, model_cost(job, layout))
+    last, fill = found.devices[-1], found.pipeline.ways[-1].seconds
+    sync, reduced = last.device.sync.every, 0 if zero == 1 else 1
+    gather, scatter = sync.gather.seconds, sync.scatter.seconds
+    each = gathers * gather + reduced * scatter
+    assert gather > 0 < scatter
+    once = (gathers == 0) * gather + (zero == 1) * scatter
+    apart = found.reached[-1] - found.update - fill
+    work = last.device.passes.work
+    assert apart == pytest.approx(m * (work + each) + once + ways * each)
 
 
 # What is updated.

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from ..cost.layer import Clock
 from ..cost.load import Busy, Load
@@ -26,6 +26,16 @@ SendsAndBubble: TypeAlias = Callable[[], tuple[Num, Num]]
 """Computes the seconds of sends that show and of the bubble, which few ask to be told apart."""
 
 
+class FillAndDrain(NamedTuple):
+    """The way of one microbatch down to a device and up again."""
+
+    seconds: Num
+    forward: Num = 0.0
+    """Forward passes on it, each of all chunks of a device."""
+    backward: Num = 0.0
+    """Backward passes."""
+
+
 @dataclass(frozen=True)
 class Pipeline:
     """Seconds of the microbatches of one step."""
@@ -36,9 +46,9 @@ class Pipeline:
     """From the first action to the end."""
     parts: SendsAndBubble
     """`sends` and `bubble`, which with `busy` are the total; computed when one is asked for."""
-    ways: tuple[Num, ...] = ()
-    """Seconds in which each device has nothing to do yet, or nothing any more; none
-    where papers add up.
+    ways: tuple[FillAndDrain, ...] = ()
+    """In which each device has nothing to do yet, or nothing any more; none where papers add
+    up.
     """
     links: Busy = Busy()
     """Seconds each dimension of the network carries what stages send."""
@@ -109,16 +119,19 @@ def replayed(
 
 def fill_and_drain(
     job: Job, schedule: Schedule, d: StageCosts, ranks: Sequence[Num]
-) -> tuple[Num, ...]:
-    """Seconds in which ranks have nothing to do yet, or nothing any more: the way of one microbatch
-    down to each and, where backward passes are whole, up again. Where a rank may begin the next
-    step meanwhile, nothing.
+) -> tuple[FillAndDrain, ...]:
+    """When ranks have nothing to do yet, or nothing any more: the way of one microbatch down to
+    each, by one chunk of each stage before it, and, where backward passes are whole, up again.
+    Where a rank may begin the next step meanwhile, nothing.
     """
     split = schedule.split_backward
     if split and not barrier(job):
-        return tuple(0.0 * d.partition.p for _ in ranks)
+        return tuple(FillAndDrain(0.0 * d.partition.p) for _ in ranks)
+    once = 1.0 / d.partition.v
+    if split:
+        return tuple(FillAndDrain(d.down(r), r * once) for r in ranks)
     return tuple(
-        d.down(rank) + (0.0 if split else d.up(rank)) for rank in ranks
+        FillAndDrain(d.down(r) + d.up(r), r * once, r * once) for r in ranks
     )
 
 

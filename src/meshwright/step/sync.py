@@ -21,6 +21,7 @@ from ..describe.layout import Layout
 from ..describe.offload import offload
 from ..num import Num, maximum
 from .microbatch import ModelCost
+from .pipeline import FillAndDrain
 from .shares import ModelShare, added
 from .weights import SILENT, DeviceSync, Parameters
 from .zero import cuts, gathers, reductions
@@ -92,6 +93,8 @@ class SyncWait(NamedTuple):
     """Of the last gradients."""
     slowdown: Num = 0.0
     """By which compute is slower beside those that hide."""
+    each: tuple[Num, Num] = (0.0, 0.0)
+    """Of `forward` and `backward`, beside each pass of the device."""
 
     @property
     def total(self) -> Num:
@@ -103,6 +106,11 @@ class SyncWait(NamedTuple):
             + self.leaves
             + self.slowdown
         )
+
+    def lengthened(self, way: FillAndDrain) -> Num:
+        """Seconds of a way to this device, whose passes on other stages wait as its own do."""
+        forward, backward = self.each
+        return way.seconds + (way.forward * forward + way.backward * backward)
 
     @property
     def outside(self) -> Num:
@@ -140,18 +148,23 @@ def exposed(d: Device, m: Num, zero: int, how: HidePass) -> SyncWait:
     every = weights + reduction if cuts(zero, "gradients") else NOTHING
     f, b, sent, sent_back = d.first
     forward, backward, own, own_back = d.passes
-    back = _behind_passes(
+    back, each_back = _behind_passes(
         backward, own_back, b, sent_back, weights + later, every, m, how
     )
     wait = _bare(gather, NOTHING, m, zero)
     ahead = HIDDEN
     if not gathers_bare:
-        ahead = _behind_passes(forward, own, f, sent, once, weights, m, how)
-        wait = SyncWait(first_weights.seconds, ahead.shown, 0.0, 0.0)
+        ahead, each = _behind_passes(
+            forward, own, f, sent, once, weights, m, how
+        )
+        wait = SyncWait(
+            first_weights.seconds, ahead.shown, 0.0, 0.0, each=(each, 0.0)
+        )
     return wait._replace(
         backward=wait.backward + back.shown,
         leaves=last_gradients.seconds,
         slowdown=ahead.slowdown + back.slowdown,
+        each=(wait.each[0], wait.each[1] + each_back),
     )
 
 
@@ -160,11 +173,14 @@ def _bare(gather: Load, reduction: Load, m: Num, zero: int) -> SyncWait:
     forward = gathers(zero, m)
     backward = gathers(zero, 2 * m) - forward
     later = reductions(zero, m) - 1.0
+    again = gather.seconds if cuts(zero, "weights") else 0.0
+    reduced = reduction.seconds if cuts(zero, "gradients") else 0.0
     return SyncWait(
         gather.seconds,
         (forward - 1.0) * gather.seconds,
         backward * gather.seconds + later * reduction.seconds,
         reduction.seconds,
+        each=(again, again + reduced),
     )
 
 
@@ -177,17 +193,18 @@ def _behind_passes(
     every: Load,
     m: Num,
     how: HidePass,
-) -> overlap.Exposed:
+) -> tuple[overlap.Exposed, Num]:
     """What outlasts m passes of `work` seconds that send `own`: `once` beside one of them, less a
-    layer of it, and `every` beside each of the others.
+    layer of it, and `every` beside each of the others. Then: what outlasts one of these.
     """
-    wait = HIDDEN
+    wait = other = HIDDEN
     if once is not NOTHING:
         rest = own + layer_own * -1.0
         wait = overlap.behind(work - layer, rest, once, how)
     if every is not NOTHING:
-        wait = wait + overlap.behind(work, own, every, how) * (m - 1)
-    return wait
+        other = overlap.behind(work, own, every, how)
+        wait = wait + other * (m - 1)
+    return wait, other.shown
 
 
 def occupied(devices: Sequence[Device], m: Num, zero: int) -> Busy:

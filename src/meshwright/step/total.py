@@ -85,7 +85,7 @@ class Step(NamedTuple):
         """
         ways = self.pipeline.ways
         return tuple(
-            d.span + self.update + way
+            d.span + self.update + d.wait.lengthened(way)
             for d, way in zip(self.devices, ways, strict=False)
         )
 
