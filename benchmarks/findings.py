@@ -6,7 +6,8 @@ python benchmarks/findings.py -o docs/findings.md   written between its markers,
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,11 +16,12 @@ from ablation import written
 
 from meshwright import catalog
 from meshwright.describe.assumptions import LBL, REALISTIC, SETS
-from meshwright.describe.frozen import scaled
+from meshwright.describe.frozen import put, scaled
 from meshwright.describe.job import PRECISIONS, Job
 from meshwright.describe.layout import Layout
-from meshwright.limits.answer import limits
+from meshwright.limits.answer import bill, limits, smallest_cluster
 from meshwright.limits.curve import curve
+from meshwright.limits.laws import FITTED_DEPTH, LAWS, SPARSE
 from meshwright.limits.other_sets import stack_assumptions
 from meshwright.limits.scenario import Scenario, preset
 from meshwright.prediction.failures import Failures
@@ -61,10 +63,10 @@ def answers() -> str:
         "\n".join(part)
         for part in (
             domains(),
-            failing(),
             experts(),
             restarts(),
-            sensitivity(),
+            levers(),
+            prices(),
             joints(),
             survivors(),
         )
@@ -93,28 +95,6 @@ def domains() -> Iterator[str]:
     )
 
 
-FAILING = (600.0, 60.0, 10.0)
-"""Seconds to restart for which the domains are asked again."""
-
-
-def failing() -> Iterator[str]:
-    """The same domains when chips fail as in Llama 3's run."""
-    yield "### The NVLink domain when chips fail\n"
-    yield (
-        "| chips of a domain | "
-        + " | ".join(f"{s:g} s to restart" for s in FAILING)
-        + " | chips never fail |"
-    )
-    yield "|--:|" + "--:|" * (len(FAILING) + 1)
-    for size in FEW_DOMAINS:
-        scenario = joined(preset("h100"), size)
-        ends = [
-            reached(replace(scenario, failures=failures))[0]
-            for failures in (*(Failures(restart_s=s) for s in FAILING), None)
-        ]
-        yield f"| {size} | " + " | ".join(f"{e:.2g}" for e in ends) + " |"
-
-
 def experts() -> Iterator[str]:
     """Mixtures of experts, as `meshwright limits` prints them: by the paper's rule of grids, and
     without grids.
@@ -140,21 +120,16 @@ def experts() -> Iterator[str]:
         yield f"| {chip} | " + " | ".join(cells) + " |"
 
 
-def joined(scenario: Scenario, size: int) -> Scenario:
-    """The scenario without grids, with that many chips in the first dimension of its network."""
+def joined(scenario: Scenario, size: int, grid: bool = False) -> Scenario:
+    """With that many chips in the first dimension of its network, by default without grids."""
     near, *far = scenario.network.dims
     dims = (replace(near, size=size), *far)
-    return replace(
-        scenario, network=replace(scenario.network, dims=dims)
-    ).smooth
+    result = replace(scenario, network=replace(scenario.network, dims=dims))
+    return result if grid else result.smooth
 
 
 OTHER_SETS = ("epoch-2024", "lbl-2024", "realistic")
 """Whose chip, network, overlap and memory the limits are asked with."""
-FEW_DOMAINS = (8, 16, 64, 512)
-FEW_RESTARTS = (600.0, 60.0, 1.0)
-WRONG_BY = (0.8, 1.25)
-"""Rates of all links over those of a set: how sure an answer about domains is."""
 
 
 def under(name: str) -> Scenario:
@@ -165,58 +140,114 @@ def under(name: str) -> Scenario:
     )
 
 
-def sensitivity() -> Iterator[str]:
-    """The first two answers under other sets."""
-    yield "### The same under other sets\n"
-    yield (
-        "| linear scaling ends at [FLOP], by set | "
-        + " | ".join(OTHER_SETS)
-        + " |"
+CASES: dict[str, Callable[[Scenario], Scenario]] = {
+    "as published": lambda s: s,
+    "DeepSeek's law of the batch": put("law.batch", LAWS["deepseek"].batch),
+    "layers by the fit of figure 10": put("law.depth", FITTED_DEPTH),
+    "200 tokens a parameter": put("law.tokens_per_parameter", 200.0),
+    "8 experts, growing": put("law.experts", SPARSE),
+    "threshold 0.5": put("linear", 0.5),
+    "threshold 0.9": put("linear", 0.9),
+}
+"""Conventions of the limits: laws of batch, depth, tokens and experts, share of what a chip
+sustains."""
+MORTAL = put("failures", Failures())
+QUICK = put("failures", Failures(restart_s=60.0))
+SERVER = 64
+"""Chips of a domain that is asked for in place of eight."""
+FASTER = scaled("network.dims.bandwidth", 1.25)
+
+
+def gains(scenario: Scenario) -> tuple[float, ...]:
+    """Ends of linear scaling over each other: a domain of 64 over 8 without grids and by the
+    paper's rule, with failures; links a quarter faster without failures and with; restarts in one
+    minute over ten.
+    """
+
+    def end(
+        *changes: Callable[[Scenario], Scenario], grid: bool = False
+    ) -> float:
+        asked = scenario
+        for change in changes:
+            asked = change(asked)
+        crossing = curve(asked if grid else asked.smooth).crossing
+        flops = crossing.first_flops if grid else crossing.last_flops
+        return flops or math.nan
+
+    def server(s: Scenario) -> Scenario:
+        return joined(s, SERVER, grid=True)
+
+    alone, mortal = end(), end(MORTAL)
+    return (
+        alone,
+        end(server) / alone,
+        end(server, grid=True) / end(grid=True),
+        end(FASTER) / alone,
+        mortal,
+        end(server, MORTAL) / mortal,
+        end(FASTER, MORTAL) / mortal,
+        end(QUICK) / mortal,
     )
+
+
+def levers() -> Iterator[str]:
+    """What moves the end of linear scaling, under every set and convention, in one table."""
+    yield "### Domain, links and restarts\n"
+    yield (
+        "| set | convention | never fail: ends at [FLOP] | domain 64 | the same by the paper's grid"
+        " rule | links x 1.25 | fail, 600 s: ends at | fail: domain 64 | fail: links x 1.25 |"
+        " fail: 60 s to restart |"
+    )
+    yield "|---|---|" + "--:|" * 8
+    rows = {
+        (name, case): gains(change(under(name)))
+        for name in OTHER_SETS
+        for case, change in CASES.items()
+    }
+    for (name, case), values in rows.items():
+        yield f"| {name} | {case} | {cells(values)} |"
+    columns = list(zip(*rows.values(), strict=True))
+    for word, extreme in (("least", min), ("most", max)):
+        yield f"| all | {word} | {cells([extreme(x for x in c if x == x) for c in columns])} |"
+
+
+def cells(values: Sequence[float]) -> str:
+    """Ends in FLOP, gains as factors."""
+    return " | ".join(
+        f"{v:.1e}" if v > 1e6 else "-" if math.isnan(v) else f"{v:.1f}x"
+        for v in values
+    )
+
+
+RUN = 2e26
+"""Training FLOP of the run whose rent is asked for, near the end of linear scaling when chips fail."""
+
+
+def prices() -> Iterator[str]:
+    """Rent of one run when chips fail, at the same price of a chip: what a lever may cost."""
+    yield f"### Rent of a run of {RUN:.0e} FLOP, at the same price of a chip\n"
+    yield "| changed | " + " | ".join(OTHER_SETS) + " |"
     yield "|---|" + "--:|" * len(OTHER_SETS)
-    for size in FEW_DOMAINS:
-        ends_at = [
-            reached(joined(under(name), size))[0] for name in OTHER_SETS
-        ]
+    changes: dict[str, Callable[[Scenario], Scenario]] = {
+        "nothing: domain of 8, 600 s to restart": MORTAL,
+        f"domain of {SERVER}": lambda s: joined(MORTAL(s), SERVER, grid=True),
+        "links x 1.25": lambda s: FASTER(MORTAL(s)),
+        "60 s to restart": QUICK,
+    }
+    for words, change in changes.items():
+        rents = [rent(change(under(name))) for name in OTHER_SETS]
         yield (
-            f"| domain of {size} | "
-            + " | ".join(f"{e:.1e}" for e in ends_at)
-            + " |"
-        )
-    yield from surer()
-    for seconds in (*FEW_RESTARTS, None):
-        failures = Failures(restart_s=seconds) if seconds else None
-        most = [
-            reached(replace(under(name), failures=failures).smooth)[1]
-            for name in OTHER_SETS
-        ]
-        what = f"{seconds:g} s to restart" if seconds else "no failures"
-        yield (
-            f"| largest run, {what} | "
-            + " | ".join(f"{m:.1e}" for m in most)
+            f"| {words} | "
+            + " | ".join(f"{r / 1e6:.0f} M USD" for r in rents)
             + " |"
         )
 
 
-def surer() -> Iterator[str]:
-    """The same domains where every link is slower or faster than the set has it."""
-    for size in (FEW_DOMAINS[0], *FEW_DOMAINS[-2:]):
-        ranges = [
-            " to ".join(
-                f"{reached(links(scenario))[0]:.1e}"
-                for links in (
-                    scaled("network.dims.bandwidth", factor)
-                    for factor in WRONG_BY
-                )
-            )
-            for scenario in (joined(under(name), size) for name in OTHER_SETS)
-        ]
-        low, high = WRONG_BY
-        yield (
-            f"| domain of {size}, links x {low:g} to {high:g} | "
-            + " | ".join(ranges)
-            + " |"
-        )
+def rent(scenario: Scenario) -> float:
+    """USD of the smallest cluster that does the run in time."""
+    return (
+        bill(smallest_cluster(scenario, RUN), scenario)["cost_usd"] or math.nan
+    )
 
 
 def reached(scenario: Scenario) -> tuple[float, float]:

@@ -1,68 +1,113 @@
-"""docs/findings.md says what its commands print."""
+"""Pages that say what their commands print: docs/findings.md, docs/scaling-book.md."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import replace
+import shlex
 from pathlib import Path
 
 import pytest
 
-from meshwright import Job, Layout
-from meshwright.describe.assumptions import LBL
-from meshwright.describe.job import PRECISIONS
-from meshwright.formats.scenario import load_scenario
-from meshwright.limits.answer import limits
-from meshwright.prediction.failures import Failures
-from meshwright.prediction.prediction import predict
+from meshwright.cli.main import run
 
-PAGE = (Path(__file__).parents[1] / "docs" / "findings.md").read_text("utf-8")
+DOCS = Path(__file__).parents[1] / "docs"
+PAGES = ("findings.md", "scaling-book.md")
+CELLS = re.compile(r"\s{2,}")
 
 
-def row(title: str, start: str) -> list[str]:
-    """Cells of the row that starts so, in the table under a title."""
-    (table,) = (x for x in PAGE.split("\n### ") if x.startswith(f"{title}\n"))
-    (line,) = re.findall(rf"^\| {re.escape(start)} \|(.*)\|$", table, re.M)
+def page(name: str) -> str:
+    return (DOCS / name).read_text("utf-8")
+
+
+def claims(name: str) -> list[tuple[str, str, str]]:
+    """(page, command, what it prints) for everything behind a `#` of a command."""
+    return [
+        (name, command.strip(), claim.strip())
+        for line in re.findall(r"^meshwright .* # .*$", page(name), re.M)
+        for command, *told in [line.split(" # ")]
+        for claim in told
+    ]
+
+
+CLAIMS = [claim for name in PAGES for claim in claims(name)]
+
+
+def printed(output: str, claim: str) -> bool:
+    """Whether it holds "ROW | COLUMN | CELL" of a table, or a text."""
+    *place, cell = claim.split(" | ")
+    if not place:
+        return cell in " ".join(output.split())
+    row, column = place
+    header: list[str] = []
+    for line in (CELLS.split(x.strip()) for x in output.splitlines()):
+        if column in line:
+            header = line
+        elif (line[0], len(line)) == (row, len(header)) and (
+            line[header.index(column)] == cell
+        ):
+            return True
+    return False
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_the_text_tells_the_numbers_of_its_commands(name: str) -> None:
+    """In the section of the command: the digits, their power may be told once for several."""
+    for section in page(name).split("\n## "):
+        prose = re.sub(r"^```.*?^```$", "", section, flags=re.M | re.S)
+        for line in re.findall(r"^meshwright .* # .*$", section, re.M):
+            for claim in line.split(" # ")[1:]:
+                digits = re.findall(r"[\d.]+", claim.split(" | ")[-1])[0]
+                assert re.search(rf"(?<![\d.]){digits}(?!\d)", prose), claim
+
+
+OUTPUTS: dict[str, str] = {}
+"""What a command printed, for its other claims."""
+
+
+@pytest.mark.parametrize(
+    ("name", "command", "claim"), CLAIMS, ids=[c for *_, c in CLAIMS]
+)
+def test_a_command_prints_the_number_of_the_page(
+    name: str,
+    command: str,
+    claim: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    if command not in OUTPUTS:
+        assert run(shlex.split(command)[1:]) == 0
+        OUTPUTS[command] = capsys.readouterr().out
+    assert printed(OUTPUTS[command], claim), OUTPUTS[command]
+
+
+def cells(*start: str) -> list[str]:
+    """Cells of the one row of a table of the findings that starts so."""
+    begin = re.escape(" | ".join(start))
+    (line,) = re.findall(
+        rf"^\| {begin} \|(.*)\|$", page("findings.md"), re.MULTILINE
+    )
     return [cell.strip() for cell in line.split("|")]
 
 
-def test_experts_help_a_v100_too() -> None:
-    """Without grids; by the paper's rule of grids they would not, which is no answer."""
-    dense, sparse = limits(["v100", "v100/sparse"]).lines
-    assert dense.smooth_crossing and sparse.smooth_crossing
-    ends = dense.smooth_crossing.last_flops, sparse.smooth_crossing.last_flops
-    assert ends[0] and ends[1] and ends[1] > 3 * ends[0]
-    cells = row("A mixture of experts", "v100")
-    assert cells[:2] == [f"{end:.1e}" for end in ends if end]
-    assert dense.crossing.first_flops and sparse.crossing.first_flops
-    assert sparse.crossing.first_flops < dense.crossing.first_flops
-    assert float(cells[5].removesuffix("x")) < 1
-    assert "Withdrawn" in PAGE and "and not on V100" not in PAGE
-
-
-@pytest.mark.parametrize(("seconds", "column"), [(None, 3), (600.0, 0)])
-def test_a_larger_domain_is_worth_nothing_to_chips_that_fail(
-    seconds: float | None, column: int
+@pytest.mark.parametrize(
+    ("name", "worth"),
+    [
+        ("epoch-2024", ("1.0x", "7.5x")),
+        ("lbl-2024", ("2.1x", "2.0x")),
+        ("realistic", ("1.2x", "3.5x")),
+    ],
+)
+def test_what_a_lever_is_worth_by_set(
+    name: str, worth: tuple[str, str]
 ) -> None:
-    """The two numbers of the page: eight chips, and 64 of the network of GB200 NVL72."""
-    failures = Failures(restart_s=seconds) if seconds else None
-    ends = []
-    for name in ("h100", "h100@gb200-nvl72"):
-        (line,) = limits(replace(load_scenario(name), failures=failures)).lines
-        assert line.smooth_crossing and line.smooth_crossing.last_flops
-        ends.append(line.smooth_crossing.last_flops)
-    gain = ends[1] / ends[0]
-    assert gain == pytest.approx(1.0, abs=0.02) if seconds else gain > 4
-    title = "The NVLink domain when chips fail"
-    few, many = (float(row(title, n)[column]) for n in ("8", "64"))
-    assert many / few == pytest.approx(gain, rel=0.2)
+    """With failures: a larger domain, and restarts in a minute, as the text has them."""
+    row = cells(name, "as published")
+    assert (row[5], row[7]) == worth
 
 
 def test_the_table_of_one_job_is_what_its_command_prints() -> None:
-    job = Job("gpt3-175b", "1024xa100-80", 1536, precision=PRECISIONS["fp16"])
-    layout = Layout(
-        tp=8, pp=8, dp=16, recompute="full", sequence_parallel=False
-    )
-    seconds = predict(replace(job, assumptions=LBL), layout).step_time_s
-    lines = re.findall(r"^\| lbl-2024 \| ([\d.]+) s \|", PAGE, re.M)
-    assert lines == [f"{seconds:.1f}"] * 2
+    text = page("findings.md")
+    lines = re.findall(r"^\| lbl-2024 \| ([\d.]+ s) \|", text, re.M)
+    assert len(lines) == 2 and {"24.5 s"} == set(lines)
+    assert any(claim == "24.5 s" for *_, claim in CLAIMS)

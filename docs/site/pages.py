@@ -52,6 +52,7 @@ GUIDES = {
         "bridges.md",
         "limits.md",
         "roofline.md",
+        "scaling-book.md",
         "traced.md",
         "reproduce.md",
         "extend.md",

@@ -270,3 +270,26 @@ def test_tensor_parallelism_across_switches_is_said(on, crosses):
     if crosses:
         assert all("ib 96X·2Y" in whole.placement for whole in found.whole)
         assert "over ib" in said[0]
+
+
+def test_the_split_of_the_book_by_hand() -> None:
+    """LLaMA-2 13B on 16 x 16 x 16: 4DF/(Y W M_X) and 4BD/(X W M_Y), where pairs and eights of
+    neighbours on a ring are lines, at half its rate.
+    """
+    B, D, F, W = 1e6, 5120, 13824, 1.8e11
+    answer = roofline(
+        "llama2-13b", "4096xtpu-v5p", B, exact=False, shape=(16, 16, 16)
+    )
+    alone, *_ = rows = [d for d in answer.degrees if d.y in (1, 8)]
+    assert [(d.x, d.y) for d in rows] == [(4096, 1), (512, 8)]
+    assert alone.tensor_s == 0
+    assert alone.comm_sum_s == pytest.approx(4 * D * F / (3 * W), rel=1e-9)
+    mixed = rows[1]
+    assert mixed.data_s == pytest.approx(4 * D * F / (8 * 1.5 * W), rel=1e-9)
+    assert mixed.tensor_s == pytest.approx(
+        4 * B * D / (512 * 1.5 * W), rel=1e-9
+    )
+    assert mixed.comm_sum_s == pytest.approx(mixed.data_s + mixed.tensor_s)
+    assert mixed.comm_sum_s == min(d.comm_sum_s for d in answer.degrees)
+    least = min(d.comm_max_s for d in answer.degrees)
+    assert all(d.comm_max_s <= 4 * least for d in answer.degrees)

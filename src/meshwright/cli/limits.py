@@ -40,6 +40,20 @@ Chips = Annotated[
     float | None, word("The largest run that so many chips do in time.", "N")
 ]
 Fail = Annotated[bool, word("Chips fail, and runs restart from checkpoints.")]
+Restart = Annotated[
+    str | None,
+    word(
+        "Time from a failure to the first new step (10min); chips fail.",
+        "TIME",
+    ),
+]
+Threshold = Annotated[
+    float | None,
+    word(
+        "Share of what a chip sustains down to which scaling is linear (0.8).",
+        "X",
+    ),
+]
 Under = Annotated[
     str | None,
     word(
@@ -96,6 +110,8 @@ def limits(
     run: Run = None,
     chips: Chips = None,
     failures: Fail = False,
+    restart: Restart = None,
+    threshold: Threshold = None,
     overlap: Beside = False,
     precision: Numbers = None,
     assumptions: Under = None,
@@ -124,9 +140,12 @@ def limits(
     kinds = (".json", ".csv", *files.PLOTS) if curve else (".json",)
     files.suffix(output, kinds)
     chosen = [
-        scenario_of_words(text, months, failures, overlap)
+        scenario_of_words(
+            text, months, failures or restart is not None, overlap
+        )
         for text in scenarios or ("h100",)
     ]
+    chosen = by_convention(chosen, restart, threshold)
     chosen = under_laws(
         chosen, batch_law, depth, tokens_per_parameter, experts
     )
@@ -229,6 +248,27 @@ def scenario_of_words(
         beside = put("assumptions.overlap.dp", HidePass("step"))
         result = beside(result)
     return result
+
+
+def by_convention(
+    chosen: list[Any], restart: str | None, threshold: float | None
+) -> list[Any]:
+    """The scenarios with another time to restart and another end of what counts as linear."""
+    from ..describe.frozen import put
+    from ..units import parse
+
+    if restart is not None:
+        seconds = parse(restart, "s", field="--restart", like="10min")
+        if seconds < 0:
+            raise BadInput(f"--restart must not be negative, not {restart}")
+        chosen = [put("failures.restart_s", seconds)(s) for s in chosen]
+    if threshold is not None:
+        if not 0 < threshold <= 1:
+            raise BadInput(
+                f"--threshold must be above 0 and at most 1, not {threshold:g}"
+            )
+        chosen = [put("linear", threshold)(s) for s in chosen]
+    return chosen
 
 
 def under_laws(

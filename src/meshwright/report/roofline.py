@@ -92,6 +92,8 @@ def report(r: Roofline) -> RenderableType:
         theory(r),
         Text(),
         whole(r),
+        Text(),
+        degrees(r),
         *notes(r),
     )
 
@@ -234,6 +236,26 @@ def whole(r: Roofline) -> Table:
         "sum: collectives of different mesh axes in turn;"
         " max: beside each other, a lower bound; axes: x 8X·2Y is 2 neighbours of a Y group, 8"
         " times; bound from: of all splits the first that is compute-bound"
+    )
+    return table
+
+
+def degrees(r: Roofline) -> Table:
+    """Communication over the split of FSDP and tensor parallelism, the least marked."""
+    table = plain("X", "Y", "compute", "FSDP", "TP", "sum", "max", "axes")
+    least_sum = min(d.comm_sum_s for d in r.degrees)
+    least_max = min(d.comm_max_s for d in r.degrees)
+    for d in r.degrees:
+        table.add_row(
+            str(d.x),
+            str(d.y),
+            *(seconds(t) for t in (d.compute_s, d.data_s, d.tensor_s)),
+            seconds(d.comm_sum_s) + " <" * (d.comm_sum_s == least_sum),
+            seconds(d.comm_max_s) + " <" * (d.comm_max_s == least_max),
+            d.placement,
+        )
+    table.caption = (
+        "splits X x Y: <, the least communication; axes: where sum is shortest"
     )
     return table
 

@@ -35,6 +35,8 @@ from .splits import Split, best, largest_tensor, least_batch, splits
 from .times import EDITIONS
 from .work import Layer, Setting
 
+FAR = 4.0
+"""Splits that communicate longer than so many times the least are not shown."""
 SCHEMA = 2
 """Version of `Roofline.to_dict`."""
 EXACT = put("network.ring_factor", "exact")(BOOK_SUM)
@@ -138,6 +140,24 @@ class Whole:
 
 
 @dataclass(frozen=True)
+class Degree:
+    """The best split of one tensor-parallel degree: what the time does between FSDP alone and its
+    minimum, and beyond.
+    """
+
+    x: int
+    y: int
+    placement: str
+    """Where `sum` is shortest."""
+    compute_s: float
+    data_s: float
+    tensor_s: float
+    comm_sum_s: float
+    comm_max_s: float
+    """The shortest of all placements, as `comm_sum_s`."""
+
+
+@dataclass(frozen=True)
 class Roofline(Displayed):
     """What limits one layer of a model on a mesh.
 
@@ -167,6 +187,8 @@ class Roofline(Displayed):
     schemes: tuple[schemes.Scheme, ...]
     theory: tuple[Theory, ...]
     whole: tuple[Whole, ...]
+    degrees: tuple[Degree, ...]
+    """By tensor-parallel degree, as far as communication is within `FAR` times the least."""
     largest_tensor: int
     """Largest whole tensor-parallel degree whose collectives hide behind compute; 1 = none does."""
     largest_tensor_placement: str
@@ -285,6 +307,7 @@ def _whole_answer(
         schemes=rows,
         theory=tuple(_theory(one, m, on.batch)),
         whole=tuple(_whole(every, e, m.pods) for e in EDITIONS),
+        degrees=_degrees(every),
         largest_tensor=tensor.y if tensor else 1,
         largest_tensor_placement=tensor.text if tensor else "",
         memory_bytes=on.memory(m.chips),
@@ -393,6 +416,32 @@ def _whole(every: list[Split], edition: str, pods: int) -> Whole:
         least_batch_tokens=own and own * pods,
         compute_bound_from_tokens=first and first[1] * pods,
         compute_bound_first=first[0].text if first else "",
+    )
+
+
+def _degrees(every: list[Split]) -> tuple[Degree, ...]:
+    """The split of FSDP and tensor parallelism, one row a degree."""
+    by_y: dict[int, list[Split]] = {}
+    for split in every:
+        by_y.setdefault(split.y, []).append(split)
+    rows = [_degree(by_y[y]) for y in sorted(by_y)]
+    least = min(row.comm_max_s for row in rows)
+    return tuple(row for row in rows if row.comm_max_s <= FAR * least)
+
+
+def _degree(alike: list[Split]) -> Degree:
+    """Of the placements of one degree."""
+    s = best(alike, "sum")
+    t = s.forward
+    return Degree(
+        x=s.x,
+        y=s.y,
+        placement=s.text,
+        compute_s=float(t.compute),
+        data_s=float(t.data.seconds),
+        tensor_s=float(t.tensor.seconds),
+        comm_sum_s=float(t.comm("sum")),
+        comm_max_s=min(float(a.forward.comm("max")) for a in alike),
     )
 
 
