@@ -190,6 +190,14 @@ def test_a_bert_that_is_another_model_is_refused(
         read_hf({**BERT_BASE, **other})
 
 
+def test_a_rembert_says_that_it_is_tied_and_is_refused() -> None:
+    """Its embedding of 256 and its output matrix of 1,664 cannot be one: the class leaves two."""
+    config = {"model_type": "rembert", "is_decoder": True}
+    assert not read_hf(config).tied_embeddings
+    with pytest.raises(BadInput, match="tie_word_embeddings.* ties nothing"):
+        read_hf({**config, "tie_word_embeddings": True})
+
+
 def test_the_head_of_a_bert_is_whole_on_every_tensor_parallel_rank() -> None:
     """Megatron-LM's BERT: embedding and output matrix are cut, the transform between is not."""
     m = read_hf(BERT_BASE)

@@ -249,6 +249,31 @@ def test_other_branches_at_other_lengths_are_refused() -> None:
         )
 
 
+@pytest.mark.parametrize("way", ["setting", "module"])
+def test_code_that_changes_itself_as_it_runs_is_refused(way: str) -> None:
+    """As BigBird's: a short pass leaves full attention behind, and longer ones then run that."""
+
+    class Changes(Decoder):
+        kind = "sparse"
+
+        def forward(self, idx: Any, targets: Any = None) -> Any:
+            if idx.shape[1] <= 64 and way == "setting":
+                self.kind = "full"
+            elif idx.shape[1] <= 64:
+                self.transformer["h"][1].mlp = nn.Linear(
+                    64, 64, device=idx.device
+                )
+            elif self.kind == "sparse":
+                return self.lm_head(self.transformer["wte"](idx))
+            return super().forward(idx, targets)
+
+    where = {"setting": "kind of the model", "module": "transformer.h.1.mlp"}
+    with pytest.raises(BadInput, match=f"changes itself .*{where[way]}"):
+        model_of(
+            Changes(2, 64, 4, 100, 96), torch.zeros(1, 96, dtype=torch.long)
+        )
+
+
 def test_of_layers_with_a_loop_over_tokens_one_is_run() -> None:
     class Loop(nn.Module):
         ran = 0

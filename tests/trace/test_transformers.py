@@ -24,7 +24,7 @@ if importlib.util.find_spec("transformers") is None:
 from meshwright import BadInput, Job, cluster, parameters, predict
 from meshwright.formats.hf import load_hf, read_hf
 from meshwright.formats.hf_whole import ties
-from meshwright.trace import hf
+from meshwright.trace import build, hf
 
 pytestmark = [
     pytest.mark.hf,
@@ -160,8 +160,6 @@ def test_files_that_contradict_themselves(seed: int) -> None:
     import torch
     from transformers import AutoModelForImageTextToText, Gemma3Config
 
-    from meshwright.trace import build
-
     config = drawn(random.Random(seed))
     model = build.model(config)
     own = {k: v for k, v in config.items() if k != "num_experts_of_mine"}
@@ -185,8 +183,6 @@ def test_files_that_contradict_themselves(seed: int) -> None:
 @pytest.mark.parametrize("tied", [True, False])
 def test_a_text_part_may_have_no_tie_of_its_own(tied: bool) -> None:
     """Qwen3-VL's says nothing of it."""
-    from meshwright.trace import build
-
     inner = {**SMALL, "max_position_embeddings": 1024}
     config = {"model_type": "qwen3_vl", "text_config": inner}
     model = build.model({**config, "tie_word_embeddings": tied})
@@ -202,8 +198,6 @@ def test_ties_are_those_of_the_class(
     """By hand and by the trace: those of the whole class, for every family of such files."""
     import torch
     import transformers as tf
-
-    from meshwright.trace import build
 
     of = tf.CONFIG_MAPPING[kind]
     key = "tie_word_embeddings"
@@ -250,3 +244,15 @@ def test_a_traced_file_is_predicted(tmp_path: Path) -> None:
 def test_what_its_class_cannot_build_is_refused_in_a_sentence() -> None:
     made = hf.run(json.dumps({**LLAMA, "num_attention_heads": "many"}))
     assert "Traceback" not in made["error"] and len(made["error"]) < 400
+
+
+def test_attention_that_depends_on_the_length_is_refused() -> None:
+    """BigBird's is full up to 704 tokens and sparse beyond, and full for good after a short pass:
+    one count would be wrong on one side. Where its file asks for full attention it is counted.
+    """
+    tool = benchmark()
+    sparse = tool.defaults("big_bird", {"num_hidden_layers": 2})
+    with pytest.raises(BadInput, match="attention_type of bert"):
+        build.model(sparse)
+    full = tool.row({**sparse, "attention_type": "original_full"})
+    assert tool.verdict(full) == "exact"

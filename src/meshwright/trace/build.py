@@ -56,6 +56,11 @@ def model(config: Mapping[str, Any]) -> Model:
         made = in_16_bits_or_32(lambda dtype: at(TOKENS, dtype))
     except Uneven:  # products that grow evenly only beyond some length
         made = in_16_bits_or_32(lambda dtype: at(4 * TOKENS, dtype))
+        shortest = min(4 * TOKENS, longest // 3)
+        note = (
+            f"its products grow evenly only from about {shortest:,} tokens on"
+        )
+        made = replace(made, notes=(*made.notes, note))
     return with_layers_said(made, config)
 
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+from torch import nn
+
 from ..count.model import operations, parameters
 from ..describe.model import Model
 from ..errors import BadInput
@@ -49,3 +53,45 @@ def demand_all_parameters(model: Model, whole: int) -> None:
             f"its layers share parameters in a way that the trace does not follow: {whole:,} in its"
             f" class, {parameters(model):,.0f} counted"
         )
+
+
+Switches = dict[tuple[str, str], object]
+"""(Module's path, its attribute) -> a word or a yes or no; ("...", "") -> the module, kept alive:
+the numbers of modules name them, and a new one could take a freed one's.
+"""
+
+
+def switches(module: nn.Module) -> Switches:
+    """The modules and what chooses ways in their code; counters and caches may change."""
+
+    def every() -> Iterator[tuple[tuple[str, str], object]]:
+        for path, child in module.named_modules():
+            yield (path, ""), child
+            for key, value in vars(child).items():
+                if isinstance(value, (str, bool)):
+                    yield (path, key), value
+
+    return dict(every())
+
+
+def demand_unchanged(module: nn.Module, before: Switches, T: int) -> None:
+    """Raise BadInput where T tokens left other modules or ways behind than were built: later
+    passes run those, and a fresh model of more tokens would not.
+    """
+    after = switches(module)
+    for (path, key), value in after.items():
+        earlier = before.get((path, key))
+        if earlier is value or (key and earlier == value):
+            continue
+        place = f"{key} of {path or 'the model'}" if key else path
+        raise BadInput(
+            f"its code changes itself as it runs over {T:,} tokens ({place}, {_word(earlier)}"
+            f" before and {_word(value)} after): no number of tokens speaks for another"
+        )
+
+
+def _word(value: object) -> str:
+    """A setting, or the class of a module."""
+    return (
+        type(value).__name__ if isinstance(value, nn.Module) else repr(value)
+    )

@@ -15,7 +15,12 @@ from torch import nn
 from ..describe.model import Model, MoE
 from ..describe.traced import Traced, TracedLayer, TracedOp
 from ..errors import BadInput
-from .exact import demand_all_parameters, demand_exact
+from .exact import (
+    demand_all_parameters,
+    demand_exact,
+    demand_unchanged,
+    switches,
+)
 from .joined import Pass
 from .layers import traced_ops
 from .owned import Records, idle, unread, vocabulary_of, with_unread
@@ -174,7 +179,9 @@ def _pass(
     sizes: Mapping[str, tuple[int, ...]],
     T: int,
 ) -> Pass:
+    before = switches(module)
     recorder = record(module, lambda: run(T), layers)
+    demand_unchanged(module, before, T)
     single = frozenset(
         f"{name}.{own}" if name else own
         for name, child in module.named_modules()
