@@ -76,3 +76,9 @@ def test_a_text_that_is_no_run_is_a_sentence() -> None:
     reply = ask("advise", {"question": QUESTION, "text": "hello"})
     assert reply.status == 422
     assert "no script, configuration or log" in reply.json["error"]
+
+
+def test_the_arguments_of_a_log_are_its_question_and_layout() -> None:
+    told = ask("read", {"question": QUESTION, "text": LOG}).json
+    assert told["said"].startswith("the log of Megatron")
+    assert told["question"]["tp"] == "4"

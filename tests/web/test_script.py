@@ -68,6 +68,7 @@ source.worker = async (name, body) => {
   asked.push([name, body]);
   if (name === "plan") return { best: answer(body.question), searched: 1, elapsed_s: 1, rejected: {}, resolution: 0.03, tie_s: 1.02, price: body.prices && { usd_per_hour: 2, yours: true } };
   if (name === "beside") return { values: { tp: [1, 2] }, choices: [] };
+  if (name === "advise") return { run: { fits: true }, tie: 0.06, changes: [] };
   return answer(body.question);
 };
 source.worker.lines = async function* (name, body) {
@@ -252,7 +253,7 @@ def test_prices_of_the_address_reach_every_cost(folder: Path) -> None:
         console.log(JSON.stringify([asked.filter(([, body]) => body.prices), document.getElementById("answer").textContent]));
         """,
     )
-    assert [name for name, _ in asked] == ["plan", "predict"]
+    assert {name for name, _ in asked} == {"plan", "predict"}
     assert all(body["prices"] == {"c": 2} for _, body in asked)
 
 
@@ -860,3 +861,44 @@ def test_the_page_lists_gains_and_the_pair(folder: Path) -> None:
     assert "1 change beyond ties of 6 %" in sentence
     assert "--faster" in text and "pair: both" in text
     assert "--tie" not in text and "--slower" not in text
+
+
+def test_the_own_run_stands_first_and_the_best_second(folder: Path) -> None:
+    """Differences by cause are against the own run; the changes are the best of each choice."""
+    rows, said, without = run(
+        folder,
+        """
+        import { all } from "./document.mjs";
+        import { h } from "./dom.js";
+        import { mineBeside } from "./advise.js";
+        import { source } from "./ask.js";
+        import { know } from "./state.js";
+        know({ question: ["model", "on", "batch"].map((name) => ({ name })), layout: ["tp"] });
+        const memory = { needed: 2 ** 30, capacity: 2 ** 31 };
+        const p = (layout_words, step_time_s, tp_comm) => ({ layout_words, step_time_s, memory_bytes: memory,
+          time_s: { compute: 2, tp_comm }, fits: true, risk_of_oom: 0, train_time_s: step_time_s * 86400, cost_usd: step_time_s * 1000 });
+        const change = (words, gain, field) => ({ ...p("", 4 / (1 + gain), 2 - gain), words, gain, memory_bytes: 2 ** 30, fields: { [field]: [1, 2] } });
+        source.worker = async (name, body) => name === "predict" ? p("tp 4", 4, 2) : { run: { fits: true }, tie: 0.06,
+          changes: [change("--faster 2", 0.25, "a"), change("--faster 3", 0.2, "a"), change("--tie", 0.02, "b"), change("--slower", -0.02, "c")] };
+        const box = h("section", {});
+        document.body.append(box);
+        const ctx = { state: { model: "m", on: "8xc", mine: "tp 4" } };
+        await mineBeside(box, ctx, p("tp 2", 3, 1));
+        const rows = all((node) => node.tagName === "TR").slice(1).map((tr) => tr.children.map((cell) => cell.textContent));
+        const said = all((node) => node.attributes.role === "status")[0].textContent;
+        await mineBeside(box, { state: {} }, p("tp 2", 3, 1));
+        console.log(JSON.stringify([rows, said, box.children.length]));
+        """,
+    )
+    assert [row[0] for row in rows] == [
+        "yours: tp 4",
+        "the best layout: tp 2",
+        "change: --faster 2",
+        "change: --tie",
+    ]
+    shares = [row[2] for row in rows]
+    assert shares == ["–", "−25 %", "−20 %", "−2 % ≈"]
+    assert rows[1][5] == "tensor parallel −1.0 s"
+    assert rows[2][3].startswith("3.20 days") and "3,200 USD" in rows[2][3]
+    assert "Within 6 % is a tie" in said
+    assert not without, "without a run of one's own nothing stands there"

@@ -44,9 +44,13 @@ def advise(body: Body, progress: Progress) -> Answer:
     return envelope("advise", told)
 
 
-def words(advice: Advice, each: Advised) -> dict[str, str]:
-    """A change as a page shows it: its flags, and the fields of the job."""
-    return {"words": flags(each), "said": fields(advice, each)}
+def words(advice: Advice, each: Advised) -> dict[str, Any]:
+    """A change as a page shows it: its flags, the fields of the job, and seconds by cause."""
+    return {
+        "words": flags(each),
+        "said": fields(advice, each),
+        "time_s": each.prediction.time_s,
+    }
 
 
 def of_text(text: str, kept: Mapping[str, Any], progress: Progress) -> Advice:

@@ -13,6 +13,7 @@ from ..describe.read import brief
 from ..errors import BadInput, unknown
 from ..formats import LARGEST, bridge, parse_json, parse_toml
 from ..formats.hf import read_hf
+from ..formats.logs import steps_of
 from ..formats.options import flags
 from ..formats.toml import load_job
 from ..formats.words import words as command_line
@@ -60,11 +61,23 @@ def question_in_text(
     words = command_words(text)
     if words is not None:
         return words, "a command line"
+    if is_log(text):
+        file = bridge.arguments_of_log(text, None)
+        question, said = question_in_file(file, kept)
+        return question, f"the log of {said.removeprefix('a file of ')}"
     if (file := bridged(text, progress)) is not None:
         return question_in_file(file, kept)
     job = load_job(parse_toml(text, "the text"), files=False, bare=False)
     own = job.layout != Layout()
     return question_of(job, layout=own), "a JOB.toml"
+
+
+def is_log(text: str) -> bool:
+    """The text has lines of training steps with their times."""
+    try:
+        return bool(steps_of(text))
+    except BadInput:
+        return False
 
 
 KINDS = (".json", ".sh", ".yaml", ".toml")

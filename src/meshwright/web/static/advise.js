@@ -1,9 +1,10 @@
 // What to change of a run: of the one whose script or log is pasted, else of the layout under "Why not mine?".
 
-import { h, put, table } from "./dom.js";
-import { ask } from "./ask.js";
-import { gib, percent, plural, step } from "./format.js";
-import { question, words } from "./state.js";
+import { h, put, renew, table } from "./dom.js";
+import { Refused, ask } from "./ask.js";
+import { change, gib, percent, plural, seconds, step, usd } from "./format.js";
+import { causes, decides, fits, valueOf } from "./answer.js";
+import { priced, question, words } from "./state.js";
 
 export function adviceOn(state) {
   const text = h("textarea", {
@@ -70,3 +71,104 @@ function adviseRows(told) {
     "Changes by gain",
   );
 }
+
+// --- mine beside best ---------------------------------------------------------------------------
+
+const MOST_CHANGES = 6;
+const LEAST_GAIN = 0.01; // of a tie that is shown
+const ALL_CAUSES = 20;
+
+// The layout of the address first, the best second, then single changes of the first by gain, in
+// one table; of a log that was dropped also what it measured.
+export async function mineBeside(box, ctx, best) {
+  if (!ctx.state.mine) return put(box);
+  const asked = { question: question(ctx.state, true), layout: words(ctx.state.mine) };
+  try {
+    const mine = await ask("predict", { ...asked, ...priced(ctx.state) }, ctx.signal);
+    const log = ctx.log && (await ask("log", { ...asked, text: ctx.log }, ctx.signal));
+    const rows = [...mineRows(mine, log?.comparison), bestRow(best, mine)];
+    drawBeside(box, rows, "Every single change is tried …");
+    const told = await ask("advise", asked, ctx.signal);
+    const changes = firstOfEach(worthALine(told));
+    const tie = percent(told.tie);
+    const said = changes.length
+      ? `Changes are of your run, one alone. Within ${tie} is a tie (≈).`
+      : "No single change makes your run faster.";
+    const lines = changes.map((c) => changeRow(c, mine, told.tie));
+    drawBeside(box, [...rows, ...lines], said);
+  } catch (error) {
+    if (!(error instanceof Refused)) throw error;
+    if (!box.firstChild) return; // the layout is none: said under Why not mine
+    renew(box, h("p", { class: "note" }, error.message));
+  }
+}
+
+const BESIDE = [
+  "run",
+  "step",
+  "against your run",
+  "whole run",
+  "memory",
+  "what differs in a step",
+];
+
+const drawBeside = (box, rows, said) =>
+  renew(
+    box,
+    h("h2", {}, "Your run beside the best"),
+    table(BESIDE, rows, "Your run, the best layout, and single changes", { id: "beside-table" }),
+    h("p", { class: "note", role: "status" }, said),
+  );
+
+// Days and money of a run that is so many times as long as this prediction's.
+function wholeRun(p, times = 1) {
+  const of = [p.train_time_s, p.cost_usd].map((x) => valueOf(x) * times);
+  return [of[0] && seconds(of[0]), of[0] && of[1] && usd(of[1])].filter(Boolean).join(", ") || "–";
+}
+
+const held = (p) => `${gib(p.memory_bytes.needed)}, ${fits(p)[0]}`;
+const named = (name, text) => h("span", {}, h("b", {}, `${name}: `), text);
+
+function mineRows(p, measured) {
+  const mine = named("yours", p.layout_words);
+  const predicted = [mine, step(decides(p)), "–", wholeRun(p), held(p), ""];
+  if (!measured) return [predicted];
+  const took = measured.step_time_s.measured;
+  const times = took / decides(p);
+  const ran = named("yours, measured", `the log's ${plural(measured.timed_steps, "step")}`);
+  return [[ran, step(took), change(times), wholeRun(p, times), "–", ""], predicted];
+}
+
+const bestRow = (p, mine) => [
+  named("the best layout", p.layout_words),
+  step(decides(p)),
+  change(decides(p) / decides(mine)),
+  wholeRun(p),
+  held(p),
+  h("span", { class: "note" }, causes(p, mine, ALL_CAUSES)),
+];
+
+// Changes that help, and ties that might.
+const worthALine = (told) => {
+  const helping = new Set(adviseGains(told));
+  return told.changes.filter((c) => helping.has(c) || (c.fits && c.gain >= LEAST_GAIN));
+};
+
+// The best value of each thing that can be changed; changes come by gain.
+const firstOfEach = (changes) => {
+  const by = new Map();
+  for (const c of changes) {
+    const key = Object.keys(c.fields).join();
+    if (!by.has(key)) by.set(key, c);
+  }
+  return [...by.values()].slice(0, MOST_CHANGES);
+};
+
+const changeRow = (c, mine, tie) => [
+  named("change", h("code", {}, c.words)),
+  step(c.step_time_s),
+  change(1 / (1 + c.gain)) + (Math.abs(c.gain) <= tie ? " ≈" : ""),
+  wholeRun(mine, 1 / (1 + c.gain)),
+  gib(c.memory_bytes),
+  h("span", { class: "note" }, causes(c, mine)),
+];

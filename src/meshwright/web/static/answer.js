@@ -149,6 +149,9 @@ function stepLine(p) {
   );
 }
 
+// The parts of a layout, none of which is broken.
+const inParts = (text) => text.split(" · ").map((part) => [h("span", {}, part), " "]);
+
 export function headline(p, price, budget) {
   const fact = (name, ...text) => [h("dt", {}, name), h("dd", {}, ...text)];
   const time = valueOf(p.train_time_s);
@@ -165,7 +168,7 @@ export function headline(p, price, budget) {
     h("div", { class: "leads" }, leads(p, price)),
     stepLine(p),
     budget && h("dl", { class: "facts" }, fact(`for ${budget.text}`, bought(p, price, budget))),
-    h("p", { class: "words" }, p.layout_words || ""),
+    h("p", { class: "words" }, inParts(p.layout_words || "")),
     fold(
       "Speed, energy, what binds",
       h(
@@ -231,12 +234,12 @@ export function differs(slow, fast) {
   return `${change(decides(slow) / decides(fast))}${parts ? `: ${parts}` : ""}`;
 }
 
-export function causes(slow, fast) {
+export function causes(slow, fast, most = 3) {
   return Object.keys(fast.time_s)
     .map((cause) => [cause, slow.time_s[cause] - fast.time_s[cause]])
     .filter(([, d]) => Math.abs(d) > 1e-3 * fast.step_time_s)
     .sort((a, b) => Math.abs(b[1]) - Math.abs(a[1]))
-    .slice(0, 3)
+    .slice(0, most)
     .map(([cause, d]) => `${CAUSES[cause] || cause} ${d > 0 ? "+" : "−"}${seconds(Math.abs(d), 2)}`)
     .join(", ");
 }

@@ -103,7 +103,7 @@ function drawing(told) {
       cols.forEach((column, c) => {
         const at = { x: LEFT + c * cell, y: TOP + r * (box.h + 10) };
         if (row === null || column === null)
-          return svg.append(label(at.x + box.w / 2, at.y + box.h / 2 + 4, "⋯"));
+          return svg.append(...dots(at.x + box.w / 2, at.y + box.h / 2));
         const across = digits(
           flat ? column : row,
           axes.slice(0, 3).map((a) => a.far),
@@ -114,16 +114,20 @@ function drawing(told) {
         );
       }),
     );
-    svg.append(...links(told, { stages, rows, flat, cell, box, cols, lines }));
+    svg.append(...links(told, { stages, flat, cell, box, cols, lines }));
     return svg;
   };
 }
 
+// What is left out between the boxes that are drawn.
+const dots = (cx, cy) =>
+  [-8, 0, 8].map((dx) => s("circle", { cx: cx + dx, cy, r: 1.5, class: "more" }));
+
 const label = (x, y, text, more) => s("text", { x, y, class: "small", ...more }, text);
 
-// The links between boxes: of stages along the top, of replicas down the side, or along the top
-// where there are no stages.
-function links(told, { stages, rows, flat, cell, box, cols, lines }) {
+// The links between boxes: of stages along the top, of what else leaves a box down the side, or
+// along the top where there are no stages: a line for each axis.
+function links(told, { stages, flat, cell, box, cols, lines }) {
   const by = Object.fromEntries(told.groups.map((group) => [group.axis, group]));
   const line = (axis, from, to) =>
     s(
@@ -132,20 +136,25 @@ function links(told, { stages, rows, flat, cell, box, cols, lines }) {
       s("line", { ...from, ...to, stroke: colour(axis), "stroke-width": 4 }),
       s("title", {}, words(by[axis])),
     );
-  const along = (axis, many) => [
-    line(axis, { x1: LEFT, y1: TOP - 8 }, { x2: right, y2: TOP - 8 }),
-    label(LEFT, TOP - 16, `${many} ${by[axis].link} ${took(by[axis])}`),
-  ];
+  const along = (axis, i = 0) =>
+    line(axis, { x1: LEFT, y1: TOP - 8 + 5 * i }, { x2: right, y2: TOP - 8 + 5 * i });
   const right = LEFT + (cols.length - 1) * cell + box.w;
   const bottom = TOP + (lines.length - 1) * (box.h + 10) + box.h;
-  const down = ["dp", "cp", "tp"].find((axis) => by[axis] && product(by[axis].ranks.slice(1)) > 1);
-  if (flat) return rows > 1 && down ? along(down, grouped(rows)) : [];
-  const side = { x1: LEFT - 8, y1: TOP };
+  const far = (axis) => product(by[axis]?.ranks.slice(1) || []);
+  const others = ["tp", "cp", "dp"].filter((axis) => far(axis) > 1);
+  const counts = others.map((axis) => `${axis} ${grouped(far(axis))}`).join(" × ");
+  const cost = (axis) => `${by[axis].link} ${took(by[axis])}`;
+  if (flat) {
+    const text = `${counts} boxes, ${others.map(cost).join(" + ")}`;
+    return others.length ? [...others.map(along), label(LEFT, TOP - 16, text)] : [];
+  }
+  const x = (i) => LEFT - 8 - 7 * i;
+  const text = `${grouped(stages)} stages, ${cost("pp")}${counts && `; ↓ ${counts}`}`;
   return [
-    ...along("pp", grouped(stages)),
-    rows > 1 && line(down, side, { x2: LEFT - 8, y2: bottom }),
-    rows > 1 && label(0, TOP + 12, `${grouped(rows)} ↓`),
-  ].filter(Boolean);
+    along("pp"),
+    ...others.map((axis, i) => line(axis, { x1: x(i), y1: TOP }, { x2: x(i), y2: bottom })),
+    label(LEFT, TOP - 16, text),
+  ];
 }
 
 const took = (group) => seconds(group.exposed_s, 3);
@@ -178,7 +187,9 @@ const groupRow = (group) =>
       title: words(group),
     },
     h("i", { css: { "background-color": colour(group.axis) } }),
-    `${group.axis} ${grouped(degree(group))} · ${group.link} · ${took(group)}`,
+    h("b", {}, `${group.axis} ${grouped(degree(group))} `),
+    h("span", {}, `${group.link} `),
+    took(group),
   );
 
 export function drawMachine(box, told) {
@@ -198,7 +209,7 @@ export function drawMachine(box, told) {
       id: "machine",
       title: `The machine: ${grouped(units)} × ${near.members} chips`,
       aside:
-        "Black: the first chip. Coloured: whom it sends to, by kind of group; grey: chips that it " +
+        "In the ink of the text: the first chip. Coloured: whom it sends to, by kind of group; grey: chips that it " +
         "sends nothing. A box is what the nearest links join; columns are stages.",
       draw: drawing(told),
       head: ["group", "ranks a dimension", "farthest link", "one way", "of a step", "sent"],

@@ -353,9 +353,25 @@ async function taken(text) {
   if (lines.length) {
     page.log = lines.slice(-MOST_LINES).join("\n");
     page.run = null;
-    return set({ view: "runs" });
+    return set({ ...(await argumentsOf(text)), view: "runs" });
   }
   const told = await ask("read", { text, question: question(page.state) });
+  replace(stateRead(told), told.said);
+}
+
+// What the arguments at the beginning of a log say; nothing, where it has none.
+async function argumentsOf(text) {
+  try {
+    const before = Object.fromEntries(Object.keys(question(page.state)).map((key) => [key, ""]));
+    return { ...before, ...stateRead(await ask("read", { text, question: question(page.state) })) };
+  } catch (error) {
+    if (!(error instanceof Refused)) throw error;
+    return {};
+  }
+}
+
+// The state of a question that was read: its layout is "mine", what it leaves open stays.
+function stateRead(told) {
   const kept = Object.fromEntries(
     ["on", "network", "batch", "tokens"]
       .filter((k) => page.state[k] && !told.question.job)
@@ -370,7 +386,7 @@ async function taken(text) {
   const mine = Object.entries(layout)
     .map(([k, v]) => `${k} ${v}`)
     .join(" ");
-  replace({ view: page.state.view, ...kept, ...rest, ...(mine ? { mine } : {}) }, told.said);
+  return { view: page.state.view, ...kept, ...rest, ...(mine ? { mine } : {}) };
 }
 
 // The folder of a run, its files as [path, File].

@@ -2,6 +2,7 @@
 
 import { fold, h, put, renew, table, wait } from "./dom.js";
 import { drawMachine, facts } from "./machine.js";
+import { mineBeside } from "./advise.js";
 import { Refused, ask, lines, settled, source } from "./ask.js";
 import { bestOf, budgeted, fields, pins, priced, question, unpriced, words } from "./state.js";
 import { change, gib, grouped, percent, plural, seconds, sig, step, usd } from "./format.js";
@@ -33,8 +34,8 @@ const NAMES = {
   microbatch: "sequences at once",
   interleave: "chunks a device",
   schedule: "order of microbatches",
-  zero: "ZeRO stage",
-  recompute: "recomputed activations",
+  zero: "",
+  recompute: "",
   sequence_parallel: "tokens cut over tp",
 };
 const IDLE = 500;
@@ -53,6 +54,7 @@ function skeleton() {
   Object.assign(last, { asked: "", values: {}, deltas: {} });
   return [
     h("div", { id: "plan-error" }),
+    h("section", { id: "mine-beside", "aria-label": "Your run beside the best" }),
     h(
       "div",
       { class: "cards" },
@@ -101,7 +103,12 @@ async function show(ctx) {
   await Promise.race([new Promise(requestAnimationFrame), wait(50, ctx.signal)]); // the answer is shown before what stands around it
   around(ctx, told);
   try {
-    await Promise.all([compared(ctx, told), mineShown(ctx, told), machineShown(ctx, told.best)]);
+    await Promise.all([
+      compared(ctx, told),
+      mineShown(ctx, told),
+      mineBeside($("mine-beside"), ctx, told.best),
+      machineShown(ctx, told.best),
+    ]);
     if (ctx.typing) await wait(PAUSE, ctx.signal);
     await beside(ctx, told);
     await wait(IDLE, ctx.signal);
@@ -254,7 +261,7 @@ function around(ctx, told) {
   last.asked = asked;
   const notes = (told.notes || []).filter((note) => note !== told.idle);
   notes.push(...(told.best.notes || []));
-  const found = `Searched ${grouped(told.searched)} layouts in ${seconds(told.elapsed_s, 2)}`;
+  const found = `${grouped(told.searched)} layouts searched`;
   const { tried, not_tried } = told.space || {};
   const why = { memory: "does not fit in memory", bound: "a bound shows that it is slower" };
   const left = Object.entries(told.rejected || {})
@@ -264,6 +271,7 @@ function around(ctx, told) {
     $("searched"),
     fold(
       notes.length ? `${found}; ${plural(notes.length, "note")}` : found,
+      h("p", { class: "note" }, `Searched in ${seconds(told.elapsed_s, 2)}.`),
       h("p", { class: "note" }, tried ? `Fastest of: ${tried}. ` : ""),
       h("p", { class: "note" }, not_tried ? `Not tried: ${not_tried}.` : ""),
       notesList(notes),
@@ -289,7 +297,8 @@ function nothing(ctx, told) {
       ),
   );
   put($("bars"), told.closest ? memoryFigure(told.closest) : null);
-  for (const id of ["machine", "families", "whatif", "searched", "mine"]) put($(id));
+  for (const id of ["machine", "families", "whatif", "searched", "mine", "mine-beside"])
+    put($(id));
   $("families").classList.remove("stale");
   put($("layout"), pins(ctx.state).length ? free(ctx) : null);
   ctx.announce(`N${said.slice(1)}: ${sentence}.`);
@@ -322,7 +331,7 @@ function selectors(ctx, told, found) {
   renew(
     $("layout"),
     h("h2", { id: "layout-title" }, "Layout ", pins(ctx.state).length ? free(ctx) : null),
-    fold("≈ a tie, † beyond practice", readingOf(told), wordsOfLayouts()),
+    fold("≈ tie, † beyond practice", readingOf(told), wordsOfLayouts()),
     names.filter((field) => !rare.includes(field)).map(row),
     rare.length
       ? h("details", { id: "rare" }, h("summary", {}, "More choices"), rare.map(row))
@@ -662,7 +671,7 @@ function whatIfBox(ctx, told, c) {
   return h(
     usable ? "button" : "span",
     { ...props, title: c.why || c.layout_words },
-    h("span", {}, c.name),
+    h("span", {}, c.name.replace(" %", "%")),
     h("span", { class: "delta sure" }, text),
   );
 }
@@ -670,7 +679,7 @@ function whatIfBox(ctx, told, c) {
 const whatIfTitle = (ctx, told) => [
   h("h2", { id: "whatif-title" }, "What if"),
   fold(
-    "how to read this",
+    "how to read",
     h(
       "p",
       { class: "note" },

@@ -5,7 +5,8 @@ import { ask, source } from "./ask.js";
 import { bars, figure, lines as curves } from "./chart.js";
 import { change, gib, grouped, seconds, sig, step } from "./format.js";
 import { CAUSES } from "./answer.js";
-import { question, words } from "./state.js";
+import { mineBeside } from "./advise.js";
+import { priced, question, words } from "./state.js";
 
 // A folder says what ran; a log does not.
 export const runs = {
@@ -58,6 +59,7 @@ function skeleton() {
     h("p", { class: "why", id: "runs-sentence" }),
     h("div", { id: "runs-charts" }),
     h("section", { id: "runs-why" }),
+    h("section", { id: "runs-beside" }),
   ];
 }
 
@@ -72,7 +74,8 @@ async function show(ctx) {
         ctx.signal,
       ),
     );
-    return ctx.drawn("runs");
+    ctx.drawn("runs");
+    return besideBest(ctx);
   }
   if (ctx.run) {
     draw(ctx, await ask("run_files", { files: ctx.run }, ctx.signal));
@@ -108,6 +111,14 @@ async function show(ctx) {
     if (source.recorded) return undefined;
     await wait(EVERY, ctx.signal);
   }
+}
+
+// The run of a log whose layout is known, beside the best one.
+async function besideBest(ctx) {
+  if (!ctx.state.mine) return;
+  const asked = { question: question(ctx.state, true), families: false, top: 1 };
+  const { best } = await ask("plan", { ...asked, ...priced(ctx.state) }, ctx.signal);
+  if (best) await mineBeside($("runs-beside"), ctx, best);
 }
 
 // What was predicted: a log says no layout, so that a wrong one must be seen.
