@@ -865,13 +865,13 @@ def test_the_page_lists_gains_and_the_pair(folder: Path) -> None:
 
 def test_the_own_run_stands_first_and_the_best_second(folder: Path) -> None:
     """Differences by cause are against the own run; the changes are the best of each choice."""
-    rows, said, without = run(
+    rows, said, without, kept = run(
         folder,
         """
         import { all } from "./document.mjs";
         import { h } from "./dom.js";
         import { mineBeside } from "./advise.js";
-        import { source } from "./ask.js";
+        import { Refused, source } from "./ask.js";
         import { know } from "./state.js";
         know({ question: ["model", "on", "batch"].map((name) => ({ name })), layout: ["tp"] });
         const memory = { needed: 2 ** 30, capacity: 2 ** 31 };
@@ -887,7 +887,12 @@ def test_the_own_run_stands_first_and_the_best_second(folder: Path) -> None:
         const rows = all((node) => node.tagName === "TR").slice(1).map((tr) => tr.children.map((cell) => cell.textContent));
         const said = all((node) => node.attributes.role === "status")[0].textContent;
         await mineBeside(box, { state: {} }, p("tp 2", 3, 1));
-        console.log(JSON.stringify([rows, said, box.children.length]));
+        const without = box.children.length;
+        const answered = source.worker;
+        source.worker = async (name, body) => { if (name === "advise") throw new Refused("not here"); return answered(name, body); };
+        await mineBeside(box, { state: { ...ctx.state, batch: "2" } }, p("tp 2", 3, 1));
+        const kept = all((node) => node.tagName === "TR").length;
+        console.log(JSON.stringify([rows, said, without, kept]));
         """,
     )
     assert [row[0] for row in rows] == [
@@ -902,3 +907,4 @@ def test_the_own_run_stands_first_and_the_best_second(folder: Path) -> None:
     assert rows[2][3].startswith("3.20 days") and "3,200 USD" in rows[2][3]
     assert "Within 6 % is a tie" in said
     assert not without, "without a run of one's own nothing stands there"
+    assert kept == 3, "both runs stay where changes cannot be asked"

@@ -88,6 +88,16 @@ export async function mineBeside(box, ctx, best) {
     const log = ctx.log && (await ask("log", { ...asked, text: ctx.log }, ctx.signal));
     const rows = [...mineRows(mine, log?.comparison), bestRow(best, mine)];
     drawBeside(box, rows, "Every single change is tried …");
+    await changesBelow(box, ctx, asked, mine, rows);
+  } catch (error) {
+    if (!(error instanceof Refused)) throw error;
+    put(box); // why the layout is none is said under Why not mine
+  }
+}
+
+// The single changes under the rows that stand there; a saved page has none.
+async function changesBelow(box, ctx, asked, mine, rows) {
+  try {
     const told = await ask("advise", asked, ctx.signal);
     const changes = firstOfEach(worthALine(told));
     const tie = percent(told.tie);
@@ -98,8 +108,7 @@ export async function mineBeside(box, ctx, best) {
     drawBeside(box, [...rows, ...lines], said);
   } catch (error) {
     if (!(error instanceof Refused)) throw error;
-    if (!box.firstChild) return; // the layout is none: said under Why not mine
-    renew(box, h("p", { class: "note" }, error.message));
+    drawBeside(box, rows, error.message);
   }
 }
 
