@@ -149,7 +149,7 @@ def test_every_repr_says_which_chips_are_idle() -> None:
         replace(job, layout=Layout(tp=8, pp=4)), "seq", [4096], fixed=True
     )
     assert "chips are idle at 4096" in repr(points)
-    assert says in points._repr_html_()
+    assert says in " ".join(points._repr_html_().split())
     full = predict(JOB, Layout(tp=8, pp=4))
     assert "idle" not in repr(full)
 

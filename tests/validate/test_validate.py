@@ -316,6 +316,13 @@ PATHS = (
 )
 
 
+def test_a_number_next_to_none_is_none() -> None:
+    """Memory of 1e-308 GB: predicted over measured would be infinite."""
+    wild = row()
+    wild["measured"]["memory_gb"] = 1e-308
+    json.dumps(validate([wild]).to_dict(), allow_nan=False)
+
+
 @settings(
     max_examples=600, deadline=None, suppress_health_check=list(HealthCheck)
 )

@@ -26,6 +26,8 @@ LONGEST_TEXT = 400
 """Characters of a text that are looked at."""
 LARGEST = 1e9
 """No whole number of a row may be larger; products of a few stay finite."""
+SMALLEST = 1e-30
+"""No number of a row may be smaller; ratios of two stay finite."""
 
 
 def text_of_rows(path: str | Path) -> str:
@@ -84,7 +86,7 @@ def plain(row: Row, name: str) -> str:
 
 
 def positive_number(row: Row, name: str) -> float | None:
-    """A finite number above 0 (a text that is one counts), else None."""
+    """A finite number above 0, from SMALLEST (a text that is one counts), else None."""
     value = row.get(name)
     if isinstance(value, bool) or not isinstance(value, (int, float, str)):
         return None
@@ -92,7 +94,7 @@ def positive_number(row: Row, name: str) -> float | None:
         parsed = float(value[:40]) if isinstance(value, str) else float(value)
     except (ValueError, OverflowError):
         return None
-    return parsed if math.isfinite(parsed) and parsed > 0 else None
+    return parsed if math.isfinite(parsed) and parsed >= SMALLEST else None
 
 
 def whole_of_row(row: Row, name: str, default: int) -> int:
