@@ -10,7 +10,9 @@ one is at hand.
 3. The step time predicted after `meshwright calibrate`, for twelve shapes: within 5 % each.
 
 Each stage prints and saves what it found in --folder, what one GPU can do first; a start after an
-interruption goes on behind it. Also times attention by each of PyTorch's kernels.
+interruption goes on behind it. Also times attention by each of PyTorch's kernels, and what
+`gpu_parts.py` says: products, experts, memory, checkpoint, collectives and overlap, which have no
+bounds.
 
 Prints a section in Markdown; --docs writes it to docs/accuracy.md. Exit code 1 if something is out
 of its bounds. --device cpu runs every layout on gloo within the same bounds, and the times at toy sizes
@@ -37,6 +39,7 @@ from typing import Any, NamedTuple
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
+from gpu_parts import one_device, several_devices, sizes_of_groups, table
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from meshwright import catalog
@@ -418,17 +421,6 @@ def predictions(
     return found
 
 
-def table(head: str, rows: list[tuple[Any, ...]]) -> str:
-    """A table in Markdown."""
-    names = head.split(", ")
-    lines = [
-        names,
-        ["---"] * len(names),
-        *([str(value) for value in row] for row in rows),
-    ]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
-
-
 def main() -> int:
     """Run all three checks."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -480,7 +472,8 @@ def main() -> int:
         "torch": torch.__version__,
         "asked": [given.chip, given.shapes],
     }
-    once = Stages(Path(given.folder), about).once
+    folder = Path(given.folder)
+    once = Stages(folder, about).once
     kernels = once("attention", partial(attention_kernels, given.device))
     seconds = [
         once(f"step {i}", partial(measured, j, ours, given.device))
@@ -491,13 +484,20 @@ def main() -> int:
         for i in COMPARED
         if i < len(jobs)
     }
+    # an 8B-shaped layer, where there is one among the shapes
+    largest = max(jobs, key=lambda j: j.model.hidden, default=None)
+    parts = [*one_device(largest, given.device, once)] if largest else []
     predicted = None
     if not given.no_calibrate:
-        with tempfile.TemporaryDirectory() as folder:
+        with tempfile.TemporaryDirectory() as place:
             predicted = once(
                 "predictions",
-                partial(predictions, jobs, given.device, Path(folder)),
+                partial(predictions, jobs, given.device, Path(place)),
             )
+    groups = sizes_of_groups(devices) if largest else []
+    if groups:
+        network = network_of(given.chip, groups[-1], toy)
+        parts += several_devices(network, given.device, groups, folder, once)
     same = list(strict(given.device, devices, STEPS, once))
     text = (
         f"{HEADING}\n\nWritten by `benchmarks/gpu.py` on {title}, PyTorch {torch.__version__},"
@@ -520,6 +520,7 @@ def main() -> int:
         "attention, ms forward and backward",
         [(name, f"{took * 1e3:.2f}") for name, took in kernels.items()],
     )
+    text += "".join("\n" + part for part in parts)
     rows, fine = [], all(s.fine for s in same)
     for i, (s, j, took) in enumerate(zip(shapes, jobs, seconds, strict=True)):
         mfu = (
@@ -552,6 +553,13 @@ def main() -> int:
         )[0].rstrip()
         DOCS.write_text(f"{before}\n\n{text}", "utf-8")
     return 0 if fine else 1
+
+
+def network_of(chip: str, ranks: int, toy: bool) -> Network:
+    """What connects so many of the chips, as they are usually sold."""
+    if toy:
+        return Network("gloo", (Dim("host", 1e9, 1e-4),))
+    return catalog.cluster(f"{ranks}x{chip}").network
 
 
 def nvidia_name() -> str:

@@ -10,7 +10,11 @@ from typing import Any
 import pytest
 
 torch = pytest.importorskip("torch")
+from meshwright.cli.calibrate import from_files  # noqa: E402
+from meshwright.count.model import parameters  # noqa: E402
+from meshwright.describe.assumptions import REALISTIC  # noqa: E402
 from meshwright.describe.chip import Chip  # noqa: E402
+from meshwright.formats.nccl_tests import load_samples  # noqa: E402
 
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "gpu.py"
 CHIP = Chip("toy", {"fp32": 1e11, "bf16": 1e11}, 1e10, 1e10, 1e10)
@@ -18,6 +22,7 @@ CHIP = Chip("toy", {"fp32": 1e11, "bf16": 1e11}, 1e10, 1e10, 1e10)
 
 @pytest.fixture(scope="module")
 def script() -> Any:
+    sys.path.insert(0, str(SCRIPT.parent))  # as Python does for a script
     spec = importlib.util.spec_from_file_location("gpu", SCRIPT)
     assert spec and spec.loader
     module = importlib.util.module_from_spec(spec)
@@ -134,6 +139,57 @@ def test_a_start_goes_on_behind_what_was_found(
     assert calls == ["0", "1", "1"]
     with pytest.raises(SystemExit, match="another machine"):
         script.Stages(tmp_path, {"device": "b"})
+
+
+def test_parts_of_one_device_beside_their_laws(
+    script: Any, tmp_path: Path
+) -> None:
+    """A second start takes what the first one saved."""
+    import gpu_parts
+
+    j = script.job(script.SHAPES[0], CHIP, toy=True)
+    once = script.Stages(tmp_path, {}).once
+    tables = [*gpu_parts.one_device(j, "cpu", once)]
+    (forward, backward) = once("products", lambda: None)
+    assert forward[:2] == ["64 x 32 x 64", "forward"] and forward[2] > 0
+    # the toy chip is bound by arithmetic: a launch, then 2 m n k at 41 % of its peak
+    launch = REALISTIC.chip.launch_s
+    assert forward[3] == pytest.approx(
+        launch + 2 * 64 * 32 * 64 / (0.41 * 1e11), rel=0.1
+    )
+    for how, counted, walk in once("memory", lambda: None):
+        assert counted == pytest.approx(walk, rel=0.05), how
+    kept = {row[0]: row[1] for row in once("memory", lambda: None)}
+    assert kept["full"] < kept["op"] < kept["none"]
+    stored = once("checkpoint", lambda: None)
+    assert stored["unequal"] == 0
+    # weights and AdamW's two moments, in fp32
+    assert stored["bytes"] >= 12 * parameters(j.model)
+    assert tables == [*gpu_parts.one_device(j, "cpu", once)]
+
+
+def test_collectives_beside_their_laws_are_what_calibrate_reads(
+    script: Any, tmp_path: Path
+) -> None:
+    import gpu_parts
+
+    once = script.Stages(tmp_path, {}).once
+    network = script.network_of("h100-sxm", 2, toy=True)
+    tables = gpu_parts.several_devices(network, "cpu", [2], tmp_path, once)
+    assert [len(t.splitlines()) for t in tables] == [17, 3]
+    samples = load_samples(tmp_path / "collectives.csv")
+    assert {s.kind for s in samples} >= {
+        *("all_reduce", "all_gather", "reduce_scatter"),
+        "all_to_all",
+    }
+    # 2 (n-1)/n of 2^20 bytes at 1e9 B/s at most; protocols reach a part of it
+    law = once("all_reduce 2", lambda: None)[-1][-1]
+    assert 2**20 / 1e9 < law < 2 * 2**20 / 1e9
+    machine = tmp_path / "machine.toml"
+    read = (str(tmp_path / "collectives.csv"),)
+    assert from_files(read, "h100-sxm", str(machine), json=False) == 0
+    assert "all_reduce" in machine.read_text("utf-8")
+    assert gpu_parts.sizes_of_groups(6) == [2, 4]
 
 
 @pytest.mark.slow
