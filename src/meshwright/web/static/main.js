@@ -361,6 +361,7 @@ async function taken(text) {
 
 // What the arguments at the beginning of a log say; nothing, where it has none.
 async function argumentsOf(text) {
+  if (LOGGED.test(text.trimStart().split("\n", 1)[0])) return {}; // it begins with its steps
   try {
     const before = Object.fromEntries(Object.keys(question(page.state)).map((key) => [key, ""]));
     return { ...before, ...stateRead(await ask("read", { text, question: question(page.state) })) };
