@@ -232,6 +232,21 @@ def test_runs_after_each_other_keep_their_collectives_and_groups(
     ] == [("all_reduce", 2, 2)] * 3 + [("all_gather", 1, 4)] * 3
 
 
+def test_times_that_fall_with_size_have_a_rate_of_null(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of sends in our own word; the line through them is flat, and its rate no number of
+    JSON.
+    """
+    table = tmp_path / "collectives.csv"
+    rows = ("send,1,2,1e6,2e-3", "send,1,2,2e6,1e-3")
+    table.write_text("\n".join((",".join(nccl_tests.COLUMNS), *rows)))
+    words = ["calibrate", "--read", str(table), "--on", "h100-sxm", "--json"]
+    assert main(words) == 0
+    (line,) = json.loads(capsys.readouterr().out)["collectives"]
+    assert line["collective"] == "send" and line["rate_bytes_per_s"] is None
+
+
 def test_a_table_of_collectives_becomes_a_measured_network(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

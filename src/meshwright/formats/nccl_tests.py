@@ -38,6 +38,7 @@ KINDS = {
     "broadcast": "broadcast",
     "reduce": "reduce",
     "sendrecv": "send",
+    "send": "send",
 }
 RANK = re.compile(r"#\s+Rank\s+(\d{1,9})\b.*?\son\s+(\S+)\s")
 NAME = re.compile(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import isfinite
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -185,14 +186,14 @@ def collectives(fits: Mapping[Ranks, Line]) -> RenderableType:
 
 
 def collectives_to_dict(fits: Mapping[Ranks, Line]) -> list[dict[str, Any]]:
-    """The table as plain data."""
+    """The table as plain data; a rate that no size shows (infinite) is null."""
     return [
         {
             "collective": kind,
             "nodes": nodes,
             "ranks_per_node": ranks,
             "latency_s": x.latency,
-            "rate_bytes_per_s": x.rate,
+            "rate_bytes_per_s": x.rate if isfinite(x.rate) else None,
             "median_error": x.error,
         }
         for (kind, nodes, ranks), x in fits.items()
