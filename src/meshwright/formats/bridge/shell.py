@@ -16,6 +16,7 @@ import re
 import shlex
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 from ...errors import BadInput
@@ -27,6 +28,8 @@ DEEPEST = 20
 MOST_OPEN = 100
 """Conditions in conditions."""
 OPERATORS = ("&&", "||", ";;", ";", "|", "&", "(", ")", "\n")
+LETTERS = re.compile(r"[^'\"\\`$]+")
+"""What stands for itself in a word, in quotes or not."""
 PLAIN = re.compile(r"[^\s'\"\\$`#(<&|;)]+")
 """Letters that mean nothing to a shell, wherever they stand."""
 UNREAD = "\ue000"
@@ -106,7 +109,7 @@ def read(text: str) -> Shell:
             shell.directives += (
                 line.removeprefix("#SBATCH").split("#")[0].split()
             )
-    _run(shell, list(_tokens(text)))
+    _run(shell, list(_all_tokens(text)))
     return shell
 
 
@@ -174,6 +177,12 @@ def _piece(text: str, i: int, first: int, begun: bool) -> tuple[str, int]:
         return "between", i + 1
     plain = PLAIN.match(text, i)
     return "word", plain.end() if plain else i + 1
+
+
+@lru_cache(maxsize=2)
+def _all_tokens(text: str) -> tuple[str, ...]:
+    """The tokens of a text that several readers ask for, one after another."""
+    return tuple(_tokens(text))
 
 
 def _tokens(text: str) -> Iterator[str]:
@@ -456,8 +465,11 @@ def filled(
                 text = parts[-1] if len(parts) > 1 else text + "".join(parts)
             started = started or bool(text)
         else:
-            text = text + c
-            i = i + 1
+            # at once: a long word would be copied at each of its letters
+            run = LETTERS.match(word, i)
+            stop = run.end() if run else i + 1
+            text = text + word[i:stop]
+            i = stop
             started = True
     last = started and (text or quoted or not (out or none))
     return [*out, text] if last else out
