@@ -282,9 +282,8 @@ REPLICATED = LayoutRule(
     lambda j, l: (
         (l.dp_replicate == 1)
         | (
-            divides(
-                1, l.dp_replicate
-            )  # groups of a node may be no whole number
+            # of groups of a node it may be no whole number
+            divides(1, l.dp_replicate)
             & divides(l.dp_replicate, l.dp)
             & divides(l.dp_replicate * l.ep * l.etp, l.tp * l.cp * l.dp)
             & (l.zero > 0)

@@ -52,9 +52,10 @@ class Row(NamedTuple):
 
     def lines(self, width: int) -> list[Text]:
         """Broken between words, under each other."""
+        first = max(LABEL, len(self.label) + 1)
         broken = textwrap.wrap(
             self.text.replace(" ·", f"{HARD}·"),
-            max(width - 2 - LABEL, LEAST - LABEL),
+            max(width - 2 - first, LEAST - first),
             break_long_words=False,
             break_on_hyphens=False,
         )
@@ -195,7 +196,7 @@ class Card:
 
 def labelled(label: str, line: str, style: str) -> Text:
     """A line behind its label."""
-    return Text.assemble((f"  {label:<{LABEL}}", "bold"), (line, style))
+    return Text.assemble((f"  {label:<{LABEL - 1}} ", "bold"), (line, style))
 
 
 def shortened(lines: Sequence[str], most: int) -> list[str]:

@@ -117,7 +117,7 @@ def rest_report(plan: Plan) -> RenderableType:
 
 
 def reason(plan: Plan) -> str:
-    """Why the best layout is the answer: it takes least, or is the simplest of ties; and what the
+    """Why the best layout is the answer: it takes least, or is preferred among ties; and what the
     next one that is no tie would take more.
     """
     best = plan.best

@@ -214,8 +214,9 @@ def _notes(sweep: Sweep) -> Iterator[RenderableType]:
     tie = max((resolution(p.job) for _, p in sweep.found), default=0.0)
     if tie and not sweep.fixed and len({p.layout for _, p in sweep.found}) > 1:
         yield Line(
-            f"rows within {percent(tie, 0)} are ties; the simplest is shown, so a row may be up to"
-            f" {percent(tie, 0)} slower than the one above",
+            f"rows within {percent(tie, 0)} are ties; what runs and recipes show, else the"
+            f" simplest, stands here, so a row may be up to {percent(tie, 0)} slower than the one"
+            " above",
             "dim",
         )
     unsure: dict[str, list[str]] = {}

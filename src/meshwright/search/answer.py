@@ -37,7 +37,7 @@ class Plan(Displayed):
 
     best: Prediction | None
     alternatives: tuple[Prediction, ...] = ()
-    """The others, best first; some of them may be as good as `best`, which is the simplest."""
+    """The others, best first; some of them may be as good as `best` (`merit.Burden`)."""
     families: tuple[Family, ...] = ()
     """The best of each family of layouts; empty under a paper's set."""
     pareto: tuple[Prediction, ...] | None = None
@@ -214,7 +214,7 @@ class Closed:
 
     @property
     def best(self) -> Prediction | None:
-        """The simplest of those that the first does not clearly beat; None: nothing fits, as far
+        """The answer among those that the first does not clearly beat; None: nothing fits, as far
         as is known.
         """
         layout = self.ranked.closed(self.slack)

@@ -36,7 +36,7 @@ def front(
         if not fastest:
             break
         leaner = predict(job, fastest[0].layout)
-        # what is shown first may be the simplest of a tie, and slower than a leaner point
+        # what is shown first may be preferred among ties, and slower than a leaner point
         quicker = (p for p in points if p.step_time_s < leaner.step_time_s)
         points = [*quicker, leaner]
     return tuple(points)

@@ -42,7 +42,9 @@ def seconds_of(job: Job, row: Row) -> float:
 
 
 class Burden(NamedTuple):
-    """How involved a layout is, compared from left to right."""
+    """What speaks against a layout that ties with others, compared from left to right: that nobody
+    ran or published it, then how involved it is.
+    """
 
     unseen: int
     """No published run by such software shards so: of ties the one with evidence wins."""

@@ -49,13 +49,13 @@ def plan(
     (1, 3, True)
 
     Layouts rank by the expected time over the chance to fit, exactly; of those that the model
-    cannot tell apart (`certainty.resolution`) the simplest is the answer. What the space leaves
-    open is as the job's set of assumptions or its framework searches it (`strategies`), and keeps
-    the conventions of published runs. pareto: also the front of time against memory (a search for
-    each of its points). families: also the best layout of each family, and what is faster outside
-    published practice. fields: values of a layout's that the search may take, and others of the job
-    (`Job.with_`). Nothing that fits is not an error: `best` is None, `closest` and `notes` say what
-    is missing.
+    cannot tell apart (`certainty.resolution`) the answer has the least `merit.Burden`. What the
+    space leaves open is as the job's set of assumptions or its framework searches it
+    (`strategies`), and keeps the conventions of published runs. pareto: also the front of time
+    against memory (a search for each of its points). families: also the best layout of each
+    family, and what is faster outside published practice. fields: values of a layout's that the
+    search may take, and others of the job (`Job.with_`). Nothing that fits is not an error: `best`
+    is None, `closest` and `notes` say what is missing.
     """
     demand(job)
     asked, among = constrained(job, space, fields)

@@ -81,17 +81,17 @@ class Question:
         return Ranked(job, self.spaces, 1, within=within).first
 
     def shown(self, ranked: Ranked) -> list[Placed]:
-        """The k best layouts; of those that the first does not clearly beat the simplest is
+        """The k best layouts; of those that the first does not clearly beat the preferred one is
         first.
         """
         best = ranked.best(self.top)
         if not best or not self.slack:
             return best
-        simplest = ranked.simplest(best[0].merit * (1.0 + self.slack))
-        if simplest is None:
+        preferred = ranked.preferred(best[0].merit * (1.0 + self.slack))
+        if preferred is None:
             return best
-        others = (each for each in best if each.layout != simplest.layout)
-        return [simplest, *others][: self.top]
+        others = (each for each in best if each.layout != preferred.layout)
+        return [preferred, *others][: self.top]
 
 
 def answered(question: Question, usual: Job) -> Steps:

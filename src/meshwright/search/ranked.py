@@ -126,7 +126,7 @@ class Ranked:
                 return [one for one in every if one.merit <= limit]
             many *= 4
 
-    def simplest(self, within: float) -> Placed | None:
+    def preferred(self, within: float) -> Placed | None:
         """Of the layouts whose merit is at most `within` the one with the least burden, then the
         best.
         """

@@ -256,7 +256,7 @@ def fastest_fields(
     """The fastest layout of a changed job in a few numbers.
 
     slower: its time of a token over the chance to fit, over that of `now`, less 1. The fastest of
-    both, not their answers, which are the simplest of ties: twice a bandwidth never costs time.
+    both, not their answers, which are chosen among ties: twice a bandwidth never costs time.
     """
     try:
         changed = vary(job, change.path, change.value)
