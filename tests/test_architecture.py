@@ -167,11 +167,12 @@ def test_importing_loads_nothing_heavy() -> None:
     )
 
 
-def test_a_prediction_needs_no_torch_and_no_plots() -> None:
+def test_a_prediction_without_a_pipeline_needs_no_numpy() -> None:
+    """Nor torch, nor plots: it is what a browser can do first."""
     code = (
-        "import sys; from meshwright import *; predict(Job(model('llama3-8b'),"
+        "import sys; from meshwright import Job, Layout, cluster, model, predict; predict(Job(model('llama3-8b'),"
         " cluster('64xh100-sxm'), 512, Layout(dp=64, zero=3)));print([m for m in ('torch',"
-        " 'matplotlib', 'rich', 'starlette') if m in sys.modules])"
+        " 'matplotlib', 'rich', 'starlette', 'numpy') if m in sys.modules])"
     )
     assert run(code).strip() == "[]"
 

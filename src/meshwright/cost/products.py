@@ -91,28 +91,29 @@ LATEST = 32
 
 
 def _paid(m: Num, n: Num, groups: Num, units: int, waves: float) -> Num:
+    law = partial(_paid_by, m, n, groups, units=units, waves=waves)
+    return least(law(each(OPTIONS, m * n * groups)))
+
+
+def _paid_by(
+    m: Num, n: Num, groups: Num, kernel: Any, units: int, waves: float
+) -> Num:
+    """What a kernel pays, or each of a column of them."""
+    rows, columns, cut, area = kernel
     one = m * n * groups
-    rows, columns, cut, area = each(OPTIONS, one)
     wave = units * area
     tiles = groups * cut * ceil(m / rows) * ceil(n / columns)
     whole = ceil(tiles / units) * wave
-    return least(maximum(minimum(whole, wave), one + waves * (whole - one)))
+    return maximum(minimum(whole, wave), one + waves * (whole - one))
 
 
 @lru_cache(maxsize=65536)
 def _known(
     m: float, n: float, groups: float, units: int, waves: float
 ) -> float:
-    """Seconds paid for plain numbers, remembered: a layer has few shapes, and a job many layers."""
-    return float(
-        _paid(
-            m,
-            n,
-            groups,
-            units,
-            waves,
-        )
-    )
+    """What is paid for plain numbers, remembered: a layer has few shapes, and a job many layers."""
+    law = partial(_paid_by, m, n, groups, units=units, waves=waves)
+    return float(min(map(law, OPTIONS)))
 
 
 def arithmetic(

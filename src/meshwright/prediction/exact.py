@@ -10,18 +10,13 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import NamedTuple, TypeAlias
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from ..cost.layer import Clock
 from ..describe.job import Job
 from ..describe.layout import Layout
 from ..layout.stages import in_chunks, microbatches, schedule_of, schedule_with
 from ..schedule.gpipe import GPIPE
-from ..schedule.longest import longest
-from ..schedule.replays import stage_seconds
 from ..schedule.schedule import Schedule
 from ..step import (
     ModelCost,
@@ -32,6 +27,12 @@ from ..step import (
     kept_clock,
     model_cost,
 )
+
+if (
+    TYPE_CHECKING
+):  # it loads slowly, and a step without a pipeline does without
+    import numpy as np
+    from numpy.typing import NDArray
 
 MOST_ACTIONS = 1_000_000
 """Actions of a timeline: more take too long and too much memory to replay."""
@@ -46,6 +47,8 @@ def actions_of(schedule: Schedule, p: int, m: int, v: int) -> int:
 
 def passes_of_stages(costs: StepCosts) -> NDArray[np.float64]:
     """F, I and W of one microbatch through each stage: (stages, 3); recomputation belongs to I."""
+    from ..schedule.replays import stage_seconds
+
     job, layout = costs.job, costs.layout
     schedule = schedule_of(layout)
     p, v = float(layout.pp), float(layout.interleave)
@@ -89,6 +92,10 @@ def replayed(
     None if there are too many actions, or if the assumption set is a paper's: there the closed form
     is the answer.
     """
+    import numpy as np
+
+    from ..schedule.longest import longest
+
     at = kept_clock(job)
     steps: list[float | None] = [None] * len(layouts)
     alike: defaultdict[Order, list[tuple[int, Replayed]]] = defaultdict(list)
@@ -117,6 +124,8 @@ def _prepared(
     v = int(layout.interleave)
     costs = StepCosts(job, layout, parts or model_cost(job, layout, at), at)
     if p == 1:  # nothing waits for anything: one order stands for all
+        import numpy as np
+
         alone = np.array([[float(costs.pipeline.total), 0.0, 0.0]])
         return Replayed((GPIPE, 1, 1, 1), alone, 0.0, costs.step)
     # of any stages

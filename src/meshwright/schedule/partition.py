@@ -19,7 +19,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
+from itertools import accumulate, chain, pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from ..num import SCALARS, Num, at, minimum
@@ -31,6 +32,7 @@ if (
     from numpy.typing import NDArray
 
     Floats: TypeAlias = NDArray[np.float64]
+Rows: TypeAlias = tuple[tuple[float, ...], ...]
 Layers: TypeAlias = tuple[Num, ...]
 """Of all kinds, and of each further kind."""
 
@@ -51,11 +53,11 @@ class LayerDeal(NamedTuple):
 class StageTable(NamedTuple):
     """One pipeline."""
 
-    before: Floats
+    before: Rows
     """Layers before each stage and after all: (kinds, stages + 1)."""
-    ranks: Floats
+    ranks: Rows
     """Layers of each rank: (kinds, p)."""
-    first: Floats
+    first: Rows
     """Whether the first layer of a rank is of a further kind, 1 or 0: (further kinds, p)."""
     least: float
     """Layers of the lightest stage."""
@@ -86,40 +88,47 @@ def stage_table(p: int, v: int, deal: LayerDeal) -> StageTable:
     """A pipeline of p ranks with v chunks. One stage has all layers of a list; a list for another
     number of stages is cut or goes on with none: no layout can have it, but a table may have a row
     of it."""
-    import numpy as np
-
-    stages = np.arange(p * v)
     if isinstance(deal.layers, int):
         sizes = stage_sizes(deal.layers, p * v, deal.slots)
     elif p * v == 1:
         sizes = [sum(deal.layers)]
     else:
         sizes = [*deal.layers, *[0] * (p * v)][: p * v]
-    every = np.concatenate([[0.0], np.cumsum(sizes, dtype=float)])
-    among = np.array(deal.kinds or np.zeros((0, int(every[-1]) + 1)))
-    most = among.shape[1] - 1
-    n = np.clip(every, 0, most).astype(int)
-    before = np.vstack([every, among[:, n]])
-    on = np.where(stages < p, stages, 2 * p - 1 - stages)
-    on = on if deal.folded else stages % p
-    ranks = np.zeros((len(before), p))
-    np.add.at(ranks.T, on, np.diff(before).T)
-    starts = np.minimum(n[:p], most - 1)
+    every = tuple(accumulate(map(float, sizes), initial=0.0))
+    most = (len(deal.kinds[0]) if deal.kinds else int(every[-1]) + 1) - 1
+    n = [int(min(x, most)) for x in every]
+    before = (every, *(tuple(kind[k] for k in n) for kind in deal.kinds))
+    on = [k if k < p else 2 * p - 1 - k for k in range(p * v)]
+    on = on if deal.folded else [k % p for k in range(p * v)]
+    ranks = tuple(map(partial(_by_rank, on, p), before))
+    starts = [min(k, most - 1) for k in n[:p]]
     counts = [
         (layers - sum(further), *further)
-        for layers, *further in ranks.T.tolist()
+        for layers, *further in zip(*ranks, strict=True)
     ]
     inner = range(1, p - 1)
     even = not deal.kinds and len({*counts}) == 1
     return StageTable(
         before,
         ranks,
-        among[:, starts + 1] - among[:, starts],
+        tuple(
+            tuple(kind[k + 1] - kind[k] for k in starts) for kind in deal.kinds
+        ),
         float(min(sizes)),
         () if even else heaviest(counts, inner),
         fuller(counts, inner),
         fuller(counts, reversed(inner)),
     )
+
+
+def _by_rank(
+    on: Sequence[int], p: int, before: Sequence[float]
+) -> tuple[float, ...]:
+    """Layers of each rank. on: of every stage; before: layers before each stage and after all."""
+    layers = [0.0] * p
+    for rank, (start, end) in zip(on, pairwise(before), strict=True):
+        layers[rank] += end - start
+    return tuple(layers)
 
 
 def heaviest(
@@ -176,10 +185,10 @@ class StagePartition:
     @cached_property
     def _rows(self) -> tuple[list[StageTable], Any]:
         """(The pipelines that there are, the number of that of every row.)"""
-        import numpy as np
-
         if isinstance(self.stages, SCALARS):
             return [stage_table(int(self.p), int(self.v), self.deal)], None
+        import numpy as np
+
         p, v = (x.astype(int) for x in np.broadcast_arrays(self.p, self.v))
         wide = v.max(initial=1) + 1
         key = p * wide + v
@@ -208,18 +217,24 @@ class StagePartition:
         named = {}
         for name in ("before", "ranks", "first"):
             tables = [getattr(pipeline, name) for pipeline in pipelines]
-            sizes = [table.shape[1] for table in tables]
-            begin = np.cumsum([0, *sizes])[:-1].astype(float)
-            table = np.concatenate(tables, axis=1)
-            named[name] = table, self._of_row(begin.tolist())
+            table = np.array(
+                [[*chain(*row)] for row in zip(*tables, strict=True)]
+            )
+            sizes = [len(rows[0]) if rows else 0 for rows in tables]
+            begin = accumulate(map(float, sizes), initial=0.0)
+            named[name] = table, self._of_row([*begin][:-1])
         return named
 
     def _at(self, name: str, place: Num) -> Layers:
+        pipelines, number = self._rows
+        if number is None and isinstance(place, SCALARS):
+            return tuple(
+                row[int(place)] for row in getattr(pipelines[0], name)
+            )
         table, begin = self._tables[name]
-        index = begin + place
-        if isinstance(index, SCALARS):
-            return tuple(table[:, int(index)].tolist())
-        return tuple(table[:, index.astype(int)])
+        index: Any = begin + place
+        index = index.astype(int)
+        return tuple(row[index] for row in table)
 
     def before(self, stage: Num) -> Layers:
         """Layers before a stage."""
@@ -268,7 +283,7 @@ class StagePartition:
         ranks = [getattr(table, name) for table in tables]
         most = max(map(len, ranks))
         again = [
-            (*some, table.ranks.shape[1] - 1)[0]
+            (*some, len(table.ranks[0]) - 1)[0]
             for some, table in zip(ranks, tables, strict=True)
         ]
         return tuple(
