@@ -5,7 +5,6 @@ MESHWRIGHT_AXE: path of axe.min.js, for the accessibility of every view.
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import socket
@@ -13,8 +12,6 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -30,10 +27,10 @@ pytestmark = [
 ]
 
 import uvicorn  # noqa: E402
+from asking import FEW, told  # noqa: E402
 
 from meshwright.describe.layout import Layout  # noqa: E402
-from meshwright.search import selectors  # noqa: E402
-from meshwright.web import answers, recorded, site  # noqa: E402
+from meshwright.web import recorded, site  # noqa: E402
 from meshwright.web.app import app  # noqa: E402
 
 FLAGS = [
@@ -510,45 +507,61 @@ def test_back_and_forth(page: Page) -> None:
     page.fine()
 
 
-FAKE = """export const loadPyodide = async () => ({ loadPackage: async () => {}, unpackArchive() {}, runPython() {},
-  globals: { get: (kind) => kind === "answer" ? (name, body) => JSON.stringify({ error: "asked " + name + body })
-    : function* (name, body) { yield JSON.stringify({ error: "asked " + name + body }); } } });"""
-"""In place of Pyodide: says what it was asked."""
-
-
 def test_a_static_folder(
-    browser: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    browser: Any, tmp_path: Path, stand_in: Path, hosted: Any, let_go: Any
 ) -> None:
-    """The first answers are there at once; what they do not hold is asked of the worker."""
-    monkeypatch.setattr(recorded, "CHIPS", ["h100-sxm"])
-    monkeypatch.setattr(recorded, "SCENARIOS", ["h100"])
-    monkeypatch.setattr(
-        selectors, "choices_of", lambda job, layout: {"tp": (1, 2)}
-    )
-    monkeypatch.setattr(answers, "changes_of", lambda job: ())
-    engine = tmp_path / "pyodide"
-    engine.mkdir()
-    (engine / "pyodide.mjs").write_text(FAKE)
-    lock = {name: {"file_name": f"{name}.whl"} for name in site.PACKAGES}
-    (engine / "pyodide-lock.json").write_text(json.dumps({"packages": lock}))
-    for name in site.PACKAGES:
-        (engine / f"{name}.whl").write_text("")
-    site.write(tmp_path / "out", engine, lambda what, share: None)
-    folder = partial(SimpleHTTPRequestHandler, directory=str(tmp_path / "out"))
-    server = ThreadingHTTPServer(("127.0.0.1", 0), folder)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    page = Page(browser, f"http://127.0.0.1:{server.server_port}/")
+    """First answers at once, plans worked out beforehand until the program is there, then its own;
+    nothing is asked of anybody but the host, and of the host no more once all is loaded.
+    """
+    folder = tmp_path / "out"
+    site.write(folder, stand_in, told, FEW)
+    page = Page(browser, hosted(folder))
+    tab = page.tab
     page.open(page.base, "beside")
-    assert " s a step" in page.tab.inner_text("#answer .step")
+    first = tab.inner_text("#answer .step")
+    assert " s a step" in first
+    assert "Loading Python" in tab.inner_text("#engine")
+    tab.fill("#q-count", "16")
+    page.wait("meanwhile")
+    assert "Worked out when this page was written" in tab.inner_text("#state")
+    before = tab.inner_text("#answer .step")
+    tab.fill("#q-batch", "1Mi")
+    tab.wait_for_selector("#state:has-text('Not your question')")
+    assert "llama3-8b on 16xh100-sxm, 4Mi" in tab.inner_text("#state")
+    tab.fill("#q-batch", "4Mi")
     page.forget()
-    page.tab.fill("#q-batch", "8Mi")
-    page.tab.wait_for_selector(".error")
-    assert 'asked plan_lines{"question":' in page.tab.inner_text(".error")
-    assert "8Mi" in page.tab.inner_text(".error")
+    let_go.set()
+    page.wait("beside")
+    assert tab.inner_text("#answer .step") == before, "the same number"
+    assert "nothing is sent" in tab.inner_text("#engine")
+    asked: list[str] = []
+    tab.on("request", lambda request: asked.append(request.url))
+    page.forget()
+    tab.fill("#q-batch", "2Mi")
+    page.wait("beside")
+    assert tab.inner_text("#answer .step") != before
+    own = (f"{page.base}answer/", f"{page.base}lines/")  # the stand-in's
+    assert not [url for url in asked if not url.startswith(own)]
+    tab.fill("#q-batch", "nonsense")
+    tab.wait_for_selector(".error")
     page.fine()
     page.context.close()
-    server.shutdown()
-    server.server_close()
+
+
+def test_a_browser_that_cannot_run_the_program(
+    browser: Any, tmp_path: Path, stand_in: Path, hosted: Any, let_go: Any
+) -> None:
+    folder = tmp_path / "out"
+    site.write(folder, stand_in, told, FEW)
+    (folder / "pyodide" / "pyodide.mjs").write_text("throw Error('no wasm')")
+    page = Page(browser, hosted(folder))
+    page.open(page.base, "beside")
+    page.tab.wait_for_selector("#engine:has-text('no wasm')")
+    page.tab.fill("#q-count", "16")
+    page.tab.wait_for_selector(".error")
+    assert "does not run in this browser" in page.tab.inner_text(".error")
+    assert "meshwright serve" in page.tab.inner_text(".error")
+    page.context.close()
 
 
 def test_a_report_opens_from_a_file(browser: Any, tmp_path: Path) -> None:

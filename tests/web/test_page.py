@@ -12,11 +12,12 @@ import pytest
 from meshwright.cli.main import main
 from meshwright.errors import BadInput
 from meshwright.search import selectors
-from meshwright.web import answers, page
+from meshwright.web import answers, bundle, page
 from meshwright.web import recorded as web
 
 STATIC = resources.files("meshwright.web") / "static"
 FILES = {f.name: f.read_text("utf-8") for f in STATIC.iterdir()}
+MODULES = [name for name in FILES if name.endswith(".js")]
 MOST = 100_000
 """Bytes of everything a browser loads, compressed."""
 
@@ -40,9 +41,7 @@ def test_nothing_is_fetched_from_elsewhere(name: str) -> None:
     assert found <= {"http://www.w3.org/2000/svg"}
 
 
-@pytest.mark.parametrize(
-    "name", [name for name in FILES if name.endswith(".js")]
-)
+@pytest.mark.parametrize("name", MODULES)
 def test_scripts_keep_to_the_policy(name: str) -> None:
     """No text becomes code, markup or an inline style."""
     for word in (
@@ -57,32 +56,56 @@ def test_scripts_keep_to_the_policy(name: str) -> None:
     assert not re.search(r"\bstyle:\s*[\"'`]", FILES[name])
 
 
-@pytest.mark.parametrize(
-    "name", [name for name in FILES if name.endswith(".js")]
-)
+@pytest.mark.parametrize("name", MODULES)
 def test_what_is_imported_is_exported(name: str) -> None:
-    for names, other in page.IMPORT.findall(FILES[name]):
-        for taken in (
-            word.split(" as ")[0].strip()
-            for word in names.split(",")
-            if word.strip()
-        ):
-            assert re.search(
-                rf"^export (async )?(function\*?|const|class) \*?{taken}\b",
-                FILES[other],
-                re.M,
-            ), f"{name}: {taken} of {other}"
+    for names, other in bundle.module(FILES[name]).imports:
+        given = bundle.module(FILES[other]).exports
+        taken = [word.split(" as ")[0].strip() for word in names.split(",")]
+        assert {*taken} <= {*given}, f"{name}: {other}"
 
 
 def test_modules_come_after_what_they_import() -> None:
-    order = page.modules()
+    order = [*bundle.ordered("main.js", FILES.__getitem__)]
     assert order[-1] == "main.js"
-    assert {*order} == {name for name in FILES if name.endswith(".js")} - {
-        "worker.js"
-    }
+    assert {*order} == {*MODULES} - {"worker.js"}
     for name in order:
-        for _, other in page.IMPORT.findall(FILES[name]):
+        for _, other in bundle.module(FILES[name]).imports:
             assert order.index(other) < order.index(name)
+
+
+def test_modules_are_one_script_with_scopes_of_their_own() -> None:
+    texts = {
+        "a.js": 'import {\n  one as b,\n} from "./b.js";\nconst one = b + 1;\n',
+        "b.js": "export const one = 1;\nexport async function* two() {}\n",
+    }
+    assert bundle.bundled("a.js", texts.__getitem__).splitlines() == [
+        "const modules = {};",
+        "{",
+        "const one = 1;",
+        "async function* two() {}",
+        'modules["b.js"] = { one, two };',
+        "}",
+        "{",
+        'const { one: b } = modules["b.js"];',
+        "const one = b + 1;",
+        'modules["a.js"] = {  };',
+        "}",
+    ]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "export default 1;",
+        "export { a };",
+        'import * as a from "./b.js";',
+        'import a from "b.js";',
+        "export let a = 1;",
+    ],
+)
+def test_a_statement_that_is_not_read_is_refused(line: str) -> None:
+    with pytest.raises(ValueError, match="that is not read"):
+        bundle.module(line)
 
 
 def test_one_file_holds_the_page_and_its_answers() -> None:

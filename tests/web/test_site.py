@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
 import os
@@ -9,13 +10,14 @@ import re
 import subprocess
 import sys
 import zipfile
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
+from asking import FEW, told
 
 from meshwright.errors import BadInput
-from meshwright.search import selectors
-from meshwright.web import alone, answers, page, recorded, site
+from meshwright.web import alone, answers, page, prerendered, pyodide, site
 
 JOBS = [
     {
@@ -34,10 +36,6 @@ assert not {"torch", "starlette", "uvicorn", "cyclopts"} & {*sys.modules}
 for job in json.load(sys.stdin):
     print(answer("plan", json.dumps({"question": job, "families": False, "top": 1})))
 """
-
-
-def told(*_: object) -> None:
-    """Nobody listens."""
 
 
 def test_the_program_of_the_folder_gives_the_numbers_of_this_one(
@@ -79,27 +77,10 @@ def test_what_is_wrong_is_a_sentence() -> None:
 
 
 def test_a_folder_opens_with_its_first_answers(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, stand_in: Path
 ) -> None:
-    monkeypatch.setattr(recorded, "CHIPS", ["h100-sxm"])
-    monkeypatch.setattr(recorded, "SCENARIOS", ["h100"])
-    monkeypatch.setattr(
-        selectors, "choices_of", lambda job, layout: {"tp": (1, 2)}
-    )
-    monkeypatch.setattr(answers, "changes_of", lambda job: ())
-    question = {"model": "llama3-8b", "on": "8xh100-sxm", "batch": "4Mi"}
-    monkeypatch.setattr(site, "OPENING", question)
-    engine = tmp_path / "pyodide"
-    engine.mkdir()
-    (engine / "pyodide.mjs").write_text("")
-    lock = {n: {"file_name": f"{n}.whl"} for n in site.PACKAGES}
-    (engine / "pyodide-lock.json").write_text(json.dumps({"packages": lock}))
-    with pytest.raises(BadInput, match=r"it has no numpy\.whl"):
-        site.write(tmp_path / "out", engine, told)
-    for name in site.PACKAGES:
-        (engine / f"{name}.whl").write_text("")
     folder = tmp_path / "out"
-    names = site.write(folder, engine, told)
+    names = site.write(folder, stand_in, told, FEW)
     assert {
         "index.html",
         "page.js",
@@ -107,7 +88,13 @@ def test_a_folder_opens_with_its_first_answers(
         "style.css",
         "pyodide",
         "meshwright.zip",
+        "answers.gz",
     } <= {*names}
+    assert {file.name for file in (folder / "pyodide").iterdir()} == {
+        *pyodide.CORE,
+        "numpy.whl",
+        "rich.whl",
+    }
     html = (folder / "index.html").read_text("utf-8")
     assert "content-security-policy" in html
     found = re.search(r'id="first">(.*?)</script>', html, re.S)
@@ -116,9 +103,12 @@ def test_a_folder_opens_with_its_first_answers(
     best = next(v for k, v in held["answers"].items() if k.startswith("plan"))[
         "best"
     ]
-    here = answers.plan({"question": question}, told)["best"]
+    here = answers.plan({"question": site.OPENING}, told)["best"]
     assert best["step_time_s"] == here["step_time_s"]
     assert page.key("catalogue", {}) in held["answers"]
+    (stand_in / "numpy.whl").unlink()
+    with pytest.raises(BadInput, match=r"it has no numpy\.whl"):
+        site.write(tmp_path / "none", stand_in, told, FEW)
     site.write(tmp_path / "alone", None, told)
     alone = (tmp_path / "alone" / "index.html").read_text("utf-8")
     assert 'id="recorded"' in alone, "without the program: these only"
@@ -126,5 +116,66 @@ def test_a_folder_opens_with_its_first_answers(
 
 def test_a_folder_that_is_not_pyodides(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="no folder of Pyodide"):
-        site.write(tmp_path / "out", tmp_path, told)
+        site.write(tmp_path / "out", tmp_path, told, FEW)
     assert not (tmp_path / "out").exists()
+
+
+def test_what_is_worked_out_beforehand_is_what_a_plan_says() -> None:
+    """In seven digits; what fits nowhere has no row."""
+    over = prerendered.Range(["llama3-8b"], ["h100-sxm"], [1, 64])
+    told_rows = json.loads(gzip.decompress(prerendered.compressed(over, told)))
+    assert (told_rows["batch"], told_rows["tokens"]) == ("4Mi", "15T")
+    (size, row), *more = told_rows["rows"]["llama3-8b"]["h100-sxm"].items()
+    assert size == "64" and not more
+    question = {**site.OPENING, "model": "llama3-8b", "on": "64xh100-sxm"}
+    best = answers.plan({"question": question, "top": 1}, told)["best"]
+    assert row["best"]["step_time_s"] == pytest.approx(
+        best["step_time_s"], rel=1e-6
+    )
+    assert row["best"]["layout"] == best["layout"]
+    assert row["best"]["layout_words"] == best["layout_words"]
+
+
+def test_files_are_taken_by_their_hashes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What another hash has is refused; what lies there already is not asked for."""
+    lock = {n: {"file_name": f"{n}.whl"} for n in pyodide.WHEELS}
+    content = {
+        name: name.encode()
+        for name in (*pyodide.CORE, "numpy.whl", "rich.whl")
+    }
+    content[pyodide.LOCK] = json.dumps({"packages": lock}).encode()
+    digests = {
+        name: sha256(data).hexdigest() for name, data in content.items()
+    }
+    monkeypatch.setattr(pyodide, "CORE", {n: digests[n] for n in pyodide.CORE})
+    wheels = {n: digests[f"{n}.whl"] for n in pyodide.WHEELS}
+    monkeypatch.setattr(pyodide, "WHEELS", wheels)
+    asked = []
+
+    def read(address: str) -> bytes:
+        asked.append(address)
+        return content[address.rpartition("/")[2]]
+
+    pyodide.fetch(tmp_path, read)
+    assert len(asked) == len(content) == len(pyodide.files(tmp_path))
+    assert all(address.startswith("https://") for address in asked)
+    pyodide.fetch(tmp_path, read)
+    assert len(asked) == len(content)
+    (tmp_path / "numpy.whl").write_bytes(b"another")
+    with pytest.raises(
+        BadInput, match=r"numpy\.whl is not the file that is pinned"
+    ):
+        pyodide.fetch(tmp_path, read)
+
+    def offline(address: str) -> bytes:
+        raise OSError("no network")
+
+    with pytest.raises(BadInput, match="cannot be fetched: no network"):
+        pyodide.fetch(tmp_path / "empty", offline)
+
+
+def test_a_hash_has_its_length() -> None:
+    for digest in (*pyodide.CORE.values(), *pyodide.WHEELS.values()):
+        assert re.fullmatch("[0-9a-f]{64}", digest)

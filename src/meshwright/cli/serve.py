@@ -148,20 +148,31 @@ Folder = Annotated[
 Pyodide = Annotated[
     str | None,
     word(
-        "Pyodide's files, unpacked; without them the page shows its first answers only.",
+        "Pyodide's files; without them the page shows its first answers only.",
         "DIR",
     ),
+]
+Fetch = Annotated[
+    bool, word("Get the files that --pyodide lacks, each by its SHA-256.")
 ]
 
 
 @verb()
-def site(*, output: Folder = "site", pyodide: Pyodide = None) -> int:
+def site(
+    *, output: Folder = "site", pyodide: Pyodide = None, fetch: Fetch = False
+) -> int:
     """Write the page as a folder for any static host, where the program runs in the browser.
 
-    Example: meshwright site -o public --pyodide pyodide
+    Example: meshwright site -o public --pyodide pyodide --fetch
     """
     from ..report import console
+    from ..web import pyodide as files
     from ..web.site import write
+
+    if fetch:
+        if not pyodide:
+            raise BadInput("--fetch needs --pyodide DIR, where the files go")
+        files.fetch(Path(pyodide))
 
     folder = Path(output[:4096])
     if folder.exists() and not folder.is_dir():

@@ -1,25 +1,15 @@
-"""The page as one HTML file: styles and scripts inside, with the answers that it shows.
-
-The scripts are ES modules that import each other by name and export plain functions and constants;
-without their imports and exports, in order, they are one script. No name is used twice.
-"""
+"""The page as one HTML file: styles and scripts inside, with the answers that it shows."""
 
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
 from functools import cache
 from importlib import resources
 from typing import Any
 
-IMPORT = re.compile(
-    r'^import \{([^}]*)\} from "\./([\w-]+\.js)";\n', re.MULTILINE
-)
-EXPORT = re.compile(
-    r"^export (?=async function|function|const|class)", re.MULTILINE
-)
-RENAMED = re.compile(r"(\w+) as (\w+)")
+from .bundle import bundled
+
 SCRIPT = "page.js"
 """All modules as one file, which loads in one request."""
 NOTHING = '"nothing recorded"'
@@ -38,42 +28,10 @@ def static(name: str) -> str:
     )
 
 
-def modules(first: str = "main.js") -> list[str]:
-    """The modules that one needs, each after those it imports."""
-    names: list[str] = []
-
-    def visit(name: str) -> None:
-        for _, other in IMPORT.findall(static(name)):
-            if other not in names:
-                visit(other)
-        names.append(name)
-
-    visit(first)
-    return names
-
-
 @cache
 def script() -> str:
-    """The modules as one script, each a function of its own whose exports the others read."""
-    parts = []
-    for name in modules():
-        text = static(name)
-        given = []
-        for names, other in IMPORT.findall(text):
-            taken = RENAMED.sub(r"\1: \2", names.strip())
-            given.append(
-                f"const {{ {taken} }} = modules[{json.dumps(other)}];"
-            )
-        exports = re.findall(
-            r"^export (?:async )?(?:function\*?|const|class)\s+(\w+)",
-            text,
-            re.M,
-        )
-        exports += re.findall(r"^export async function\*\s*(\w+)", text, re.M)
-        body = EXPORT.sub("", IMPORT.sub("", text))
-        kept = f"modules[{json.dumps(name)}] = {{ {', '.join(dict.fromkeys(exports))} }};"
-        parts.append("{\n" + "\n".join([*given, body, kept]) + "\n}")
-    return "const modules = {};\n" + "\n".join(parts)
+    """The modules as one script."""
+    return bundled("main.js", static)
 
 
 @cache

@@ -76,9 +76,13 @@ def of_run(path: Path) -> tuple[dict[str, str], Answers]:
     }
 
 
-def of_job(job: Job, progress: Progress) -> tuple[dict[str, str], Answers]:
-    """Every view of a job; a layout in its file is laid beside the best."""
-    question = question_of(job)
+def of_job(
+    job: Job, progress: Progress, asked_as: Mapping[str, str] | None = None
+) -> tuple[dict[str, str], Answers]:
+    """Every view of a job; a layout in its file is laid beside the best. asked_as: the question, as
+    it was typed.
+    """
+    question = dict(asked_as or question_of(job))
     mine = {
         k: v
         for k, v in question_of(job, layout=True).items()

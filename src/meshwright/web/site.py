@@ -1,31 +1,24 @@
 """The page as a folder for any static host: the same program, run in the browser by Pyodide.
 
-Pyodide's files are the reader's to supply (its release, unpacked, or a folder with pyodide.mjs,
-pyodide.asm.*, python_stdlib.zip, pyodide-lock.json and the wheels of numpy and rich). Without them
-the page shows the answers that were written with it, and says so.
+Pyodide's files come from a folder (`pyodide`), and answers worked out beforehand stand in until
+the program has loaded. Without them the page shows what was written with it, and says so.
 """
 
 from __future__ import annotations
 
 import io
-import json
 import shutil
 import zipfile
 from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
 
-from ..errors import BadInput
 from ..search.evaluate import Progress
-from . import page, recorded
+from . import page, prerendered, pyodide, recorded
 from .question import OPENING, ask
 
 LEFT_OUT = ("train", "cli", "static", "__pycache__")
 """Parts of the package that no answer of the page needs."""
-NEEDED = ("pyodide.mjs", "pyodide-lock.json")
-"""Files that make a folder one of Pyodide's."""
-PACKAGES = ("numpy", "rich")
-"""What the worker loads besides (worker.js)."""
 BESIDE = ("style.css", "worker.js")
 """Files that the first one loads, besides its script."""
 POLICY = (
@@ -34,53 +27,41 @@ POLICY = (
 )
 
 
-def write(folder: Path, pyodide: Path | None, progress: Progress) -> list[str]:
-    """Write the folder; the names of its files.  Raises BadInput."""
-    if pyodide is not None:
-        demand(pyodide)
-    state, answers = recorded.of_job(ask(OPENING, [])[0], progress)
+def write(
+    folder: Path,
+    engine: Path | None,
+    progress: Progress,
+    over: prerendered.Range | None = None,
+) -> list[str]:
+    """Write the folder; the names of its files.  Raises BadInput.
+
+    engine: of Pyodide's files;  over: what is worked out beforehand.
+    """
+    loaded = pyodide.files(engine) if engine else []
+    job, _ = ask(OPENING, [])
+    state, answers = recorded.of_job(job, progress, OPENING)
     catalogue = recorded.catalogue(progress)
-    held = page.answers_script(
+    first = page.answers_script(
         recorded.address(state), {**answers, **catalogue}
     )
     folder.mkdir(parents=True, exist_ok=True)
-    kind = "recorded" if pyodide is None else "first"
+    kind = "first" if engine else "recorded"
     texts = {
         **{name: page.static(name) for name in BESIDE},
         page.SCRIPT: page.script(),
-        "index.html": page.index(held, kind, POLICY),
+        "index.html": page.index(first, kind, POLICY),
         "single.html": page.empty(),
     }
     for name, text in texts.items():
         (folder / name).write_text(text, "utf-8")
-    if pyodide is not None:
+    if engine:
+        rows = prerendered.compressed(over or prerendered.Range(), progress)
+        (folder / prerendered.NAME).write_bytes(rows)
         (folder / "meshwright.zip").write_bytes(package())
-        shutil.copytree(pyodide, folder / "pyodide", dirs_exist_ok=True)
+        (folder / "pyodide").mkdir(exist_ok=True)
+        for file in loaded:
+            shutil.copy(file, folder / "pyodide" / file.name)
     return sorted(file.name for file in folder.iterdir())
-
-
-def demand(pyodide: Path) -> None:
-    """Raise BadInput if a folder does not hold what the worker loads."""
-    for name in (*NEEDED, *wheels(pyodide)):
-        if not (pyodide / name).is_file():
-            raise BadInput(
-                f"{str(pyodide)[:80]!r} is no folder of Pyodide with NumPy and rich: it has no"
-                f" {name}; the full release of Pyodide has it, its npm package has not"
-            )
-
-
-def wheels(pyodide: Path) -> list[str]:
-    """Files of the packages that the program imports, as Pyodide's lock names them."""
-    lock = pyodide / "pyodide-lock.json"
-    if not lock.is_file():
-        return []
-    try:
-        known = json.loads(lock.read_text("utf-8"))["packages"]
-        return [known[name]["file_name"] for name in PACKAGES]
-    except (ValueError, KeyError, TypeError):
-        raise BadInput(
-            f"{str(lock)[:80]!r} does not say where {' and '.join(PACKAGES)} are"
-        ) from None
 
 
 def package() -> bytes:

@@ -2,7 +2,7 @@
 
 const held = new Map();
 const FEW = 200;
-export const source = { recorded: null, worker: null, first: null };
+export const source = { recorded: null, worker: null, first: null, meanwhile: null };
 
 const key = (name, body) =>
   name +
@@ -83,6 +83,10 @@ export async function* lines(name, body, signal) {
 export async function settled(name, body, signal, early) {
   if (held.has(key(name, body)) || source.recorded || source.first?.[key(name, body)])
     return ask(name, body, signal);
+  source.meanwhile?.(body).then(
+    (told) => told && !signal?.aborted && early({ meanwhile: told }),
+    () => null, // a file that is not there: the answer itself comes
+  );
   for await (const line of unkept(`${name}_lines`, body, signal)) {
     if (line.schema) {
       keep(name, body, line);

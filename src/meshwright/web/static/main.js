@@ -13,7 +13,7 @@ import {
   question,
   withPrice,
 } from "./state.js";
-import { engine } from "./engine.js";
+import { engine, engineState } from "./engine.js";
 import { versionOf } from "./chart.js";
 import { plan, shown } from "./plan.js";
 import { clusters, comparison } from "./clusters.js";
@@ -595,6 +595,20 @@ function fill() {
       : "";
 }
 
+// Where the program runs in the browser: what of it is loading, or why it does not run.
+function loading() {
+  const { loading, failed } = engineState;
+  if (!$("engine")) $("foot").before(h("p", { id: "engine", class: "note", role: "status" }));
+  put(
+    $("engine"),
+    failed
+      ? `The program does not run in this browser: ${failed}`
+      : loading
+        ? `Loading ${loading} … answers until then were worked out when this page was written.`
+        : "The program runs in your browser: nothing is sent anywhere.",
+  );
+}
+
 // --- start --------------------------------------------------------------------------------------
 
 // The answers that stand in the page itself; without an address it opens with their question.
@@ -620,6 +634,7 @@ async function start() {
   });
   written("first", (answers) => {
     source.first = answers;
+    engineState.changed = loading;
     engine();
   });
   page.catalogue = await ask("catalogue");

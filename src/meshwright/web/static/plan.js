@@ -170,8 +170,25 @@ function shownAgain(ctx, told) {
   ctx.drawn("predict");
 }
 
+// A plan worked out when the page was written, while the program that answers is loading.
+function shownMeanwhile(ctx, { best, price, same, of }) {
+  if (ctx.signal.aborted || ctx.closed) return;
+  ctx.shownAgain = true;
+  const whose = same ? "Worked out" : `Not your question but a near one (${of}), worked out`;
+  drawAnswer(
+    ctx,
+    best,
+    price,
+    `${whose} when this page was written. The program is loading into your browser, once some ` +
+      "9 MB, and answers then …",
+  );
+  reason({});
+  ctx.drawn("meanwhile");
+}
+
 // The best layout by lower bounds of its pipeline, while pipelines are replayed and fewer chips tried.
 function shownFirst(ctx, told) {
+  if (told.meanwhile) return shownMeanwhile(ctx, told.meanwhile);
   if (ctx.signal.aborted) return;
   ctx.closed = true;
   drawn(
