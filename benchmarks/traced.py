@@ -15,6 +15,7 @@ network, no weights.
 from __future__ import annotations
 
 import argparse
+import copy
 import json
 import os
 import random
@@ -104,12 +105,41 @@ def reference(config: Mapping[str, Any]) -> dict[str, Any]:
     }
     build.prepared(module)
     longest = getattr(text, "max_position_embeddings", None) or T
+    longest = longest if longest > 0 else T
     try:
         made["flops"] = counted(module, min(T, int(longest)))
         made["tokens"] = min(T, int(longest))
     except Exception as error:
         made["uncounted"] = sentence(error)
     return made
+
+
+def tied(config: Mapping[str, Any]) -> bool | None:
+    """Whether a linear layer of the whole class shares the matrix of its embedding; None for what
+    has no language model inside or does not build with its towers.
+    """
+    import torch
+    import transformers
+
+    of = transformers.CONFIG_MAPPING[config["model_type"]]
+    given = of.from_dict(copy.deepcopy(dict(config)))
+    if given.get_text_config(decoder=True) is given:
+        return None
+    for kind in ("MultimodalLM", "ImageTextToText", "Seq2SeqLM", "CausalLM"):
+        auto = getattr(transformers, f"AutoModelFor{kind}")
+        if type(given) not in auto._model_mapping.keys():  # noqa: SIM118
+            continue
+        try:
+            with torch.device("meta"):
+                whole = auto.from_config(given)
+        except Exception:  # towers that need other packages
+            return None
+        table = whole.get_input_embeddings().weight
+        return any(
+            isinstance(child, torch.nn.Linear) and child.weight is table
+            for child in whole.modules()
+        )
+    return None
 
 
 def by_hand(config: Mapping[str, Any], tokens: int) -> dict[str, Any]:
@@ -131,6 +161,7 @@ def by_hand(config: Mapping[str, Any], tokens: int) -> dict[str, Any]:
 def row(config: Mapping[str, Any]) -> dict[str, Any]:
     """One configuration."""
     from meshwright.count.model import operations, parameters
+    from meshwright.errors import BadInput
     from meshwright.trace import build
 
     made = reference(config)
@@ -140,9 +171,12 @@ def row(config: Mapping[str, Any]) -> dict[str, Any]:
     start = time.process_time()
     try:
         model = build.model(config)
+    except BadInput as error:
+        return made | {"refused": str(error)[:300]}
     except Exception as error:
-        return made | {"refused": sentence(error)}
+        return made | {"raised": sentence(error)}
     made["cpu_s"] = time.process_time() - start
+    made["ties"] = tied(config) in (None, model.tied_embeddings)
     left = re.search(
         r"with ([\d,]+) parameters, are left", " ".join(model.notes)
     )
@@ -226,10 +260,12 @@ def draws(family: str, count: int, runs: bool) -> Iterator[dict[str, Any]]:
 
 
 def verdict(of: Mapping[str, Any]) -> str:
-    """unbuilt, refused, exact or wrong."""
+    """unbuilt, refused, exact or wrong, which an error that is no sentence is too."""
     for key in ("unbuilt", "refused"):
         if key in of:
             return key
+    if "raised" in of or not of.get("ties", True):
+        return "wrong"
     same = of["traced_parameters"] + of["left_out"] == of["parameters"]
     near = (
         "flops" not in of
@@ -241,7 +277,7 @@ def verdict(of: Mapping[str, Any]) -> str:
 def line(of: Mapping[str, Any]) -> str:
     """A row in words."""
     name = f"{of['family']:28}"
-    for key in ("unbuilt", "refused"):
+    for key in ("unbuilt", "refused", "raised"):
         if key in of:
             return f"{name} {key}: {of[key][:120]}"
     whole = of["traced_parameters"] + of["left_out"]

@@ -376,3 +376,48 @@ def test_other_layers_than_the_file_states_are_said() -> None:
     other = with_layers_said(model, {"text_config": {"num_hidden_layers": 3}})
     assert not same.notes
     assert "num_hidden_layers is 3, and 2 layers ran" in " ".join(other.notes)
+
+
+def test_numbers_that_shapes_say_are_known() -> None:
+    """How long a sequence without padding is, as XLM asks; what a table on the CPU holds."""
+
+    class Asks(Decoder):
+        def forward(self, idx: Any, targets: Any = None) -> Any:
+            lengths = (idx != 7).sum(dim=1)
+            assert lengths.max().item() == idx.shape[1]
+            assert torch.ones_like(idx).sum().item() == idx.numel()
+            assert torch.arange(5, device="cpu")[-1].item() == 4
+            return super().forward(idx, targets)
+
+    model = model_of(
+        Asks(2, 64, 4, 100, 96), torch.zeros(1, 96, dtype=torch.long)
+    )
+    assert model.layers == 2 and not model.notes
+
+    class Changed(Asks):
+        def forward(self, idx: Any, targets: Any = None) -> Any:
+            marks = torch.zeros_like(idx)
+            marks[0, 0] = idx[0, 1]
+            return super().forward(idx) * marks.sum().item()
+
+    with pytest.raises(BadInput, match=r"depends on the data \(sum"):
+        model_of(
+            Changed(2, 64, 4, 100, 96), torch.zeros(1, 96, dtype=torch.long)
+        )
+
+
+def test_a_head_over_several_streams_is_counted_for_each() -> None:
+    """As ProphetNet's, which predicts two tokens from each."""
+
+    class Streams(Decoder):
+        def forward(self, idx: Any, targets: Any = None) -> Any:
+            x = self.transformer["wte"](idx)
+            for block in self.transformer["h"]:
+                x = block(x)
+            return self.lm_head(torch.cat((x, x + 1), dim=1))
+
+    module = Streams(2, 64, 4, 1000, 96)
+    module.transformer["wpe"] = nn.Identity()
+    model = model_of(module, torch.zeros(1, 96, dtype=torch.long))
+    ours = sum(float(op.forward.matrix) * n for op, n in operations(model, 90))
+    assert ours == pytest.approx(flops(module, 90), rel=1e-6)

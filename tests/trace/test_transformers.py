@@ -58,7 +58,7 @@ def benchmark() -> ModuleType:
     "family",
     [
         "llama", "gpt2", "qwen3_moe", "deepseek_v3", "gpt_oss", "gemma3",
-        "mamba2", "bart", "longcat_flash",
+        "mamba2", "bart", "longcat_flash", "jetmoe", "prophetnet", "xlm", "xlnet",
     ],
 )  # fmt: skip
 def test_settings_drawn_at_random_are_counted_as_pytorch_counts(
@@ -256,3 +256,10 @@ def test_attention_that_depends_on_the_length_is_refused() -> None:
         build.model(sparse)
     full = tool.row({**sparse, "attention_type": "original_full"})
     assert tool.verdict(full) == "exact"
+
+
+def test_settings_that_its_code_cannot_run_are_refused_in_a_sentence() -> None:
+    """DeepSeek-V2's class says no experts for a token, and then does not run."""
+    config = benchmark().defaults("deepseek_v2", {"num_hidden_layers": 2})
+    with pytest.raises(BadInput, match="of deepseek_v2 does not run on these"):
+        build.model(config)

@@ -56,7 +56,10 @@ def card(
             )
             for part in _parts(reading)
         ]
-    rows += [Row("missing", need, "bold red", most=3) for need in needs]
+    rows += [
+        Row("missing", f"the file {need}", "bold red", most=3)
+        for need in needs
+    ]
     used, idle = len(reading.used), len(reading.harmless)
     rows.append(
         Row(

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from types import MethodType
 from typing import Any
 
@@ -21,6 +22,11 @@ TOKENS = 256
 LONGEST = 8192
 REMOTE = "auto_map"
 NEXT_TOKENS = ("num_nextn_predict_layers", "num_mtp_layers", "mtp_num_layers")
+FAILS = (
+    ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError,
+    ValueError,
+)  # fmt: skip
+"""What code raises that settings lead astray."""
 IMPLEMENTATION = "batched_mm"
 """The experts of each token as one batched product: no loop over what data choose."""
 
@@ -39,9 +45,9 @@ def model(config: Mapping[str, Any]) -> Model:
             module = built(given, text, dtype)
         prepared(module)
 
-        def run(T: int) -> Any:
+        def run(T: int) -> Callable[[], Any]:
             ids = torch.zeros(1, T, dtype=torch.long, device="meta")
-            return module(input_ids=ids)
+            return partial(module, input_ids=ids)
 
         return traced(
             module,
@@ -61,6 +67,12 @@ def model(config: Mapping[str, Any]) -> Model:
             f"its products grow evenly only from about {shortest:,} tokens on"
         )
         made = replace(made, notes=(*made.notes, note))
+    except FAILS as error:
+        text = (str(error).strip().splitlines() or [""])[0]
+        raise BadInput(
+            f"the code of {brief(config.get('model_type'))} does not run on these settings without"
+            f" numbers ({type(error).__name__}: {brief(text)[:200]})"
+        ) from error
     return with_layers_said(made, config)
 
 
@@ -189,10 +201,24 @@ def built(
             made: nn.Module = auto.from_config(
                 config, attn_implementation="eager", dtype=dtype
             )
+            take_numbers(made, dtype)
             return made
     raise BadInput(
         f"transformers has no class for language modelling of {type(text).__name__}"
     )
+
+
+def take_numbers(module: nn.Module, dtype: torch.dtype) -> None:
+    """Leave only shapes of what a class makes in memory whatever the device is, as
+    torch.FloatTensor does; what is shared stays shared.
+    """
+    made: dict[int, nn.Parameter] = {}
+    for child in module.modules():
+        for name, p in child.named_parameters(recurse=False):
+            if not p.is_meta:
+                empty = torch.empty_like(p, device="meta", dtype=dtype)
+                one = made.setdefault(id(p), nn.Parameter(empty))
+                setattr(child, name, one)
 
 
 def said(config: Mapping[str, Any], text: Any) -> list[str]:

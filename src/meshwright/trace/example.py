@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from copy import deepcopy
+from functools import partial
 from typing import Any
 
 import torch
@@ -53,8 +54,9 @@ def counted(
     def at(dtype: torch.dtype) -> Model:
         twin = without_numbers(module, dtype)
 
-        def run(T: int) -> Any:
-            return twin(
+        def run(T: int) -> Callable[[], Any]:
+            return partial(
+                twin,
                 *(resized(v, T, dtype) for v in positional),
                 **{k: resized(v, T, dtype) for k, v in named.items()},
             )

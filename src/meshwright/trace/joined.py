@@ -111,9 +111,12 @@ def _heads(run: Pass, r: Record, first: Record) -> dict[str, Any]:
     heads = first.flops / (2.0 * query * T * keys) if query else 0.0
     value = r.flops / (2.0 * heads * T * keys) if heads else 0.0
     narrow = float(r.attributes.get("narrow", 1.0))
+    kept = max(round(heads * narrow), 1)
+    # copies that do not stand for heads alike were made for other reasons
+    shared = heads and round(heads) % kept == 0
     return {
         "heads": round(heads),
-        "kv_heads": max(round(heads * narrow), 1),
+        "kv_heads": kept if shared else round(heads),
         "query": query,
         "value": round(value),
         "keys": keys,

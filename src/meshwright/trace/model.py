@@ -49,10 +49,15 @@ def lists(module: nn.Module) -> list[list[nn.Module]]:
 
 
 def in_16_bits_or_32(at: Callable[[torch.dtype], Model]) -> Model:
-    """A trace in 16 bits; in 32, and said, of code in which numbers of both widths would meet."""
+    """A trace in 16 bits; in 32, and said, of code in which numbers of both widths would meet.
+    What its code makes without naming a device joins the rest where they would meet.
+    """
     try:
         return at(torch.bfloat16)
     except RuntimeError as error:
+        if "expected device" in str(error):
+            with torch.device("meta"):
+                return at(torch.bfloat16)
         if "type" not in str(error):
             raise
     made = at(torch.float32)
@@ -62,13 +67,13 @@ def in_16_bits_or_32(at: Callable[[torch.dtype], Model]) -> Model:
 
 def traced(
     module: nn.Module,
-    run: Callable[[int], Any],
+    run: Callable[[int], Callable[[], Any]],
     tokens: int,
     name: str,
     seq: int,
     notes: tuple[str, ...] = (),
 ) -> Model:
-    """The model of a module that `run(T)` calls on T tokens."""
+    """The model of a module that what `run(T)` gives calls on T tokens."""
     sizes = {n: tuple(p.shape) for n, p in module.named_parameters()}
     for layers in lists(module):
         small = _pass(module, run, layers, sizes, tokens)
@@ -174,13 +179,13 @@ def _copied(
 
 def _pass(
     module: nn.Module,
-    run: Callable[[int], Any],
+    run: Callable[[int], Callable[[], Any]],
     layers: list[nn.Module],
     sizes: Mapping[str, tuple[int, ...]],
     T: int,
 ) -> Pass:
     before = switches(module)
-    recorder = record(module, lambda: run(T), layers)
+    recorder = record(module, run(T), layers)
     demand_unchanged(module, before, T)
     single = frozenset(
         f"{name}.{own}" if name else own

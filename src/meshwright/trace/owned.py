@@ -31,7 +31,8 @@ def vocabulary_of(run: Pass, many: dict[int, Records]) -> dict[str, Any]:
     rows, width = run.sizes[r.parameters[0]]
     for i, (_, last) in enumerate(many[-2]):
         shapes = [run.sizes[p] for p in last.parameters]
-        if last.flops and (rows, width) in shapes and last.made[-1] == rows:
+        once = prod(last.made) == rows * run.tokens  # not for several streams
+        if last.flops and (rows, width) in shapes and once:
             of = {
                 "embedding": r.parameters[0],
                 "logits": next(

@@ -7,7 +7,8 @@ storage, which views share. Formulas of FLOPs are those of torch.utils.flop_coun
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import itertools
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -35,6 +36,13 @@ SOFTMAX = ("_softmax", "_safe_softmax")
 
 MASKS = ("all", "any")
 """Questions to which a mask without padding has an answer."""
+
+
+FILLS = {"ones": 1.0, "zeros": 0.0}
+SAME_MEAN = (
+    "sum", "mean", "max", "min", "amax", "amin", "clone", "_to_copy", "repeat", "_unsafe_view",
+)  # fmt: skip
+"""Operations whose results are as even as what they read."""
 
 
 CHOOSES = ("index", "index_select", "gather", "embedding")
@@ -70,6 +78,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """Storage -> the last record that reads it."""
         self.names = {name: id(p) for name, p in parameters.items()}
         self.causal = False
+        self.split = False
+        """Tokens were spread over experts by numbers that the data would choose."""
         self.assumed: set[str] = set()
         """Modules with a branch on what only data decide, where one way was taken."""
         for name, parameter in parameters.items():
@@ -99,10 +109,14 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         kwargs = kwargs or {}
         name = func._schema.name.split("::")[1]
         if name == "_local_scalar_dense":
+            if not args[0].is_meta:
+                return func(*args, **kwargs)
             return self.number(args[0])
         try:
             out = func(*args, **kwargs)
         except NotImplementedError:
+            if name == "_to_copy" and not args[0].is_floating_point():
+                return self.spread(args[0])
             raise self.unknown(name) from None
         self.write(func, name, args, kwargs, out)
         return out
@@ -118,7 +132,24 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             if maker not in MASKS:
                 self.assumed.add(self.path or "the model")
             return maker != "any"
+        if of and of.mean is not None and not tensor.is_floating_point():
+            return round(of.mean)
         raise self.unknown(maker or "an input")
+
+    def spread(self, tensor: torch.Tensor) -> torch.Tensor:
+        """The numbers of a tensor of counts, such as the tokens of each expert: evenly spread, with
+        the sum that the data give. BadInput for other numbers.
+        """
+        of = self.source(tensor)
+        if of.mean is None:
+            maker = self.records[of.maker].name if of.maker >= 0 else ""
+            raise self.unknown(maker or "an input")
+        self.split = True
+        ends = [round(of.mean * i) for i in range(tensor.numel() + 1)]
+        counts = [b - a for a, b in itertools.pairwise(ends)]
+        return torch.tensor(counts, dtype=tensor.dtype, device="cpu").view(
+            tensor.shape
+        )
 
     def unknown(self, name: str) -> BadInput:
         """The refusal of what only numbers would answer."""
@@ -168,7 +199,10 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             shapes=tuple(tuple(t.shape) for t in tensors),
             made=tuple(results[0].shape) if results else (),
             parameters=tuple(s.parameter for s in of if s.parameter),
-            chosen=any(s.chosen for s in of),
+            chosen=any(
+                s.chosen or (self.split and s.parameter and t.nbytes < s.bytes)
+                for s, t in zip(of, tensors, strict=True)
+            ),
             live=any(s.live or s.parameter for s in of),
             outside=not self.running,
         )
@@ -185,8 +219,10 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 for s, t in zip(of, tensors, strict=True)
             )
         )
+        mean = even(name, args, of, tensors, results)
         for t in results:
             source = self.source(t)
+            source.mean = mean
             if weight_only:
                 record.live = False
                 source.parameter = record.parameters[0]
@@ -277,3 +313,43 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             owner = record if mine else self.records[-1]
             owner.saved[key] = self.sources[key].bytes
         self.pending.clear()
+
+
+def even(
+    name: str,
+    args: tuple[Any, ...],
+    of: Sequence[Source],
+    tensors: Sequence[torch.Tensor],
+    results: Sequence[torch.Tensor],
+) -> float | None:
+    """The mean of the numbers that an operation makes, where shapes say it: constants, masks of
+    tokens without padding, and how often each of several is chosen.
+    """
+    filled = name.removeprefix("new_").removesuffix("_like")
+    if filled in FILLS:
+        return FILLS[filled]
+    if filled == "full":
+        value = args[2 if name == "new_full" else 1]
+        return float(value) if isinstance(value, (int, float)) else None
+    if not of or len(results) != 1 and name not in ("max", "min"):
+        return None
+    first, into, out = of[0], tensors[0], results[0]
+    if (
+        name == "ne"
+        and len(of) == 1
+        and first.maker < 0
+        and not first.parameter
+    ):
+        return None if into.is_floating_point() else 1.0
+    if name == "scatter" and first.mean == 0 and len(args) > 3:
+        value = args[3]
+        return (
+            value * tensors[1].numel() / out.numel()
+            if isinstance(value, (int, float))
+            else None
+        )
+    if name not in SAME_MEAN or first.mean is None:
+        return None
+    if name == "sum":
+        return first.mean * into.numel() / out.numel()
+    return None if out.dtype == torch.bool != into.dtype else first.mean

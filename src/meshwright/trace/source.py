@@ -28,6 +28,8 @@ class Source:
     """Record of the product that made these scores."""
     weighed: int = -1
     """The same, after the softmax."""
+    mean: float | None = None
+    """Of its numbers, which are as even as whole numbers can be; None where only data say it."""
     narrow: int = 0
     """Bytes of what was copied to make it, where that was less."""
 
