@@ -369,6 +369,74 @@ def test_typing_redraws(page: Page) -> None:
     assert [text for text in page.wrong if "422" not in text] == []
 
 
+LESSONS = {
+    "tp": ("tp", -1),
+    "bubble": ("batch", 1),
+    "fsdp": ("sequence", 1),
+    "batch": ("batch", 1),
+    "recompute": ("chips", 1),
+}
+"""Lesson -> the slider that it is about, and which way."""
+
+
+@pytest.mark.parametrize("lesson", LESSONS)
+def test_a_lesson_opens_its_number_with_sliders(
+    page: Page, lesson: str
+) -> None:
+    """By a link of the list; an arrow key moves a slider, and the number follows."""
+    page.open(address(page.base, "plan"), "beside")
+    tab = page.tab
+    tab.click("#lessons summary")
+    assert tab.locator("#lessons a").count() == len(LESSONS)
+    page.forget()
+    tab.click(f"#lessons a[href*='lesson={lesson}']")
+    tab.wait_for_selector("dialog h3")
+    assert "lesson=" not in tab.evaluate("location.hash"), "it opens once"
+    before = tab.inner_text("dialog h3 >> nth=0")
+    slider, way = LESSONS[lesson]
+    tab.focus(f"dialog input[aria-label^='{slider},']")
+    value = tab.get_attribute("dialog :focus", "aria-valuetext")
+    tab.keyboard.press("ArrowRight" if way > 0 else "ArrowLeft")
+    end = time.monotonic() + 10
+    while tab.inner_text("dialog h3 >> nth=0") == before:
+        assert time.monotonic() < end, tab.inner_text("dialog")
+        time.sleep(0.05)
+    assert "%" in tab.inner_text("dialog h3 >> nth=0"), "what it changed"
+    assert tab.get_attribute("dialog :focus", "aria-valuetext") != value
+    # the layout before may be none of this job, which the browser notes as a 422
+    assert [text for text in page.wrong if "422" not in text] == []
+
+
+def test_what_is_wrong_is_said_beside_its_field(page: Page) -> None:
+    """In the form's words; nothing jumps, the answer stays dimmed, Back undoes it."""
+    page.open(address(page.base, "plan"), "what_if")
+    tab = page.tab
+    before = tab.inner_text("#answer .step")
+    tab.evaluate(SHIFTS)
+    for field, text, said in (
+        ("batch", "", "How many tokens does a step take?"),
+        ("batch", "many", "batch 'many' has no number in it"),
+        ("chip", "h10", "did you mean h100-sxm"),
+        ("count", "", "Write a number, such as 512"),
+        ("tokens", "x", "tokens 'x' has no number in it"),
+        ("model", "llama9", "did you mean"),
+    ):
+        kept = tab.input_value(f"#q-{field}")
+        tab.fill(f"#q-{field}", text)
+        tab.wait_for_selector(f'#wrong-{field}:has-text("{said}")')
+        assert tab.get_attribute(f"#q-{field}", "aria-invalid") == "true"
+        described = tab.get_attribute(f"#q-{field}", "aria-describedby")
+        assert described == f"wrong-{field}"
+        tab.wait_for_selector("#answer.stale")
+        page.forget()
+        tab.go_back()
+        page.wait("beside")
+        assert tab.input_value(f"#q-{field}") == kept
+        assert not tab.query_selector("#question .error, [aria-invalid]")
+        assert tab.inner_text("#answer .step") == before
+    assert tab.evaluate("window.shifts") < 0.05
+
+
 def test_files_are_saved(page: Page, tmp_path: Path) -> None:
     """Charts as SVG, PNG and CSV; the page as one file that needs no network."""
     page.open(address(page.base, "limits"), "all")

@@ -57,6 +57,11 @@ def test_scripts_keep_to_the_policy(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", MODULES)
+def test_no_line_of_a_script_is_long(name: str) -> None:
+    assert max(map(len, FILES[name].splitlines())) <= 100
+
+
+@pytest.mark.parametrize("name", MODULES)
 def test_what_is_imported_is_exported(name: str) -> None:
     for names, other in bundle.module(FILES[name]).imports:
         given = bundle.module(FILES[other]).exports

@@ -56,8 +56,6 @@ class Range:
         "llama3-8b",
         "llama3-70b",
         "llama3-405b",
-        "qwen3-32b",
-        "qwen2.5-72b",
         "gpt3-175b",
         "mixtral-8x7b",
         "gpt-oss-120b",
@@ -67,11 +65,8 @@ class Range:
     chips: Sequence[str] = (
         "h100-sxm",
         "h200",
-        "h800",
         "b200",
-        "gb200",
         "a100-80",
-        "mi300x",
         "tpu-v5p",
     )
     sizes: Sequence[int] = tuple(2**k for k in range(3, 13))

@@ -1,4 +1,5 @@
-// What to change of a run: of the one whose script or log is pasted, else of the layout under "Why not mine?".
+// What to change of a run: of the one whose script or log is pasted, else of the layout under
+// "Why not mine?".
 
 import { h, put, renew, table } from "./dom.js";
 import { Refused, ask } from "./ask.js";

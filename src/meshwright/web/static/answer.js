@@ -1,4 +1,5 @@
-// The answer to a question: headline, where the time goes, what memory holds. Shared by several views.
+// The answer to a question: headline, where the time goes, what memory holds. Shared by several
+// views.
 
 import { fold, h } from "./dom.js";
 import { bars, figure } from "./chart.js";
@@ -48,12 +49,14 @@ export const EXPLAINED = {
 // Of the words of a layout those that few know.
 export const WORDS = {
   "ZeRO-1, 2, 3":
-    "each replica keeps its share of the optimizer's state; of gradients too (2); of weights too (3, FSDP)",
+    "each replica keeps its share of the optimizer's state; of gradients too (2); of weights " +
+    "too (3, FSDP)",
   "microbatch 1 (4 a step)":
     "sequences that a replica takes at once, and how often it does so in a step",
   "interleaved x4": "each device holds 4 chunks of layers, so that the pipeline fills sooner",
   "stages slots":
-    "the embedding and the loss count as a layer each where layers are dealt to stages, so that the first and the last stage hold fewer",
+    "the embedding and the loss count as a layer each where layers are dealt to stages, so " +
+    "that the first and the last stage hold fewer",
   "dp replicate 4": "replicas are cut into 4 groups, inside which weights are sharded (HSDP)",
   "sequence parallelism":
     "what tp does not cut (norms, dropout) is cut along the sequence; costs no more messages",
@@ -215,7 +218,9 @@ function bought(p, price, { days, usd: money }) {
 // How much of the step a network could save at most, in a sentence.
 const WIRE = ["tp_comm", "cp_comm", "ep_comm", "pp_comm", "dp_comm", "overlap_slowdown"];
 export const waits = (p) =>
-  `Of the answer's step ${percent(WIRE.reduce((sum, cause) => sum + (p.time_s[cause] || 0), 0) / p.step_time_s)} waits for networks or is slowed by messages: no faster network saves that layout more.`;
+  `Of the answer's step ` +
+  `${percent(WIRE.reduce((sum, cause) => sum + (p.time_s[cause] || 0), 0) / p.step_time_s)} ` +
+  `waits for networks or is slowed by messages: no faster network saves that layout more.`;
 
 // What binds, in a sentence.
 export function binding(p) {
@@ -225,7 +230,8 @@ export function binding(p) {
   const words = ranked
     .map(([cause, t]) => `${CAUSES[cause] || cause} (${percent(t / p.step_time_s)})`)
     .join(", ");
-  return `Arithmetic takes ${percent(p.time_s.compute / p.step_time_s)} of the step; next ${ranked.length > 1 ? "come" : "comes"} ${words || "nothing that takes 2 %"}.`;
+  return `Arithmetic takes ${percent(p.time_s.compute / p.step_time_s)} of the step; next ` +
+    `${ranked.length > 1 ? "come" : "comes"} ${words || "nothing that takes 2 %"}.`;
 }
 
 // Why one layout is slower than another, in a sentence.

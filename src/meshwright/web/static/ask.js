@@ -1,4 +1,5 @@
-// Where answers come from: the server, a worker that runs the same program here, or what a saved file holds.
+// Where answers come from: the server, a worker that runs the same program here, or what a saved
+// file holds.
 
 const held = new Map();
 const FEW = 200;
@@ -18,7 +19,8 @@ function recorded(name, body) {
   const found = source.recorded[key(name, body)];
   if (found === undefined)
     throw new Refused(
-      "This saved page holds only what was asked when it was saved. For anything else start meshwright serve.",
+      "This saved page holds only what was asked when it was saved. For anything else start " +
+      "meshwright serve.",
     );
   return found;
 }

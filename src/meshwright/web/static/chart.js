@@ -1,4 +1,5 @@
-// Charts drawn as SVG, each with its table behind it and with files to save. Colour never speaks alone:
+// Charts drawn as SVG, each with its table behind it and with files to save. Colour never speaks
+// alone:
 // lines differ by dash and marker, bars by hatching.
 
 import { h, s, put, table, save } from "./dom.js";
@@ -22,7 +23,8 @@ export function versionOf(version) {
   about.version = version;
 }
 
-// A figure: title, one sentence that says what to see, the picture (drawn again when its width changes), its table.
+// A figure: title, one sentence that says what to see, the picture (drawn again when its width
+// changes), its table.
 // aside: what is said with the table.
 export function figure({ id, title, note, aside, draw, head, rows, source }) {
   const box = h("div", { class: "plot" });
@@ -80,7 +82,8 @@ export function csv(head, rows) {
   );
 }
 
-// The picture as a file of its own: its colours written into it, title above, source and version below.
+// The picture as a file of its own: its colours written into it, title above, source and version
+// below.
 export function standalone(drawn, title, source = "") {
   const copy = drawn.cloneNode(true);
   const [from, to] = [
@@ -109,7 +112,8 @@ export function standalone(drawn, title, source = "") {
   ];
   const body = getComputedStyle(document.body);
   const line = (text, y, size) => s("text", { x: 8, y, "font-size": size, fill: body.color }, text);
-  const said = `${source ? source + " · " : ""}meshwright ${about.version} · ${new Date().toISOString().slice(0, 10)}`;
+  const said = `${source ? source + " · " : ""}meshwright ${about.version} · ` +
+    `${new Date().toISOString().slice(0, 10)}`;
   const whole = s(
     "svg",
     {
@@ -157,7 +161,8 @@ function hatch(i, colour, key) {
 
 let pictures = 0;
 
-// Horizontal bars. rows: [{name, parts: [[kind, value], ...], text, mark}]; kinds: names in the order of the legend.
+// Horizontal bars. rows: [{name, parts: [[kind, value], ...], text, mark}]; kinds: names in the
+// order of the legend.
 export function bars({ rows, kinds, label, most, limit, limitName, write = sig }) {
   return (width) => {
     const key = ++pictures;
@@ -285,7 +290,8 @@ function scale(values, from, to, log, fixed) {
   return Object.assign(place, { low, high, log });
 }
 
-// Lines and dots. series: [{name, points: [[x, y], ...], dots, colour, dash, area, titles, marked}];
+// Lines and dots. series: [{name, points: [[x, y], ...], dots, colour, dash, area, titles,
+// marked}];
 // across: [{y, name}] and down: [{x, name}] are marks.
 export function lines({
   series,
@@ -397,7 +403,8 @@ const beside = (x, top, bottom) =>
     [x - 5, y, "end"],
   ]);
 
-// Puts texts where they lie on no other, inside the picture, and on as few lines and points of the curves as can be.
+// Puts texts where they lie on no other, inside the picture, and on as few lines and points of
+// the curves as can be.
 function places(points, levels, [left, right, top, bottom]) {
   const taken = [];
   const meets = (a, b) => a.x < b.x + b.w && b.x < a.x + a.w && a.y < b.y + b.h && b.y < a.y + a.h;
@@ -441,10 +448,14 @@ function places(points, levels, [left, right, top, bottom]) {
 const colourOf = (one, i) => one.colour || COLOURS[i % COLOURS.length];
 const dashOf = (one, i) => one.dash ?? DASHES[i % DASHES.length];
 
-// Marks that differ by their shape alone: seven filled, then the same seven hollow; colours repeat sooner.
+// Marks that differ by their shape alone: seven filled, then the same seven hollow; colours
+// repeat sooner.
 export function marker(i, x, y, colour, r = 3.2) {
   const [a, b] = [r + 1, r / 2.5];
-  const plus = `v${b - a}h${2 * b}v${a - b}h${a - b}v${2 * b}h${b - a}v${a - b}h${-2 * b}v${b - a}h${b - a}v${-2 * b}z`;
+  const [arm, width] = [b - a, 2 * b];
+  const plus =
+    `v${arm}h${width}v${-arm}h${-arm}v${width}h${arm}v${-arm}` +
+    `h${-width}v${arm}h${arm}v${-width}z`;
   const shapes = [
     ["circle", { cx: x, cy: y, r }],
     ["rect", { x: x - r, y: y - r, width: 2 * r, height: 2 * r }],

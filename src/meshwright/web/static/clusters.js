@@ -125,7 +125,9 @@ function sentence(rows) {
   const cheap = priced.length
     ? priced.reduce((a, b) => (valueOf(b.cost_usd) < valueOf(a.cost_usd) ? b : a))
     : null;
-  return `Fastest: ${fast.cluster}, ${step(fast.step_time_s)} a step.${cheap ? ` Cheapest of those with a price: ${cheap.cluster}, ${usd(valueOf(cheap.cost_usd))}.` : ""}`;
+  const price = cheap && `${cheap.cluster}, ${usd(valueOf(cheap.cost_usd))}`;
+  const least = price ? ` Cheapest of those with a price: ${price}.` : "";
+  return `Fastest: ${fast.cluster}, ${step(fast.step_time_s)} a step.${least}`;
 }
 
 const HEAD = [
@@ -229,7 +231,8 @@ async function overChips(ctx, asked, rows) {
 // "16 x A100" -> ["16", "A100"]
 const parts = (name) => (/^\s*([\d,_]+)\s*[x×*]\s*(.*\S)/i.exec(name) || ["", "", ""]).slice(1);
 
-// Kind of chip -> the clusters of it to plan, by rising size: each size once, however many of a kind are compared.
+// Kind of chip -> the clusters of it to plan, by rising size: each size once, however many of a
+// kind are compared.
 export function sizes(clusters) {
   const counts = new Map();
   for (const name of clusters) {

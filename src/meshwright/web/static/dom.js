@@ -25,7 +25,8 @@ export function s(tag, props, ...kids) {
   return filled(document.createElementNS(SVG, tag), props, kids);
 }
 
-// Put these nodes in place of what the node holds, which then is of the question asked; the focus stays on the control of the same id.
+// Put these nodes in place of what the node holds, which then is of the question asked; the
+// focus stays on the control of the same id.
 export function put(node, ...kids) {
   const focused = document.activeElement;
   const id = focused && node.contains(focused) ? focused.id : "";

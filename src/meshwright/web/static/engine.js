@@ -33,8 +33,8 @@ function changed(told) {
 
 const sentence = () =>
   engineState.failed
-    ? `The program does not run in this browser (${engineState.failed}); meshwright serve answers ` +
-      "on your own machine."
+    ? `The program does not run in this browser (${engineState.failed}); meshwright serve ` +
+      "answers on your own machine."
     : "";
 
 function send(name, body, many, told, signal) {

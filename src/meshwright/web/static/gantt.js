@@ -1,4 +1,5 @@
-// Gantt charts of pipelines on a canvas: one row a rank, brush and keys to zoom, what each rank holds beneath.
+// Gantt charts of pipelines on a canvas: one row a rank, brush and keys to zoom, what each rank
+// holds beneath.
 
 import { h } from "./dom.js";
 import { seconds } from "./format.js";
@@ -19,12 +20,14 @@ export const HELD = "#cc79a7"; // what a rank holds
 const LEFT = 46;
 const TOP = 20;
 
-// A canvas that draws `told` (an answer of `timeline`) between two times; zoomed(from, to) is called when the reader zooms.
+// A canvas that draws `told` (an answer of `timeline`) between two times; zoomed(from, to) is
+// called when the reader zooms.
 export function gantt(told, window_, zoomed, name) {
   const canvas = h("canvas", {
     tabindex: 0,
     role: "img",
-    "aria-label": `${name}: ${told.ranks} ranks, ${seconds(told.makespan_s)}. Arrow keys move, plus and minus zoom, 0 shows all.`,
+    "aria-label": `${name}: ${told.ranks} ranks, ${seconds(told.makespan_s)}. Arrow keys move, ` +
+      `plus and minus zoom, 0 shows all.`,
   });
   const tip = h("p", { class: "note", "aria-live": "off" }, " ");
   let view = [...window_];
@@ -159,7 +162,8 @@ export function gantt(told, window_, zoomed, name) {
     const t = timeAt(e);
     const hit = told.actions[rank]?.find((a) => a[3] <= t && t < a[4]);
     tip.textContent = hit
-      ? `rank ${rank}, stage ${hit[1]}: ${MEANS[hit[0]]} of microbatch ${hit[2]}, ${seconds(hit[4] - hit[3])}, from ${seconds(hit[3])}`
+      ? `rank ${rank}, stage ${hit[1]}: ${MEANS[hit[0]]} of microbatch ${hit[2]}, ` +
+        `${seconds(hit[4] - hit[3])}, from ${seconds(hit[3])}`
       : told.actions[rank]
         ? `rank ${rank} is idle at ${seconds(t)}`
         : " ";
@@ -175,7 +179,8 @@ export function gantt(told, window_, zoomed, name) {
   };
 }
 
-// [time, chunks held] of a rank: a forward takes hold, the end of its backward (or of its weight gradient) lets go.
+// [time, chunks held] of a rank: a forward takes hold, the end of its backward (or of its weight
+// gradient) lets go.
 function holding(actions) {
   const split = actions.some(([kind]) => kind === "W");
   const events = actions.flatMap(([kind, , , begin, end]) =>

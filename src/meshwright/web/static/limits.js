@@ -28,7 +28,8 @@ function skeleton() {
     h(
       "p",
       { class: "note" },
-      "At each size of the best shape, on as many chips as are best: the question above does not matter here.",
+      "At each size of the best shape, on as many chips as are best: the question above does " +
+      "not matter here.",
     ),
     h("div", { class: "controls", id: "limits-controls" }),
     h("p", { class: "why", id: "limits-sentence" }),
@@ -208,7 +209,8 @@ const ownTitle = (state) => h("h2", { id: "limits-own-title" }, `How far ${job(s
 const about = (chips) => grouped(Number(chips.toPrecision(2)));
 const least = (state) => Number(state.linear || 0.8);
 
-// Where the share of what a chip does at best falls below the least that counts as linear, between two sizes that were planned.
+// Where the share of what a chip does at best falls below the least that counts as linear,
+// between two sizes that were planned.
 export function scales(rows, least) {
   const best = most(rows);
   const shares = rows
@@ -230,8 +232,11 @@ export function ownSentence(state, rows) {
       ? ` (on ${grouped(near.chips)} the run takes ${seconds(valueOf(near.train_time_s))})`
       : "";
   const said = at
-    ? `With this batch a chip does at least ${percent(least(state))} of its best on up to about ${about(at)} chips${run}; on ${grouped(last.chips)} it does ${percent(last.tokens_per_s_per_chip / most(rows))}.`
-    : `With this batch a chip does at least ${percent(least(state))} of its best on up to ${grouped(last.chips)} chips, the most that were planned.`;
+    ? `With this batch a chip does at least ${percent(least(state))} of its best on up to ` +
+      `about ${about(at)} chips${run}; on ${grouped(last.chips)} it does ` +
+      `${percent(last.tokens_per_s_per_chip / most(rows))}.`
+    : `With this batch a chip does at least ${percent(least(state))} of its best on up to ` +
+      `${grouped(last.chips)} chips, the most that were planned.`;
   return said + (end.why ? ` On ${grouped(end.chips)}: ${end.why}.` : "");
 }
 
@@ -246,7 +251,8 @@ function drawOwn(ctx, rows) {
     h(
       "p",
       { class: "note" },
-      `The same batch on more and more chips, ${bestOf(ctx.state, "the fastest layout")} on each. A larger batch goes further: change it above.`,
+      `The same batch on more and more chips, ${bestOf(ctx.state, "the fastest layout")} on ` +
+      `each. A larger batch goes further: change it above.`,
     ),
     good.length > 1 &&
       figure({
@@ -329,7 +335,9 @@ function sentence(line) {
   const last = line.points.at(-1);
   if (!end(line))
     return `${line.name}: linear up to ${flop(last?.flops)} FLOP, where the curve ends.`;
-  return `${line.name}: scaling is linear up to a run of ${flop(end(line))} FLOP in ${months}${line.ends ? `; above ${flop(last.flops)} FLOP nothing can be trained in time` : ""}.`;
+  const most = line.ends && `; above ${flop(last.flops)} FLOP nothing can be trained in time`;
+  const run = `a run of ${flop(end(line))} FLOP in ${months}`;
+  return `${line.name}: scaling is linear up to ${run}${most || ""}.`;
 }
 
 function draw(ctx, found) {
@@ -348,7 +356,8 @@ function draw(ctx, found) {
       id: "limits",
       title: "Utilisation against the size of the run",
       source: "model of Erdil & Schneider-Joseph 2024, arXiv 2411.01137",
-      note: "A dashed line is the utilisation below which a scenario's scaling no longer counts as linear; a vertical one marks where the first scenario gets there.",
+      note: "A dashed line is the utilisation below which a scenario's scaling no longer " +
+        "counts as linear; a vertical one marks where the first scenario gets there.",
       draw: curves({
         series,
         x: { name: "training compute, FLOP", log: true, write: (x) => flop(x) },
@@ -429,7 +438,8 @@ function split(line) {
     figure({
       id: "limits-split",
       title: `How ${line.name} is parallelised best`,
-      note: "Share of the logarithm of the number of chips that each kind of parallelism has; together 1.",
+      note: "Share of the logarithm of the number of chips that each kind of parallelism has; " +
+        "together 1.",
       draw: curves({
         series,
         height: 240,

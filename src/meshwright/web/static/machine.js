@@ -209,8 +209,9 @@ export function drawMachine(box, told) {
       id: "machine",
       title: `The machine: ${grouped(units)} × ${near.members} chips`,
       aside:
-        "In the ink of the text: the first chip. Coloured: whom it sends to, by kind of group; grey: chips that it " +
-        "sends nothing. A box is what the nearest links join; columns are stages.",
+        "In the ink of the text: the first chip. Coloured: whom it sends to, by kind of group; " +
+        "grey: chips that it sends nothing. A box is what the nearest links join; columns are " +
+        "stages.",
       draw: drawing(told),
       head: ["group", "ranks a dimension", "farthest link", "one way", "of a step", "sent"],
       rows,

@@ -23,7 +23,9 @@ import { roofline } from "./roofline.js";
 import { sure } from "./sure.js";
 import { inside, runFiles, runs } from "./runs.js";
 import { adviceOn } from "./advise.js";
-import { linkedTo } from "./opened.js";
+import { linkedTo, opened } from "./opened.js";
+import { LESSONS } from "./lessons.js";
+import { saidBeside, unsaid } from "./wrong.js";
 
 // asks: whether a view answers the question in the form, which else is not shown.
 const VIEWS = [plan, clusters, timeline, limits, roofline, sure, runs];
@@ -57,6 +59,7 @@ function set(changes, typing = false) {
 // Keep a change in the address without asking anything again.
 function remember(changes) {
   Object.assign(page.state, changes);
+  for (const key of Object.keys(changes)) if (changes[key] === "") delete page.state[key];
   history.replaceState(null, "", address(page.state));
   linked();
 }
@@ -67,7 +70,8 @@ function linked() {
     a.href = address({ ...page.state, view: a.dataset.view });
 }
 
-// What the view still shows of another question is dimmed until it is drawn anew; cards wait a moment (plan.js).
+// What the view still shows of another question is dimmed until it is drawn anew; cards wait a
+// moment (plan.js).
 function dim() {
   const asked = JSON.stringify([question(page.state), page.state.clusters, page.state.prices]);
   if (asked !== page.asked)
@@ -121,27 +125,40 @@ async function draw({ typing = false, first = false } = {}) {
 }
 
 function drawn(what) {
+  if (what !== "error") unsaid();
+  if (what === "plan") lesson();
   const took = performance.now() - page.started;
   window.meshwright.timings.push([what, took]);
   document.body.dataset.drawn = what;
 }
 
+// What an address of a lesson opens, once.
+function lesson() {
+  const one = LESSONS[page.state.lesson];
+  if (!one || !shown.answer?.layout) return;
+  remember({ lesson: "" });
+  opened(askedNow(), one.term, one);
+}
+
+const askedNow = () => shown.answer?.layout && { ...priced(page.state), ...layoutShown() };
+
 function failed(error) {
   if (!(error instanceof Refused)) window.meshwright.errors.push(String(error.stack || error));
-  const box = $(`${page.shown.name}-error`) || $("main");
-  put(
-    box,
-    h(
-      "p",
-      { class: "error", role: "alert" },
-      error instanceof Refused ? error.message : `The page failed: ${error.message}`,
-    ),
-  );
+  if (!(error instanceof Refused && saidBeside(error.message, page.state)))
+    put(
+      $(`${page.shown.name}-error`) || $("main"),
+      h(
+        "p",
+        { class: "error", role: "alert" },
+        error instanceof Refused ? error.message : `The page failed: ${error.message}`,
+      ),
+    );
   announce(error.message);
   drawn("error");
 }
 
-// Told to those who do not see the page; seen: shown to everybody for a while, with a way back to the state before, if there is one.
+// Told to those who do not see the page; seen: shown to everybody for a while, with a way back
+// to the state before, if there is one.
 function announce(text, seen = false, before = null) {
   if (!seen) return put($("said"), text);
   const back = () => {
@@ -277,7 +294,9 @@ function readDialog() {
     h(
       "p",
       { class: "note" },
-      "A config.json, a JOB.toml, a meshwright command, a configuration of another framework, the log of its run, a link to this page, or the folder of a run of meshwright train. Nothing leaves this machine.",
+      "A config.json, a JOB.toml, a meshwright command, a configuration of another framework, " +
+      "the log of its run, a link to this page, or the folder of a run of meshwright train. " +
+      "Nothing leaves this machine.",
     ),
     text,
     h(
@@ -645,7 +664,8 @@ async function start() {
   fill();
   put(
     $("foot"),
-    `Meshwright ${page.catalogue.version}. Predictions are made on this machine; nothing is sent anywhere. `,
+    `Meshwright ${page.catalogue.version}. Predictions are made on this machine; nothing is ` +
+    `sent anywhere. `,
     h(
       "a",
       {
@@ -659,7 +679,7 @@ async function start() {
     ),
   );
   linked();
-  linkedTo($("main"), () => shown.answer?.layout && { ...priced(page.state), ...layoutShown() });
+  linkedTo($("main"), askedNow);
   document.querySelector(".skip").addEventListener("click", (e) => {
     e.preventDefault();
     $("main").focus();

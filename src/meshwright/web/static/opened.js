@@ -3,7 +3,8 @@
 
 import { dialog, h, put, table } from "./dom.js";
 import { ask } from "./ask.js";
-import { count, energy, gib, percent, seconds, sig, usd } from "./format.js";
+import { sliders } from "./sliders.js";
+import { change, count, energy, gib, percent, seconds, sig, usd } from "./format.js";
 
 const WRITTEN = { s: seconds, B: gib, USD: usd, J: energy, "": sig };
 const written = ({ value, unit }) =>
@@ -12,24 +13,44 @@ const written = ({ value, unit }) =>
     : (WRITTEN[unit] || ((x) => `${count(x)} ${unit}`))(value);
 const digits = (x) => (typeof x === "string" ? x : String(Number(x.toPrecision(6))));
 
-// A dialog on one term; asked: question, layout and prices.
-export function opened(asked, first) {
-  const box = h("div", { class: "opened" });
+// A dialog on one term; asked: question, layout and prices; lesson: title and words of its own.
+export function opened(asked, first, lesson) {
+  const box = h("div", { class: "opened", "aria-live": "polite" });
   const trail = [];
-  const open = async (path) => {
+  let now = asked;
+  let before = null; // the number opened, as it is without a slider moved
+  const draw = async (path) => {
     try {
-      const { terms } = await ask("explain", { ...asked, term: path });
-      trail.push(path);
+      const { terms } = await ask("explain", { ...now, term: path });
+      if (now === asked) before = terms[0];
+      const moved = now !== asked && before && change(terms[0].value / before.value);
       put(
         box,
         back(trail, open),
-        terms.map((term) => shown(term, open)),
+        terms.map((term, i) => shown(term, open, i ? "" : moved)),
       );
     } catch (error) {
       put(box, h("p", { class: "error", role: "alert" }, error.message));
     }
   };
-  dialog("Where this number comes from", box);
+  const open = async (path) => {
+    trail.push(path);
+    if (now !== asked) {
+      const { terms } = await ask("explain", { ...asked, term: path }).catch(() => ({}));
+      before = terms?.[0];
+    }
+    return draw(path);
+  };
+  const again = (changed) => {
+    now = changed;
+    draw(trail.at(-1));
+  };
+  dialog(
+    lesson?.title || "Where this number comes from",
+    lesson && h("p", {}, lesson.says),
+    sliders(asked, again),
+    box,
+  );
   return open(first);
 }
 
@@ -43,10 +64,11 @@ function back(trail, open) {
   return h("button", { type: "button", onclick: go }, `← ${above}`);
 }
 
-function shown(term, open) {
+function shown(term, open, moved) {
   const { expression, parts } = term;
+  const more = moved ? ` (${moved})` : "";
   return [
-    h("h3", {}, `${term.name.replace(/_/g, " ")} = ${written(term)}`),
+    h("h3", {}, `${term.name.replace(/_/g, " ")} = ${written(term)}${more}`),
     term.formula && h("p", {}, term.formula),
     expression && h("p", {}, h("code", {}, `= ${expression.text}`)),
     expression && values(expression.values),

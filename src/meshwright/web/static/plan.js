@@ -3,6 +3,7 @@
 import { fold, h, put, renew, table, wait } from "./dom.js";
 import { drawMachine, facts } from "./machine.js";
 import { mineBeside } from "./advise.js";
+import { lessonList } from "./lessons.js";
 import { Refused, ask, lines, settled, source } from "./ask.js";
 import { bestOf, budgeted, fields, pins, priced, question, unpriced, words } from "./state.js";
 import { change, gib, grouped, percent, plural, seconds, sig, step, usd } from "./format.js";
@@ -71,6 +72,7 @@ function skeleton() {
     h("section", { id: "families", "aria-labelledby": "families-title" }),
     h("section", { id: "whatif", "aria-labelledby": "whatif-title" }),
     h("section", { id: "searched", "aria-label": "How it was found" }),
+    h("nav", { id: "lessons", "aria-label": "Lessons" }, lessonList()),
   ];
 }
 
@@ -100,7 +102,8 @@ async function show(ctx) {
   draw(ctx, told);
   ctx.drawn("plan");
   if (!told.best) return;
-  await Promise.race([new Promise(requestAnimationFrame), wait(50, ctx.signal)]); // the answer is shown before what stands around it
+  // the answer is shown before what stands around it
+  await Promise.race([new Promise(requestAnimationFrame), wait(50, ctx.signal)]);
   around(ctx, told);
   try {
     await Promise.all([
@@ -124,7 +127,8 @@ async function show(ctx) {
   }
 }
 
-// What stands around the answer may take too long, which is said where it would stand; the rest goes on.
+// What stands around the answer may take too long, which is said where it would stand; the rest
+// goes on.
 function unfinished(id, error) {
   if (!(error instanceof Refused) || source.recorded) throw error;
   $(id).append(h("p", { class: "note" }, `Not all of this was worked out: ${error.message}`));
@@ -186,7 +190,8 @@ function shownMeanwhile(ctx, { best, price, same, of }) {
   ctx.drawn("meanwhile");
 }
 
-// The best layout by lower bounds of its pipeline, while pipelines are replayed and fewer chips tried.
+// The best layout by lower bounds of its pipeline, while pipelines are replayed and fewer chips
+// tried.
 function shownFirst(ctx, told) {
   if (told.meanwhile) return shownMeanwhile(ctx, told.meanwhile);
   if (ctx.signal.aborted) return;
@@ -195,7 +200,8 @@ function shownFirst(ctx, told) {
     ctx,
     told.closed_form,
     told.price,
-    "the best layout by lower bounds; still replaying pipelines and trying fewer chips, which may change it …",
+    "the best layout by lower bounds; still replaying pipelines and trying fewer chips, which " +
+    "may change it …",
   );
   ctx.drawn("closed");
 }
@@ -269,7 +275,8 @@ function held(ctx, p, price) {
 
 function around(ctx, told) {
   selectors(ctx, told, null);
-  $("families").classList.add("stale"); // dimmed where it stands: what is below must not jump up and down
+  // dimmed where it stands: what is below must not jump up and down
+  $("families").classList.add("stale");
   const asked = JSON.stringify(question(ctx.state));
   if (!$("whatif-row"))
     put($("whatif"), whatIfTitle(ctx, told), h("p", { class: "note" }, WAITING));
@@ -310,7 +317,8 @@ function nothing(ctx, told) {
       h(
         "p",
         { class: "note" },
-        `closest: ${gib(told.closest.memory_bytes.needed)} of ${gib(told.closest.memory_bytes.capacity)}`,
+        `closest: ${gib(told.closest.memory_bytes.needed)} of ` +
+        `${gib(told.closest.memory_bytes.capacity)}`,
       ),
   );
   put($("bars"), told.closest ? memoryFigure(told.closest) : null);
@@ -450,15 +458,19 @@ const NEEDS = { interleave: "pp", schedule: "pp", sequence_parallel: "tp" };
 
 // What a layout costs, in words.
 const costs = (p) =>
-  `a step of ${step(decides(p))}, needs ${gib(p.needed_bytes ?? p.memory_bytes.needed)}, fits with a chance of ${chance(p)}`;
+  `a step of ${step(decides(p))}, needs ${gib(p.needed_bytes ?? p.memory_bytes.needed)}, fits ` +
+  `with a chance of ${chance(p)}`;
 const costsBeside = (c, best) =>
-  `${costs(c)}: expected ${step(expected(c))}, ${change(slower(c, best))}${c.fits ? "" : "; does not fit"}${c.note ? `; beyond practice: ${c.note}` : ""}`;
+  `${costs(c)}: expected ${step(expected(c))}, ${change(slower(c, best))}` +
+  (c.fits ? "" : "; does not fit") +
+  (c.note ? `; beyond practice: ${c.note}` : "");
 const changedAlone = (c, best) =>
   c.step_time_s === null ? c.why : `This alone changed: ${costsBeside(c, best)}.`;
 const searchedToo = (c, best) =>
   c.step_time_s === null
     ? c.why
-    : `The rest searched again${c.layout_words ? ` (${c.layout_words})` : ""}: ${costsBeside(c, best)}.`;
+    : `The rest searched again${c.layout_words ? ` (${c.layout_words})` : ""}: ` +
+      `${costsBeside(c, best)}.`;
 
 const worded = (value) => (value === true ? "yes" : value === false ? "no" : String(value));
 
@@ -525,7 +537,8 @@ async function compared(ctx, told) {
           tied(told.best, all)
             ? "What you fixed costs nothing that anybody could tell: "
             : "What you fixed costs ",
-          `${differs(told.best, all.best)}. Where all is free, the answer is ${all.best.layout_words}.`,
+          `${differs(told.best, all.best)}. Where all is free, the answer is ` +
+          `${all.best.layout_words}.`,
         ];
   put($("state"), h("b", {}, head), rest);
 }
@@ -647,9 +660,9 @@ async function mineShown(ctx, told) {
       ctx.signal,
     );
     const [word, room] = fits(p);
-    const run = p.train_time_s
-      ? `; the run takes ${seconds(valueOf(p.train_time_s))}${valueOf(p.cost_usd) ? ` and costs ${usd(valueOf(p.cost_usd))}` : ""}`
-      : "";
+    const cost = valueOf(p.cost_usd) ? ` and costs ${usd(valueOf(p.cost_usd))}` : "";
+    const time = p.train_time_s && seconds(valueOf(p.train_time_s));
+    const run = time ? `; the run takes ${time}${cost}` : "";
     put(
       box,
       h("b", {}, `${step(p.step_time_s)} a step`),

@@ -1,4 +1,5 @@
-// The view Roofline: from which batch on communication no longer binds, by scheme, in both editions of the scaling book.
+// The view Roofline: from which batch on communication no longer binds, by scheme, in both
+// editions of the scaling book.
 
 import { h, put, table } from "./dom.js";
 import { ask } from "./ask.js";
@@ -145,10 +146,20 @@ function draw(ctx, told) {
   const free = told.schemes.filter((one) => bound(one)).map((one) => one.name);
   const times = (one) => {
     const [sent, work] = [one[`comm_${edition}_s`], one.compute_s];
-    return `${one.name} (messages take ${sig(sent / work, 2)} times as long as the arithmetic, ${least(one) === null ? "and no batch is large enough" : `which binds from ${count(least(one))} tokens on`})`;
+    const from = least(one);
+    const until =
+      from === null
+        ? "and no batch is large enough"
+        : `which binds from ${count(from)} tokens on`;
+    const share = sig(sent / work, 2);
+    return `${one.name} (messages take ${share} times as long as the arithmetic, ${until})`;
   };
   const bind = told.schemes.filter((one) => !bound(one)).map(times);
-  const said = `At ${count(told.batch_tokens)} tokens a step, ${sig(told.tokens_per_chip)} a chip, ${free.length ? `${free.join("; ")} ${free.length > 1 ? "are" : "is"} bound by compute` : "no scheme is bound by compute"}.${bind.length ? ` Bound by communication: ${bind.join("; ")}.` : ""}`;
+  const some = `${free.join("; ")} ${free.length > 1 ? "are" : "is"}`;
+  const said =
+    `At ${count(told.batch_tokens)} tokens a step, ${sig(told.tokens_per_chip)} a chip, ` +
+    `${free.length ? some : "no scheme is"} bound by compute.` +
+    (bind.length ? ` Bound by communication: ${bind.join("; ")}.` : "");
   $("roofline-sentence").textContent = said;
   ctx.announce(said);
   const series = used.flatMap((one, i) => {
@@ -222,12 +233,15 @@ function draw(ctx, told) {
         h("span", { class: bound(one) ? "good" : "bad" }, bound(one) ? "compute" : "communication"),
         gib(one.memory_bytes),
       ]),
-      `Schemes at this batch, collectives ${edition === "sum" ? "one after the other" : "beside each other"}`,
+      `Schemes at this batch, collectives ` +
+      `${edition === "sum" ? "one after the other" : "beside each other"}`,
     ),
     h(
       "p",
       { class: "note" },
-      `FLOPs for each byte of a link: ${[...new Set(told.intensity.map((a) => sig(a)))].join(", ")}; of HBM: ${sig(told.hbm_tokens)}. Largest tensor-parallel degree that hides: ${told.largest_tensor}.`,
+      `FLOPs for each byte of a link: ` +
+      `${[...new Set(told.intensity.map((a) => sig(a)))].join(", ")}; of HBM: ` +
+      `${sig(told.hbm_tokens)}. Largest tensor-parallel degree that hides: ${told.largest_tensor}.`,
     ),
     (told.notes || []).length
       ? h(

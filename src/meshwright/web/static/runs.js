@@ -1,4 +1,5 @@
-// The view Runs: a run of meshwright train, also while it trains, or the log of another tool, beside its prediction.
+// The view Runs: a run of meshwright train, also while it trains, or the log of another tool,
+// beside its prediction.
 
 import { h, put, table, wait } from "./dom.js";
 import { ask, source } from "./ask.js";
@@ -19,7 +20,8 @@ export const runs = {
 const $ = (id) => document.getElementById(id);
 const EVERY = 3000;
 
-// Of a run's folder, the files that a comparison reads; records only where all of them are small enough to send.
+// Of a run's folder, the files that a comparison reads; records only where all of them are small
+// enough to send.
 const READ = /(?:^|\/)((?:job\.toml|attempts\.jsonl|metrics\.jsonl)|record\/rank-\d{4}\.jsonl)$/;
 const MOST_CHARACTERS = 800000;
 
@@ -84,7 +86,9 @@ async function show(ctx) {
   const { runs: names } = await ask("folders", {}, ctx.signal);
   if (!names.length) {
     $("runs-sentence").textContent =
-      "No run is shown. Drop the folder of a run of meshwright train here; or the log of a run of Megatron-LM, NeMo or torchtitan, after the script that started it. Runs that still train are watched by meshwright serve RUN ...";
+      "No run is shown. Drop the folder of a run of meshwright train here; or the log of a run " +
+      "of Megatron-LM, NeMo or torchtitan, after the script that started it. Runs that still " +
+      "train are watched by meshwright serve RUN ...";
     return ctx.drawn("runs");
   }
   const name = names.includes(ctx.state.run) ? ctx.state.run : names[0];
@@ -123,13 +127,19 @@ async function besideBest(ctx) {
 
 // What was predicted: a log says no layout, so that a wrong one must be seen.
 const under = (p) =>
-  ` under ${p.layout_words}${p.fits ? "" : `, which does not fit (${gib(p.memory_bytes.needed)}): read the script that started the run first, or write its layout under Why not mine`}`;
+  ` under ${p.layout_words}` +
+  (p.fits
+    ? ""
+    : `, which does not fit (${gib(p.memory_bytes.needed)}): read the script that started the ` +
+      "run first, or write its layout under Why not mine");
 
 function draw(ctx, told) {
   const c = told.comparison;
   const p = told.prediction;
   const said = c
-    ? `${told.folder}: ${step(c.step_time_s.measured)} a step measured over ${grouped(c.timed_steps)} steps, ${step(c.step_time_s.predicted)} predicted (${change(c.step_time_s.predicted / c.step_time_s.measured)})${under(p)}.`
+    ? `${told.folder}: ${step(c.step_time_s.measured)} a step measured over ` +
+      `${grouped(c.timed_steps)} steps, ${step(c.step_time_s.predicted)} predicted ` +
+      `(${change(c.step_time_s.predicted / c.step_time_s.measured)})${under(p)}.`
     : `${told.folder}: no finished step yet; ${step(p.step_time_s)} a step is predicted.`;
   $("runs-sentence").textContent = said;
   if (!ctx.told) ctx.announce(said);

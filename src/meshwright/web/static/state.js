@@ -1,4 +1,5 @@
-// The state of the page is its address: #v=1&view=plan&model=llama3-70b&on=512xh100-sxm&batch=4Mi&tp=8
+// The state of the page is its address:
+// #v=1&view=plan&model=llama3-70b&on=512xh100-sxm&batch=4Mi&tp=8
 // The same text for the same question: keys in one order, empty ones left out.
 
 export const VERSION = "1";
@@ -31,6 +32,7 @@ const OWN = [
   "shape",
   "source",
   "run",
+  "lesson",
 ];
 
 // What of a state is the question itself, and which of it fixes the layout.
@@ -115,7 +117,8 @@ export function prices(state) {
   return [found, wrong];
 }
 
-// The price of one chip in the text of all prices, and that text with another one; names are as "of" has them.
+// The price of one chip in the text of all prices, and that text with another one; names are as
+// "of" has them.
 const same = (chip) => (piece) =>
   piece
     .replace(/\s*[:=][^:=]*$/, "")
@@ -156,7 +159,8 @@ const DAYS = {
 };
 const MANY = { "": 1, k: 1e3, m: 1e6, b: 1e9 };
 
-// "30 days" -> [{days: 30, text}, ""], "5M$" or "$5M" -> [{usd: 5e6, text}, ""]; [null, sentence] of what is neither.
+// "30 days" -> [{days: 30, text}, ""], "5M$" or "$5M" -> [{usd: 5e6, text}, ""]; [null,
+// sentence] of what is neither.
 export function budgeted(state) {
   const text = (state.budget || "").trim();
   if (!text) return [null, ""];
@@ -201,7 +205,8 @@ const ALONE = {
   full: ["recompute", "full"],
 };
 
-// "tp=8 pp=4 zero=1" -> {tp: "8", pp: "4", zero: "1"}; words of a command line are read too, and those in which layouts are shown.
+// "tp=8 pp=4 zero=1" -> {tp: "8", pp: "4", zero: "1"}; words of a command line are read too, and
+// those in which layouts are shown.
 export function words(text) {
   const found = {};
   const tokens = PHRASES.reduce((said, [from, to]) => said.replace(from, to), text)

@@ -9,6 +9,13 @@ import { change, grouped, percent, plural, range, seconds, step } from "./format
 export const sure = { name: "sure", title: "How sure", show, skeleton };
 const $ = (id) => document.getElementById(id);
 
+// The runs that an interval rests on.
+const basis = (e) =>
+  e.rows
+    ? `${plural(e.rows, "published run")} of its class (${e.class}) from ` +
+      plural(e.sources.length, "source")
+    : "the published runs of other classes";
+
 function skeleton() {
   return [
     h("div", { id: "sure-error" }),
@@ -40,8 +47,11 @@ async function show(ctx) {
 function said(ctx, p) {
   const e = p?.evidence;
   const text = !e
-    ? "No published runs were compared with predictions of this kind: there is no interval for this question."
-    : `${step(p.step_time_s)} a step; nine of ten runs like this take ${range(p.interval_s, step)}. ${e.rows ? `That rests on ${plural(e.rows, "published run")} of its class (${e.class}) from ${plural(e.sources.length, "source")}` : "That rests on the published runs of other classes"}${e.note ? `; less sure than most, because: ${e.note}` : ""}.`;
+    ? "No published runs were compared with predictions of this kind: there is no interval for " +
+      "this question."
+    : `${step(p.step_time_s)} a step; nine of ten runs like this take ` +
+      `${range(p.interval_s, step)}. That rests on ${basis(e)}` +
+      `${e.note ? `; less sure than most, because: ${e.note}` : ""}.`;
   $("sure-sentence").textContent = text;
   ctx.announce(text);
 }
@@ -55,7 +65,8 @@ function nearest(ctx, told) {
       "p",
       { class: "note" },
       h("b", {}, "✓ of its class"),
-      `: the same kind of chip, software and model (${told.class}), on which the interval rests; ${same ? `${same} of these ${told.rows.length}` : "none of these"}.`,
+      `: the same kind of chip, software and model (${told.class}), on which the interval rests; ` +
+        `${same ? `${same} of these ${told.rows.length}` : "none of these"}.`,
     ),
     table(
       [
@@ -157,7 +168,8 @@ function scatter(ctx, rows) {
         points: mine.map((r) => [r.step_s, r.predicted_s]),
         titles: mine.map(
           (r) =>
-            `${r.model}${r.chips ? `, ${r.chips} × ${r.chip}` : ""}: ${step(r.predicted_s)} predicted, ${step(r.step_s)} measured`,
+            `${r.model}${r.chips ? `, ${r.chips} × ${r.chip}` : ""}: ${step(r.predicted_s)} ` +
+              `predicted, ${step(r.step_s)} measured`,
         ),
         ids: mine.map((r) => r.id),
       };
@@ -167,14 +179,16 @@ function scatter(ctx, rows) {
     figure({
       id: "sure",
       title: "Predicted against measured, every published run",
-      note: `Half of them are off by less than ${at(0.5)}, nine of ten by less than ${at(0.9)}. On the line the prediction is right. Choose a dot to load its configuration.`,
+      note: `Half of them are off by less than ${at(0.5)}, nine of ten by less than ` +
+        `${at(0.9)}. On the line the prediction is right. Choose a dot to load its configuration.`,
       draw: curves({
         series,
         diagonal: true,
         height: 460,
         x: { name: "measured seconds a step", log: true, write: (x) => seconds(x, 2) },
         y: { name: "predicted seconds a step", log: true, write: (x) => seconds(x, 2) },
-        label: `Predicted against measured step times of ${used.length} published runs; half are off by less than ${at(0.5)}`,
+        label: `Predicted against measured step times of ${used.length} published runs; half ` +
+          `are off by less than ${at(0.5)}`,
         picked: async (one, k) =>
           load(ctx, (await ask("run_question", { id: one.ids[k] })).question),
       }),

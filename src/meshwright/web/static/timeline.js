@@ -128,7 +128,9 @@ function under(layout, schedule) {
 
 function whose(state, several) {
   const layout = several
-    ? `the best layout with a pipeline of ${STAGES.replace(/,/g, ", ").replace(/, (?=\d+$)/, " or ")} stages (Plan's answer has one stage and nothing to draw; with pp fixed to these Plan answers this one)`
+    ? `the best layout with a pipeline of ` +
+      `${STAGES.replace(/,/g, ", ").replace(/, (?=\d+$)/, " or ")} stages (Plan's answer has ` +
+      `one stage and nothing to draw; with pp fixed to these Plan answers this one)`
     : state.mine
       ? "your layout (empty Why not mine? in Plan to draw the best)"
       : bestOf(state, "the best layout");
@@ -136,7 +138,9 @@ function whose(state, several) {
 }
 
 const IDLE =
-  "Idle is a stage that waits: while the pipeline fills and drains, for a stage that takes longer, or for a send. Plan's fill and drain is only the first of these: there, waiting for a longer stage counts with what that stage does, and sends are a line of their own.";
+  "Idle is a stage that waits: while the pipeline fills and drains, for a stage that takes " +
+  "longer, or for a send. Plan's fill and drain is only the first of these: there, waiting for " +
+  "a longer stage counts with what that stage does, and sends are a line of their own.";
 
 function draw(ctx, told) {
   const longest = Math.max(...told.map((t) => t.makespan_s));
@@ -160,7 +164,8 @@ function draw(ctx, told) {
         return h(
           "p",
           { class: "note" },
-          "One stage: there is no pipeline to draw. Fix pp above 1 in Plan, or say a layout of yours there.",
+          "One stage: there is no pipeline to draw. Fix pp above 1 in Plan, or say a layout of " +
+          "yours there.",
         );
       const one = gantt(t, [from * longest, to * longest], zoomed(i), t.schedule);
       charts[i] = one;
@@ -174,7 +179,8 @@ function draw(ctx, told) {
           h(
             "p",
             {},
-            `${seconds(t.exact_s, 4)} in the pipeline, ${percent(t.bubble_fraction, 1)} of all device time idle; a step takes ${seconds(t.step_time_s)}.`,
+            `${seconds(t.exact_s, 4)} in the pipeline, ${percent(t.bubble_fraction, 1)} of all ` +
+            `device time idle; a step takes ${seconds(t.step_time_s)}.`,
           ),
         ),
         one.node,

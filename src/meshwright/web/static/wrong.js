@@ -1,0 +1,45 @@
+// What is wrong with the question, in the words of its form and beside the field that it is about.
+
+import { h } from "./dom.js";
+
+const NUMBER = "Write a number, such as";
+const MISSING = {
+  on: ["count", "How many chips, and of which kind? Such as 512 of h100-sxm."],
+  batch: ["batch", "How many tokens does a step take? Such as 4Mi, or 512seq in sequences."],
+};
+
+// The field that a sentence is about and the sentence in the form's words; null: of none.
+export function aboutField(said, state) {
+  const missing = /^--(\w+) is missing/.exec(said);
+  if (missing) return MISSING[missing[1]] || null;
+  const [, text] = /'([^']*)'/.exec(said) || [];
+  if (/^cluster /.test(said)) return ["count", `${NUMBER} 512, of a chip that is named beside it.`];
+  if (/^(chip|network) /.test(said))
+    return [state.network && text === state.network ? "network" : "chip", said];
+  const named = /^(?:job\.)?(model|batch|tokens|seq|precision|framework)\b/.exec(said);
+  return named ? [named[1], said.replace(/^job\./, "")] : null;
+}
+
+// Say it beside its field; false where the form does not show that field.
+export function saidBeside(said, state) {
+  const [name, text] = aboutField(said, state) || [];
+  const input = name && document.getElementById(`q-${name}`);
+  if (!input || input.closest("[hidden]")) return false;
+  unsaid();
+  for (let box = input.closest("details"); box; box = box.parentElement.closest("details"))
+    box.open = true;
+  const id = `wrong-${name}`;
+  input.setAttribute("aria-invalid", "true");
+  input.setAttribute("aria-describedby", id);
+  input.after(h("small", { id, class: "error beside", role: "alert" }, text));
+  return true;
+}
+
+// Nothing is wrong any more.
+export function unsaid() {
+  for (const node of document.querySelectorAll("#question .beside")) node.remove();
+  for (const input of document.querySelectorAll("#question [aria-invalid]")) {
+    input.removeAttribute("aria-invalid");
+    input.removeAttribute("aria-describedby");
+  }
+}
