@@ -6,25 +6,20 @@ from __future__ import annotations
 
 from dataclasses import replace
 from math import exp, log
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from by_hand import MODEL, SET, TOKENS, WEIGHTS, WIDTH, by_hand
-from meshwright import assumptions, predict, step
+from by_hand import MODEL, SET, TOKENS, WIDTH, by_hand
+from meshwright import step
 from meshwright.cost.layer import LayerCost, Redo, Redone
 from meshwright.cost.load import Load
-from meshwright.count import vocabulary
 from meshwright.describe.assumptions import MemoryCount
-from meshwright.describe.cluster import NOWHERE
 from meshwright.describe.holding import Holding
-from meshwright.describe.job import PRECISIONS, Job
+from meshwright.describe.job import Job
 from meshwright.describe.layout import Layout
 from meshwright.describe.model import MoE
 from meshwright.layout.placement import placed
-from meshwright.num import where
-from meshwright.schedule import get as schedule_named
 from meshwright.step import ModelCost, ModelShare, holding, memory, room
 from meshwright.step.microbatch import (
     recomputed,
@@ -33,7 +28,6 @@ from meshwright.step.microbatch import (
 from meshwright.step.weights import (
     Parameters,
     WeightSync,
-    of_ends,
     weight_sync,
 )
 
@@ -116,18 +110,6 @@ def test_what_runs_again_takes_its_seconds_and_leaves_its_bytes() -> None:
     assert memory.recompute_bytes(one, parts, "none") == 0.0
 
 
-def test_activations_of_each_microbatch_and_once() -> None:
-    found = memory.Activations(1.0, 10.0, 100.0, 1000.0)
-    assert found.kept(3.0, 4.0, 5.0) == 3 + 40 + 500 + 1000
-
-
-def test_a_use_is_the_sum_of_its_kinds() -> None:
-    found = memory.Use(1.0, 2.0, 4.0, 8.0, 16.0)
-    assert found.total == 31.0
-    more = found._replace(activations=9.0)
-    assert memory.fuller(found, more) == more == memory.fuller(more, found)
-
-
 @pytest.mark.parametrize(
     ("zero", "weights", "gradients", "optimizer"),
     [
@@ -150,51 +132,6 @@ def test_states_are_sharded_over_their_own_replicas(
     assert found.total == 2 * weights + 4 * gradients + 12 * optimizer
     dense = memory.states(a_job(layout), layout, Parameters(100.0, 10.0))
     assert dense.weights == 2 * (100 if zero < 3 else 25), "no experts there"
-
-
-@pytest.mark.parametrize(
-    ("p", "rank", "held"), [(4, 0.0, 2.0), (4, 1.0, 1.0), (4, 3.0, 1.0)]
-)
-def test_a_folded_pipeline_has_both_ends_on_the_first_device(
-    p: int, rank: float, held: float
-) -> None:
-    way = schedule_named("zbv")
-    way = replace(
-        way,
-        flight=lambda p, m, v, rank: where(rank == 0, 2.0, 1.0),
-    )
-    assert memory.in_flight(p, 16.0, way, 1, rank) == held
-
-
-def test_microbatches_in_flight_of_a_plain_pipeline() -> None:
-    """1F1B over four devices: 4, 3, 2 and 1."""
-    way = schedule_named("1f1b")
-    ranks = (0.0, 1.0, 2.0, 3.0)
-    held = [memory.in_flight(4, 16.0, way, 1, rank) for rank in ranks]
-    assert held == [4, 3, 2, 1]
-
-
-def test_a_folded_pipeline_of_one_device_has_one_stage() -> None:
-    """Not DualPipeV's p + 1/2: both chunks are one, of one microbatch, or of none."""
-    way = schedule_named("dualpipev")
-    assert memory.in_flight(1, 8.0, way, 2, 0.0) == 1.0
-
-
-def test_logits_wait_with_half_their_bytes_for_the_weight_gradient() -> None:
-    """T V of them: 4 bytes until the gradient of the head's input, 2 of their gradient then."""
-    model = replace(MODEL, vocab=128)
-    job = a_job(
-        Layout(pp=2, dp=1), model, count=replace(SET.count, vocabulary=True)
-    )
-    parts = model_cost(layer())
-    by = [
-        ModelShare((1.0, 0.0), 1.0, 0.0),
-        ModelShare((1.0, 0.0), 0.0, 1.0),
-    ]
-    first, last = memory.activations(job, job.layout, parts, "none", by)
-    assert (first.head, first.late) == (0.0, 0.0)
-    assert (last.head, last.late) == (7.0, 7.0 - 2 * TOKENS * 128)
-    assert (first.each, last.each) == (100.0, 100.0)
 
 
 # Whole units in use.
@@ -380,51 +317,24 @@ def test_buffers_of_a_run() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "bytes_"), [("accumulated", 2), ("activations", 2), ("none", 0)]
+    ("of", "each"), [({"bf16": 2.0}, 2.0), ({}, 4.0), ({"bf16": 1.5}, 1.5)]
 )
 def test_gradients_as_wide_as_the_framework_has_them(
-    kind: str, bytes_: int
+    of: dict[str, float], each: float
 ) -> None:
-    job = framework(Layout(dp=1), unit_gradient=kind)
-    assert holding.unit_gradient_bytes(job) == bytes_
-    assert holding.gradient_bytes(job) == 2.0
-    assert holding.step_bytes(job) == 4.0
-    wide = framework(Layout(dp=1), unit_gradient=kind, gradient_bytes={})
-    assert holding.gradient_bytes(wide) == 4.0
-    assert holding.step_bytes(wide) == 0.0
-    assert holding.unit_gradient_bytes(wide) == {
-        "accumulated": 4, "activations": 2, "none": 0,
-    }[kind]  # fmt: skip
+    """Copied at the step where they have at most 16 bits."""
+    for kind, wide in (("accumulated", each), ("activations", 2), ("none", 0)):
+        job = framework(Layout(dp=1), unit_gradient=kind, gradient_bytes=of)
+        assert holding.unit_gradient_bytes(job) == wide
+        assert holding.gradient_bytes(job) == each
+        assert holding.step_bytes(job) == (4.0 if each <= 2 else 0.0)
+    # a job that says less than activations have, or as much
+    for said in (1.0, 2.0):
+        own = replace(job.precision, gradient_bytes=said)
+        assert holding.gradient_bytes(replace(job, precision=own)) == said
     plain = a_job(Layout(dp=1), memory=UNITS)
     assert holding.unit_gradient_bytes(plain) == 4.0
     assert holding.step_bytes(plain) == 0.0
-    pure = replace(job, precision=replace(job.precision, gradient_bytes=1.0))
-    assert holding.gradient_bytes(pure) == 1.0, "narrower than activations"
-    less = framework(Layout(dp=1), gradient_bytes={"bf16": 1.5})
-    assert holding.gradient_bytes(less) == 1.5
-    same = replace(less, precision=replace(job.precision, gradient_bytes=2.0))
-    assert holding.gradient_bytes(same) == 2.0, "a job that says 16 bits"
-
-
-@pytest.mark.parametrize(
-    ("copies", "more"), [("reused", 0.0), ("new", 4 * 2 * WEIGHTS)]
-)
-def test_a_new_block_at_the_step(copies: str, more: float) -> None:
-    """Of two layers on each of two devices; the last also has a head."""
-    layout = Layout(pp=2, dp=1)
-    job = framework(layout, replace(MODEL, layers=4), step_copies=copies)
-    parts = step.model_cost(job, job.layout)
-    way = schedule_named("1f1b")
-    assert memory.new_block(job, layout, parts, way) == more
-
-
-def test_outputs_of_stages_are_kept_where_there_are_several() -> None:
-    parts = model_cost(layer())
-    for pp, kept in ((1, 0.0), (2, 16.0)):
-        layout = Layout(pp=pp, dp=1)
-        assert memory.outputs(framework(layout), layout, parts) == kept
-    off = framework(Layout(pp=2, dp=1), keeps_pipeline_outputs=False)
-    assert memory.outputs(off, Layout(pp=2, dp=1), parts) == 0.0
 
 
 # Whether it fits.
@@ -553,29 +463,6 @@ def test_blocks_that_predict_further_tokens_are_part_of_the_head() -> None:
     assert first == pytest.approx(expected) == second
 
 
-def test_bytes_of_a_step_are_those_of_its_precision() -> None:
-    """fp32: every byte of weights, of activations and of messages twice those of bf16."""
-    base = by_hand(Layout(dp=4, zero=3), 2, 1.0).job
-    narrow, wide = (
-        predict(
-            replace(
-                base,
-                precision=PRECISIONS[name],
-                cluster=replace(
-                    base.cluster,
-                    chip=replace(
-                        base.cluster.chip,
-                        matrix_flops={"bf16": 2.0**24, "fp32": 2.0**24},
-                    ),
-                ),
-            )
-        )
-        for name in ("bf16", "fp32")
-    )
-    for kind in ("weights", "activations"):
-        assert wide.memory_bytes[kind] == 2 * narrow.memory_bytes[kind]
-
-
 # Activations of the ends.
 
 
@@ -604,19 +491,6 @@ def test_chances_for_people() -> None:
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("pp", "embedding"), [(1, 1.0), (2, 0.0)])
-def test_a_tied_table_is_held_once(pp: int, embedding: float) -> None:
-    """A device alone has one for both ends, the last of two its own copy for the head."""
-    tied = replace(MODEL, vocab=100, tied_embeddings=True)
-    at = Job(tied, NOWHERE, 8, assumptions=assumptions("realistic"))
-    layout = Layout(pp=pp, dp=1)
-    table = vocabulary.table(at, layout)
-    one = SimpleNamespace(weights=table, expert_weights=0.0)
-    parts: Any = SimpleNamespace(embedding=one, head=one)
-    found = of_ends(at, layout, parts, ModelShare((), embedding, 1.0, 1.0))
-    assert found.dense == table > 0
-
-
 def test_a_kind_that_a_device_lacks_takes_nothing() -> None:
     """While it has others; of models of one kind every device has some."""
     job = a_job(Layout(dp=1), memory=UNITS)
@@ -627,3 +501,21 @@ def test_a_kind_that_a_device_lacks_takes_nothing() -> None:
     none = ModelShare((0.0,), 0.0, 0.0)
     one = model_cost(layer(saved=100.0))._replace(layers=both.layers[:1])
     assert memory.recomputed_layer(job, one, "full", none) == 100.0
+
+
+def test_what_waits_in_host_memory_is_not_on_the_device() -> None:
+    """A quarter of the optimizer's state: three quarters stay; weights take their gradients with
+    them."""
+    at = a_job(Layout(dp=1))
+    p = at.precision
+    bytes_ = p.weight_bytes, holding.gradient_bytes(at), at.state_bytes
+    for word, here in (
+        ("none", (1.0, 1.0, 1.0)), ("optimizer:0.25", (1.0, 1.0, 0.75)),
+        ("optimizer", (1.0, 1.0, 0.0)), ("weights+optimizer", (0.0, 0.0, 0.0)),
+    ):  # fmt: skip
+        layout = Layout(dp=1, offload=word)
+        found = memory.states(at, layout, Parameters(1000.0, 0.0))
+        expected = [
+            1000.0 * x * part for x, part in zip(bytes_, here, strict=True)
+        ]
+        assert [*found] == pytest.approx(expected), word

@@ -149,32 +149,6 @@ def test_logits_over_four_ranks(
     ) == pytest.approx(size)
 
 
-def test_placeholders_of_llama_405b() -> None:
-    """At tp 1 5.9 GiB for a layer and 3.9 GiB for the head: nearly 10 GiB that no formula of saved
-    tensors has.
-    """
-    p = held(model="llama3-405b", pp=2, recompute="full")
-    whole = {
-        end: predict(replace(p.job, framework=name)).memory_by_stage[end]
-        for end, name in (
-            ("first", "megatron-core"),
-            ("last", "megatron-2021"),
-        )
-    }
-    assert whole["first"].buffers / 2**30 == pytest.approx(5.9, abs=0.1)
-    assert pytest.approx(3.9, abs=0.05) == V * 16384 * BF16 / 2**30
-    assert whole["last"].buffers == 0
-
-
-def test_one_expert_stands_for_all_of_its_shape() -> None:
-    """Mixtral: attention, router and norms of a layer, and one of its eight experts."""
-    p = held(model="mixtral-8x7b", ep=8)
-    dense = D * (D + 2 * KV) + D * D + 2 * D + D * 8
-    assert part(p, "buffers", "placeholders of weight gradients") == BF16 * (
-        dense + 3 * D * F
-    )
-
-
 @pytest.mark.parametrize(
     ("name", "precision", "each"),
     [
@@ -294,34 +268,6 @@ def test_norms_of_separate_kernels_keep_their_input_in_fp32() -> None:
         torch.memory_bytes["activations"] - fused.memory_bytes["activations"]
     )
     assert more == pytest.approx((2 * L + 1) * 10 * T * D, rel=1e-9)
-
-
-def test_papers_know_no_risk() -> None:
-    """What needs more runs out, what does not fits; all memory is the model's."""
-    for hbm, risk in ((1e10, 1.0), (1e13, 0.0)):
-        job = Job(
-            catalog.model("llama3-8b"),
-            catalog.cluster("8xh100-sxm"),
-            8,
-            Layout(dp=8),
-            assumptions="lbl-2024",
-        )
-        p = predict(
-            replace(
-                job,
-                cluster=replace(
-                    job.cluster, chip=replace(job.cluster.chip, hbm_bytes=hbm)
-                ),
-            )
-        )
-        assert (p.risk_of_oom, p.fits) == (risk, not risk)
-        use = p.memory_bytes
-        assert (
-            use["allocated"]
-            == use["reserved"]
-            == use["device"]
-            == use["needed"]
-        )
 
 
 def test_a_tpu_offers_what_xla_says() -> None:

@@ -50,19 +50,6 @@ def test_groups_smaller_than_a_node_and_larger() -> None:
     assert at(tp=2, cp=2, dp=16, dp_replicate=8).group("copies") == (1, 8)
 
 
-def test_one_group_is_plain_sharding() -> None:
-    job = Job("llama3-8b", "64xh100-sxm", 64)
-    for zero in (1, 2, 3):
-        one, plain = (
-            predict(job, Layout(dp=64, zero=zero, **more))
-            for more in ({"dp_replicate": 1}, {})
-        )
-        assert (
-            one.step_time_s == plain.step_time_s
-            and one.memory_bytes == plain.memory_bytes
-        )
-
-
 def test_experts_are_sharded_in_groups_too() -> None:
     """Mixtral, ep 8 of 64 ranks: 8 replicas of an expert, 4 of them in a group of 2."""
     job = Job("mixtral-8x7b", "64xh100-sxm", 64)

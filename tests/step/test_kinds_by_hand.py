@@ -11,7 +11,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import pytest
 
 from by_hand import MODEL, SET, by_hand
@@ -19,7 +18,6 @@ from meshwright.describe.assumptions import HidePass
 from meshwright.describe.layout import Layout
 from meshwright.describe.model import Model
 from meshwright.prediction import Prediction
-from meshwright.schedule.partition import LayerDeal, stage_table
 
 WORDS = {"A": "full+dense", "B": "none+dense", "C": "full+none"}
 ORDER = replace(SET.overlap, pp="interleaved")
@@ -68,32 +66,3 @@ def test_the_device_with_most_gradients_ends_the_step() -> None:
 
 
 # Models of the catalogue.
-
-
-def test_candidates_are_all_that_may_be_the_slowest_or_the_fullest() -> None:
-    """Whatever a layer of each kind takes, the slowest rank between the ends is among the heavy
-    ones, and the fullest, where earlier ranks hold more microbatches, among the early ones."""
-    rng = np.random.default_rng(3)
-    for _ in range(60):
-        p, per = int(rng.integers(3, 12)), int(rng.integers(1, 6))
-        words = rng.integers(0, 3, p * per)
-        if rng.random() < 0.7:
-            words = np.resize(words[: int(rng.integers(2, 7))], p * per)
-        further = tuple(
-            (0.0, *np.cumsum(words == k).astype(float).tolist())
-            for k in (1, 2)
-        )
-        found = stage_table(p, 1, LayerDeal(p * per, kinds=further))
-        ranks = words.reshape(p, per)
-        inner = range(1, p - 1)
-        for _ in range(20):
-            size = 10 ** rng.uniform(-1, 1, 3)
-            work = {r: size[ranks[r]].sum() for r in inner}
-            most = max(work.values())
-            assert max(work[r] for r in found.heavy) == pytest.approx(most)
-            held = {
-                r: (p - r) * work[r] + size[::-1][ranks[r]].sum()
-                for r in inner
-            }
-            most = max(held.values())
-            assert max(held[r] for r in found.early) == pytest.approx(most)

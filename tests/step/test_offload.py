@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from meshwright import BadInput, Job, Layout, load_job, plan, predict
-from meshwright.catalog import chip
+from meshwright import BadInput, Job, Layout, plan, predict
 from meshwright.describe.cluster import Cluster
 from meshwright.describe.offload import Offload, offload
 from meshwright.layout import rules
@@ -106,18 +106,6 @@ def test_copies_hide_until_the_link_is_the_slower() -> None:
     )
 
 
-def test_half_of_the_layers_need_half_of_the_link() -> None:
-    slow = {
-        text: sum(parts(text, host_bandwidth=1e8)[0].values())
-        for text in ("none", "activations:16", "activations")
-    }
-    passes = slow["none"]
-    half, whole = slow["activations:16"], slow["activations"]
-    assert passes < half < whole
-    # copies of half the bytes, each beside the same passes: (whole + w) = 2 (half + w)
-    assert whole - half > (half - passes)
-
-
 def test_the_host_updates_what_it_holds() -> None:
     """n parameters of 12 B of state: gradients go out, 2 x 12 + 2 x 4 + 2 B of traffic there, 2 B
     come back."""
@@ -151,52 +139,26 @@ def test_the_host_updates_what_it_holds() -> None:
     )
 
 
-def test_weights_come_and_go() -> None:
-    """Shards of weights and gradients leave the device; each gather waits for its shard."""
-    rates = {"host_bandwidth": 1e15, "host_memory_bandwidth": 1e15}
-    _, before = parts("optimizer", **rates)
-    _, after = parts("optimizer+weights", **rates)
-    assert after["weights"] == 0 and after["gradients"] == 0
-    gone = before["weights"] + before["gradients"]
-    assert before["allocated"] - after["allocated"] == pytest.approx(
-        gone, rel=0.2
-    )
-    slow = {**rates, "host_bandwidth": 1e9}
-    assert (
-        parts("optimizer+weights", **slow)[0]["dp_comm"]
-        > 10 * parts("optimizer", **slow)[0]["dp_comm"]
-    )
-
-
-def test_the_tree_adds_up() -> None:
-    found = predict(
-        job(host_bandwidth=1e9, host_memory_bandwidth=1e10),
-        layout("activations+optimizer:0.5"),
-    )
-    for tree in (found.term, found.memory_term):
-        for _, term in tree.walk():
-            if term.parts:
-                assert sum(p.value for p in term.parts) == pytest.approx(
-                    term.value, rel=1e-6, abs=1e-9 * tree.value
-                )
-
-
 @pytest.mark.parametrize(
-    ("framework", "more", "words"),
+    ("framework", "text", "more", "words"),
     [
-        ("unknown", {"recompute": "full"}, "not both"),
-        ("megatron-core", {"pp": 2, "dp": 1, "zero": 1}, "pp 1"),
-        ("torchtitan", {}, "optimizer"),
-        ("meshwright", {}, "take none"),
-        ("megatron-2021", {"zero": 1}, "take none"),
+        ("unknown", "activations:8", {"recompute": "full"}, "not both"),
+        ("megatron-core", "activations:8", {"pp": 2, "dp": 1, "zero": 1}, "pp 1"),
+        ("torchtitan", "activations:8", {}, "optimizer"),
+        ("meshwright", "activations:8", {}, "take none"),
+        ("megatron-2021", "activations:8", {"zero": 1}, "take none"),
+        # weights need shards and the optimizer beside them
+        ("unknown", "weights", {}, "zero 3"),
+        ("unknown", "optimizer+weights", {"zero": 1}, "zero 3"),
     ],
-)
+)  # fmt: skip
 def test_who_refuses(
-    framework: str, more: dict[str, object], words: str
+    framework: str, text: str, more: dict[str, Any], words: str
 ) -> None:
-    one = replace(job(host_bandwidth=1e10), framework=framework)
-    why = rules.broken(one, replace(layout("activations:8"), **more))  # type: ignore[arg-type]
-    assert len(why) == 1 and words in why[0]
+    at = job(host_bandwidth=1e10, host_memory_bandwidth=1e10)
+    at = replace(at, framework=framework)
+    (why,) = rules.broken(at, replace(layout(text), **more))
+    assert words in why
 
 
 def test_a_shard_comes_with_its_gather_and_goes_with_its_reduction() -> None:
@@ -220,13 +182,6 @@ def test_a_shard_comes_with_its_gather_and_goes_with_its_reduction() -> None:
     assert scatter == pytest.approx(500 * p.gradient_bytes / GB)
 
 
-def test_weights_need_shards_and_the_optimizer() -> None:
-    rates = {"host_bandwidth": 1e10, "host_memory_bandwidth": 1e10}
-    for text, zero in (("weights", 3), ("optimizer+weights", 1)):
-        why = rules.broken(job(**rates), replace(layout(text), zero=zero))
-        assert len(why) == 1 and "zero 3" in why[0]
-
-
 def test_an_unknown_host_is_refused_by_name() -> None:
     with pytest.raises(BadInput, match="host_bandwidth of chip h100-sxm"):
         predict(job(host_bandwidth=0.0), layout("activations"))
@@ -234,14 +189,6 @@ def test_an_unknown_host_is_refused_by_name() -> None:
         predict(job(host_memory_bandwidth=0.0), layout("optimizer"))
     with pytest.raises(BadInput, match="host_memory_bandwidth"):
         plan(job(host_memory_bandwidth=0.0), Space(offload=("optimizer",)))
-
-
-def test_chips_of_the_catalogue_say_where_it_is_from() -> None:
-    for name in ("a100-80", "h100-sxm", "b200", "gb200", "gb300"):
-        known = chip(name)
-        for field in ("host_bandwidth", "host_memory_bandwidth"):
-            assert getattr(known, field) > 1e10
-            assert known.sources[field]["source"]
 
 
 def test_a_search_offloads_where_it_is_told() -> None:
@@ -252,15 +199,3 @@ def test_a_search_offloads_where_it_is_told() -> None:
     found = plan(big, Space(zero=(0, 1), offload=("optimizer",)))
     assert found.best and found.best.layout.offload == "optimizer"
     assert found.best == predict(big, found.best.layout)
-
-
-def test_a_file_holds_it() -> None:
-    found = load_job(
-        {
-            "model": "gpt2",
-            "cluster": {"on": "8xh100-sxm"},
-            "layout": {"dp": 8, "offload": "activations:6"},
-            "job": {"batch": "8seq"},
-        }
-    )
-    assert found.layout.offload == "activations:6"

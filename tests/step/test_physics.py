@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from functools import cache
 from math import prod
@@ -14,6 +15,7 @@ from math import prod
 import pytest
 
 from meshwright import (
+    BadInput,
     Cluster,
     Job,
     Layout,
@@ -28,6 +30,7 @@ from meshwright.cost.in_network import GAIN
 from meshwright.cost.nccl import Nccl
 from meshwright.count.model import groups, layer
 from meshwright.count.work import Op
+from meshwright.describe.software import Software
 from meshwright.layout.placement import placed
 from meshwright.layout.rules import broken
 from meshwright.schedule import SCHEDULES, get
@@ -221,30 +224,29 @@ def test_no_link_carries_more_than_its_rate() -> None:
     assert full > LAYOUTS / 100, "links that are nearly full are among them"
 
 
-def better(p: Prediction) -> Iterator[tuple[str, Cluster]]:
-    """The machine with one thing improved."""
+def better(p: Prediction, times: float) -> Iterator[tuple[str, Cluster]]:
+    """The machine with one thing so many times as good."""
     on = p.job.cluster
     chip, net = on.chip, on.network
-    flops = {k: 1.7 * v for k, v in chip.matrix_flops.items()}
-    yield "matrix FLOP/s", replace(on, chip=replace(chip, matrix_flops=flops))
-    yield (
-        "vector FLOP/s",
-        replace(on, chip=replace(chip, vector_flops=chip.vector_flops * 1.7)),
-    )
-    yield (
-        "HBM",
-        replace(
-            on, chip=replace(chip, hbm_bandwidth=chip.hbm_bandwidth * 1.7)
-        ),
-    )
+    flops = {k: times * v for k, v in chip.matrix_flops.items()}
+    for what, faster in (
+        ("matrix_flops", flops),
+        ("vector_flops", chip.vector_flops * times),
+        ("hbm_bandwidth", chip.hbm_bandwidth * times),
+    ):
+        yield what, replace(on, chip=replace(chip, **{what: faster}))
     for i, dim in enumerate(net.dims):
-        for what, faster in (
-            ("bandwidth", replace(dim, bandwidth=dim.bandwidth * 1.7)),
-            ("latency", replace(dim, latency=dim.latency / 1.7)),
+        for field, value in (
+            ("bandwidth", dim.bandwidth * times),
+            ("latency", dim.latency / times),
         ):
-            dims = (*net.dims[:i], faster, *net.dims[i + 1 :])
+            dims = (
+                *net.dims[:i],
+                replace(dim, **{field: value}),
+                *net.dims[i + 1 :],
+            )
             yield (
-                f"{dim.name} {what}",
+                f"{dim.name} {field}",
                 replace(on, network=Network(net.name, dims)),
             )
 
@@ -257,15 +259,49 @@ def chosen_on(slower: Cluster, job: Job) -> Job:
     return replace(job, assumptions=replace(how, network=frozen))
 
 
+def under_frameworks(number: int) -> Iterator[Prediction]:
+    """So many random jobs of each framework, with collectives that hide as its users may say. First
+    one whose weight gradients wait for the host backward (0.9 ms, half of its time, beside 0.4 ms
+    of kernels), and whose collectives outlast the compute that they hide behind.
+    """
+    layout = Layout(tp=16, pp=4, dp=16, zero=3, recompute="full")
+    yield predict(
+        Job("llama3-8b", "1024xh800", 128, layout, framework=FRAMEWORKS[0])
+    )
+    rng = random.Random(4)
+    for p in drawn(number):
+        software = Software(
+            tp_overlap=rng.choice(("all", "backward", "off")),
+            ep_overlap=rng.choice((None, p.job.model.moe is not None)),
+        )
+        for framework in FRAMEWORKS:
+            # one that runs no such layout refuses it
+            with suppress(BadInput):
+                yield predict(
+                    replace(p.job, framework=framework, software=software)
+                )
+
+
+FRAMEWORKS = (
+    "megatron-bridge",
+    "megatron-core",
+    "megatron-2021",
+    "torchtitan",
+)
+
+
 def test_a_better_machine_is_never_slower_and_more_work_never_faster() -> None:
-    for p in drawn(JOBS):
-        for what, machine_ in better(p):
+    rng = random.Random(5)
+    for p in (*drawn(JOBS), *under_frameworks(JOBS // 4)):
+        times = rng.choice((1.1, 1.5, 2.0, 3.0, 10.0))
+        for what, machine_ in better(p, times):
             faster = predict(
                 chosen_on(p.job.cluster, replace(p.job, cluster=machine_))
             ).step_time_s
-            assert faster <= p.step_time_s * (1 + 1e-9), (what, p)
-        times = [
+            assert faster <= p.step_time_s * (1 + 1e-9), (what, times, p)
+    for p in drawn(JOBS):
+        seconds = [
             predict(p.job, replace(p.layout, recompute=r)).step_time_s
             for r in ("none", "selective", "full")
         ]
-        assert times == pytest.approx(sorted(times), rel=1e-9), p
+        assert seconds == pytest.approx(sorted(seconds), rel=1e-9), p

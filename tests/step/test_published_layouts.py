@@ -118,22 +118,6 @@ def test_who_runs_dualpipe_is_told_how_to_hide_the_all_to_all() -> None:
     assert not any(said in note for note in plain.notes)
 
 
-def test_405_billion_in_128_slots() -> None:
-    """126 layers, embedding and head in 128 chunks of one: the first and the last rank have 7
-    layers, all others 8.
-    """
-    on, _, layout = RUNS["llama3-405b"]
-    stages = stage_layers(126, 128)
-    ranks = [
-        sum(len(stages[stage]) for stage in stage_numbers(layout, rank))
-        for rank in range(16)
-    ]
-    assert ranks == [7, *[8] * 14, 7]
-    assert len(stages[0]) == len(stages[-1]) == 0 and {
-        len(stage) for stage in stages[1:-1]
-    } == {1}
-
-
 def test_the_pods_of_palm_hold_copies() -> None:
     layout = RUNS["palm-540b"][2]
     assert (layout.shards, layout.dp_replicate, layout.tp * layout.shards) == (

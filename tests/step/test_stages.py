@@ -32,10 +32,12 @@ def test_sends_of_every_microbatch(
     m, overlap = 4, replace(SET.overlap, pp=policy)
     found = by_hand(
         Layout(pp=2, dp=1), m, rate, replace(MODEL, layers=4), overlap=overlap
-    ).time_s
-    assert found["pp_comm"] == pytest.approx(m * seconds)
+    )
+    assert found.time_s["pp_comm"] == pytest.approx(m * seconds)
     # the other stage's, and the way there and back
-    assert found["bubble"] == pytest.approx(2 * 3 + 2 * HOP / rate)
+    bubble = 2 * 3 + 2 * HOP / rate
+    assert found.time_s["bubble"] == pytest.approx(bubble)
+    assert found.step.total == pytest.approx(m * (6 + seconds) + bubble)
 
 
 ORDER = replace(SET.overlap, pp="interleaved")

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from by_hand import CHIP, MODEL, SET, WEIGHTS, by_hand
+from by_hand import CHIP, MODEL, SET, WEIGHTS, WIDTH, by_hand
 from meshwright.count.optimizer import update
 from meshwright.describe.assumptions import ChipTime
 from meshwright.describe.job import OPTIMIZERS, PRECISIONS, Job
 from meshwright.describe.layout import Layout
+from meshwright.describe.model import MoE
 from meshwright.step import clock
 from meshwright.step.sync import every_step
 
@@ -54,59 +56,55 @@ def test_bytes_of_an_update(
     assert update(job, 1000.0).memory == 1000 * bytes_
 
 
+DENSE, EXPERTS = 2 * (4 * WIDTH**2 + 8 * WIDTH), 2 * 8 * 2 * WIDTH * 128
+"""Of two layers: attention and router; eight experts."""
+
+
 @pytest.mark.parametrize(
-    ("layout", "parameters"),
+    ("layout", "fields", "parameters"),
     [
-        (Layout(dp=1), 2 * WEIGHTS),
-        (Layout(dp=4, zero=0), 2 * WEIGHTS),  # every replica updates all
-        (Layout(dp=4, zero=1), 2 * WEIGHTS / 4),
+        (Layout(dp=1), {}, 2 * WEIGHTS),
+        (Layout(dp=4, zero=0), {}, 2 * WEIGHTS),  # every replica updates all
+        (Layout(dp=4, zero=1), {}, 2 * WEIGHTS / 4),
+        # sharded over cp as well
+        (Layout(dp=2, cp=2, zero=3), {}, 2 * WEIGHTS / 4),
+        (Layout(tp=2, dp=2, zero=1), {}, WEIGHTS / 2),
+        (Layout(pp=2, dp=1), {}, WEIGHTS),
+        # the first stage holds two
+        (Layout(pp=2, dp=1), {"layers": 3}, 2 * WEIGHTS),
+        # of experts two replicas share half
+        (Layout(dp=4, ep=2), {"moe": MoE(8, 2, 128)}, DENSE + EXPERTS / 2),
         (
-            Layout(dp=2, cp=2, zero=3),
-            2 * WEIGHTS / 4,
-        ),  # sharded over cp as well
-        (Layout(tp=2, dp=2, zero=1), WEIGHTS / 2),
-        (Layout(pp=2, dp=1), WEIGHTS),
+            Layout(dp=4, ep=2, zero=1),
+            {"moe": MoE(8, 2, 128)},
+            DENSE / 4 + EXPERTS / 2 / 2,
+        ),
     ],
 )
-def test_seconds_of_an_update(layout: Layout, parameters: float) -> None:
+def test_seconds_of_an_update(
+    layout: Layout, fields: dict[str, Any], parameters: float
+) -> None:
     """On a chip that streams 1 MB/s and computes at once."""
     chip = replace(
         CHIP, matrix_flops={"bf16": 1e30}, vector_flops=1e30, hbm_bandwidth=1e6
     )
-    found = by_hand(layout, 1, hardware=chip, **STREAM).time_s["optimizer"]
-    assert found == pytest.approx(ADAMW * parameters / 1e6)
+    model = replace(MODEL, **fields)
+    found = by_hand(layout, 1, model=model, hardware=chip, **STREAM)
+    expected = ADAMW * parameters / 1e6
+    assert found.time_s["optimizer"] == pytest.approx(expected)
 
 
-def test_a_device_with_more_layers_updates_more() -> None:
-    """Three layers on two stages: the first holds two."""
-    chip = replace(
-        CHIP, matrix_flops={"bf16": 1e30}, vector_flops=1e30, hbm_bandwidth=1e6
-    )
-    found = by_hand(
-        Layout(pp=2, dp=1),
-        1,
-        model=replace(MODEL, layers=3),
-        hardware=chip,
-        **STREAM,
-    ).time_s["optimizer"]
-    assert found == pytest.approx(ADAMW * 2 * WEIGHTS / 1e6)
-
-
-def test_energy_is_seconds_times_chips_times_watts() -> None:
-    """Four chips of 250 W; 1,000 steps of 4 x 128 tokens, 6 s each."""
-    p = by_hand(Layout(dp=4), 1)
+@pytest.mark.parametrize("price", [0.0, 3.0])
+def test_energy_is_seconds_times_chips_times_watts(price: float) -> None:
+    """Four chips of 250 W; 1,000 steps of 4 x 128 tokens, 6 s each; rent by the hour."""
+    p = by_hand(Layout(dp=4), 1, hardware=replace(CHIP, usd_per_hour=price))
     run = replace(p, job=replace(p.job, tokens=1000.0 * 4 * 128))
     assert run.train_time_s == pytest.approx(6000.0)
     assert run.energy_j == pytest.approx(6000 * 4 * 250)
     assert run.chip_hours == pytest.approx(6000 * 4 / 3600)
-    assert run.cost_usd is None  # no price known
-
-
-def test_rent_is_chip_hours_times_the_price() -> None:
-    p = by_hand(Layout(dp=4), 1, hardware=replace(CHIP, usd_per_hour=3.0))
-    assert replace(
-        p, job=replace(p.job, tokens=1000.0 * 4 * 128)
-    ).cost_usd == pytest.approx(6000 * 4 / 3600 * 3)
+    # no price is not a price of nothing
+    rent = pytest.approx(6000 * 4 / 3600 * price) if price else None
+    assert run.cost_usd == rent
 
 
 def test_of_a_pipeline_each_host_steps_the_layers_of_its_stage() -> None:
