@@ -23,15 +23,18 @@ def test_each_number_by_itself_is_a_prediction_on_such_a_machine() -> None:
         "no better machine is slower"
     )
     near, far = JOB.cluster.network.dims
-    twice = replace(
-        JOB.cluster.network,
-        dims=(replace(near, bandwidth=2 * near.bandwidth), far),
-    )
-    other = predict(
-        replace(JOB, cluster=replace(JOB.cluster, network=twice)),
-        Layout(tp=8, dp=2, zero=1),
-    )
-    assert found["nvlink"] == pytest.approx(other.merit_s / MINE.merit_s - 1)
+    for name, dims in (
+        ("nvlink", (replace(near, bandwidth=2 * near.bandwidth), far)),
+        (
+            "latency",
+            [replace(each, latency=each.latency / 2) for each in (near, far)],
+        ),
+    ):
+        network = replace(JOB.cluster.network, dims=tuple(dims))
+        on = replace(JOB.cluster, network=network)
+        other = predict(replace(JOB, cluster=on), MINE.layout)
+        expected = other.merit_s / MINE.merit_s - 1
+        assert found[name] == pytest.approx(expected), name
     assert found["nvlink"] < found["ib"], "tp 8 sends inside the node"
     changes = [e.change for e in elasticities(MINE)]
     assert changes == sorted(changes)

@@ -20,7 +20,14 @@ from meshwright.describe.network import Dim, Network
 from meshwright.layout.placement import Nearest
 from meshwright.search import Space, nearby, plan, recipes
 from meshwright.search.best import Row
-from meshwright.search.merit import burden, merit, seconds_of, simpler, weigh
+from meshwright.search.merit import (
+    Burden,
+    burden,
+    merit,
+    seconds_of,
+    simpler,
+    weigh,
+)
 from meshwright.search.space import DEGREES
 
 TWO = Network(
@@ -61,60 +68,41 @@ def test_seconds_over_the_chance_to_fit() -> None:
     assert by is not None and by(3.0, 1e12) == pytest.approx(6.0)
 
 
+PIECES = {"pp": 2, "schedule": "interleaved"}
+
+
 @pytest.mark.parametrize(
-    ("fields", "expected"),
+    ("fields", "more"),
     [
-        ({}, (0, 1, 0, 0, 0, 1, 0, 0, 0, 0, 1)),
-        ({"dp": 8}, (0, 1, 0, 0, 0, 1, 0, 0, 0, 0, 1)),
-        ({"tp": 2, "cp": 2, "pp": 2}, (0, 1, 3, 0, 0, 1, 0, 0, 0, 0, 2)),
-        (
-            {"ep": 2, "etp": 2, "dp_replicate": 2},
-            (0, 1, 3, 0, 0, 1, 0, 0, 0, 0, 1),
-        ),
-        (
-            {"tp": 2, "sequence_parallel": False},
-            (0, 1, 1, 0, 0, 1, 1, 0, 0, 0, 1),
-        ),
-        ({"sequence_parallel": False}, (0, 1, 0, 0, 0, 1, 0, 0, 0, 0, 1)),
-        ({"zero": 1}, (0, 1, 0, 0, 0, 1, 0, 0, 0, 0, 1)),
-        ({"zero": 3}, (0, 1, 0, 0, 0, 3, 0, 0, 0, 0, 1)),
+        ({"dp": 8, "microbatch": 4, "zero": 1}, {}),
+        ({"sequence_parallel": False}, {}),
+        ({"pp": 1, "schedule": "zbv"}, {}),
+        ({"tp": 2, "cp": 2, "pp": 2}, {"axes": 3, "pieces": 2}),
+        ({"ep": 2, "etp": 2, "dp_replicate": 2}, {"axes": 3}),
+        ({"tp": 2, "sequence_parallel": False}, {"axes": 1, "whole": 1}),
+        ({"zero": 3}, {"zero": 3}),
         # no published run of a dense model shards gradients and not weights
-        ({"zero": 2}, (1, 1, 0, 0, 0, 2, 0, 0, 0, 0, 1)),
-        ({"pp": 2, "schedule": "zbv"}, (0, 1, 1, 0, 1, 1, 0, 0, 0, 0, 4)),
-        ({"pp": 1, "schedule": "zbv"}, (0, 1, 0, 0, 0, 1, 0, 0, 0, 0, 1)),
-        (
-            {"pp": 2, "schedule": "interleaved", "interleave": 3},
-            (0, 1, 1, 0, 0, 1, 0, 0, 0, 0, 6),
-        ),
+        ({"zero": 2}, {"unseen": 1, "zero": 2}),
+        ({"pp": 2, "schedule": "zbv"}, {"axes": 1, "odd": 1, "pieces": 4}),
+        (PIECES | {"interleave": 3}, {"axes": 1, "pieces": 6}),
         # 12 layers over 8 stages, 12, 8; 14 slots over 7, 12
-        (
-            {"pp": 2, "schedule": "interleaved", "interleave": 4},
-            (0, 1, 1, 0, 0, 1, 0, 0, 0, 1, 8),
-        ),
-        (
-            {"pp": 2, "schedule": "interleaved", "interleave": 6},
-            (0, 1, 1, 0, 0, 1, 0, 0, 0, 0, 12),
-        ),
-        ({"pp": 8}, (0, 1, 1, 0, 0, 1, 0, 0, 0, 1, 8)),
-        ({"pp": 7, "stages": "slots"}, (0, 1, 1, 0, 0, 1, 0, 1, 0, 0, 7)),
-        ({"pp": 12, "stages": "slots"}, (0, 1, 1, 0, 0, 1, 0, 1, 0, 1, 12)),
-        ({"pp": 2, "stages": "slots"}, (0, 1, 1, 0, 0, 1, 0, 1, 0, 0, 2)),
-        ({"microbatch": 4}, (0, 1, 0, 0, 0, 1, 0, 0, 0, 0, 1)),
-        ({"microbatch": 3}, (0, 1, 0, 0, 0, 1, 0, 0, 1, 0, 1)),
-        (
-            {"tp": 4, "placement": placed((2, 2))},
-            (0, 1, 1, 1, 0, 1, 0, 0, 0, 0, 1),
-        ),
-        (
-            {"tp": 4, "placement": placed((4, 1))},
-            (0, 1, 1, 0, 0, 1, 0, 0, 0, 0, 1),
-        ),
+        (PIECES | {"interleave": 4}, {"axes": 1, "unlike": 1, "pieces": 8}),
+        (PIECES | {"interleave": 6}, {"axes": 1, "pieces": 12}),
+        ({"pp": 8}, {"axes": 1, "unlike": 1, "pieces": 8}),
+        ({"pp": 7, "stages": "slots"}, {"axes": 1, "dealt": 1, "pieces": 7}),
+        ({"pp": 12, "stages": "slots"}, {"axes": 1, "dealt": 1, "unlike": 1, "pieces": 12}),
+        ({"microbatch": 3}, {"uneven": 1}),
+        ({"tp": 4, "placement": placed((2, 2))}, {"axes": 1, "outside": 1}),
+        ({"tp": 4, "placement": placed((4, 1))}, {"axes": 1}),
     ],
-)
+)  # fmt: skip
 def test_the_simpler_of_equals(
-    fields: dict[str, Any], expected: tuple[int, ...]
+    fields: dict[str, Any], more: dict[str, int]
 ) -> None:
-    assert burden(TWELVE, Layout(**fields)) == expected
+    """What each choice adds to one stage on one rank, which no recipe has."""
+    plain = Burden(0, 1, 0, 0, 0, 1, 0, 0, 0, 0, 1)
+    assert burden(TWELVE, Layout()) == plain
+    assert burden(TWELVE, Layout(**fields)) == plain._replace(**more)
 
 
 def test_what_makes_a_layout_simpler_is_the_first_that_differs() -> None:

@@ -22,13 +22,12 @@ from meshwright.describe.cluster import Cluster
 from meshwright.describe.framework import framework as profile
 from meshwright.describe.job import OPTIMIZERS, PRECISIONS, Job
 from meshwright.describe.layout import Layout
-from meshwright.describe.model import Model, MoE
+from meshwright.describe.model import Model
 from meshwright.describe.network import Dim, Network
 from meshwright.layout import rules
 from meshwright.num import divisors
 from meshwright.prediction.certainty import resolution
 from meshwright.search import Space, brute, cascade, search, unfit
-from meshwright.search.nearby import LEAST_CHIPS, fewer_chips
 from meshwright.search.strategies import strategies
 from meshwright.step import room
 from meshwright.sweep import vary
@@ -73,23 +72,6 @@ def test_a_pinned_value_is_never_faster_than_the_free_search(
             assert seconds(job, replace(space, **pin), relaxed) >= free * (
                 1 - 1e-12
             ), pin
-
-
-def test_rows_that_only_a_choice_without_sequence_parallelism_runs_are_tried() -> (
-    None
-):
-    """tp 3 does not divide 256 tokens: with sequence parallelism 3 sequences go together (PaLM: tp
-    12 of 2,048 tokens).
-    """
-    net = Network("n", (Dim("near", 9e11, 1e-6, 3), Dim("far", 1e9, 1e-5)))
-    chip = Chip("c", {"bf16": 3e14}, 1e13, 8e10, 2e12)
-    job = Job(Model("m", 4, 384, 3, 1536, 0, 256), Cluster(chip, net, 6), 8)
-    only = Space(tp=(3,), cp=(1,), pp=(1,))
-    free, without = (
-        search(job, replace(only, **x), 1).rows
-        for x in ({}, {"sequence_parallel": (False,)})
-    )
-    assert free and free[0].merit <= without[0].merit
 
 
 STRICT_IS_EMPTY = [
@@ -162,24 +144,6 @@ def test_the_front_of_time_and_memory(relaxed: bool) -> None:
             assert not less or len(front) == 8
 
 
-def test_experts_in_no_layer() -> None:
-    """A mixture of experts whose layers are all dense has a plan, and its prediction is that of the
-    plan.
-    """
-    net = Network("n", (Dim("near", 4e11, 1e-6, 4), Dim("far", 5e10, 5e-6)))
-    chip = Chip("c", {"bf16": 3e14}, 1e13, 8e10, 2e12)
-    moe = Model(
-        "m", 4, 512, 8, 2048, 1000, 512, moe=MoE(4, 1, 8, 0, 4), mtp_layers=1
-    )
-    job = Job(moe, Cluster(chip, net, 8), 16, assumptions=EXACT)
-    space = Space(schedule=("1f1b", "zb-h1"), microbatch=(1, 8), zero=(0, 1))
-    for relaxed in (False, True):
-        (row,) = search(job, space, 1, relaxed).rows
-        found = plan(job, replace(space, relaxed=relaxed), top=1).best
-        assert found and row.merit <= found.merit_s * (1 + 1e-12)
-        assert predict(job, found.layout).step_time_s == found.step_time_s
-
-
 ASKED = [
     ("llama3-70b", "500xh100-sxm", 512),
     ("llama3-8b", "100xh100-sxm", 512),
@@ -205,23 +169,6 @@ def test_a_default_answer_divides_the_batch_and_names_idle_chips_first(
             f"{used:,} of {chips:,} chips"
         )
         assert not found.idle or found.to_dict()["notes"][0] == found.idle
-
-
-def test_fewer_chips_are_those_that_batch_and_network_divide() -> None:
-    """500 of 8 with 512 sequences: the largest multiples of 8, 32, 64, 128, 256 below 500 (16 gives
-    496 too).
-    """
-    jobs = fewer_chips(job_of("llama3-70b", "500xh100-sxm", 512))
-    assert [j.cluster.chips for j in jobs] == [496, 480, 448, 384, 256]
-    for j in fewer_chips(job_of("llama3-8b", "4096xgb200", 2048)):
-        chips, ports = j.cluster.chips, j.cluster.sizes[0]
-        assert (
-            ports in (64, 72)
-            and chips % ports == 0
-            and chips // ports <= 57
-            and chips >= LEAST_CHIPS * 4096
-        )
-    assert not fewer_chips(job_of("llama3-70b", "1024xh100-sxm", 512))
 
 
 @pytest.mark.parametrize("name", ["llama3-8b", "llama3-70b"])

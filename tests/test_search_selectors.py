@@ -28,14 +28,18 @@ def test_neighbours_are_the_predictions_of_the_changed_layouts() -> None:
         "zero",
     }
     for choice in found:
+        said = choice.to_dict()
         if choice.prediction:
             one = predict(JOB, changed(BEST, choice.field, choice.value))
+            assert said["fits"] is one.fits
+            assert said["needed_bytes"] == one.memory_bytes["needed"]
             assert choice.seconds == pytest.approx(
                 one.replayed_s or one.step_time_s, rel=1e-12
             )
             assert getattr(one.layout, choice.field) == choice.value
         else:
             assert choice.why, "what is not legal says why"
+            assert said["fits"] is said["needed_bytes"] is None
 
 
 def test_no_neighbour_that_fits_is_faster_than_the_best() -> None:

@@ -6,10 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from by_hand import MODEL, by_hand
+from by_hand import MODEL, SET, by_hand
 from meshwright.count.model import kinds
 from meshwright.describe.layout import Layout
-from meshwright.program.messages import carried_out, operations
+from meshwright.describe.model import MoE
+from meshwright.program.messages import again, carried_out, operations
 from meshwright.program.tensors import moving
 
 WIDE = 2 * 128 * 256
@@ -35,3 +36,25 @@ def test_gradients_beside_that_of_the_residual_stream(
     (kind,) = {*kinds(job.model)}
     (op,) = (op for op in operations(job, kind) if op.name == name)
     assert moving(job, 1000.0, op) == 1000 + bytes_
+
+
+@pytest.mark.parametrize(
+    ("moe", "name"),
+    [
+        (None, "ffn/down"),
+        # what experts say is kept for the gradient of its weight
+        (MoE(4, 2, 64), "ffn/residual"),
+        (MoE(4, 2, 64, shared_ffn=64), "shared/down"),
+    ],
+)
+def test_a_layer_runs_again_up_to_what_nobody_needs(
+    moe: MoE | None, name: str
+) -> None:
+    model, count = replace(MODEL, moe=moe), replace(SET.count, residual=True)
+    job = carried_out(by_hand(Layout(dp=1), model=model, count=count).job)
+    (kind,) = {*kinds(job.model)}
+    every = operations(job, kind)
+    names = [op.name for op in every]
+    found = [op.name for op in again(every, "full")]
+    assert found == names[: names.index(name)]
+    assert again(every, "none") == []
