@@ -24,6 +24,7 @@ from meshwright import BadInput, Job, Layout, model
 from meshwright.cli.main import main
 from meshwright.formats import bridge, parse_toml
 from meshwright.formats.bridge import launch, megatron_args, onto, shell
+from meshwright.formats.bridge.edit import edit_yaml
 from meshwright.formats.bridge.tree import parse_yaml
 
 PLACE = launch.Place(8, 8)
@@ -219,6 +220,27 @@ def test_yaml_keeps_comments_and_words(tmp_path: Path) -> None:
     assert made.kept == {"flash_attention": True, "max_steps": 500}
 
 
+def test_braces_are_edited_entry_by_entry(tmp_path: Path) -> None:
+    """YAML in braces, as GPT-NeoX has it: a line is taken away with its comma, a new key stands in
+    front, quoted as its neighbour; tables in braces within a line too.
+    """
+    text = (
+        '# mine\n{\n  # degrees\n  "pipe": 1,  # one\n  "tp": 2,\n'
+        '  "zero": {"stage": 0, "x": 1},\n  "gone": true, # away\n  "last": 3\n}\n'
+    )
+    changes = {
+        "tp": (2, 4),
+        "gone": (True, "(none)"),
+        "zero.x": (1, "(none)"),
+        "zero.more": ("(none)", False),
+        "new": ("(none)", 8),
+    }
+    assert edit_yaml(text, changes, {}, "a.yml") == (
+        '# mine\n{\n  # degrees\n  "new": 8,\n  "pipe": 1,  # one\n  "tp": 4,\n'
+        '  "zero": {"more": false, "stage": 0, },\n  "last": 3\n}\n'
+    )
+
+
 def test_a_model_that_is_not_known_stays(tmp_path: Path) -> None:
     path = put(tmp_path, "a.yaml", AXOLOTL.replace("meta-llama/", "me/my-"))
     made = bridge.write_onto(fsdp(), "axolotl", PLACE, path)
@@ -254,7 +276,7 @@ def test_json_says_numbers_in_place_of_auto(tmp_path: Path) -> None:
         (
             "a.yaml",
             "axolotl",
-            "base_model: meta-llama/Llama-3.1-8B\nfsdp_config: {x: 1}\n",
+            "micro_batch_size: >-\n  7\nbase_model: meta-llama/Llama-3.1-8B\n",
             "cannot be edited in place",
         ),
         ("a.yaml", "axolotl", "a: &a {b: *a}\nbase_model: x\n", "nested"),

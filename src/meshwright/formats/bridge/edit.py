@@ -295,10 +295,24 @@ def _end(node: Any) -> int:
 def _line(text: str, key: Any, value: Any, table: Any) -> Cut:
     """The lines of a key away."""
     start = text.rfind("\n", 0, key.start_mark.index) + 1
-    if table.flow_style or text[start : key.start_mark.index].strip():
-        raise LookupError(key.value)  # in braces, or behind something else
+    if table.flow_style:
+        return _entry(text, key, value)
+    if text[start : key.start_mark.index].strip():
+        raise LookupError(key.value)  # behind something else
     end = text.find("\n", max(_end(value), key.end_mark.index))
     return start, (len(text) if end < 0 else end + 1), ""
+
+
+def _entry(text: str, key: Any, value: Any) -> Cut:
+    """A key in braces away with its comma; with its line where nothing but a remark is on it."""
+    start = key.start_mark.index
+    line = text.rfind("\n", 0, start) + 1
+    comma = re.compile(r"[ \t]*,[ \t]*").match(text, value.end_mark.index)
+    end = comma.end() if comma else value.end_mark.index
+    rest = re.compile(r"[ \t]*(?:#[^\n]*)?\n").match(text, end)
+    if rest and not text[line:start].strip():
+        return line, rest.end(), ""
+    return start, end, ""
 
 
 def _value(value: Any, new: Any) -> Cut:
@@ -322,14 +336,31 @@ def _added(text: str, root: Any, added: dict[str, Any]) -> list[Cut]:
             rest[key] = new
     for table, keys in inner.items():
         _, value, _ = next(_pairs(root, table))
-        first = value.value[0][0].start_mark
         if value.flow_style:
-            raise LookupError(table)
+            cuts.append(_braced(text, value, keys))
+            continue
+        first = value.value[0][0].start_mark
         at = text.rfind("\n", 0, first.index) + 1
         cuts.append((at, at, yaml_text(keys, first.column)))
-    if rest:
+    if rest and root.flow_style:
+        cuts.append(_braced(text, root, nested(rest)))
+    elif rest:
         cuts += _tables(text, root, nested(rest))
     return cuts
+
+
+def _braced(text: str, table: Any, added: Mapping[str, Any]) -> Cut:
+    """New keys in braces: before the first one, as it is quoted, a line each where it has one."""
+    first = table.value[0][0].start_mark.index
+    quote = text[first] if text[first] in "\"'" else ""
+    before = text[text.rfind("\n", 0, first) + 1 : first]
+    between = " " if before.strip() else f"\n{before}"
+    new = (
+        f"{quote}{key}{quote}:"
+        f" {json.dumps(v) if isinstance(v, dict) else scalar_text(v)},{between}"
+        for key, v in added.items()
+    )
+    return first, first, "".join(new)
 
 
 def _tables(text: str, root: Any, data: dict[str, Any]) -> list[Cut]:

@@ -45,6 +45,7 @@ EDITS: dict[str, Edit] = {
     "accelerate": edit_yaml,
     "axolotl": edit_yaml,
     "maxtext": edit_yaml,
+    "gpt-neox": edit_yaml,
     "torchtitan-toml": edit_toml,
 }
 """Format -> what edits its files."""
@@ -52,9 +53,10 @@ CHANGED: dict[str, Edit] = {
     **EDITS,
     "torchtitan": torchtitan.edit,
     "megatron-bridge": megatron_bridge.edit,
+    "nanotron": edit_yaml,
 }
 """The same for a change of the file's own run: commands over a recipe, too, which leave to it what
-a plan of another job would have to say."""
+a plan of another job would have to say, and files whose tables of a model come and go with it."""
 IDLE = (*OFF, 1, "1", -1, "no")
 """Values of keys of a layout that say no more than a key that is not there."""
 ALWAYS_MEANT = ("software.dp_overlap",)
