@@ -158,7 +158,7 @@ def row(
             prediction: Prediction | None = predict(changed)
             note = ""
         else:
-            prediction, note = planned(changed, [*point], space)
+            prediction, note, _ = planned(changed, [*point], space)
     except MeshwrightError as error:
         prediction = None
         note = str(error)

@@ -53,8 +53,15 @@ class Point:
     """None if nothing fits or the value is impossible."""
     note: str = ""
     """Why there is no prediction."""
+    ran: bool = False
+    """The layout is a published recipe, which ran, whatever the risk that is reckoned."""
 
     __repr__ = shown
+
+    @property
+    def fits(self) -> bool:
+        """There is a layout, and it fits or ran."""
+        return bool(self.prediction and (self.ran or self.prediction.fits))
 
 
 @dataclass(frozen=True)
@@ -115,7 +122,7 @@ class Sweep(Displayed):
             "efficiency": p.tokens_per_s_per_chip
             / first.tokens_per_s_per_chip,
             "memory_bytes": p.memory_bytes["needed"],
-            "fits": p.fits,
+            "fits": point.fits,
             "train_time_s": p.train_time_s,
             **_ends("train_time", "s", p.within(p.train_time_s)),
             "cost_usd": p.cost_usd,
@@ -285,14 +292,14 @@ def _told(over: str, value: Value, varied: Job) -> Value:
 
 def _planned(job: Job, over: str, value: Value, space: Space | None) -> Point:
     """The best layout; a degree that is varied is a constraint."""
-    best, note = planned(job, [over], space)
-    return Point(value, job, best, note)
+    best, note, ran = planned(job, [over], space)
+    return Point(value, job, best, note, ran)
 
 
 def planned(
     job: Job, over: Sequence[str], space: Space | None
-) -> tuple[Prediction | None, str]:
-    """(the best layout where these fields are varied, or why there is none)."""
+) -> tuple[Prediction | None, str, bool]:
+    """(the best layout where these fields are varied, or why there is none, whether it ran)."""
     from .search import Space, plan
 
     space = space or Space()
@@ -304,9 +311,8 @@ def planned(
         if name in FIELDS:
             space = space.but(**{name: getattr(job.layout, name)})
     answer = plan(job, space, top=1)
-    return answer.best, "" if answer.best else "; ".join(
-        answer.notes
-    ) or "nothing fits"
+    why = "" if answer.best else "; ".join(answer.notes) or "nothing fits"
+    return answer.best, why, bool(answer.recipe)
 
 
 def vary(job: Job, path: str, value: Value, prices: Prices = EMPTY) -> Job:

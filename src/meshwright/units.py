@@ -241,7 +241,7 @@ def example(unit: str) -> str:
             "USD": "'5M'",
             "USD/h": "'2.5 USD/h'",
             "Hz": "'1.8 GHz'",
-        }.get(unit, "'0.8'"),
+        }.get(unit, "'0.1'"),
     )
 
 

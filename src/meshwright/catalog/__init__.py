@@ -8,6 +8,7 @@ cluster("1024xh100-sxm")
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -89,14 +90,15 @@ def cluster(text: str, network: str | Network | None = None) -> Cluster:
     elif has("chips", what):
         name = what
         own = chip(what).network
-    elif "+" in what:
+    elif "+" in what or "," in what:
         raise BadInput(
-            f"cluster {text[:80]!r} mixes chips: a step is predicted on one kind; ask for each,"
-            " the slowest of them sets the pace"
+            f"cluster {text[:80]!r} mixes chips: a step is predicted on one kind; ask for each"
+            f" ({command('sweep')} MODEL --over on=8xh100-sxm,8xa100-80), the slowest of them sets"
+            " the pace"
         )
     else:
         spelled = {**_index("networks"), **_index("chips")}
-        raise unknown("chip", what, spelled.values(), spelled)
+        raise _unknown("chips", what, spelled.values(), spelled)
     joined = (
         network
         if isinstance(network, Network)
@@ -166,10 +168,26 @@ def _index(kind: str) -> dict[str, str]:
     }
 
 
+APPLE = re.compile(r"apple\b.*|m[1-9](-(pro|max|ultra))?")
+"""Chips of Apple, as people call them."""
+
+
+def _unknown(
+    kind: str, name: object, known: Iterable[str], spelled: Mapping[str, str]
+) -> BadInput:
+    """The sentence for a name that the catalogue does not have."""
+    if kind == "chips" and APPLE.fullmatch(_key(str(name)[:80])):
+        return BadInput(
+            f"chip {str(name)[:80]!r} has no training profile: no framework of the catalogue trains"
+            f" on Apple's chips; {command('calibrate')} measures the machine it runs on"
+        )
+    return unknown(kind.removesuffix("s"), name, known, spelled)
+
+
 def _get(kind: str, name: str) -> Any:
     file = _index(kind).get(_key(str(name)[:200]))
     if file is None:
-        raise unknown(kind.removesuffix("s"), name, names(kind), _index(kind))
+        raise _unknown(kind, name, names(kind), _index(kind))
     return _entry(kind, file)
 
 

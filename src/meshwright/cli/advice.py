@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from cyclopts import (
     ArgumentCollection,
+    CoercionError,
     CycloptsError,
     MissingArgumentError,
     RepeatArgumentError,
@@ -22,6 +23,8 @@ from .command import VERBS, app
 
 LIKE = 0.8
 """Similarity from which a flag is taken for another tool's, misspelled."""
+TAKES_A_JOB = ("export", "report")
+"""Verbs that take a file and none of the words that change it."""
 PRICES = ("--usd", "--usd-per-hour", "--cost", "--price-per-hour", "--prices")
 """What people try for the price of a chip."""
 NEAR = 0.7
@@ -67,6 +70,8 @@ def advice(words: Sequence[str], error: CycloptsError) -> str:
         return unknown_option(verb, flag, error)
     if isinstance(error, MissingArgumentError):
         return missing(verb, error)
+    if isinstance(error, CoercionError) and error.token:
+        return no_number(error)
     if isinstance(error, RepeatArgumentError):
         return f"{error.token.keyword} is given twice: leave one of them"
     if isinstance(error, UnusedCliTokensError):
@@ -87,10 +92,30 @@ def unknown_option(verb: str, flag: str, error: UnknownOptionError) -> str:
         return (
             f"unknown option {flag[:60]}; did you mean --price h100-sxm=2.5?"
         )
+    if verb in TAKES_A_JOB and flag in options(
+        app["read"].assemble_argument_collection()
+    ):
+        return (
+            f"{verb} takes a job as it is, without {flag[:60]}: write one first,"
+            f" {command('predict')} FILE {flag[:60]} ... -o job.toml"
+        )
     known = options(error.argument_collection)
     near = difflib.get_close_matches(flag, known, n=2, cutoff=NEAR)
     hint = f"did you mean {' or '.join(near)}? " if near else elsewhere(flag)
     return f"unknown option {flag[:60]}; {hint}options of {verb}: {command(f'{verb} --help')}"
+
+
+NUMBERS = {int: "a whole number, such as 4", float: "a number, such as 0.5"}
+"""Type of an option -> what it takes."""
+
+
+def no_number(error: CoercionError) -> str:
+    """An option of a number that is given none; empty for other types."""
+    takes = NUMBERS.get(error.target_type or str)
+    token = error.token
+    if not takes or not token:
+        return ""
+    return f"{token.keyword} takes {takes}, not {token.value[:40]!r}"
 
 
 def options(arguments: ArgumentCollection) -> list[str]:

@@ -70,8 +70,8 @@ def advise(
     file = of_file(run, given)
     advice = compute(job, measured_seconds(run, steps, job, notes), **file)
     advice = replace(advice, notes=(*notes, *advice.notes))
-    if output:
-        chosen = wanted(advice, take)
+    chosen = wanted(advice, take) if output or take != "1" else None
+    if output and chosen:
         form = file.get("format", "")
         text = diff(run, job.filled, chosen.change, form)
         kind = Path(output).suffix.lower()

@@ -4,6 +4,7 @@ of an installation from a few steps.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Annotated, Any
@@ -188,7 +189,11 @@ def from_steps(
     if json:
         console.show_json(console.envelope("calibrate", data))
     else:
-        console.show(scaled(ratios, of.scale, of.steps, output))
+        chips = (on or "").partition("x")[0]
+        same = f"{shlex.quote(paths[0])} --on {chips}x./{output}"
+        other = f"llama3-8b --on 64x./{output} --batch 1Mi"
+        later = f"plan {same if chips.isdigit() else other}"
+        console.show(scaled(ratios, of.scale, of.steps, output, later))
     return 0
 
 

@@ -192,6 +192,10 @@ APART = (
 asked for. What each input moves of whole transformers is what --model realistic shows."""
 
 
+BETWEEN = {"--run": (0, 1e40), "--chips": (0, 1e12), "--growth": (1, 1e3)}
+"""Beyond these a curve tells nothing apart."""
+
+
 def demand(
     model: str,
     sensitivity: bool,
@@ -208,6 +212,16 @@ def demand(
             "--growth": growth is not None,
         }
     )
+    for flag, value in (
+        ("--run", run),
+        ("--chips", chips),
+        ("--growth", growth),
+    ):
+        least, most = BETWEEN[flag]
+        if value is not None and not least < value < most:
+            raise BadInput(
+                f"{flag} must be above {least:g} and below {most:g}, not {value:g}"
+            )
     if model not in ("paper", "realistic"):
         raise BadInput(
             f"--model must be paper or realistic, not {model[:40]!r}"
@@ -329,9 +343,9 @@ def under(
     if precision:
         numbers = named_precision(precision)
         chosen = [replace(s, precision=numbers) for s in chosen]
-    if not (assumptions or framework):
+    if assumptions is None and framework is None:
         return chosen, []
-    how = named(assumptions or "realistic")
+    how = named("realistic" if assumptions is None else assumptions)
     taken = [stack_assumptions(how, s.chip, framework or "") for s in chosen]
     chosen = [
         replace(s, assumptions=fitting(s.chip, t.assumptions))
@@ -383,7 +397,7 @@ def realism(
     said: dict[str, Any] = {}
     if precision:
         said["precision"] = named_precision(precision)
-    if assumptions:
+    if assumptions is not None:
         said["assumptions"] = named(assumptions)
     if framework:
         said["framework"] = profile(framework)

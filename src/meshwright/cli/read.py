@@ -38,7 +38,7 @@ def read(
 
     Example: meshwright read train.sh --on 64xh100-sxm -o job.toml
     """
-    from ..formats import bridge, flags
+    from ..formats import bridge, flags, resolve
     from ..formats.toml import dump_job
     from ..report import console
     from ..report.read import card, report, to_dict
@@ -49,6 +49,8 @@ def read(
         )
     if not bridge.foreign(file):
         demand_theirs(file)
+    if named := given.get("model_"):
+        resolve.model(named)  # says that there is none
     reading = flags.read_foreign(file, given)
     full = {
         **given,

@@ -173,12 +173,16 @@ BY_NAME: dict[type, Callable[[str], Any]] = {}
 """Description -> what finds the one of a name; those of later rooms are added there."""
 
 
-def finder(what: str, things: Mapping[str, Any]) -> Callable[[str], Any]:
-    """What finds one of these by name; BadInput names the nearest."""
+def finder(
+    what: str,
+    things: Mapping[str, Any],
+    called: Mapping[str, str] = EMPTY,
+) -> Callable[[str], Any]:
+    """What finds one of these by name; BadInput names the nearest. called: other names."""
 
     def find(name: str) -> Any:
         if name not in things:
-            raise unknown(what, name, things)
+            raise unknown(what, name, things, called)
         return things[name]
 
     return find

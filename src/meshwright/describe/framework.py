@@ -329,9 +329,22 @@ def _holding(name: str, said: dict[str, dict[str, Any]]) -> dict[str, Any]:
     return tables_merged(_holding(base, said), own) if base else own
 
 
+CALLED = {
+    "torch_xla": "maxtext",
+    "torchprime": "maxtext",
+    "jax": "maxtext",
+    "megatron": "megatron-core",
+    "megatron-lm": "megatron-core",
+    "nemo": "megatron-bridge",
+    "deepspeed": "deepspeed-zero3",
+    "pytorch": "fsdp",
+}
+"""What people ask for -> the profile that is nearest to it, which an error names."""
+
+
 def framework(name: str) -> Framework:
     """The profile of that name; BadInput names the nearest ones."""
-    profile: Framework = finder("framework", frameworks())(name)
+    profile: Framework = finder("framework", frameworks(), CALLED)(name)
     return profile
 
 

@@ -89,8 +89,9 @@ def _of_megatron(words: str) -> tuple[int, ...]:
         )
     if not re.fullmatch(r"E[t|]*m*L", written):
         raise BadInput(
-            f"layout.stages {words[:40]!r}: E begins the first stage, t is a layer, | stands"
-            " between stages, and L, after any m, ends the last"
+            f"layout.stages {words[:40]!r}: say even, slots, or layers such as 7,8*14,7; in"
+            " Megatron's words E begins the first stage, t is a layer, | stands between stages, and"
+            " L, after any m, ends the last"
         )
     return tuple(stage.count("t") for stage in written.split("|"))
 

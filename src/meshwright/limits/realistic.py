@@ -31,6 +31,7 @@ from ..search.strategies import strategies
 from ..units import show
 from .crossing import Line, Run
 from .curve import DOUBLINGS, LEAST_UTILISATION
+from .happened import near
 from .laws import Law, shape
 from .scenario import Scenario
 
@@ -199,7 +200,7 @@ def smallest_for(
         )
         instead = (
             f"; the largest is {most.flops:.1e} FLOP on {most.chips:,} chips, and chips fail more"
-            " the more there are (--months, or a scenario with a shorter restart, moves it)"
+            f" the more there are (--restart 1min or --months 6 moves it){larger(scenario, most)}"
             if most
             else f": {run}"
         )
@@ -208,6 +209,19 @@ def smallest_for(
             f" {show(scenario.duration_s, 's')} with everything counted{instead}"
         )
     return run
+
+
+def larger(scenario: Scenario, most: RealPoint) -> str:
+    """A run that happened on such chips and is larger than what is held possible; "" if none is."""
+    chip = scenario.chip.name
+    for run in sorted(near(chip), key=lambda one: -one.flops):
+        if run.flops > most.flops:
+            told = f"{run.title}{' (an estimate)' * run.estimate}"
+            return (
+                f"; {told} made {run.flops:.1e} on {run.chips:,} in {run.days:.0f} days, so"
+                " what is assumed here is too pessimistic"
+            )
+    return ""
 
 
 def largest_on(

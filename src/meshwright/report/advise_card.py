@@ -15,7 +15,7 @@ from ..units import show
 from .card import FIRST, Card, Commands, Grid, Item, Row
 from .lines import noted
 from .predict import plain as columns
-from .run_card import first, notes, question, step, verdict
+from .run_card import basis, first, notes, question, step, verdict
 from .text import BRIEFLY, percent, risk_words, seconds, short_words
 
 LISTED = 4
@@ -29,15 +29,16 @@ def card(advice: Advice, commands: Sequence[str] = ()) -> Card:
     rows: list[Item] = [
         verdict(run),
         *first(run.idle, advice.notes),
-        Row("layout", short_words(run.layout), rank=2, most=1),
+        Row("layout", short_words(run.layout), rank=4, most=1),
         *step(run),
         *measured(advice.gap),
         *gains(advice),
         *together(advice),
         *ties(advice),
         *apart(advice),
+        *basis(run),
         *notes(advice.notes),
-        Commands(tuple(commands), rank=1),
+        Commands(tuple(commands)),
     ]
     return Card(f"Advise {question(run)}", tuple(rows), WHY)
 
@@ -98,13 +99,13 @@ def gains(advice: Advice) -> Iterator[Item]:
 
 def together(advice: Advice) -> Iterator[Row]:
     """The best two and three changes."""
-    for label in ("pair", "triple"):
+    for rank, label in enumerate(("pair", "triple"), 2):
         if each := getattr(advice, label):
             p = each.prediction
             yield Row(
                 label,
                 f"{each.gain:+.0%}, {seconds(p.step_time_s)}: {flags(each)}",
-                rank=1,
+                rank=rank,
             )
 
 

@@ -2,8 +2,8 @@
 
 A card is what was asked and a list of rows. Every verb makes one from its result, and all are laid
 out here: rows of a label and a sentence, small tables, pictures, commands. Where they take more
-lines than a card has, the rows of the highest rank stay away; `--why` and `--all` print what a card
-leaves out.
+lines than a card has, they come in by rank, the lowest first, while there is room; `--why` and
+`--all` print what a card leaves out.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Row(NamedTuple):
     text: str
     style: str = ""
     rank: int = 0
-    """0: always shown; else the higher, the earlier it gives way."""
+    """0: always shown; else the higher, the earlier it gives way, of one rank the last."""
     most: int = 2
     """Lines of the sentence; a longer one ends at a clause."""
 
@@ -169,13 +169,14 @@ class Card:
                 break_on_hyphens=False,
             )
         ]
-        while True:
-            blocks = [item.lines(width) for item in items]
-            last = max(items, key=lambda item: item.rank, default=None)
-            full = len(head) + sum(map(len, blocks)) > MOST
-            if not full or last is None or not last.rank:
-                return [*head, *(line for block in blocks for line in block)]
-            items.remove(last)
+        blocks = [item.lines(width) for item in items]
+        room = MOST - len(head)
+        shown: set[int] = set()
+        for i in sorted(range(len(items)), key=lambda i: items[i].rank):
+            if not items[i].rank or len(blocks[i]) <= room:
+                shown.add(i)
+                room -= len(blocks[i])
+        return [*head, *(line for i in sorted(shown) for line in blocks[i])]
 
     def __rich_console__(
         self, console: Console, options: ConsoleOptions

@@ -185,6 +185,19 @@ def answered(
             ),
             *_beside(p, scenario, growth),
         ]
+    whole = any(isinstance(p, RealPoint) for *_, p in rows)
+    rests = (
+        "whole transformers, everything counted; no run is fitted at this size: no interval"
+        if whole
+        else "a stack of MLPs, as Epoch 2024; no run is fitted: no interval"
+    )
+    items.append(Row("basis", rests, "yellow", rank=2))
+    more = (
+        "--months 6 or --restart 1min moves it"
+        if whole
+        else ("add --model realistic: whole transformers on chips that fail")
+    )
+    items.append(Row("next", more, rank=3))
     names = ", ".join(dict.fromkeys(s.name for _, s, _ in rows))
     kinds = {name.rpartition(": ")[2] for name, _, _ in rows}
     what = {

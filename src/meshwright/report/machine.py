@@ -59,22 +59,20 @@ def card(machine: Cluster, path: str) -> Card:
 
 
 def scaled(
-    ratios: Sequence[float], scale: float, steps: int, path: str
+    ratios: Sequence[float], scale: float, steps: int, path: str, later: str
 ) -> Card:
-    """One scale of an installation."""
+    """One scale of an installation, written to a path; later: the command to go on with."""
     return Card(
         f"How far is this installation from the prediction? {steps} steps",
         (
             Row(
                 "scale",
                 f"{scale:.3f}, from steps of {min(ratios):.3f} to {max(ratios):.3f} times the"
-                " prediction: the fewer they are, the nearer to 1 it stays",
+                " prediction; few steps count less, so it stays nearer to 1",
                 "bold",
             ),
             Row("wrote", path),
-            Commands(
-                (command(f"plan llama3-8b --on 64x./{path} --batch 1Mi"),)
-            ),
+            Commands((command(later),)),
         ),
     )
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Mapping, Sequence
+from textwrap import fill
 from typing import Any
 
 from matplotlib import rc_context
@@ -129,7 +130,7 @@ def layouts(
     figure = Figure(figsize=(wide(n), 8.0), layout="constrained")
     panels(figure, predictions, names or [str(i + 1) for i in range(n)])
     if title:
-        figure.suptitle(title, fontsize=10)
+        figure.suptitle(fill(title, int(LETTERS * wide(n))), fontsize=10)
     return figure
 
 
@@ -162,7 +163,10 @@ def against_memory(
     groups: dict[str, tuple[Sequence[Prediction], Mapping[str, Any]]] = {
         "best": ([best], {"color": "#ee6677", "marker": "*", "ms": 16}),
         "alternatives": (rest, {"color": "#4477aa", "marker": "o"}),
-        "other families": (beside, {"color": "k", "marker": "s", "mfc": "w"}),
+        "front and other families": (
+            beside,
+            {"color": "k", "marker": "s", "mfc": "w"},
+        ),
     }
     for words, (group, look) in groups.items():
         spots = [_spot(p) for p in group]
@@ -175,17 +179,14 @@ def against_memory(
     axes.axvline(room, color="black", linestyle="--", label="capacity")
     tie = resolution(best.job)
     axes.axhspan(y / (1 + tie), y * (1 + tie), color="#ee6677", alpha=0.1)
-    numbers: dict[tuple[float, float], list[str]] = {}
-    for i, (memory, seconds) in enumerate(map(_spot, predictions), 1):
-        at = (
-            round(25 * memory / room) * room / 25,
-            round(25 * seconds / y) * y / 25,
-        )
-        numbers.setdefault(at, []).append(str(i))
-    for spot, names in numbers.items():
+    near: dict[tuple[int, int], list[int]] = {}
+    for i, (memory, seconds) in enumerate(map(_spot, predictions)):
+        at = round(8 * memory / room), round(25 * seconds / y)
+        near.setdefault(at, []).append(i)
+    for group in near.values():
         axes.annotate(
-            ", ".join(names),
-            spot,
+            ", ".join(str(i + 1) for i in group),
+            _spot(predictions[group[0]]),
             (7, -12),
             textcoords="offset points",
             fontsize=8,
@@ -200,6 +201,10 @@ def against_memory(
 def _spot(p: Prediction) -> tuple[float, float]:
     """(GiB needed, seconds) of a layout."""
     return p.memory_bytes["needed"] / GIB, p.step_time_s
+
+
+LETTERS = 12
+"""Letters of a title in an inch."""
 
 
 def wide(bars: int) -> float:

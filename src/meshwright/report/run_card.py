@@ -79,7 +79,7 @@ def planned(
     best = plan.best
     if best is None:
         return unfit(plan, aside)
-    head = [*sized(size)] if size else [verdict(best)]
+    head = [*sized(size)] if size else [verdict(best, plan.recipe)]
     mine = against or aside
     yours = [Row("yours", mine, rank=1, most=3)] if mine else []
     others = sizes(size) if size else alternatives(plan)
@@ -165,9 +165,9 @@ def question(p: Prediction) -> str:
     return f"{name}{length} on {chips}, batch {batch}{under}"
 
 
-def verdict(p: Prediction) -> Row:
-    """Whether it fits."""
-    word, style = YES if p.fits else NO
+def verdict(p: Prediction, recipe: str = "") -> Row:
+    """Whether it fits; recipe: the published one that it is, which ran."""
+    word, style = YES if p.fits or recipe else NO
     risk = (
         f", out-of-memory risk {risk_words(p.risk_of_oom)}"
         if p.job.how.memory.risk_width
@@ -177,6 +177,8 @@ def verdict(p: Prediction) -> Row:
         f", {show(p.memory_short, 'GiB')} short" if p.memory_short > 0 else ""
     )
     fits = "fits in memory" if p.fits else p.verdict
+    if recipe and not p.fits:
+        fits = "ran as a published recipe, so it fits"
     return Row(word, f"{fits}: {memory(p)} per chip{short}{risk}", style)
 
 
@@ -216,7 +218,7 @@ def binding(p: Prediction) -> Iterator[Row]:
         for cause, s in causes[:CAUSED]
         if s >= BINDING * p.step_time_s
     ]
-    yield Row("bound", ", ".join(named), rank=3, most=1)
+    yield Row("bound", ", ".join(named), rank=2, most=1)
 
 
 RISKIER = 0.005
@@ -247,11 +249,13 @@ def alternatives(plan: Plan) -> Iterator[Row]:
     families = [f.prediction for f in plan.families if f.prediction]
     apart = [p for p in families if not plan.tie(p)]
     taken = {short_words(best.layout)}
-    for every in (plan.alternatives, apart or plan.alternatives):
+    for rank, every in enumerate(
+        (plan.alternatives, apart or plan.alternatives), 2
+    ):
         for p in every:
             words = short_words(p.layout)
             if words not in taken:
-                yield Row("or", beside(plan, p), rank=2)
+                yield Row("or", beside(plan, p), rank=rank)
                 taken.add(words)
                 break
 
@@ -299,7 +303,7 @@ def basis(p: Prediction) -> Iterator[Row]:
         return
     if not sure.rows:
         said = f"no published run of this kind ({sure.kind}): a rough interval"
-        yield Row("basis", said, "yellow", rank=2)
+        yield Row("basis", said, "yellow", rank=1)
         return
     n = len(sure.sources)
     few = [f"{n} source{'s' * (n > 1)}"] if n < TRUSTED else []
@@ -310,7 +314,7 @@ def basis(p: Prediction) -> Iterator[Row]:
     ]
     said = f"{sure.rows:,} published runs: {sure.kind}"
     style = "yellow" if few or doubts else ""
-    yield Row("basis", "; ".join((said, *few, *doubts)), style, rank=2)
+    yield Row("basis", "; ".join((said, *few, *doubts)), style, rank=1)
 
 
 def first(idle: str, sentences: Sequence[str]) -> Iterator[Row]:

@@ -51,7 +51,7 @@ def card(sweep: Sweep, notes: Sequence[str] = ()) -> Card:
             f"{p.tokens_per_s / first.tokens_per_s:.2f}",
             percent(p.mfu),
         )
-        verdict = "" if p.fits else f"{p.verdict}: "
+        verdict = "" if point.fits else f"{p.verdict}: "
         rows.append(
             (str(point.value), *cells, verdict + short_words(p.layout))
         )
@@ -86,7 +86,7 @@ def _who(p: Prediction) -> str:
 
 def _ends(sweep: Sweep) -> Iterator[Row]:
     """The fastest value that fits, and the cheapest."""
-    fine = [(point.value, p) for point, p in sweep.found if p.fits]
+    fine = [(point.value, p) for point, p in sweep.found if point.fits]
     if not fine:
         yield Row("no", "nothing fits at any of these values", "bold red")
         return
@@ -162,7 +162,7 @@ def report(sweep: Sweep) -> RenderableType:
         cells += [_times(p, first), percent(p.mfu)]
         short = (
             ""
-            if p.fits
+            if point.fits
             else f"{p.verdict} in {show(p.memory_bytes['capacity'], 'GiB')}: "
         )
         idle = f", {p.idle}" if p.idle else ""
