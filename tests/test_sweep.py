@@ -13,7 +13,9 @@ from meshwright.describe.job import Job
 from meshwright.describe.layout import Layout
 from meshwright.errors import BadInput
 from meshwright.formats.toml import load_job
-from meshwright.sweep import parse, sweep, values, vary
+from meshwright.prediction.prediction import predict
+from meshwright.report.sweep import card
+from meshwright.sweep import Point, Sweep, parse, sweep, values, vary
 
 JOB = Job(
     model("llama3-8b"),
@@ -243,6 +245,22 @@ def test_a_table_says_what_does_not_fit_and_what_nobody_measured(
     assert (
         "note: unmeasured, so a share of the peak is assumed: mi355x" in told
     )
+
+
+def test_a_published_recipe_is_an_answer_whatever_its_risk() -> None:
+    """A point whose layout ran is neither called unfit nor left out of the fastest."""
+    risky = predict(replace(JOB, batch=64), Layout(tp=1, dp=64))
+    assert not risky.fits
+    fine = predict(JOB)
+    told = Sweep("batch", (Point(128, JOB, fine), Point(64, JOB, risky)))
+    ran = replace(
+        told, points=(told.points[0], replace(told.points[1], ran=True))
+    )
+    texts = [
+        "\n".join(x.plain for x in card(of).lines(100)) for of in (told, ran)
+    ]
+    assert risky.verdict in texts[0] and risky.verdict not in texts[1]
+    assert [row["fits"] for row in ran.rows()] == [True, True]
 
 
 def test_a_bandwidth_without_a_unit_is_no_point_of_a_sweep(

@@ -65,6 +65,14 @@ def test_rows_of_the_highest_rank_give_way_first() -> None:
     assert labels == [f"r{rank}" for rank in range(MOST - 1)]
 
 
+def test_room_that_a_long_row_leaves_is_filled_by_a_short_one() -> None:
+    """Of 14 lines the question takes one and twelve rows twelve: two lines do not fit, one does."""
+    first = [Row("a", "words") for _ in range(12)]
+    rows = (*first, Row("long", "word " * 20, rank=1), Row("b", "w", rank=2))
+    labels = [x.plain.split()[0] for x in Card("q", rows).lines(80)[1:]]
+    assert labels == [*"a" * 12, "b"]
+
+
 def test_what_has_no_rank_stays_even_where_the_card_is_full() -> None:
     rows = tuple(Row("r", "words") for _ in range(20))
     assert len(Card("q", rows).lines(80)) == 21
