@@ -14,6 +14,7 @@ from meshwright import BadInput
 from meshwright.cli.main import main
 from meshwright.formats import bridge
 from meshwright.formats.bridge import shell
+from meshwright.formats.flags import read_flags
 
 # in the manner of Pai-Megatron-Patch: ENV, size and degrees by position
 SCRIPT = """\
@@ -147,3 +148,26 @@ def test_a_configuration_takes_none() -> None:
     text = "tensor_model_parallel_size: 2\nnum_layers: 2\n"
     with pytest.raises(BadInput, match="is no script, and takes no arguments"):
         bridge.read("a.yaml", text, arguments=["8B"])
+
+
+def test_a_vocabulary_that_a_script_leaves_to_its_tokenizer(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is asked for, taken from the command line, and refused where the file says it itself."""
+    own, left = tmp_path / "own.sh", tmp_path / "left.sh"
+    sizes = "--num-layers 4 --hidden-size 256 --num-attention-heads 4 --seq-length 512"
+    run = f"torchrun --nproc_per_node 8 pretrain_gpt.py {sizes} --global-batch-size 64"
+    left.write_text(f"{run} --tokenizer-type HuggingFaceTokenizer\n")
+    own.write_text(f"{run} --vocab-size 50000\n")
+    on = ("--on", "h100-sxm")
+    assert main(["predict", str(left), *on]) == 2
+    assert "--vocab-size 128256" in capsys.readouterr().err
+    told = {"on": "h100-sxm", "vocab_size": "50000"}
+    job, same = (
+        read_flags(str(left), told),
+        read_flags(str(own), {"on": on[1]}),
+    )
+    assert job.model.vocab == same.model.vocab == 50000
+    for wrong, file in (("many", left), ("0", left), ("50000", own)):
+        with pytest.raises(BadInput, match="--vocab-size"):
+            read_flags(str(file), {**told, "vocab_size": wrong})

@@ -38,6 +38,9 @@ if TYPE_CHECKING:
     from ..prediction.prediction import Prediction
     from ..search import Space
 
+ROWS = "vocab_size"
+"""The flag of the vocabulary that a file leaves to its tokenizer."""
+
 
 def read_flags(
     model: str,
@@ -133,9 +136,10 @@ def describe(
             model, given, [] if notes is None else notes
         )
     else:
-        for name in {"as_", "arguments"} & {*given}:
+        for name in {"as_", "arguments", ROWS} & {*given}:
             raise BadInput(
-                f"--{name.strip('_')} is for files of other tools, which {model[:60]} is not"
+                f"--{name.strip('_').replace('_', '-')} is for files of other tools, which"
+                f" {model[:60]} is not"
             )
         tables = _file(model, stdin) if ours else {"model": model}
         if other := given.get("model_"):
@@ -188,11 +192,32 @@ def read_foreign(file: str, given: Mapping[str, str]) -> ForeignFile:
         words = None if text is None else command_words(text)
     except ValueError as error:
         raise BadInput(f"--arguments {(text or '')[:60]!r}: {error}") from None
-    return bridge.read(
+    foreign = bridge.read(
         file,
         chips=chips_of(given),
         named=given.get("as_", ""),
         arguments=words,
+    )
+    rows = given.get(ROWS)
+    return foreign if rows is None else with_vocabulary(foreign, file, rows)
+
+
+def with_vocabulary(foreign: ForeignFile, file: str, rows: str) -> ForeignFile:
+    """A file that leaves the vocabulary to its tokenizer, with so many rows of the embedding."""
+    asked = [why for why in foreign.missing if "vocabulary" in why]
+    model = foreign.tables.get("model")
+    if not asked or not isinstance(model, Mapping):
+        raise BadInput(
+            f"--vocab-size {rows[:40]}: {file[:80]} says its vocabulary or its model already"
+        )
+    if not (rows.isascii() and rows.isdigit() and 0 < int(rows[:40]) < 1e9):
+        raise BadInput(
+            f"--vocab-size takes a whole number of rows, such as 128256, not {rows[:40]!r}"
+        )
+    return replace(
+        foreign,
+        tables={**foreign.tables, "model": {**model, "vocab": int(rows)}},
+        missing=tuple(why for why in foreign.missing if why not in asked),
     )
 
 

@@ -18,6 +18,7 @@ from ..describe.software import Software
 
 MODEL = {
     "model_": "The model of a file that names none or another: of the catalogue, or a config.json.",
+    "vocab_size": "Rows of the embedding, which a file leaves to its tokenizer, such as 128256.",
     "arguments": "What a script is called with, $1 and so on; also after -- at the end.",
     "as_": "The tool that a file is of, where its keys do not tell: megatron, deepspeed, ...",
 }

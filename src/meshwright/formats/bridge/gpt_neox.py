@@ -59,8 +59,8 @@ def vocab(k: Keys) -> int | None:
         k.notes.append(f"vocabulary {given:,}: that of {file or kind}"[:120])
         return given
     k.tables.setdefault("", {})["missing"] = [
-        "leaves the vocabulary to its tokenizer: give the model, such as --model llama3-8b or"
-        " --model config.json"
+        "leaves the vocabulary to its tokenizer: give it, such as --vocab-size 128256, or the"
+        " model, such as --model llama3-8b or --model config.json"
     ]
     return None
 

@@ -103,8 +103,8 @@ def vocab(k: Keys) -> int | None:
         )
     if not given:
         k.tables.setdefault("", {})["missing"] = [
-            "leaves the vocabulary to its tokenizer: add --vocab-size to it, or give the model, "
-            "such as --model llama3-8b"
+            "leaves the vocabulary to its tokenizer: give it, such as --vocab-size 128256, or the"
+            " model, such as --model llama3-8b"
         ]
     return given
 

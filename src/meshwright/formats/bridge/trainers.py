@@ -246,8 +246,8 @@ def levanter_vocab(k: Keys) -> int | None:
         k.notes.append(f"vocabulary {rows[0]:,}: that of {name[:60]}")
         return rows[0]
     k.tables.setdefault("", {})["missing"] = [
-        "leaves the vocabulary to its tokenizer: give the model, such as --model llama3-8b or"
-        " --model config.json"
+        "leaves the vocabulary to its tokenizer: give it, such as --vocab-size 128256, or the"
+        " model, such as --model llama3-8b or --model config.json"
     ]
     return None
 
