@@ -183,10 +183,10 @@ def against_memory(
     for i, (memory, seconds) in enumerate(map(_spot, predictions)):
         at = round(8 * memory / room), round(25 * seconds / y)
         near.setdefault(at, []).append(i)
-    for group in near.values():
+    for ranks in near.values():
         axes.annotate(
-            ", ".join(str(i + 1) for i in group),
-            _spot(predictions[group[0]]),
+            ", ".join(str(i + 1) for i in ranks),
+            _spot(predictions[ranks[0]]),
             (7, -12),
             textcoords="offset points",
             fontsize=8,
