@@ -188,26 +188,94 @@ def test_a_view_fits_a_narrow_screen(
     page.context.close()
 
 
-@pytest.mark.parametrize("view", VIEWS)
-def test_nothing_serious_is_found_by_axe(page: Page, view: str) -> None:
-    axe = os.environ.get("MESHWRIGHT_AXE")
-    if not axe:
-        pytest.skip("MESHWRIGHT_AXE names no axe.min.js")
-    page.open(address(page.base, view), VIEWS[view][1])
-    page.tab.wait_for_timeout(300)
-    page.tab.evaluate(Path(axe).read_text("utf-8"))
+def serious(page: Page) -> list[Any]:
+    """What axe finds that keeps somebody from using the page."""
+    if not page.tab.evaluate("Boolean(window.axe)"):
+        page.tab.evaluate(
+            Path(os.environ["MESHWRIGHT_AXE"]).read_text("utf-8")
+        )
+    violations = page.tab.evaluate("axe.run()")["violations"]
+    return [
+        (v["id"], [n["html"][:120] for n in v["nodes"]][:3])
+        for v in violations
+        if v["impact"] in ("serious", "critical")
+    ]
+
+
+def in_both_themes(page: Page, what: str) -> None:
+    """No word of it wider than the window, nothing serious, in light and in dark."""
     for theme in ("light", "dark"):
         page.tab.evaluate(
             f"document.documentElement.dataset.theme = '{theme}'"
         )
         page.tab.wait_for_timeout(200)
-        found = page.tab.evaluate("axe.run()")["violations"]
-        serious = [
-            (v["id"], [n["html"][:120] for n in v["nodes"]][:3])
-            for v in found
-            if v["impact"] in ("serious", "critical")
-        ]
-        assert not serious, theme
+        assert not serious(page), (what, theme)
+    width = page.tab.viewport_size["width"]
+    assert (
+        page.tab.evaluate("document.documentElement.scrollWidth") <= width
+    ), what
+
+
+AXE = pytest.mark.skipif(
+    "MESHWRIGHT_AXE" not in os.environ,
+    reason="MESHWRIGHT_AXE names no axe.min.js",
+)
+
+
+@AXE
+@pytest.mark.parametrize("view", VIEWS)
+def test_nothing_serious_is_found_by_axe(page: Page, view: str) -> None:
+    page.open(address(page.base, view), VIEWS[view][1])
+    page.tab.wait_for_timeout(300)
+    in_both_themes(page, view)
+
+
+LOG = "\n".join(
+    f"iteration {i}/ 9 | elapsed time per iteration (ms): 5000 | loss: 9"
+    for i in range(1, 9)
+)
+
+
+@AXE
+@pytest.mark.parametrize("width", [360, 600, 768, 1024, 1440])
+def test_states_of_the_page_at_every_width(
+    browser: Any, base: str, width: int
+) -> None:
+    """One's own run beside the best, a number opened, all folds open, what is wrong with the
+    answer dimmed, and the log of a run.
+    """
+    page = Page(browser, base, viewport={"width": width, "height": 900})
+    tab = page.tab
+    page.open(address(base, "plan") + "&mine=tp+2+zero+1", "beside")
+    tab.wait_for_selector("#beside-table, #mine-answer:not(:empty)")
+    tab.evaluate(
+        "document.querySelectorAll('#main details').forEach((d) => { d.open = true; })"
+    )
+    in_both_themes(page, "all folds open")
+    tab.click("#answer .lead >> nth=0 >> .number")
+    tab.wait_for_selector("dialog table")
+    in_both_themes(page, "a number opened")
+    tab.keyboard.press("Escape")
+    tab.evaluate("document.getElementById('asked').open = true")
+    tab.fill("#q-batch", "many")
+    tab.wait_for_selector("#answer.stale")
+    tab.wait_for_selector("#wrong-batch")
+    in_both_themes(page, "dimmed")
+    box = tab.query_selector("#wrong-batch").bounding_box()
+    assert box["x"] >= 0 and box["x"] + box["width"] <= width
+    page.forget()
+    page.open(address(base, "runs"), "runs")
+    tab.evaluate(
+        """log => {
+        const held = new DataTransfer();
+        held.items.add(new File([log], "train.log"));
+        dispatchEvent(new DragEvent("drop", { dataTransfer: held }));
+        }""",
+        LOG,
+    )
+    tab.wait_for_selector("#runs-sentence:has-text('log of megatron')")
+    in_both_themes(page, "a log")
+    page.context.close()
 
 
 SHIFTS = """() => {

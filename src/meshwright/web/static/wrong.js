@@ -2,6 +2,7 @@
 
 import { h } from "./dom.js";
 
+const MARGIN = 8; // pixels from the edge of the window
 const NUMBER = "Write a number, such as";
 const MISSING = {
   on: ["count", "How many chips, and of which kind? Such as 512 of h100-sxm."],
@@ -31,7 +32,10 @@ export function saidBeside(said, state) {
   const id = `wrong-${name}`;
   input.setAttribute("aria-invalid", "true");
   input.setAttribute("aria-describedby", id);
-  input.after(h("small", { id, class: "error beside", role: "alert" }, text));
+  const box = h("small", { id, class: "error beside", role: "alert" }, text);
+  input.after(box);
+  const beyond = box.getBoundingClientRect().right + MARGIN - document.documentElement.clientWidth;
+  if (beyond > 0) box.style.setProperty("left", `${-beyond}px`);
   return true;
 }
 
