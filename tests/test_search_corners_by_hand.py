@@ -65,10 +65,24 @@ def test_nothing_is_found_where_nothing_is_legal() -> None:
             assert found.rows == [] and found.searched == 0
 
 
-def test_stages_that_are_named_are_of_one_pipeline() -> None:
-    space = ALONE.but(schedule=("1f1b",), stages=("1,2,3",))
-    found = layouts(job(64, 72, how=ORDERED), space, relaxed=True)
-    assert {(x.pp, x.interleave) for x in found} == {(3, 1)}
+@pytest.mark.parametrize(
+    ("schedule", "how", "stages", "expected"),
+    [
+        ("1f1b", ORDERED, "1,2,3", {1: {3}}),
+        ("interleaved", ORDERED, "even", {2: {1, 2, 3, 4}, 3: {2}, 4: {2}}),
+        ("interleaved", SET, "even", {2: {1, 3}, 3: {2}}),
+    ],
+)
+def test_stages_that_have_something_to_hold(
+    schedule: str, how: Any, stages: str, expected: dict[int, set[int]]
+) -> None:
+    """Six layers, and where they count as layers embedding and loss, are eight chunks at most.
+    Papers' chunks hold as many layers each. A device that is alone has the fewest."""
+    space = ALONE.but(schedule=(schedule,), stages=(stages,))
+    pipes: dict[int, set[int]] = {}
+    for one in layouts(job(64, 72, how=how), space, relaxed=True):
+        pipes.setdefault(int(one.interleave), set()).add(int(one.pp))
+    assert pipes == expected
 
 
 def test_weights_that_wait_in_host_memory_are_sharded_with_all_they_have() -> (

@@ -1,6 +1,7 @@
 """Curves and their ends: the golden tables, and what moves the limits."""
 
 from dataclasses import replace
+from operator import attrgetter
 
 import numpy as np
 import pytest
@@ -117,6 +118,25 @@ def test_sensitivity_to_what_decides() -> None:
         assert (c.first_flops, c.last_flops) == pytest.approx(
             ends[name], rel=0.03
         )
+
+
+@pytest.mark.parametrize(
+    ("name", "number", "share"),
+    [
+        ("no throttling (sustained = boost clock)", "chip.sustained", 1.0),
+        ("HBM bandwidth x 0.5", "chip.hbm_bandwidth", 0.5),
+        ("HBM bandwidth x 2", "chip.hbm_bandwidth", 2.0),
+        ("1 month", "duration_s", 1 / 3),
+        ("6 months", "duration_s", 2.0),
+    ],
+)
+def test_a_change_is_what_its_words_say(
+    name: str, number: str, share: float
+) -> None:
+    """Beside runs of three months on chips that hold their boost clock."""
+    boost = replace(H100, chip=replace(H100.chip, sustained=1.0))
+    before, after = map(attrgetter(number), (boost, CHANGES[name](H100)))
+    assert after == pytest.approx(share * before)
 
 
 def test_several_scenarios_at_once() -> None:
