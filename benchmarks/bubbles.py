@@ -30,10 +30,10 @@ from meshwright.describe.job import PRECISIONS, Job
 from meshwright.describe.layout import Layout
 from meshwright.describe.model import Model
 from meshwright.describe.network import Dim, Network
+from meshwright.describe.training import Settings
 from meshwright.formats.run_folder import read
 from meshwright.schedule import get
 from meshwright.train.run import train
-from meshwright.train.settings import Settings
 
 MODEL = Model("equal stages", 16, 128, 4, 512, 16, 128, gated=False)
 MICROBATCHES, WITHIN = 8, 0.15

@@ -25,12 +25,13 @@ from meshwright.count.blocks import Matrix, Numbers, matmul
 from meshwright.describe.assumptions import REALISTIC
 from meshwright.describe.job import PRECISIONS, Job
 from meshwright.describe.network import Network
+from meshwright.describe.training import Settings
 from meshwright.formats.nccl_tests import COLUMNS
 from meshwright.program.memory import peak
 from meshwright.program.messages import carried_out
 from meshwright.train import checkpoint, oracle
 from meshwright.train.loop import Trainer
-from meshwright.train.measure import collectives, kernels
+from meshwright.train.measure import engine, kernels
 from meshwright.train.measure.engine import toy_batch
 from meshwright.train.measure.run import (
     DTYPES,
@@ -39,7 +40,6 @@ from meshwright.train.measure.run import (
     on_ranks,
 )
 from meshwright.train.moe import ExpertRows, grouped, in_one, one_by_one
-from meshwright.train.settings import Settings
 
 Row = tuple[Any, ...]
 Once = Callable[[str, Callable[[], Any]], Any]
@@ -186,7 +186,7 @@ def overlap(device: str, ranks: int) -> dict[str, float]:
         def seconds(*, send: bool, multiply: bool) -> float:
             spent = []
             for _ in range(8):
-                collectives.synchronise(place)
+                engine.synchronise(place)
                 began = time.perf_counter()
                 sent = dist.all_reduce(full, async_op=True) if send else None
                 if multiply:
@@ -263,7 +263,7 @@ def several_devices(
     """Tables of collectives and their overlap; writes `collectives.csv` into the folder."""
     rows: list[Row] = []
     for n in groups:
-        for kind in collectives.KINDS[: 5 if n == 2 else 4]:
+        for kind in engine.KINDS[: 5 if n == 2 else 4]:
             stage = partial(collective, network, device, kind, n)
             rows += once(f"{kind} {n}", stage)
     with (folder / "collectives.csv").open("w", newline="") as file:

@@ -23,11 +23,11 @@ import torch
 import torch.distributed as dist
 
 from meshwright import Job, Layout, Model, cluster
+from meshwright.describe.training import Settings
 from meshwright.train import checkpoint
 from meshwright.train.initial import local
 from meshwright.train.launch import fork_ranks
 from meshwright.train.loop import Trainer
-from meshwright.train.settings import Settings
 from meshwright.train.storage import Reader
 
 WRITTEN = Layout(dp=4, zero=3, microbatch=1)

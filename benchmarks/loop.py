@@ -25,12 +25,12 @@ from typing import Any
 
 from meshwright.cli.main import main
 from meshwright.describe.job import Job
+from meshwright.describe.training import settings
 from meshwright.formats.toml import load_job
 from meshwright.layout.stages import microbatches
 from meshwright.program.memory import peak, shortened
 from meshwright.program.messages import carried_out
 from meshwright.train import rules
-from meshwright.train.settings import settings
 
 JOBS = {
     1: "llama3-8b --on 64xh100-sxm --batch 256seq",

@@ -44,17 +44,17 @@ from torch.distributed.tensor.parallel import (
 )
 
 from meshwright.describe.layout import Layout
+from meshwright.describe.training import Settings
 from meshwright.formats.toml import load_job
 from meshwright.prediction.prediction import predict
 from meshwright.train import feed
+from meshwright.train.attempt import RunPlan
 from meshwright.train.initial import initialise
 from meshwright.train.launch import fork_ranks
 from meshwright.train.log import RunLog, Spans, Stop, Usage, of_all
 from meshwright.train.loop import Trainer
 from meshwright.train.model import Decoder
-from meshwright.train.plan import RunPlan
 from meshwright.train.record import Recording
-from meshwright.train.settings import Settings
 
 JOB = Path(__file__).parents[1] / "examples" / "quickstart.toml"
 LAYOUTS = {

@@ -28,12 +28,12 @@ from meshwright.describe.cluster import Cluster
 from meshwright.describe.job import PRECISIONS, Job
 from meshwright.describe.layout import Layout
 from meshwright.describe.model import Model
+from meshwright.describe.training import Settings
 from meshwright.formats.machine import load_machine
 from meshwright.prediction.prediction import predict
 from meshwright.program.cpu import busy
-from meshwright.train.measure.clock import low
+from meshwright.train.measure import low
 from meshwright.train.run import metrics, train
-from meshwright.train.settings import Settings
 from meshwright_studies.validate.stats import spearman
 
 HERE = Path(__file__).parent

@@ -8,6 +8,7 @@ import os
 import shlex
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -896,3 +897,34 @@ def test_the_three_errors_of_the_family(
 
     monkeypatch.setattr(jobs, "read_job", broken)
     assert refusal(capsys, "predict", *LLAMA) == "meshwright: two lines\n"
+
+
+def test_each_field_of_train_is_a_flag(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """Of `train` and of `plan`, whose file keeps what it said; mistakes are named as in a file."""
+    from meshwright.cli.command import app
+    from meshwright.describe.fields import fields_of
+    from meshwright.describe.training import Settings
+    from meshwright.formats.options import flags
+
+    mine = [flag for flag in flags() if flag.table == "train"]
+    assert [flag.field for flag in mine] == [*fields_of(Settings)]
+    for verb in ("train", "plan"):
+        shown = {
+            name
+            for one in app[verb].assemble_argument_collection()
+            for name in one.names
+        }
+        missing = {flag.spelled for flag in mine} - shown
+        assert not missing, (verb, missing)
+    assert "Default: 0.0003." in next(f.help for f in mine if f.name == "lr")
+    said = ["--lr", "3", "--lr-schedule", "wsd", "--warmup", "0"]
+    kept = tmp_path / "kept.toml"
+    assert cli.run(["plan", *LLAMA, *said, "-o", str(kept)]) == 0
+    how = tomllib.loads(kept.read_text("utf-8"))["train"]
+    assert how["lr"] == 3 and how["schedule"] == "wsd"
+    assert how["warmup"] == 0 and "steps" not in how
+    capsys.readouterr()
+    why = refusal(capsys, "plan", *LLAMA, "--lr-schedule", "cosin")
+    assert "train.schedule 'cosin' is not known; did you mean cosine?" in why

@@ -4,6 +4,7 @@ one rank computes and sends.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from math import prod
@@ -12,7 +13,26 @@ import torch
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from meshwright.train.fake import fake_world, without_storage
-from meshwright.train.traffic import TrafficCounter as Record
+from meshwright.train.traffic import TrafficCounter
+
+
+class Record(TrafficCounter):
+    """What was counted, by axis."""
+
+    def over(self, axis: str) -> Counter[tuple[str, int]]:
+        """(kind, bytes) -> how often, on one axis."""
+        counts: Counter[tuple[str, int]] = Counter()
+        for (kind, where, size), times in self.sent.items():
+            if where == axis:
+                counts[kind, size] += times
+        return counts
+
+    def volume(self, axis: str) -> dict[str, int]:
+        """kind -> bytes of all full vectors, on one axis."""
+        elements: Counter[str] = Counter()
+        for (kind, size), times in self.over(axis).items():
+            elements[kind] += size * times
+        return dict(elements)
 
 
 @contextmanager

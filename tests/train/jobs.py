@@ -14,9 +14,9 @@ from meshwright.describe.job import PRECISIONS, Job
 from meshwright.describe.layout import Layout
 from meshwright.describe.model import Model, MoE
 from meshwright.describe.network import Dim, Network
+from meshwright.describe.training import Settings
 from meshwright.train.initial import initialise
 from meshwright.train.model import Decoder
-from meshwright.train.settings import Settings
 
 SEQ, BATCH, VOCAB = 32, 8, 256
 LLAMA = Model("llama", 4, 64, 4, 160, VOCAB, SEQ, kv_heads=2)

@@ -19,7 +19,7 @@ from meshwright.cli import main as cli  # noqa: E402
 from meshwright.describe.layout import Layout  # noqa: E402
 from meshwright.formats.run_folder import metrics  # noqa: E402
 from meshwright.formats.toml import dump_job  # noqa: E402
-from meshwright.train.board import TAGS  # noqa: E402
+from meshwright.train.log import TAGS  # noqa: E402
 
 
 class Writer:

@@ -19,7 +19,7 @@ from by_hand import GPT2_CONFIG  # noqa: E402
 from meshwright.cli.main import main  # noqa: E402
 from meshwright.describe.layout import Layout  # noqa: E402
 from meshwright.formats.machine import load_machine  # noqa: E402
-from meshwright.train.measure import collectives, engine, kernels, run  # noqa: E402
+from meshwright.train.measure import engine, kernels, run  # noqa: E402
 
 
 @pytest.fixture
@@ -30,9 +30,9 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
         if k.name in ("matmul", "norm", "add")
     ]
     monkeypatch.setattr(kernels, "KERNELS", tuple(least))
-    monkeypatch.setattr(collectives, "QUICK_BYTES", (2**10, 2**14))
+    monkeypatch.setattr(engine, "QUICK_BYTES", (2**10, 2**14))
     monkeypatch.setattr(
-        collectives, "KINDS", ("all_gather", "reduce_scatter", "send")
+        engine, "KINDS", ("all_gather", "reduce_scatter", "send")
     )
     monkeypatch.setattr(run, "QUICK_FLAT", (2**8, 2**12))
     monkeypatch.setattr(engine, "LAYERS", (2, 3))

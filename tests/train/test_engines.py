@@ -19,7 +19,7 @@ import pytest
 
 from meshwright.cli.main import main
 from meshwright.formats.toml import load_job
-from meshwright.train import seals
+from meshwright.train import guard
 
 JOB = """
 [model]
@@ -203,18 +203,18 @@ def test_a_changed_checkpoint_is_set_aside(
     """Sealed when the run ends; one byte later the engine would have read it without a word."""
     assert train() == 0
     checkpoints = folder / "titan" / "checkpoint"
-    assert {p.name for p in seals.complete(checkpoints)} == {
+    assert {p.name for p in guard.complete(checkpoints)} == {
         "step-4",
         "step-8",
     }
-    assert seals.set_aside(checkpoints) == []
+    assert guard.set_aside(checkpoints) == []
     path = checkpoints / "step-8" / "__0_0.distcp"
     path.write_bytes(b"\0" + path.read_bytes()[1:])
     capfd.readouterr()
-    [sentence] = seals.set_aside(checkpoints)
+    [sentence] = guard.set_aside(checkpoints)
     assert "step-8 is damaged: __0_0.distcp was changed" in sentence
-    assert {p.name for p in seals.complete(checkpoints)} == {"step-4"}
-    (checkpoints / seals.NAME).write_text("[")
+    assert {p.name for p in guard.complete(checkpoints)} == {"step-4"}
+    (checkpoints / guard.SEALS).write_text("[")
     assert train("--resume") == 2
     assert "no checkpoint" in flat(capfd.readouterr().err)
 
@@ -281,5 +281,5 @@ def test_torchtitan_itself(
     assert told["kind"] == "torchtitan"
     assert told["steps"] == 8
     assert 0.1 < told["scale"] < 100
-    sealed = seals.known(folder / "titan" / "checkpoint")
+    sealed = guard.known(folder / "titan" / "checkpoint")
     assert sorted(sealed) == ["step-4", "step-8"]

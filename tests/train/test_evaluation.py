@@ -21,16 +21,16 @@ from torch.nn import functional as fn  # noqa: E402
 from meshwright.cli import main as cli  # noqa: E402
 from meshwright.compare import compare  # noqa: E402
 from meshwright.describe.layout import Layout  # noqa: E402
+from meshwright.describe.training import Settings  # noqa: E402
 from meshwright.errors import BadInput  # noqa: E402
 from meshwright.formats.run_folder import read  # noqa: E402
-from meshwright.train import data  # noqa: E402
-from meshwright.train.evaluate import evaluate  # noqa: E402
+from meshwright.train import data, texts  # noqa: E402
 from meshwright.train.initial import initialise  # noqa: E402
 from meshwright.train.launch import fork_ranks  # noqa: E402
 from meshwright.train.log import clock  # noqa: E402
 from meshwright.train.loop import Trainer, rate  # noqa: E402
 from meshwright.train.model import Decoder  # noqa: E402
-from meshwright.train.settings import Settings  # noqa: E402
+from meshwright.train.session import evaluate  # noqa: E402
 from meshwright.train.storage import Writer  # noqa: E402
 
 
@@ -63,7 +63,7 @@ def test_schedules() -> None:
 def token_file(path: Path, first: int, sequences: int) -> Path:
     """Sequences of 8 tokens: the i-th is all first + i."""
     tokens = np.repeat(np.arange(first, first + sequences), 8)
-    data.write(path, [np.append(tokens, 0)], 256, "bytes", "test")
+    texts.write(path, [np.append(tokens, 0)], 256, "bytes", "test")
     return path
 
 
@@ -221,8 +221,8 @@ def test_documents_do_not_see_each_other(
 def test_the_end_of_a_document_is_known_from_its_file(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text('{"text": "ab"}\n{"text": "cde"}\n' * 9)
     (tmp_path / "a.txt").write_text("abcde" * 9)
-    data.prepare(tmp_path / "a.jsonl", tmp_path / "a")
-    data.prepare(tmp_path / "a.txt", tmp_path / "b")
+    texts.prepare(tmp_path / "a.jsonl", tmp_path / "a")
+    texts.prepare(tmp_path / "a.txt", tmp_path / "b")
     assert data.end_of(str(tmp_path / "a")) == 0
     row = data.File(tmp_path / "a", 256, 10, 1).at(0)
     assert data.begins(row[None, :-1], 0) == ((0, 3, 7),)

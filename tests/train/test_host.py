@@ -14,9 +14,9 @@ from jobs import LLAMA, SETTINGS, job  # noqa: E402
 from meshwright.describe.layout import Layout  # noqa: E402
 from meshwright.prediction.prediction import predict  # noqa: E402
 from meshwright.train import host, session  # noqa: E402
+from meshwright.train.attempt import RunPlan  # noqa: E402
+from meshwright.train.initial import digest  # noqa: E402
 from meshwright.train.launch import fork_ranks  # noqa: E402
-from meshwright.train.plan import RunPlan  # noqa: E402
-from meshwright.train.replicas import digest  # noqa: E402
 
 
 def test_what_the_environment_says_stays(
@@ -89,7 +89,7 @@ def test_each_bit_and_its_place_count(
         factor = ((signed ^ (signed >> 29)) * step | 1) % 2**64
         total = (total + factor * bits) % 2**64
     assert int(digest(x)) % 2**64 == total
-    monkeypatch.setattr("meshwright.train.replicas.AT_ONCE", 4)
+    monkeypatch.setattr("meshwright.train.initial.AT_ONCE", 4)
     assert int(digest(x)) % 2**64 == total
     found = {total}
     for place in range(35):

@@ -17,11 +17,11 @@ import torch.distributed as dist  # noqa: E402
 
 from meshwright.errors import BadInput  # noqa: E402
 from meshwright.formats.hf import load_hf  # noqa: E402
-from meshwright.train import heartbeat, weights  # noqa: E402
-from meshwright.train.heartbeat import Signs, Watch  # noqa: E402
+from meshwright.train import watchdog, weights  # noqa: E402
 from meshwright.train.initial import initialise  # noqa: E402
 from meshwright.train.launch import RankFailed, fork_ranks  # noqa: E402
 from meshwright.train.model import Decoder  # noqa: E402
+from meshwright.train.watchdog import LOOKS, Vigil, Watch  # noqa: E402
 
 
 def killed(device: torch.device) -> None:
@@ -70,8 +70,9 @@ def test_one_rank_ends_all(
 def halting(device: torch.device) -> None:
     """Rank 1 is stopped in step 5."""
     for step in range(10):
-        heartbeat.beat(f"step {step}")
+        watchdog.beat(f"step {step}")
         if (step, dist.get_rank()) == (5, 1):
+            time.sleep(0.5)  # it has said so
             os.kill(os.getpid(), signal.SIGSTOP)
         dist.barrier()
 
@@ -79,7 +80,7 @@ def halting(device: torch.device) -> None:
 def dawdling(device: torch.device) -> None:
     """Rank 2 does something else in step 5."""
     for step in range(10):
-        heartbeat.beat(f"step {step}")
+        watchdog.beat(f"step {step}")
         if (step, dist.get_rank()) == (5, 2):
             time.sleep(1000)
         dist.all_reduce(torch.ones(1))
@@ -87,7 +88,7 @@ def dawdling(device: torch.device) -> None:
 
 def deadlocked(device: torch.device) -> None:
     """Rank 1 waits for what nobody sends."""
-    heartbeat.beat("step 0")
+    watchdog.beat("step 0")
     if dist.get_rank() == 1:
         dist.recv(torch.ones(1), 0)
     dist.all_reduce(torch.ones(1))
@@ -124,21 +125,49 @@ def test_who_hangs_is_named(
     assert found.value.again
 
 
-def test_silence_is_counted_in_looks(tmp_path: Path) -> None:
-    """A rank is watched from its first beat on; any beat counts; a launcher that did not look
-    accuses nobody.
+def test_silence_is_counted_in_looks() -> None:
+    """A rank is watched from its first beat on; any beat counts; whoever did not look accuses
+    nobody.
     """
-    signs = Signs(2)
-    watch = Watch(signs, [None, None], tmp_path, timeout_s=5)
-    assert [watch.look([0, 1]) for _ in range(100)] == [None] * 100
-    signs.write(0, 1, "step 1")
-    assert [watch.look([0, 1]) for _ in range(10)] == [None] * 10
-    signs.write(0, 2, "step 2")
-    assert [watch.look([0, 1]) for _ in range(10)] == [None] * 10
-    for rank in (0, 1):
-        (tmp_path / f"{rank}.stack").touch()
-    assert watch.look([1]) is None
-    assert "rank 0 at step 2" in str(watch.look([0, 1]))
+    store = dist.HashStore()
+    vigils = [Vigil(store, rank, 5) for rank in (0, 1)]
+    watch = Watch(store, 2, 5)
+
+    def looks(times: int, alive: list[int]) -> list[str | None]:
+        said = []
+        for _ in range(times):
+            for vigil in vigils:
+                vigil.say()
+            said.append(watch.look(alive))
+        return said
+
+    assert looks(100, [0, 1]) == [None] * 100
+    watchdog.beat("step 1")
+    assert looks(LOOKS, [0, 1]) == [None] * LOOKS
+    watchdog.beat("step 2")
+    assert looks(LOOKS, [0, 1]) == [None] * LOOKS
+    assert looks(1, []) == [None]
+    [sentence] = looks(1, [0, 1])
+    assert "no progress for 5 s: rank 0 at step 2, " in str(sentence)
+
+
+def test_a_rank_that_says_nothing_is_named_before_those_that_wait() -> None:
+    """On another machine, of which nobody knows whether it is stopped or gone."""
+    store = dist.HashStore()
+    vigils = [Vigil(store, rank, 5) for rank in (0, 1)]
+    watch = Watch(store, 2, 5)
+    watchdog.beat("step 1")
+    vigils[0].say()
+    store.set(
+        "sign/0", store.get("sign/0").decode().replace('"pid": ', '"pid": 9')
+    )
+    for _ in range(LOOKS + 1):
+        vigils[1].say()
+        sentence = watch.look([0, 1])
+    assert sentence == (
+        "no progress for 5 s: rank 0 at step 1, which says nothing any more, of 2 ranks; all were"
+        " ended"
+    )
 
 
 def test_mistakes_are_not_tried_again() -> None:
@@ -223,16 +252,13 @@ def test_first_weights_are_signs_of_life(fill: str) -> None:
     made = Path(__file__).parent / "huggingface" / "llama"
     m = load_hf(made)
     stage = Decoder(m, range(m.layers), 8)
-    heartbeat.keep()
-    try:
-        if fill == "drawn":
-            initialise(stage, m, 1)
-        else:
-            weights.load({0: stage}, m, made)
-        beats, words = heartbeat.own_progress()
-    finally:
-        heartbeat.OwnRecord.signs = None
+    before = watchdog.Progress.count
+    if fill == "drawn":
+        initialise(stage, m, 1)
+    else:
+        weights.load({0: stage}, m, made)
+    beats = watchdog.Progress.count - before
     assert beats == len(list(stage.parameters()))
-    assert words.endswith(
+    assert watchdog.Progress.words.endswith(
         "norm.weight" if m.tied_embeddings else "head.weight"
     )

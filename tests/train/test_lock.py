@@ -22,11 +22,11 @@ from test_nonfinite import diverging  # noqa: E402
 
 from meshwright.cli import main as cli  # noqa: E402
 from meshwright.errors import BadInput  # noqa: E402
-from meshwright.train import lock  # noqa: E402
-from meshwright.train.lock import Lock  # noqa: E402
+from meshwright.train import guard  # noqa: E402
+from meshwright.train.guard import Lock  # noqa: E402
 
 HOLD = (
-    "import sys, time; from pathlib import Path; from meshwright.train.lock import Lock\n"
+    "import sys, time; from pathlib import Path; from meshwright.train.guard import Lock\n"
     "with Lock(Path(sys.argv[1]), 2):\n print('held', flush=True); time.sleep(100)"
 )
 
@@ -62,7 +62,7 @@ def test_the_lock_of_a_dead_process_is_taken_over(
         pass
     with Lock(tmp_path):
         assert (
-            json.loads((tmp_path / lock.NAME).read_text())["pid"]
+            json.loads((tmp_path / guard.LOCK).read_text())["pid"]
             == os.getpid()
         )
     assert f"process {pid} on" in capsys.readouterr().err
@@ -107,11 +107,11 @@ def test_where_there_is_no_flock_the_file_decides(
     """
 
     def missing(file: int, how: int) -> None:
-        raise OSError(lock.NO_FLOCK[0], "No locks available")
+        raise OSError(guard.NO_FLOCK[0], "No locks available")
 
     monkeypatch.setattr("fcntl.flock", missing)
-    monkeypatch.setattr(lock, "ENDING_S", 0.0)
-    (tmp_path / lock.NAME).write_text(
+    monkeypatch.setattr(guard, "ENDING_S", 0.0)
+    (tmp_path / guard.LOCK).write_text(
         json.dumps(
             {"host": host or socket.gethostname(), "pid": pid, "attempt": 0}
         )

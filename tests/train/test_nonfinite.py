@@ -21,7 +21,8 @@ from jobs import LLAMA, SETTINGS, job, share, tokens  # noqa: E402
 from meshwright.cli import main as cli  # noqa: E402
 from meshwright.describe.layout import Layout  # noqa: E402
 from meshwright.formats.toml_writer import dumps_toml  # noqa: E402
-from meshwright.train import checkpoint, replicas  # noqa: E402
+from meshwright.train import checkpoint  # noqa: E402
+from meshwright.train import initial as replicas  # noqa: E402
 from meshwright.train.export import Reader, whole_tensor  # noqa: E402
 from meshwright.train.initial import local  # noqa: E402
 from meshwright.train.launch import RankFailed, fork_ranks  # noqa: E402

@@ -17,7 +17,7 @@ from meshwright.train import checkpoint  # noqa: E402
 from meshwright.train.launch import fork_ranks  # noqa: E402
 from meshwright.train.loop import Trainer  # noqa: E402
 from meshwright.train.model import Decoder  # noqa: E402
-from meshwright.train.optimizer import adamw  # noqa: E402
+from meshwright.train.optimizer import optimizer  # noqa: E402
 
 
 def places(state: dict[str, Any]) -> dict[str, Any]:
@@ -63,7 +63,7 @@ def test_the_trainer_asks_for_fused_adamw_on_gpus_and_its_state_is_there() -> (
     with FakeTensorMode(allow_non_fake_inputs=True):
         layer = torch.nn.Module()
         layer.weight = torch.nn.Parameter(torch.empty(4, 4, device="cuda"))
-        trainer = bare(adamw([layer], SETTINGS, torch.device("cuda")))
+        trainer = bare(optimizer([layer], SETTINGS, torch.device("cuda")))
         found = {
             x.device.type
             for p in layer.parameters()
@@ -81,7 +81,7 @@ def test_making_state_changes_no_weight_and_no_later_step() -> None:
     for layer in layers:
         layer.weight.data.copy_(first)
     one, other = (
-        adamw([layer], SETTINGS, torch.device("cpu")) for layer in layers
+        optimizer([layer], SETTINGS, torch.device("cpu")) for layer in layers
     )
     layers[0].weight.grad = torch.full((5, 3), torch.nan)
     assert float(bare(one).state(layers[0].weight)["step"]) == 0
@@ -89,9 +89,9 @@ def test_making_state_changes_no_weight_and_no_later_step() -> None:
         layers[0].weight.view(torch.int32), first.view(torch.int32)
     )
     for step in range(3):
-        for layer, optimizer in zip(layers, (one, other), strict=True):
+        for layer, each in zip(layers, (one, other), strict=True):
             layer.weight.grad = torch.full((5, 3), 0.1 * step)
-            optimizer.step()
+            each.step()
     assert torch.equal(layers[0].weight, layers[1].weight)
 
 
@@ -105,7 +105,7 @@ def test_matrices_decay_and_biases_and_norms_do_not(model: Any) -> None:
     experts have two dims.
     """
     stage = Decoder(model, range(model.layers), SEQ)
-    groups = adamw([stage], SETTINGS, torch.device("cpu")).param_groups
+    groups = optimizer([stage], SETTINGS, torch.device("cpu")).param_groups
     decay = {
         id(p): group["weight_decay"]
         for group in groups

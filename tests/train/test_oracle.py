@@ -30,12 +30,12 @@ from meshwright.describe.job import PRECISIONS, Job  # noqa: E402
 from meshwright.describe.layout import Layout  # noqa: E402
 from meshwright.describe.model import Model, MoE  # noqa: E402
 from meshwright.describe.network import Dim, Network  # noqa: E402
+from meshwright.describe.training import Settings  # noqa: E402
 from meshwright.formats.toml import dump_job  # noqa: E402
 from meshwright.program import memory as peak  # noqa: E402
 from meshwright.program import messages as expected  # noqa: E402
 from meshwright.train import oracle  # noqa: E402
-from meshwright.train.live import Live  # noqa: E402
-from meshwright.train.settings import Settings  # noqa: E402
+from meshwright.train.traffic import Live  # noqa: E402
 
 pytestmark = pytest.mark.oracle
 WIDE = Model(

@@ -16,9 +16,9 @@ from test_nonfinite import diverging  # noqa: E402
 
 import meshwright  # noqa: E402
 from meshwright.cli import main as cli  # noqa: E402
+from meshwright.describe.training import settings  # noqa: E402
 from meshwright.formats.run_folder import attempts, read  # noqa: E402
 from meshwright.formats.toml import load_job  # noqa: E402
-from meshwright.train.settings import settings  # noqa: E402
 from meshwright.units import show  # noqa: E402
 
 SHORT: dict[str, Any] = {"steps": 6, "lr": 1e-3, "save_every": 3}

@@ -18,11 +18,12 @@ from jobs import LLAMA, SETTINGS, job, share, tokens  # noqa: E402
 from meshwright.describe.job import PRECISIONS  # noqa: E402
 from meshwright.describe.layout import Layout  # noqa: E402
 from meshwright.errors import BadInput  # noqa: E402
-from meshwright.train import checkpoint, replicas  # noqa: E402
+from meshwright.train import checkpoint  # noqa: E402
+from meshwright.train import initial as replicas  # noqa: E402
 from meshwright.train.initial import local  # noqa: E402
 from meshwright.train.launch import fork_ranks  # noqa: E402
 from meshwright.train.loop import Trainer  # noqa: E402
-from meshwright.train.scaling import FIRST, LEAST, Scaler  # noqa: E402
+from meshwright.train.optimizer import FIRST, LEAST, Scaler  # noqa: E402
 
 SMALL = replace(LLAMA, layers=2)
 STEPS = 6

@@ -37,10 +37,11 @@ from jobs import (  # noqa: E402
 
 from meshwright.describe.layout import Layout  # noqa: E402
 from meshwright.describe.model import Model  # noqa: E402
-from meshwright.train import replicas, rules  # noqa: E402
+from meshwright.describe.training import Settings  # noqa: E402
+from meshwright.train import initial as replicas  # noqa: E402
+from meshwright.train import rules  # noqa: E402
 from meshwright.train.launch import RankFailed, fork_ranks  # noqa: E402
 from meshwright.train.loop import Trainer  # noqa: E402
-from meshwright.train.settings import Settings  # noqa: E402
 
 INTERLEAVED = {"interleave": 2, "schedule": "interleaved"}
 AXES = {

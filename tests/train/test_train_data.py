@@ -18,15 +18,15 @@ import pytest
 
 pytest.importorskip("torch")
 from meshwright.errors import BadInput  # noqa: E402
-from meshwright.train import corpus, data
+from meshwright.train import data, texts
+from meshwright.train.data import Shuffle
 from meshwright.train.feed import prefetched
-from meshwright.train.shuffle import Shuffle
 from meshwright.train.tokenizer import encoder  # noqa: E402
 
 
 def made(folder: Path, text: str = "abcdefghij" * 10) -> Path:
     (folder / "text.txt").write_text(text, "utf-8")
-    data.prepare(folder / "text.txt", folder / "tokens")
+    texts.prepare(folder / "text.txt", folder / "tokens")
     return folder / "tokens"
 
 
@@ -48,7 +48,7 @@ def test_bytes_come_back(tmp_path: Path) -> None:
 
 def test_documents_of_jsonl_end_with_a_zero(tmp_path: Path) -> None:
     (tmp_path / "d.jsonl").write_text('{"body": "one"}\n{"body": "two"}\n')
-    data.prepare(tmp_path / "d.jsonl", tmp_path / "t", key="body")
+    texts.prepare(tmp_path / "d.jsonl", tmp_path / "t", key="body")
     assert (
         bytes(np.fromfile(tmp_path / "t.bin", "<u2").astype("u1"))
         == b"one\0two\0"
@@ -56,7 +56,7 @@ def test_documents_of_jsonl_end_with_a_zero(tmp_path: Path) -> None:
 
 
 def test_large_vocabularies_take_four_bytes(tmp_path: Path) -> None:
-    data.write(
+    texts.write(
         tmp_path / "t", [np.array([70000, 3])], 100_000, "invented", "invented"
     )
     assert data.File(tmp_path / "t", 100_000, 1, 0).sample(0).tolist() == [
@@ -130,7 +130,7 @@ def test_damaged_files_are_refused(tmp_path: Path) -> None:
 def test_bad_jsonl_is_refused(tmp_path: Path, content: str, says: str) -> None:
     (tmp_path / "d.jsonl").write_text(content)
     with pytest.raises(BadInput, match=says):
-        data.prepare(tmp_path / "d.jsonl", tmp_path / "t")
+        texts.prepare(tmp_path / "d.jsonl", tmp_path / "t")
     assert not (tmp_path / "t.json").exists()
 
 
@@ -145,7 +145,7 @@ def test_what_cannot_be_written_is_a_sentence_and_leaves_nothing(
         ("empty.txt", tmp_path / "t", "empty.txt holds no text"),
     ]:
         with pytest.raises(BadInput, match=says):
-            data.prepare(tmp_path / name, to)
+            texts.prepare(tmp_path / name, to)
     with pytest.raises(BadInput, match="it has no name"):
         data.File(Path("."), 256, 9, 0)
     assert {path.name for path in tmp_path.iterdir()} == {"a.txt", "empty.txt"}
@@ -212,9 +212,9 @@ def test_a_tokenizer_file_gives_its_ids(
     text = "the rain\n\n  in Spain: Grüße, 世界\nstays\n" * 30 + "mainly"
     (tmp_path / "t.txt").write_text(text, "utf-8")
     want = made.encode(text, add_special_tokens=False).ids
-    monkeypatch.setattr(data, "PIECE", 97)
+    monkeypatch.setattr(texts, "PIECE", 97)
     monkeypatch.setattr("meshwright.train.tokenizer.BATCH", 150)
-    header = data.prepare(tmp_path / "t.txt", tmp_path / "t", str(file))
+    header = texts.prepare(tmp_path / "t.txt", tmp_path / "t", str(file))
     found = np.fromfile(tmp_path / "t.bin", "<u2").tolist()
     assert found == want and made.decode(found) == text
     assert (
@@ -238,13 +238,13 @@ def test_line_ends_are_those_of_the_text_and_a_mark_of_byte_order_is_none(
     text = newline.join(["the rain", "", "  in Spain", "stays"] * 30)
     (tmp_path / "t.txt").write_bytes(text.encode("utf-8-sig"))
     for piece in (1 << 20, *range(7, 20)):
-        monkeypatch.setattr(data, "PIECE", piece)
-        data.prepare(tmp_path / "t.txt", tmp_path / "t", str(file))
+        monkeypatch.setattr(texts, "PIECE", piece)
+        texts.prepare(tmp_path / "t.txt", tmp_path / "t", str(file))
         found = np.fromfile(tmp_path / "t.bin", "<u2").tolist()
         assert made.decode(found) == text
         if 2 * piece > 60:  # two pieces hold a line end
             assert found == made.encode(text, add_special_tokens=False).ids
-    data.prepare(tmp_path / "t.txt", tmp_path / "b")
+    texts.prepare(tmp_path / "t.txt", tmp_path / "b")
     assert (tmp_path / "b.bin").stat().st_size == 2 * len(text.encode())
 
 
@@ -252,11 +252,11 @@ def test_blank_lines_of_a_jsonl_hold_no_document(tmp_path: Path) -> None:
     (tmp_path / "d.jsonl").write_bytes(
         b'\xef\xbb\xbf{"text": "a"}\r\n\r\n  \n{"text": "b"}\n\n'
     )
-    data.prepare(tmp_path / "d.jsonl", tmp_path / "t")
+    texts.prepare(tmp_path / "d.jsonl", tmp_path / "t")
     assert np.fromfile(tmp_path / "t.bin", "<u2").tolist() == [97, 0, 98, 0]
     (tmp_path / "d.jsonl").write_text('{"text": "a"}\n\n{}\n')
     with pytest.raises(BadInput, match="line 3 has no text"):
-        data.prepare(tmp_path / "d.jsonl", tmp_path / "t")
+        texts.prepare(tmp_path / "d.jsonl", tmp_path / "t")
 
 
 MODELS = {
@@ -289,7 +289,7 @@ def test_a_tokenizer_that_lacks_its_unknown_token_is_a_sentence(
     with pytest.raises(
         BadInput, match="tokenizer.json cannot encode this text: .*(UNK|unk)"
     ):
-        data.prepare(tmp_path / "t.txt", tmp_path / "t", str(file))
+        texts.prepare(tmp_path / "t.txt", tmp_path / "t", str(file))
     assert not (tmp_path / "t.json").exists()
     file.write_text(
         json.dumps(
@@ -306,7 +306,7 @@ def test_documents_end_with_a_token(tmp_path: Path, end: str | None) -> None:
     (tmp_path / "d.jsonl").write_text(
         '{"text": "the rain in Spain"}\n{"text": ""}\n', "utf-8"
     )
-    header = data.prepare(
+    header = texts.prepare(
         tmp_path / "d.jsonl", tmp_path / "t", str(file), end=end
     )
     found = np.fromfile(tmp_path / "t.bin", "<u2").tolist()
@@ -318,7 +318,7 @@ def test_documents_end_with_a_token(tmp_path: Path, end: str | None) -> None:
         end or "<|endoftext|>" if end != "none" else None
     )
     with pytest.raises(BadInput, match="--end 'nothing' is no token of"):
-        data.prepare(
+        texts.prepare(
             tmp_path / "d.jsonl", tmp_path / "t", str(file), end="nothing"
         )
 
@@ -326,11 +326,11 @@ def test_documents_end_with_a_token(tmp_path: Path, end: str | None) -> None:
 def test_memory_does_not_grow_with_the_text(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(data, "PIECE", 1000)
+    monkeypatch.setattr(texts, "PIECE", 1000)
     (tmp_path / "long.txt").write_text(
         "x" * 10_000 + "\n" + "line\n" * 5000, "utf-8"
     )
-    pieces = list(data.texts(tmp_path / "long.txt"))
+    pieces = list(texts.texts(tmp_path / "long.txt"))
     assert max(map(len, pieces)) <= 2000 and "".join(pieces) == (
         tmp_path / "long.txt"
     ).read_text("utf-8")
@@ -338,7 +338,7 @@ def test_memory_does_not_grow_with_the_text(
         '{"text": "' + "x" * 2**22 + '"}\n', "utf-8"
     )
     with pytest.raises(BadInput, match="line 1 is larger than 4 MiB"):
-        list(data.texts(tmp_path / "d.jsonl"))
+        list(texts.texts(tmp_path / "d.jsonl"))
 
 
 def test_the_corpus_is_the_documentation_of_python(
@@ -349,12 +349,12 @@ def test_the_corpus_is_the_documentation_of_python(
     (library / "b.py").write_text('"""Of b."""\ndef f():\n    """Of f."""\n')
     (library / "a.py").write_text('x = 1\nclass C:\n    """Of C, \\d."""\n')
     monkeypatch.setattr("sysconfig.get_path", lambda name: str(library))
-    corpus.make(tmp_path / "c")
+    texts.corpus(tmp_path / "c")
     assert (
         bytes(np.fromfile(tmp_path / "c.bin", "<u2").astype("u1"))
         == b"a\n\nOf C, \\d.\n\nb\n\nOf b.\n\nOf f.\n\n"
     )
-    assert corpus.make(tmp_path / "c")["tokens"] == 31
+    assert texts.corpus(tmp_path / "c")["tokens"] == 31
 
 
 @pytest.mark.parametrize("count", [1, 2, 5, 64, 65, 1000])
@@ -386,14 +386,14 @@ def test_a_packed_text_is_the_text(
     module = import_module({"xz": "lzma", "gz": "gzip"}.get(ending, ending))
     (tmp_path / of).write_bytes(text)
     (tmp_path / f"{of}.{ending}").write_bytes(module.compress(text))
-    plain = data.prepare(tmp_path / of, tmp_path / "a")
-    packed = data.prepare(tmp_path / f"{of}.{ending}", tmp_path / "b")
+    plain = texts.prepare(tmp_path / of, tmp_path / "a")
+    packed = texts.prepare(tmp_path / f"{of}.{ending}", tmp_path / "b")
     assert plain["tokens"] == packed["tokens"] > 0
     both = [(tmp_path / f"{name}.bin").read_bytes() for name in "ab"]
     assert both[0] == both[1]
     (tmp_path / f"{of}.{ending}").write_bytes(module.compress(text)[:-9])
     with pytest.raises(BadInput, match="is damaged|cannot be read"):
-        data.prepare(tmp_path / f"{of}.{ending}", tmp_path / "c")
+        texts.prepare(tmp_path / f"{of}.{ending}", tmp_path / "c")
 
 
 def test_what_is_no_text_or_never_ends_is_refused(tmp_path: Path) -> None:
@@ -405,10 +405,10 @@ def test_what_is_no_text_or_never_ends_is_refused(tmp_path: Path) -> None:
         tmp_path / "none": "No such file",
     }.items():
         with pytest.raises(BadInput, match=says):
-            data.prepare(path, tmp_path / "t")
+            texts.prepare(path, tmp_path / "t")
     (tmp_path / "t.zst").write_bytes(b"(")
     with pytest.raises(BadInput, match="is no text: .*.gz, .bz2, .xz"):
-        data.prepare(tmp_path / "t.zst", tmp_path / "t")
+        texts.prepare(tmp_path / "t.zst", tmp_path / "t")
 
 
 def test_a_preparation_that_is_ended_leaves_nothing(tmp_path: Path) -> None:
@@ -422,7 +422,7 @@ def test_a_preparation_that_is_ended_leaves_nothing(tmp_path: Path) -> None:
 
     before = signal.getsignal(signal.SIGTERM)
     with pytest.raises(SystemExit) as ended:
-        data.write(tmp_path / "t", ending(), 256, "bytes", "text")
+        texts.write(tmp_path / "t", ending(), 256, "bytes", "text")
     assert ended.value.code == 143
     assert not list(tmp_path.iterdir())
     assert signal.getsignal(signal.SIGTERM) == before
@@ -432,7 +432,7 @@ def test_a_preparation_that_is_ended_leaves_nothing(tmp_path: Path) -> None:
         f"t.bin.{os.getppid()}",
     ):
         (tmp_path / name).touch()
-    data.write(tmp_path / "t", [np.zeros(9)], 256, "bytes", "text")
+    texts.write(tmp_path / "t", [np.zeros(9)], 256, "bytes", "text")
     left = {path.name for path in tmp_path.iterdir()}
     assert left == {"t.bin", "t.json", f"t.bin.{os.getppid()}"}
 

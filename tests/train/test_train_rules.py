@@ -17,14 +17,14 @@ from meshwright.catalog import model as catalogue  # noqa: E402
 from meshwright.cli import main as cli  # noqa: E402
 from meshwright.describe.job import OPTIMIZERS, PRECISIONS, Job  # noqa: E402
 from meshwright.describe.layout import Layout
+from meshwright.describe.training import settings  # noqa: E402
 from meshwright.errors import BadInput  # noqa: E402
 from meshwright.formats.toml import dump_job  # noqa: E402
 from meshwright.layout.placement import placed  # noqa: E402
 from meshwright.layout.stages import stage_layers  # noqa: E402
 from meshwright.prediction.prediction import predict  # noqa: E402
 from meshwright.train import rules  # noqa: E402
-from meshwright.train.grid import EXPERTS, grid
-from meshwright.train.settings import settings  # noqa: E402
+from meshwright.train.parallel import EXPERTS, grid
 
 IMPOSSIBLE = {
     "heads 4 cannot be split": Layout(tp=3, dp=1),

@@ -21,12 +21,12 @@ import pytest
 torch = pytest.importorskip("torch")
 from meshwright.cli import main as cli  # noqa: E402
 from meshwright.describe.job import Job  # noqa: E402
+from meshwright.describe.training import Settings, settings, table  # noqa: E402
 from meshwright.errors import BadInput  # noqa: E402
 from meshwright.formats.toml import load_job  # noqa: E402
 from meshwright.formats.toml_writer import dumps_toml  # noqa: E402
 from meshwright.train.loop import Trainer  # noqa: E402
 from meshwright.train.run import metrics  # noqa: E402
-from meshwright.train.settings import Settings, settings, table  # noqa: E402
 
 QUICKSTART = Path(__file__).parents[2] / "examples" / "quickstart.toml"
 
@@ -521,7 +521,10 @@ def test_a_device_on_the_command_line_wins_over_the_file(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert cli.run(["train", small(), "--device", "tpu"]) == 2
-    assert "--device must be cpu or cuda, not 'tpu'" in capsys.readouterr().err
+    assert (
+        "train.device 'tpu' is not known; did you mean cpu?"
+        in capsys.readouterr().err
+    )
     if not torch.cuda.device_count():
         assert cli.run(["train", small(), "--device", "cuda"]) == 2
         assert "this machine has 0" in capsys.readouterr().err

@@ -15,20 +15,20 @@ import pytest
 pytest.importorskip("torch")
 from torch.distributed import HashStore, TCPStore  # noqa: E402
 
-from meshwright.train import elastic  # noqa: E402
+from meshwright.train import watchdog  # noqa: E402
 
 HANGING = """
 import os, signal, sys, time
 from pathlib import Path
 import torch
 import torch.distributed as dist
-from meshwright.train import heartbeat
-from meshwright.train.elastic import record_flights
+from meshwright.train import watchdog
+from meshwright.train.watchdog import record_flights
 from meshwright.train.launch import run_rank
 
 def work(device):
     for step in range(10):
-        heartbeat.beat(f"step {step}")
+        watchdog.beat(f"step {step}")
         if (step, dist.get_rank()) == (5, int(sys.argv[3])):
             time.sleep(1)  # it has said something before
             if sys.argv[2] == "stopped":
@@ -105,7 +105,7 @@ def test_a_rank_that_is_stopped_is_named_by_its_silence(script: Path) -> None:
     finally:
         ranks[0].kill()
     ranks[0].communicate()
-    assert "4 s: rank 0 at step 5, which says nothing any more, of 2" in told
+    assert "4 s: rank 0 at step 5, stopped by a signal, of 2" in told
     assert ranks[1].returncode == 3
 
 
@@ -129,8 +129,8 @@ def test_the_first_rank_of_a_try_asks_and_no_other(
 ) -> None:
     """torchrun may end rank 0 before it has said a word: rank 1 asks as well as it."""
     asked: list[int] = []
-    monkeypatch.setattr(elastic, "AGENTS", (b"",))
-    monkeypatch.setattr(elastic.os, "kill", lambda pid, _: asked.append(pid))
+    monkeypatch.setattr(watchdog, "AGENTS", (b"",))
+    monkeypatch.setattr(watchdog.os, "kill", lambda pid, _: asked.append(pid))
     monkeypatch.setenv("TORCHELASTIC_MAX_RESTARTS", "3")
     for attempt in range(2):
         for rank in (1, 0):
@@ -141,7 +141,7 @@ def test_the_first_rank_of_a_try_asks_and_no_other(
             monkeypatch.setenv(
                 "TORCHELASTIC_ERROR_FILE", str(folder / "error.json")
             )
-            elastic.no_more_tries()
+            watchdog.no_more_tries()
             assert len(asked) == attempt + 1
     assert set(asked) == {os.getppid()}
 
@@ -152,7 +152,7 @@ def test_of_two_accusers_one_speaks(tmp_path: Path) -> None:
     """
     told: list[tuple[str, bool]] = []
 
-    class Accuser(elastic.Vigil):
+    class Accuser(watchdog.Juror):
         def say(self) -> None:
             pass
 

@@ -22,6 +22,11 @@ GROUPS = {
         ("model", "cluster", "job", "software", "layout"), 2
     )
 }
+GROUPS["train"] = Group(
+    "Training",
+    help="Fields of the table [train]; what a file says holds where no flag says it.",
+    sort_key=7,
+)
 GROUPS["constraints"] = Group(
     "Constraints on the layout",
     help="One value, a list 1,2,4, or a range 1..16.",
@@ -247,7 +252,7 @@ def option(flag: Flag, layout: str) -> inspect.Parameter:
     """A field as a keyword of a command."""
     section = GROUPS[layout if flag.table == "layout" else flag.table]
     shown = Parameter(
-        name=flag.spelled,
+        name=(flag.spelled, flag.letter) if flag.letter else flag.spelled,
         help=flag.help,
         group=section,
         show_default=False,

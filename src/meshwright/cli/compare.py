@@ -145,8 +145,8 @@ def against_program(
     whole = read_flags(path, {}, None, sys.stdin)
     job = shortened(whole)
     need_torch()
+    from ..describe.training import settings
     from ..train.oracle import compare as run_program
-    from ..train.settings import settings
 
     if job is not whole:
         few, many = (int(microbatches(j, j.layout)) for j in (job, whole))

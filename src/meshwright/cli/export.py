@@ -424,11 +424,11 @@ def launch_of_file(
     """How the job in a file is started; BadInput for what `train` would refuse, and for what cannot
     be started so.
     """
+    from ..describe.training import settings
     from ..formats import parse_toml, read_text, torchrun
     from ..formats.toml import load_job
     from ..prediction.prediction import predict
     from ..train import rules
-    from ..train.settings import settings
 
     if not path.endswith(".toml"):
         raise BadInput(

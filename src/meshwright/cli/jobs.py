@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import Any
 
 from .config import by_config, prices
-from .train import trainable_job
 
 
 def prediction_of_arguments(
@@ -37,8 +36,6 @@ def read_job(
     from ..formats.flags import is_file, read_flags
 
     given = by_config(given, is_file(model) or foreign(model))
-    job = trainable_job(
-        read_flags(model, given, notes, sys.stdin, fill, search)
-    )
+    job = read_flags(model, given, notes, sys.stdin, fill, search)
     book = prices(price, job.cluster.chip.name)
     return replace(job, cluster=job.cluster.priced(book))

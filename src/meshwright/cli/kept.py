@@ -17,7 +17,6 @@ from ..errors import BadInput, MeshwrightError
 from ..formats import LARGEST
 from ..formats.options import STDIN
 from .config import by_config, prices
-from .train import trainable_job
 
 if TYPE_CHECKING:
     from ..search import Space
@@ -71,9 +70,7 @@ def swept(
     )
     if keep:
         stdin.seek(0)
-        job, book = _at(
-            price, trainable_job(read_flags(model, given, [], stdin))
-        )
+        job, book = _at(price, read_flags(model, given, [], stdin))
         return Swept(
             job,
             space=None,
@@ -87,7 +84,7 @@ def swept(
     notes = [NAMED.format(named)] if named else []
     described = by_config(_with_most_chips(described, over), file)
     read = read_flags(model, described, notes, stdin, fill=False, search=True)
-    job, book = _at(price, trainable_job(read))
+    job, book = _at(price, read)
     return Swept(job, space, fixed=False, notes=notes, prices=book)
 
 

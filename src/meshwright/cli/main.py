@@ -147,7 +147,7 @@ def refuse(
         print(json.dumps({"error": said}, ensure_ascii=False))
     print(f"meshwright: {said}", file=sys.stderr)
     if "TORCHELASTIC_RUN_ID" in os.environ:
-        from ..train.elastic import last_words
+        from ..train.watchdog import last_words
 
         last_words(said, again)
     return code

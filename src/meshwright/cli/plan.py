@@ -36,6 +36,7 @@ from .trained import not_trained
     "job",
     "software",
     "layout",
+    "train",
     layout="constraints",
     without=("placement",),
 )

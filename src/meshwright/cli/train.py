@@ -39,18 +39,6 @@ Changes = Annotated[
         "NAMES",
     ),
 ]
-Steps = Annotated[int | None, word("Optimizer steps.", "N")]
-Source = Annotated[
-    str | None,
-    word("A token file of meshwright data, corpus or synthetic.", "DATA"),
-]
-Folder = Annotated[
-    str | None, Parameter(name=["--output", "-o"], help="Folder of the run.")
-]
-Device = Annotated[
-    str | None,
-    word("cpu (gloo) or cuda (NCCL), whatever the file says.", "DEVICE"),
-]
 EngineName = Annotated[
     str,
     word(
@@ -112,18 +100,7 @@ def need_torch() -> None:
         ) from None
 
 
-def trainable_job(job: Job) -> Job:
-    """The job; BadInput if `train` would refuse its table [train], so that no file is written, and
-    no question answered, with words that nobody understands.
-    """
-    if job.train:
-        from ..train.settings import settings
-
-        settings(job.train)
-    return job
-
-
-@verb("layout")
+@verb("layout", "train")
 def train(
     job: JobFile,
     /,
@@ -131,10 +108,6 @@ def train(
     given: Mapping[str, str],
     resume: Resume = False,
     allow_change: Changes = None,
-    steps: Steps = None,
-    data: Source = None,
-    device: Device = None,
-    output: Folder = None,
     engine: EngineName = OURS,
     engine_flags: EngineFlags = "",
     json: Json = False,
@@ -142,26 +115,18 @@ def train(
     """Train a model under its layout, on processes of this machine or (under torchrun) of many; or
     have another engine do so.
 
-    Examples: meshwright train examples/quickstart.toml --pp 2 --dp 1
+    Examples: meshwright train examples/quickstart.toml --pp 2 --dp 1 --lr 1e-3
     meshwright train plan.toml --engine torchtitan --steps 100
     """
     from ..formats.flags import is_file, read_flags
-    from ..formats.torchrun import RUNS_ON
     from ..report import console
 
     if not is_file(job):
         raise BadInput(
             f"train needs a JOB.toml, not {job[:60]!r}: plan {job[:60]} ... -o plan.toml writes one"
         )
-    if device not in (None, *RUNS_ON):
-        raise BadInput(
-            f"--device must be {' or '.join(RUNS_ON)}, not {str(device)[:40]!r}"
-        )
     notes: list[str] = []
     described = read_flags(job, given, notes, sys.stdin)
-    said = {"steps": steps, "data": data, "device": device, "output": output}
-    how = {name: value for name, value in said.items() if value is not None}
-    described = replace(described, train={**described.train, **how})
     for note in notes:
         print(note, file=sys.stderr)
     if allow_change is not None and not resume:
@@ -171,8 +136,8 @@ def train(
     if engine_flags:
         raise BadInput("--engine-flags belongs to --engine")
     need_torch()
+    from ..describe.training import settings
     from ..train.run import train as run
-    from ..train.settings import settings
 
     result = run(
         described,
@@ -186,20 +151,17 @@ def train(
         if json:
             console.show_json(console.envelope("train", result))
         else:
-            sample = [result["sample"]] if result["sample"] else []
-            console.show(
-                trained(result), *(x for t in sample for x in ("", t))
-            )
+            console.show(trained(result), *sampled(result))
     return 0
 
 
 def driven(job: Job, engine: str, resume: bool, flags: str, json: bool) -> int:
     """`train --engine`: another engine's run, beside its prediction."""
+    from ..describe.training import settings
     from ..report import console
     from ..report.card import Row
     from ..report.compare import log_card
     from ..train.engines import SCALED, drive
-    from ..train.settings import settings
 
     run = drive(job, settings(job.train), engine, resume, flags)
     if json:
@@ -242,12 +204,11 @@ def data(
     from ..report import console
 
     need_torch()
-    from ..train import corpus
-    from ..train.data import prepare
+    from ..train.texts import corpus, prepare
 
     to = Path(output[:4096])
     header = (
-        corpus.make(to)
+        corpus(to)
         if text == "corpus"
         else prepare(Path(text), to, tokenizer, key, end)
     )
@@ -274,6 +235,10 @@ def generate(
     tokenizer: Annotated[
         str | None, word("bytes, or a tokenizer.json; else the run's.")
     ] = None,
+    own_model: Annotated[
+        str | None,
+        word("A run's train.own_model: code is imported if you say so alone."),
+    ] = None,
     json: Json = False,
 ) -> int:
     """Sample text from the newest checkpoint of a run.
@@ -292,12 +257,27 @@ def generate(
     from ..train.generate import generate as sample
 
     result = sample(
-        Path(run), prompt, length, temperature, top_k, seed, tokenizer
+        Path(run),
+        prompt,
+        length,
+        temperature=temperature,
+        top_k=top_k,
+        seed=seed,
+        tokenizer=tokenizer,
+        own_model=own_model,
     )
     console.show_json(
         console.envelope("generate", result)
     ) if json else console.show(result["text"])
     return 0
+
+
+def sampled(result: Mapping[str, Any]) -> tuple[str, ...]:
+    """The sample of a run, under what it goes on from."""
+    if not result["sample"]:
+        return ()
+    rest = result["sample"].removeprefix(result["prompt"])
+    return "", f"After {result['prompt']!r} the model goes on:", rest
 
 
 def trained(result: Mapping[str, Any]) -> Any:
@@ -326,12 +306,17 @@ def trained(result: Mapping[str, Any]) -> Any:
     took = show(result["step_time_s"], "s")
     planned = show(result["predicted_step_time_s"], "s")
     rate = f"{result['tokens_per_s']:,.0f} tokens/s, MFU {result['mfu']:.1%}"
-    folder = str(result["output"])
+    folder = shlex.quote(str(result["output"]))
+    later = [f"compare {folder}"]
+    if result["sample"]:
+        later.append(f"generate {folder} --prompt 'The module'")
+    if not result["own_model"]:
+        later.append(f"export {folder} --to safetensors -o {folder}/weights")
     return Card(
         f"Trained {result['steps']} steps: loss {first} -> {last}{held_out}{skipped}",
         (
             Row("step", f"{took} a step (predicted {planned}{of}), {rate}"),
             Row("files", f"metrics and checkpoints in {folder}"),
-            Commands((command(f"compare {shlex.quote(folder)}"),)),
+            Commands(tuple(map(command, later))),
         ),
     )

@@ -29,8 +29,8 @@ def not_trained(plan: Any) -> list[str]:
 
 def refusals(p: Any) -> Iterator[str]:
     """Why the trainer refuses a layout: its rules, then its own memory."""
+    from ..describe.training import Settings
     from ..train import rules
-    from ..train.settings import Settings
 
     yield from rules.of_trainer(p.job, p.layout)
     try:

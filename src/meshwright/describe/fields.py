@@ -62,6 +62,13 @@ class AnyText(NamedTuple):
     why: str
 
 
+class Spelled(NamedTuple):
+    """The flag of a field, where another table has its name or a letter is usual, too."""
+
+    flag: str
+    letter: str = ""
+
+
 class Parsed(NamedTuple):
     """A text in a small language: what reads it, raises BadInput, and says how it is kept
     (`.text`).
@@ -206,6 +213,7 @@ class FieldKind:
     answered: str | None = None
     """`Answered.by`; None: the framework has no say."""
     searched: Searched | None = None
+    spelled: Spelled | None = None
     injected: bool = False
     free: bool = False
     parts: tuple[FieldKind, ...] = ()
@@ -233,6 +241,7 @@ class FieldKind:
             only=said.get(With),
             answered=by and by.by,
             searched=said.get(Searched),
+            spelled=said.get(Spelled),
             injected=Injected in said,
             free=AnyText in said,
             parts=parts,

@@ -51,7 +51,7 @@ from .software import ATTENTION, NOTHING_SAID, UNFUSED, Software
 TABLES = ("model", "cluster", "layout", "software", "job")
 """Tables of a job in a file; `job` has the fields that are no table of their own."""
 TRAIN = "train"
-"""A table for the trainer alone: it does not describe the job, and stays as it is written."""
+"""A table for the trainer alone: it does not describe the job."""
 
 
 @dataclass(frozen=True)
@@ -137,8 +137,8 @@ class Job(Checked):
     the assumption set (realistic: 0.1).
     """
     train: Mapping[Prose, Any] = EMPTY
-    """Table [train] of a file, as it is written: what `meshwright train` does with the job
-    (`train.settings` reads it). It goes with the job into every file; no prediction asks it.
+    """Table [train] of a file, the fields that it gives: what `meshwright train` does with the job
+    (`describe.training`). It goes with the job into every file; no prediction asks it.
     """
 
     __repr__ = shown

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 from .. import catalog
 from ..describe.choices import FIELDS, Choices
 from ..describe.fields import fields_of
-from ..describe.job import Job
+from ..describe.job import TRAIN, Job
 from ..describe.layout import AXES, DEGREES, Layout
 from ..describe.read import read
 from ..describe.software import Software
@@ -165,7 +165,7 @@ def describe(
             tables[flag.table] = (
                 {flag.name: value}
                 if flag.name == "on"
-                else {**table, flag.name: value}
+                else {**table, flag.field or flag.name: value}
             )
     if not ours and not theirs:
         for name, example in (("on", "1024xh100-sxm"), ("batch", "4M")):
@@ -522,7 +522,7 @@ def command_line(
     table_of = {flag.name: flag for flag in flags()}
     words = ["predict", "-" if model == STDIN else model]
     for name, text in given.items():
-        if name in table_of and table_of[name].table != "layout":
+        if name in table_of and table_of[name].table not in ("layout", TRAIN):
             words += [table_of[name].spelled, text]
     below = (
         [f.name for f in fields(Layout)]  # a text that was read already

@@ -1,4 +1,5 @@
-"""The options of a command line: a flag for each field of cluster, job, software and layout.
+"""The options of a command line: a flag for each field of cluster, job, software, layout and
+training.
 
 Only their names and help: what reads their values (`formats.flags`, with every format of a job)
 takes as long to import as all of the help.
@@ -11,10 +12,11 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from ..describe.fields import Field, fields_of, meanings
+from ..describe.fields import WHOLE, Field, fields_of, meanings
 from ..describe.job import TABLES, TRAIN, Job
 from ..describe.layout import Layout
 from ..describe.software import Software
+from ..describe.training import Settings
 
 MODEL = {
     "model_": "The model of a file that names none or another: of the catalogue, or a config.json.",
@@ -45,24 +47,19 @@ class Flag:
 
     name: str
     table: str
-    """Its table in the TOML file: model, cluster, job, software or layout."""
+    """Its table in the TOML file: model, cluster, job, software, layout or train."""
     help: str
+    field: str = ""
+    """Its name in the table, where that is another."""
+    letter: str = ""
+    """Its short form, such as -o."""
+    metavar: str = "TEXT"
+    """What stands for the value in the help."""
 
     @property
     def spelled(self) -> str:
         """The flag as the user types it."""
         return "--" + self.name.strip("_").replace("_", "-")
-
-    @property
-    def metavar(self) -> str:
-        """What stands for the value in the help."""
-        return (
-            "TEXT"
-            if self.table != "layout"
-            else "N"
-            if self.name in NUMBERS
-            else "WORD"
-        )
 
 
 @cache
@@ -73,12 +70,46 @@ def flags() -> tuple[Flag, ...]:
         *(Flag(name, "model", text) for name, text in MODEL.items()),
         *(Flag(name, "cluster", text) for name, text in CLUSTER.items()),
         *(
-            Flag(name, table, with_words(meanings(cls).get(name, ""), field))
+            Flag(
+                name,
+                table,
+                with_words(meanings(cls).get(name, ""), field),
+                metavar="TEXT"
+                if table != "layout"
+                else "N"
+                if name in NUMBERS
+                else "WORD",
+            )
             for table, cls in described
             for name, field in fields_of(cls).items()
             if name not in (*TABLES, TRAIN)
         ),
+        *(of_training(field) for field in fields_of(Settings).values()),
     )
+
+
+def of_training(field: Field) -> Flag:
+    """A field of [train], with its usual value and its bounds."""
+    kind, usual = field.kind, field.default
+    text = with_words(meanings(Settings).get(field.name, ""), field)
+    if usual is not None:
+        shown = f"{usual:g}" if kind.type is float else str(usual).lower()
+        text += f" Default: {shown}."
+    if kind.range and kind.range.most < WHOLE.most:
+        text += f" From {kind.range.least:g} to {kind.range.most:g}."
+    flag, letter = kind.spelled or (field.name, "")
+    return Flag(
+        flag,
+        TRAIN,
+        text,
+        field=field.name,
+        letter=letter,
+        metavar="WORD" if kind.words else METAVARS[kind.type],
+    )
+
+
+METAVARS = {int: "N", float: "NUMBER", str: "TEXT", bool: "true|false"}
+"""Kind of a field of [train] -> what stands for its value in the help."""
 
 
 def with_words(text: str, field: Field) -> str:

@@ -4,7 +4,7 @@
            or all fields of a new one
 [cluster]  on = "1024xh100-sxm", or chips, chip and network, each by name or as a table
 [layout]   tp = 8 ...
-[train]    how `meshwright train` runs the job: carried along, and read there (train/settings)
+[train]    how `meshwright train` runs the job (describe/training): carried along
 [software] cuda_graphs = "full" ...: what is said of the framework beside its name
 [job]      batch = "4M" (tokens) or "512seq", seq, precision, optimizer, tokens, attention_kernel,
            assumptions
@@ -29,6 +29,7 @@ from ..describe.model import Model
 from ..describe.network import Network
 from ..describe.read import brief, laid_over, read, to_dict
 from ..describe.software import Software
+from ..describe.training import given
 from ..errors import BadInput, unknown
 from . import hf, parse_toml, read_text, resolve
 from .toml_writer import dumps_toml
@@ -128,18 +129,7 @@ def load_job(
             )
             if said
         ]
-    return replace(job, batch=batch, train=_train(source.get(TRAIN, {})))
-
-
-def _train(given: object) -> dict[str, Any]:
-    """The table [train]: one word or number a field, whatever the trainer makes of them."""
-    table = _table(given, TRAIN)
-    for name, value in table.items():
-        if not isinstance(value, (str, int, float)):
-            raise BadInput(
-                f"{TRAIN}.{name[:40]} must be a text, a number, true or false, not {brief(value)}"
-            )
-    return table
+    return replace(job, batch=batch, train=given(source.get(TRAIN, {})))
 
 
 def _length(table: object, seq: int) -> str | None:

@@ -1,4 +1,5 @@
-"""What a run's folder says of how it was made: job.toml, and a line an attempt in attempts.jsonl.
+"""What a run was asked to do, after everything about it was checked, and what its folder says of
+how it was made: job.toml, and a line an attempt in attempts.jsonl.
 
 An attempt is what goes on from one checkpoint, or from the first weights. It leaves its record when
 its first step is done: a start that fails, or that finds nothing to do, changes nothing.
@@ -14,7 +15,7 @@ import socket
 import time
 import tomllib
 from collections.abc import Collection, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +23,13 @@ import torch
 
 from .._version import __version__
 from ..describe.job import TRAIN, Job
+from ..describe.training import Settings, table
 from ..errors import BadInput, unknown
 from ..formats.run_folder import ATTEMPTS, attempts
 from ..formats.toml import dump_job
-from . import data
-from .settings import Settings, table
+from ..prediction.prediction import Prediction
+from . import checkpoint, data
+from .registry import is_own
 
 ORDER = ("data", "seq", "seed", "batch", "shuffle")
 """What decides which samples a step trains on."""
@@ -61,8 +64,12 @@ def order(job: Job, settings: Settings) -> dict[str, Any]:
         "seed": settings.seed,
         "batch": sequences(job, settings),
     }
-    files = settings.data != "synthetic"
-    return fields | {"shuffle": SHUFFLE} if files else fields
+    return fields | {"shuffle": SHUFFLE} if is_files(settings) else fields
+
+
+def is_files(settings: Settings) -> bool:
+    """Whether samples come from token files."""
+    return settings.data != "synthetic" and not is_own(settings.data)
 
 
 def sequences(job: Job, s: Settings) -> int | str:
@@ -74,7 +81,7 @@ def sequences(job: Job, s: Settings) -> int | str:
 
 def contents(job: Job, settings: Settings) -> str:
     """Which tokens: what does not change when a token file is moved; and what is held out of it."""
-    if settings.data == "synthetic":
+    if not is_files(settings):
         return settings.data
     path = (
         str(Path(settings.output) / "corpus")
@@ -190,3 +197,29 @@ def flat(tables: Mapping[str, Any]) -> dict[str, Any]:
         for name in ("job", TRAIN)
         for key, value in tables.get(name, {}).items()
     }
+
+
+@dataclass(frozen=True)
+class RunPlan:
+    """What is run, and what was said before."""
+
+    job: Job
+    settings: Settings
+    predicted: Prediction
+    resume: Path | None
+    """The checkpoint to go on from."""
+    allowed: tuple[str, ...] = ()
+    """What of `attempt.ORDER` a resumed run may change."""
+
+    @property
+    def folder(self) -> Path:
+        """Where the run lives."""
+        return Path(self.settings.output)
+
+    @property
+    def finished(self) -> bool:
+        """Nothing is left to do."""
+        return (
+            self.resume is not None
+            and checkpoint.steps_of(self.resume) >= self.settings.steps
+        )

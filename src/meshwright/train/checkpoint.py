@@ -43,11 +43,12 @@ from ..errors import BadInput, MeshwrightError
 from .initial import local, parameters
 from .loop import Trainer
 from .moe import MixtureOfExperts
+from .optimizer import count
 from .storage import Damaged, Reader, Writer, read_index, sync, verify
 
 NAME = re.compile(r"step-(\d{8})")
 PART, OLD = ".part", ".old"
-MOMENTS = ("exp_avg", "exp_avg_sq")
+OWN = "own_model"
 FAVOUR = "favour"
 """Biases of experts, where loads are balanced by them: favour/layers.3, [E]."""
 
@@ -66,13 +67,17 @@ class NotFinite(MeshwrightError):
 
 
 def state(trainer: Trainer) -> dict[str, Tensor]:
-    """What a checkpoint holds: name -> tensor, "weights/layers.0..." and both moments of AdamW."""
+    """What a checkpoint holds: name -> tensor, "weights/layers.0..." and what the optimizer keeps
+    for each of their elements (of AdamW exp_avg and exp_avg_sq).
+    """
     tensors: dict[str, Tensor] = {}
     for stage in trainer.stages.values():
         for name, p in parameters(stage, stage.m):
             tensors[f"weights/{name}"] = p.detach()
             tensors |= {
-                f"{kind}/{name}": trainer.state(p)[kind] for kind in MOMENTS
+                f"{kind}/{name}": x
+                for kind, x in trainer.state(p).items()
+                if isinstance(x, Tensor) and x.shape == p.shape
             }
         tensors |= {
             f"{FAVOUR}/layers.{number}": block.ffn.favour_E
@@ -231,6 +236,7 @@ def identity(trainer: Trainer) -> dict[str, Any]:
         "seed": trainer.settings.seed,
         "model": to_dict(trainer.job.model),
         "batch": trainer.job.batch,
+        OWN: trainer.settings.own_model,
     }
 
 
@@ -341,9 +347,7 @@ def load(trainer: Trainer, path: Path, changed: Collection[str] = ()) -> int:
         ) from None
     trainer.scaler.load(index.get("scaler"))
     for p in trainer.parameters().values():
-        trainer.state(p)["step"].fill_(
-            float(index["step"] - trainer.scaler.skipped)
-        )
+        count(trainer.state(p), index["step"] - trainer.scaler.skipped)
     if not finite(trainer):
         raise Damaged(
             f"checkpoint {path} holds weights or moments that are not finite"

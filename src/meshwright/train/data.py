@@ -9,32 +9,17 @@ one further). An epoch is a random order of all samples.
 
 from __future__ import annotations
 
-import bz2
-import glob
-import gzip
-import json
-import lzma
 import math
-import os
-import re
-import signal
-import stat
-import sys
-import threading
-import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, TextIO
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import BadInput
-from ..formats import LARGEST, parse_json, read_text
-from .lock import running
-from .shuffle import Shuffle
-from .tokenizer import encoder
+from ..formats import parse_json, read_text
 
 FORMAT = "meshwright-tokens-1"
 DTYPES: dict[str, np.dtype[Any]] = {
@@ -42,16 +27,6 @@ DTYPES: dict[str, np.dtype[Any]] = {
     "uint32": np.dtype("<u4"),
 }
 Tokens = NDArray[np.int64]
-PIECE = 2**20
-"""Characters of a text that are tokenized at once."""
-PACKED: dict[str, Any] = {
-    ".gz": gzip.open,
-    ".bz2": bz2.open,
-    ".xz": lzma.open,
-}
-"""Ending of a packed text -> what opens it."""
-LINE_END = re.compile(r"(?:\n|\r(?!\n))(?=\S)")
-"""Where a line begins: after LF, CR LF, or CR alone."""
 
 
 class Source(Protocol):
@@ -87,6 +62,44 @@ class Synthetic:
             )
             % self.vocab
         )
+
+
+ROUNDS = 6
+"""4 make it as good as its round function (Luby and Rackoff); two more cost a microsecond."""
+MASK = 2**64 - 1
+
+
+def splitmix64(x: int) -> int:
+    """64 bits, each of which depends on all of x (SplitMix64, Steele et al. 2014)."""
+    x = (x + 0x9E3779B97F4A7C15) & MASK
+    x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & MASK
+    x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & MASK
+    return x ^ (x >> 31)
+
+
+@dataclass(frozen=True)
+class Shuffle:
+    """A random order of 0 .. count - 1."""
+
+    count: int
+    seed: int
+    epoch: int
+
+    def __getitem__(self, i: int) -> int:
+        """The place of the i-th."""
+        half = max(1, ((self.count - 1).bit_length() + 1) // 2)
+        low = (1 << half) - 1
+        keys = [
+            splitmix64(splitmix64(splitmix64(self.seed) ^ self.epoch) + n)
+            for n in range(ROUNDS)
+        ]
+        while True:
+            left, right = i >> half, i & low
+            for key in keys:
+                left, right = right, left ^ (splitmix64(key ^ right) & low)
+            i = left << half | right
+            if i < self.count:
+                return i
 
 
 class File:
@@ -310,198 +323,3 @@ def read_header(path: Path) -> dict[str, Any]:
             f"{tokens} has {size} bytes, but its header says {want}: it is damaged"
         )
     return header
-
-
-def write(
-    path: Path,
-    chunks: Iterable[NDArray[Any]],
-    vocab: int,
-    tokenizer: str,
-    source: str,
-    end: str | None = None,
-    end_id: int | None = None,
-) -> dict[str, Any]:
-    """Write a token file chunk by chunk; its header. It appears under its name only when it is
-    whole, the header last.
-
-    end, end_id: the token after each document.  BadInput if there is no token, or the file cannot
-    be written; then nothing of it is left.
-    """
-    dtype = "uint16" if vocab <= 2**16 else "uint32"
-    header: dict[str, Any] = {
-        "format": FORMAT,
-        "dtype": dtype,
-        "tokens": 0,
-        "vocab": vocab,
-        "tokenizer": tokenizer,
-        "source": source,
-        **({"end": end, "end_id": end_id} if end is not None else {}),
-    }
-    parts = {
-        suffix: sibling(path, f"{suffix}.{os.getpid()}")
-        for suffix in (".bin", ".json")
-    }
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        clean(path)
-        with unwinding(), parts[".bin"].open("wb") as file:
-            header["tokens"] = sum(
-                file.write(chunk.astype(DTYPES[dtype]).tobytes())
-                for chunk in chunks
-            )
-        header["tokens"] //= DTYPES[dtype].itemsize
-        if not header["tokens"]:
-            raise BadInput(f"{source} holds no text")
-        parts[".json"].write_text(json.dumps(header, indent=1) + "\n", "utf-8")
-        for suffix, part in parts.items():
-            part.replace(path.with_suffix(suffix))
-    except OSError as error:
-        raise BadInput(f"{path} cannot be written: {error.strerror}") from None
-    finally:
-        for part in parts.values():
-            with suppress(OSError):
-                part.unlink()
-    return header
-
-
-@contextmanager
-def unwinding() -> Iterator[None]:
-    """A context in which SIGTERM ends this process as an error does: what it began is removed."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(
-        signal.SIGTERM, lambda number, frame: sys.exit(128 + number)
-    )
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
-def clean(path: Path) -> None:
-    """Delete what processes that are gone had begun."""
-    for left in path.parent.glob(f"{glob.escape(path.stem)}.*.*"):
-        kind, _, pid = left.name.removeprefix(f"{path.stem}.").partition(".")
-        if kind in ("bin", "json") and pid.isdigit() and not running(int(pid)):
-            left.unlink(missing_ok=True)
-
-
-def texts(path: Path, key: str = "text") -> Iterator[str]:
-    """The documents of a .jsonl, its field `key` line by line, or the pieces of a text, each of
-    about a megabyte and cut where a line begins.
-
-    A text is its characters: line ends stay as they are, and a byte-order mark, which is none of
-    them, is skipped.
-    """
-    demand_plain(path)
-    try:
-        with opener(path)(
-            path, "rt", encoding="utf-8-sig", newline=""
-        ) as file:
-            yield from (
-                documents(file, path, key) if is_jsonl(path) else pieces(file)
-            )
-    except UnicodeDecodeError:
-        raise BadInput(f"{path} is not a UTF-8 text") from None
-    except OSError as error:
-        raise BadInput(
-            f"{path} cannot be read: {error.strerror or error}"
-        ) from None
-    except (EOFError, zlib.error, lzma.LZMAError) as error:
-        raise BadInput(f"{path} is damaged: {error}") from None
-
-
-def is_jsonl(path: Path) -> bool:
-    """Whether a text is a .jsonl, packed or not."""
-    names = path.suffixes
-    if names and names[-1] in PACKED:
-        names = names[:-1]
-    return names[-1:] == [".jsonl"]
-
-
-def opener(path: Path) -> Callable[..., TextIO]:
-    """What opens it, unpacked; BadInput for what is no text."""
-    if path.suffix in (".zst", ".parquet", ".zip", ".tar"):
-        raise BadInput(
-            f"{path} is no text: meshwright data reads a text or a .jsonl, or one packed as"
-            f" {', '.join(PACKED)}"
-        )
-    open_: Callable[..., TextIO] = PACKED.get(path.suffix, open)
-    return open_
-
-
-def demand_plain(path: Path) -> None:
-    """BadInput for what is no file, or may never end."""
-    try:
-        kind = path.stat().st_mode
-    except (OSError, ValueError) as error:
-        why = getattr(error, "strerror", None) or error
-        raise BadInput(f"{path} cannot be read: {why}") from None
-    if stat.S_ISDIR(kind):
-        raise BadInput(
-            f"{path} is a folder: meshwright data reads one file, and train.data takes several"
-        )
-    if not stat.S_ISREG(kind):
-        raise BadInput(
-            f"{path} is a pipe or a device, which may never end: meshwright data reads plain files"
-        )
-
-
-def pieces(file: TextIO) -> Iterator[str]:
-    """A text in pieces: a tokenizer sees whole lines, and the blanks before a line with it (unless
-    a line is longer than a piece).
-    """
-    rest = ""
-    while more := file.read(PIECE):
-        rest += more
-        cuts = [
-            match.end()
-            for match in LINE_END.finditer(rest, max(0, len(rest) - PIECE))
-        ]
-        at = cuts[-1] if cuts else (len(rest) if len(rest) >= 2 * PIECE else 0)
-        if at:
-            yield rest[:at]
-            rest = rest[at:]
-    if rest:
-        yield rest
-
-
-def documents(file: TextIO, path: Path, key: str) -> Iterator[str]:
-    """The texts of a .jsonl; blank lines, as between files put together, hold none."""
-    number = 0
-    # no line is held that is longer than a description may be
-    while line := file.readline(LARGEST + 1):
-        number += 1
-        if not line.strip():
-            continue
-        row = parse_json(line, f"{path} line {number}")
-        if not isinstance(row.get(key), str):
-            raise BadInput(
-                f"{path} line {number} has no text in its field {key!r}"
-            )
-        yield row[key]
-
-
-def prepare(
-    path: Path,
-    to: Path,
-    tokenizer: str = "bytes",
-    key: str = "text",
-    end: str | None = None,
-) -> dict[str, Any]:
-    """Make a token file of a text or .jsonl file; its header. Documents of a .jsonl end with the
-    tokenizer's end-of-text (`end`).
-
-    Memory does not grow with the file: a few megabytes of text are held at once.
-    """
-    encode = encoder(tokenizer, end, is_jsonl(path))
-    return write(
-        to,
-        chunks=encode.stream(texts(path, key)),
-        vocab=encode.vocab,
-        tokenizer=tokenizer,
-        source=path.name,
-        end=encode.end,
-        end_id=encode.end_id,
-    )

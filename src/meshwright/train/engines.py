@@ -26,16 +26,16 @@ from ..compare.installation import LEAST, MeasuredStep, installation
 from ..compare.logged import Logged, compare_log
 from ..describe.cluster import Installation
 from ..describe.job import Job
+from ..describe.training import Settings
 from ..errors import BadInput, MeshwrightError, unknown
 from ..formats.export import export
 from ..formats.logs import COLOUR, read_log, steps_of
 from ..formats.machine import dump_machine
 from ..formats.toml import dump_job
 from ..prediction.prediction import predict
-from . import seals
-from .heartbeat import state
-from .lock import Lock
-from .settings import Settings
+from . import guard
+from .guard import Lock
+from .watchdog import state
 
 LOG, SCRIPT, JOB, SCALED = "train.log", "engine.sh", "job.toml", "ours.toml"
 """Files of a run's folder."""
@@ -175,7 +175,7 @@ def drive(
                 f"{folder} holds a run already: --resume goes on with it, -o"
                 " starts another"
             )
-        notes += seals.set_aside(folder / CHECKPOINTS)
+        notes += guard.set_aside(folder / CHECKPOINTS)
         for note in notes:
             print(note, file=sys.stderr)
         (folder / JOB).write_text(dump_job(job), "utf-8")
@@ -183,7 +183,7 @@ def drive(
         try:
             run(["bash", str(folder / SCRIPT), *flags], settings, log, lock)
         finally:
-            seals.seal(folder / CHECKPOINTS)
+            guard.seal(folder / CHECKPOINTS)
     return compared(job, name, folder, tuple(notes))
 
 

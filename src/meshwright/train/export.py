@@ -59,6 +59,11 @@ def export(
     path = newest(source)
     index = read_index(path)
     verify(path, index)
+    if index.get(checkpoint.OWN):
+        raise BadInput(
+            f"checkpoint {path} is of {index[checkpoint.OWN]}, a model of one's own: Hugging Face"
+            " has no place for it"
+        )
     model = read(Model, index.get("model"), "the checkpoint's model")
     config = write_hf(model) | {
         "dtype": str(dtype).removeprefix("torch."),

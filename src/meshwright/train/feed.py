@@ -10,22 +10,27 @@ from pathlib import Path
 from typing import TypeVar
 
 import torch
+from torch import Tensor
 
 from ..describe.job import Job
+from ..describe.training import Settings
 from ..errors import BadInput
-from . import corpus, data
+from ..program.tiles import Documents
+from . import data, registry, texts
+from .attempt import RunPlan
 from .data import HeldOut, Source, Synthetic, opened
-from .evaluate import Batch
 from .loop import Trainer
-from .plan import RunPlan
 from .ramp import batch_of, before
-from .settings import Settings
 
 T = TypeVar("T")
+Batch = tuple[Tensor, Tensor, tuple[Documents, ...]]
+"""Inputs, targets, and where documents begin, of one rank."""
 
 
 def source(job: Job, settings: Settings) -> Source:
     """Where samples come from."""
+    if registry.is_own(settings.data):
+        return own(job, settings, "data")
     if settings.data == "synthetic":
         return Synthetic(job.model.vocab, job.T, settings.seed)
     return opened(
@@ -37,11 +42,19 @@ def source(job: Job, settings: Settings) -> Source:
     )
 
 
+def own(job: Job, s: Settings, field: str) -> Source:
+    """A data set of the user's."""
+    made: Source = registry.part(field, getattr(s, field))(
+        vocab=job.model.vocab, seq=job.T, seed=s.seed
+    )
+    return made
+
+
 def tokens(settings: Settings) -> str:
     """The token files; the default one is made if it is not there yet."""
     if settings.data != "corpus":
         return settings.data
-    corpus.make(path := Path(settings.output) / "corpus")
+    texts.corpus(path := Path(settings.output) / "corpus")
     return str(path)
 
 
@@ -58,6 +71,8 @@ def held_out(job: Job, settings: Settings) -> int:
 def of_evaluation(job: Job, settings: Settings) -> Source:
     """Where the samples of evaluations come from: the same ones each time."""
     m, s = job.model, settings
+    if registry.is_own(s.eval_data):
+        return own(job, s, "eval_data")
     if s.eval_data is not None:
         return HeldOut(opened(s.eval_data, m.vocab, job.T, s.seed))
     if s.data == "synthetic":
@@ -105,6 +120,10 @@ def batch(
     """
     rows = size // int(trainer.layout.dp)
     rows_BT = samples.samples(first + trainer.mesh.replica * rows, rows)
+    if rows_BT.shape != (want := (rows, trainer.job.T + 1)):
+        raise BadInput(
+            f"train.data gives token ids of shape {list(rows_BT.shape)}, not {list(want)}"
+        )
     x, y = trainer.share(torch.from_numpy(rows_BT))
     if trainer.device.type == "cuda":
         x = x.pin_memory()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +11,14 @@ from torch import Tensor
 
 from ..describe.model import Model
 from ..describe.read import read
+from ..describe.training import Settings
 from ..errors import BadInput
 from ..formats.run_folder import attempts
 from . import data
-from .checkpoint import FAVOUR
+from .checkpoint import FAVOUR, OWN
 from .export import newest, whole_tensor
 from .initial import parameters
+from .loop import decoder as decoder_of
 from .model import Decoder
 from .moe import MixtureOfExperts
 from .storage import Reader, read_index, verify
@@ -31,11 +33,13 @@ def generate(
     top_k: int = 0,
     seed: int = 1,
     tokenizer: str | None = None,
+    own_model: str | None = None,
 ) -> dict[str, Any]:
     """What the newest checkpoint of a run (or one checkpoint) goes on with after a prompt.
 
     temperature: 0 takes the likeliest token each time;  top_k: only of so many likeliest (0: all);
-    tokenizer: None: the one of the run's data.  BadInput for what cannot be.
+    tokenizer: None: the one of the run's data;  own_model: as the run had it, for the word of a
+    checkpoint imports nothing.  BadInput for what cannot be.
     """
     path = newest(source)
     index = read_index(path)
@@ -51,7 +55,7 @@ def generate(
     start = [int(i) for i in encode.encode([prompt])[0]] or [0]
     ids = list(
         drawn(
-            loaded(Reader(path, index), model),
+            loaded(Reader(path, index), model, made_of(index, own_model)),
             start=start,
             count=count,
             temperature=temperature,
@@ -80,10 +84,27 @@ def of_run(folder: Path) -> str:
     return str(data.read_header(path).get("tokenizer"))
 
 
-def loaded(reader: Reader, model: Model) -> Decoder:
+def made_of(index: Mapping[str, Any], own_model: str | None) -> type[Decoder]:
+    """The class of the checkpoint's model; BadInput if the user has not named it."""
+    if index.get(OWN) != own_model:
+        raise BadInput(
+            f"the checkpoint is of {index.get(OWN) or 'our own decoder'}, not of"
+            f" {own_model or 'it'}: --own-model names the model that it was trained with"
+        )
+    return decoder_of(Settings(own_model=own_model))
+
+
+def loaded(
+    reader: Reader, model: Model, of: type[Decoder] = Decoder
+) -> Decoder:
     """The whole model with the weights of a checkpoint."""
     with torch.device("meta"):
-        made = Decoder(model, range(model.layers), model.seq)
+        made = of(
+            m=model,
+            layers=range(model.layers),
+            seq=model.seq,
+            recompute="none",
+        )
     made.to_empty(device="cpu")
     made.tie()
     with torch.no_grad():

@@ -1,5 +1,5 @@
-"""How PyTorch and Python are set up on a rank before its first step: what does not belong to the
-mathematics of a run, but to its time, memory or bits.
+"""What the host does beside the mathematics of a run, for its time, memory or bits: how PyTorch and
+Python are set up on a rank, and numbers of a device that are read when they have come.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
+from torch import Tensor
 
 GENERATION = 1
 """Of Python's collector, which is asked for every so many steps: young objects in cycles."""
@@ -65,3 +66,32 @@ class Collector:
         self.steps += 1
         if self.steps % EVERY == 0:
             gc.collect(GENERATION)
+
+
+class Later:
+    """The numbers of a tensor. On a GPU their copy is queued behind the work that makes them."""
+
+    def __init__(self, x: Tensor) -> None:
+        self.host, self.copied = x, None
+        if x.device.type == "cuda":
+            self.host = torch.empty(
+                x.shape, dtype=x.dtype, device="cpu", pin_memory=True
+            )
+            self.host.copy_(x, non_blocking=True)
+            self.copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
+            self.copied.record()
+
+    def numbers(self) -> list[float]:
+        """On the host, once they are there."""
+        if self.copied is not None:
+            self.copied.synchronize()
+        values: list[float] = self.host.tolist()
+        return values
+
+
+def to_device(numbers: list[float], device: torch.device) -> Tensor:
+    """Numbers of the host on the device, without waiting for it."""
+    host = torch.tensor(numbers, dtype=torch.float64)
+    if device.type == "cuda":
+        host = host.pin_memory()
+    return host.to(device, non_blocking=True)

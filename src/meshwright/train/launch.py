@@ -19,6 +19,7 @@ import traceback
 import warnings
 from collections.abc import Callable, Sequence
 from datetime import timedelta
+from functools import partial
 from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -31,8 +32,7 @@ from torch._C._distributed_c10d import TCPStore
 from torch.distributed.distributed_c10d import PrefixStore, Store
 
 from ..errors import BadInput, MeshwrightError
-from . import elastic, heartbeat
-from .heartbeat import Signs, Watch
+from .watchdog import Juror, Vigil, Watch
 
 PR_SET_PDEATHSIG = 1
 """Of prctl(2): the signal a process gets when its parent dies."""
@@ -119,9 +119,7 @@ def run_rank(
     attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
     name = f"attempt{attempt if shared else ''}"
     signs = PrefixStore(f"{name}/signs", tcp.clone())  # type: ignore[attr-defined]
-    with elastic.watched(
-        signs, rank=rank, world=world, timeout_s=timeout_s, folder=folder
-    ):
+    with Juror(signs, rank, world, timeout_s=timeout_s, folder=folder):
         _in_group(
             work,
             store=PrefixStore(name, tcp),
@@ -144,39 +142,40 @@ def fork_ranks(
     """Run `work` in `world` new processes and wait. Raises RankFailed, with what the first rank to
     fail said, after ending the others.
 
-    timeout_s: a rank hangs that says nothing for so long after its first `heartbeat.beat`; ranks
-    wait twice as long for each other.
+    timeout_s: a rank hangs that says nothing for so long after its first `watchdog.beat`; ranks
+    wait twice as long for each other. This process keeps the store that they share, so that it
+    outlives each of them.
     """
     listener = socket.create_server(("127.0.0.1", 0), backlog=max(world, 128))
+    port = listener.getsockname()[1]
+    shared = partial(
+        TCPStore,
+        "127.0.0.1",
+        port,
+        world_size=world,
+        timeout=timedelta(seconds=timeout_s),
+        wait_for_workers=False,
+    )
     context = multiprocessing.get_context("fork")
-    signs = Signs(world)
     parent = os.getpid()
     with tempfile.TemporaryDirectory(prefix="meshwright-") as folder, listener:
 
         def rank_main(rank: int) -> None:
             _live_with_parent(parent)
-            heartbeat.listen(signs, rank, Path(folder))
             try:
-                port = listener.getsockname()[1]
-                fd = listener.fileno() if rank == 0 else None
-                store = TCPStore(
-                    "127.0.0.1",
-                    port,
-                    world,
-                    rank == 0,
-                    timedelta(seconds=timeout_s),
-                    master_listen_fd=fd,
-                )
-                _in_group(
-                    work,
-                    store,
-                    rank,
-                    world,
-                    here=rank,
-                    device=device,
-                    threads=threads,
-                    timeout_s=2 * timeout_s,
-                )
+                store = shared(is_master=False)
+                signs = PrefixStore("signs", shared(is_master=False))
+                with Vigil(signs, rank, timeout_s):
+                    _in_group(
+                        work,
+                        store,
+                        rank,
+                        world,
+                        here=rank,
+                        device=device,
+                        threads=threads,
+                        timeout_s=2 * timeout_s,
+                    )
             except BaseException as error:
                 _say(Path(folder), rank, error)
                 os._exit(1)
@@ -201,12 +200,9 @@ def fork_ranks(
             for process in ranks:
                 process.start()
             signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
-            watch = Watch(
-                signs,
-                [process.pid for process in ranks],
-                Path(folder),
-                timeout_s,
-            )
+            # after the fork, for it makes a thread; it owns the socket from here on
+            store = shared(is_master=True, master_listen_fd=listener.detach())
+            watch = Watch(PrefixStore("signs", store), world, timeout_s)
             _watch(ranks, Path(folder), watch)
         except RankFailed as error:
             error.again &= not asked

@@ -1,4 +1,6 @@
-"""What a run says while it trains: metrics.jsonl, progress on stderr, and how its ranks fare."""
+"""What a run says while it trains: metrics.jsonl, TensorBoard and other loggers, progress on
+stderr, and how its ranks fare.
+"""
 
 from __future__ import annotations
 
@@ -21,13 +23,15 @@ import torch.distributed as dist
 from ..count.model import model_flops, parameters
 from ..formats.run_folder import metrics
 from ..units import show
-from . import attempt
-from .board import EventFile
+from . import attempt, registry
 from .checkpoint import PART, SaveFailed
 from .ramp import batch_of
 
 if TYPE_CHECKING:
-    from .plan import RunPlan
+    from .attempt import RunPlan
+from pathlib import Path
+
+from ..errors import BadInput
 
 T = TypeVar("T")
 KIB = 1024
@@ -128,7 +132,7 @@ class RunLog:
         """Nothing is written before `begin`."""
         self.plan, self.first, self.told = plan, first, 0.0
         self.file: TextIO | None = None
-        self.board: EventFile | None = None
+        self.boards: list[Any] = []
         self.attempt = 0
         self.skipped: float | None = None
         self.elapsed = 0.0
@@ -172,7 +176,10 @@ class RunLog:
         settings = self.plan.settings
         self.attempt = attempt.begin(folder, job, settings, self.first)
         if settings.tensorboard:
-            self.board = EventFile(folder, self.first)
+            self.boards.append(EventFile(folder, self.first))
+        if settings.logger:
+            logger = registry.part("logger", settings.logger)
+            self.boards.append(logger(folder=folder, first=self.first))
 
     def write(
         self,
@@ -217,8 +224,8 @@ class RunLog:
             self.plan.folder / "metrics.jsonl",
             lambda: file.write(json.dumps(row) + "\n"),
         )
-        if self.board:
-            self.board.write(row)
+        for board in self.boards:
+            board.write(row)
         self.say_if_skipped(row)
         ends = done == self.plan.settings.steps
         evaluated = "eval_loss" in row
@@ -251,8 +258,7 @@ class RunLog:
                 f"lr {row['lr']:.3g}",
                 f"{row['tokens_per_s']:,.0f} tokens/s",
                 f"MFU {row['mfu']:.1%}",
-                f"{show(row['step_time_s'], 's')} a step (predicted"
-                f" {show(row['predicted_step_time_s'], 's')})",
+                f"{show(row['step_time_s'], 's')} a step",
                 f"{show(row['fullest_rank_bytes'], 'GiB')} on the fullest rank",
                 time_s,
             ]
@@ -301,8 +307,8 @@ class RunLog:
         """The end of the run."""
         if self.file:
             self.file.close()
-        if self.board:
-            self.board.close()
+        for board in self.boards:
+            board.close()
 
 
 def ordinal(n: int) -> str:
@@ -331,3 +337,50 @@ def clock(seconds: float) -> str:
 def digits(loss: float | None) -> str:
     """A loss for people."""
     return "not a number" if loss is None else f"{loss:.4f}"
+
+
+FOLDER = "tensorboard"
+TAGS = {
+    "loss": "loss/training",
+    "eval_loss": "loss/held out",
+    "gradient_norm": "optimizer/gradient norm",
+    "lr": "optimizer/learning rate",
+    "skipped": "optimizer/updates skipped",
+    "sequences": "data/sequences a step",
+    "tokens_per_s": "speed/tokens per s",
+    "mfu": "speed/MFU",
+    "step_time_s": "speed/step s",
+    "data_s": "speed/data s",
+    "checkpoint_s": "speed/checkpoint s",
+    "fullest_rank_bytes": "memory/fullest rank bytes",
+}
+"""Column of metrics.jsonl -> where TensorBoard shows it."""
+
+
+def writer() -> Any:
+    """TensorBoard's class; BadInput where it is not installed."""
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        raise BadInput(
+            "train.tensorboard needs TensorBoard: pip install tensorboard"
+        ) from None
+    return SummaryWriter
+
+
+class EventFile:
+    """The events of a run in its folder tensorboard/."""
+
+    def __init__(self, run: Path, first: int) -> None:
+        """first: steps the run has done; what an earlier attempt wrote after them is hidden."""
+        self.events = writer()(str(run / FOLDER), purge_step=first + 1)
+
+    def write(self, row: Mapping[str, Any]) -> None:
+        """One step."""
+        for name, tag in TAGS.items():
+            if row.get(name) is not None:
+                self.events.add_scalar(tag, row[name], row["step"])
+
+    def close(self) -> None:
+        """The end of the run."""
+        self.events.close()

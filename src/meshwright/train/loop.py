@@ -13,23 +13,22 @@ from torch import Tensor, nn
 
 from ..describe.job import Job
 from ..describe.layout import Layout
+from ..describe.training import Settings
 from ..layout.placement import placed
 from ..layout.stages import stage_count, stage_layers, stage_numbers
 from ..program.messages import recomputation
 from ..program.tiles import Documents, chunks
 from ..schedule import get as schedule_named
-from . import gradients
+from . import gradients, registry
 from .balance import Balance
+from .host import Later, to_device
 from .initial import initialise, local
-from .later import Later, to_device
 from .model import Decoder
 from .moe import MixtureOfExperts
-from .optimizer import adamw, ready
+from .optimizer import Scaler, optimizer, ready
 from .parallel import cut_stage, mesh
 from .pipeline import Engine, criterion, engine
 from .record import Recorder
-from .scaling import Scaler
-from .settings import Settings
 
 
 @dataclass(frozen=True)
@@ -108,8 +107,12 @@ class Trainer:
         )
         self.engines: dict[int, Engine] = {}
         """By the number of microbatches, which grows with the batch."""
-        self.optimizer = adamw(self.stages.values(), settings, device)
-        self.ahead = device.type == "cuda" and not self.scaler.on
+        self.optimizer = optimizer(self.stages.values(), settings, device)
+        self.ahead = (
+            device.type == "cuda"
+            and not self.scaler.on
+            and hasattr(self.optimizer, "_step_supports_amp_scaling")
+        )
         """Steps are made without waiting for the device: it decides itself whether gradients may
         be used, and their loss and norm are known later. Loss scaling has to know them at once.
         """
@@ -173,7 +176,9 @@ class Trainer:
         )[number]
         with torch.device("meta"):
             way = recomputation(layout.recompute)
-            stage = Decoder(job.model, layers, job.T, way)
+            stage = decoder(self.settings)(
+                m=job.model, layers=layers, seq=job.T, recompute=way
+            )
         cut_stage(stage, job, layout, self.mesh)
         if self.settings.compile:
             stage.compile_blocks()
@@ -387,6 +392,14 @@ class Trainer:
         ready(self.optimizer)
         state: dict[str, Any] = self.optimizer.state[p]
         return state
+
+
+def decoder(s: Settings) -> type[Decoder]:
+    """The class of the stages."""
+    own: type[Decoder] = (
+        registry.part("own_model", s.own_model) if s.own_model else Decoder
+    )
+    return own
 
 
 def rate(s: Settings, step: int) -> float:

@@ -22,8 +22,7 @@ from ..describe.layers import Kind
 from ..describe.model import Model
 from ..program.tiles import Documents, seen_window, tiles
 from .attention import FLASH_FIRST, Rows, attend, kernel_order
-from .ffn import FeedForward
-from .moe import Experts, MixtureOfExperts
+from .moe import Experts, FeedForward, MixtureOfExperts
 from .recompute import WAYS
 
 Rotation = tuple[Tensor, Tensor]

@@ -1,5 +1,5 @@
-"""A mixture of experts in place of the feed-forward: each token goes to k of E experts, over ep
-ranks if they share the experts out.
+"""The feed-forward of a layer: two or three matrices, or a mixture of experts in their place: each
+token goes to k of E experts, over ep ranks if they share the experts out.
 
 N tokens of this rank, M copies of tokens, D hidden, F expert width. No token is dropped. The
 weights of a token's k experts are the softmax, in fp32, of its k largest logits (Jiang et al. 2024,
@@ -9,6 +9,7 @@ Mixtral; Qwen3). Shared experts see every token (DeepSeek-AI 2024).
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -23,7 +24,35 @@ from torch.nn import functional as fn
 
 from ..describe.model import Model
 from .balance import Balance
-from .ffn import ACTIVATIONS, FeedForward
+
+ACTIVATIONS = {
+    "silu": fn.silu,
+    "gelu": fn.gelu,
+    "gelu-tanh": partial(fn.gelu, approximate="tanh"),
+    "relu": fn.relu,
+}
+
+
+class FeedForward(nn.Module):
+    """Three matrices with a gate, or two."""
+
+    def __init__(self, m: Model, width: int) -> None:
+        super().__init__()
+        self.act: Any = ACTIVATIONS[m.act]
+        self.gate = (
+            nn.Linear(m.hidden, width, bias=m.bias) if m.gated else None
+        )
+        self.up = nn.Linear(m.hidden, width, bias=m.bias)
+        self.down = nn.Linear(width, m.hidden, bias=m.bias)
+
+    def forward(self, x_BTD: Tensor) -> Tensor:
+        up_BTF = self.up(x_BTD)
+        y_BTD: Tensor = self.down(
+            self.act(up_BTF)
+            if self.gate is None
+            else self.act(self.gate(x_BTD)) * up_BTF
+        )
+        return y_BTD
 
 
 class ExpertRows:

@@ -1,15 +1,27 @@
-"""AdamW over the stages of a rank: what decays, and the state it keeps, as PyTorch makes it."""
+"""The update of a rank: an optimizer over its stages, AdamW or one of the user's (what decays, and
+the state it keeps, as PyTorch makes it), and which gradients it may use.
+
+A step whose gradients or loss are not finite is skipped, under every precision. Dynamic loss
+scaling for fp16 is part of that: small gradients are lifted into its range, and where they leave it
+the scale halves. It is the algorithm of torch.amp.GradScaler (Micikevicius et al. 2018, arXiv
+1710.03740), which sees one rank's gradients only: here the decision is made from the norm over all
+ranks, so it is the same everywhere under any layout, and the scale is a power of two, so scaling is
+exact.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
-from .settings import Settings
+from ..describe.training import Settings
+from ..errors import BadInput
+from . import registry
 
 NORMS = (nn.RMSNorm, nn.LayerNorm)
 
@@ -22,10 +34,10 @@ def decays(owner: nn.Module, name: str) -> bool:
     return name != "bias" and not isinstance(owner, NORMS)
 
 
-def adamw(
+def optimizer(
     stages: Iterable[nn.Module], s: Settings, device: torch.device
-) -> torch.optim.AdamW:
-    """AdamW over all stages of a rank.
+) -> torch.optim.Optimizer:
+    """One over all stages of a rank.
 
     Parameters of different meshes do not mix in one call of PyTorch, so each has its group.
     """
@@ -42,6 +54,11 @@ def adamw(
             groups.setdefault(key, {"params": [], "weight_decay": decay})[
                 "params"
             ].append(p)
+    if s.own_optimizer:
+        own: torch.optim.Optimizer = registry.part(
+            "own_optimizer", s.own_optimizer
+        )(params=list(groups.values()), lr=s.lr)
+        return own
     fused = device.type == "cuda" or None
     betas = s.beta1, s.beta2
     return torch.optim.AdamW(
@@ -71,4 +88,85 @@ def ready(optimizer: torch.optim.Optimizer) -> None:
     for p in missing:
         p.grad = None
     for p in every:
-        optimizer.state[p]["step"].zero_()
+        count(optimizer.state[p], 0)
+
+
+def count(state: dict[str, Any], steps: int) -> None:
+    """A parameter has been through so many steps, where its optimizer counts them."""
+    if "step" in state:
+        state["step"] = state["step"] * 0 + steps
+
+
+Criterion = Callable[[Tensor, Tensor], Tensor]
+FIRST = 2.0**16
+"""Scale of the first step (GradScaler's default)."""
+LEAST = 2.0**-16
+MOST = 2.0**40
+"""Bounds of the scale; below the least a run is beyond help, above the most a loss of one would
+leave fp32 when squared.
+"""
+GROWTH_STEPS = 2000
+"""Steps without an overflow after which the scale doubles (GradScaler's default)."""
+
+
+class Scaler:
+    """The scale of the loss, and the count of skipped updates; the same on every rank."""
+
+    def __init__(
+        self, on: bool, first: float = FIRST, growth_steps: int = GROWTH_STEPS
+    ) -> None:
+        """on: fp16 is trained; else the scale is 1 and stays so."""
+        self.on, self.growth_steps = on, growth_steps
+        self.scale, self.good, self.skipped = first if on else 1.0, 0, 0
+        self.in_a_row = 0
+        """Updates skipped since the last good one that a smaller scale would not have saved."""
+
+    def scaled(self, of: Criterion) -> Criterion:
+        """The loss that backward passes start from."""
+        return (
+            (lambda output, target: of(output, target) * self.scale)
+            if self.on
+            else of
+        )
+
+    def update(self, norm: float, loss: float = 0.0) -> bool:
+        """Whether the gradients may be used; the scale of the next step.
+
+        norm: of the scaled gradients of all ranks;  loss: of the whole batch, not scaled.
+        """
+        if not (math.isfinite(norm) and math.isfinite(loss)):
+            too_large = self.on and self.scale > 1 and math.isfinite(loss)
+            self.in_a_row += not too_large
+            self.good, self.skipped = 0, self.skipped + 1
+            self.scale = max(self.scale / 2, LEAST) if self.on else self.scale
+            return False
+        self.in_a_row = 0
+        self.good += self.on
+        if self.on and self.good >= self.growth_steps:
+            self.scale, self.good = min(self.scale * 2, MOST), 0
+        return True
+
+    def state(self) -> dict[str, float]:
+        """What a checkpoint keeps; a scale of 0 says that there was none."""
+        return {
+            "scale": self.scale if self.on else 0.0,
+            "good": self.good,
+            "skipped": self.skipped,
+        }
+
+    def load(self, state: Mapping[str, Any] | None) -> None:
+        """Go on from a checkpoint; from one without a scale (of a run in fp32), with the first one.
+        BadInput if it is damaged.
+        """
+        state = state or {"scale": 0.0, "good": 0, "skipped": 0}
+        try:
+            scale = float(state["scale"])
+            good = int(state["good"])
+            skipped = int(state["skipped"])
+        except (KeyError, TypeError, ValueError, OverflowError):
+            raise BadInput(
+                "the checkpoint is damaged: it has no right scaler"
+            ) from None
+        self.skipped = skipped
+        if self.on and scale > 0:
+            self.scale, self.good = scale, good

@@ -19,6 +19,7 @@ from unittest import mock
 import torch
 
 from ..describe.job import Job
+from ..describe.training import Settings
 from ..errors import BadInput
 from ..layout.placement import placed
 from ..program import memory as peak
@@ -26,11 +27,9 @@ from ..program import messages as expected
 from ..program.order import stages
 from . import gradients, loop, moe, rules
 from .fake import fake_world, without_storage
-from .grid import grid
 from .launch import HARMLESS
-from .live import Live
-from .settings import Settings
-from .traffic import Sent, TrafficCounter, axes_of
+from .parallel import grid
+from .traffic import Live, Sent, TrafficCounter, axes_of
 
 MEMORY_TOLERANCE = 0.05
 """Allocators round and kernels need room inside themselves, so no planner needs the peak of live

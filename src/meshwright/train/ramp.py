@@ -5,7 +5,7 @@ steps, by whole microbatches of all replicas (Brown et al. 2020, GPT-3, section 
 from __future__ import annotations
 
 from ..describe.job import Job
-from .settings import Settings
+from ..describe.training import Settings
 
 
 def least(job: Job) -> int:

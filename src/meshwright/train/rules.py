@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from ..describe.job import Job
 from ..describe.layout import Layout
+from ..describe.training import Settings
 from ..errors import BadInput
 from ..layout import rules
 from ..layout.rule import may_be
@@ -23,7 +24,7 @@ from ..schedule import get as schedule_named
 from ..step.room import capacity
 from ..units import show
 from . import ramp
-from .settings import Settings
+from .registry import is_own
 
 
 def demand(job: Job, settings: Settings, world: int | None = None) -> None:
@@ -60,6 +61,7 @@ def of_settings(job: Job, layout: Layout, settings: Settings) -> list[str]:
         compiled(job, layout, settings)
         + sharded(job, layout, settings.shards)
         + balanced(job, settings)
+        + owned(layout, settings)
         + ramped(job, settings)
     )
 
@@ -86,6 +88,24 @@ def balanced(job: Job, settings: Settings) -> list[str]:
         for name in ("balance_loss", "balance_bias", "router_z_loss")
         if getattr(settings, name) is not None and job.model.moe is None
     ]
+
+
+def owned(layout: Layout, s: Settings) -> list[str]:
+    """Code of the user's that cannot be combined with what is asked for."""
+    cut = [axis for axis in ("tp", "cp", "ep") if getattr(layout, axis) > 1]
+    missing = {
+        f"train.own_model is not cut over {', '.join(cut)}: its layers are the user's, and whole on"
+        " each rank": s.own_model and cut,
+        "train.own_model and train.weights are not trained together: leave one out": (
+            s.own_model and s.weights
+        ),
+        f"train.data {s.data!r} holds nothing out: name train.eval_data, or leave train.eval_every"
+        " out": s.eval_every and is_own(s.data) and s.eval_data is None,
+        f"train.documents keeps documents of token files apart, and {s.data!r} is none": (
+            s.documents and is_own(s.data)
+        ),
+    }
+    return [sentence for sentence, holds in missing.items() if holds]
 
 
 def compiled(job: Job, layout: Layout, settings: Settings) -> list[str]:

@@ -21,21 +21,23 @@ import torch
 import torch.distributed as dist
 
 from ..describe.job import Job
+from ..describe.training import Settings
 from ..errors import BadInput, MeshwrightError
 from ..formats.records import comparable_rows
 from ..formats.run_folder import attempts
 from ..formats.run_folder import metrics as metrics
 from ..prediction.prediction import Prediction, predict
-from . import after, attempt, checkpoint, rules, weights
-from .board import writer
-from .elastic import record_flights
+from . import attempt, checkpoint, registry, rules, weights
+from .attempt import RunPlan, is_files
 from .feed import end_token, of_evaluation, source
+from .generate import generate, of_run
+from .guard import Lock
 from .host import environment
 from .launch import RankFailed, fork_ranks, run_rank, under_launcher
-from .lock import Lock
-from .plan import RunPlan
+from .log import writer
 from .session import work
-from .settings import Settings
+from .tokenizer import decoder
+from .watchdog import record_flights
 
 
 def demand(job: Job, settings: Settings, world: int | None) -> Prediction:
@@ -43,6 +45,7 @@ def demand(job: Job, settings: Settings, world: int | None) -> Prediction:
     impossible.
     """
     rules.demand(job, settings, world)
+    registry.demand(settings)
     predicted = predict(job)
     rules.demand_memory(predicted, settings, world)
     return predicted
@@ -119,7 +122,7 @@ def train(
         plan = prepare(job, settings, predicted, resume, allowed)
         if not plan.finished:
             fork(plan)
-            after.leave(plan, alone=True)
+            leave(plan, alone=True)
         return summary(plan)
 
 
@@ -180,7 +183,7 @@ def launched(
     if os.environ["RANK"] != "0":
         return None
     if not plans[0].finished:
-        after.leave(plans[0], alone=False)
+        leave(plans[0], alone=False)
     return summary(plans[0])
 
 
@@ -239,9 +242,77 @@ def summary(plan: RunPlan) -> dict[str, Any]:
             if timed
             else plan.predicted.step_time_s
         ),
-        "sample": after.sample_text(plan.folder)
-        if plan.settings.sample
-        else None,
+        **sampled(plan),
+        "own_model": plan.settings.own_model,
         "checkpoint": str(steps[-1]) if steps else None,
         "output": str(plan.folder),
     }
+
+
+PICTURE = "loss.svg"
+SAMPLE = "sample.txt"
+PROMPT = 24
+"""Tokens of the data that a sample goes on from."""
+
+
+def leave(plan: RunPlan, alone: bool) -> None:
+    """Write them into the folder of the run. alone: this process forks its ranks, so it must not
+    compute itself.
+    """
+    picture(plan)
+    if plan.settings.sample and not is_files(plan.settings):
+        print(
+            f"no sample: data {plan.settings.data} is no text", file=sys.stderr
+        )
+    elif plan.settings.sample:
+        write = partial(sample, plan)
+        if alone:
+            fork_ranks(write, 1, threads=plan.settings.threads)
+        else:
+            write(torch.device("cpu"))
+
+
+def picture(plan: RunPlan) -> None:
+    """The losses; where matplotlib is not installed, a line that says so."""
+    rows = metrics(plan.folder / "metrics.jsonl")
+    if not any(row["loss"] is not None for row in rows):
+        return
+    try:
+        from ..report.losses import losses
+        from ..report.plots import image
+    except ImportError:
+        print(
+            f"no picture of the losses: pip install 'meshwright[plot]' draws {PICTURE}",
+            file=sys.stderr,
+        )
+        return
+    figure = losses(rows, plan.job.model.name)
+    (plan.folder / PICTURE).write_bytes(image(figure, ".svg"))
+
+
+def sample(plan: RunPlan, device: torch.device) -> None:
+    """Text from the newest checkpoint."""
+    s = plan.settings
+    text = generate(
+        plan.folder,
+        prompt(plan),
+        count=s.sample or 0,
+        temperature=0.8,
+        own_model=s.own_model,
+    )
+    (plan.folder / SAMPLE).write_text(text["text"], "utf-8")
+
+
+def prompt(plan: RunPlan) -> str:
+    """The first words of the first sample, of those that are not trained on where there are any."""
+    kind = of_evaluation if plan.settings.eval_every else source
+    [first] = kind(plan.job, plan.settings).samples(0, 1)
+    return decoder(of_run(plan.folder))([int(i) for i in first[:PROMPT]])
+
+
+def sampled(plan: RunPlan) -> dict[str, str | None]:
+    """The sample that was written, and what it goes on from."""
+    path = plan.folder / SAMPLE
+    if not plan.settings.sample or not path.exists():
+        return {"sample": None, "prompt": None}
+    return {"sample": path.read_text("utf-8"), "prompt": prompt(plan)}

@@ -2,20 +2,29 @@
 
 On a GPU the host is a step ahead: what a step came to is read, and written down, when the next one
 has been launched. Before a checkpoint, an evaluation or the end it is read at once.
+
+An evaluation is the loss on text that is not trained on, under the layout of the run: forward
+passes only. Microbatches go through the stages one after the other; where a rank has one stage, it
+takes the next microbatch while the others work on this one.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
 import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed.fsdp import FSDPModule
 
-from . import checkpoint, heartbeat, replicas, rules, weights
-from .evaluate import Batch, evaluate
+from ..layout.stages import stage_numbers
+from . import checkpoint, rules, watchdog, weights
+from .attempt import RunPlan
 from .feed import (
+    Batch,
     batch,
     batches,
     end_token,
@@ -23,9 +32,12 @@ from .feed import (
     prefetched,
 )
 from .host import collected, same_bits
+from .initial import check_replicas
 from .log import RunLog, Spans, Stop, Usage, of_all
 from .loop import Result, Trainer
-from .plan import RunPlan
+from .model import Decoder
+from .optimizer import Scaler
+from .pipeline import criterion, ends
 from .record import Recording
 
 
@@ -50,7 +62,7 @@ class Session:
         """Weights are there afterwards: drawn, read, or those of a checkpoint."""
         self.plan, s = plan, plan.settings
         self.usage = Usage(Stop(), device)
-        heartbeat.beat("starting")
+        watchdog.beat("starting")
         if s.deterministic:
             same_bits()
         if device.type == "cuda":
@@ -89,7 +101,7 @@ class Session:
                 if self.take(step, given):
                     break
                 garbage.step()
-        heartbeat.beat("last checkpoint")
+        watchdog.beat("last checkpoint")
         self.saver.wait()
         self.log.close()
 
@@ -112,7 +124,7 @@ class Session:
     def launch(self, step: int, given: Batch) -> Launched:
         """Begin a step."""
         x, y, documents = given
-        heartbeat.beat(f"step {step + 1}")
+        watchdog.beat(f"step {step + 1}")
         began = time.perf_counter()
         with self.recording.step(step), self.usage.step():
             self.trainer.pack(documents)
@@ -133,7 +145,7 @@ class Session:
         s = self.plan.settings
         seconds, self.known_s = now - max(of.began, self.known_s), now
         if due(of.done, s.check_every):
-            replicas.check_replicas(self.trainer.stages, of.done - 1)
+            check_replicas(self.trainer.stages, of.done - 1)
         asked = spent["stop"] > 0
         if s.eval_every and (last or asked or due(of.done, s.eval_every)):
             with self.spans.span("eval_s"):
@@ -146,7 +158,7 @@ class Session:
         """A checkpoint, if one is due."""
         s = self.plan.settings
         if last or due(done, s.save_every) or due(done, s.keep_every):
-            heartbeat.beat(f"checkpoint after step {done}")
+            watchdog.beat(f"checkpoint after step {done}")
             self.log.sync()
             with self.spans.span("checkpoint_s"):
                 self.saver.save(done)
@@ -202,3 +214,78 @@ def draws(plan: RunPlan) -> bool:
 def due(done: int, every: int | None) -> bool:
     """Whether what is done every so many steps is to be done after this one."""
     return bool(every) and done % (every or 1) == 0
+
+
+@torch.no_grad()
+def evaluate(trainer: Trainer, batches: Iterable[Batch]) -> float:
+    """Mean loss over batches of the job's size, of which each rank gives its part; the same on
+    every rank.
+    """
+    layout = trainer.layout
+    of = criterion(trainer.job, layout, trainer.mesh, Scaler(False))
+    total = torch.zeros((), dtype=torch.float64, device=trainer.device)
+    count = 0
+    for tokens, targets, documents in batches:
+        watchdog.beat("evaluating")
+        trainer.pack(documents)
+        both = (
+            torch.split(
+                x.to(trainer.device, non_blocking=True),
+                int(layout.microbatch),
+            )
+            for x in (tokens, targets)
+        )
+        for i, (x, y) in enumerate(zip(*both, strict=True)):
+            for stage in trainer.stages.values():
+                stage.documents = trainer.of_microbatch(i)
+            logits = through(trainer, x)
+            if logits is not None:
+                total += of(logits, y).double()
+            count += 1
+    for stage in trainer.stages.values():
+        let_go(stage)
+    dist.all_reduce(total)
+    return (
+        float(total) / max(count, 1) / float(layout.tp * layout.cp * layout.dp)
+    )
+
+
+def through(trainer: Trainer, tokens: Tensor) -> Tensor | None:
+    """One microbatch through the stages of this rank; the logits where the last one is."""
+    group = trainer.mesh.group("pp")
+    pp = int(trainer.layout.pp)
+    owner = {
+        n: rank
+        for rank in range(pp)
+        for n in stage_numbers(trainer.layout, rank)
+    }
+    x: Tensor | None = None
+    sent = []
+    for number in sorted(trainer.stages):
+        stage = trainer.stages[number]
+        if number == 0:
+            x = tokens
+        elif number - 1 not in trainer.stages:
+            x = torch.empty_like(
+                ends(stage, trainer.layout)[0], device=trainer.device
+            )
+            x.requires_grad_(False)
+            dist.recv(x, group=group, group_src=owner[number - 1])
+        x = stage(x)
+        if stage.head is not None:
+            return x
+        if number + 1 not in trainer.stages:
+            sent.append(
+                dist.isend(x, group=group, group_dst=owner[number + 1])
+            )
+    for work in sent:
+        if work is not None:
+            work.wait()
+    return None
+
+
+def let_go(stage: Decoder) -> None:
+    """Weights that were gathered are shards again, as between steps."""
+    for module in stage.modules():
+        if isinstance(module, FSDPModule):
+            module.reshard()

@@ -48,7 +48,7 @@ from torch.distributed.checkpoint.storage import (
 from torch.futures import Future
 
 from ..errors import BadInput
-from . import heartbeat
+from . import watchdog
 
 FORMAT = "meshwright-checkpoint-2"
 FORMATS = (FORMAT, "meshwright-checkpoint-1")
@@ -84,7 +84,27 @@ class Damaged(BadInput):
     """A checkpoint is not as it was written; another one may be."""
 
 
-class Writer(StorageWriter):
+class Plain:
+    """What DCP asks of a storage that has nothing to say to it."""
+
+    def reset(self, checkpoint_id: Any = None) -> None:
+        """Nothing is kept between checkpoints."""
+
+    def prepare_local_plan(self, plan: Any) -> Any:
+        """The plan stays as it is."""
+        return plan
+
+    def prepare_global_plan(self, plans: Any) -> Any:
+        """The plans stay as they are."""
+        return plans
+
+    @classmethod
+    def validate_checkpoint_id(cls, checkpoint_id: Any) -> bool:
+        """Only folders given to the constructor."""
+        return False
+
+
+class Writer(Plain, StorageWriter):
     """Writes this rank's chunks into a folder; the coordinator makes the folder, writes the index
     last and then publishes it.
     """
@@ -106,9 +126,6 @@ class Writer(StorageWriter):
             publish,
         )
 
-    def reset(self, checkpoint_id: Any = None) -> None:
-        """Nothing is kept between checkpoints."""
-
     def set_up_storage_writer(
         self, is_coordinator: bool, *args: Any, **kwargs: Any
     ) -> None:
@@ -118,14 +135,6 @@ class Writer(StorageWriter):
         if is_coordinator:
             shutil.rmtree(self.folder, ignore_errors=True)
             self.folder.mkdir(parents=True)
-
-    def prepare_local_plan(self, plan: SavePlan) -> SavePlan:
-        """DCP's hook: nothing to change in the plan."""
-        return plan
-
-    def prepare_global_plan(self, plans: list[SavePlan]) -> list[SavePlan]:
-        """DCP's hook: nothing to change in the plan."""
-        return plans
 
     def write_data(
         self, plan: SavePlan, planner: SavePlanner
@@ -197,13 +206,8 @@ class Writer(StorageWriter):
         sync(self.folder)
         self.publish(self.folder)
 
-    @classmethod
-    def validate_checkpoint_id(cls, checkpoint_id: Any) -> bool:
-        """Only folders given to the constructor."""
-        return False
 
-
-class Reader(StorageReader):
+class Reader(Plain, StorageReader):
     """Reads chunks by the index; each rank reads the bytes it needs."""
 
     def __init__(self, folder: Path, index: dict[str, Any]) -> None:
@@ -211,9 +215,6 @@ class Reader(StorageReader):
         self.folder, self.index = folder, index
         self.bytes = 0
         """Read so far."""
-
-    def reset(self, checkpoint_id: Any = None) -> None:
-        """Nothing is kept between checkpoints."""
 
     def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:
         """The index in torch's words."""
@@ -233,18 +234,10 @@ class Reader(StorageReader):
     ) -> None:
         """The folder stands already."""
 
-    def prepare_local_plan(self, plan: LoadPlan) -> LoadPlan:
-        """DCP's hook: nothing to change in the plan."""
-        return plan
-
-    def prepare_global_plan(self, plans: list[LoadPlan]) -> list[LoadPlan]:
-        """DCP's hook: nothing to change in the plan."""
-        return plans
-
     def read_data(self, plan: LoadPlan, planner: LoadPlanner) -> Future[None]:
         """Copy each piece from its chunk to its place."""
         for item in plan.items:
-            heartbeat.beat(f"reading {item.storage_index.fqn}"[:48])
+            watchdog.beat(f"reading {item.storage_index.fqn}"[:48])
             piece = self.read_piece(
                 item.storage_index, item.storage_offsets, item.lengths
             )
@@ -285,11 +278,6 @@ class Reader(StorageReader):
         if not data:
             return torch.empty(shape, dtype=dtype)
         return torch.frombuffer(data, dtype=dtype).reshape(shape)
-
-    @classmethod
-    def validate_checkpoint_id(cls, checkpoint_id: Any) -> bool:
-        """Only folders given to the constructor."""
-        return False
 
 
 def header(tensors: list[tuple[str, Any, Tensor]]) -> bytes:
@@ -485,7 +473,7 @@ def verify(
             size_of(folder / name)
             with (folder / name).open("rb") as file:
                 while block := file.read(BLOCK):
-                    heartbeat.beat(f"checking {name} of {folder.name}")
+                    watchdog.beat(f"checking {name} of {folder.name}")
                     digest.update(block)
                     size += len(block)
         except OSError:

@@ -28,7 +28,7 @@ from ..formats.hf_weights import (
     TensorPlace,
     weight_place,
 )
-from . import heartbeat
+from . import watchdog
 from .initial import local, parameters, region
 from .model import Decoder
 
@@ -242,7 +242,7 @@ def fill(stage: nn.Module, m: Model, weights: WeightFolder) -> None:
     values.
     """
     for name, p in parameters(stage, m):
-        heartbeat.beat(f"reading {name}"[:48])
+        watchdog.beat(f"reading {name}"[:48])
         mine = local(p)
         values = weights.read(name, rows(name, p, m), region(p))
         if mine.numel() and values.numel():

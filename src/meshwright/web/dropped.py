@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from .. import catalog
-from ..describe.job import Job
+from ..describe.job import TRAIN, Job
 from ..describe.layout import Layout
 from ..describe.read import brief
 from ..errors import BadInput, unknown
@@ -152,7 +152,9 @@ def command_words(text: str) -> dict[str, str] | None:
     words = words[at + 1 :]
     if not words or words[0] not in VERBS:
         raise BadInput(f"the command must be one of {', '.join(VERBS)}")
-    names = {flag.spelled: flag.name for flag in flags()}
+    names = {
+        flag.spelled: flag.name for flag in flags() if flag.table != TRAIN
+    }
     question = {}
     rest = iter(words[1:])
     for word in rest:

@@ -15,7 +15,7 @@ from pathlib import Path
 from pprint import pformat
 from typing import Any
 
-from ..describe.job import Job
+from ..describe.job import TRAIN, Job
 from ..describe.layout import Layout
 from ..describe.read import brief, read, to_dict
 from ..errors import BadInput, command, unknown
@@ -52,7 +52,7 @@ def keys() -> tuple[str, ...]:
     known = (
         flag
         for flag in flags()
-        if flag.table != MODEL and flag.name != "placement"
+        if flag.table not in (MODEL, TRAIN) and flag.name != "placement"
     )
     return (MODEL, JOB, *(flag.name for flag in known))
 

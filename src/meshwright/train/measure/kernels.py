@@ -26,7 +26,7 @@ from ..attention import attend, kernel_order
 from ..gradients import square
 from ..loss import loss
 from ..model import rotate, rotation
-from .clock import now, repeated
+from . import now, repeated
 
 FOOTPRINT = 24e6
 """Bytes of all copies together on a CPU: more than a core's own caches."""

@@ -30,8 +30,7 @@ from ...describe.network import Dim, Network
 from ...formats import parse_json, read_text
 from ...program.cpu import CPU, busy
 from ..launch import fork_ranks
-from . import collectives, engine, kernels
-from .clock import low
+from . import engine, kernels, low
 from .kernels import floats
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -86,9 +85,7 @@ def items(
                 partial(measure_single, w, precision, name),
             )
     for ranks in w.ranks:
-        for kind in (
-            collectives.KINDS if ranks == 2 else collectives.KINDS[:-1]
-        ):
+        for kind in engine.KINDS if ranks == 2 else engine.KINDS[:-1]:
             yield (
                 f"{kind}/{ranks}",
                 ranks,
@@ -165,10 +162,9 @@ def measure_collective(
     w: Wanted, kind: str, device: torch.device
 ) -> list[list[float]]:
     """[bytes, seconds of the clock, CPU seconds of a rank] for each size."""
-    sizes = collectives.QUICK_BYTES if w.quick else collectives.BYTES
+    sizes = engine.QUICK_BYTES if w.quick else engine.BYTES
     return [
-        [size, *collectives.timed(kind, size, device, w.least_s)]
-        for size in sizes
+        [size, *engine.timed(kind, size, device, w.least_s)] for size in sizes
     ]
 
 
@@ -360,7 +356,7 @@ def network(w: Wanted, measured: Measured, sources: dict[str, Any]) -> Network:
     all-gather of two.
     """
     tables = {}
-    for kind in collectives.KINDS:
+    for kind in engine.KINDS:
         ranks = [n for n in w.ranks if f"{kind}/{n}" in measured]
         rows = {n: measured[f"{kind}/{n}"] for n in ranks}
         if not rows:

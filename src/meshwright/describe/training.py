@@ -1,5 +1,8 @@
 """The table [train] of a job file: how the optimizer moves, what data it sees, where results go.
 The rest of the file is the job itself.
+
+A field may name code of the user's own: an entry point of the group `meshwright.train`, or
+"module:object" as Python imports it.
 """
 
 from __future__ import annotations
@@ -8,19 +11,21 @@ import math
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from ..describe.fields import (
+from ..errors import BadInput
+from .fields import (
     Amount,
     AnyShare,
     Checked,
     Count,
+    Known,
     OneOf,
     Path,
     Range,
     SIUnit,
+    Spelled,
     fields_of,
 )
-from ..describe.read import read
-from ..errors import BadInput
+from .read import read
 
 
 @dataclass(frozen=True)
@@ -31,9 +36,11 @@ class Settings(Checked):
     """Optimizer steps of the run."""
     lr: float = 3e-4
     """Highest learning rate."""
-    schedule: Annotated[str, OneOf("cosine", "linear", "wsd", "constant")] = (
-        "cosine"
-    )
+    schedule: Annotated[
+        str,
+        OneOf("cosine", "linear", "wsd", "constant"),
+        Spelled("lr_schedule"),
+    ] = "cosine"
     """How the learning rate falls after the warm-up: cosine or linear, from the first step to the
     last; wsd, which stays and falls linearly in the last `decay` steps; or constant.
     """
@@ -63,7 +70,8 @@ class Settings(Checked):
     """Steps in which the batch grows."""
     data: Path = "corpus"
     """Path of a token file of `meshwright data`, or of several with their shares ("a 0.7, b 0.3";
-    without them, by their sizes), "corpus" (real text of this machine's Python), or "synthetic".
+    without them, by their sizes), "corpus" (real text of this machine's Python), "synthetic", or
+    code of one's own as "module:object".
     """
     documents: bool = False
     """Tokens see only those of their own document, where several lie in one sequence; the data must
@@ -76,7 +84,9 @@ class Settings(Checked):
     eval_batches: int = 1
     """Batches of an evaluation."""
     eval_data: Path | None = None
-    """Path of a token file to evaluate on. None: the end of `data`, which is not trained on."""
+    """Path of a token file to evaluate on, or code as for `data`. None: the end of `data`, which is
+    not trained on.
+    """
     weights: Path | None = None
     """Folder of Hugging Face weights (model.safetensors and config.json) to start from; None:
     random first weights.
@@ -101,8 +111,14 @@ class Settings(Checked):
     """fp16: scale of the loss in the first step; it halves at an overflow. A power of two."""
     scale_growth: int = 2000
     """fp16: steps without an overflow after which the scale doubles."""
-    output: Path = "run"
+    output: Annotated[Path, Spelled("output", "-o")] = "run"
     """Folder for metrics.jsonl and checkpoints, relative to the working directory."""
+    own_model: Known | None = None
+    """A decoder of one's own as "module:object" (`train.registry`). None: ours."""
+    own_optimizer: Known | None = None
+    """An optimizer of one's own as "module:object". None: AdamW, which a prediction counts."""
+    logger: Known | None = None
+    """What is told of each step too, as "module:object". None: metrics.jsonl alone."""
     sample: Count | None = None
     """Tokens of text that the run writes to sample.txt when it ends. None: no text."""
     tensorboard: bool = False
@@ -131,9 +147,9 @@ class Settings(Checked):
     """Steps, after the first three of a run, whose parts are timed for `meshwright compare`; 0 for
     none.
     """
-    profile: Count | None = None
+    profile: Annotated[int, Range(0, 10)] | None = None
     """Steps, after the recorded ones, under PyTorch's profiler: a trace a rank in profile/, with
-    waits for messages by axis. At most 10.
+    waits for messages by axis: a trace grows by megabytes a step.
     """
     shards: Count | None = None
     """Hybrid sharding: dp ranks among which ZeRO shards; the groups keep copies. None: all. The
@@ -162,7 +178,10 @@ _BOUNDARY = (
     " set that"
 )
 _FP8 = "FP8 is not trained: take job.precision bf16 and leave it out"
-_ADAMW = "AdamW in fp32 is the optimizer that is trained: leave it out"
+_ADAMW = (
+    "AdamW in fp32 is the optimizer that is trained: leave it out, or name one of your own with"
+    " train.own_optimizer"
+)
 _GRAPHS = "layers are not captured as CUDA graphs: leave it out"
 _OFFLOAD = "states and activations stay on their device: leave it out"
 _TUNED = (
@@ -208,11 +227,6 @@ def settings(data: object) -> Settings:
         raise BadInput(
             f"train.loss_scale must be a power of two, not {values.loss_scale:g}"
         )
-    if (values.profile or 0) > 10:
-        raise BadInput(
-            f"train.profile must be at most 10 steps, not {values.profile}: a trace grows by"
-            " megabytes a step"
-        )
     # where a field may be left without a number, 0 says the same
     none = {
         name: None
@@ -230,3 +244,9 @@ def table(s: Settings) -> dict[str, Any]:
         name: "none" if value is None else value
         for name, value in vars(s).items()
     }
+
+
+def given(data: Any) -> dict[str, Any]:
+    """A table with each of its fields as `table` has it; BadInput as `settings` raises it."""
+    whole = table(settings(data))
+    return {name: whole[name] for name in data}

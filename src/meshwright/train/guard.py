@@ -1,26 +1,33 @@
-"""One run a folder: who trains in it holds `run.lock`, and a second start is told who that is.
+"""What guards the folder of a run: who trains in it holds `run.lock`, and a second start is told
+who that is; the checkpoints of another engine are sealed.
 
 The lock is flock(2)'s, so it ends with the processes that hold it: the launcher and, forked from
 it, its ranks. What the file says (host, pid, attempt, since) is for people, and decides only where
 a file system has no flock.
+
+Seals are SHA-256 of every file, beside the checkpoints. An engine that goes on takes its newest one
+without a look at its contents; one whose files are no longer those that were sealed is set aside
+first, so the one before is taken.
 """
 
 from __future__ import annotations
 
 import errno
 import fcntl
+import hashlib
 import json
 import os
 import socket
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from ..errors import BadInput
 
-NAME = "run.lock"
+LOCK = "run.lock"
 ENDING_S = 10.0
 """How long ranks may outlive a launcher that was killed."""
 EVERY_S = 0.1
@@ -33,7 +40,7 @@ class Lock:
 
     def __init__(self, folder: Path, attempt: int = 0) -> None:
         """attempt: how often the launcher (torchrun) has started these ranks again."""
-        self.path, self.file = folder / NAME, -1
+        self.path, self.file = folder / LOCK, -1
         self.about = {
             "host": socket.gethostname(),
             "pid": os.getpid(),
@@ -146,3 +153,82 @@ def words_for_owner(holder: dict[str, Any]) -> str:
         str(holder.get(key))[:100] for key in ("host", "pid", "attempt")
     )
     return f"process {pid} on {host} (attempt {attempt}, since {when})"
+
+
+SEALS = "seals.json"
+COMPLETE = ".metadata"
+"""PyTorch's DCP writes it last, so a folder without it is no checkpoint."""
+ASIDE = ".damaged"
+NEWEST = "latest_checkpointed_iteration.txt"
+"""Megatron-LM's pointer, which would still lead to a folder that was set aside."""
+
+
+def complete(folder: Path) -> Iterator[Path]:
+    """Checkpoints in a folder."""
+    for path in sorted(folder.glob("*")):
+        if (path / COMPLETE).is_file() and path.suffix != ASIDE:
+            yield path
+
+
+def digests(checkpoint: Path) -> dict[str, str]:
+    """File, relative to the checkpoint -> SHA-256 of its contents."""
+    found = {}
+    for path in sorted(p for p in checkpoint.rglob("*") if p.is_file()):
+        with path.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        found[str(path.relative_to(checkpoint))] = digest
+    return found
+
+
+def known(folder: Path) -> dict[str, dict[str, str]]:
+    """Checkpoint -> digests, as they were sealed; BadInput for seals that cannot be read."""
+    path = folder / SEALS
+    if not path.is_file():
+        return {}
+    try:
+        seals = json.loads(path.read_text("utf-8"))
+        return {name: dict(files) for name, files in seals.items()}
+    except (OSError, ValueError, AttributeError, TypeError):
+        raise BadInput(
+            f"{path} is damaged: without it no checkpoint of {folder} can be"
+            " trusted; delete it to go on all the same"
+        ) from None
+
+
+def seal(folder: Path) -> None:
+    """Seal what is complete and was not yet; forget what the engine has deleted."""
+    there = {path.name: path for path in complete(folder)}
+    if not there:
+        return
+    before = known(folder)
+    seals = {
+        name: before.get(name) or digests(path) for name, path in there.items()
+    }
+    to = folder / SEALS
+    to.with_suffix(".part").write_text(json.dumps(seals, indent=1), "utf-8")
+    to.with_suffix(".part").replace(to)
+
+
+def set_aside(folder: Path) -> list[str]:
+    """A sentence for each checkpoint that is not what was sealed, and was set aside."""
+    sentences = []
+    seals = known(folder)
+    for path in complete(folder):
+        if path.name not in seals:
+            continue  # of a run that was killed: complete, and never sealed
+        now, then = digests(path), seals[path.name]
+        changed = sorted(
+            name for name in now | then if now.get(name) != then.get(name)
+        )
+        if changed and (folder / NEWEST).is_file():
+            raise BadInput(
+                f"{path} is damaged: {changed[0]} was changed; put it back,"
+                f" or name an earlier one in {folder / NEWEST}"
+            )
+        if changed:
+            path.rename(path.with_name(path.name + ASIDE))
+            sentences.append(
+                f"{path} is damaged: {changed[0]} was changed; it was set"
+                f" aside as {path.name}{ASIDE}"
+            )
+    return sentences

@@ -1,0 +1,127 @@
+"""Parts of one's own, as docs/train.md shows them: model, optimizer, data set and logger."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from importlib.metadata import EntryPoint, EntryPoints
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+from jobs import LLAMA, job  # noqa: E402
+
+from meshwright.cli import main as cli  # noqa: E402
+from meshwright.describe.layout import Layout  # noqa: E402
+from meshwright.formats.run_folder import metrics  # noqa: E402
+from meshwright.formats.toml import dump_job  # noqa: E402
+from meshwright.train import registry  # noqa: E402
+
+PAGE = Path(__file__).parents[2] / "docs" / "train.md"
+OWN = {
+    "own_model": "mine:Model",
+    "own_optimizer": "mine:optimizer",
+    "data": "mine:Counting",
+    "logger": "mine:Logger",
+}
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The example of the page as mine.py, and a job."""
+    section = PAGE.read_text("utf-8").partition("## Parts of your own")[2]
+    code = re.search(r"```python\n(.*?)```", section, re.DOTALL)
+    assert code
+    (tmp_path / "mine.py").write_text(code[1], "utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "mine", raising=False)
+    text = dump_job(job(LLAMA, Layout(dp=2, zero=2, microbatch=4)))
+    Path("job.toml").write_text(text, "utf-8")
+    return tmp_path
+
+
+def words(**given: Any) -> list[str]:
+    """Flags for fields of [train]."""
+    return [
+        word
+        for name, value in given.items()
+        for word in (f"--{name.replace('_', '-')}", str(value))
+    ]
+
+
+def losses(folder: str) -> list[float]:
+    return [row["loss"] for row in metrics(Path(folder, "metrics.jsonl"))]
+
+
+def test_parts_of_ones_own(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """They are used, a resumed run goes on bit by bit, and a checkpoint imports nothing."""
+    few = words(**OWN, lr=0.3, warmup=1, lr_schedule="constant")
+    assert cli.run(["train", "job.toml", *few, *words(steps=6)]) == 0
+    assert losses("run")[-1] < losses("run")[0] - 0.3
+    lines = Path("run/losses.txt").read_text("utf-8").split("\n")
+    assert lines[:-1] == [f"{i} {x}" for i, x in enumerate(losses("run"), 1)]
+    keys = json.loads(Path("run/step-00000006/index.json").read_text())
+    kinds = {name.partition("/")[0] for name in keys["tensors"]}
+    assert kinds == {"weights", "momentum_buffer"}
+    other = words(output="other", steps=4)
+    assert cli.run(["train", "job.toml", *few, *other]) == 0
+    again = ["--resume", *words(output="other", steps=6), "--zero", "1"]
+    assert cli.run(["train", "job.toml", *few, *again]) == 0
+    assert losses("other") == losses("run")
+    capsys.readouterr()
+    sample = ["generate", "run", "--tokenizer", "bytes", "--length", "3"]
+    assert cli.run(sample) == 2
+    assert "is of mine:Model, not of it" in capsys.readouterr().err
+    assert cli.run([*sample, "--own-model", "mine:Model"]) == 0
+    assert cli.run(["export", "run", "--to", "safetensors", "-o", "w"]) == 2
+    assert "a model of one's own" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"own_model": "nobody:Model"}, "train.own_model 'nobody:Model' cannot be imported:"),
+        ({"own_optimizer": "mine:nothing"}, "train.own_optimizer 'mine:nothing' cannot be"),
+        ({"logger": "run/logger"}, "train.logger 'run/logger' is not known"),
+        ({"own_model": "mine:Model", "tp": 2, "dp": 1}, "train.own_model is not cut over tp"),
+        ({"own_model": "mine:Model", "weights": "w"}, "leave one out"),
+        ({"data": "mine:Counting", "eval_every": 2}, "holds nothing out: name train.eval_data"),
+        ({"data": "mine:Counting", "documents": "true"}, "keeps documents of token files"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_meant_is_refused(
+    given: dict[str, Any],
+    says: str,
+    folder: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert cli.run(["train", "job.toml", *words(**given)]) == 2
+    assert says in capsys.readouterr().err
+    assert not Path("run").exists()
+
+
+def test_entry_points_are_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only one that is named is loaded; a path is a path."""
+    one = EntryPoint("ours", "json:loads", registry.GROUP)
+    none = EntryPoint("broken", "nobody:x", registry.GROUP)
+    monkeypatch.setattr(registry, "declared", lambda: EntryPoints([one, none]))
+    assert registry.part("logger", "ours") is json.loads
+    assert registry.is_own("ours") and registry.is_own("a.b:C")
+    for path in ("tokens/a", "a 0.7, b 0.3", "corpus", "C:/a", None):
+        assert not registry.is_own(path)
+
+
+def test_nothing_but_training_imports_it(folder: Path) -> None:
+    (folder / "mine.py").write_text("raise SystemExit('imported')")
+    text = Path("job.toml").read_text()
+    train = "".join(f'{name} = "{value}"\n' for name, value in OWN.items())
+    Path("job.toml").write_text(f"{text}\n[train]\n{train}")
+    assert cli.run(["predict", "job.toml"]) == 0
+    assert cli.run(["plan", "job.toml", "-o", "plan.toml"]) == 0
+    assert 'own_model = "mine:Model"' in Path("plan.toml").read_text()
