@@ -50,6 +50,7 @@ from meshwright.describe.job import PRECISIONS, Job
 from meshwright.describe.layout import Layout
 from meshwright.describe.model import Model
 from meshwright.describe.network import Dim, Network
+from meshwright.describe.training import Settings
 from meshwright.formats.toml import dump_job
 from meshwright.train import checkpoint, feed
 from meshwright.train.data import Synthetic
@@ -58,7 +59,6 @@ from meshwright.train.launch import fork_ranks
 from meshwright.train.loop import Trainer
 from meshwright.train.loss import loss
 from meshwright.train.model import Decoder
-from meshwright.train.settings import Settings
 
 DOCS = Path(__file__).parents[1] / "docs" / "accuracy.md"
 HEADING = "## On a GPU"
@@ -546,6 +546,11 @@ def main() -> int:
         "shape, tokens, batch, ms a step, MFU, plain PyTorch / ours, predicted / measured - 1",
         rows,
     )
+    text += "\n" + table(
+        "bf16 runs that torchtitan published of llama3-8b on 8 GPUs, layout, compiled, tokens/s a"
+        " GPU, MFU",
+        published(),
+    )
     print(text)
     if given.docs:
         before = re.split(
@@ -553,6 +558,43 @@ def main() -> int:
         )[0].rstrip()
         DOCS.write_text(f"{before}\n\n{text}", "utf-8")
     return 0 if fine else 1
+
+
+PUBLISHED = (
+    Path(__file__).parents[1]
+    / "studies/src/meshwright_studies/data/runs/published.json"
+)
+PUBLISHER = "torchtitan", "llama3-8b", "h100-96-hbm2e", 8
+"""Software, model, chip (torchtitan's: 96 GB of HBM2e, 500 W) and how many of them."""
+
+
+def published() -> list[tuple[str, ...]]:
+    """What stands beside the MFU of an 8B slice: whole runs of another trainer, by their source."""
+    software, name, gpu, count = PUBLISHER
+    chip, m = catalog.chip(gpu), catalog.model(name)
+    rows = []
+    for row in json.loads(PUBLISHED.read_text("utf-8"))["rows"]:
+        kind = row["hardware"].get("gpu", "")
+        if (
+            (row["source"], row["model"].get("name")) != (software, name)
+            or row["precision"] != "bf16"
+            or row["hardware"].get("count") != count
+            or not kind.startswith("H100-96GB")
+        ):
+            continue
+        rate = row["measured"]["tokens_per_s_per_gpu"]
+        mfu = rate * model_flops(m, row["model"]["seq_len"])
+        cut = row["parallel"]
+        rows.append(
+            (
+                f"{row['id']} ({row['source_ref']})",
+                f"tp {cut['tp']} pp {cut['pp']} dp {cut['dp']}",
+                "yes" if "compile" in json.dumps(row) else "no",
+                f"{rate:,.0f}",
+                f"{mfu / chip.peak('bf16'):.1%}",
+            )
+        )
+    return rows
 
 
 def network_of(chip: str, ranks: int, toy: bool) -> Network:

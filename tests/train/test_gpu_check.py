@@ -113,6 +113,7 @@ def test_a_layout_that_differs_ends_in_exit_code_1(
     out = capsys.readouterr().out
     assert "| cp2 | bf16 | 5.0e-03 | 3.9e-03 |" in out
     assert "| MATH |" in out and "| CUDNN_ATTENTION |" not in out
+    assert "| tp 1 pp 1 dp 8 | yes | 6,667 | 39.0% |" in out  # torchtitan's
     del rows[1]
     assert script.main() == 0
 
