@@ -79,7 +79,9 @@ def test_a_field_that_the_trainer_does_not_know_is_a_sentence(
 def test_what_cannot_be_a_setting_is_refused_in_python() -> None:
     tables = tomllib.loads(QUICKSTART.read_text("utf-8"))
     for value in ([1, 2], {"lr": 1}):
-        with pytest.raises(BadInput, match=r"train.lr must be (a number|one value)"):
+        with pytest.raises(
+            BadInput, match=r"train.lr must be (a number|one value)"
+        ):
             load_job({**tables, "train": {"lr": value}})
     with pytest.raises(BadInput, match=r"train must be a table"):
         load_job({**tables, "train": 3})
