@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import subprocess
@@ -168,6 +169,22 @@ def test_a_rank_that_says_nothing_is_named_before_those_that_wait() -> None:
         "no progress for 5 s: rank 0 at step 1, which says nothing any more, of 2 ranks; all were"
         " ended"
     )
+
+
+def test_nothing_of_a_run_that_failed_is_left_to_the_next_one() -> None:
+    """Its store has a thread: where a rank of the next one collected it as garbage it aborted."""
+    left: list[object] = []
+    try:
+        fork_ranks(raising, 2, timeout_s=60)
+    except RankFailed as error:
+        left.append(error)
+
+    def collecting(device: torch.device) -> None:
+        left.clear()
+        gc.collect()
+        dist.barrier()
+
+    fork_ranks(collecting, 2, timeout_s=60)
 
 
 def test_mistakes_are_not_tried_again() -> None:

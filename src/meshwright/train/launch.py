@@ -196,18 +196,24 @@ def fork_ranks(
         # until all know what to do about it
         signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
         before = signal.signal(signal.SIGTERM, stop)
+        watch = Watch(None, world, timeout_s)
         try:
             for process in ranks:
                 process.start()
             signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
             # after the fork, for it makes a thread; it owns the socket from here on
-            store = shared(is_master=True, master_listen_fd=listener.detach())
-            watch = Watch(PrefixStore("signs", store), world, timeout_s)
+            watch.store = PrefixStore(
+                "signs",
+                shared(is_master=True, master_listen_fd=listener.detach()),
+            )
             _watch(ranks, Path(folder), watch)
         except RankFailed as error:
             error.again &= not asked
             raise
         finally:
+            # ended here: a rank of a later fork that collected it would wait for its thread, which
+            # is not in that process
+            watch.store = None
             signal.signal(signal.SIGTERM, before)
             signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
             for process in ranks:
