@@ -203,7 +203,8 @@ def _bounded(
         if not len(waiting.bound):
             return
         order, unknown = _plain(job, waiting), best.limit == np.inf
-        if unknown:  # the smallest microbatches fit soonest
+        # the smallest microbatches fit soonest; where none does, all others are asked at once
+        if unknown and size == FIRST:
             micro = waiting.low["microbatch"]
             order = np.where(micro == micro.min(), order, np.inf)
         else:

@@ -5,6 +5,7 @@ code's defects on.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 
 from meshwright.describe.assumptions import LBL
 from meshwright.describe.job import Job
@@ -39,7 +40,38 @@ def optimum(
     strategy: str, job: Job, **chosen: tuple[int, ...]
 ) -> tuple[float, Layout] | None:
     """(seconds, layout) of the fastest layout that fits, or None."""
-    best = search(job, space(strategy, job, **chosen), 1)
+    return _fastest(strategy, question(job), tuple(sorted(chosen.items())))
+
+
+def question(job: Job) -> Job:
+    """The job without what its optimum does not depend on: names and sources, rates of other
+    precisions, the link to the host. Saved results and figures ask many questions twice.
+    """
+    chip, network = job.cluster.chip, job.cluster.network
+    compute = job.precision.compute
+    plain = replace(
+        chip,
+        name="",
+        vendor="",
+        network="",
+        sources={},
+        matrix_flops={compute: chip.peak(compute)},
+        host_bandwidth=0.0,
+        host_memory_bandwidth=0.0,
+    )
+    links = replace(network, name="", chip="", sources={})
+    return replace(
+        job,
+        model=replace(job.model, name="", sources={}),
+        cluster=replace(job.cluster, name="", chip=plain, network=links),
+    )
+
+
+@cache
+def _fastest(
+    strategy: str, job: Job, chosen: tuple[tuple[str, tuple[int, ...]], ...]
+) -> tuple[float, Layout] | None:
+    best = search(job, space(strategy, job, **dict(chosen)), 1)
     if not best.rows:
         return None
     layout = best.layouts[0]
