@@ -481,6 +481,48 @@ def test_figures_are_drawn_with_their_tables(
     assert len((tmp_path / f"{name}.csv").read_text().splitlines()) > 5
 
 
+def test_editions_that_agree_are_one_panel_and_others_mark_what_differs() -> (
+    None
+):
+    """Figure 2a is the same by both, figure 2b not at pp 128, 64 and 32."""
+    pytest.importorskip("matplotlib")
+    drawn = {f.name: f.draw() for f in report().figures[1:3]}
+    one, two = drawn["lbl-fig-2a"], drawn["lbl-fig-2b"]
+    assert [len(figure.subfigs) for figure in (one, two)] == [1, 2]
+    marked = [
+        text.get_text()
+        for text in two.subfigs[1].axes[0].texts
+        if text.get_color() == "#cc3311"
+    ]
+    assert len(marked) == 3
+    assert not [
+        text
+        for axes in (*one.axes, *two.subfigs[0].axes)
+        for text in axes.texts
+        if text.get_color() == "#cc3311"
+    ]
+
+
+def test_a_question_asked_under_other_names_is_searched_once() -> None:
+    """The saved case and the figure's job of GPT3-1T in 1D on 1,024 B200."""
+    ours = figures.paper_job(figures.GPT, gpu="b200", nvs=8, n=1024)
+    (theirs,) = (
+        case.job
+        for case in shipped()
+        if case.id == "1d_tp/gpt3_1T/B200-NVS8/1024"
+    )
+    assert ours != theirs
+    assert optima.question(ours) == optima.question(theirs)
+    # what decides stays in the question
+    slower = replace(
+        ours,
+        cluster=replace(
+            ours.cluster, chip=replace(ours.cluster.chip, hbm_bandwidth=1e12)
+        ),
+    )
+    assert optima.question(slower) != optima.question(ours)
+
+
 def test_all_figures_of_the_paper_are_there() -> None:
     numbers = [f.name.removeprefix("lbl-fig-") for f in report().figures]
     expected = (

@@ -76,7 +76,8 @@ def utilisation(
                 markeredgewidth=2,
                 linestyle="none",
             )
-    draw_utilisation(axes, curves, title, "O: printed" if printed else "")
+    ring = "O: end of linear scaling as printed" if printed else ""
+    draw_utilisation(axes, curves, title, ring)
     return figure
 
 

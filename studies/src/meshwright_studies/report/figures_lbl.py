@@ -12,6 +12,7 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure, FigureBase
 from matplotlib.patches import Rectangle
+from matplotlib.text import Text
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from meshwright.prediction.prediction import Prediction
@@ -34,6 +35,10 @@ TITLE = 80
 MARKERS = "osD^vP*X<>"
 LINES = ("-", "--", ":", "-.")
 COLOURS = ("#4477aa", "#ee6677", "#228833", "#aa3377", "#885522", "#777777")
+MARK = "#cc3311"
+"""Of what differs between editions, and of known chips on a map."""
+ALIKE = 0.005
+"""Share of a step time within which two editions are drawn as one."""
 
 
 Editions = Mapping[str, tuple[Sequence[Prediction], Sequence[str]]]
@@ -58,21 +63,24 @@ def side_by_side(
     height: float,
     draw: Callable[[FigureBase, Sequence[Prediction], Sequence[str]], None],
 ) -> Figure:
-    """One panel for each edition that has anything to show; margins are the same in all figures,
-    so nothing is measured before it is drawn.
+    """One panel for each edition that has anything to show, or for all that agree; red: what the
+    others have not. Margins are the same in all figures, so nothing is measured before it is drawn.
     """
     shown = {k: v for k, v in editions.items() if v[0]}
+    if same := agreement(shown):
+        shown = {same: next(iter(shown.values()))}
     widths = [MORE + wide(len(bars)) for bars, _ in shown.values()]
     figure = Figure(figsize=(sum(widths), height))
     figure.suptitle(title, fontsize=11, y=1 - TITLE_AT / height)
     parts = figure.subfigures(
         1, len(shown), width_ratios=widths, squeeze=False
-    )
+    )[0]
     for part, width, (name, (bars, names)) in zip(
-        parts[0], widths, shown.items(), strict=True
+        parts, widths, shown.items(), strict=True
     ):
         draw(part, bars, names)
-        part.suptitle(name, fontsize=10, y=1 - EDITION_AT / height)
+        more = "; red: what differs" if part is not parts[0] else ""
+        part.suptitle(name + more, fontsize=10, y=1 - EDITION_AT / height)
         part.subplots_adjust(
             left=LEFT / width,
             right=1 - LEGEND / width,
@@ -80,7 +88,44 @@ def side_by_side(
             bottom=BOTTOM / height,
             hspace=0.06,
         )
+    first, *others = map(_texts, parts)
+    for texts in others:
+        for place, text in texts.items():
+            other = first.get(place)
+            if not other or other.get_text() != text.get_text():
+                text.set(color=MARK, fontweight="bold")
     return figure
+
+
+def agreement(editions: Editions) -> str:
+    """What stands over one panel for all editions, where each of their bars has one layout, fits
+    alike and takes as long to a few thousandths; else nothing.
+    """
+    first, *others = (
+        {name: p for p, name in zip(*e, strict=True)}
+        for e in editions.values()
+    )
+    apart = 0.0
+    for bars in others:
+        if bars.keys() != first.keys():
+            return ""
+        for name, p in bars.items():
+            q = first[name]
+            if p.layout != q.layout or p.fits != q.fits:
+                return ""
+            apart = max(apart, abs(p.step_time_s / q.step_time_s - 1))
+    if apart > ALIKE:
+        return ""
+    return f"{', and '.join(editions)}: the same to {apart:.1%}"
+
+
+def _texts(part: FigureBase) -> dict[tuple[str, int], Text]:
+    """(row, bar) -> the cell beneath it; under "" the seconds above it."""
+    times, *_, cells = part.axes
+    rows = [label.get_text() for label in cells.get_yticklabels()]
+    seconds = {("", round(t.xy[0])): t for t in times.texts}
+    at = ((t, *t.get_position()) for t in cells.texts)
+    return seconds | {(rows[round(y)], round(x)): t for t, x, y in at}
 
 
 def _scaled(
@@ -131,20 +176,24 @@ def share_bars(axes: Axes, times: Sequence[Mapping[str, float]]) -> None:
     )
 
 
+PALEST = 0.2
+"""Of the range of a map's values below the least of them: so much darker than paper is the best."""
 Groups = Mapping[str, Sequence[tuple[float, float]]]
 """Name of a system -> (GPUs, value)."""
 
 
 def curves(
-    editions: Mapping[str, Groups], title: str, y: str, log_y: bool = True
+    shown: Mapping[str, tuple[Groups, str]], title: str, log_y: bool = True
 ) -> Figure:
-    """A line for each system against the number of GPUs, a panel an edition (figures 5, A4)."""
-    n = len(editions)
+    """A line for each system against the number of GPUs (figures 5, A4), in panels: name -> (lines,
+    what their y is). Of these the first may be logarithmic: the others are differences.
+    """
+    n = len(shown)
     figure = Figure(figsize=(1.5 + 6.0 * n, 5.0), layout="constrained")
     figure.suptitle(title, fontsize=11)
-    every = figure.subplots(1, n, sharey=True, squeeze=False)[0]
-    for axes, (name, groups) in zip(every, editions.items(), strict=True):
-        _systems(axes, groups, y, log_y)
+    every = figure.subplots(1, n, squeeze=False)[0]
+    for axes, (name, (groups, y)) in zip(every, shown.items(), strict=True):
+        _systems(axes, groups, y, log_y and axes is every[0])
         axes.set_title(name, fontsize=10)
     every[-1].legend(
         loc="upper left", bbox_to_anchor=(1.0, 1.0), fontsize=8, frameon=False
@@ -195,10 +244,12 @@ def heat(
     x: str,
     y: str,
     marks: Mapping[str, tuple[float, float]] | None = None,
+    others: Sequence[Sequence[float]] = (),
 ) -> Figure:
     """A map of days, each cell with its number; hatched where nothing fits (figures A5, A6).
 
-    marks: name -> (share of the columns, share of the rows) of a known chip.
+    marks: name -> (share of the columns, share of the rows) of a known chip;  others: the values of
+    another edition, which stand in brackets where they read otherwise.
     """
     figure = Figure(figsize=(7.0, 5.0), layout="constrained")
     axes = figure.subplots()
@@ -206,17 +257,23 @@ def heat(
         [math.log10(v) if math.isfinite(v) else math.nan for v in line]
         for line in values
     ]
-    axes.imshow(shown, cmap="Greys", origin="lower", aspect="auto", alpha=0.75)
-    finite = [v for line in shown for v in line if math.isfinite(v)]
-    middle = (min(finite) + max(finite)) / 2 if finite else 0.0
+    finite = [v for line in shown for v in line if math.isfinite(v)] or [0.0]
+    least, most = min(finite), max(finite)
+    axes.imshow(
+        shown, cmap="Greys", origin="lower", aspect="auto", alpha=0.75,
+        vmin=least - PALEST * (most - least), vmax=most,
+    )  # fmt: skip
+    middle = (least + most) / 2
     for i, line in enumerate(values):
         for j, v in enumerate(line):
             known = math.isfinite(v)
             colour = "white" if known and shown[i][j] > middle else "black"
+            words, other = days(v), days(others[i][j]) if others else ""
+            more = f"\n({other})" if other not in ("", words) else ""
             axes.text(
                 j,
                 i,
-                f"{v:.3g}" if known else "none fits",
+                words + more,
                 ha="center",
                 va="center",
                 fontsize=8,
@@ -231,9 +288,9 @@ def heat(
                 )  # fmt: skip
     for name, (column, row) in (marks or {}).items():
         at = _between(columns, column), _between(rows, row)
-        axes.plot(*at, marker="o", ms=26, mfc="none", mec="#cc3311", mew=2.0)
+        axes.plot(*at, marker="o", ms=30, mfc="none", mec=MARK, mew=2.0)
         axes.annotate(
-            name, at, (12, 11), textcoords="offset points", color="#cc3311",
+            name, at, (14, 13), textcoords="offset points", color=MARK,
             fontsize=9, fontweight="bold",
         )  # fmt: skip
     axes.set_xticks(range(len(columns)), [f"{c:g}" for c in columns])
@@ -242,6 +299,11 @@ def heat(
     axes.set_ylabel(y)
     axes.set_title(fill(title, TITLE), fontsize=10)
     return figure
+
+
+def days(value: float) -> str:
+    """What stands in a cell of a map."""
+    return f"{value:.3g}" if math.isfinite(value) else "none\nfits"
 
 
 def _between(values: Sequence[float], x: float) -> float:

@@ -108,7 +108,8 @@ def figure_5() -> Any:
         peak,
         (latency,),
         "Figure 5: square products on an A100, by the paper's model (its measurements are not"
-        " public);\ndashed: launch and work are equal",
+        " public);\ndashed: launch and work are equal; the linear regime measured there is NOT in"
+        " it",
     )
 
 

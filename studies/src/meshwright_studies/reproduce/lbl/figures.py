@@ -210,7 +210,10 @@ def optima_by_gpus(
 
 @cache
 def days_by_chip(
-    model: tuple[str, str], strategy: str, compute: bool
+    model: tuple[str, str],
+    strategy: str,
+    compute: bool,
+    a: Assumptions = LBL,
 ) -> tuple[tuple[float, ...], ...]:
     """Days on 8192 B200 in domains of 8 with changed chips (inf: nothing fits).
 
@@ -220,7 +223,7 @@ def days_by_chip(
     rows = FLOP_SHARES if compute else MEMORY_SHARES
     return tuple(
         tuple(
-            _days(model, strategy, *((r, c, c) if compute else (1.0, c, r)))
+            _days(model, strategy, *((r, c, c) if compute else (1.0, c, r)), a)
             for c in MEMORY_SHARES
         )
         for r in rows
@@ -233,8 +236,9 @@ def _days(
     flops: float,
     bandwidth: float,
     capacity: float,
+    a: Assumptions = LBL,
 ) -> float:
-    base = paper_job(model, "b200", 8, 8192)
+    base = paper_job(model, "b200", 8, 8192, a)
     chip = base.cluster.chip
     changed = replace(
         chip,

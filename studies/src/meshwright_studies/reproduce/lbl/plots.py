@@ -27,7 +27,8 @@ Points = Callable[[Assumptions], Sequence[FigurePoint]]
 CODE = "the authors' code (lbl-2024-code)"
 REPAIRED = "its defects repaired (lbl-2024)"
 EDITIONS = {CODE: LBL_CODE, REPAIRED: LBL}
-"""What every figure is drawn with, side by side."""
+"""What figures of layouts are drawn with, side by side or, where they agree, once."""
+CHANGE = "what the repair changes"
 
 
 def figures_in_order(
@@ -153,14 +154,23 @@ def _days(number: str, strategy: str, model: tuple[str, str]) -> PaperFigure:
     def draw() -> Any:
         from ...report.figures_lbl import curves
 
-        lines = {
-            edition: {
-                s: [(float(p.n), p.days) for p in points if p.days]
+        code, repaired = (
+            {
+                s: {p.n: p.days for p in points if p.days}
                 for s, points in systems(strategy, model, how).items()
             }
-            for edition, how in EDITIONS.items()
+            for how in EDITIONS.values()
+        )
+        changed = {
+            s: [(n, 100 * (x / code[s][n] - 1)) for n, x in of.items()]
+            for s, of in repaired.items()
         }
-        return curves(lines, title, "training time [days]")
+        lines = {s: [*of.items()] for s, of in repaired.items()}
+        panels = {
+            REPAIRED: (lines, "training time [days]"),
+            CHANGE: (changed, "days more than by the authors' code [%]"),
+        }
+        return curves(panels, title)
 
     return PaperFigure(
         name,
@@ -202,12 +212,17 @@ def _speedup(number: str, strategy: str) -> PaperFigure:
     def draw() -> Any:
         from ...report.figures_lbl import curves
 
-        return curves(
-            {name: speedups(strategy, how) for name, how in EDITIONS.items()},
-            title,
-            "more throughput than 1D [%]",
-            log_y=False,
-        )
+        code, repaired = (speedups(strategy, how) for how in EDITIONS.values())
+        before = {s: dict(points) for s, points in code.items()}
+        changed = {
+            s: [(n, x - before[s][n]) for n, x in points]
+            for s, points in repaired.items()
+        }
+        panels = {
+            REPAIRED: (repaired, "more throughput than 1D [%]"),
+            CHANGE: (changed, "over the authors' code [points of a percent]"),
+        }
+        return curves(panels, title, log_y=False)
 
     def table() -> PaperTable:
         rows = tuple(
@@ -231,8 +246,8 @@ def _map(
 ) -> PaperFigure:
     name = f"lbl-fig-{number}"
     title = (
-        f"Figure {number}: {NAMES[model]}, {STRATEGIES[strategy]}: days on 8192 GPUs, chips"
-        f" relative to the B200; {REPAIRED}"
+        f"Figure {number}: {NAMES[model]}, {STRATEGIES[strategy]}: days on 8192 GPUs by chip"
+        " (lbl-2024; in brackets the authors' code where it differs)"
     )
     rows = f.FLOP_SHARES if compute else f.MEMORY_SHARES
     x = "memory bandwidth and capacity" if compute else "memory bandwidth"
@@ -249,6 +264,7 @@ def _map(
             f"{x} [of a B200]",
             f"{y} [of a B200]",
             f.generations() if compute else None,
+            f.days_by_chip(model, strategy, compute, LBL_CODE),
         )
 
     def table() -> PaperTable:

@@ -27,8 +27,10 @@ ZOOM = (0.25e6, 2e8)
 """Tokens of the zoomed figure."""
 HIGHEST = 6.5
 """Communication over compute at its upper edge."""
-SAID = {"1M": 1e6, "6M": 6e6, "100M": 1e8}
-"""Between which the book has the mixture, then pure FSDP, send least."""
+SAID = {(X, Y): (1e6, 6e6), (4096, 1): (6e6, 1e8)}
+"""(FSDP, TP) -> tokens between which the book has that split send least of those it names."""
+BESIDE = ((256, 16), (4096, 1))
+"""The splits that FSDP 512 x TP 8 hands over from and to."""
 ZERO = "llama2-13b"
 ZERO_CHIPS = 16
 
@@ -85,24 +87,42 @@ def zoomed(edition: str) -> Any:
     batch = np.geomspace(*ZOOM, 96)
     figure = Drawn(figsize=(7.5, 4.8), layout="constrained")
     axes = figure.subplots()
+    lines, colours = {}, {}
     for i, (x, y, m_x, m_y) in enumerate(STATIC):
         t = Ideal(x, y, m_x, m_y).times(s, m, batch)
-        over = t.comm(edition) / t.compute + 0 * batch
+        lines[x, y] = over = t.comm(edition) / t.compute + 0 * batch
+        colours[x, y] = COLOURS[i % len(COLOURS)]
         above = " (above the frame)" if over.min() > HIGHEST else ""
         axes.plot(
             batch,
             over,
             LINES[i % len(LINES)],
-            color=COLOURS[i % len(COLOURS)],
+            color=colours[x, y],
             marker=MARKERS[i % len(MARKERS)],
             markevery=12,
             markersize=5,
             label=f"FSDP {x} x TP {y}{above}",
         )
     axes.axhline(1.0, color="black", linewidth=1.2, label="compute")
-    for words, at in SAID.items():
-        axes.axvline(at, color="#777777", linestyle=(0, (1, 2)))
-        axes.annotate(words, (at, 5.5), ha="center", fontsize=8)
+    for (x, y), ends in SAID.items():
+        axes.hlines(HIGHEST / 1.5, *ends, color=colours[x, y], linewidth=5)
+        middle = (ends[0] * ends[1]) ** 0.5
+        axes.annotate(
+            f"the book: {x} x {y}\n{ends[0] / 1e6:g}M to {ends[1] / 1e6:g}M",
+            (middle, HIGHEST / 1.7), ha="center", va="top", fontsize=8,
+        )  # fmt: skip
+    for other in BESIDE:
+        gap = np.log(lines[X, Y] / lines[other])
+        i = int(np.flatnonzero(np.diff(np.sign(gap)))[0])
+        at = batch[i] * (batch[i + 1] / batch[i]) ** (
+            gap[i] / (gap[i] - gap[i + 1])
+        )
+        level = np.interp(np.log(at), np.log(batch), lines[X, Y])
+        axes.plot(at, level, "o", ms=14, mfc="none", mec="#cc3311", mew=2)
+        axes.annotate(
+            f"{at / 1e6:.2g}M", (at, level), (10, 8), color="#cc3311",
+            textcoords="offset points", fontsize=9, fontweight="bold",
+        )  # fmt: skip
     axes.set(
         xscale="log",
         yscale="log",
@@ -111,7 +131,8 @@ def zoomed(edition: str) -> Any:
         ylim=(0.03, HIGHEST),
     )
     axes.set_title(
-        f"Zoomed: TPU v5p 16x16x16, edition {edition}; dotted: where the book sees the lines cross",
+        f"Zoomed: TPU v5p 16x16x16, edition {edition}; rings: where {X} x {Y} crosses"
+        " 256 x 16 and 4096 x 1",
         fontsize=10,
     )
     axes.legend(fontsize=8)
