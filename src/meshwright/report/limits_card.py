@@ -101,16 +101,21 @@ def _ended(p: Point | RealPoint, scenario: Scenario) -> str:
 def _years(line: Limit, growth: float) -> str:
     """When runs of the two ends are due."""
     ends = {
-        "linear scaling ends": line.crossing.last_flops,
+        "linear scaling ends": _linear(line),
         "the largest run": line.largest.flops
         if line.largest and line.curve.ends
         else None,
     }
     return ", ".join(
-        f"{name} in {year_of(most, growth=growth):.0f}"
+        f"{name} in {int(year_of(most, growth=growth))}"
         for name, most in ends.items()
         if most
     )
+
+
+def _linear(line: Limit) -> float | None:
+    """Where linear scaling ends, as the card says it."""
+    return None if line.crossing.never else line.crossing.first_flops
 
 
 def growing(growth: float) -> str:
@@ -158,8 +163,12 @@ def _several(lines: Sequence[Limit], growth: float) -> Grid:
             else "beyond the grid"
         )
         most = flops(largest.flops) if largest else "-"
-        last = line.crossing.last_flops
-        due = f"{year_of(last, growth=growth):.0f}" if last else "-"
+        most_linear = _linear(line)
+        due = (
+            str(int(year_of(most_linear, growth=growth)))
+            if most_linear
+            else "-"
+        )
         name = line.scenario.name
         rows.append((name, end(line.crossing)[0], due, most, size))
     return Grid(

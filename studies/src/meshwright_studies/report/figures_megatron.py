@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from textwrap import fill
 from types import MappingProxyType
 
 from matplotlib.figure import Figure
@@ -19,6 +20,8 @@ RING = 11
 """Points across of an open marker: seen around a filled one too."""
 MOST_INSIDE = 6
 """Entries of a legend that has room inside the axes."""
+LINE = 12
+"""Characters of a verdict for each inch."""
 NONE: Curves = MappingProxyType({})
 
 
@@ -76,14 +79,20 @@ def line_figure(
     axes.set_ylabel(y)
     at, words = said
     if at is not None:
-        axes.axvline(at, color="black", linestyle=(0, (1, 2)), linewidth=1.2)
+        axes.axvline(
+            at,
+            color="black",
+            linestyle=(0, (1, 2)),
+            linewidth=1.2,
+            label=f"the paper's {x.split(' (')[0]}",
+        )
     axes.set_title(
         f"{title}\nthe paper: {words}" if words else title, fontsize=9
     )
     axes.set_xlabel(x)
     if verdict:
         figure.supxlabel(
-            verdict,
+            fill(verdict, int(LINE * width)),
             fontsize=9,
             weight="bold",
             color="firebrick" if "NOT" in verdict else "darkgreen",

@@ -19,9 +19,9 @@ from meshwright.schedule import get as schedule_named
 from meshwright.schedule.timeline import timeline
 from meshwright.step import boundary, stage_message
 
-from ..report import Check, check
+from ..report import Check, check, relative
 from . import formulas as f
-from .tables import EXACT, rounded, selene, shaped
+from .tables import EXACT, selene, shaped
 
 FORWARD, BACKWARD = 1.0, 2.0
 """Seconds of a microbatch on a device, for timelines; any numbers would do."""
@@ -212,10 +212,14 @@ def memory() -> Iterator[Check]:
 def _checkpoint(m: Model) -> Check:
     """Bytes of a checkpoint of the trillion-parameter model."""
     ours = STEP_BYTES * f.parameters(m) / 1e12
-    note = (
-        f"{STEP_BYTES} bytes a parameter (fp16 weight; fp32 master weight and two moments) are"
-        f" {ours:.2f}e12 B; the paper does not say what its checkpoint holds"
-    )
-    return rounded(
-        "checkpoint/1T, TB", printed=13.8, ours=ours, half=0.05, note=note
+    mixed = 1e3 * ours / 1024
+    return Check(
+        "checkpoint/1T, TB",
+        published=13.8,
+        computed=ours,
+        rel_diff=relative(13.8, ours),
+        status="explained" if round(mixed, 1) == 13.8 else "mismatch",
+        note=f"{STEP_BYTES} bytes a parameter (fp16 weight; fp32 master weight and two moments) are"
+        f" {1e3 * ours:,.1f} GB: {mixed:.2f} TB if a TB is 1,024 of these; the paper says neither"
+        " what its checkpoint holds nor which TB",
     )

@@ -78,12 +78,13 @@ def plan_checks() -> Iterator[Check]:
     )
     same = sum(p.best.layout.tp == p.printed.tp for p in ten)
     lost = [p.theirs.step_time_s / p.best.step_time_s - 1 for p in ten]
-    yield _counted(
+    yield _asked(
         "takeaway 1/models whose plan has the printed t",
         same,
-        "smaller models take more stages with chunks and less tensor parallelism here, where each"
-        f" layer waits for its all-reduces; as predicted their layouts are {min(lost):.0%} to"
-        f" {max(lost):.0%} slower, and the paper measured no other for them",
+        "the paper took its degrees by the heuristics of section 3, searched none and measured no"
+        " other for these models (section 5.1); smaller models take more stages with chunks and"
+        " less tensor parallelism here, where each layer waits for its all-reduces: as predicted"
+        f" the printed layouts are {min(lost):.0%} to {max(lost):.0%} slower",
     )
     yield from under_the_set()
 
@@ -114,12 +115,13 @@ def under_the_set() -> Iterator[Check]:
         (
             ", recomputation free",
             Space(recompute=("none", "full")),
-            "a wider t can leave room to recompute nothing, which saves more than its messages"
-            " cost: ",
+            "nothing in the paper to hold it against, which recomputes everything; a wider t can"
+            " leave room to recompute nothing, which saves more than its messages cost: ",
         ),
     ):
         best = [plan(under(p), space).best for p in ten]
-        yield _counted(
+        judged = _asked if words else _counted
+        yield judged(
             f"under megatron-2021/plans with t in a server{words}",
             sum(b is not None and int(b.layout.tp) <= SERVER for b in best),
             why
@@ -152,6 +154,18 @@ def _counted(id: str, ours: int, note: str) -> Check:
         rel_diff=relative(ten, ours),
         status=status,
         note=note,
+    )
+
+
+def _asked(id: str, ours: int, note: str) -> Check:
+    """So many of the ten, of which the paper says nothing."""
+    return Check(
+        id,
+        published=None,
+        computed=ours,
+        rel_diff=None,
+        status="open",
+        note=f"of {len(planned_models())}: {note}",
     )
 
 

@@ -52,8 +52,8 @@ def selene_run() -> Prediction:
 
 
 def bisection() -> dict[str, float]:
-    """Bytes per second across a cut through the middle, predicted from single messages: of stage
-    sends, all GPUs of one stage send at once; of gradients, each ring is cut twice.
+    """Bytes per second one way across a cut through the middle, predicted from single messages: of
+    stage sends, all GPUs of one stage send at once; a ring of gradients crosses once each way.
     """
     at = clock(selene_run().job)
     m = selene_run().job.model
@@ -67,7 +67,7 @@ def bisection() -> dict[str, float]:
     moved = 2 * (DP - 1) / DP * held
     return {
         "stage sends": TP * DP * message / hop,
-        "gradient all-reduce": 2 * PP * TP * moved / ring,
+        "gradient all-reduce": PP * TP * moved / ring,
     }
 
 
@@ -77,8 +77,8 @@ def bisection_checks() -> Iterator[Check]:
     notes = {
         "stage sends": "48 GPUs of a stage send at once, each at what its adapter reaches alone;"
         " the paper's includes what they wait for one another",
-        "gradient all-reduce": "each ring is taken to cross the cut twice; the paper does not say"
-        " how it counts, and at once it is half of that",
+        "gradient all-reduce": "each ring crosses the cut once each way, and one way is counted, as"
+        " of the sends; the paper does not say how it counts",
     }
     for what, rate in bisection().items():
         id = f"bisection/{what}, B_per_s"
@@ -118,25 +118,23 @@ def checkpoint() -> PaperTable:
 
 
 def traffic() -> PaperTable:
-    """Bytes a step across a cut through the middle of the pipelines, and through all gradient
-    rings.
+    """Bytes a step one way across a cut through the middle of the pipelines, and through all
+    gradient rings.
     """
     m = catalog.model("megatron-1008b")
     step = f.flops(m, BATCH) / RATE
-    boundary = 2 * BATCH * m.seq * m.hidden * HALF
-    rings = (
-        2 * PP * TP * 2 * (DP - 1) / DP * FULL * f.parameters(m) / (PP * TP)
-    )
+    boundary = BATCH * m.seq * m.hidden * HALF
+    rings = 2 * (DP - 1) / DP * FULL * f.parameters(m)
     rows = tuple(
         (what, size, speed, size / speed, size / speed / step)
         for what, size, speed in (
             (
-                "stage sends, forward and backward, scattered, one chunk a device",
+                "stage sends, forward (backward goes the other way), scattered, one chunk a device",
                 boundary,
                 SENDS,
             ),
             (
-                "gradient all-reduce in fp32, every ring cut twice",
+                "gradient all-reduce in fp32, every ring crossing once each way",
                 rings,
                 REDUCES,
             ),

@@ -9,11 +9,12 @@ ZeRO-2: 7/8 of its 16-bit weights in 420 ms, 21 GB/s of the 234 that NVLink carr
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 
 from meshwright import catalog
 
 from ...validate.jobs import job_and_notes
-from ..report import Check, check
+from ..report import Check, check, relative
 from . import tables
 
 PARAMETERS = 5.1e9
@@ -28,32 +29,58 @@ def share() -> float:
     return rate / (nvlink.bandwidth * (nvlink.efficiency or 1.0))
 
 
-def elsewhere() -> Iterator[Check]:
-    """Throughput of the six rows with that share, and in how many pairs PTD-P is ahead."""
+@cache
+def rows() -> tuple[tuple[str, int, float, float, float], ...]:
+    """(model, GPUs, printed TFLOP/s, ours with that share, PTD-P's as predicted) of the six."""
     other = share()
-    note = f"gathers at {other:.3f} of the links, measured on a BERT in one server, not here"
     zero3 = [
         row
         for row, _, _ in tables.table_runs()
         if "t2" in row["id"] and row["parallel"].get("zero_stage") == 3
     ]
-    ahead = 0
-    for row, line in zip(zero3, tables.predicted_table_2().rows, strict=True):
-        of_prior = tables.gain_unfitted(row)
-        ours = line[7] / of_prior * tables.gain_unfitted(row, other)
-        ahead += line[3] > ours
-        name = job_and_notes(row).job.model.name
+    return tuple(
+        (
+            job_and_notes(row).job.model.name,
+            line[4],
+            line[5],
+            line[6] * tables.gain(row, other),
+            line[3],
+        )
+        for row, line in zip(
+            zero3, tables.predicted_table_2().rows, strict=True
+        )
+    )
+
+
+def elsewhere() -> Iterator[Check]:
+    """Throughput of the six rows with that share, and in how many pairs PTD-P is ahead: of these
+    the difference between links used whole and what was measured.
+    """
+    six = rows()
+    note = f"gathers at {share():.3f} of the links, measured on a BERT in one server, not here"
+    for name, gpus, printed, ours, _ in six:
         yield check(
-            f"table-2/{name}/ZeRO-3 by a share from elsewhere/{line[4]} GPUs",
-            published=line[5],
+            f"table-2/{name}/ZeRO-3 by a share from elsewhere/{gpus} GPUs",
+            published=printed,
             computed=ours,
             tolerance=tables.ZERO3_WITHIN,
             note=note,
         )
+    ahead = sum(ptd > ours for *_, ours, ptd in six)
     yield check(
         "table-2/pairs in which PTD-P is ahead, ZeRO-3 by a share from elsewhere",
-        published=len(zero3),
+        published=len(six),
         computed=ahead,
         tolerance=0.0,
         note=note,
+    )
+    whole = sum(row[10] > 1 for row in tables.predicted_table_2().rows)
+    yield Check(
+        "table-2/pairs in which PTD-P is ahead, ZeRO-3 with whole links",
+        published=len(six),
+        computed=whole,
+        rel_diff=relative(len(six), whole),
+        status="explained" if ahead == len(six) else "mismatch",
+        note="a defect of that DeepSpeed, which waits for each gather (its issue 1174): with the"
+        f" share of the links that it left a BERT in one server it is {ahead} of {len(six)}",
     )
