@@ -6,12 +6,16 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from ..report import PaperFigure
 from .ideal import Ideal, on_axes, ratios
 from .tables import BATCHES, PER_CHIP, STATIC
 from .training import F30K
 from .world import book_setting, pod
 
+SPLIT_AT = (1e6, 3e6, 1e7)
+"""Tokens of the lines of the figure of the split."""
 PANELS = (4096, 1024, 512, 256, 64, 1)
 """Data-parallel degrees shown of the explorer's thirteen."""
 
@@ -76,6 +80,49 @@ def explorer() -> Any:
     )
 
 
+def splits() -> Any:
+    """Communication over the split of X and Y, with its minimum, at three batches."""
+    from matplotlib.figure import Figure
+
+    from ...report.figures_lbl import COLOURS, MARKERS
+
+    s, m = book_setting(), pod(4096)
+    degrees = [4096 >> i for i in range(13)]
+    figure = Figure(figsize=(7.5, 4.8), layout="constrained")
+    axes = figure.subplots()
+    for i, batch in enumerate(SPLIT_AT):
+        times = [
+            on_axes(x, 4096 // x, 16, most=3).times(s, m, np.array([batch]))
+            for x in degrees
+        ]
+        axes.axhline(
+            float(times[0].compute[0]), color=COLOURS[i], linewidth=0.8
+        )
+        for edition, line in (("sum", "-"), ("max", ":")):
+            y = [float(t.comm(edition)[0]) for t in times]
+            least = y.index(min(y))
+            name = f"{batch / 1e6:g}M tokens, {edition}"
+            axes.plot(
+                range(13), y, line, color=COLOURS[i], marker=MARKERS[i],
+                markersize=4, label=name,
+            )  # fmt: skip
+            axes.plot(least, y[least], "o", ms=13, mfc="none", mec=COLOURS[i])
+    axes.set_yscale("log")
+    axes.set_xticks(
+        range(13), [f"{x}\n{4096 // x}" for x in degrees], fontsize=8
+    )
+    axes.set_xlabel("X (FSDP) over Y (tensor parallel)")
+    axes.set_ylabel("communication of a layer, forward [s]")
+    axes.set_title(
+        "The split: TPU v5p 16x16x16, D = 8192, F = 32,768; rings: the minimum; lines across:"
+        " compute",
+        fontsize=9,
+    )
+    axes.legend(fontsize=8)
+    axes.grid(alpha=0.3)
+    return figure
+
+
 def figures() -> tuple[PaperFigure, ...]:
     """The book's figures, drawn when written."""
     return (
@@ -95,4 +142,5 @@ def figures() -> tuple[PaperFigure, ...]:
             lambda: times_figure("max"),
         ),
         PaperFigure("scaling-book-explorer", "Split explorer", explorer),
+        PaperFigure("scaling-book-split", "Time over the split", splits),
     )
