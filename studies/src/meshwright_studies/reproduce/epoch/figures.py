@@ -127,11 +127,16 @@ def figure_10() -> Any:
     }
     a, at, power = FIT
     n = np.geomspace(3e7, 2e12, 40)
+    known_n, known_l = np.log(np.array([*dense.values()])).T
+    slope, level = np.polyfit(known_n - np.log(at), known_l, 1)
+    explained = np.corrcoef(known_n, known_l)[0, 1] ** 2
     wide = np.geomspace(256, 40000, 40)
     law = LAWS["baseline"]
     deep = law.depth(law.ffn_ratio * wide**2)
     lines = {
         f"the paper's fit: {a} (N / 1e6)^{power}": (n, a * (n / at) ** power),
+        f"fit of these: {np.exp(level):.2f} (N / 1e6)^{slope:.2f},"
+        f" R2 {explained:.2f}": (n, np.exp(level) * (n / at) ** slope),
         "its law: L = 0.10056 (D F)^0.3751": (
             mlp_parameters(deep, 1.0, wide, law.ffn_ratio * wide),
             deep,
