@@ -12,7 +12,7 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure, FigureBase
 from matplotlib.patches import Rectangle
-from matplotlib.text import Text
+from matplotlib.text import Annotation, Text
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from meshwright.prediction.prediction import Prediction
@@ -121,9 +121,14 @@ def agreement(editions: Editions) -> str:
 
 def _texts(part: FigureBase) -> dict[tuple[str, int], Text]:
     """(row, bar) -> the cell beneath it; under "" the seconds above it."""
-    times, *_, cells = part.axes
+    every: Any = part.axes  # of a part, its stubs say otherwise
+    times, *_, cells = every
     rows = [label.get_text() for label in cells.get_yticklabels()]
-    seconds = {("", round(t.xy[0])): t for t in times.texts}
+    seconds = {
+        ("", round(t.xy[0])): t
+        for t in times.texts
+        if isinstance(t, Annotation)
+    }
     at = ((t, *t.get_position()) for t in cells.texts)
     return seconds | {(rows[round(y)], round(x)): t for t, x, y in at}
 

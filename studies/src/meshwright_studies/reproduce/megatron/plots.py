@@ -198,10 +198,8 @@ def trend_verdict(curves: Curves, falls: bool, words: str) -> str:
 
 def collapse_verdict(curves: Curves) -> str:
     """Of figure 15: the last factor of 4 in t costs more than the first."""
-    lost = [
-        (rate[8] / rate[2] - 1, rate[32] / rate[8] - 1)
-        for rate in map(dict, curves.values())
-    ]
+    rates = [dict(points) for points in curves.values()]
+    lost = [(r[8] / r[2] - 1, r[32] / r[8] - 1) for r in rates]
     early, late = zip(*lost, strict=True)
     return against(
         all(b < a for a, b in lost),

@@ -96,10 +96,10 @@ def splits() -> Any:
             for x in degrees
         ]
         axes.axhline(
-            float(times[0].compute[0]), color=COLOURS[i], linewidth=0.8
+            float(np.max(times[0].compute)), color=COLOURS[i], linewidth=0.8
         )
         for edition, line in (("sum", "-"), ("max", ":")):
-            y = [float(t.comm(edition)[0]) for t in times]
+            y = [float(np.max(t.comm(edition))) for t in times]
             least = y.index(min(y))
             name = f"{batch / 1e6:g}M tokens, {edition}"
             axes.plot(

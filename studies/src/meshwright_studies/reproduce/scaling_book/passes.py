@@ -87,7 +87,8 @@ def zoomed(edition: str) -> Any:
     batch = np.geomspace(*ZOOM, 96)
     figure = Drawn(figsize=(7.5, 4.8), layout="constrained")
     axes = figure.subplots()
-    lines, colours = {}, {}
+    lines: dict[tuple[int, int], Any] = {}
+    colours: dict[tuple[int, int], str] = {}
     for i, (x, y, m_x, m_y) in enumerate(STATIC):
         t = Ideal(x, y, m_x, m_y).times(s, m, batch)
         lines[x, y] = over = t.comm(edition) / t.compute + 0 * batch
