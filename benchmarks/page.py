@@ -351,7 +351,7 @@ def leave() -> None:
             print(f"{'stays' if stays else 'leaves'}: {now - start:.2f} CPU-s")
 
 
-def typing(model: str, on: str, keys: int, pause: float) -> None:
+def typing(model: str, on: str, keys: int, pause: float, by: int) -> None:
     """From a changed field to the layout shown predicted again, to the new best by closed forms, and
     to the best of all, pipelines replayed and fewer chips tried."""
     from playwright.sync_api import sync_playwright
@@ -371,7 +371,7 @@ def typing(model: str, on: str, keys: int, pause: float) -> None:
         for k in range(keys):
             time.sleep(pause)
             _, before = usage(process.pid)
-            seen = tab.evaluate(TYPE, f"{256 + 32 * (k + 1)}seq")
+            seen = tab.evaluate(TYPE, f"{256 + by * (k + 1)}seq")
             spent.append(usage(process.pid)[1] - before)
             for what, (at, shown) in seen:
                 drawn[what].append((at, shown or at))
@@ -408,6 +408,12 @@ def main() -> None:
     parser.add_argument("--on", default="1024xh100-sxm")
     parser.add_argument("--keys", type=int, default=20)
     parser.add_argument(
+        "--by",
+        type=int,
+        default=32,
+        help="sequences from one batch to the next; of 2 few share divisors with the chips",
+    )
+    parser.add_argument(
         "--pause",
         type=float,
         default=0.0,
@@ -421,7 +427,7 @@ def main() -> None:
     elif given.what == "leave":
         leave()
     else:
-        typing(given.model, given.on, given.keys, given.pause)
+        typing(given.model, given.on, given.keys, given.pause, given.by)
 
 
 if __name__ == "__main__":

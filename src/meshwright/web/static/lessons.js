@@ -8,6 +8,7 @@ export const LESSONS = {
     title: "Why tp stays in a node",
     state: { model: "llama3-70b", on: "64xh100-sxm", batch: "1Mi", tp: "16" },
     term: "step_time/tp_comm",
+    slide: "tp",
     says:
       "Tensor parallelism sends every layer's activations, so with 16 ranks it leaves the 8 " +
       "chips of a node and waits for a network many times slower. " +
@@ -17,6 +18,7 @@ export const LESSONS = {
     title: "What a bubble is",
     state: { model: "llama3-70b", on: "64xh100-sxm", batch: "64seq", tp: "2", pp: "8" },
     term: "step_time/bubble",
+    slide: "batch",
     says:
       "A pipeline's last stage waits until the first microbatch arrives, and the first one waits " +
       "at the end: that is its fill and drain. A larger batch keeps the wait and spreads it: " +
@@ -35,6 +37,7 @@ export const LESSONS = {
       zero: "3",
     },
     term: "step_time/dp_comm",
+    slide: "sequence",
     says:
       "FSDP fetches all weights in every pass, however few tokens a chip has, and hides that " +
       "behind their arithmetic: with one short sequence a chip there is too little of it. " +
@@ -44,6 +47,7 @@ export const LESSONS = {
     title: "What recomputation costs",
     state: { model: "llama3-70b", on: "64xh100-sxm", batch: "1Mi", recompute: "full" },
     term: "step_time/compute",
+    slide: "batch",
     says:
       "Recomputing drops activations and runs each layer's forward pass once more when gradients " +
       "need them. It pays only where memory would else force a layout that is slower still: " +
@@ -53,6 +57,7 @@ export const LESSONS = {
     title: "When the batch is too small",
     state: { model: "llama3-8b", on: "1024xh100-sxm", batch: "128seq" },
     term: "tokens_per_s",
+    slide: "batch",
     says:
       "With fewer sequences than chips each one is cut over several, and what a step costs " +
       "whatever its batch has little arithmetic to hide behind. " +

@@ -48,7 +48,7 @@ export function opened(asked, first, lesson) {
   dialog(
     lesson?.title || "Where this number comes from",
     lesson && h("p", {}, lesson.says),
-    sliders(asked, again),
+    sliders(asked, again, lesson?.slide),
     box,
   );
   return open(first);

@@ -39,7 +39,8 @@ function inputs({ question, layout }) {
 }
 
 // Sliders; changed is given the question and layout as they then are, replicas filling the chips.
-export function sliders(asked, changed) {
+// first: the one that has the focus.
+export function sliders(asked, changed, first) {
   const values = new Map();
   const all = inputs(asked);
   const moved = () => {
@@ -68,6 +69,7 @@ export function sliders(asked, changed) {
       h("span", {}, name, " ", out),
       h("input", {
         type: "range",
+        autofocus: name === first,
         min: from,
         max: to,
         step: 1,
