@@ -6,9 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from meshwright import Job, predict
+from meshwright import Job, Prediction, predict
 from meshwright.cli.main import main
 from meshwright.describe.layout import Layout
+from meshwright.describe.network import Dim
 from meshwright.formats.flags import layout_of
 from meshwright.prediction.elastic import elasticities, split
 
@@ -23,21 +24,28 @@ def test_each_number_by_itself_is_a_prediction_on_such_a_machine() -> None:
         "no better machine is slower"
     )
     near, far = JOB.cluster.network.dims
-    for name, dims in (
-        ("nvlink", (replace(near, bandwidth=2 * near.bandwidth), far)),
-        (
-            "latency",
-            [replace(each, latency=each.latency / 2) for each in (near, far)],
-        ),
-    ):
-        network = replace(JOB.cluster.network, dims=tuple(dims))
-        on = replace(JOB.cluster, network=network)
-        other = predict(replace(JOB, cluster=on), MINE.layout)
-        expected = other.merit_s / MINE.merit_s - 1
-        assert found[name] == pytest.approx(expected), name
+    doubled = replace(near, bandwidth=2 * near.bandwidth), far
+    assert found["nvlink"] == pytest.approx(change(MINE, *doubled))
     assert found["nvlink"] < found["ib"], "tp 8 sends inside the node"
     changes = [e.change for e in elasticities(MINE)]
     assert changes == sorted(changes)
+
+
+def change(p: Prediction, *dims: Dim) -> float:
+    """By these dimensions of the network."""
+    network = replace(p.job.cluster.network, dims=dims)
+    on = replace(p.job.cluster, network=network)
+    other = predict(replace(p.job, cluster=on), p.layout)
+    return other.merit_s / p.merit_s - 1
+
+
+def test_half_the_latency_is_half_of_each() -> None:
+    """Under a set whose collectives pay it for every message."""
+    paper = predict(replace(JOB, assumptions="lbl-2024"), MINE.layout)
+    found = {e.name: e.change for e in elasticities(paper)}["latency"]
+    dims = JOB.cluster.network.dims
+    shorter = (replace(each, latency=each.latency / 2) for each in dims)
+    assert found == pytest.approx(change(paper, *shorter)) and found < -1e-4
 
 
 def test_the_difference_of_two_layouts_is_split_by_cause() -> None:

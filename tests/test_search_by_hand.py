@@ -208,6 +208,7 @@ def test_units_between_node_and_network() -> None:
     found = nearby.fewer_chips(job(40, 24, network=racks))
     assert [j.cluster.chips for j in found] == [36, 24]
     assert {j.cluster.sizes[:2] for j in found} == {(4, 3)}
+    assert nearby.partly_used(job(40, network=racks)) == (12, "rack")
     assert sizes(36, "switch") == [(4, 4, 2), (4, 3, 2)]
     assert sizes(32, "switch") == [(4, 4, 2), (4, 3, 2)], "all, spread anew"
     assert sizes(48, "switch") == [(4, 4, 3)]
