@@ -141,6 +141,8 @@ NAMED = {
     "limits h100 --growth 0": "--growth must be above 1",
     "limits h100 --experts two": "--experts takes a number",
     "plan llama3-8b --on 64xh100 --batch 64seq --top 7e": "--top takes a whole number",
+    "plan llama3-8b --on 64xh100 --batch 64seq --top 1.5": "--top takes a whole number",
+    "train none.toml --steps 1.5": "--steps takes a whole number",
     "export plan.toml --on 64xh100 --to sbatch": "predict FILE --on",
     "predict llama3-8b --on 8xh100,8xa100-80 --batch 64seq": "mixes chips",
     "catalog chips apple-m4": "no training profile",

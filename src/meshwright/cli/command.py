@@ -5,10 +5,10 @@ help.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Collection, Iterable
-from typing import Annotated, Any, NamedTuple
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Annotated, Any, NamedTuple, get_args
 
-from cyclopts import App, Group, Parameter
+from cyclopts import App, CoercionError, Group, Parameter, Token, convert
 
 from .._version import __version__
 from ..formats.options import Flag, flags
@@ -34,10 +34,24 @@ GROUPS["constraints"] = Group(
 )
 
 
+NUMBER = "N"
+"""Stands for a number in the help."""
+
+
+def exact(kind: Any, tokens: Sequence[Token]) -> Any:
+    """A number, as cyclopts reads it, but none that it would round: 1.5 of what is counted."""
+    if float not in (kind, *get_args(kind)):
+        for token in tokens:
+            if "." in token.value:
+                raise CoercionError(token=token, target_type=int)
+    return convert(kind, tokens)
+
+
 def word(help: str, metavar: str | None = None) -> Parameter:
     """An option or argument with its help."""
     return Parameter(
         help=help,
+        converter=exact if metavar == NUMBER else None,
         metavar=metavar,
         group=RESULT,
         negative=(),
