@@ -238,6 +238,19 @@ def test_a_patched_job_file_is_the_predicted_job(tmp_path: Path) -> None:
     )
 
 
+def test_a_stated_overlap_of_tp_does_not_forbid_tp_1() -> None:
+    """Where one rank holds all, the setting goes with its collectives."""
+    overlap = Software(tp_overlap="all")
+    layout = Layout(tp=2, dp=4, zero=1)
+    job = Job("llama3.2-1b", "8xh100-sxm", 64, layout, software=overlap)
+    answer = advise(job, format="megatron")
+    one = next(
+        a for a in answer.changes if a.change.fields == {"layout.tp": 1}
+    )
+    assert one.words["--tp-comm-overlap"][1] == "(none)"
+    assert one.prediction.job.software.tp_overlap is None
+
+
 def test_steps_scale_every_prediction(run: tuple[str, Job]) -> None:
     """Three equal steps, drawn to the prediction as if a fourth had come out so."""
     job = run[1]

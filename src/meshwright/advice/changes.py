@@ -84,7 +84,13 @@ class Change:
         if own := self.of("job"):
             job = replace(job, **own)
         words = self.of("layout")
-        return job.laid_out(laid_out(run, words)) if words else job
+        if not words:
+            return job
+        layout = laid_out(run, words)
+        # one rank has nothing left to overlap
+        if layout.tp == 1 and job.software.tp_overlap:
+            job = replace(job, software=replace(job.software, tp_overlap=None))
+        return job.laid_out(layout)
 
 
 def change(**values: Any) -> Change:
