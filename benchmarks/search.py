@@ -114,7 +114,7 @@ def searches() -> Iterator[tuple[str, Callable[[], Row]]]:
 
             def row(what: str = what, job: Job = job, how: str = how) -> Row:
                 def work() -> Best:
-                    return search(job, Space(), relaxed=how == "relaxed")
+                    return search(job, Space(relaxed=how == "relaxed"))
 
                 covered, took = work().searched, seconds(work, 5)
                 many = f"{covered / took / one_at_a_time(job):,.0f}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from meshwright import Job, Space, assumptions, cluster, model, predict
 from meshwright.prediction.certainty import resolution
-from meshwright.search import brute, plan, planning
+from meshwright.search import Question, brute, plan, planning
 from meshwright.search.answer import Closed
 from meshwright.search.merit import burden
 
@@ -16,7 +16,7 @@ def job(name: str, on: str, batch: int, how: str = "realistic") -> Job:
 
 
 def first(asked: Job, space: Space) -> Closed:
-    return next(planning(asked, space, families=False))
+    return next(planning(Question(asked, space, families=False)))
 
 
 def test_it_is_the_simplest_of_the_ties_of_all_closed_forms() -> None:
@@ -57,7 +57,9 @@ def test_fewer_chips_are_tried_afterwards() -> None:
 
 def test_what_fits_nowhere_tells_nothing_before() -> None:
     asked = job("llama3-405b", "8xh100-sxm", 64)
-    told = [closed.best for closed in planning(asked, families=False)]
+    told = [
+        closed.best for closed in planning(Question(asked, families=False))
+    ]
     assert told == [None] * len(told)
     assert plan(asked, families=False).best is None
 
@@ -66,5 +68,5 @@ def test_a_paper_has_its_own_closed_form() -> None:
     """Which is the answer, so that nothing changes it."""
     asked = job("gpt3-175b", "256xa100-80gb", 256, "lbl-2024")
     found = plan(asked, families=False).best
-    for closed in planning(asked, families=False):
+    for closed in planning(Question(asked, families=False)):
         assert closed.best.step_time_s == found.step_time_s

@@ -131,7 +131,7 @@ def random_job(rng: random.Random) -> tuple[Job, Space, bool]:
         space = space.but(
             offload=(away,), recompute=("none", "full"), zero=(1, 3)
         )
-    return job, space, relaxed
+    return job, replace(space, relaxed=relaxed), relaxed
 
 
 AWAY = ("activations:1", "optimizer:0.5", "activations+optimizer+weights")
@@ -527,7 +527,7 @@ def test_search_equals_brute_force_of_named_widths_and_padded_sequences(
             cp=rng.choice([(1, 2), (2, 3), (1, 4)]),
         )
         same_by_loop(job, space, relaxed)
-        compared += bool(search(job, space, 1, relaxed).rows)
+        compared += bool(search(job, space, 1).rows)
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -543,7 +543,7 @@ def test_search_equals_brute_force_where_stages_lie_twice(seed: int) -> None:
         if job.cluster.chips * job.batch > (150 if relaxed else 400):
             continue
         same_by_loop(job, space, relaxed)
-        compared += bool(search(job, space, 1, relaxed).rows)
+        compared += bool(search(job, space, 1).rows)
 
 
 def test_what_lies_twice_is_searched_by_itself() -> None:
@@ -568,7 +568,7 @@ def test_search_equals_brute_force_of_hidden_states_cut_over_tp(
             space = space.but(scheme=("gspmd",))
             size = job.cluster.chips * job.batch
             if 8 <= size <= (40 if relaxed else 120) and (
-                search(job, space, 1, relaxed).searched
+                search(job, space, 1).searched
             ):
                 break
         same_by_loop(job, space, relaxed)
@@ -607,8 +607,8 @@ def same_by_loop(job: Job, space: Space, relaxed: bool) -> None:
     """Search, brute force and the plain loop agree."""
     expected, searched, feasible = loop(job, space, 5, relaxed)
     every, quick = (
-        brute(job, space, 5, relaxed),
-        search(job, space, 5, relaxed),
+        brute(job, space, 5),
+        search(job, space, 5),
     )
     assert (every.searched, every.feasible) == (searched, feasible)
     assert every.rows == expected
@@ -630,7 +630,7 @@ def test_any_number_of_chips() -> None:
             4096,
             precision=PRECISIONS["bf16"],
         )
-        best = search(job, Space(), 1, relaxed=True)
+        best = search(job, Space(relaxed=True), 1)
         layout = best.layouts[0]
         assert layout.chips <= chips
         assert seconds_of(job, best.rows[0]) == pytest.approx(

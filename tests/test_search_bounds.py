@@ -37,8 +37,8 @@ def test_bounds_lose_nothing(seed: int) -> None:
             continue
         compared += 1
         every, quick = (
-            brute(job, space, k, relaxed),
-            search(job, space, k, relaxed),
+            brute(job, space, k),
+            search(job, space, k),
         )
         assert quick.rows == every.rows
         assert relaxed or quick.searched == every.searched
@@ -51,7 +51,9 @@ def test_bounds_lose_nothing(seed: int) -> None:
 def test_how_little_of_a_large_space_is_looked_at(
     relaxed: bool, most: float
 ) -> None:
-    found = search(Job("llama3-8b", "64xh100-sxm", 64), Space(), 10, relaxed)
+    found = search(
+        Job("llama3-8b", "64xh100-sxm", 64), Space(relaxed=relaxed), 10
+    )
     assert found.searched > 400_000
     assert found.evaluated < most * found.searched
 
@@ -68,17 +70,22 @@ def test_a_schedule_that_runs_only_with_fewer_replicas() -> None:
         Model("m", 2, 256, 4, 1024, 0, 256), Cluster(chip, network, 8), 8
     )
     space = Space(
-        schedule=("dualpipev",), microbatch=(1,), tp=(1,), cp=(1,), pp=(1,)
+        schedule=("dualpipev",),
+        microbatch=(1,),
+        tp=(1,),
+        cp=(1,),
+        pp=(1,),
+        relaxed=True,
     )
-    every = brute(job, space, 5, True)
+    every = brute(job, space, 5)
     assert every.rows
     assert all(row.degree("dp") < 8 for row in every.rows)
-    assert search(job, space, 5, True).rows == every.rows
+    assert search(job, space, 5).rows == every.rows
     small = of_bytes(job, 1e8)
-    said = plan(small, replace(space, relaxed=True), families=False)
+    said = plan(small, space, families=False)
     assert said.best is None and said.closest
     assert said.notes[0].startswith("even the smallest layout does not fit")
-    least = min(row.bytes for row in brute(job, space, 10**4, True).rows)
+    least = min(row.bytes for row in brute(job, space, 10**4).rows)
     assert said.closest.memory_use.total == least
 
 
@@ -111,16 +118,17 @@ def test_what_is_said_where_nothing_fits(relaxed: bool) -> None:
         if job.cluster.chips * job.batch > 100:
             continue
         compared += 1
+        space = replace(space, relaxed=relaxed)
         for name, values in NARROW.items():
             if rng.random() < 0.4:
                 space = space.but(**{name: (rng.choice(values),)})
-        every = brute(of_bytes(job, 1e18), space, 10**6, relaxed)
+        every = brute(of_bytes(job, 1e18), space, 10**6)
         none = of_bytes(job, 1.0)
-        assert any_legal(none, space, relaxed) == (every.searched > 0)
+        assert any_legal(none, space) == (every.searched > 0)
         if not every.rows:
-            assert not smallest(none, space, relaxed).rows
+            assert not smallest(none, space).rows
             continue
-        (row,) = smallest(none, space, relaxed).rows
+        (row,) = smallest(none, space).rows
         assert row.bytes == min(x.bytes for x in every.rows)
         tp, cp, pp, dp, *_, micro, _, _ = row.degrees
         chips = tp * cp * pp * (dp + 1) <= job.cluster.chips
@@ -198,13 +206,13 @@ def test_what_fits_only_between_the_fewest_and_the_most_replicas(
     flat = Network("one level", (Dim("near", 9e11, 1e-6),))
     chip = Chip("c", {"bf16": 3e14}, 1e13, 8e10, 2e12)
     job = Job(model, Cluster(chip, flat, chips), batch)
-    space = Space(**{**ONE, **choices})
-    own = brute(job, space.but(dp=(dp,)), 9, True).rows
+    space = Space(**{**ONE, **choices}, relaxed=True)
+    own = brute(job, space.but(dp=(dp,)), 9).rows
     job = room.just_fitting(job, 1.001 * min(row.bytes for row in own))
-    every = brute(job, space, 5, True)
+    every = brute(job, space, 5)
     assert every.rows
     assert 1 < every.rows[0].degree("dp") < chips / choices["pp"][0]
-    assert search(job, space, 5, True).rows == every.rows
+    assert search(job, space, 5).rows == every.rows
 
 
 def test_a_single_replica_may_need_less_than_two() -> None:
@@ -224,11 +232,16 @@ def test_a_single_replica_may_need_less_than_two() -> None:
     assert one < two
     job = room.just_fitting(job, (one + two) / 2)
     space = Space(
-        zero=(3,), microbatch=(1,), recompute=("none",), tp=(1,), cp=(1,)
+        zero=(3,),
+        microbatch=(1,),
+        recompute=("none",),
+        tp=(1,),
+        cp=(1,),
+        relaxed=True,
     )
-    every = brute(job, space, 5, True)
+    every = brute(job, space, 5)
     assert {row.degree("dp") for row in every.rows} == {1}
-    assert search(job, space, 5, True).rows == every.rows
+    assert search(job, space, 5).rows == every.rows
 
 
 def test_an_interval_of_replicas_in_a_mesh_is_bounded_by_its_fastest() -> None:
@@ -240,7 +253,8 @@ def test_an_interval_of_replicas_in_a_mesh_is_bounded_by_its_fastest() -> None:
     )
     chip = Chip("c", {"bf16": 3e15}, 1e14, 8e10, 2e13)
     job = Job(Model("m", 4, 1024, 4, 4096, 0, 128), Cluster(chip, mesh, 8), 8)
-    one = {
+    one: dict[str, Any] = {
+        "relaxed": True,
         "tp": (1,),
         "cp": (1,),
         "pp": (1,),
@@ -249,16 +263,14 @@ def test_an_interval_of_replicas_in_a_mesh_is_bounded_by_its_fastest() -> None:
         "schedule": ("1f1b",),
     }
     times = {
-        dp: brute(job, Space(**one, dp=(dp,)), 1, True).rows[0].merit
+        dp: brute(job, Space(**one, dp=(dp,)), 1).rows[0].merit
         for dp in (4, 5, 6, 7)
     }
     assert times[7] < times[4], "a larger group is faster here"
     space = Space(**one)
     pinned = Space(**one, dp=(4, 7))
-    assert (
-        search(job, pinned, 2, True).rows == brute(job, pinned, 2, True).rows
-    )
-    assert search(job, space, 3, True).rows == brute(job, space, 3, True).rows
+    assert search(job, pinned, 2).rows == brute(job, pinned, 2).rows
+    assert search(job, space, 3).rows == brute(job, space, 3).rows
 
 
 @pytest.mark.parametrize("name", ["llama3-405b", "gpt3-175b"])
@@ -271,11 +283,12 @@ def test_no_part_of_a_space_holds_anything_better(name: str) -> None:
         "schedule": ("1f1b", "zb-h1", "zb-h2", "interleaved"),
         "zero": (0, 1),
         "placements": False,
+        "relaxed": True,
     }
-    best = search(job, Space(**wide), 1, True).rows[0]
+    best = search(job, Space(**wide), 1).rows[0]
     for tp, cp, pp in product((2, 4, 8), (1, 8), (8, 16, 32)):
         part = Space(tp=(tp,), cp=(cp,), pp=(pp,), microbatch=(1,), **wide)
-        rows = brute(job, part, 1, True).rows
+        rows = brute(job, part, 1).rows
         assert not rows or best.merit <= rows[0].merit * (1 + 1e-12)
 
 
@@ -300,10 +313,11 @@ def test_a_limit_leaves_out_nothing_of_pipelines_of_layers(
         zero=(0,),
         recompute=("none",),
         placements=False,
+        relaxed=relaxed,
     )
-    rows = brute(job, space, 10**5, relaxed).rows
+    rows = brute(job, space, 10**5).rows
     assert len(rows) > 100
     for row in rows[:: max(len(rows) // 12, 1)]:
-        found = search(job, space, 10**5, relaxed, within=row.merit).rows
+        found = search(job, space, 10**5, within=row.merit).rows
         fine = [x for x in rows if x.merit <= row.merit * (1 + 1e-12)]
         assert found == fine

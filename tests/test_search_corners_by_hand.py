@@ -49,9 +49,9 @@ def job(
     )  # fmt: skip
 
 
-def layouts(at: Job, space: Space, relaxed: bool = False) -> list[Layout]:
+def layouts(at: Job, space: Space) -> list[Layout]:
     """All of a space."""
-    return brute(at, space, 10**4, relaxed).layouts
+    return brute(at, space, 10**4).layouts
 
 
 # What a space holds.
@@ -59,9 +59,10 @@ def layouts(at: Job, space: Space, relaxed: bool = False) -> list[Layout]:
 
 def test_nothing_is_found_where_nothing_is_legal() -> None:
     """Four heads are not cut in three, two layers not dealt to four stages."""
-    for space in (Space(tp=(3,)), Space(pp=(4,))):
+    for only in ({"tp": 3}, {"pp": 4}):
         for relaxed in (False, True):
-            found = search(job(12, model=MODEL), space, 1, relaxed)
+            space = Space(**only, relaxed=relaxed)
+            found = search(job(12, model=MODEL), space, 1)
             assert found.rows == [] and found.searched == 0
 
 
@@ -80,7 +81,7 @@ def test_stages_that_have_something_to_hold(
     Papers' chunks hold as many layers each. A device that is alone has the fewest."""
     space = ALONE.but(schedule=(schedule,), stages=(stages,))
     pipes: dict[int, set[int]] = {}
-    for one in layouts(job(64, 72, how=how), space, relaxed=True):
+    for one in layouts(job(64, 72, how=how), replace(space, relaxed=True)):
         pipes.setdefault(int(one.interleave), set()).add(int(one.pp))
     assert pipes == expected
 
@@ -187,7 +188,7 @@ def test_progress_is_a_share_that_grows(idle: bool) -> None:
     """Of each stage from nothing to all; the last one ends with what is left."""
     said: list[tuple[str, float]] = []
     at = job(64, 64, replace(SIX, layers=12, heads=8))
-    search(at, Space(), 1, idle, lambda *told: said.append(told))
+    search(at, Space(relaxed=idle), 1, lambda *told: said.append(told))
     stages = list(dict.fromkeys(stage for stage, _ in said))
     assert stages[-1] == "layouts" and len(stages) == 2
     for stage in stages:
@@ -277,11 +278,11 @@ def test_a_rule_of_replicas_is_not_asked_of_an_interval(
     job = of_experts(by, chips, chips, batch)
     space = Space(
         zero=3, pp=1, tp=1, schedule="1f1b" if by == "torchtitan" else "gpipe",
-        recompute="full", microbatch=1, **fields,
+        recompute="full", microbatch=1, relaxed=True, **fields,
     )  # fmt: skip
-    found = search(job, space, 10, relaxed=True)
+    found = search(job, space, 10)
     assert {(l.dp, l.dp_replicate) for l in found.layouts} == replicas
-    assert found.rows == brute(job, space, 10, relaxed=True).rows
+    assert found.rows == brute(job, space, 10).rows
 
 
 def test_groups_of_a_node_are_legal_where_experts_take_replicas() -> None:
@@ -297,10 +298,10 @@ def test_a_relaxed_space_holds_the_strict_one() -> None:
     """A microbatch of more than 64 sequences that divides the batch, or is named."""
     job = replace(of_experts("megatron-core", 1, 1, 128), batch=128)
     one = Space(zero=0, recompute="none", schedule="1f1b")
+    wide = replace(one, relaxed=True)
     strict, relaxed = (
-        search(job, one, 1, relaxed=relaxed).rows[0].merit
-        for relaxed in (False, True)
+        search(job, each, 1).rows[0].merit for each in (one, wide)
     )
     assert relaxed <= strict
-    (row,) = search(job, one.but(microbatch=(100,)), 1, relaxed=True).rows
+    (row,) = search(job, wide.but(microbatch=(100,)), 1).rows
     assert row.degree("microbatch") == 100

@@ -54,7 +54,7 @@ def trained_job(
             assumptions=SETS["realistic"],
             framework=framework("meshwright"),
         )
-        seen = brute(on(job, 1e11), space, 200, relaxed).rows
+        seen = brute(on(job, 1e11), space, 200).rows
         if seen:
             return (
                 room.just_fitting(job, rng.choice(seen)[1] * (1 + 1e-9)),
@@ -107,8 +107,8 @@ def test_search_equals_brute_force_equals_a_plain_loop(seed: int) -> None:
         job, space, relaxed = trained_job(rng, (60, 150))
         expected, searched, feasible = loop(job, space, 5, relaxed)
         every, quick = (
-            brute(job, space, 5, relaxed),
-            search(job, space, 5, relaxed),
+            brute(job, space, 5),
+            search(job, space, 5),
         )
         assert expected
         assert (every.searched, every.feasible) == (searched, feasible)
@@ -125,8 +125,8 @@ def test_bounds_lose_nothing(seed: int) -> None:
         job, space, relaxed = trained_job(rng, (300, 800))
         k = rng.choice([1, 3, 5, 10])
         every, quick = (
-            brute(job, space, k, relaxed),
-            search(job, space, k, relaxed),
+            brute(job, space, k),
+            search(job, space, k),
         )
         assert quick.rows == every.rows
         tight += every.too_big > 0
@@ -184,7 +184,7 @@ def test_search_equals_a_plain_loop_under_every_framework(name: str) -> None:
             precision=rng.choice(["fp16", "bf16", "bf16-pure"]),
         )
         try:
-            seen = brute(on(job, 1e12), space, 200, relaxed).rows
+            seen = brute(on(job, 1e12), space, 200).rows
         except BadInput:  # the space names what it cannot run
             continue
         if not seen:
@@ -192,8 +192,8 @@ def test_search_equals_a_plain_loop_under_every_framework(name: str) -> None:
         job = room.just_fitting(job, rng.choice(seen)[1] * (1 + 1e-9))
         expected, searched, feasible = loop(job, space, 5, relaxed)
         every, quick = (
-            brute(job, space, 5, relaxed),
-            search(job, space, 5, relaxed),
+            brute(job, space, 5),
+            search(job, space, 5),
         )
         assert (every.searched, every.feasible) == (searched, feasible)
         assert quick.rows == every.rows == expected
@@ -229,7 +229,6 @@ def test_what_is_shown_is_walked(seed: int) -> None:
                 walks.append((merit(job, seconds, use), use))
             else:
                 full += bound <= room.limit(job)
-        space = replace(space, relaxed=relaxed)
         shown = Ranked(job, [space], 4).best(4)
         expected = sorted(walks)[:4]
         assert [each.merit for each in shown] == pytest.approx(

@@ -41,8 +41,8 @@ def job_of(name: str, on: str, batch: int) -> Job:
     return Job(model(name), cluster(on), batch)
 
 
-def seconds(job: Job, space: Space, relaxed: bool) -> float:
-    rows = search(job, space, 1, relaxed).rows
+def seconds(job: Job, space: Space) -> float:
+    rows = search(job, space, 1).rows
     return float(rows[0].merit) if rows else float("inf")
 
 
@@ -57,7 +57,7 @@ def test_a_pinned_value_is_never_faster_than_the_free_search(
         if job.cluster.chips * job.batch > (200 if relaxed else 600):
             continue
         tried += 1
-        free = seconds(job, space, relaxed)
+        free = seconds(job, space)
         degrees = divisors(job.cluster.chips)[:4]
         pins = [
             {axis: (n,)}
@@ -69,9 +69,9 @@ def test_a_pinned_value_is_never_faster_than_the_free_search(
         for name in ("schedule", "zero", "recompute", "sequence_parallel"):
             pins += [{name: (value,)} for value in space.values(name)]
         for pin in pins:
-            assert seconds(job, replace(space, **pin), relaxed) >= free * (
-                1 - 1e-12
-            ), pin
+            assert seconds(job, replace(space, **pin)) >= free * (1 - 1e-12), (
+                pin
+            )
 
 
 STRICT_IS_EMPTY = [
@@ -127,7 +127,7 @@ def test_the_front_of_time_and_memory(relaxed: bool) -> None:
     assert plan(job, space, top=1).pareto is None
     front = plan(job, space, top=1, pareto=True).pareto
     assert front and len(front) > 2
-    layouts = brute(job, space, 100_000, relaxed).layouts
+    layouts = brute(job, space, 100_000).layouts
     every = [
         (p.memory_bytes["allocated"], p.step_time_s)
         for p in (predict(job, layout) for layout in layouts)
@@ -553,6 +553,6 @@ def test_what_states_alone_exceed_is_not_searched(
     monkeypatch.setattr(
         unfit, "searched", lambda *asked: searched.append(asked) or True
     )
-    assert not unfit.fits(tight, space, False) and not searched
+    assert not unfit.fits(tight, space) and not searched
     roomy = room.just_fitting(job, least * 1.01)
-    assert unfit.fits(roomy, space, False) and searched
+    assert unfit.fits(roomy, space) and searched

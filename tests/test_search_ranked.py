@@ -63,24 +63,22 @@ def test_a_plan_is_the_best_of_a_plain_loop_of_predictions(seed: int) -> None:
             predict(job, layout)
             for _, layout in every_layout(job, space, relaxed)
         ]
-        every = brute(job, space, EVERY, relaxed)
-        quick = search(job, space, EVERY, relaxed)
+        every = brute(job, space, EVERY)
+        quick = search(job, space, EVERY)
         assert quick.rows == every.rows
         fine = [p for p in shown if p.fits]
         counts = (len(shown), len(fine), len(shown) - len(fine))
         assert counts == (every.searched, every.feasible, every.too_big)
         assert quick.searched >= len(shown) and len(every.rows) == len(fine)
         assert relaxed or quick.searched == len(shown)
-        assert fits(job, space, relaxed) is bool(fine)
+        assert fits(job, space) is bool(fine)
         tables = dict(zip(every.layouts, every.rows, strict=True))
         for p in fine:
             row = tables[p.layout]
             assert seconds_of(job, row) <= p.step_time_s * (1 + 1e-12)
             held = p.memory_bytes["allocated"]
             assert row.bytes == pytest.approx(held, rel=1e-12)
-        found = plan(
-            job, replace(space, relaxed=relaxed), top=3, families=False
-        )
+        found = plan(job, space, top=3, families=False)
         if job.assumptions.strict and not relaxed:  # its stages are equal
             fine = [p for p in fine if job.model.layers % p.layout.pp == 0]
         best = sorted(p.merit_s for p in fine)[:3]
@@ -108,16 +106,16 @@ def test_limits_leave_out_nothing_within_them() -> None:
     rng = random.Random(11)
     for _ in range(20):
         job, space, relaxed = small(rng)
-        rows = brute(job, space, EVERY, relaxed).rows
+        rows = brute(job, space, EVERY).rows
         if not rows:
             continue
         within = rng.choice(rows)[0]
-        found = search(job, space, EVERY, relaxed, within=within).rows
+        found = search(job, space, EVERY, within=within).rows
         assert found == [
             row for row in rows if row.merit <= within * (1 + 1e-12)
         ]
-        assert not search(job, space, 1, relaxed, within=rows[0].merit * 0.99).rows  # fmt: skip
-        near = search(job, space, 1, relaxed, slack=0.1).rows
+        assert not search(job, space, 1, within=rows[0].merit * 0.99).rows  # fmt: skip
+        near = search(job, space, 1, slack=0.1).rows
         assert near == rows[: len(near)] and near
         left = rows[len(near) :]
         assert not left or left[0].merit > rows[0].merit * 1.1

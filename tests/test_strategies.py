@@ -37,9 +37,7 @@ def test_the_space_of_lbl_holds_as_many_layouts_as_the_authors_enumerate(
     for chips, count in COUNTED[scheme].items():
         job = figures.paper_job(figures.GPT, "b200", 8, chips)
         (space,), _ = strategies(job, Space(scheme=scheme))
-        assert search(job, space, 1, bool(space.relaxed)).searched == count, (
-            chips
-        )
+        assert search(job, space, 1).searched == count, chips
 
 
 def asked(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:

@@ -87,10 +87,11 @@ def test_padded_sequences_are_searched(relaxed: bool) -> None:
         recompute=("none",),
         microbatch=(1, 2),
         pp=(1,),
+        relaxed=relaxed,
     )
     job = replace(JOB, seq=5000)
-    every = brute(job, space, 50, relaxed)
-    assert search(job, space, 50, relaxed).rows == every.rows
+    every = brute(job, space, 50)
+    assert search(job, space, 50).rows == every.rows
     layouts = every.layouts
     assert layouts and all(padding(job, x) for x in layouts)
     for row, layout in zip(every.rows, layouts, strict=True):

@@ -10,17 +10,13 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
-from ..cost.layer import Clock
 from ..describe.job import Job
 from ..describe.layout import Layout
 from ..layout.stages import in_chunks, microbatches, schedule_of, schedule_with
-from ..schedule.gpipe import GPIPE
 from ..schedule.schedule import Schedule
 from ..step import (
-    ModelCost,
-    Step,
     StepCosts,
     barrier,
     by_order,
@@ -67,27 +63,9 @@ def replays(job: Job, layout: Layout) -> bool:
     )
 
 
-Order: TypeAlias = tuple[Schedule, int, int, int]
-"""(schedule, p, m, v): layouts of one order are replayed at once."""
-
-
-class Replayed(NamedTuple):
-    """A layout's pipeline, ready to be replayed."""
-
-    order: Order
-    passes: NDArray[np.float64]
-    send: float
-    step: Step
-    """With a pipeline that takes the least."""
-
-
-def replayed(
-    job: Job, layouts: Sequence[Layout], bodies: Sequence[ModelCost] = ()
-) -> list[float | None]:
+def replayed(job: Job, layouts: Sequence[Layout]) -> list[float | None]:
     """Seconds of a step of each (placed) layout with its pipeline replayed, all of one order at
     once.
-
-    bodies: what is known of each already.
 
     None if there are too many actions, or if the assumption set is a paper's: there the closed form
     is the answer.
@@ -97,42 +75,32 @@ def replayed(
     from ..schedule.longest import longest
 
     at = kept_clock(job)
-    steps: list[float | None] = [None] * len(layouts)
-    alike: defaultdict[Order, list[tuple[int, Replayed]]] = defaultdict(list)
+    seconds: list[float | None] = [None] * len(layouts)
+    alike = defaultdict[Order, list[tuple[int, StepCosts]]](list)
     for k, layout in enumerate(layouts):
-        parts = bodies[k] if bodies else None
-        if one := _prepared(job, layout, at, parts):
-            alike[one.order].append((k, one))
+        if not replays(job, layout):
+            continue
+        costs = StepCosts(job, layout, model_cost(job, layout, at), at)
+        if layout.pp == 1:  # nothing waits for anything
+            seconds[k] = float(costs.step.total)
+        else:
+            alike[_order(costs)].append((k, costs))
     for (schedule, p, m, v), group in alike.items():
-        passes, send = (
-            np.array([getattr(one, field) for _, one in group])
-            for field in ("passes", "send")
-        )
-        seconds = longest(schedule, p, m, v, passes, send, barrier(job))
-        for (k, one), pipeline in zip(group, seconds, strict=True):
-            steps[k] = float(one.step.with_pipeline(float(pipeline)).total)
-    return steps
+        passes = np.array([passes_of_stages(costs) for _, costs in group])
+        sends = np.array([float(c.microbatch.stages.send) for _, c in group])
+        paths = longest(schedule, p, m, v, passes, sends, barrier(job))
+        for (k, costs), path in zip(group, paths, strict=True):
+            seconds[k] = float(costs.step.with_pipeline(float(path)).total)
+    return seconds
 
 
-def _prepared(
-    job: Job, layout: Layout, at: Clock, parts: ModelCost | None
-) -> Replayed | None:
-    if not replays(job, layout):
-        return None
+Order: TypeAlias = tuple[Schedule, int, int, int]
+"""(schedule, p, m, v): layouts of one order are replayed at once."""
+
+
+def _order(costs: StepCosts) -> Order:
+    """The order of a pipeline, of any stages."""
+    job, layout = costs.job, costs.layout
+    schedule = schedule_with(layout.schedule, "even", layout.microbatch_group)
     m = int(microbatches(job, layout))
-    p = int(layout.pp)
-    v = int(layout.interleave)
-    costs = StepCosts(job, layout, parts or model_cost(job, layout, at), at)
-    if p == 1:  # nothing waits for anything: one order stands for all
-        import numpy as np
-
-        alone = np.array([[float(costs.pipeline.total), 0.0, 0.0]])
-        return Replayed((GPIPE, 1, 1, 1), alone, 0.0, costs.step)
-    # of any stages
-    order = schedule_with(layout.schedule, "even", layout.microbatch_group)
-    return Replayed(
-        (order, p, m, v),
-        passes_of_stages(costs),
-        float(costs.microbatch.stages.send),
-        costs.step,
-    )
+    return schedule, int(layout.pp), m, int(layout.interleave)

@@ -12,6 +12,7 @@ from .answer import Plan
 from .cascade import search
 from .evaluate import brute
 from .plan import plan, planning
+from .question import Question
 from .space import Space
 
-__all__ = ["Plan", "Space", "brute", "plan", "planning", "search"]
+__all__ = ["Plan", "Question", "Space", "brute", "plan", "planning", "search"]

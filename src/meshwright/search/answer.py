@@ -19,8 +19,8 @@ from ..prediction.elastic import Elasticity, elasticities
 from ..prediction.prediction import Prediction, predict
 from ..units import show
 from .families import Family
-from .outside import outside
 from .ranked import Ranked
+from .seen import outside
 from .software import Tuning, singles, together
 from .space import Space
 

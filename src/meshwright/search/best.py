@@ -73,28 +73,21 @@ class Best:
     limit: float = field(init=False)
     """What no newcomer may exceed; bounds may round up."""
 
-    @property
-    def common(self) -> float:
-        """What no newcomer may exceed, but for what is sure."""
-        if len(self.rows) < self.k:
-            return self.within
-        kth, first = self.rows[self.k - 1].merit, self.rows[0].merit
-        most = max(MOST_TIES, self.k)
-        last = self.rows[most - 1].merit if len(self.rows) >= most else np.inf
-        return min(
-            max(kth, min(reach(kth, first, self.slack), last)), self.within
-        )
-
     def __post_init__(self) -> None:
-        self.limit = self._limit()
+        self.limit = self._beside(())
 
-    def _limit(self) -> float:
-        """`limit` of these rows."""
-        limit = self.common
+    def _beside(self, merits: Sequence[float] | Column) -> float:
+        """What no newcomer may exceed beside layouts of these merits, the least first."""
+        limit = self.within
+        if len(merits) >= self.k:
+            kth, most = merits[self.k - 1], max(MOST_TIES, self.k)
+            last = merits[most - 1] if len(merits) >= most else np.inf
+            near = min(reach(kth, merits[0], self.slack), last)
+            limit = min(max(kth, near), limit)
         if self.sure:
-            first = self.rows[0].merit if self.rows else np.inf
+            first = merits[0] if len(merits) else np.inf
             limit = max(limit, first * NEARLY)
-        return limit * ROUNDING
+        return float(limit) * ROUNDING
 
     @property
     def known(self) -> float:
@@ -126,7 +119,9 @@ class Best:
         )
         if self.weigh:
             merit = self.weigh(merit, bytes_)
-        kept = np.flatnonzero(merit <= self._far(merit))
+        # many newcomers limit each other, which spares sorting their rows
+        limit = min(self.limit, self._beside(np.sort(merit)))
+        kept = np.flatnonzero(merit <= limit)
         if not len(kept):
             return
         row = row[kept]
@@ -145,7 +140,7 @@ class Best:
             zip(*placed, strict=True),
         )
         self.rows = sorted({*self.rows, *new})
-        self.limit = self._limit()
+        self.limit = self._beside([row.merit for row in self.rows])
         rows = self.rows if self._tied else self.rows[: self.k]
         self.rows = [row for row in rows if row.merit <= self.limit]
 
@@ -166,19 +161,6 @@ class Best:
             each.bytes[good],
             *(np.full(len(good), number) for number in each.place),
         )
-
-    def _far(self, merit: Column) -> float:
-        """What newcomers must not exceed, whatever else there is: many of them limit each other,
-        which spares sorting them.
-        """
-        if len(merit) <= 4 * self.k:
-            return self.limit
-        kth = np.partition(merit, self.k - 1)[self.k - 1]
-        first = float(merit.min())
-        far = reach(float(kth), first, self.slack)
-        if self.sure:
-            far = max(far, first * NEARLY)
-        return min(self.limit, far)
 
     @property
     def layouts(self) -> list[Layout]:
@@ -210,19 +192,10 @@ class Best:
 class Smallest(Best):
     """The layout that needs the least memory: bytes rank, and limit what is still looked at."""
 
-    @property
-    def common(self) -> float:
-        """None: seconds limit nothing."""
-        return np.inf
-
-    def add(
-        self,
-        several: Sequence[tuple[Index, Points]],
-        table: Table,
-        shares: Shares,
-    ) -> None:
+    def add(self, *placed: Any) -> None:
         """Merge layouts."""
-        super().add(several, table, shares)
+        super().add(*placed)
+        self.limit = np.inf  # of seconds
         if self.rows:
             self.capacity = self.rows[0].bytes * ROUNDING
 

@@ -86,24 +86,14 @@ def piped(job: Job, way: Way, rows: Table, m: Column, layers: Grid) -> Any:
     return work + step.least_idle(job, schedule, m, stages, work)
 
 
-def lower(
-    job: Job,
-    best: Best,
-    near: Table,
-    far: Table,
-    any_number: bool = False,
-) -> tuple[Column, Grid]:
+def lower(job: Job, best: Best, whole: Rows) -> tuple[Column, Grid]:
     """Bound of every row in seconds (nearest groups, the best of the options with which it can
     fit), and of every combination of options the least bound of these rows.
-
-    near, far: the same rows with the smallest and the largest dp they stand for; collectives are
-    bound by the one, sharding by the other. any_number: as in `Rows`.
     """
     at, choice = bound_clock(job), best.choice
-    bounds = np.full(length(near), np.inf)
+    bounds = np.full(length(whole.low), np.inf)
     options = np.full(choice.shape, np.inf)
-    whole = Rows(near, far, None, any_number)
-    for start in range(0, length(near), BLOCK):
+    for start in range(0, length(whole.low), BLOCK):
         rows = whole.some(slice(start, start + BLOCK))
         mine = bounds[start : start + BLOCK]
         for index, each in points(job, at, rows, choice, most=best.limit):
@@ -128,7 +118,7 @@ def may_fit(job: Job, best: Best, table: Table) -> Any:
     for ends in (table, table | {"dp": dp_step(table)}):
         left = np.flatnonzero(~fine)
         # intervals, whose groups of replicas need not divide these
-        near, far = pick(ends, left), pick(ends, left)
-        bounds, _ = lower(one, best, near, far, any_number=True)
+        low, high = pick(ends, left), pick(ends, left)
+        bounds, _ = lower(one, best, Rows(low, high, any_number=True))
         fine[left] = np.isfinite(bounds)
     return fine

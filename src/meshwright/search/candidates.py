@@ -5,7 +5,7 @@ seconds that its layers alone take.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -17,7 +17,7 @@ from ..describe.job import Job
 from ..num import ceil_div
 from .best import Best
 from .bound import busy, least_layers, may_fit, piped
-from .columns import bodies, bound_clock, each_way
+from .columns import bodies, bound_clock, layouts
 from .degrees import chunked, dp_step, fewest, pipelines, replicas
 from .legal import splits
 from .options import Options
@@ -79,7 +79,6 @@ class Candidates:
 
     job: Job
     space: Space
-    relaxed: bool
     choice: Options
     shards: Table
     layers: Grid
@@ -94,7 +93,6 @@ class Candidates:
         space: Space,
         choice: Options,
         shards: Table,
-        relaxed: bool,
     ) -> Candidates:
         """These shards with all pipelines of the space. Nothing makes a microbatch cheaper than no
         pipeline, the most replicas (the fewest add up gradients), every group nearest and nothing
@@ -103,18 +101,13 @@ class Candidates:
         one = np.ones(length(shards))
         shards = shards | {"shard": np.arange(float(len(one)))}
         alone = shards | {"pp": one, "interleave": one}
-        most = np.maximum(replicas(job, alone, space, relaxed=True), 1.0)
-        ways = each_way(
-            alone | {"dp": most},
-            None,
-            job.cluster.sizes,
-            choice.fixed,
-            choice.sequence_parallel,
-        )
+        anything = replace(space, relaxed=True)
+        most = np.maximum(replicas(job, alone, anything), 1.0)
+        ways = layouts(job, choice, alone | {"dp": most})
         costs, which = bodies(job, ways, bound_clock(job))
         layers = least_layers(costs)[:, which]
-        degrees = pipelines(job, space, relaxed)
-        return cls(job, space, relaxed, choice, shards, layers, degrees)
+        degrees = pipelines(job, space)
+        return cls(job, space, choice, shards, layers, degrees)
 
     def rows(
         self, limit: float = np.inf, some: Any = True
@@ -136,7 +129,7 @@ class Candidates:
             at = which[start : start + CROSSED]
             part, layers = pick(self.shards, at), self.layers[:, at, None]
             grid = {k: c[:, None] for k, c in part.items()} | {"pp": pp}
-            dp = replicas(job, grid, self.space, self.relaxed)
+            dp = replicas(job, grid, self.space)
             m = fewest(job, grid | {"dp": dp})
             seconds = m * busy(job, self.choice.copies, pp, layers)
             row, deep = np.nonzero((dp >= 1) & (seconds <= limit))

@@ -35,8 +35,9 @@ from .evaluate import (
     most_legal,
 )
 from .legal import legal_options
-from .options import Options, options
+from .options import options
 from .placement import count, spread
+from .points import Rows
 from .space import Space
 from .table import (
     Column,
@@ -69,7 +70,6 @@ def search(
     job: Job,
     space: Space,
     k: int = 10,
-    relaxed: bool = False,
     progress: Progress | None = None,
     **limits: Any,
 ) -> Best:
@@ -78,79 +78,70 @@ def search(
     limits: `within`, `slack` and `sure` of `Best`.
     """
     best = Best(k, options(job, space), **(fitting(job) | limits))
-    for _ in _found(job, space, best, relaxed, progress):
+    for _ in _found(job, space, best, progress):
         pass
     return best
 
 
-def fits(job: Job, space: Space, relaxed: bool = False) -> bool:
+def fits(job: Job, space: Space) -> bool:
     """Whether some layout of the space fits."""
-    return _any(
-        job, space, relaxed, Best(1, options(job, space), **fitting(job))
-    )
+    return _any(job, space, Best(1, options(job, space), **fitting(job)))
 
 
-def any_legal(job: Job, space: Space, relaxed: bool = False) -> bool:
+def any_legal(job: Job, space: Space) -> bool:
     """Whether some layout of the space is legal: it fits chips of any size. Most that has legal
     ones has some with the most replicas.
     """
-    return most_legal(job, space, relaxed) or (
-        relaxed and _any(job, space, relaxed, Best(1, options(job, space)))
-    )
+    if most_legal(job, space):
+        return True
+    best = Best(1, options(job, space))
+    return bool(space.relaxed) and _any(job, space, best)
 
 
-def _any(job: Job, space: Space, relaxed: bool, best: Best) -> bool:
+def _any(job: Job, space: Space, best: Best) -> bool:
     """Whether there is a best at all."""
-    return any(best.rows for _ in _found(job, space, best, relaxed, None))
+    return any(best.rows for _ in _found(job, space, best))
 
 
-def smallest(job: Job, space: Space, relaxed: bool = False) -> Best:
+def smallest(job: Job, space: Space) -> Best:
     """The layout of the space that needs the least memory, whether it fits or not."""
     best = Smallest(
         1, options(job, space), weigh=lambda seconds, bytes_: bytes_
     )
-    for _ in _found(job, space, best, relaxed, None):
+    for _ in _found(job, space, best):
         pass
     return best
 
 
 def _found(
-    job: Job,
-    space: Space,
-    best: Best,
-    relaxed: bool,
-    progress: Progress | None,
+    job: Job, space: Space, best: Best, progress: Progress | None = None
 ) -> Iterator[None]:
     """Layouts enter the best, round by round."""
-    for table, bounds in _rounds(job, space, best, relaxed, progress):
-        evaluate(job, space, best, table, relaxed, bounds)
+    for table, bounds in _rounds(job, space, best, progress):
+        evaluate(job, space, best, table, bounds)
         yield
 
 
 def _rounds(
-    job: Job,
-    space: Space,
-    best: Best,
-    relaxed: bool,
-    progress: Progress | None,
+    job: Job, space: Space, best: Best, progress: Progress | None
 ) -> Iterator[Bounded]:
     """Rows worth placing, with the options whose bounds allow it, best bound first."""
-    table = shards(job, space, relaxed)
-    degrees = pipelines(job, space, relaxed)
+    table = shards(job, space)
+    degrees = pipelines(job, space)
     # what a layer takes is asked only where some pipeline leaves room for replicas
     pp = {"pp": np.unique(degrees["pp"])}
     grid = {k: column[:, None] for k, column in table.items()} | pp
-    some = (replicas(job, grid, space, relaxed) >= 1).any(axis=1)
+    some = (replicas(job, grid, space) >= 1).any(axis=1)
     table = keep(table, np.asarray(some))
     if not length(table):
         return
-    open_ = Candidates.of(job, space, best.choice, table, relaxed)
+    open_ = Candidates.of(job, space, best.choice, table)
     if progress:
         progress("bounds", 0.0)
-    if not relaxed:
+    if not space.relaxed:
         rows, bound = open_.rows()
         legal = legal_options(job, rows, best.choice)
-        many = count(job, rows) if space.placements else 1.0
+        many = count(job, rows, space) if space.placements else 1.0
         best.searched = int((legal * many).sum())
         rows, bound = keep(rows, legal > 0), bound[legal > 0]
         if length(rows) <= FEW:
@@ -159,7 +150,7 @@ def _rounds(
             waiting = Waiting(rows, rows, bound)
             yield from _bounded(open_, best, waiting, progress)
         return
-    best.searched = covered(job, table, degrees, best.choice)
+    best.searched = best.choice.count * covered(job, table, degrees["pp"])
     # the smallest microbatches fit soonest, and give a limit for the others
     kind, first = open_.smallest()
     rows, bound = open_.rows(best.limit, first)
@@ -176,9 +167,9 @@ def _rounds(
     table = pick(table, np.unique(every).astype(np.intp))
     # where tp lies decides how near all others can be
     if space.placements:
-        table = spread(job, table, relaxed, ("tp",))
+        table = spread(job, table, space, ("tp",))
     if length(table):
-        open_ = Candidates.of(job, space, best.choice, table, relaxed)
+        open_ = Candidates.of(job, space, best.choice, table)
         yield from _bounded(open_, best, open_.intervals(best), progress)
 
 
@@ -216,7 +207,7 @@ def _bounded(
             continue
         number = some.numbers
         high = some.high if number.max() > 1 else some.low
-        bounds, ways = lower(job, best, some.low, high)
+        bounds, ways = lower(job, best, Rows(some.low, high))
         some = some._replace(bound=bounds)
         fine = bounds <= min(best.limit, LARGEST)
         many = fine & (number > 1) & (number[fine].sum() > SINGLE)
@@ -265,13 +256,8 @@ def _best_first(
         start, end = end, end * GROWTH
 
 
-def covered(job: Job, table: Table, degrees: Table, choice: Options) -> int:
-    """How many (degrees, dp, options) a relaxed table stands for."""
-    return choice.count * _every_dp(job, table, degrees["pp"])
-
-
-def _every_dp(job: Job, table: Table, pp: Column) -> int:
-    """How many rows these shards have with any dp."""
+def covered(job: Job, table: Table, pp: Column) -> int:
+    """How many rows a relaxed table stands for: with each of these pipelines and any dp."""
     ranks, micro = table["tp"] * table["cp"], table["microbatch"]
     index, number = distinct([ranks, micro])
     chips = np.floor(job.cluster.chips / (ranks[index, None] * pp))

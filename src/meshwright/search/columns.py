@@ -4,7 +4,7 @@ each row.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -16,52 +16,27 @@ from ..count.linear import accumulates
 from ..describe.job import Job
 from ..describe.layout import Layout
 from ..layout.placement import Nearest, Shares
+from .options import Options
 from .placement import partial
 from .space import DEGREES
 from .table import Table, distinct, pick
 
 
 def layouts(
-    table: Table,
-    shares: Shares | None,
-    sizes: tuple[int, ...],
-    fixed: Mapping[str, Any],
-    sp: bool,
-) -> Layout:
-    """A layout of columns: placed by `shares`, or every group nearest."""
-    degrees: dict[str, Any] = {k: table[k] for k in DEGREES}
-    if shares is None:
-        return Nearest(
-            **degrees,
-            **fixed,
-            sequence_parallel=sp,
-            sizes=sizes,
-            placement=partial(table, len(sizes)),
-        )
-    return Layout(
-        **degrees,
-        **fixed,
-        sequence_parallel=sp,
-        placement=shares,
-    )
-
-
-def each_way(
-    table: Table,
-    shares: Shares | None,
-    sizes: tuple[int, ...],
-    fixed: Mapping[str, Any],
-    sequence_parallel: Sequence[bool],
+    job: Job, choice: Options, table: Table, shares: Shares | None = None
 ) -> list[Layout]:
-    """The same rows under each setting of sequence parallelism, which changes no group."""
-    first = layouts(
-        table,
-        shares,
-        sizes,
-        fixed,
-        sequence_parallel[0],
-    )
-    return [first, *(first.under(sp) for sp in sequence_parallel[1:])]
+    """Rows under each setting of sequence parallelism, which changes no group: placed by `shares`,
+    or every group nearest.
+    """
+    fields: dict[str, Any] = {k: table[k] for k in DEGREES}
+    fields |= choice.fixed
+    if shares is None:
+        sizes = job.cluster.sizes
+        nearest = partial(table, len(sizes))
+        rows: Layout = Nearest(**fields, sizes=sizes, placement=nearest)
+    else:
+        rows = Layout(**fields, placement=shares)
+    return [rows.under(sp) for sp in choice.sequence_parallel]
 
 
 def bodies(

@@ -43,7 +43,7 @@ def among(table: Table, space: Space, name: str) -> NDArray[np.bool_]:
     )
 
 
-def shards(job: Job, space: Space, relaxed: bool) -> Table:
+def shards(job: Job, space: Space) -> Table:
     """All (tp, cp, ep, etp, microbatch, panels): what the cost of a layer depends on, placement
     aside.
     """
@@ -59,14 +59,14 @@ def shards(job: Job, space: Space, relaxed: bool) -> Table:
         if space.scheme == "mlp2d" or job.T // c >= SMALLEST_SHARD or c == 1
     ]
     micro = {*divisors(B)}
-    if relaxed:
+    if space.relaxed:
         named = space.values("microbatch") or range(1, RELAXED_MICROBATCH + 1)
         micro |= {n for n in named if n <= B}
     table = cross(
         cross({}, tp=_column(tp, space, "tp")), cp=_column(cp, space, "cp")
     )
     ranks = table["tp"] * table["cp"]
-    table = keep(table, ranks <= N if relaxed else N % ranks == 0)
+    table = keep(table, ranks <= N if space.relaxed else N % ranks == 0)
     table = cross(
         table, microbatch=_column(sorted(micro), space, "microbatch")
     )
@@ -141,14 +141,14 @@ def _panels(job: Job, table: Table) -> Table:
     return {k: c for k, c in kept.items() if k not in ("start", "step")}
 
 
-def pipelines(job: Job, space: Space, relaxed: bool) -> Table:
+def pipelines(job: Job, space: Space) -> Table:
     """Pipeline degrees to try, with the numbers of chunks that some schedule may have: degrees that
     divide the chips, or (relaxed) any, up to the layers; stages may be uneven.
     """
     choice = options(job, space)
     degrees = range(choice.copies, job.model.layers + 1, choice.copies)
     allowed = _column(
-        [p for p in degrees if relaxed or job.cluster.chips % p == 0],
+        [p for p in degrees if space.relaxed or job.cluster.chips % p == 0],
         space,
         "pp",
     )
@@ -188,14 +188,14 @@ def fewest(job: Job, table: Table) -> Column:
     return np.asarray(ceil_div(float(job.batch), rows))
 
 
-def replicas(job: Job, table: Table, space: Space, relaxed: bool) -> Column:
+def replicas(job: Job, table: Table, space: Space) -> Column:
     """dp of each row: what takes all remaining chips, so that everything divides (strict), or the
     most that there are chips and sequences for, whole expert groups kept (relaxed); 0: none.
     """
     chips, batch = float(job.cluster.chips), float(job.batch)
     ranks = table["tp"] * table["cp"] * table["pp"]
     dp, step, values = chips / ranks, dp_step(table), space.values("dp")
-    if relaxed:
+    if space.relaxed:
         most = np.minimum(np.floor(dp), np.floor(batch / table["microbatch"]))
         if values is None:
             return np.asarray(np.floor(most / step) * step)
@@ -228,22 +228,20 @@ def each_dp(
     return index, pick(low, index) | {"dp": dp}
 
 
-def everything(job: Job, space: Space, relaxed: bool) -> Iterator[Table]:
+def everything(job: Job, space: Space) -> Iterator[Table]:
     """All rows of a space, in blocks; of a relaxed one with every number of replicas."""
-    for table in most_replicas(job, space, relaxed):
-        if relaxed:
+    for table in most_replicas(job, space):
+        if space.relaxed:
             step = dp_step(table)
             _, table = each_dp(table | {"dp": step}, table["dp"], step)
             table = keep(table, among(table, space, "dp"))
         yield table
 
 
-def most_replicas(job: Job, space: Space, relaxed: bool) -> Iterator[Table]:
+def most_replicas(job: Job, space: Space) -> Iterator[Table]:
     """The rows of a space, in blocks; of a relaxed one with the most replicas."""
-    table = cross(
-        shards(job, space, relaxed), **pipelines(job, space, relaxed)
-    )
+    table = cross(shards(job, space), **pipelines(job, space))
     for start in range(0, length(table), BLOCK):
         rows = {k: c[start : start + BLOCK] for k, c in table.items()}
-        rows["dp"] = replicas(job, rows, space, relaxed)
+        rows["dp"] = replicas(job, rows, space)
         yield keep(rows, rows["dp"] >= 1)

@@ -34,22 +34,14 @@ def brute(
     job: Job,
     space: Space,
     k: int = 10,
-    relaxed: bool = False,
     **limits: Any,
 ) -> Best:
     """Every grid point of the space, evaluated: the oracle of the cascade, exact counts, heat
     maps.
     """
     best = Best(k, options(job, space), **(fitting(job) | limits))
-    for table in everything(job, space, relaxed):
-        evaluate(
-            job,
-            space,
-            best,
-            table,
-            relaxed,
-            count=True,
-        )
+    for table in everything(job, space):
+        evaluate(job, space, best, table, count=True)
     return best
 
 
@@ -63,7 +55,6 @@ def evaluate(
     space: Space,
     best: Best,
     table: Table,
-    relaxed: bool,
     bounds: Grid | None = None,
     count: bool = False,
 ) -> None:
@@ -73,7 +64,7 @@ def evaluate(
     at = clock(job)
     for start in range(0, length(table), BLOCK):
         rows = pick(table, slice(start, start + BLOCK))
-        placed, shares = placements(job, rows, space.placements, relaxed)
+        placed, shares = placements(job, rows, space)
         for begin in range(0, length(placed), BLOCK):
             some = slice(begin, begin + BLOCK)
             limit = min(best.limit, LARGEST)
@@ -89,14 +80,14 @@ def evaluate(
                 best.searched = best.feasible + best.too_big
 
 
-def most_legal(job: Job, space: Space, relaxed: bool) -> bool:
+def most_legal(job: Job, space: Space) -> bool:
     """Whether some layout of the space is legal, of a relaxed one some with the most replicas."""
     choice = options(job, space)
-    for table in most_replicas(job, space, relaxed):
+    for table in most_replicas(job, space):
         rows = keep(table, legal_options(job, table, choice) > 0)
         for start in range(0, length(rows), FEW):
             some = pick(rows, slice(start, start + FEW))
-            placed, shares = placements(job, some, space.placements, relaxed)
+            placed, shares = placements(job, some, space)
             if legal_options(job, placed, choice, shares).any():
                 return True
     return False

@@ -4,7 +4,7 @@ one before.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from ..describe.job import Job
 from ..prediction.prediction import Prediction, predict
@@ -40,16 +40,3 @@ def front(
         quicker = (p for p in points if p.step_time_s < leaner.step_time_s)
         points = [*quicker, leaner]
     return tuple(points)
-
-
-def thinned(fronts: Iterable[Prediction]) -> tuple[Prediction, ...]:
-    """Of the fronts of several plans those, by time, that need less memory, by a step, than all
-    before them.
-    """
-    kept: list[Prediction] = []
-    for p in sorted(fronts, key=lambda x: x.step_time_s):
-        if not kept or p.memory_bytes["allocated"] <= kept[-1].memory_bytes[
-            "allocated"
-        ] * (1 - FRONT_STEP):
-            kept.append(p)
-    return tuple(kept[:FRONT_POINTS])

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from functools import reduce
 from operator import and_
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from ..layout.rule import LayoutRule
 from ..layout.rules import ALWAYS, EVEN_LAYERS, of_framework
 from ..layout.stages import microbatches
 from ..program.resident import whole_program
-from .columns import each_way
+from .columns import layouts
 from .options import Options
 from .table import BLOCK, Column, Mask, Table, distinct, length, pick
 from .ways import Way, by_need
@@ -59,88 +59,66 @@ def splits(job: Job, shards: Table, choice: Options) -> Mask:
     )
 
 
-class Legal(NamedTuple):
-    """Where rows can run: masks of (`AXES`, row), each as long as what it depends on; all must
-    hold.
+def legal(
+    job: Job,
+    choice: Options,
+    ways: Sequence[Layout],
+    alive: Mask,
+    high: Layout | None = None,
+    any_number: bool = False,
+) -> Mask:
+    """(`AXES`, row): where rows can run under the options that are alive.
+
+    ways: the rows under each setting of sequence parallelism, placed or not;  high: the same with
+    the most replicas, where they stand for intervals of dp;  any_number: of microbatches too.
     """
-
-    masks: list[Mask]
-
-    @classmethod
-    def of(
-        cls,
-        job: Job,
-        choice: Options,
-        ways: Sequence[Layout],
-        far: Layout | None = None,
-        any_number: bool = False,
-    ) -> Legal:
-        """ways: the rows under each setting of sequence parallelism, placed or not;  far: the same
-        with the most replicas, where they stand for intervals of dp;  any_number: of microbatches
-        too.
-        """
-        near = ways[0]
-        unknown = {
-            "dp": far is not None,
-            "microbatches": any_number,
-            "placement": not near.placement,
-        }
-        known = (name for name, is_ in unknown.items() if not is_)
-        asked: dict[tuple[bool, ...], list[LayoutRule]] = {SCHEDULE: []}
-        for rule in rules(job, "pp", *known, *AXES):
-            axes = tuple(axis in rule.reads for axis in AXES)
-            if rule.reads:  # the others hold of all shards
-                asked.setdefault(axes, []).append(rule)
-        # what rules of schedules read is alike in many rows
-        m = np.asarray(microbatches(job, near))
-        index, number = distinct([near.pp, near.interleave, m])
-        pipelines = pick(near, index)
-        orders = _orders(
-            job, choice, pipelines, asked.pop(SCHEDULE), any_number
-        )
-        masks = [
-            orders[None, None, :, None, number],
-            *_single(job, choice, near, near if far is None else far),
-        ]
-        for axes, some in asked.items():
-            rows, each = (
-                (pipelines, number) if axes[2] else (near, slice(None))
-            )
-            lengths = zip(choice.shape, axes, strict=True)
-            shape = tuple(n if axis else 1 for n, axis in lengths)
-            mask: Mask = np.ones((*shape, len(number)), dtype=bool)
-            for place in np.ndindex(*shape):
-                mask[place] = holds(job, choice.layout(rows, place), some)[
-                    each
-                ]
-            masks.append(mask)
-        return cls(masks)
-
-    @property
-    def rows(self) -> Mask:
-        """Those that no mask alone rules out."""
-        every = [np.any(mask, axis=(0, 1, 2, 3)) for mask in self.masks]
-        return np.asarray(reduce(and_, every))
-
-    def among(self, options: Mask) -> Mask:
-        """Where each of some options, a mask of `AXES`, can run."""
-        return reduce(and_, self.masks, options[..., None])
+    low = ways[0]
+    unknown = {
+        "dp": high is not None,
+        "microbatches": any_number,
+        "placement": not low.placement,
+    }
+    known = (name for name, is_ in unknown.items() if not is_)
+    asked: dict[tuple[bool, ...], list[LayoutRule]] = {SCHEDULE: []}
+    for rule in rules(job, "pp", *known, *AXES):
+        axes = tuple(axis in rule.reads for axis in AXES)
+        if rule.reads:  # the others hold of all shards
+            asked.setdefault(axes, []).append(rule)
+    # what rules of schedules read is alike in many rows
+    m = np.asarray(microbatches(job, low))
+    index, number = distinct([low.pp, low.interleave, m])
+    pipelines = pick(low, index)
+    orders = _orders(job, choice, pipelines, asked.pop(SCHEDULE), any_number)
+    masks = [
+        alive[..., None],
+        orders[None, None, :, None, number],
+        *_single(job, choice, low, low if high is None else high),
+    ]
+    for axes, some in asked.items():
+        rows, each = (pipelines, number) if axes[2] else (low, slice(None))
+        lengths = zip(choice.shape, axes, strict=True)
+        shape = tuple(n if axis else 1 for n, axis in lengths)
+        mask: Mask = np.ones((*shape, len(number)), dtype=bool)
+        for place in np.ndindex(*shape):
+            mask[place] = holds(job, choice.layout(rows, place), some)[each]
+        masks.append(mask)
+    return reduce(and_, masks)
 
 
 def _single(
-    job: Job, choice: Options, near: Layout, far: Layout
+    job: Job, choice: Options, low: Layout, high: Layout
 ) -> Iterator[Mask]:
     """Where sequence parallelism, and a ZeRO stage, says what no other one does: on one rank of tp
     on and off are the same, with one replica all stages and groups are, and the first counts.
     """
     settings = choice.sequence_parallel
     yield np.array(
-        [(near.tp > 1) | sp | (True not in settings) for sp in settings]
+        [(low.tp > 1) | sp | (True not in settings) for sp in settings]
     )[:, None, None, None]
-    alone = (near.replicas == 1) & (not whole_program(job))
+    alone = (low.replicas == 1) & (not whole_program(job))
     yield np.array(
         [
-            each.several(far) & ((z == 0) | ~alone)
+            each.several(high) & ((z == 0) | ~alone)
             for z, each in enumerate(choice.zero)
         ]
     )[None, None, None]
@@ -189,12 +167,10 @@ def legal_options(
 ) -> Column:
     """How many of the options each row can run with, where it lies; shares None: anywhere."""
     counts = np.zeros(length(table))
-    sizes, settings = job.cluster.sizes, choice.sequence_parallel
     every = np.ones(choice.shape, dtype=bool)
     for start in range(0, length(table), BLOCK):
         some = slice(start, start + BLOCK)
-        at = pick(table, some), pick(shares or {}, some)
-        ways = each_way(*at, sizes, choice.fixed, settings)
-        legal = Legal.of(job, choice, ways).among(every)
-        counts[some] = legal.sum(axis=(0, 1, 2, 3))
+        ways = layouts(job, choice, pick(table, some), pick(shares, some))
+        runs = legal(job, choice, ways, every)
+        counts[some] = runs.sum(axis=(0, 1, 2, 3))
     return counts

@@ -4,6 +4,8 @@ be instead.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+
 from ..describe.choices import Value, Values, listed
 from ..describe.job import Job
 from ..describe.recompute import RECOMPUTE
@@ -24,7 +26,7 @@ WORDS: dict[str, Values] = {
 """All values of the fields that are no whole numbers to be divided."""
 
 
-def at_fault(job: Job, space: Space, relaxed: bool) -> list[str]:
+def at_fault(job: Job, space: Space) -> list[str]:
     """A sentence for each field whose values are at fault, with the nearest that are not: by
     itself, or beside the rest.
     """
@@ -40,33 +42,10 @@ def at_fault(job: Job, space: Space, relaxed: bool) -> list[str]:
     alone = {
         name: values
         for name, values in asked.items()
-        if not any_legal(job, _but(free, name, values), relaxed)
+        if not any_legal(job, _but(free, name, values))
     }
-    said = [
-        f"{name} may be {near} here, not {listed(values)}"
-        for name, values in alone.items()
-        if (
-            near := _near(
-                job,
-                free,
-                name,
-                values,
-                relaxed,
-            )
-        )
-    ]
-    return said or [
-        f"{name} may be {near} beside the rest, not {listed(values)}"
-        for name, values in asked.items()
-        if (
-            near := _near(
-                job,
-                space,
-                name,
-                values,
-                relaxed,
-            )
-        )
+    return [*_instead(job, free, alone, "here")] or [
+        *_instead(job, space, asked, "beside the rest")
     ]
 
 
@@ -74,13 +53,16 @@ def _but(space: Space, name: str, values: Values) -> Space:
     return space.but(**{name: values})
 
 
-def _near(
-    job: Job,
-    space: Space,
-    name: str,
-    asked: Values,
-    relaxed: bool,
-) -> str:
+def _instead(
+    job: Job, space: Space, asked: Mapping[str, Values], where: str
+) -> Iterator[str]:
+    """What each field may be instead of the values asked for."""
+    for name, values in asked.items():
+        if near := _near(job, space, name, values):
+            yield f"{name} may be {near} {where}, not {listed(values)}"
+
+
+def _near(job: Job, space: Space, name: str, asked: Values) -> str:
     """The nearest values of a field with which some layout of the space is legal, in words that
     say whether there may be more; "": none of those tried.
     """
@@ -88,7 +70,7 @@ def _near(
     legal = (
         value
         for value in others[:TRIED]
-        if any_legal(job, _but(space, name, (value,)), relaxed)
+        if any_legal(job, _but(space, name, (value,)))
     )
     found = [
         value for _, value in zip(range(NEAREST + 1), legal, strict=False)

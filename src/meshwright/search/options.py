@@ -97,16 +97,6 @@ class Options:
         return every[0].order.copies if every else 1
 
     @property
-    def axes(self) -> tuple[tuple[Any, ...], ...]:
-        """The choices of each axis."""
-        return (
-            self.sequence_parallel,
-            self.recompute,
-            self.schedules,
-            self.zero,
-        )
-
-    @property
     def shape(self) -> tuple[int, int, int, int]:
         """Lengths of the axes."""
         return (

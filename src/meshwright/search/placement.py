@@ -18,30 +18,23 @@ from ..describe.job import Job
 from ..describe.layout import AXES, Layout
 from ..layout.placement import Shares, fits, launched, lies, numbered
 from ..num import divisors, largest_divisor, product
-from .space import PLACED
+from .space import PLACED, Space
 from .table import Column, Table, distinct, keep, length, pick
 
 
-def placements(
-    job: Job,
-    table: Table,
-    every: bool,
-    relaxed: bool,
-) -> tuple[Table, Shares]:
+def placements(job: Job, table: Table, space: Space) -> tuple[Table, Shares]:
     """Every row with each of its placements; axes that `spread` has placed already keep their
-    shares.
-
-    every: False takes one placement a row, as launchers number ranks.
+    shares. Without `Space.placements` one a row, as launchers number ranks.
     """
     sizes = job.cluster.sizes
-    if every:
+    if space.placements:
         open_ = [a for a in PLACED if f"{a} 0" not in table]
-        table = _with_dp(job, spread(job, table, relaxed, open_), relaxed)
+        table = _with_dp(job, spread(job, table, space, open_), space)
         shares = _shares(table, AXES, len(sizes))
     else:
         shares = numbered(table, sizes)
     fine = fits(shares, sizes)
-    if every and (orders := launched(job)):
+    if space.placements and (orders := launched(job)):
         degrees: dict[str, Any] = {a: table[a] for a in AXES}
         rows = Layout(**degrees, placement=shares)
         fine &= np.any([lies(rows, sizes, order) for order in orders], axis=0)
@@ -52,23 +45,23 @@ def placements(
 def spread(
     job: Job,
     table: Table,
-    relaxed: bool,
+    space: Space,
     axes: Sequence[str] = PLACED,
 ) -> Table:
     """Rows with all shares of these axes in each dimension but the last; dp is left open."""
     for i, size in enumerate(job.cluster.sizes[:-1]):
-        values = range(1, size + 1) if relaxed else divisors(size)
+        values = range(1, size + 1) if space.relaxed else divisors(size)
         shares = np.array(values, dtype=np.float64)
         for a in axes:
             room = _room(table, i, size)[:, None]
-            fine = shares <= room if relaxed else room % shares == 0
+            fine = shares <= room if space.relaxed else room % shares == 0
             fine &= _left(table, a, i)[:, None] % shares == 0
             row, share = np.nonzero(fine)
             table = pick(table, row) | {f"{a} {i}": shares[share]}
     return table
 
 
-def count(job: Job, table: Table) -> Column:
+def count(job: Job, table: Table, space: Space) -> Column:
     """How many placements each strict row has."""
     if not length(table):
         return np.zeros(0)
@@ -76,7 +69,7 @@ def count(job: Job, table: Table) -> Column:
     rows = {a: table[a][index] for a in AXES} | {
         "row": np.arange(float(len(index)))
     }
-    placed, _ = placements(job, rows, every=True, relaxed=False)
+    placed, _ = placements(job, rows, space)
     times = np.bincount(placed["row"].astype(np.intp), minlength=len(index))
     return times[number].astype(np.float64)
 
@@ -106,13 +99,13 @@ def _room(table: Table, i: int, size: int) -> Column:
     )
 
 
-def _with_dp(job: Job, table: Table, relaxed: bool) -> Table:
+def _with_dp(job: Job, table: Table, space: Space) -> Table:
     """dp takes what is left of each dimension: all of it (strict), or its largest divisor that
     fits (relaxed); rows that leave room unused, or for a larger share of an axis, drop out.
     """
     for i, size in enumerate(job.cluster.sizes[:-1]):
         room, need = _room(table, i, size), _left(table, "dp", i)
-        if not relaxed:
+        if not space.relaxed:
             table = keep(table | {f"dp {i}": room}, need % room == 0)
             continue
         room = np.floor(room)

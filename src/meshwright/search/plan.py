@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
 from dataclasses import replace
 from typing import Any
 
@@ -15,18 +14,16 @@ from ..describe.job import Job, demand
 from ..layout import beside, practice
 from ..prediction.certainty import resolution
 from ..prediction.classes import sharding
-from ..units import show
 from . import seen
 from .answer import Plan, Steps
 from .described import described
 from .evaluate import Progress
 from .families import Family
-from .front import thinned
 from .jointly import chosen
 from .question import Question, answered, finished
 from .recipes import RISKY, published, shown_to_fit
 from .software import with_settings
-from .space import Space, constrained, demand_space
+from .space import Space, constrained
 from .strategies import strategies
 from .unfit import nearest_fit, rejections
 
@@ -59,60 +56,33 @@ def plan(
     """
     demand(job)
     asked, among = constrained(job, space, fields)
-    return finished(
-        planning(
-            asked,
-            among,
-            top,
-            progress,
-            pareto,
-            families,
-        )
-    )
+    question = Question(asked, among, top, progress, pareto, families)
+    return finished(planning(question))
 
 
-def planning(
-    job: Job,
-    space: Space | None = None,
-    top: int = 10,
-    progress: Progress | None = None,
-    pareto: bool = False,
-    families: bool = True,
-) -> Steps:
+def planning(question: Question) -> Steps:
     """`plan`, and in between what is the answer on all chips by lower bounds, before pipelines are
     replayed and fewer chips are tried.
     """
-    demand(job)
     start = time.perf_counter()
-    asked = Space() if space is None else demand_space(space)
+    job, asked = question.job, question.asked
     if asked.software:
         settings, others = chosen(job, asked)
-        job = with_settings(job, settings)
-        one = yield from planning(
-            job,
-            asked.without_software,
-            top,
-            progress,
-            pareto,
-            families,
-        )
-        took = time.perf_counter() - start
+        job, asked = with_settings(job, settings), asked.without_software
+        one = yield from planning(replace(question, job=job, asked=asked))
         return replace(
             one,
             families=(*one.families, *others),
             settings=FrozenDict(settings),
-            elapsed_s=took,
+            elapsed_s=time.perf_counter() - start,
         )
-    top = FieldKind(int).kept(top, "top")
     spaces, beyond = strategies(job, asked, proposals=resolution(job) > 0)
-    question = Question(job, spaces, top, progress, pareto, families)
+    top = FieldKind(int).kept(question.top, "top")
+    question = replace(question, spaces=spaces, top=top)
     if resolution(job):
-        one = yield from _practised(question, asked)
+        one = yield from _practised(question)
     else:
-        each = [replace(question, spaces=[space]) for space in spaces]
-        found = [finished(answered(one, job)) for one in each]
-        schemes = [each.scheme for each in spaces]
-        one = found[0] if len(found) == 1 else _together(found, schemes, top)
+        one = finished(answered(question, job))
         if one.best is None:
             one = _unfit(job, spaces[0], one)
     tried, untried = described(job, spaces)
@@ -126,17 +96,17 @@ def planning(
     )
 
 
-def _practised(question: Question, asked: Space) -> Steps:
+def _practised(question: Question) -> Steps:
     """The plan that keeps the conventions of published runs, or, if none of its layouts fits, one
     of all layouts; and what is faster outside.
     """
-    job = question.job
+    job, asked = question.job, question.asked
     conventions = practice.kept_conventions(job, asked.choices)
     usual = practice.keeping(beside.kept(job), conventions)
     one = yield from answered(question, usual)
     if one.best and "zero" not in asked.choices:
         one = _evidenced(question, usual, one)
-    one = _proven(question, asked, one)
+    one = _proven(question, one)
     if one.best:
         kept = tuple(each.words for each in conventions)
         if not question.split:
@@ -203,12 +173,12 @@ def _evidenced(question: Question, usual: Job, one: Plan) -> Plan:
     return replace(other, families=(*other.families, *rest, new))
 
 
-def _proven(question: Question, asked: Space, one: Plan) -> Plan:
+def _proven(question: Question, one: Plan) -> Plan:
     """The plan, or one whose answer is a published recipe that is known to fit, whatever the risk
     that is reckoned, where that is faster by more than the model's resolution.
     """
     job = question.job
-    known = shown_to_fit(job, asked.choices)
+    known = shown_to_fit(job, question.asked.choices)
     if not known:
         return one
     recipe, p = known[0]
@@ -230,57 +200,8 @@ def _proven(question: Question, asked: Space, one: Plan) -> Plan:
 
 def _unfit(job: Job, space: Space, one: Plan) -> Plan:
     """A plan without a layout, with what would help."""
-    relaxed = bool(space.relaxed)
-    _, sentences = rejections(job, space, relaxed)
-    closest, why = nearest_fit(job, space, relaxed, sentences)
+    _, sentences = rejections(job, space)
+    closest, why = nearest_fit(job, space, sentences)
     return replace(
         one, closest=closest, notes=(*why, *job.model.notes, *one.notes)
-    )
-
-
-def _together(plans: list[Plan], schemes: list[str], top: int) -> Plan:
-    """One plan of those of several strategies, each with its scheme."""
-    first = min(plans, key=_merit)
-    every = sorted(
-        (x for p in plans if p.best for x in (p.best, *p.alternatives)),
-        key=lambda x: x.step_time_s,
-    )
-    layouts = {x.layout: x for x in every}  # strategies may overlap
-    fastest: dict[str, float] = {}
-    for scheme, p in sorted(
-        zip(schemes, plans, strict=True), key=lambda item: _merit(item[1])
-    ):
-        if p.best:
-            fastest.setdefault(scheme, p.best.step_time_s)
-    each = ", ".join(
-        f"{scheme} {show(seconds, 's', 4)}"
-        for scheme, seconds in fastest.items()
-    )
-    rejected: Counter[str] = Counter()
-    for p in plans:
-        rejected.update(p.rejected or {})
-    return replace(
-        first,
-        alternatives=tuple(layouts.values())[1:top],
-        pareto=None
-        if first.pareto is None
-        else thinned(x for p in plans for x in p.pareto or ()),
-        searched=sum(p.searched for p in plans),
-        feasible=sum(p.feasible for p in plans),
-        rejected=dict(rejected),
-        notes=(
-            *(
-                [f"the fastest of each scheme: {each}"]
-                if len(fastest) > 1
-                else []
-            ),
-            *first.notes,
-        ),
-    )
-
-
-def _merit(p: Plan) -> tuple[float, float]:
-    """Plans in order: the fastest first, then what comes nearest to fitting."""
-    return p.best.step_time_s if p.best else np.inf, (
-        p.closest.memory_bytes["allocated"] if p.closest else np.inf
     )

@@ -21,14 +21,14 @@ from ..describe.frozen import changed
 from ..describe.job import Job
 from ..describe.layout import Layout
 from ..layout.placement import Shares
-from ..layout.stages import schedule_of, schedule_with
+from ..layout.stages import schedule_of
 from ..num import Num
 from ..program.least import least
 from ..program.resident import whole_program
 from ..schedule.schedule import Schedule
 from ..step import memory
-from .columns import bodies, each_way
-from .legal import Legal
+from .columns import bodies, layouts
+from .legal import legal
 from .options import Options
 from .table import Column, Mask, Table, pick
 
@@ -41,11 +41,11 @@ Place = tuple[int, int, int, int]
 class Rows(NamedTuple):
     """Rows of a table, and where they lie."""
 
-    near: Table
-    """Its dp counts in time."""
-    far: Table
-    """The same with the dp that counts in sharding: another one only for bounds on an interval."""
-    shares: Shares | None
+    low: Table
+    """With the fewest replicas, which count in time."""
+    high: Table
+    """The same with the most, which count in sharding: others only in intervals of dp."""
+    shares: Shares | None = None
     """Their placements; None: every group lies nearest."""
     any_number: bool = False
     """A schedule need not run with their number of microbatches: they stand for larger ones."""
@@ -53,32 +53,17 @@ class Rows(NamedTuple):
     @property
     def exact(self) -> bool:
         """They are rows, not intervals of dp."""
-        return self.far is self.near
+        return self.high is self.low
 
     def some(self, index: Any) -> Rows:
         """Some of the rows."""
-        near = pick(self.near, index)
+        low = pick(self.low, index)
         return Rows(
-            near,
-            near if self.exact else pick(self.far, index),
+            low,
+            low if self.exact else pick(self.high, index),
             pick(self.shares, index),
             self.any_number,
         )
-
-
-class Deal(NamedTuple):
-    """How layers are dealt to chunks."""
-
-    folded: bool
-    stages: str
-    copies: int
-
-    def shares(self, job: Job, layout: Layout) -> step.ModelShares:
-        """What the devices hold."""
-        folded = "zbv" if self.copies == 1 else "dualpipe"
-        name = folded if self.folded else "interleaved"
-        schedule = schedule_with(name, self.stages)
-        return step.shares(job, layout, schedule, layout.interleave)
 
 
 class Points(NamedTuple):
@@ -104,7 +89,7 @@ def points(
     Rows that are not placed have bounds.
     """
     alive = np.ones(choice.shape, dtype=bool) if alive is None else alive
-    piped = rows.near["pp"] > 1
+    piped = rows.low["pp"] > 1
     # a device that is alone runs one schedule, and in most spaces other ZeRO stages
     for index in (np.flatnonzero(~piped), np.flatnonzero(piped)):
         if len(index):
@@ -125,24 +110,19 @@ class _Table:
         most: float,
     ) -> None:
         self.job, self.at, self.choice, self.most = job, at, choice, most
-        sizes, ways = job.cluster.sizes, choice.sequence_parallel
-        near = each_way(rows.near, rows.shares, sizes, choice.fixed, ways)
-        self.near, self.far = near, None
+        low = layouts(job, choice, rows.low, rows.shares)
+        self.low, self.high = low, None
         if not rows.exact:
-            self.far = each_way(
-                rows.far, rows.shares, sizes, choice.fixed, ways[:1]
-            )[0]
-        costs, which = bodies(job, near, at, choice.recompute)
+            self.high = layouts(job, choice, rows.high, rows.shares)[0]
+        costs, which = bodies(job, low, at, choice.recompute)
         self.parts = [pick(cost, which) for cost in costs]
-        legal = Legal.of(job, choice, near, self.far, rows.any_number)
-        self.runs = legal.among(alive)
+        self.runs = legal(job, choice, low, alive, self.high, rows.any_number)
 
     def points(self) -> Iterator[Points]:
-        every: dict[Deal, list[int]] = {}
+        every: dict[Schedule, list[int]] = {}
         for k, way in enumerate(self.choice.schedules):
-            deal = Deal(way.order.folded, way.stages, way.order.copies)
             if self.runs[:, :, k].any():
-                every.setdefault(deal, []).append(k)
+                every.setdefault(way.deal, []).append(k)
         for deal, schedules in every.items():
             runs = np.zeros_like(self.runs)
             runs[:, :, schedules] = self.runs[:, :, schedules]
@@ -152,13 +132,12 @@ class _Table:
 class _Dealt:
     """Rows whose layers are dealt in one way, with what that says of weights."""
 
-    def __init__(self, table: _Table, deal: Deal, runs: Mask) -> None:
+    def __init__(self, table: _Table, deal: Schedule, runs: Mask) -> None:
         self.table, self.runs = table, runs
         job, choice, at = table.job, table.choice, table.at
-        near, parts, far = table.near[0], table.parts[0], table.far
-        # which microbatches are on their way is the schedule's, not the deal's
-        self.by = deal.shares(job, near)
-        owned = step.owners(job, near, parts, self.by)
+        low, parts, high = table.low[0], table.parts[0], table.high
+        self.by = step.shares(job, low, deal, low.interleave)
+        owned = step.owners(job, low, parts, self.by)
         self.zero = [
             z for z in range(len(choice.zero)) if runs[..., z, :].any()
         ]
@@ -167,28 +146,28 @@ class _Dealt:
             one = choice.zero[stages[0]]
             self.syncs[copies] = step.device_syncs(
                 job,
-                one.layout(near),
+                one.layout(low),
                 parts,
                 self.by.slow,
                 [choice.zero[z].zero for z in stages],
                 at,
-                None if far is None else one.layout(far),
+                None if high is None else one.layout(high),
             )
         for z in self.zero:
             sharding = choice.zero[z]
-            wide = sharding.layout(near if far is None else far)
+            wide = sharding.layout(low if high is None else high)
             self.updates[z] = step.update(job, wide, owned, sharding.zero, at)
             if not whole_program(job):
                 self.standing[z] = [
                     memory.standing(
-                        job, sharding.layout(near), parts, share, wide
+                        job, sharding.layout(low), parts, share, wide
                     )
                     for share in self.by.full
                 ]
 
     def points(self) -> Iterator[Points]:
         table, choice = self.table, self.table.choice
-        for i, layout in enumerate(table.near):
+        for i, layout in enumerate(table.low):
             for r, text in enumerate(choice.recompute):
                 if self.runs[i, r].any():
                     again = changed(layout, recompute=text)
@@ -232,7 +211,7 @@ class _Dealt:
                 bytes_ = (
                     _most(self.standing[z], kept)
                     if kept
-                    else self._program_bytes(whole, parts, runs)
+                    else _program(job, whole, table.high, parts, runs)
                 )
                 yield Points(
                     (i, r, k, z),
@@ -257,15 +236,6 @@ class _Dealt:
             for share, each in zip(self.by.full, held, strict=False)
         ]
 
-    def _program_bytes(
-        self, layout: Layout, parts: step.ModelCost, where: Mask
-    ) -> Any:
-        """What the trainer's program holds at least (`program.least`)."""
-        far = self.table.far
-        # the most replicas hold the smallest shards
-        wide = layout if far is None else changed(layout, dp=far.dp)
-        return _program(self.table.job, wide, parts, where)
-
 
 def _flights(
     job: Job,
@@ -287,16 +257,22 @@ def _flights(
 
 
 def _program(
-    job: Job, layout: Layout, parts: step.ModelCost, where: Mask
+    job: Job,
+    layout: Layout,
+    high: Layout | None,
+    parts: step.ModelCost,
+    where: Mask,
 ) -> Any:
-    """What the trainer's program holds at least (`program.least`), of rows of as many chunks."""
+    """What the trainer's program holds at least (`program.least`), of rows of as many chunks; the
+    most replicas hold the smallest shards.
+    """
+    wide = layout if high is None else changed(layout, dp=high.dp)
     found = np.full(len(where), np.inf)
-    chunks = np.asarray(layout.interleave)
+    chunks = np.asarray(wide.interleave)
     for v in np.unique(chunks[where]):
         at = np.flatnonzero(where & (chunks == v))
-        some = changed(pick(layout, at), interleave=float(v))
-        schedule = schedule_of(layout)
-        found[at] = least(job, some, pick(parts, at), schedule)
+        some = changed(pick(wide, at), interleave=float(v))
+        found[at] = least(job, some, pick(parts, at), schedule_of(wide))
     return found
 
 

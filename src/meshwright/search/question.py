@@ -5,18 +5,22 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from operator import itemgetter
+
+import numpy as np
 
 from ..describe.job import Job
 from ..describe.slices import axes
 from ..prediction.certainty import resolution
 from ..prediction.prediction import Prediction, predict
+from ..units import show
 from .answer import Closed, Plan, Steps
 from .best import Best, Row
 from .evaluate import Progress
 from .families import Family, families
 from .front import front
 from .nearby import better_batch, on_fewer, why_fewer
-from .ranked import Placed, Ranked
+from .ranked import Placed, Ranked, fastest
 from .space import Space
 from .unfit import rejections
 
@@ -36,17 +40,14 @@ class Question:
     """What a plan is asked."""
 
     job: Job
-    spaces: Sequence[Space]
-    top: int
-    progress: Progress | None
-    pareto: bool
-    families: bool
+    asked: Space = Space()
+    top: int = 10
+    progress: Progress | None = None
+    pareto: bool = False
+    families: bool = True
     """The best of each family too, and whether another batch would be better."""
-
-    @property
-    def relaxed(self) -> bool:
-        """Its spaces are relaxed."""
-        return bool(self.spaces[0].relaxed)
+    spaces: Sequence[Space] = ()
+    """Whose union is searched (`strategies`)."""
 
     @property
     def slack(self) -> float:
@@ -72,13 +73,14 @@ class Question:
             [space for _, space in self.parts],
             self.top,
             slack=self.slack,
-            sure=self.split,
+            sure=self.split or not self.slack,
             progress=self.progress,
         )
 
     def quickest(self, job: Job, within: float) -> Row | None:
         """The best layout of other chips or another batch, within a limit."""
-        return Ranked(job, self.spaces, 1, within=within).first
+        one = fastest(job, self.spaces, within)
+        return one and one.row
 
     def shown(self, ranked: Ranked) -> list[Placed]:
         """The k best layouts; of those that the first does not clearly beat the preferred one is
@@ -98,7 +100,7 @@ def answered(question: Question, usual: Job) -> Steps:
     """The plan of a question. usual: the job as it is searched, which may run less than the
     question's.
     """
-    job, progress, relaxed = question.job, question.progress, question.relaxed
+    job, progress = question.job, question.progress
     spaces, notes = _placeable(job, question.spaces)
     question = replace(question, spaces=spaces)
     if progress:
@@ -115,14 +117,14 @@ def answered(question: Question, usual: Job) -> Steps:
         None,
         searched=sum(best.searched for best in found),
         feasible=sum(best.feasible for best in found) if predicted else 0,
-        rejected=_rejected(job, spaces, found, relaxed),
+        rejected=_rejected(job, spaces, found),
         pareto=() if question.pareto else None,
-        notes=tuple(notes),
+        notes=(*notes, *(() if question.slack else _of_schemes(ranked))),
     )
     if not predicted:
         return seen
     row = ranked.first
-    if question.families and not relaxed and row:
+    if question.families and not spaces[0].relaxed and row:
         better = better_batch(usual, used, question.quickest, row)
         seen = replace(seen, notes=(*seen.notes, *filter(None, [better])))
     one = replace(
@@ -136,6 +138,25 @@ def answered(question: Question, usual: Job) -> Steps:
         return one
     names = [name for name, _ in question.parts]
     return replace(one, families=_families(one, ranked, names, all_chips))
+
+
+def _of_schemes(ranked: Ranked) -> list[str]:
+    """The sentence on the fastest of each scheme, where a paper has several."""
+    fastest: dict[str, float] = {}
+    for number, (space, _) in enumerate(ranked.found):
+        for each in ranked.best(1, of=number):
+            seconds = predict(ranked.job, each.layout).step_time_s
+            least = fastest.get(space.scheme, np.inf)
+            fastest[space.scheme] = min(seconds, least)
+    words = (
+        f"{scheme} {show(seconds, 's', 4)}"
+        for scheme, seconds in sorted(fastest.items(), key=itemgetter(1))
+    )
+    return (
+        [f"the fastest of each scheme: {', '.join(words)}"]
+        if len(fastest) > 1
+        else []
+    )
 
 
 def _placeable(
@@ -203,15 +224,12 @@ def _families(
 
 
 def _rejected(
-    job: Job,
-    spaces: Sequence[Space],
-    found: Sequence[Best],
-    relaxed: bool,
+    job: Job, spaces: Sequence[Space], found: Sequence[Best]
 ) -> dict[str, int]:
     """Rule or bound -> how many layouts it left out."""
     counts: Counter[str] = Counter()
     for space in spaces:
-        counts.update(rejections(job, space, relaxed)[0])
+        counts.update(rejections(job, space)[0])
     for best in found:
         counts["memory"] += best.too_big
         counts["bound"] += max(best.searched - best.feasible - best.too_big, 0)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from itertools import groupby
+from operator import attrgetter
 from typing import NamedTuple
 
 import numpy as np
@@ -29,6 +30,8 @@ from .space import Space
 
 CANDIDATES = 256
 """Layouts searched for at once; more if that many bounds are below the k-th best replay."""
+FEW = 4
+"""Layouts searched for at first where the best within a limit is asked for."""
 TOGETHER = 8
 """At least so many layouts are replayed at once."""
 SAME = 12
@@ -88,7 +91,6 @@ class Ranked:
                 job,
                 space,
                 k,
-                bool(space.relaxed),
                 progress,
                 within=within,
                 slack=slack,
@@ -117,13 +119,15 @@ class Ranked:
             for start in range(0, len(rows), max(k, TOGETHER)):
                 some = rows[start : start + max(k, TOGETHER)]
                 self._replay([each for each in some if each[1].merit <= limit])
-                limit = min(self._limit(k, of), self.within * ROUNDING)
+                best = self.replays(of)[:k]
+                if len(best) == k:
+                    limit = min(limit, best[-1].merit * ROUNDING)
                 after = rows[start + len(some) :][:1]
                 if after and after[0][1].merit > limit:
                     break
             if not self._widen(limit, many, of):
-                every = self._sorted(of)[:k]
-                return [one for one in every if one.merit <= limit]
+                best = self.replays(of)[:k]
+                return [one for one in best if one.merit <= limit]
             many *= 4
 
     def preferred(self, within: float) -> Placed | None:
@@ -152,7 +156,7 @@ class Ranked:
                     break
                 self._replay(some)
                 found = (self.seen[each] for each in some)
-                best = [min((*best, *found), key=_row)]
+                best = [min((*best, *found), key=attrgetter("row"))]
             if best[0].merit <= within * ROUNDING:
                 return best[0]
         return None
@@ -171,10 +175,6 @@ class Ranked:
         ]
         least = min(near, key=lambda each: each[:2], default=None)
         return least and least[2]
-
-    def replays(self, of: int) -> list[Placed]:
-        """The layouts of a space that were replayed."""
-        return self._sorted(of)
 
     def _rows(self, of: int | None) -> list[tuple[int, Row]]:
         """(number of the search, row), smallest bound first."""
@@ -210,22 +210,19 @@ class Ranked:
             row = row._replace(merit=float(f"{merit:.{SAME}g}"))
             self.seen[each] = Placed(row, layout, seconds, peak)
 
-    def _sorted(self, of: int | None) -> list[Placed]:
-        """Those that were replayed and fit, best first; spaces may overlap."""
+    def replays(self, of: int | None) -> list[Placed]:
+        """Layouts of all spaces, or of one, that were replayed and fit, best first; spaces may
+        overlap.
+        """
         fine = (
             placed
             for (number, _), placed in self.seen.items()
             if placed.merit < np.inf and of in (None, number)
         )
         found: dict[Layout, Placed] = {}
-        for one in sorted(fine, key=_row):
+        for one in sorted(fine, key=attrgetter("row")):
             found.setdefault(one.layout, one)
         return [*found.values()]
-
-    def _limit(self, k: int, of: int | None) -> float:
-        """What the bound of a newcomer must not exceed."""
-        best = self._sorted(of)[:k]
-        return best[-1].merit * ROUNDING if len(best) == k else np.inf
 
     def _widen(self, limit: float, many: int, of: int | None) -> bool:
         """Search again where a space may hold more layouts within the limit; False: nowhere."""
@@ -237,7 +234,6 @@ class Ranked:
                     self.job,
                     space,
                     max(many, len(best.rows) + 1),
-                    bool(space.relaxed),
                     within=limit,
                     weigh=self.weigh,
                 )
@@ -247,5 +243,7 @@ class Ranked:
         return again
 
 
-def _row(each: Placed) -> Row:
-    return each.row
+def fastest(job: Job, spaces: Sequence[Space], within: float) -> Placed | None:
+    """The best layout of some spaces, if its merit is within a limit."""
+    best = Ranked(job, spaces, FEW, within=within).best(1)
+    return best[0] if best else None

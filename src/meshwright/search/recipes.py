@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import cache, lru_cache
 from importlib import resources
 from math import log2
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_type_hints
 
 from .. import catalog
 from ..describe.choices import Choices
@@ -22,18 +22,6 @@ from ..prediction.classes import chip_family, framework_family
 from ..prediction.prediction import Prediction, predict
 from .families import Family
 
-WHOLE = (
-    "chips",
-    "seq",
-    "tp",
-    "cp",
-    "pp",
-    "ep",
-    "etp",
-    "v",
-    "microbatch",
-    "zero",
-)
 DEGREES = (
     "tp",
     "cp",
@@ -84,14 +72,11 @@ def recipes() -> tuple[Recipe, ...]:
     lines = csv.DictReader(
         line for line in text.splitlines() if not line.startswith("#")
     )
-    return tuple(_read(line) for line in lines)
-
-
-def _read(line: dict[str, str]) -> Recipe:
-    fields: dict[str, Any] = {
-        k: int(v) if k in WHOLE else v for k, v in line.items()
-    }
-    return Recipe(**fields)
+    kinds = get_type_hints(Recipe)
+    return tuple(
+        Recipe(**{name: kinds[name](said) for name, said in line.items()})
+        for line in lines
+    )
 
 
 def nearest(job: Job) -> Recipe | None:

@@ -1,4 +1,4 @@
-"""Layouts that shard as published runs do.
+"""Layouts that shard as published runs do, and what is faster outside published practice.
 
 What no run has shown may be faster by what nobody measured: such a layout is the answer only where
 even the slow end of its interval beats the best of those that runs show.
@@ -9,10 +9,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..describe.job import Job
-from ..prediction.certainty import shardings, shown
-from ..prediction.prediction import Prediction
+from ..describe.slices import axes
+from ..layout import beside, practice
+from ..prediction.certainty import resolution, shardings, shown
+from ..prediction.prediction import Prediction, predict
 from .degrees import several
+from .families import Family
+from .ranked import fastest
 from .space import Space
+from .strategies import strategies
 
 NAME = "a sharding without runs"
 SAID = "no published run shards so"
@@ -51,3 +56,24 @@ def _part(job: Job, space: Space, how: str) -> Space | None:
         for axis in AXES
     }
     return space.part(zero=[int(first.removeprefix("ZeRO-"))], **axes)
+
+
+def outside(job: Job, asked: Space, best: Prediction) -> tuple[Family, ...]:
+    """The best layout that breaks a convention of published runs, or that the framework's released
+    version does not run, where it beats the best by more than the model's resolution.
+    """
+    if best.idle or axes(job.cluster.network):
+        return ()
+    every, _ = strategies(job, asked, proposals=False)
+    within = best.merit_s / (1.0 + resolution(job))
+    one = fastest(beside.kept(job), every, within)
+    if one is None:
+        return ()
+    p = predict(job, one.layout)
+    if p.merit_s > within:
+        return ()
+    why = [
+        *practice.broken(job, p.layout),
+        *practice.not_proposed(job, p.layout),
+    ]
+    return (Family("outside published practice", p, "; ".join(why)),)

@@ -7,7 +7,7 @@ chips, for which models and in which numbers. What a job states is not changed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,7 +19,7 @@ from ..describe.layout import Layout
 from ..layout import beside, practice
 from ..prediction.certainty import resolution, shown
 from ..prediction.prediction import Prediction, predict
-from .ranked import Ranked
+from .ranked import fastest
 from .seen import seen
 from .space import Space
 from .strategies import strategies
@@ -37,8 +37,6 @@ TRIFLE = 0.005
 WORTH = 0.01
 """Share of a step from which a set is named, and another layout is looked for to have a setting
 that the answer's does not go with."""
-NAMED = 4
-"""Layouts that are searched for under other settings at first."""
 
 
 @dataclass(frozen=True)
@@ -236,16 +234,10 @@ def best_layout(
     spaces, _ = strategies(other, asked)
     conventions = practice.kept_conventions(other, asked.choices)
     usual = practice.keeping(beside.kept(other), conventions)
-    layout = _first(usual, spaces, within)
-    if layout and "zero" not in asked.choices and not shown(other, layout):
-        layout = _first(usual, seen(usual, spaces), within)
-    return layout
-
-
-def _first(job: Job, spaces: Sequence[Space], within: float) -> Layout | None:
-    """The best layout of some spaces within a limit."""
-    best = Ranked(job, spaces, NAMED, within=within).best(1)
-    return best[0].layout if best else None
+    one = fastest(usual, spaces, within)
+    if one and "zero" not in asked.choices and not shown(other, one.layout):
+        one = fastest(usual, seen(usual, spaces), within)
+    return one and one.layout
 
 
 def _pruned(

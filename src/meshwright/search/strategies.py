@@ -13,9 +13,9 @@ from itertools import product
 
 from ..describe.choices import FIELDS, Choices, Value, Values, listed
 from ..describe.job import Job
+from ..errors import BadInput
 from ..num import divisors
 from ..schedule import get as schedule_named
-from .framework import allowed, proposed
 from .space import FIXED, Space
 
 Lack = tuple[str, ...]
@@ -32,9 +32,9 @@ def strategies(
     as asked, with the rest of those that lack the fewest of its fields.
     """
     how = job.assumptions
-    runs = allowed(job, space.choices)
-    own = how.choices or (proposed(job, runs) if proposals else runs)
-    own = own or (Choices(),)
+    runs = _runnable(job, space.choices)
+    proposed = job.profile.proposes if job.profile and proposals else ()
+    own = how.choices or proposed or runs or (Choices(),)
     whose = how.name if how.choices or not job.profile else job.profile.name
     relaxed = space.relaxed
     if how.strict and not relaxed:
@@ -66,6 +66,22 @@ def strategies(
         for what, sentence in said.items()
         if what > frozenset().union(*(less for less in said if less < what))
     ]
+
+
+def _runnable(job: Job, named: Choices) -> tuple[Choices, ...]:
+    """What the framework can run; BadInput for values that the user names and it cannot."""
+    profile = job.profile
+    if profile is None or not profile.choices:
+        return ()
+    for name, values in named.items():
+        runs = [v for each in profile.choices for v in each.get(name, values)]
+        if beyond := [v for v in values if v not in runs]:
+            own = (v for each in profile.choices for v in each.get(name, ()))
+            can = listed(dict.fromkeys(own), 16)
+            raise BadInput(
+                f"framework {profile.name} runs {name} {can}, not {listed(beyond)}"
+            )
+    return profile.choices
 
 
 def _combinations(

@@ -37,18 +37,18 @@ UNEVEN = "batches cut unevenly and idle chips (--relaxed)"
 
 
 def rejections(
-    job: Job, space: Space, relaxed: bool = False
+    job: Job, space: Space
 ) -> tuple[dict[str, int], tuple[str, ...]]:
     """(rule -> combinations of (tp, cp, pp, dp[, ep]) that break it, the sentence of one of them
     for each rule: first of those that every combination breaks, then of the last to be broken);
     each counts for its first rule.
     """
-    degrees = combinations(job, space, relaxed)
+    degrees = combinations(job, space)
     layout = _without_options(space, degrees)
     left = np.ones(len(degrees["tp"]), dtype=bool)
     counts = {}
     decisive, others = list[str](), list[str]()
-    for rule in rules_of_degrees(job, relaxed):
+    for rule in rules_of_degrees(job, space):
         holds = np.broadcast_to(rule.holds(job, layout), left.shape)
         broken = left & ~holds
         if broken.any():
@@ -62,7 +62,7 @@ def rejections(
     return counts, (*decisive, *reversed(others))
 
 
-def combinations(job: Job, space: Space, relaxed: bool) -> Table:
+def combinations(job: Job, space: Space) -> Table:
     """Degrees that the space allows, else divisors of the chips, with dp: they use all chips, or
     (relaxed) at most all. Of more than 64 values named the smallest.
     """
@@ -79,14 +79,14 @@ def combinations(job: Job, space: Space, relaxed: bool) -> Table:
         cross(cross({}, tp=column("tp")), cp=column("cp")), pp=column("pp")
     )
     ranks = table["tp"] * table["cp"] * table["pp"]
-    table = keep(table, ranks <= N if relaxed else N % ranks == 0)
+    table = keep(table, ranks <= N if space.relaxed else N % ranks == 0)
     if job.model.moe or space.values("ep"):
         table = cross(table, ep=column("ep"))
     ranks = table["tp"] * table["cp"] * table["pp"]
     return table | {"dp": np.floor(N / ranks)}
 
 
-def rules_of_degrees(job: Job, relaxed: bool) -> list[rules.LayoutRule]:
+def rules_of_degrees(job: Job, space: Space) -> list[rules.LayoutRule]:
     """The rules that look at degrees alone, in the order in which they are asked."""
     own = [
         rule
@@ -95,7 +95,7 @@ def rules_of_degrees(job: Job, relaxed: bool) -> list[rules.LayoutRule]:
     ]
     # choices of the search, not of degrees
     aside = [rules.EXPERT_SEQUENCE, schemes.HIDDEN_SHARDED]
-    if relaxed:
+    if space.relaxed:
         aside.append(rules.EVEN_BATCH)
     every = dict.fromkeys((*rules.ALWAYS, rules.EVEN_BATCH, *own))
     return [rule for rule in every if rule not in aside]
@@ -107,22 +107,19 @@ def _without_options(space: Space, degrees: Mapping[str, Any]) -> Layout:
 
 
 def nearest_fit(
-    job: Job,
-    space: Space,
-    relaxed: bool,
-    broken: tuple[str, ...],
+    job: Job, space: Space, broken: tuple[str, ...]
 ) -> tuple[Prediction | None, tuple[str, ...]]:
     """The layout that needs the least memory, and what would make one fit: options left out,
     constraints, more chips.
     """
-    layouts = smallest(job, space, relaxed).layouts
+    layouts = smallest(job, space).layouts
     if not layouts and space.relaxed is None:
         fewer = (smallest(less, space).layouts for less in fewer_chips(job))
         layouts = next(filter(None, fewer), [])
     if not layouts:
-        uneven = () if relaxed else (f"not tried: {UNEVEN}",)
+        uneven = () if space.relaxed else (f"not tried: {UNEVEN}",)
         reasons = (
-            *at_fault(job, space, relaxed),
+            *at_fault(job, space),
             *unfilled(job),
             *broken[:6],
         )
@@ -154,39 +151,10 @@ def unfilled(job: Job) -> list[str]:
     ]
 
 
-def _lighter(job: Job, space: Space) -> list[tuple[str, Job, Space]]:
-    """Numbers and optimizers that keep fewer bytes for each parameter."""
-    p = job.precision
-    ways = []
-    pure = PRECISIONS.get(f"{p.compute}-pure")
-    if pure and pure.gradient_bytes < p.gradient_bytes:
-        ways.append(
-            (
-                f"2-byte gradients (--precision {p.compute}-pure)",
-                replace(job, precision=pure),
-                space,
-            )
-        )
-    for name in LIGHTER:
-        if OPTIMIZERS[name].state_bytes < job.optimizer.state_bytes:
-            lighter = replace(job, optimizer=OPTIMIZERS[name])
-            ways.append(
-                (
-                    (
-                        f"{OPTIMIZERS[name].state_bytes:g} bytes of state a parameter (--optimizer"
-                        f" {name})"
-                    ),
-                    lighter,
-                    space,
-                )
-            )
-    return ways
-
-
-def fits(job: Job, space: Space, relaxed: bool) -> bool:
+def fits(job: Job, space: Space) -> bool:
     """Whether some layout of the space fits: a search, where the states alone leave room."""
     roomy = least_states(job, space) <= room.limit(job)
-    return roomy and searched(job, space, relaxed)
+    return roomy and searched(job, space)
 
 
 def least_states(job: Job, space: Space) -> float:
@@ -203,16 +171,14 @@ def least_states(job: Job, space: Space) -> float:
 
 def _would_fit(job: Job, space: Space) -> list[str]:
     """Changes, one at a time, that make something fit, the least first."""
-    wider = ((way, job, s) for way, s in _wider(job, space))
-    ways = [*_lighter(job, space), *wider]
     helpful = [
-        f"{name} would make it fit"
-        for name, j, s in ways
-        if fits(j, s, bool(s.relaxed))
+        f"{words} would make it fit"
+        for words, changed, wider in _changes(job, space)
+        if fits(changed, wider)
     ]
     for factor in MORE_CHIPS:
         more = on(job, int(job.cluster.chips * factor))
-        if fits(more, space, bool(space.relaxed)):
+        if fits(more, space):
             return [
                 *helpful,
                 (
@@ -225,6 +191,24 @@ def _would_fit(job: Job, space: Space) -> list[str]:
         " length"
     )
     return [*helpful, need]
+
+
+def _changes(job: Job, space: Space) -> Iterator[tuple[str, Job, Space]]:
+    """Numbers and optimizers that keep fewer bytes for each parameter, then spaces that leave more
+    to the search, each with what has to be said for it.
+    """
+    p = job.precision
+    pure = PRECISIONS.get(f"{p.compute}-pure")
+    if pure and pure.gradient_bytes < p.gradient_bytes:
+        words = f"2-byte gradients (--precision {p.compute}-pure)"
+        yield words, replace(job, precision=pure), space
+    for name in LIGHTER:
+        lighter = OPTIMIZERS[name]
+        if lighter.state_bytes < job.optimizer.state_bytes:
+            words = f"{lighter.state_bytes:g} bytes of state a parameter (--optimizer {name})"
+            yield words, replace(job, optimizer=lighter), space
+    for words, wider in _wider(job, space):
+        yield words, job, wider
 
 
 def _wider(job: Job, space: Space) -> Iterator[tuple[str, Space]]:

@@ -38,6 +38,13 @@ class Way(NamedTuple):
         return schedule_with(*self.fields.values())
 
     @property
+    def deal(self) -> Schedule:
+        """A schedule that deals layers alike, whatever microbatches are on their way."""
+        folded = "zbv" if self.order.copies == 1 else "dualpipe"
+        name = folded if self.order.folded else "interleaved"
+        return schedule_with(name, self.stages)
+
+    @property
     def fields(self) -> dict[str, Any]:
         """What a layout says of it."""
         return {

@@ -28,7 +28,7 @@ from ..report.console import SCHEMA, envelope
 from ..report.plan import reason
 from ..report.text import layout_words
 from ..schedule import SCHEDULES
-from ..search import Plan, Space, planning
+from ..search import Plan, Question, Space, planning
 from ..search import plan as search
 from ..search.answer import Steps
 from ..search.evaluate import Progress
@@ -83,7 +83,7 @@ def plan_lines(body: Body, progress: Progress) -> Iterator[Answer]:
     job = rented(job, rate)
     paid = {**price(job), **({"yours": True} if rate else {})}
     top = body.get("top", 5)
-    steps = planning(
+    question = Question(
         job,
         space,
         top=max(top, 2),
@@ -91,6 +91,7 @@ def plan_lines(body: Body, progress: Progress) -> Iterator[Answer]:
         pareto=bool(body.get("pareto")),
         families=bool(body.get("families", True)),
     )
+    steps = planning(question)
     answer = yield from closed_forms(steps, paid, notes)
     tied = {
         **ties(job, answer.fastest),
