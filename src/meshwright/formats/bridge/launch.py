@@ -24,6 +24,7 @@ RANKS = (
 )
 NODES = ("nnodes", "num_nodes", "nodes", "N")
 ALL = ("num_processes",)
+GPUS = ("gres", "gpus-per-node", "gpus-per-task")
 
 
 REST = '"$@"'
@@ -119,6 +120,8 @@ def ranks_started(words: Sequence[str], script: Shell) -> int | None:
         return every
     here = _number(head, RANKS)
     nodes = _number(head, NODES)
+    if here == 1 and (_number(head, GPUS) or 1) > 1:
+        return None  # one task with several GPUs, whose ranks something else starts
     if here is None and (world := script.text("WORLD_SIZE")).isdigit():
         return int(world)
     return here * (nodes or 1) if here else None

@@ -177,7 +177,9 @@ def stages_of(text: object) -> list[int] | None:
 
 
 def zero(k: Keys) -> int:
-    """ZeRO stage: of the distributed optimizer, or of one of the FSDPs."""
+    """ZeRO stage: of the distributed optimizer, of one of the FSDPs, or of DeepSpeed."""
+    if k.flag("deepspeed") and k.get("zero_stage") is not None:
+        return k.whole("zero_stage", 0) or 0
     strategy = k.word("data_parallel_sharding_strategy")
     sharded = k.flag("use_megatron_fsdp") or k.flag("use_custom_fsdp")
     said = "use_megatron_fsdp" in k.said or "use_custom_fsdp" in k.said

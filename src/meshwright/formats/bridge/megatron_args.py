@@ -77,7 +77,8 @@ def demand_training(words: Sequence[str], where: str) -> None:
     path = file.removesuffix(".py") or module.replace(".", "/")
     program = path.rpartition("/")[2]
     for pattern, why in get(NAME).programs.items():
-        if fnmatchcase(program.lower(), pattern):
+        name = path if "/" in pattern else program
+        if fnmatchcase(name.lower(), pattern):
             raise BadInput(f"{where[:80]} starts {program[:60]}, {why}")
 
 

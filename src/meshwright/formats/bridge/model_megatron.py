@@ -8,7 +8,7 @@ from typing import Any
 
 from ... import catalog
 from ...describe.job import Job
-from ...errors import BadInput
+from ...errors import BadInput, brief
 from .keys import Keys
 
 NO_MODEL = "num_layers"
@@ -196,7 +196,20 @@ def mla(k: Keys) -> dict[str, int] | None:
 
 
 def moe(k: Keys) -> dict[str, Any] | None:
+    if len(str(k.get("num_experts", "")).split()) > 1:
+        raise BadInput(
+            f"{k.title}: num_experts {brief(k.get('num_experts'))}: layers with other numbers of"
+            " experts are not described here"
+        )
     experts = k.whole("num_experts") or k.whole("num_moe_experts")
+    of_deepspeed = "moe_expert_parallel_size" in k.said
+    if of_deepspeed and experts == 1:  # its word for none
+        return None
+    if of_deepspeed and experts:
+        raise BadInput(
+            f"{k.title}: moe_expert_parallel_size: DeepSpeed's experts, in every second layer, are"
+            " not described here: give the model as config.json, with its layout as flags"
+        )
     if not (has_own_model(k) and experts):
         return None
     if k.title == "Megatron-LM" and not k.flag("moe_grouped_gemm"):

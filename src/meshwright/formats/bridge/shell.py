@@ -11,6 +11,7 @@ them.
 from __future__ import annotations
 
 import ast
+import itertools
 import operator
 import re
 import shlex
@@ -39,6 +40,7 @@ FLAG = re.compile(r"--?([A-Za-z][\w-]*)")
 NAME = re.compile(r"[A-Za-z_]\w*")
 ASSIGNED = re.compile(r"([A-Za-z_]\w*)(\+?)=", re.ASCII)
 LOOPS = ("while", "until")
+SHELLS = ("bash", "sh", "zsh")
 SILENT = ("export", "local", "readonly", "declare", "typeset")
 ARITHMETIC: dict[type, Callable[[int, int], int]] = {
     ast.Add: operator.add,
@@ -331,7 +333,19 @@ def _command(shell: Shell, words: list[str], doubtful: bool) -> None:
         plain = _not_redirected(words[at:])
         command = readable([w for word in plain for w in filled(shell, word)])
         if command:
-            shell.commands.append(command)
+            shell.commands.append(_run_by_shells(shell, command))
+
+
+def _run_by_shells(shell: Shell, command: list[str]) -> list[str]:
+    """The command, with what another shell is given to run (`bash -c '$LAUNCHER $CMD'`) filled in
+    by that one: the names that the script exports.
+    """
+    made = [*command]
+    for i, (name, flag) in enumerate(itertools.pairwise(command[:-1])):
+        runs = flag.startswith("-") and flag.endswith("c")
+        if name.rpartition("/")[2] in SHELLS and runs and "$" in made[i + 2]:
+            made[i + 2] = " ".join(readable(filled(shell, made[i + 2])))
+    return made
 
 
 def _assign_array(

@@ -7,6 +7,7 @@ optional and only loaded here.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -17,6 +18,7 @@ LARGEST_YAML = 2**19
 MOST_KEYS = 20_000
 """Keys of a file, an alias counted each time it is used."""
 DEEPEST = 32
+FROM_ENVIRONMENT = re.compile(r"\$\{[A-Z][A-Z0-9_]*:-?([^${}]*)\}")
 
 
 def parse_yaml(text: str, where: str) -> dict[str, Any]:
@@ -95,7 +97,20 @@ def _flatten(
         if isinstance(value, Mapping) and value:
             _flatten(value, name, leaves, where, depth - 1)
         else:
-            leaves[name] = value
+            leaves[name] = default_of(value)
+
+
+def default_of(value: object) -> object:
+    """What the environment may set (`${TP:1}`) as it stands without; other values as they are."""
+    if not isinstance(value, str):
+        return value
+    match = FROM_ENVIRONMENT.fullmatch(value)
+    if match is None:
+        return value
+    try:
+        return json.loads(match[1])
+    except ValueError:
+        return match[1]
 
 
 def nested(keys: Mapping[str, Any]) -> dict[str, Any]:
