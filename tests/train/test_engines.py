@@ -174,6 +174,9 @@ def test_who_hangs_is_named_and_nobody_is_left(
 
 def test_one_run_in_a_folder_and_sigterm_ends_all(folder: Path) -> None:
     """A second start is refused while the engine lives; SIGTERM ends it, and frees the folder."""
+    # the first must not be ended as silent before the second has started
+    patient = JOB.replace('timeout = "3 s"', 'timeout = "60 s"')
+    (folder / "job.toml").write_text(patient)
     words = ["train", "job.toml", "--engine", "torchtitan"]
     command = [sys.executable, "-m", "meshwright", *words]
     first = subprocess.Popen(
