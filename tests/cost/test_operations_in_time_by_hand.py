@@ -216,10 +216,11 @@ def test_passes_without_shapes() -> None:
 
 
 def test_attention_by_its_law() -> None:
-    """0.6 of the peak at length, half of it at 512 tokens; backward 0.8, narrow heads 0.75."""
+    """0.6 of the peak at length, half of it at 512 tokens, whose queries read 256.5 keys; backward
+    0.8, narrow heads 0.75; in a window a query pays for 256 keys more than it reads."""
     work = Pass(
         9e6, 0.0, 800.0, engine="attention forward",
-        kernel="attention forward", sizes=(4.0, 512.0**2, 1.0, 128.0),
+        kernel="attention forward", sizes=(4.0, 512.0**2, 1.0, 128.0), keys=256.5,
     )  # fmt: skip
     peak = 0.9e6
     assert shapes.alone(work, by_shape()) == pytest.approx(
@@ -229,7 +230,11 @@ def test_attention_by_its_law() -> None:
     assert shapes.alone(back, by_shape())[0] == pytest.approx(
         9e6 / (peak * 0.6 * 0.8 / 2) + 2.0
     )
-    narrow = work._replace(sizes=(4.0, 256.0**2, 0.5, 64.0))
+    window = work._replace(keys=64.5)
+    assert shapes.alone(window, by_shape())[0] == pytest.approx(
+        9e6 / (peak * 0.6 * 64 / (64 + 256)) + 2.0
+    )
+    narrow = work._replace(sizes=(4.0, 256.0**2, 0.5, 64.0), keys=128.5)
     other = by_shape(stack=Stack(kernel="cudnn"))
     assert shapes.alone(narrow, other)[0] == pytest.approx(
         9e6 / (peak * 0.7 * 0.75 / 2) + 2.0
@@ -572,7 +577,7 @@ def test_sizes_on_a_device() -> None:
     )
     assert reached(4.0, 1) == pytest.approx(1.0)
     assert reached(4.0, 2) == pytest.approx(4 - 9 / 4)
-    assert Pass() == (0.0, 0.0, 0.0, (), (), "matrix", "", (), 1.0, ())
+    assert Pass() == (0.0, 0.0, 0.0, (), (), "matrix", "", (), 1.0, (), 0.0)
     plain = Op("a", "vector", Pass(), Pass())
     assert (plain.saved, plain.weights, plain.panels, plain.needed) == (0,) * 4
     assert plain._replace(inputs=3.0).needed == 3.0

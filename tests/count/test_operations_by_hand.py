@@ -17,14 +17,15 @@ from by_hand import CHIP, SET
 from meshwright.count import mlp2d, model, optimizer, recompute, vocabulary
 from meshwright.count.linear import gradient_bytes
 from meshwright.count.work import Op, Product
-from meshwright.describe.assumptions import Counting
+from meshwright.describe.assumptions import REALISTIC, Counting
 from meshwright.describe.cluster import Cluster
 from meshwright.describe.job import PRECISIONS, Job
 from meshwright.describe.layers import kinds
 from meshwright.describe.layout import Layout
 from meshwright.describe.mixers import Convolution, Indexer, Linear, StateSpace
-from meshwright.describe.model import MLA, Model, MoE
+from meshwright.describe.model import MLA, Model, MoE, RopeScaling
 from meshwright.describe.network import Dim, Network
+from meshwright.describe.software import Software
 from meshwright.layout.placement import placed
 
 D, F, T, V = 96, 260, 96, 1000
@@ -562,7 +563,8 @@ def test_a_mixture_of_experts() -> None:
             "experts/up bias": up._replace(
                 bytes=(x * 80 * A + 3 * 80 * W,) * 2, weights=3 * 80
             ),
-            "experts/activation": silu(x * 40),
+            # clamped in passes of their own, and kept twice
+            "experts/activation": clamped(x * 40),
             "experts/down": product(x, 40, D, copies=3),
             # weighed by the tokens' probabilities, in 32 bits
             "experts/down bias": down._replace(
@@ -585,6 +587,66 @@ def test_a_mixture_of_experts() -> None:
     assert ops["experts/dispatch"].needs == S * D * A
     assert ops["experts/combine"].needs == x * D * A
     assert ops["experts/router"].source == "ffn/norm"
+
+
+def clamped(x: float) -> Row:
+    """Gate and input are 2 x numbers; read and written twice, backward five times in all."""
+    plain = silu(x)
+    return plain._replace(
+        bytes=(plain.bytes[0] + 8 * x * A, plain.bytes[1] + 10 * x * A),
+        kept=plain.kept + 2 * x * A,
+    )
+
+
+def test_experts_as_one_kernel() -> None:
+    """The activation is a part of the products beside it, which quantise what the next one reads:
+    the one down in the forward pass, the one up in the backward pass; a bias is added there too."""
+    x = 2 * S
+    layout = placed(SPREAD, (int(SPREAD.chips),))
+
+    def ops(fused: bool) -> dict[str, Op]:
+        asked = replace(
+            job(EXPERTS, SPREAD),
+            assumptions=REALISTIC,
+            framework="megatron-core",
+            software=Software(experts_fused=fused),
+        )
+        layer = model.layer(asked, layout, kinds(EXPERTS)[0])
+        return {op.name.removeprefix("experts/"): op for op in layer}
+
+    found, apart = ops(True), ops(False)
+    plain = silu(x * 40)
+    activation = found["activation"]
+    assert (activation.forward.memory, activation.backward.memory) == (
+        0,
+        2 * x * 40 * A,
+    )
+    assert activation.saved == plain.kept
+    assert apart["activation"].saved == clamped(x * 40).kept
+    assert found["down bias"].forward.memory == x * D * A + 3 * D * W
+
+    def ready(name: str) -> tuple[list[bool], list[bool]]:
+        op = found[name]
+        parts = op.backward.parts or (op.backward,)
+        return (
+            [p.ready for p in op.forward.products],
+            [p.ready for part in parts for p in part.products],
+        )
+
+    assert ready("up") == ([False], [True, True])
+    assert ready("down") == ([True], [False, False])
+
+
+def test_yarn_is_rotated_by_passes_of_its_own() -> None:
+    """No fused kernel scales what it rotates: queries and keys (8 + 4 heads of 16, over tp) are read
+    and written twelve times each way."""
+    scaled = replace(LLAMA, rope_scaling=RopeScaling("yarn", 32.0))
+    plain = rows(of_layer(LLAMA, rotary="plain"))
+    assert "attention/rotary" not in plain
+    assert rows(of_layer(scaled, rotary="fused")) == plain
+    x = N * (LLAMA.heads + LLAMA.K) / TP * LLAMA.h
+    turned = rows(of_layer(scaled, rotary="plain"))["attention/rotary"]
+    assert turned.bytes == (12 * x * A,) * 2
 
 
 def test_experts_in_parts_latent_or_idle() -> None:

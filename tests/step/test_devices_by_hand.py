@@ -36,6 +36,7 @@ from meshwright.step.sync import Device, Passes, SyncWait, exposed, occupied
 from meshwright.step.total import DeviceStep, microbatch_on, shared
 from meshwright.step.weights import (
     DeviceSync,
+    Parameters,
     WeightSync,
     parameters_of,
 )
@@ -453,6 +454,48 @@ def test_what_each_pass_waits_for_lengthens_fill_and_drain(
 
 
 # What is updated.
+
+
+def test_the_device_with_most_parameters_ends_the_update() -> None:
+    """One device holds 100 dense parameters, another 50 and 20 or 60 of experts: no device holds the
+    most of each. Over 4 replicas (2 of an expert): with ZeRO a share.
+    """
+    model = get_model("mixtral-8x7b")
+    base = by_hand(Layout(dp=1)).job
+    job = replace(
+        base,
+        model=model,
+        assumptions=replace(
+            base.assumptions,
+            count=replace(SET.count, optimizer_step=True),
+            chip=replace(
+                SET.chip, model="roofline", memory_efficiency=1.0, launch_s=0.0
+            ),
+        ),
+    )
+    layout = Layout(dp=4, ep=2)
+    at = steps.clock(job)
+
+    def seconds(zero: int, *ends: tuple[float, float]) -> float:
+        held = [Parameters(*end) for end in ends]
+        return float(steps.update(job, layout, held, zero, at))
+
+    one = seconds(0, (100.0, 0.0))
+    assert one > 0
+    few, many = (50.0, 20.0), (50.0, 60.0)
+    assert seconds(0, (100.0, 0.0), few) == pytest.approx(one)
+    assert seconds(1, (100.0, 0.0), few) == pytest.approx(one / 4)
+    assert seconds(0, (100.0, 0.0), many) == pytest.approx(1.1 * one)
+    assert seconds(1, (100.0, 0.0), many) == pytest.approx(
+        one * (0.5 / 4 + 0.6 / 2)
+    )
+    silent = replace(
+        job,
+        assumptions=replace(
+            job.assumptions, count=replace(SET.count, optimizer_step=False)
+        ),
+    )
+    assert steps.update(silent, layout, [], 0, at) == 0.0
 
 
 @pytest.mark.parametrize(("pp", "layers"), [(1, 2), (2, 1)])

@@ -586,3 +586,57 @@ def test_what_cannot_be_described_is_refused_with_a_sentence(
 ) -> None:
     with pytest.raises(BadInput, match=why):
         job(row(**changes))
+
+
+def of_bridge(notes: str = "", **model: Any) -> dict[str, Any]:
+    """gpt-oss-120b as a row of Megatron Bridge has it: no word of biases or positions."""
+    shape = {
+        "name": "gpt-oss-120b",
+        "arch": "moe",
+        "layers": 36,
+        "hidden": 2880,
+        "heads": 64,
+        "head_dim": 64,
+        "ffn_hidden": 2880,
+        "vocab": 201088,
+        "seq_len": 4096,
+        "experts": 128,
+        "top_k": 4,
+        "expert_ffn": 2880,
+        "attention": "alternating sliding-window-128 / full, learned sinks",
+        **model,
+    }
+    return row(model=shape, notes=notes, parallel={"pp": 4, "vpp": 1})
+
+
+def test_what_a_row_leaves_out_of_a_public_model_is_the_catalogues() -> None:
+    of = job(of_bridge()).model
+    known = catalog.model("gpt-oss-120b")
+    assert of.moe and of.moe.expert_bias and of.moe.router_bias
+    assert (of.bias, of.qkv_bias, of.rope_scaling) == (
+        True,
+        True,
+        known.rope_scaling,
+    )
+    other = job(of_bridge(hidden=2944)).model  # not that model
+    assert other.moe and not (other.moe.expert_bias or other.bias)
+
+
+@pytest.mark.parametrize(
+    ("notes", "stages"),
+    [
+        ("pp_layout=Et*9|(t*9|)*2t*9L; uneven", "9*4"),
+        ("pp_layout=Et*12|(t*12|)*1t*9|t*3mL", "12*2,9,3"),
+        ("pp_layout=Et*4|(t*4|)*2t*4L", "even"),  # of another model
+        ("", "even"),
+    ],
+)
+def test_layers_of_each_stage(notes: str, stages: str) -> None:
+    assert job(of_bridge(notes)).layout.stages == stages
+
+
+def test_attention_in_eight_bits() -> None:
+    notes = "fp8_dot_product_attention=True"
+    assert job(row(notes=notes)).attention_kernel == "cudnn-fp8"
+    notes = "fp8_dot_product_attention=False"
+    assert job(row(notes=notes)).attention_kernel == "framework"

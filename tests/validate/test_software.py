@@ -124,6 +124,10 @@ def test_a_program_is_its_framework(
         ("without torch.compile", "compiled", False),
         ("compile off: eager", "compiled", False),
         ("gathered logits", "logits_gathered", True),
+        ("fp8_output_proj=True", "logits_quantised", True),
+        ("fp8_output_proj=False", "logits_quantised", False),
+        ("cutedsl_fused_grouped_mlp=True", "experts_fused", True),
+        ("use_transformer_engine_op_fuser=False", "experts_fused", False),
     ],
 )
 def test_words_of_a_setting(notes: str, setting: str, value: object) -> None:

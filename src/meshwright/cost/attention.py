@@ -1,13 +1,17 @@
 """Seconds of the core of attention: fused kernels by generation and length, unfused ones by their
 products and scores.
 
-Fused:   F / (P a / (1 + l0 / T)), F the FLOPs that the mask leaves, P the 16-bit peak;
+Fused:   F / (P a / (1 + l0 / T)), F the FLOPs that the mask leaves, P the 16-bit peak; T twice the
+         keys that a query reads on average (less one), the length of a causal sequence; in a window
+         or without a mask that of one whose queries read as many: each query pays for l0 / 2 keys
+         that tiles at the edge of the mask hold beside its own;
          backward at a share of that rate; narrow heads slower.
 Unfused: F / (P u min(1, q2 / 8)^y) + bytes / bandwidth and three launches; q2 is the largest power
 of two that divides the width of a head.
 
-Source: ai-dynamo/aiconfigurator@095f58a51 (Apache-2.0, NVIDIA), causal attention of five GPUs
-(tests/cost/test_kernels.py); Anthony et al. 2024, arXiv 2401.14489, for heads that are not aligned.
+Source: ai-dynamo/aiconfigurator@095f58a51 (Apache-2.0, NVIDIA), causal attention of five GPUs;
+NVIDIA/cudnn-frontend (MIT), windows and no mask (tests/cost/test_kernels.py); Anthony et al. 2024,
+arXiv 2401.14489, for heads that are not aligned.
 """
 
 from __future__ import annotations
@@ -27,16 +31,16 @@ and casts in passes of their own (estimate of this project)."""
 
 
 def fused_rate(
-    length: Num, head: float, backward: bool, kernel: str, of: Kernels
+    keys: Num, head: float, backward: bool, kernel: str, of: Kernels
 ) -> Num:
-    """Share of the 16-bit peak. length: tokens of the sequence;  head: width of a head."""
+    """Share of the 16-bit peak. keys: that a query reads on average;  head: width of a head."""
     law = of.fused(kernel)
     rate = (
         law.share
         * (law.backward if backward else 1.0)
         * (of.narrow if head <= NARROW else 1.0)
     )
-    return rate / (1.0 + law.length / length)
+    return rate / (1.0 + law.length / (2.0 * keys - 1.0))
 
 
 def unfused_rate(head: float, of: Kernels) -> float:

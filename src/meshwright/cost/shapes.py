@@ -14,7 +14,7 @@ from ..count.work import SUMMED, Pass, Product
 from ..describe.assumptions import ChipTime
 from ..describe.chip import Chip
 from ..describe.kernels import GENERIC, Kernels, kernels
-from ..num import Num, sqrt
+from ..num import Num
 from . import attention, products
 
 NARROW_BITS = {"fp8": "fp8", "int8": "fp8", "fp4": "fp4"}
@@ -144,9 +144,10 @@ def _product(work: Pass, p: Product, bytes_: Num, r: Rates) -> tuple[Num, Num]:
 
 def quantised_elements(work: Pass, p: Product, once: bool = False) -> Num:
     """Elements that one product has quantised: forward its input and its weights, backward the
-    gradient of its output. once: the weights are kept narrow (`step_quantises`).
+    gradient of its output, unless the kernel that made it did. once: the weights are kept narrow
+    (`step_quantises`).
     """
-    if p.weight_gradient:
+    if p.weight_gradient or p.ready:
         return 0.0
     here = work.kernel == "matmul forward" and not once
     weights = p.copies * p.inner * p.out if here else 0.0
@@ -162,7 +163,7 @@ def step_quantises(weights: Num, r: Rates) -> Num:
 
 def _attention(work: Pass, r: Rates) -> tuple[Num, Num]:
     """The core of attention; its sizes are (heads, keys^2, queries / keys, width of a head)."""
-    _, square, _, head = work.sizes
+    *_, head = work.sizes
     launch = r.of.launch_s
     if work.engine == "wide":
         kernel = (
@@ -177,7 +178,7 @@ def _attention(work: Pass, r: Rates) -> tuple[Num, Num]:
         return arithmetic + attention.LAUNCHES["unfused"] * launch, traffic
     backward = work.engine == "attention backward"
     share = attention.fused_rate(
-        sqrt(square),
+        work.keys,
         head=float(head),
         backward=backward,
         kernel=r.how.stack.kernel,

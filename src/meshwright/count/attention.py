@@ -26,6 +26,14 @@ SPARSE = ("sparse", "chosen")
 """Mixers that read the keys which an indexer picked."""
 
 
+YARN_PASSES = 12.0
+"""Reads and writes of queries and keys that YaRN rotates: no fused kernel scales them too, so that
+half of them is negated (1), put beside the other (2), each multiplied (2 and 2), added up (3) and
+copied (2). Megatron-LM, core/models/common/embeddings/rope_utils.py: fused where mscale is 1 alone
+(count of this project).
+"""
+
+
 class DeviceHeads(NamedTuple):
     """Heads of one kind of attention on one device."""
 
@@ -146,9 +154,21 @@ def between(
     c = job.how.count
     act = job.precision.activation_bytes
     ops = [query_key_norm(job, layout, size, of)] if m.qk_norm else []
-    if c.rotary == "apart" and not m.mla and m.positions == "rope":
-        turned = size.tokens * (of.H + of.K) * of.q
+    if m.mla or m.positions != "rope":
+        return ops
+    turned = size.tokens * (of.H + of.K) * of.q
+    if c.rotary == "apart":
         ops.append(blocks.rotary("attention/rotary", turned, act=act))
+    elif (
+        c.rotary == "plain"
+        and m.rope_scaling
+        and m.rope_scaling.kind == "yarn"
+    ):
+        ops.append(
+            blocks.rotary(
+                "attention/rotary", turned, act=act, passes=YARN_PASSES
+            )
+        )
     return ops
 
 

@@ -280,6 +280,23 @@ def gated_activation(
     )
 
 
+def clamped(activation: Op, x: Num, *, act: float) -> Op:
+    """A gated activation of x elements whose gate and input are clamped in passes of their own.
+    Bytes of the 2 x numbers: forward, clamped (2) and put side by side again (2); backward, both
+    gradients cut out by what was clamped (3) and put side by side (2); they are kept twice.
+
+    Source: Megatron-LM, core/fusions/fused_bias_geglu.py, weighted_bias_quick_geglu_impl (bytes:
+    count of this project).
+    """
+    both = 2 * x * act
+    forward, backward = activation.forward, activation.backward
+    return activation._replace(
+        forward=forward._replace(memory=forward.memory + 4 * both),
+        backward=backward._replace(memory=backward.memory + 5 * both),
+        saved=activation.saved + both,
+    )
+
+
 def scaled(name: str, x: Num, g: Num, *, act: float) -> Op:
     """sigmoid(g) x, x elements by g numbers: reads both, keeps both."""
     kept = (x + g) * act
@@ -427,14 +444,14 @@ def residual(name: str, x: Num, *, act: float) -> Op:
     )
 
 
-def rotary(name: str, x: Num, *, act: float) -> Op:
+def rotary(name: str, x: Num, *, act: float, passes: Num = 2.0) -> Op:
     """Rotate pairs of x elements by their position's angles, as a pass of its own: 3 FLOPs an
-    element each way.
+    element each way. passes: times that it reads or writes them, each way.
     """
     step = Pass(
         0.0,
         3 * x,
-        2 * x * act,
+        passes * x * act,
         kernel="rotary forward",
         sizes=(x,),
     )
@@ -501,6 +518,7 @@ def attention(
             engine=engines[0],
             kernel="attention forward",
             sizes=sizes,
+            keys=l * seen,
         ),
         Pass(
             matrix_back,
@@ -510,6 +528,7 @@ def attention(
             engine=engines[1],
             kernel="attention backward",
             sizes=sizes,
+            keys=l * seen,
         ),
         saved=(kept if output_twice else kept - b * H * lq * v) * act
         + (0.0 if fused else P * (2 * act + 1 if dropout else act)),

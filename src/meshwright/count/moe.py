@@ -18,7 +18,7 @@ from .blocks import Matrix
 from .feed_forward import dense
 from .linear import linear
 from .parallel import after, norm, pre_norm
-from .work import ONCE_A_NODE, Local, Message, Op, Pass, reached
+from .work import ONCE_A_NODE, Local, Message, Op, Pass, fed, reached
 
 
 def experts(job: Job, layout: Layout, size: Local, beside: bool) -> list[Op]:
@@ -95,17 +95,29 @@ def routed(
 
 
 def feed_forward(job: Job, layout: Layout, x: Num, moe: MoE) -> list[Op]:
-    """The grouped products of a rank's E/ep experts on x token copies in all."""
+    """The grouped products of a rank's E/ep experts on x token copies in all.
+
+    Fused (`experts_fused`), a product ends with the activation (backward: with its gradient) and
+    quantises what the next one reads: no pass but for the input of the activation, which the
+    backward pass reads.
+    """
     m = job.model
     act = job.precision.activation_bytes
     wgt = job.precision.weight_bytes
     D = moe.latent or m.hidden
     F = moe.expert_ffn / layout.etp
     here = moe.experts / layout.ep
+    fused = bool(job.profile and job.profile.experts_fused)
 
     def product(name: str, k: Num, n: Num) -> list[Op]:
         of = Matrix(copies=here, expert=True)
         op = linear(job, layout, name=f"experts/{name}", T=x, k=k, n=n, of=of)
+        if fused:
+            op = (
+                op._replace(forward=fed(op.forward))
+                if name == "down"
+                else op._replace(backward=fed(op.backward))
+            )
         if not moe.expert_bias:
             return [op]
         bias = blocks.bias(
@@ -117,7 +129,7 @@ def feed_forward(job: Job, layout: Layout, x: Num, moe: MoE) -> list[Op]:
             expert=True,
             copies=here,
         )
-        if name == "down":  # what an expert returns is weighed first
+        if name == "down" and not fused:  # what an expert returns is weighed
             bias = blocks.weighed_bias(bias, x * n, act=act)
         return [op, bias._replace(weights=here * n)]
 
@@ -128,6 +140,13 @@ def feed_forward(job: Job, layout: Layout, x: Num, moe: MoE) -> list[Op]:
         if m.gated
         else blocks.gelu(name, x * F, act=act)
     )
+    if moe.expert_bias and m.gated and not (autograd or fused):
+        activation = blocks.clamped(activation, x * F, act=act)
+    if fused:
+        activation = activation._replace(
+            forward=activation.forward._replace(memory=0.0),
+            backward=activation.backward._replace(memory=activation.inputs),
+        )
     return [
         *product("up", D, F * (2 if m.gated else 1)),
         activation,

@@ -108,6 +108,7 @@ def head(job: Job, layout: Layout) -> list[Op]:
     width = m.embedded if m.traced else m.head_width or m.hidden
     gather, _ = collectives(layout, size.tokens * width * act)
     V = rows(job, layout)
+    narrow = bool(job.profile and job.profile.logits_quantised)
     logits = column(
         job,
         layout,
@@ -115,7 +116,7 @@ def head(job: Job, layout: Layout) -> list[Op]:
         name="head/logits",
         k=width,
         n=V,
-        of=Matrix(quantised=False, engine="wide"),
+        of=Matrix(quantised=narrow, engine="matrix" if narrow else "wide"),
         # the norm before it does
         entry=Entry(gathers=m.traced is not None),
     )

@@ -51,6 +51,8 @@ class Product(NamedTuple):
     """dW[out, inner] = dy[out, tokens] x[inner, tokens]^T."""
     copies: Num = 1.0
     """Weight matrices that share the tokens evenly (experts)."""
+    ready: bool = False
+    """What it reads was quantised by the kernel that made it."""
 
 
 class Pass(NamedTuple):
@@ -83,6 +85,8 @@ class Pass(NamedTuple):
     of input and weights); empty: it is one kernel. FLOPs and bytes above are those of all of
     them.
     """
+    keys: Num = 0.0
+    """Of attention: keys that a query reads on average."""
 
 
 class Op(NamedTuple):
@@ -119,6 +123,14 @@ class Op(NamedTuple):
     def needed(self) -> Num:
         """Bytes it must have to run again."""
         return self.inputs if self.needs is None else self.needs
+
+
+def fed(work: Pass) -> Pass:
+    """A product whose input the kernel before it quantised."""
+    return work._replace(
+        products=tuple(p._replace(ready=True) for p in work.products),
+        parts=tuple(map(fed, work.parts)),
+    )
 
 
 class Local(NamedTuple):

@@ -144,7 +144,7 @@ class Counting(Checked):
     """
     rotary: Annotated[Rotary, TIMED, Answered()] = "fused"
     """Rotary positions, and copies of key/value heads for grouped queries, are "fused" into their
-    neighbours, or passes of their own ("apart").
+    neighbours, but for YaRN's, which are scaled too ("plain"), or passes of their own ("apart").
     """
     stage_message: Annotated[StageMessage, CARRIED, Answered()] = "scattered"
     """What a tp rank sends to the next stage where all hold the same activation (no sequence

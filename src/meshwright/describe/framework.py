@@ -164,6 +164,8 @@ class Framework(Checked):
     """Recipe of FP8 -> bytes moved for each element that its own kernels quantise, where they are
     not those of `Kernels.quantise`.
     """
+    logits_quantised: bool = False
+    experts_fused: bool = False
     choices: tuple[Choices, ...] = ()
     """Layouts it can run: those that one of these allows; empty = all."""
     otherwise: Known = ""

@@ -77,7 +77,7 @@ class MoE(Checked):
     shared_gate: bool = False
     """The shared experts are scaled by a learned gate of D parameters (Qwen2-MoE)."""
     expert_bias: bool = False
-    """Expert matrices have biases (gpt-oss)."""
+    """Expert matrices have biases, and gated ones clamp what they activate (gpt-oss)."""
     latent: Count = 0
     """Width in which routed experts work, between two matrices of the layer (Nemotron-3); 0 = D."""
     idle_experts: Count = 0

@@ -14,9 +14,12 @@ from .fields import Checked, Known, OneOf, Prose
 from .frozen import shown
 from .recompute import PARTS
 
-ATTENTION = ("fa1", "fa2", "fa3", "cudnn", "xla", "torch", "fused-softmax")
-"""Attention kernels: FlashAttention of three generations, cuDNN's, XLA's own; unfused in plain
-torch, or with Megatron's fused softmax.
+ATTENTION = (
+    *("fa1", "fa2", "fa3", "cudnn", "cudnn-fp8", "xla"),
+    *("torch", "fused-softmax"),
+)
+"""Attention kernels: FlashAttention of three generations, cuDNN's in 16 and in 8 bits, XLA's own;
+unfused in plain torch, or with Megatron's fused softmax.
 """
 RECIPES = ("delayed", "tensorwise", "rowwise", "blockwise", "mxfp8")
 AttentionKernel = Annotated[str, OneOf(*ATTENTION)]
@@ -35,7 +38,7 @@ InputGradients = Annotated[str, OneOf("together", "apart")]
 StageMessage = Annotated[str, OneOf("scattered", "whole")]
 BackwardNeeds = Annotated[str, OneOf("fused", "autograd")]
 WeightGradient = Annotated[str, OneOf("apart", "added", "one pass")]
-Rotary = Annotated[str, OneOf("fused", "apart")]
+Rotary = Annotated[str, OneOf("fused", "plain", "apart")]
 Selective = Annotated[str, OneOf(*PARTS)]
 SendOverlap = Annotated[str, OneOf("none", "interleaved", "all")]
 StepBarrier = Annotated[str, OneOf("none", "global norm")]
@@ -79,6 +82,10 @@ class Software(Checked):
     """
     logits_gathered: bool | None = None
     """The logits of all tp ranks are gathered on each before the loss."""
+    logits_quantised: bool | None = None
+    """The product that makes the logits is in the numbers of the layers' products, FP8 or FP4."""
+    experts_fused: bool | None = None
+    """Experts' products end with their activation and quantise what the next product reads."""
 
     gathered_inputs: Gathered | None = None
     """With sequence parallelism the gathered input of a column-parallel matrix is kept, or its

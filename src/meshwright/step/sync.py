@@ -231,11 +231,16 @@ def update(
     """
     if not job.how.count.optimizer_step:
         return 0.0
-    dense, expert = _most(owned)
     cut = cuts(zero, "optimizer")
-    number = dense / (layout.shards if cut else 1.0)
-    if job.model.moe:
-        number = number + expert / (layout.expert_shards if cut else 1.0)
+    shards = layout.shards if cut else 1.0
+    of_experts = layout.expert_shards if cut else 1.0
+    number = reduce(
+        maximum,
+        (
+            dense / shards + (expert / of_experts if job.model.moe else 0.0)
+            for dense, expert in owned
+        ),
+    )
     away = offload(layout.offload).optimizer
     on_device = number * (1.0 - away) if away else number
     arithmetic, traffic = alone(optimizer.update(job, on_device), at.rates)
@@ -250,13 +255,11 @@ def quantised(owned: Sequence[Parameters], at: Clock) -> Num:
     a step.
     """
     shapes = at.rates.shapes
-    return step_quantises(sum(_most(owned)), shapes) if shapes else 0.0
-
-
-def _most(owned: Sequence[Parameters]) -> tuple[Num, Num]:
-    """Parameters (dense, expert) of the device with the most of each."""
-    dense, expert = zip(*owned, strict=True)
-    return reduce(maximum, dense), reduce(maximum, expert)
+    return (
+        step_quantises(reduce(maximum, map(sum, owned)), shapes)
+        if shapes
+        else 0.0
+    )
 
 
 def every_step(job: Job, layout: Layout, at: Clock) -> Num:

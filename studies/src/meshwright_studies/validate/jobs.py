@@ -8,6 +8,7 @@ import re
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from meshwright import catalog
 from meshwright.describe.assumptions import Assumptions
 from meshwright.describe.fields import ASK
 from meshwright.describe.framework import Framework, framework, questions_of
@@ -16,6 +17,7 @@ from meshwright.describe.layout import Layout
 from meshwright.describe.model import MLA, Model, MoE
 from meshwright.describe.precision import Precision
 from meshwright.describe.software import NOTHING_SAID
+from meshwright.describe.stages import stages
 from meshwright.errors import BadInput
 from meshwright.num import Num
 
@@ -46,6 +48,8 @@ HYBRID = (
     r" (?:slice|node|pod|domain)|(?:replicat\w*|data[- ]parallel) across"
 )
 OFFLOADED = r"offload|\bnvme\b|zero-infinity|\bcpu\b"
+PIPELINE = re.compile(r"pp_layout=(e[t*\d|()]*m*l)")
+"""Layers of each stage in Megatron Core's words, as a row's notes have them."""
 WINDOW = re.compile(r"sliding[- ]window[- ](\d+)")
 
 
@@ -234,6 +238,7 @@ def layout(row: Row, shape: Model, chips: int) -> Layout:
         microbatch=whole_of_row(row, "micro_batch", 1),
         interleave=interleave,
         schedule=schedule,
+        stages=dealt_layers(row, shape),
         zero=words.zero_in_words(
             stage if isinstance(stage, int) else None,
             text_of_row(row, "optimizer_sharding"),
@@ -243,6 +248,17 @@ def layout(row: Row, shape: Model, chips: int) -> Layout:
         sequence_parallel=tp > 1 and (sequence or shape.moe is not None),
     )
     return with_groups(row, plain_layout)
+
+
+def dealt_layers(row: Row, shape: Model) -> str:
+    """Layers of each stage where a row gives them for all of its model's layers; else as many in
+    each.
+    """
+    words_of = PIPELINE.search(text_of_row(row, "notes"))
+    if not words_of:
+        return "even"
+    text = words_of[1].replace("e", "E").replace("l", "L")
+    return text if sum(stages(text).layers) == shape.layers else "even"
 
 
 def model(row: Row) -> Model:
@@ -265,7 +281,7 @@ def model(row: Row) -> Model:
     biased = not gated and "no bias" not in text_of_row(row, "notes")
     tied = flag_of_row(m, "tied_embeddings")
     window = WINDOW.search(attention)
-    return Model(
+    shape = Model(
         plain(m, "name")[:80] or "unnamed",
         layers,
         hidden,
@@ -292,6 +308,32 @@ def model(row: Row) -> Model:
         mla=row_latent_attention(m),
         moe=row_experts(m, ffn),
         mtp_layers=whole_of_row(m, "mtp_layers", 0),
+    )
+    return as_published(shape)
+
+
+def as_published(shape: Model) -> Model:
+    """A public model with its biases and positions, of which no row speaks: those of the
+    catalogue's model of the same name and widths.
+    """
+    if not catalog.has("models", shape.name):
+        return shape
+    known = catalog.model(shape.name)
+    if (known.hidden, known.ffn) != (shape.hidden, shape.ffn):
+        return shape
+    moe = shape.moe
+    if moe and known.moe:
+        moe = replace(
+            moe,
+            router_bias=known.moe.router_bias,
+            expert_bias=known.moe.expert_bias,
+        )
+    return replace(
+        shape,
+        qkv_bias=known.qkv_bias,
+        bias=known.bias,
+        rope_scaling=known.rope_scaling,
+        moe=moe,
     )
 
 

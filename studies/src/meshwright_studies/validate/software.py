@@ -157,6 +157,28 @@ SETTINGS = (
         ),
     ),
     Words(
+        "experts_fused",
+        r"fused[ _-]grouped[ _-]mlp|op[ _-]fuser",
+        (
+            (
+                True,
+                r"(?:fused[ _-]grouped[ _-]mlp|op[ _-]fuser)(?!\w*[\s=:]{1,3}(?:false|off))",
+            ),
+            (False, r"(?:fused[ _-]grouped[ _-]mlp|op[ _-]fuser)"),
+        ),
+    ),
+    Words(
+        "logits_quantised",
+        r"fp8_output_proj|fp8 (?:logits|head)",
+        (
+            (
+                True,
+                r"fp8_output_proj(?!\w*[\s=:]{1,3}(?:false|off))|fp8 (?:logits|head)",
+            ),
+            (False, r"fp8_output_proj"),
+        ),
+    ),
+    Words(
         "logits_gathered",
         r"gathered logits|logits (?:are )?gathered",
         ((True, r"gathered logits|logits (?:are )?gathered"),),
@@ -203,6 +225,7 @@ KERNELS = (
     ("fa3", r"flash[ _-]?att(?:ention|n)?[ _-]?v?3|\bfa3\b"),
     ("fa2", r"flash[ _-]?att(?:ention|n)?[ _-]?v?2|\bfa2\b"),
     ("fa1", r"flash[ _-]?att(?:ention|n)?[ _-]?v?1|\bfa1\b"),
+    ("cudnn-fp8", r"fp8_dot_product_attention[\s=:]{1,3}true|fp8 attention"),
     ("cudnn", r"\bcudnn\b|fused[ _-]attention"),
     (
         "torch",
