@@ -16,7 +16,7 @@ from ablation import written
 
 from meshwright import catalog
 from meshwright.describe.assumptions import LBL, REALISTIC, SETS
-from meshwright.describe.frozen import put, scaled
+from meshwright.describe.frozen import put, scaling
 from meshwright.describe.job import PRECISIONS, Job
 from meshwright.describe.layout import Layout
 from meshwright.limits.answer import bill, limits, smallest_cluster
@@ -155,7 +155,7 @@ MORTAL = put("failures", Failures())
 QUICK = put("failures", Failures(restart_s=60.0))
 SERVER = 64
 """Chips of a domain that is asked for in place of eight."""
-FASTER = scaled("network.dims.bandwidth", 1.25)
+FASTER = scaling("network.dims.bandwidth", 1.25)
 
 
 def gains(scenario: Scenario) -> tuple[float, ...]:

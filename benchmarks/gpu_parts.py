@@ -19,7 +19,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from meshwright.cost.chip import alone, rates
+from meshwright.cost.chip import pass_seconds, rates
 from meshwright.cost.network import Fabric
 from meshwright.count.blocks import Matrix, Numbers, matmul
 from meshwright.describe.assumptions import REALISTIC
@@ -92,7 +92,9 @@ def products(
             (op.forward, op.backward),
             strict=True,
         ):
-            rows.append((name, way, seconds, float(sum(alone(of, chip)))))
+            rows.append(
+                (name, way, seconds, float(sum(pass_seconds(of, chip))))
+            )
     return rows
 
 

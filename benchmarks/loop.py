@@ -28,7 +28,7 @@ from meshwright.describe.job import Job
 from meshwright.describe.training import settings
 from meshwright.formats.toml import load_job
 from meshwright.layout.stages import microbatches
-from meshwright.program.memory import peak, shortened
+from meshwright.program.memory import peak, shorten
 from meshwright.program.messages import carried_out
 from meshwright.train import rules
 
@@ -104,7 +104,7 @@ def loop(
     }
     found |= {"predict": again_code, "differs": differs}
     if oracle:
-        found |= beside_program(job if whole else shortened(job), need)
+        found |= beside_program(job if whole else shorten(job), need)
     return found
 
 

@@ -169,13 +169,13 @@ def by_value(name: str, refused: Counter[str]) -> Iterator[dict[str, Any]]:
 def row(plan: str, job: Any, text: str) -> dict[str, Any]:
     """A file, and what its tool must make of it."""
     from meshwright.describe.framework import framework
-    from meshwright.describe.recompute import recompute, resolved
+    from meshwright.describe.recompute import recompute, resolve
     from meshwright.layout.stages import stage_count, stage_layers
 
     l = job.layout
     stages = stage_layers(job.model.layers, stage_count(l), l.stages)
     program = job.framework or framework("megatron-core")
-    parts = resolved(l.recompute, program.selective)
+    parts = resolve(l.recompute, program.selective)
     names = (
         "tp",
         "cp",

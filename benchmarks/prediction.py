@@ -31,7 +31,7 @@ from meshwright.describe.model import Model
 from meshwright.describe.training import Settings
 from meshwright.formats.machine import load_machine
 from meshwright.prediction.prediction import predict
-from meshwright.program.cpu import busy
+from meshwright.program.cpu import cpu_seconds
 from meshwright.train.measure import low
 from meshwright.train.run import metrics, train
 from meshwright_studies.validate.stats import spearman
@@ -182,7 +182,7 @@ def on_the_clock(wanted: Job) -> float:
     found = predict(wanted)
     cpu = {
         cause: float(seconds)
-        for cause, seconds in busy(wanted, found.layout).items()
+        for cause, seconds in cpu_seconds(wanted, found.layout).items()
     }
     own = (cpu["engine"] + cpu["accumulate"] + cpu["optimizer"]) / float(
         found.layout.chips
@@ -214,7 +214,7 @@ def report(machine: Cluster, found: dict[str, Any]) -> str:
         rows = []
         for layout in layouts:
             if key_of(model, layout) in found:
-                terms = busy(
+                terms = cpu_seconds(
                     j := job(machine, model, batch, layout), predict(j).layout
                 )
                 rows.append(

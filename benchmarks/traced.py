@@ -170,7 +170,7 @@ def row(config: Mapping[str, Any]) -> dict[str, Any]:
     made |= by_hand(config, made.get("tokens", T))
     start = time.process_time()
     try:
-        model = build.model(config)
+        model = build.build_model(config)
     except BadInput as error:
         return made | {"refused": str(error)[:300]}
     except Exception as error:

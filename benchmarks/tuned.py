@@ -21,7 +21,7 @@ from meshwright.describe.software import Software
 from meshwright.formats import parse_toml
 from meshwright.formats.toml import load_job
 from meshwright.report.text import percent, risk_words, short_words
-from meshwright.search.recipes import recipes, runs
+from meshwright.search.recipes import recipe_layouts, recipes
 
 BEGIN = "<!-- made by: python benchmarks/tuned.py -->"
 RUNS = (
@@ -100,7 +100,7 @@ def cases() -> Iterator[Case]:
             precision=recipe.precision,
             software=Software(**software),
         )
-        yield Case(source, runs(job, recipe)[0][0], plan(job))
+        yield Case(source, recipe_layouts(job, recipe)[0][0], plan(job))
     described: dict[str, Any] = json.loads(shipped.text("runs/described.json"))
     for id in RUNS:
         job = load_job(parse_toml(described[id]["job"], id))

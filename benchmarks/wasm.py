@@ -77,7 +77,7 @@ def jobs(count: int, seed: int) -> Iterator[tuple[str, str, Any]]:
     draw = random.Random(seed)
     while count:
         name, body = drawn(draw)
-        found = json.loads(alone.answer(name, body))
+        found = json.loads(alone.json_answer(name, body))
         if "error" not in found:
             count -= 1
             yield name, body, found

@@ -115,7 +115,7 @@ def test_seconds_of_a_step_beside_all_layers_are_a_part(
     whole = sum(s for cause, s in dense.time_s.items() if cause != "other")
     assert sure.width == pytest.approx(0.5 * by.step_s / whole)
     small = dict.fromkeys(dense.time_s, 0.0) | {"optimizer": by.step_s / 2}
-    assert certainty.parts(dense.job, small)["overhead"] == 1.0
+    assert certainty.part_shares(dense.job, small)["overhead"] == 1.0
 
 
 def test_gathers_are_unsure_where_runs_alone_tell_their_share(
@@ -129,9 +129,9 @@ def test_gathers_are_unsure_where_runs_alone_tell_their_share(
         "dp_comm": 1.0,
         "compute": 3.0,
     }
-    assert certainty.parts(dense.job, seconds)["gathers"] == 0.0
+    assert certainty.part_shares(dense.job, seconds)["gathers"] == 0.0
     job = replace(dense.job, framework=framework("deepspeed-zero3"))
-    assert certainty.parts(job, seconds)["gathers"] == 0.25
+    assert certainty.part_shares(job, seconds)["gathers"] == 0.25
 
 
 @pytest.mark.parametrize(
@@ -228,14 +228,18 @@ def test_the_nearest_runs_are_of_its_chip_and_software(
     dense: Prediction,
 ) -> None:
     """Three configurations, each once; a run that is there is the nearest to itself."""
-    found = certainty.nearest(dense.job)
+    found = certainty.nearest_runs(dense.job)
     assert len(found) == 3 == len({run[2:11] for run in found})
     assert {run.family for run in found} == {"Hopper"} and found[
         0
     ].framework == "megatron-core"
-    run = next(r for r in certainty.runs() if r.source == "megatron-bridge")
+    run = next(
+        r for r in certainty.evidence_runs() if r.source == "megatron-bridge"
+    )
     again = next(
-        r for r in certainty.nearest(described(run.id)) if r.chip == run.chip
+        r
+        for r in certainty.nearest_runs(described(run.id))
+        if r.chip == run.chip
     )
     assert again[2:11] == run[2:11]
 
@@ -287,7 +291,9 @@ def test_runs_in_other_numbers_are_not_called_a_jobs_own(
     )
     p = predict(job)
     assert p.certainty and p.certainty.sources == sources
-    seen = [r for r in certainty.runs() if r.class_ == p.certainty.kind]
+    seen = [
+        r for r in certainty.evidence_runs() if r.class_ == p.certainty.kind
+    ]
     assert {run.precision for run in seen} == {precision}
     assert (
         f"{len(seen)} published runs of this kind ({p.certainty.kind}: all in"
@@ -314,7 +320,7 @@ def test_runs_of_several_precisions_are_classes_apart() -> None:
     """Those of Blackwell are in three."""
     kinds = {
         run.class_
-        for run in certainty.runs()
+        for run in certainty.evidence_runs()
         if run.class_.startswith("Blackwell, Megatron Core, dense")
     }
     assert {kind.split(", ")[-1] for kind in kinds} == {

@@ -32,7 +32,7 @@ def test_rope_scaling_needs_two_frequencies(
 ) -> None:
     """Between low and high positions are blended: there must be something between them."""
     scaling = RopeScaling("llama3", 8.0, 1.0, high, 8192)
-    said = trainable.model(replace(LLAMA.model, rope_scaling=scaling))
+    said = trainable.model_refusals(replace(LLAMA.model, rope_scaling=scaling))
     assert any("high must be more than low" in why for why in said) is refused
 
 

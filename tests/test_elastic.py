@@ -11,7 +11,7 @@ from meshwright.cli.main import main
 from meshwright.describe.layout import Layout
 from meshwright.describe.network import Dim
 from meshwright.formats.flags import layout_of
-from meshwright.prediction.elastic import elasticities, split
+from meshwright.prediction.elastic import elasticities, seconds_by_cause
 
 JOB = Job("llama3-8b", "16xh100-sxm", 32)
 MINE = predict(JOB, Layout(tp=8, dp=2, zero=1))
@@ -50,7 +50,7 @@ def test_half_the_latency_is_half_of_each() -> None:
 
 def test_the_difference_of_two_layouts_is_split_by_cause() -> None:
     best = predict(JOB, Layout(dp=16, zero=3))
-    parts = split(MINE, best)
+    parts = seconds_by_cause(MINE, best)
     assert sum(parts.values()) == pytest.approx(
         MINE.step_time_s - best.step_time_s
     )

@@ -13,10 +13,10 @@ from meshwright.describe.layout import Layout
 from meshwright.prediction.failures import (
     Failures,
     goodput,
+    has_published_rate,
     interval,
     loss,
     of_family,
-    published,
 )
 
 
@@ -89,7 +89,9 @@ def test_rates_of_families_are_those_of_their_sources() -> None:
     )
     assert of_family("Volta") == of_family("unheard of") == hopper
     assert (
-        published("Hopper") and published("Ampere") and not published("Volta")
+        has_published_rate("Hopper")
+        and has_published_rate("Ampere")
+        and not has_published_rate("Volta")
     )
 
 

@@ -160,11 +160,13 @@ def test_two_options_of_limits_are_answered_or_refused_by_name(
             )
             if value is not None
         )
-        return limits.Answered("a card", "answered", {})
+        return limits.LimitsAnswer("a card", "answered", {})
 
-    monkeypatch.setattr(limits, "asked", answers)
+    monkeypatch.setattr(limits, "runs_and_clusters", answers)
     monkeypatch.setattr(
-        limits, "whole", lambda *rest: limits.Answered("a card", "ladder", {})
+        limits,
+        "whole_models",
+        lambda *rest: limits.LimitsAnswer("a card", "ladder", {}),
     )
     code = main(["limits", "h100", *(w for name in two for w in GIVEN[name])])
     if two in limits.APART:

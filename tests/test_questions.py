@@ -12,7 +12,7 @@ import pytest
 from meshwright import Job, plan
 from meshwright.describe.layout import Layout
 from meshwright.layout import practice
-from meshwright.prediction.certainty import resolution, shown
+from meshwright.prediction.certainty import has_precedent, resolution
 from meshwright.prediction.prediction import Prediction
 from meshwright.search import Space, seen
 from meshwright.search.merit import burden
@@ -73,7 +73,8 @@ def beats(p: Prediction, other: Prediction) -> bool:
     runs.
     """
     mine, its = (
-        (not shown(x.job, x.layout), *involved(x.layout)) for x in (p, other)
+        (not has_precedent(x.job, x.layout), *involved(x.layout))
+        for x in (p, other)
     )
     fewer = all(a <= b for a, b in zip(mine, its, strict=True)) and mine != its
     return fewer and p.step_time_s < other.step_time_s
@@ -91,7 +92,9 @@ def test_the_answer_is_one_that_people_start(question: tuple) -> None:
         )
         return
     l: Layout = found.best.layout
-    assert not practice.broken(job, l) and not practice.not_proposed(job, l)
+    assert not practice.broken_conventions(
+        job, l
+    ) and not practice.not_proposed(job, l)
     torus = job.cluster.network.dims[0].kind in ("ring", "line")
     assert torus or l.tp == l.placement["tp"][0], (
         "tp inside the nearest switch"
@@ -114,7 +117,7 @@ def test_the_answer_is_one_that_people_start(question: tuple) -> None:
     for family in found.families:
         if (p := family.prediction) is None:
             continue
-        if shown(p.job, p.layout):
+        if has_precedent(p.job, p.layout):
             assert found.slower(p) >= -resolution(job) / (1 - 0.05)
         else:  # no run shows it: it wins only where its slow end does
             assert seen.slow_end(p) >= found.best.step_time_s

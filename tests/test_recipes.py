@@ -13,11 +13,11 @@ from meshwright.search import Space
 from meshwright.search.recipes import (
     NAME,
     layouts,
-    nearest,
-    published,
+    nearest_recipe,
     ran,
+    recipe_families,
+    recipe_layouts,
     recipes,
-    runs,
 )
 from meshwright.sizing import sizing
 
@@ -40,11 +40,11 @@ def test_every_recipe_is_legal_where_it_is_published_and_keeps_the_conventions(
             "its layers are dealt unevenly, with a layout of the pipeline of its own"
         )
     assert not rules.broken(job, there)
-    found = practice.broken(
+    found = practice.broken_conventions(
         job, Layout(**{**there.__dict__, "placement": _near(job, there)})
     )
     assert not found
-    assert layouts(job, nearest(job))[0].tp >= 1
+    assert layouts(job, nearest_recipe(job))[0].tp >= 1
 
 
 def _near(job: Job, l: Layout) -> dict:
@@ -55,20 +55,22 @@ def _near(job: Job, l: Layout) -> dict:
 
 def test_the_nearest_recipe_is_of_the_model_and_family_of_chips() -> None:
     """Precision first, then the chip, then numbers of chips and tokens."""
-    llama = nearest(Job("llama3-70b", "512xh100-sxm", 512))
+    llama = nearest_recipe(Job("llama3-70b", "512xh100-sxm", 512))
     assert (llama.tp, llama.cp, llama.pp, llama.v) == (4, 2, 4, 5)
-    long = nearest(Job("llama3-405b", "16384xh100-sxm", 128, seq=131072))
+    long = nearest_recipe(
+        Job("llama3-405b", "16384xh100-sxm", 128, seq=131072)
+    )
     assert (long.tp, long.cp, long.pp) == (8, 16, 16)
-    assert nearest(Job("llama3-70b", "512xa100-80", 512)) is None, (
+    assert nearest_recipe(Job("llama3-70b", "512xa100-80", 512)) is None, (
         "none for such chips"
     )
-    assert nearest(Job("gpt2", "8xh100-sxm", 8)) is None
+    assert nearest_recipe(Job("gpt2", "8xh100-sxm", 8)) is None
 
 
 def test_a_plan_says_what_the_recipe_costs() -> None:
     """Its row is the prediction of its layout; one that cannot be laid out is named."""
     job = Job("llama3-8b", "8xh100-sxm", 64)
-    (row,) = published(job)
+    (row,) = recipe_families(job)
     assert (
         row.name == NAME
         and row.prediction.layout.cp == 2
@@ -80,11 +82,11 @@ def test_a_plan_says_what_the_recipe_costs() -> None:
     ) == (row.prediction.step_time_s), (
         "it ran there, so that its risk is not counted"
     )
-    (other,) = published(job.with_(seq=16384))
+    (other,) = recipe_families(job.with_(seq=16384))
     assert not other.ran
     assert found.cost_s(other.prediction) == other.prediction.merit_s
     assert [f.name for f in found.families].count(NAME) == 1
-    (not_here,) = published(Job("llama3-70b", "24xh100-sxm", 512))
+    (not_here,) = recipe_families(Job("llama3-70b", "24xh100-sxm", 512))
     assert not_here.prediction is None and "not here" in not_here.note
 
 
@@ -149,6 +151,6 @@ def test_a_recipe_that_does_not_say_its_chunks_is_tried_with_each() -> None:
     (paper,) = (
         r for r in recipes() if r.chips == 16384 and r.seq == LLAMA["seq"]
     )
-    found, why = runs(job, paper)
+    found, why = recipe_layouts(job, paper)
     assert not why and len({p.layout.interleave for p in found}) > 2
     assert found[0].step_time_s == min(p.step_time_s for p in found)

@@ -22,7 +22,7 @@ from meshwright.describe.mixers import Convolution, Indexer, Linear, StateSpace
 from meshwright.describe.model import Model, MoE
 from meshwright.describe.network import Dim, Network
 from meshwright.errors import BadInput
-from meshwright.layout.placement import launched, lies
+from meshwright.layout.placement import launcher_orders, lies
 from meshwright.layout.rules import (
     ALWAYS,
     EVEN_BATCH,
@@ -35,7 +35,7 @@ from meshwright.program import resident
 from meshwright.schedule import SCHEDULES
 from meshwright.schedule import get as schedule_named
 from meshwright.search import brute, search
-from meshwright.search.best import Row
+from meshwright.search.best import RankedRow
 from meshwright.search.degrees import RELAXED_MICROBATCH, SMALLEST_SHARD
 from meshwright.search.merit import seconds_of
 from meshwright.search.options import options
@@ -385,7 +385,7 @@ def held_alone(layout: Layout) -> float:
 
 def numbered(job: Job, layout: Layout) -> bool:
     """The launcher of a framework that is named lays ranks out so."""
-    orders = launched(job)
+    orders = launcher_orders(job)
     sizes = job.cluster.sizes
     return not orders or any(lies(layout, sizes, o) for o in orders)
 
@@ -464,7 +464,7 @@ def loop(
             )
             fits = 1.0 - float(room.risk(job, np.array([use]))[0])
             found.append(
-                Row(
+                RankedRow(
                     seconds / fits,
                     use,
                     degrees,

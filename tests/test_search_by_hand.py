@@ -19,7 +19,7 @@ from meshwright.describe.layout import Layout
 from meshwright.describe.network import Dim, Network
 from meshwright.layout.placement import Nearest
 from meshwright.search import Space, nearby, plan, recipes
-from meshwright.search.best import Row
+from meshwright.search.best import RankedRow
 from meshwright.search.merit import (
     Burden,
     burden,
@@ -216,9 +216,9 @@ def test_units_between_node_and_network() -> None:
     assert sizes(45, "ring") == [(4, 5, 2)]
 
 
-def row(merit: float, dp: int, held: float = 0.0) -> Row:
+def row(merit: float, dp: int, held: float = 0.0) -> RankedRow:
     degrees = tuple(float(dp) if name == "dp" else 1.0 for name in DEGREES)
-    return Row(merit, held, degrees, (0, 0, 0, 0), ())
+    return RankedRow(merit, held, degrees, (0, 0, 0, 0), ())
 
 
 def test_where_chips_and_batch_bind_dp() -> None:
@@ -323,8 +323,8 @@ def test_a_batch_that_all_whole_nodes_share_is_named_with_its_chips() -> None:
     """100 chips, 62 sequences, answered on 64 chips: the 12 nodes that 96 chips fill share 64."""
     at = job(100, 62)
     used = nearby.on(at, 64)
-    assert nearby.whole(at).cluster.chips == 96
-    assert nearby.whole(used) is used
+    assert nearby.whole_units(at).cluster.chips == 96
+    assert nearby.whole_units(used) is used
 
     def look(j: Job, within: float) -> Any:
         mine = 7.0 if (j.cluster.chips, j.batch) == (96, 64) else 99.0
@@ -352,7 +352,7 @@ def test_recipes_are_near_by_chips_and_twice_by_tokens(
 
     def nearest(*some: recipes.Recipe) -> recipes.Recipe | None:
         monkeypatch.setattr(recipes, "recipes", lambda: some)
-        return recipes.nearest(at)
+        return recipes.nearest_recipe(at)
 
     half, tokens = fine._replace(chips=384), fine._replace(seq=8192)
     far = fine._replace(chips=128)

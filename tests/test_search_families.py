@@ -179,11 +179,12 @@ def test_what_the_user_names_comes_before_a_convention(sentence: str) -> None:
         job, Space(**BREAK[sentence], microbatch=(1,)), top=3, families=False
     )
     assert any(
-        s.startswith(sentence) for s in practice.broken(job, asked.best.layout)
+        s.startswith(sentence)
+        for s in practice.broken_conventions(job, asked.best.layout)
     )
     free = plan(job, Space(microbatch=(1,)), top=10)
     for p in (free.best, *free.alternatives):
-        assert not practice.broken(
+        assert not practice.broken_conventions(
             job, p.layout
         ) and not practice.not_proposed(job, p.layout)
     assert all(

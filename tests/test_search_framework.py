@@ -16,11 +16,11 @@ from meshwright.describe.framework import framework
 from meshwright.describe.layout import AXES
 from meshwright.layout.rules import of_framework
 from meshwright.layout.stages import schedule_of
-from meshwright.program.least import least
+from meshwright.program.least import least_bytes
 from meshwright.program.resident import fullest, peaks, whole_program
 from meshwright.schedule.schedule import Schedule
 from meshwright.search import Space, brute, plan, search
-from meshwright.search.best import Row
+from meshwright.search.best import RankedRow
 from meshwright.search.merit import merit
 from meshwright.search.ranked import Ranked
 from meshwright.search.space import DEGREES
@@ -81,14 +81,14 @@ def loop(
             continue
         parts = model_cost(job, layout)
         seconds = float(step(job, layout, parts).total)
-        held = least if whole_program(job) else in_use
+        held = least_bytes if whole_program(job) else in_use
         use = float(held(job, layout, parts, schedule_of(layout)))
         searched += 1
         if use <= room.limit(job):
             degrees = [getattr(layout, d) for d in DEGREES]
             fits = 1.0 - float(room.risk(job, np.array([use]))[0])
             found.append(
-                Row(
+                RankedRow(
                     seconds / fits,
                     use,
                     tuple(degrees),
@@ -222,7 +222,7 @@ def test_what_is_shown_is_walked(seed: int) -> None:
                 continue
             parts = model_cost(job, layout)
             use = sum(fullest(peaks(job, layout)).values())
-            bound = float(least(job, layout, parts, schedule_of(layout)))
+            bound = float(least_bytes(job, layout, parts, schedule_of(layout)))
             assert bound <= use * (1 + 1e-9)
             seconds = float(step(job, layout, parts).total)
             if use <= room.limit(job):

@@ -553,6 +553,6 @@ def test_what_states_alone_exceed_is_not_searched(
     monkeypatch.setattr(
         unfit, "searched", lambda *asked: searched.append(asked) or True
     )
-    assert not unfit.fits(tight, space) and not searched
+    assert not unfit.space_fits(tight, space) and not searched
     roomy = room.just_fitting(job, least * 1.01)
-    assert unfit.fits(roomy, space) and searched
+    assert unfit.space_fits(roomy, space) and searched

@@ -7,7 +7,12 @@ from dataclasses import replace
 import pytest
 
 from meshwright import Job, Layout, Space, plan, predict
-from meshwright.search.selectors import changed, choices_of, neighbours, pinned
+from meshwright.search.selectors import (
+    choices_of,
+    neighbours,
+    pinned,
+    with_choice,
+)
 
 JOB = Job("llama3-8b", "8xh100-sxm", batch=32)
 FOUND = plan(JOB, top=1).best
@@ -30,7 +35,7 @@ def test_neighbours_are_the_predictions_of_the_changed_layouts() -> None:
     for choice in found:
         said = choice.to_dict()
         if choice.prediction:
-            one = predict(JOB, changed(BEST, choice.field, choice.value))
+            one = predict(JOB, with_choice(BEST, choice.field, choice.value))
             assert said["fits"] is one.fits
             assert said["needed_bytes"] == one.memory_bytes["needed"]
             assert choice.seconds == pytest.approx(
@@ -55,10 +60,10 @@ def test_no_neighbour_that_fits_is_faster_than_the_best() -> None:
 def test_replicas_take_the_chips_that_degrees_leave() -> None:
     for field in ("tp", "cp", "pp"):
         for value in (1, 2, 4):
-            assert changed(BEST, field, value).chips == BEST.chips
+            assert with_choice(BEST, field, value).chips == BEST.chips
     # and are one where a degree takes more than there are
-    assert changed(Layout(tp=2, dp=4), "tp", 4).dp == 2
-    assert changed(Layout(tp=2, dp=4), "tp", 16).dp == 1
+    assert with_choice(Layout(tp=2, dp=4), "tp", 4).dp == 2
+    assert with_choice(Layout(tp=2, dp=4), "tp", 16).dp == 1
 
 
 def test_chunks_go_with_the_schedule() -> None:
@@ -72,13 +77,15 @@ def test_chunks_go_with_the_schedule() -> None:
         interleave=1,
         placement={},
     )
-    assert changed(one, "schedule", "interleaved").interleave == 2
+    assert with_choice(one, "schedule", "interleaved").interleave == 2
     assert (
-        changed(changed(one, "interleave", 4), "schedule", "1f1b").interleave
+        with_choice(
+            with_choice(one, "interleave", 4), "schedule", "1f1b"
+        ).interleave
         == 1
     )
-    assert changed(one, "interleave", 4).schedule == "interleaved"
-    assert changed(one, "schedule", "zbv").interleave == 2
+    assert with_choice(one, "interleave", 4).schedule == "interleaved"
+    assert with_choice(one, "schedule", "zbv").interleave == 2
 
     # one that may have any keeps its name; a V has two
     for name, becomes in (
@@ -87,8 +94,8 @@ def test_chunks_go_with_the_schedule() -> None:
     ):
         at = Layout(pp=2, dp=1, schedule=name, interleave=2)
         for chunks in (2, 4):
-            assert changed(at, "interleave", chunks).schedule == becomes
-        assert changed(at, "interleave", 1).schedule == "1f1b"
+            assert with_choice(at, "interleave", chunks).schedule == becomes
+        assert with_choice(at, "interleave", 1).schedule == "1f1b"
 
 
 def test_pinned_values_are_plans_with_that_value() -> None:

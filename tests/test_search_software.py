@@ -89,7 +89,7 @@ def test_a_change_is_what_predict_says_of_it() -> None:
             alone.step_time_s / best.step_time_s - 1
         )
         assert one.merit == pytest.approx(alone.merit_s / best.merit_s - 1)
-        assert one.since and not beside.broken(own, found.best.layout)
+        assert one.since and not beside.broken_settings(own, found.best.layout)
 
 
 def test_settings_together_beat_each_alone_and_keep_the_numbers() -> None:
@@ -107,12 +107,12 @@ def test_what_the_tuned_layout_takes_goes_with_its_settings(
     found = planned(asked)
     assert found.best and found.tuned
     p = found.tuned.prediction
-    assert not beside.broken(p.job, p.layout)
+    assert not beside.broken_settings(p.job, p.layout)
     if p.layout != found.best.layout:
         kept = replace(found.best.job, software=p.job.software)
         stays = predict(kept, found.best.layout)
         near = 1 + resolution(p.job)
-        assert beside.broken(kept, stays.layout) or (
+        assert beside.broken_settings(kept, stays.layout) or (
             p.merit_s * near <= stays.merit_s
         )
 
@@ -133,16 +133,18 @@ def test_overlap_of_experts_asks_for_chunks_and_keeps_what_was_sent() -> None:
     best = plan(run, space).best
     assert best and best.layout.interleave > 1
     fine = best.layout
-    assert not beside.broken(run, fine)
+    assert not beside.broken_settings(run, fine)
     for broken in (
         replace(fine, schedule="1f1b", interleave=1),
         replace(fine, recompute="full"),
         replace(fine, recompute="moe"),
     ):
-        assert len(beside.broken(run, broken)) == 1
-    assert not beside.broken(run, replace(fine, recompute="mlp"))
-    assert not beside.broken(run, replace(fine, schedule="dualpipe"))
-    assert not beside.broken(run, replace(fine, pp=1, schedule="1f1b"))
+        assert len(beside.broken_settings(run, broken)) == 1
+    assert not beside.broken_settings(run, replace(fine, recompute="mlp"))
+    assert not beside.broken_settings(run, replace(fine, schedule="dualpipe"))
+    assert not beside.broken_settings(
+        run, replace(fine, pp=1, schedule="1f1b")
+    )
 
 
 def test_offers_name_rules_and_values_that_exist() -> None:

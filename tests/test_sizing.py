@@ -9,7 +9,7 @@ import pytest
 from meshwright import BadInput, Job, plan
 from meshwright.count.model import model_flops
 from meshwright.search import Space
-from meshwright.sizing import batch_beside, counts, critical_batch, sizing
+from meshwright.sizing import batch_beside, chip_counts, critical_batch, sizing
 from meshwright.sweep import vary
 
 JOB = Job("llama3-8b", "64xh100-sxm", 256, tokens=1e12)
@@ -39,7 +39,7 @@ def surely(value: float, high: float) -> float:
 
 
 def test_numbers_of_chips_are_whole_nodes() -> None:
-    assert counts(JOB)[:8] == [8, 16, 24, 32, 48, 64, 96, 128]
+    assert chip_counts(JOB)[:8] == [8, 16, 24, 32, 48, 64, 96, 128]
 
 
 @pytest.mark.parametrize("days", [80, 25, 10])

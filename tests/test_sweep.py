@@ -15,7 +15,7 @@ from meshwright.errors import BadInput
 from meshwright.formats.toml import load_job
 from meshwright.prediction.prediction import predict
 from meshwright.report.sweep import card
-from meshwright.sweep import Point, Sweep, parse, sweep, values, vary
+from meshwright.sweep import Sweep, SweepPoint, parse, sweep, values, vary
 
 JOB = Job(
     model("llama3-8b"),
@@ -252,7 +252,9 @@ def test_a_published_recipe_is_an_answer_whatever_its_risk() -> None:
     risky = predict(replace(JOB, batch=64), Layout(tp=1, dp=64))
     assert not risky.fits
     fine = predict(JOB)
-    told = Sweep("batch", (Point(128, JOB, fine), Point(64, JOB, risky)))
+    told = Sweep(
+        "batch", (SweepPoint(128, JOB, fine), SweepPoint(64, JOB, risky))
+    )
     ran = replace(
         told, points=(told.points[0], replace(told.points[1], ran=True))
     )

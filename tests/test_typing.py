@@ -25,7 +25,7 @@ reveal_type(job.model)  # meshwright.describe.model.Model
 reveal_type(job.with_(tp=8, batch="1Mi"))  # meshwright.describe.job.Job
 reveal_type(predict(job, tp=8, pp=4).days)  # float | None
 reveal_type(plan(job, tp=[4, 8], framework="torchtitan").answer)  # meshwright.prediction.prediction.Prediction
-reveal_type(sweep(job, "chips", [64, 128]).points)  # tuple[meshwright.sweep.Point, ...]
+reveal_type(sweep(job, "chips", [64, 128]).points)  # tuple[meshwright.sweep.SweepPoint, ...]
 reveal_type(timeline(job, pp=4))  # meshwright.prediction.replay.Replay
 reveal_type(Layout(tp=8))  # meshwright.describe.layout.Layout
 reveal_type(chip("h100-sxm").hbm_bytes)  # float

@@ -36,7 +36,7 @@ from .describe.job import Job
 from .errors import BadInput, MeshwrightError
 from .formats.toml import dump_job
 from .prediction.prediction import Prediction, predict
-from .sweep import EMPTY, Prices, Value, planned, values, vary
+from .sweep import EMPTY, Prices, Value, best_layout, values, vary
 
 if TYPE_CHECKING:
     from .search import Space
@@ -125,8 +125,8 @@ def grid(
         )
     for point in (points[0], points[-1]):
         # a wrong path or value shows before the work starts
-        varied(job, point)
-    work = partial(_rows, job, space, fixed, compute or row)
+        varied_job(job, point)
+    work = partial(_rows, job, space, fixed, compute or point_row)
     with contextlib.ExitStack() as stack:
         done, out = _opened(file, job, chosen, space, fixed, stack)
         left = [i for i in range(len(points)) if i not in done]
@@ -135,7 +135,7 @@ def grid(
     return Grid(chosen, tuple(done[i] for i in sorted(done)), interrupted)
 
 
-def varied(
+def varied_job(
     job: Job, point: Mapping[str, Value], prices: Prices = EMPTY
 ) -> Job:
     """The job with all values of a point."""
@@ -144,7 +144,7 @@ def varied(
     return job
 
 
-def row(
+def point_row(
     job: Job,
     point: Mapping[str, Value],
     space: Space | None,
@@ -153,18 +153,18 @@ def row(
 ) -> Row:
     """What comes of one point; prices: of chips, instead of the catalogue's."""
     try:
-        changed = varied(job, point, prices)
+        changed = varied_job(job, point, prices)
         if fixed:
             prediction: Prediction | None = predict(changed)
             note = ""
         else:
-            prediction, note, _ = planned(changed, [*point], space)
+            prediction, note, _ = best_layout(changed, [*point], space)
     except MeshwrightError as error:
         prediction = None
         note = str(error)
     whole = {
         **point,
-        **(numbers(prediction) if prediction else {}),
+        **(compared_numbers(prediction) if prediction else {}),
         **point,
         "note": note,
     }
@@ -173,7 +173,7 @@ def row(
     return plain
 
 
-def numbers(p: Prediction) -> Row:
+def compared_numbers(p: Prediction) -> Row:
     """What a point is compared by, in SI units."""
     told = p.to_dict()
     names = (

@@ -113,7 +113,7 @@ def anywhere(condition: Any) -> bool:
     )
 
 
-def most(x: Num) -> float:
+def greatest(x: Num) -> float:
     """The largest element."""
     return float(x if isinstance(x, SCALARS) else x.max(initial=0.0))
 
@@ -159,7 +159,7 @@ def sqrt(x: Num) -> Num:
     return np.sqrt(x)
 
 
-def each(
+def option_columns(
     options: tuple[tuple[float, ...], ...], beside: Num
 ) -> NDArray[np.float64]:
     """Columns of options, each an array whose first axis lies in front of those of `beside`."""
@@ -177,7 +177,7 @@ def _each(
     )
 
 
-def least(options: Any) -> Num:
+def smallest(options: Any) -> Num:
     """The smallest along the first axis."""
     smallest: Num = options.min(axis=0)
     return smallest
@@ -253,7 +253,7 @@ def row_by_row(law: Callable[..., Any]) -> Callable[..., Any]:
     return asked
 
 
-def beside(columns: Sequence[Num]) -> NDArray[np.float64] | None:
+def side_by_side(columns: Sequence[Num]) -> NDArray[np.float64] | None:
     """Columns side by side, each a row of an array; None if none of them has rows."""
     if not any(getattr(column, "ndim", 0) for column in columns):
         return None
@@ -272,12 +272,12 @@ def highest(x: Num, axes: int) -> Num:
     return most
 
 
-def apart(of: Any, row: int, axes: int) -> Any:
+def column_of(of: Any, row: int, axes: int) -> Any:
     """One of the columns that were computed `beside` others, of tuples of them; what all share has
     fewer axes, and stays.
     """
     if isinstance(of, tuple):
-        values = tuple(apart(x, row, axes) for x in of)
+        values = tuple(column_of(x, row, axes) for x in of)
         return (
             type(of)(*values) if hasattr(of, "_fields") else type(of)(values)
         )
@@ -381,7 +381,7 @@ def naming(x: Any) -> Naming | None:
     return getattr(type(x), "called", None)
 
 
-def named(x: Num, name: str, beside: Any) -> Num:
+def with_name(x: Num, name: str, beside: Any) -> Num:
     """x by a name, where the numbers beside it have names."""
     called = naming(beside)
     return called(name, x) if called and x else x

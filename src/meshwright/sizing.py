@@ -15,7 +15,7 @@ from statistics import NormalDist
 from typing import TYPE_CHECKING, Any
 
 from .count.model import model_flops
-from .describe.frozen import shown
+from .describe.frozen import short_repr
 from .describe.job import Job
 from .errors import BadInput, MeshwrightError
 from .limits.laws import LAWS
@@ -47,7 +47,7 @@ class Size:
     prediction: Prediction | None
     """None: nothing fits, or the run cannot be laid out."""
 
-    __repr__ = shown
+    __repr__ = short_repr
 
     def chance(self, limit: float, expected: float | None) -> float:
         """Probability that what grows with the step time (seconds, dollars; `expected` of them)
@@ -89,7 +89,7 @@ class Sizing:
     tried: tuple[Size, ...]
     why: str
 
-    __repr__ = shown
+    __repr__ = short_repr
 
     def to_dict(self) -> dict[str, Any]:
         """The field `sizing` of `plan --json`."""
@@ -128,7 +128,7 @@ def sizing(
             progress(f"{chips:,} chips", 0.0)
         return seen.setdefault(chips, _size(job, chips, space))
 
-    numbers = counts(job)
+    numbers = chip_counts(job)
     at = _start(numbers, job.cluster.chips, size)
     if deadline_s is not None:
         last = _in_time(numbers, at, size, deadline_s)
@@ -173,7 +173,7 @@ def _signed(limit: float, unit: str) -> str:
     return f"{limit / DAY_S:g} days" if unit == "s" else show(limit, unit)
 
 
-def counts(job: Job) -> list[int]:
+def chip_counts(job: Job) -> list[int]:
     """Clean numbers of chips of the job's kind that its network can join, ascending."""
     unit = int(job.cluster.sizes[0])
     clean = []

@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any
 
 from . import catalog
 from .describe.batch import parse_batch
-from .describe.choices import FIELDS, listed
+from .describe.choices import FIELDS, first_few
 from .describe.cluster import Cluster
 from .describe.display import Displayed
 from .describe.fields import demand_text, fields_of, left_out
-from .describe.frozen import shown
+from .describe.frozen import short_repr
 from .describe.job import Job, demand
 from .describe.layout import CHUNKED, Layout
 from .describe.read import brief, demand_meant, read
@@ -44,7 +44,7 @@ EMPTY: Prices = MappingProxyType({})
 
 
 @dataclass(frozen=True)
-class Point:
+class SweepPoint:
     """One value of the field and what came of it."""
 
     value: Value
@@ -56,7 +56,7 @@ class Point:
     ran: bool = False
     """The layout is a published recipe, which ran, whatever the risk that is reckoned."""
 
-    __repr__ = shown
+    __repr__ = short_repr
 
     @property
     def fits(self) -> bool:
@@ -76,7 +76,7 @@ class Sweep(Displayed):
     """
 
     over: str
-    points: tuple[Point, ...]
+    points: tuple[SweepPoint, ...]
     interrupted: bool = False
     """Some points are missing."""
     fixed: bool = False
@@ -84,7 +84,7 @@ class Sweep(Displayed):
 
     def __post_init__(self) -> None:
         if not isinstance(self.over, str) or not all(
-            isinstance(point, Point) for point in self.points
+            isinstance(point, SweepPoint) for point in self.points
         ):
             raise BadInput(
                 "a Sweep is what meshwright.sweep.sweep gives: sweep(job, 'chips', [64, 128])"
@@ -94,11 +94,11 @@ class Sweep(Displayed):
         idle = [str(point.value) for point, p in self.found if p.idle]
         return (
             f"Sweep: {len(self.points)} points over {self.over}, {len(self.found)} with a layout"
-            + (f"; chips are idle at {listed(idle)}" if idle else "")
+            + (f"; chips are idle at {first_few(idle)}" if idle else "")
         )
 
     @property
-    def found(self) -> tuple[tuple[Point, Prediction], ...]:
+    def found(self) -> tuple[tuple[SweepPoint, Prediction], ...]:
         """The points that have a prediction."""
         return tuple((p, p.prediction) for p in self.points if p.prediction)
 
@@ -106,7 +106,7 @@ class Sweep(Displayed):
         """One flat row a point, for tables and CSV."""
         return [self._row(p) for p in self.points]
 
-    def _row(self, point: Point) -> dict[str, Any]:
+    def _row(self, point: SweepPoint) -> dict[str, Any]:
         p = point.prediction
         if p is None:
             return {self.over: point.value, "note": point.note}
@@ -245,7 +245,7 @@ def sweep(
         job, space = constrained(job, space, fields)
     chosen = values(texts)
     demand_text(over, "the field of a sweep")
-    points: list[Point] = []
+    points: list[SweepPoint] = []
     try:
         for point in _points(job, over, chosen, space, fixed, prices):
             points.append(point)
@@ -263,7 +263,7 @@ def _points(
     space: Space | None,
     fixed: bool,
     prices: Prices,
-) -> Iterator[Point]:
+) -> Iterator[SweepPoint]:
     # a wrong path or value shows before the work starts
     jobs = [
         (_told(over, value, varied), varied)
@@ -273,11 +273,11 @@ def _points(
     for value, varied in jobs:
         try:
             if fixed:
-                yield Point(value, varied, predict(varied))
+                yield SweepPoint(value, varied, predict(varied))
             else:
                 yield _planned(varied, over, value, space)
         except MeshwrightError as error:
-            yield Point(value, varied, None, str(error))
+            yield SweepPoint(value, varied, None, str(error))
 
 
 def _told(over: str, value: Value, varied: Job) -> Value:
@@ -290,13 +290,15 @@ def _told(over: str, value: Value, varied: Job) -> Value:
     return lengths.get(over, value)
 
 
-def _planned(job: Job, over: str, value: Value, space: Space | None) -> Point:
+def _planned(
+    job: Job, over: str, value: Value, space: Space | None
+) -> SweepPoint:
     """The best layout; a degree that is varied is a constraint."""
-    best, note, ran = planned(job, [over], space)
-    return Point(value, job, best, note, ran)
+    best, note, ran = best_layout(job, [over], space)
+    return SweepPoint(value, job, best, note, ran)
 
 
-def planned(
+def best_layout(
     job: Job, over: Sequence[str], space: Space | None
 ) -> tuple[Prediction | None, str, bool]:
     """(the best layout where these fields are varied, or why there is none, whether it ran)."""

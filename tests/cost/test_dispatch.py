@@ -13,11 +13,11 @@ import pytest
 from nccl_fit import PUBLISHED
 
 from meshwright import Job, Layout, catalog, predict
-from meshwright.cost.dispatch import dispatched, once_a_node
+from meshwright.cost.dispatch import has_dispatch_kernel, once_a_node
 from meshwright.cost.network import Fabric
 from meshwright.count import moe
 from meshwright.count.model import microbatch
-from meshwright.count.work import reached
+from meshwright.count.work import expected_reach
 from meshwright.describe.assumptions import NetworkTime
 from meshwright.describe.software import Software
 from meshwright.num import power
@@ -27,8 +27,8 @@ H100 = Fabric.of(catalog.network("dgx-h100"), NetworkTime("nccl"))
 
 def test_places_reached_by_the_copies_of_a_token() -> None:
     """Two copies over four nodes: one node with chance 1/4, two with 3/4."""
-    assert reached(4.0, 2) == pytest.approx(1.75)
-    assert reached(1.0, 8) == 1.0
+    assert expected_reach(4.0, 2) == pytest.approx(1.75)
+    assert expected_reach(1.0, 8) == 1.0
     assert power(3.0, 5) == 243.0 and power(
         np.array([2.0, 3.0]), 5
     ).tolist() == [32.0, 243.0]
@@ -178,4 +178,4 @@ def test_what_sorts_by_itself_spares_the_host(
     job = Job("qwen3-30b-a3b", "8xh100-sxm", 8, layout)
     once = replace(job, software=Software(dispatcher=dispatcher))
     (ops, *_) = microbatch(once, layout).layers
-    assert dispatched(ops) == sorts
+    assert has_dispatch_kernel(ops) == sorts

@@ -22,7 +22,7 @@ from meshwright import (
 )
 from meshwright.cost.chip import compute_time, exposed_memory, rates
 from meshwright.cost.hierarchy import (
-    Levels,
+    MemoryLevels,
     boundaries,
     levels,
     product_time,
@@ -36,7 +36,7 @@ from meshwright.describe.assumptions import ChipTime
 EPOCH = assumptions("epoch-2024").chip
 
 
-def of(name: str) -> Levels:
+def of(name: str) -> MemoryLevels:
     c = chip(name)
     assert c.sustained
     return levels(c, "fp16", c.sustained, EPOCH.launch_s, 2.0)

@@ -49,7 +49,7 @@ def grouped_by(
 
 def rates(
     chip: str, precision: str = "bf16", clock: float = 1.0, **stack: object
-) -> shapes.Rates:
+) -> shapes.ShapeRates:
     """At the clock that the peak is quoted at: one call does not heat a chip. Constants are those
     of kernels alone, before any run.
     """
@@ -75,12 +75,12 @@ def error(
     )
 
 
-def gemm(row: Row, r: shapes.Rates) -> float:
+def gemm(row: Row, r: shapes.ShapeRates) -> float:
     m, n, k = (float(row[name]) for name in "mnk")
     op = blocks.matmul(
         "x", m, k, n, numbers=blocks.Numbers(one=0.0, act=2.0, wgt=2.0)
     )
-    return sum(map(float, shapes.alone(op.forward, r)))
+    return sum(map(float, shapes.kernel_seconds(op.forward, r)))
 
 
 GEMM = dict(grouped_by("gemm", "chip", "dtype", "table"))
@@ -155,7 +155,7 @@ def test_attention_is_within_eleven_percent(key: tuple[str, str]) -> None:
 
     def seconds(row: Row) -> tuple[float, float]:
         op = core(row, row["head_dim"], row["head_dim"])
-        return sum(map(float, shapes.alone(op.forward, r))), float(
+        return sum(map(float, shapes.kernel_seconds(op.forward, r))), float(
             row["seconds"]
         )
 
@@ -200,7 +200,7 @@ def test_attention_of_cudnn_in_training(key: tuple[str, str]) -> None:
 
     def seconds(row: Row) -> tuple[float, float]:
         op = core(row, row["qk_width"], row["v_width"])
-        law = sum(map(float, shapes.alone(getattr(op, way), r)))
+        law = sum(map(float, shapes.kernel_seconds(getattr(op, way), r)))
         return law, float(row["seconds"])
 
     rows_of = CUDNN[key]
@@ -228,7 +228,7 @@ def test_attention_of_cudnn_with_another_mask(
 
     def seconds(row: Row) -> tuple[float, float]:
         op = core(row, row["qk_width"], row["v_width"])
-        law = sum(map(float, shapes.alone(getattr(op, way), r)))
+        law = sum(map(float, shapes.kernel_seconds(getattr(op, way), r)))
         return law, float(row["seconds"])
 
     limit = 0.15 if window == "0" else 0.33
@@ -246,7 +246,7 @@ def test_attention_of_cudnn_in_eight_bits(key: tuple[str, str]) -> None:
 
     def seconds(row: Row) -> tuple[float, float]:
         op = core(row, row["qk_width"], row["v_width"])
-        law = sum(map(float, shapes.alone(getattr(op, way), r)))
+        law = sum(map(float, shapes.kernel_seconds(getattr(op, way), r)))
         return law, float(row["seconds"])
 
     assert error("attention_cudnn", seconds, MXFP8[key]) < 0.07
@@ -256,7 +256,7 @@ CHIPS = {"b200": "b200", "a100-pcie": "a100-80"}
 GROUPED = dict(grouped_by("grouped", "chip", "kind"))
 
 
-def looped(row: Row, r: shapes.Rates) -> float:
+def looped(row: Row, r: shapes.ShapeRates) -> float:
     """ln(law / measured) of one pass of a product, or of those of experts."""
     m, n, k, groups = (float(row[name]) for name in ("m", "n", "k", "groups"))
     op = blocks.matmul(
@@ -280,7 +280,9 @@ def looped(row: Row, r: shapes.Rates) -> float:
         * groups
         / (float(row["peak_tflops"]) * 1e12 * float(row["share_of_peak"]))
     )
-    return float(np.log(sum(map(float, shapes.alone(work, r))) / measured))
+    return float(
+        np.log(sum(map(float, shapes.kernel_seconds(work, r))) / measured)
+    )
 
 
 @pytest.mark.parametrize("chip", CHIPS)
@@ -317,11 +319,11 @@ def test_more_of_any_size_never_takes_less(
     of = kernels(name)
     for weight_gradient in (False, True):
         one = products.arithmetic(
-            products.Shape(m, n, k, groups), of, weight_gradient
+            products.ProductShape(m, n, k, groups), of, weight_gradient
         )
         for larger in ((m + more, n, k), (m, n + more, k), (m, n, k + more)):
             assert products.arithmetic(
-                products.Shape(*larger, groups), of, weight_gradient
+                products.ProductShape(*larger, groups), of, weight_gradient
             ) >= one * (1 - 1e-12)
 
 
@@ -333,9 +335,9 @@ def test_a_table_is_its_rows(
     name: str, sizes: list[tuple[int, int, int, int]]
 ) -> None:
     of, columns = kernels(name), np.array(sizes, dtype=float).T
-    table = products.arithmetic(products.Shape(*columns), of)
+    table = products.arithmetic(products.ProductShape(*columns), of)
     assert list(table) == [
-        products.arithmetic(products.Shape(*map(float, row)), of)
+        products.arithmetic(products.ProductShape(*map(float, row)), of)
         for row in sizes
     ]
 
@@ -346,7 +348,9 @@ def test_what_a_product_pays_for_by_hand() -> None:
     """
     of, tile = kernels("a100"), 256.0 * 128.0
     one = [
-        products.paid(products.Shape(256.0 * count, 128.0, 64.0), of)
+        products.tile_cost(
+            products.ProductShape(256.0 * count, 128.0, 64.0), of
+        )
         for count in (54, 108, 109)
     ]
     assert one[1] == 108 * tile
@@ -377,7 +381,7 @@ def test_attention_by_hand() -> None:
     [(128, 128), (150, 2), (96, 32), (450, 2), (64, 64), (75, 1), (0.5, 1)],
 )
 def test_heads_that_are_not_aligned(width: float, two: int) -> None:
-    assert attention.aligned(width) == two
+    assert attention.alignment(width) == two
     of = kernels("a100")
     assert attention.unfused_rate(width, of) == pytest.approx(
         of.scores * min(1, two / 8) ** of.alignment
@@ -388,9 +392,9 @@ def test_the_host_rules_short_layers_only() -> None:
     """(w^4 + h^4)^(1/4): alike, 2^(1/4); a tenth of it, nothing; nothing to launch, nothing at
     all.
     """
-    assert host.added(1.0, 1.0) == pytest.approx(2**0.25 - 1)
-    assert host.added(10.0, 1.0) < 1e-3 * 10
-    assert host.added(0.0, 1.0) == 0 == host.added(1.0, 0.0)
+    assert host.host_excess(1.0, 1.0) == pytest.approx(2**0.25 - 1)
+    assert host.host_excess(10.0, 1.0) < 1e-3 * 10
+    assert host.host_excess(0.0, 1.0) == 0 == host.host_excess(1.0, 0.0)
 
 
 @pytest.mark.parametrize(
@@ -398,27 +402,27 @@ def test_the_host_rules_short_layers_only() -> None:
 )
 def test_graphs_launch_for_the_host(graphs: str, left: float) -> None:
     how = ChipTime("by-shape", Stack(host_s=1e-3, cuda_graphs=graphs))
-    assert host.seconds(how, "layer", False) == pytest.approx(
+    assert host.host_seconds(how, "layer", False) == pytest.approx(
         (left * 1e-3, left * 2e-3)
     )
     # 2 ms of experts; router and its preparation are in graphs of parts
     eager = {"off": 1.0, "parts": 0.75, "full": 0.02}[graphs]
-    assert host.seconds(how, "layer", True)[0] == pytest.approx(
+    assert host.host_seconds(how, "layer", True)[0] == pytest.approx(
         left * 1e-3 + eager * 2e-3
     )
-    assert host.seconds(how, "layer", True, dispatched=True)[
+    assert host.host_seconds(how, "layer", True, dispatched=True)[
         0
     ] == pytest.approx(left * 1e-3 + eager * 1e-3)
-    assert host.seconds(how, "embedding", False)[0] == pytest.approx(
+    assert host.host_seconds(how, "embedding", False)[0] == pytest.approx(
         left * 0.3e-3
     )
-    three = host.seconds(how, "layer", False, (3.0, 0.0))
+    three = host.host_seconds(how, "layer", False, (3.0, 0.0))
     assert three == pytest.approx((left * 1.06e-3, left * 2e-3))
     steps = replace(how, stack=replace(how.stack, step_s=4e-3))
     assert host.every_step(steps, 10.0) == pytest.approx(
         left * (4e-3 + 10 * 0.25e-3)
     )
-    assert host.seconds(
+    assert host.host_seconds(
         replace(how, stack=Stack(cuda_graphs=graphs)),
         "layer",
         True,
@@ -466,7 +470,7 @@ def test_an_engine_counts_its_own_casts() -> None:
             "bf16",
             ChipTime("by-shape", stack),
         )
-        seconds[name] = sum(map(float, shapes.alone(op.forward, r)))
+        seconds[name] = sum(map(float, shapes.kernel_seconds(op.forward, r)))
         assert r.quantise == (
             2 + 2 + 1 + 1
             if name == "megatron-core"
@@ -533,7 +537,7 @@ def test_fp8_is_faster_only_where_products_are_large(recipe: str) -> None:
         return sum(
             map(
                 float,
-                shapes.alone(
+                shapes.kernel_seconds(
                     work, rates("h100-sxm", precision, float8=recipe)
                 ),
             )
@@ -589,9 +593,9 @@ def test_a_backward_pass_waits_for_its_launches_once() -> None:
     cost = model_cost(job, layout, details=True).typical
     added = cost.causes.backward.host
     work = cost.backward - added
-    wait = host.seconds(job.how.chip, "layer", False, (0.0, 0.0))[1]
-    assert added == pytest.approx(host.added(work, wait))
+    wait = host.host_seconds(job.how.chip, "layer", False, (0.0, 0.0))[1]
+    assert added == pytest.approx(host.host_excess(work, wait))
     alone = sum(x.backward.weights for x in cost.operations)
     assert cost.weight_pass == pytest.approx(
-        alone + host.added(alone, wait / 2)
+        alone + host.host_excess(alone, wait / 2)
     )

@@ -14,8 +14,8 @@ from meshwright.cost.layer import (
     LayerCost,
     Seconds,
     Timer,
-    both,
-    scaled,
+    in_sequence,
+    scale,
 )
 from meshwright.cost.load import Busy, Load
 from meshwright.cost.network import Fabric
@@ -214,7 +214,7 @@ def test_layers_one_after_the_other() -> None:
     """Seconds of both are those of their causes."""
     a = LayerCost(saved=10.0).lasting(Causes(Seconds(1.0), Seconds(2.0)))
     b = LayerCost(saved=40.0).lasting(Causes(Seconds(0.0, 4.0), Seconds(8.0)))
-    whole = both(scaled(a, 2.0), b)
+    whole = in_sequence(scale(a, 2.0), b)
     assert (whole.forward, whole.backward, whole.saved) == (6.0, 12.0, 60.0)
     assert whole.causes.forward == Seconds(2.0, 4.0)
     assert whole.causes.both.total == 18.0

@@ -46,7 +46,7 @@ def test_points_are_read_as_measured() -> None:
     for sizes, seconds in zip(
         itertools.product(*POINTS), RANDOM.seconds, strict=True
     ):
-        assert measured.seconds(RANDOM, sizes) == pytest.approx(
+        assert measured.table_seconds(RANDOM, sizes) == pytest.approx(
             seconds, rel=1e-12
         )
 
@@ -55,30 +55,33 @@ def test_points_are_read_as_measured() -> None:
 def test_a_law_of_launch_flops_and_bytes_is_reproduced_between_and_beyond(
     t: float, k: float, n: float
 ) -> None:
-    assert measured.seconds(TABLE, (t, k, n)) == pytest.approx(
+    assert measured.table_seconds(TABLE, (t, k, n)) == pytest.approx(
         gemm(t, k, n), rel=1e-9
     )
 
 
 def test_below_the_first_point_the_first_point_holds() -> None:
-    assert measured.seconds(TABLE, (1.0, 32.0, 64.0)) == measured.seconds(
-        TABLE, (16.0, 32.0, 64.0)
-    )
+    assert measured.table_seconds(
+        TABLE, (1.0, 32.0, 64.0)
+    ) == measured.table_seconds(TABLE, (16.0, 32.0, 64.0))
 
 
 def test_arrays_are_scalars() -> None:
     rng = np.random.default_rng(1)
     sizes = rng.uniform(1, 3000, (3, 50))
-    many = measured.seconds(RANDOM, tuple(sizes))
+    many = measured.table_seconds(RANDOM, tuple(sizes))
     assert many == pytest.approx(
-        [measured.seconds(RANDOM, tuple(map(float, one))) for one in sizes.T]
+        [
+            measured.table_seconds(RANDOM, tuple(map(float, one)))
+            for one in sizes.T
+        ]
     )
 
 
 def test_what_leaves_the_range_is_named() -> None:
-    assert measured.outside(TABLE, (16, 32, 64)) == ""
+    assert measured.axes_outside(TABLE, (16, 32, 64)) == ""
     assert (
-        measured.outside(TABLE, (2048, 32, 8))
+        measured.axes_outside(TABLE, (2048, 32, 8))
         == "tokens 2048 (measured 16 to 1024), outer 8 (measured 64 to 256)"
     )
 
@@ -155,7 +158,7 @@ def test_a_calibrated_chip_takes_what_was_measured() -> None:
         numbers=blocks.Numbers(one=0.0, act=2.0, wgt=2.0),
         of=blocks.Matrix(calls=2.0),
     )
-    expected = 2 * measured.seconds(RANDOM, (128.0, 512.0, 256.0))
+    expected = 2 * measured.table_seconds(RANDOM, (128.0, 512.0, 256.0))
     assert compute_time(op.forward, r) == expected
     assert exposed_memory(op.forward, expected, r) == 0
     plain = rates(

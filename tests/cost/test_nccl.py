@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from meshwright import BadInput, catalog, network
 from meshwright.cost.in_network import GAIN
 from meshwright.cost.load import KINDS
-from meshwright.cost.nccl import NVLS_GROWS, Nccl, nearer_is_quicker, together
+from meshwright.cost.nccl import NVLS_GROWS, Nccl, blend, nearer_is_quicker
 from meshwright.cost.network import Fabric
 from meshwright.describe.assumptions import NetworkTime
 from meshwright.describe.network import Dim, Network
@@ -71,9 +71,7 @@ def test_a_tree_by_hand() -> None:
     waits = 2 * (3 * mesh.hop_ll + 5 * slingshot.climb_ll)
     moved = 2 * 65536 / (4 * 0.7 * 25e9 * slingshot.climb_rate_ll)
     expected = (
-        mesh.launch
-        + slingshot.launch
-        + together(waits, moved, slingshot.mix_ll)
+        mesh.launch + slingshot.launch + blend(waits, moved, slingshot.mix_ll)
     )
     assert PERLMUTTER.time("all_reduce", 65536.0, (4, 32)) == pytest.approx(
         expected, rel=1e-12

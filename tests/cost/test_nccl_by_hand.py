@@ -259,7 +259,7 @@ def test_links_are_busy_for_what_passes_them(group: tuple[int, int]) -> None:
 def test_the_switch_gains_up_to_eight_members(n: int, m: int) -> None:
     """All a rank has goes up, and its part of the sum comes down."""
     net = links(dims=(replace(DIMS[0], size=72),))
-    way = nccl.switched(net, over(net, (float(n),)).span)
+    way = nccl.nvls_load(net, over(net, (float(n),)).span)
     share = (n - 1) / n * (m + 1) / (m - 1)
     assert way.slow == pytest.approx(share / RATE_NEAR / NEAR.sharp)
     assert (way.wait, way.mix) == (NEAR.sharp_wait, NEAR.sharp_mix)
@@ -281,10 +281,10 @@ def test_the_switch_is_taken_only_where_it_is_quicker_than_a_ring() -> None:
 
 
 def test_a_way_that_is_bounded_by_waits_and_by_bytes() -> None:
-    assert nccl.together(3.0, 4.0, 0.0) == 5.0
-    assert nccl.together(3.0, 4.0, 1.0) == 7.0
+    assert nccl.blend(3.0, 4.0, 0.0) == 5.0
+    assert nccl.blend(3.0, 4.0, 1.0) == 7.0
     assert nccl.Way(3.0, 2.0, 1.0).time(2.0) == 7.0
-    assert nccl.together(3.0, 0.0, 0.5) == 3.0
+    assert nccl.blend(3.0, 0.0, 0.5) == 3.0
 
 
 # Bounds: no group of as many ranks, wherever they lie, is quicker.
@@ -371,12 +371,14 @@ def test_the_tuner_may_reckon_with_another_network() -> None:
     slower = tuple(replace(d, bandwidth=d.bandwidth / 50) for d in DIMS)
     on = over(links(), (8.0, 4.0))
     mine, other = (
-        on.once(nccl_choice.believed, *dims) for dims in ((), slower)
+        on.once(nccl_choice.tuner_seconds, *dims) for dims in ((), slower)
     )
     assert mine == pytest.approx(byte(8, 4))
     assert other == pytest.approx(50 * mine)
     shared = tuple(replace(d, shared_by=2) for d in DIMS)
-    assert on.once(nccl_choice.believed, *shared) == pytest.approx(2 * mine)
+    assert on.once(nccl_choice.tuner_seconds, *shared) == pytest.approx(
+        2 * mine
+    )
 
 
 @pytest.mark.parametrize(

@@ -333,8 +333,8 @@ def test_switches_and_parts_by_themselves() -> None:
     assert torus.axis(switch, 1).latency == 0.0
     assert torus.axis(switch, 4, efficiency=1.0).rate == 10e9
     assert torus.Part(3, 1.0) == (3, 1.0, 0.0, False, 0)
-    assert torus.carried(torus.Part(5, 1.0, row=True)) == 6 / 5
-    assert torus.carried(torus.Part(5, 1.0)) == 4 / 5
+    assert torus.exchange_load(torus.Part(5, 1.0, row=True)) == 6 / 5
+    assert torus.exchange_load(torus.Part(5, 1.0)) == 4 / 5
     parts = (torus.Part(4, 2.0, 3.0), torus.Part(2, 6.0, 9.0))
     assert torus.send(16.0, parts) == 3.0, "a hop, longer than 2 s"
     assert torus.send(16.0, parts, 2.0) == 6.0
@@ -397,9 +397,11 @@ def test_where_nearer_links_are_the_faster() -> None:
 def test_axes_that_a_switch_parts_are_two_levels() -> None:
     switch = Dim("s", 10e9, 3e-6, 2, efficiency=1.0)
     net = links("book", (RING, switch, LINE))
-    span = torus.span(net, (8.0, 2.0, 4.0))
+    span = torus.torus_span(net, (8.0, 2.0, 4.0))
     assert [[part.dim for part in level] for level in span] == [[0], [1], [2]]
-    near = torus.span(links("book", (switch, RING, LINE)), (2.0, 8.0, 4.0))
+    near = torus.torus_span(
+        links("book", (switch, RING, LINE)), (2.0, 8.0, 4.0)
+    )
     assert [[part.dim for part in level] for level in near] == [[0], [1, 2]]
 
 
@@ -410,18 +412,20 @@ def test_between_and_beyond_measured_points() -> None:
     """1, 5 and 7 s at 10, 30 and 40: lines between and beyond, the first below the first."""
     table = MeasuredTable(("bytes",), ((10.0, 30.0, 40.0),), (1.0, 5.0, 7.0))
     for size, seconds in ((10, 1), (20, 3), (35, 6), (60, 11), (5, 1)):
-        assert measured.seconds(table, (size,)) == pytest.approx(seconds)
+        assert measured.table_seconds(table, (size,)) == pytest.approx(seconds)
     falling = MeasuredTable(("bytes",), ((1.0, 2.0),), (2.0, 1.0))
-    assert measured.seconds(falling, (9.0,)) == 0.0
+    assert measured.table_seconds(falling, (9.0,)) == 0.0
     one = MeasuredTable(("ranks", "bytes"), ((4.0,), (0.0, 10.0)), (1.0, 3.0))
-    assert measured.seconds(one, (8.0, 5.0)) == 2.0
+    assert measured.table_seconds(one, (8.0, 5.0)) == 2.0
     two = MeasuredTable(
         ("m", "n"), ((0.0, 2.0), (0.0, 4.0)), (0.0, 4.0, 2.0, 14.0)
     )  # m + n + m n
     for m, n in ((1.0, 2.0), (2.0, 1.0), (3.0, 5.0)):
-        assert measured.seconds(two, (m, n)) == pytest.approx(m + n + m * n)
-    assert measured.outside(two, (2.01, 4.1)) == "n 4.1 (measured 0 to 4)"
-    assert measured.outside(two, (1.0, 2.0)) == ""
+        assert measured.table_seconds(two, (m, n)) == pytest.approx(
+            m + n + m * n
+        )
+    assert measured.axes_outside(two, (2.01, 4.1)) == "n 4.1 (measured 0 to 4)"
+    assert measured.axes_outside(two, (1.0, 2.0)) == ""
 
 
 def test_overhead_of_an_engine() -> None:
@@ -531,7 +535,7 @@ def test_tokens_that_travel_once_to_each_node(group: tuple[int, int]) -> None:
     assert net.load("deepep", 0.0, floats(group), k)[:2] == (0.0, 0.0)
     bound = net.bound.load("deepep", V, floats(group), k)
     assert bound[:2] == pytest.approx((token * (n - 1) / n / W0, 0.0))
-    assert bound == dispatch.least(net, V, floats(group), k)
+    assert bound == dispatch.floor_load(net, V, floats(group), k)
 
 
 # What hides.
@@ -564,8 +568,8 @@ def test_seconds_hide_once() -> None:
     """10 s of work: of 6 s nothing shows, of 7 s more 3 s; what never hides is added."""
     a, b, c = Hide("step"), Hide("step", slow=0.5), Hide()
     one, two = {a: Load(6.0)}, {b: Load(7.0)}
-    both = overlap.together([one, two, {a: Load(0.5)}])
+    both = overlap.merge_budgets([one, two, {a: Load(0.5)}])
     assert both == {a: Load(6.5), b: Load(7.0)}
-    assert overlap.budgeted(10.0, both) == pytest.approx(3.5 + 0.5 * 3.5)
-    assert overlap.budgeted(10.0, {a: Load(6.0), c: Load(5.0)}) == 5.0
-    assert overlap.added(both).seconds == 13.5
+    assert overlap.excess(10.0, both) == pytest.approx(3.5 + 0.5 * 3.5)
+    assert overlap.excess(10.0, {a: Load(6.0), c: Load(5.0)}) == 5.0
+    assert overlap.sum_loads(both).seconds == 13.5

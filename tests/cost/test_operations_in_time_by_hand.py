@@ -20,14 +20,21 @@ from meshwright.cost.layer import (
     Redone,
     Seconds,
     Timer,
-    both,
-    scaled,
+    in_sequence,
+    scale,
     scopes,
     sublayer,
 )
 from meshwright.cost.load import NOTHING, Busy, Load
 from meshwright.cost.network import Fabric
-from meshwright.count.work import Message, Op, Pass, Product, local, reached
+from meshwright.count.work import (
+    Message,
+    Op,
+    Pass,
+    Product,
+    expected_reach,
+    local,
+)
 from meshwright.describe.assumptions import (
     ChipTime,
     Hide,
@@ -65,7 +72,7 @@ CHIP = Chip(
 )
 
 
-def by_shape(precision: str = "bf16", **how: Any) -> shapes.Rates:
+def by_shape(precision: str = "bf16", **how: Any) -> shapes.ShapeRates:
     stack = how.pop("stack", Stack())
     at = ChipTime("by-shape", stack=stack, kernels=KERNELS, **how)
     return shapes.rates(CHIP, precision, "bf16", at)
@@ -98,8 +105,8 @@ def test_products_pay_for_tiles_and_waves(
     shape: tuple[int, int], groups: float
 ) -> None:
     m, n = map(float, shape)
-    of = products.Shape(m, n, 256.0, groups)
-    assert products.paid(of, KERNELS) == pytest.approx(paid(m, n, groups))
+    of = products.ProductShape(m, n, 256.0, groups)
+    assert products.tile_cost(of, KERNELS) == pytest.approx(paid(m, n, groups))
     more = 12 * n * groups if groups > 1 else 0.0
     assert products.arithmetic(of, KERNELS) == pytest.approx(
         2 * (paid(m, n, groups) + more) * (256 + 64)
@@ -108,12 +115,12 @@ def test_products_pay_for_tiles_and_waves(
     assert products.arithmetic(of, KERNELS, True) == pytest.approx(
         2 * paid(m, n, groups) * (256 + 64 + deeper)
     )
-    assert products.Shape(1.0, 1.0, 1.0).groups == 1.0
+    assert products.ProductShape(1.0, 1.0, 1.0).groups == 1.0
 
 
 def test_arithmetic_and_traffic_beside_each_other() -> None:
-    assert products.together(3.0, 10.0, KERNELS) == pytest.approx(10.3)
-    assert products.together(10.0, 3.0, KERNELS) == pytest.approx(10.3)
+    assert products.side_by_side(3.0, 10.0, KERNELS) == pytest.approx(10.3)
+    assert products.side_by_side(10.0, 3.0, KERNELS) == pytest.approx(10.3)
 
 
 def test_rates_by_shape() -> None:
@@ -161,26 +168,26 @@ def test_seconds_of_a_product_by_shape() -> None:
     work = Pass(1.0, memory=1000.0, products=(p,), kernel="matmul forward")
     flops = 2 * paid(500.0, 300.0) * (256 + 64)
     slow = flops / 4.5e5
-    assert shapes.alone(work, by_shape()) == pytest.approx(
+    assert shapes.kernel_seconds(work, by_shape()) == pytest.approx(
         (slow + 2.0, 0.1 * 1000 / 8e3)
     )
     long = work._replace(memory=8e6)
-    assert shapes.alone(long, by_shape())[1] == pytest.approx(
+    assert shapes.kernel_seconds(long, by_shape())[1] == pytest.approx(
         1000.0 + 0.1 * slow - slow
     )
     quick = flops / 6.3e5
     elements = 500 * 256 + 0.5 * 300 * 256
-    found = shapes.alone(work, by_shape("fp8"))
+    found = shapes.kernel_seconds(work, by_shape("fp8"))
     assert found[0] == pytest.approx(quick + 2.0)
     assert found[1] == pytest.approx(0.1 / 8 + elements * 6 / 8e3)
     step = Stack(weights_quantised="step")
-    found = shapes.alone(work, by_shape("fp8", stack=step))
+    found = shapes.kernel_seconds(work, by_shape("fp8", stack=step))
     assert found[1] == pytest.approx(0.1 / 8 + 500 * 256 * 6 / 8e3)
     once = shapes.step_quantises(100.0, by_shape("fp8", stack=step))
     assert once == pytest.approx(0.5 * 100 * 6 / 8e3)
     assert shapes.step_quantises(100.0, by_shape("fp8")) == 0.0
     logits = work._replace(engine="wide")
-    found = shapes.alone(logits, by_shape("fp8"))
+    found = shapes.kernel_seconds(logits, by_shape("fp8"))
     assert found == pytest.approx((slow + 2.0, 0.1 / 8))
     back = work._replace(kernel="matmul backward")
     assert shapes.quantised_elements(back, p) == 500 * 256
@@ -192,7 +199,7 @@ def test_seconds_of_a_product_by_shape() -> None:
     )
     turned = Pass(1.0, memory=1000.0, products=(weights._replace(copies=5.0),))
     flops = 2 * paid(300.0, 256.0, 5.0) * (100 + 64 + 20)
-    assert shapes.alone(turned, by_shape())[0] == pytest.approx(
+    assert shapes.kernel_seconds(turned, by_shape())[0] == pytest.approx(
         flops / 4.5e5 + 2.0
     )
 
@@ -200,19 +207,25 @@ def test_seconds_of_a_product_by_shape() -> None:
 def test_passes_without_shapes() -> None:
     """Bytes alone, times what the software moves; FLOPs without a shape; parts one by one."""
     add = Pass(0.0, 5.0, 1600.0, kernel="add forward")
-    assert shapes.alone(add, by_shape()) == (2.0, 0.2)
+    assert shapes.kernel_seconds(add, by_shape()) == (2.0, 0.2)
     loose = by_shape(stack=Stack(elementwise=3.0, norm="torch"), wide_norm=4.0)
-    assert shapes.alone(add, loose) == pytest.approx((2.0, 0.6))
+    assert shapes.kernel_seconds(add, loose) == pytest.approx((2.0, 0.6))
     norm = add._replace(kernel="norm forward")
-    assert shapes.alone(norm, loose) == pytest.approx((2.0, 2.4))
+    assert shapes.kernel_seconds(norm, loose) == pytest.approx((2.0, 2.4))
     step = add._replace(kernel="optimizer")
-    assert shapes.alone(step, loose) == pytest.approx((2.0, 0.3))
+    assert shapes.kernel_seconds(step, loose) == pytest.approx((2.0, 0.3))
     scan = Pass(9e5, 0.0, 1600.0)
-    assert shapes.alone(scan, by_shape()) == pytest.approx((4.0, 0.02))
+    assert shapes.kernel_seconds(scan, by_shape()) == pytest.approx(
+        (4.0, 0.02)
+    )
     wide = Pass(9e5, 0.0, 1600.0, engine="wide")
-    assert shapes.alone(wide, by_shape("fp8"))[0] == pytest.approx(4.0)
+    assert shapes.kernel_seconds(wide, by_shape("fp8"))[0] == pytest.approx(
+        4.0
+    )
     both = Pass(parts=(add, scan))
-    assert shapes.alone(both, by_shape()) == pytest.approx((6.0, 0.22))
+    assert shapes.kernel_seconds(both, by_shape()) == pytest.approx(
+        (6.0, 0.22)
+    )
 
 
 def test_attention_by_its_law() -> None:
@@ -223,31 +236,31 @@ def test_attention_by_its_law() -> None:
         kernel="attention forward", sizes=(4.0, 512.0**2, 1.0, 128.0), keys=256.5,
     )  # fmt: skip
     peak = 0.9e6
-    assert shapes.alone(work, by_shape()) == pytest.approx(
+    assert shapes.kernel_seconds(work, by_shape()) == pytest.approx(
         (9e6 / (peak * 0.6 / 2) + 2.0, 0.0)
     )
     back = work._replace(engine="attention backward")
-    assert shapes.alone(back, by_shape())[0] == pytest.approx(
+    assert shapes.kernel_seconds(back, by_shape())[0] == pytest.approx(
         9e6 / (peak * 0.6 * 0.8 / 2) + 2.0
     )
     window = work._replace(keys=64.5)
-    assert shapes.alone(window, by_shape())[0] == pytest.approx(
+    assert shapes.kernel_seconds(window, by_shape())[0] == pytest.approx(
         9e6 / (peak * 0.6 * 64 / (64 + 256)) + 2.0
     )
     narrow = work._replace(sizes=(4.0, 256.0**2, 0.5, 64.0), keys=128.5)
     other = by_shape(stack=Stack(kernel="cudnn"))
-    assert shapes.alone(narrow, other)[0] == pytest.approx(
+    assert shapes.kernel_seconds(narrow, other)[0] == pytest.approx(
         9e6 / (peak * 0.7 * 0.75 / 2) + 2.0
     )
     plain = work._replace(engine="wide", sizes=(4.0, 1.0, 1.0, 68.0))
     rate = peak * 0.4 * sqrt(4 / 8)
-    assert shapes.alone(plain, by_shape()) == pytest.approx(
+    assert shapes.kernel_seconds(plain, by_shape()) == pytest.approx(
         (9e6 / rate + 3 * 2.0, 0.1)
     )
     torch = by_shape(stack=Stack(kernel="torch"))
-    assert shapes.alone(plain, torch)[1] == pytest.approx(0.2)
+    assert shapes.kernel_seconds(plain, torch)[1] == pytest.approx(0.2)
     widths = {1: 1, 2: 2, 12: 4, 96: 32, 2.5: 1, 0: 1}
-    assert {w: attention.aligned(w) for w in widths} == widths
+    assert {w: attention.alignment(w) for w in widths} == widths
     assert attention.unfused_rate(64.0, KERNELS) == 0.4
 
 
@@ -268,7 +281,7 @@ def test_what_the_host_adds() -> None:
     def seconds(part: str, experts: bool, graphs: str = "off", s: float = 8.0):
         stack = Stack(host_s=s, cuda_graphs=graphs)
         how = ChipTime("by-shape", stack=stack, host=of)
-        return host.seconds(how, part, experts)
+        return host.host_seconds(how, part, experts)
 
     assert seconds("layer", False) == (8.0, 16.0)
     assert seconds("layer", True) == (11.0, 22.0)
@@ -277,8 +290,8 @@ def test_what_the_host_adds() -> None:
     assert seconds("layer", True, "parts") == (6.25, 12.5)
     assert seconds("layer", False, "full") == pytest.approx((0.16, 0.32))
     assert seconds("layer", True, s=0.0) == (0.0, 0.0)
-    assert host.added(3.0, 4.0) == pytest.approx((81 + 256) ** 0.25 - 3)
-    assert host.added(0.0, 4.0) == 0.0 == host.added(3.0, 0.0)
+    assert host.host_excess(3.0, 4.0) == pytest.approx((81 + 256) ** 0.25 - 3)
+    assert host.host_excess(0.0, 4.0) == 0.0 == host.host_excess(3.0, 0.0)
 
 
 # A chip with a hierarchy of memories.
@@ -317,7 +330,7 @@ def test_a_product_crosses_every_boundary(
     shape: tuple[int, int], gradient: bool
 ) -> None:
     out, inner = map(float, shape)
-    at = hierarchy.Levels(
+    at = hierarchy.MemoryLevels(
         1e5, 1e3, 2e3, 4e3, 2500.0, 500.0, 4.0, False, 0.25, 2.0
     )
     one, two, three = (
@@ -544,9 +557,9 @@ def test_layers_add_and_scale() -> None:
         0.5, 4.0, 5.0, 6.0, Redone(a=Redo(1.0, NOTHING, 7.0)),
         causes=Causes(Seconds(1.0), Seconds(2.0)),
     )  # fmt: skip
-    two = scaled(one, 3.0)
+    two = scale(one, 3.0)
     assert two.forward == 3.0 and two.redone["a"].saved == 21.0
-    whole = both(one, two)
+    whole = in_sequence(one, two)
     assert whole.forward == whole.causes.forward.compute == 4.0
     assert whole.saved == pytest.approx(4.0 * 4)
     assert whole.redone["a"].time == pytest.approx(4.0)
@@ -575,8 +588,8 @@ def test_sizes_on_a_device() -> None:
         5,
         10,
     )
-    assert reached(4.0, 1) == pytest.approx(1.0)
-    assert reached(4.0, 2) == pytest.approx(4 - 9 / 4)
+    assert expected_reach(4.0, 1) == pytest.approx(1.0)
+    assert expected_reach(4.0, 2) == pytest.approx(4 - 9 / 4)
     assert Pass() == (0.0, 0.0, 0.0, (), (), "matrix", "", (), 1.0, (), 0.0)
     plain = Op("a", "vector", Pass(), Pass())
     assert (plain.saved, plain.weights, plain.panels, plain.needed) == (0,) * 4

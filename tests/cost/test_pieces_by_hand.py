@@ -52,12 +52,14 @@ def test_a_reduction_goes_up_and_down_once_where_there_are_several() -> None:
 
 def test_what_leaves_a_chip_pays_for_the_farthest() -> None:
     """Of messages of which a half stays, a quarter goes near and a quarter far, a half pays far."""
-    assert hop.charged((0.5, 0.25, 0.25), (4.0, 2.0), "mean") == (
+    assert hop.charged_share((0.5, 0.25, 0.25), (4.0, 2.0), "mean") == (
         0.5,
         0.25,
         0.25,
     )
-    stays, near, far = hop.charged((0.5, 0.25, 0.25), (4.0, 2.0), "slowest")
+    stays, near, far = hop.charged_share(
+        (0.5, 0.25, 0.25), (4.0, 2.0), "slowest"
+    )
     assert (stays, near, far) == (0.5, 0.0, 0.5)
 
 
@@ -67,7 +69,7 @@ def test_only_products_of_experts_are_crowded() -> None:
     """
     of = replace(kernels("h100"), crowd=10.0, crowd_weights=10.0)
     bare = replace(of, crowd=0.0, crowd_weights=0.0)
-    plain = products.Shape(4096.0, 4096.0, 4096.0, 1.0)
+    plain = products.ProductShape(4096.0, 4096.0, 4096.0, 1.0)
     experts = plain._replace(groups=2.0)
     for gradient in (False, True):
         assert products.arithmetic(plain, of, gradient) == products.arithmetic(

@@ -67,7 +67,7 @@ def test_bytes_of_measured_kernels_were_moved_while_they_were_measured() -> (
     known = of._replace(kernels={"norm": table}, memory=5.0)
     plain = of._replace(memory=5.0)
 
-    def shows(kernel: str, r: chip.Rates) -> float:
+    def shows(kernel: str, r: chip.ChipRates) -> float:
         return float(chip.exposed_memory(Pass(memory=20.0, kernel=kernel), 1.0, r))  # fmt: skip
 
     assert shows("norm", known) == shows("fused", known) == 0.0
@@ -156,24 +156,24 @@ def test_products_without_levels_take_their_arithmetic_or_their_bytes() -> (
     None
 ):
     """Two products of 4 FLOPs in 2 FLOP/s and 6 bytes in 1 B/s, launched in 1 s each."""
-    r = chip.Rates(2.0, 1.0, 1.0, 1.0, 1.0, (1.0, 1.0))
+    r = chip.ChipRates(2.0, 1.0, 1.0, 1.0, 1.0, (1.0, 1.0))
     work = Pass(4.0, 0.0, 6.0, products=(Product(1.0, 2.0, 1.0, 1.0),))
     assert chip.pass_time([work, work], r) == 2 * 6.0
 
 
 def test_copies_to_the_host_reach_a_share_of_the_link() -> None:
     link = replace(CHIP, host_bandwidth=10.0, host_reached=0.5)
-    assert offload.seconds(link, 20.0) == 4.0
+    assert offload.copy_seconds(link, 20.0) == 4.0
 
 
 def test_no_seconds_of_the_host_show() -> None:
-    assert host.added(3.0, 0.0) == 0.0
+    assert host.host_excess(3.0, 0.0) == 0.0
 
 
 def test_sizes_outside_what_was_measured() -> None:
     table = MeasuredTable(("bytes",), ((1.0, 10.0, 100.0),), (1.0, 2.0, 3.0))
     for size, outside in ((1.0, False), (50.0, False), (100.0, False), (200.0, True), (0.1, True)):  # fmt: skip
-        assert bool(measured.outside(table, (size,))) is outside, size
+        assert bool(measured.axes_outside(table, (size,))) is outside, size
 
 
 def test_what_a_fit_leaves_is_a_share_of_the_largest_seconds() -> None:

@@ -316,7 +316,9 @@ def test_a_group_may_lie_on_its_own_parts_of_the_axes():
         torus.axis(d, 4, stride)._replace(dim=i)
         for i, d, stride in ((2, network.dims[2], 1), (1, network.dims[1], 2))
     )
-    load = f.load("all_gather", V, torus.Placed.on((1, 4, 4), ((z,), (y,))))
+    load = f.load(
+        "all_gather", V, torus.TorusGroup.on((1, 4, 4), ((z,), (y,)))
+    )
     assert load.busy == pytest.approx(
         (0, V / 4 * 3 / 4 / (W / 2), V * 3 / 4 / W)
     )

@@ -10,7 +10,7 @@ from by_hand import by_hand
 from meshwright import catalog
 from meshwright.count import blocks, vocabulary
 from meshwright.count.model import layer
-from meshwright.count.moe import reached
+from meshwright.count.moe import expected_reach
 from meshwright.describe.layers import Kind
 from meshwright.describe.layout import Layout
 from meshwright.describe.model import Model
@@ -149,5 +149,5 @@ def test_a_biased_gate_has_two_biases() -> None:
 
 def test_places_that_hold_one_of_k_experts() -> None:
     """Of one place always that one; of 8 places and 2 experts 8 (1 - (7/8)^2)."""
-    assert reached(1.0, 4) == 1.0
-    assert reached(8.0, 2) == pytest.approx(8 * (1 - 49 / 64))
+    assert expected_reach(1.0, 4) == 1.0
+    assert expected_reach(8.0, 2) == pytest.approx(8 * (1 - 49 / 64))

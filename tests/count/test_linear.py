@@ -9,12 +9,12 @@ import pytest
 
 from meshwright import Job, Layout, cluster, model, predict
 from meshwright.cost.layer import Timer
-from meshwright.cost.shapes import alone, rates
+from meshwright.cost.shapes import kernel_seconds, rates
 from meshwright.count.blocks import Matrix, Numbers, matmul
 from meshwright.count.linear import linear
 from meshwright.describe.assumptions import LBL, REALISTIC, ChipTime
 from meshwright.describe.framework import framework
-from meshwright.describe.frozen import changed
+from meshwright.describe.frozen import with_values
 from meshwright.describe.job import PRECISIONS
 from meshwright.describe.software import Software
 from meshwright.layout.placement import placed
@@ -93,13 +93,13 @@ def test_adding_up_takes_what_it_moves_whatever_else_is_fused():
     the framework. Added up by the product, 4 + 4 bytes hide behind its arithmetic."""
     run = job(batch=64, framework="megatron-deepspeed")
     fused = job(batch=64, framework="megatron-2021")
-    stack = changed(run.how.chip.stack, elementwise=1.3)
-    slow = changed(run.how.chip, stack=stack)
+    stack = with_values(run.how.chip.stack, elementwise=1.3)
+    slow = with_values(run.how.chip, stack=stack)
     tokens = 8192.0  # enough that neither product waits for memory
     how = rates(run.cluster.chip, "bf16", "bf16", slow)
     found, plain = (
         sum(
-            alone(
+            kernel_seconds(
                 linear(of, Layout(dp=4), "x", tokens, K, N).backward.parts[1],
                 how,
             )

@@ -1215,11 +1215,11 @@ def test_every_second_product_runs_again() -> None:
     the fourth."""
     layer = [op for op in of_layer(GPT) if op.kind == "matmul"]
     names = [op.name for op in layer]
-    redone = recompute.again(layer, "op")
+    redone = recompute.recomputed_ops(layer, "op")
     assert names == ["attention/qkv", "attention/out", "ffn/up", "ffn/down"]
     # q k v | out | up | down are the products 0 1 2 | 3 | 4 | 5
     assert [one.share for one in redone] == [1 / 3, 1.0, 0.0, 1.0]
-    none = recompute.again(layer, "none")
+    none = recompute.recomputed_ops(layer, "none")
     assert {one.share for one in none} == {0.0}
 
 

@@ -12,7 +12,7 @@ import pytest
 from meshwright import BadInput, Job, Layout, catalog, predict
 from meshwright.count.megatron import layer
 from meshwright.count.model import kinds
-from meshwright.count.recompute import again, saved_bytes_of
+from meshwright.count.recompute import recomputed_ops, saved_bytes_of
 from meshwright.count.work import Op
 from meshwright.describe.layers import Kind
 from meshwright.describe.recompute import OPERATIONS, PARTS, recompute
@@ -35,7 +35,7 @@ def a_token(job: Job, parts: str, **layout: int) -> float:
     """Bytes a layer keeps of one token of a device."""
     of, edge = ops(job, **layout)
     return (
-        float(saved_bytes_of(of, again(of, parts), edge))
+        float(saved_bytes_of(of, recomputed_ops(of, parts), edge))
         * layout.get("tp", 1)
         / job.T
     )
@@ -67,7 +67,8 @@ def test_operation_level_checkpointing_of_torchtitan() -> None:
     )
     of, _ = ops(LLAMA)
     runs = {
-        op.name: one.share for op, one in zip(of, again(of, "op"), strict=True)
+        op.name: one.share
+        for op, one in zip(of, recomputed_ops(of, "op"), strict=True)
     }
     assert runs["attention/qkv"] == pytest.approx(8 / (32 + 8 + 8))  # wk
     assert (
@@ -150,7 +151,7 @@ def test_messages_are_sent_again_with_the_matrix_that_needs_them() -> None:
     of, _ = ops(LLAMA, tp=8)
 
     def messages(parts: str) -> list[str]:
-        runs = zip(of, again(of, parts), strict=True)
+        runs = zip(of, recomputed_ops(of, parts), strict=True)
         return [
             m.kind
             for op, one in runs

@@ -40,7 +40,7 @@ from meshwright.report.plan import ranking
 from meshwright.report.text import layout_words
 from meshwright.search import Space
 from meshwright.search.answer import Plan
-from meshwright.sweep import Point, Sweep
+from meshwright.sweep import Sweep, SweepPoint
 
 
 def printed(part: RenderableType) -> str:
@@ -113,7 +113,8 @@ def test_json_text_and_tables_show_it(name: str) -> None:
     assert one.to_dict()["layout"][name] != other.to_dict()["layout"][name]
     assert layout_words(one.layout) != layout_words(other.layout)
     first, second = (
-        Sweep("batch", (Point(1, p.job, p),)).rows()[0] for p in (one, other)
+        Sweep("batch", (SweepPoint(1, p.job, p),)).rows()[0]
+        for p in (one, other)
     )
     assert first[name] != second[name]
 

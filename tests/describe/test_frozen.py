@@ -34,7 +34,7 @@ from meshwright.describe.frozen import (
     LINES,
     FrozenDict,
     put,
-    scaled,
+    scaling,
 )
 from meshwright.prediction.replay import replay
 from meshwright.roofline import roofline
@@ -216,12 +216,12 @@ def test_numbers_at_a_path() -> None:
     h100 = chip("epoch-h100")
     net = network("epoch-h100")
     whole = Cluster(h100, net, 8)
-    faster = scaled("network.dims.bandwidth", 2.0)(whole)
+    faster = scaling("network.dims.bandwidth", 2.0)(whole)
     assert [d.bandwidth for d in faster.network.dims] == [
         2.0 * d.bandwidth for d in net.dims
     ]
     assert faster.chip == h100
-    wide = scaled("chip.matrix_flops", 3.0)(whole).chip.matrix_flops
+    wide = scaling("chip.matrix_flops", 3.0)(whole).chip.matrix_flops
     assert wide == {k: 3.0 * v for k, v in h100.matrix_flops.items()}
     assert put("chip.hierarchy.dsmem", False)(
         whole
@@ -234,7 +234,7 @@ def test_what_is_not_there_is_not_made_up() -> None:
     """A chip whose memories are not known stays as it is; a value that is not known may be put."""
     v5p = chip("tpu-v5p")
     assert v5p.hierarchy is None
-    assert scaled("hierarchy.l2_bandwidth", 2.0)(v5p) == v5p
+    assert scaling("hierarchy.l2_bandwidth", 2.0)(v5p) == v5p
     assert put("hierarchy.dsmem", False)(v5p) == v5p
     unmeasured = dataclasses.replace(v5p, sustained=None)
     assert put("sustained", 0.5)(unmeasured) == dataclasses.replace(

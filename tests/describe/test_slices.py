@@ -6,7 +6,7 @@ import pytest
 
 from meshwright import BadInput
 from meshwright.catalog import network
-from meshwright.describe.slices import rings_of_slice, shape_for, sliced
+from meshwright.describe.slices import rings_of_slice, shape_for, slice_network
 
 V5P, V5E = network("book-tpu-v5p"), network("book-tpu-v5e")
 
@@ -26,7 +26,7 @@ V5P, V5E = network("book-tpu-v5p"), network("book-tpu-v5e")
 )
 def test_an_axis_wraps_only_in_the_right_slices(net, shape, wraps):
     assert rings_of_slice(net, shape) == wraps
-    dims = sliced(net, shape).dims
+    dims = slice_network(net, shape).dims
     for dim, whole, wrap in zip(dims, net.dims, wraps, strict=False):
         if wrap is not None and dim.name != "dcn":
             assert dim.kind == ("ring" if wrap else "line")
@@ -57,10 +57,10 @@ def test_shapes_for_numbers_of_chips(net, chips, shape, pods):
 
 def test_what_does_not_fit_is_said():
     with pytest.raises(BadInput, match="does not fit"):
-        sliced(V5E, (32, 8))
+        slice_network(V5E, (32, 8))
     with pytest.raises(BadInput, match="2 sides"):
-        sliced(V5E, (4, 4, 4))
+        slice_network(V5E, (4, 4, 4))
     with pytest.raises(BadInput, match="at least 1"):
-        sliced(V5E, (0, 4))
+        slice_network(V5E, (0, 4))
     with pytest.raises(BadInput, match="make no box"):
         shape_for(V5E, 257)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from meshwright import BadInput, Layout
-from meshwright.describe.stages import stages
+from meshwright.describe.stages import read_stages
 from meshwright.layout.stages import stage_layers
 
 
@@ -23,8 +23,8 @@ from meshwright.layout.stages import stage_layers
 def test_words_and_numbers_say_the_same(
     text: str, layers: tuple[int, ...]
 ) -> None:
-    assert stages(text).layers == layers
-    assert stages(stages(text).text) == stages(text)
+    assert read_stages(text).layers == layers
+    assert read_stages(read_stages(text).text) == read_stages(text)
     assert [
         len(of) for of in stage_layers(sum(layers), len(layers), text)
     ] == list(layers)

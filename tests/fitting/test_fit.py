@@ -11,11 +11,11 @@ from math import prod
 import numpy as np
 import pytest
 
-from meshwright.compare.as_run import predicted
+from meshwright.compare.as_run import predict_as_run
 from meshwright.describe import fitted, framework, kernels
 from meshwright.describe.assumptions import BY_SHAPE_AS_WRITTEN, REALISTIC
 from meshwright.describe.fitted import Parameter
-from meshwright.prediction.certainty import runs as seen_runs
+from meshwright.prediction.certainty import evidence_runs as seen_runs
 from meshwright_studies.fitting import fit as fits
 from meshwright_studies.fitting.fit import RunModel, fit, stored, with_values
 from meshwright_studies.fitting.runs import Measured, runs
@@ -52,7 +52,9 @@ def made(
     """Runs that took what the laws say with these values."""
     every = {p.name: p for p in (CLOCK, HOST)}
     return tuple(
-        replace(run, step_s=predicted(by_hand(run, values, every)).step_time_s)
+        replace(
+            run, step_s=predict_as_run(by_hand(run, values, every)).step_time_s
+        )
         for run in of
     )
 
@@ -175,8 +177,8 @@ def test_the_fit_of_the_catalogue_is_the_one_that_it_holds() -> None:
     every = runs(published())
     some = tuple(run for i, run in enumerate(every) if i % 9 == 0)
     job = with_values(some[0].job, kept.values)
-    assert predicted(job).step_time_s == pytest.approx(
-        predicted(some[0].job).step_time_s
+    assert predict_as_run(job).step_time_s == pytest.approx(
+        predict_as_run(some[0].job).step_time_s
     )
     assert (
         fits.NOISE > 0

@@ -84,7 +84,7 @@ def test_the_evidence_is_that_of_these_runs() -> None:
     assert sure.descriptions() == json.loads(
         descriptions(published(), {one.run.id for one in seen()})
     )
-    ratios = {run.id: run.ratio for run in certainty.runs()}
+    ratios = {run.id: run.ratio for run in certainty.evidence_runs()}
     assert ratios.keys() == {one.run.id for one in seen()}
     moved = sorted(
         abs(one.run.ratio / ratios[one.run.id] - 1) for one in seen()

@@ -9,7 +9,7 @@ import pytest
 
 from meshwright.compare.installation import demand_enough, scale
 from meshwright.errors import BadInput
-from meshwright.prediction.certainty import PARTS, Run
+from meshwright.prediction.certainty import PARTS, PublishedRun
 from meshwright_studies.fitting import intervals
 from meshwright_studies.fitting.seen import Seen
 
@@ -25,7 +25,7 @@ def one(
 ) -> Seen:
     """A run of 1 s times e^error."""
     seconds = math.exp(error)
-    run = Run(
+    run = PublishedRun(
         source,
         source,
         "m",
@@ -165,7 +165,7 @@ def test_the_resolution_is_where_pairs_are_in_order() -> None:
 def timed(measured: float, predicted: float) -> Seen:
     """A layout of one workload."""
     ratio = measured / predicted
-    run = Run(
+    run = PublishedRun(
         "r",
         "s",
         "m",

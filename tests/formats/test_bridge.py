@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from meshwright import BadInput, Job, Layout, model, predict
 from meshwright.describe.job import ONE_DEVICE, PRECISIONS
-from meshwright.describe.recompute import recompute, resolved
+from meshwright.describe.recompute import recompute, resolve
 from meshwright.describe.software import Software
 from meshwright.formats import bridge, flags
 from meshwright.formats.bridge import deepspeed, launch, shell, table
@@ -396,7 +396,7 @@ def described(job: Job, other: Job) -> dict[str, object]:
         shape.pop(name)
     return {
         **{name: getattr(job.layout, name) for name in names},
-        "recompute": resolved(job.layout.recompute, other.profile.selective),
+        "recompute": resolve(job.layout.recompute, other.profile.selective),
         "recomputed layers": recompute(job.layout.recompute).layers,
         "model": {
             **shape,
@@ -915,8 +915,10 @@ def test_experts_of_maxtext_are_cut_as_its_matrices() -> None:
     out, _ = bridge.write(experts, "maxtext", PLACE)
     assert "ici_tensor_sequence_parallelism: 4" in out
     whole = replace(layout, etp=1)
-    assert "etp 1 must be tp 4" in " ".join(rules.unsupported(experts, whole))
-    assert not rules.unsupported(
+    assert "etp 1 must be tp 4" in " ".join(
+        rules.framework_refusals(experts, whole)
+    )
+    assert not rules.framework_refusals(
         replace(experts, model=model("llama3-8b")), whole
     )
     with pytest.raises(BadInput, match="etp"):

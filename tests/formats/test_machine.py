@@ -25,7 +25,7 @@ from meshwright.formats.machine import dump_machine, load_machine
 from meshwright.formats.toml import dump_job, load_job
 from meshwright.layout.placement import placed
 from meshwright.prediction.prediction import predict
-from meshwright.program.cpu import busy
+from meshwright.program.cpu import cpu_seconds
 
 ORIGIN = {"*": {"source": "a test", "date": "2026-11-21"}}
 KERNEL = MeasuredTable(
@@ -227,7 +227,7 @@ def test_messages_are_counted_between_ranks(
     """
     chunks = {"interleave": 2} if schedule == "interleaved" else {}
     job = load_job({**TINY, "cluster": {"on": f"2x{file}"}})
-    found = busy(
+    found = cpu_seconds(
         job,
         placed(
             Layout(pp=2, dp=1, microbatch=2, schedule=schedule, **chunks),

@@ -6,7 +6,7 @@ import pytest
 
 from meshwright import Job, Layout, cluster, model, predict
 from meshwright.errors import BadInput
-from meshwright.layout.alternatives import nearest, sentence
+from meshwright.layout.alternatives import nearest_mend, sentence
 
 
 def test_the_first_degree_that_mends_everything() -> None:
@@ -17,21 +17,21 @@ def test_the_first_degree_that_mends_everything() -> None:
         tried.append((of.tp, of.dp))
         return of.tp == 4
 
-    assert nearest(Layout(tp=3, dp=21), runs) == ("tp", [4])
+    assert nearest_mend(Layout(tp=3, dp=21), runs) == ("tp", [4])
     assert tried == [(2, 31), (4, 15)]
 
 
 def test_dp_and_microbatch_change_alone() -> None:
-    assert nearest(Layout(dp=6), lambda of: of.dp == 4) == ("dp", [4])
-    assert nearest(
+    assert nearest_mend(Layout(dp=6), lambda of: of.dp == 4) == ("dp", [4])
+    assert nearest_mend(
         Layout(dp=1, microbatch=5), lambda of: of.microbatch in (4, 8)
     ) == ("microbatch", [4, 8])
-    assert nearest(Layout(dp=1), lambda of: False) is None
+    assert nearest_mend(Layout(dp=1), lambda of: False) is None
 
 
 def test_a_change_never_takes_more_chips() -> None:
     """tp 4 on three chips leaves no replica: it is not offered."""
-    assert nearest(Layout(tp=3, dp=1), lambda of: of.tp == 4) is None
+    assert nearest_mend(Layout(tp=3, dp=1), lambda of: of.tp == 4) is None
 
 
 def test_one_reason_stands_alone_and_several_are_cut() -> None:

@@ -29,7 +29,12 @@ from meshwright.describe.mixers import (
 from meshwright.describe.model import Model, MoE
 from meshwright.describe.network import Dim, Network
 from meshwright.layout import cuts, practice, rules, trainable
-from meshwright.layout.placement import fits, lies, numbered, placed
+from meshwright.layout.placement import (
+    last_dimension_fits,
+    lies,
+    placed,
+    rank_shares,
+)
 from meshwright.layout.rule import may_be
 from meshwright.layout.stages import microbatches, partition, stage_layers
 from meshwright.schedule import get as schedule_named
@@ -430,7 +435,7 @@ STRANGE = {
 
 @pytest.mark.parametrize("word", STRANGE)
 def test_each_part_that_is_not_trained_is_named(word: str) -> None:
-    (why,) = trainable.model(replace(TRAINED, **STRANGE[word]))
+    (why,) = trainable.model_refusals(replace(TRAINED, **STRANGE[word]))
     assert word in why
 
 
@@ -452,7 +457,7 @@ FINE: tuple[dict[str, Any], ...] = (
 
 @pytest.mark.parametrize("parts", FINE)
 def test_what_is_trained(parts: dict[str, Any]) -> None:
-    assert trainable.model(replace(TRAINED, **parts)) == []
+    assert trainable.model_refusals(replace(TRAINED, **parts)) == []
 
 
 def test_numbers_that_are_trained() -> None:
@@ -464,13 +469,13 @@ def test_numbers_that_are_trained() -> None:
         ("fp8", False),
     ):
         at = replace(job(), precision=PRECISIONS[name])
-        assert (trainable.numbers(at) == []) is fine, name
+        assert (trainable.number_refusals(at) == []) is fine, name
         assert (
             bool(rules.NAMED["trained numbers"].holds(at, Layout(dp=1)))
             is fine
         )
     narrow = replace(PRECISIONS["fp32"], gradient_bytes=2.0)
-    assert trainable.numbers(replace(job(), precision=narrow)) == []
+    assert trainable.number_refusals(replace(job(), precision=narrow)) == []
 
 
 @pytest.mark.parametrize(
@@ -549,7 +554,7 @@ def test_columns_lie_as_each_of_their_layouts() -> None:
     ]
     table = {a: np.array([row[a] for row in rows], dtype=float) for a in AXES}
     sizes, orders = (8, 4, 16), (AXES, ("tp", "pp", "cp", "dp"))
-    whole = numbered(table, sizes)
+    whole = rank_shares(table, sizes)
     lie = [
         lies(Layout(**table, placement=whole), sizes, order)  # type: ignore[arg-type]
         for order in orders
@@ -557,7 +562,9 @@ def test_columns_lie_as_each_of_their_layouts() -> None:
     for i, row in enumerate(rows):
         shares = {a: tuple(n[i] for n in whole[a]) for a in AXES}
         one = placed(Layout(**row), sizes)
-        assert (one.placement == shares) == fits(shares, sizes), row
+        assert (one.placement == shares) == last_dimension_fits(
+            shares, sizes
+        ), row
         for order, where in zip(orders, lie, strict=True):
             same = placed(Layout(**row), sizes, order).placement == shares
             assert where[i] == same, (row, order)
@@ -667,11 +674,11 @@ def test_what_tensor_and_context_parallelism_cut(
     of = replace(DENSE, **parts)
     assert dict(cuts.heads(of)) == heads
     assert dict(cuts.shared_heads(of)) == shared
-    assert dict(cuts.exchanged(of)) == exchanged
+    assert dict(cuts.exchanged_heads(of)) == exchanged
     assert len(cuts.uncut(of)) == uncut
     for tp in (1, 2, 3, 4, 6, 8):
         evenly = all(n % tp == 0 or tp % n == 0 for n in shared.values())
-        assert bool(cuts.copied(of, tp)) is evenly
+        assert bool(cuts.copies_evenly(of, tp)) is evenly
         for cp in (1, 2, 3):
             both = tp * cp == 1 or not uncut
             for n in exchanged.values():
@@ -709,7 +716,7 @@ def test_a_plan_says_what_its_framework_lacks() -> None:
     assert practice.not_proposed(asked, strange)
     fewer = replace(by, proposes=())
     assert not practice.not_proposed(replace(asked, framework=fewer), strange)
-    refused = rules.unsupported(
+    refused = rules.framework_refusals(
         replace(job(), framework="meshwright"), strange
     )
     assert refused == [] or all(isinstance(why, str) for why in refused)

@@ -55,7 +55,7 @@ def test_what_tp_cuts_where_no_layer_has_the_usual_heads() -> None:
     linear = Linear(4, 8, 16, "delta")
     of = replace(WIDE, pattern=("linear",), linear=linear)
     assert dict(cuts.heads(of)) == {"linear.key_heads": linear.keys}
-    assert cuts.most(of) == linear.keys
+    assert cuts.most_tp(of) == linear.keys
     both = replace(of, pattern=("linear", "full"))
     assert dict(cuts.heads(both)) == {"heads": 12, "linear.key_heads": linear.keys}  # fmt: skip
     slides = replace(of, pattern=("linear", "sliding"), window=64)
@@ -128,14 +128,16 @@ def test_tokens_of_a_microbatch_are_cut_evenly(
 @pytest.mark.parametrize("field", ["embedding_width", "token_types", "head_width"])  # fmt: skip
 def test_tables_of_embeddings_that_the_trainer_lacks(field: str) -> None:
     of = catalogue("gpt3-175b")
-    before = trainable.model(of)
-    (why,) = set(trainable.model(replace(of, **{field: 2}))) - {*before}
+    before = trainable.model_refusals(of)
+    (why,) = set(trainable.model_refusals(replace(of, **{field: 2}))) - {
+        *before
+    }
     assert "embedding_width, token_types and head_width" in why
 
 
 def test_what_the_layer_of_a_grid_does_not_count() -> None:
     """Each alone is enough: layers of several kinds, scores of chosen tokens, norms inside."""
-    assert schemes.plain(WIDE)
+    assert schemes.plain_dense(WIDE)
     for change in (
         {"pattern": ("full", "none+dense")},
         {"sparse": Indexer(2, 8, 16)},
@@ -145,4 +147,4 @@ def test_what_the_layer_of_a_grid_does_not_count() -> None:
         {"norms_per_layer": 4},
         {"attention_sinks": True},
     ):
-        assert not schemes.plain(replace(WIDE, **change)), change
+        assert not schemes.plain_dense(replace(WIDE, **change)), change

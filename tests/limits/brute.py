@@ -6,13 +6,15 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from meshwright.limits.laws import Shape
+from meshwright.limits.laws import LawShape
 from meshwright.limits.scenario import Scenario
 from meshwright.limits.simulate import AXES, Degrees, Groups, simulate
 from meshwright.num import divisors
 
 
-def degrees(s: Shape, chips: int, schedules: tuple[str, ...]) -> list[Degrees]:
+def degrees(
+    s: LawShape, chips: int, schedules: tuple[str, ...]
+) -> list[Degrees]:
     """All degrees the paper allows: section 4.5 of the description in docs/limits.md, divisor by
     divisor.
     """
@@ -99,7 +101,7 @@ def two_levels(d: Degrees, low: Sequence[float]) -> Groups:
     }
 
 
-def brute(scenario: Scenario, s: Shape, chips: int) -> tuple[float, float]:
+def brute(scenario: Scenario, s: LawShape, chips: int) -> tuple[float, float]:
     """(seconds of the fastest step, least traffic among the equally fast); inf if there is none."""
     on, sizes = (
         scenario.machine,

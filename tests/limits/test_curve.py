@@ -12,10 +12,10 @@ from meshwright.limits import (
     curve,
     largest_run,
     limits,
+    parallelism_split,
     preset,
     sensitivity,
     smallest_cluster,
-    split,
 )
 from meshwright.limits.crossing import crossing
 from meshwright.limits.curve import first_guess, in_time
@@ -84,7 +84,7 @@ def test_the_shares_of_figure_7() -> None:
     """H100 dense: pipeline gives way to data parallelism, tensor parallelism stays between 0.33 and
     0.46.
     """
-    shares = [split(p) for p in curve(H100).points]
+    shares = [parallelism_split(p) for p in curve(H100).points]
     assert all(sum(s.values()) == pytest.approx(1) for s in shares)
     assert all(0.33 <= s["tp"] <= 0.46 for s in shares)
     assert shares[0]["pp"] > 0.5 > 0.2 > shares[-1]["pp"]

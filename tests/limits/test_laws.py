@@ -13,7 +13,7 @@ from meshwright.limits.laws import (
     Law,
     Power,
     law,
-    rounded,
+    round_to,
     shape,
     widths,
 )
@@ -61,8 +61,8 @@ def test_the_law_of_depth_has_twice_the_layers_of_the_papers_fit(
 def test_rounding(x: float, near: float) -> None:
     """To f 2^k, the smaller of two equally near: 11 lies between 10 and 12, 15 between 14 and 16,
     13 between 12 and 14."""
-    assert rounded(x, (1, 3, 5, 7, 9)) == near
-    assert rounded(np.array([x]), (1, 3, 5, 7, 9))[0] == near
+    assert round_to(x, (1, 3, 5, 7, 9)) == near
+    assert round_to(np.array([x]), (1, 3, 5, 7, 9))[0] == near
 
 
 def test_smooth_laws_do_not_round() -> None:

@@ -17,13 +17,13 @@ from meshwright.describe.assumptions import (
     HidePass,
 )
 from meshwright.describe.cluster import NOWHERE
-from meshwright.describe.frozen import changed, put
+from meshwright.describe.frozen import put, with_values
 from meshwright.describe.job import Job
 from meshwright.describe.layout import Layout
 from meshwright.describe.model import Model
 from meshwright.describe.network import Dim, Network
 from meshwright.limits import Scenario, preset
-from meshwright.limits.laws import LAWS, Shape, shape
+from meshwright.limits.laws import LAWS, LawShape, shape
 from meshwright.limits.simulate import (
     AXES,
     Degrees,
@@ -50,7 +50,7 @@ LEVELS = Network(
 
 
 def by_limits(
-    s: Shape, d: Degrees, how: Assumptions, on: Network, places: Groups
+    s: LawShape, d: Degrees, how: Assumptions, on: Network, places: Groups
 ) -> StepSeconds:
     """The step that `limits` places on the network."""
     scenario = Scenario("by limits", H100.chip, on, assumptions=how)
@@ -58,7 +58,7 @@ def by_limits(
 
 
 def by_step(
-    s: Shape, d: Degrees, how: Assumptions, on: Network, places: Groups
+    s: LawShape, d: Degrees, how: Assumptions, on: Network, places: Groups
 ) -> float:
     """Seconds of the step of `predict` under scheme mlp2d."""
     job, layout = as_job(s, d, how, on, places)
@@ -70,7 +70,7 @@ def by_step(
 
 
 def as_job(
-    s: Shape, d: Degrees, how: Assumptions, on: Network, places: Groups
+    s: LawShape, d: Degrees, how: Assumptions, on: Network, places: Groups
 ) -> tuple[Job, Layout]:
     """The same for `predict`: of one expert of a block, as EP is E."""
     model = Model(
@@ -94,7 +94,9 @@ def as_job(
         placement={axis: places[name] for axis, name in axes.items()},
     )
     # more chips than a description may have
-    cluster = changed(NOWHERE, chip=H100.chip, network=on, chips=layout.chips)
+    cluster = with_values(
+        NOWHERE, chip=H100.chip, network=on, chips=layout.chips
+    )
     job = Job(
         model,
         cluster,

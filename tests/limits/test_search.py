@@ -11,7 +11,7 @@ from by_hand import switched
 from meshwright.describe.assumptions import EPOCH, NOT_HIDDEN, Hide, HidePass
 from meshwright.describe.frozen import put
 from meshwright.limits.curve import first_guess
-from meshwright.limits.laws import Shape, shape
+from meshwright.limits.laws import LawShape, shape
 from meshwright.limits.scenario import Scenario, preset
 from meshwright.limits.search import fastest
 from meshwright.limits.space import cells
@@ -34,7 +34,7 @@ def same_as_brute(
     budget = scenario.duration_s / s.steps
     limited = fastest(scenario, s, chips, budget)
     for i, n in enumerate(chips):
-        model = Shape(*(float(x[i]) for x in s))
+        model = LawShape(*(float(x[i]) for x in s))
         seconds, traffic = brute(scenario, model, int(n))
         assert (i in best) == np.isfinite(seconds)
         assert (i in limited) == (seconds < budget[i])
@@ -114,7 +114,7 @@ def test_each_replica_may_take_a_single_microbatch(whole: bool) -> None:
     of a batch of eight have one microbatch each; ZB-H2, which wants two, has none.
     """
     one = np.ones(1)
-    s = Shape(one, one, one, one, one, one, 8 * one, one)
+    s = LawShape(one, one, one, one, one, one, 8 * one, one)
     on = preset("h100").machine
     rows = cells(s, 8 * one, on, ("1f1b", "zb-h2"), whole)
     d = rows.degrees

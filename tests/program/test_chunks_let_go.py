@@ -6,9 +6,9 @@ import pytest
 
 from meshwright.program.order import (
     Stage,
-    gathered,
     gathered_again,
     piled_up,
+    weight_lifetimes,
 )
 from meshwright.program.parameters import elements
 from meshwright.schedule.types import Action
@@ -43,7 +43,7 @@ def test_chunks_that_come_no_time_soon_are_let_go(
 
 def test_what_is_gathered_when() -> None:
     """Five chunks, three of which are kept: 0 is let go when 3 is fetched ahead."""
-    moves = gathered(order("F0 F1 F2 F3 F4"), sharded=False)
+    moves = weight_lifetimes(order("F0 F1 F2 F3 F4"), sharded=False)
     assert [*moves] == [
         (set(), {0, 1, 2}),
         ({0}, {3}),

@@ -23,7 +23,7 @@ from meshwright.layout.rules import broken, of_framework
 from meshwright.layout.stages import microbatches
 from meshwright.prediction import predict
 from meshwright.program import resident
-from meshwright.program.least import least
+from meshwright.program.least import least_bytes
 from meshwright.program.memory import peak
 from meshwright.program.messages import carried_out
 from meshwright.schedule import SCHEDULES
@@ -149,7 +149,7 @@ def bound(job: Job) -> float:
     """Bytes of the fullest device, at least."""
     layout = job.layout
     order = schedule_named(layout.schedule)
-    return float(least(job, layout, model_cost(job, layout), order))
+    return float(least_bytes(job, layout, model_cost(job, layout), order))
 
 
 def walked(job: Job) -> float:
@@ -305,7 +305,7 @@ def test_a_table_gives_the_same_bits(schedule: str) -> None:
             for axis in rows[0].placement
         }
         wide = replace(rows[0], zero=zero, **columns, placement=shares)
-        table = least(job, wide, model_cost(job, wide), order)
+        table = least_bytes(job, wide, model_cost(job, wide), order)
         each = [
             bound(replace(job, layout=replace(row, zero=zero))) for row in rows
         ]

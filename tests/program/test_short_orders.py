@@ -47,7 +47,7 @@ def test_more_rounds_change_no_peak(
             wanted = carried_out(job)
             short = memory.peak(wanted, rank)
             with monkeypatch.context() as whole:
-                whole.setattr(memory, "shortened", lambda job: job)
+                whole.setattr(memory, "shorten", lambda job: job)
                 long = memory.peak(wanted, rank)
             assert dict(short.peak) == pytest.approx(dict(long.peak)), (
                 p,
@@ -59,6 +59,6 @@ def test_more_rounds_change_no_peak(
 def test_an_order_of_many_microbatches_is_cut() -> None:
     layout = Layout(pp=2, dp=4)
     job = Job(model("llama3-8b"), cluster("8xa100-80"), 4 * 1001, layout)
-    assert memory.shortened(job).batch == 4 * (2 * memory.ROUNDS + 1)
+    assert memory.shorten(job).batch == 4 * (2 * memory.ROUNDS + 1)
     kept = replace(job, layout=replace(layout, schedule="gpipe"))
-    assert memory.shortened(kept) is kept
+    assert memory.shorten(kept) is kept

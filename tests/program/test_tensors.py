@@ -10,7 +10,11 @@ from by_hand import MODEL, SET, by_hand
 from meshwright.count.model import kinds
 from meshwright.describe.layout import Layout
 from meshwright.describe.model import MoE
-from meshwright.program.messages import again, carried_out, operations
+from meshwright.program.messages import (
+    carried_out,
+    operations,
+    recomputed_prefix,
+)
 from meshwright.program.tensors import moving
 
 WIDE = 2 * 128 * 256
@@ -55,6 +59,6 @@ def test_a_layer_runs_again_up_to_what_nobody_needs(
     (kind,) = {*kinds(job.model)}
     every = operations(job, kind)
     names = [op.name for op in every]
-    found = [op.name for op in again(every, "full")]
+    found = [op.name for op in recomputed_prefix(every, "full")]
     assert found == names[: names.index(name)]
-    assert again(every, "none") == []
+    assert recomputed_prefix(every, "none") == []

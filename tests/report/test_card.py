@@ -16,14 +16,14 @@ from meshwright.report.card import (
     NARROW,
     WIDE,
     Card,
+    CardRow,
+    CardTable,
     Commands,
-    Grid,
-    Row,
 )
 
 WORDS = st.text("abc ;:,(", min_size=1, max_size=300)
 ROWS = st.builds(
-    Row,
+    CardRow,
     st.text("abc", min_size=1, max_size=7),
     WORDS,
     st.just(""),
@@ -42,7 +42,7 @@ def printed(card: Card, **console: object) -> list[str]:
 @settings(max_examples=200, deadline=None)
 @given(st.lists(ROWS, max_size=20), st.integers(LEAST + 10, WIDE))
 def test_a_card_has_at_most_14_lines_that_fit(
-    rows: list[Row], width: int
+    rows: list[CardRow], width: int
 ) -> None:
     lines = Card("a question", tuple(rows), "--why: more").lines(width)
     assert len(lines) <= MOST
@@ -50,7 +50,7 @@ def test_a_card_has_at_most_14_lines_that_fit(
     assert lines[0].plain == "a question" and "--why" in lines[-1].plain
 
 
-def max_word(rows: list[Row]) -> int:
+def max_word(rows: list[CardRow]) -> int:
     """Characters of the longest word: words are never broken."""
     return max(
         (len(word) for row in rows for word in row.text.split()), default=0
@@ -58,7 +58,7 @@ def max_word(rows: list[Row]) -> int:
 
 
 def test_rows_of_the_highest_rank_give_way_first() -> None:
-    rows = [Row(f"r{rank}", "words", rank=rank) for rank in range(20)]
+    rows = [CardRow(f"r{rank}", "words", rank=rank) for rank in range(20)]
     labels = [
         line.plain.split()[0] for line in Card("q", tuple(rows)).lines(80)[1:]
     ]
@@ -67,19 +67,23 @@ def test_rows_of_the_highest_rank_give_way_first() -> None:
 
 def test_room_that_a_long_row_leaves_is_filled_by_a_short_one() -> None:
     """Of 14 lines the question takes one and twelve rows twelve: two lines do not fit, one does."""
-    first = [Row("a", "words") for _ in range(12)]
-    rows = (*first, Row("long", "word " * 20, rank=1), Row("b", "w", rank=2))
+    first = [CardRow("a", "words") for _ in range(12)]
+    rows = (
+        *first,
+        CardRow("long", "word " * 20, rank=1),
+        CardRow("b", "w", rank=2),
+    )
     labels = [x.plain.split()[0] for x in Card("q", rows).lines(80)[1:]]
     assert labels == [*"a" * 12, "b"]
 
 
 def test_what_has_no_rank_stays_even_where_the_card_is_full() -> None:
-    rows = tuple(Row("r", "words") for _ in range(20))
+    rows = tuple(CardRow("r", "words") for _ in range(20))
     assert len(Card("q", rows).lines(80)) == 21
 
 
 def test_a_pipe_has_80_columns_and_a_terminal_at_most_100() -> None:
-    card = Card("q", (Row("row", "word " * 60, most=9),))
+    card = Card("q", (CardRow("row", "word " * 60, most=9),))
     assert max(map(len, printed(card, width=240))) <= NARROW
     for columns, most in ((60, 60), (90, 90), (300, WIDE)):
         lines = printed(
@@ -108,7 +112,7 @@ def test_a_sentence_that_is_too_long_ends_at_a_clause() -> None:
     text = "eight nodes of the cluster do nothing at all here; since " + (
         "a long reason " * 20
     )
-    (_, line) = printed(Card("q", (Row("note", text, most=1),)))
+    (_, line) = printed(Card("q", (CardRow("note", text, most=1),)))
     assert line == (
         "  note    eight nodes of the cluster do nothing at all here ..."
     )
@@ -118,7 +122,7 @@ def test_a_sentence_that_is_too_long_ends_at_a_clause() -> None:
 def test_a_table_shows_the_columns_that_fit(width: int) -> None:
     names = ("name", *(f"number {i}" for i in range(9)), "words")
     row = ("a", *(f"{i}.25" for i in range(9)), "some words that are many")
-    lines = [line.plain for line in Grid(names, [row] * 3).lines(width)]
+    lines = [line.plain for line in CardTable(names, [row] * 3).lines(width)]
     assert all(len(line) <= width for line in lines)
     shown = lines[0].count("number")
     assert 1 <= shown < 9 and lines[1].count(".25") == shown
@@ -128,7 +132,8 @@ def test_a_table_shows_the_columns_that_fit(width: int) -> None:
 def test_of_many_rows_a_table_shows_the_ends_and_some_between() -> None:
     rows = [(str(i), f"{i * i}", "") for i in range(100)]
     lines = [
-        line.plain.split() for line in Grid(("n", "sq", ""), rows).lines(80)
+        line.plain.split()
+        for line in CardTable(("n", "sq", ""), rows).lines(80)
     ]
     assert [line[0] for line in lines[1:]] == [
         "0",
@@ -145,7 +150,7 @@ def lines_between(lines: list[list[str]]) -> list[str]:
 
 def test_no_unicode_where_there_is_none() -> None:
     out = io.TextIOWrapper(io.BytesIO(), encoding="ascii", errors="strict")
-    card = Card("tp 8 · pp 4", (Row("layout", "tp 8 · ZeRO-1"),))
+    card = Card("tp 8 · pp 4", (CardRow("layout", "tp 8 · ZeRO-1"),))
     Console(file=out, highlight=False).print(card)
     out.flush()
     assert out.buffer.getvalue() == (  # type: ignore[attr-defined]

@@ -13,14 +13,14 @@ from meshwright.catalog import cluster, model
 from meshwright.describe.job import Job
 from meshwright.describe.layout import Layout
 from meshwright.prediction.prediction import Prediction, predict
-from meshwright.report.lines import Line
+from meshwright.report.lines import IndentedLine
 from meshwright.report.plan import (
+    best_details,
     comparison,
     differences,
     families,
     ranking,
     report,
-    why,
 )
 from meshwright.report.text import seconds
 from meshwright.search.answer import Plan
@@ -67,7 +67,7 @@ def printed(*parts: RenderableType) -> str:
 
 
 def test_the_reason_names_what_binds_and_what_the_next_one_loses() -> None:
-    text = printed(*why(plan()))
+    text = printed(*best_details(plan()))
     assert "tensor-parallel communication" in text
     loss = SLOW.merit_s / FAST.merit_s - 1
     gain = SLOW.time_s["tp_comm"] - FAST.time_s["tp_comm"]
@@ -75,7 +75,7 @@ def test_the_reason_names_what_binds_and_what_the_next_one_loses() -> None:
         f"{100 * loss:+.1f} %" in text and f"tp_comm +{seconds(gain)}" in text
     )
     assert "tie" not in text and ", a tie" in printed(
-        *why(plan(alternatives=(NEXT,)))
+        *best_details(plan(alternatives=(NEXT,)))
     )
 
 
@@ -107,8 +107,8 @@ def test_the_second_layout_reads_differently_and_small_differences_are_none() ->
     """A layout whose ranks lie elsewhere reads as the first: it is no second one. 78 ns of 3 s
     are no difference."""
     rows = (predict(JOB, FAST.layout), SLOW)
-    assert "tp 8" in printed(*why(plan(alternatives=rows)))
-    assert "second" not in printed(*why(plan(alternatives=rows[:1])))
+    assert "tp 8" in printed(*best_details(plan(alternatives=rows)))
+    assert "second" not in printed(*best_details(plan(alternatives=rows[:1])))
     later: Any = SimpleNamespace(
         time_s={**FAST.time_s, "host": FAST.time_s["host"] + 78e-9},
         risk_of_oom=FAST.risk_of_oom,
@@ -170,7 +170,7 @@ def test_everything_fits_80_columns() -> None:
             for line in lines
         )
     console = Console(width=80, soft_wrap=True, file=io.StringIO())
-    console.print(Line(note))
+    console.print(IndentedLine(note))
     assert console.file.getvalue() == f"{note}\n"  # type: ignore[attr-defined]
 
 

@@ -18,7 +18,7 @@ from meshwright.describe.layout import Layout
 from meshwright.prediction.prediction import predict
 from meshwright.prediction.replay import replay
 from meshwright.report import plots
-from meshwright.sweep import Point, Sweep, sweep
+from meshwright.sweep import Sweep, SweepPoint, sweep
 
 JOB = Job(model("gpt3-175b"), cluster("64xa100-80"), 64)
 PREDICTIONS = [predict(JOB, Layout(tp=8, pp=p, dp=8 // p)) for p in (1, 2, 8)]
@@ -113,7 +113,7 @@ def test_a_sweep_over_names_is_drawn(tmp_path: Path) -> None:
         for name in ("gpt3-175b", "gpt3-13b")
     ]
     found = Sweep(
-        "model", tuple(Point(j.model.name, j, predict(j)) for j in jobs)
+        "model", tuple(SweepPoint(j.model.name, j, predict(j)) for j in jobs)
     )
     top, _ = plots.scaling(found).axes
     assert (
@@ -127,7 +127,7 @@ def test_a_sweep_over_names_is_drawn(tmp_path: Path) -> None:
 def test_a_plan_lies_at_its_memory_and_its_time() -> None:
     """The best as a star with its interval, the others as dots, what its families add as squares."""
     best, other, beside = PREDICTIONS
-    top, *_ = plots.planned([best, other], [best, beside]).axes
+    top, *_ = plots.plan_figure([best, other], [best, beside]).axes
     spots = [
         (line.get_marker(), *line.get_xydata()[0])
         for line in top.lines

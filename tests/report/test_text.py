@@ -25,13 +25,13 @@ from meshwright.report.roofline import _tokens as tokens
 from meshwright.report.text import (
     CAUSES,
     bar,
-    between,
     chance,
     count,
     evidence,
     headline,
     layout_words,
     percent,
+    range_text,
     room,
     seconds,
     whole_run,
@@ -177,11 +177,11 @@ def test_the_headline_says_how_sure_it_is() -> None:
     text = " ".join(headline(p))
     assert low < p.step_time_s < high
     assert (
-        f"{seconds(p.step_time_s)} (90 %: {between(low, high, seconds)})"
+        f"{seconds(p.step_time_s)} (90 %: {range_text(low, high, seconds)})"
         in text
     )
-    assert between(7.25, 8.6, seconds) == "7.25 to 8.6 s"
-    assert between(0.5, 1.5, seconds) == "500 ms to 1.5 s"
+    assert range_text(7.25, 8.6, seconds) == "7.25 to 8.6 s"
+    assert range_text(0.5, 1.5, seconds) == "500 ms to 1.5 s"
     assert any(
         run in " ".join(evidence(p))
         for run in ("nearest runs", "megatron-bridge")

@@ -8,7 +8,7 @@ from statistics import median
 import pytest
 
 from meshwright import Job, Layout, catalog
-from meshwright.describe.frozen import scaled
+from meshwright.describe.frozen import scaling
 from meshwright.prediction.certainty import resolution
 from meshwright.prediction.prediction import predict
 from meshwright.report.explain import find
@@ -125,7 +125,7 @@ def test_the_set_takes_the_seconds_of_the_bytes_of_section_3() -> None:
     back over InfiniBand; 2 (d-1)/d of the gradients. Links without latency.
     """
     job = Job("gpt3-175b", "1024xselene", 1536, assumptions="megatron-2021")
-    still = scaled("cluster.network.dims.latency", 0.0)(job)
+    still = scaling("cluster.network.dims.latency", 0.0)(job)
     nvlink, ib, *_ = (
         d.bandwidth * d.efficiency for d in still.cluster.network.dims
     )

@@ -15,7 +15,7 @@ from meshwright.schedule import SCHEDULES, get
 from meshwright.schedule.longest import longest
 from meshwright.schedule.partition import LayerDeal, StagePartition
 from meshwright.schedule.replays import itemised, one
-from meshwright.schedule.stage_costs import Pass, StageCosts
+from meshwright.schedule.stage_costs import PassSeconds, StageCosts
 from meshwright.schedule.timeline import timeline
 from meshwright.schedule.types import Action, Costs, Order
 from run_of_steps import step_in_run_s
@@ -95,13 +95,15 @@ def test_an_explained_step_is_its_replay_to_the_last_bit() -> None:
         v = int(get(name).chunks(1))
         for _ in range(20):
             plain = [rng.uniform(0.01, 1.0) for _ in range(4)]
-            layer = Pass(*(Recorded.called(f"{k}", x) for k, x in enumerate(plain[:3])))  # fmt: skip
-            none = Pass(0.0, 0.0, 0.0)
+            layer = PassSeconds(*(Recorded.called(f"{k}", x) for k, x in enumerate(plain[:3])))  # fmt: skip
+            none = PassSeconds(0.0, 0.0, 0.0)
             cut = StagePartition(
                 3.0, float(v), LayerDeal(3 * v, get(name).folded)
             )
             named = StageCosts(cut, layer, none, none, (), Recorded.called("send", plain[3]))  # fmt: skip
-            alone = replace(named, layer=Pass(*plain[:3]), send=plain[3])
+            alone = replace(
+                named, layer=PassSeconds(*plain[:3]), send=plain[3]
+            )
             for barrier in (True, False):
                 at = get(name), (3, 7, v)
                 (found,) = itemised(*at, [named], barrier)
@@ -111,8 +113,8 @@ def test_an_explained_step_is_its_replay_to_the_last_bit() -> None:
 
 def test_an_explained_step_says_how_often_each_pass_is_on_its_path() -> None:
     """1F1B of three equal stages and eight microbatches: ten forwards and ten backwards, four sends."""
-    none = Pass(0.0, 0.0, 0.0)
-    layer = Pass(*(Recorded.called(k, x) for k, x in zip("FIW", (1.0, 2.0, 0.5), strict=True)))  # fmt: skip
+    none = PassSeconds(0.0, 0.0, 0.0)
+    layer = PassSeconds(*(Recorded.called(k, x) for k, x in zip("FIW", (1.0, 2.0, 0.5), strict=True)))  # fmt: skip
     cut = StagePartition(3.0, 1.0, LayerDeal(3))
     d = StageCosts(cut, layer, none, none, (), Recorded.called("send", 0.001))
     (found,) = itemised(get("1f1b"), (3, 8, 1), [d], True)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from meshwright.schedule import SCHEDULES, get
-from meshwright.schedule.controllable import half, least
+from meshwright.schedule.controllable import half, v_min
 
 PUBLISHED = Path(__file__).parents[1] / "published/schedule_orders.json"
 WRITTEN = {
@@ -74,7 +74,7 @@ def test_every_order_stands_somewhere_word_by_word(name: str) -> None:
 def test_building_blocks(p: int) -> None:
     """A microbatch goes down and up the V and, backwards, down and up again; two passes of a rank
     never meet in one of the six slots that are repeated, and three places are left for W."""
-    for block, down in ((half, 2), (least, 1)):
+    for block, down in ((half, 2), (v_min, 1)):
         slots = np.array([block(p, r) for r in range(p)])
         assert slots[0, 0] == 0
         # hops of the way down, of the way up, of I down and of I up
@@ -88,5 +88,5 @@ def test_building_blocks(p: int) -> None:
         assert slots[-1, 3] == slots[-1, 2] + down
         for row in slots % 6:
             assert len({*row.tolist()}) == 4
-        late = {half: 3 * (p % 2 == 0), least: 2 * (p % 3 == 0)}[block]
+        late = {half: 3 * (p % 2 == 0), v_min: 2 * (p % 3 == 0)}[block]
         assert slots[0, 2] == slots[0, 1] + 1 + late

@@ -241,20 +241,20 @@ def test_groups_of_microbatches(p: int) -> None:
     """Without a number: m // p of one size; of g: the last one the rest, none smaller than p."""
     for m in range(1, 20):
         count = max(m // p, 1)
-        assert bool(groups.holds(p, m, 0)) is (m % count == 0)
-        assert groups.size(p, m, 0) == m / count
+        assert bool(groups.in_groups(p, m, 0)) is (m % count == 0)
+        assert groups.group_size(p, m, 0) == m / count
         for g in range(1, 21):
             sizes = [min(g, m - i) for i in range(0, m, g)]
             fine = g <= m and min(sizes) >= p
-            assert bool(groups.holds(p, m, g)) is fine, (m, g)
-            assert groups.size(p, m, g) == min(g, m)
+            assert bool(groups.in_groups(p, m, g)) is fine, (m, g)
+            assert groups.group_size(p, m, g) == min(g, m)
 
 
 def test_sentences_name_the_nearest_numbers() -> None:
     assert "may be 12 or 15" in groups.sentence("s", 4, 13, 0)
     assert "may be 9 or 12" in groups.sentence("s", 3, 10, 0)
     assert "it may be 4 to 9" in groups.sentence("s", 4, 9, 5)
-    table = groups.table(5, 2, 3)
+    table = groups.group_order(5, 2, 3)
     assert table == [
         (0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2),
         (0, 3), (0, 4), (1, 3), (1, 4),

@@ -20,7 +20,7 @@ from meshwright.schedule.partition import (
     fuller,
     heaviest,
 )
-from meshwright.schedule.stage_costs import Pass, StageCosts
+from meshwright.schedule.stage_costs import PassSeconds, StageCosts
 from meshwright.schedule.timeline import timeline
 
 Three = tuple[float, float, float]
@@ -85,13 +85,13 @@ def listed(
     crosses = folded and rng.random() < 0.5
     cut = StagePartition(float(p), float(v), deal, crosses)
     layer, first, last, *more = (
-        Pass(*(rng.uniform(0.5, 2.0) for _ in range(3)))
+        PassSeconds(*(rng.uniform(0.5, 2.0) for _ in range(3)))
         for _ in range(3 + kinds)
     )
     d = StageCosts(cut, layer, first, last, tuple(more), rng.uniform(0.1, 1.0))
     ends = [*accumulate(of, initial=0)]
     dealt = [words[a:b] for a, b in pairwise(ends)]
-    kind = [layer, *(Pass(*map(sum, zip(layer, x, strict=True))) for x in more)]  # fmt: skip
+    kind = [layer, *(PassSeconds(*map(sum, zip(layer, x, strict=True))) for x in more)]  # fmt: skip
     passes = [
         added(
             [
@@ -227,10 +227,12 @@ def test_no_order_is_shorter_than_the_slowest_rank_and_the_ways_to_it(
 
 def test_a_slow_rank_sets_the_pace_of_1f1b() -> None:
     """Where one rank is far slower than all others, and sends take no time, nothing else counts."""
-    layer, none = Pass(1.0, 1.5, 0.5), Pass(0.0, 0.0, 0.0)
-    for heavy in (none, Pass(40.0, 60.0, 20.0)):
+    layer, none = PassSeconds(1.0, 1.5, 0.5), PassSeconds(0.0, 0.0, 0.0)
+    for heavy in (none, PassSeconds(40.0, 60.0, 20.0)):
         cut = StagePartition(4.0, 1.0, LayerDeal(4))
-        d = StageCosts(cut, layer, Pass(40.0, 60.0, 20.0), heavy, (), 0.0)
+        d = StageCosts(
+            cut, layer, PassSeconds(40.0, 60.0, 20.0), heavy, (), 0.0
+        )
         passes = [tuple(map(float, d.at(float(k)))) for k in range(4)]
         at = Listed(d, [], passes, [0, 1, 2, 3], [])
         x = d.slowest
@@ -273,7 +275,7 @@ def test_ranks_that_no_other_exceeds() -> None:
 def test_the_slowest_rank_is_the_last_of_those_as_slow() -> None:
     """Four ranks of one layer: alike, with a heavy embedding, with a heavy head, with both."""
     cut = StagePartition(4.0, 1.0, LayerDeal(4))
-    layer, none, more = (Pass(x, x, x) for x in (1.0, 0.0, 2.0))
+    layer, none, more = (PassSeconds(x, x, x) for x in (1.0, 0.0, 2.0))
     for first, last, slow in (
         (none, none, 3.0),
         (more, none, 0.0),

@@ -22,8 +22,8 @@ from meshwright.describe.model import MoE
 from meshwright.layout.placement import placed
 from meshwright.step import ModelCost, ModelShare, holding, memory, room
 from meshwright.step.microbatch import (
-    recomputed,
     recomputing,
+    with_recomputation,
 )
 from meshwright.step.weights import (
     Parameters,
@@ -89,14 +89,14 @@ def model_cost(
 def test_what_runs_again_takes_its_seconds_and_leaves_its_bytes() -> None:
     parts = model_cost(layer())
     one = parts.typical
-    assert recomputed(one, "none") is one
+    assert with_recomputation(one, "none") is one
     for text, share, back, sent in (
         ("mlp", 1.0, 2.5, 0.625),
         ("mlp", 0.5, 2.25, 0.5625),
         ("full", 1.0, 3.0, 0.75),
         ("full", 0.25, 2.25, 0.5625),
     ):
-        again = recomputed(one, text, share)
+        again = with_recomputation(one, text, share)
         assert (again.backward, again.sent_back.seconds) == (back, sent)
         assert (again.forward, again.sent.seconds) == (1.0, 0.25)
     assert recomputing(parts, "full").layers[0].backward == 3.0

@@ -21,7 +21,7 @@ from meshwright.layout.placement import placed
 from meshwright.layout.stages import partition
 from meshwright.schedule import SCHEDULES
 from meshwright.schedule import get as schedule_named
-from meshwright.schedule.stage_costs import Pass, StageCosts
+from meshwright.schedule.stage_costs import PassSeconds, StageCosts
 from meshwright.step import ModelShare, Step, least_idle, shares
 from meshwright.step.microbatch import model_cost
 from meshwright.step.pipeline import (
@@ -29,11 +29,11 @@ from meshwright.step.pipeline import (
     Pipeline,
     carried,
     fill_and_drain,
-    replayed,
+    replayed_total,
 )
 from meshwright.step.shares import sum_of
 from meshwright.step.sync import Device, Passes, SyncWait, exposed, occupied
-from meshwright.step.total import DeviceStep, microbatch_on, shared
+from meshwright.step.total import DeviceStep, microbatch_on, shares_links
 from meshwright.step.weights import (
     DeviceSync,
     Parameters,
@@ -117,7 +117,7 @@ def test_slowdown_is_at_most_what_shows_inside() -> None:
 def test_links_are_shared_where_both_kinds_hide_on_them(
     how: Overlap, both: bool
 ) -> None:
-    assert shared(how) is both
+    assert shares_links(how) is both
 
 
 # What devices hold.
@@ -223,16 +223,16 @@ def test_stages_of_a_heavy_head() -> None:
 
 
 # Order of the microbatches.
-NONE = Pass(0.0, 0.0, 0.0)
-LAYER = Pass(1.0, 1.5, 0.5)
+NONE = PassSeconds(0.0, 0.0, 0.0)
+LAYER = PassSeconds(1.0, 1.5, 0.5)
 
 
 def four_devices(
     job: Job,
     schedule: str = "1f1b",
-    layer: Pass = LAYER,
-    first: Pass = NONE,
-    last: Pass = NONE,
+    layer: PassSeconds = LAYER,
+    first: PassSeconds = NONE,
+    last: PassSeconds = NONE,
     send: float = 0.25,
     v: int = 1,
 ) -> StageCosts:
@@ -284,7 +284,8 @@ def test_no_order_is_shorter_than_what_a_search_takes_for_it(
             Layout(pp=4, dp=1), replace(MODEL, layers=layers), overlap=joints
         )
         layer, first, last = (
-            Pass(*(rng.uniform(0.1, 2.0) for _ in range(3))) for _ in range(3)
+            PassSeconds(*(rng.uniform(0.1, 2.0) for _ in range(3)))
+            for _ in range(3)
         )
         by = shares(job, Layout(pp=4, dp=1), way, v)
         busy = way.rounds(m) * max(
@@ -295,13 +296,13 @@ def test_no_order_is_shorter_than_what_a_search_takes_for_it(
         )
         send = rng.choice((0.0, 0.05, 2.0))
         d = four_devices(job, name, layer, first, last, send, v)
-        exact, _ = replayed(job, way, (4, float(m), v), d, busy)
+        exact, _ = replayed_total(job, way, (4, float(m), v), d, busy)
         idle = least_idle(job, way, float(m), d, busy)
         assert 0 <= idle <= exact * (1 + 1e-12) - busy, (layers, m, send)
     assert seen > 3
 
 
-TWICE = Pass(2.0, 3.0, 1.0)
+TWICE = PassSeconds(2.0, 3.0, 1.0)
 
 
 @pytest.mark.parametrize(

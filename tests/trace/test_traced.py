@@ -119,11 +119,11 @@ def test_experts_are_dealt_to_their_ranks() -> None:
 
 
 def test_heads_limit_the_cuts() -> None:
-    assert cuts.most(MODEL) == 8
+    assert cuts.most_tp(MODEL) == 8
     narrow = replace(
         BODY, kinds=(TracedLayer(ATTENTION[:1]),), order=(0, 0, 0)
     )
-    assert cuts.most(replace(MODEL, traced=narrow)) == 1
+    assert cuts.most_tp(replace(MODEL, traced=narrow)) == 1
 
 
 def test_a_state_is_not_cut_by_context() -> None:

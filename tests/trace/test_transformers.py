@@ -161,7 +161,7 @@ def test_files_that_contradict_themselves(seed: int) -> None:
     from transformers import AutoModelForImageTextToText, Gemma3Config
 
     config = drawn(random.Random(seed))
-    model = build.model(config)
+    model = build.build_model(config)
     own = {k: v for k, v in config.items() if k != "num_experts_of_mine"}
     with torch.device("meta"):
         whole = AutoModelForImageTextToText.from_config(Gemma3Config(**own))
@@ -185,7 +185,7 @@ def test_a_text_part_may_have_no_tie_of_its_own(tied: bool) -> None:
     """Qwen3-VL's says nothing of it."""
     inner = {**SMALL, "max_position_embeddings": 1024}
     config = {"model_type": "qwen3_vl", "text_config": inner}
-    model = build.model({**config, "tie_word_embeddings": tied})
+    model = build.build_model({**config, "tie_word_embeddings": tied})
     assert model.tied_embeddings == tied
 
 
@@ -253,7 +253,7 @@ def test_attention_that_depends_on_the_length_is_refused() -> None:
     tool = benchmark()
     sparse = tool.defaults("big_bird", {"num_hidden_layers": 2})
     with pytest.raises(BadInput, match="attention_type of bert"):
-        build.model(sparse)
+        build.build_model(sparse)
     full = tool.row({**sparse, "attention_type": "original_full"})
     assert tool.verdict(full) == "exact"
 
@@ -262,4 +262,4 @@ def test_settings_that_its_code_cannot_run_are_refused_in_a_sentence() -> None:
     """DeepSeek-V2's class says no experts for a token, and then does not run."""
     config = benchmark().defaults("deepseek_v2", {"num_hidden_layers": 2})
     with pytest.raises(BadInput, match="of deepseek_v2 does not run on these"):
-        build.model(config)
+        build.build_model(config)

@@ -226,7 +226,9 @@ def steady(name: str, rank: int) -> Found:
         sent.total(),
         []
         if model.moe
-        else unlike(messages.sent(messages.carried_out(wanted), at, 0), sent),
+        else unlike(
+            messages.sent_by_rank(messages.carried_out(wanted), at, 0), sent
+        ),
     )
 
 

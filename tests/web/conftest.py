@@ -85,7 +85,7 @@ class Host(SimpleHTTPRequestHandler):
         body = self.rfile.read(int(self.headers["content-length"])).decode()
         one = kind == "answer"
         self.reply(
-            alone.answer(name, body)
+            alone.json_answer(name, body)
             if one
             else "\n".join(alone.lines(name, body))
         )

@@ -33,7 +33,7 @@ from meshwright.web import app as web
 from meshwright.web.app import LARGEST_BODY, POLICY, Stopped, app
 from meshwright.web.endpoints import Endpoint, endpoints, openapi
 from meshwright.web.explorers import scenario
-from meshwright.web.prices import by_chip, rented
+from meshwright.web.prices import by_chip, with_price
 from meshwright.web.question import OPENING
 from meshwright.web.work import Asking
 
@@ -263,7 +263,9 @@ def test_runs_of_the_class_of_a_question_are_told(served) -> None:
     assert marked and {r["source"] for r in marked} <= {
         *best["evidence"]["sources"]
     }
-    of_class = [r for r in certainty.runs() if r.class_ == found["class"]]
+    of_class = [
+        r for r in certainty.evidence_runs() if r.class_ == found["class"]
+    ]
     assert len(of_class) == best["evidence"]["rows"]
 
 
@@ -304,7 +306,7 @@ def test_the_first_answers_need_no_request(
     small = {"model": "llama3-8b", "on": "8xh100-sxm", "batch": "64seq"}
     monkeypatch.setattr(web, "OPENING", small)
     api, files = web.Api(), web.Files()
-    web.opened(api, files)
+    web.warm(api, files)
     held = re.search(
         r'id="known">(.*?)</script>', files.texts["/"].decode(), re.S
     )
@@ -807,12 +809,12 @@ def test_a_price_of_ones_own_does_not_stand_under_anothers_name() -> None:
         }
     )
     theirs = job.cluster.chip.sources["usd_per_hour"]["source"]
-    mine = rented(job, 2.5).cluster.chip
+    mine = with_price(job, 2.5).cluster.chip
     assert mine.usd_per_hour == 2.5
     assert mine.sources["usd_per_hour"]["source"] != theirs
     assert "one's own" in mine.sources["usd_per_hour"]["source"]
     assert mine.sources["hbm_bytes"] == job.cluster.chip.sources["hbm_bytes"]
-    assert rented(job, None) is job
+    assert with_price(job, None) is job
 
 
 def test_a_price_is_of_a_chip_as_on_has_it() -> None:

@@ -16,7 +16,7 @@ from meshwright.web import dropped
 from meshwright.web.answers import clusters, ways_to_copy
 from meshwright.web.question import (
     ask,
-    checked,
+    check_question,
     command_of,
     laid_out,
     python_of,
@@ -69,7 +69,9 @@ def test_a_dropped_file_is_the_question(file: Path) -> None:
 
 
 def test_question_to_command_and_back() -> None:
-    assert dropped_as(command_of(checked(NAMED))) == checked(NAMED)
+    assert dropped_as(command_of(check_question(NAMED))) == check_question(
+        NAMED
+    )
     assert shlex.split(command_of(NAMED))[:3] == [
         "meshwright",
         "plan",
@@ -101,7 +103,7 @@ def test_canonical_order_and_no_empty_texts() -> None:
         "on": "8xh100-sxm",
         "model": "llama3-8b",
     }
-    assert [*checked(shuffled).items()] == [
+    assert [*check_question(shuffled).items()] == [
         ("model", "llama3-8b"),
         ("on", "8xh100-sxm"),
         ("batch", "4Mi"),

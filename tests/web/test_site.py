@@ -69,7 +69,7 @@ def test_what_is_wrong_is_a_sentence() -> None:
         ("plan", '{"question": 1}'),
         ("plan", "[]"),
     ):
-        assert set(json.loads(alone.answer(name, body))) == {"error"}
+        assert set(json.loads(alone.json_answer(name, body))) == {"error"}
     (line,) = alone.lines(
         "clusters", json.dumps({"question": JOBS[0], "clusters": []})
     )

@@ -133,26 +133,28 @@ class Advice(Displayed):
             "format": self.format or None,
             "tie": self.tie,
             "measured": self.gap.to_dict() if self.gap else None,
-            "changes": [said(a, self) for a in self.changes],
-            "numerics": [said(a, self) for a in self.numerics],
-            "pair": said(self.pair, self) if self.pair else None,
-            "triple": said(self.triple, self) if self.triple else None,
+            "changes": [change_record(a, self) for a in self.changes],
+            "numerics": [change_record(a, self) for a in self.numerics],
+            "pair": change_record(self.pair, self) if self.pair else None,
+            "triple": change_record(self.triple, self)
+            if self.triple
+            else None,
             "left_out": {"unfit": self.unfit, "unsaid": self.unsaid},
             "notes": list(self.notes),
         }
 
 
-def said(each: Advised, of: Advice) -> dict[str, Any]:
+def change_record(each: Advised, of: Advice) -> dict[str, Any]:
     """One change, as `--json` has it."""
     p = each.prediction
     run = of.run.job
     return {
         "fields": {
-            path: [plain(meant(run, path)), plain(new)]
+            path: [json_value(meant(run, path)), json_value(new)]
             for path, new in each.change.fields.items()
         },
         "flags": {
-            k: [plain(x) for x in pair] for k, pair in each.words.items()
+            k: [json_value(x) for x in pair] for k, pair in each.words.items()
         },
         "step_time_s": p.step_time_s,
         "interval_s": p.interval_s,
@@ -164,7 +166,7 @@ def said(each: Advised, of: Advice) -> dict[str, Any]:
     }
 
 
-def plain(value: Any) -> Any:
+def json_value(value: Any) -> Any:
     """A value as JSON has it: descriptions by their names."""
     if isinstance(value, (str, int, float, bool, type(None), list, tuple)):
         return value
@@ -200,13 +202,13 @@ def advise(
     words = tongue(run.job, format, names)
     seen = gap(run, steps, words, taken) if steps else None
     if len(steps) >= LEAST:
-        run = predict(calibrated(run, steps))
+        run = predict(calibrate(run, steps))
         words = tongue(run.job, format, names)
     judge = Judge(run, progress)
     every = [*singles(run.job)]
     tried = [option for c in every if (option := judge.option(c))]
     fine = sorted(filter(judge.fits, tried), key=lambda o: o.cost_s)
-    known = [*advised(fine, words)]
+    known = [*expressible(fine, words)]
     kept = [a for a in known if not a.change.numerics]
     answer = Advice(
         run,
@@ -220,10 +222,10 @@ def advise(
         notes=run.notes,
     )
     others = [c for c in every if not c.numerics]
-    return joined(answer, judge, others, words)
+    return with_combinations(answer, judge, others, words)
 
 
-def calibrated(run: Prediction, steps: Sequence[float]) -> Job:
+def calibrate(run: Prediction, steps: Sequence[float]) -> Job:
     """The run's job on its installation: one scale from its measured steps."""
     plain = Installation()
     job = run.job
@@ -233,25 +235,27 @@ def calibrated(run: Prediction, steps: Sequence[float]) -> Job:
     return replace(job, cluster=replace(job.cluster, installation=known))
 
 
-def advised(options: Iterable[Option], words: Tongue) -> Iterator[Advised]:
+def expressible(options: Iterable[Option], words: Tongue) -> Iterator[Advised]:
     """The options that the framework's words can say."""
     for option in options:
         if spoken := words.words(option.change):
             yield Advised(option, spoken)
 
 
-def joined(
+def with_combinations(
     answer: Advice, judge: Judge, others: Sequence[Change], words: Tongue
 ) -> Advice:
     """The answer with its best pair and triple, where they are worth more than their beginning."""
     leads = [a.option for a in answer.best_each[:LEADS]]
-    pairs = together(judge, [o.change for o in leads], others)
+    pairs = combinations(judge, [o.change for o in leads], others)
     first = answer.best_each[0].option if answer.best_each else None
-    pair = next(advised(pairs, words), None)
+    pair = next(expressible(pairs, words), None)
     if first is None or pair is None or not worth(pair.option, first):
         return answer
-    starts = [a.change for a in islice(advised(pairs, words), PAIRS)]
-    triple = next(advised(together(judge, starts, others), words), None)
+    starts = [a.change for a in islice(expressible(pairs, words), PAIRS)]
+    triple = next(
+        expressible(combinations(judge, starts, others), words), None
+    )
     if triple is not None and not worth(triple.option, pair.option):
         triple = None
     return replace(answer, pair=pair, triple=triple)
@@ -263,7 +267,7 @@ def worth(more: Option, less: Option) -> bool:
     return faster and more.cost_s * (1.0 + MORE) < less.cost_s
 
 
-def together(
+def combinations(
     judge: Judge, starts: Sequence[Change], others: Sequence[Change]
 ) -> list[Option]:
     """Changes joined with another one each, best first."""

@@ -23,7 +23,7 @@ from ..describe.stages import RULES
 from ..errors import BadInput
 from ..exchange import EXCHANGES
 from ..formats.flags import PIPELINED, layout_beside
-from ..layout.placement import launched, lies, placed
+from ..layout.placement import launcher_orders, lies, placed
 from ..num import divisors
 from ..schedule import SCHEDULES
 from ..search.options import ANY_CHUNKS
@@ -118,7 +118,7 @@ def laid_out(run: Job, words: Mapping[str, Any]) -> Layout:
 
 def axes(run: Job) -> tuple[str, ...]:
     """The order of the axes, nearest first, in which the ranks of a run are numbered."""
-    orders = (AXES, *launched(run))
+    orders = (AXES, *launcher_orders(run))
     sizes = run.cluster.sizes
     return next((o for o in orders if lies(run.layout, sizes, o)), AXES)
 
@@ -131,7 +131,7 @@ def singles(run: Job) -> Iterator[Change]:
             if value != getattr(own, name):
                 yield change(**{name: value})
     yield from schedules(run)
-    for order in launched(run):
+    for order in launcher_orders(run):
         if order != axes(run):
             yield change(placement="-".join(order))
     yield from software(run)

@@ -29,14 +29,14 @@ def diff(path: str, run: Job, change: Change, format: str = "") -> str:
     format: that of a file of another tool; "": a JOB.toml.
     """
     text = read_text(path, LARGEST_BASE)
-    return unified(path, text, edited(path, text, run, change, format))
+    return unified_diff(path, text, edit(path, text, run, change, format))
 
 
-def edited(path: str, text: str, run: Job, change: Change, format: str) -> str:
+def edit(path: str, text: str, run: Job, change: Change, format: str) -> str:
     """The text of the file with the change in it."""
     job = change.on(run)
     if is_file(path):
-        return own(path, text, run, job)
+        return job_diff(path, text, run, job)
     if format not in bridge.onto.CHANGED or bridge.logged(path):
         raise BadInput(
             f"{path[:80]} is not edited: take the keys as they are listed, or advise on a file of"
@@ -47,7 +47,7 @@ def edited(path: str, text: str, run: Job, change: Change, format: str) -> str:
     return bridge.write_onto(job, format, place, path, run).text
 
 
-def own(path: str, text: str, run: Job, job: Job) -> str:
+def job_diff(path: str, text: str, run: Job, job: Job) -> str:
     """A JOB.toml with the fields changed in which two jobs differ."""
     tables = parse_toml(text, path)
     changes = {
@@ -93,7 +93,7 @@ def fields_apart(
     return apart
 
 
-def unified(path: str, old: str, new: str) -> str:
+def unified_diff(path: str, old: str, new: str) -> str:
     """A unified diff of two texts of one file."""
     lines = difflib.unified_diff(
         old.splitlines(keepends=True),

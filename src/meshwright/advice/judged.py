@@ -66,14 +66,14 @@ class Judge:
     @cached_property
     def amiss(self) -> int:
         """Rules of its own settings that the layout of the run breaks."""
-        return len(beside.broken(self.run.job, self.run.layout))
+        return len(beside.broken_settings(self.run.job, self.run.layout))
 
     def legal(self, job: Job) -> bool:
         """The framework runs the changed job, as far as layouts go."""
         layout = job.layout
         if rules.broken(job, layout, self.rules):
             return False
-        if len(beside.broken(job, layout)) > self.amiss:
+        if len(beside.broken_settings(job, layout)) > self.amiss:
             return False
         return len(not_proposed(job, layout)) <= self.unreleased
 

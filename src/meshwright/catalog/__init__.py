@@ -20,7 +20,7 @@ from ..describe.fields import BY_NAME
 from ..describe.model import Model
 from ..describe.network import Network
 from ..describe.read import read
-from ..describe.slices import axes, shape_for, sliced
+from ..describe.slices import axes, shape_for, slice_network
 from ..errors import BadInput, command, unknown
 
 KINDS = {"chips": Chip, "networks": Network, "models": Model}
@@ -60,7 +60,7 @@ def has(kind: str, name: str) -> bool:
     return _key(name) in _index(kind)
 
 
-def counted(text: str) -> tuple[str, str]:
+def split_count(text: str) -> tuple[str, str]:
     """("1024", "h100-sxm") of "1,024 x h100-sxm"; BadInput if it is no number of something."""
     if not (match := COUNT.match(text[:200])):
         example = (
@@ -82,7 +82,7 @@ def cluster(text: str, network: str | Network | None = None) -> Cluster:
     network: another network than the one the chip is usually sold with. Part of a torus is cut out
     as a slice. Raises BadInput.
     """
-    count, what = counted(text)
+    count, what = split_count(text)
     if has("networks", what):
         known: Network = _get("networks", what)
         name = known.chip
@@ -115,7 +115,7 @@ def cluster(text: str, network: str | Network | None = None) -> Cluster:
         return whole
     return replace(
         whole,
-        network=sliced(
+        network=slice_network(
             whole.network, shape_for(whole.network, whole.chips)[0]
         ),
     )

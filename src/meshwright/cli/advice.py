@@ -16,7 +16,7 @@ from cyclopts import (
 )
 
 from .. import catalog
-from ..describe.choices import listed
+from ..describe.choices import first_few
 from ..errors import BadInput, command
 from ..formats.spellings import OURS
 from .command import VERBS, app
@@ -130,7 +130,7 @@ def elsewhere(flag: str) -> str:
         for verb in VERBS
         if flag in options(app[verb].assemble_argument_collection())
     ]
-    return f"{flag} is for {listed(verbs)}; " if verbs else ""
+    return f"{flag} is for {first_few(verbs)}; " if verbs else ""
 
 
 def missing(verb: str, error: MissingArgumentError) -> str:
@@ -171,7 +171,7 @@ def scaling_command(model: str) -> str:
 def is_machine(word: str) -> bool:
     """A number of chips of the catalogue: 64xb200."""
     try:
-        number, name = catalog.counted(word)
+        number, name = catalog.split_count(word)
     except (BadInput, ValueError):
         return False
     return int(number) > 0 and any(

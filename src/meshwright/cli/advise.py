@@ -11,8 +11,8 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from ..errors import BadInput, command
-from .calibrate import numbers
-from .command import Detail, Json, Price, answer, output, verb, word
+from .calibrate import positive_numbers
+from .command import Detail, Json, Price, output, print_answer, verb, word
 from .jobs import read_job
 from .steps import words_of_command
 
@@ -70,7 +70,7 @@ def advise(
     file = of_file(run, given)
     advice = compute(job, measured_seconds(run, steps, job, notes), **file)
     advice = replace(advice, notes=(*notes, *advice.notes))
-    chosen = wanted(advice, take) if output or take != "1" else None
+    chosen = change_to_write(advice, take) if output or take != "1" else None
     if output and chosen:
         form = file.get("format", "")
         text = diff(run, job.filled, chosen.change, form)
@@ -80,10 +80,10 @@ def advise(
         console.show_json(console.envelope("advise", advice.to_dict()))
         return 0
     later = next_words(run, given, output, advice)
-    answer(
+    print_answer(
         advise_card.card(advice, later),
         detail,
-        advise_card.why(advice),
+        advise_card.gain_details(advice),
         advise_card.rest(advice),
     )
     return 0
@@ -138,7 +138,7 @@ def measured_seconds(
 
     log = steps if steps and Path(steps[:4096]).is_file() else None
     if steps and log is None:
-        return numbers(steps)
+        return positive_numbers(steps)
     if log is None and bridge.logged(run):
         log = run
     if log is None:
@@ -154,7 +154,7 @@ def measured_seconds(
     return [beside.seconds(step) for step in found.steady]
 
 
-def wanted(advice: Any, take: str) -> Any:
+def change_to_write(advice: Any, take: str) -> Any:
     """The change that -o writes; BadInput where there is none."""
     if take in ("pair", "triple"):
         if chosen := getattr(advice, take):

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from ..errors import BadInput
-from .command import Detail, Json, answer, verb, word
+from .command import Detail, Json, print_answer, verb, word
 from .train import need_torch
 
 Device = Annotated[str, word("cpu (gloo) or cuda (NCCL).", "DEVICE")]
@@ -121,7 +121,7 @@ def calibrate(
 
     files.suffix(output, (".toml",))
     to = Path(output)
-    machine = measure(wanted(device, precision, ranks, quick), to)
+    machine = measure(measurements(device, precision, ranks, quick), to)
     save(
         to,
         dump_machine(
@@ -135,7 +135,9 @@ def calibrate(
             console.envelope("calibrate", to_dict(machine, str(to)))
         )
         if json
-        else answer(card(machine, str(to)), detail, report(machine, str(to)))
+        else print_answer(
+            card(machine, str(to)), detail, report(machine, str(to))
+        )
     )
     return 0
 
@@ -153,7 +155,7 @@ def from_steps(
     from ..formats.bridge import foreign
     from ..formats.machine import dump_machine
     from ..report import console, files
-    from ..report.machine import scaled
+    from ..report.machine import scale_card
 
     files.suffix(output, (".toml",))
     logged = bool(seconds) and Path(str(seconds)[:4096]).is_file()
@@ -164,7 +166,7 @@ def from_steps(
     times = (
         logged_steps(str(seconds), paths[0], on)
         if logged
-        else numbers(seconds)
+        else positive_numbers(seconds)
     )
     measured = [
         step
@@ -193,7 +195,7 @@ def from_steps(
         same = f"{shlex.quote(paths[0])} --on {chips}x./{output}"
         other = f"llama3-8b --on 64x./{output} --batch 1Mi"
         later = f"plan {same if chips.isdigit() else other}"
-        console.show(scaled(ratios, of.scale, of.steps, output, later))
+        console.show(scale_card(ratios, of.scale, of.steps, output, later))
     return 0
 
 
@@ -212,7 +214,7 @@ def logged_steps(log: str, path: str, on: str | None) -> list[float]:
     return [measured.seconds(step) for step in measured.log.steady]
 
 
-def numbers(text: str | None) -> list[float]:
+def positive_numbers(text: str | None) -> list[float]:
     """Positive numbers of a list; BadInput for anything else."""
     try:
         measured = [
@@ -227,7 +229,7 @@ def numbers(text: str | None) -> list[float]:
     return measured
 
 
-def wanted(device: str, precision: str, ranks: str, quick: bool) -> Any:
+def measurements(device: str, precision: str, ranks: str, quick: bool) -> Any:
     """What is to be measured; BadInput for what cannot be."""
     import torch
 

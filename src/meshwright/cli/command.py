@@ -195,7 +195,7 @@ DETAIL = {
 """Options of every verb that prints a card."""
 
 
-def answer(
+def print_answer(
     card: Any,
     detail: Detail,
     why: Iterable[Any] = (),

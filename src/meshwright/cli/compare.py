@@ -13,7 +13,7 @@ from cyclopts import Parameter
 
 from ..errors import BadInput, command
 from .advice import clusters, is_machine
-from .command import Detail, Json, answer, output, verb, word
+from .command import Detail, Json, output, print_answer, verb, word
 
 RunFolder = Annotated[
     str | None,
@@ -115,7 +115,7 @@ def compare(
         console.show_json(data)
         return 0
     name = shlex.quote(run)
-    answer(
+    print_answer(
         card(comparison, [command(f"calibrate --from {name} -o ours.toml")]),
         detail,
         [report(comparison, console.ascii_only())],
@@ -131,7 +131,7 @@ def against_program(
     """
     from ..formats.flags import is_file, read_flags
     from ..layout.stages import microbatches
-    from ..program.memory import shortened
+    from ..program.memory import shorten
     from ..report import console
     from ..report.oracle import card, report
     from ..report.text import layout_words
@@ -143,7 +143,7 @@ def against_program(
             " writes one"
         )
     whole = read_flags(path, {}, None, sys.stdin)
-    job = shortened(whole)
+    job = shorten(whole)
     need_torch()
     from ..describe.training import settings
     from ..train.oracle import compare as run_program
@@ -166,7 +166,7 @@ def against_program(
             "ranks": [r.to_dict() for r in comparison],
         },
     )
-    console.show_json(data) if json else answer(
+    console.show_json(data) if json else print_answer(
         card(data), detail, [report(data)]
     )
     return 0 if data["agrees"] else 1
@@ -211,7 +211,7 @@ def with_log(
         ),
         command(f"plan {words} -o plan.toml"),
     ]
-    answer(
+    print_answer(
         log_card(comparison, notes, later), detail, [of_log(comparison, notes)]
     )
     return 0

@@ -320,7 +320,7 @@ def theirs(
     ):
         notes.append(
             f"this plan is for {job.usual_framework}: predict it with --framework"
-            f" {runs(job, table.get(name))} to see what it takes there"
+            f" {running_framework(job, table.get(name))} to see what it takes there"
         )
     if left := [name for name in job.train if name != "device"]:
         notes.append(
@@ -333,7 +333,7 @@ def theirs(
     return text, place, job, onto
 
 
-def runs(job: Job, format: Format) -> str:
+def running_framework(job: Job, format: Format) -> str:
     """The framework of the format that runs the job's layout; the first, if none does."""
     from ..describe.choices import refusal
     from ..describe.framework import framework

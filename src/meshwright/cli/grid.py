@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from ..errors import BadInput
-from .command import Detail, answer
+from .command import Detail, print_answer
 from .kept import Swept
 
 KINDS = (".json", ".csv", ".jsonl")
@@ -23,7 +23,7 @@ def two(
     detail: Detail,
 ) -> int:
     """Print the table of two fields, and keep its points."""
-    from ..grid import engine_at, grid, row
+    from ..grid import engine_at, grid, point_row
     from ..report import console, files
     from ..report.grid import card, report
     from ..report.lines import noted
@@ -47,10 +47,10 @@ def two(
             workers=workers,
             engine=engine_at(engine) if engine else None,
             progress=progress,
-            compute=partial(row, prices=prices),
+            compute=partial(point_row, prices=prices),
         )
     data = console.envelope("sweep", points.to_dict())
-    console.show_json(data) if json else answer(
+    console.show_json(data) if json else print_answer(
         card(points, column, notes),
         detail,
         [report(points, column), *noted(notes)],

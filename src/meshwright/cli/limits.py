@@ -11,7 +11,7 @@ from cyclopts import Parameter
 
 from ..errors import BadInput
 from .advice import is_model, scaling_command
-from .command import Detail, Json, answer, output, verb, word
+from .command import Detail, Json, output, print_answer, verb, word
 
 SCENARIOS = (
     "Scenarios: v100, a100, h100, h100-global-nvlink, ... with /sparse for mixtures of experts, a"
@@ -135,7 +135,7 @@ def limits(
     from ..report import console, files
 
     whole_model = model == "realistic"
-    demand(model, sensitivity, run, chips, growth)
+    demand_answerable(model, sensitivity, run, chips, growth)
     curve = not (whole_model or sensitivity or run or chips)
     kinds = (".json", ".csv", *files.PLOTS) if curve else (".json",)
     files.suffix(output, kinds)
@@ -156,15 +156,17 @@ def limits(
     real = realism(*words, overlap) if whole_model else None
     with console.progress() as progress:
         if run is not None or chips is not None:
-            answered = asked(chosen, run, chips, real, progress, growth)
+            answered = runs_and_clusters(
+                chosen, run, chips, real, progress, growth
+            )
         elif real:
-            answered = whole(chosen, real, progress, growth)
+            answered = whole_models(chosen, real, progress, growth)
         elif sensitivity:
             answered = sensitivity_rows(chosen)
         else:
             answered = curves(chosen, said, growth)
     data = console.envelope("limits", answered.fields)
-    console.show_json(data) if json else answer(
+    console.show_json(data) if json else print_answer(
         answered.card, detail, [answered.table]
     )
     if output:
@@ -173,7 +175,7 @@ def limits(
     return 0
 
 
-class Answered(NamedTuple):
+class LimitsAnswer(NamedTuple):
     """What is shown and written."""
 
     card: Any
@@ -196,7 +198,7 @@ BETWEEN = {"--run": (0, 1e40), "--chips": (0, 1e12), "--growth": (1, 1e3)}
 """Beyond these a curve tells nothing apart."""
 
 
-def demand(
+def demand_answerable(
     model: str,
     sensitivity: bool,
     run: float | None,
@@ -293,7 +295,7 @@ def under_laws(
     experts: float | None,
 ) -> list[Any]:
     """The scenarios with another batch law, depth, tokens a parameter or number of experts."""
-    from ..describe.frozen import put, scaled
+    from ..describe.frozen import put, scaling
     from ..limits.laws import growing_experts, law
 
     given = {
@@ -315,7 +317,7 @@ def under_laws(
             put("law.stated_growth", other.stated_growth),
         ]
     if depth is not None:
-        changes.append(scaled("law.depth.coefficient", depth))
+        changes.append(scaling("law.depth.coefficient", depth))
     if tokens is not None:
         changes.append(put("law.tokens_per_parameter", tokens))
     if experts is not None:
@@ -359,7 +361,7 @@ def under(
 
 def curves(
     chosen: list[Any], said: Sequence[str], growth: float | None
-) -> Answered:
+) -> LimitsAnswer:
     """The paper's curves."""
     from ..limits.answer import limits as compute
     from ..limits.calendar import GROWTH
@@ -367,7 +369,7 @@ def curves(
     from ..report import limits as reports
 
     result = compute(chosen)
-    return Answered(
+    return LimitsAnswer(
         limits_card.card(result, said, growth or GROWTH),
         reports.report(result, said),
         result.to_dict(),
@@ -407,9 +409,9 @@ def realism(
     return real
 
 
-def whole(
+def whole_models(
     chosen: list[Any], real: Any, progress: Any, growth: float | None
-) -> Answered:
+) -> LimitsAnswer:
     """The question asked of whole transformers, beside the paper's model."""
     from rich.console import Group
 
@@ -444,28 +446,30 @@ def whole(
                 "realistic": [c.to_dict() for c in curves],
             }
         )
-    return Answered(Group(*cards), Group(*tables), {"ladders": fields})
+    return LimitsAnswer(Group(*cards), Group(*tables), {"ladders": fields})
 
 
-def sensitivity_rows(chosen: list[Any]) -> Answered:
+def sensitivity_rows(chosen: list[Any]) -> LimitsAnswer:
     """The sensitivity table."""
     from ..limits.sensitivity import sensitivity
     from ..report.limits import sensitivities
-    from ..report.limits_card import changed
+    from ..report.limits_card import sensitivity_card
 
     result = sensitivity(chosen)
     fields = {"sensitivity": result.to_dict()}
-    return Answered(changed(result), sensitivities(result), fields)
+    return LimitsAnswer(
+        sensitivity_card(result), sensitivities(result), fields
+    )
 
 
-def asked(
+def runs_and_clusters(
     chosen: list[Any],
     run: float | None,
     chips: float | None,
     real: Any,
     progress: Any,
     growth: float | None,
-) -> Answered:
+) -> LimitsAnswer:
     """Smallest clusters for a run and largest runs of a cluster; real: of whole transformers."""
     from ..limits.answer import bill, largest_run, smallest_cluster
     from ..limits.calendar import GROWTH
@@ -504,7 +508,7 @@ def asked(
     fields = [
         {"question": name, **p.to_dict(), **bill(p, s)} for name, s, p in rows
     ]
-    return Answered(
+    return LimitsAnswer(
         answered(rows, growth or GROWTH), answers(rows), {"answers": fields}
     )
 

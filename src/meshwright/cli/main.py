@@ -19,7 +19,7 @@ from cyclopts import CycloptsError
 
 from ..errors import BadInput, MeshwrightError, command, unknown
 from ..formats.options import STDIN
-from ..formats.spellings import translated
+from ..formats.spellings import translate
 from . import (  # noqa: F401, their verbs register themselves
     advise,
     calibrate,
@@ -51,9 +51,9 @@ from .command import (
     Price,
     Replan,
     Workers,
-    answer,
     app,
     output,
+    print_answer,
     verb,
 )
 from .jobs import prediction_of_arguments
@@ -94,7 +94,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         )
 
 
-def called(words: list[str]) -> list[str]:
+def script_arguments(words: list[str]) -> list[str]:
     """The words with what stands after -- as the arguments of a script that is read."""
     at = words.index("--") if "--" in words[2:] else 0
     return (
@@ -115,7 +115,10 @@ def run(words: list[str]) -> int:
             raise unknown("command", words[0], VERBS)
         return int(
             app(
-                [STDIN if w == "-" else w for w in translated(called(words))],
+                [
+                    STDIN if w == "-" else w
+                    for w in translate(script_arguments(words))
+                ],
                 exit_on_error=False,
                 print_error=False,
             )
@@ -195,8 +198,8 @@ def predict(
             explanation.report(p, explain), Card("", (Commands(later),))
         )
     else:
-        answer(
-            run_card.predicted(p, later),
+        print_answer(
+            run_card.predict_card(p, later),
             detail,
             [report(p, console.ascii_only())],
         )
@@ -268,7 +271,7 @@ def sweep(
     data = console.envelope("sweep", result.to_dict())
     if output and result.found:
         files.write(output, files.of_sweep(result, data))
-    console.show_json(data) if json else answer(
+    console.show_json(data) if json else print_answer(
         card(result, notes), detail, [report(result), *noted(notes)]
     )
     return 130 if result.interrupted else 0 if result.found else 1
@@ -305,7 +308,7 @@ def timeline(
     if output:
         files.write(output, files.of_replay(exact))
     ascii_only = console.ascii_only()
-    console.show_json(data) if json else answer(
+    console.show_json(data) if json else print_answer(
         card(exact, ascii_only), detail, [report(exact, ascii_only)]
     )
     return 0
@@ -329,6 +332,6 @@ def catalog(
     (
         console.show_json(console.envelope("catalog", to_dict(kind, name)))
         if json
-        else answer(card(kind, name), detail, [report(kind, name)])
+        else print_answer(card(kind, name), detail, [report(kind, name)])
     )
     return 0

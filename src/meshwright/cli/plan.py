@@ -22,8 +22,8 @@ from .command import (
     Relaxed,
     SearchSoftware,
     Top,
-    answer,
     output,
+    print_answer,
     verb,
 )
 from .jobs import read_job
@@ -121,7 +121,7 @@ def plan(
     if json:
         console.show_json(data)
     else:
-        answer(shown.card, detail, shown.why(), shown.rest())
+        print_answer(shown.card, detail, shown.why(), shown.rest())
     return 0 if shown.bests else 1
 
 
@@ -143,7 +143,9 @@ def too_small(size: Any, detail: Detail, json: bool) -> int:
         sizing = {"sizing": size.to_dict()}
         console.show_json(console.envelope("plan", sizing))
     else:
-        answer(run_card.too_small(size), detail, [reports.sized(size)])
+        print_answer(
+            run_card.too_small(size), detail, [reports.sizing_table(size)]
+        )
     return 1
 
 
@@ -318,7 +320,7 @@ class Answer(NamedTuple):
         if len(self.plans) > 1:
             return run_card.compared(self.plans)
         yours = self.mine and run_card.yours(self.mine, self.first)
-        return run_card.planned(
+        return run_card.plan_card(
             self.first, self.later, self.size, yours or "", self.aside
         )
 
@@ -329,7 +331,7 @@ class Answer(NamedTuple):
         from ..report.lines import noted
 
         if self.size:
-            yield from (reports.sized(self.size), "")
+            yield from (reports.sizing_table(self.size), "")
         for name, each in self.plans.items():
             again = self.again[name]
             yield reports.why_report(each, again, console.ascii_only())

@@ -11,7 +11,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from ..errors import BadInput, command
-from .command import Detail, Json, answer, output, verb
+from .command import Detail, Json, output, print_answer, verb
 
 OURS = {"model_type", "cluster", "layout"}
 """Keys of a config.json of Hugging Face, and tables of a JOB.toml."""
@@ -65,7 +65,7 @@ def read(
             raise BadInput(f"{file[:80]} {needs[0]}")
         Path(output).write_text(dump_job(job), "utf-8")
     data = console.envelope("read", to_dict(reading, job, needs))
-    console.show_json(data) if json else answer(
+    console.show_json(data) if json else print_answer(
         card(reading, file, job, needs, given, output),
         detail,
         [report(reading, file, job, needs)],

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Annotated
 
-from .command import Detail, Json, ModelArg, answer, output, verb, word
+from .command import Detail, Json, ModelArg, output, print_answer, verb, word
 
 Layer = Annotated[
     str,
@@ -91,7 +91,7 @@ def roofline(
     data = console.envelope("roofline", result.to_dict())
     if output:
         files.write(output, files.of_roofline(result, data))
-    console.show_json(data) if json else answer(
+    console.show_json(data) if json else print_answer(
         card(result), detail, [report(result)]
     )
     return 0

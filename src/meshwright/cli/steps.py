@@ -55,7 +55,7 @@ def holding(model: str, given: Mapping[str, str], output: str | None) -> str:
 
 def after_plan(best: Any, model: str, output: str | None) -> list[Any]:
     """Rows of a card: the files made of a plan's file; before it is written, how to keep it."""
-    from ..report.card import Commands, Row
+    from ..report.card import CardRow, Commands
 
     if best is None:
         return []
@@ -64,7 +64,7 @@ def after_plan(best: Any, model: str, output: str | None) -> list[Any]:
     name = "best.toml" if model == "plan.toml" else "plan.toml"
     to = target(best.job)
     later = f", then: {command(f'export {name} --to {to}')}" if to else ""
-    return [Row("next", f"add -o {name}{later}", "cyan", rank=1)]
+    return [CardRow("next", f"add -o {name}{later}", "cyan", rank=1)]
 
 
 def of_file(p: Any, path: str) -> list[str]:

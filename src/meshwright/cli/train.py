@@ -151,7 +151,7 @@ def train(
         if json:
             console.show_json(console.envelope("train", result))
         else:
-            console.show(trained(result), *sampled(result))
+            console.show(result_card(result), *sampled(result))
     return 0
 
 
@@ -159,7 +159,7 @@ def driven(job: Job, engine: str, resume: bool, flags: str, json: bool) -> int:
     """`train --engine`: another engine's run, beside its prediction."""
     from ..describe.training import settings
     from ..report import console
-    from ..report.card import Row
+    from ..report.card import CardRow
     from ..report.compare import log_card
     from ..train.engines import SCALED, drive
 
@@ -171,10 +171,12 @@ def driven(job: Job, engine: str, resume: bool, flags: str, json: bool) -> int:
     chips = int(run.comparison.predicted.layout.chips)
     scaled = f"{chips}x./{folder}/{SCALED}"
     later = [command(f"compare {folder}")]
-    rows = [Row("run", f"{folder}: its log, configuration and checkpoints")]
+    rows = [
+        CardRow("run", f"{folder}: its log, configuration and checkpoints")
+    ]
     if run.scale:
         rows.append(
-            Row(
+            CardRow(
                 "scale",
                 f"{run.scale.scale:.3f} of {run.scale.steps} steps: --on"
                 f" {scaled} predicts so",
@@ -280,9 +282,9 @@ def sampled(result: Mapping[str, Any]) -> tuple[str, ...]:
     return "", f"After {result['prompt']!r} the model goes on:", rest
 
 
-def trained(result: Mapping[str, Any]) -> Any:
+def result_card(result: Mapping[str, Any]) -> Any:
     """What a run came to, as a card."""
-    from ..report.card import Card, Commands, Row
+    from ..report.card import Card, CardRow, Commands
     from ..train.log import digits
     from ..units import show
 
@@ -315,8 +317,10 @@ def trained(result: Mapping[str, Any]) -> Any:
     return Card(
         f"Trained {result['steps']} steps: loss {first} -> {last}{held_out}{skipped}",
         (
-            Row("step", f"{took} a step (predicted {planned}{of}), {rate}"),
-            Row("files", f"metrics and checkpoints in {folder}"),
+            CardRow(
+                "step", f"{took} a step (predicted {planned}{of}), {rate}"
+            ),
+            CardRow("files", f"metrics and checkpoints in {folder}"),
             Commands(tuple(map(command, later))),
         ),
     )

@@ -15,9 +15,11 @@ def not_trained(plan: Any) -> list[str]:
     from ..layout import trainable
 
     best = plan.best
-    if not best or trainable.model(best.job.model):
+    if not best or trainable.model_refusals(best.job.model):
         return []
-    if trainable.numbers(best.job) or not (why := next(refusals(best), "")):
+    if trainable.number_refusals(best.job) or not (
+        why := next(refusals(best), "")
+    ):
         return []
     ranks = enumerate(plan.alternatives, 2)
     rank = next((n for n, p in ranks if not any(refusals(p))), None)

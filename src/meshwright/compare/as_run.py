@@ -16,7 +16,7 @@ chunks).
 """
 
 
-def predicted(description: Job) -> Prediction:
+def predict_as_run(description: Job) -> Prediction:
     """Only rules without which a layout means nothing are kept."""
     for rule in FATAL:
         if not rule.holds(description, description.layout):

@@ -21,7 +21,7 @@ from ..describe.job import Job
 from ..errors import BadInput
 from ..formats import bridge, run_folder
 from ..formats.flags import read_flags
-from .as_run import predicted
+from .as_run import predict_as_run
 
 LEAST = 3
 """Measured steps that a scale needs."""
@@ -59,7 +59,7 @@ class MeasuredStep(NamedTuple):
         plain = replace(self.job.cluster, installation=Installation())
         return (
             self.seconds
-            / predicted(replace(self.job, cluster=plain)).step_time_s
+            / predict_as_run(replace(self.job, cluster=plain)).step_time_s
         )
 
 

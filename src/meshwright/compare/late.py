@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from ..formats.records import RankRecord
 from .numbers import RunNumbers
-from .terms import busy
+from .terms import busy_seconds
 
 SLOW = 1.3
 """Times the median of the others from which a rank or a link is slow."""
@@ -58,7 +58,7 @@ def seconds_on_rank(rank: RankRecord, free: bool) -> float:
     nobody (`free`), the quickest of each on the clock, where that is longer: a rank may be late
     without computing.
     """
-    spent = median(busy(s.actions) for s in rank.steps)
+    spent = median(busy_seconds(s.actions) for s in rank.steps)
     if not free or rank.device != "cpu":
         return spent
     quickest = defaultdict[tuple[str, int], list[float]](list)

@@ -83,7 +83,9 @@ class StepCauses:
 
 def step_causes(run: RecordedRun, predicted: Prediction) -> StepCauses:
     """The comparison of a run that recorded steps."""
-    rank = max(run.ranks, key=lambda r: sum(busy(s.actions) for s in r.steps))
+    rank = max(
+        run.ranks, key=lambda r: sum(busy_seconds(s.actions) for s in r.steps)
+    )
     profile = run.profiles.get(rank.rank)
     waits: Mapping[str, float] = profile.wait_s if profile else {}
     idle = fmean(bubbles(run, rank))
@@ -158,30 +160,30 @@ def causes(p: Prediction) -> dict[str, float]:
     }
 
 
-def busy(parts: Sequence[StepPart]) -> float:
+def busy_seconds(parts: Sequence[StepPart]) -> float:
     """Busy seconds of parts together."""
     return float(sum(part.busy_s for part in parts))
 
 
 def busy_by_cause(s: StepRecord, device: str) -> dict[str, float]:
     """Busy seconds of one step by cause."""
-    forward = busy(s.of("F"))
-    backward = busy(s.of("B", "I", "W"))
-    whole = busy(s.of("pipeline"))
-    optimizer = busy(s.of("optimizer"))
+    forward = busy_seconds(s.of("F"))
+    backward = busy_seconds(s.of("B", "I", "W"))
+    whole = busy_seconds(s.of("pipeline"))
+    optimizer = busy_seconds(s.of("optimizer"))
     # PyTorch's schedules end with it
     stages = s.of("pipeline") and any(
         part.kind == "reduce" for part in s.parts
     )
     between = (
-        max(whole - forward - backward - busy(s.of("reduce")), 0.0)
+        max(whole - forward - backward - busy_seconds(s.of("reduce")), 0.0)
         if stages
         else 0.0
     )
     everything = (
         s.thread_cpu_s
         if device == "cpu"
-        else whole + busy(s.of("settle", "norm", "clip", "optimizer"))
+        else whole + busy_seconds(s.of("settle", "norm", "clip", "optimizer"))
     )
     return {
         "forward": forward,

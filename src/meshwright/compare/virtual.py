@@ -195,7 +195,7 @@ def bubble(
         schedule.placement(p, v),
         lambda kind, stage, _: kinds.get((kind, stage), 0.0),
     )
-    f, i, w = passes(kinds, p)
+    f, i, w = pass_seconds(kinds, p)
     useful = m * (f + i + w)
     return Bubble(
         measured=idle(typical),
@@ -205,12 +205,12 @@ def bubble(
         closed_form=float(schedule.bubble(p, m, v, f, i, w)) / useful
         if p > 1 and useful
         else 0.0,
-        balanced=idle(pipe.replay(balanced(pipe, kinds, typical.busy_s))),
+        balanced=idle(pipe.replay(balance(pipe, kinds, typical.busy_s))),
         as_planned=pipe.order == order,
     )
 
 
-def balanced(
+def balance(
     pipe: RecordedPipeline, kinds: Kinds, busy: Sequence[float]
 ) -> Seconds:
     """Seconds of actions by kind and stage, each rank in a unit of time in which it is as busy as
@@ -233,7 +233,7 @@ def by_stage(recorded: Sequence[RecordedPipeline]) -> Kinds:
     return {key: median(values) for key, values in every.items()}
 
 
-def passes(middle: Kinds, p: int) -> tuple[float, float, float]:
+def pass_seconds(middle: Kinds, p: int) -> tuple[float, float, float]:
     """Seconds of F, I and W of one microbatch on one rank, mean over ranks. A whole backward pass
     counts as I where none is split.
     """
@@ -257,12 +257,12 @@ def idle(t: Timeline) -> float:
 def rest(ranks: Sequence[RankRecord]) -> float:
     """Busy seconds outside of actions on the busiest rank; median over steps."""
     return median(
-        max(outside(rank, k) for rank in ranks)
+        max(outside_seconds(rank, k) for rank in ranks)
         for k in range(len(ranks[0].steps))
     )
 
 
-def outside(rank: RankRecord, k: int) -> float:
+def outside_seconds(rank: RankRecord, k: int) -> float:
     """CPU seconds of the thread (on a GPU: stream seconds of the parts) that are no action's."""
     step = rank.steps[k]
     if rank.device != "cpu":

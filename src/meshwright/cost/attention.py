@@ -45,10 +45,12 @@ def fused_rate(
 
 def unfused_rate(head: float, of: Kernels) -> float:
     """Share of the 16-bit peak that the products with scores reach."""
-    return of.scores * float(min(1.0, aligned(head) / ALIGNED) ** of.alignment)
+    return of.scores * float(
+        min(1.0, alignment(head) / ALIGNED) ** of.alignment
+    )
 
 
-def aligned(width: float) -> int:
+def alignment(width: float) -> int:
     """The largest power of two that divides a whole width; 1 of others."""
     whole = int(width)
     return whole & -whole if whole == width and whole else 1

@@ -11,7 +11,7 @@ from .load import Load, least
 from .ring import Ring
 
 
-class Best(Ring):
+class BestAlgorithm(Ring):
     """The smallest of every field over the algorithms (`load.least`)."""
 
     title = "the faster of ring, tree and reduction in the switch"

@@ -14,7 +14,7 @@ from ..num import Num, maximum
 from . import hierarchy, measured, shapes
 
 
-class Rates(NamedTuple):
+class ChipRates(NamedTuple):
     """What the chip reaches, in units per second; `launch_s` is paid by every operation."""
 
     matrix: float
@@ -26,11 +26,11 @@ class Rates(NamedTuple):
     """Matrix products in 16 bits, where the job's precision is narrower (logits)."""
     attention: tuple[float, float]
     """Fused attention, forward and backward."""
-    levels: hierarchy.Levels | None = None
+    levels: hierarchy.MemoryLevels | None = None
     """The memories below HBM, if matrix products are timed with them."""
     kernels: Mapping[str, MeasuredTable] = FrozenDict()
     """kernel -> measured seconds; what is in it is not computed from rates."""
-    shapes: shapes.Rates | None = None
+    shapes: shapes.ShapeRates | None = None
     """What kernels reach by their shapes, where they are timed so."""
 
     def engine(self, name: str) -> float:
@@ -46,7 +46,7 @@ class Rates(NamedTuple):
 
 def rates(
     chip: Chip, precision: str, how: ChipTime, element_bytes: float = 2.0
-) -> Rates:
+) -> ChipRates:
     """Sustained rates of the chip in that precision under an assumption set.
 
     The share of the matrix peak is the set's, else the one measured on the chip, else the set's
@@ -56,7 +56,7 @@ def rates(
     if how.model == "by-shape":
         by = shapes.rates(chip, precision, wider(chip, precision), how)
         vector = chip.vector_flops * how.vector_efficiency
-        return Rates(
+        return ChipRates(
             by.matrix,
             vector=vector,
             memory=by.memory,
@@ -103,7 +103,7 @@ def rates(
                 if name.startswith(of)
             }
         )
-    return Rates(
+    return ChipRates(
         matrix,
         vector,
         memory,
@@ -126,7 +126,7 @@ def wider(chip: Chip, precision: str) -> str:
     )
 
 
-def compute_time(work: Pass, r: Rates) -> Num:
+def compute_time(work: Pass, r: ChipRates) -> Num:
     """Seconds the arithmetic takes: launch + matrix FLOPs / rate of their engine + vector FLOPs /
     vector rate.
 
@@ -143,7 +143,7 @@ def compute_time(work: Pass, r: Rates) -> Num:
     )
 
 
-def launches(work: Pass, r: Rates) -> int:
+def launches(work: Pass, r: ChipRates) -> int:
     """Launches of a pass: with a memory hierarchy one a matrix product; none that are not in what
     was measured.
     """
@@ -152,7 +152,7 @@ def launches(work: Pass, r: Rates) -> int:
     return len(work.products) if r.levels and work.products else 1
 
 
-def kernel_time(work: Pass, r: Rates) -> Num:
+def kernel_time(work: Pass, r: ChipRates) -> Num:
     """Measured seconds of all calls of a kernel; 0 for one that runs inside its neighbour
     ("fused").
     """
@@ -160,10 +160,12 @@ def kernel_time(work: Pass, r: Rates) -> Num:
         return 0.0
     if work.kernel not in r.kernels:
         return compute_time(work._replace(kernel=""), r)
-    return work.calls * measured.seconds(r.kernels[work.kernel], work.sizes)
+    return work.calls * measured.table_seconds(
+        r.kernels[work.kernel], work.sizes
+    )
 
 
-def exposed_memory(work: Pass, compute: Num, r: Rates) -> Num:
+def exposed_memory(work: Pass, compute: Num, r: ChipRates) -> Num:
     """Seconds by which moving the operation's bytes outlasts its arithmetic (roofline: max of the
     two).
 
@@ -177,22 +179,22 @@ def exposed_memory(work: Pass, compute: Num, r: Rates) -> Num:
     return maximum(work.memory / r.memory - compute, 0.0)
 
 
-def alone(work: Pass, r: Rates) -> tuple[Num, Num]:
+def pass_seconds(work: Pass, r: ChipRates) -> tuple[Num, Num]:
     """(arithmetic, memory traffic that outlasts it) of a pass, in seconds, kernel by kernel."""
     if work.parts:
-        return shapes.added(kernels(work, r))
+        return shapes.sum_pairs(kernels(work, r))
     if r.shapes:
-        return shapes.alone(work, r.shapes)
+        return shapes.kernel_seconds(work, r.shapes)
     compute = compute_time(work, r)
     return compute, exposed_memory(work, compute, r)
 
 
-def kernels(work: Pass, r: Rates) -> list[tuple[Num, Num]]:
+def kernels(work: Pass, r: ChipRates) -> list[tuple[Num, Num]]:
     """Seconds of each of the work's kernels."""
-    return [alone(kernel, r) for kernel in work.parts or (work,)]
+    return [pass_seconds(kernel, r) for kernel in work.parts or (work,)]
 
 
-def pass_time(works: Sequence[Pass], r: Rates) -> Num:
+def pass_time(works: Sequence[Pass], r: ChipRates) -> Num:
     """Seconds of several passes one after the other: of each the slower of its arithmetic and its
     memory traffic.
     """
@@ -203,7 +205,7 @@ def pass_time(works: Sequence[Pass], r: Rates) -> Num:
         )
     total: Num = 0.0
     for work in works:
-        compute, memory = alone(work, r)
+        compute, memory = pass_seconds(work, r)
         total = total + compute + memory
     return total
 
@@ -260,7 +262,7 @@ them.
 """
 
 
-def laws_and_source(how: ChipTime, r: Rates) -> tuple[str, str, str]:
+def laws_and_source(how: ChipTime, r: ChipRates) -> tuple[str, str, str]:
     """How the chip model that runs computes the arithmetic and the memory of an operation, and
     where that is from.
     """

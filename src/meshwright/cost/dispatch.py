@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ..count.work import Op, reached
+from ..count.work import Op, expected_reach
 from ..num import Num, product, sqrt, where
 from .links import Group, Links
 from .load import Busy, Load
@@ -28,7 +28,7 @@ the host launches what counts, pads and sorts them (Megatron-LM d98e8a6,
 core/transformer/moe/token_dispatcher.py: _DeepepManager, _HybridEPManager)."""
 
 
-def dispatched(ops: Iterable[Op]) -> bool:
+def has_dispatch_kernel(ops: Iterable[Op]) -> bool:
     """Tokens go to experts by a kernel that orders them too."""
     return any(
         message.kind == IN_ORDER for op in ops for message in op.forward.comm
@@ -47,9 +47,13 @@ def once_a_node(
     token = V / copies
     rates = net.reach(group)
     inside = (
-        token * reached(s.n, copies) * (s.g - 1) / s.g / getattr(near, kernel)
+        token
+        * expected_reach(s.n, copies)
+        * (s.g - 1)
+        / s.g
+        / getattr(near, kernel)
     )
-    outside = token * reached(s.nodes, copies) * (s.nodes - 1) / s.nodes
+    outside = token * expected_reach(s.nodes, copies) * (s.nodes - 1) / s.nodes
     busy_in = inside * s.slowest(rates[: net.inside])
     busy_out = outside * s.g * s.slowest(rates[net.inside :], net.inside)
     sends = (V > 0) & (s.n > 1)
@@ -67,7 +71,7 @@ def once_a_node(
     )
 
 
-def least(net: Links, V: Num, group: Group, copies: int) -> Load:
+def floor_load(net: Links, V: Num, group: Group, copies: int) -> Load:
     """At most that of any group of at least so many ranks: what leaves a rank at all, over the
     fastest link.
     """

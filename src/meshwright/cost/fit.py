@@ -7,7 +7,7 @@ from statistics import median
 from typing import NamedTuple
 
 
-class Line(NamedTuple):
+class LatencyAndRate(NamedTuple):
     """seconds = latency + bytes / rate."""
 
     latency: float
@@ -18,7 +18,9 @@ class Line(NamedTuple):
     """Median of |fitted / measured - 1|."""
 
 
-def alpha_beta(sizes: Sequence[float], seconds: Sequence[float]) -> Line:
+def alpha_beta(
+    sizes: Sequence[float], seconds: Sequence[float]
+) -> LatencyAndRate:
     """The line with the least sum of squared relative errors: minimise sum_i ((a + b x_i) / t_i -
     1)^2, with a and b not negative.
 
@@ -43,7 +45,7 @@ def alpha_beta(sizes: Sequence[float], seconds: Sequence[float]) -> Line:
     errors = [
         abs((a + b * x) / t - 1) for x, t in zip(sizes, seconds, strict=True)
     ]
-    return Line(a, 1 / b if b else float("inf"), median(errors))
+    return LatencyAndRate(a, 1 / b if b else float("inf"), median(errors))
 
 
 def bilinear(

@@ -28,7 +28,7 @@ BLOCKS = 4
 """Processing blocks of a multiprocessor, each with its own registers."""
 
 
-class Levels(NamedTuple):
+class MemoryLevels(NamedTuple):
     """A chip as a product sees it: rates in B/s and FLOP/s, capacities in bytes."""
 
     matrix: float
@@ -53,7 +53,7 @@ def levels(
     share: float,
     launch_s: float,
     element_bytes: float,
-) -> Levels:
+) -> MemoryLevels:
     """The levels of a chip that holds `share` of its boost clock; BadInput if its memories are not
     known.
 
@@ -69,7 +69,7 @@ def levels(
         "fp16", chip.peak(precision)
     )
     shared = h.smem_bytes_per_clock * h.sms * h.boost_hz * share
-    return Levels(
+    return MemoryLevels(
         share * h.peak * faster,
         hbm=chip.hbm_bandwidth,
         l2=h.l2_bandwidth,
@@ -155,7 +155,7 @@ def crossing(
 
 
 def boundaries(
-    chip: Levels, out: Num, inner: Num, weight_gradient: bool
+    chip: MemoryLevels, out: Num, inner: Num, weight_gradient: bool
 ) -> tuple[Traffic, Traffic, Traffic]:
     """Traffic through HBM, through L2 and through shared memory.
 
@@ -195,12 +195,12 @@ def boundaries(
     return hbm, hbm + l2, l2 + registers + Traffic(0.0, exchanged)
 
 
-def padded(x: Num) -> Num:
+def pad(x: Num) -> Num:
     """The next multiple of PAD."""
     return PAD * ceil(x / PAD)
 
 
-def product_time(chip: Levels, product: Product) -> Num:
+def product_time(chip: MemoryLevels, product: Product) -> Num:
     """Seconds of one matrix product: max(HBM, L2, shared memory, arithmetic) + launch.
 
     `copies` products (experts) share the tokens evenly; they are `copies` times the traffic and the
@@ -211,11 +211,7 @@ def product_time(chip: Levels, product: Product) -> Num:
         chip, product.out, product.inner, product.weight_gradient
     )
     busy = (
-        2
-        * padded(product.out)
-        * padded(product.inner)
-        * padded(tokens)
-        / chip.matrix
+        2 * pad(product.out) * pad(product.inner) * pad(tokens) / chip.matrix
     )
     for traffic, rate in zip(
         crossed, (chip.hbm, chip.l2, chip.shared), strict=True
@@ -224,7 +220,7 @@ def product_time(chip: Levels, product: Product) -> Num:
     return busy * product.copies + chip.launch_s
 
 
-def time(chip: Levels, products: Iterable[Product]) -> Num:
+def time(chip: MemoryLevels, products: Iterable[Product]) -> Num:
     """Seconds of several matrix products, one after the other; equal ones are computed once."""
     total: Num = 0.0
     known: dict[tuple[Any, ...], Num] = {}

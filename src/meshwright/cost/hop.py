@@ -28,7 +28,7 @@ def point_to_point(net: Links, V: Num, dim: int) -> Num:
         else None
     )
     seconds = (
-        measured.seconds(table, (2.0, V))
+        measured.table_seconds(table, (2.0, V))
         if table
         else net.latencies[dim] + V / link(net, dim)
     )
@@ -124,7 +124,7 @@ def farther(a: Sequence[Num], b: Sequence[Num]) -> Shares:
     return tuple(shares)
 
 
-def charged(shares: Sequence[Num], group: Group, hop: str) -> Shares:
+def charged_share(shares: Sequence[Num], group: Group, hop: str) -> Shares:
     """What messages pay: as they cross ("mean"), or, of what leaves the chip, the farthest that
     `group` spans.
     """

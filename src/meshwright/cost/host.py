@@ -28,7 +28,7 @@ def left(how: ChipTime, parts: float | None = None) -> float:
     ]
 
 
-def seconds(
+def host_seconds(
     how: ChipTime,
     part: str,
     experts: bool,
@@ -62,7 +62,7 @@ def every_step(how: ChipTime, layers: Num) -> Num:
     return (stack.step_s + launched) * left(how)
 
 
-def added(work: Num, host: Num) -> Num:
+def host_excess(work: Num, host: Num) -> Num:
     """Seconds by which a pass outlasts its kernels."""
     if isinstance(host, float) and host == 0.0:
         return 0.0

@@ -25,11 +25,11 @@ from ..num import (
     where,
 )
 from . import host, overlap
-from .chip import Rates, alone, kernels
-from .dispatch import dispatched
+from .chip import ChipRates, kernels, pass_seconds
+from .dispatch import has_dispatch_kernel
 from .load import NOTHING, Load
 from .network import Fabric
-from .shapes import added
+from .shapes import sum_pairs
 
 CAUSE_OF = {
     **dict.fromkeys(("tp", "tp_model", "tp_ff"), "tp_comm"),
@@ -221,7 +221,7 @@ class LayerCost(NamedTuple):
 class Clock(NamedTuple):
     """What turns work into seconds: the chip, the network, what overlaps."""
 
-    rates: Rates
+    rates: ChipRates
     fabric: Fabric
     overlap: Overlap
 
@@ -279,7 +279,7 @@ class Timer:
         """
         if _never(work.memory):
             return self._half(op, work, 0.0, 0.0)
-        return self._half(op, work, *alone(work, self.clock.rates))
+        return self._half(op, work, *pass_seconds(work, self.clock.rates))
 
     def back(self, op: Op) -> Half:
         """The backward pass; of a matrix with the seconds of the product that makes weight
@@ -292,7 +292,7 @@ class Timer:
         compute, memory = each[-1]
         share = 0.5 if len(each) == 1 else 1.0
         weights = share * (compute + memory)
-        return self._half(op, work, *added(each), weights)
+        return self._half(op, work, *sum_pairs(each), weights)
 
     def _half(
         self,
@@ -359,7 +359,7 @@ class Timer:
         ahead, back = self.together(forward, backward)
         wait: Num = 0.0
         if ops and (by := self.clock.rates.shapes):
-            wait, wait_back = host.seconds(
+            wait, wait_back = host.host_seconds(
                 by.how,
                 part=part,
                 experts=not _never(expert),
@@ -367,20 +367,20 @@ class Timer:
                     self.collectives([op.forward for op in ops]),
                     self.collectives([op.backward for op in ops]),
                 ),
-                dispatched=dispatched(ops),
+                dispatched=has_dispatch_kernel(ops),
             )
             # half of the launches make weight gradients: what zero bubble runs apart waits
             # for that half, the pass as one queue for all
-            rest = host.added(weights, 0.5 * wait_back)
+            rest = host.host_excess(weights, 0.5 * wait_back)
             back = self.meanwhile(back, backward, rest)
-            ahead = ahead._replace(host=host.added(ahead.total, wait))
-            back = back._replace(host=host.added(back.total, wait_back))
+            ahead = ahead._replace(host=host.host_excess(ahead.total, wait))
+            back = back._replace(host=host.host_excess(back.total, wait_back))
             weights = weights + rest
         return LayerCost(
             ahead.total,
             backward=back.total,
-            sent=sent(forward),
-            sent_back=sent(backward),
+            sent=sent_load(forward),
+            sent_back=sent_load(backward),
             weight_pass=weights,
             saved=total([op.saved for op in ops]),
             weights=total([op.weights for op in ops if not op.expert]),
@@ -441,18 +441,20 @@ class Timer:
         forward: their halves;  wait: seconds in which the host launches all of them, some of them
         in their share.
         """
-        runs = recompute.again(ops, parts)
+        runs = recompute.recomputed_ops(ops, parts)
         halves = [
             half.part(one.share)
             for half, one in zip(forward, runs, strict=True)
             if one is not recompute.NEVER
         ]
         (time,) = self.together(halves)
-        waits = host.added(time.total, wait * len(halves) / max(len(ops), 1))
+        waits = host.host_excess(
+            time.total, wait * len(halves) / max(len(ops), 1)
+        )
         time = time._replace(host=waits)
         return Redo(
             time.total,
-            sent(halves),
+            sent_load(halves),
             recompute.saved_bytes_of(ops, runs, boundary),
             time,
         )
@@ -546,7 +548,7 @@ class Budget:
             self.used[i] = spent + share * (work[i] - spent)
 
 
-def sent(halves: Sequence[Half]) -> Load:
+def sent_load(halves: Sequence[Half]) -> Load:
     """What several operations send."""
     return sum((half.sent for half in halves if half.sent.busy), NOTHING)
 
@@ -581,13 +583,13 @@ def _share(part: Num, whole: Num) -> Num:
     return where(whole > 0, part / where(whole > 0, whole, 1.0), 0.0)
 
 
-def scaled(c: LayerCost, factor: float) -> LayerCost:
+def scale(c: LayerCost, factor: float) -> LayerCost:
     """Every field times a factor."""
     fields: tuple[Any, ...] = c
     return LayerCost(*(x * factor for x in fields))
 
 
-def both(a: LayerCost, b: LayerCost) -> LayerCost:
+def in_sequence(a: LayerCost, b: LayerCost) -> LayerCost:
     """One after the other."""
     fields: tuple[Any, ...] = b
     total = LayerCost(*(x + y for x, y in zip(a, fields, strict=True)))

@@ -14,7 +14,7 @@ from typing import Protocol
 
 from ..num import Num, maximum, where
 from .floors import any_links
-from .links import Group, Links, several
+from .links import Group, Links, group_ranks
 from .load import Busy, Load
 from .ring import Ring
 
@@ -86,6 +86,6 @@ class Levels(Ring):
         if kind not in PHASES:
             return super().floor(net, kind, V, group)
         load = any_links(net, kind, V, group)
-        (_, sends) = several(V, group)
+        (_, sends) = group_ranks(V, group)
         hops = where(sends, PHASES[kind] * min(net.latencies), 0.0)
         return Load(load.seconds + hops, hops, load.busy)

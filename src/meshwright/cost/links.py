@@ -187,7 +187,7 @@ def crossings(net: Links, V: Num, group: Group) -> list[Num]:
     return seconds
 
 
-def several(V: Num, group: Group) -> tuple[Num, Any]:
+def group_ranks(V: Num, group: Group) -> tuple[Num, Any]:
     """(ranks of the group, whether there is anything to send)."""
     n = product(group)
     return n, (V > 0) & (n > 1)

@@ -16,7 +16,7 @@ SLACK = 1.01
 """Sizes up to 1 % outside the range of a table count as inside: rounding."""
 
 
-def seconds(table: MeasuredTable, sizes: Sequence[Num]) -> Num:
+def table_seconds(table: MeasuredTable, sizes: Sequence[Num]) -> Num:
     """Seconds at these sizes, one per axis. Beyond the last point the last cell goes on; below the
     first the first point holds.
     """
@@ -38,7 +38,7 @@ def seconds(table: MeasuredTable, sizes: Sequence[Num]) -> Num:
     return maximum(total, 0.0)
 
 
-def outside(table: MeasuredTable, sizes: Sequence[float]) -> str:
+def axes_outside(table: MeasuredTable, sizes: Sequence[float]) -> str:
     """Which axes leave the measured range, as a phrase; "" if none does."""
     return ", ".join(
         f"{axis} {size:g} (measured {points[0]:g} to {points[-1]:g})"

@@ -49,10 +49,10 @@ class Way(NamedTuple):
 
     def time(self, V: Num) -> Num:
         """L and b together."""
-        return together(self.wait, V * self.slow, self.mix)
+        return blend(self.wait, V * self.slow, self.mix)
 
 
-def together(wait: Num, bytes_: Num, mix: Num) -> Num:
+def blend(wait: Num, bytes_: Num, mix: Num) -> Num:
     """sqrt(L^2 + 2 mix L b + b^2): grows with each of them, and is at least both."""
     return sqrt(wait * wait + bytes_ * (bytes_ + 2.0 * mix * wait))
 
@@ -85,9 +85,9 @@ class Nccl(Ring):
         if kind == "all_reduce":
             return self.reduced(on, V)
         if kind in ("broadcast", "reduce"):
-            return paid(on, V, on.once(ring, 1.0, True), 1.0)
+            return way_load(on, V, on.once(ring, 1.0, True), 1.0)
         ll = nccl_choice.gather(on, V, self.seen).ll
-        return paid(
+        return way_load(
             on,
             V,
             pick(ll, on.once(ring_ll), on.once(ring)),
@@ -107,7 +107,7 @@ class Nccl(Ring):
         for way in on.once(ways, kind):
             seconds = minimum(seconds, way.time(V))
         seconds = where(
-            (V > 0) & on.once(several), on.once(launch) + seconds, 0.0
+            (V > 0) & on.once(has_peers), on.once(launch) + seconds, 0.0
         )
         return Load(seconds, 0.0 * seconds)
 
@@ -115,7 +115,7 @@ class Nccl(Ring):
         """An all-reduce."""
         net = on.net
         passed = on.once(passed_on, 2.0)
-        switch = on.once(switched) if adds_up(net) else None
+        switch = on.once(nvls_load) if adds_up(net) else None
         nvls = on.once(switch_is_quicker) if switch else False
         choice = nccl_choice.all_reduce(on, V, self.seen, nvls)
         way = pick(choice.ll, on.once(ring_ll, 2.0), on.once(ring, 2.0))
@@ -125,7 +125,7 @@ class Nccl(Ring):
         if switch:
             way = pick(choice.nvls, switch, way)
             passed = where(choice.nvls, (on.span.n + 1) / on.span.n, passed)
-        return paid(on, V, way, passed)
+        return way_load(on, V, way, passed)
 
 
 def launch(net: Links, s: Span) -> Num:
@@ -133,7 +133,7 @@ def launch(net: Links, s: Span) -> Num:
     return net.near.launch + where(s.over, net.far.launch, 0.0)
 
 
-def several(net: Links, s: Span) -> Any:
+def has_peers(net: Links, s: Span) -> Any:
     """There is somebody to send to."""
     return s.n > 1
 
@@ -148,11 +148,11 @@ def pick(condition: Any, a: Way, b: Way) -> Way:
     return Way(*(where(condition, x, y) for x, y in zip(a, b, strict=True)))
 
 
-def paid(on: Over, V: Num, way: Way, part: Num) -> Load:
+def way_load(on: Over, V: Num, way: Way, part: Num) -> Load:
     """The time of a way; part: of V, what passes a rank."""
     s = on.span
     start = on.once(launch)
-    sends = (V > 0) & on.once(several)
+    sends = (V > 0) & on.once(has_peers)
     crossed = (
         V * part * share / rate
         for share, rate in zip(s.share, on.net.reach(s.ranks), strict=True)
@@ -239,7 +239,7 @@ def trees(net: Links, s: Span, chains: bool = True) -> tuple[Way, Way]:
     )
 
 
-def switched(net: Links, s: Span, members: float = 0.0) -> Way:
+def nvls_load(net: Links, s: Span, members: float = 0.0) -> Way:
     """NVLS: all-reduce in the switch of a node with the rate that so many members reach (0: those
     of the group): V (n-1)/n (m+1)/(m-1) at `sharp` of the rate.
     """
@@ -254,7 +254,7 @@ def switched(net: Links, s: Span, members: float = 0.0) -> Way:
 
 def switch_is_quicker(net: Links, s: Span) -> Any:
     """It carries more than a ring in the same node does."""
-    return (s.nodes == 1) & (switched(net, s).slow < ring(net, s, 2.0).slow)
+    return (s.nodes == 1) & (nvls_load(net, s).slow < ring(net, s, 2.0).slow)
 
 
 def adds_up(net: Links) -> bool:
@@ -272,7 +272,7 @@ def exchange(on: Over, V: Num, least: bool = False) -> Load:
     """
     net, s = on.net, on.span
     near, far = net.near, net.far
-    sends = (V > 0) & on.once(several)
+    sends = (V > 0) & on.once(has_peers)
     busy: list[Num] = []
     moved: Num = 0.0
     for i, rate in enumerate(net.reach(s.ranks)):
@@ -290,7 +290,7 @@ def exchange(on: Over, V: Num, least: bool = False) -> Load:
     )
     mix = where(s.over, far.exchange_mix, inside)
     wait = near.exchange_launch + where(s.over, far.exchange_launch, 0.0)
-    seconds = where(sends, together(wait, moved + own, mix), 0.0)
+    seconds = where(sends, blend(wait, moved + own, mix), 0.0)
     return Load(seconds, where(sends, wait, 0.0), Busy(busy))
 
 
@@ -315,7 +315,7 @@ def ways(net: Links, s: Span, kind: str) -> list[Way]:
             trees(net, s, chains=False) if net.inside < len(s.used) else ()
         )
         candidates += (
-            [pick(s.over, candidates[0], switched(net, s, NVLS_GROWS))]
+            [pick(s.over, candidates[0], nvls_load(net, s, NVLS_GROWS))]
             if adds_up(net)
             else []
         )

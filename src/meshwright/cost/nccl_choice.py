@@ -103,7 +103,7 @@ CORRECTED_LL = (
 """c of a tree, by floor(log2(bytes/64))."""
 
 
-class Choice(NamedTuple):
+class TunerChoice(NamedTuple):
     """What the tuner takes: true or false, or arrays of that."""
 
     ll: Any
@@ -126,7 +126,7 @@ class Waits(NamedTuple):
     """Seconds a byte by LL."""
 
 
-def believed(net: Links, s: Span, *seen: Dim) -> Num:
+def tuner_seconds(net: Links, s: Span, *seen: Dim) -> Num:
     """Seconds the tuner takes a byte of every unit for, in the slowest of the dimensions that it
     reckons with (none: of those there are).
     """
@@ -141,23 +141,25 @@ def believed(net: Links, s: Span, *seen: Dim) -> Num:
     )
 
 
-def gather(on: Over, V: Num, seen: Sequence[Dim]) -> Choice:
+def gather(on: Over, V: Num, seen: Sequence[Dim]) -> TunerChoice:
     """An all-gather or a reduce-scatter of V bytes: LL or Simple. seen: as in `believed`."""
     by_ll, simple = _ring(on, V, 1.0, seen)
-    return Choice(by_ll <= simple)
+    return TunerChoice(by_ll <= simple)
 
 
-def all_reduce(on: Over, V: Num, seen: Sequence[Dim], nvls: Any) -> Choice:
+def all_reduce(
+    on: Over, V: Num, seen: Sequence[Dim], nvls: Any
+) -> TunerChoice:
     """nvls: where the switch can add up the values of this group, faster than a ring."""
     net = on.net
-    slow = on.once(believed, *seen)
+    slow = on.once(tuner_seconds, *seen)
     by_ll, simple = _ring(on, V, 2.0, seen)
     best = minimum(by_ll, simple)
     switch = nvls & (NVLS + V * slow / net.near.believed_sharp < best)
     if net.inside == len(net.rates):
-        return Choice(by_ll <= simple, nvls=switch)
+        return TunerChoice(by_ll <= simple, nvls=switch)
     tree_ll, tree = _tree(on, V, seen)
-    return Choice(
+    return TunerChoice(
         by_ll <= simple,
         on.span.over & (minimum(tree_ll, tree) < best),
         tree_ll <= tree,
@@ -176,7 +178,7 @@ def _ring(
         wait = where(s.over & (PLATEAU_BYTES * s.n <= V), PLATEAU * wait, wait)
     part = V * (times * (s.n - 1)) / s.n
     return waits.ll + part * waits.slow_ll, wait + part * on.once(
-        believed, *seen
+        tuner_seconds, *seen
     )
 
 
@@ -194,14 +196,16 @@ def _ring_waits(net: Links, s: Span, times: float, *seen: Dim) -> Waits:
         + (steps - far) * where(s.over, max(NODE_LL, step), NODE_LL)
         + far * where(s.g == 1, NET_TREE_LL, NET_LL)
     )
-    slow_ll = maximum(2.0 * believed(net, s, *seen), 1.0 / _most_ll(net, s))
+    slow_ll = maximum(
+        2.0 * tuner_seconds(net, s, *seen), 1.0 / _most_ll(net, s)
+    )
     return Waits(wait_ll, wait, slow_ll)
 
 
 def _tree(on: Over, V: Num, seen: Sequence[Dim]) -> tuple[Num, Num]:
     """What the tuner takes a tree of nodes for."""
     waits = on.once(_tree_waits, *seen)
-    slow = on.once(believed, *seen)
+    slow = on.once(tuner_seconds, *seen)
     size = cell(V, SIZES)[0]
     slow_ll = waits.slow_ll / at(CORRECTED_LL, size)
     slow = slow / (TREE * at(CORRECTED, size))
@@ -213,7 +217,7 @@ def _tree_waits(net: Links, s: Span, *seen: Dim) -> Waits:
     wait_ll = BASE_TREE_LL + 2 * ((s.g - 1) * NODE_LL + depth * NET_TREE_LL)
     wait = BASE + 2 * ((s.g - 1) * NODE_TREE + depth * NET)
     slow_ll = maximum(
-        believed(net, s, *seen) / TREE_LL, 1.0 / _most_ll(net, s)
+        tuner_seconds(net, s, *seen) / TREE_LL, 1.0 / _most_ll(net, s)
     )
     return Waits(wait_ll, wait, slow_ll)
 

@@ -17,11 +17,11 @@ from ..describe.assumptions import NetworkTime
 from ..describe.network import Network
 from ..num import Num, where
 from . import dispatch
-from .best import Best
+from .best import BestAlgorithm
 from .bound import Bound
 from .free import Free
 from .levels import Levels
-from .links import Algorithm, Group, Links, NamedAlgorithm, several
+from .links import Algorithm, Group, Links, NamedAlgorithm, group_ranks
 from .load import Load, stream
 from .nccl import Nccl
 from .ring import Ring
@@ -31,7 +31,7 @@ from .torus import Torus
 NAMED: dict[str, NamedAlgorithm] = {
     "nccl": Nccl(),
     "ring": Ring(),
-    "best": Best(),
+    "best": BestAlgorithm(),
     "levels": Levels(),
     "book": Torus(),
     "free": Free(),
@@ -134,13 +134,13 @@ class Fabric(Links):
 
     def _load(self, V: Num, group: Group, kind: str, copies: int) -> Load:
         if kind == "ring":
-            n, sends = several(V, group)
+            n, sends = group_ranks(V, group)
             passed = self.hop(V / n, group)
             return passed * where(sends, n - 1.0, 0.0)
         if kind not in ONCE_A_NODE or isinstance(self.algorithm, Free):
             return self.algorithm.load(self, kind, V, group)
         if isinstance(self.algorithm, Bound):
-            return dispatch.least(self, V, group, copies)
+            return dispatch.floor_load(self, V, group, copies)
         return dispatch.once_a_node(
             self,
             V=V,

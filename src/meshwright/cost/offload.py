@@ -20,16 +20,16 @@ from ..num import Num, maximum
 from .layer import Causes, LayerCost, Seconds
 
 
-def seconds(chip: Chip, size: Num) -> Num:
+def copy_seconds(chip: Chip, size: Num) -> Num:
     """Seconds of a copy of so many bytes, one way."""
     return size / (chip.host_bandwidth * chip.host_reached)
 
 
-def beside(c: LayerCost, share: float, chip: Chip) -> LayerCost:
+def with_copies(c: LayerCost, share: float, chip: Chip) -> LayerCost:
     """A layer of which that share has its activations in host memory: what the copies outlast of
     either pass is traffic of memory."""
     leaves = c.saved * share
-    takes = seconds(chip, leaves)
+    takes = copy_seconds(chip, leaves)
     longer = Causes(
         Seconds(memory=maximum(takes - c.forward, 0.0)),
         Seconds(memory=maximum(takes - c.backward, 0.0)),
@@ -44,4 +44,4 @@ def update(job: Job, parameters: Num) -> Num:
     p = job.precision
     moved = optimizer.update(job, parameters).memory
     copied = (p.gradient_bytes + p.weight_bytes) * parameters
-    return seconds(chip, copied) + moved / chip.host_memory_bandwidth
+    return copy_seconds(chip, copied) + moved / chip.host_memory_bandwidth

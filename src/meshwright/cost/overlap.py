@@ -86,7 +86,7 @@ Hidden = dict[Hide, Load]
 """What a device sends in a step, by what it hides behind."""
 
 
-def together(several: Iterable[Hidden]) -> Hidden:
+def merge_budgets(several: Iterable[Hidden]) -> Hidden:
     """What hides alike has one budget."""
     hidden_by: Hidden = {}
     for loads in several:
@@ -97,12 +97,12 @@ def together(several: Iterable[Hidden]) -> Hidden:
     return hidden_by
 
 
-def added(loads: Hidden) -> Load:
+def sum_loads(loads: Hidden) -> Load:
     """One after the other."""
     return reduce(Load.__add__, loads.values())
 
 
-def budgeted(work: Num, sent: Hidden) -> Num:
+def excess(work: Num, sent: Hidden) -> Num:
     """Seconds that work takes longer for what outlasts it; each second hides once."""
     longer: list[Num] = []
     for how, load in sent.items():

@@ -31,11 +31,11 @@ from ..num import (
     Num,
     ceil,
     content_key,
-    each,
-    least,
     maximum,
     minimum,
     on_distinct,
+    option_columns,
+    smallest,
     where,
 )
 
@@ -53,7 +53,7 @@ OPTIONS = tuple(
 """(rows, columns, ways, what a tile costs in elements) of each kernel to choose from."""
 
 
-class Shape(NamedTuple):
+class ProductShape(NamedTuple):
     """One product, or several side by side."""
 
     m: Num
@@ -62,7 +62,7 @@ class Shape(NamedTuple):
     groups: Num = 1.0
 
 
-def paid(shape: Shape, of: Kernels) -> Num:
+def tile_cost(shape: ProductShape, of: Kernels) -> Num:
     """Elements of the output, times what tiles and waves make them cost: at least m n g."""
     m, n, _, groups = shape
     if (
@@ -92,7 +92,7 @@ LATEST = 32
 
 def _paid(m: Num, n: Num, groups: Num, units: int, waves: float) -> Num:
     law = partial(_paid_by, m, n, groups, units=units, waves=waves)
-    return least(law(each(OPTIONS, m * n * groups)))
+    return smallest(law(option_columns(OPTIONS, m * n * groups)))
 
 
 def _paid_by(
@@ -117,14 +117,14 @@ def _known(
 
 
 def arithmetic(
-    shape: Shape, of: Kernels, weight_gradient: bool = False
+    shape: ProductShape, of: Kernels, weight_gradient: bool = False
 ) -> Num:
     """FLOPs of a product as the matrix units pay for them; of experts, as if each had `crowd` more
     tokens.
 
     weight_gradient: tokens are the inner width, else the rows.
     """
-    cost = paid(shape, of)
+    cost = tile_cost(shape, of)
     depth = shape.k + of.depth
     if weight_gradient:
         return (
@@ -142,7 +142,7 @@ def arithmetic(
     )
 
 
-def together(arithmetic_s: Num, traffic_s: Num, of: Kernels) -> Num:
+def side_by_side(arithmetic_s: Num, traffic_s: Num, of: Kernels) -> Num:
     """Seconds of arithmetic and of memory traffic beside each other."""
     return maximum(arithmetic_s, traffic_s) + of.added * minimum(
         arithmetic_s, traffic_s

@@ -16,7 +16,7 @@ from __future__ import annotations
 from ..num import Num, largest, maximum, where
 from .floors import any_hop, any_links
 from .hop import pipeline_hop
-from .links import Group, Links, crossings, several
+from .links import Group, Links, crossings, group_ranks
 from .load import Busy, Load
 
 
@@ -80,7 +80,7 @@ class Ring:
 
 def around(net: Links, V: Num, group: Group) -> Load:
     """(n-1)/n of the vector past every rank, n - 1 hops one after the other."""
-    n, sends = several(V, group)
+    n, sends = group_ranks(V, group)
     crossed = crossings(net, V, group)
     hops = where(sends, latency(net, group), 0.0)
     seconds = where(sends, largest(crossed) * (n - 1) / n + hops, 0.0)
@@ -103,7 +103,7 @@ def latency(net: Links, group: Group) -> Num:
 
 def passed_on(net: Links, V: Num, group: Group) -> Load:
     """Broadcast or reduce, pipelined along the ring: the whole vector passes every link."""
-    _, sends = several(V, group)
+    _, sends = group_ranks(V, group)
     crossed = crossings(net, V, group)
     hops = where(sends, latency(net, group), 0.0)
     return Load(
@@ -117,7 +117,7 @@ def exchange(net: Links, V: Num, group: Group) -> Load:
 
     Dimensions are taken one after the other, so that more ranks nearby never cost time.
     """
-    n, sends = several(V, group)
+    n, sends = group_ranks(V, group)
     crossed: list[Num] = []
     total: Num = 0.0
     start: Num = 0.0

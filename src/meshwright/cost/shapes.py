@@ -25,7 +25,7 @@ every microbatch (estimate of this project).
 """
 
 
-class Rates(NamedTuple):
+class ShapeRates(NamedTuple):
     """What turns shapes into seconds."""
 
     of: Kernels
@@ -42,7 +42,7 @@ class Rates(NamedTuple):
     """Bytes moved for each element that is quantised; 0 in 16 bits."""
 
 
-def rates(chip: Chip, precision: str, wide: str, how: ChipTime) -> Rates:
+def rates(chip: Chip, precision: str, wide: str, how: ChipTime) -> ShapeRates:
     """Rates of a chip in a precision. wide: the 16-bit one beside it."""
     of = constants(chip, how)
     narrow = NARROW_BITS.get(precision, "")
@@ -54,7 +54,7 @@ def rates(chip: Chip, precision: str, wide: str, how: ChipTime) -> Rates:
     bytes_of = {**of.quantise, **how.stack.quantise}
     quantise = bytes_of.get(recipe, 0.0) if precision in NARROW_BITS else 0.0
     matrix = chip.peak(precision) * clock(chip, of, power) * busy
-    return Rates(
+    return ShapeRates(
         of,
         how,
         matrix=matrix * of.share * reached,
@@ -94,26 +94,26 @@ def clock(chip: Chip, of: Kernels, power: float = 1.0) -> float:
     return float(min(1.0, of.clock * (ratio / power) ** of.power_exponent))
 
 
-def alone(work: Pass, r: Rates) -> tuple[Num, Num]:
+def kernel_seconds(work: Pass, r: ShapeRates) -> tuple[Num, Num]:
     """(arithmetic, memory traffic that outlasts it) of a pass, in seconds, kernel by kernel."""
     if work.parts:
-        return added([alone(part, r) for part in work.parts])
+        return sum_pairs([kernel_seconds(part, r) for part in work.parts])
     if work.kernel.startswith("attention"):
         return _attention(work, r)
     if work.products:
         each = work.memory / len(work.products)
-        return added([_product(work, p, each, r) for p in work.products])
+        return sum_pairs([_product(work, p, each, r) for p in work.products])
     launch = r.of.launch_s
     traffic = work.memory / r.memory
     if isinstance(work.matrix, float) and work.matrix == 0.0:
         return launch, traffic * _passes(work, r)
     arithmetic = work.matrix / (r.wide if work.engine == "wide" else r.matrix)
-    return arithmetic + launch, products.together(
+    return arithmetic + launch, products.side_by_side(
         arithmetic, traffic, r.of
     ) - arithmetic
 
 
-def added(each: list[tuple[Num, Num]]) -> tuple[Num, Num]:
+def sum_pairs(each: list[tuple[Num, Num]]) -> tuple[Num, Num]:
     """One after the other."""
     arithmetic, memory = each[0]
     for more, longer in each[1:]:
@@ -122,7 +122,9 @@ def added(each: list[tuple[Num, Num]]) -> tuple[Num, Num]:
     return arithmetic, memory
 
 
-def _product(work: Pass, p: Product, bytes_: Num, r: Rates) -> tuple[Num, Num]:
+def _product(
+    work: Pass, p: Product, bytes_: Num, r: ShapeRates
+) -> tuple[Num, Num]:
     """One matrix product, or that of all experts."""
     m, n, k = (
         (p.out, p.inner, p.tokens / p.copies)
@@ -131,10 +133,10 @@ def _product(work: Pass, p: Product, bytes_: Num, r: Rates) -> tuple[Num, Num]:
     )
     wide = work.engine == "wide"
     rate = r.wide if wide else r.matrix
-    shape = products.Shape(m, n, k, p.copies)
+    shape = products.ProductShape(m, n, k, p.copies)
     arithmetic = products.arithmetic(shape, r.of, p.weight_gradient) / rate
     traffic = bytes_ / r.memory
-    longer = products.together(arithmetic, traffic, r.of) - arithmetic
+    longer = products.side_by_side(arithmetic, traffic, r.of) - arithmetic
     if r.quantise and not wide:
         once = r.how.stack.weights_quantised == "step"
         elements = quantised_elements(work, p, once)
@@ -154,14 +156,14 @@ def quantised_elements(work: Pass, p: Product, once: bool = False) -> Num:
     return p.tokens * p.inner + WEIGHTS_QUANTISED * weights
 
 
-def step_quantises(weights: Num, r: Rates) -> Num:
+def step_quantises(weights: Num, r: ShapeRates) -> Num:
     """Seconds in which so many weights of a device are quantised once a step."""
     if r.how.stack.weights_quantised != "step":
         return 0.0
     return WEIGHTS_QUANTISED * weights * r.quantise / r.memory
 
 
-def _attention(work: Pass, r: Rates) -> tuple[Num, Num]:
+def _attention(work: Pass, r: ShapeRates) -> tuple[Num, Num]:
     """The core of attention; its sizes are (heads, keys^2, queries / keys, width of a head)."""
     *_, head = work.sizes
     launch = r.of.launch_s
@@ -187,7 +189,7 @@ def _attention(work: Pass, r: Rates) -> tuple[Num, Num]:
     return work.matrix / (r.peak16 * share) + launch, 0.0
 
 
-def _passes(work: Pass, r: Rates) -> float:
+def _passes(work: Pass, r: ShapeRates) -> float:
     """Bytes that a pass without products moves over those that it needs."""
     if work.kernel == "optimizer":
         return r.how.optimizer

@@ -5,25 +5,25 @@ measured.
 from __future__ import annotations
 
 from ..num import Num, minimum, where
-from .best import Best
+from .best import BestAlgorithm
 from .floors import any_hop, any_links
-from .links import Group, Links, several
+from .links import Group, Links, group_ranks
 from .load import Busy, Load
-from .measured import seconds as measured_seconds
+from .measured import table_seconds as measured_seconds
 
 
-class Tabled(Best):
+class Tabled(BestAlgorithm):
     """A group inside one dimension takes what was measured there; one that spans several, or a
     collective without a table, the formula."""
 
     title = "as measured, else the faster of ring and tree"
     source = "measured by `meshwright calibrate`; else NCCL"
-    laws = ("cost.measured:seconds", *Best.laws)
+    laws = ("cost.measured:seconds", *BestAlgorithm.laws)
 
     def load(self, net: Links, kind: str, V: Num, group: Group) -> Load:
         """The cost of one collective over V bytes."""
         load = super().load(net, kind, V, group)
-        n, sends = several(V, group)
+        n, sends = group_ranks(V, group)
         for g, dim in zip(group, net.dims, strict=True):
             if table := dim.collectives.get(kind):
                 here = (g == n) & sends

@@ -52,7 +52,7 @@ Span = tuple[Level, ...]
 """All a group stretches over, nearest first."""
 
 
-class Placed(tuple[Num, ...]):
+class TorusGroup(tuple[Num, ...]):
     """A group by its ranks in each dimension, as any other, that lies on its own parts of the axes:
     not from their beginning.
     """
@@ -60,7 +60,7 @@ class Placed(tuple[Num, ...]):
     span: Span
 
     @classmethod
-    def on(cls, group: Group, span: Span) -> Placed:
+    def on(cls, group: Group, span: Span) -> TorusGroup:
         """The group and where it lies."""
         made = cls(group)
         made.span = span
@@ -125,7 +125,7 @@ def latency(span: Span) -> Num:
     return total
 
 
-def carried(part: Part) -> Num:
+def exchange_load(part: Part) -> Num:
     """What a uniform exchange loads on an axis, in units of what a chip starts with: n/4, exactly
     floor(n^2/4)/n.
 
@@ -139,7 +139,7 @@ def carried(part: Part) -> Num:
     )
 
 
-def exchanged(S: Num, span: Span) -> list[Num]:
+def exchange_seconds(S: Num, span: Span) -> list[Num]:
     """Seconds each part is busy when every rank sends S/n of its S bytes to each other one.
 
     A share of S_{i+1}/n stays below level i + 1 and is spread evenly over the members of level i.
@@ -150,7 +150,9 @@ def exchanged(S: Num, span: Span) -> list[Num]:
     busy: list[Num] = []
     for level, size in zip(span, sizes, strict=True):
         inside = inside * size
-        busy += [S * inside / n * carried(part) / part.rate for part in level]
+        busy += [
+            S * inside / n * exchange_load(part) / part.rate for part in level
+        ]
     return busy
 
 
@@ -159,7 +161,7 @@ def parts_busy(
 ) -> list[Num]:
     """Seconds each part is busy with a collective. whole: without the factor (n-1)/n."""
     if kind == "all_to_all":
-        return exchanged(V, span)
+        return exchange_seconds(V, span)
     times = TIMES.get(kind, 1)
     levels_busy = levels.phase(lanes(span), V, members(span), whole)
     pairs = zip(span, levels_busy, strict=True)
@@ -189,11 +191,11 @@ def send(V: Num, parts: Sequence[Part], hops: Num = 1.0) -> Num:
     )
 
 
-def span(net: Links, group: Group) -> Span:
+def torus_span(net: Links, group: Group) -> Span:
     """Where a group lies: neighbouring axes of a torus make one level, every other dimension its
     own.
     """
-    if isinstance(group, Placed):
+    if isinstance(group, TorusGroup):
         return group.span
     runs: list[list[Part]] = []
     before = ""
@@ -222,7 +224,7 @@ class Torus(Ring):
 
     def load(self, net: Links, kind: str, V: Num, group: Group) -> Load:
         """The cost of one collective over V bytes."""
-        at = span(net, group)
+        at = torus_span(net, group)
         alone = collective(kind, V, at, net.how.ring_factor == "one")
         busy: list[Num] = [0.0] * len(group)
         for part, seconds in zip(

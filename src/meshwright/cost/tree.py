@@ -9,7 +9,7 @@ Letters as in `links`. Source: NCCL, tuning of the tree algorithm.
 from __future__ import annotations
 
 from ..num import Num, ceil, largest, log2, where
-from .links import Group, Links, crossings, several
+from .links import Group, Links, crossings, group_ranks
 from .load import Busy, Load
 
 
@@ -17,7 +17,7 @@ def all_reduce(net: Links, V: Num, group: Group, chains: bool = True) -> Load:
     """chains: count the hops along the nearest dimension; without them a nearer group is never
     slower.
     """
-    _, sends = several(V, group)
+    _, sends = group_ranks(V, group)
     steps = net.latencies[0] * (group[0] - 1) if chains else 0.0 * group[0]
     for g, latency in zip(group[1:], net.latencies[1:], strict=True):
         steps = steps + latency * ceil(log2(g))

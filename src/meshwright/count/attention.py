@@ -14,11 +14,18 @@ from ..describe.model import Model
 from ..num import Num, maximum, where
 from . import blocks
 from .blocks import FP32, AttentionCore, AttentionShape, Matrix, Messages
-from .context import exchange, heads_of, worked
+from .context import attended, exchange, heads_of
 from .feed_forward import parallel_block
 from .latent import latent
 from .mask import seen
-from .parallel import Entry, after, column, inner_norm, pre_norm, row
+from .parallel import (
+    Entry,
+    after,
+    column_parallel,
+    inner_norm,
+    pre_norm,
+    row_parallel,
+)
 from .sparse import indexer
 from .work import Local, Message, Op
 
@@ -93,7 +100,7 @@ def attention(job: Job, layout: Layout, size: Local, kind: Kind) -> list[Op]:
         if m.mla
         else projections(job, layout, size, of, beside_ffn)
     )
-    ops += between(job, layout, size, of)
+    ops += query_key_passes(job, layout, size, of)
     if kind.mixer == "sparse":
         ops += indexer(job, layout, size)
     ops.append(core(job, layout, size, of, kind))
@@ -103,7 +110,7 @@ def attention(job: Job, layout: Layout, size: Local, kind: Kind) -> list[Op]:
     if m.inner_norms:
         name = "attention/inner norm"
         ops.append(inner_norm(job, name, size.tokens, wide))
-    out = row(
+    out = row_parallel(
         job,
         layout,
         size,
@@ -130,7 +137,7 @@ def projections(
     columns = (of.H * of.q, of.K * of.q, of.K * of.v)[: 2 if of.shared else 3]
     width = of.H * of.q + of.K * of.q + values
     alone = not beside_ffn
-    qkv = column(
+    qkv = column_parallel(
         job,
         layout,
         size,
@@ -146,7 +153,7 @@ def projections(
     return [qkv, blocks.bias(name, size.tokens, width, act=act, wgt=wgt)]
 
 
-def between(
+def query_key_passes(
     job: Job, layout: Layout, size: Local, of: DeviceHeads
 ) -> list[Op]:
     """What happens to queries and keys before they meet, as passes of their own."""
@@ -213,7 +220,7 @@ def core(
     c = job.how.count
     act = job.precision.activation_bytes
     heads = heads_of(size, H=of.H, K=of.K, q=of.q, v=of.v)
-    work = worked(layout, heads)
+    work = attended(layout, heads)
     forward, backward = exchange(layout, heads, act, c.gathered_keys)
     tiled = (size.cp > 1) | (kind.window is not None and kind.window < job.T)
     op = blocks.attention(
@@ -255,7 +262,7 @@ def gate(job: Job, layout: Layout, size: Local, of: DeviceHeads) -> list[Op]:
     width = of.H * (of.v if m.attention_gate == "element" else 1)
     # its input is that of queries, keys and values, gathered and kept there
     shared = Entry(gathers=False, keeps=False)
-    project = column(
+    project = column_parallel(
         job,
         layout,
         size,
@@ -264,7 +271,7 @@ def gate(job: Job, layout: Layout, size: Local, of: DeviceHeads) -> list[Op]:
         n=width,
         entry=shared,
     )
-    product = blocks.scaled(
+    product = blocks.gate(
         "attention/gated", t * of.H * of.v, t * width, act=act
     )
     return [

@@ -297,7 +297,7 @@ def clamped(activation: Op, x: Num, *, act: float) -> Op:
     )
 
 
-def scaled(name: str, x: Num, g: Num, *, act: float) -> Op:
+def gate(name: str, x: Num, g: Num, *, act: float) -> Op:
     """sigmoid(g) x, x elements by g numbers: reads both, keeps both."""
     kept = (x + g) * act
     return Op(

@@ -34,12 +34,12 @@ def heads_of(size: Local, H: Num, K: Num, q: Num, v: Num) -> RankHeads:
     return RankHeads(size.b, T=size.T, cp=size.cp, H=H, K=K, q=q, v=v)
 
 
-def worked(layout: Layout, heads: RankHeads) -> AttentionWork:
+def attended(layout: Layout, heads: RankHeads) -> AttentionWork:
     """What attention on a rank works on."""
     return EXCHANGES[layout.cp_exchange].work(heads)
 
 
-def exchanged(op: Op, volume: Num) -> Op:
+def with_all_to_all(op: Op, volume: Num) -> Op:
     """With an all-to-all over cp that turns parts of the sequence into whole sequences of some
     heads, or back: what has a state (linear attention, state spaces) needs the tokens in order.
     Source: Megatron Core, core/ssm/mamba_context_parallel.py; gated delta net: its pull request

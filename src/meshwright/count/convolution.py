@@ -10,7 +10,7 @@ from ..describe.layers import Kind
 from ..describe.layout import Layout
 from . import blocks
 from .blocks import Matrix
-from .parallel import after, column, pre_norm, row
+from .parallel import after, column_parallel, pre_norm, row_parallel
 from .work import Local, Op
 
 
@@ -26,7 +26,7 @@ def convolution(job: Job, layout: Layout, size: Local, kind: Kind) -> list[Op]:
     three = Matrix(columns=(D,) * 3)
     ops = [
         pre_norm(job, layout, size, "conv/norm"),
-        column(
+        column_parallel(
             job, layout, size, name="conv/in", k=m.hidden, n=3 * D, of=three
         ),
     ]
@@ -34,12 +34,12 @@ def convolution(job: Job, layout: Layout, size: Local, kind: Kind) -> list[Op]:
         ops.append(blocks.bias("conv/in bias", t, 3 * D, act=act, wgt=wgt))
     return [
         *ops,
-        blocks.scaled("conv/gate in", t * D, t * D, act=act),
+        blocks.gate("conv/gate in", t * D, t * D, act=act),
         blocks.convolution(
             "conv/taps", t, D, of.taps, act=act, wgt=wgt, biased=of.bias
         ),
-        blocks.scaled("conv/gate out", t * D, t * D, act=act),
-        row(
+        blocks.gate("conv/gate out", t * D, t * D, act=act),
+        row_parallel(
             job, layout, size, name="conv/out", k=D, of=Matrix(quantised=False)
         ),
         *after(job, layout, size, "conv", biased=of.bias),

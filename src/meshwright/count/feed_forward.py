@@ -9,7 +9,14 @@ from ..describe.model import Model
 from ..num import Num
 from . import blocks
 from .blocks import Matrix
-from .parallel import Entry, after, column, inner_norm, pre_norm, row
+from .parallel import (
+    Entry,
+    after,
+    column_parallel,
+    inner_norm,
+    pre_norm,
+    row_parallel,
+)
 from .work import Local, Op
 
 
@@ -38,7 +45,7 @@ def dense(
     F = width / size.tp
     gates = 2 if m.gated else 1
     shares_norm = kind is not None and parallel_block(m, kind)
-    up = column(
+    up = column_parallel(
         job,
         layout,
         size,
@@ -76,7 +83,7 @@ def dense(
         )
     if m.inner_norms:
         ops.append(inner_norm(job, f"{name}/inner norm", t, F))
-    ops.append(row(job, layout, size, name=f"{name}/down", k=F))
+    ops.append(row_parallel(job, layout, size, name=f"{name}/down", k=F))
     return ops + (
         after(job, layout, size, name, biased=m.bias) if kind else []
     )

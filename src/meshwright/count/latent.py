@@ -10,7 +10,7 @@ from ..num import Num
 from . import blocks
 from .blocks import Matrix, Messages
 from .linear import linear
-from .parallel import Entry, collectives, column
+from .parallel import Entry, collectives, column_parallel
 from .work import Local, Op, also_sent
 
 
@@ -60,7 +60,7 @@ def latent(job: Job, layout: Layout, size: Local) -> list[Op]:
 
     def up(name: str, k: int, n: Num, gathers: bool = False) -> Op:
         entry = Entry(gathers=gathers)
-        return column(
+        return column_parallel(
             job, layout, size, name=f"attention/{name}", k=k, n=n, entry=entry
         )
 

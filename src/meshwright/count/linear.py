@@ -25,11 +25,17 @@ def linear(
 ) -> Op:
     """`blocks.matmul` in the numbers of this job."""
     return blocks.matmul(
-        name, T, k, n, numbers=numbers(job, layout, of), of=of, sent=sent
+        name,
+        T,
+        k,
+        n,
+        numbers=matrix_numbers(job, layout, of),
+        of=of,
+        sent=sent,
     )
 
 
-def numbers(
+def matrix_numbers(
     job: Job, layout: Layout, of: blocks.Matrix = blocks.PLAIN
 ) -> blocks.Numbers:
     """Bytes of the numbers of a matrix and its gradient, and how a dot product is counted."""

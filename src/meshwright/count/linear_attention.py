@@ -19,9 +19,9 @@ from ..describe.mixers import Linear
 from ..num import Num, ceil_div
 from . import blocks
 from .blocks import Matrix
-from .context import exchanged
+from .context import with_all_to_all
 from .linear import linear
-from .parallel import after, column, pre_norm, row
+from .parallel import after, column_parallel, pre_norm, row_parallel
 from .work import Local, Op, Pass
 
 
@@ -49,7 +49,7 @@ def linear_attention(
         mixed = blocks.convolution(
             "linear/conv", t, wide, of.conv, act=act, wgt=wgt
         )
-        ops.append(exchanged(mixed, entering))
+        ops.append(with_all_to_all(mixed, entering))
     scan = chunks(
         of,
         b=size.b,
@@ -59,7 +59,9 @@ def linear_attention(
         fused=job.fused_attention,
     )
     leaving = t * values * act + (0.0 if of.conv else entering)
-    ops.append(exchanged(scan._replace(weights=of.vectors / size.tp), leaving))
+    ops.append(
+        with_all_to_all(scan._replace(weights=of.vectors / size.tp), leaving)
+    )
     if of.norm != "none":
         each, count = (of.value_dim, H) if of.norm == "head" else (values, 1.0)
         normed = blocks.norm(
@@ -68,13 +70,11 @@ def linear_attention(
         ops.append(normed)
     if of.output_gate != "none":
         width = values if of.output_gate == "element" else H
-        ops.append(
-            blocks.scaled("linear/gated", t * values, t * width, act=act)
-        )
+        ops.append(blocks.gate("linear/gated", t * values, t * width, act=act))
     plain = Matrix(quantised=False)
     return [
         *ops,
-        row(job, layout, size, name="linear/out", k=values, of=plain),
+        row_parallel(job, layout, size, name="linear/out", k=values, of=plain),
         *after(job, layout, size, "linear", biased=False),
     ]
 
@@ -98,7 +98,9 @@ def projections(job: Job, layout: Layout, size: Local, of: Linear) -> list[Op]:
     )
     of_all = Matrix(columns=columns)
     name = "linear/in"
-    ops = [column(job, layout, size, name, k=D, n=sum(widths), of=of_all)]
+    ops = [
+        column_parallel(job, layout, size, name, k=D, n=sum(widths), of=of_all)
+    ]
     for name, rank, width in ranks:
         if rank:
             down = linear(
@@ -110,7 +112,7 @@ def projections(job: Job, layout: Layout, size: Local, of: Linear) -> list[Op]:
                 n=rank,
                 of=Matrix(kept=0.0),
             )
-            up = column(
+            up = column_parallel(
                 job, layout, size, name=f"linear/{name} up", k=rank, n=width
             )
             ops += [down._replace(source="linear/norm"), up]

@@ -45,7 +45,7 @@ def layer(job: Job, layout: Layout, kind: Kind) -> list[Op]:
     )
 
 
-def nothing(job: Job, layout: Layout, size: Local, kind: Kind) -> list[Op]:
+def no_mixer(job: Job, layout: Layout, size: Local, kind: Kind) -> list[Op]:
     """A layer that only feeds forward."""
     return []
 
@@ -58,6 +58,6 @@ MIXERS: dict[str, Callable[[Job, Layout, Local, Kind], list[Op]]] = {
     "linear": linear_attention,
     "ssm": state_space,
     "conv": convolution,
-    "none": nothing,
+    "none": no_mixer,
 }
 """Word of a layer's pattern -> its operations."""

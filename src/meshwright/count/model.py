@@ -16,10 +16,10 @@ from ..describe.layers import kinds as kinds
 from ..describe.layers import leading, sorts
 from ..describe.layout import Layout
 from ..describe.model import Model
-from ..describe.recompute import resolved
+from ..describe.recompute import resolve
 from ..layout.placement import placed
 from . import megatron, mlp2d, summa, vocabulary
-from .recompute import again
+from .recompute import recomputed_ops
 from .work import Op
 
 REFERENCE = Counting(causal="full")
@@ -221,7 +221,7 @@ def executed_flops(
     lead, body = groups(model)
     for kind, n in (*lead, *body):
         ops = layer(job, layout, kind)
-        redone = again(ops, resolved(recompute, counting.selective))
+        redone = recomputed_ops(ops, resolve(recompute, counting.selective))
         total += (
             sum(
                 float(op.forward.matrix * one.share)

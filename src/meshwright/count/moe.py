@@ -18,7 +18,7 @@ from .blocks import Matrix
 from .feed_forward import dense
 from .linear import linear
 from .parallel import after, norm, pre_norm
-from .work import ONCE_A_NODE, Local, Message, Op, Pass, fed, reached
+from .work import ONCE_A_NODE, Local, Message, Op, Pass, expected_reach, fed
 
 
 def experts(job: Job, layout: Layout, size: Local, beside: bool) -> list[Op]:
@@ -40,10 +40,10 @@ def experts(job: Job, layout: Layout, size: Local, beside: bool) -> list[Op]:
             else norm(job, normed, size)
         ]
     ops.append(router(job, layout, size, moe)._replace(source=normed))
-    ops += routed(job, layout, size, moe, source=normed)
+    ops += routed_experts(job, layout, size, moe, source=normed)
     if moe.post_norm:
         ops.append(norm(job, "experts/post norm", size))
-    ops += shared(job, layout, size, moe)
+    ops += shared_experts(job, layout, size, moe)
     # routed experts bring their own biases, shared ones end as a dense feed-forward does
     biased = m.bias and bool(moe.shared_ffn)
     return ops + after(job, layout, size, name="ffn", biased=biased)
@@ -65,7 +65,7 @@ def router(job: Job, layout: Layout, size: Local, moe: MoE) -> Op:
     return op._replace(weights=op.weights + bias)
 
 
-def routed(
+def routed_experts(
     job: Job, layout: Layout, size: Local, moe: MoE, source: str
 ) -> list[Op]:
     """Token copies on their way to the experts, through them and back; between a product down to
@@ -74,7 +74,7 @@ def routed(
     hidden = job.model.hidden
     D = moe.latent or hidden
     act = job.precision.activation_bytes
-    sent = size.shard * computed(moe)
+    sent = size.shard * computing_experts(moe)
     x = sent * layout.etp
     away = dispatch(job, layout, sent, "dispatch")._replace(
         source="experts/narrow" if moe.latent else source,
@@ -154,7 +154,9 @@ def feed_forward(job: Job, layout: Layout, x: Num, moe: MoE) -> list[Op]:
     ]
 
 
-def shared(job: Job, layout: Layout, size: Local, moe: MoE) -> list[Op]:
+def shared_experts(
+    job: Job, layout: Layout, size: Local, moe: MoE
+) -> list[Op]:
     """Experts that every token visits: a dense feed-forward, cut by tp."""
     if not moe.shared_ffn:
         return []
@@ -170,7 +172,7 @@ def shared(job: Job, layout: Layout, size: Local, moe: MoE) -> list[Op]:
     return [*ops, gate]
 
 
-def computed(moe: MoE) -> float:
+def computing_experts(moe: MoE) -> float:
     """Experts that work on a token: those of its k choices that are none of the idle ones."""
     if not moe.idle_experts:
         return moe.top_k
@@ -195,7 +197,7 @@ def dispatch(job: Job, layout: Layout, sent: Num, name: str) -> Op:
         message = message._replace(
             kind=job.profile.dispatcher, copies=moe.top_k
         )
-        passes = reached(layout.ep, moe.top_k) / moe.top_k + 1.0
+        passes = expected_reach(layout.ep, moe.top_k) / moe.top_k + 1.0
     step = Pass(0.0, 0.0, passes * sent * width, (message,))
     return Op(f"experts/{name}", "vector", step, step, needs=sent * width)
 

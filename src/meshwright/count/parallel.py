@@ -17,7 +17,7 @@ from ..describe.layout import Layout
 from ..num import Num
 from . import blocks, gspmd
 from .blocks import PLAIN, Matrix, Messages
-from .linear import numbers
+from .linear import matrix_numbers
 from .work import Local, Message, Op
 
 
@@ -39,7 +39,7 @@ class Entry(NamedTuple):
 ALONE = Entry()
 
 
-def column(
+def column_parallel(
     job: Job,
     layout: Layout,
     size: Local,
@@ -65,7 +65,7 @@ def column(
         T=size.tokens,
         k=k,
         n=n,
-        numbers=numbers(job, layout, of),
+        numbers=matrix_numbers(job, layout, of),
         of=of._replace(kept=kept if entry.keeps else 0.0),
         sent=Messages(
             forward=gather if entry.gathers else (),
@@ -82,7 +82,7 @@ def readers(job: Job, layout: Layout, entry: Entry) -> int:
     return entry.modules if apart and not layout.sequence_parallel else 1
 
 
-def row(
+def row_parallel(
     job: Job,
     layout: Layout,
     size: Local,
@@ -98,7 +98,7 @@ def row(
     t = size.tokens
     _, reduce = collectives(layout, t * D * job.precision.activation_bytes)
     sent = Messages(forward=reduce if reduces else ())
-    mine = numbers(job, layout, of)
+    mine = matrix_numbers(job, layout, of)
     return blocks.matmul(name, T=t, k=k, n=D, numbers=mine, of=of, sent=sent)
 
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from ..describe.recompute import RecomputedPart, matches, part
+from ..describe.recompute import RecomputedPart, matches, part_of_word
 from ..num import Num
 from .work import Op
 
@@ -32,13 +32,13 @@ class Again(NamedTuple):
 NEVER = Again(0.0, 0.0)
 
 
-def again(ops: Sequence[Op], parts: str) -> list[Again]:
+def recomputed_ops(ops: Sequence[Op], parts: str) -> list[Again]:
     """What is computed again of every operation of a layer, in order. parts: words joined by "+",
     "selective" resolved.
     """
     shares = [NEVER] * len(ops)
     for word in parts.split("+") if parts != "none" else ():
-        for i, one in enumerate(_by_part(ops, part(word))):
+        for i, one in enumerate(_by_part(ops, part_of_word(word))):
             shares[i] = shares[i] if one is NEVER else one
     return shares
 

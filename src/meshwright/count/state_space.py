@@ -17,9 +17,9 @@ from ..describe.mixers import StateSpace
 from ..num import Num, ceil_div, maximum
 from . import blocks
 from .blocks import Matrix, Messages
-from .context import exchanged
+from .context import with_all_to_all
 from .linear import linear
-from .parallel import after, column, pre_norm, row
+from .parallel import after, column_parallel, pre_norm, row_parallel
 from .work import Local, Message, Op, Pass
 
 SCAN = 9.0
@@ -44,7 +44,7 @@ def state_space(job: Job, layout: Layout, size: Local, kind: Kind) -> list[Op]:
     wide = into(of, tp)
     ops = [
         pre_norm(job, layout, size, "ssm/norm"),
-        column(job, layout, size, name="ssm/in", k=m.hidden, n=wide),
+        column_parallel(job, layout, size, name="ssm/in", k=m.hidden, n=wide),
     ]
     if of.bias:
         ops.append(blocks.bias("ssm/in bias", t, wide, act=act, wgt=wgt))
@@ -57,15 +57,15 @@ def state_space(job: Job, layout: Layout, size: Local, kind: Kind) -> list[Op]:
         wgt=wgt,
         biased=of.conv_bias,
     )
-    ops.append(exchanged(through, t * (wide - inner) * act))
+    ops.append(with_all_to_all(through, t * (wide - inner) * act))
     ops += selective(job, layout, size, of) if of.kind == "mamba" else []
     scan = (
         mamba2(of, size, act, job.fused_attention)
         if of.kind == "mamba2"
         else mamba(of, size, act)
     )
-    ops.append(exchanged(scan, t * inner * act))
-    gated = blocks.scaled("ssm/gated", t * inner, t * inner, act=act)
+    ops.append(with_all_to_all(scan, t * inner * act))
+    gated = blocks.gate("ssm/gated", t * inner, t * inner, act=act)
     ops.append(gated._replace(source="ssm/scan"))
     if of.norm and of.kind == "mamba2":
         ops.append(
@@ -75,7 +75,7 @@ def state_space(job: Job, layout: Layout, size: Local, kind: Kind) -> list[Op]:
         )
     return [
         *ops,
-        row(
+        row_parallel(
             job,
             layout,
             size,

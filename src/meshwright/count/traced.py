@@ -16,11 +16,11 @@ from ..describe.traced import TracedOp
 from ..num import Num, maximum
 from . import blocks
 from .blocks import AttentionCore, AttentionShape, Matrix, Messages
-from .context import exchange, heads_of, worked
+from .context import attended, exchange, heads_of
 from .linear import linear
 from .mask import seen
 from .moe import combine, dispatch, inner
-from .parallel import Entry, collectives, column
+from .parallel import Entry, collectives, column_parallel
 from .work import Local, Message, Op, Pass, local
 
 WIDTH = 2.0
@@ -80,7 +80,7 @@ def _matmul(
             else (op.outer / tp)
         )
         entry = Entry(gathers=first, keeps=op.keeps, reduces=first)
-        made = column(
+        made = column_parallel(
             job, layout, size, name=op.name, k=op.inner, n=n, entry=entry
         )
         extra = op.weights - op.inner * op.outer  # a bias, cut likewise
@@ -124,7 +124,7 @@ def _attention(job: Job, layout: Layout, size: Local, op: TracedOp) -> Op:
     H = op.heads / cut
     K = maximum(op.kv_heads / cut, 1.0)
     heads = heads_of(size, H=H, K=K, q=op.query, v=op.value)
-    work = worked(layout, heads)
+    work = attended(layout, heads)
     forward, backward = exchange(layout, heads, act, c.gathered_keys)
     # a summary of the sequence is masked like the sequence, and has no window
     beside = max(op.keys - 1.0, 0.0)

@@ -13,7 +13,7 @@ from ..num import Num, ceil_div
 from . import blocks, traced
 from .blocks import FP32, Matrix
 from .linear import linear
-from .parallel import Entry, collectives, column, norm
+from .parallel import Entry, collectives, column_parallel, norm
 from .work import Local, Message, Op, Pass, also_sent, local
 
 
@@ -109,7 +109,7 @@ def head(job: Job, layout: Layout) -> list[Op]:
     gather, _ = collectives(layout, size.tokens * width * act)
     V = rows(job, layout)
     narrow = bool(job.profile and job.profile.logits_quantised)
-    logits = column(
+    logits = column_parallel(
         job,
         layout,
         size,
@@ -201,7 +201,7 @@ def join(job: Job, layout: Layout) -> list[Op]:
     whole = size.tokens * D * job.precision.activation_bytes
     columns = (Message("all_gather", "tp", whole),)
     project = also_sent(
-        column(
+        column_parallel(
             job, layout, size, name="mtp/project", k=2 * D, n=D / layout.tp
         ),
         result=columns,

@@ -187,6 +187,6 @@ def local(job: Job, layout: Layout) -> Local:
     )
 
 
-def reached(of: Num, copies: int) -> Num:
+def expected_reach(of: Num, copies: int) -> Num:
     """How many of so many equal places hold at least one of k experts: x (1 - (1 - 1/x)^k)."""
     return of * (1.0 - power(1.0 - 1.0 / of, copies))

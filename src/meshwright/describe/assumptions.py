@@ -34,7 +34,7 @@ from .fields import (
     With,
     fields_of,
 )
-from .frozen import hashed_once, shown
+from .frozen import hashed_once, short_repr
 from .frozendict import EMPTY
 from .holding import Holding
 from .layout import Layout
@@ -464,7 +464,7 @@ class Assumptions(Checked):
     the chip.
     """
 
-    __repr__ = shown
+    __repr__ = short_repr
 
 
 BY_SHAPE_AS_WRITTEN = ChipTime("by-shape", Stack(ASK))
@@ -484,7 +484,7 @@ REALISTIC = Assumptions(
         stage_message=ASK,
         selective=ASK,
     ),
-    chip=fitted.applied("set/chip", BY_SHAPE_AS_WRITTEN),
+    chip=fitted.with_fitted("set/chip", BY_SHAPE_AS_WRITTEN),
     network=NetworkTime(collective="nccl"),
     overlap=Overlap(
         dp=HidePass(ASK),
@@ -724,7 +724,7 @@ def assumptions(name: str) -> Assumptions:
 BY_NAME[Assumptions] = assumptions
 
 
-def unsearched(how: Assumptions, layout: Layout) -> str:
+def search_refusal(how: Assumptions, layout: Layout) -> str:
     """The sentence for a layout that the set's own search would not take; empty if it would, or
     takes any.
     """
@@ -741,19 +741,21 @@ def demand_read(
     read: the fields it reads ("overlap.dp.scope"), or all below one ("chip").  verb: its name, for
     the sentence.
     """
-    unread = ignored(how, of, read)
+    unread = ignored_fields(how, of, read)
     if unread:
         more = (
             f" and {len(unread) - NAMED} more" if len(unread) > NAMED else ""
         )
-        whole = [s.name for s in SETS.values() if not ignored(s, of, read)]
+        whole = [
+            s.name for s in SETS.values() if not ignored_fields(s, of, read)
+        ]
         raise BadInput(
             f"assumptions {how.name}: {verb} would ignore its {', '.join(unread[:NAMED])}{more};"
             f" it reads all of {' and '.join(whole)}"
         )
 
 
-def ignored(
+def ignored_fields(
     how: Assumptions, of: Assumptions, read: tuple[str, ...]
 ) -> list[str]:
     """Fields in which a set differs from `of` and that are not among those read."""

@@ -20,7 +20,7 @@ from .fields import (
     Sources,
     origins,
 )
-from .frozen import hashed_once, shown
+from .frozen import hashed_once, short_repr
 from .frozendict import EMPTY, FrozenDict
 from .measured import MeasuredTable
 from .precision import Compute
@@ -127,7 +127,7 @@ class Chip(Checked):
     sources: Sources = origins()
     """field -> where its number comes from (source, date, note)."""
 
-    __repr__ = shown
+    __repr__ = short_repr
 
     def conflict(self) -> str:
         """A chip computes something."""

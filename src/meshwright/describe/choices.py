@@ -69,7 +69,7 @@ class Choices(FrozenDict[str, Values]):
     def __str__(self) -> str:
         return (
             "; ".join(
-                f"{name} {listed(values)}" for name, values in self.items()
+                f"{name} {first_few(values)}" for name, values in self.items()
             )
             or "anything"
         )
@@ -123,7 +123,7 @@ def refusal(
     return (", or ".join([first, *more]),)
 
 
-def listed(values: Iterable[object], most: int = NEAR) -> str:
+def first_few(values: Iterable[object], most: int = NEAR) -> str:
     """The first few values, for people."""
     texts = [str(v).lower() if isinstance(v, bool) else str(v) for v in values]
     return (
@@ -140,7 +140,7 @@ def _sentence(name: str, value: Any, values: Values, who: str) -> str:
         near = tuple(
             sorted(sorted(values, key=lambda v: abs(int(v) - value))[:NEAR])
         )
-    return f"{who} allows {name} {listed(near)}, not {listed((value,))}"
+    return f"{who} allows {name} {first_few(near)}, not {first_few((value,))}"
 
 
 def _values(name: str, given: Any) -> Values:

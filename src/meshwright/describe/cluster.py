@@ -10,7 +10,7 @@ from ..errors import BadInput
 from ..num import product
 from .chip import Chip
 from .fields import Checked, Count, Name, Range, Sources, origins
-from .frozen import shown
+from .frozen import short_repr
 from .frozendict import EMPTY
 from .measured import Overhead
 from .network import Dim, Network
@@ -50,7 +50,7 @@ class Cluster(Checked):
     installation: Installation = Installation()
     """What steps measured on these machines say of all others there."""
 
-    __repr__ = shown
+    __repr__ = short_repr
 
     @property
     def sizes(self) -> tuple[int, ...]:

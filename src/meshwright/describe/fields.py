@@ -408,7 +408,7 @@ class Checked:
             kept = one.kind.kept(value, one.where)
             if kept is not value:
                 object.__setattr__(self, one.name, kept)
-        for one in owned(type(self)):
+        for one in owned_fields(type(self)):
             only: Any = one.kind.only
             if mine[one.name] != one.default and not only.allows(
                 option := only.chosen([self])
@@ -463,7 +463,7 @@ def meanings(cls: Any) -> dict[str, str]:
 
 
 @once_a_class
-def required(cls: Any) -> tuple[str, ...]:
+def required_fields(cls: Any) -> tuple[str, ...]:
     """Fields without a default."""
     return tuple(
         f.name for f in fields_of(cls).values() if f.default is MISSING
@@ -471,7 +471,7 @@ def required(cls: Any) -> tuple[str, ...]:
 
 
 @once_a_class
-def owned(cls: Any) -> tuple[Field, ...]:
+def owned_fields(cls: Any) -> tuple[Field, ...]:
     """The fields that not all of its options have."""
     return tuple(f for f in fields_of(cls).values() if f.kind.only)
 
@@ -482,7 +482,7 @@ def left_out(cls: Any, values: Mapping[str, Any]) -> list[str]:
     options = SimpleNamespace(**{**usual, **values})
     return [
         f.name
-        for f in owned(cls)
+        for f in owned_fields(cls)
         if (only := f.kind.only)
         and f.name in values
         and not only.allows(only.chosen([options]))
@@ -495,7 +495,7 @@ def demand_meaning(
     """Raise BadInput if one of the fields that were given is none of the options' that were
     chosen. above: what the instance is a part of, the innermost first.
     """
-    for f in owned(type(instance)):
+    for f in owned_fields(type(instance)):
         only: Any = f.kind.only
         option = only.chosen((instance, *above))
         if f.name in given and not only.allows(option):

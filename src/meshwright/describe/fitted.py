@@ -59,16 +59,17 @@ class Parameter:
 
 
 @cache
-def table() -> dict[str, Any]:
+def fitted_table() -> dict[str, Any]:
     """catalog/fitted.toml as it stands."""
-    return shipped.table("fitted.toml")
+    return shipped.shipped_table("fitted.toml")
 
 
 @cache
 def parameters() -> tuple[Parameter, ...]:
     """Every fitted number."""
     return tuple(
-        _parameter(name, told) for name, told in table()["parameters"].items()
+        _parameter(name, told)
+        for name, told in fitted_table()["parameters"].items()
     )
 
 
@@ -94,7 +95,9 @@ def values() -> dict[str, float]:
     return {of.name: of.value for of in parameters()}
 
 
-def applied(place: str, thing: T, to: Mapping[str, float] | None = None) -> T:
+def with_fitted(
+    place: str, thing: T, to: Mapping[str, float] | None = None
+) -> T:
     """A thing of the catalogue with its fitted numbers. to: name -> value; None = as fitted."""
     known = values() if to is None else to
     for of in parameters():
@@ -133,4 +136,4 @@ def _origin(of: Parameter) -> FrozenDict[str, str]:
 
 def date() -> str:
     """Date of the fit."""
-    return str(table()["date"])
+    return str(fitted_table()["date"])

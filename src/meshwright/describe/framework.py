@@ -46,7 +46,7 @@ from .fields import (
     finder,
     origins,
 )
-from .frozen import shown, varied
+from .frozen import short_repr, what_if
 from .frozendict import EMPTY
 from .holding import Holding
 from .layout import AXES, Layout
@@ -187,7 +187,7 @@ class Framework(Checked):
     sources: Sources = origins()
     """Where each field is from."""
 
-    __repr__ = shown
+    __repr__ = short_repr
 
     @property
     def stack(self) -> Stack:
@@ -295,7 +295,7 @@ def with_answers(how: Assumptions, by: Framework) -> Assumptions:
         answer = getattr(by, ANSWERS[joint, name])
         answers.setdefault(joint, {})[name] = answer
     joints: dict[str, Any] = {
-        joint: varied(getattr(how, joint), **fields)
+        joint: what_if(getattr(how, joint), **fields)
         for joint, fields in answers.items()
     }
     return replace(how, **joints) if joints else how
@@ -305,7 +305,7 @@ def with_answers(how: Assumptions, by: Framework) -> Assumptions:
 def frameworks() -> dict[str, Framework]:
     """name -> profile, with the numbers that runs tell."""
     return {
-        name: fitted.applied(f"frameworks/{name}", of)
+        name: fitted.with_fitted(f"frameworks/{name}", of)
         for name, of in as_written().items()
     }
 

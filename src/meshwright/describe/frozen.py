@@ -47,7 +47,7 @@ def hashed_once(cls: type[T]) -> type[T]:
 HASH = "_hash"
 
 
-def changed(instance: T, **fields: Any) -> T:
+def with_values(instance: T, **fields: Any) -> T:
     """A copy of a frozen dataclass with other values, which need no check: they are made of others
     that had one. Nothing that was computed from its fields goes along.
     """
@@ -60,7 +60,7 @@ def changed(instance: T, **fields: Any) -> T:
     return other
 
 
-def varied(thing: T, **fields: Any) -> T:
+def what_if(thing: T, **fields: Any) -> T:
     """A copy with other values, which are not checked: a what-if may leave the range of a
     description (endless memory). What options lose by them is as usual."""
     cls: Any = type(thing)
@@ -70,10 +70,10 @@ def varied(thing: T, **fields: Any) -> T:
         for name in lost
         if name not in fields
     }
-    return changed(thing, **plain, **fields)
+    return with_values(thing, **plain, **fields)
 
 
-def altered(thing: T, path: str, change: Callable[[Any], Any]) -> T:
+def with_path(thing: T, path: str, change: Callable[[Any], Any]) -> T:
     """A copy with the field at a dotted path changed: of a tuple on the way in all its members;
     what is not there (None) stays away (`varied`).
     """
@@ -81,7 +81,7 @@ def altered(thing: T, path: str, change: Callable[[Any], Any]) -> T:
     old: Any = getattr(thing, name)
 
     def inside(member: Any) -> Any:
-        return member and altered(member, rest, change)
+        return member and with_path(member, rest, change)
 
     if not rest:
         new = change(old)
@@ -91,15 +91,15 @@ def altered(thing: T, path: str, change: Callable[[Any], Any]) -> T:
         new = inside(old)
     if type(new) is dict:
         new = FrozenDict(new)
-    return varied(thing, **{name: new})
+    return what_if(thing, **{name: new})
 
 
 def put(path: str, value: Any) -> Callable[[T], T]:
     """What gives a thing another value at a dotted path (`altered`)."""
-    return lambda thing: altered(thing, path, lambda _: value)
+    return lambda thing: with_path(thing, path, lambda _: value)
 
 
-def scaled(path: str, factor: float) -> Callable[[T], T]:
+def scaling(path: str, factor: float) -> Callable[[T], T]:
     """What multiplies the number at a path, or all numbers of a table there."""
 
     def times(known: Any) -> Any:
@@ -107,10 +107,10 @@ def scaled(path: str, factor: float) -> Callable[[T], T]:
             return {name: times(each) for name, each in known.items()}
         return known * factor
 
-    return lambda thing: altered(thing, path, times)
+    return lambda thing: with_path(thing, path, times)
 
 
-def shown(instance: Any) -> str:
+def short_repr(instance: Any) -> str:
     """A dataclass in at most five lines: the fields that differ from their defaults, things that
     have a name by it.
     """
@@ -159,7 +159,7 @@ def _brief(value: Any) -> str:
         return f"<{value.size} values>"
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         name = getattr(value, "name", "")
-        return repr(name) if name else " ".join(shown(value).split())
+        return repr(name) if name else " ".join(short_repr(value).split())
     if isinstance(value, Mapping):
         return (
             "{"

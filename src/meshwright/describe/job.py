@@ -40,7 +40,7 @@ from .framework import (
     usual,
     with_answers,
 )
-from .frozen import changed, shown
+from .frozen import short_repr, with_values
 from .frozendict import EMPTY
 from .layout import DEGREES, Layout
 from .model import Model
@@ -141,7 +141,7 @@ class Job(Checked):
     (`describe.training`). It goes with the job into every file; no prediction asks it.
     """
 
-    __repr__ = shown
+    __repr__ = short_repr
 
     if TYPE_CHECKING:  # names and texts are taken, too; the fields themselves are what they name
 
@@ -185,7 +185,7 @@ class Job(Checked):
             object.__setattr__(
                 self,
                 "precision",
-                accumulated(self.precision, self.software.gradients),
+                with_gradients(self.precision, self.software.gradients),
             )
 
     def conflict(self) -> str:
@@ -242,7 +242,7 @@ class Job(Checked):
         """The numbers of a job that names none: those of its set and its framework."""
         numbers = usual_precision(self.assumptions, self.cluster.chip)
         return (
-            accumulated(numbers, self.profile.gradients)
+            with_gradients(numbers, self.profile.gradients)
             if self.profile
             else numbers
         )
@@ -312,13 +312,15 @@ class Job(Checked):
             # a placement that is given says dp too
             placed = degrees.get("placement")
             layout = (
-                changed(layout, dp=None) if placed else layout.refilling(chips)
+                with_values(layout, dp=None)
+                if placed
+                else layout.refilling(chips)
             )
         return replace(other, layout=layout.filling(chips))
 
     def laid_out(self, layout: Layout) -> Job:
         """The job under a layout of its own: what its framework does stays as it is."""
-        other = changed(self, layout=layout)
+        other = with_values(self, layout=layout)
         other.__dict__.update(
             {
                 name: self.__dict__[name]
@@ -375,7 +377,7 @@ def usual_precision(how: Assumptions, chip: Chip) -> Precision:
     return usual
 
 
-def accumulated(numbers: Precision, gradients: str) -> Precision:
+def with_gradients(numbers: Precision, gradients: str) -> Precision:
     """The numbers with gradients in fp32, or as wide as activations ("half")."""
     if numbers.activation_bytes >= FP32_BYTES:
         return numbers

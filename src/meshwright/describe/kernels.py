@@ -27,7 +27,7 @@ from .fields import (
     finder,
     origins,
 )
-from .frozen import shown
+from .frozen import short_repr
 from .read import read
 from .software import Recipe
 
@@ -106,7 +106,7 @@ class Kernels(Checked):
     """The same of the product that makes the gradients of its weights."""
     sources: Sources = origins()
 
-    __repr__ = shown
+    __repr__ = short_repr
 
     @property
     def estimated(self) -> bool:
@@ -128,7 +128,7 @@ class Kernels(Checked):
 def all_kernels() -> dict[str, Kernels]:
     """name -> constants, all of the catalogue, with those that runs tell."""
     return {
-        name: fitted.applied(f"kernels/{name}", of)
+        name: fitted.with_fitted(f"kernels/{name}", of)
         for name, of in as_written().items()
     }
 

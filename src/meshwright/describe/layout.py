@@ -30,11 +30,11 @@ from .fields import (
     Searched,
     fields_of,
 )
-from .frozen import changed, shown
+from .frozen import short_repr, with_values
 from .frozendict import EMPTY
 from .offload import offload
 from .recompute import RECOMPUTE, recompute
-from .stages import RULES, stages
+from .stages import RULES, read_stages
 
 AXES = ("tp", "cp", "dp", "pp")
 """Mesh axes in canonical order, the one that communicates most first (nearest)."""
@@ -85,7 +85,7 @@ class Layout(Checked):
     """Sequences of one microbatch of one replica."""
     interleave: Chosen = 1
     """Virtual pipeline stages per rank (Megatron: VPP)."""
-    stages: Annotated[str, Parsed(stages), Searched(*RULES)] = "even"
+    stages: Annotated[str, Parsed(read_stages), Searched(*RULES)] = "even"
     """Layers of each stage: even, as many in each; slots, embedding and loss count as a layer each;
     or one by one, such as 7,8*14,7 (`describe.stages`)."""
     microbatch_group: Annotated[Count, Searched(0)] = 0
@@ -129,7 +129,7 @@ class Layout(Checked):
     """Ranks of each axis in each network dimension, fastest first, such as
     tp=8x1,cp=1x1,dp=1x32,pp=1x4, or their order, nearest first; default: tp-cp-dp-pp."""
 
-    __repr__ = shown
+    __repr__ = short_repr
 
     def conflict(self) -> str:
         """A placement says as much of each axis."""
@@ -169,7 +169,7 @@ class Layout(Checked):
 
     def refilling(self, chips: int) -> Layout:
         """The layout on other chips: replicas and places follow, whatever they were."""
-        return changed(self, dp=None, placement=EMPTY).filling(chips)
+        return with_values(self, dp=None, placement=EMPTY).filling(chips)
 
     def with_(self, **fields: Any) -> Layout:
         """The layout with other values of some fields. 1f1b and interleaved follow interleave, and
@@ -188,7 +188,7 @@ class Layout(Checked):
         """This layout with or without sequence parallelism, which changes no group."""
         if self.sequence_parallel == sequence_parallel:
             return self
-        other = changed(self, sequence_parallel=sequence_parallel)
+        other = with_values(self, sequence_parallel=sequence_parallel)
         other.__dict__["_groups"] = self._groups
         return other
 

@@ -10,7 +10,7 @@ from itertools import pairwise
 
 from ..num import product
 from .fields import Amount, Checked, Prose, Seconds, Sources, origins
-from .frozen import shown
+from .frozen import short_repr
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class MeasuredTable(Checked):
     sources: Sources = origins()
     """field -> where its number comes from (source, date, note)."""
 
-    __repr__ = shown
+    __repr__ = short_repr
 
     def conflict(self) -> str:
         """There is a number for each point of the grid."""
@@ -70,7 +70,7 @@ class Overhead(Checked):
     sources: Sources = origins()
     """field -> where its number comes from (source, date, note)."""
 
-    __repr__ = shown
+    __repr__ = short_repr
 
     def conflict(self) -> str:
         """There is a number for each group size."""

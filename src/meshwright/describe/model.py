@@ -23,7 +23,7 @@ from .fields import (
     Sources,
     origins,
 )
-from .frozen import hashed_once, shown
+from .frozen import hashed_once, short_repr
 from .mixers import Convolution, Indexer, Linear, SlidingHeads, StateSpace
 from .pattern import NEEDS, pattern_words
 from .traced import Traced
@@ -261,7 +261,7 @@ class Model(Checked):
     sources: Sources = origins()
     """field -> where its number comes from (source, date, note); "*" for the whole description."""
 
-    __repr__ = shown
+    __repr__ = short_repr
 
     def conflict(self) -> str:
         """Heads divide the width, and layers have the shapes that they name."""

@@ -23,7 +23,7 @@ from .fields import (
     Sources,
     origins,
 )
-from .frozen import hashed_once, shown
+from .frozen import hashed_once, short_repr
 from .frozendict import EMPTY
 from .measured import MeasuredTable
 
@@ -76,7 +76,7 @@ class Dim(Checked):
     shared_by: int = 1
     """Chips behind one such interface: `bandwidth` is divided among them when all send."""
 
-    __repr__ = shown
+    __repr__ = short_repr
 
     def rate(self, efficiency: float | None = None) -> float:
         """Bytes per second one chip reaches with large messages while its neighbours send too.
@@ -126,7 +126,7 @@ class Network(Checked):
     sources: Sources = origins()
     """field -> where its number comes from (source, date, note)."""
 
-    __repr__ = shown
+    __repr__ = short_repr
 
     def conflict(self) -> str:
         """Dimensions need names that differ, and each but the last has a size."""

@@ -22,7 +22,13 @@ from typing import Any, TypeVar
 from ..errors import BadInput, article, unknown
 from ..errors import brief as brief
 from ..units import MEANT, parse
-from .fields import FieldKind, demand_meaning, fields_of, left_out, required
+from .fields import (
+    FieldKind,
+    demand_meaning,
+    fields_of,
+    left_out,
+    required_fields,
+)
 
 T = TypeVar("T")
 Finder = Callable[[type, str], Any]
@@ -88,7 +94,7 @@ def demand_meant(
         return
     demand_meaning(instance, data, where, above)
     # a set that says all of itself may say what it makes no use of
-    whole = set(data).issuperset(required(type(instance)) or [""])
+    whole = set(data).issuperset(required_fields(type(instance)) or [""])
     around = () if whole else (instance, *above)
     for key, value in data.items():
         if isinstance(value, Mapping):
@@ -123,7 +129,7 @@ def _instance(cls: type[T], data: object, at: At) -> T:
                 key if isinstance(key, str) else brief(key),
                 every,
             )
-    if missing := [name for name in required(cls) if name not in data]:
+    if missing := [name for name in required_fields(cls) if name not in data]:
         raise BadInput(f"{at.where} needs {', '.join(missing)}")
     values = {k: _value(every[k].kind, v, at.into(k)) for k, v in data.items()}
     if sources is not None:
@@ -143,7 +149,7 @@ def _instance(cls: type[T], data: object, at: At) -> T:
 
 def _overlaid(cls: type, data: dict[str, Any], at: At) -> dict[str, Any]:
     """The data over the named thing it changes, if it does not define a whole one."""
-    complete = required(cls) or fields_of(cls)
+    complete = required_fields(cls) or fields_of(cls)
     missing = [name for name in complete if name not in data]
     if not (at.known and missing and isinstance(data.get("name"), str)):
         return data
@@ -322,7 +328,7 @@ def to_dict(
     cannot hold (arrays).
     """
     cls = type(instance)
-    if "name" in fields_of(cls) and not required(cls):
+    if "name" in fields_of(cls) and not required_fields(cls):
         defaults = True  # else a table with only a name would mean the thing of that name
     data = {}
     for name, field in fields_of(cls).items():

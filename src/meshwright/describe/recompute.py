@@ -234,13 +234,13 @@ class Recompute(NamedTuple):
     def whole(self) -> bool:
         """The layer runs again as one, with what it keeps inside."""
         return any(
-            part(word).again == EVERYTHING
+            part_of_word(word).again == EVERYTHING
             for word in self.words
             if word != "selective"
         )
 
 
-def part(word: str) -> RecomputedPart:
+def part_of_word(word: str) -> RecomputedPart:
     """The operations of one word."""
     return PARTS.get(word) or RecomputedPart((word,))
 
@@ -281,7 +281,7 @@ def recompute(text: str) -> Recompute:
     return Recompute(tuple(sorted(words)), layers if words else 0)
 
 
-def resolved(text: str, selective: str) -> str:
+def resolve(text: str, selective: str) -> str:
     """The parts of a text, "selective" as a framework means it."""
     return (
         "+".join(

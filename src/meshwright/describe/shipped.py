@@ -13,7 +13,7 @@ def text(path: str) -> str:
     return folder.joinpath(path).read_text("utf-8")
 
 
-def table(path: str) -> dict[str, Any]:
+def shipped_table(path: str) -> dict[str, Any]:
     """A TOML file of the catalogue."""
     return tomllib.loads(text(path))
 
@@ -23,7 +23,7 @@ def tables(folder: str) -> dict[str, dict[str, Any]]:
     files = resources.files("meshwright") / "catalog" / folder
     names = sorted(f.name for f in files.iterdir())
     return {
-        name.removesuffix(".toml"): table(f"{folder}/{name}")
+        name.removesuffix(".toml"): shipped_table(f"{folder}/{name}")
         for name in names
         if name.endswith(".toml")
     }

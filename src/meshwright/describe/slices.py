@@ -41,7 +41,7 @@ def rings_of_slice(network: Network, shape: Shape) -> tuple[bool, ...]:
     return tuple(all(whole) for _ in whole) if network.cubes else whole
 
 
-def sliced(network: Network, shape: Shape) -> Network:
+def slice_network(network: Network, shape: Shape) -> Network:
     """The network of a slice: its axes have that shape, and are lines of half the bandwidth where
     they do not wrap.
 

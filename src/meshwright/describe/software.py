@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields
 from typing import Annotated, Any
 
 from .fields import Checked, Known, OneOf, Prose
-from .frozen import shown
+from .frozen import short_repr
 from .recompute import PARTS
 
 ATTENTION = (
@@ -100,7 +100,7 @@ class Software(Checked):
     (scattered), or all of it (whole).
     """
 
-    __repr__ = shown
+    __repr__ = short_repr
 
     @property
     def given(self) -> dict[str, Any]:
@@ -132,7 +132,7 @@ class Offer(Checked):
     rules: tuple[Known, ...] = ()
     """Names of rules that layouts keep with it (`layout.beside`)."""
 
-    __repr__ = shown
+    __repr__ = short_repr
 
     @property
     def meant(self) -> Any:

@@ -38,7 +38,7 @@ class StageChoice(NamedTuple):
     """Embedding and loss count as a layer each; in a table: where."""
 
 
-def stages(text: str | StageChoice) -> StageChoice:
+def read_stages(text: str | StageChoice) -> StageChoice:
     """What a layout's text says; BadInput for what names no stages."""
     return text if isinstance(text, StageChoice) else _read(text)
 

@@ -24,7 +24,7 @@ from .fields import (
     finder,
     origins,
 )
-from .frozen import shown
+from .frozen import short_repr
 from .read import ORIGIN, read
 
 
@@ -97,7 +97,7 @@ class Transport(Checked):
     sources: Sources = origins()
     """field -> where its number comes from."""
 
-    __repr__ = shown
+    __repr__ = short_repr
 
 
 @cache

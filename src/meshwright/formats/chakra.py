@@ -52,7 +52,7 @@ def field(number: int, value: int | str | bytes) -> bytes:
     return varint(number << 3 | BYTES) + varint(len(data)) + data
 
 
-def sized(message: bytes) -> bytes:
+def length_prefixed(message: bytes) -> bytes:
     """A message as it stands in a file."""
     return varint(len(message)) + message
 
@@ -96,7 +96,7 @@ def message(size: float, tag: int) -> bytes:
     )
 
 
-def ends(sender: int, receiver: int) -> bytes:
+def endpoints(sender: int, receiver: int) -> bytes:
     """The ranks of a message."""
     return attribute("comm_src", "int32", sender) + attribute(
         "comm_dst", "int32", receiver
@@ -120,4 +120,6 @@ def node(
 
 def file(nodes: Iterable[bytes]) -> bytes:
     """The text of a rank's file."""
-    return sized(field(1, VERSION)) + b"".join(map(sized, nodes))
+    return length_prefixed(field(1, VERSION)) + b"".join(
+        map(length_prefixed, nodes)
+    )

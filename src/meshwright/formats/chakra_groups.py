@@ -122,7 +122,7 @@ class Groups:
 def gathers(job: Job, weights: Parameters) -> Iterator[Message]:
     """A gather of sharded weights."""
     size = job.precision.gather_bytes
-    for axis, n in shared(job, weights, "shards"):
+    for axis, n in shared_parameters(job, weights, "shards"):
         yield Message("all_gather", axis, n * size)
 
 
@@ -130,21 +130,23 @@ def reductions(job: Job, weights: Parameters) -> Iterator[Message]:
     """A reduction of the gradients of weights (`step.weights.weight_sync`)."""
     layout, size = job.layout, job.precision.gradient_bytes
     if not cuts(layout.zero, "optimizer"):
-        for axis, n in shared(job, weights, ""):
+        for axis, n in shared_parameters(job, weights, ""):
             yield Message("all_reduce", axis, n * size)
         return
     summed = job.how.overlap.weights.gradients == "all-reduce"
     kind = "all_reduce" if summed else "reduce_scatter"
-    for axis, n in shared(job, weights, "shards"):
+    for axis, n in shared_parameters(job, weights, "shards"):
         yield Message(kind, axis, n * size)
     if layout.dp_replicate > 1:
         shards = (layout.shards, layout.expert_shards)
-        every = zip(shared(job, weights, "copies"), shards, strict=False)
+        every = zip(
+            shared_parameters(job, weights, "copies"), shards, strict=False
+        )
         for (axis, n), cut in every:
             yield Message("all_reduce", axis, n * size / cut)
 
 
-def shared(
+def shared_parameters(
     job: Job, weights: Parameters, part: str
 ) -> Iterator[tuple[str, float]]:
     """(group, parameters) of the weights of a device.  part: of the group, where copies of the

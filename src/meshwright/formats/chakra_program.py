@@ -10,13 +10,13 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ..cost.layer import LayerCost, Seconds
-from ..count.recompute import again
+from ..count.recompute import recomputed_ops
 from ..count.work import ONCE_A_NODE, Message, Pass
 from ..describe.layers import kinds, sorts
-from ..describe.recompute import recompute, resolved
+from ..describe.recompute import recompute, resolve
 from ..num import product
 from ..prediction.prediction import Prediction
-from ..program.order import Stage, stages
+from ..program.order import Stage, rank_stages
 from ..schedule.types import Action
 from ..step.weights import Parameters
 from ..step.zero import cuts
@@ -29,7 +29,7 @@ AFTER = ("all_reduce", "reduce_scatter", "reduce")
 """Collectives of what a computation makes; others bring what it needs."""
 
 
-class Node(NamedTuple):
+class ChakraNode(NamedTuple):
     """One node of a rank of the pipeline; its ranks in other axes have the same."""
 
     name: str
@@ -44,7 +44,7 @@ class Node(NamedTuple):
     """Of a message: the rank of the pipeline at its other end."""
 
 
-class Unit(NamedTuple):
+class ChakraUnit(NamedTuple):
     """A layer, or an end of the model, on a rank."""
 
     name: str
@@ -58,17 +58,17 @@ class Unit(NamedTuple):
         return Parameters(self.cost.weights, self.cost.expert_weights)
 
 
-class Program:
+class RankProgram:
     """The nodes of one rank of the pipeline."""
 
     def __init__(self, prediction: Prediction, rank: int) -> None:
         self.prediction, self.rank = prediction, rank
         self.job = prediction.job
         self.layout = prediction.layout
-        self.nodes: list[Node] = []
+        self.nodes: list[ChakraNode] = []
         self.units = [
             units_of_stage(prediction, stage)
-            for stage in stages(self.job, rank)
+            for stage in rank_stages(self.job, rank)
         ]
         self.pending: list[float] = [0.0, 0.0, 0.0]
         """Seconds, FLOPs and bytes since the last collective."""
@@ -91,7 +91,9 @@ class Program:
         self.pending = [0.0, 0.0, 0.0]
         after = sorted({*self.waits, self.last_work} - {0})
         said = chakra.work(flops, memory)
-        self.nodes.append(Node(name, chakra.COMP, (*after,), seconds, said))
+        self.nodes.append(
+            ChakraNode(name, chakra.COMP, (*after,), seconds, said)
+        )
         self.last_work, self.waits = len(self.nodes), []
 
     def send(
@@ -115,7 +117,7 @@ class Program:
         said = chakra.collective(kind, float(m.bytes), ranks)
         waits = (*sorted({after, self.last_sent} - {0}),)
         self.nodes.append(
-            Node(
+            ChakraNode(
                 f"{name} {m.kind} {m.axis}",
                 chakra.COLLECTIVE,
                 waits,
@@ -134,7 +136,7 @@ class Program:
         out = kind == chakra.SEND
         after = (self.last_work,) if out and self.last_work else ()
         name = f"{'to' if out else 'from'} stage rank {peer}"
-        self.nodes.append(Node(name, kind, after, said=said, stage=peer))
+        self.nodes.append(ChakraNode(name, kind, after, said=said, stage=peer))
         if not out:
             self.waits.append(len(self.nodes))
 
@@ -148,7 +150,7 @@ class Program:
             if m.kind in AFTER:
                 self.send(name, m)
 
-    def forward(self, name: str, unit: Unit) -> None:
+    def forward(self, name: str, unit: ChakraUnit) -> None:
         """A forward pass of a unit."""
         for timed in unit.cost.operations:
             for _ in range(round(float(timed.times))):
@@ -160,11 +162,11 @@ class Program:
         self.compute(Pass(), float(unit.cost.causes.forward.host))
         self.flush(name)
 
-    def recomputed(self, name: str, unit: Unit) -> None:
+    def recomputed(self, name: str, unit: ChakraUnit) -> None:
         """What runs again before a backward pass."""
         text, how = self.layout.recompute, self.job.how.count.selective
         operations = unit.cost.operations
-        runs = again([t.op for t in operations], resolved(text, how))
+        runs = recomputed_ops([t.op for t in operations], resolve(text, how))
         for timed, run in zip(operations, runs, strict=True):
             share = float(run.share)
             if share:
@@ -181,7 +183,7 @@ class Program:
                 )
                 self.passed(f"{name} again {timed.op.name}", part, seconds)
 
-    def backward(self, name: str, unit: Unit, kind: str) -> None:
+    def backward(self, name: str, unit: ChakraUnit, kind: str) -> None:
         """A backward pass of a unit: B whole, I without and W only the gradients of weights."""
         for timed in reversed(unit.cost.operations):
             work, half = timed.op.backward, timed.backward
@@ -229,7 +231,7 @@ class Program:
             if action.kind != "I" and cuts(self.layout.zero, "gradients"):
                 self.reduce(unit.name, unit.weights)
 
-    def gather(self, unit: Unit, after: int) -> list[int]:
+    def gather(self, unit: ChakraUnit, after: int) -> list[int]:
         """The gathers of a unit's weights, by number."""
         first = len(self.nodes)
         for m in gathers(self.job, unit.weights):
@@ -264,7 +266,7 @@ def own_seconds(time: Seconds) -> float:
     return float(time.compute + time.memory)
 
 
-def units_of_stage(prediction: Prediction, stage: Stage) -> list[Unit]:
+def units_of_stage(prediction: Prediction, stage: Stage) -> list[ChakraUnit]:
     """What a stage holds, in the order of a forward pass."""
     cost, every = prediction.cost, kinds(prediction.job.model)
     numbers = {kind: k for k, kind in enumerate(sorts(prediction.job.model))}
@@ -272,9 +274,11 @@ def units_of_stage(prediction: Prediction, stage: Stage) -> list[Unit]:
     most = how.layers or len(every)
     runs = how.parts != "none"
     layers = [
-        Unit(f"layer {i}", cost.layers[numbers[every[i]]], runs and k < most)
+        ChakraUnit(
+            f"layer {i}", cost.layers[numbers[every[i]]], runs and k < most
+        )
         for k, i in enumerate(stage.layers)
     ]
-    first = [Unit("embedding", cost.embedding)] if stage.first else []
-    last = [Unit("head", cost.head)] if stage.last else []
+    first = [ChakraUnit("embedding", cost.embedding)] if stage.first else []
+    last = [ChakraUnit("head", cost.head)] if stage.last else []
     return [*first, *layers, *last]

@@ -23,18 +23,18 @@ from ..schedule.timeline import Send
 from ..schedule.types import Action
 from . import chakra
 from .chakra_groups import Groups, axes_in_order, ranks
-from .chakra_program import Node, Program
+from .chakra_program import ChakraNode, RankProgram
 
 MOST_NODES = 4_000_000
 """Of all ranks: some 500 MB."""
 MICRO = 1e6
 
 
-def programs(prediction: Prediction) -> list[Program]:
+def programs(prediction: Prediction) -> list[RankProgram]:
     """What each rank of the pipeline does in a step."""
     m = prediction.microbatches
     if prediction.layout.pp == 1:
-        alone = Program(prediction, 0)
+        alone = RankProgram(prediction, 0)
         for i in range(m):
             alone.action(Action("F", 0, i))
             alone.action(Action("B", 0, i))
@@ -45,7 +45,7 @@ def programs(prediction: Prediction) -> list[Program]:
     sent = {(s.kind, s.stage, s.microbatch): s for s in one.sends}
     made = []
     for rank, actions in enumerate(one.order):
-        program = Program(prediction, rank)
+        program = RankProgram(prediction, rank)
         in_order = zip(actions, one.stages[rank], strict=True)
         for done, (action, stage) in enumerate(in_order):
             demand_room(program, done, len(actions))
@@ -63,7 +63,7 @@ def programs(prediction: Prediction) -> list[Program]:
     return made
 
 
-def demand_room(program: Program, done: int, actions: int) -> None:
+def demand_room(program: RankProgram, done: int, actions: int) -> None:
     """BadInput where the ranks that do what one does have too many nodes, after so many of their
     actions."""
     job, layout = program.job, program.layout
@@ -111,7 +111,7 @@ def write(prediction: Prediction, path: str) -> tuple[int, int]:
                     )
                 ]
                 out = node.kind == chakra.SEND
-                tail = chakra.ends(*((n, peer) if out else (peer, n)))
+                tail = chakra.endpoints(*((n, peer) if out else (peer, n)))
             lines.append(head + tail)
         Path(f"{path}.{n}.et").write_bytes(chakra.file(lines))
     Path(f"{path}.groups.json").write_text(
@@ -120,7 +120,7 @@ def write(prediction: Prediction, path: str) -> tuple[int, int]:
     return len(places), nodes
 
 
-def _heads(nodes: Sequence[Node]) -> list[bytes]:
+def _heads(nodes: Sequence[ChakraNode]) -> list[bytes]:
     """Each node, but for what differs from rank to rank.
 
     Durations are whole microseconds: those of their ends are rounded, so that the sum is right.

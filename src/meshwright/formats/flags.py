@@ -290,7 +290,9 @@ def notes_on(
 def chips_of(given: Mapping[str, str]) -> int | None:
     """How many chips --on says there are."""
     try:
-        return int(catalog.counted(given["on"])[0]) if "on" in given else None
+        return (
+            int(catalog.split_count(given["on"])[0]) if "on" in given else None
+        )
     except BadInput:
         return None
 
@@ -427,11 +429,11 @@ def job_and_space(
             "--placement is what a search chooses: it can only be given to predict"
         )
     return rest, Space(
-        Choices(allowed), relaxed=relaxed, software=several(rest)
+        Choices(allowed), relaxed=relaxed, software=several_values(rest)
     )
 
 
-def several(rest: dict[str, str]) -> dict[str, list[str]]:
+def several_values(rest: dict[str, str]) -> dict[str, list[str]]:
     """Settings of the software of which a search may take several values; they are taken from the
     flags.
     """

@@ -23,7 +23,7 @@ from . import parse_json, read_text
 from .hf_common import LONGEST, common
 from .hf_families import FAMILIES
 from .hf_family import HfFamily
-from .hf_keys import EVERYWHERE, Config, classes, missing_sizes, renamed
+from .hf_keys import EVERYWHERE, Config, classes, missing_sizes, rename_keys
 from .hf_layers import FULL, arrange, words_of_list
 from .hf_whole import text_part
 
@@ -70,7 +70,7 @@ def load_hf(
             " result"
         )
     try:
-        return (traced if by_code else by_table)(data, name, seq)
+        return (trace_model if by_code else by_table)(data, name, seq)
     except BadInput as error:
         said = str(error).removeprefix("config.json")
         raise BadInput(
@@ -88,7 +88,7 @@ def by_table(config: Mapping[str, Any], name: str, seq: int | None) -> Model:
         if not trace.installed():
             raise
         try:
-            model = traced(config, name, seq)
+            model = trace_model(config, name, seq)
         except BadInput as error:
             known = config.get("model_type") in FAMILIES
             raise (refusal if known else error) from None
@@ -145,12 +145,12 @@ def read_hf(
             *_architecture(c, family),
             *c.unread(shape),
             *missing_sizes(c),
-            *([] if own_length else [capped(longest)]),
+            *([] if own_length else [length_note(longest)]),
         ),
     )
 
 
-def traced(
+def trace_model(
     config: Mapping[str, Any], name: str = "", seq: int | None = None
 ) -> Model:
     """The model that its own code in transformers says."""
@@ -170,10 +170,10 @@ def traced(
     )
     if seq or longest <= model.seq:
         return model
-    return replace(model, notes=(*model.notes, capped(longest)))
+    return replace(model, notes=(*model.notes, length_note(longest)))
 
 
-def capped(longest: int) -> str:
+def length_note(longest: int) -> str:
     """The note on the length that is taken: a file says only how long a text may be."""
     return (
         f"{CAPPED}how long a text may be ({longest:,} tokens) is not what training uses: sequences"
@@ -201,7 +201,7 @@ def _config(text: Mapping[str, Any], kind: str, family: HfFamily) -> Config:
         (*of["defaults"], *family.defaults, *family.also, *EVERYWHERE)
     )
     return Config(
-        renamed(text, {**dict(names), **family.aliases}, where),
+        rename_keys(text, {**dict(names), **family.aliases}, where),
         defaults,
         where,
         known,

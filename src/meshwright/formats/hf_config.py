@@ -167,7 +167,7 @@ WRITERS: Mapping[str, Callable[[Model], Config]] = {
 }
 
 
-def spelled(m: Model) -> Model:
+def with_defaults(m: Model) -> Model:
     """A model with its defaults written out."""
     return replace(m, kv_heads=m.K, head_dim=m.h, activation=m.act)
 
@@ -178,7 +178,7 @@ def model_differences(a: Model, b: Model) -> list[str]:
     keys = [
         name
         for name in names
-        if getattr(spelled(a), name) != getattr(spelled(b), name)
+        if getattr(with_defaults(a), name) != getattr(with_defaults(b), name)
         and not (name == "ffn" and all(kind.moe for kind in kinds(a)))
     ]
     return [

@@ -18,16 +18,16 @@ from .hf_parts import (
     LLAMA,
     PROJECTIONS,
     all_of,
-    biased,
+    bias_flags,
     biases,
     first_of,
     if_wide,
     last_of,
     latent,
-    rotated,
-    routed,
+    rotary_layers,
+    routed_experts,
     slid,
-    windowed,
+    window_sizes,
 )
 
 
@@ -44,7 +44,7 @@ def _smollm3(c: Config) -> Fields:
     )
     usual = [
         "sliding" if used and not turned else "full"
-        for turned in rotated(c, 0)
+        for turned in rotary_layers(c, 0)
     ]
     return LLAMA(c) | windows(c, usual)
 
@@ -132,7 +132,9 @@ def _gemma4_experts(c: Config) -> Fields:
     a norm of its own, as has what goes to the experts and, without a name, to the router (their
     weights stand in `vectors`); a factor for each expert scales its share.
     """
-    moe = routed(c, "num_experts", "top_k_experts", "moe_intermediate_size")
+    moe = routed_experts(
+        c, "num_experts", "top_k_experts", "moe_intermediate_size"
+    )
     return {
         "moe": {
             **moe,
@@ -187,9 +189,9 @@ HEAD = ("head_dim",)
 QUARTER: Fields = {"partial_rotary_factor": 0.25}
 HALF: Fields = {"partial_rotary_factor": 0.5}
 
-ONE = biased(*3 * ("use_bias",))
+ONE = bias_flags(*3 * ("use_bias",))
 """One flag for all matrices."""
-EXAONE = windowed(if_wide(last_of(("sliding_window_pattern", 0))))
+EXAONE = window_sizes(if_wide(last_of(("sliding_window_pattern", 0))))
 """Layers with a window between layers without positions."""
 OUT = ("attention_bias", "attention_out_bias", "mlp_bias")
 
@@ -202,11 +204,11 @@ DENSE: dict[str, HfFamily] = {
     "cohere": HfFamily(PARALLEL, _cohere, also=HEAD),
     "cohere2": HfFamily(
         PARALLEL,
-        all_of(_cohere, windowed(last_of(("sliding_window_pattern", 4)))),
+        all_of(_cohere, window_sizes(last_of(("sliding_window_pattern", 4)))),
         also=(*HEAD, "sliding_window_pattern"),
     ),
     "cohere_compass_text": HfFamily(
-        PARALLEL, all_of(_cohere, windowed()), also=HEAD
+        PARALLEL, all_of(_cohere, window_sizes()), also=HEAD
     ),
     "cwm": HfFamily({}, slid(first_of(4))),
     "ernie4_5": HfFamily({}, ONE),
@@ -220,7 +222,7 @@ DENSE: dict[str, HfFamily] = {
     "granite": HfFamily({}, LLAMA, also=HEAD),
     "granite_swa": HfFamily(
         {"attention_sinks": True},
-        all_of(LLAMA, windowed(first_of(4))),
+        all_of(LLAMA, window_sizes(first_of(4))),
         also=HEAD,
     ),
     "helium": HfFamily({}, _helium),
@@ -241,10 +243,10 @@ DENSE: dict[str, HfFamily] = {
     "qwen2_5_vl_text": HfFamily({"qkv_bias": True}, sliding, also=HEAD),
     "qwen2_vl_text": HfFamily({"qkv_bias": True}, sliding, also=HEAD),
     "qwen3_vl_text": HfFamily({"qk_norm": True}, LLAMA),
-    "seed_oss": HfFamily({}, biased(*OUT)),
+    "seed_oss": HfFamily({}, bias_flags(*OUT)),
     "smollm3": HfFamily({}, _smollm3, also=HEAD),
     "stablelm": HfFamily({"norm": "layernorm"}, _stablelm, QUARTER, also=HEAD),
     "starcoder2": HfFamily(LAYERNORM, all_of(ONE, sliding), also=(*HEAD,)),
-    "vaultgemma": HfFamily({}, all_of(LLAMA, windowed(last_of(2)))),
+    "vaultgemma": HfFamily({}, all_of(LLAMA, window_sizes(last_of(2)))),
     "youtu": HfFamily({}, latent, also=("qk_head_dim", *HEAD)),
 }

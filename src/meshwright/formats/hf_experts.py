@@ -31,11 +31,11 @@ from .hf_parts import (
     if_wide,
     last_of,
     latent,
-    rotated,
-    routed,
+    rotary_layers,
+    routed_experts,
     sparse_steps,
     unused_keys,
-    windowed,
+    window_sizes,
 )
 
 
@@ -57,7 +57,7 @@ def _cohere2_moe(c: Config) -> Fields:
     shared = c.whole("num_shared_experts") * width
     wide = c.whole("prefix_dense_intermediate_size", default=width)
     return {
-        "moe": routed(c, *OLMOE, shared_ffn=shared),
+        "moe": routed_experts(c, *OLMOE, shared_ffn=shared),
         "ffn": wide,
         **PROJECTIONS(c),
         **windows(c, usual),
@@ -88,7 +88,7 @@ def _ernie_moe(c: Config) -> Fields:
     if with_biases:
         raise c.refuse("experts and shared experts have biases (use_bias)")
     return {
-        "moe": routed(c, *names, shared_ffn=shared, router_bias=True),
+        "moe": routed_experts(c, *names, shared_ffn=shared, router_bias=True),
         "ffns": ffns,
     }
 
@@ -115,7 +115,7 @@ def _dbrx(c: Config) -> Fields:
     if name not in ACTIVATIONS:
         raise c.refuse(f"ffn_config.ffn_act_fn is {brief(act)}")
     names = ("moe_num_experts", "moe_top_k", "ffn_hidden_size")
-    moe = routed(inner, *names)
+    moe = routed_experts(inner, *names)
     c.asked.update(("num_key_value_heads", "emb_pdrop"))
     return {
         "moe": moe,
@@ -159,7 +159,7 @@ def _llama4(c: Config) -> Fields:
     length, but in layers without rotary positions.
     """
     layers = layer_count(c)
-    usual = ["sliding" if turned else "full" for turned in rotated(c, 4)]
+    usual = ["sliding" if turned else "full" for turned in rotary_layers(c, 4)]
     step = c.whole("interleave_moe_layer_step") or 1
     sparse = c.listed("moe_layers")
     here = (
@@ -167,7 +167,7 @@ def _llama4(c: Config) -> Fields:
     )
     width = c.whole("intermediate_size")
     return {
-        "moe": routed(c, *MIXTRAL, shared_ffn=width),
+        "moe": routed_experts(c, *MIXTRAL, shared_ffn=width),
         "ffn": c.whole("intermediate_size_mlp"),
         **PROJECTIONS(c),
         **windows(c, usual, "attention_chunk_size", CHUNKED),
@@ -193,7 +193,7 @@ def _mimo(c: Config) -> Fields:
         "sinks": True,
     }
     return {
-        "moe": routed(c, *DEEPSEEK),
+        "moe": routed_experts(c, *DEEPSEEK),
         "v_head_dim": c.whole("v_head_dim"),
         "sliding": heads,
         **QKV(c),
@@ -235,7 +235,10 @@ def _minimax_m2(c: Config) -> Fields:
         "mtp_transformer_layers", default=1
     )
     used = c.flag("use_mtp", default=True)
-    return {"moe": routed(c, *MIXTRAL), "mtp_layers": blocks if used else 0}
+    return {
+        "moe": routed_experts(c, *MIXTRAL),
+        "mtp_layers": blocks if used else 0,
+    }
 
 
 def _minimax_m3(c: Config) -> Fields:
@@ -358,7 +361,7 @@ EXPERTS: dict[str, HfFamily] = {
         all_of(
             expert_part(QWEN, *WIDTHS, router_bias=True),
             PROJECTIONS,
-            windowed(last_of(("global_attn_every_n_layers", 0))),
+            window_sizes(last_of(("global_attn_every_n_layers", 0))),
             dense_first("num_dense_layers"),
         ),
     ),
@@ -380,7 +383,7 @@ EXPERTS: dict[str, HfFamily] = {
             expert_part(QWEN),
             lambda c: {"vectors": c.whole("num_attention_heads")},
             PROJECTIONS,
-            windowed(_beam_layers),
+            window_sizes(_beam_layers),
             dense_first(3),
         ),
     ),
@@ -398,7 +401,7 @@ EXPERTS: dict[str, HfFamily] = {
         all_of(
             PROJECTIONS,
             deepseek(("first_k_dense_replace", 0)),
-            windowed(if_wide(behind(("max_window_layers", 0)))),
+            window_sizes(if_wide(behind(("max_window_layers", 0)))),
         ),
         also=(*HEAD, *DENSE_FIRST),
     ),
@@ -407,7 +410,7 @@ EXPERTS: dict[str, HfFamily] = {
         NORMED,
         all_of(
             expert_part(QWEN, *WIDTHS),
-            windowed(if_wide(last_of(("sliding_window_pattern", 0)))),
+            window_sizes(if_wide(last_of(("sliding_window_pattern", 0)))),
             dense_first(("first_k_dense_replace", 0)),
         ),
         also=HEAD,
@@ -420,7 +423,7 @@ EXPERTS: dict[str, HfFamily] = {
         all_of(
             expert_part(QWEN, SHARED),
             PROJECTIONS,
-            windowed(_flint_layers),
+            window_sizes(_flint_layers),
             sparse_steps((0, 1)),
         ),
     ),
@@ -437,7 +440,7 @@ EXPERTS: dict[str, HfFamily] = {
     ),
     "granitemoe_swa": HfFamily(
         {"attention_sinks": True},
-        all_of(GRANITE, windowed(first_of(4))),
+        all_of(GRANITE, window_sizes(first_of(4))),
         also=HEAD,
     ),
     "granitemoeshared": HfFamily({}, GRANITE, also=HEAD),
@@ -457,7 +460,7 @@ EXPERTS: dict[str, HfFamily] = {
     "kolibri1": HfFamily(
         {**NORMED, "norms_per_layer": 4},
         all_of(
-            expert_part(QWEN, SHARED), _width(SHARED), windowed(last_of(5))
+            expert_part(QWEN, SHARED), _width(SHARED), window_sizes(last_of(5))
         ),
     ),
     "laguna": HfFamily(
@@ -466,14 +469,14 @@ EXPERTS: dict[str, HfFamily] = {
             _laguna,
             expert_part(QWEN, SHARED, router_bias=True),
             PROJECTIONS,
-            windowed(),
+            window_sizes(),
             dense_first(1),
         ),
     ),
     "llama4_text": HfFamily({}, _llama4),
     "mellum": HfFamily(
         NORMED,
-        all_of(expert_part(QWEN), PROJECTIONS, windowed(), dense_first()),
+        all_of(expert_part(QWEN), PROJECTIONS, window_sizes(), dense_first()),
     ),
     "mimo_v2_flash": HfFamily({}, _mimo, also=MIMO),
     "minimax_m2": HfFamily(

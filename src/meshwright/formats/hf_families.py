@@ -25,13 +25,13 @@ from .hf_parts import (
     QWEN,
     all_of,
     behind,
-    biased,
+    bias_flags,
     decoder,
     dense_first,
     expert_part,
     last_of,
     latent,
-    routed,
+    routed_experts,
     slid,
     sparse_steps,
     unused_keys,
@@ -44,7 +44,7 @@ QWEN_2 = slid(behind(("max_window_layers", 0)))
 def _gated_experts(c: Config) -> Fields:
     """A shared expert with a gate."""
     shared = c.whole("shared_expert_intermediate_size", default=0)
-    moe = routed(c, *QWEN, shared_ffn=shared, shared_gate=shared > 0)
+    moe = routed_experts(c, *QWEN, shared_ffn=shared, shared_gate=shared > 0)
     return {"moe": moe}
 
 
@@ -215,7 +215,7 @@ FAMILIES: dict[str, HfFamily] = {
     ),
     "gpt_neox": HfFamily(
         LAYERNORM_GELU,
-        biased("attention_bias", "attention_bias", True),
+        bias_flags("attention_bias", "attention_bias", True),
         {"rotary_pct": 0.25},
         also=("rotary_emb_base",),
     ),
@@ -247,7 +247,7 @@ FAMILIES: dict[str, HfFamily] = {
         {"attention_sinks": True},
         all_of(
             _gpt_oss_experts,
-            biased(*3 * ("attention_bias",)),
+            bias_flags(*3 * ("attention_bias",)),
             slid(last_of(2)),
         ),
         {"rope_theta": 150000.0},

@@ -33,10 +33,10 @@ from .hf_parts import (
     expert_part,
     last_of,
     latent,
-    routed,
+    routed_experts,
     sparse_steps,
     unused_keys,
-    windowed,
+    window_sizes,
 )
 
 
@@ -62,7 +62,7 @@ def _plain_attention(c: Config) -> Fields:
     return biases(False, False, False)
 
 
-FOURTH = windowed(
+FOURTH = window_sizes(
     last_of(("full_attention_interval", 4), "full", "linear"), names=LINEAR
 )
 
@@ -90,7 +90,7 @@ def _qwen3_next(c: Config) -> Fields:
         raise c.refuse("a shared expert has no width, but its gate is there")
     return {
         "linear": _delta(c),
-        "moe": routed(c, *QWEN, shared_ffn=shared, shared_gate=True),
+        "moe": routed_experts(c, *QWEN, shared_ffn=shared, shared_gate=True),
         "ffn": c.whole("intermediate_size", default=shared),
         **sparse_steps()(c),
         **_plain_attention(c),
@@ -320,7 +320,7 @@ def _granite_hybrid(c: Config) -> Fields:
         **PROJECTIONS(c),
     }
     if c.whole("num_local_experts"):
-        fields["moe"] = routed(c, *MIXTRAL, shared_ffn=shared)
+        fields["moe"] = routed_experts(c, *MIXTRAL, shared_ffn=shared)
     return fields
 
 
@@ -371,7 +371,7 @@ def _jamba(c: Config) -> Fields:
         "mixers": words_of_list(c, "layer_types", MAMBA) or usual,
     }
     if any(here):
-        fields["moe"] = routed(
+        fields["moe"] = routed_experts(
             c, "num_experts", "num_experts_per_tok", "intermediate_size"
         )
         fields["ffns"] = ["experts" if one else "dense" for one in here]
@@ -457,7 +457,7 @@ def _nemotron_h(c: Config) -> Fields:
     c.asked.update(("mtp_layers_block_type", "mtp_hybrid_override_pattern"))
     ahead = f"{blocks_ahead} next-token blocks (num_nextn_predict_layers) are left out"
     shared = c.whole("moe_shared_expert_intermediate_size")
-    moe = routed(
+    moe = routed_experts(
         c, *DEEPSEEK, shared_ffn=shared * bool(c.whole("n_shared_experts"))
     )
     moe["latent"] = c.whole("moe_latent_size", default=0)
@@ -529,7 +529,7 @@ def _lfm2_moe(c: Config) -> Fields:
     first = c.whole("num_dense_layers")
     return {
         "conv": _convolution(c),
-        "moe": routed(c, *names),
+        "moe": routed_experts(c, *names),
         "tied_embeddings": c.flag("tie_embedding", "tie_word_embeddings"),
         "mixers": types,
         "ffns": ["experts" if i >= first else "dense" for i in range(layers)],
@@ -604,7 +604,7 @@ HYBRIDS: dict[str, HfFamily] = {
         all_of(
             _minimax,
             expert_part(MIXTRAL),
-            windowed(last_of(2, "linear", "full"), names=LINEAR),
+            window_sizes(last_of(2, "linear", "full"), names=LINEAR),
         ),
     ),
     "nemotron_h": HfFamily(

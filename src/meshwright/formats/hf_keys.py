@@ -321,7 +321,7 @@ def same_value(a: object, b: object) -> bool:
     return a == b and isinstance(a, bool) == isinstance(b, bool)
 
 
-def renamed(
+def rename_keys(
     config: Mapping[str, Any], aliases: Mapping[str, str], where: str
 ) -> dict[str, Any]:
     """The config with every key under the name that its class uses; BadInput if two names of one

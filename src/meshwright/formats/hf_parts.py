@@ -78,7 +78,7 @@ def biases(qkv: bool, out: bool, ffn: bool) -> Fields:
     return fields if out == ffn else {**fields, "out_bias": out}
 
 
-def biased(
+def bias_flags(
     qkv: str | bool, out: str | bool = False, ffn: str | bool = False
 ) -> Part:
     """Biases of attention, its output and the feed-forward: by flags, or as the class has them."""
@@ -93,11 +93,11 @@ def biased(
     return read
 
 
-LLAMA = biased("attention_bias", "attention_bias", "mlp_bias")
+LLAMA = bias_flags("attention_bias", "attention_bias", "mlp_bias")
 """One flag for the four attention projections, one for the feed-forward."""
-PROJECTIONS = biased("attention_bias", "attention_bias")
+PROJECTIONS = bias_flags("attention_bias", "attention_bias")
 """One flag for the four attention projections."""
-QKV = biased("attention_bias")
+QKV = bias_flags("attention_bias")
 
 
 def latent(c: Config) -> Fields:
@@ -162,7 +162,7 @@ def if_wide(layers: Layers) -> Layers:
     return mixers
 
 
-def windowed(
+def window_sizes(
     usual: Layers = full, key: str = "sliding_window", names: Names = ATTENTION
 ) -> Part:
     """`layer_types`, or as the class has them; `key` says how wide a window is."""
@@ -174,7 +174,7 @@ def slid(usual: Layers) -> Part:
     return lambda c: sliding(c, usual(c))
 
 
-def rotated(c: Config, period: int) -> list[bool]:
+def rotary_layers(c: Config, period: int) -> list[bool]:
     """Layers with rotary positions: those of `no_rope_layers`, or all but each period-th."""
     layers = layer_count(c)
     each = c.whole("no_rope_layer_interval", default=period) or 1
@@ -192,7 +192,7 @@ def rotated(c: Config, period: int) -> list[bool]:
 # ---------------------------------------------------------------- experts
 
 
-def routed(
+def routed_experts(
     c: Config, experts: str, top: str, width: str, **more: Any
 ) -> Fields:
     """A mixture of experts by the names of its keys."""
@@ -210,7 +210,7 @@ def expert_part(
     """A mixture of experts. shared: numbers whose product is the width of the shared ones."""
 
     def read(c: Config) -> Fields:
-        moe = routed(c, *names) | more
+        moe = routed_experts(c, *names) | more
         if shared:
             moe["shared_ffn"] = prod(number_of_row(c, key) for key in shared)
         return {"moe": moe}

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from ..cost.fit import Line, alpha_beta
+from ..cost.fit import LatencyAndRate, alpha_beta
 from ..describe.measured import MeasuredTable
 from ..errors import BadInput
 from . import read_text
@@ -262,7 +262,7 @@ Group = tuple[str, int, int]
 """(collective, nodes, ranks of a node)."""
 
 
-def lines_by_group(samples: list[Sample]) -> dict[Group, Line]:
+def lines_by_group(samples: list[Sample]) -> dict[Group, LatencyAndRate]:
     """A line through each collective of each group: latency + bytes / rate, with its median
     error.
     """

@@ -65,7 +65,10 @@ def read(path: Path) -> Profile:
         raise BadInput(f"{path} holds no profiled step")
     return Profile(
         tuple(sorted(steps)),
-        {axis: s / len(steps) for axis, s in waited(waits, within).items()},
+        {
+            axis: s / len(steps)
+            for axis, s in wait_seconds(waits, within).items()
+        },
         peak_bytes(memory, steps[min(steps)]),
     )
 
@@ -96,7 +99,7 @@ def trace_number(value: Any) -> float:
     return number
 
 
-def waited(
+def wait_seconds(
     waits: Sequence[tuple[str, Range]], within: Sequence[Range]
 ) -> dict[str, float]:
     """axis -> seconds of the waits that begin inside one of the ranges."""

@@ -71,7 +71,7 @@ def cluster(
     1024
     """
     demand_text(text, "a cluster")
-    count, what = catalog.counted(text)
+    count, what = catalog.split_count(text)
     if not (files and what.endswith(".toml")):
         return catalog.cluster(text, network)
     machine = load_machine(what)

@@ -149,10 +149,10 @@ def records(folder: Path) -> tuple[RankRecord, ...]:
     )
     if not shared:
         return ()
-    return tuple(only(each, shared) for each in ranks)
+    return tuple(select_steps(each, shared) for each in ranks)
 
 
-def only(record: RankRecord, steps: set[int]) -> RankRecord:
+def select_steps(record: RankRecord, steps: set[int]) -> RankRecord:
     """The record with these steps alone: those that every rank finished."""
     kept = tuple(step for step in record.steps if step.step in steps)
     return RankRecord(**{**vars(record), "steps": kept})

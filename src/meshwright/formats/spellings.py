@@ -57,7 +57,7 @@ MODULES = "--recompute-modules"
 BELOW_ZERO = re.compile(r"-[\d.]")
 
 
-def translated(words: Sequence[str]) -> list[str]:
+def translate(words: Sequence[str]) -> list[str]:
     """The words as this command spells them.  Raises BadInput for flags whose meaning another flag
     has.
     """

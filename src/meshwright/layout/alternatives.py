@@ -13,7 +13,7 @@ RANKS = ("tp", "pp", "cp")
 """Degrees whose change moves dp, so that all chips stay used."""
 
 
-def nearest(
+def nearest_mend(
     layout: Layout, runs: Callable[[Layout], bool]
 ) -> tuple[str, list[int]] | None:
     """The first degree that one change of mends everything, and the values beside it that do; None
@@ -53,7 +53,7 @@ def sentence(
     mend them all."""
     if len(why) == 1:
         return why[0]
-    if (would := nearest(layout, runs)) is None:
+    if (would := nearest_mend(layout, runs)) is None:
         return _first(why, 3)
     name, values = would
     several = " or ".join(map(str, values))

@@ -74,7 +74,7 @@ BESIDE = (EXPERTS_AGAIN, EXPERTS_PAIRED, GRAPHS, TENSORS)
 RULES = {rule.name: rule for rule in BESIDE}
 
 
-def asked(
+def rules_asked(
     by: Framework, settings: Framework | Software
 ) -> tuple[LayoutRule, ...]:
     """What settings that a framework offers ask of layouts: those of a profile, or the stated."""
@@ -89,7 +89,7 @@ def asked(
 def rules_of(job: Job) -> tuple[LayoutRule, ...]:
     """What the settings that a job's software has ask of its layouts."""
     by = job.profile
-    return asked(by, by) if by else ()
+    return rules_asked(by, by) if by else ()
 
 
 def kept(job: Job) -> Job:
@@ -101,7 +101,7 @@ def kept(job: Job) -> Job:
     return replace(job, framework=replace(by, rules=(*by.rules, *names)))
 
 
-def broken(
+def broken_settings(
     job: Job, layout: Layout, rules: Sequence[LayoutRule] | None = None
 ) -> list[str]:
     """A sentence for each rule of the job's settings, or of others, that the (scalar) layout

@@ -84,7 +84,7 @@ def traced_heads(m: Model) -> Mapping[str, int]:
     return cuts or {"matrices that tp cuts": 1}
 
 
-def most(m: Model) -> int:
+def most_tp(m: Model) -> int:
     """The largest tp that cuts all heads."""
     return gcd(*heads(m).values())
 
@@ -94,7 +94,7 @@ def fewest(m: Model) -> int:
     return gcd(*shared_heads(m).values())
 
 
-def copied(m: Model, tp: Any) -> Any:
+def copies_evenly(m: Model, tp: Any) -> Any:
     """Whether what may be copied is cut tp ways, or copied evenly."""
     holds: Any = True
     for count in shared_heads(m).values():
@@ -127,7 +127,7 @@ def uncut(m: Model) -> tuple[str, ...]:
 
 
 @lru_cache(maxsize=4096)
-def exchanged(m: Model) -> Mapping[str, int]:
+def exchanged_heads(m: Model) -> Mapping[str, int]:
     """Heads that tp x cp must divide: an all-to-all over cp gives each rank some of them whole."""
     here, cuts = mixers(m), {}
     if "linear" in here and m.linear:
@@ -139,7 +139,7 @@ def exchanged(m: Model) -> Mapping[str, int]:
 
 def most_exchanged(m: Model) -> int:
     """The largest tp x cp that cuts them."""
-    return gcd(*exchanged(m).values())
+    return gcd(*exchanged_heads(m).values())
 
 
 def over_cp(m: Model, tp: Any, cp: Any) -> Any:
@@ -147,6 +147,6 @@ def over_cp(m: Model, tp: Any, cp: Any) -> Any:
     if m.traced:
         return (cp == 1) | (not m.traced.states)
     holds: Any = (tp * cp == 1) | (not uncut(m))
-    for count in exchanged(m).values():
+    for count in exchanged_heads(m).values():
         holds = holds & ((cp == 1) | divides(tp * cp, count))
     return holds

@@ -13,7 +13,7 @@ from functools import reduce
 from operator import and_
 from typing import Any
 
-from ..describe.frozen import FrozenDict, changed
+from ..describe.frozen import FrozenDict, with_values
 from ..describe.job import Job
 from ..describe.layout import AXES, Layout
 from ..num import (
@@ -30,7 +30,7 @@ Shares = Mapping[str, tuple[Num, ...]]
 """Of each axis in each dimension."""
 
 
-def numbered(
+def rank_shares(
     degrees: Mapping[str, Num],
     sizes: tuple[int, ...],
     order: tuple[str, ...] = AXES,
@@ -58,7 +58,7 @@ def numbered(
     return placement
 
 
-def fits(shares: Shares, sizes: tuple[int, ...]) -> Any:
+def last_dimension_fits(shares: Shares, sizes: tuple[int, ...]) -> Any:
     """Where the last dimension has room for what lies beyond the others."""
     return product([share[-1] for share in shares.values()]) <= sizes[-1]
 
@@ -72,17 +72,17 @@ def placed(
     if layout.placement:
         return layout
     degrees = {axis: getattr(layout, axis) for axis in AXES}
-    shares = numbered(degrees, sizes, order)
-    if not fits(shares, sizes):
-        shares = numbered(degrees, sizes, order, whole=False)
+    shares = rank_shares(degrees, sizes, order)
+    if not last_dimension_fits(shares, sizes):
+        shares = rank_shares(degrees, sizes, order, whole=False)
     placement = {
         axis: tuple(int(n) if n == int(n) else n for n in share)
         for axis, share in shares.items()
     }
-    return changed(layout, placement=FrozenDict(placement))
+    return with_values(layout, placement=FrozenDict(placement))
 
 
-def launched(job: Job) -> tuple[tuple[str, ...], ...]:
+def launcher_orders(job: Job) -> tuple[tuple[str, ...], ...]:
     """Orders of the axes in which the launcher of the job's framework numbers ranks, where the job
     names one; empty: any placement.
     """
@@ -97,10 +97,10 @@ def lies(
     if not layout.placement:
         return order == AXES
     degrees = {axis: getattr(layout, axis) for axis in AXES}
-    whole = numbered(degrees, sizes, order)
-    through = numbered(degrees, sizes, order, whole=False)
+    whole = rank_shares(degrees, sizes, order)
+    through = rank_shares(degrees, sizes, order, whole=False)
     return where(
-        fits(whole, sizes),
+        last_dimension_fits(whole, sizes),
         _same(layout.placement, whole),
         _same(layout.placement, through),
     )

@@ -126,7 +126,7 @@ def keeping(job: Job, conventions: Collection[Convention]) -> Job:
     return replace(job, framework=replace(by, rules=(*by.rules, *names)))
 
 
-def broken(job: Job, layout: Layout) -> list[str]:
+def broken_conventions(job: Job, layout: Layout) -> list[str]:
     """A sentence for each convention that the (scalar, placed) layout breaks."""
     reasons = [
         rule.sentence(job, layout)

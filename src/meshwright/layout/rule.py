@@ -34,7 +34,7 @@ def divides(a: Any, b: Any) -> Any:
     return b % a == 0
 
 
-def sharded(scheme: str, sequence_parallel: bool) -> bool:
+def cuts_tokens(scheme: str, sequence_parallel: bool) -> bool:
     """tp cuts the tokens between its matrices (other schemes cut their width instead)."""
     return sequence_parallel and scheme in ("megatron", "context")
 
@@ -45,7 +45,7 @@ def token_parts(scheme: str, sequence_parallel: bool, tp: Any, cp: Any) -> Any:
     """
     if scheme == "mlp2d":
         return 1
-    return cp * tp if sharded(scheme, sequence_parallel) else cp
+    return cp * tp if cuts_tokens(scheme, sequence_parallel) else cp
 
 
 def may_be(n: int, limit: int = 4096) -> str:

@@ -12,20 +12,20 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
-from ..describe.choices import listed, refusal
+from ..describe.choices import first_few, refusal
 from ..describe.job import Job
 from ..describe.layout import GRIDS, Layout
 from ..describe.model import Model
 from ..describe.offload import offload
 from ..describe.stages import RULES
-from ..describe.stages import stages as stages_named
+from ..describe.stages import read_stages as stages_named
 from ..errors import BadInput, unknown
 from ..exchange import EXCHANGES
 from ..schedule import SCHEDULES
 from ..schedule import get as schedule_named
 from . import alternatives, beside, cuts, practice, schemes, trainable
-from .placement import launched, lies
-from .rule import LayoutRule, divides, may_be, sharded, token_parts
+from .placement import launcher_orders, lies
+from .rule import LayoutRule, cuts_tokens, divides, may_be, token_parts
 from .sequence import length
 from .stages import microbatches, partition, schedule_of
 
@@ -111,18 +111,19 @@ CHIPS = LayoutRule(
 )
 HEADS = LayoutRule(
     "heads over tp",
-    lambda j, l: divides(l.tp, cuts.most(j.model)),
+    lambda j, l: divides(l.tp, cuts.most_tp(j.model)),
     lambda j, l: (
-        f"{named(cuts.heads(j.model))} cannot be split {l.tp} ways: tp may be"
-        f" {may_be(cuts.most(j.model))}"
+        f"{names_with_counts(cuts.heads(j.model))} cannot be split {l.tp} ways: tp may be"
+        f" {may_be(cuts.most_tp(j.model))}"
     ),
 )
 KV_HEADS = LayoutRule(
     "kv heads over tp",
-    lambda j, l: cuts.copied(j.model, l.tp),
+    lambda j, l: cuts.copies_evenly(j.model, l.tp),
     lambda j, l: (
-        f"{named(cuts.shared_heads(j.model))} and tp {l.tp}: one must be a multiple of the other:"
-        f" tp may be {may_be(cuts.fewest(j.model))}, or a multiple of {cuts.fewest(j.model)}"
+        f"{names_with_counts(cuts.shared_heads(j.model))} and tp {l.tp}: one must be a multiple"
+        f" of the other: tp may be {may_be(cuts.fewest(j.model))},"
+        f" or a multiple of {cuts.fewest(j.model)}"
     ),
 )
 STATES = LayoutRule(
@@ -135,8 +136,9 @@ STATES = LayoutRule(
         else f"no framework trains {' and '.join(cuts.uncut(j.model))} with tp {l.tp} or cp {l.cp}:"
         " both must be 1"
         if cuts.uncut(j.model)
-        else f"{named(cuts.exchanged(j.model))} cannot be split over tp {l.tp} x cp {l.cp}, which"
-        f" hand each other whole sequences: tp x cp may be {may_be(cuts.most_exchanged(j.model))}"
+        else f"{names_with_counts(cuts.exchanged_heads(j.model))} cannot be split over tp {l.tp}"
+        f" x cp {l.cp}, which hand each other whole sequences:"
+        f" tp x cp may be {may_be(cuts.most_exchanged(j.model))}"
     ),
 )
 FFN = LayoutRule(
@@ -327,7 +329,7 @@ def _framework_exchanges(framework: str, have: tuple[str, ...]) -> LayoutRule:
         "exchange of the framework",
         lambda _, l: (l.cp == 1) | (l.cp_exchange in have),
         lambda _, l: (
-            f"{framework} allows cp_exchange {listed(have)}, not {l.cp_exchange}"
+            f"{framework} allows cp_exchange {first_few(have)}, not {l.cp_exchange}"
         ),
     )
 
@@ -513,7 +515,7 @@ FSDP_OFFLOAD = LayoutRule(
 )
 
 
-def named(counts: Mapping[str, int]) -> str:
+def names_with_counts(counts: Mapping[str, int]) -> str:
     """heads 32 and linear.key_heads 16."""
     return " and ".join(f"{name} {count}" for name, count in counts.items())
 
@@ -585,7 +587,7 @@ def of_framework(job: Job) -> tuple[LayoutRule, ...]:
     return (_framework_exchanges(job.profile.name, have), *own)
 
 
-def unsupported(job: Job, layout: Layout) -> list[str]:
+def framework_refusals(job: Job, layout: Layout) -> list[str]:
     """Why the job's framework cannot run the (scalar) layout, a sentence each."""
     why = [
         rule.sentence(job, layout)
@@ -612,7 +614,7 @@ def broken(
     why = first or [
         r.sentence(job, layout) for r in rules if not r.holds(job, layout)
     ]
-    return why or _placement(job, layout) or unsupported(job, layout)
+    return why or _placement(job, layout) or framework_refusals(job, layout)
 
 
 def _placement(job: Job, layout: Layout) -> list[str]:
@@ -648,7 +650,7 @@ def _placement(job: Job, layout: Layout) -> list[str]:
 
 def _numbered(job: Job, layout: Layout) -> list[str]:
     """A framework that is named has a launcher, which numbers ranks in one of some orders."""
-    orders = launched(job)
+    orders = launcher_orders(job)
     if not layout.placement or not orders:
         return []
     if any(lies(layout, job.cluster.sizes, order) for order in orders):
@@ -678,6 +680,6 @@ __all__ = [
     "demand",
     "may_be",
     "of_framework",
-    "sharded",
-    "unsupported",
+    "cuts_tokens",
+    "framework_refusals",
 ]

@@ -9,7 +9,7 @@ from . import cuts
 from .rule import LayoutRule
 
 
-def plain(m: Model) -> bool:
+def plain_dense(m: Model) -> bool:
     """A dense model without what the SUMMA layer does not count."""
     return (
         m.moe is None
@@ -48,7 +48,7 @@ def hidden_cut(m: Model) -> bool:
 
 SUMMA = LayoutRule(
     "summa models",
-    lambda j, l: l.scheme != "summa" or plain(j.model),
+    lambda j, l: l.scheme != "summa" or plain_dense(j.model),
     lambda j, l: (
         "scheme summa is defined for dense models with plain attention: use scheme megatron"
     ),
@@ -105,6 +105,6 @@ MLP2D = LayoutRule(
 MODELS = (SUMMA, GSPMD, MLP2D)
 
 
-def counts(job: Job, layout: Layout) -> bool:
+def scheme_counts(job: Job, layout: Layout) -> bool:
     """The layout's scheme counts the job's model."""
     return all(rule.holds(job, layout) for rule in MODELS)

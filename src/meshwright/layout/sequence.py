@@ -7,7 +7,7 @@ from typing import Any
 from ..describe.job import Job
 from ..describe.layout import Layout
 from ..num import Num, ceil_div, where
-from .rule import sharded
+from .rule import cuts_tokens
 
 CHUNKS = 2
 """Of a sequence on each rank of cp: an early and a late one, so that a causal mask leaves all ranks
@@ -21,7 +21,9 @@ def multiple(layout: Layout) -> Num:
     get_padding).
     """
     parts = (
-        layout.tp if sharded(layout.scheme, layout.sequence_parallel) else 1
+        layout.tp
+        if cuts_tokens(layout.scheme, layout.sequence_parallel)
+        else 1
     )
     cut = (layout.cp > 1) & (layout.scheme != "mlp2d")
     return where(cut, CHUNKS * layout.cp * parts, 1)

@@ -11,7 +11,7 @@ from itertools import accumulate, pairwise
 from ..describe.job import Job
 from ..describe.layers import Among, among
 from ..describe.layout import Layout
-from ..describe.stages import stages as stages_named
+from ..describe.stages import read_stages as stages_named
 from ..errors import BadInput
 from ..num import SCALARS, Num, ceil_div, where
 from ..schedule import get as schedule_named

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..describe.choices import listed
+from ..describe.choices import first_few
 from ..describe.fields import ASK
 from ..describe.framework import framework
 from ..describe.job import Job
@@ -24,7 +24,7 @@ from .rule import LayoutRule, divides, may_be, token_parts
 from .stages import microbatches
 
 
-def model(m: Model) -> list[str]:
+def model_refusals(m: Model) -> list[str]:
     """What the trainer's decoder does not have."""
     missing = {
         "model.mla: latent attention is not trained yet": m.mla,
@@ -88,7 +88,7 @@ def model(m: Model) -> list[str]:
     return [sentence for sentence, holds in missing.items() if holds]
 
 
-def numbers(job: Job) -> list[str]:
+def number_refusals(job: Job) -> list[str]:
     """Numbers and optimizers that are not trained."""
     why = []
     compute = job.precision.compute
@@ -112,8 +112,8 @@ def software(job: Job) -> list[str]:
     """Settings of the software that the trainer would not run: all but those it has by itself."""
     own = framework("meshwright")
     why = [
-        f"software.{name} {listed([value])} is not what meshwright train does:"
-        f" {listed([getattr(own, name)])}, or nothing said"
+        f"software.{name} {first_few([value])} is not what meshwright train does:"
+        f" {first_few([getattr(own, name)])}, or nothing said"
         for name, value in job.software.given.items()
         if value != getattr(own, name)
     ]
@@ -125,17 +125,17 @@ def software(job: Job) -> list[str]:
     return why
 
 
-def piped(l: Layout) -> Any:
+def has_pipeline(l: Layout) -> Any:
     """There is a pipeline."""
     return l.pp > 1
 
 
-def halved(l: Layout) -> bool:
+def splits_backward(l: Layout) -> bool:
     """The schedule cuts backward passes in two."""
     return schedule_named(l.schedule).split_backward
 
 
-def whole(shares: tuple[Any, ...]) -> Any:
+def whole_numbers(shares: tuple[Any, ...]) -> Any:
     """Every share is a whole number."""
     fine: Any = True
     for share in shares:
@@ -147,13 +147,13 @@ RUNNABLE = ", ".join(s.name for s in SCHEDULES.values() if s.torch_name)
 
 MODEL = LayoutRule(
     "trained model",
-    lambda j, l: not model(j.model),
-    lambda j, l: "; ".join(model(j.model)),
+    lambda j, l: not model_refusals(j.model),
+    lambda j, l: "; ".join(model_refusals(j.model)),
 )
 NUMBERS = LayoutRule(
     "trained numbers",
-    lambda j, l: not numbers(j),
-    lambda j, l: "; ".join(numbers(j)),
+    lambda j, l: not number_refusals(j),
+    lambda j, l: "; ".join(number_refusals(j)),
 )
 SOFTWARE = LayoutRule(
     "trained software",
@@ -188,7 +188,7 @@ STARVED = LayoutRule(
 )
 CHUNKS = LayoutRule(
     "chunks need a pipeline",
-    lambda j, l: (l.interleave == 1) | piped(l),
+    lambda j, l: (l.interleave == 1) | has_pipeline(l),
     lambda j, l: f"layout.interleave {l.interleave} needs pp > 1",
     reads=("pp", "schedule"),
 )
@@ -232,7 +232,9 @@ COPIES = LayoutRule(
 )
 HALVES = LayoutRule(
     "halves of whole layers",
-    lambda j, l: l.pp == 1 if halved(l) and l.recompute != "none" else True,
+    lambda j, l: (
+        l.pp == 1 if splits_backward(l) and l.recompute != "none" else True
+    ),
     lambda j, l: (
         f"layout.schedule {l.schedule} with recompute {l.recompute} computes every layer twice"
         " more, once for each half of the backward pass: take recompute none"
@@ -241,7 +243,7 @@ HALVES = LayoutRule(
 )
 SHARDED_HALVES = LayoutRule(
     "halves of sharded weights",
-    lambda j, l: l.pp == 1 if halved(l) and l.zero == 3 else True,
+    lambda j, l: l.pp == 1 if splits_backward(l) and l.zero == 3 else True,
     lambda j, l: (
         f"layout.zero 3 with schedule {l.schedule} is not carried out rightly by PyTorch 2.13"
         " (weights are gone before their half of the backward pass): take zero 2"
@@ -323,7 +325,7 @@ EXPERT_SHARES = LayoutRule(
 def _expert_shares(job: Job, l: Layout) -> Any:
     """ep takes whole ranks of every network dimension."""
     at = l if l.placement else placed(l, job.cluster.sizes)
-    return whole((*at.group("ep"), *at.group("edp")))
+    return whole_numbers((*at.group("ep"), *at.group("edp")))
 
 
 ROUNDS = LayoutRule(

@@ -7,8 +7,8 @@ from .answer import (
     bill,
     largest_run,
     limits,
+    parallelism_split,
     smallest_cluster,
-    split,
 )
 from .curve import Curve, Point, curve
 from .laws import LAWS, Law, Power, law
@@ -35,5 +35,5 @@ __all__ = [
     "presets",
     "sensitivity",
     "smallest_cluster",
-    "split",
+    "parallelism_split",
 ]

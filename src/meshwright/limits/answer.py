@@ -13,7 +13,7 @@ import numpy as np
 
 from ..describe.assumptions import EPOCH
 from ..describe.display import Displayed
-from ..describe.frozen import shown
+from ..describe.frozen import short_repr
 from ..errors import BadInput, NoLayout
 from ..num import crossing
 from ..units import show
@@ -93,7 +93,7 @@ class Limits(Displayed):
 
     lines: tuple[Limit, ...]
 
-    __repr__ = shown
+    __repr__ = short_repr
 
     def to_dict(self) -> dict[str, Any]:
         return {"scenarios": [line.to_dict() for line in self.lines]}
@@ -163,7 +163,7 @@ def smooth_widths() -> Any:
     return LEAST_WIDTH * 2.0 ** (np.arange(steps + 1) / SMOOTH_GRID)
 
 
-def split(p: Point) -> dict[str, float]:
+def parallelism_split(p: Point) -> dict[str, float]:
     """How the parallelism is divided: share of log N that tensor, data, pipeline and expert
     parallelism have; they add up to 1."""
     d = p.degrees
@@ -186,7 +186,7 @@ def bill(p: Run, scenario: Scenario) -> dict[str, float | None]:
     }
 
 
-def width(law: Law, flops: float) -> float:
+def law_width(law: Law, flops: float) -> float:
     """Width of the model that a law trains with so many FLOPs; BadInput if it is beyond all
     reason.
     """
@@ -209,7 +209,7 @@ def smallest_cluster(scenario: Scenario, flops: float) -> Point:
     Raises NoLayout if no cluster can.
     """
     real = scenario.smooth
-    points = points_at(real, np.array([width(real.law, flops)]))
+    points = points_at(real, np.array([law_width(real.law, flops)]))
     if not points:
         raise NoLayout(
             f"no number of chips makes a run of {flops:.3g} FLOP in"

@@ -44,7 +44,7 @@ SMALL_NANOBATCH = 16.0
 
 
 @dataclass(frozen=True)
-class Node:
+class Accelerator:
     """An accelerator of the closed forms: a node of several chips taken for one. Words are elements
     of 2 bytes.
     """
@@ -74,7 +74,7 @@ class Setting:
     """
 
 
-def node(chip: Chip, network: Network, precision: str = "fp16") -> Node:
+def node(chip: Chip, network: Network, precision: str = "fp16") -> Accelerator:
     """The node of a chip: as many as the first network dimension joins; its link is the second one.
 
     Raises BadInput if the chip has no memory hierarchy. With three dimensions or more the second is
@@ -92,7 +92,7 @@ def node(chip: Chip, network: Network, precision: str = "fp16") -> Node:
     sram = h.l2_bytes + h.sms * (4 * h.register_bytes + h.shared_bytes)
     memory = chip.hbm_bandwidth / 2
     macs = chip.peak(precision) / FLOP_PER_MAC
-    return Node(
+    return Accelerator(
         chips * macs,
         chips * far.rate() / WORD,
         chips * memory / WORD,
@@ -100,14 +100,14 @@ def node(chip: Chip, network: Network, precision: str = "fp16") -> Node:
     )
 
 
-def slice_side(n: Node) -> float:
+def slice_side(n: Accelerator) -> float:
     """d' = 4 C / (3 B_net): smaller slices and tensor-parallel traffic outlasts the products
     (equation 16).
     """
     return 4 * n.macs_per_s / (3 * n.network_words_per_s)
 
 
-def nanobatch(n: Node, side: float) -> float:
+def nanobatch(n: Accelerator, side: float) -> float:
     """b' = 16 if weights stay on the chip (S >= 4 d'^2), else C / B_DRAM: reading them takes as
     long as using them.
     """
@@ -115,7 +115,9 @@ def nanobatch(n: Node, side: float) -> float:
     return SMALL_NANOBATCH if stays else n.macs_per_s / n.memory_words_per_s
 
 
-def bandwidth_reach(n: Node, s: Setting, side: float, tokens: float) -> float:
+def bandwidth_reach(
+    n: Accelerator, s: Setting, side: float, tokens: float
+) -> float:
     """X = C t / (d'^2 b'): products of one slice and nanobatch that fit into the run."""
     return n.macs_per_s * s.duration_s / (side**2 * tokens)
 
@@ -179,7 +181,7 @@ def under_law(s: Setting, law: Law) -> Setting:
     return replace(s, batch=s.batch * more, growth=law.growth)
 
 
-def closed_forms(n: Node, s: Setting) -> ClosedForms:
+def closed_forms(n: Accelerator, s: Setting) -> ClosedForms:
     """Everything section 5 and appendix 8.3 say about a node and a run."""
     side = slice_side(n)
     tokens = nanobatch(n, side)

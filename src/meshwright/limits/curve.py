@@ -18,7 +18,7 @@ from ..cost.chip import launches
 from ..count.mlp2d import unit
 from ..num import ceil, log2
 from .crossing import Line, Run
-from .laws import Shape, shape, widths
+from .laws import LawShape, shape, widths
 from .placing import Lower
 from .scenario import Scenario
 from .search import Spread, fastest
@@ -125,7 +125,7 @@ def points_at(scenario: Scenario, hidden: Column) -> dict[int, Point]:
 
 
 def in_time(
-    scenario: Scenario, s: Shape, chips: Column, late: float = 1.0
+    scenario: Scenario, s: LawShape, chips: Column, late: float = 1.0
 ) -> dict[int, Point]:
     """Position of a model -> its fastest run on its number of chips, where that takes less than the
     scenario's duration, or `late` times that.
@@ -139,7 +139,9 @@ def in_time(
     }
 
 
-def exactly(scenario: Scenario, s: Shape, points: list[Point]) -> list[Point]:
+def exactly(
+    scenario: Scenario, s: LawShape, points: list[Point]
+) -> list[Point]:
     """Points of a smooth curve: not a power of two, but the number of chips that takes exactly the
     time there is.
 
@@ -160,7 +162,7 @@ def exactly(scenario: Scenario, s: Shape, points: list[Point]) -> list[Point]:
     slower = in_time(scenario, s, chips, LATE)
     most_s = LATE * scenario.duration_s
     return [
-        between(
+        interpolate(
             scenario,
             p,
             chips[i],
@@ -170,7 +172,7 @@ def exactly(scenario: Scenario, s: Shape, points: list[Point]) -> list[Point]:
     ]
 
 
-def between(
+def interpolate(
     scenario: Scenario, p: Point, chips: float, late_s: float
 ) -> Point:
     """A point moved to the duration, between its own number of chips and a smaller one that takes
@@ -187,7 +189,7 @@ def between(
     )
 
 
-def first_guess(on: Machine, s: Shape, duration_s: float) -> Column:
+def first_guess(on: Machine, s: LawShape, duration_s: float) -> Column:
     """The smallest E 2^k that would do at the sustained rate of the chips, were there nothing but
     arithmetic.
     """
@@ -196,7 +198,7 @@ def first_guess(on: Machine, s: Shape, duration_s: float) -> Column:
     return chips
 
 
-def trainable(on: Machine, s: Shape, duration_s: float) -> Any:
+def trainable(on: Machine, s: LawShape, duration_s: float) -> Any:
     """Whether launching the kernels alone leaves time: those of each of L blocks for each step, one
     after the other.
     """
@@ -210,10 +212,10 @@ def trainable(on: Machine, s: Shape, duration_s: float) -> Any:
 
 
 def point(
-    scenario: Scenario, s: Shape, chips: float, steps: float, best: Spread
+    scenario: Scenario, s: LawShape, chips: float, steps: float, best: Spread
 ) -> Point:
     """A run of a model.  steps: its optimizer steps, more of them where failures take time."""
-    s = Shape(*map(float, s))
+    s = LawShape(*map(float, s))
     took = steps * best.step.total
     return Point(
         flops=s.flops,

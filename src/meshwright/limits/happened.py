@@ -43,7 +43,7 @@ def largest_runs() -> tuple[LargeRun, ...]:
     """By training FLOPs, the largest first."""
     runs = [
         read(LargeRun, {**row}, f"largest_runs.{name}")
-        for name, row in shipped.table("largest_runs.toml").items()
+        for name, row in shipped.shipped_table("largest_runs.toml").items()
     ]
     return tuple(sorted(runs, key=lambda run: -run.flops))
 

@@ -83,11 +83,11 @@ class Law(Checked):
         tokens = self.tokens_per_parameter * parameters
         T = flops_per_token * tokens
         sequences = experts**self.batch_experts * self.batch(T) / self.seq
-        whole = experts * rounded(sequences / experts, self.mantissas)
+        whole = experts * round_to(sequences / experts, self.mantissas)
         return T, tokens, whole * self.seq
 
 
-class Shape(NamedTuple):
+class LawShape(NamedTuple):
     """Models of a law: numbers or columns."""
 
     D: Values
@@ -107,22 +107,22 @@ class Shape(NamedTuple):
         """Optimizer steps of the run."""
         return self.tokens / self.batch
 
-    def at(self, index: Any) -> Shape:
+    def at(self, index: Any) -> LawShape:
         """The rows at `index`."""
-        return Shape(*(column[index] for column in self))
+        return LawShape(*(column[index] for column in self))
 
 
-def shape(law: Law, D: Values) -> Shape:
+def shape(law: Law, D: Values) -> LawShape:
     """The models of width D that a law asks for."""
     F = law.ffn_ratio * D
-    L = rounded(law.depth(D * F), law.mantissas)
-    E = rounded(law.experts(D * F), law.mantissas) if law.experts else D / D
+    L = round_to(law.depth(D * F), law.mantissas)
+    E = round_to(law.experts(D * F), law.mantissas) if law.experts else D / D
     N = parameters(L, E, D, F)
     T, tokens, batch = law.training(N, training_flops(L, D, F), E)
-    return Shape(D, F, L, E, N, T, batch, tokens)
+    return LawShape(D, F, L, E, N, T, batch, tokens)
 
 
-def rounded(x: Values, mantissas: tuple[int, ...]) -> Values:
+def round_to(x: Values, mantissas: tuple[int, ...]) -> Values:
     """The nearest f 2^k with f among the mantissas, the smaller one of two equally near; x itself
     (at least 1) if there are none."""
     if not mantissas:

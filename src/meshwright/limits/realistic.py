@@ -19,7 +19,7 @@ from ..count.model import model_flops, parameters
 from ..describe.assumptions import REALISTIC, Assumptions, Hide, HidePass
 from ..describe.cluster import Cluster
 from ..describe.framework import Framework
-from ..describe.frozen import altered, put
+from ..describe.frozen import put, with_path
 from ..describe.job import PRECISIONS, Job, Precision
 from ..describe.model import Model, MoE
 from ..describe.slices import axes as torus_axes
@@ -325,7 +325,7 @@ def run_on(
     useful_s = tokens / batch_tokens * best.step_time_s
     took = useful_s / real.goodput(chips, size)
     if took >= scenario.duration_s:
-        return why(best)
+        return main_cause(best)
     peak = scenario.chip.peak(real.precision.compute)
     return RealPoint(
         flops=flops,
@@ -361,7 +361,7 @@ def fastest(
     return min(best, key=lambda p: p.merit_s, default=None)
 
 
-def why(p: Prediction) -> str:
+def main_cause(p: Prediction) -> str:
     """The cause that takes most of a step beside its arithmetic."""
     cause = max(
         (c for c in p.time_s if c != "compute"), key=lambda c: p.time_s[c]
@@ -385,7 +385,7 @@ OMISSIONS: dict[str, Without] = {
     "data-parallel traffic not overlapped": put(
         "assumptions.overlap.dp", HidePass()
     ),
-    "tensor-parallel traffic overlapped": lambda r: altered(
+    "tensor-parallel traffic overlapped": lambda r: with_path(
         r,
         "assumptions.overlap",
         lambda how: replace(how, tp=Hide("layer"), ep=Hide("layer"), pp="all"),

@@ -20,10 +20,10 @@ from ..describe.frozen import put
 from ..describe.job import PRECISIONS, Precision
 from ..describe.network import Network
 from ..describe.slices import axes as torus_axes
-from ..describe.slices import shape_for, sliced
+from ..describe.slices import shape_for, slice_network
 from ..errors import BadInput, unknown
 from ..prediction.failures import Failures, loss
-from ..step.room import most, offered
+from ..step.room import most_bytes, offered
 from .laws import LAWS, SPARSE, Law, Values
 from .simulate import Machine
 
@@ -101,7 +101,7 @@ class Scenario(Checked):
             return self.network
         room = math.prod(d.size or 1 for d in torus)
         whole, _ = shape_for(self.network, 2 ** (room.bit_length() - 1))
-        return sliced(self.network, whole)
+        return slice_network(self.network, whole)
 
     @cached_property
     def machine(self) -> Machine:
@@ -128,7 +128,7 @@ class Scenario(Checked):
             Fabric.of(self.joined, how.network),
             whole.overlap,
             self.chip.peak(p.compute),
-            most(offered(self.chip, whole.memory), whole.memory),
+            most_bytes(offered(self.chip, whole.memory), whole.memory),
             p,
         )
 

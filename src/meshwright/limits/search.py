@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 
 from ..cost.load import Busy, Load
 from ..describe.cluster import NOWHERE
-from ..describe.frozen import changed
+from ..describe.frozen import with_values
 from ..describe.network import Network
 from ..describe.slices import axes as torus_axes
 from ..search.table import pick
-from .laws import Shape
+from .laws import LawShape
 from .placing import APART, Lower, Placings, group, placings
 from .scenario import Scenario
 from .simulate import (
@@ -29,10 +29,10 @@ from .simulate import (
     Groups,
     Parts,
     StepSeconds,
-    between,
+    block_messages,
     gradients,
-    parts,
-    summed,
+    step_parts,
+    step_seconds,
     tensor,
 )
 from .space import Cells, Column, cells
@@ -41,7 +41,7 @@ CHUNKS = (4, 16, 64, 256)
 """Cells of each model placed in each round; then all that are left, in pieces of the last size."""
 SLACK = 1e-12
 """Relative differences below this are rounding."""
-SENT = dict(zip(APART, (tensor, between, gradients), strict=True))
+SENT = dict(zip(APART, (tensor, block_messages, gradients), strict=True))
 """Axes that send together -> what they send."""
 
 
@@ -55,7 +55,7 @@ class Spread(NamedTuple):
 
 
 def fastest(
-    scenario: Scenario, s: Shape, chips: Column, budget: Column
+    scenario: Scenario, s: LawShape, chips: Column, budget: Column
 ) -> dict[int, Spread]:
     """Position of a model -> its fastest step, of the models that take at most their budget [s]
     on their number of chips; of equally fast ones the one with the least traffic.
@@ -67,7 +67,7 @@ def fastest(
     alike, experts = exchangeable(scenario.joined), bool(scenario.law.experts)
     for size in sorted(set(sizes)):
         models = np.array([i for i, own in enumerate(sizes) if own == size])
-        cells = bounded(scenario, s, chips, models, budget)
+        cells = below_budget(scenario, s, chips, models, budget)
         places = placings(size, alike, experts)
         best |= _best_first(scenario, cells, places, budget)
     return best
@@ -81,7 +81,9 @@ def levels_of(scenario: Scenario, chips: float) -> tuple[int, ...]:
     left, sizes = chips, []
     if scenario.whole:
         # more chips than a description may have are asked for, too
-        _ = changed(NOWHERE, network=scenario.joined, chips=int(chips)).sizes
+        _ = with_values(
+            NOWHERE, network=scenario.joined, chips=int(chips)
+        ).sizes
     for dim in scenario.joined.dims[:-1]:
         if scenario.whole:
             most = int(min(dim.size or left, left))
@@ -112,8 +114,8 @@ class Bounded(NamedTuple):
     """Seconds of a step that no placement undercuts."""
 
 
-def bounded(
-    scenario: Scenario, s: Shape, chips: Column, models: Any, budget: Column
+def below_budget(
+    scenario: Scenario, s: LawShape, chips: Column, models: Any, budget: Column
 ) -> Bounded:
     """The cells of some models whose bound is below the budget."""
     on = scenario.machine
@@ -125,8 +127,8 @@ def bounded(
     # a bound: as if every group had the nearest level to itself, and each message its floor
     beyond = (1.0,) * (len(on.fabric.rates) - 1)
     nearest = {axis: (getattr(d, axis), *beyond) for axis in AXES}
-    least = parts(on.bound, shape, d, nearest)
-    bound = summed(on, shape, d, least).total * (1 - SLACK)
+    least = step_parts(on.bound, shape, d, nearest)
+    bound = step_seconds(on, shape, d, least).total * (1 - SLACK)
     below = np.flatnonzero(bound < budget[model])
     order = below[np.lexsort((bound[below], model[below]))]
     return Bounded(*pick((Cells(model, shape, d), least, bound), order))
@@ -180,12 +182,14 @@ def place(
     limit = best[model] * (1 + SLACK)
     tables, fits = [], []
     for axes, messages in SENT.items():
-        groups, fit = spread(d, places, axes, scenario.whole)
+        groups, fit = placements(d, places, axes, scenario.whole)
         tables.append(messages(on, s, d, groups))
         fits.append(fit)
     # most ways to place the tensor axes lose already, and for each of them (some 650 on a torus)
     # the other axes may lie in hundreds of ways
-    fits[0] &= summed(on, s, d, least._replace(tp=tables[0])).total <= limit
+    fits[0] &= (
+        step_seconds(on, s, d, least._replace(tp=tables[0])).total <= limit
+    )
     which = [places.parts[axes][1] for axes in SENT]
     cell, way = np.nonzero(
         np.logical_and.reduce(
@@ -197,12 +201,12 @@ def place(
         for table, fit, w in zip(tables, fits, which, strict=True)
     ]
     s, d, matmul, limit = pick((s, d, least.matmul, limit), (cell, 0))
-    step = summed(on, s, d, Parts(matmul, *loads))
+    step = step_seconds(on, s, d, Parts(matmul, *loads))
     fast = step.total <= limit
     return cell[fast], way[fast], pick(step, fast)
 
 
-def spread(
+def placements(
     d: Degrees, places: Placings, axes: tuple[str, ...], whole: bool
 ) -> tuple[Groups, NDArray[np.bool_]]:
     """Some axes in each of their distinct places, a column each, and where the degrees of a cell

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..describe.assumptions import HidePass
-from ..describe.frozen import put, scaled
+from ..describe.frozen import put, scaling
 from .crossing import Crossing
 from .curve import curve
 from .laws import FITTED_DEPTH, LAWS, SPARSE
@@ -25,7 +25,7 @@ ENDLESS = 1e30
 def bandwidth(s: Scenario, factor: float, level: int) -> Scenario:
     """With the bandwidth of one level of the network scaled."""
     dims = list(s.network.dims)
-    dims[level] = scaled("bandwidth", factor)(dims[level])
+    dims[level] = scaling("bandwidth", factor)(dims[level])
     return put("network.dims", tuple(dims))(s)
 
 
@@ -46,27 +46,27 @@ CHANGES: dict[str, Change] = {
         "assumptions.overlap.dp", HidePass("step", links="free")
     ),
     "... on the same links": put("assumptions.overlap.dp", HidePass("step")),
-    "bandwidth not halved (all levels x 2)": scaled(
+    "bandwidth not halved (all levels x 2)": scaling(
         "network.dims.bandwidth", 2.0
     ),
     "slowest level x 0.5": lambda s: bandwidth(s, 0.5, -1),
     "no zero bubble": put("schedules", ("1f1b",)),
     "no throttling (sustained = boost clock)": put("chip.sustained", 1.0),
     "no memory hierarchy": endless_memories,
-    "L2 bandwidth x 0.5": scaled("chip.hierarchy.l2_bandwidth", 0.5),
-    "L2 bandwidth x 2": scaled("chip.hierarchy.l2_bandwidth", 2.0),
-    "shared-memory bandwidth x 0.5": scaled(
+    "L2 bandwidth x 0.5": scaling("chip.hierarchy.l2_bandwidth", 0.5),
+    "L2 bandwidth x 2": scaling("chip.hierarchy.l2_bandwidth", 2.0),
+    "shared-memory bandwidth x 0.5": scaling(
         "chip.hierarchy.smem_bytes_per_clock", 0.5
     ),
-    "HBM bandwidth x 0.5": scaled("chip.hbm_bandwidth", 0.5),
-    "HBM bandwidth x 2": scaled("chip.hbm_bandwidth", 2.0),
+    "HBM bandwidth x 0.5": scaling("chip.hbm_bandwidth", 0.5),
+    "HBM bandwidth x 2": scaling("chip.hbm_bandwidth", 2.0),
     "no distributed shared memory": put("chip.hierarchy.dsmem", False),
     "usable share of L2 and registers 0.5": put("chip.hierarchy.usable", 0.5),
     "kernel latency 0": put("assumptions.chip.launch_s", 0.0),
-    "network latency x 4": scaled("network.dims.latency", 4.0),
+    "network latency x 4": scaling("network.dims.latency", 4.0),
     "1 month": put("duration_s", MONTH_S),
     "6 months": put("duration_s", 6 * MONTH_S),
-    "half the layers": scaled("law.depth.coefficient", 0.5),
+    "half the layers": scaling("law.depth.coefficient", 0.5),
     "layers by the fit of figure 10": put("law.depth", FITTED_DEPTH),
     "200 tokens a parameter": put("law.tokens_per_parameter", 200.0),
     "DeepSeek's law of the batch": put("law.batch", LAWS["deepseek"].batch),

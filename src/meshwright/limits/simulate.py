@@ -22,24 +22,24 @@ from typing import NamedTuple
 
 from ..cost import hop
 from ..cost.bound import Bound
-from ..cost.chip import Rates, pass_time
+from ..cost.chip import ChipRates, pass_time
 from ..cost.floors import any_links
 from ..cost.links import Group, Links
 from ..cost.load import Load, beside
 from ..cost.network import Fabric
-from ..cost.overlap import Hidden, added, budgeted, together
+from ..cost.overlap import Hidden, excess, merge_budgets, sum_loads
 from ..count.mlp2d import block
 from ..count.work import Op
 from ..describe.assumptions import NOT_HIDDEN, Hide, Overlap
 from ..describe.job import Precision
 from ..num import minimum, where
 from ..schedule import get as schedule_named
-from ..schedule.stage_costs import Pass
-from ..step.pipeline import published
+from ..schedule.stage_costs import PassSeconds
+from ..step.pipeline import published_pipeline
 from ..step.sync import Device, Passes, exposed
 from ..step.weights import DeviceSync, WeightSync
-from ..step.zero import sharded
-from .laws import Shape, Values
+from ..step.zero import state_bytes
+from .laws import LawShape, Values
 
 AXES = ("dp", "tp_model", "tp_ff", "pp", "ep")
 """Order of the axes in a placement, as in the paper's tables."""
@@ -72,7 +72,7 @@ class Least(Bound):
 class Machine(NamedTuple):
     """A chip on a network under an assumption set."""
 
-    rates: Rates
+    rates: ChipRates
     fabric: Fabric
     overlap: Overlap
     peak: float
@@ -148,31 +148,37 @@ Groups = Mapping[str, Group]
 """axis -> how many of its ranks lie in each network dimension, fastest first."""
 
 
-def simulate(on: Machine, s: Shape, d: Degrees, groups: Groups) -> StepSeconds:
+def simulate(
+    on: Machine, s: LawShape, d: Degrees, groups: Groups
+) -> StepSeconds:
     """Seconds of one step."""
-    return summed(on, s, d, parts(on, s, d, groups))
+    return step_seconds(on, s, d, step_parts(on, s, d, groups))
 
 
-def parts(on: Machine, s: Shape, d: Degrees, groups: Groups) -> Parts:
+def step_parts(on: Machine, s: LawShape, d: Degrees, groups: Groups) -> Parts:
     """What a step is the sum of."""
     return Parts(
         products(on, s, d),
         tensor(on, s, d, groups),
-        between(on, s, d, groups),
+        block_messages(on, s, d, groups),
         gradients(on, s, d, groups),
     )
 
 
-def summed(on: Machine, s: Shape, d: Degrees, work: Parts) -> StepSeconds:
+def step_seconds(
+    on: Machine, s: LawShape, d: Degrees, work: Parts
+) -> StepSeconds:
     """Products and what of the tensor traffic and the messages between blocks outlasts them, in
     the order of the pipeline, then gradients, on the same links, and latencies (equation 21).
     """
-    tp, p2p = added(work.tp), added(work.p2p)
-    busy = work.matmul + budgeted(work.matmul, together([work.tp, work.p2p]))
+    tp, p2p = sum_loads(work.tp), sum_loads(work.p2p)
+    busy = work.matmul + excess(
+        work.matmul, merge_budgets([work.tp, work.p2p])
+    )
     idle = idle_s(on, d, busy)
     pipeline = busy + idle
     wait = where(d.zero_bubble > 0, 0.0, tp.latency + p2p.latency)
-    gradients = shown(on, s, d, pipeline, tp + p2p, work.dp)
+    gradients = exposed_gradients(on, s, d, pipeline, tp + p2p, work.dp)
     return StepSeconds(
         pipeline + gradients + wait + work.dp.latency,
         work.matmul,
@@ -193,12 +199,12 @@ def idle_s(on: Machine, d: Degrees, busy: Values) -> Values:
     """
     f = busy / (3 * d.microbatches)
     zero_bubble, rounds = (
-        published(
+        published_pipeline(
             on.overlap,
             schedule_named(name),
             (d.pp, d.microbatches, v),
-            slow=Pass(f, f, f),
-            others=Pass(f, f, f),
+            slow=PassSeconds(f, f, f),
+            others=PassSeconds(f, f, f),
             send=0.0,
         ).bubble
         for name, v in (("zb-h2", 1.0), ("interleaved", d.interleave))
@@ -206,8 +212,13 @@ def idle_s(on: Machine, d: Degrees, busy: Values) -> Values:
     return where(d.zero_bubble > 0, zero_bubble, rounds)
 
 
-def shown(
-    on: Machine, s: Shape, d: Degrees, work: Values, own: Load, summing: Load
+def exposed_gradients(
+    on: Machine,
+    s: LawShape,
+    d: Degrees,
+    work: Values,
+    own: Load,
+    summing: Load,
 ) -> Values:
     """Seconds of the gradients' all-reduce that do not hide behind m microbatches of three equal
     passes, which send `own` on the same links: half of it sums them, half of it spreads them. A
@@ -228,7 +239,7 @@ def shown(
     return exposed(device, d.microbatches, SUMMED_ONCE, how).total
 
 
-def expert(on: Machine, s: Shape, d: Degrees) -> list[Op]:
+def expert(on: Machine, s: LawShape, d: Degrees) -> list[Op]:
     """Operations of one expert of one block for one microbatch of b/(E DP m) tokens."""
     tokens = s.batch / (s.E * d.dp * d.microbatches)
     p = on.precision
@@ -243,18 +254,18 @@ def expert(on: Machine, s: Shape, d: Degrees) -> list[Op]:
     )
 
 
-def passes(s: Shape, d: Degrees) -> Values:
+def expert_passes(s: LawShape, d: Degrees) -> Values:
     """How often a device goes through an expert of a block in one step: L/PP blocks, E/EP experts,
     m microbatches.
     """
     return s.L / d.pp * (s.E / d.ep) * d.microbatches
 
 
-def products(on: Machine, s: Shape, d: Degrees) -> Values:
+def products(on: Machine, s: LawShape, d: Degrees) -> Values:
     """Seconds of the matrix products of a step on one device, both ways."""
     ops = expert(on, s, d)
     halves = [half for op in ops for half in (op.forward, op.backward)]
-    return passes(s, d) * pass_time(halves, on.rates)
+    return expert_passes(s, d) * pass_time(halves, on.rates)
 
 
 def by_bytes(load: Load) -> Load:
@@ -262,7 +273,7 @@ def by_bytes(load: Load) -> Load:
     return load._replace(seconds=load.seconds - load.latency)
 
 
-def tensor(on: Machine, s: Shape, d: Degrees, groups: Groups) -> Hidden:
+def tensor(on: Machine, s: LawShape, d: Degrees, groups: Groups) -> Hidden:
     """The all-reduces of partial sums: forward, and alike backward.
 
     Both tensor axes load the links side by side. One microbatch waits for every message of L
@@ -273,18 +284,20 @@ def tensor(on: Machine, s: Shape, d: Degrees, groups: Groups) -> Hidden:
         for op in expert(on, s, d)
         for m in op.forward.comm
     ]
-    sent = beside(*forward) * (2 * passes(s, d))
+    sent = beside(*forward) * (2 * expert_passes(s, d))
     wait = 2 * s.L * sum(load.latency for load in forward)
     return {on.overlap.tp: sent._replace(latency=wait)}
 
 
-def gradients(on: Machine, s: Shape, d: Degrees, groups: Groups) -> Load:
+def gradients(on: Machine, s: LawShape, d: Degrees, groups: Groups) -> Load:
     """The all-reduce of the gradients a device holds, N/(TP PP EP)."""
     size = s.parameters / d.shards * on.precision.gradient_bytes
     return by_bytes(on.fabric.load("all_reduce", size, groups["dp"]))
 
 
-def between(on: Machine, s: Shape, d: Degrees, groups: Groups) -> Hidden:
+def block_messages(
+    on: Machine, s: LawShape, d: Degrees, groups: Groups
+) -> Hidden:
     """The messages between blocks: to the next stage, to another expert, or both at once, forward
     and backward.
 
@@ -301,7 +314,9 @@ def between(on: Machine, s: Shape, d: Degrees, groups: Groups) -> Hidden:
     steps = hop.next_stage(pp, d.interleave, s.L - 1)
 
     def sent(steps: hop.Shares, group: Group) -> Load:
-        return hop.mean(hops, hop.charged(steps, group, on.fabric.how.hop))
+        return hop.mean(
+            hops, hop.charged_share(steps, group, on.fabric.how.hop)
+        )
 
     stage = (sent(steps, pp) * often)._replace(latency=0.0)
     whole = sent(hop.farther(steps, hop.any_rank(ep)), both) * often
@@ -311,7 +326,7 @@ def between(on: Machine, s: Shape, d: Degrees, groups: Groups) -> Hidden:
         "all": 1.0,
     }.get(on.overlap.pp, 0.0)
     beyond = whole + stage * -1.0
-    return together(
+    return merge_budgets(
         [
             {STEP: stage * hidden},
             {NOT_HIDDEN: stage * (1 - hidden)},
@@ -320,11 +335,11 @@ def between(on: Machine, s: Shape, d: Degrees, groups: Groups) -> Hidden:
     )
 
 
-def bytes_needed(s: Shape, d: Degrees, precision: Precision) -> Values:
+def bytes_needed(s: LawShape, d: Degrees, precision: Precision) -> Values:
     """Bytes of a chip: weights, and its share of gradients and optimizer state. Activations are
     left out, as in the paper."""
     shard = s.parameters / d.shards
-    return sharded(
+    return state_bytes(
         precision.weight_bytes,
         precision.gradient_bytes,
         STATE_BYTES,

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..num import divisors
-from .laws import Shape
+from .laws import LawShape
 from .simulate import Degrees, Machine, bytes_needed
 
 Column = NDArray[np.float64]
@@ -30,7 +30,7 @@ class Cells(NamedTuple):
 
     model: NDArray[np.int64]
     """Which of the models."""
-    shape: Shape
+    shape: LawShape
     degrees: Degrees
 
 
@@ -77,7 +77,7 @@ def microbatches(replica: int, deepest: int) -> Column:
 
 
 def cells(
-    s: Shape,
+    s: LawShape,
     chips: Column,
     on: Machine,
     schedules: tuple[str, ...],
@@ -99,7 +99,7 @@ def cells(
     up, ff = (x[:, None, None] for x in tensor_splits(int(np.rint(k.max()))))
     pp = np.arange(int(most["L"].max()) + 1)[:, None]
     dp = _models(np.rint(k) if whole else k) - up - ff - pp
-    rows = Shape(*map(_models, s))
+    rows = LawShape(*map(_models, s))
     if whole:
         m = _microbatches(s, np.clip(dp, 0, None).astype(np.int64), len(pp))
     else:
@@ -128,7 +128,7 @@ def cells(
 
     return Cells(
         np.nonzero(fits)[0],
-        Shape(*map(flat, rows)),
+        LawShape(*map(flat, rows)),
         Degrees(*map(flat, degrees)),
     )
 
@@ -138,7 +138,7 @@ def _models(x: Any) -> Any:
     return np.asarray(x).reshape(-1, 1, 1, 1)
 
 
-def _microbatches(s: Shape, dp: Any, depths: int) -> Column:
+def _microbatches(s: LawShape, dp: Any, depths: int) -> Column:
     """Microbatches of every cell (model, tensor degrees, PP, 5) from those of the few distinct
     replica batches.  dp: exponents;  depths: how many PP.
     """

@@ -88,7 +88,7 @@ TRUSTED = 3
 NEAREST = 3
 
 
-class Run(NamedTuple):
+class PublishedRun(NamedTuple):
     """A published run, as far as nearness goes; measured over predicted: `ratio`."""
 
     id: str
@@ -110,7 +110,7 @@ class Run(NamedTuple):
     @classmethod
     def of(
         cls, job: Job, id: str = "", source: str = "", **took: float
-    ) -> Run:
+    ) -> PublishedRun:
         """Of a job; took: seconds of a step, and their ratio to those predicted."""
         chip = job.cluster.chip
         return cls(
@@ -181,12 +181,12 @@ def certainty(of: StepResult) -> Certainty | None:
         high = float(known["own"]["high"])
         far = dict.fromkeys(far, 0.0)
     unsure = {**known["unsure"], "traced": TRACED}
-    shares = parts(of.job, of.time_s)
+    shares = part_shares(of.job, of.time_s)
     shares["traced"] = float(of.job.model.traced is not None)
-    s = width({**shares, **far}, unsure)
+    s = uncertainty({**shares, **far}, unsure)
     sides = {**far, **dict.fromkeys(SLOWER, 0.0)}
     return Certainty(
-        math.exp(width({**shares, **sides}, unsure) * low),
+        math.exp(uncertainty({**shares, **sides}, unsure) * low),
         math.exp(s * high),
         s,
         kind,
@@ -194,7 +194,9 @@ def certainty(of: StepResult) -> Certainty | None:
         tuple(mine["sources"]),
         f"scaled by {steps} steps measured there"
         if steps
-        else "; ".join((*said(kind, mine, far), *by_code(of.job.model))),
+        else "; ".join(
+            (*reasons_unsure(kind, mine, far), *by_code(of.job.model))
+        ),
         precisions(kind),
     )
 
@@ -202,7 +204,9 @@ def certainty(of: StepResult) -> Certainty | None:
 @cache
 def precisions(kind: str) -> FrozenDict[str, int]:
     """In what numbers the published runs of a class computed -> how many of them, most first."""
-    count = Counter(run.precision for run in runs() if run.class_ == kind)
+    count = Counter(
+        run.precision for run in evidence_runs() if run.class_ == kind
+    )
     return FrozenDict(dict(count.most_common()))
 
 
@@ -213,7 +217,7 @@ def kind_of(job: Job) -> str:
     return class_of(job.cluster.chip, name, experts, job.precision.compute)
 
 
-def parts(job: Job, time_s: Mapping[str, float]) -> dict[str, float]:
+def part_shares(job: Job, time_s: Mapping[str, float]) -> dict[str, float]:
     """Part of a prediction -> its share of the step, or whether it is there."""
     whole = sum(time_s[cause] for cause in time_s if cause != "other") or 1.0
     narrow = job.precision.compute
@@ -259,23 +263,25 @@ def distance(job: Job, known: Mapping[str, Any]) -> dict[str, float]:
     }
     most = known["most"]
     seen = kind in classes or any(new.values())
-    alike = any(name.startswith(f"{unnumbered(kind)}, ") for name in classes)
+    alike = any(
+        name.startswith(f"{class_without_numbers(kind)}, ") for name in classes
+    )
     return {
         **{name: float(yes) for name, yes in new.items()},
         "class": float(not (seen or alike)),
         "numbers": float(alike and not seen),
-        "sharding": float(not shown(job, job.layout)),
+        "sharding": float(not has_precedent(job, job.layout)),
         "chips": max(0.0, math.log2(job.cluster.chips / most["chips"])),
         "tokens": max(0.0, math.log2(job.T / most["tokens"])),
     }
 
 
-def unnumbered(kind: str) -> str:
+def class_without_numbers(kind: str) -> str:
     """A class without its numbers."""
     return kind.rpartition(", ")[0]
 
 
-def shown(job: Job, layout: Layout) -> bool:
+def has_precedent(job: Job, layout: Layout) -> bool:
     """Whether a published run of such a model, by such software, shards as the layout does."""
     how = sharding(layout)
     return not how or how in shardings(job)
@@ -291,19 +297,19 @@ def shardings(job: Job) -> frozenset[str]:
 
 @cache
 def _shardings(kind: str, software: str) -> frozenset[str]:
-    alike = [run for run in runs() if run.kind == kind]
+    alike = [run for run in evidence_runs() if run.kind == kind]
     own = (x for x in alike if framework_family(x.framework) == software)
     return frozenset(x.sharding for x in [*own] or alike)
 
 
-def width(of: Mapping[str, float], unsure: Mapping[str, float]) -> float:
+def uncertainty(of: Mapping[str, float], unsure: Mapping[str, float]) -> float:
     """s: root of the squares of what each part is unsure by."""
     return math.sqrt(
         sum((share * unsure[name]) ** 2 for name, share in of.items())
     )
 
 
-def said(
+def reasons_unsure(
     kind: str, mine: Mapping[str, Any], far: Mapping[str, float]
 ) -> Iterator[str]:
     """Why a prediction is less sure than most."""
@@ -354,14 +360,14 @@ def ratio(one: StepResult, other: StepResult) -> tuple[float, float] | None:
         high = float(known["high"])
         wide = s * max(-low, high)
         return math.exp(-wide), math.exp(wide)
-    mine = parts(one.job, one.time_s)
-    its = parts(other.job, other.time_s)
+    mine = part_shares(one.job, one.time_s)
+    its = part_shares(other.job, other.time_s)
     unsure = {**known["unsure"], "step": known["pair"]}
     differ = {
         name: 1.0 if name == "step" else mine[name] - its[name]
         for name in PARTS
     }
-    wide = width(differ, unsure) * max(
+    wide = uncertainty(differ, unsure) * max(
         -float(known["low"]), float(known["high"])
     )
     return math.exp(-wide), math.exp(wide)
@@ -377,15 +383,17 @@ def resolution(job: Job) -> float:
     )
 
 
-def nearest(job: Job, count: int = NEAREST) -> tuple[Run, ...]:
+def nearest_runs(job: Job, count: int = NEAREST) -> tuple[PublishedRun, ...]:
     """The published runs nearest to a job, one of each configuration."""
-    return _nearest(Run.of(job), count)
+    return _nearest(PublishedRun.of(job), count)
 
 
 @lru_cache(maxsize=64)
-def _nearest(asked: Run, count: int) -> tuple[Run, ...]:
-    nearest_runs: list[Run] = []
-    for run in sorted(runs(), key=lambda run: (apart(asked, run), run.id)):
+def _nearest(asked: PublishedRun, count: int) -> tuple[PublishedRun, ...]:
+    nearest_runs: list[PublishedRun] = []
+    for run in sorted(
+        evidence_runs(), key=lambda run: (run_distance(asked, run), run.id)
+    ):
         if not any(run[1:11] == other[1:11] for other in nearest_runs):
             nearest_runs.append(run)
         if len(nearest_runs) == count:
@@ -393,7 +401,7 @@ def _nearest(asked: Run, count: int) -> tuple[Run, ...]:
     return tuple(nearest_runs)
 
 
-def apart(asked: Run, run: Run) -> float:
+def run_distance(asked: PublishedRun, run: PublishedRun) -> float:
     """How far a run is from a job: chips, software and kind of model first, then sizes."""
     distance = 3.0
     if run.family == asked.family:
@@ -418,19 +426,21 @@ def apart(asked: Run, run: Run) -> float:
 @cache
 def evidence() -> dict[str, dict[str, Any]]:
     """Set of assumptions -> how measured step times compare with what it predicts."""
-    return shipped.table("evidence.toml")
+    return shipped.shipped_table("evidence.toml")
 
 
 @cache
-def runs() -> tuple[Run, ...]:
+def evidence_runs() -> tuple[PublishedRun, ...]:
     """The published runs that the evidence is made of."""
     lines = csv.DictReader(
         line
         for line in shipped.text("runs/seen.csv").splitlines()
         if not line.startswith("#")
     )
-    kinds = get_type_hints(Run)
+    kinds = get_type_hints(PublishedRun)
     return tuple(
-        Run(**{name: kinds[name](said) for name, said in line.items()})
+        PublishedRun(
+            **{name: kinds[name](said) for name, said in line.items()}
+        )
         for line in lines
     )

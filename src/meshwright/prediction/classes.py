@@ -66,11 +66,16 @@ def class_of(chip: Chip, framework: str, experts: bool, precision: str) -> str:
 
 def class_named(family: str, framework: str, kind: str, precision: str) -> str:
     """The class of a family of chips, the name of a framework, a kind of model and a precision."""
-    names = (family, framework_family(framework), kind, width(precision))
+    names = (
+        family,
+        framework_family(framework),
+        kind,
+        precision_width(precision),
+    )
     return ", ".join(name for name in names if name)
 
 
-def width(precision: str) -> str:
+def precision_width(precision: str) -> str:
     """Numbers that run by the same kernels at the same rate."""
     return WIDTHS.get(precision, precision)
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 
 from ..describe.cluster import Cluster
-from ..describe.frozen import put, scaled
+from ..describe.frozen import put, scaling
 from .prediction import Prediction, predict
 
 TIMES = 2.0
@@ -51,11 +51,11 @@ def elasticities(p: Prediction) -> tuple[Elasticity, ...]:
 def better(cluster: Cluster) -> Iterator[tuple[str, str, Cluster]]:
     """(name, words, the cluster with that number twice as good)."""
     for name, words, path in CHIP:
-        yield name, words, scaled(path, TIMES)(cluster)
+        yield name, words, scaling(path, TIMES)(cluster)
     dims = cluster.network.dims
     for i, (dim, size) in enumerate(zip(dims, cluster.sizes, strict=True)):
         if size > 1:
-            faster = scaled("bandwidth", TIMES)(dim)
+            faster = scaling("bandwidth", TIMES)(dim)
             others = (*dims[:i], faster, *dims[i + 1 :])
             yield (
                 dim.name,
@@ -63,11 +63,11 @@ def better(cluster: Cluster) -> Iterator[tuple[str, str, Cluster]]:
                 put("network.dims", others)(cluster),
             )
     if any(dim.latency for dim in dims):
-        shorter = scaled("network.dims.latency", 1 / TIMES)
+        shorter = scaling("network.dims.latency", 1 / TIMES)
         yield "latency", "half the latency", shorter(cluster)
 
 
-def split(p: Prediction, best: Prediction) -> dict[str, float]:
+def seconds_by_cause(p: Prediction, best: Prediction) -> dict[str, float]:
     """Cause -> seconds that one layout takes more than another; they add up to the difference of
     their step times.
     """

@@ -63,7 +63,9 @@ def replays(job: Job, layout: Layout) -> bool:
     )
 
 
-def replayed(job: Job, layouts: Sequence[Layout]) -> list[float | None]:
+def replayed_seconds(
+    job: Job, layouts: Sequence[Layout]
+) -> list[float | None]:
     """Seconds of a step of each (placed) layout with its pipeline replayed, all of one order at
     once.
 

@@ -19,16 +19,16 @@ from ..cost.layer import (
     Timer,
 )
 from ..cost.network import Fabric
-from ..cost.offload import beside
+from ..cost.offload import with_copies
 from ..count.work import Op
-from ..describe.frozen import changed
+from ..describe.frozen import with_values
 from ..describe.offload import offload
 from ..program import resident
 from ..step import ModelCost, StepCosts
 from ..step.memory import Use, of_devices
-from ..step.microbatch import ENDS_CALLED, labels, redo, timed
+from ..step.microbatch import ENDS_CALLED, labels, redo, time_model
 from .expression import times
-from .recorded import Recorded, Traced, recorded, taken
+from .recorded import Recorded, Traced, record, taken
 from .result import StepResult
 
 WORK = {
@@ -122,7 +122,7 @@ class Explanation:
 
     def operation(self, op: Op, back: bool, cause: str, n: float) -> Traced:
         """The seconds of a cause in one pass of an operation, n times a step."""
-        work = recorded(op.backward if back else op.forward, "", WORK)
+        work = record(op.backward if back else op.forward, "", WORK)
         timer = Timer(self.clock, self.result.layout)
         half = (
             timer.back(op._replace(backward=work))
@@ -135,7 +135,9 @@ class Explanation:
     def passes(self) -> dict[Pass, tuple[float, Seconds]]:
         """`passes`, by the laws of their operations."""
         r = self.result
-        return passes(r, timed(r.job, r.layout, r.counts, self.clock))
+        return slowest_passes(
+            r, time_model(r.job, r.layout, r.counts, self.clock)
+        )
 
     def host(self, key: Pass) -> Traced:
         """By which launching a pass outlasts its kernels."""
@@ -161,23 +163,23 @@ class Explanation:
         r = self.result
         share = offload(r.layout.offload).share(r.job.model.layers)
         here = replace(r.layout, offload="none")
-        parts = timed(r.job, here, r.counts, self.clock)
+        parts = time_model(r.job, here, r.counts, self.clock)
         bare: dict[str, Any] = {"causes": NO_CAUSES, "redone": Redone()}
         longer = parts._replace(
             layers=tuple(
-                beside(layer._replace(**bare), share, r.job.cluster.chip)
+                with_copies(layer._replace(**bare), share, r.job.cluster.chip)
                 for layer in parts.layers
             ),
             embedding=LayerCost(),
             head=LayerCost(),
         )
         total: Traced = 0.0
-        for n, seconds in passes(r, longer).values():
+        for n, seconds in slowest_passes(r, longer).values():
             total = total + n * seconds.memory
         return total
 
 
-def passes(
+def slowest_passes(
     result: StepResult, cost: ModelCost
 ) -> dict[Pass, tuple[float, Seconds]]:
     """How often in a step the slowest device makes a pass, and its seconds by cause."""
@@ -231,7 +233,7 @@ def named_costs(parts: ModelCost, labels: list[str]) -> ModelCost:
 def recorded_clock(clock: Clock) -> Clock:
     """The same rates, by their names."""
     plain = clock.rates
-    rates = recorded(plain._replace(kernels={}), "", CHIP)
+    rates = record(plain._replace(kernels={}), "", CHIP)
     return Clock(
         rates._replace(kernels=plain.kernels),
         recorded_links(clock.fabric),
@@ -245,11 +247,11 @@ def recorded_links(fabric: Fabric) -> Fabric:
 
     def each(what: str, values: tuple[Any, ...]) -> tuple[Any, ...]:
         return tuple(
-            recorded(x, what, {f: f"{f}_{name}" for f in (what, *LINK)})
+            record(x, what, {f: f"{f}_{name}" for f in (what, *LINK)})
             for x, name in zip(values, names, strict=True)
         )
 
-    return changed(
+    return with_values(
         fabric,
         rates=each("rate", fabric.rates),
         latencies=each("latency", fabric.latencies),

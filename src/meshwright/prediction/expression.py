@@ -39,7 +39,7 @@ def times(n: Traced, x: Traced) -> Traced:
     return often * x
 
 
-def asked(record: Callable[..., Traced], *what: Any) -> Expression:
+def lazy_expression(record: Callable[..., Traced], *what: Any) -> Expression:
     """The expression of a number that is recorded when somebody reads it."""
     return written(record(*what))
 

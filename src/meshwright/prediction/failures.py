@@ -124,15 +124,18 @@ def loss(f: Failures, chips: Num, parameters: Num) -> Loss:
 
 
 @cache
-def known() -> dict[str, Any]:
+def interruption_rates() -> dict[str, Any]:
     """What interrupts runs, by family of chips (catalog/failures.toml)."""
-    return shipped.table("failures.toml")
+    return shipped.shipped_table("failures.toml")
 
 
 @cache
 def of_family(family: str) -> Failures:
     """What interrupts runs on a family of chips."""
-    rates = {**known()["usual"], **known().get(family, {})}
+    rates = {
+        **interruption_rates()["usual"],
+        **interruption_rates().get(family, {}),
+    }
     units = {"storage_bytes_per_s": "B/s", "state_bytes": ""}
     numbers = {
         k: parse(v["value"], units.get(k, "s"), f"failures.{k}")
@@ -141,6 +144,6 @@ def of_family(family: str) -> Failures:
     return Failures(chip_mtbf_s=numbers.pop("mtbf_s"), **numbers)
 
 
-def published(family: str) -> bool:
+def has_published_rate(family: str) -> bool:
     """Whether a rate of interruptions was published for a family of chips."""
-    return family in known()
+    return family in interruption_rates()

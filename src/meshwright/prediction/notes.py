@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from ..count.model import MODEL_FLOPS, executed_flops, groups, model_flops
 from ..count.optimizer import orthogonal_flops
-from ..describe.assumptions import REALISTIC, unsearched
+from ..describe.assumptions import REALISTIC, search_refusal
 from ..describe.assumptions import UNMEASURED as CHIP_SHARE
 from ..describe.framework import OF_CODE
 from ..describe.job import Job
@@ -50,10 +50,10 @@ def of_question(r: StepResult) -> tuple[str, ...]:
     )
     return (
         *job.model.notes,
-        *filter(None, (r.idle, unsearched(job.assumptions, layout))),
+        *filter(None, (r.idle, search_refusal(job.assumptions, layout))),
         *strict,
-        *unmeasured(job),
-        *unused(layout),
+        *assumed_rates(job),
+        *unread_fields(layout),
         *practice.not_proposed(job, layout),
         *filter(None, (padding(job, layout),)),
         *of_set(job, layout),
@@ -63,7 +63,7 @@ def of_question(r: StepResult) -> tuple[str, ...]:
     )
 
 
-def unmeasured(job: Job) -> list[str]:
+def assumed_rates(job: Job) -> list[str]:
     """A sentence each for the chip, for the attention kernel that the job names and for the links,
     whose rates are assumed because no measurement is in their data.
     """
@@ -185,7 +185,7 @@ def orthogonal(r: StepResult) -> Iterator[str]:
         )
 
 
-def unused(layout: Layout) -> list[str]:
+def unread_fields(layout: Layout) -> list[str]:
     """A sentence for what the layout names and its step never reads."""
     if layout.pp > 1:
         return []

@@ -17,10 +17,10 @@ from ..describe.layout import Layout
 from ..layout import rules
 from ..layout.placement import placed
 from ..program.coverage import beyond
-from ..program.cpu import busy, why_no_cpu_time
+from ..program.cpu import cpu_seconds, why_no_cpu_time
 from ..step import room
 from ..units import DAY_S, show
-from .certainty import Certainty, certainty, nearest
+from .certainty import Certainty, certainty, nearest_runs
 from .classes import chip_family
 from .explanation import Explanation
 from .failures import Failures, Loss, loss, of_family
@@ -120,7 +120,7 @@ class Prediction(StepResult, Displayed):
             return None
         return {
             cause: float(value)
-            for cause, value in busy(self.job, self.layout).items()
+            for cause, value in cpu_seconds(self.job, self.layout).items()
         }
 
     @cached_property
@@ -145,7 +145,7 @@ class Prediction(StepResult, Displayed):
             "class": sure.kind,
             "rows": sure.rows,
             "sources": list(sure.sources),
-            "nearest": [run._asdict() for run in nearest(self.job)],
+            "nearest": [run._asdict() for run in nearest_runs(self.job)],
             "note": sure.note,
         }
 

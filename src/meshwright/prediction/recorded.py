@@ -16,7 +16,7 @@ from dataclasses import is_dataclass
 from functools import cache
 from typing import Any, TypeAlias
 
-from ..describe.frozen import FrozenDict, changed
+from ..describe.frozen import FrozenDict, with_values
 from ..describe.measured import MeasuredTable
 from ..num import Same
 
@@ -234,9 +234,7 @@ def _number(x: Any) -> Traced:
     return x if isinstance(x, Recorded) else float(x)
 
 
-def recorded(
-    x: Any, name: str, called: Mapping[str, str] = FrozenDict()
-) -> Any:
+def record(x: Any, name: str, called: Mapping[str, str] = FrozenDict()) -> Any:
     """A number as an input of that name; of tuples and descriptions every number, by its field.
 
     called: field -> name, where they differ, and of whole numbers that are no counter of the code.
@@ -249,14 +247,14 @@ def recorded(
         return x
     if isinstance(x, tuple):
         names = getattr(x, "_fields", None) or [name] * len(x)
-        each = [recorded(v, n, called) for v, n in zip(x, names, strict=True)]
+        each = [record(v, n, called) for v, n in zip(x, names, strict=True)]
         return type(x)(*each) if hasattr(x, "_fields") else tuple(each)
     if isinstance(x, Mapping):
-        return FrozenDict({k: recorded(v, k, called) for k, v in x.items()})
+        return FrozenDict({k: record(v, k, called) for k, v in x.items()})
     if is_dataclass(x):
         mine = {f: getattr(x, f) for f in x.__dataclass_fields__}
-        return changed(
-            x, **{f: recorded(v, f, called) for f, v in mine.items()}
+        return with_values(
+            x, **{f: record(v, f, called) for f, v in mine.items()}
         )
     return x
 

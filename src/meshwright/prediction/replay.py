@@ -1,9 +1,9 @@
 """The pipeline of a predicted step, action by action, with when each runs.
 
-A paper's closed form (`step.pipeline.published`) takes m times the slowest device, the sends it
-waits for, and the schedule's bubble; other predictions are replays already. The replay gives every
-stage the seconds of the layers it really holds, orders the actions as the schedule does, and takes
-the longest path. Sends occupy neither device in it.
+A paper's closed form (`step.pipeline.published_pipeline`) takes m times the slowest device, the
+sends it waits for, and the schedule's bubble; other predictions are replays already. The replay
+gives every stage the seconds of the layers it really holds, orders the actions as the schedule
+does, and takes the longest path. Sends occupy neither device in it.
 Both take a step in a run of steps: where the assumption set has no barrier between them, what a
 second step adds to one.
 """
@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from ..describe.display import Displayed
-from ..describe.frozen import shown
+from ..describe.frozen import short_repr
 from ..describe.job import Job
 from ..describe.layout import Layout
 from ..errors import BadInput
@@ -56,7 +56,7 @@ class Replay(Displayed):
     more step takes.
     """
 
-    __repr__ = shown
+    __repr__ = short_repr
 
     @property
     def difference(self) -> float:

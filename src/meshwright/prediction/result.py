@@ -29,7 +29,7 @@ from ..step import (
     memory,
     room,
 )
-from ..step.microbatch import recomputing, timed
+from ..step.microbatch import recomputing, time_model
 from .exact import replays
 
 
@@ -59,7 +59,7 @@ class StepResult:
     @cached_property
     def cost(self) -> ModelCost:
         """What that costs."""
-        return timed(self.job, self.layout, self.counts, self.clock)
+        return time_model(self.job, self.layout, self.counts, self.clock)
 
     @cached_property
     def costs(self) -> StepCosts:

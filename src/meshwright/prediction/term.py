@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from typing import Any, TypeAlias
 
-from ..describe.frozen import shown
-from .expression import asked, times
+from ..describe.frozen import short_repr
+from .expression import lazy_expression, times
 from .recorded import Traced, contributions
 
 Told: TypeAlias = "str | tuple[Any, ...]"
@@ -76,11 +76,11 @@ class Term:
         mine["source"] = source
         mine["parts"] = parts
         if expression:
-            mine["_expression"] = asked, *expression
+            mine["_expression"] = lazy_expression, *expression
         else:
             mine["expression"] = None
 
-    __repr__ = shown
+    __repr__ = short_repr
 
     def __getstate__(self) -> dict[str, Any]:
         """With the text of the formula, not what writes it."""

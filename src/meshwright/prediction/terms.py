@@ -11,13 +11,13 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ..cost.layer import CAUSES, Half, Timed
-from ..count.recompute import NEVER, again
+from ..count.recompute import NEVER, recomputed_ops
 from ..count.work import Pass
 from ..describe.offload import offload
-from ..describe.recompute import resolved
+from ..describe.recompute import resolve
 from ..num import largest
 from ..step.microbatch import ENDS_CALLED, labels
-from .explanation import Explanation, passes
+from .explanation import Explanation, slowest_passes
 from .formulas import formulas
 from .result import StepResult
 from .term import Term, parts_of
@@ -69,7 +69,7 @@ def operations(e: Explanation) -> dict[str, list[Term]]:
     """
     p = e.result
     by_cause: dict[str, list[Term]] = {cause: [] for cause in CAUSES}
-    every = passes(p, p.cost)
+    every = slowest_passes(p, p.cost)
     for key, (n, seconds) in every.items():
         if n and float(seconds.host):
             label, direction = key
@@ -83,12 +83,12 @@ def operations(e: Explanation) -> dict[str, list[Term]]:
                 )
             )
     kinds = labels(p.job.model)
-    again_of = resolved(p.layout.recompute, p.job.how.count.selective)
+    again_of = resolve(p.layout.recompute, p.job.how.count.selective)
     some = float(p.slowest.again(p.layout.recompute))
     for label, cost in zip((*kinds, *ENDS_CALLED), p.cost.parts, strict=True):
         times, _ = every[label, "forward"]
         ops = [each.op for each in cost.operations] if times else []
-        runs = again(ops, again_of if label in kinds else "none")
+        runs = recomputed_ops(ops, again_of if label in kinds else "none")
         for timed, redone in zip(cost.operations, runs, strict=False):
             n = times * float(timed.times)
             _operation(e, by_cause, label, timed, "forward", n)

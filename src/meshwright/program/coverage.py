@@ -67,7 +67,7 @@ def kernels(job: Job, counts: Counts) -> Iterator[str]:
         for work in (op.forward, op.backward):
             table = tables.get(work.kernel)
             if table and (
-                phrase := measured.outside(
+                phrase := measured.axes_outside(
                     table, [float(x) for x in work.sizes]
                 )
             ):
@@ -88,7 +88,7 @@ def messages(job: Job, layout: Layout, counts: Counts) -> Iterator[str]:
                     table
                     and g == n > 1
                     and (
-                        phrase := measured.outside(
+                        phrase := measured.axes_outside(
                             table, (n, float(message.bytes))
                         )
                     )

@@ -22,11 +22,16 @@ from ..describe.network import Network
 from ..layout.stages import microbatches
 from ..num import Num, where
 from ..schedule import get as schedule_named
-from ..step.microbatch import ModelCost, kept_clock, model_cost, recomputed
+from ..step.microbatch import (
+    ModelCost,
+    kept_clock,
+    model_cost,
+    with_recomputation,
+)
 from ..step.shares import sum_of
 from ..step.weights import tied
 from ..step.zero import cuts, gathers
-from .messages import reduced
+from .messages import gradient_reductions
 
 CPU = "/cpu"
 
@@ -67,7 +72,7 @@ def in_cpu_seconds(network: Network) -> Network:
     return replace(network, dims=tuple(dims))
 
 
-def busy(job: Job, layout: Layout) -> dict[str, Num]:
+def cpu_seconds(job: Job, layout: Layout) -> dict[str, Num]:
     """CPU seconds of one step by cause, summed over ranks. layout: placed (`layout.placed`)."""
     job = replace(
         job,
@@ -80,7 +85,7 @@ def busy(job: Job, layout: Layout) -> dict[str, Num]:
     m = microbatches(job, layout)
     ranks = layout.chips
     group = ranks / layout.pp
-    layers = (recomputed(c, layout.recompute) for c in parts.layers)
+    layers = (with_recomputation(c, layout.recompute) for c in parts.layers)
     every = (*totals(job.model), 1.0, 1.0)
     costs = (*layers, parts.embedding, parts.head)
     whole: Any = sum_of(
@@ -101,7 +106,7 @@ def busy(job: Job, layout: Layout) -> dict[str, Num]:
         "tp_comm": group * m * whole.tp_comm,
         "cp_comm": group * m * whole.cp_comm,
         "pp_comm": group * m * hop,
-        "dp_comm": group * synchronised(job, layout, parts),
+        "dp_comm": group * sync_seconds(job, layout, parts),
         "optimizer": group * of_weights(job, layout, "optimizer", shards),
         "engine": engine(job, layout),
     }
@@ -112,13 +117,13 @@ def send(fabric: Fabric, V: Num) -> Num:
     dimension's cost.
     """
     table = fabric.dims[0].collectives.get("send")
-    return 2 * measured.seconds(table, (2.0, V)) if table else 0.0 * V
+    return 2 * measured.table_seconds(table, (2.0, V)) if table else 0.0 * V
 
 
 def kernel(job: Job, name: str, size: Num) -> Num:
     """Seconds of a measured kernel of one axis; 0 where it was not measured."""
     table = kept_clock(job).rates.kernels.get(name)
-    return measured.seconds(table, (size,)) if table else 0.0 * size
+    return measured.table_seconds(table, (size,)) if table else 0.0 * size
 
 
 def of_weights(job: Job, layout: Layout, name: str, shards: Num) -> Num:
@@ -154,7 +159,7 @@ def of_weights(job: Job, layout: Layout, name: str, shards: Num) -> Num:
     return total
 
 
-def synchronised(job: Job, layout: Layout, parts: ModelCost) -> Num:
+def sync_seconds(job: Job, layout: Layout, parts: ModelCost) -> Num:
     """CPU seconds of weight and gradient collectives, of one rank for each stage, with the copies
     in and out of flat buffers.
 
@@ -195,7 +200,8 @@ def synchronised(job: Job, layout: Layout, parts: ModelCost) -> Num:
     scatter = each("reduce_scatter", p.gradient_bytes, 1.0)
     return where(
         layout.replicas > 1,
-        gather * gathers(layout.zero, 2 * m) + scatter * reduced(layout, m),
+        gather * gathers(layout.zero, 2 * m)
+        + scatter * gradient_reductions(layout, m),
         0.0,
     )
 

@@ -56,11 +56,11 @@ from ..step.shares import sum_of
 from ..step.weights import Parameters, shard
 from ..step.zero import cuts
 from . import tensors
-from .messages import FP32, OPERATIONS, again, recomputation
+from .messages import FP32, OPERATIONS, recomputation, recomputed_prefix
 from .order import ACTIVE
 
 
-def least(
+def least_bytes(
     job: Job, layout: Layout, parts: ModelCost, schedule: Schedule
 ) -> Num:
     """Bytes on the fullest device, at least. layout: its numbers may be arrays, but for chunks."""
@@ -77,7 +77,7 @@ def least(
             job,
             edge,
             ops=ops,
-            again=again(ops, text),
+            again=recomputed_prefix(ops, text),
             results=stay,
             halved=halved,
         )
@@ -85,7 +85,7 @@ def least(
     ]
     kept = [edge + sum(stay) for stay in results]
     ranks = [
-        Rank(
+        PipelineRank(
             job,
             layout,
             parts,
@@ -102,7 +102,7 @@ def least(
 
 
 @dataclass(frozen=True)
-class Rank:
+class PipelineRank:
     """A device of a pipeline, or the one that is alone."""
 
     job: Job
@@ -250,7 +250,7 @@ class Rank:
         first stage has not all its work left.
         """
         p, m = self.layout.pp, self.m
-        group = groups.size(p, m, self.schedule.group)
+        group = groups.group_size(p, m, self.schedule.group)
         passes = ((self.chunks - 1.0) * group + 1.0) / self.chunks
         if self.schedule.split_backward:
             passes = 2.0 * p
@@ -273,7 +273,7 @@ class Rank:
             self.alone, 0.0, early * self.parts.boundary
         )
         width = where(
-            tensors.copied(job, self.layout),
+            tensors.copies_weights(job, self.layout),
             job.precision.activation_bytes,
             0.0,
         )

@@ -23,7 +23,7 @@ from ..step.zero import cuts
 from . import tensors
 from .ledger import Ledger
 from .messages import FP32, LOSS, reduced_at_once
-from .order import Stage, gathered, order, stages
+from .order import Stage, order, rank_stages, weight_lifetimes
 from .parameters import BOTH, EMBEDDING, HEAD
 from .units import EXPERTS, Unit, Units
 
@@ -60,11 +60,11 @@ class Walk:
         self.job, self.layout, self.ledger = units.job, units.layout, Ledger()
         self.boundary = units.boundary
         self.width = float(self.job.precision.activation_bytes)
-        self.copied = bool(tensors.copied(self.job, self.layout))
+        self.copied = bool(tensors.copies_weights(self.job, self.layout))
         self.input_is_saved = tensors.input_is_saved(
             self.job, self.layout.recompute
         )
-        self.stages = stages(self.job, rank)
+        self.stages = rank_stages(self.job, rank)
         self.chunked = len(self.stages) > 1
         """PyTorch gathers and lets go of whole chunks; else layer by layer."""
         self.sharded = cuts(self.layout.zero, "weights")
@@ -96,7 +96,7 @@ class Walk:
         """The whole step."""
         self.start()
         last = {action.chunk: number for number, action in enumerate(actions)}
-        moves = gathered(actions, self.sharded)
+        moves = weight_lifetimes(actions, self.sharded)
         for number, (action, moved) in enumerate(
             zip(actions, moves, strict=True)
         ):
@@ -464,7 +464,7 @@ class Walk:
         states[index] = states[index]._replace(whole=False, reduced=True)
 
 
-def shortened(job: Job) -> Job:
+def shorten(job: Job) -> Job:
     """The job with fewer microbatches and the same peak: between filling a pipeline and draining it
     one round is like another, unless all microbatches are held.
     """
@@ -487,7 +487,7 @@ def peak(
 ) -> Ledger:
     """The ledger of one step of a rank of the pp axis. job: `messages.carried_out`; units: of that
     job, for several ranks."""
-    actions = order(shortened(job), rank)
+    actions = order(shorten(job), rank)
     # between the first microbatch and the last, one is like another
     if job.layout.pp == 1 and len(actions) > 6:
         actions = [*actions[:4], *actions[-2:]]

@@ -15,12 +15,12 @@ from typing import Final
 
 from ..count import vocabulary
 from ..count.model import kinds, layer
-from ..count.recompute import again as again_in_count
+from ..count.recompute import recomputed_ops as again_in_count
 from ..count.work import Message, Op
 from ..describe.job import Job
 from ..describe.layers import Kind
 from ..describe.layout import Layout
-from ..describe.recompute import resolved
+from ..describe.recompute import resolve
 from ..layout.stages import (
     microbatches,
     schedule_of,
@@ -30,7 +30,7 @@ from ..layout.stages import (
 from ..num import Num
 from ..step import stage_message
 from ..step.zero import cuts, gathers, reductions
-from .order import Stage, gathered_again, order, piled_up, stages
+from .order import Stage, gathered_again, order, piled_up, rank_stages
 from .parameters import elements, end_shapes, units_of_chunks
 from .tiles import share
 
@@ -102,10 +102,10 @@ def of_tiles(job: Job, op: Op, window: int | None, place: int) -> Op:
 
 def recomputation(text: str) -> str:
     """How the trainer carries a layout's recomputation out: none, op or full."""
-    return resolved(text, OPERATIONS)
+    return resolve(text, OPERATIONS)
 
 
-def again(ops: list[Op], recompute: str) -> list[Op]:
+def recomputed_prefix(ops: list[Op], recompute: str) -> list[Op]:
     """The operations up to which recomputation runs a layer a second time in its backward pass."""
     if recomputation(recompute) == "none":
         return []
@@ -118,7 +118,7 @@ def redone(
     """(FLOPs, messages) of the second run. Operation by operation, results that stay are not
     computed again, and sums over tp stay."""
     ways = again_in_count(ops, recomputation(recompute))
-    for op, way in zip(again(ops, recompute), ways, strict=False):
+    for op, way in zip(recomputed_prefix(ops, recompute), ways, strict=False):
         comm = op.forward.comm
         if recomputation(recompute) == OPERATIONS:
             comm = tuple(x for x in comm if not summed_over_tp(x))
@@ -143,7 +143,7 @@ def last(name: str, ops: list[Op]) -> bool:
     return name == ("ffn/residual" if weighed else shared)
 
 
-def passes(
+def microbatch_passes(
     job: Job, stage: Stage, place: int = 0
 ) -> Iterator[tuple[float, tuple[Message, ...]]]:
     """(FLOPs, messages) of every pass of one microbatch through a stage."""
@@ -162,19 +162,21 @@ def passes(
 def flops(job: Job, rank: int, place: int = 0) -> float:
     """Matrix FLOPs of one step of a rank of the pp axis, the place-th of cp. job: `carried_out`."""
     return float(microbatches(job, job.layout)) * sum(
-        f for stage in stages(job, rank) for f, _ in passes(job, stage, place)
+        f
+        for stage in rank_stages(job, rank)
+        for f, _ in microbatch_passes(job, stage, place)
     )
 
 
-def sent(job: Job, rank: int, shards: int = 0) -> Sent:
+def sent_by_rank(job: Job, rank: int, shards: int = 0) -> Sent:
     """Every collective of one step of a rank of the pp axis. job: `carried_out`. shards: as in the
     settings; 0 = all dp ranks.
     """
     layout = job.layout
     every = Sent()
     m = int(microbatches(job, layout))
-    for stage in stages(job, rank):
-        for _, messages in passes(job, stage):
+    for stage in rank_stages(job, rank):
+        for _, messages in microbatch_passes(job, stage):
             for message in messages:
                 if message.bytes and getattr(layout, message.axis) > 1:
                     every[message.kind, message.axis, int(message.bytes)] += m
@@ -185,7 +187,7 @@ def sent(job: Job, rank: int, shards: int = 0) -> Sent:
         + of_replicas(job, rank, m, shards)
     )
     if job.model.tied_embeddings and any(
-        s.first != s.last for s in stages(job, rank)
+        s.first != s.last for s in rank_stages(job, rank)
     ):
         every += of_tied(job, rank, shards)
     return every
@@ -201,7 +203,7 @@ def of_choices(job: Job, rank: int, m: int) -> Sent:
     if moe is None or layout.ep == 1:
         return Sent()
     of = kinds(job.model)
-    passes = sum(of[i].moe for s in stages(job, rank) for i in s.layers)
+    passes = sum(of[i].moe for s in rank_stages(job, rank) for i in s.layers)
     passes *= 1 if recomputation(layout.recompute) == "none" else 2
     return Sent({("all_to_all", "ep", moe.experts * CHOICE): m * passes})
 
@@ -244,7 +246,7 @@ def of_norms(job: Job, rank: int, m: int) -> Sent:
     whole = not cuts(layout.zero, "gradients")
     chunks = {0} if whole and m > 1 else set[int]()
     if layout.pp > 1 and together:
-        chunks = piled_up(order(job, rank), stages(job, rank))
+        chunks = piled_up(order(job, rank), rank_stages(job, rank))
     for chunk, shapes, _ in units_of_chunks(job, rank):
         width = (
             FP32 if chunk in chunks else int(job.precision.activation_bytes)
@@ -266,7 +268,7 @@ def reduced_at_once(layout: Layout) -> bool:
     )
 
 
-def reduced(layout: Layout, m: Num) -> Num:
+def gradient_reductions(layout: Layout, m: Num) -> Num:
     """How often gradients are reduced in a step."""
     return reductions(layout.zero if reduced_at_once(layout) else 0, m)
 
@@ -284,7 +286,7 @@ def of_replicas(job: Job, rank: int, m: int, shards: int) -> Sent:
     if layout.pp > 1 and layout.zero:
         again = gathered_again(order(job, rank), cuts(layout.zero, "weights"))
     dense, of_experts = replica_axis(layout), expert_axis(layout)
-    scatters = int(reduced(layout, m))
+    scatters = int(gradient_reductions(layout, m))
     for chunk, shapes, experts in units_of_chunks(job, rank):
         copies, inside = replicas(layout, shards, experts)
         axis = of_experts if experts else dense
@@ -334,7 +336,7 @@ def of_tied(job: Job, rank: int, shards: int) -> Sent:
     """The gradients of a matrix that is embedding on one rank and head on another are exchanged
     between the two.
     """
-    mine = stages(job, rank)
+    mine = rank_stages(job, rank)
     if any(s.first for s in mine) and any(s.last for s in mine):
         return Sent()
     ends = end_shapes(job, next(s for s in mine if s.first or s.last))

@@ -31,7 +31,7 @@ class Stage:
     last: bool
 
 
-def stages(job: Job, rank: int) -> list[Stage]:
+def rank_stages(job: Job, rank: int) -> list[Stage]:
     """What a rank of the pp axis holds, by chunk."""
     count = stage_count(job.layout)
     cut = stage_layers(job.model.layers, count, job.layout.stages)
@@ -66,12 +66,12 @@ _add_unshard_reshard, max_active_stages).
 def gathered_again(actions: list[Action], sharded: bool) -> Counter[int]:
     """How often the weights of each chunk are gathered under a pipeline."""
     counts = Counter[int]()
-    for _, fetched in gathered(actions, sharded):
+    for _, fetched in weight_lifetimes(actions, sharded):
         counts.update(fetched)
     return counts
 
 
-def gathered(
+def weight_lifetimes(
     actions: list[Action], sharded: bool
 ) -> Iterator[tuple[set[int], set[int]]]:
     """Before each action: (chunks whose weights are let go, chunks whose weights are gathered).

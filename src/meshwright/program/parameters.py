@@ -13,7 +13,7 @@ from ..describe.job import Job
 from ..describe.layout import Layout
 from ..describe.model import MoE
 from ..num import where
-from .order import Stage, stages
+from .order import Stage, rank_stages
 
 EMBEDDING = "embedding"
 
@@ -144,7 +144,7 @@ def end_shapes(
     }
 
 
-class Group(NamedTuple):
+class ParameterGroup(NamedTuple):
     """Parameters that are gathered and reduced together."""
 
     chunk: int
@@ -154,17 +154,20 @@ class Group(NamedTuple):
     """They are experts, with replicas of their own."""
 
 
-def units_of_chunks(job: Job, rank: int) -> list[Group]:
+def units_of_chunks(job: Job, rank: int) -> list[ParameterGroup]:
     """The parameters of a rank: each layer, its experts, embedding and head."""
     every = kinds(job.model)
-    groups = list[Group]()
-    for chunk, stage in enumerate(stages(job, rank)):
+    groups = list[ParameterGroup]()
+    for chunk, stage in enumerate(rank_stages(job, rank)):
         for i in stage.layers:
-            groups.append(Group(chunk, layer_shapes(job, moe=every[i].moe)))
+            groups.append(
+                ParameterGroup(chunk, layer_shapes(job, moe=every[i].moe))
+            )
             if every[i].moe:
-                groups.append(Group(chunk, expert_shapes(job), True))
+                groups.append(ParameterGroup(chunk, expert_shapes(job), True))
         groups += [
-            Group(chunk, shapes) for shapes in end_shapes(job, stage).values()
+            ParameterGroup(chunk, shapes)
+            for shapes in end_shapes(job, stage).values()
         ]
     return [group for group in groups if group.shapes]
 
@@ -174,11 +177,12 @@ def elements(shapes: Shapes, shards: Any = 1) -> Any:
     divide none, its rows are padded.
     """
     return sum(
-        rows(shape, shards) * prod(shape[1:]) for shape in shapes.values()
+        padded_rows(shape, shards) * prod(shape[1:])
+        for shape in shapes.values()
     )
 
 
-def rows(shape: tuple[Any, ...], shards: Any) -> Any:
+def padded_rows(shape: tuple[Any, ...], shards: Any) -> Any:
     """Rows of a parameter, with those that pad it."""
     padded = -(-shape[0] // shards) * shards
     for dim in shape[1:]:

@@ -75,7 +75,7 @@ def by_kind(terms: Mapping[str, float]) -> Use:
     return Use(**use)
 
 
-def named(terms: Mapping[str, float]) -> str:
+def largest_terms(terms: Mapping[str, float]) -> str:
     """The largest terms of a peak, for people."""
     largest = sorted(terms.items(), key=lambda term: -term[1])[:NAMED]
     return ", ".join(f"{show(size, 'GiB')} {name}" for name, size in largest)

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from functools import reduce
 from typing import Any
 
-from ..count.recompute import again
+from ..count.recompute import recomputed_ops
 from ..count.work import Op
 from ..describe.job import Job
 from ..describe.layout import Layout
@@ -61,7 +61,7 @@ def early(schedule: Schedule, p: Num, v: Num, first: Any) -> Num:
     return several * where(first & (not schedule.folded), p, 2.0)
 
 
-def mixed(job: Job) -> bool:
+def makes_16_bit_gradients(job: Job) -> bool:
     """Gradients are made in 16 bits and become fp32 when all of a layer's are there; else they are
     added up as they are made.
     """
@@ -72,7 +72,7 @@ def as_made(job: Job, weights: Num) -> Num:
     """Bytes of gradients that wait to be added up."""
     return (
         job.precision.activation_bytes * weights
-        if mixed(job)
+        if makes_16_bit_gradients(job)
         else 0.0 * weights
     )
 
@@ -80,7 +80,9 @@ def as_made(job: Job, weights: Num) -> Num:
 def input_is_saved(job: Job, recompute: str) -> bool:
     """The first thing a layer keeps is its input itself."""
     whole = recomputation(recompute) != "none"
-    return whole or job.model.norm != "rmsnorm" or not mixed(job)
+    return (
+        whole or job.model.norm != "rmsnorm" or not makes_16_bit_gradients(job)
+    )
 
 
 def moving(job: Job, boundary: Num, op: Op) -> Num:
@@ -136,7 +138,7 @@ def results_kept(
         return [0.0] * len(ops)
     width = job.precision.activation_bytes
     sizes = list[Num]()
-    ways = again(ops, OPERATIONS)
+    ways = recomputed_ops(ops, OPERATIONS)
     for op, way, after in zip(ops, ways, (*ops[1:], *ops[-1:]), strict=True):
         size: Num = 0.0
         if op.kind == "matmul" and not op.expert:
@@ -186,11 +188,11 @@ def rising(
     return reduce(maximum, most)
 
 
-def copied(job: Job, layout: Layout) -> Any:
+def copies_weights(job: Job, layout: Layout) -> Any:
     """FSDP is at work: the weights a product sees are other tensors than those the optimizer
     changes.
     """
     several = layout.replicas > 1
     if job.model.moe:
         several = several | (layout.expert_replicas > 1)
-    return several | mixed(job)
+    return several | makes_16_bit_gradients(job)

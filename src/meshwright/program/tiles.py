@@ -79,7 +79,7 @@ def tiles(
                         Tile((rows, rows + last - first), (start, end), "full")
                     )
         at += len(part)
-    return tuple(folded(parts))
+    return tuple(fold(parts))
 
 
 def of_document(
@@ -112,7 +112,7 @@ def blocks(first: int, last: int, window: int) -> Iterator[tuple[int, int]]:
         first = end
 
 
-def folded(every: Sequence[Tile]) -> Iterator[Tile]:
+def fold(every: Sequence[Tile]) -> Iterator[Tile]:
     """Tiles of one kind and size that follow each other in queries and keys, as one."""
     left = list(every)
     while left:

@@ -12,7 +12,7 @@ from ..count.model import kinds
 from ..count.work import Op
 from ..describe.job import Job
 from ..step import boundary
-from .messages import FP32, LOSS, again, operations, replicas
+from .messages import FP32, LOSS, operations, recomputed_prefix, replicas
 from .order import Stage
 from .parameters import (
     EMBEDDING,
@@ -118,7 +118,9 @@ class Units:
         padded = FP32 * float(elements(shapes, shards))
         rows = {k: s for k, s in shapes.items() if k == "embedding.weight"}
         layout = self.layout
-        redone = again(ops, layout.recompute) if name == "layer" else []
+        redone = (
+            recomputed_prefix(ops, layout.recompute) if name == "layer" else []
+        )
         saved = sum(float(op.saved) for op in ops if op.name != LOSS)
         results = [float(size) for size in self.results(redone and ops)]
         if redone:

@@ -7,14 +7,14 @@ from typing import Any
 
 from rich.table import Table
 
-from ..advice.answer import Advice, Advised, plain
+from ..advice.answer import Advice, Advised, json_value
 from ..advice.changes import meant
 from ..advice.gap import Gap
 from ..formats.bridge.edit import NONE
 from ..units import show
-from .card import FIRST, Card, Commands, Grid, Item, Row
+from .card import FIRST, Card, CardRow, CardTable, Commands, Item
 from .lines import noted
-from .predict import plain as columns
+from .predict import empty_table as columns
 from .run_card import basis, first, notes, question, step, verdict
 from .text import BRIEFLY, percent, risk_words, seconds, short_words
 
@@ -29,13 +29,13 @@ def card(advice: Advice, commands: Sequence[str] = ()) -> Card:
     rows: list[Item] = [
         verdict(run),
         *first(run.idle, advice.notes),
-        Row("layout", short_words(run.layout), rank=4, most=1),
+        CardRow("layout", short_words(run.layout), rank=4, most=1),
         *step(run),
         *measured(advice.gap),
         *gains(advice),
-        *together(advice),
+        *pair_and_triple(advice),
         *ties(advice),
-        *apart(advice),
+        *numerics_rows(advice),
         *basis(run),
         *notes(advice.notes),
         Commands(tuple(commands)),
@@ -43,18 +43,18 @@ def card(advice: Advice, commands: Sequence[str] = ()) -> Card:
     return Card(f"Advise {question(run)}", tuple(rows), WHY)
 
 
-def measured(gap: Gap | None) -> Iterator[Row]:
+def measured(gap: Gap | None) -> Iterator[CardRow]:
     """The measured time beside the predicted one, and what could explain that."""
     if gap is None:
         return
     inside = "inside" if gap.inside else "outside"
-    yield Row(
+    yield CardRow(
         "ran",
         f"{seconds(gap.measured_s)}, {gap.ratio:.2f} of the {seconds(gap.predicted_s)} predicted,"
         f" {inside} the interval",
     )
     if said := explained(gap):
-        yield Row("gap", said, rank=2)
+        yield CardRow("gap", said, rank=2)
 
 
 def explained(gap: Gap) -> str:
@@ -81,7 +81,7 @@ def gains(advice: Advice) -> Iterator[Item]:
         tie = percent(advice.tie, 0)
         fits = advice.run.fits or advice.gap
         most = f"gains more than {tie}, a tie" if fits else "makes it fit"
-        yield Row("best", f"no single change {most}", "bold")
+        yield CardRow("best", f"no single change {most}", "bold")
         return
     rows = [
         (
@@ -94,34 +94,34 @@ def gains(advice: Advice) -> Iterator[Item]:
         for each in advice.gains[:LISTED]
     ]
     head = ("change", "tokens/s", "step", "memory", "risk")
-    yield Grid(head, rows, most=LISTED)
+    yield CardTable(head, rows, most=LISTED)
 
 
-def together(advice: Advice) -> Iterator[Row]:
+def pair_and_triple(advice: Advice) -> Iterator[CardRow]:
     """The best two and three changes."""
     for rank, label in enumerate(("pair", "triple"), 2):
         if each := getattr(advice, label):
             p = each.prediction
-            yield Row(
+            yield CardRow(
                 label,
                 f"{each.gain:+.0%}, {seconds(p.step_time_s)}: {flags(each)}",
                 rank=rank,
             )
 
 
-def ties(advice: Advice) -> Iterator[Row]:
+def ties(advice: Advice) -> Iterator[CardRow]:
     """Changes that the model cannot tell from the run."""
     if advice.ties:
         each = [f"{fields(advice, a)} {a.gain:+.1%}" for a in advice.ties[:3]]
         said = f"within {advice.tie:.0%}: {', '.join(each)}"
-        yield Row("ties", said, "dim", rank=4, most=1)
+        yield CardRow("ties", said, "dim", rank=4, most=1)
 
 
-def apart(advice: Advice) -> Iterator[Row]:
+def numerics_rows(advice: Advice) -> Iterator[CardRow]:
     """Changes of the numerics, which train something else."""
     if advice.numerics:
         best = max(advice.numerics, key=lambda a: a.gain)
-        yield Row(
+        yield CardRow(
             "numbers",
             f"{fields(advice, best)} {best.gain:+.0%}, but that changes what is trained",
             rank=3,
@@ -169,7 +169,7 @@ def name(path: str) -> str:
 
 def word(value: Any) -> str:
     """A value in a sentence."""
-    value = plain(value)
+    value = json_value(value)
     if isinstance(value, bool):
         return "on" if value else "off"
     if isinstance(value, float) and value == int(value):
@@ -177,7 +177,7 @@ def word(value: Any) -> str:
     return str(value)
 
 
-def why(advice: Advice) -> Iterator[Any]:
+def gain_details(advice: Advice) -> Iterator[Any]:
     """Each gain in full, what explains a gap, and all notes."""
     for i, each in enumerate(advice.gains, 1):
         yield f"{i}. {line(advice, each)}"
@@ -216,17 +216,17 @@ def gap_lines(gap: Gap) -> Iterator[str]:
 
 def rest(advice: Advice) -> Iterator[Any]:
     """Every change that fits, ties and slower ones too, and what was left out."""
-    yield table(advice, advice.changes)
+    yield change_table(advice, advice.changes)
     if advice.numerics:
         yield "changes of the numerics, which train something else:"
-        yield table(advice, advice.numerics)
+        yield change_table(advice, advice.numerics)
     yield (
         f"left out: {advice.unfit} changes that do not fit, {advice.unsaid} that the framework's"
         " files cannot say"
     )
 
 
-def table(advice: Advice, changes: Iterable[Advised]) -> Table:
+def change_table(advice: Advice, changes: Iterable[Advised]) -> Table:
     """Changes, a row each."""
     made = columns("change", "tokens/s", "step", "memory", "risk", "flags")
     for each in changes:

@@ -39,7 +39,7 @@ CLAUSES = ("; ", ": ", " (", ", ", " · ", " ")
 """Where a sentence may end early, best first."""
 
 
-class Row(NamedTuple):
+class CardRow(NamedTuple):
     """A label and a sentence."""
 
     label: str
@@ -68,7 +68,7 @@ class Row(NamedTuple):
         ]
 
 
-class Grid(NamedTuple):
+class CardTable(NamedTuple):
     """A small table: the columns that fit, the last one cut at a word."""
 
     columns: tuple[str, ...]
@@ -82,7 +82,10 @@ class Grid(NamedTuple):
         """A header and a line a row."""
         every = [
             (clipped(first, FIRST), *rest)
-            for first, *rest in (self.columns, *spread(self.rows, self.most))
+            for first, *rest in (
+                self.columns,
+                *evenly_picked(self.rows, self.most),
+            )
         ]
         widths = [max(map(len, cells)) for cells in zip(*every, strict=True)]
         kept = [*range(len(widths) - 1)]
@@ -142,7 +145,7 @@ class Commands(NamedTuple):
         return lines
 
 
-Item = Row | Grid | Picture | Commands
+Item = CardRow | CardTable | Picture | Commands
 
 
 @dataclass(frozen=True)
@@ -158,7 +161,7 @@ class Card:
         """The card in at most MOST lines of so many columns."""
         items = [*self.items]
         if self.more:
-            items.append(Row("more", self.more, "dim", most=1))
+            items.append(CardRow("more", self.more, "dim", most=1))
         head = [
             Text(line, "bold")
             for line in textwrap.wrap(
@@ -217,7 +220,7 @@ def clipped(words: str, room: int) -> str:
     return textwrap.shorten(words, max(room, 5), placeholder=" ...")
 
 
-def spread(
+def evenly_picked(
     rows: Sequence[tuple[str, ...]], most: int
 ) -> Sequence[tuple[str, ...]]:
     """The first, the last, and as many between them, evenly."""

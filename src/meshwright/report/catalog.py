@@ -19,8 +19,8 @@ from ..describe.model import Model
 from ..describe.network import Network
 from ..describe.read import to_dict as plain_data
 from ..units import show
-from .card import Card, Commands, Grid, Row
-from .predict import plain
+from .card import Card, CardRow, CardTable, Commands
+from .predict import empty_table
 from .text import count, layers_words
 
 FINDERS: dict[str, Callable[[str], Any]] = {
@@ -80,8 +80,8 @@ def card(kind: str, name: str | None = None) -> Card:
         return Card(
             f"{len(names)} {kind} of the catalogue",
             (
-                Row("names", words, most=10),
-                Row(
+                CardRow("names", words, most=10),
+                CardRow(
                     "next",
                     f"{one}: one of them, with the source of every number",
                 ),
@@ -112,7 +112,7 @@ def card(kind: str, name: str | None = None) -> Card:
     return Card(
         f"{kind.removesuffix('s')} {thing.name}{counted}",
         (
-            Grid(("field", "value", "source"), shown, most=9),
+            CardTable(("field", "value", "source"), shown, most=9),
             *([Commands((use,))] if use else []),
         ),
         f"--all: all {len(texts)} fields with unit and source",
@@ -135,7 +135,7 @@ def to_dict(kind: str, name: str | None = None) -> dict[str, Any]:
 
 def chips(names: Sequence[str]) -> Table:
     """Peaks, memory, network."""
-    table = plain(
+    table = empty_table(
         "chip",
         "dense matrix peak",
         "memory",
@@ -167,7 +167,7 @@ def chips(names: Sequence[str]) -> Table:
 
 def networks(names: Sequence[str]) -> Table:
     """Dimensions, fastest first."""
-    table = plain(
+    table = empty_table(
         "network", "usual chip", "dimensions, fastest first (one way per chip)"
     )
     table.columns[1].justify = table.columns[2].justify = "left"
@@ -183,7 +183,7 @@ def networks(names: Sequence[str]) -> Table:
 
 def models(names: Sequence[str]) -> Table:
     """Shapes and parameter counts."""
-    table = plain(
+    table = empty_table(
         "model",
         "parameters",
         "active",
@@ -217,7 +217,7 @@ def models(names: Sequence[str]) -> Table:
 
 def profiles(names: Sequence[str]) -> Table:
     """What each runs and keeps."""
-    table = plain(
+    table = empty_table(
         "framework",
         "attention",
         "compiled",
@@ -243,7 +243,7 @@ def details(thing: Chip | Network | Model | Framework) -> RenderableType:
     kind = type(thing).__name__.lower()
     rows = list(_rows(thing, ""))
     defaults = set(_defaults(thing, ""))
-    table = plain("field", "value", "source")
+    table = empty_table("field", "value", "source")
     table.columns[1].justify = "left"
     for path, text in rows:
         table.add_row(

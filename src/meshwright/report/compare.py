@@ -17,13 +17,20 @@ from ..formats import perfetto
 from ..prediction.prediction import Prediction
 from ..schedule.timeline import Timeline
 from ..units import show
-from .card import Card, Commands, Item, Row
+from .card import Card, CardRow, Commands, Item
 from .files import PLOTS, Writers
-from .predict import plain
+from .predict import empty_table
 from .run_card import binding
 from .run_card import first as card_first
 from .run_card import notes as card_notes
-from .text import CAUSES, layout_words, percent, seconds, short_words, span
+from .text import (
+    CAUSES,
+    layout_words,
+    percent,
+    seconds,
+    short_range,
+    short_words,
+)
 from .timeline import gantt
 
 WHAT = CAUSES | {
@@ -40,11 +47,11 @@ def card(c: Comparison, commands: Sequence[str] = ()) -> Card:
     """Measured beside predicted: the step, its causes that differ most, memory."""
     p = c.predicted
     clock = c.median("step_time_s")
-    rows: list[Item] = [*beside(p, clock, "median of the run")]
+    rows: list[Item] = [*interval_row(p, clock, "median of the run")]
     if c.virtual:
         own = c.virtual.step_s
         words = f"{seconds(own)} with a core for each rank and free messages"
-        rows.append(Row("virtual", words, rank=3))
+        rows.append(CardRow("virtual", words, rank=3))
     if c.step:
         most = sorted(
             (x for x in c.step.causes if x.difference_s is not None),
@@ -52,7 +59,7 @@ def card(c: Comparison, commands: Sequence[str] = ()) -> Card:
         )[:CAUSED]
         named = [f"{x.name} {signed(x.difference_s or 0.0)}" for x in most]
         left = f"not explained {signed(c.step.remainder_s)}"
-        rows.append(Row("causes", ", ".join((*named, left)), rank=2))
+        rows.append(CardRow("causes", ", ".join((*named, left)), rank=2))
     return Card(
         f"Was {p.job.model.name} in {c.run.folder} ({len(c.run.metrics)} steps,"
         f" {int(p.layout.chips)} ranks) as predicted?",
@@ -61,7 +68,9 @@ def card(c: Comparison, commands: Sequence[str] = ()) -> Card:
     )
 
 
-def beside(p: Prediction, measured: float, how: str) -> Iterator[Row]:
+def interval_row(
+    p: Prediction, measured: float, how: str
+) -> Iterator[CardRow]:
     """Whether a measured step lies in the interval of what is predicted."""
     ends = p.interval_s
     ratio = measured / p.step_time_s
@@ -69,11 +78,11 @@ def beside(p: Prediction, measured: float, how: str) -> Iterator[Row]:
         inside = ends[0] <= measured <= ends[1]
         word, style = ("yes", "bold green") if inside else ("no", "bold red")
         where = "inside" if inside else "outside"
-        words = f"{where} the 90 % interval of {span(*ends, seconds)}"
-        yield Row(word, f"{ratio:.2f} of predicted, {words}", style)
+        words = f"{where} the 90 % interval of {short_range(*ends, seconds)}"
+        yield CardRow(word, f"{ratio:.2f} of predicted, {words}", style)
     else:
-        yield Row("ratio", f"{ratio:.2f} of predicted", "bold")
-    yield Row(
+        yield CardRow("ratio", f"{ratio:.2f} of predicted", "bold")
+    yield CardRow(
         "step",
         f"measured {seconds(measured)} ({how}), predicted {seconds(p.step_time_s)}",
     )
@@ -85,13 +94,13 @@ def log_card(
     """The comparison of a log of another tool."""
     p = c.predicted
     rows: list[Item] = [
-        *beside(p, c.measured_s, "median of the log"),
+        *interval_row(p, c.measured_s, "median of the log"),
         *card_first("", notes),
     ]
     if c.memory:
         reserved = show(p.memory_bytes["reserved"], "GiB")
         words = f"measured {show(c.memory, 'GiB')}, predicted {reserved}"
-        rows.append(Row("memory", words))
+        rows.append(CardRow("memory", words))
     return Card(
         f"Was {c.name} ({len(c.log.steps)} lines of {c.log.kind}) as predicted? {p.job.model.name},"
         f" {short_words(p.layout)}",
@@ -120,7 +129,7 @@ def report(c: Comparison, ascii_only: bool = False) -> RenderableType:
         Text(title, "bold"),
         Text("  " + layout_words(p.layout, p.microbatches)),
         Text(),
-        whole(c),
+        step_table(c),
     ]
     if c.step:
         parts += [Text(), causes(c)]
@@ -145,7 +154,7 @@ def of_log(c: Logged, notes: Sequence[str] = ()) -> RenderableType:
         f"{c.name}: {p.job.model.name}, {len(c.log.steps)} lines of {c.log.kind} on"
         f" {int(p.layout.chips)} ranks"
     )
-    table = plain("step", "predicted", "measured", "ratio", "what it is")
+    table = empty_table("step", "predicted", "measured", "ratio", "what it is")
     table.add_row(
         "on the clock",
         seconds(p.step_time_s),
@@ -173,9 +182,11 @@ def of_log(c: Logged, notes: Sequence[str] = ()) -> RenderableType:
     )
 
 
-def whole(c: Comparison) -> Table:
+def step_table(c: Comparison) -> Table:
     """The step as a whole."""
-    table = plain("step", "predicted", "measured", "ratio", "", "what it is")
+    table = empty_table(
+        "step", "predicted", "measured", "ratio", "", "what it is"
+    )
     predicted = c.predicted.step_time_s
     clock = c.median("step_time_s")
     table.add_row(
@@ -216,7 +227,7 @@ def causes(c: Comparison) -> Table:
     """Predicted and measured seconds by cause; they add up with the remainder."""
     assert c.step
     name = f"recorded steps, rank {c.step.rank}"
-    table = plain(
+    table = empty_table(
         name, "predicted", "measured", "difference", "", "what it is"
     )
     for cause in c.step.causes:
@@ -267,7 +278,7 @@ def signed(value: float) -> str:
 
 def memory(c: Comparison) -> Table:
     """Bytes by kind on the fullest device and rank."""
-    table = plain(
+    table = empty_table(
         "memory of the fullest rank", "predicted", "measured", "", "what it is"
     )
     words = {"within_step": "gradients, activations and buffers at their most"}

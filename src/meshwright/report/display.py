@@ -26,7 +26,7 @@ WIDTH = 100
 """Columns of a table in a notebook."""
 
 
-def rows(thing: Any) -> list[dict[str, Any]]:
+def flat_rows(thing: Any) -> list[dict[str, Any]]:
     """One flat row for each prediction in a result."""
     if isinstance(thing, Prediction):
         return [files.flat(thing.to_dict())]
@@ -89,7 +89,7 @@ def frame(thing: Any) -> Any:
         raise BadInput(
             "to_frame() needs pandas: pip install 'meshwright[notebook]'"
         ) from None
-    return pandas.DataFrame(rows(thing))
+    return pandas.DataFrame(flat_rows(thing))
 
 
 def text(thing: Any, term: str = "") -> str:
@@ -114,8 +114,8 @@ def _card(thing: Any) -> RenderableType:
     )
 
     writers: dict[type, Callable[[Any], RenderableType]] = {
-        Prediction: run_card.predicted,
-        Plan: run_card.planned,
+        Prediction: run_card.predict_card,
+        Plan: run_card.plan_card,
         Sweep: sweep.card,
         Grid: lambda g: grid.card(g, "step_time_s"),
         Table: table.report,

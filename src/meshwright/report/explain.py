@@ -18,7 +18,7 @@ from ..errors import BadInput
 from ..prediction.prediction import Prediction
 from ..prediction.term import Term
 from ..units import show
-from .predict import plain
+from .predict import empty_table
 from .text import percent
 
 MOST = 40
@@ -179,7 +179,7 @@ def _lines(term: Term) -> Iterator[Text]:
 
 def _table(parts: list[tuple[str, Term]]) -> RenderableType:
     """The parts, largest first."""
-    table = plain("part", "value", "share", "why", "source")
+    table = empty_table("part", "value", "share", "why", "source")
     ranked = sorted(parts, key=lambda part: -part[1].value)
     total = sum(term.value for _, term in parts) if _same_unit(parts) else 0.0
     for name, term in ranked[:MOST]:

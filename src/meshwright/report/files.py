@@ -104,7 +104,7 @@ def of_predictions(
         figure = (
             plots.layouts(predictions, names, title)
             if names or len(predictions) < 2
-            else plots.planned(predictions, others, title)
+            else plots.plan_figure(predictions, others, title)
         )
         return plots.image(figure, kind)
 

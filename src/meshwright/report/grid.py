@@ -12,8 +12,8 @@ from ..errors import unknown
 from ..grid import Grid
 from ..units import show
 from .card import Card
-from .card import Grid as Table
-from .predict import plain
+from .card import CardTable as Table
+from .predict import empty_table
 from .run_card import notes as card_notes
 from .text import count, percent, seconds
 
@@ -26,7 +26,7 @@ UNITS = {"energy_j": "J"}
 def card(grid: Grid, column: str, notes: Sequence[str] = ()) -> Card:
     """The table as far as a card has room."""
     (first, ups), (second, across) = grid.axes
-    known(grid, column)
+    demand_column(grid, column)
     names = (f"{first} \\ {second}", *map(str, across), "")
     rows = [
         (str(value), *(cell(column, v) for v in line), "")
@@ -45,7 +45,7 @@ def card(grid: Grid, column: str, notes: Sequence[str] = ()) -> Card:
     )
 
 
-def known(grid: Grid, column: str) -> None:
+def demand_column(grid: Grid, column: str) -> None:
     """BadInput for a column that the points do not have."""
     names = [name for row in grid.rows for name in row]
     if grid.rows and column not in names:
@@ -54,7 +54,7 @@ def known(grid: Grid, column: str) -> None:
 
 def report(grid: Grid, column: str) -> RenderableType:
     """One line a value of the first field, one column a value of the second."""
-    known(grid, column)
+    demand_column(grid, column)
     return Group(*_parts(grid, column))
 
 
@@ -63,7 +63,7 @@ def _parts(grid: Grid, column: str) -> Iterator[RenderableType]:
     yield Text(f"{column}: {first} down, {second} across", "bold")
     cells = grid.table(column)
     for at in range(0, len(across), WIDEST):
-        table = plain(first, *(str(v) for v in across[at : at + WIDEST]))
+        table = empty_table(first, *(str(v) for v in across[at : at + WIDEST]))
         for value, line in zip(ups, cells, strict=True):
             table.add_row(
                 str(value), *(cell(column, v) for v in line[at : at + WIDEST])

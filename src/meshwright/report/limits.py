@@ -10,14 +10,14 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from ..limits.answer import Limit, Limits, bill, split
+from ..limits.answer import Limit, Limits, bill, parallelism_split
 from ..limits.crossing import Crossing, Run
 from ..limits.curve import Point
 from ..limits.realistic import RealCurve, RealPoint
 from ..limits.scenario import Scenario
 from ..limits.sensitivity import Sensitivity
 from ..units import show
-from .predict import plain
+from .predict import empty_table
 from .text import count, percent, short_words
 
 AXES = {"tp": "tensor", "pp": "pipeline", "dp": "data", "ep": "expert"}
@@ -39,7 +39,7 @@ def end(c: Crossing) -> tuple[str, str]:
 
 def report(result: Limits, said: Sequence[str] = ()) -> RenderableType:
     """The ends of each scenario, then its curve if there is only one.  said: more notes."""
-    table = plain(
+    table = empty_table(
         "scenario",
         "above",
         "ends (paper's grid rule)",
@@ -122,13 +122,13 @@ OF_A_POINT = (*SIZE, *AXES.values(), "microbatches", *PAID)
 
 def curve(line: Limit) -> RenderableType:
     """One row a model."""
-    table = plain(*OF_A_POINT)
+    table = empty_table(*OF_A_POINT)
     for p in line.curve.points:
-        table.add_row(*row(p, line.scenario))
+        table.add_row(*model_cells(p, line.scenario))
     return table
 
 
-def row(p: Point, scenario: Scenario) -> tuple[str, ...]:
+def model_cells(p: Point, scenario: Scenario) -> tuple[str, ...]:
     """The cells of a model."""
     d = p.degrees
     degrees = (
@@ -137,16 +137,16 @@ def row(p: Point, scenario: Scenario) -> tuple[str, ...]:
         f"{d.dp:,.0f}",
         f"{d.ep:.0f}",
     )
-    shares = split(p)
+    shares = parallelism_split(p)
     cells = (
         f"{n} ({percent(shares[a], 0)})"
         for a, n in zip(AXES, degrees, strict=True)
     )
     schedule = f"{d.microbatches:.0f} {'zb-h2' if d.zero_bubble else '1f1b'}"
-    return (*size(p), *cells, schedule, *paid(p, scenario))
+    return (*run_size_cells(p), *cells, schedule, *run_cost_cells(p, scenario))
 
 
-def size(p: Run) -> tuple[str, ...]:
+def run_size_cells(p: Run) -> tuple[str, ...]:
     """The cells of a run, whatever its layout."""
     return (
         flops(p.flops),
@@ -158,7 +158,7 @@ def size(p: Run) -> tuple[str, ...]:
     )
 
 
-def paid(p: Run, scenario: Scenario) -> tuple[str, ...]:
+def run_cost_cells(p: Run, scenario: Scenario) -> tuple[str, ...]:
     """Chip-hours, rent and energy of a run."""
     costs = bill(p, scenario)
     usd, joule = costs["cost_usd"], costs["energy_j"]
@@ -174,20 +174,20 @@ def answers(
 ) -> RenderableType:
     """Smallest clusters and largest runs: one row a scenario."""
     real = any(isinstance(p, RealPoint) for _, _, p in points)
-    table = plain("scenario", *(OF_A_REAL_POINT if real else OF_A_POINT))
+    table = empty_table("scenario", *(OF_A_REAL_POINT if real else OF_A_POINT))
     for name, scenario, p in points:
         if isinstance(p, RealPoint):
             words = short_words(p.prediction.layout)
-            cells = (*size(p), words, *paid(p, scenario))
+            cells = (*run_size_cells(p), words, *run_cost_cells(p, scenario))
         else:
-            cells = row(p, scenario)
+            cells = model_cells(p, scenario)
         table.add_row(name, *cells)
     return Group(table, *map(Text, rents([s for _, s, _ in points])))
 
 
 def sensitivities(result: Sensitivity) -> RenderableType:
     """Ends of linear scaling under each change."""
-    table = plain("change", *result.scenarios)
+    table = empty_table("change", *result.scenarios)
     for name, crossings in result.rows:
         table.add_row(
             name,
@@ -209,7 +209,7 @@ def ladders(
     paper: Sequence[tuple[str, Limit]], curves: Sequence[RealCurve]
 ) -> RenderableType:
     """What each omission moves: ends of linear scaling and the largest run."""
-    table = plain(
+    table = empty_table(
         "what is counted",
         "ends (grid rule)",
         "ends (last crossing)",

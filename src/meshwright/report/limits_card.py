@@ -13,7 +13,7 @@ from ..limits.realistic import RealCurve, RealPoint
 from ..limits.scenario import Scenario
 from ..limits.sensitivity import Sensitivity
 from ..units import show
-from .card import Card, Grid, Row
+from .card import Card, CardRow, CardTable
 from .limits import end, flops
 from .text import BRIEFLY, count, percent, short_words
 
@@ -45,13 +45,13 @@ def card(
         f"How far does training scale on {names}, in runs of {times}?",
         (
             *body,
-            Row(
+            CardRow(
                 "basis",
                 f"linear: {rule}; --model realistic: transformers",
                 rank=3,
             ),
-            *(Row("note", note, "yellow", rank=2) for note in said),
-            Row(
+            *(CardRow("note", note, "yellow", rank=2) for note in said),
+            CardRow(
                 "next",
                 "add --run 1e28 (chips for a run), --sensitivity or -o limits.png",
             ),
@@ -60,33 +60,37 @@ def card(
     )
 
 
-def _one(line: Limit, growth: float) -> Iterator[Row]:
+def _one(line: Limit, growth: float) -> Iterator[CardRow]:
     """In sentences."""
     first, last = end(line.crossing)
     points = line.curve.points
     if line.crossing.never:
-        yield Row("linear", "never: no run is above the threshold", "bold red")
+        yield CardRow(
+            "linear", "never: no run is above the threshold", "bold red"
+        )
     elif line.crossing.first_flops is None:
-        yield Row(
+        yield CardRow(
             "linear", "all the way, as far as the grid goes", "bold green"
         )
     else:
         at = next(
             (p for p in points if p.flops == line.crossing.first_flops), None
         )
-        yield Row("linear", f"up to {first} FLOP{_elsewhere(line)}", "bold")
+        yield CardRow(
+            "linear", f"up to {first} FLOP{_elsewhere(line)}", "bold"
+        )
         if at:
-            yield Row("that is", _run(at, line.scenario))
-            yield Row("ends by", _ended(at, line.scenario), rank=2)
+            yield CardRow("that is", _run(at, line.scenario))
+            yield CardRow("ends by", _ended(at, line.scenario), rank=2)
     if line.curve.ends and line.largest:
-        yield Row(
+        yield CardRow(
             "largest",
             f"{flops(line.largest.flops)} FLOP: {_run(line.largest, line.scenario)}",
         )
     else:
-        yield Row("largest", "beyond the grid")
+        yield CardRow("largest", "beyond the grid")
     if when := _years(line, growth):
-        yield Row("when", f"{when}, {growing(growth)}", rank=2)
+        yield CardRow("when", f"{when}, {growing(growth)}", rank=2)
 
 
 def _ended(p: Point | RealPoint, scenario: Scenario) -> str:
@@ -152,7 +156,7 @@ def _run(p: Point | RealPoint, scenario: Scenario) -> str:
     return ", ".join(filter(None, parts))
 
 
-def _several(lines: Sequence[Limit], growth: float) -> Grid:
+def _several(lines: Sequence[Limit], growth: float) -> CardTable:
     """A line a scenario."""
     rows = []
     for line in lines:
@@ -171,7 +175,7 @@ def _several(lines: Sequence[Limit], growth: float) -> Grid:
         )
         name = line.scenario.name
         rows.append((name, end(line.crossing)[0], due, most, size))
-    return Grid(
+    return CardTable(
         ("scenario", "linear to", "until", "largest run [FLOP]", "of"), rows
     )
 
@@ -181,13 +185,13 @@ def answered(
     growth: float = GROWTH,
 ) -> Card:
     """Smallest clusters and largest runs."""
-    items: list[Row] = []
+    items: list[CardRow] = []
     several = len({scenario.name for _, scenario, _ in rows}) > 1
     for name, scenario, p in rows:
         asked, _, kind = name.rpartition(": ")
         whose = f"{asked}, " if several else ""
         items += [
-            Row(
+            CardRow(
                 ANSWERS[kind],
                 f"{whose}{flops(p.flops)} FLOP in {show(p.duration_s, 's')}: {_run(p, scenario)}",
                 "bold",
@@ -200,13 +204,13 @@ def answered(
         if whole
         else "a stack of MLPs, as Epoch 2024; no run is fitted: no interval"
     )
-    items.append(Row("basis", rests, "yellow", rank=2))
+    items.append(CardRow("basis", rests, "yellow", rank=2))
     more = (
         "--months 6 or --restart 1min moves it"
         if whole
         else ("add --model realistic: whole transformers on chips that fail")
     )
-    items.append(Row("next", more, rank=3))
+    items.append(CardRow("next", more, rank=3))
     names = ", ".join(dict.fromkeys(s.name for _, s, _ in rows))
     kinds = {name.rpartition(": ")[2] for name, _, _ in rows}
     what = {
@@ -223,27 +227,29 @@ def answered(
 
 def _beside(
     p: Point | RealPoint, scenario: Scenario, growth: float
-) -> Iterator[Row]:
+) -> Iterator[CardRow]:
     """Whether a run scales linearly, what takes its time, when such runs are due, and which came
     nearest.
     """
     least = percent(scenario.threshold)
     if p.utilisation > scenario.threshold:
         words = f"yes: {percent(p.utilisation)} of the peak; linear is above"
-        yield Row("linear", f"{words} {least}", "green", rank=1)
+        yield CardRow("linear", f"{words} {least}", "green", rank=1)
     else:
         words = f"beyond linear scaling: {percent(p.utilisation)} of the peak,"
-        yield Row("linear", f"{words} linear is above {least}", "yellow", 1)
-    yield Row("lost to", _ended(p, scenario), rank=1)
+        yield CardRow(
+            "linear", f"{words} linear is above {least}", "yellow", 1
+        )
+    yield CardRow("lost to", _ended(p, scenario), rank=1)
     if p.flops > LARGEST_FLOPS:
         due = f"due in {year_of(p.flops, growth=growth):.1f}"
-        yield Row("when", f"{due}, {growing(growth)}", rank=2)
+        yield CardRow("when", f"{due}, {growing(growth)}", rank=2)
     if isinstance(p, RealPoint):
-        yield Row("layout", short_words(p.prediction.layout), rank=2)
+        yield CardRow("layout", short_words(p.prediction.layout), rank=2)
         yield from _happened(scenario)
 
 
-def _happened(scenario: Scenario) -> Iterator[Row]:
+def _happened(scenario: Scenario) -> Iterator[CardRow]:
     """The largest runs on such chips, and which share of the peak they would have kept up."""
     chip = scenario.chip
     runs = [
@@ -252,10 +258,10 @@ def _happened(scenario: Scenario) -> Iterator[Row]:
         for run in near(chip.name)
     ]
     if runs:
-        yield Row("so far", "; ".join(runs[:2]), rank=2)
+        yield CardRow("so far", "; ".join(runs[:2]), rank=2)
 
 
-def changed(result: Sensitivity) -> Card:
+def sensitivity_card(result: Sensitivity) -> Card:
     """The end of linear scaling when one input at a time is changed."""
     rows = [
         (
@@ -267,7 +273,7 @@ def changed(result: Sensitivity) -> Card:
     ]
     return Card(
         "End of linear scaling [FLOP] when one input at a time is changed",
-        (Grid(("change", *result.scenarios, ""), rows, most=10),),
+        (CardTable(("change", *result.scenarios, ""), rows, most=10),),
         "--all: every change, with the last crossing",
     )
 
@@ -280,26 +286,28 @@ def laddered(
 ) -> Card:
     """The largest run with everything counted, what ends it, and what each omission moves."""
     whole, *others = curves
-    rows: list[Row] = []
+    rows: list[CardRow] = []
     last = whole.points[-1] if whole.points else None
     if last:
         words = f"{flops(last.flops)} FLOP in {show(last.duration_s, 's')}"
-        rows.append(Row("largest", f"{words}: {_run(last, scenario)}", "bold"))
+        rows.append(
+            CardRow("largest", f"{words}: {_run(last, scenario)}", "bold")
+        )
         rows += _beside(last, scenario, growth)
     if whole.reason:
-        rows.append(Row("ends by", whole.reason, rank=2))
+        rows.append(CardRow("ends by", whole.reason, rank=2))
     most = [
         f"{flops(c.points[-1].flops)} {c.name}"
         for c in others
         if c.points and last and c.points[-1].flops > 1.5 * last.flops
     ]
     if most:
-        rows.append(Row("if not", "; ".join(most[:3]), rank=2))
+        rows.append(CardRow("if not", "; ".join(most[:3]), rank=2))
     (_, alive), *_ = paper
     if alive.largest:
         words = f"linear to {end(alive.crossing)[0]}, largest"
         rows.append(
-            Row("paper", f"{words} {flops(alive.largest.flops)}", rank=3)
+            CardRow("paper", f"{words} {flops(alive.largest.flops)}", rank=3)
         )
     return Card(
         f"How large a run of a whole transformer can be done on {scenario.name} in"

@@ -14,7 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
-from ..limits.answer import Limits, split
+from ..limits.answer import Limits, parallelism_split
 from ..limits.curve import Curve
 from ..units import show
 
@@ -138,11 +138,11 @@ def draw_utilisation(
     ax.grid(alpha=0.3)
 
 
-def splits(curve: Curve, title: str) -> Figure:
+def degree_split(curve: Curve, title: str) -> Figure:
     """Shares of log N that tensor, pipeline, data and expert parallelism have, stacked."""
     figure = Figure(figsize=(7.5, 4.4), layout="constrained")
     ax = figure.subplots()
-    shares = [split(p) for p in curve.points]
+    shares = [parallelism_split(p) for p in curve.points]
     x = [p.flops for p in curve.points]
     below = [0.0] * len(shares)
     for axis, (label, colour, hatch) in SHARES.items():

@@ -19,7 +19,7 @@ LEAST = 40
 
 
 @dataclass(frozen=True)
-class Line:
+class IndentedLine:
     """A sentence with its indent, and what more those of its lines have that are not the first."""
 
     text: str
@@ -61,8 +61,9 @@ def taken_first(notes: Iterable[str]) -> tuple[list[str], list[str]]:
     return first, [note for note in every if note not in first]
 
 
-def noted(sentences: Iterable[str]) -> Iterator[Line]:
+def noted(sentences: Iterable[str]) -> Iterator[IndentedLine]:
     """Notes, a line each."""
     return (
-        Line(f"note: {sentence}", "yellow", hang=6) for sentence in sentences
+        IndentedLine(f"note: {sentence}", "yellow", hang=6)
+        for sentence in sentences
     )

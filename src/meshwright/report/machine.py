@@ -9,14 +9,14 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.table import Table as Grid
 
-from ..cost.fit import Line
+from ..cost.fit import LatencyAndRate
 from ..describe.cluster import Cluster
 from ..describe.measured import MeasuredTable
 from ..errors import command
 from ..formats.kineto import Classes
 from ..formats.nccl_tests import Group as Ranks
 from ..units import show
-from .card import Card, Commands, Row
+from .card import Card, CardRow, Commands
 
 
 def card(machine: Cluster, path: str) -> Card:
@@ -38,14 +38,18 @@ def card(machine: Cluster, path: str) -> Card:
     return Card(
         f"Calibrate this machine: {chip.name}",
         (
-            Row("rates", f"{rates}; memory {show(chip.hbm_bandwidth, 'B/s')}"),
-            Row("kernels", f"{len(chip.kernels)} measured{worst}"),
-            Row("messages", f"{len(sends)} tables of collectives measured"),
-            Row(
+            CardRow(
+                "rates", f"{rates}; memory {show(chip.hbm_bandwidth, 'B/s')}"
+            ),
+            CardRow("kernels", f"{len(chip.kernels)} measured{worst}"),
+            CardRow(
+                "messages", f"{len(sends)} tables of collectives measured"
+            ),
+            CardRow(
                 "engine",
                 f"{len(machine.engine)} features of the trainer measured",
             ),
-            Row("wrote", path),
+            CardRow("wrote", path),
             Commands(
                 (
                     command(
@@ -58,20 +62,20 @@ def card(machine: Cluster, path: str) -> Card:
     )
 
 
-def scaled(
+def scale_card(
     ratios: Sequence[float], scale: float, steps: int, path: str, later: str
 ) -> Card:
     """One scale of an installation, written to a path; later: the command to go on with."""
     return Card(
         f"How far is this installation from the prediction? {steps} steps",
         (
-            Row(
+            CardRow(
                 "scale",
                 f"{scale:.3f}, from steps of {min(ratios):.3f} to {max(ratios):.3f} times the"
                 " prediction; few steps count less, so it stays nearer to 1",
                 "bold",
             ),
-            Row("wrote", path),
+            CardRow("wrote", path),
             Commands((command(later),)),
         ),
     )
@@ -160,7 +164,7 @@ def to_dict(machine: Cluster, path: str) -> dict[str, Any]:
     return {"output": path, **plain(machine)}
 
 
-def collectives(fits: Mapping[Ranks, Line]) -> RenderableType:
+def collectives(fits: Mapping[Ranks, LatencyAndRate]) -> RenderableType:
     """The line through each collective of each group."""
     grid = Grid(
         "collective",
@@ -183,7 +187,9 @@ def collectives(fits: Mapping[Ranks, Line]) -> RenderableType:
     return grid
 
 
-def collectives_to_dict(fits: Mapping[Ranks, Line]) -> list[dict[str, Any]]:
+def collectives_to_dict(
+    fits: Mapping[Ranks, LatencyAndRate],
+) -> list[dict[str, Any]]:
     """The table as plain data; a rate that no size shows (infinite) is null."""
     return [
         {

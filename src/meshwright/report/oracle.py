@@ -10,8 +10,8 @@ from rich.table import Table
 from rich.text import Text
 
 from ..units import show
-from .card import Card, Grid, Row
-from .predict import plain
+from .card import Card, CardRow, CardTable
+from .predict import empty_table
 
 LARGEST = 8
 """Tensors that are listed where memory disagrees."""
@@ -38,8 +38,8 @@ def card(data: Mapping[str, Any]) -> Card:
     return Card(
         f"Does the trainer's program do what was counted? {data['title']}",
         (
-            Row(word, sentence(data["ranks"]), style),
-            *([Grid(names, wrong)] if wrong else []),
+            CardRow(word, sentence(data["ranks"]), style),
+            *([CardTable(names, wrong)] if wrong else []),
         ),
         "--all: FLOPs, collectives and peak memory of each rank",
     )
@@ -53,7 +53,7 @@ def report(data: Mapping[str, Any]) -> RenderableType:
         parts += [
             Text(),
             Text(f"rank {of_rank['rank']}, stage {stages}", "bold"),
-            rows(of_rank["rows"]),
+            quantity_table(of_rank["rows"]),
         ]
         if terms := of_rank["predicted_memory_bytes"]:
             parts += [Text(), memory(terms)]
@@ -62,9 +62,9 @@ def report(data: Mapping[str, Any]) -> RenderableType:
     return Group(*parts, Text(), Text(sentence(data["ranks"])))
 
 
-def rows(quantities: list[Mapping[str, Any]]) -> Table:
+def quantity_table(quantities: list[Mapping[str, Any]]) -> Table:
     """One quantity a line."""
-    table = plain("quantity", "predicted", "counted", "difference", "")
+    table = empty_table("quantity", "predicted", "counted", "difference", "")
     for row in quantities:
         a = row["predicted"]
         b = row["counted"]
@@ -94,7 +94,7 @@ def difference(predicted: float, counted: float) -> str:
 
 def memory(terms: Mapping[str, float]) -> Table:
     """What the predicted peak is made of."""
-    table = plain("predicted peak", "bytes")
+    table = empty_table("predicted peak", "bytes")
     for term, size in sorted(terms.items(), key=lambda item: -item[1]):
         table.add_row(term, show(size, "GiB", 4))
     return table
@@ -102,7 +102,9 @@ def memory(terms: Mapping[str, float]) -> Table:
 
 def live(tensors: list[Mapping[str, Any]]) -> Table:
     """What lived at the counted peak."""
-    table = plain("live at the counted peak, made by", "shape", "", "bytes")
+    table = empty_table(
+        "live at the counted peak, made by", "shape", "", "bytes"
+    )
     for x in tensors:
         table.add_row(
             x["made_by"],

@@ -13,12 +13,18 @@ from rich.text import Text
 
 from ..layout import practice
 from ..prediction.certainty import resolution
-from ..prediction.elastic import split
+from ..prediction.elastic import seconds_by_cause
 from ..prediction.prediction import Prediction
 from ..search.merit import simpler
 from ..units import show
-from .lines import Line, noted, taken_first
-from .predict import answer, memory_table, notes, plain, time_table
+from .lines import IndentedLine, noted, taken_first
+from .predict import (
+    empty_table,
+    memory_table,
+    notes,
+    time_table,
+    title_and_headline,
+)
 from .text import (
     BRIEFLY,
     CAUSES,
@@ -66,18 +72,20 @@ def why_report(
 ) -> RenderableType:
     """The best layout in full, and why it is the best; `command`: what predicts it again."""
     first, rest = taken_first(plan.notes)
-    parts: list[RenderableType] = [Line(note, "yellow") for note in first]
+    parts: list[RenderableType] = [
+        IndentedLine(note, "yellow") for note in first
+    ]
     if plan.idle:
-        parts.append(Line(plan.idle, "yellow"))
+        parts.append(IndentedLine(plan.idle, "yellow"))
     if best := plan.best:
         parts += [
-            *answer(best, not plan.idle),
+            *title_and_headline(best, not plan.idle),
             Text(),
             time_table(best, ascii_only),
             Text(),
             memory_table(best, ascii_only),
             Text(),
-            *why(plan),
+            *best_details(plan),
         ]
         if plan.families:
             parts += [*software(plan), elastic(plan)]
@@ -90,12 +98,12 @@ def why_report(
     else:
         none = "fits" if plan.searched else "is legal"
         parts.append(Text(f"no layout {none}", "bold red"))
-        parts += [Line(note, indent=2) for note in rest]
+        parts += [IndentedLine(note, indent=2) for note in rest]
         if plan.closest:
             parts += [
                 Text(),
                 Text("closest:", "bold"),
-                *answer(plan.closest),
+                *title_and_headline(plan.closest),
                 Text(),
                 memory_table(plan.closest, ascii_only),
             ]
@@ -133,7 +141,7 @@ def reason(plan: Plan) -> str:
         said = (
             f"of the layouts within {percent(resolution(best.job), 0)} of the fastest, a difference"
             f" below the model's resolution, the one with {has or 'the least time over its risk'}"
-            f" (fastest: {short_words(fastest.layout)}, {beside(plan, fastest)}:"
+            f" (fastest: {short_words(fastest.layout)}, {difference_words(plan, fastest)}:"
             f" {versus(best, fastest)})"
         )
     if plan.recipe:
@@ -186,7 +194,7 @@ def versus(best: Prediction, other: Prediction) -> str:
     return ", ".join(parts) or "the same in every cause"
 
 
-def why(plan: Plan) -> Iterator[RenderableType]:
+def best_details(plan: Plan) -> Iterator[RenderableType]:
     """What binds the best layout, and what the next one gains or loses."""
     best = plan.best
     if not best:
@@ -201,16 +209,16 @@ def why(plan: Plan) -> Iterator[RenderableType]:
         f"{CAUSES[cause]} {show(s, 's')} ({percent(s / best.step_time_s)})"
         for cause, s in binding
     )
-    yield Line(reason(plan))
+    yield IndentedLine(reason(plan))
     share = percent(best.time_s["compute"] / best.step_time_s, 0)
-    yield Line(
+    yield IndentedLine(
         f"{share} of the step is compute."
         + (f" Next: {words}." if words else "")
     )
     second = next((p for p in plan.alternatives if differs(p, best)), None)
     if second:
-        yield Line(
-            f"second: {short_words(second.layout)} ({beside(plan, second)};"
+        yield IndentedLine(
+            f"second: {short_words(second.layout)} ({difference_words(plan, second)};"
             f" {differences(best, second)})"
         )
 
@@ -220,7 +228,7 @@ def differs(p: Prediction, best: Prediction) -> bool:
     return short_words(p.layout) != short_words(best.layout)
 
 
-def beside(plan: Plan, p: Prediction) -> str:
+def difference_words(plan: Plan, p: Prediction) -> str:
     """What a layout takes beside the best, in words."""
     slower = plan.slower(p)
     if p is plan.best:
@@ -247,7 +255,9 @@ def differences(best: Prediction, other: Prediction) -> str:
 
 def families(plan: Plan) -> Iterator[RenderableType]:
     """A row for the best layout of each family, and what it takes beside the plan's."""
-    table = plain("families of layouts", "step", "vs best", "risk", "what")
+    table = empty_table(
+        "families of layouts", "step", "vs best", "risk", "what"
+    )
     rows = (*plan.families, *plan.outside)
     for family in rows:
         p = family.prediction
@@ -265,19 +275,23 @@ def families(plan: Plan) -> Iterator[RenderableType]:
             short_words(p.layout),
         )
     yield table
-    yield from counted(plan, [f.prediction for f in rows if f.prediction])
+    yield from difference_rows(
+        plan, [f.prediction for f in rows if f.prediction]
+    )
     if plan.kept:
-        yield Line(
+        yield IndentedLine(
             f"search limited to common practice: {'; '.join(plan.kept)} (name the field to override"
             " it, such as --tp 16)",
             "dim",
         )
     for family in rows:
         if family.note and family.prediction:
-            yield Line(f"{family.name}: {family.note}", "dim")
+            yield IndentedLine(f"{family.name}: {family.note}", "dim")
 
 
-def counted(plan: Plan, of: Sequence[Prediction]) -> Iterator[RenderableType]:
+def difference_rows(
+    plan: Plan, of: Sequence[Prediction]
+) -> Iterator[RenderableType]:
     """What a difference counts beside seconds, where it does."""
     best = plan.best
     if best and any(
@@ -289,7 +303,9 @@ def counted(plan: Plan, of: Sequence[Prediction]) -> Iterator[RenderableType]:
 def software(plan: Plan) -> Iterator[RenderableType]:
     """What settings of the framework's software would change, each alone and the best together."""
     if plan.software:
-        table = plain("software, layout kept", "step", "vs best", "since", "")
+        table = empty_table(
+            "software, layout kept", "step", "vs best", "since", ""
+        )
         for one in plan.software:
             table.add_row(
                 one.flags,
@@ -300,7 +316,7 @@ def software(plan: Plan) -> Iterator[RenderableType]:
             )
         yield table
     if tuned := plan.tuned:
-        yield Line(f"together: {tuned_words(plan, tuned)}")
+        yield IndentedLine(f"together: {tuned_words(plan, tuned)}")
     if plan.software or plan.tuned:
         yield Text()
 
@@ -313,14 +329,14 @@ def tuned_words(plan: Plan, tuned: Tuning) -> str:
     return f"{tuned.flags}{on}: {seconds(p.step_time_s)}, {100 * tuned.change:+.0f} %"
 
 
-def elastic(plan: Plan) -> Line:
+def elastic(plan: Plan) -> IndentedLine:
     """What other software and a better machine would change, the layout kept."""
     each = ", ".join(
         f"{e.words} {100 * e.change:+.0f} %"
         for e in plan.elasticities
         if abs(e.change) >= LITTLE
     )
-    return Line(
+    return IndentedLine(
         f"step time with the layout fixed: {each or 'no better machine helps'}",
         "dim",
     )
@@ -333,11 +349,11 @@ def against(mine: Prediction, plan: Plan) -> RenderableType:
     best = plan.best
     assert best is not None
     if mine.layout == best.layout:
-        return Line(f"yours: {yours(mine, plan)}")
-    table = plain(
+        return IndentedLine(f"yours: {yours(mine, plan)}")
+    table = empty_table(
         "yours against the best", "yours", "best", "difference", "what"
     )
-    for cause, more in split(mine, best).items():
+    for cause, more in seconds_by_cause(mine, best).items():
         if abs(more) > NOTHING * best.step_time_s:
             sign = "+" if more > 0 else "-"
             row = (seconds(mine.time_s[cause]), seconds(best.time_s[cause]))
@@ -353,10 +369,10 @@ def against(mine: Prediction, plan: Plan) -> RenderableType:
         f"yours: {yours(mine, plan)}",
         *(
             f"yours: {sentence}"
-            for sentence in practice.broken(mine.job, mine.layout)
+            for sentence in practice.broken_conventions(mine.job, mine.layout)
         ),
     ]
-    return Group(table, *(Line(sentence) for sentence in said))
+    return Group(table, *(IndentedLine(sentence) for sentence in said))
 
 
 def yours(mine: Prediction, plan: Plan) -> str:
@@ -367,7 +383,7 @@ def yours(mine: Prediction, plan: Plan) -> str:
     if mine.layout == best.layout:
         return f"{words}: this is the best"
     return (
-        f"{words}: {beside(plan, mine)}, risk of running out"
+        f"{words}: {difference_words(plan, mine)}, risk of running out"
         f" {risk_words(mine.risk_of_oom)} (best: {risk_words(best.risk_of_oom)})"
     )
 
@@ -377,13 +393,13 @@ def against_dict(mine: Prediction, best: Prediction) -> dict[str, Any]:
     return {
         "prediction": mine.to_dict(),
         "slower": mine.merit_s / best.merit_s - 1,
-        "difference_s": split(mine, best),
+        "difference_s": seconds_by_cause(mine, best),
     }
 
 
-def sized(sizing: Sizing) -> RenderableType:
+def sizing_table(sizing: Sizing) -> RenderableType:
     """How many chips a deadline or a budget asks for, and what was looked at."""
-    table = plain("chips", "run", "cost", "what")
+    table = empty_table("chips", "run", "cost", "what")
     for size in sizing.tried:
         p = size.prediction
         if p is None or p.train_time_s is None:
@@ -396,7 +412,8 @@ def sized(sizing: Sizing) -> RenderableType:
             f"{size.chips:,}", show(p.train_time_s, "s", 3), cost, words
         )
     return Group(
-        Line(sizing.why, "bold green" if sizing.chips else "bold red"), table
+        IndentedLine(sizing.why, "bold green" if sizing.chips else "bold red"),
+        table,
     )
 
 
@@ -406,7 +423,7 @@ def ranking(
     """One layout a row, the first as the plan has it, the others by expected time over the chance
     to fit.
     """
-    table = plain(title, "step", "vs first", "memory", "risk", "what")
+    table = empty_table(title, "step", "vs first", "memory", "risk", "what")
     words: set[str] = set()
     first_s = plan.cost_s(predictions[0]) if predictions else 0.0
     for rank, p in enumerate(predictions, 1):
@@ -432,7 +449,7 @@ def ranking(
     ties = "=: a tie, within the model's resolution"
     return Group(
         table,
-        *counted(plan, predictions),
+        *difference_rows(plan, predictions),
         *([Text(ties, "dim")] if tied else []),
     )
 
@@ -440,18 +457,18 @@ def ranking(
 def searched(plan: Plan) -> Iterator[RenderableType]:
     """How much was looked at, and at what."""
     if plan.tried:
-        yield Line(
+        yield IndentedLine(
             f"best of: {plan.tried}"
             if plan.best
             else f"none of: {plan.tried}",
             "dim",
         )
     if plan.untried:
-        yield Line(f"not tried: {plan.untried}", "dim")
+        yield IndentedLine(f"not tried: {plan.untried}", "dim")
     counts = dict(plan.rejected or {})
     bounds = counts.pop("bound", 0)
     memory = counts.pop("memory", 0)
-    yield Line(
+    yield IndentedLine(
         f"Searched {plan.searched:,} layouts in {show(plan.elapsed_s, 's', 2)}: {bounds:,}"
         f" excluded by bounds, {memory:,} out of memory, {plan.feasible:,} feasible."
     )
@@ -465,7 +482,7 @@ def searched(plan: Plan) -> Iterator[RenderableType]:
 
 def comparison(plans: dict[str, Plan]) -> Table:
     """The best layout under several assumption sets, side by side."""
-    table = plain("assumptions", "step", "MFU", "memory", "what")
+    table = empty_table("assumptions", "step", "MFU", "memory", "what")
     for name, plan in plans.items():
         p = plan.best
         if p:

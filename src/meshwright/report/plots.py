@@ -134,7 +134,7 @@ def layouts(
     return figure
 
 
-def planned(
+def plan_figure(
     predictions: Sequence[Prediction],
     others: Sequence[Prediction] = (),
     title: str = "",
@@ -238,7 +238,7 @@ def panels(
 
 def time_bars(axes: Axes, times: Sequence[Mapping[str, float]]) -> None:
     """Seconds of a step, stacked by cause."""
-    stack(axes, times, spent(times))
+    stacked_bars(axes, times, spent(times))
     _finish(axes)
     axes.set_ylabel("step time [s]")
     for x, t in enumerate(times):
@@ -256,7 +256,7 @@ def time_bars(axes: Axes, times: Sequence[Mapping[str, float]]) -> None:
 
 def memory_bars(axes: Axes, uses: Sequence[Mapping[str, float]]) -> None:
     """GiB of the fullest chip, stacked by kind, against its capacity."""
-    stack(axes, uses, list(KINDS), GIB)
+    stacked_bars(axes, uses, list(KINDS), GIB)
     _finish(axes)
     # assumption sets differ in it
     room = [use["capacity"] / GIB for use in uses]
@@ -278,7 +278,7 @@ def memory_bars(axes: Axes, uses: Sequence[Mapping[str, float]]) -> None:
     _legend(axes)
 
 
-def stack(
+def stacked_bars(
     axes: Axes,
     bars: Sequence[Mapping[str, float]],
     parts: Sequence[str],

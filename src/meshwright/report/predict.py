@@ -11,7 +11,7 @@ from rich.text import Text
 from ..count.model import parameters
 from ..prediction.prediction import Prediction
 from ..units import show
-from .lines import Line, noted, taken_first
+from .lines import IndentedLine, noted, taken_first
 from .text import (
     CAUSES,
     KINDS,
@@ -36,8 +36,8 @@ def report(p: Prediction, ascii_only: bool = False) -> RenderableType:
     """Everything `predict` prints."""
     first, _ = taken_first(p.notes)
     return Group(
-        *(Line(note, "yellow") for note in first),
-        *answer(p),
+        *(IndentedLine(note, "yellow") for note in first),
+        *title_and_headline(p),
         Text(),
         time_table(p, ascii_only),
         Text(),
@@ -46,29 +46,31 @@ def report(p: Prediction, ascii_only: bool = False) -> RenderableType:
     )
 
 
-def answer(p: Prediction, idle: bool = True) -> Iterator[RenderableType]:
+def title_and_headline(
+    p: Prediction, idle: bool = True
+) -> Iterator[RenderableType]:
     """Title, headline and layout; idle: say which chips do nothing, where nobody has."""
     first, *rest = headline(p)
     cluster = p.job.cluster
     chip = cluster.chip.name + (" (unmeasured)" if p.unmeasured else "")
     machine = f"{cluster.chips:,} x {chip}, {cluster.network.name}"
     model = f"{p.job.model.name} ({count(parameters(p.job.model))})"
-    yield Line(f"{model} on {machine}, {p.job.under_words}", "bold")
-    yield Line(layout_words(p.layout, p.microbatches), indent=2)
+    yield IndentedLine(f"{model} on {machine}, {p.job.under_words}", "bold")
+    yield IndentedLine(layout_words(p.layout, p.microbatches), indent=2)
     if where := placement_words(p):
-        yield Line(where, "dim", 2)
+        yield IndentedLine(where, "dim", 2)
     if idle and p.idle:
-        yield Line(f"note: {p.idle}", "yellow", 2)
-    yield Line(first, "bold green" if p.fits else "bold red", 2)
+        yield IndentedLine(f"note: {p.idle}", "yellow", 2)
+    yield IndentedLine(first, "bold green" if p.fits else "bold red", 2)
     for line in rest:
-        yield Line(line, indent=2)
+        yield IndentedLine(line, indent=2)
     for line in (*evidence(p), MFU):
-        yield Line(line, "dim", 2)
+        yield IndentedLine(line, "dim", 2)
 
 
 def time_table(p: Prediction, ascii_only: bool = False) -> Table:
     """Seconds by cause; causes that take no time are left out."""
-    table = plain("time of a step", "seconds", "share", "", "what it is")
+    table = empty_table("time of a step", "seconds", "share", "", "what it is")
     longest = max(p.time_s.values())
     for cause, s in p.time_s.items():
         if s > NOTHING * p.step_time_s:
@@ -89,7 +91,7 @@ def time_table(p: Prediction, ascii_only: bool = False) -> Table:
 
 def memory_table(p: Prediction, ascii_only: bool = False) -> Table:
     """Bytes by kind on the fullest chip, against what it has."""
-    table = plain("fullest chip", "size", "of capacity", "", "")
+    table = empty_table("fullest chip", "size", "of capacity", "", "")
     use = p.memory_bytes
     capacity = use["capacity"]
     for kind in KINDS:
@@ -130,7 +132,7 @@ def notes(p: Prediction) -> Iterator[RenderableType]:
     yield from noted(rest)
 
 
-def plain(first: str, *columns: str) -> Table:
+def empty_table(first: str, *columns: str) -> Table:
     """An empty table in the house style: text left, numbers right."""
     table = Table(
         box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0)

@@ -17,8 +17,8 @@ from ..describe.read import to_dict as plain
 from ..errors import command
 from ..formats.bridge import ForeignFile
 from ..layout.stages import microbatches
-from .card import Card, Commands, Item, Row
-from .lines import Line, taken_first
+from .card import Card, CardRow, Commands, Item
+from .lines import IndentedLine, taken_first
 from .run_card import first as card_first
 from .run_card import notes as card_notes
 from .text import count, layout_words
@@ -40,16 +40,18 @@ def card(
         words = layout_words(job.layout, int(microbatches(job, job.layout)))
         chips = job.cluster.name or job.cluster.chips
         rows += [
-            Row("model", f"{job.model.name}, {size} parameters, {numbers}"),
-            Row(
+            CardRow(
+                "model", f"{job.model.name}, {size} parameters, {numbers}"
+            ),
+            CardRow(
                 "cluster",
                 f"{chips}, {job.batch:,} sequences of {job.T:,} tokens",
             ),
-            Row("layout", words),
+            CardRow("layout", words),
         ]
     else:
         rows += [
-            Row(
+            CardRow(
                 str(part).split()[0],
                 str(part).strip().partition(" ")[2].strip(),
                 rank=4,
@@ -57,12 +59,12 @@ def card(
             for part in _parts(reading)
         ]
     rows += [
-        Row("missing", f"the file {need}", "bold red", most=3)
+        CardRow("missing", f"the file {need}", "bold red", most=3)
         for need in needs
     ]
     used, idle = len(reading.used), len(reading.harmless)
     rows.append(
-        Row(
+        CardRow(
             "keys",
             f"{used} settings understood; {idle} ignored (no effect on time or memory)",
         )
@@ -70,7 +72,7 @@ def card(
     left = [f"{key}: {why}" for key, why in reading.left.items()]
     for i, text in enumerate(left[:UNREAD]):
         rows.append(
-            Row(
+            CardRow(
                 "not read" if i == 0 else "",
                 text=text,
                 style="yellow",
@@ -79,7 +81,7 @@ def card(
             )
         )
     if (n := len(left) - UNREAD) > 0:
-        rows.append(Row("", f"{n} more: --all", "dim", rank=2))
+        rows.append(CardRow("", f"{n} more: --all", "dim", rank=2))
     later = _later(file, job, needs, given, output)
     started = f", {reading.chips:,} ranks" if reading.chips else ""
     return Card(
@@ -157,11 +159,11 @@ def _plain(value: object) -> str:
     return f"{value:,.0f}" if whole else str(value)
 
 
-def _left(left: Mapping[str, str]) -> Iterator[Line]:
+def _left(left: Mapping[str, str]) -> Iterator[IndentedLine]:
     """Key and sentence; sentences stand below each other."""
     widest = min(max(map(len, left)), USUAL)
     for key, why in left.items():
-        yield Line(f"{key:{widest}}  {why}", indent=4, hang=widest + 2)
+        yield IndentedLine(f"{key:{widest}}  {why}", indent=4, hang=widest + 2)
 
 
 USUAL = 34

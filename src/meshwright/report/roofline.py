@@ -12,8 +12,8 @@ from rich.text import Text
 
 from ..roofline.queries import Roofline
 from ..units import show
-from .card import Card, Grid, Row
-from .predict import plain
+from .card import Card, CardRow, CardTable
+from .predict import empty_table
 from .run_card import notes as card_notes
 from .text import count, seconds
 
@@ -32,16 +32,18 @@ def card(r: Roofline) -> Card:
     bound = [s for s in r.schemes if s.compute_bound("max")]
     sure = [s for s in bound if s.compute_bound("sum")]
     if sure:
-        row = Row(
+        row = CardRow(
             "yes", f"compute-bound at this batch with {sure[0].name}", GREEN
         )
     elif bound:
         words = (
             f"only if collectives of different axes overlap: {bound[0].name}"
         )
-        row = Row("maybe", words, "bold yellow")
+        row = CardRow("maybe", words, "bold yellow")
     else:
-        row = Row("no", "every scheme is communication-bound here", "bold red")
+        row = CardRow(
+            "no", "every scheme is communication-bound here", "bold red"
+        )
     rows = [
         (
             s.name,
@@ -57,7 +59,7 @@ def card(r: Roofline) -> Card:
         f" step ({r.batch_tokens / r.chips:,.0f} a chip)?",
         (
             row,
-            Grid(
+            CardTable(
                 (
                     "scheme",
                     "bound from",
@@ -67,13 +69,13 @@ def card(r: Roofline) -> Card:
                 ),
                 rows,
             ),
-            Row(
+            CardRow(
                 "tp",
                 f"at most {r.largest_tensor} ways before its communication shows",
                 rank=2,
             ),
             *card_notes(r.notes),
-            Row("next", "add -o roofline.png for the curves", rank=4),
+            CardRow("next", "add -o roofline.png for the curves", rank=4),
         ),
         "--all: times by scheme, theory, splits of the real axes",
     )
@@ -91,7 +93,7 @@ def report(r: Roofline) -> RenderableType:
         Text(),
         theory(r),
         Text(),
-        whole(r),
+        split_table(r),
         Text(),
         degrees(r),
         *notes(r),
@@ -132,7 +134,7 @@ def head(r: Roofline) -> Iterator[Text]:
 
 def schemes(r: Roofline) -> Table:
     """Times at the batch, and the batch from which compute binds."""
-    table = plain(
+    table = empty_table(
         "scheme",
         "degrees",
         "pass",
@@ -170,7 +172,7 @@ def schemes(r: Roofline) -> Table:
 
 def theory(r: Roofline) -> Table:
     """Continuous optima."""
-    table = plain(
+    table = empty_table(
         "axes for FSDP",
         "for TP",
         "X_opt",
@@ -201,9 +203,9 @@ def theory(r: Roofline) -> Table:
     return table
 
 
-def whole(r: Roofline) -> Table:
+def split_table(r: Roofline) -> Table:
     """Best splits of the real axes."""
-    table = plain(
+    table = empty_table(
         "edition",
         "X",
         "Y",
@@ -242,7 +244,9 @@ def whole(r: Roofline) -> Table:
 
 def degrees(r: Roofline) -> Table:
     """Communication over the split of FSDP and tensor parallelism, the least marked."""
-    table = plain("X", "Y", "compute", "FSDP", "TP", "sum", "max", "axes")
+    table = empty_table(
+        "X", "Y", "compute", "FSDP", "TP", "sum", "max", "axes"
+    )
     least_sum = min(d.comm_sum_s for d in r.degrees)
     least_max = min(d.comm_max_s for d in r.degrees)
     for d in r.degrees:

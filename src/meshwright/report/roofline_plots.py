@@ -69,7 +69,7 @@ def times_plot(
     ax = figure.subplots()
     ax.plot(
         batch,
-        spread(compute, batch),
+        constant_line(compute, batch),
         color="black",
         linewidth=2,
         label="compute",
@@ -94,7 +94,7 @@ def panels(batch: Num, shown: Sequence[Panel], title: str) -> Figure:
     for ax, (name, compute, comm, threshold) in zip(grid, shown, strict=False):
         ax.plot(
             batch,
-            spread(compute, batch),
+            constant_line(compute, batch),
             color="black",
             linewidth=2,
             label="compute",
@@ -132,7 +132,7 @@ def line(ax: Axes, x: Num, y: Num, name: str, i: int) -> None:
         "marker": marker,
         "markevery": (i * every // 3, every),
     }
-    ax.plot(x, spread(y, x), label=name, markersize=5, **style)
+    ax.plot(x, constant_line(y, x), label=name, markersize=5, **style)
 
 
 def logarithmic(ax: Axes) -> None:
@@ -143,7 +143,7 @@ def logarithmic(ax: Axes) -> None:
     ax.grid(alpha=0.3)
 
 
-def spread(values: Num, like: Num) -> Any:
+def constant_line(values: Num, like: Num) -> Any:
     """A constant drawn as a line."""
     return np.broadcast_to(np.asarray(values, dtype=float), np.shape(like))
 

@@ -13,7 +13,7 @@ from ..prediction.certainty import TRUSTED
 from ..prediction.prediction import Prediction
 from ..search.software import worded
 from ..units import show
-from .card import Card, Commands, Grid, Item, Row
+from .card import Card, CardRow, CardTable, Commands, Item
 from .lines import taken_first
 from .text import (
     BRIEFLY,
@@ -22,8 +22,8 @@ from .text import (
     risk_words,
     run_words,
     seconds,
+    short_range,
     short_words,
-    span,
 )
 
 if TYPE_CHECKING:
@@ -47,14 +47,14 @@ NOTES = 2
 YES, NO = ("yes", "bold green"), ("no", "bold red")
 
 
-def predicted(p: Prediction, commands: Sequence[str] = ()) -> Card:
+def predict_card(p: Prediction, commands: Sequence[str] = ()) -> Card:
     """The card of one layout."""
     return Card(
         f"Predict {question(p)}",
         (
             verdict(p),
             *first(p.idle, p.notes),
-            Row("layout", short_words(p.layout)),
+            CardRow("layout", short_words(p.layout)),
             *step(p),
             *run(p),
             *binding(p),
@@ -66,7 +66,7 @@ def predicted(p: Prediction, commands: Sequence[str] = ()) -> Card:
     )
 
 
-def planned(
+def plan_card(
     plan: Plan,
     later: Sequence[Item] = (),
     size: Sizing | None = None,
@@ -79,17 +79,21 @@ def planned(
     best = plan.best
     if best is None:
         return unfit(plan, aside)
-    head = [*sized(size)] if size else [verdict(best, plan.recipe)]
+    head = [*goal_rows(size)] if size else [verdict(best, plan.recipe)]
     mine = against or aside
-    yours = [Row("yours", mine, rank=1, most=3)] if mine else []
-    others = sizes(size) if size else alternatives(plan)
+    yours = [CardRow("yours", mine, rank=1, most=3)] if mine else []
+    others = size_rows(size) if size else alternatives(plan)
     return Card(
         f"Plan {question(best)}",
         (
             *head,
             *first(plan.idle or best.idle, plan.notes),
-            Row("best", short_words(best.layout)),
-            *([Row("with", worded(plan.settings))] if plan.settings else []),
+            CardRow("best", short_words(best.layout)),
+            *(
+                [CardRow("with", worded(plan.settings))]
+                if plan.settings
+                else []
+            ),
             *step(best),
             *run(best),
             *binding(best),
@@ -109,17 +113,17 @@ def unfit(plan: Plan, aside: str = "") -> Card:
     none = "fits" if plan.searched else "is legal"
     closest = plan.closest
     rows: list[Item] = [
-        Row(NO[0], f"no layout {none}", NO[1]),
+        CardRow(NO[0], f"no layout {none}", NO[1]),
         *(
-            Row("why" if i == 0 else "", note, most=3)
+            CardRow("why" if i == 0 else "", note, most=3)
             for i, note in enumerate(plan.notes[:3])
         ),
     ]
     if aside:
-        rows.append(Row("note", aside, "yellow"))
+        rows.append(CardRow("note", aside, "yellow"))
     if closest:
         rows.append(
-            Row(
+            CardRow(
                 "closest",
                 f"{short_words(closest.layout)}: needs {memory(closest)}",
             )
@@ -143,7 +147,7 @@ def compared(plans: Mapping[str, Plan]) -> Card:
     return Card(
         (f"Plan {question(first)}" if first else "Plan")
         + f" under {len(plans)} sets of assumptions",
-        (Grid(("assumptions", "step", "MFU", "layout"), rows, most=10),),
+        (CardTable(("assumptions", "step", "MFU", "layout"), rows, most=10),),
         ALL,
     )
 
@@ -165,7 +169,7 @@ def question(p: Prediction) -> str:
     return f"{name}{length} on {chips}, batch {batch}{under}"
 
 
-def verdict(p: Prediction, recipe: str = "") -> Row:
+def verdict(p: Prediction, recipe: str = "") -> CardRow:
     """Whether it fits; recipe: the published one that it is, which ran."""
     word, style = YES if p.fits or recipe else NO
     risk = (
@@ -179,7 +183,7 @@ def verdict(p: Prediction, recipe: str = "") -> Row:
     fits = "fits in memory" if p.fits else p.verdict
     if recipe and not p.fits:
         fits = "ran as a published recipe, so it fits"
-    return Row(word, f"{fits}: {memory(p)} per chip{short}{risk}", style)
+    return CardRow(word, f"{fits}: {memory(p)} per chip{short}{risk}", style)
 
 
 def memory(p: Prediction) -> str:
@@ -190,27 +194,33 @@ def memory(p: Prediction) -> str:
     return f"{need.removesuffix(' GiB')} of {have}"
 
 
-def step(p: Prediction) -> Iterator[Row]:
+def step(p: Prediction) -> Iterator[CardRow]:
     """Seconds of a step with their interval, and rates."""
-    sure = f" (90 %: {span(*p.interval_s, seconds)})" if p.interval_s else ""
+    sure = (
+        f" (90 %: {short_range(*p.interval_s, seconds)})"
+        if p.interval_s
+        else ""
+    )
     rate = f"{count(p.tokens_per_s)} tokens/s"
-    yield Row(
+    yield CardRow(
         "step",
         f"{seconds(p.step_time_s)}{sure}, {rate}, MFU {percent(p.mfu)}",
         "bold",
     )
 
 
-def run(p: Prediction) -> Iterator[Row]:
+def run(p: Prediction) -> Iterator[CardRow]:
     """Days and money of the whole run, where its length is known."""
     if p.train_time_s is None:
         return
     chip = p.job.cluster.chip
     unpriced = f", no price: --price {chip.name}=4.5 gives one"
-    yield Row("run", run_words(p) + (unpriced if p.cost_usd is None else ""))
+    yield CardRow(
+        "run", run_words(p) + (unpriced if p.cost_usd is None else "")
+    )
 
 
-def binding(p: Prediction) -> Iterator[Row]:
+def binding(p: Prediction) -> Iterator[CardRow]:
     """Where the step goes: its largest causes."""
     causes = sorted(p.time_s.items(), key=lambda item: -item[1])
     named = [
@@ -218,14 +228,14 @@ def binding(p: Prediction) -> Iterator[Row]:
         for cause, s in causes[:CAUSED]
         if s >= BINDING * p.step_time_s
     ]
-    yield Row("bound", ", ".join(named), rank=2, most=1)
+    yield CardRow("bound", ", ".join(named), rank=2, most=1)
 
 
 RISKIER = 0.005
 """More chance to run out of memory, from which on it is said beside what is faster."""
 
 
-def faster(plan: Plan) -> Iterator[Row]:
+def faster(plan: Plan) -> Iterator[CardRow]:
     """What other settings of the framework's software give, and how they are asked for."""
     tuned = plan.tuned
     if tuned is None:
@@ -235,14 +245,14 @@ def faster(plan: Plan) -> Iterator[Row]:
     same = short_words(p.layout) == short_words(best.layout)
     layout = "" if same else f", on {short_words(p.layout)}"
     said = ", ".join(filter(None, (seconds(p.step_time_s), riskier(p, best))))
-    yield Row(
+    yield CardRow(
         "faster",
         f"{100 * tuned.change:+.0f} %, {said}: {tuned.flags}{layout}",
         rank=1,
     )
 
 
-def alternatives(plan: Plan) -> Iterator[Row]:
+def alternatives(plan: Plan) -> Iterator[CardRow]:
     """The nearest layout that reads differently, and the best of another family."""
     best = plan.best
     assert best is not None
@@ -255,12 +265,12 @@ def alternatives(plan: Plan) -> Iterator[Row]:
         for p in every:
             words = short_words(p.layout)
             if words not in taken:
-                yield Row("or", beside(plan, p), rank=rank)
+                yield CardRow("or", layout_words(plan, p), rank=rank)
                 taken.add(words)
                 break
 
 
-def beside(plan: Plan, p: Prediction) -> str:
+def layout_words(plan: Plan, p: Prediction) -> str:
     """A layout, and what it costs beside the best."""
     slower = slower_words(plan, p)
     if p.train_time_s is None:
@@ -296,14 +306,14 @@ def yours(mine: Prediction, plan: Plan) -> str:
     return f"{words}: {seconds(mine.step_time_s)}, {slower_words(plan, mine)}"
 
 
-def basis(p: Prediction) -> Iterator[Row]:
+def basis(p: Prediction) -> Iterator[CardRow]:
     """On which published runs the interval rests."""
     sure = p.certainty
     if not sure:
         return
     if not sure.rows:
         said = f"no published run of this kind ({sure.kind}): a rough interval"
-        yield Row("basis", said, "yellow", rank=1)
+        yield CardRow("basis", said, "yellow", rank=1)
         return
     n = len(sure.sources)
     few = [f"{n} source{'s' * (n > 1)}"] if n < TRUSTED else []
@@ -314,22 +324,22 @@ def basis(p: Prediction) -> Iterator[Row]:
     ]
     said = f"{sure.rows:,} published runs: {sure.kind}"
     style = "yellow" if few or doubts else ""
-    yield Row("basis", "; ".join((said, *few, *doubts)), style, rank=1)
+    yield CardRow("basis", "; ".join((said, *few, *doubts)), style, rank=1)
 
 
-def first(idle: str, sentences: Sequence[str]) -> Iterator[Row]:
+def first(idle: str, sentences: Sequence[str]) -> Iterator[CardRow]:
     """What stands before any number that it makes another: chips that do nothing, and what was
     taken for what a file does not say.
     """
     if idle:
-        yield Row("idle", idle, "yellow")
+        yield CardRow("idle", idle, "yellow")
     taken, _ = taken_first(sentences)
     for note in taken:
         said = note.removeprefix(TAKEN).removeprefix(": ")
-        yield Row("assumed", f"{said} (not in the file)", "yellow")
+        yield CardRow("assumed", f"{said} (not in the file)", "yellow")
 
 
-def notes(sentences: Iterable[str]) -> Iterator[Row]:
+def notes(sentences: Iterable[str]) -> Iterator[CardRow]:
     """The first of the others, a line each; the rest is counted."""
     every = [
         note
@@ -340,11 +350,13 @@ def notes(sentences: Iterable[str]) -> Iterator[Row]:
     ]
     every.sort(key=urgent)
     for i, sentence in enumerate(islice(every, NOTES)):
-        yield Row("note" if i == 0 else "", sentence, "yellow", 5 + i, most=1)
+        yield CardRow(
+            "note" if i == 0 else "", sentence, "yellow", 5 + i, most=1
+        )
     rest = len(every) - NOTES
     if rest > 0:
         more = f"{rest} more note{'s' * (rest > 1)}: --why"
-        yield Row("", more, "dim", rank=8)
+        yield CardRow("", more, "dim", rank=8)
 
 
 IDLE = "chips are idle"
@@ -371,17 +383,17 @@ def too_small(size: Sizing) -> Card:
         f"How many chips for {p.job.model.name}?" if p else "How many chips?"
     )
     return Card(
-        name, (*sized(size), *sizes(size)), "--why: every number tried"
+        name, (*goal_rows(size), *size_rows(size)), "--why: every number tried"
     )
 
 
-def sized(size: Sizing) -> Iterator[Row]:
+def goal_rows(size: Sizing) -> Iterator[CardRow]:
     """Whether a deadline or a budget is kept, and by how many chips."""
     word, style = YES if size.chips else NO
-    yield Row(word, size.why, style, most=3)
+    yield CardRow(word, size.why, style, most=3)
 
 
-def sizes(size: Sizing) -> Iterator[Row]:
+def size_rows(size: Sizing) -> Iterator[CardRow]:
     """The numbers of chips beside the answer, and what they take."""
     chosen = next((s for s in size.tried if s.chips == size.chips), None)
     others = [s for s in size.tried if s.prediction and s is not chosen]
@@ -396,7 +408,7 @@ def sizes(size: Sizing) -> Iterator[Row]:
         p = each.prediction
         assert p is not None
         words = f"{each.chips:,} chips: {run_words(p)}"
-        yield Row("or", words, rank=2, most=1)
+        yield CardRow("or", words, rank=2, most=1)
 
 
 ALIKE = 0.05

@@ -11,19 +11,19 @@ from ..prediction.certainty import resolution
 from ..prediction.prediction import Prediction
 from ..sweep import Sweep, speedup
 from ..units import DAY_S, show
-from .card import Card, Grid, Row
-from .lines import Line
-from .predict import plain
+from .card import Card, CardRow, CardTable
+from .lines import IndentedLine
+from .predict import empty_table
 from .run_card import binding
 from .run_card import notes as card_notes
 from .text import (
-    between,
     count,
     percent,
+    range_text,
     run_words,
     seconds,
+    short_range,
     short_words,
-    span,
 )
 
 FEW = 4
@@ -45,7 +45,7 @@ def card(sweep: Sweep, notes: Sequence[str] = ()) -> Card:
             continue
         cells = (
             seconds(p.step_time_s),
-            span(*p.interval_s, seconds) if p.interval_s else "",
+            short_range(*p.interval_s, seconds) if p.interval_s else "",
             *(text.removesuffix(" USD") for text in _run(p) if money),
             *([] if money else [count(p.tokens_per_s)]),
             f"{p.tokens_per_s / first.tokens_per_s:.2f}",
@@ -64,10 +64,10 @@ def card(sweep: Sweep, notes: Sequence[str] = ()) -> Card:
     return Card(
         what + (f", {_who(first)}" if first else ""),
         (
-            Grid(columns, rows),
+            CardTable(columns, rows),
             *_ends(sweep),
             *card_notes((*notes, *_said(sweep))),
-            Row(
+            CardRow(
                 "next",
                 "add -o sweep.png for curves, -o sweep.csv for rows",
                 rank=3,
@@ -84,24 +84,24 @@ def _who(p: Prediction) -> str:
     return f"{job.model.name}{tokens}"
 
 
-def _ends(sweep: Sweep) -> Iterator[Row]:
+def _ends(sweep: Sweep) -> Iterator[CardRow]:
     """The fastest value that fits, and the cheapest."""
     fine = [(point.value, p) for point, p in sweep.found if point.fits]
     if not fine:
-        yield Row("no", "nothing fits at any of these values", "bold red")
+        yield CardRow("no", "nothing fits at any of these values", "bold red")
         return
     value, p = max(fine, key=lambda each: each[1].tokens_per_s)
     rest = f", {run_words(p)}" if p.train_time_s else ""
     slowest = min(each.tokens_per_s for _, each in fine)
     apart = p.tokens_per_s / slowest - 1.0
     if len(fine) > 1 and apart < resolution(p.job):
-        yield Row(
+        yield CardRow(
             "equal",
             f"no value is more than {percent(apart)} faster than another, less than the model can"
             f" tell: {sweep.over} does not bind",
         )
     else:
-        yield Row(
+        yield CardRow(
             "fastest",
             f"{sweep.over} = {value}: {seconds(p.step_time_s)} a step{rest}",
         )
@@ -111,7 +111,9 @@ def _ends(sweep: Sweep) -> Iterator[Row]:
         _, least, p = min(paid, key=lambda each: each[0])
         if least == value:
             return
-        yield Row("cheaper", f"{sweep.over} = {least}: {run_words(p)}", most=1)
+        yield CardRow(
+            "cheaper", f"{sweep.over} = {least}: {run_words(p)}", most=1
+        )
 
 
 def _said(sweep: Sweep) -> Iterator[str]:
@@ -142,7 +144,7 @@ def report(sweep: Sweep) -> RenderableType:
     chips = [] if sweep.over == "chips" else ["chips"]
     money = any(p.train_time_s for _, p in sweep.found)
     run = ["days", "cost"] if money else ["tokens/s"]
-    table = plain(
+    table = empty_table(
         sweep.over, *chips, "step", "90 %", *run, "speed-up", "MFU", "what"
     )
     first = sweep.found[0][1] if sweep.found else None
@@ -156,7 +158,7 @@ def report(sweep: Sweep) -> RenderableType:
             continue
         cells += [
             seconds(p.step_time_s),
-            between(*p.interval_s, seconds) if p.interval_s else "",
+            range_text(*p.interval_s, seconds) if p.interval_s else "",
         ]
         cells += _run(p) if money else [count(p.tokens_per_s)]
         cells += [_times(p, first), percent(p.mfu)]
@@ -205,15 +207,15 @@ def _notes(sweep: Sweep) -> Iterator[RenderableType]:
         if p.train_time_s is not None and p.cost_usd is None
     )
     for said in unpriced:
-        yield Line(f"note: {said}", "yellow", hang=6)
+        yield IndentedLine(f"note: {said}", "yellow", hang=6)
     if sum(1 for _ in sweep.found) > 1:
-        yield Line(
+        yield IndentedLine(
             "speed-up: tokens/s relative to the first row, with the 90 % interval of the ratio",
             "dim",
         )
     tie = max((resolution(p.job) for _, p in sweep.found), default=0.0)
     if tie and not sweep.fixed and len({p.layout for _, p in sweep.found}) > 1:
-        yield Line(
+        yield IndentedLine(
             f"rows within {percent(tie, 0)} are ties; what runs and recipes show, else the"
             f" simplest, stands here, so a row may be up to {percent(tie, 0)} slower than the one"
             " above",
@@ -224,6 +226,6 @@ def _notes(sweep: Sweep) -> Iterator[RenderableType]:
         if p.certainty and p.certainty.note:
             unsure.setdefault(p.certainty.note, []).append(str(point.value))
     for note, values in unsure.items():
-        yield Line(
+        yield IndentedLine(
             f"note: {', '.join(values[:FEW])}: {note}", "yellow", hang=6
         )

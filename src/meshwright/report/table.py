@@ -7,7 +7,7 @@ from rich.text import Text
 
 from ..prediction.table import Table
 from ..units import show
-from .predict import plain
+from .predict import empty_table
 from .text import count, layout_words, percent, seconds
 
 MOST = 40
@@ -16,7 +16,7 @@ MOST = 40
 
 def report(table: Table) -> RenderableType:
     """One line a layout."""
-    printed = plain("layout", "step", "tokens/s", "MFU", "memory")
+    printed = empty_table("layout", "step", "tokens/s", "MFU", "memory")
     for layout, p in list(zip(table.layouts, table.predictions, strict=True))[
         :MOST
     ]:

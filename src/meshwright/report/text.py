@@ -10,7 +10,7 @@ from ..describe import layers
 from ..describe.layout import Layout
 from ..describe.model import Model
 from ..prediction.classes import chip_family
-from ..prediction.failures import published
+from ..prediction.failures import has_published_rate
 from ..prediction.prediction import Prediction
 from ..step.memory import Use
 from ..step.room import chance
@@ -233,7 +233,7 @@ def risk_words(risk: float) -> str:
     return chance(risk).replace("less than ", "<").replace("more than ", ">")
 
 
-def between(low: float, high: float, shown: Callable[[float], str]) -> str:
+def range_text(low: float, high: float, shown: Callable[[float], str]) -> str:
     """Two numbers with their unit said once if it is the same: "7.3 to 8.6 s"."""
     one = shown(low)
     other = shown(high)
@@ -245,9 +245,9 @@ def between(low: float, high: float, shown: Callable[[float], str]) -> str:
     )
 
 
-def span(low: float, high: float, shown: Callable[[float], str]) -> str:
+def short_range(low: float, high: float, shown: Callable[[float], str]) -> str:
     """`between` in few characters: "7.3-8.6 s"."""
-    return between(low, high, shown).replace(" to ", "-")
+    return range_text(low, high, shown).replace(" to ", "-")
 
 
 def headline(p: Prediction) -> list[str]:
@@ -258,7 +258,9 @@ def headline(p: Prediction) -> list[str]:
     """
     peak = p.job.cluster.chip.peak(p.job.precision.compute)
     sure = (
-        f" (90 %: {between(*p.interval_s, seconds)})" if p.interval_s else ""
+        f" (90 %: {range_text(*p.interval_s, seconds)})"
+        if p.interval_s
+        else ""
     )
     lines = [
         (
@@ -382,7 +384,7 @@ def around(p: Prediction, value: float, shown: Callable[[float], str]) -> str:
     if not ends:
         return ""
     unit = shown(value).partition(" ")[2]
-    words = span(*ends, shown)
+    words = short_range(*ends, shown)
     return f" ({words.removesuffix(' days') if unit == 'days' else words})"
 
 
@@ -403,7 +405,7 @@ def interruptions(p: Prediction) -> str:
     each = ", ".join(
         f"{words} {show(lost[name], 's', 2)}" for name, words in LOST.items()
     )
-    known = published(chip_family(p.job.cluster.chip))
+    known = has_published_rate(chip_family(p.job.cluster.chip))
     rate = (
         ""
         if known
@@ -418,7 +420,7 @@ def interruptions(p: Prediction) -> str:
 def _sure(p: Prediction, value: float, shown: Callable[[float], str]) -> str:
     """A number with its interval."""
     ends = p.within(value)
-    return shown(value) + (f" ({between(*ends, shown)})" if ends else "")
+    return shown(value) + (f" ({range_text(*ends, shown)})" if ends else "")
 
 
 def _time(value: float) -> str:

@@ -13,8 +13,8 @@ from rich.text import Text
 from ..prediction.replay import Replay
 from ..schedule.timeline import Timeline
 from ..units import show
-from .card import Card, Picture, Row
-from .predict import plain
+from .card import Card, CardRow, Picture
+from .predict import empty_table
 from .run_card import notes as card_notes
 from .text import BRIEFLY, layout_words, percent, seconds, short_words
 
@@ -54,20 +54,20 @@ def card(r: Replay, ascii_only: bool = False) -> Card:
         f"Timeline of {p.job.model.name} on {chips}:"
         f" {short_words(p.layout)}, {p.microbatches} microbatches",
         (
-            Row(
+            CardRow(
                 "step",
                 f"{seconds(r.exact_s, 4)} simulated exactly; the prediction {same}",
                 "bold",
             ),
-            Row(
+            CardRow(
                 "idle",
                 f"{percent(r.bubble_fraction)} of all device time ({ends})",
             ),
-            Row("bubble", bubble(r), rank=2),
-            Row("after", f"outside the pipeline: {after}", rank=4, most=1),
+            CardRow("bubble", bubble(r), rank=2),
+            CardRow("after", f"outside the pipeline: {after}", rank=4, most=1),
             Picture(tuple(gantt(t, ascii_only, FEW)), rank=1),
             *card_notes((*r.notes, *p.notes)),
-            Row(
+            CardRow(
                 "next",
                 "add -o gantt.png for a chart, -o trace.json for ui.perfetto.dev",
                 rank=2,
@@ -115,7 +115,7 @@ def report(r: Replay, ascii_only: bool = False) -> RenderableType:
     return Group(
         *lines,
         Text(),
-        stages(r),
+        stage_table(r),
         Text(),
         ranks(t),
         Text(),
@@ -123,9 +123,9 @@ def report(r: Replay, ascii_only: bool = False) -> RenderableType:
     )
 
 
-def stages(r: Replay) -> Table:
+def stage_table(r: Replay) -> Table:
     """Seconds of one microbatch by stage; equal neighbours share a row."""
-    table = plain(
+    table = empty_table(
         "stages", "forward", "input gradient", "weight gradient", "sum"
     )
     begin = 0
@@ -142,7 +142,9 @@ def stages(r: Replay) -> Table:
 
 def ranks(t: Timeline) -> Table:
     """Busy and idle seconds of each rank, and the microbatches it holds."""
-    table = plain("rank", "busy", "idle", "idle share", "microbatches held")
+    table = empty_table(
+        "rank", "busy", "idle", "idle share", "microbatches held"
+    )
     for rank in _shown(len(t.order)):
         busy = t.busy_s[rank]
         idle = t.idle_s[rank]

@@ -13,7 +13,7 @@ from types import MappingProxyType
 
 from ..describe.job import OPTIMIZERS, PRECISIONS
 from ..num import Num
-from ..step.zero import sharded
+from ..step.zero import state_bytes
 
 _BF16 = PRECISIONS["bf16"]
 KEPT: Mapping[str, tuple[float, float, float]] = MappingProxyType(
@@ -53,7 +53,9 @@ def states(parameters: Num, shards: Num = 1.0, habit: str = "book") -> Num:
     `KEPT`.
     """
     share = parameters / shards
-    return sharded(*KEPT[habit], full=parameters, split=share, zero=FSDP).total
+    return state_bytes(
+        *KEPT[habit], full=parameters, split=share, zero=FSDP
+    ).total
 
 
 def per_chip(

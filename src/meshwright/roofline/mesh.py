@@ -18,11 +18,11 @@ from ..cost.chip import rates
 from ..cost.layer import Clock
 from ..cost.links import TORUS
 from ..cost.network import Fabric
-from ..cost.torus import Part, Placed
+from ..cost.torus import Part, TorusGroup
 from ..describe.assumptions import Assumptions
 from ..describe.cluster import Cluster
 from ..describe.network import Dim
-from ..describe.slices import Shape, axes, shape_for, sliced
+from ..describe.slices import Shape, axes, shape_for, slice_network
 from ..errors import BadInput
 from ..num import Num, maximum, product, where
 
@@ -125,7 +125,7 @@ def mesh(
             shape, pods = shape_for(network, cluster.chips)
         else:
             pods = max(1, cluster.chips // int(product(shape)))
-        dims = sliced(network, shape).dims[: len(shape) + 1]
+        dims = slice_network(network, shape).dims[: len(shape) + 1]
     fabric = Fabric.of(replace(network, dims=dims), assumptions.network)
     clock = Clock(
         rates(cluster.chip, precision, assumptions.chip),
@@ -152,7 +152,7 @@ def place(
         )
         if n > 1:
             (near if stride == 1 else far).append(part)
-    return Placed.on(
+    return TorusGroup.on(
         group, tuple(tuple(level) for level in (near, far) if level)
     )
 
@@ -203,12 +203,12 @@ def ring(mesh: Mesh, degree: int) -> Ranks:
     group = place(
         mesh, [degree if j == i else 1 for j in range(len(mesh.shape))]
     )
-    if isinstance(group, Placed) and dim.kind == "ring" and degree == size:
+    if isinstance(group, TorusGroup) and dim.kind == "ring" and degree == size:
         one_way = [
             [part._replace(rate=part.rate / 2) for part in level]
             for level in group.span
         ]
-        return Placed.on(group, tuple(map(tuple, one_way)))
+        return TorusGroup.on(group, tuple(map(tuple, one_way)))
     return group
 
 

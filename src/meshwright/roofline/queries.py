@@ -20,13 +20,13 @@ from ..describe.assumptions import BOOK_SUM, Assumptions, demand_read
 from ..describe.cluster import Cluster
 from ..describe.display import Displayed
 from ..describe.fields import FieldKind
-from ..describe.frozen import put, shown
+from ..describe.frozen import put, short_repr
 from ..describe.job import Precision, usual_precision
 from ..describe.model import Model
 from ..describe.precision import precision as named_precision
 from ..describe.slices import Shape
 from ..errors import BadInput
-from ..step.room import most, offered
+from ..step.room import most_bytes, offered
 from ..units import parse
 from . import schemes
 from . import thresholds as th
@@ -199,7 +199,7 @@ class Roofline(Displayed):
     capacity_bytes: float
     notes: tuple[str, ...]
 
-    __repr__ = shown
+    __repr__ = short_repr
 
     @property
     def chips(self) -> int:
@@ -312,7 +312,7 @@ def _whole_answer(
         largest_tensor_placement=tensor.text if tensor else "",
         memory_bytes=on.memory(m.chips),
         memory_full_bytes=on.memory(m.chips, "full"),
-        capacity_bytes=most(offered(chip, memory), memory),
+        capacity_bytes=most_bytes(offered(chip, memory), memory),
         notes=(
             *_notes(on, cluster),
             *_crossing([best(every, e) for e in EDITIONS]),

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from ..cost.layer import scaled
+from ..cost.layer import scale
 from ..cost.load import Load
 from ..count.model import parameters
 from ..describe.frozen import put
@@ -22,7 +22,14 @@ from ..step import stage_message
 from .memory import checkpoints, per_chip
 from .mesh import Mesh, Ranks, box, farthest, ring
 from .splits import Split
-from .times import LayerStep, Passes, Times, bound_from, busy, step
+from .times import (
+    LayerStep,
+    RooflinePasses,
+    Times,
+    bound_from,
+    chip_seconds,
+    step,
+)
 from .work import SCORES, Setting
 
 POINTS = 49
@@ -30,7 +37,7 @@ POINTS = 49
 
 
 @dataclass(frozen=True)
-class Curve:
+class SchemeCurve:
     """Times of a scheme at batches around the one asked for."""
 
     batch_tokens: tuple[float, ...]
@@ -62,7 +69,7 @@ class Scheme:
     """On one chip: 10 bytes a parameter (no gradients, no master weights) and one checkpoint a
     layer.
     """
-    curve: Curve
+    curve: SchemeCurve
     note: str = ""
 
     def compute_bound(self, edition: str) -> bool:
@@ -78,7 +85,7 @@ class Scheme:
         return {**asdict(self), **bound}
 
 
-Evaluate = Callable[[Num], LayerStep | Passes]
+Evaluate = Callable[[Num], LayerStep | RooflinePasses]
 """Tokens of all pods -> seconds."""
 
 
@@ -150,14 +157,14 @@ class Asked:
         )
 
 
-def curve(at: Callable[[Num], Times], batch: float) -> Curve:
+def curve(at: Callable[[Num], Times], batch: float) -> SchemeCurve:
     """Times from a thousandth to a thousand times the batch."""
     import numpy as np
 
     batches = batch * np.geomspace(1e-3, 1e3, POINTS)
     t = at(batches)
     lines = (t.compute, t.comm("sum"), t.comm("max"))
-    return Curve(
+    return SchemeCurve(
         tuple(batches.tolist()),
         *(tuple(np.broadcast_to(x, batches.shape).tolist()) for x in lines),
     )
@@ -235,7 +242,7 @@ def pipeline(on: Asked, stages: int, microbatches: int) -> Scheme:
     group = farthest(mesh, stages)
     order = schedule_named("1f1b")
 
-    def at(b: Num) -> Passes:
+    def at(b: Num) -> RooflinePasses:
         whole = step(
             setting,
             mesh,
@@ -244,15 +251,16 @@ def pipeline(on: Asked, stages: int, microbatches: int) -> Scheme:
             microbatches,
             layers=setting.model.layers,
         )
-        one = scaled(
+        one = scale(
             whole.timer.layer(whole.ops), setting.model.layers / stages
         )
         hop = mesh.fabric.hop(stage_message(setting.job, whole.layout), group)
         sends = mesh.fabric.in_turn(hop * (microbatches + stages - 2))
         ahead, back = (
-            Times(microbatches * busy(t), sends, Load()) for t in one.causes
+            Times(microbatches * chip_seconds(t), sends, Load())
+            for t in one.causes
         )
-        return Passes(ahead, back, whole.step_s)
+        return RooflinePasses(ahead, back, whole.step_s)
 
     bubble = (
         float(order.bubble(stages, microbatches, 1, 1.0, 0.0, 0.0))

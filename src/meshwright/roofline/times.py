@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from ..cost.layer import Half, LayerCost, Seconds, Timer, sent
+from ..cost.layer import Half, LayerCost, Seconds, Timer, sent_load
 from ..cost.load import Load
 from ..cost.overlap import behind
 from ..count.work import Op
@@ -73,7 +73,7 @@ def bound_from(at: Callable[[float], Times], edition: str) -> float | None:
     return crossing(gap)
 
 
-class Passes(NamedTuple):
+class RooflinePasses(NamedTuple):
     """The two passes, and the step that they make."""
 
     forward: Times
@@ -86,7 +86,7 @@ CUT = ("tp", "ep", "cp", "pp")
 """Axes that cut a model."""
 
 
-def stack(layers: int) -> Model:
+def timed_stack(layers: int) -> Model:
     """What a step is told of a model whose layers, all alike, are timed already."""
     return Model("layers that are timed", layers, 1, 1, 1, vocab=0, seq=1)
 
@@ -160,7 +160,7 @@ class LayerStep:
         message = stage_message(job, self.layout)
         nothing = LayerCost()
         return whole_step(
-            replace(job, model=stack(self.layers)),
+            replace(job, model=timed_stack(self.layers)),
             replace(self.layout, zero=self.zero),
             ModelCost(
                 (layer,), nothing, nothing, boundary=0.0, message=message
@@ -171,7 +171,11 @@ class LayerStep:
 
 def passed(halves: Sequence[Half], data: Load) -> Times:
     """A pass of some operations, with its data-parallel collectives."""
-    return Times(sum(busy(half.time) for half in halves), data, sent(halves))
+    return Times(
+        sum(chip_seconds(half.time) for half in halves),
+        data,
+        sent_load(halves),
+    )
 
 
 def step(
@@ -199,7 +203,7 @@ def step(
     return LayerStep(setting, mesh, layout, **how)
 
 
-def busy(seconds: Seconds) -> Num:
+def chip_seconds(seconds: Seconds) -> Num:
     """The chip's own: arithmetic and memory."""
     return seconds.compute + seconds.memory
 

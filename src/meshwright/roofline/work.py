@@ -20,7 +20,7 @@ from ..count.model import layer as operations
 from ..count.work import Op, Pass
 from ..describe.assumptions import BOOK_SUM, Assumptions
 from ..describe.cluster import NOWHERE
-from ..describe.frozen import FrozenDict, changed
+from ..describe.frozen import FrozenDict, with_values
 from ..describe.job import PRECISIONS, Job, Precision
 from ..describe.layers import Kind
 from ..describe.layout import Layout
@@ -151,7 +151,7 @@ class Setting:
         """
         sequences = tokens / self.job.T * degrees.get("cp", 1)
         # thousands of layouts a roofline: no check of each, a sixth of its seconds
-        return changed(
+        return with_values(
             UNCUT,
             **degrees,
             dp=ONCE / (microbatches * sequences),
@@ -170,7 +170,7 @@ class Setting:
 
     def _counted(self, op: Op) -> Op:
         """The operation with what counts of it at this level of detail; its messages always do."""
-        if not counts(op, self.layer):
+        if not op_counts(op, self.layer):
             op = op._replace(
                 forward=Pass(comm=op.forward.comm),
                 backward=Pass(comm=op.backward.comm),
@@ -184,7 +184,7 @@ def feeds(op: Op) -> bool:
     return not op.name.startswith("attention/")
 
 
-def counts(op: Op, layer: str) -> bool:
+def op_counts(op: Op, layer: str) -> bool:
     """Whether an operation's time and weights count at this level of detail."""
     if layer == "book":
         return op.name in MATRICES

@@ -32,7 +32,7 @@ SLACK = 1e-7
 """Of the longest pass: times that differ by less are equal, whatever rounding says."""
 
 
-class Way(NamedTuple):
+class TieRule(NamedTuple):
     """How a rank chooses where the costs leave a choice (see above)."""
 
     prompt: bool
@@ -40,14 +40,16 @@ class Way(NamedTuple):
     fill: bool
 
 
-WAYS = tuple(Way(*chosen) for chosen in product((True, False), repeat=3))
+WAYS = tuple(TieRule(*chosen) for chosen in product((True, False), repeat=3))
 """Of several that are as fast the first one counts."""
 
 
 class Board:
     """The ranks' actions so far, and when they end."""
 
-    def __init__(self, costs: Costs, m: int, limit: float, way: Way) -> None:
+    def __init__(
+        self, costs: Costs, m: int, limit: float, way: TieRule
+    ) -> None:
         """limit: microbatches that a rank may hold between F and W."""
         self.f = [f for f, _, _ in costs.passes]
         self.i = [i for _, i, _ in costs.passes]

@@ -60,7 +60,7 @@ def half(p: int, r: int) -> tuple[int, int, int, int]:
     )
 
 
-def least(p: int, r: int) -> tuple[int, int, int, int]:
+def v_min(p: int, r: int) -> tuple[int, int, int, int]:
     """The building block of V-Min."""
     later = 2 if p % 3 == 0 else 0
     return r, 2 * p - 1 - r, 2 * p + r + later, 4 * p - 1 - r + later
@@ -111,7 +111,7 @@ def _with_weights(slots: Slots, split: bool = False) -> Slots:
     return [*slots, *weights]
 
 
-class Rank:
+class RankBoard:
     """What runs when on a rank, and how much it holds."""
 
     def __init__(self, slots: Slots) -> None:
@@ -163,7 +163,7 @@ def _squeezed(ranks: list[Slots], weights: bool) -> list[Slots]:
     begun, moved; then all as soon as they can."""
     if weights:
         ranks = [_with_weights(slots) for slots in ranks]
-    boards = [Rank([[*row] for row in slots]) for slots in ranks]
+    boards = [RankBoard([[*row] for row in slots]) for slots in ranks]
     limit = max(board.most for board in boards)
     now = [board.slots for board in boards]
     m = len(ranks[0][DOWN])
@@ -226,9 +226,9 @@ def _schedule(
 
     def late(p: int, m: int, v: int) -> float:
         # in the steady state W of the last stage follows its I at once
-        from .replays import holds
+        from .replays import order_holds
 
-        return 0.0 if m >= 2 * p else holds(schedule, p, m, v).late
+        return 0.0 if m >= 2 * p else order_holds(schedule, p, m, v).late
 
     def heads(p: Num, m: Num, v: Num) -> tuple[Num, Num]:
         from .replays import each
@@ -266,4 +266,4 @@ def least_flight(p: Num, m: Num, v: Num, rank: Num) -> Num:
 
 
 V_HALF = _schedule("v-half", "V-Half", half, half_flight)
-V_MIN = _schedule("v-min", "V-Min", least, least_flight)
+V_MIN = _schedule("v-min", "V-Min", v_min, least_flight)

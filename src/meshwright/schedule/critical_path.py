@@ -21,7 +21,7 @@ NOTHING = -1
 """No action."""
 
 
-class Group(NamedTuple):
+class RepeatedGroup(NamedTuple):
     """The last group of microbatches before an order drains, which may be run any number of times.
     No action of it looks back further than to the group before, and none of the drain further than
     to it.
@@ -38,7 +38,7 @@ class Group(NamedTuple):
         return int(self.now.stop - self.now.start)
 
 
-class Program(NamedTuple):
+class ReplayProgram(NamedTuple):
     """An order, ready to be replayed with any durations. Actions are numbered by level; behind them
     come the ranks, at the time when they are free, and what no action waits for.
     """
@@ -55,12 +55,12 @@ class Program(NamedTuple):
     """Which of (kind, stage) the action is: its duration."""
     ends: Index
     """The last action of each rank."""
-    group: Group | None
+    group: RepeatedGroup | None
     """None: there is none that repeats."""
 
 
 def run_through(
-    program: Program, end: Any, run: Callable[[slice], None], again: int
+    program: ReplayProgram, end: Any, run: Callable[[slice], None], again: int
 ) -> None:
     """Fill the pipeline, run its group so many times again, and drain it. end: of each action, a
     number or of each layout."""
@@ -90,7 +90,7 @@ class CriticalPath:
 
     def __init__(
         self,
-        program: Program,
+        program: ReplayProgram,
         lasts: Floats,
         send: float,
         again: int,

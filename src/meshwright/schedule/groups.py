@@ -17,14 +17,14 @@ from typing import Any
 from ..num import Num, floor, maximum, minimum
 
 
-def size(p: Num, m: Num, group: int) -> Num:
+def group_size(p: Num, m: Num, group: int) -> Num:
     """Microbatches of every group but the last."""
     return (
         minimum(float(group), m) if group else m / maximum(floor(m / p), 1.0)
     )
 
 
-def holds(p: Any, m: Any, group: int) -> Any:
+def in_groups(p: Any, m: Any, group: int) -> Any:
     """Where there are such groups: of one size, or of at least p each."""
     if not group:
         return m % maximum(floor(m / p), 1.0) == 0
@@ -40,7 +40,9 @@ def sentence(name: str, p: int, m: int, group: int) -> str:
             f" microbatches, the last one too: it may be {p} to {m}, such that the rest is 0 or at"
             f" least {p}"
         )
-    fits = [n for n in range(max(m - 2 * p, 1), m + 2 * p) if holds(p, n, 0)]
+    fits = [
+        n for n in range(max(m - 2 * p, 1), m + 2 * p) if in_groups(p, n, 0)
+    ]
     below = [n for n in fits if n < m][-1:]
     above = [n for n in fits if n > m][:1]
     near = " or ".join(map(str, (*below, *above)))
@@ -50,7 +52,7 @@ def sentence(name: str, p: int, m: int, group: int) -> str:
     )
 
 
-def table(m: int, v: int, each: int) -> list[tuple[int, int]]:
+def group_order(m: int, v: int, each: int) -> list[tuple[int, int]]:
     """(chunk, microbatch) of all forward passes of a rank, in order."""
     passes: list[tuple[int, int]] = []
     for first in range(0, m, each):

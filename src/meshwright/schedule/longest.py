@@ -34,9 +34,9 @@ from .critical_path import (
     NOTHING,
     CriticalPath,
     Floats,
-    Group,
     Index,
-    Program,
+    RepeatedGroup,
+    ReplayProgram,
     run_through,
 )
 from .order import ROUNDS
@@ -122,13 +122,13 @@ def costs_of(passes: Floats, send: float) -> Costs:
 def period(schedule: ScheduleOrder, p: int, m: int) -> int:
     """Microbatches after which an order may repeat: of a group, else one for each copy."""
     if schedule.grouped:
-        return int(sizes.size(p, m, schedule.group))
+        return int(sizes.group_size(p, m, schedule.group))
     return schedule.copies
 
 
 def _shortened(
     schedule: ScheduleOrder, p: int, m: int, v: int
-) -> tuple[Program, int]:
+) -> tuple[ReplayProgram, int]:
     """(A program, how often its group is run again for m microbatches)."""
     if schedule.costed:  # what holds for these costs is asked once
         return _program.__wrapped__(schedule, p, m, v, 0), 0
@@ -148,7 +148,7 @@ def _shortened(
 
 
 def _by_level(
-    program: Program, lasts: Floats, send: Floats, again: int, steps: int
+    program: ReplayProgram, lasts: Floats, send: Floats, again: int, steps: int
 ) -> Floats:
     """Seconds of a step of many layouts. lasts: (kind and stage, layout)."""
     before, needs = program.before, program.needs
@@ -176,7 +176,7 @@ def _by_level(
 @lru_cache(maxsize=64)
 def _program(
     schedule: ScheduleOrder, p: int, m: int, v: int, each: int
-) -> Program:
+) -> ReplayProgram:
     """The order of a schedule by level; each: microbatches of a group that may repeat, 0: none."""
     order = schedule.order(p, m, v)
     first = _firsts(order)
@@ -194,7 +194,7 @@ def _program(
     bounds = np.searchsorted(
         level[by_level], np.arange(level.max(initial=-1) + 2)
     ).tolist()
-    program = Program(
+    program = ReplayProgram(
         tuple(map(slice, bounds[:-1], bounds[1:])),
         before[by_level],
         number[needs[by_level]],
@@ -280,13 +280,13 @@ def _levels(first: list[int], needs: list[int]) -> list[int]:
 
 
 def _group(
-    program: Program,
+    program: ReplayProgram,
     alike: Index,
     level: Index,
     order: Order,
     longer: Order,
     each: int,
-) -> Group | None:
+) -> RepeatedGroup | None:
     """The last group of `each` microbatches of an order that is arranged like the one before it;
     longer: the order of so many more, which has to run that group once more and else the same.
 
@@ -325,7 +325,7 @@ def _group(
     )
     if back[0] < start - size or back[1] < start:
         return None
-    return Group(
+    return RepeatedGroup(
         slice(top - levels, top),
         slice(start - size, start),
         slice(start, stop),

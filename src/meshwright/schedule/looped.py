@@ -56,7 +56,7 @@ def looped(
 
         def flight(p: Num, m: Num, v: Num, rank: Num) -> Num:
             below = p - 1 - (0.0 if split else rank)
-            warm_up = (v - 1) * groups.size(p, m, group) + hop * below
+            warm_up = (v - 1) * groups.group_size(p, m, group) + hop * below
             return minimum(m, (warm_up + 1) / v)
 
         def heads(p: Num, m: Num, v: Num) -> tuple[Num, Num]:
@@ -100,8 +100,8 @@ def looped_order(
     p: int, m: int, v: int, hop: int, split: bool, group: int = 0
 ) -> Order:
     """The actions of each rank; group: as in `groups`."""
-    size = int(groups.size(p, m, group))
-    forward = groups.table(m, v, size)
+    size = int(groups.group_size(p, m, group))
+    forward = groups.group_order(m, v, size)
     backward = [(v - 1 - chunk, microbatch) for chunk, microbatch in forward]
     # every rank runs the same actions, in an order of its own
     forwards = [Action("F", *at) for at in forward]

@@ -45,7 +45,7 @@ def _alike(columns: Any) -> Any:
         yield tuple(map(int, at)), number == k
 
 
-def timed(
+def with_order(
     schedule: ScheduleOrder, at: tuple[int, int, int], d: StageCosts
 ) -> ScheduleOrder:
     """The schedule of one layout with the order that it has there. at: (p, m, v)."""
@@ -150,7 +150,7 @@ class Holds(NamedTuple):
 
 
 @lru_cache(maxsize=4096)
-def holds(schedule: ScheduleOrder, p: int, m: int, v: int) -> Holds:
+def order_holds(schedule: ScheduleOrder, p: int, m: int, v: int) -> Holds:
     """What an order holds: once the pipeline is filled each microbatch takes the place of another,
     unless all of them are held. So if one more of a few adds nothing, no further one does."""
     few = min(m, ROUNDS * p)

@@ -58,6 +58,6 @@ def many_chunks(name: str, plain: str) -> Rule:
 def whole_groups(name: str, group: int) -> Rule:
     """Microbatches go round the chunks in groups (`groups`)."""
     return Rule(
-        lambda p, m, v: groups.holds(p, m, group),
+        lambda p, m, v: groups.in_groups(p, m, group),
         lambda p, m, v: groups.sentence(name, int(p), int(m), group),
     )

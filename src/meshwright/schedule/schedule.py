@@ -131,9 +131,9 @@ class Schedule(ScheduleOrder):
         return self._read(p, m, v, "heads"), self._read(p, m, v, "late")
 
     def _read(self, p: Num, m: Num, v: Num, name: str) -> Num:
-        from .replays import each, holds
+        from .replays import each, order_holds
 
-        return each(lambda *at: getattr(holds(self, *at), name), p, m, v)
+        return each(lambda *at: getattr(order_holds(self, *at), name), p, m, v)
 
     @property
     def holds_back(self) -> bool:

@@ -18,7 +18,7 @@ from ..num import Num, maximum, where
 from .partition import Layers, StagePartition
 
 
-class Pass(NamedTuple):
+class PassSeconds(NamedTuple):
     """Seconds of F, I and W of one microbatch."""
 
     f: Num
@@ -34,11 +34,11 @@ class Pass(NamedTuple):
     def total(self) -> Num:
         return self.f + self.i + self.w
 
-    def plus(self, other: Pass, times: Num = 1.0) -> Pass:
+    def plus(self, other: PassSeconds, times: Num = 1.0) -> PassSeconds:
         """With so many times another added."""
         if isinstance(times, float) and times == 0.0:
             return self
-        return Pass(
+        return PassSeconds(
             self.f + times * other.f,
             self.i + times * other.i,
             self.w + times * other.w,
@@ -50,16 +50,16 @@ class StageCosts:
     """One microbatch on a cut model."""
 
     partition: StagePartition
-    layer: Pass
-    first: Pass
+    layer: PassSeconds
+    first: PassSeconds
     """The embedding, beside the layers of the first stage."""
-    last: Pass
+    last: PassSeconds
     """The head, beside those of the last."""
-    more: tuple[Pass, ...]
+    more: tuple[PassSeconds, ...]
     """What a layer of each further kind takes more than one of the first kind."""
     send: Num
 
-    def at(self, stage: Num) -> Pass:
+    def at(self, stage: Num) -> PassSeconds:
         """In a stage."""
         return self.passes(stage, stage + 1)
 
@@ -71,12 +71,12 @@ class StageCosts:
 
     def of(self, numbers: Sequence[Num]) -> StageCosts:
         """This cut with other seconds, in the order of `numbers`."""
-        layer, first, last, *more = map(Pass, *[iter(numbers[:-1])] * 3)
+        layer, first, last, *more = map(PassSeconds, *[iter(numbers[:-1])] * 3)
         return StageCosts(
             self.partition, layer, first, last, tuple(more), numbers[-1]
         )
 
-    def load(self, rank: Num) -> Pass:
+    def load(self, rank: Num) -> PassSeconds:
         """On a rank, in all its chunks."""
         last = 0.0 if self.partition.folded else self.partition.q
         return (
@@ -85,7 +85,7 @@ class StageCosts:
             .plus(self.last, (rank == last) * 1.0)
         )
 
-    def passes(self, a: Num, b: Num) -> Pass:
+    def passes(self, a: Num, b: Num) -> PassSeconds:
         """In the stages from a up to b, without b."""
         stages = self.partition.stages
         begins: Any = (a <= 0) & (b > 0)
@@ -96,9 +96,11 @@ class StageCosts:
             .plus(self.last, ends * 1.0)
         )
 
-    def _layers(self, layers: Layers) -> Pass:
+    def _layers(self, layers: Layers) -> PassSeconds:
         n, *kinds = layers
-        seconds = Pass(n * self.layer.f, n * self.layer.i, n * self.layer.w)
+        seconds = PassSeconds(
+            n * self.layer.f, n * self.layer.i, n * self.layer.w
+        )
         for more, often in zip(self.more, kinds, strict=False):
             seconds = seconds.plus(more, often)
         return seconds
@@ -116,11 +118,11 @@ class StageCosts:
         return slow
 
     @property
-    def others(self) -> Pass:
+    def others(self) -> PassSeconds:
         """On a rank that is not the slowest, in the mean of them."""
         every = self.passes(0.0, self.partition.stages)
         rest = every.plus(self.load(self.slowest), -1.0)
-        return Pass(*(s / maximum(self.partition.q, 1.0) for s in rest))
+        return PassSeconds(*(s / maximum(self.partition.q, 1.0) for s in rest))
 
     def down(self, rank: Num) -> Num:
         """From the start of F in the first stage to its start in stage `rank` (of looped

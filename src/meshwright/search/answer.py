@@ -20,8 +20,8 @@ from ..prediction.prediction import Prediction, predict
 from ..units import show
 from .families import Family
 from .ranked import Ranked
-from .seen import outside
-from .software import Tuning, singles, together
+from .seen import outside_conventions
+from .software import Tuning, best_tuning, singles
 from .space import Space
 
 
@@ -99,7 +99,7 @@ class Plan(Displayed):
         """
         if not (self.asked and self.best):
             return ()
-        return outside(*self.asked, self.best)
+        return outside_conventions(*self.asked, self.best)
 
     @cached_property
     def software(self) -> tuple[Tuning, ...]:
@@ -113,7 +113,7 @@ class Plan(Displayed):
         """
         if not (self.asked and self.best):
             return None
-        return together(self.best, self.asked[1])
+        return best_tuning(self.best, self.asked[1])
 
     def cost_s(self, p: Prediction) -> float:
         """What ranks a layout: its time over the chance to fit, which is 1 of one that a published

@@ -30,7 +30,7 @@ Weigh = Callable[[Any, Any], Any]
 """(seconds, bytes) of layouts -> what ranks them: never less than the seconds."""
 
 
-class Row(NamedTuple):
+class RankedRow(NamedTuple):
     """A layout as it ranks: by its merit, and among ties by the rest, from left to right."""
 
     merit: float
@@ -64,7 +64,7 @@ class Best:
     what is nearly as good as any of these: replays decide."""
     sure: bool = False
     """The first, and what is nearly as good, is kept whatever `within` says."""
-    rows: list[Row] = field(default_factory=list)
+    rows: list[RankedRow] = field(default_factory=list)
     """Sorted."""
     searched: int = 0
     feasible: int = 0
@@ -132,7 +132,7 @@ class Best:
             for each in shares[axis]
         )
         new = map(
-            Row,
+            RankedRow,
             merit[kept].tolist(),
             bytes_[kept].tolist(),
             zip(*degrees, strict=True),
@@ -167,7 +167,7 @@ class Best:
         """Best first."""
         return [self.layout(row) for row in self.rows]
 
-    def layout(self, row: Row) -> Layout:
+    def layout(self, row: RankedRow) -> Layout:
         """The layout of a row."""
         choice = self.choice
         degrees: dict[str, Any] = dict(

@@ -20,7 +20,7 @@ from ..describe.job import Job
 from ..describe.layers import totals
 from ..layout.stages import partition
 from ..num import ceil_div
-from ..schedule.stage_costs import Pass, StageCosts
+from ..schedule.stage_costs import PassSeconds, StageCosts
 from .best import Best
 from .columns import bound_clock
 from .degrees import dp_step
@@ -52,7 +52,7 @@ def least_layers(costs: list[step.ModelCost]) -> Grid:
     return np.array(np.broadcast_arrays(*least))
 
 
-def busy(job: Job, copies: int, pp: Column, layers: Grid) -> Column:
+def layer_seconds(job: Job, copies: int, pp: Column, layers: Grid) -> Column:
     """Seconds of one microbatch on a device that does nothing but its share of the layers.
 
     layers: `least_layers`, which broadcast against pp;  copies: ranks that hold each stage, which
@@ -70,15 +70,17 @@ def busy(job: Job, copies: int, pp: Column, layers: Grid) -> Column:
     return np.asarray(reduce(np.maximum, [*long, mixed, every * passes]))
 
 
-def piped(job: Job, way: Way, rows: Table, m: Column, layers: Grid) -> Any:
+def pipeline_seconds(
+    job: Job, way: Way, rows: Table, m: Column, layers: Grid
+) -> Any:
     """Seconds of m microbatches through pipelines of nothing but layers, in the order of a
     schedule: `step.least_idle` of them, whose paths only grow with embedding, head and messages.
     """
     schedule, pp, chunks = way.order, rows["pp"], rows["interleave"]
     f, i, w = layers[:3]
-    none = Pass(0.0, 0.0, 0.0)  # of embedding and head
+    none = PassSeconds(0.0, 0.0, 0.0)  # of embedding and head
     cut = partition(job, pp, schedule, chunks)
-    stages = StageCosts(cut, Pass(f, i, w), none, none, (), send=0.0)
+    stages = StageCosts(cut, PassSeconds(f, i, w), none, none, (), send=0.0)
     fullest = np.asarray(
         ceil_div(float(job.model.layers), pp / schedule.copies)
     )

@@ -16,10 +16,10 @@ from .. import step
 from ..describe.job import Job
 from ..num import ceil_div
 from .best import Best
-from .bound import busy, least_layers, may_fit, piped
+from .bound import layer_seconds, least_layers, may_fit, pipeline_seconds
 from .columns import bodies, bound_clock, layouts
 from .degrees import chunked, dp_step, fewest, pipelines, replicas
-from .legal import splits
+from .legal import legal_splits
 from .options import Options
 from .space import Space
 from .table import (
@@ -32,7 +32,7 @@ from .table import (
     keep,
     length,
     pick,
-    stack,
+    stack_rows,
 )
 
 CROSSED = 2048
@@ -70,7 +70,9 @@ class Waiting(NamedTuple):
     def beside(self, *others: Waiting) -> Waiting:
         """Together with others."""
         low, high, bound = zip(self, *others, strict=True)
-        return Waiting(stack(*low), stack(*high), np.concatenate(bound))
+        return Waiting(
+            stack_rows(*low), stack_rows(*high), np.concatenate(bound)
+        )
 
 
 @dataclass(frozen=True)
@@ -116,7 +118,7 @@ class Candidates:
         shards, a mask.
         """
         tables, seconds = zip(*self._crossed(limit, some), strict=True)
-        return stack(*tables), np.concatenate(seconds)
+        return stack_rows(*tables), np.concatenate(seconds)
 
     def _crossed(
         self, limit: float, some: Any = True
@@ -131,7 +133,7 @@ class Candidates:
             grid = {k: c[:, None] for k, c in part.items()} | {"pp": pp}
             dp = replicas(job, grid, self.space)
             m = fewest(job, grid | {"dp": dp})
-            seconds = m * busy(job, self.choice.copies, pp, layers)
+            seconds = m * layer_seconds(job, self.choice.copies, pp, layers)
             row, deep = np.nonzero((dp >= 1) & (seconds <= limit))
             again, pipe = chunked(pp[deep], degrees)
             row, deep = row[again], deep[again]
@@ -150,7 +152,9 @@ class Candidates:
             some = pick(rows, at)
             layers = self.layers[:, some["shard"].astype(np.intp)]
             m = fewest(self.job, some)
-            fine[at] = piped(self.job, way, some, m, layers) <= limit
+            fine[at] = (
+                pipeline_seconds(self.job, way, some, m, layers) <= limit
+            )
         return fine
 
     def smallest(self) -> tuple[Index, Mask]:
@@ -160,7 +164,7 @@ class Candidates:
         shards = self.shards
         _, kind = distinct([shards[k] for k in BESIDE_MICROBATCH])
         least: Mask = np.zeros(len(kind), dtype=bool)
-        for runs in splits(self.job, shards, self.choice):
+        for runs in legal_splits(self.job, shards, self.choice):
             can = np.flatnonzero(runs)
             least[can[np.unique(kind[can], return_index=True)[1]]] = True
         return kind, least

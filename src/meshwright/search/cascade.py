@@ -36,7 +36,7 @@ from .evaluate import (
 )
 from .legal import legal_options
 from .options import options
-from .placement import count, spread
+from .placement import count, shares_of_axes
 from .points import Rows
 from .space import Space
 from .table import (
@@ -167,7 +167,7 @@ def _rounds(
     table = pick(table, np.unique(every).astype(np.intp))
     # where tp lies decides how near all others can be
     if space.placements:
-        table = spread(job, table, space, ("tp",))
+        table = shares_of_axes(job, table, space, ("tp",))
     if length(table):
         open_ = Candidates.of(job, space, best.choice, table)
         yield from _bounded(open_, best, open_.intervals(best), progress)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from ..describe.job import Job
 from ..layout import cuts
 from ..num import ceil_div, divisors, maximum
-from .legal import splits
+from .legal import legal_splits
 from .options import longest_list, options
 from .space import Space, allowed
 from .table import BLOCK, Column, Index, Table, cross, keep, length, pick
@@ -52,7 +52,7 @@ def shards(job: Job, space: Space) -> Table:
     B = job.batch
     choice = options(job, space)
     # nothing to evaluate without an option
-    tp = divisors(cuts.most(m)) if choice.count else []
+    tp = divisors(cuts.most_tp(m)) if choice.count else []
     cp = [
         c
         for c in _cuts(job, space)
@@ -96,15 +96,15 @@ def shards(job: Job, space: Space) -> Table:
         if space.scheme == "summa"
         else table | {"panels": np.ones_like(table["tp"])}
     )
-    runs = splits(job, table, choice).any(axis=0)
+    runs = legal_splits(job, table, choice).any(axis=0)
     return keep(table, runs & among(table, space, "panels"))
 
 
-def several(job: Job, space: Space, axis: str) -> tuple[int, ...]:
+def values_above_one(job: Job, space: Space, axis: str) -> tuple[int, ...]:
     """The values above 1 that a space leaves to tp, cp or pp."""
     m = job.model
     every: dict[str, Iterable[int]] = {
-        "tp": divisors(cuts.most(m)),
+        "tp": divisors(cuts.most_tp(m)),
         "cp": _cuts(job, space),
         "pp": divisors(m.layers)
         if job.assumptions.strict and not space.relaxed

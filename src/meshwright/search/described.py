@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from ..describe.choices import listed
+from ..describe.choices import first_few
 from ..describe.job import Job
 from ..describe.recompute import RECOMPUTE
 from ..schedule import SCHEDULES
@@ -75,7 +75,7 @@ def _tried(choice: Options, space: Space) -> str:
         f"recomputation {', '.join(choice.recompute)}",
     ]
     tried += [
-        f"{axis} {listed(values)}"
+        f"{axis} {first_few(values)}"
         for axis in DEGREES
         if (values := space.values(axis)) is not None
     ]

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ..describe.frozen import shown
+from ..describe.frozen import short_repr
 from ..describe.job import Job
 from ..prediction.prediction import Prediction
-from .degrees import several
+from .degrees import values_above_one
 from .options import SHARDED
 from .space import Space
 
@@ -37,7 +37,7 @@ class Family:
     ran: bool = False
     """A run shows that it fits, whatever the risk that is reckoned."""
 
-    __repr__ = shown
+    __repr__ = short_repr
 
 
 def families(job: Job, space: Space) -> Iterator[tuple[str, Space]]:
@@ -45,11 +45,11 @@ def families(job: Job, space: Space) -> Iterator[tuple[str, Space]]:
     stages = space.values("zero")
     for (pipes, sharded, tensors), name in NAMES.items():
         part = space.part(
-            pp=several(job, space, "pp") if pipes else (1,),
+            pp=values_above_one(job, space, "pp") if pipes else (1,),
             zero=[z for z in stages if (z >= SHARDED) == sharded],
             tp=None
             if tensors is None
-            else several(job, space, "tp")
+            else values_above_one(job, space, "tp")
             if tensors
             else (1,),
         )

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from .. import step
-from ..describe.frozen import changed
+from ..describe.frozen import with_values
 from ..describe.job import Job
 from ..describe.layout import Layout
 from ..layout.placement import Shares
@@ -41,7 +41,7 @@ def rules(job: Job, *known: str) -> list[LayoutRule]:
     return [rule for rule in every if {*rule.reads} <= {*known}]
 
 
-def holds(job: Job, rows: Layout, asked: Iterable[LayoutRule]) -> Mask:
+def rules_hold(job: Job, rows: Layout, asked: Iterable[LayoutRule]) -> Mask:
     """Where all these rules hold."""
     fine = np.ones(np.shape(rows.tp), dtype=bool)
     for rule in asked:
@@ -49,13 +49,16 @@ def holds(job: Job, rows: Layout, asked: Iterable[LayoutRule]) -> Mask:
     return fine
 
 
-def splits(job: Job, shards: Table, choice: Options) -> Mask:
+def legal_splits(job: Job, shards: Table, choice: Options) -> Mask:
     """(sequence parallelism, shard): where all holds that needs no more to be known."""
     asked = rules(job, "sequence_parallel")
     degrees: dict[str, Any] = {name: shards[name] for name in SHARDS}
     rows = Layout(**degrees, **choice.fixed)
     return np.array(
-        [holds(job, rows.under(sp), asked) for sp in choice.sequence_parallel]
+        [
+            rules_hold(job, rows.under(sp), asked)
+            for sp in choice.sequence_parallel
+        ]
     )
 
 
@@ -100,7 +103,9 @@ def legal(
         shape = tuple(n if axis else 1 for n, axis in lengths)
         mask: Mask = np.ones((*shape, len(number)), dtype=bool)
         for place in np.ndindex(*shape):
-            mask[place] = holds(job, choice.layout(rows, place), some)[each]
+            mask[place] = rules_hold(job, choice.layout(rows, place), some)[
+                each
+            ]
         masks.append(mask)
     return reduce(and_, masks)
 
@@ -143,7 +148,7 @@ def _orders(
         # papers add up chunks that hold as many layers
         even = way.chunks[0] > 1 and not step.by_order(job)
         every = (*asked, EVEN_LAYERS) if even else asked
-        fine[at] = holds(job, way.layout(pick(rows, at)), every)
+        fine[at] = rules_hold(job, way.layout(pick(rows, at)), every)
         return fine
 
     found = np.array([runs(way, rows) for way in choice.schedules])
@@ -156,7 +161,7 @@ def _orders(
         if not free.any():
             break
         v = np.full(len(one), float(chunks))
-        can = free & runs(way, changed(alone, interleave=v))
+        can = free & runs(way, with_values(alone, interleave=v))
         found[k, one] |= can & (alone.interleave == chunks)
         free &= ~can
     return found

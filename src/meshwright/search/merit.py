@@ -16,9 +16,9 @@ from ..describe.job import Job
 from ..describe.layout import Layout
 from ..layout.stages import stage_count
 from ..num import Num
-from ..prediction.certainty import shown
+from ..prediction.certainty import has_precedent
 from ..step import room
-from .best import Row, Weigh
+from .best import RankedRow, Weigh
 from .recipes import degrees, published_degrees
 
 PLAIN = ("gpipe", "1f1b", "interleaved")
@@ -35,7 +35,7 @@ def merit(job: Job, seconds: Num, allocated: Num) -> Any:
     return seconds / (1.0 - room.risk(job, allocated))
 
 
-def seconds_of(job: Job, row: Row) -> float:
+def seconds_of(job: Job, row: RankedRow) -> float:
     """The seconds of a row of `Best`."""
     by = weigh(job)
     return float(row.merit / by(1.0, row.bytes)) if by else row.merit
@@ -101,7 +101,7 @@ def burden(job: Job, layout: Layout) -> Burden:
     pieces = stage_count(l)
     unlike = (job.model.layers + 2 * (l.stages == "slots")) % pieces > 0
     return Burden(
-        int(not shown(job, layout)),
+        int(not has_precedent(job, layout)),
         int(degrees(layout) not in published_degrees(job)),
         axes,
         int(outside),

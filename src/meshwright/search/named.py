@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from ..describe.choices import Value, Values, listed
+from ..describe.choices import Value, Values, first_few
 from ..describe.job import Job
 from ..describe.recompute import RECOMPUTE
 from ..num import divisors
@@ -59,7 +59,7 @@ def _instead(
     """What each field may be instead of the values asked for."""
     for name, values in asked.items():
         if near := _near(job, space, name, values):
-            yield f"{name} may be {near} {where}, not {listed(values)}"
+            yield f"{name} may be {near} {where}, not {first_few(values)}"
 
 
 def _near(job: Job, space: Space, name: str, asked: Values) -> str:
@@ -79,7 +79,7 @@ def _near(job: Job, space: Space, name: str, asked: Values) -> str:
         return ""
     more = len(found) > NEAREST or len(others) > TRIED
     near = sorted(found[:NEAREST], key=lambda v: (isinstance(v, str), v))
-    return listed(near) + (" (the nearest)" if more else "")
+    return first_few(near) + (" (the nearest)" if more else "")
 
 
 def _others(job: Job, name: str, asked: Values) -> list[Value]:

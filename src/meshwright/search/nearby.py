@@ -17,7 +17,7 @@ from ..describe.job import Job
 from ..describe.slices import axes
 from ..num import divisors
 from ..prediction.certainty import resolution
-from .best import Row
+from .best import RankedRow
 from .merit import seconds_of
 
 LEAST_CHIPS = 0.5
@@ -30,11 +30,11 @@ WORTH_SAYING = 1.05
 """A batch is named that trains this many times the tokens a second."""
 FREE = 4
 """Chips and batch do not bind dp if they have this many times the best layout's dp in common."""
-Look = Callable[[Job, float], Row | None]
+Look = Callable[[Job, float], RankedRow | None]
 """The best layout of a job whose merit is within a limit, if there is one."""
 
 
-def dp_is_bound(job: Job, best: Row | None) -> bool:
+def dp_is_bound(job: Job, best: RankedRow | None) -> bool:
     """The best layout has nearly the largest dp that divides chips and batch, or its other axes
     must take a share of the chips that is no power of two, or there is none: others may do better.
     """
@@ -62,7 +62,7 @@ def fewer_chips(job: Job) -> list[Job]:
         most = power * math.ceil(N / first)
         found = dict.fromkeys(_multiples(job, power, most), power) | found
     ways = (
-        (n, spread(job, n, ports))
+        (n, even_members(job, n, ports))
         for n, ports in sorted(found.items(), reverse=True)
     )
     return [on(job, n, *sizes) for n, sizes in ways if sizes]
@@ -88,7 +88,7 @@ def _multiples(job: Job, ports: int, most: int) -> set[int]:
     }
 
 
-def spread(job: Job, chips: int, ports: int) -> tuple[int, ...]:
+def even_members(job: Job, chips: int, ports: int) -> tuple[int, ...]:
     """Members of each dimension but the last with which so many chips fill the job's network
     evenly (124 nodes are 4 leaves of 31), on no more of its units than it has; (): none.
     """
@@ -123,7 +123,7 @@ def on(job: Job, chips: int, *sizes: int) -> Job:
     )
 
 
-def on_fewer(job: Job, look: Look, best: Row | None) -> Job:
+def on_fewer(job: Job, look: Look, best: RankedRow | None) -> Job:
     """The job on all its chips (`best`: the best layout there) or on a cleaner number of them: the
     fewest that are as fast as any, as far as the model can tell.
     """
@@ -137,7 +137,9 @@ def on_fewer(job: Job, look: Look, best: Row | None) -> Job:
     return next((used for t, used in reversed(found) if t <= within), job)
 
 
-def why_fewer(job: Job, used: Job, best: Row, all_chips: Row | None) -> str:
+def why_fewer(
+    job: Job, used: Job, best: RankedRow, all_chips: RankedRow | None
+) -> str:
     """The sentence for an answer that leaves chips idle; "": none are."""
     N = job.cluster.chips
     if used.cluster.chips == N:
@@ -187,14 +189,16 @@ def batches(job: Job) -> Iterator[int]:
             yield near
 
 
-def better_batch(job: Job, used: Job, look: Look, best: Row) -> str | None:
+def better_batch(
+    job: Job, used: Job, look: Look, best: RankedRow
+) -> str | None:
     """A batch near the job's that would train far more tokens a second than the best layout, on the
     chips that it uses or on all that fill whole units of the network, as a sentence.
     """
     merit = best.merit
     times, better, row = WORTH_SAYING, used, None
     bound = [used] if dp_is_bound(used, best) else []
-    for at in bound if used is job else [*bound, whole(job)]:
+    for at in bound if used is job else [*bound, whole_units(job)]:
         for batch, _ in zip(batches(at), range(TRIED), strict=False):
             near = replace(at, batch=batch)
             if found := look(near, merit * batch / job.batch / times):
@@ -212,7 +216,7 @@ def better_batch(job: Job, used: Job, look: Look, best: Row) -> str | None:
     )
 
 
-def whole(job: Job) -> Job:
+def whole_units(job: Job) -> Job:
     """The job on the most of its chips that fill whole units of its network."""
     unit, _ = partly_used(job)
     return next(iter(fewer_chips(job)), job) if unit else job

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any, NamedTuple
 
-from ..describe.choices import listed
-from ..describe.frozen import FrozenDict, changed
+from ..describe.choices import first_few
+from ..describe.frozen import FrozenDict, with_values
 from ..describe.job import Job
 from ..describe.layout import Layout
 from ..describe.offload import Offload
@@ -59,8 +59,8 @@ class Sharding(NamedTuple):
     def layout(self, of: Layout) -> Layout:
         """The same rows with these groups."""
         if not self.grouped:
-            return changed(of, zero=self.zero)
-        return changed(
+            return with_values(of, zero=self.zero)
+        return with_values(
             of, zero=self.zero, dp_replicate=self.of(of.tp, of.cp, of.dp)
         )
 
@@ -118,7 +118,7 @@ class Options:
             rows.under(self.sequence_parallel[i])
         )
         whole = self.zero[z].layout(ordered)
-        return changed(whole, recompute=self.recompute[r])
+        return with_values(whole, recompute=self.recompute[r])
 
 
 def demand_one_copy(space: Space) -> None:
@@ -130,7 +130,7 @@ def demand_one_copy(space: Space) -> None:
         others = [name for name in names if name not in twice]
         raise BadInput(
             f"schedule {twice[0]} holds every stage twice, and is searched by itself: not beside"
-            f" {listed(others)}"
+            f" {first_few(others)}"
         )
 
 

@@ -16,7 +16,13 @@ import numpy as np
 
 from ..describe.job import Job
 from ..describe.layout import AXES, Layout
-from ..layout.placement import Shares, fits, launched, lies, numbered
+from ..layout.placement import (
+    Shares,
+    last_dimension_fits,
+    launcher_orders,
+    lies,
+    rank_shares,
+)
 from ..num import divisors, largest_divisor, product
 from .space import PLACED, Space
 from .table import Column, Table, distinct, keep, length, pick
@@ -29,12 +35,12 @@ def placements(job: Job, table: Table, space: Space) -> tuple[Table, Shares]:
     sizes = job.cluster.sizes
     if space.placements:
         open_ = [a for a in PLACED if f"{a} 0" not in table]
-        table = _with_dp(job, spread(job, table, space, open_), space)
+        table = _with_dp(job, shares_of_axes(job, table, space, open_), space)
         shares = _shares(table, AXES, len(sizes))
     else:
-        shares = numbered(table, sizes)
-    fine = fits(shares, sizes)
-    if space.placements and (orders := launched(job)):
+        shares = rank_shares(table, sizes)
+    fine = last_dimension_fits(shares, sizes)
+    if space.placements and (orders := launcher_orders(job)):
         degrees: dict[str, Any] = {a: table[a] for a in AXES}
         rows = Layout(**degrees, placement=shares)
         fine &= np.any([lies(rows, sizes, order) for order in orders], axis=0)
@@ -42,7 +48,7 @@ def placements(job: Job, table: Table, space: Space) -> tuple[Table, Shares]:
     return keep(bare, fine), pick(shares, np.flatnonzero(fine))
 
 
-def spread(
+def shares_of_axes(
     job: Job,
     table: Table,
     space: Space,

@@ -21,7 +21,7 @@ from .evaluate import Progress
 from .families import Family
 from .jointly import chosen
 from .question import Question, answered, finished
-from .recipes import RISKY, published, shown_to_fit
+from .recipes import RISKY, recipe_families, shown_to_fit
 from .software import with_settings
 from .space import Space, constrained
 from .strategies import strategies
@@ -114,7 +114,7 @@ def _practised(question: Question) -> Steps:
         return replace(
             one,
             kept=kept,
-            families=(*one.families, *published(job)),
+            families=(*one.families, *recipe_families(job)),
             asked=(job, asked),
         )
     every, _ = strategies(job, asked, proposals=False)
@@ -123,9 +123,9 @@ def _practised(question: Question) -> Steps:
         return _unfit(job, every[0], one)
     layout = one.best.layout
     broken = (
-        *practice.broken(job, layout),
+        *practice.broken_conventions(job, layout),
         *practice.not_proposed(job, layout),
-        *beside.broken(job, layout),
+        *beside.broken_settings(job, layout),
     )
     said = (
         f"no layout like those of published runs fits: {'; '.join(broken)}"

@@ -17,13 +17,13 @@ from numpy.typing import NDArray
 
 from .. import step
 from ..cost.layer import Clock
-from ..describe.frozen import changed
+from ..describe.frozen import with_values
 from ..describe.job import Job
 from ..describe.layout import Layout
 from ..layout.placement import Shares
 from ..layout.stages import schedule_of
 from ..num import Num
-from ..program.least import least
+from ..program.least import least_bytes
 from ..program.resident import whole_program
 from ..schedule.schedule import Schedule
 from ..step import memory
@@ -170,7 +170,7 @@ class _Dealt:
         for i, layout in enumerate(table.low):
             for r, text in enumerate(choice.recompute):
                 if self.runs[i, r].any():
-                    again = changed(layout, recompute=text)
+                    again = with_values(layout, recompute=text)
                     yield from self._passes(i, r, again)
 
     def _passes(self, i: int, r: int, layout: Layout) -> Iterator[Points]:
@@ -199,7 +199,7 @@ class _Dealt:
                     continue
                 sharding = choice.zero[z]
                 whole = sharding.layout(ordered)
-                seconds = step.joined(
+                seconds = step.join(
                     job,
                     whole,
                     of,
@@ -266,13 +266,13 @@ def _program(
     """What the trainer's program holds at least (`program.least`), of rows of as many chunks; the
     most replicas hold the smallest shards.
     """
-    wide = layout if high is None else changed(layout, dp=high.dp)
+    wide = layout if high is None else with_values(layout, dp=high.dp)
     found = np.full(len(where), np.inf)
     chunks = np.asarray(wide.interleave)
     for v in np.unique(chunks[where]):
         at = np.flatnonzero(where & (chunks == v))
-        some = changed(pick(wide, at), interleave=float(v))
-        found[at] = least(job, some, pick(parts, at), schedule_of(wide))
+        some = with_values(pick(wide, at), interleave=float(v))
+        found[at] = least_bytes(job, some, pick(parts, at), schedule_of(wide))
     return found
 
 

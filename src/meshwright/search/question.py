@@ -15,7 +15,7 @@ from ..prediction.certainty import resolution
 from ..prediction.prediction import Prediction, predict
 from ..units import show
 from .answer import Closed, Plan, Steps
-from .best import Best, Row
+from .best import Best, RankedRow
 from .evaluate import Progress
 from .families import Family, families
 from .front import front
@@ -77,7 +77,7 @@ class Question:
             progress=self.progress,
         )
 
-    def quickest(self, job: Job, within: float) -> Row | None:
+    def quickest(self, job: Job, within: float) -> RankedRow | None:
         """The best layout of other chips or another batch, within a limit."""
         one = fastest(job, self.spaces, within)
         return one and one.row

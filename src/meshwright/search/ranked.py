@@ -19,10 +19,10 @@ import numpy as np
 
 from ..describe.job import Job
 from ..describe.layout import Layout
-from ..prediction.exact import replayed
+from ..prediction.exact import replayed_seconds
 from ..program.resident import Terms, fullest, peaks, whole_program
 from ..step import by_order, room
-from .best import ROUNDING, Best, Row, reach
+from .best import ROUNDING, Best, RankedRow, reach
 from .cascade import search
 from .evaluate import Progress
 from .merit import burden, weigh
@@ -41,7 +41,7 @@ SAME = 12
 class Placed(NamedTuple):
     """A layout that was found, with what ranks it."""
 
-    row: Row
+    row: RankedRow
     """With the merit of its replay."""
     layout: Layout
     replayed_s: float | None = None
@@ -82,7 +82,7 @@ class Ranked:
         self.job, self.within = job, within
         self.weigh = None if by_time else weigh(job)
         self.by = self.weigh or (lambda seconds, allocated: seconds)
-        self.seen: dict[tuple[int, Row], Placed] = {}
+        self.seen: dict[tuple[int, RankedRow], Placed] = {}
         self.exact = by_order(job)
         self.walked = whole_program(job)
         self.found: list[tuple[Space, Best]] = []
@@ -105,7 +105,7 @@ class Ranked:
         self.known = [best.known for _, best in self.found]
 
     @property
-    def first(self) -> Row | None:
+    def first(self) -> RankedRow | None:
         """The best, as a row of a search with its replayed merit."""
         best = self.best(1)
         return best[0].row if best else None
@@ -176,7 +176,7 @@ class Ranked:
         least = min(near, key=lambda each: each[:2], default=None)
         return least and least[2]
 
-    def _rows(self, of: int | None) -> list[tuple[int, Row]]:
+    def _rows(self, of: int | None) -> list[tuple[int, RankedRow]]:
         """(number of the search, row), smallest bound first."""
         rows = [
             (number, row)
@@ -186,15 +186,17 @@ class Ranked:
         ]
         return sorted(rows, key=lambda each: each[1])
 
-    def _layout(self, number: int, row: Row) -> Layout:
+    def _layout(self, number: int, row: RankedRow) -> Layout:
         return self.found[number][1].layout(row)
 
-    def _replay(self, rows: Iterable[tuple[int, Row]]) -> None:
+    def _replay(self, rows: Iterable[tuple[int, RankedRow]]) -> None:
         """Replay the rows that are new."""
         new = [each for each in rows if each not in self.seen]
         layouts = [self._layout(*each) for each in new]
         times = (
-            replayed(self.job, layouts) if self.exact else [None] * len(new)
+            replayed_seconds(self.job, layouts)
+            if self.exact
+            else [None] * len(new)
         )
         for each, layout, seconds in zip(new, layouts, times, strict=True):
             row, peak = each[1], None

@@ -79,7 +79,7 @@ def recipes() -> tuple[Recipe, ...]:
     )
 
 
-def nearest(job: Job) -> Recipe | None:
+def nearest_recipe(job: Job) -> Recipe | None:
     """The recipe of the job's model on chips of its family that is nearest to it: in precision,
     then in the kind of chip, then in their number and in the sequence.
     """
@@ -108,10 +108,10 @@ def nearest(job: Job) -> Recipe | None:
 def is_model(model: Model, name: str) -> bool:
     """Whether a model is the catalogue's of that name, whatever its own file calls it."""
     known = catalog.model(name)
-    return model.name == name or shape(model) == shape(known)
+    return model.name == name or layer_shape(model) == layer_shape(known)
 
 
-def shape(model: Model) -> tuple[Any, ...]:
+def layer_shape(model: Model) -> tuple[Any, ...]:
     """What tells one model's layers from another's."""
     m = model.moe
     experts = (m.experts, m.top_k, m.expert_ffn) if m else ()
@@ -173,13 +173,13 @@ def published_degrees(job: Job) -> frozenset[tuple[Any, ...]]:
     """Degrees that the nearest published recipe in the job's numbers has on its chips, under
     software like that it was published with.
     """
-    recipe = nearest(job) if _is_theirs(job) else None
+    recipe = nearest_recipe(job) if _is_theirs(job) else None
     if recipe is None or recipe.precision != job.precision.compute:
         return frozenset()
     return frozenset(map(degrees, layouts(job, recipe)))
 
 
-def runs(job: Job, r: Recipe) -> tuple[list[Prediction], str]:
+def recipe_layouts(job: Job, r: Recipe) -> tuple[list[Prediction], str]:
     """(the recipe's layouts on the job's chips, fastest first; if there are none, why)."""
     every = layouts(job, r)
     why = [
@@ -226,20 +226,22 @@ def shown_to_fit(job: Job, asked: Choices) -> list[tuple[Recipe, Prediction]]:
     found = []
     for r in recipes():
         if ran(job, r):
-            each = [p for p in runs(job, r)[0] if asked.allows(p.layout)]
+            each = [
+                p for p in recipe_layouts(job, r)[0] if asked.allows(p.layout)
+            ]
             found += [(r, p) for p in each[:1]]
     return sorted(found, key=lambda one: one[1].step_time_s)
 
 
-def published(job: Job) -> list[Family]:
+def recipe_families(job: Job) -> list[Family]:
     """The nearest published recipe as a row of a plan; one that cannot be laid over the job's chips
     is named with the reason.
     """
-    recipe = nearest(job)
+    recipe = nearest_recipe(job)
     if recipe is None:
         return []
     there = f"{recipe.source}: {recipe.chips:,} x {recipe.chip}, {recipe.precision}"
-    every, why = runs(job, recipe)
+    every, why = recipe_layouts(job, recipe)
     if not every:
         return [Family(NAME, None, f"{there}; not here: {why}")]
     p, fits_there = every[0], ran(job, recipe)

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from ..describe.job import Job
 from ..describe.slices import axes
 from ..layout import beside, practice
-from ..prediction.certainty import resolution, shardings, shown
+from ..prediction.certainty import has_precedent, resolution, shardings
 from ..prediction.prediction import Prediction, predict
-from .degrees import several
+from .degrees import values_above_one
 from .families import Family
 from .ranked import fastest
 from .space import Space
@@ -29,7 +29,7 @@ UNSHARDED = (0, 1)
 
 def is_seen(p: Prediction) -> bool:
     """A published run of such a model shards so."""
-    return shown(p.job, p.layout)
+    return has_precedent(p.job, p.layout)
 
 
 def slow_end(p: Prediction) -> float:
@@ -52,13 +52,15 @@ def _part(job: Job, space: Space, how: str) -> Space | None:
         return space.part(zero=UNSHARDED)
     first, *cuts = how.split()
     axes = {
-        axis: several(job, space, axis) if axis in cuts else (1,)
+        axis: values_above_one(job, space, axis) if axis in cuts else (1,)
         for axis in AXES
     }
     return space.part(zero=[int(first.removeprefix("ZeRO-"))], **axes)
 
 
-def outside(job: Job, asked: Space, best: Prediction) -> tuple[Family, ...]:
+def outside_conventions(
+    job: Job, asked: Space, best: Prediction
+) -> tuple[Family, ...]:
     """The best layout that breaks a convention of published runs, or that the framework's released
     version does not run, where it beats the best by more than the model's resolution.
     """
@@ -73,7 +75,7 @@ def outside(job: Job, asked: Space, best: Prediction) -> tuple[Family, ...]:
     if p.merit_s > within:
         return ()
     why = [
-        *practice.broken(job, p.layout),
+        *practice.broken_conventions(job, p.layout),
         *practice.not_proposed(job, p.layout),
     ]
     return (Family("outside published practice", p, "; ".join(why)),)

@@ -21,10 +21,10 @@ from ..describe.recompute import RECOMPUTE
 from ..errors import BadInput
 from ..layout import practice
 from ..num import divisors
-from ..prediction.exact import replayed
+from ..prediction.exact import replayed_seconds
 from ..prediction.prediction import Prediction, predict
 from ..schedule import get as schedule_named
-from .degrees import several
+from .degrees import values_above_one
 from .evaluate import Progress
 from .plan import plan
 from .space import USUAL, Space
@@ -42,7 +42,7 @@ NEEDS: dict[str, tuple[str, Value]] = {
 
 
 @dataclass(frozen=True)
-class Choice:
+class FieldValue:
     """One value of one field."""
 
     field: str
@@ -62,7 +62,7 @@ class Choice:
         p = self.prediction
         if p is None or not p.job.profile:
             return ""
-        broken = practice.broken(p.job, p.layout)
+        broken = practice.broken_conventions(p.job, p.layout)
         return "; ".join([*broken, *practice.not_proposed(p.job, p.layout)])
 
     def to_dict(self) -> dict[str, Any]:
@@ -118,7 +118,7 @@ def _with(values: tuple[Value, ...], own: Value) -> tuple[Value, ...]:
 
 def neighbours(
     job: Job, layout: Layout, progress: Progress | None = None
-) -> list[Choice]:
+) -> list[FieldValue]:
     """The layout with one field changed at a time; its own values are left out."""
     found = []
     for field, values in choices_of(job, layout).items():
@@ -132,10 +132,10 @@ def neighbours(
     return found
 
 
-def _replayed(job: Job, choices: list[Choice]) -> list[Choice]:
+def _replayed(job: Job, choices: list[FieldValue]) -> list[FieldValue]:
     """Choices with the seconds of a step, by replay where the job's set replays."""
     made = [choice.prediction for choice in choices if choice.prediction]
-    exact = iter(replayed(job, [p.layout for p in made]))
+    exact = iter(replayed_seconds(job, [p.layout for p in made]))
     return [
         replace(choice, seconds=next(exact) or choice.prediction.step_time_s)
         if choice.prediction
@@ -144,22 +144,24 @@ def _replayed(job: Job, choices: list[Choice]) -> list[Choice]:
     ]
 
 
-def _neighbour(job: Job, layout: Layout, field: str, value: Value) -> Choice:
+def _neighbour(
+    job: Job, layout: Layout, field: str, value: Value
+) -> FieldValue:
     degree = _needed(field, value)
     if degree and getattr(layout, degree) == 1:
         return _unmet(field, value, degree)
     try:
-        return Choice(
+        return FieldValue(
             field,
             value,
-            predict(job, changed(layout, field, value)),
+            predict(job, with_choice(layout, field, value)),
             None,
         )
     except BadInput as error:
         return _refused(field, value, str(error))
 
 
-def changed(layout: Layout, field: str, value: Any) -> Layout:
+def with_choice(layout: Layout, field: str, value: Any) -> Layout:
     """The layout with one field changed: replicas take the chips that the degrees leave, and chunks
     go with the schedule.
     """
@@ -192,12 +194,12 @@ def _needed(field: str, value: Value) -> str:
     return degree if value != without else ""
 
 
-def _refused(field: str, value: Value, why: str) -> Choice:
+def _refused(field: str, value: Value, why: str) -> FieldValue:
     """A value of which there is no prediction, with the reason."""
-    return Choice(field, value, prediction=None, seconds=None, why=why)
+    return FieldValue(field, value, prediction=None, seconds=None, why=why)
 
 
-def _unmet(field: str, value: Value, degree: str) -> Choice:
+def _unmet(field: str, value: Value, degree: str) -> FieldValue:
     why = f"{field} {value} changes nothing at {degree} 1"
     return _refused(field, value, why)
 
@@ -207,7 +209,7 @@ def pinned(
     space: Space,
     layout: Layout,
     progress: Progress | None = None,
-) -> Iterator[Choice]:
+) -> Iterator[FieldValue]:
     """The fastest layout with one field fixed at a time, the rest searched again; fields that the
     space fixes already are left out.
 
@@ -233,14 +235,14 @@ def _pinned(
     field: str,
     value: Value,
     progress: Progress | None,
-) -> Choice:
+) -> FieldValue:
     if field in space.choices and value not in space.choices[field]:
         return _refused(
             field, value, f"{field} {value} is not among those asked for"
         )
     within = space.but(**{field: (value,)})
     if degree := _needed(field, value):
-        above_one = several(job, space, degree)
+        above_one = values_above_one(job, space, degree)
         if not above_one:
             return _unmet(field, value, degree)
         within = within.but(**{degree: above_one})
@@ -257,4 +259,4 @@ def _pinned(
     p = found.fastest
     if p is None:
         return _refused(field, value, (*found.notes, "nothing fits")[0])
-    return Choice(field, value, p, p.replayed_s or p.step_time_s)
+    return FieldValue(field, value, p, p.replayed_s or p.step_time_s)

@@ -13,11 +13,11 @@ from typing import Any
 
 from ..describe.framework import framework
 from ..describe.frozen import FrozenDict
-from ..describe.frozen import shown as told
+from ..describe.frozen import short_repr as told
 from ..describe.job import Job
 from ..describe.layout import Layout
 from ..layout import beside, practice
-from ..prediction.certainty import resolution, shown
+from ..prediction.certainty import has_precedent, resolution
 from ..prediction.prediction import Prediction, predict
 from .ranked import fastest
 from .seen import seen
@@ -166,14 +166,14 @@ def singles(best: Prediction) -> tuple[Tuning, ...]:
                 one
                 for one in every
                 if abs(one.merit) >= NOTHING
-                and not beside.broken(one.prediction.job, best.layout)
+                and not beside.broken_settings(one.prediction.job, best.layout)
             ),
             key=lambda one: one.merit,
         )
     )
 
 
-def together(best: Prediction, asked: Space) -> Tuning | None:
+def best_tuning(best: Prediction, asked: Space) -> Tuning | None:
     """The best set of settings and the best layout under it, where that takes less than the answer;
     settings that change the numbers of the training are left as they are.
 
@@ -184,7 +184,7 @@ def together(best: Prediction, asked: Space) -> Tuning | None:
     own = {
         name: value
         for name, value in wanted.items()
-        if not beside.broken(
+        if not beside.broken_settings(
             with_settings(best.job, {name: value}), best.layout
         )
     }
@@ -218,7 +218,7 @@ def _wanted(best: Prediction) -> dict[str, Any]:
             continue
         every = [tuning(best, {name: value}) for value in values]
         first = min(every, key=lambda one: round(one.merit, 9))
-        runs = not beside.broken(first.prediction.job, best.layout)
+        runs = not beside.broken_settings(first.prediction.job, best.layout)
         if first.merit <= -(NOTHING if runs else WORTH) or name in EXPERTS:
             wanted[name] = first.settings[name]
     return wanted
@@ -235,7 +235,11 @@ def best_layout(
     conventions = practice.kept_conventions(other, asked.choices)
     usual = practice.keeping(beside.kept(other), conventions)
     one = fastest(usual, spaces, within)
-    if one and "zero" not in asked.choices and not shown(other, one.layout):
+    if (
+        one
+        and "zero" not in asked.choices
+        and not has_precedent(other, one.layout)
+    ):
         one = fastest(usual, seen(usual, spaces), within)
     return one and one.layout
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..describe.choices import FIELDS, Choices, Value, Values, listed
+from ..describe.choices import FIELDS, Choices, Value, Values, first_few
 from ..describe.fields import Checked, Object, fields_of
 from ..describe.frozen import FrozenDict
 from ..describe.frozendict import EMPTY
@@ -146,7 +146,7 @@ class Space(Checked):
         schemes = self.values("scheme")
         if len(schemes) != 1:
             raise BadInput(
-                f"one search takes one scheme, not {listed(schemes)}: plan takes several"
+                f"one search takes one scheme, not {first_few(schemes)}: plan takes several"
             )
         return str(schemes[0])
 

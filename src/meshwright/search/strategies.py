@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 
-from ..describe.choices import FIELDS, Choices, Value, Values, listed
+from ..describe.choices import FIELDS, Choices, Value, Values, first_few
 from ..describe.job import Job
 from ..errors import BadInput
 from ..num import divisors
@@ -77,9 +77,9 @@ def _runnable(job: Job, named: Choices) -> tuple[Choices, ...]:
         runs = [v for each in profile.choices for v in each.get(name, values)]
         if beyond := [v for v in values if v not in runs]:
             own = (v for each in profile.choices for v in each.get(name, ()))
-            can = listed(dict.fromkeys(own), 16)
+            can = first_few(dict.fromkeys(own), 16)
             raise BadInput(
-                f"framework {profile.name} runs {name} {can}, not {listed(beyond)}"
+                f"framework {profile.name} runs {name} {can}, not {first_few(beyond)}"
             )
     return profile.choices
 
@@ -115,7 +115,7 @@ def _nearest(
 
 def _words(values: Mapping[str, Values]) -> str:
     """pp 2 with schedule zb-h1 and zero 3."""
-    each = (f"{name} {listed(those)}" for name, those in values.items())
+    each = (f"{name} {first_few(those)}" for name, those in values.items())
     return " and ".join(each).replace(" and ", " with ", 1)
 
 

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from ..describe.frozen import FrozenDict, changed
+from ..describe.frozen import FrozenDict, with_values
 from ..describe.layout import Layout
 from .space import DEGREES
 
@@ -70,11 +70,11 @@ def pick(of: Any, index: Any) -> Any:
         placement = FrozenDict(
             {a: pick(shares, index) for a, shares in of.placement.items()}
         )
-        return changed(of, **columns, placement=placement)
+        return with_values(of, **columns, placement=placement)
     return of
 
 
-def stack(*tables: Table) -> Table:
+def stack_rows(*tables: Table) -> Table:
     """The rows of all, one behind the other."""
     return {k: np.concatenate([t[k] for t in tables]) for k in tables[0]}
 

@@ -131,7 +131,7 @@ def nearest_fit(
     )
     if closest.peaks:
         terms = resident.fullest(closest.peaks)
-        note += f"; the trainer holds {resident.named(terms)}"
+        note += f"; the trainer holds {resident.largest_terms(terms)}"
     return closest, (note, *_would_fit(job, space))
 
 
@@ -151,7 +151,7 @@ def unfilled(job: Job) -> list[str]:
     ]
 
 
-def fits(job: Job, space: Space) -> bool:
+def space_fits(job: Job, space: Space) -> bool:
     """Whether some layout of the space fits: a search, where the states alone leave room."""
     roomy = least_states(job, space) <= room.limit(job)
     return roomy and searched(job, space)
@@ -174,11 +174,11 @@ def _would_fit(job: Job, space: Space) -> list[str]:
     helpful = [
         f"{words} would make it fit"
         for words, changed, wider in _changes(job, space)
-        if fits(changed, wider)
+        if space_fits(changed, wider)
     ]
     for factor in MORE_CHIPS:
         more = on(job, int(job.cluster.chips * factor))
-        if fits(more, space):
+        if space_fits(more, space):
             return [
                 *helpful,
                 (

@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..describe.frozen import changed
+from ..describe.frozen import with_values
 from ..describe.job import Job
 from ..describe.layout import Layout
 from ..describe.stages import StageChoice
-from ..describe.stages import stages as stages_named
+from ..describe.stages import read_stages as stages_named
 from ..layout.stages import schedule_with
 from ..schedule import get as schedule_named
 from ..schedule.schedule import Schedule
@@ -55,7 +55,7 @@ class Way(NamedTuple):
 
     def layout(self, rows: Layout) -> Layout:
         """The same rows with this schedule."""
-        return changed(rows, **self.fields)
+        return with_values(rows, **self.fields)
 
     @property
     def chunked(self) -> bool:

@@ -18,8 +18,8 @@ from .microbatch import (
     clock,
     kept_clock,
     model_cost,
-    recomputed,
     stage_message,
+    with_recomputation,
 )
 from .pipeline import barrier, by_order, hop, least_idle
 from .shares import ModelShare, ModelShares, shares
@@ -27,7 +27,7 @@ from .sync import update
 from .total import (
     Step,
     StepCosts,
-    joined,
+    join,
     microbatch_on,
     owners,
     pipelined,
@@ -49,14 +49,14 @@ __all__ = [
     "clock",
     "device_syncs",
     "hop",
-    "joined",
+    "join",
     "kept_clock",
     "least_idle",
     "microbatch_on",
     "owners",
     "parameters_of",
     "pipelined",
-    "recomputed",
+    "with_recomputation",
     "shares",
     "stage_message",
     "step",

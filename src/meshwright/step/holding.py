@@ -17,7 +17,7 @@ from ..count.work import local
 from ..describe.holding import Holding
 from ..describe.job import Job
 from ..describe.layout import HIDDEN_CUT, Layout
-from ..num import Num, largest, minimum, named, where
+from ..num import Num, largest, minimum, where, with_name
 from .microbatch import ModelCost
 
 Parts = dict[str, Num]
@@ -36,7 +36,7 @@ HALF = 2.0
 """Bytes of a gradient accumulated in 16 bits."""
 
 
-def counted(job: Job) -> bool:
+def counts_holding(job: Job) -> bool:
     """What the framework holds is counted."""
     return job.how.memory.resident == "held"
 
@@ -52,7 +52,7 @@ def of(job: Job) -> Holding:
 def gradient_bytes(job: Job) -> float:
     """Bytes of a gradient as the framework accumulates it; 16 bits where the job says so."""
     p = job.precision
-    if not counted(job) or p.gradient_bytes <= p.activation_bytes:
+    if not counts_holding(job) or p.gradient_bytes <= p.activation_bytes:
         return p.gradient_bytes
     return of(job).gradient_bytes.get(p.compute, p.gradient_bytes)
 
@@ -159,7 +159,7 @@ def buffers(
 
 def unit_gradient_bytes(job: Job) -> float:
     """Bytes of a gradient of a unit before it is scattered."""
-    if not counted(job):
+    if not counts_holding(job):
         return job.precision.gradient_bytes
     wide = {
         "accumulated": gradient_bytes(job),
@@ -173,7 +173,7 @@ def step_bytes(job: Job) -> float:
     """Bytes of each parameter that a rank updates, while the optimizer runs."""
     return (
         of(job).step_bytes
-        if counted(job) and gradient_bytes(job) <= HALF
+        if counts_holding(job) and gradient_bytes(job) <= HALF
         else 0.0
     )
 
@@ -198,4 +198,6 @@ def total(bytes_: Parts, parts: ModelCost | None = None) -> Num:
     if parts is None:
         return sum(bytes_.values(), 0.0)
     kept = parts.boundary
-    return sum((named(size, name, kept) for name, size in bytes_.items()), 0.0)
+    return sum(
+        (with_name(size, name, kept) for name, size in bytes_.items()), 0.0
+    )

@@ -20,13 +20,13 @@ from ..describe.layout import Layout
 from ..describe.offload import offload
 from ..describe.recompute import recompute
 from ..layout.stages import microbatches
-from ..num import Num, largest, maximum, minimum, named, where
+from ..num import Num, largest, maximum, minimum, where, with_name
 from ..schedule.schedule import Schedule
 from . import holding
 from .microbatch import ModelCost, redo
 from .shares import ModelShare, shares, sum_of
 from .weights import Parameters, parameters_of, tied
-from .zero import States, cuts, sharded
+from .zero import States, cuts, state_bytes
 
 ON_THE_WAY = 2.0
 """Layers whose activations are on the device while they leave for host memory or come back: one
@@ -57,7 +57,7 @@ def states(job: Job, layout: Layout, parameters: Parameters) -> States:
         split = split + parameters.expert / layout.expert_shards
     away = offload(layout.offload)
     on_device = 0.0 if away.weights else 1.0
-    return sharded(
+    return state_bytes(
         job.precision.weight_bytes * on_device,
         holding.gradient_bytes(job) * on_device,
         job.state_bytes * (1.0 - away.optimizer),
@@ -144,7 +144,7 @@ def activations(
     )
     output: Num = 0.0
     work: list[holding.Parts] = []
-    if holding.counted(job):
+    if holding.counts_holding(job):
         head = holding.total(holding.head(job, layout, parts), parts)
         output = outputs(job, layout, parts)
         work = [
@@ -206,7 +206,7 @@ def outputs(job: Job, layout: Layout, parts: ModelCost) -> Num:
     """Bytes of a stage's output that the framework keeps of one microbatch, beside the input."""
     if not holding.of(job).keeps_pipeline_outputs:
         return 0.0
-    return named(
+    return with_name(
         where(layout.pp > 1, parts.boundary, 0.0),
         "outputs of the stage",
         parts.boundary,
@@ -244,7 +244,7 @@ def buffers(
     units of sharded tensors while they are in use.
     """
     own: holding.Parts = {}
-    if holding.counted(job):
+    if holding.counts_holding(job):
         whole = sum(parameters)
         own = holding.buffers(job, layout, parts, whole, share.layers)
     return holding.total(own | units_in_use(job, layout, parts, share), parts)
@@ -342,7 +342,7 @@ def standing(
         return Standing(s, whole)
     copies = step_copies(job, s)
     name = "gradients copied for the step"
-    return Standing(s, whole, named(copies, name, parts.boundary))
+    return Standing(s, whole, with_name(copies, name, parts.boundary))
 
 
 def step_copies(job: Job, owned: States) -> Num:

@@ -14,11 +14,11 @@ from ..cost.layer import (
     Redo,
     Redone,
     Timer,
-    both,
-    scaled,
+    in_sequence,
+    scale,
 )
 from ..cost.network import Fabric
-from ..cost.offload import beside
+from ..cost.offload import with_copies
 from ..count import summa
 from ..count.model import Counts, microbatch
 from ..describe.assumptions import ChipTime, NetworkTime, Overlap
@@ -29,7 +29,7 @@ from ..describe.layout import GRIDS, Layout
 from ..describe.model import Model
 from ..describe.network import Network
 from ..describe.offload import offload
-from ..describe.recompute import recompute, resolved
+from ..describe.recompute import recompute, resolve
 from ..layout.sequence import length
 from ..num import Num
 
@@ -124,11 +124,11 @@ def model_cost(
     only totals (faster); again: ways to recompute that will be asked for (none: the layout's).
     """
     counts = microbatch(job, layout)
-    cost = timed(job, layout, counts, at or clock(job), again, details)
+    cost = time_model(job, layout, counts, at or clock(job), again, details)
     return cost if details else _totals(cost)
 
 
-def timed(
+def time_model(
     job: Job,
     layout: Layout,
     counts: Counts,
@@ -144,11 +144,11 @@ def timed(
         timer.layer(ops, ways=ways, boundary=edge) for ops in counts.layers
     ]
     if leaves := offload(layout.offload).share(job.model.layers):
-        layers = [beside(c, leaves, job.cluster.chip) for c in layers]
+        layers = [with_copies(c, leaves, job.cluster.chip) for c in layers]
     head = timer.layer(counts.head, "head")
     if counts.next_token:
         block = timer.layer(counts.next_token)
-        head = both(scaled(block, float(job.model.mtp_layers)), head)
+        head = in_sequence(scale(block, float(job.model.mtp_layers)), head)
     embedding = timer.layer(counts.embedding, "embedding")
     message = edge / _senders(job, layout)
     return ModelCost(tuple(layers), embedding, head, edge, message)
@@ -176,7 +176,7 @@ def _total(c: LayerCost) -> LayerCost:
 def _ways(job: Job, texts: Sequence[str]) -> dict[str, str]:
     """Name -> parts of what runs again, where it is less than the whole layer."""
     ways = {
-        recompute(text).parts: resolved(text, job.how.count.selective)
+        recompute(text).parts: resolve(text, job.how.count.selective)
         for text in texts
     }
     return {
@@ -228,7 +228,7 @@ def redo(c: LayerCost, text: str, boundary: Num = 0.0) -> Redo | None:
     return None if parts == "none" or not c.redone else c.redone[parts]
 
 
-def recomputed(c: LayerCost, text: str, share: Num = 1.0) -> LayerCost:
+def with_recomputation(c: LayerCost, text: str, share: Num = 1.0) -> LayerCost:
     """A layer with what that share of them computes and sends again, as a part of its backward
     pass.
     """
@@ -249,5 +249,5 @@ def recomputing(parts: ModelCost, text: str, share: Num = 1.0) -> ModelCost:
     if recompute(text).parts == "none":
         return parts
     return parts._replace(
-        layers=tuple(recomputed(c, text, share) for c in parts.layers)
+        layers=tuple(with_recomputation(c, text, share) for c in parts.layers)
     )

@@ -14,9 +14,9 @@ from ..cost.load import Busy, Load
 from ..describe.assumptions import Overlap
 from ..describe.job import Job
 from ..describe.layout import Layout
-from ..num import Num, maximum, minimum, named, naming
+from ..num import Num, maximum, minimum, naming, with_name
 from ..schedule.schedule import Schedule
-from ..schedule.stage_costs import Pass, StageCosts
+from ..schedule.stage_costs import PassSeconds, StageCosts
 from ..schedule.types import ScheduleOrder
 from .microbatch import ModelCost
 
@@ -71,7 +71,9 @@ class Pipeline:
 def hop(layout: Layout, parts: ModelCost, at: Clock) -> Load:
     """One send between neighbouring stages."""
     send = at.fabric.hop(parts.message, layout.group("pp"))
-    return send._replace(seconds=named(send.seconds, "sends", parts.boundary))
+    return send._replace(
+        seconds=with_name(send.seconds, "sends", parts.boundary)
+    )
 
 
 def carried(m: Num, send: Load, schedule: Schedule, v: Num) -> Busy:
@@ -93,18 +95,18 @@ def by_order(job: Job) -> bool:
     return job.how.overlap.pp == "interleaved"
 
 
-def replayed(
+def replayed_total(
     job: Job, schedule: ScheduleOrder, shape: Shape, d: StageCosts, busy: Num
 ) -> tuple[Num, SendsAndBubble]:
     """`Pipeline.total` of one layout, action by action, and its parts: the bubble is what it takes
     without sends; one order serves both.
     """
-    from ..schedule.replays import itemised, one, timed
+    from ..schedule.replays import itemised, one, with_order
 
     at = int(shape[0]), int(shape[1]), int(shape[2])
     together = barrier(job)
     silent = replace(d, send=0.0)
-    schedule = timed(schedule, at, d)
+    schedule = with_order(schedule, at, d)
     if any(map(naming, d.numbers)):  # an explanation asks for both
         whole, quiet = itemised(schedule, at, [d, silent], together)
         return whole, lambda: (whole - quiet, quiet - busy)
@@ -200,12 +202,12 @@ def _pauses(schedule: Schedule, m: Num, d: StageCosts, together: bool) -> Num:
     return pauses
 
 
-def published(
+def published_pipeline(
     how: Overlap,
     schedule: Schedule,
     shape: Shape,
-    slow: Pass,
-    others: Pass,
+    slow: PassSeconds,
+    others: PassSeconds,
     send: Num,
 ) -> Pipeline:
     """Papers add up m microbatches on the slowest device, the bubble of equal stages, where every

@@ -89,12 +89,12 @@ def risk(job: Job, allocated: Num) -> Num:
 
 def limit(job: Job) -> float:
     """The most bytes of tensors that fit."""
-    return most(
+    return most_bytes(
         offered(job.cluster.chip, job.how.memory), job.how.memory, job.headroom
     )
 
 
-def most(
+def most_bytes(
     hbm_bytes: float, how: MemoryCount, headroom: float | None = None
 ) -> float:
     """The most bytes of tensors that fit a chip's memory, under an answered set. headroom: the risk

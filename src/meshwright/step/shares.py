@@ -69,15 +69,15 @@ class ModelShare(NamedTuple):
 
     def of(self, cost: ModelCost, what: str) -> Any:
         """The sum of a field of all parts of the model, each as often as it is passed."""
-        return added(self.passed(cost), what)
+        return field_sum(self.passed(cost), what)
 
     def passes(self, cost: ModelCost) -> tuple[Num, Num]:
         """Forward and backward seconds of a microbatch."""
         passed = self.passed(cost)
-        return added(passed, "forward"), added(passed, "backward")
+        return field_sum(passed, "forward"), field_sum(passed, "backward")
 
 
-def added(
+def field_sum(
     passed: Iterable[tuple[Num, LayerCost]], what: str, nothing: Any = 0.0
 ) -> Any:
     """The sum of a field of what is passed, each so often; nothing: where none is."""

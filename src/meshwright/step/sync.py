@@ -9,7 +9,7 @@ from functools import reduce
 from typing import NamedTuple
 
 from ..cost import host, overlap
-from ..cost.chip import alone
+from ..cost.chip import pass_seconds
 from ..cost.layer import Clock
 from ..cost.load import NOTHING, Busy, Load
 from ..cost.offload import update as on_host
@@ -22,7 +22,7 @@ from ..describe.offload import offload
 from ..num import Num, maximum
 from .microbatch import ModelCost
 from .pipeline import FillAndDrain
-from .shares import ModelShare, added
+from .shares import ModelShare, field_sum
 from .weights import SILENT, DeviceSync, Parameters
 from .zero import cuts, gathers, reductions
 
@@ -71,10 +71,10 @@ def device(parts: ModelCost, share: ModelShare) -> Device:
 def _passes(parts: ModelCost, share: ModelShare) -> Passes:
     passed = share.passed(parts)
     return Passes(
-        added(passed, "forward"),
-        added(passed, "backward"),
-        added(passed, "sent", NOTHING),
-        added(passed, "sent_back", NOTHING),
+        field_sum(passed, "forward"),
+        field_sum(passed, "backward"),
+        field_sum(passed, "sent", NOTHING),
+        field_sum(passed, "sent_back", NOTHING),
     )
 
 
@@ -243,7 +243,9 @@ def update(
     )
     away = offload(layout.offload).optimizer
     on_device = number * (1.0 - away) if away else number
-    arithmetic, traffic = alone(optimizer.update(job, on_device), at.rates)
+    arithmetic, traffic = pass_seconds(
+        optimizer.update(job, on_device), at.rates
+    )
     busy = arithmetic + traffic
     if away:  # the host updates its share meanwhile
         busy = maximum(busy, on_host(job, number * away))

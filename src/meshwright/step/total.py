@@ -23,7 +23,7 @@ from ..describe.job import Job
 from ..describe.layout import Layout
 from ..layout.stages import microbatches, rounds, schedule_of
 from ..num import Num, largest, maximum, minimum
-from ..schedule.stage_costs import Pass, StageCosts
+from ..schedule.stage_costs import PassSeconds, StageCosts
 from .microbatch import ModelCost, clock, model_cost, recomputing
 from .pipeline import (
     Pipeline,
@@ -33,8 +33,8 @@ from .pipeline import (
     fill_and_drain,
     hop,
     least_idle,
-    published,
-    replayed,
+    published_pipeline,
+    replayed_total,
 )
 from .shares import ModelShares, shares
 from .sync import (
@@ -176,10 +176,10 @@ def microbatch_on(
     return Microbatch(by, devices, stages, send)
 
 
-def _passes(part: LayerCost) -> Pass:
+def _passes(part: LayerCost) -> PassSeconds:
     """F, I and W of one microbatch; recomputation belongs to I."""
     w = part.weight_pass
-    return Pass(part.forward, part.backward - w, w)
+    return PassSeconds(part.forward, part.backward - w, w)
 
 
 def pipelined(
@@ -195,14 +195,14 @@ def pipelined(
     shape = layout.pp, microbatches(job, layout), layout.interleave
     if not by_order(job):
         slow = stages.load(stages.slowest)
-        return published(
+        return published_pipeline(
             job.how.overlap, schedule, shape, slow, stages.others, stages.send
         )
     m = rounds(job, layout)
     busy = largest(d.passes.work for d in one.devices) * m
     parts: SendsAndBubble
     if replay and layout.pp > 1:
-        total, parts = replayed(job, schedule, shape, stages, busy)
+        total, parts = replayed_total(job, schedule, shape, stages, busy)
     else:
         idle = least_idle(job, schedule, shape[1], stages, busy)
         total, parts = busy + idle, lambda: (0.0, idle)
@@ -269,7 +269,7 @@ class StepCosts:
         syncs = device_syncs(
             job, layout, self.parts, one.shares.slow, stages, self.at
         )
-        return joined(
+        return join(
             job,
             layout,
             one,
@@ -293,7 +293,7 @@ def step(
     return StepCosts(job, layout, parts, at or clock(job), replay).step
 
 
-def joined(
+def join(
     job: Job,
     layout: Layout,
     one: Microbatch,
@@ -317,12 +317,12 @@ def joined(
         spans, works = [d.span for d in devices], [d.work for d in devices]
         outside = reduce(maximum, spans) - reduce(maximum, works)
     links = Busy()
-    if by_order(job) and shared(how):
+    if by_order(job) and shares_links(how):
         links = occupied(on, m, zero) + pipeline.links
     return Step(pipeline, outside, updated, devices, links)
 
 
-def shared(how: Overlap) -> bool:
+def shares_links(how: Overlap) -> bool:
     """Sends and synchronisation hide at the same time, on the same links."""
     return (
         how.pp != "none"

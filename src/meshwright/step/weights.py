@@ -16,12 +16,12 @@ from typing import NamedTuple
 
 from ..cost.layer import Clock
 from ..cost.load import NOTHING, Load
-from ..cost.offload import seconds
+from ..cost.offload import copy_seconds
 from ..count import vocabulary
 from ..describe.job import Job
 from ..describe.layout import Layout
 from ..describe.offload import offload
-from ..num import Num, anywhere, apart, beside, where
+from ..num import Num, anywhere, column_of, side_by_side, where
 from .microbatch import ModelCost
 from .shares import ModelShare, sum_of
 from .zero import cuts, gathers, reductions
@@ -127,7 +127,7 @@ def _load(
         axes["edp"] = weights.expert
     whole = NOTHING
     for axis, n in axes.items():
-        if axis in groups and not nothing(n):
+        if axis in groups and not no_parameters(n):
             load = at.fabric.load(kind, n * size, layout.group(groups[axis]))
             # a latency is paid with the seconds here, and never by itself
             whole = whole + Load(load.seconds, 0.0, load.busy)
@@ -165,8 +165,8 @@ def _sharded(
     if offload(layout.offload).weights:
         chip = job.cluster.chip
         own = shard(job, most, weights)
-        gather = gather + Load(seconds(chip, own * p.weight_bytes))
-        scatter = scatter + Load(seconds(chip, own * p.gradient_bytes))
+        gather = gather + Load(copy_seconds(chip, own * p.weight_bytes))
+        scatter = scatter + Load(copy_seconds(chip, own * p.gradient_bytes))
     return gather, scatter
 
 
@@ -178,7 +178,7 @@ def shard(job: Job, layout: Layout, weights: Parameters) -> Num:
     return dense + weights.expert / layout.expert_shards
 
 
-def nothing(parameters: Num) -> bool:
+def no_parameters(parameters: Num) -> bool:
     """No parameters, in any row."""
     return not anywhere(parameters)
 
@@ -233,10 +233,10 @@ def _syncs(
     some = [
         i
         for i, weights in enumerate(several)
-        if not (nothing(weights.dense) and nothing(weights.expert))
+        if not (no_parameters(weights.dense) and no_parameters(weights.expert))
     ]
     syncs = [SILENT] * len(several)
-    columns = beside([n for i in some for n in several[i]])
+    columns = side_by_side([n for i in some for n in several[i]])
     if columns is None:
         for i in some:
             syncs[i] = weight_sync(job, layout, several[i], stages, at, far)
@@ -244,7 +244,7 @@ def _syncs(
     both = Parameters(columns[::2], columns[1::2])
     whole = weight_sync(job, layout, both, stages, at, far)
     for row, i in enumerate(some):
-        syncs[i] = apart(whole, row, columns.ndim)
+        syncs[i] = column_of(whole, row, columns.ndim)
     return syncs
 
 

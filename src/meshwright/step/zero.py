@@ -56,7 +56,7 @@ class States(NamedTuple):
         return self.weights + self.optimizer
 
 
-def sharded(
+def state_bytes(
     weight: float,
     gradient: float,
     state: float,

@@ -15,7 +15,7 @@ from torch import nn
 from ..describe.model import Model
 from ..errors import BadInput, brief
 from .exact import Uneven
-from .model import in_16_bits_or_32, traced
+from .model import in_16_bits_or_32, traced_model
 
 TOKENS = 256
 """T of the first of three passes: chunks of state spaces are that long."""
@@ -31,7 +31,7 @@ IMPLEMENTATION = "batched_mm"
 """The experts of each token as one batched product: no loop over what data choose."""
 
 
-def model(config: Mapping[str, Any]) -> Model:
+def build_model(config: Mapping[str, Any]) -> Model:
     """The Model of a configuration; BadInput for one that transformers does not know, or whose code
     does not run without numbers.
     """
@@ -49,13 +49,13 @@ def model(config: Mapping[str, Any]) -> Model:
             ids = torch.zeros(1, T, dtype=torch.long, device="meta")
             return partial(module, input_ids=ids)
 
-        return traced(
+        return traced_model(
             module,
             run,
             min(tokens, longest // 3),
             name=name.rstrip("/").split("/")[-1][:80],
             seq=min(longest, LONGEST),
-            notes=(*notes, *said(config, text)),
+            notes=(*notes, *class_notes(config, text)),
         )
 
     try:
@@ -94,7 +94,7 @@ def prepared(module: nn.Module) -> None:
     """Experts that loop over what data choose get their tokens evenly."""
     for child in module.modules():
         if routed_by_loops(child):
-            child.forward = MethodType(balanced, child)
+            child.forward = MethodType(balanced_experts, child)
 
 
 def configured(config: Mapping[str, Any]) -> tuple[Any, Any, list[str]]:
@@ -221,7 +221,7 @@ def take_numbers(module: nn.Module, dtype: torch.dtype) -> None:
                 setattr(child, name, one)
 
 
-def said(config: Mapping[str, Any], text: Any) -> list[str]:
+def class_notes(config: Mapping[str, Any], text: Any) -> list[str]:
     """Notes on what the file states and the class does otherwise."""
     notes = []
     inner = config.get("text_config")
@@ -273,7 +273,7 @@ def routed_by_loops(module: nn.Module) -> bool:
     return len(inputs) == 3 and "nonzero(" in inspect.getsource(type(module))
 
 
-def balanced(
+def balanced_experts(
     self: Any,
     hidden_states: torch.Tensor,
     top_k_index: torch.Tensor,

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from .source import Record
 
 
-class Product(NamedTuple):
+class LayerProduct(NamedTuple):
     """A product of a layer, and who reads it."""
 
     number: int
@@ -35,7 +35,7 @@ def parent(record: Record, own: bool) -> str:
 
 
 def cuts(
-    products: Sequence[Product], cores: frozenset[int]
+    products: Sequence[LayerProduct], cores: frozenset[int]
 ) -> Mapping[int, str]:
     """Record -> column, row or inside; those left out are whole."""
     readers: dict[int, set[int]] = {p.number: set() for p in products}
@@ -52,7 +52,7 @@ def cuts(
 
 def _group(
     group: set[int],
-    by: Mapping[int, Product],
+    by: Mapping[int, LayerProduct],
     readers: Mapping[int, set[int]],
     cores: frozenset[int],
 ) -> dict[int, str]:

@@ -9,7 +9,7 @@ from torch import nn
 from ..count.model import operations, parameters
 from ..describe.model import Model
 from ..errors import BadInput
-from .joined import Pass
+from .joined import TracedPass
 
 NEAR = 0.01
 """Of FLOPs: what is further off is refused."""
@@ -19,7 +19,7 @@ class Uneven(BadInput):
     """Products that do not grow with tokens and pairs of tokens."""
 
 
-def demand_exact(model: Model, *runs: Pass) -> None:
+def demand_exact(model: Model, *runs: TracedPass) -> None:
     """Raise BadInput unless the model's products over so many tokens are those of the pass: what
     has other branches at other lengths, or rules of its own, is no description of one token.
     """

@@ -12,10 +12,10 @@ from torch import nn
 
 from ..describe.model import Model
 from ..errors import BadInput
-from .model import in_16_bits_or_32, traced
+from .model import in_16_bits_or_32, traced_model
 
 
-def counted(
+def count_module(
     module: nn.Module, example: Any, name: str = "", seq: int = 0
 ) -> Model:
     """The model of a person's own module. example: tokens of one sequence, or the arguments of its
@@ -61,7 +61,7 @@ def counted(
                 **{k: resized(v, T, dtype) for k, v in named.items()},
             )
 
-        return traced(
+        return traced_model(
             twin, run, third, name or type(module).__name__, seq or length
         )
 

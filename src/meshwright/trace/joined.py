@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import Any
 
-from .record import Recorder
+from .record import TraceRecorder
 from .source import Record
 
 
@@ -32,10 +32,10 @@ class Joined:
 
 
 @dataclass(frozen=True)
-class Pass:
+class TracedPass:
     """One pass: its records and what they belong to."""
 
-    recorder: Recorder
+    recorder: TraceRecorder
     tokens: int
     hidden: int
     sizes: Mapping[str, tuple[int, ...]]
@@ -44,8 +44,8 @@ class Pass:
     """Parameters whose module has no other matrix."""
 
 
-def joined(
-    run: Pass, records: Sequence[tuple[int, Record]]
+def join_passes(
+    run: TracedPass, records: Sequence[tuple[int, Record]]
 ) -> dict[str, Joined]:
     """The operations of a layer, in order, by a name that both passes give them."""
     ops: dict[str, Joined] = {}
@@ -85,7 +85,7 @@ def joined(
     return ops
 
 
-def _kind(run: Pass, r: Record) -> tuple[str, str, str]:
+def _kind(run: TracedPass, r: Record) -> tuple[str, str, str]:
     """(kind, name, matrix) of a record."""
     if not r.flops:
         return "vector", r.path, ""
@@ -101,7 +101,7 @@ def _kind(run: Pass, r: Record) -> tuple[str, str, str]:
     return "matmul", r.path, matrices[0]
 
 
-def _heads(run: Pass, r: Record, first: Record) -> dict[str, Any]:
+def _heads(run: TracedPass, r: Record, first: Record) -> dict[str, Any]:
     """Heads and widths from the shapes of both products."""
     T = run.tokens
     *_, rows, keys = first.made
@@ -135,7 +135,7 @@ def _readers(records: Iterable[tuple[int, Record]]) -> dict[int, list[int]]:
     return made
 
 
-def _last_readers(recorder: Recorder) -> dict[int, int]:
+def _last_readers(recorder: TraceRecorder) -> dict[int, int]:
     """Storage -> the last record that reads it, in any layer."""
     if not recorder.last:
         for n, r in enumerate(recorder.records):
@@ -145,7 +145,7 @@ def _last_readers(recorder: Recorder) -> dict[int, int]:
 
 
 def _traffic(
-    run: Pass,
+    run: TracedPass,
     own: set[int],
     readers: Mapping[int, list[int]],
     last: Mapping[int, int],

@@ -11,8 +11,8 @@ from math import prod
 from typing import Any
 
 from ..describe.traced import TracedOp
-from .cuts import Product, cuts, parent
-from .joined import Joined, Pass, joined
+from .cuts import LayerProduct, cuts, parent
+from .joined import Joined, TracedPass, join_passes
 from .source import Record
 
 
@@ -25,15 +25,15 @@ def amounts(small: float, large: float, T: int) -> tuple[float, float]:
 
 
 def traced_ops(
-    small: Pass,
-    large: Pass,
+    small: TracedPass,
+    large: TracedPass,
     records: tuple[Sequence[tuple[int, Record]], Sequence[tuple[int, Record]]],
     owned: set[str],
 ) -> tuple[TracedOp, ...]:
     """The operations of one layer. owned: its parameters that no operation before it has; those
     that it reads are taken out.
     """
-    few, many = joined(small, records[0]), joined(large, records[1])
+    few, many = join_passes(small, records[0]), join_passes(large, records[1])
     sides = _cuts(large, records[1], many)
     made = []
     readings: dict[int, int] = {}
@@ -110,13 +110,13 @@ def _named(name: str, of: Joined, many: Mapping[str, Joined]) -> str:
     return f"{name}/{last or of.kind}"
 
 
-def _input(run: Pass, r: Record) -> int:
+def _input(run: TracedPass, r: Record) -> int:
     """The storage that a matrix reads."""
     of = run.recorder.sources
     return next((k for k in r.inputs if not of[k].parameter and of[k].live), 0)
 
 
-def _matrix(run: Pass, of: Joined, r: Record) -> dict[str, Any]:
+def _matrix(run: TracedPass, of: Joined, r: Record) -> dict[str, Any]:
     """Sides, copies and rows of a product with weights."""
     shape = run.sizes[of.matrix]
     size = prod(shape)
@@ -140,7 +140,7 @@ def _matrix(run: Pass, of: Joined, r: Record) -> dict[str, Any]:
 
 
 def _cuts(
-    run: Pass,
+    run: TracedPass,
     records: Sequence[tuple[int, Record]],
     many: Mapping[str, Joined],
 ) -> dict[int, str]:
@@ -159,7 +159,7 @@ def _cuts(
         own = any(name in run.single for name in r.parameters)
         wide = r.made[-1] == run.hidden or run.hidden in r.made
         products.append(
-            Product(
+            LayerProduct(
                 n,
                 parent(r, own),
                 weight,

@@ -21,10 +21,10 @@ from .exact import (
     demand_unchanged,
     switches,
 )
-from .joined import Pass
+from .joined import TracedPass
 from .layers import traced_ops
 from .owned import Records, idle, unread, vocabulary_of, with_unread
-from .record import Recorder
+from .record import TraceRecorder
 from .run import record
 
 
@@ -65,7 +65,7 @@ def in_16_bits_or_32(at: Callable[[torch.dtype], Model]) -> Model:
     return replace(made, notes=(*made.notes, note))
 
 
-def traced(
+def traced_model(
     module: nn.Module,
     run: Callable[[int], Callable[[], Any]],
     tokens: int,
@@ -119,7 +119,7 @@ def traced(
     return made
 
 
-def _notes(left: int, recorder: Recorder) -> Iterator[str]:
+def _notes(left: int, recorder: TraceRecorder) -> Iterator[str]:
     """What is not counted, and what was assumed. left: parameters that no text passes."""
     if left:
         yield (
@@ -134,8 +134,8 @@ def _notes(left: int, recorder: Recorder) -> Iterator[str]:
 
 
 def _layers(
-    small: Pass,
-    large: Pass,
+    small: TracedPass,
+    large: TracedPass,
     records: tuple[dict[int, Records], dict[int, Records]],
     layers: list[nn.Module],
     owned: set[str],
@@ -153,8 +153,8 @@ def _layers(
 
 
 def _copied(
-    small: Pass,
-    large: Pass,
+    small: TracedPass,
+    large: TracedPass,
     records: tuple[dict[int, Records], dict[int, Records]],
     call: int,
     owned: set[str],
@@ -183,7 +183,7 @@ def _pass(
     layers: list[nn.Module],
     sizes: Mapping[str, tuple[int, ...]],
     T: int,
-) -> Pass:
+) -> TracedPass:
     before = switches(module)
     recorder = record(module, run(T), layers)
     demand_unchanged(module, before, T)
@@ -195,10 +195,10 @@ def _pass(
         and sum(q.dim() > 1 for q in child.parameters(recurse=False)) == 1
         and not any(True for _ in child.children())
     )
-    return Pass(recorder, T, recorder.hidden, sizes, single)
+    return TracedPass(recorder, T, recorder.hidden, sizes, single)
 
 
-def _by_call(recorder: Recorder) -> dict[int, Records]:
+def _by_call(recorder: TraceRecorder) -> dict[int, Records]:
     """Call of a layer -> its records; -1 what stands before the first, -2 after the last."""
     made: dict[int, Records] = {
         call: [] for call in (-2, *range(-1, recorder.calls))
@@ -211,7 +211,7 @@ def _by_call(recorder: Recorder) -> dict[int, Records]:
 
 def _described(
     body: Traced,
-    run: Pass,
+    run: TracedPass,
     vocabulary: Mapping[str, Any],
     name: str,
     seq: int,

@@ -32,9 +32,9 @@ def model_of(module: Any, example: Any, name: str = "", seq: int = 0) -> Model:
     Raises BadInput for code that asks for numbers.
     """
     try:
-        from .example import counted
+        from .example import count_module
     except ImportError:
         raise BadInput(
             "model_of runs the module's code, which needs torch: pip install 'meshwright[hf]'"
         ) from None
-    return counted(module, example, name, seq)
+    return count_module(module, example, name, seq)

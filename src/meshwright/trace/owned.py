@@ -11,13 +11,13 @@ from typing import Any
 from torch import nn
 
 from ..describe.traced import TracedOp
-from .joined import Pass
+from .joined import TracedPass
 from .source import Record
 
 Records = list[tuple[int, Record]]
 
 
-def vocabulary_of(run: Pass, many: dict[int, Records]) -> dict[str, Any]:
+def vocabulary_of(run: TracedPass, many: dict[int, Records]) -> dict[str, Any]:
     """The embedding of tokens and the matrix of logits: their records are taken out, and what
     follows the logits.
     """
@@ -51,7 +51,7 @@ def vocabulary_of(run: Pass, many: dict[int, Records]) -> dict[str, Any]:
 
 
 def unread(
-    run: Pass, layers: list[nn.Module], call: int, calls: int
+    run: TracedPass, layers: list[nn.Module], call: int, calls: int
 ) -> set[str]:
     """Parameters of a layer, by name, where each is called once."""
     if len(layers) != calls:

@@ -18,7 +18,7 @@ from torch.utils._pytree import tree_iter
 from torch.utils.flop_counter import flop_registry
 
 from ..errors import BadInput
-from .source import Record, Source
+from .source import Record, StorageSource
 
 MOST = 400_000
 """Operations of one pass; what makes more loops over tokens in Python."""
@@ -49,12 +49,12 @@ CHOOSES = ("index", "index_select", "gather", "embedding")
 """Operations that take rows of a parameter."""
 
 
-class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class TraceRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Records of one pass."""
 
     def __init__(self, parameters: Mapping[str, nn.Parameter]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.sources: dict[int, Source] = {}
+        self.sources: dict[int, StorageSource] = {}
         self.records: list[Record] = []
         self.stack: list[tuple[str, nn.Module]] = []
         self.call = -1
@@ -89,12 +89,12 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """The number of a tensor's storage."""
         return int(tensor.untyped_storage()._cdata)
 
-    def source(self, tensor: torch.Tensor) -> Source:
+    def source(self, tensor: torch.Tensor) -> StorageSource:
         """Where a tensor came from; what nobody made is given."""
         storage = tensor.untyped_storage()
         of = self.sources.get(int(storage._cdata))
         if of is None:
-            of = Source(storage, int(storage.nbytes()))
+            of = StorageSource(storage, int(storage.nbytes()))
             self.sources[int(storage._cdata)] = of
         return of
 
@@ -244,7 +244,10 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             source.narrow = 0 if flops else narrow
 
     def derive(
-        self, record: Record, of: list[Source], tensors: list[torch.Tensor]
+        self,
+        record: Record,
+        of: list[StorageSource],
+        tensors: list[torch.Tensor],
     ) -> None:
         """What a record is made of."""
         record.products = frozenset().union(*(s.products for s in of))
@@ -269,7 +272,9 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             if isinstance(window, int) and not isinstance(window, bool):
                 record.attributes = {**record.attributes, "window": window}
 
-    def narrow(self, of: list[Source], tensors: list[torch.Tensor]) -> float:
+    def narrow(
+        self, of: list[StorageSource], tensors: list[torch.Tensor]
+    ) -> float:
         """Of the values of attention: what share of their bytes they were before heads shared
         them.
         """
@@ -279,7 +284,11 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return 1.0
 
     def pass_scores(
-        self, record: Record, number: int, source: Source, of: list[Source]
+        self,
+        record: Record,
+        number: int,
+        source: StorageSource,
+        of: list[StorageSource],
     ) -> None:
         """Scores stay scores until a softmax makes them weights, and these until a product."""
         if record.flops:
@@ -318,7 +327,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 def even(
     name: str,
     args: tuple[Any, ...],
-    of: Sequence[Source],
+    of: Sequence[StorageSource],
     tensors: Sequence[torch.Tensor],
     results: Sequence[torch.Tensor],
 ) -> float | None:

@@ -13,7 +13,7 @@ from torch import nn
 from torch.nn.modules import module as hooks
 from torch.utils._pytree import tree_iter
 
-from .record import Recorder
+from .record import TraceRecorder
 
 LOOP = 1500
 """Operations of a layer with a loop over tokens or chunks: of layers that look alike one is run."""
@@ -27,9 +27,9 @@ def record(
     module: nn.Module,
     run: Callable[[], Any],
     layers: list[nn.Module],
-) -> Recorder:
+) -> TraceRecorder:
     """The records of one forward pass, whose layers are calls of these modules."""
-    recorder = Recorder(dict(module.named_parameters()))
+    recorder = TraceRecorder(dict(module.named_parameters()))
     names = {
         id(child): name
         for parent in module.modules()
@@ -41,7 +41,9 @@ def record(
 
 
 @contextmanager
-def listening(recorder: Recorder, names: Mapping[int, str]) -> Iterator[None]:
+def listening(
+    recorder: TraceRecorder, names: Mapping[int, str]
+) -> Iterator[None]:
     """Modules say when they begin and end. names: of modules in their parents."""
 
     def begin(module: nn.Module, _: Any) -> None:
@@ -67,7 +69,9 @@ def listening(recorder: Recorder, names: Mapping[int, str]) -> Iterator[None]:
 
 
 @contextmanager
-def _bounded(recorder: Recorder, layers: list[nn.Module]) -> Iterator[None]:
+def _bounded(
+    recorder: TraceRecorder, layers: list[nn.Module]
+) -> Iterator[None]:
     """Each call of a layer has its number while it runs; what stands between two is the first's."""
     unique = list({id(layer): layer for layer in layers}.values())
     own = [layer.forward for layer in unique]

@@ -8,7 +8,7 @@ from typing import Any
 
 
 @dataclass
-class Source:
+class StorageSource:
     """Where a storage came from."""
 
     keep: Any

@@ -19,9 +19,9 @@ def main() -> None:
     warnings.simplefilter("ignore")
     try:
         config = json.load(sys.stdin)
-        from .build import model
+        from .build import build_model
 
-        made: object = to_dict(model(config))
+        made: object = to_dict(build_model(config))
     except BadInput as error:
         made = {"error": str(error)}
     except Exception as error:  # whatever code of others does

@@ -52,7 +52,7 @@ MOST = 200
 """Characters of such a line that are repeated."""
 
 
-class EngineFailed(MeshwrightError):
+class OtherEngineFailed(MeshwrightError):
     """Another engine ended before its work was done."""
 
     exit_code = 3
@@ -246,7 +246,7 @@ def run(words: list[str], settings: Settings, log: Path, lock: Lock) -> None:
             raise AssertionError("a pipe was asked for")
         watch(process, process.stdout, kept, settings.timeout)
     if process.returncode:
-        raise EngineFailed(
+        raise OtherEngineFailed(
             f"the engine ended with exit code {process.returncode}:"
             f" {last_words(log)}; {log} has all it said"
         )
@@ -257,7 +257,7 @@ def ended(process: subprocess.Popen[bytes]) -> Iterator[None]:
     """A context that no rank outlives, whatever ends it: SIGTERM to us is one to them."""
 
     def stop(*_: object) -> None:
-        raise EngineFailed("ended by SIGTERM, and the engine with it")
+        raise OtherEngineFailed("ended by SIGTERM, and the engine with it")
 
     before = signal.signal(signal.SIGTERM, stop)
     try:
@@ -302,7 +302,7 @@ def watch(
         else:
             silent_s += look_s
         if silent_s >= timeout_s:
-            raise EngineFailed(
+            raise OtherEngineFailed(
                 f"no word for {timeout_s:g} s: {who(process.pid)};"
                 " all were ended"
             )

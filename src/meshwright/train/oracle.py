@@ -24,7 +24,7 @@ from ..errors import BadInput
 from ..layout.placement import placed
 from ..program import memory as peak
 from ..program import messages as expected
-from ..program.order import stages
+from ..program.order import rank_stages
 from . import gradients, loop, moe, rules
 from .fake import fake_world, without_storage
 from .launch import HARMLESS
@@ -181,7 +181,7 @@ def of_rank(
     """One rank, whose places on the axes pp and cp are `at` and `of_cp`."""
     wanted = expected.carried_out(job)
     shards = settings.shards or 0
-    sent = expected.sent(wanted, at, shards)
+    sent = expected.sent_by_rank(wanted, at, shards)
     program = run(job, rank, settings)
     flops = expected.flops(wanted, at, of_cp)
     rows = [
@@ -212,7 +212,7 @@ def of_rank(
     )
     return OfRank(
         rank,
-        stages=tuple(s.number for s in stages(wanted, at)),
+        stages=tuple(s.number for s in rank_stages(wanted, at)),
         rows=tuple(rows),
         predicted_memory_bytes={
             term: float(size) for term, size in ledger.peak.items() if size

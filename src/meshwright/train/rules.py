@@ -19,7 +19,7 @@ from ..layout.trainable import TRAINER
 from ..prediction.prediction import Prediction
 from ..program.memory import peak
 from ..program.messages import carried_out
-from ..program.resident import named
+from ..program.resident import largest_terms
 from ..schedule import get as schedule_named
 from ..step.room import capacity
 from ..units import show
@@ -216,7 +216,7 @@ def demand_room(
     need = sum(ranks[rank].values())
     if need <= have:
         return
-    terms = named(ranks[rank])
+    terms = largest_terms(ranks[rank])
     where = f" of pipeline stage {rank}" if len(ranks) > 1 else ""
     raise BadInput(
         f"a rank{where} needs {show(need, 'GiB')} in this program ({terms}), but {what} has"

@@ -19,7 +19,7 @@ from ..describe.model import Model
 from ..errors import BadInput
 from ..formats import parse_json, read_text
 from ..formats.hf import read_hf
-from ..formats.hf_config import model_differences, spelled
+from ..formats.hf_config import model_differences, with_defaults
 from ..formats.hf_weights import (
     BODY,
     BUFFERS,
@@ -129,7 +129,7 @@ def check(folder: Path, m: Model) -> WeightFolder:
     theirs = read_hf(config, m.name)
     if wrong := model_differences(m, theirs):
         words = ", ".join(
-            f"{name} {getattr(spelled(theirs), name)}, not {getattr(spelled(m), name)}"
+            f"{name} {getattr(with_defaults(theirs), name)}, not {getattr(with_defaults(m), name)}"
             for name in wrong
         )
         raise BadInput(

@@ -18,7 +18,7 @@ from ..report.advise_card import fields, flags
 from ..report.console import envelope
 from ..search.evaluate import Progress
 from .answers import Answer, Body
-from .dropped import bridged, job_in_file
+from .dropped import job_in_file, read_bridge
 from .question import ask, laid_out
 
 
@@ -37,14 +37,16 @@ def advise(body: Body, progress: Progress) -> Answer:
     told = advice.to_dict()
     for name in ("changes", "numerics"):
         pairs = zip(getattr(advice, name), told[name], strict=True)
-        told[name] = [{**row, **words(advice, each)} for each, row in pairs]
+        told[name] = [
+            {**row, **change_words(advice, each)} for each, row in pairs
+        ]
     for name in ("pair", "triple"):
         if each := getattr(advice, name):
-            told[name] |= words(advice, each)
+            told[name] |= change_words(advice, each)
     return envelope("advise", told)
 
 
-def words(advice: Advice, each: Advised) -> dict[str, Any]:
+def change_words(advice: Advice, each: Advised) -> dict[str, Any]:
     """A change as a page shows it: its flags, the fields of the job, and seconds by cause."""
     return {
         "words": flags(each),
@@ -60,7 +62,9 @@ def of_text(text: str, kept: Mapping[str, Any], progress: Progress) -> Advice:
     except BadInput:
         log = None
     file = (
-        bridge.arguments_of_log(text, None) if log else bridged(text, progress)
+        bridge.arguments_of_log(text, None)
+        if log
+        else read_bridge(text, progress)
     )
     if file is None:
         raise BadInput(

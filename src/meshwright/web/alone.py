@@ -8,7 +8,7 @@ from functools import cache
 from typing import Any, cast
 
 from ..errors import BadInput, MeshwrightError
-from .endpoints import Endpoint, checked, endpoints
+from .endpoints import Endpoint, check_body, endpoints
 from .work import json_bytes
 
 
@@ -21,18 +21,18 @@ def never(what: str, share: float) -> None:
     """Nobody stops a worker but by ending it."""
 
 
-def asked(name: str, body: str) -> Any:
+def endpoint_answer(name: str, body: str) -> Any:
     """What an endpoint says to a body in JSON.  Raises BadInput."""
     one = _asked().get(name)
     if one is None:
         raise BadInput(f"nothing is asked under {name[:40]!r}")
-    return one.ask(checked(json.loads(body), one), never)
+    return one.ask(check_body(json.loads(body), one), never)
 
 
-def answer(name: str, body: str) -> str:
+def json_answer(name: str, body: str) -> str:
     """One answer as JSON; {"error": sentence} for what is wrong."""
     try:
-        return json_bytes(asked(name, body)).decode()
+        return json_bytes(endpoint_answer(name, body)).decode()
     except MeshwrightError as error:
         return json_bytes({"error": str(error)}).decode()
 
@@ -40,7 +40,7 @@ def answer(name: str, body: str) -> str:
 def lines(name: str, body: str) -> Iterator[str]:
     """An answer of many parts, each as JSON."""
     try:
-        for part in cast("Iterator[Any]", asked(name, body)):
+        for part in cast("Iterator[Any]", endpoint_answer(name, body)):
             yield json_bytes(part).decode()
     except MeshwrightError as error:
         yield json_bytes({"error": str(error)}).decode()

@@ -34,8 +34,15 @@ from ..search.answer import Steps
 from ..search.evaluate import Progress
 from ..search.selectors import choices_of, neighbours, pinned
 from ..sweep import vary
-from .prices import by_chip, price_of_job, rented
-from .question import ask, checked, command_of, keys, laid_out, python_of
+from .prices import by_chip, price_of_job, with_price
+from .question import (
+    ask,
+    check_question,
+    command_of,
+    keys,
+    laid_out,
+    python_of,
+)
 
 Body = Mapping[str, Any]
 Answer = Mapping[str, Any]
@@ -60,7 +67,7 @@ def predict(body: Body, progress: Progress) -> Answer:
     """One step under a given layout."""
     notes: list[str] = []
     job, _ = ask(body.get("question"), notes)
-    job = rented(job, price_of_job(job, body.get("prices", {})))
+    job = with_price(job, price_of_job(job, body.get("prices", {})))
     layout = laid_out(job, body.get("layout", {}))
     return envelope(
         "predict", prediction_fields(compute_step(job, layout), notes)
@@ -80,7 +87,7 @@ def plan_lines(body: Body, progress: Progress) -> Iterator[Answer]:
     notes: list[str] = []
     job, space = ask(body.get("question"), notes)
     rate = price_of_job(job, body.get("prices", {}))
-    job = rented(job, rate)
+    job = with_price(job, rate)
     paid = {**price(job), **({"yours": True} if rate else {})}
     top = body.get("top", 5)
     question = Question(
@@ -187,7 +194,7 @@ def choices(body: Body, progress: Progress) -> Iterator[Answer]:
 
 
 @dataclass(frozen=True)
-class Change:
+class ChangedJob:
     """A job with one thing changed, and the fields of a question that say so."""
 
     name: str
@@ -196,7 +203,7 @@ class Change:
     says: Mapping[str, str]
 
 
-def changes_of(job: Job) -> Iterator[Change]:
+def changes_of(job: Job) -> Iterator[ChangedJob]:
     """What people ask about a cluster and a job, most asked first."""
     cluster = job.cluster
     N = job.cluster.chips
@@ -206,7 +213,7 @@ def changes_of(job: Job) -> Iterator[Change]:
         *(("twice", dim, 2.0) for dim in joined[::-1]),
         *(("half", dim, 0.5) for dim in joined[-1:]),
     ):
-        yield Change(
+        yield ChangedJob(
             f"{name} {dim.name}",
             f"network.{dim.name}.bandwidth",
             float(dim.bandwidth) * factor,
@@ -215,18 +222,18 @@ def changes_of(job: Job) -> Iterator[Change]:
     for chip in NEXT_CHIPS:
         if chip != cluster.chip.name:
             at = f"{N}x{chip}"  # on its own network
-            yield Change(chip, "on", at, {"on": at, "network": ""})
+            yield ChangedJob(chip, "on", at, {"on": at, "network": ""})
     for chips in (2 * N, N // 2):
         if chips:
-            what = cluster.name and catalog.counted(cluster.name)[1]
+            what = cluster.name and catalog.split_count(cluster.name)[1]
             says = {"on": f"{chips}x{what}"} if what else {}
-            yield Change(f"{chips:,} chips", "chips", str(chips), says)
+            yield ChangedJob(f"{chips:,} chips", "chips", str(chips), says)
     if "fp8" in cluster.chip.matrix_flops and job.precision.compute != "fp8":
-        yield Change("fp8", "precision", "fp8", {"precision": "fp8"})
+        yield ChangedJob("fp8", "precision", "fp8", {"precision": "fp8"})
     for seq in (job.T * 4, job.T * 2):
-        yield Change(f"seq {seq:,}", "seq", str(seq), {"seq": str(seq)})
+        yield ChangedJob(f"seq {seq:,}", "seq", str(seq), {"seq": str(seq)})
     bytes_ = cluster.chip.hbm_bytes
-    yield Change("memory −10 %", "chip.hbm_bytes", float(bytes_) * 0.9, {})
+    yield ChangedJob("memory −10 %", "chip.hbm_bytes", float(bytes_) * 0.9, {})
 
 
 NEXT_CHIPS = ("h200", "b200", "mi300x", "tpu-v5p")
@@ -250,7 +257,7 @@ def what_if(body: Body, progress: Progress) -> Iterator[Answer]:
 def fastest_fields(
     job: Job,
     space: Space,
-    change: Change,
+    change: ChangedJob,
     progress: Progress,
     now: Prediction | None,
 ) -> dict[str, Any]:
@@ -329,7 +336,7 @@ def clusters(body: Body, progress: Progress) -> Iterator[Answer]:
             yield {**row, "why": str(varied)}
             continue
         chip = varied.cluster.chip
-        varied = rented(varied, prices.get(chip.name))
+        varied = with_price(varied, prices.get(chip.name))
         row["chip"] = chip.name
         row["usd_per_hour"] = varied.cluster.chip.usd_per_hour
         try:
@@ -354,7 +361,7 @@ def scaling(body: Body, progress: Progress) -> Iterator[Answer]:
     while chips <= MOST_CHIPS:
         row: dict[str, Any] = {"chips": chips}
         try:
-            varied = rented(vary(job, "chips", chips), rate)
+            varied = with_price(vary(job, "chips", chips), rate)
             answer = best_of(varied, space, progress, top=2)
             p, why = answer.fastest, (*answer.notes, "nothing fits")[0]
         except MeshwrightError as error:
@@ -397,7 +404,7 @@ def ways_to_copy(body: Body, progress: Progress) -> Answer:
     """The question as a command, as Python and as a JOB.toml (with a layout: the job that runs
     it); with clusters: their comparison.
     """
-    question = checked(body.get("question"))
+    question = check_question(body.get("question"))
     job, _ = ask(question, [])
     names = texts(body, "clusters") if "clusters" in body else []
     others = [on(job, name) for name in names]
@@ -407,7 +414,7 @@ def ways_to_copy(body: Body, progress: Progress) -> Answer:
     prices = by_chip(given, chips) if names else {}
     if own_price:
         prices[job.cluster.chip.name] = own_price
-    job = rented(job, own_price)
+    job = with_price(job, own_price)
     copied = {
         "command": command_of(question, clusters=names),
         "python": python_of(question, names, prices),

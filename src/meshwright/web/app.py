@@ -32,7 +32,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ..errors import BadInput, MeshwrightError
 from . import page
-from .endpoints import Endpoint, checked, endpoints, openapi
+from .endpoints import Endpoint, check_body, endpoints, openapi
 from .question import OPENING
 from .work import (
     First,
@@ -249,7 +249,7 @@ class Api:
                 "too many requests are under way: try again in a second", 429
             )
         try:
-            body = checked(await body_of(request), asked)
+            body = check_body(await body_of(request), asked)
             if asked.streams:
                 return await self.many(name, asked, body, request)
             return await self.one(name, asked, body, request)
@@ -424,7 +424,7 @@ async def not_here(request: Request, error: Exception) -> Response:
     return reply
 
 
-def opened(api: Api, files: Files) -> None:
+def warm(api: Api, files: Files) -> None:
     """Have at hand what everybody asks first: in the first file, and among the answers kept."""
     plan = {"question": OPENING, "families": False, "top": 1}
     first = {page.key("catalogue", {}): api.prepared("catalogue", {})}
@@ -451,7 +451,7 @@ def app(
     files = Files()
 
     def begin() -> None:
-        opened(api, files)
+        warm(api, files)
         api.workers.begin()
 
     if prepare:

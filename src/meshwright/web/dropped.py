@@ -20,7 +20,14 @@ from ..formats.words import words as command_line
 from ..report.console import SCHEMA
 from ..search.evaluate import Progress
 from .answers import Answer, Body
-from .question import FIRST, JOB, MODEL, checked, described, question_of
+from .question import (
+    FIRST,
+    JOB,
+    MODEL,
+    check_question,
+    describe_model,
+    question_of,
+)
 
 STARTS = re.compile(r"^meshwright$|(^|/)run\.py$")
 VERBS = ("predict", "plan", "sweep", "timeline", "roofline")
@@ -40,7 +47,11 @@ def read(body: Body, progress: Progress) -> Answer:
     question, said = question_in_text(
         text.strip(), kept if isinstance(kept, Mapping) else {}, progress
     )
-    return {"schema": SCHEMA, "question": checked(question), "said": said}
+    return {
+        "schema": SCHEMA,
+        "question": check_question(question),
+        "said": said,
+    }
 
 
 def question_in_text(
@@ -48,7 +59,7 @@ def question_in_text(
 ) -> tuple[dict[str, Any], str]:
     """(question, what the text was taken for); kept: what stands where the text says nothing."""
     if text.startswith("{"):
-        if (file := bridged(text, progress)) is not None:
+        if (file := read_bridge(text, progress)) is not None:
             return question_in_file(file, kept)
         data = parse_json(text, "the text")
         if "schema" in data and "verb" in data:
@@ -65,7 +76,7 @@ def question_in_text(
         file = bridge.arguments_of_log(text, None)
         question, said = question_in_file(file, kept)
         return question, f"the log of {said.removeprefix('a file of ')}"
-    if (file := bridged(text, progress)) is not None:
+    if (file := read_bridge(text, progress)) is not None:
         return question_in_file(file, kept)
     job = load_job(parse_toml(text, "the text"), files=False, bare=False)
     own = job.layout != Layout()
@@ -84,7 +95,7 @@ KINDS = (".json", ".sh", ".yaml", ".toml")
 """As what a text may be read by a tool's reader."""
 
 
-def bridged(text: str, progress: Progress) -> bridge.ForeignFile | None:
+def read_bridge(text: str, progress: Progress) -> bridge.ForeignFile | None:
     """The text as a file of another tool; None if no tool here knows it."""
     for kind in KINDS if text.startswith("{") else KINDS[1:]:
         progress("reading", 0.0)
@@ -122,10 +133,11 @@ def job_in_file(file: bridge.ForeignFile, kept: Mapping[str, Any]) -> Job:
     }
     if isinstance(tables.get(MODEL), dict):
         tables[MODEL].setdefault("name", f"a model of {file.format.title}")
-    tables.setdefault(MODEL, described(str(kept.get(MODEL) or FIRST)))
-    on = file.on or catalog.counted(str(kept.get("on") or "8xh100-sxm"))[1]
+    tables.setdefault(MODEL, describe_model(str(kept.get(MODEL) or FIRST)))
+    on = file.on or catalog.split_count(str(kept.get("on") or "8xh100-sxm"))[1]
     count = (
-        file.chips or catalog.counted(str(kept.get("on") or "8xh100-sxm"))[0]
+        file.chips
+        or catalog.split_count(str(kept.get("on") or "8xh100-sxm"))[0]
     )
     tables["cluster"] = {
         "on": on if "x" in on and on[0].isdigit() else f"{count}x{on}"

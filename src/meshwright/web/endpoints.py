@@ -137,8 +137,8 @@ def endpoints(runs: Mapping[str, Path] | None = None) -> dict[str, Endpoint]:
         "roofline": Endpoint(
             explorers.roofline, {**asked, "layer": TEXT, "shape": TEXT}
         ),
-        "runs": quick(sure.runs),
-        "nearest": quick(sure.nearest, asked),
+        "runs": quick(sure.run_table),
+        "nearest": quick(sure.nearest_table, asked),
         "run_question": quick(sure.run_question, {"id": TEXT}),
         "folders": quick(folders.list),
         "log": Endpoint(of_log, {"text": TEXT, **laid_out}),
@@ -147,7 +147,7 @@ def endpoints(runs: Mapping[str, Path] | None = None) -> dict[str, Endpoint]:
     }
 
 
-def checked(body: object, asked: Endpoint) -> Body:
+def check_body(body: object, asked: Endpoint) -> Body:
     """A body whose fields are known and of the right kind.  Raises BadInput."""
     if not isinstance(body, Mapping):
         raise BadInput(f"the body must be a JSON object, not {brief(body)}")

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from ..describe.assumptions import BOOK_MAX
-from ..describe.frozen import scaled as times
+from ..describe.frozen import scaling as times
 from ..describe.read import brief
 from ..describe.slices import parse_shape
 from ..errors import BadInput
@@ -18,9 +18,9 @@ from ..formats.scenario import load_scenario
 from ..limits.answer import (
     bill,
     largest_run,
+    parallelism_split,
     smallest_cluster,
     smooth_widths,
-    split,
 )
 from ..limits.curve import Curve, curve
 from ..limits.scenario import MONTH_S, Scenario, presets
@@ -37,7 +37,7 @@ from ..roofline.queries import roofline as compute_roofline
 from ..schedule import get
 from ..search.evaluate import Progress
 from .answers import Answer, Body, texts
-from .question import ask, checked, laid_out
+from .question import ask, check_question, laid_out
 
 MOST_SHOWN = 60_000
 """Actions of a timeline that a page draws."""
@@ -64,7 +64,9 @@ def timeline(body: Body, progress: Progress) -> Answer:
     """The pipeline of a layout, action by action."""
     notes: list[str] = []
     job, _ = ask(body.get("question"), notes)
-    replay = replayed(compute_step(job, laid_out(job, body.get("layout", {}))))
+    replay = pipeline_replay(
+        compute_step(job, laid_out(job, body.get("layout", {})))
+    )
     p = replay.prediction
     words = layout_words(p.layout, p.microbatches)
     memory = {k: dict(v._asdict()) for k, v in p.memory_by_stage.items()}
@@ -81,7 +83,7 @@ def timeline(body: Body, progress: Progress) -> Answer:
     )
 
 
-def replayed(p: Prediction) -> Replay:
+def pipeline_replay(p: Prediction) -> Replay:
     """The pipeline of a prediction.  BadInput if it has more actions than a page draws."""
     l = p.layout
     count = actions_of(
@@ -112,7 +114,9 @@ def actions(replay: Replay) -> dict[str, Any]:
 def trace(body: Body, progress: Progress) -> Answer:
     """The timeline as a trace for ui.perfetto.dev."""
     job, _ = ask(body.get("question"), [])
-    replay = replayed(compute_step(job, laid_out(job, body.get("layout", {}))))
+    replay = pipeline_replay(
+        compute_step(job, laid_out(job, body.get("layout", {})))
+    )
     return perfetto.write(
         replay.timeline, layout_words(replay.prediction.layout)
     )
@@ -131,7 +135,7 @@ def scenario(text: str, body: Body) -> Scenario:
     )
     if body.get("failures"):
         base = replace(base, failures=base.failures or Failures())
-    return scaled(base, body.get("factors", {}))
+    return scale_scenario(base, body.get("factors", {}))
 
 
 def number(body: Body, name: str, default: float) -> float:
@@ -142,7 +146,7 @@ def number(body: Body, name: str, default: float) -> float:
     return float(value)
 
 
-def scaled(base: Scenario, factors: object) -> Scenario:
+def scale_scenario(base: Scenario, factors: object) -> Scenario:
     """The scenario with numbers of its chip and network multiplied: flops, hbm, memory, bandwidth,
     latency, launch.
     """
@@ -190,7 +194,8 @@ def curve_fields(line: Curve) -> dict[str, Any]:
     """The fields of one curve."""
     s = line.scenario
     points = [
-        {**p.to_dict(), **bill(p, s), "split": split(p)} for p in line.points
+        {**p.to_dict(), **bill(p, s), "split": parallelism_split(p)}
+        for p in line.points
     ]
     return {
         **line.to_dict(),
@@ -225,7 +230,7 @@ def scenarios(body: Body, progress: Progress) -> Answer:
 def roofline(body: Body, progress: Progress) -> Answer:
     """Where communication starts to bind, in both editions of the scaling book."""
     notes: list[str] = []
-    question = checked(body.get("question"))
+    question = check_question(body.get("question"))
     kept = {k: v for k, v in question.items() if k in ROOFLINE}
     job, _ = ask(kept, notes)
     how = job.assumptions if question.get("assumptions") in BOOKS else EXACT

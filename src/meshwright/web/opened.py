@@ -15,23 +15,25 @@ from ..report import explain as tree
 from ..report.console import envelope
 from ..search.evaluate import Progress
 from .answers import Answer, Body
-from .prices import price_of_job, rented
+from .prices import price_of_job, with_price
 from .question import ask, laid_out
 
 GROUPS = ("tp", "cp", "ep", "dp", "pp")
 """Axes whose ranks send messages to each other."""
 
 
-def predicted(body: Body) -> Prediction:
+def predict_question(body: Body) -> Prediction:
     """The prediction of a question under a layout."""
     job, _ = ask(body.get("question"), [])
-    job = rented(job, price_of_job(job, body.get("prices", {})))
+    job = with_price(job, price_of_job(job, body.get("prices", {})))
     return compute_step(job, laid_out(job, body.get("layout", {})))
 
 
 def explain(body: Body, progress: Progress) -> Answer:
     """The terms of a prediction that a path names, each with its parts, one level deep."""
-    terms = tree.to_dict(predicted(body), body.get("term") or "step_time")
+    terms = tree.to_dict(
+        predict_question(body), body.get("term") or "step_time"
+    )
     for term in terms:
         for part in term["parts"]:
             part["inside"] = len(part.pop("parts"))
@@ -40,7 +42,7 @@ def explain(body: Body, progress: Progress) -> Answer:
 
 def machine(body: Body, progress: Progress) -> Answer:
     """Chip and network of a layout, and where its groups lie: who sends what over which links."""
-    p = predicted(body)
+    p = predict_question(body)
     cluster = p.job.cluster
     return envelope(
         "machine",
@@ -48,7 +50,7 @@ def machine(body: Body, progress: Progress) -> Answer:
             "chips": cluster.chips,
             "chip": chip_fields(p),
             "dims": dims(cluster),
-            "groups": list(groups(p)),
+            "groups": list(group_rows(p)),
         },
     )
 
@@ -79,7 +81,7 @@ def dims(cluster: Cluster) -> list[dict[str, Any]]:
     ]
 
 
-def groups(p: Prediction) -> Iterator[dict[str, Any]]:
+def group_rows(p: Prediction) -> Iterator[dict[str, Any]]:
     """The groups of more than one rank: ranks in each dimension, the farthest link that a group
     needs, and the seconds of a step that its messages take, of which some hide.
     """

@@ -37,7 +37,7 @@ def script() -> str:
 @cache
 def empty() -> str:
     """The page in one file, without answers."""
-    html = guarded(static("index.html"), POLICY)
+    html = with_policy(static("index.html"), POLICY)
     style = f"<style>\n{static('style.css')}</style>"
     html = html.replace('<link rel="stylesheet" href="style.css">', style)
     code = script().replace("</script", "<\\/script")
@@ -49,7 +49,7 @@ def empty() -> str:
     return html.replace("</body>", f"{scripts}\n</body>")
 
 
-def guarded(html: str, policy: str) -> str:
+def with_policy(html: str, policy: str) -> str:
     """A page with a policy of its own, where nobody sends headers."""
     first = '<meta charset="utf-8">\n'
     told = f'<meta http-equiv="content-security-policy" content="{policy}">\n'
@@ -62,7 +62,7 @@ def index(answers: str = "", kind: str = "known", policy: str = "") -> str:
     kind: of the answers: all there are (recorded), or the first ones, others being asked of a
     server (known) or of the program in the browser (first).
     """
-    html = guarded(static("index.html").replace("main.js", SCRIPT), policy)
+    html = with_policy(static("index.html").replace("main.js", SCRIPT), policy)
     data = f'<script type="application/json" id="{kind}">{answers}</script>\n'
     return html.replace("</body>", f"{data if answers else ''}</body>")
 

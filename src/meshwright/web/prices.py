@@ -22,7 +22,7 @@ def chip_named(name: str, chips: Iterable[str]) -> str | None:
     if what in chips:
         return what
     if catalog.COUNT.match(what):
-        what = catalog.counted(what)[1]
+        what = catalog.split_count(what)[1]
     if catalog.has("networks", what):
         what = catalog.network(what).chip
     if not catalog.has("chips", what):
@@ -40,7 +40,7 @@ def by_chip(prices: Prices, chips: Iterable[str]) -> dict[str, float]:
         if chip is None:
             raise BadInput(
                 f"prices: {name[:80]!r} is none of the chips here:"
-                f" {', '.join(nearest(name, chips)[:NAMED]) or 'there is none'}"
+                f" {', '.join(similar_chips(name, chips)[:NAMED]) or 'there is none'}"
             )
         positive(name, rate)
         if rates.get(chip, rate) != rate:
@@ -51,7 +51,7 @@ def by_chip(prices: Prices, chips: Iterable[str]) -> dict[str, float]:
     return rates
 
 
-def nearest(name: str, chips: Iterable[str]) -> list[str]:
+def similar_chips(name: str, chips: Iterable[str]) -> list[str]:
     """Chips, those written like the name first."""
 
     def unlike(chip: str) -> float:
@@ -83,7 +83,7 @@ def price_of_job(job: Job, prices: Prices) -> float | None:
     return by_chip(mine, [chip]).get(chip)
 
 
-def rented(job: Job, rate: float | None) -> Job:
+def with_price(job: Job, rate: float | None) -> Job:
     """The job on chips at this price; None: at the catalogue's."""
     if rate is None:
         return job

@@ -57,7 +57,7 @@ def keys() -> tuple[str, ...]:
     return (MODEL, JOB, *(flag.name for flag in known))
 
 
-def checked(question: object) -> dict[str, str]:
+def check_question(question: object) -> dict[str, str]:
     """The texts of a question, in canonical order, without those left empty.  Raises BadInput."""
     if not isinstance(question, Mapping):
         raise BadInput(
@@ -89,17 +89,17 @@ def tables(question: Question, given: Mapping[str, str]) -> dict[str, Any]:
         return (
             given_tables
             if not model
-            else {**given_tables, MODEL: described(model)}
+            else {**given_tables, MODEL: describe_model(model)}
         )
     named = model or FIRST
     if Path(named).suffix.lower() in FILES:
         raise BadInput(
             f"model {named[:80]!r}: files are not read here, give their text"
         )
-    return {**describe(FIRST, given), MODEL: described(named)}
+    return {**describe(FIRST, given), MODEL: describe_model(named)}
 
 
-def described(model: str) -> Any:
+def describe_model(model: str) -> Any:
     """A model's name, or all fields of the one in the text of a config.json."""
     if not model.startswith("{"):
         return model
@@ -108,7 +108,7 @@ def described(model: str) -> Any:
 
 def ask(question: object, notes: list[str]) -> tuple[Job, Space]:
     """The job of a question, and the space that its layout fields leave to a search."""
-    texts = checked(question)
+    texts = check_question(question)
     given, space = job_and_space(
         {k: v for k, v in texts.items() if k not in (MODEL, JOB)}
     )

@@ -112,14 +112,14 @@ def of_job(
             keep(name, body)
         keep("what_if", {"question": question})
         drawn = {"schedule": "1f1b", **mine} if mine else best["layout"]
-        attempted(keep, "timeline", {"question": question, "layout": drawn})
+        answerable(keep, "timeline", {"question": question, "layout": drawn})
     for name, rest in (
         ("clusters", {"clusters": clusters_of(question), "prices": {}}),
         ("roofline", {"layer": "book"}),
         ("nearest", {}),
         ("scaling", {}),
     ):
-        attempted(keep, name, {"question": question, **rest})
+        answerable(keep, name, {"question": question, **rest})
     keep("runs", {})
     keep("scenarios", {})
     keep("limits", {"scenarios": SCENARIOS, "months": 3, "linear": 0.8})
@@ -133,7 +133,7 @@ def clusters_of(question: Mapping[str, str]) -> list[str]:
     return [f"{count or 512}x{chip}" for chip in chips[: len(CHIPS)]]
 
 
-def attempted(keep: Any, name: str, body: Mapping[str, Any]) -> None:
+def answerable(keep: Any, name: str, body: Mapping[str, Any]) -> None:
     """What some jobs have no answer to is left out: the page says so."""
     try:
         keep(name, body)

@@ -42,23 +42,23 @@ def made(id: str) -> dict[str, Any]:
     }
 
 
-def run_fields(run: certainty.Run) -> dict[str, Any]:
+def run_fields(run: certainty.PublishedRun) -> dict[str, Any]:
     """A run's fields, what is predicted for it among them."""
     return {**run._asdict(), "predicted_s": run.step_s / run.ratio}
 
 
-def runs(body: Body, progress: Progress) -> Answer:
+def run_table(body: Body, progress: Progress) -> Answer:
     """Every published run: predicted beside measured."""
     return {
         "schema": SCHEMA,
-        "rows": [run_fields(run) for run in certainty.runs()],
+        "rows": [run_fields(run) for run in certainty.evidence_runs()],
     }
 
 
-def nearest(body: Body, progress: Progress) -> Answer:
+def nearest_table(body: Body, progress: Progress) -> Answer:
     """The published runs nearest to a question, with how they were made."""
     job, _ = ask(body.get("question"), [])
-    near = certainty.nearest(job, NEAREST)
+    near = certainty.nearest_runs(job, NEAREST)
     kind = certainty.kind_of(job)
     return {
         "schema": SCHEMA,

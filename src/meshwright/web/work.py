@@ -116,7 +116,7 @@ class ThreadAnswer:
     ) -> None:
         self.work, self.cpu_s = Asking(), 0.0
         self.first = None if asked.quick else first
-        self.parts = parts(asked, body, self.work)
+        self.parts = answer_lines(asked, body, self.work)
 
     def next(self) -> bytes:
         if self.first:
@@ -132,7 +132,7 @@ class ThreadAnswer:
         self.work.stop.set()
 
 
-def parts(
+def answer_lines(
     asked: Endpoint, body: Mapping[str, Any], work: Asking
 ) -> Iterator[bytes]:
     """The lines of an answer: one, or as many as it has parts."""

@@ -30,7 +30,7 @@ from typing import IO, Any
 from ..errors import BadInput, MeshwrightError
 from .endpoints import Endpoint, endpoints
 from .question import OPENING
-from .work import Asking, Interrupted, Stopped, json_bytes, parts
+from .work import Asking, Interrupted, Stopped, answer_lines, json_bytes
 
 LINE, WRONG, BROKEN, END = b"=", b"!", b"?", b"."
 MOST = 2
@@ -234,7 +234,7 @@ def main() -> None:
         told, work = asked.get()
         first = told["body"] is opening
         start = time.thread_time()
-        answer(
+        write_answer(
             table[told["name"]], told["body"], work, quiet if first else sink
         )
         sink.write(END + b"%.4f\n" % (time.thread_time() - start))
@@ -254,12 +254,12 @@ def listen(asked: SimpleQueue[tuple[Mapping[str, Any], Asking]]) -> None:
     os._exit(0)
 
 
-def answer(
+def write_answer(
     asked: Endpoint, body: Mapping[str, Any], work: Asking, sink: IO[bytes]
 ) -> None:
     """Write the lines of an answer, or why there is none."""
     try:
-        for line in parts(asked, body, work):
+        for line in answer_lines(asked, body, work):
             sink.write(LINE + line + b"\n")
             sink.flush()
     except Stopped:

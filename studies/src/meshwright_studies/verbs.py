@@ -11,7 +11,14 @@ from cyclopts import Parameter
 
 import meshwright
 from meshwright.cli.calibrate import READERS
-from meshwright.cli.command import Detail, Json, answer, output, verb, word
+from meshwright.cli.command import (
+    Detail,
+    Json,
+    output,
+    print_answer,
+    verb,
+    word,
+)
 from meshwright.errors import BadInput
 
 Paper = Annotated[
@@ -65,7 +72,7 @@ def reproduce(
     (
         console.show_json(console.envelope("reproduce", data))
         if json
-        else answer(reproduced_card(data), detail, [reproduced(data)])
+        else print_answer(reproduced_card(data), detail, [reproduced(data)])
     )
     return 0
 
@@ -90,7 +97,7 @@ def validate(
     files.suffix(output, (".json", ".csv", ".md"))
     result = compute(published() if runs is None else runs)
     data = console.envelope("validate", result.to_dict())
-    console.show_json(data) if json else answer(
+    console.show_json(data) if json else print_answer(
         validated_card(data), detail, [validated(data)]
     )
     if output:

@@ -10,9 +10,9 @@ import math
 from typing import Any
 
 from ... import catalog
-from ...describe.choices import listed
+from ...describe.choices import first_few
 from ...describe.job import PRECISIONS, Job
-from ...describe.recompute import recompute, resolved
+from ...describe.recompute import recompute, resolve
 from ...errors import BadInput
 from ...layout.placement import placed
 from ...layout.schemes import hidden_cut
@@ -258,7 +258,7 @@ def write_tp(job: Job, out: Out) -> None:
     """The axis that cuts what lies between matrices as the layout does."""
     if job.layout.scheme not in TENSOR:
         raise BadInput(
-            f"MaxText has the schemes {listed(TENSOR)}, not {job.layout.scheme}"
+            f"MaxText has the schemes {first_few(TENSOR)}, not {job.layout.scheme}"
         )
     put_axis(
         out,
@@ -350,7 +350,7 @@ def write_recompute(job: Job, out: Out) -> None:
         raise BadInput(
             f"MaxText recomputes the same of all layers, not {job.layout.recompute}"
         )
-    how = resolved(
+    how = resolve(
         job.layout.recompute,
         job.profile.selective if job.profile else "minimal",
     )

@@ -584,8 +584,8 @@ def demand_overlaps(job: Job) -> None:
     """BadInput for overlaps and CUDA graphs that Megatron does not take beside a layout, whatever
     framework the job names (`layout.beside`).
     """
-    rules = beside.asked(framework(CORE), job.software)
-    if sentences := beside.broken(job, job.layout, rules):
+    rules = beside.rules_asked(framework(CORE), job.software)
+    if sentences := beside.broken_settings(job, job.layout, rules):
         raise BadInput("; ".join(sentences))
 
 

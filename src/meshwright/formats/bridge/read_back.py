@@ -15,7 +15,7 @@ from ...describe.framework import Framework, framework
 from ...describe.job import Job
 from ...describe.layout import Layout
 from ...describe.read import read
-from ...describe.recompute import recompute, resolved
+from ...describe.recompute import recompute, resolve
 from ...describe.software import Software
 from ...errors import BadInput
 from ...layout.stages import stage_count, stage_layers
@@ -126,7 +126,7 @@ def _layout(job: Job, program: Framework) -> Iterator[tuple[str, Any]]:
     chosen = recompute(l.recompute)
     yield (
         "layout.recompute",
-        f"{resolved(l.recompute, program.selective)}:{chosen.layers}",
+        f"{resolve(l.recompute, program.selective)}:{chosen.layers}",
     )
     yield "layout.schedule", l.schedule if piped else None
     yield "layout.interleave", schedule.chunks(l.interleave) if piped else 1

@@ -214,7 +214,7 @@ def skypilot_names() -> Mapping[str, str]:
 
 @cache
 def _data() -> dict[str, Any]:
-    return shipped.table("bridges.toml")
+    return shipped.shipped_table("bridges.toml")
 
 
 @cache

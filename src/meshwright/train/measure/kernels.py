@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as fn
 
-from ...cost.measured import seconds
+from ...cost.measured import table_seconds
 from ...describe.measured import MeasuredTable
 from ...describe.model import Model
 from ...program.tiles import tiles
@@ -244,7 +244,7 @@ def tables(
             replace(
                 table,
                 residual=abs(
-                    float(seconds(table, kernel.check)) / checked - 1
+                    float(table_seconds(table, kernel.check)) / checked - 1
                 ),
             ),
         )

@@ -28,7 +28,7 @@ from ...describe.cluster import Cluster
 from ...describe.measured import MeasuredTable, Overhead
 from ...describe.network import Dim, Network
 from ...formats import parse_json, read_text
-from ...program.cpu import CPU, busy
+from ...program.cpu import CPU, cpu_seconds
 from ..launch import fork_ranks
 from . import engine, kernels, low
 from .kernels import floats
@@ -430,7 +430,7 @@ def with_feature(
             replace(base, engine=known), layout, int(layers), int(m)
         )
         rest = seconds - sum(
-            float(value) for value in busy(job, job.layout).values()
+            float(value) for value in cpu_seconds(job, job.layout).values()
         )
         left.append((layers / float(layout.pp), m, rest / ranks))
     numbers, error = bilinear(left)

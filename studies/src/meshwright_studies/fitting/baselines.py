@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from meshwright.prediction.classes import width
+from meshwright.prediction.classes import precision_width
 from meshwright.prediction.prediction import Prediction
 
 from .fit import RunModel, family
@@ -71,7 +71,7 @@ def constant(
 
 def product_numbers(run: Measured) -> str:
     """Numbers of its products, as classes have them."""
-    return width(run.job.precision.compute)
+    return precision_width(run.job.precision.compute)
 
 
 def kind(run: Measured) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from json import dumps
 
 from meshwright.formats.toml import dump_job
-from meshwright.prediction.certainty import Run
+from meshwright.prediction.certainty import PublishedRun
 
 from ..validate.rows import Row, plain
 from . import intervals
@@ -75,7 +75,7 @@ def table(of: Sequence[Seen]) -> str:
     """The CSV of the runs, for the nearest ones to a question."""
     head = "# Published runs beside left-out predictions. Written with catalog/evidence.toml.\n"
     lines = [
-        ",".join(Run._fields),
+        ",".join(PublishedRun._fields),
         *(",".join(map(_cell, one.run)) for one in of),
     ]
     return head + "\n".join(lines) + "\n"

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from meshwright.compare.as_run import predicted
+from meshwright.compare.as_run import predict_as_run
 from meshwright.describe import assumptions, fitted, framework, kernels
 from meshwright.describe.fitted import Parameter
 from meshwright.describe.job import Job
@@ -76,7 +76,7 @@ class RunModel:
         """A run's job with other numbers."""
         key = self.of[run], tuple(values[name] for name in self.reads[run])
         if key not in self.known:
-            self.known[key] = predicted(
+            self.known[key] = predict_as_run(
                 with_values(self.every[run].job, values)
             )
         return self.known[key]
@@ -117,17 +117,19 @@ def read_by(job: Job) -> set[str]:
 
 def with_values(job: Job, values: Values) -> Job:
     """A job of the default set with other numbers in the catalogue."""
-    chip = fitted.applied("set/chip", assumptions.BY_SHAPE_AS_WRITTEN, values)
+    chip = fitted.with_fitted(
+        "set/chip", assumptions.BY_SHAPE_AS_WRITTEN, values
+    )
     if law := job.cluster.chip.kernel_law:
         of = kernels.as_written()[law]
         chip = replace(
-            chip, kernels=fitted.applied(f"kernels/{law}", of, values)
+            chip, kernels=fitted.with_fitted(f"kernels/{law}", of, values)
         )
     how = replace(assumptions.REALISTIC, chip=chip)
     if job.framework is None:
         return replace(job, assumptions=how)
     name = job.framework.name
-    by = fitted.applied(
+    by = fitted.with_fitted(
         f"frameworks/{name}", framework.as_written()[name], values
     )
     return replace(job, assumptions=how, framework=by)
@@ -226,7 +228,7 @@ def _without(
 
 def stored(table: Mapping[str, Any] | None = None) -> Fit:
     """The fit that the catalogue holds: nothing is fitted again."""
-    told = fitted.table() if table is None else table
+    told = fitted.fitted_table() if table is None else table
     values = {
         name: float(of["value"]) for name, of in told["parameters"].items()
     }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from meshwright.compare.as_run import predicted
+from meshwright.compare.as_run import predict_as_run
 from meshwright.describe.assumptions import REALISTIC
 from meshwright.describe.job import Job
 from meshwright.errors import BadInput
@@ -54,7 +54,7 @@ def measured_run(row: Row) -> Measured | None:
         asked = quantities_judged(row)
         if not seconds or (asked and not asked & {"step_time", "tflops/mfu"}):
             return None
-        predicted(job)
+        predict_as_run(job)
     except (BadInput, ArithmeticError, ValueError):
         return None
     name = plain(row, "id")[:120]

@@ -12,7 +12,12 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from meshwright.prediction.certainty import PARTS, Run, kind_of, parts
+from meshwright.prediction.certainty import (
+    PARTS,
+    PublishedRun,
+    kind_of,
+    part_shares,
+)
 from meshwright.prediction.prediction import Prediction
 
 Column: TypeAlias = NDArray[np.float64]
@@ -30,7 +35,7 @@ LABORATORIES = {
 class Seen(NamedTuple):
     """A published run beside its prediction."""
 
-    run: Run
+    run: PublishedRun
     laboratory: str
     kind: str
     error: float
@@ -54,9 +59,9 @@ def run_seen(
     job = prediction.job
     step = prediction.step_time_s
     ratio = measured / step
-    run = Run.of(job, id, source, step_s=measured, ratio=ratio)
+    run = PublishedRun.of(job, id, source, step_s=measured, ratio=ratio)
     error = math.log(ratio)
-    of = parts(job, prediction.time_s)
+    of = part_shares(job, prediction.time_s)
     return Seen(run, laboratory(source), kind_of(job), error, of, workload)
 
 

@@ -21,7 +21,7 @@ from meshwright.report.plots import (
     memory_bars,
     panels,
     spent,
-    stack,
+    stacked_bars,
     wide,
 )
 
@@ -167,7 +167,7 @@ def share_bars(axes: Axes, times: Sequence[Mapping[str, float]]) -> None:
         {cause: 100 * s / sum(t.values()) for cause, s in t.items()}
         for t in times
     ]
-    stack(axes, shares, spent(times))
+    stacked_bars(axes, shares, spent(times))
     axes.set_ylabel("share of step time [%]")
     axes.set_ylim(0, 100)
     handles, labels = axes.get_legend_handles_labels()

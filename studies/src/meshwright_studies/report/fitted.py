@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import RenderableType
 from rich.text import Text
 
-from meshwright.report.predict import plain
+from meshwright.report.predict import empty_table
 
 NAMES = {
     "median_abs_error": "median",
@@ -22,7 +22,9 @@ NAMES = {
 
 def report(data: Mapping[str, Any]) -> list[RenderableType]:
     """Numbers with their ranges, errors overall and by source, intervals."""
-    numbers = plain("number", "prior", "fitted", "range", "falls back without")
+    numbers = empty_table(
+        "number", "prior", "fitted", "range", "falls back without"
+    )
     for p in data["parameters"]:
         low, high = p["range"]
         cells = (
@@ -31,7 +33,7 @@ def report(data: Mapping[str, Any]) -> list[RenderableType]:
             f"{low:.3g} to {high:.3g}",
         )
         numbers.add_row(p["name"], *cells, ", ".join(p["without"]))
-    errors = plain("errors of step times, %", *NAMES.values())
+    errors = empty_table("errors of step times, %", *NAMES.values())
     for name, of in data["errors"].items():
         errors.add_row(name, *(_percent(of[key], key) for key in NAMES))
     return [
@@ -46,7 +48,7 @@ def report(data: Mapping[str, Any]) -> list[RenderableType]:
 
 
 def _sources(of: Mapping[str, Any]) -> RenderableType:
-    table = plain("median (bias), %", *of)
+    table = empty_table("median (bias), %", *of)
     for name in next(iter(of.values())):
         cells = [
             f"{_percent(figures[name]['median_abs_error'])}"

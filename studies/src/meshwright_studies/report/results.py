@@ -9,8 +9,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from meshwright.report.card import Card, Grid, Row
-from meshwright.report.predict import plain
+from meshwright.report.card import Card, CardRow, CardTable
+from meshwright.report.predict import empty_table
 from meshwright.report.text import percent
 
 STYLES = {
@@ -53,14 +53,14 @@ def reproduced_card(data: Mapping[str, Any]) -> Card:
     return Card(
         f"Are the numbers of {data.get('paper', 'the paper')} reproduced? {len(checks):,} checks",
         (
-            Row(word, f"{met}: {counts}", style),
-            Row("against", sources, rank=2),
-            Row(
+            CardRow(word, f"{met}: {counts}", style),
+            CardRow("against", sources, rank=2),
+            CardRow(
                 "largest",
                 f"difference among those that match: {summary['worst_match']:.2g}",
             ),
-            *(Row("note", note, rank=3) for note in data.get("notes", ())),
-            Grid(names, ranked),
+            *(CardRow("note", note, rank=3) for note in data.get("notes", ())),
+            CardTable(names, ranked),
         ),
         "--all: the 40 worst with notes; --json: all; -o FOLDER: figures",
     )
@@ -108,14 +108,14 @@ def validated_card(data: Mapping[str, Any]) -> Card:
     return Card(
         "How far are predictions from measured runs?",
         (
-            Grid(names, rows, most=9),
+            CardTable(names, rows, most=9),
             *(
-                Row("note", str(line), "bold", rank=2)
+                CardRow("note", str(line), "bold", rank=2)
                 for line in _fitted(data)
             ),
             *(
                 [
-                    Row(
+                    CardRow(
                         "skipped",
                         f"{skipped:,} rows, with reasons: --all",
                         rank=3,
@@ -169,7 +169,9 @@ def reproduced(data: Mapping[str, Any]) -> RenderableType:
 
 def _checks(checks: list[Mapping[str, Any]]) -> RenderableType:
     """A table of checks, the worst first."""
-    table = plain("check", "published", "computed", "difference", "", "note")
+    table = empty_table(
+        "check", "published", "computed", "difference", "", "note"
+    )
     ranked = sorted(checks, key=_worst)
     for c in ranked[:MOST]:
         cells = (
@@ -207,7 +209,7 @@ def _number(value: Any) -> str:
 
 def validated(data: Mapping[str, Any]) -> RenderableType:
     """Errors against measured runs: overall, by source, what was skipped, and what was assumed."""
-    table = plain(
+    table = empty_table(
         "predicted against measured",
         "rows",
         "median error",

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from meshwright.compare.as_run import predicted
+from meshwright.compare.as_run import predict_as_run
 from meshwright.describe.assumptions import REALISTIC, Assumptions
 from meshwright.errors import BadInput
 from meshwright.prediction.certainty import kind_of
@@ -103,7 +103,7 @@ def _compared(
     """What a row measured beside its prediction; BadInput if nothing can be compared."""
     by_rule = filled(row, assumptions) if silent(row) else None
     about = by_rule.about if by_rule else job_and_notes(row)
-    prediction = predicted(about.under(assumptions))
+    prediction = predict_as_run(about.under(assumptions))
     predictions = [
         p
         for p in pairs(row, prediction, about.memory)

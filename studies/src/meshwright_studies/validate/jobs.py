@@ -12,12 +12,12 @@ from meshwright import catalog
 from meshwright.describe.assumptions import Assumptions
 from meshwright.describe.fields import ASK
 from meshwright.describe.framework import Framework, framework, questions_of
-from meshwright.describe.job import Job, accumulated
+from meshwright.describe.job import Job, with_gradients
 from meshwright.describe.layout import Layout
 from meshwright.describe.model import MLA, Model, MoE
 from meshwright.describe.precision import Precision
 from meshwright.describe.software import NOTHING_SAID
-from meshwright.describe.stages import stages
+from meshwright.describe.stages import read_stages
 from meshwright.errors import BadInput
 from meshwright.num import Num
 
@@ -144,7 +144,7 @@ def row_precision(row: Row, told: RowSoftware, by: Framework) -> Precision:
         hardware.cluster_of_row(row).chip,
         said_of_fsdp if is_fsdp(row) else None,
     )
-    return accumulated(precision, told.settings.gradients or by.gradients)
+    return with_gradients(precision, told.settings.gradients or by.gradients)
 
 
 def row_attention(told: RowSoftware, year: float | None) -> str:
@@ -258,7 +258,7 @@ def dealt_layers(row: Row, shape: Model) -> str:
     if not words_of:
         return "even"
     text = words_of[1].replace("e", "E").replace("l", "L")
-    return text if sum(stages(text).layers) == shape.layers else "even"
+    return text if sum(read_stages(text).layers) == shape.layers else "even"
 
 
 def model(row: Row) -> Model:

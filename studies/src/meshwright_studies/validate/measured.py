@@ -18,7 +18,7 @@ from typing import NamedTuple
 from meshwright.count.model import model_flops
 from meshwright.describe.job import Job
 from meshwright.prediction.prediction import Prediction
-from meshwright.step import recomputed
+from meshwright.step import with_recomputation
 
 from .rows import Row, part, positive_number, text_of_row
 from .words import is_jax
@@ -267,7 +267,9 @@ def layer_times(m: Row, p: Prediction) -> Iterator[Pair]:
     if back is not None:
         yield Pair(
             "layer_backward_time",
-            float(recomputed(p.cost.typical, p.layout.recompute).backward),
+            float(
+                with_recomputation(p.cost.typical, p.layout.recompute).backward
+            ),
             back / 1e3,
         )
 

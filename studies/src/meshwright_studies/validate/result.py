@@ -9,7 +9,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from meshwright.prediction.certainty import runs
+from meshwright.prediction.certainty import evidence_runs
 
 from .layouts import CountedFigure, once
 from .stats import confusion, ranking, reliability, stats
@@ -171,7 +171,7 @@ class Validation:
         """Step times among the runs that the shared numbers were fitted to: their errors are those
         of a fit to its own rows.
         """
-        known = {(run.source, run.id) for run in runs()}
+        known = {(run.source, run.id) for run in evidence_runs()}
         return sum((r.source, r.id) in known for r in self.having("step_time"))
 
     @property

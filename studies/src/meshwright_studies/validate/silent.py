@@ -21,7 +21,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from meshwright.compare.as_run import predicted
+from meshwright.compare.as_run import predict_as_run
 from meshwright.describe.assumptions import Assumptions
 from meshwright.errors import BadInput
 from meshwright.layout.rules import SCHEDULE
@@ -78,7 +78,7 @@ def filled(row: Row, assumptions: Assumptions) -> Filled:
     for microbatch, chunks in open_choices(row):
         about = job_and_notes(with_choice(row, microbatch, chunks))
         try:
-            prediction = predicted(about.under(assumptions))
+            prediction = predict_as_run(about.under(assumptions))
         except BadInput:
             continue
         if SCHEDULE.holds(prediction.job, prediction.layout):
@@ -88,7 +88,7 @@ def filled(row: Row, assumptions: Assumptions) -> Filled:
         row, {choice: fits for choice, (_, fits) in could.items()}
     )
     about, fits = could[chosen]
-    times = times or [predicted(about.under(assumptions)).step_time_s]
+    times = times or [predict_as_run(about.under(assumptions)).step_time_s]
     return Filled(
         about.noted(note(row, *chosen, fits)), (min(times), max(times))
     )

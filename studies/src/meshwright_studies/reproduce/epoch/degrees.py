@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from meshwright.limits.curve import Curve, Point
-from meshwright.limits.laws import Shape, shape
+from meshwright.limits.laws import LawShape, shape
 from meshwright.limits.placing import group
 from meshwright.limits.simulate import AXES, Degrees, simulate
 
@@ -59,7 +59,7 @@ def seconds(curve: Curve, p: Point, spread: DegreesRow) -> float:
     """Seconds of a step of our point, spread as theirs."""
     on = curve.scenario.machine
     levels = len(curve.scenario.joined.dims)
-    s = Shape(*map(float, shape(curve.scenario.law, p.hidden)))
+    s = LawShape(*map(float, shape(curve.scenario.law, p.hidden)))
     d = spread.degrees
     places = {
         axis: group(getattr(d, axis), (low,) if levels == LEVELS else ())

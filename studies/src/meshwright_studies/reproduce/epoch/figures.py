@@ -208,9 +208,9 @@ def _utilisation(
 
 def _split(name: str, title: str) -> Any:
     def draw() -> Any:
-        from meshwright.report.limits_plots import splits
+        from meshwright.report.limits_plots import degree_split
 
-        return splits(ours(name), f"{title} {SET}")
+        return degree_split(ours(name), f"{title} {SET}")
 
     return draw
 

@@ -8,7 +8,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from meshwright.describe.frozen import put, scaled
+from meshwright.describe.frozen import put, scaling
 from meshwright.limits.curve import Point, curve
 from meshwright.limits.scenario import Scenario, preset
 
@@ -27,13 +27,13 @@ def slow_memories(s: Scenario) -> Scenario:
         "hierarchy.smem_bytes_per_clock",
         "hbm_bandwidth",
     ):
-        s = scaled(f"chip.{path}", 1 / FACTOR)(s)
+        s = scaling(f"chip.{path}", 1 / FACTOR)(s)
     return s
 
 
 def slow_links(s: Scenario) -> Scenario:
     """With a tenth of the network's bandwidth, and nothing to wait for."""
-    slower = scaled("network.dims.bandwidth", 1 / FACTOR)(s)
+    slower = scaling("network.dims.bandwidth", 1 / FACTOR)(s)
     return put("network.dims.latency", 0.0)(slower)
 
 
@@ -95,7 +95,7 @@ def phenomenon_checks() -> Iterator[Check]:
         f"the same at {links[-1].flops:.1e} FLOP: {shares_text(large)}",
     )
     near = one_bubble(preset(BASE))
-    far = scaled("network.dims.latency", FACTOR)(near)
+    far = scaling("network.dims.latency", FACTOR)(near)
     before, after = (curve(s).points for s in (near, far))
     told = (
         f"1F1B, ten times the latency: {shares_text(mean(after))};"

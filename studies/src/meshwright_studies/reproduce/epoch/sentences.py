@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from meshwright.cost.overlap import added
+from meshwright.cost.overlap import sum_loads
 from meshwright.describe.frozen import put
 from meshwright.describe.network import Dim, Network
 from meshwright.limits.calendar import GROWTH, years_until
@@ -21,7 +21,7 @@ from meshwright.limits.laws import (
     FITTED_DEPTH,
     LAWS,
     LEAST_WIDTH,
-    Shape,
+    LawShape,
     shape,
 )
 from meshwright.limits.scenario import preset
@@ -30,7 +30,7 @@ from meshwright.limits.simulate import (
     Degrees,
     Groups,
     Machine,
-    between,
+    block_messages,
     gradients,
     tensor,
 )
@@ -70,7 +70,7 @@ def one_switch() -> Machine:
     return replace(preset("h100"), network=one).machine
 
 
-def words_sent(s: Shape, d: Degrees) -> dict[str, float]:
+def words_sent(s: LawShape, d: Degrees) -> dict[str, float]:
     """Words that all chips together send in a step, by the functions of the simulation: seconds
     alone, times rate and chips.
     """
@@ -79,9 +79,13 @@ def words_sent(s: Shape, d: Degrees) -> dict[str, float]:
     experts = d._replace(pp=1.0, dp=d.dp * d.pp)
     sent = {
         "dp": gradients(on, s, d, groups_on_switch(d)),
-        "tp": added(tensor(on, s, d, groups_on_switch(d))),
-        "pp": added(between(on, s, stages, groups_on_switch(stages))),
-        "ep": added(between(on, s, experts, groups_on_switch(experts))),
+        "tp": sum_loads(tensor(on, s, d, groups_on_switch(d))),
+        "pp": sum_loads(
+            block_messages(on, s, stages, groups_on_switch(stages))
+        ),
+        "ep": sum_loads(
+            block_messages(on, s, experts, groups_on_switch(experts))
+        ),
     }
     words = on.fabric.rates[0] * d.chips / WORD
     return {name: float(load.seconds * words) for name, load in sent.items()}
@@ -92,7 +96,7 @@ def groups_on_switch(d: Degrees) -> Groups:
     return {axis: (getattr(d, axis),) for axis in AXES}
 
 
-def table_1_checks(s: Shape, d: Degrees) -> dict[str, float]:
+def table_1_checks(s: LawShape, d: Degrees) -> dict[str, float]:
     """The four formulas as printed."""
     tp = d.tp_model * d.tp_ff
     return {
@@ -103,9 +107,9 @@ def table_1_checks(s: Shape, d: Degrees) -> dict[str, float]:
     }
 
 
-def example() -> tuple[Shape, Degrees]:
+def example() -> tuple[LawShape, Degrees]:
     """The model and degrees that table 1 is counted for."""
-    s = Shape(*map(float, shape(LAWS["baseline"], WIDTH)))
+    s = LawShape(*map(float, shape(LAWS["baseline"], WIDTH)))
     return s._replace(E=EXPERTS), SPREAD._replace(ep=EXPERTS)
 
 
@@ -130,7 +134,7 @@ def exponents() -> dict[str, float]:
     """Exponents of the degrees that send least, from our counts: log-log slopes between two
     numbers of chips, degrees as real numbers.
     """
-    s = Shape(*map(float, shape(LAWS["baseline"], WIDTH)))
+    s = LawShape(*map(float, shape(LAWS["baseline"], WIDTH)))
     few, many = 1e12, 1e16
     best = [cheapest(s, chips) for chips in (few, many)]
     return {
@@ -139,7 +143,7 @@ def exponents() -> dict[str, float]:
     }
 
 
-def cheapest(s: Shape, chips: float) -> dict[str, float]:
+def cheapest(s: LawShape, chips: float) -> dict[str, float]:
     """dp, pp and tp of so many chips that send least in all, on a fine grid."""
     on = one_switch()
     grid = np.exp(np.arange(0.0, 0.55, 0.002) * math.log(chips))
@@ -162,8 +166,9 @@ def cheapest(s: Shape, chips: float) -> dict[str, float]:
     large = s._replace(batch=s.batch * 1e15)
     sent = {
         "dp": gradients(on, s, d, groups_on_switch(d)).seconds,
-        "tp": added(tensor(on, large, d, groups_on_switch(d))).seconds / 1e15,
-        "pp": added(between(on, s, d, groups_on_switch(d))).seconds,
+        "tp": sum_loads(tensor(on, large, d, groups_on_switch(d))).seconds
+        / 1e15,
+        "pp": sum_loads(block_messages(on, s, d, groups_on_switch(d))).seconds,
     }
     total = np.where(tp >= 1, sum(sent.values()), np.inf)
     i, j = np.unravel_index(int(np.argmin(total)), total.shape)
@@ -286,7 +291,7 @@ def table_checks() -> tuple[PaperTable, ...]:
     )
 
 
-def with_degrees(s: Shape, d: Degrees) -> str:
+def with_degrees(s: LawShape, d: Degrees) -> str:
     """The model and its degrees."""
     tp = f"{d.tp_model:g} x {d.tp_ff:g}"
     return f"width {s.D:,.0f}, dp {d.dp:g}, tp {tp}, pp {d.pp:g}, ep {d.ep:g}"

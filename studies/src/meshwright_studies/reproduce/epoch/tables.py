@@ -14,7 +14,7 @@ from meshwright.describe.assumptions import EPOCH
 from meshwright.limits.answer import bill, smallest_cluster
 from meshwright.limits.closed_forms import (
     LATENCY_CONSTANT,
-    Node,
+    Accelerator,
     Setting,
     bandwidth_reach,
     closed_forms,
@@ -125,7 +125,7 @@ def closed_form_table() -> Iterator[Check]:
     """Table 2, equations 15, 17 and 18, appendix 8.3, section 4.1.1."""
     run = Setting()
     for name, (inputs, (side, tokens, flops)) in published.TABLE_2.items():
-        forms = closed_forms(Node(*inputs), run)
+        forms = closed_forms(Accelerator(*inputs), run)
         yield rounds(f"table 2/{name}/d'", side, forms.slice_side)
         note = (
             "C/B_DRAM with C as printed; with C from the clock, 1.2475e15 MAC/s, it is the 401 that"
@@ -139,7 +139,9 @@ def closed_form_table() -> Iterator[Check]:
             within=5e-3,
         )
         yield rounds(f"table 2/{name}/T", flops, forms.critical_flops)
-    any_node = closed_forms(Node(*published.TABLE_2["DGX H100"][0]), run)
+    any_node = closed_forms(
+        Accelerator(*published.TABLE_2["DGX H100"][0]), run
+    )
     yield rounds(
         "equation 15", published.EQUATION_15, any_node.latency_critical_flops
     )

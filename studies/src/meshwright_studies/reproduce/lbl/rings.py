@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from meshwright.cost.floors import any_hop, any_links
 from meshwright.cost.hop import link, point_to_point
-from meshwright.cost.links import Group, Links, crossings, several
+from meshwright.cost.links import Group, Links, crossings, group_ranks
 from meshwright.cost.load import Busy, Load
 from meshwright.cost.ring import Ring, latency
 from meshwright.num import Num, largest, maximum, product, where
@@ -29,7 +29,7 @@ class DefectiveRing(Ring):
         """The factor 2 only across domains."""
         if not self.halved:
             return super().all_reduce(net, V, group)
-        n, sends = several(V, group)
+        n, sends = group_ranks(V, group)
         times = where((group[0] > 1) & (n > group[0]), 2.0, 1.0)
         crossed = crossings(net, V, group)
         hops = latency(net, group)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from meshwright.cost.torus import Part, Placed
+from meshwright.cost.torus import Part, TorusGroup
 from meshwright.num import Num, ceil, crossing, log2, maximum, sqrt, where
 from meshwright.roofline import thresholds as th
 from meshwright.roofline.mesh import Mesh
@@ -23,13 +23,13 @@ def spanned(n: Num, length: Num) -> Num:
     return ceil(log2(n) / log2(length))
 
 
-def ideal(mesh: Mesh, n: Num, bandwidth: Num, dim: int = 0) -> Placed:
+def ideal(mesh: Mesh, n: Num, bandwidth: Num, dim: int = 0) -> TorusGroup:
     """n chips on axes that together give that many bytes per second, n being any number: the book's
     X, Y and W M.
 
     dim: groups on axes of their own load different ones."""
     group = [n if i == dim else 1.0 for i, _ in enumerate(mesh.fabric.dims)]
-    return Placed.on(group, ((Part(n, bandwidth, row=True, dim=dim),),))
+    return TorusGroup.on(group, ((Part(n, bandwidth, row=True, dim=dim),),))
 
 
 @dataclass(frozen=True)
