@@ -70,7 +70,7 @@ def test_a_command_that_would_train_another_model_is_not_printed(
     Path(script).write_text(text, "utf-8")
     assert cli.run(["read", script]) == 0
     told = capsys.readouterr().out
-    assert "add --vocab-size" in told and "  next " not in told
+    assert "--vocab-size 128256" in told and "  next " not in told
 
 
 def test_commands_are_called_as_the_program_was_started(

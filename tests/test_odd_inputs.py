@@ -134,7 +134,7 @@ WOULD_DO = re.compile(
     r"allows|drop|outside|requires|look like|take|write"
 )
 
-
+QUICKSTART = Path(__file__).parents[1] / "examples" / "quickstart.toml"
 NAMED = {
     "limits h100 --run nan": "--run must be above 0",
     "limits h100 --chips 1e99": "below 1e+12",
@@ -142,7 +142,7 @@ NAMED = {
     "limits h100 --experts two": "--experts takes a number",
     "plan llama3-8b --on 64xh100 --batch 64seq --top 7e": "--top takes a whole number",
     "plan llama3-8b --on 64xh100 --batch 64seq --top 1.5": "--top takes a whole number",
-    "train none.toml --steps 1.5": "--steps takes a whole number",
+    f"train {QUICKSTART} --steps 1.5": "train.steps must be a whole number",
     "export plan.toml --on 64xh100 --to sbatch": "predict FILE --on",
     "predict llama3-8b --on 8xh100,8xa100-80 --batch 64seq": "mixes chips",
     "catalog chips apple-m4": "no training profile",

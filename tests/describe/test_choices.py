@@ -39,7 +39,6 @@ from meshwright.limits import laws, scenario
 from meshwright.limits.scenario import preset
 from meshwright.prediction import failures
 from meshwright.schedule import SCHEDULES
-from meshwright.train import settings
 
 ROOMS = [
     importlib.import_module(f"meshwright.describe.{m.name}")
@@ -47,7 +46,7 @@ ROOMS = [
 ]
 DESCRIPTIONS = [
     thing
-    for room in (*ROOMS, failures, laws, scenario, settings)
+    for room in (*ROOMS, failures, laws, scenario)
     for thing in vars(room).values()
     if isinstance(thing, type)
     and issubclass(thing, Checked)

@@ -95,9 +95,12 @@ def splits() -> Any:
             on_axes(x, 4096 // x, 16, most=3).times(s, m, np.array([batch]))
             for x in degrees
         ]
-        axes.axhline(
-            float(np.max(times[0].compute)), color=COLOURS[i], linewidth=0.8
-        )
+        compute = float(np.max(times[0].compute))
+        axes.axhline(compute, color="black", linewidth=0.8)
+        axes.annotate(
+            f"compute, {batch / 1e6:g}M tokens", (6, compute), fontsize=8,
+            ha="center", va="bottom",
+        )  # fmt: skip
         for edition, line in (("sum", "-"), ("max", ":")):
             y = [float(np.max(t.comm(edition))) for t in times]
             least = y.index(min(y))
@@ -111,11 +114,12 @@ def splits() -> Any:
     axes.set_xticks(
         range(13), [f"{x}\n{4096 // x}" for x in degrees], fontsize=8
     )
-    axes.set_xlabel("X (FSDP) over Y (tensor parallel)")
-    axes.set_ylabel("communication of a layer, forward [s]")
+    axes.set_xlabel(
+        "X (FSDP) over Y (tensor parallel), at three batches of tokens"
+    )
+    axes.set_ylabel("time of a layer's communication, forward [s]")
     axes.set_title(
-        "The split: TPU v5p 16x16x16, D = 8192, F = 32,768; rings: the minimum; lines across:"
-        " compute",
+        "The split: TPU v5p 16x16x16, D = 8192, F = 32,768; rings: the minimum",
         fontsize=9,
     )
     axes.legend(fontsize=8)
