@@ -44,31 +44,39 @@ NONE: Mapping[str, float] = MappingProxyType({})
 
 
 def of_limits(result: Limits) -> Figure:
-    """The smooth curves of scenarios, or the grids, where there are none."""
+    """Scenarios on the grids that the card's ends are of; a ring where linear scaling ends."""
     time = show(result.lines[0].scenario.duration_s, "s")
-    curves = {
-        line.scenario.name: line.smooth or line.curve for line in result.lines
-    }
-    return utilisation(curves, f"Training runs of {time}")
+    curves: dict[str, Curve] = {}
+    ends: dict[str, float] = {}
+    for line in result.lines:
+        end = line.crossing.first_flops
+        name = line.scenario.name + (f", linear to {end:.1e}" if end else "")
+        curves[name] = line.curve
+        if end:
+            ends[name] = end
+    return utilisation(
+        curves, f"Training runs of {time}", ends, "end of linear scaling"
+    )
 
 
 def utilisation(
     curves: Mapping[str, Curve],
     title: str,
-    printed: Mapping[str, float] = NONE,
+    ends: Mapping[str, float] = NONE,
+    meaning: str = "end of linear scaling as printed",
 ) -> Figure:
     """One line a scenario; a bar where nothing larger can be trained.
 
-    printed: scenario -> where a paper says that its linear scaling ends [FLOP], a ring at the
-    utilisation that this is.
+    ends: scenario -> where its linear scaling ends [FLOP], by us or by a paper: a ring at that run
+    of the curve, or at the threshold where the curve has no such run; meaning: of the rings.
     """
     figure = Figure(figsize=(7.5, 4.8), layout="constrained")
     axes = figure.subplots()
     for i, name in enumerate(curves):
-        if name in printed:
+        if name in ends:
             axes.plot(
-                printed[name],
-                curves[name].scenario.threshold,
+                ends[name],
+                utilisation_at(curves[name], ends[name]),
                 color=LINES[i % len(LINES)][0],
                 marker="o",
                 markersize=RING,
@@ -76,9 +84,14 @@ def utilisation(
                 markeredgewidth=2,
                 linestyle="none",
             )
-    ring = "O: end of linear scaling as printed" if printed else ""
-    draw_utilisation(axes, curves, title, ring)
+    draw_utilisation(axes, curves, title, f"O: {meaning}" if ends else "")
     return figure
+
+
+def utilisation_at(curve: Curve, flops: float) -> float:
+    """Of that run of the curve; the threshold, if it is none of them."""
+    runs = {p.flops: p.utilisation for p in curve.points}
+    return runs.get(flops, curve.scenario.threshold)
 
 
 def side_by_side(

@@ -166,10 +166,16 @@ def roofline_plot(r: Roofline) -> Figure:
             (name, np.array(s.curve.compute_s), comm, s.least_batch_max_tokens)
         )
     figure = panels(np.array(r.schemes[0].curve.batch_tokens), shown, title)
+    batch = EngFormatter(places=2, sep="")(r.batch_tokens)
     for ax in figure.axes[: len(shown)]:
         ax.axvline(
-            r.batch_tokens, color="black", linewidth=0.8, linestyle=(0, (1, 3))
+            r.batch_tokens,
+            color="black",
+            linewidth=0.8,
+            linestyle=(0, (1, 3)),
+            label=f"the batch asked for, {batch}",
         )
+    figure.axes[0].legend(fontsize=8, loc="upper left")
     for i, ax in enumerate(figure.axes[len(shown) :], len(shown)):
         ax.set_visible(False)
         figure.axes[i - COLUMNS].tick_params(labelbottom=True)
