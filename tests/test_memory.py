@@ -128,7 +128,7 @@ def test_the_fullest_device_is_found(
     )
     layout = placed(layout, job.cluster.sizes)
     found = float(
-        memory.use(
+        memory.peak_use(
             job, layout, model_cost(job, layout), schedule_named("1f1b")
         ).total
     )
@@ -159,7 +159,7 @@ def test_the_fullest_device_under_every_schedule(
         model, catalog.cluster("8xh100-sxm"), 2 * m, layout, assumptions=PLAIN
     )
     found = float(
-        memory.use(job, layout, model_cost(job, layout), schedule).total
+        memory.peak_use(job, layout, model_cost(job, layout), schedule).total
     )
     assert found == pytest.approx(every_device(job, layout), rel=1e-9)
 
@@ -193,7 +193,7 @@ def test_a_device_that_is_alone_has_no_chunks(
     one = name if schedule.chunks(2) == 1 else whole
     simple = replace(layout, schedule=one, interleave=1, microbatch_group=0)
     parts = model_cost(job, layout)
-    found = memory.use(job, layout, parts, schedule_of(layout)).total
+    found = memory.peak_use(job, layout, parts, schedule_of(layout)).total
     assert found == pytest.approx(every_device(job, simple), rel=1e-9)
     more = one in ("gpipe", "zb-2p")
     least = every_device(job, replace(simple, schedule="1f1b"))

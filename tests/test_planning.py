@@ -5,7 +5,7 @@ from __future__ import annotations
 from meshwright import Job, Space, assumptions, cluster, model, predict
 from meshwright.prediction.certainty import resolution
 from meshwright.search import Question, brute, plan, planning
-from meshwright.search.answer import Closed
+from meshwright.search.answer import EarlyAnswer
 from meshwright.search.merit import burden
 
 NARROW = {"interleave": (1, 2), "recompute": ("none",), "zero": (0, 1, 3)}
@@ -15,7 +15,7 @@ def job(name: str, on: str, batch: int, how: str = "realistic") -> Job:
     return Job(model(name), cluster(on), batch, assumptions=assumptions(how))
 
 
-def first(asked: Job, space: Space) -> Closed:
+def first(asked: Job, space: Space) -> EarlyAnswer:
     return next(planning(Question(asked, space, families=False)))
 
 

@@ -448,7 +448,9 @@ def loop(
             )
         parts = bodies[key]
         seconds = float(step(job, layout, parts).total)
-        use = float(memory.use(job, layout, parts, schedule_of(layout)).total)
+        use = float(
+            memory.peak_use(job, layout, parts, schedule_of(layout)).total
+        )
         searched += 1
         if use <= room.limit(job):
             degrees = (

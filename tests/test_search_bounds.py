@@ -208,7 +208,7 @@ def test_what_fits_only_between_the_fewest_and_the_most_replicas(
     job = Job(model, Cluster(chip, flat, chips), batch)
     space = Space(**{**ONE, **choices}, relaxed=True)
     own = brute(job, space.but(dp=(dp,)), 9).rows
-    job = room.just_fitting(job, 1.001 * min(row.bytes for row in own))
+    job = room.with_room_for(job, 1.001 * min(row.bytes for row in own))
     every = brute(job, space, 5)
     assert every.rows
     assert 1 < every.rows[0].degree("dp") < chips / choices["pp"][0]
@@ -230,7 +230,7 @@ def test_a_single_replica_may_need_less_than_two() -> None:
         predict(job, Layout(dp=dp, zero=3)).memory_use.total for dp in (1, 2)
     )
     assert one < two
-    job = room.just_fitting(job, (one + two) / 2)
+    job = room.with_room_for(job, (one + two) / 2)
     space = Space(
         zero=(3,),
         microbatch=(1,),

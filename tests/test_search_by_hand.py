@@ -25,8 +25,8 @@ from meshwright.search.merit import (
     burden,
     merit,
     seconds_of,
-    simpler,
     weigh,
+    why_simpler,
 )
 from meshwright.search.space import DEGREES
 
@@ -109,11 +109,13 @@ def test_what_makes_a_layout_simpler_is_the_first_that_differs() -> None:
     """Of the same axes ZeRO-1 is simpler than ZeRO-3, whatever the microbatch; nothing is simpler
     than itself."""
     odd, sharded = Layout(dp=8, microbatch=3), Layout(dp=8, zero=3)
-    assert simpler(TWELVE, odd, sharded) == "a lower ZeRO stage"
-    assert simpler(TWELVE, sharded, odd) == ""
-    assert simpler(TWELVE, odd, odd) == ""
+    assert why_simpler(TWELVE, odd, sharded) == "a lower ZeRO stage"
+    assert why_simpler(TWELVE, sharded, odd) == ""
+    assert why_simpler(TWELVE, odd, odd) == ""
     even = Layout(dp=8, microbatch=4)
-    assert simpler(TWELVE, even, odd) == "a microbatch that is a power of two"
+    assert (
+        why_simpler(TWELVE, even, odd) == "a microbatch that is a power of two"
+    )
 
 
 def test_of_ties_what_is_published_wins() -> None:
@@ -138,7 +140,7 @@ def test_of_ties_what_is_published_wins() -> None:
     assert burden(narrow, recipe)[:2] == (0, 1)
     plain = replace(recipe, interleave=1, schedule="1f1b")
     words = "the degrees of a published recipe"
-    assert simpler(here, recipe, plain) == words
+    assert why_simpler(here, recipe, plain) == words
     found = plan(here).best
     assert found is not None and burden(here, found.layout)[:2] == (0, 0)
 
@@ -182,10 +184,10 @@ def test_ports_of_a_switch_that_is_no_power_of_two() -> None:
     assert [(j.cluster.chips, j.cluster.sizes[0]) for j in found] == [
         (128, 64)
     ]
-    used = nearby.on(job(144, 128, network=rack), 128, 64)
+    used = nearby.on_chips(job(144, 128, network=rack), 128, 64)
     assert used.cluster.network.dims[0].size == 64
     assert used.cluster.network.dims[1:] == rack.dims[1:]
-    same = nearby.on(job(144, 128, network=rack), 128)
+    same = nearby.on_chips(job(144, 128, network=rack), 128)
     assert same.cluster.network == rack
 
 
@@ -208,7 +210,7 @@ def test_units_between_node_and_network() -> None:
     found = nearby.fewer_chips(job(40, 24, network=racks))
     assert [j.cluster.chips for j in found] == [36, 24]
     assert {j.cluster.sizes[:2] for j in found} == {(4, 3)}
-    assert nearby.partly_used(job(40, network=racks)) == (12, "rack")
+    assert nearby.unfilled_unit(job(40, network=racks)) == (12, "rack")
     assert sizes(36, "switch") == [(4, 4, 2), (4, 3, 2)]
     assert sizes(32, "switch") == [(4, 4, 2), (4, 3, 2)], "all, spread anew"
     assert sizes(48, "switch") == [(4, 4, 3)]
@@ -262,7 +264,7 @@ def test_why_fewer_chips_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def why(chips: int, ports: int, best: float, every: Any) -> str:
         at = job(chips)
-        less = nearby.on(at, 48, ports)
+        less = nearby.on_chips(at, 48, ports)
         return nearby.why_fewer(at, less, row(best, 1), every)
 
     assert why(96, 6, 8.0, row(10.0, 1)).startswith(
@@ -274,7 +276,7 @@ def test_why_fewer_chips_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
         assert "is no faster, as far as the model can tell" in said
     assert "no layout that fits uses all 96" in why(96, 8, 1.0, None)
     assert "100 do not fill units of 8" in why(100, 8, 1.0, None)
-    every = nearby.on(job(100), 48)
+    every = nearby.on_chips(job(100), 48)
     assert not nearby.why_fewer(every, every, row(1.0, 1), None)
 
 
@@ -322,7 +324,7 @@ def test_chips_that_fill_nodes_are_named(chips: int, near: str) -> None:
 def test_a_batch_that_all_whole_nodes_share_is_named_with_its_chips() -> None:
     """100 chips, 62 sequences, answered on 64 chips: the 12 nodes that 96 chips fill share 64."""
     at = job(100, 62)
-    used = nearby.on(at, 64)
+    used = nearby.on_chips(at, 64)
     assert nearby.whole_units(at).cluster.chips == 96
     assert nearby.whole_units(used) is used
 

@@ -12,10 +12,10 @@ from meshwright.describe.assumptions import REALISTIC
 from meshwright.layout import practice
 from meshwright.prediction.certainty import resolution
 from meshwright.search import Space, brute
-from meshwright.search.best import NEARLY, reach
+from meshwright.search.best import REPLAY_MARGIN, reach
 from meshwright.search.families import families
 from meshwright.search.merit import burden
-from meshwright.search.ranked import Ranked
+from meshwright.search.ranked import Ranking
 from meshwright.search.strategies import strategies
 from test_search import random_job
 
@@ -137,17 +137,19 @@ def test_families_hold_a_space_whole_and_each_keeps_its_best(
             if len(merits) >= k
             else float("inf")
         )
-        ranked = Ranked(job, [*parts.values()], k, slack=slack, sure=True)
-        for name, (_, mine) in zip(parts, ranked.found, strict=True):
+        ranked = Ranking(
+            job, [*parts.values()], k, slack=slack, keep_first=True
+        )
+        for name, (_, mine) in zip(parts, ranked.searches, strict=True):
             rows = every[name].rows
             first = rows[0].merit if rows else 0.0
-            assert mine.limit >= max(common, first * NEARLY)
+            assert mine.limit >= max(common, first * REPLAY_MARGIN)
             assert [(row.merit, mine.layout(row)) for row in mine.rows] == [
                 (row.merit, every[name].layout(row))
                 for row in rows
                 if row.merit <= mine.limit
             ]
-            assert mine.known >= mine.limit
+            assert mine.complete_to >= mine.limit
             slower += bool(rows) and first > common
             assert relaxed or mine.searched == every[name].searched
     assert slower, "some family is beyond what the others leave"

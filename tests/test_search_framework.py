@@ -22,7 +22,7 @@ from meshwright.schedule.schedule import Schedule
 from meshwright.search import Space, brute, plan, search
 from meshwright.search.best import RankedRow
 from meshwright.search.merit import merit
-from meshwright.search.ranked import Ranked
+from meshwright.search.ranked import Ranking
 from meshwright.search.space import DEGREES
 from meshwright.step import ModelCost, memory, model_cost, room, step
 from test_search import every_layout, random_job
@@ -57,7 +57,7 @@ def trained_job(
         seen = brute(on(job, 1e11), space, 200).rows
         if seen:
             return (
-                room.just_fitting(job, rng.choice(seen)[1] * (1 + 1e-9)),
+                room.with_room_for(job, rng.choice(seen)[1] * (1 + 1e-9)),
                 space,
                 relaxed,
             )
@@ -189,7 +189,7 @@ def test_search_equals_a_plain_loop_under_every_framework(name: str) -> None:
             continue
         if not seen:
             continue
-        job = room.just_fitting(job, rng.choice(seen)[1] * (1 + 1e-9))
+        job = room.with_room_for(job, rng.choice(seen)[1] * (1 + 1e-9))
         expected, searched, feasible = loop(job, space, 5, relaxed)
         every, quick = (
             brute(job, space, 5),
@@ -205,7 +205,7 @@ def in_use(
     job: Job, layout: Layout, parts: ModelCost, schedule: Schedule
 ) -> float:
     """Bytes of the fullest device, where layers are counted."""
-    return float(memory.use(job, layout, parts, schedule).total)
+    return float(memory.peak_use(job, layout, parts, schedule).total)
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -229,7 +229,7 @@ def test_what_is_shown_is_walked(seed: int) -> None:
                 walks.append((merit(job, seconds, use), use))
             else:
                 full += bound <= room.limit(job)
-        shown = Ranked(job, [space], 4).best(4)
+        shown = Ranking(job, [space], 4).best(4)
         expected = sorted(walks)[:4]
         assert [each.merit for each in shown] == pytest.approx(
             [worth for worth, _ in expected], rel=1e-9

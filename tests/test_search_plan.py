@@ -313,7 +313,7 @@ def test_lighter_numbers_and_optimizers_are_suggested_where_they_help() -> (
         least = predict(base, Layout(recompute="full")).memory_bytes[
             "allocated"
         ]
-        job = room.just_fitting(base, least * share)
+        job = room.with_room_for(base, least * share)
         notes = plan(job).notes
         for words, lighter in (
             (
@@ -547,12 +547,12 @@ def test_what_states_alone_exceed_is_not_searched(
         stages = [m.weights + m.optimizer for m in p.memory_by_stage.values()]
         assert least <= max(stages) * (1 + 1e-12)
         assert max(stages) <= p.memory_bytes["allocated"]
-    tight = room.just_fitting(job, least * 0.99)
+    tight = room.with_room_for(job, least * 0.99)
     assert not cascade.fits(tight, space)
     searched = []
     monkeypatch.setattr(
         unfit, "searched", lambda *asked: searched.append(asked) or True
     )
     assert not unfit.space_fits(tight, space) and not searched
-    roomy = room.just_fitting(job, least * 1.01)
+    roomy = room.with_room_for(job, least * 1.01)
     assert unfit.space_fits(roomy, space) and searched

@@ -10,7 +10,7 @@ from meshwright import Job, Layout, Space, plan, predict
 from meshwright.search.selectors import (
     choices_of,
     neighbours,
-    pinned,
+    pin_values,
     with_choice,
 )
 
@@ -104,7 +104,9 @@ def test_pinned_values_are_plans_with_that_value() -> None:
     )
     best = plan(JOB, space, top=1).best
     assert best
-    found = {(c.field, c.value): c for c in pinned(JOB, space, best.layout)}
+    found = {
+        (c.field, c.value): c for c in pin_values(JOB, space, best.layout)
+    }
     assert {field for field, _ in found} <= {
         "tp",
         "microbatch",
@@ -125,7 +127,7 @@ def test_a_choice_costs_at_most_what_the_neighbour_costs() -> None:
     near = {(c.field, c.value): c for c in neighbours(JOB, BEST)}
     fixed = ("cp", "pp", "microbatch", "schedule", "interleave", "recompute")
     space = Space(**{field: (getattr(BEST, field),) for field in fixed})
-    for choice in pinned(JOB, space, BEST):
+    for choice in pin_values(JOB, space, BEST):
         other = near.get((choice.field, choice.value))
         if (
             other
@@ -163,7 +165,7 @@ def test_a_pinned_value_is_the_fastest_with_it_as_in_the_table() -> None:
     )
     seen = {
         (c.field, c.value): c
-        for c in pinned(BIG, FEW, best.layout)
+        for c in pin_values(BIG, FEW, best.layout)
         if c.field in asked
     }
     for field in asked:
@@ -191,12 +193,12 @@ def test_order_and_chunks_are_choices_of_pipelines() -> None:
     assert one
     found = [
         c
-        for c in pinned(BIG, only, one.layout)
+        for c in pin_values(BIG, only, one.layout)
         if c.field in ("interleave", "schedule") and c.prediction
     ]
     assert {c.field for c in found} == {"interleave", "schedule"}
     assert all(c.prediction.layout.pp > 1 for c in found if c.prediction)
-    none = list(pinned(BIG, only.but(pp=(1,)), one.layout))
+    none = list(pin_values(BIG, only.but(pp=(1,)), one.layout))
     assert all(
         "changes nothing at pp 1" in c.why
         for c in none
@@ -217,7 +219,7 @@ def test_sequence_parallelism_is_a_choice_of_tp() -> None:
     assert near.prediction is None and "nothing at tp 1" in near.why
     (found,) = [
         c
-        for c in pinned(JOB, small, best.layout)
+        for c in pin_values(JOB, small, best.layout)
         if c.field == "sequence_parallel"
     ]
     assert found.prediction and found.prediction.layout.tp == 2
@@ -231,7 +233,7 @@ def test_a_value_that_no_published_run_has_says_so() -> None:
     assert best
     found = {
         c.value: c.to_dict()["note"]
-        for c in pinned(BIG, space, best.layout)
+        for c in pin_values(BIG, space, best.layout)
         if c.field == "cp"
     }
     assert found[2] == ""

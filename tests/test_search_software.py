@@ -16,8 +16,8 @@ from meshwright.formats import bridge, torchrun
 from meshwright.formats.bridge.launch import Place
 from meshwright.layout import beside
 from meshwright.prediction.certainty import resolution
-from meshwright.search.jointly import every_setting
-from meshwright.search.software import NUMERICS, offered
+from meshwright.search.jointly import all_settings
+from meshwright.search.software import NUMERICS, offers
 
 SMALL = ("qwen3-30b-a3b", "16xh100-sxm", "128seq", 4096, "bf16")
 QWEN = ("qwen3-235b-a22b", "256xh100-sxm", "8192seq", 4096, "fp8")
@@ -57,25 +57,25 @@ def planned(asked: tuple[str, str, str, int, str]) -> Plan:
 def test_what_a_chip_a_model_or_its_numbers_cannot_run_is_not_offered(
     asked: tuple[str, str, str, int, str], absent: str
 ) -> None:
-    assert absent not in offered(job(*asked))
+    assert absent not in offers(job(*asked))
 
 
 def test_graphs_of_the_whole_iteration_are_offered_without_experts_only() -> (
     None
 ):
-    assert offered(job(*OSS))["cuda_graphs"] == ("parts",)
-    assert offered(job(*LLAMA))["cuda_graphs"] == ("parts", "full")
+    assert offers(job(*OSS))["cuda_graphs"] == ("parts",)
+    assert offers(job(*LLAMA))["cuda_graphs"] == ("parts", "full")
 
 
 def test_deepep_is_not_for_the_chips_of_an_nvl72_rack() -> None:
     rack = ("deepseek-v3", "256xgb200", "2048seq", 4096, "fp8")
-    assert offered(job(*rack))["dispatcher"] == ("hybridep",)
-    assert offered(job(*QWEN))["dispatcher"] == ("deepep", "hybridep")
+    assert offers(job(*rack))["dispatcher"] == ("hybridep",)
+    assert offers(job(*QWEN))["dispatcher"] == ("deepep", "hybridep")
 
 
 def test_what_is_stated_is_not_offered() -> None:
     stated = Software(dispatcher="alltoall")
-    assert "dispatcher" not in offered(job(*QWEN, software=stated))
+    assert "dispatcher" not in offers(job(*QWEN, software=stated))
     assert plan(job(*OSS, software=stated)).best.job.software == stated
 
 
@@ -188,7 +188,7 @@ def test_of_settings_that_tie_the_ones_that_a_framework_has_win() -> None:
 
 
 def test_what_a_plan_may_choose_keeps_the_numbers_of_the_training() -> None:
-    values = every_setting(job(*QWEN))
+    values = all_settings(job(*QWEN))
     assert not {*values} & {*NUMERICS}
     assert values["dispatcher"] == ("alltoall", "deepep", "hybridep")
 

@@ -236,13 +236,13 @@ def sweep(
     prices: of chips (name -> USD an hour), instead of the catalogue's; fields: as `plan` takes
     them.  Raises BadInput if no value can be set.
     """
-    from .search.space import constrained
+    from .search.space import constrain
 
     demand(job)
     if fixed:
         job = job.with_(**fields)
     else:
-        job, space = constrained(job, space, fields)
+        job, space = constrain(job, space, fields)
     chosen = values(texts)
     demand_text(over, "the field of a sweep")
     points: list[SweepPoint] = []

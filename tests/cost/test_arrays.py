@@ -178,9 +178,11 @@ def test_step_time_and_memory(
         ours.step_time(job, at_once),
         [ours.step_time(job, row) for row in rows],
     )
-    used = memory.use(job, at_once, ours.model_cost(job, at_once), schedule)
+    used = memory.peak_use(
+        job, at_once, ours.model_cost(job, at_once), schedule
+    )
     one_by_one = [
-        memory.use(job, row, ours.model_cost(job, row), schedule)
+        memory.peak_use(job, row, ours.model_cost(job, row), schedule)
         for row in rows
     ]
     for name in used._fields:

@@ -141,7 +141,7 @@ def test_a_search_refuses_a_field_that_its_tables_do_not_hold(
     """Never `plan --context ulysses` that plans something else."""
     from meshwright.search import space
 
-    monkeypatch.delitem(space.SEARCHED, "panels")
+    monkeypatch.delitem(space.SEARCH_FIELDS, "panels")
     with pytest.raises(
         BadInput,
         match="panels is not searched: it can only be given to predict",

@@ -17,7 +17,7 @@ from meshwright.describe.framework import framework, running
 from meshwright.describe.software import Software
 from meshwright.formats import bridge, flags
 from meshwright.formats.bridge import launch
-from meshwright.step.sync import exposed
+from meshwright.step.sync import sync_wait
 
 DP = """torchrun --nproc_per_node 8 --nnodes 8 pretrain_gpt.py --tensor-model-parallel-size 2
 --sequence-parallel --use-distributed-optimizer --num-layers 32 --hidden-size 4096
@@ -55,7 +55,7 @@ def test_no_overlap_is_the_sum_of_both_collectives(tmp_path: Path) -> None:
     p = predict(job_of(tmp_path, ""))
     device = p.step.devices[0].device
     every = (
-        device.sync.every.scatter.seconds + device.sync.every.gather.seconds
+        device.sync.total.scatter.seconds + device.sync.total.gather.seconds
     )
     assert p.time_s["dp_comm"] == pytest.approx(every, rel=1e-12)
 
@@ -68,13 +68,13 @@ def test_the_more_is_hidden_the_less_shows(tmp_path: Path, zero: int) -> None:
     device, m = p.step.devices[0].device, 2.0
     how = framework("megatron-core")
     waits = [
-        exposed(device, m, zero, replace(how, dp_overlap=word).dp_hidden)
+        sync_wait(device, m, zero, replace(how, dp_overlap=word).dp_hidden)
         for word in ("off", "gradients", "all")
     ]
     off, sums, both = (float(w.total - w.slowdown) for w in waits)
     assert off >= sums >= both >= 0.0
     if zero:
-        gather = float(device.sync.every.gather.seconds)
+        gather = float(device.sync.total.gather.seconds)
         often = 2 * m if zero == 3 else 1.0
         assert sums >= gather * often
 

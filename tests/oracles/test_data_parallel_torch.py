@@ -1,5 +1,5 @@
 """Weight and gradient collectives of a step: FSDP2 and replicate under a fake process group against
-`step.sync.exposed`.
+`step.sync.sync_wait`.
 
 With nothing overlapped, and a network that takes a second a byte for one kind of collective and
 none for the others, what shows are the bytes that kind moves in a step.
@@ -20,7 +20,7 @@ from meshwright.describe.assumptions import HidePass
 from meshwright.describe.job import Job
 from meshwright.describe.layout import Layout
 from meshwright.describe.model import Model
-from meshwright.step.sync import exposed
+from meshwright.step.sync import sync_wait
 
 torch = pytest.importorskip("torch")
 import architectures as known  # noqa: E402
@@ -50,7 +50,7 @@ def predicted(job: Job, kind: str, monkeypatch: pytest.MonkeyPatch) -> float:
         .device
     )
     return float(
-        exposed(first, MICROBATCHES, layout.zero, at.overlap.dp).total
+        sync_wait(first, MICROBATCHES, layout.zero, at.overlap.dp).total
     )
 
 

@@ -22,7 +22,7 @@ from meshwright.describe.model import MoE
 from meshwright.layout.placement import placed
 from meshwright.step import ModelCost, ModelShare, holding, memory, room
 from meshwright.step.microbatch import (
-    recomputing,
+    model_with_recomputation,
     with_recomputation,
 )
 from meshwright.step.weights import (
@@ -99,13 +99,13 @@ def test_what_runs_again_takes_its_seconds_and_leaves_its_bytes() -> None:
         again = with_recomputation(one, text, share)
         assert (again.backward, again.sent_back.seconds) == (back, sent)
         assert (again.forward, again.sent.seconds) == (1.0, 0.25)
-    assert recomputing(parts, "full").layers[0].backward == 3.0
-    assert recomputing(parts, "full").head == parts.head
-    assert memory.saved(one, parts, "none") == 100.0
-    assert memory.saved(one, parts, "mlp") == 40.0
-    assert memory.saved(one, parts, "mlp", 0.25) == 100.0 - 15.0
-    assert memory.saved(one, parts, "full") == 16.0, "its input"
-    assert memory.saved(one, parts, "full", 0.5) == 58.0
+    assert model_with_recomputation(parts, "full").layers[0].backward == 3.0
+    assert model_with_recomputation(parts, "full").head == parts.head
+    assert memory.saved_bytes(one, parts, "none") == 100.0
+    assert memory.saved_bytes(one, parts, "mlp") == 40.0
+    assert memory.saved_bytes(one, parts, "mlp", 0.25) == 100.0 - 15.0
+    assert memory.saved_bytes(one, parts, "full") == 16.0, "its input"
+    assert memory.saved_bytes(one, parts, "full", 0.5) == 58.0
     assert memory.recompute_bytes(one, parts, "full") == 100.0
     assert memory.recompute_bytes(one, parts, "none") == 0.0
 
@@ -354,16 +354,16 @@ def tight(width: float = 0.0, **more: Any) -> Job:
 def test_from_tensors_to_a_device() -> None:
     """40 GB of tensors: half more is held, an eighth more is needed, 3 GB lie outside."""
     job = tight()
-    assert room.reserved(job, 40 * GB) == 60 * GB
-    assert room.reserved(job, 40 * GB, 7.0) == 60 * GB + 7.0
-    assert room.device(job, 40 * GB) == 63 * GB
-    assert room.device(job, 40 * GB, GB) == 64 * GB
-    assert room.needed(job, 40 * GB) == 48 * GB
-    assert room.unusable(job) == 0.125
+    assert room.reserved_bytes(job, 40 * GB) == 60 * GB
+    assert room.reserved_bytes(job, 40 * GB, 7.0) == 60 * GB + 7.0
+    assert room.device_bytes(job, 40 * GB) == 63 * GB
+    assert room.device_bytes(job, 40 * GB, GB) == 64 * GB
+    assert room.needed_bytes(job, 40 * GB) == 48 * GB
+    assert room.unusable_share(job) == 0.125
     assert room.capacity(job) == 500 * GB
     chip = replace(job.cluster.chip, runtime_bytes=100 * GB)
-    assert room.offered(chip, job.how.memory) == 900 * GB
-    assert room.offered(chip, UNITS) == 1000 * GB
+    assert room.usable_bytes(chip, job.how.memory) == 900 * GB
+    assert room.usable_bytes(chip, UNITS) == 1000 * GB
 
 
 def test_a_limit_of_bytes_or_a_risk() -> None:
@@ -376,7 +376,7 @@ def test_a_limit_of_bytes_or_a_risk() -> None:
     assert room.risk(job, most * 1.001) == 1.0
     memory = replace(job.how.memory, framework_bytes=5 * GB)
     whole = replace(job, assumptions=replace(job.assumptions, memory=memory))
-    assert room.needed(whole, 440 * GB) == room.capacity(whole)
+    assert room.needed_bytes(whole, 440 * GB) == room.capacity(whole)
     assert room.risk(whole, 440 * GB) == 0.0
     assert room.risk(job, most * 0.999) == 0.0
     assert room.fits(job, room.limit(job))
@@ -406,7 +406,7 @@ def test_risks_are_numbers_however_far_need_and_room_are_apart() -> None:
 
 def test_chips_that_just_fit() -> None:
     for job in (tight(), tight(0.1, headroom=0.05)):
-        just = room.just_fitting(job, 20 * GB)
+        just = room.with_room_for(job, 20 * GB)
         assert room.limit(just) == pytest.approx(20 * GB)
 
 

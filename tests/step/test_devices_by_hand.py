@@ -27,12 +27,18 @@ from meshwright.step.microbatch import model_cost
 from meshwright.step.pipeline import (
     FillAndDrain,
     Pipeline,
-    carried,
     fill_and_drain,
-    replayed_total,
+    replay_total,
+    send_traffic,
 )
 from meshwright.step.shares import sum_of
-from meshwright.step.sync import Device, Passes, SyncWait, exposed, occupied
+from meshwright.step.sync import (
+    Device,
+    Passes,
+    SyncWait,
+    link_traffic,
+    sync_wait,
+)
 from meshwright.step.total import DeviceStep, microbatch_on, shares_links
 from meshwright.step.weights import (
     DeviceSync,
@@ -74,19 +80,21 @@ def test_a_step_ends_with_its_longest_part() -> None:
     """
     devices = tuple(a_device(work) for work in (8.0, 7.0, 9.0))
     found = Step(pipe(3.0, 6.0, 1.0), 2.0, 1.0, devices, Busy((9.0, 15.0)))
-    assert found.reached == (12.0, 14.0, 11.0)
+    assert found.device_ends == (12.0, 14.0, 11.0)
     assert found.total == 15.0 and found.waits == 1.0
-    assert found.awaited == 1
+    assert found.critical_device == 1
     assert found.sync == 14.0 - (10.0 + 1.0), "beyond the order and the update"
     quick = found._replace(links=Busy((9.0, 3.0)))
     assert quick.total == 14.0 and quick.waits == 0.0
     longer = quick._replace(outside=5.0)
     assert longer.total == 10.0 + 5.0 + 1.0 and longer.sync == 5.0
-    assert longer.awaited == 0, "the order itself, told of the first device"
+    assert longer.critical_device == 0, (
+        "the order itself, told of the first device"
+    )
     last = quick._replace(pipeline=pipe(3.0, 5.5, 4.0))
-    assert last.awaited == 2
+    assert last.critical_device == 2
     papers = found._replace(pipeline=pipe())
-    assert papers.awaited == 2, "the longest busy"
+    assert papers.critical_device == 2, "the longest busy"
 
 
 def test_slowdown_is_at_most_what_shows_inside() -> None:
@@ -296,7 +304,7 @@ def test_no_order_is_shorter_than_what_a_search_takes_for_it(
         )
         send = rng.choice((0.0, 0.05, 2.0))
         d = four_devices(job, name, layer, first, last, send, v)
-        exact, _ = replayed_total(job, way, (4, float(m), v), d, busy)
+        exact, _ = replay_total(job, way, (4, float(m), v), d, busy)
         idle = least_idle(job, way, float(m), d, busy)
         assert 0 <= idle <= exact * (1 + 1e-12) - busy, (layers, m, send)
     assert seen > 3
@@ -379,16 +387,16 @@ def device(sent: float = 0.5, back: float = 0.25) -> Device:
 def test_links_carry_all_that_a_device_sends(zero: int, times: float) -> None:
     """Ten microbatches: 0.75 s of messages each, and weights and gradients as often as ZeRO says:
     scattered after each microbatch, gathered before each pass."""
-    found = occupied([device()], 10.0, zero)
+    found = link_traffic([device()], 10.0, zero)
     assert found == pytest.approx((7.5 + times, times / 2))
-    more = device(sent=1.0)._replace(sync=DeviceSync(every=UNIT))
-    most = occupied([device(), more], 10.0, zero)
-    other = occupied([more], 10.0, zero)
+    more = device(sent=1.0)._replace(sync=DeviceSync(total=UNIT))
+    most = link_traffic([device(), more], 10.0, zero)
+    other = link_traffic([more], 10.0, zero)
     assert most == tuple(map(max, found, other))
     none = Passes(1.0, 1.0, NOTHING, NOTHING)
     silent = Device(none, none)
-    assert occupied([silent, device()], 10.0, zero) == found
-    assert occupied([device(), silent], 10.0, zero) == found
+    assert link_traffic([silent, device()], 10.0, zero) == found
+    assert link_traffic([device(), silent], 10.0, zero) == found
 
 
 @pytest.mark.parametrize(
@@ -398,13 +406,13 @@ def test_links_carry_all_that_a_device_sends(zero: int, times: float) -> None:
 def test_all_hides_behind_all_microbatches(zero: int, sent: float) -> None:
     """Ten microbatches of 8 s, and links on which 0.75 s of each are taken; a twentieth of the
     work may hide it."""
-    free = exposed(device(), 10.0, zero, HidePass("step", links="free"))
+    free = sync_wait(device(), 10.0, zero, HidePass("step", links="free"))
     assert free.total == pytest.approx(max(sent - 80.0, 0.0))
     few = HidePass("step", share=0.05, links="free")
-    assert exposed(device(), 10.0, zero, few) == SyncWait(
+    assert sync_wait(device(), 10.0, zero, few) == SyncWait(
         0.0, 0.0, pytest.approx(sent - 4.0), 0.0
     )
-    shown = exposed(device(), 10.0, zero, HidePass("step"))
+    shown = sync_wait(device(), 10.0, zero, HidePass("step"))
     assert shown.backward == pytest.approx(
         max(sent - 80.0, sent + 7.5 - 80.0, 0.0)
     )
@@ -413,14 +421,14 @@ def test_all_hides_behind_all_microbatches(zero: int, sent: float) -> None:
 def test_links_busy_with_messages_of_the_pass_hide_less() -> None:
     """A forward pass of 3 s whose links carry 1.5 s: of gathers of 3 s, 1.5 s show in each of the
     nine that come later; of the first, behind 2 s beside 0.75 s, 2 + 0.75 - 2."""
-    found = exposed(device(sent=1.5), 10.0, 3, HidePass("pass"))
+    found = sync_wait(device(sent=1.5), 10.0, 3, HidePass("pass"))
     assert found.forward == pytest.approx(9 * 1.5 + 0.75)
 
 
 def test_in_the_middle_of_many_layers_no_unit_is_the_first() -> None:
     """Three units of 4 s behind 5 s."""
     way = HidePass("layer", links="free")
-    assert exposed(device(), 10.0, 0, way) == SyncWait(0.0, 0.0, 7.0, 0.0)
+    assert sync_wait(device(), 10.0, 0, way) == SyncWait(0.0, 0.0, 7.0, 0.0)
     steady = device().steady
     silent = WeightSync(NOTHING, NOTHING, NOTHING)
     assert steady.sync == DeviceSync(silent, UNIT * 3.0, UNIT * 3.0)
@@ -444,12 +452,12 @@ def test_what_each_pass_waits_for_lengthens_fill_and_drain(
     layout, m = job.layout, 4.0
     found = steps.step(job, layout, model_cost(job, layout))
     last, fill = found.devices[-1], found.pipeline.ways[-1].seconds
-    sync, reduced = last.device.sync.every, 0 if zero == 1 else 1
+    sync, reduced = last.device.sync.total, 0 if zero == 1 else 1
     gather, scatter = sync.gather.seconds, sync.scatter.seconds
     each = gathers * gather + reduced * scatter
     assert gather > 0.1 < scatter
     once = (gathers == 0) * gather + (zero == 1) * scatter
-    apart = found.reached[-1] - found.update - fill
+    apart = found.device_ends[-1] - found.update - fill
     work = last.device.passes.work
     assert apart == pytest.approx(m * (work + each) + once + ways * each)
 
@@ -519,9 +527,9 @@ def test_layers_that_recompute_are_a_share_of_their_chunk() -> None:
     all.
     """
     eight, one = (ModelShare((8.0,), 0.0, 0.0, chunk) for chunk in (8.0, 1.0))
-    assert eight.again("full:2") == 0.25
-    assert one.again("full:2") == 1.0
-    assert eight.again("full") == 1.0
+    assert eight.recompute_share("full:2") == 0.25
+    assert one.recompute_share("full:2") == 1.0
+    assert eight.recompute_share("full") == 1.0
 
 
 @pytest.mark.parametrize(
@@ -531,7 +539,7 @@ def test_each_chunk_sends_forward_and_backward(
     schedule: str, v: int, chunks: int
 ) -> None:
     """10 microbatches, a message keeps a link for 3 s: 2 x 10 x chunks of them."""
-    found = carried(10.0, load(3.0), schedule_named(schedule), v)
+    found = send_traffic(10.0, load(3.0), schedule_named(schedule), v)
     assert found[0] == 2 * 10 * chunks * 3.0
 
 

@@ -61,7 +61,7 @@ def test_the_device_with_most_gradients_ends_the_step() -> None:
     model = of("BBAA")
     found = by_hand(Layout(pp=2, dp=2), 2, 2.0**16, model, overlap=apart)
     ends = 2 * 6.0 + 6.0 + (1.0 + 2.0 + 2 * 0.25)
-    assert found.step.reached[-1] == pytest.approx(ends)
+    assert found.step.device_ends[-1] == pytest.approx(ends)
     assert found.step_time_s == pytest.approx(ends)
 
 

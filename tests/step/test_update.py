@@ -14,7 +14,7 @@ from meshwright.describe.job import OPTIMIZERS, PRECISIONS, Job
 from meshwright.describe.layout import Layout
 from meshwright.describe.model import MoE
 from meshwright.step import clock
-from meshwright.step.sync import every_step
+from meshwright.step.sync import host_seconds
 
 ADAMW = 2 * 4 + 2 * 12 + 2
 """Bytes that AdamW moves for a parameter: its fp32 gradient is read for the norm and again for the
@@ -112,6 +112,6 @@ def test_of_a_pipeline_each_host_steps_the_layers_of_its_stage() -> None:
     job = Job("llama3-8b", "8xh100-sxm", 8)
     half = replace(job, model=replace(job.model, layers=16))
     at = clock(job)
-    whole, cut = (every_step(job, Layout(pp=pp), at) for pp in (1, 2))
-    assert cut == every_step(half, Layout(), at)
+    whole, cut = (host_seconds(job, Layout(pp=pp), at) for pp in (1, 2))
+    assert cut == host_seconds(half, Layout(), at)
     assert 0 < cut < whole

@@ -162,7 +162,7 @@ def plans(
     """(name -> plan for each assumption set, the layout that the job has already)."""
     from ..report import console
     from ..search import plan as search
-    from ..search.jointly import every_setting
+    from ..search.jointly import all_settings
     from ..sizing import batch_beside
 
     if not 1 <= top <= 1000:
@@ -180,7 +180,7 @@ def plans(
         )
         among = space
         if search_software:
-            settings = {**every_setting(job), **space.software}
+            settings = {**all_settings(job), **space.software}
             among = replace(space, software=settings)
         with console.progress() as progress:
             plan = search(

@@ -23,7 +23,7 @@ from ..describe.slices import axes as torus_axes
 from ..describe.slices import shape_for, slice_network
 from ..errors import BadInput, unknown
 from ..prediction.failures import Failures, loss
-from ..step.room import most_bytes, offered
+from ..step.room import most_bytes, usable_bytes
 from .laws import LAWS, SPARSE, Law, Values
 from .simulate import Machine
 
@@ -128,7 +128,7 @@ class Scenario(Checked):
             Fabric.of(self.joined, how.network),
             whole.overlap,
             self.chip.peak(p.compute),
-            most_bytes(offered(self.chip, whole.memory), whole.memory),
+            most_bytes(usable_bytes(self.chip, whole.memory), whole.memory),
             p,
         )
 

@@ -35,8 +35,8 @@ from ..describe.job import Precision
 from ..num import minimum, where
 from ..schedule import get as schedule_named
 from ..schedule.stage_costs import PassSeconds
-from ..step.pipeline import published_pipeline
-from ..step.sync import Device, Passes, exposed
+from ..step.pipeline import paper_pipeline
+from ..step.sync import Device, Passes, sync_wait
 from ..step.weights import DeviceSync, WeightSync
 from ..step.zero import state_bytes
 from .laws import LawShape, Values
@@ -199,7 +199,7 @@ def idle_s(on: Machine, d: Degrees, busy: Values) -> Values:
     """
     f = busy / (3 * d.microbatches)
     zero_bubble, rounds = (
-        published_pipeline(
+        paper_pipeline(
             on.overlap,
             schedule_named(name),
             (d.pp, d.microbatches, v),
@@ -236,7 +236,7 @@ def exposed_gradients(
         Passes(f * one, 2 * f * one, sent * one, sent * (2 * one)),
         DeviceSync(sync * one, sync * (1 - one), sync),
     )
-    return exposed(device, d.microbatches, SUMMED_ONCE, how).total
+    return sync_wait(device, d.microbatches, SUMMED_ONCE, how).total
 
 
 def expert(on: Machine, s: LawShape, d: Degrees) -> list[Op]:

@@ -25,7 +25,7 @@ from ..describe.frozen import with_values
 from ..describe.offload import offload
 from ..program import resident
 from ..step import ModelCost, StepCosts
-from ..step.memory import Use, of_devices
+from ..step.memory import Use, uses_on
 from ..step.microbatch import ENDS_CALLED, labels, redo, time_model
 from .expression import times
 from .recorded import Recorded, Traced, record, taken
@@ -105,13 +105,13 @@ class Explanation:
                 {name: Recorded.called(name, size) for name, size in terms}
             )
         fullest = [r.shares.on(float(r.fullest))]
-        return of_devices(
-            r.job, r.layout, self.costs.parts, r.schedule, fullest
-        )[0]
+        return uses_on(r.job, r.layout, self.costs.parts, r.schedule, fullest)[
+            0
+        ]
 
     def waited(self, field: str) -> Traced:
         """What the device that ends last waits for: a field of `SyncWait`."""
-        wait = self.costs.step.devices[self.result.step.awaited].wait
+        wait = self.costs.step.devices[self.result.step.critical_device].wait
         return getattr(wait, field)
 
     def meanwhile(self) -> Traced:
@@ -186,7 +186,7 @@ def slowest_passes(
     slowest = result.slowest
     m = result.schedule.rounds(result.microbatches)
     text = result.layout.recompute
-    some = float(slowest.again(text))
+    some = float(slowest.recompute_share(text))
     kinds = labels(result.job.model)
     by_pass: dict[Pass, tuple[float, Seconds]] = {}
     for label, part, often in zip(

@@ -11,7 +11,7 @@ from ..count import optimizer
 from ..describe.layout import GRIDS
 from ..describe.offload import offload
 from ..step import barrier, by_order, owners
-from ..step.sync import every_step, quantised
+from ..step.sync import host_seconds, quantise_seconds
 from .result import StepResult
 
 Formula = tuple[str, str]
@@ -139,7 +139,7 @@ def _on_host(p: StepResult) -> str:
 def _narrowed(p: StepResult) -> str:
     """What it takes to quantise the weights for the microbatches of a step."""
     owned = owners(p.job, p.layout, p.cost, p.shares)
-    seconds = quantised(owned, p.clock)
+    seconds = quantise_seconds(owned, p.clock)
     return (
         f", + {float(seconds):.4g} s to quantise the device's weights once"
         if seconds
@@ -149,7 +149,7 @@ def _narrowed(p: StepResult) -> str:
 
 def _each_step(p: StepResult) -> str:
     """What a step takes whatever is updated."""
-    seconds = every_step(p.job, p.layout, p.clock)
+    seconds = host_seconds(p.job, p.layout, p.clock)
     return (
         f", + {seconds:.3g} s of every step of {p.job.profile.name}"
         if seconds and p.job.profile

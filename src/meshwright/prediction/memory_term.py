@@ -97,11 +97,11 @@ def _outside_tensors(p: StepResult) -> Iterator[Term]:
     use = p.memory_bytes
     own = room.own_bytes(p.job)
     unusable = use["needed"] - use["allocated"] - own
-    share = f"{room.unusable(p.job):g} of the bytes of tensors, after the cache is freed"
+    share = f"{room.unusable_share(p.job):g} of the bytes of tensors, after the cache is freed"
 
     def cached() -> Traced:
         tensors: Traced = Recorded(use["allocated"], name="allocated")
-        return room.needed(p.job, tensors) - tensors - own
+        return room.needed_bytes(p.job, tensors) - tensors - own
 
     def context() -> Traced:
         return Recorded(own, name="context")

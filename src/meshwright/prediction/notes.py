@@ -236,7 +236,7 @@ def of_answer(r: StepResult) -> Iterator[str]:
             f" head and loss, {100 * left_out:.1f} % of the model FLOPs that MFU counts"
         )
     if not r.fits:
-        yield room.too_big(job, r.memory_bytes["allocated"])
+        yield room.shortage(job, r.memory_bytes["allocated"])
     if traced and traced.states:
         share = r.time_s["memory"] / sum(r.time_s.values())
         if share > MOST:

@@ -169,7 +169,7 @@ class Prediction(StepResult, Displayed):
     @property
     def risk_accepted(self) -> float:
         """Probability of running out of memory up to which a layout fits."""
-        return float(room.accepted(self.job.how.memory, self.job.headroom))
+        return float(room.risk_limit(self.job.how.memory, self.job.headroom))
 
     @property
     def unmeasured(self) -> bool:

@@ -29,7 +29,7 @@ from ..step import (
     memory,
     room,
 )
-from ..step.microbatch import recomputing, time_model
+from ..step.microbatch import model_with_recomputation, time_model
 from .exact import replays
 
 
@@ -91,9 +91,11 @@ class StepResult:
         """Seconds by cause of all microbatches on the device that the pipeline waits for."""
         slowest = self.slowest
         text = self.layout.recompute
-        work = recomputing(self.cost, text, slowest.again(text))
+        work = model_with_recomputation(
+            self.cost, text, slowest.recompute_share(text)
+        )
         m = self.schedule.rounds(self.microbatches)
-        causes: Causes = slowest.of(work, "causes")
+        causes: Causes = slowest.field_total(work, "causes")
         return causes.both * m
 
     @cached_property
@@ -151,7 +153,7 @@ class StepResult:
             walks = self.peaks.items()
             return {rank: resident.by_kind(terms) for rank, terms in walks}
         by = self.shares.full
-        uses = memory.of_devices(
+        uses = memory.uses_on(
             self.job, self.layout, self.cost, self.schedule, by
         )
         ranks = (int(share.rank) for share in by)
@@ -179,9 +181,9 @@ class StepResult:
         return {
             **{k: float(v) for k, v in use._asdict().items()},
             "allocated": float(allocated),
-            "reserved": float(room.reserved(job, allocated, new)),
-            "device": float(room.device(job, allocated, new)),
-            "needed": float(room.needed(job, allocated)),
+            "reserved": float(room.reserved_bytes(job, allocated, new)),
+            "device": float(room.device_bytes(job, allocated, new)),
+            "needed": float(room.needed_bytes(job, allocated)),
             "capacity": room.capacity(job),
         }
 
@@ -273,7 +275,7 @@ class StepResult:
         job = self.job
         text = self.layout.recompute
         kernel = "flash" if job.fused_attention else "unfused"
-        some = float(self.shares.again(text))
+        some = float(self.shares.recompute_share(text))
         return job.batch * executed_flops(
             job.model, job.T, job.how.count, kernel, text, some
         )

@@ -46,7 +46,7 @@ def step_term(e: Explanation) -> Term:
         ),
         "optimizer": parts_of(
             p.time_s["optimizer"],
-            e.costs.updated,
+            e.costs.update_seconds,
             "s",
             "launch, and what every step takes",
         ),
@@ -84,7 +84,7 @@ def operations(e: Explanation) -> dict[str, list[Term]]:
             )
     kinds = labels(p.job.model)
     again_of = resolve(p.layout.recompute, p.job.how.count.selective)
-    some = float(p.slowest.again(p.layout.recompute))
+    some = float(p.slowest.recompute_share(p.layout.recompute))
     for label, cost in zip((*kinds, *ENDS_CALLED), p.cost.parts, strict=True):
         times, _ = every[label, "forward"]
         ops = [each.op for each in cost.operations] if times else []
@@ -215,7 +215,7 @@ def _synchronisation(e: Explanation) -> Iterator[Term]:
     step = p.step
     m = float(p.schedule.rounds(p.microbatches))
     how = p.job.how.overlap.dp
-    device, _, waits = step.devices[step.awaited]
+    device, _, waits = step.devices[step.critical_device]
     within = (
         f"beside {m:g} microbatches of {float(device.passes.forward):.3g} s forward,"
         f" {float(device.passes.backward):.3g} s backward: max(T - {how.share:g} t, what full links"

@@ -29,7 +29,7 @@ from ..step.microbatch import (
     with_recomputation,
 )
 from ..step.shares import sum_of
-from ..step.weights import tied
+from ..step.weights import tied_parameters
 from ..step.zero import cuts, gathers
 from .messages import gradient_reductions
 
@@ -146,7 +146,7 @@ def of_weights(job: Job, layout: Layout, name: str, shards: Num) -> Num:
         )
     ]
     total: Num = (
-        -kernel(job, name, tied(job, layout) / shards)
+        -kernel(job, name, tied_parameters(job, layout) / shards)
         if job.model.tied_embeddings
         else 0.0
     )
@@ -178,7 +178,7 @@ def sync_seconds(job: Job, layout: Layout, parts: ModelCost) -> Num:
             (n, c.weights)
             for n, c in zip(totals(job.model), parts.layers, strict=True)
         ),
-        (1.0, where(alone, e + h - tied(job, layout), e)),
+        (1.0, where(alone, e + h - tied_parameters(job, layout), e)),
         (where(alone, 0.0, 1.0), h),
     )
 

@@ -15,7 +15,7 @@ from ..layout import practice
 from ..prediction.certainty import resolution
 from ..prediction.elastic import seconds_by_cause
 from ..prediction.prediction import Prediction
-from ..search.merit import simpler
+from ..search.merit import why_simpler
 from ..units import show
 from .lines import IndentedLine, noted, taken_first
 from .predict import (
@@ -137,7 +137,7 @@ def reason(plan: Plan) -> str:
         f" {percent(resolution(best.job), 0)} resolution"
     )
     if best is not fastest:
-        has = simpler(best.job, best.layout, fastest.layout)
+        has = why_simpler(best.job, best.layout, fastest.layout)
         said = (
             f"of the layouts within {percent(resolution(best.job), 0)} of the fastest, a difference"
             f" below the model's resolution, the one with {has or 'the least time over its risk'}"

@@ -11,7 +11,7 @@ from ..count.model import parameters
 from ..formats.bridge.reading import TAKEN
 from ..prediction.certainty import TRUSTED
 from ..prediction.prediction import Prediction
-from ..search.software import worded
+from ..search.software import flag_text
 from ..units import show
 from .card import Card, CardRow, CardTable, Commands, Item
 from .lines import taken_first
@@ -90,7 +90,7 @@ def plan_card(
             *first(plan.idle or best.idle, plan.notes),
             CardRow("best", short_words(best.layout)),
             *(
-                [CardRow("with", worded(plan.settings))]
+                [CardRow("with", flag_text(plan.settings))]
                 if plan.settings
                 else []
             ),

@@ -26,7 +26,7 @@ from ..describe.model import Model
 from ..describe.precision import precision as named_precision
 from ..describe.slices import Shape
 from ..errors import BadInput
-from ..step.room import most_bytes, offered
+from ..step.room import most_bytes, usable_bytes
 from ..units import parse
 from . import schemes
 from . import thresholds as th
@@ -312,7 +312,7 @@ def _whole_answer(
         largest_tensor_placement=tensor.text if tensor else "",
         memory_bytes=on.memory(m.chips),
         memory_full_bytes=on.memory(m.chips, "full"),
-        capacity_bytes=most_bytes(offered(chip, memory), memory),
+        capacity_bytes=most_bytes(usable_bytes(chip, memory), memory),
         notes=(
             *_notes(on, cluster),
             *_crossing([best(every, e) for e in EDITIONS]),

@@ -1,11 +1,26 @@
 """Search: every legal layout of a space, evaluated as tables; the best of them, exactly.
 
-A question is a `space` of choices. Its rows are combinations of degrees (`degrees`), its options
-all other choices (`options`, `ways`). `points` says what rows take under options, `legal` which of
-them can run. `evaluate` places rows and has brute force; `cascade` finds the same by the bounds of
-`bound`; both fill a `best`. Around it stand the questions of a plan: `strategies` (its spaces),
-`families` (parts of a space), `ranked` (several spaces, by replay), `question` (the answer),
-`plan`.
+What is searched. A `space` says which values each field may have. Its rows are combinations of
+degrees (`degrees`, as columns of a `table`), its options all other choices (`options`; a schedule
+with its chunks is one of the `ways`), and a row has as many layouts as it has `placement`s.
+
+What a layout takes. `legal` says where rows run under which options, `columns` makes layouts of
+them, and `points` asks `step` for their seconds and bytes. `evaluate` does that to placed rows; on
+every row of a space that is brute force.
+
+Why a search is exact. `cascade` drops rows only by a bound that none of their layouts undercuts,
+against a limit that only falls: the k-th best layout so far, kept in `best`. The bounds (`bound`)
+are the step's own formulas on optimistic arguments: first layers alone (`candidates`), then the
+whole step with every group nearest, of an interval of dp with its fewest ranks in collectives and
+its most in shards. What is left is placed and evaluated. The step's own sum is a lower bound of its
+replay, so `ranked` replays rows in the order of that sum until the next one exceeds the k-th best
+replay, and searches again where it has run out of rows.
+
+What a plan asks. `strategies` makes the spaces, `families` and `seen` parts of them; `question`
+has the answer on these chips and on the cleaner numbers of `nearby`, `merit` what ranks it, `front`
+its trade of time for memory, `recipes` what is published, `software` and `jointly` the settings
+beside layouts, `unfit` and `named` the reasons where there is none, `described` what was searched;
+`plan` puts them together as the `answer`, and `selectors` asks it for one field at a time.
 """
 
 from .answer import Plan

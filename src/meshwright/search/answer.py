@@ -19,9 +19,9 @@ from ..prediction.elastic import Elasticity, elasticities
 from ..prediction.prediction import Prediction, predict
 from ..units import show
 from .families import Family
-from .ranked import Ranked
+from .ranked import Ranking
 from .seen import outside_conventions
-from .software import Tuning, best_tuning, singles
+from .software import Tuning, best_tuning, single_tunings
 from .space import Space
 
 
@@ -49,7 +49,7 @@ class Plan(Displayed):
     """
     feasible: int = 0
     """Layouts that were evaluated and fit. Bounds spare most from being looked at, so more may
-    exist; `search.brute` counts them all.
+    exist; `evaluate.brute` counts them all.
     """
     rejected: dict[str, int] | None = None
     """Rule -> how many combinations of degrees broke it (each counted once); "memory" and "bound":
@@ -104,7 +104,7 @@ class Plan(Displayed):
     @cached_property
     def software(self) -> tuple[Tuning, ...]:
         """What each other setting of the framework's software would give, the layout kept."""
-        return singles(self.best) if self.asked and self.best else ()
+        return single_tunings(self.best) if self.asked and self.best else ()
 
     @cached_property
     def tuned(self) -> Tuning | None:
@@ -205,11 +205,11 @@ class Plan(Displayed):
 
 
 @dataclass(frozen=True)
-class Closed:
+class EarlyAnswer:
     """The answer on all chips before pipelines are replayed: the first that a search knows."""
 
     job: Job
-    ranked: Ranked
+    ranked: Ranking
     slack: float
 
     @property
@@ -217,10 +217,10 @@ class Closed:
         """The answer among those that the first does not clearly beat; None: nothing fits, as far
         as is known.
         """
-        layout = self.ranked.closed(self.slack)
+        layout = self.ranked.best_by_bounds(self.slack)
         found = predict(self.job, layout) if layout else None
         return found if found and found.fits else None
 
 
-Steps = Generator[Closed, None, Plan]
+Steps = Generator[EarlyAnswer, None, Plan]
 """What a search knows before its answer, and its answer."""

@@ -17,11 +17,11 @@ from .table import Column, Index, Table
 
 ROUNDING = 1 + 1e-12
 """Two ways to the same sum differ by less."""
-NEAR = 4
+ROUNDINGS = 4
 """Times that `ROUNDING` may come in between a limit and what it is compared with."""
-NEARLY = 1.01
+REPLAY_MARGIN = 1.01
 """Times the least bound up to which layouts are kept: replays seldom change the order of what
-differs by more. Where they do, `Ranked` searches again."""
+differs by more. Where they do, `Ranking` searches again."""
 MOST_TIES = 512
 """Layouts that are kept beyond the k best."""
 LARGEST = float(np.finfo(float).max)
@@ -62,7 +62,7 @@ class Best:
     slack: float = 0.0
     """Beyond the k best, layouts that the first beats by no more than this share are kept too, and
     what is nearly as good as any of these: replays decide."""
-    sure: bool = False
+    keep_first: bool = False
     """The first, and what is nearly as good, is kept whatever `within` says."""
     rows: list[RankedRow] = field(default_factory=list)
     """Sorted."""
@@ -71,12 +71,13 @@ class Best:
     evaluated: int = 0
     too_big: int = 0
     limit: float = field(init=False)
-    """What no newcomer may exceed; bounds may round up."""
+    """Merit that no newcomer may exceed, with room for bounds that are rounded up. It only falls,
+    so what was dropped by it stays dropped."""
 
     def __post_init__(self) -> None:
-        self.limit = self._beside(())
+        self.limit = self._limit_with(())
 
-    def _beside(self, merits: Sequence[float] | Column) -> float:
+    def _limit_with(self, merits: Sequence[float] | Column) -> float:
         """What no newcomer may exceed beside layouts of these merits, the least first."""
         limit = self.within
         if len(merits) >= self.k:
@@ -84,25 +85,27 @@ class Best:
             last = merits[most - 1] if len(merits) >= most else np.inf
             near = min(reach(kth, merits[0], self.slack), last)
             limit = min(max(kth, near), limit)
-        if self.sure:
+        if self.keep_first:
             first = merits[0] if len(merits) else np.inf
-            limit = max(limit, first * NEARLY)
+            limit = max(limit, first * REPLAY_MARGIN)
         return float(limit) * ROUNDING
 
     @property
-    def known(self) -> float:
-        """Merit up to which no layout was left out."""
-        if self._tied:
-            return self.limit * ROUNDING**NEAR
+    def complete_to(self) -> float:
+        """Merit up to which `rows` has every layout of the space: above it some were dropped.
+        `Ranking` searches again where a replay comes out above it.
+        """
+        if self._keeps_all:
+            return self.limit * ROUNDING**ROUNDINGS
         if len(self.rows) < self.k:
-            return self.within * ROUNDING**NEAR
+            return self.within * ROUNDING**ROUNDINGS
         # others may tie with the last
         return float(np.nextafter(self.rows[-1].merit, 0.0))
 
     @property
-    def _tied(self) -> bool:
+    def _keeps_all(self) -> bool:
         """All rows within the limit are kept, not k of them."""
-        return self.slack > 0.0 or self.sure
+        return self.slack > 0.0 or self.keep_first
 
     def add(
         self,
@@ -113,14 +116,14 @@ class Best:
         """Merge layouts: some rows of a placed table under some options, each with its seconds and
         bytes. Those that do not fit, or are beyond the limit, are only counted.
         """
-        fresh = [self._fitting(index, each) for index, each in several]
+        fresh = [self._newcomers(index, each) for index, each in several]
         row, merit, bytes_, *options = (
             np.concatenate(columns) for columns in zip(*fresh, strict=True)
         )
         if self.weigh:
             merit = self.weigh(merit, bytes_)
         # many newcomers limit each other, which spares sorting their rows
-        limit = min(self.limit, self._beside(np.sort(merit)))
+        limit = min(self.limit, self._limit_with(np.sort(merit)))
         kept = np.flatnonzero(merit <= limit)
         if not len(kept):
             return
@@ -140,11 +143,11 @@ class Best:
             zip(*placed, strict=True),
         )
         self.rows = sorted({*self.rows, *new})
-        self.limit = self._beside([row.merit for row in self.rows])
-        rows = self.rows if self._tied else self.rows[: self.k]
+        self.limit = self._limit_with([row.merit for row in self.rows])
+        rows = self.rows if self._keeps_all else self.rows[: self.k]
         self.rows = [row for row in rows if row.merit <= self.limit]
 
-    def _fitting(self, index: Index, each: Points) -> tuple[Any, ...]:
+    def _newcomers(self, index: Index, each: Points) -> tuple[Any, ...]:
         """(row, seconds, bytes, numbers of the options) of those that fit and stay within the
         limit; all are counted.
         """
@@ -181,10 +184,10 @@ class Best:
         return Layout(
             **degrees,
             zero=sharding.zero,
-            dp_replicate=int(sharding.of(*ranks)),
+            dp_replicate=int(sharding.copies_of(*ranks)),
             recompute=choice.recompute[recompute],
             sequence_parallel=choice.sequence_parallel[sequence_parallel],
-            **{**choice.fixed, **choice.schedules[schedule].fields},
+            **{**choice.common_fields, **choice.schedules[schedule].fields},
             placement=dict(zip(AXES, shares, strict=True)),
         )
 
@@ -204,4 +207,4 @@ def reach(kth: float, first: float, slack: float) -> float:
     """What bounds do not exceed of layouts that may be among the k best by replay, or tie with the
     first of them.
     """
-    return max(kth, first * (1.0 + slack)) * NEARLY if slack else kth
+    return max(kth, first * (1.0 + slack)) * REPLAY_MARGIN if slack else kth

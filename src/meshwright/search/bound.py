@@ -5,6 +5,11 @@ By layers: a device computes its layers for every microbatch, and waits as its s
 there is nothing but layers. That is a path of the order with shorter passes, so no step takes less.
 By the step: every group as near as if it had the network to itself; of an interval of dp the fewest
 ranks in collectives, the most in shards.
+
+What this rests on: each formula only grows with each of these arguments. It would break if some
+collective took less over more ranks or farther away, if a device saved time by sharing a link, or
+if more replicas made anything but shards smaller. A formula that falls with one of them must be
+asked for both ends of the interval (as `may_fit` asks for memory).
 """
 
 from __future__ import annotations
@@ -28,8 +33,9 @@ from .points import Rows, points
 from .table import BLOCK, Column, Grid, Table, length, pick
 from .ways import Way
 
-ROUNDED = 1.0 - 1e-12
-"""A sum in another order is no longer than what it bounds."""
+ROUND_DOWN = 1.0 - 1e-12
+"""Times the mean of the layers, which is added up in another order than the step adds them: so that
+rounding cannot lift it above what it bounds."""
 
 
 def least_layers(costs: list[step.ModelCost]) -> Grid:
@@ -63,7 +69,7 @@ def layer_seconds(job: Job, copies: int, pp: Column, layers: Grid) -> Column:
         np.asarray(ceil_div(float(n), pp / copies)) / copies
         for n in (*totals(job.model), job.model.layers)
     )
-    mean = (n * ROUNDED / pp for n in totals(job.model))
+    mean = (n * ROUND_DOWN / pp for n in totals(job.model))
     passes, wholes = layers[:3].sum(axis=0), layers[3:]
     long = [n * one for n, one in zip(each, wholes, strict=True)]
     mixed = sum(n * one for n, one in zip(mean, wholes, strict=True))
@@ -88,9 +94,9 @@ def pipeline_seconds(
     return work + step.least_idle(job, schedule, m, stages, work)
 
 
-def lower(job: Job, best: Best, whole: Rows) -> tuple[Column, Grid]:
-    """Bound of every row in seconds (nearest groups, the best of the options with which it can
-    fit), and of every combination of options the least bound of these rows.
+def lower_bounds(job: Job, best: Best, whole: Rows) -> tuple[Column, Grid]:
+    """(bound of each row, least bound of each combination of options), in seconds: nearest groups,
+    and only options under which the least bytes of the row fit; inf where there are none.
     """
     at, choice = bound_clock(job), best.choice
     bounds = np.full(length(whole.low), np.inf)
@@ -121,6 +127,6 @@ def may_fit(job: Job, best: Best, table: Table) -> Any:
         left = np.flatnonzero(~fine)
         # intervals, whose groups of replicas need not divide these
         low, high = pick(ends, left), pick(ends, left)
-        bounds, _ = lower(one, best, Rows(low, high, any_number=True))
+        bounds, _ = lower_bounds(one, best, Rows(low, high, any_number=True))
         fine[left] = np.isfinite(bounds)
     return fine

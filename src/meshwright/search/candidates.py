@@ -18,7 +18,13 @@ from ..num import ceil_div
 from .best import Best
 from .bound import layer_seconds, least_layers, may_fit, pipeline_seconds
 from .columns import bodies, bound_clock, layouts
-from .degrees import chunked, dp_step, fewest, pipelines, replicas
+from .degrees import (
+    dp_step,
+    microbatch_count,
+    pipelines,
+    replicas,
+    with_chunks,
+)
 from .legal import legal_splits
 from .options import Options
 from .space import Space
@@ -35,13 +41,13 @@ from .table import (
     stack_rows,
 )
 
-CROSSED = 2048
+SHARDS_AT_ONCE = 2048
 """Shards that are crossed with all pipeline degrees at once."""
 BESIDE_MICROBATCH = ("tp", "cp", "ep", "etp", "panels")
 """The other degrees of shards."""
 
 
-class Waiting(NamedTuple):
+class Intervals(NamedTuple):
     """Rows, or intervals of dp, that have no place yet."""
 
     low: Table
@@ -52,25 +58,27 @@ class Waiting(NamedTuple):
     """Seconds that none of their layouts undercuts, as far as is known."""
 
     @property
-    def numbers(self) -> Column:
+    def replica_counts(self) -> Column:
         """Numbers of replicas that each stands for."""
         span = self.high["dp"] - self.low["dp"]
         return np.asarray(np.floor(span / dp_step(self.low)) + 1)
 
     @property
-    def halves(self) -> tuple[Waiting, Waiting]:
+    def halves(self) -> tuple[Intervals, Intervals]:
         """The lower and the upper half of each interval."""
         step = dp_step(self.low)
-        middle = self.low["dp"] + np.floor((self.numbers - 1) / 2) * step
+        middle = (
+            self.low["dp"] + np.floor((self.replica_counts - 1) / 2) * step
+        )
         return (
             self._replace(high=self.high | {"dp": middle}),
             self._replace(low=self.low | {"dp": middle + step}),
         )
 
-    def beside(self, *others: Waiting) -> Waiting:
+    def join(self, *others: Intervals) -> Intervals:
         """Together with others."""
         low, high, bound = zip(self, *others, strict=True)
-        return Waiting(
+        return Intervals(
             stack_rows(*low), stack_rows(*high), np.concatenate(bound)
         )
 
@@ -89,7 +97,7 @@ class Candidates:
     """Pipelines, with their numbers of chunks."""
 
     @classmethod
-    def of(
+    def from_shards(
         cls,
         job: Job,
         space: Space,
@@ -117,41 +125,41 @@ class Candidates:
         """(rows with their most replicas, seconds that their layers take), within a limit; of some
         shards, a mask.
         """
-        tables, seconds = zip(*self._crossed(limit, some), strict=True)
+        tables, seconds = zip(*self._blocks(limit, some), strict=True)
         return stack_rows(*tables), np.concatenate(seconds)
 
-    def _crossed(
+    def _blocks(
         self, limit: float, some: Any = True
     ) -> Iterator[tuple[Table, Column]]:
         """`rows` in blocks: what layers take does not depend on chunks, which come last."""
         job, degrees = self.job, self.degrees
         pp = np.unique(degrees["pp"])
         which = np.flatnonzero(np.full(length(self.shards), some))
-        for start in range(0, max(len(which), 1), CROSSED):
-            at = which[start : start + CROSSED]
+        for start in range(0, max(len(which), 1), SHARDS_AT_ONCE):
+            at = which[start : start + SHARDS_AT_ONCE]
             part, layers = pick(self.shards, at), self.layers[:, at, None]
             grid = {k: c[:, None] for k, c in part.items()} | {"pp": pp}
             dp = replicas(job, grid, self.space)
-            m = fewest(job, grid | {"dp": dp})
+            m = microbatch_count(job, grid | {"dp": dp})
             seconds = m * layer_seconds(job, self.choice.copies, pp, layers)
             row, deep = np.nonzero((dp >= 1) & (seconds <= limit))
-            again, pipe = chunked(pp[deep], degrees)
+            again, pipe = with_chunks(pp[deep], degrees)
             row, deep = row[again], deep[again]
             rows = pick(part, row) | {"dp": dp[row, deep]}
             rows |= pick(degrees, pipe)
             yield rows, seconds[row, deep]
 
-    def within(self, rows: Table, limit: float) -> NDArray[np.bool_]:
+    def pipelines_within(self, rows: Table, limit: float) -> NDArray[np.bool_]:
         """Where pipelines of layers alone are within the limit in the order of some schedule."""
         fine: NDArray[np.bool_] = rows["pp"] == 1
         # papers' bubbles are no paths of an order
         fine = fine | (limit == np.inf) | (not step.by_order(self.job))
         for way in self.choice.schedules:
-            tried = way.tried(self.job, rows["pp"], rows["interleave"])
+            tried = way.allows(self.job, rows["pp"], rows["interleave"])
             at = np.flatnonzero(tried & ~fine)
             some = pick(rows, at)
             layers = self.layers[:, some["shard"].astype(np.intp)]
-            m = fewest(self.job, some)
+            m = microbatch_count(self.job, some)
             fine[at] = (
                 pipeline_seconds(self.job, way, some, m, layers) <= limit
             )
@@ -169,42 +177,46 @@ class Candidates:
             least[can[np.unique(kind[can], return_index=True)[1]]] = True
         return kind, least
 
-    def intervals(self, best: Best) -> Waiting:
+    def intervals(self, best: Best) -> Intervals:
         """The intervals of dp that give one number of microbatches, for every number within the
         limit.
         """
         every = (
-            self._intervals(best, *some) for some in self._crossed(best.limit)
+            self._intervals(best, *some) for some in self._blocks(best.limit)
         )
         first, *others = chain.from_iterable(every)
-        return first.beside(*others)
+        return first.join(*others)
 
     def _intervals(
         self, best: Best, high: Table, bound: Column
-    ) -> Iterator[Waiting]:
-        """Of rows with their most replicas the intervals below, each with one number of
-        microbatches.
+    ) -> Iterator[Intervals]:
+        """The intervals of dp below the most replicas of each row, from the top down; in each every
+        dp gives the same number of microbatches m, since time by layers is m times what one takes.
+        The longest has m = B / microbatch at dp 1. A row ends where m of them exceed the limit, for
+        fewer replicas only have more.
         """
         job, B = self.job, float(self.job.batch)
         if best.limit == np.inf:
             fine = may_fit(job, best, high)
             high, bound = keep(high, fine), bound[fine]
-        one = bound / fewest(job, high)
+        one = bound / microbatch_count(job, high)
         while True:
             step = dp_step(high)
             high = high | {"dp": high["dp"] - step}
-            fine = (high["dp"] >= 1) & (fewest(job, high) * one <= best.limit)
+            fine = (high["dp"] >= 1) & (
+                microbatch_count(job, high) * one <= best.limit
+            )
             high, one = pick((high, one), fine)
-            m = fewest(job, high)
+            m = microbatch_count(job, high)
             least = ceil_div(B, m * high["microbatch"])
             low = high | {"dp": ceil_div(least, step[fine]) * step[fine]}
-            fine = self._named(low["dp"], high["dp"])
-            yield pick(Waiting(low, high, m * one), fine)
+            fine = self._holds_dp(low["dp"], high["dp"])
+            yield pick(Intervals(low, high, m * one), fine)
             if not len(m):
                 return
             high = low
 
-    def _named(self, low: Column, high: Column) -> Any:
+    def _holds_dp(self, low: Column, high: Column) -> Any:
         """Which intervals hold a number of replicas that the space allows."""
         only = self.space.values("dp")
         if only is None:

@@ -16,23 +16,23 @@ import numpy as np
 
 from ..describe.job import Job
 from .best import LARGEST, Best, Smallest
-from .bound import lower, may_fit
-from .candidates import Candidates, Waiting
+from .bound import lower_bounds, may_fit
+from .candidates import Candidates, Intervals
 from .degrees import (
-    among,
     dp_step,
-    each_dp,
-    fewest,
+    expand_dp,
+    microbatch_count,
     pipelines,
     replicas,
     shards,
+    space_mask,
 )
 from .evaluate import (
     FEW,
     Progress,
     evaluate,
-    fitting,
     most_legal,
+    ranking,
 )
 from .legal import legal_options
 from .options import options
@@ -57,10 +57,10 @@ GROWTH = 8
 """How many times as many rows each round has as the one before."""
 SINGLE = 32768
 """Numbers of replicas that one round may place one by one; if its intervals hold more, they are
-halved."""
+halved: a shorter interval has a tighter bound, since its two ends differ less."""
 PLACED_FIRST = 16
 """Rows with the smallest bounds that are placed first, for a limit."""
-Bounded = tuple[Table, Grid | None]
+BoundedRows = tuple[Table, Grid | None]
 """Rows, and what none of them undercuts under each combination of options, where that is known."""
 WAITS = 0.3
 """Of what interleaved 1F1B waits: about what the schedules that are searched wait."""
@@ -75,17 +75,19 @@ def search(
 ) -> Best:
     """The k best layouts of the space, exactly, without evaluating all of them.
 
-    limits: `within`, `slack` and `sure` of `Best`.
+    limits: `within`, `slack` and `keep_first` of `Best`.
     """
-    best = Best(k, options(job, space), **(fitting(job) | limits))
-    for _ in _found(job, space, best, progress):
+    best = Best(k, options(job, space), **(ranking(job) | limits))
+    for _ in _fill(job, space, best, progress):
         pass
     return best
 
 
 def fits(job: Job, space: Space) -> bool:
     """Whether some layout of the space fits."""
-    return _any(job, space, Best(1, options(job, space), **fitting(job)))
+    return _has_layout(
+        job, space, Best(1, options(job, space), **ranking(job))
+    )
 
 
 def any_legal(job: Job, space: Space) -> bool:
@@ -95,12 +97,12 @@ def any_legal(job: Job, space: Space) -> bool:
     if most_legal(job, space):
         return True
     best = Best(1, options(job, space))
-    return bool(space.relaxed) and _any(job, space, best)
+    return bool(space.relaxed) and _has_layout(job, space, best)
 
 
-def _any(job: Job, space: Space, best: Best) -> bool:
+def _has_layout(job: Job, space: Space, best: Best) -> bool:
     """Whether there is a best at all."""
-    return any(best.rows for _ in _found(job, space, best))
+    return any(best.rows for _ in _fill(job, space, best))
 
 
 def smallest(job: Job, space: Space) -> Best:
@@ -108,12 +110,12 @@ def smallest(job: Job, space: Space) -> Best:
     best = Smallest(
         1, options(job, space), weigh=lambda seconds, bytes_: bytes_
     )
-    for _ in _found(job, space, best):
+    for _ in _fill(job, space, best):
         pass
     return best
 
 
-def _found(
+def _fill(
     job: Job, space: Space, best: Best, progress: Progress | None = None
 ) -> Iterator[None]:
     """Layouts enter the best, round by round."""
@@ -124,7 +126,7 @@ def _found(
 
 def _rounds(
     job: Job, space: Space, best: Best, progress: Progress | None
-) -> Iterator[Bounded]:
+) -> Iterator[BoundedRows]:
     """Rows worth placing, with the options whose bounds allow it, best bound first."""
     table = shards(job, space)
     degrees = pipelines(job, space)
@@ -135,7 +137,7 @@ def _rounds(
     table = keep(table, np.asarray(some))
     if not length(table):
         return
-    open_ = Candidates.of(job, space, best.choice, table)
+    open_ = Candidates.from_shards(job, space, best.choice, table)
     if progress:
         progress("bounds", 0.0)
     if not space.relaxed:
@@ -147,21 +149,21 @@ def _rounds(
         if length(rows) <= FEW:
             yield rows, None
         else:
-            waiting = Waiting(rows, rows, bound)
-            yield from _bounded(open_, best, waiting, progress)
+            waiting = Intervals(rows, rows, bound)
+            yield from _bound_and_place(open_, best, waiting, progress)
         return
-    best.searched = best.choice.count * covered(job, table, degrees["pp"])
+    best.searched = best.choice.count * row_count(job, table, degrees["pp"])
     # the smallest microbatches fit soonest, and give a limit for the others
     kind, first = open_.smallest()
     rows, bound = open_.rows(best.limit, first)
-    yield from _bounded(open_, best, Waiting(rows, rows, bound))
+    yield from _bound_and_place(open_, best, Intervals(rows, rows, bound))
     others = ~first
     if best.limit == np.inf:
         # what a microbatch holds only grows with its sequences
         rows = keep(rows, may_fit(job, best, rows))
         others &= np.isin(kind, kind[rows["shard"].astype(np.intp)])
     more, bound = open_.rows(best.limit, others)
-    yield from _bounded(open_, best, Waiting(more, more, bound))
+    yield from _bound_and_place(open_, best, Intervals(more, more, bound))
     # fewer replicas than there is room for
     every = np.concatenate((rows["shard"], more["shard"]))
     table = pick(table, np.unique(every).astype(np.intp))
@@ -169,16 +171,18 @@ def _rounds(
     if space.placements:
         table = shares_of_axes(job, table, space, ("tp",))
     if length(table):
-        open_ = Candidates.of(job, space, best.choice, table)
-        yield from _bounded(open_, best, open_.intervals(best), progress)
+        open_ = Candidates.from_shards(job, space, best.choice, table)
+        yield from _bound_and_place(
+            open_, best, open_.intervals(best), progress
+        )
 
 
-def _bounded(
+def _bound_and_place(
     open_: Candidates,
     best: Best,
-    waiting: Waiting,
+    waiting: Intervals,
     progress: Progress | None = None,
-) -> Iterator[Bounded]:
+) -> Iterator[BoundedRows]:
     """Growing rounds, those first that a plain pipeline would take least for: bounded by pipelines
     of layers, then by the step, and placed where the bound allows it, for a better limit in the
     next round. Intervals that hold many numbers of replicas are halved, and wait again.
@@ -193,7 +197,7 @@ def _bounded(
             progress("layouts", done := max(done, share))
         if not len(waiting.bound):
             return
-        order, unknown = _plain(job, waiting), best.limit == np.inf
+        order, unknown = _pipeline_estimate(job, waiting), best.limit == np.inf
         # the smallest microbatches fit soonest; where none does, all others are asked at once
         if unknown and size == FIRST:
             micro = waiting.low["microbatch"]
@@ -202,12 +206,12 @@ def _bounded(
             size = max(size, ROUND)
         first = order <= _nth(order, size)
         some, waiting = pick(waiting, first), pick(waiting, ~first)
-        some = pick(some, open_.within(some.low, best.limit))
+        some = pick(some, open_.pipelines_within(some.low, best.limit))
         if not len(some.bound):
             continue
-        number = some.numbers
+        number = some.replica_counts
         high = some.high if number.max() > 1 else some.low
-        bounds, ways = lower(job, best, Rows(some.low, high))
+        bounds, ways = lower_bounds(job, best, Rows(some.low, high))
         some = some._replace(bound=bounds)
         fine = bounds <= min(best.limit, LARGEST)
         many = fine & (number > 1) & (number[fine].sum() > SINGLE)
@@ -215,22 +219,22 @@ def _bounded(
         if unknown:  # a few will give a limit, which spares the others
             single = np.where(fine & ~many, bounds, np.inf)
             later = fine & ~many & (bounds > _nth(single, few))
-        waiting = waiting.beside(*pick(some, many).halves, pick(some, later))
+        waiting = waiting.join(*pick(some, many).halves, pick(some, later))
         fine &= ~(many | later)
         step = dp_step(some.low)
-        index, rows = each_dp(some.low, some.high["dp"], step, fine)
-        each = among(rows, open_.space, "dp")
+        index, rows = expand_dp(some.low, some.high["dp"], step, fine)
+        each = space_mask(rows, open_.space, "dp")
         yield from _best_first(
             best, keep(rows, each), bounds[index[each]], ways, few
         )
         size, few = size * GROWTH, few * GROWTH
 
 
-def _plain(job: Job, waiting: Waiting) -> Column:
+def _pipeline_estimate(job: Job, waiting: Intervals) -> Column:
     """About the seconds of a pipeline: only which rows are bounded first rests on it."""
     rows = waiting.low
     waits = WAITS * (rows["pp"] - 1.0) / rows["interleave"]
-    return waiting.bound * (1.0 + waits / fewest(job, rows))
+    return waiting.bound * (1.0 + waits / microbatch_count(job, rows))
 
 
 def _nth(values: Column, number: int) -> float:
@@ -243,7 +247,7 @@ def _nth(values: Column, number: int) -> float:
 
 def _best_first(
     best: Best, table: Table, bounds: Column, ways: Grid, end: int
-) -> Iterator[Bounded]:
+) -> Iterator[BoundedRows]:
     """Rows in growing rounds, smallest bound first, as long as one may enter the k best."""
     left = np.argsort(bounds, kind="stable")
     start = 0
@@ -256,7 +260,7 @@ def _best_first(
         start, end = end, end * GROWTH
 
 
-def covered(job: Job, table: Table, pp: Column) -> int:
+def row_count(job: Job, table: Table, pp: Column) -> int:
     """How many rows a relaxed table stands for: with each of these pipelines and any dp."""
     ranks, micro = table["tp"] * table["cp"], table["microbatch"]
     index, number = distinct([ranks, micro])

@@ -29,7 +29,7 @@ def layouts(
     or every group nearest.
     """
     fields: dict[str, Any] = {k: table[k] for k in DEGREES}
-    fields |= choice.fixed
+    fields |= choice.common_fields
     if shares is None:
         sizes = job.cluster.sizes
         nearest = partial(table, len(sizes))

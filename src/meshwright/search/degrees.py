@@ -14,7 +14,7 @@ from ..layout import cuts
 from ..num import ceil_div, divisors, maximum
 from .legal import legal_splits
 from .options import longest_list, options
-from .space import Space, allowed
+from .space import Space, space_allows
 from .table import BLOCK, Column, Index, Table, cross, keep, length, pick
 
 RELAXED_MICROBATCH = 64
@@ -29,11 +29,11 @@ limit).
 
 def _column(values: Iterable[int], space: Space, name: str) -> Column:
     return np.array(
-        [v for v in values if allowed(v, space, name)], dtype=np.float64
+        [v for v in values if space_allows(v, space, name)], dtype=np.float64
     )
 
 
-def among(table: Table, space: Space, name: str) -> NDArray[np.bool_]:
+def space_mask(table: Table, space: Space, name: str) -> NDArray[np.bool_]:
     """Where a table holds what the space allows."""
     values = space.values(name)
     return (
@@ -85,7 +85,7 @@ def shards(job: Job, space: Space) -> Table:
         table = keep(table, ~(as_tp & (table["tp"] == 1)))
     else:
         # a dense model has no experts to share out
-        only = allowed(1, space, "ep") and allowed(1, space, "etp")
+        only = space_allows(1, space, "ep") and space_allows(1, space, "etp")
         table = keep(table, np.full(len(table["tp"]), only))
         table |= {
             "ep": np.ones_like(table["tp"]),
@@ -97,7 +97,7 @@ def shards(job: Job, space: Space) -> Table:
         else table | {"panels": np.ones_like(table["tp"])}
     )
     runs = legal_splits(job, table, choice).any(axis=0)
-    return keep(table, runs & among(table, space, "panels"))
+    return keep(table, runs & space_mask(table, space, "panels"))
 
 
 def values_above_one(job: Job, space: Space, axis: str) -> tuple[int, ...]:
@@ -110,7 +110,9 @@ def values_above_one(job: Job, space: Space, axis: str) -> tuple[int, ...]:
         if job.assumptions.strict and not space.relaxed
         else range(1, m.layers + 1),
     }
-    return tuple(n for n in every[axis] if n > 1 and allowed(n, space, axis))
+    return tuple(
+        n for n in every[axis] if n > 1 and space_allows(n, space, axis)
+    )
 
 
 def _cuts(job: Job, space: Space) -> list[int]:
@@ -168,7 +170,7 @@ def pipelines(job: Job, space: Space) -> Table:
     return keep(table, fits & ((table["pp"] > 1) | alone))
 
 
-def chunked(
+def with_chunks(
     pp: Column, degrees: Table
 ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """(row, which of some pipelines), for rows with these degrees and every number of chunks that
@@ -182,7 +184,7 @@ def chunked(
     return index, np.arange(len(index)) + (first - skipped)[index]
 
 
-def fewest(job: Job, table: Table) -> Column:
+def microbatch_count(job: Job, table: Table) -> Column:
     """Microbatches of each row with its replicas, the last one padded."""
     rows = np.maximum(table["dp"], 1.0) * table["microbatch"]
     return np.asarray(ceil_div(float(job.batch), rows))
@@ -215,7 +217,7 @@ def dp_step(table: Table) -> Column:
     return (experts // np.gcd(experts, ranks)).astype(np.float64)
 
 
-def each_dp(
+def expand_dp(
     low: Table, most: Column, step: Column, where: Any = True
 ) -> tuple[Index, Table]:
     """(which of these rows, a row) for every dp from that of the row to the most, in steps, where
@@ -228,13 +230,13 @@ def each_dp(
     return index, pick(low, index) | {"dp": dp}
 
 
-def everything(job: Job, space: Space) -> Iterator[Table]:
+def all_rows(job: Job, space: Space) -> Iterator[Table]:
     """All rows of a space, in blocks; of a relaxed one with every number of replicas."""
     for table in most_replicas(job, space):
         if space.relaxed:
             step = dp_step(table)
-            _, table = each_dp(table | {"dp": step}, table["dp"], step)
-            table = keep(table, among(table, space, "dp"))
+            _, table = expand_dp(table | {"dp": step}, table["dp"], step)
+            table = keep(table, space_mask(table, space, "dp"))
         yield table
 
 

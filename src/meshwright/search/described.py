@@ -13,7 +13,7 @@ from .options import Options, options
 from .space import DEGREES, USUAL, Space
 
 
-def described(job: Job, spaces: Sequence[Space]) -> tuple[str, str]:
+def describe_search(job: Job, spaces: Sequence[Space]) -> tuple[str, str]:
     """(the fastest of what, what is in none of the spaces): for every face that shows the
     answer.
     """
@@ -44,7 +44,7 @@ def described(job: Job, spaces: Sequence[Space]) -> tuple[str, str]:
     if not any(space.placements for space in spaces):
         missing.append("other placements")
     each = (
-        _tried(choice, space)
+        _space_words(choice, space)
         for choice, space in zip(choices, spaces, strict=True)
     )
     return "; or ".join(dict.fromkeys(each)), "; ".join(missing)
@@ -54,7 +54,7 @@ def _without(every: Iterable[Any], tried: set[Any]) -> list[str]:
     return [str(value) for value in every if value not in tried]
 
 
-def _tried(choice: Options, space: Space) -> str:
+def _space_words(choice: Options, space: Space) -> str:
     """What one space holds."""
     ways = [way for way in choice.schedules if way.chunked]
     chunks = sorted({v for way in ways for v in way.chunks})

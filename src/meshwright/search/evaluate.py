@@ -12,7 +12,7 @@ import numpy as np
 from ..describe.job import Job
 from ..step import clock, room
 from .best import LARGEST, Best
-from .degrees import everything, most_replicas
+from .degrees import all_rows, most_replicas
 from .legal import legal_options
 from .merit import weigh
 from .options import options
@@ -39,13 +39,13 @@ def brute(
     """Every grid point of the space, evaluated: the oracle of the cascade, exact counts, heat
     maps.
     """
-    best = Best(k, options(job, space), **(fitting(job) | limits))
-    for table in everything(job, space):
+    best = Best(k, options(job, space), **(ranking(job) | limits))
+    for table in all_rows(job, space):
         evaluate(job, space, best, table, count=True)
     return best
 
 
-def fitting(job: Job) -> dict[str, Any]:
+def ranking(job: Job) -> dict[str, Any]:
     """What `Best` ranks of a job's layouts, and by what."""
     return {"capacity": room.limit(job), "weigh": weigh(job)}
 

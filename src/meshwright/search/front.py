@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from ..describe.job import Job
 from ..prediction.prediction import Prediction, predict
 from ..step import room
-from .ranked import Ranked
+from .ranked import Ranking
 from .space import Space
 
 FRONT_STEP = 0.1
@@ -31,8 +31,8 @@ def front(
     points = [best]
     while len(points) < FRONT_POINTS:
         limit = points[-1].memory_bytes["allocated"] * (1 - FRONT_STEP)
-        tight = room.just_fitting(used, limit)
-        fastest = Ranked(tight, spaces, 1, by_time=True).best(1)
+        tight = room.with_room_for(used, limit)
+        fastest = Ranking(tight, spaces, 1, by_time=True).best(1)
         if not fastest:
             break
         leaner = predict(job, fastest[0].layout)

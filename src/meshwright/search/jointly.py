@@ -14,19 +14,19 @@ from ..describe.job import Job
 from ..prediction.certainty import resolution
 from ..prediction.prediction import Prediction, predict
 from .families import Family
-from .software import NUMERICS, best_layout, offered, with_settings, worded
+from .software import NUMERICS, best_layout, flag_text, offers, with_settings
 from .space import Space
 
 Values = Mapping[str, tuple[Any, ...]]
 
 
-def every_setting(job: Job) -> dict[str, tuple[Any, ...]]:
+def all_settings(job: Job) -> dict[str, tuple[Any, ...]]:
     """What a plan may choose of the software: the value in use and what the framework offers
     beside it, but for what changes the numbers of the training.
     """
     return {
         name: (getattr(job.profile, name), *values)
-        for name, values in offered(job).items()
+        for name, values in offers(job).items()
         if name not in NUMERICS
     }
 
@@ -47,7 +47,7 @@ def combinations(job: Job, software: Values) -> Iterator[dict[str, Any]]:
     yield from sorted(every, key=changed)
 
 
-def best_each(
+def best_by_settings(
     job: Job, asked: Space
 ) -> list[tuple[dict[str, Any], Prediction]]:
     """(settings, the best layout under them) of the combinations in which something fits, of those
@@ -64,18 +64,20 @@ def best_each(
     return found
 
 
-def chosen(job: Job, asked: Space) -> tuple[dict[str, Any], list[Family]]:
+def choose_settings(
+    job: Job, asked: Space
+) -> tuple[dict[str, Any], list[Family]]:
     """(the settings of the answer, what others take as rows of a plan): the
     combination nearest to what the framework does by itself of those that are as good as the best,
     as far as the model can tell.
     """
-    found = best_each(job, asked)
+    found = best_by_settings(job, asked)
     if not found:
         return next(combinations(job, asked.software)), []
     least = min(p.merit_s for _, p in found) * (1.0 + resolution(job))
     first = next(settings for settings, p in found if p.merit_s <= least)
     others = [
-        Family(f"software: {worded(settings)}", p)
+        Family(f"software: {flag_text(settings)}", p)
         for settings, p in found
         if settings != first
     ]

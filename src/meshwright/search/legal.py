@@ -25,7 +25,7 @@ from ..program.resident import whole_program
 from .columns import layouts
 from .options import Options
 from .table import BLOCK, Column, Mask, Table, distinct, length, pick
-from .ways import Way, by_need
+from .ways import Way, by_activations
 
 SHARDS = ("tp", "cp", "ep", "etp", "microbatch", "panels")
 """Degrees that cut a layer."""
@@ -53,7 +53,7 @@ def legal_splits(job: Job, shards: Table, choice: Options) -> Mask:
     """(sequence parallelism, shard): where all holds that needs no more to be known."""
     asked = rules(job, "sequence_parallel")
     degrees: dict[str, Any] = {name: shards[name] for name in SHARDS}
-    rows = Layout(**degrees, **choice.fixed)
+    rows = Layout(**degrees, **choice.common_fields)
     return np.array(
         [
             rules_hold(job, rows.under(sp), asked)
@@ -95,7 +95,7 @@ def legal(
     masks = [
         alive[..., None],
         orders[None, None, :, None, number],
-        *_single(job, choice, low, low if high is None else high),
+        *_redundant(job, choice, low, low if high is None else high),
     ]
     for axes, some in asked.items():
         rows, each = (pipelines, number) if axes[2] else (low, slice(None))
@@ -110,7 +110,7 @@ def legal(
     return reduce(and_, masks)
 
 
-def _single(
+def _redundant(
     job: Job, choice: Options, low: Layout, high: Layout
 ) -> Iterator[Mask]:
     """Where sequence parallelism, and a ZeRO stage, says what no other one does: on one rank of tp
@@ -123,7 +123,7 @@ def _single(
     alone = (low.replicas == 1) & (not whole_program(job))
     yield np.array(
         [
-            each.several(high) & ((z == 0) | ~alone)
+            each.has_groups(high) & ((z == 0) | ~alone)
             for z, each in enumerate(choice.zero)
         ]
     )[None, None, None]
@@ -143,7 +143,7 @@ def _orders(
 
     def runs(way: Way, rows: Layout) -> Mask:
         p, v = np.asarray(rows.pp), np.asarray(rows.interleave)
-        fine = way.tried(job, p, v)
+        fine = way.allows(job, p, v)
         at = np.flatnonzero(fine)
         # papers add up chunks that hold as many layers
         even = way.chunks[0] > 1 and not step.by_order(job)
@@ -157,7 +157,7 @@ def _orders(
     one = np.flatnonzero(rows.pp == 1)
     alone, free = pick(rows, one), np.ones(len(one), dtype=bool)
     found[:, one] = False
-    for k, way, chunks in by_need(choice.schedules):
+    for k, way, chunks in by_activations(choice.schedules):
         if not free.any():
             break
         v = np.full(len(one), float(chunks))

@@ -115,7 +115,7 @@ def burden(job: Job, layout: Layout) -> Burden:
     )
 
 
-def simpler(job: Job, layout: Layout, other: Layout) -> str:
+def why_simpler(job: Job, layout: Layout, other: Layout) -> str:
     """What makes a layout simpler than another one, in words; "": it is not."""
     for name, mine, its in zip(
         Burden._fields,

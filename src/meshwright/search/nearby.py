@@ -65,7 +65,7 @@ def fewer_chips(job: Job) -> list[Job]:
         (n, even_members(job, n, ports))
         for n, ports in sorted(found.items(), reverse=True)
     )
-    return [on(job, n, *sizes) for n, sizes in ways if sizes]
+    return [on_chips(job, n, *sizes) for n, sizes in ways if sizes]
 
 
 def _multiples(job: Job, ports: int, most: int) -> set[int]:
@@ -73,7 +73,7 @@ def _multiples(job: Job, ports: int, most: int) -> set[int]:
     with the batch as the job's, if these fill the network.
     """
     N = job.cluster.chips
-    part, _ = partly_used(job)
+    part, _ = unfilled_unit(job)
     common = 0 if part else math.gcd(N, job.batch)
     near = zip(job.cluster.network.dims, job.cluster.sizes, strict=False)
     rings = [n for dim, n in near if dim.kind != "switch"]
@@ -108,7 +108,7 @@ def even_members(job: Job, chips: int, ports: int) -> tuple[int, ...]:
     return tuple(sizes)
 
 
-def on(job: Job, chips: int, *sizes: int) -> Job:
+def on_chips(job: Job, chips: int, *sizes: int) -> Job:
     """The job on so many chips; sizes: of the nearest dimensions only so many ports are used."""
     network = job.cluster.network
     near = zip(network.dims, sizes, strict=False)
@@ -149,7 +149,7 @@ def why_fewer(
     part = f" ({ports} of each {size})" if ports < size else ""
     head = f"{used.cluster.chips:,} of {N:,} chips{part}: "
     more = "; --relaxed also looks at batches cut unevenly"
-    unit, name = partly_used(job)
+    unit, name = unfilled_unit(job)
     if unit:
         return (
             f"{head}{N:,} do not fill units of {unit:,} ({name}), and of numbers that spread evenly"
@@ -218,11 +218,11 @@ def better_batch(
 
 def whole_units(job: Job) -> Job:
     """The job on the most of its chips that fill whole units of its network."""
-    unit, _ = partly_used(job)
+    unit, _ = unfilled_unit(job)
     return next(iter(fewer_chips(job)), job) if unit else job
 
 
-def partly_used(job: Job) -> tuple[int, str]:
+def unfilled_unit(job: Job) -> tuple[int, str]:
     """(chips, name) of the smallest unit of the network of which the job's chips leave one partly
     used; (0, ""): they fill all.
     """

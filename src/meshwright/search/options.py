@@ -22,7 +22,7 @@ from ..schedule import SCHEDULES
 from ..schedule import get as schedule_named
 from ..step import by_order
 from ..step.zero import CUT_FROM, cuts
-from .space import USUAL, Space, allowed
+from .space import USUAL, Space, space_allows
 from .ways import Way
 
 SHARDED = CUT_FROM["gradients"]
@@ -43,7 +43,7 @@ class Sharding(NamedTuple):
     node: int = 0
     """Chips of a node, where a group is one."""
 
-    def of(self, tp: Num, cp: Num, dp: Num) -> Any:
+    def copies_of(self, tp: Num, cp: Num, dp: Num) -> Any:
         """`dp_replicate` in each row; 1, or no whole number, where the row has no such groups."""
         return (
             maximum(dp * tp * cp / self.node, 1.0)
@@ -52,22 +52,26 @@ class Sharding(NamedTuple):
         )
 
     @property
-    def grouped(self) -> bool:
+    def in_groups(self) -> bool:
         """It shards over less than all replicas."""
         return self.copies != 1
 
-    def layout(self, of: Layout) -> Layout:
+    def layout(self, rows: Layout) -> Layout:
         """The same rows with these groups."""
-        if not self.grouped:
-            return with_values(of, zero=self.zero)
+        if not self.in_groups:
+            return with_values(rows, zero=self.zero)
         return with_values(
-            of, zero=self.zero, dp_replicate=self.of(of.tp, of.cp, of.dp)
+            rows,
+            zero=self.zero,
+            dp_replicate=self.copies_of(rows.tp, rows.cp, rows.dp),
         )
 
-    def several(self, of: Layout) -> Any:
+    def has_groups(self, rows: Layout) -> Any:
         """Where its groups are several, of several ranks each; more replicas are never fewer."""
-        copies = self.of(of.tp, of.cp, of.dp)
-        return (copies > 1) & (of.replicas > copies) if self.grouped else True
+        copies = self.copies_of(rows.tp, rows.cp, rows.dp)
+        return (
+            (copies > 1) & (rows.replicas > copies) if self.in_groups else True
+        )
 
     def __str__(self) -> str:
         if self.copies == 1:
@@ -87,7 +91,7 @@ class Options:
     recompute: tuple[str, ...]
     schedules: tuple[Way, ...]
     zero: tuple[Sharding, ...]
-    fixed: Mapping[str, Any] = FrozenDict()
+    common_fields: Mapping[str, Any] = FrozenDict()
     """The fields that all layouts share."""
 
     @property
@@ -145,7 +149,7 @@ def options(job: Job, space: Space) -> Options:
     """The space's choices, without those that change nothing: with flash attention selective
     recomputation is as good as none, unless PyTorch's autograd keeps what flash attention itself
     does not need."""
-    demand_host(job, space.away)
+    demand_host(job, space.host_memory)
     demand_one_copy(space)
     sp = space.values("sequence_parallel")
     # some need it when tp > 1, and at tp = 1 it changes nothing
@@ -160,7 +164,9 @@ def options(job: Job, space: Space) -> Options:
         and counting.selective == "core_attn"
     )
     asked = space.values("recompute")
-    if space.away.activations:  # computed again or in host memory, not both
+    if (
+        space.host_memory.activations
+    ):  # computed again or in host memory, not both
         asked = tuple(r for r in asked if r == "none")
     recompute = tuple(
         r
@@ -180,7 +186,7 @@ def options(job: Job, space: Space) -> Options:
     even = any(way.stages == "even" for way in ways)
     ways = [way._replace(beside_even=even) for way in ways]
     return Options(
-        sp, recompute, tuple(ways), shardings(job, space), space.fixed
+        sp, recompute, tuple(ways), shardings(job, space), space.common_fields
     )
 
 
@@ -191,11 +197,11 @@ def _chunks(job: Job, space: Space, way: Way) -> tuple[int, ...]:
     if not way.chunked:
         # 1 asks for no more than these
         own = int(schedule_named(way.schedule).chunks(1))
-        fits = allowed(1, space, "interleave") or allowed(
+        fits = space_allows(1, space, "interleave") or space_allows(
             own, space, "interleave"
         )
         return (own,) if fits else ()
-    given = way.dealt.layers
+    given = way.stage_choice.layers
     most = len(given) or job.model.layers + (2 if job.model.vocab else 0)
     even = divisors(job.model.layers)
     every = range(2, most + 1) if by_order(job) else even
@@ -203,7 +209,9 @@ def _chunks(job: Job, space: Space, way: Way) -> tuple[int, ...]:
     usual = [
         v for v in every if asked or given or v <= ANY_CHUNKS or v in even
     ]
-    return tuple(v for v in usual if v > 1 and allowed(v, space, "interleave"))
+    return tuple(
+        v for v in usual if v > 1 and space_allows(v, space, "interleave")
+    )
 
 
 def _stages(job: Job, space: Space) -> tuple[str, ...]:
@@ -220,8 +228,8 @@ def shardings(job: Job, space: Space) -> tuple[Sharding, ...]:
     """
     stages = space.values("zero")
     asked = space.values("dp_replicate")
-    if space.away.weights:
-        whole = space.away.optimizer == 1
+    if space.host_memory.weights:
+        whole = space.host_memory.optimizer == 1
         stages = tuple(
             zero for zero in stages if cuts(zero, "weights") and whole
         )
@@ -250,6 +258,6 @@ def shardings(job: Job, space: Space) -> tuple[Sharding, ...]:
 def longest_list(choice: Options) -> int:
     """Stages of the longest way that lists the layers of each; 0: none does."""
     return max(
-        (len(way.dealt.layers) for way in choice.schedules),
+        (len(way.stage_choice.layers) for way in choice.schedules),
         default=0,
     )

@@ -24,7 +24,7 @@ from ..layout.placement import (
     rank_shares,
 )
 from ..num import divisors, largest_divisor, product
-from .space import PLACED, Space
+from .space import PLACED_AXES, Space
 from .table import Column, Table, distinct, keep, length, pick
 
 
@@ -34,7 +34,7 @@ def placements(job: Job, table: Table, space: Space) -> tuple[Table, Shares]:
     """
     sizes = job.cluster.sizes
     if space.placements:
-        open_ = [a for a in PLACED if f"{a} 0" not in table]
+        open_ = [a for a in PLACED_AXES if f"{a} 0" not in table]
         table = _with_dp(job, shares_of_axes(job, table, space, open_), space)
         shares = _shares(table, AXES, len(sizes))
     else:
@@ -52,7 +52,7 @@ def shares_of_axes(
     job: Job,
     table: Table,
     space: Space,
-    axes: Sequence[str] = PLACED,
+    axes: Sequence[str] = PLACED_AXES,
 ) -> Table:
     """Rows with all shares of these axes in each dimension but the last; dp is left open."""
     for i, size in enumerate(job.cluster.sizes[:-1]):
@@ -118,7 +118,7 @@ def _with_dp(job: Job, table: Table, space: Space) -> Table:
         share = np.asarray(largest_divisor(need, room))
         table, room = table | {f"dp {i}": share}, np.floor(room / share)
         fine = np.ones(len(room), dtype=bool)
-        for a in PLACED:
+        for a in PLACED_AXES:
             fine &= largest_divisor(_left(table, a, i + 1), room) == 1
         table = keep(table, fine)
     return table

@@ -16,14 +16,14 @@ from ..prediction.certainty import resolution
 from ..prediction.classes import sharding
 from . import seen
 from .answer import Plan, Steps
-from .described import described
+from .described import describe_search
 from .evaluate import Progress
 from .families import Family
-from .jointly import chosen
-from .question import Question, answered, finished
+from .jointly import choose_settings
+from .question import Question, answer_steps, final_plan
 from .recipes import RISKY, recipe_families, shown_to_fit
 from .software import with_settings
-from .space import Space, constrained
+from .space import Space, constrain
 from .strategies import strategies
 from .unfit import nearest_fit, rejections
 
@@ -55,9 +55,9 @@ def plan(
     is None, `closest` and `notes` say what is missing.
     """
     demand(job)
-    asked, among = constrained(job, space, fields)
+    asked, among = constrain(job, space, fields)
     question = Question(asked, among, top, progress, pareto, families)
-    return finished(planning(question))
+    return final_plan(planning(question))
 
 
 def planning(question: Question) -> Steps:
@@ -67,7 +67,7 @@ def planning(question: Question) -> Steps:
     start = time.perf_counter()
     job, asked = question.job, question.asked
     if asked.software:
-        settings, others = chosen(job, asked)
+        settings, others = choose_settings(job, asked)
         job, asked = with_settings(job, settings), asked.without_software
         one = yield from planning(replace(question, job=job, asked=asked))
         return replace(
@@ -80,12 +80,12 @@ def planning(question: Question) -> Steps:
     top = FieldKind(int).kept(question.top, "top")
     question = replace(question, spaces=spaces, top=top)
     if resolution(job):
-        one = yield from _practised(question)
+        one = yield from _plan_by_practice(question)
     else:
-        one = finished(answered(question, job))
+        one = final_plan(answer_steps(question, job))
         if one.best is None:
-            one = _unfit(job, spaces[0], one)
-    tried, untried = described(job, spaces)
+            one = _explain_misfit(job, spaces[0], one)
+    tried, untried = describe_search(job, spaces)
     whose = f"{job.assumptions.name}: " if job.assumptions.choices else ""
     return replace(
         one,
@@ -96,20 +96,20 @@ def planning(question: Question) -> Steps:
     )
 
 
-def _practised(question: Question) -> Steps:
+def _plan_by_practice(question: Question) -> Steps:
     """The plan that keeps the conventions of published runs, or, if none of its layouts fits, one
     of all layouts; and what is faster outside.
     """
     job, asked = question.job, question.asked
     conventions = practice.kept_conventions(job, asked.choices)
     usual = practice.keeping(beside.kept(job), conventions)
-    one = yield from answered(question, usual)
+    one = yield from answer_steps(question, usual)
     if one.best and "zero" not in asked.choices:
-        one = _evidenced(question, usual, one)
-    one = _proven(question, one)
+        one = _prefer_precedent(question, usual, one)
+    one = _prefer_recipe(question, one)
     if one.best:
         kept = tuple(each.words for each in conventions)
-        if not question.split:
+        if not question.by_family:
             return replace(one, kept=kept)
         return replace(
             one,
@@ -118,9 +118,9 @@ def _practised(question: Question) -> Steps:
             asked=(job, asked),
         )
     every, _ = strategies(job, asked, proposals=False)
-    one = yield from answered(replace(question, spaces=every), job)
+    one = yield from answer_steps(replace(question, spaces=every), job)
     if one.best is None:
-        return _unfit(job, every[0], one)
+        return _explain_misfit(job, every[0], one)
     layout = one.best.layout
     broken = (
         *practice.broken_conventions(job, layout),
@@ -135,17 +135,17 @@ def _practised(question: Question) -> Steps:
     return replace(one, notes=(*filter(None, [said]), *one.notes))
 
 
-def _evidenced(question: Question, usual: Job, one: Plan) -> Plan:
+def _prefer_precedent(question: Question, usual: Job, one: Plan) -> Plan:
     """The plan, or that of layouts that shard as published runs do, where its answer does not: what
     no run shows wins where it is better even at the slow end of its interval, and says so.
     """
     best = one.best
     assert best is not None
-    if seen.is_seen(best):
+    if seen.has_run(best):
         return one
-    spaces = seen.seen(usual, question.spaces)
+    spaces = seen.precedent_spaces(usual, question.spaces)
     other = (
-        finished(answered(replace(question, spaces=spaces), usual))
+        final_plan(answer_steps(replace(question, spaces=spaces), usual))
         if spaces
         else Plan(None)
     )
@@ -158,7 +158,7 @@ def _evidenced(question: Question, usual: Job, one: Plan) -> Plan:
         said = f"{seen.SAID}; the best that runs show takes {-gain / (1 + gain):+.0%}"
         return replace(one, notes=(said, *one.notes))
     other = replace(other, searched=one.searched, rejected=one.rejected)
-    if not question.split:
+    if not question.by_family:
         said = f"{sharding(best.layout)} is faster by {-gain:.0%}, but {seen.SAID}"
         return replace(other, notes=(said, *other.notes))
     known = {row.name for row in other.families}
@@ -173,7 +173,7 @@ def _evidenced(question: Question, usual: Job, one: Plan) -> Plan:
     return replace(other, families=(*other.families, *rest, new))
 
 
-def _proven(question: Question, one: Plan) -> Plan:
+def _prefer_recipe(question: Question, one: Plan) -> Plan:
     """The plan, or one whose answer is a published recipe that is known to fit, whatever the risk
     that is reckoned, where that is faster by more than the model's resolution.
     """
@@ -198,7 +198,7 @@ def _proven(question: Question, one: Plan) -> Plan:
     )
 
 
-def _unfit(job: Job, space: Space, one: Plan) -> Plan:
+def _explain_misfit(job: Job, space: Space, one: Plan) -> Plan:
     """A plan without a layout, with what would help."""
     _, sentences = rejections(job, space)
     closest, why = nearest_fit(job, space, sentences)

@@ -32,7 +32,7 @@ from .legal import legal
 from .options import Options
 from .table import Column, Mask, Table, pick
 
-Alive = NDArray[np.bool_]
+OptionMask = NDArray[np.bool_]
 """(sequence parallel, recomputation, schedule, ZeRO stage): the options that are looked at."""
 Place = tuple[int, int, int, int]
 """Of one combination of options, on the same axes."""
@@ -42,9 +42,10 @@ class Rows(NamedTuple):
     """Rows of a table, and where they lie."""
 
     low: Table
-    """With the fewest replicas, which count in time."""
+    """With the fewest replicas of each interval of dp, over which collectives take least."""
     high: Table
-    """The same with the most, which count in sharding: others only in intervals of dp."""
+    """With the most replicas, whose shards are smallest; the same object where rows are layouts and
+    not intervals."""
     shares: Shares | None = None
     """Their placements; None: every group lies nearest."""
     any_number: bool = False
@@ -80,7 +81,7 @@ def points(
     at: Clock,
     rows: Rows,
     choice: Options,
-    alive: Alive | None = None,
+    alive: OptionMask | None = None,
     most: float = np.inf,
 ) -> Iterator[tuple[NDArray[np.intp], Points]]:
     """(which of the rows, their seconds and bytes), under each of the options that are alive.
@@ -106,7 +107,7 @@ class _Table:
         at: Clock,
         rows: Rows,
         choice: Options,
-        alive: Alive,
+        alive: OptionMask,
         most: float,
     ) -> None:
         self.job, self.at, self.choice, self.most = job, at, choice, most
@@ -122,14 +123,14 @@ class _Table:
         every: dict[Schedule, list[int]] = {}
         for k, way in enumerate(self.choice.schedules):
             if self.runs[:, :, k].any():
-                every.setdefault(way.deal, []).append(k)
+                every.setdefault(way.layer_deal, []).append(k)
         for deal, schedules in every.items():
             runs = np.zeros_like(self.runs)
             runs[:, :, schedules] = self.runs[:, :, schedules]
-            yield from _Dealt(self, deal, runs).points()
+            yield from _Deal(self, deal, runs).points()
 
 
-class _Dealt:
+class _Deal:
     """Rows whose layers are dealt in one way, with what that says of weights."""
 
     def __init__(self, table: _Table, deal: Schedule, runs: Mask) -> None:
@@ -141,8 +142,8 @@ class _Dealt:
         self.zero = [
             z for z in range(len(choice.zero)) if runs[..., z, :].any()
         ]
-        self.syncs, self.standing, self.updates = {}, {}, {}
-        for copies, stages in _alike(choice, self.zero).items():
+        self.syncs, self.fixed_bytes, self.updates = {}, {}, {}
+        for copies, stages in _stages_by_copies(choice, self.zero).items():
             one = choice.zero[stages[0]]
             self.syncs[copies] = step.device_syncs(
                 job,
@@ -158,8 +159,8 @@ class _Dealt:
             wide = sharding.layout(low if high is None else high)
             self.updates[z] = step.update(job, wide, owned, sharding.zero, at)
             if not whole_program(job):
-                self.standing[z] = [
-                    memory.standing(
+                self.fixed_bytes[z] = [
+                    memory.fixed_bytes(
                         job, sharding.layout(low), parts, share, wide
                     )
                     for share in self.by.full
@@ -177,8 +178,8 @@ class _Dealt:
         """Rows under one setting of sequence parallelism and recomputation."""
         table = self.table
         job, choice, parts = table.job, table.choice, table.parts[i]
-        of = step.microbatch_on(job, layout, parts, self.by, table.at)
-        held = (
+        one = step.microbatch_on(job, layout, parts, self.by, table.at)
+        activations = (
             []
             if whole_program(job)
             else memory.activations(
@@ -188,11 +189,13 @@ class _Dealt:
         for k in map(int, np.flatnonzero(self.runs[i, r].any(axis=(1, 2)))):
             way = choice.schedules[k]
             ordered = way.layout(layout)
-            piped = step.pipelined(job, ordered, of)
-            quick = self.runs[i, r, k] & (piped.total <= table.most)
+            pipeline = step.pipeline_of(job, ordered, one)
+            quick = self.runs[i, r, k] & (pipeline.total <= table.most)
             if not quick.any():
                 continue
-            kept = self._kept(ordered, way.order, held, quick.any(axis=0))
+            kept = self._kept(
+                ordered, way.order, activations, quick.any(axis=0)
+            )
             for z in self.zero:
                 runs = quick[z]
                 if not runs.any():
@@ -202,14 +205,14 @@ class _Dealt:
                 seconds = step.join(
                     job,
                     whole,
-                    of,
-                    piped,
+                    one,
+                    pipeline,
                     self.syncs[sharding.copies],
                     self.updates[z],
                     table.at.overlap,
                 ).total
                 bytes_ = (
-                    _most(self.standing[z], kept)
+                    _fullest_bytes(self.fixed_bytes[z], kept)
                     if kept
                     else _program(job, whole, table.high, parts, runs)
                 )
@@ -223,17 +226,18 @@ class _Dealt:
         self,
         layout: Layout,
         schedule: Schedule,
-        held: list[memory.Activations],
+        activations: list[memory.Activations],
         where: Mask,
     ) -> list[Num]:
         """Activation bytes of each device that may be the fullest, in the order of a schedule.
 
-        held: what each keeps of a microbatch; none where the trainer's whole program is counted.
+        activations: what each keeps of a microbatch; none where the trainer's whole program is
+        counted.
         """
         job = self.table.job
         return [
             each.kept(*_flights(job, layout, schedule, share.rank, where))
-            for share, each in zip(self.by.full, held, strict=False)
+            for share, each in zip(self.by.full, activations, strict=False)
         ]
 
 
@@ -276,7 +280,7 @@ def _program(
     return found
 
 
-def _most(standing: list[memory.Standing], kept: list[Num]) -> Num:
+def _fullest_bytes(standing: list[memory.FixedBytes], kept: list[Num]) -> Num:
     """Bytes on the fullest device."""
     return reduce(
         np.maximum,
@@ -288,7 +292,9 @@ def _most(standing: list[memory.Standing], kept: list[Num]) -> Num:
     )
 
 
-def _alike(choice: Options, stages: list[int]) -> dict[int, list[int]]:
+def _stages_by_copies(
+    choice: Options, stages: list[int]
+) -> dict[int, list[int]]:
     """ZeRO stages that shard over the same ranks, by their copies."""
     found: dict[int, list[int]] = {}
     for z in stages:

@@ -14,18 +14,18 @@ from ..describe.slices import axes
 from ..prediction.certainty import resolution
 from ..prediction.prediction import Prediction, predict
 from ..units import show
-from .answer import Closed, Plan, Steps
+from .answer import EarlyAnswer, Plan, Steps
 from .best import Best, RankedRow
 from .evaluate import Progress
 from .families import Family, families
 from .front import front
 from .nearby import better_batch, on_fewer, why_fewer
-from .ranked import Placed, Ranked, fastest
+from .ranked import RankedLayout, Ranking, best_within
 from .space import Space
 from .unfit import rejections
 
 
-def finished(steps: Steps) -> Plan:
+def final_plan(steps: Steps) -> Plan:
     """The answer alone."""
     while True:
         try:
@@ -55,34 +55,36 @@ class Question:
         return resolution(self.job)
 
     @property
-    def split(self) -> bool:
-        """The best of each family is looked for; papers have no families."""
+    def by_family(self) -> bool:
+        """Each family is searched by itself, so that the best of each is known; papers, whose
+        resolution is 0, have no families.
+        """
         return self.families and self.slack > 0
 
     @property
     def parts(self) -> list[tuple[str, Space]]:
         """(family, space) of every search; "": all families."""
-        if not self.split:
+        if not self.by_family:
             return [("", space) for space in self.spaces]
         return [x for space in self.spaces for x in families(self.job, space)]
 
-    def ranked(self, job: Job) -> Ranked:
+    def rank(self, job: Job) -> Ranking:
         """The layouts of a job in these spaces."""
-        return Ranked(
+        return Ranking(
             job,
             [space for _, space in self.parts],
             self.top,
             slack=self.slack,
-            sure=self.split or not self.slack,
+            keep_first=self.by_family or not self.slack,
             progress=self.progress,
         )
 
-    def quickest(self, job: Job, within: float) -> RankedRow | None:
+    def best_of_job(self, job: Job, within: float) -> RankedRow | None:
         """The best layout of other chips or another batch, within a limit."""
-        one = fastest(job, self.spaces, within)
+        one = best_within(job, self.spaces, within)
         return one and one.row
 
-    def shown(self, ranked: Ranked) -> list[Placed]:
+    def top_layouts(self, ranked: Ranking) -> list[RankedLayout]:
         """The k best layouts; of those that the first does not clearly beat the preferred one is
         first.
         """
@@ -96,7 +98,7 @@ class Question:
         return [preferred, *others][: self.top]
 
 
-def answered(question: Question, usual: Job) -> Steps:
+def answer_steps(question: Question, usual: Job) -> Steps:
     """The plan of a question. usual: the job as it is searched, which may run less than the
     question's.
     """
@@ -105,27 +107,27 @@ def answered(question: Question, usual: Job) -> Steps:
     question = replace(question, spaces=spaces)
     if progress:
         progress("layouts", 0.0)
-    ranked = question.ranked(usual)
-    yield Closed(job, ranked, question.slack)
+    ranked = question.rank(usual)
+    yield EarlyAnswer(job, ranked, question.slack)
     idle = ""
     if spaces[0].relaxed is None:
         ranked, idle = _on_chips(question, ranked)
     all_chips = ranked.job is usual
-    used, found = ranked.job, [best for _, best in ranked.found]
-    predicted = _predicted(job, question.shown(ranked), all_chips)
+    used, found = ranked.job, [best for _, best in ranked.searches]
+    predicted = _predictions(job, question.top_layouts(ranked), all_chips)
     seen = Plan(
         None,
         searched=sum(best.searched for best in found),
         feasible=sum(best.feasible for best in found) if predicted else 0,
-        rejected=_rejected(job, spaces, found),
+        rejected=_rejection_counts(job, spaces, found),
         pareto=() if question.pareto else None,
-        notes=(*notes, *(() if question.slack else _of_schemes(ranked))),
+        notes=(*notes, *(() if question.slack else _scheme_sentence(ranked))),
     )
     if not predicted:
         return seen
     row = ranked.first
     if question.families and not spaces[0].relaxed and row:
-        better = better_batch(usual, used, question.quickest, row)
+        better = better_batch(usual, used, question.best_of_job, row)
         seen = replace(seen, notes=(*seen.notes, *filter(None, [better])))
     one = replace(
         seen,
@@ -134,17 +136,17 @@ def answered(question: Question, usual: Job) -> Steps:
         pareto=front(used, spaces, predicted[0]) if question.pareto else None,
         idle=idle,
     )
-    if not question.split:
+    if not question.by_family:
         return one
     names = [name for name, _ in question.parts]
     return replace(one, families=_families(one, ranked, names, all_chips))
 
 
-def _of_schemes(ranked: Ranked) -> list[str]:
+def _scheme_sentence(ranked: Ranking) -> list[str]:
     """The sentence on the fastest of each scheme, where a paper has several."""
     fastest: dict[str, float] = {}
-    for number, (space, _) in enumerate(ranked.found):
-        for each in ranked.best(1, of=number):
+    for number, (space, _) in enumerate(ranked.searches):
+        for each in ranked.best(1, search_number=number):
             seconds = predict(ranked.job, each.layout).step_time_s
             least = fastest.get(space.scheme, np.inf)
             fastest[space.scheme] = min(seconds, least)
@@ -174,21 +176,21 @@ def _placeable(
     )
 
 
-def _on_chips(question: Question, all_chips: Ranked) -> tuple[Ranked, str]:
+def _on_chips(question: Question, all_chips: Ranking) -> tuple[Ranking, str]:
     """What was found on all chips, or, where that is faster, on a cleaner number of them; and why
     chips are idle.
     """
     row = all_chips.first
-    used = on_fewer(all_chips.job, question.quickest, row)
+    used = on_fewer(all_chips.job, question.best_of_job, row)
     if used is all_chips.job:
         return all_chips, ""
-    fewer = question.ranked(used)
+    fewer = question.rank(used)
     best = fewer.first
     return fewer, why_fewer(question.job, used, best, row) if best else ""
 
 
-def _predicted(
-    job: Job, found: Sequence[Placed], all_chips: bool
+def _predictions(
+    job: Job, found: Sequence[RankedLayout], all_chips: bool
 ) -> tuple[Prediction, ...]:
     """Predictions of layouts that were found; on all chips of the job none is replayed again."""
     each = tuple(predict(job, one.layout) for one in found)
@@ -201,7 +203,7 @@ def _predicted(
 
 
 def _families(
-    one: Plan, ranked: Ranked, names: list[str], all_chips: bool
+    one: Plan, ranked: Ranking, names: list[str], all_chips: bool
 ) -> tuple[Family, ...]:
     """The best of each family, best first; the plan's own stands for its family. names: the family
     of each search.
@@ -211,9 +213,9 @@ def _families(
     known = {p.layout: p for p in (best, *one.alternatives)}
     found: dict[str, Prediction] = {}
     for number, name in enumerate(names):
-        for each in ranked.best(1, of=number):
+        for each in ranked.best(1, search_number=number):
             p = known.get(each.layout)
-            p = p or _predicted(best.job, [each], all_chips)[0]
+            p = p or _predictions(best.job, [each], all_chips)[0]
             other = found.get(name, p)
             found[name] = min(p, other, key=one.slower)
     for number, name in enumerate(names):
@@ -223,7 +225,7 @@ def _families(
     return tuple(Family(*row) for row in rows)
 
 
-def _rejected(
+def _rejection_counts(
     job: Job, spaces: Sequence[Space], found: Sequence[Best]
 ) -> dict[str, int]:
     """Rule or bound -> how many layouts it left out."""

@@ -34,11 +34,11 @@ FEW = 4
 """Layouts searched for at first where the best within a limit is asked for."""
 TOGETHER = 8
 """At least so many layouts are replayed at once."""
-SAME = 12
+DIGITS = 12
 """Digits to which two replays are as fast."""
 
 
-class Placed(NamedTuple):
+class RankedLayout(NamedTuple):
     """A layout that was found, with what ranks it."""
 
     row: RankedRow
@@ -55,7 +55,7 @@ class Placed(NamedTuple):
         return self.row.merit
 
 
-class Ranked:
+class Ranking:
     """The best layouts of a job in several spaces, by replay.
 
     Ties rank as in the search. A paper's set is ranked by its closed form.
@@ -69,23 +69,23 @@ class Ranked:
         *,
         within: float = np.inf,
         slack: float = 0.0,
-        sure: bool = False,
+        keep_first: bool = False,
         by_time: bool = False,
         progress: Progress | None = None,
     ) -> None:
         """Of all spaces together the k best, and those that the first beats by no more than
         `slack`: each is searched within the limits of what those before it hold.
 
-        within: nothing beyond this merit is asked for; sure: but the first of each space; by_time:
-        seconds rank, whatever the chance to fit.
+        within: nothing beyond this merit is asked for; keep_first: but the first of each space;
+        by_time: seconds rank, whatever the chance to fit.
         """
         self.job, self.within = job, within
         self.weigh = None if by_time else weigh(job)
         self.by = self.weigh or (lambda seconds, allocated: seconds)
-        self.seen: dict[tuple[int, RankedRow], Placed] = {}
-        self.exact = by_order(job)
-        self.walked = whole_program(job)
-        self.found: list[tuple[Space, Best]] = []
+        self.cache: dict[tuple[int, RankedRow], RankedLayout] = {}
+        self.by_replay = by_order(job)
+        self.by_walk = whole_program(job)
+        self.searches: list[tuple[Space, Best]] = []
         for space in spaces:
             best = search(
                 job,
@@ -94,15 +94,15 @@ class Ranked:
                 progress,
                 within=within,
                 slack=slack,
-                sure=sure,
+                keep_first=keep_first,
                 weigh=self.weigh,
             )
-            self.found.append((space, best))
-            merits = sorted(x.merit for _, b in self.found for x in b.rows)
+            self.searches.append((space, best))
+            merits = sorted(x.merit for _, b in self.searches for x in b.rows)
             if len(merits) >= k:
                 limit = reach(merits[k - 1], merits[0], slack)
                 within = min(within, limit)
-        self.known = [best.known for _, best in self.found]
+        self.complete_to = [best.complete_to for _, best in self.searches]
 
     @property
     def first(self) -> RankedRow | None:
@@ -110,27 +110,29 @@ class Ranked:
         best = self.best(1)
         return best[0].row if best else None
 
-    def best(self, k: int, of: int | None = None) -> list[Placed]:
+    def best(
+        self, k: int, search_number: int | None = None
+    ) -> list[RankedLayout]:
         """The k best layouts of all spaces, or of one, by its number."""
         many = CANDIDATES
         while True:
             limit = self.within * ROUNDING
-            rows = self._rows(of)
+            rows = self._rows(search_number)
             for start in range(0, len(rows), max(k, TOGETHER)):
                 some = rows[start : start + max(k, TOGETHER)]
                 self._replay([each for each in some if each[1].merit <= limit])
-                best = self.replays(of)[:k]
+                best = self.replays(search_number)[:k]
                 if len(best) == k:
                     limit = min(limit, best[-1].merit * ROUNDING)
                 after = rows[start + len(some) :][:1]
                 if after and after[0][1].merit > limit:
                     break
-            if not self._widen(limit, many, of):
-                best = self.replays(of)[:k]
+            if not self._widen(limit, many, search_number):
+                best = self.replays(search_number)[:k]
                 return [one for one in best if one.merit <= limit]
             many *= 4
 
-    def preferred(self, within: float) -> Placed | None:
+    def preferred(self, within: float) -> RankedLayout | None:
         """Of the layouts whose merit is at most `within` the one with the least burden, then the
         best.
         """
@@ -149,19 +151,19 @@ class Ranked:
         for _, alike in groupby(by_burden, key=lambda each: each[0]):
             group = [(number, row) for _, number, row in alike]
             group.sort(key=lambda each: each[1])
-            best: list[Placed] = []
+            best: list[RankedLayout] = []
             for start in range(0, len(group), TOGETHER):
                 some = group[start : start + TOGETHER]
                 if best and some[0][1].merit > best[0].merit * ROUNDING:
                     break
                 self._replay(some)
-                found = (self.seen[each] for each in some)
+                found = (self.cache[each] for each in some)
                 best = [min((*best, *found), key=attrgetter("row"))]
             if best[0].merit <= within * ROUNDING:
                 return best[0]
         return None
 
-    def closed(self, slack: float) -> Layout | None:
+    def best_by_bounds(self, slack: float) -> Layout | None:
         """Before any is replayed: of the layouts that the first beats by no more than `slack` the
         one with the least burden, then the best.
         """
@@ -176,32 +178,32 @@ class Ranked:
         least = min(near, key=lambda each: each[:2], default=None)
         return least and least[2]
 
-    def _rows(self, of: int | None) -> list[tuple[int, RankedRow]]:
+    def _rows(self, search_number: int | None) -> list[tuple[int, RankedRow]]:
         """(number of the search, row), smallest bound first."""
         rows = [
             (number, row)
-            for number, (_, best) in enumerate(self.found)
-            if of in (None, number)
+            for number, (_, best) in enumerate(self.searches)
+            if search_number in (None, number)
             for row in best.rows
         ]
         return sorted(rows, key=lambda each: each[1])
 
     def _layout(self, number: int, row: RankedRow) -> Layout:
-        return self.found[number][1].layout(row)
+        return self.searches[number][1].layout(row)
 
     def _replay(self, rows: Iterable[tuple[int, RankedRow]]) -> None:
         """Replay the rows that are new."""
-        new = [each for each in rows if each not in self.seen]
+        new = [each for each in rows if each not in self.cache]
         layouts = [self._layout(*each) for each in new]
         times = (
             replayed_seconds(self.job, layouts)
-            if self.exact
+            if self.by_replay
             else [None] * len(new)
         )
         for each, layout, seconds in zip(new, layouts, times, strict=True):
             row, peak = each[1], None
             merit, allocated = row.merit, row.bytes
-            if self.walked:
+            if self.by_walk:
                 peak = peaks(self.job, layout)
                 allocated = sum(fullest(peak).values())
             if seconds is not None or peak:
@@ -209,29 +211,34 @@ class Ranked:
                 merit = self.by(took, allocated)
                 if peak and not room.fits(self.job, allocated):
                     merit = np.inf
-            row = row._replace(merit=float(f"{merit:.{SAME}g}"))
-            self.seen[each] = Placed(row, layout, seconds, peak)
+            row = row._replace(merit=float(f"{merit:.{DIGITS}g}"))
+            self.cache[each] = RankedLayout(row, layout, seconds, peak)
 
-    def replays(self, of: int | None) -> list[Placed]:
+    def replays(self, search_number: int | None) -> list[RankedLayout]:
         """Layouts of all spaces, or of one, that were replayed and fit, best first; spaces may
         overlap.
         """
         fine = (
             placed
-            for (number, _), placed in self.seen.items()
-            if placed.merit < np.inf and of in (None, number)
+            for (number, _), placed in self.cache.items()
+            if placed.merit < np.inf and search_number in (None, number)
         )
-        found: dict[Layout, Placed] = {}
+        found: dict[Layout, RankedLayout] = {}
         for one in sorted(fine, key=attrgetter("row")):
             found.setdefault(one.layout, one)
         return [*found.values()]
 
-    def _widen(self, limit: float, many: int, of: int | None) -> bool:
+    def _widen(
+        self, limit: float, many: int, search_number: int | None
+    ) -> bool:
         """Search again where a space may hold more layouts within the limit; False: nowhere."""
         again = False
-        for number, (space, best) in enumerate(self.found):
-            bounds = (self.exact or self.walked) and of in (None, number)
-            if bounds and limit > self.known[number]:
+        for number, (space, best) in enumerate(self.searches):
+            bounds = (self.by_replay or self.by_walk) and search_number in (
+                None,
+                number,
+            )
+            if bounds and limit > self.complete_to[number]:
                 more = search(
                     self.job,
                     space,
@@ -240,12 +247,16 @@ class Ranked:
                     weigh=self.weigh,
                 )
                 best.rows = sorted({*best.rows, *more.rows})
-                self.known[number] = max(self.known[number], more.known)
+                self.complete_to[number] = max(
+                    self.complete_to[number], more.complete_to
+                )
                 again = True
         return again
 
 
-def fastest(job: Job, spaces: Sequence[Space], within: float) -> Placed | None:
+def best_within(
+    job: Job, spaces: Sequence[Space], within: float
+) -> RankedLayout | None:
     """The best layout of some spaces, if its merit is within a limit."""
-    best = Ranked(job, spaces, FEW, within=within).best(1)
+    best = Ranking(job, spaces, FEW, within=within).best(1)
     return best[0] if best else None

@@ -15,7 +15,7 @@ from ..prediction.certainty import has_precedent, resolution, shardings
 from ..prediction.prediction import Prediction, predict
 from .degrees import values_above_one
 from .families import Family
-from .ranked import fastest
+from .ranked import best_within
 from .space import Space
 from .strategies import strategies
 
@@ -27,7 +27,7 @@ UNSHARDED = (0, 1)
 """ZeRO stages that leave weights and gradients whole."""
 
 
-def is_seen(p: Prediction) -> bool:
+def has_run(p: Prediction) -> bool:
     """A published run of such a model shards so."""
     return has_precedent(p.job, p.layout)
 
@@ -37,7 +37,7 @@ def slow_end(p: Prediction) -> float:
     return p.merit_s * (p.interval_s[1] / p.step_time_s if p.interval_s else 1)
 
 
-def seen(job: Job, spaces: Sequence[Space]) -> list[Space]:
+def precedent_spaces(job: Job, spaces: Sequence[Space]) -> list[Space]:
     """Of each space the parts in which layouts shard as published runs of such a model do; no two
     of them have a layout in common where the spaces have none.
     """
@@ -68,7 +68,7 @@ def outside_conventions(
         return ()
     every, _ = strategies(job, asked, proposals=False)
     within = best.merit_s / (1.0 + resolution(job))
-    one = fastest(beside.kept(job), every, within)
+    one = best_within(beside.kept(job), every, within)
     if one is None:
         return ()
     p = predict(job, one.layout)

@@ -128,11 +128,11 @@ def neighbours(
                 progress("neighbours", 0.0)
             if value != getattr(layout, field):
                 choices.append(_neighbour(job, layout, field, value))
-        found += _replayed(job, choices)
+        found += _replay(job, choices)
     return found
 
 
-def _replayed(job: Job, choices: list[FieldValue]) -> list[FieldValue]:
+def _replay(job: Job, choices: list[FieldValue]) -> list[FieldValue]:
     """Choices with the seconds of a step, by replay where the job's set replays."""
     made = [choice.prediction for choice in choices if choice.prediction]
     exact = iter(replayed_seconds(job, [p.layout for p in made]))
@@ -147,9 +147,9 @@ def _replayed(job: Job, choices: list[FieldValue]) -> list[FieldValue]:
 def _neighbour(
     job: Job, layout: Layout, field: str, value: Value
 ) -> FieldValue:
-    degree = _needed(field, value)
+    degree = _required_degree(field, value)
     if degree and getattr(layout, degree) == 1:
-        return _unmet(field, value, degree)
+        return _idle_value(field, value, degree)
     try:
         return FieldValue(
             field,
@@ -158,7 +158,7 @@ def _neighbour(
             None,
         )
     except BadInput as error:
-        return _refused(field, value, str(error))
+        return _refusal(field, value, str(error))
 
 
 def with_choice(layout: Layout, field: str, value: Any) -> Layout:
@@ -188,23 +188,23 @@ def _chunked(schedule: str) -> bool:
     return kind.chunks(1) != kind.chunks(2)
 
 
-def _needed(field: str, value: Value) -> str:
+def _required_degree(field: str, value: Value) -> str:
     """The degree that must be above 1 for the value to change anything; "": none."""
     degree, without = NEEDS.get(field, ("", value))
     return degree if value != without else ""
 
 
-def _refused(field: str, value: Value, why: str) -> FieldValue:
+def _refusal(field: str, value: Value, why: str) -> FieldValue:
     """A value of which there is no prediction, with the reason."""
     return FieldValue(field, value, prediction=None, seconds=None, why=why)
 
 
-def _unmet(field: str, value: Value, degree: str) -> FieldValue:
+def _idle_value(field: str, value: Value, degree: str) -> FieldValue:
     why = f"{field} {value} changes nothing at {degree} 1"
-    return _refused(field, value, why)
+    return _refusal(field, value, why)
 
 
-def pinned(
+def pin_values(
     job: Job,
     space: Space,
     layout: Layout,
@@ -220,7 +220,7 @@ def pinned(
             continue
         for value in values:
             if value != getattr(layout, field):
-                yield _pinned(
+                yield _pin(
                     job,
                     space,
                     field,
@@ -229,7 +229,7 @@ def pinned(
                 )
 
 
-def _pinned(
+def _pin(
     job: Job,
     space: Space,
     field: str,
@@ -237,14 +237,14 @@ def _pinned(
     progress: Progress | None,
 ) -> FieldValue:
     if field in space.choices and value not in space.choices[field]:
-        return _refused(
+        return _refusal(
             field, value, f"{field} {value} is not among those asked for"
         )
     within = space.but(**{field: (value,)})
-    if degree := _needed(field, value):
+    if degree := _required_degree(field, value):
         above_one = values_above_one(job, space, degree)
         if not above_one:
-            return _unmet(field, value, degree)
+            return _idle_value(field, value, degree)
         within = within.but(**{degree: above_one})
     try:
         found = plan(
@@ -255,8 +255,8 @@ def _pinned(
             families=False,
         )
     except BadInput as error:
-        return _refused(field, value, str(error))
+        return _refusal(field, value, str(error))
     p = found.fastest
     if p is None:
-        return _refused(field, value, (*found.notes, "nothing fits")[0])
+        return _refusal(field, value, (*found.notes, "nothing fits")[0])
     return FieldValue(field, value, p, p.replayed_s or p.step_time_s)

@@ -19,8 +19,8 @@ from ..describe.layout import Layout
 from ..layout import beside, practice
 from ..prediction.certainty import has_precedent, resolution
 from ..prediction.prediction import Prediction, predict
-from .ranked import fastest
-from .seen import seen
+from .ranked import best_within
+from .seen import precedent_spaces
 from .space import Space
 from .strategies import strategies
 
@@ -62,7 +62,7 @@ class Tuning:
     @property
     def flags(self) -> str:
         """The settings as flags of a command."""
-        return worded(self.settings)
+        return flag_text(self.settings)
 
     def to_dict(self) -> dict[str, Any]:
         """The fields of one of `software` of `plan --json`."""
@@ -80,7 +80,7 @@ class Tuning:
         }
 
 
-def worded(settings: Mapping[str, Any]) -> str:
+def flag_text(settings: Mapping[str, Any]) -> str:
     """Settings as flags of a command."""
     return " ".join(
         f"--{name.replace('_', '-')} {str(value).lower()}"
@@ -107,16 +107,16 @@ def settable(job: Job) -> dict[str, tuple[Any, ...]]:
     return {
         name: others
         for name, every in values.items()
-        if (others := _but(every, getattr(job.profile, name)))
+        if (others := _others(every, getattr(job.profile, name)))
     }
 
 
-def _but(values: Iterable[Any], used: Any) -> tuple[Any, ...]:
+def _others(values: Iterable[Any], used: Any) -> tuple[Any, ...]:
     """Values, each once, without the one in use."""
     return tuple(value for value in dict.fromkeys(values) if value != used)
 
 
-def offered(job: Job) -> dict[str, tuple[Any, ...]]:
+def offers(job: Job) -> dict[str, tuple[Any, ...]]:
     """Setting -> what the framework offers beside what it does by itself; none of a setting that
     the job states.
     """
@@ -151,13 +151,13 @@ def tuning(
     )
 
 
-def singles(best: Prediction) -> tuple[Tuning, ...]:
+def single_tunings(best: Prediction) -> tuple[Tuning, ...]:
     """Each setting at each other value, the layout of the answer kept, best first; none that the
     layout cannot run, or that does nothing.
     """
     every = (
         tuning(best, {name: value})
-        for name, values in offered(best.job).items()
+        for name, values in offers(best.job).items()
         for value in values
     )
     return tuple(
@@ -180,7 +180,7 @@ def best_tuning(best: Prediction, asked: Space) -> Tuning | None:
     Of each setting the value is taken that gives most on the layout of the answer. The layout is
     kept, unless another is better by more than the model's resolution.
     """
-    wanted = _wanted(best)
+    wanted = _best_settings(best)
     own = {
         name: value
         for name, value in wanted.items()
@@ -188,14 +188,14 @@ def best_tuning(best: Prediction, asked: Space) -> Tuning | None:
             with_settings(best.job, {name: value}), best.layout
         )
     }
-    one = _pruned(best, own, best.layout)
+    one = _prune(best, own, best.layout)
     least = min(one.merit, 0.0) if one else 0.0
     within = best.merit_s * (1.0 + least) / (1.0 + resolution(best.job))
     # each search takes as long as the plan's: the second only where the first gives nothing
     again = best.fits and not best.idle
     for settings in _sets(wanted, own) if again else []:
         layout = best_layout(best.job, asked, settings, within)
-        other = layout and _pruned(best, settings, layout)
+        other = layout and _prune(best, settings, layout)
         if other and other.prediction.merit_s <= within:
             return other
     return one
@@ -208,12 +208,12 @@ def _sets(
     return [dict(wanted), *([dict(own)] if len(own) < len(wanted) else [])]
 
 
-def _wanted(best: Prediction) -> dict[str, Any]:
+def _best_settings(best: Prediction) -> dict[str, Any]:
     """Setting -> the value that gives most on the layout of the answer, whether or not it can run
     so; the first where none does anything and another layout may want it.
     """
     wanted = {}
-    for name, values in offered(best.job).items():
+    for name, values in offers(best.job).items():
         if name in NUMERICS:
             continue
         every = [tuning(best, {name: value}) for value in values]
@@ -234,17 +234,17 @@ def best_layout(
     spaces, _ = strategies(other, asked)
     conventions = practice.kept_conventions(other, asked.choices)
     usual = practice.keeping(beside.kept(other), conventions)
-    one = fastest(usual, spaces, within)
+    one = best_within(usual, spaces, within)
     if (
         one
         and "zero" not in asked.choices
         and not has_precedent(other, one.layout)
     ):
-        one = fastest(usual, seen(usual, spaces), within)
+        one = best_within(usual, precedent_spaces(usual, spaces), within)
     return one and one.layout
 
 
-def _pruned(
+def _prune(
     best: Prediction, settings: Mapping[str, Any], layout: Layout
 ) -> Tuning | None:
     """The settings that do something on a layout, together; None: none does."""

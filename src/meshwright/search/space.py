@@ -32,11 +32,11 @@ DEGREES = (
 )
 
 
-PLACED = ("tp", "cp", "pp")
+PLACED_AXES = ("tp", "cp", "pp")
 """Axes whose place in the network is chosen; dp takes what they leave of each dimension."""
 
 
-SEARCHED = {
+SEARCH_FIELDS = {
     name: field.kind.searched
     for name, field in fields_of(Layout).items()
     if field.kind.searched
@@ -46,12 +46,12 @@ silence.
 """
 
 
-FIXED = tuple(name for name, how in SEARCHED.items() if how.together)
+ONE_VALUE = tuple(name for name, how in SEARCH_FIELDS.items() if how.together)
 """Fields of which one search takes one value, as of the scheme; a plan takes several."""
 
 
 USUAL = Choices(
-    {name: how.usual for name, how in SEARCHED.items() if how.usual}
+    {name: how.usual for name, how in SEARCH_FIELDS.items() if how.usual}
 )
 """What a search takes of the fields that nobody limits; of all others whatever is legal."""
 
@@ -99,7 +99,7 @@ class Space(Checked):
                 for name, values in Choices(choices or {}, **fields).items()
             }
         )
-        if unknown := [name for name in chosen if name not in SEARCHED]:
+        if unknown := [name for name in chosen if name not in SEARCH_FIELDS]:
             raise BadInput(
                 f"{unknown[0]} is not searched: it can only be given to predict"
             )
@@ -125,7 +125,7 @@ class Space(Checked):
         """Its layouts with one of these values of each field; None: it has none. A field's None
         limits nothing."""
         own = {
-            name: tuple(v for v in values if allowed(v, self, name))
+            name: tuple(v for v in values if space_allows(v, self, name))
             for name, values in fields.items()
             if values is not None
         }
@@ -136,7 +136,7 @@ class Space(Checked):
         return self.choices.get(name, USUAL.get(name))
 
     @property
-    def away(self) -> Offload:
+    def host_memory(self) -> Offload:
         """What all its layouts keep in host memory."""
         return offload(str(self.values("offload")[0]))
 
@@ -151,9 +151,9 @@ class Space(Checked):
         return str(schemes[0])
 
     @property
-    def fixed(self) -> FrozenDict[str, Any]:
+    def common_fields(self) -> FrozenDict[str, Any]:
         """The fields that all its layouts have in common."""
-        fixed = {name: self.values(name)[0] for name in FIXED}
+        fixed = {name: self.values(name)[0] for name in ONE_VALUE}
         ways = self.values("schedule")
         if ways[0] in SCHEDULES and schedule_named(ways[0]).copies > 1:
             fixed["schedule"] = ways[0]
@@ -200,7 +200,7 @@ def demand_space(space: object) -> Space:
     return space
 
 
-def constrained(
+def constrain(
     job: Job, space: Space | None, fields: Mapping[str, Any]
 ) -> tuple[Job, Space]:
     """A job with other values of some fields, and a space that leaves those of a layout only these
@@ -215,7 +215,7 @@ def constrained(
     )
 
 
-def allowed(value: Value, space: Space, name: str) -> bool:
+def space_allows(value: Value, space: Space, name: str) -> bool:
     """Whether a space leaves a value to a field."""
     values = space.values(name)
     return values is None or value in values

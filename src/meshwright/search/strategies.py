@@ -16,7 +16,7 @@ from ..describe.job import Job
 from ..errors import BadInput
 from ..num import divisors
 from ..schedule import get as schedule_named
-from .space import FIXED, Space
+from .space import ONE_VALUE, Space
 
 Lack = tuple[str, ...]
 """The fields of which a strategy does not have the values named."""
@@ -134,14 +134,14 @@ def _joined(products: list[Choices], named: Choices) -> list[Choices]:
 
 
 def _searches(space: Space) -> Iterator[Space]:
-    """The parts of a product that one search can look at: one value of `FIXED` and of the scheme,
-    and schedules that hold each stage on as many ranks.
+    """The parts of a product that one search can look at: one value of each field of `ONE_VALUE`
+    and of the scheme, and schedules that hold each stage on as many ranks.
     """
     copies: dict[int, list[Value]] = {}
     for name in space.values("schedule"):
         copies.setdefault(schedule_named(name).copies, []).append(name)
     ways = [*copies.values()] if len(copies) > 1 else [None]
-    names = ("scheme", *FIXED)
+    names = ("scheme", *ONE_VALUE)
     for way, *values in product(ways, *map(space.values, names)):
         fixed = dict(zip(names, values, strict=True))
         one = space.but(**fixed)

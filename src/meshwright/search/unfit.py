@@ -22,7 +22,7 @@ from ..step import room
 from .cascade import fits as searched
 from .cascade import smallest
 from .named import at_fault
-from .nearby import fewer_chips, on, partly_used
+from .nearby import fewer_chips, on_chips, unfilled_unit
 from .space import Space
 from .table import Column, Table, cross, keep
 
@@ -103,7 +103,7 @@ def rules_of_degrees(job: Job, space: Space) -> list[rules.LayoutRule]:
 
 def _without_options(space: Space, degrees: Mapping[str, Any]) -> Layout:
     """These degrees with what all layouts of the space have in common."""
-    return Layout(**degrees, **space.fixed, sequence_parallel=False)
+    return Layout(**degrees, **space.common_fields, sequence_parallel=False)
 
 
 def nearest_fit(
@@ -120,13 +120,13 @@ def nearest_fit(
         uneven = () if space.relaxed else (f"not tried: {UNEVEN}",)
         reasons = (
             *at_fault(job, space),
-            *unfilled(job),
+            *fill_sentence(job),
             *broken[:6],
         )
         first = ": ".join((NOTHING, *reasons[:1]))
         return None, (first, *reasons[1:], *uneven)
     closest = predict(job, layouts[0])
-    note = "even the smallest layout does not fit: " + room.too_big(
+    note = "even the smallest layout does not fit: " + room.shortage(
         job, closest.memory_bytes["allocated"]
     )
     if closest.peaks:
@@ -135,11 +135,11 @@ def nearest_fit(
     return closest, (note, *_would_fit(job, space))
 
 
-def unfilled(job: Job) -> list[str]:
+def fill_sentence(job: Job) -> list[str]:
     """The sentence for chips that leave a unit of the network partly used: strict layouts fill
     all.
     """
-    unit, name = partly_used(job)
+    unit, name = unfilled_unit(job)
     if not unit:
         return []
     N = job.cluster.chips
@@ -162,7 +162,7 @@ def least_states(job: Job, space: Space) -> float:
     what each of N chips holds on average if nothing is kept twice; what is offloaded does not
     count.
     """
-    away = space.away
+    away = space.host_memory
     weight = 0.0 if away.weights else job.precision.weight_bytes
     state = job.state_bytes * (1.0 - away.optimizer)
     P = parameters(job.model)
@@ -177,7 +177,7 @@ def _would_fit(job: Job, space: Space) -> list[str]:
         if space_fits(changed, wider)
     ]
     for factor in MORE_CHIPS:
-        more = on(job, int(job.cluster.chips * factor))
+        more = on_chips(job, int(job.cluster.chips * factor))
         if space_fits(more, space):
             return [
                 *helpful,
@@ -214,7 +214,7 @@ def _changes(job: Job, space: Space) -> Iterator[tuple[str, Job, Space]]:
 def _wider(job: Job, space: Space) -> Iterator[tuple[str, Space]]:
     """Spaces that leave more to the search, each with what has to be said for it."""
     away = OFFLOADED if job.cluster.chip.host_bandwidth else ()
-    for parts in away if space.away.text == "none" else ():
+    for parts in away if space.host_memory.text == "none" else ():
         yield (
             f"host memory (--offload {parts})",
             space.but(offload=(parts,)),

@@ -38,8 +38,10 @@ class Way(NamedTuple):
         return schedule_with(*self.fields.values())
 
     @property
-    def deal(self) -> Schedule:
-        """A schedule that deals layers alike, whatever microbatches are on their way."""
+    def layer_deal(self) -> Schedule:
+        """One schedule to stand for all that deal layers to ranks as this one does, whatever their
+        order of microbatches: what devices hold, synchronise and update is computed once for it.
+        """
         folded = "zbv" if self.order.copies == 1 else "dualpipe"
         name = folded if self.order.folded else "interleaved"
         return schedule_with(name, self.stages)
@@ -63,36 +65,36 @@ class Way(NamedTuple):
         return bool(schedule_named(self.schedule).chunks(7) == 7)
 
     @property
-    def dealt(self) -> StageChoice:
-        """The way to deal layers."""
+    def stage_choice(self) -> StageChoice:
+        """`stages`, read: even, slots, or listed layers."""
         return stages_named(self.stages)
 
-    def tried(self, job: Job, p: Column, v: Column) -> NDArray[np.bool_]:
+    def allows(self, job: Job, p: Column, v: Column) -> NDArray[np.bool_]:
         """Where it is tried with v chunks: stages that are listed as many as the list has, slots
         where they differ from even stages, which are the same where just the ends are light.
         """
         stages = np.asarray(self.order.stage_count(p, v))
         fine = np.isin(v, self.chunks)
-        if self.dealt.layers:
-            fine &= stages == len(self.dealt.layers)
-        if self.dealt.slots and self.beside_even:
+        if self.stage_choice.layers:
+            fine &= stages == len(self.stage_choice.layers)
+        if self.stage_choice.slots and self.beside_even:
             fine &= (-job.model.layers % stages != 2) & (stages > 2)
         return fine
 
 
 @cache
-def by_need(ways: tuple[Way, ...]) -> list[tuple[int, Way, int]]:
+def by_activations(ways: tuple[Way, ...]) -> list[tuple[int, Way, int]]:
     """(its number, schedule, chunks) on one stage, that first which holds the activations of the
     fewest microbatches.
     """
     every = [
         (k, way, v)
         for k, way in enumerate(ways)
-        for v in (way.chunks if way.dealt.layers else way.chunks[:1])
+        for v in (way.chunks if way.stage_choice.layers else way.chunks[:1])
     ]
 
-    def held(each: tuple[int, Way, int]) -> float:
+    def microbatches_held(each: tuple[int, Way, int]) -> float:
         _, way, v = each
         return float(memory.in_flight(1.0, 2.0, way.order, float(v), 0.0))
 
-    return sorted(every, key=held)
+    return sorted(every, key=microbatches_held)

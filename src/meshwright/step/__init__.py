@@ -30,7 +30,7 @@ from .total import (
     join,
     microbatch_on,
     owners,
-    pipelined,
+    pipeline_of,
     step,
     step_time,
 )
@@ -55,7 +55,7 @@ __all__ = [
     "microbatch_on",
     "owners",
     "parameters_of",
-    "pipelined",
+    "pipeline_of",
     "with_recomputation",
     "shares",
     "stage_message",

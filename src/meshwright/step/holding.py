@@ -41,7 +41,7 @@ def counts_holding(job: Job) -> bool:
     return job.how.memory.resident == "held"
 
 
-def of(job: Job) -> Holding:
+def holding_of(job: Job) -> Holding:
     """What the job's framework holds."""
     holding = job.how.memory.holding
     # a set that leaves it open is answered by its framework
@@ -54,7 +54,7 @@ def gradient_bytes(job: Job) -> float:
     p = job.precision
     if not counts_holding(job) or p.gradient_bytes <= p.activation_bytes:
         return p.gradient_bytes
-    return of(job).gradient_bytes.get(p.compute, p.gradient_bytes)
+    return holding_of(job).gradient_bytes.get(p.compute, p.gradient_bytes)
 
 
 def logits(job: Job, layout: Layout) -> Num:
@@ -69,7 +69,7 @@ def head(job: Job, layout: Layout, parts: ModelCost) -> Parts:
     """Of one microbatch, from the head's forward pass to the gradient of its input: k T V of logits
     (gathered: k T V t), what the products around them keep, and the placeholder of the head's
     weight gradient."""
-    how = of(job)
+    how = holding_of(job)
     number = logits(job, layout)
     act = job.precision.activation_bytes
     if job.profile and job.profile.logits_gathered:
@@ -105,7 +105,7 @@ def work(job: Job, layout: Layout, saved: Num, kept: Num) -> Parts:
     With activations cut over tp 2 T D (1 - 1/t) numbers: the gathered input of a product and its
     gradient, beside their shards.
     """
-    how = of(job)
+    how = holding_of(job)
     bytes_: Parts = {
         "computed again": saved - kept,
         "temporaries of the backward pass": how.backward_share * saved,
@@ -135,7 +135,7 @@ def buffers(
 
     parameters: of the device, its experts included;  layers: how many it has of each kind.
     """
-    how = of(job)
+    how = holding_of(job)
     bytes_ = Parts()
     if how.dummy_weight_gradients:
         moe = job.model.moe
@@ -166,13 +166,13 @@ def unit_gradient_bytes(job: Job) -> float:
         "activations": job.precision.activation_bytes,
         "none": 0.0,
     }
-    return wide[of(job).unit_gradient]
+    return wide[holding_of(job).unit_gradient]
 
 
 def step_bytes(job: Job) -> float:
     """Bytes of each parameter that a rank updates, while the optimizer runs."""
     return (
-        of(job).step_bytes
+        holding_of(job).step_bytes
         if counts_holding(job) and gradient_bytes(job) <= HALF
         else 0.0
     )
@@ -194,7 +194,7 @@ def largest_work(layers: tuple[Num, ...], kinds: Sequence[Parts]) -> Parts:
 
 
 def total(bytes_: Parts, parts: ModelCost | None = None) -> Num:
-    """The sum of them, each by its name where the parts of the model are (`num.named`)."""
+    """The sum of them, each by its name where the parts of the model are (`num.with_name`)."""
     if parts is None:
         return sum(bytes_.values(), 0.0)
     kept = parts.boundary

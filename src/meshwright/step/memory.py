@@ -25,10 +25,10 @@ from ..schedule.schedule import Schedule
 from . import holding
 from .microbatch import ModelCost, redo
 from .shares import ModelShare, shares, sum_of
-from .weights import Parameters, parameters_of, tied
+from .weights import Parameters, parameters_of, tied_parameters
 from .zero import States, cuts, state_bytes
 
-ON_THE_WAY = 2.0
+LAYERS_IN_COPY = 2.0
 """Layers whose activations are on the device while they leave for host memory or come back: one
 that is copied, beside the one that is computed (Transformer Engine: double_buffering)."""
 
@@ -67,7 +67,7 @@ def states(job: Job, layout: Layout, parameters: Parameters) -> States:
     )
 
 
-def saved(
+def saved_bytes(
     layer: LayerCost, parts: ModelCost, text: str, share: Num = 1.0
 ) -> Num:
     """Bytes a layer keeps of one microbatch: everything, or in that share of layers what
@@ -91,7 +91,7 @@ def recompute_bytes(layer: LayerCost, parts: ModelCost, text: str) -> Num:
     if way.parts == "full":
         return layer.saved
     return (
-        layer.saved - saved(layer, parts, text) + parts.boundary
+        layer.saved - saved_bytes(layer, parts, text) + parts.boundary
         if way.whole
         else 0.0
     )
@@ -146,12 +146,12 @@ def activations(
     work: list[holding.Parts] = []
     if holding.counts_holding(job):
         head = holding.total(holding.head(job, layout, parts), parts)
-        output = outputs(job, layout, parts)
+        output = output_bytes(job, layout, parts)
         work = [
-            holding.work(job, layout, c.saved, saved(c, parts, text))
+            holding.work(job, layout, c.saved, saved_bytes(c, parts, text))
             for c in parts.layers
         ]
-    copied = on_the_way(layout, parts)
+    copied = copy_bytes(layout, parts)
 
     def on(share: ModelShare) -> Activations:
         if work:
@@ -189,22 +189,24 @@ def saved_by_layers(
     job: Job, parts: ModelCost, text: str, share: ModelShare
 ) -> Num:
     """Bytes that a device's layers keep of one microbatch, but for what waits in host memory."""
-    again = share.again(text)
-    stays = (saved(c, parts, text, again) - c.offloaded for c in parts.layers)
+    again = share.recompute_share(text)
+    stays = (
+        saved_bytes(c, parts, text, again) - c.offloaded for c in parts.layers
+    )
     bytes_: Num = sum_of(zip(share.layers, stays, strict=True))
     return bytes_
 
 
-def on_the_way(layout: Layout, parts: ModelCost) -> Num:
+def copy_bytes(layout: Layout, parts: ModelCost) -> Num:
     """Bytes of activations between device and host."""
     if not offload(layout.offload).activations:
         return 0.0
-    return ON_THE_WAY * largest(layer.saved for layer in parts.layers)
+    return LAYERS_IN_COPY * largest(layer.saved for layer in parts.layers)
 
 
-def outputs(job: Job, layout: Layout, parts: ModelCost) -> Num:
+def output_bytes(job: Job, layout: Layout, parts: ModelCost) -> Num:
     """Bytes of a stage's output that the framework keeps of one microbatch, beside the input."""
-    if not holding.of(job).keeps_pipeline_outputs:
+    if not holding.holding_of(job).keeps_pipeline_outputs:
         return 0.0
     return with_name(
         where(layout.pp > 1, parts.boundary, 0.0),
@@ -263,14 +265,14 @@ def units_in_use(
     if not (cuts(zero, "gradients") and job.how.memory.working_set):
         return {}
     layers = [
-        (n, _shared(layout, c))
+        (n, _replicated_parameters(layout, c))
         for n, c in zip(share.layers, parts.layers, strict=True)
     ]
     ends = (
         share.embedding * parts.embedding.weights
         + share.head * parts.head.weights
     )
-    twice = where(layout.pp == 1, tied(job, layout), 0.0)
+    twice = where(layout.pp == 1, tied_parameters(job, layout), 0.0)
     ends = where(layout.shards > 1, ends - twice, 0.0)
     layer = reduce(maximum, [where(n > 0, unit, 0.0) for n, unit in layers])
     units: holding.Parts = {}
@@ -285,8 +287,9 @@ def units_in_use(
 
 
 def _two_largest(layers: list[tuple[Num, Num]]) -> Num:
-    """Of the layers on a device, (how many, parameters of one) of each kind: of the largest kind
-    both, or one and one of another.
+    """Parameters of the two largest layers of a device. layers: (how many, parameters of one) of
+    each kind. The maximum over every kind k of two of k, or, where there is one, of it and the
+    largest other one.
     """
 
     def from_the(k: int) -> Num:
@@ -301,13 +304,13 @@ def _two_largest(layers: list[tuple[Num, Num]]) -> Num:
     return largest(from_the(k) for k in range(len(layers)))
 
 
-def _shared(layout: Layout, layer: LayerCost) -> Num:
+def _replicated_parameters(layout: Layout, layer: LayerCost) -> Num:
     """Parameters of a layer of which there are replicas."""
     dense = where(layout.shards > 1, layer.weights, 0.0)
     return dense + where(layout.expert_shards > 1, layer.expert_weights, 0.0)
 
 
-class Standing(NamedTuple):
+class FixedBytes(NamedTuple):
     """What stands on a device whatever microbatches hold."""
 
     states: States
@@ -325,24 +328,25 @@ class Standing(NamedTuple):
         return [passes, Use(*self.states, 0.0, self.buffers + self.copies)]
 
 
-def standing(
+def fixed_bytes(
     job: Job,
     layout: Layout,
     parts: ModelCost,
     share: ModelShare,
     far: Layout | None = None,
-) -> Standing:
-    """States and buffers of one device. far: its rows with the most replicas, for bounds: states
-    are smallest there, and buffers with the fewest.
+) -> FixedBytes:
+    """States and buffers of one device. far: None for layouts; for the bound of an interval of dp
+    the rows with its most replicas, where states are smallest. `layout` has the fewest, where
+    buffers are: none are needed of what nobody shares.
     """
     parameters = parameters_of(job, layout, parts, share)
     s = states(job, far or layout, parameters)
     whole = buffers(job, layout, parts, parameters, share)
     if not holding.step_bytes(job):
-        return Standing(s, whole)
+        return FixedBytes(s, whole)
     copies = step_copies(job, s)
     name = "gradients copied for the step"
-    return Standing(s, whole, with_name(copies, name, parts.boundary))
+    return FixedBytes(s, whole, with_name(copies, name, parts.boundary))
 
 
 def step_copies(job: Job, owned: States) -> Num:
@@ -354,7 +358,7 @@ def step_copies(job: Job, owned: States) -> Num:
     return owned.optimizer / job.state_bytes * holding.step_bytes(job)
 
 
-def of_devices(
+def uses_on(
     job: Job,
     layout: Layout,
     parts: ModelCost,
@@ -366,10 +370,10 @@ def of_devices(
     uses = []
     for share, bytes_ in zip(devices, several, strict=True):
         flying = flights(job, layout, schedule, share.rank)
-        moments = standing(job, layout, parts, share).uses(
+        moments = fixed_bytes(job, layout, parts, share).uses(
             bytes_.kept(*flying)
         )
-        uses.append(reduce(fuller, moments))
+        uses.append(reduce(larger_use, moments))
     return uses
 
 
@@ -379,7 +383,10 @@ def new_block(
     """Bytes that the optimizer's step takes beside all that the allocator holds, on the device
     where they are most.
     """
-    if not (holding.step_bytes(job) and holding.of(job).step_copies == "new"):
+    if not (
+        holding.step_bytes(job)
+        and holding.holding_of(job).step_copies == "new"
+    ):
         return 0.0
     by = shares(job, layout, schedule, layout.interleave)
     return largest(
@@ -391,13 +398,15 @@ def new_block(
     )
 
 
-def fuller(a: Use, b: Use) -> Use:
+def larger_use(a: Use, b: Use) -> Use:
     """The one with more bytes."""
     more = b.total > a.total
     return Use(*(where(more, y, x) for x, y in zip(a, b, strict=True)))
 
 
-def use(job: Job, layout: Layout, parts: ModelCost, schedule: Schedule) -> Use:
+def peak_use(
+    job: Job, layout: Layout, parts: ModelCost, schedule: Schedule
+) -> Use:
     """Bytes by kind on the fullest device."""
     by = shares(job, layout, schedule, layout.interleave)
-    return reduce(fuller, of_devices(job, layout, parts, schedule, by.full))
+    return reduce(larger_use, uses_on(job, layout, parts, schedule, by.full))

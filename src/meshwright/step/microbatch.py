@@ -206,7 +206,9 @@ def stage_message(job: Job, layout: Layout) -> Num:
 
 
 def _senders(job: Job, layout: Layout) -> Num:
-    """Ranks that share out what all of them hold."""
+    """Ranks among which a message is scattered: tp where the set of assumptions scatters it and
+    each of them holds all of it, else 1.
+    """
     scattered = job.how.count.stage_message == "scattered"
     return layout.tp if scattered and not _cut(layout) else 1.0
 
@@ -219,8 +221,9 @@ def _cut(layout: Layout) -> bool:
 
 
 def redo(c: LayerCost, text: str, boundary: Num = 0.0) -> Redo | None:
-    """What recomputation adds to a layer's backward pass; None: nothing. boundary: bytes of its
-    input.
+    """What recomputation adds to a layer's backward pass, and what the layer keeps then; None:
+    nothing. boundary: bytes of the layer's input, all that full recomputation keeps (callers that
+    ask for seconds alone leave it out).
     """
     parts = recompute(text).parts
     if parts == "full":
@@ -244,8 +247,11 @@ def with_recomputation(c: LayerCost, text: str, share: Num = 1.0) -> LayerCost:
     )
 
 
-def recomputing(parts: ModelCost, text: str, share: Num = 1.0) -> ModelCost:
-    """Every layer `recomputed`."""
+def model_with_recomputation(
+    parts: ModelCost, text: str, share: Num = 1.0
+) -> ModelCost:
+    """The model with every layer as `with_recomputation` has it; of a mode that recomputes nothing
+    the same object."""
     if recompute(text).parts == "none":
         return parts
     return parts._replace(

@@ -76,7 +76,7 @@ def hop(layout: Layout, parts: ModelCost, at: Clock) -> Load:
     )
 
 
-def carried(m: Num, send: Load, schedule: Schedule, v: Num) -> Busy:
+def send_traffic(m: Num, send: Load, schedule: Schedule, v: Num) -> Busy:
     """Seconds each dimension is busy with sends: of every chunk one forward and one backward a
     microbatch.
     """
@@ -95,7 +95,7 @@ def by_order(job: Job) -> bool:
     return job.how.overlap.pp == "interleaved"
 
 
-def replayed_total(
+def replay_total(
     job: Job, schedule: ScheduleOrder, shape: Shape, d: StageCosts, busy: Num
 ) -> tuple[Num, SendsAndBubble]:
     """`Pipeline.total` of one layout, action by action, and its parts: the bubble is what it takes
@@ -140,9 +140,15 @@ def fill_and_drain(
 def least_idle(
     job: Job, schedule: Schedule, m: Num, d: StageCosts, busy: Num
 ) -> Num:
-    """Of the span of m microbatches, what is beyond their work on the slowest device at least
-    (busy): seconds of a few paths of the order, with their sends. No replay is shorter, so a search
-    may leave out a layout by it.
+    """Seconds that the slowest device waits at least while m microbatches pass: the span of the
+    pipeline less `busy`, its work.
+
+    Each is a path through the order's dependencies, with its sends; a schedule may end no earlier
+    than any of its paths, so no replay is shorter and a search may leave out a layout by it. It
+    would cease to hold if a pass could begin before the pass it depends on has arrived, or if one
+    device ran two passes at once. `_pauses` counts what a rank does between its first F and its
+    first B, which a folded order (two chunks meet on a rank) and a run of split steps without
+    `ahead` do not fix.
     """
     together = barrier(job)
     idle = maximum(_way_through(schedule, d) - busy, 0.0)
@@ -153,9 +159,13 @@ def least_idle(
 
 
 def _way_through(schedule: Schedule, d: StageCosts) -> Num:
-    """Of any order: the first microbatch through all stages and back to the first device. In a run
-    of steps too: the first device ends no sooner, and all of the next step follows from its first
-    pass (or, of stages that lie on two ranks, from that of either end).
+    """Seconds of one microbatch through all stages and back to the first device, in any order:
+    every F, every I, both ways of every send, and the W that must follow (all of them where
+    backward passes are whole, else the first device's own). A folded pipeline turns around on one
+    rank, without a send there.
+
+    It bounds a step in a run of steps too: the first device ends no sooner, and all of the next
+    step follows from its first pass (or, of stages that lie on two ranks, from that of either end).
     """
     cut = d.partition
     every = d.passes(0.0, cut.stages)
@@ -202,7 +212,7 @@ def _pauses(schedule: Schedule, m: Num, d: StageCosts, together: bool) -> Num:
     return pauses
 
 
-def published_pipeline(
+def paper_pipeline(
     how: Overlap,
     schedule: Schedule,
     shape: Shape,

@@ -31,26 +31,28 @@ FARTHEST = 1e9
 """Ratio of capacity and need beyond which the risk is 0 or 1 to the last digit of a float."""
 
 
-def reserved(job: Job, allocated: Num, new: Num = 0.0) -> Num:
+def reserved_bytes(job: Job, allocated: Num, new: Num = 0.0) -> Num:
     """Bytes that the allocator holds. new: of a block larger than any cached
-    (`holding.new_block`).
+    (`memory.new_block`).
     """
-    return allocated * (1.0 + holding.of(job).allocator_share) + new
+    return allocated * (1.0 + holding.holding_of(job).allocator_share) + new
 
 
-def device(job: Job, allocated: Num, new: Num = 0.0) -> Num:
+def device_bytes(job: Job, allocated: Num, new: Num = 0.0) -> Num:
     """Bytes that nvidia-smi shows."""
-    return reserved(job, allocated, new) + own_bytes(job)
+    return reserved_bytes(job, allocated, new) + own_bytes(job)
 
 
-def needed(job: Job, allocated: Num) -> Num:
+def needed_bytes(job: Job, allocated: Num) -> Num:
     """Bytes that a device must have."""
-    return allocated * (1.0 + holding.of(job).allocator_need) + own_bytes(job)
+    return allocated * (
+        1.0 + holding.holding_of(job).allocator_need
+    ) + own_bytes(job)
 
 
-def unusable(job: Job) -> float:
+def unusable_share(job: Job) -> float:
     """Share of the bytes of tensors that the allocator needs and cannot use."""
-    return holding.of(job).allocator_need
+    return holding.holding_of(job).allocator_need
 
 
 def own_bytes(job: Job) -> float:
@@ -58,7 +60,7 @@ def own_bytes(job: Job) -> float:
     return float(job.how.memory.framework_bytes or 0.0)
 
 
-def offered(chip: Chip, how: MemoryCount) -> float:
+def usable_bytes(chip: Chip, how: MemoryCount) -> float:
     """Bytes of a chip's memory that its runtime leaves to programs, where a set counts what
     software holds.
     """
@@ -70,12 +72,12 @@ def offered(chip: Chip, how: MemoryCount) -> float:
 def capacity(job: Job) -> float:
     """Bytes that a process can have on one chip."""
     how = job.how.memory
-    return offered(job.cluster.chip, how) * how.capacity_share
+    return usable_bytes(job.cluster.chip, how) * how.capacity_share
 
 
 def risk(job: Job, allocated: Num) -> Num:
     """Probability that a device runs out of memory."""
-    need = needed(job, allocated)
+    need = needed_bytes(job, allocated)
     size = capacity(job)
     width = job.how.memory.risk_width
     if not width:
@@ -90,7 +92,9 @@ def risk(job: Job, allocated: Num) -> Num:
 def limit(job: Job) -> float:
     """The most bytes of tensors that fit."""
     return most_bytes(
-        offered(job.cluster.chip, job.how.memory), job.how.memory, job.headroom
+        usable_bytes(job.cluster.chip, job.how.memory),
+        job.how.memory,
+        job.headroom,
     )
 
 
@@ -100,7 +104,7 @@ def most_bytes(
     """The most bytes of tensors that fit a chip's memory, under an answered set. headroom: the risk
     that is accepted; None = the set's.
     """
-    h = accepted(how, headroom)
+    h = risk_limit(how, headroom)
     size = hbm_bytes * how.capacity_share
     need = 1.0 + (how.holding or Holding()).allocator_need
     if how.risk_width:
@@ -108,7 +112,7 @@ def most_bytes(
     return (size - float(how.framework_bytes or 0.0)) / need
 
 
-def accepted(how: MemoryCount, headroom: float | None = None) -> float:
+def risk_limit(how: MemoryCount, headroom: float | None = None) -> float:
     """The risk of running out that is accepted: what was asked, else the set's."""
     return how.headroom if headroom is None else headroom
 
@@ -118,23 +122,23 @@ def fits(job: Job, allocated: Num) -> Any:
     return allocated <= limit(job)
 
 
-def just_fitting(job: Job, allocated: float) -> Job:
+def with_room_for(job: Job, allocated: float) -> Job:
     """The job on chips that have room for exactly so many bytes of tensors."""
     share = (
         job.how.memory.capacity_share
-        * needed(job, allocated)
-        / needed(job, limit(job))
+        * needed_bytes(job, allocated)
+        / needed_bytes(job, limit(job))
     )
     return put("assumptions.memory.capacity_share", float(share))(job)
 
 
-def too_big(job: Job, allocated: float) -> str:
+def shortage(job: Job, allocated: float) -> str:
     """The sentence for a layout that does not fit."""
     chip = job.cluster.chip.name
     size = show(capacity(job), "GiB")
     words = (
-        f"{show(float(needed(job, allocated)), 'GiB')} are needed on the fullest chip, but one"
-        f" {chip} has {size}"
+        f"{show(float(needed_bytes(job, allocated)), 'GiB')} are needed on the fullest chip, but"
+        f" one {chip} has {size}"
     )
     if job.how.memory.risk_width:
         odds = chance(float(risk(job, allocated)))

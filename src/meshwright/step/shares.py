@@ -34,9 +34,9 @@ class ModelShare(NamedTuple):
     rank: Num = 0.0
     """Which device of the pipeline it is."""
 
-    def again(self, text: str) -> Num:
-        """The share of the layers that recomputes, where only the first of each chunk do: spread
-        evenly over all.
+    def recompute_share(self, text: str) -> Num:
+        """The share of the layers that recomputes: 1, or of a mode such as "full:2" the first two
+        of each chunk over its layers, as if every layer did that much.
         """
         first = recompute(text).layers
         return minimum(first / self.chunk, 1.0) if first else 1.0
@@ -59,7 +59,7 @@ class ModelShare(NamedTuple):
             return (some, *(0.0 for _ in self.layers[1:]))
         return tuple(some * kind for kind in self.begins)
 
-    def passed(self, cost: ModelCost) -> list[tuple[Num, LayerCost]]:
+    def counted_parts(self, cost: ModelCost) -> list[tuple[Num, LayerCost]]:
         """The parts of the model that it has, each with how often one is passed."""
         return [
             (n, part)
@@ -67,13 +67,13 @@ class ModelShare(NamedTuple):
             if not (isinstance(n, float) and n == 0.0)
         ]
 
-    def of(self, cost: ModelCost, what: str) -> Any:
+    def field_total(self, cost: ModelCost, what: str) -> Any:
         """The sum of a field of all parts of the model, each as often as it is passed."""
-        return field_sum(self.passed(cost), what)
+        return field_sum(self.counted_parts(cost), what)
 
     def passes(self, cost: ModelCost) -> tuple[Num, Num]:
         """Forward and backward seconds of a microbatch."""
-        passed = self.passed(cost)
+        passed = self.counted_parts(cost)
         return field_sum(passed, "forward"), field_sum(passed, "backward")
 
 
@@ -99,24 +99,28 @@ def sum_of(terms: Iterable[tuple[Num, Any]], nothing: Any = 0.0) -> Any:
 
 
 class ModelShares(NamedTuple):
-    """What the devices of a pipeline hold, as far as a step asks. A device that is alone is the
-    only one of its pipeline, in a table with some longer ones each of it."""
+    """What the devices of a pipeline hold, as far as a step asks: of p devices only those that can
+    set its end or its need of memory. In a table, where some rows have one device and others more,
+    each of these stands for the only one of a short pipeline.
+    """
 
     cut: StagePartition
     slow: tuple[ModelShare, ...]
-    """Devices of which one is the slowest, the first and the last among them, in their order but
-    for those between."""
+    """Devices of which one has the most work: the first (with the embedding), the last (with the
+    head), and those between that have more layers or heavier ones (`StagePartition.heavy`). The
+    first comes first, on which `Step.outside` rests."""
     full: tuple[ModelShare, ...]
-    """Devices of which one is the fullest: the first has most microbatches in flight, others have
-    more layers, the last has the logits."""
+    """Devices of which one is the fullest: the first has most microbatches in flight, some between
+    have more layers (`StagePartition.early`, or `late` where later ranks hold more of a
+    microbatch), the last has the logits."""
 
     def on(self, rank: Num) -> ModelShare:
         """What one device holds."""
         return share(self.cut, rank)
 
-    def again(self, text: str) -> Num:
-        """`ModelShare.again`, the same on all devices."""
-        return self.slow[0].again(text)
+    def recompute_share(self, text: str) -> Num:
+        """`ModelShare.recompute_share`, the same on all devices."""
+        return self.slow[0].recompute_share(text)
 
 
 def shares(
@@ -150,8 +154,8 @@ def share(cut: StagePartition, rank: Num) -> ModelShare:
     further = cut.first_kind(rank)
     return ModelShare(
         (layers - sum(kinds), *kinds),
-        embedding=_one_where(rank == 0),
-        head=_one_where(rank == (0.0 if cut.folded else cut.q)),
+        embedding=_indicator(rank == 0),
+        head=_indicator(rank == (0.0 if cut.folded else cut.q)),
         chunk=cut.before(cut.stages)[0] / cut.stages,
         # 1 of one kind and 0 of the others
         begins=(1.0 - sum(further), *further) if further else (),
@@ -159,7 +163,7 @@ def share(cut: StagePartition, rank: Num) -> ModelShare:
     )
 
 
-def _one_where(condition: Any) -> Num:
+def _indicator(condition: Any) -> Num:
     """1 where it holds, 0 elsewhere; one number where all rows are alike."""
     if isinstance(condition, SCALARS):
         return float(condition)

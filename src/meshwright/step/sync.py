@@ -57,7 +57,7 @@ class Device(NamedTuple):
         """As if before and after it there were more layers: none waits for the first weights or
         makes the last gradients.
         """
-        every = self.sync.every
+        every = self.sync.total
         none = Passes(0.0, 0.0, NOTHING, NOTHING)
         return Device(self.passes, none, DeviceSync(SILENT, every, every))
 
@@ -69,7 +69,7 @@ def device(parts: ModelCost, share: ModelShare) -> Device:
 
 
 def _passes(parts: ModelCost, share: ModelShare) -> Passes:
-    passed = share.passed(parts)
+    passed = share.counted_parts(parts)
     return Passes(
         field_sum(passed, "forward"),
         field_sum(passed, "backward"),
@@ -93,7 +93,7 @@ class SyncWait(NamedTuple):
     """Of the last gradients."""
     slowdown: Num = 0.0
     """By which compute is slower beside those that hide."""
-    each: tuple[Num, Num] = (0.0, 0.0)
+    per_pass: tuple[Num, Num] = (0.0, 0.0)
     """Of `forward` and `backward`, beside each pass of the device."""
 
     @property
@@ -107,9 +107,9 @@ class SyncWait(NamedTuple):
             + self.slowdown
         )
 
-    def lengthened(self, way: FillAndDrain) -> Num:
+    def way_with_wait(self, way: FillAndDrain) -> Num:
         """Seconds of a way to this device, whose passes on other stages wait as its own do."""
-        forward, backward = self.each
+        forward, backward = self.per_pass
         return way.seconds + (way.forward * forward + way.backward * backward)
 
     @property
@@ -122,7 +122,7 @@ HIDDEN = overlap.Exposed(0.0, 0.0)
 """Nothing shows and nothing slows compute down."""
 
 
-def exposed(d: Device, m: Num, zero: int, how: HidePass) -> SyncWait:
+def sync_wait(d: Device, m: Num, zero: int, how: HidePass) -> SyncWait:
     """What a device waits for, beside m microbatches, of what its ZeRO stage exchanges (`zero`).
 
     Scope "none": all of it. "step": what outlasts all microbatches. Else a pass hides what is
@@ -130,12 +130,12 @@ def exposed(d: Device, m: Num, zero: int, how: HidePass) -> SyncWait:
     the layer that waits for the first weights or makes the last gradients: T_1 + behind(rest). Of
     scope "layer" no layer is the first; of scope "backward" weights are waited for.
     """
-    gather, reduction = d.sync.every.under(zero)
+    gather, reduction = d.sync.total.under(zero)
     if how.scope == "none":
-        return _bare(gather, reduction, m, zero)
+        return _wait_for_all(gather, reduction, m, zero)
     if how.scope == "step":
         own = (d.passes.sent + d.passes.sent_back) * m
-        sent = d.sync.every.in_step(zero, m)
+        sent = d.sync.total.in_step(zero, m)
         shown, slower = overlap.behind(m * d.passes.work, own, sent, how)
         return SyncWait(0.0, 0.0, shown, 0.0, slower)
     if how.scope == "layer":
@@ -151,24 +151,26 @@ def exposed(d: Device, m: Num, zero: int, how: HidePass) -> SyncWait:
     back, each_back = _behind_passes(
         backward, own_back, b, sent_back, weights + later, every, m, how
     )
-    wait = _bare(gather, NOTHING, m, zero)
+    wait = _wait_for_all(gather, NOTHING, m, zero)
     ahead = HIDDEN
     if not gathers_bare:
         ahead, each = _behind_passes(
             forward, own, f, sent, once, weights, m, how
         )
         wait = SyncWait(
-            first_weights.seconds, ahead.shown, 0.0, 0.0, each=(each, 0.0)
+            first_weights.seconds, ahead.shown, 0.0, 0.0, per_pass=(each, 0.0)
         )
     return wait._replace(
         backward=wait.backward + back.shown,
         leaves=last_gradients.seconds,
         slowdown=ahead.slowdown + back.slowdown,
-        each=(wait.each[0], wait.each[1] + each_back),
+        per_pass=(wait.per_pass[0], wait.per_pass[1] + each_back),
     )
 
 
-def _bare(gather: Load, reduction: Load, m: Num, zero: int) -> SyncWait:
+def _wait_for_all(
+    gather: Load, reduction: Load, m: Num, zero: int
+) -> SyncWait:
     """All seconds of a step's gathers and reductions, where nothing hides."""
     forward = gathers(zero, m)
     backward = gathers(zero, 2 * m) - forward
@@ -180,7 +182,7 @@ def _bare(gather: Load, reduction: Load, m: Num, zero: int) -> SyncWait:
         (forward - 1.0) * gather.seconds,
         backward * gather.seconds + later * reduction.seconds,
         reduction.seconds,
-        each=(again, again + reduced),
+        per_pass=(again, again + reduced),
     )
 
 
@@ -207,14 +209,14 @@ def _behind_passes(
     return wait, other.shown
 
 
-def occupied(devices: Sequence[Device], m: Num, zero: int) -> Busy:
+def link_traffic(devices: Sequence[Device], m: Num, zero: int) -> Busy:
     """Seconds each dimension of the network carries what the busiest device sends in a step, but
     for its pipeline.
     """
     most = Busy()
     for d in devices:
         passes = (d.passes.sent.busy + d.passes.sent_back.busy) * m
-        busy = passes + d.sync.every.in_step(zero, m).busy
+        busy = passes + d.sync.total.in_step(zero, m).busy
         most = (
             Busy(map(maximum, most, busy)) if most and busy else most or busy
         )
@@ -225,7 +227,7 @@ def update(
     job: Job, layout: Layout, owned: Sequence[Parameters], zero: int, at: Clock
 ) -> Num:
     """Seconds of the optimizer on the device with the most parameters to update, and of each step
-    whatever it updates (`every_step`).
+    whatever it updates (`host_seconds`).
 
     owned: parameters of the devices that may have the most.
     """
@@ -249,10 +251,10 @@ def update(
     busy = arithmetic + traffic
     if away:  # the host updates its share meanwhile
         busy = maximum(busy, on_host(job, number * away))
-    return busy + quantised(owned, at) + every_step(job, layout, at)
+    return busy + quantise_seconds(owned, at) + host_seconds(job, layout, at)
 
 
-def quantised(owned: Sequence[Parameters], at: Clock) -> Num:
+def quantise_seconds(owned: Sequence[Parameters], at: Clock) -> Num:
     """Seconds in which the device with the most parameters quantises them, where that is done once
     a step.
     """
@@ -264,7 +266,7 @@ def quantised(owned: Sequence[Parameters], at: Clock) -> Num:
     )
 
 
-def every_step(job: Job, layout: Layout, at: Clock) -> Num:
+def host_seconds(job: Job, layout: Layout, at: Clock) -> Num:
     """Seconds of the host in each step, beside its passes."""
     shapes = at.rates.shapes
     if not shapes:

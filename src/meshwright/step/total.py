@@ -4,9 +4,9 @@ synchronise, and the optimizer.
     total = max(the order of the slowest device and what comes before and after it,
                 each device by itself, each dimension of the network by itself)
 
-`microbatch_on`, `pipelined` and `joined` are its parts for columns of layouts: a search applies
-schedules and ZeRO stages to what it has computed of a microbatch already. `StepCosts` puts
-them together for one layout.
+`microbatch_on`, `pipeline_of` and `join` are its parts, for one layout or columns of them: a search
+applies schedules and ZeRO stages to what it has computed of a microbatch already. `StepCosts` does
+all three in a row.
 """
 
 from __future__ import annotations
@@ -24,25 +24,25 @@ from ..describe.layout import Layout
 from ..layout.stages import microbatches, rounds, schedule_of
 from ..num import Num, largest, maximum, minimum
 from ..schedule.stage_costs import PassSeconds, StageCosts
-from .microbatch import ModelCost, clock, model_cost, recomputing
+from .microbatch import ModelCost, clock, model_cost, model_with_recomputation
 from .pipeline import (
     Pipeline,
     SendsAndBubble,
     by_order,
-    carried,
     fill_and_drain,
     hop,
     least_idle,
-    published_pipeline,
-    replayed_total,
+    paper_pipeline,
+    replay_total,
+    send_traffic,
 )
 from .shares import ModelShares, shares
 from .sync import (
     Device,
     SyncWait,
     device,
-    exposed,
-    occupied,
+    link_traffic,
+    sync_wait,
     update,
 )
 from .weights import DeviceSync, Parameters, device_syncs, parameters_of
@@ -64,12 +64,16 @@ class DeviceStep(NamedTuple):
 
 
 class Step(NamedTuple):
-    """Seconds of one step."""
+    """Seconds of one step. Its end is the latest of: the pipeline with what comes before and after
+    it; each device with its own synchronisation, however the others fare; each link with all that
+    it carries.
+    """
 
     pipeline: Pipeline
     outside: Num
-    """Before and after it: the first weights and the last gradients of the first device; of
-    papers what the longest device takes beyond the slowest pipeline."""
+    """Before and after the pipeline: the first weights and the last gradients of the first device;
+    where papers add up, what the device with most work and synchronisation takes beyond the one
+    with most work."""
     update: Num
     devices: tuple[DeviceStep, ...] = ()
     """Those that may be the slowest (`ModelShares.slow`)."""
@@ -79,13 +83,13 @@ class Step(NamedTuple):
     """
 
     @property
-    def reached(self) -> tuple[Num, ...]:
+    def device_ends(self) -> tuple[Num, ...]:
         """When each device is done, with the optimizer, however the others fare; none where papers
         add up.
         """
         ways = self.pipeline.ways
         return tuple(
-            d.span + self.update + d.wait.lengthened(way)
+            d.span + self.update + d.wait.way_with_wait(way)
             for d, way in zip(self.devices, ways, strict=False)
         )
 
@@ -103,7 +107,7 @@ class Step(NamedTuple):
         """Seconds of weight and gradient collectives that show."""
         rest = self.pipeline.total + self.update
         return reduce(
-            maximum, (done - rest for done in self.reached), self.outside
+            maximum, (done - rest for done in self.device_ends), self.outside
         )
 
     @property
@@ -111,7 +115,7 @@ class Step(NamedTuple):
         """The part of `sync` that is compute made slower by collectives that hide, on the device
         that sets the end of the step; of numbers only.
         """
-        wait = self.devices[self.awaited].wait
+        wait = self.devices[self.critical_device].wait
         return minimum(wait.slowdown, maximum(self.sync - wait.outside, 0.0))
 
     @property
@@ -120,7 +124,7 @@ class Step(NamedTuple):
         return maximum(self.links.most - self._alone, 0.0)
 
     @property
-    def awaited(self) -> int:
+    def critical_device(self) -> int:
         """The device that sets the end of the step, or the first, where the order of the pipeline
         does; of numbers only.
         """
@@ -129,7 +133,7 @@ class Step(NamedTuple):
             return spans.index(max(spans))
         ends = [
             float(self.pipeline.total + (self.outside + self.update)),
-            *map(float, self.reached),
+            *map(float, self.device_ends),
         ]
         return max(ends.index(max(ends)) - 1, 0)
 
@@ -137,7 +141,7 @@ class Step(NamedTuple):
     def _alone(self) -> Num:
         return reduce(
             maximum,
-            self.reached,
+            self.device_ends,
             self.pipeline.total + (self.outside + self.update),
         )
 
@@ -161,7 +165,7 @@ def microbatch_on(
 ) -> Microbatch:
     """What a microbatch of the layout costs on devices that hold these shares of the model."""
     text = layout.recompute
-    cost = recomputing(parts, text, by.again(text))
+    cost = model_with_recomputation(parts, text, by.recompute_share(text))
     devices = tuple(device(cost, share) for share in by.slow)
     send = hop(layout, parts, at)
     layer, *further = map(_passes, cost.layers)
@@ -182,7 +186,7 @@ def _passes(part: LayerCost) -> PassSeconds:
     return PassSeconds(part.forward, part.backward - w, w)
 
 
-def pipelined(
+def pipeline_of(
     job: Job, layout: Layout, one: Microbatch, replay: bool = False
 ) -> Pipeline:
     """All microbatches of a step in the order of a schedule.
@@ -195,20 +199,20 @@ def pipelined(
     shape = layout.pp, microbatches(job, layout), layout.interleave
     if not by_order(job):
         slow = stages.load(stages.slowest)
-        return published_pipeline(
+        return paper_pipeline(
             job.how.overlap, schedule, shape, slow, stages.others, stages.send
         )
     m = rounds(job, layout)
     busy = largest(d.passes.work for d in one.devices) * m
     parts: SendsAndBubble
     if replay and layout.pp > 1:
-        total, parts = replayed_total(job, schedule, shape, stages, busy)
+        total, parts = replay_total(job, schedule, shape, stages, busy)
     else:
         idle = least_idle(job, schedule, shape[1], stages, busy)
         total, parts = busy + idle, lambda: (0.0, idle)
     ranks = [share.rank for share in one.shares.slow]
     ways = fill_and_drain(job, schedule, stages, ranks)
-    links = carried(m, one.send, schedule, layout.interleave)
+    links = send_traffic(m, one.send, schedule, layout.interleave)
     return Pipeline(busy, total, parts, ways, links)
 
 
@@ -232,7 +236,7 @@ class StepCosts:
         at: Clock,
         replay: bool = False,
     ) -> None:
-        """replay: as in `pipelined`."""
+        """replay: as in `pipeline_of`."""
         self.job, self.layout, self.parts, self.at = job, layout, parts, at
         self.replay = replay
 
@@ -252,10 +256,10 @@ class StepCosts:
     @cached_property
     def pipeline(self) -> Pipeline:
         """All microbatches in the order of the schedule."""
-        return pipelined(self.job, self.layout, self.microbatch, self.replay)
+        return pipeline_of(self.job, self.layout, self.microbatch, self.replay)
 
     @cached_property
-    def updated(self) -> Num:
+    def update_seconds(self) -> Num:
         """Seconds of the optimizer."""
         job, layout = self.job, self.layout
         owned = owners(job, layout, self.parts, self.by)
@@ -275,7 +279,7 @@ class StepCosts:
             one,
             pipeline=self.pipeline,
             syncs=syncs,
-            updated=self.updated,
+            update_seconds=self.update_seconds,
             how=self.at.overlap,
         )
 
@@ -288,7 +292,7 @@ def step(
     replay: bool = False,
 ) -> Step:
     """One step of the job; the layout's numbers may be arrays (categorical fields may not);
-    replay: as in `pipelined`.
+    replay: as in `pipeline_of`.
     """
     return StepCosts(job, layout, parts, at or clock(job), replay).step
 
@@ -299,17 +303,17 @@ def join(
     one: Microbatch,
     pipeline: Pipeline,
     syncs: Sequence[DeviceSync],
-    updated: Num,
+    update_seconds: Num,
     how: Overlap,
 ) -> Step:
-    """A step of its parts. syncs: collectives of each device; updated: seconds of the optimizer."""
+    """A step of its parts. syncs: collectives of each device; update_seconds: of the optimizer."""
     m, zero = rounds(job, layout), layout.zero
     on = [
         device._replace(sync=sync)
         for device, sync in zip(one.devices, syncs, strict=True)
     ]
     devices = tuple(
-        DeviceStep(d, m * d.passes.work, exposed(d, m, zero, how.dp))
+        DeviceStep(d, m * d.passes.work, sync_wait(d, m, zero, how.dp))
         for d in on
     )
     outside = devices[0].wait.outside
@@ -318,8 +322,8 @@ def join(
         outside = reduce(maximum, spans) - reduce(maximum, works)
     links = Busy()
     if by_order(job) and shares_links(how):
-        links = occupied(on, m, zero) + pipeline.links
-    return Step(pipeline, outside, updated, devices, links)
+        links = link_traffic(on, m, zero) + pipeline.links
+    return Step(pipeline, outside, update_seconds, devices, links)
 
 
 def shares_links(how: Overlap) -> bool:

@@ -82,7 +82,7 @@ class DeviceSync(NamedTuple):
     """
     rest: WeightSync = SILENT
     """Of the other layers of the device."""
-    every: WeightSync = SILENT
+    total: WeightSync = SILENT
     """Of all that the device holds: `first` and `rest` together."""
 
 
@@ -101,7 +101,9 @@ def weight_sync(
     """Collectives of parameters that these ZeRO stages need: groups "replicas" (dp x cp), of
     experts "edp".
 
-    far: the same rows with the most replicas, for bounds: it says how small shards may be.
+    far: None for layouts. For the bound of an interval of dp, `layout` has its fewest replicas and
+    `far` its most: no member sends less than the fewest ranks do, since every collective takes
+    longer over more, and none has smaller shards than the most ranks do.
     """
     load = partial(_load, job, layout, weights, at)
     all_reduce = gather = scatter = NOTHING
@@ -197,7 +199,7 @@ def device_syncs(
     stages, far: as in `weight_sync`.
     """
     layers = [Parameters(c.weights, c.expert_weights) for c in parts.layers]
-    ends = [of_ends(job, layout, parts, share) for share in devices]
+    ends = [end_parameters(job, layout, parts, share) for share in devices]
     units = _syncs(job, layout, [*layers, *ends], stages, at, far)
     of_layers = units[: len(layers)]
 
@@ -248,7 +250,7 @@ def _syncs(
     return syncs
 
 
-def of_ends(
+def end_parameters(
     job: Job, layout: Layout, parts: ModelCost, share: ModelShare
 ) -> Parameters:
     """Parameters of embedding and head on a device."""
@@ -258,7 +260,7 @@ def of_ends(
     )
     if job.model.tied_embeddings:
         dense = dense - where(
-            layout.pp == 1, share.head * tied(job, layout), 0.0
+            layout.pp == 1, share.head * tied_parameters(job, layout), 0.0
         )
     return Parameters(dense, share.head * parts.head.expert_weights)
 
@@ -267,14 +269,18 @@ def parameters_of(
     job: Job, layout: Layout, parts: ModelCost, share: ModelShare
 ) -> Parameters:
     """Parameters of a device; one that is alone holds a tied embedding once."""
-    dense = share.of(parts, "weights")
+    dense = share.field_total(parts, "weights")
     if job.model.tied_embeddings:
-        dense = dense - where(layout.pp == 1, tied(job, layout), 0.0)
-    expert = share.of(parts, "expert_weights") if job.model.moe else 0.0
+        dense = dense - where(
+            layout.pp == 1, tied_parameters(job, layout), 0.0
+        )
+    expert = (
+        share.field_total(parts, "expert_weights") if job.model.moe else 0.0
+    )
     return Parameters(dense, expert)
 
 
-def tied(job: Job, layout: Layout) -> Num:
+def tied_parameters(job: Job, layout: Layout) -> Num:
     """Parameters that embedding and head share on a device that is alone: there they are one table;
     a folded pipeline, whose first device holds both too, keeps two.
     """

@@ -32,7 +32,7 @@ from ..search import Plan, Question, Space, planning
 from ..search import plan as search
 from ..search.answer import Steps
 from ..search.evaluate import Progress
-from ..search.selectors import choices_of, neighbours, pinned
+from ..search.selectors import choices_of, neighbours, pin_values
 from ..sweep import vary
 from .prices import by_chip, price_of_job, with_price
 from .question import (
@@ -187,7 +187,7 @@ def choices(body: Body, progress: Progress) -> Iterator[Answer]:
     """One field of a layout fixed at a time, the rest searched again; a line for each."""
     job, space = ask(body.get("question"), [])
     layout = laid_out(job, body.get("layout", {}))
-    for choice in pinned(job, space, layout, progress):
+    for choice in pin_values(job, space, layout, progress):
         p = choice.prediction
         words = {"layout_words": layout_words(p.layout)} if p else {}
         yield {**choice.to_dict(), **words}

@@ -20,7 +20,7 @@ from statistics import median
 from typing import Any, NamedTuple, Protocol
 
 from meshwright.prediction.prediction import Prediction
-from meshwright.step.memory import use
+from meshwright.step.memory import peak_use
 
 from .stats import stats
 
@@ -102,7 +102,9 @@ def figure(p: Prediction, kind: str) -> CountedFigure | None:
         job = replace(
             p.job, assumptions=replace(p.job.assumptions, memory=memory)
         )
-        allocated.append(float(use(job, p.layout, p.cost, p.schedule).total))
+        allocated.append(
+            float(peak_use(job, p.layout, p.cost, p.schedule).total)
+        )
     new = figures["reserved"] - figures["allocated"] * (
         1 + how.holding.allocator_share
     )
