@@ -130,7 +130,7 @@ def test_a_plan_runs_is_compared_and_scales(
     assert any(word.endswith("torchtitan_on_cpu.py") for word in words)
     # the folder is read by the verbs that a run ends with
     assert main(["compare", "titan"]) == 0
-    assert "as predicted?" in flat(capfd.readouterr().out)
+    assert "run as predicted?" in flat(capfd.readouterr().out)
     again = main(
         ["predict", "job.toml", "--on", "2x./titan/ours.toml", "--json"]
     )

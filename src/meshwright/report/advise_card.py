@@ -40,7 +40,7 @@ def card(advice: Advice, commands: Sequence[str] = ()) -> Card:
         *notes(advice.notes),
         Commands(tuple(commands)),
     ]
-    return Card(f"Advise {question(run)}", tuple(rows), WHY)
+    return Card(f"Advice on {question(run)}", tuple(rows), WHY)
 
 
 def measured(gap: Gap | None) -> Iterator[CardRow]:
@@ -50,8 +50,8 @@ def measured(gap: Gap | None) -> Iterator[CardRow]:
     inside = "inside" if gap.inside else "outside"
     yield CardRow(
         "ran",
-        f"{seconds(gap.measured_s)}, {gap.ratio:.2f} of the {seconds(gap.predicted_s)} predicted,"
-        f" {inside} the interval",
+        f"{seconds(gap.measured_s)}, {gap.ratio:.2f} times the"
+        f" {seconds(gap.predicted_s)} predicted, {inside} the interval",
     )
     if said := explained(gap):
         yield CardRow("gap", said, rank=2)

@@ -61,8 +61,8 @@ def card(c: Comparison, commands: Sequence[str] = ()) -> Card:
         left = f"not explained {signed(c.step.remainder_s)}"
         rows.append(CardRow("causes", ", ".join((*named, left)), rank=2))
     return Card(
-        f"Was {p.job.model.name} in {c.run.folder} ({len(c.run.metrics)} steps,"
-        f" {int(p.layout.chips)} ranks) as predicted?",
+        f"Did {p.job.model.name} in {c.run.folder} ({len(c.run.metrics)} steps,"
+        f" {int(p.layout.chips)} ranks) run as predicted?",
         (*rows, *card_notes(c.why()), Commands(tuple(commands), rank=1)),
         "--all: causes, memory by kind, timelines, notes",
     )
@@ -78,10 +78,12 @@ def interval_row(
         inside = ends[0] <= measured <= ends[1]
         word, style = ("yes", "bold green") if inside else ("no", "bold red")
         where = "inside" if inside else "outside"
-        words = f"{where} the 90 % interval of {short_range(*ends, seconds)}"
-        yield CardRow(word, f"{ratio:.2f} of predicted, {words}", style)
+        words = f"{where} its 90 % interval of {short_range(*ends, seconds)}"
+        yield CardRow(
+            word, f"{ratio:.2f} times the prediction, {words}", style
+        )
     else:
-        yield CardRow("ratio", f"{ratio:.2f} of predicted", "bold")
+        yield CardRow("ratio", f"{ratio:.2f} times the prediction", "bold")
     yield CardRow(
         "step",
         f"measured {seconds(measured)} ({how}), predicted {seconds(p.step_time_s)}",
@@ -102,7 +104,8 @@ def log_card(
         words = f"measured {show(c.memory, 'GiB')}, predicted {reserved}"
         rows.append(CardRow("memory", words))
     return Card(
-        f"Was {c.name} ({len(c.log.steps)} lines of {c.log.kind}) as predicted? {p.job.model.name},"
+        f"Did {c.name} ({c.log.kind}, {len(c.log.steps)} steps) run as predicted?"
+        f" {p.job.model.name},"
         f" {short_words(p.layout)}",
         (
             *rows,

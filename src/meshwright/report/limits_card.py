@@ -19,6 +19,11 @@ from .text import BRIEFLY, count, percent, short_words
 
 ANSWERS = {"smallest": "needs", "largest": "does"}
 """Kind of a question -> the label of its answer."""
+SPOKEN = {
+    "products below their rate": "products too small for the full rate",
+    "messages inside the model": "communication inside the model",
+}
+"""Loss -> its name on a card, where that is another."""
 WHY = "--all: the curve: chips, degrees, batch, time, rent and energy"
 
 
@@ -39,7 +44,7 @@ def card(
     )
     rule = (
         f"utilisation above {share} of what a chip sustains; a stack of MLPs, as"
-        " Epoch 2024"
+        " in Epoch 2024"
     )
     return Card(
         f"How far does training scale on {names}, in runs of {times}?",
@@ -81,7 +86,7 @@ def _one(line: Limit, growth: float) -> Iterator[CardRow]:
         )
         if at:
             yield CardRow("that is", _run(at, line.scenario))
-            yield CardRow("ends by", _ended(at, line.scenario), rank=2)
+            yield CardRow("ended by", _ended(at, line.scenario), rank=2)
     if line.curve.ends and line.largest:
         yield CardRow(
             "largest",
@@ -97,7 +102,7 @@ def _ended(p: Point | RealPoint, scenario: Scenario) -> str:
     """The two causes that take most of the time beside arithmetic."""
     first = list(losses(p, scenario).items())[:2]
     return ", ".join(
-        f"{BRIEFLY.get(name, name)} {percent(share, 0)}"
+        f"{SPOKEN.get(name, BRIEFLY.get(name, name))} {percent(share, 0)}"
         for name, share in first
     )
 
@@ -125,7 +130,7 @@ def _linear(line: Limit) -> float | None:
 def growing(growth: float) -> str:
     """What a date rests on."""
     return (
-        f"where the largest runs grow {growth:g} times a year from"
+        f"if the largest runs grow {growth:g} times a year from"
         f" {flops(LARGEST_FLOPS)} FLOP at the end of 2024"
     )
 
@@ -150,7 +155,7 @@ def _run(p: Point | RealPoint, scenario: Scenario) -> str:
         f"{count(p.chips)} chips",
         f"{count(p.parameters)} parameters",
         f"{percent(p.utilisation)} of peak",
-        f"{usd:.2g} USD" if usd else "",
+        f"{count(usd)} USD" if usd else "",
         show(joule / 3600, "Wh", 2) if joule else "",
     ]
     return ", ".join(filter(None, parts))
@@ -200,9 +205,10 @@ def answered(
         ]
     whole = any(isinstance(p, RealPoint) for *_, p in rows)
     rests = (
-        "whole transformers, everything counted; no run is fitted at this size: no interval"
+        "whole transformers, everything counted; fitted to no run of this size, so without an"
+        " interval"
         if whole
-        else "a stack of MLPs, as Epoch 2024; no run is fitted: no interval"
+        else "a stack of MLPs, as in Epoch 2024; fitted to no run, so without an interval"
     )
     items.append(CardRow("basis", rests, "yellow", rank=2))
     more = (
@@ -233,16 +239,16 @@ def _beside(
     """
     least = percent(scenario.threshold)
     if p.utilisation > scenario.threshold:
-        words = f"yes: {percent(p.utilisation)} of the peak; linear is above"
-        yield CardRow("linear", f"{words} {least}", "green", rank=1)
-    else:
-        words = f"beyond linear scaling: {percent(p.utilisation)} of the peak,"
+        words = f"yes: {percent(p.utilisation)} of peak, above the {least}"
         yield CardRow(
-            "linear", f"{words} linear is above {least}", "yellow", 1
+            "linear", f"{words} that counts as linear", "green", rank=1
         )
-    yield CardRow("lost to", _ended(p, scenario), rank=1)
+    else:
+        words = f"no: {percent(p.utilisation)} of peak, below the {least}"
+        yield CardRow("linear", f"{words} that counts as linear", "yellow", 1)
+    yield CardRow("loses", _ended(p, scenario), rank=1)
     if p.flops > LARGEST_FLOPS:
-        due = f"due in {year_of(p.flops, growth=growth):.1f}"
+        due = f"due in {int(year_of(p.flops, growth=growth))}"
         yield CardRow("when", f"{due}, {growing(growth)}", rank=2)
     if isinstance(p, RealPoint):
         yield CardRow("layout", short_words(p.prediction.layout), rank=2)
@@ -295,7 +301,7 @@ def laddered(
         )
         rows += _beside(last, scenario, growth)
     if whole.reason:
-        rows.append(CardRow("ends by", whole.reason, rank=2))
+        rows.append(CardRow("ended by", whole.reason, rank=2))
     most = [
         f"{flops(c.points[-1].flops)} {c.name}"
         for c in others

@@ -33,11 +33,14 @@ def card(r: Roofline) -> Card:
     sure = [s for s in bound if s.compute_bound("sum")]
     if sure:
         row = CardRow(
-            "yes", f"compute-bound at this batch with {sure[0].name}", GREEN
+            "yes",
+            f"compute-bound at this batch with {scheme(sure[0].name)}: {sure[0].degrees}",
+            GREEN,
         )
     elif bound:
         words = (
-            f"only if collectives of different axes overlap: {bound[0].name}"
+            "only if collectives of different axes overlap, with"
+            f" {scheme(bound[0].name)}: {bound[0].degrees}"
         )
         row = CardRow("maybe", words, "bold yellow")
     else:
@@ -63,7 +66,7 @@ def card(r: Roofline) -> Card:
                 (
                     "scheme",
                     "bound from",
-                    "overlapped",
+                    "if overlapped",
                     "memory",
                     "at this batch",
                 ),
@@ -82,6 +85,11 @@ def card(r: Roofline) -> Card:
 
 
 GREEN = "bold green"
+
+
+def scheme(name: str) -> str:
+    """A scheme without the edition of its optimum: FSDP+TP."""
+    return name.partition(", best")[0]
 
 
 def report(r: Roofline) -> RenderableType:

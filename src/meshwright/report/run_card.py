@@ -125,7 +125,7 @@ def unfit(plan: Plan, aside: str = "") -> Card:
         rows.append(
             CardRow(
                 "closest",
-                f"{short_words(closest.layout)}: needs {memory(closest)}",
+                f"{short_words(closest.layout)}: {memory(closest)}",
             )
         )
     name = f"Plan {question(closest)}" if closest else "Plan"
@@ -183,7 +183,7 @@ def verdict(p: Prediction, recipe: str = "") -> CardRow:
     fits = "fits in memory" if p.fits else p.verdict
     if recipe and not p.fits:
         fits = "ran as a published recipe, so it fits"
-    return CardRow(word, f"{fits}: {memory(p)} per chip{short}{risk}", style)
+    return CardRow(word, f"{fits}: {memory(p)}{short}{risk}", style)
 
 
 def memory(p: Prediction) -> str:
@@ -191,7 +191,9 @@ def memory(p: Prediction) -> str:
     need, have = (
         show(p.memory_bytes[key], "GiB") for key in ("needed", "capacity")
     )
-    return f"{need.removesuffix(' GiB')} of {have}"
+    if p.memory_short > 0:
+        return f"needs {need} where a chip has {have}"
+    return f"{need.removesuffix(' GiB')} of {have} per chip"
 
 
 def step(p: Prediction) -> Iterator[CardRow]:
@@ -247,7 +249,7 @@ def faster(plan: Plan) -> Iterator[CardRow]:
     said = ", ".join(filter(None, (seconds(p.step_time_s), riskier(p, best))))
     yield CardRow(
         "faster",
-        f"{100 * tuned.change:+.0f} %, {said}: {tuned.flags}{layout}",
+        f"by {-100 * tuned.change:.0f} %, {said}: {tuned.flags}{layout}",
         rank=1,
     )
 

@@ -59,7 +59,7 @@ def card(sweep: Sweep, notes: Sequence[str] = ()) -> Card:
     what = (
         f"{len(rows)} clusters: {how} on each"
         if sweep.over == "on"
-        else f"Sweep {sweep.over} over {len(rows)} values: {how} at each"
+        else f"{len(rows)} values of {sweep.over}: {how} at each"
     )
     return Card(
         what + (f", {_who(first)}" if first else ""),
@@ -112,7 +112,7 @@ def _ends(sweep: Sweep) -> Iterator[CardRow]:
         if least == value:
             return
         yield CardRow(
-            "cheaper", f"{sweep.over} = {least}: {run_words(p)}", most=1
+            "cheapest", f"{sweep.over} = {least}: {run_words(p)}", most=1
         )
 
 

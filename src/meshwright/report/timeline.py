@@ -64,7 +64,7 @@ def card(r: Replay, ascii_only: bool = False) -> Card:
                 f"{percent(r.bubble_fraction)} of all device time ({ends})",
             ),
             CardRow("bubble", bubble(r), rank=2),
-            CardRow("after", f"outside the pipeline: {after}", rank=4, most=1),
+            CardRow("then", f"after the pipeline: {after}", rank=4, most=1),
             Picture(tuple(gantt(t, ascii_only, FEW)), rank=1),
             *card_notes((*r.notes, *p.notes)),
             CardRow(
@@ -90,7 +90,7 @@ def bubble(r: Replay) -> str:
     }.get(r.prediction.layout.schedule, "")
     if r.prediction.microbatches < r.prediction.layout.pp:
         rule = ""  # more than that: the pipeline is never full
-    return f"{words}; equal stages and free sends: {percent(equal)}{rule}"
+    return f"{words}; {percent(equal)}{rule} with equal stages and free sends"
 
 
 def report(r: Replay, ascii_only: bool = False) -> RenderableType:
@@ -174,8 +174,8 @@ def gantt(
     is seen.
     """
     slice_, windows, middle = _windows(t)
-    apart = f"; {show(middle, 's')} not drawn" if middle else ""
-    words = f"a letter is {show(slice_, 's')}: F forward, B backward (I, W its halves)"
+    apart = f"; {show(middle, 's')} left out" if middle else ""
+    words = f"each letter is {show(slice_, 's')}: F forward, B backward (I, W its halves)"
     lines = [Text(f"{words}{apart}", "dim")]
     style = {"F": "blue", "B": "green", "I": "green", "W": "yellow"}
     for rank in _shown(len(t.order), most):
