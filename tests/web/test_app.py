@@ -12,6 +12,7 @@ import re
 import socket
 import time
 import zlib
+from collections.abc import Iterator
 
 import pytest
 
@@ -913,3 +914,56 @@ def test_what_a_layer_costs_is_worked_out_once_for_a_prediction(
     )
     assert told["replayed_s"] > 0 and told["notes"]
     assert len(asked) == 1
+
+
+def test_who_waits_is_told_his_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Twenty ask at once where two can be answered: each hears of his place until it is his turn,
+    what is refused late is refused in a line, and everybody is answered.
+    """
+    monkeypatch.setattr(web, "SAID_S", 0.05)
+    api = web.Api()
+    clients, refused = 20, 7
+
+    def slow(body: dict, progress: object) -> Iterator[dict]:
+        time.sleep(0.04)
+        if body["n"] == refused:
+            raise BadInput("seven is not answered")
+        yield {"n": body["n"]}
+
+    class Silent:
+        async def receive(self) -> None:
+            await anyio.sleep_forever()
+
+    asked = Endpoint(slow, streams=True)
+    heard: dict[int, list[dict]] = {}
+
+    async def client(n: int) -> None:
+        reply = await api.many("slow", asked, {"n": n}, Silent())
+        heard[n] = [json.loads(line) async for line in reply.body_iterator]
+
+    async def everybody() -> None:
+        async with anyio.create_task_group() as group:
+            for n in range(clients):
+                group.start_soon(client, n)
+
+    anyio.run(everybody)
+    answered = {
+        n: next(k for k, line in enumerate(lines) if "waiting" not in line)
+        for n, lines in heard.items()
+    }
+    assert [heard[n][answered[n]] for n in range(clients)] == [
+        {"error": "seven is not answered"} if n == refused else {"n": n}
+        for n in range(clients)
+    ]
+    places = {
+        n: [line["waiting"] for line in heard[n][:answer]]
+        for n, answer in answered.items()
+    }
+    assert places[0] == [], "the first wait for nobody"
+    last = places[clients - 1]
+    assert last[0] > 5, "most of the others are before the last"
+    assert len({*last}) > 3, "and fewer and fewer"
+    for said in places.values():
+        assert said == sorted(said, reverse=True), "nobody passes another"
+    assert not api.waiting
+    assert not api.under_way

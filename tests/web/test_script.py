@@ -534,6 +534,25 @@ def test_a_server_that_is_gone_is_said_in_words(folder: Path) -> None:
     assert left == [False, "Failed to fetch"]
 
 
+def test_a_place_in_the_queue_is_told_and_is_no_line(folder: Path) -> None:
+    script = """
+import { lines, source } from "./ask.js";
+source.worker = {
+  async *lines() {
+    for (const one of [{ waiting: 2 }, { waiting: 0 }, { name: "a" }, { name: "b" }]) yield one;
+  },
+};
+const places = [], got = [];
+source.waits = (place) => places.push(place ?? "none");
+for await (const one of lines("what_if", {})) got.push(one.name);
+console.log(JSON.stringify({ places, got }));
+"""
+    assert run(folder, script) == {
+        "places": [2, 0, "none", "none"],
+        "got": ["a", "b"],
+    }
+
+
 def test_a_chip_is_a_peer_along_one_axis(folder: Path) -> None:
     """The first chip is none of its own peers; far and near ranks of one axis are one group."""
     peers, shown = run(

@@ -81,7 +81,7 @@ class Question:
 
     def best_of_job(self, job: Job, within: float) -> RankedRow | None:
         """The best layout of other chips or another batch, within a limit."""
-        one = best_within(job, self.spaces, within)
+        one = best_within(job, self.spaces, within, self.progress)
         return one and one.row
 
     def top_layouts(self, ranked: Ranking) -> list[RankedLayout]:

@@ -255,8 +255,11 @@ class Ranking:
 
 
 def best_within(
-    job: Job, spaces: Sequence[Space], within: float
+    job: Job,
+    spaces: Sequence[Space],
+    within: float,
+    progress: Progress | None = None,
 ) -> RankedLayout | None:
     """The best layout of some spaces, if its merit is within a limit."""
-    best = Ranking(job, spaces, FEW, within=within).best(1)
+    best = Ranking(job, spaces, FEW, within=within, progress=progress).best(1)
     return best[0] if best else None

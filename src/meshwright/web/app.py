@@ -7,6 +7,7 @@ leaves or a deadline passes; a few threads compute, and only so many may wait.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import threading
 from collections import OrderedDict
@@ -20,7 +21,6 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, cast
 
-import anyio
 from anyio import CapacityLimiter, to_thread
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -50,6 +50,8 @@ SEARCHES, QUICK = 2, 4
 """Threads that search, and that answer what takes milliseconds."""
 MOST_WAITING = 64
 """Requests under way; more are told to come back."""
+SAID_S = 2.0
+"""Seconds after which one who waits for a line is told his place."""
 COMPRESSED = 6
 """Level of gzip: 9 takes twice as long for 1 % of the bytes."""
 KEPT, KEPT_BYTES = 128, 2**18
@@ -198,6 +200,8 @@ class Api:
         self.first = First()
         self.workers = Workers()
         self.limits: dict[str, CapacityLimiter] = {}
+        self.waiting: dict[Task, CapacityLimiter] = {}
+        """For a thread of these, the first come first."""
 
     def limiter(self, asked: Endpoint, task: Task) -> CapacityLimiter:
         """The threads that compute, or wait for a worker; made inside the event loop."""
@@ -288,38 +292,59 @@ class Api:
     async def computed(
         self, task: Task, asked: Endpoint, request: Request
     ) -> bytes:
-        """The first line of an answer; it is told to stop when the asker leaves."""
-        result: list[bytes | MeshwrightError] = []
+        """The first line of an answer."""
+        with self.first if asked.quick else nullcontext():
+            line = await self.begun(task, asked, request)
+        return whole(line)
 
-        def run() -> None:
-            try:
-                result.append(task.next())
-            except MeshwrightError as error:
-                result.append(error)
-            except Stopped:
-                result.append(BadInput("the asker has left"))
+    async def begun(
+        self,
+        task: Task,
+        asked: Endpoint,
+        request: Request,
+        patience_s: float | None = None,
+    ) -> asyncio.Future[bytes]:
+        """The first line of an answer: there, or after so many seconds still under way; it is told
+        to stop when the asker leaves.
+        """
 
         async def watch() -> None:
-            while True:
-                if (await request.receive())["type"] == "http.disconnect":
-                    task.stop()
-                    return
+            while (await request.receive())["type"] != "http.disconnect":
+                pass
+            task.stop()
 
         self.under_way += 1
-        first = self.first if asked.quick else nullcontext()
+        line = asyncio.ensure_future(self.next_line(task, asked))
+        leaving = asyncio.ensure_future(watch())
         try:
-            with first:
-                async with anyio.create_task_group() as group:
-                    group.start_soon(watch)
-                    await to_thread.run_sync(
-                        run, limiter=self.limiter(asked, task)
-                    )
-                    group.cancel_scope.cancel()
+            await asyncio.wait({line}, timeout=patience_s)
+        except asyncio.CancelledError:
+            task.stop()
+            line.cancel()
+            raise
         finally:
             self.under_way -= 1
-        if isinstance(result[0], MeshwrightError):
-            raise result[0]
-        return result[0]
+            leaving.cancel()
+        return line
+
+    async def next_line(self, task: Task, asked: Endpoint) -> bytes:
+        """The next line of an answer, when its turn has come."""
+        limiter = self.limiter(asked, task)
+        self.waiting[task] = limiter
+        try:
+            async with limiter:
+                del self.waiting[task]
+                return await to_thread.run_sync(
+                    task.next, abandon_on_cancel=True
+                )
+        finally:
+            self.waiting.pop(task, None)
+
+    def place(self, task: Task) -> int:
+        """Of an answer among those that wait for the same threads; 0: it is worked out."""
+        limiter = self.waiting.get(task)
+        queue = [each for each, its in self.waiting.items() if its is limiter]
+        return queue.index(task) + 1 if task in queue else 0
 
     async def many(
         self,
@@ -328,12 +353,16 @@ class Api:
         body: Mapping[str, Any],
         request: Request,
     ) -> Response:
-        """An answer of many lines: what is wrong with the question is said before the first."""
+        """An answer of many lines: what is wrong with the question is said before the first, unless
+        that must wait.
+        """
         key = asked.last and digest(asked.last, body)
         if key and (answer := self.kept.get(key)):
             return Response(answer + b"\n", 200, HEADERS, LINES)
         task = self.task(name, asked, body)
-        first = await self.computed(task, asked, request)
+        first = await self.begun(task, asked, request, SAID_S)
+        if first.done():
+            whole(first)
         return StreamingResponse(
             self.lines(first, task, asked, key),
             200,
@@ -342,39 +371,53 @@ class Api:
         )
 
     async def lines(
-        self, first: bytes, task: Task, asked: Endpoint, key: str
+        self,
+        line: asyncio.Future[bytes],
+        task: Task,
+        asked: Endpoint,
+        key: str,
     ) -> AsyncIterator[bytes]:
-        """The lines of an answer; a sentence in place of what cannot be answered.
+        """The lines of an answer; a sentence in place of what cannot be answered, and a place in
+        the queue as long as there is nothing else to say.
 
         key: by which the last is kept, if it is.
         """
-
-        def next_line() -> bytes:
-            try:
-                return task.next()
-            except Stopped:
-                return b""
-            except MeshwrightError as error:
-                return json_bytes({"error": str(error)})
-
         self.under_way += 1
-        line = last = first
+        last, waits = b"", not line.done()
         try:
-            while line:
-                yield line + b"\n"
-                if line.startswith(b'{"error":'):
-                    return
-                last = line
-                line = await to_thread.run_sync(
-                    next_line,
-                    limiter=self.limiter(asked, task),
-                    abandon_on_cancel=True,
-                )
+            while True:
+                while waits:
+                    yield json_bytes({"waiting": self.place(task)}) + b"\n"
+                    waits = await late(line)
+                if not line.result():
+                    break
+                last = line.result()
+                yield last + b"\n"
+                line = asyncio.ensure_future(self.next_line(task, asked))
+                waits = await late(line)
             if key:
                 self.kept.put(key, last)
+        except Stopped:
+            return
+        except MeshwrightError as error:
+            yield json_bytes({"error": str(error)}) + b"\n"
         finally:
+            line.cancel()
             task.stop()
             self.under_way -= 1
+
+
+def whole(line: asyncio.Future[bytes]) -> bytes:
+    """A line that is there.  Raises why it is not."""
+    try:
+        return line.result()
+    except Stopped:
+        raise BadInput("the asker has left") from None
+
+
+async def late(line: asyncio.Future[bytes]) -> bool:
+    """Whether a line takes so long that something must be said."""
+    return not (await asyncio.wait({line}, timeout=SAID_S))[0]
 
 
 class Files:

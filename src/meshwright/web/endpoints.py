@@ -40,6 +40,10 @@ LAYOUT = {
 }
 NUMBERS = {"type": "object", "additionalProperties": {"type": "number"}}
 NUMBER = {"type": "number"}
+LINES = (
+    "The answer, a line for each part. Who waits for one is told so every other second:"
+    ' {"waiting": 3} is the third in the queue, {"waiting": 0} is being worked out.'
+)
 FILES = {"type": "object", "additionalProperties": {"type": "string"}}
 YES = {"type": "boolean"}
 TEXT = {"type": "string"}
@@ -238,7 +242,7 @@ def openapi(asked: Mapping[str, Endpoint]) -> dict[str, Any]:
                 },
                 "responses": {
                     "200": {
-                        "description": "The answer.",
+                        "description": LINES if one.streams else "The answer.",
                         "content": {kind: {"schema": {"type": "object"}}},
                     },
                     "4XX": refused,

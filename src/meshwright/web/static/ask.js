@@ -3,7 +3,7 @@
 
 const held = new Map();
 const FEW = 200;
-export const source = { recorded: null, worker: null, first: null, meanwhile: null };
+export const source = { recorded: null, worker: null, first: null, meanwhile: null, waits: null };
 
 const key = (name, body) =>
   name +
@@ -99,12 +99,14 @@ export async function settled(name, body, signal, early) {
   throw new Refused("the answer ended before its last line: ask again");
 }
 
+// All lines but those that say how many wait before this one.
 async function* unkept(name, body, signal) {
   for await (const line of source.worker
     ? source.worker.lines(name, body, signal)
     : streamed(name, body, signal)) {
     if (line.error) throw new Refused(line.error);
-    yield line;
+    source.waits?.(line.waiting);
+    if (!("waiting" in line)) yield line;
   }
 }
 

@@ -85,6 +85,7 @@ async function draw({ typing = false, first = false } = {}) {
   page.abort?.abort(new DOMException("superseded", "AbortError"));
   page.abort = new AbortController();
   page.started = performance.now();
+  source.waits?.();
   const view = VIEWS.find((v) => v.name === page.state.view) || plan;
   const ctx = {
     state: page.state,
@@ -130,6 +131,18 @@ function drawn(what) {
   const took = performance.now() - page.started;
   window.meshwright.timings.push([what, took]);
   document.body.dataset.drawn = what;
+}
+
+// Which place a question has where others wait for an answer too, 0: it is being worked out.
+function waits(place) {
+  if (!$("queue")) $("foot").before(h("p", { id: "queue", role: "status" }));
+  const said =
+    place === undefined
+      ? ""
+      : place
+        ? `Number ${place} of those who wait for an answer …`
+        : "This takes longer than most; it is being worked out …";
+  if ($("queue").textContent !== said) $("queue").textContent = said;
 }
 
 // What an address of a lesson opens, once.
@@ -645,6 +658,7 @@ async function start() {
   } catch {
     /* private mode */
   }
+  source.waits = waits;
   written("recorded", (answers) => {
     source.recorded = answers;
   });
