@@ -10,8 +10,10 @@ from by_hand import by_hand
 from meshwright import assumptions
 from meshwright.count import blocks, vocabulary
 from meshwright.count.model import kinds, layer, next_token
+from meshwright.describe.assumptions import REALISTIC
 from meshwright.describe.layout import Layout
 from meshwright.describe.model import Model
+from meshwright.describe.software import Software
 from meshwright.layout.placement import placed
 
 X = 1000.0
@@ -53,6 +55,37 @@ def test_the_loss_goes_over_its_scores_more_than_once() -> None:
     )
     scores = 128 * 1000 * 4.0
     assert 2 * scores <= loss.forward.memory <= 4 * scores
+    assert loss.backward.memory == pytest.approx(2 * scores)
+
+
+@pytest.mark.parametrize(
+    ("framework", "software", "score"),
+    [
+        ("megatron-core", Software(), 4.0),
+        ("megatron-core", Software(loss="in place"), 2.0),
+        ("megatron-bridge", Software(), 2.0),
+        ("megatron-bridge", Software(loss="own"), 4.0),
+    ],
+)
+def test_a_loss_in_place_goes_over_the_logits_as_they_are(
+    framework: str, software: Software, score: float
+) -> None:
+    """16-bit logits are read, read and overwritten by their gradient, and that is read and written
+    again by its factor: as many passes as over a copy in fp32, each of half the bytes."""
+    job = replace(
+        by_hand(Layout(dp=1)).job,
+        model=Model("loss", 2, 64, 4, 256, vocab=1000, seq=128),
+        assumptions=REALISTIC,
+        framework=framework,
+        software=software,
+    )
+    loss = next(
+        op
+        for op in vocabulary.head(job, placed(Layout(dp=1), (1,)))
+        if op.name == "head/loss"
+    )
+    scores = 128 * 1000 * score
+    assert loss.forward.memory == pytest.approx(3 * scores)
     assert loss.backward.memory == pytest.approx(2 * scores)
 
 

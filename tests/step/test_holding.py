@@ -77,6 +77,16 @@ def part(p: Prediction, kind: str, name: str) -> float:
             {"logits": BF16, "their gradient": BF16},
         ),
         (
+            "megatron-bridge",
+            Software(),
+            {"logits": BF16, "their gradient": BF16},
+        ),
+        (
+            "megatron-2021",
+            Software(loss="in place"),
+            {"logits": BF16, "their gradient": BF16},
+        ),
+        (
             "megatron-2021",
             Software(),
             {"logits": BF16, "exponentials": FP32, "gradient": FP32},

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import NamedTuple
 
-from ..count.work import SUMMED, Pass, Product
+from ..count.work import IN_PLACE, SUMMED, Pass, Product
 from ..describe.assumptions import ChipTime
 from ..describe.chip import Chip
 from ..describe.kernels import GENERIC, Kernels, kernels
@@ -193,7 +193,7 @@ def _passes(work: Pass, r: ShapeRates) -> float:
     """Bytes that a pass without products moves over those that it needs."""
     if work.kernel == "optimizer":
         return r.how.optimizer
-    if work.kernel == SUMMED:
+    if work.kernel in (SUMMED, IN_PLACE):
         return 1.0
     wide = (
         r.how.wide_norm

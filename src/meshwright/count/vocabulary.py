@@ -14,7 +14,7 @@ from . import blocks, traced
 from .blocks import FP32, Matrix
 from .linear import linear
 from .parallel import Entry, collectives, column_parallel, norm
-from .work import Local, Message, Op, Pass, also_sent, local
+from .work import IN_PLACE, Local, Message, Op, Pass, also_sent, local
 
 
 def rows(job: Job, layout: Layout) -> Num:
@@ -124,22 +124,29 @@ def head(job: Job, layout: Layout) -> list[Op]:
         Message("all_reduce", "tp", size.tokens * FP32),
     ) * 3  # the largest logit, the sum of exponentials, the target's logit
     scores = size.tokens * V
+    # Passes over the logits: three forward and two backward, in fp32. In place: one of their own
+    # numbers is read for maximum and sum, read and written as its gradient, and read and written
+    # once more by the gradient of the loss, one number a token and so never skipped as 1.
+    # Source: TransformerEngine, pytorch/triton/cross_entropy.py (online_softmax_kernel,
+    # cross_entropy_kernel, element_mul_kernel), Apache-2.0.
+    in_place = bool(job.profile and job.profile.loss == "in place")
+    wide = act if in_place else FP32
     loss = Op(
         "head/loss",
         "vector",
         Pass(
             0.0,
             5 * scores,
-            3 * scores * FP32,
+            3 * scores * wide,
             statistics,
-            kernel="loss forward",
+            kernel=IN_PLACE if in_place else "loss forward",
             sizes=(scores,),
         ),
         Pass(
             0.0,
             2 * scores,
-            2 * scores * FP32,
-            kernel="loss backward",
+            2 * scores * wide,
+            kernel=IN_PLACE if in_place else "loss backward",
             sizes=(scores,),
         ),
         saved=scores * FP32,

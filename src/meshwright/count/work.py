@@ -19,6 +19,8 @@ ONCE_A_NODE = ("deepep", "hybridep")
 SUMMED = "gradient sum"
 """Kernel that adds a gradient to that of earlier microbatches: it moves what it is said to,
 whatever else a framework fuses."""
+IN_PLACE = "loss in place"
+"""Kernel of a loss whose gradient takes the logits' place: it moves what it is said to."""
 
 
 class Message(NamedTuple):

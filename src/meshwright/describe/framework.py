@@ -157,7 +157,9 @@ class Framework(Checked):
     more 16-bit copies (one at tp 1).
     """
     loss: Loss
-    """The loss is as `holding` counts it ("own"), or torch's in eager mode ("eager")."""
+    """The loss is as `holding` counts it ("own"), torch's in eager mode ("eager"), or one kernel
+    whose gradient takes the logits' place ("in place").
+    """
     holding: Holding
     """What it holds beside states and saved tensors (`MemoryCount.holding`)."""
     quantise: Mapping[Recipe, Amount] = EMPTY

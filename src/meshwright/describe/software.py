@@ -32,7 +32,7 @@ Dispatcher = Annotated[str, OneOf("alltoall", "deepep", "hybridep")]
 TpOverlap = Annotated[str, OneOf("off", "backward", "all")]
 DpOverlap = Annotated[str, OneOf("off", "gradients", "all")]
 Gradients = Annotated[str, OneOf("fp32", "half")]
-Loss = Annotated[str, OneOf("own", "eager")]
+Loss = Annotated[str, OneOf("own", "eager", "in place")]
 Gathered = Annotated[str, OneOf("regathered", "kept")]
 InputGradients = Annotated[str, OneOf("together", "apart")]
 StageMessage = Annotated[str, OneOf("scattered", "whole")]
@@ -77,8 +77,8 @@ class Software(Checked):
     gradients: Gradients | None = None
     """Gradients are accumulated and reduced in fp32, or as wide as activations (half)."""
     loss: Loss | None = None
-    """How the loss is computed: as the framework does by itself (own), or by torch in eager mode
-    (eager).
+    """How the loss is computed: as the framework does by itself (own), by torch in eager mode
+    (eager), or by Transformer Engine's kernel, whose gradient takes the logits' place (in place).
     """
     logits_gathered: bool | None = None
     """The logits of all tp ranks are gathered on each before the loss."""

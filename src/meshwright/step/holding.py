@@ -28,6 +28,9 @@ torch.nn.functional.cross_entropy(x.float()): bf16 2, log-softmax 4, its gradien
 loss 4; torch/distributed/tensor/parallel/loss.py: zeros_like, exponentials, sum and product out of
 place.
 """
+IN_PLACE = (4.0, 4.0)
+"""The same where the gradient takes the logits' place: bf16, and as much for what a kernel holds.
+"""
 GATHERED = 2.0
 """16-bit copies of logits gathered over tp: the list of the ranks' parts, and the whole; one at tp
 1.
@@ -79,11 +82,9 @@ def head(job: Job, layout: Layout, parts: ModelCost) -> Parts:
             * (EAGER[0] + where(layout.tp > 1, GATHERED, GATHERED - 1.0) * act)
         )
     else:
-        alone, cut = (
-            EAGER
-            if job.profile and job.profile.loss == "eager"
-            else (how.loss_bytes, how.loss_bytes_tp)
-        )
+        own = (how.loss_bytes, how.loss_bytes_tp)
+        named = {"eager": EAGER, "in place": IN_PLACE}
+        alone, cut = named.get(job.profile.loss, own) if job.profile else own
         lost = number * where(layout.tp > 1, cut, alone)
     blocks = 1 + job.model.mtp_layers
     bytes_ = {
