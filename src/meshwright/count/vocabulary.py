@@ -127,8 +127,8 @@ def head(job: Job, layout: Layout) -> list[Op]:
     # Passes over the logits: three forward and two backward, in fp32. In place: one of their own
     # numbers is read for maximum and sum, read and written as its gradient, and read and written
     # once more by the gradient of the loss, one number a token and so never skipped as 1.
-    # Source: TransformerEngine, pytorch/triton/cross_entropy.py (online_softmax_kernel,
-    # cross_entropy_kernel, element_mul_kernel), Apache-2.0.
+    # Source: NVIDIA/TransformerEngine 1b2b4a8e, pytorch/triton/cross_entropy.py
+    # (online_softmax_kernel, cross_entropy_kernel, element_mul_kernel), Apache-2.0.
     in_place = bool(job.profile and job.profile.loss == "in place")
     wide = act if in_place else FP32
     loss = Op(
