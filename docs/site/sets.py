@@ -34,18 +34,21 @@ LAWS: Mapping[tuple[str, str], list[str]] = {
     ("chip", "hierarchy"): [
         "cost.hierarchy:tiles",
         "cost.hierarchy:crossing",
-        "cost.hierarchy:padded",
+        "cost.hierarchy:pad",
         "cost.hierarchy:product_time",
     ],
     ("chip", "by-shape"): [
-        "cost.products:paid",
+        "cost.products:tile_cost",
         "cost.products:arithmetic",
-        "cost.products:together",
+        "cost.products:side_by_side",
         "cost.attention:fused_rate",
-        "cost.host:seconds",
-        "cost.host:added",
+        "cost.host:host_seconds",
+        "cost.host:host_excess",
     ],
-    ("chip", "calibrated"): ["cost.chip:kernel_time", "cost.measured:seconds"],
+    ("chip", "calibrated"): [
+        "cost.chip:kernel_time",
+        "cost.measured:table_seconds",
+    ],
     **{("network", name): list(how.laws) for name, how in NAMED.items()},
 }
 """(joint, option) -> functions that carry it out."""
@@ -53,7 +56,7 @@ ALWAYS: Mapping[str, list[str]] = {
     "count": ["count.linear:gradient_bytes", "count.linear:summed_bytes"],
     "network": ["cost.hop:point_to_point"],
     "overlap": ["cost.overlap:behind", "cost.overlap:outlasting"],
-    "memory": ["step.memory:states", "step.room:risk", "step.room:most"],
+    "memory": ["step.memory:states", "step.room:risk", "step.room:most_bytes"],
 }
 """Joint -> functions that read it, whatever is chosen."""
 TITLES = {

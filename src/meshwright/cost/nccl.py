@@ -67,9 +67,9 @@ class Nccl(Ring):
         "cost.nccl:ring",
         "cost.nccl:ring_ll",
         "cost.nccl:trees",
-        "cost.nccl:switched",
+        "cost.nccl:nvls_load",
         "cost.nccl:exchange",
-        "cost.nccl:together",
+        "cost.nccl:blend",
     )
 
     seen: tuple[Dim, ...] = ()

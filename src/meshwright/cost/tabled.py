@@ -18,7 +18,7 @@ class Tabled(BestAlgorithm):
 
     title = "as measured, else the faster of ring and tree"
     source = "measured by `meshwright calibrate`; else NCCL"
-    laws = ("cost.measured:seconds", *BestAlgorithm.laws)
+    laws = ("cost.measured:table_seconds", *BestAlgorithm.laws)
 
     def load(self, net: Links, kind: str, V: Num, group: Group) -> Load:
         """The cost of one collective over V bytes."""

@@ -218,7 +218,7 @@ class Torus(Ring):
     laws = (
         "cost.torus:axis",
         "cost.torus:latency",
-        "cost.torus:exchanged",
+        "cost.torus:exchange_seconds",
         "cost.torus:send",
     )
 
