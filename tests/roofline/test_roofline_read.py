@@ -132,6 +132,8 @@ BASES = {
 }
 """field -> the set that it is changed in, if not `RICH`, or `SHAPES` of a chip's kernels and host."""
 OTHER = {
+    # "plain" is of models whose rotation is YaRN's alone
+    "count.rotary": "apart",
     "chip.attention_forward": 0.3,
     "chip.attention_backward": 0.3,
     "chip.kernels": replace(kernels("h100"), share=0.3),
