@@ -27,7 +27,7 @@ def test_it_is_the_simplest_of_the_ties_of_all_closed_forms() -> None:
     found = closed.best
     every = [
         (row.merit, row, layout)
-        for each, _ in closed.ranked.found
+        for each, _ in closed.ranked.searches
         for best in [brute(closed.ranked.job, each, 100_000)]
         for row, layout in zip(best.rows, best.layouts, strict=True)
     ]
