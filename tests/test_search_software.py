@@ -129,7 +129,7 @@ def test_the_best_layout_of_a_plan_under_the_settings_is_no_better() -> None:
 
 def test_overlap_of_experts_asks_for_chunks_and_keeps_what_was_sent() -> None:
     run = job(*OSS, software=Software(ep_overlap=True))
-    space = Space(tp=(1,), pp=(4,), ep=(8,))
+    space = Space(tp=(1,), pp=(4,), ep=(16,))
     best = plan(run, space).best
     assert best and best.layout.interleave > 1
     fine = best.layout
@@ -145,6 +145,14 @@ def test_overlap_of_experts_asks_for_chunks_and_keeps_what_was_sent() -> None:
     assert not beside.broken_settings(
         run, replace(fine, pp=1, schedule="1f1b")
     )
+
+
+def test_a_recipe_is_no_answer_where_a_stated_setting_rules_it_out() -> None:
+    """Nothing with several chunks fits here, and the recipe of these chips has one."""
+    run = job(*OSS, software=Software(ep_overlap=True))
+    found = plan(run, Space(tp=(1,), pp=(4,), ep=(8,)))
+    assert found.best and not found.recipe
+    assert any("needs several chunks" in note for note in found.notes)
 
 
 def test_offers_name_rules_and_values_that_exist() -> None:

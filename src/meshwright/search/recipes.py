@@ -16,7 +16,7 @@ from ..describe.choices import Choices
 from ..describe.job import Job
 from ..describe.layout import Layout
 from ..describe.model import Model
-from ..layout import practice, rules
+from ..layout import beside, practice, rules
 from ..layout.practice import MOST_CHUNKS
 from ..prediction.classes import chip_family, framework_family
 from ..prediction.prediction import Prediction, predict
@@ -184,6 +184,7 @@ def recipe_layouts(job: Job, r: Recipe) -> tuple[list[Prediction], str]:
     every = layouts(job, r)
     why = [
         rules.broken(job, one, (*rules.ALWAYS, rules.EVEN_BATCH))
+        or beside.broken_settings(job, one)
         for one in every
     ]
     legal = [one for one, no in zip(every, why, strict=True) if not no]
