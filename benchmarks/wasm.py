@@ -42,9 +42,9 @@ SETS = ("lbl-2024", "epoch-2024", "megatron-2021", "scaling-book-sum")
 GUEST = """
 import json, sys
 sys.path[:0] = ["/program", "/needs"]
-from meshwright.web.alone import answer
+from meshwright.web.alone import json_answer
 for name, body in json.load(open("/jobs/jobs.json")):
-    print(answer(name, body))
+    print(json_answer(name, body))
 """
 """What runs there."""
 NEEDS = ("rich", "markdown_it", "mdurl", "pygments")

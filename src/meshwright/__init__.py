@@ -7,7 +7,7 @@
 
 Names are loaded when first used, so that importing the package costs next to nothing; type checkers
 read them at once. A function keeps its name where a room has the same: `meshwright.sweep(...)` is
-called, `from meshwright.sweep import Point` takes more of the room.
+called, `from meshwright.sweep import SweepPoint` takes more of the room.
 """
 
 from __future__ import annotations

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import zipfile
 from hashlib import sha256
+from importlib import resources
 from pathlib import Path
 
 import pytest
@@ -31,10 +32,10 @@ JOBS = [
 ]
 ASK = """
 import json, sys
-from meshwright.web.alone import answer
+from meshwright.web.alone import json_answer
 assert not {"torch", "starlette", "uvicorn", "cyclopts"} & {*sys.modules}
 for job in json.load(sys.stdin):
-    print(answer("plan", json.dumps({"question": job, "families": False, "top": 1})))
+    print(json_answer("plan", json.dumps({"question": job, "families": False, "top": 1})))
 """
 
 
@@ -61,6 +62,17 @@ def test_the_program_of_the_folder_gives_the_numbers_of_this_one(
             {"question": job, "families": False, "top": 1}, told
         )
         assert json.loads(line)["best"] == json.loads(json.dumps(here["best"]))
+
+
+def test_the_worker_asks_for_what_there_is() -> None:
+    """The Python that a text of the worker's script holds."""
+    script = resources.files("meshwright.web").joinpath("static/worker.js")
+    (names,) = re.findall(
+        r"from meshwright\.web\.alone import ([\w, ]+)",
+        script.read_text("utf-8"),
+    )
+    assert len(names.split(", ")) == 2
+    assert all(hasattr(alone, name) for name in names.split(", "))
 
 
 def test_what_is_wrong_is_a_sentence() -> None:

@@ -28,10 +28,11 @@ async function start() {
   python.unpackArchive(await program, "zip", { extractDir: "/home/pyodide" });
   python.runPython(
     "import sys; sys.path.insert(0, '/home/pyodide')\n" +
-      "from meshwright.web.alone import answer, lines",
+      "from meshwright.web.alone import json_answer, lines",
   );
   say("");
-  return { answer: python.globals.get("answer"), lines: python.globals.get("lines") };
+  const [answer, lines] = ["json_answer", "lines"].map((name) => python.globals.get(name));
+  return { answer, lines };
 }
 
 function answered(python, { id, name, body }) {
