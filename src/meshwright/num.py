@@ -273,7 +273,7 @@ def highest(x: Num, axes: int) -> Num:
 
 
 def column_of(of: Any, row: int, axes: int) -> Any:
-    """One of the columns that were computed `beside` others, of tuples of them; what all share has
+    """One of the columns that were computed `side_by_side` with others, of tuples of them; what all share has
     fewer axes, and stays.
     """
     if isinstance(of, tuple):

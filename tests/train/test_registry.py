@@ -57,6 +57,23 @@ def losses(folder: str) -> list[float]:
     return [row["loss"] for row in metrics(Path(folder, "metrics.jsonl"))]
 
 
+@pytest.mark.parametrize("field", [*registry.CODE, *registry.PATHS])
+def test_code_that_only_a_file_names_is_not_run(
+    field: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A job from elsewhere is data: the module stays away until a flag names it."""
+    (folder / "theirs.py").write_text("raise SystemExit(99)", "utf-8")
+    text = Path("job.toml").read_text("utf-8")
+    assert "[train]" not in text
+    Path("job.toml").write_text(
+        text + f'\n[train]\nsteps = 2\n{field} = "theirs:it"\n', "utf-8"
+    )
+    assert cli.run(["train", "job.toml"]) == 2
+    flag = field.replace("_", "-")
+    assert f"--{flag} theirs:it" in capsys.readouterr().err
+    assert "theirs" not in sys.modules
+
+
 def test_parts_of_ones_own(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -137,7 +137,10 @@ def train(
         raise BadInput("--engine-flags belongs to --engine")
     need_torch()
     from ..describe.training import settings
+    from ..train.registry import demand_spoken
     from ..train.run import train as run
+
+    demand_spoken(described.train, given)
 
     result = run(
         described,

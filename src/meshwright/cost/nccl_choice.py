@@ -142,7 +142,7 @@ def tuner_seconds(net: Links, s: Span, *seen: Dim) -> Num:
 
 
 def gather(on: Over, V: Num, seen: Sequence[Dim]) -> TunerChoice:
-    """An all-gather or a reduce-scatter of V bytes: LL or Simple. seen: as in `believed`."""
+    """An all-gather or a reduce-scatter of V bytes: LL or Simple. seen: as in `tuner_seconds`."""
     by_ll, simple = _ring(on, V, 1.0, seen)
     return TunerChoice(by_ll <= simple)
 

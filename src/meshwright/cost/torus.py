@@ -210,7 +210,7 @@ def torus_span(net: Links, group: Group) -> Span:
 
 
 class Torus(Ring):
-    """Every collective on the axes of a torus; a group that is not `Placed` fills each axis from
+    """Every collective on the axes of a torus; a group that is no `TorusGroup` fills each axis from
     its beginning, so a part of a ring is a line."""
 
     title = "axes of the mesh side by side"

@@ -75,7 +75,7 @@ def what_if(thing: T, **fields: Any) -> T:
 
 def with_path(thing: T, path: str, change: Callable[[Any], Any]) -> T:
     """A copy with the field at a dotted path changed: of a tuple on the way in all its members;
-    what is not there (None) stays away (`varied`).
+    what is not there (None) stays away (`what_if`).
     """
     name, _, rest = path.partition(".")
     old: Any = getattr(thing, name)
@@ -95,7 +95,7 @@ def with_path(thing: T, path: str, change: Callable[[Any], Any]) -> T:
 
 
 def put(path: str, value: Any) -> Callable[[T], T]:
-    """What gives a thing another value at a dotted path (`altered`)."""
+    """What gives a thing another value at a dotted path (`with_path`)."""
     return lambda thing: with_path(thing, path, lambda _: value)
 
 

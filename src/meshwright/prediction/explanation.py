@@ -133,7 +133,7 @@ class Explanation:
 
     @cached_property
     def passes(self) -> dict[Pass, tuple[float, Seconds]]:
-        """`passes`, by the laws of their operations."""
+        """`slowest_passes`, by the laws of their operations."""
         r = self.result
         return slowest_passes(
             r, time_model(r.job, r.layout, r.counts, self.clock)

@@ -117,7 +117,7 @@ SIZE = ("training FLOP", "parameters", "batch", "chips", "util.", "time")
 PAID = ("chip-hours", "rent", "energy")
 OF_A_REAL_POINT = (*SIZE, "what", *PAID)
 OF_A_POINT = (*SIZE, *AXES.values(), "microbatches", *PAID)
-"""Columns of `row`."""
+"""Columns of `model_cells`."""
 
 
 def curve(line: Limit) -> RenderableType:

@@ -246,7 +246,7 @@ def range_text(low: float, high: float, shown: Callable[[float], str]) -> str:
 
 
 def short_range(low: float, high: float, shown: Callable[[float], str]) -> str:
-    """`between` in few characters: "7.3-8.6 s"."""
+    """`range_text` in few characters: "7.3-8.6 s"."""
     return range_text(low, high, shown).replace(" to ", "-")
 
 

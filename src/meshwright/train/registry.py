@@ -1,8 +1,9 @@
 """Parts of one's own that [train] names: a model, an optimizer, a data set, a logger.
 
 A name is an entry point of the group `meshwright.train`, which an installed package declares, or
-"module:object" as Python imports it. Nothing is imported that is not named so, nor by a command
-that does not train. Each is called by keyword:
+"module:object" as Python imports it, which on a command line only a flag can name
+(`demand_spoken`). Nothing is imported that is not named so, nor by a command that does not train.
+Each is called by keyword:
 
     own_model(m, layers, seq, recompute)  -> a `model.Decoder` of these layers, its parts replaced
     own_optimizer(params, lr)             -> an optimizer over PyTorch's groups of parameters
@@ -13,6 +14,7 @@ that does not train. Each is called by keyword:
 from __future__ import annotations
 
 import re
+from collections.abc import Collection, Mapping
 from importlib import import_module
 from importlib.metadata import EntryPoints, entry_points
 from operator import attrgetter
@@ -53,6 +55,22 @@ def part(field: str, name: str) -> Any:
             f"train.{field} {name!r} cannot be imported: {type(error).__name__}: {error}"
         ) from None
     raise unknown(f"train.{field}", name, (*declared().names, "module:object"))
+
+
+def demand_spoken(named: Mapping[str, Any], spoken: Collection[str]) -> None:
+    """BadInput for "module:object" that only a file names, and no flag: a job from elsewhere is
+    data, and runs no code that whoever starts it has not named. Entry points are of packages that
+    he installed.
+
+    named: [train] as it stands; spoken: fields that flags gave.
+    """
+    for field in (*CODE, *PATHS):
+        name = str(named.get(field))
+        if field not in spoken and OBJECT.fullmatch(name):
+            raise BadInput(
+                f"train.{field} {name!r} of the file is code, which runs if you name it yourself:"
+                f" --{field.replace('_', '-')} {name}"
+            )
 
 
 def demand(settings: Settings) -> None:
