@@ -273,8 +273,8 @@ def highest(x: Num, axes: int) -> Num:
 
 
 def column_of(of: Any, row: int, axes: int) -> Any:
-    """One of the columns that were computed `side_by_side` with others, of tuples of them; what all share has
-    fewer axes, and stays.
+    """One of the columns that were computed `side_by_side` with others, of tuples of
+    them; what all share has fewer axes, and stays.
     """
     if isinstance(of, tuple):
         values = tuple(column_of(x, row, axes) for x in of)

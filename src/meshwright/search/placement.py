@@ -29,8 +29,8 @@ from .table import Column, Table, distinct, keep, length, pick
 
 
 def placements(job: Job, table: Table, space: Space) -> tuple[Table, Shares]:
-    """Every row with each of its placements; axes that `shares_of_axes` has placed already keep their
-    shares. Without `Space.placements` one a row, as launchers number ranks.
+    """Every row with each of its placements; axes that `shares_of_axes` has placed already
+    keep their shares. Without `Space.placements` one a row, as launchers number ranks.
     """
     sizes = job.cluster.sizes
     if space.placements:
