@@ -53,7 +53,7 @@ def test_a_searched_grid_holds_what_a_sweep_finds() -> None:
     found = grid(JOB, [("chips", ["8", "16"]), ("seq", ["4096", "8192"])], few)
     alone = sweep(vary(JOB, "chips", "16"), "seq", ["4096", "8192"], few)
     assert [row["step_time_s"] for row in found.rows[2:]] == [
-        p.step_time_s for _, p in alone.found
+        p.step_time_s for p in alone.predictions
     ]
 
 

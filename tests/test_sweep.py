@@ -302,7 +302,7 @@ def test_a_row_has_money_and_intervals() -> None:
     )
     found = sweep(job, "on", ["8xh100-sxm", "8xh200"], fixed=True)
     first, second = found.rows()
-    p = found.found[1][1]
+    p = found.predictions[1]
     assert (
         second["train_time_s"] == p.train_time_s
         and second["cost_usd"] == p.cost_usd

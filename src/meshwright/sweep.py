@@ -91,16 +91,22 @@ class Sweep(Displayed):
             )
 
     def __repr__(self) -> str:
-        idle = [str(point.value) for point, p in self.found if p.idle]
+        idle = [str(point.value) for point, p in self.predicted if p.idle]
+        more = f"; chips are idle at {first_few(idle)}" if idle else ""
         return (
-            f"Sweep: {len(self.points)} points over {self.over}, {len(self.found)} with a layout"
-            + (f"; chips are idle at {first_few(idle)}" if idle else "")
+            f"Sweep: {len(self.points)} points over {self.over},"
+            f" {len(self.predictions)} with a layout{more}"
         )
 
     @property
-    def found(self) -> tuple[tuple[SweepPoint, Prediction], ...]:
-        """The points that have a prediction."""
+    def predicted(self) -> tuple[tuple[SweepPoint, Prediction], ...]:
+        """The points that have a prediction, each beside it, in order."""
         return tuple((p, p.prediction) for p in self.points if p.prediction)
+
+    @property
+    def predictions(self) -> tuple[Prediction, ...]:
+        """The predictions alone, in order."""
+        return tuple(p for _, p in self.predicted)
 
     def rows(self) -> list[dict[str, Any]]:
         """One flat row a point, for tables and CSV."""
@@ -110,7 +116,7 @@ class Sweep(Displayed):
         p = point.prediction
         if p is None:
             return {self.over: point.value, "note": point.note}
-        first = self.found[0][1]
+        first = self.predictions[0]
         rates = {
             "chips": p.job.cluster.chips,
             "step_time_s": p.step_time_s,

@@ -73,11 +73,13 @@ def test_scaling() -> None:
         and low.get_xlabel() == "chips"
     )
     perfect, ours, *_ = top.lines
-    assert list(ours.get_ydata()) == [p.tokens_per_s for _, p in found.found]
+    assert list(ours.get_ydata()) == [
+        p.tokens_per_s for _, p in found.predicted
+    ]
     assert perfect.get_ydata()[-1] == pytest.approx(4 * ours.get_ydata()[0])
     (bars,) = top.containers
     for ends, (_, p) in zip(
-        bars.lines[2][0].get_segments(), found.found, strict=True
+        bars.lines[2][0].get_segments(), found.predicted, strict=True
     ):
         rates = [p.job.batch_tokens / s for s in p.interval_s[::-1]]
         assert [y for _, y in ends] == pytest.approx(rates)

@@ -269,12 +269,12 @@ def sweep(
     with console.progress() as progress:
         result = compute(job, field, values, space, keep, progress, book)
     data = console.envelope("sweep", result.to_dict())
-    if output and result.found:
+    if output and result.predictions:
         files.write(output, files.of_sweep(result, data))
     console.show_json(data) if json else print_answer(
         card(result, notes), detail, [report(result), *noted(notes)]
     )
-    return 130 if result.interrupted else 0 if result.found else 1
+    return 130 if result.interrupted else 0 if result.predictions else 1
 
 
 @verb("model", "cluster", "job", "software", "layout", without=("tokens",))

@@ -391,7 +391,7 @@ def scaling(sweep: Sweep) -> Figure:
     """
     figure = Figure(figsize=(7.0, 6.0), layout="constrained")
     top, low = figure.subplots(2, 1, sharex=True, height_ratios=[3, 2])
-    points = sweep.found
+    points = sweep.predicted
     chips = sweep.over in ("chips", "on", "cluster.chips")
     xs, numeric = _positions(sweep)
     rates = [p.tokens_per_s for _, p in points]
@@ -487,13 +487,13 @@ def _positions(sweep: Sweep) -> tuple[list[float], bool]:
     """Where the points lie: at their number if all are numbers, else one after the other; clusters
     at their chips, where these are of one kind.
     """
-    clusters = [point.job.cluster for point, _ in sweep.found]
+    clusters = [point.job.cluster for point, _ in sweep.predicted]
     on = sweep.over == "on"
     if on and len({cluster.chip.name for cluster in clusters}) > 1:
         return [float(i) for i in range(len(clusters))], False
     values = [
         cluster.chips if on else point.value
-        for cluster, (point, _) in zip(clusters, sweep.found, strict=True)
+        for cluster, (point, _) in zip(clusters, sweep.predicted, strict=True)
     ]
     try:
         numbers = [float(v) for v in values]

@@ -32,10 +32,10 @@ FEW = 4
 
 def card(sweep: Sweep, notes: Sequence[str] = ()) -> Card:
     """A line a value, as many as a card has room for; the fastest and the cheapest."""
-    money = any(p.train_time_s for _, p in sweep.found)
+    money = any(p.train_time_s for p in sweep.predictions)
     run = ("days", "USD") if money else ("tokens/s",)
     columns = (sweep.over, "step", "90 %", *run, "speed-up", "MFU", "layout")
-    first = next((p for _, p in sweep.found), None)
+    first = next(iter(sweep.predictions), None)
     rows = []
     for point in sweep.points:
         p = point.prediction
@@ -86,7 +86,7 @@ def _who(p: Prediction) -> str:
 
 def _ends(sweep: Sweep) -> Iterator[CardRow]:
     """The fastest value that fits, and the cheapest."""
-    fine = [(point.value, p) for point, p in sweep.found if point.fits]
+    fine = [(point.value, p) for point, p in sweep.predicted if point.fits]
     if not fine:
         yield CardRow("no", "nothing fits at any of these values", "bold red")
         return
@@ -121,7 +121,7 @@ def _said(sweep: Sweep) -> Iterator[str]:
     if sweep.interrupted:
         yield "interrupted: these values are complete, the others are missing"
     chips = dict.fromkeys(
-        p.job.cluster.chip.name for _, p in sweep.found if p.unmeasured
+        p.job.cluster.chip.name for p in sweep.predictions if p.unmeasured
     )
     if chips:
         yield (
@@ -129,12 +129,12 @@ def _said(sweep: Sweep) -> Iterator[str]:
         )
     yield from dict.fromkeys(
         p.job.cluster.chip.unpriced
-        for _, p in sweep.found
+        for p in sweep.predictions
         if p.train_time_s is not None and p.cost_usd is None
     )
     yield from dict.fromkeys(
         p.certainty.note
-        for _, p in sweep.found
+        for p in sweep.predictions
         if p.certainty and p.certainty.note
     )
 
@@ -142,12 +142,12 @@ def _said(sweep: Sweep) -> Iterator[str]:
 def report(sweep: Sweep) -> RenderableType:
     """One row a value; rates against the first value that has a layout."""
     chips = [] if sweep.over == "chips" else ["chips"]
-    money = any(p.train_time_s for _, p in sweep.found)
+    money = any(p.train_time_s for p in sweep.predictions)
     run = ["days", "cost"] if money else ["tokens/s"]
     table = empty_table(
         sweep.over, *chips, "step", "90 %", *run, "speed-up", "MFU", "what"
     )
-    first = sweep.found[0][1] if sweep.found else None
+    first = next(iter(sweep.predictions), None)
     for point in sweep.points:
         p = point.prediction
         cells = [f"{point.job.cluster.chips:,}"] if chips else []
@@ -194,7 +194,7 @@ def _notes(sweep: Sweep) -> Iterator[RenderableType]:
             "yellow",
         )
     chips = dict.fromkeys(
-        p.job.cluster.chip.name for _, p in sweep.found if p.unmeasured
+        p.job.cluster.chip.name for p in sweep.predictions if p.unmeasured
     )
     if chips:
         yield Text(
@@ -203,18 +203,22 @@ def _notes(sweep: Sweep) -> Iterator[RenderableType]:
         )
     unpriced = dict.fromkeys(
         p.job.cluster.chip.unpriced
-        for _, p in sweep.found
+        for p in sweep.predictions
         if p.train_time_s is not None and p.cost_usd is None
     )
     for said in unpriced:
         yield IndentedLine(f"note: {said}", "yellow", hang=6)
-    if sum(1 for _ in sweep.found) > 1:
+    if len(sweep.predictions) > 1:
         yield IndentedLine(
             "speed-up: tokens/s relative to the first row, with the 90 % interval of the ratio",
             "dim",
         )
-    tie = max((resolution(p.job) for _, p in sweep.found), default=0.0)
-    if tie and not sweep.fixed and len({p.layout for _, p in sweep.found}) > 1:
+    tie = max((resolution(p.job) for p in sweep.predictions), default=0.0)
+    if (
+        tie
+        and not sweep.fixed
+        and len({p.layout for p in sweep.predictions}) > 1
+    ):
         yield IndentedLine(
             f"rows within {percent(tie, 0)} are ties; what runs and recipes show, else the"
             f" simplest, stands here, so a row may be up to {percent(tie, 0)} slower than the one"
@@ -222,7 +226,7 @@ def _notes(sweep: Sweep) -> Iterator[RenderableType]:
             "dim",
         )
     unsure: dict[str, list[str]] = {}
-    for point, p in sweep.found:
+    for point, p in sweep.predicted:
         if p.certainty and p.certainty.note:
             unsure.setdefault(p.certainty.note, []).append(str(point.value))
     for note, values in unsure.items():
