@@ -29,7 +29,7 @@ export const loadPyodide = async () => {
     unpackArchive() {},
     runPython() {},
     globals: {
-      get: (kind) => kind === "answer"
+      get: (kind) => kind === "json_answer"
         ? (name, body) => asked(kind, name, body)
         : (name, body) => asked(kind, name, body).split("\\n").filter(Boolean),
     },
@@ -83,7 +83,7 @@ class Host(SimpleHTTPRequestHandler):
     def do_POST(self) -> None:
         _, kind, name = self.path.split("/")
         body = self.rfile.read(int(self.headers["content-length"])).decode()
-        one = kind == "answer"
+        one = kind == "json_answer"
         self.reply(
             alone.json_answer(name, body)
             if one

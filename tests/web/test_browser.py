@@ -677,7 +677,7 @@ def test_a_static_folder(
     tab.fill("#q-batch", "2Mi")
     page.wait("beside")
     assert tab.inner_text("#answer .step") != before
-    own = (f"{page.base}answer/", f"{page.base}lines/")  # the stand-in's
+    own = (f"{page.base}json_answer/", f"{page.base}lines/")  # the stand-in's
     assert not [url for url in asked if not url.startswith(own)]
     tab.fill("#q-batch", "nonsense")
     tab.wait_for_selector(".error")
