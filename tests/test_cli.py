@@ -928,3 +928,22 @@ def test_each_field_of_train_is_a_flag(
     capsys.readouterr()
     why = refusal(capsys, "plan", *LLAMA, "--lr-schedule", "cosin")
     assert "train.schedule 'cosin' is not known; did you mean cosine?" in why
+
+
+def test_the_list_of_verbs_makes_no_options() -> None:
+    """`--help` shows names and first sentences: neither descriptions nor options are loaded."""
+    code = "import sys; from meshwright.cli.main import main; main(['--help']); print(*sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    loaded = set(done.stdout.splitlines()[-1].split())
+    assert not loaded & {
+        "numpy",
+        "meshwright.describe.job",
+        "meshwright.describe.assumptions",
+        "meshwright.formats.options",
+    }
+    assert "meshwright.cli.plan" in loaded

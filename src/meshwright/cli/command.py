@@ -6,15 +6,17 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import Annotated, Any, NamedTuple, get_args
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, get_args
 
 from cyclopts import App, CoercionError, Group, Parameter, Token, convert
 
 from .._version import __version__
-from ..formats.options import Flag, flags
 
-VERBS: list[str] = []
-"""Names of the commands."""
+if TYPE_CHECKING:
+    from ..formats.options import Flag
+
+VERBS: dict[str, Callable[[], Callable[..., int]]] = {}
+"""Name of a command -> what makes the function that the parser takes."""
 RESULT = Group("Result", sort_key=1)
 GROUPS = {
     name: Group(name.capitalize(), sort_key=i)
@@ -222,44 +224,69 @@ def verb(
     """
 
     def register(function: Callable[..., int]) -> Callable[..., int]:
-        own = inspect.signature(function, eval_str=True).parameters
-        chosen = [
-            flag
-            for flag in flags()
-            if flag.table in tables and flag.name not in (*own, *without)
-        ]
-
-        def command(*args: Any, **options: Any) -> int:
-            given = {
-                flag.name: text
-                for flag in chosen
-                if (text := options.pop(flag.name, None)) is not None
-            }
-            made: dict[str, Any] = {}
-            if "given" in own:
-                made["given"] = given
-            if "detail" in own:
-                made["detail"] = Detail(
-                    *(options.pop(name, False) for name in DETAIL)
-                )
-            return function(*args, **options, **made)
-
-        mine = [p for name, p in own.items() if name not in MADE]
-        if "detail" in own:
-            mine += [
-                keyword(name, bool, False, said)
-                for name, said in DETAIL.items()
-            ]
-        signature = inspect.Signature(
-            [*mine, *(option(flag, layout) for flag in chosen)]
+        name = function.__name__
+        VERBS[name] = lambda: parsed(function, tables, layout, without)
+        # a path instead of a function: the parser asks for its options when somebody needs them,
+        # `--help` of all verbs does not
+        app.command(
+            f"{__name__}:{name}",
+            name=name,
+            help=inspect.getdoc(function) or "",
         )
-        command.__signature__ = signature  # type: ignore[attr-defined]
-        command.__annotations__, command.__doc__ = {}, function.__doc__
-        VERBS.append(function.__name__)
-        app.command(command, name=function.__name__)
         return function
 
     return register
+
+
+def __getattr__(name: str) -> Callable[..., int]:
+    """A verb as the parser takes it."""
+    if name not in VERBS:
+        raise AttributeError(name)
+    return VERBS[name]()
+
+
+def parsed(
+    function: Callable[..., int],
+    tables: Collection[str],
+    layout: str,
+    without: Collection[str],
+) -> Callable[..., int]:
+    """A function whose parameters are the options of a verb."""
+    from ..formats.options import flags
+
+    own = inspect.signature(function, eval_str=True).parameters
+    chosen = [
+        flag
+        for flag in flags()
+        if flag.table in tables and flag.name not in (*own, *without)
+    ]
+
+    def command(*args: Any, **options: Any) -> int:
+        given = {
+            flag.name: text
+            for flag in chosen
+            if (text := options.pop(flag.name, None)) is not None
+        }
+        made: dict[str, Any] = {}
+        if "given" in own:
+            made["given"] = given
+        if "detail" in own:
+            made["detail"] = Detail(
+                *(options.pop(name, False) for name in DETAIL)
+            )
+        return function(*args, **options, **made)
+
+    mine = [p for name, p in own.items() if name not in MADE]
+    if "detail" in own:
+        mine += [
+            keyword(name, bool, False, said) for name, said in DETAIL.items()
+        ]
+    signature = inspect.Signature(
+        [*mine, *(option(flag, layout) for flag in chosen)]
+    )
+    command.__signature__ = signature  # type: ignore[attr-defined]
+    command.__annotations__, command.__doc__ = {}, function.__doc__
+    return command
 
 
 def option(flag: Flag, layout: str) -> inspect.Parameter:

@@ -12,7 +12,6 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from ..errors import BadInput, command
-from .advice import clusters, is_machine
 from .command import Detail, Json, output, print_answer, verb, word
 
 RunFolder = Annotated[
@@ -80,6 +79,8 @@ def compare(
     Examples: meshwright compare quickstart-run -o gantt.png
     meshwright compare train.log --job train.sh --on 64xh100-sxm
     """
+    from .advice import clusters, is_machine
+
     if oracle is not None:
         if run is not None or output is not None:
             raise BadInput(

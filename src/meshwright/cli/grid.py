@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from typing import TYPE_CHECKING
 
 from ..errors import BadInput
 from .command import Detail, print_answer
-from .kept import Swept
+
+if TYPE_CHECKING:
+    from .kept import Swept
 
 KINDS = (".json", ".csv", ".jsonl")
 

@@ -10,15 +10,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from ..describe.choices import FIELDS
-from ..describe.job import Job
-from ..describe.layout import Layout
 from ..errors import BadInput, MeshwrightError
-from ..formats import LARGEST
-from ..formats.options import STDIN
+from ..formats import LARGEST, STDIN
 from .config import by_config, prices
 
 if TYPE_CHECKING:
+    from ..describe.job import Job
     from ..search import Space
 
 KEPT = "layout: that of the file at every value; --replan searches the best"
@@ -53,6 +50,7 @@ def swept(
     Raises BadInput.
     """
     # not for the help of a verb: every format of a job comes with them
+    from ..describe.choices import FIELDS
     from ..formats.bridge import foreign
     from ..formats.flags import is_file, job_and_space, read_flags
 
@@ -115,7 +113,10 @@ def _has_layout(
     model: str, given: Mapping[str, str], stdin: io.StringIO
 ) -> bool:
     """Whether a file says how its job is laid out."""
-    from ..formats.flags import read_flags  # not for the help of a verb
+    # not for the help of a verb
+    from ..describe.choices import FIELDS
+    from ..describe.layout import Layout
+    from ..formats.flags import read_flags
 
     own = {n: text for n, text in given.items() if n not in FIELDS}
     try:

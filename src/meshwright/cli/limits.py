@@ -10,7 +10,6 @@ from typing import Annotated, Any, NamedTuple
 from cyclopts import Parameter
 
 from ..errors import BadInput
-from .advice import is_model, scaling_command
 from .command import Detail, Json, output, print_answer, verb, word
 
 SCENARIOS = (
@@ -248,6 +247,7 @@ def scenario_of_words(
     from ..formats.scenario import load_scenario
     from ..limits.scenario import MONTH_S
     from ..prediction.failures import Failures
+    from .advice import is_model, scaling_command
 
     if is_model(text):
         raise BadInput(scaling_command(text))

@@ -18,8 +18,7 @@ from typing import Annotated
 from cyclopts import CycloptsError
 
 from ..errors import BadInput, MeshwrightError, command, unknown
-from ..formats.options import STDIN
-from ..formats.spellings import translate
+from ..formats import STDIN
 from . import (  # noqa: F401, their verbs register themselves
     advise,
     calibrate,
@@ -35,7 +34,6 @@ from . import (  # noqa: F401, their verbs register themselves
     steps,
     train,
 )
-from .advice import advice
 from .command import (
     VERBS,
     Column,
@@ -57,7 +55,6 @@ from .command import (
     verb,
 )
 from .jobs import prediction_of_arguments
-from .kept import swept
 
 ASKED = ("--help", "-h", "--version")
 """What may stand in place of a verb."""
@@ -106,6 +103,8 @@ def script_arguments(words: list[str]) -> list[str]:
 
 def run(words: list[str]) -> int:
     """The exit code of one command; bugs and interruptions are raised."""
+    from ..formats.spellings import translate
+
     try:
         if words and words[0] not in (*VERBS, *ASKED):
             if extra := BESIDE.get(words[0]):
@@ -125,6 +124,8 @@ def run(words: list[str]) -> int:
             or 0
         )
     except CycloptsError as error:
+        from .advice import advice
+
         if better := advice(words, error):
             return refuse(better, words)
         known = words[0] if words[0] in VERBS else ""
@@ -240,6 +241,7 @@ def sweep(
     from ..report.sweep import card, report
     from ..sweep import parse
     from ..sweep import sweep as compute
+    from .kept import swept
 
     if len(over) > 1:
         return grid.two(

@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..errors import BadInput, MeshwrightError, command
-from ..formats import parse_toml, read_text
-from ..formats.options import STDIN, flags
+from ..formats import STDIN, parse_toml, read_text
 
 OURS = "meshwright"
 """Profile of the trainer of this project."""
@@ -18,6 +17,8 @@ def words_of_command(
     model: str, given: Mapping[str, str], leave: tuple[str, ...] = ()
 ) -> str:
     """The model and the flags as the user wrote them, without those of some tables."""
+    from ..formats.options import flags  # not for the help of all verbs
+
     spelled = {f.name: (f.spelled, f.table) for f in flags()}
     parts = [model]
     for name, text in given.items():

@@ -7,13 +7,15 @@ import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from ..describe.job import Job
 from ..errors import BadInput, command
 from .command import Json, verb, word
+
+if TYPE_CHECKING:
+    from ..describe.job import Job
 
 JobFile = Annotated[
     str,

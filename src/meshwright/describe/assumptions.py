@@ -6,13 +6,14 @@ of the set.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Annotated, Any
 
 from ..errors import BadInput, unknown
 from . import fitted
 from .choices import Choices, refusal
+from .elsewhere import ELSEWHERE
 from .fields import (
     ASK,
     BY_NAME,
@@ -702,8 +703,6 @@ SETS = {
         BOOK_MAX,
     )
 }
-ELSEWHERE: dict[str, Callable[[], Assumptions]] = {}
-"""Sets of rooms that stand after this one: name -> what makes it."""
 
 
 def assumptions(name: str) -> Assumptions:
@@ -715,7 +714,8 @@ def assumptions(name: str) -> Assumptions:
     True
     """
     if name in ELSEWHERE:
-        return ELSEWHERE[name]()
+        made: Assumptions = ELSEWHERE[name]()
+        return made
     if name not in SETS:
         raise unknown("assumption set", name, {*SETS, *ELSEWHERE})
     return SETS[name]

@@ -14,6 +14,8 @@ from typing import Any
 
 from ..errors import BadInput
 
+STDIN = "<stdin>"
+"""In place of a model: the job is a TOML text on standard input."""
 LARGEST = 4 * 2**20
 """Bytes of a description (TOML, config.json). Measurements have their own bounds."""
 

@@ -27,10 +27,10 @@ from ..describe.read import read
 from ..describe.software import Software
 from ..errors import BadInput, command
 from ..layout.placement import placed
-from . import LARGEST, bridge, parse_toml, read_text
+from . import LARGEST, STDIN, bridge, parse_toml, read_text
 from .bridge import foreign
 from .bridge.reading import TAKEN, ForeignFile
-from .options import NUMBERS, STDIN, flags
+from .options import NUMBERS, flags
 from .toml import load_job
 from .words import words as command_words
 

@@ -30,8 +30,6 @@ NUMBERS = tuple(
     if field.kind.type in (Any, int)
 )
 """Layout fields that are whole numbers."""
-STDIN = "<stdin>"
-"""In place of a model: the job is a TOML text on standard input."""
 CLUSTER = {
     "on": (
         "Chips: a number of them and a chip or network of the catalogue, such as 1024xh100-sxm or"

@@ -19,14 +19,14 @@ from ..describe.job import TRAIN, Job
 from ..describe.layout import Layout
 from ..describe.read import brief, read, to_dict
 from ..errors import BadInput, command, unknown
-from ..formats import parse_json, parse_toml
+from ..formats import STDIN, parse_json, parse_toml
 from ..formats.flags import (
     describe,
     job_and_space,
     with_schedule,
 )
 from ..formats.hf import read_hf
-from ..formats.options import STDIN, flags
+from ..formats.options import flags
 from ..formats.toml import dump_job, load_job, thing_named
 from ..formats.toml_writer import dumps_toml
 from ..search import Space

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from importlib import import_module
 
-from meshwright.describe.assumptions import ELSEWHERE
+from meshwright.describe.elsewhere import ELSEWHERE
 
 ELSEWHERE["lbl-2024-code"] = lambda: (
     import_module("meshwright_studies.reproduce.lbl.defects").LBL_CODE

@@ -15,7 +15,6 @@ from importlib import import_module
 from pathlib import Path
 from time import perf_counter
 
-from meshwright.describe.assumptions import ELSEWHERE
 from meshwright.errors import BadInput, unknown
 
 from .report import (
@@ -39,10 +38,6 @@ PAPERS = {
 """paper -> (its module, loaded when first asked for; formats of published numbers it can be held
 against).
 """
-
-ELSEWHERE["lbl-2024-code"] = lambda: (
-    import_module(".lbl.defects", __package__).LBL_CODE
-)
 
 __all__ = [
     "PAPERS",
