@@ -113,8 +113,8 @@ def overall(of: FitAnswer) -> str:
     ]
     scale = error_after_scale(of.laboratories)
     after = (
-        f"After one scale from three rows of a source (20 seeded draws) the median on its other rows"
-        f" is {percent(scale['three_rows'])} %; one constant from all its rows leaves"
+        f"With one scale taken from three rows of a source (20 seeded draws), the median error on its"
+        f" other rows is {percent(scale['three_rows'])} %; with one taken from all its rows it is"
         f" {percent(scale['all_rows'])} %."
     )
     return table(HEADER, lines) + "\n\n" + after
@@ -186,14 +186,15 @@ def sure(of: FitAnswer) -> str:
     here = mine.score[away].mean() / one.score[away].mean()
     wide = as_wide(of)
     return (
-        f"Intervals (nine of ten), each from the other laboratories alone, hold"
+        f"The 90 % intervals, each made from the other laboratories alone, contain"
         f" {percent(float(mine.inside.mean()))} % of the rows, with an interval score of"
-        f" {mine.score.mean():.2f}; that is {score:.2f} of the score of one pooled interval, which holds"
-        f" {percent(float(one.inside.mean()))} % ({here:.2f} without the {there} rows that are in no pool,"
-        " since one laboratory alone tells the number of their framework: ZeRO-3 of 2021)."
-        f" One pooled interval with tails so thin that it holds as many"
-        f" ({percent(float(wide.inside.mean()))} %) scores {wide.score.mean():.2f}: ours is"
-        f" {mine.score.mean() / wide.score.mean():.2f} of that."
+        f" {mine.score.mean():.2f}. That is {score:.2f} times the score of one pooled interval, which"
+        f" contains {percent(float(one.inside.mean()))} % ({here:.2f} times without the {there} rows"
+        " that are pooled nowhere, because only their laboratory tells the number of their framework:"
+        " ZeRO-3 of 2021)."
+        f" One pooled interval whose tails are so thin that it contains as many"
+        f" ({percent(float(wide.inside.mean()))} %) scores {wide.score.mean():.2f}; ours is"
+        f" {mine.score.mean() / wide.score.mean():.2f} times that."
     )
 
 
@@ -431,19 +432,21 @@ def page() -> str:
     count = len(of.parameters)
     return "\n\n".join(
         (
-            "### Where the fit has not looked",
+            "### Runs that the fit has not seen",
             "Errors of step times in percent. *Without their laboratory*: the shared numbers were fitted"
-            " to the runs of the ten other laboratories; *without their chips under their framework*:"
-            " to all but those of that family of chips under that family of frameworks, the nearest to"
-            " what a new run may expect, which may be farther off: left out is not blind (below). *In the sample*: the fit has seen these very runs.",
+            " to the runs of the ten other laboratories. *Without their chips under their framework*:"
+            " fitted to all runs but those of the same family of chips and of frameworks; this comes"
+            " nearest to what a new run may expect. A new run may still be farther off, because left"
+            " out is not blind (below). *In the sample*: the fit has seen these very runs.",
             overall(of),
             "![Predicted against measured step times](images/accuracy-times.svg)",
-            "### Where it is good, where it is bad",
-            "Without their laboratory, and (*pair left out*) without their chips under their framework."
-            " *One MFU*, *one efficiency*: the median error of one constant for a family of chips in a"
-            " precision (for the kind of model too, with recomputation and bubble counted), left out by"
-            " laboratory as well; *nearer*: the share of runs, in percent, to which the model is nearer"
-            " than one efficiency. Where it is about half, a constant does as well.",
+            "### By class: where it is good, where it is bad",
+            "Errors without their laboratory; *pair left out*: without their chips under their"
+            " framework. *One MFU* is the median error of a constant MFU for a family of chips in a"
+            " precision, *one efficiency* that of a constant for the kind of model too, with"
+            " recomputation and bubble counted; both left out by laboratory. *Nearer* is the share of"
+            " runs, in percent, to which the model is nearer than one efficiency: at about half, a"
+            " constant does as well.",
             classes(of),
             "![Share of rows inside their interval](images/accuracy-coverage.svg)",
             "### By source, without its laboratory",

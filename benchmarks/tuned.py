@@ -144,8 +144,8 @@ def tables() -> str:
         "beyond the interval",
     )
     return (
-        f"{len(every)} published layouts that somebody tuned: {allowed} are allowed, {near} are"
-        f" within {NEAR:.0%} of the best layout that `plan` finds, both predicted.\n\n"
+        f"Of {len(every)} published layouts that somebody tuned, {allowed} are allowed, and {near} are"
+        f" within {NEAR:.0%} of the best layout that `plan` finds (both predicted).\n\n"
         + table(header, lines(every))
     )
 

@@ -198,10 +198,10 @@ def _out_of_memory(v: Validation) -> str:
         lines.append((source, *(str(c[k]) for k in COUNTS)))
     header = (
         "source",
-        "ran out, foreseen",
-        "ran out, not foreseen",
-        "ran, but foreseen to run out",
-        "ran, foreseen",
+        "ran out, as predicted",
+        "ran out, predicted to fit",
+        "ran, predicted to run out",
+        "ran, as predicted",
         "not known",
     )
     return _table("Out of memory", header, lines) if lines else ""
@@ -259,7 +259,7 @@ def _skipped(v: Validation) -> str:
 def _notes(v: Validation) -> str:
     lines = [(note, str(len(ids))) for note, ids in v.notes.items()]
     return (
-        _table("What was assumed, or cannot be said", ("note", "rows"), lines)
+        _table("What was assumed, or cannot be expressed", ("note", "rows"), lines)
         if lines
         else ""
     )
