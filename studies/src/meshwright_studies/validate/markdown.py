@@ -259,7 +259,9 @@ def _skipped(v: Validation) -> str:
 def _notes(v: Validation) -> str:
     lines = [(note, str(len(ids))) for note, ids in v.notes.items()]
     return (
-        _table("What was assumed, or cannot be expressed", ("note", "rows"), lines)
+        _table(
+            "What was assumed, or cannot be expressed", ("note", "rows"), lines
+        )
         if lines
         else ""
     )
