@@ -416,9 +416,8 @@ def ways_to_copy(body: Body, progress: Progress) -> Answer:
         prices[job.cluster.chip.name] = own_price
     job = with_price(job, own_price)
     copied = {
-        "command": command_of(question, clusters=names),
+        "command": command_of(question, clusters=names, prices=prices),
         "python": python_of(question, names, prices),
-        "note": PRICES if prices else "",
     }
     layout = body.get("layout")
     if layout is not None:
@@ -429,9 +428,6 @@ def ways_to_copy(body: Body, progress: Progress) -> Answer:
         "toml": dump_job(job),
         "tools": tools(job),
     }
-
-
-PRICES = "No command takes prices: they are in the Python and in the JOB.toml."
 
 
 def tools(job: Job) -> list[dict[str, str]]:

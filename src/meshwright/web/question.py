@@ -179,11 +179,14 @@ def without_layout(text: str) -> str:
 
 
 def command_of(
-    question: Question, verb: str = "plan", clusters: Sequence[str] = ()
+    question: Question,
+    verb: str = "plan",
+    clusters: Sequence[str] = (),
+    prices: Mapping[str, float] | None = None,
 ) -> str:
     """The command that answers a question; a model or job given as text is a file there.
 
-    clusters: to compare, by a sweep.
+    clusters: to compare, by a sweep;  prices: chip -> one's own USD/h.
     """
     named = {flag.name: flag.spelled for flag in flags()}
     model = question.get(MODEL, "")
@@ -192,6 +195,8 @@ def command_of(
     for key, text in question.items():
         if key in named:
             words += [named[key], text]
+    for chip, rate in (prices or {}).items():
+        words += ["--price", f"{chip}={rate:g}"]
     if clusters:
         words += ["--over", f"on={','.join(clusters)}"]
     return command(shlex.join(words))

@@ -282,7 +282,7 @@ async function copyDialog() {
     ];
     dialog(
       "Copy as",
-      [words, told.note].filter(Boolean).map((text) => h("p", { class: "note" }, text)),
+      words ? [h("p", { class: "note" }, words)] : [],
       part("Command", told.command),
       part("Python", told.python),
       part("JOB.toml", told.toml),
