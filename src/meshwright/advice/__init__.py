@@ -1,3 +1,3 @@
-"""What to change of a run: single changes by what each gives, the best two and three together, what
-explains a measured time, and the changed keys of its file.
+"""What to change in a run: single changes by their gain, the best pair and triple, what explains a
+measured time, and the changed keys of the run's file.
 """

@@ -1,5 +1,5 @@
 """Context parallelism: how the ranks of cp, which hold parts of every sequence, give each query its
-keys. One scheme a file; a new one is named in `EXCHANGES` (docs/extend.md).
+keys. One scheme per file; a new one is named in `EXCHANGES` (docs/extend.md).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""From which batch and split on communication binds: the rooflines of a mesh."""
+"""At what batch, and under which split, communication starts to bind: the rooflines of a mesh."""
 
 from .queries import Roofline, roofline
 

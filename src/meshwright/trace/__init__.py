@@ -1,3 +1,3 @@
-"""Any PyTorch model counted by one run on tensors that have shapes and no numbers: what no table of
-families holds.
+"""Counts any PyTorch model by one run on tensors with shapes but no values, for families that no
+table covers.
 """
