@@ -202,12 +202,12 @@ def test_a_chip_without_a_price_says_so_and_how_to_give_one(
     job = tmp_path / "job.toml"
     assert cli.run(["predict", *words.split(), str(job)]) == 0
     told = capsys.readouterr().out
-    assert "no price: --price mi325x=4.5 gives one" in told
+    assert "no public price: --price mi325x=4.5 gives one" in told
     table = "\n[cluster.chip]\nusd_per_hour = 4.5\n"
     job.write_text(job.read_text("utf-8") + table)
     assert cli.run(["predict", str(job)]) == 0
     told = capsys.readouterr().out
-    assert "at 4.5 USD/chip-h" in told and "no price" not in told
+    assert "at 4.5 USD/chip-h" in told and "public price" not in told
 
 
 def test_limits_say_whose_price_they_take(
@@ -234,9 +234,9 @@ def test_a_sweep_says_whose_price_is_missing(
     over = "--pp 1 --tokens 1G --over on=8xh100-sxm,8xmi325x"
     assert cli.run([*words.split(), *over.split()]) == 0
     told = capsys.readouterr().out
-    assert told.count("has no price") == 1 and "mi325x has no price" in told
+    assert told.count("has no public price") == 1 and "mi325x has no" in told
     assert cli.run([*words.split(), *over.split(), "--price", "mi325x=2"]) == 0
-    assert "has no price" not in capsys.readouterr().out
+    assert "has no public price" not in capsys.readouterr().out
 
 
 def test_words_of_an_answer(

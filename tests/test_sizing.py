@@ -123,7 +123,7 @@ def test_what_cannot_be_is_said() -> None:
     assert poor.chips is None and "cheapest in time: " in poor.why
     with pytest.raises(BadInput, match="--tokens"):
         sizing(replace(JOB, tokens=0.0), deadline_s=DAY)
-    with pytest.raises(BadInput, match="has no price"):
+    with pytest.raises(BadInput, match="has no public price"):
         sizing(replace(JOB, cluster="8xmi325x"), budget_usd=1e6)
     with pytest.raises(
         BadInput, match="a deadline must be above 0, not -1 days"

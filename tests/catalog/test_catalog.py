@@ -117,6 +117,23 @@ def test_every_number_has_a_source_and_a_date(kind):
             assert "date" in origin or "source" not in origin, (name, field)
 
 
+def test_every_chip_has_a_price_or_says_that_nobody_publishes_one() -> None:
+    """Each with source and date; papers' own machines are left as the papers have them."""
+    paid = 0
+    for name in sorted({*CHIPS} - {*PAPERS}):
+        chip = catalog.chip(name)
+        about = chip.sources["usd_per_hour"]
+        if chip.usd_per_hour:
+            assert re.fullmatch(r"20\d\d-\d\d", about["date"]), name
+            assert 0.1 < chip.usd_per_hour < 25, name
+            assert chip.no_price == "no price"
+            paid += 1
+        else:
+            assert chip.no_price == "no public price", name
+            assert "20" in about["note"], "when somebody looked"
+    assert paid >= 28
+
+
 def test_numbers_that_a_datasheet_does_not_print_have_their_own_source():
     for name in CHIPS:
         chip = catalog.chip(name)

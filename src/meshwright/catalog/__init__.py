@@ -147,13 +147,35 @@ def _key(text: str) -> str:
     return re.sub(r"[\s_]+", "-", text.strip().lower())
 
 
+OWN: dict[str, dict[str, Any]] = {kind: {} for kind in KINDS}
+"""Kind -> name -> what somebody added for this process."""
+
+
+def add(kind: str, thing: Any) -> None:
+    """A chip or network of one's own among those of the catalogue, until the process ends."""
+    OWN[kind][thing.name] = thing
+    for known in (_tables, _index, _entry):
+        known.cache_clear()
+
+
+def is_own(thing: object) -> bool:
+    """It was added for this process: elsewhere nobody knows its name."""
+    return any(thing in things.values() for things in OWN.values())
+
+
+def has_shipped(kind: str, name: str) -> bool:
+    """The catalogue itself has one of that name or alias."""
+    return has(kind, name) and _index(kind)[_key(name)] not in OWN[kind]
+
+
 @cache
 def _tables(kind: str) -> dict[str, dict[str, Any]]:
-    """name -> table of all files of a kind."""
+    """name -> table of all files of a kind; of what was added, the aliases."""
     tables: dict[str, dict[str, Any]] = {}
     for file in shipped.tables(kind).values():
         tables |= file
-    return tables
+    own = {name: {"aliases": t.aliases} for name, t in OWN[kind].items()}
+    return tables | own
 
 
 @cache
@@ -193,6 +215,8 @@ def _get(kind: str, name: str) -> Any:
 
 @cache
 def _entry(kind: str, name: str) -> Any:
+    if name in OWN[kind]:
+        return OWN[kind][name]
     table = dict(_tables(kind)[name])
     if kind == "models":
         table.pop("aliases", None)  # only this index knows them

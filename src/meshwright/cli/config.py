@@ -1,38 +1,10 @@
-"""What a user sets once for all commands: prices of chips, a default framework.
-
-# ~/.config/meshwright/config.toml, or the file that $MESHWRIGHT_CONFIG names
-framework = "torchtitan"
-[prices]
-h100-sxm = 2.5
-"""
+"""Prices and the default framework of a command: its words, and what the user's file says."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any
 
 from ..errors import BadInput, unknown
-
-VARIABLE = "MESHWRIGHT_CONFIG"
-KEYS = ("framework", "prices")
-
-
-def config() -> dict[str, Any]:
-    """The tables of the user's file; {} without one."""
-    from ..formats import parse_toml, read_text
-
-    named = os.environ.get(VARIABLE)
-    home = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
-    file = Path(named or Path(home) / "meshwright" / "config.toml")
-    if not named and not file.is_file():
-        return {}
-    tables = parse_toml(read_text(str(file)), str(file))
-    for key in tables:
-        if key not in KEYS:
-            raise unknown(f"{file}: key", key, KEYS)
-    return tables
 
 
 def prices(words: Sequence[str], chip: str = "") -> dict[str, float]:
@@ -40,8 +12,9 @@ def prices(words: Sequence[str], chip: str = "") -> dict[str, float]:
     of `chip`.
     """
     from .. import catalog
+    from ..formats.user_file import user_file
 
-    book = config().get("prices", {})
+    book = user_file().get("prices", {})
     if not isinstance(book, Mapping):
         raise BadInput("prices of the configuration must be a table")
     pairs = [(name, usd, "prices") for name, usd in book.items()]
@@ -75,7 +48,9 @@ def _usd(value: object, said: str) -> float:
 
 def by_config(given: Mapping[str, str], file: bool) -> dict[str, str]:
     """The flags, with the user's framework where neither they nor a file say one."""
-    name = config().get("framework")
+    from ..formats.user_file import user_file
+
+    name = user_file().get("framework")
     if not name or file or "framework" in given or "assumptions" in given:
         return dict(given)
     return {**given, "framework": str(name)}

@@ -104,6 +104,7 @@ def script_arguments(words: list[str]) -> list[str]:
 def run(words: list[str]) -> int:
     """The exit code of one command; bugs and interruptions are raised."""
     from ..formats.spellings import translate
+    from ..formats.user_file import add_own_machines
 
     try:
         if words and words[0] not in (*VERBS, *ASKED):
@@ -112,6 +113,8 @@ def run(words: list[str]) -> int:
                     f"{words[0]} needs the extra: pip install 'meshwright[{extra}]'"
                 )
             raise unknown("command", words[0], VERBS)
+        if words and words[0] not in ASKED:
+            add_own_machines()
         return int(
             app(
                 [

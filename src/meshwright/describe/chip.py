@@ -32,6 +32,8 @@ HOST_REACHED = 0.87
 H100 (nvbandwidth, host_to_device_memcpy_ce, the example of its guide); assumed of every link."""
 MOST_USD = 1e6
 """For an hour of a chip: more than a rack costs to buy."""
+NO_PUBLIC = "no public price"
+"""How the note of a price begins that nobody publishes."""
 
 
 @dataclass(frozen=True)
@@ -145,9 +147,15 @@ class Chip(Checked):
     def unpriced(self) -> str:
         """A sentence: no price is known, and how to give one."""
         return (
-            f"{self.name} has no price: --price {self.name}=4.5 gives one (in a JOB.toml:"
+            f"{self.name} has {self.no_price}: --price {self.name}=4.5 gives one (in a JOB.toml:"
             " [cluster.chip] usd_per_hour = 4.5)"
         )
+
+    @property
+    def no_price(self) -> str:
+        """ "no price", or "no public price" where somebody looked for one in vain."""
+        note = self.sources.get("usd_per_hour", {}).get("note", "")
+        return NO_PUBLIC if note.startswith(NO_PUBLIC) else "no price"
 
     def rented(self, usd_per_hour: float, source: str) -> Chip:
         """At another price, and who says so."""

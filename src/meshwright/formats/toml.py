@@ -249,6 +249,14 @@ def dump_job(job: Job) -> str:
 
 
 def _is_named(value: Any) -> bool:
+    """Whether its name alone says all of it, to everybody: a user's own machine is written out."""
+    parts = (
+        value,
+        getattr(value, "chip", None),
+        getattr(value, "network", None),
+    )
+    if any(catalog.is_own(part) for part in parts):
+        return False
     try:
         return bool(thing_named(type(value), value.name) == value)
     except BadInput:

@@ -216,7 +216,7 @@ def run(p: Prediction) -> Iterator[CardRow]:
     if p.train_time_s is None:
         return
     chip = p.job.cluster.chip
-    unpriced = f", no price: --price {chip.name}=4.5 gives one"
+    unpriced = f", {chip.no_price}: --price {chip.name}=4.5 gives one"
     yield CardRow(
         "run", run_words(p) + (unpriced if p.cost_usd is None else "")
     )

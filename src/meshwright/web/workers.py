@@ -28,6 +28,7 @@ from queue import Empty, LifoQueue, SimpleQueue
 from typing import IO, Any
 
 from ..errors import BadInput, MeshwrightError
+from ..formats.user_file import add_own_machines
 from .endpoints import Endpoint, endpoints
 from .question import OPENING
 from .work import Asking, Interrupted, Stopped, answer_lines, json_bytes
@@ -224,6 +225,7 @@ def main() -> None:
         os.nice(POLITE)
     sink = os.fdopen(os.dup(1), "wb")
     sys.stdout = sys.stderr
+    add_own_machines()
     table = endpoints()
     asked: SimpleQueue[tuple[Mapping[str, Any], Asking]] = SimpleQueue()
     opening = {"question": OPENING, "families": False, "top": 1}
