@@ -28,8 +28,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch._C._distributed_c10d import TCPStore
-from torch.distributed.distributed_c10d import PrefixStore, Store
+from torch.distributed.distributed_c10d import PrefixStore, Store, TCPStore
 
 from ..errors import BadInput, MeshwrightError
 from .watchdog import Juror, Vigil, Watch

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch._C._distributed_c10d import Work
+from torch.distributed import Work
 from torch.distributed._functional_collectives import AsyncCollectiveTensor
 from torch.distributed._tools.fake_collectives import CollectiveOp
 from torch.distributed.pipelining import schedules
