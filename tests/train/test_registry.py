@@ -32,7 +32,9 @@ OWN = {
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The example of the page as mine.py, and a job."""
-    section = PAGE.read_text("utf-8").partition("## Your own model, optimizer, data or logger")[2]
+    section = PAGE.read_text("utf-8").partition(
+        "## Your own model, optimizer, data or logger"
+    )[2]
     code = re.search(r"```python\n(.*?)```", section, re.DOTALL)
     assert code
     (tmp_path / "mine.py").write_text(code[1], "utf-8")

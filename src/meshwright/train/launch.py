@@ -28,7 +28,8 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch.distributed.distributed_c10d import PrefixStore, Store, TCPStore
+from torch._C._distributed_c10d import TCPStore
+from torch.distributed.distributed_c10d import PrefixStore, Store
 
 from ..errors import BadInput, MeshwrightError
 from .watchdog import Juror, Vigil, Watch
