@@ -87,7 +87,10 @@ def unknown(
     known = sorted({*known})
     text = str(name)[:80]
     spelled = {**aliases, **{one: one for one in known}}
-    close = difflib.get_close_matches(text.lower(), spelled, n=9, cutoff=0.5)
+    # a name that is the beginning of another means it: h800-pcie is an H800
+    begun = [one for one in spelled if len(one) > 2 and _begins(one, text)]
+    likely = difflib.get_close_matches(text.lower(), spelled, n=9, cutoff=0.5)
+    close = [*sorted(begun, key=len, reverse=True), *likely]
     near = [*dict.fromkeys(spelled[one] for one in close)][:3]
     hint = (
         f"did you mean {' or '.join(near)}?"
@@ -95,6 +98,12 @@ def unknown(
         else f"known: {', '.join(known[:12])}{', ...' if len(known) > 12 else ''}"
     )
     return BadInput(f"{what} {text!r} is not known; {hint}")
+
+
+def _begins(one: str, other: str) -> bool:
+    """Whether one of the two is the beginning of the other, whatever their case."""
+    a, b = one.lower(), other.lower()
+    return bool(b) and (a.startswith(b) or b.startswith(a))
 
 
 def brief(value: object) -> str:

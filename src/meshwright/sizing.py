@@ -401,7 +401,7 @@ def batch_beside(job: Job) -> str:
         for name, tokens in critical.items()
     )
     times = job.batch_tokens / max(critical.values())
-    said = f"batch: {show(job.batch_tokens / 1e6, '', 2)} M tokens; critical batch by law: {each}"
+    said = f"batch: {show(job.batch_tokens / 1e6, '', 2)} M tokens; critical batch {each}"
     if times > 1:
         return f"{said}: beyond it, more sequences a step need more tokens for the same loss"
     return said

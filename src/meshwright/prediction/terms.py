@@ -17,6 +17,7 @@ from ..describe.offload import offload
 from ..describe.recompute import resolve
 from ..num import largest
 from ..step.microbatch import ENDS_CALLED, labels
+from ..units import show
 from .explanation import Explanation, slowest_passes
 from .formulas import formulas
 from .result import StepResult
@@ -130,23 +131,31 @@ def _operation(
             )
 
 
-OF = "of {:.3g} s; x {:g} a step".format
+OF = "of {:.3g} s; {:g} times a step".format
 
 
 def _done(work: Pass, n: float) -> str:
     """What a pass computes, n times a step."""
-    return (
-        f"{work.matrix:.4g} matrix FLOPs, {work.vector:.4g} vector FLOPs, {work.memory:.4g} B"
-        f"; x {n:g} a step"
+    done = (
+        (work.matrix, "FLOP", "of matrix products"),
+        (work.vector, "FLOP", "element-wise"),
+        (work.memory, "B", "read and written"),
     )
+    parts = (
+        f"{show(float(amount), unit, 4)} {what}"
+        for amount, unit, what in done
+        if amount
+    )
+    return f"{', '.join(parts)}; {n:g} times a step"
 
 
 def _sent(work: Pass, n: float) -> str:
     """What it sends."""
     sent = ", ".join(
-        f"{c.kind} of {float(c.bytes):.4g} B over {c.axis}" for c in work.comm
+        f"{c.kind} of {show(float(c.bytes), 'B', 4)} over {c.axis}"
+        for c in work.comm
     )
-    return f"{sent}; x {n:g} a step"
+    return f"{sent}; {n:g} times a step"
 
 
 def _hidden(
@@ -161,7 +170,7 @@ def _hidden(
             "hidden behind compute",
             hidden,
             "s",
-            f"within its {how.scope}, up to {how.share:g} of it",
+            f"while its {how.scope} computes, at most {100 * how.share:g} % of that",
             expression=(e.hidden, cause),
         )
 
