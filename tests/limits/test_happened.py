@@ -6,12 +6,18 @@ import pytest
 
 from meshwright.describe.job import PRECISIONS
 from meshwright.formats.scenario import load_scenario
-from meshwright.limits.happened import LargeRun, largest_runs, near
+from meshwright.limits.happened import (
+    LargeRun,
+    kept_up,
+    largest_runs,
+    near,
+)
 from meshwright.limits.realistic import (
     FINE,
     Realism,
     RealPoint,
     flops_of,
+    larger,
     most_useful,
     run_on,
 )
@@ -58,3 +64,22 @@ def test_runs_of_a_chip() -> None:
     ]
     assert {run.title for run in near("a100-80")} == {"GPT-4", "BLOOM 176B"}
     assert not near("mi300x")
+
+
+def test_a_refusal_names_the_larger_run_and_what_is_in_doubt() -> None:
+    """Of an estimate beyond what any published run kept up the estimate is in doubt too."""
+    from types import SimpleNamespace
+
+    assert 0.345 < kept_up() < 0.355  # Llama 3 405B, DeepSeek-V3
+    scenario = load_scenario("h100-sxm@dgx-h100")
+    said = larger(scenario, SimpleNamespace(flops=1.3e26))  # type: ignore[arg-type]
+    assert "Grok 3 (an estimate) made 4.0e+26 on 100,000 in 92 days" in said
+    assert "51 % of the peak" in said and "35 % at most" in said
+    assert "estimate is too high" in said
+    said = larger(scenario, SimpleNamespace(flops=1e25))  # type: ignore[arg-type]
+    assert "Grok 3" in said
+    a100 = load_scenario("a100-80@selene")
+    said = larger(a100, SimpleNamespace(flops=1e25))  # type: ignore[arg-type]
+    assert "GPT-4 (an estimate)" in said
+    assert said.endswith("so what is assumed here is too pessimistic")
+    assert not larger(scenario, SimpleNamespace(flops=1e27))  # type: ignore[arg-type]

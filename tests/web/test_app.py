@@ -967,3 +967,43 @@ def test_who_waits_is_told_his_place(monkeypatch: pytest.MonkeyPatch) -> None:
         assert said == sorted(said, reverse=True), "nobody passes another"
     assert not api.waiting
     assert not api.under_way
+
+
+def test_an_answer_in_one_piece_tells_its_place_to_who_takes_lines(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Late ones only; and to nobody who asks for JSON alone."""
+    monkeypatch.setattr(web, "SAID_S", 0.05)
+    api = web.Api()
+
+    def slow(body: dict, progress: object) -> dict:
+        time.sleep(body["s"])
+        return {"n": body["n"]}
+
+    class Asker:
+        def __init__(self, accept: str) -> None:
+            self.headers = {"accept": accept}
+
+        async def receive(self) -> None:
+            await anyio.sleep_forever()
+
+    asked = Endpoint(slow, kept=False)
+    late, soon, alone = (
+        {"n": 1, "s": 0.3},
+        {"n": 2, "s": 0.0},
+        {"n": 3, "s": 0.3},
+    )
+    lines = "application/json, application/x-ndjson"
+
+    async def everybody() -> list:
+        reply = await api.one("slow", asked, late, Asker(lines))
+        told = [json.loads(line) async for line in reply.body_iterator]
+        one = await api.one("slow", asked, soon, Asker(lines))
+        plain = await api.one("slow", asked, alone, Asker("*/*"))
+        return [told, json.loads(one.body), json.loads(plain.body)]
+
+    told, one, plain = anyio.run(everybody)
+    assert told[-1] == {"n": 1} and len(told) > 1
+    assert {*map(str, told[:-1])} == {"{'waiting': 0}"}
+    assert (one, plain) == ({"n": 2}, {"n": 3})
+    assert not api.waiting and not api.under_way

@@ -553,6 +553,40 @@ console.log(JSON.stringify({ places, got }));
     }
 
 
+def test_an_answer_in_one_piece_comes_after_places_in_the_queue(
+    folder: Path,
+) -> None:
+    """On the last of the lines; whole where it is not late; refused as any other."""
+    script = """
+import { ask, source } from "./ask.js";
+const reply = (kind, text) => new Response(text, { headers: { "content-type": kind } });
+const replies = [
+  reply("application/x-ndjson", '{"waiting":3}\\n{"waiting":0}\\n{"a":1}\\n'),
+  reply("application/json", '{"a":2}'),
+  reply("application/x-ndjson", '{"waiting":1}\\n{"error":"it is not so"}\\n'),
+  reply("application/x-ndjson", '{"waiting":1}\\n'),
+];
+let accepts;
+globalThis.fetch = async (_, { headers }) => ((accepts = headers.accept), replies.shift());
+const places = [];
+source.waits = (place) => place === undefined || places.push(place);
+const told = [];
+for (const n of [1, 2, 3, 4])
+  told.push(await ask("beside", { n }).then((one) => one.a, (error) => error.message));
+console.log(JSON.stringify({ accepts, places, told }));
+"""
+    assert run(folder, script) == {
+        "accepts": "application/json, application/x-ndjson",
+        "places": [3, 0, 1, 1],
+        "told": [
+            1,
+            2,
+            "it is not so",
+            "the answer ended before its last line: ask again",
+        ],
+    }
+
+
 def test_a_chip_is_a_peer_along_one_axis(folder: Path) -> None:
     """The first chip is none of its own peers; far and near ranks of one axis are one group."""
     peers, shown = run(

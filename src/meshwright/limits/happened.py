@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Annotated
 
+from .. import catalog
 from ..describe import shipped
 from ..describe.chip import Chip
 from ..describe.fields import Checked, Name, Prose, Range
@@ -30,6 +31,13 @@ class LargeRun(Checked):
     estimate: bool = False
     """Of others than the laboratory."""
 
+    @property
+    def chip(self) -> Chip:
+        """What its scenario names, or the network of its scenario is built with."""
+        name = self.scenario.partition("@")[0]
+        own = catalog.has("chips", name)
+        return catalog.chip(name if own else catalog.network(name).chip)
+
     def utilisation(self, chip: Chip) -> float:
         """Its FLOPs over those of its chips at their peak in 16 bits on all its days: 0.30 to 0.35
         where laboratories published all three, pauses and repeated steps included.
@@ -46,6 +54,14 @@ def largest_runs() -> tuple[LargeRun, ...]:
         for name, row in shipped.shipped_table("largest_runs.toml").items()
     ]
     return tuple(sorted(runs, key=lambda run: -run.flops))
+
+
+@cache
+def kept_up() -> float:
+    """The largest utilisation of a run whose laboratory published FLOPs, chips and days."""
+    return max(
+        run.utilisation(run.chip) for run in largest_runs() if not run.estimate
+    )
 
 
 def near(chip: str) -> tuple[LargeRun, ...]:

@@ -31,7 +31,7 @@ from ..search.strategies import strategies
 from ..units import show
 from .crossing import Line, Run
 from .curve import DOUBLINGS, LEAST_UTILISATION
-from .happened import near
+from .happened import kept_up, near
 from .laws import Law, shape
 from .scenario import Scenario
 
@@ -212,15 +212,22 @@ def smallest_for(
 
 
 def larger(scenario: Scenario, most: RealPoint) -> str:
-    """A run that happened on such chips and is larger than what is held possible; "" if none is."""
-    chip = scenario.chip.name
-    for run in sorted(near(chip), key=lambda one: -one.flops):
+    """A run that happened on such chips and is larger than what is held possible, and whether that
+    or the run is in doubt; "" if none is.
+    """
+    chip = scenario.chip
+    for run in sorted(near(chip.name), key=lambda one: -one.flops):
         if run.flops > most.flops:
             told = f"{run.title}{' (an estimate)' * run.estimate}"
-            return (
-                f"; {told} made {run.flops:.1e} on {run.chips:,} in {run.days:.0f} days, so"
-                " what is assumed here is too pessimistic"
+            share = run.utilisation(chip)
+            doubt = (
+                f"{100 * share:.0f} % of the peak all the time, where runs with published days"
+                f" kept up {100 * kept_up():.0f} % at most: the estimate is too high, or what is"
+                " assumed here too pessimistic"
+                if run.estimate and share > kept_up()
+                else "so what is assumed here is too pessimistic"
             )
+            return f"; {told} made {run.flops:.1e} on {run.chips:,} in {run.days:.0f} days, {doubt}"
     return ""
 
 

@@ -54,9 +54,22 @@ def of_limits(result: Limits) -> Figure:
         curves[name] = line.curve
         if end:
             ends[name] = end
-    return utilisation(
+    figure = utilisation(
         curves, f"Training runs of {time}", ends, "end of linear scaling"
     )
+    (axes,) = figure.axes
+    for share in sorted({c.scenario.threshold for c in curves.values()}):
+        axes.axhline(share, color="grey", linestyle=":", linewidth=1)
+        axes.annotate(
+            "above: linear",
+            (0.01, share),
+            xycoords=("axes fraction", "data"),
+            xytext=(0, 3),
+            textcoords="offset points",
+            fontsize=8,
+            color="#555555",
+        )
+    return figure
 
 
 def utilisation(

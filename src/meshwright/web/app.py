@@ -278,12 +278,21 @@ class Api:
         body: Mapping[str, Any],
         request: Request,
     ) -> Response:
-        """An answer in one piece, kept for the next who asks the same."""
+        """An answer in one piece, kept for the next who asks the same; who takes lines is told his
+        place in the queue on lines before it, where it is late.
+        """
         key = asked.kept and digest(name, body)
         headers = {**HEADERS}
         if not key or (answer := self.kept.get(key)) is None:
             task = self.task(name, asked, body)
-            answer = await self.computed(task, asked, request)
+            if LINES in request.headers.get("accept", "") and not asked.quick:
+                line = await self.begun(task, asked, request, SAID_S)
+                if not line.done():
+                    said = self.lines(line, task, asked, key or "")
+                    return StreamingResponse(said, 200, HEADERS, LINES)
+                answer = whole(line)
+            else:
+                answer = await self.computed(task, asked, request)
             headers["server-timing"] = f"cpu;dur={1e3 * task.cpu_s:.1f}"
             if key:
                 self.kept.put(key, answer)

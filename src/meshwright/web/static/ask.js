@@ -3,6 +3,7 @@
 
 const held = new Map();
 const FEW = 200;
+const LINES = "application/x-ndjson";
 export const source = { recorded: null, worker: null, first: null, meanwhile: null, waits: null };
 
 const key = (name, body) =>
@@ -36,7 +37,7 @@ export const answers = () => Object.fromEntries(held);
 async function fetched(name, body, signal) {
   const response = await fetch(`api/${name}`, {
     method: "POST",
-    headers: { "content-type": "application/json" },
+    headers: { "content-type": "application/json", accept: `application/json, ${LINES}` },
     body: JSON.stringify(body),
     signal,
   }).catch((error) => {
@@ -58,9 +59,16 @@ export async function ask(name, body = {}, signal = undefined, fresh = false) {
   if (source.first?.[key(name, body)]) return source.first[key(name, body)];
   const answer = source.worker
     ? await source.worker(name, body, signal)
-    : await (await fetched(name, body, signal)).json();
+    : await onePiece(await fetched(name, body, signal));
   keep(name, body, answer);
   return answer;
+}
+
+// An answer that is one piece, or the last of lines that say how many wait before this one.
+async function onePiece(response) {
+  if (!response.headers.get("content-type").startsWith(LINES)) return response.json();
+  for await (const line of said(parts(response))) return line;
+  throw new Refused("the answer ended before its last line: ask again");
 }
 
 // An answer of many lines, each as it comes.
@@ -99,21 +107,22 @@ export async function settled(name, body, signal, early) {
   throw new Refused("the answer ended before its last line: ask again");
 }
 
-// All lines but those that say how many wait before this one.
 async function* unkept(name, body, signal) {
-  for await (const line of source.worker
-    ? source.worker.lines(name, body, signal)
-    : streamed(name, body, signal)) {
+  if (source.worker) yield* said(source.worker.lines(name, body, signal));
+  else yield* said(parts(await fetched(name, body, signal)));
+}
+
+// All lines but those that say how many wait before this one.
+async function* said(all) {
+  for await (const line of all) {
     if (line.error) throw new Refused(line.error);
     source.waits?.(line.waiting);
     if (!("waiting" in line)) yield line;
   }
 }
 
-async function* streamed(name, body, signal) {
-  const reader = (await fetched(name, body, signal)).body
-    .pipeThrough(new TextDecoderStream())
-    .getReader();
+async function* parts(response) {
+  const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";
   for (;;) {
     const { value, done } = await reader.read();
