@@ -23,7 +23,7 @@ Kind = Annotated[
     str,
     word(
         "paper (a stack of MLPs, as published) or realistic (whole transformers; what each omission"
-        " moves).",
+        " moves; some minutes).",
         "NAME",
     ),
 ]
