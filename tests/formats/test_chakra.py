@@ -375,3 +375,15 @@ def test_protobuf_itself_reads_a_node() -> None:
     assert values["pg_name"].string_val == "7"
     # a reader that knows each field writes the same bytes again
     assert read.FromString(one.SerializeToString()) == one
+
+
+def test_a_trace_is_no_job_and_refused_by_name(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """By every verb that takes a file, with the reason and what can be had instead."""
+    trace = tmp_path / "trace.0.et"
+    trace.write_bytes(b"\x0a\x05\x30\x2e\x30\x2e\x34\x20\x01\x80\xff")
+    for verb in ("read", "predict", "plan", "advise"):
+        assert main([verb, str(trace), "--on", "8xh100"]) == 2
+        said = capsys.readouterr().err
+        assert "is a Chakra trace" in said and "--to chakra" in said, verb

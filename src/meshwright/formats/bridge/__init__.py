@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ...describe.job import Job
-from ...errors import BadInput
+from ...errors import BadInput, command
 from .. import parse_json, parse_toml, read_text
 from ..logs import TITLES, read_log, steps_of
 from . import (
@@ -67,6 +67,8 @@ TOOLS: dict[str, Any] = {
 LOGS = (".log", ".out", ".txt", ".err")
 """Ends of files that may be the log of a run, which begins with its arguments."""
 SCRIPTS = (".sh", ".bash", ".slurm", ".sbatch", ".args")
+CHAKRA = ".et"
+"""End of a Chakra trace, `NAME.0.et` of rank 0."""
 TREES = {".yaml": "yaml", ".yml": "yaml", ".json": "json", ".toml": "toml"}
 
 
@@ -76,8 +78,17 @@ def suffix(path: str) -> str:
 
 
 def foreign(path: str) -> bool:
-    """Is it a file of another tool? A JSON or TOML file is opened to see."""
+    """Is it a file of another tool? A JSON or TOML file is opened to see.  Raises BadInput for a
+    trace, which describes no job.
+    """
     end = suffix(path)
+    if end == CHAKRA:
+        raise BadInput(
+            f"{path[:200]} is a Chakra trace: it holds the operations of one rank without the"
+            " model, the batch and the layout that they came from, so there is nothing to"
+            f" predict; such traces are written here ({command('export')} PLAN --to chakra), not"
+            " read"
+        )
     if end in (*SCRIPTS, ".yaml", ".yml"):
         return True
     if end in LOGS:
