@@ -5,8 +5,9 @@ the first gradient.
 
 A family's model of transformers (eager attention, random weights) trains six steps of random tokens
 in one process with PyTorch's AdamW, and the trainer does the same from the same weights under a
-layout drawn at random, on up to eight gloo ranks in fp32. The first gradient is what the first
-checkpoint holds as its mean. A row is written as soon as it is there, and a start after an
+layout drawn at random, on up to eight gloo ranks in fp32. Every second run of experts has a balance
+loss, taken by transformers' own function of each layer and sequence. The first gradient is what the
+first checkpoint holds as its mean. A row is written as soon as it is there, and a start after an
 interruption goes on behind the last one.
 """
 
@@ -15,7 +16,9 @@ from __future__ import annotations
 import argparse
 import json
 import random
+import sys
 import tempfile
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -25,6 +28,7 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as fn
+from torch.nn.utils import get_total_norm
 
 from meshwright import Chip, Cluster, Job, Layout, Network
 from meshwright.describe.network import Dim
@@ -33,15 +37,17 @@ from meshwright.errors import BadInput
 from meshwright.formats.hf import load_hf
 from meshwright.formats.run_folder import metrics
 from meshwright.train import rules, run, texts, weights
+from meshwright.train.balance import Balance
 from meshwright.train.export import whole_tensor
 from meshwright.train.feed import source
-from meshwright.train.initial import parameters
 from meshwright.train.launch import fork_ranks
 from meshwright.train.loop import rate
 from meshwright.train.model import Decoder
 from meshwright.train.storage import Reader, read_index
 
 BATCH, SEQ, STEPS, BOUND = 16, 64, 6, 2e-6
+BALANCE = 0.1
+"""Coefficient of the balance loss: a tenth of the first gradient's norm or more."""
 SMALL = {
     "hidden_size": 64,
     "num_hidden_layers": 6,
@@ -94,19 +100,26 @@ SCHEDULES = (
 )
 
 
-def settings(folder: Path, output: str) -> Settings:
-    """Clipping binds, and each step is kept."""
+def settings(
+    folder: Path, output: str, balance: float | None = None
+) -> Settings:
+    """Clipping binds, and each step is kept. Adam's epsilon is a hundredth of a usual gradient: with
+    1e-8 an element without a gradient moves by its rounding as far as others do by theirs, and
+    after six steps even transformers stands up to 3e-5 from its own loss in fp64.
+    """
     return Settings(
         steps=STEPS,
         lr=1e-2,
         warmup=2,
         clip=0.5,
+        epsilon=1e-5,
         data=str(folder / "tokens"),
         weights=str(folder / "model"),
         output=output,
         save_every=1,
         keep=STEPS,
         check_every=2,
+        balance_loss=balance,
         record=None,
         timeout=300,
     )
@@ -128,8 +141,34 @@ def job(folder: Path, layout: Layout) -> Job:
     )
 
 
-def made(family: str, folder: Path, seed: int, device: torch.device) -> None:
-    """The model of transformers, its losses, and its first gradient under the same names."""
+def with_experts(family: str) -> bool:
+    """Whether layers have experts."""
+    return "mix" in family or "moe" in family
+
+
+def balance_loss(model: Any, logits: tuple[Tensor, ...]) -> Tensor:
+    """Sum over layers, mean over sequences, from the router logits of each layer, [B T, E].
+
+    transformers' f sums to k over a sequence, that of DeepSeek-V3 (equation 18) to 1.
+    """
+    module = sys.modules[type(model).__module__]
+    experts, k = model.num_experts, model.num_experts_per_tok
+    each = [
+        module.load_balancing_loss_func((of_sequence,), experts, k)
+        for of_layer in logits
+        for of_sequence in of_layer.chunk(BATCH)
+    ]
+    return torch.stack(each).sum() / (k * BATCH)
+
+
+def made(
+    family: str,
+    folder: Path,
+    seed: int,
+    balance: float | None,
+    device: torch.device,
+) -> None:
+    """The model of transformers, the tokens, its losses and its first gradient."""
     from transformers import AutoConfig, AutoModelForCausalLM
 
     torch.manual_seed(seed)
@@ -145,70 +184,125 @@ def made(family: str, folder: Path, seed: int, device: torch.device) -> None:
     model.save_pretrained(folder / "model")
     ids = np.random.default_rng(seed).integers(0, 256, BATCH * SEQ * STEPS + 1)
     texts.write(folder / "tokens", [ids], 256, "bytes", "random")
+
+    def step(tokens: Tensor) -> tuple[Tensor, Tensor | float]:
+        routed = {"output_router_logits": True} if balance else {}
+        of = model(tokens, **routed)
+        pressure = balance_loss(model, of.router_logits) if balance else 0.0
+        return of.logits, (balance or 0.0) * pressure
+
+    losses, first = six_steps(model, step, folder)
+    (folder / "theirs.json").write_text(json.dumps(losses))
+    model.load_state_dict(first, strict=False)
+    model.save_pretrained(folder / "gradient")
+
+
+def exact(folder: Path, balance: float | None, device: torch.device) -> None:
+    """The same steps by the trainer's own decoder in one process in fp64: what both would say
+    without rounding.
+    """
+    m = replace(load_hf(folder / "model"), dropout=False)
+    model = Decoder(m, range(m.layers), SEQ)
+    weights.fill(model, m, weights.check(folder / "model", m))
+    model.double()
+    for block in model.blocks:
+        window = block.attention.window or SEQ
+        block.attention.core = partial(attention, window)
+    # routers say `float()`, which must not round here; this process ends with this function
+    keeps = torch.float64
+    torch.Tensor.float = lambda x: (
+        x if x.dtype == keeps else x.to(torch.float32)
+    )
+    if balance:
+        even = Balance(balance, 0.0, weight=lambda: 1.0)
+        mixtures = [block.ffn for block in model.blocks]
+        even.attach(mixtures, len(mixtures[0].router.weight), device)
+    losses, first = six_steps(model, lambda x: (model(x), 0.0), folder)
+    (folder / "exact.json").write_text(json.dumps(losses))
+    torch.save(first, folder / "exact.pt")
+
+
+def attention(
+    window: int, q: Tensor, k: Tensor, v: Tensor, *tiles: Any
+) -> Tensor:
+    """Causal attention by a matrix of scores, [B, T, H, h]: neither tiles nor flash kernels."""
+    k, v = (x.repeat_interleave(q.shape[2] // k.shape[2], 2) for x in (k, v))
+    q, k, v = (x.transpose(1, 2) for x in (q, k, v))
+    ones = torch.ones(SEQ, SEQ, dtype=torch.bool)
+    seen = ones.tril() & ones.triu(1 - window)
+    scores = (q @ k.mT / q.shape[-1] ** 0.5).where(seen, -torch.inf)
+    return (scores.softmax(-1) @ v).transpose(1, 2)
+
+
+def six_steps(
+    model: torch.nn.Module,
+    forward: Callable[[Tensor], tuple[Tensor, Tensor | float]],
+    folder: Path,
+) -> tuple[list[float], dict[str, Tensor]]:
+    """Losses, and the first gradient by name, with PyTorch's own norm and AdamW. forward: tokens
+    -> (logits, what is added to the loss before the backward pass).
+    """
     s = settings(folder, "none")
     samples = source(job(folder, Layout(dp=1)), s)
-    norms = [
-        p
-        for name, p in model.named_parameters()
-        if name.endswith("bias") or "norm" in name or "ln_" in name
-    ]
-    apart = {id(p) for p in norms}
-    matrices = [p for p in model.parameters() if id(p) not in apart]
+    named = dict(model.named_parameters())
+    vectors = [p for name, p in named.items() if is_vector(name)]
+    matrices = [p for name, p in named.items() if not is_vector(name)]
     optimizer = torch.optim.AdamW(
         [
             {"params": matrices, "weight_decay": s.weight_decay},
-            {"params": norms, "weight_decay": 0.0},
+            {"params": vectors, "weight_decay": 0.0},
         ],
         betas=(s.beta1, s.beta2),
         eps=s.epsilon,
     )
-    losses = []
+    losses, first = [], {}
     for step in range(STEPS):
         rows = torch.from_numpy(samples.samples(step * BATCH, BATCH))
         optimizer.zero_grad()
-        logits = model(rows[:, :-1]).logits
+        logits, more = forward(rows[:, :-1])
         loss = fn.cross_entropy(logits.flatten(0, 1), rows[:, 1:].flatten())
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), s.clip)
-        if step == 0:
-            kept(model, folder)
+        (loss + more).backward()
+        grads = [p.grad for p in named.values() if p.grad is not None]
+        # PyTorch's `clip_grad_norm_` adds 1e-6 to the norm, which is as much as is looked for here
+        torch._foreach_mul_(
+            grads, min(s.clip / float(get_total_norm(grads)), 1.0)
+        )
+        first = first or {
+            name: p.grad.clone()
+            for name, p in named.items()
+            if p.grad is not None
+        }
         for group in optimizer.param_groups:
             group["lr"] = rate(s, step)
         optimizer.step()
         losses.append(loss.item())
-    (folder / "losses.json").write_text(json.dumps(losses))
+    return losses, first
 
 
-def kept(model: Any, folder: Path) -> None:
-    """The clipped gradient as a folder of weights."""
-    with torch.no_grad():
-        values = {
-            name: p.detach().clone() for name, p in model.named_parameters()
-        }
-        for p in model.parameters():
-            p.copy_(p.grad)
-        model.save_pretrained(folder / "gradient")
-        for name, p in model.named_parameters():
-            p.copy_(values[name])
+def is_vector(name: str) -> bool:
+    """Of the parameters that no weight decay is for."""
+    return name.endswith("bias") or "norm" in name or "ln_" in name
 
 
 def drawn(draw: random.Random, family: str, folder: Path) -> Layout:
-    """A layout that the trainer runs."""
+    """A layout that the trainer runs. Its schedule is drawn once: of all layouts that are refused,
+    most are of the schedules that ask most of the rest.
+    """
+    schedule = draw.choice((None, None, None, *SCHEDULES))
     while True:
-        tp, cp, pp, dp = (draw.choice((1, 1, 2, 2, 4)) for _ in range(4))
+        tp, cp, dp = (draw.choice((1, 1, 2, 2, 4)) for _ in range(3))
+        pp = draw.choice((2, 2, 4)) if schedule else 1
         layout = Layout(
             tp=tp,
             cp=cp,
             pp=pp,
             dp=dp,
-            ep=draw.choice((1, 2))
-            if "mix" in family or "moe" in family
-            else 1,
-            zero=draw.randrange(4),
+            ep=draw.choice((1, 2)) if with_experts(family) else 1,
+            zero=draw.choice((0, 1, 2, 3, 3, 3)),
             microbatch=draw.choice((1, 2, 4)),
-            schedule=draw.choice(SCHEDULES) if pp > 1 else "1f1b",
+            schedule=schedule or "1f1b",
             interleave=draw.choice((1, 2, 3)),
-            recompute=draw.choice(("none", "selective", "full")),
+            recompute=draw.choice(("none", "selective", "selective", "full")),
             sequence_parallel=tp > 1 and draw.random() < 0.7,
         )
         if not 2 <= tp * cp * pp * dp <= 8:
@@ -220,42 +314,68 @@ def drawn(draw: random.Random, family: str, folder: Path) -> Layout:
         return layout
 
 
-def beside(folder: Path, layout: Layout) -> dict[str, Any]:
-    """The largest differences of a run under a layout."""
+def beside(
+    folder: Path, layout: Layout, balance: float | None
+) -> dict[str, Any]:
+    """The largest differences of a run under a layout from transformers, and of both from fp64."""
     output = folder / "run"
-    wanted = job(folder, layout)
-    run.train(wanted, settings(folder, str(output)))
-    want = json.loads((folder / "losses.json").read_text())
-    got = [row["loss"] for row in metrics(output / "metrics.jsonl")]
-    worst = max(
-        gradients(folder, output / "step-00000001").items(), key=lambda x: x[1]
+    run.train(job(folder, layout), settings(folder, str(output), balance))
+    ours = [row["loss"] for row in metrics(output / "metrics.jsonl")]
+    theirs, exact = (
+        json.loads((folder / name).read_text())
+        for name in ("theirs.json", "exact.json")
+    )
+    gradients = first_gradients(folder, output / "step-00000001")
+    errors = {
+        name: (norm(our - their), norm(our - true), norm(their - true))
+        for name, (our, their, true) in gradients.items()
+    }
+    scale = {name: norm(true) for name, (_, _, true) in gradients.items()}
+    for name in scale:
+        if name.endswith("wk.bias"):
+            # keys moved alike move no softmax: all of it is rounding, of what its matrix sums
+            scale[name] = scale[name.replace("bias", "weight")]
+    worst, *from_exact = (
+        max((each[k] / scale[name], name) for name, each in errors.items())
+        for k in range(3)
     )
     return {
-        "loss": max(abs(a - b) for a, b in zip(want, got, strict=True)),
-        "gradient": worst[1],
-        "tensor": worst[0],
+        "loss": largest(ours, theirs),
+        "ours": largest(ours, exact),
+        "theirs": largest(theirs, exact),
+        "gradient": worst[0],
+        "tensor": worst[1],
+        "our gradient": from_exact[0][0],
+        "their gradient": from_exact[1][0],
     }
 
 
-def gradients(folder: Path, checkpoint: Path) -> dict[str, float]:
-    """Parameter -> error of its first gradient over its norm."""
+def largest(a: list[float], b: list[float]) -> float:
+    """The largest difference of a step."""
+    return max(abs(x - y) for x, y in zip(a, b, strict=True))
+
+
+def norm(x: Tensor) -> float:
+    """Root of the sum of squares."""
+    return float(x.double().norm())
+
+
+def first_gradients(
+    folder: Path, checkpoint: Path
+) -> dict[str, tuple[Tensor, Tensor, Tensor]]:
+    """Parameter -> its first gradient by the trainer, by transformers, and in fp64."""
     m = replace(load_hf(folder / "model"), dropout=False)
     theirs = weights.check(folder / "gradient", m)
+    exact = torch.load(folder / "exact.pt")
     reader = Reader(checkpoint, read_index(checkpoint))
-    with torch.device("meta"):
-        whole = Decoder(m, range(m.layers), SEQ)
-    beta1 = Settings().beta1
-    errors = {}
-    for name, p in dict(parameters(whole, m)).items():
-        part = tuple(slice(0, n) for n in p.shape)
-        want: Tensor = theirs.read(name, weights.rows(name, p, m), part)
-        got = whole_tensor(reader, f"exp_avg/{name}", list(p.shape)) / (
-            1 - beta1
-        )
-        errors[name] = float(
-            (got - want).norm() / want.norm().clamp(min=1e-12)
-        )
-    return errors
+    part = 1 - Settings().beta1
+    every = {}
+    for name, true in exact.items():
+        all_of_it = tuple(slice(0, n) for n in true.shape)
+        our = whole_tensor(reader, f"exp_avg/{name}", list(true.shape))
+        their = theirs.read(name, weights.rows(name, true, m), all_of_it)
+        every[name] = our.double() / part, their.double(), true
+    return every
 
 
 def shown(layout: Layout) -> str:
@@ -278,6 +398,8 @@ def shown(layout: Layout) -> str:
         for n in named
         if getattr(layout, n) != getattr(usual, n)
     ]
+    if layout.tp > 1 and not layout.sequence_parallel:
+        words.append("whole sequences")
     return " ".join(words)
 
 
@@ -291,23 +413,35 @@ def main() -> None:
     )
     given = parser.parse_args()
     lines = [
-        "| family | layout | loss | gradient | its tensor |",
-        "|---|---|--:|--:|---|",
+        "| family | layout | loss | gradient | its tensor | fp64: loss | gradient | transformers to"
+        " fp64: loss | gradient |",
+        "|---|---|--:|--:|---|--:|--:|--:|--:|",
     ]
     if given.output.exists():
         lines = given.output.read_text("utf-8").splitlines()
     for number in range(len(lines) - 2, given.layouts):
         family = [*FAMILIES][number % len(FAMILIES)]
+        balance = BALANCE if with_experts(family) and number % 2 else None
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)
-            fork_ranks(partial(made, family, folder, given.seed + number), 1)
+            seed = given.seed + number
+            fork_ranks(partial(made, family, folder, seed, balance), 1)
+            fork_ranks(partial(exact, folder, balance), 1)
             draw = random.Random(f"{given.seed}/{number}")
             layout = drawn(draw, family, folder)
-            row = beside(folder, layout)
+            row = beside(folder, layout, balance)
         wrong = " **" if max(row["loss"], row["gradient"]) > BOUND else ""
+        figures = (
+            f"{row['loss']:.1e} | {row['gradient']:.1e}{wrong} | {row['tensor']}",
+            *(
+                f"{row[key]:.1e}"
+                for key in ("ours", "our gradient", "theirs", "their gradient")
+            ),
+        )
         lines.append(
-            f"| {family} | {shown(layout)} | {row['loss']:.1e} | {row['gradient']:.1e}{wrong} |"
-            f" {row['tensor']} |"
+            f"| {family}{', balance loss' * bool(balance)} | {shown(layout)} | "
+            + " | ".join(figures)
+            + " |"
         )
         given.output.write_text("\n".join(lines) + "\n", "utf-8")
         print(lines[-1], flush=True)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from math import inf
+from pathlib import Path
 
 import pytest
 
 pytest.importorskip("torch")
 
 from meshwright.study import pp, zero  # noqa: E402
+from meshwright.study.__main__ import called  # noqa: E402
 from meshwright.study.check import BOUND, Row, study  # noqa: E402
 from meshwright.study.model import Shape  # noqa: E402
 
@@ -37,6 +39,38 @@ def test_bytes_by_hand(sound: list[Row]) -> None:
     assert sent["pp 2 x tp 2, between stages"] == stream / 2
 
 
+def test_calls_by_hand(sound: list[Row]) -> None:
+    """Two pairs a layer, f and g, each an all-reduce forward or backward: sequence parallelism calls
+    the same, and sums its 9 norms, embeddings and head, 12 weights. A boundary is crossed twice.
+    """
+    calls = {row.axis: row.calls for row in sound}
+    assert calls["tp"] == {"RS": 16, "AG": 16}
+    assert calls["tp and sp"] == {"RS": 16 + 12, "AG": 16 + 12}
+    weights = 4 * 8 + 4
+    assert calls["dp, ZeRO-1"] == {"RS": weights, "AG": weights}
+    assert calls["dp, ZeRO-3"] == {"RS": weights, "AG": 2 * weights}
+    assert calls["pp 4, 1F1B"] == {"P2P": 3 * 8 * 2 / 4}
+
+
+def test_the_page_shows_what_is_called(sound: list[Row]) -> None:
+    page = Path(__file__).parents[2] / "docs" / "study.md"
+    text = page.read_text("utf-8")
+    assert pp.picture(4, 4, 1) in text
+    for row in sound:
+        shown = [
+            line for line in text.splitlines() if line.startswith(called(row))
+        ]
+        assert shown or "RS" not in row.calls, called(row)
+
+
+def test_a_pipeline_drawn_by_hand() -> None:
+    """Two stages, two microbatches: one waits at the begin, the other at the end."""
+    assert pp.picture(p=2, m=2, v=1) == (
+        "rank 0  F0  F1   .   .  B0 ----  .  B1 ----\n"
+        "rank 1   .  F0  B0 ---- F1  B1 ----"
+    )
+
+
 def test_bytes_held_are_zeros(sound: list[Row]) -> None:
     held = {row.axis[-1]: row.held for row in sound if row.held}
     assert held == {"0": (16, 16), "1": (10, 10), "2": (7, 7), "3": (4, 4)}
@@ -54,7 +88,7 @@ def test_a_lost_message_is_seen_on_every_axis() -> None:
 def test_the_bubble_of_an_order_is_that_of_the_paper(
     p: int, m: int, v: int
 ) -> None:
-    assert pp.replay(p, m, v) == pytest.approx(pp.bubble(p, m, v), abs=1e-12)
+    assert pp.idle(p, m, v) == pytest.approx(pp.bubble(p, m, v), abs=1e-12)
 
 
 def test_1f1b_keeps_at_most_as_many_microbatches_as_ranks_follow() -> None:

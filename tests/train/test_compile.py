@@ -1,5 +1,5 @@
-"""torch.compile: the same numbers within rounding; what PyTorch cannot compile is refused
-(`test_train_rules`).
+"""torch.compile: the same numbers within rounding, of layers with experts their first halves; what
+PyTorch cannot compile is refused (`test_train_rules`).
 """
 
 from __future__ import annotations
@@ -12,26 +12,30 @@ import pytest
 
 torch = pytest.importorskip("torch")
 import torch.distributed as dist  # noqa: E402
-from jobs import LLAMA, SETTINGS, job, share, tokens  # noqa: E402
+from jobs import DEEPSEEK, LLAMA, SETTINGS, job, share, tokens  # noqa: E402
 
 from meshwright.describe.layout import Layout  # noqa: E402
+from meshwright.describe.model import Model  # noqa: E402
 from meshwright.train.fake import fake_world  # noqa: E402
 from meshwright.train.launch import fork_ranks  # noqa: E402
 from meshwright.train.loop import Trainer  # noqa: E402
 
 SMALL = replace(LLAMA, layers=2)
+EXPERTS = replace(DEEPSEEK, layers=2)
+"""A dense layer, then one with experts of which one is shared."""
 
 
-def run(layout: Layout, compiled: bool, to: Path) -> list[float]:
+def run(
+    layout: Layout, compiled: bool, to: Path, model: Model = SMALL
+) -> list[float]:
     """Losses and norms of three steps."""
 
     def work(device: torch.device) -> None:
         trainer = Trainer(
-            job(SMALL, layout), replace(SETTINGS, compile=compiled), device
+            job(model, layout), replace(SETTINGS, compile=compiled), device
         )
-        assert compiled == (
-            "run" in vars(trainer.stages[min(trainer.stages)].blocks[0])
-        )
+        last = vars(trainer.stages[min(trainer.stages)].blocks[-1])
+        assert compiled == ("run" in last or "attend" in last)
         results = [
             trainer.step(step, *share(trainer, tokens(step)))
             for step in range(3)
@@ -69,6 +73,15 @@ def test_compiled_layers_give_the_same_numbers(
 ) -> None:
     assert run(layout, True, tmp_path / "x") == pytest.approx(
         run(layout, False, tmp_path / "x"), abs=2e-6
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # of inductor, of itself
+def test_layers_of_experts_give_the_same_numbers(tmp_path: Path) -> None:
+    layout = Layout(dp=2, ep=2, microbatch=4, recompute="full")
+    assert run(layout, True, tmp_path / "x", EXPERTS) == pytest.approx(
+        run(layout, False, tmp_path / "x", EXPERTS), abs=2e-6
     )
 
 

@@ -13,7 +13,7 @@ from jobs import LLAMA, SETTINGS, job  # noqa: E402
 
 from meshwright.describe.layout import Layout  # noqa: E402
 from meshwright.prediction.prediction import predict  # noqa: E402
-from meshwright.train import host, session  # noqa: E402
+from meshwright.train import launch, session  # noqa: E402
 from meshwright.train.attempt import RunPlan  # noqa: E402
 from meshwright.train.initial import digest  # noqa: E402
 from meshwright.train.launch import fork_ranks  # noqa: E402
@@ -22,16 +22,16 @@ from meshwright.train.launch import fork_ranks  # noqa: E402
 def test_what_the_environment_says_stays(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    for name in (*host.ALLOCATOR, host.CUBLAS[0]):
+    for name in (*launch.ALLOCATOR, launch.CUBLAS[0]):
         monkeypatch.delenv(name, raising=False)
-    host.environment("cpu", False)
-    assert not any(name in os.environ for name in host.ALLOCATOR)
-    host.environment("cuda", True)
+    launch.environment("cpu", False)
+    assert not any(name in os.environ for name in launch.ALLOCATOR)
+    launch.environment("cuda", True)
     assert os.environ["PYTORCH_ALLOC_CONF"] == "expandable_segments:True"
     assert os.environ["CUBLAS_WORKSPACE_CONFIG"] == ":4096:8"
     monkeypatch.delenv("PYTORCH_ALLOC_CONF")
     monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", "backend:native")
-    host.environment("cuda", False)
+    launch.environment("cuda", False)
     assert "PYTORCH_ALLOC_CONF" not in os.environ
 
 
@@ -63,12 +63,12 @@ def test_a_run_collects_garbage_when_it_is_asked_to(tmp_path: Path) -> None:
 
     fork_ranks(work, 1, timeout_s=100)
     assert seen.read_text() == "(False, True)"
-    with host.collected() as garbage:
+    with launch.collected() as garbage:
         cycle: list[object] = []
         cycle.append(cycle)
         young = gc.get_count()[0]
         del cycle
-        for _ in range(host.EVERY):
+        for _ in range(launch.EVERY):
             garbage.step()
         assert gc.get_count()[0] < max(young, 20)
 

@@ -16,7 +16,7 @@ from meshwright.errors import BadInput  # noqa: E402
 from meshwright.formats.run_folder import metrics  # noqa: E402
 from meshwright.formats.toml import dump_job  # noqa: E402
 from meshwright.train import rules  # noqa: E402
-from meshwright.train.ramp import batch_of, before  # noqa: E402
+from meshwright.train.data import batch_of, samples_before  # noqa: E402
 
 RAMP = replace(SETTINGS, ramp_batch=4, ramp_steps=4)
 
@@ -26,11 +26,11 @@ def test_a_batch_grows_by_whole_microbatches_of_all_replicas() -> None:
     wanted = job(LLAMA, Layout(dp=2, microbatch=2), 16)
     sizes = [batch_of(wanted, RAMP, step) for step in range(6)]
     assert sizes == [4, 4, 8, 12, 16, 16]
-    firsts = [before(wanted, RAMP, step) for step in range(7)]
+    firsts = [samples_before(wanted, RAMP, step) for step in range(7)]
     assert firsts == [0, 4, 8, 16, 28, 44, 60], (
         "no sample twice, none left out"
     )
-    assert before(wanted, SETTINGS, 5) == 80
+    assert samples_before(wanted, SETTINGS, 5) == 80
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from meshwright.cli import main as cli  # noqa: E402
 from meshwright.describe.training import settings  # noqa: E402
 from meshwright.formats.run_folder import attempts, read  # noqa: E402
 from meshwright.formats.toml import load_job  # noqa: E402
+from meshwright.train import attempt  # noqa: E402
 from meshwright.units import show  # noqa: E402
 
 SHORT: dict[str, Any] = {"steps": 6, "lr": 1e-3, "save_every": 3}
@@ -216,6 +217,35 @@ def test_a_token_file_that_was_moved_is_the_same_and_one_that_was_rewritten_is_n
         == 2
     )
     assert "run cannot go on: data was" in capsys.readouterr().err
+
+
+def test_one_byte_in_the_middle_of_a_token_file_is_another_file(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file that nobody touched is not read again; a run of before, which knew the ends, goes on."""
+    tokens("mine", "some words " * 300_000)
+    assert cli.run(["train", diverging(**SHORT, data="mine")]) == 0
+    words = ["train", "job.toml", "--resume", "--steps"]
+    record = Path("run/attempts.jsonl")
+    row = json.loads(record.read_text())
+    whole = row["order"]["data"]
+    assert "SHA-256" in whole and "ends" not in whole
+    attempt.sha256.cache_clear()
+    monkeypatch.setattr(attempt, "BLOCK", 0)  # reads nothing: another hash
+    assert cli.run([*words, "7"]) == 0
+    monkeypatch.undo()
+    file = Path("mine.bin")
+    changed = bytearray(file.read_bytes())
+    changed[len(changed) // 2] ^= 1
+    file.write_bytes(changed)
+    assert cli.run([*words, "8"]) == 2
+    assert f"data was {whole} and is " in capsys.readouterr().err
+    ends = attempt.hash_of_ends(file)[:16]
+    row["order"]["data"] = (
+        whole[: whole.index("SHA")] + f"{attempt.ENDS} {ends}"
+    )
+    record.write_text(json.dumps(row) + "\n")
+    assert cli.run([*words, "8"]) == 0
 
 
 @pytest.mark.parametrize(

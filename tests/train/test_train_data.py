@@ -21,7 +21,7 @@ from meshwright.errors import BadInput  # noqa: E402
 from meshwright.train import data, texts
 from meshwright.train.data import Shuffle
 from meshwright.train.feed import prefetched
-from meshwright.train.tokenizer import encoder  # noqa: E402
+from meshwright.train.texts import encoder  # noqa: E402
 
 
 def made(folder: Path, text: str = "abcdefghij" * 10) -> Path:
@@ -213,7 +213,7 @@ def test_a_tokenizer_file_gives_its_ids(
     (tmp_path / "t.txt").write_text(text, "utf-8")
     want = made.encode(text, add_special_tokens=False).ids
     monkeypatch.setattr(texts, "PIECE", 97)
-    monkeypatch.setattr("meshwright.train.tokenizer.BATCH", 150)
+    monkeypatch.setattr("meshwright.train.texts.BATCH", 150)
     header = texts.prepare(tmp_path / "t.txt", tmp_path / "t", str(file))
     found = np.fromfile(tmp_path / "t.bin", "<u2").tolist()
     assert found == want and made.decode(found) == text

@@ -17,6 +17,7 @@ from meshwright.catalog import model as catalogue  # noqa: E402
 from meshwright.cli import main as cli  # noqa: E402
 from meshwright.describe.job import OPTIMIZERS, PRECISIONS, Job  # noqa: E402
 from meshwright.describe.layout import Layout
+from meshwright.describe.model import Model  # noqa: E402
 from meshwright.describe.training import settings  # noqa: E402
 from meshwright.errors import BadInput  # noqa: E402
 from meshwright.formats.toml import dump_job  # noqa: E402
@@ -68,14 +69,15 @@ def test_layouts(says: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("layout", "says"),
+    ("model", "layout", "says"),
     [
-        (Layout(pp=2, dp=1, schedule="zbv"), "cannot be halved"),
+        (LLAMA, Layout(pp=2, dp=1, schedule="zbv"), "cannot be halved"),
+        (MIXTRAL, Layout(dp=1, recompute="op"), "kept one by one"),
     ],
 )
-def test_what_is_not_compiled(layout: Layout, says: str) -> None:
+def test_what_is_not_compiled(model: Model, layout: Layout, says: str) -> None:
     with pytest.raises(BadInput, match=says):
-        rules.demand(job(LLAMA, layout, 8), replace(SETTINGS, compile=True))
+        rules.demand(job(model, layout, 8), replace(SETTINGS, compile=True))
 
 
 def test_compiling_needs_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,16 +1,26 @@
-"""python -m meshwright.study: every axis beside its equations; --lose 1 breaks them all."""
+"""python -m meshwright.study: every axis beside its equations, what a rank calls in one step, and
+the pipelines drawn; --lose 1 breaks them all.
+"""
 
 from __future__ import annotations
 
 import argparse
 import sys
 
-from .check import BOUND, Beside, study
+from .check import BOUND, Beside, Row, study
+from .pp import picture
 
 
 def beside(pair: Beside | None, width: int, digits: int) -> str:
     numbers = ["", ""] if pair is None else [f"{x:,.{digits}f}" for x in pair]
     return "".join(f"{number:>{width}}" for number in numbers)
+
+
+def called(row: Row) -> str:
+    calls = [
+        f"{n:4g} {name}" for name, n in sorted(row.calls.items(), reverse=True)
+    ]
+    return f"{row.axis:28}{''.join(calls)}"
 
 
 def main() -> int:
@@ -32,6 +42,15 @@ def main() -> int:
         numbers = beside(row.sent, 10, 0) + beside(row.bubble, 8, 4)
         numbers += beside(row.held, 8, 2)
         print(f"{row.axis:28}{numbers}{row.error:10.1e}")
+    print(
+        "\ncalls of a rank: RS reduce-scatter, AG all-gather (an all-reduce is"
+        " both), A2A all-to-all,\nP2P message to another stage"
+    )
+    for row in rows:
+        print(called(row))
+    for p, m, v in ((4, 4, 1), (2, 4, 2)):
+        print(f"\npp {p}, {m} microbatches, chunks a rank: {v}")
+        print(picture(p, m, v))
     wrong = [row.axis for row in rows if not row.error < BOUND]
     if wrong:
         print(f"not what one process computes: {'; '.join(wrong)}")

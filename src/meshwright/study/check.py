@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import multiprocessing
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from functools import cache, partial
 from pathlib import Path
@@ -77,6 +77,8 @@ class Row(NamedTuple):
     """Weights that have a gradient."""
     bubble: Beside | None
     held: Beside | None
+    calls: Mapping[str, float]
+    """Collectives, and messages between stages."""
 
 
 @cache
@@ -168,7 +170,7 @@ def trials() -> Iterator[Trial]:
             partial(piped, v),
             pp.sent(M, p, v),
             ranks=partial(first, p),
-            bubble=(pp.bubble(p, M.batch, v), pp.replay(p, M.batch, v)),
+            bubble=(pp.bubble(p, M.batch, v), pp.idle(p, M.batch, v)),
         )
     hops, gathers = scatter_gather.sent(M, p=2, t=2)
     axis = "pp 2 x tp 2, "
@@ -194,6 +196,7 @@ def run(trial: Trial, lose: int) -> Row | None:
         names=frozenset(step.gradients),
         bubble=trial.bubble,
         held=(trial.held, held) if trial.held else None,
+        calls=ring.calls,
     )
 
 
@@ -214,7 +217,7 @@ def work(rank: int, store: str, lose: int) -> list[Row | None]:
 
 
 def together(rows: Sequence[Row], want: Step) -> Row:
-    """Of all ranks: bytes on average, losses added up, the largest error."""
+    """Of all ranks: bytes and calls on average, losses added up, the largest error."""
     loss = sum(row.loss for row in rows)
     far = abs(loss / float(want.loss) - 1)
     names = frozenset[str]().union(*(row.names for row in rows))
@@ -224,6 +227,10 @@ def together(rows: Sequence[Row], want: Step) -> Row:
         loss=loss,
         error=max(far, *(row.error for row in rows)) if whole else torch.inf,
         names=names,
+        calls={
+            name: sum(row.calls[name] for row in rows) / len(rows)
+            for name in rows[0].calls
+        },
     )
 
 

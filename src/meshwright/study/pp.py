@@ -57,10 +57,14 @@ def order(rank: int, p: int, m: int, v: int) -> list[Action]:
     return actions
 
 
-def replay(p: int, m: int, v: int) -> float:
-    """The bubble of that order, where F takes one unit of time and B two."""
+UNITS = {"F": 1, "B": 2}
+"""Of time."""
+
+
+def replay(p: int, m: int, v: int) -> dict[tuple[str, int, int], int]:
+    """When each pass (kind, stage, microbatch) of that order ends."""
     orders = [order(rank, p, m, v) for rank in range(p)]
-    end: dict[tuple[str, int, int], int] = {}  # kind, stage, microbatch
+    end: dict[tuple[str, int, int], int] = {}
     clock = [0] * p
     while any(orders):
         for rank, actions in enumerate(orders):
@@ -74,10 +78,30 @@ def replay(p: int, m: int, v: int) -> float:
                 if needs[1] >= 0 and needs not in end:
                     break
                 clock[rank] = max(clock[rank], end.get(needs, 0))
-                clock[rank] += 1 if kind == "F" else 2
+                clock[rank] += UNITS[kind]
                 end[kind, stage, i] = clock[rank]
                 del actions[0]
-    return max(clock) / (3 * m * v) - 1
+    return end
+
+
+def idle(p: int, m: int, v: int) -> float:
+    """The bubble of that order."""
+    return max(replay(p, m, v).values()) / (3 * m * v) - 1
+
+
+def picture(p: int, m: int, v: int) -> str:
+    """A line a rank, four characters a unit of time; of chunks after the first with a letter."""
+    end = replay(p, m, v)
+    lines = [["  . "] * max(end.values()) for _ in range(p)]
+    for (kind, stage, i), after in end.items():
+        chunk, rank = divmod(stage, p)
+        word = f" {kind}{i}" + "abcdefgh"[chunk] * (v > 1)
+        first = after - UNITS[kind]
+        lines[rank][first:after] = [f"{word:4}", "----"][: UNITS[kind]]
+    return "\n".join(
+        f"rank {rank} {''.join(line)}".rstrip(". ")
+        for rank, line in enumerate(lines)
+    )
 
 
 def stages(model: nn.Sequential, count: int) -> list[nn.Module]:
@@ -113,6 +137,7 @@ class Pipeline:
         return 1 + (2 * stage + (kind == "B")) * len(self.data) + i
 
     def send(self, x: Tensor, kind: str, stage: int, i: int) -> None:
+        self.ring.calls["P2P"] += 1
         self.ring.send(self.cut(x), stage, self.tag(kind, stage, i))
 
     def receive(self, source: int, kind: str, stage: int, i: int) -> Tensor:

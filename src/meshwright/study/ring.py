@@ -14,6 +14,7 @@ A gradient flows against the data: what is gathered going forward is reduce-scat
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -34,6 +35,8 @@ class Ring:
         self.ranks, self.size = ranks, len(ranks)
         self.rank = ranks.index(dist.get_rank())
         self.sent = self.arrived = 0
+        self.calls = Counter[str]()
+        """Collectives, by the letters they are known by; an all-reduce is an RS and an AG."""
         self.lose = lose
         self.pending: list[tuple[Any, Tensor]] = []
 
@@ -65,6 +68,7 @@ class Ring:
 
     def reduce_scatter(self, parts: Sequence[Tensor]) -> Tensor:
         """Part r of the sum, on rank r."""
+        self.calls["RS"] += 1
         total = parts[self.rank - 1]
         for turn in range(2, self.size + 1):
             total = self.exchange(total) + parts[self.rank - turn]
@@ -72,6 +76,7 @@ class Ring:
 
     def all_gather(self, part: Tensor) -> list[Tensor]:
         """The parts of all ranks, in their order."""
+        self.calls["AG"] += 1
         parts = [part] * self.size
         for turn in range(1, self.size):
             part = self.exchange(part)
@@ -87,6 +92,7 @@ class Ring:
 
     def all_to_all(self, parts: Sequence[Tensor]) -> list[Tensor]:
         """Part i of every rank, on rank i."""
+        self.calls["A2A"] += 1
         out = list(parts)
         for ahead in range(1, self.size):
             out[self.rank - ahead] = self.exchange(

@@ -16,6 +16,7 @@ import time
 import tomllib
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ from ..errors import BadInput, unknown
 from ..formats.run_folder import ATTEMPTS, attempts
 from ..formats.toml import dump_job
 from ..prediction.prediction import Prediction
-from . import checkpoint, data
+from . import checkpoint, data, watchdog
 from .registry import is_own
 
 ORDER = ("data", "seq", "seed", "batch", "shuffle")
@@ -36,8 +37,12 @@ ORDER = ("data", "seq", "seed", "batch", "shuffle")
 SHUFFLE = "computed"
 """How samples of files are put in order (`shuffle`); attempts that do not say it drew a
 permutation."""
-ENDS_BYTES = 2**20
-"""Of a token file: so much of its begin and its end tells it from others."""
+ENDS, ENDS_BYTES = "SHA-256 of the ends", 2**20
+"""Attempts before 2026-12 knew a token file by so much of its begin and its end."""
+BLOCK = 2**24
+HASHED = "hashed"
+"""In the record of an attempt: path of a token file -> [bytes, nanoseconds of its last change,
+SHA-256]. While bytes and time stay, a file of terabytes is not read at every start."""
 ELSEWHERE = ("train.output",)
 """What may change without a word."""
 
@@ -56,10 +61,10 @@ def versions() -> dict[str, str]:
     }
 
 
-def order(job: Job, settings: Settings) -> dict[str, Any]:
-    """What a step trains on, by `ORDER`."""
+def order(job: Job, settings: Settings, ends: bool = False) -> dict[str, Any]:
+    """What a step trains on, by `ORDER`. ends: token files as earlier attempts knew them."""
     fields = {
-        "data": contents(job, settings),
+        "data": contents(job, settings, ends),
         "seq": job.T,
         "seed": settings.seed,
         "batch": sequences(job, settings),
@@ -79,31 +84,74 @@ def sequences(job: Job, s: Settings) -> int | str:
     return f"{job.batch} after {s.ramp_steps} steps from {s.ramp_batch}"
 
 
-def contents(job: Job, settings: Settings) -> str:
+def token_files(s: Settings) -> list[tuple[Path, float | None]]:
+    """Token files and their shares."""
+    return data.files(
+        str(Path(s.output) / "corpus") if s.data == "corpus" else s.data
+    )
+
+
+def contents(job: Job, settings: Settings, ends: bool) -> str:
     """Which tokens: what does not change when a token file is moved; and what is held out of it."""
     if not is_files(settings):
         return settings.data
-    path = (
-        str(Path(settings.output) / "corpus")
-        if settings.data == "corpus"
-        else settings.data
-    )
-    hashes = [file_contents(file, share) for file, share in data.files(path)]
+    folder = Path(settings.output)
+    hashes = []
+    for path, share in token_files(settings):
+        count = data.read_header(path)["tokens"]
+        said = hash_of_ends(path) if ends else hashed(path, folder)[2]
+        word = ENDS if ends else "SHA-256"
+        part = "" if share is None else f", share {share:g}"
+        hashes.append(f"{count} tokens, {word} {said[:16]}{part}")
     held_out = settings.eval_every and settings.eval_data is None
     apart = [f"{settings.eval_batches} batches held out"] if held_out else []
     return "; ".join(hashes + apart)
 
 
-def file_contents(path: Path, share: float | None) -> str:
-    """Hash of the contents of one token file, with its share of the samples."""
-    header = data.read_header(path)
+def hash_of_ends(path: Path) -> str:
+    """Of one token file."""
     digest = hashlib.sha256()
     with data.sibling(path, ".bin").open("rb") as file:
         digest.update(file.read(ENDS_BYTES))
         file.seek(max(0, file.seek(0, os.SEEK_END) - ENDS_BYTES))
         digest.update(file.read(ENDS_BYTES))
-    said = f"{header['tokens']} tokens, SHA-256 of the ends {digest.hexdigest()[:16]}"
-    return said if share is None else f"{said}, share {share:g}"
+    return digest.hexdigest()
+
+
+def hashed(path: Path, folder: Path) -> list[Any]:
+    """[bytes, nanoseconds of its last change, SHA-256] of one token file, as the newest attempt of
+    the folder has them, where they are as they were; else it is read whole.
+    """
+    tokens = data.sibling(path, ".bin").resolve()
+    about = tokens.stat()
+    same = [about.st_size, about.st_mtime_ns]
+    newest = next(iter(attempts(folder)[-1:]), {})
+    before: list[Any] = newest.get(HASHED, {}).get(str(tokens), [])
+    return before if before[:2] == same else [*same, sha256(tokens, *same)]
+
+
+@cache
+def sha256(tokens: Path, size: int, changed_ns: int) -> str:
+    """Of a whole file, once in a process."""
+    digest = hashlib.sha256()
+    with tokens.open("rb") as file:
+        while block := file.read(BLOCK):
+            watchdog.beat(f"reading {tokens.name}"[:48])
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def hashes_of(s: Settings) -> dict[str, Any]:
+    """The `HASHED` of an attempt, if it has token files."""
+    if not is_files(s):
+        return {}
+    names = [path for path, _ in token_files(s)]
+    folder = Path(s.output)
+    files = {
+        str(data.sibling(path, ".bin").resolve()): hashed(path, folder)
+        for path in names
+    }
+    return {HASHED: files}
 
 
 def begin(
@@ -123,6 +171,7 @@ def begin(
         "pid": os.getpid(),
         "versions": versions(),
         "order": order(job, settings),
+        **hashes_of(settings),
         **tomllib.loads(text),
     }
     said = ", ".join(
@@ -158,7 +207,7 @@ def demand_same(
     before = next(iter(attempts(folder)[-1:]), None)
     if before is None:
         return None
-    now = order(job, settings)
+    now = order(job, settings, ENDS in before["order"].get("data", ""))
     was = {"shuffle": "a permutation", **before["order"]}
     moved = [
         name

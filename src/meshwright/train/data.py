@@ -5,6 +5,9 @@ A token file is NAME.bin, little-endian unsigned integers of 2 or 4 bytes one af
 NAME.json beside it: {"format": "meshwright-tokens-1", "dtype": "uint16", "tokens": N, "vocab": V,
 "tokenizer": "bytes", "source": "..."}. Sample i is tokens i T .. i T + T inclusive (its targets end
 one further). An epoch is a random order of all samples.
+
+A batch may grow from `ramp_batch` sequences to that of the job over `ramp_steps` steps, by whole
+microbatches of all replicas (Brown et al. 2020, GPT-3, section 2.3).
 """
 
 from __future__ import annotations
@@ -18,6 +21,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from ..describe.job import Job
+from ..describe.training import Settings
 from ..errors import BadInput
 from ..formats import parse_json, read_text
 
@@ -323,3 +328,42 @@ def read_header(path: Path) -> dict[str, Any]:
             f"{tokens} has {size} bytes, but its header says {want}: it is damaged"
         )
     return header
+
+
+def least_batch(job: Job) -> int:
+    """Sequences of one microbatch of every replica: what a batch grows by."""
+    return int(job.layout.dp * job.layout.microbatch)
+
+
+def batch_of(job: Job, s: Settings, step: int) -> int:
+    """Sequences that a step trains on."""
+    if s.ramp_batch is None or s.ramp_steps is None or step >= s.ramp_steps:
+        return job.batch
+    grown = (job.batch - s.ramp_batch) * step // s.ramp_steps
+    return s.ramp_batch + grown // least_batch(job) * least_batch(job)
+
+
+def samples_before(job: Job, s: Settings, step: int) -> int:
+    """Sequences of all steps before this one."""
+    ramp = min(step, s.ramp_steps or 0)
+    grown = sum(batch_of(job, s, earlier) for earlier in range(ramp))
+    return grown + (step - ramp) * job.batch
+
+
+def wrong_ramp(job: Job, s: Settings) -> list[str]:
+    """Why the batch cannot grow so."""
+    if s.ramp_batch is None and s.ramp_steps is None:
+        return []
+    if s.ramp_batch is None or s.ramp_steps is None:
+        return ["train.ramp_batch and train.ramp_steps belong together"]
+    if s.ramp_batch >= job.batch or s.ramp_batch % least_batch(job):
+        return [
+            f"train.ramp_batch must be a multiple of {least_batch(job)} (microbatches of all"
+            f" replicas) and less than the batch of {job.batch}, not {s.ramp_batch}"
+        ]
+    return []
+
+
+def batch_sizes(job: Job, s: Settings) -> set[int]:
+    """Batch sizes of all steps."""
+    return {batch_of(job, s, step) for step in range((s.ramp_steps or 0) + 1)}

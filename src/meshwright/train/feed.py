@@ -18,9 +18,15 @@ from ..errors import BadInput
 from ..program.tiles import Documents
 from . import data, registry, texts
 from .attempt import RunPlan
-from .data import HeldOut, Source, Synthetic, opened
+from .data import (
+    HeldOut,
+    Source,
+    Synthetic,
+    batch_of,
+    opened,
+    samples_before,
+)
 from .loop import Trainer
-from .ramp import batch_of, before
 
 T = TypeVar("T")
 Batch = tuple[Tensor, Tensor, tuple[Documents, ...]]
@@ -96,7 +102,7 @@ def batches(
     s = plan.settings
     samples = source(job, s)
     ends = end_token(s)
-    done = before(job, s, first)
+    done = samples_before(job, s, first)
     for step in range(first, s.steps):
         size = batch_of(job, s, step)
         yield step, batch(trainer, samples, first=done, size=size, ends=ends)

@@ -22,7 +22,7 @@ from .loop import decoder as decoder_of
 from .model import Decoder
 from .moe import MixtureOfExperts
 from .storage import Reader, read_index, verify
-from .tokenizer import decoder, encoder
+from .texts import decoder, encoder
 
 
 def generate(

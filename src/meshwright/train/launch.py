@@ -1,13 +1,15 @@
 """Start the ranks of a run: forked on this machine with gloo or NCCL, or the one rank that torchrun
 or Slurm started us as.
 
-Forking after one import of torch saves each rank its seconds of imports. The parent must not have
-used torch's thread pools.
+How PyTorch and Python are set up on them, for time, memory or bits, stands here too. Forking after
+one import of torch saves each rank its seconds of imports. The parent must not have used torch's
+thread pools.
 """
 
 from __future__ import annotations
 
 import ctypes
+import gc
 import multiprocessing
 import os
 import signal
@@ -17,7 +19,8 @@ import tempfile
 import time
 import traceback
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import timedelta
 from functools import partial
 from multiprocessing.connection import wait
@@ -341,3 +344,59 @@ def _reason(ranks: Sequence[BaseProcess], folder: Path) -> RankFailed:
                 group[rank][0],
             )
     return RankFailed(f"one of {len(ranks)} ranks ended without a word")
+
+
+GENERATION = 1
+"""Of Python's collector, which is asked for every so many steps: young objects in cycles."""
+EVERY = 50
+"""Steps between two collections; torchtitan's number. A collection at a time of its own choice
+stops one rank, and the others wait for it.
+"""
+ALLOCATOR = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
+SEGMENTS = "expandable_segments:True"
+"""Blocks of the GPU's memory grow in place: sizes that change leave fewer holes."""
+CUBLAS = "CUBLAS_WORKSPACE_CONFIG", ":4096:8"
+"""What cuBLAS needs to add up in the same order each time (its manual)."""
+
+
+def environment(device: str, deterministic: bool) -> None:
+    """Before ranks start; what it says already stays."""
+    if device == "cuda" and not any(name in os.environ for name in ALLOCATOR):
+        os.environ[ALLOCATOR[0]] = SEGMENTS
+    if deterministic:
+        os.environ.setdefault(*CUBLAS)
+
+
+def same_bits() -> None:
+    """On this rank, from now on: an operation that has no kernel for that is an error."""
+    torch.use_deterministic_algorithms(True)
+    # memory that nobody reads before it is written need not be filled
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
+
+
+@contextmanager
+def collected() -> Iterator[Collector]:
+    """A context in which Python collects garbage only when it is asked to."""
+    on = gc.isenabled()
+    gc.collect()
+    gc.freeze()  # what is there now stays
+    gc.disable()
+    try:
+        yield Collector()
+    finally:
+        gc.unfreeze()
+        if on:
+            gc.enable()
+
+
+class Collector:
+    """Counts steps."""
+
+    def __init__(self) -> None:
+        self.steps = 0
+
+    def step(self) -> None:
+        """One more is done."""
+        self.steps += 1
+        if self.steps % EVERY == 0:
+            gc.collect(GENERATION)

@@ -25,7 +25,7 @@ from ..formats.run_folder import metrics
 from ..units import show
 from . import attempt, registry
 from .checkpoint import PART, SaveFailed
-from .ramp import batch_of
+from .data import batch_of
 
 if TYPE_CHECKING:
     from .attempt import RunPlan

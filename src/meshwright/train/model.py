@@ -160,8 +160,15 @@ class Block(nn.Module):
         return self.way(self.compute, x_BTD, seen)
 
     def compute(self, x_BTD: Tensor, seen: AttentionContext) -> Tensor:
-        x_BTD = x_BTD + self.attention(self.attention_norm(x_BTD), seen)
+        x_BTD = self.attend(x_BTD, seen)
         y_BTD: Tensor = x_BTD + self.ffn(self.ffn_norm(x_BTD))
+        return y_BTD
+
+    def attend(self, x_BTD: Tensor, seen: AttentionContext) -> Tensor:
+        """The first half of a layer."""
+        y_BTD: Tensor = x_BTD + self.attention(
+            self.attention_norm(x_BTD), seen
+        )
         return y_BTD
 
 
@@ -216,10 +223,16 @@ class Decoder(nn.Module):
 
     def compile_blocks(self) -> None:
         """Compile what each layer computes and recomputes; what is hooked to a layer from outside
-        (FSDP's gathers) stays outside.
+        (FSDP's gathers) stays outside. Of a layer with experts, attention and shared experts: how
+        many rows an expert has differs from step to step, and FSDP gathers them inside the layer.
         """
         for block in self.blocks:
-            block.run = torch.compile(block.run)  # type: ignore[method-assign]
+            if not isinstance(block.ffn, MixtureOfExperts):
+                block.run = torch.compile(block.run)  # type: ignore[method-assign]
+                continue
+            block.attend = torch.compile(block.attend)  # type: ignore[method-assign]
+            if block.ffn.shared is not None:
+                block.ffn.shared.compile()
 
     def tie(self) -> None:
         """The head uses the embedding's matrix, where the model says so and both are here."""

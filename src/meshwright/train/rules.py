@@ -18,12 +18,12 @@ from ..layout.rule import may_be
 from ..layout.trainable import TRAINER
 from ..prediction.prediction import Prediction
 from ..program.memory import peak
-from ..program.messages import carried_out
+from ..program.messages import carried_out, recomputation
 from ..program.resident import largest_terms
 from ..schedule import get as schedule_named
 from ..step.room import capacity
 from ..units import show
-from . import ramp
+from .data import batch_sizes, wrong_ramp
 from .registry import is_own
 
 
@@ -68,9 +68,9 @@ def of_settings(job: Job, layout: Layout, settings: Settings) -> list[str]:
 
 def ramped(job: Job, settings: Settings) -> list[str]:
     """A batch that cannot grow as it should, or is too small for the layout at first."""
-    if why := ramp.wrong(job, settings):
+    if why := wrong_ramp(job, settings):
         return why
-    for size in sorted(ramp.sizes(job, settings) - {job.batch}):
+    for size in sorted(batch_sizes(job, settings) - {job.batch}):
         small = replace(job, batch=size)
         each = rules.ALWAYS + (rules.EVEN_BATCH, rules.FILLED)
         why = rules.broken(small, job.layout, each) or of_trainer(
@@ -119,8 +119,10 @@ def compiled(job: Job, layout: Layout, settings: Settings) -> list[str]:
         if name and shutil.which(name)
     ]
     missing = {
-        "train.compile with a mixture of experts is not trained: the tokens of an expert differ"
-        " from step to step": (job.model.moe),
+        f"train.compile with experts and recompute {layout.recompute} is not carried out: parts of"
+        " their layers are compiled, and operations inside of these are not kept one by one": (
+            job.model.moe and recomputation(layout.recompute) == "op"
+        ),
         f"train.compile with schedule {layout.schedule} is not carried out: a compiled layer's"
         " backward pass cannot be halved": (split),
         "train.compile needs a C++ compiler (g++ or clang++) on CPUs": (

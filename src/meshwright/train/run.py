@@ -32,11 +32,16 @@ from .attempt import RunPlan, is_files
 from .feed import end_token, of_evaluation, source
 from .generate import generate, of_run
 from .guard import Lock
-from .host import environment
-from .launch import RankFailed, fork_ranks, run_rank, under_launcher
+from .launch import (
+    RankFailed,
+    environment,
+    fork_ranks,
+    run_rank,
+    under_launcher,
+)
 from .log import writer
 from .session import work
-from .tokenizer import decoder
+from .texts import decoder
 from .watchdog import record_flights
 
 
@@ -80,6 +85,7 @@ def prepare(
         writer()
     if settings.eval_every:
         of_evaluation(job, settings)
+    attempt.order(job, settings)  # hashes large files before ranks wait for it
     told = (
         attempt.demand_same(folder, job, settings, allowed) if steps else None
     )

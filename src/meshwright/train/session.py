@@ -31,8 +31,8 @@ from .feed import (
     of_evaluation,
     prefetched,
 )
-from .host import collected, same_bits
 from .initial import check_replicas
+from .launch import collected, same_bits
 from .log import RunLog, Spans, Stop, Usage, of_all
 from .loop import Result, Trainer
 from .model import Decoder

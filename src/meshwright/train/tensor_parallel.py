@@ -2,14 +2,14 @@
 al. 2022): column-parallel into, row-parallel out of attention and feed-forward.
 
 Weights are DTensors, which the optimizer, FSDP and checkpoints go by; what is computed of them is
-this rank's part, and what is exchanged is written out here. Through DTensor's own dispatch a layer
-takes the host several times as long (benchmarks/layer_host.md).
+this rank's part, taken as a layer begins, and what is exchanged is written out here. Through
+DTensor's own dispatch a layer takes the host several times as long, and so it does where DTensors
+go into a compiled layer (benchmarks/layer_host.md).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any, cast
 
 import torch
@@ -110,12 +110,30 @@ class OutOf(torch.autograd.Function):
         return whole, of_bias, None
 
 
-def cut(module: nn.Module, mesh: DeviceMesh, **how: Any) -> None:
-    """Give parameters their placement on the ranks."""
+def cut(module: Any, mesh: DeviceMesh, sums: bool = False, **how: Any) -> None:
+    """Give parameters their placement on the ranks. sums: gradients on a rank are parts
+    of a sum; else those of its part.
+    """
+    module.parts, module.sums = {}, sums
     for name, placement in how.items():
         if (p := getattr(module, name, None)) is not None:
             whole = distribute_tensor(p, mesh, [placement])
             module.register_parameter(name, nn.Parameter(whole))
+
+
+def take_parts(block: nn.Module) -> None:
+    """Take the parts as the layer begins: FSDP has gathered its weights by then, and what is
+    compiled (inside, in `Block.run`) begins later.
+    """
+    every = [module for module in block.modules() if hasattr(module, "parts")]
+
+    def take(block: nn.Module, given: Any) -> None:
+        for module in every:
+            for name, p in module._parameters.items():
+                if p is not None:
+                    module.parts[name] = LocalWeight.apply(p, module.sums)  # type: ignore[no-untyped-call]
+
+    block.register_forward_pre_hook(take)
 
 
 class LocalWeight(torch.autograd.Function):
@@ -139,65 +157,54 @@ class LocalWeight(torch.autograd.Function):
         return whole(grad.contiguous(), spec, requires_grad=False), None
 
 
-def part(module: nn.Module, name: str, sums: bool = False) -> Any:
-    """This rank's part of a parameter, None where the module has none. sums: its gradient on a rank
-    is a part of a sum; else that of the part.
-    """
-    p = getattr(module, name, None)
-    if not isinstance(p, DTensor):
-        return p
-    # a graph has no Python at run time, and Dynamo no specs
-    if torch.compiler.is_compiling():
-        return p.to_local(grad_placements=[Partial()] if sums else None)
-    return LocalWeight.apply(p, sums)  # type: ignore[no-untyped-call]
-
-
-def column(linear: nn.Linear, ranks: TensorRanks) -> None:
+def column(linear: Any, ranks: TensorRanks) -> None:
     """Each rank makes its share of the features, of an input that is whole."""
     cut(linear, ranks.mesh, weight=Shard(0), bias=Shard(0))
+    parts = linear.parts
 
     def forward(x: Tensor) -> Tensor:
-        return fn.linear(x, part(linear, "weight"), part(linear, "bias"))
+        return fn.linear(x, parts["weight"], parts.get("bias"))
 
     replace_forward(linear, forward)
 
 
-def row(linear: nn.Linear, ranks: TensorRanks) -> None:
+def row(linear: Any, ranks: TensorRanks) -> None:
     """Each rank takes its share of the features in; the sum is handed on."""
     cut(linear, ranks.mesh, weight=Shard(1), bias=Replicate())
+    parts = linear.parts
 
     def forward(x: Tensor) -> Any:
-        y = fn.linear(x, part(linear, "weight"))
-        return OutOf.apply(y, part(linear, "bias"), ranks)  # type: ignore[no-untyped-call]
+        y = fn.linear(x, parts["weight"])
+        return OutOf.apply(y, parts.get("bias"), ranks)  # type: ignore[no-untyped-call]
 
     replace_forward(linear, forward)
 
 
-def sum_gradients(module: nn.Module, ranks: TensorRanks) -> None:
+def sum_gradients(module: Any, ranks: TensorRanks) -> None:
     """For a module whose weights all ranks hold, while each has other rows (tokens, or heads):
     their gradients are parts of a sum.
     """
-    cut(module, ranks.mesh, weight=Replicate(), bias=Replicate())
-    weight, bias = (
-        partial(part, module, name, True) for name in ("weight", "bias")
-    )
+    cut(module, ranks.mesh, sums=True, weight=Replicate(), bias=Replicate())
+    parts = module.parts
     how: Callable[[Tensor], Tensor]
     if isinstance(module, nn.RMSNorm):
         shape, eps = list(module.normalized_shape), module.eps
 
         def how(x: Tensor) -> Tensor:
-            return fn.rms_norm(x, shape, weight(), eps)
+            return fn.rms_norm(x, shape, parts.get("weight"), eps)
 
     elif isinstance(module, nn.LayerNorm):
         shape, eps = list(module.normalized_shape), module.eps
 
         def how(x: Tensor) -> Tensor:
-            return fn.layer_norm(x, shape, weight(), bias(), eps)
+            return fn.layer_norm(
+                x, shape, parts.get("weight"), parts.get("bias"), eps
+            )
 
     else:
 
         def how(x: Tensor) -> Tensor:
-            return fn.linear(x, weight(), bias())
+            return fn.linear(x, parts["weight"], parts.get("bias"))
 
     replace_forward(module, how)
 
@@ -235,6 +242,7 @@ def layer(block: Block, tp: DeviceMesh, sequence: bool) -> None:
         mixture(block.ffn, ranks)
     else:
         dense(block.ffn, ranks)
+    take_parts(block)
 
 
 def dense(ffn: Any, ranks: TensorRanks) -> None:
