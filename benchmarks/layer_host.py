@@ -24,9 +24,9 @@ from torch._dynamo.utils import counters
 
 from meshwright import Job, Layout, Model, cluster
 from meshwright.describe.training import Settings
-from meshwright.train.fake import fake_world
 from meshwright.train.loop import Trainer
 from meshwright.train.model import AttentionContext, rotation
+from meshwright.train.oracle import fake_world
 
 SMALL = Model("small", 2, 64, 4, 160, 256, 16, kv_heads=2, dropout=False)
 FEW, MANY = 2, 8

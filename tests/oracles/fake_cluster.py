@@ -1,4 +1,4 @@
-"""A mesh of any size in one process (`meshwright.train.fake`), and a record of what the program of
+"""A mesh of any size in one process (`meshwright.train.oracle`), and a record of what the program of
 one rank computes and sends.
 """
 
@@ -12,7 +12,7 @@ from math import prod
 import torch
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
-from meshwright.train.fake import fake_world, without_storage
+from meshwright.train.oracle import fake_world, without_storage
 from meshwright.train.traffic import TrafficCounter
 
 

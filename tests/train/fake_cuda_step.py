@@ -33,7 +33,7 @@ from torch.utils._pytree import tree_leaves
 from meshwright.describe.job import PRECISIONS, Job
 from meshwright.program import messages
 from meshwright.train import loop, moe, oracle
-from meshwright.train.fake import fake_world, without_storage
+from meshwright.train.oracle import fake_world, without_storage
 from meshwright.train.traffic import Sent, TrafficCounter, axes_of
 
 sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))

@@ -16,9 +16,9 @@ from jobs import DEEPSEEK, LLAMA, SETTINGS, job, share, tokens  # noqa: E402
 
 from meshwright.describe.layout import Layout  # noqa: E402
 from meshwright.describe.model import Model  # noqa: E402
-from meshwright.train.fake import fake_world  # noqa: E402
 from meshwright.train.launch import fork_ranks  # noqa: E402
 from meshwright.train.loop import Trainer  # noqa: E402
+from meshwright.train.oracle import fake_world  # noqa: E402
 
 SMALL = replace(LLAMA, layers=2)
 EXPERTS = replace(DEEPSEEK, layers=2)

@@ -231,9 +231,9 @@ def test_one_byte_in_the_middle_of_a_token_file_is_another_file(
     whole = row["order"]["data"]
     assert "SHA-256" in whole and "ends" not in whole
     attempt.sha256.cache_clear()
-    monkeypatch.setattr(attempt, "BLOCK", 0)  # reads nothing: another hash
-    assert cli.run([*words, "7"]) == 0
-    monkeypatch.undo()
+    with monkeypatch.context() as patch:
+        patch.setattr(attempt, "BLOCK", 0)  # reads nothing: another hash
+        assert cli.run([*words, "7"]) == 0
     file = Path("mine.bin")
     changed = bytearray(file.read_bytes())
     changed[len(changed) // 2] ^= 1
