@@ -125,7 +125,7 @@ def take_parts(block: nn.Module) -> None:
     """Take the parts as the layer begins: FSDP has gathered its weights by then, and what is
     compiled (inside, in `Block.run`) begins later.
     """
-    every = [module for module in block.modules() if hasattr(module, "parts")]
+    every: list[Any] = [m for m in block.modules() if hasattr(m, "parts")]
 
     def take(block: nn.Module, given: Any) -> None:
         for module in every:
