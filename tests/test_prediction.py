@@ -98,7 +98,7 @@ def test_an_mfu_above_the_peak_says_what_the_set_does_not_time() -> None:
     layers = 6 * L * (4 * D * D + 3 * D * F) + 12 * L * T * D
     share = f"{100 * head / (head + layers):.1f} %"
     (note,) = (n for n in p.notes if n.startswith("MFU is above 100 %"))
-    assert p.mfu > 1 and "scaling-book-sum time no embedding" in note
+    assert p.mfu > 1 and "scaling-book-sum do not time embedding" in note
     assert share in note
     assert not any("MFU" in note for note in predict(job).notes)
 

@@ -335,7 +335,7 @@ def test_a_batch_that_all_whole_nodes_share_is_named_with_its_chips() -> None:
     said = nearby.better_batch(at, used, look, row(8.0, 2))
     # 8 / 7 x 64 / 62 times as many tokens a second
     assert said is not None and "64 sequences (+3.2%) on 96 chips" in said
-    assert "1.18 times" in said and "62 and 96 chips have only 2" in said
+    assert "1.18 times" in said and "divisor of 62 and 96 chips is 2" in said
 
 
 def test_recipes_are_near_by_chips_and_twice_by_tokens(

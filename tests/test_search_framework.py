@@ -152,7 +152,7 @@ def test_a_plan_keeps_to_what_the_trainer_runs() -> None:
     ):
         plan(job, Space(schedule=("zb-h1",)))
     with pytest.raises(
-        BadInput, match="zero 3 with schedule zbv is not carried out rightly"
+        BadInput, match="zero 3 with schedule zbv is not executed correctly"
     ):
         predict(job, Layout(pp=2, dp=8, schedule="zbv", zero=3))
 

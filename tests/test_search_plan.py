@@ -348,7 +348,7 @@ def test_the_answer_says_among_what_it_is_the_fastest() -> None:
     job = job_of("llama3-8b", "8xh100-sxm", 16)
     free, pinned = plan(job), plan(job, Space(zero=(1,), tp=(2,)))
     relaxed = plan(job, Space(zero=(1,), tp=(2,), relaxed=True))
-    assert "cut unevenly (--relaxed)" in pinned.untried
+    assert "uneven batches (--relaxed)" in pinned.untried
     assert "cut unevenly" not in relaxed.untried
     assert (
         "1f1b, interleaved" in free.tried

@@ -137,7 +137,8 @@ def parse(
         )
     if "," in match[1] and not THOUSANDS.match(match[1]):
         raise BadInput(
-            f"{field} {text[:60]!r} has a comma that parts no thousands; write it like {such}"
+            f"{field} {text[:60]!r} has a comma that does not separate thousands; write it"
+            f" like {such}"
         )
     number = finite(match[1].replace(",", "").replace("_", ""), field)
     rest = match[2]

@@ -197,4 +197,4 @@ def test_what_mlp2d_does_not_count() -> None:
         (why,) = broken(
             replace(job, model=other), Layout(dp=1, scheme="mlp2d")
         )
-        assert why.startswith("scheme mlp2d is defined for feed-forwards")
+        assert why.startswith("scheme mlp2d is defined only for feed-forwards")

@@ -217,7 +217,7 @@ def test_words_are_read_once_and_refused_by_name() -> None:
     assert recompute("none:3") == recompute("none")
     for wrong, says in (
         ("layernom", "'layernom' is not known; did you mean layernorm"),
-        ("full:x", "after the colon stands a number of layers"),
+        ("full:x", "after the colon comes a number of layers"),
         ("full+mlp", "full stands alone"),
         ("", "needs a word"),
         (None, "must be a text"),

@@ -200,8 +200,13 @@ def test_a_field_in_a_file_is_read_or_refused(
 @pytest.mark.parametrize(
     ("name", "path", "value", "who"),
     [
-        ("realistic", "chip.stack.step_s", "100 s", "framework's to say"),
-        ("realistic", "overlap.tp.share", 0.5, "framework's to say"),
+        (
+            "realistic",
+            "chip.stack.step_s",
+            "100 s",
+            "is decided by the framework",
+        ),
+        ("realistic", "overlap.tp.share", 0.5, "is decided by the framework"),
         ("scaling-book-sum", "count.residual", True, "chip.model is peak"),
         (FREE, "network.hop", "mean", "collective is free"),
         ("lbl-2024", "memory.holding.loss_bytes", 14, "resident is layers"),

@@ -230,7 +230,7 @@ def test_axolotls_experts_are_its_plugins() -> None:
     with pytest.raises(BadInput, match="dispatcher = alltoall.*means deepep"):
         bridge.write(own, "axolotl", PLACE)
     for layout in ({"dp": 4, "cp": 2}, {"ep": 8}, {"dp_replicate": 2}):
-        with pytest.raises(BadInput, match="shares experts out"):
+        with pytest.raises(BadInput, match="combines ep only with sharding"):
             l = replace(AXOLOTL.layout, **layout)  # type: ignore[arg-type]
             bridge.write(replace(AXOLOTL, layout=l), "axolotl", PLACE)
 
@@ -260,7 +260,9 @@ def test_axolotls_context_parallelism_is_flash_attention() -> None:
     two = replace(job, layout=replace(job.layout, microbatch=2))
     with pytest.raises(BadInput, match="one sequence at a time: microbatch 2"):
         bridge.write(two, "axolotl", PLACE)
-    with pytest.raises(BadInput, match="kernel fa2 alone, not unfused"):
+    with pytest.raises(
+        BadInput, match="only with the kernel fa2, not unfused"
+    ):
         bridge.write(
             replace(job, attention_kernel="unfused"), "axolotl", PLACE
         )

@@ -155,7 +155,7 @@ def test_our_own_trainer_finds_its_job(
         (["--to", "jobset"], "--to jobset needs the image of its pods"),
         (
             ["--to", "skypilot", "--time", "3"],
-            "--time is for --to sbatch: skypilot has no such thing",
+            "--time is for --to sbatch: skypilot has no such option",
         ),
         (
             ["--to", "torchrun", "--container", "a"],

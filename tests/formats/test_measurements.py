@@ -513,7 +513,7 @@ def test_streams_that_overlap_are_told() -> None:
     ).notes
     assert (
         note
-        == "streams overlap: the seconds of all classes add up to 30 us, of which the clock saw"
+        == "streams overlap: the seconds of all classes add up to 30 us, in a wall time of"
         " 20 us"
     )
 

@@ -335,7 +335,7 @@ def test_the_command_says_what_it_changed(
     out, told = capsys.readouterr()
     assert out.startswith("# my run\nbase_model: meta-llama/Llama-3.1-8B ")
     assert f"{base}: dp_shard_size: 8 -> 64" in told.splitlines()
-    assert "says more than the plan, and that stays: flash_attention" in told
+    assert "holds more than the plan; these stay: flash_attention" in told
     assert main([*words, "--json"]) == 0
     data = json.loads(capsys.readouterr().out)
     assert data["changed"]["dp_shard_size"] == [8, 64]

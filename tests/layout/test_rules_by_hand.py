@@ -255,11 +255,11 @@ def test_each_rule_says_what_it_says(model: Model) -> None:
         ),
         (
             Layout(pp=2, dp=1, stages="5,6"),
-            "layout.stages 5,6 deals 11 layers to 2 stages, but pp 2 has 2 and the model 12",
+            "layout.stages 5,6 assigns 11 layers to 2 stages, but pp 2 has 2 and the model 12",
         ),
         (
             Layout(pp=2, dp=1, interleave=2, schedule="interleaved", stages="6,6"),
-            "deals 12 layers to 2 stages, but pp 2 x 2 chunks (interleaved) has 4",
+            "assigns 12 layers to 2 stages, but pp 2 x 2 chunks (interleaved) has 4",
         ),
         (
             Layout(tp=5, dp=1),

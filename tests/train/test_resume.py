@@ -169,8 +169,8 @@ def test_what_changes_the_samples_of_a_step_needs_a_word(
     assert cli.run(words) == 2
     told = capsys.readouterr().err
     assert (
-        f"run cannot go on: {name} was " in told
-        and f"--allow-change {name} goes on all the same" in told
+        f"run cannot resume: {name} was " in told
+        and f"--allow-change {name} resumes anyway" in told
     )
     assert everything() == before
     assert cli.run([*words, "--allow-change", name]) == 0
@@ -216,7 +216,7 @@ def test_a_token_file_that_was_moved_is_the_same_and_one_that_was_rewritten_is_n
         )
         == 2
     )
-    assert "run cannot go on: data was" in capsys.readouterr().err
+    assert "run cannot resume: data was" in capsys.readouterr().err
 
 
 def test_one_byte_in_the_middle_of_a_token_file_is_another_file(

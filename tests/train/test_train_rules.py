@@ -94,7 +94,7 @@ def test_compiling_needs_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
         (
             Layout(dp=2, etp=2),
             {},
-            "etp 2: experts cut in parts are not trained",
+            "etp 2: split experts are not trained",
         ),
         (
             Layout(dp=3, ep=3),

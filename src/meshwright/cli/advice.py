@@ -76,7 +76,7 @@ def advice(words: Sequence[str], error: CycloptsError) -> str:
         return f"{error.token.keyword} is given twice: leave one of them"
     if isinstance(error, UnusedCliTokensError):
         left = " ".join(error.unused_tokens or ())[:60]
-        return f"{left!r} is a word too many; {command(f'{verb} --help')} lists what {verb} takes"
+        return f"{left!r} is one word too many; {command(f'{verb} --help')} lists what {verb} takes"
     return ""
 
 

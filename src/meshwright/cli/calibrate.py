@@ -54,8 +54,8 @@ Steps = Annotated[
     tuple[str, ...],
     Parameter(
         name="--from",
-        help="Instead of measuring: three or more measured steps of one's own machines, as rows of"
-        " runs (.json), a folder of a run, or a JOB.toml with --steps. One scale comes out.",
+        help="Instead of measuring: three or more measured steps of your machines, as rows of runs"
+        " (.json), a folder of a run, or a JOB.toml with --steps. The result is one scale factor.",
         negative=(),
     ),
 ]
@@ -106,7 +106,7 @@ def calibrate(
 
     if read and from_:
         raise BadInput(
-            "--read and --from are answers of their own: take one of them"
+            "--read and --from cannot be combined: give one of them"
         )
     output = output or MACHINE
     if from_:

@@ -26,7 +26,7 @@ GROUPS = {
 }
 GROUPS["train"] = Group(
     "Training",
-    help="Fields of the table [train]; what a file says holds where no flag says it.",
+    help="Fields of the table [train]; the values of a file hold unless a flag sets them.",
     sort_key=7,
 )
 GROUPS["constraints"] = Group(
@@ -71,8 +71,8 @@ OVER = (
     " on=64xh100-sxm,64xb200; twice: a table of both"
 )
 SEARCH_SOFTWARE = (
-    "Choose settings of the software that the framework offers too; one alone: --dispatcher"
-    " alltoall,deepep."
+    "Also choose among the software settings that the framework offers; a single one:"
+    " --dispatcher alltoall,deepep."
 )
 RELAXED = (
     "Allow any dp and idle chips, or insist on all chips; default: all chips, or the nearest number"
@@ -159,7 +159,7 @@ Fixed = Annotated[
 ]
 Replan = Annotated[
     bool,
-    word("Search the best layout at every value, though the file has one."),
+    word("Search the best layout at every value, even if the file has one."),
 ]
 Kind = Annotated[str, Parameter(help="chips, networks, models or frameworks.")]
 Name = Annotated[

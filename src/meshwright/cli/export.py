@@ -78,7 +78,7 @@ PerNode = Annotated[
 Restarts = Annotated[
     int | None,
     word(
-        "How often ranks are started again after one has failed; default: 3.",
+        "How often ranks are restarted after a failure; default: 3.",
         "N",
     ),
 ]
@@ -234,7 +234,7 @@ def _meant(
     if not starts and (given := _given(site | others)):
         what = "weights have" if to == "safetensors" else "a trace has"
         raise BadInput(
-            f"--{given[0]} is for what starts a job: {what} no such thing"
+            f"--{given[0]} is for what starts a job: {what} no such option"
         )
     if to == "safetensors":
         return
@@ -243,7 +243,7 @@ def _meant(
     if foreign := [n for n in _given(site) if n not in SITE.get(to, ())]:
         which = " and ".join(t for t in BATCH if foreign[0] in SITE[t])
         raise BadInput(
-            f"--{foreign[0]} is for --to {which}: {to} has no such thing"
+            f"--{foreign[0]} is for --to {which}: {to} has no such option"
         )
     if others["base"] is not None and to not in THEIRS:
         raise BadInput(f"--base is for a file of another tool, not for {to}")

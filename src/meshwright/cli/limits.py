@@ -36,7 +36,8 @@ Run = Annotated[
     word("Training FLOPs: the smallest cluster that does it in time.", "FLOP"),
 ]
 Chips = Annotated[
-    float | None, word("The largest run that so many chips do in time.", "N")
+    float | None,
+    word("The largest run that this many chips can do in time.", "N"),
 ]
 Fail = Annotated[bool, word("Chips fail, and runs restart from checkpoints.")]
 Restart = Annotated[
@@ -72,7 +73,7 @@ Numbers = Annotated[
 Growth = Annotated[
     float | None,
     word(
-        "When: the largest runs grow so many times a year (4.2), from 1e26 in 2024.",
+        "When: by what factor the largest runs grow each year (4.2), from 1e26 in 2024.",
         "X",
     ),
 ]
@@ -234,7 +235,7 @@ def demand_one_option(given: Mapping[str, bool]) -> None:
     for first, second in APART:
         if given[first] and given[second]:
             raise BadInput(
-                f"{second} says nothing with {first}: leave one of them out"
+                f"{second} has no effect with {first}: leave one of them out"
             )
 
 
@@ -354,8 +355,9 @@ def under(
         for s, t in zip(chosen, taken, strict=True)
     ]
     return chosen, [
-        f"chip, network, overlap and memory of {how.name}; of its other choices"
-        f" {len(taken[0].unread)} say nothing of a stack of MLPs (docs/limits.md)"
+        f"chip, network, overlap and memory of {how.name};"
+        f" {len(taken[0].unread)} of its other choices do not apply to a stack of MLPs"
+        " (docs/limits.md)"
     ]
 
 

@@ -374,7 +374,7 @@ def against_best(plan: Any, text: str | None, own: Any) -> tuple[Any, str]:
     try:
         return predict(job, on_all(own, job)), ""
     except BadInput as error:
-        return None, f"the layout of the file is left aside: {error}"
+        return None, f"the layout of the file is ignored: {error}"
 
 
 def set_names(assumptions: Sequence[str]) -> list[str]:

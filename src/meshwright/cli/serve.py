@@ -20,7 +20,7 @@ Folders = Annotated[
 Host = Annotated[
     str,
     word(
-        "Address to listen on; other machines can reach only others.",
+        "Address to listen on; other machines cannot reach the default.",
         "ADDRESS",
     ),
 ]

@@ -31,28 +31,28 @@ Text = Annotated[
 ]
 Resume = Annotated[
     bool,
-    word("Go on from the newest checkpoint of the run, under this layout."),
+    word("Continue from the newest checkpoint of the run, under this layout."),
 ]
 Changes = Annotated[
     str | None,
     word(
-        "With --resume: go on though these decide other samples for each step than before; of data,"
-        " seq, seed, batch.",
+        "With --resume: continue although these change which samples a step trains on; some of"
+        " data, seq, seed, batch.",
         "NAMES",
     ),
 ]
 EngineName = Annotated[
     str,
     word(
-        "Whose engine trains: meshwright, torchtitan, or megatron (in the checkout of Megatron-LM);"
-        " of another's the log is compared with the prediction and scales it.",
+        "Engine that trains: meshwright, torchtitan, or megatron (in the checkout of Megatron-LM);"
+        " the log of another engine is compared with the prediction and scales it.",
         "NAME",
     ),
 ]
 EngineFlags = Annotated[
     str,
     word(
-        "With --engine: flags of its own behind those of the plan, such as"
+        "With --engine: its own flags, added after those of the plan, such as"
         " --engine-flags='--dataloader.dataset c4'.",
         "TEXT",
     ),
@@ -81,15 +81,15 @@ OURS = "meshwright"
 RunFolder = Annotated[
     str, Parameter(help="Folder of a run, or one of its checkpoints.")
 ]
-Prompt = Annotated[str, word("Text to go on from.", "TEXT")]
+Prompt = Annotated[str, word("Text to continue.", "TEXT")]
 Length = Annotated[int, word("Tokens.", "N")]
 Temperature = Annotated[
     float, word("0 takes the likeliest token each time.", "T")
 ]
 TopK = Annotated[
-    int, word("Draw among so many likeliest tokens only; 0: among all.", "K")
+    int, word("Sample only from this many likeliest tokens; 0: from all.", "K")
 ]
-Seed = Annotated[int, word("Of the draws.", "N")]
+Seed = Annotated[int, word("Random seed.", "N")]
 
 
 def need_torch() -> None:
@@ -244,7 +244,9 @@ def generate(
     ] = None,
     own_model: Annotated[
         str | None,
-        word("A run's train.own_model: code is imported if you say so alone."),
+        word(
+            "A run's train.own_model; code is imported only if you name it here."
+        ),
     ] = None,
     json: Json = False,
 ) -> int:
@@ -284,7 +286,7 @@ def sampled(result: Mapping[str, Any]) -> tuple[str, ...]:
     if not result["sample"]:
         return ()
     rest = result["sample"].removeprefix(result["prompt"])
-    return "", f"After {result['prompt']!r} the model goes on:", rest
+    return "", f"After {result['prompt']!r} the model continues:", rest
 
 
 def result_card(result: Mapping[str, Any]) -> Any:

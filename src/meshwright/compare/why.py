@@ -14,16 +14,18 @@ from .terms import COMM, StepCauses
 
 QUIET = 1.1
 """Seconds on the clock of a CPU second above which other work is said to have run on the cores."""
-WAITS = "a wait for messages lasts until the slowest rank of the group has come, too"
+WAITS = (
+    "a wait for messages includes the wait for the slowest rank of the group"
+)
 REASONS = {  # of what took longer than predicted
     **dict.fromkeys(COMM, WAITS),
     "pp_comm": (
         "PyTorch's schedule spends CPU seconds on sends, receives and bookkeeping between actions;"
-        " the prediction counts bytes alone"
+        " the prediction counts only bytes"
     ),
     "bubble": "it grows with the passes, and with what stages differ",
     "optimizer": (
-        "the update of this model is many small operations, or its memory slower than described"
+        "the update of this model is many small operations, or the memory is slower than described"
     ),
     "other": (
         "gradients are settled, measured and clipped in passes over them that the prediction does"
@@ -36,8 +38,8 @@ def explanations(c: RunNumbers) -> Iterator[str]:
     """Which steps are meant, the machine, then the causes, then what was not measured."""
     if len(like_the_newest(c.run.attempts)) < len(c.run.attempts):
         yield (
-            f"the run went on under another layout or job: times are those of {len(c.run.timed)} of"
-            f" {len(c.run.metrics)} steps, which ran as job.toml says now"
+            "the run was resumed under another layout or job: times are those of"
+            f" {len(c.run.timed)} of {len(c.run.metrics)} steps, which ran as job.toml says now"
         )
     threads, cores = c.crowd
     if threads > cores:
@@ -62,7 +64,7 @@ def explanations(c: RunNumbers) -> Iterator[str]:
     for rank, times in late.items():
         yield (
             f"rank {rank} on {host(c, rank)} is a straggler: its passes took {times:.3g} times as"
-            " long as those of the other ranks, beside what was predicted for each"
+            " long as those of the other ranks, relative to the prediction for each"
         )
     yield from slow_links(c, c.step)
     for group in slow_groups(c):
@@ -89,7 +91,7 @@ def explanations(c: RunNumbers) -> Iterator[str]:
     if c.predicted.layout.zero in (1, 2) and c.predicted.layout.replicas > 1:
         yield (
             "weights: between steps a rank keeps its share of them; the prediction counts the whole"
-            " ones, which live within the step"
+            " ones, which exist within the step"
         )
     if not c.run.profiles and c.predicted.layout.chips > 1:
         yield (
@@ -100,7 +102,7 @@ def explanations(c: RunNumbers) -> Iterator[str]:
 
 STALLS = {
     "data_s": "waits for its data",
-    "checkpoint_s": "waits while checkpoints are begun or written",
+    "checkpoint_s": "waits for its checkpoints",
     "eval_s": "evaluates",
 }
 """Column of the metrics -> what a run does in that time."""

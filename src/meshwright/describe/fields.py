@@ -132,8 +132,8 @@ class With:
         """Why the field means nothing beside this option, and what to do."""
         if option == ASK:
             return (
-                f"is the framework's to say where {self.option} is left to it: name another"
-                f" framework or a setting of [software], or say {self.option} too"
+                f"is decided by the framework where {self.option} is left to it: name another"
+                f" framework or a setting of [software], or set {self.option} too"
             )
         have = ", ".join(str(value) for value in self.values)
         other = f"{self.option} {have}" if have else f"another {self.option}"

@@ -261,7 +261,7 @@ def recompute(text: str) -> Recompute:
     layers = int(count) if count.strip().isdigit() else 0
     if colon and not layers:
         raise BadInput(
-            f"layout.recompute {text[:40]!r}: after the colon stands a number of layers, such as"
+            f"layout.recompute {text[:40]!r}: after the colon comes a number of layers, such as"
             " full:4"
         )
     words = {word.strip() for word in names.split("+")} - {""}

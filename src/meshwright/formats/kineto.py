@@ -205,7 +205,7 @@ def classes(rows: Iterable[dict[str, Any]]) -> Classes:
         made.notes = (
             (
                 f"{lanes} overlap: the seconds of all classes add up to {show(total, 's')}, "
-                f"of which the clock saw {show(busy, 's')}"
+                f"in a wall time of {show(busy, 's')}"
             ),
         )
     return made

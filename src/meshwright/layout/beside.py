@@ -41,8 +41,8 @@ EXPERTS_AGAIN = LayoutRule(
     "experts not sent again",
     lambda j, l: not _whole(l.recompute),
     lambda j, l: (
-        f"recompute {l.recompute} sends tokens to experts again, which ep_overlap does not do: take"
-        " none or parts of a layer"
+        f"recompute {l.recompute} sends tokens to experts again, which ep_overlap does not"
+        " support: take none or parts of a layer"
     ),
     reads=("recompute",),
 )

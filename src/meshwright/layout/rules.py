@@ -130,14 +130,14 @@ STATES = LayoutRule(
     "states over tp and cp",
     lambda j, l: cuts.over_cp(j.model, l.tp, l.cp),
     lambda j, l: (
-        f"{j.model.name} has products that mix tokens and are no attention, which nothing cuts over"
-        f" cp {l.cp}: cp must be 1"
+        f"{j.model.name} has products other than attention that mix tokens, which cannot be split"
+        f" over cp {l.cp}: cp must be 1"
         if j.model.traced
         else f"no framework trains {' and '.join(cuts.uncut(j.model))} with tp {l.tp} or cp {l.cp}:"
         " both must be 1"
         if cuts.uncut(j.model)
         else f"{names_with_counts(cuts.exchanged_heads(j.model))} cannot be split over tp {l.tp}"
-        f" x cp {l.cp}, which hand each other whole sequences:"
+        f" x cp {l.cp}, which exchange whole sequences:"
         f" tp x cp may be {may_be(cuts.most_exchanged(j.model))}"
     ),
 )
@@ -201,9 +201,10 @@ STAGES = LayoutRule(
         else l.stages == "even" or j.model.vocab > 0
     ),
     lambda j, l: (
-        "layout.stages slots needs a vocabulary, whose embedding and loss they are: take even"
+        "layout.stages slots needs a vocabulary, because the slots are its embedding and loss:"
+        " take even"
         if l.stages in RULES
-        else f"layout.stages {l.stages} deals {sum(stages_named(l.stages).layers)} layers to"
+        else f"layout.stages {l.stages} assigns {sum(stages_named(l.stages).layers)} layers to"
         f" {len(stages_named(l.stages).layers)} stages, but {_stages(l)} has"
         f" {int(_count(l))} and the model"
         f" {j.model.layers} layers"
@@ -370,8 +371,9 @@ GROUPS = LayoutRule(
     "groups of microbatches",
     lambda j, l: not l.microbatch_group or schedule_of(l).grouped is not None,
     lambda j, l: (
-        f"layout.microbatch_group {l.microbatch_group} needs a schedule whose microbatches go round"
-        f" the chunks in groups: {', '.join(s.name for s in SCHEDULES.values() if s.grouped)}"
+        f"layout.microbatch_group {l.microbatch_group} needs a schedule that runs microbatches"
+        " through the chunks in groups:"
+        f" {', '.join(s.name for s in SCHEDULES.values() if s.grouped)}"
     ),
     reads=("schedule",),
 )
@@ -382,8 +384,8 @@ def _kept_away(l: Layout) -> str:
     away = offload(l.offload)
     if away.activations and l.recompute != "none":
         return (
-            "activations are computed again or wait in host memory, not both: layout.recompute must"
-            f" be none, not {l.recompute}"
+            "activations are either recomputed or kept in host memory, not both:"
+            f" layout.recompute must be none, not {l.recompute}"
         )
     if away.weights and (l.zero != 3 or away.optimizer < 1):
         return (
@@ -432,8 +434,8 @@ MEGATRON_OFFLOAD = LayoutRule(
         & (not offload(l.offload).weights)
     ),
     lambda j, l: (
-        f"layout.offload {l.offload}: Megatron Core keeps activations in host memory without"
-        " pipelines only (pp 1), and weights never"
+        f"layout.offload {l.offload}: Megatron Core keeps activations in host memory only"
+        " without pipelines (pp 1), and never weights"
     ),
     reads=("pp",),
 )
@@ -442,7 +444,7 @@ SHARDED_TOKENS = LayoutRule(
     lambda j, l: (l.tp == 1) | bool(l.sequence_parallel) | (not j.framework),
     lambda j, l: (
         f"{j.framework.name if j.framework else ''} shards activations between the ranks of tp"
-        f" {l.tp}: sequence_parallel must be true, which takes tokens that tp divides"
+        f" {l.tp}: sequence_parallel must be true, and tp must divide the tokens"
     ),
     reads=("sequence_parallel",),
 )
@@ -484,8 +486,8 @@ SHARDS_TAKE_CP = LayoutRule(
     "shards over dp and cp",
     lambda j, l: l.dp / l.dp_replicate * l.cp > 1 if l.zero else l.cp == 1,
     lambda j, l: (
-        f"zero {l.zero} cannot be with dp {l.dp} and cp {l.cp}: torchtitan shards over dp x cp, or"
-        " not at all; take zero 2 or 3 with cp, or zero 1 in a pipeline"
+        f"zero {l.zero} is impossible with dp {l.dp} and cp {l.cp}: torchtitan shards over dp x cp,"
+        " or not at all; take zero 2 or 3 with cp, or zero 1 in a pipeline"
     ),
     reads=("dp", "zero"),
 )
@@ -496,8 +498,8 @@ WHOLE_IN_STAGES = LayoutRule(
     # backward_maybe_with_nosync): ZeRO-1, whatever is sharded outside of a pipeline
     lambda j, l: (l.zero == 0) | ((l.pp > 1) == (l.zero == 1)),
     lambda j, l: (
-        f"zero {l.zero} cannot be with pp {l.pp}: PyTorch's pipelines keep weights and gradients of"
-        " a stage whole until the last microbatch, which is zero 1, and FSDP without one is zero 2"
+        f"zero {l.zero} is impossible with pp {l.pp}: PyTorch's pipelines keep weights and gradients"
+        " of a stage whole until the last microbatch, which is zero 1, and FSDP without one is zero 2"
         " or 3"
     ),
     reads=("pp", "zero"),
@@ -658,7 +660,7 @@ def _numbered(job: Job, layout: Layout) -> list[str]:
     known = " or ".join("-".join(order) for order in orders)
     who = job.framework.name if job.framework else ""
     return [
-        f"placement is none that {who} lays out: it numbers ranks in the order {known}, nearest"
+        f"placement is not one that {who} uses: it numbers ranks in the order {known}, nearest"
         " first"
     ]
 

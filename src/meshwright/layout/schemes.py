@@ -75,8 +75,7 @@ HIDDEN_SHARDED = LayoutRule(
         (l.tp == 1) | bool(l.sequence_parallel) | (l.scheme not in HIDDEN_CUT)
     ),
     lambda j, l: (
-        f"scheme {l.scheme} always cuts what lies between matrices over tp: sequence_parallel must"
-        " be true"
+        f"scheme {l.scheme} always shards activations over tp: sequence_parallel must be true"
     ),
     reads=("sequence_parallel",),
 )
@@ -98,7 +97,7 @@ MLP2D = LayoutRule(
     "mlp2d models",
     lambda j, l: l.scheme != "mlp2d" or feed_forwards(j.model),
     lambda j, l: (
-        'scheme mlp2d is defined for feed-forwards of two matrices alone: pattern = ["none"], gated'
+        'scheme mlp2d is defined only for feed-forwards of two matrices: pattern = ["none"], gated'
         " = false, vocab = 0, no biases, dropout or experts"
     ),
 )

@@ -50,6 +50,6 @@ def padding(job: Job, layout: Layout) -> str:
     n = int(multiple(layout))
     return (
         f"sequences of {job.T:,} tokens are padded to {padded:,}, a multiple of {n:,}"
-        f" ({padded / job.T - 1:+.2%}): cp {layout.cp:g} cuts each in {CHUNKS * layout.cp:g}"
-        " chunks; padding takes time and memory, and tokens a second are without it"
+        f" ({padded / job.T - 1:+.2%}): cp {layout.cp:g} splits each into {CHUNKS * layout.cp:g}"
+        " chunks; padding takes time and memory, and tokens/s do not count it"
     )

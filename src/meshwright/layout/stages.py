@@ -95,7 +95,7 @@ def stage_layers(layers: int, stages: int, how: str = "even") -> list[range]:
     given = stages_named(how).layers
     if given and len(given) != stages:
         raise BadInput(
-            f"layout.stages {how} deals layers to {len(given)} stages, but there are {stages}"
+            f"layout.stages {how} assigns layers to {len(given)} stages, but there are {stages}"
         )
     sizes = given or stage_sizes(layers, stages, stages_named(how).slots)
     bounds = [0, *accumulate(sizes)]

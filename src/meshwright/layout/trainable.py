@@ -38,14 +38,14 @@ def model_refusals(m: Model) -> list[str]:
         "model.sliding: other heads in sliding layers are not trained": m.sliding,
         "model.attention_gate: gated attention is not trained": m.attention_gate
         != "none",
-        "model.v_head_dim: values as wide as keys are trained": m.v != m.h
+        "model.v_head_dim: only values as wide as keys are trained": m.v != m.h
         and not m.mla,
-        "model.out_bias must be as bias, or left out, to train": m.biased_out
+        "model.out_bias must equal bias, or be left out, to train": m.biased_out
         != m.bias,
         "model.key_is_value is not trained": m.key_is_value,
         "model.head_bias is not trained": m.head_bias,
         "model.final_norm must be true to train": not m.final_norm,
-        "model.position_rows must be as many as seq to train": (
+        "model.position_rows must equal seq to train": (
             m.positions == "learned" and m.position_rows not in (None, m.seq)
         ),
         "model.inner_norms are not trained": m.inner_norms,
@@ -81,7 +81,7 @@ def model_refusals(m: Model) -> list[str]:
         "model.rope_scaling: high must be more than low": (
             m.rope_scaling and m.rope_scaling.high <= m.rope_scaling.low
         ),
-        "model.rope_scaling: only linear and llama3 are computed": (
+        "model.rope_scaling: only linear and llama3 are supported": (
             m.rope_scaling and m.rope_scaling.kind not in ("linear", "llama3")
         ),
     }
@@ -113,7 +113,7 @@ def software(job: Job) -> list[str]:
     own = framework("meshwright")
     why = [
         f"software.{name} {first_few([value])} is not what meshwright train does:"
-        f" {first_few([getattr(own, name)])}, or nothing said"
+        f" take {first_few([getattr(own, name)])}, or leave it out"
         for name, value in job.software.given.items()
         if value != getattr(own, name)
     ]
@@ -245,8 +245,8 @@ SHARDED_HALVES = LayoutRule(
     "halves of sharded weights",
     lambda j, l: l.pp == 1 if splits_backward(l) and l.zero == 3 else True,
     lambda j, l: (
-        f"layout.zero 3 with schedule {l.schedule} is not carried out rightly by PyTorch 2.13"
-        " (weights are gone before their half of the backward pass): take zero 2"
+        f"layout.zero 3 with schedule {l.schedule} is not executed correctly by PyTorch 2.13"
+        " (weights are freed before their half of the backward pass): take zero 2"
     ),
     reads=("pp", "schedule", "zero"),
 )
@@ -259,7 +259,7 @@ PARTS = LayoutRule(
     "whole experts",
     lambda j, l: (l.etp == 1) | (j.model.moe is None),
     lambda j, l: (
-        f"layout.etp {l.etp}: experts cut in parts are not trained yet, take etp 1"
+        f"layout.etp {l.etp}: split experts are not trained yet: take etp 1"
     ),
 )
 SHARED = LayoutRule(

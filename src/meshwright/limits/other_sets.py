@@ -50,7 +50,7 @@ def stack_assumptions(
     """
     if framework_name and not questions_of(source):
         raise BadInput(
-            f"assumptions {source.name} say themselves what a framework does: leave out framework"
+            f"assumptions {source.name} already say what a framework does: leave out framework"
             f" {framework_name}, or take assumptions realistic"
         )
     profile = framework(framework_name or usual(source, chip))

@@ -128,7 +128,7 @@ def _demand_few(
     if ways > MOST:
         raise BadInput(
             f"levels of {' x '.join(map(str, sizes))} chips can be filled by {len(AXES)} axes in"
-            f" {ways:,} ways, more than the {MOST:,} that are looked at; describe the network with"
+            f" {ways:,} ways, more than the {MOST:,} that are tried; describe the network with"
             " fewer or smaller levels"
         )
 

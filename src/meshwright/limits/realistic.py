@@ -191,7 +191,9 @@ def smallest_for(
     """
     enough = (D for D in WIDTHS if flops_of(scenario, real, D) >= flops)
     D = next(enough, None)
-    run = smallest(scenario, real, D) if D else "the law has no model so large"
+    run = (
+        smallest(scenario, real, D) if D else "the law has no model that large"
+    )
     if isinstance(run, str):
         most = (
             widest(scenario, real, MOST_CHIPS, FINE, progress)
@@ -199,8 +201,8 @@ def smallest_for(
             else None
         )
         instead = (
-            f"; the largest is {most.flops:.1e} FLOP on {most.chips:,} chips, and chips fail more"
-            f" the more there are (--restart 1min or --months 6 moves it){larger(scenario, most)}"
+            f"; the largest is {most.flops:.1e} FLOP on {most.chips:,} chips, and more chips"
+            f" fail more often (--restart 1min or --months 6 moves it){larger(scenario, most)}"
             if most
             else f": {run}"
         )

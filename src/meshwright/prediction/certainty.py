@@ -320,9 +320,9 @@ def reasons_unsure(
     if far["class"]:
         yield f"no published run is of its class ({kind})"
     if far["numbers"]:
-        yield f"no published run of its kind is in such numbers ({kind})"
+        yield f"no published run of its kind has this precision ({kind})"
     if far["sharding"]:
-        yield "no published run shards so"
+        yield "no published run is sharded like this"
     if mine["rows"] and len(mine["sources"]) < TRUSTED:
         n = len(mine["sources"])
         count = "one published source" if n == 1 else f"{n} published sources"
@@ -336,7 +336,10 @@ def reasons_unsure(
 def by_code(model: Model) -> Iterator[str]:
     """Why a traced model is less sure: nobody has counted it by hand."""
     if model.traced:
-        yield "its layers are counted by a trace of its code, which no run was compared with"
+        yield (
+            "its layers are counted by a trace of its code, and no run of a traced model was"
+            " compared"
+        )
 
 
 def ratio(one: StepResult, other: StepResult) -> tuple[float, float] | None:

@@ -123,17 +123,17 @@ def of_set(job: Job, layout: Layout) -> Iterator[str]:
     if by and job.model.traced and not job.framework and by.name in OF_CODE:
         yield (
             f"no framework is named: timed as {by.name}, which runs the model's own PyTorch code;"
-            " Megatron would need its layers written anew"
+            " Megatron would need its layers rewritten"
         )
     if job.how.network.collective == "free" and layout.tp > 1:
         yield (
-            f"assumptions {how.name} have no communication in them: tp {layout.tp:g} costs the"
-            " same wherever it lies, so that they are no advice on where degrees go"
+            f"assumptions {how.name} have no communication: tp {layout.tp:g} costs the"
+            " same wherever it lies, so they cannot say where to place it"
         )
     if offload(layout.offload).optimizer and not job.how.count.optimizer_step:
         yield (
-            f"assumptions {how.name} time no optimizer step: what the host updates, and copies for"
-            " that, is free here"
+            f"assumptions {how.name} do not time the optimizer step: updates on the host, and their"
+            " copies, are free here"
         )
 
 
@@ -146,8 +146,8 @@ def of_model(r: StepResult) -> Iterator[str]:
     windows = [kind.window for kind in every if kind.window]
     if windows and layout.cp > 1 and layout.scheme != "summa":
         yield (
-            f"cp {layout.cp:g} gathers the keys and values of all {job.T:,} tokens in layers with a"
-            f" window of {min(windows):,} too, as Transformer Engine's all-gather does: a choice,"
+            f"cp {layout.cp:g} gathers the keys and values of all {job.T:,} tokens also in layers"
+            f" with a window of {min(windows):,}, like Transformer Engine's all-gather: a choice,"
             " not a need"
         )
     if (
@@ -216,7 +216,8 @@ def corners(job: Job, layout: Layout) -> Iterator[str]:
     if job.how.chip.model == "roofline" and tokens < FEW_TOKENS:
         yield (
             f"matrix products of {tokens:,.0f} tokens (microbatch x sequence / cp) are small:"
-            f" kernels reach less of the peak below about {FEW_TOKENS} tokens, so this is too fast"
+            f" kernels reach less of the peak below about {FEW_TOKENS} tokens, so this prediction"
+            " is too fast"
         )
 
 
@@ -232,8 +233,8 @@ def of_answer(r: StepResult) -> Iterator[str]:
         timed = executed_flops(job.model, job.T, layers, "unfused", "none")
         left_out = 1.0 - timed / (model_flops(job.model, job.T) * job.T)
         yield (
-            f"MFU is above 100 % since assumptions {job.assumptions.name} time no embedding, output"
-            f" head and loss, {100 * left_out:.1f} % of the model FLOPs that MFU counts"
+            f"MFU is above 100 % because assumptions {job.assumptions.name} do not time embedding,"
+            f" output head and loss, {100 * left_out:.1f} % of the model FLOPs that MFU counts"
         )
     if not r.fits:
         yield room.shortage(job, r.memory_bytes["allocated"])

@@ -64,7 +64,7 @@ def explained(gap: Gap) -> str:
     if gap.assumptions:
         path, assumed, other, s = gap.assumptions[0]
         return (
-            f"{name(path)} {word(other)} instead of {word(assumed)}, which nobody said, would take"
+            f"{name(path)} {word(other)} instead of the assumed {word(assumed)} would take"
             f" {seconds(s)}; the time alone cannot tell"
         )
     causes = [
@@ -218,11 +218,11 @@ def rest(advice: Advice) -> Iterator[Any]:
     """Every change that fits, ties and slower ones too, and what was left out."""
     yield change_table(advice, advice.changes)
     if advice.numerics:
-        yield "changes of the numerics, which train something else:"
+        yield "changes of the numerics, which change what is trained:"
         yield change_table(advice, advice.numerics)
     yield (
         f"left out: {advice.unfit} changes that do not fit, {advice.unsaid} that the framework's"
-        " files cannot say"
+        " files cannot express"
     )
 
 

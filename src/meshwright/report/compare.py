@@ -172,7 +172,7 @@ def of_log(c: Logged, notes: Sequence[str] = ()) -> RenderableType:
             show(reserved, "B"),
             show(c.memory, "B"),
             f"{c.memory / reserved:.2f}",
-            "the most that the log names",
+            "the largest value in the log",
         )
     sentences = [*c.why(), *notes]
     return Group(
@@ -284,7 +284,7 @@ def memory(c: Comparison) -> Table:
     table = empty_table(
         "memory of the fullest rank", "predicted", "measured", "", "what it is"
     )
-    words = {"within_step": "gradients, activations and buffers at their most"}
+    words = {"within_step": "gradients, activations and buffers at their peak"}
     for kind, (predicted, measured) in c.memory.items():
         table.add_row(
             kind.replace("_", " "),

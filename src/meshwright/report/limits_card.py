@@ -221,12 +221,12 @@ def answered(
     kinds = {name.rpartition(": ")[2] for name, _, _ in rows}
     what = {
         "smallest": "How many chips does this run need",
-        "largest": "How large a run do so many chips do",
+        "largest": "How large a run can these chips do",
     }
     head = (
         what[kinds.pop()]
         if len(kinds) == 1
-        else "What does this run need, and what do so many chips do"
+        else "What does this run need, and what can these chips do"
     )
     return Card(f"{head} on {names}?", tuple(items), WHY)
 

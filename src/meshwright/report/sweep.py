@@ -97,8 +97,8 @@ def _ends(sweep: Sweep) -> Iterator[CardRow]:
     if len(fine) > 1 and apart < resolution(p.job):
         yield CardRow(
             "equal",
-            f"no value is more than {percent(apart)} faster than another, less than the model can"
-            f" tell: {sweep.over} does not bind",
+            f"no value is more than {percent(apart)} faster than another, which is below the"
+            f" model's resolution: {sweep.over} does not bind",
         )
     else:
         yield CardRow(
@@ -220,9 +220,9 @@ def _notes(sweep: Sweep) -> Iterator[RenderableType]:
         and len({p.layout for p in sweep.predictions}) > 1
     ):
         yield IndentedLine(
-            f"rows within {percent(tie, 0)} are ties; what runs and recipes show, else the"
-            f" simplest, stands here, so a row may be up to {percent(tie, 0)} slower than the one"
-            " above",
+            f"rows within {percent(tie, 0)} are ties: each row shows the layout that runs and"
+            " recipes prefer, else the simplest, so a row may be up to"
+            f" {percent(tie, 0)} slower than the one above",
             "dim",
         )
     unsure: dict[str, list[str]] = {}

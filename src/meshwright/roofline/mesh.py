@@ -183,7 +183,7 @@ def box(mesh: Mesh, degree: int, what: str) -> Ranks:
     if left > 1:
         shape = " x ".join(map(str, mesh.shape))
         raise BadInput(
-            f"{what} {degree} make no box of whole parts of {shape} chips"
+            f"{what} {degree} cannot be laid out as a box of whole parts of {shape} chips"
         )
     return place(mesh, taken)
 

@@ -40,7 +40,7 @@ def describe_search(job: Job, spaces: Sequence[Space]) -> tuple[str, str]:
     if job.model.moe and any(space.values("etp") is None for space in spaces):
         missing.append("etp other than 1 and tp")
     if not any(space.relaxed for space in spaces):
-        missing.append("batches cut unevenly (--relaxed)")
+        missing.append("uneven batches (--relaxed)")
     if not any(space.placements for space in spaces):
         missing.append("other placements")
     each = (

@@ -73,14 +73,14 @@ class Burden(NamedTuple):
 SIMPLER = {
     "unseen": "a sharding that published runs have",
     "unpublished": "the degrees of a published recipe",
-    "axes": "fewer ways to cut the model",
+    "axes": "fewer axes of parallelism",
     "outside": "tp inside the nearest switch",
     "odd": "a schedule that all frameworks have",
     "zero": "a lower ZeRO stage",
     "whole": "sequence parallelism with tp",
     "dealt": "layers dealt evenly",
     "uneven": "a microbatch that is a power of two",
-    "unlike": "pieces of as many layers each",
+    "unlike": "the same number of layers in every stage",
     "pieces": "fewer pieces of the pipeline",
 }
 """What the less involved of two layouts has, in words."""

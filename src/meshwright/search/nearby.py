@@ -148,17 +148,17 @@ def why_fewer(
     size = job.cluster.sizes[0]
     part = f" ({ports} of each {size})" if ports < size else ""
     head = f"{used.cluster.chips:,} of {N:,} chips{part}: "
-    more = "; --relaxed also looks at batches cut unevenly"
+    more = "; --relaxed also tries uneven batches"
     unit, name = unfilled_unit(job)
     if unit:
         return (
-            f"{head}{N:,} do not fill units of {unit:,} ({name}), and of numbers that spread evenly"
-            f" over them none is faster, as far as the model can tell{more}"
+            f"{head}{N:,} do not fill units of {unit:,} ({name}), and no number of chips that"
+            f" spreads evenly over them is faster, as far as the model can tell{more}"
         )
     if not all_chips:
         return (
-            f"{head}no layout that fits uses all {N:,} with a batch of {job.batch:,} sequences cut"
-            f" evenly{more}"
+            f"{head}no layout that fits uses all {N:,} and divides a batch of {job.batch:,}"
+            f" sequences evenly{more}"
         )
     times = all_chips.merit / best.merit
     slower = (
@@ -211,8 +211,8 @@ def better_batch(
     return (
         f"a batch of {better.batch:,} sequences ({better.batch / job.batch - 1:+.1%}){on_these}"
         f" would train {times:.3g} times as many tokens a second ({seconds_of(better, row):.3g} s a"
-        f" step): {job.batch:,} and {chips:,} chips have only {math.gcd(chips, job.batch):,} in"
-        " common, which bounds dp"
+        f" step): the greatest common divisor of {job.batch:,} and {chips:,} chips is"
+        f" {math.gcd(chips, job.batch):,}, which limits dp"
     )
 
 

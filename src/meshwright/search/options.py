@@ -133,7 +133,7 @@ def demand_one_copy(space: Space) -> None:
     if twice and len(twice) < len(names):
         others = [name for name in names if name not in twice]
         raise BadInput(
-            f"schedule {twice[0]} holds every stage twice, and is searched by itself: not beside"
+            f"schedule {twice[0]} holds every stage twice and must be searched alone, not with"
             f" {first_few(others)}"
         )
 

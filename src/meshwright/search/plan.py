@@ -151,11 +151,12 @@ def _prefer_precedent(question: Question, usual: Job, one: Plan) -> Plan:
     )
     if other.best is None:
         return replace(
-            one, notes=(f"{seen.SAID}, as nothing that fits does", *one.notes)
+            one,
+            notes=(f"{seen.SAID}, nor like any layout that fits", *one.notes),
         )
     gain = best.merit_s / other.best.merit_s - 1.0
     if seen.slow_end(best) <= other.best.merit_s:
-        said = f"{seen.SAID}; the best that runs show takes {-gain / (1 + gain):+.0%}"
+        said = f"{seen.SAID}; the best layout that runs show takes {-gain / (1 + gain):+.0%}"
         return replace(one, notes=(said, *one.notes))
     other = replace(other, searched=one.searched, rejected=one.rejected)
     if not question.by_family:

@@ -170,7 +170,7 @@ def _placeable(
     return (
         [replace(space, placements=False) for space in spaces],
         [
-            "on a torus only one placement is looked at: tp nearest, then cp, dp, pp, along the"
+            "on a torus only one placement is tried: tp nearest, then cp, dp, pp, along the"
             " axes in order"
         ],
     )

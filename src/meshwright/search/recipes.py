@@ -35,7 +35,7 @@ DEGREES = (
     "recompute",
 )
 NAME = "a published recipe"
-RISKY = "it ran, whatever the risk that is reckoned"
+RISKY = "it has been run, so it fits whatever its predicted risk"
 RAN_BY = "Megatron Core"
 """Family of the frameworks that the recipes are run by, or nearest to (Llama 3's and DeepSeek's
 own)."""

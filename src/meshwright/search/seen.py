@@ -20,7 +20,7 @@ from .space import Space
 from .strategies import strategies
 
 NAME = "a sharding without runs"
-SAID = "no published run shards so"
+SAID = "no published run is sharded like this"
 AXES = ("tp", "cp", "pp")
 """What may cut a model beside its shards (`classes.sharding`)."""
 UNSHARDED = (0, 1)

@@ -33,7 +33,7 @@ LIGHTER = ("adamw-no-master", "adafactor")
 OFFLOADED = ("optimizer", "optimizer+weights")
 """Parts in host memory suggested when nothing fits; a framework refuses what it cannot run."""
 NOTHING = "no combination of degrees is legal"
-UNEVEN = "batches cut unevenly and idle chips (--relaxed)"
+UNEVEN = "uneven batches and idle chips (--relaxed)"
 
 
 def rejections(

@@ -219,8 +219,8 @@ def demand_same(
             f"{name} was {was[name]} and is {now[name]}" for name in forbidden
         )
         raise BadInput(
-            f"{folder} cannot go on: {said}, so steps would not train on the samples they should; "
-            f"--allow-change {','.join(forbidden)} goes on all the same"
+            f"{folder} cannot resume: {said}, so steps would train on other samples;"
+            f" --allow-change {','.join(forbidden)} resumes anyway"
         )
     told = [f"{name} {was[name]} -> {now[name]}" for name in moved]
     a, b = (
@@ -233,7 +233,7 @@ def demand_same(
                 f"{name} {a.get(name, 'not given')} -> {b.get(name, 'not given')}"
             )
     return (
-        f"the run goes on with changed settings: {'; '.join(told)}"
+        f"the run resumes with changed settings: {'; '.join(told)}"
         if told
         else None
     )

@@ -172,7 +172,7 @@ def drive(
         log = folder / LOG
         if log.exists() and not resume:
             raise BadInput(
-                f"{folder} holds a run already: --resume goes on with it, -o"
+                f"{folder} holds a run already: --resume continues it, -o"
                 " starts another"
             )
         notes += guard.set_aside(folder / CHECKPOINTS)

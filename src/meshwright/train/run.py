@@ -70,7 +70,7 @@ def prepare(
     steps = checkpoint.complete(folder)
     if steps and not resume:
         raise BadInput(
-            f"{folder} holds a run already ({steps[-1].name}): --resume goes on with it, -o starts"
+            f"{folder} holds a run already ({steps[-1].name}): --resume continues it, -o starts"
             " another"
         )
     if steps:

@@ -156,12 +156,12 @@ def demand_experts(job: Job) -> None:
         or l.dp == l.ep
     ):
         raise BadInput(
-            "axolotl shares experts out beside nothing but shards: zero 2 or 3, tp, cp and"
+            "axolotl combines ep only with sharding: zero 2 or 3, tp, cp and"
             f" dp_replicate 1, and ep less than dp {int(l.dp)}, not ep {int(l.ep)}"
         )
     if l.dp > (job.cluster.sizes[0] or l.dp):
         raise BadInput(
-            f"axolotl sends tokens between nodes where others do inside one: ep {int(l.ep)} on"
+            f"axolotl places experts across nodes where others stay inside one: ep {int(l.ep)} on"
             " one node only"
         )
 
@@ -175,7 +175,7 @@ def write_cp(job: Job, out: Out) -> None:
         return
     if job.attention_kernel not in ("framework", "fa2"):
         raise BadInput(
-            f"axolotl runs cp with the kernel fa2 alone, not {job.attention_kernel}"
+            f"axolotl runs cp only with the kernel fa2, not {job.attention_kernel}"
         )
     out["context_parallel_size"] = int(l.cp)
     out["attn_implementation"] = FLASH

@@ -196,7 +196,7 @@ def recomputed(k: Keys) -> str:
     if policy in OFFLOADED:
         k.leave(
             "remat_policy",
-            "activations go to host memory, which a layout cannot say",
+            "activations go to host memory, which a layout cannot express",
         )
         return OFFLOADED[policy]
     if policy == "none":
@@ -339,7 +339,7 @@ def write_chunks(job: Job, out: Out) -> None:
     stages = int(l.pp * l.interleave)
     if job.model.layers % stages:
         raise BadInput(
-            f"MaxText deals layers evenly: {job.model.layers} over {stages} stages"
+            f"MaxText assigns layers evenly: {job.model.layers} over {stages} stages"
         )
     out["num_layers_per_pipeline_stage"] = job.model.layers // stages
     out["num_pipeline_repeats"] = int(l.interleave)
@@ -368,7 +368,7 @@ def demand(job: Job, out: Out) -> None:
     eight = job.precision == PRECISIONS["fp8"]
     if eight and job.layout.pp == 1 and accumulated(job) > 1:
         raise BadInput(
-            "MaxText adds no gradients of several microbatches up in fp8: one microbatch,"
+            "MaxText does not accumulate gradients of several microbatches in fp8: one microbatch,"
             f" not {accumulated(job)}, or --precision bf16"
         )
 

@@ -99,7 +99,7 @@ class Onto:
             for key, (old, new) in self.changed.items()
         ]
         if not lines:
-            lines = [f"{base} says this plan already: nothing is changed"]
+            lines = [f"{base} already matches this plan: nothing is changed"]
         lines += [
             f"{base}: {key} is not changed: {why}"
             for key, why in self.against.items()
@@ -109,7 +109,7 @@ class Onto:
                 f"{k} {short_value(v)}" for k, v in self.kept.items()
             )
             lines.append(
-                f"{base} says more than the plan, and that stays: {kept}"
+                f"{base} holds more than the plan; these stay: {kept}"
             )
         return lines
 
@@ -302,7 +302,7 @@ def differences(
     now, open_in_plan, _, script = keys_of_plan(reading, job, base, head)
     if elsewhere := [line for line in script if line not in said]:
         raise BadInput(
-            f"{reading.path[:80]} does not say this, the training script does:"
+            f"{reading.path[:80]} leaves this to the training script:"
             f" {', '.join(elsewhere)}"
         )
     but = open_in_run & open_in_plan

@@ -45,7 +45,7 @@ def demand_same(
         path: value for path, value in planned.items() if path in format.cells
     }
     wrong = [
-        f"{format.title} cannot say {path} = {value}: what is written means {written[path]}"
+        f"{format.title} cannot express {path} = {value}: what is written means {written[path]}"
         for path, value in tells.items()
         if value != written[path] and not format.cells[path].script
     ]
@@ -70,7 +70,9 @@ def _read(
     )
     for key, why in file.left.items():
         path = next((p for p, c in format.cells.items() if key in c.keys), key)
-        raise BadInput(f"{format.title} cannot say this {path}: {key}: {why}")
+        raise BadInput(
+            f"{format.title} cannot express this {path}: {key}: {why}"
+        )
     tables = file.tables
     said = dict(tables.get("job", {}))
     batch = said.pop("batch", f"{job.batch}seq")

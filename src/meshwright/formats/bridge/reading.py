@@ -105,7 +105,9 @@ def understood(
         if value is None:
             continue
         if table == "layout" and name not in FIELDS:
-            keys.leave(cell.keys[0], f"a layout cannot say {name} = {value}")
+            keys.leave(
+                cell.keys[0], f"a layout cannot express {name} = {value}"
+            )
         elif name:
             keys.tables.setdefault(table, {})[name] = value
         else:

@@ -262,7 +262,7 @@ def schedule(k: Keys) -> str | None:
     if k.get(P + "pipeline_parallel_schedule_csv"):
         k.leave(
             P + "pipeline_parallel_schedule_csv",
-            "its own order, which a layout cannot name",
+            "its own order, which a layout cannot express",
         )
     if k.degree("layout.pp") == 1:
         return None
@@ -433,7 +433,7 @@ def write_dp(job: Job, out: Out) -> None:
     out[P + "data_parallel_shard_degree"] = shards
     if bool(l.zero) != (shards * l.cp > 1):
         raise BadInput(
-            f"torchtitan shards over dp x cp, or not at all: zero {l.zero} cannot be said"
+            f"torchtitan shards over dp x cp, or not at all: zero {l.zero} cannot be expressed"
         )
     room, parts = shards * int(l.cp * l.tp), int(l.ep * l.etp)
     if l.ep > 1 and room % parts:
