@@ -61,7 +61,7 @@ Compute = Callable[[Job, Mapping[str, Value], "Space | None", bool], Row]
 
 @dataclass(frozen=True)
 class Grid(Displayed):
-    """The points that were finished, in the order of the axes, the last changing fastest.
+    """The finished points, in the order of the axes; the last axis changes fastest.
 
     >>> from meshwright import Grid, Job
     >>> from meshwright.grid import grid

@@ -66,7 +66,7 @@ class SweepPoint:
 
 @dataclass(frozen=True)
 class Sweep(Displayed):
-    """Result of a sweep, one Point a value; those that were finished, in order.
+    """Result of a sweep: one point per finished value, in order.
 
     >>> from meshwright import Job, Sweep, sweep
     >>> job = Job("llama3-8b", "64xh100-sxm", batch=512).with_(zero=3)
@@ -100,7 +100,7 @@ class Sweep(Displayed):
 
     @property
     def predicted(self) -> tuple[tuple[SweepPoint, Prediction], ...]:
-        """The points that have a prediction, each beside it, in order."""
+        """Each point that has a prediction, with that prediction, in order."""
         return tuple((p, p.prediction) for p in self.points if p.prediction)
 
     @property
@@ -109,7 +109,7 @@ class Sweep(Displayed):
         return tuple(p for _, p in self.predicted)
 
     def rows(self) -> list[dict[str, Any]]:
-        """One flat row a point, for tables and CSV."""
+        """One flat row per point, for tables and CSV."""
         return [self._row(p) for p in self.points]
 
     def _row(self, point: SweepPoint) -> dict[str, Any]:
@@ -228,8 +228,8 @@ def sweep(
     prices: Prices = EMPTY,
     **fields: Any,
 ) -> Sweep:
-    """The best layout (with `fixed`: the job's own) for every value of a field. Ctrl-C ends it
-    without loss.
+    """The best layout (with `fixed`: the job's own) for every value of a field. Ctrl-C ends it and
+    keeps the finished points.
 
     >>> from meshwright import Job, sweep
     >>> job = Job("llama3-8b", "64xh100-sxm", batch=512)
@@ -238,7 +238,7 @@ def sweep(
     [32, 64, 128]
 
     over: path of the field, such as chips, batch, seq, tp, network.ib.bandwidth, chip.hbm_bytes,
-    assumptions; space: constraints of the search (a `Space`);  progress: told what is done;
+    assumptions; space: constraints of the search (a `Space`);  progress: called with what is done;
     prices: of chips (name -> USD an hour), instead of the catalogue's; fields: as `plan` takes
     them.  Raises BadInput if no value can be set.
     """

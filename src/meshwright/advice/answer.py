@@ -57,7 +57,7 @@ class Advised:
 
 @dataclass(frozen=True)
 class Advice(Displayed):
-    """What to change of a run.
+    """Changes that would improve a run.
 
     >>> from meshwright import Advice, Job, advise
     >>> advice = advise(Job("llama3-8b", "8xh100-sxm", batch=64).with_(tp=8, zero=1))
@@ -105,23 +105,25 @@ class Advice(Displayed):
 
     @property
     def gains(self) -> tuple[Advised, ...]:
-        """The best value of each choice that gains more than a tie; where the run does not fit,
-        also what makes it fit."""
+        """For each choice, the best value that gains more than a tie; if the run does not fit, also
+        changes that make it fit.
+        """
         return tuple(a for a in self.best_each if self.helps(a))
 
     @property
     def rest(self) -> tuple[Advised, ...]:
-        """The best value of each other choice."""
+        """For each remaining choice, its best value."""
         return tuple(a for a in self.best_each if not self.helps(a))
 
     @property
     def ties(self) -> tuple[Advised, ...]:
-        """The best value of each choice that is a tie with the run."""
+        """For each choice, the best value that ties with the run."""
         return tuple(a for a in self.rest if abs(a.gain) <= self.tie)
 
     def helps(self, each: Advised) -> bool:
-        """A change is worth making: faster than a tie, or of a run that does not fit one that
-        does; a run that was measured did fit."""
+        """Whether a change is worth making: it gains more than a tie, or it fits where the run does
+        not; a measured run did fit.
+        """
         if self.run.fits or self.gap:
             return each.gain > self.tie
         return each.prediction.fits
@@ -181,11 +183,11 @@ def advise(
     names: frozenset[str] = frozenset(),
     progress: Progress | None = None,
 ) -> Advice:
-    """Single changes of a job with a layout by gain, then the best pair and triple.
+    """Single changes to a job with a layout, by gain, then the best pair and triple.
 
-    measured: seconds of its steps; three or more scale all predictions by one factor. format: of
-    its file, whose words are used. taken: fields that nobody said, such as cp. names: keys that the
-    version of the tool has, where that is known. progress: told of each change that is tried.
+    measured: seconds of its steps; three or more scale all predictions by one factor. format: tool
+    of its file, whose names are used. taken: fields that were assumed, such as cp. names: keys that
+    the tool's version has, if known. progress: called for each change tried.
 
     >>> from meshwright import Job, Layout, advise, cluster, model
     >>> on = cluster("64xh100-sxm")

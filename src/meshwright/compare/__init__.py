@@ -129,8 +129,8 @@ def compare(run: str | Path, job: Job) -> Logged: ...
 def compare(
     run: RecordedRun | str | Path, job: Job | None = None
 ) -> Comparison | Logged:
-    r"""A run of the project's own trainer, or its folder, beside its prediction; of another tool
-    the log, beside that of the job that it is of. BadInput if no step was made.
+    r"""Compare a run with its prediction: a run of meshwright's trainer or its folder, or the log
+    of another tool together with its job. BadInput if no step was finished.
 
     >>> from pathlib import Path
     >>> from meshwright import Job, compare

@@ -145,7 +145,7 @@ class Chip(Checked):
 
     @property
     def unpriced(self) -> str:
-        """A sentence: no price is known, and how to give one."""
+        """A sentence that no price is known, and how to give one."""
         return (
             f"{self.name} has {self.no_price}: --price {self.name}=4.5 gives one (in a JOB.toml:"
             " [cluster.chip] usd_per_hour = 4.5)"
@@ -158,7 +158,7 @@ class Chip(Checked):
         return NO_PUBLIC if note.startswith(NO_PUBLIC) else "no price"
 
     def rented(self, usd_per_hour: float, source: str) -> Chip:
-        """At another price, and who says so."""
+        """The chip at another price, with the source of that price."""
         origin = {"usd_per_hour": {"source": source}}
         return replace(
             self,

@@ -85,17 +85,17 @@ class Choices(FrozenDict[str, Values]):
         )
 
     def but(self, **fields: Any) -> Choices:
-        """These choices with other values for some fields; None: anything."""
+        """These choices with other values for some fields; None: any value."""
         return Choices(self, **fields)
 
     def allows(self, layout: Layout) -> bool:
-        """Is every field of the layout one of these?"""
+        """Whether every field of the layout has one of these values."""
         return all(
             getattr(layout, name) in values for name, values in self.items()
         )
 
     def refused(self, layout: Layout, who: str) -> tuple[str, ...]:
-        """A sentence for each field that is none of these; who: whose choices they are."""
+        """A sentence for each field that has none of these values; who: whose choices they are."""
         outside = (
             (name, getattr(layout, name), values)
             for name, values in self.items()

@@ -72,7 +72,7 @@ class Cluster(Checked):
     def priced(
         self, prices: Mapping[str, float], source: str = "as given"
     ) -> Cluster:
-        """With a user's price of its chip (name -> USD an hour), if they hold one."""
+        """The cluster at a user's price of its chip (name -> USD an hour), if there is one."""
         usd = prices.get(self.chip.name)
         if usd is None:
             return self

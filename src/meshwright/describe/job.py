@@ -189,7 +189,7 @@ class Job(Checked):
             )
 
     def conflict(self) -> str:
-        """The set of assumptions makes use of what is said beside it."""
+        """The assumption set uses every setting given with it."""
         how = self.assumptions
         if self.headroom is not None and not how.memory.risk_width:
             return (
@@ -218,8 +218,8 @@ class Job(Checked):
 
     @property
     def usual_framework(self) -> str:
-        """The framework where the job names none: the set's, else that of the chip and layout; of a
-        traced model one that runs its code.
+        """The framework of a job that names none: the set's, else the usual one of chip and layout;
+        for a traced model, one that runs its code.
         """
         return self.framework_of(self.layout)
 
@@ -239,7 +239,7 @@ class Job(Checked):
 
     @property
     def usual_precision(self) -> Precision:
-        """The numbers of a job that names none: those of its set and its framework."""
+        """The precision of a job that names none: that of its set and its framework."""
         numbers = usual_precision(self.assumptions, self.cluster.chip)
         return (
             with_gradients(numbers, self.profile.gradients)
@@ -258,9 +258,7 @@ class Job(Checked):
 
     @property
     def under_words(self) -> str:
-        """The set of assumptions, and the framework where it is not the one that the set asks by
-        itself.
-        """
+        """The assumption set, and the framework if it is not the set's default."""
         other = self.profile and self.profile.name != self.usual_framework
         return f"assumptions {self.assumptions.name}" + (
             f", framework {self.framework.name}"
@@ -274,13 +272,13 @@ class Job(Checked):
         return self.laid_out(self.layout.filling(self.cluster.chips))
 
     def with_(self, **fields: Any) -> Job:
-        """The job with other values of some fields, by the words of the command: those of a job
-        (batch, seq, framework, ...), of its software, of its layout (tp, zero, ...), and on for
+        """The job with other values for some fields, named as on the command line: those of a job
+        (batch, seq, framework, ...), of its software, of its layout (tp, zero, ...), and `on` for
         the cluster.
 
-        What nobody chose follows: the precision of a set or a framework, dp of a layout that takes
-        all chips (`Layout.with_`). The batch stays as many sequences unless it is given. BadInput
-        for a field or a value that is not known.
+        Fields that nobody chose follow: the precision of a set or a framework, dp of a layout that
+        takes all chips (`Layout.with_`). The batch keeps its number of sequences unless it is
+        given. BadInput for an unknown field or value.
 
         >>> from meshwright import Job
         >>> job = Job("llama3-70b", "512xh100-sxm", batch=512)
@@ -319,7 +317,7 @@ class Job(Checked):
         return replace(other, layout=layout.filling(chips))
 
     def laid_out(self, layout: Layout) -> Job:
-        """The job under a layout of its own: what its framework does stays as it is."""
+        """The job under this layout, with its framework unchanged."""
         other = with_values(self, layout=layout)
         other.__dict__.update(
             {
@@ -331,7 +329,7 @@ class Job(Checked):
         return other
 
     def under(self, how: str | Assumptions) -> Job:
-        """The job under another set of assumptions; numbers that the old set chose become those of
+        """The job under another assumption set; a precision that the old set chose becomes that of
         the new one.
         """
         chosen = self.precision == self.usual_precision

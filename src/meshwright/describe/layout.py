@@ -150,7 +150,7 @@ class Layout(Checked):
 
     @property
     def chips(self) -> Num:
-        """tp x cp x pp x dp. Raises BadInput where dp is not stated."""
+        """tp x cp x pp x dp. Raises BadInput if dp is not stated."""
         if self.dp is None:
             raise BadInput(
                 "layout.dp is not stated, so the number of chips is open: give dp, or lay it on"
@@ -159,8 +159,9 @@ class Layout(Checked):
         return self.replica * self.dp
 
     def filling(self, chips: int) -> Layout:
-        """The layout on so many chips: where dp is not stated, the replicas of its placement, else
-        those that the chips have room for, at least one."""
+        """The layout on this many chips. If dp is not stated: the replicas of its placement, else
+        as many as the chips have room for, at least one.
+        """
         if self.dp is not None:
             return self
         if "dp" in self.placement:
@@ -168,12 +169,12 @@ class Layout(Checked):
         return replace(self, dp=max(chips // max(int(self.replica), 1), 1))
 
     def refilling(self, chips: int) -> Layout:
-        """The layout on other chips: replicas and places follow, whatever they were."""
+        """The layout on another number of chips, with replicas and placement chosen anew."""
         return with_values(self, dp=None, placement=EMPTY).filling(chips)
 
     def with_(self, **fields: Any) -> Layout:
-        """The layout with other values of some fields. 1f1b and interleaved follow interleave, and
-        a placement does not outlast the degrees it is of.
+        """The layout with other values for some fields. 1f1b and interleaved follow interleave, and
+        a placement is dropped when its degrees change.
 
         >>> from meshwright import Layout
         >>> Layout(tp=8, pp=4).with_(interleave=2).schedule
@@ -201,8 +202,8 @@ class Layout(Checked):
         return {}
 
     def group(self, axis: str) -> tuple[Num, ...]:
-        """Ranks of a communication group in each network dimension, fastest first; the same ones
-        each time, by which caches of collectives know them.
+        """Ranks of a communication group in each network dimension, fastest first; always the same
+        object, by which caches of collectives recognise it.
 
         axis: tp, cp, dp, pp; replicas (weights are synchronised over it); ep, etp and edp (experts,
         parts and replicas of one); shards and copies, the inner and the outer part of replicas (of
@@ -247,7 +248,7 @@ class Layout(Checked):
 
     @property
     def depth(self) -> Num:
-        """Ranks that one copy of the model is spread over: pp, less where several hold a stage."""
+        """Ranks that one copy of the model is spread over: pp, or fewer if several hold a stage."""
         return schedule_named(self.schedule).depth(self.pp)
 
     @property
@@ -273,7 +274,7 @@ class Layout(Checked):
 
     @property
     def expert_shards(self) -> Num:
-        """Over how many ranks an expert's weight is sharded."""
+        """Ranks over which ZeRO shards an expert's weight."""
         return self.expert_replicas / self.dp_replicate
 
     def _mirrored(self, group: tuple[Num, ...]) -> tuple[Num, ...]:

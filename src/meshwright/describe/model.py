@@ -312,7 +312,7 @@ class Model(Checked):
 
     @property
     def rotary(self) -> int:
-        """Width of a head that rotary positions turn."""
+        """The part of a head's width that rotary positions rotate."""
         return int(self.h * self.rotary_share)
 
     @property

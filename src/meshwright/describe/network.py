@@ -80,7 +80,7 @@ class Dim(Checked):
 
     def rate(self, efficiency: float | None = None) -> float:
         """Bytes per second one chip reaches with large messages while its neighbours send too.
-        efficiency: another share of the bandwidth than the dimension's own.
+        efficiency: share of the bandwidth, instead of the dimension's own.
         """
         return (
             self.bandwidth
@@ -91,9 +91,9 @@ class Dim(Checked):
     def used(self, members: Num) -> Num:
         """Share of a chip's links in this dimension that a group of so many members uses.
 
-        All of them, but in a mesh of n only those to the other members: (g - 1)/(n - 1). Each pair
-        has its own link, so groups beside each other share none. A mesh without a size is the group
-        itself.
+        All of them, except in a mesh of n: there only those to the other members, (g - 1)/(n - 1).
+        Each pair has its own link, so groups side by side share none. A mesh without a size is the
+        group itself.
         """
         if self.kind != "mesh" or not self.size or self.size == 1:
             return 1.0

@@ -15,7 +15,7 @@ Compute = Annotated[
 
 @dataclass(frozen=True)
 class Precision(Checked):
-    """Which numbers are computed, kept and sent.
+    """Number formats of what is computed, kept and sent.
 
     >>> from meshwright import Job, Precision
     >>> numbers = Job("llama3-8b", "8xh100-sxm", batch=64, precision="fp8").precision
@@ -39,7 +39,7 @@ class Precision(Checked):
 
     @property
     def name(self) -> str:
-        """The name that `PRECISIONS` gives these numbers; empty if none."""
+        """Its name in `PRECISIONS`; empty if it has none."""
         return next(
             (name for name, numbers in PRECISIONS.items() if numbers == self),
             "",

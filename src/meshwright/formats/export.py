@@ -12,9 +12,9 @@ from .toml import dump_job
 
 def export(job: Job, to: str, per_node: int | None = None) -> str:
     """The text of a job's file: to is a framework's format (megatron, megatron-bridge, torchtitan,
-    deepspeed, ...) or toml, which every verb reads. BadInput for what that format cannot say.
+    deepspeed, ...) or toml, which every verb reads. BadInput for what that format cannot express.
 
-    per_node: ranks of one node; None: as many as the network has in one.
+    per_node: ranks per node; None: as many as a node of the network holds.
 
     >>> from meshwright import Job, export
     >>> job = Job("llama3-8b", "64xh100-sxm", batch=512).with_(tp=2, zero=1)

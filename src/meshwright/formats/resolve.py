@@ -30,8 +30,7 @@ def model(name: str, *, files: bool = True) -> Model:
     """The model of that name or Hugging Face id, or of a config.json at that path (or in that
     directory); "trace:PATH" counts it by its code in transformers.
 
-    files: may the name be a path; False where the name comes from untrusted input.  Raises
-    BadInput.
+    files: whether the name may be a path (False for untrusted input).  Raises BadInput.
 
     >>> from meshwright import model
     >>> model("llama3-8b").layers
@@ -60,10 +59,10 @@ def model(name: str, *, files: bool = True) -> Model:
 def cluster(
     text: str, network: str | Network | None = None, *, files: bool = True
 ) -> Cluster:
-    """So many chips of the catalogue ("1024xh100-sxm"), or of a machine that `meshwright calibrate`
-    wrote ("4x./machine.toml").
+    """Chips of the catalogue and their number ("1024xh100-sxm"), or of a machine that `meshwright
+    calibrate` wrote ("4x./machine.toml").
 
-    network: another network than the chip's own;  files: may a path be given (False for untrusted
+    network: instead of the chip's own;  files: whether a path may be given (False for untrusted
     input).  Raises BadInput.
 
     >>> from meshwright import cluster

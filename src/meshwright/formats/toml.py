@@ -56,11 +56,11 @@ def load_job(
 ) -> Job:
     """The job in a TOML file, or in a dict of the same tables.
 
-    files: may the description name other files (False for strangers);  notes: receives a sentence
-    on what was rounded; shared_out: round a batch in tokens to sequences that the chips can share
-    evenly (for a search of layouts);  bare: a dict comes from Python, whose numbers are in SI units
-    (False where a person wrote them: they need units). Raises BadInput for every mistake, with the
-    path of the field.
+    files: whether the description may name other files (False for untrusted input);  notes:
+    receives a sentence on what was rounded; shared_out: round a batch in tokens to sequences that
+    the chips can share evenly (for a search of layouts);  bare: a dict comes from Python, whose
+    numbers are in SI units (False if a person wrote them: then they need units). Raises BadInput
+    for every mistake, with the path of the field.
 
     >>> from meshwright import load_job
     >>> on = {"on": "64xh100-sxm"}

@@ -498,9 +498,9 @@ WHOLE_IN_STAGES = LayoutRule(
     # backward_maybe_with_nosync): ZeRO-1, whatever is sharded outside of a pipeline
     lambda j, l: (l.zero == 0) | ((l.pp > 1) == (l.zero == 1)),
     lambda j, l: (
-        f"zero {l.zero} is impossible with pp {l.pp}: PyTorch's pipelines keep weights and gradients"
-        " of a stage whole until the last microbatch, which is zero 1, and FSDP without one is zero 2"
-        " or 3"
+        f"zero {l.zero} is impossible with pp {l.pp}: PyTorch's pipelines keep weights and"
+        " gradients of a stage whole until the last microbatch, which is zero 1; FSDP without"
+        " pipelines is zero 2 or 3"
     ),
     reads=("pp", "zero"),
 )

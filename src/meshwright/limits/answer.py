@@ -103,9 +103,9 @@ def limits(
     scenarios: Sequence[Scenario | str] | Scenario | str = ("h100",),
     smooth: bool = True,
 ) -> Limits:
-    """Utilisation against training compute, and where it falls, of one or several scenarios.
+    """Utilisation against training compute, and where it falls, for one or several scenarios.
 
-    scenarios: or names of the paper's ("h100", "a100/sparse", see `presets`).  smooth: also the
+    scenarios: scenarios, or their names ("h100", "a100/sparse", see `presets`).  smooth: also the
     curve without grids. Raises BadInput.
 
     >>> from meshwright import limits

@@ -60,8 +60,8 @@ LEAST_CHANCE = 1e-9
 
 @dataclass(frozen=True)
 class Prediction(StepResult, Displayed):
-    """What a step of a job takes under a layout, with notes, how sure that is, and what a run
-    costs.
+    """Predicted time and memory of one step under a layout, with its interval and notes, and the
+    cost of the run.
 
     >>> from meshwright import Job, Prediction, predict
     >>> p = predict(Job("llama3-8b", "64xh100-sxm", batch=512), zero=3)
@@ -85,9 +85,7 @@ class Prediction(StepResult, Displayed):
         )
 
     def noted(self, notes: tuple[str, ...]) -> Prediction:
-        """A prediction with these notes, and with all that was computed already: no note changes
-        it.
-        """
+        """The same prediction with these notes; nothing is computed again."""
         noted = replace(self, notes=notes)
         noted.__dict__.update(self.__dict__ | {"notes": notes})
         return noted
@@ -105,7 +103,7 @@ class Prediction(StepResult, Displayed):
 
     @property
     def merit_s(self) -> float:
-        """What ranks layouts: the expected seconds of a step over the chance that it fits."""
+        """The ranking criterion: expected step time over the chance that the layout fits."""
         seconds = (
             self.step_time_s if self.replayed_s is None else self.replayed_s
         )
@@ -132,7 +130,7 @@ class Prediction(StepResult, Displayed):
 
     @property
     def interval_s(self) -> tuple[float, float] | None:
-        """Where nine of ten runs of this kind lie; None without evidence."""
+        """The step times between which nine of ten runs of this kind lie; None without evidence."""
         return self.within(self.step_time_s)
 
     @property
@@ -151,8 +149,8 @@ class Prediction(StepResult, Displayed):
 
     @property
     def verdict(self) -> str:
-        """Whether it fits, in words: "may not fit" at a risk that is not accepted, while nobody can
-        be sure that it runs out (`room.SURE`).
+        """Whether it fits, in words; "may not fit" if the risk is above the accepted one but
+        running out is not certain (`room.SURE`).
         """
         if self.fits:
             return "fits"
@@ -162,7 +160,7 @@ class Prediction(StepResult, Displayed):
 
     @property
     def memory_short(self) -> float:
-        """Bytes that the fullest device lacks; below 0 where it has more than is needed."""
+        """Bytes that the fullest device lacks; negative if it has more than needed."""
         use = self.memory_bytes
         return use["needed"] - use["capacity"]
 
@@ -173,7 +171,9 @@ class Prediction(StepResult, Displayed):
 
     @property
     def unmeasured(self) -> bool:
-        """No sustained rate of the chip was measured: one is assumed, and the notes say which."""
+        """Whether the chip's sustained rate is assumed because nobody measured it; the notes say
+        which.
+        """
         return chip_unmeasured(self.job)
 
     @cached_property
@@ -205,7 +205,7 @@ class Prediction(StepResult, Displayed):
 
     @property
     def lost_s(self) -> dict[str, float] | None:
-        """Of `train_time_s`: seconds of checkpoints, of restarts, of work done again."""
+        """Parts of `train_time_s`: seconds of checkpoints, of restarts, of repeated work."""
         whole, lost, failures = self.train_time_s, self.lost, self.failures
         if whole is None or lost is None or failures is None:
             return None
@@ -269,7 +269,7 @@ class Prediction(StepResult, Displayed):
         return whole and on.chip.energy_j(whole * on.chips)
 
     def within(self, value: float | None) -> tuple[float, float] | None:
-        """The 90 % interval of what grows with the step time, such as days and dollars."""
+        """The 90 % interval of a quantity that grows with the step time, such as days or dollars."""
         sure = self.certainty
         if value is None or sure is None:
             return None
@@ -327,7 +327,7 @@ def predict(
     fields (`Job.with_`).
 
     Raises BadInput with a sentence for each rule the layout breaks. A layout that does not fit in
-    memory is predicted all the same: `fits` says so.
+    memory is still predicted: `fits` is then False.
 
     >>> from meshwright import Job, predict
     >>> job = Job("llama3-70b", "512xh100-sxm", batch=512)

@@ -34,8 +34,8 @@ NEGLIGIBLE = 1e-9
 
 @dataclass(frozen=True)
 class Replay(Displayed):
-    """The exact timeline of a prediction beside what it says of its pipeline. Synchronisation and
-    optimizer follow after both.
+    """The exact timeline of a prediction's pipeline, beside what the prediction says.
+    Synchronisation and optimizer come after both.
 
     >>> from meshwright import Job, Replay, timeline
     >>> replay = timeline(Job("gpt3-175b", "64xa100-80", batch=32), tp=8, pp=8)
@@ -65,8 +65,8 @@ class Replay(Displayed):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What the comparison leaves out, and where a step in a run takes less than one by
-        itself.
+        """What the comparison leaves out, and whether a step in a run takes less than a single
+        step.
         """
         sentences = []
         if self.exact_s < self.timeline.makespan_s * (1 - NEGLIGIBLE):
@@ -95,15 +95,15 @@ class Replay(Displayed):
 
     @property
     def bubble(self) -> float:
-        """Idle over useful time, as papers divide: a share of what a step without it takes."""
+        """Idle over useful time, as in papers: relative to a step without idle time."""
         useful = sum(self.timeline.busy_s)
         total = self.exact_s * len(self.timeline.order)
         return max(total / useful - 1, 0.0) if useful else 0.0
 
     @property
     def bubble_of_equal_stages(self) -> float | None:
-        """The same where all stages take as long and sends are free, (p - 1) / m of 1F1B; None
-        where several ranks hold a stage.
+        """The bubble if all stages took equally long and sends were free, (p - 1) / m for 1F1B;
+        None if several ranks hold a stage.
         """
         p, schedule = self.prediction, self.prediction.schedule
         if schedule.copies > 1:
@@ -142,7 +142,7 @@ class Replay(Displayed):
 
 
 def timeline(job: Job, layout: Layout | None = None, **fields: Any) -> Replay:
-    """The pipeline of a step, action by action; what it takes is as `predict` takes it.
+    """The pipeline of a step, action by action. Takes the arguments of `predict`.
 
     >>> from meshwright import Job, timeline
     >>> job = Job("gpt3-175b", "64xa100-80", batch=32)

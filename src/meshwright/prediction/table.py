@@ -27,7 +27,7 @@ NUMBERS = ("step_time_s", "tokens_per_s", "mfu", "risk_of_oom")
 
 @dataclass(frozen=True)
 class Table(Displayed):
-    """Layouts and what each takes; columns by name, as arrays: `t["step_time_s"].argmin()`.
+    """Many layouts with their predictions; columns by name, as arrays: `t["step_time_s"].argmin()`.
 
     >>> from meshwright import Job, Table, table
     >>> rows = table(Job("llama3-8b", "8xh100-sxm", batch=64), tp=[1, 2], zero=3)
@@ -64,7 +64,7 @@ class Table(Displayed):
         return min(fit, key=lambda p: p.step_time_s, default=None)
 
     def rows(self) -> Iterator[dict[str, Any]]:
-        """One flat row a layout."""
+        """One flat row per layout."""
         for layout, p, why in zip(
             self.layouts, self.predictions, self.refused, strict=True
         ):
@@ -91,8 +91,8 @@ def table(
 ) -> Table:
     """Predict many layouts of a job; a row that breaks a rule says so instead of raising.
 
-    layouts: these;  columns: or every combination of these values of the fields of a layout, the
-    rest as in the job's own; dp takes the chips that are left unless it is named.
+    layouts: a list of them;  columns: or every combination of these values of layout fields, the
+    rest as in the job's layout; dp takes the chips that are left unless it is named.
 
     >>> from meshwright import Job, table
     >>> job = Job("llama3-8b", "8xh100-sxm", batch=64)

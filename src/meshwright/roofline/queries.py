@@ -237,14 +237,14 @@ def roofline(
     context: int = 0,
     experts: int = 0,
 ) -> Roofline:
-    """Rooflines of one layer for a batch of so many tokens.
+    """Rooflines of one layer for a batch in tokens.
 
-    layer: book, mlp, projections or block (`roofline.work`);  precision: numbers, or their name
+    layer: book, mlp, projections or block (`roofline.work`);  precision: a Precision or its name
     (None: the set's); exact: whether collectives have the factor (n-1)/n (None: as the set says);
     shape: of a slice;  stages, microbatches (0 = 4 a stage), context, experts (0 = the nearest
     dimension): degrees of the rows of these names.
 
-    Raises BadInput, or NoLayout where no split cuts the feed-forward into whole shards.
+    Raises BadInput, or NoLayout if no split gives whole shards of the feed-forward.
 
     >>> from meshwright import roofline
     >>> mesh = roofline("llama3-70b", "8960xtpu-v5p", "4M")

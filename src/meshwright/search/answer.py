@@ -27,7 +27,7 @@ from .space import Space
 
 @dataclass(frozen=True)
 class Plan(Displayed):
-    """What a search found.
+    """The result of a search: the best layout, alternatives, and what was searched.
 
     >>> from meshwright import Job, Plan, plan
     >>> answer = plan(Job("llama3-70b", "8xh100-sxm", batch=64))
@@ -86,7 +86,7 @@ class Plan(Displayed):
 
     @property
     def answer(self) -> Prediction:
-        """`best`; NoLayout, with what is missing, where nothing fits."""
+        """`best`. Raises NoLayout, with what is missing, if nothing fits."""
         if self.best is None:
             raise NoLayout("; ".join(self.notes) or "nothing fits")
         return self.best
@@ -116,8 +116,8 @@ class Plan(Displayed):
         return best_tuning(self.best, self.asked[1])
 
     def cost_s(self, p: Prediction) -> float:
-        """What ranks a layout: its time over the chance to fit, which is 1 of one that a published
-        run shows to fit.
+        """The ranking criterion: step time over the chance to fit, which is 1 for a layout that a
+        published run shows to fit.
         """
         ran = [row.prediction for row in self.families if row.ran]
         if self.recipe:
@@ -126,21 +126,21 @@ class Plan(Displayed):
         return p.step_time_s if known else p.merit_s
 
     def slower(self, p: Prediction) -> float:
-        """What a layout takes beside the best, over the chance to fit, less 1; negative: less."""
+        """`cost_s` of a layout over that of the best, minus 1; negative if the layout is faster."""
         return (
             self.cost_s(p) / self.cost_s(self.best) - 1 if self.best else 0.0
         )
 
     @property
     def fastest(self) -> Prediction | None:
-        """The least time over the chance to fit of all that was found: `best`, unless that is as
-        good as far as the model can tell, and simpler. Known from two layouts on (`top`).
+        """The layout with the least `cost_s`: `best`, unless that is a tie and was preferred. Needs
+        at least two layouts (`top`).
         """
         every = filter(None, (self.best, *self.alternatives))
         return min(every, key=self.cost_s, default=None)
 
     def tie(self, p: Prediction) -> bool:
-        """As good as the best, as far as the model can tell."""
+        """Whether a layout is as good as the best, within the model's resolution."""
         best, least = self.best, self.fastest
         assert best is not None and least is not None
         near = 1.0 + resolution(p.job)
@@ -155,7 +155,7 @@ class Plan(Displayed):
 
     @property
     def elasticities(self) -> tuple[Elasticity, ...]:
-        """What settings of the software, then numbers of the machine, would change."""
+        """How the step time changes with each software setting, then with each better machine."""
         if not (self.best and self.families):
             return ()
         settings = (

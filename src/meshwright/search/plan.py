@@ -45,14 +45,14 @@ def plan(
     >>> best.layout.tp, best.layout.zero, best.fits
     (1, 3, True)
 
-    Layouts rank by the expected time over the chance to fit, exactly; of those that the model
-    cannot tell apart (`certainty.resolution`) the answer has the least `merit.Burden`. What the
-    space leaves open is as the job's set of assumptions or its framework searches it
-    (`strategies`), and keeps the conventions of published runs. pareto: also the front of time
-    against memory (a search for each of its points). families: also the best layout of each
-    family, and what is faster outside published practice. fields: values of a layout's that the
-    search may take, and others of the job (`Job.with_`). Nothing that fits is not an error: `best`
-    is None, `closest` and `notes` say what is missing.
+    Layouts rank by the expected time over the chance to fit, exactly; among ties
+    (`certainty.resolution`) the answer has the least `merit.Burden`. Fields that the space leaves
+    open are searched as the job's assumption set or framework does (`strategies`), within the
+    conventions of published runs. pareto: also the front of time against memory (a search for each
+    of its points). families: also the best layout of each family, and what is faster outside
+    published practice. fields: values of layout fields that the search may take, and values of
+    other fields of the job (`Job.with_`). If nothing fits, that is no error: `best` is None, and
+    `closest` and `notes` say what is missing.
     """
     demand(job)
     asked, among = constrain(job, space, fields)

@@ -58,7 +58,7 @@ USUAL = Choices(
 
 @dataclass(frozen=True, init=False)
 class Space(Checked):
-    """What a search may choose: any layout with one of these values.
+    """The layouts that a search may choose: those with one of these values for every field.
 
     >>> from meshwright import Space
     >>> Space(tp=(4, 8), zero=1).values("zero")
@@ -114,7 +114,7 @@ class Space(Checked):
 
     @property
     def without_software(self) -> Space:
-        """The same layouts, under the software that the job has."""
+        """The same layouts, under the job's own software."""
         return replace(self, software=FrozenDict())
 
     def but(self, **fields: Any) -> Space:
@@ -122,8 +122,9 @@ class Space(Checked):
         return replace(self, choices=self.choices.but(**fields))
 
     def part(self, **fields: Iterable[Value] | None) -> Space | None:
-        """Its layouts with one of these values of each field; None: it has none. A field's None
-        limits nothing."""
+        """The part of the space with these values for each field (None: no limit); None if that is
+        empty.
+        """
         own = {
             name: tuple(v for v in values if space_allows(v, self, name))
             for name, values in fields.items()

@@ -10,7 +10,7 @@ from ..errors import BadInput
 
 def model_of(module: Any, example: Any, name: str = "", seq: int = 0) -> Model:
     """The model of an `nn.Module`: parameters and products of each layer by a trace on tensors
-    without numbers; the module itself is left as it is.
+    without values; the module itself is not changed.
 
     >>> import torch
     >>> from meshwright import Job, model_of, predict
@@ -27,9 +27,9 @@ def model_of(module: Any, example: Any, name: str = "", seq: int = 0) -> Model:
     >>> model.layers, predict(Job(model, "8xh100-sxm", batch=64)).fits
     (2, True)
 
-    example: tokens [batch, T], or the arguments of `forward` as a tuple or mapping; whatever side
-    of their tensors is T long is taken for the sequence;  seq: tokens that training uses (0: T).
-    Raises BadInput for code that asks for numbers.
+    example: tokens [batch, T], or the arguments of `forward` as a tuple or mapping; any dimension
+    of length T is taken for the sequence;  seq: tokens that training uses (0: T). Raises BadInput
+    for code that depends on values.
     """
     try:
         from .example import count_module

@@ -233,8 +233,8 @@ def value_refusal(
     reason = f", for {why}" if why else ""
     search = f"; plan --framework {format.frameworks[0]} finds such a layout"
     return BadInput(
-        f"{format.title} cannot express {path} = {value_in_words(path, value)}, only {words}{reason}"
-        + search * path.startswith("layout.")
+        f"{format.title} cannot express {path} = {value_in_words(path, value)}, only"
+        f" {words}{reason}" + search * path.startswith("layout.")
     )
 
 
