@@ -61,7 +61,7 @@ def blend(wait: Num, bytes_: Num, mix: Num) -> Num:
 class Nccl(Ring):
     """What NCCL's tuner chooses, timed as measured."""
 
-    title = "what NCCL's tuner takes of ring, tree and reduction in the switch, by LL or Simple"
+    title = "ring, tree or reduction in the switch, by LL or Simple, as NCCL's tuner chooses"
     source = "NCCL, src/graph/tuning.cc; times: catalog/transports"
     laws = (
         "cost.nccl:ring",

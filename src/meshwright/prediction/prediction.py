@@ -269,7 +269,7 @@ class Prediction(StepResult, Displayed):
         return whole and on.chip.energy_j(whole * on.chips)
 
     def within(self, value: float | None) -> tuple[float, float] | None:
-        """The 90 % interval of a quantity that grows with the step time, such as days or dollars."""
+        """90 % interval of a quantity that grows with the step time, such as days or dollars."""
         sure = self.certainty
         if value is None or sure is None:
             return None

@@ -229,12 +229,17 @@ def differs(p: Prediction, best: Prediction) -> bool:
 
 
 def difference_words(plan: Plan, p: Prediction) -> str:
-    """What a layout takes beside the best, in words."""
+    """How much slower a layout is than the best, in words; with what is compared, where its risk
+    changes that.
+    """
     slower = plan.slower(p)
-    if p is plan.best:
+    best = plan.best
+    if best is None or p is best:
         return "best"
+    alone = p.step_time_s / best.step_time_s - 1
+    what = " step time / P(fits)" if abs(slower - alone) >= RISKS else ""
     tie = ", a tie" if plan.tie(p) else ""
-    return f"{100 * slower:+.1f} %{tie}"
+    return f"{100 * slower:+.1f} %{what}{tie}"
 
 
 def differences(best: Prediction, other: Prediction) -> str:

@@ -244,8 +244,8 @@ def split_table(r: Roofline) -> Table:
         )
     table.caption = (
         "sum: collectives of different mesh axes in turn;"
-        " max: beside each other, a lower bound; axes: x 8X·2Y is 2 neighbours of a Y group, 8"
-        " times; bound from: of all splits the first that is compute-bound"
+        " max: at the same time, a lower bound; axes: x 8X·2Y is 2 neighbours of a Y group, 8"
+        " times; bound from: the least batch at which a split is compute-bound"
     )
     return table
 
