@@ -57,7 +57,7 @@ GUIDES = {
         "reproduce.md",
         "extend.md",
     ),
-    "How sure": ("accuracy.md", "findings.md", "papers.md"),
+    "Accuracy and papers": ("accuracy.md", "findings.md", "papers.md"),
     "How it works": (
         "architecture.md",
         "assumptions.md",
@@ -95,14 +95,14 @@ def command() -> str:
 
 
 def interface() -> str:
-    """The public names of the package: what people call, what they get, what describes a job."""
+    """The public names of the package: functions, their results, and what describes a job."""
     public = [n for n in meshwright.__all__ if not n.startswith("_")]
     first = [n for n in CALLED if n in public]
     rest = [n for n in public if n not in first]
     called = [n for n in rest if n[0].islower()]
     lines = ["# Python", "", "Import each from `meshwright`.", ""]
     for title, names in (
-        ("What people call", (*first, *called)),
+        ("Functions and layouts", (*first, *called)),
         ("Results and descriptions", [n for n in rest if n not in called]),
     ):
         lines += [f"# {title}", ""]

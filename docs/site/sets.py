@@ -151,7 +151,7 @@ def set_page(how: Assumptions) -> str:
     """The page of one assumption set."""
     lines = [f"# Assumption set `{how.name}`", "", how.source, ""]
     lines += [
-        f"Numbers of a job that names none: `{how.precision.name if how.precision else 'bf16'}`.",
+        f"Precision of a job that names none: `{how.precision.name if how.precision else 'bf16'}`.",
         "",
         "Layouts that `plan` and `sweep` search:",
         "",

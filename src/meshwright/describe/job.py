@@ -123,13 +123,15 @@ class Job(Checked):
     attention_kernel: Annotated[
         str, OneOf("flash", "unfused", *ATTENTION, ASK)
     ] = ASK
-    """flash (no T x T matrix in memory) or unfused, as the framework has it; or one by name: fa1,
-    fa2, fa3, cudnn, xla, torch, fused-softmax. framework: the one that runs by itself."""
+    """flash (no T x T matrix in memory) or unfused, the framework's version; or one by name: fa1,
+    fa2, fa3, cudnn, xla, torch, fused-softmax. framework: its default."""
     assumptions: Assumptions = REALISTIC
     """The set of modelling choices: realistic, lbl-2024, megatron-2021, ..."""
     framework: Framework | None = None
-    """What the software keeps, overlaps and can run: megatron-core (usual on GPUs), maxtext (on
-    TPUs), torchtitan, ... or meshwright, the trainer of this project."""
+    """The framework, which decides what is kept, what overlaps and which layouts run: megatron-core
+    (default on GPUs), maxtext (on TPUs), torchtitan, ... or meshwright, the trainer of this
+    project.
+    """
     software: Software = NOTHING_SAID
     """What is said of it beside its name, in place of what the framework does by itself."""
     headroom: Risk | None = None

@@ -63,10 +63,10 @@ class Layout(Checked):
     """
 
     tp: Chosen = 1
-    """Tensor parallel: cuts heads and feed-forward (LBL: n1)."""
+    """Tensor parallel: splits heads and feed-forward (LBL: n1)."""
     cp: Chosen = 1
-    """Context parallel: cuts the sequence; keys and values are gathered (LBL: n2). With scheme
-    summa and mlp2d it cuts weights too.
+    """Context parallel: splits the sequence; keys and values are gathered (LBL: n2). With schemes
+    summa and mlp2d it splits weights too.
     """
     pp: Chosen = 1
     """Pipeline stages."""
@@ -78,7 +78,7 @@ class Layout(Checked):
     Megatron Core: num_distributed_optimizer_instances.
     """
     ep: Chosen = 1
-    """Expert parallel: ranks that share out the experts of a layer."""
+    """Expert parallel: ranks over which the experts of a layer are spread."""
     etp: Chosen = 1
     """Tensor parallel degree inside an expert."""
     microbatch: Chosen = 1
@@ -86,12 +86,13 @@ class Layout(Checked):
     interleave: Chosen = 1
     """Virtual pipeline stages per rank (Megatron: VPP)."""
     stages: Annotated[str, Parsed(read_stages), Searched(*RULES)] = "even"
-    """Layers of each stage: even, as many in each; slots, embedding and loss count as a layer each;
-    or one by one, such as 7,8*14,7 (`describe.stages`)."""
+    """Layers of each stage: even, equally many; slots, where embedding and loss count as a layer
+    each; or one by one, such as 7,8*14,7 (`describe.stages`).
+    """
     microbatch_group: Annotated[Count, Searched(0)] = 0
-    """Microbatches that go through a chunk before the next one has its turn (interleaved schedules;
-    Megatron Core: microbatch_group_size_per_vp_stage); 0: pp, or where the microbatches are no
-    multiple of it, as many groups as hold at least pp each."""
+    """Microbatches that go through a chunk before the next chunk (interleaved schedules;
+    Megatron Core: microbatch_group_size_per_vp_stage); 0: pp, or if the microbatches are no
+    multiple of pp, as many groups as can hold at least pp each."""
     schedule: Annotated[
         Known, Searched("1f1b", "interleaved", "zb-h1", "zb-h2", "zbv")
     ] = "1f1b"
@@ -100,19 +101,19 @@ class Layout(Checked):
     zero: Annotated[int, Range(0, 3), Searched(0, 1, 2, 3)] = 0
     """ZeRO stage: 1 shards optimizer state over dp x cp, 2 gradients too, 3 weights too (FSDP)."""
     recompute: Annotated[str, Parsed(recompute), Searched(*RECOMPUTE)] = "none"
-    """Activations computed again in the backward pass: none, selective (as the framework means it),
-    full (whole layers), or parts by name joined by + (`describe.recompute`): layernorm+moe_act; :4
+    """Activations recomputed in the backward pass: none, selective (the framework's meaning), full
+    (whole layers), or parts by name joined by + (`describe.recompute`): layernorm+moe_act; :4
     after it for the first 4 layers of every chunk.
     """
     sequence_parallel: Annotated[bool, Searched(True, False)] = True
-    """true or false: norms, dropout and residuals are cut along the sequence over tp (Megatron-LM's
-    --sequence-parallel).
+    """true or false: norms, dropout and residuals are split along the sequence over tp
+    (Megatron-LM's --sequence-parallel).
     """
     scheme: Annotated[str, OneOf(*SCHEMES), Searched("megatron")] = "megatron"
-    """How tp (and cp) cut a layer: megatron (1D; cp beside it), context (the same as LBL counts it,
-    biases cut), gspmd (1D too, but what lies between matrices is cut along the hidden size: PaLM,
-    MaxText's axis tensor), summa (2D matrix products) or mlp2d (2D, weights stay: feed-forwards
-    alone, as Epoch counts them).
+    """How tp (and cp) split a layer: megatron (1D, with cp), context (the same as LBL counts it,
+    with biases split), gspmd (1D, but activations are split along the hidden size: PaLM, MaxText's
+    axis tensor), summa (2D matrix products) or mlp2d (2D with weights in place: only feed-forwards,
+    as Epoch counts them).
     """
     cp_exchange: Annotated[
         str, OneOf(*EXCHANGES), Searched("gather", together=True)
@@ -121,7 +122,7 @@ class Layout(Checked):
     offload: Annotated[
         str, Parsed(offload), Searched("none", together=True)
     ] = "none"
-    """What waits in host memory: none, or parts joined by +, such as activations:20 (layers),
+    """What is kept in host memory: none, or parts joined by +, such as activations:20 (layers),
     optimizer:0.5 (share), weights (`describe.offload`)."""
     panels: Chosen = 1
     """Panels of a SUMMA product."""

@@ -57,46 +57,46 @@ class Software(Checked):
     compiled: bool | None = None
     """torch.compile fuses passes over activations."""
     norm: Norm | None = None
-    """Norms run as a fused kernel of their own (fused), or as separate torch kernels (torch)."""
+    """Norms run as one fused kernel (fused), or as separate torch kernels (torch)."""
     float8: Float8 | None = None
     """Scaling of FP8 numbers: delayed, tensorwise, rowwise, blockwise or mxfp8."""
     dispatcher: Dispatcher | None = None
-    """What sends tokens to experts: alltoall, or deepep and hybridep, which send a token once to a
-    node.
+    """How tokens reach experts: alltoall, or deepep and hybridep, which send a token to a node only
+    once.
     """
     ep_overlap: bool | None = None
-    """All-to-all of the experts runs beside another microbatch's compute."""
+    """The experts' all-to-all overlaps with the compute of another microbatch."""
     tp_overlap: TpOverlap | None = None
-    """Collectives of tensor parallelism run beside compute: off, backward (beside the weight
-    gradient), or all (AsyncTP, XLA).
+    """Tensor-parallel collectives overlap with compute: off, backward (with the weight gradient),
+    or all (AsyncTP, XLA).
     """
     dp_overlap: DpOverlap | None = None
-    """Collectives of replicas run beside compute: off, gradients (their sums alone, gathers of
-    weights are waited for), or all.
+    """Collectives between replicas overlap with compute: off, gradients (only their reduction;
+    gathers of weights are exposed), or all.
     """
     gradients: Gradients | None = None
-    """Gradients are accumulated and reduced in fp32, or as wide as activations (half)."""
+    """Gradients are accumulated and reduced in fp32, or in the width of activations (half)."""
     loss: Loss | None = None
-    """How the loss is computed: as the framework does by itself (own), by torch in eager mode
-    (eager), or by Transformer Engine's kernel, whose gradient takes the logits' place (in place).
+    """How the loss is computed: the framework's default (own), torch in eager mode (eager), or
+    Transformer Engine's kernel, whose gradient overwrites the logits (in place).
     """
     logits_gathered: bool | None = None
     """The logits of all tp ranks are gathered on each before the loss."""
     logits_quantised: bool | None = None
-    """The product that makes the logits is in the numbers of the layers' products, FP8 or FP4."""
+    """The product that makes the logits runs in the layers' precision, FP8 or FP4."""
     experts_fused: bool | None = None
-    """Experts' products end with their activation and quantise what the next product reads."""
+    """Experts' products include the activation and the quantisation for the next product."""
 
     gathered_inputs: Gathered | None = None
-    """With sequence parallelism the gathered input of a column-parallel matrix is kept, or its
+    """With sequence parallelism, the gathered input of a column-parallel matrix is kept, or its
     shard is gathered again in the backward pass (regathered).
     """
     input_gradients: InputGradients | None = None
-    """Without sequence parallelism the gradients of the input of gate and up are all-reduced
-    together, or apart (each matrix a module of its own).
+    """Without sequence parallelism, the gradients of the input of gate and up are all-reduced
+    together, or apart (each matrix is a separate module).
     """
     stage_message: StageMessage | None = None
-    """Without sequence parallelism a tp rank sends its share of the activation to the next stage
+    """Without sequence parallelism, a tp rank sends its share of the activation to the next stage
     (scattered), or all of it (whole).
     """
 

@@ -41,13 +41,13 @@ class Settings(Checked):
         OneOf("cosine", "linear", "wsd", "constant"),
         Spelled("lr_schedule"),
     ] = "cosine"
-    """How the learning rate falls after the warm-up: cosine or linear, from the first step to the
-    last; wsd, which stays and falls linearly in the last `decay` steps; or constant.
+    """How the learning rate falls after the warm-up: cosine or linear, until the last step; wsd,
+    which stays constant and falls linearly over the last `decay` steps; or constant.
     """
     decay: Count | None = None
     """wsd: steps in which the learning rate falls. None: a tenth of them."""
     final_lr: AnyShare = 0.1
-    """Learning rate of the last step over the highest. 0: it falls to nothing."""
+    """Learning rate of the last step over the highest. 0: it falls to zero."""
     warmup: Count = 10
     """Steps in which the learning rate rises linearly from 0 (the first step takes 1/warmup of it);
     0 for none.
@@ -59,47 +59,49 @@ class Settings(Checked):
     epsilon: Annotated[float, Range(1e-20, 1.0)] = 1e-8
     """AdamW's addition to the root of the mean squared gradient."""
     weight_decay: Amount | None = 0.1
-    """Of matrices; 0 for none. Biases (those of experts too) and norms never decay."""
+    """Weight decay of matrices; 0 for none. Biases (also those of experts) and norms never
+    decay.
+    """
     clip: Amount | None = 1.0
     """Largest norm of the gradient of all parameters together; 0 for no limit."""
     seed: Annotated[int, Range(0, 2**53)] = 1
-    """Of the first weights and of the order of the data."""
+    """Random seed of the initial weights and of the order of the data."""
     ramp_batch: Count | None = None
-    """Sequences of the first step, where the batch grows to that of the job. None: it does not."""
+    """Sequences of the first step, if the batch ramps up to that of the job. None: no ramp."""
     ramp_steps: Count | None = None
-    """Steps in which the batch grows."""
+    """Steps over which the batch grows."""
     data: Path = "corpus"
     """Path of a token file of `meshwright data`, or of several with their shares ("a 0.7, b 0.3";
     without them, by their sizes), "corpus" (real text of this machine's Python), "synthetic", or
-    code of one's own as "module:object".
+    your own code as "module:object".
     """
     documents: bool = False
-    """Tokens see only those of their own document, where several lie in one sequence; the data must
-    have been made with a token after each.
+    """A token attends only to its own document, if a sequence holds several; the data must have a
+    token after each document.
     """
     eval_every: Count | None = None
-    """Steps between evaluations on text that is not trained on; one more after the last step.
-    None: no evaluation, and all of the data is trained on.
+    """Steps between evaluations on held-out text, and one after the last step. None: no evaluation,
+    and all data is trained on.
     """
     eval_batches: int = 1
     """Batches of an evaluation."""
     eval_data: Path | None = None
     """Path of a token file to evaluate on, or code as for `data`. None: the end of `data`, which is
-    not trained on.
+    then held out.
     """
     weights: Path | None = None
     """Folder of Hugging Face weights (model.safetensors and config.json) to start from; None:
-    random first weights.
+    random initial weights.
     """
     compile: bool = False
     """Compile each layer with torch.compile (on CPUs it needs a C++ compiler)."""
     balance_loss: Amount | None = None
-    """Coefficient of the loss that evens out the loads of experts, over each sequence
+    """Coefficient of the loss that balances the load of experts over each sequence
     (DeepSeek-V3: 1e-4; Mixtral: 0.02 over a batch). None: no such loss.
     """
     balance_bias: Amount | None = None
-    """How far the bias of an expert moves in a step to even out loads (DeepSeek-V3: 0.001); it
-    decides the choice and not the weights. None: no biases.
+    """How far an expert's bias moves per step to balance loads (DeepSeek-V3: 0.001); it affects
+    which experts are chosen, not their weights. None: no biases.
     """
     router_z_loss: Amount | None = None
     """Coefficient of the loss that keeps the logits of routers small: the square of the log of the
@@ -114,21 +116,21 @@ class Settings(Checked):
     output: Annotated[Path, Spelled("output", "-o")] = "run"
     """Folder for metrics.jsonl and checkpoints, relative to the working directory."""
     own_model: Known | None = None
-    """A decoder of one's own as "module:object" (`train.registry`). None: ours."""
+    """Your own decoder as "module:object" (`train.registry`). None: ours."""
     own_optimizer: Known | None = None
-    """An optimizer of one's own as "module:object". None: AdamW, which a prediction counts."""
+    """Your own optimizer as "module:object". None: AdamW, which a prediction counts."""
     logger: Known | None = None
-    """What is told of each step too, as "module:object". None: metrics.jsonl alone."""
+    """An additional logger that gets every step, as "module:object". None: only metrics.jsonl."""
     sample: Count | None = None
     """Tokens of text that the run writes to sample.txt when it ends. None: no text."""
     tensorboard: bool = False
-    """Metrics go to tensorboard/ in the run's folder too (it needs the package tensorboard)."""
+    """Also write metrics to tensorboard/ in the run's folder (needs the package tensorboard)."""
     save_every: Count | None = None
     """Steps between checkpoints; the last step is always saved. None: only that."""
     keep: int = 2
     """Newest checkpoints that are kept."""
     keep_every: Count | None = None
-    """Steps between checkpoints that are written and kept for good. None: no such."""
+    """Steps between checkpoints that are kept for good. None: none."""
     max_skipped: int | None = 10
     """Updates in a row that may be skipped because a gradient or the loss is not finite; the run
     then ends, exit code 3. "none" for no limit.
@@ -138,8 +140,8 @@ class Settings(Checked):
     false: steps wait.
     """
     restarts: Count | None = None
-    """How often a run whose rank was killed or failed goes on by itself, from its newest
-    checkpoint. None: never (torchrun has --max-restarts).
+    """How often a run restarts by itself from its newest checkpoint after a rank was killed or
+    failed. None: never (torchrun has --max-restarts).
     """
     check_every: Count | None = None
     """Steps between comparisons of the weights that replicas share, bit by bit; None: never."""
@@ -148,8 +150,8 @@ class Settings(Checked):
     none.
     """
     profile: Annotated[int, Range(0, 10)] | None = None
-    """Steps, after the recorded ones, under PyTorch's profiler: a trace a rank in profile/, with
-    waits for messages by axis: a trace grows by megabytes a step.
+    """Steps, after the recorded ones, under PyTorch's profiler: one trace per rank in profile/,
+    with waits for messages by axis; a trace grows by megabytes per step.
     """
     shards: Count | None = None
     """Hybrid sharding: dp ranks among which ZeRO shards; the groups keep copies. None: all. The
@@ -158,14 +160,14 @@ class Settings(Checked):
     device: Annotated[str, OneOf("cpu", "cuda")] = "cpu"
     """cpu (gloo) or cuda (NCCL)."""
     deterministic: bool = False
-    """On GPUs: the same bits each time, by slower kernels where the fast ones add up in an order of
-    their own (attention's and the embedding's backward passes). CPUs do so anyway.
+    """On GPUs: bit-identical results, with slower kernels where the fast ones add in arbitrary
+    order (backward passes of attention and the embedding). CPUs always do so.
     """
     threads: Annotated[int, Range(1, 1024)] = 1
-    """CPU threads of a rank."""
+    """CPU threads per rank."""
     timeout: Annotated[float, SIUnit("s"), Range(1e-3, 1e6)] = 600.0
-    """A rank that makes no progress for so long hangs: the run is ended. A step or a checkpoint
-    must not take longer.
+    """Seconds without progress after which a rank counts as hanging and the run is ended. A step or
+    a checkpoint must not take longer.
     """
 
 

@@ -19,10 +19,10 @@ from ..describe.software import Software
 from ..describe.training import Settings
 
 MODEL = {
-    "model_": "The model of a file that names none or another: of the catalogue, or a config.json.",
-    "vocab_size": "Rows of the embedding, which a file leaves to its tokenizer, such as 128256.",
-    "arguments": "What a script is called with, $1 and so on; also after -- at the end.",
-    "as_": "The tool that a file is of, where its keys do not tell: megatron, deepspeed, ...",
+    "model_": "Model for a file that names none or another: a catalogue name or a config.json.",
+    "vocab_size": "Embedding rows, if the file leaves them to its tokenizer, such as 128256.",
+    "arguments": "Arguments of the script, $1 and so on; also after -- at the end.",
+    "as_": "The tool of the file, if its keys do not tell: megatron, deepspeed, ...",
 }
 NUMBERS = tuple(
     name
@@ -35,7 +35,7 @@ CLUSTER = {
         "Chips: a number of them and a chip or network of the catalogue, such as 1024xh100-sxm or"
         " 512xselene."
     ),
-    "network": "Another network of the catalogue than the one the chip is usually sold with.",
+    "network": "A network of the catalogue, instead of the one that the chip is usually sold with.",
 }
 
 
