@@ -228,7 +228,7 @@ def sweep(
     output: Annotated[
         str | None,
         output(
-            ".json, .csv, .png or .svg (curves); two fields: .jsonl, which goes on where it was"
+            ".json, .csv, .png or .svg (curves); two fields: .jsonl, which continues where it stopped"
         ),
     ] = None,
 ) -> int:

@@ -108,8 +108,9 @@ class Job(Checked):
     model: Model
     cluster: Cluster
     batch: int
-    """Global batch in sequences; as a text tokens of a step such as 4M, rounded to whole sequences,
-    or sequences such as 4096seq."""
+    """Global batch. As text: tokens of a step such as 4M, rounded to whole sequences, or sequences
+    such as 4096seq; as a number: sequences.
+    """
     layout: Layout = Layout()
     seq: Annotated[Length, Range(0, 1e9)] = 0
     """Sequence length in tokens, such as 8192 or 8k (k = 1,024); default (0): the model's."""
