@@ -286,7 +286,7 @@ def _run(
         if isinstance(error, BrokenExecutor):
             raise EngineFailed(
                 f"the processes of the sweep ended ({error}); {len(done):,} of {len(points):,}"
-                f" points are done{': the same command goes on' if out else ''}"
+                f" points are done{': the same command continues' if out else ''}"
             ) from None
         return True
     return False

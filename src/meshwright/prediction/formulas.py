@@ -25,8 +25,8 @@ def formulas(p: StepResult) -> dict[str, Formula]:
         **_messages(p),
         "bubble": (_waiting(p), p.schedule.source),
         "overlap_slowdown": (
-            "kernels of collectives take units and bandwidth from compute beside them: a share of"
-            " the seconds that hide, on the device that sets the end of the step",
+            "collectives take compute units and bandwidth from the kernels that they overlap"
+            " with: a share of the hidden seconds, on the device that ends the step",
             p.job.profile.sources["gradient_overlap"]["source"]
             if p.job.profile
             else p.job.assumptions.source,

@@ -226,7 +226,7 @@ def _synchronisation(e: Explanation) -> Iterator[Term]:
     how = p.job.how.overlap.dp
     device, _, waits = step.devices[step.critical_device]
     within = (
-        f"beside {m:g} microbatches of {float(device.passes.forward):.3g} s forward,"
+        f"during {m:g} microbatches of {float(device.passes.forward):.3g} s forward,"
         f" {float(device.passes.backward):.3g} s backward: max(T - {how.share:g} t, what full links"
         f" delay), links {how.links}"
     )
@@ -236,8 +236,8 @@ def _synchronisation(e: Explanation) -> Iterator[Term]:
             "arrives",
             "gather of a layer, embedding and head",
         ),
-        ("weights beside forward passes", "forward", within),
-        ("weights and gradients beside backward passes", "backward", within),
+        ("weights during forward passes", "forward", within),
+        ("weights and gradients during backward passes", "backward", within),
         (
             "last gradients",
             "leaves",

@@ -36,7 +36,7 @@ def card(grid: Grid, column: str, notes: Sequence[str] = ()) -> Card:
     if grid.interrupted:
         notes = (
             *notes,
-            "interrupted; the same command with -o FILE.jsonl goes on",
+            "interrupted; the same command with -o FILE.jsonl continues",
         )
     return Card(
         f"Sweep {first} (down) against {second} (across): {column}",
@@ -74,7 +74,7 @@ def _parts(grid: Grid, column: str) -> Iterator[RenderableType]:
         yield Text(f"note: {note}", "yellow")
     if grid.interrupted:
         yield Text(
-            "note: interrupted; the same command with -o FILE.jsonl goes on",
+            "note: interrupted; the same command with -o FILE.jsonl continues",
             "yellow",
         )
 

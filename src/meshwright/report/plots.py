@@ -59,7 +59,7 @@ STYLE = {
 LABELS = {
     "memory": "memory traffic", "tp_comm": "tensor parallel", "cp_comm": "context parallel",
     "ep_comm": "expert parallel", "pp_comm": "stage sends", "dp_comm": "data parallel",
-    "overlap_slowdown": "slower beside communication",
+    "overlap_slowdown": "slower during communication",
 }  # fmt: skip
 """Causes whose name says too little in a legend."""
 ALWAYS = ("tp", "pp", "dp", "microbatch", "microbatches", "zero", "MFU")

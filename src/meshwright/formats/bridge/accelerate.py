@@ -110,7 +110,7 @@ def unwrapped(k: Keys, key: str, default: str) -> None:
     if policy == LAYERS.lower():
         return
     units = {"size_based_wrap": "groups of weights by their size"}
-    gathered = units.get(policy, "all weights at once, with nothing beside it")
+    gathered = units.get(policy, "all weights at once, without overlap")
     k.leave(
         key,
         f"{policy.upper()} gathers {gathered}: the prediction gathers layer by layer ({LAYERS})",

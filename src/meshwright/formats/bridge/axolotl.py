@@ -85,7 +85,7 @@ def zero(k: Keys) -> int:
         if value not in ("", *SHARDING, *YES, *NO):
             k.leave(
                 key,
-                f"{brief(value)} is not known: it may change time or memory",
+                f"{brief(value)} is unknown: it may change time or memory",
             )
     if deepspeed is not None:
         named = STAGE.search(str(deepspeed).lower().rpartition("/")[2])

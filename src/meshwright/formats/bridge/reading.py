@@ -13,7 +13,7 @@ from .keys import Keys
 from .table import Format
 
 Reader = Callable[[Keys], Any]
-STRANGE = "not known: it may change time or memory"
+STRANGE = "unknown: it may change time or memory"
 FIELDS = {f.name for f in fields(Layout)}
 OFF: tuple[Any, ...] = (
     None,
@@ -164,7 +164,7 @@ FIRST = {
 }
 """Fields that a reader hears of where the file does not say them -> what is taken then, unless the
 tool's own default is read."""
-TAKEN = "taken, since the file does not say it: "
+TAKEN = "assumed, because the file does not say: "
 
 
 def left_open(

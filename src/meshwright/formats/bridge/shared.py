@@ -264,7 +264,7 @@ def write_shards(job: Job, out: Out, title: str, prefix: str = "") -> None:
     if not l.zero:
         if l.tp > 1 or l.cp > 1:
             raise BadInput(
-                f"{title} has tp and cp beside sharded replicas: zero 2 or 3"
+                f"{title} has tp and cp only with sharded replicas: zero 2 or 3"
             )
         return
     if shards == 1 and l.chips > 1:
