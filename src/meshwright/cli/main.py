@@ -228,7 +228,7 @@ def sweep(
     output: Annotated[
         str | None,
         output(
-            ".json, .csv, .png or .svg (curves); two fields: .jsonl, which continues where it stopped"
+            ".json, .csv, .png or .svg (curves); two fields: .jsonl, which continues from there"
         ),
     ] = None,
 ) -> int:

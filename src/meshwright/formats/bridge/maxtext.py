@@ -95,7 +95,8 @@ def tp(k: Keys) -> int:
     if min(degrees) > 1:
         k.leave(
             "ici_tensor_sequence_parallelism",
-            "splits tokens as well as the hidden size: counted as one group that splits the hidden size",
+            "splits tokens as well as the hidden size: counted as one group that splits the"
+            " hidden size",
         )
     return math.prod(degrees)
 
