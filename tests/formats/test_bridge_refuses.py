@@ -224,7 +224,7 @@ def test_axolotls_experts_are_its_plugins() -> None:
     wide = replace(
         AXOLOTL, cluster="64xh100-sxm", layout=Layout(dp=64, ep=8, zero=3)
     )
-    with pytest.raises(BadInput, match="between nodes.*ep 8 on one node"):
+    with pytest.raises(BadInput, match="across nodes.*ep 8 on one node"):
         bridge.write(wide, "axolotl", PLACE)
     own = replace(AXOLOTL, software=Software(compiled=False))
     with pytest.raises(BadInput, match="dispatcher = alltoall.*means deepep"):

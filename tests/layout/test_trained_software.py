@@ -42,5 +42,7 @@ def test_what_it_does_by_itself_may_be_said() -> None:
 
 
 def test_true_and_false_are_said_as_files_have_them() -> None:
-    with pytest.raises(BadInput, match="compiled true is not .*: false, or"):
+    with pytest.raises(
+        BadInput, match="compiled true is not .*: take false, or"
+    ):
         predict(JOB.with_(software=Software(compiled=True)), LAYOUT)

@@ -40,7 +40,7 @@ IMPOSSIBLE = {
     "recompute selective computes every layer twice more": Layout(
         pp=2, dp=1, schedule="zbv", recompute="selective"
     ),
-    "layout.zero 3 with schedule dualpipev is not carried out": Layout(
+    "layout.zero 3 with schedule dualpipev is not executed correctly": Layout(
         pp=2, dp=2, zero=3, schedule="dualpipev"
     ),
     "at least as many microbatches as stages, not 2 for pp 4": Layout(
