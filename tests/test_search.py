@@ -550,7 +550,7 @@ def test_search_equals_brute_force_where_stages_lie_twice(seed: int) -> None:
 
 def test_what_lies_twice_is_searched_by_itself() -> None:
     job, space, _ = random_job(random.Random(1))
-    with pytest.raises(BadInput, match="by itself: not beside 1f1b"):
+    with pytest.raises(BadInput, match="alone, not with 1f1b"):
         search(job, space.but(schedule=("1f1b", "dualpipe")))
 
 
