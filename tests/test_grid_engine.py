@@ -135,7 +135,7 @@ def test_a_point_that_ends_its_worker_takes_no_other_along() -> None:
 def test_an_engine_that_ends_leaves_all_that_was_done(tmp_path: Path) -> None:
     """And the same command goes on."""
     file = tmp_path / "points.jsonl"
-    with pytest.raises(EngineFailed, match=r"all workers are gone.*goes on"):
+    with pytest.raises(EngineFailed, match=r"all workers are gone.*continues"):
         grid(JOB, FEW, fixed=True, engine=Killed(3), compute=row, file=file)
     kept = [json.loads(line) for line in file.read_text().splitlines()[1:]]
     assert len(kept) == 3 * 2, "three parts of two points"
