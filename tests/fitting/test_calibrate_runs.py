@@ -109,7 +109,7 @@ def test_an_explained_step_adds_up_with_a_scale(scaled: Path) -> None:
         (["--from", "job.toml", "--steps", "1.0,1.1"], "at least 3"),
         (["--from", "job.toml", "--steps", "1.0,fast,1.1"], "must be seconds"),
         (["--from", "nowhere.json"], "nowhere.json cannot be read"),
-        (["--from", "job.toml", "--read", "log.txt"], "take one of them"),
+        (["--from", "job.toml", "--read", "log.txt"], "give one of them"),
     ],
 )
 def test_what_cannot_be_calibrated_is_said(

@@ -652,7 +652,7 @@ WRONG = [
                 "overlap": {"tp": {"share": 2}},
             }
         ),
-        "job.assumptions.overlap.tp.share is the framework.s to say",
+        "job.assumptions.overlap.tp.share is decided by the framework",
     ),
 ]
 
