@@ -12,7 +12,6 @@ import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -90,13 +89,11 @@ def _number(text: str) -> float:
     return value
 
 
-@lru_cache(maxsize=64)
 def ours(name: str) -> Curve:
     """Our curve of a scenario of the paper."""
     return curve(preset(name))
 
 
-@lru_cache(maxsize=64)
 def smooth(name: str) -> Curve:
     """The curve in smooth mode: real shapes and numbers of chips."""
     scenario = preset(name).smooth

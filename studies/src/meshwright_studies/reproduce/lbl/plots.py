@@ -25,9 +25,9 @@ STRATEGIES = {
 }
 Points = Callable[[Assumptions], Sequence[FigurePoint]]
 CODE = "the authors' code (lbl-2024-code)"
-REPAIRED = "its defects repaired (lbl-2024)"
+REPAIRED = "the authors' code, its defects repaired (lbl-2024)"
 EDITIONS = {CODE: LBL_CODE, REPAIRED: LBL}
-"""What figures of layouts are drawn with, side by side or, where they agree, once."""
+"""What figures of layouts are drawn with, one above the other or, where they agree, once."""
 CHANGE = "what the repair changes"
 
 
