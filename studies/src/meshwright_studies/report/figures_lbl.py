@@ -96,7 +96,7 @@ def stacked(
             if not other or other.get_text() != text.get_text():
                 text.set_color(MARK)
                 # long cells are small, since they fill their column
-                if text.get_fontsize() >= LARGE:
+                if float(text.get_fontsize()) >= LARGE:
                     text.set_fontweight("bold")
     return figure
 

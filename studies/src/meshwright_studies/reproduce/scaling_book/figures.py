@@ -57,9 +57,13 @@ def times_figure() -> Any:
     )
     (axes,) = figure.axes
     for line, t in zip(axes.lines[1:], schemes.values(), strict=True):
-        ends = (t.comm(edition) for edition in ("max", "sum"))
         axes.fill_between(
-            BATCHES, *ends, color=line.get_color(), alpha=0.35, linewidth=0
+            BATCHES,
+            t.comm("max"),
+            t.comm("sum"),
+            color=line.get_color(),
+            alpha=0.35,
+            linewidth=0,
         )
     return figure
 
