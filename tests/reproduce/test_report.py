@@ -35,7 +35,7 @@ def test_summary_counts_and_worst_match() -> None:
         (
             check("a", 100.0, 100.05, 1e-3),
             check("b", 1.0, 1.1, 1e-3),
-            Check("c", 2, 3, 0.5, "erratum", source="formula"),
+            Check("c", 2, 3, "erratum", source="formula"),
         ),
     )
     assert report.summary == {

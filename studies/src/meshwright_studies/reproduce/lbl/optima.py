@@ -18,7 +18,7 @@ from meshwright.step import step_time
 from meshwright.step.room import capacity
 from meshwright.units import GB
 
-from ..report import Check, relative
+from ..report import Check
 from .defects import LBL_CODE, touching
 from .saved import SCHEME, SavedCase
 
@@ -110,14 +110,8 @@ def _feasible(case: SavedCase) -> Check:
     best = case.saved[0]
     fastest = optimum(case.strategy, case.job)
     if fastest is None:
-        return Check(
-            id,
-            published=best.time_s,
-            computed=None,
-            rel_diff=None,
-            status="mismatch",
-            note="the search finds no layout that fits",
-        )
+        note = "the search finds no layout that fits"
+        return Check(id, best.time_s, None, "mismatch", note)
     seconds, layout = fastest
     repaired = float(step_time(case.job, best.job.layout))
     if (
@@ -125,12 +119,7 @@ def _feasible(case: SavedCase) -> Check:
         and abs(repaired / best.time_s - 1) <= EQUAL
     ):
         return Check(
-            id,
-            published=best.time_s,
-            computed=seconds,
-            rel_diff=relative(best.time_s, seconds),
-            status="match",
-            note=layout_in_a_line(layout),
+            id, best.time_s, seconds, "match", layout_in_a_line(layout)
         )
     with_defects = optimum(
         case.strategy, replace(case.job, assumptions=LBL_CODE)
@@ -157,14 +146,8 @@ def _feasible(case: SavedCase) -> Check:
         f" ({layout_in_a_line(best.job.layout)}) takes {repaired:.6g} s{size}, the search finds"
         f" {seconds:.6g} s ({layout_in_a_line(layout)}); with the defects it finds {then}"
     )
-    return Check(
-        id,
-        published=best.time_s,
-        computed=seconds,
-        rel_diff=relative(best.time_s, seconds),
-        status="explained" if good else "mismatch",
-        note=note,
-    )
+    status = "explained" if good else "mismatch"
+    return Check(id, best.time_s, seconds, status, note)
 
 
 def _infeasible(case: SavedCase) -> Check:
@@ -172,35 +155,17 @@ def _infeasible(case: SavedCase) -> Check:
     id = f"{case.id}/infeasible"
     fastest = optimum(case.strategy, case.job)
     if fastest is None:
-        return Check(
-            id,
-            published=0.0,
-            computed=0.0,
-            rel_diff=0.0,
-            status="match",
-            note="nothing fits",
-        )
+        return Check(id, 0.0, 0.0, "match", "nothing fits")
     with_defects = optimum(
         case.strategy, replace(case.job, assumptions=LBL_CODE)
     )
     note = f"with the defects repaired {layout_in_a_line(fastest[1])} fits ({fastest[0]:.6g} s)"
     if with_defects is None:
         return Check(
-            id,
-            published=0.0,
-            computed=1.0,
-            rel_diff=None,
-            status="explained",
-            note=f"{note}; with them nothing does",
+            id, 0.0, 1.0, "explained", f"{note}; with them nothing does"
         )
-    return Check(
-        id,
-        published=0.0,
-        computed=1.0,
-        rel_diff=None,
-        status="mismatch",
-        note=f"{note}; with them {layout_in_a_line(with_defects[1])} does",
-    )
+    note += f"; with them {layout_in_a_line(with_defects[1])} does"
+    return Check(id, 0.0, 1.0, "mismatch", note)
 
 
 def layout_in_a_line(l: Layout) -> str:
