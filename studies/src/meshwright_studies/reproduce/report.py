@@ -74,7 +74,6 @@ class PaperFigure:
     """A plot that is computed and drawn only when written."""
 
     name: str
-    title: str
     draw: Callable[[], Any]
     """() -> a matplotlib figure."""
     table: Callable[[], PaperTable] | None = None

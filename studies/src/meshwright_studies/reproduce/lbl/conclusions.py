@@ -180,7 +180,7 @@ def split_sizes(a: Assumptions) -> float:
 
 def gains(strategy: str, a: Assumptions) -> list[float]:
     """Percent over 1D of all systems and sizes."""
-    return [x for points in speedups(strategy, a).values() for _, x in points]
+    return [x for of in speedups(strategy, a).values() for x in of.values()]
 
 
 def middle(values: list[float]) -> float:

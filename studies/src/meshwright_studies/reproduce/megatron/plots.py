@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 from ..report import Check, PaperFigure, PaperTable
@@ -160,6 +160,11 @@ def crossing(ours: bool) -> Curves:
     return {"predicted" if ours else "measured": points}
 
 
+def varied(figure: int) -> Curves:
+    """Figures 13 to 16."""
+    return _of(partial(t.varied, figure), t.VARIED[figure].batches)
+
+
 def _of(
     runs: Callable[[int], Sequence[t.Run]], batches: Sequence[int]
 ) -> Curves:
@@ -251,9 +256,7 @@ class Shown(NamedTuple):
         """To be drawn."""
         of = "fig-" if self.number[0].isdigit() else ""
         name = f"megatron-{of}{self.number}"
-        return PaperFigure(
-            name, self.title, self.draw, lambda: self.table(name)
-        )
+        return PaperFigure(name, self.draw, lambda: self.table(name))
 
     def draw(self) -> Any:
         """Ours, and open markers for what is printed."""
@@ -346,7 +349,7 @@ EVERY = (
     Shown(
         "13",
         what="162.2B on 64 GPUs: tensor against pipeline",
-        curves=lambda: _of(t.tensor_or_pipeline, (32, 128)),
+        curves=partial(varied, 13),
         x="t (p = 64/t)",
         y=RATE,
         under="realistic",
@@ -355,7 +358,7 @@ EVERY = (
     Shown(
         "14",
         what="5.9B on 64 GPUs: data against pipeline",
-        curves=lambda: _of(t.data_or_pipeline, (32, 128, 512)),
+        curves=partial(varied, 14),
         x="d (p = 64/d)",
         y=RATE,
         under="realistic",
@@ -367,7 +370,7 @@ EVERY = (
     Shown(
         "15",
         what="5.9B on 64 GPUs: tensor against data",
-        curves=lambda: _of(t.data_or_tensor, (32, 128, 512)),
+        curves=partial(varied, 15),
         x="t (d = 64/t)",
         y=RATE,
         under="realistic",
@@ -376,7 +379,7 @@ EVERY = (
     Shown(
         "16",
         what="91B on 64 GPUs, t 8, p 8: microbatch",
-        curves=lambda: _of(t.microbatch_takeaway, (128, 512)),
+        curves=partial(varied, 16),
         x="microbatch",
         y=RATE,
         under="realistic",

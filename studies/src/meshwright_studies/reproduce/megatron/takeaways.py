@@ -7,10 +7,10 @@ fitted, and where ours differs it stays a mismatch.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from functools import cache
-from typing import Any
+from functools import cache, partial
+from typing import Any, NamedTuple
 
 from meshwright.describe.job import Job
 from meshwright.describe.layout import Layout
@@ -50,48 +50,48 @@ def with_framework(job: Job, **fields: Any) -> Job:
     return replace(job, framework=replace(job.framework, **fields))
 
 
-@cache
-def tensor_or_pipeline(batch: int) -> tuple[Run, ...]:
-    """Figure 13: 162.2B on 64 GPUs, t p = 64, microbatch 1."""
-    m = shaped("162.2B", 32, 20480, 128)
-    runs = (
-        (t, predicted_run(m, 64, batch, tp=t, pp=64 // t))
-        for t in (2, 4, 8, 16, 32, 64)
-    )
-    return tuple(("t", t, p) for t, p in runs if p)
+class Varied(NamedTuple):
+    """A figure that varies one degree of a layout, which the others follow."""
+
+    shape: tuple[str, int, int, int]
+    """Name, layers, width and heads of its model."""
+    axis: str
+    values: tuple[int, ...]
+    batches: tuple[int, ...]
+    layout: Callable[[int], dict[str, int]]
+
+
+VARIED = {
+    13: Varied(
+        ("162.2B", 32, 20480, 128), "t", (2, 4, 8, 16, 32, 64), (32, 128),
+        lambda t: {"tp": t, "pp": 64 // t},
+    ),
+    14: Varied(
+        ("5.9B", 32, 3840, 32), "d", (2, 4, 8, 16, 32), (32, 128, 512),
+        lambda d: {"dp": d, "pp": 64 // d},
+    ),
+    15: Varied(
+        ("5.9B", 32, 3840, 32), "t", (2, 4, 8, 16, 32), (32, 128, 512),
+        lambda t: {"dp": 64 // t, "tp": t},
+    ),
+    16: Varied(
+        ("91B", 72, 10240, 80), "b", (1, 2, 4, 8), (128, 512),
+        lambda b: {"tp": 8, "pp": 8, "microbatch": b},
+    ),
+}  # fmt: skip
+"""Figures 13 to 16, on 64 GPUs: tensor or pipeline, data or pipeline, data or tensor parallelism,
+all at microbatch 1, and the microbatch."""
 
 
 @cache
-def data_or_pipeline(batch: int) -> tuple[Run, ...]:
-    """Figure 14: 5.9B on 64 GPUs, d p = 64, microbatch 1."""
-    m = shaped("5.9B", 32, 3840, 32)
+def varied(figure: int, batch: int) -> tuple[Run, ...]:
+    """The runs of figure 13, 14, 15 or 16 that are legal."""
+    shape, axis, values, _, layout = VARIED[figure]
     runs = (
-        (d, predicted_run(m, 64, batch, dp=d, pp=64 // d))
-        for d in (2, 4, 8, 16, 32)
+        (v, predicted_run(shaped(*shape), 64, batch, **layout(v)))
+        for v in values
     )
-    return tuple(("d", d, p) for d, p in runs if p)
-
-
-@cache
-def data_or_tensor(batch: int) -> tuple[Run, ...]:
-    """Figure 15: 5.9B on 64 GPUs, d t = 64, microbatch 1."""
-    m = shaped("5.9B", 32, 3840, 32)
-    runs = (
-        (t, predicted_run(m, 64, batch, dp=64 // t, tp=t))
-        for t in (2, 4, 8, 16, 32)
-    )
-    return tuple(("t", t, p) for t, p in runs if p)
-
-
-@cache
-def microbatch_takeaway(batch: int) -> tuple[Run, ...]:
-    """Figure 16: 91B on 64 GPUs, t = p = 8."""
-    m = shaped("91B", 72, 10240, 80)
-    runs = (
-        (b, predicted_run(m, 64, batch, tp=8, pp=8, microbatch=b))
-        for b in (1, 2, 4, 8)
-    )
-    return tuple(("b", b, p) for b, p in runs if p)
+    return tuple((axis, v, p) for v, p in runs if p)
 
 
 @cache
@@ -227,37 +227,33 @@ def rates_text(runs: Sequence[Run]) -> str:
     )
 
 
+def rises(runs: Sequence[Run]) -> bool:
+    """Throughput rises from each to the next."""
+    rates = [tflops(p) for *_, p in runs]
+    return all(a < b for a, b in zip(rates, rates[1:], strict=False))
+
+
+def collapses(runs: Sequence[Run]) -> bool:
+    """Throughput falls all along, and from t 8 to 32 by more than from 2 to 8."""
+    rate = {t: tflops(p) for _, t, p in runs}
+    return rises(runs[::-1]) and rate[8] / rate[32] > rate[2] / rate[8]
+
+
 def takeaway_checks() -> Iterator[Check]:
     """The conclusions, as numbers: a best value, or 1 for a statement that holds."""
-    for batch in (32, 128):
-        yield _best(
-            f"fig-13/162.2B, batch {batch}/best t",
-            8,
-            fastest_value(tensor_or_pipeline(batch)),
-            rates_text(tensor_or_pipeline(batch)),
-        )
-    for batch in (32, 128, 512):
-        runs = data_or_pipeline(batch)
-        rises = all(
-            tflops(a[2]) < tflops(b[2])
-            for a, b in zip(runs, runs[1:], strict=False)
-        )
-        yield holds(
-            f"fig-14/5.9B, batch {batch}/throughput rises with d",
-            rises,
-            rates_text(runs),
-        )
-        runs = data_or_tensor(batch)
-        rate = {value: tflops(p) for _, value, p in runs}
-        falls = (
-            rate[2] > rate[4] > rate[8] > rate[16] > rate[32]
-            and rate[8] / rate[32] > rate[2] / rate[8]
-        )
-        yield holds(
-            f"fig-15/5.9B, batch {batch}/throughput collapses beyond t 8",
-            falls,
-            rates_text(runs),
-        )
+    for figure, words, good in (
+        (14, "throughput rises with d", rises),
+        (15, "throughput collapses beyond t 8", collapses),
+    ):
+        for batch in VARIED[figure].batches:
+            runs = varied(figure, batch)
+            id = f"fig-{figure}/5.9B, batch {batch}/{words}"
+            yield holds(id, good(runs), rates_text(runs))
+    for figure, best, words in ((13, 8, "t"), (16, 2, "microbatch")):
+        for batch in VARIED[figure].batches:
+            runs = varied(figure, batch)
+            id = f"fig-{figure}/{VARIED[figure].shape[0]}, batch {batch}/best {words}"
+            yield _best(id, best, fastest_value(runs), rates_text(runs))
     few, many = (
         tflops(b[2]) / tflops(a[2]) - 1 for a, b in map(interleaving, (12, 60))
     )
@@ -290,13 +286,6 @@ def takeaway_checks() -> Iterator[Check]:
             4,
             max(rates, key=lambda b: rates[b]),
             words,
-        )
-        runs = microbatch_takeaway(batch)
-        yield _best(
-            f"fig-16/91B, batch {batch}/best microbatch",
-            2,
-            fastest_value(runs),
-            rates_text(runs),
         )
 
 
@@ -378,12 +367,12 @@ def _best(id: str, published: int, ours: int, note: str) -> Check:
 def table() -> PaperTable:
     """The runs behind the takeaways, with their terms."""
     rows = []
+    every: tuple[
+        tuple[int, Sequence[int], Callable[[int], Sequence[Run]]], ...
+    ]
     every = (
-        ("figure 13", (32, 128), tensor_or_pipeline),
-        ("figure 14", (32, 128, 512), data_or_pipeline),
-        ("figure 15", (32, 128, 512), data_or_tensor),
-        ("figure 16", (128, 512), microbatch_takeaway),
-        ("figure 12", (12, 24, 36, 48, 60), interleaving),
+        *((n, of.batches, partial(varied, n)) for n, of in VARIED.items()),
+        (12, BATCHES, interleaving),
     )
     for figure, batches, runs in every:
         for batch in batches:
@@ -391,7 +380,7 @@ def table() -> PaperTable:
                 bubble = p.time_s["bubble"] / p.step_time_s
                 rows.append(
                     (
-                        figure,
+                        f"figure {figure}",
                         p.job.model.name,
                         batch,
                         name,

@@ -142,17 +142,13 @@ def splits() -> Any:
 
 def figures() -> tuple[PaperFigure, ...]:
     """The book's figures, drawn when written."""
-    return (
-        PaperFigure(
-            "scaling-book-ratio",
-            "Compute over communication time against batch per chip",
-            ratio_figure,
-        ),
-        PaperFigure(
-            "scaling-book-times",
-            "Times against batch, both editions",
-            times_figure,
-        ),
-        PaperFigure("scaling-book-explorer", "Split explorer", explorer),
-        PaperFigure("scaling-book-split", "Time over the split", splits),
+    every = {
+        "ratio": ratio_figure,
+        "times": times_figure,
+        "explorer": explorer,
+        "split": splits,
+    }
+    return tuple(
+        PaperFigure(f"scaling-book-{name}", draw)
+        for name, draw in every.items()
     )

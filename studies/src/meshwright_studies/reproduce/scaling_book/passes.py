@@ -5,6 +5,7 @@ stage leaves on a chip.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -160,17 +161,11 @@ def zero_job() -> Job:
 
 
 def pass_figures() -> tuple[PaperFigure, ...]:
-    """The two figures of passes, drawn when written."""
+    """The figures of passes, drawn when written."""
     return (
-        PaperFigure(
-            "scaling-book-zoom-sum",
-            "Zoomed times, edition sum",
-            lambda: zoomed("sum"),
+        *(
+            PaperFigure(f"scaling-book-zoom-{e}", partial(zoomed, e))
+            for e in ("sum", "max")
         ),
-        PaperFigure(
-            "scaling-book-zoom-max",
-            "Zoomed times, edition max",
-            lambda: zoomed("max"),
-        ),
-        PaperFigure("scaling-book-zero", "ZeRO stages", zero_stage_checks),
+        PaperFigure("scaling-book-zero", zero_stage_checks),
     )
