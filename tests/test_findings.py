@@ -120,6 +120,7 @@ def test_the_worth_of_the_domain_is_that_of_all_rows() -> None:
     )
     ends = (math.floor(float(end.rstrip("x")) + 0.5) for end in (least, most))
     low, high = ends
+    text = " ".join(text.split())
     assert f"is {low} to {high} times over the {len(rows)} rows" in text
     assert f"{most.rstrip('x')} times under `realistic`" in text
 
