@@ -248,6 +248,7 @@ def test_a_verdict_in_words() -> None:
         "ours: best microbatch: 2 at batch 128, 4 at batch 512 (4 in the paper): NOT reproduced"
     )
     assert said["14"] == "ours: throughput rises with d: 3 of 3: reproduced"
+    assert "without scatter and gather: no: NOT reproduced" in said["12"]
 
 
 def test_figures_show_the_printed_points_beside_ours() -> None:

@@ -144,20 +144,25 @@ def schedule_figure() -> Curves:
 
 def fused(ours: bool) -> Curves:
     """Section 5.8: gains of fused operators, printed or predicted."""
-    points = [
-        (float(shape[0].rstrip("B")), t.unfused(*shape) - 1 if ours else gain)
+    return {
+        f"{shape[0]}, {'predicted' if ours else 'printed'}": [
+            (
+                float(shape[0].rstrip("B")),
+                t.unfused(*shape) - 1 if ours else gain,
+            )
+        ]
         for shape, gain in t.FUSED
-    ]
-    return {"predicted" if ours else "printed": points}
+    }
 
 
 def crossing(ours: bool) -> Curves:
     """Section 5.9: bandwidth across the bisection, measured or predicted."""
-    rates = [
-        c.computed if ours else c.published for c in traffic.bisection_checks()
-    ]
-    points = [(i, (rate or 0.0) / 1e12) for i, rate in enumerate(rates, 1)]
-    return {"predicted" if ours else "measured": points}
+    return {
+        f"{what}, {'predicted' if ours else 'measured'}": [(i, rate / 1e12)]
+        for i, (what, rate) in enumerate(
+            (traffic.bisection() if ours else traffic.MEASURED).items(), 1
+        )
+    }
 
 
 def varied(figure: int) -> Curves:
@@ -190,7 +195,7 @@ def claims() -> tuple[Check, ...]:
 def statement(check: Check) -> str:
     """What is said, without figure, model and size."""
     parts = [p for p in check.id.split("/") if not p.endswith("GPUs")]
-    return MODEL.sub("", parts[-1])
+    return MODEL.sub("", parts[-1]).replace("_per_", "/")
 
 
 MODEL = re.compile(r"^\d+B, ")
@@ -199,14 +204,16 @@ BATCH = re.compile(r"batch \d+")
 
 def told(words: str, checks: Sequence[Check]) -> str:
     """One statement about one or several batches or sizes, in words."""
-    printed = {c.published for c in checks}
+    printed, n = {c.published for c in checks}, len(checks)
     good = sum(c.status != "mismatch" for c in checks)
     if printed == {1.0}:
-        return f"{words}: {good} of {len(checks)}"
+        return (
+            f"{words}: {('no', 'yes')[good] if n == 1 else f'{good} of {n}'}"
+        )
     if len(printed) > 1:
-        return f"{words}: {good} of {len(checks)} near enough"
-    at = ((f"{c.computed:.3g}", *BATCH.findall(c.id)) for c in checks)
-    ours = ", ".join(" at ".join(each) for each in at)
+        return f"{words}: {good} of {n} agree"
+    at = [(f"{c.computed:.3g}", *BATCH.findall(c.id)) for c in checks]
+    ours = ", ".join(" at ".join(each if n > 1 else each[:1]) for each in at)
     return f"{words}: {ours} ({checks[0].published:.3g} in the paper)"
 
 
