@@ -149,8 +149,8 @@ function split(ctx, told) {
   const say = (i) => {
     const row = rows[i];
     const hides = row[comm] <= row.compute_s;
-    const rest =
-      i === least ? "the least of all splits" : `${sig(row[comm] / rows[least][comm], 2)} times the least`;
+    const times = sig(row[comm] / rows[least][comm], 2);
+    const rest = i === least ? "the least of all splits" : `${times} times the least`;
     words.textContent =
       `${name(row)}: weights ${seconds(row.data_s)}, activations ${seconds(row.tensor_s)}, ` +
       `together ${seconds(row[comm])}, ${rest}; arithmetic ${seconds(row.compute_s)}, which ` +
