@@ -58,7 +58,7 @@ class Varied(NamedTuple):
     axis: str
     values: tuple[int, ...]
     batches: tuple[int, ...]
-    layout: Callable[[int], dict[str, int]]
+    layout: Callable[[int], dict[str, Any]]
 
 
 VARIED = {
