@@ -23,7 +23,7 @@ from meshwright.schedule import get as schedule_named
 from meshwright.schedule.types import Action
 from meshwright.step import memory, model_cost
 from meshwright.step.weights import Parameters
-from test_search import random_job
+from spaces import random_job
 
 PLAIN = replace(
     REALISTIC, memory=MemoryCount(framework_bytes=0.0, holding=Holding())

@@ -18,16 +18,9 @@ from meshwright.describe.job import PRECISIONS, Job
 from meshwright.describe.layout import Layout
 from meshwright.describe.network import Dim, Network
 from meshwright.layout.placement import Nearest
-from meshwright.search import Space, nearby, plan, recipes
+from meshwright.search import Space, burden, nearby, plan, recipes, why_simpler
 from meshwright.search.best import RankedRow
-from meshwright.search.merit import (
-    Burden,
-    burden,
-    merit,
-    seconds_of,
-    weigh,
-    why_simpler,
-)
+from meshwright.search.merit import Burden, merit, seconds_of, weigh
 from meshwright.search.space import DEGREES
 
 TWO = Network(

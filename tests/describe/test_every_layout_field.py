@@ -38,8 +38,7 @@ from meshwright.formats.options import flags
 from meshwright.layout.placement import placed
 from meshwright.report.plan import ranking
 from meshwright.report.text import layout_words
-from meshwright.search import Space
-from meshwright.search.answer import Plan
+from meshwright.search import Plan, Space
 from meshwright.sweep import Sweep, SweepPoint
 
 

@@ -345,5 +345,5 @@ def predict(
     rules.demand(job, layout)
     full = placed(layout, job.cluster.sizes)
     p = Prediction(job.laid_out(full), full)
-    measured = beyond(p.job, full, p.counts)
+    measured = beyond(p.job, full, p.counts, p.clock.rates)
     return p.noted((*of_question(p), *measured, *of_answer(p)))

@@ -152,10 +152,8 @@ class StepResult:
         if self.peaks:
             walks = self.peaks.items()
             return {rank: resident.by_kind(terms) for rank, terms in walks}
-        by = self.shares.full
-        uses = memory.uses_on(
-            self.job, self.layout, self.cost, self.schedule, by
-        )
+        cost, by = self.cost, self.shares.full
+        uses = memory.uses_on(self.job, self.layout, cost, self.schedule, by)
         ranks = (int(share.rank) for share in by)
         return dict(zip(ranks, uses, strict=True))
 

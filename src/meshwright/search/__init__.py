@@ -23,11 +23,61 @@ beside layouts, `unfit` and `named` the reasons where there is none, `described`
 `plan` puts them together as the `answer`, and `selectors` asks it for one field at a time.
 """
 
-from .answer import Plan
+from .answer import EarlyAnswer, Plan, Steps
 from .cascade import search
-from .evaluate import brute
+from .evaluate import Progress, brute
+from .families import Family
+from .jointly import all_settings
+from .merit import burden, why_simpler
+from .options import ANY_CHUNKS
 from .plan import plan, planning
 from .question import Question
-from .space import Space
+from .recipes import (
+    nearest_recipe,
+    ran,
+    recipe_families,
+    recipe_layouts,
+    recipes,
+)
+from .selectors import choices_of, neighbours, pin_values, with_choice
+from .software import NUMERICS, Tuning, flag_text, offers, settable
+from .space import USUAL, Space, constrain
+from .strategies import strategies
+from .table import distinct, pick
 
-__all__ = ["Plan", "Question", "Space", "brute", "plan", "planning", "search"]
+__all__ = [
+    "ANY_CHUNKS",
+    "EarlyAnswer",
+    "Family",
+    "NUMERICS",
+    "Plan",
+    "Progress",
+    "Question",
+    "Space",
+    "Steps",
+    "Tuning",
+    "USUAL",
+    "all_settings",
+    "brute",
+    "burden",
+    "choices_of",
+    "constrain",
+    "distinct",
+    "flag_text",
+    "nearest_recipe",
+    "neighbours",
+    "offers",
+    "pick",
+    "pin_values",
+    "plan",
+    "planning",
+    "ran",
+    "recipe_families",
+    "recipe_layouts",
+    "recipes",
+    "search",
+    "settable",
+    "strategies",
+    "why_simpler",
+    "with_choice",
+]

@@ -12,8 +12,7 @@ from meshwright.describe.assumptions import LBL
 from meshwright.describe.job import Job
 from meshwright.describe.layout import Layout
 from meshwright.prediction.prediction import Prediction
-from meshwright.search import Space, search
-from meshwright.search.strategies import strategies
+from meshwright.search import Space, search, strategies
 from meshwright.step import step_time
 from meshwright.step.room import capacity
 from meshwright.units import GB
