@@ -26,12 +26,8 @@ from meshwright.limits.other_sets import stack_assumptions
 from meshwright.limits.scenario import Scenario, preset
 from meshwright.prediction.failures import Failures
 from meshwright.prediction.prediction import predict
-<<<<<<< HEAD
 from meshwright.report.plots import image
-from meshwright.search.plan import plan
-=======
 from meshwright.search import plan
->>>>>>> c9657aed (Tests of a search ask its room by the names that it gives out; the plain loop makes its choices itself)
 from meshwright_studies.reproduce.megatron import formulas
 from meshwright_studies.reproduce.megatron.tables import selene
 
