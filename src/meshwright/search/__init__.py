@@ -17,10 +17,13 @@ replay, so `ranked` replays rows in the order of that sum until the next one exc
 replay, and searches again where it has run out of rows.
 
 What a plan asks. `strategies` makes the spaces, `families` and `seen` parts of them; `question`
-has the answer on these chips and on the cleaner numbers of `nearby`, `merit` what ranks it, `front`
-its trade of time for memory, `recipes` what is published, `software` and `jointly` the settings
-beside layouts, `unfit` and `named` the reasons where there is none, `described` what was searched;
-`plan` puts them together as the `answer`, and `selectors` asks it for one field at a time.
+has the answer on these chips and on cleaner numbers of them (`nearby`), `merit` what ranks it,
+`front` its trade of time for memory, `recipes` what is published, `software` and `jointly` the
+settings beside layouts, `unfit` and `named` the reasons where there is none, `described` what was
+searched; `plan` puts them together as the `answer`, and `selectors` asks it for one field at a
+time.
+
+What other rooms and all tests ask for is named here; nothing else of the room is theirs.
 """
 
 from .answer import EarlyAnswer, Plan, Steps
@@ -41,7 +44,7 @@ from .recipes import (
 )
 from .selectors import choices_of, neighbours, pin_values, with_choice
 from .software import NUMERICS, Tuning, flag_text, offers, settable
-from .space import USUAL, Space, constrain
+from .space import SEARCH_FIELDS, USUAL, Space, constrain
 from .strategies import strategies
 from .table import distinct, pick
 
@@ -53,6 +56,7 @@ __all__ = [
     "Plan",
     "Progress",
     "Question",
+    "SEARCH_FIELDS",
     "Space",
     "Steps",
     "Tuning",
