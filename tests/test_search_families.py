@@ -142,6 +142,7 @@ def test_a_paper_ranks_by_its_own_seconds_and_has_no_families() -> None:
     found = plan(paper)
     times = [p.step_time_s for p in (found.best, *found.alternatives)]
     assert times == sorted(times) and not found.families and not found.kept
+    assert found.outside == () and found.software == ()
 
 
 BREAK = {

@@ -150,17 +150,12 @@ class Ranking:
         )
         for _, alike in groupby(by_burden, key=lambda each: each[0]):
             group = [(number, row) for _, number, row in alike]
-            group.sort(key=lambda each: each[1])
-            best: list[RankedLayout] = []
-            for start in range(0, len(group), TOGETHER):
-                some = group[start : start + TOGETHER]
-                if best and some[0][1].merit > best[0].merit * ROUNDING:
-                    break
-                self._replay(some)
-                found = (self.cache[each] for each in some)
-                best = [min((*best, *found), key=attrgetter("row"))]
-            if best[0].merit <= within * ROUNDING:
-                return best[0]
+            self._replay(group)
+            best = min(
+                (self.cache[each] for each in group), key=attrgetter("row")
+            )
+            if best.merit <= within * ROUNDING:
+                return best
         return None
 
     def best_by_bounds(self, slack: float) -> Layout | None:
