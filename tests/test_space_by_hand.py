@@ -81,7 +81,9 @@ COLUMNS = {
     # of 62 bits, then one more
     "beyond, then few": [
         [largest * (n >> bit & 1) for n in range(32)]
-        for bit, largest in enumerate((65535.0, 65535.0, 65535.0, 16383.0, 1.0))
+        for bit, largest in enumerate(
+            (65535.0, 65535.0, 65535.0, 16383.0, 1.0)
+        )
     ],
     "fractions": [[0.5, 1.0, 0.5, 1.5, 1.0], [2.0, 2.0, 2.0, 2.0, 2.0]],
     "whole": [[3.0, 1.0, 3.0, 0.0, 1.0, 3.0], [1.0, 0.0, 1.0, 0.0, 1.0, 0.0]],

@@ -60,6 +60,18 @@ def test_real_points_add_up(everything: RealCurve) -> None:
         assert p.utilisation == pytest.approx(useful, rel=1e-6)
 
 
+def test_no_number_of_chunks_and_no_stage_of_zero_is_better(
+    everything: RealCurve,
+) -> None:
+    """Than those that are looked at: with all of them each point takes as long."""
+    wide = Realism().space.but(interleave=None, zero=(0, 1, 2, 3))
+    every = real_curve(H100, Realism(space=wide), WIDTHS[:2])
+    for one, other in zip(every.points, everything.points, strict=False):
+        assert one.prediction.step_time_s == pytest.approx(
+            other.prediction.step_time_s, rel=1e-9
+        )
+
+
 def test_without_attention_scores_and_vocabulary() -> None:
     """6 N FLOPs a token where only products with weights are left."""
     full, bare = (
