@@ -137,8 +137,8 @@ class _Deal:
         self.table, self.runs = table, runs
         job, choice, at = table.job, table.choice, table.at
         low, parts, high = table.low[0], table.parts[0], table.high
-        self.by = step.shares(job, low, deal, low.interleave)
-        owned = step.owners(job, low, parts, self.by)
+        self.shares = step.shares(job, low, deal, low.interleave)
+        owned = step.owners(job, low, parts, self.shares)
         self.zero = [
             z for z in range(len(choice.zero)) if runs[..., z, :].any()
         ]
@@ -149,7 +149,7 @@ class _Deal:
                 job,
                 one.layout(low),
                 parts,
-                self.by.slow,
+                self.shares.slow,
                 [choice.zero[z].zero for z in stages],
                 at,
                 None if high is None else one.layout(high),
@@ -163,7 +163,7 @@ class _Deal:
                     memory.fixed_bytes(
                         job, sharding.layout(low), parts, share, wide
                     )
-                    for share in self.by.full
+                    for share in self.shares.full
                 ]
 
     def points(self) -> Iterator[Points]:
@@ -178,12 +178,12 @@ class _Deal:
         """Rows under one setting of sequence parallelism and recomputation."""
         table = self.table
         job, choice, parts = table.job, table.choice, table.parts[i]
-        one = step.microbatch_on(job, layout, parts, self.by, table.at)
+        one = step.microbatch_on(job, layout, parts, self.shares, table.at)
         activations = (
             []
             if whole_program(job)
             else memory.activations(
-                job, layout, parts, layout.recompute, self.by.full
+                job, layout, parts, layout.recompute, self.shares.full
             )
         )
         for k in map(int, np.flatnonzero(self.runs[i, r].any(axis=(1, 2)))):
@@ -237,7 +237,7 @@ class _Deal:
         job = self.table.job
         return [
             each.kept(*_flights(job, layout, schedule, share.rank, where))
-            for share, each in zip(self.by.full, activations, strict=False)
+            for share, each in zip(self.shares.full, activations, strict=False)
         ]
 
 

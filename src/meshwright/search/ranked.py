@@ -81,7 +81,7 @@ class Ranking:
         """
         self.job, self.within = job, within
         self.weigh = None if by_time else weigh(job)
-        self.by = self.weigh or (lambda seconds, allocated: seconds)
+        self.merit = self.weigh or (lambda seconds, allocated: seconds)
         self.cache: dict[tuple[int, RankedRow], RankedLayout] = {}
         self.by_replay = by_order(job)
         self.by_walk = whole_program(job)
@@ -202,8 +202,8 @@ class Ranking:
                 peak = peaks(self.job, layout)
                 allocated = sum(fullest(peak).values())
             if seconds is not None or peak:
-                took = seconds or row.merit / self.by(1.0, row.bytes)
-                merit = self.by(took, allocated)
+                took = seconds or row.merit / self.merit(1.0, row.bytes)
+                merit = self.merit(took, allocated)
                 if peak and not room.fits(self.job, allocated):
                     merit = np.inf
             row = row._replace(merit=float(f"{merit:.{DIGITS}g}"))
