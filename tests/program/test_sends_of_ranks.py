@@ -59,7 +59,8 @@ def test_replicas_of_experts_have_a_group_of_their_own_unless_it_is_another(
 def test_messages_of_a_step_counted_on_paper() -> None:
     """Five microbatches of GPT-2 small, tp 2 with sequence parallelism: in each of 12 layers two
     inputs are gathered forward and two gradients of outputs backward, and as many are scattered;
-    one of each way at the embedding's and the head's end. A rank that is alone sends nothing.
+    one of each way at the embedding's and the head's end. Recomputed operation by operation,
+    inputs are gathered again, and no sum is. A rank that is alone sends nothing.
     """
 
     def sent(layout: Layout) -> dict[tuple[str, str, int], int]:
@@ -74,3 +75,6 @@ def test_messages_of_a_step_counted_on_paper() -> None:
     assert two["all_gather", "tp", HIDDEN] == 5 * (12 * 4 + 2)
     assert two["reduce_scatter", "tp", HIDDEN] == 5 * (12 * 4 + 2)
     assert {axis for _, axis, _ in two} == {"tp"}
+    again = sent(Layout(tp=2, dp=1, recompute="op"))
+    assert again["all_gather", "tp", HIDDEN] == 5 * (12 * 6 + 2)
+    assert again["reduce_scatter", "tp", HIDDEN] == 5 * (12 * 4 + 2)
