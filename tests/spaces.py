@@ -113,6 +113,12 @@ def bare(job: Job) -> Job:
     return replace(job, assumptions=how)
 
 
+def with_memory(job: Job, hbm_bytes: float) -> Job:
+    """The same job on chips with so much memory."""
+    chip = replace(job.cluster.chip, hbm_bytes=hbm_bytes)
+    return replace(job, cluster=replace(job.cluster, chip=chip))
+
+
 AWAY = ("activations:1", "optimizer:0.5", "activations+optimizer+weights")
 """What may wait in host memory."""
 

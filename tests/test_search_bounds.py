@@ -20,7 +20,7 @@ from meshwright.describe.network import Dim, Network
 from meshwright.describe.slices import axes
 from meshwright.search import Space, brute, search
 from meshwright.step import room
-from spaces import bare, random_job
+from spaces import bare, random_job, with_memory
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -81,18 +81,12 @@ def test_a_schedule_that_runs_only_with_fewer_replicas() -> None:
     assert every.rows
     assert all(row.degree("dp") < 8 for row in every.rows)
     assert search(job, space, 5).rows == every.rows
-    small = of_bytes(job, 1e8)
+    small = with_memory(job, 1e8)
     said = plan(small, space, families=False)
     assert said.best is None and said.closest
     assert said.notes[0].startswith("even the smallest layout does not fit")
     least = min(row.bytes for row in brute(job, space, 10**4).rows)
     assert said.closest.memory_use.total == least
-
-
-def of_bytes(job: Job, hbm_bytes: float) -> Job:
-    """The same job on chips with so much memory."""
-    chip = replace(job.cluster.chip, hbm_bytes=hbm_bytes)
-    return replace(job, cluster=replace(job.cluster, chip=chip))
 
 
 NARROW: dict[str, tuple[Any, ...]] = {
@@ -123,8 +117,8 @@ def test_what_is_said_where_nothing_fits(relaxed: bool) -> None:
         for name, values in NARROW.items():
             if rng.random() < 0.4:
                 space = space.but(**{name: (rng.choice(values),)})
-        every = brute(of_bytes(job, 1e18), space, 10**6)
-        said = plan(of_bytes(job, 1.0), space, families=False)
+        every = brute(with_memory(job, 1e18), space, 10**6)
+        said = plan(with_memory(job, 1.0), space, families=False)
         assert said.best is None
         if not every.rows:
             assert said.closest is None

@@ -19,7 +19,7 @@ from meshwright.program.resident import fullest, peaks
 from meshwright.search import Space, brute, plan, search
 from meshwright.step import model_cost, room, step
 from plain_loop import chance_to_fit, every_layout, loop
-from spaces import bare, random_job
+from spaces import bare, random_job, with_memory
 
 
 def trained_job(
@@ -48,7 +48,7 @@ def trained_job(
             assumptions=SETS["realistic"],
             framework=framework("meshwright"),
         )
-        seen = brute(on(job, 1e11), space, 200).rows
+        seen = brute(with_memory(job, 1e11), space, 200).rows
         if seen:
             return (
                 room.with_room_for(job, rng.choice(seen)[1] * (1 + 1e-9)),
@@ -69,12 +69,6 @@ def planned_job(rng: random.Random) -> tuple[Job, Space]:
         )
         if part and not axes(job.cluster.network):
             return bare(job), part
-
-
-def on(job: Job, hbm_bytes: float) -> Job:
-    """On chips with so much memory."""
-    chip = replace(job.cluster.chip, hbm_bytes=hbm_bytes)
-    return replace(job, cluster=replace(job.cluster, chip=chip))
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -162,7 +156,7 @@ def test_search_equals_a_plain_loop_under_every_framework(name: str) -> None:
             precision=rng.choice(["fp16", "bf16", "bf16-pure"]),
         )
         try:
-            seen = brute(on(job, 1e12), space, 200).rows
+            seen = brute(with_memory(job, 1e12), space, 200).rows
         except BadInput:  # the space names what it cannot run
             continue
         if not seen:
