@@ -94,9 +94,9 @@ if TYPE_CHECKING:  # the same names once more, with their types
     from .prediction.term import Term as Term
     from .roofline.queries import Roofline as Roofline
     from .roofline.queries import roofline as roofline
-    from .search import Plan as Plan
-    from .search import Space as Space
-    from .search import plan as plan
+    from .search.answer import Plan as Plan
+    from .search.plan import plan as plan
+    from .search.space import Space as Space
     from .sweep import Sweep as Sweep
     from .sweep import sweep as sweep
     from .trace.module import model_of as model_of
