@@ -81,7 +81,7 @@ def test_the_fewest_chips_that_are_as_fast_are_used(
     if unfilled_unit(job)[0]:
         said = f"{chips} do not fill units of 8 (nvlink)"
     elif slower == inf:
-        said = f"no layout that fits uses all {chips} with a batch of {batch} sequences"
+        said = f"no layout that fits uses all {chips} and divides a batch of {batch} sequences"
     elif slower <= 1 + resolution(job):
         said = "is no faster, as far as the model can tell"
     else:

@@ -11,7 +11,7 @@ import pytest
 from meshwright import Job, Plan, Space, plan
 
 NAME = "a sharding without runs"
-SAID = "no published run shards so"
+SAID = "no published run is sharded like this"
 QWEN = Job("qwen3-30b-a3b", "16xh100-sxm", "128seq", seq=4096)
 MIXTRAL = Job("mixtral-8x7b", "32xh100-sxm", "128seq", seq=4096)
 
