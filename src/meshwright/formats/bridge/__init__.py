@@ -31,6 +31,7 @@ from . import (
     onto,
     shell,
     table,
+    tabled,
     torchtitan,
     torchtitan_toml,
     trainers,
@@ -38,9 +39,8 @@ from . import (
 from .dumps import dump, headed
 from .edit import LARGEST_BASE
 from .reading import FileKeys, ForeignFile, said_by, understood
-from .recognise import recognised
+from .recognise import explains_more, recognised
 from .table import Format, get
-from .tabled import TabledTool
 from .tree import flat_keys, parse_yaml
 from .writing import keys_of
 
@@ -53,15 +53,15 @@ TOOLS: dict[str, Any] = {
     "axolotl": axolotl,
     "maxtext": maxtext,
     "megatron-bridge": megatron_bridge,
-    "nanotron": TabledTool("nanotron", nanotron.READ, nanotron.WRITE),
-    "gpt-neox": TabledTool("gpt-neox", gpt_neox.READ, gpt_neox.WRITE),
+    "nanotron": tabled.TabledTool("nanotron", nanotron.READ, nanotron.WRITE),
+    "gpt-neox": tabled.TabledTool("gpt-neox", gpt_neox.READ, gpt_neox.WRITE),
     "nemo": nemo.Nemo("nemo", megatron_args.READ),
-    "torchtune": TabledTool("torchtune", trainers.TORCHTUNE),
-    "litgpt": TabledTool("litgpt", trainers.LITGPT),
-    "olmo": TabledTool("olmo", trainers.OLMO),
-    "levanter": TabledTool("levanter", trainers.LEVANTER),
-    "transformers": TabledTool("transformers", hf_trainer.READ),
-    "llama-factory": TabledTool("llama-factory", hf_trainer.READ),
+    "torchtune": tabled.TabledTool("torchtune", trainers.TORCHTUNE),
+    "litgpt": tabled.TabledTool("litgpt", trainers.LITGPT),
+    "olmo": tabled.TabledTool("olmo", trainers.OLMO),
+    "levanter": tabled.TabledTool("levanter", trainers.LEVANTER),
+    "transformers": tabled.TabledTool("transformers", hf_trainer.READ),
+    "llama-factory": tabled.TabledTool("llama-factory", hf_trainer.READ),
 }
 """Format -> what knows it: its file, or the table alone."""
 LOGS = (".log", ".out", ".txt", ".err")
@@ -184,22 +184,24 @@ def read(
     if named:
         get(named, "--as")
     sayings: dict[str, FileKeys] = {}
-    reasons: list[BadInput] = []
+    refusals: dict[str, BadInput] = {}
     for name in [named] if named else TOOLS:
         try:
             said = _said(TOOLS[name], text, keys, path, bool(named))
         except BadInput as error:
-            reasons.append(error)
+            refusals[name] = error
             continue
         if said:
             sayings[name] = said
-    if reasons and not sayings:
-        raise reasons[0]
+    read_as = {name: said.keys for name, said in sayings.items()}
+    if refusals:
+        words = keys or tabled.flags_of_script(text)
+        if refuser := explains_more(refusals, words, read_as):
+            raise refusals[refuser]
     if named and not sayings:
         raise BadInput(f"{path[:80]} is no such file as {named} has")
-    name = named or recognised(
-        path, keys or {}, {name: said.keys for name, said in sayings.items()}
-    )
+    every = keys or {key for said in read_as.values() for key in said}
+    name = named or recognised(path, every, read_as)
     file = understood_as(name, sayings[name], chips)
     if kind is None and arguments is None and shell.read(text).asks:
         return replace(file, notes=(*file.notes, CALLED))

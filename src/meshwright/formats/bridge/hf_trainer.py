@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from ...describe.read import brief
 from . import axolotl
+from .accelerate import SHARDING
 from .keys import Keys
 
 WRAPPED = ("auto_wrap", "true", "2")
 """Words of `fsdp` with which each layer is a unit of its own."""
+
+WORDS = (*SHARDING, *WRAPPED, "offload", "false")
+"""Of `fsdp` (training_args.py, FSDPOption)."""
 
 
 def zero(k: Keys) -> int:
@@ -15,7 +20,9 @@ def zero(k: Keys) -> int:
     """
     stage = axolotl.zero(k)
     words = [word.lower() for word in k.items("fsdp")]
-    if stage and words and not {*words} & {*WRAPPED}:
+    if strange := [word for word in words if word not in WORDS]:
+        k.unreadable("fsdp", f"{brief(strange[0])}: give --zero")
+    elif stage and words and not {*words} & {*WRAPPED}:
         k.leave(
             "fsdp",
             "without auto_wrap all weights are gathered at once: the prediction gathers layer by"

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ... import catalog
@@ -20,8 +20,9 @@ from . import cells, launch, megatron, shell
 from .edit import VALUE, Changes, Spelling, edit_script
 from .keys import Keys
 from .megatron_args import arguments
+from .model_megatron import NO_MODEL
 from .nemo import Nemo
-from .reading import FileKeys
+from .reading import FileKeys, decided_elsewhere
 from .shared import model_named, name_of
 from .table import get
 
@@ -66,6 +67,13 @@ OWN_LAYOUT = {
 }
 """Layout keys that library recipes set (src/megatron/bridge/recipes, commit 067f987), at the
 defaults of Megatron-Core."""
+RECIPES_SAY = (
+    *("layout.tp", "layout.pp", "layout.cp", "layout.ep"),
+    *("layout.microbatch", "layout.recompute", "job.seq"),
+)
+"""Fields that each recipe sets in a way of its own: nothing stands for them."""
+DISTILLED = ("teacher", "kd_config")
+"""Sections of distillation (training/post_training/distillation.py)."""
 BARE = re.compile(r"[\w.\-/]+")
 """Texts that need no quotes in an override."""
 SHORT = {
@@ -139,6 +147,10 @@ def of_tree(keys: dict[str, Any], where: str) -> FileKeys:
     settings: dict[str, Any] = {}
     for key, value in keys.items():
         section, _, name = key.rpartition(".")
+        if {*DISTILLED} & {*section.split(".")}:
+            raise BadInput(
+                f"Megatron-Bridge: {key}: distillation runs a second model, which is not counted"
+            )
         if name not in settings or section.endswith("model"):
             settings[name] = value
     chips = None
@@ -162,7 +174,33 @@ def _with_recipe(keys: dict[str, Any], chips: int | None) -> FileKeys:
                 **keys,
                 "mixed_precision": named,
             }
-    return FileKeys(keys, chips)
+    if NO_MODEL in keys:
+        return FileKeys(keys, chips)
+    paths = [p for p in RECIPES_SAY if p != "layout.ep" or not _dense(keys)]
+    paths += ["layout.zero"] * ("fsdp" in str(keys.get("recipe", "")))
+    theirs = decided_elsewhere(get(NAME), paths, keys, "recipe")
+    return FileKeys(keys, chips, (SAVED,) * bool(theirs), elsewhere=theirs)
+
+
+SAVED = (
+    "what the file does not say is its recipe's: run_config.yaml, which a run saves beside its"
+    " checkpoints, says all"
+)
+
+
+def _dense(keys: Mapping[str, Any]) -> bool:
+    """The recipe's model is one of the catalogue, without experts."""
+    match = RECIPE.fullmatch(str(keys.get("recipe", "")))
+    name = get(NAME).models.get(match["model"]) if match else None
+    return name is not None and catalog.model(name).moe is None
+
+
+def zero(k: Keys) -> int:
+    """The library's recipes shard the optimizer (recipes/common.py), which Megatron does not."""
+    said = {*get(NAME).cells["layout.zero"].keys} & {*k.said}
+    if NO_MODEL in k.said or said:
+        return int(megatron.READ["layout.zero"](k))
+    return 1
 
 
 def model(k: Keys) -> str | None:
@@ -194,7 +232,7 @@ def _known(name: str, k: Keys) -> str | None:
     return model_named(k, word if word in get(NAME).models else name, NAME)
 
 
-READ = {**megatron.READ, "model": model}
+READ = {**megatron.READ, "model": model, "layout.zero": zero}
 """Field -> what reads it."""
 
 

@@ -41,6 +41,8 @@ class FileKeys:
     notes: tuple[str, ...] = ()
     doubtful: frozenset[str] = frozenset()
     """Keys that are set under a condition which the file alone does not decide."""
+    elsewhere: Mapping[str, str] = field(default_factory=dict)
+    """Field that another file decides, such as layout.tp -> the key that names that file."""
 
 
 def said_by(tool: Any, keys: Mapping[str, Any], path: str) -> FileKeys:
@@ -114,7 +116,7 @@ def understood(
             keys.tables[table] = value
     left, harmless = _sorted(format, keys)
     needs = [*keys.tables.pop("", {}).get("missing", ())]
-    unread = unreadable(format, keys, said.doubtful)
+    unread = {**unreadable(format, keys, said.doubtful), **said.elsewhere}
     if sizes := [path for path in unread if path.startswith("model.")]:
         words = ", ".join(path.partition(".")[2] for path in sizes[:4])
         needs.append(
@@ -141,7 +143,9 @@ def understood(
         notes=tuple(keys.notes),
         missing=tuple(needs),
         unread=unread,
-        taken=left_open(format, {*said.keys, *said.doubtful}, tables),
+        taken=left_open(
+            format, {*said.keys, *said.doubtful}, tables, said.elsewhere
+        ),
     )
 
 
@@ -168,7 +172,10 @@ TAKEN = "assumed, because the file does not say: "
 
 
 def left_open(
-    format: Format, said: Collection[str], tables: Mapping[str, Any]
+    format: Format,
+    said: Collection[str],
+    tables: Mapping[str, Any],
+    elsewhere: Collection[str] = (),
 ) -> dict[str, Any]:
     """Field -> what stands for it, where no key of the file says it."""
     scripted = any(cell.script for cell in format.cells.values())
@@ -181,11 +188,24 @@ def left_open(
             continue  # the tool has nothing of the kind
         if cell and (cell.script or {*cell.keys} & {*said}):
             continue
+        if path in elsewhere:
+            continue
         experts = not isinstance(model, Mapping) or model.get("moe")
         if name == "ep" and not experts:
             continue
         taken[name] = tables.get(table, {}).get(name, usual)
     return taken
+
+
+def decided_elsewhere(
+    format: Format, paths: Collection[str], said: Collection[str], key: str
+) -> dict[str, str]:
+    """`FileKeys.elsewhere` of those fields of which the file says no key."""
+    return {
+        path: key
+        for path in paths
+        if path in format.cells and not {*format.cells[path].keys} & {*said}
+    }
 
 
 def unreadable(

@@ -18,11 +18,13 @@ from ...describe.job import Job
 from ...errors import BadInput
 from . import launch, shell
 from .megatron_args import arguments
-from .reading import FileKeys, Reader
+from .reading import FileKeys, Reader, decided_elsewhere
 from .table import get
 from .tree import nested, yaml_text
 from .writing import Writer
 
+SHARDED = ("layout.zero", "job.precision")
+"""Fields that accelerate's own settings decide where the program's arguments do not."""
 OWN = 2
 """Keys of its own from which on a file is a tool's."""
 
@@ -74,7 +76,12 @@ class TabledTool:
             )
         ranks = launch.ranks_started(words, script)
         doubtful = frozenset(script.doubtful)
-        return FileKeys(arguments(words), ranks, (), doubtful)
+        keys = arguments(words)
+        flag = launch.sharded_by(words)
+        theirs = decided_elsewhere(
+            get(self.name), SHARDED * bool(flag), keys, flag
+        )
+        return FileKeys(keys, ranks, (), doubtful, theirs)
 
     def _command(self, script: shell.Shell) -> list[str] | None:
         if not get(self.name).scripts:
@@ -110,6 +117,13 @@ class TabledTool:
 def spelled(key: object) -> str:
     """A key with underscores, however the tool lets one write it."""
     return str(key).replace("-", "_")
+
+
+def flags_of_script(text: str) -> list[str]:
+    """Names of the flags that a script gives to anything."""
+    commands = map(launch.command_pieces, shell.read(text).commands)
+    named = (flag for words in commands for flag in flags(words))
+    return [*dict.fromkeys(named)]
 
 
 def flags(words: Sequence[str]) -> Iterator[str]:

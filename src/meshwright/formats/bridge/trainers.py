@@ -240,7 +240,9 @@ def levanter_model(k: Keys) -> object:
 
 def levanter_vocab(k: Keys) -> int | None:
     """Rows of the embedding, from the tokenizer's name."""
-    name = str(k.get("data.tokenizer") or k.get("tokenizer") or "gpt2")
+    said = k.get("data.tokenizer") or k.get("tokenizer")
+    # `data: !include FILE` leaves the tokenizer to that file
+    name = str(said or ("" if isinstance(k.get("data"), str) else "gpt2"))
     rows = [n for p, n in TOKENIZERS.items() if fnmatchcase(name.lower(), p)]
     if rows:
         k.notes.append(f"vocabulary {rows[0]:,}: that of {name[:60]}")
