@@ -166,10 +166,9 @@ def test_nemos_adapters_and_images() -> None:
 
 def test_a_kind_of_tokenizer_without_one_vocabulary_is_asked_for() -> None:
     """merge_file: null beside SentencePiece is no GPT-2."""
-    text = (
-        NEMO
-        + "  merge_file: null\n  tokenizer_type: GPTSentencePieceTokenizer\n"
-    )
+    more = "{num_layers: 2, hidden_size: 64, num_attention_heads: 4, "
+    kind = "tokenizer_type: GPTSentencePieceTokenizer, merge_file: null, "
+    text = BRIDGE.replace("model: {", f"model: {more}{kind}")
     file = bridge.read("a.yaml", text)
     assert any("vocabulary" in why for why in file.missing)
 
@@ -229,6 +228,88 @@ def test_flags_of_another_tool_in_a_script_name_it() -> None:
     text = f"torchrun {TRAIN} --tuner_type full --split_dataset_ratio 0"
     with pytest.raises(BadInput, match="ms-swift"):
         bridge.read("run.sh", text)
+
+
+# ---------------------------------------------------------------- others
+
+
+@pytest.mark.parametrize(
+    ("said", "numbers"),
+    [
+        ("bf16: true", "bf16"),
+        ("bfloat16: true", "bf16"),
+        ("fp16: true", "fp16"),
+        ("float16: true", "fp16-pure"),
+        ("bf16: true\nfloat16: true", "bf16"),
+    ],
+)
+def test_axolotls_words_for_numbers(said: str, numbers: str) -> None:
+    """float16 loads the weights so and trains without a copy (core/builders/base.py)."""
+    text = f"base_model: a/b\nmicro_batch_size: 1\nsequence_len: 8\n{said}\n"
+    file = bridge.read("a.yaml", text)
+    assert file.tables["job"]["precision"] == numbers
+    kept = "no fp32 masters"
+    assert any(kept in note for note in file.notes)
+    sharded = bridge.read("a.yaml", text + "fsdp_version: 2\n")
+    assert not any(kept in note for note in sharded.notes)
+
+
+NANOTRON = """
+general: {run: a}
+parallelism: {dp: 2, tp: 1, pp: 1, tp_mode: REDUCE_SCATTER, pp_engine: 1f1b}
+tokens: {micro_batch_size: 1, sequence_length: 8, batch_accumulation_per_replica: 1}
+model: {dtype: bfloat16, model_config: {num_hidden_layers: 2, hidden_size: 64, vocab_size: 64}}
+"""
+
+
+def test_another_models_keys_are_no_llama() -> None:
+    """nanotron takes no key that a configuration lacks: GPT-style ones build another model."""
+    assert bridge.read("a.yaml", NANOTRON).tables["model"]["layers"] == 2
+    other = NANOTRON.replace(
+        "num_hidden", "activation_function: gelu, num_hidden"
+    )
+    with pytest.raises(BadInput, match="activation_function.*another model"):
+        bridge.read("a.yaml", other)
+
+
+TITAN = """
+[model]
+name = "llama3"
+flavor = "8B"
+[training]
+batch_size = 4
+seq_len = 8192
+steps = 10
+tensor_parallel_degree = 8
+data_parallel_shard_degree = 4
+data_parallel_replicate_degree = 2
+[experimental]
+pipeline_parallel_degree = 1
+context_parallel_degree = 2
+[float8]
+enable_float8_linear = true
+"""
+"""In the sections of 2024."""
+
+
+def test_a_torchtitan_of_2024() -> None:
+    file = bridge.read("a.toml", TITAN)
+    l = layout(file)
+    assert (l["tp"], l["cp"], l["pp"], l["microbatch"]) == (8, 2, 1, 4)
+    assert (l["dp"], l["dp_replicate"], l["zero"]) == (8, 2, 3)
+    assert file.tables["job"]["precision"] != "bf16" and not file.left
+    off = bridge.read(
+        "a.toml", TITAN.replace("linear = true", "linear = false")
+    )
+    assert off.tables["job"]["precision"] == "bf16"
+
+
+def test_replicas_that_meet_now_and_then_are_said() -> None:
+    more = '[fault_tolerance]\nenable = true\nsemi_sync_method = "diloco"\n'
+    left = bridge.read("a.toml", TITAN + more).left
+    assert [*left] == ["fault_tolerance.semi_sync_method"]
+    with pytest.raises(BadInput, match="images"):
+        bridge.read("a.toml", TITAN + "[data]\nmax_patches_per_image = 8\n")
 
 
 # ---------------------------------------------------------------- who refuses

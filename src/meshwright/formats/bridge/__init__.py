@@ -29,6 +29,7 @@ from . import (
     nanotron,
     nemo,
     onto,
+    primus,
     shell,
     table,
     tabled,
@@ -183,6 +184,8 @@ def read(
         text = shell.called_with(arguments) + text
     if named:
         get(named, "--as")
+    elif keys and primus.mine(keys):
+        return of_primus(keys, path, chips)
     sayings: dict[str, FileKeys] = {}
     refusals: dict[str, BadInput] = {}
     for name in [named] if named else TOOLS:
@@ -232,6 +235,20 @@ def _said(
     return said
 
 
+def of_primus(
+    keys: dict[str, Any], path: str, chips: int | None
+) -> ForeignFile:
+    """The trainer's settings in a file of Primus."""
+    wrapped = primus.unwrapped(keys, path)
+    tool = TOOLS[wrapped.format]
+    said = said_by(tool, wrapped.keys, path)
+    said = primus.with_experts_asked(said, wrapped)
+    said = replace(said, chips=chips or said.chips)
+    known = {"model": wrapped.model} if wrapped.model else {}
+    file = understood(get(wrapped.format), said, tool.READ, known)
+    return primus.understood_as_primus(file, wrapped)
+
+
 def understood_as(
     name: str, said: FileKeys, chips: int | None = None
 ) -> ForeignFile:
@@ -266,6 +283,10 @@ def write_onto(
     kind = TREES.get(suffix(path))
     tool = TOOLS[to]
     keys = _tree(text, kind, path) if kind else tool.said(text, path).keys
+    if primus.mine(keys):
+        raise BadInput(
+            f"{path[:80]} is a file of Primus, which is read here, not edited"
+        )
     head = tool.head(at) if hasattr(tool, "head") else {}
     reading = onto.Reading(format, tool, path, ranks)
     if run is not None:

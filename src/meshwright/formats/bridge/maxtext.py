@@ -84,6 +84,16 @@ def axis(k: Keys, name: str, default: int = 1) -> int:
     return -1 if min(inside, across) < 0 else inside * across
 
 
+def degree(k: Keys, name: str) -> int:
+    """An axis whose degree must be said: what the others leave of the chips is asked for."""
+    found = axis(k, name)
+    if found < 0:
+        for key in (f"ici_{name}_parallelism", f"dcn_{name}_parallelism"):
+            if (k.whole(key, 1) or 1) < 0:
+                k.unreadable(key, "takes what the other axes leave: give it")
+    return max(found, 1)
+
+
 def model(k: Keys) -> str | None:
     name = k.word("model_name", "default")
     return None if name == "default" else model_named(k, name, NAME)
@@ -91,7 +101,7 @@ def model(k: Keys) -> str | None:
 
 def tp(k: Keys) -> int:
     """Tensor parallel degree: the product of the two axes that cut matrices."""
-    degrees = [axis(k, name) for name in TENSOR.values()]
+    degrees = [degree(k, name) for name in TENSOR.values()]
     if min(degrees) > 1:
         k.leave(
             "ici_tensor_sequence_parallelism",
@@ -143,7 +153,7 @@ def copies(k: Keys) -> int | None:
 def shards_weights(k: Keys) -> bool:
     """Weights are sharded over fsdp, context and expert."""
     return (
-        axis(k, "fsdp", -1) != 1 or axis(k, "context") * axis(k, "expert") > 1
+        axis(k, "fsdp", -1) != 1 or axis(k, "context") * axis(k, "expert") != 1
     )
 
 
@@ -215,7 +225,7 @@ def recomputed(k: Keys) -> str:
 READ = {
     "model": model,
     **{
-        f"layout.{a}": (lambda k, n=name: axis(k, n))
+        f"layout.{a}": (lambda k, n=name: degree(k, n))
         for a, name in AXES.items()
     },
     "layout.tp": tp,

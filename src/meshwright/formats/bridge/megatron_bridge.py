@@ -197,10 +197,9 @@ def _dense(keys: Mapping[str, Any]) -> bool:
 
 def zero(k: Keys) -> int:
     """The library's recipes shard the optimizer (recipes/common.py), which Megatron does not."""
-    said = {*get(NAME).cells["layout.zero"].keys} & {*k.said}
-    if NO_MODEL in k.said or said:
-        return int(megatron.READ["layout.zero"](k))
-    return 1
+    stage = int(megatron.READ["layout.zero"](k))
+    own = NO_MODEL in k.said or "use_distributed_optimizer" in k.said
+    return stage if own else stage or 1
 
 
 def model(k: Keys) -> str | None:

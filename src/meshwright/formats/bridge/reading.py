@@ -83,11 +83,12 @@ def understood(
     format: Format,
     said: FileKeys,
     readers: Mapping[str, Reader],
-    known: Mapping[str, Mapping[str, Any]] | None = None,
+    known: Mapping[str, Mapping[str, Any] | str] | None = None,
 ) -> ForeignFile:
     """Every field of the table, read from the keys of a file.
 
-    known: table -> field -> value, of what is known beside the file, such as the model's layers.
+    known: table -> field -> value, of what is known beside the file, such as the model's layers; or
+    the model's name.
     """
     keys = Keys(
         {**format.defaults, **said.keys},
@@ -95,7 +96,10 @@ def understood(
         chips=said.chips,
         notes=[*said.notes, *format.notes],
     )
-    keys.tables = {name: dict(table) for name, table in (known or {}).items()}
+    for name, table in (known or {}).items():
+        keys.tables[name] = (
+            dict(table) if isinstance(table, Mapping) else table
+        )  # type: ignore[assignment]
     for path, cell in format.cells.items():
         if path.startswith("model.") and isinstance(
             keys.tables.get("model"), str

@@ -205,6 +205,12 @@ def others() -> tuple[Other, ...]:
     )
 
 
+def wrapper(name: str) -> Mapping[str, Any]:
+    """The table of a tool whose files hold another tool's settings."""
+    made: Mapping[str, Any] = _data()[name]
+    return made
+
+
 @cache
 def skypilot_names() -> Mapping[str, str]:
     """Chip -> what SkyPilot calls it."""
