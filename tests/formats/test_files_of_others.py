@@ -327,3 +327,57 @@ def test_a_text_of_escapes_is_a_word() -> None:
     text = "IFS=$'\\n\\t'\nNAME=$'it\\'s'\n"
     file = bridge.read("run.sh", text + f"torchrun {TRAIN}")
     assert file.format.name == "transformers"
+
+
+# ---------------------------------------------------------------- LLaMA-Factory v1
+
+V1 = """
+model: Qwen/Qwen2.5-7B
+model_class: llm
+train_dataset: data/some.yaml
+micro_batch_size: 2
+cutoff_len: 4096
+{}
+"""
+
+
+@pytest.mark.parametrize(
+    ("dist", "zero", "numbers", "optimizer"),
+    [
+        ("dist_config: {name: fsdp2}", 3, "bf16-pure", "adamw-no-master"),
+        (
+            "dist_config: {name: fsdp2, reshard_after_forward: false}",
+            *(2, "bf16-pure", "adamw-no-master"),
+        ),
+        (
+            "dist_config: {name: deepspeed, config_file: a/ds_z3_config.json}",
+            *(3, "bf16-pure", None),
+        ),
+        ("dist_config: {name: fsdp2}\nbf16: false", 3, "fp32", None),
+    ],
+)
+def test_llama_factory_v1_shards_by_its_plugin(
+    dist: str, zero: int, numbers: str, optimizer: str | None
+) -> None:
+    file = bridge.read("a.yaml", V1.format(dist))
+    job = file.tables["job"]
+    assert file.format.name == "llama-factory-v1"
+    assert layout(file)["zero"] == zero and job["precision"] == numbers
+    assert job.get("optimizer") == optimizer and "batch" not in job
+
+
+def test_llama_factory_v1_says_what_it_does_not_know() -> None:
+    said = V1.format("dist_config: {name: other}")
+    assert unread(bridge.read("a.yaml", said)) == {"zero"}
+    lora = "dist_config: {name: fsdp2}\npeft_config: {name: lora, r: 8}"
+    assert adapters("a.yaml", V1.format(lora))
+    whole = bridge.read(
+        "a.yaml",
+        V1.format("global_batch_size: 64\ndist_config: {name: fsdp2}"),
+    )
+    assert whole.tables["job"]["batch"] == "64seq"
+    with pytest.raises(BadInput, match="classifier"):
+        bridge.read(
+            "a.yaml",
+            V1.format("dist_config: {name: fsdp2}").replace("llm", "cls"),
+        )

@@ -28,6 +28,7 @@ from . import (
     megatron_bridge,
     nanotron,
     nemo,
+    olmo_core,
     onto,
     primus,
     shell,
@@ -60,9 +61,13 @@ TOOLS: dict[str, Any] = {
     "torchtune": tabled.TabledTool("torchtune", trainers.TORCHTUNE),
     "litgpt": tabled.TabledTool("litgpt", trainers.LITGPT),
     "olmo": tabled.TabledTool("olmo", trainers.OLMO),
+    "olmo-core": tabled.TabledTool("olmo-core", olmo_core.READ),
     "levanter": tabled.TabledTool("levanter", trainers.LEVANTER),
     "transformers": tabled.TabledTool("transformers", hf_trainer.READ),
     "llama-factory": tabled.TabledTool("llama-factory", hf_trainer.READ),
+    "llama-factory-v1": tabled.TabledTool(
+        "llama-factory-v1", hf_trainer.READ_V1
+    ),
 }
 """Format -> what knows it: its file, or the table alone."""
 LOGS = (".log", ".out", ".txt", ".err")
