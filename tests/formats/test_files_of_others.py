@@ -10,6 +10,7 @@ import pytest
 
 from meshwright import BadInput
 from meshwright.formats import bridge, flags
+from meshwright.formats.bridge import table
 
 BRIDGE = """
 train: {train_iters: 10, global_batch_size: 8, micro_batch_size: 1}
@@ -29,8 +30,9 @@ def unread(file: bridge.ForeignFile) -> set[str]:
 
 
 def layout(file: bridge.ForeignFile) -> dict[str, Any]:
-    made: dict[str, Any] = file.tables["layout"]
-    return made
+    """The layout, degrees as numbers: a script has them as text."""
+    made = file.tables["layout"].items()
+    return {k: int(v) if str(v).isdigit() else v for k, v in made}
 
 
 # ---------------------------------------------------------------- Megatron-Bridge
@@ -381,3 +383,39 @@ def test_llama_factory_v1_says_what_it_does_not_know() -> None:
             "a.yaml",
             V1.format("dist_config: {name: fsdp2}").replace("llm", "cls"),
         )
+
+
+# ---------------------------------------------------------------- torchtitan's registry
+
+REGISTRY = "torchrun --nproc_per_node 16 -m torchtitan.train --module llama3 --config {} {}"
+
+
+def test_what_a_registered_configuration_sets_stands_where_no_flag_does() -> (
+    None
+):
+    """Flags come before the registry's function (config/manager.py), not before the command line's
+    own defaults: tp 8 of llama3_70b, whose local batch is 8.
+    """
+    text = REGISTRY.format("llama3_70b", "")
+    l = layout(bridge.read("run.sh", text))
+    assert (l["tp"], l["microbatch"], l["recompute"]) == (8, 8, "full")
+    more = (
+        "--parallelism.tensor_parallel_degree 4 --training.local_batch_size=2"
+    )
+    l = layout(bridge.read("run.sh", REGISTRY.format("llama3_70b", more)))
+    assert (l["tp"], l["microbatch"], l["recompute"]) == (4, 2, "full")
+
+
+def test_a_configuration_that_nobody_knows_is_asked_for() -> None:
+    more = "--parallelism.pipeline_parallel_degree 2"
+    file = bridge.read("run.sh", REGISTRY.format("own_7b", more))
+    asked = {"tp", "cp", "ep", "zero", "microbatch", "recompute", "seq"}
+    assert unread(file) == asked and layout(file)["pp"] == 2
+
+
+def test_each_configuration_of_the_table_is_read_as_it_stands() -> None:
+    for name in table.get("torchtitan").configs:
+        module, config = name.split("/")
+        text = REGISTRY.replace("llama3", module).format(config, "")
+        file = bridge.read("run.sh", text)
+        assert not file.unread and not file.missing and not file.left, name

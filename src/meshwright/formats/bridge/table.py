@@ -106,6 +106,8 @@ class Format:
     """Pattern of a program that has the same flags and is no training of a decoder -> why."""
     models: Mapping[str, str]
     """Their name of a model -> ours."""
+    configs: Mapping[str, Mapping[str, Any]]
+    """Configuration that a command line is given over -> what it sets."""
     names: Mapping[str, str]
     """Key of the format that it is like -> what it is called here."""
     yours: str
@@ -280,6 +282,7 @@ def _format(name: str, said: dict[str, Any]) -> Format:
         refuses={**ancestor.get("refuses", {}), **said.get("refuses", {})},
         programs=said.get("programs", {}),
         models=said.get("models", {}),
+        configs=said.get("configs", {}),
         names=said.get("names", {}),
         yours=said.get("yours", ""),
         sections={k: tuple(v) for k, v in said.get("sections", {}).items()},

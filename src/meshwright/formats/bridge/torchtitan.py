@@ -37,7 +37,7 @@ from .megatron import (
     layers_of,
     stage_counts_text,
 )
-from .reading import FileKeys
+from .reading import FileKeys, decided_elsewhere
 from .shared import (
     Out,
     compiles,
@@ -94,8 +94,11 @@ models, 0.3.0)."""
 
 
 def mine(text: str) -> bool:
-    """Flags of torchtitan."""
-    return "--parallelism." in text or "--training.seq_len" in text
+    """Flags of torchtitan, or a configuration of its registry."""
+    registered = "torchtitan" in text and "--module" in text
+    return (
+        registered or "--parallelism." in text or "--training.seq_len" in text
+    )
 
 
 def said(text: str, where: str) -> FileKeys:
@@ -107,6 +110,10 @@ def said(text: str, where: str) -> FileKeys:
     if words is None:
         words = launch.command_with_most_flags(
             script, lambda ws: any(w.startswith("--training.") for w in ws)
+        )
+    if words is None:
+        words = launch.command_with_most_flags(
+            script, lambda ws: any(w.startswith("--module") for w in ws)
         )
     if words is None:
         raise BadInput(f"{where} starts nothing with torchtitan's flags")
@@ -128,17 +135,32 @@ def said(text: str, where: str) -> FileKeys:
             keys[name] = word if keys[name] is True else f"{keys[name]} {word}"
     chips = launch.ranks_started(words, script)
     known = ("module", "config", "job.config_file")
-    return FileKeys(
-        {k: v for k, v in keys.items() if "." in k or k in known},
-        chips,
-        (UNSAID_FLAGS,) if "config" in keys else (),
-    )
+    said = {k: v for k, v in keys.items() if "." in k or k in known}
+    return over_configuration(said, chips)
 
 
-UNSAID_FLAGS = (
-    "flags that are not given have the values of the command line, not those"
-    " of --config, which may have a layout of its own"
+def over_configuration(keys: dict[str, Any], chips: int | None) -> FileKeys:
+    """Flags over a configuration of the registry, whose own settings stay where none is given
+    (config/manager.py): those of the table, or nobody's.
+    """
+    if "config" not in keys:
+        return FileKeys(keys, chips)
+    named = f"{keys.get('module')}/{keys['config']}"
+    own = get(NAME).configs.get(named)
+    if own is not None:
+        note = (
+            f"flags that are not given are those of --config {keys['config']}"
+        )
+        return FileKeys({**own, **keys}, chips, (note,))
+    theirs = decided_elsewhere(get(NAME), REGISTERED, keys, "config")
+    return FileKeys(keys, chips, elsewhere=theirs)
+
+
+REGISTERED = (
+    *("layout.tp", "layout.pp", "layout.cp", "layout.ep", "layout.zero"),
+    *("layout.microbatch", "layout.recompute", "job.seq"),
 )
+"""Fields that a configuration sets in a way of its own: nothing stands for them."""
 
 
 def configuration_name(k: Keys) -> str:
