@@ -324,6 +324,11 @@ def write(job: Job, to: str, at: launch.Place) -> tuple[str, list[str]]:
             f"{format.title} is read here, not written: {', '.join(table.written())} are"
         )
     demand_chip(format, job)
+    l = job.layout
+    if l.dp % l.dp_replicate:
+        raise BadInput(
+            f"dp {int(l.dp)} is no multiple of dp_replicate {int(l.dp_replicate)}"
+        )
     out, script = keys_of(format, job, TOOLS[to].WRITE, TOOLS[to].READ)
     told = [f"your script says: {word}" for word in script]
     yours = [f"not in the plan: {format.yours}"] if format.yours else []
