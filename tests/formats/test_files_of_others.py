@@ -314,6 +314,11 @@ def test_replicas_that_meet_now_and_then_are_said() -> None:
         bridge.read("a.toml", TITAN + "[data]\nmax_patches_per_image = 8\n")
 
 
+def test_python_is_not_run() -> None:
+    with pytest.raises(BadInput, match="Python.*run_config.yaml"):
+        bridge.read("train.py", "raise SystemExit")
+
+
 # ---------------------------------------------------------------- who refuses
 
 

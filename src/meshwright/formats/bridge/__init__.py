@@ -178,6 +178,11 @@ def read(
     """
     if text is None and suffix(path) in LOGS and not named:
         return arguments_of_log(read_log(path), chips)
+    if suffix(path) == ".py":
+        raise BadInput(
+            f"{path[:80]} is Python, which is not run here: give what its run saves"
+            " (config.json of OLMo-core, run_config.yaml of Megatron-Bridge), or its log"
+        )
     text = read_text(path) if text is None else text
     kind = TREES.get(suffix(path))
     keys = _tree(text, kind, path) if kind else None
