@@ -97,9 +97,8 @@ def understood(
         notes=[*said.notes, *format.notes],
     )
     for name, table in (known or {}).items():
-        keys.tables[name] = (
-            dict(table) if isinstance(table, Mapping) else table
-        )  # type: ignore[assignment]
+        named = isinstance(table, str)
+        keys.tables[name] = table if named else dict(table)  # type: ignore[assignment, arg-type]
     for path, cell in format.cells.items():
         if path.startswith("model.") and isinstance(
             keys.tables.get("model"), str

@@ -106,8 +106,6 @@ class Format:
     """Pattern of a program that has the same flags and is no training of a decoder -> why."""
     models: Mapping[str, str]
     """Their name of a model -> ours."""
-    configs: Mapping[str, Mapping[str, Any]]
-    """Configuration that a command line is given over -> what it sets."""
     names: Mapping[str, str]
     """Key of the format that it is like -> what it is called here."""
     yours: str
@@ -130,6 +128,8 @@ class Format:
     """What a written file starts; none: no plan is written in the format."""
     starts_ranks: str = ""
     """The command of a program that starts all ranks itself, from one node."""
+    configs: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Configuration that a command line is given over -> what it sets."""
     takes: str = ""
     """The flag of the program before the name of the file."""
     fixed: Mapping[str, Any] = field(default_factory=dict)
