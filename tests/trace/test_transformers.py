@@ -283,5 +283,7 @@ def test_attention_that_depends_on_the_length_is_refused() -> None:
 def test_settings_that_its_code_cannot_run_are_refused_in_a_sentence() -> None:
     """DeepSeek-V2's class says no experts for a token, and then does not run."""
     config = benchmark().defaults("deepseek_v2", {"num_hidden_layers": 2})
-    with pytest.raises(BadInput, match="of deepseek_v2 does not run on these"):
+    with pytest.raises(
+        BadInput, match="of 'deepseek_v2' does not run on these"
+    ):
         build.build_model(config)

@@ -96,9 +96,11 @@ def understood(
         chips=said.chips,
         notes=[*said.notes, *format.notes],
     )
-    for name, table in (known or {}).items():
-        named = isinstance(table, str)
-        keys.tables[name] = table if named else dict(table)  # type: ignore[assignment, arg-type]
+    beside: dict[str, Any] = {
+        name: table if isinstance(table, str) else dict(table)
+        for name, table in (known or {}).items()
+    }
+    keys.tables.update(beside)
     for path, cell in format.cells.items():
         if path.startswith("model.") and isinstance(
             keys.tables.get("model"), str
