@@ -553,6 +553,22 @@ console.log(JSON.stringify({ places, got }));
     }
 
 
+def test_schemes_with_the_same_curves_are_one_pair_of_lines(
+    folder: Path,
+) -> None:
+    script = """
+import "./document.mjs";
+import { distinct } from "./roofline.js";
+const one = (name, compute, sent) => ({ name, curve: { compute_s: compute, comm_sum_s: sent, comm_max_s: [0] } });
+const three = [one("FSDP", [1, 2], [3]), one("TP", [1, 2], [4]), one("FSDP+TP", [1, 2], [3])];
+console.log(JSON.stringify(["comm_sum_s", "comm_max_s"].map((sent) => distinct(three, sent).map((s) => s.name))));
+"""
+    assert run(folder, script) == [
+        ["FSDP = FSDP+TP", "TP"],
+        ["FSDP = TP = FSDP+TP"],
+    ]
+
+
 def test_an_answer_in_one_piece_comes_after_places_in_the_queue(
     folder: Path,
 ) -> None:

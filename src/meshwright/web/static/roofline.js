@@ -135,6 +135,7 @@ async function show(ctx) {
   ctx.drawn("roofline");
 }
 
+<<<<<<< HEAD
 // Communication over the split: X chips share the weights (FSDP), Y the matrices (TP). The slider
 // walks along the splits; the shortest is where it begins, and where it returns with the batch.
 function split(ctx, told) {
@@ -218,6 +219,17 @@ function split(ctx, told) {
     chart,
   );
   say(least);
+=======
+// Schemes with the same curves are one pair of lines: FSDP+TP is FSDP where Y = 1 is best.
+export function distinct(schemes, sent) {
+  const seen = new Map();
+  for (const one of schemes) {
+    const curves = JSON.stringify([one.curve.compute_s, one.curve[sent]]);
+    const other = seen.get(curves);
+    seen.set(curves, other ? { ...other, name: `${other.name} = ${one.name}` } : one);
+  }
+  return [...seen.values()];
+>>>>>>> 558719a7 (Rooflines with the same curves are one pair of lines, and the view says in which pass each scheme is drawn)
 }
 
 function draw(ctx, told) {
@@ -249,7 +261,7 @@ function draw(ctx, told) {
     (bind.length ? ` Bound by communication: ${bind.join("; ")}.` : "");
   $("roofline-sentence").textContent = said;
   ctx.announce(said);
-  const series = used.flatMap((one, i) => {
+  const series = distinct(used, `comm_${edition}_s`).flatMap((one, i) => {
     const points = (key) =>
       one.curve.batch_tokens.map((x, k) => [x, one.curve[key][k]]).filter(([, y]) => y > 0);
     return [
@@ -274,7 +286,10 @@ function draw(ctx, told) {
       id: "roofline",
       title: `One layer of ${told.model} on ${told.chips.toLocaleString("en-US")} × ${told.chip}`,
       source: "How To Scale Your Model, part 5",
-      note: "A scheme is bound by compute where its solid line is above its dashed one.",
+      note:
+        "A scheme is bound by compute where its solid line is above its dashed one. DP is drawn in " +
+        "the backward pass, the only one in which it sends; FSDP, TP and their mixtures in the " +
+        "forward pass, where they have least to hide behind.",
       draw: curves({
         series,
         x: {
