@@ -135,7 +135,6 @@ async function show(ctx) {
   ctx.drawn("roofline");
 }
 
-<<<<<<< HEAD
 // Communication over the split: X chips share the weights (FSDP), Y the matrices (TP). The slider
 // walks along the splits; the shortest is where it begins, and where it returns with the batch.
 function split(ctx, told) {
@@ -219,7 +218,8 @@ function split(ctx, told) {
     chart,
   );
   say(least);
-=======
+}
+
 // Schemes with the same curves are one pair of lines: FSDP+TP is FSDP where Y = 1 is best.
 export function distinct(schemes, sent) {
   const seen = new Map();
@@ -229,7 +229,6 @@ export function distinct(schemes, sent) {
     seen.set(curves, other ? { ...other, name: `${other.name} = ${one.name}` } : one);
   }
   return [...seen.values()];
->>>>>>> 558719a7 (Rooflines with the same curves are one pair of lines, and the view says in which pass each scheme is drawn)
 }
 
 function draw(ctx, told) {
