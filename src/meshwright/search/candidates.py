@@ -166,8 +166,9 @@ class Candidates:
         return fine
 
     def smallest(self) -> tuple[Index, Mask]:
-        """(a number for each split that tells it from those of another microbatch alone, not; which
-        have the smallest microbatch, under some setting of sequence parallelism).
+        """(a number for each split, one for all that differ in their microbatch alone; which splits
+        have the smallest of these microbatches that is legal under some setting of sequence
+        parallelism).
         """
         splits = self.splits
         _, kind = distinct([splits[k] for k in BESIDE_MICROBATCH])
