@@ -286,9 +286,9 @@ function draw(ctx, told) {
       title: `One layer of ${told.model} on ${told.chips.toLocaleString("en-US")} × ${told.chip}`,
       source: "How To Scale Your Model, part 5",
       note:
-        "A scheme is bound by compute where its solid line is above its dashed one. DP is drawn in " +
-        "the backward pass, the only one in which it sends; FSDP, TP and their mixtures in the " +
-        "forward pass, where they have least to hide behind.",
+        "A scheme is bound by compute where its solid line is above its dashed one. DP is drawn " +
+        "in the backward pass, the only one in which it sends; FSDP, TP and their mixtures in " +
+        "the forward pass, where they have least to hide behind.",
       draw: curves({
         series,
         x: {
