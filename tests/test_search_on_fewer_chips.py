@@ -29,6 +29,7 @@ CASES = [
     ("gpt2-xl", "96xh100-sxm", 64),
     ("gpt2-xl", "72xgb200", 64),
     ("gpt2", "128xh100-sxm", 102),
+    ("gpt2-xl", "100xh100-sxm", 384),
     ("gpt2-xl", "40xh100-sxm", 36),
     ("gpt2-xl", "48xh100-sxm", 25),
     ("gpt2-xl", "64xh100-sxm", 64),
