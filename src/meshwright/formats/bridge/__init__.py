@@ -189,7 +189,8 @@ def read(
     if arguments is not None:
         if kind:
             raise BadInput(
-                f"{path[:80]} is no script, and takes no arguments: leave out what stands after --"
+                f"{path[:80]} is not a script and takes no arguments: leave out what"
+                " stands after --"
             )
         text = shell.called_with(arguments) + text
     if named:
