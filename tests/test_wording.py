@@ -48,7 +48,6 @@ REPLACED = (
     "One scale comes out",
     "Whose engine trains",
     "file does not say it: ",
-    "cannot be said",
 )
 
 
