@@ -209,7 +209,7 @@ def read(
             sayings[name] = said
     read_as = {name: said.keys for name, said in sayings.items()}
     if refusals:
-        words = keys or tabled.flags_of_script(text)
+        words = tabled.flags_of_script(text) if keys is None else keys
         if refuser := explains_more(refusals, words, read_as):
             raise refusals[refuser]
     if named and not sayings:
