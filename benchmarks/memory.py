@@ -41,8 +41,7 @@ LAWS = (
     Held("gradients by framework", {"gradient_bytes": {}}),
     Held(
         "bytes of a logit (4 for all)",
-        {"loss_bytes": 4.0, "loss_bytes_tp": 4.0},
-        {"loss": "own", "logits_gathered": False},
+        framework={"loss": "in place", "logits_gathered": False},
     ),
     Held(
         "placeholders of weight gradients", {"dummy_weight_gradients": False}

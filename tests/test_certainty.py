@@ -56,7 +56,8 @@ def told(monkeypatch: pytest.MonkeyPatch, **changes: Any) -> None:
 def test_an_interval_is_quantiles_times_the_width(
     monkeypatch: pytest.MonkeyPatch, dense: Prediction
 ) -> None:
-    """Width 0.1, quantiles -1 and 2 of its class: e^-0.1 to e^0.2 times the step."""
+    """Width 0.1, quantiles -1 and 2 of its class of three sources, -3 and 1 of all runs, which
+    weigh as two: e^-0.18 to e^0.16 times the step."""
     told(monkeypatch)
     sure = dense.certainty
     assert sure is not None and dense.interval_s is not None
@@ -67,14 +68,17 @@ def test_an_interval_is_quantiles_times_the_width(
     )
     assert "sources" not in sure.note
     assert dense.interval_s == pytest.approx(
-        (dense.step_time_s * math.exp(-0.1), dense.step_time_s * math.exp(0.2))
+        (
+            dense.step_time_s * math.exp(-0.18),
+            dense.step_time_s * math.exp(0.16),
+        )
     )
 
 
-def test_few_sources_take_the_wider_ends_and_say_so(
+def test_few_sources_lie_nearer_to_all_runs_and_say_so(
     monkeypatch: pytest.MonkeyPatch, dense: Prediction
 ) -> None:
-    """Two sources: the low end of all runs, -3, and the high end of its own, 2."""
+    """Two sources weigh as much as all runs: half way from -1 to -3, and from 2 to 1."""
     of_class = {"low": -1.0, "high": 2.0, "rows": 7, "sources": ["a", "b"]}
     told(monkeypatch, classes={CLASS: of_class})
     sure = dense.certainty
@@ -83,7 +87,7 @@ def test_few_sources_take_the_wider_ends_and_say_so(
         and "only 2 published sources of this kind (a, b)" in sure.note
     )
     assert (sure.low, sure.high) == pytest.approx(
-        (math.exp(-0.3), math.exp(0.2))
+        (math.exp(-0.2), math.exp(0.15))
     )
 
 

@@ -7,13 +7,16 @@ from dataclasses import replace
 import pytest
 
 from by_hand import by_hand
-from meshwright import assumptions
+from meshwright import assumptions, catalog
+from meshwright.cost.shapes import kernel_seconds, rates
 from meshwright.count import blocks, vocabulary
 from meshwright.count.model import kinds, layer, next_token
+from meshwright.count.work import LOSS, Pass
 from meshwright.describe.assumptions import REALISTIC
 from meshwright.describe.layout import Layout
+from meshwright.describe.loss import losses
 from meshwright.describe.model import Model
-from meshwright.describe.software import Software
+from meshwright.describe.software import LOSSES, Software
 from meshwright.layout.placement import placed
 
 X = 1000.0
@@ -59,34 +62,84 @@ def test_the_loss_goes_over_its_scores_more_than_once() -> None:
 
 
 @pytest.mark.parametrize(
-    ("framework", "software", "score"),
+    ("framework", "software", "tp", "forward", "backward"),
     [
-        ("megatron-core", Software(), 4.0),
-        ("megatron-core", Software(loss="in place"), 2.0),
-        ("megatron-bridge", Software(), 2.0),
-        ("megatron-bridge", Software(loss="own"), 4.0),
+        # cast 2 + 4, largest 4, difference 8, exponentials 8, sum 4, quotient 8; product 8, cast 6
+        ("megatron-core", Software(), 1, 38, 14),
+        ("megatron-core", Software(), 4, 38, 14),
+        ("megatron-2021", Software(), 1, 38, 14),
+        ("megatron-core", Software(loss="fused"), 1, 30, 18),
+        ("megatron-core", Software(loss="in place"), 1, 6, 4),
+        ("megatron-bridge", Software(), 1, 6, 4),
+        ("megatron-bridge", Software(loss="passes"), 1, 38, 14),
+        ("torchtitan", Software(), 1, 4, 4),
+        # cast 6, log-softmax 16; zeros 4, its gradient 16, cast 6
+        ("torchtitan", Software(loss="eager"), 1, 22, 26),
+        # DTensor: difference, exponentials and result apart; exponentials, sum and product
+        ("torchtitan", Software(loss="eager"), 2, 38, 38),
+        # FlashAttention's kernel reads once; back it reads and writes the gradient in place
+        ("llm-foundry", Software(), 1, 2, 4),
     ],
 )
-def test_a_loss_in_place_goes_over_the_logits_as_they_are(
-    framework: str, software: Software, score: float
+def test_a_loss_moves_what_its_code_reads_and_writes(
+    framework: str, software: Software, tp: int, forward: int, backward: int
 ) -> None:
-    """16-bit logits are read, read and overwritten by their gradient, and that is read and written
-    again by its factor: as many passes as over a copy in fp32, each of half the bytes."""
+    """Bytes of each logit of a tp rank, pass by pass."""
+    layout = Layout(tp=tp, dp=1)
     job = replace(
-        by_hand(Layout(dp=1)).job,
-        model=Model("loss", 2, 64, 4, 256, vocab=1000, seq=128),
+        by_hand(layout).job,
+        model=Model("loss", 2, 64, 4, 256, vocab=1024, seq=128),
         assumptions=REALISTIC,
         framework=framework,
         software=software,
     )
     loss = next(
         op
-        for op in vocabulary.head(job, placed(Layout(dp=1), (1,)))
+        for op in vocabulary.head(job, placed(layout, (tp,)))
         if op.name == "head/loss"
     )
-    scores = 128 * 1000 * score
-    assert loss.forward.memory == pytest.approx(3 * scores)
-    assert loss.backward.memory == pytest.approx(2 * scores)
+    logits = 128 * 1024 / tp
+    assert loss.forward.memory == pytest.approx(forward * logits)
+    assert loss.backward.memory == pytest.approx(backward * logits)
+
+
+def test_a_loss_on_gathered_logits_is_that_of_all_of_them() -> None:
+    """On each of four ranks torch's loss of the whole vocabulary, whose 16-bit parts the others
+    send: what is kept of it is counted with the logits."""
+    layout = Layout(tp=4, dp=1)
+    job = replace(
+        by_hand(layout).job,
+        model=Model("loss", 2, 64, 4, 256, vocab=1024, seq=128),
+        assumptions=REALISTIC,
+        framework="megatron-deepspeed",
+        software=Software(logits_gathered=True),
+    )
+    loss = next(
+        op
+        for op in vocabulary.head(job, placed(layout, (4,)))
+        if op.name == "head/loss"
+    )
+    logits = 128 * 1024
+    assert loss.forward.memory == 22 * logits
+    assert loss.backward.memory == 26 * logits
+    (sent,) = loss.forward.comm
+    assert (sent.kind, sent.axis, sent.bytes) == (
+        "all_gather",
+        "tp",
+        2 * logits,
+    )
+    assert loss.saved == 4 * logits / 4
+
+
+def test_a_loss_takes_what_its_bytes_take_on_the_chip() -> None:
+    """A B200's kernels reach half of what other passes do on rows of logits, an A100's nearly as
+    much; and nothing that a framework fuses makes them fewer."""
+    for chip, share in (("b200", 0.5), ("a100-80", 0.9)):
+        shapes = rates(catalog.chip(chip), "bf16", "bf16", REALISTIC.chip)
+        work = Pass(0.0, 0.0, 1e9, kernel=LOSS)
+        launch, traffic = kernel_seconds(work, shapes)
+        assert traffic == pytest.approx(1e9 / shapes.memory / share)
+    assert {*losses()} == {*LOSSES}
 
 
 def test_a_look_up_reads_rows_and_writes_activations() -> None:

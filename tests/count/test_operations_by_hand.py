@@ -637,6 +637,50 @@ def test_experts_as_one_kernel() -> None:
     assert ready("down") == ([True], [False, False])
 
 
+@pytest.mark.parametrize(
+    ("framework", "precision", "float8", "fused", "room", "copies"),
+    [
+        ("megatron-core", "bf16", None, False, 1, False),
+        ("megatron-core", "fp8", "tensorwise", False, 16, True),
+        ("megatron-core", "fp8", "mxfp8", False, 32, True),
+        ("megatron-core", "fp8", "mxfp8", True, 32, False),
+        ("megatron-core", "fp4", None, False, 128, True),
+        ("torchtitan", "fp8", "rowwise", False, 16, False),
+        ("fsdp", "fp8", "tensorwise", False, 1, False),
+    ],
+)
+def test_experts_get_whole_blocks_of_tokens(
+    framework: str,
+    precision: str,
+    float8: str | None,
+    fused: bool,
+    room: int,
+    copies: bool,
+) -> None:
+    """The rest of an expert's tokens over a block is as likely one number as another: half a block
+    less half a token more, of each of the rank's three experts; copied in and out, each read and
+    written both ways."""
+    x = 2 * S
+    layout = placed(SPREAD, (int(SPREAD.chips),))
+    asked = replace(
+        job(EXPERTS, SPREAD),
+        assumptions=REALISTIC,
+        framework=framework,
+        precision=precision,
+        software=Software(float8=float8, experts_fused=fused),
+    )
+    layer = model.layer(asked, layout, kinds(EXPERTS)[0])
+    ops = {op.name.removeprefix("experts/"): op for op in layer}
+    (up,) = ops["up"].forward.products
+    assert up.tokens == x + 3 * (room - 1) / 2
+    assert ops["dispatch"].forward.comm[0].bytes == x * D * A
+    assert ("pad" in ops) is ("unpad" in ops) is copies
+    if copies:
+        for name in ("pad", "unpad"):
+            assert ops[name].forward.memory == 2 * x * D * A
+            assert ops[name].backward.memory == 2 * x * D * A
+
+
 def test_yarn_is_rotated_by_passes_of_its_own() -> None:
     """No fused kernel scales what it rotates: queries and keys (8 + 4 heads of 16, over tp) are read
     and written twelve times each way."""

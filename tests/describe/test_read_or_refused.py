@@ -209,7 +209,7 @@ def test_a_field_in_a_file_is_read_or_refused(
         ("realistic", "overlap.tp.share", 0.5, "is decided by the framework"),
         ("scaling-book-sum", "count.residual", True, "chip.model is peak"),
         (FREE, "network.hop", "mean", "collective is free"),
-        ("lbl-2024", "memory.holding.loss_bytes", 14, "resident is layers"),
+        ("lbl-2024", "memory.holding.norm_extra", 14, "resident is layers"),
     ],
 )
 def test_a_sweep_of_what_is_not_read_is_refused(

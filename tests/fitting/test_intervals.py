@@ -55,16 +55,22 @@ def test_sources_weigh_alike() -> None:
     assert found == pytest.approx((0.0, math.log(2)))
 
 
-def test_a_class_of_few_sources_is_never_surer_than_all_runs() -> None:
+def test_a_class_lies_between_its_own_ends_and_those_of_all_runs() -> None:
+    """Of one source a third of the way to its own, of four two thirds: all runs weigh as two."""
     of = [one(str(i), e) for i, e in enumerate((-0.2, -0.1, 0.1, 0.2))] + [
         one("4", 0.0, "b")
     ]
     z = np.array([s.error for s in of])
     pooled = intervals.middle_nine_tenths(z, intervals.source_weights(of))
-    assert intervals.of_class("b", of, z) == pooled
-    assert intervals.of_class("a", of, z) == intervals.middle_nine_tenths(
-        z[:4], intervals.source_weights(of[:4])
+    low, high = pooled
+    assert intervals.of_class("b", of, z) == pytest.approx(
+        (2 / 3 * low, 2 / 3 * high)
     )
+    own = intervals.middle_nine_tenths(z[:4], intervals.source_weights(of[:4]))
+    assert intervals.of_class("a", of, z) == pytest.approx(
+        tuple((2 * x + y) / 3 for x, y in zip(own, pooled, strict=True))
+    )
+    assert intervals.of_class("c", of, z) == pooled
 
 
 def framed(source: str, framework: str, error: float, kind: str = "a") -> Seen:
@@ -102,7 +108,9 @@ def test_a_number_that_one_laboratory_alone_tells_widens_its_own_class_only() ->
     ) == intervals.middle_nine_tenths(
         intervals.log_errors(others), intervals.source_weights(others)
     )
-    assert intervals.of_class("z", every, z, among).high == 0.7
+    (_, high) = intervals.of_class("new", every, z, among)
+    found = intervals.of_class("z", every, z, among).high
+    assert found == pytest.approx((0.7 + 2 * high) / 3)
 
 
 def test_a_second_laboratory_brings_a_framework_into_the_pool() -> None:

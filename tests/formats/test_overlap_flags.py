@@ -132,7 +132,6 @@ def test_a_recipe_that_says_nothing_keeps_its_own() -> None:
         "use-legacy-models",
         "transformer-impl local",
         "no-gradient-accumulation-fusion",
-        "cross-entropy-fusion-impl native",
     ],
 )
 def test_what_changes_time_is_not_called_harmless(flag: str) -> None:
@@ -157,18 +156,74 @@ def test_experts_one_after_the_other_are_said() -> None:
 
 
 @pytest.mark.parametrize(
-    ("flags", "said"),
+    ("flags", "loss"),
     [
-        ("", True),
-        ("--cross-entropy-loss-fusion", True),
+        ("", "passes"),
+        ("--cross-entropy-loss-fusion", "fused"),
+        (
+            "--cross-entropy-loss-fusion --cross-entropy-fusion-impl native",
+            "fused",
+        ),
         (
             "--cross-entropy-loss-fusion --cross-entropy-fusion-impl te",
-            False,
+            "in place",
         ),
+        # which fusion it would be, where there is none
+        ("--cross-entropy-fusion-impl te", "passes"),
     ],
 )
-def test_what_the_loss_keeps_is_said(flags: str, said: bool) -> None:
-    """The profile has 4 bytes a logit, Transformer Engine's; Megatron's own loss has 10."""
+def test_the_loss_that_a_script_runs(
+    tmp_path: Path, flags: str, loss: str
+) -> None:
+    """Megatron-LM fuses its loss on request only, by torch.compile unless Transformer Engine is
+    named; nothing of it is left unread."""
+    job = job_of(tmp_path, flags)
+    assert job.profile is not None and job.profile.loss == loss
     found = bridge.read("t.sh", f"{DP} {flags}")
-    words = [*found.notes, *found.left.values()]
-    assert any("6 bytes a logit" in word for word in words) is said
+    assert not [key for key in found.left if "cross_entropy" in key]
+
+
+@pytest.mark.parametrize(
+    ("text", "loss"),
+    [
+        ("", None),
+        ("model: {cross_entropy_fusion_impl: te}", "in place"),
+        ("model: {cross_entropy_fusion_impl: native}", "fused"),
+        ("model: {cross_entropy_loss_fusion: false}", "passes"),
+    ],
+)
+def test_the_loss_of_a_recipe(text: str, loss: str | None) -> None:
+    """Megatron-Bridge's library fuses by itself; what a recipe does not say is the profile's."""
+    more = (
+        "train: {micro_batch_size: 1}\nmodel: {tensor_model_parallel_size: 2"
+    )
+    recipe = more + (", " + text[8:-1] if text else "") + "}\n"
+    found = bridge.read("recipe.yaml", recipe)
+    assert found.tables.get("software", {}).get("loss") == loss
+
+
+@pytest.mark.parametrize(
+    ("by", "software", "flags"),
+    [
+        ("megatron-core", Software(), set()),
+        ("megatron-core", Software(loss="fused"), {"loss_fusion"}),
+        (
+            "megatron-core",
+            Software(loss="in place"),
+            {"loss_fusion", "fusion_impl"},
+        ),
+        # what its recipes do is said to Megatron-LM, which does not do it by itself
+        ("megatron-bridge", Software(), {"loss_fusion", "fusion_impl"}),
+    ],
+)
+def test_the_loss_of_a_plan_is_written(
+    tmp_path: Path, by: str, software: Software, flags: set[str]
+) -> None:
+    job = replace(job_of(tmp_path, BOTH), framework=by, software=software)
+    text = bridge.write(job, "megatron", launch.Place(8, 8))
+    written = {
+        name
+        for name in ("loss_fusion", "fusion_impl")
+        if "--cross-entropy-" + name.replace("_", "-") in str(text)
+    }
+    assert written == flags

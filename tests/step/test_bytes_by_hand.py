@@ -220,8 +220,6 @@ def test_a_tied_embedding_is_gathered_once() -> None:
 
 # What a framework holds.
 HELD = Holding(
-    loss_bytes=6.0,
-    loss_bytes_tp=10.0,
     gradient_bytes={"bf16": 2.0},
     unit_gradient="activations",
     step_bytes=4.0,
@@ -241,11 +239,12 @@ def framework(layout: Layout, model: Any = None, **more: Any) -> Job:
     return a_job(layout, model or replace(MODEL, vocab=VOCAB), memory=how)
 
 
-@pytest.mark.parametrize(("tp", "bytes_"), [(1, 6), (2, 10)])
+@pytest.mark.parametrize(("tp", "bytes_"), [(1, 4), (2, 4)])
 def test_logits_inputs_and_placeholder_of_the_head(
     tp: int, bytes_: int
 ) -> None:
-    """128 tokens, 512/tp rows; of what the head saves the fp32 logits are counted with the loss."""
+    """128 tokens, 512/tp rows; of what the head saves the fp32 logits are counted with the loss,
+    which without a framework holds nothing else."""
     layout = Layout(tp=tp, cp=1, dp=1, microbatch=3)
     job, parts = framework(layout), model_cost(layer())
     logits = 3 * TOKENS * VOCAB / tp
@@ -467,7 +466,7 @@ def test_blocks_that_predict_further_tokens_are_part_of_the_head() -> None:
 
 
 def test_under_a_framework_a_layer_works_beside_the_head() -> None:
-    """The larger of the two: the head's 6 bytes a logit, its inputs and a placeholder, or what a
+    """The larger of the two: the head's 4 bytes a logit, its inputs and a placeholder, or what a
     layer's backward pass holds."""
     layout = Layout(pp=2, dp=1)
     job = framework(layout, replace(MODEL, vocab=VOCAB, layers=4))
@@ -475,7 +474,7 @@ def test_under_a_framework_a_layer_works_beside_the_head() -> None:
     logits = TOKENS * VOCAB
     share = ModelShare((2.0, 0.0), 0.0, 1.0, 1.0)
     (found,) = memory.activations(job, layout, parts, "none", [share])
-    head = 6 * logits + (7.0 - 4 * logits) + 2 * VOCAB * WIDTH
+    head = 4 * logits + (7.0 - 4 * logits) + 2 * VOCAB * WIDTH
     assert found.each == 2e9 + 16.0, "and the output of the stage"
     assert found.head == pytest.approx(head)
     gathered = 2 * 2 * TOKENS * WIDTH * (1 - 1.0)

@@ -74,6 +74,21 @@ def part(p: Prediction, kind: str, name: str) -> float:
         (
             "megatron-core",
             Software(),
+            {"logits": BF16, "exponentials and gradient": FP32},
+        ),
+        (
+            "megatron-core",
+            Software(loss="fused"),
+            {"logits": BF16, "exponentials": FP32, "a new buffer": FP32},
+        ),
+        (
+            "megatron-core",
+            Software(loss="in place"),
+            {"logits": BF16, "their gradient": BF16},
+        ),
+        (
+            "llm-foundry",
+            Software(),
             {"logits": BF16, "their gradient": BF16},
         ),
         (

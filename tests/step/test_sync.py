@@ -13,8 +13,10 @@ from dataclasses import replace
 import pytest
 
 from by_hand import MODEL, SET, TOKENS, WIDTH, by_hand
-from meshwright.describe.assumptions import HidePass, Overlap
+from meshwright.describe.assumptions import REALISTIC, HidePass, Overlap
 from meshwright.describe.layout import Layout
+from meshwright.describe.software import Software
+from meshwright.step import weights
 
 RATE = 73728.0
 HIDDEN = replace(SET.overlap, dp=HidePass("pass"))
@@ -144,3 +146,75 @@ def test_the_ends_of_the_model_are_reduced_once(
     assert with_ends - without == pytest.approx(
         2 * (1 / 2) * 4 * parameters / RATE - sooner
     )
+
+
+@pytest.mark.parametrize(
+    ("ends", "embedding", "head"),
+    [("units", 6, 6), ("root", 3, 3), ("apart", 6, 3)],
+)
+def test_the_ends_are_gathered_as_their_units_are(
+    monkeypatch: pytest.MonkeyPatch, ends: str, embedding: int, head: int
+) -> None:
+    """Three microbatches: a layer before each of six passes; what is kept from the forward pass to
+    the backward pass three times. Gradients are scattered after each microbatch all the same."""
+    monkeypatch.setattr(weights, "units_of", lambda job: (ends, "step"))
+    found, without = (
+        by_hand(Layout(dp=4, zero=3), 3, RATE, model=model)
+        for model in (LEARNED, MODEL)
+    )
+    each = 3 / 4 / RATE
+    first, last = (VOCAB + TOKENS) * WIDTH, VOCAB * WIDTH
+    gathers = 2 * each * (embedding * first + head * last)
+    scatters = 4 * each * 3 * (first + last)
+    assert found.time_s["dp_comm"] - without.time_s["dp_comm"] == (
+        pytest.approx(gathers + scatters)
+    )
+
+
+def test_between_layers_an_end_hides(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At ten times the speed a step waits for the first layer and for what arrives before it: a head
+    that is a unit by itself is neither first nor last."""
+    shown = {}
+    for ends in ("root", "apart"):
+        monkeypatch.setattr(weights, "units_of", lambda job: (ends, "step"))  # noqa: B023
+        layout = Layout(dp=4, zero=3)
+        found = by_hand(layout, 3, 10 * RATE, model=LEARNED, overlap=HIDDEN)
+        shown[ends] = found.time_s["dp_comm"]
+    head = VOCAB * WIDTH * 3 / 4 / (10 * RATE) * (2 + 4)
+    assert shown["root"] - shown["apart"] == pytest.approx(head)
+
+
+@pytest.mark.parametrize(("kept", "gathers"), [("step", 1), ("microbatch", 3)])
+def test_weights_of_stage_two_are_kept_as_long_as_the_framework_keeps_them(
+    monkeypatch: pytest.MonkeyPatch, kept: str, gathers: int
+) -> None:
+    """Two layers, gathered in a second each, for a step or for each of three microbatches; their
+    gradients are scattered after each of them."""
+    monkeypatch.setattr(weights, "units_of", lambda job: ("units", kept))
+    found = by_hand(Layout(dp=4, zero=2), 3, RATE)
+    assert found.time_s["dp_comm"] == pytest.approx(2 * (gathers + 3 * 2))
+
+
+@pytest.mark.parametrize(
+    ("framework", "tied", "software", "units"),
+    [
+        ("torchtitan", False, Software(), ("apart", "microbatch")),
+        # sharded with norm and head, which are not freed after the forward pass
+        ("torchtitan", True, Software(), ("root", "microbatch")),
+        ("torchtitan", False, Software(ends="root"), ("root", "microbatch")),
+        ("fsdp", False, Software(), ("root", "microbatch")),
+        ("megatron-core", False, Software(), ("units", "step")),
+    ],
+)
+def test_the_units_of_a_framework(
+    framework: str, tied: bool, software: Software, units: tuple[str, str]
+) -> None:
+    job = by_hand(Layout(dp=4), model=LEARNED).job
+    job = replace(
+        job,
+        model=replace(LEARNED, tied_embeddings=tied),
+        assumptions=REALISTIC,
+        framework=framework,
+        software=software,
+    )
+    assert weights.units_of(job) == units

@@ -128,6 +128,10 @@ def test_a_program_is_its_framework(
         ("fp8_output_proj=False", "logits_quantised", False),
         ("cutedsl_fused_grouped_mlp=True", "experts_fused", True),
         ("use_transformer_engine_op_fuser=False", "experts_fused", False),
+        ("layers cut; CE fusion; no overlap", "loss", "in place"),
+        ("cross_entropy_fusion_impl=te", "loss", "in place"),
+        ("cross_entropy_fusion_impl=native", "loss", "fused"),
+        ("cross_entropy_loss_fusion=False", "loss", "passes"),
     ],
 )
 def test_words_of_a_setting(notes: str, setting: str, value: object) -> None:
@@ -415,6 +419,20 @@ def test_torchtitans_loss_is_that_of_its_time(
         ).settings.loss
         == loss
     )
+
+
+@pytest.mark.parametrize(
+    ("source", "ends"),
+    [
+        ("asyncTP_llama3_h100_2025-06_torchtitan.md", "root"),
+        ("benchmarks/llama3_h100_202609.md", "apart"),
+        ("", "apart"),
+    ],
+)
+def test_torchtitans_ends_were_the_roots(source: str, ends: str) -> None:
+    """Since 2025-07 its embedding is a unit, and its norm and head are one."""
+    found = job(row(software="torchtitan", source_ref=source))
+    assert found.profile is not None and found.profile.ends == ends
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import NamedTuple
 
-from ..count.work import IN_PLACE, SUMMED, Pass, Product
+from ..count.work import LOSS, SUMMED, Pass, Product
 from ..describe.assumptions import ChipTime
 from ..describe.chip import Chip
 from ..describe.kernels import GENERIC, Kernels, kernels
@@ -193,8 +193,10 @@ def _passes(work: Pass, r: ShapeRates) -> float:
     """Bytes that a pass without products moves over those that it needs."""
     if work.kernel == "optimizer":
         return r.how.optimizer
-    if work.kernel in (SUMMED, IN_PLACE):
+    if work.kernel == SUMMED:
         return 1.0
+    if work.kernel == LOSS:
+        return 1.0 / r.of.loss
     wide = (
         r.how.wide_norm
         if "norm" in work.kernel and r.how.stack.norm == "torch"

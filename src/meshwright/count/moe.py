@@ -20,6 +20,13 @@ from .linear import linear
 from .parallel import after, norm, pre_norm
 from .work import ONCE_A_NODE, Local, Message, Op, Pass, expected_reach, fed
 
+PADDED = 16.0
+"""Tokens to whose multiple an expert's share is rounded up in FP8."""
+PADDING = {"mxfp8": 32.0, "nvfp4": 128.0}
+"""Recipe -> the same, where it is more. Source: NVIDIA/TransformerEngine@294e7507,
+get_align_size_for_quantization.
+"""
+
 
 def experts(job: Job, layout: Layout, size: Local, beside: bool) -> list[Op]:
     """Operations of one mixture-of-experts feed-forward for one microbatch on one device, in
@@ -76,6 +83,15 @@ def routed_experts(
     act = job.precision.activation_bytes
     sent = size.shard * computing_experts(moe)
     x = sent * layout.etp
+    pads = padding(job)
+    rows = x + (pads - 1.0) / 2.0 * moe.experts / layout.ep
+    copied = bool(job.profile and job.profile.experts_padded == "copied")
+    fused = bool(job.profile and job.profile.experts_fused)
+    block = (
+        [padded(name, x * D * act) for name in ("pad", "unpad")]
+        if pads > 1 and copied and not fused
+        else []
+    )
     away = dispatch(job, layout, sent, "dispatch")._replace(
         source="experts/narrow" if moe.latent else source,
         needs=size.shard * D * act,
@@ -83,7 +99,9 @@ def routed_experts(
     way = [
         away,
         inner(layout, x, D, act),
-        *feed_forward(job, layout, x, moe),
+        *block[:1],
+        *feed_forward(job, layout, rows, moe),
+        *block[1:],
         combine(job, layout, sent),
     ]
     if not moe.latent:
@@ -92,6 +110,23 @@ def routed_experts(
     narrow = linear(job, layout, name="experts/narrow", T=t, k=hidden, n=D)
     wide = linear(job, layout, name="experts/wide", T=t, k=D, n=hidden)
     return [narrow._replace(source=source), *way, wide]
+
+
+def padding(job: Job) -> float:
+    """Tokens of an expert are rounded up to so many where its products are in FP8 or FP4; 1: they
+    are not. The rest is as likely to be any number of tokens, so (padding - 1) / 2 are added.
+    """
+    narrow = job.precision.compute in ("fp8", "fp4")
+    if not narrow or not job.profile or job.profile.experts_padded == "none":
+        return 1.0
+    fp4 = job.precision.compute == "fp4"
+    return PADDING.get("nvfp4" if fp4 else job.profile.float8, PADDED)
+
+
+def padded(name: str, numbers: Num) -> Op:
+    """Tokens of experts are copied into a block with room between experts, or back out of it."""
+    step = Pass(0.0, 0.0, 2 * numbers)
+    return Op(f"experts/{name}", "vector", step, step, needs=numbers)
 
 
 def feed_forward(job: Job, layout: Layout, x: Num, moe: MoE) -> list[Op]:

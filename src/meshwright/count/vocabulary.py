@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from ..describe.job import Job
 from ..describe.layout import Layout
+from ..describe.loss import losses
 from ..num import Num, ceil_div
 from . import blocks, traced
 from .blocks import FP32, Matrix
 from .linear import linear
 from .parallel import Entry, collectives, column_parallel, norm
-from .work import IN_PLACE, Local, Message, Op, Pass, also_sent, local
+from .work import LOSS, Local, Message, Op, Pass, also_sent, local
 
 
 def rows(job: Job, layout: Layout) -> Num:
@@ -94,7 +95,7 @@ def _widened(job: Job, layout: Layout, size: Local) -> list[Op]:
 
 
 def head(job: Job, layout: Layout) -> list[Op]:
-    """Last stage: final norm, logits, loss. The logits are kept in fp32 for the backward pass."""
+    """Last stage: final norm, logits, loss."""
     m = job.model
     act = job.precision.activation_bytes
     beside = (
@@ -120,37 +121,6 @@ def head(job: Job, layout: Layout) -> list[Op]:
         # the norm before it does
         entry=Entry(gathers=m.traced is not None),
     )
-    statistics = (
-        Message("all_reduce", "tp", size.tokens * FP32),
-    ) * 3  # the largest logit, the sum of exponentials, the target's logit
-    scores = size.tokens * V
-    # Passes over the logits: three forward and two backward, in fp32. In place: one of their own
-    # numbers is read for maximum and sum, read and written as its gradient, and read and written
-    # once more by the gradient of the loss, one number a token and so never skipped as 1.
-    # Source: NVIDIA/TransformerEngine 1b2b4a8e, pytorch/triton/cross_entropy.py
-    # (online_softmax_kernel, cross_entropy_kernel, element_mul_kernel), Apache-2.0.
-    in_place = bool(job.profile and job.profile.loss == "in place")
-    wide = act if in_place else FP32
-    loss = Op(
-        "head/loss",
-        "vector",
-        Pass(
-            0.0,
-            5 * scores,
-            3 * scores * wide,
-            statistics,
-            kernel=IN_PLACE if in_place else "loss forward",
-            sizes=(scores,),
-        ),
-        Pass(
-            0.0,
-            2 * scores,
-            2 * scores * wide,
-            kernel=IN_PLACE if in_place else "loss backward",
-            sizes=(scores,),
-        ),
-        saved=scores * FP32,
-    )
     sent = () if m.head_width else gather
     final = norm(job, "head/norm", size, sent)
     if not m.final_norm:
@@ -163,8 +133,47 @@ def head(job: Job, layout: Layout) -> list[Op]:
         *_transform(job, layout, size, gather),
         logits,
         *([bias] if m.head_bias else []),
-        loss,
+        _loss(job, layout, size.tokens, V),
     ]
+
+
+def _loss(job: Job, layout: Layout, tokens: Num, V: Num) -> Op:
+    """Cross entropy of T V logits on a tp rank, which keeps them in fp32; three numbers a token
+    cross ranks: the largest logit, the sum of exponentials, the target's logit. Gathered, a rank
+    computes that of all T V t.
+
+    What it moves a framework says (`describe.loss`); a set without one counts passes over fp32
+    logits, three forward and two back.
+    """
+    own = tokens * V
+    scores: Num = own
+    sent = (Message("all_reduce", "tp", tokens * FP32),) * 3
+    forward, backward = 3 * scores * FP32, 2 * scores * FP32
+    kernels = "loss forward", "loss backward"
+    if by := job.profile:
+        kind, tp = by.loss, layout.tp
+        if by.logits_gathered:
+            kind, tp = "eager", 1
+            scores = own * layout.tp
+            whole = scores * job.precision.activation_bytes
+            sent = (Message("all_gather", "tp", whole),)
+        _, ahead, back = losses()[kind].over(tp)
+        forward, backward = scores * ahead, scores * back
+        kernels = LOSS, LOSS
+    return Op(
+        "head/loss",
+        "vector",
+        Pass(
+            0.0,
+            5 * scores,
+            forward,
+            sent,
+            kernel=kernels[0],
+            sizes=(scores,),
+        ),
+        Pass(0.0, 2 * scores, backward, kernel=kernels[1], sizes=(scores,)),
+        saved=own * FP32,
+    )
 
 
 def _transform(

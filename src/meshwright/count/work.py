@@ -19,8 +19,8 @@ ONCE_A_NODE = ("deepep", "hybridep")
 SUMMED = "gradient sum"
 """Kernel that adds a gradient to that of earlier microbatches: it moves what it is said to,
 whatever else a framework fuses."""
-IN_PLACE = "loss in place"
-"""Kernel of a loss whose gradient takes the logits' place: it moves what it is said to."""
+LOSS = "loss"
+"""Kernels of a framework's loss: they move what its code says (`describe.loss`)."""
 
 
 class Message(NamedTuple):

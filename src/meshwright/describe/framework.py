@@ -57,6 +57,7 @@ from .software import (
     CudaGraphs,
     Dispatcher,
     DpOverlap,
+    Ends,
     Float8,
     Gathered,
     Gradients,
@@ -152,14 +153,20 @@ class Framework(Checked):
     """
     gather_share: Share
     """Of the rate of a link between nodes that gathers of whole weights reach (ZeRO 3)."""
+    ends: Ends
+    """With ZeRO-3, embedding, final norm and head are gathered before each pass as layers are
+    (units); or once a microbatch, before its forward pass, and kept until its backward pass ends
+    (root); or norm and head are so, and the embedding is a unit of its own, unless it is the head's
+    table too (apart).
+    """
+    weights_kept: Annotated[str, OneOf("step", "microbatch")]
+    """With ZeRO-2, weights that were gathered are kept for a step, or for a microbatch."""
     logits_gathered: bool
     """The loss is computed on the logits of all tp ranks, gathered on each: eagerly, and with two
     more 16-bit copies (one at tp 1).
     """
     loss: Loss
-    """The loss is as `holding` counts it ("own"), torch's in eager mode ("eager"), or one kernel
-    whose gradient takes the logits' place ("in place").
-    """
+    """The implementation of the loss: its bytes are in catalog/losses.toml (`describe.loss`)."""
     holding: Holding
     """What it holds beside states and saved tensors (`MemoryCount.holding`)."""
     quantise: Mapping[Recipe, Amount] = EMPTY
@@ -168,6 +175,11 @@ class Framework(Checked):
     """
     logits_quantised: bool = False
     experts_fused: bool = False
+    experts_padded: Annotated[str, OneOf("none", "copied", "sorted")] = "none"
+    """In FP8 and FP4 an expert's tokens are rounded up to a multiple (`count.moe.padding`): by a
+    copy into a block with room and one back out of it (copied; not where experts are fused), or as
+    they are sorted, without one.
+    """
     choices: tuple[Choices, ...] = ()
     """Layouts it can run: those that one of these allows; empty = all."""
     otherwise: Known = ""

@@ -23,13 +23,6 @@ class Holding(Checked):
     it.
     """
 
-    loss_bytes: Held = 4.0
-    """Of one logit at the peak of the loss, copy by copy, with the whole vocabulary on each rank:
-    bf16 2 + fp32 log-softmax 4 + its gradient 4 + that of the loss 4 = 14 in eager PyTorch; 4 where
-    the loss is one fused kernel, bf16 and its gradient.
-    """
-    loss_bytes_tp: Held = 4.0
-    """The same where the vocabulary is cut over tp."""
     norm_extra: Held = 0.0
     """Of each element of a norm of separate torch kernels, kept beside its input: that in fp32, its
     normalised value, the 16-bit cast.

@@ -80,6 +80,8 @@ class Kernels(Checked):
     """The same of FP4."""
     memory: Share
     """Share of the memory bandwidth that kernels reach."""
+    loss: Share
+    """Of that share, what kernels of the loss reach on rows of logits."""
     added: AnyShare
     """Of the shorter of arithmetic and memory traffic, what does not hide behind the longer."""
     launch_s: Seconds

@@ -32,7 +32,13 @@ Dispatcher = Annotated[str, OneOf("alltoall", "deepep", "hybridep")]
 TpOverlap = Annotated[str, OneOf("off", "backward", "all")]
 DpOverlap = Annotated[str, OneOf("off", "gradients", "all")]
 Gradients = Annotated[str, OneOf("fp32", "half")]
-Loss = Annotated[str, OneOf("own", "eager", "in place")]
+LOSSES = (
+    *("eager", "compiled", "passes", "copies", "fused"),
+    *("in place", "kernel", "xla", "pieces"),
+)
+"""Implementations of the loss, whose bytes are in catalog/losses.toml (`describe.loss`)."""
+Loss = Annotated[str, OneOf(*LOSSES)]
+Ends = Annotated[str, OneOf("units", "root", "apart")]
 Gathered = Annotated[str, OneOf("regathered", "kept")]
 InputGradients = Annotated[str, OneOf("together", "apart")]
 StageMessage = Annotated[str, OneOf("scattered", "whole")]
@@ -77,8 +83,11 @@ class Software(Checked):
     gradients: Gradients | None = None
     """Gradients are accumulated and reduced in fp32, or in the width of activations (half)."""
     loss: Loss | None = None
-    """How the loss is computed: the framework's default (own), torch in eager mode (eager), or
-    Transformer Engine's kernel, whose gradient overwrites the logits (in place).
+    """How the loss is computed: by torch in eager mode (eager) or compiled; by Megatron's passes
+    over fp32 logits, in place (passes) or with one more copy (copies, until 2023), or fused by
+    torch.compile (fused); by one kernel whose gradient takes the logits' place, Transformer
+    Engine's (in place) or FlashAttention's (kernel); by XLA (xla); or on some rows at a time
+    (pieces).
     """
     logits_gathered: bool | None = None
     """The logits of all tp ranks are gathered on each before the loss."""
@@ -86,6 +95,12 @@ class Software(Checked):
     """The product that makes the logits runs in the layers' precision, FP8 or FP4."""
     experts_fused: bool | None = None
     """Experts' products include the activation and the quantisation for the next product."""
+
+    ends: Ends | None = None
+    """With ZeRO-3, embedding, final norm and head are gathered before each pass as layers are
+    (units); or once a microbatch, with the unit around the layers (root); or norm and head are so,
+    and the embedding is a unit of its own (apart).
+    """
 
     gathered_inputs: Gathered | None = None
     """With sequence parallelism, the gathered input of a column-parallel matrix is kept, or its

@@ -8,12 +8,11 @@ low and high are quantiles of ln(measured / predicted) / s, of predictions whose
 numbers were fitted without the laboratory that measured, every source weighing as much as the next;
 on an installation whose steps were measured (`Installation`) those of a source's other runs after
 one scale from three of them.
-They are those of the class (chips, framework, kind of model, numbers) where it has sources enough,
-else the wider of its own and those of all runs. s grows with the distance from evidence: chips,
-numbers or a sharding that no run used, more chips, longer sequences. What a new kind of chip or a
-program that nobody knows adds lies on the slower side: both are predicted as the slower of what is
-known. Numbers: catalog/evidence.toml, written by `meshwright
-fit`.
+They lie between those of the class (chips, framework, kind of model, numbers) and those of all
+runs, the nearer to the class the more sources it has (`ends_between`). s grows with the distance
+from evidence: chips, numbers or a sharding that no run used, more chips, longer sequences. What a
+new kind of chip or a program that nobody knows adds lies on the slower side: both are predicted as
+the slower of what is known. Numbers: catalog/evidence.toml, written by `meshwright fit`.
 """
 
 from __future__ import annotations
@@ -85,6 +84,8 @@ TRACED = 0.12
 """
 TRUSTED = 3
 """A class with fewer sources may be off as a whole, which its own rows do not show."""
+ALL_RUNS = 2.0
+"""Sources of its own that a class must have to weigh as much as all runs do."""
 NEAREST = 3
 
 
@@ -170,11 +171,10 @@ def certainty(of: StepResult) -> Certainty | None:
     kind = kind_of(of.job)
     unseen = {**known, "rows": 0, "sources": ()}
     mine = known["classes"].get(kind, unseen)
-    low = float(mine["low"])
-    high = float(mine["high"])
-    if len(mine["sources"]) < TRUSTED:
-        low = min(low, known["low"])
-        high = max(high, known["high"])
+    low, high = (
+        ends_between(float(mine[end]), known[end], len(mine["sources"]))
+        for end in ("low", "high")
+    )
     far = distance(of.job, known)
     if steps := of.job.cluster.installation.steps:
         low = float(known["own"]["low"])
@@ -199,6 +199,13 @@ def certainty(of: StepResult) -> Certainty | None:
         ),
         precisions(kind),
     )
+
+
+def ends_between(own: float, every: float, sources: int) -> float:
+    """An end of an interval: that of a class of n sources and that of all runs, weighed n to
+    ALL_RUNS (empirical Bayes with a weight that no run has told).
+    """
+    return (sources * own + ALL_RUNS * every) / (sources + ALL_RUNS)
 
 
 @cache

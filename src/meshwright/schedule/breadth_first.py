@@ -1,9 +1,11 @@
 """Breadth-first pipelines (Looped BFS): all microbatches go through a chunk before the next chunk
 has its turn, forward and then backward, the last microbatch first.
 
-So a rank gathers the weights of a chunk once, and sends its gradients while the other chunks run:
-what sharded weights need. It keeps every microbatch, as GPipe does, and fills as fast as
-interleaved 1F1B. Of equal stages, exact:
+It keeps every microbatch, as GPipe does, and fills as fast as interleaved 1F1B. With sharded
+weights (ZeRO-3) a rank could gather those of a chunk once for all its microbatches and reduce its
+gradients once, while other chunks run: the paper's reason for the order. A step here does not count
+on it: it prices a gather before every pass and holds two layers whole, not a chunk, as for every
+other order (`step.zero`). Of equal stages, exact:
 
     bubble = ((p - 1) + (v - 1) max(p - m, 0)) (f + i + w) / v
     in flight = m

@@ -17,20 +17,12 @@ from ..count.work import local
 from ..describe.holding import Holding
 from ..describe.job import Job
 from ..describe.layout import HIDDEN_CUT, Layout
+from ..describe.loss import losses
 from ..num import Num, largest, minimum, where, with_name
 from .microbatch import ModelCost
 
 Parts = dict[str, Num]
 """Name -> bytes."""
-EAGER = (14.0, 18.0)
-"""Bytes of a logit in eager PyTorch, whole and cut over tp.
-torch.nn.functional.cross_entropy(x.float()): bf16 2, log-softmax 4, its gradient 4, that of the
-loss 4; torch/distributed/tensor/parallel/loss.py: zeros_like, exponentials, sum and product out of
-place.
-"""
-IN_PLACE = (4.0, 4.0)
-"""The same where the gradient takes the logits' place: bf16, and as much for what a kernel holds.
-"""
 GATHERED = 2.0
 """16-bit copies of logits gathered over tp: the list of the ranks' parts, and the whole; one at tp
 1.
@@ -76,16 +68,14 @@ def head(job: Job, layout: Layout, parts: ModelCost) -> Parts:
     number = logits(job, layout)
     act = job.precision.activation_bytes
     if job.profile and job.profile.logits_gathered:
-        lost = (
-            number
-            * layout.tp
-            * (EAGER[0] + where(layout.tp > 1, GATHERED, GATHERED - 1.0) * act)
-        )
+        whole, _, _ = losses()["eager"].over(1)
+        copies = where(layout.tp > 1, GATHERED, GATHERED - 1.0)
+        lost = number * layout.tp * (whole + copies * act)
+    elif job.profile:
+        each, _, _ = losses()[job.profile.loss].over(layout.tp)
+        lost = number * each
     else:
-        own = (how.loss_bytes, how.loss_bytes_tp)
-        named = {"eager": EAGER, "in place": IN_PLACE}
-        alone, cut = named.get(job.profile.loss, own) if job.profile else own
-        lost = number * where(layout.tp > 1, cut, alone)
+        lost = number * FP32
     blocks = 1 + job.model.mtp_layers
     bytes_ = {
         "logits and loss": blocks * lost,

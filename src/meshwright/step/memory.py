@@ -273,6 +273,14 @@ def units_in_use(
         + share.head * parts.head.weights
     )
     twice = where(layout.pp == 1, tied_parameters(job, layout), 0.0)
+    if (
+        job.profile and job.profile.ends == "apart"
+    ):  # each is freed before the other comes
+        first, later = (
+            share.embedding * parts.embedding.weights,
+            share.head * parts.head.weights,
+        )
+        ends = where(twice > 0, ends, maximum(first, later))
     ends = where(layout.shards > 1, ends - twice, 0.0)
     layer = reduce(maximum, [where(n > 0, unit, 0.0) for n, unit in layers])
     units: holding.Parts = {}

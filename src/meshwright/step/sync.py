@@ -24,7 +24,7 @@ from .microbatch import ModelCost
 from .pipeline import FillAndDrain
 from .shares import ModelShare, field_sum
 from .weights import SILENT, DeviceSync, Parameters
-from .zero import cuts, gathers, reductions
+from .zero import cuts, reductions
 
 
 class Passes(NamedTuple):
@@ -59,7 +59,8 @@ class Device(NamedTuple):
         """
         every = self.sync.total
         none = Passes(0.0, 0.0, NOTHING, NOTHING)
-        return Device(self.passes, none, DeviceSync(SILENT, every, every))
+        steady = self.sync._replace(first=SILENT, rest=every)
+        return Device(self.passes, none, steady)
 
 
 def device(parts: ModelCost, share: ModelShare) -> Device:
@@ -130,12 +131,12 @@ def sync_wait(d: Device, m: Num, zero: int, how: HidePass) -> SyncWait:
     the layer that waits for the first weights or makes the last gradients: T_1 + behind(rest). Of
     scope "layer" no layer is the first; of scope "backward" weights are waited for.
     """
-    gather, reduction = d.sync.total.under(zero)
+    _, reduction = d.sync.total.under(zero)
     if how.scope == "none":
-        return _wait_for_all(gather, reduction, m, zero)
+        return _wait_for_all(d.sync, reduction, m, zero)
     if how.scope == "step":
         own = (d.passes.sent + d.passes.sent_back) * m
-        sent = d.sync.total.in_step(zero, m)
+        sent = d.sync.in_step(zero, m)
         shown, slower = overlap.behind(m * d.passes.work, own, sent, how)
         return SyncWait(0.0, 0.0, shown, 0.0, slower)
     if how.scope == "layer":
@@ -143,15 +144,15 @@ def sync_wait(d: Device, m: Num, zero: int, how: HidePass) -> SyncWait:
     first_weights, last_gradients = d.sync.first.under(zero)
     once, later = d.sync.rest.under(zero)
     gathers_bare = how.scope == "backward"
-    hidden = cuts(zero, "weights") and not gathers_bare
-    weights = gather if hidden else NOTHING
-    every = weights + reduction if cuts(zero, "gradients") else NOTHING
+    _, weights, again = d.sync.gathered(zero)
+    hidden = NOTHING if gathers_bare else again
+    every = hidden + reduction if cuts(zero, "gradients") else NOTHING
     f, b, sent, sent_back = d.first
     forward, backward, own, own_back = d.passes
     back, each_back = _behind_passes(
-        backward, own_back, b, sent_back, weights + later, every, m, how
+        backward, own_back, b, sent_back, hidden + later, every, m, how
     )
-    wait = _wait_for_all(gather, NOTHING, m, zero)
+    wait = _wait_for_all(d.sync, NOTHING, m, zero)
     ahead = HIDDEN
     if not gathers_bare:
         ahead, each = _behind_passes(
@@ -169,20 +170,18 @@ def sync_wait(d: Device, m: Num, zero: int, how: HidePass) -> SyncWait:
 
 
 def _wait_for_all(
-    gather: Load, reduction: Load, m: Num, zero: int
+    sync: DeviceSync, reduction: Load, m: Num, zero: int
 ) -> SyncWait:
     """All seconds of a step's gathers and reductions, where nothing hides."""
-    forward = gathers(zero, m)
-    backward = gathers(zero, 2 * m) - forward
+    first, forward, backward = sync.gathered(zero)
     later = reductions(zero, m) - 1.0
-    again = gather.seconds if cuts(zero, "weights") else 0.0
     reduced = reduction.seconds if cuts(zero, "gradients") else 0.0
     return SyncWait(
-        gather.seconds,
-        (forward - 1.0) * gather.seconds,
-        backward * gather.seconds + later * reduction.seconds,
+        first.seconds,
+        (m - 1.0) * forward.seconds,
+        backward.seconds * m + later * reduction.seconds,
         reduction.seconds,
-        per_pass=(again, again + reduced),
+        per_pass=(forward.seconds, backward.seconds + reduced),
     )
 
 
@@ -216,7 +215,7 @@ def link_traffic(devices: Sequence[Device], m: Num, zero: int) -> Busy:
     most = Busy()
     for d in devices:
         passes = (d.passes.sent.busy + d.passes.sent_back.busy) * m
-        busy = passes + d.sync.total.in_step(zero, m).busy
+        busy = passes + d.sync.in_step(zero, m).busy
         most = (
             Busy(map(maximum, most, busy)) if most and busy else most or busy
         )

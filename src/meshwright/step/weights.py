@@ -12,6 +12,7 @@ from collections.abc import (
     Sequence,
 )
 from functools import partial
+from itertools import chain
 from typing import NamedTuple
 
 from ..cost.layer import Clock
@@ -24,7 +25,7 @@ from ..describe.offload import offload
 from ..num import Num, anywhere, column_of, side_by_side, where
 from .microbatch import ModelCost
 from .shares import ModelShare, sum_of
-from .zero import cuts, gathers, reductions
+from .zero import cuts, reductions
 
 
 class Parameters(NamedTuple):
@@ -63,11 +64,6 @@ class WeightSync(NamedTuple):
             return NOTHING, self.all_reduce
         return self.gather, self.scatter
 
-    def in_step(self, zero: int, m: Num) -> Load:
-        """All of a step of m microbatches."""
-        gather, reduction = self.under(zero)
-        return reduction * reductions(zero, m) + gather * gathers(zero, 2 * m)
-
 
 SILENT = WeightSync(NOTHING, NOTHING, NOTHING)
 """Collectives of no weights, or of weights that nobody shares."""
@@ -84,6 +80,34 @@ class DeviceSync(NamedTuple):
     """Of the other layers of the device."""
     total: WeightSync = SILENT
     """Of all that the device holds: `first` and `rest` together."""
+    again: WeightSync | None = None
+    """Of what a backward pass gathers again, where that is less than all (`Framework.ends`).
+    """
+    kept: str = "step"
+    """`Framework.weights_kept`."""
+
+    def gathered(self, zero: int) -> tuple[Load, Load, Load]:
+        """What a ZeRO stage gathers before the first forward pass of a step, before each other
+        one, and before each backward pass.
+        """
+        if not cuts(zero, "optimizer"):
+            return NOTHING, NOTHING, NOTHING
+        once = self.total.gather
+        if cuts(zero, "weights"):
+            return once, once, (self.again or self.total).gather
+        each = cuts(zero, "gradients") and self.kept == "microbatch"
+        return once, once if each else NOTHING, NOTHING
+
+    def in_step(self, zero: int, m: Num) -> Load:
+        """All of a step of m microbatches."""
+        first, forward, backward = self.gathered(zero)
+        _, reduction = self.total.under(zero)
+        return (
+            reduction * reductions(zero, m)
+            + first
+            + forward * (m - 1.0)
+            + backward * m
+        )
 
 
 WHOLE = {"replicas": "replicas", "edp": "edp"}
@@ -198,24 +222,31 @@ def device_syncs(
 
     stages, far: as in `weight_sync`.
     """
+    ends_of, kept = units_of(job)
     layers = [Parameters(c.weights, c.expert_weights) for c in parts.layers]
-    ends = [end_parameters(job, layout, parts, share) for share in devices]
-    units = _syncs(job, layout, [*layers, *ends], stages, at, far)
-    of_layers = units[: len(layers)]
+    ends = [end_units(job, layout, parts, share, ends_of) for share in devices]
+    several = [*layers, *chain.from_iterable(ends)]
+    units = _syncs(job, layout, several, stages, at, far)
+    of_layers, of_ends = units[: len(layers)], iter(units[len(layers) :])
 
     def layers_of(often: Iterable[Num]) -> WeightSync:
         whole: WeightSync = sum_of(zip(often, of_layers, strict=True), SILENT)
         return whole
 
     syncs = []
-    for share, own in zip(devices, units[len(layers) :], strict=True):
+    for share in devices:
+        first, later = next(of_ends), next(of_ends)
         one = share.first_layer
         but_one = (n - k for n, k in zip(share.layers, one, strict=True))
+        every = layers_of(share.layers)
+        again = every + first if ends_of == "apart" else every
         syncs.append(
             DeviceSync(
-                layers_of(one) + own,
-                layers_of(but_one),
-                layers_of(share.layers) + own,
+                layers_of(one) + first,
+                layers_of(but_one) + later,
+                every + first + later,
+                None if ends_of == "units" else again,
+                kept,
             )
         )
     return tuple(syncs)
@@ -248,6 +279,31 @@ def _syncs(
     for row, i in enumerate(some):
         syncs[i] = column_of(whole, row, columns.ndim)
     return syncs
+
+
+def units_of(job: Job) -> tuple[str, str]:
+    """`Framework.ends` and `Framework.weights_kept`; a table that is of both ends is the root's."""
+    by = job.profile
+    if not by:
+        return "units", "step"
+    tied = job.model.tied_embeddings and by.ends == "apart"
+    return "root" if tied else by.ends, by.weights_kept
+
+
+def end_units(
+    job: Job, layout: Layout, parts: ModelCost, share: ModelShare, ends: str
+) -> tuple[Parameters, Parameters]:
+    """Parameters of embedding and head that arrive before the first layer and leave after it, and
+    of those between layers; a table that both share is of the first.
+    """
+    whole = end_parameters(job, layout, parts, share)
+    if ends != "apart":
+        return whole, Parameters(0.0, 0.0)
+    head = share.head * parts.head.weights
+    return (
+        Parameters(share.embedding * parts.embedding.weights, 0.0),
+        Parameters(head, whole.expert),
+    )
 
 
 def end_parameters(

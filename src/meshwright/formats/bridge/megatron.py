@@ -545,6 +545,16 @@ def write_float8(job: Job, out: Out) -> None:
         out["fp8_recipe"] = said
 
 
+def write_loss(job: Job, out: Out) -> None:
+    """What Megatron-LM itself does is not said; what a framework on top of it does, is."""
+    own = job.profile.loss if job.profile and job.framework else None
+    how = job.software.loss or own
+    if how in ("in place", "fused"):
+        out["cross_entropy_loss_fusion"] = True
+    if how == "in place":
+        out["cross_entropy_fusion_impl"] = "te"
+
+
 def write_dispatcher(job: Job, out: Out) -> None:
     how = job.software.dispatcher
     if how in ("deepep", "hybridep"):
@@ -600,6 +610,7 @@ WRITE = {
     "layout.placement": write_placement,
     "layout.microbatch_group": write_microbatch_group,
     "software.float8": write_float8,
+    "software.loss": write_loss,
     "software.dispatcher": write_dispatcher,
     "software.dp_overlap": write_dp_overlap,
 }

@@ -83,7 +83,6 @@ def position_count(k: Keys) -> int | None:
 
 def vocab(k: Keys) -> int | None:
     """Rows of the embedding, from the tokenizer's name where the file says no number."""
-    _note_loss(k)
     kind = k.word("tokenizer_type")
     name = k.get("tokenizer_model")
     given = k.whole("vocab_size") or k.whole("padded_vocab_size")
@@ -107,19 +106,6 @@ def vocab(k: Keys) -> int | None:
             " model, such as --model llama3-8b"
         ]
     return given
-
-
-def _note_loss(k: Keys) -> None:
-    """Says what the vocabulary-parallel loss keeps where it is not Transformer Engine's.
-
-    Megatron-LM's own casts the logits: 2 + 4 + 4 bytes each with its gradient
-    (core/tensor_parallel/cross_entropy.py); Transformer Engine's works in place, 2 + 2.
-    """
-    if k.title == "Megatron-LM" and "cross_entropy_fusion_impl" not in k.said:
-        k.notes.append(
-            "without --cross-entropy-fusion-impl te the loss keeps logits in fp32: memory is"
-            " about 6 bytes a logit more than predicted"
-        )
 
 
 def positions(k: Keys) -> str | None:

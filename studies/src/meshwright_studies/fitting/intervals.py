@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from meshwright.compare.installation import LEAST, scale
 from meshwright.describe import fitted
-from meshwright.prediction.certainty import PARTS, TRUSTED
+from meshwright.prediction.certainty import PARTS, ends_between
 from meshwright.prediction.classes import framework_family
 
 from ..validate.stats import quantile
@@ -202,8 +202,8 @@ def middle_nine_tenths(
 def of_class(
     kind: str, of: Sequence[Seen], z: Column, among: Mask | None = None
 ) -> Ends:
-    """Those of a class; with few sources the wider of its own and those of all runs. among: which
-    runs those are (`pool`)."""
+    """Those of a class, between its own and those of all runs, the nearer to its own the more
+    sources it has. among: which runs all are (`pool`)."""
     weight = source_weights(of)
     some = slice(None) if among is None else among
     every = middle_nine_tenths(z[some], weight[some])
@@ -211,9 +211,10 @@ def of_class(
     if not mine.any():
         return every
     own = middle_nine_tenths(z[mine], weight[mine])
-    if len({one.source for one in of if one.kind == kind}) >= TRUSTED:
-        return own
-    return Ends(min(own.low, every.low), max(own.high, every.high))
+    n = len({one.source for one in of if one.kind == kind})
+    return Ends(
+        *(ends_between(a, b, n) for a, b in zip(own, every, strict=True))
+    )
 
 
 def after_scale(of: Sequence[Seen], by: Mapping[str, float]) -> Ends:

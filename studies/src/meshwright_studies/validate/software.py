@@ -179,6 +179,26 @@ SETTINGS = (
         ),
     ),
     Words(
+        "loss",
+        r"\b(?:ce|cross[ _-]entropy(?:_loss)?)[ _-]fusion|cross_entropy_fusion_impl",
+        (
+            (
+                "fused",
+                r"cross_entropy_fusion_impl[\s=:]{1,3}native|native (?:ce|cross[ _-]entropy)",
+            ),
+            (
+                "passes",
+                r"(?:ce|cross[ _-]entropy(?:_loss)?)[ _-]fusion[\s=:]{1,3}(?:false|off|none)"
+                r"|no (?:ce|cross[ _-]entropy)[ _-]fusion",
+            ),
+            (
+                "in place",
+                r"\b(?:ce|cross[ _-]entropy(?:_loss)?)[ _-]fusion"
+                r"|cross_entropy_fusion_impl[\s=:]{1,3}te\b",
+            ),
+        ),
+    ),
+    Words(
         "logits_gathered",
         r"gathered logits|logits (?:are )?gathered",
         ((True, r"gathered logits|logits (?:are )?gathered"),),
@@ -260,6 +280,10 @@ LOSS_COMPILED_SINCE = 202504
 """Month from which torchtitan compiles the loss with the model (github.com/pytorch/torchtitan, pull
 request 1033).
 """
+ENDS_APART_SINCE = 202508
+"""Month from which torchtitan's embedding is a unit of its own, and norm and head are one
+(github.com/pytorch/torchtitan, pull request 1094, 2025-07-28); before they were the root's.
+"""
 DATED = re.compile(r"(20[12]\d)-?(0[1-9]|1[0-2])(?!\d)")
 READ = (
     *(pattern for _, pattern in FRAMEWORKS),
@@ -301,6 +325,7 @@ def software_of(row: Row) -> RowSoftware:
         own(program),
         compiled_on_request(profile, program),
         loss_setting(profile, row),
+        ends_setting(profile, row),
         overlap(profile, row),
         norm_kernel(row),
     ]
@@ -435,17 +460,28 @@ def compiled_on_request(
     }, "torch.compile is not named: taken as off, as torchtitan has it"
 
 
+def before(row: Row, month: int) -> bool:
+    """Its source has a date, and that is before the month (202504)."""
+    dates = [
+        int(year + part)
+        for year, part in DATED.findall(text_of_row(row, "source_ref"))
+    ]
+    return bool(dates) and max(dates) < month
+
+
+def ends_setting(profile: str, row: Row) -> tuple[dict[str, Any], str]:
+    """torchtitan's ends of a model were the root's once."""
+    early = profile == "torchtitan" and before(row, ENDS_APART_SINCE)
+    return ({"ends": "root"} if early else {}), ""
+
+
 def loss_setting(profile: str, row: Row) -> tuple[dict[str, Any], str]:
     """torchtitan's loss is torch's where the model is not compiled, or was before the loss was; the
     date is that of its source.
     """
     if profile != "torchtitan":
         return {}, ""
-    dates = [
-        int(year + month)
-        for year, month in DATED.findall(text_of_row(row, "source_ref"))
-    ]
-    early = bool(dates) and max(dates) < LOSS_COMPILED_SINCE
+    early = before(row, LOSS_COMPILED_SINCE)
     return (
         {"loss": "eager"}
         if early or "compile" not in text_of_row(row, "software")
