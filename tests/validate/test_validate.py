@@ -69,9 +69,11 @@ def test_fields_of_the_contract() -> None:
 
 
 def test_every_published_row_in_scope_is_judged() -> None:
-    """866 step times that a fit may use; Tables 1 and 2 of Narayanan et al. beside them."""
+    """866 step times that a fit may use; Tables 1 and 2 of Narayanan et al. and torchtitan's 405B
+    beside them.
+    """
     assert whole().overall["step_time"]["rows"] == 866
-    assert whole().held_out["step_time"]["rows"] == 16
+    assert whole().held_out["step_time"]["rows"] == 22
     assert sum(s["rows"] for s in whole().by("kind").values()) == len(
         whole().having(*TIMES)
     )
@@ -97,7 +99,7 @@ def test_every_run_is_a_yes_or_a_no_of_out_of_memory() -> None:
         1
         for r in published()
         if {"step_time", "tflops/mfu"} & set(r["judge"])
-        and not (held_out(r) or silent(r))  # by the rule they fit
+        and not silent(r)  # by the rule they fit
     )
     out = sum(1 for r in published() if r["measured"].get("oom"))
     assert o["true_positives"] + o["false_negatives"] == out
