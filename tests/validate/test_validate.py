@@ -18,7 +18,7 @@ from meshwright_studies import shipped
 from meshwright_studies.validate import Validation, published, validate
 from meshwright_studies.validate.markdown import markdown
 from meshwright_studies.validate.result import TIMES
-from meshwright_studies.validate.silent import held_out, silent
+from meshwright_studies.validate.silent import silent
 
 DOCS = Path(__file__).parents[2] / "docs" / "accuracy.md"
 STATS = {
