@@ -147,7 +147,9 @@ def _loss(job: Job, layout: Layout, tokens: Num, V: Num) -> Op:
     """
     own = tokens * V
     scores: Num = own
-    sent: tuple[Message, ...] = (Message("all_reduce", "tp", tokens * FP32),) * 3
+    sent: tuple[Message, ...] = (
+        Message("all_reduce", "tp", tokens * FP32),
+    ) * 3
     forward, backward = 3 * scores * FP32, 2 * scores * FP32
     kernels = "loss forward", "loss backward"
     if by := job.profile:
