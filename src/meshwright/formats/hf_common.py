@@ -1,15 +1,15 @@
 """What config.json files of all decoder families have in common: shape, activation, positions,
-biases, windows.
+biases.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from ..describe.read import brief
 from ..errors import BadInput
 from .hf_keys import Config, Fields
-from .hf_layers import layer_count, windows
+from .hf_layers import layer_count
 
 DROPOUTS = ("resid_pdrop", "hidden_dropout", "hidden_dropout_prob")
 LONGEST = 8192
@@ -160,22 +160,3 @@ def rotary_positions(c: Config) -> Fields:
         or LONGEST,
     }
     return {**fields, "rope_scaling": scaling}
-
-
-def sliding(c: Config, default: Sequence[str] = ()) -> Fields:
-    """Full and sliding attention. default: what the class has where no `layer_types` say it (none:
-    a window in all layers, if there is one).
-    """
-    layers = layer_count(c)
-    used = c.whole("sliding_window", default=0) and c.flag(
-        "use_sliding_window", default=True
-    )
-    usual = (
-        (list(default) or ["sliding"] * layers) if used else ["full"] * layers
-    )
-    fields = windows(c, usual)
-    if "layer_types" not in c.defaults and fields["mixers"] != usual:
-        raise c.refuse(
-            "its class takes no layer_types, and they are not what it does"
-        )
-    return fields

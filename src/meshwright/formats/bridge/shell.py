@@ -10,17 +10,17 @@ them.
 
 from __future__ import annotations
 
-import ast
 import itertools
 import operator
 import re
 import shlex
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
 from ...errors import BadInput
+from ..formulas import worked_out
 
 LARGEST = 2**22
 """Letters and words that names of a script stand for, each as often as it is filled in."""
@@ -42,14 +42,8 @@ ASSIGNED = re.compile(r"([A-Za-z_]\w*)(\+?)=", re.ASCII)
 LOOPS = ("while", "until")
 SHELLS = ("bash", "sh", "zsh")
 SILENT = ("export", "local", "readonly", "declare", "typeset")
-ARITHMETIC: dict[type, Callable[[int, int], int]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.FloorDiv: operator.floordiv,
-    ast.Div: operator.floordiv,
-    ast.Mod: operator.mod,
-}
+MOST_NUMBER = 10**15
+"""No number that a script works out is as large."""
 
 
 @dataclass
@@ -561,26 +555,8 @@ def _number(shell: Shell, text: str) -> str:
     if UNREAD in plain:
         return UNREAD
     try:
-        return str(_computed(ast.parse(plain[:200].strip(), mode="eval").body))
-    except (
-        SyntaxError,
-        ValueError,
-        ZeroDivisionError,
-        RecursionError,
-        MemoryError,
-    ):
+        value = worked_out(plain[:200].strip().replace("/", "//"), {})
+    except (ValueError, ZeroDivisionError, TypeError, KeyError):
         return ""
-
-
-def _computed(node: Any) -> int:
-    if (
-        isinstance(node, ast.Constant)
-        and type(node.value) is int
-        and node.value < 10**15
-    ):
-        return node.value
-    if isinstance(node, ast.BinOp) and type(node.op) in ARITHMETIC:
-        return ARITHMETIC[type(node.op)](
-            _computed(node.left), _computed(node.right)
-        )
-    raise ValueError
+    whole = isinstance(value, int) and abs(value) < MOST_NUMBER
+    return str(int(value)) if whole else ""
