@@ -19,7 +19,7 @@ from ..describe.model import Model
 from ..describe.read import read
 from ..errors import BadInput, unknown
 from ..formats.hf_config import write_hf
-from ..formats.hf_weights import TABLES, TensorPlace, weight_place
+from ..formats.hf_weights import TensorPlace, tables, weight_place
 from . import checkpoint
 from .initial import parameters
 from .model import Decoder
@@ -147,7 +147,7 @@ def tensors(m: Model, family: str) -> dict[str, Parts]:
         whole = Decoder(m, range(m.layers), 1)
     by_name: dict[str, Parts] = {}
     for name, p in parameters(whole, m):
-        where = weight_place(TABLES[family], name)
+        where = weight_place(tables()[family], name)
         if where is None:
             raise BadInput(f"{family} has no place for {name}")
         length = rows(name, p, m)

@@ -23,9 +23,9 @@ from ..formats.hf_config import model_differences, with_defaults
 from ..formats.hf_weights import (
     BODY,
     BUFFERS,
-    TABLES,
     Table,
     TensorPlace,
+    tables,
     weight_place,
 )
 from . import watchdog
@@ -120,10 +120,10 @@ def check(folder: Path, m: Model) -> WeightFolder:
         read_text(folder / "config.json"), str(folder / "config.json")
     )
     kind = config.get("model_type")
-    if kind not in TABLES:
+    if kind not in tables():
         why = NOT_COMPUTED.get(str(kind))
         raise BadInput(
-            f"weights of {folder} are of family {str(kind)[:40]!r}: only {', '.join(TABLES)} are"
+            f"weights of {folder} are of family {str(kind)[:40]!r}: only {', '.join(tables())} are"
             f" read{f'; {kind} is not trained: {why}' if why else ''}"
         )
     theirs = read_hf(config, m.name)
@@ -142,7 +142,7 @@ def check(folder: Path, m: Model) -> WeightFolder:
                 f"weights of {folder}: {key} = {config[key]!r} in config.json is not computed here"
             )
     weights = WeightFolder(
-        _tensors(folder, TABLES[str(kind)]), TABLES[str(kind)]
+        _tensors(folder, tables()[str(kind)]), tables()[str(kind)]
     )
     _compare(folder, weights, m)
     return weights

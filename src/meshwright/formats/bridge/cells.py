@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from fnmatch import fnmatchcase
+from functools import partial
 from typing import Any
 
 from ...describe.job import (
@@ -18,10 +19,12 @@ from ...describe.job import (
 from ...describe.offload import offload
 from ...describe.read import brief
 from ...errors import BadInput
+from ..formulas import worked_out
 from .keys import Keys
 from .shared import (
     accumulated,
     batch_of_parts,
+    class_of_optimizer,
     hub_model,
     hub_name,
     optimizer_named,
@@ -52,6 +55,9 @@ def read(format: Format, path: str, cell: Cell, keys: Keys) -> Any:
     if cell.parts:
         each = {*format.cells["layout.microbatch"].keys} & keys.unread
         return None if each else batch_of_parts(keys, cell.parts)
+    if cell.formula:
+        keys.used |= {*cell.keys} & {*keys.said}
+        return worked_out(cell.formula, key_names(keys))
     if cell.where and keys.degree(cell.where) == 1:
         keys.used |= {*cell.keys} & {*keys.said}
         return None
@@ -85,6 +91,29 @@ def read(format: Format, path: str, cell: Cell, keys: Keys) -> Any:
     if value is None:
         return None if cell.default is UNSAID else cell.default
     return value if cell.words is None else _ours(value, cell, keys)
+
+
+def key_names(keys: Keys) -> Mapping[str, Any]:
+    """What the names in a cell's formula stand for: readers of keys, and fields read before."""
+    readers = [
+        "whole",
+        "number",
+        "word",
+        "switch",
+        "choice",
+        "degree",
+        "so_far",
+    ]
+    return {
+        **{name: getattr(keys, name) for name in readers},
+        "said": lambda key: key in keys.said,
+        "section": lambda name: any(
+            key.startswith(f"{name}.") for key in keys.said
+        ),
+        "class_of_optimizer": partial(class_of_optimizer, keys),
+        "chips": keys.chips,
+        "max": max,
+    }
 
 
 def one_chunk(cell: Cell, keys: Keys) -> str | None:

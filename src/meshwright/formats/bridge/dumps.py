@@ -320,28 +320,10 @@ def headed(kind: str, text: str) -> ForeignFile | None:
         tables["model"]["seq"] = tables["job"]["seq"]
     used = tuple(sorted(read))
     return ForeignFile(
-        _bare(kind, title, framework), tables, chips, None, used, taken=taken
-    )
-
-
-def _bare(kind: str, title: str, framework: str) -> Format:
-    """A tool without a table of keys."""
-    empty: dict[str, Any] = {}
-    return Format(
-        name=kind,
-        title=title,
-        frameworks=(framework,),
-        gpus=True,
-        source="",
-        version="",
-        cells=empty,
-        harmless=(),
-        matters=empty,
-        usual=empty,
-        refuses=empty,
-        programs=empty,
-        models=empty,
-        names=empty,
-        yours="",
-        sections=empty,
+        Format(kind, title, (framework,)),
+        tables,
+        chips,
+        None,
+        used,
+        taken=taken,
     )

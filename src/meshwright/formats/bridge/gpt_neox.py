@@ -85,12 +85,6 @@ READ = {
     "model.activation": lambda k: activation(k)[1],
     "model.ffn": ffn,
     "model.vocab": vocab,
-    "model.qkv_bias": lambda k: k.switch("use_bias_in_attn_linear", True),
-    "model.out_bias": lambda k: k.switch("use_bias_in_attn_linear", True),
-    "model.dropout": lambda k: any(
-        k.number(key, 0.0) for key in ("hidden_dropout", "attention_dropout")
-    ),
-    "layout.pp": lambda k: max(k.whole("pipe_parallel_size", 1) or 1, 1),
     "layout.zero": deepspeed.zero,
     "job.batch": deepspeed.batch,
     "job.attention_kernel": kernel,
