@@ -695,6 +695,7 @@ def test_what_the_table_does_not_say_a_tool_reads_and_writes() -> None:
             if len(cell.keys) < 2 or cell.always is not table.UNSAID:
                 continue
             tabled = cell.kind or cell.says or cell.once or cell.lengths
+            tabled = tabled or cell.formula
             tabled = tabled or cell.hub
             assert tabled or path in tool.READ, (name, path)
             tabled = tabled or cell.beside or cell.write
@@ -709,7 +710,9 @@ def test_every_key_of_the_table_is_asked_for_once() -> None:
         for path, cell in table.get(name).cells.items():
             for key in cell.keys:
                 first = seen.setdefault(key, path)
+                cells = table.get(name).cells
                 computed = {path, first} & {*tool.READ}
+                computed |= {p for p in (path, first) if cells[p].formula}
                 assert first == path or computed, (name, key, path, first)
 
 

@@ -37,31 +37,35 @@ from . import (
 )
 from .dumps import dump, headed
 from .edit import LARGEST_BASE
-from .reading import FileKeys, ForeignFile, said_by, understood
+from .reading import FileKeys, ForeignFile, understood
 from .recognise import recognised
 from .table import Format, get
 from .tabled import TabledTool
+from .tool import Tool
 from .tree import flat_keys, parse_yaml
 from .writing import keys_of
 
-TOOLS: dict[str, Any] = {
-    "megatron": megatron_args,
-    "torchtitan": torchtitan,
-    "torchtitan-toml": torchtitan_toml,
-    "deepspeed": deepspeed,
-    "accelerate": accelerate,
-    "axolotl": axolotl,
-    "maxtext": maxtext,
-    "megatron-bridge": megatron_bridge,
-    "nanotron": TabledTool("nanotron", nanotron.READ, nanotron.WRITE),
-    "gpt-neox": TabledTool("gpt-neox", gpt_neox.READ, gpt_neox.WRITE),
-    "nemo": nemo.Nemo("nemo", megatron_args.READ),
-    "torchtune": TabledTool("torchtune", trainers.TORCHTUNE),
-    "litgpt": TabledTool("litgpt", trainers.LITGPT),
-    "olmo": TabledTool("olmo", trainers.OLMO),
-    "levanter": TabledTool("levanter", trainers.LEVANTER),
-    "transformers": TabledTool("transformers", hf_trainer.READ),
-    "llama-factory": TabledTool("llama-factory", hf_trainer.READ),
+TOOLS: dict[str, Tool] = {
+    tool.name: tool
+    for tool in (
+        megatron_args.TOOL,
+        torchtitan.TOOL,
+        torchtitan_toml.TOOL,
+        deepspeed.TOOL,
+        accelerate.TOOL,
+        axolotl.TOOL,
+        maxtext.TOOL,
+        megatron_bridge.TOOL,
+        TabledTool("nanotron", nanotron.READ, nanotron.WRITE),
+        TabledTool("gpt-neox", gpt_neox.READ, gpt_neox.WRITE),
+        nemo.Nemo("nemo", megatron_args.READ),
+        TabledTool("torchtune", trainers.TORCHTUNE),
+        TabledTool("litgpt", trainers.LITGPT),
+        TabledTool("olmo", trainers.OLMO),
+        TabledTool("levanter", trainers.LEVANTER),
+        TabledTool("transformers", hf_trainer.READ),
+        TabledTool("llama-factory", hf_trainer.READ),
+    )
 }
 """Format -> what knows it: its file, or the table alone."""
 LOGS = (".log", ".out", ".txt", ".err")
@@ -99,7 +103,7 @@ def foreign(path: str) -> bool:
         keys = _tree(read_text(path), TREES[end], path)
     except BadInput:
         return False
-    return any(is_mine(tool, keys) for tool in TOOLS.values())
+    return any(tool.mine_tree(keys) for tool in TOOLS.values())
 
 
 def logged(path: str) -> bool:
@@ -116,7 +120,7 @@ def logged(path: str) -> bool:
 def arguments_of_log(text: str, chips: int | None) -> ForeignFile:
     """What the arguments in a log say.  Raises BadInput where there are none."""
     if found := dump(text):
-        said = said_by(TOOLS[found.format], found.said.keys, "the log")
+        said = TOOLS[found.format].of_tree(found.said.keys, "the log")
         said = replace(
             said,
             chips=found.said.chips or said.chips,
@@ -142,11 +146,6 @@ def arguments_of_log(text: str, chips: int | None) -> ForeignFile:
     raise BadInput(
         f"the log of {TITLES[kind]} says no arguments: give its script with --steps LOG"
     )
-
-
-def is_mine(tool: Any, keys: dict[str, Any]) -> bool:
-    """The keys are those of the tool."""
-    return hasattr(tool, "mine_tree") and bool(tool.mine_tree(keys))
 
 
 def _tree(text: str, kind: str, where: str) -> dict[str, Any]:
@@ -213,7 +212,7 @@ CALLED = (
 
 
 def _said(
-    tool: Any,
+    tool: Tool,
     text: str,
     keys: dict[str, Any] | None,
     path: str,
@@ -221,13 +220,12 @@ def _said(
 ) -> FileKeys | None:
     """What a file says as one tool reads it; None: not that tool's.  Raises BadInput."""
     if keys is not None:
-        if not hasattr(tool, "mine_tree") or not (sure or is_mine(tool, keys)):
+        if not tool.trees or not (sure or tool.mine_tree(keys)):
             return None
-        return said_by(tool, keys, path)
-    if not hasattr(tool, "said") or not (sure or tool.mine(text)):
+        return tool.of_tree(keys, path)
+    if not tool.scripts or not (sure or tool.mine(text)):
         return None
-    said: FileKeys = tool.said(text, path)
-    return said
+    return tool.said(text, path)
 
 
 def understood_as(
@@ -264,7 +262,7 @@ def write_onto(
     kind = TREES.get(suffix(path))
     tool = TOOLS[to]
     keys = _tree(text, kind, path) if kind else tool.said(text, path).keys
-    head = tool.head(at) if hasattr(tool, "head") else {}
+    head = tool.head(at)
     reading = onto.Reading(format, tool, path, ranks)
     if run is not None:
         run = run.filled

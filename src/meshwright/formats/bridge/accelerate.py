@@ -20,6 +20,7 @@ from .shared import (
     write_stage,
 )
 from .table import get
+from .tool import Tool
 from .tree import nested, yaml_text
 
 NAME = "accelerate"
@@ -45,19 +46,6 @@ LAYERS = "TRANSFORMER_BASED_WRAP"
 (1.15: NO_WRAP, `FullyShardedDataParallelPlugin.auto_wrap_policy`)."""
 PROGRAM = "train.py"
 CONFIG = "accelerate.yaml"
-
-
-def mine_tree(keys: dict[str, Any]) -> bool:
-    """Every file of accelerate's says what kind of distribution it has."""
-    return "distributed_type" in keys or "compute_environment" in keys
-
-
-def of_tree(keys: dict[str, Any], where: str) -> FileKeys:
-    """The keys, and the processes that are started."""
-    count = str(keys.get("num_processes", ""))
-    return FileKeys(
-        keys, int(count) if count.isdigit() and int(count) > 0 else None
-    )
 
 
 def dp(k: Keys) -> int | None:
@@ -161,29 +149,6 @@ WRITE = {
 }
 
 
-def head(at: launch.Place) -> Out:
-    """What its launcher is told beside the plan."""
-    return {"num_machines": at.nodes}
-
-
-def render(out: Out, job: Job, at: launch.Place) -> str:
-    """The YAML, for `accelerate launch` on each node."""
-    first = {"compute_environment": "LOCAL_MACHINE", **head(at)}
-    how = (
-        f"accelerate launch --config_file THIS your_script.py ({get(NAME).version})."
-        " Written by meshwright export."
-    )
-    return launch.configured(
-        at,
-        get(NAME),
-        PROGRAM,
-        [],
-        (CONFIG, yaml_text(nested({**first, **out}))),
-        heading=[how],
-        starter=starter,
-    )
-
-
 def starter(at: launch.Place) -> str:
     """The words that start the ranks of a node."""
     words = f"accelerate launch --config_file {CONFIG}"
@@ -192,3 +157,42 @@ def starter(at: launch.Place) -> str:
     # this rendezvous numbers the nodes itself: --machine_rank is demanded, and not read
     meets = f'--main_process_ip "{at.head}" --main_process_port {PORT}'
     return f"{words} --rdzv_backend c10d --machine_rank 0 {meets}"
+
+
+class Accelerate(Tool):
+    """accelerate's YAML."""
+
+    def mine_tree(self, keys: dict[str, Any]) -> bool:
+        """Every file of accelerate's says what kind of distribution it has."""
+        return "distributed_type" in keys or "compute_environment" in keys
+
+    def of_tree(self, keys: dict[str, Any], where: str) -> FileKeys:
+        """The keys, and the processes that are started."""
+        count = str(keys.get("num_processes", ""))
+        return FileKeys(
+            keys, int(count) if count.isdigit() and int(count) > 0 else None
+        )
+
+    def head(self, at: launch.Place) -> Out:
+        """What its launcher is told beside the plan."""
+        return {"num_machines": at.nodes}
+
+    def render(self, out: Out, job: Job, at: launch.Place) -> str:
+        """The YAML, for `accelerate launch` on each node."""
+        first = {"compute_environment": "LOCAL_MACHINE", **self.head(at)}
+        how = (
+            f"accelerate launch --config_file THIS your_script.py ({get(NAME).version})."
+            " Written by meshwright export."
+        )
+        return launch.configured(
+            at,
+            get(NAME),
+            PROGRAM,
+            [],
+            (CONFIG, yaml_text(nested({**first, **out}))),
+            heading=[how],
+            starter=starter,
+        )
+
+
+TOOL = Accelerate("accelerate", READ, WRITE)

@@ -22,6 +22,7 @@ from .shared import (
     write_stage,
 )
 from .table import get
+from .tool import Tool
 from .tree import nested, yaml_text
 
 NAME = "axolotl"
@@ -51,11 +52,6 @@ YOURS = {
 }
 """What its schema demands (`AxolotlInputConfig`) and a job does not hold: for the reader to fill
 in. The path is none, so that nothing trains by mistake."""
-
-
-def mine_tree(keys: dict[str, Any]) -> bool:
-    """A base model, and data or steps of training."""
-    return "base_model" in keys
 
 
 def ep(k: Keys) -> int | None:
@@ -202,15 +198,26 @@ WRITE = {
 }
 
 
-def render(out: Out, job: Job, at: launch.Place) -> str:
-    """The YAML, with what its reader must fill in."""
-    how = f"axolotl {get(NAME).version}, {at.nodes * at.ranks} GPUs. Written by meshwright export."
-    yours = "Put your own datasets and learning_rate (the last two keys): a plan knows neither."
-    return launch.configured(
-        at,
-        get(NAME),
-        PROGRAM,
-        [CONFIG],
-        (CONFIG, yaml_text({**nested(out), **YOURS})),
-        heading=[how, yours],
-    )
+class Axolotl(Tool):
+    """axolotl's YAML."""
+
+    def mine_tree(self, keys: dict[str, Any]) -> bool:
+        """A base model, and data or steps of training."""
+        return "base_model" in keys
+
+    def render(self, out: Out, job: Job, at: launch.Place) -> str:
+        """The YAML, with what its reader must fill in."""
+        gpus = at.nodes * at.ranks
+        how = f"axolotl {get(NAME).version}, {gpus} GPUs. Written by meshwright export."
+        yours = "Put your own datasets and learning_rate (the last two keys): a plan knows neither."
+        return launch.configured(
+            at,
+            get(NAME),
+            PROGRAM,
+            [CONFIG],
+            (CONFIG, yaml_text({**nested(out), **YOURS})),
+            heading=[how, yours],
+        )
+
+
+TOOL = Axolotl("axolotl", READ, WRITE)

@@ -18,6 +18,7 @@ from .shared import (
     runs_on,
 )
 from .table import get
+from .tool import Tool
 from .tree import nested
 
 NAME = "deepspeed"
@@ -37,20 +38,6 @@ PROFILES = {
     3: "deepspeed-zero3",
 }
 """Stage -> the profile of the software; the nearest where DeepSpeed's own is not measured."""
-
-
-def mine_tree(keys: dict[str, Any]) -> bool:
-    """A file with a batch or a stage of DeepSpeed's."""
-    return any(key in keys for key in OWN)
-
-
-def of_tree(keys: dict[str, Any], where: str) -> FileKeys:
-    """The keys, but for those that are left to the script."""
-    auto = [key for key, value in keys.items() if value == AUTO]
-    notes = [f"left to the script (auto): {', '.join(auto)}"] if auto else []
-    return FileKeys(
-        {k: v for k, v in keys.items() if v != AUTO}, None, tuple(notes)
-    )
 
 
 def profile(k: Keys, stage: int) -> None:
@@ -131,8 +118,28 @@ WRITE = {
 }
 
 
-def render(out: Out, job: Job, at: launch.Place) -> str:
-    """The JSON, which has no comments."""
-    text = json.dumps(nested(out), indent=2) + "\n"
-    lines = [f"--deepspeed {CONFIG}"]
-    return launch.configured(at, get(NAME), PROGRAM, lines, (CONFIG, text))
+class DeepSpeed(Tool):
+    """DeepSpeed's JSON."""
+
+    def mine_tree(self, keys: dict[str, Any]) -> bool:
+        """A file with a batch or a stage of DeepSpeed's."""
+        return any(key in keys for key in OWN)
+
+    def of_tree(self, keys: dict[str, Any], where: str) -> FileKeys:
+        """The keys, but for those that are left to the script."""
+        auto = [key for key, value in keys.items() if value == AUTO]
+        notes = (
+            [f"left to the script (auto): {', '.join(auto)}"] if auto else []
+        )
+        return FileKeys(
+            {k: v for k, v in keys.items() if v != AUTO}, None, tuple(notes)
+        )
+
+    def render(self, out: Out, job: Job, at: launch.Place) -> str:
+        """The JSON, which has no comments."""
+        text = json.dumps(nested(out), indent=2) + "\n"
+        lines = [f"--deepspeed {CONFIG}"]
+        return launch.configured(at, get(NAME), PROGRAM, lines, (CONFIG, text))
+
+
+TOOL = DeepSpeed("deepspeed", READ, WRITE)

@@ -71,7 +71,7 @@ def edit_arguments(
     """Megatron-LM's: --name value."""
     from . import megatron_args
 
-    how = Spelling(megatron_args.said, _argument, _named_value)
+    how = Spelling(megatron_args.TOOL.said, _argument, _named_value)
     return edit_script(text, changes, keys, where, how)
 
 

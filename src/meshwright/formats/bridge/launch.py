@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from ...describe.job import Job
 from ...describe.layout import AXES
@@ -95,6 +96,21 @@ def command_pieces(words: Sequence[str]) -> list[str]:
         else:
             commands.append(word)
     return commands
+
+
+def arguments(words: Sequence[str]) -> dict[str, Any]:
+    """name -> value of what follows the program; flags without a value are true."""
+    start = next((i for i, w in enumerate(words) if w.endswith(".py")), -1)
+    values: dict[str, list[str]] = {}
+    name = ""
+    for word in words[start + 1 :]:
+        if re.match(r"--?[A-Za-z]", word):
+            name, equals, value = word.lstrip("-").partition("=")
+            name = name.replace("-", "_")
+            values[name] = [value] if equals else []
+        elif name:
+            values[name].append(word)
+    return {name: " ".join(v) if v else True for name, v in values.items()}
 
 
 def command_with_most_flags(

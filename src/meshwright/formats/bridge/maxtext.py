@@ -28,6 +28,7 @@ from .shared import (
     replicas_left,
 )
 from .table import get
+from .tool import Tool
 from .tree import nested, yaml_text
 
 NAME = "maxtext"
@@ -62,19 +63,6 @@ PER_DEVICE = 12.0
 PROGRAM = "-m maxtext.trainers.pre_train.train"
 CONFIG = "maxtext.yml"
 TORUS = "torus"
-
-
-def mine_tree(keys: dict[str, Any]) -> bool:
-    """A mesh, a batch of a device, or base.yml under it."""
-    own = (
-        "per_device_batch_size",
-        "max_target_length",
-        "base_emb_dim",
-        "remat_policy",
-    )
-    return any(key.startswith(("ici_", "dcn_")) for key in keys) or any(
-        k in keys for k in own
-    )
 
 
 def axis(k: Keys, name: str, default: int = 1) -> int:
@@ -387,26 +375,6 @@ WRITE = {
 }
 
 
-def render(out: Out, job: Job, at: launch.Place) -> str:
-    """The YAML over base.yml."""
-    chip = job.cluster.chip.vendor.lower()
-    device = "gpu" if chip in ("nvidia", "amd") else "tpu"
-    first = {"base_config": "base.yml", "hardware": device}
-    how = (
-        f"MaxText {get(NAME).version}: {job.cluster.chips} chips; python {PROGRAM} THIS."
-        " Written by meshwright export."
-    )
-    return launch.configured(
-        at,
-        get(NAME),
-        f"python {PROGRAM}",
-        [CONFIG],
-        (CONFIG, yaml_text(nested({**first, **out}))),
-        heading=[how],
-        starter=starter,
-    )
-
-
 def starter(at: launch.Place) -> str:
     """The words in front of the one program of a node, by which JAX finds the others on GPUs
     (max_utils.py, initialize_jax_for_gpu)."""
@@ -419,3 +387,41 @@ def starter(at: launch.Place) -> str:
     if at.slurm:  # each node says its own number
         return f"bash -c 'NODE_RANK=$SLURM_NODEID exec \"$@\"' node {meets}"
     return f'{meets} NODE_RANK="${{NODE_RANK:?number of this node}}"'
+
+
+class MaxText(Tool):
+    """MaxText's YAML."""
+
+    def mine_tree(self, keys: dict[str, Any]) -> bool:
+        """A mesh, a batch of a device, or base.yml under it."""
+        own = (
+            "per_device_batch_size",
+            "max_target_length",
+            "base_emb_dim",
+            "remat_policy",
+        )
+        return any(key.startswith(("ici_", "dcn_")) for key in keys) or any(
+            k in keys for k in own
+        )
+
+    def render(self, out: Out, job: Job, at: launch.Place) -> str:
+        """The YAML over base.yml."""
+        chip = job.cluster.chip.vendor.lower()
+        device = "gpu" if chip in ("nvidia", "amd") else "tpu"
+        first = {"base_config": "base.yml", "hardware": device}
+        how = (
+            f"MaxText {get(NAME).version}: {job.cluster.chips} chips; python {PROGRAM} THIS."
+            " Written by meshwright export."
+        )
+        return launch.configured(
+            at,
+            get(NAME),
+            f"python {PROGRAM}",
+            [CONFIG],
+            (CONFIG, yaml_text(nested({**first, **out}))),
+            heading=[how],
+            starter=starter,
+        )
+
+
+TOOL = MaxText("maxtext", READ, WRITE)

@@ -43,12 +43,6 @@ class FileKeys:
     """Keys that are set under a condition which the file alone does not decide."""
 
 
-def said_by(tool: Any, keys: Mapping[str, Any], path: str) -> FileKeys:
-    """The keys as the format's own file takes them: as they stand, unless it says otherwise."""
-    own = getattr(tool, "of_tree", None)
-    return own(dict(keys), path) if own else FileKeys(dict(keys))
-
-
 @dataclass(frozen=True)
 class ForeignFile:
     """A foreign file, read."""

@@ -9,7 +9,6 @@ a plan (`fixed`).
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from math import prod
 from typing import Any
@@ -17,24 +16,19 @@ from typing import Any
 from ...describe.job import Job
 from ...errors import BadInput
 from . import launch, shell
-from .megatron_args import arguments
-from .reading import FileKeys, Reader
+from .reading import FileKeys
 from .table import get
+from .tool import Tool
 from .tree import nested, yaml_text
-from .writing import Writer
 
 OWN = 2
 """Keys of its own from which on a file is a tool's."""
 
 
-@dataclass(frozen=True)
-class TabledTool:
-    """A format by its name in the table."""
+class TabledTool(Tool):
+    """A tool whose files have keys that no other tool has."""
 
-    name: str
-    READ: Mapping[str, Reader] = field(default_factory=dict)
-    """Field -> what reads it where no row of the table can."""
-    WRITE: Mapping[str, Writer] = field(default_factory=dict)
+    scripts = True
 
     def mine_tree(self, keys: Mapping[str, Any]) -> bool:
         """Has the file enough keys that only this tool has?"""
@@ -69,12 +63,10 @@ class TabledTool:
         script = shell.read(text)
         words = self._command(script)
         if words is None:
-            raise BadInput(
-                f"{where[:80]} starts nothing with the arguments of {get(self.name).title}"
-            )
+            return super().said(text, where)  # which says so
         ranks = launch.ranks_started(words, script)
         doubtful = frozenset(script.doubtful)
-        return FileKeys(arguments(words), ranks, (), doubtful)
+        return FileKeys(launch.arguments(words), ranks, (), doubtful)
 
     def _command(self, script: shell.Shell) -> list[str] | None:
         if not get(self.name).scripts:
@@ -83,9 +75,7 @@ class TabledTool:
             script, lambda words: self.mine_tree(dict.fromkeys(flags(words)))
         )
 
-    def render(
-        self, out: Mapping[str, Any], job: Job, at: launch.Place
-    ) -> str:
+    def render(self, out: dict[str, Any], job: Job, at: launch.Place) -> str:
         """The file, in YAML, with what it needs beside a plan."""
         format = get(self.name)
         file = f"{self.name}.yaml"

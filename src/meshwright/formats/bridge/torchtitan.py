@@ -47,6 +47,7 @@ from .shared import (
     sized_as,
 )
 from .table import get
+from .tool import Tool
 
 NAME = "torchtitan"
 P = "parallelism."
@@ -91,48 +92,6 @@ EIGHT_BITS = {
 }
 """(Model, scaling) -> configuration that trains in FP8: no flag says it (config_registry.py of its
 models, 0.3.0)."""
-
-
-def mine(text: str) -> bool:
-    """Flags of torchtitan."""
-    return "--parallelism." in text or "--training.seq_len" in text
-
-
-def said(text: str, where: str) -> FileKeys:
-    """The flags of the command that starts it."""
-    script = shell.read(text)
-    words = launch.command_with_most_flags(
-        script, lambda ws: any(w.startswith("--parallelism.") for w in ws)
-    )
-    if words is None:
-        words = launch.command_with_most_flags(
-            script, lambda ws: any(w.startswith("--training.") for w in ws)
-        )
-    if words is None:
-        raise BadInput(f"{where} starts nothing with torchtitan's flags")
-    keys: dict[str, Any] = {}
-    name = ""
-    for word in words:
-        if word.startswith("--"):
-            name, equals, value = word[2:].partition("=")
-            name = name.replace("-", "_")
-            section, no, switch = name.rpartition(".no_")
-            if no:
-                keys[f"{section}.{switch}"], name = False, ""
-            else:
-                keys[name] = value if equals else True
-        elif word.startswith(POLICY):
-            keys[CHECKPOINT], name = word.removeprefix(POLICY), ""
-            keys[OPTION] = "op"  # its policies know no other
-        elif name:
-            keys[name] = word if keys[name] is True else f"{keys[name]} {word}"
-    chips = launch.ranks_started(words, script)
-    known = ("module", "config", "job.config_file")
-    return FileKeys(
-        {k: v for k, v in keys.items() if "." in k or k in known},
-        chips,
-        (UNSAID_FLAGS,) if "config" in keys else (),
-    )
 
 
 UNSAID_FLAGS = (
@@ -559,14 +518,6 @@ WRITE = {
 }
 
 
-def render(out: Out, job: Job, at: launch.Place) -> str:
-    """The command that starts torchtitan with these flags."""
-    last = [f"{POLICY}{out.pop(CHECKPOINT)}"]
-    out.pop(OPTION, None)  # op by op is what its subcommand does
-    lines = [tyro_flag(k, v) for k, v in {**out, GRAPHS: True}.items()]
-    return launch.script(at, get(NAME), PROGRAM, [*lines, launch.REST, *last])
-
-
 def tyro_flag(key: str, value: Any) -> str:
     """A flag as tyro reads it: a switch has two names, lists are blanks and commas."""
     if isinstance(value, bool):
@@ -577,20 +528,15 @@ def tyro_flag(key: str, value: Any) -> str:
     return f"--{key} {shlex.quote(str(value))}"
 
 
-def words(out: Out) -> Out:
-    """The flags as a script says them."""
-    apart = {k: out[k] for k in (CHECKPOINT, OPTION) if k in out}
-    flags = [tyro_flag(k, v) for k, v in out.items() if k not in apart]
-    return {**said(" ".join([PROGRAM, *flags]), "").keys, **apart}
-
-
-def edit(text: str, changes: Changes, keys: dict[str, Any], where: str) -> str:
+def edit_flags(
+    text: str, changes: Changes, keys: dict[str, Any], where: str
+) -> str:
     """A script with other flags; the subcommand of recomputation only where it stands already."""
     changes = {k: v for k, v in changes.items() if k != OPTION}
     if changes.get(CHECKPOINT, ("",))[0] == NONE:
         raise refused(where, {CHECKPOINT: changes[CHECKPOINT]})
     return edit_script(
-        text, changes, keys, where, Spelling(said, stands, again)
+        text, changes, keys, where, Spelling(TOOL.said, stands, again)
     )
 
 
@@ -608,3 +554,70 @@ def stands(key: str, value: Any) -> str:
 def again(key: str, value: Any, told: str) -> str:
     """The flag with another value."""
     return f"{POLICY}{value}" if told == POLICY else tyro_flag(key, value)
+
+
+class Torchtitan(Tool):
+    """torchtitan's command line."""
+
+    trees = False
+    scripts = True
+
+    def mine(self, text: str) -> bool:
+        """Flags of torchtitan."""
+        return "--parallelism." in text or "--training.seq_len" in text
+
+    def said(self, text: str, where: str) -> FileKeys:
+        """The flags of the command that starts it."""
+        script = shell.read(text)
+        words = launch.command_with_most_flags(
+            script, lambda ws: any(w.startswith("--parallelism.") for w in ws)
+        )
+        if words is None:
+            words = launch.command_with_most_flags(
+                script, lambda ws: any(w.startswith("--training.") for w in ws)
+            )
+        if words is None:
+            raise BadInput(f"{where} starts nothing with torchtitan's flags")
+        keys: dict[str, Any] = {}
+        name = ""
+        for word in words:
+            if word.startswith("--"):
+                name, equals, value = word[2:].partition("=")
+                name = name.replace("-", "_")
+                section, no, switch = name.rpartition(".no_")
+                if no:
+                    keys[f"{section}.{switch}"], name = False, ""
+                else:
+                    keys[name] = value if equals else True
+            elif word.startswith(POLICY):
+                keys[CHECKPOINT], name = word.removeprefix(POLICY), ""
+                keys[OPTION] = "op"  # its policies know no other
+            elif name:
+                keys[name] = (
+                    word if keys[name] is True else f"{keys[name]} {word}"
+                )
+        chips = launch.ranks_started(words, script)
+        known = ("module", "config", "job.config_file")
+        return FileKeys(
+            {k: v for k, v in keys.items() if "." in k or k in known},
+            chips,
+            (UNSAID_FLAGS,) if "config" in keys else (),
+        )
+
+    def render(self, out: Out, job: Job, at: launch.Place) -> str:
+        """The command that starts torchtitan with these flags."""
+        last = [f"{POLICY}{out.pop(CHECKPOINT)}"]
+        out.pop(OPTION, None)  # op by op is what its subcommand does
+        lines = [tyro_flag(k, v) for k, v in {**out, GRAPHS: True}.items()]
+        return launch.script(
+            at, get(NAME), PROGRAM, [*lines, launch.REST, *last]
+        )
+
+    def words(self, out: Out) -> Out:
+        """The flags as a script says them."""
+        apart = {k: out[k] for k in (CHECKPOINT, OPTION) if k in out}
+        flags = [tyro_flag(k, v) for k, v in out.items() if k not in apart]
+        return {**self.said(" ".join([PROGRAM, *flags]), "").keys, **apart}
+
+
+TOOL = Torchtitan("torchtitan", READ, WRITE)

@@ -10,6 +10,7 @@ from ..toml_writer import dumps_toml
 from . import launch, torchtitan
 from .shared import Out, compiles, name_of
 from .table import get
+from .tool import Tool
 from .torchtitan import FP8, MX, PROGRAM, P
 from .tree import nested
 
@@ -17,14 +18,6 @@ NAME = "torchtitan-toml"
 CONFIG = "torchtitan.toml"
 HEAD = "output"
 """The module of the head; lm_head from 0.3 on."""
-
-
-def mine_tree(keys: dict[str, Any]) -> bool:
-    """A table of parallelism, or torchtitan's training."""
-    return (
-        any(key.startswith(P) for key in keys)
-        or "training.local_batch_size" in keys
-    )
 
 
 READ = torchtitan.READ
@@ -88,17 +81,30 @@ WRITE = {
 }
 
 
-def render(out: Out, job: Job, at: launch.Place) -> str:
-    """The TOML."""
-    how = (
-        f"torchtitan {get(NAME).version}: {at.nodes * at.ranks} ranks, "
-        f"torchrun ... {PROGRAM} --job.config_file THIS. Written by meshwright export."
-    )
-    return launch.configured(
-        at,
-        get(NAME),
-        PROGRAM,
-        [f"--job.config_file {CONFIG}"],
-        (CONFIG, "\n" + dumps_toml(nested(out))),
-        heading=[how],
-    )
+class TorchtitanToml(Tool):
+    """torchtitan's TOML."""
+
+    def mine_tree(self, keys: dict[str, Any]) -> bool:
+        """A table of parallelism, or torchtitan's training."""
+        return (
+            any(key.startswith(P) for key in keys)
+            or "training.local_batch_size" in keys
+        )
+
+    def render(self, out: Out, job: Job, at: launch.Place) -> str:
+        """The TOML."""
+        how = (
+            f"torchtitan {get(NAME).version}: {at.nodes * at.ranks} ranks, "
+            f"torchrun ... {PROGRAM} --job.config_file THIS. Written by meshwright export."
+        )
+        return launch.configured(
+            at,
+            get(NAME),
+            PROGRAM,
+            [f"--job.config_file {CONFIG}"],
+            (CONFIG, "\n" + dumps_toml(nested(out))),
+            heading=[how],
+        )
+
+
+TOOL = TorchtitanToml("torchtitan-toml", READ, WRITE)
