@@ -147,6 +147,7 @@ def choices(run: Job) -> Iterator[tuple[str, Iterable[Any]]]:
     if moe:
         yield "ep", divisors(moe.experts)
         yield "etp", dict.fromkeys((1, int(own.tp)))
+    # more replicas than sequences still take one each
     mine = max(run.batch // int(own.dp), 1)
     yield "microbatch", [n for n in divisors(mine) if n <= MOST_SEQUENCES]
     yield "zero", USUAL["zero"]

@@ -176,6 +176,7 @@ def busy_by_cause(s: StepRecord, device: str) -> dict[str, float]:
         part.kind == "reduce" for part in s.parts
     )
     between = (
+        # what is left of a clock's sum, which its own readings may exceed
         max(whole - forward - backward - busy_seconds(s.of("reduce")), 0.0)
         if stages
         else 0.0

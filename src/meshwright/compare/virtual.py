@@ -273,7 +273,9 @@ def outside_seconds(rank: RankRecord, k: int) -> float:
             )
         )
     return max(
-        step.thread_cpu_s - sum(part.busy_s for part in step.actions), 0.0
+        # two clocks of the kernel, of different resolution: their difference may be below 0
+        step.thread_cpu_s - sum(part.busy_s for part in step.actions),
+        0.0,
     )
 
 

@@ -224,6 +224,7 @@ def trees(net: Links, s: Span, chains: bool = True) -> tuple[Way, Way]:
     near = s.slowest(rates[:inside])
     out = s.slowest(rates[inside:], inside)
     chain = 2.0 * (s.g - 1) if chains else 0.0
+    # a tree of one node still goes up and down once
     depth = 2.0 * maximum(ceil(log2(s.nodes)), 1.0)
     slow = maximum(
         near, out / (far.climb_rate * where(s.g == 1, far.alone, 1.0))
@@ -243,6 +244,7 @@ def nvls_load(net: Links, s: Span, members: float = 0.0) -> Way:
     """NVLS: all-reduce in the switch of a node with the rate that so many members reach (0: those
     of the group): V (n-1)/n (m+1)/(m-1) at `sharp` of the rate.
     """
+    # (m+1)/(m-1) has no value for one member; beyond NVLS_GROWS none was measured
     m = minimum(maximum(members or s.n, 2.0), NVLS_GROWS)
     part = (s.n - 1) / s.n * (m + 1) / (m - 1)
     return Way(

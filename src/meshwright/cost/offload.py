@@ -31,6 +31,7 @@ def with_copies(c: LayerCost, share: float, chip: Chip) -> LayerCost:
     leaves = c.saved * share
     takes = copy_seconds(chip, leaves)
     longer = Causes(
+        # copies run beside the pass: only what outlasts it is paid
         Seconds(memory=maximum(takes - c.forward, 0.0)),
         Seconds(memory=maximum(takes - c.backward, 0.0)),
     )

@@ -91,6 +91,7 @@ def clock(chip: Chip, of: Kernels, power: float = 1.0) -> float:
     """
     known = chip.power_w and of.power_w
     ratio = chip.power_w / of.power_w if known else 1.0
+    # a part whose limit is far above what products take runs at full clock, no faster
     return float(min(1.0, of.clock * (ratio / power) ** of.power_exponent))
 
 

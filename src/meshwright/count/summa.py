@@ -107,6 +107,7 @@ def core(job: Job, layout: Layout, size: Local, kind: Kind) -> list[Op]:
     act = job.precision.activation_bytes
     q = m.h
     H = m.heads / layout.tp
+    # fewer heads of keys than ranks are copied
     K = maximum(m.K / layout.tp, 1.0)
     forward, backward = exchange(layout, heads_of(size, H, K, q, v=q), act)
     attention = blocks.attention(

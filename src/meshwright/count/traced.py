@@ -75,6 +75,7 @@ def _matmul(
     if op.cut == "column":
         pieces = op.pieces
         n = (
+            # fewer pieces (heads) than ranks are copied whole
             op.outer / pieces * maximum(pieces / tp, 1.0)
             if pieces
             else (op.outer / tp)
@@ -122,6 +123,7 @@ def _attention(job: Job, layout: Layout, size: Local, op: TracedOp) -> Op:
     act = job.precision.activation_bytes
     cut = size.tp if op.cut != "whole" else 1.0
     H = op.heads / cut
+    # fewer heads of keys than ranks are copied
     K = maximum(op.kv_heads / cut, 1.0)
     heads = heads_of(size, H=H, K=K, q=op.query, v=op.value)
     work = attended(layout, heads)

@@ -194,6 +194,7 @@ def first_guess(on: Machine, s: LawShape, duration_s: float) -> Column:
     arithmetic.
     """
     least = s.flops / (duration_s * on.rates.matrix)
+    # one chip an expert at least
     chips: Column = s.E * 2.0 ** np.maximum(ceil(log2(least / s.E)), 0.0)
     return chips
 

@@ -128,6 +128,7 @@ def round_to(x: Values, mantissas: tuple[int, ...]) -> Values:
     if not mantissas:
         return maximum(x, 1.0)
     grid = np.unique(np.outer(mantissas, 2.0 ** np.arange(MOST_DOUBLINGS)))
+    # beyond the grid the nearest is its end
     above = np.clip(np.searchsorted(grid, x), 1, len(grid) - 1)
     low = grid[above - 1]
     high = grid[above]

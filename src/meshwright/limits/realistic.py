@@ -281,6 +281,7 @@ def most_useful(
     # slices of a torus have sides of powers of two
     torus = torus_axes(scenario.network)
     odd = (1,) if torus else scenario.law.mantissas or (1,)
+    # no chips are one: log2 of 0 has no value
     octaves = range(int(math.log2(max(chips, 1))) + 1)
     numbers = {f * 2**k for f in odd for k in octaves if f * 2**k <= chips}
 
@@ -298,6 +299,7 @@ def smallest(scenario: Scenario, real: Realism, D: float) -> RealPoint | str:
     peak = scenario.chip.peak(real.precision.compute)
     least = flops / (scenario.duration_s * peak * scenario.sustained)
     unit = experts(model)
+    # one chip an expert at least, as many as share a batch
     chips = unit * 2 ** max(math.ceil(math.log2(least / unit)), 0)
     reason = "no layout fits in memory"
     before = 0.0

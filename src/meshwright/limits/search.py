@@ -89,6 +89,7 @@ def levels_of(scenario: Scenario, chips: float) -> tuple[int, ...]:
             most = int(min(dim.size or left, left))
             size = next(n for n in range(most, 0, -1) if left % n == 0)
         else:
+            # less than one rank left over takes one place
             room = 2 ** int(max(np.log2(left), 0.0))
             size = dim.size if dim.size and dim.size <= left else room
         sizes.append(size)

@@ -228,6 +228,7 @@ def exposed_gradients(
     if how.scope == "none":  # all of it: no columns need to be made of passes
         return summing.seconds
     part = 1 / (3 * d.microbatches)
+    # a device with less than a block (relaxed) waits for all it has
     one = minimum(d.pp / s.L, 1.0)
     f, sent = work * part, own * part
     sync = WeightSync(summing, summing * 0.5, summing * 0.5)

@@ -101,6 +101,7 @@ def cells(
     dp = _models(np.rint(k) if whole else k) - up - ff - pp
     rows = LawShape(*map(_models, s))
     if whole:
+        # rows whose other degrees take all chips are dropped later; 2^dp must be whole until then
         m = _microbatches(s, np.clip(dp, 0, None).astype(np.int64), len(pp))
     else:
         m = 2.0**pp * np.array([*(2.0 ** np.arange(CANDIDATES)), 2.0])

@@ -226,6 +226,7 @@ def part_shares(job: Job, time_s: Mapping[str, float]) -> dict[str, float]:
         "step": 1.0,
         "memory": time_s["memory"] / whole,
         "host": time_s["host"] / whole,
+        # a tiny step may be shorter than the overhead alone: all of it, and no more
         "overhead": min(1.0, by.step_s / whole) if by else 0.0,
         "messages": sum(time_s[cause] for cause in MESSAGES) / whole,
         "gathers": time_s["dp_comm"] / whole
@@ -271,7 +272,9 @@ def distance(job: Job, known: Mapping[str, Any]) -> dict[str, float]:
         "class": float(not (seen or alike)),
         "numbers": float(alike and not seen),
         "sharding": float(not has_precedent(job, job.layout)),
+        # nearer runs than the largest measured are no extrapolation
         "chips": max(0.0, math.log2(job.cluster.chips / most["chips"])),
+        # the same of sequences: shorter ones are inside the evidence
         "tokens": max(0.0, math.log2(job.T / most["tokens"])),
     }
 

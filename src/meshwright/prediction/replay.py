@@ -98,6 +98,7 @@ class Replay(Displayed):
         """Idle over useful time, as in papers: relative to a step without idle time."""
         useful = sum(self.timeline.busy_s)
         total = self.exact_s * len(self.timeline.order)
+        # one stage alone is never idle, but for rounding
         return max(total / useful - 1, 0.0) if useful else 0.0
 
     @property

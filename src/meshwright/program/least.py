@@ -161,8 +161,10 @@ class PipelineRank:
         """The share of the layers that is in chunks if each holds as many as the smallest: with
         slots one fewer beside embedding or head, of a list any number.
         """
+        # devices without a layer hold nothing, and are not divided by 0
         number = maximum(self.share.number, 1.0)
         fewer = {"even": 0.0, "slots": 1.0}.get(self.layout.stages, number)
+        # a bound from below: a list of stages may leave a chunk empty
         least = maximum(floor(number / self.chunks) - fewer, 0.0)
         return where(self.chunks == 1, 1.0, least * self.chunks / number)
 

@@ -306,6 +306,7 @@ def expert_parallel(on: Asked, degree: int) -> Scheme:
     group = box(mesh, degree, "experts")
     assert moe is not None
     inside = 1 if mesh.torus or len(mesh.shape) == 1 else group[0]
+    # experts that stay inside a node cross no border: one unit
     units = max(1, degree // inside)
     copies = minimum(moe.top_k, units) / moe.top_k if units > 1 else 1.0
     return on.scheme(

@@ -59,7 +59,10 @@ class Times(NamedTuple):
         """T_math/T_comms; infinite without communication."""
         comm = self.comm(edition)
         return where(
-            comm > 0, self.compute / maximum(comm, 1e-300), float("inf")
+            # NumPy works both branches out: no division by 0 in the one that is not taken
+            comm > 0,
+            self.compute / maximum(comm, 1e-300),
+            float("inf"),
         )
 
 

@@ -122,6 +122,7 @@ class StageCosts:
         """On a rank that is not the slowest, in the mean of them."""
         every = self.passes(0.0, self.partition.stages)
         rest = every.plus(self.load(self.slowest), -1.0)
+        # a pipeline of one rank has no others: the rest is 0 too
         return PassSeconds(*(s / maximum(self.partition.q, 1.0) for s in rest))
 
     def down(self, rank: Num) -> Num:

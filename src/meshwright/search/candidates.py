@@ -112,6 +112,7 @@ class Candidates:
         shards = shards | {"shard": np.arange(float(len(one)))}
         alone = shards | {"pp": one, "interleave": one}
         anything = replace(space, relaxed=True)
+        # shards of more ranks than there are chips are cut later; costs need one replica
         most = np.maximum(replicas(job, alone, anything), 1.0)
         ways = layouts(job, choice, alone | {"dp": most})
         costs, which = bodies(job, ways, bound_clock(job))
@@ -135,6 +136,7 @@ class Candidates:
         job, degrees = self.job, self.degrees
         pp = np.unique(degrees["pp"])
         which = np.flatnonzero(np.full(length(self.shards), some))
+        # one empty block where no row is left: callers join at least one
         for start in range(0, max(len(which), 1), SHARDS_AT_ONCE):
             at = which[start : start + SHARDS_AT_ONCE]
             part, layers = pick(self.shards, at), self.layers[:, at, None]

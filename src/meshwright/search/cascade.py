@@ -189,6 +189,7 @@ def _bound_and_place(
     """
     job = open_.job
     size, few = FIRST, PLACED_FIRST
+    # a share of no rows is shown as 0 of 1
     total, done = max(len(waiting.bound), 1), 0.0
     while True:
         waiting = pick(waiting, waiting.bound <= min(best.limit, LARGEST))

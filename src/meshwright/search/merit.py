@@ -97,6 +97,7 @@ def burden(job: Job, layout: Layout) -> Burden:
     whole = l.tp > 1 and not l.sequence_parallel
     dealt = l.stages != "even"
     uneven = log2(l.microbatch) % 1 > 0
+    # ZeRO-0 is no simpler than ZeRO-1: the same collectives, more memory
     zero = max(int(l.zero), 1)
     pieces = stage_count(l)
     unlike = (job.model.layers + 2 * (l.stages == "slots")) % pieces > 0

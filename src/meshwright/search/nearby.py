@@ -84,6 +84,7 @@ def _multiples(job: Job, ports: int, most: int) -> set[int]:
         n
         for n in found
         if LEAST_CHIPS * N <= n <= N
+        # worth naming only with at least twice as much in common with the batch
         and math.gcd(n, job.batch) >= max(2 * common, 1)
     }
 
@@ -179,6 +180,7 @@ def batches(job: Job) -> Iterator[int]:
     B = job.batch
     seen = {job.batch}
     for d in sorted(divisors(N), reverse=True):
+        # the nearest multiple of d, and never 0
         near = max(round(B / d), 1) * d
         if (
             d >= 2 * math.gcd(N, B)

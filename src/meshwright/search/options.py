@@ -46,6 +46,7 @@ class Sharding(NamedTuple):
     def copies_of(self, tp: Num, cp: Num, dp: Num) -> Any:
         """`dp_replicate` in each row; 1, or no whole number, where the row has no such groups."""
         return (
+            # a job smaller than a node has one group
             maximum(dp * tp * cp / self.node, 1.0)
             if self.node
             else self.copies

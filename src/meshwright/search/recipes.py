@@ -157,6 +157,7 @@ def layouts(job: Job, r: Recipe) -> list[Layout]:
             stages=stages,
             zero=zero,
         )
+        # pipelines shard no gradients: a recipe's ZeRO-2 or 3 is also tried as ZeRO-1
         for zero in dict.fromkeys((r.zero, min(r.zero, 1)))
         for v in chunks
         for stages in dealt

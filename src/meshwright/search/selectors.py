@@ -89,6 +89,7 @@ def choices_of(job: Job, layout: Layout) -> dict[str, tuple[Value, ...]]:
         "cp": chips,
         "pp": chips,
         "ep": experts,
+        # more replicas than sequences still take one each
         "microbatch": max(int(job.batch // layout.dp), 1),
         "interleave": max(int(job.model.layers // layout.pp), 1),
     }
@@ -170,6 +171,7 @@ def with_choice(layout: Layout, field: str, value: Any) -> Layout:
         other = other.refilling(int(layout.chips))
     if field == "schedule":
         chunks = (
+            # an interleaved order of one chunk is 1F1B: its neighbour has two
             max(int(layout.interleave), 2)
             if _chunked(value)
             else int(schedule_named(value).chunks(1))

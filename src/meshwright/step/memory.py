@@ -157,6 +157,7 @@ def activations(
         if work:
             layer = holding.largest_work(share.layers, work)
             beyond = holding.total(layer, parts) - head * share.head
+            # the head's own work may be the larger one, and stands beside it already
             once = maximum(beyond, 0.0)
         else:
             once = recomputed_layer(job, parts, text, share)
@@ -294,6 +295,7 @@ def _two_largest(layers: list[tuple[Num, Num]]) -> Num:
 
     def from_the(k: int) -> Num:
         n, unit = layers[k]
+        # two of the kind, where a device has as many
         taken = minimum(n, 2.0)
         second = [
             minimum(2.0 - taken, other) * size

@@ -39,6 +39,7 @@ class ModelShare(NamedTuple):
         of each chunk over its layers, as if every layer did that much.
         """
         first = recompute(text).layers
+        # a chunk of fewer layers than the mode names recomputes all it has
         return minimum(first / self.chunk, 1.0) if first else 1.0
 
     @property
@@ -54,6 +55,7 @@ class ModelShare(NamedTuple):
     @property
     def first_layer(self) -> tuple[Num, ...]:
         """One layer of the kind that it begins with; nothing where it has none."""
+        # a column may hold devices with no layer, and means of devices with less than one
         some = minimum(self.number, 1.0)
         if len(self.layers) == 1 or not self.begins:
             return (some, *(0.0 for _ in self.layers[1:]))

@@ -116,11 +116,13 @@ class Step(NamedTuple):
         that sets the end of the step; of numbers only.
         """
         wait = self.devices[self.critical_device].wait
+        # a part of `sync`: never more than what of it is left beside the collectives outside
         return minimum(wait.slowdown, maximum(self.sync - wait.outside, 0.0))
 
     @property
     def waits(self) -> Num:
         """Seconds for which sends wait because links are full."""
+        # links that are not full make nobody wait
         return maximum(self.links.most - self._alone, 0.0)
 
     @property
@@ -135,6 +137,7 @@ class Step(NamedTuple):
             float(self.pipeline.total + (self.outside + self.update)),
             *map(float, self.device_ends),
         ]
+        # the first end is the pipeline's own: where that is the last of all, device 0 stands for it
         return max(ends.index(max(ends)) - 1, 0)
 
     @property
