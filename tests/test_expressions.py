@@ -24,7 +24,7 @@ from meshwright.describe.assumptions import SETS
 from meshwright.describe.software import Software
 from meshwright.prediction.expression import written
 from meshwright.prediction.recorded import Recorded
-from meshwright.report.explain import report, to_dict
+from meshwright.report.explain import explanation_to_dict, report
 
 DRAWN = 300
 PARTS = 10
@@ -274,7 +274,7 @@ def test_long_sums_inside_are_their_number() -> None:
 
 def test_an_explanation_prints_and_lists_it() -> None:
     p = by_hand(Layout())
-    (found,) = to_dict(p, "compute/layers/attention/core forward")
+    (found,) = explanation_to_dict(p, "compute/layers/attention/core forward")
     assert value_of(**found["expression"]) == pytest.approx(found["value"])
     shown = io.StringIO()
     Console(file=shown, width=100).print(report(p, "attention/core/forward"))

@@ -12,7 +12,7 @@ from meshwright.layout import practice, rules
 from meshwright.search import Space
 from meshwright.search.recipes import (
     NAME,
-    layouts,
+    layouts_of_recipes,
     nearest_recipe,
     ran,
     recipe_families,
@@ -34,7 +34,7 @@ def test_every_recipe_is_legal_where_it_is_published_and_keeps_the_conventions(
     job = Job(
         recipe.model, chips, batch, seq=recipe.seq, precision=recipe.precision
     )
-    there = layouts(job, recipe)[0]
+    there = layouts_of_recipes(job, recipe)[0]
     if not rules.EVEN_LAYERS.holds(job, there):
         pytest.skip(
             "its layers are dealt unevenly, with a layout of the pipeline of its own"
@@ -44,7 +44,7 @@ def test_every_recipe_is_legal_where_it_is_published_and_keeps_the_conventions(
         job, Layout(**{**there.__dict__, "placement": _near(job, there)})
     )
     assert not found
-    assert layouts(job, nearest_recipe(job))[0].tp >= 1
+    assert layouts_of_recipes(job, nearest_recipe(job))[0].tp >= 1
 
 
 def _near(job: Job, l: Layout) -> dict:

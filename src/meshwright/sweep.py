@@ -22,7 +22,7 @@ from .describe.cluster import Cluster
 from .describe.display import Displayed
 from .describe.fields import demand_text, fields_of, left_out
 from .describe.frozen import short_repr
-from .describe.job import Job, demand
+from .describe.job import Job, demand_job
 from .describe.layout import CHUNKED, Layout
 from .describe.read import brief, demand_meant, read
 from .errors import BadInput, MeshwrightError, article, unknown
@@ -244,7 +244,7 @@ def sweep(
     """
     from .search.space import constrain
 
-    demand(job)
+    demand_job(job)
     if fixed:
         job = job.with_(**fields)
     else:

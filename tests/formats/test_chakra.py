@@ -359,7 +359,7 @@ def test_protobuf_itself_reads_a_node() -> None:
     read = message_factory.GetMessageClass(
         pool.FindMessageTypeByName("c.Node")
     )
-    said = chakra.work(3e15, 5e9) + chakra.group(7)
+    said = chakra.work_attributes(3e15, 5e9) + chakra.group(7)
     data = chakra.node(300, "F 0 up", COMP, [1, 299], 1234567, said)
     one = read.FromString(data)
     assert (one.id, one.name, one.type, one.duration_micros) == (

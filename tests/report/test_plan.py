@@ -18,8 +18,8 @@ from meshwright.report.plan import (
     best_details,
     comparison,
     differences,
-    families,
-    ranking,
+    families_table,
+    ranking_table,
     report,
 )
 from meshwright.report.text import seconds
@@ -82,7 +82,7 @@ def test_the_reason_names_what_binds_and_what_the_next_one_loses() -> None:
 def test_a_ranking_counts_from_the_first_and_marks_ties() -> None:
     rows = (FAST, NEXT, NEXT, SLOW)
     shown = printed(
-        ranking("layouts", rows, plan(alternatives=rows[1:]))
+        ranking_table("layouts", rows, plan(alternatives=rows[1:]))
     ).splitlines()
     header, first, second, last, ties = shown
     assert header.split() == [
@@ -118,10 +118,10 @@ def test_the_second_layout_reads_differently_and_small_differences_are_none() ->
 
 def test_a_difference_that_counts_the_risk_says_so() -> None:
     said = "compares step time / P(fits)"
-    assert said not in printed(ranking("layouts", (FAST, SLOW), plan()))
+    assert said not in printed(ranking_table("layouts", (FAST, SLOW), plan()))
     risky = predict(replace(JOB, cluster=cluster("64xa100-40")), FAST.layout)
     assert risky.risk_of_oom - FAST.risk_of_oom > 0.01
-    assert said in printed(ranking("layouts", (FAST, risky), plan()))
+    assert said in printed(ranking_table("layouts", (FAST, risky), plan()))
 
 
 def test_families_are_marked_with_ties_and_reasons() -> None:
@@ -130,7 +130,9 @@ def test_families_are_marked_with_ties_and_reasons() -> None:
         Family("b", NEXT),
         Family("c", SLOW, "a reason"),
     )
-    text = printed(*families(plan(families=rows, kept=("tp inside a node",))))
+    text = printed(
+        *families_table(plan(families=rows, kept=("tp inside a node",)))
+    )
     best, tie, slow, *said = text.splitlines()[1:]
     assert (
         "best" in best

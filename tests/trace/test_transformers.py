@@ -23,7 +23,7 @@ if importlib.util.find_spec("transformers") is None:
 
 from meshwright import BadInput, Job, cluster, parameters, predict
 from meshwright.formats.hf import load_hf, read_hf
-from meshwright.formats.hf_whole import ties
+from meshwright.formats.hf_whole import tie_rules
 from meshwright.trace import build, hf
 
 pytestmark = [
@@ -191,7 +191,7 @@ def test_a_text_part_may_have_no_tie_of_its_own(tied: bool) -> None:
 
 @pytest.mark.parametrize("outer", [None, True, False])
 @pytest.mark.parametrize("inner", [None, True, False])
-@pytest.mark.parametrize("kind", sorted(ties()))
+@pytest.mark.parametrize("kind", sorted(tie_rules()))
 def test_ties_are_those_of_the_class(
     kind: str, inner: bool | None, outer: bool | None
 ) -> None:

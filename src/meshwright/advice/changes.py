@@ -134,7 +134,7 @@ def singles(run: Job) -> Iterator[Change]:
     for order in launcher_orders(run):
         if order != axes(run):
             yield change(placement="-".join(order))
-    yield from software(run)
+    yield from _software(run)
     yield from numerics(run)
 
 
@@ -188,7 +188,7 @@ def schedules(run: Job) -> Iterator[Change]:
                 yield change(interleave=chunks, schedule=name)
 
 
-def software(run: Job) -> Iterator[Change]:
+def _software(run: Job) -> Iterator[Change]:
     """Other settings that the framework offers, and its own where the run says otherwise."""
     for name, values in settable(run).items():
         if name not in OF_NUMBERS:

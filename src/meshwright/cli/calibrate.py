@@ -102,7 +102,7 @@ def calibrate(
     """
     from ..formats.machine import dump_machine
     from ..report import console, files
-    from ..report.machine import card, report, to_dict
+    from ..report.machine import card, machine_to_dict, report
 
     if read and from_:
         raise BadInput(
@@ -132,7 +132,7 @@ def calibrate(
     part_of(to).unlink(missing_ok=True)
     (
         console.show_json(
-            console.envelope("calibrate", to_dict(machine, str(to)))
+            console.envelope("calibrate", machine_to_dict(machine, str(to)))
         )
         if json
         else print_answer(
@@ -271,7 +271,7 @@ def from_files(
     from ..report.machine import (
         collectives,
         collectives_to_dict,
-        kernels,
+        kernels_table,
         kernels_to_dict,
     )
 
@@ -306,7 +306,7 @@ def from_files(
     else:
         console.show(
             *([collectives(fits)] if fits else []),
-            *(kernels(name, of) for name, of in measured.items()),
+            *(kernels_table(name, of) for name, of in measured.items()),
         )
     return 0
 

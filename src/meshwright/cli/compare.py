@@ -147,7 +147,7 @@ def against_program(
     job = shorten(whole)
     need_torch()
     from ..describe.training import settings
-    from ..train.oracle import compare as run_program
+    from ..train.oracle import compare_ranks as run_program
 
     if job is not whole:
         few, many = (int(microbatches(j, j.layout)) for j in (job, whole))

@@ -189,7 +189,11 @@ def predict(
 
     files.suffix(output, (".json", ".toml", *files.PLOTS))
     p = prediction_of_arguments(model, given, price)
-    terms = {"explain": explanation.to_dict(p, explain)} if explain else {}
+    terms = (
+        {"explain": explanation.explanation_to_dict(p, explain)}
+        if explain
+        else {}
+    )
     data = console.envelope("predict", {**p.to_dict(), **terms})
     if output:
         files.write(output, files.of_predictions([p], data, p))
@@ -332,10 +336,12 @@ def catalog(
     number.
     """
     from ..report import console
-    from ..report.catalog import card, report, to_dict
+    from ..report.catalog import card, catalog_to_dict, report
 
     (
-        console.show_json(console.envelope("catalog", to_dict(kind, name)))
+        console.show_json(
+            console.envelope("catalog", catalog_to_dict(kind, name))
+        )
         if json
         else print_answer(card(kind, name), detail, [report(kind, name)])
     )

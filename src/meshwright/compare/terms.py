@@ -22,7 +22,7 @@ from statistics import fmean
 
 from ..formats.records import RankRecord, RecordedRun, StepPart, StepRecord
 from ..prediction.prediction import Prediction
-from .virtual import pipelines
+from .virtual import virtual_pipelines
 
 COMM = ("tp_comm", "cp_comm", "ep_comm", "dp_comm")
 AXES = {
@@ -223,6 +223,6 @@ def bubbles(run: RecordedRun, rank: RankRecord) -> list[float]:
     idle = []
     places = sorted({record.replica for record in run.ranks})
     for k in range(len(rank.steps)):
-        pipe = pipelines(run.ranks, k)[places.index(rank.replica)]
+        pipe = virtual_pipelines(run.ranks, k)[places.index(rank.replica)]
         idle.append(pipe.replay(pipe.seconds).idle_s[rank.place.get("pp", 0)])
     return idle

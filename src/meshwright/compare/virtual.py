@@ -91,7 +91,7 @@ class Virtual:
     """What follows the pipeline: busy seconds outside of actions on the busiest rank, median over
     steps.
     """
-    bubble: Bubble
+    _bubble: Bubble
 
     @property
     def step_s(self) -> float:
@@ -104,7 +104,7 @@ def virtual(run: RecordedRun) -> Virtual:
     recorded = [
         pipe
         for k in range(len(run.ranks[0].steps))
-        for pipe in pipelines(run.ranks, k)
+        for pipe in virtual_pipelines(run.ranks, k)
     ]
     kinds = by_stage(recorded)
     raw = [pipe.replay(pipe.seconds) for pipe in recorded]
@@ -122,7 +122,7 @@ def virtual(run: RecordedRun) -> Virtual:
         chosen,
         typical,
         rest(run.ranks),
-        bubble(
+        _bubble(
             run.job.layout,
             pipe=recorded[0],
             kinds=kinds,
@@ -133,7 +133,9 @@ def virtual(run: RecordedRun) -> Virtual:
     )
 
 
-def pipelines(ranks: Sequence[RankRecord], k: int) -> list[RecordedPipeline]:
+def virtual_pipelines(
+    ranks: Sequence[RankRecord], k: int
+) -> list[RecordedPipeline]:
     """The pipelines of the k-th recorded step, one a replica."""
     groups: dict[tuple[int, int], dict[int, list[RankRecord]]] = defaultdict(
         lambda: defaultdict(list)
@@ -141,12 +143,12 @@ def pipelines(ranks: Sequence[RankRecord], k: int) -> list[RecordedPipeline]:
     for rank in ranks:
         groups[rank.replica][rank.place.get("pp", 0)].append(rank)
     return [
-        pipeline([group[pp] for pp in sorted(group)], k)
+        _pipeline([group[pp] for pp in sorted(group)], k)
         for _, group in sorted(groups.items())
     ]
 
 
-def pipeline(
+def _pipeline(
     by_rank: Sequence[Sequence[RankRecord]], k: int
 ) -> RecordedPipeline:
     """One replica: for each place on the pp axis the ranks there."""
@@ -176,7 +178,7 @@ def pipeline(
     return RecordedPipeline(order, stages, seconds)
 
 
-def bubble(
+def _bubble(
     layout: Layout,
     pipe: RecordedPipeline,
     kinds: Kinds,

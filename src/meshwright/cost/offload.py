@@ -38,7 +38,7 @@ def with_copies(c: LayerCost, share: float, chip: Chip) -> LayerCost:
     return c.lasting(c.causes + longer)._replace(offloaded=leaves)
 
 
-def update(job: Job, parameters: Num) -> Num:
+def offload_update(job: Job, parameters: Num) -> Num:
     """Seconds in which the host updates so many parameters of a device, one after the other: their
     gradients go there, states and weights are read and written, weights come back."""
     chip = job.cluster.chip

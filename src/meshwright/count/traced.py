@@ -27,14 +27,16 @@ WIDTH = 2.0
 """Bytes of a number in which bytes of a trace are stated."""
 
 
-def layer(job: Job, layout: Layout, kind: Kind) -> list[Op]:
+def traced_layer(job: Job, layout: Layout, kind: Kind) -> list[Op]:
     """Operations of one traced layer for one microbatch on one device, in forward order."""
     traced = job.model.traced
     assert traced is not None
-    return list(operations(job, layout, traced.kinds[int(kind.mixer)].ops))
+    return list(
+        traced_operations(job, layout, traced.kinds[int(kind.mixer)].ops)
+    )
 
 
-def operations(
+def traced_operations(
     job: Job, layout: Layout, ops: Sequence[TracedOp]
 ) -> Iterator[Op]:
     """The operations of a list, with the messages around those that are cut."""

@@ -89,7 +89,7 @@ class RankProgram:
             return
         self.pending = [0.0, 0.0, 0.0]
         after = sorted({*self.waits, self.last_work} - {0})
-        said = chakra.work(flops, memory)
+        said = chakra.work_attributes(flops, memory)
         self.nodes.append(
             ChakraNode(name, chakra.COMP, (*after,), seconds, said)
         )

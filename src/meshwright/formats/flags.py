@@ -555,7 +555,7 @@ SHORT = {"vpp": "interleave", "mbs": "microbatch"}
 """Megatron's letters for fields of a layout."""
 
 
-def layout_words(text: str) -> dict[str, str] | None:
+def _layout_words(text: str) -> dict[str, str] | None:
     """A layout in words: "tp=8 pp=4", "tp 8, pp 4", "tp8 zero-1"; None for what names a file."""
     fields: dict[str, str] = {}
     words = re.split(r"[\s,;=]+", text.replace("--", " ").strip())
@@ -594,7 +594,7 @@ def layout_of(text: str, job: Job, own: Layout | None = None) -> Layout:
     """A layout as a user names it: a JOB.toml or plan.toml, or words such as "tp=8 pp=4 zero=1",
     what they do not name as in the job's `own`; replicas that are not named fill the chips.
     """
-    words = layout_words(text)
+    words = _layout_words(text)
     if words is None:
         table = _file(text, None).get("layout")
         if not isinstance(table, dict):

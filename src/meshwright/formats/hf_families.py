@@ -242,15 +242,15 @@ WINDOW = "sliding_window"
 def families() -> Mapping[str, HfFamily]:
     """model_type -> its family."""
     rows = family_table()["family"]
-    return {name: HfFamily(whole(row)) for name, row in rows.items()}
+    return {name: HfFamily(whole_row(row)) for name, row in rows.items()}
 
 
-def whole(row: Mapping[str, Any]) -> dict[str, Any]:
+def whole_row(row: Mapping[str, Any]) -> dict[str, Any]:
     """A row laid over those that it is."""
     made: dict[str, Any] = {}
     for name in row.get("is", ()):
         kind, _, rest = name.rpartition(".")
-        made = laid_over(made, whole(family_table()[kind or "part"][rest]))
+        made = laid_over(made, whole_row(family_table()[kind or "part"][rest]))
     return laid_over(made, row)
 
 

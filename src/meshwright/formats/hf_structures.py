@@ -145,7 +145,7 @@ BLOCKS = {
 LETTERS = {"M": "mamba", "*": "attention", "-": "mlp", "E": "moe"}
 
 
-def blocks(c: Config, fields: Fields) -> Fields:
+def single_blocks(c: Config, fields: Fields) -> Fields:
     """Nemotron-H: each layer is one thing under one norm, by words or by letters."""
     given = c.listed("layers_block_type")
     letters = c.get("hybrid_override_pattern")
@@ -275,7 +275,7 @@ STRUCTURES: Mapping[str, Callable[[Config, Fields], Fields]] = {
     f.__name__: f
     for f in (
         attention_types,
-        blocks,
+        single_blocks,
         chosen_keys,
         dbrx,
         full_layers,

@@ -34,7 +34,7 @@ Table = Mapping[str, TensorPlace]
 
 
 @cache
-def tables() -> Mapping[str, Table]:
+def weight_tables() -> Mapping[str, Table]:
     """model_type of config.json -> the table of its parameters."""
     rows = shipped.shipped_table("hf_weights.toml")
 

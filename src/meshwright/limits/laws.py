@@ -17,7 +17,7 @@ from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
-from ..count.mlp2d import parameters, training_flops
+from ..count.mlp2d import mlp2d_parameters, training_flops
 from ..describe.fields import Amount, Checked, Name, Prose, Range, SIUnit
 from ..errors import unknown
 from ..num import Num, maximum
@@ -94,7 +94,7 @@ class LawShape(NamedTuple):
     F: Values
     L: Values
     E: Values
-    parameters: Values
+    mlp2d_parameters: Values
     flops: Values
     """Training FLOPs of the whole run."""
     batch: Values
@@ -117,7 +117,7 @@ def shape(law: Law, D: Values) -> LawShape:
     F = law.ffn_ratio * D
     L = round_to(law.depth(D * F), law.mantissas)
     E = round_to(law.experts(D * F), law.mantissas) if law.experts else D / D
-    N = parameters(L, E, D, F)
+    N = mlp2d_parameters(L, E, D, F)
     T, tokens, batch = law.training(N, training_flops(L, D, F), E)
     return LawShape(D, F, L, E, N, T, batch, tokens)
 

@@ -24,7 +24,7 @@ from ..describe.job import PRECISIONS, Job, Precision
 from ..describe.model import Model, MoE
 from ..describe.slices import axes as torus_axes
 from ..errors import NoLayout
-from ..prediction.failures import Failures, Loss, loss
+from ..prediction.failures import Failures, Loss, loss_to_failures
 from ..prediction.prediction import Prediction, predict
 from ..search import Space, search
 from ..search.strategies import strategies
@@ -82,14 +82,14 @@ class Realism:
         """Share of the time that failures leave a model of so many parameters."""
         if not self.failures:
             return 1.0
-        return float(loss(self.failures, chips, size).goodput)
+        return float(loss_to_failures(self.failures, chips, size).goodput)
 
 
 @dataclass(frozen=True)
 class RealPoint(Run):
     """A run of a transformer."""
 
-    loss: Loss | None
+    loss_to_failures: Loss | None
     prediction: Prediction
 
     def to_dict(self) -> dict[str, Any]:
@@ -146,7 +146,7 @@ def run_of(law: Law, model: Model) -> tuple[float, float, int]:
     """
     # a token that sees only itself: scores as of a sequence of one
     flops = model_flops(model, 1 if model.window else 0)
-    T, tokens, batch = law.training(parameters(model), flops, experts(model))
+    T, tokens, batch = law.training(parameters(model), flops, _experts(model))
     return T, tokens, int(batch / law.seq)
 
 
@@ -155,7 +155,7 @@ def flops_of(scenario: Scenario, real: Realism, D: float) -> float:
     return run_of(scenario.law, transformer(scenario.law, D, real))[0]
 
 
-def experts(model: Model) -> int:
+def _experts(model: Model) -> int:
     """Experts of a layer; 1 of a dense model."""
     return model.moe.experts if model.moe else 1
 
@@ -173,7 +173,7 @@ def real_curve(
     for D in sorted(widths):
         if progress:
             progress(f"{name}: width {D:,.0f}", 0.0)
-        run = smallest(scenario, real, D)
+        run = smallest_cluster(scenario, real, D)
         if isinstance(run, str):
             reason = run
             break
@@ -289,7 +289,9 @@ def most_useful(
     return tuple(n for n in (most, most // 2, most // 4) if n)
 
 
-def smallest(scenario: Scenario, real: Realism, D: float) -> RealPoint | str:
+def smallest_cluster(
+    scenario: Scenario, real: Realism, D: float
+) -> RealPoint | str:
     """The run of the model of width D on the smallest cluster that does it in time, or why there is
     none. Chips come in E 2^k, as in the paper.
     """
@@ -298,7 +300,7 @@ def smallest(scenario: Scenario, real: Realism, D: float) -> RealPoint | str:
     size = parameters(model)
     peak = scenario.chip.peak(real.precision.compute)
     least = flops / (scenario.duration_s * peak * scenario.sustained)
-    unit = experts(model)
+    unit = _experts(model)
     # one chip an expert at least, as many as share a batch
     chips = unit * 2 ** max(math.ceil(math.log2(least / unit)), 0)
     reason = "no layout fits in memory"
@@ -345,7 +347,9 @@ def run_on(
         chips=chips,
         utilisation=flops / (peak * chips * took),
         duration_s=took,
-        loss=loss(real.failures, chips, size) if real.failures else None,
+        loss=loss_to_failures(real.failures, chips, size)
+        if real.failures
+        else None,
         prediction=best,
     )
 

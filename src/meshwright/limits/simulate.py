@@ -158,7 +158,7 @@ def simulate(
 def step_parts(on: Machine, s: LawShape, d: Degrees, groups: Groups) -> Parts:
     """What a step is the sum of."""
     return Parts(
-        products(on, s, d),
+        _products(on, s, d),
         tensor(on, s, d, groups),
         block_messages(on, s, d, groups),
         gradients(on, s, d, groups),
@@ -262,7 +262,7 @@ def expert_passes(s: LawShape, d: Degrees) -> Values:
     return s.L / d.pp * (s.E / d.ep) * d.microbatches
 
 
-def products(on: Machine, s: LawShape, d: Degrees) -> Values:
+def _products(on: Machine, s: LawShape, d: Degrees) -> Values:
     """Seconds of the matrix products of a step on one device, both ways."""
     ops = expert(on, s, d)
     halves = [half for op in ops for half in (op.forward, op.backward)]

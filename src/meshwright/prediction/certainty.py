@@ -243,7 +243,7 @@ def gathering() -> frozenset[str]:
     """Frameworks whose gathers of weights reach a share of the link that runs alone tell."""
     return frozenset(
         where.split("/")[1].split(":")[0]
-        for number in fitted.parameters()
+        for number in fitted.fitted_parameters()
         for where in number.where
         if where.endswith(":gather_share")
     )

@@ -110,7 +110,7 @@ def goodput(
     return interval_s / mtbf_s / cycle / again
 
 
-def loss(f: Failures, chips: Num, parameters: Num) -> Loss:
+def loss_to_failures(f: Failures, chips: Num, parameters: Num) -> Loss:
     """What failures cost a run of a model on so many chips, checkpoints written by all of them
     together.
     """

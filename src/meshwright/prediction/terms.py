@@ -34,7 +34,7 @@ def step_term(e: Explanation) -> Term:
     p = e.result
     formula = formulas(p)
     parts: dict[str, Sequence[Term]] = {
-        **operations(e),
+        **_operations(e),
         "pp_comm": [*_sends(e)],
         "dp_comm": [*_synchronisation(e)],
         "overlap_slowdown": [*_slowdown(e)],
@@ -64,7 +64,7 @@ def step_term(e: Explanation) -> Term:
     )
 
 
-def operations(e: Explanation) -> dict[str, list[Term]]:
+def _operations(e: Explanation) -> dict[str, list[Term]]:
     """Per cause, the operations of the slowest device with their seconds in a whole step, and what
     of them hides.
     """

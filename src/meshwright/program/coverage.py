@@ -25,9 +25,9 @@ def beyond(job: Job, layout: Layout, counts: Counts) -> list[str]:
     sentences = list(
         dict.fromkeys(
             [
-                *engine(job, layout),
-                *kernels(job, counts),
-                *messages(job, layout, counts),
+                *_engine(job, layout),
+                *_kernels(job, counts),
+                *_messages(job, layout, counts),
             ]
         )
     )
@@ -37,7 +37,7 @@ def beyond(job: Job, layout: Layout, counts: Counts) -> list[str]:
     return sentences[:MOST] + (more if len(sentences) > MOST else [])
 
 
-def engine(job: Job, layout: Layout) -> Iterator[str]:
+def _engine(job: Job, layout: Layout) -> Iterator[str]:
     """Of the engine, where measurements are asked for."""
     if not job.cluster.engine or job.how.chip.model != "calibrated":
         return
@@ -58,7 +58,7 @@ def engine(job: Job, layout: Layout) -> Iterator[str]:
             )
 
 
-def kernels(job: Job, counts: Counts) -> Iterator[str]:
+def _kernels(job: Job, counts: Counts) -> Iterator[str]:
     """Of the chip."""
     if job.how.chip.model != "calibrated":
         return
@@ -74,7 +74,7 @@ def kernels(job: Job, counts: Counts) -> Iterator[str]:
                 yield f"{work.kernel} is used outside its measured range: {phrase}"
 
 
-def messages(job: Job, layout: Layout, counts: Counts) -> Iterator[str]:
+def _messages(job: Job, layout: Layout, counts: Counts) -> Iterator[str]:
     """Of the network."""
     if job.how.network.collective != "measured":
         return

@@ -34,7 +34,7 @@ def card(advice: Advice, commands: Sequence[str] = ()) -> Card:
         *measured(advice.gap),
         *gains(advice),
         *pair_and_triple(advice),
-        *ties(advice),
+        *_ties(advice),
         *numerics_rows(advice),
         *basis(run),
         *notes(advice.notes),
@@ -109,7 +109,7 @@ def pair_and_triple(advice: Advice) -> Iterator[CardRow]:
             )
 
 
-def ties(advice: Advice) -> Iterator[CardRow]:
+def _ties(advice: Advice) -> Iterator[CardRow]:
     """Changes that the model cannot tell from the run."""
     if advice.ties:
         each = [f"{fields(advice, a)} {a.gain:+.1%}" for a in advice.ties[:3]]

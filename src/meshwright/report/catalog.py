@@ -124,7 +124,7 @@ def plural(kind: str) -> str:
     return f"{kind}s" if f"{kind}s" in FINDERS else kind
 
 
-def to_dict(kind: str, name: str | None = None) -> dict[str, Any]:
+def catalog_to_dict(kind: str, name: str | None = None) -> dict[str, Any]:
     """The fields of `catalog --json`."""
     kind = plural(kind)
     names = names_of(kind)

@@ -136,9 +136,9 @@ def report(c: Comparison, ascii_only: bool = False) -> RenderableType:
     ]
     if c.step:
         parts += [Text(), causes(c)]
-    parts += [Text(), memory(c)]
+    parts += [Text(), _memory(c)]
     if p.layout.pp > 1 and c.virtual:
-        parts += [Text(), *bubble(c)]
+        parts += [Text(), *_bubble(c)]
         for name, line in lines(c).items():
             parts += [
                 Text(),
@@ -279,7 +279,7 @@ def signed(value: float) -> str:
     return ("-" if value < 0 else "+") + seconds(abs(value))
 
 
-def memory(c: Comparison) -> Table:
+def _memory(c: Comparison) -> Table:
     """Bytes by kind on the fullest device and rank."""
     table = empty_table(
         "memory of the fullest rank", "predicted", "measured", "", "what it is"
@@ -308,7 +308,7 @@ def memory(c: Comparison) -> Table:
     return table
 
 
-def bubble(c: Comparison) -> Iterator[Text]:
+def _bubble(c: Comparison) -> Iterator[Text]:
     """The pipeline's idle share, three ways."""
     assert c.virtual
     b = c.virtual.bubble

@@ -201,7 +201,7 @@ def _later(
 FLAGS_AT_END = re.compile(r"(?: --\S+ [^\s-]\S*)+$")
 
 
-def to_dict(
+def reading_to_dict(
     reading: ForeignFile, job: Job | None, needs: list[str]
 ) -> dict[str, Any]:
     """The fields of `read --json`."""

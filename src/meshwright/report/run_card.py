@@ -125,7 +125,7 @@ def unfit(plan: Plan, aside: str = "") -> Card:
         rows.append(
             CardRow(
                 "closest",
-                f"{short_words(closest.layout)}: {memory(closest)}",
+                f"{short_words(closest.layout)}: {_memory(closest)}",
             )
         )
     name = f"Plan {question(closest)}" if closest else "Plan"
@@ -183,10 +183,10 @@ def verdict(p: Prediction, recipe: str = "") -> CardRow:
     fits = "fits in memory" if p.fits else p.verdict
     if recipe and not p.fits:
         fits = "ran as a published recipe, so it fits"
-    return CardRow(word, f"{fits}: {memory(p)}{short}{risk}", style)
+    return CardRow(word, f"{fits}: {_memory(p)}{short}{risk}", style)
 
 
-def memory(p: Prediction) -> str:
+def _memory(p: Prediction) -> str:
     """Needed of there, on the fullest chip."""
     need, have = (
         show(p.memory_bytes[key], "GiB") for key in ("needed", "capacity")
@@ -267,12 +267,12 @@ def alternatives(plan: Plan) -> Iterator[CardRow]:
         for p in every:
             words = short_words(p.layout)
             if words not in taken:
-                yield CardRow("or", layout_words(plan, p), rank=rank)
+                yield CardRow("or", _layout_words(plan, p), rank=rank)
                 taken.add(words)
                 break
 
 
-def layout_words(plan: Plan, p: Prediction) -> str:
+def _layout_words(plan: Plan, p: Prediction) -> str:
     """A layout, and what it costs beside the best."""
     slower = slower_words(plan, p)
     if p.train_time_s is None:

@@ -117,7 +117,7 @@ def report(r: Replay, ascii_only: bool = False) -> RenderableType:
         Text(),
         stage_table(r),
         Text(),
-        ranks(t),
+        _ranks(t),
         Text(),
         *gantt(t, ascii_only),
     )
@@ -140,7 +140,7 @@ def stage_table(r: Replay) -> Table:
     return table
 
 
-def ranks(t: Timeline) -> Table:
+def _ranks(t: Timeline) -> Table:
     """Busy and idle seconds of each rank, and the microbatches it holds."""
     table = empty_table(
         "rank", "busy", "idle", "idle share", "microbatches held"

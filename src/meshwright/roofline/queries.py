@@ -33,7 +33,7 @@ from . import thresholds as th
 from .mesh import Mesh, bandwidth, mesh
 from .splits import Split, best, largest_tensor, least_batch, splits
 from .times import EDITIONS
-from .work import Layer, Setting
+from .work import Layer, LayerSetting
 
 FAR = 4.0
 """Splits that communicate longer than so many times the least are not shown."""
@@ -267,7 +267,7 @@ def roofline(
         else precision or usual_precision(assumptions, on.chip)
     )
     how = _as_asked(assumptions, exact)
-    setting = Setting(described, layer, numbers, how, seq)
+    setting = LayerSetting(described, layer, numbers, how, seq)
     m = mesh(on, numbers.compute, how, shape)
     every = list(splits(setting, m, batch / m.pods))
     asked = schemes.Asked(setting, m, batch)

@@ -30,7 +30,7 @@ from .times import (
     chip_seconds,
     step,
 )
-from .work import SCORES, Setting
+from .work import SCORES, LayerSetting
 
 POINTS = 49
 """Batches of a curve."""
@@ -69,7 +69,7 @@ class Scheme:
     """On one chip: 10 bytes a parameter (no gradients, no master weights) and one checkpoint a
     layer.
     """
-    curve: SchemeCurve
+    _curve: SchemeCurve
     note: str = ""
 
     def compute_bound(self, edition: str) -> bool:
@@ -93,7 +93,7 @@ Evaluate = Callable[[Num], LayerStep | RooflinePasses]
 class Asked:
     """A batch on a mesh, and what of a layer counts."""
 
-    setting: Setting
+    setting: LayerSetting
     mesh: Mesh
     batch: float
     """Tokens of all pods."""
@@ -152,12 +152,12 @@ class Asked:
             least_batch_sum_tokens=bound_from(shown, "sum"),
             least_batch_max_tokens=bound_from(shown, "max"),
             memory_bytes=self.memory(shards or self.mesh.chips),
-            curve=curve(shown, self.batch),
+            curve=_curve(shown, self.batch),
             note=note,
         )
 
 
-def curve(at: Callable[[Num], Times], batch: float) -> SchemeCurve:
+def _curve(at: Callable[[Num], Times], batch: float) -> SchemeCurve:
     """Times from a thousandth to a thousand times the batch."""
     import numpy as np
 

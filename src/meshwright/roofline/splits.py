@@ -19,7 +19,7 @@ from ..errors import NoLayout
 from ..num import Num, divisors, product
 from .mesh import Mesh, Ranks, place
 from .times import LayerStep, Times, bound_from, step
-from .work import Setting
+from .work import LayerSetting
 
 MOST_TOKENS = 1e12
 """Batches beyond this are not looked at."""
@@ -31,7 +31,7 @@ GRID = 400
 class Split:
     """X x Y chips placed on a mesh, for one batch."""
 
-    setting: Setting
+    setting: LayerSetting
     mesh: Mesh
     batch: float
     """Tokens of this pod."""
@@ -103,7 +103,7 @@ class Split:
         return ", ".join(axes) or "one chip"
 
 
-def splits(setting: Setting, mesh: Mesh, batch: float) -> Iterator[Split]:
+def splits(setting: LayerSetting, mesh: Mesh, batch: float) -> Iterator[Split]:
     """Every split of the pod in which each tensor shard of the feed-forward (and of the heads, if
     attention counts) is whole."""
     width = (

@@ -30,7 +30,7 @@ from ..step import step as whole_step
 from ..step.weights import Parameters, weight_sync
 from .memory import FSDP
 from .mesh import Mesh, Ranks
-from .work import On, Setting
+from .work import LayerSetting, On
 
 EDITIONS = {"sum": BOOK_SUM.overlap.dp, "max": BOOK_MAX.overlap.dp}
 """edition of the book -> how collectives of different mesh axes share the network."""
@@ -98,7 +98,7 @@ def timed_stack(layers: int) -> Model:
 class LayerStep:
     """One step of one layer; what is not asked for is not timed."""
 
-    setting: Setting
+    setting: LayerSetting
     mesh: Mesh
     layout: On
     zero: int = FSDP
@@ -182,7 +182,7 @@ def passed(halves: Sequence[Half], data: Load) -> Times:
 
 
 def step(
-    setting: Setting,
+    setting: LayerSetting,
     mesh: Mesh,
     tokens: Num,
     groups: Mapping[str, Ranks],

@@ -106,7 +106,7 @@ def stage_seconds(
     return np.stack([np.asarray(each) for each in stages], axis=-1)
 
 
-def bubble(
+def bubble_of_order(
     schedule: ScheduleOrder,
     p: Num,
     m: Num,

@@ -36,7 +36,7 @@ from .evaluate import (
 )
 from .legal import legal_options
 from .options import options
-from .placement import count, shares_of_axes
+from .placement import placement_count, shares_of_axes
 from .points import Rows
 from .space import Space
 from .table import (
@@ -143,7 +143,7 @@ def _rounds(
     if not space.relaxed:
         rows, bound = open_.rows()
         legal = legal_options(job, rows, best.choice)
-        many = count(job, rows, space) if space.placements else 1.0
+        many = placement_count(job, rows, space) if space.placements else 1.0
         best.searched = int((legal * many).sum())
         rows, bound = keep(rows, legal > 0), bound[legal > 0]
         if length(rows) <= FEW:

@@ -10,7 +10,7 @@ import numpy as np
 
 from ..describe.fields import FieldKind
 from ..describe.frozen import FrozenDict
-from ..describe.job import Job, demand
+from ..describe.job import Job, demand_job
 from ..layout import beside, practice
 from ..prediction.certainty import resolution
 from ..prediction.classes import sharding
@@ -54,7 +54,7 @@ def plan(
     other fields of the job (`Job.with_`). If nothing fits, that is no error: `best` is None, and
     `closest` and `notes` say what is missing.
     """
-    demand(job)
+    demand_job(job)
     asked, among = constrain(job, space, fields)
     question = Question(asked, among, top, progress, pareto, families)
     return final_plan(planning(question))

@@ -118,7 +118,7 @@ class ModelShares(NamedTuple):
 
     def on(self, rank: Num) -> ModelShare:
         """What one device holds."""
-        return share(self.cut, rank)
+        return _share(self.cut, rank)
 
     def recompute_share(self, text: str) -> Num:
         """`ModelShare.recompute_share`, the same on all devices."""
@@ -142,13 +142,13 @@ def _shares(cut: StagePartition, back: bool) -> ModelShares:
     def along(between: tuple[Num, ...]) -> tuple[ModelShare, ...]:
         several = anywhere(cut.p > 1)
         ranks = (0.0, *between, cut.q) if several else (0.0,)
-        return tuple(share(cut, rank) for rank in ranks)
+        return tuple(_share(cut, rank) for rank in ranks)
 
     fullest = cut.late if back else cut.early
     return ModelShares(cut, along(cut.heavy), along(fullest))
 
 
-def share(cut: StagePartition, rank: Num) -> ModelShare:
+def _share(cut: StagePartition, rank: Num) -> ModelShare:
     """What a device holds: the first has the embedding and the last the head, or in a folded
     pipeline the first too.
     """

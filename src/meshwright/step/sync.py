@@ -12,7 +12,7 @@ from ..cost import host, overlap
 from ..cost.chip import pass_seconds
 from ..cost.layer import Clock
 from ..cost.load import NOTHING, Busy, Load
-from ..cost.offload import update as on_host
+from ..cost.offload import offload_update as on_host
 from ..cost.shapes import step_quantises
 from ..count import optimizer
 from ..describe.assumptions import HidePass

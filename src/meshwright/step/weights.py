@@ -314,4 +314,4 @@ def tied_parameters(job: Job, layout: Layout) -> Num:
     """
     if not (job.model.tied_embeddings and job.how.count.vocabulary):
         return 0.0
-    return vocabulary.table(job, layout)
+    return vocabulary.table_parameters(job, layout)

@@ -124,7 +124,7 @@ ITS_OWN = ("device", "output", "threads", "restarts")
 class Driven(NamedTuple):
     """A run of another engine, and what it says of the prediction."""
 
-    engine: str
+    _engine: str
     folder: Path
     comparison: Logged
     scale: Installation | None
@@ -142,7 +142,7 @@ class Driven(NamedTuple):
         }
 
 
-def engine(name: str) -> Engine:
+def _engine(name: str) -> Engine:
     """By its name."""
     if name not in ENGINES:
         raise unknown("--engine", name, ("meshwright", *ENGINES))
@@ -191,7 +191,7 @@ def command(
     job: Job, settings: Settings, name: str, more: str
 ) -> tuple[str, list[str], list[str]]:
     """(script of the plan, flags behind it, what [train] says in vain)."""
-    its = engine(name)
+    its = _engine(name)
     script = export(job, name)
     if settings.device == "cpu":
         if not its.on_cpu:
@@ -265,14 +265,14 @@ def ended(process: subprocess.Popen[bytes]) -> Iterator[None]:
     finally:
         signal.signal(signal.SIGTERM, before)
         if process.poll() is None:
-            send(process, signal.SIGTERM)
-            send(process, signal.SIGCONT)  # a stopped rank would not hear it
+            _send(process, signal.SIGTERM)
+            _send(process, signal.SIGCONT)  # a stopped rank would not hear it
             with suppress(subprocess.TimeoutExpired):
                 process.wait(GRACE_S)
-        send(process, signal.SIGKILL)
+        _send(process, signal.SIGKILL)
 
 
-def send(process: subprocess.Popen[bytes], what: int) -> None:
+def _send(process: subprocess.Popen[bytes], what: int) -> None:
     """A signal to all of a session."""
     with suppress(ProcessLookupError):
         os.killpg(process.pid, what)

@@ -168,7 +168,7 @@ def even(job: Job) -> Any:
     return read
 
 
-def compare(
+def compare_ranks(
     job: Job,
     settings: Settings,
     ranks: tuple[int, ...] = (),
@@ -207,7 +207,7 @@ def of_rank(
             counted=program.flops,
             agrees=flops == program.flops,
         ),
-        *messages(sent, program.sent),
+        *_messages(sent, program.sent),
     ]
     ledger = peak.peak(wanted, at, shards)
     highest, counted = ledger.highest, program.live.peak
@@ -236,7 +236,7 @@ def of_rank(
     )
 
 
-def messages(wanted: Sent, counted: Sent) -> list[OracleRow]:
+def _messages(wanted: Sent, counted: Sent) -> list[OracleRow]:
     """Number and bytes of each kind of collective on each axis. They agree if every single size
     does.
     """

@@ -83,7 +83,7 @@ def engine(
             recorder=recorder,
             documents=documents,
         )
-    return pipeline(
+    return _pipeline(
         stages, layout, mesh, of, microbatches, device, recorder, documents
     )
 
@@ -157,7 +157,7 @@ def ends(stage: Decoder, layout: Layout) -> tuple[Tensor, Tensor]:
     )
 
 
-def pipeline(
+def _pipeline(
     stages: dict[int, Decoder],
     layout: Layout,
     mesh: RankMesh,

@@ -31,7 +31,7 @@ def write(
     folder: Path,
     engine: Path | None,
     progress: Progress,
-    over: prerendered.Range | None = None,
+    over: prerendered.KeyRange | None = None,
 ) -> list[str]:
     """Write the folder; the names of its files.  Raises BadInput.
 
@@ -55,7 +55,7 @@ def write(
     for name, text in texts.items():
         (folder / name).write_text(text, "utf-8")
     if engine:
-        rows = prerendered.compressed(over or prerendered.Range(), progress)
+        rows = prerendered.compressed(over or prerendered.KeyRange(), progress)
         (folder / prerendered.NAME).write_bytes(rows)
         (folder / "meshwright.zip").write_bytes(package())
         (folder / "pyodide").mkdir(exist_ok=True)

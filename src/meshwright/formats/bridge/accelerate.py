@@ -48,7 +48,7 @@ PROGRAM = "train.py"
 CONFIG = "accelerate.yaml"
 
 
-def dp(k: Keys) -> int | None:
+def _dp(k: Keys) -> int | None:
     """Shards times copies; without either what is left of the processes."""
     shards = k.whole(M + "dp_shard_size")
     copies = k.whole(M + "dp_replicate_size")
@@ -56,7 +56,7 @@ def dp(k: Keys) -> int | None:
     return (shards or 1) * (copies or 1) if shards or copies else None
 
 
-def zero(k: Keys) -> int:
+def _zero(k: Keys) -> int:
     """By FSDP's or DeepSpeed's own word; sharded sizes of the mesh are FSDP 2."""
     kind = k.word("distributed_type", "no")
     stage, hybrid = 0, False
@@ -106,24 +106,24 @@ def unwrapped(k: Keys, key: str, default: str) -> None:
 
 
 READ = {
-    "layout.dp": dp,
-    "layout.zero": zero,
+    "layout.dp": _dp,
+    "layout.zero": _zero,
 }
 
 
-def write_dp(job: Job, out: Out) -> None:
+def _write_dp(job: Job, out: Out) -> None:
     out["num_processes"] = int(job.layout.chips)
     write_shards(job, out, NAME, M)
 
 
-def write_zero(job: Job, out: Out) -> None:
+def _write_zero(job: Job, out: Out) -> None:
     write_stage(job, out, NAME, F + "version", F + "reshard_after_forward")
     out["distributed_type"] = "FSDP" if job.layout.zero else "MULTI_GPU"
     if job.layout.zero:
         out[F + "auto_wrap_policy"] = LAYERS
 
 
-def write_recompute(job: Job, out: Out) -> None:
+def _write_recompute(job: Job, out: Out) -> None:
     how = job.layout.recompute
     if how not in ("none", "full") or (how == "full" and not job.layout.zero):
         raise BadInput(
@@ -133,7 +133,7 @@ def write_recompute(job: Job, out: Out) -> None:
         out[F + "activation_checkpointing"] = how == "full"
 
 
-def write_compiled(job: Job, out: Out) -> None:
+def _write_compiled(job: Job, out: Out) -> None:
     """Without a word nothing is compiled."""
     if compiles(job) or job.software.compiled is not None:
         out["dynamo_config.dynamo_backend"] = (
@@ -142,10 +142,10 @@ def write_compiled(job: Job, out: Out) -> None:
 
 
 WRITE = {
-    "layout.dp": write_dp,
-    "layout.zero": write_zero,
-    "layout.recompute": write_recompute,
-    "software.compiled": write_compiled,
+    "layout.dp": _write_dp,
+    "layout.zero": _write_zero,
+    "layout.recompute": _write_recompute,
+    "software.compiled": _write_compiled,
 }
 
 

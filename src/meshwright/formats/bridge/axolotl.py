@@ -63,7 +63,7 @@ def ep(k: Keys) -> int | None:
     return degree
 
 
-def dp(k: Keys) -> int | None:
+def _dp(k: Keys) -> int | None:
     """Shards times copies times ranks of experts, which take batches of their own."""
     shards = k.whole("dp_shard_size")
     parts = (k.whole("dp_replicate_size") or 1) * (ep(k) or 1)
@@ -110,7 +110,7 @@ def zero(k: Keys) -> int:
     return stage
 
 
-def batch(k: Keys) -> str | None:
+def _batch(k: Keys) -> str | None:
     """Microbatch times accumulation times replicas."""
     parts = k.whole("gradient_accumulation_steps", 1) or 1
     ranks = replicas_left(k)
@@ -125,14 +125,14 @@ def batch(k: Keys) -> str | None:
 
 READ = {
     "layout.ep": ep,
-    "layout.dp": dp,
+    "layout.dp": _dp,
     "layout.zero": zero,
-    "job.batch": batch,
+    "job.batch": _batch,
     "software.dispatcher": lambda k: "deepep" if (ep(k) or 1) > 1 else None,
 }
 
 
-def write_dp(job: Job, out: Out) -> None:
+def _write_dp(job: Job, out: Out) -> None:
     """Its shards are those of an expert, where experts are shared out."""
     write_shards(job, out, NAME)
     if job.layout.ep > 1:
@@ -184,14 +184,14 @@ def write_cp(job: Job, out: Out) -> None:
     out["ring_attn_func"] = EXCHANGED.get(l.cp_exchange, l.cp_exchange)
 
 
-def write_zero(job: Job, out: Out) -> None:
+def _write_zero(job: Job, out: Out) -> None:
     write_stage(job, out, NAME, "fsdp_version", F + "reshard_after_forward")
 
 
 WRITE = {
     "layout.cp": write_cp,
-    "layout.dp": write_dp,
-    "layout.zero": write_zero,
+    "layout.dp": _write_dp,
+    "layout.zero": _write_zero,
     "job.batch": lambda job, out: out.update(
         gradient_accumulation_steps=accumulated(job)
     ),

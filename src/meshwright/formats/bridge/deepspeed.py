@@ -59,14 +59,14 @@ def zero(k: Keys) -> int:
     return stage
 
 
-def copies(k: Keys) -> int | None:
+def _copies(k: Keys) -> int | None:
     """Groups that hold copies (MiCS shards over fewer ranks)."""
     shard = k.whole("zero_optimization.mics_shard_size")
     ranks = replicas_left(k)
     return ranks // shard if shard and shard > 0 and ranks else None
 
 
-def batch(k: Keys) -> str | None:
+def batch_of_factors(k: Keys) -> str | None:
     """train_batch_size, or its three factors."""
     given = k.whole("train_batch_size")
     ranks = left_of(k)
@@ -88,10 +88,10 @@ def batch(k: Keys) -> str | None:
 
 
 READ = {
-    "layout.dp_replicate": copies,
+    "layout.dp_replicate": _copies,
     "layout.zero": zero,
     "layout.offload": host_memory.deepspeed,
-    "job.batch": batch,
+    "job.batch": batch_of_factors,
 }
 
 

@@ -27,7 +27,7 @@ DENSE = ("flash", "global")
 """Kinds of attention that see everything."""
 
 
-def activation(k: Keys) -> tuple[bool, str]:
+def _activation(k: Keys) -> tuple[bool, str]:
     """(There is a gate, its function).  Raises BadInput for one that is not predicted."""
     word = k.word("activation", "gelu")
     if word not in ACTIVATIONS:
@@ -45,7 +45,7 @@ def ffn(k: Keys) -> int:
     growth = k.number("expansion_factor", 4.0) or 4.0
     width = k.whole("intermediate_size") or int(growth * hidden)
     multiple = k.whole("mlp_multiple_of", 1) or 1
-    inner = int(width * 2 / 3) // 2 if activation(k)[0] else width
+    inner = int(width * 2 / 3) // 2 if _activation(k)[0] else width
     return int(ceil_div(inner, multiple)) * multiple
 
 
@@ -65,7 +65,7 @@ def vocab(k: Keys) -> int | None:
     return None
 
 
-def kernel(k: Keys) -> str | None:
+def _kernel(k: Keys) -> str | None:
     """By the kinds of attention of the layers.  Raises BadInput for any that see a part."""
     kinds = [w for w in k.items("attention_config") if w.strip("[]'\" ")]
     words = {w.strip("[]'\" ") for kind in kinds for w in kind.split(",")}
@@ -81,13 +81,13 @@ def kernel(k: Keys) -> str | None:
 
 
 READ = {
-    "model.gated": lambda k: activation(k)[0],
-    "model.activation": lambda k: activation(k)[1],
+    "model.gated": lambda k: _activation(k)[0],
+    "model.activation": lambda k: _activation(k)[1],
     "model.ffn": ffn,
     "model.vocab": vocab,
     "layout.zero": deepspeed.zero,
-    "job.batch": deepspeed.batch,
-    "job.attention_kernel": kernel,
+    "job.batch": deepspeed.batch_of_factors,
+    "job.attention_kernel": _kernel,
 }
 
 

@@ -9,7 +9,7 @@ WRAPPED = ("auto_wrap", "true", "2")
 """Words of `fsdp` with which each layer is a unit of its own."""
 
 
-def zero(k: Keys) -> int:
+def _zero(k: Keys) -> int:
     """By the words of FSDP or the name of DeepSpeed's file, as axolotl hands them on; without
     `auto_wrap` all weights are one unit (training_args.py, _process_fsdp_args).
     """
@@ -24,4 +24,4 @@ def zero(k: Keys) -> int:
     return stage
 
 
-READ = {"layout.zero": zero}
+READ = {"layout.zero": _zero}

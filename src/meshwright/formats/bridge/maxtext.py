@@ -72,7 +72,7 @@ def axis(k: Keys, name: str, default: int = 1) -> int:
     return -1 if min(inside, across) < 0 else inside * across
 
 
-def model(k: Keys) -> str | None:
+def _model(k: Keys) -> str | None:
     name = k.word("model_name", "default")
     return None if name == "default" else model_named(k, name, NAME)
 
@@ -116,13 +116,13 @@ def scheme(k: Keys) -> str | None:
     return None
 
 
-def dp(k: Keys) -> int | None:
+def _dp(k: Keys) -> int | None:
     """data x fsdp x expert; None if one of them takes what is left."""
     parts = [axis(k, "data"), axis(k, "fsdp", -1), axis(k, "expert")]
     return None if min(parts) < 0 else math.prod(parts)
 
 
-def copies(k: Keys) -> int | None:
+def _copies(k: Keys) -> int | None:
     """The axis data, where something is sharded."""
     data = axis(k, "data")
     return data if data > 1 and shards_weights(k) else None
@@ -135,7 +135,7 @@ def shards_weights(k: Keys) -> bool:
     )
 
 
-def microbatch(k: Keys) -> int | None:
+def _microbatch(k: Keys) -> int | None:
     """Sequences of a replica at a time."""
     each = k.number("per_device_batch_size", PER_DEVICE)
     ranks = replicas_left(k)
@@ -154,7 +154,7 @@ def microbatch(k: Keys) -> int | None:
     return int(of_replica)
 
 
-def batch(k: Keys) -> str | None:
+def _batch(k: Keys) -> str | None:
     each = k.number("per_device_batch_size", PER_DEVICE)
     parts = k.whole("gradient_accumulation_steps", 1) or 1
     return (
@@ -174,13 +174,13 @@ def chunks_of_rank(k: Keys) -> int | None:
     return repeats if pp > 1 and repeats > 1 else None
 
 
-def zero(k: Keys) -> int:
+def _zero(k: Keys) -> int:
     if shards_weights(k):
         return 3
     return 1 if k.flag("shard_optimizer_over_data") else 0
 
 
-def recomputed(k: Keys) -> str:
+def _recomputed(k: Keys) -> str:
     policy = k.word("remat_policy", "full")
     if policy in OFFLOADED:
         k.leave(
@@ -201,7 +201,7 @@ def recomputed(k: Keys) -> str:
 
 
 READ = {
-    "model": model,
+    "model": _model,
     **{
         f"layout.{a}": (lambda k, n=name: axis(k, n))
         for a, name in AXES.items()
@@ -209,13 +209,13 @@ READ = {
     "layout.tp": tp,
     "layout.etp": etp,
     "layout.scheme": scheme,
-    "layout.dp": dp,
-    "layout.dp_replicate": copies,
-    "layout.microbatch": microbatch,
+    "layout.dp": _dp,
+    "layout.dp_replicate": _copies,
+    "layout.microbatch": _microbatch,
     "layout.interleave": chunks_of_rank,
-    "layout.zero": zero,
-    "layout.recompute": recomputed,
-    "job.batch": batch,
+    "layout.zero": _zero,
+    "layout.recompute": _recomputed,
+    "job.batch": _batch,
 }
 
 
@@ -263,7 +263,7 @@ def put_axis(out: Out, name: str, here: int, total: int) -> None:
     out[f"dcn_{name}_parallelism"] = total // here
 
 
-def write_dp(job: Job, out: Out) -> None:
+def _write_dp(job: Job, out: Out) -> None:
     """Experts nearest, then shards, then copies."""
     l = job.layout
     shards = (
@@ -289,7 +289,7 @@ def write_dp(job: Job, out: Out) -> None:
         put_axis(out, name, here, degree)
 
 
-def write_zero(job: Job, out: Out) -> None:
+def _write_zero(job: Job, out: Out) -> None:
     l = job.layout
     split = int(l.dp) // int(l.dp_replicate) * int(l.cp) > 1
     if l.zero == 2 or (l.zero == 3 and not split):
@@ -321,7 +321,7 @@ def write_microbatch(job: Job, out: Out) -> None:
         out["gradient_accumulation_steps"] = count
 
 
-def write_chunks(job: Job, out: Out) -> None:
+def _write_chunks(job: Job, out: Out) -> None:
     l = job.layout
     if l.pp == 1:
         return
@@ -334,7 +334,7 @@ def write_chunks(job: Job, out: Out) -> None:
     out["num_pipeline_repeats"] = int(l.interleave)
 
 
-def write_recompute(job: Job, out: Out) -> None:
+def _write_recompute(job: Job, out: Out) -> None:
     if recompute(job.layout.recompute).layers:
         raise BadInput(
             f"MaxText recomputes the same of all layers, not {job.layout.recompute}"
@@ -352,7 +352,7 @@ def write_recompute(job: Job, out: Out) -> None:
     out["remat_policy"] = how
 
 
-def demand(job: Job, out: Out) -> None:
+def _demand(job: Job, out: Out) -> None:
     """BadInput for microbatches whose gradients it does not add up."""
     eight = job.precision == PRECISIONS["fp8"]
     if eight and job.layout.pp == 1 and accumulated(job) > 1:
@@ -363,15 +363,15 @@ def demand(job: Job, out: Out) -> None:
 
 
 WRITE = {
-    "": demand,
+    "": _demand,
     "model": lambda job, out: out.update(model_name=name_of(job, NAME)),
     **{f"layout.{a}": write_axis(a) for a in AXES if a != "ep"},
     "layout.tp": write_tp,
-    "layout.dp": write_dp,
+    "layout.dp": _write_dp,
     "layout.microbatch": write_microbatch,
-    "layout.interleave": write_chunks,
-    "layout.zero": write_zero,
-    "layout.recompute": write_recompute,
+    "layout.interleave": _write_chunks,
+    "layout.zero": _write_zero,
+    "layout.recompute": _write_recompute,
 }
 
 

@@ -114,7 +114,7 @@ def _with_recipe(keys: dict[str, Any], chips: int | None) -> FileKeys:
     return FileKeys(keys, chips)
 
 
-def model(k: Keys) -> str | None:
+def _model(k: Keys) -> str | None:
     """The catalogue's name of a recipe's model; what it runs on goes beside it."""
     name = str(k.get("recipe", ""))
     if not name:
@@ -143,19 +143,19 @@ def _known(name: str, k: Keys) -> str | None:
     return model_named(k, word if word in get(NAME).models else name, NAME)
 
 
-READ = {**megatron.READ, "model": model}
+READ = {**megatron.READ, "model": _model}
 """Field -> what reads it."""
 
 
 # ---------------------------------------------------------------- writing
 
 
-def write_model(job: Job, out: dict[str, Any]) -> None:
+def _write_model(job: Job, out: dict[str, Any]) -> None:
     """The library's recipe of the model."""
     out["recipe"] = f"{name_of(job, NAME, 'recipe')}_pretrain_config"
 
 
-def write_precision(job: Job, out: dict[str, Any]) -> None:
+def _write_precision(job: Job, out: dict[str, Any]) -> None:
     """A recipe of mixed precision by its name."""
     compute, _, half = job.precision.name.partition("-")
     if compute not in ("bf16", "fp8", "fp4"):
@@ -178,7 +178,7 @@ def write_precision(job: Job, out: dict[str, Any]) -> None:
         out["grad_reduce_in_fp32"] = False
 
 
-def write_float8(job: Job, out: dict[str, Any]) -> None:
+def _write_float8(job: Job, out: dict[str, Any]) -> None:
     """The recipe of mixed precision says it."""
     if job.software.float8 == "rowwise":
         raise BadInput(
@@ -196,9 +196,9 @@ def write_dp_overlap(job: Job, out: dict[str, Any]) -> None:
 
 WRITE = {
     **megatron.WRITE,
-    "model": write_model,
-    "job.precision": write_precision,
-    "software.float8": write_float8,
+    "model": _write_model,
+    "job.precision": _write_precision,
+    "software.float8": _write_float8,
     "software.dp_overlap": write_dp_overlap,
 }
 """Field -> what writes it."""

@@ -45,7 +45,7 @@ def gated(k: Keys) -> bool | None:
     )
 
 
-def activation(k: Keys) -> str | None:
+def _activation(k: Keys) -> str | None:
     if k.flag("squared_relu"):
         return "relu"
     if k.flag("quick_geglu"):
@@ -269,7 +269,7 @@ def of_its_own(read: Callable[[Keys], Any]) -> Callable[[Keys], Any]:
 
 SIZES: Mapping[str, Callable[[Keys], Any]] = {
     "model.gated": gated,
-    "model.activation": activation,
+    "model.activation": _activation,
     "model.ffn": ffn,
     "model.seq": position_count,
     "model.vocab": vocab,

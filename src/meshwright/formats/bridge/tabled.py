@@ -72,7 +72,7 @@ class TabledTool(Tool):
         if not get(self.name).scripts:
             return None
         return launch.command_with_most_flags(
-            script, lambda words: self.mine_tree(dict.fromkeys(flags(words)))
+            script, lambda words: self.mine_tree(dict.fromkeys(_flags(words)))
         )
 
     def render(self, out: dict[str, Any], job: Job, at: launch.Place) -> str:
@@ -102,7 +102,7 @@ def spelled(key: object) -> str:
     return str(key).replace("-", "_")
 
 
-def flags(words: Sequence[str]) -> Iterator[str]:
+def _flags(words: Sequence[str]) -> Iterator[str]:
     """Names of a command's flags."""
     for word in words:
         if word.startswith("--"):

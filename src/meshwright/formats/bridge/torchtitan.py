@@ -114,7 +114,7 @@ def eight_bits(k: Keys) -> tuple[str, str] | None:
     return next((key for key, own in EIGHT_BITS.items() if own == name), None)
 
 
-def model(k: Keys) -> str | None:
+def _model(k: Keys) -> str | None:
     """By the name of its configuration, or of its flavor."""
     name = configuration_name(k)
     if config := eight_bits(k):
@@ -123,14 +123,14 @@ def model(k: Keys) -> str | None:
     return model_named(k, name, version) if name else None
 
 
-def dp(k: Keys) -> int | None:
+def _dp(k: Keys) -> int | None:
     """Groups of copies times shards; -1: what is left."""
     shards = k.whole(P + "data_parallel_shard_degree", -1)
     copies = k.whole(P + "data_parallel_replicate_degree", 1) or 1
     return copies * shards if shards and shards > 0 else None
 
 
-def copies(k: Keys) -> int | None:
+def _copies(k: Keys) -> int | None:
     """Groups that hold copies, where each is sharded (HSDP)."""
     groups = k.whole(P + "data_parallel_replicate_degree", 1) or 1
     return (
@@ -140,7 +140,7 @@ def copies(k: Keys) -> int | None:
     )
 
 
-def microbatch(k: Keys) -> int | None:
+def _microbatch(k: Keys) -> int | None:
     """Sequences at a time: of a pipeline its own, else the local batch."""
     local = k.whole("training.local_batch_size", LOCAL_BATCH)
     piped = k.whole(P + "pipeline_parallel_microbatch_size", 1)
@@ -181,7 +181,7 @@ def chunks_of_rank(k: Keys) -> int | None:
     return count if count > 1 else None
 
 
-def stages(k: Keys) -> str | None:
+def _stages(k: Keys) -> str | None:
     """Layers of each stage where they are not dealt as we do."""
     pp = k.degree("layout.pp")
     v = k.degree("layout.interleave")
@@ -244,7 +244,7 @@ def schedule(k: Keys) -> str | None:
     return ours
 
 
-def zero(k: Keys) -> int:
+def _zero(k: Keys) -> int:
     """By what is sharded, and whether weights stay."""
     key = P + "fsdp_reshard_after_forward"
     how = k.word(key, "default")
@@ -261,7 +261,7 @@ def zero(k: Keys) -> int:
     return 1
 
 
-def recomputed(k: Keys) -> str | None:
+def _recomputed(k: Keys) -> str | None:
     """None, op by op, every n-th layer, or all."""
     mode = k.word(CHECKPOINT, "selective")
     option = k.word(OPTION, SELECTIVE)
@@ -286,7 +286,7 @@ def recomputed(k: Keys) -> str | None:
     )
 
 
-def batch(k: Keys) -> str | None:
+def _batch(k: Keys) -> str | None:
     """The global batch, or the local one of every replica."""
     given = k.whole("training.global_batch_size", -1) or -1
     local = k.whole("training.local_batch_size", LOCAL_BATCH) or 1
@@ -300,7 +300,7 @@ def batch(k: Keys) -> str | None:
     return f"{given}seq"
 
 
-def precision(k: Keys) -> object:
+def _precision(k: Keys) -> object:
     """bf16 under FSDP unless said; FP8 by a converter."""
     converters = k.items("model.converters")
     k.get("training.mixed_precision_reduce")
@@ -344,17 +344,17 @@ def float8(k: Keys) -> str | None:
 
 
 READ = {
-    "model": model,
-    "layout.dp": dp,
-    "layout.dp_replicate": copies,
-    "layout.microbatch": microbatch,
+    "model": _model,
+    "layout.dp": _dp,
+    "layout.dp_replicate": _copies,
+    "layout.microbatch": _microbatch,
     "layout.interleave": chunks_of_rank,
-    "layout.stages": stages,
+    "layout.stages": _stages,
     "layout.schedule": schedule,
-    "layout.zero": zero,
-    "layout.recompute": recomputed,
-    "job.batch": batch,
-    "job.precision": precision,
+    "layout.zero": _zero,
+    "layout.recompute": _recomputed,
+    "job.batch": _batch,
+    "job.precision": _precision,
     "software.compiled": compiled,
     "software.float8": float8,
 }
@@ -363,7 +363,7 @@ READ = {
 # ---------------------------------------------------------------- writing
 
 
-def write_model(job: Job, out: Out) -> None:
+def _write_model(job: Job, out: Out) -> None:
     """The configuration that trains the model in these numbers."""
     told = job.software.float8
     eight = {
@@ -384,7 +384,7 @@ def write_model(job: Job, out: Out) -> None:
     out["module"], out["config"] = config.split("/")
 
 
-def write_dp(job: Job, out: Out) -> None:
+def _write_dp(job: Job, out: Out) -> None:
     """Replicas are shards where anything is sharded, else copies."""
     l = job.layout
     shards = int(l.dp) // int(l.dp_replicate) if l.zero else 1
@@ -473,7 +473,7 @@ def write_precision(job: Job, out: Out) -> None:
         )
 
 
-def write_compiled(job: Job, out: Out) -> None:
+def _write_compiled(job: Job, out: Out) -> None:
     """A configuration may compile the loss alone."""
     out["compile.enable"] = compiles(job)
     if compiles(job):
@@ -506,14 +506,14 @@ def write_cp(job: Job, out: Out) -> None:
 
 
 WRITE = {
-    "model": write_model,
+    "model": _write_model,
     "layout.cp": write_cp,
-    "layout.dp": write_dp,
+    "layout.dp": _write_dp,
     "layout.microbatch": write_microbatch,
     "layout.interleave": write_chunks,
     "layout.schedule": write_schedule,
     "job.precision": write_precision,
-    "software.compiled": write_compiled,
+    "software.compiled": _write_compiled,
     "software.tp_overlap": write_tp_overlap,
 }
 

@@ -26,15 +26,15 @@ READ = torchtitan.READ
 # ---------------------------------------------------------------- writing
 
 
-def write_model(job: Job, out: Out) -> None:
+def _write_model(job: Job, out: Out) -> None:
     out["model.name"], out["model.flavor"] = name_of(job, NAME).split("/")
 
 
-def write_chunks(job: Job, out: Out) -> None:
+def _write_chunks(job: Job, out: Out) -> None:
     torchtitan.write_chunks(job, out, HEAD)
 
 
-def write_precision(job: Job, out: Out) -> None:
+def _write_precision(job: Job, out: Out) -> None:
     """bf16, fp32, or FP8 with weights gathered in 8 or 16 bits."""
     numbers = job.precision
     if numbers.compute != "fp8":
@@ -55,13 +55,13 @@ def write_precision(job: Job, out: Out) -> None:
         out["quantize.linear.float8.enable_fsdp_float8_all_gather"] = True
 
 
-def write_float8(job: Job, out: Out) -> None:
+def _write_float8(job: Job, out: Out) -> None:
     how = job.software.float8
     if job.precision.compute == "fp8" and how != "mxfp8":
         out["quantize.linear.float8.recipe_name"] = how or "tensorwise"
 
 
-def write_compiled(job: Job, out: Out) -> None:
+def _write_compiled(job: Job, out: Out) -> None:
     out["compile.enable"] = compiles(job)
 
 
@@ -72,11 +72,11 @@ def write_tp_overlap(job: Job, out: Out) -> None:
 
 WRITE = {
     **{k: v for k, v in torchtitan.WRITE.items() if k != "layout.cp"},
-    "model": write_model,
-    "layout.interleave": write_chunks,
-    "job.precision": write_precision,
-    "software.compiled": write_compiled,
-    "software.float8": write_float8,
+    "model": _write_model,
+    "layout.interleave": _write_chunks,
+    "job.precision": _write_precision,
+    "software.compiled": _write_compiled,
+    "software.float8": _write_float8,
     "software.tp_overlap": write_tp_overlap,
 }
 

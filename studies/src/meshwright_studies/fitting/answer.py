@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 
 from meshwright.compare.installation import scale
-from meshwright.describe.fitted import Parameter, parameters
+from meshwright.describe.fitted import Parameter, fitted_parameters
 from meshwright.prediction.classes import EXPERTS
 
 from ..validate.rows import Row
 from ..validate.stats import stats
 from . import intervals
 from .baselines import Baselines, baselines
-from .evidence import HEAD, evidence_toml, table
+from .evidence import HEAD, evidence_table, evidence_toml
 from .fit import (
     Fit,
     RunModel,
@@ -41,7 +41,7 @@ class FitAnswer:
     """Numbers, and every run as predicted at the priors, in the sample, and with its laboratory,
     its family of chips, or its families of chips and frameworks left out."""
 
-    parameters: tuple[Parameter, ...]
+    fitted_parameters: tuple[Parameter, ...]
     fit: Fit
     priors: tuple[Seen, ...]
     sample: tuple[Seen, ...]
@@ -81,7 +81,7 @@ class FitAnswer:
                 self.parameters, self.fit, date, len(of), count
             ),
             "evidence.toml": f"{HEAD}\n{evidence_toml(of, 'realistic')}",
-            "runs/seen.csv": table(of),
+            "runs/seen.csv": evidence_table(of),
         }
 
     def to_dict(self) -> dict[str, Any]:
@@ -121,7 +121,9 @@ def answer(
     rows: Sequence[Row], of: Sequence[Parameter] | None = None
 ) -> FitAnswer:
     """Fit the shared numbers to published runs and judge them."""
-    model = RunModel(runs(rows), tuple(parameters() if of is None else of))
+    model = RunModel(
+        runs(rows), tuple(fitted_parameters() if of is None else of)
+    )
     return runs_as_predicted(model, fit(model))
 
 

@@ -173,7 +173,7 @@ def _check(name: str, rows: list[NcclLine]) -> Check:
     )
 
 
-def table(rows: tuple[NcclLine, ...]) -> PaperTable:
+def nccl_table(rows: tuple[NcclLine, ...]) -> PaperTable:
     """The measurements beside the formula."""
     columns = (
         "collective",

@@ -311,4 +311,6 @@ def _collectives(rows: tuple[nccl.NcclLine, ...]) -> PaperFigure:
             series(lambda r: r.seconds), series(nccl.paper_seconds), title
         )
 
-    return PaperFigure("lbl-fig-A1", title, draw, lambda: nccl.table(rows))
+    return PaperFigure(
+        "lbl-fig-A1", title, draw, lambda: nccl.nccl_table(rows)
+    )

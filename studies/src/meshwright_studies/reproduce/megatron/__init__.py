@@ -16,7 +16,7 @@ def run(files: dict[str, tuple[Path, ...]]) -> Report:
     second = tables.predicted_table_2()
     checks = (
         *tables.table_1(),
-        *tables.rates(first, second),
+        *tables.table_rates(first, second),
         *zero3.elsewhere(),
         *sourced("formula", tables.table_2()),
         *tables.training_times(),
@@ -48,8 +48,8 @@ def run(files: dict[str, tuple[Path, ...]]) -> Report:
     shown: tuple[PaperTable, ...] = (
         first,
         second,
-        plans.table(),
-        takeaways.table(),
+        plans.plans_table(),
+        takeaways.takeaways_table(),
         traffic.traffic(),
         traffic.checkpoint(),
     )

@@ -169,7 +169,7 @@ def _asked(id: str, ours: int, note: str) -> Check:
     )
 
 
-def table() -> PaperTable:
+def plans_table() -> PaperTable:
     """Printed and planned layouts."""
     rows = tuple(
         (

@@ -392,7 +392,7 @@ def _same(id: str, published: int, ours: int, note: str) -> Check:
     )
 
 
-def table() -> PaperTable:
+def takeaways_table() -> PaperTable:
     """The runs behind the takeaways, with their terms."""
     rows = []
     every = (
