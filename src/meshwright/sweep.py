@@ -253,7 +253,9 @@ def sweep(
     demand_text(over, "the field of a sweep")
     points: list[SweepPoint] = []
     try:
-        for point in _points(job, over, chosen, space, fixed, prices):
+        for point in _points(
+            job, over, chosen, space=space, fixed=fixed, prices=prices
+        ):
             points.append(point)
             if progress:
                 progress(f"{over} = {point.value}", len(points) / len(chosen))
@@ -301,7 +303,7 @@ def _planned(
 ) -> SweepPoint:
     """The best layout; a degree that is varied is a constraint."""
     best, note, ran = best_layout(job, [over], space)
-    return SweepPoint(value, job, best, note, ran)
+    return SweepPoint(value, job, best, note=note, ran=ran)
 
 
 def best_layout(

@@ -195,7 +195,9 @@ def from_steps(
         same = f"{shlex.quote(paths[0])} --on {chips}x./{output}"
         other = f"llama3-8b --on 64x./{output} --batch 1Mi"
         later = f"plan {same if chips.isdigit() else other}"
-        console.show(scale_card(ratios, of.scale, of.steps, output, later))
+        console.show(
+            scale_card(ratios, of.scale, of.steps, path=output, later=later)
+        )
     return 0
 
 

@@ -460,5 +460,11 @@ def launch_of_file(
     for note in notes:
         print(note, file=sys.stderr)
     return torchrun.Launch(
-        job, path, nodes, ranks, device, how.threads, restarts
+        job,
+        path,
+        nodes,
+        ranks=ranks,
+        device=device,
+        threads=how.threads,
+        restarts=restarts,
     )

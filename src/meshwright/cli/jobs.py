@@ -36,6 +36,8 @@ def read_job(
     from ..formats.flags import is_file, read_flags
 
     given = by_config(given, is_file(model) or foreign(model))
-    job = read_flags(model, given, notes, sys.stdin, fill, search)
+    job = read_flags(
+        model, given, notes, stdin=sys.stdin, fill=fill, search=search
+    )
     book = prices(price, job.cluster.chip.name)
     return replace(job, cluster=job.cluster.priced(book))

@@ -252,7 +252,7 @@ def sweep(
 
     if len(over) > 1:
         return grid.two(
-            swept(model, given, fixed, replan, price, over),
+            swept(model, given, fixed, replan=replan, price=price, over=over),
             over=over,
             workers=workers,
             engine=engine,
@@ -273,10 +273,18 @@ def sweep(
     files.suffix(output, (".json", ".csv", *files.PLOTS))
     field, values = parse(over[0] if over else "")
     job, space, keep, notes, book = swept(
-        model, given, fixed, replan, price, over
+        model, given, fixed, replan=replan, price=price, over=over
     )
     with console.progress() as progress:
-        result = compute(job, field, values, space, keep, progress, book)
+        result = compute(
+            job,
+            field,
+            values,
+            space=space,
+            fixed=keep,
+            progress=progress,
+            prices=book,
+        )
     data = console.envelope("sweep", result.to_dict())
     if output and result.predictions:
         files.write(output, files.of_sweep(result, data))

@@ -66,7 +66,7 @@ def read(
         Path(output).write_text(dump_job(job), "utf-8")
     data = console.envelope("read", reading_to_dict(reading, job, needs))
     console.show_json(data) if json else print_answer(
-        card(reading, file, job, needs, given, output),
+        card(reading, file, job, needs=needs, given=given, output=output),
         detail,
         [report(reading, file, job, needs)],
     )

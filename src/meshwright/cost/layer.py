@@ -391,8 +391,8 @@ class Timer:
                         ops,
                         forward,
                         parts,
-                        boundary,
-                        wait,
+                        boundary=boundary,
+                        wait=wait,
                     )
                     for name, parts in (ways or {}).items()
                 }

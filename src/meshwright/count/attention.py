@@ -100,12 +100,12 @@ def attention(job: Job, layout: Layout, size: Local, kind: Kind) -> list[Op]:
     ops += (
         latent(job, layout, size)
         if m.mla
-        else projections(job, layout, size, of, beside_ffn)
+        else projections(job, layout, size, of=of, beside_ffn=beside_ffn)
     )
     ops += query_key_passes(job, layout, size, of)
     if kind.mixer == "sparse":
         ops += indexer(job, layout, size)
-    ops.append(core(job, layout, size, of, kind))
+    ops.append(core(job, layout, size, of=of, kind=kind))
     if m.attention_gate != "none":
         ops += gate(job, layout, size, of)
     wide = of.H * of.v

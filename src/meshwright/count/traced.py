@@ -61,7 +61,7 @@ def _operation(
     job: Job, layout: Layout, size: Local, op: TracedOp, first: bool
 ) -> Op:
     if op.kind == "matmul":
-        return _matmul(job, layout, size, op, first)
+        return _matmul(job, layout, size, op=op, first=first)
     if op.kind == "experts":
         return _experts(job, layout, size, op)
     if op.kind == "attention":

@@ -91,7 +91,9 @@ class RankProgram:
         after = sorted({*self.waits, self.last_work} - {0})
         said = chakra.work_attributes(flops, memory)
         self.nodes.append(
-            ChakraNode(name, chakra.COMP, (*after,), seconds, said)
+            ChakraNode(
+                name, chakra.COMP, (*after,), seconds=seconds, said=said
+            )
         )
         self.last_work, self.waits = len(self.nodes), []
 

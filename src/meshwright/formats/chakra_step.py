@@ -131,6 +131,13 @@ def _heads(nodes: Sequence[ChakraNode]) -> list[bytes]:
         clock += node.seconds
         lasts = round(clock * MICRO) - begins
         heads.append(
-            chakra.node(i, node.name, node.kind, node.after, lasts, node.said)
+            chakra.node(
+                i,
+                node.name,
+                node.kind,
+                after=node.after,
+                micros=lasts,
+                attributes=node.said,
+            )
         )
     return heads

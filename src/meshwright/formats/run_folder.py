@@ -72,7 +72,14 @@ def read(folder: str | Path) -> RecordedRun:
         for rank, f in traces.items()
         if f.is_file()
     }
-    return RecordedRun(str(path), job, rows, ranks, profiles, attempts(path))
+    return RecordedRun(
+        str(path),
+        job,
+        rows,
+        ranks=ranks,
+        profiles=profiles,
+        attempts=attempts(path),
+    )
 
 
 def attempts(folder: Path) -> tuple[dict[str, Any], ...]:
@@ -237,7 +244,14 @@ def step_part(value: object, where: str) -> StepPart:
     )
     if end < start or busy < 0:
         raise BadInput(f"{where}: part {kind[:20]} ends before it begins")
-    return StepPart(kind[:20], int(stage), int(microbatch), start, end, busy)
+    return StepPart(
+        kind[:20],
+        int(stage),
+        int(microbatch),
+        start_s=start,
+        end_s=end,
+        busy_s=busy,
+    )
 
 
 def finite_number(value: object, where: str, least: float = 0.0) -> float:

@@ -134,7 +134,9 @@ def in_time(
     best = fastest(scenario, s, chips, late * useful_s / s.steps)
     took = s.steps * scenario.duration_s / useful_s
     return {
-        i: point(scenario, s.at(i), chips[i], float(took[i]), best[i])
+        i: point(
+            scenario, s.at(i), chips[i], steps=float(took[i]), best=best[i]
+        )
         for i in sorted(best)
     }
 

@@ -119,7 +119,9 @@ def shape(law: Law, D: Values) -> LawShape:
     E = round_to(law.experts(D * F), law.mantissas) if law.experts else D / D
     N = mlp2d_parameters(L, E, D, F)
     T, tokens, batch = law.training(N, training_flops(L, D, F), E)
-    return LawShape(D, F, L, E, N, T, batch, tokens)
+    return LawShape(
+        D, F, L, E=E, mlp2d_parameters=N, flops=T, batch=batch, tokens=tokens
+    )
 
 
 def round_to(x: Values, mantissas: tuple[int, ...]) -> Values:

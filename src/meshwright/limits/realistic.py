@@ -196,7 +196,7 @@ def smallest_for(
     )
     if isinstance(run, str):
         most = (
-            widest(scenario, real, MOST_CHIPS, FINE, progress)
+            widest(scenario, real, MOST_CHIPS, widths=FINE, progress=progress)
             if real.failures
             else None
         )
@@ -237,7 +237,7 @@ def largest_on(
     scenario: Scenario, real: Realism, chips: float, progress: Progress = None
 ) -> RealPoint:
     """The largest run that at most so many chips do in time. Raises NoLayout."""
-    best = widest(scenario, real, chips, FINE, progress)
+    best = widest(scenario, real, chips, widths=FINE, progress=progress)
     if best is None:
         raise NoLayout(
             f"{chips:,g} chips of {scenario.chip.name} train no model of the law"
@@ -331,7 +331,7 @@ def run_on(
     model = transformer(scenario.law, D, real)
     flops, tokens, batch = run_of(scenario.law, model)
     size = parameters(model)
-    best = fastest(scenario, real, model, batch, chips)
+    best = fastest(scenario, real, model, batch=batch, chips=chips)
     if best is None:
         return "no layout fits in memory"
     batch_tokens = batch * scenario.law.seq

@@ -127,9 +127,11 @@ class Scenario(Checked):
             rates(self.chip, p.compute, whole.chip, operand),
             Fabric.of(self.joined, how.network),
             whole.overlap,
-            self.chip.peak(p.compute),
-            most_bytes(usable_bytes(self.chip, whole.memory), whole.memory),
-            p,
+            peak=self.chip.peak(p.compute),
+            memory=most_bytes(
+                usable_bytes(self.chip, whole.memory), whole.memory
+            ),
+            precision=p,
         )
 
     @property

@@ -178,17 +178,19 @@ def step_seconds(
     idle = idle_s(on, d, busy)
     pipeline = busy + idle
     wait = where(d.zero_bubble > 0, 0.0, tp.latency + p2p.latency)
-    gradients = exposed_gradients(on, s, d, pipeline, tp + p2p, work.dp)
+    gradients = exposed_gradients(
+        on, s, d, work=pipeline, own=tp + p2p, summing=work.dp
+    )
     return StepSeconds(
         pipeline + gradients + wait + work.dp.latency,
         work.matmul,
         idle / pipeline,
-        tp.seconds,
-        work.dp.seconds,
-        p2p.seconds,
-        tp.latency,
-        work.dp.latency,
-        p2p.latency,
+        tp=tp.seconds,
+        dp=work.dp.seconds,
+        p2p=p2p.seconds,
+        tp_wait=tp.latency,
+        dp_wait=work.dp.latency,
+        p2p_wait=p2p.latency,
     )
 
 
@@ -248,8 +250,8 @@ def expert(on: Machine, s: LawShape, d: Degrees) -> list[Op]:
         tokens,
         s.D,
         s.F,
-        d.tp_model,
-        d.tp_ff,
+        tp_model=d.tp_model,
+        tp_ff=d.tp_ff,
         act=p.activation_bytes,
         wgt=p.weight_bytes,
     )
@@ -344,7 +346,7 @@ def bytes_needed(s: LawShape, d: Degrees, precision: Precision) -> Values:
         precision.weight_bytes,
         precision.gradient_bytes,
         STATE_BYTES,
-        shard,
-        shard / d.dp,
-        HELD_ONCE,
+        full=shard,
+        split=shard / d.dp,
+        zero=HELD_ONCE,
     ).total

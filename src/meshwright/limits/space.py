@@ -109,7 +109,14 @@ def cells(
     zero_bubble = np.array([0.0] * CANDIDATES + [1.0])
     chunks = np.where((zero_bubble > 0) | (pp == 0), 1.0, rows.L / 2.0**pp)
     degrees = Degrees(
-        2.0**dp, 2.0**up, 2.0**ff, 2.0**pp, rows.E, m, chunks, zero_bubble
+        2.0**dp,
+        2.0**up,
+        2.0**ff,
+        pp=2.0**pp,
+        ep=rows.E,
+        microbatches=m,
+        interleave=chunks,
+        zero_bubble=zero_bubble,
     )
     allowed = ["1f1b" in schedules] * CANDIDATES + ["zb-h2" in schedules]
     fits = (

@@ -189,15 +189,15 @@ def certainty(of: StepResult) -> Certainty | None:
         math.exp(uncertainty({**shares, **sides}, unsure) * low),
         math.exp(s * high),
         s,
-        kind,
-        int(mine["rows"]),
-        tuple(mine["sources"]),
-        f"scaled by {steps} steps measured there"
+        kind=kind,
+        rows=int(mine["rows"]),
+        sources=tuple(mine["sources"]),
+        note=f"scaled by {steps} steps measured there"
         if steps
         else "; ".join(
             (*reasons_unsure(kind, mine, far), *by_code(of.job.model))
         ),
-        precisions(kind),
+        precisions=precisions(kind),
     )
 
 

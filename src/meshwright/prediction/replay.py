@@ -179,7 +179,9 @@ def replay(prediction: Prediction) -> Replay:
     if schedule.split_backward and not barrier(job):
         # with whole backward passes the rank that begins first ends last: nothing is gained
         hops = np.array([send])
-        in_run = longest(schedule, p, m, v, stages[None], hops, barrier=False)
+        in_run = longest(
+            schedule, p, m, v=v, passes=stages[None], send=hops, barrier=False
+        )
         exact = float(in_run[0])
     closed = prediction.pipeline_s
     return Replay(prediction, one, costs.passes, send, closed, exact)

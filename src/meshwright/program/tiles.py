@@ -72,7 +72,11 @@ def tiles(
                 rows = at + first - part.start
                 if causal:
                     parts += of_document(
-                        rows, first - start, last - start, start, window or T
+                        rows,
+                        first - start,
+                        last - start,
+                        keys=start,
+                        window=window or T,
                     )
                 else:
                     parts.append(

@@ -82,7 +82,7 @@ def card(
         )
     if (n := len(left) - UNREAD) > 0:
         rows.append(CardRow("", f"{n} more: --all", "dim", rank=2))
-    later = _later(file, job, needs, given, output)
+    later = _later(file, job, needs, given=given, output=output)
     started = f", {reading.chips:,} ranks" if reading.chips else ""
     return Card(
         f"Read {PurePath(file).name}: {reading.format.title}{started}",

@@ -112,8 +112,8 @@ class Asked:
                 parameters(model),
                 kept,
                 self.mesh.all_chips,
-                shards,
-                habit,
+                shards=shards,
+                habit=habit,
             )
         )
 
@@ -247,8 +247,8 @@ def pipeline(on: Asked, stages: int, microbatches: int) -> Scheme:
             setting,
             mesh,
             b / chips / microbatches,
-            {"pp": group},
-            microbatches,
+            groups={"pp": group},
+            microbatches=microbatches,
             layers=setting.model.layers,
         )
         one = scale(

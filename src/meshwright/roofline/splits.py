@@ -125,7 +125,9 @@ def splits(setting: LayerSetting, mesh: Mesh, batch: float) -> Iterator[Split]:
         for inside in combinations(
             *((True, False) if both else (True,) for both in shared)
         ):
-            yield Split(setting, mesh, batch, share, inside)
+            yield Split(
+                setting, mesh, batch, tensor_share=share, tensor_inside=inside
+            )
 
 
 def best(every: list[Split], edition: str) -> Split:

@@ -134,8 +134,8 @@ class LayerStep:
             self.setting.job,
             self.layout,
             Parameters(self.weights, 0.0),
-            (self.zero,),
-            self.mesh.clock,
+            stages=(self.zero,),
+            at=self.mesh.clock,
         )
         return whole.under(self.zero)
 

@@ -46,7 +46,7 @@ def _down(action: Action, half: int) -> Action:
 
 def closed(p: Num, m: Num, v: Num, f: Num, i: Num, w: Num) -> Num:
     """The bubble of the V."""
-    return dualpipev.closed(p / COPIES, m / COPIES, v, f, i, w)
+    return dualpipev.closed(p / COPIES, m / COPIES, v, f=f, i=i, w=w)
 
 
 DUALPIPE = Schedule(

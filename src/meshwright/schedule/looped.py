@@ -52,7 +52,9 @@ def looped(
     @cache
     def grouped(group: int) -> Schedule:
         def order(p: int, m: int, v: int) -> Order:
-            return looped_order(p, m, v if plain else 1, hop, split, group)
+            return looped_order(
+                p, m, v if plain else 1, hop=hop, split=split, group=group
+            )
 
         def flight(p: Num, m: Num, v: Num, rank: Num) -> Num:
             below = p - 1 - (0.0 if split else rank)

@@ -103,7 +103,9 @@ class Schedule(ScheduleOrder):
             return law(p, m, self.chunks(v), f, i, w)
         from .replays import bubble_of_order
 
-        idle = bubble_of_order(self, p, m, v, (f, i, w), barrier, beyond)
+        idle = bubble_of_order(
+            self, p, m, v=v, passes=(f, i, w), barrier=barrier, asked=beyond
+        )
         if law is None:
             return idle
         return where(beyond, idle, law(p, m, self.chunks(v), f, i, w))

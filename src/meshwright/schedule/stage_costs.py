@@ -73,7 +73,12 @@ class StageCosts:
         """This cut with other seconds, in the order of `numbers`."""
         layer, first, last, *more = map(PassSeconds, *[iter(numbers[:-1])] * 3)
         return StageCosts(
-            self.partition, layer, first, last, tuple(more), numbers[-1]
+            self.partition,
+            layer,
+            first,
+            last=last,
+            more=tuple(more),
+            send=numbers[-1],
         )
 
     def load(self, rank: Num) -> PassSeconds:

@@ -141,8 +141,8 @@ def timeline(
         order,
         stages,
         starts,
-        ends,
-        sorted(sends, key=lambda send: send.start_s),
+        end_s=ends,
+        sends=sorted(sends, key=lambda send: send.start_s),
     )
 
 

@@ -118,7 +118,9 @@ class Candidates:
         costs, which = bodies(job, ways, bound_clock(job))
         layers = least_layers(costs)[:, which]
         degrees = pipelines(job, space)
-        return cls(job, space, choice, shards, layers, degrees)
+        return cls(
+            job, space, choice, shards=shards, layers=layers, degrees=degrees
+        )
 
     def rows(
         self, limit: float = np.inf, some: Any = True
@@ -163,7 +165,8 @@ class Candidates:
             layers = self.layers[:, some["shard"].astype(np.intp)]
             m = microbatch_count(self.job, some)
             fine[at] = (
-                pipeline_seconds(self.job, way, some, m, layers) <= limit
+                pipeline_seconds(self.job, way, some, m=m, layers=layers)
+                <= limit
             )
         return fine
 

@@ -120,7 +120,7 @@ def _fill(
 ) -> Iterator[None]:
     """Layouts enter the best, round by round."""
     for table, bounds in _rounds(job, space, best, progress):
-        evaluate(job, space, best, table, bounds)
+        evaluate(job, space, best, table=table, bounds=bounds)
         yield
 
 
@@ -226,7 +226,7 @@ def _bound_and_place(
         index, rows = expand_dp(some.low, some.high["dp"], step, fine)
         each = space_mask(rows, open_.space, "dp")
         yield from _best_first(
-            best, keep(rows, each), bounds[index[each]], ways, few
+            best, keep(rows, each), bounds[index[each]], ways=ways, end=few
         )
         size, few = size * GROWTH, few * GROWTH
 

@@ -105,14 +105,14 @@ def burden(job: Job, layout: Layout) -> Burden:
         int(not has_precedent(job, layout)),
         int(degrees(layout) not in published_degrees(job)),
         axes,
-        int(outside),
-        int(odd),
-        zero,
-        int(whole),
-        int(dealt),
-        int(uneven),
-        int(unlike),
-        pieces,
+        outside=int(outside),
+        odd=int(odd),
+        zero=zero,
+        whole=int(whole),
+        dealt=int(dealt),
+        uneven=int(uneven),
+        unlike=int(unlike),
+        pieces=pieces,
     )
 
 

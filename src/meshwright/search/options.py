@@ -187,7 +187,11 @@ def options(job: Job, space: Space) -> Options:
     even = any(way.stages == "even" for way in ways)
     ways = [way._replace(beside_even=even) for way in ways]
     return Options(
-        sp, recompute, tuple(ways), shardings(job, space), space.common_fields
+        sp,
+        recompute,
+        tuple(ways),
+        zero=shardings(job, space),
+        common_fields=space.common_fields,
     )
 
 

@@ -56,7 +56,9 @@ def plan(
     """
     demand_job(job)
     asked, among = constrain(job, space, fields)
-    question = Question(asked, among, top, progress, pareto, families)
+    question = Question(
+        asked, among, top, progress=progress, pareto=pareto, families=families
+    )
     return final_plan(planning(question))
 
 

@@ -226,8 +226,8 @@ def pin_values(
                     job,
                     space,
                     field,
-                    value,
-                    progress,
+                    value=value,
+                    progress=progress,
                 )
 
 

@@ -146,8 +146,8 @@ def tuning(
         FrozenDict(settings),
         p,
         p.step_time_s / best.step_time_s - 1.0,
-        p.merit_s / best.merit_s - 1.0,
-        tuple(dict.fromkeys(filter(None, releases))),
+        merit=p.merit_s / best.merit_s - 1.0,
+        since=tuple(dict.fromkeys(filter(None, releases))),
     )
 
 

@@ -95,6 +95,8 @@ def by_activations(ways: tuple[Way, ...]) -> list[tuple[int, Way, int]]:
 
     def microbatches_held(each: tuple[int, Way, int]) -> float:
         _, way, v = each
-        return float(memory.in_flight(1.0, 2.0, way.order, float(v), 0.0))
+        return float(
+            memory.in_flight(1.0, 2.0, way.order, v=float(v), rank=0.0)
+        )
 
     return sorted(every, key=microbatches_held)

@@ -233,7 +233,7 @@ def flights(
 ) -> tuple[Num, Num, Num]:
     """Microbatches in flight on a device, and in either half of the head's backward pass."""
     p, m, v = layout.pp, microbatches(job, layout), layout.interleave
-    return in_flight(p, m, schedule, v, rank), *schedule.logits(p, m, v)
+    return in_flight(p, m, schedule, v=v, rank=rank), *schedule.logits(p, m, v)
 
 
 def buffers(
@@ -249,7 +249,9 @@ def buffers(
     own: holding.Parts = {}
     if holding.counts_holding(job):
         whole = sum(parameters)
-        own = holding.buffers(job, layout, parts, whole, share.layers)
+        own = holding.buffers(
+            job, layout, parts, parameters=whole, layers=share.layers
+        )
     return holding.total(own | units_in_use(job, layout, parts, share), parts)
 
 
@@ -343,7 +345,7 @@ def fixed_bytes(
     """
     parameters = parameters_of(job, layout, parts, share)
     s = states(job, far or layout, parameters)
-    whole = buffers(job, layout, parts, parameters, share)
+    whole = buffers(job, layout, parts, parameters=parameters, share=share)
     if not holding.step_bytes(job):
         return FixedBytes(s, whole)
     copies = step_copies(job, s)
@@ -368,7 +370,9 @@ def uses_on(
     devices: Sequence[ModelShare],
 ) -> list[Use]:
     """Bytes by kind on devices of the pipeline, at the fullest moment of each."""
-    several = activations(job, layout, parts, layout.recompute, devices)
+    several = activations(
+        job, layout, parts, text=layout.recompute, devices=devices
+    )
     uses = []
     for share, bytes_ in zip(devices, several, strict=True):
         flying = flights(job, layout, schedule, share.rank)
@@ -411,4 +415,7 @@ def peak_use(
 ) -> Use:
     """Bytes by kind on the fullest device."""
     by = shares(job, layout, schedule, layout.interleave)
-    return reduce(larger_use, uses_on(job, layout, parts, schedule, by.full))
+    return reduce(
+        larger_use,
+        uses_on(job, layout, parts, schedule=schedule, devices=by.full),
+    )

@@ -137,7 +137,7 @@ def sync_wait(d: Device, m: Num, zero: int, how: HidePass) -> SyncWait:
         own = (d.passes.sent + d.passes.sent_back) * m
         sent = d.sync.total.in_step(zero, m)
         shown, slower = overlap.behind(m * d.passes.work, own, sent, how)
-        return SyncWait(0.0, 0.0, shown, 0.0, slower)
+        return SyncWait(0.0, 0.0, shown, leaves=0.0, slowdown=slower)
     if how.scope == "layer":
         d = d.steady
     first_weights, last_gradients = d.sync.first.under(zero)
@@ -149,13 +149,27 @@ def sync_wait(d: Device, m: Num, zero: int, how: HidePass) -> SyncWait:
     f, b, sent, sent_back = d.first
     forward, backward, own, own_back = d.passes
     back, each_back = _behind_passes(
-        backward, own_back, b, sent_back, weights + later, every, m, how
+        backward,
+        own_back,
+        b,
+        layer_own=sent_back,
+        once=weights + later,
+        every=every,
+        m=m,
+        how=how,
     )
     wait = _wait_for_all(gather, NOTHING, m, zero)
     ahead = HIDDEN
     if not gathers_bare:
         ahead, each = _behind_passes(
-            forward, own, f, sent, once, weights, m, how
+            forward,
+            own,
+            f,
+            layer_own=sent,
+            once=once,
+            every=weights,
+            m=m,
+            how=how,
         )
         wait = SyncWait(
             first_weights.seconds, ahead.shown, 0.0, 0.0, per_pass=(each, 0.0)

@@ -176,9 +176,9 @@ def microbatch_on(
         by.cut,
         layer,
         _passes(cost.embedding),
-        _passes(cost.head),
-        tuple(one.plus(layer, -1.0) for one in further),
-        send.seconds,
+        last=_passes(cost.head),
+        more=tuple(one.plus(layer, -1.0) for one in further),
+        send=send.seconds,
     )
     return Microbatch(by, devices, stages, send)
 
@@ -203,20 +203,25 @@ def pipeline_of(
     if not by_order(job):
         slow = stages.load(stages.slowest)
         return paper_pipeline(
-            job.how.overlap, schedule, shape, slow, stages.others, stages.send
+            job.how.overlap,
+            schedule,
+            shape,
+            slow=slow,
+            others=stages.others,
+            send=stages.send,
         )
     m = rounds(job, layout)
     busy = largest(d.passes.work for d in one.devices) * m
     parts: SendsAndBubble
     if replay and layout.pp > 1:
-        total, parts = replay_total(job, schedule, shape, stages, busy)
+        total, parts = replay_total(job, schedule, shape, d=stages, busy=busy)
     else:
-        idle = least_idle(job, schedule, shape[1], stages, busy)
+        idle = least_idle(job, schedule, shape[1], d=stages, busy=busy)
         total, parts = busy + idle, lambda: (0.0, idle)
     ranks = [share.rank for share in one.shares.slow]
     ways = fill_and_drain(job, schedule, stages, ranks)
     links = send_traffic(m, one.send, schedule, layout.interleave)
-    return Pipeline(busy, total, parts, ways, links)
+    return Pipeline(busy, total, parts, ways=ways, links=links)
 
 
 def owners(
@@ -253,7 +258,7 @@ class StepCosts:
     def microbatch(self) -> Microbatch:
         """One microbatch on the devices of the pipeline."""
         return microbatch_on(
-            self.job, self.layout, self.parts, self.by, self.at
+            self.job, self.layout, self.parts, by=self.by, at=self.at
         )
 
     @cached_property
@@ -266,7 +271,7 @@ class StepCosts:
         """Seconds of the optimizer."""
         job, layout = self.job, self.layout
         owned = owners(job, layout, self.parts, self.by)
-        return update(job, layout, owned, layout.zero, self.at)
+        return update(job, layout, owned, zero=layout.zero, at=self.at)
 
     @cached_property
     def step(self) -> Step:
@@ -274,7 +279,12 @@ class StepCosts:
         job, layout, one = self.job, self.layout, self.microbatch
         stages = (layout.zero,)
         syncs = device_syncs(
-            job, layout, self.parts, one.shares.slow, stages, self.at
+            job,
+            layout,
+            self.parts,
+            devices=one.shares.slow,
+            stages=stages,
+            at=self.at,
         )
         return join(
             job,
@@ -297,7 +307,9 @@ def step(
     """One step of the job; the layout's numbers may be arrays (categorical fields may not);
     replay: as in `pipeline_of`.
     """
-    return StepCosts(job, layout, parts, at or clock(job), replay).step
+    return StepCosts(
+        job, layout, parts, at=at or clock(job), replay=replay
+    ).step
 
 
 def join(
@@ -326,7 +338,9 @@ def join(
     links = Busy()
     if by_order(job) and shares_links(how):
         links = link_traffic(on, m, zero) + pipeline.links
-    return Step(pipeline, outside, update_seconds, devices, links)
+    return Step(
+        pipeline, outside, update_seconds, devices=devices, links=links
+    )
 
 
 def shares_links(how: Overlap) -> bool:

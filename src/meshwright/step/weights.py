@@ -228,7 +228,9 @@ def device_syncs(
     """
     layers = [Parameters(c.weights, c.expert_weights) for c in parts.layers]
     ends = [end_parameters(job, layout, parts, share) for share in devices]
-    units = _syncs(job, layout, [*layers, *ends], stages, at, far)
+    units = _syncs(
+        job, layout, [*layers, *ends], stages=stages, at=at, far=far
+    )
     of_layers = units[: len(layers)]
 
     def layers_of(often: Iterable[Num]) -> WeightSync:
@@ -269,10 +271,12 @@ def _syncs(
     columns = side_by_side([n for i in some for n in several[i]])
     if columns is None:
         for i in some:
-            syncs[i] = weight_sync(job, layout, several[i], stages, at, far)
+            syncs[i] = weight_sync(
+                job, layout, several[i], stages=stages, at=at, far=far
+            )
         return syncs
     both = Parameters(columns[::2], columns[1::2])
-    whole = weight_sync(job, layout, both, stages, at, far)
+    whole = weight_sync(job, layout, both, stages=stages, at=at, far=far)
     for row, i in enumerate(some):
         syncs[i] = column_of(whole, row, columns.ndim)
     return syncs

@@ -359,8 +359,12 @@ def compared(
     ]
     if len(measured) < LEAST:
         few = f"{len(measured)} steady steps scale nothing: {LEAST} are needed"
-        return Driven(name, folder, comparison, None, (*notes, few))
+        return Driven(
+            name, folder, comparison, scale=None, notes=(*notes, few)
+        )
     machine = installation(measured)
     remark = f"Scaled by steps of {name} (meshwright train --engine)"
     (folder / SCALED).write_text(dump_machine(machine, remark), "utf-8")
-    return Driven(name, folder, comparison, machine.installation, notes)
+    return Driven(
+        name, folder, comparison, scale=machine.installation, notes=notes
+    )

@@ -84,7 +84,14 @@ def engine(
             documents=documents,
         )
     return _pipeline(
-        stages, layout, mesh, of, microbatches, device, recorder, documents
+        stages,
+        layout,
+        mesh,
+        of=of,
+        microbatches=microbatches,
+        device=device,
+        recorder=recorder,
+        documents=documents,
     )
 
 

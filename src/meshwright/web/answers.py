@@ -250,7 +250,7 @@ def what_if(body: Body, progress: Progress) -> Iterator[Answer]:
         yield {
             "name": change.name,
             "set": change.says,
-            **fastest_fields(job, space, change, progress, now),
+            **fastest_fields(job, space, change, progress=progress, now=now),
         }
 
 

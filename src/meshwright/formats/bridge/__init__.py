@@ -186,7 +186,7 @@ def read(
     reasons: list[BadInput] = []
     for name in [named] if named else TOOLS:
         try:
-            said = _said(TOOLS[name], text, keys, path, bool(named))
+            said = _said(TOOLS[name], text, keys, path=path, sure=bool(named))
         except BadInput as error:
             reasons.append(error)
             continue
@@ -266,11 +266,13 @@ def write_onto(
     reading = onto.Reading(format, tool, path, ranks)
     if run is not None:
         run = run.filled
-        made = onto.differences(reading, run, job, text, keys, head)
+        made = onto.differences(
+            reading, run, job, text=text, base=keys, head=head
+        )
         if kind or to != megatron_args.NAME:
             return made
         return onto.environment_edited(made, keys, job, run)
-    made = onto.write(reading, job, text, keys, head)
+    made = onto.write(reading, job, text, base=keys, head=head)
     if kind:
         return made
     made = onto.ranks_edited(made, at, path)

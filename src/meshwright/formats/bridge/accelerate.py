@@ -117,7 +117,13 @@ def _write_dp(job: Job, out: Out) -> None:
 
 
 def _write_zero(job: Job, out: Out) -> None:
-    write_stage(job, out, NAME, F + "version", F + "reshard_after_forward")
+    write_stage(
+        job,
+        out,
+        NAME,
+        version=F + "version",
+        reshard=F + "reshard_after_forward",
+    )
     out["distributed_type"] = "FSDP" if job.layout.zero else "MULTI_GPU"
     if job.layout.zero:
         out[F + "auto_wrap_policy"] = LAYERS
@@ -188,8 +194,8 @@ class Accelerate(Tool):
             at,
             get(NAME),
             PROGRAM,
-            [],
-            (CONFIG, yaml_text(nested({**first, **out}))),
+            lines=[],
+            file=(CONFIG, yaml_text(nested({**first, **out}))),
             heading=[how],
             starter=starter,
         )

@@ -185,7 +185,13 @@ def write_cp(job: Job, out: Out) -> None:
 
 
 def _write_zero(job: Job, out: Out) -> None:
-    write_stage(job, out, NAME, "fsdp_version", F + "reshard_after_forward")
+    write_stage(
+        job,
+        out,
+        NAME,
+        version="fsdp_version",
+        reshard=F + "reshard_after_forward",
+    )
 
 
 WRITE = {
@@ -214,8 +220,8 @@ class Axolotl(Tool):
             at,
             get(NAME),
             PROGRAM,
-            [CONFIG],
-            (CONFIG, yaml_text({**nested(out), **YOURS})),
+            lines=[CONFIG],
+            file=(CONFIG, yaml_text({**nested(out), **YOURS})),
             heading=[how, yours],
         )
 

@@ -241,14 +241,16 @@ def write(
         names = dict.fromkeys(
             value_in_words(path, ours) for ours, _ in cell.says
         )
-        raise value_refusal(format, path, value, names, cell.why)
+        raise value_refusal(format, path, value, others=names, why=cell.why)
     if value is None:
         raise BadInput(
             f"{format.title} cannot leave {path} open: it would mean {theirs}"
         )
     if cell.words is not None:
         if value not in cell.words:
-            raise value_refusal(format, path, value, cell.words, cell.why)
+            raise value_refusal(
+                format, path, value, others=cell.words, why=cell.why
+            )
         value = cell.words[value]
     whole = isinstance(value, float) and value == int(value)
     out[cell.keys[0]] = int(value) if whole else value

@@ -139,7 +139,9 @@ class DeepSpeed(Tool):
         """The JSON, which has no comments."""
         text = json.dumps(nested(out), indent=2) + "\n"
         lines = [f"--deepspeed {CONFIG}"]
-        return launch.configured(at, get(NAME), PROGRAM, lines, (CONFIG, text))
+        return launch.configured(
+            at, get(NAME), PROGRAM, lines=lines, file=(CONFIG, text)
+        )
 
 
 TOOL = DeepSpeed("deepspeed", READ, WRITE)

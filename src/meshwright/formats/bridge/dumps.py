@@ -323,7 +323,7 @@ def headed(kind: str, text: str) -> ForeignFile | None:
         Format(kind, title, (framework,)),
         tables,
         chips,
-        None,
-        used,
+        on=None,
+        used=used,
         taken=taken,
     )

@@ -72,7 +72,7 @@ def edit_arguments(
     from . import megatron_args
 
     how = Spelling(megatron_args.TOOL.said, _argument, _named_value)
-    return edit_script(text, changes, keys, where, how)
+    return edit_script(text, changes, keys, where=where, how=how)
 
 
 def _argument(key: str, old: Any) -> str:

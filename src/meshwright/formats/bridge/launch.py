@@ -222,7 +222,9 @@ def configured(
         text = "".join(f"# {line}\n" for line in told) + text
     if not at.scripted:
         return text
-    return script(at, format, program, lines, (name, text), starter)
+    return script(
+        at, format, program, lines=lines, file=(name, text), starter=starter
+    )
 
 
 def _directives(at: Place, slurm: sbatch.Slurm) -> list[str]:

@@ -417,8 +417,8 @@ class MaxText(Tool):
             at,
             get(NAME),
             f"python {PROGRAM}",
-            [CONFIG],
-            (CONFIG, yaml_text(nested({**first, **out}))),
+            lines=[CONFIG],
+            file=(CONFIG, yaml_text(nested({**first, **out}))),
             heading=[how],
             starter=starter,
         )

@@ -237,7 +237,11 @@ def edit_overrides(
 ) -> str:
     """A script with other overrides."""
     return edit_script(
-        text, changes, keys, where, Spelling(TOOL.said, stands, again)
+        text,
+        changes,
+        keys,
+        where=where,
+        how=Spelling(TOOL.said, stands, again),
     )
 
 

@@ -284,7 +284,7 @@ def write(
         for k, v in base.items()
         if owners.get(k) and owners[k] <= but - {"model"} and v not in OFF
     }
-    return Onto(edited, changed, against, kept, script)
+    return Onto(edited, changed, against, kept=kept, script=script)
 
 
 def differences(
@@ -327,7 +327,7 @@ def differences(
             now = undone
     changed = changes(base, now)
     edited = CHANGED[reading.format.name](text, changed, now, reading.path)
-    return Onto(edited, changed, {}, {}, [])
+    return Onto(edited, changed, {}, kept={}, script=[])
 
 
 def keys_of_plan(
@@ -350,7 +350,7 @@ def keys_of_plan(
             against |= _unknown_model(format, base, job)
     out, script = keys_of(format, job, writers, reading.tool.READ)
     told = reading.tool.words(out)
-    now = fewest_changes(reading, job, base, {**told, **head}, but)
+    now = fewest_changes(reading, job, base, out={**told, **head}, but=but)
     return now, but, against, script
 
 

@@ -89,8 +89,8 @@ class TabledTool(Tool):
             at,
             format,
             format.program,
-            [f"{format.takes} {file}".strip()],
-            (file, yaml_text(nested({**format.fixed, **out}))),
+            lines=[f"{format.takes} {file}".strip()],
+            file=(file, yaml_text(nested({**format.fixed, **out}))),
             heading=[
                 f"{format.title} {format.version}, {gpus} GPUs. Written by meshwright export."
             ],

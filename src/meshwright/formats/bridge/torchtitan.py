@@ -536,7 +536,11 @@ def edit_flags(
     if changes.get(CHECKPOINT, ("",))[0] == NONE:
         raise refused(where, {CHECKPOINT: changes[CHECKPOINT]})
     return edit_script(
-        text, changes, keys, where, Spelling(TOOL.said, stands, again)
+        text,
+        changes,
+        keys,
+        where=where,
+        how=Spelling(TOOL.said, stands, again),
     )
 
 

@@ -101,8 +101,8 @@ class TorchtitanToml(Tool):
             at,
             get(NAME),
             PROGRAM,
-            [f"--job.config_file {CONFIG}"],
-            (CONFIG, "\n" + dumps_toml(nested(out))),
+            lines=[f"--job.config_file {CONFIG}"],
+            file=(CONFIG, "\n" + dumps_toml(nested(out))),
             heading=[how],
         )
 

@@ -94,7 +94,9 @@ def _attention(
     k = make(1, keys, heads, width)
     v = make(1, keys, heads, width)
     order = kernel_order(q.device)
-    return (lambda q, k, v: attend(q, k, v, rows, order).flatten(2)), [q, k, v]
+    return (
+        lambda q, k, v: attend(q, k, v, rows=rows, kernels=order).flatten(2)
+    ), [q, k, v]
 
 
 def rotary(make: Make, x: float) -> Any:

@@ -78,7 +78,11 @@ class FitAnswer:
         of = self.laboratories
         return {
             "fitted.toml": fitted_text(
-                self.parameters, self.fit, date, len(of), count
+                self.parameters,
+                self.fit,
+                date,
+                runs=len(of),
+                laboratories=count,
             ),
             "evidence.toml": f"{HEAD}\n{evidence_toml(of, 'realistic')}",
             "runs/seen.csv": evidence_table(of),
@@ -133,11 +137,11 @@ def runs_as_predicted(model: RunModel, fitted: Fit) -> FitAnswer:
         model.parameters,
         fitted,
         tuple(at_priors(model)),
-        tuple(in_sample(model, fitted)),
-        tuple(left_out(model, fitted)),
-        tuple(families_left_out(model, fitted)),
-        tuple(pairs_left_out(model, fitted)),
-        baselines(model, whose),
+        sample=tuple(in_sample(model, fitted)),
+        laboratories=tuple(left_out(model, fitted)),
+        families=tuple(families_left_out(model, fitted)),
+        pairs=tuple(pairs_left_out(model, fitted)),
+        constants=baselines(model, whose),
     )
 
 

@@ -59,4 +59,6 @@ def measured_run(row: Row) -> Measured | None:
         return None
     name = plain(row, "id")[:120]
     source = plain(row, "source")[:120]
-    return Measured(name, source, job, seconds, workload(row, job))
+    return Measured(
+        name, source, job, step_s=seconds, workload=workload(row, job)
+    )

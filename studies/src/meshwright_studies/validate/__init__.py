@@ -156,8 +156,8 @@ def _collectives(
                 what,
                 source,
                 "collective_time",
-                float(rest[0]),
-                float(rest[1]),
+                predicted=float(rest[0]),
+                measured=float(rest[1]),
                 chip=network,
             )
 

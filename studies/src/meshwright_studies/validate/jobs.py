@@ -365,6 +365,6 @@ def row_experts(m: Row, ffn: int) -> MoE | None:
         count,
         demand_whole(m, "top_k"),
         whole_of_row(m, "expert_ffn", ffn),
-        whole_of_row(m, "shared_expert_ffn", 0),
-        whole_of_row(m, "dense_layers", 0),
+        shared_ffn=whole_of_row(m, "shared_expert_ffn", 0),
+        dense_layers=whole_of_row(m, "dense_layers", 0),
     )

@@ -92,8 +92,8 @@ def pairs(row: Row, p: Prediction, memory: bool = True) -> Iterator[Pair]:
             "memory",
             bytes_counted(p, figure.kind),
             figure.bytes,
-            figure.note,
-            figure.kind,
+            note=figure.note,
+            kind=figure.kind,
         )
 
 

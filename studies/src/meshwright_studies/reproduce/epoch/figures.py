@@ -106,8 +106,8 @@ def figure_5() -> Any:
         SIDES,
         seconds,
         peak,
-        (latency,),
-        "Figure 5: square products on an A100, by the paper's model (its measurements are not"
+        regimes=(latency,),
+        title="Figure 5: square products on an A100, by the paper's model (its measurements are not"
         " public);\ndashed: launch and work are equal; the linear regime measured there is NOT in"
         " it",
     )

@@ -260,11 +260,11 @@ def _map(
             f.days_by_chip(model, strategy, compute),
             rows,
             f.MEMORY_SHARES,
-            title,
-            f"{x} [of a B200]",
-            f"{y} [of a B200]",
-            f.generations() if compute else None,
-            f.days_by_chip(model, strategy, compute, LBL_CODE),
+            title=title,
+            x=f"{x} [of a B200]",
+            y=f"{y} [of a B200]",
+            marks=f.generations() if compute else None,
+            others=f.days_by_chip(model, strategy, compute, LBL_CODE),
         )
 
     def table() -> PaperTable:

@@ -284,10 +284,10 @@ class Shown(NamedTuple):
             self.curves(),
             self.title,
             self.x,
-            self.y,
-            self.printed(),
-            self.said,
-            self.verdict(),
+            y=self.y,
+            printed=self.printed(),
+            said=self.said,
+            verdict=self.verdict(),
         )
 
     def table(self, name: str) -> PaperTable:
