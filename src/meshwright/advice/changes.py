@@ -180,9 +180,7 @@ def schedules(run: Job) -> Iterator[Change]:
     if own.pp == 1:
         return
     for name in USUAL["schedule"]:
-        chunked = SCHEDULES[str(name)].chunks(2) > SCHEDULES[str(name)].chunks(
-            1
-        )
+        chunked = SCHEDULES[str(name)].chunked
         for chunks in range(2, ANY_CHUNKS + 1) if chunked else (1,):
             if (name, chunks) != (own.schedule, own.interleave):
                 yield change(interleave=chunks, schedule=name)

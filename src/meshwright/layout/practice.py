@@ -138,6 +138,13 @@ def broken_conventions(job: Job, layout: Layout) -> list[str]:
     return [*dict.fromkeys(reasons)]
 
 
+def unusual(job: Job, layout: Layout) -> list[str]:
+    """Why no published run has the (scalar, placed) layout, and the job's software as released does
+    not run it, a sentence each.
+    """
+    return [*broken_conventions(job, layout), *not_proposed(job, layout)]
+
+
 def not_proposed(job: Job, layout: Layout) -> list[str]:
     """A sentence for each choice that the released version of the job's framework does not have."""
     by = job.profile

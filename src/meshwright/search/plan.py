@@ -125,8 +125,7 @@ def _plan_by_practice(question: Question) -> Steps:
         return _explain_misfit(job, every[0], one)
     layout = one.best.layout
     broken = (
-        *practice.broken_conventions(job, layout),
-        *practice.not_proposed(job, layout),
+        *practice.unusual(job, layout),
         *beside.broken_settings(job, layout),
     )
     said = (

@@ -62,7 +62,7 @@ class Way(NamedTuple):
     @property
     def chunked(self) -> bool:
         """Its chunks are a choice."""
-        return bool(schedule_named(self.schedule).chunks(7) == 7)
+        return schedule_named(self.schedule).chunked
 
     @property
     def stage_choice(self) -> StageChoice:

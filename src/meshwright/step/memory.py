@@ -25,7 +25,7 @@ from ..schedule.schedule import Schedule
 from . import holding
 from .microbatch import ModelCost, redo
 from .shares import ModelShare, shares, sum_of
-from .weights import Parameters, parameters_of, tied_parameters
+from .weights import Parameters, end_parameters, parameters_of
 from .zero import States, cuts, state_bytes
 
 LAYERS_IN_COPY = 2.0
@@ -271,12 +271,8 @@ def units_in_use(
         (n, _replicated_parameters(layout, c))
         for n, c in zip(share.layers, parts.layers, strict=True)
     ]
-    ends = (
-        share.embedding * parts.embedding.weights
-        + share.head * parts.head.weights
-    )
-    twice = where(layout.pp == 1, tied_parameters(job, layout), 0.0)
-    ends = where(layout.shards > 1, ends - twice, 0.0)
+    ends = end_parameters(job, layout, parts, share).dense
+    ends = where(layout.shards > 1, ends, 0.0)
     layer = reduce(maximum, [where(n > 0, unit, 0.0) for n, unit in layers])
     units: holding.Parts = {}
     if cuts(zero, "weights"):

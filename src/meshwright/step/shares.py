@@ -73,6 +73,13 @@ class ModelShare(NamedTuple):
         """The sum of a field of all parts of the model, each as often as it is passed."""
         return field_sum(self.counted_parts(cost), what)
 
+    def layer_total(self, cost: ModelCost, what: str) -> Any:
+        """The sum of a field of its layers, without embedding and head."""
+        return sum_of(
+            (n, getattr(part, what))
+            for n, part in zip(self.layers, cost.layers, strict=True)
+        )
+
     def passes(self, cost: ModelCost) -> tuple[Num, Num]:
         """Forward and backward seconds of a microbatch."""
         passed = self.counted_parts(cost)

@@ -285,7 +285,7 @@ def _syncs(
 def end_parameters(
     job: Job, layout: Layout, parts: ModelCost, share: ModelShare
 ) -> Parameters:
-    """Parameters of embedding and head on a device."""
+    """Parameters of embedding and head on a device; one that is alone holds a tied table once."""
     dense = (
         share.embedding * parts.embedding.weights
         + share.head * parts.head.weights
@@ -300,16 +300,12 @@ def end_parameters(
 def parameters_of(
     job: Job, layout: Layout, parts: ModelCost, share: ModelShare
 ) -> Parameters:
-    """Parameters of a device; one that is alone holds a tied embedding once."""
-    dense = share.field_total(parts, "weights")
-    if job.model.tied_embeddings:
-        dense = dense - where(
-            layout.pp == 1, tied_parameters(job, layout), 0.0
-        )
-    expert = (
-        share.field_total(parts, "expert_weights") if job.model.moe else 0.0
+    """Parameters of a device: of its layers, and of embedding and head."""
+    ends = end_parameters(job, layout, parts, share)
+    return Parameters(
+        share.layer_total(parts, "weights") + ends.dense,
+        share.layer_total(parts, "expert_weights") + ends.expert,
     )
-    return Parameters(dense, expert)
 
 
 def tied_parameters(job: Job, layout: Layout) -> Num:
