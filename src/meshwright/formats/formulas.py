@@ -57,6 +57,13 @@ def formula(text: str) -> Formula:
         raise ValueError(f"no formula: {text[:80]}") from None
 
 
+@cache
+def calls(text: str) -> tuple[Formula, ...]:
+    """All calls in a formula, also those that its conditions may pass over."""
+    nodes = ast.walk(ast.parse(text, mode="eval"))
+    return tuple(_of(node) for node in nodes if isinstance(node, ast.Call))
+
+
 def _of(node: ast.expr) -> Formula:
     match node:
         case ast.Constant(value=value):

@@ -48,14 +48,6 @@ PROGRAM = "train.py"
 CONFIG = "accelerate.yaml"
 
 
-def _dp(k: Keys) -> int | None:
-    """Shards times copies; without either what is left of the processes."""
-    shards = k.whole(M + "dp_shard_size")
-    copies = k.whole(M + "dp_replicate_size")
-    k.get("num_processes")
-    return (shards or 1) * (copies or 1) if shards or copies else None
-
-
 def _zero(k: Keys) -> int:
     """By FSDP's or DeepSpeed's own word; sharded sizes of the mesh are FSDP 2."""
     kind = k.word("distributed_type", "no")
@@ -106,7 +98,6 @@ def unwrapped(k: Keys, key: str, default: str) -> None:
 
 
 READ = {
-    "layout.dp": _dp,
     "layout.zero": _zero,
 }
 

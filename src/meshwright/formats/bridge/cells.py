@@ -19,7 +19,7 @@ from ...describe.job import (
 from ...describe.offload import offload
 from ...describe.read import brief
 from ...errors import BadInput
-from ..formulas import worked_out
+from ..formulas import calls, worked_out
 from .keys import Keys
 from .shared import (
     accumulated,
@@ -56,8 +56,14 @@ def read(format: Format, path: str, cell: Cell, keys: Keys) -> Any:
         each = {*format.cells["layout.microbatch"].keys} & keys.unread
         return None if each else batch_of_parts(keys, cell.parts)
     if cell.formula:
-        keys.used |= {*cell.keys} & {*keys.said}
-        return worked_out(cell.formula, key_names(keys))
+        names = key_names(keys)
+        value = worked_out(cell.formula, names)
+        if (
+            value is not None
+        ):  # also keys that did not count here must be readable
+            for call in calls(cell.formula):
+                call(names)
+        return value
     if cell.where and keys.degree(cell.where) == 1:
         keys.used |= {*cell.keys} & {*keys.said}
         return None
@@ -95,17 +101,10 @@ def read(format: Format, path: str, cell: Cell, keys: Keys) -> Any:
 
 def key_names(keys: Keys) -> Mapping[str, Any]:
     """What the names in a cell's formula stand for: readers of keys, and fields read before."""
-    readers = [
-        "whole",
-        "number",
-        "word",
-        "switch",
-        "choice",
-        "degree",
-        "so_far",
-    ]
+    readers = "whole number word flag switch choice get degree so_far"
     return {
-        **{name: getattr(keys, name) for name in readers},
+        **{name: getattr(keys, name) for name in readers.split()},
+        "text": lambda key: str(keys.get(key)),
         "said": lambda key: key in keys.said,
         "section": lambda name: any(
             key.startswith(f"{name}.") for key in keys.said

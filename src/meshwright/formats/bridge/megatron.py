@@ -241,12 +241,6 @@ def _recomputed(k: Keys) -> str:
     return "full"
 
 
-def placement(k: Keys) -> str | None:
-    """Stages of a pipeline lie nearer than replicas, where asked."""
-    nearer = k.flag("use_tp_pp_dp_mapping") and k.degree("layout.pp") > 1
-    return "-".join(STAGES_NEARER) if nearer else None
-
-
 def microbatch_group(k: Keys) -> int | None:
     """Microbatches that go through a chunk at a time: pp of them unless told."""
     group = k.whole(GROUP) or k.whole(GROUP.replace("virtual_pipeline", "vp"))
@@ -405,7 +399,6 @@ READ = {
     "layout.zero": _zero,
     "layout.recompute": _recomputed,
     "layout.offload": host_memory.megatron,
-    "layout.placement": placement,
     "layout.microbatch_group": microbatch_group,
     "job.batch": _batch,
     "job.precision": _precision,

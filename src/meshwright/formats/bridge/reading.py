@@ -87,6 +87,9 @@ def understood(
         chips=said.chips,
         notes=[*said.notes, *format.notes],
     )
+    keys.used |= {*format.ranks} & {
+        *keys.said
+    }  # counted by who reads the file
     keys.tables = {name: dict(table) for name, table in (known or {}).items()}
     for path, cell in format.cells.items():
         if path.startswith("model.") and isinstance(

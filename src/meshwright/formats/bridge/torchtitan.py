@@ -123,30 +123,6 @@ def _model(k: Keys) -> str | None:
     return model_named(k, name, version) if name else None
 
 
-def _dp(k: Keys) -> int | None:
-    """Groups of copies times shards; -1: what is left."""
-    shards = k.whole(P + "data_parallel_shard_degree", -1)
-    copies = k.whole(P + "data_parallel_replicate_degree", 1) or 1
-    return copies * shards if shards and shards > 0 else None
-
-
-def _copies(k: Keys) -> int | None:
-    """Groups that hold copies, where each is sharded (HSDP)."""
-    groups = k.whole(P + "data_parallel_replicate_degree", 1) or 1
-    return (
-        groups
-        if groups > 1 and k.whole(P + "data_parallel_shard_degree", -1) != 1
-        else None
-    )
-
-
-def _microbatch(k: Keys) -> int | None:
-    """Sequences at a time: of a pipeline its own, else the local batch."""
-    local = k.whole("training.local_batch_size", LOCAL_BATCH)
-    piped = k.whole(P + "pipeline_parallel_microbatch_size", 1)
-    return piped if k.degree("layout.pp") > 1 else local
-
-
 def stage_list(k: Keys) -> list[int] | None:
     """Layers of each stage, where the file names its modules."""
     parts = k.get(P + "module_fqns_per_model_part")
@@ -321,13 +297,6 @@ def _precision(k: Keys) -> object:
     return "fp32" if word == "float32" else "bf16"
 
 
-def compiled(k: Keys) -> bool:
-    """The model is compiled, not only the loss."""
-    parts = k.get("compile.components")
-    on = k.flag("compile.enable") or k.flag("training.compile")
-    return on and (parts is None or "model" in str(parts))
-
-
 def float8(k: Keys) -> str | None:
     """Scaling of FP8."""
     if config := eight_bits(k):
@@ -345,9 +314,6 @@ def float8(k: Keys) -> str | None:
 
 READ = {
     "model": _model,
-    "layout.dp": _dp,
-    "layout.dp_replicate": _copies,
-    "layout.microbatch": _microbatch,
     "layout.interleave": chunks_of_rank,
     "layout.stages": _stages,
     "layout.schedule": schedule,
@@ -355,7 +321,6 @@ READ = {
     "layout.recompute": _recomputed,
     "job.batch": _batch,
     "job.precision": _precision,
-    "software.compiled": compiled,
     "software.float8": float8,
 }
 
