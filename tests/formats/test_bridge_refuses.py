@@ -55,6 +55,16 @@ def base(name: str) -> Job:
 
 
 @pytest.mark.parametrize("name", [*table.written()])
+def test_groups_of_shards_that_replicas_do_not_fill_are_refused(
+    name: str,
+) -> None:
+    """torchtitan's degrees were divided by their 0 shards."""
+    layout = replace(base(name).layout, dp=1, dp_replicate=2)
+    with pytest.raises(BadInput, match="dp_replicate 2 must divide dp 1"):
+        bridge.write(replace(base(name), layout=layout), name, PLACE)
+
+
+@pytest.mark.parametrize("name", [*table.written()])
 def test_the_job_without_a_new_word_is_written(name: str) -> None:
     assert bridge.write(base(name), name, PLACE)
 

@@ -56,6 +56,12 @@ def keys_of(
         job = dataclasses.replace(
             job, software=dataclasses.replace(job.software, gradients=None)
         )
+    l = job.layout
+    if l.dp % l.dp_replicate:
+        raise BadInput(
+            f"dp_replicate {l.dp_replicate} must divide dp {l.dp:g}: each group of shards has as"
+            " many ranks"
+        )
     out: dict[str, Any] = {}
     refused = [*_framework(format, job), *_placed(format, job)]
     script = []
