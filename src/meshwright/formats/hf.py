@@ -20,10 +20,10 @@ from ..describe.read import brief, read
 from ..errors import BadInput
 from ..trace import hf as trace
 from . import parse_json, read_text
-from .hf_common import LONGEST, common
-from .hf_families import HfFamily, families
+from .hf_common import LONGEST, rotary_positions
+from .hf_families import HfFamily, common, families
 from .hf_keys import EVERYWHERE, Config, classes, missing_sizes, rename_keys
-from .hf_layers import FULL, arrange, words_of_list
+from .hf_layers import FULL, arrange, layer_count, words_of_list
 from .hf_whole import text_part
 
 __all__ = ["at_length", "families", "load_hf", "read_hf"]
@@ -115,7 +115,8 @@ def read_hf(
         raise _unknown(kind)
     family = families()[kind]
     c = _config(text, kind, family)
-    fields = arrange(common(c) | family.fields(c))
+    shared = {"layers": layer_count(c)} | rotary_positions(c)
+    fields = arrange(shared | common().fields(c) | family.fields(c))
     if "layer_types" not in c.asked:  # its class knows of nothing else
         words_of_list(c, "layer_types", {FULL: "full"})
     if fields["activation"] == (

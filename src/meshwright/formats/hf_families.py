@@ -18,6 +18,7 @@ from ..describe.model import Model
 from ..describe.read import brief
 from ..errors import BadInput
 from .formulas import worked_out
+from .hf_common import activation_named
 from .hf_keys import Config, Fields, family_table
 from .hf_layers import (
     ATTENTION,
@@ -64,9 +65,7 @@ class HfFamily:
         return rows
 
     def fields(self, c: Config) -> Fields:
-        """The fields of a model that the family adds to those that all have, layers as words in
-        `mixers` and `ffns`.  Raises BadInput.
-        """
+        """The fields of a model, layers as words in `mixers` and `ffns`.  Raises BadInput."""
         row, names = self.row, Names(c, self.table("let"))
         c.asked.update(row.get("unused", ()))
         for text in sentences(row.get("refuse", ()), names):
@@ -99,6 +98,8 @@ class Names(dict[str, Any]):
                 "real": c.real,
                 "given": c.get,
                 "has": c.has,
+                "knows": lambda *keys: bool(c.known & {*keys}),
+                "activation": lambda *keys: activation_named(c, keys),
                 "is_whole": lambda value: type(value) is int,
                 "int": int,
                 "ceil": ceil,
@@ -245,6 +246,12 @@ def families() -> Mapping[str, HfFamily]:
     return {name: HfFamily(whole_row(row)) for name, row in rows.items()}
 
 
+@cache
+def common() -> HfFamily:
+    """What all families have in common, as a row under each of them."""
+    return HfFamily(family_table()["part"]["common"])
+
+
 def whole_row(row: Mapping[str, Any]) -> dict[str, Any]:
     """A row laid over those that it is."""
     made: dict[str, Any] = {}
@@ -269,4 +276,4 @@ def laid_over(
     return made
 
 
-__all__ = ["HfFamily", "families"]
+__all__ = ["HfFamily", "common", "families"]
