@@ -52,7 +52,7 @@ def worked_out(text: str, names: Mapping[str, Any]) -> Any:
 def formula(text: str) -> Formula:
     """What works a text out: closures, since one is asked for each layer of a model."""
     try:
-        return _of(ast.parse(text, mode="eval").body)
+        return _part(ast.parse(text, mode="eval").body)
     except (SyntaxError, RecursionError, MemoryError):
         raise ValueError(f"no formula: {text[:80]}") from None
 
@@ -61,37 +61,37 @@ def formula(text: str) -> Formula:
 def calls(text: str) -> tuple[Formula, ...]:
     """All calls in a formula, also those that its conditions may pass over."""
     nodes = ast.walk(ast.parse(text, mode="eval"))
-    return tuple(_of(node) for node in nodes if isinstance(node, ast.Call))
+    return tuple(_part(node) for node in nodes if isinstance(node, ast.Call))
 
 
-def _of(node: ast.expr) -> Formula:
+def _part(node: ast.expr) -> Formula:
     match node:
         case ast.Constant(value=value):
             return lambda names: value
         case ast.Name(id=name):
             return lambda names: names[name]
         case ast.Tuple(elts=parts):
-            inner = [_of(part) for part in parts]
+            inner = [_part(part) for part in parts]
             return lambda names: tuple(part(names) for part in inner)
         case ast.UnaryOp(op=op, operand=one) if type(op) in UNARY:
-            unary, of = UNARY[type(op)], _of(one)
-            return lambda names: unary(of(names))
+            unary, operand = UNARY[type(op)], _part(one)
+            return lambda names: unary(operand(names))
         case ast.BinOp(left=a, op=op, right=b) if type(op) in BINARY:
             return _pair(BINARY[type(op)], a, b)
         case ast.Compare(left=a, ops=[op], comparators=[b]):
             return _pair(COMPARED[type(op)], a, b)
         case ast.BoolOp(op=op, values=[first, *rest]):
             last = ast.BoolOp(op, rest) if len(rest) > 1 else rest[0]
-            left, right = _of(first), _of(last)
+            left, right = _part(first), _part(last)
             if isinstance(op, ast.And):
                 return lambda names: left(names) and right(names)
             return lambda names: left(names) or right(names)
         case ast.IfExp(test=test, body=body, orelse=other):
-            when, yes, no = _of(test), _of(body), _of(other)
+            when, yes, no = _part(test), _part(body), _part(other)
             return lambda names: yes(names) if when(names) else no(names)
         case ast.Call(func=ast.Name(id=name), args=args, keywords=keywords):
-            given = [_of(arg) for arg in args]
-            named = {str(k.arg): _of(k.value) for k in keywords}
+            given = [_part(arg) for arg in args]
+            named = {str(k.arg): _part(k.value) for k in keywords}
             return lambda names: names[name](
                 *(arg(names) for arg in given),
                 **{key: value(names) for key, value in named.items()},
@@ -99,6 +99,8 @@ def _of(node: ast.expr) -> Formula:
     raise ValueError(f"no part of a formula: {ast.unparse(node)[:80]}")
 
 
-def _pair(of: Callable[[Any, Any], Any], a: ast.expr, b: ast.expr) -> Formula:
-    left, right = _of(a), _of(b)
-    return lambda names: of(left(names), right(names))
+def _pair(
+    operation: Callable[[Any, Any], Any], a: ast.expr, b: ast.expr
+) -> Formula:
+    left, right = _part(a), _part(b)
+    return lambda names: operation(left(names), right(names))

@@ -123,7 +123,7 @@ def read_hf(
         "silu" if fields.get("gated", True) else "gelu"
     ):
         del fields["activation"]  # the usual one
-    told = fields.pop("told", ())
+    own_notes = fields.pop("notes", ())
     fields["name"] = name or _own_name(text) or kind
     longest = fields.pop("longest", 0) or c.whole(
         "max_position_embeddings", "n_positions", "seq_length", default=2048
@@ -141,7 +141,7 @@ def read_hf(
         model,
         notes=(
             *notes,
-            *told,
+            *own_notes,
             *_architecture(c, family),
             *c.unread(shape),
             *missing_sizes(c),

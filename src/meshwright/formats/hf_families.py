@@ -33,12 +33,13 @@ from .hf_structures import STRUCTURES
 
 FORMULA = "="
 """A text that begins so is worked out of the keys of a file."""
-JOINED = ("also", "unused", "refuse", "demand", "told")
+LISTS = ("also", "unused", "refuse", "demand", "notes")
 """Lists of a row that go on behind those of the rows under it; all else takes their place."""
-SAID = ("is", "each", "let", "only", "code", "like", "classes", "defaults")
-"""Words of a row that are no field of a model, beside `JOINED` and aliases."""
-RESERVED = frozenset((*JOINED, *SAID, "aliases"))
-ALONE = re.compile(r"\w+")
+TABLES = ("each", "let", "only", "defaults", "aliases")
+WORDS = ("is", "code", "like", "classes")
+"""Words of a row that are no field of a model, beside `LISTS`."""
+RESERVED = frozenset((*LISTS, *TABLES, *WORDS))
+KEY = re.compile(r"\w+")
 
 
 @dataclass(frozen=True)
@@ -83,8 +84,8 @@ class HfFamily:
                 made[name] = names.field(Model, name, what)
         if "code" in row:
             made |= STRUCTURES[row["code"]](c, made)
-        told = (*sentences(row.get("told", ()), names),)
-        return made | {"told": tuple(f"{c.where}: {text}" for text in told)}
+        notes = sentences(row.get("notes", ()), names)
+        return made | {"notes": tuple(f"{c.where}: {text}" for text in notes)}
 
 
 class Names(dict[str, Any]):
@@ -143,7 +144,7 @@ class Names(dict[str, Any]):
                 made[key] = inner[key] = inner.field(kind, key, value)
             return {k: v for k, v in made.items() if v is not None}
         key = what.strip("= ") if is_formula(what) else ""
-        if kind is bool and ALONE.fullmatch(key):
+        if kind is bool and KEY.fullmatch(key):
             return self.c.flag(key)
         return self.value(what)
 
@@ -267,7 +268,7 @@ def laid_over(
     """A row with all that it does not say of another."""
     made = dict(under)
     for name, value in row.items():
-        if name in JOINED and name in made:
+        if name in LISTS and name in made:
             made[name] = [*made[name], *value]
         elif isinstance(value, Mapping):
             made[name] = laid_over(made.get(name, {}), value)
