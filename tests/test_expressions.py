@@ -24,7 +24,7 @@ from meshwright.describe.assumptions import SETS
 from meshwright.describe.software import Software
 from meshwright.prediction.expression import written
 from meshwright.prediction.recorded import Recorded
-from meshwright.report.explain import explanation_to_dict, report
+from meshwright.report.explain import explanation_report, explanation_to_dict
 
 DRAWN = 300
 PARTS = 10
@@ -277,6 +277,8 @@ def test_an_explanation_prints_and_lists_it() -> None:
     (found,) = explanation_to_dict(p, "compute/layers/attention/core forward")
     assert value_of(**found["expression"]) == pytest.approx(found["value"])
     shown = io.StringIO()
-    Console(file=shown, width=100).print(report(p, "attention/core/forward"))
+    Console(file=shown, width=100).print(
+        explanation_report(p, "attention/core/forward")
+    )
     assert "= times * (FLOPs / rate_16bit)" in shown.getvalue()
     assert "rate_16bit = 1.67772e+07" in shown.getvalue()

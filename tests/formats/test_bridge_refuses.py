@@ -144,7 +144,7 @@ def test_maxtext_takes_none_for_everything() -> None:
         bridge.write(none, "maxtext", PLACE)
     text = bridge.write(job, "maxtext", PLACE)[0]
     other = text.replace("remat_policy: full", "remat_policy: none")
-    found = bridge.read("a.yml", other)
+    found = bridge.read_file("a.yml", other)
     assert found.tables["layout"]["recompute"] == "full"
     assert any("recomputes whole layers" in note for note in found.notes)
 
@@ -155,7 +155,7 @@ def test_accelerates_fsdp_gathers_layer_by_layer() -> None:
     """
     text = bridge.write(base("accelerate"), "accelerate", PLACE)[0]
     assert "fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP" in text
-    assert not bridge.read("a.yaml", text).left
+    assert not bridge.read_file("a.yaml", text).left
     for policy, what in (
         ("NO_WRAP", "all weights at once"),
         ("SIZE_BASED_WRAP", "by their size"),
@@ -165,7 +165,7 @@ def test_accelerates_fsdp_gathers_layer_by_layer() -> None:
         other = text.replace(
             "fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP", line
         )
-        (why,) = bridge.read("a.yaml", other).left.values()
+        (why,) = bridge.read_file("a.yaml", other).left.values()
         assert what in why and "layer by layer" in why
     plain = replace(base("accelerate"), layout=Layout(dp=8))
     assert "wrap_policy" not in bridge.write(plain, "accelerate", PLACE)[0]
@@ -204,7 +204,7 @@ def test_megatron_gets_what_validate_args_demands() -> None:
     )
     named = "--microbatch-group-size-per-virtual-pipeline-stage 4"
     assert named in groups
-    back = bridge.read("a.sh", groups)
+    back = bridge.read_file("a.sh", groups)
     assert back.tables["layout"]["microbatch_group"] == 4
 
 
@@ -225,10 +225,10 @@ def test_axolotls_experts_are_its_plugins() -> None:
     text = bridge.write(AXOLOTL, "axolotl", PLACE)[0]
     assert "expert_parallel_size: 4" in text and "dp_shard_size: 2" in text
     assert "integrations.expert_parallel.ExpertParallelPlugin" in text
-    tables = bridge.read("a.yaml", text).tables
+    tables = bridge.read_file("a.yaml", text).tables
     assert tables["layout"]["ep"] == 4 and tables["layout"]["dp"] == 8
     alone = text.replace("integrations.expert_parallel.Expert", "x.Other")
-    said = bridge.read("a.yaml", alone)
+    said = bridge.read_file("a.yaml", alone)
     assert "does nothing without plugins" in said.left["expert_parallel_size"]
     assert said.tables["layout"].get("ep", 1) == 1
     wide = replace(

@@ -93,7 +93,7 @@ def test_what_is_written_of_overlap_reads_back(
     text, _ = bridge.write(job, to, launch.Place(8, 8))
     path = tmp_path / "written.sh"
     path.write_text(text, "utf-8")
-    said = bridge.read(str(path)).tables.get("software", {})
+    said = bridge.read_file(str(path)).tables.get("software", {})
     assert said.get("dp_overlap") == (None if how == "all" else how)
 
 
@@ -115,9 +115,9 @@ def test_who_has_no_such_word_refuses_it() -> None:
 
 def test_a_recipe_that_says_nothing_keeps_its_own() -> None:
     text = "model: {tensor_model_parallel_size: 2}\ntrain: {micro_batch_size: 1}\n"
-    found = bridge.read("recipe.yaml", text)
+    found = bridge.read_file("recipe.yaml", text)
     assert "dp_overlap" not in found.tables.get("software", {})
-    off = bridge.read(
+    off = bridge.read_file(
         "recipe.yaml", text + "ddp: {overlap_grad_reduce: false}\n"
     )
     assert off.tables["software"]["dp_overlap"] == "off"
@@ -137,7 +137,7 @@ def test_a_recipe_that_says_nothing_keeps_its_own() -> None:
 )
 def test_what_changes_time_is_not_called_harmless(flag: str) -> None:
     """Each alone: it stands among the keys that are not in the job, with its direction."""
-    found = bridge.read("train.sh", f"{DP} --{flag}")
+    found = bridge.read_file("train.sh", f"{DP} --{flag}")
     key = flag.split()[0].replace("-", "_")
     assert key in found.left and key not in found.harmless
     assert "not known" not in found.left[key]
@@ -145,13 +145,15 @@ def test_what_changes_time_is_not_called_harmless(flag: str) -> None:
 
 def test_layers_of_several_sizes_are_another_model() -> None:
     with pytest.raises(BadInput, match="layers of several sizes"):
-        bridge.read("t.sh", f"{DP} --heterogeneous-layers-config-path c.json")
+        bridge.read_file(
+            "t.sh", f"{DP} --heterogeneous-layers-config-path c.json"
+        )
 
 
 def test_experts_one_after_the_other_are_said() -> None:
     text = f"{DP} --num-experts 8 --moe-router-topk 2 "
-    assert any("too fast" in n for n in bridge.read("t.sh", text).notes)
-    both = bridge.read("t.sh", text + "--moe-grouped-gemm")
+    assert any("too fast" in n for n in bridge.read_file("t.sh", text).notes)
+    both = bridge.read_file("t.sh", text + "--moe-grouped-gemm")
     assert not any("too fast" in n for n in both.notes)
     assert "moe_grouped_gemm" in both.used
 
@@ -169,6 +171,6 @@ def test_experts_one_after_the_other_are_said() -> None:
 )
 def test_what_the_loss_keeps_is_said(flags: str, said: bool) -> None:
     """The profile has 4 bytes a logit, Transformer Engine's; Megatron's own loss has 10."""
-    found = bridge.read("t.sh", f"{DP} {flags}")
+    found = bridge.read_file("t.sh", f"{DP} {flags}")
     words = [*found.notes, *found.left.values()]
     assert any("6 bytes a logit" in word for word in words) is said

@@ -19,8 +19,8 @@ from meshwright.report.plan import (
     comparison,
     differences,
     families_table,
+    plan_report,
     ranking_table,
-    report,
 )
 from meshwright.report.text import seconds
 from meshwright.search.answer import Plan
@@ -160,7 +160,7 @@ def test_everything_fits_80_columns() -> None:
     one = plan(notes=(note,), families=rows)
     for width in (80, 120):
         console = Console(width=width, file=io.StringIO())
-        for part in report(one, "meshwright predict x").renderables:  # type: ignore[attr-defined]
+        for part in plan_report(one, "meshwright predict x").renderables:  # type: ignore[attr-defined]
             console.print(part)
         lines = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
         assert max(map(len, lines)) <= width
@@ -177,7 +177,9 @@ def test_everything_fits_80_columns() -> None:
 
 
 def test_the_whole_report() -> None:
-    text = printed(report(plan(notes=("a note",)), "meshwright predict x"))
+    text = printed(
+        plan_report(plan(notes=("a note",)), "meshwright predict x")
+    )
     for words in (
         "Searched 1,234,567 layouts in 250 ms: 0 excluded by bounds, 7 out of memory, 12,345",
         "99 combinations of degrees skipped: even batch",
@@ -190,7 +192,7 @@ def test_the_whole_report() -> None:
 
 def test_the_front_is_shown_if_asked_for() -> None:
     asked, not_asked = (
-        printed(report(plan(pareto=front), ""))
+        printed(plan_report(plan(pareto=front), ""))
         for front in ((FAST, SLOW), None)
     )
     assert (
@@ -201,7 +203,7 @@ def test_the_front_is_shown_if_asked_for() -> None:
 
 def test_nothing_fits() -> None:
     text = printed(
-        report(
+        plan_report(
             plan(
                 best=None,
                 alternatives=(),

@@ -26,7 +26,7 @@ from meshwright.roofline.schemes import (
     sharded_data_parallel,
 )
 from meshwright.roofline.splits import splits
-from meshwright.roofline.times import EDITIONS, step
+from meshwright.roofline.times import EDITIONS, layer_step
 from meshwright.roofline.work import LayerSetting
 
 # no norms: a roofline leaves their few parameters out
@@ -90,7 +90,7 @@ def test_a_split_takes_what_predict_says(
         "tp": place(m, (near, tp // near)),
         "replicas": place(m, (8 // near, dp * near // 8)),
     }
-    ours = step(setting, m, batch * 4096 / dp, groups).step_s
+    ours = layer_step(setting, m, batch * 4096 / dp, groups).step_s
     assert ours == pytest.approx(seconds(how, batch, 3, tp, dp), rel=1e-12)
 
 
@@ -147,7 +147,7 @@ def test_many_layers_and_microbatches_are_as_many_passes(edition: str) -> None:
         mesh(cluster(LINE), "bf16", how),
         LayerSetting(ONE, "block", assumptions=how),
     )
-    one = step(
+    one = layer_step(
         setting,
         m,
         4096,

@@ -242,7 +242,7 @@ def test_a_traced_file_is_predicted(tmp_path: Path) -> None:
 
 
 def test_what_its_class_cannot_build_is_refused_in_a_sentence() -> None:
-    made = hf.run(json.dumps({**LLAMA, "num_attention_heads": "many"}))
+    made = hf.trace_of(json.dumps({**LLAMA, "num_attention_heads": "many"}))
     assert "Traceback" not in made["error"] and len(made["error"]) < 400
 
 

@@ -92,7 +92,7 @@ def test_a_folder_opens_with_its_first_answers(
     tmp_path: Path, stand_in: Path
 ) -> None:
     folder = tmp_path / "out"
-    names = site.write(folder, stand_in, told, FEW)
+    names = site.write_site(folder, stand_in, told, FEW)
     assert {
         "index.html",
         "page.js",
@@ -120,15 +120,15 @@ def test_a_folder_opens_with_its_first_answers(
     assert page.key("catalogue", {}) in held["answers"]
     (stand_in / "numpy.whl").unlink()
     with pytest.raises(BadInput, match=r"it has no numpy\.whl"):
-        site.write(tmp_path / "none", stand_in, told, FEW)
-    site.write(tmp_path / "alone", None, told)
+        site.write_site(tmp_path / "none", stand_in, told, FEW)
+    site.write_site(tmp_path / "alone", None, told)
     alone = (tmp_path / "alone" / "index.html").read_text("utf-8")
     assert 'id="recorded"' in alone, "without the program: these only"
 
 
 def test_a_folder_that_is_not_pyodides(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="no folder of Pyodide"):
-        site.write(tmp_path / "out", tmp_path, told, FEW)
+        site.write_site(tmp_path / "out", tmp_path, told, FEW)
     assert not (tmp_path / "out").exists()
 
 

@@ -102,7 +102,7 @@ def calibrate(
     """
     from ..formats.machine import dump_machine
     from ..report import console, files
-    from ..report.machine import card, machine_to_dict, report
+    from ..report.machine import machine_card, machine_report, machine_to_dict
 
     if read and from_:
         raise BadInput(
@@ -136,7 +136,9 @@ def calibrate(
         )
         if json
         else print_answer(
-            card(machine, str(to)), detail, report(machine, str(to))
+            machine_card(machine, str(to)),
+            detail,
+            machine_report(machine, str(to)),
         )
     )
     return 0
@@ -179,7 +181,9 @@ def from_steps(
     ]
     machine = installation(measured)
     remark = f"Scaled by measured steps (meshwright calibrate --from); --on 64x./{output}"
-    files.write(output, {".toml": lambda: dump_machine(machine, remark)})
+    files.write_output(
+        output, {".toml": lambda: dump_machine(machine, remark)}
+    )
     of = machine.installation
     ratios = [step.ratio for step in measured]
     data = {
@@ -294,7 +298,7 @@ def from_files(
             )
         files.suffix(output, (".toml",))
         machine = dump_machine(with_collectives(on, samples, names))
-        files.write(output, {".toml": lambda: machine})
+        files.write_output(output, {".toml": lambda: machine})
     if json:
         console.show_json(
             console.envelope(

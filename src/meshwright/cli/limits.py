@@ -171,7 +171,7 @@ def limits(
     )
     if output:
         writers = {".json": lambda: files.json_text(data), **answered.writers}
-        files.write(output, writers)
+        files.write_output(output, writers)
     return 0
 
 
@@ -372,8 +372,8 @@ def curves(
 
     result = compute(chosen)
     return LimitsAnswer(
-        limits_card.card(result, said, growth or GROWTH),
-        reports.report(result, said),
+        limits_card.limits_card(result, said, growth or GROWTH),
+        reports.limits_report(result, said),
         result.to_dict(),
         {
             ".csv": lambda: reports.to_csv(result),

@@ -312,7 +312,7 @@ class Answer(NamedTuple):
         others = [f.prediction for f in first.families if f.prediction]
         others += first.pareto or ()
         names = list(self.bests) if several else ()
-        files.write(
+        files.write_output(
             output,
             files.of_predictions(
                 shown, data, shown[0], names=names, others=others

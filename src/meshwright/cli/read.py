@@ -41,7 +41,7 @@ def read(
     from ..formats import bridge, flags, resolve
     from ..formats.toml import dump_job
     from ..report import console
-    from ..report.read import card, reading_to_dict, report
+    from ..report.read import reading_card, reading_report, reading_to_dict
 
     if output and not output.endswith(".toml"):
         raise BadInput(
@@ -66,9 +66,11 @@ def read(
         Path(output).write_text(dump_job(job), "utf-8")
     data = console.envelope("read", reading_to_dict(reading, job, needs))
     console.show_json(data) if json else print_answer(
-        card(reading, file, job, needs=needs, given=given, output=output),
+        reading_card(
+            reading, file, job, needs=needs, given=given, output=output
+        ),
         detail,
-        [report(reading, file, job, needs)],
+        [reading_report(reading, file, job, needs)],
     )
     return 0
 

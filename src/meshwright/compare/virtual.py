@@ -25,7 +25,7 @@ from ..describe.layout import Layout
 from ..errors import BadInput
 from ..formats.records import RankRecord, RecordedRun, StepPart
 from ..schedule import get as schedule_named
-from ..schedule.timeline import Timeline, timeline
+from ..schedule.timeline import Timeline, timeline_of_order
 from ..schedule.types import Action, Order
 
 Key = tuple[str, int, int]
@@ -49,7 +49,7 @@ class RecordedPipeline:
 
     def replay(self, seconds: Seconds) -> Timeline:
         """The longest path through the actions."""
-        return timeline(
+        return timeline_of_order(
             self.order,
             lambda rank, chunk: self.stages[rank][chunk],
             lambda *key: seconds[key],
@@ -192,7 +192,7 @@ def _bubble(
     v = int(layout.interleave)
     m = sum(action[:2] == ("F", 0) for action in pipe.order[0])
     order = schedule.order(p, m, v) if p > 1 else pipe.order
-    plan = timeline(
+    plan = timeline_of_order(
         order,
         schedule.placement(p, v),
         lambda kind, stage, _: kinds.get((kind, stage), 0.0),

@@ -81,7 +81,7 @@ def tag(send: Send, m: int) -> int:
     return 2 * (send.stage * m + send.microbatch) + (send.kind == "I")
 
 
-def write(prediction: Prediction, path: str) -> tuple[int, int]:
+def write_chakra(prediction: Prediction, path: str) -> tuple[int, int]:
     """Write PATH.0.et, PATH.1.et, ... and PATH.groups.json: (ranks, nodes).  Raises BadInput where
     that is too much, or the layout cannot be said."""
     layout = prediction.layout

@@ -192,7 +192,7 @@ def read_foreign(file: str, given: Mapping[str, str]) -> ForeignFile:
         words = None if text is None else command_words(text)
     except ValueError as error:
         raise BadInput(f"--arguments {(text or '')[:60]!r}: {error}") from None
-    foreign = bridge.read(
+    foreign = bridge.read_file(
         file,
         chips=chips_of(given),
         named=given.get("as_", ""),

@@ -29,7 +29,7 @@ LANES = 1000
 """Thread ids of one stream: compute 0, send 1000 ..., receive 2000 ..."""
 
 
-def write(
+def write_trace(
     timeline: Timeline, title: str = "pipeline schedule"
 ) -> dict[str, Any]:
     """The trace as a JSON object; `json.dump` it into a .json file."""

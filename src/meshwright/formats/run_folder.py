@@ -46,7 +46,7 @@ def rank_file(rank: int, suffix: str) -> str:
     return f"rank-{rank:04d}.{suffix}"
 
 
-def read(folder: str | Path) -> RecordedRun:
+def read_run(folder: str | Path) -> RecordedRun:
     """The run in a folder. BadInput if it is none, or a file in it is not what it should be."""
     path = Path(str(folder)[:4096])
     try:
@@ -68,7 +68,7 @@ def read(folder: str | Path) -> RecordedRun:
         for rank in ranks
     }
     profiles = {
-        rank: profile_trace.read(f)
+        rank: profile_trace.read_profile(f)
         for rank, f in traces.items()
         if f.is_file()
     }
@@ -275,5 +275,5 @@ __all__ = [
     "attempts",
     "metrics",
     "rank_file",
-    "read",
+    "read_run",
 ]

@@ -22,7 +22,7 @@ from ..describe.layout import Layout
 from ..errors import BadInput
 from ..schedule.longest import costs_of, longest
 from ..schedule.timeline import Passes, Timeline
-from ..schedule.timeline import timeline as by_action
+from ..schedule.timeline import timeline_of_order as by_action
 from ..step import barrier
 from ..units import show
 from .exact import MOST_ACTIONS, actions_of, passes_of_stages

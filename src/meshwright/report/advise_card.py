@@ -15,7 +15,7 @@ from ..units import show
 from .card import FIRST, Card, CardRow, CardTable, Commands, Item
 from .lines import noted
 from .predict import empty_table as columns
-from .run_card import basis, first, notes, question, step, verdict
+from .run_card import basis, first, notes, question, step_rows, verdict
 from .text import BRIEFLY, percent, risk_words, seconds, short_words
 
 LISTED = 4
@@ -23,14 +23,14 @@ LISTED = 4
 WHY = "--why: flags of every gain, what explains a gap; --all: every change"
 
 
-def card(advice: Advice, commands: Sequence[str] = ()) -> Card:
+def advise_card(advice: Advice, commands: Sequence[str] = ()) -> Card:
     """The first screen."""
     run = advice.run
     rows: list[Item] = [
         verdict(run),
         *first(run.idle, advice.notes),
         CardRow("layout", short_words(run.layout), rank=4, most=1),
-        *step(run),
+        *step_rows(run),
         *measured(advice.gap),
         *gains(advice),
         *pair_and_triple(advice),

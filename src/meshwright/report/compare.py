@@ -43,7 +43,7 @@ WHAT = CAUSES | {
 REMAINDER = "not explained: waiting for cores, messages, other ranks"
 
 
-def card(c: Comparison, commands: Sequence[str] = ()) -> Card:
+def comparison_card(c: Comparison, commands: Sequence[str] = ()) -> Card:
     """Measured beside predicted: the step, its causes that differ most, memory."""
     p = c.predicted
     clock = c.median("step_time_s")
@@ -121,7 +121,9 @@ CAUSED = 3
 """Causes of a difference on a card."""
 
 
-def report(c: Comparison, ascii_only: bool = False) -> RenderableType:
+def comparison_report(
+    c: Comparison, ascii_only: bool = False
+) -> RenderableType:
     """Everything `compare` prints."""
     p = c.predicted
     title = (

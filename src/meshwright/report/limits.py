@@ -37,7 +37,7 @@ def end(c: Crossing) -> tuple[str, str]:
     )
 
 
-def report(result: Limits, said: Sequence[str] = ()) -> RenderableType:
+def limits_report(result: Limits, said: Sequence[str] = ()) -> RenderableType:
     """The ends of each scenario, then its curve if there is only one.  said: more notes."""
     table = empty_table(
         "scenario",

@@ -27,7 +27,7 @@ SPOKEN = {
 WHY = "--all: the curve: chips, degrees, batch, time, rent and energy"
 
 
-def card(
+def limits_card(
     result: Limits, said: Sequence[str] = (), growth: float = GROWTH
 ) -> Card:
     """Where linear scaling ends, when and by what, and the largest run."""

@@ -19,7 +19,7 @@ from ..units import show
 from .card import Card, CardRow, Commands
 
 
-def card(machine: Cluster, path: str) -> Card:
+def machine_card(machine: Cluster, path: str) -> Card:
     """Rates, how many tables were measured, and what to do with the file."""
     chip = machine.chip
     rates = ", ".join(
@@ -81,7 +81,7 @@ def scale_card(
     )
 
 
-def report(machine: Cluster, path: str) -> list[RenderableType]:
+def machine_report(machine: Cluster, path: str) -> list[RenderableType]:
     """Kernels, collectives, engine."""
     rates = ", ".join(
         f"{name} {show(rate, 'FLOP/s')}"

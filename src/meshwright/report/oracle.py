@@ -17,7 +17,7 @@ LARGEST = 8
 """Tensors that are listed where memory disagrees."""
 
 
-def card(data: Mapping[str, Any]) -> Card:
+def oracle_card(data: Mapping[str, Any]) -> Card:
     """Whether the program does what was counted, and where it does not."""
     word, style = (
         ("yes", "bold green") if data["agrees"] else ("no", "bold red")
@@ -45,7 +45,7 @@ def card(data: Mapping[str, Any]) -> Card:
     )
 
 
-def report(data: Mapping[str, Any]) -> RenderableType:
+def oracle_report(data: Mapping[str, Any]) -> RenderableType:
     """Everything `compare --oracle` prints. data: of its JSON."""
     parts: list[RenderableType] = [Text(data["title"], "bold")]
     for of_rank in data["ranks"]:

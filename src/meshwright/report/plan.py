@@ -58,7 +58,7 @@ SAID = 3
 """Differences of two layouts that are named."""
 
 
-def report(
+def plan_report(
     plan: Plan, command: str, ascii_only: bool = False
 ) -> RenderableType:
     """Everything there is to a plan; `command`: what predicts the best layout again."""

@@ -24,7 +24,7 @@ from .run_card import notes as card_notes
 from .text import count, layout_words
 
 
-def card(
+def reading_card(
     reading: ForeignFile,
     file: str,
     job: Job | None,
@@ -95,7 +95,7 @@ UNREAD = 3
 """Keys of a card that are not in the job."""
 
 
-def report(
+def reading_report(
     reading: ForeignFile, file: str, job: Job | None, needs: list[str]
 ) -> RenderableType:
     """Everything that was read, and what was not."""

@@ -25,7 +25,7 @@ LAYERS = {
 }
 
 
-def card(r: Roofline) -> Card:
+def roofline_card(r: Roofline) -> Card:
     """Which ways to cut the layer are compute-bound at this batch, and from which batch on."""
     shape = " x ".join(f"{n}" for n in r.shape)
     pods = f"{r.pods} pods of " if r.pods > 1 else ""
@@ -92,7 +92,7 @@ def scheme(name: str) -> str:
     return name.partition(", best")[0]
 
 
-def report(r: Roofline) -> RenderableType:
+def roofline_report(r: Roofline) -> RenderableType:
     """Everything `roofline` prints."""
     return Group(
         *_head(r),

@@ -55,8 +55,8 @@ def predict_card(p: Prediction, commands: Sequence[str] = ()) -> Card:
             verdict(p),
             *first(p.idle, p.notes),
             CardRow("layout", short_words(p.layout)),
-            *step(p),
-            *run(p),
+            *step_rows(p),
+            *_run(p),
             *binding(p),
             *basis(p),
             *notes(p.notes),
@@ -94,8 +94,8 @@ def plan_card(
                 if plan.settings
                 else []
             ),
-            *step(best),
-            *run(best),
+            *step_rows(best),
+            *_run(best),
             *binding(best),
             *faster(plan),
             *yours,
@@ -196,7 +196,7 @@ def _memory(p: Prediction) -> str:
     return f"{need.removesuffix(' GiB')} of {have} per chip"
 
 
-def step(p: Prediction) -> Iterator[CardRow]:
+def step_rows(p: Prediction) -> Iterator[CardRow]:
     """Seconds of a step with their interval, and rates."""
     sure = (
         f" (90 %: {short_range(*p.interval_s, seconds)})"
@@ -211,7 +211,7 @@ def step(p: Prediction) -> Iterator[CardRow]:
     )
 
 
-def run(p: Prediction) -> Iterator[CardRow]:
+def _run(p: Prediction) -> Iterator[CardRow]:
     """Days and money of the whole run, where its length is known."""
     if p.train_time_s is None:
         return

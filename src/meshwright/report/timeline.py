@@ -36,7 +36,7 @@ NEGLIGIBLE = 1e-9
 """Of a step: rounding."""
 
 
-def card(r: Replay, ascii_only: bool = False) -> Card:
+def timeline_card(r: Replay, ascii_only: bool = False) -> Card:
     """The pipeline's seconds, its idle share, and some ranks' days."""
     p = r.prediction
     t = r.timeline
@@ -93,7 +93,7 @@ def bubble(r: Replay) -> str:
     return f"{words}; {percent(equal)}{rule} with equal stages and free sends"
 
 
-def report(r: Replay, ascii_only: bool = False) -> RenderableType:
+def timeline_report(r: Replay, ascii_only: bool = False) -> RenderableType:
     """Everything `timeline` prints."""
     p = r.prediction
     t = r.timeline

@@ -28,7 +28,7 @@ from .times import (
     Times,
     bound_from,
     chip_seconds,
-    step,
+    layer_step,
 )
 from .work import SCORES, LayerSetting
 
@@ -120,8 +120,8 @@ class Asked:
     def spread(
         self, chips: int, groups: Mapping[str, Ranks], **how: Any
     ) -> Evaluate:
-        """A step whose tokens are dealt to so many chips.  groups, how: as in `times.step`."""
-        return lambda batch: step(
+        """A step whose tokens are dealt to so many chips.  groups, how: of `times.layer_step`."""
+        return lambda batch: layer_step(
             self.setting, self.mesh, batch / chips, groups, **how
         )
 
@@ -243,7 +243,7 @@ def pipeline(on: Asked, stages: int, microbatches: int) -> Scheme:
     order = schedule_named("1f1b")
 
     def at(b: Num) -> RooflinePasses:
-        whole = step(
+        whole = layer_step(
             setting,
             mesh,
             b / chips / microbatches,

@@ -18,7 +18,7 @@ import numpy as np
 from ..errors import NoLayout
 from ..num import Num, divisors, product
 from .mesh import Mesh, Ranks, place
-from .times import LayerStep, Times, bound_from, step
+from .times import LayerStep, Times, bound_from, layer_step
 from .work import LayerSetting
 
 MOST_TOKENS = 1e12
@@ -67,7 +67,7 @@ class Split:
 
     def at(self, batch: Num) -> LayerStep:
         """One step of that many tokens of the pod."""
-        return step(self.setting, self.mesh, batch / self.x, self.groups)
+        return layer_step(self.setting, self.mesh, batch / self.x, self.groups)
 
     @cached_property
     def forward(self) -> Times:

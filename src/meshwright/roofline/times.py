@@ -181,7 +181,7 @@ def passed(halves: Sequence[Half], data: Load) -> Times:
     )
 
 
-def step(
+def layer_step(
     setting: LayerSetting,
     mesh: Mesh,
     tokens: Num,

@@ -102,7 +102,7 @@ class Timeline:
         ]
 
 
-def timeline(
+def timeline_of_order(
     order: Order, stage_of: StageOf, durations: Durations, send_s: float = 0.0
 ) -> Timeline:
     """Replay an order.

@@ -22,7 +22,7 @@ from .ring import RankRing, conjugate
 from .sp import TOKENS, begin, gather, scatter
 
 
-def step(
+def cp_step(
     model: nn.Sequential, data: Batch, m: Shape, ring: RankRing
 ) -> StudyStep:
     mine = data.part(ring.rank, ring.size, TOKENS)
@@ -39,6 +39,6 @@ def step(
     return StudyStep(share, added)
 
 
-def sent(m: Shape, c: int) -> float:
+def cp_bytes(m: Shape, c: int) -> float:
     layers = m.layers * 4 * (c - 1) / c * m.stream
     return layers + 2 * (c - 1) / c * 4 * (m.matrices + m.rest)

@@ -60,7 +60,7 @@ def expert_part(name: str, weight: Tensor, ring: RankRing) -> Tensor:
     return weight
 
 
-def step(
+def ep_step(
     model: nn.Sequential, data: Batch, m: Shape, ring: RankRing
 ) -> StudyStep:
     def dispatch(x_EBCD: Tensor) -> Tensor:
@@ -89,7 +89,7 @@ def step(
     return StudyStep(share, added)
 
 
-def sent(m: Shape, n: int) -> float:
+def ep_bytes(m: Shape, n: int) -> float:
     layers = m.layers * 4 * (n - 1) / n * m.stream / n
     replicated = m.layers * (4 * m.hidden**2 + EXPERTS * m.hidden) + m.rest
     return layers + 2 * (n - 1) / n * 4 * replicated

@@ -180,7 +180,7 @@ class StudyPipeline:
         )
 
 
-def step(
+def pp_step(
     model: nn.Sequential, data: Batch, m: Shape, ring: RankRing, v: int
 ) -> StudyStep:
     """One sequence a microbatch."""
@@ -192,7 +192,7 @@ def step(
     )
 
 
-def sent(m: Shape, p: int, v: int) -> float:
+def pp_bytes(m: Shape, p: int, v: int) -> float:
     return 2 * (p * v - 1) / p * m.stream
 
 

@@ -21,7 +21,7 @@ from .sp import TOKENS, gather
 part = tp.part
 
 
-def step(
+def scatter_gather_step(
     model: nn.Sequential,
     data: Batch,
     m: Shape,
@@ -43,8 +43,8 @@ def step(
     return StudyStep(whole.loss / inside.size, whole.gradients)
 
 
-def sent(m: Shape, p: int, t: int) -> tuple[float, float]:
+def scatter_gather_bytes(m: Shape, p: int, t: int) -> tuple[float, float]:
     """To other stages, and inside the stage."""
     hops = 2 * (p - 1) / p * m.stream
     gathers = hops * (t - 1) / t
-    return hops / t, gathers + tp.sent(m, t) / p
+    return hops / t, gathers + tp.tp_bytes(m, t) / p

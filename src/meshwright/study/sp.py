@@ -33,7 +33,7 @@ def scatter(ring: RankRing, dim: int) -> Operator:
     return lambda x: ring.reduce_scatter(x.chunk(ring.size, dim))
 
 
-def step(
+def sp_step(
     model: nn.Sequential, data: Batch, m: Shape, ring: RankRing
 ) -> StudyStep:
     whole = {name: w.numel() for name, w in model.named_parameters()}
@@ -59,6 +59,6 @@ def begin(model: nn.Sequential, first: int) -> None:
             layer.first = first
 
 
-def sent(m: Shape, t: int) -> float:
+def sp_bytes(m: Shape, t: int) -> float:
     layers = m.layers * 8 * (t - 1) / t * m.stream
     return layers + 2 * (t - 1) / t * 4 * m.rest

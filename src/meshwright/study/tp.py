@@ -48,7 +48,7 @@ def parallelize(model: nn.Sequential, ring: RankRing) -> None:
         block.leave = conjugate(ring.all_reduce, identity)  # g
 
 
-def step(
+def tp_step(
     model: nn.Sequential, data: Batch, m: Shape, ring: RankRing
 ) -> StudyStep:
     parallelize(model, ring)
@@ -59,5 +59,5 @@ def step(
     )  # all have the same loss
 
 
-def sent(m: Shape, t: int) -> float:
+def tp_bytes(m: Shape, t: int) -> float:
     return m.layers * 4 * 2 * (t - 1) / t * m.stream

@@ -108,7 +108,7 @@ def nbytes(tensors: Iterable[Tensor]) -> int:
     return sum(x.nbytes for x in tensors)
 
 
-def step(
+def zero_step(
     model: nn.Sequential, data: Batch, m: Shape, ring: RankRing, stage: int
 ) -> StudyStep:
     zero = Zero(model, ring, stage)
@@ -121,7 +121,7 @@ def step(
     return StudyStep(share, gradients, weights, held)
 
 
-def sent(m: Shape, n: int, stage: int) -> float:
+def zero_bytes(m: Shape, n: int, stage: int) -> float:
     passes = 3 if stage == 3 else 2
     return passes * (n - 1) / n * 4 * (m.matrices + m.rest)
 

@@ -151,7 +151,7 @@ def tiled_backward(
             parts, l_tile, tile.kind != "full", tuple(extra)
         )
         for i, (total, part) in enumerate(zip(sums, of_tile, strict=True)):
-            add(total[b], part, *side(tile, i))
+            _add(total[b], part, *side(tile, i))
     dq, dk, dv = (
         total.to(x.dtype) for total, x in zip(sums, (q, k, v), strict=True)
     )
@@ -244,7 +244,7 @@ def in_folds(x: Tensor, dim: int, count: int) -> Tensor:
     return x.view(*shape[:dim], count, shape[dim] // count, *shape[dim + 1 :])
 
 
-def add(
+def _add(
     total: Tensor,
     x: Tensor,
     where: tuple[int, int],

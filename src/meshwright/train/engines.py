@@ -181,7 +181,7 @@ def drive(
         (folder / JOB).write_text(dump_job(job), "utf-8")
         (folder / SCRIPT).write_text(script, "utf-8")
         try:
-            run(["bash", str(folder / SCRIPT), *flags], settings, log, lock)
+            _run(["bash", str(folder / SCRIPT), *flags], settings, log, lock)
         finally:
             guard.seal(folder / CHECKPOINTS)
     return compared(job, name, folder, tuple(notes))
@@ -219,7 +219,7 @@ def command(
     return script, flags, notes if vain else []
 
 
-def run(words: list[str], settings: Settings, log: Path, lock: Lock) -> None:
+def _run(words: list[str], settings: Settings, log: Path, lock: Lock) -> None:
     """Run an engine to its end. Its ranks hold the folder as long as they live."""
     environment = {
         **os.environ,

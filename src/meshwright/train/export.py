@@ -36,7 +36,7 @@ order of the parts.
 """
 
 
-def export(
+def export_checkpoint(
     source: Path,
     to: Path,
     largest: int = SHARD_BYTES,

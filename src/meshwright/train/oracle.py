@@ -128,7 +128,9 @@ def run(job: Job, rank: int, settings: Settings) -> Counted:
             mock.patch.object(loop, "initialise", lambda *a: None)
         )
         if job.model.moe:
-            stack.enter_context(mock.patch.object(moe, "read", even(job)))
+            stack.enter_context(
+                mock.patch.object(moe, "read_loads", even(job))
+            )
         stack.enter_context(without_storage())
         live = stack.enter_context(Live())
         trainer = loop.Trainer(job, settings, torch.device("cpu"))
@@ -150,8 +152,8 @@ def run(job: Job, rank: int, settings: Settings) -> Counted:
 
 
 def even(job: Job) -> Any:
-    """In place of `moe.read`, for tensors without storage have no values: as many tokens for each
-    expert, as the plan takes it.
+    """In place of `moe.read_loads`, for tensors without storage have no values: as many tokens for
+    each expert, as the plan takes it.
     """
     layout, of = job.layout, job.model.moe
     assert of is not None

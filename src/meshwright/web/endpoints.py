@@ -128,7 +128,7 @@ def endpoints(runs: Mapping[str, Path] | None = None) -> dict[str, Endpoint]:
             answers.ways_to_copy,
             {**laid_out, "clusters": LIST, "prices": NUMBERS},
         ),
-        "read": Endpoint(dropped.read, {"text": TEXT, **asked}),
+        "read": Endpoint(dropped.read_dropped, {"text": TEXT, **asked}),
         "advise": Endpoint(advised.answer_advise, {"text": TEXT, **laid_out}),
         "timeline": quick(explorers.explore_timeline, laid_out),
         "trace": Endpoint(explorers.trace, laid_out),

@@ -117,7 +117,7 @@ def trace(body: Body, progress: Progress) -> Answer:
     replay = pipeline_replay(
         compute_step(job, laid_out(job, body.get("layout", {})))
     )
-    return perfetto.write(
+    return perfetto.write_trace(
         replay.timeline, layout_words(replay.prediction.layout)
     )
 

@@ -156,7 +156,7 @@ def _tree(text: str, kind: str, where: str) -> dict[str, Any]:
     )
 
 
-def read(
+def read_file(
     path: str,
     text: str | None = None,
     chips: int | None = None,
@@ -200,7 +200,7 @@ def read(
         path, keys or {}, {name: said.keys for name, said in sayings.items()}
     )
     file = understood_as(name, sayings[name], chips)
-    if kind is None and arguments is None and shell.read(text).asks:
+    if kind is None and arguments is None and shell.read_script(text).asks:
         return replace(file, notes=(*file.notes, CALLED))
     return file
 
@@ -254,7 +254,7 @@ def write_onto(
     demand_chip(format, job)
     text = read_text(path, LARGEST_BASE)
     ranks = at.nodes * at.ranks
-    told = read(path, text, ranks).format
+    told = read_file(path, text, ranks).format
     if told.name != to:
         raise BadInput(
             f"--base {path[:80]} is a file of {told.title}, not of {format.title}"
@@ -272,7 +272,7 @@ def write_onto(
         if kind or to != megatron_args.NAME:
             return made
         return onto.environment_edited(made, keys, job, run)
-    made = onto.write(reading, job, text, base=keys, head=head)
+    made = onto.write_onto_file(reading, job, text, base=keys, head=head)
     if kind:
         return made
     made = onto.ranks_edited(made, at, path)
@@ -309,7 +309,7 @@ __all__ = [
     "TOOLS",
     "foreign",
     "understood_as",
-    "read",
+    "read_file",
     "write",
     "write_onto",
 ]

@@ -48,7 +48,7 @@ NAMED: Mapping[str, Mapping[str, Any]] = {
 """Fields whose values have names."""
 
 
-def read(format: Format, path: str, cell: Cell, keys: Keys) -> Any:
+def read_cell(format: Format, path: str, cell: Cell, keys: Keys) -> Any:
     """What a file says of one field; None if nothing."""
     if cell.hub:
         return hub_model(keys, cell.keys, format.name)
@@ -191,7 +191,7 @@ def _ours(value: Any, cell: Cell, keys: Keys) -> Any:
 # ---------------------------------------------------------------- writing
 
 
-def write(
+def write_cell(
     format: Format,
     path: str,
     cell: Cell,

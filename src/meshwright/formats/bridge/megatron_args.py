@@ -89,7 +89,7 @@ class MegatronArguments(Tool):
 
     def said(self, text: str, where: str) -> FileKeys:
         """The arguments of the command, or of the names a script sets where it starts none."""
-        script = shell.read(text)
+        script = shell.read_script(text)
         notes: list[str] = []
         words = launch.command_with_most_flags(script, has_flags)
         if words is None:

@@ -279,7 +279,7 @@ class MegatronBridge(Tool):
 
     def said(self, text: str, where: str) -> FileKeys:
         """The options and overrides of the command that starts a recipe."""
-        script = shell.read(text)
+        script = shell.read_script(text)
         words = launch.command_with_most_flags(
             script,
             lambda w: any(self.mine(word) for word in w) or "--recipe" in w,

@@ -266,7 +266,7 @@ def changes(base: Keys, now: Keys) -> Changes:
     }
 
 
-def write(
+def write_onto_file(
     reading: Reading, job: Job, text: str, base: Keys, head: Keys
 ) -> Onto:
     """The file with the plan in it.

@@ -97,7 +97,7 @@ def understood(
         ):
             continue
         own = readers.get(path)
-        value = own(keys) if own else cells.read(format, path, cell, keys)
+        value = own(keys) if own else cells.read_cell(format, path, cell, keys)
         table, _, name = path.partition(".")
         if value is None:
             continue

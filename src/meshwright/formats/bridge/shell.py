@@ -97,7 +97,7 @@ class Shell:
         return filled_words
 
 
-def read(text: str) -> Shell:
+def read_script(text: str) -> Shell:
     """The names and commands of a script.  Raises BadInput for what no shell reads."""
     shell = Shell()
     for line in text.splitlines():

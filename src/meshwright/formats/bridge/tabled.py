@@ -56,11 +56,11 @@ class TabledTool(Tool):
 
     def mine(self, text: str) -> bool:
         """Does a script give a program enough of its flags?"""
-        return self._command(shell.read(text)) is not None
+        return self._command(shell.read_script(text)) is not None
 
     def said(self, text: str, where: str) -> FileKeys:
         """The arguments of the command that has them."""
-        script = shell.read(text)
+        script = shell.read_script(text)
         words = self._command(script)
         if words is None:
             return super().said(text, where)  # which says so

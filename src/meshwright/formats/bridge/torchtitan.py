@@ -537,7 +537,7 @@ class Torchtitan(Tool):
 
     def said(self, text: str, where: str) -> FileKeys:
         """The flags of the command that starts it."""
-        script = shell.read(text)
+        script = shell.read_script(text)
         words = launch.command_with_most_flags(
             script, lambda ws: any(w.startswith("--parallelism.") for w in ws)
         )

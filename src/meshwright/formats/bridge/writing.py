@@ -89,7 +89,7 @@ def keys_of(
             elif cell.always is not UNSAID:
                 demand_default(format, path, value, cell.always)
             else:
-                cells.write(
+                cells.write_cell(
                     format,
                     path,
                     cell,

@@ -41,7 +41,7 @@ class DegreesRow:
     lower: tuple[int, ...]
 
 
-def read(line: Mapping[str, str]) -> DegreesRow | None:
+def read_degrees(line: Mapping[str, str]) -> DegreesRow | None:
     """The degrees in a line; None if it has none.  Raises ValueError."""
     if not all(line.get(name) for name in (*COLUMNS.values(), LOWER)):
         return None

@@ -52,7 +52,7 @@ class Golden:
     """None if the file does not say."""
 
 
-def read(file: Path) -> Golden:
+def read_golden(file: Path) -> Golden:
     """The curve in a file; BadInput if a line cannot be read."""
     lines = [
         line
@@ -67,7 +67,7 @@ def read(file: Path) -> Golden:
                     _number(line["T_flop"]),
                     _number(line["n_gpu"]),
                     line["util_vs_boost_peak"].strip(),
-                    degrees.read(line),
+                    degrees.read_degrees(line),
                 )
             )
             _number(rows[-1].utilisation)

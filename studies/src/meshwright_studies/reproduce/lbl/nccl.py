@@ -72,7 +72,7 @@ class NcclLine:
         return f"{self.collective}/{self.gpus} GPUs, {self.per_node} a node"
 
 
-def read(file: Path | None = None) -> tuple[NcclLine, ...]:
+def read_nccl(file: Path | None = None) -> tuple[NcclLine, ...]:
     """Measurements of a CSV file; None: those shipped. Raises BadInput."""
     text = (
         shipped.shipped_text("runs/perlmutter.csv")

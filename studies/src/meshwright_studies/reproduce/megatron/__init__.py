@@ -10,7 +10,7 @@ from ..report import PaperTable, Report, sourced
 from . import analysis, plans, plots, tables, takeaways, traffic, zero3
 
 
-def run(files: dict[str, tuple[Path, ...]]) -> Report:
+def megatron_report(files: dict[str, tuple[Path, ...]]) -> Report:
     """files: this paper has no file format; always empty."""
     first = tables.predicted_table_1()
     second = tables.predicted_table_2()

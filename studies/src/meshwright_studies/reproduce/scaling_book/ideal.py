@@ -14,7 +14,7 @@ from meshwright.cost.torus import Part, TorusGroup
 from meshwright.num import Num, ceil, crossing, log2, maximum, sqrt, where
 from meshwright.roofline import thresholds as th
 from meshwright.roofline.mesh import Mesh
-from meshwright.roofline.times import EDITIONS, Times, bound_from, step
+from meshwright.roofline.times import EDITIONS, Times, bound_from, layer_step
 from meshwright.roofline.work import Layer, LayerSetting
 
 
@@ -46,7 +46,7 @@ class Ideal:
         W = mesh.fabric.rates[0]
         data = ideal(mesh, self.x, W * maximum(self.m_x, 1), 0)
         tensor = ideal(mesh, self.y, W * maximum(self.m_y, 1), 1)
-        return step(
+        return layer_step(
             setting, mesh, batch / self.x, {"replicas": data, "tp": tensor}
         ).forward
 

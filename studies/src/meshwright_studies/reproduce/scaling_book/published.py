@@ -42,7 +42,7 @@ class Case:
     """Question, inputs and formula as text."""
 
 
-def read(file: Path) -> list[Case]:
+def read_published(file: Path) -> list[Case]:
     """The cases of a file; BadInput names the first one that is malformed."""
     return parse_cases(read_json(file), file.name[:80])
 
