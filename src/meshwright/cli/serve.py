@@ -134,7 +134,7 @@ def _report(
     files.suffix(output, (".html",))
     with console.progress() as progress:
         text = compute(source, progress)
-    files.write(output, {".html": lambda: text})
+    files.write_output(output, {".html": lambda: text})
     console.show(f"{output} is written")
     return 0
 

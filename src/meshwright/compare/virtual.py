@@ -91,7 +91,7 @@ class Virtual:
     """What follows the pipeline: busy seconds outside of actions on the busiest rank, median over
     steps.
     """
-    _bubble: Bubble
+    bubble: Bubble
 
     @property
     def step_s(self) -> float:

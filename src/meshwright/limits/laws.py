@@ -94,7 +94,7 @@ class LawShape(NamedTuple):
     F: Values
     L: Values
     E: Values
-    mlp2d_parameters: Values
+    parameters: Values
     flops: Values
     """Training FLOPs of the whole run."""
     batch: Values

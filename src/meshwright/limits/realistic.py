@@ -89,7 +89,7 @@ class Realism:
 class RealPoint(Run):
     """A run of a transformer."""
 
-    loss_to_failures: Loss | None
+    loss: Loss | None
     prediction: Prediction
 
     def to_dict(self) -> dict[str, Any]:

@@ -69,7 +69,7 @@ class Scheme:
     """On one chip: 10 bytes a parameter (no gradients, no master weights) and one checkpoint a
     layer.
     """
-    _curve: SchemeCurve
+    curve: SchemeCurve
     note: str = ""
 
     def compute_bound(self, edition: str) -> bool:

@@ -124,7 +124,7 @@ ITS_OWN = ("device", "output", "threads", "restarts")
 class Driven(NamedTuple):
     """A run of another engine, and what it says of the prediction."""
 
-    _engine: str
+    engine: str
     folder: Path
     comparison: Logged
     scale: Installation | None

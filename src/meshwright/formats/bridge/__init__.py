@@ -58,7 +58,7 @@ TOOLS: dict[str, Tool] = {
         megatron_bridge.TOOL,
         TabledTool("nanotron", nanotron.READ, nanotron.WRITE),
         TabledTool("gpt-neox", gpt_neox.READ, gpt_neox.WRITE),
-        nemo.Nemo("nemo", megatron_args.READ),
+        nemo.Nemo("nemo", megatron_args.TOOL.READ),
         TabledTool("torchtune", trainers.TORCHTUNE),
         TabledTool("litgpt", trainers.LITGPT),
         TabledTool("olmo", trainers.OLMO),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from ...describe.job import Job
@@ -159,15 +160,16 @@ def starter(at: launch.Place) -> str:
 class Accelerate(Tool):
     """accelerate's YAML."""
 
-    def mine_tree(self, keys: dict[str, Any]) -> bool:
+    def mine_tree(self, keys: Mapping[str, Any]) -> bool:
         """Every file of accelerate's says what kind of distribution it has."""
         return "distributed_type" in keys or "compute_environment" in keys
 
-    def of_tree(self, keys: dict[str, Any], where: str) -> FileKeys:
+    def of_tree(self, keys: Mapping[str, Any], where: str) -> FileKeys:
         """The keys, and the processes that are started."""
         count = str(keys.get("num_processes", ""))
         return FileKeys(
-            keys, int(count) if count.isdigit() and int(count) > 0 else None
+            dict(keys),
+            int(count) if count.isdigit() and int(count) > 0 else None,
         )
 
     def head(self, at: launch.Place) -> Out:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any
 
 from ...describe.job import Job
@@ -207,7 +208,7 @@ WRITE = {
 class Axolotl(Tool):
     """axolotl's YAML."""
 
-    def mine_tree(self, keys: dict[str, Any]) -> bool:
+    def mine_tree(self, keys: Mapping[str, Any]) -> bool:
         """A base model, and data or steps of training."""
         return "base_model" in keys
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from ...describe.job import Job
@@ -121,11 +122,11 @@ WRITE = {
 class DeepSpeed(Tool):
     """DeepSpeed's JSON."""
 
-    def mine_tree(self, keys: dict[str, Any]) -> bool:
+    def mine_tree(self, keys: Mapping[str, Any]) -> bool:
         """A file with a batch or a stage of DeepSpeed's."""
         return any(key in keys for key in OWN)
 
-    def of_tree(self, keys: dict[str, Any], where: str) -> FileKeys:
+    def of_tree(self, keys: Mapping[str, Any], where: str) -> FileKeys:
         """The keys, but for those that are left to the script."""
         auto = [key for key, value in keys.items() if value == AUTO]
         notes = (

@@ -7,6 +7,7 @@ too. Whatever is sharded at all is sharded wholly (ZeRO-3); copies are the axis 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 from ... import catalog
@@ -20,6 +21,7 @@ from ..torchrun import PORT
 from . import launch
 from .keys import Keys
 from .megatron import layers_of
+from .reading import Reader
 from .shared import (
     Out,
     accumulated,
@@ -200,7 +202,7 @@ def _recomputed(k: Keys) -> str:
     return policy
 
 
-READ = {
+READ: Mapping[str, Reader] = {
     "model": _model,
     **{
         f"layout.{a}": (lambda k, n=name: axis(k, n))
@@ -392,7 +394,7 @@ def starter(at: launch.Place) -> str:
 class MaxText(Tool):
     """MaxText's YAML."""
 
-    def mine_tree(self, keys: dict[str, Any]) -> bool:
+    def mine_tree(self, keys: Mapping[str, Any]) -> bool:
         """A mesh, a batch of a device, or base.yml under it."""
         own = (
             "per_device_batch_size",

@@ -72,7 +72,7 @@ class MegatronArguments(Tool):
 
     trees = False
     scripts = True
-    beside: ClassVar[Mapping[tuple[str, Any], tuple[str, ...]]] = {
+    beside: ClassVar[Mapping[Any, tuple[str, ...]]] = {
         ("overlap_param_gather", True): (
             "use_distributed_optimizer",
             "use_megatron_fsdp",

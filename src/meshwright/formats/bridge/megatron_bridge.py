@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+from collections.abc import Mapping
 from typing import Any
 
 from ... import catalog
@@ -268,7 +269,7 @@ class MegatronBridge(Tool):
             or re.search(r"\bmodel\.\w*parallel_size=", text) is not None
         )
 
-    def mine_tree(self, keys: dict[str, Any]) -> bool:
+    def mine_tree(self, keys: Mapping[str, Any]) -> bool:
         """A ConfigContainer, NeMo 2's configuration, or a recipe with changes."""
         if NEMO_1.mine_tree(keys):
             return False
@@ -297,7 +298,7 @@ class MegatronBridge(Tool):
                 keys[name.rpartition(".")[2]] = _unquoted(value)
         return _with_recipe(keys, launch.ranks_started(words, script))
 
-    def of_tree(self, keys: dict[str, Any], where: str) -> FileKeys:
+    def of_tree(self, keys: Mapping[str, Any], where: str) -> FileKeys:
         """The keys of a file of a recipe; of two keys with one name that of the model counts."""
         settings: dict[str, Any] = {}
         for key, value in keys.items():

@@ -27,7 +27,7 @@ class Tool:
     """Its files are YAML, TOML or JSON."""
     scripts: ClassVar[bool] = False
     """Its files are scripts that start a program."""
-    beside: ClassVar[Mapping[tuple[str, Any], tuple[str, ...]]] = EMPTY
+    beside: ClassVar[Mapping[Any, tuple[str, ...]]] = EMPTY
     """(Key, value) -> what it stands beside, one of them."""
 
     def mine_tree(self, keys: Mapping[str, Any]) -> bool:

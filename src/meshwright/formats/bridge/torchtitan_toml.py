@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from ...describe.job import PRECISIONS, Job
@@ -84,7 +85,7 @@ WRITE = {
 class TorchtitanToml(Tool):
     """torchtitan's TOML."""
 
-    def mine_tree(self, keys: dict[str, Any]) -> bool:
+    def mine_tree(self, keys: Mapping[str, Any]) -> bool:
         """A table of parallelism, or torchtitan's training."""
         return (
             any(key.startswith(P) for key in keys)

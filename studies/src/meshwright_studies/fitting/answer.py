@@ -41,7 +41,7 @@ class FitAnswer:
     """Numbers, and every run as predicted at the priors, in the sample, and with its laboratory,
     its family of chips, or its families of chips and frameworks left out."""
 
-    fitted_parameters: tuple[Parameter, ...]
+    parameters: tuple[Parameter, ...]
     fit: Fit
     priors: tuple[Seen, ...]
     sample: tuple[Seen, ...]
