@@ -14,6 +14,7 @@ from meshwright.describe.fields import meanings
 from meshwright.describe.job import Job
 from meshwright.describe.layout import Layout
 from meshwright.errors import BadInput
+from meshwright.formats import STDIN
 from meshwright.formats.flags import (
     command_line,
     job_and_space,
@@ -23,7 +24,6 @@ from meshwright.formats.flags import (
     whole_numbers,
     write_flags,
 )
-from meshwright.formats.options import STDIN
 from meshwright.layout.placement import placed
 from meshwright.prediction.prediction import Prediction
 
