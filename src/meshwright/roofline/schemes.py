@@ -177,8 +177,8 @@ def data_parallel(on: Asked) -> Scheme:
         "DP",
         f"X = {mesh.chips}",
         "backward",
-        on.spread(mesh.all_chips, {"replicas": mesh.everything}, zero=0),
-        "weights and optimizer state on every chip",
+        at=on.spread(mesh.all_chips, {"replicas": mesh.everything}, zero=0),
+        note="weights and optimizer state on every chip",
         shards=1,
     )
 
@@ -201,8 +201,8 @@ def tensor_parallel(on: Asked) -> Scheme:
         "TP",
         f"Y = {mesh.chips}",
         "forward",
-        on.spread(mesh.pods, {"tp": mesh.everything}),
-        "its ratio does not depend on the batch",
+        at=on.spread(mesh.pods, {"tp": mesh.everything}),
+        note="its ratio does not depend on the batch",
     )
 
 
@@ -212,8 +212,8 @@ def mixed(on: Asked, split: Split, edition: str) -> Scheme:
         f"FSDP+TP, best {edition}",
         f"X = {split.x}, Y = {split.y}",
         "forward",
-        lambda batch: split.at(batch / on.mesh.pods),
-        split.text,
+        at=lambda batch: split.at(batch / on.mesh.pods),
+        note=split.text,
     )
 
 
@@ -225,8 +225,8 @@ def across_pods(on: Asked) -> Scheme:
         "DP across pods",
         f"{mesh.pods} pods",
         "backward",
-        on.spread(mesh.all_chips, group, zero=0, shards=mesh.chips),
-        "beside FSDP or TP inside a pod",
+        at=on.spread(mesh.all_chips, group, zero=0, shards=mesh.chips),
+        note="beside FSDP or TP inside a pod",
     )
 
 
@@ -270,8 +270,8 @@ def pipeline(on: Asked, stages: int, microbatches: int) -> Scheme:
         "pipeline",
         f"{stages} stages, {microbatches} microbatches",
         "forward",
-        at,
-        f"whole model; the bubble adds {bubble:.0%} of idle time",
+        at=at,
+        note=f"whole model; the bubble adds {bubble:.0%} of idle time",
         shards=mesh.all_chips,
     )
 
@@ -289,8 +289,8 @@ def context_parallel(on: Asked, degree: int) -> Scheme:
         "context",
         f"c = {degree}",
         "forward",
-        scores.spread(mesh.all_chips, {"cp": ring(mesh, degree)}),
-        "attention scores against the exchange of keys and values",
+        at=scores.spread(mesh.all_chips, {"cp": ring(mesh, degree)}),
+        note="attention scores against the exchange of keys and values",
     )
 
 
@@ -313,6 +313,6 @@ def expert_parallel(on: Asked, degree: int) -> Scheme:
         "expert",
         f"E over {degree}",
         "forward",
-        on.spread(mesh.all_chips, {"ep": group}, copies=copies),
-        "balanced routing; expert products against two all-to-alls",
+        at=on.spread(mesh.all_chips, {"ep": group}, copies=copies),
+        note="balanced routing; expert products against two all-to-alls",
     )

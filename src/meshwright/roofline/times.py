@@ -91,7 +91,9 @@ CUT = ("tp", "ep", "cp", "pp")
 
 def timed_stack(layers: int) -> Model:
     """What a step is told of a model whose layers, all alike, are timed already."""
-    return Model("layers that are timed", layers, 1, 1, 1, vocab=0, seq=1)
+    return Model(
+        "layers that are timed", layers, 1, heads=1, ffn=1, vocab=0, seq=1
+    )
 
 
 @dataclass(frozen=True)
