@@ -290,7 +290,7 @@ class Api:
                 if not line.done():
                     said = self.lines(line, task, asked, key or "")
                     return StreamingResponse(said, 200, HEADERS, LINES)
-                answer = whole(line)
+                answer = _whole(line)
             else:
                 answer = await self.computed(task, asked, request)
             headers["server-timing"] = f"cpu;dur={1e3 * task.cpu_s:.1f}"
