@@ -173,7 +173,7 @@ def real_curve(
     for D in sorted(widths):
         if progress:
             progress(f"{name}: width {D:,.0f}", 0.0)
-        run = smallest_cluster(scenario, real, D)
+        run = smallest_real_cluster(scenario, real, D)
         if isinstance(run, str):
             reason = run
             break
@@ -289,7 +289,7 @@ def most_useful(
     return tuple(n for n in (most, most // 2, most // 4) if n)
 
 
-def smallest_cluster(
+def smallest_real_cluster(
     scenario: Scenario, real: Realism, D: float
 ) -> RealPoint | str:
     """The run of the model of width D on the smallest cluster that does it in time, or why there is
