@@ -11,6 +11,7 @@ from meshwright.describe.assumptions import Stack
 from meshwright.describe.fields import fields_of
 from meshwright.describe.framework import Framework
 from meshwright.describe.job import PRECISIONS
+from meshwright.describe.model import RopeScaling
 from meshwright.describe.software import Software
 from meshwright.formats import bridge
 from meshwright.formats.bridge import launch, table
@@ -52,6 +53,22 @@ def base(name: str) -> Job:
     redo = "full" if name == "maxtext" else "none"
     layout = Layout(dp=8, zero=zero, recompute=redo)
     return Job(model(trained), f"8x{chip}", 64, layout, framework=own)
+
+
+def test_positions_that_megatron_has_no_arguments_for_are_refused() -> None:
+    """YaRN was left out of the script, without a word."""
+    own = base("megatron")
+    yarn = RopeScaling("yarn", factor=4.0, original=4096)
+    plain = replace(own, model=replace(own.model, rope_scaling=yarn))
+    with pytest.raises(BadInput, match="rope_scaling yarn"):
+        bridge.write(plain, "megatron", PLACE)
+    latent = replace(model("deepseek-v3"), rope_scaling=yarn)
+    text, _ = bridge.write(replace(own, model=latent), "megatron", PLACE)
+    assert "--rope-type yarn" in text
+    assert "--rotary-scaling-factor 4.0" in text
+    longer = replace(latent, rope_scaling=replace(yarn, original=8192))
+    with pytest.raises(BadInput, match="yarn of 4,096 tokens"):
+        bridge.write(replace(own, model=longer), "megatron", PLACE)
 
 
 @pytest.mark.parametrize("name", [*table.written()])

@@ -281,6 +281,14 @@ def write_rope_scaling(job: Job, out: Out) -> None:
         }
     elif scaling.kind == "linear":
         out["rotary_seq_len_interpolation_factor"] = int(scaling.factor)
+    elif scaling.kind == "yarn" and job.model.mla and scaling.original == 4096:
+        # of latent attention alone; 4,096 is its only original length (MLATransformerConfig)
+        out |= {"rope_type": "yarn", "rotary_scaling_factor": scaling.factor}
+    else:
+        raise BadInput(
+            f"Megatron's arguments do not say this rope_scaling {scaling.kind}: linear and llama3,"
+            " and yarn of 4,096 tokens with latent attention"
+        )
 
 
 def write_bias(job: Job, out: Out) -> None:
