@@ -84,7 +84,7 @@ def replay(p: int, m: int, v: int) -> dict[tuple[str, int, int], int]:
     return end
 
 
-def idle(p: int, m: int, v: int) -> float:
+def pp_idle(p: int, m: int, v: int) -> float:
     """The bubble of that order."""
     return max(replay(p, m, v).values()) / (3 * m * v) - 1
 

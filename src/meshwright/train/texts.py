@@ -381,7 +381,7 @@ def encoder(
     )
 
 
-def decoder(tokenizer: str) -> Callable[[list[int]], str]:
+def token_decoder(tokenizer: str) -> Callable[[list[int]], str]:
     """The way back: ids -> text. Bytes that are no UTF-8 become the sign for that."""
     if tokenizer == "bytes":
         return lambda ids: bytes(i for i in ids if i < 256).decode(
