@@ -120,7 +120,7 @@ def shape(law: Law, D: Values) -> LawShape:
     N = mlp2d_parameters(L, E, D, F)
     T, tokens, batch = law.training(N, training_flops(L, D, F), E)
     return LawShape(
-        D, F, L, E=E, mlp2d_parameters=N, flops=T, batch=batch, tokens=tokens
+        D, F, L, E=E, parameters=N, flops=T, batch=batch, tokens=tokens
     )
 
 

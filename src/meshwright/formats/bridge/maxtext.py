@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from ... import catalog
@@ -204,10 +205,7 @@ def _recomputed(k: Keys) -> str:
 
 READ: Mapping[str, Reader] = {
     "model": _model,
-    **{
-        f"layout.{a}": (lambda k, n=name: axis(k, n))
-        for a, name in AXES.items()
-    },
+    **{f"layout.{a}": partial(axis, name=name) for a, name in AXES.items()},
     "layout.tp": tp,
     "layout.etp": etp,
     "layout.scheme": scheme,
