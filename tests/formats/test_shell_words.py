@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from meshwright.errors import BadInput
 from meshwright.formats import bridge
-from meshwright.formats.bridge import shell
+from meshwright.formats.bridge import launch, shell
 from meshwright.formats.words import words
 
 START = "torchrun pretrain_gpt.py --tensor-model-parallel-size 2"
@@ -106,3 +106,19 @@ def test_two_values_of_a_degree_are_a_sentence() -> None:
         BadInput, match="layout.tp must be a whole number, not '2 x'"
     ):
         bridge.read_file("train.sh", f"{START} x\n")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "echo $²",
+        "set -- a\nshift ²\necho $1",
+        "if [ ² -gt 1 ]; then echo a; fi",
+        "torchrun --nproc_per_node ² pretrain_gpt.py --num-layers 2",
+    ],
+)
+def test_raised_digits_are_no_numbers(text: str) -> None:
+    """They are digits to Python, which reads no number from them."""
+    script = shell.read_script(text)
+    for words in script.commands:
+        assert launch.ranks_started(words, script) is None

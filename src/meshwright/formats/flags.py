@@ -108,7 +108,7 @@ def demand_one_layout(given: Mapping[str, str]) -> None:
     """
     for name in DEGREES:
         text = given.get(name, "1")
-        if ".." in text or "," in text or not any(c.isdigit() for c in text):
+        if ".." in text or "," in text or not any(c.isdecimal() for c in text):
             raise BadInput(
                 f"--{name} takes one whole number here, not {text[:40]!r}; lists and ranges are for"
                 " plan"
@@ -210,7 +210,7 @@ def with_vocabulary(foreign: ForeignFile, file: str, rows: str) -> ForeignFile:
         raise BadInput(
             f"--vocab-size {rows[:40]}: {file[:80]} says its vocabulary or its model already"
         )
-    if not (rows.isascii() and rows.isdigit() and 0 < int(rows[:40]) < 1e9):
+    if not (rows.isascii() and rows.isdecimal() and 0 < int(rows[:40]) < 1e9):
         raise BadInput(
             f"--vocab-size takes a whole number of rows, such as 128256, not {rows[:40]!r}"
         )
@@ -449,7 +449,7 @@ def whole_numbers(name: str, text: str) -> tuple[int, ...]:
     numbers: set[int] = set()
     for part in text.split(","):
         values = range_of(name, part.strip())
-        if not values and not any(c.isdigit() for c in part):
+        if not values and not any(c.isdecimal() for c in part):
             raise no_numbers(name, text)
         least = str(values[0]) if values else part.strip()
         numbers.update(

@@ -169,7 +169,7 @@ class Accelerate(Tool):
         count = str(keys.get("num_processes", ""))
         return FileKeys(
             dict(keys),
-            int(count) if count.isdigit() and int(count) > 0 else None,
+            int(count) if count.isdecimal() and int(count) > 0 else None,
         )
 
     def head(self, at: launch.Place) -> Out:

@@ -70,7 +70,7 @@ def _kernel(k: Keys) -> str | None:
     kinds = [w for w in k.items("attention_config") if w.strip("[]'\" ")]
     words = {w.strip("[]'\" ") for kind in kinds for w in kind.split(",")}
     named = {
-        w.strip("[]'\" ") for w in words if not w.strip("[]'\" ").isdigit()
+        w.strip("[]'\" ") for w in words if not w.strip("[]'\" ").isdecimal()
     }
     if other := named - {*DENSE, ""}:
         raise BadInput(

@@ -138,7 +138,7 @@ def ranks_started(words: Sequence[str], script: Shell) -> int | None:
     nodes = _number(head, NODES)
     if here == 1 and (_number(head, GPUS) or 1) > 1:
         return None  # one task with several GPUs, whose ranks something else starts
-    if here is None and (world := script.text("WORLD_SIZE")).isdigit():
+    if here is None and (world := script.text("WORLD_SIZE")).isdecimal():
         return int(world)
     return here * (nodes or 1) if here else None
 
@@ -157,7 +157,7 @@ def _number(words: Sequence[str], names: tuple[str, ...]) -> int | None:
                     else ""
                 )
                 text = text.rpartition(":")[2]
-                if text.isdigit() and int(text):
+                if text.isdecimal() and int(text):
                     return int(text)
     return None
 

@@ -73,7 +73,7 @@ def layers_of(k: Keys) -> int:
     if isinstance(model, str) and catalog.has("models", model):
         return catalog.model(model).layers
     layers = str(k.so_far("model.layers", 0))
-    return int(layers) if layers.isdigit() else 0
+    return int(layers) if layers.isdecimal() else 0
 
 
 def interleave(k: Keys) -> int | None:
@@ -308,7 +308,7 @@ def of_words(k: Keys, words: str) -> object:
     if eight and scaling:
         k.tables.setdefault("software", {})["float8"] = scaling
     base = next((p for p in parts if p in ("bf16", "fp16", "fp32")), "")
-    if words.isdigit():
+    if words.isdecimal():
         base = {"16": "fp16", "32": "fp32"}.get(words, "")
     if not (eight or four or base):
         k.leave(

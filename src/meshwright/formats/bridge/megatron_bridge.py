@@ -307,7 +307,7 @@ class MegatronBridge(Tool):
                 settings[name] = value
         chips = None
         for per_node, nodes in CHIPS.items():
-            if str(keys.get(per_node, "")).isdigit():
+            if str(keys.get(per_node, "")).isdecimal():
                 chips = int(keys[per_node]) * int(keys.get(nodes) or 1)
         return _with_recipe(settings, chips)
 

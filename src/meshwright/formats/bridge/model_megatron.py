@@ -137,7 +137,7 @@ def full_every(k: Keys) -> int | None:
     given = k.get("window_attn_skip_freq")
     if not has_own_model(k) or given is None:
         return None
-    if str(given).isdigit():
+    if str(given).isdecimal():
         return int(given)
     pattern = pattern_of(given)
     if pattern and 0 in pattern:

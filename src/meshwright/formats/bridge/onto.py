@@ -218,7 +218,7 @@ def _may_stay(base: Keys, now: Keys, key: str, laid: bool) -> bool:
         return key not in now and idle
     if key in base and key in now:
         words = isinstance(base[key], str) and isinstance(now[key], str)
-        return words and not str(now[key]).replace(".", "").isdigit()
+        return words and not str(now[key]).replace(".", "").isdecimal()
     return True
 
 

@@ -79,7 +79,7 @@ class Shell:
 
     def shift(self, by: str) -> None:
         """The arguments without the first ones."""
-        if self.arguments is not None and by.isdigit():
+        if self.arguments is not None and by.isdecimal():
             self.arguments = self.arguments[int(by) :]
         else:
             self.arguments = None
@@ -386,7 +386,7 @@ def readable(words: list[str]) -> list[str]:
             kept.append(" ".join(readable(word.split())))
         elif word.startswith("-") and "=" in word:
             kept.append(word.partition("=")[0])
-        elif (rest := word.replace(UNREAD, "")) and not rest.isdigit():
+        elif (rest := word.replace(UNREAD, "")) and not rest.isdecimal():
             kept.append(rest)
     return kept
 
@@ -415,7 +415,7 @@ def _holds(shell: Shell, words: list[str]) -> bool | None:
         case ["-gt" | "-ge" | "-lt" | "-le", *_]:
             return False
         case [a, "-gt" | "-ge" | "-lt" | "-le" as how, b] if (
-            a.isdigit() and b.isdigit()
+            a.isdecimal() and b.isdecimal()
         ):
             return bool(
                 {
@@ -511,7 +511,7 @@ def _special(shell: Shell, sign: str) -> tuple[list[str], bool]:
         return [str(len(known or ()))], False
     return (
         (shell.argument(int(sign)), False)
-        if sign.isdigit() and sign != "0"
+        if sign.isdecimal() and sign != "0"
         else ([UNREAD], False)
     )
 
@@ -532,7 +532,7 @@ def _parameter(
         return _special(shell, name)
     values = (
         shell.argument(int(name))
-        if name.isdigit() and int(name)
+        if name.isdecimal() and int(name)
         else shell.filled_in(shell.names.get(name, ()))
     )
     if values == [UNREAD] and how and "?" not in how and not shell.functions:

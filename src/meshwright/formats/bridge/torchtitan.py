@@ -252,7 +252,7 @@ def _recomputed(k: Keys) -> str | None:
     if option == "op":
         return "op"
     layers = layers_of(k)
-    if not option.isdigit() or not int(option) or not layers:
+    if not option.isdecimal() or not int(option) or not layers:
         return "full" if option == "1" else "op"
     of_chunk = layers // (
         k.degree("layout.pp") * k.degree("layout.interleave")
