@@ -120,5 +120,5 @@ def test_two_values_of_a_degree_are_a_sentence() -> None:
 def test_raised_digits_are_no_numbers(text: str) -> None:
     """They are digits to Python, which reads no number from them."""
     script = shell.read_script(text)
-    for words in script.commands:
-        assert launch.ranks_started(words, script) is None
+    for command in script.commands:
+        assert launch.ranks_started(command, script) is None
