@@ -63,7 +63,9 @@ def test_a_framework_answers_what_a_set_asks() -> None:
         for f in ("megatron-core", "megatron-2021")
     )
     assert core.overlap.dp.scope == "pass" and waits.overlap.dp.scope == "none"
-    with pytest.raises(BadInput, match="lbl-2024 already say what a framework does"):
+    with pytest.raises(
+        BadInput, match="lbl-2024 already say what a framework does"
+    ):
         under("lbl-2024", "fsdp")
 
 

@@ -293,7 +293,7 @@ def test_a_run_says_what_it_waits_for(
     whole = clock(sum(row["elapsed_s"] for row in rows))
     assert f"norm {rows[-1]['gradient_norm']:.3g}  lr 0.0001  " in last
     assert last.startswith("step 6/6") and last.endswith(f"{whole} in all")
-    why = [*compare(read(Path("run"))).why()]
+    why = [*compare(read_run(Path("run"))).why()]
     for stall in ("waits for its data", "waits for its checkpoints"):
         assert sum(f"of the time the run {stall}" in line for line in why) == 1
     tokens = 4 * 32

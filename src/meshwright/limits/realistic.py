@@ -192,7 +192,9 @@ def smallest_for(
     enough = (D for D in WIDTHS if flops_of(scenario, real, D) >= flops)
     D = next(enough, None)
     run = (
-        smallest(scenario, real, D) if D else "the law has no model that large"
+        smallest_real_cluster(scenario, real, D)
+        if D
+        else "the law has no model that large"
     )
     if isinstance(run, str):
         most = (
