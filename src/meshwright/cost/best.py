@@ -19,7 +19,7 @@ class BestAlgorithm(Ring):
     laws = (
         *Ring.laws,
         "cost.tree:all_reduce",
-        "cost.in_network:all_reduce",
+        "cost.in_network:in_network_all_reduce",
     )
 
     def all_reduce(

@@ -68,7 +68,7 @@ class Nccl(Ring):
         "cost.nccl:ring_ll",
         "cost.nccl:trees",
         "cost.nccl:nvls_load",
-        "cost.nccl:exchange",
+        "cost.nccl:nccl_exchange",
         "cost.nccl:blend",
     )
 
@@ -81,7 +81,7 @@ class Nccl(Ring):
         """The cost of one collective over V bytes."""
         on = over(net, group)
         if kind == "all_to_all":
-            return _exchange(on, V)
+            return nccl_exchange(on, V)
         if kind == "all_reduce":
             return self.reduced(on, V)
         if kind in ("broadcast", "reduce"):
@@ -102,7 +102,7 @@ class Nccl(Ring):
             return any_links(net, kind, V, group)
         on = over(net, group)
         if kind == "all_to_all":
-            return _exchange(on, V, least=True)
+            return nccl_exchange(on, V, least=True)
         seconds: Num = float("inf")
         for way in on.once(ways, kind):
             seconds = minimum(seconds, way.time(V))
@@ -274,7 +274,7 @@ def adds_up(net: Links) -> bool:
     )
 
 
-def _exchange(on: Over, V: Num, least: bool = False) -> Load:
+def nccl_exchange(on: Over, V: Num, least: bool = False) -> Load:
     """Exchange, all-to-all: all messages start at once, dimensions are taken one after the other,
     so that more ranks nearby never cost time. least: for a floor.
     """
