@@ -26,7 +26,8 @@ from meshwright.limits.other_sets import stack_assumptions
 from meshwright.limits.scenario import Scenario, preset
 from meshwright.prediction.failures import Failures
 from meshwright.prediction.prediction import predict
-from meshwright.search.plan import plan
+from meshwright.report.plots import image
+from meshwright.search import plan
 from meshwright_studies.reproduce.megatron import formulas
 from meshwright_studies.reproduce.megatron.tables import selene
 
@@ -362,7 +363,7 @@ def picture(
     axes.minorticks_off()
     axes.grid(alpha=0.3)
     axes.legend(frameon=False)
-    figure.savefig(IMAGES / f"{name}.svg", metadata={"Date": None})
+    (IMAGES / f"{name}.svg").write_bytes(image(figure, ".svg"))
 
 
 if __name__ == "__main__":

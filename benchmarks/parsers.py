@@ -2,6 +2,7 @@
 
     python benchmarks/parsers.py                       every format that installs (needs torch and pip)
     python benchmarks/parsers.py --best                ten best plans of five models instead
+    python benchmarks/parsers.py --random 60           so many plans of two to five values at once
     python benchmarks/parsers.py torchtitan axolotl    these
     python benchmarks/parsers.py megatron --source megatron=Megatron-LM      a checkout, nothing installed
 
@@ -15,6 +16,7 @@ our writer would not write; exit 1 if a file is refused.
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import subprocess
@@ -27,6 +29,8 @@ from pathlib import Path
 from typing import Any
 
 CHIPS, NODE = 256, 8
+TRIES = 60
+"""Draws for each plan that is written, at most."""
 DENSE = {"llama3-8b": 512, "llama3-70b": 1024, "qwen3-32b": 1024}
 MIXED = {**DENSE, "mixtral-8x7b": 512, "deepseek-v3": 1024}
 SHARDED = {**DENSE, "qwen2.5-14b": 512, "mixtral-8x7b": 512}
@@ -166,6 +170,32 @@ def by_value(name: str, refused: Counter[str]) -> Iterator[dict[str, Any]]:
         yield row(str(said), job, text)
 
 
+def at_random(
+    name: str, refused: Counter[str], count: int
+) -> Iterator[dict[str, Any]]:
+    """The same of so many plans that are written, of several values each."""
+    import values
+
+    from meshwright import BadInput
+    from meshwright.formats import bridge
+    from meshwright.formats.bridge.launch import Place
+
+    drawn = values.random_plans(name)
+    for said, job in itertools.islice(drawn, TRIES * count):
+        place = Place(values.CHIPS // NODE, NODE)
+        try:
+            if isinstance(job, str):
+                raise BadInput(job)
+            text, _ = bridge.write(job, name, place)
+        except BadInput as error:
+            refused[str(error)] += 1
+            continue
+        yield row(str(said), job, text)
+        count -= 1
+        if not count:
+            return
+
+
 def row(plan: str, job: Any, text: str) -> dict[str, Any]:
     """A file, and what its tool must make of it."""
     from meshwright.describe.framework import framework
@@ -243,13 +273,20 @@ def install(name: str, folder: Path) -> None:
 
 
 def checked(
-    name: str, source: str | None, work: Path, best: bool = False
+    name: str,
+    source: str | None,
+    work: Path,
+    best: bool = False,
+    drawn: int = 0,
 ) -> tuple[int, int]:
-    """(Accepted, written) of the ten best plans of some models, or of one plan for each value;
-    prints what was refused, and by whom.
+    """(Accepted, written) of the ten best plans of some models, of plans drawn at random, or of one
+    plan for each value; prints what was refused, and by whom.
     """
     refused: Counter[str] = Counter()
-    rows = [*(plans if best else by_value)(name, refused)]
+    if drawn:
+        rows = [*at_random(name, refused, drawn)]
+    else:
+        rows = [*(plans if best else by_value)(name, refused)]
     written = work / f"{name}.json"
     written.write_text(json.dumps(rows), "utf-8")
     folder = Path(source) if source else work / name
@@ -290,13 +327,17 @@ def main() -> int:
     reader.add_argument(
         "--best", action="store_true", help="ten best plans of five models"
     )
+    reader.add_argument(
+        "--random", type=int, default=0, help="so many plans drawn at random"
+    )
     given = reader.parse_args()
     sources = dict(pair.split("=", 1) for pair in given.source)
     names = given.formats or [n for n, t in TOOLS.items() if t.packages]
     work = Path(given.work or tempfile.mkdtemp(prefix="parsers-"))
     work.mkdir(parents=True, exist_ok=True)
     found = [
-        checked(name, sources.get(name), work, given.best) for name in names
+        checked(name, sources.get(name), work, given.best, given.random)
+        for name in names
     ]
     return int(any(accepted < written for accepted, written in found))
 

@@ -22,6 +22,7 @@ import re
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
@@ -32,7 +33,6 @@ from meshwright.describe.layout import Layout
 from meshwright.describe.model import Model, MoE
 from meshwright.layout.placement import placed
 from meshwright.search import Space, brute, plan, search
-from meshwright.search.best import Best
 from meshwright.step import step_time
 
 SPARSE = Model(
@@ -113,7 +113,7 @@ def searches() -> Iterator[tuple[str, Callable[[], Row]]]:
             what = f"{kind}: exact top 10, {how}, {chips:,} chips"
 
             def row(what: str = what, job: Job = job, how: str = how) -> Row:
-                def work() -> Best:
+                def work() -> Any:
                     return search(job, Space(relaxed=how == "relaxed"))
 
                 covered, took = work().searched, seconds(work, 5)

@@ -21,7 +21,7 @@ from meshwright.describe.software import Software
 from meshwright.formats import parse_toml
 from meshwright.formats.toml import load_job
 from meshwright.report.text import percent, risk_words, short_words
-from meshwright.search.recipes import recipe_layouts, recipes
+from meshwright.search import recipe_layouts, recipes
 
 BEGIN = "<!-- made by: python benchmarks/tuned.py -->"
 RUNS = (

@@ -8,6 +8,7 @@ in every format without a line here. All other fields are those of a plain plan 
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
 from dataclasses import fields
 from typing import Any
@@ -103,6 +104,21 @@ def settings() -> Iterator[Set]:
 def plans(name: str) -> Iterator[tuple[Set, Job | str]]:
     """(What is set, the plan; or why no job can be so) for one format."""
     for said in (*layouts(), *settings()):
+        try:
+            yield said, planned(name, said)
+        except BadInput as error:
+            yield said, str(error)
+
+
+def random_plans(name: str, seed: int = 0) -> Iterator[tuple[Set, Job | str]]:
+    """Two to five of these settings at once, drawn at random, without an end."""
+    rng = random.Random(f"{name} {seed}")
+    every = [said for said in (*layouts(), *settings()) if said]
+    while True:
+        said: Set = {}
+        for more in rng.sample(every, rng.randint(2, 5)):
+            if not {*said} & {*more}:
+                said |= more
         try:
             yield said, planned(name, said)
         except BadInput as error:

@@ -15,11 +15,13 @@ from pathlib import Path
 import pytest
 
 import meshwright
+from meshwright import search
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "docs" / "site"))
 from rooms import PAGE, ROOMS, table  # noqa: E402
 
 SOURCE = Path(meshwright.__file__).parent
+TESTS = Path(__file__).parent
 LEVEL = {room: i for i, room in enumerate(["_version", *ROOMS, "__main__"])}
 
 
@@ -42,7 +44,10 @@ def modules(
         or (isinstance(b, ast.FunctionDef) and not late)
     ]
     passed_over = {id(n) for b in blocks for n in ast.walk(b)}
-    package = ("meshwright", *file.relative_to(SOURCE).parts[:-1])
+    inside = (
+        file.relative_to(SOURCE).parts[:-1] if SOURCE in file.parents else ()
+    )
+    package = ("meshwright", *inside)
     found = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and id(node) not in passed_over:
@@ -139,6 +144,24 @@ def test_no_files_need_one_another() -> None:
         if name in below[name]
     }
     assert not circles, sorted(map(sorted, circles))
+
+
+def test_search_is_asked_by_the_names_that_it_gives_out() -> None:
+    """Its files are its own, so that they may change: other rooms and tests ask what it answers.
+    (The package lists where its names stand; tests of the page cut answers short by hand.)
+    """
+    files = [
+        *(f for f in SOURCE.glob("*/**/*.py") if f.parent.name != "search"),
+        *(f for f in TESTS.rglob("*.py") if f.parent.name != "web"),
+    ]
+    public = {(name,) for name in search.__all__}
+    beyond = [
+        (file.name, path)
+        for file in files
+        for path in modules(file, late=True, types=True)
+        if path[0] == "search" and len(path) > 1 and path[1:] not in public
+    ]
+    assert len(files) > 500 and not beyond
 
 
 def test_a_circle_is_seen() -> None:

@@ -95,7 +95,7 @@ ASKED = """
 import json, sys
 from meshwright import Job, Layout, plan, predict
 from meshwright.describe.assumptions import SETS, NetworkTime
-from meshwright.search.space import Space
+from meshwright.search import Space
 import dataclasses
 
 def step(**words):

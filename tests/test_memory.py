@@ -16,14 +16,12 @@ from meshwright.describe.layout import Layout
 from meshwright.layout.placement import placed
 from meshwright.layout.rules import broken
 from meshwright.layout.stages import microbatches, schedule_of
-from meshwright.program.memory import peak
-from meshwright.program.messages import carried_out
 from meshwright.schedule import SCHEDULES
 from meshwright.schedule import get as schedule_named
 from meshwright.schedule.types import Action
 from meshwright.step import memory, model_cost
 from meshwright.step.weights import Parameters
-from test_search import random_job
+from spaces import random_job
 
 PLAIN = replace(
     REALISTIC, memory=MemoryCount(framework_bytes=0.0, holding=Holding())
@@ -300,29 +298,6 @@ def test_a_higher_zero_stage_needs_no_more() -> None:
     assert more  # the exception is real: models of a few layers
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["llama3-8b", "llama3-70b", "mixtral-8x7b", "gemma2-9b", "gpt3-175b"],
-)
-@pytest.mark.parametrize(
-    "degrees",
-    [
-        {"dp": 64},
-        {"tp": 8, "dp": 8},
-        {"tp": 2, "pp": 4, "dp": 8},
-        {"pp": 2, "dp": 32},
-    ],
-)
-def test_on_real_models_a_higher_zero_stage_needs_less(
-    name: str, degrees: dict[str, int]
-) -> None:
-    job = Job(catalog.model(name), catalog.cluster("64xh100-sxm"), 256)
-    zero = uses(job, Layout(**degrees))
-    for end in zero[0]:
-        totals = [z[end].total for z in zero]
-        assert totals == sorted(totals, reverse=True)
-
-
 @pytest.mark.parametrize("tp", [1, 4, 8])
 def test_activations_of_korthikanti(tp: int) -> None:
     """With sequence parallelism a layer keeps 34 s b h / t + 5 a s^2 b / t; without the core of
@@ -368,72 +343,3 @@ def test_more_chips_never_slow_a_layout_down() -> None:
         for n in (96, 97, 100, 104)
     ]
     assert max(times) == pytest.approx(min(times))
-
-
-def test_what_does_not_fit_the_last_dimension_is_refused() -> None:
-    from meshwright.errors import BadInput
-
-    layout = Layout(
-        tp=8,
-        dp=2,
-        placement={"tp": (1, 8), "cp": (1, 1), "dp": (1, 2), "pp": (1, 1)},
-    )
-    with pytest.raises(BadInput, match="which joins 2"):
-        predict(
-            Job(
-                catalog.model("llama3-8b"),
-                catalog.cluster("16xh100-sxm"),
-                16,
-                layout,
-            )
-        )
-
-
-def test_framework_bytes_are_those_of_the_assumption_set() -> None:
-    heavy = replace(PLAIN, memory=replace(PLAIN.memory, framework_bytes=2e9))
-    job = Job(
-        catalog.model("llama3-8b"),
-        catalog.cluster("64xh100-sxm"),
-        64,
-        Layout(dp=64, zero=1),
-        assumptions=PLAIN,
-    )
-    lean, more = (
-        predict(replace(job, assumptions=of)).memory_bytes
-        for of in (PLAIN, heavy)
-    )
-    assert lean["allocated"] == more["allocated"] == lean["needed"]
-    assert (
-        more["needed"] - lean["needed"]
-        == more["device"] - more["reserved"]
-        == pytest.approx(2e9)
-    )
-
-
-@pytest.mark.parametrize(
-    "layout",
-    [
-        *(Layout(dp=8, zero=zero) for zero in range(4)),
-        Layout(tp=2, dp=4),
-        Layout(pp=4, dp=2),
-        Layout(pp=4, dp=2, schedule="gpipe", zero=3),
-        Layout(tp=4, pp=2, dp=1, schedule="zbv"),
-    ],
-    ids=lambda layout: repr(layout)[7:-1],
-)
-def test_two_ways_to_ask_for_the_trainers_memory_agree(layout: Layout) -> None:
-    """`predict` under the trainer's framework, and the walk through its program: one answer,
-    whatever the layout.
-    """
-    job = Job(
-        catalog.model("llama3.2-1b"),
-        catalog.cluster("8xh100-sxm"),
-        64,
-        layout,
-        assumptions="pytorch",
-    )
-    found = predict(job).memory_use.total
-    walked = max(
-        peak(carried_out(job), rank).highest for rank in range(layout.pp)
-    )
-    assert found == pytest.approx(walked, rel=0.05)

@@ -45,7 +45,7 @@ def test_a_wrong_formula_is_killed_and_a_right_one_survives(
     monkeypatch.syspath_prepend(str(TOOLS))
     import trial
 
-    root, tests = TOOLS.parent, ["tests/cost/test_overlap.py"]
+    root, tests = TOOLS.parents[1], ["tests/cost/test_overlap.py"]
     path = root / "src" / "meshwright" / "cost" / "overlap.py"
     text = path.read_text("utf-8")
     wrong = text.replace("(1.0 - how.most)", "how.most")

@@ -19,8 +19,7 @@ from meshwright.describe.mixers import StateSpace
 from meshwright.describe.model import Model, MoE
 from meshwright.prediction.certainty import resolution
 from meshwright.schedule import SCHEDULES
-from meshwright.search import Plan, Space
-from meshwright.search.strategies import strategies
+from meshwright.search import Plan, Space, strategies
 
 VALUES: dict[str, list[Any]] = {
     "tp": [1, 2, 4, 8],

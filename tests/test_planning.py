@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from meshwright import Job, Space, assumptions, cluster, model, predict
 from meshwright.prediction.certainty import resolution
-from meshwright.search import Question, brute, plan, planning
-from meshwright.search.answer import EarlyAnswer
-from meshwright.search.merit import burden
+from meshwright.search import (
+    EarlyAnswer,
+    Question,
+    brute,
+    burden,
+    plan,
+    planning,
+)
 
 NARROW = {"interleave": (1, 2), "recompute": ("none",), "zero": (0, 1, 3)}
 

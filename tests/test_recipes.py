@@ -7,12 +7,9 @@ from dataclasses import replace
 import pytest
 
 from meshwright import Job, plan
-from meshwright.describe.layout import Layout
 from meshwright.layout import practice, rules
-from meshwright.search import Space
-from meshwright.search.recipes import (
-    NAME,
-    layouts_of_recipes,
+from meshwright.search import (
+    Space,
     nearest_recipe,
     ran,
     recipe_families,
@@ -20,6 +17,10 @@ from meshwright.search.recipes import (
     recipes,
 )
 from meshwright.sizing import sizing
+
+NAME = "a published recipe"
+TOO_FEW = "Megatron-Bridge qwen3_235b_a22b_pretrain_64gpu_gb300_fp8cs"
+"""ep 32 in each of four stages needs 128 chips, not the 64 of its name."""
 
 
 @pytest.mark.parametrize(
@@ -34,23 +35,18 @@ def test_every_recipe_is_legal_where_it_is_published_and_keeps_the_conventions(
     job = Job(
         recipe.model, chips, batch, seq=recipe.seq, precision=recipe.precision
     )
-    there = layouts_of_recipes(job, recipe)[0]
-    if not rules.EVEN_LAYERS.holds(job, there):
+    there, why_none = recipe_layouts(job, recipe)
+    if recipe.source == TOO_FEW:
+        assert "must divide" in why_none
+        return
+    assert there, why_none
+    even = [p for p in there if rules.EVEN_LAYERS.holds(p.job, p.layout)]
+    if not even:
         pytest.skip(
             "its layers are dealt unevenly, with a layout of the pipeline of its own"
         )
-    assert not rules.broken(job, there)
-    found = practice.broken_conventions(
-        job, Layout(**{**there.__dict__, "placement": _near(job, there)})
-    )
-    assert not found
-    assert layouts_of_recipes(job, nearest_recipe(job))[0].tp >= 1
-
-
-def _near(job: Job, l: Layout) -> dict:
-    from meshwright.layout.placement import placed
-
-    return placed(l, job.cluster.sizes).placement
+    for p in even[:1]:
+        assert not practice.broken_conventions(p.job, p.layout)
 
 
 def test_the_nearest_recipe_is_of_the_model_and_family_of_chips() -> None:
@@ -100,7 +96,7 @@ def test_a_published_layout_of_the_same_job_is_never_refused() -> None:
     found = plan(job, Space(**PUBLISHED, recompute=("none",)))
     assert found.best and found.recipe.startswith("Llama 3")
     assert found.best.risk_of_oom > 0.1 and not found.best.fits
-    assert any("it ran" in note for note in found.notes)
+    assert any("it has been run" in note for note in found.notes)
     assert found.fastest is found.best
     alone = plan(job, Space(**PUBLISHED, recompute=("none",)), families=False)
     assert (alone.best, alone.recipe) == (found.best, found.recipe)

@@ -21,8 +21,7 @@ from meshwright.describe.network import Dim, Network
 from meshwright.layout import rules
 from meshwright.layout.rules import EVEN_BATCH
 from meshwright.prediction.certainty import resolution
-from meshwright.search import Plan, Space, brute, plan, search
-from meshwright.search.strategies import strategies
+from meshwright.search import Plan, Space, brute, plan, search, strategies
 
 SIX = replace(MODEL, layers=6, vocab=100)
 NODES = Network(

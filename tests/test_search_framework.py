@@ -7,25 +7,19 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
 from meshwright import BadInput, Job, Layout, catalog, predict
 from meshwright.describe.assumptions import SETS
 from meshwright.describe.framework import framework
-from meshwright.describe.layout import AXES
-from meshwright.layout.rules import of_framework
+from meshwright.describe.slices import axes
 from meshwright.layout.stages import schedule_of
 from meshwright.program.least import least_bytes
-from meshwright.program.resident import fullest, peaks, whole_program
-from meshwright.schedule.schedule import Schedule
+from meshwright.program.resident import fullest, peaks
 from meshwright.search import Space, brute, plan, search
-from meshwright.search.best import RankedRow
-from meshwright.search.merit import merit
-from meshwright.search.ranked import Ranking
-from meshwright.search.space import DEGREES
-from meshwright.step import ModelCost, memory, model_cost, room, step
-from test_search import every_layout, random_job
+from meshwright.step import model_cost, room, step
+from plain_loop import chance_to_fit, every_layout, loop
+from spaces import bare, random_job, with_memory
 
 
 def trained_job(
@@ -54,7 +48,7 @@ def trained_job(
             assumptions=SETS["realistic"],
             framework=framework("meshwright"),
         )
-        seen = brute(on(job, 1e11), space, 200).rows
+        seen = brute(with_memory(job, 1e11), space, 200).rows
         if seen:
             return (
                 room.with_room_for(job, rng.choice(seen)[1] * (1 + 1e-9)),
@@ -63,40 +57,18 @@ def trained_job(
             )
 
 
-def on(job: Job, hbm_bytes: float) -> Job:
-    """On chips with so much memory."""
-    chip = replace(job.cluster.chip, hbm_bytes=hbm_bytes)
-    return replace(job, cluster=replace(job.cluster, chip=chip))
-
-
-def loop(
-    job: Job, space: Space, k: int, relaxed: bool
-) -> tuple[list[tuple], int, int]:
-    """The k best that the framework runs, by seconds over the chance to fit, how many it runs, how
-    many fit: one layout after the other.
+def planned_job(rng: random.Random) -> tuple[Job, Space]:
+    """One whose plan looks at every placement, in a space of what the trainer runs alone: a plan
+    refuses what is named beyond it.
     """
-    found, searched = [], 0
-    for numbers, layout in every_layout(job, space, relaxed):
-        if not all(rule.holds(job, layout) for rule in of_framework(job)):
-            continue
-        parts = model_cost(job, layout)
-        seconds = float(step(job, layout, parts).total)
-        held = least_bytes if whole_program(job) else in_use
-        use = float(held(job, layout, parts, schedule_of(layout)))
-        searched += 1
-        if use <= room.limit(job):
-            degrees = [getattr(layout, d) for d in DEGREES]
-            fits = 1.0 - float(room.risk(job, np.array([use]))[0])
-            found.append(
-                RankedRow(
-                    seconds / fits,
-                    use,
-                    tuple(degrees),
-                    tuple(numbers),
-                    tuple(s for a in AXES for s in layout.placement[a]),
-                )
-            )
-    return sorted(found)[:k], searched, len(found)
+    own = framework("meshwright").choices[0]
+    while True:
+        job, space, _ = trained_job(rng, (60, 150))
+        part = space.part(
+            **{name: own[name] for name in space.choices if name in own}
+        )
+        if part and not axes(job.cluster.network):
+            return bare(job), part
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -105,7 +77,7 @@ def test_search_equals_brute_force_equals_a_plain_loop(seed: int) -> None:
     rng = random.Random(5000 + seed)
     for _ in range(2):
         job, space, relaxed = trained_job(rng, (60, 150))
-        expected, searched, feasible = loop(job, space, 5, relaxed)
+        expected, searched, feasible = loop(job, space, 5)
         every, quick = (
             brute(job, space, 5),
             search(job, space, 5),
@@ -184,13 +156,13 @@ def test_search_equals_a_plain_loop_under_every_framework(name: str) -> None:
             precision=rng.choice(["fp16", "bf16", "bf16-pure"]),
         )
         try:
-            seen = brute(on(job, 1e12), space, 200).rows
+            seen = brute(with_memory(job, 1e12), space, 200).rows
         except BadInput:  # the space names what it cannot run
             continue
         if not seen:
             continue
         job = room.with_room_for(job, rng.choice(seen)[1] * (1 + 1e-9))
-        expected, searched, feasible = loop(job, space, 5, relaxed)
+        expected, searched, feasible = loop(job, space, 5)
         every, quick = (
             brute(job, space, 5),
             search(job, space, 5),
@@ -201,13 +173,6 @@ def test_search_equals_a_plain_loop_under_every_framework(name: str) -> None:
     pytest.fail("no space that the framework runs")
 
 
-def in_use(
-    job: Job, layout: Layout, parts: ModelCost, schedule: Schedule
-) -> float:
-    """Bytes of the fullest device, where layers are counted."""
-    return float(memory.peak_use(job, layout, parts, schedule).total)
-
-
 @pytest.mark.parametrize("seed", range(4))
 def test_what_is_shown_is_walked(seed: int) -> None:
     """The best of a space are those of a plain loop that walks every layout, and fit by their
@@ -215,26 +180,25 @@ def test_what_is_shown_is_walked(seed: int) -> None:
     """
     rng, full = random.Random(7000 + seed), 0
     for _ in range(3):
-        job, space, relaxed = trained_job(rng, (60, 150))
+        job, space = planned_job(rng)
         walks: list[tuple[float, float]] = []
-        for _, layout in every_layout(job, space, relaxed):
-            if not all(rule.holds(job, layout) for rule in of_framework(job)):
-                continue
+        for _, layout in every_layout(job, space):
             parts = model_cost(job, layout)
             use = sum(fullest(peaks(job, layout)).values())
             bound = float(least_bytes(job, layout, parts, schedule_of(layout)))
             assert bound <= use * (1 + 1e-9)
             seconds = float(step(job, layout, parts).total)
             if use <= room.limit(job):
-                walks.append((merit(job, seconds, use), use))
+                walks.append((seconds / chance_to_fit(job, use), use))
             else:
                 full += bound <= room.limit(job)
-        shown = Ranking(job, [space], 4).best(4)
+        one = plan(job, space, top=4, families=False)
+        shown = [p for p in (one.best, *one.alternatives) if p]
         expected = sorted(walks)[:4]
-        assert [each.merit for each in shown] == pytest.approx(
+        assert [p.merit_s for p in shown] == pytest.approx(
             [worth for worth, _ in expected], rel=1e-9
         )
-        for each in shown:
-            assert each.peaks == peaks(job, each.layout)
-            assert room.fits(job, sum(fullest(each.peaks).values()))
+        for p in shown:
+            assert p.peaks == peaks(job, p.layout)
+            assert room.fits(job, sum(fullest(p.peaks).values()))
     assert full

@@ -27,11 +27,10 @@ from meshwright.describe.network import Dim, Network
 from meshwright.layout import rules
 from meshwright.num import divisors
 from meshwright.prediction.certainty import resolution
-from meshwright.search import Space, brute, cascade, search, unfit
-from meshwright.search.strategies import strategies
+from meshwright.search import Space, brute, search
 from meshwright.step import room
 from meshwright.sweep import vary
-from test_search import random_job
+from spaces import bare, random_job
 
 EXACT = replace(REALISTIC, name="exact")
 """The same numbers of a set that was compared with no runs: no two layouts are ties."""
@@ -527,32 +526,24 @@ def test_a_schedule_that_is_at_fault_is_named() -> None:
     )
 
 
+ROOMY = Space(recompute=("full",), microbatch=(1,))
+
+
 @pytest.mark.parametrize(
-    "asked", [Space(), Space(zero=(3,)), Space(offload=("optimizer",))]
+    ("name", "asked"),
+    [
+        ("llama3-8b", ROOMY.but(zero=(3,))),
+        ("mixtral-8x7b", ROOMY.but(offload=("optimizer",))),
+    ],
 )
-@pytest.mark.parametrize("name", ["llama3-8b", "mixtral-8x7b"])
-def test_what_states_alone_exceed_is_not_searched(
-    name: str, asked: Space, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Some stage of every layout holds at least that share of weights and states; where it has no
-    room, nothing fits, and no search is asked.
+def test_what_just_has_room_is_found(name: str, asked: Space) -> None:
+    """What is shown where nothing fits needs the least: on chips with room for exactly that there
+    is an answer, with a little less there is none.
     """
-    job = Job(name, "32xh100-sxm", 64)
-    space = strategies(job, asked, proposals=False)[0][0]
-    least = unfit.least_states(job, space)
-    found = search(job, space, 20)
-    assert found.rows
-    for layout in found.layouts:
-        p = predict(job, layout)
-        stages = [m.weights + m.optimizer for m in p.memory_by_stage.values()]
-        assert least <= max(stages) * (1 + 1e-12)
-        assert max(stages) <= p.memory_bytes["allocated"]
-    tight = room.with_room_for(job, least * 0.99)
-    assert not cascade.fits(tight, space)
-    searched = []
-    monkeypatch.setattr(
-        unfit, "searched", lambda *asked: searched.append(asked) or True
-    )
-    assert not unfit.space_fits(tight, space) and not searched
-    roomy = room.with_room_for(job, least * 1.01)
-    assert unfit.space_fits(roomy, space) and searched
+    job = bare(Job(name, "32xh100-sxm", 64))
+    shown = plan(room.with_room_for(job, 1e9), asked, families=False)
+    assert shown.best is None and shown.closest
+    least = shown.closest.memory_bytes["allocated"]
+    for share, fits in ((1 + 1e-9, True), (1 - 1e-9, False)):
+        tight = room.with_room_for(job, least * share)
+        assert bool(plan(tight, asked, families=False).best) is fits

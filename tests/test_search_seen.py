@@ -9,8 +9,9 @@ from __future__ import annotations
 import pytest
 
 from meshwright import Job, Plan, Space, plan
-from meshwright.search.seen import NAME, SAID
 
+NAME = "a sharding without runs"
+SAID = "no published run is sharded like this"
 QWEN = Job("qwen3-30b-a3b", "16xh100-sxm", "128seq", seq=4096)
 MIXTRAL = Job("mixtral-8x7b", "32xh100-sxm", "128seq", seq=4096)
 

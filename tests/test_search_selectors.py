@@ -7,12 +7,7 @@ from dataclasses import replace
 import pytest
 
 from meshwright import Job, Layout, Space, plan, predict
-from meshwright.search.selectors import (
-    choices_of,
-    neighbours,
-    pin_values,
-    with_choice,
-)
+from meshwright.search import choices_of, neighbours, pin_values, with_choice
 
 JOB = Job("llama3-8b", "8xh100-sxm", batch=32)
 FOUND = plan(JOB, top=1).best

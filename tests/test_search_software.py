@@ -16,8 +16,7 @@ from meshwright.formats import bridge, torchrun
 from meshwright.formats.bridge.launch import Place
 from meshwright.layout import beside
 from meshwright.prediction.certainty import resolution
-from meshwright.search.jointly import all_settings
-from meshwright.search.software import NUMERICS, offers
+from meshwright.search import NUMERICS, all_settings, offers
 
 SMALL = ("qwen3-30b-a3b", "16xh100-sxm", "128seq", 4096, "bf16")
 QWEN = ("qwen3-235b-a22b", "256xh100-sxm", "8192seq", 4096, "fp8")

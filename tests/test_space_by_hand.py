@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import product
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -19,11 +20,7 @@ from meshwright.describe.layout import Layout
 from meshwright.describe.model import Model, MoE
 from meshwright.describe.network import Dim, Network
 from meshwright.layout import rules
-from meshwright.search import brute
-from meshwright.search.described import ranges
-from meshwright.search.options import Sharding, options, shardings
-from meshwright.search.space import Space
-from meshwright.search.table import distinct
+from meshwright.search import Space, brute, distinct, plan
 
 DENSE = replace(
     MODEL,
@@ -67,79 +64,136 @@ def test_panels_of_summa() -> None:
     assert rules.SEQUENCE.holds(job(), cut), "no tokens are cut over tp"
 
 
-def test_columns_whose_product_is_beyond_64_bits() -> None:
-    """Five of 2^16 values each: a whole number of 80 bits, of which 64 would lose the first."""
-    bits = np.array(
-        [[n >> bit & 1 for n in range(32)] for bit in range(5)], float
-    )
-    index, number = distinct([65535.0 * column for column in bits])
-    assert sorted(number.tolist()) == list(range(32)) and len(index) == 32
+def numbered(columns: list[Any]) -> tuple[list[int], list[int]]:
+    """(first row of each different row, which of these each row is), by a plain loop."""
+    rows = [*zip(*np.broadcast_arrays(*columns), strict=True)]
+    first: dict[tuple[float, ...], int] = {}
+    for n, row in enumerate(rows):
+        first.setdefault(row, n)
+    return [*first.values()], [first[row] for row in rows]
+
+
+COLUMNS = {
+    # a whole number of 80 bits, of which 64 would lose the first
+    "beyond 64 bits": [
+        [65535.0 * (n >> bit & 1) for n in range(32)] for bit in range(5)
+    ],
+    # of 62 bits, then one more
+    "beyond, then few": [
+        [largest * (n >> bit & 1) for n in range(32)]
+        for bit, largest in enumerate(
+            (65535.0, 65535.0, 65535.0, 16383.0, 1.0)
+        )
+    ],
+    "fractions": [[0.5, 1.0, 0.5, 1.5, 1.0], [2.0, 2.0, 2.0, 2.0, 2.0]],
+    "whole": [[3.0, 1.0, 3.0, 0.0, 1.0, 3.0], [1.0, 0.0, 1.0, 0.0, 1.0, 0.0]],
+    "few of many": [
+        [7.0, 0.0, 7.0, 2.0] * 20,
+        [900000.0, 5.0] * 40,
+        [1.0, 2.0, 3.0, 4.0] * 20,
+    ],
+    "large": [[2.0**21, 1.0, 2.0**21 + 1, 1.0]],
+    "far apart": [[0.0, 1.0, 1.0], [100.0, 1.0, 0.0]],
+    "one for all rows": [[3.0], [1.0, 2.0, 1.0]],
+    "all alike": [[4.0] * 9, [1.0] * 9],
+}
+
+
+@pytest.mark.parametrize("kind", COLUMNS)
+def test_rows_that_are_different(kind: str) -> None:
+    columns = COLUMNS[kind]
+    index, number = distinct([np.array(column) for column in columns])
+    first, of = numbered(columns)
+    assert sorted(index.tolist()) == first
+    assert index[number].tolist() == of
 
 
 # Options.
 
 
+def values(at: Job, space: Space, *names: str) -> set[Any]:
+    """What the layouts of a space have of some fields."""
+    found = brute(at, space, 10**5).layouts
+    one = attrgetter(*names)
+    return {one(layout) for layout in found}
+
+
+ALONE = Space(tp=(1,), cp=(1,), pp=(1,), microbatch=(1,), schedule=("1f1b",))
+
+
 def test_stages_that_a_node_may_shard() -> None:
-    """ZeRO 2 and 3 over a node too, where there are several; as asked otherwise."""
-    found = shardings(job(), Space())
-    assert found == (
-        *(Sharding(zero) for zero in range(4)),
-        Sharding(2, 0, 4),
-        Sharding(3, 0, 4),
-    )
-    assert shardings(job(chips=4), Space()) == found[:4]
+    """ZeRO 2 and 3 over a node of 4 too, where there are several: 6 nodes are 6 groups; as asked
+    otherwise."""
+
+    def groups(at: Job, **asked: Any) -> set[Any]:
+        space = ALONE.but(recompute=("none",), **asked)
+        return values(at, space, "zero", "dp_replicate")
+
+    plain = {(zero, 1) for zero in range(4)}
+    at = job(batch=24)
+    assert groups(at) == plain | {(2, 6), (3, 6)}
+    assert groups(job(chips=4)) == plain
     one = replace(NET, dims=(Dim("all", 1e9, 0.0, size=64),))
-    flat = replace(job(), cluster=Cluster(CHIP, one, 24))
-    assert shardings(flat, Space()) == found[:4]
-    asked = shardings(job(), Space(zero=(0, 1), dp_replicate=(1, 2)))
-    assert asked == (Sharding(0), Sharding(1), Sharding(1, 2))
+    assert groups(replace(at, cluster=Cluster(CHIP, one, 24))) == plain
+    asked = groups(at, zero=(0, 1), dp_replicate=(1, 2))
+    assert asked == {(0, 1), (1, 1), (1, 2)}
 
 
 def test_options_that_change_nothing_are_left_out() -> None:
     """Experts need sequence parallelism; with flash attention selective recomputation is none."""
     how = assumptions("lbl-2024")
-    base = replace(job(how=how), attention_kernel="flash")
-    assert options(base, Space()).recompute == ("none", "full")
-    only = options(base, Space(recompute=("selective",)))
-    assert only.recompute == ("selective",)
+    base = replace(job(batch=24, how=how), attention_kernel="flash")
     plain = replace(base, attention_kernel="unfused")
-    assert len(options(plain, Space()).recompute) == 3
-    assert options(base, Space()).sequence_parallel == (True, False)
     moe = replace(base, model=replace(DENSE, moe=MoE(12, 2, 60)))
-    assert options(moe, Space()).sequence_parallel == (True,)
-    without = Space(sequence_parallel=(False,))
-    assert options(moe, without).sequence_parallel == (False,)
-    chosen = options(
-        base, Space(schedule=("1f1b", "interleaved"), interleave=(1,))
-    )
-    (only,) = chosen.schedules
-    assert only.schedule == "1f1b" and only.chunks == (1,)
-    two = options(
-        base, Space(schedule=("zbv", "interleaved"), interleave=(2,))
-    )
-    assert [way.chunks for way in two.schedules] == [(2,), (2,)]
+
+    def ways(at: Job, **asked: Any) -> set[Any]:
+        return values(at, ALONE.but(zero=(1,), **asked), "recompute")
+
+    assert ways(base) == {"none", "full"}
+    assert ways(base, recompute=("selective",)) == {"selective"}
+    assert ways(plain) == {"none", "selective", "full"}
+
+    def cut(at: Job, **asked: Any) -> set[Any]:
+        space = ALONE.but(zero=(1,), tp=(2,), recompute=("full",), **asked)
+        return values(at, space, "sequence_parallel")
+
+    assert cut(base) == {True, False}
+    assert cut(moe) == {True}
+    assert cut(moe, sequence_parallel=(False,)) == set()
+
+    def pipes(*schedules: str, chunks: int) -> set[Any]:
+        space = ALONE.but(
+            zero=(1,),
+            pp=(3,),
+            recompute=("full",),
+            schedule=schedules,
+            interleave=(chunks,),
+        )
+        return values(base, space, "schedule", "interleave")
+
+    assert pipes("1f1b", "interleaved", chunks=1) == {("1f1b", 1)}
+    assert pipes("zbv", "interleaved", chunks=2) == {
+        ("zbv", 2),
+        ("interleaved", 2),
+    }
 
 
 def test_chunks_that_are_tried() -> None:
-    """All up to eight, and beyond them those that divide 24 layers; given by hand any."""
+    """All up to eight, and beyond them those that divide 24 layers; given by hand any that embedding
+    and head leave room for."""
     how = replace(SET, overlap=replace(SET.overlap, pp="interleaved"))
-    deep = replace(DENSE, layers=24)
-    space = Space(schedule=("interleaved",), stages=("even",))
-    (way,) = options(job(deep, how=how), space).schedules
-    assert way.chunks == (2, 3, 4, 5, 6, 7, 8, 12, 24)
-    asked = space.but(interleave=(9, 26, 27))
-    (way,) = options(job(deep, how=how), asked).schedules
-    assert way.chunks == (9, 26)
-
-
-@pytest.mark.parametrize(
-    ("values", "said"),
-    [
-        ([2, 4, 5, 6, 7, 8, 10, 11], "2, 4 to 8, 10, 11"),
-        ([1, 2, 3], "1 to 3"),
-        ([3], "3"),
-        ([], ""),
-    ],
-)
-def test_neighbours_are_a_range(values: list[int], said: str) -> None:
-    assert ranges(values) == said
+    at = job(replace(DENSE, layers=48), how=how)
+    space = ALONE.but(
+        pp=(2,),
+        schedule=("interleaved",),
+        stages=("even",),
+        zero=(1,),
+        recompute=("full",),
+    )
+    assert values(at, space, "interleave") == {2, 3, 4, 5, 6, 7, 8, 12, 16, 24}
+    assert values(at, space.but(interleave=(9, 25, 26)), "interleave") == {
+        9,
+        25,
+    }
+    one = space.but(interleave=(2, 4, 5, 6, 7, 8, 12, 16))
+    assert "2, 4 to 8, 12, 16" in plan(at, one).tried

@@ -14,8 +14,7 @@ from meshwright import BadInput, Job, plan
 from meshwright.cli.main import main
 from meshwright.describe.assumptions import LBL, REALISTIC
 from meshwright.describe.choices import Choices
-from meshwright.search import Space, search
-from meshwright.search.strategies import strategies
+from meshwright.search import Space, search, strategies
 from meshwright_studies.reproduce.lbl import figures
 
 COUNTED = {

@@ -242,7 +242,7 @@ def sweep(
     prices: of chips (name -> USD an hour), instead of the catalogue's; fields: as `plan` takes
     them.  Raises BadInput if no value can be set.
     """
-    from .search.space import constrain
+    from .search import constrain
 
     demand_job(job)
     if fixed:

@@ -38,8 +38,7 @@ from meshwright.formats.options import flags
 from meshwright.layout.placement import placed
 from meshwright.report.plan import ranking_table
 from meshwright.report.text import layout_words
-from meshwright.search import Space
-from meshwright.search.answer import Plan
+from meshwright.search import SEARCH_FIELDS, Plan, Space
 from meshwright.sweep import Sweep, SweepPoint
 
 
@@ -139,9 +138,7 @@ def test_a_search_refuses_a_field_that_its_tables_do_not_hold(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Never `plan --context ulysses` that plans something else."""
-    from meshwright.search import space
-
-    monkeypatch.delitem(space.SEARCH_FIELDS, "panels")
+    monkeypatch.delitem(SEARCH_FIELDS, "panels")
     with pytest.raises(
         BadInput,
         match="panels is not searched: it can only be given to predict",

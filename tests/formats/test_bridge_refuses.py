@@ -141,6 +141,14 @@ def test_a_new_word_of_a_layout_is_refused(
 # ---------------------------------------------------------------- what runs is what was planned
 
 
+@pytest.mark.parametrize("name", [*table.written()])
+def test_more_copies_than_replicas_are_refused(name: str) -> None:
+    """Such a plan has no shards, which a writer must not divide by."""
+    plan = Layout(dp=4, tp=2, dp_replicate=8, zero=1)
+    with pytest.raises(BadInput, match="multiple of dp_replicate 8"):
+        bridge.write(replace(base(name), layout=plan), name, PLACE)
+
+
 def test_part_of_the_layers_is_no_whole_policy_of_maxtext() -> None:
     """remat_policy holds for every layer: half of them cannot be said, all of them can."""
     job = base("maxtext")

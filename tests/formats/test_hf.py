@@ -527,7 +527,7 @@ WRONG = [
     (SHORT | {"intermediate_size": None}, "has no intermediate_size"),
     (
         {"model_type": "kimi_k2", "hidden_size": 7168},
-        "has no num_attention_heads",
+        "has no num_hidden_layers",
     ),
     (
         SHORT | {"num_hidden_layers": "32"},

@@ -129,6 +129,7 @@ model:
   num_layers: 12
   hidden_size: 768
   num_attention_heads: 12
+  optim: {name: fused_adam}
 """
     assert bridge.read_file("run.yaml", text).format.name == "nemo"
     with pytest.raises(BadInput, match=key.partition(":")[0]):

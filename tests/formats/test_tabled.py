@@ -175,6 +175,94 @@ attn_implementation: flash_attention_2
             },
         },
     ),
+    "olmo-core": (
+        """
+model:
+  _CLASS_: olmo_core.nn.transformer.config.TransformerConfig
+  d_model: 4096
+  vocab_size: 100352
+  n_layers: 32
+  block:
+    name: reordered_norm
+    attention: {n_heads: 32, n_kv_heads: 8, bias: false, rope: {name: default, theta: 500000},
+      qk_norm: {name: rms, eps: 1.0e-06, bias: false}, use_flash: true}
+    feed_forward: {hidden_size: 11008, bias: false}
+    layer_norm: {name: rms, eps: 1.0e-06, bias: false}
+  lm_head: {bias: false}
+data_loader: {global_batch_size: 4194304, work_dir: a}
+train_module:
+  rank_microbatch_size: 16384
+  max_sequence_length: 4096
+  compile_model: true
+  dp_config: {name: hsdp, param_dtype: bfloat16, reduce_dtype: float32, num_replicas: 4,
+    wrapping_strategy: blocks}
+  ac_config: {mode: selected_blocks, block_interval: 4}
+  optim: {_CLASS_: olmo_core.optim.adamw.SkipStepAdamWConfig, lr: 3.0e-4}
+trainer: {max_duration: {value: 1000, unit: steps}}
+""",
+        # 4,194,304 tokens of 4,096; every fourth of 32 blocks runs again
+        {
+            "model": {
+                "layers": 32,
+                "ffn": 11008,
+                "kv_heads": 8,
+                "vocab": 100352,
+                "norm": "rmsnorm",
+                "qk_norm_whole": True,
+                "rope_base": 500000,
+                "qkv_bias": False,
+            },
+            "layout": {
+                "tp": 1,
+                "microbatch": 4,
+                "zero": 3,
+                "dp_replicate": 4,
+                "recompute": "full:8",
+            },
+            "job": {
+                "seq": 4096,
+                "batch": "1024seq",
+                "tokens": 1000 * 4194304,
+                "precision": "bf16",
+                "attention_kernel": "fa2",
+            },
+            "software": {"compiled": True},
+        },
+    ),
+    "llama-factory-v1": (
+        """
+model: Qwen/Qwen2.5-7B
+model_class: llm
+flash_attn: flash_attention_2
+kernel_config: {name: auto}
+dist_config: {name: fsdp2, dcp_path: null}
+cp_mode: ulysses
+cp_size: 2
+train_dataset: data/some.yaml
+micro_batch_size: 2
+cutoff_len: 4096
+batching_strategy: padding_free
+max_steps: 10
+""",
+        # weights stay in the numbers of their checkpoint; FSDP2 beside cp is torchtitan's
+        {
+            "layout": {
+                "cp": 2,
+                "cp_exchange": "all-to-all",
+                "microbatch": 2,
+                "zero": 3,
+                "recompute": "full",
+            },
+            "job": {
+                "seq": 4096,
+                "batch": "64seq",
+                "precision": "bf16-pure",
+                "optimizer": "adamw-no-master",
+                "attention_kernel": "fa2",
+                "framework": "torchtitan",
+            },
+        },
+    ),
     "llama-factory": (
         """
 stage: sft

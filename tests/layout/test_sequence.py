@@ -11,7 +11,7 @@ from meshwright import Job, Layout, plan, predict
 from meshwright.layout.rules import broken
 from meshwright.layout.sequence import length, padding
 from meshwright.search import Space, brute, search
-from meshwright.search.merit import seconds_of
+from plain_loop import seconds_of
 
 JOB = Job("gpt2", "16xh100-sxm", 16, seq=1000)
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from meshwright import BadInput, NoLayout
+from meshwright.describe.frozen import put
 from meshwright.limits import (
     bill,
     curve,
@@ -154,3 +155,16 @@ def test_several_scenarios_at_once() -> None:
 def test_impossible_schedules_are_refused() -> None:
     with pytest.raises(BadInput, match="schedules"):
         curve(replace(H100, schedules=("gpipe",)))
+
+
+def test_a_scenario_under_another_name_is_the_same_line() -> None:
+    """It is searched once, and keeps its name; a refusal has the name, too."""
+    usual = curve(preset("v100"))
+    other = curve(replace(preset("v100"), name="mine"))
+    assert other.points is usual.points and other.ends == usual.ends
+    assert (usual.scenario.name, other.scenario.name) == ("v100", "mine")
+    assert curve(put("duration_s", MONTH_S)(preset("v100"))).points != (
+        usual.points
+    )
+    with pytest.raises(BadInput, match="scenario mine"):
+        curve(replace(preset("v100"), name="mine", schedules=()))

@@ -11,6 +11,7 @@ from meshwright.limits.realistic import (
     OMISSIONS,
     RealCurve,
     Realism,
+    ladder,
     real_curve,
     run_of,
     smallest_real_cluster,
@@ -58,6 +59,25 @@ def test_real_points_add_up(everything: RealCurve) -> None:
         assert p.duration_s == pytest.approx(took)
         useful = p.prediction.mfu * p.loss.goodput
         assert p.utilisation == pytest.approx(useful, rel=1e-6)
+
+
+def test_the_end_where_chips_fail_is_found_between_two_widths() -> None:
+    """The last run is larger than all before, by less than an octave of the width's sixth power."""
+    sizes = [p.flops for p in next(ladder(H100)).points]
+    assert sizes == sorted({*sizes}) and len(sizes) > 5
+    assert sizes[-1] < 2**6 * sizes[-2]
+
+
+def test_no_number_of_chunks_and_no_stage_of_zero_is_better(
+    everything: RealCurve,
+) -> None:
+    """Than those that are looked at: with all of them each point takes as long."""
+    wide = Realism().space.but(interleave=None, zero=(0, 1, 2, 3))
+    every = real_curve(H100, Realism(space=wide), WIDTHS[:2])
+    for one, other in zip(every.points, everything.points, strict=False):
+        assert one.prediction.step_time_s == pytest.approx(
+            other.prediction.step_time_s, rel=1e-9
+        )
 
 
 def test_without_attention_scores_and_vocabulary() -> None:

@@ -23,12 +23,13 @@ from meshwright.layout.rules import broken, of_framework
 from meshwright.layout.stages import microbatches
 from meshwright.prediction import predict
 from meshwright.program import resident
-from meshwright.program.least import least_bytes
+from meshwright.program.least import PipelineRank, least_bytes
 from meshwright.program.memory import peak
 from meshwright.program.messages import carried_out
 from meshwright.schedule import SCHEDULES
 from meshwright.schedule import get as schedule_named
-from meshwright.step import model_cost
+from meshwright.step import ModelShare, model_cost
+from meshwright.step.weights import Parameters
 
 NEAR, HALVED = 0.88, 0.7
 """Median of bound over walk; the same where the results of halved backward passes wait."""
@@ -415,3 +416,36 @@ def test_a_word_more_is_no_part_of_gathered_chunks() -> None:
 
     word = (size(1_001_024) - size(1_000_000)) / 1024
     assert word == 12 * 2048 / 64 + 4 * 512
+
+
+@pytest.mark.parametrize(
+    ("rank", "ends", "messages"),
+    [
+        # the head keeps no output, and what arrives lies in the layers, which save their inputs
+        (0.0, 1.0, 1.0),
+        # at the turn of a V the output is the next chunk's input
+        (1.0, 0.0, 1.0),
+    ],
+)
+def test_what_a_rank_of_a_v_keeps_of_a_microbatch(
+    rank: float, ends: float, messages: float
+) -> None:
+    """Two ranks with a layer of 10 bytes in each of two chunks, beside messages of so many."""
+    layout = placed(Layout(pp=2, dp=1, schedule="zbv", recompute="op"), (2, 1))
+    job = Job(catalog.model("gpt2"), catalog.cluster("2xh100-sxm"), 2, layout)
+    cost = model_cost(job, layout)
+    share = ModelShare((2.0,), ends, ends, rank=rank)
+    one = PipelineRank(
+        job,
+        layout,
+        cost,
+        schedule_named("zbv"),
+        share,
+        flight=1.0,
+        heads=0.0,
+        owned=Parameters(0.0, 0.0),
+        rising=[],
+        kept=[10.0],
+    )
+    saved = ends * cost.embedding.saved
+    assert one.each == 2 * 10.0 + saved + messages * cost.boundary

@@ -5,7 +5,12 @@ from __future__ import annotations
 import pytest
 
 from meshwright import Job, Layout, cluster, model
-from meshwright.program.messages import between_stages, expert_axis
+from meshwright.program.messages import (
+    between_stages,
+    carried_out,
+    expert_axis,
+    sent_by_rank,
+)
 
 HIDDEN = 1024 * 768 * 2
 """Bytes of a sequence's hidden states between layers of GPT-2 small, in bf16."""
@@ -49,3 +54,27 @@ def test_replicas_of_experts_have_a_group_of_their_own_unless_it_is_another(
 ) -> None:
     """A group of all ranks of a run is one, whatever axis spans it."""
     assert expert_axis(layout) == axis
+
+
+def test_messages_of_a_step_counted_on_paper() -> None:
+    """Five microbatches of GPT-2 small, tp 2 with sequence parallelism: in each of 12 layers two
+    inputs are gathered forward and two gradients of outputs backward, and as many are scattered;
+    one of each way at the embedding's and the head's end. Recomputed operation by operation,
+    inputs are gathered again, and no sum is. A rank that is alone sends nothing.
+    """
+
+    def sent(layout: Layout) -> dict[tuple[str, str, int], int]:
+        chips = cluster(f"{layout.chips}xh100-sxm")
+        job = Job(
+            model("gpt2-small"), chips, 5, layout, framework="meshwright"
+        )
+        return dict(sent_by_rank(carried_out(job), 0))
+
+    assert sent(Layout(dp=1)) == {}
+    two = sent(Layout(tp=2, dp=1))
+    assert two["all_gather", "tp", HIDDEN] == 5 * (12 * 4 + 2)
+    assert two["reduce_scatter", "tp", HIDDEN] == 5 * (12 * 4 + 2)
+    assert {axis for _, axis, _ in two} == {"tp"}
+    again = sent(Layout(tp=2, dp=1, recompute="op"))
+    assert again["all_gather", "tp", HIDDEN] == 5 * (12 * 6 + 2)
+    assert again["reduce_scatter", "tp", HIDDEN] == 5 * (12 * 4 + 2)

@@ -8,6 +8,7 @@ import pytest
 
 from by_hand import MODEL, SET, by_hand
 from meshwright.count.model import kinds
+from meshwright.describe.job import PRECISIONS
 from meshwright.describe.layout import Layout
 from meshwright.describe.model import MoE
 from meshwright.program.messages import (
@@ -15,7 +16,7 @@ from meshwright.program.messages import (
     operations,
     recomputed_prefix,
 )
-from meshwright.program.tensors import moving
+from meshwright.program.tensors import copies_weights, moving
 
 WIDE = 2 * 128 * 256
 """Bytes of a tensor of the inner width."""
@@ -62,3 +63,14 @@ def test_a_layer_runs_again_up_to_what_nobody_needs(
     found = [op.name for op in recomputed_prefix(every, "full")]
     assert found == names[: names.index(name)]
     assert recomputed_prefix(every, "none") == []
+
+
+def test_weights_are_copied_where_replicas_share_them() -> None:
+    """Of two, and of the two of an expert; one that is alone in fp32 uses what it has."""
+    fp32 = PRECISIONS["fp32"]
+    plain = replace(by_hand(Layout(dp=1)).job, precision=fp32)
+    experts = replace(plain, model=replace(MODEL, moe=MoE(4, 2, 64)))
+    assert not copies_weights(plain, Layout(dp=1))
+    assert copies_weights(plain, Layout(dp=2))
+    assert copies_weights(experts, Layout(dp=4, ep=2))
+    assert not copies_weights(experts, Layout(dp=1, tp=2, ep=2))

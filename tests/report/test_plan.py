@@ -23,8 +23,7 @@ from meshwright.report.plan import (
     ranking_table,
 )
 from meshwright.report.text import seconds
-from meshwright.search.answer import Plan
-from meshwright.search.families import Family
+from meshwright.search import Family, Plan
 
 JOB = Job(model("llama3-8b"), cluster("64xh100-sxm"), batch=128)
 FAST, SLOW, BIG = (

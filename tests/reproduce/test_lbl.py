@@ -30,6 +30,7 @@ from meshwright.describe.network import Dim, Network
 from meshwright.errors import BadInput
 from meshwright.formats import parse_toml
 from meshwright.prediction.prediction import Prediction
+from meshwright.search import search
 from meshwright_studies.reproduce import Report, reproduce
 from meshwright_studies.reproduce.lbl import (
     defects,
@@ -489,6 +490,8 @@ def test_editions_that_agree_are_one_panel_and_others_mark_what_differs() -> (
     drawn = {f.name: f.draw() for f in report().figures[1:3]}
     one, two = drawn["lbl-fig-2a"], drawn["lbl-fig-2b"]
     assert [len(figure.subfigs) for figure in (one, two)] == [1, 2]
+    # one above the other: cells of 8 points are legible on a page
+    assert two.get_figwidth() == one.get_figwidth() < 11
     marked = [
         text.get_text()
         for text in two.subfigs[1].axes[0].texts
@@ -521,6 +524,46 @@ def test_a_question_asked_under_other_names_is_searched_once() -> None:
         ),
     )
     assert optima.question(slower) != optima.question(ours)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "model", "n"),
+    [
+        ("1d_tp", figures.GPT, 1024),  # touched: 2 of 128 stages in a domain
+        ("1d_tp", figures.GPT, 8192),  # not touched
+        ("1d_tp", figures.VIT, 64),  # nothing fits
+        ("2d_tp_context", figures.VIT, 64),
+        (
+            "2d_tp_summa",
+            figures.GPT,
+            128,
+        ),  # repaired, their optimum is too big
+    ],
+)
+def test_the_optimum_of_the_code_spares_a_search_and_changes_none(
+    strategy: str, model: tuple[str, str], n: int
+) -> None:
+    """The repaired optimum beside a search that knows nothing of the other edition."""
+    job = figures.paper_job(model, gpu="b200", nvs=8, n=n)
+    blind = search(job, optima.space(strategy, job), 1)
+    known = optima.optimum(strategy, job)
+    assert [layout for _, layout in filter(None, [known])] == list(
+        blind.layouts
+    )
+
+
+def test_a_defect_that_is_said_to_be_only_cheaper_is() -> None:
+    """Of 1D and 2D TP, each published configuration: no faster repaired, and as large."""
+    for case in shipped():
+        if saved.SCHEME[case.strategy] not in optima.ONLY_CHEAPER:
+            continue
+        for one in case.saved:
+            repaired, theirs = (
+                Prediction(replace(one.job, assumptions=a), one.job.layout)
+                for a in (LBL, defects.LBL_CODE)
+            )
+            assert repaired.step_time_s >= theirs.step_time_s * (1 - 1e-12)
+            assert repaired.memory_use.total == theirs.memory_use.total
 
 
 def test_all_figures_of_the_paper_are_there() -> None:

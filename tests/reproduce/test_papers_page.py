@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from meshwright_studies.reproduce.megatron import plans, zero3
+from meshwright_studies.reproduce.megatron import plans, tables, zero3
 
 DOCS = Path(__file__).parents[2] / "docs"
 sys.path.insert(0, str(DOCS / "site"))
@@ -72,7 +72,9 @@ def test_zero_3_is_behind_without_a_number_of_its_own_rows() -> None:
     (state,) = [state for names, state in rows() if "M30" in names]
     behind = sum(ptd > ours for *_, ours, ptd in zero3.rows())
     assert state.startswith("works") and f"behind in {behind} of 6" in state
-    assert "is fitted to the six rows" in state
+    assert (
+        f"share ({tables.GATHERS.value:g}) is fitted to the six rows" in state
+    )
 
 
 EXAMPLES = [s.text for s in snippets.snippets(PAGE) if s.language == "console"]

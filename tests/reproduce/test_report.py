@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from meshwright.errors import BadInput
+from meshwright.report.card import CardRow
+from meshwright_studies.report.results import FIRST, reproduced_card
 from meshwright_studies.reproduce import (
     PAPERS,
     PaperTable,
@@ -15,7 +17,13 @@ from meshwright_studies.reproduce import (
     merge,
     reproduce,
 )
+from meshwright_studies.reproduce.epoch.figures import figures as epoch
+from meshwright_studies.reproduce.lbl.plots import figures_in_order as lbl
+from meshwright_studies.reproduce.megatron.plots import (
+    measuring_figures as megatron,
+)
 from meshwright_studies.reproduce.report import Check, relative
+from meshwright_studies.reproduce.scaling_book.figures import figures as book
 from meshwright_studies.reproduce.sources import find, format_of
 
 PUBLISHED = Path(__file__).parents[1] / "published"
@@ -27,7 +35,7 @@ def test_summary_counts_and_worst_match() -> None:
         (
             check("a", 100.0, 100.05, 1e-3),
             check("b", 1.0, 1.1, 1e-3),
-            Check("c", 2, 3, 0.5, "erratum", source="formula"),
+            Check("c", 2, 3, "erratum", source="formula"),
         ),
     )
     assert report.summary == {
@@ -130,3 +138,26 @@ def test_wrong_papers_and_paths_are_sentences(tmp_path: Path) -> None:
 
 def test_papers_name_modules_that_are_loaded_late() -> None:
     assert set(PAPERS) == {"lbl", "epoch", "scaling-book", "megatron"}
+
+
+def test_the_card_says_what_was_written_and_where_to_begin() -> None:
+    figures = [
+        *epoch(),
+        *lbl(()),
+        *megatron(),
+        *book(),
+    ]
+    names = [f.name for f in figures]
+    assert set(FIRST) == set(PAPERS) and set(FIRST.values()) <= set(names)
+    data = Report("epoch", (check("a", 1, 1, 0),), (), epoch()).to_dict()
+    rows = {
+        r.label: r.text
+        for r in reproduced_card(data, "out").items
+        if isinstance(r, CardRow)
+    }
+    assert rows["written"].endswith("in out; begin with epoch-figure-6.png")
+    assert rows["written"].startswith(f"{len(epoch())} figures, 1 tables")
+    usual = reproduced_card(data).items
+    assert not [
+        r for r in usual if isinstance(r, CardRow) and r.label == "written"
+    ]

@@ -62,6 +62,17 @@ def test_orders_word_by_word(case: str) -> None:
     assert [found[0], found[-1]] == [wanted[0], wanted[-1]]
 
 
+@pytest.mark.parametrize("name", ["zb-1p", "zb-2p"])
+def test_weight_gradients_fill_what_the_next_gradient_leaves(
+    name: str,
+) -> None:
+    """The middle one of three ranks, passes of 1: its gradients come at 4, 6 and 8, each one later
+    than it is done with the one before, which is just a weight gradient."""
+    _, middle, _ = get(name).order(3, 3, 1)
+    words = [f"{a.kind}{a.microbatch}" for a in middle]
+    assert words == ["F0", "F1", "F2", "I0", "W0", "I1", "W1", "I2", "W2"]
+
+
 @pytest.mark.parametrize("name", SCHEDULES)
 def test_every_order_stands_somewhere_word_by_word(name: str) -> None:
     """Here, or as its authors' program runs it; those by costs: `test_cost_aware.py`."""

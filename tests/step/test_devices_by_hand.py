@@ -249,6 +249,14 @@ def four_devices(
     return StageCosts(cut, layer, first, last, (), send)
 
 
+def test_a_device_that_is_alone_sends_nothing() -> None:
+    """However long a message would take."""
+    job = a_job(Layout(dp=1))
+    cut = partition(job, 1, schedule_named("1f1b"), 1)
+    assert StageCosts(cut, LAYER, NONE, NONE, (), 0.25).sent == 0.0
+    assert four_devices(job).sent == 0.25
+
+
 ORDER = replace(SET.overlap, pp="interleaved")
 
 

@@ -63,6 +63,3 @@ def test_the_device_with_most_gradients_ends_the_step() -> None:
     ends = 2 * 6.0 + 6.0 + (1.0 + 2.0 + 2 * 0.25)
     assert found.step.device_ends[-1] == pytest.approx(ends)
     assert found.step_time_s == pytest.approx(ends)
-
-
-# Models of the catalogue.

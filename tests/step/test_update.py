@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from by_hand import CHIP, MODEL, SET, WEIGHTS, WIDTH, by_hand
+from meshwright import Job
 from meshwright.count.optimizer import update
 from meshwright.describe.assumptions import ChipTime
-from meshwright.describe.job import OPTIMIZERS, PRECISIONS, Job
+from meshwright.describe.job import OPTIMIZERS, PRECISIONS
 from meshwright.describe.layout import Layout
 from meshwright.describe.model import MoE
 from meshwright.step import clock

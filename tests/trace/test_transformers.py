@@ -41,6 +41,8 @@ SMALL = {
     "head_dim": 32,
     "vocab_size": 1000,
 }
+ASK_NUMBERS = {"jetmoe": {**SMALL, "num_local_experts": 4, "kv_channels": 32}}
+"""Families whose code does not run without numbers -> settings of a model small enough for one."""
 LLAMA = {"model_type": "llama", **SMALL}
 
 
@@ -66,9 +68,29 @@ def test_settings_drawn_at_random_are_counted_as_pytorch_counts(
 ) -> None:
     """Two draws a family; what is refused or differs fails."""
     tool = benchmark()
-    rows = list(tool.draws(family, 2, runs=True))
+    rows = list(tool.draws(family, 2, runs=family not in ASK_NUMBERS))
     assert rows
     assert [tool.verdict(row) for row in rows] == ["exact"] * len(rows)
+
+
+@pytest.mark.parametrize("family", [*ASK_NUMBERS])
+def test_code_that_asks_for_numbers_is_held_against_a_run_on_them(
+    family: str,
+) -> None:
+    tool = benchmark()
+    row = tool.row(tool.defaults(family, ASK_NUMBERS[family]))
+    assert "uncounted" in row and row["tokens"] == tool.SHORT
+    assert tool.verdict(row) == "exact"
+
+
+def test_the_table_of_tokens_is_the_one_that_the_logits_share() -> None:
+    """gemma4 looks up a second table, of parts for each layer, which may have more rows."""
+    config = benchmark().defaults(
+        "gemma4",
+        {"num_hidden_layers": 2, "vocab_size_per_layer_input": 524288},
+    )
+    made = build.build_model(config)
+    assert made.vocab == 262144 and made.tied_embeddings
 
 
 FORBIDS = """
@@ -261,5 +283,7 @@ def test_attention_that_depends_on_the_length_is_refused() -> None:
 def test_settings_that_its_code_cannot_run_are_refused_in_a_sentence() -> None:
     """DeepSeek-V2's class says no experts for a token, and then does not run."""
     config = benchmark().defaults("deepseek_v2", {"num_hidden_layers": 2})
-    with pytest.raises(BadInput, match="of deepseek_v2 does not run on these"):
+    with pytest.raises(
+        BadInput, match="of 'deepseek_v2' does not run on these"
+    ):
         build.build_model(config)

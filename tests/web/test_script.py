@@ -553,6 +553,22 @@ console.log(JSON.stringify({ places, got }));
     }
 
 
+def test_schemes_with_the_same_curves_are_one_pair_of_lines(
+    folder: Path,
+) -> None:
+    script = """
+import "./document.mjs";
+import { distinct } from "./roofline.js";
+const one = (name, compute, sent) => ({ name, curve: { compute_s: compute, comm_sum_s: sent, comm_max_s: [0] } });
+const three = [one("FSDP", [1, 2], [3]), one("TP", [1, 2], [4]), one("FSDP+TP", [1, 2], [3])];
+console.log(JSON.stringify(["comm_sum_s", "comm_max_s"].map((sent) => distinct(three, sent).map((s) => s.name))));
+"""
+    assert run(folder, script) == [
+        ["FSDP = FSDP+TP", "TP"],
+        ["FSDP = TP = FSDP+TP"],
+    ]
+
+
 def test_an_answer_in_one_piece_comes_after_places_in_the_queue(
     folder: Path,
 ) -> None:
@@ -634,6 +650,37 @@ def test_a_roofline_says_what_binds_each_scheme(folder: Path) -> None:
         "Bound by communication: FSDP (messages take 2.0 times as long as the arithmetic, which"
         " binds from 8,000 tokens on); TP (messages take 21 times as long as the arithmetic, and no"
         " batch is large enough)." in said
+    )
+
+
+def test_the_split_of_x_and_y_slides(folder: Path) -> None:
+    """It begins at the least of the edition asked for, names both parts, and follows the slider."""
+    begins, moved, other = planned(
+        folder,
+        """
+        import { roofline } from "./roofline.js";
+        const row = (x, y, data_s, tensor_s) => ({ x, y, compute_s: 2, data_s, tensor_s, comm_sum_s: data_s + tensor_s, comm_max_s: Math.max(data_s, tensor_s) });
+        source.worker = async () => ({ batch_tokens: 4000, tokens_per_chip: 8, model: "m", chip: "c", chips: 8, intensity: [], hbm_tokens: 1, largest_tensor: 1, schemes: [], degrees: [row(8, 1, 4, 0), row(4, 2, 2, 1), row(2, 4, 1.8, 1.8)] });
+        put(main, roofline.skeleton());
+        const at = async (state) => { await roofline.show({ state: { model: "m", ...state }, set() {}, announce() {}, drawn() {} }); return texts("roofline-split-sentence"); };
+        const begins = await at({});
+        const slider = document.getElementById("roofline-split-slider");
+        slider.value = 0;
+        slider.oninput({ target: slider });
+        const moved = texts("roofline-split-sentence");
+        console.log(JSON.stringify([begins, moved, await at({ edition: "max" })]));
+        """,
+    )
+    assert begins.startswith(
+        "X 4 \u00d7 Y 2: weights 2.00 s, activations 1.00 s"
+    )
+    assert "3.00 s, the least of all splits" in begins
+    assert begins.endswith("does not hide them.")
+    assert (
+        moved.startswith("X 8 \u00d7 Y 1: ") and "1.3 times the least" in moved
+    )
+    assert other.startswith("X 2 \u00d7 Y 4: ") and other.endswith(
+        "hides them."
     )
 
 

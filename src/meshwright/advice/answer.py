@@ -18,7 +18,7 @@ from ..describe.cluster import Installation
 from ..describe.display import Displayed
 from ..describe.job import Job
 from ..prediction.prediction import Prediction, predict
-from ..search.evaluate import Progress
+from ..search import Progress
 from ..units import show
 from .changes import Change, meant, singles
 from .gap import Gap, gap

@@ -26,10 +26,8 @@ from ..formats.flags import PIPELINED, layout_beside
 from ..layout.placement import launcher_orders, lies, placed
 from ..num import divisors
 from ..schedule import SCHEDULES
-from ..search.options import ANY_CHUNKS
-from ..search.software import NUMERICS as OF_NUMBERS
-from ..search.software import settable
-from ..search.space import USUAL
+from ..search import ANY_CHUNKS, USUAL, settable
+from ..search import NUMERICS as OF_NUMBERS
 
 RANKS = ("tp", "cp", "pp")
 """Degrees whose change moves dp."""

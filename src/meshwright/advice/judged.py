@@ -13,7 +13,7 @@ from ..layout.practice import PRACTICE, not_proposed
 from ..layout.rules import ALWAYS, STRICT
 from ..prediction.certainty import resolution
 from ..prediction.prediction import Prediction, predict
-from ..search.evaluate import Progress
+from ..search import Progress
 from .changes import Change
 
 NOTHING = 1e-9

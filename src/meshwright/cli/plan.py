@@ -166,8 +166,8 @@ def plans(
 ) -> tuple[dict[str, Any], Any]:
     """(name -> plan for each assumption set, the layout that the job has already)."""
     from ..report import console
+    from ..search import all_settings
     from ..search import plan as search
-    from ..search.jointly import all_settings
     from ..sizing import batch_beside
 
     if not 1 <= top <= 1000:

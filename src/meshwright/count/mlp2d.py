@@ -62,14 +62,23 @@ def _products(
 ) -> list[Op]:
     """The two products of a device that holds W1[d, f] and W2[f, d]. matrix: counts one."""
     whole = floor(tokens)
-    inner = (Message("all_reduce", "tp_model", tokens * f * act),)
-    outer = (Message("all_reduce", "tp_ff", tokens * d * act),)
+    inner, outer = ((m,) for m in partial_sums(tokens, d, f, act))
     up = Messages(forward=inner, backward=outer)
     down = Messages(forward=outer, backward=inner)
     return [
         matrix("ffn/up", whole, d, f, sent=up),
         matrix("ffn/down", whole, f, d, sent=down),
     ]
+
+
+def partial_sums(
+    tokens: Num, d: Num, f: Num, act: float
+) -> tuple[Message, Message]:
+    """The all-reduces of one pass: of width f over tp_model, of width d over tp_ff."""
+    return (
+        Message("all_reduce", "tp_model", tokens * f * act),
+        Message("all_reduce", "tp_ff", tokens * d * act),
+    )
 
 
 def unit(D: Num = 1.0, F: Num = 1.0) -> list[Op]:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from ..errors import BadInput
 from ..num import divisors
-from ..search.table import distinct
+from ..search import distinct
 from .simulate import AXES
 
 Lower = tuple[tuple[int, ...], ...]

@@ -26,8 +26,7 @@ from ..describe.slices import axes as torus_axes
 from ..errors import NoLayout
 from ..prediction.failures import Failures, Loss, loss_to_failures
 from ..prediction.prediction import Prediction, predict
-from ..search import Space, search
-from ..search.strategies import strategies
+from ..search import Space, search, strategies
 from ..units import show
 from .crossing import Line, Run
 from .curve import DOUBLINGS, LEAST_UTILISATION

@@ -19,7 +19,7 @@ from ..describe.cluster import NOWHERE
 from ..describe.frozen import with_values
 from ..describe.network import Network
 from ..describe.slices import axes as torus_axes
-from ..search.table import pick
+from ..search import pick
 from .laws import LawShape
 from .placing import APART, Lower, Placings, group, placings
 from .scenario import Scenario

@@ -28,8 +28,7 @@ from ..cost.links import Group, Links
 from ..cost.load import Load, beside
 from ..cost.network import Fabric
 from ..cost.overlap import Hidden, excess, merge_budgets, sum_loads
-from ..count.mlp2d import block
-from ..count.work import Op
+from ..count.mlp2d import block, partial_sums
 from ..describe.assumptions import NOT_HIDDEN, Hide, Overlap
 from ..describe.job import Precision
 from ..num import minimum, where
@@ -242,19 +241,9 @@ def exposed_gradients(
     return sync_wait(device, d.microbatches, SUMMED_ONCE, how).total
 
 
-def expert(on: Machine, s: LawShape, d: Degrees) -> list[Op]:
-    """Operations of one expert of one block for one microbatch of b/(E DP m) tokens."""
-    tokens = s.batch / (s.E * d.dp * d.microbatches)
-    p = on.precision
-    return block(
-        tokens,
-        s.D,
-        s.F,
-        tp_model=d.tp_model,
-        tp_ff=d.tp_ff,
-        act=p.activation_bytes,
-        wgt=p.weight_bytes,
-    )
+def expert_tokens(s: LawShape, d: Degrees) -> Values:
+    """Tokens that reach an expert of a block in one microbatch, b/(E DP m)."""
+    return s.batch / (s.E * d.dp * d.microbatches)
 
 
 def expert_passes(s: LawShape, d: Degrees) -> Values:
@@ -266,7 +255,16 @@ def expert_passes(s: LawShape, d: Degrees) -> Values:
 
 def _products(on: Machine, s: LawShape, d: Degrees) -> Values:
     """Seconds of the matrix products of a step on one device, both ways."""
-    ops = expert(on, s, d)
+    p = on.precision
+    ops = block(
+        expert_tokens(s, d),
+        s.D,
+        s.F,
+        tp_model=d.tp_model,
+        tp_ff=d.tp_ff,
+        act=p.activation_bytes,
+        wgt=p.weight_bytes,
+    )
     halves = [half for op in ops for half in (op.forward, op.backward)]
     return expert_passes(s, d) * pass_time(halves, on.rates)
 
@@ -282,10 +280,14 @@ def tensor(on: Machine, s: LawShape, d: Degrees, groups: Groups) -> Hidden:
     Both tensor axes load the links side by side. One microbatch waits for every message of L
     blocks; later ones follow behind it.
     """
+    sums = partial_sums(
+        expert_tokens(s, d),
+        s.D / d.tp_model,
+        s.F / d.tp_ff,
+        on.precision.activation_bytes,
+    )
     forward = [
-        by_bytes(on.fabric.load(m.kind, m.bytes, groups[m.axis]))
-        for op in expert(on, s, d)
-        for m in op.forward.comm
+        by_bytes(on.fabric.load(m.kind, m.bytes, groups[m.axis])) for m in sums
     ]
     sent = beside(*forward) * (2 * expert_passes(s, d))
     wait = 2 * s.L * sum(load.latency for load in forward)

@@ -349,5 +349,7 @@ def predict(
     rules.demand_legal(job, layout)
     full = placed(layout, job.cluster.sizes)
     p = Prediction(job.laid_out(full), full)
-    measured = beyond(p.job, full, p.counts)
+    # counted and timed first: what there is to say reads both
+    counts, rates, _ = p.counts, p.clock.rates, p.cost
+    measured = beyond(p.job, full, counts, rates)
     return p.noted((*of_question(p), *measured, *of_answer(p)))

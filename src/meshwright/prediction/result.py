@@ -76,7 +76,7 @@ class StepResult:
     @property
     def shares(self) -> ModelShares:
         """What the devices hold."""
-        return self.costs.by
+        return self.costs.shares
 
     @cached_property
     def slowest(self) -> ModelShare:

@@ -7,26 +7,28 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ..cost import measured
+from ..cost.chip import ChipRates
 from ..count.model import Counts
 from ..describe.job import Job
 from ..describe.layout import Layout
 from ..num import product
-from ..step.microbatch import kept_clock
 from .cpu import features, why_no_cpu_time
 
 MOST = 4
 """Sentences; the rest is counted."""
 
 
-def beyond(job: Job, layout: Layout, counts: Counts) -> list[str]:
+def beyond(
+    job: Job, layout: Layout, counts: Counts, rates: ChipRates
+) -> list[str]:
     """A sentence for each measured feature of the engine, kernel or collective that the layout
-    (placed, numbers) uses outside of its range. counts: of its microbatch.
+    (placed, numbers) uses outside of its range. counts: of its microbatch; rates: of its chip.
     """
     sentences = list(
         dict.fromkeys(
             [
                 *_engine(job, layout),
-                *_kernels(job, counts),
+                *_kernels(job, counts, rates),
                 *_messages(job, layout, counts),
             ]
         )
@@ -58,11 +60,11 @@ def _engine(job: Job, layout: Layout) -> Iterator[str]:
             )
 
 
-def _kernels(job: Job, counts: Counts) -> Iterator[str]:
+def _kernels(job: Job, counts: Counts, rates: ChipRates) -> Iterator[str]:
     """Of the chip."""
     if job.how.chip.model != "calibrated":
         return
-    tables = kept_clock(job).rates.kernels
+    tables = rates.kernels
     for op in counts.operations:
         for work in (op.forward, op.backward):
             table = tables.get(work.kernel)

@@ -15,7 +15,7 @@ from ..layout import practice
 from ..prediction.certainty import resolution
 from ..prediction.elastic import seconds_by_cause
 from ..prediction.prediction import Prediction
-from ..search.merit import why_simpler
+from ..search import why_simpler
 from ..units import show
 from .lines import IndentedLine, noted, taken_first
 from .predict import (
@@ -38,8 +38,7 @@ from .text import (
 )
 
 if TYPE_CHECKING:
-    from ..search import Plan
-    from ..search.software import Tuning
+    from ..search import Plan, Tuning
     from ..sizing import Sizing
 
 BINDING = 0.02

@@ -11,7 +11,7 @@ from ..count.model import parameters
 from ..formats.bridge.reading import TAKEN
 from ..prediction.certainty import TRUSTED
 from ..prediction.prediction import Prediction
-from ..search.software import flag_text
+from ..search import flag_text
 from ..units import show
 from .card import Card, CardRow, CardTable, Commands, Item
 from .lines import taken_first

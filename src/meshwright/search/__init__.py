@@ -17,17 +17,71 @@ replay, so `ranked` replays rows in the order of that sum until the next one exc
 replay, and searches again where it has run out of rows.
 
 What a plan asks. `strategies` makes the spaces, `families` and `seen` parts of them; `question`
-has the answer on these chips and on the cleaner numbers of `nearby`, `merit` what ranks it, `front`
-its trade of time for memory, `recipes` what is published, `software` and `jointly` the settings
-beside layouts, `unfit` and `named` the reasons where there is none, `described` what was searched;
-`plan` puts them together as the `answer`, and `selectors` asks it for one field at a time.
+has the answer on these chips and on cleaner numbers of them (`nearby`), `merit` what ranks it,
+`front` its trade of time for memory, `recipes` what is published, `software` and `jointly` the
+settings beside layouts, `unfit` and `named` the reasons where there is none, `described` what was
+searched; `plan` puts them together as the `answer`, and `selectors` asks it for one field at a
+time.
+
+What other rooms and all tests ask for is named here; nothing else of the room is theirs.
 """
 
-from .answer import Plan
+from .answer import EarlyAnswer, Plan, Steps
 from .cascade import search
-from .evaluate import brute
+from .evaluate import Progress, brute
+from .families import Family
+from .jointly import all_settings
+from .merit import burden, why_simpler
+from .options import ANY_CHUNKS
 from .plan import plan, planning
 from .question import Question
-from .space import Space
+from .recipes import (
+    nearest_recipe,
+    ran,
+    recipe_families,
+    recipe_layouts,
+    recipes,
+)
+from .selectors import choices_of, neighbours, pin_values, with_choice
+from .software import NUMERICS, Tuning, flag_text, offers, settable
+from .space import SEARCH_FIELDS, USUAL, Space, constrain
+from .strategies import strategies
+from .table import distinct, pick
 
-__all__ = ["Plan", "Question", "Space", "brute", "plan", "planning", "search"]
+__all__ = [
+    "ANY_CHUNKS",
+    "EarlyAnswer",
+    "Family",
+    "NUMERICS",
+    "Plan",
+    "Progress",
+    "Question",
+    "SEARCH_FIELDS",
+    "Space",
+    "Steps",
+    "Tuning",
+    "USUAL",
+    "all_settings",
+    "brute",
+    "burden",
+    "choices_of",
+    "constrain",
+    "distinct",
+    "flag_text",
+    "nearest_recipe",
+    "neighbours",
+    "offers",
+    "pick",
+    "pin_values",
+    "plan",
+    "planning",
+    "ran",
+    "recipe_families",
+    "recipe_layouts",
+    "recipes",
+    "search",
+    "settable",
+    "strategies",
+    "why_simpler",
+    "with_choice",
+]

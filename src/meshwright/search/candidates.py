@@ -41,10 +41,10 @@ from .table import (
     stack_rows,
 )
 
-SHARDS_AT_ONCE = 2048
-"""Shards that are crossed with all pipeline degrees at once."""
+SPLITS_AT_ONCE = 2048
+"""Splits that are crossed with all pipeline degrees at once."""
 BESIDE_MICROBATCH = ("tp", "cp", "ep", "etp", "panels")
-"""The other degrees of shards."""
+"""The other degrees of splits."""
 
 
 class Intervals(NamedTuple):
@@ -85,32 +85,32 @@ class Intervals(NamedTuple):
 
 @dataclass(frozen=True)
 class Candidates:
-    """Shards and pipelines of a space, with what their layers take."""
+    """Splits and pipelines of a space, with what their layers take."""
 
     job: Job
     space: Space
     choice: Options
-    shards: Table
+    splits: Table
     layers: Grid
-    """`least_layers` of the shards."""
+    """`least_layers` of the splits."""
     degrees: Table
     """Pipelines, with their numbers of chunks."""
 
     @classmethod
-    def from_shards(
+    def from_splits(
         cls,
         job: Job,
         space: Space,
         choice: Options,
-        shards: Table,
+        splits: Table,
     ) -> Candidates:
-        """These shards with all pipelines of the space. Nothing makes a microbatch cheaper than no
+        """These splits with all pipelines of the space. Nothing makes a microbatch cheaper than no
         pipeline, the most replicas (the fewest add up gradients), every group nearest and nothing
         computed again.
         """
-        one = np.ones(length(shards))
-        shards = shards | {"shard": np.arange(float(len(one)))}
-        alone = shards | {"pp": one, "interleave": one}
+        one = np.ones(length(splits))
+        splits = splits | {"split": np.arange(float(len(one)))}
+        alone = splits | {"pp": one, "interleave": one}
         anything = replace(space, relaxed=True)
         # shards of more ranks than there are chips are cut later; costs need one replica
         most = np.maximum(replicas(job, alone, anything), 1.0)
@@ -119,14 +119,14 @@ class Candidates:
         layers = least_layers(costs)[:, which]
         degrees = pipelines(job, space)
         return cls(
-            job, space, choice, shards=shards, layers=layers, degrees=degrees
+            job, space, choice, splits=splits, layers=layers, degrees=degrees
         )
 
     def rows(
         self, limit: float = np.inf, some: Any = True
     ) -> tuple[Table, Column]:
         """(rows with their most replicas, seconds that their layers take), within a limit; of some
-        shards, a mask.
+        splits, a mask.
         """
         tables, seconds = zip(*self._blocks(limit, some), strict=True)
         return stack_rows(*tables), np.concatenate(seconds)
@@ -137,11 +137,11 @@ class Candidates:
         """`rows` in blocks: what layers take does not depend on chunks, which come last."""
         job, degrees = self.job, self.degrees
         pp = np.unique(degrees["pp"])
-        which = np.flatnonzero(np.full(length(self.shards), some))
+        which = np.flatnonzero(np.full(length(self.splits), some))
         # one empty block where no row is left: callers join at least one
-        for start in range(0, max(len(which), 1), SHARDS_AT_ONCE):
-            at = which[start : start + SHARDS_AT_ONCE]
-            part, layers = pick(self.shards, at), self.layers[:, at, None]
+        for start in range(0, max(len(which), 1), SPLITS_AT_ONCE):
+            at = which[start : start + SPLITS_AT_ONCE]
+            part, layers = pick(self.splits, at), self.layers[:, at, None]
             grid = {k: c[:, None] for k, c in part.items()} | {"pp": pp}
             dp = replicas(job, grid, self.space)
             m = microbatch_count(job, grid | {"dp": dp})
@@ -162,7 +162,7 @@ class Candidates:
             tried = way.allows(self.job, rows["pp"], rows["interleave"])
             at = np.flatnonzero(tried & ~fine)
             some = pick(rows, at)
-            layers = self.layers[:, some["shard"].astype(np.intp)]
+            layers = self.layers[:, some["split"].astype(np.intp)]
             m = microbatch_count(self.job, some)
             fine[at] = (
                 pipeline_seconds(self.job, way, some, m=m, layers=layers)
@@ -171,13 +171,14 @@ class Candidates:
         return fine
 
     def smallest(self) -> tuple[Index, Mask]:
-        """(a number for each shard that tells it from those of another microbatch alone, not; which
-        have the smallest microbatch, under some setting of sequence parallelism).
+        """(a number for each split, one for all that differ in their microbatch alone; which splits
+        have the smallest of these microbatches that is legal under some setting of sequence
+        parallelism).
         """
-        shards = self.shards
-        _, kind = distinct([shards[k] for k in BESIDE_MICROBATCH])
+        splits = self.splits
+        _, kind = distinct([splits[k] for k in BESIDE_MICROBATCH])
         least: Mask = np.zeros(len(kind), dtype=bool)
-        for runs in legal_splits(self.job, shards, self.choice):
+        for runs in legal_splits(self.job, splits, self.choice):
             can = np.flatnonzero(runs)
             least[can[np.unique(kind[can], return_index=True)[1]]] = True
         return kind, least

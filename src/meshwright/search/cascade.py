@@ -24,14 +24,14 @@ from .degrees import (
     microbatch_count,
     pipelines,
     replicas,
-    shards,
     space_mask,
+    splits,
 )
 from .evaluate import (
     FEW,
     Progress,
     evaluate,
-    most_legal,
+    has_legal_row,
     ranking,
 )
 from .legal import legal_options
@@ -91,10 +91,10 @@ def fits(job: Job, space: Space) -> bool:
 
 
 def any_legal(job: Job, space: Space) -> bool:
-    """Whether some layout of the space is legal: it fits chips of any size. Most that has legal
-    ones has some with the most replicas.
+    """Whether some layout of the space is legal, however much memory it needs. Where one is, one
+    with the most replicas nearly always is too, and that is quick to see; else all are looked at.
     """
-    if most_legal(job, space):
+    if has_legal_row(job, space):
         return True
     best = Best(1, options(job, space))
     return bool(space.relaxed) and _has_layout(job, space, best)
@@ -128,7 +128,7 @@ def _rounds(
     job: Job, space: Space, best: Best, progress: Progress | None
 ) -> Iterator[BoundedRows]:
     """Rows worth placing, with the options whose bounds allow it, best bound first."""
-    table = shards(job, space)
+    table = splits(job, space)
     degrees = pipelines(job, space)
     # what a layer takes is asked only where some pipeline leaves room for replicas
     pp = {"pp": np.unique(degrees["pp"])}
@@ -137,11 +137,11 @@ def _rounds(
     table = keep(table, np.asarray(some))
     if not length(table):
         return
-    open_ = Candidates.from_shards(job, space, best.choice, table)
+    candidates = Candidates.from_splits(job, space, best.choice, table)
     if progress:
         progress("bounds", 0.0)
     if not space.relaxed:
-        rows, bound = open_.rows()
+        rows, bound = candidates.rows()
         legal = legal_options(job, rows, best.choice)
         many = placement_count(job, rows, space) if space.placements else 1.0
         best.searched = int((legal * many).sum())
@@ -150,35 +150,35 @@ def _rounds(
             yield rows, None
         else:
             waiting = Intervals(rows, rows, bound)
-            yield from _bound_and_place(open_, best, waiting, progress)
+            yield from _bound_and_place(candidates, best, waiting, progress)
         return
     best.searched = best.choice.count * row_count(job, table, degrees["pp"])
     # the smallest microbatches fit soonest, and give a limit for the others
-    kind, first = open_.smallest()
-    rows, bound = open_.rows(best.limit, first)
-    yield from _bound_and_place(open_, best, Intervals(rows, rows, bound))
+    kind, first = candidates.smallest()
+    rows, bound = candidates.rows(best.limit, first)
+    yield from _bound_and_place(candidates, best, Intervals(rows, rows, bound))
     others = ~first
     if best.limit == np.inf:
         # what a microbatch holds only grows with its sequences
         rows = keep(rows, may_fit(job, best, rows))
-        others &= np.isin(kind, kind[rows["shard"].astype(np.intp)])
-    more, bound = open_.rows(best.limit, others)
-    yield from _bound_and_place(open_, best, Intervals(more, more, bound))
+        others &= np.isin(kind, kind[rows["split"].astype(np.intp)])
+    more, bound = candidates.rows(best.limit, others)
+    yield from _bound_and_place(candidates, best, Intervals(more, more, bound))
     # fewer replicas than there is room for
-    every = np.concatenate((rows["shard"], more["shard"]))
+    every = np.concatenate((rows["split"], more["split"]))
     table = pick(table, np.unique(every).astype(np.intp))
     # where tp lies decides how near all others can be
     if space.placements:
         table = shares_of_axes(job, table, space, ("tp",))
     if length(table):
-        open_ = Candidates.from_shards(job, space, best.choice, table)
+        candidates = Candidates.from_splits(job, space, best.choice, table)
         yield from _bound_and_place(
-            open_, best, open_.intervals(best), progress
+            candidates, best, candidates.intervals(best), progress
         )
 
 
 def _bound_and_place(
-    open_: Candidates,
+    candidates: Candidates,
     best: Best,
     waiting: Intervals,
     progress: Progress | None = None,
@@ -187,7 +187,7 @@ def _bound_and_place(
     of layers, then by the step, and placed where the bound allows it, for a better limit in the
     next round. Intervals that hold many numbers of replicas are halved, and wait again.
     """
-    job = open_.job
+    job = candidates.job
     size, few = FIRST, PLACED_FIRST
     # a share of no rows is shown as 0 of 1
     total, done = max(len(waiting.bound), 1), 0.0
@@ -207,7 +207,7 @@ def _bound_and_place(
             size = max(size, ROUND)
         first = order <= _nth(order, size)
         some, waiting = pick(waiting, first), pick(waiting, ~first)
-        some = pick(some, open_.pipelines_within(some.low, best.limit))
+        some = pick(some, candidates.pipelines_within(some.low, best.limit))
         if not len(some.bound):
             continue
         number = some.replica_counts
@@ -224,7 +224,7 @@ def _bound_and_place(
         fine &= ~(many | later)
         step = dp_step(some.low)
         index, rows = expand_dp(some.low, some.high["dp"], step, fine)
-        each = space_mask(rows, open_.space, "dp")
+        each = space_mask(rows, candidates.space, "dp")
         yield from _best_first(
             best, keep(rows, each), bounds[index[each]], ways=ways, end=few
         )

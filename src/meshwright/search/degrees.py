@@ -43,9 +43,9 @@ def space_mask(table: Table, space: Space, name: str) -> NDArray[np.bool_]:
     )
 
 
-def shards(job: Job, space: Space) -> Table:
-    """All (tp, cp, ep, etp, microbatch, panels): what the cost of a layer depends on, placement
-    aside.
+def splits(job: Job, space: Space) -> Table:
+    """All ways to split a layer, (tp, cp, ep, etp, microbatch, panels): what its cost depends on,
+    placement aside.
     """
     m = job.model
     N = job.cluster.chips
@@ -244,7 +244,7 @@ def all_rows(job: Job, space: Space) -> Iterator[Table]:
 
 def most_replicas(job: Job, space: Space) -> Iterator[Table]:
     """The rows of a space, in blocks; of a relaxed one with the most replicas."""
-    table = cross(shards(job, space), **pipelines(job, space))
+    table = cross(splits(job, space), **pipelines(job, space))
     for start in range(0, length(table), BLOCK):
         rows = {k: c[start : start + BLOCK] for k, c in table.items()}
         rows["dp"] = replicas(job, rows, space)

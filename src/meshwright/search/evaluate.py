@@ -84,8 +84,10 @@ def evaluate(
                 best.searched = best.feasible + best.too_big
 
 
-def most_legal(job: Job, space: Space) -> bool:
-    """Whether some layout of the space is legal, of a relaxed one some with the most replicas."""
+def has_legal_row(job: Job, space: Space) -> bool:
+    """Whether some layout of the space is legal; of a relaxed one, whether one with the most
+    replicas is: where it holds, nothing is bounded or timed.
+    """
     choice = options(job, space)
     for table in most_replicas(job, space):
         rows = keep(table, legal_options(job, table, choice) > 0)

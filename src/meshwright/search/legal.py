@@ -27,7 +27,7 @@ from .options import Options
 from .table import BLOCK, Column, Mask, Table, distinct, length, pick
 from .ways import Way, by_activations
 
-SHARDS = ("tp", "cp", "ep", "etp", "microbatch", "panels")
+SPLITS = ("tp", "cp", "ep", "etp", "microbatch", "panels")
 """Degrees that cut a layer."""
 AXES = ("sequence_parallel", "recompute", "schedule", "zero")
 """Choices beside degrees, as rules name them: axes of a mask, before its rows."""
@@ -49,10 +49,10 @@ def rules_hold(job: Job, rows: Layout, asked: Iterable[LayoutRule]) -> Mask:
     return fine
 
 
-def legal_splits(job: Job, shards: Table, choice: Options) -> Mask:
-    """(sequence parallelism, shard): where all holds that needs no more to be known."""
+def legal_splits(job: Job, splits: Table, choice: Options) -> Mask:
+    """(sequence parallelism, split): where all holds that needs no more to be known."""
     asked = rules(job, "sequence_parallel")
-    degrees: dict[str, Any] = {name: shards[name] for name in SHARDS}
+    degrees: dict[str, Any] = {name: splits[name] for name in SPLITS}
     rows = Layout(**degrees, **choice.common_fields)
     return np.array(
         [
@@ -85,7 +85,7 @@ def legal(
     asked: dict[tuple[bool, ...], list[LayoutRule]] = {SCHEDULE: []}
     for rule in rules(job, "pp", *known, *AXES):
         axes = tuple(axis in rule.reads for axis in AXES)
-        if rule.reads:  # the others hold of all shards
+        if rule.reads:  # the others hold of all splits
             asked.setdefault(axes, []).append(rule)
     # what rules of schedules read is alike in many rows
     m = np.asarray(microbatches(job, low))

@@ -1,127 +1,33 @@
-"""Clean numbers near those asked for: chips that a batch and a network divide evenly, and batches
-that the chips do.
-
-A strict layout has tp cp pp dp = chips, with dp a divisor of the batch: what chips and batch have
-in common bounds dp.
+"""A plan on cleaner numbers than those asked for (`layout.clean`): on fewer chips where that is as
+fast, and which batch would train more tokens a second.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 
 from ..describe.job import Job
-from ..describe.slices import axes
-from ..num import divisors
+from ..layout.clean import (
+    batches,
+    dp_is_bound,
+    fewer_chips,
+    unfilled_unit,
+    whole_units,
+)
 from ..prediction.certainty import resolution
 from .best import RankedRow
 from .merit import seconds_of
 
-LEAST_CHIPS = 0.5
-"""Fewer chips than this share of those asked for are not tried."""
-BATCHES = 0.125
-"""Batches that differ by up to this share are near."""
 TRIED = 4
 """Batches tried."""
 WORTH_SAYING = 1.05
 """A batch is named that trains this many times the tokens a second."""
-FREE = 4
-"""Chips and batch do not bind dp if they have this many times the best layout's dp in common."""
 Look = Callable[[Job, float], RankedRow | None]
 """The best layout of a job whose merit is within a limit, if there is one."""
-
-
-def dp_is_bound(job: Job, best: RankedRow | None) -> bool:
-    """The best layout has nearly the largest dp that divides chips and batch, or its other axes
-    must take a share of the chips that is no power of two, or there is none: others may do better.
-    """
-    common = math.gcd(job.cluster.chips, job.batch)
-    odd = math.log2(job.cluster.chips // common) % 1 > 0
-    return best is None or odd or FREE * best.degree("dp") > common
-
-
-def fewer_chips(job: Job) -> list[Job]:
-    """The job on fewer chips, or on all spread anew, that fill whole units of its network and have
-    twice as much in common with the batch (all of it where its own do not fill them), most first.
-
-    Whole units: all of the nearest switch, or of its ports a power of two (64 of 72). Of each
-    divisor of the batch the largest multiple.
-    """
-    network = job.cluster.network
-    N = job.cluster.chips
-    if axes(network):  # another slice of a torus is another network
-        return []
-    near = network.dims[0]
-    first = job.cluster.sizes[0]
-    power = 2 ** math.floor(math.log2(first))
-    found = dict.fromkeys(_multiples(job, first, N), first)
-    if near.kind == "switch" and near.size == first > power:
-        most = power * math.ceil(N / first)
-        found = dict.fromkeys(_multiples(job, power, most), power) | found
-    ways = (
-        (n, even_members(job, n, ports))
-        for n, ports in sorted(found.items(), reverse=True)
-    )
-    return [on_chips(job, n, *sizes) for n, sizes in ways if sizes]
-
-
-def _multiples(job: Job, ports: int, most: int) -> set[int]:
-    """Numbers of chips, up to `most`, of units of so many ports that have twice as much in common
-    with the batch as the job's, if these fill the network.
-    """
-    N = job.cluster.chips
-    part, _ = unfilled_unit(job)
-    common = 0 if part else math.gcd(N, job.batch)
-    near = zip(job.cluster.network.dims, job.cluster.sizes, strict=False)
-    rings = [n for dim, n in near if dim.kind != "switch"]
-    unit = ports * math.prod(rings)
-    steps = [math.lcm(d, unit) for d in divisors(job.batch) if d <= most]
-    found = {most // step * step for step in steps}
-    return {
-        n
-        for n in found
-        if LEAST_CHIPS * N <= n <= N
-        # worth naming only with at least twice as much in common with the batch
-        and math.gcd(n, job.batch) >= max(2 * common, 1)
-    }
-
-
-def even_members(job: Job, chips: int, ports: int) -> tuple[int, ...]:
-    """Members of each dimension but the last with which so many chips fill the job's network
-    evenly (124 nodes are 4 leaves of 31), on no more of its units than it has; (): none.
-    """
-    left = chips // ports
-    sizes = [ports]
-    dims = job.cluster.network.dims
-    for place, dim in enumerate(dims[1:-1], 1):
-        units = math.prod(job.cluster.sizes[place + 1 :])
-        most = min(dim.size or left, left)
-        least = 1 if dim.kind == "switch" else most
-        even = range(most, max(least, -(-left // units)) - 1, -1)
-        size = next((m for m in even if left % m == 0), 0)
-        if not size:
-            return ()
-        sizes.append(size)
-        left //= size
-    return tuple(sizes)
-
-
-def on_chips(job: Job, chips: int, *sizes: int) -> Job:
-    """The job on so many chips; sizes: of the nearest dimensions only so many ports are used."""
-    network = job.cluster.network
-    near = zip(network.dims, sizes, strict=False)
-    dims = tuple(
-        replace(dim, size=size) if dim.size and size < dim.size else dim
-        for dim, size in near
-    )
-    network = replace(network, dims=(*dims, *network.dims[len(dims) :]))
-    return replace(
-        job,
-        cluster=replace(job.cluster, chips=chips, network=network, name=""),
-    )
 
 
 def on_fewer(job: Job, look: Look, best: RankedRow | None) -> Job:
@@ -131,7 +37,8 @@ def on_fewer(job: Job, look: Look, best: RankedRow | None) -> Job:
     tie = 1.0 + resolution(job)
     found = [(best.merit, job)] if best else []
     within = best.merit * tie if best else np.inf
-    for fewer in fewer_chips(job) if dp_is_bound(job, best) else ():
+    dp = best.degree("dp") if best else None
+    for fewer in fewer_chips(job) if dp_is_bound(job, dp) else ():
         if row := look(fewer, within):
             found.append((row.merit, fewer))
             within = min(within, row.merit * tie)
@@ -172,25 +79,6 @@ def why_fewer(
     )
 
 
-def batches(job: Job) -> Iterator[int]:
-    """Batches near the job's that have at least twice as much in common with its chips, the most
-    first.
-    """
-    N = job.cluster.chips
-    B = job.batch
-    seen = {job.batch}
-    for d in sorted(divisors(N), reverse=True):
-        # the nearest multiple of d, and never 0
-        near = max(round(B / d), 1) * d
-        if (
-            d >= 2 * math.gcd(N, B)
-            and near not in seen
-            and abs(near - B) <= BATCHES * B
-        ):
-            seen.add(near)
-            yield near
-
-
 def better_batch(
     job: Job, used: Job, look: Look, best: RankedRow
 ) -> str | None:
@@ -199,7 +87,7 @@ def better_batch(
     """
     merit = best.merit
     times, better, row = WORTH_SAYING, used, None
-    bound = [used] if dp_is_bound(used, best) else []
+    bound = [used] if dp_is_bound(used, best.degree("dp")) else []
     for at in bound if used is job else [*bound, whole_units(job)]:
         for batch, _ in zip(batches(at), range(TRIED), strict=False):
             near = replace(at, batch=batch)
@@ -216,22 +104,3 @@ def better_batch(
         f" step): the greatest common divisor of {job.batch:,} and {chips:,} chips is"
         f" {math.gcd(chips, job.batch):,}, which limits dp"
     )
-
-
-def whole_units(job: Job) -> Job:
-    """The job on the most of its chips that fill whole units of its network."""
-    unit, _ = unfilled_unit(job)
-    return next(iter(fewer_chips(job)), job) if unit else job
-
-
-def unfilled_unit(job: Job) -> tuple[int, str]:
-    """(chips, name) of the smallest unit of the network of which the job's chips leave one partly
-    used; (0, ""): they fill all.
-    """
-    near = zip(job.cluster.network.dims[:-1], job.cluster.sizes, strict=False)
-    unit = 1
-    for dim, size in near:
-        unit *= size
-        if job.cluster.chips % unit:
-            return unit, dim.name
-    return 0, ""

@@ -151,8 +151,8 @@ class _Deal:
         self.table, self.runs = table, runs
         job, choice, at = table.job, table.choice, table.at
         low, parts, high = table.low[0], table.parts[0], table.high
-        self.by = step.shares(job, low, deal, low.interleave)
-        owned = step.owners(job, low, parts, self.by)
+        self.shares = step.shares(job, low, deal, low.interleave)
+        owned = step.owners(job, low, parts, self.shares)
         self.zero = [
             z for z in range(len(choice.zero)) if runs[..., z, :].any()
         ]
@@ -163,7 +163,7 @@ class _Deal:
                 job,
                 one.layout(low),
                 parts,
-                devices=self.by.slow,
+                devices=self.shares.slow,
                 stages=[choice.zero[z].zero for z in stages],
                 at=at,
                 far=None if high is None else one.layout(high),
@@ -179,7 +179,7 @@ class _Deal:
                     memory.fixed_bytes(
                         job, sharding.layout(low), parts, share=share, far=wide
                     )
-                    for share in self.by.full
+                    for share in self.shares.full
                 ]
 
     def points(self) -> Iterator[Points]:
@@ -194,12 +194,18 @@ class _Deal:
         """Rows under one setting of sequence parallelism and recomputation."""
         table = self.table
         job, choice, parts = table.job, table.choice, table.parts[i]
-        one = step.microbatch_on(job, layout, parts, by=self.by, at=table.at)
+        one = step.microbatch_on(
+            job, layout, parts, device_shares=self.shares, at=table.at
+        )
         activations = (
             []
             if whole_program(job)
             else memory.activations(
-                job, layout, parts, text=layout.recompute, devices=self.by.full
+                job,
+                layout,
+                parts,
+                text=layout.recompute,
+                devices=self.shares.full,
             )
         )
         for k in map(int, np.flatnonzero(self.runs[i, r].any(axis=(1, 2)))):
@@ -257,7 +263,7 @@ class _Deal:
             each.kept(
                 *_flights(job, layout, schedule, rank=share.rank, where=where)
             )
-            for share, each in zip(self.by.full, activations, strict=False)
+            for share, each in zip(self.shares.full, activations, strict=False)
         ]
 
 

@@ -81,7 +81,7 @@ class Ranking:
         """
         self.job, self.within = job, within
         self.weigh = None if by_time else weigh(job)
-        self.by = self.weigh or (lambda seconds, allocated: seconds)
+        self.merit = self.weigh or (lambda seconds, allocated: seconds)
         self.cache: dict[tuple[int, RankedRow], RankedLayout] = {}
         self.by_replay = by_order(job)
         self.by_walk = whole_program(job)
@@ -150,17 +150,12 @@ class Ranking:
         )
         for _, alike in groupby(by_burden, key=lambda each: each[0]):
             group = [(number, row) for _, number, row in alike]
-            group.sort(key=lambda each: each[1])
-            best: list[RankedLayout] = []
-            for start in range(0, len(group), TOGETHER):
-                some = group[start : start + TOGETHER]
-                if best and some[0][1].merit > best[0].merit * ROUNDING:
-                    break
-                self._replay(some)
-                found = (self.cache[each] for each in some)
-                best = [min((*best, *found), key=attrgetter("row"))]
-            if best[0].merit <= within * ROUNDING:
-                return best[0]
+            self._replay(group)
+            best = min(
+                (self.cache[each] for each in group), key=attrgetter("row")
+            )
+            if best.merit <= within * ROUNDING:
+                return best
         return None
 
     def best_by_bounds(self, slack: float) -> Layout | None:
@@ -207,8 +202,8 @@ class Ranking:
                 peak = peaks(self.job, layout)
                 allocated = sum(fullest(peak).values())
             if seconds is not None or peak:
-                took = seconds or row.merit / self.by(1.0, row.bytes)
-                merit = self.by(took, allocated)
+                took = seconds or row.merit / self.merit(1.0, row.bytes)
+                merit = self.merit(took, allocated)
                 if peak and not room.fits(self.job, allocated):
                     merit = np.inf
             row = row._replace(merit=float(f"{merit:.{DIGITS}g}"))

@@ -15,6 +15,7 @@ from ..describe.job import OPTIMIZERS, PRECISIONS, Job
 from ..describe.layout import Layout
 from ..describe.recompute import RECOMPUTE
 from ..layout import rules, schemes
+from ..layout.clean import fewer_chips, on_chips, unfilled_unit
 from ..num import divisors
 from ..prediction.prediction import Prediction, predict
 from ..program import resident
@@ -22,7 +23,6 @@ from ..step import room
 from .cascade import fits as searched
 from .cascade import smallest
 from .named import at_fault
-from .nearby import fewer_chips, on_chips, unfilled_unit
 from .space import Space
 from .table import Column, Table, cross, keep
 

@@ -70,8 +70,9 @@ class Way(NamedTuple):
         return stages_named(self.stages)
 
     def allows(self, job: Job, p: Column, v: Column) -> NDArray[np.bool_]:
-        """Where it is tried with v chunks: stages that are listed as many as the list has, slots
-        where they differ from even stages, which are the same where just the ends are light.
+        """Rows in which this way is tried with v chunks. Listed stages are as many as the list has.
+        Slots, beside even stages, are tried where the two deal layers differently: they do not in
+        two stages, nor two layers short of full ones, when both spare the first and the last one.
         """
         stages = np.asarray(self.order.stage_count(p, v))
         fine = np.isin(v, self.chunks)

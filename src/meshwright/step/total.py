@@ -164,23 +164,29 @@ class Microbatch(NamedTuple):
 
 
 def microbatch_on(
-    job: Job, layout: Layout, parts: ModelCost, by: ModelShares, at: Clock
+    job: Job,
+    layout: Layout,
+    parts: ModelCost,
+    device_shares: ModelShares,
+    at: Clock,
 ) -> Microbatch:
     """What a microbatch of the layout costs on devices that hold these shares of the model."""
     text = layout.recompute
-    cost = model_with_recomputation(parts, text, by.recompute_share(text))
-    devices = tuple(device(cost, share) for share in by.slow)
+    cost = model_with_recomputation(
+        parts, text, device_shares.recompute_share(text)
+    )
+    devices = tuple(device(cost, share) for share in device_shares.slow)
     send = hop(layout, parts, at)
     layer, *further = map(_passes, cost.layers)
     stages = StageCosts(
-        by.cut,
+        device_shares.cut,
         layer,
         _passes(cost.embedding),
         last=_passes(cost.head),
         more=tuple(one.plus(layer, -1.0) for one in further),
         send=send.seconds,
     )
-    return Microbatch(by, devices, stages, send)
+    return Microbatch(device_shares, devices, stages, send)
 
 
 def _passes(part: LayerCost) -> PassSeconds:
@@ -225,10 +231,13 @@ def pipeline_of(
 
 
 def owners(
-    job: Job, layout: Layout, parts: ModelCost, by: ModelShares
+    job: Job, layout: Layout, parts: ModelCost, device_shares: ModelShares
 ) -> list[Parameters]:
     """Parameters of the devices that may have the most to update."""
-    return [parameters_of(job, layout, parts, share) for share in by.full]
+    return [
+        parameters_of(job, layout, parts, share)
+        for share in device_shares.full
+    ]
 
 
 class StepCosts:
@@ -249,7 +258,7 @@ class StepCosts:
         self.replay = replay
 
     @cached_property
-    def by(self) -> ModelShares:
+    def shares(self) -> ModelShares:
         """What the devices hold."""
         layout = self.layout
         return shares(self.job, layout, schedule_of(layout), layout.interleave)
@@ -258,7 +267,11 @@ class StepCosts:
     def microbatch(self) -> Microbatch:
         """One microbatch on the devices of the pipeline."""
         return microbatch_on(
-            self.job, self.layout, self.parts, by=self.by, at=self.at
+            self.job,
+            self.layout,
+            self.parts,
+            device_shares=self.shares,
+            at=self.at,
         )
 
     @cached_property
@@ -270,7 +283,7 @@ class StepCosts:
     def update_seconds(self) -> Num:
         """Seconds of the optimizer."""
         job, layout = self.job, self.layout
-        owned = owners(job, layout, self.parts, self.by)
+        owned = owners(job, layout, self.parts, self.shares)
         return update(job, layout, owned, zero=layout.zero, at=self.at)
 
     @cached_property

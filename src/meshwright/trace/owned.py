@@ -21,33 +21,40 @@ def vocabulary_of(run: TracedPass, many: dict[int, Records]) -> dict[str, Any]:
     """The embedding of tokens and the matrix of logits: their records are taken out, and what
     follows the logits.
     """
-    of: dict[str, Any] = {}
     lookups = [
         (n, r) for n, r in many[-1] if r.name == "embedding" and r.parameters
     ]
-    if not lookups:
-        return of
-    n, r = max(lookups, key=lambda one: run.sizes[one[1].parameters[0]][0])
-    rows, width = run.sizes[r.parameters[0]]
-    for i, (_, last) in enumerate(many[-2]):
-        shapes = [run.sizes[p] for p in last.parameters]
-        once = prod(last.made) == rows * run.tokens  # not for several streams
-        if last.flops and (rows, width) in shapes and once:
-            of = {
-                "embedding": r.parameters[0],
-                "logits": next(
-                    p for p in last.parameters if run.sizes[p] == (rows, width)
-                ),
-                "rows": rows,
-                "width": width,
-                "biases": [
-                    p for p in last.parameters if len(run.sizes[p]) == 1
-                ],
-            }
-            del many[-2][i:]
-            many[-1].remove((n, r))
-            break
-    return of
+    after = {p for _, last in many[-2] if last.flops for p in last.parameters}
+
+    def likely(one: tuple[int, Record]) -> tuple[bool, int]:
+        """A table that is read again after the layers, then the longest: a class may look up
+        several, such as one with a part for each layer.
+        """
+        table = one[1].parameters[0]
+        return table in after, run.sizes[table][0]
+
+    for n, r in sorted(lookups, key=likely, reverse=True):
+        table = r.parameters[0]
+        rows, width = run.sizes[table]
+        for i, (_, last) in enumerate(many[-2]):
+            alike = [
+                p for p in last.parameters if run.sizes[p] == (rows, width)
+            ]
+            # once: not for several streams
+            once = prod(last.made) == rows * run.tokens
+            if last.flops and alike and once:
+                del many[-2][i:]
+                many[-1].remove((n, r))
+                return {
+                    "embedding": table,
+                    "logits": table if table in alike else alike[0],
+                    "rows": rows,
+                    "width": width,
+                    "biases": [
+                        p for p in last.parameters if len(run.sizes[p]) == 1
+                    ],
+                }
+    return {}
 
 
 def unread(

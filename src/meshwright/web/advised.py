@@ -16,7 +16,7 @@ from ..formats.logs import steps_of
 from ..prediction.prediction import predict
 from ..report.advise_card import fields, flags
 from ..report.console import envelope
-from ..search.evaluate import Progress
+from ..search import Progress
 from .answers import Answer, Body
 from .dropped import job_in_file, read_bridge
 from .question import ask, laid_out

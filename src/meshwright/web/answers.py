@@ -28,11 +28,18 @@ from ..report.console import SCHEMA, envelope
 from ..report.plan import reason
 from ..report.text import layout_words
 from ..schedule import SCHEDULES
-from ..search import Plan, Question, Space, planning
+from ..search import (
+    Plan,
+    Progress,
+    Question,
+    Space,
+    Steps,
+    choices_of,
+    neighbours,
+    pin_values,
+    planning,
+)
 from ..search import plan as search
-from ..search.answer import Steps
-from ..search.evaluate import Progress
-from ..search.selectors import choices_of, neighbours, pin_values
 from ..sweep import vary
 from .prices import by_chip, price_of_job, with_price
 from .question import (

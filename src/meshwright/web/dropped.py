@@ -18,7 +18,7 @@ from ..formats.options import flags
 from ..formats.toml import load_job
 from ..formats.words import words as command_line
 from ..report.console import SCHEMA
-from ..search.evaluate import Progress
+from ..search import Progress
 from .answers import Answer, Body
 from .question import (
     FIRST,

@@ -17,7 +17,7 @@ from ..describe.layout import Layout
 from ..describe.read import brief
 from ..errors import BadInput, unknown
 from ..formats.options import flags
-from ..search.evaluate import Progress
+from ..search import Progress
 from . import advised, answers, dropped, explorers, opened, sure
 from .answers import Answer, Body
 from .question import keys

@@ -35,7 +35,7 @@ from ..report.text import layout_words
 from ..roofline.queries import EXACT
 from ..roofline.queries import roofline as compute_roofline
 from ..schedule import get
-from ..search.evaluate import Progress
+from ..search import Progress
 from .answers import Answer, Body, texts
 from .question import ask, check_question, laid_out
 

@@ -13,7 +13,7 @@ from ..prediction.prediction import Prediction
 from ..prediction.prediction import predict as compute_step
 from ..report import explain as tree
 from ..report.console import envelope
-from ..search.evaluate import Progress
+from ..search import Progress
 from .answers import Answer, Body
 from .prices import price_of_job, with_price
 from .question import ask, laid_out

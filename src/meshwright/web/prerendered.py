@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import MeshwrightError
-from ..search.evaluate import Progress
+from ..search import Progress
 from .answers import Answer, answer_plan
 from .question import OPENING
 

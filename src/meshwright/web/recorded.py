@@ -13,7 +13,7 @@ from ..errors import BadInput, MeshwrightError
 from ..formats import parse_json, read_text
 from ..formats.toml import load_job
 from ..report.console import SCHEMA
-from ..search.evaluate import Progress
+from ..search import Progress
 from .answers import few_of
 from .dropped import result
 from .endpoints import endpoints

@@ -15,7 +15,7 @@ from ..formats.logs import steps_of
 from ..formats.run_folder import read_run
 from ..prediction.prediction import predict
 from ..report.console import SCHEMA, envelope
-from ..search.evaluate import Progress
+from ..search import Progress
 from .answers import Answer, Body, prediction_fields
 from .question import ask, laid_out
 

@@ -13,7 +13,7 @@ from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
 
-from ..search.evaluate import Progress
+from ..search import Progress
 from . import page, prerendered, pyodide, recorded
 from .question import OPENING, ask
 

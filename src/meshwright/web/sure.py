@@ -15,7 +15,7 @@ from ..formats import parse_toml
 from ..prediction import certainty
 from ..report.console import SCHEMA
 from ..report.text import layout_words
-from ..search.evaluate import Progress
+from ..search import Progress
 from .answers import Answer, Body
 from .question import ask, question_in
 

@@ -72,7 +72,9 @@ def reproduce(
     (
         console.show_json(console.envelope("reproduce", data))
         if json
-        else print_answer(reproduced_card(data), detail, [reproduced(data)])
+        else print_answer(
+            reproduced_card(data, output), detail, [reproduced(data)]
+        )
     )
     return 0
 

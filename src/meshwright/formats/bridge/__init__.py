@@ -28,9 +28,12 @@ from . import (
     megatron_bridge,
     nanotron,
     nemo,
+    olmo_core,
     onto,
+    primus,
     shell,
     table,
+    tabled,
     torchtitan,
     torchtitan_toml,
     trainers,
@@ -38,7 +41,7 @@ from . import (
 from .dumps import dump, headed
 from .edit import LARGEST_BASE
 from .reading import FileKeys, ForeignFile, understood
-from .recognise import recognised
+from .recognise import explains_more, recognised
 from .table import Format, get
 from .tabled import TabledTool
 from .tool import Tool
@@ -62,9 +65,11 @@ TOOLS: dict[str, Tool] = {
         TabledTool("torchtune", trainers.TORCHTUNE),
         TabledTool("litgpt", trainers.LITGPT),
         TabledTool("olmo", trainers.OLMO),
+        TabledTool("olmo-core", olmo_core.READ),
         TabledTool("levanter", trainers.LEVANTER),
         TabledTool("transformers", hf_trainer.READ),
         TabledTool("llama-factory", hf_trainer.READ),
+        TabledTool("llama-factory-v1", hf_trainer.READ_V1),
     )
 }
 """Format -> what knows it: its file, or the table alone."""
@@ -171,6 +176,11 @@ def read_file(
     """
     if text is None and suffix(path) in LOGS and not named:
         return arguments_of_log(read_log(path), chips)
+    if suffix(path) == ".py":
+        raise BadInput(
+            f"{path[:80]} is Python, which is not run here: give what its run saves"
+            " (config.json of OLMo-core, run_config.yaml of Megatron-Bridge), or its log"
+        )
     text = read_text(path) if text is None else text
     kind = TREES.get(suffix(path))
     keys = _tree(text, kind, path) if kind else None
@@ -182,23 +192,27 @@ def read_file(
         text = shell.called_with(arguments) + text
     if named:
         get(named, "--as")
+    elif keys and primus.mine(keys):
+        return of_primus(keys, path, chips)
     sayings: dict[str, FileKeys] = {}
-    reasons: list[BadInput] = []
+    refusals: dict[str, BadInput] = {}
     for name in [named] if named else TOOLS:
         try:
             said = _said(TOOLS[name], text, keys, path=path, sure=bool(named))
         except BadInput as error:
-            reasons.append(error)
+            refusals[name] = error
             continue
         if said:
             sayings[name] = said
-    if reasons and not sayings:
-        raise reasons[0]
+    read_as = {name: said.keys for name, said in sayings.items()}
+    if refusals:
+        words = keys or tabled.flags_of_script(text)
+        if refuser := explains_more(refusals, words, read_as):
+            raise refusals[refuser]
     if named and not sayings:
         raise BadInput(f"{path[:80]} is no such file as {named} has")
-    name = named or recognised(
-        path, keys or {}, {name: said.keys for name, said in sayings.items()}
-    )
+    every = keys or {key for said in read_as.values() for key in said}
+    name = named or recognised(path, every, read_as)
     file = understood_as(name, sayings[name], chips)
     if kind is None and arguments is None and shell.read_script(text).asks:
         return replace(file, notes=(*file.notes, CALLED))
@@ -226,6 +240,20 @@ def _said(
     if not tool.scripts or not (sure or tool.mine(text)):
         return None
     return tool.said(text, path)
+
+
+def of_primus(
+    keys: dict[str, Any], path: str, chips: int | None
+) -> ForeignFile:
+    """The trainer's settings in a file of Primus."""
+    wrapped = primus.unwrapped(keys, path)
+    tool = TOOLS[wrapped.format]
+    said = tool.of_tree(wrapped.keys, path)
+    said = primus.with_experts_asked(said, wrapped)
+    said = replace(said, chips=chips or said.chips)
+    known = {"model": wrapped.model} if wrapped.model else {}
+    file = understood(get(wrapped.format), said, tool.READ, known)
+    return primus.understood_as_primus(file, wrapped)
 
 
 def understood_as(
@@ -262,6 +290,10 @@ def write_onto(
     kind = TREES.get(suffix(path))
     tool = TOOLS[to]
     keys = _tree(text, kind, path) if kind else tool.said(text, path).keys
+    if primus.mine(keys):
+        raise BadInput(
+            f"{path[:80]} is a file of Primus, which is read here, not edited"
+        )
     head = tool.head(at)
     reading = onto.Reading(format, tool, path, ranks)
     if run is not None:

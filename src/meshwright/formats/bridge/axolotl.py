@@ -47,6 +47,11 @@ EP_PLUGIN = "axolotl.integrations.expert_parallel.ExpertParallelPlugin"
 the others over all (monkeypatch/accelerate/parallelism_config.py, 0.19.0)."""
 EXCHANGED = {"gather": "varlen_llama3", "ring": "batch_ring"}
 """`Layout.cp_exchange` -> ring_attn_func (monkeypatch/ring_attn/patch.py)."""
+NO_MASTERS = (
+    "weights are loaded in the numbers of the run: without FSDP and DeepSpeed there are no fp32"
+    " masters, and memory is less than predicted"
+)
+"""torch_dtype of utils/config/__init__.py, normalize_config."""
 YOURS = {
     "datasets": [{"path": "YOUR_DATASET", "type": "completion"}],
     "learning_rate": 2e-5,
@@ -103,6 +108,7 @@ def zero(k: Keys) -> int:
     )
     k.get(F + "fsdp_version")
     if not fsdp:
+        k.notes.append(NO_MASTERS)
         return 0
     runs_fsdp2(k)
     stage, copies = SHARDING.get(word, (2 if word in NO else 3, False))

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from ...describe.read import brief
 from . import axolotl
+from .accelerate import SHARDING
 from .keys import Keys
+from .shared import replicas_left, runs_fsdp2
 
 WRAPPED = ("auto_wrap", "true", "2")
 """Words of `fsdp` with which each layer is a unit of its own."""
+
+WORDS = (*SHARDING, *WRAPPED, "offload", "false")
+"""Of `fsdp` (training_args.py, FSDPOption)."""
 
 
 def _zero(k: Keys) -> int:
@@ -15,7 +21,9 @@ def _zero(k: Keys) -> int:
     """
     stage = axolotl.zero(k)
     words = [word.lower() for word in k.items("fsdp")]
-    if stage and words and not {*words} & {*WRAPPED}:
+    if strange := [word for word in words if word not in WORDS]:
+        k.unreadable("fsdp", f"{brief(strange[0])}: give --zero")
+    elif stage and words and not {*words} & {*WRAPPED}:
         k.leave(
             "fsdp",
             "without auto_wrap all weights are gathered at once: the prediction gathers layer by"
@@ -25,3 +33,46 @@ def _zero(k: Keys) -> int:
 
 
 READ = {"layout.zero": _zero}
+FSDP2 = ("fsdp2", "fsdpturbo")
+"""LLaMA-Factory v1's words for PyTorch's second FSDP (plugins/trainer_plugins/distributed)."""
+
+
+def zero_v1(k: Keys) -> int:
+    """FSDP frees gathered weights, or not; DeepSpeed by the name of its file."""
+    name = k.word("dist_config.name", "none")
+    if name == "deepspeed":
+        file = k.get("dist_config.config_file", "")
+        named = Keys({"deepspeed": file}, k.title, tables=k.tables)
+        stage = axolotl.zero(named)
+        if named.unread:
+            k.unreadable("dist_config.config_file", named.left["deepspeed"])
+        return stage
+    if name not in (*FSDP2, "none"):
+        k.unreadable("dist_config.name", f"{brief(name)}: give --zero")
+    if name not in FSDP2:
+        return 0
+    runs_fsdp2(k)
+    return 3 if k.switch("dist_config.reshard_after_forward", True) else 2
+
+
+def batch_v1(k: Keys) -> str | None:
+    """Of all ranks, or a microbatch for each replica."""
+    ranks = replicas_left(k)
+    whole = k.whole("global_batch_size")
+    each = k.degree("layout.microbatch")
+    size = whole or (each * ranks if ranks else None)
+    return f"{size}seq" if size else None
+
+
+def optimizer_v1(k: Keys) -> str | None:
+    """Weights keep the numbers of their checkpoint: no copies in fp32, but DeepSpeed's."""
+    kept = k.word("dist_config.name") == "deepspeed"
+    alone = k.switch("bf16", True) and not kept
+    return "adamw-no-master" if alone else None
+
+
+READ_V1 = {
+    "layout.zero": zero_v1,
+    "job.batch": batch_v1,
+    "job.optimizer": optimizer_v1,
+}

@@ -126,6 +126,25 @@ def command_with_most_flags(
     )
 
 
+SHARDS = (
+    *("config_file", "use_deepspeed", "use_fsdp", "zero_stage"),
+    *("deepspeed_config_file", "use_parallelism_config"),
+)
+"""Flags of `accelerate launch` with which weights are sharded (commands/launch.py)."""
+
+
+def sharded_by(words: Sequence[str]) -> str:
+    """The flag of accelerate before a program that says how its weights are sharded, or ""."""
+    start = next((i for i, w in enumerate(words) if w.endswith(".py")), 0)
+    head = words[:start]
+    if "launch" not in head or not any("accelerate" in word for word in head):
+        return ""
+    named = [
+        word.lstrip("-").partition("=")[0].replace("-", "_") for word in head
+    ]
+    return next((flag for flag in SHARDS if flag in named), "")
+
+
 def ranks_started(words: Sequence[str], script: Shell) -> int | None:
     """How many ranks a command starts: of torchrun, of Slurm, or of the names a script sets."""
     start = next(

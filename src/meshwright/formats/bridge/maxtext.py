@@ -75,6 +75,16 @@ def axis(k: Keys, name: str, default: int = 1) -> int:
     return -1 if min(inside, across) < 0 else inside * across
 
 
+def said_degree(k: Keys, name: str) -> int:
+    """An axis whose degree must be said: what the others leave of the chips is asked for."""
+    found = axis(k, name)
+    if found < 0:
+        for key in (f"ici_{name}_parallelism", f"dcn_{name}_parallelism"):
+            if (k.whole(key, 1) or 1) < 0:
+                k.unreadable(key, "takes what the other axes leave: give it")
+    return max(found, 1)
+
+
 def _model(k: Keys) -> str | None:
     name = k.word("model_name", "default")
     return None if name == "default" else model_named(k, name, NAME)
@@ -82,7 +92,7 @@ def _model(k: Keys) -> str | None:
 
 def tp(k: Keys) -> int:
     """Tensor parallel degree: the product of the two axes that cut matrices."""
-    degrees = [axis(k, name) for name in TENSOR.values()]
+    degrees = [said_degree(k, name) for name in TENSOR.values()]
     if min(degrees) > 1:
         k.leave(
             "ici_tensor_sequence_parallelism",
@@ -134,7 +144,7 @@ def _copies(k: Keys) -> int | None:
 def shards_weights(k: Keys) -> bool:
     """Weights are sharded over fsdp, context and expert."""
     return (
-        axis(k, "fsdp", -1) != 1 or axis(k, "context") * axis(k, "expert") > 1
+        axis(k, "fsdp", -1) != 1 or axis(k, "context") * axis(k, "expert") != 1
     )
 
 
@@ -205,7 +215,10 @@ def _recomputed(k: Keys) -> str:
 
 READ: Mapping[str, Reader] = {
     "model": _model,
-    **{f"layout.{a}": partial(axis, name=name) for a, name in AXES.items()},
+    **{
+        f"layout.{a}": partial(said_degree, name=name)
+        for a, name in AXES.items()
+    },
     "layout.tp": tp,
     "layout.etp": etp,
     "layout.scheme": scheme,

@@ -19,8 +19,9 @@ from ...errors import BadInput
 from . import cells, launch, megatron, shell
 from .edit import VALUE, Changes, Spelling, edit_script
 from .keys import Keys
+from .model_megatron import NO_MODEL
 from .nemo import Nemo
-from .reading import FileKeys
+from .reading import FileKeys, decided_elsewhere
 from .shared import model_named, name_of
 from .table import get
 from .tool import Tool
@@ -66,6 +67,13 @@ OWN_LAYOUT = {
 }
 """Layout keys that library recipes set (src/megatron/bridge/recipes, commit 067f987), at the
 defaults of Megatron-Core."""
+RECIPES_SAY = (
+    *("layout.tp", "layout.pp", "layout.cp", "layout.ep"),
+    *("layout.microbatch", "layout.recompute", "job.seq"),
+)
+"""Fields that each recipe sets in a way of its own: nothing stands for them."""
+DISTILLED = ("teacher", "kd_config")
+"""Sections of distillation (training/post_training/distillation.py)."""
 BARE = re.compile(r"[\w.\-/]+")
 """Texts that need no quotes in an override."""
 SHORT = {
@@ -112,7 +120,32 @@ def _with_recipe(keys: dict[str, Any], chips: int | None) -> FileKeys:
                 **keys,
                 "mixed_precision": named,
             }
-    return FileKeys(keys, chips)
+    if NO_MODEL in keys:
+        return FileKeys(keys, chips)
+    paths = [p for p in RECIPES_SAY if p != "layout.ep" or not _dense(keys)]
+    paths += ["layout.zero"] * ("fsdp" in str(keys.get("recipe", "")))
+    theirs = decided_elsewhere(get(NAME), paths, keys, "recipe")
+    return FileKeys(keys, chips, (SAVED,) * bool(theirs), elsewhere=theirs)
+
+
+SAVED = (
+    "what the file does not say is its recipe's: run_config.yaml, which a run saves beside its"
+    " checkpoints, says all"
+)
+
+
+def _dense(keys: Mapping[str, Any]) -> bool:
+    """The recipe's model is one of the catalogue, without experts."""
+    match = RECIPE.fullmatch(str(keys.get("recipe", "")))
+    name = get(NAME).models.get(match["model"]) if match else None
+    return name is not None and catalog.model(name).moe is None
+
+
+def recipe_zero(k: Keys) -> int:
+    """The library's recipes shard the optimizer (recipes/common.py), which Megatron does not."""
+    stage = int(megatron.READ["layout.zero"](k))
+    own = NO_MODEL in k.said or "use_distributed_optimizer" in k.said
+    return stage if own else stage or 1
 
 
 def _model(k: Keys) -> str | None:
@@ -144,7 +177,7 @@ def _known(name: str, k: Keys) -> str | None:
     return model_named(k, word if word in get(NAME).models else name, NAME)
 
 
-READ = {**megatron.READ, "model": _model}
+READ = {**megatron.READ, "model": _model, "layout.zero": recipe_zero}
 """Field -> what reads it."""
 
 
@@ -303,6 +336,11 @@ class MegatronBridge(Tool):
         settings: dict[str, Any] = {}
         for key, value in keys.items():
             section, _, name = key.rpartition(".")
+            if {*DISTILLED} & {*section.split(".")}:
+                raise BadInput(
+                    f"Megatron-Bridge: {key}: distillation runs a second model,"
+                    " which is not counted"
+                )
             if name not in settings or section.endswith("model"):
                 settings[name] = value
         chips = None

@@ -74,7 +74,7 @@ def vocab(k: Keys) -> int | None:
         k.notes.append(
             f"vocabulary {given:,}: that of {name} in the catalogue"
         )
-    if not given and "merge_file" in k.said:
+    if not given and k.said.get("merge_file") is not None and not kind:
         given = VOCABULARIES["gpt2bpetokenizer"]
         k.notes.append(
             f"vocabulary {given:,}: that of GPT-2, whose kind of tokenizer it has"

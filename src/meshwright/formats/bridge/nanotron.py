@@ -9,9 +9,24 @@ from ...describe.job import Job
 from ...errors import BadInput
 from .keys import Keys
 from .shared import Out, optimizer_named
+from .table import get
 
 M = "model.model_config."
 E = M + "moe_config."
+
+
+def layers(k: Keys) -> int | None:
+    """Raises BadInput for a key of the model that Llama and Qwen2 do not have: nanotron, which
+    takes no key that a model's configuration lacks (config/config.py), builds another one.
+    """
+    format = get("nanotron")
+    for key in k.said:
+        if key.startswith(M) and not format.knows(key):
+            raise BadInput(
+                f"nanotron: {key} is of another model than Llama or Qwen2, which is not read: give"
+                " it as config.json"
+            )
+    return k.whole(M + "num_hidden_layers")
 
 
 def moe(k: Keys) -> dict[str, Any] | None:
@@ -61,6 +76,7 @@ def _optimizer(k: Keys) -> str | None:
 
 
 READ = {
+    "model.layers": layers,
     "model.moe": moe,
     "layout.stages": _stages,
     "job.optimizer": _optimizer,

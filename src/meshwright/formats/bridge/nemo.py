@@ -24,6 +24,8 @@ RENAMED = {
     "activations_checkpoint_num_layers": "recompute_num_layers",
     "rotary_percentage": "rotary_percent",
     "tokenizer.type": "tokenizer_type",
+    "qkv_bias": "add_qkv_bias",
+    "override_vocab_size": "padded_vocab_size",
     "ub_tp_comm_overlap": "tp_comm_overlap",
     "optim.overlap_grad_sync": "overlap_grad_reduce",
     "optim.overlap_param_sync": "overlap_param_gather",
@@ -69,6 +71,8 @@ WORDS: dict[str, dict[str, dict[str, Any]]] = {
     },
 }
 """Key -> its words, in lower case -> what they are in Megatron's arguments."""
+CONVERTS = ("run.huggingface_ckpt_path", "run.nemo_file_name")
+"""Keys of the launcher's stages that convert a checkpoint."""
 SIBLING = re.compile(r"\$\{\.(\w+)\}")
 PRODUCT = re.compile(r"\$\{multiply:\s*(\d+),\s*(\d+)\}")
 
@@ -83,6 +87,19 @@ class Nemo(TabledTool):
             for key in keys
             if key.startswith("model.")
         }
+        trains = any(key.startswith("optim.") for key in model)
+        if not trains or {*CONVERTS} & {*keys}:
+            raise BadInput(
+                f"{where[:80]} evaluates or converts a model and trains none"
+            )
+        if not model.get("activations_checkpoint_granularity", True):
+            for key in (
+                "method",
+                "num_layers",
+            ):  # of a granularity that is off
+                model.pop(f"activations_checkpoint_{key}", None)
+        if model.get("override_vocab_size"):
+            model["make_vocab_size_divisible_by"] = 1  # they are the rows
         if model.get("virtual_pipeline_model_parallel_size"):
             model.setdefault("overlap_p2p_comm", False)
         else:

@@ -41,6 +41,8 @@ class FileKeys:
     notes: tuple[str, ...] = ()
     doubtful: frozenset[str] = frozenset()
     """Keys that are set under a condition which the file alone does not decide."""
+    elsewhere: Mapping[str, str] = field(default_factory=dict)
+    """Field that another file decides, such as layout.tp -> the key that names that file."""
 
 
 @dataclass(frozen=True)
@@ -75,11 +77,12 @@ def understood(
     format: Format,
     said: FileKeys,
     readers: Mapping[str, Reader],
-    known: Mapping[str, Mapping[str, Any]] | None = None,
+    known: Mapping[str, Mapping[str, Any] | str] | None = None,
 ) -> ForeignFile:
     """Every field of the table, read from the keys of a file.
 
-    known: table -> field -> value, of what is known beside the file, such as the model's layers.
+    known: table -> field -> value, of what is known beside the file, such as the model's layers; or
+    the model's name.
     """
     keys = Keys(
         {**format.defaults, **said.keys},
@@ -87,10 +90,13 @@ def understood(
         chips=said.chips,
         notes=[*said.notes, *format.notes],
     )
-    keys.used |= {*format.ranks} & {
-        *keys.said
-    }  # counted by who reads the file
-    keys.tables = {name: dict(table) for name, table in (known or {}).items()}
+    # counted by who reads the file
+    keys.used |= {*format.ranks} & {*keys.said}
+    beside: dict[str, Any] = {
+        name: table if isinstance(table, str) else dict(table)
+        for name, table in (known or {}).items()
+    }
+    keys.tables.update(beside)
     for path, cell in format.cells.items():
         if path.startswith("model.") and isinstance(
             keys.tables.get("model"), str
@@ -111,7 +117,7 @@ def understood(
             keys.tables[table] = value
     left, harmless = _sorted(format, keys)
     needs = [*keys.tables.pop("", {}).get("missing", ())]
-    unread = unreadable(format, keys, said.doubtful)
+    unread = {**unreadable(format, keys, said.doubtful), **said.elsewhere}
     if sizes := [path for path in unread if path.startswith("model.")]:
         words = ", ".join(path.partition(".")[2] for path in sizes[:4])
         needs.append(
@@ -138,7 +144,9 @@ def understood(
         notes=tuple(keys.notes),
         missing=tuple(needs),
         unread=unread,
-        taken=left_open(format, {*said.keys, *said.doubtful}, tables),
+        taken=left_open(
+            format, {*said.keys, *said.doubtful}, tables, said.elsewhere
+        ),
     )
 
 
@@ -165,7 +173,10 @@ TAKEN = "assumed, because the file does not say: "
 
 
 def left_open(
-    format: Format, said: Collection[str], tables: Mapping[str, Any]
+    format: Format,
+    said: Collection[str],
+    tables: Mapping[str, Any],
+    elsewhere: Collection[str] = (),
 ) -> dict[str, Any]:
     """Field -> what stands for it, where no key of the file says it."""
     scripted = any(cell.script for cell in format.cells.values())
@@ -178,11 +189,24 @@ def left_open(
             continue  # the tool has nothing of the kind
         if cell and (cell.script or {*cell.keys} & {*said}):
             continue
+        if path in elsewhere:
+            continue
         experts = not isinstance(model, Mapping) or model.get("moe")
         if name == "ep" and not experts:
             continue
         taken[name] = tables.get(table, {}).get(name, usual)
     return taken
+
+
+def decided_elsewhere(
+    format: Format, paths: Collection[str], said: Collection[str], key: str
+) -> dict[str, str]:
+    """`FileKeys.elsewhere` of those fields of which the file says no key."""
+    return {
+        path: key
+        for path in paths
+        if path in format.cells and not {*format.cells[path].keys} & {*said}
+    }
 
 
 def unreadable(

@@ -31,6 +31,26 @@ def _share(name: str, keys: Iterable[str]) -> float:
     return sum(known) / len(known) if known else 0.0
 
 
+def explains_more(
+    refused: Iterable[str],
+    keys: Iterable[str],
+    sayings: Mapping[str, Iterable[str]],
+) -> str:
+    """The tool that refuses a file and explains more of it than any that reads it; "" for none.
+
+    keys: all of the file; sayings: as in `recognised`. A refusal holds where nobody else reads it.
+    """
+    spelled = [key.replace("-", "_") for key in keys]
+    last = [key.rpartition(".")[2] for key in spelled]
+    shares = {
+        name: _share(name, last if get(name).sections else spelled)
+        for name in refused
+    }
+    first = max(shares, key=lambda name: shares[name])
+    read = max((_share(*one) for one in sayings.items()), default=-1.0)
+    return first if shares[first] > read else ""
+
+
 def other(keys: Iterable[str]) -> Other | None:
     """The tool, among those that are known by name only, with most keys of its own in a file."""
     spelled = [key.replace("-", "_") for key in keys]

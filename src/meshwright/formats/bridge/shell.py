@@ -33,6 +33,9 @@ LETTERS = re.compile(r"[^'\"\\`$]+")
 """What stands for itself in a word, in quotes or not."""
 PLAIN = re.compile(r"[^\s'\"\\$`#(<&|;)]+")
 """Letters that mean nothing to a shell, wherever they stand."""
+HIDDEN = re.compile(r"\\(.)", re.S)
+ESCAPES = {"n": "\n", "t": "\t"}
+"""Letters behind a backslash in $'...' -> what they are there."""
 UNREAD = "\ue000"
 """Stands for a text that only a run of the script knows."""
 REDIRECTED = re.compile(r"\d?(?:>>?|<)(.*)")
@@ -155,6 +158,8 @@ def _piece(text: str, i: int, first: int, begun: bool) -> tuple[str, int]:
         return "word", i + 2
     if c in "'\"":
         return "quoted", _closing(text, i)
+    if text.startswith("$'", i):
+        return "quoted", _closing(text, i + 1, escapes=True)
     if c == "$" and text[i + 1 : i + 2] in ("{", "("):
         return "word", _bracket(text, i + 1)
     if c == "`":
@@ -201,12 +206,14 @@ def _tokens(text: str) -> Iterator[str]:
         yield word
 
 
-def _closing(text: str, start: int) -> int:
-    """The place after the quote that closes the one at `start`."""
+def _closing(text: str, start: int, escapes: bool = False) -> int:
+    """The place after the quote that closes the one at `start`.  escapes: as in $'...', where a
+    backslash hides one.
+    """
     quote = text[start]
     i = start + 1
     while i < len(text):
-        if text[i] == "\\" and quote == '"':
+        if text[i] == "\\" and (escapes or quote == '"'):
             i += 1
         elif text[i] == quote:
             return i + 1
@@ -441,6 +448,13 @@ def filled(
         if c == "'" and not quoted:
             stop = _closing(word, i)
             text = text + word[i + 1 : stop - 1]
+            i = stop
+            started = True
+        elif word.startswith("$'", i) and not quoted:
+            stop = _closing(word, i + 1, escapes=True)
+            text = text + HIDDEN.sub(
+                lambda m: ESCAPES.get(m[1], m[1]), word[i + 2 : stop - 1]
+            )
             i = stop
             started = True
         elif c == '"':

@@ -132,6 +132,8 @@ class Format:
     """What a written file starts; none: no plan is written in the format."""
     starts_ranks: str = ""
     """The command of a program that starts all ranks itself, from one node."""
+    configs: Mapping[str, Mapping[str, Any]] = EMPTY
+    """Configuration that a command line is given over -> what it sets."""
     takes: str = ""
     """The flag of the program before the name of the file."""
     fixed: Mapping[str, Any] = EMPTY
@@ -207,6 +209,12 @@ def others() -> tuple[Other, ...]:
         Other(said["title"], tuple(said["own"]))
         for said in _data()["others"].values()
     )
+
+
+def wrapper(name: str) -> Mapping[str, Any]:
+    """The table of a tool whose files hold another tool's settings."""
+    made: Mapping[str, Any] = _data()[name]
+    return made
 
 
 @cache

@@ -16,11 +16,13 @@ from typing import Any
 from ...describe.job import Job
 from ...errors import BadInput
 from . import launch, shell
-from .reading import FileKeys
+from .reading import FileKeys, decided_elsewhere
 from .table import get
 from .tool import Tool
 from .tree import nested, yaml_text
 
+SHARDED = ("layout.zero", "job.precision")
+"""Fields that accelerate's own settings decide where the program's arguments do not."""
 OWN = 2
 """Keys of its own from which on a file is a tool's."""
 
@@ -66,7 +68,12 @@ class TabledTool(Tool):
             return super().said(text, where)  # which says so
         ranks = launch.ranks_started(words, script)
         doubtful = frozenset(script.doubtful)
-        return FileKeys(launch.arguments(words), ranks, (), doubtful)
+        keys = launch.arguments(words)
+        flag = launch.sharded_by(words)
+        theirs = decided_elsewhere(
+            get(self.name), SHARDED * bool(flag), keys, flag
+        )
+        return FileKeys(keys, ranks, (), doubtful, theirs)
 
     def _command(self, script: shell.Shell) -> list[str] | None:
         if not get(self.name).scripts:
@@ -100,6 +107,13 @@ class TabledTool(Tool):
 def spelled(key: object) -> str:
     """A key with underscores, however the tool lets one write it."""
     return str(key).replace("-", "_")
+
+
+def flags_of_script(text: str) -> list[str]:
+    """Names of the flags that a script gives to anything."""
+    commands = map(launch.command_pieces, shell.read_script(text).commands)
+    named = (flag for words in commands for flag in _flags(words))
+    return [*dict.fromkeys(named)]
 
 
 def _flags(words: Sequence[str]) -> Iterator[str]:

@@ -13,7 +13,9 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from ...describe.job import PRECISIONS, Job
@@ -37,7 +39,7 @@ from .megatron import (
     layers_of,
     stage_counts_text,
 )
-from .reading import FileKeys
+from .reading import FileKeys, decided_elsewhere
 from .shared import (
     Out,
     compiles,
@@ -94,10 +96,28 @@ EIGHT_BITS = {
 models, 0.3.0)."""
 
 
-UNSAID_FLAGS = (
-    "flags that are not given have the values of the command line, not those"
-    " of --config, which may have a layout of its own"
+def over_configuration(keys: dict[str, Any], chips: int | None) -> FileKeys:
+    """Flags over a configuration of the registry, whose own settings stay where none is given
+    (config/manager.py): those of the table, or nobody's.
+    """
+    if "config" not in keys:
+        return FileKeys(keys, chips)
+    named = f"{keys.get('module')}/{keys['config']}"
+    own = get(NAME).configs.get(named)
+    if own is not None:
+        note = (
+            f"flags that are not given are those of --config {keys['config']}"
+        )
+        return FileKeys({**own, **keys}, chips, (note,))
+    theirs = decided_elsewhere(get(NAME), REGISTERED, keys, "config")
+    return FileKeys(keys, chips, elsewhere=theirs)
+
+
+REGISTERED = (
+    *("layout.tp", "layout.pp", "layout.cp", "layout.ep", "layout.zero"),
+    *("layout.microbatch", "layout.recompute", "job.seq"),
 )
+"""Fields that a configuration sets in a way of its own: nothing stands for them."""
 
 
 def configuration_name(k: Keys) -> str:
@@ -525,6 +545,11 @@ def again(key: str, value: Any, told: str) -> str:
     return f"{POLICY}{value}" if told == POLICY else tyro_flag(key, value)
 
 
+def _gives(flag: str, words: Sequence[str]) -> bool:
+    """One of the words starts so."""
+    return any(word.startswith(flag) for word in words)
+
+
 class Torchtitan(Tool):
     """torchtitan's command line."""
 
@@ -532,19 +557,20 @@ class Torchtitan(Tool):
     scripts = True
 
     def mine(self, text: str) -> bool:
-        """Flags of torchtitan."""
-        return "--parallelism." in text or "--training.seq_len" in text
+        """Flags of torchtitan, or a configuration of its registry."""
+        registered = "torchtitan" in text and "--module" in text
+        flags = ("--parallelism.", "--training.seq_len")
+        return registered or any(flag in text for flag in flags)
 
     def said(self, text: str, where: str) -> FileKeys:
         """The flags of the command that starts it."""
         script = shell.read_script(text)
-        words = launch.command_with_most_flags(
-            script, lambda ws: any(w.startswith("--parallelism.") for w in ws)
+        wanted = ("--parallelism.", "--training.", "--module")
+        tried = (
+            launch.command_with_most_flags(script, partial(_gives, flag))
+            for flag in wanted
         )
-        if words is None:
-            words = launch.command_with_most_flags(
-                script, lambda ws: any(w.startswith("--training.") for w in ws)
-            )
+        words = next((ws for ws in tried if ws is not None), None)
         if words is None:
             raise BadInput(f"{where} starts nothing with torchtitan's flags")
         keys: dict[str, Any] = {}
@@ -567,11 +593,8 @@ class Torchtitan(Tool):
                 )
         chips = launch.ranks_started(words, script)
         known = ("module", "config", "job.config_file")
-        return FileKeys(
-            {k: v for k, v in keys.items() if "." in k or k in known},
-            chips,
-            (UNSAID_FLAGS,) if "config" in keys else (),
-        )
+        said = {k: v for k, v in keys.items() if "." in k or k in known}
+        return over_configuration(said, chips)
 
     def render(self, out: Out, job: Job, at: launch.Place) -> str:
         """The command that starts torchtitan with these flags."""

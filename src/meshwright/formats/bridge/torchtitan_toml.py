@@ -9,6 +9,7 @@ from ...describe.job import PRECISIONS, Job
 from ...errors import BadInput
 from ..toml_writer import dumps_toml
 from . import launch, torchtitan
+from .reading import FileKeys
 from .shared import Out, compiles, name_of
 from .table import get
 from .tool import Tool
@@ -17,6 +18,26 @@ from .tree import nested
 
 NAME = "torchtitan-toml"
 CONFIG = "torchtitan.toml"
+DEGREES = (
+    *("data_parallel_replicate_degree", "data_parallel_shard_degree"),
+    *("tensor_parallel_degree", "enable_async_tensor_parallel"),
+    *("context_parallel_degree", "pipeline_parallel_degree"),
+    *("pipeline_parallel_schedule", "fsdp_reshard_after_forward"),
+)
+
+
+def older(name: str) -> str:
+    """The section that a setting of parallelism stood in before it had one (2024)."""
+    outer = name.startswith(("pipeline", "context", "enable_async"))
+    return f"{'experimental' if outer else 'training'}.{name}"
+
+
+OLDER = {
+    "training.batch_size": "training.local_batch_size",
+    "training.data_parallel_degree": P + "data_parallel_shard_degree",
+    **{older(name): P + name for name in DEGREES},
+}
+"""Key of 2024 -> that of 0.2."""
 HEAD = "output"
 """The module of the head; lm_head from 0.3 on."""
 
@@ -90,7 +111,15 @@ class TorchtitanToml(Tool):
         return (
             any(key.startswith(P) for key in keys)
             or "training.local_batch_size" in keys
+            or older("tensor_parallel_degree") in keys
         )
+
+    def of_tree(self, keys: Mapping[str, Any], where: str) -> FileKeys:
+        """The keys by their later names; those of 2024 had the degrees beside the batch."""
+        named = {OLDER.get(key, key): value for key, value in keys.items()}
+        if named.pop("float8.enable_float8_linear", False) is True:
+            named["model.converters"] = ["float8"]
+        return FileKeys(named)
 
     def render(self, out: Out, job: Job, at: launch.Place) -> str:
         """The TOML."""

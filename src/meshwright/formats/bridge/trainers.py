@@ -114,6 +114,13 @@ def learned(k: Keys) -> bool:
     return KINDS[kind]
 
 
+TUNED = (
+    "model_name_or_path is a setting of fine-tuning, whose program may train adapters alone: all"
+    " weights are taken to be trained"
+)
+"""examples/alpaca and examples/alpaca-lora of Levanter have the same keys."""
+
+
 def levanter_model(k: Keys) -> object:
     """That of Hugging Face, where the file takes its sizes from there."""
     named = k.get("initialize_from_hf"), k.get("model_name_or_path")
@@ -122,6 +129,8 @@ def levanter_model(k: Keys) -> object:
         "use_hf_model_config", "model.type" not in k.said
     ):
         return None
+    if "model_name_or_path" in k.said:
+        k.notes.append(TUNED)
     return hub_model(
         Keys({"name": names[0]}, k.title, tables=k.tables),
         ("name",),
@@ -130,8 +139,12 @@ def levanter_model(k: Keys) -> object:
 
 
 def levanter_vocab(k: Keys) -> int | None:
-    """Rows of the embedding, from the tokenizer's name."""
-    name = str(k.get("data.tokenizer") or k.get("tokenizer") or "gpt2")
+    """Rows of the embedding, from the tokenizer's name; a model of Hugging Face has its own."""
+    if not any(key.startswith("model.") for key in k.said):
+        return None
+    said = k.get("data.tokenizer") or k.get("tokenizer")
+    # `data: !include FILE` leaves the tokenizer to that file
+    name = str(said or ("" if isinstance(k.get("data"), str) else "gpt2"))
     rows = [n for p, n in TOKENIZERS.items() if fnmatchcase(name.lower(), p)]
     if rows:
         k.notes.append(f"vocabulary {rows[0]:,}: that of {name[:60]}")

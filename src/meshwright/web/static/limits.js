@@ -327,7 +327,8 @@ async function scenarioCurves(ctx, begun) {
 const named = (line) => line.name + (line.curve === "grid" ? ", grid" : "");
 const end = (line) => line.crossing.last_flops || line.crossing.first_flops;
 
-function sentence(line) {
+// grid: the same scenario with degrees that are powers of two, whose curve is nowhere above.
+function sentence(line, grid) {
   const months = `${Number((line.duration_s / (3.154e7 / 12)).toPrecision(2))} months`;
   const least = percent(line.threshold / line.sustained_utilisation);
   if (line.crossing.never)
@@ -336,13 +337,16 @@ function sentence(line) {
   if (!end(line))
     return `${line.name}: linear up to ${flop(last?.flops)} FLOP, where the curve ends.`;
   const most = line.ends && `; above ${flop(last.flops)} FLOP nothing can be trained in time`;
-  const run = `a run of ${flop(end(line))} FLOP in ${months}`;
-  return `${line.name}: scaling is linear up to ${run}${most || ""}.`;
+  const run = `a run of ${flop(end(line))} FLOP in ${months} with degrees of any size`;
+  const first = grid?.crossing.first_flops;
+  const rule = first ? `, ${flop(first)} on the paper's grid` : ", no further on the paper's grid";
+  return `${line.name}: scaling is linear up to ${run}${rule}${most || ""}.`;
 }
 
 function draw(ctx, found) {
   const smooth = found.filter((f) => f.curve !== "grid");
-  const said = sentence(smooth[0] || found[0]);
+  const one = smooth[0] || found[0];
+  const said = sentence(one, found.find((f) => f.curve === "grid" && f.scenario === one.scenario));
   $("limits-sentence").textContent = said;
   ctx.announce(said);
   const series = found.map((line) => ({

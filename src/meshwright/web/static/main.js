@@ -221,7 +221,7 @@ function header() {
     h("button", { type: "button", class: "menu", "aria-expanded": "false", onclick: menu }, "Menu"),
     h(
       "div",
-      { class: "actions" },
+      { class: "actions", onclick: () => unfolded(false) },
       !source.recorded && h("button", { type: "button", onclick: readDialog }, "Paste or drop"),
       !source.recorded && h("button", { type: "button", onclick: adviseDialog }, "Advise"),
       h("button", { type: "button", onclick: share }, "Copy link"),
@@ -232,10 +232,12 @@ function header() {
   );
 }
 
-// The actions of a narrow screen, where they are folded.
-function menu({ target }) {
-  const open = $("top").classList.toggle("open");
-  target.setAttribute("aria-expanded", String(open));
+// The actions of a narrow screen, where they are folded, and again once one is chosen.
+const menu = () => unfolded(!$("top").classList.contains("open"));
+
+function unfolded(open) {
+  $("top").classList.toggle("open", open);
+  document.querySelector("#top .menu").setAttribute("aria-expanded", String(open));
 }
 
 function theme() {

@@ -5,7 +5,7 @@ import { h, put, table } from "./dom.js";
 import { ask } from "./ask.js";
 import { COLOURS, figure, lines as curves } from "./chart.js";
 import { question } from "./state.js";
-import { count, gib, seconds, sig } from "./format.js";
+import { count, gib, grouped, seconds, sig } from "./format.js";
 
 export const roofline = { name: "roofline", title: "Roofline", show, skeleton };
 const $ = (id) => document.getElementById(id);
@@ -23,6 +23,7 @@ function skeleton() {
     h("div", { class: "controls", id: "roofline-controls" }),
     h("p", { class: "why", id: "roofline-sentence" }),
     h("div", { id: "roofline-chart" }),
+    h("section", { id: "roofline-split", "aria-label": "The split of X and Y" }),
     h("section", { id: "roofline-table", "aria-label": "Schemes" }),
   ];
 }
@@ -130,7 +131,104 @@ async function show(ctx) {
   );
   controls(ctx, told);
   draw(ctx, told);
+  split(ctx, told);
   ctx.drawn("roofline");
+}
+
+// Communication over the split: X chips share the weights (FSDP), Y the matrices (TP). The slider
+// walks along the splits; the shortest is where it begins, and where it returns with the batch.
+function split(ctx, told) {
+  const place = $("roofline-split");
+  const rows = told.degrees || [];
+  if (rows.length < 2) return put(place);
+  const comm = `comm_${ctx.state.edition || "sum"}_s`;
+  const least = rows.reduce((best, row, i) => (row[comm] < rows[best][comm] ? i : best), 0);
+  const name = ({ x, y }) => `X ${grouped(x)} \u00d7 Y ${grouped(y)}`;
+  const words = h("p", { class: "why", id: "roofline-split-sentence" });
+  const chart = h("div");
+  const say = (i) => {
+    const row = rows[i];
+    const hides = row[comm] <= row.compute_s;
+    const times = sig(row[comm] / rows[least][comm], 2);
+    const rest = i === least ? "the least of all splits" : `${times} times the least`;
+    words.textContent =
+      `${name(row)}: weights ${seconds(row.data_s)}, activations ${seconds(row.tensor_s)}, ` +
+      `together ${seconds(row[comm])}, ${rest}; arithmetic ${seconds(row.compute_s)}, which ` +
+      `${hides ? "hides them" : "does not hide them"}.`;
+    const line = (title, key, colour, dash) => ({
+      name: title,
+      colour: COLOURS[colour],
+      dash,
+      points: rows.map((one) => [one.y, one[key]]).filter(([, time]) => time > 0),
+    });
+    put(
+      chart,
+      figure({
+        id: "roofline-split",
+        title: "The split: time of a layer by tensor-parallel degree",
+        source: "How To Scale Your Model, part 5",
+        note: "Each split of the chips into X for the weights and Y for the matrices.",
+        draw: curves({
+          series: [
+            line("communication", comm, 0, ""),
+            line("of weights (X)", "data_s", 1, "6 3"),
+            line("of activations (Y)", "tensor_s", 2, "2 3"),
+            line("arithmetic", "compute_s", 3, ""),
+          ],
+          x: { name: "Y, chips of a tensor-parallel group", log: true, write: (y) => grouped(y) },
+          y: { name: "time of a layer", log: true, write: (x) => seconds(x, 2) },
+          down: [
+            { x: rows[least].y, name: "least" },
+            ...(i === least ? [] : [{ x: row.y, name: "this split" }]),
+          ],
+          label: words.textContent,
+          height: 300,
+        }),
+        head: ["X", "Y", "communication", "of weights", "of activations", "arithmetic"],
+        rows: rows.map((one) => [
+          grouped(one.x),
+          grouped(one.y),
+          ...[comm, "data_s", "tensor_s", "compute_s"].map((key) => seconds(one[key])),
+        ]),
+      }),
+    );
+  };
+  const slide = ({ target }) => {
+    target.setAttribute("aria-valuetext", name(rows[target.value]));
+    say(Number(target.value));
+  };
+  put(
+    place,
+    h(
+      "label",
+      { class: "field" },
+      "split of X and Y",
+      h("input", {
+        id: "roofline-split-slider",
+        type: "range",
+        min: 0,
+        max: rows.length - 1,
+        step: 1,
+        value: least,
+        "aria-valuetext": name(rows[least]),
+        oninput: slide,
+      }),
+    ),
+    words,
+    chart,
+  );
+  say(least);
+}
+
+// Schemes with the same curves are one pair of lines: FSDP+TP is FSDP where Y = 1 is best.
+export function distinct(schemes, sent) {
+  const seen = new Map();
+  for (const one of schemes) {
+    const curves = JSON.stringify([one.curve.compute_s, one.curve[sent]]);
+    const other = seen.get(curves);
+    seen.set(curves, other ? { ...other, name: `${other.name} = ${one.name}` } : one);
+  }
+  return [...seen.values()];
 }
 
 function draw(ctx, told) {
@@ -162,7 +260,7 @@ function draw(ctx, told) {
     (bind.length ? ` Bound by communication: ${bind.join("; ")}.` : "");
   $("roofline-sentence").textContent = said;
   ctx.announce(said);
-  const series = used.flatMap((one, i) => {
+  const series = distinct(used, `comm_${edition}_s`).flatMap((one, i) => {
     const points = (key) =>
       one.curve.batch_tokens.map((x, k) => [x, one.curve[key][k]]).filter(([, y]) => y > 0);
     return [
@@ -187,7 +285,10 @@ function draw(ctx, told) {
       id: "roofline",
       title: `One layer of ${told.model} on ${told.chips.toLocaleString("en-US")} × ${told.chip}`,
       source: "How To Scale Your Model, part 5",
-      note: "A scheme is bound by compute where its solid line is above its dashed one.",
+      note:
+        "A scheme is bound by compute where its solid line is above its dashed one. DP is drawn " +
+        "in the backward pass, the only one in which it sends; FSDP, TP and their mixtures in " +
+        "the forward pass, where they have least to hide behind.",
       draw: curves({
         series,
         x: {

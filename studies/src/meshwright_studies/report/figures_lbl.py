@@ -37,6 +37,8 @@ LINES = ("-", "--", ":", "-.")
 COLOURS = ("#4477aa", "#ee6677", "#228833", "#aa3377", "#885522", "#777777")
 MARK = "#cc3311"
 """Of what differs between editions, and of known chips on a map."""
+LARGE = 8
+"""Points of a cell that has room to be bold."""
 ALIKE = 0.005
 """Share of a step time within which two editions are drawn as one."""
 
@@ -47,37 +49,36 @@ Editions = Mapping[str, tuple[Sequence[Prediction], Sequence[str]]]
 
 def bars(editions: Editions, title: str) -> Figure:
     """Time and memory of layouts, with their configuration (figures 1, 2, 3, A2)."""
-    return _side_by_side(editions, title, 8.0, panels)
+    return _stacked(editions, title, 8.0, panels)
 
 
 def strong_scaling(editions: Editions, title: str) -> Figure:
     """The optimum for each number of GPUs: step time, where it goes, memory, configuration (figures
     4, A3).
     """
-    return _side_by_side(editions, title, 9.5, _scaled)
+    return _stacked(editions, title, 9.5, _scaled)
 
 
-def _side_by_side(
+def _stacked(
     editions: Editions,
     title: str,
     height: float,
     draw: Callable[[FigureBase, Sequence[Prediction], Sequence[str]], None],
 ) -> Figure:
-    """One panel for each edition that has anything to show, or for all that agree; red: what the
-    others have not. Margins are the same in all figures, so nothing is measured before it is drawn.
+    """A panel for each edition that has anything to show, one above the other, so that the cells
+    stay legible on a page; one for all that agree. Red: what the first has not. Margins are the
+    same in all figures, so nothing is measured before it is drawn.
     """
     shown = {k: v for k, v in editions.items() if v[0]}
     if same := agreement(shown):
         shown = {same: next(iter(shown.values()))}
-    widths = [MORE + wide(len(bars)) for bars, _ in shown.values()]
-    figure = Figure(figsize=(sum(widths), height))
-    figure.suptitle(title, fontsize=11, y=1 - TITLE_AT / height)
-    parts = figure.subfigures(
-        1, len(shown), width_ratios=widths, squeeze=False
-    )[0]
-    for part, width, (name, (bars, names)) in zip(
-        parts, widths, shown.items(), strict=True
-    ):
+    width = MORE + max(wide(len(bars)) for bars, _ in shown.values())
+    figure = Figure(figsize=(width, height * len(shown)))
+    figure.suptitle(
+        title, fontsize=11, y=1 - TITLE_AT / figure.get_figheight()
+    )
+    parts = figure.subfigures(len(shown), 1, squeeze=False)[:, 0]
+    for part, (name, (bars, names)) in zip(parts, shown.items(), strict=True):
         draw(part, bars, names)
         more = "; red: what differs" if part is not parts[0] else ""
         part.suptitle(name + more, fontsize=10, y=1 - EDITION_AT / height)
@@ -93,7 +94,10 @@ def _side_by_side(
         for place, text in texts.items():
             other = first.get(place)
             if not other or other.get_text() != text.get_text():
-                text.set(color=MARK, fontweight="bold")
+                text.set_color(MARK)
+                # long cells are small, since they fill their column
+                if float(text.get_fontsize()) >= LARGE:
+                    text.set_fontweight("bold")
     return figure
 
 
@@ -116,7 +120,7 @@ def agreement(editions: Editions) -> str:
             apart = max(apart, abs(p.step_time_s / q.step_time_s - 1))
     if apart > ALIKE:
         return ""
-    return f"{', and '.join(editions)}: the same to {apart:.1%}"
+    return f"{' and '.join(editions)}: the same within {max(apart, 1e-3):.1%}"
 
 
 def _texts(part: FigureBase) -> dict[tuple[str, int], Text]:
@@ -346,7 +350,7 @@ def collective_figure(
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
     axes.xaxis.set_major_formatter(FuncFormatter(lambda v, _: _bytes(v)))
-    axes.set_xlabel("vector")
+    axes.set_xlabel("size of the vector")
     axes.set_ylabel("time [s]")
     axes.set_title(fill(title, TITLE), fontsize=10)
     axes.grid(alpha=0.3)

@@ -92,7 +92,7 @@ def line_figure(
     axes.set_xlabel(x)
     if verdict:
         figure.supxlabel(
-            fill(verdict, int(LINE * width)),
+            fill(verdict, int(LINE * width), break_on_hyphens=False),
             fontsize=9,
             weight="bold",
             color="firebrick" if "NOT" in verdict else "darkgreen",

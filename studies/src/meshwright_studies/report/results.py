@@ -32,8 +32,22 @@ WHENCE = {
 WORST_FIRST = ("mismatch", "erratum", "explained", "loose", "open", "match")
 
 
-def reproduced_card(data: Mapping[str, Any]) -> Card:
-    """How many of a paper's numbers are met, and the worst of them."""
+FIRST = {
+    "lbl": "lbl-fig-4a",
+    "epoch": "epoch-figure-6",
+    "scaling-book": "scaling-book-split",
+    "megatron": "megatron-fig-10",
+}
+"""Paper -> its main figure."""
+
+
+def reproduced_card(
+    data: Mapping[str, Any], folder: str | None = None
+) -> Card:
+    """How many of a paper's numbers are met, and the worst of them.
+
+    folder: where its tables and figures are.
+    """
     summary = data["summary"]
     checks = data["checks"]
     wrong = summary["mismatch"]
@@ -59,10 +73,23 @@ def reproduced_card(data: Mapping[str, Any]) -> Card:
                 "largest",
                 f"difference among those that match: {summary['worst_match']:.2g}",
             ),
+            *(_written(data, folder) if folder else ()),
             *(CardRow("note", note, rank=3) for note in data.get("notes", ())),
             CardTable(names, ranked),
         ),
-        "--all: the 40 worst with notes; --json: all; -o FOLDER: figures",
+        "--all: the 40 worst with notes; --json: all"
+        + ("" if folder else "; -o FOLDER: figures"),
+    )
+
+
+def _written(data: Mapping[str, Any], folder: str) -> Iterator[CardRow]:
+    """What is in the folder, and where to begin."""
+    first = [f"{v}.png" for v in FIRST.values() if v in data["figures"]]
+    yield CardRow(
+        "written",
+        f"{len(data['figures'])} figures, {len(data['tables']) + 1} tables in {folder}; begin with"
+        f" {', '.join(first)}",
+        rank=2,
     )
 
 

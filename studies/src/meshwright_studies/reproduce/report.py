@@ -26,8 +26,6 @@ class Check:
     id: str
     published: float | None
     computed: float | None
-    rel_diff: float | None
-    """computed / published - 1; None where that has no meaning."""
     status: str
     """match (within tolerance), loose (the source prints a round number; ours is what its inputs
     give), open (the source gives no number), explained (a named defect or the rounding of the
@@ -38,8 +36,27 @@ class Check:
     with it); own (an independent implementation, ours or a file's); formula (a closed form of the
     paper, put into numbers by us)."""
 
+    @property
+    def rel_diff(self) -> float | None:
+        """computed / published - 1; None where that has no meaning."""
+        if self.published is None or self.computed is None:
+            return None
+        return relative(self.published, self.computed)
+
     def to_dict(self) -> dict[str, Any]:
-        return {**self.__dict__}
+        return {column: getattr(self, column) for column in COLUMNS}
+
+
+COLUMNS = (
+    "id",
+    "published",
+    "computed",
+    "rel_diff",
+    "status",
+    "source",
+    "note",
+)
+"""Of a check, in the order of its table."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +74,6 @@ class PaperFigure:
     """A plot that is computed and drawn only when written."""
 
     name: str
-    title: str
     draw: Callable[[], Any]
     """() -> a matplotlib figure."""
     table: Callable[[], PaperTable] | None = None
@@ -136,24 +152,33 @@ class Report:
     @property
     def check_table(self) -> PaperTable:
         """The checks as a table."""
-        columns = (
-            "id",
-            "published",
-            "computed",
-            "rel_diff",
-            "status",
-            "source",
-            "note",
-        )
-        rows = tuple(
-            tuple(getattr(c, k) for k in columns) for c in self.checks
-        )
+        rows = tuple(tuple(c.to_dict().values()) for c in self.checks)
         return PaperTable(
             f"{self.paper}-checks",
             f"Published beside computed: {self.paper}",
-            columns,
+            COLUMNS,
             rows,
         )
+
+
+def judged(
+    id: str,
+    published: float,
+    computed: float,
+    good: bool,
+    note: str = "",
+    *,
+    otherwise: str = "mismatch",
+    source: str = "printed",
+) -> Check:
+    """A check that is a match if it is good, and else something."""
+    status = "match" if good else otherwise
+    return Check(id, published, computed, status, note, source)
+
+
+def holds(id: str, good: bool, note: str = "") -> Check:
+    """A statement of the paper, 1, that ours bears out or not."""
+    return judged(id, 1.0, float(good), good, note)
 
 
 def check(
@@ -165,17 +190,22 @@ def check(
     source: str = "printed",
 ) -> Check:
     """A check that matches within a relative tolerance and is a mismatch beyond it."""
-    difference = relative(published, computed)
-    good = difference is not None and abs(difference) <= tolerance
-    return Check(
+    return judged(
         id,
         published,
         computed,
-        rel_diff=difference,
-        status="match" if good else "mismatch",
-        note=note,
+        near_published(published, computed, tolerance),
+        note,
         source=source,
     )
+
+
+def near_published(
+    published: float, computed: float, tolerance: float
+) -> bool:
+    """Within a relative tolerance."""
+    difference = relative(published, computed)
+    return difference is not None and abs(difference) <= tolerance
 
 
 def sourced(source: str, checks: Iterable[Check]) -> Iterator[Check]:

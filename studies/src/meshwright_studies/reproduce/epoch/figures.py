@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -54,9 +54,9 @@ def exact(names: Mapping[str, str], kind: str = "") -> dict[str, Curve]:
     return {label: ours(name + kind) for label, name in names.items()}
 
 
-def smooth(names: Mapping[str, str]) -> dict[str, Curve]:
+def smooth(names: Mapping[str, str], kind: str = "") -> dict[str, Curve]:
     """Curves in smooth mode."""
-    return {label: golden.smooth(name) for label, name in names.items()}
+    return {label: golden.smooth(name + kind) for label, name in names.items()}
 
 
 def figure_1() -> Any:
@@ -184,29 +184,30 @@ ENDS = {
 """Scenario -> the printed ends of linear scaling, dense and sparse."""
 
 
-def printed(
-    names: Mapping[str, str], sparse: bool = False
-) -> dict[str, float]:
-    """Printed points of the curves of a figure."""
-    return {
-        label: float(ENDS[name][sparse])
-        for label, name in names.items()
-        if name in ENDS
-    }
-
-
 def _utilisation(
-    make: Any, title: str, names: Mapping[str, str], sparse: bool = False
-) -> Any:
+    make: Callable[[Mapping[str, str], str], dict[str, Curve]],
+    names: Mapping[str, str],
+    title: str,
+    kind: str = "",
+) -> Callable[[], Any]:
+    """Curves, with the printed ends of linear scaling."""
+
     def draw() -> Any:
         from meshwright.report.limits_plots import utilisation
 
-        return utilisation(make(), f"{title} {SET}", printed(names, sparse))
+        ends = {
+            label: float(ENDS[name][bool(kind)])
+            for label, name in names.items()
+            if name in ENDS
+        }
+        return utilisation(make(names, kind), f"{title} {SET}", ends)
 
     return draw
 
 
-def _split(name: str, title: str) -> Any:
+def _split(name: str, title: str) -> Callable[[], Any]:
+    """How the runs of a curve are parallelised."""
+
     def draw() -> Any:
         from meshwright.report.limits_plots import degree_split
 
@@ -215,81 +216,43 @@ def _split(name: str, title: str) -> Any:
     return draw
 
 
+THREE = "three-month runs"
+FIGURES: dict[str, Callable[[], Any]] = {
+    "1": figure_1,
+    "5": figure_5,
+    "10": figure_10,
+    "6": _utilisation(
+        exact, FIGURE_6, f"Figure 6: dense {THREE} on DGX nodes"
+    ),
+    "6-smooth": _utilisation(
+        smooth, FIGURE_6, f"Figure 6 without grids: dense {THREE} on DGX nodes"
+    ),
+    "6-sparse": _utilisation(
+        exact, FIGURE_6, f"Sparse {THREE} on DGX nodes", "/sparse"
+    ),
+    "7": _split("h100", "Figure 7: how dense H100 runs are parallelised"),
+    "7-sparse": _split("h100/sparse", "How sparse H100 runs are parallelised"),
+    "8": _utilisation(
+        exact, FIGURE_8, f"Figure 8: dense {THREE}, H100 with other hardware"
+    ),
+    "8-smooth": _utilisation(
+        smooth, FIGURE_8, f"Figure 8 without grids: dense {THREE}"
+    ),
+    "9": _utilisation(
+        exact,
+        FIGURE_9,
+        f"Figure 9: dense H100 {THREE}, scaling laws of the batch",
+    ),
+    "9-smooth": _utilisation(
+        smooth, FIGURE_9, "Figure 9 without grids: scaling laws of the batch"
+    ),
+    "11": figure_11,
+}
+
+
 def figures() -> tuple[PaperFigure, ...]:
     """Epoch's figures, drawn only when written."""
-    three = "three-month runs"
-    plots = {
-        "figure-1": ("Figure 1", figure_1),
-        "figure-5": ("Figure 5", figure_5),
-        "figure-10": ("Figure 10", figure_10),
-        "figure-6": (
-            "Figure 6",
-            _utilisation(
-                lambda: exact(FIGURE_6),
-                f"Figure 6: dense {three} on DGX nodes",
-                FIGURE_6,
-            ),
-        ),
-        "figure-6-smooth": (
-            "Figure 6, smooth",
-            _utilisation(
-                lambda: smooth(FIGURE_6),
-                f"Figure 6 without grids: dense {three} on DGX nodes",
-                FIGURE_6,
-            ),
-        ),
-        "figure-6-sparse": (
-            "Figure 6, sparse",
-            _utilisation(
-                lambda: exact(FIGURE_6, "/sparse"),
-                f"Sparse {three} on DGX nodes",
-                FIGURE_6,
-                sparse=True,
-            ),
-        ),
-        "figure-7": (
-            "Figure 7",
-            _split("h100", "Figure 7: how dense H100 runs are parallelised"),
-        ),
-        "figure-7-sparse": (
-            "Figure 7, sparse",
-            _split("h100/sparse", "How sparse H100 runs are parallelised"),
-        ),
-        "figure-8": (
-            "Figure 8",
-            _utilisation(
-                lambda: exact(FIGURE_8),
-                f"Figure 8: dense {three}, H100 with other hardware",
-                FIGURE_8,
-            ),
-        ),
-        "figure-8-smooth": (
-            "Figure 8, smooth",
-            _utilisation(
-                lambda: smooth(FIGURE_8),
-                f"Figure 8 without grids: dense {three}",
-                FIGURE_8,
-            ),
-        ),
-        "figure-9": (
-            "Figure 9",
-            _utilisation(
-                lambda: exact(FIGURE_9),
-                f"Figure 9: dense H100 {three}, scaling laws of the batch",
-                FIGURE_9,
-            ),
-        ),
-        "figure-9-smooth": (
-            "Figure 9, smooth",
-            _utilisation(
-                lambda: smooth(FIGURE_9),
-                "Figure 9 without grids: scaling laws of the batch",
-                FIGURE_9,
-            ),
-        ),
-        "figure-11": ("Figure 11", figure_11),
-    }
     return tuple(
-        PaperFigure(f"epoch-{name}", title, draw)
-        for name, (title, draw) in plots.items()
+        PaperFigure(f"epoch-figure-{name}", draw)
+        for name, draw in FIGURES.items()
     )

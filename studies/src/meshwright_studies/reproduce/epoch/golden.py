@@ -12,7 +12,6 @@ import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,7 @@ from meshwright.limits.answer import smooth_widths
 from meshwright.limits.curve import Curve, Point, curve
 from meshwright.limits.scenario import PRESETS, preset
 
-from ..report import Check, relative
+from ..report import Check, judged, near
 from ..sources import published_text
 from . import degrees
 from .degrees import DegreesRow
@@ -90,13 +89,11 @@ def _number(text: str) -> float:
     return value
 
 
-@lru_cache(maxsize=64)
 def ours(name: str) -> Curve:
     """Our curve of a scenario of the paper."""
     return curve(preset(name))
 
 
-@lru_cache(maxsize=64)
 def smooth(name: str) -> Curve:
     """The curve in smooth mode: real shapes and numbers of chips."""
     scenario = preset(name).smooth
@@ -180,35 +177,28 @@ def curve_checks(golden: Golden) -> Iterator[Check]:
     """Number of points, and of every point its chips and its utilisation."""
     name = identify(golden)
     points = ours(name).points
-    yield _check(
+    yield judged(
         f"{golden.name}/points",
-        published=len(golden.rows),
-        computed=len(points),
-        good=len(golden.rows) == len(points),
-        note=f"scenario {name}",
+        float(len(golden.rows)),
+        float(len(points)),
+        len(golden.rows) == len(points),
+        f"scenario {name}",
     )
     for row in golden.rows:
-        near = min(
+        nearest = min(
             points,
             key=lambda p: abs(math.log(p.flops / row.flops)),
             default=None,
         )
         where = f"{golden.name}/{row.flops:.7g}"
-        if near is None or not same_run(row, near):
-            yield Check(
-                f"{where}/chips",
-                published=row.chips,
-                computed=None,
-                rel_diff=None,
-                status="mismatch",
-                note=f"scenario {name} trains no such model in time",
-            )
+        if nearest is None or not same_run(row, nearest):
+            note = f"scenario {name} trains no such model in time"
+            yield Check(f"{where}/chips", row.chips, None, "mismatch", note)
             continue
-        yield _check(
-            f"{where}/chips", row.chips, near.chips, row.chips == near.chips
-        )
+        good = row.chips == nearest.chips
+        yield judged(f"{where}/chips", row.chips, nearest.chips, good)
         yield _utilisation(
-            f"{where}/utilisation", row.utilisation, near.utilisation
+            f"{where}/utilisation", row.utilisation, nearest.utilisation
         )
 
 
@@ -227,32 +217,11 @@ def degrees_of_points(golden: Golden) -> Iterator[Check]:
 
 def _utilisation(id: str, text: str, value: float) -> Check:
     """A utilisation against a printed one: a match to all digits that are printed."""
-    good = printed(text, value)
     told = float(text)
-    difference = relative(told, value)
-    near = good and difference is not None and abs(difference) > TOLERANCE
-    note = f"rounds to the {text} printed" if near else ""
-    return Check(
-        id,
-        published=told,
-        computed=value,
-        rel_diff=difference,
-        status="match" if good else "mismatch",
-        note=note,
-    )
-
-
-def _check(
-    id: str, published: float, computed: float, good: bool, note: str = ""
-) -> Check:
-    return Check(
-        id,
-        published=float(published),
-        computed=float(computed),
-        rel_diff=relative(published, computed),
-        status="match" if good else "mismatch",
-        note=note,
-    )
+    good = printed(text, value)
+    rounded = good and not near(told, value, TOLERANCE)
+    note = f"rounds to the {text} printed" if rounded else ""
+    return judged(id, told, value, good, note)
 
 
 def row_table(golden: Golden) -> tuple[tuple[Any, ...], ...]:

@@ -15,7 +15,7 @@ from meshwright.describe.job import Job
 from meshwright.describe.layout import Layout
 from meshwright.num import Num, floor
 
-from ..report import Check, relative
+from ..report import Check
 from .rings import DefectiveRing
 
 SAME = 1e-3
@@ -112,30 +112,13 @@ def compare_defects(
 
     ours = value(LBL)
     names = ", ".join(d.name for d in touching(layout))
-    difference = relative(published, ours)
     if abs(ours - published) <= same * abs(published):
-        near = (
-            "touched by " + names
-            if names and abs(ours - published) > EXACT * abs(published)
-            else ""
-        )
-        return Check(
-            id,
-            published,
-            computed=ours,
-            rel_diff=difference,
-            status="match",
-            note=near,
-        )
+        exact = abs(ours - published) <= EXACT * abs(published)
+        note = "" if exact or not names else "touched by " + names
+        return Check(id, published, ours, "match", note)
     if close(ours, same):
-        return Check(
-            id,
-            published,
-            computed=ours,
-            rel_diff=difference,
-            status="explained",
-            note="the rounding of the published number",
-        )
+        note = "the rounding of the published number"
+        return Check(id, published, ours, "explained", note)
     steps = []
     before = ours
     chosen = LBL
@@ -150,20 +133,6 @@ def compare_defects(
             f"repaired {ours:.6g} {unit}; {', '.join(steps)}; together {before:.9g} {unit}, as"
             " published"
         )
-        return Check(
-            id,
-            published,
-            computed=ours,
-            rel_diff=difference,
-            status="explained",
-            note=note,
-        )
+        return Check(id, published, ours, "explained", note)
     note = f"defects that touch this layout: {names or 'none'}; with them {before:.6g} {unit}"
-    return Check(
-        id,
-        published,
-        computed=ours,
-        rel_diff=difference,
-        status="mismatch",
-        note=note,
-    )
+    return Check(id, published, ours, "mismatch", note)

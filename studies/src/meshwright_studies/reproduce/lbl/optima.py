@@ -4,6 +4,7 @@ code's defects on.
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from functools import cache
 
@@ -11,13 +12,12 @@ from meshwright.describe.assumptions import LBL
 from meshwright.describe.job import Job
 from meshwright.describe.layout import Layout
 from meshwright.prediction.prediction import Prediction
-from meshwright.search import Space, search
-from meshwright.search.strategies import strategies
+from meshwright.search import Space, search, strategies
 from meshwright.step import step_time
 from meshwright.step.room import capacity
 from meshwright.units import GB
 
-from ..report import Check, relative
+from ..report import Check
 from .defects import LBL_CODE, touching
 from .saved import SCHEME, SavedCase
 
@@ -71,11 +71,32 @@ def question(job: Job) -> Job:
 def _fastest(
     strategy: str, job: Job, chosen: tuple[tuple[str, tuple[int, ...]], ...]
 ) -> tuple[float, Layout] | None:
-    best = search(job, space(strategy, job, **dict(chosen)), 1)
+    """The optimum; of the repaired model from that of the authors' code, whose optimum, where it
+    still fits, no optimum exceeds.
+
+    The one defect of 1D and 2D TP only takes time away, so that repaired no layout is faster and
+    none holds another size: what fits nowhere fits nowhere, and an optimum that the defect does not
+    touch stays the optimum.
+    """
+    within = math.inf
+    if job.assumptions == LBL:
+        theirs = _fastest(strategy, replace(job, assumptions=LBL_CODE), chosen)
+        cheaper = SCHEME[strategy] in ONLY_CHEAPER
+        if theirs is None and cheaper:
+            return None
+        if theirs and Prediction(job, theirs[1]).fits:
+            within = float(step_time(job, theirs[1]))
+            if cheaper and not touching(theirs[1]):
+                return within, theirs[1]
+    best = search(job, space(strategy, job, **dict(chosen)), 1, within=within)
     if not best.rows:
         return None
     layout = best.layouts[0]
     return float(step_time(job, layout)), layout
+
+
+ONLY_CHEAPER = ("megatron", "context")
+"""Schemes whose defects change no bytes and only take time away: free hops."""
 
 
 def optimum_check(case: SavedCase) -> Check:
@@ -88,14 +109,8 @@ def _feasible(case: SavedCase) -> Check:
     best = case.saved[0]
     fastest = optimum(case.strategy, case.job)
     if fastest is None:
-        return Check(
-            id,
-            published=best.time_s,
-            computed=None,
-            rel_diff=None,
-            status="mismatch",
-            note="the search finds no layout that fits",
-        )
+        note = "the search finds no layout that fits"
+        return Check(id, best.time_s, None, "mismatch", note)
     seconds, layout = fastest
     repaired = float(step_time(case.job, best.job.layout))
     if (
@@ -103,12 +118,7 @@ def _feasible(case: SavedCase) -> Check:
         and abs(repaired / best.time_s - 1) <= EQUAL
     ):
         return Check(
-            id,
-            published=best.time_s,
-            computed=seconds,
-            rel_diff=relative(best.time_s, seconds),
-            status="match",
-            note=layout_in_a_line(layout),
+            id, best.time_s, seconds, "match", layout_in_a_line(layout)
         )
     with_defects = optimum(
         case.strategy, replace(case.job, assumptions=LBL_CODE)
@@ -135,14 +145,8 @@ def _feasible(case: SavedCase) -> Check:
         f" ({layout_in_a_line(best.job.layout)}) takes {repaired:.6g} s{size}, the search finds"
         f" {seconds:.6g} s ({layout_in_a_line(layout)}); with the defects it finds {then}"
     )
-    return Check(
-        id,
-        published=best.time_s,
-        computed=seconds,
-        rel_diff=relative(best.time_s, seconds),
-        status="explained" if good else "mismatch",
-        note=note,
-    )
+    status = "explained" if good else "mismatch"
+    return Check(id, best.time_s, seconds, status, note)
 
 
 def _infeasible(case: SavedCase) -> Check:
@@ -150,35 +154,17 @@ def _infeasible(case: SavedCase) -> Check:
     id = f"{case.id}/infeasible"
     fastest = optimum(case.strategy, case.job)
     if fastest is None:
-        return Check(
-            id,
-            published=0.0,
-            computed=0.0,
-            rel_diff=0.0,
-            status="match",
-            note="nothing fits",
-        )
+        return Check(id, 0.0, 0.0, "match", "nothing fits")
     with_defects = optimum(
         case.strategy, replace(case.job, assumptions=LBL_CODE)
     )
     note = f"with the defects repaired {layout_in_a_line(fastest[1])} fits ({fastest[0]:.6g} s)"
     if with_defects is None:
         return Check(
-            id,
-            published=0.0,
-            computed=1.0,
-            rel_diff=None,
-            status="explained",
-            note=f"{note}; with them nothing does",
+            id, 0.0, 1.0, "explained", f"{note}; with them nothing does"
         )
-    return Check(
-        id,
-        published=0.0,
-        computed=1.0,
-        rel_diff=None,
-        status="mismatch",
-        note=f"{note}; with them {layout_in_a_line(with_defects[1])} does",
-    )
+    note += f"; with them {layout_in_a_line(with_defects[1])} does"
+    return Check(id, 0.0, 1.0, "mismatch", note)
 
 
 def layout_in_a_line(l: Layout) -> str:

@@ -25,9 +25,9 @@ STRATEGIES = {
 }
 Points = Callable[[Assumptions], Sequence[FigurePoint]]
 CODE = "the authors' code (lbl-2024-code)"
-REPAIRED = "its defects repaired (lbl-2024)"
+REPAIRED = "the authors' code, its defects repaired (lbl-2024)"
 EDITIONS = {CODE: LBL_CODE, REPAIRED: LBL}
-"""What figures of layouts are drawn with, side by side or, where they agree, once."""
+"""What figures of layouts are drawn with, one above the other or, where they agree, once."""
 CHANGE = "what the repair changes"
 
 
@@ -73,18 +73,32 @@ def figures_in_order(
     )
 
 
-def _bars(number: str, what: str, points: Points) -> PaperFigure:
-    name = f"lbl-fig-{number}"
-    title = f"Figure {number}: {what}"
+def _figure(
+    number: str,
+    what: str,
+    draw: Callable[[str], Any],
+    table: Callable[[str, str], PaperTable],
+) -> PaperFigure:
+    """draw: title -> figure;  table: name and title -> the numbers behind it."""
+    name, title = f"lbl-fig-{number}", f"Figure {number}: {what}"
+    return PaperFigure(name, lambda: draw(title), lambda: table(name, title))
 
-    def draw() -> Any:
-        from ...report.figures_lbl import bars
 
-        return bars(_shown(points), title)
+def _bars(
+    number: str, what: str, points: Points, kind: str = "bars"
+) -> PaperFigure:
+    """Bars of layouts, or of optima by number of GPUs."""
 
-    return PaperFigure(
-        name, title, draw, lambda: _points_table(name, title, points)
-    )
+    def draw(title: str) -> Any:
+        from ...report import figures_lbl
+
+        return getattr(figures_lbl, kind)(_shown(points), title)
+
+    def table(name: str, title: str) -> PaperTable:
+        editions = {edition: points(how) for edition, how in EDITIONS.items()}
+        return f.points_table(name, title, editions)
+
+    return _figure(number, what, draw, table)
 
 
 def _shown(
@@ -101,14 +115,6 @@ def _shown(
     return editions
 
 
-def _points_table(name: str, title: str, points: Points) -> PaperTable:
-    return f.points_table(
-        name,
-        title,
-        {edition: points(how) for edition, how in EDITIONS.items()},
-    )
-
-
 def _scaling(
     number: str, strategy: str, model: tuple[str, str], nvs: int
 ) -> PaperFigure:
@@ -116,18 +122,8 @@ def _scaling(
         f"{NAMES[model]}, {STRATEGIES[strategy]}, B200, NVS {nvs}: the optimum for each number of"
         " GPUs"
     )
-    name = f"lbl-fig-{number}"
-    title = f"Figure {number}: {what}"
     points = partial(f.optima_by_gpus, strategy, model, "b200", nvs)
-
-    def draw() -> Any:
-        from ...report.figures_lbl import strong_scaling
-
-        return strong_scaling(_shown(points), title)
-
-    return PaperFigure(
-        name, title, draw, lambda: _points_table(name, title, points)
-    )
+    return _bars(number, what, points, "strong_scaling")
 
 
 def systems(
@@ -142,175 +138,168 @@ def systems(
     }
 
 
+Values = dict[str, dict[int, float]]
+"""System -> value by number of GPUs."""
+
+
+def _changed(
+    number: str,
+    what: str,
+    values: Callable[[Assumptions], Values],
+    change: Callable[[float, float], float],
+    axes: tuple[str, str],
+    table: Callable[[str, str], PaperTable],
+) -> PaperFigure:
+    """Values of the repaired edition, and what the repair changes: (repaired, authors' code) -> a
+    number.  axes: what stands at each y; days go over orders of magnitude.
+    """
+
+    def draw(title: str) -> Any:
+        from ...report.figures_lbl import curves
+
+        code, repaired = (values(how) for how in EDITIONS.values())
+        lines = {s: [*of.items()] for s, of in repaired.items()}
+        changes = {
+            s: [(n, change(x, code[s][n])) for n, x in points]
+            for s, points in lines.items()
+        }
+        panels = {REPAIRED: (lines, axes[0]), CHANGE: (changes, axes[1])}
+        return curves(panels, title, log_y="days" in axes[0])
+
+    return _figure(number, what, draw, table)
+
+
+def run_days(
+    strategy: str, model: tuple[str, str], how: Assumptions
+) -> Values:
+    """Days of a whole run."""
+    return {
+        s: {p.n: p.days for p in points if p.days}
+        for s, points in systems(strategy, model, how).items()
+    }
+
+
 def _days(number: str, strategy: str, model: tuple[str, str]) -> PaperFigure:
     run = (
         "1e12 tokens"
         if model == GPT
         else "28e6 samples (40 years of ERA5, 80 times)"
     )
-    name = f"lbl-fig-{number}"
-    title = f"Figure {number}: {NAMES[model]}, {STRATEGIES[strategy]}, {run}"
-
-    def draw() -> Any:
-        from ...report.figures_lbl import curves
-
-        code, repaired = (
-            {
-                s: {p.n: p.days for p in points if p.days}
-                for s, points in systems(strategy, model, how).items()
-            }
-            for how in EDITIONS.values()
-        )
-        changed = {
-            s: [(n, 100 * (x / code[s][n] - 1)) for n, x in of.items()]
-            for s, of in repaired.items()
-        }
-        lines = {s: [*of.items()] for s, of in repaired.items()}
-        panels = {
-            REPAIRED: (lines, "training time [days]"),
-            CHANGE: (changed, "days more than by the authors' code [%]"),
-        }
-        return curves(panels, title)
-
-    return PaperFigure(
-        name,
-        title,
-        draw,
-        lambda: f.points_table(name, title, systems(strategy, model)),
+    return _changed(
+        number,
+        what=f"{NAMES[model]}, {STRATEGIES[strategy]}, {run}",
+        values=partial(run_days, strategy, model),
+        change=lambda x, code: 100 * (x / code - 1),
+        axes=(
+            "training time [days]",
+            "days more than by the authors' code [%]",
+        ),
+        table=lambda name, title: f.points_table(
+            name, title, systems(strategy, model)
+        ),
     )
 
 
 @cache
-def speedups(
-    strategy: str, how: Assumptions = LBL
-) -> dict[str, list[tuple[float, float]]]:
+def speedups(strategy: str, how: Assumptions = LBL) -> Values:
     """Percent by which a strategy beats 1D on GPT3-1T, for each system and number of GPUs where
     both fit.
     """
-    speedups_of = {}
-    for system, points in systems(strategy, GPT, how).items():
-        gpu, nvs = system.lower().split("-nvs")
-        plain = {
-            p.n: p.days
-            for p in f.optima_by_gpus(
-                "1d_tp", model=GPT, gpu=gpu, nvs=int(nvs), a=how
-            )
-            if p.days
+    other, plain = (run_days(s, GPT, how) for s in (strategy, "1d_tp"))
+    return {
+        s: {
+            n: 100 * (plain[s][n] / days - 1)
+            for n, days in of.items()
+            if n in plain[s]
         }
-        speedups_of[system] = [
-            (float(p.n), 100 * (plain[p.n] / p.days - 1))
-            for p in points
-            if p.days and p.n in plain
-        ]
-    return speedups_of
+        for s, of in other.items()
+    }
 
 
 def _speedup(number: str, strategy: str) -> PaperFigure:
-    name = f"lbl-fig-{number}"
-    title = f"Figure {number}: GPT3-1T, {STRATEGIES[strategy]} against 1D TP"
-
-    def draw() -> Any:
-        from ...report.figures_lbl import curves
-
-        code, repaired = (speedups(strategy, how) for how in EDITIONS.values())
-        before = {s: dict(points) for s, points in code.items()}
-        changed = {
-            s: [(n, x - before[s][n]) for n, x in points]
-            for s, points in repaired.items()
-        }
-        panels = {
-            REPAIRED: (repaired, "more throughput than 1D [%]"),
-            CHANGE: (changed, "over the authors' code [points of a percent]"),
-        }
-        return curves(panels, title, log_y=False)
-
-    def table() -> PaperTable:
+    def table(name: str, title: str) -> PaperTable:
         rows = tuple(
-            (edition, s, n, x)
+            (edition, s, float(n), x)
             for edition, how in EDITIONS.items()
             for s, points in speedups(strategy, how).items()
-            for n, x in points
+            for n, x in points.items()
         )
-        return PaperTable(
-            name,
-            title,
-            ("edition", "system", "GPUs", "more throughput than 1D [%]"),
-            rows,
-        )
+        columns = ("edition", "system", "GPUs", "more throughput than 1D [%]")
+        return PaperTable(name, title, columns, rows)
 
-    return PaperFigure(name, title, draw, table)
+    return _changed(
+        number,
+        what=f"GPT3-1T, {STRATEGIES[strategy]} against 1D TP",
+        values=partial(speedups, strategy),
+        change=lambda x, code: x - code,
+        axes=(
+            "more throughput than 1D [%]",
+            "over the authors' code [points of a percent]",
+        ),
+        table=table,
+    )
 
 
 def _map(
     number: str, model: tuple[str, str], strategy: str, compute: bool
 ) -> PaperFigure:
-    name = f"lbl-fig-{number}"
-    title = (
-        f"Figure {number}: {NAMES[model]}, {STRATEGIES[strategy]}: days on 8192 GPUs by chip"
+    what = (
+        f"{NAMES[model]}, {STRATEGIES[strategy]}: days on 8192 GPUs by chip"
         " (lbl-2024; in brackets the authors' code where it differs)"
     )
     rows = f.FLOP_SHARES if compute else f.MEMORY_SHARES
     x = "memory bandwidth and capacity" if compute else "memory bandwidth"
     y = "arithmetic" if compute else "memory capacity"
+    days = partial(f.days_by_chip, model, strategy, compute)
 
-    def draw() -> Any:
+    def draw(title: str) -> Any:
         from ...report.figures_lbl import heat
 
         return heat(
-            f.days_by_chip(model, strategy, compute),
+            days(),
             rows,
             f.MEMORY_SHARES,
             title=title,
             x=f"{x} [of a B200]",
             y=f"{y} [of a B200]",
             marks=f.generations() if compute else None,
-            others=f.days_by_chip(model, strategy, compute, LBL_CODE),
+            others=days(LBL_CODE),
         )
 
-    def table() -> PaperTable:
-        return f.grid_table(
-            name,
-            title,
-            rows,
-            values=f.days_by_chip(model, strategy, compute),
-            of=f"{y} / {x}",
-        )
-
-    return PaperFigure(name, title, draw, table)
+    return _figure(
+        number,
+        what,
+        draw,
+        lambda name, title: f.grid_table(
+            name, title, rows, values=days(), of=f"{y} / {x}"
+        ),
+    )
 
 
 def _collectives(rows: tuple[nccl.NcclLine, ...]) -> PaperFigure:
-    gathers = [
-        r for r in rows if r.collective == "allgather" and r.gpus == 32
-    ] or list(rows)
-    two = [
-        r
-        for r in rows
-        if r.collective == "allgather" and r.per_node == 2 and r.gpus == 16
-    ]
+    every = [r for r in rows if r.collective == "allgather"]
+    gathers = [r for r in every if r.gpus == 32] or list(rows)
     kinds = sorted({r.per_node for r in gathers})
-    title = (
-        "Figure A1: all-gather on A100 of Perlmutter, by GPUs and GPUs a node (the paper: 32 GPUs,"
+    what = (
+        "all-gather on A100 of Perlmutter, by GPUs and GPUs a node (the paper: 32 GPUs,"
         f" 2 and 4 a node; measured here: 32 with {' and '.join(map(str, kinds))}, 16 with 2)"
     )
-    gathers += two
+    gathers += [r for r in every if r.per_node == 2 and r.gpus == 16]
 
-    def draw() -> Any:
+    def series(
+        value: Callable[[nccl.NcclLine], float],
+    ) -> Mapping[str, list[tuple[float, float]]]:
+        names = dict.fromkeys(r.group for r in gathers)
+        return {
+            name: [(r.bytes, value(r)) for r in gathers if r.group == name]
+            for name in names
+        }
+
+    def draw(title: str) -> Any:
         from ...report.figures_lbl import collective_figure
-
-        def series(
-            value: Callable[[nccl.NcclLine], float],
-        ) -> Mapping[str, list[tuple[float, float]]]:
-            names = dict.fromkeys(r.group for r in gathers)
-            return {
-                name: [(r.bytes, value(r)) for r in gathers if r.group == name]
-                for name in names
-            }
 
         return collective_figure(
             series(lambda r: r.seconds), series(nccl.paper_seconds), title
         )
 
-    return PaperFigure(
-        "lbl-fig-A1", title, draw, lambda: nccl.nccl_table(rows)
-    )
+    return _figure("A1", what, draw, lambda *_: nccl.nccl_table(rows))

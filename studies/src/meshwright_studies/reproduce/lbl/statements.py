@@ -17,7 +17,7 @@ from meshwright.prediction.prediction import Prediction
 from meshwright.search import search
 from meshwright.units import GB
 
-from ..report import Check, relative
+from ..report import Check, near_published
 from . import figures
 from .defects import LBL_CODE
 from .figures import GPT, VIT, FigurePoint
@@ -41,59 +41,32 @@ class Statement:
     wrong: tuple[float, str] | None = None
     """(what it should have been, the proof), where the printed number is known to be wrong."""
 
+    def check(self) -> Check:
+        """The number by the repaired model, judged."""
+        ours = float(self.ours(LBL))
+        return Check(self.id, self.published, ours, *self._verdict(ours))
+
+    def _verdict(self, ours: float) -> tuple[str, str]:
+        """(status, note)."""
+        if abs(ours - self.published) <= self.tolerance:
+            if ours == self.published or not self.tolerance:
+                return "match", ""
+            return "explained", "the rounding of the published number"
+        if self.wrong and near_published(self.wrong[0], ours, 1e-3):
+            return "erratum", self.wrong[1]
+        theirs = self.ours(LBL_CODE)
+        if abs(theirs - self.published) <= self.tolerance:
+            return "explained", (
+                f"an effect of the code's defects: with them {theirs:.6g}, repaired {ours:.6g}"
+            )
+        return "mismatch", f"with the code's defects {theirs:.6g}"
+
 
 def statement_checks() -> Iterator[Check]:
     """Every statement: as printed, or with the code's defects, or a known erratum; else a
     mismatch.
     """
-    for s in statements():
-        ours = float(s.ours(LBL))
-        difference = relative(s.published, ours)
-        if abs(ours - s.published) <= s.tolerance:
-            exact = ours == s.published or not s.tolerance
-            note = "" if exact else "the rounding of the published number"
-            yield Check(
-                s.id,
-                published=s.published,
-                computed=ours,
-                rel_diff=difference,
-                status="match" if exact else "explained",
-                note=note,
-            )
-        elif s.wrong and abs(ours / s.wrong[0] - 1) <= 1e-3:
-            yield Check(
-                s.id,
-                published=s.published,
-                computed=ours,
-                rel_diff=difference,
-                status="erratum",
-                note=s.wrong[1],
-            )
-        elif (
-            abs((with_defects := s.ours(LBL_CODE)) - s.published)
-            <= s.tolerance
-        ):
-            note = (
-                f"an effect of the code's defects: with them {with_defects:.6g}, repaired"
-                f" {ours:.6g}"
-            )
-            yield Check(
-                s.id,
-                published=s.published,
-                computed=ours,
-                rel_diff=difference,
-                status="explained",
-                note=note,
-            )
-        else:
-            yield Check(
-                s.id,
-                published=s.published,
-                computed=ours,
-                rel_diff=difference,
-                status="mismatch",
-                note=f"with the code's defects {with_defects:.6g}",
-            )
+    return (s.check() for s in statements())
 
 
 def fastest_point(

@@ -17,7 +17,7 @@ from meshwright.prediction.prediction import Prediction, predict
 from meshwright.search import Space, plan
 
 from ...validate.jobs import job_and_notes
-from ..report import Check, PaperTable, check, relative
+from ..report import Check, PaperTable, check, judged
 from .tables import PREDICTED_WITHIN, selene, table_runs
 from .takeaways import tflops
 
@@ -146,27 +146,12 @@ def analysed(p: Planned) -> float:
 def _counted(id: str, ours: int, note: str) -> Check:
     """So many of the ten."""
     ten = len(planned_models())
-    status = "match" if ours == ten else "mismatch"
-    return Check(
-        id,
-        published=ten,
-        computed=ours,
-        rel_diff=relative(ten, ours),
-        status=status,
-        note=note,
-    )
+    return judged(id, ten, ours, ours == ten, note)
 
 
 def _asked(id: str, ours: int, note: str) -> Check:
     """So many of the ten, of which the paper says nothing."""
-    return Check(
-        id,
-        published=None,
-        computed=ours,
-        rel_diff=None,
-        status="open",
-        note=f"of {len(planned_models())}: {note}",
-    )
+    return Check(id, None, ours, "open", f"of {len(planned_models())}: {note}")
 
 
 def plans_table() -> PaperTable:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache, partial
 from typing import Any, NamedTuple
 
-from ..report import PaperFigure, PaperTable
+from ..report import Check, PaperFigure, PaperTable
+from . import analysis, tables, traffic, zero3
 from . import formulas as f
-from . import tables, zero3
 from . import takeaways as t
 
 Curves = Mapping[str, Sequence[tuple[float, float]]]
@@ -140,6 +142,34 @@ def schedule_figure() -> Curves:
     }
 
 
+def fused(ours: bool) -> Curves:
+    """Section 5.8: gains of fused operators, printed or predicted."""
+    return {
+        f"{shape[0]}, {'predicted' if ours else 'printed'}": [
+            (
+                float(shape[0].rstrip("B")),
+                t.unfused(*shape) - 1 if ours else gain,
+            )
+        ]
+        for shape, gain in t.FUSED
+    }
+
+
+def _crossing(ours: bool) -> Curves:
+    """Section 5.9: bandwidth across the bisection, measured or predicted."""
+    return {
+        f"{what}, {'predicted' if ours else 'measured'}": [(i, rate / 1e12)]
+        for i, (what, rate) in enumerate(
+            (traffic.bisection() if ours else traffic.MEASURED).items(), 1
+        )
+    }
+
+
+def varied(figure: int) -> Curves:
+    """Figures 13 to 16."""
+    return _of(partial(t.varied, figure), t.VARIED[figure].batches)
+
+
 def _of(
     runs: Callable[[int], Sequence[t.Run]], batches: Sequence[int]
 ) -> Curves:
@@ -149,97 +179,42 @@ def _of(
     }
 
 
-def against(good: bool, words: str) -> str:
-    """A verdict on what the paper says of a figure."""
-    return f"ours: {words}: {'' if good else 'NOT '}reproduced"
-
-
-def best_of_each(curves: Curves, printed: int) -> str:
-    """Of figures 8, 13 and 16: the best x of each line."""
-    best = {
-        name: max(points, key=lambda point: point[1])[0]
-        for name, points in curves.items()
-    }
-    words = ", ".join(f"{b:g} at {name}" for name, b in best.items())
-    return against(set(best.values()) == {printed}, f"best {words}")
-
-
-def rising_verdict() -> str:
-    """Of table 1: pairs of neighbours in which the larger model is as fast at least."""
-    ours, theirs = (
-        sum(a[1] <= b[1] for a, b in zip(line, line[1:], strict=False))
-        for curves in (table_1_figure(), printed_1())
-        for line in curves.values()
-    )
-    return against(
-        ours == theirs,
-        f"rises from one model to the next in {ours} of 9, as printed in {theirs}",
+@cache
+def claims() -> tuple[Check, ...]:
+    """What the paper says of its figures, beside ours."""
+    both = tables.predicted_table_1(), tables.predicted_table_2()
+    return (
+        *tables.table_rates(*both),
+        *zero3.elsewhere(),
+        *analysis.bubbles(),
+        *t.takeaway_checks(),
+        *traffic.bisection_checks(),
     )
 
 
-def pairs_verdict() -> str:
-    """Of figure 10."""
-    six = zero3.rows()
-    ahead = sum(ptd > ours for *_, ours, ptd in six)
-    apart = max(abs(ours / printed - 1) for _, _, printed, ours, _ in six)
-    return against(
-        ahead == len(six),
-        f"PTD-P ahead in {ahead} of {len(six)}, ZeRO-3 within {apart:.0%}",
-    )
+def statement(check: Check) -> str:
+    """What is said, without figure, model and size."""
+    parts = [p for p in check.id.split("/") if not p.endswith("GPUs")]
+    return MODEL.sub("", parts[-1]).replace("_per_", "/")
 
 
-def trend_verdict(curves: Curves, falls: bool, words: str) -> str:
-    """Of figures 7, 11, 14: every line falls, or rises, all along."""
-    lines = [[y for _, y in points] for points in curves.values()]
-    return against(
-        all(line == sorted(line, reverse=falls) for line in lines), words
-    )
+MODEL = re.compile(r"^\d+B, ")
+BATCH = re.compile(r"batch \d+")
 
 
-def collapse_verdict(curves: Curves) -> str:
-    """Of figure 15: the last factor of 4 in t costs more than the first."""
-    rates = [dict(points) for points in curves.values()]
-    lost = [(r[8] / r[2] - 1, r[32] / r[8] - 1) for r in rates]
-    early, late = zip(*lost, strict=True)
-    return against(
-        all(b < a for a, b in lost),
-        f"{max(early):.0%} to {min(early):.0%} from t 2 to 8,"
-        f" {max(late):.0%} to {min(late):.0%} from 8 to 32",
-    )
-
-
-def interleaving_verdict() -> str:
-    """Of figure 12."""
-    plain, chunked = schedule_figure().values()
-    gains = [b[1] / a[1] - 1 for a, b in zip(plain, chunked, strict=True)]
-    bubbles = [f.bubble_share(12, 1, 12, v) for v in (1, 2)]
-    theirs = (1 + bubbles[0]) / (1 + bubbles[1]) - 1
-    default, chunks = (
-        t.tflops(run) for _, _, run in t.interleaving(t.BATCHES[-1], "whole")
-    )
-    ahead = default > chunks
-    return against(
-        ahead and gains[0] >= 0.1 and gains == sorted(gains, reverse=True),
-        f"{gains[0]:+.0%} to {gains[-1]:+.0%} (its bubbles: {theirs:+.0%} at 12);"
-        f" 1F1B ahead without scatter/gather: {'yes' if ahead else 'no'}",
-    )
-
-
-def recomputation_verdict() -> str:
-    """Of figure 17."""
-    without, full = recomputation().values()
-    lost = full[0][1] / without[0][1] - 1
-    gain = max(y for _, y in full) / max(y for _, y in without)
-    return against(
-        gain > 1,
-        f"{lost:+.0%} of sequences; all batches fit without, best with / without {gain:.2f}",
-    )
-
-
-def scattered_verdict() -> str:
-    """Of figure 18."""
-    most = max(t.scattered(batch) for batch in t.BATCHES) - 1
-    return against(abs(most - 0.11) < 0.0275, f"up to {most:.1%}")
+def told(words: str, checks: Sequence[Check]) -> str:
+    """One statement about one or several batches or sizes, in words."""
+    printed, n = {c.published for c in checks}, len(checks)
+    good = sum(c.status != "mismatch" for c in checks)
+    if printed == {1.0}:
+        return (
+            f"{words}: {('no', 'yes')[good] if n == 1 else f'{good} of {n}'}"
+        )
+    if len(printed) > 1:
+        return f"{words}: {good} of {n} agree"
+    at = [(f"{c.computed:.3g}", *BATCH.findall(c.id)) for c in checks]
+    ours = ", ".join(" at ".join(each if n > 1 else each[:1]) for each in at)
+    return f"{words}: {ours} ({checks[0].published:.3g} in the paper)"
 
 
 class Shown(NamedTuple):
@@ -256,25 +231,39 @@ class Shown(NamedTuple):
     """Points of the paper."""
     said: tuple[float | None, str] = (None, "")
     """What its text says where it prints no points, and the x that it is about."""
-    verdict: Callable[[], str] = str
-    """What we get in its place, and whether that reproduces it; empty: not asked."""
+    about: tuple[str, ...] = ()
+    """Parts of the ids of the checks that are about it; empty: those named after it."""
+
+    @property
+    def checks(self) -> tuple[Check, ...]:
+        """What the paper says of it, judged."""
+        about = self.about or (f"fig-{self.number}/",)
+        return tuple(c for c in claims() if any(a in c.id for a in about))
+
+    @property
+    def verdict(self) -> str:
+        """What we get for what the paper says, and whether that reproduces it: its checks."""
+        by = dict.fromkeys(map(statement, self.checks))
+        words = "; ".join(
+            told(w, [c for c in self.checks if statement(c) == w]) for w in by
+        )
+        off = any(c.status == "mismatch" for c in self.checks)
+        return f"ours: {words}: {'NOT ' if off else ''}reproduced"
 
     @property
     def title(self) -> str:
-        """Figure or table, and the set of assumptions that ours are predicted under."""
-        kind = "Figure" if self.number[0].isdigit() else "Table"
-        number = self.number.removeprefix("table-")
+        """Where in the paper, and the set of assumptions that ours are predicted under."""
+        figure = "figure " if self.number[0].isdigit() else ""
+        where = (figure + self.number.replace("-", " ")).capitalize()
         by = f" ({self.under})" if self.under else ""
-        return f"{kind} {number}: {self.what}{by}"
+        return f"{where}: {self.what}{by}"
 
     @property
     def figure(self) -> PaperFigure:
         """To be drawn."""
         of = "fig-" if self.number[0].isdigit() else ""
         name = f"megatron-{of}{self.number}"
-        return PaperFigure(
-            name, self.title, self.draw, lambda: self.table(name)
-        )
+        return PaperFigure(name, self.draw, lambda: self.table(name))
 
     def draw(self) -> Any:
         """Ours, and open markers for what is printed."""
@@ -287,7 +276,7 @@ class Shown(NamedTuple):
             y=self.y,
             printed=self.printed(),
             said=self.said,
-            verdict=self.verdict(),
+            verdict=self.verdict,
         )
 
     def table(self, name: str) -> PaperTable:
@@ -306,8 +295,8 @@ EVERY = (
         "6",
         what="bubble against data parallelism, t = 1",
         curves=figure_6,
-        x="d",
-        y="(p-1)/m",
+        x="d (data-parallel size)",
+        y="bubble over ideal time, (p-1)/m",
         under="",
         said=(
             None,
@@ -322,21 +311,15 @@ EVERY = (
         y=RATE,
         under="realistic",
         said=(None, "rises with the microbatch, up to 1.3 times"),
-        verdict=lambda: trend_verdict(
-            figure_7(),
-            falls=False,
-            words=f"{(y := [b for _, b in figure_7()['1B']])[-1] / y[0]:.2f} times",
-        ),
     ),
     Shown(
         "8",
         what="1B, p 8, t 8: (b'/b + p - 1)(t_f + t_b), predicted",
         curves=estimates,
         x="microbatch",
-        y="of the best",
+        y="throughput over the best of its batch",
         under="realistic",
         said=(4, "best at 4 for both batches"),
-        verdict=lambda: best_of_each(estimates(), printed=4),
     ),
     Shown(
         "10",
@@ -347,19 +330,16 @@ EVERY = (
         under="realistic",
         printed=printed_2,
         said=(None, "PTD-P ahead, the more the more GPUs"),
-        verdict=pairs_verdict,
+        about=("from elsewhere",),
     ),
     Shown(
         "11",
         what="weak scaling of the pipeline, t 8",
         curves=weak_scaling,
-        x="p",
+        x="p (pipeline stages)",
         y=RATE,
         under="realistic",
         said=(None, "falls with p, less at the larger batch"),
-        verdict=lambda: trend_verdict(
-            weak_scaling(), falls=True, words="the same"
-        ),
     ),
     Shown(
         "12",
@@ -372,24 +352,20 @@ EVERY = (
             None,
             "10+ % (abstract), as much as 10 % (introduction), and closing",
         ),
-        verdict=interleaving_verdict,
     ),
     Shown(
         "13",
         what="162.2B on 64 GPUs: tensor against pipeline",
-        curves=lambda: _of(t.tensor_or_pipeline, (32, 128)),
+        curves=partial(varied, 13),
         x="t (p = 64/t)",
         y=RATE,
         under="realistic",
         said=(8, "best at t 8, p 8"),
-        verdict=lambda: best_of_each(
-            _of(t.tensor_or_pipeline, (32, 128)), printed=8
-        ),
     ),
     Shown(
         "14",
         what="5.9B on 64 GPUs: data against pipeline",
-        curves=lambda: _of(t.data_or_pipeline, (32, 128, 512)),
+        curves=partial(varied, 14),
         x="d (p = 64/d)",
         y=RATE,
         under="realistic",
@@ -397,35 +373,24 @@ EVERY = (
             None,
             "rises with d; it begins at a model-parallel size of 2, too",
         ),
-        verdict=lambda: trend_verdict(
-            _of(t.data_or_pipeline, (32, 128, 512)),
-            falls=False,
-            words="the same",
-        ),
     ),
     Shown(
         "15",
         what="5.9B on 64 GPUs: tensor against data",
-        curves=lambda: _of(t.data_or_tensor, (32, 128, 512)),
+        curves=partial(varied, 15),
         x="t (d = 64/t)",
         y=RATE,
         under="realistic",
         said=(8, "collapses beyond t 8, a server"),
-        verdict=lambda: collapse_verdict(
-            _of(t.data_or_tensor, (32, 128, 512))
-        ),
     ),
     Shown(
         "16",
         what="91B on 64 GPUs, t 8, p 8: microbatch",
-        curves=lambda: _of(t.microbatch_takeaway, (128, 512)),
+        curves=partial(varied, 16),
         x="microbatch",
         y=RATE,
         under="realistic",
         said=(2, "best at 2 for both batches"),
-        verdict=lambda: best_of_each(
-            _of(t.microbatch_takeaway, (128, 512)), printed=2
-        ),
     ),
     Shown(
         "17",
@@ -438,7 +403,6 @@ EVERY = (
             None,
             "33 % less at small batches, twice the best without at large ones",
         ),
-        verdict=recomputation_verdict,
     ),
     Shown(
         "18",
@@ -448,7 +412,6 @@ EVERY = (
         y=RATE,
         under="realistic",
         said=(None, "up to 11 % more with scatter and gather"),
-        verdict=scattered_verdict,
     ),
     Shown(
         "table-1",
@@ -459,10 +422,32 @@ EVERY = (
         under="realistic",
         printed=printed_1,
         said=(None, "larger models are faster"),
-        verdict=rising_verdict,
+        about=("TFLOP_per_s a GPU", "rises with size"),
+    ),
+    Shown(
+        "section-5.8",
+        what="fused operators over each operation in a pass of its own",
+        curves=lambda: fused(ours=True),
+        x="parameters [1e9]",
+        y="gain in throughput",
+        under="realistic",
+        printed=lambda: fused(ours=False),
+        said=(None, "19 % for 175B, 11 % for 530B"),
+        about=("fused operators/",),
+    ),
+    Shown(
+        "section-5.9",
+        what="bandwidth across the bisection, 1T on 3,072 GPUs",
+        curves=lambda: _crossing(ours=True),
+        x="1: stage sends, 2: all-reduces of gradients",
+        y="TB/s one way",
+        under="realistic",
+        printed=lambda: _crossing(ours=False),
+        said=(None, "0.892 and 12.9 TB/s"),
+        about=("bisection/",),
     ),
 )
-"""In the order of the paper."""
+"""In the order of the paper, tables and sections after the figures."""
 
 
 def measuring_figures() -> tuple[PaperFigure, ...]:

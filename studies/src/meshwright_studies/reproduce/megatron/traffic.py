@@ -24,9 +24,8 @@ BATCH = 3072
 GPUS = 3072
 RATE = 502.0e15
 """FLOP/s of the run, table 1."""
-SENDS = 892e9
-REDUCES = 12.9e12
-"""Effective bisection bandwidth measured, bytes per second. Section 5.9."""
+MEASURED = {"stage sends": 892e9, "gradient all-reduce": 12.9e12}
+"""Effective bisection bandwidth, bytes per second. Section 5.9."""
 HALF, FULL = 2.0, 4.0
 """Bytes of an activation, and of a gradient while it is reduced."""
 WITHIN = 0.25
@@ -73,7 +72,6 @@ def bisection() -> dict[str, float]:
 
 def bisection_checks() -> Iterator[Check]:
     """Section 5.9: the bandwidth across the bisection, as predicted."""
-    printed = {"stage sends": SENDS, "gradient all-reduce": REDUCES}
     notes = {
         "stage sends": "48 GPUs of a stage send at once, each at what its adapter reaches alone;"
         " the paper's includes what they wait for one another",
@@ -84,7 +82,7 @@ def bisection_checks() -> Iterator[Check]:
         id = f"bisection/{what}, B_per_s"
         yield check(
             id,
-            published=printed[what],
+            published=MEASURED[what],
             computed=rate,
             tolerance=WITHIN,
             note=notes[what],
@@ -125,24 +123,16 @@ def traffic() -> PaperTable:
     step = f.flops(m, BATCH) / RATE
     boundary = BATCH * m.seq * m.hidden * HALF
     rings = 2 * (DP - 1) / DP * FULL * f.parameters(m)
-    rows = tuple(
-        (what, size, speed, size / speed, size / speed / step)
-        for what, size, speed in (
-            (
-                "stage sends, forward (backward goes the other way), scattered, one chunk a device",
-                boundary,
-                SENDS,
-            ),
-            (
-                "gradient all-reduce in fp32, every ring crossing once each way",
-                rings,
-                REDUCES,
-            ),
-        )
-    )
+    sent = {
+        "stage sends, forward (backward goes the other way), scattered, one chunk a"
+        " device": boundary,
+        "gradient all-reduce in fp32, every ring crossing once each way": rings,
+    }
     beside = tuple(
-        (*row, rate)
-        for row, rate in zip(rows, bisection().values(), strict=True)
+        (what, size, speed, size / speed, size / speed / step, rate)
+        for (what, size), speed, rate in zip(
+            sent.items(), MEASURED.values(), bisection().values(), strict=True
+        )
     )
     columns = (
         "traffic across the bisection",

@@ -12,7 +12,7 @@ from typing import Any
 from meshwright.errors import BadInput
 
 from ... import shipped as data
-from ..report import Check, relative
+from ..report import Check, near_published
 from ..sources import read_json
 from . import hardware, llama, training
 
@@ -108,42 +108,24 @@ def judge(case: Case, known: Case | None) -> Check:
     known: the shipped case of that id; a question with other inputs is computed like it, and the
     note says so.
     """
-    if case.id not in COMPUTED:
-        return Check(
-            case.id,
-            published=case.printed,
-            computed=None,
-            rel_diff=None,
-            status="mismatch",
-            note="no computation for this id",
-        )
-    ours = COMPUTED[case.id]()
+    ours = COMPUTED[case.id]() if case.id in COMPUTED else None
     if ours is None:
-        return Check(
-            case.id,
-            published=case.printed,
-            computed=None,
-            rel_diff=None,
-            status="mismatch",
-            note="our answer: at no batch",
+        known_id = case.id in COMPUTED
+        note = (
+            "our answer: at no batch"
+            if known_id
+            else "no computation for this id"
         )
-    difference = None if case.printed is None else relative(case.printed, ours)
+        return Check(case.id, case.printed, None, "mismatch", note)
     notes = [case.note] if case.note else []
     if known is None or case.asked[1:] != known.asked[1:]:
         notes.append("its inputs differ from the ones this computation knows")
     follows = _agrees(case.expected, ours, min(case.tol, TIGHT))
-    if case.kind == "erratum" and follows:
-        return Check(
-            case.id,
-            published=case.printed,
-            computed=ours,
-            rel_diff=difference,
-            status="erratum",
-            note="; ".join(notes),
-        )
     rounding = case.kind != "ok" or _agrees(case.printed, ours, case.tol)
-    if not follows or not rounding or case.kind == "erratum":
+    if not follows or not rounding:
         status = "mismatch"
+    elif case.kind == "erratum":
+        status = "erratum"
     elif case.printed is None:
         status = "open"
         notes.append("the book leaves it open")
@@ -154,16 +136,12 @@ def judge(case: Case, known: Case | None) -> Check:
     else:
         status = "loose"
         notes.append("printed loosely: ours is what its inputs give")
-    source = "formula" if case.printed is None else "printed"
-    return Check(
-        case.id,
-        published=case.printed,
-        computed=ours,
-        rel_diff=difference,
-        status=status,
-        note="; ".join(notes),
-        source=source,
+    source = (
+        "formula"
+        if case.printed is None and status != "erratum"
+        else "printed"
     )
+    return Check(case.id, case.printed, ours, status, "; ".join(notes), source)
 
 
 def _near(printed: float, ours: float) -> bool:
@@ -175,7 +153,4 @@ def _near(printed: float, ours: float) -> bool:
 
 def _agrees(reference: float | None, ours: float, tol: float) -> bool:
     """Within a relative tolerance, or nothing to agree with."""
-    difference = None if reference is None else relative(reference, ours)
-    return reference is None or (
-        difference is not None and abs(difference) <= tol + 1e-12
-    )
+    return reference is None or near_published(reference, ours, tol + 1e-12)

@@ -1,0 +1,108 @@
+"""Chips and batches near those asked for that divide evenly: worked out on paper."""
+
+from __future__ import annotations
+
+from math import gcd
+
+from by_hand import CHIP, MODEL, SET
+from meshwright.describe.cluster import Cluster
+from meshwright.describe.job import Job
+from meshwright.describe.network import Dim, Network
+from meshwright.layout import clean
+
+TWO = Network(
+    "n", (Dim("node", 1e9, 0.0, size=8), Dim("net", 1e9, 0.0, size=4096))
+)
+
+
+def job(chips: int = 64, batch: int = 64, network: Network = TWO) -> Job:
+    return Job(MODEL, Cluster(CHIP, network, chips), batch, assumptions=SET)
+
+
+def test_fewer_chips_that_fill_nodes() -> None:
+    """100 chips, 64 sequences: 4 in common (of whole nodes none); 96, 64 chips of nodes of eight
+    have at least twice as much."""
+    found = {
+        (j.cluster.chips, j.cluster.sizes[0])
+        for j in clean.fewer_chips(job(100))
+    }
+    for chips, ports in found:
+        assert 50 <= chips < 100 and chips % 8 == 0 and ports == 8
+    assert {chips for chips, _ in found} == {96, 64}
+    again = clean.fewer_chips(job(96, 64))
+    assert [j.cluster.chips for j in again] == [64], "32 in common with 96"
+    assert clean.fewer_chips(job(64, 64)) == []
+    ring = Network("r", (Dim("x", 1e9, 0.0, size=8, kind="ring"),))
+    assert clean.fewer_chips(job(8, 4, network=ring)) == []
+
+
+def test_ports_of_a_switch_that_is_no_power_of_two() -> None:
+    """Racks of 72: 64 of each."""
+    rack = Network(
+        "r", (Dim("rack", 1e9, 0.0, size=72), Dim("net", 1e9, 0.0, size=99))
+    )
+    found = clean.fewer_chips(job(144, 128, network=rack))
+    assert [(j.cluster.chips, j.cluster.sizes[0]) for j in found] == [
+        (128, 64)
+    ]
+    used = clean.on_chips(job(144, 128, network=rack), 128, 64)
+    assert used.cluster.network.dims[0].size == 64
+    assert used.cluster.network.dims[1:] == rack.dims[1:]
+    same = clean.on_chips(job(144, 128, network=rack), 128)
+    assert same.cluster.network == rack
+
+
+def sizes(chips: int, kind: str) -> list[tuple[int, ...]]:
+    """Of fewer chips: nodes of 4 in racks of 5."""
+    rack = Dim("rack", 1e9, 0.0, size=5, kind=kind)
+    node, net = Dim("node", 1e9, 0.0, size=4), Dim("net", 1e9, 0.0)
+    at = job(chips, 48, network=Network("r", (node, rack, net)))
+    return [each.cluster.sizes for each in clean.fewer_chips(at)]
+
+
+def test_units_between_node_and_network() -> None:
+    """Nodes of 4 in racks of 12. 40 chips leave a rack partly used, and 10 nodes are no even number
+    in each of 4 racks; 36 and 24 chips fill racks. In racks of at most 5 nodes, 8 nodes are 2 racks
+    of 4 and 6 are 2 of 3; 9 would be 3 of 3, and 36 chips are in 2 racks. A ring of 5 nodes is
+    whole or not used.
+    """
+    dims = ("node", 4), ("rack", 3), ("net", 999)
+    racks = Network("r", tuple(Dim(n, 1e9, 0.0, size=s) for n, s in dims))
+    found = clean.fewer_chips(job(40, 24, network=racks))
+    assert [j.cluster.chips for j in found] == [36, 24]
+    assert {j.cluster.sizes[:2] for j in found} == {(4, 3)}
+    assert clean.unfilled_unit(job(40, network=racks)) == (12, "rack")
+    assert sizes(36, "switch") == [(4, 4, 2), (4, 3, 2)]
+    assert sizes(32, "switch") == [(4, 4, 2), (4, 3, 2)], "all, spread anew"
+    assert sizes(48, "switch") == [(4, 4, 3)]
+    assert sizes(40, "switch") == [(4, 4, 2), (4, 3, 2)]
+    assert sizes(45, "ring") == [(4, 5, 2)]
+
+
+def test_where_chips_and_batch_bind_dp() -> None:
+    """128 and 32 have 32 in common: a dp of 8 is no less than a quarter of it. 96 and 64 have as
+    much, but of the third that is left other axes must take 3."""
+    at = job(128, 32)
+    assert clean.dp_is_bound(at, None)
+    assert not clean.dp_is_bound(at, 8)
+    assert clean.dp_is_bound(at, 9)
+    assert clean.dp_is_bound(job(96, 64), 1)
+
+
+def test_batches_near_the_one_asked_for() -> None:
+    """102 sequences on 128 chips have 2 in common: multiples of 32, 16, 8 and 4 within an
+    eighth."""
+    found = list(clean.batches(job(128, 102)))
+    assert found == [96, 104]
+    for batch in found:
+        assert gcd(batch, 128) >= 4 and abs(batch - 102) <= 102 / 8
+    assert list(clean.batches(job(64, 64))) == []
+    assert list(clean.batches(job(2, 9))) == [8]
+
+
+def test_whole_units() -> None:
+    """Of 100 chips 96 fill nodes of eight; 64 fill them already."""
+    at = job(100, 62)
+    used = clean.on_chips(at, 64)
+    assert clean.whole_units(at).cluster.chips == 96
+    assert clean.whole_units(used) is used

@@ -1,0 +1,411 @@
+"""A search by plain loops, one layout at a time: the definition that the tables must agree with.
+It asks nothing of the search but which values a space allows (`Space.values`).
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from meshwright.describe.frozen import with_values
+from meshwright.describe.job import Job
+from meshwright.describe.layout import AXES, Layout
+from meshwright.layout.placement import launcher_orders, lies
+from meshwright.layout.rules import (
+    ALWAYS,
+    EVEN_BATCH,
+    EVEN_LAYERS,
+    of_framework,
+)
+from meshwright.layout.stages import schedule_of, stage_layers
+from meshwright.num import divisors
+from meshwright.program import resident
+from meshwright.program.least import least_bytes
+from meshwright.schedule import get as schedule_named
+from meshwright.search import Space
+from meshwright.step import by_order, memory, model_cost, room, step
+
+LARGEST_ODD_MICROBATCH = 64
+"""Sequences up to which a relaxed space has any microbatch, and not only divisors of the batch."""
+SMALLEST_SHARD = 128
+"""Tokens that a rank of cp has at least."""
+NODE = 0
+"""Stands for groups of replicas that each fill a node."""
+
+
+class Sharding(NamedTuple):
+    """A ZeRO stage, and in how many groups of replicas it shards."""
+
+    zero: int
+    groups: int
+
+
+class Choices(NamedTuple):
+    """What is chosen beside degrees and placement. A position in a list breaks ties."""
+
+    sequence_parallel: list[bool]
+    recompute: list[str]
+    ways: list[tuple[int, str, str, int]]
+    """(position of schedule and stages, schedule, stages, chunks)."""
+    shardings: list[Sharding]
+
+
+def choices(job: Job, space: Space) -> Choices:
+    """All of a space, but for what changes nothing under any degrees."""
+    away = space.host_memory
+    tensor = [*space.values("sequence_parallel")]
+    if (
+        space.scheme == "mlp2d"
+    ):  # knows no norms that a sequence could be cut for
+        tensor = tensor[:1]
+    again = [*space.values("recompute")]
+    if away.activations:  # what waits in host memory is not computed again
+        again = [r for r in again if r == "none"]
+    count = job.how.count
+    if (
+        job.fused_attention
+        and (count.backward_needs, count.selective) == ("fused", "core_attn")
+        and "none" in again
+    ):  # flash attention has no scores that could be dropped
+        again = [r for r in again if r != "selective"]
+    slots = by_order(job) and job.model.vocab
+    deals = (
+        space.values("stages")
+        if slots or space.choices.get("stages")
+        else ("even",)
+    )
+    named = [
+        (name, deal) for name in space.values("schedule") for deal in deals
+    ]
+    ways = [
+        (k, name, deal, v)
+        for k, (name, deal) in enumerate(named)
+        for v in range(1, job.model.layers + 3)
+        if v == schedule_named(name).chunks(v)
+        and (
+            v > 1 and allows(space, "interleave", v)
+            if schedule_named(name).chunks(7) == 7
+            else allows(space, "interleave", v)
+            or allows(space, "interleave", 1)
+        )
+    ]
+    stages = [*space.values("zero")]
+    if away.weights:  # weights wait in host memory where they are cut, beside all of their state
+        stages = [z for z in stages if z == 3 and away.optimizer == 1]
+    groups = space.values("dp_replicate")
+    if groups is not None:
+        some = [Sharding(z, n) for n in groups for z in stages if z or n == 1]
+    else:
+        sizes = job.cluster.sizes
+        nodes = len(sizes) > 1 and job.cluster.chips > sizes[0]
+        some = [Sharding(z, 1) for z in stages]
+        if nodes and not resident.whole_program(job):
+            some += [Sharding(z, NODE) for z in stages if z >= 2]
+    return Choices(tensor, again, ways, some)
+
+
+def every_layout(
+    job: Job, space: Space
+) -> Iterator[tuple[tuple[int, ...], Layout]]:
+    """(positions of the choices, layout) of all layouts of a space."""
+    choice = choices(job, space)
+    if not choice.ways:
+        return
+    same = {
+        name: space.values(name)[0]
+        for name in ("scheme", "cp_exchange", "offload")
+    }
+    bare = Layout(schedule=choice.ways[0][1], sequence_parallel=False, **same)
+    if bare.copies == 1:
+        bare = replace(bare, schedule="1f1b")
+    for degrees in every_degree(job, space):
+        row = with_values(bare, **degrees)
+        if not all(rule.holds(job, row) for rule in OF_DEGREES):
+            continue
+        runs = [*every_choice(job, row, choice, bool(space.relaxed))]
+        if not runs:
+            continue
+        for shares in every_placement(job, degrees, bool(space.relaxed)):
+            if lies_well(job, replace(row, placement=shares)):
+                for numbers, layout in runs:
+                    yield numbers, replace(layout, placement=shares)
+
+
+def every_degree(job: Job, space: Space) -> Iterator[dict[str, int]]:
+    """Degrees, and the microbatch, of as many chips as there are (relaxed: or fewer)."""
+    m, N, B, T = job.model, job.cluster.chips, job.batch, job.T
+    contexts = [
+        cp
+        for cp in space.values("cp") or divisors(T)
+        if cp == 1 or T // cp >= SMALLEST_SHARD
+    ]
+    widths = divisors(m.heads)
+    if space.scheme == "mlp2d":  # cuts both sides of its matrices
+        widths, contexts = divisors(m.ffn), divisors(m.hidden)
+    micro = [
+        n
+        for n in range(1, B + 1)
+        if not space.relaxed or n <= LARGEST_ODD_MICROBATCH or B % n == 0
+    ]
+    for tp, cp, pp in itertools.product(
+        widths, contexts, range(1, m.layers + 1)
+    ):
+        most = N // (tp * cp * pp)
+        if not most or not space.relaxed and N % (tp * cp * pp):
+            continue
+        for dp, ep, etp, b in itertools.product(
+            range(1, most + 1) if space.relaxed else (most,),
+            divisors(m.moe.experts) if m.moe else [1],
+            space.values("etp") or (sorted({1, tp}) if m.moe else [1]),
+            micro,
+        ):
+            degrees = {
+                "tp": tp,
+                "cp": cp,
+                "pp": pp,
+                "dp": dp,
+                "ep": ep,
+                "etp": etp,
+                "microbatch": b,
+            }
+            if all(allows(space, name, n) for name, n in degrees.items()):
+                yield degrees
+
+
+def allows(space: Space, name: str, value: int) -> bool:
+    """The space does not limit the field, or to values with this one among them."""
+    values = space.values(name)
+    return values is None or value in values
+
+
+def every_choice(
+    job: Job, row: Layout, choice: Choices, relaxed: bool
+) -> Iterator[tuple[tuple[int, ...], Layout]]:
+    """The same degrees under every choice. What changes nothing counts once: sequence parallelism
+    on one rank, ZeRO without replicas, slots that deal layers evenly, and of the schedules that
+    one stage can run the one that holds the fewest microbatches.
+    """
+    for (i, sp), (r, recompute), (z, sharding) in itertools.product(
+        enumerate(choice.sequence_parallel),
+        enumerate(choice.recompute),
+        enumerate(choice.shardings),
+    ):
+        if not sp and row.tp == 1 and True in choice.sequence_parallel:
+            continue
+        if row.replicas == 1 and z and not resident.whole_program(job):
+            continue
+        chosen = with_values(
+            row, sequence_parallel=sp, recompute=recompute, zero=sharding.zero
+        )
+        groups = sharding.groups or groups_of_a_node(job, chosen)
+        if groups == 0 or groups > 1 and groups >= chosen.replicas:
+            continue
+        runs = [
+            ((i, r, k, z), layout)
+            for k, name, deal, v in choice.ways
+            if legal(
+                job,
+                layout := with_values(
+                    chosen,
+                    dp_replicate=groups,
+                    schedule=name,
+                    stages=deal,
+                    interleave=v,
+                ),
+                relaxed,
+            )
+        ]
+        if row.pp == 1:
+            yield from sorted(
+                runs,
+                key=lambda run: held_alone(run[1].schedule, run[1].interleave),
+            )[:1]
+        else:
+            even = any(deal == "even" for _, _, deal, _ in choice.ways)
+            yield from (
+                run for run in runs if not even or not like_even(job, run[1])
+            )
+
+
+def legal(job: Job, layout: Layout, relaxed: bool) -> bool:
+    """The rules, and what the space asks besides: a batch without remainder (strict); of papers, as
+    many layers in each chunk.
+    """
+    more = [] if relaxed else [EVEN_BATCH]
+    if layout.interleave > 1 and not by_order(job):
+        more.append(EVEN_LAYERS)
+    return all(rule.holds(job, layout) for rule in (*of_layouts(job), *more))
+
+
+@cache
+def of_layouts(job: Job) -> tuple[Any, ...]:
+    """The rules of all programs and of the job's framework that read no placement."""
+    return *ALWAYS, *(
+        r for r in of_framework(job) if "placement" not in r.reads
+    )
+
+
+OF_CHOICES = (
+    "schedule",
+    "sequence over cp",
+    "experts need sequence parallelism",
+    "hidden size over tp",
+    "host memory",
+)
+OF_DEGREES = [rule for rule in ALWAYS if rule.name not in OF_CHOICES]
+"""Rules that hold for one stage's worth of chunks, whatever else is chosen, or for no choice at
+all: only a shortcut.
+"""
+
+
+def groups_of_a_node(job: Job, layout: Layout) -> int:
+    """Groups of dp ranks that each fill a node beside tp and cp; 0 if there are no two such
+    groups.
+    """
+    inside, rest = divmod(job.cluster.sizes[0], layout.tp * layout.cp)
+    if rest or not inside or layout.dp % inside:
+        return 0
+    return layout.dp // inside if layout.dp > inside else 0
+
+
+def like_even(job: Job, layout: Layout) -> bool:
+    """Slots give every stage the layers that it has anyway."""
+    if layout.stages != "slots":
+        return False
+    stages = int(layout.pp * layout.interleave) // layout.copies
+    layers = job.model.layers
+    return bool(
+        stage_layers(layers, stages) == stage_layers(layers, stages, "slots")
+    )
+
+
+@cache
+def held_alone(schedule: str, chunks: int) -> float:
+    """Microbatches of two that one stage holds at once."""
+    return float(
+        memory.in_flight(1.0, 2.0, schedule_named(schedule), chunks, 0.0)
+    )
+
+
+def lies_well(job: Job, layout: Layout) -> bool:
+    """The launcher of a framework that is named lays ranks out so, and its rules hold there."""
+    orders = launcher_orders(job)
+    sizes = job.cluster.sizes
+    return (not orders or any(lies(layout, sizes, o) for o in orders)) and all(
+        rule.holds(job, layout)
+        for rule in of_framework(job)
+        if "placement" in rule.reads
+    )
+
+
+def every_placement(
+    job: Job, degrees: dict[str, int], relaxed: bool, i: int = 0
+) -> Iterator[dict[str, tuple[int, ...]]]:
+    """All ways to lay the axes over the network's dimensions, from dimension i on."""
+    sizes = job.cluster.sizes
+    if i == len(sizes) - 1:
+        if math.prod(degrees[a] for a in AXES) <= sizes[-1]:
+            yield {a: (degrees[a],) for a in AXES}
+        return
+    for tp, cp, pp in itertools.product(
+        *(divisors(degrees[a]) for a in ("tp", "cp", "pp"))
+    ):
+        taken = tp * cp * pp
+        if sizes[i] < taken if relaxed else sizes[i] % taken:
+            continue
+        room = sizes[i] // taken
+        dp = (
+            max(d for d in divisors(degrees["dp"]) if d <= room)
+            if relaxed
+            else room
+        )
+        if degrees["dp"] % dp:
+            continue
+        here = {"tp": tp, "cp": cp, "pp": pp, "dp": dp}
+        left = {a: degrees[a] // here[a] for a in AXES}
+        more = room // dp
+        if relaxed and any(
+            left[a] % factor == 0
+            for factor in range(2, more + 1)
+            for a in ("tp", "cp", "pp")
+        ):
+            continue  # a larger share would fit
+        for rest in every_placement(job, {**degrees, **left}, relaxed, i + 1):
+            yield {a: (here[a], *rest[a]) for a in AXES}
+
+
+COSTS = (
+    "tp",
+    "cp",
+    "pp",
+    "dp",
+    "ep",
+    "etp",
+    "microbatch",
+    "sequence_parallel",
+)
+"""What one microbatch costs depends on these and the placement alone (`step.ModelCost`)."""
+
+
+class Row(NamedTuple):
+    """A layout as it ranks, from left to right."""
+
+    merit: float
+    """Seconds over the chance to fit."""
+    bytes: float
+    degrees: tuple[float, ...]
+    choices: tuple[int, ...]
+    """Positions in `Choices`."""
+    shares: tuple[float, ...]
+    """The share of each axis in each dimension of the network."""
+
+
+def loop(job: Job, space: Space, k: int) -> tuple[list[Row], int, int]:
+    """The k best; how many there are; how many fit. Bytes are those of the fullest device, or,
+    where the trainer's whole program is counted, what no walk undercuts.
+    """
+    rows, number, costs = [], 0, {}
+    most = room.limit(job)
+    for numbers, layout in every_layout(job, space):
+        number += 1
+        places = layout.placement.values()
+        key = (*(getattr(layout, name) for name in COSTS), *places)
+        if key not in costs:
+            costs[key] = model_cost(
+                job, layout, again=space.values("recompute")
+            )
+        cost, schedule = costs[key], schedule_of(layout)
+        if resident.whole_program(job):
+            use = float(least_bytes(job, layout, cost, schedule))
+        else:
+            use = float(memory.peak_use(job, layout, cost, schedule).total)
+        if use > most:
+            continue
+        degrees = (
+            *(getattr(layout, name) for name in COSTS[:-1]),
+            layout.panels,
+            layout.interleave,
+        )
+        shares = tuple(
+            share for axis in AXES for share in layout.placement[axis]
+        )
+        seconds = float(step(job, layout, cost).total)
+        merit = seconds / chance_to_fit(job, use)
+        rows.append(Row(merit, use, degrees, numbers, shares))
+    return sorted(rows)[:k], number, len(rows)
+
+
+def chance_to_fit(job: Job, use: float) -> float:
+    """1 less the risk of running out of memory."""
+    return 1.0 - float(room.risk(job, np.array([use]))[0])
+
+
+def seconds_of(job: Job, row: Any) -> float:
+    """The seconds of a row of a search."""
+    return float(row.merit) * chance_to_fit(job, row.bytes)
