@@ -155,6 +155,7 @@ def main() -> None:
         for one in found:
             print(f"{number} {question}: {one}", flush=True)
         wrong += bool(found)
+        print(f"{number + 1} asked, {wrong} differ", file=sys.stderr)
     print(
         f"{given.questions} questions, {refused} refused alike, {files} files; {seen['leaves']:,}"
         f" figures compared; {wrong} questions differ"

@@ -169,3 +169,23 @@ def test_the_users_file(
     assert "did you mean prices?" in capsys.readouterr().err
     monkeypatch.setenv("MESHWRIGHT_CONFIG", "none.toml")
     assert cli.run(words) == 2 and "none.toml" in capsys.readouterr().err
+
+
+def test_a_framework_that_is_thought_to_shard_says_that_it_does_not(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Only where nobody said a stage; also where the machine chose the framework."""
+    words = ["predict", "gpt2-xl", "--on", "8xh100", "--batch", "64seq"]
+    told = []
+    for more in (
+        "--framework fsdp",
+        "--framework fsdp --zero 0",
+        "--framework fsdp --zero 3",
+        "",
+    ):
+        assert cli.run([*words, *more.split()]) == 0
+        told.append("is DDP; --zero 3 shards" in capsys.readouterr().out)
+    assert told == [True, False, False, False]
+    words[3] = "2xrtx-4090"
+    cli.run([*words, "--why"])
+    assert "ZeRO-0 under fsdp is DDP" in capsys.readouterr().out

@@ -20,7 +20,7 @@ SENTENCES = {
         "missing.json cannot be read: No such file"
     ),
     "predict EleutherAI/gpt-j-6b --on 8xh100 --batch 8seq": (
-        "no model of the catalogue and no file here: save the config.json"
+        "neither a model of the catalogue nor a file here: save the config.json"
     ),
     "predict job.toml": "job: field 'batchsize' is not known; did you mean batch?",
     f"predict cfg.json {LLAMA.partition(' ')[2]}": "cfg.json: model_type 'nothing'",

@@ -126,6 +126,36 @@ def test_python_of_pages_runs(page: str) -> None:
             exec(compile(one.text, page, "exec"), {})
 
 
+WIDEST = 100
+"""Columns of prose, as of code."""
+UNBROKEN = re.compile(r"`[^`]+`|\]\([^)]+\)")
+"""Code and addresses, which no line is broken for."""
+
+
+def prose(markdown: str) -> Iterator[str]:
+    """Lines of a page but for code, tables, titles, pictures and what a command made."""
+    inside = made = False
+    for line in markdown.splitlines():
+        if line.startswith(("```", "~~~")):
+            inside = not inside
+        made = (made or "<!-- made by" in line) and "<!-- end" not in line
+        if not (inside or made) and not line.startswith(
+            ("|", "#", "!", "<", "    ")
+        ):
+            yield line
+
+
+@pytest.mark.parametrize("page", [p.name for p in DOCS])
+def test_prose_is_wrapped(page: str) -> None:
+    """A change of one word is a change of one line or two."""
+    wide = [
+        line
+        for line in prose((ROOT / "docs" / page).read_text("utf-8"))
+        if len(UNBROKEN.sub("", line)) > WIDEST
+    ]
+    assert not wide
+
+
 def test_the_tutorial_ends_with_a_run(tmp_path: Path) -> None:
     """What the build leaves out, since it needs PyTorch."""
     pytest.importorskip("torch")

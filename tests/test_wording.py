@@ -34,6 +34,20 @@ REPLACED = (
     "is no folder of a run",
     "parts of the step that wait for nobody",
     "Chips of the context row, and of the expert row",
+    "no published run shards so",
+    "they are no advice on where",
+    "whatever the risk that is reckoned",
+    "batches cut unevenly",
+    "hand each other whole sequences",
+    "and weights never",
+    "What is told of each step",
+    "share out the experts",
+    "and chips fail more the more",
+    "a comma that parts no thousands",
+    "are answers of their own",
+    "One scale comes out",
+    "Whose engine trains",
+    "file does not say it: ",
 )
 
 

@@ -54,7 +54,7 @@ class SweepPoint:
     note: str = ""
     """Why there is no prediction."""
     ran: bool = False
-    """The layout is a published recipe, which ran, whatever the risk that is reckoned."""
+    """The layout is a published recipe, which ran, whatever its predicted risk."""
 
     __repr__ = short_repr
 

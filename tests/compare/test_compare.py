@@ -202,7 +202,7 @@ def test_what_a_run_does_beside_its_steps_is_named(tmp_path: Path) -> None:
             "metrics.jsonl, line 1: not a line of JSON",
         ),
         ("record/rank-0001.jsonl", None, "not those of ranks 0 to 3"),
-        ("record/rank-0001.jsonl", "{}\n", "is no record of a rank"),
+        ("record/rank-0001.jsonl", "{}\n", "is not the record of a rank"),
         (
             "record/rank-0001.jsonl",
             '{"schema": "meshwright-record/1", "place": {}}\n',

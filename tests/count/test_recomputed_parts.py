@@ -220,7 +220,7 @@ def test_words_are_read_once_and_refused_by_name() -> None:
     for wrong, says in (
         ("layernom", "'layernom' is not known; did you mean layernorm"),
         ("full:x", "after the colon comes a number of layers"),
-        ("full+mlp", "full stands alone"),
+        ("full+mlp", "full cannot be combined with others"),
         ("", "needs a word"),
         (None, "must be a text"),
     ):

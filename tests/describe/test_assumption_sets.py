@@ -74,7 +74,7 @@ def test_a_layout_that_the_paper_does_not_search_is_said_to_be_none_of_its(
     ]
     notes = asked(capsys, "predict", *PAPER, *degrees)["notes"]
     assert (
-        "this layout is none of those that lbl-2024 searches: lbl-2024 allows zero 1, not 0"
+        "this layout is not one of those that lbl-2024 searches: lbl-2024 allows zero 1, not 0"
         in notes
     )
 

@@ -64,8 +64,8 @@ def test_a_pattern_says_what_it_was_written_from(
 @pytest.mark.parametrize(
     ("pattern", "reason"),
     [
-        (["attention"], "'attention' is no layer: write"),
-        (["0*full"], "'0\\*full' is no layer"),
+        (["attention"], "'attention' is not a layer: write"),
+        (["0*full"], "'0\\*full' is not a layer"),
         (["full+moe"], "feed-forward 'moe' is none of dense, experts, none"),
         (["full+experts"], "layers with experts, but moe is not given"),
         (["ssm"], "pattern has ssm layers, but ssm is not given"),

@@ -148,7 +148,9 @@ def test_the_command_takes_them_behind_two_hyphens(
 
 def test_a_configuration_takes_none() -> None:
     text = "tensor_model_parallel_size: 2\nnum_layers: 2\n"
-    with pytest.raises(BadInput, match="is no script, and takes no arguments"):
+    with pytest.raises(
+        BadInput, match="is not a script and takes no arguments"
+    ):
         bridge.read_file("a.yaml", text, arguments=["8B"])
 
 

@@ -47,6 +47,8 @@ def test_megatrons_settings_over_those_of_primus() -> None:
     assert (layout(file)["microbatch"], layout(file)["zero"]) == (2, 1)
     assert file.tables["job"]["batch"] == "128seq"
     assert file.tables["job"]["precision"] == "bf16"
+    piped = read("megatron", "llama3_8B.yaml", "patch_zero_bubble: true")
+    assert "--schedule" in piped.left["patch_zero_bubble"]
     own = "micro_batch_size: 1\nuse_distributed_optimizer: false"
     assert layout(read("megatron", "llama3_8B.yaml", own))["zero"] == 0
 

@@ -17,6 +17,7 @@ from meshwright.report.lines import IndentedLine
 from meshwright.report.plan import (
     best_details,
     comparison,
+    difference_words,
     differences,
     families_table,
     plan_report,
@@ -218,6 +219,18 @@ def test_nothing_fits() -> None:
         and "closest" in text
         and "again: " not in text
     )
+
+
+def test_a_difference_that_the_risk_makes_says_so() -> None:
+    """1 % faster by itself, 5 % over the chance to fit."""
+    best: Any = SimpleNamespace(step_time_s=2.0)
+    other: Any = SimpleNamespace(step_time_s=1.98)
+    found: Any = SimpleNamespace(best=best, tie=lambda p: True)
+    found.slower = lambda p: -0.01
+    assert difference_words(found, other) == "-1.0 %, a tie"
+    found.slower = lambda p: -0.05
+    said = difference_words(found, other)
+    assert said == "-5.0 % step time / P(fits), a tie"
 
 
 def test_several_assumption_sets() -> None:

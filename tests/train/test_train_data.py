@@ -317,7 +317,7 @@ def test_documents_end_with_a_token(tmp_path: Path, end: str | None) -> None:
     assert header.get("end") == (
         end or "<|endoftext|>" if end != "none" else None
     )
-    with pytest.raises(BadInput, match="--end 'nothing' is no token of"):
+    with pytest.raises(BadInput, match="--end 'nothing' is not a token of"):
         texts.prepare(
             tmp_path / "d.jsonl", tmp_path / "t", str(file), end="nothing"
         )

@@ -274,7 +274,7 @@ def test_a_price_of_no_chip_is_refused(served) -> None:
     body = {"question": QUESTION, "top": 1, "prices": {"h1oo": 2}}
     reply = ask("plan", body, served)
     assert reply.status == 422
-    assert "'h1oo' is none of the chips here: h100" in reply.json["error"]
+    assert "'h1oo' is not one of the chips here: h100" in reply.json["error"]
     body["prices"] = {"b200": 2, "h100": 3}
     assert ask("plan", body, served).json["price"]["usd_per_hour"] == 3
 
@@ -833,11 +833,11 @@ def test_a_price_is_of_a_chip_as_on_has_it() -> None:
     [
         (
             {"nonsense": 4.0},
-            "'nonsense' is none of the chips here: h100-sxm, a100-80",
+            "'nonsense' is not one of the chips here: h100-sxm, a100-80",
         ),
         (
             {"a100-40": 4.0},
-            "'a100-40' is none of the chips here: a100-80, h100-sxm",
+            "'a100-40' is not one of the chips here: a100-80, h100-sxm",
         ),
         ({"h100": 2.5, "h100-sxm": 3.0}, "h100-sxm is said twice, 2.5 and 3"),
         ({"h100": 0}, "'h100' must cost more than 0 and at most 1,000,000"),

@@ -237,7 +237,7 @@ def test_a_validation_becomes_a_page(tmp_path) -> None:
         ("a.txt", "", "must be a JOB.toml"),
         ("a.json", "{}", "not of 'None'"),
         ("a.json", '{"verb": "limits"}', "not of 'limits'"),
-        ("a.json", '{"verb": "sweep"}', "no complete result"),
+        ("a.json", '{"verb": "sweep"}', "not a complete result"),
         ("a.json", '{"verb": "plan"}', "does not say what was asked"),
         ("a.toml", "x = 1", "x"),
     ],

@@ -64,7 +64,7 @@ def advise(
 
     files.suffix(output, (".diff", ".patch"))
     if output and not Path(run[:4096]).is_file():
-        raise BadInput(f"{run[:80]} is no file that -o could change")
+        raise BadInput(f"{run[:80]} is not a file that -o can change")
     notes: list[str] = []
     job = read_job(run, given, notes, price)
     file = of_file(run, given)

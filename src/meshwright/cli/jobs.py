@@ -17,8 +17,29 @@ def prediction_of_arguments(
     from ..prediction.prediction import predict as compute
 
     notes: list[str] = []
-    p = compute(read_job(model, given, notes, price))
+    job = read_job(model, given, notes, price)
+    notes += replicated(job, given)
+    p = compute(job)
     return replace(p, notes=(*notes, *p.notes))
+
+
+SHARDING = ("fsdp", "torchtitan", "llm-foundry")
+"""Frameworks whose name says to many that everything is sharded."""
+
+
+def replicated(job: Any, given: Mapping[str, str]) -> list[str]:
+    """A sentence where nobody said a ZeRO stage and the framework is thought to shard."""
+    layout, name = job.layout, job.profile.name
+    if (
+        name not in SHARDING
+        or "zero" in given
+        or layout.zero
+        or layout.dp == 1
+    ):
+        return []
+    return [
+        f"ZeRO-0 under {name} is DDP; --zero 3 shards, as fully_shard does"
+    ]
 
 
 def read_job(

@@ -96,7 +96,7 @@ Experts = Annotated[
     word("Experts of a block at GPT-3's width, growing; 1: dense.", "N"),
 ]
 Beside = Annotated[
-    bool, word("Data-parallel traffic runs beside everything else.")
+    bool, word("Data-parallel traffic overlaps with everything else.")
 ]
 
 

@@ -729,7 +729,7 @@ def search_refusal(how: Assumptions, layout: Layout) -> str:
     takes any.
     """
     why = "; ".join(refusal(how.choices, layout, how.name))
-    none = f"this layout is none of those that {how.name} searches"
+    none = f"this layout is not one of those that {how.name} searches"
     return f"{none}: {why}" if why else ""
 
 

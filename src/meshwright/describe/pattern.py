@@ -46,7 +46,8 @@ def pattern_words(pattern: Sequence[str]) -> list[tuple[int, str, str | None]]:
         mixers = match[2].split("&") if match else []
         if match is None or any(m not in MIXERS for m in mixers):
             raise BadInput(
-                f"pattern: {text[:60]!r} is no layer: write [times*]mixer[+feed-forward], such as"
+                f"pattern: {text[:60]!r} is not a layer: write"
+                " [times*]mixer[+feed-forward], such as"
                 f" 3*linear+experts, of {', '.join(MIXERS)} and {', '.join(FEED_FORWARDS)}"
             )
         if match[3] is not None and match[3] not in FEED_FORWARDS:

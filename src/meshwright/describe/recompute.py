@@ -275,7 +275,7 @@ def recompute(text: str) -> Recompute:
         )
     if len(words) > 1 and (alone := words & {"none", "full"}):
         raise BadInput(
-            f"layout.recompute {text[:40]!r}: {min(alone)} stands alone"
+            f"layout.recompute {text[:40]!r}: {min(alone)} cannot be combined with others"
         )
     words -= {"none"}
     return Recompute(tuple(sorted(words)), layers if words else 0)

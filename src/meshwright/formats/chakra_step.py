@@ -83,7 +83,7 @@ def tag(send: Send, m: int) -> int:
 
 def write_chakra(prediction: Prediction, path: str) -> tuple[int, int]:
     """Write PATH.0.et, PATH.1.et, ... and PATH.groups.json: (ranks, nodes).  Raises BadInput where
-    that is too much, or the layout cannot be said."""
+    that is too much, or the layout cannot be expressed."""
     layout = prediction.layout
     order = axes_in_order(prediction.job, layout)
     stages = programs(prediction)

@@ -48,8 +48,8 @@ def model(name: str, *, files: bool = True) -> Model:
     if files and path and not catalog.has("models", name):
         if HUB.fullmatch(name) and not Path(name).exists():
             raise BadInput(
-                f"{name} is no model of the catalogue and no file here: save the config.json of"
-                " its page and give its path, or take a name that"
+                f"{name} is neither a model of the catalogue nor a file here: save the config.json"
+                " of its page and give its path, or take a name that"
                 f" {command('catalog models')} lists"
             )
         return load_hf(name)

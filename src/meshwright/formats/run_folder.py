@@ -170,7 +170,7 @@ def rank_record(path: Path) -> RankRecord:
     head, *rows = json_lines(path) or [None]
     if not isinstance(head, dict) or head.get("schema") != SCHEMA:
         raise BadInput(
-            f"{path} is no record of a rank: its first line must have schema {SCHEMA!r}"
+            f"{path} is not the record of a rank: its first line must have schema {SCHEMA!r}"
         )
     place = head.get("place")
     if not isinstance(place, dict) or len(place) > 8:

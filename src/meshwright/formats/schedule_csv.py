@@ -100,8 +100,8 @@ def _cell(cell: str, rank: int) -> list[tuple[int, str, int]]:
     ]
     if len(actions) < len(matches):
         raise BadInput(
-            f"row {rank + 1} of the schedule CSV has {cell[:40]!r}, which is no computation: write"
-            " stage, kind (F, B, I or W) and microbatch, such as 0F0, and leave communication out"
-            " (PyTorch's compute_only format)"
+            f"row {rank + 1} of the schedule CSV has {cell[:40]!r}, which is not a computation:"
+            " write stage, kind (F, B, I or W) and microbatch, such as 0F0, and leave"
+            " communication out (PyTorch's compute_only format)"
         )
     return actions

@@ -35,7 +35,7 @@ class Family:
     """None: none of its layouts fits."""
     note: str = ""
     ran: bool = False
-    """A run shows that it fits, whatever the risk that is reckoned."""
+    """A run shows that it fits, whatever its predicted risk."""
 
     __repr__ = short_repr
 

@@ -176,8 +176,8 @@ def _prefer_precedent(question: Question, usual: Job, one: Plan) -> Plan:
 
 
 def _prefer_recipe(question: Question, one: Plan) -> Plan:
-    """The plan, or one whose answer is a published recipe that is known to fit, whatever the risk
-    that is reckoned, where that is faster by more than the model's resolution.
+    """The plan, or one whose answer is a published recipe that is known to fit, whatever its
+    predicted risk, where that is faster by more than the model's resolution.
     """
     job = question.job
     known = shown_to_fit(job, question.asked.choices)

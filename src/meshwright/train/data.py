@@ -303,7 +303,7 @@ def end_of(named: str) -> int:
 def sibling(path: Path, suffix: str) -> Path:
     """NAME.bin or NAME.json of a token file; BadInput for what has no name, such as "."."""
     if not path.name:
-        raise BadInput(f"{str(path)!r} is no token file: it has no name")
+        raise BadInput(f"{str(path)!r} is not a token file: it has no name")
     return path.with_suffix(suffix)
 
 

@@ -166,7 +166,7 @@ def opener(path: Path) -> Callable[..., TextIO]:
     """What opens it, unpacked; BadInput for what is no text."""
     if path.suffix in (".zst", ".parquet", ".zip", ".tar"):
         raise BadInput(
-            f"{path} is no text: meshwright data reads a text or a .jsonl, or one packed as"
+            f"{path} is not a text: meshwright data reads a text or a .jsonl, or one packed as"
             f" {', '.join(PACKED)}"
         )
     open_: Callable[..., TextIO] = PACKED.get(path.suffix, open)
@@ -353,7 +353,7 @@ def encoder(
     made = _read(tokenizer)
     known: dict[str, int] = made.get_vocab()
     if end not in (None, "none") and end not in known:
-        raise BadInput(f"--end {end[:40]!r} is no token of {tokenizer}")
+        raise BadInput(f"--end {end[:40]!r} is not a token of {tokenizer}")
     end = end or next((name for name in ENDS if name in known), None)
     if documents and end is None:
         raise BadInput(

@@ -68,7 +68,7 @@ def of_text(text: str, kept: Mapping[str, Any], progress: Progress) -> Advice:
     )
     if file is None:
         raise BadInput(
-            "the text is no script, configuration or log that is known here"
+            "the text is not a script, configuration or log that is known here"
         )
     job: Job = job_in_file(file, kept).filled
     measured: list[float] = []

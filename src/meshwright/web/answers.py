@@ -438,7 +438,7 @@ def ways_to_copy(body: Body, progress: Progress) -> Answer:
 
 
 def tools(job: Job) -> list[dict[str, str]]:
-    """The job in the words of each other tool, or why it cannot be said there."""
+    """The job in the words of each other tool, or why it cannot be expressed there."""
     exports = []
     for name, format in written().items():
         one = {"name": name, "title": format.title}

@@ -39,7 +39,7 @@ def by_chip(prices: Prices, chips: Iterable[str]) -> dict[str, float]:
         chip = chip_named(name, chips)
         if chip is None:
             raise BadInput(
-                f"prices: {name[:80]!r} is none of the chips here:"
+                f"prices: {name[:80]!r} is not one of the chips here:"
                 f" {', '.join(similar_chips(name, chips)[:NAMED]) or 'there is none'}"
             )
         positive(name, rate)

@@ -87,7 +87,7 @@ def files(folder: Path) -> list[Path]:
     for name in named:
         if not (folder / name).is_file():
             raise BadInput(
-                f"{str(folder)[:80]!r} is no folder of Pyodide {VERSION} with NumPy and rich: it"
+                f"{str(folder)[:80]!r} is not a folder of Pyodide {VERSION} with NumPy and rich: it"
                 f" has no {name}; --fetch gets what is missing"
             )
     return [folder / name for name in named]

@@ -152,7 +152,7 @@ def of_result(data: Mapping[str, Any]) -> tuple[dict[str, str], Answers]:
         return SHOWN[str(verb)](data)
     except (KeyError, TypeError, AttributeError, IndexError):
         raise BadInput(
-            f"this is no complete result of meshwright {verb}"
+            f"this is not a complete result of meshwright {verb}"
         ) from None
 
 

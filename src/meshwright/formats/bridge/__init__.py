@@ -187,7 +187,8 @@ def read_file(
     if arguments is not None:
         if kind:
             raise BadInput(
-                f"{path[:80]} is no script, and takes no arguments: leave out what stands after --"
+                f"{path[:80]} is not a script and takes no arguments: leave out what"
+                " stands after --"
             )
         text = shell.called_with(arguments) + text
     if named:
@@ -206,7 +207,7 @@ def read_file(
             sayings[name] = said
     read_as = {name: said.keys for name, said in sayings.items()}
     if refusals:
-        words = keys or tabled.flags_of_script(text)
+        words = tabled.flags_of_script(text) if keys is None else keys
         if refuser := explains_more(refusals, words, read_as):
             raise refusals[refuser]
     if named and not sayings:

@@ -101,8 +101,10 @@ def understood_as_primus(file: ForeignFile, wrapped: Wrapped) -> ForeignFile:
     """What was read, with the model, and Primus's own keys sorted."""
     table = wrapper("primus")
     plain = {key for key in file.left if key in table["harmless"]}
+    matters = table["matters"]
+    starred = [pattern for pattern in matters if "*" in pattern]
     left = {
-        key: text_of(key, table["matters"], STARRED) or why
+        key: text_of(key, matters, starred) or why
         for key, why in file.left.items()
         if key not in plain
     }
@@ -125,7 +127,3 @@ def understood_as_primus(file: ForeignFile, wrapped: Wrapped) -> ForeignFile:
         harmless=tuple(sorted({*file.harmless, *plain})),
         notes=(*file.notes, note),
     )
-
-
-STARRED = ("*turbo*",)
-"""Patterns among the keys that matter."""

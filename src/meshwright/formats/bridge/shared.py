@@ -259,7 +259,7 @@ def accumulated(job: Job) -> int:
     each = int(job.layout.dp * job.layout.microbatch)
     if job.batch % each:
         raise BadInput(
-            f"batch {job.batch} is no multiple of dp x microbatch = {each}"
+            f"batch {job.batch} is not a multiple of dp x microbatch = {each}"
         )
     return job.batch // each
 

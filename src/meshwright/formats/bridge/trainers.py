@@ -172,7 +172,7 @@ def levanter_precision(k: Keys) -> str:
     compute, kept = (NUMBERS.get(parts.get(key, word)) for key in ("c", "p"))
     if compute is None or kept is None:
         k.unreadable(
-            "trainer.mp", f"{word[:40]} is no policy of jmp that is predicted"
+            "trainer.mp", f"{word[:40]} is not a jmp policy that is predicted"
         )
     if compute != "bf16":
         return "fp32"
