@@ -29,7 +29,7 @@ SHARDING = ("fsdp", "torchtitan", "llm-foundry")
 
 def replicated(job: Any, given: Mapping[str, str]) -> list[str]:
     """A sentence where nobody said a ZeRO stage and the framework is thought to shard."""
-    layout, name = job.layout, job.profile.name
+    layout, name = job.layout, job.profile.name if job.profile else ""
     if (
         name not in SHARDING
         or "zero" in given
