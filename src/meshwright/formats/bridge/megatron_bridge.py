@@ -220,6 +220,15 @@ def _write_float8(job: Job, out: dict[str, Any]) -> None:
         )
 
 
+def write_logits(job: Job, out: dict[str, Any]) -> None:
+    """Of the wheels none has the key (0.3.1 with Megatron-Core 0.16.1)."""
+    if job.software.logits_quantised:
+        raise BadInput(
+            "Megatron-Bridge 0.3.1 has no key of quantised logits, which a later one has:"
+            " leave logits_quantised out"
+        )
+
+
 def write_dp_overlap(job: Job, out: dict[str, Any]) -> None:
     """As Megatron; its recipes overlap unless told."""
     megatron.write_dp_overlap(job, out)
@@ -234,6 +243,7 @@ WRITE = {
     "job.precision": _write_precision,
     "software.float8": _write_float8,
     "software.dp_overlap": write_dp_overlap,
+    "software.logits_quantised": write_logits,
 }
 """Field -> what writes it."""
 
