@@ -244,7 +244,7 @@ def _percents(values: Sequence[float | None]) -> Iterator[str]:
 
 def marked() -> Iterator[tuple[str, ...]]:
     """(name, places, prior, value) of each number that is fitted to runs."""
-    for of in fitted.parameters():
+    for of in fitted.fitted_parameters():
         places = ", ".join(place.replace(":", " ") for place in of.where)
         yield of.name, places, f"{of.prior:.3g}", f"{of.value:.3g}"
 

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from ablation import table, written
 
-from meshwright.describe.fitted import parameters
+from meshwright.describe.fitted import fitted_parameters
 from meshwright_studies.fitting.answer import (
     FitAnswer,
     beside_baselines,
@@ -57,7 +57,7 @@ EIGHT = tuple(f"korthikanti2022-00{i}" for i in range(1, 9))
 def answered() -> FitAnswer:
     """Every run under the numbers that the catalogue holds."""
     return runs_as_predicted(
-        RunModel(runs(published()), parameters()), stored()
+        RunModel(runs(published()), fitted_parameters()), stored()
     )
 
 

@@ -31,7 +31,7 @@ from meshwright.describe.layout import Layout
 from meshwright.describe.model import Model
 from meshwright.describe.network import Dim, Network
 from meshwright.describe.training import Settings
-from meshwright.formats.run_folder import read
+from meshwright.formats.run_folder import read_run
 from meshwright.schedule import get
 from meshwright.train.run import train
 
@@ -90,7 +90,7 @@ def measured(layout: Layout, steps: int) -> Bubble:
             output=f"{folder}/run",
         )
         train(job(layout), settings)
-        found = compare(read(settings.output)).virtual
+        found = compare(read_run(settings.output)).virtual
     assert found and found.bubble.as_planned
     return found.bubble
 

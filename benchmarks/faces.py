@@ -77,7 +77,9 @@ def of_page(question: dict[str, str]) -> dict[str, Any]:
     """What the page is told; {"error": ...} where it is refused."""
     body = {"question": question, "families": True}
     try:
-        return json.loads(json.dumps(answers.plan(body, lambda *_: None)))
+        return json.loads(
+            json.dumps(answers.answer_plan(body, lambda *_: None))
+        )
     except Exception as error:  # noqa: BLE001 - compared with the command's
         return {"error": str(error)}
 

@@ -113,7 +113,7 @@ def beside_program(job: Job, need: float) -> dict[str, Any]:
     from meshwright.train import oracle as program
 
     start = time.process_time()
-    ranks = program.compare(job, settings(job.train))
+    ranks = program.compare_ranks(job, settings(job.train))
     counted = max(
         row.counted
         for rank in ranks

@@ -28,7 +28,7 @@ def answer(file: Path) -> dict[str, Any]:
     from meshwright.formats.flags import missing
 
     try:
-        read = bridge.read(str(file))
+        read = bridge.read_file(str(file))
     except BadInput as error:
         return {"refused": str(error)}
     except Exception as error:

@@ -194,7 +194,7 @@ def made(
                 p.add_(0.1 * torch.randn_like(p))
     model.save_pretrained(folder / "model")
     ids = np.random.default_rng(seed).integers(0, 256, BATCH * SEQ * STEPS + 1)
-    texts.write(folder / "tokens", [ids], 256, "bytes", "random")
+    texts.write_texts(folder / "tokens", [ids], 256, "bytes", "random")
 
     def step(tokens: Tensor) -> tuple[Tensor, Tensor | float]:
         routed = {"output_router_logits": True} if balance else {}
@@ -384,7 +384,9 @@ def first_gradients(
     for name, true in exact.items():
         all_of_it = tuple(slice(0, n) for n in true.shape)
         our = whole_tensor(reader, f"exp_avg/{name}", list(true.shape))
-        their = theirs.read(name, weights.rows(name, true, m), all_of_it)
+        their = theirs.read(
+            name, weights.weight_rows(name, true, m), all_of_it
+        )
         every[name] = our.double() / part, their.double(), true
     return every
 

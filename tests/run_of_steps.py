@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from meshwright.schedule import Order, timeline
+from meshwright.schedule import Order, timeline_of_order
 from meshwright.schedule.timeline import Passes, StageOf
 
 
@@ -17,7 +17,7 @@ def step_in_run_s(
 ) -> float:
     """Seconds that a second step adds to the completion of one. barrier: no rank begins it before
     all have ended the first; else each as soon as its own actions of the first are done."""
-    one = timeline(order, stage_of, passes, send_s).makespan_s
+    one = timeline_of_order(order, stage_of, passes, send_s).makespan_s
     if barrier:
         return one
     m = len({action.microbatch for actions in order for action in actions})
@@ -25,4 +25,4 @@ def step_in_run_s(
         [*actions, *(a._replace(microbatch=a.microbatch + m) for a in actions)]
         for actions in order
     ]
-    return timeline(twice, stage_of, passes, send_s).makespan_s - one
+    return timeline_of_order(twice, stage_of, passes, send_s).makespan_s - one

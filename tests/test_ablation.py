@@ -90,5 +90,5 @@ def test_the_first_line_has_all_laws() -> None:
 
 def test_every_number_fitted_to_runs_is_listed() -> None:
     assert [name for name, *_ in ablation.marked()] == [
-        of.name for of in fitted.parameters()
+        of.name for of in fitted.fitted_parameters()
     ]

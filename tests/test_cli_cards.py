@@ -189,3 +189,11 @@ def test_a_framework_that_is_thought_to_shard_says_that_it_does_not(
     words[3] = "2xrtx-4090"
     cli.run([*words, "--why"])
     assert "ZeRO-0 under fsdp is DDP" in capsys.readouterr().out
+
+
+def test_a_paper_has_no_framework_that_shards(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    words = ["predict", "gpt2-xl", "--on", "8xh100", "--batch", "64seq"]
+    assert cli.run([*words, "--assumptions", "lbl-2024"]) == 0
+    assert "DDP" not in capsys.readouterr().out

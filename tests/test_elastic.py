@@ -114,7 +114,10 @@ def test_a_plan_of_a_job_says_what_its_own_layout_costs(
     file.write_text(text.replace("tp = 4", "tp = 3"))
     assert main(asked) == 0
     out = " ".join(capsys.readouterr().out.split())
-    assert "the layout of the file is ignored" in out and "cannot be split 3 ways" in out
+    assert (
+        "the layout of the file is ignored" in out
+        and "cannot be split 3 ways" in out
+    )
 
 
 def test_without_pipelines_their_words_go_too() -> None:

@@ -24,7 +24,7 @@ from meshwright.describe.assumptions import SETS
 from meshwright.describe.software import Software
 from meshwright.prediction.expression import written
 from meshwright.prediction.recorded import Recorded
-from meshwright.report.explain import report, to_dict
+from meshwright.report.explain import explanation_report, explanation_to_dict
 
 DRAWN = 300
 PARTS = 10
@@ -274,9 +274,11 @@ def test_long_sums_inside_are_their_number() -> None:
 
 def test_an_explanation_prints_and_lists_it() -> None:
     p = by_hand(Layout())
-    (found,) = to_dict(p, "compute/layers/attention/core forward")
+    (found,) = explanation_to_dict(p, "compute/layers/attention/core forward")
     assert value_of(**found["expression"]) == pytest.approx(found["value"])
     shown = io.StringIO()
-    Console(file=shown, width=100).print(report(p, "attention/core/forward"))
+    Console(file=shown, width=100).print(
+        explanation_report(p, "attention/core/forward")
+    )
     assert "= times * (FLOPs / rate_16bit)" in shown.getvalue()
     assert "rate_16bit = 1.67772e+07" in shown.getvalue()

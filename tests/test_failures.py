@@ -15,7 +15,7 @@ from meshwright.prediction.failures import (
     goodput,
     has_published_rate,
     interval,
-    loss,
+    loss_to_failures,
     of_family,
 )
 
@@ -62,7 +62,7 @@ def test_what_a_run_loses_adds_up() -> None:
         storage_bytes_per_s=1e8,
         state_bytes=14.0,
     )
-    lost, whole = loss(f, 10_000, 1e12), 1e7
+    lost, whole = loss_to_failures(f, 10_000, 1e12), 1e7
     parts = lost.parts(whole, f.restart_s)
     assert sum(parts.values()) == pytest.approx(whole)
     assert parts["restarts"] == pytest.approx(whole / 1e4 * 600)
@@ -142,21 +142,23 @@ def test_goodput_by_simulation() -> None:
 
 def test_more_chips_fail_more() -> None:
     shares = [
-        loss(Failures(), n, 1e12).goodput
+        loss_to_failures(Failures(), n, 1e12).goodput
         for n in (1e2, 1e3, 1e4, 1e5, 1e6, 1e9)
     ]
     assert all(
         0 <= b < a < 1 for a, b in zip(shares, shares[1:], strict=False)
     )
     assert (
-        loss(replace(Failures(), restart_s=60.0), 1e5, 1e12).goodput
-        > loss(Failures(), 1e5, 1e12).goodput
+        loss_to_failures(
+            replace(Failures(), restart_s=60.0), 1e5, 1e12
+        ).goodput
+        > loss_to_failures(Failures(), 1e5, 1e12).goodput
     )
-    assert loss(Failures(), np.array([1e3, 1e5]), 1e12).goodput[
+    assert loss_to_failures(Failures(), np.array([1e3, 1e5]), 1e12).goodput[
         1
-    ] == pytest.approx(loss(Failures(), 1e5, 1e12).goodput)
+    ] == pytest.approx(loss_to_failures(Failures(), 1e5, 1e12).goodput)
 
 
 def test_llama_3_loses_a_few_percent() -> None:
     """Grattafiori et al. 2024 report more than 90 % effective training time on 16,384 chips."""
-    assert 0.9 < loss(Failures(), 16384, 405e9).goodput < 0.99
+    assert 0.9 < loss_to_failures(Failures(), 16384, 405e9).goodput < 0.99

@@ -19,7 +19,7 @@ from meshwright.limits.realistic import (
     transformer,
 )
 from meshwright.limits.scenario import preset
-from meshwright.prediction.failures import loss
+from meshwright.prediction.failures import loss_to_failures
 
 Capture = pytest.CaptureFixture[str]
 JOB = """
@@ -122,7 +122,11 @@ def test_a_run_of_whole_transformers_has_its_smallest_cluster(
     found = smallest_for(scenario, real, 1e24)
     assert found.chips == row["chips"]
     assert real.failures is not None
-    kept = float(loss(real.failures, row["chips"], row["parameters"]).goodput)
+    kept = float(
+        loss_to_failures(
+            real.failures, row["chips"], row["parameters"]
+        ).goodput
+    )
     assert found.prediction.step_time_s < kept * scenario.duration_s
     # four widths to an octave: the next below makes a smaller run than was asked for
     width = found.prediction.job.model.hidden

@@ -222,7 +222,7 @@ def test_a_router_flag_nobody_knows_is_not_harmless() -> None:
     from meshwright.formats import bridge
 
     text = SCRIPT.rstrip() + " --moe-router-foo 3 --moe-router-dtype fp32\n"
-    found = bridge.read("pretrain.sh", text)
+    found = bridge.read_file("pretrain.sh", text)
     assert [*found.left] == ["moe_router_foo"]
     assert "moe_router_dtype" in found.harmless
 

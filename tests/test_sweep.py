@@ -14,7 +14,7 @@ from meshwright.describe.layout import Layout
 from meshwright.errors import BadInput
 from meshwright.formats.toml import load_job
 from meshwright.prediction.prediction import predict
-from meshwright.report.sweep import card
+from meshwright.report.sweep import sweep_card
 from meshwright.sweep import Sweep, SweepPoint, parse, sweep, values, vary
 
 JOB = Job(
@@ -259,7 +259,8 @@ def test_a_published_recipe_is_an_answer_whatever_its_risk() -> None:
         told, points=(told.points[0], replace(told.points[1], ran=True))
     )
     texts = [
-        "\n".join(x.plain for x in card(of).lines(100)) for of in (told, ran)
+        "\n".join(x.plain for x in sweep_card(of).lines(100))
+        for of in (told, ran)
     ]
     assert risky.verdict in texts[0] and risky.verdict not in texts[1]
     assert [row["fits"] for row in ran.rows()] == [True, True]

@@ -33,7 +33,7 @@ LAWS: Mapping[tuple[str, str], list[str]] = {
     ],
     ("chip", "hierarchy"): [
         "cost.hierarchy:tiles",
-        "cost.hierarchy:crossing",
+        "cost.hierarchy:level_crossing",
         "cost.hierarchy:pad",
         "cost.hierarchy:product_time",
     ],

@@ -128,10 +128,20 @@ def grid(
         varied_job(job, point)
     work = partial(_rows, job, space, fixed, compute or point_row)
     with contextlib.ExitStack() as stack:
-        done, out = _opened(file, job, chosen, space, fixed, stack)
+        done, out = _opened(
+            file, job, chosen, space=space, fixed=fixed, stack=stack
+        )
         left = [i for i in range(len(points)) if i not in done]
         pool = engine or stack.enter_context(_pool(workers, len(left)))
-        interrupted = _run(pool, work, points, left, done, out, progress)
+        interrupted = _run(
+            pool,
+            work,
+            points,
+            left=left,
+            done=done,
+            out=out,
+            progress=progress,
+        )
     return Grid(chosen, tuple(done[i] for i in sorted(done)), interrupted)
 
 

@@ -134,7 +134,7 @@ def sizing(
         last = _in_time(numbers, at, size, deadline_s)
     else:
         last = _paid(numbers, at, size, budget_usd or 0.0)
-    for chips in _nearby(job, numbers, last, seen, deadline_s):
+    for chips in _nearby(job, numbers, last, seen=seen, deadline_s=deadline_s):
         size(chips)
     tried = tuple(seen[chips] for chips in sorted(seen))
     kept = [s for s in tried if s.keeps(deadline_s, budget_usd)]

@@ -22,7 +22,7 @@ from .describe.cluster import Cluster
 from .describe.display import Displayed
 from .describe.fields import demand_text, fields_of, left_out
 from .describe.frozen import short_repr
-from .describe.job import Job, demand
+from .describe.job import Job, demand_job
 from .describe.layout import CHUNKED, Layout
 from .describe.read import brief, demand_meant, read
 from .errors import BadInput, MeshwrightError, article, unknown
@@ -244,7 +244,7 @@ def sweep(
     """
     from .search import constrain
 
-    demand(job)
+    demand_job(job)
     if fixed:
         job = job.with_(**fields)
     else:
@@ -253,7 +253,9 @@ def sweep(
     demand_text(over, "the field of a sweep")
     points: list[SweepPoint] = []
     try:
-        for point in _points(job, over, chosen, space, fixed, prices):
+        for point in _points(
+            job, over, chosen, space=space, fixed=fixed, prices=prices
+        ):
             points.append(point)
             if progress:
                 progress(f"{over} = {point.value}", len(points) / len(chosen))
@@ -301,7 +303,7 @@ def _planned(
 ) -> SweepPoint:
     """The best layout; a degree that is varied is a constraint."""
     best, note, ran = best_layout(job, [over], space)
-    return SweepPoint(value, job, best, note, ran)
+    return SweepPoint(value, job, best, note=note, ran=ran)
 
 
 def best_layout(

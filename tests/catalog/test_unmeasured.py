@@ -26,7 +26,7 @@ from meshwright.describe import assumptions as sets
 from meshwright.describe import network as links
 from meshwright.describe.chip import Chip
 from meshwright.describe.kernels import kernels
-from meshwright.report.predict import report
+from meshwright.report.predict import prediction_report
 
 PAPERS = ("lbl-", "epoch-", "book-")
 CHIPS = [
@@ -156,7 +156,7 @@ def test_the_answer_says_what_is_unmeasured(name: str) -> None:
     ]
     assert bool(said) == p.unmeasured == (assumed is not None)
     shown = Console(width=240, file=io.StringIO())
-    shown.print(report(p))
+    shown.print(prediction_report(p))
     assert (f"{name} (unmeasured)" in shown.file.getvalue()) == (
         assumed is not None
     )  # type: ignore[attr-defined]

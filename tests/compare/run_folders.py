@@ -16,7 +16,7 @@ from meshwright.describe.model import Model
 from meshwright.describe.network import Dim, Network
 from meshwright.formats.toml import dump_job
 from meshwright.schedule import get
-from meshwright.schedule.timeline import Passes, timeline
+from meshwright.schedule.timeline import Passes, timeline_of_order
 
 LLAMA = Model("llama", 8, 64, 4, 160, 256, 32, kv_heads=2)
 SLOWER = 1.5
@@ -61,7 +61,7 @@ def pipeline_run(
         int(layout.interleave),
     )
     order = schedule.order(p, batch // int(layout.microbatch), v)
-    ran = timeline(order, schedule.placement(p, v), passes)
+    ran = timeline_of_order(order, schedule.placement(p, v), passes)
     begins, ends = arrived(order, ran, late or {})
     (folder / "record").mkdir(parents=True)
     (folder / "job.toml").write_text(dump_job(described))

@@ -18,7 +18,7 @@ from meshwright.describe.assumptions import PYTORCH
 from meshwright.describe.layout import Layout
 from meshwright.describe.measured import Overhead
 from meshwright.errors import BadInput
-from meshwright.formats.run_folder import read
+from meshwright.formats.run_folder import read_run
 from meshwright.schedule import SCHEDULES, get
 
 LAYOUTS = {
@@ -42,7 +42,7 @@ def test_bubbles_of_a_run_are_those_of_its_schedule(
     chunks = int(get(name).chunks(layout.interleave))
     f, i, w = 1.0, 1.25, 0.75
     found = compare(
-        read(
+        read_run(
             pipeline_run(
                 tmp_path / "run",
                 layout,
@@ -74,7 +74,7 @@ def test_causes_and_remainder_add_up_to_the_measured_step(
     tmp_path: Path,
 ) -> None:
     found = compare(
-        read(
+        read_run(
             pipeline_run(
                 tmp_path / "run",
                 LAYOUTS["1f1b"],
@@ -117,7 +117,7 @@ def test_a_straggler_is_named_by_its_rank(tmp_path: Path) -> None:
     slow = [(1.0, 1.0, 1.0)] * 2 + [(2.0, 2.0, 2.0), (1.0, 1.0, 1.0)]
     why = [
         *compare(
-            read(pipeline_run(tmp_path / "slow", LAYOUTS["1f1b"], slow))
+            read_run(pipeline_run(tmp_path / "slow", LAYOUTS["1f1b"], slow))
         ).why()
     ]
     named = [line for line in why if "straggler" in line]
@@ -126,7 +126,7 @@ def test_a_straggler_is_named_by_its_rank(tmp_path: Path) -> None:
     even = [(2.0, 2.0, 2.0)] * 4
     why = [
         *compare(
-            read(pipeline_run(tmp_path / "even", LAYOUTS["1f1b"], even))
+            read_run(pipeline_run(tmp_path / "even", LAYOUTS["1f1b"], even))
         ).why()
     ]
     assert not any("straggler" in line for line in why)
@@ -145,19 +145,19 @@ def test_a_slow_link_is_named_by_its_ranks(name: str, tmp_path: Path) -> None:
     )
     passes = [(1.0, 1.0, 1.0)] * int(p * layout.interleave)
     slow = pipeline_run(tmp_path / "slow", layout, passes, late={bad: 0.5})
-    found = links(read(slow))
+    found = links(read_run(slow))
     assert found[bad] == pytest.approx(0.5)
-    why = [line for line in compare(read(slow)).why() if "link" in line]
+    why = [line for line in compare(read_run(slow)).why() if "link" in line]
     assert len(why) == 1, why
     assert f"between rank {bad[0]} on here and rank {bad[1]} on here" in why[0]
     assert "500 ms" in why[0]
     quick = pipeline_run(tmp_path / "quick", layout, passes)
-    assert not any("link" in line for line in compare(read(quick)).why())
+    assert not any("link" in line for line in compare(read_run(quick)).why())
     if len(every) > 1:
         even = dict.fromkeys(every, 0.5) | {(0, p - 1): 0.5}
         all_slow = pipeline_run(tmp_path / "all", layout, passes, late=even)
         assert not any(
-            "link" in line for line in compare(read(all_slow)).why()
+            "link" in line for line in compare(read_run(all_slow)).why()
         )
 
 
@@ -180,7 +180,7 @@ def test_what_a_run_does_beside_its_steps_is_named(tmp_path: Path) -> None:
     (folder / "metrics.jsonl").write_text(
         "".join(json.dumps(row) + "\n" for row in rows)
     )
-    why = [*compare(read(folder)).why()]
+    why = [*compare(read_run(folder)).why()]
     assert any(
         "33% of the time the run waits for its data, 10 s a step" in line
         for line in why
@@ -240,7 +240,7 @@ def test_a_step_is_recorded_once(tmp_path: Path) -> None:
     lines = file.read_text().splitlines(True)
     file.write_text("".join([*lines, lines[1]]))
     with pytest.raises(BadInput, match="must follow each other, each once"):
-        read(folder)
+        read_run(folder)
 
 
 def with_more_ranks(
@@ -275,7 +275,7 @@ def with_more_ranks(
 def test_the_slowest_of_a_tensor_parallel_group_sets_its_pace(
     tmp_path: Path,
 ) -> None:
-    run = read(
+    run = read_run(
         pipeline_run(tmp_path / "run", LAYOUTS["1f1b"], [(1.0, 1.0, 1.0)] * 4)
     )
     alone, pair = virtual(run), virtual(with_more_ranks(run, {("tp", 1): 2.0}))
@@ -285,7 +285,7 @@ def test_the_slowest_of_a_tensor_parallel_group_sets_its_pace(
 
 def test_replicas_are_pipelines_of_their_own(tmp_path: Path) -> None:
     """The median one is shown; medians of actions are over all of them."""
-    run = read(
+    run = read_run(
         pipeline_run(tmp_path / "run", LAYOUTS["1f1b"], [(1.0, 1.0, 1.0)] * 4)
     )
     alone, three = (
@@ -300,7 +300,7 @@ def test_replicas_are_pipelines_of_their_own(tmp_path: Path) -> None:
 def test_noise_moves_the_raw_bubble_and_not_the_typical_one(
     tmp_path: Path,
 ) -> None:
-    run = read(
+    run = read_run(
         pipeline_run(
             tmp_path / "run", LAYOUTS["interleaved"], [(0.5, 0.6, 0.4)] * 8
         )
@@ -338,7 +338,7 @@ def test_one_long_action_a_step_leaves_the_steady_bubble_as_it_was(
     """In each of three steps another action of every rank takes twice its time; what is slow in
     every step stays.
     """
-    run = read(
+    run = read_run(
         pipeline_run(
             tmp_path / "run", LAYOUTS["interleaved"], [(0.5, 0.6, 0.4)] * 8
         )
@@ -377,7 +377,7 @@ def test_one_long_action_a_step_leaves_the_steady_bubble_as_it_was(
 
 
 def test_ranks_that_ran_different_actions_are_refused(tmp_path: Path) -> None:
-    run = read(
+    run = read_run(
         pipeline_run(tmp_path / "run", LAYOUTS["1f1b"], [(1.0, 1.0, 1.0)] * 4)
     )
     other = with_more_ranks(run, {("tp", 1): 1.0})
@@ -405,14 +405,14 @@ def test_an_order_that_is_not_the_plans_is_told(
     )
     job = folder / "job.toml"
     job.write_text(job.read_text().replace('"gpipe"', '"1f1b"'))
-    assert not virtual(read(folder)).bubble.as_planned
+    assert not virtual(read_run(folder)).bubble.as_planned
     assert cli.run(["compare", str(folder), "--all"]) == 0
     assert "in another order than the schedule" in capsys.readouterr().out
 
 
 def test_clocks_of_ranks_are_aligned(tmp_path: Path) -> None:
     """A rank that began its step a second later did everything a second later."""
-    run = read(
+    run = read_run(
         pipeline_run(tmp_path / "run", LAYOUTS["1f1b"], [(1.0, 1.0, 1.0)] * 4)
     )
     late = replace(
@@ -479,7 +479,7 @@ def test_unequal_stages_count_as_idle_time_but_not_with_equally_busy_ranks(
     tmp_path: Path,
 ) -> None:
     found = virtual(
-        read(
+        read_run(
             pipeline_run(
                 tmp_path / "run",
                 LAYOUTS["1f1b"],
@@ -503,7 +503,7 @@ def test_unequal_stages_count_as_idle_time_but_not_with_equally_busy_ranks(
 
 def test_both_halves_of_split_backward_passes_count(tmp_path: Path) -> None:
     step = compare(
-        read(
+        read_run(
             pipeline_run(
                 tmp_path / "run", LAYOUTS["zbv"], [(0.5, 0.75, 0.25)] * 8
             )
@@ -520,7 +520,7 @@ def test_predicted_cpu_seconds_are_shown_where_a_machine_was_calibrated(
     tmp_path: Path,
 ) -> None:
     found = compare(
-        read(
+        read_run(
             pipeline_run(
                 tmp_path / "run", LAYOUTS["1f1b"], [(1.0, 1.0, 1.0)] * 4
             )

@@ -368,7 +368,7 @@ def test_a_product_crosses_every_boundary(
 def test_multiprocessors_that_read_each_other(gradient: bool) -> None:
     """They tile as one, and what a unit's own tile needs comes from the others."""
     out, inner = 200.0, 30.0
-    found, between = hierarchy.crossing(
+    found, between = hierarchy.level_crossing(
         out, inner, gradient, 2000.0, 4, True, 2.0
     )
     fixed, each = crossed(out, inner, gradient, 8000.0, 1)
@@ -380,7 +380,9 @@ def test_multiprocessors_that_read_each_other(gradient: bool) -> None:
     wide, long = 30.0, 200.0
     r, c = hierarchy.tiles(wide, long, 2000.0, 2.0)
     assert c > 1 and r == pytest.approx(1.0)
-    _, between = hierarchy.crossing(wide, long, gradient, 2000.0, 4, True, 2.0)
+    _, between = hierarchy.level_crossing(
+        wide, long, gradient, 2000.0, 4, True, 2.0
+    )
     outputs = c * wide * 2 if gradient else 2 * (c - 1) * wide * 2
     inputs = r * long * 2 if r > 1 else 0.0
     assert between == pytest.approx(inputs + outputs)

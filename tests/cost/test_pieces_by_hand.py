@@ -25,7 +25,7 @@ def test_a_reduction_in_the_switch_keeps_its_links_as_long_as_it_takes() -> (
     )
     links = Fabric.of(net, LBL.network)
     slow = Load(1.0, 0.0, Busy((1.0,)))
-    found = in_network.all_reduce(links, 8e9, (8.0,), slow)
+    found = in_network.in_network_all_reduce(links, 8e9, (8.0,), slow)
     paid = 2 * 8e9 / 1e11 * 7 / 8 / in_network.GAIN
     assert found.seconds == pytest.approx(paid)
     assert found.busy[0] == pytest.approx(paid)
@@ -41,12 +41,16 @@ def test_a_reduction_goes_up_and_down_once_where_there_are_several() -> None:
     links = Fabric.of(Network("n", dims), LBL.network)
     slow = Load(1e9, 1e9, Busy((1e9, 1e9)))
     for group, hops in (((8.0, 1.0), 2), ((1.0, 4.0), 20), ((8.0, 4.0), 22)):
-        found = in_network.all_reduce(links, 1.0, group, slow)
+        found = in_network.in_network_all_reduce(links, 1.0, group, slow)
         assert found.latency == hops and found.seconds == pytest.approx(hops)
-        assert in_network.all_reduce(links, 0.0, group, slow) == slow
+        assert (
+            in_network.in_network_all_reduce(links, 0.0, group, slow) == slow
+        )
     deaf = replace(links, reduces=(True, False))
-    assert in_network.all_reduce(deaf, 1.0, (8.0, 4.0), slow) == slow
-    near = in_network.all_reduce(deaf, 1.0, (8.0, 1.0), slow)
+    assert (
+        in_network.in_network_all_reduce(deaf, 1.0, (8.0, 4.0), slow) == slow
+    )
+    near = in_network.in_network_all_reduce(deaf, 1.0, (8.0, 1.0), slow)
     assert near.latency == 2.0
 
 

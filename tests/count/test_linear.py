@@ -176,11 +176,11 @@ def test_low_precision_saves_only_on_inputs_of_linear_layers():
     """One layer of Llama 3 8B, b s tokens: inputs of qkv, up and down shrink; q, k, v, o, norms,
     gate and up do not.
     """
-    from meshwright.count.megatron import layer
+    from meshwright.count.megatron import megatron_layer
     from meshwright.describe.layers import Kind
 
     def saved(precision):
-        ops = layer(
+        ops = megatron_layer(
             job(precision=PRECISIONS[precision]),
             placed(Layout(dp=1), (8, 1)),
             Kind(None, False),

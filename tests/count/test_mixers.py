@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from meshwright import Job, Layout, catalog, predict
-from meshwright.count.megatron import layer
+from meshwright.count.megatron import megatron_layer
 from meshwright.count.model import operations, parameters
 from meshwright.count.work import Op
 from meshwright.describe.layers import Kind, kinds
@@ -15,7 +15,7 @@ from meshwright.describe.mixers import Convolution, Indexer, Linear, StateSpace
 from meshwright.describe.model import MLA, Model
 from meshwright.errors import BadInput
 from meshwright.layout.placement import placed
-from meshwright.layout.rules import demand
+from meshwright.layout.rules import demand_legal
 
 D, T = 64, 128
 PLAIN = Model("m", 1, D, 4, 256, 0, T)
@@ -115,7 +115,7 @@ def test_products_of_a_scan_by_hand(name: str) -> None:
 
 def ops(name: str, **degrees: int) -> list[Op]:
     job = Job(MODELS[name], "8xh100-sxm", 8)
-    return layer(
+    return megatron_layer(
         job,
         placed(Layout(**{"dp": 1, **degrees}), job.cluster.sizes),
         kinds(job.model)[0],
@@ -144,10 +144,11 @@ def test_sparse_attention_reads_the_chosen_keys_only() -> None:
     at = placed(Layout(dp=1), job.cluster.sizes)
     core = {
         op.name: op
-        for op in layer(job, at, Kind(None, False, "sparse", False))
+        for op in megatron_layer(job, at, Kind(None, False, "sparse", False))
     }
     near = {
-        op.name: op for op in layer(job, at, Kind(16, False, "full", False))
+        op.name: op
+        for op in megatron_layer(job, at, Kind(16, False, "full", False))
     }
     assert (
         core["attention/core"].forward.matrix
@@ -182,7 +183,9 @@ def test_layouts_that_nothing_runs_are_refused_by_name(
 ) -> None:
     job = Job(replace(MODELS[name], vocab=1000), "8xh100-sxm", 8)
     with pytest.raises(BadInput, match=reason):
-        demand(job, placed(Layout(**{"dp": 1, **degrees}), job.cluster.sizes))
+        demand_legal(
+            job, placed(Layout(**{"dp": 1, **degrees}), job.cluster.sizes)
+        )
 
 
 def test_a_hybrid_is_cheaper_on_long_sequences_than_full_attention() -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from meshwright import Job, Layout, Space, plan, predict
-from meshwright.count.mlp2d import block, parameters, training_flops
+from meshwright.count.mlp2d import block, mlp2d_parameters, training_flops
 from meshwright.count.model import layer
 from meshwright.describe.cluster import NOWHERE
 from meshwright.describe.layers import kinds
@@ -26,7 +26,9 @@ def test_totals_of_the_paper() -> None:
     ops = block(b, D, F, m, f, act=2.0, wgt=2.0)
     flops = sum(op.forward.matrix + op.backward.matrix for op in ops) * m * f
     assert flops == pytest.approx(training_flops(1, D, F) * b)
-    assert sum(op.weights for op in ops) * m * f == parameters(1, 1, D, F)
+    assert sum(op.weights for op in ops) * m * f == mlp2d_parameters(
+        1, 1, D, F
+    )
     ranks = {"tp_model": m, "tp_ff": f}
     messages = [
         x

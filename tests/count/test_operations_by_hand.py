@@ -1087,7 +1087,7 @@ def test_a_block_sliced_both_ways() -> None:
         assert op.forward.matrix == 2 * 7 * 48 * 50
         assert op.weights == 48 * 50
         assert op.forward.memory == 7 * (48 + 50) * 2 + 48 * 50
-    assert mlp2d.parameters(3, 4, 5, 6) == 2 * 3 * 4 * 5 * 6
+    assert mlp2d.mlp2d_parameters(3, 4, 5, 6) == 2 * 3 * 4 * 5 * 6
     assert mlp2d.training_flops(3, 5, 6) == 12 * 3 * 5 * 6
 
 

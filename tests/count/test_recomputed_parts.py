@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from meshwright import BadInput, Job, Layout, catalog, predict
-from meshwright.count.megatron import layer
+from meshwright.count.megatron import megatron_layer
 from meshwright.count.model import kinds
 from meshwright.count.recompute import recomputed_ops, saved_bytes_of
 from meshwright.count.work import Op
@@ -28,7 +28,9 @@ V3 = Job("deepseek-v3", "8xh100-sxm", 8)
 def ops(job: Job, **layout: int) -> tuple[list[Op], float]:
     """Operations of the last layer, and bytes of its input."""
     at = placed(Layout(**{"dp": 1, **layout}), job.cluster.sizes)
-    return layer(job, at, kinds(job.model)[-1]), float(boundary(job, at))
+    return megatron_layer(job, at, kinds(job.model)[-1]), float(
+        boundary(job, at)
+    )
 
 
 def a_token(job: Job, parts: str, **layout: int) -> float:
@@ -48,7 +50,7 @@ def test_names_of_operations_are_known() -> None:
         for kind in {*kinds(job.model)}:
             found = {
                 op.name
-                for op in layer(
+                for op in megatron_layer(
                     job, placed(Layout(dp=1), job.cluster.sizes), kind
                 )
             }

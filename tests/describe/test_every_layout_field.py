@@ -36,7 +36,7 @@ from meshwright.formats.flags import (
 )
 from meshwright.formats.options import flags
 from meshwright.layout.placement import placed
-from meshwright.report.plan import ranking
+from meshwright.report.plan import ranking_table
 from meshwright.report.text import layout_words
 from meshwright.search import SEARCH_FIELDS, Plan, Space
 from meshwright.sweep import Sweep, SweepPoint
@@ -128,7 +128,7 @@ def test_a_field_of_tomorrow() -> None:
     assert "exchange ulysses" in layout_words(wide)
     found = Plan(p, (predicted(Wider(tp=2)),))
     assert "ulysses" in printed(
-        ranking("layouts", (p, *found.alternatives), found)
+        ranking_table("layouts", (p, *found.alternatives), found)
     )
     assert write_flags(wide, JOB)[-2:] == ["--exchange", "ulysses"]
     assert 'exchange = "ulysses"' in dump_job(replace(JOB, layout=wide))

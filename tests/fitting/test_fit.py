@@ -77,7 +77,7 @@ def by_hand(
 def only(monkeypatch: pytest.MonkeyPatch) -> None:
     """The catalogue has these two numbers alone; what was read of it before stays."""
     kernels.all_kernels(), framework.frameworks()
-    monkeypatch.setattr(fitted, "parameters", lambda: (CLOCK, HOST))
+    monkeypatch.setattr(fitted, "fitted_parameters", lambda: (CLOCK, HOST))
 
 
 @pytest.mark.usefixtures("only")
@@ -124,7 +124,7 @@ def test_a_prediction_is_asked_once_for_what_its_job_reads() -> None:
 def test_the_catalogue_says_what_is_fitted_and_to_what() -> None:
     """At most 25 numbers; each belongs to chips, frameworks or the set, its prior is what the files
     say, its value lies within its bounds and its range over the laboratories."""
-    of = fitted.parameters()
+    of = fitted.fitted_parameters()
     assert 1 <= len(of) <= 25
     sources = {run.source for run in seen_runs()} - {*framework.frameworks()}
     for p in of:
@@ -173,7 +173,7 @@ def test_the_fit_of_the_catalogue_is_the_one_that_it_holds() -> None:
         "Hopper",
         "Blackwell",
     }
-    assert {p.name for p in fitted.parameters()} == set(kept.values)
+    assert {p.name for p in fitted.fitted_parameters()} == set(kept.values)
     every = runs(published())
     some = tuple(run for i, run in enumerate(every) if i % 9 == 0)
     job = with_values(some[0].job, kept.values)
@@ -183,6 +183,6 @@ def test_the_fit_of_the_catalogue_is_the_one_that_it_holds() -> None:
     assert (
         fits.NOISE > 0
         and np.isfinite(
-            RunModel(some[:5], fitted.parameters()).errors(kept.values)
+            RunModel(some[:5], fitted.fitted_parameters()).errors(kept.values)
         ).all()
     )

@@ -9,7 +9,7 @@ from statistics import median
 
 import pytest
 
-from meshwright.describe.fitted import parameters
+from meshwright.describe.fitted import fitted_parameters
 from meshwright.prediction import certainty
 from meshwright.web import sure
 from meshwright_studies.fitting.evidence import descriptions, evidence_toml
@@ -48,7 +48,9 @@ EACH = 6
 @cache
 def seen() -> tuple[Seen, ...]:
     """All runs without their laboratory, under the numbers that the catalogue holds."""
-    return tuple(left_out(RunModel(runs(published()), parameters()), stored()))
+    return tuple(
+        left_out(RunModel(runs(published()), fitted_parameters()), stored())
+    )
 
 
 def test_every_class_has_its_frozen_runs() -> None:

@@ -95,7 +95,7 @@ def test_a_megatron_script_is_the_job_it_starts(tmp_path: Path) -> None:
 
 
 def test_what_a_job_cannot_hold_is_said() -> None:
-    found = bridge.read("train.sh", EXAMPLE)
+    found = bridge.read_file("train.sh", EXAMPLE)
     assert set(found.left) == {
         "distribute_saved_activations",
         "strange_new_flag",
@@ -124,14 +124,14 @@ def test_what_a_job_cannot_hold_is_said() -> None:
 def test_a_shell_script_is_read_and_not_run(
     text: str, words: list[str]
 ) -> None:
-    assert shell.read(text).commands[0] == words
+    assert shell.read_script(text).commands[0] == words
 
 
 @given(text=st.text(max_size=200))
 @settings(max_examples=150, deadline=None)
 def test_no_script_breaks_the_reader(text: str) -> None:
     with contextlib.suppress(BadInput):
-        shell.read(text)
+        shell.read_script(text)
 
 
 def test_stages_in_megatrons_words() -> None:
@@ -643,7 +643,7 @@ def test_torchtitans_eight_bits_are_configurations() -> None:
     by_row = replace(big, software=Software(float8="rowwise"))
     text = bridge.write(by_row, "torchtitan", PLACE)[0]
     assert "--config llama3_405b" in text
-    back = bridge.read("a.sh", text)
+    back = bridge.read_file("a.sh", text)
     assert back.tables["job"]["precision"] == {
         "name": "fp8",
         "gather_bytes": 2,
@@ -661,7 +661,7 @@ def test_axolotls_schema_has_what_it_demands() -> None:
     (AxolotlInputConfig, axolotl 0.19.0): both stand there to be filled in."""
     job = replace(BASE, layout=Layout(dp=8, zero=3))
     text = bridge.write(job, "axolotl", PLACE)[0]
-    keys = bridge.read("a.yaml", text)
+    keys = bridge.read_file("a.yaml", text)
     assert "\ndatasets: [{" in text and "\nlearning_rate: " in text
     assert "your own datasets and learning_rate" in text and not keys.left
 
@@ -682,9 +682,9 @@ def test_how_megatron_exchanges_keys(tmp_path: Path) -> None:
         ("--cp-comm-type all_gather", "gather"),
         ("--cp-comm-type a2a a2a", "all-to-all"),
     ):
-        found = bridge.read("train.sh", f"{script} {more}")
+        found = bridge.read_file("train.sh", f"{script} {more}")
         assert found.tables["layout"]["cp_exchange"] == ours
-    mixed = bridge.read("train.sh", f"{script} --cp-comm-type p2p a2a")
+    mixed = bridge.read_file("train.sh", f"{script} --cp-comm-type p2p a2a")
     assert "cp_comm_type" in mixed.left
 
 
@@ -695,6 +695,7 @@ def test_what_the_table_does_not_say_a_tool_reads_and_writes() -> None:
             if len(cell.keys) < 2 or cell.always is not table.UNSAID:
                 continue
             tabled = cell.kind or cell.says or cell.once or cell.lengths
+            tabled = tabled or cell.formula
             tabled = tabled or cell.hub
             assert tabled or path in tool.READ, (name, path)
             tabled = tabled or cell.beside or cell.write
@@ -709,7 +710,9 @@ def test_every_key_of_the_table_is_asked_for_once() -> None:
         for path, cell in table.get(name).cells.items():
             for key in cell.keys:
                 first = seen.setdefault(key, path)
+                cells = table.get(name).cells
                 computed = {path, first} & {*tool.READ}
+                computed |= {p for p in (path, first) if cells[p].formula}
                 assert first == path or computed, (name, key, path, first)
 
 
@@ -732,7 +735,7 @@ YAML_BOMB = "a: &a [x]\n" + "".join(
 def test_yaml_is_data_and_bounded(text: str, words: str) -> None:
     pytest.importorskip("yaml")
     with pytest.raises(BadInput, match=words):
-        bridge.read("x.yaml", text)
+        bridge.read_file("x.yaml", text)
 
 
 # ---------------------------------------------------------------- the command
@@ -902,7 +905,7 @@ def test_what_no_scheme_counts_is_read_with_a_note(tmp_path: Path) -> None:
     file = tmp_path / "a.yml"
     text = "model_name: mixtral-8x7b\nici_tensor_parallelism: 4\n"
     file.write_text(text, "utf-8")
-    found = bridge.read(file)
+    found = bridge.read_file(file)
     assert found.tables["layout"]["tp"] == found.tables["layout"]["etp"] == 4
     assert "scheme" not in found.tables["layout"]
     assert any("along the sequence" in note for note in found.notes)

@@ -66,6 +66,6 @@ def test_a_switch_needs_no_value(tmp_path: Path) -> None:
         " --parallelism.tensor_parallel_degree 2 --parallelism.enable_sequence_parallel",
         "utf-8",
     )
-    found = bridge.read(str(path))
+    found = bridge.read_file(str(path))
     assert found.tables["layout"]["sequence_parallel"] is True
     assert not found.left

@@ -92,5 +92,5 @@ def test_a_script_hands_its_own_arguments_on(to: str) -> None:
 @pytest.mark.parametrize("end", ['"$@"', '"${EXTRA[@]}"', "$@"])
 def test_arguments_of_nothing_are_no_word(end: str) -> None:
     """Bash: "$@" and an empty array are no word, so the flag before them has no value."""
-    script = shell.read(f"EXTRA=()\nrun --switch {end}\nrun2 '' \"\"\n")
+    script = shell.read_script(f"EXTRA=()\nrun --switch {end}\nrun2 '' \"\"\n")
     assert script.commands == [["run", "--switch"], ["run2", "", ""]]

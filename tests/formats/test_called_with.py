@@ -38,7 +38,7 @@ torchrun --nproc_per_node 8 --nnodes 2 pretrain_gpt.py --tensor-model-parallel-s
 
 def test_a_call_says_model_and_degrees() -> None:
     words = ["dsw", "70B", "8", "2", "bf16", "3"]
-    file = bridge.read("run.sh", SCRIPT, arguments=words)
+    file = bridge.read_file("run.sh", SCRIPT, arguments=words)
     assert file.tables["layout"]["tp"] == "8"
     assert file.tables["layout"]["pp"] == "2"
     assert file.tables["layout"]["microbatch"] == "3"
@@ -49,7 +49,7 @@ def test_a_call_says_model_and_degrees() -> None:
 
 
 def test_without_a_call_they_are_asked_for() -> None:
-    file = bridge.read("run.sh", SCRIPT)
+    file = bridge.read_file("run.sh", SCRIPT)
     assert {"layout.tp", "layout.microbatch", "model.layers"} <= {*file.unread}
     assert file.tables["layout"]["pp"] == "4"  # its own default
     assert any("read train.sh -- 8B 1 8" in note for note in file.notes)
@@ -84,7 +84,7 @@ def test_bash_says_the_same(name: str) -> None:
         check=True,
     ).stdout
     set_to = shell.called_with(arguments) + text
-    commands = shell.read(set_to).commands
+    commands = shell.read_script(set_to).commands
     said = [" ".join(c[1:]) for c in commands if c[0] == "echo"]
     assert [line.split() for line in told.splitlines()] == [
         line.split() for line in said
@@ -105,7 +105,9 @@ def test_bash_says_the_same(name: str) -> None:
     ],
 )
 def test_what_is_not_known_is_no_value(text: str) -> None:
-    commands = shell.read(shell.called_with(["--tp", "8"]) + text).commands
+    commands = shell.read_script(
+        shell.called_with(["--tp", "8"]) + text
+    ).commands
     said = [c for c in commands if c[0] == "echo"]
     assert said and all(len(words) == 1 for words in said)
 
@@ -149,7 +151,7 @@ def test_a_configuration_takes_none() -> None:
     with pytest.raises(
         BadInput, match="is not a script and takes no arguments"
     ):
-        bridge.read("a.yaml", text, arguments=["8B"])
+        bridge.read_file("a.yaml", text, arguments=["8B"])
 
 
 def test_a_vocabulary_that_a_script_leaves_to_its_tokenizer(

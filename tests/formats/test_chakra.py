@@ -17,7 +17,7 @@ from meshwright.cli.main import main
 from meshwright.count.model import executed_flops
 from meshwright.formats import chakra, chakra_step
 from meshwright.prediction.replay import replay
-from meshwright.schedule.timeline import timeline
+from meshwright.schedule.timeline import timeline_of_order
 
 COMP, SEND, RECEIVE, COLLECTIVE = 4, 5, 6, 7
 NODE = {
@@ -98,7 +98,7 @@ Ranks = list[list[dict[str, Any]]]
 def traces(folder: Path, job: Job, **layout: Any) -> tuple[Any, Ranks, Any]:
     """(prediction, nodes of each rank, communicators)."""
     prediction = predict(job, **layout)
-    ranks, _ = chakra_step.write(prediction, str(folder / "step"))
+    ranks, _ = chakra_step.write_chakra(prediction, str(folder / "step"))
     groups = json.loads((folder / "step.groups.json").read_text())
     every = [nodes(folder / f"step.{n}.et") for n in range(ranks)]
     return prediction, every, {int(k): v for k, v in groups.items()}
@@ -166,7 +166,9 @@ def test_a_trace_takes_what_the_replay_takes_without_a_network(
     place = prediction.schedule.placement(
         int(prediction.layout.pp), int(prediction.layout.interleave)
     )
-    free = timeline(one.timeline.order, place, one.stages, 0.0).makespan_s
+    free = timeline_of_order(
+        one.timeline.order, place, one.stages, 0.0
+    ).makespan_s
     update = float(prediction.step.update)
     assert finish_s(ranks, groups) == pytest.approx(free + update, rel=2e-4)
 
@@ -293,7 +295,9 @@ def test_what_no_trace_says_is_refused(
     tmp_path: Path, job: Job, layout: dict[str, Any], said: str
 ) -> None:
     with pytest.raises(BadInput, match=said):
-        chakra_step.write(predict(job, **layout), str(tmp_path / "step"))
+        chakra_step.write_chakra(
+            predict(job, **layout), str(tmp_path / "step")
+        )
 
 
 def test_the_command_writes_a_folder(
@@ -359,7 +363,7 @@ def test_protobuf_itself_reads_a_node() -> None:
     read = message_factory.GetMessageClass(
         pool.FindMessageTypeByName("c.Node")
     )
-    said = chakra.work(3e15, 5e9) + chakra.group(7)
+    said = chakra.work_attributes(3e15, 5e9) + chakra.group(7)
     data = chakra.node(300, "F 0 up", COMP, [1, 299], 1234567, said)
     one = read.FromString(data)
     assert (one.id, one.name, one.type, one.duration_micros) == (

@@ -74,9 +74,9 @@ def test_records_of_another_version_are_refused(tmp_path: Path) -> None:
     (tmp_path / "job.toml").write_text((HERE / "1/plan.toml").read_text())
     row = {"step": 1, "loss": 2.0, "step_time_s": 1.0, "cpu_s": 1.0}
     (tmp_path / "metrics.jsonl").write_text(json.dumps(row) + "\n")
-    assert run_folder.read(tmp_path).metrics[0]["loss"] == 2.0
+    assert run_folder.read_run(tmp_path).metrics[0]["loss"] == 2.0
     record = tmp_path / "record"
     record.mkdir()
     (record / "rank-0.jsonl").write_text('{"schema": "meshwright-record/0"}\n')
     with pytest.raises(BadInput, match="meshwright-record/1"):
-        run_folder.read(tmp_path)
+        run_folder.read_run(tmp_path)

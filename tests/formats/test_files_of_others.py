@@ -40,7 +40,7 @@ def layout(file: bridge.ForeignFile) -> dict[str, Any]:
 
 def test_what_a_recipe_sets_is_asked_for() -> None:
     """One in tp, pp and cp, no recomputation: no reader knows that of a recipe."""
-    file = bridge.read("changes.yaml", BRIDGE)
+    file = bridge.read_file("changes.yaml", BRIDGE)
     assert unread(file) == {"cp", "ep", "recompute"}
     assert layout(file)["tp"] == 2 and not unread(file) & {*layout(file)}
     assert not {"cp", "ep", "tp"} & {*file.taken}
@@ -51,19 +51,21 @@ def test_what_a_recipe_sets_is_asked_for() -> None:
 
 def test_recipes_shard_the_optimizer() -> None:
     """recipes/common.py sets use_distributed_optimizer, which Megatron-LM does not."""
-    assert layout(bridge.read("changes.yaml", BRIDGE))["zero"] == 1
+    assert layout(bridge.read_file("changes.yaml", BRIDGE))["zero"] == 1
     off = BRIDGE + "ddp: {use_distributed_optimizer: false}\n"
-    assert layout(bridge.read("changes.yaml", off))["zero"] == 0
+    assert layout(bridge.read_file("changes.yaml", off))["zero"] == 0
 
 
 def test_a_dense_recipe_asks_for_no_experts_and_fsdps_for_its_stage() -> None:
     said = RECIPE.format("llama3_8b_pretrain_config") + " model.seq_length=8"
-    file = bridge.read("run.sh", said)
+    file = bridge.read_file("run.sh", said)
     assert unread(file) == {"tp", "pp", "cp", "microbatch", "recompute"}
-    mixed = bridge.read("run.sh", said.replace("llama3_8b", "qwen3_30b_a3b"))
+    mixed = bridge.read_file(
+        "run.sh", said.replace("llama3_8b", "qwen3_30b_a3b")
+    )
     assert "ep" in unread(mixed) and "zero" not in unread(mixed)
     fsdp = said.replace("llama3_8b", "qwen3_30b_a3b_fsdp")
-    assert "zero" in unread(bridge.read("run.sh", fsdp))
+    assert "zero" in unread(bridge.read_file("run.sh", fsdp))
 
 
 def test_a_whole_configuration_of_bridge_asks_nothing() -> None:
@@ -71,7 +73,7 @@ def test_a_whole_configuration_of_bridge_asks_nothing() -> None:
         "model: {",
         "model: {num_layers: 2, hidden_size: 64, num_attention_heads: 4, ",
     )
-    file = bridge.read("run_config.yaml", whole)
+    file = bridge.read_file("run_config.yaml", whole)
     assert not file.unread and layout(file)["zero"] == 0
 
 
@@ -88,12 +90,12 @@ def test_runs_of_two_models_and_of_diffusion_are_refused(
     name = more.removeprefix("model: {").removesuffix("}")
     text = BRIDGE.replace("model: {", f"model: {{{name}, ")
     with pytest.raises(BadInput, match=word):
-        bridge.read("changes.yaml", text)
+        bridge.read_file("changes.yaml", text)
 
 
 def adapters(path: str, text: str) -> bool:
     """The file trains adapters alone, and is refused for it."""
-    file = bridge.read(path, text)
+    file = bridge.read_file(path, text)
     return any(flags.ADAPTERS in why for why in file.left.values())
 
 
@@ -130,7 +132,7 @@ def test_nemo_recomputes_nothing_without_a_granularity() -> None:
     off = "  activations_checkpoint_granularity: null\n"
     on = "  activations_checkpoint_granularity: full\n"
     said = [
-        layout(bridge.read("a.yaml", NEMO + text))["recompute"]
+        layout(bridge.read_file("a.yaml", NEMO + text))["recompute"]
         for text in (some, off + more, on + more)
     ]
     assert said == ["full", "none", "full:2"]
@@ -138,7 +140,7 @@ def test_nemo_recomputes_nothing_without_a_granularity() -> None:
 
 def test_nemos_own_words_for_biases_and_rows() -> None:
     more = "  bias: false\n  qkv_bias: true\n  override_vocab_size: 65024\n"
-    model: Any = bridge.read("a.yaml", NEMO + more).tables["model"]
+    model: Any = bridge.read_file("a.yaml", NEMO + more).tables["model"]
     assert model["qkv_bias"] and not model["bias"]
     assert model["vocab"] == 65024 and model["vocab_multiple"] == 1
 
@@ -152,7 +154,7 @@ def test_nemos_own_words_for_biases_and_rows() -> None:
 )
 def test_nemo_files_that_train_nothing_are_refused(old: str, new: str) -> None:
     with pytest.raises(BadInput, match="trains none"):
-        bridge.read("a.yaml", NEMO.replace(old, new))
+        bridge.read_file("a.yaml", NEMO.replace(old, new))
 
 
 def test_nemos_adapters_and_images() -> None:
@@ -160,7 +162,7 @@ def test_nemos_adapters_and_images() -> None:
     assert adapters("a.yaml", NEMO + scheme)
     assert not adapters("a.yaml", NEMO + scheme.replace("lora,", "null,"))
     with pytest.raises(BadInput, match="images"):
-        bridge.read("a.yaml", NEMO + "  mm_cfg: {llm: {freeze: true}}\n")
+        bridge.read_file("a.yaml", NEMO + "  mm_cfg: {llm: {freeze: true}}\n")
 
 
 # ---------------------------------------------------------------- vocabularies
@@ -171,7 +173,7 @@ def test_a_kind_of_tokenizer_without_one_vocabulary_is_asked_for() -> None:
     more = "{num_layers: 2, hidden_size: 64, num_attention_heads: 4, "
     kind = "tokenizer_type: GPTSentencePieceTokenizer, merge_file: null, "
     text = BRIDGE.replace("model: {", f"model: {more}{kind}")
-    file = bridge.read("a.yaml", text)
+    file = bridge.read_file("a.yaml", text)
     assert any("vocabulary" in why for why in file.missing)
 
 
@@ -182,15 +184,17 @@ trainer: {mp: "p=f32,c=bfloat16", train_batch_size: 8, num_train_steps: 3}
 
 
 def test_data_in_another_file_says_the_tokenizer_there() -> None:
-    file = bridge.read("a.yaml", LEVANTER + "data: {id: a/b}\n")
+    file = bridge.read_file("a.yaml", LEVANTER + "data: {id: a/b}\n")
     assert file.tables["model"]["vocab"] == 50257  # Levanter's own default
-    file = bridge.read("a.yaml", LEVANTER + "data: !include data/rpv1.yaml\n")
+    file = bridge.read_file(
+        "a.yaml", LEVANTER + "data: !include data/rpv1.yaml\n"
+    )
     assert any("vocabulary" in why for why in file.missing)
 
 
 def test_an_evaluation_of_levanter_is_refused() -> None:
     with pytest.raises(BadInput, match="trains none"):
-        bridge.read("a.yaml", LEVANTER + "checkpoint_is_hf: true\n")
+        bridge.read_file("a.yaml", LEVANTER + "checkpoint_is_hf: true\n")
 
 
 # ---------------------------------------------------------------- Hugging Face
@@ -210,26 +214,28 @@ TRAIN = "train.py --model_name_or_path /a/b --per_device_train_batch_size 2 --lr
 def test_what_accelerates_settings_decide_is_asked_for(
     start: str, asked: set[str]
 ) -> None:
-    file = bridge.read("run.sh", f"{start} {TRAIN}")
+    file = bridge.read_file("run.sh", f"{start} {TRAIN}")
     assert unread(file) == asked
     assert not asked & {*file.taken}
-    said = bridge.read("run.sh", f"{start} {TRAIN} --bf16 --deepspeed z3.json")
+    said = bridge.read_file(
+        "run.sh", f"{start} {TRAIN} --bf16 --deepspeed z3.json"
+    )
     assert not said.unread and layout(said)["zero"] == 3
 
 
 def test_a_file_in_place_of_fsdps_words_is_asked_for() -> None:
     path = "--fsdp runs/alt_offload/fsdp.json"
-    file = bridge.read("run.sh", f"torchrun {TRAIN} {path}")
+    file = bridge.read_file("run.sh", f"torchrun {TRAIN} {path}")
     assert unread(file) == {"zero"} and "offload" not in layout(file)
     words = "--fsdp 'full_shard auto_wrap offload'"
-    file = bridge.read("run.sh", f"torchrun {TRAIN} {words}")
+    file = bridge.read_file("run.sh", f"torchrun {TRAIN} {words}")
     assert layout(file)["offload"] == "optimizer+weights"
 
 
 def test_flags_of_another_tool_in_a_script_name_it() -> None:
     text = f"torchrun {TRAIN} --tuner_type full --split_dataset_ratio 0"
     with pytest.raises(BadInput, match="ms-swift"):
-        bridge.read("run.sh", text)
+        bridge.read_file("run.sh", text)
 
 
 # ---------------------------------------------------------------- others
@@ -248,11 +254,11 @@ def test_flags_of_another_tool_in_a_script_name_it() -> None:
 def test_axolotls_words_for_numbers(said: str, numbers: str) -> None:
     """float16 loads the weights so and trains without a copy (core/builders/base.py)."""
     text = f"base_model: a/b\nmicro_batch_size: 1\nsequence_len: 8\n{said}\n"
-    file = bridge.read("a.yaml", text)
+    file = bridge.read_file("a.yaml", text)
     assert file.tables["job"]["precision"] == numbers
     kept = "no fp32 masters"
     assert any(kept in note for note in file.notes)
-    sharded = bridge.read("a.yaml", text + "fsdp_version: 2\n")
+    sharded = bridge.read_file("a.yaml", text + "fsdp_version: 2\n")
     assert not any(kept in note for note in sharded.notes)
 
 
@@ -266,12 +272,12 @@ model: {dtype: bfloat16, model_config: {num_hidden_layers: 2, hidden_size: 64, v
 
 def test_another_models_keys_are_no_llama() -> None:
     """nanotron takes no key that a configuration lacks: GPT-style ones build another model."""
-    assert bridge.read("a.yaml", NANOTRON).tables["model"]["layers"] == 2
+    assert bridge.read_file("a.yaml", NANOTRON).tables["model"]["layers"] == 2
     other = NANOTRON.replace(
         "num_hidden", "activation_function: gelu, num_hidden"
     )
     with pytest.raises(BadInput, match="activation_function.*another model"):
-        bridge.read("a.yaml", other)
+        bridge.read_file("a.yaml", other)
 
 
 TITAN = """
@@ -295,12 +301,12 @@ enable_float8_linear = true
 
 
 def test_a_torchtitan_of_2024() -> None:
-    file = bridge.read("a.toml", TITAN)
+    file = bridge.read_file("a.toml", TITAN)
     l = layout(file)
     assert (l["tp"], l["cp"], l["pp"], l["microbatch"]) == (8, 2, 1, 4)
     assert (l["dp"], l["dp_replicate"], l["zero"]) == (8, 2, 3)
     assert file.tables["job"]["precision"] != "bf16" and not file.left
-    off = bridge.read(
+    off = bridge.read_file(
         "a.toml", TITAN.replace("linear = true", "linear = false")
     )
     assert off.tables["job"]["precision"] == "bf16"
@@ -308,15 +314,17 @@ def test_a_torchtitan_of_2024() -> None:
 
 def test_replicas_that_meet_now_and_then_are_said() -> None:
     more = '[fault_tolerance]\nenable = true\nsemi_sync_method = "diloco"\n'
-    left = bridge.read("a.toml", TITAN + more).left
+    left = bridge.read_file("a.toml", TITAN + more).left
     assert [*left] == ["fault_tolerance.semi_sync_method"]
     with pytest.raises(BadInput, match="images"):
-        bridge.read("a.toml", TITAN + "[data]\nmax_patches_per_image = 8\n")
+        bridge.read_file(
+            "a.toml", TITAN + "[data]\nmax_patches_per_image = 8\n"
+        )
 
 
 def test_python_is_not_run() -> None:
     with pytest.raises(BadInput, match="Python.*run_config.yaml"):
-        bridge.read("train.py", "raise SystemExit")
+        bridge.read_file("train.py", "raise SystemExit")
 
 
 # ---------------------------------------------------------------- who refuses
@@ -327,12 +335,12 @@ def test_the_tool_that_explains_a_file_refuses_it() -> None:
     text = BRIDGE.replace("model: {", "model: {teacher: {seq_length: 1}, ")
     text += "checkpoint_dir: a\ndata: {class_path: b}\n"
     with pytest.raises(BadInput, match="Megatron-Bridge.*distillation"):
-        bridge.read("a.yaml", text)
+        bridge.read_file("a.yaml", text)
 
 
 def test_a_text_of_escapes_is_a_word() -> None:
     text = "IFS=$'\\n\\t'\nNAME=$'it\\'s'\n"
-    file = bridge.read("run.sh", text + f"torchrun {TRAIN}")
+    file = bridge.read_file("run.sh", text + f"torchrun {TRAIN}")
     assert file.format.name == "transformers"
 
 
@@ -366,7 +374,7 @@ cutoff_len: 4096
 def test_llama_factory_v1_shards_by_its_plugin(
     dist: str, zero: int, numbers: str, optimizer: str | None
 ) -> None:
-    file = bridge.read("a.yaml", V1.format(dist))
+    file = bridge.read_file("a.yaml", V1.format(dist))
     job = file.tables["job"]
     assert file.format.name == "llama-factory-v1"
     assert layout(file)["zero"] == zero and job["precision"] == numbers
@@ -375,16 +383,16 @@ def test_llama_factory_v1_shards_by_its_plugin(
 
 def test_llama_factory_v1_says_what_it_does_not_know() -> None:
     said = V1.format("dist_config: {name: other}")
-    assert unread(bridge.read("a.yaml", said)) == {"zero"}
+    assert unread(bridge.read_file("a.yaml", said)) == {"zero"}
     lora = "dist_config: {name: fsdp2}\npeft_config: {name: lora, r: 8}"
     assert adapters("a.yaml", V1.format(lora))
-    whole = bridge.read(
+    whole = bridge.read_file(
         "a.yaml",
         V1.format("global_batch_size: 64\ndist_config: {name: fsdp2}"),
     )
     assert whole.tables["job"]["batch"] == "64seq"
     with pytest.raises(BadInput, match="classifier"):
-        bridge.read(
+        bridge.read_file(
             "a.yaml",
             V1.format("dist_config: {name: fsdp2}").replace("llm", "cls"),
         )
@@ -402,18 +410,18 @@ def test_what_a_registered_configuration_sets_stands_where_no_flag_does() -> (
     own defaults: tp 8 of llama3_70b, whose local batch is 8.
     """
     text = REGISTRY.format("llama3_70b", "")
-    l = layout(bridge.read("run.sh", text))
+    l = layout(bridge.read_file("run.sh", text))
     assert (l["tp"], l["microbatch"], l["recompute"]) == (8, 8, "full")
     more = (
         "--parallelism.tensor_parallel_degree 4 --training.local_batch_size=2"
     )
-    l = layout(bridge.read("run.sh", REGISTRY.format("llama3_70b", more)))
+    l = layout(bridge.read_file("run.sh", REGISTRY.format("llama3_70b", more)))
     assert (l["tp"], l["microbatch"], l["recompute"]) == (4, 2, "full")
 
 
 def test_a_configuration_that_nobody_knows_is_asked_for() -> None:
     more = "--parallelism.pipeline_parallel_degree 2"
-    file = bridge.read("run.sh", REGISTRY.format("own_7b", more))
+    file = bridge.read_file("run.sh", REGISTRY.format("own_7b", more))
     asked = {"tp", "cp", "ep", "zero", "microbatch", "recompute", "seq"}
     assert unread(file) == asked and layout(file)["pp"] == 2
 
@@ -422,5 +430,5 @@ def test_each_configuration_of_the_table_is_read_as_it_stands() -> None:
     for name in table.get("torchtitan").configs:
         module, config = name.split("/")
         text = REGISTRY.replace("llama3", module).format(config, "")
-        file = bridge.read("run.sh", text)
+        file = bridge.read_file("run.sh", text)
         assert not file.unread and not file.missing and not file.left, name

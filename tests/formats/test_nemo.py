@@ -37,7 +37,7 @@ model:
 
 
 def read(text: str = FILE) -> bridge.ForeignFile:
-    return bridge.read("nemo.yaml", text)
+    return bridge.read_file("nemo.yaml", text)
 
 
 def test_a_llama_of_nemo() -> None:

@@ -51,7 +51,7 @@ def with_own(text: str, name: str) -> str:
 def own_of(text: str, name: str) -> dict[str, object]:
     """What a file says of keys that nobody here knows."""
     if name == "megatron":
-        keys = megatron_args.said(text, "").keys
+        keys = megatron_args.TOOL.said(text, "").keys
     elif name == "deepspeed":
         keys = json.loads(text)
     elif name == "torchtitan-toml":

@@ -93,7 +93,7 @@ def test_what_is_written_of_overlap_reads_back(
     text, _ = bridge.write(job, to, launch.Place(8, 8))
     path = tmp_path / "written.sh"
     path.write_text(text, "utf-8")
-    said = bridge.read(str(path)).tables.get("software", {})
+    said = bridge.read_file(str(path)).tables.get("software", {})
     assert said.get("dp_overlap") == (None if how == "all" else how)
 
 
@@ -115,9 +115,9 @@ def test_who_has_no_such_word_refuses_it() -> None:
 
 def test_a_recipe_that_says_nothing_keeps_its_own() -> None:
     text = "model: {tensor_model_parallel_size: 2}\ntrain: {micro_batch_size: 1}\n"
-    found = bridge.read("recipe.yaml", text)
+    found = bridge.read_file("recipe.yaml", text)
     assert "dp_overlap" not in found.tables.get("software", {})
-    off = bridge.read(
+    off = bridge.read_file(
         "recipe.yaml", text + "ddp: {overlap_grad_reduce: false}\n"
     )
     assert off.tables["software"]["dp_overlap"] == "off"
@@ -136,7 +136,7 @@ def test_a_recipe_that_says_nothing_keeps_its_own() -> None:
 )
 def test_what_changes_time_is_not_called_harmless(flag: str) -> None:
     """Each alone: it stands among the keys that are not in the job, with its direction."""
-    found = bridge.read("train.sh", f"{DP} --{flag}")
+    found = bridge.read_file("train.sh", f"{DP} --{flag}")
     key = flag.split()[0].replace("-", "_")
     assert key in found.left and key not in found.harmless
     assert "not known" not in found.left[key]
@@ -144,13 +144,15 @@ def test_what_changes_time_is_not_called_harmless(flag: str) -> None:
 
 def test_layers_of_several_sizes_are_another_model() -> None:
     with pytest.raises(BadInput, match="layers of several sizes"):
-        bridge.read("t.sh", f"{DP} --heterogeneous-layers-config-path c.json")
+        bridge.read_file(
+            "t.sh", f"{DP} --heterogeneous-layers-config-path c.json"
+        )
 
 
 def test_experts_one_after_the_other_are_said() -> None:
     text = f"{DP} --num-experts 8 --moe-router-topk 2 "
-    assert any("too fast" in n for n in bridge.read("t.sh", text).notes)
-    both = bridge.read("t.sh", text + "--moe-grouped-gemm")
+    assert any("too fast" in n for n in bridge.read_file("t.sh", text).notes)
+    both = bridge.read_file("t.sh", text + "--moe-grouped-gemm")
     assert not any("too fast" in n for n in both.notes)
     assert "moe_grouped_gemm" in both.used
 
@@ -179,7 +181,7 @@ def test_the_loss_that_a_script_runs(
     named; nothing of it is left unread."""
     job = job_of(tmp_path, flags)
     assert job.profile is not None and job.profile.loss == loss
-    found = bridge.read("t.sh", f"{DP} {flags}")
+    found = bridge.read_file("t.sh", f"{DP} {flags}")
     assert not [key for key in found.left if "cross_entropy" in key]
 
 
@@ -198,7 +200,7 @@ def test_the_loss_of_a_recipe(text: str, loss: str | None) -> None:
         "train: {micro_batch_size: 1}\nmodel: {tensor_model_parallel_size: 2"
     )
     recipe = more + (", " + text[8:-1] if text else "") + "}\n"
-    found = bridge.read("recipe.yaml", recipe)
+    found = bridge.read_file("recipe.yaml", recipe)
     assert found.tables.get("software", {}).get("loss") == loss
 
 

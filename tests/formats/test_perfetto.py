@@ -9,13 +9,13 @@ from itertools import pairwise
 import pytest
 
 from meshwright.formats import perfetto
-from meshwright.schedule import SCHEDULES, Timeline, get, timeline
+from meshwright.schedule import SCHEDULES, Timeline, get, timeline_of_order
 
 
 def example(name: str, send_s: float) -> Timeline:
     v = 2 if get(name).chunks(7) == 7 else 1
     schedule = get(name)
-    return timeline(
+    return timeline_of_order(
         schedule.order(4, 8, v),
         schedule.placement(4, v),
         [(0.1, 0.13, 1 / 7)] * (4 * int(schedule.chunks(v))),
@@ -26,7 +26,7 @@ def example(name: str, send_s: float) -> Timeline:
 @pytest.mark.parametrize("name", SCHEDULES)
 @pytest.mark.parametrize("send_s", [0.0, 0.003, 0.9])
 def test_slices_of_a_track_do_not_overlap(name: str, send_s: float) -> None:
-    trace = json.loads(json.dumps(perfetto.write(example(name, send_s))))
+    trace = json.loads(json.dumps(perfetto.write_trace(example(name, send_s))))
     tracks = defaultdict(list)
     for event in trace["traceEvents"]:
         if event["ph"] == "X":
@@ -50,7 +50,7 @@ def test_slices_of_a_track_do_not_overlap(name: str, send_s: float) -> None:
 
 def test_every_action_and_every_message_is_there() -> None:
     result = example("zbv", 0.9)
-    trace = perfetto.write(result, "ZB-V")
+    trace = perfetto.write_trace(result, "ZB-V")
     events = trace["traceEvents"]
     computed = [e for e in events if e["ph"] == "X" and e["tid"] == 0]
     assert len(computed) == sum(map(len, result.order)) == 4 * 8 * 2 * 3
@@ -84,7 +84,7 @@ def test_every_action_and_every_message_is_there() -> None:
 
 
 def test_streams_and_ranks_have_names() -> None:
-    events = perfetto.write(example("1f1b", 0.9))["traceEvents"]
+    events = perfetto.write_trace(example("1f1b", 0.9))["traceEvents"]
     threads = {
         (e["pid"], e["args"]["name"])
         for e in events
@@ -104,5 +104,6 @@ def test_streams_and_ranks_have_names() -> None:
 
 def test_free_sends_are_not_drawn() -> None:
     assert {
-        e["tid"] for e in perfetto.write(example("gpipe", 0.0))["traceEvents"]
+        e["tid"]
+        for e in perfetto.write_trace(example("gpipe", 0.0))["traceEvents"]
     } == {0}

@@ -31,7 +31,7 @@ def read(
 ) -> bridge.ForeignFile:
     text = FILE.format(framework=framework, model=model, config=config)
     lines = "".join(f"      {line}\n" for line in overrides.splitlines())
-    return bridge.read("exp.yaml", text + lines)
+    return bridge.read_file("exp.yaml", text + lines)
 
 
 def layout(file: bridge.ForeignFile) -> dict[str, Any]:
@@ -118,7 +118,7 @@ def test_two_modules_are_refused() -> None:
     text = FILE.format(framework="megatron", model="a", config="b")
     more = "  second: {framework: megatron, config: a, model: b}\n"
     with pytest.raises(BadInput, match="pre_trainer, second"):
-        bridge.read("exp.yaml", text + "      bf16: true\n" + more)
+        bridge.read_file("exp.yaml", text + "      bf16: true\n" + more)
 
 
 def test_its_file_is_not_edited(tmp_path: Path) -> None:

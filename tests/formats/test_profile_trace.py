@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from meshwright.errors import BadInput
-from meshwright.formats.profile_trace import read
+from meshwright.formats.profile_trace import read_profile
 
 STEP = '{"traceEvents": [{"ph": "X", "cat": "user_annotation", "name": "step 3", "ts": 1, "dur": 7}]}'
 
@@ -57,7 +57,7 @@ def test_waits_within_microbatches_count_and_memory_is_that_of_the_first_step(
         {"ph": "M", "name": "process_name", "args": {"name": "python"}},
     ]
     (tmp_path / "t.json").write_text(json.dumps({"traceEvents": events}))
-    found = read(tmp_path / "t.json")
+    found = read_profile(tmp_path / "t.json")
     assert found.steps == (4, 5)
     assert found.wait_s == {
         "tp": pytest.approx((30 + 70) / 2 * 1e-6),
@@ -83,4 +83,4 @@ def test_other_files_are_refused(text: str, tmp_path: Path) -> None:
     with pytest.raises(
         BadInput, match=r"t.json (is not a trace|holds no profiled step)"
     ):
-        read(tmp_path / "t.json")
+        read_profile(tmp_path / "t.json")

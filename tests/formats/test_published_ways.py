@@ -23,7 +23,7 @@ START = 'export LAUNCHER="torchrun --nproc_per_node 8 --nnodes 4"\n'
 def script(start: str, more: str = "") -> bridge.ForeignFile:
     """A script that starts training in a way."""
     text = HEAD + f'export CMD="pretrain_gpt.py $ARGS {more}"\n' + START
-    return bridge.read("run.slurm", text + start + "\n")
+    return bridge.read_file("run.slurm", text + start + "\n")
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def test_one_task_with_several_gpus_says_no_number_of_ranks() -> None:
     alone = (
         HEAD.replace("gpu:8", "gpu:1") + "srun python pretrain_gpt.py $ARGS\n"
     )
-    assert bridge.read("run.slurm", alone).chips == 4
+    assert bridge.read_file("run.slurm", alone).chips == 4
 
 
 @pytest.mark.parametrize(
@@ -87,9 +87,11 @@ def test_deepspeeds_experts_are_another_model() -> None:
 def test_programs_that_train_no_decoder(program: str, word: str) -> None:
     text = HEAD + f"torchrun --nproc_per_node 8 {program} $ARGS\n"
     with pytest.raises(BadInput, match=word):
-        bridge.read("run.sh", text)
+        bridge.read_file("run.sh", text)
     named = text.replace(program, "/home/bert/mamba/pretrain_gpt.py")
-    assert bridge.read("run.sh", named).chips == 32  # folders are no programs
+    assert (
+        bridge.read_file("run.sh", named).chips == 32
+    )  # folders are no programs
 
 
 @pytest.mark.parametrize(
@@ -110,7 +112,7 @@ modules:
       pipeline_model_parallel_size: 1
       expert_model_parallel_size: 1
 """
-    file = bridge.read("run.yaml", text)
+    file = bridge.read_file("run.yaml", text)
     assert file.tables["layout"]["tp"] == tp
 
 
@@ -129,9 +131,9 @@ model:
   num_attention_heads: 12
   optim: {name: fused_adam}
 """
-    assert bridge.read("run.yaml", text).format.name == "nemo"
+    assert bridge.read_file("run.yaml", text).format.name == "nemo"
     with pytest.raises(BadInput, match=key.partition(":")[0]):
-        bridge.read("run.yaml", text + f"  {key}\n")
+        bridge.read_file("run.yaml", text + f"  {key}\n")
 
 
 def test_batches_in_tokens_of_a_later_torchtitan_are_refused() -> None:
@@ -139,9 +141,9 @@ def test_batches_in_tokens_of_a_later_torchtitan_are_refused() -> None:
         "torchrun --nproc_per_node 8 -m torchtitan.train --module llama3 --config llama3_8b"
         " --training.seq_len 2048 --parallelism.tensor_parallel_degree 2 "
     )
-    assert bridge.read("run.sh", text).chips == 8
+    assert bridge.read_file("run.sh", text).chips == 8
     with pytest.raises(BadInput, match="batches in tokens"):
-        bridge.read(
+        bridge.read_file(
             "run.sh",
             text + "--training.num_tokens_per_microbatch_per_dp_rank 8192",
         )

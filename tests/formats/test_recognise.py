@@ -20,7 +20,7 @@ megatron:
 
 def test_a_format_that_is_not_read_is_named() -> None:
     with pytest.raises(BadInput, match="is a verl configuration"):
-        bridge.read("train.yaml", VERL)
+        bridge.read_file("train.yaml", VERL)
 
 
 @pytest.mark.parametrize(
@@ -33,17 +33,19 @@ def test_a_format_that_is_not_read_is_named() -> None:
 )
 def test_a_single_key_makes_no_format(text: str) -> None:
     with pytest.raises(BadInput, match="keys are not known"):
-        bridge.read("train.yaml", text)
+        bridge.read_file("train.yaml", text)
 
 
 def test_the_user_may_say_what_a_file_is() -> None:
     text = "train_batch_size: 8\nlayers: 3\nwidth: 4\n"
-    assert bridge.read("a.yaml", text, named="deepspeed").tables["job"] == {
+    assert bridge.read_file("a.yaml", text, named="deepspeed").tables[
+        "job"
+    ] == {
         "batch": "8seq",
         "framework": "megatron-deepspeed",
     }
     with pytest.raises(BadInput, match="--as 'deepsped'"):
-        bridge.read("a.yaml", text, named="deepsped")
+        bridge.read_file("a.yaml", text, named="deepsped")
     with pytest.raises(BadInput, match="--as is for files of other tools"):
         flags.read_flags("llama3-8b", {"as_": "megatron", "on": "8xh100"})
 
@@ -56,19 +58,19 @@ def test_two_formats_that_explain_a_file_are_both_named() -> None:
     text = "base_model: NousResearch/Meta-Llama-3-8B\n" + "".join(
         f"{name}: 1\n" for name in LORA
     )
-    bridge.read("a.yaml", text)
+    bridge.read_file("a.yaml", text)
     both = text + "ppo: {ppo_mini_batch_size: 4}\nparam_offload: false\n"
     with pytest.raises(BadInput, match="axolotl or of verl.*--as axolotl"):
-        bridge.read("a.yaml", both)
+        bridge.read_file("a.yaml", both)
 
 
 def test_a_tag_of_python_is_not_read() -> None:
     with pytest.raises(BadInput, match="not valid YAML"):
-        bridge.read("a.yaml", "a: !!python/object/apply:os.getcwd []")
+        bridge.read_file("a.yaml", "a: !!python/object/apply:os.getcwd []")
 
 
 def test_a_file_of_no_tool_has_no_name() -> None:
     """A pipeline of GitLab has a table of variables, as LLM Foundry's files do."""
     text = "variables: {A: 1, B: 2, C: 3}\nstages: [build]\n"
     with pytest.raises(BadInput, match="is no file of"):
-        bridge.read(".gitlab-ci.yml", text)
+        bridge.read_file(".gitlab-ci.yml", text)

@@ -150,7 +150,7 @@ def test_a_shell_reads_it_and_passes_signals_on() -> None:
     for name, text in fakes.items():
         (Path("bin") / name).write_text(f"#!{bash}\n{text}\n")
         (Path("bin") / name).chmod(0o755)
-    script = sbatch.write(
+    script = sbatch.write_sbatch(
         launch(8, 8, "my job's.toml"), Slurm(container="img:1")
     )
     environment = {
@@ -221,7 +221,7 @@ def test_the_line_for_torchrun(capsys: pytest.CaptureFixture[str]) -> None:
 def test_torchrun_knows_every_option() -> None:
     """PyTorch's own parser reads the line."""
     run = pytest.importorskip("torch.distributed.run")
-    words = shlex.split(torchrun.write(launch(8, 8)))
+    words = shlex.split(torchrun.write_torchrun(launch(8, 8)))
     parsed = run.parse_args(words[words.index("torchrun") + 1 :])
     assert (
         parsed.nnodes,

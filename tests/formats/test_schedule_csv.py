@@ -19,8 +19,8 @@ def test_what_is_written_is_read_back(name: str) -> None:
         [schedule.stage_of(r, c, 4, v) for c in range(int(schedule.chunks(v)))]
         for r in range(4)
     ]
-    assert schedule_csv.read(
-        schedule_csv.write(order, schedule.placement(4, v))
+    assert schedule_csv.read_order(
+        schedule_csv.write_order(order, schedule.placement(4, v))
     ) == (
         order,
         placement,
@@ -30,17 +30,17 @@ def test_what_is_written_is_read_back(name: str) -> None:
 def test_stages_that_lie_twice_are_refused() -> None:
     at = get("dualpipe")
     with pytest.raises(BadInput, match=r"chunks out of order: rank 2 has .*"):
-        schedule_csv.write(at.order(4, 8, 2), at.placement(4, 2))
+        schedule_csv.write_order(at.order(4, 8, 2), at.placement(4, 2))
 
 
 def test_cells() -> None:
     assert (
-        schedule_csv.write(
+        schedule_csv.write_order(
             get("1f1b").order(2, 2, 1), lambda rank, chunk: rank
         )
         == "0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n"
     )
-    order, placement = schedule_csv.read(
+    order, placement = schedule_csv.read_order(
         "0F0,,3F0,(0F1;3B0)OVERLAP_F_B\n,1I3, 2W1\n"
     )
     assert order[0] == [
@@ -68,15 +68,15 @@ def test_cells() -> None:
 )
 def test_communication_and_nonsense_are_refused(cell: str) -> None:
     with pytest.raises(BadInput, match="row 2 of the schedule CSV has"):
-        schedule_csv.read(f"0F0\n{cell}\n")
+        schedule_csv.read_order(f"0F0\n{cell}\n")
 
 
 def test_the_writer_refuses_what_the_format_cannot_say() -> None:
     both = [[Action("F", 0, 0), Action("F", 1, 1)]] * 2
     # two copies of the model, one in each direction
     with pytest.raises(BadInput, match="stage 0 is on 0 and 1"):
-        schedule_csv.write(both, lambda rank, chunk: chunk)
+        schedule_csv.write_order(both, lambda rank, chunk: chunk)
     with pytest.raises(
         BadInput, match=r"chunks out of order: rank 0 has stages \[1, 0\]"
     ):
-        schedule_csv.write(both[:1], lambda rank, chunk: 1 - chunk)
+        schedule_csv.write_order(both[:1], lambda rank, chunk: 1 - chunk)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from meshwright.errors import BadInput
 from meshwright.formats import bridge
-from meshwright.formats.bridge import shell
+from meshwright.formats.bridge import launch, shell
 from meshwright.formats.words import words
 
 START = "torchrun pretrain_gpt.py --tensor-model-parallel-size 2"
@@ -55,7 +55,7 @@ def test_four_times_the_text_takes_some_four_times_as_long(made) -> None:
         start = time.process_time()
         try:
             words(text)
-            bridge.read("dropped.sh", text)
+            bridge.read_file("dropped.sh", text)
         except BadInput:
             pass
         return time.process_time() - start
@@ -72,7 +72,7 @@ def test_flags_that_nobody_knows_are_asked_for_by_name() -> None:
     with pytest.raises(
         BadInput, match="33000 of its 33002 keys are not known"
     ):
-        bridge.read("dropped.sh", f"{START} --num-layers 4{flags}")
+        bridge.read_file("dropped.sh", f"{START} --num-layers 4{flags}")
     assert time.process_time() - start < 5
 
 
@@ -90,14 +90,14 @@ def test_flags_that_nobody_knows_are_asked_for_by_name() -> None:
 def test_names_that_stand_for_more_and_more_are_refused(text: str) -> None:
     """344 letters of them filled all memory."""
     with pytest.raises(BadInput, match="stand for more than 4,194,304"):
-        shell.read(f"{text}{START} $A\n")
+        shell.read_script(f"{text}{START} $A\n")
 
 
 def test_conditions_without_end_are_refused() -> None:
     with pytest.raises(BadInput, match="more than 100 conditions"):
-        shell.read("if [ a == a ]; then\n" * 200)
+        shell.read_script("if [ a == a ]; then\n" * 200)
     usual = "if [ a == a ]; then\n" * 50 + f"{START}\n" + "fi\n" * 50
-    assert shell.read(usual).commands == [START.split()]
+    assert shell.read_script(usual).commands == [START.split()]
 
 
 def test_two_values_of_a_degree_are_a_sentence() -> None:
@@ -105,4 +105,20 @@ def test_two_values_of_a_degree_are_a_sentence() -> None:
     with pytest.raises(
         BadInput, match="layout.tp must be a whole number, not '2 x'"
     ):
-        bridge.read("train.sh", f"{START} x\n")
+        bridge.read_file("train.sh", f"{START} x\n")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "echo $²",
+        "set -- a\nshift ²\necho $1",
+        "if [ ² -gt 1 ]; then echo a; fi",
+        "torchrun --nproc_per_node ² pretrain_gpt.py --num-layers 2",
+    ],
+)
+def test_raised_digits_are_no_numbers(text: str) -> None:
+    """They are digits to Python, which reads no number from them."""
+    script = shell.read_script(text)
+    for command in script.commands:
+        assert launch.ranks_started(command, script) is None

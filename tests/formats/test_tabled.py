@@ -407,8 +407,8 @@ def test_every_format_of_the_table_has_a_file() -> None:
 def test_a_file_is_read_as_what_it_is(name: str, tmp_path: Path) -> None:
     """By its own keys, as no other format; and what it says is what its tool would do."""
     text, expected = FILES[name]
-    file = bridge.read("a.yaml", text, chips=None)
-    file = bridge.read("a.yaml", text, chips=file.chips or 64)
+    file = bridge.read_file("a.yaml", text, chips=None)
+    file = bridge.read_file("a.yaml", text, chips=file.chips or 64)
     assert file.format.name == name
     for section, said in expected.items():
         assert {k: file.tables[section][k] for k in said} == said
@@ -491,7 +491,7 @@ def test_a_file_that_is_not_written_is_refused_by_name(
 def test_a_key_said_twice_is_refused() -> None:
     text = FILES["gpt-neox"][0].replace("{", '{"seq_length": 1024,', 1)
     with pytest.raises(BadInput, match="seq_length twice, 1024 and 2048"):
-        bridge.read("a.yaml", text, named="gpt-neox")
+        bridge.read_file("a.yaml", text, named="gpt-neox")
 
 
 def test_flags_of_a_script_are_keys_too(tmp_path: Path) -> None:
@@ -500,7 +500,7 @@ def test_flags_of_a_script_are_keys_too(tmp_path: Path) -> None:
         " --per_device_train_batch_size 4 --gradient_accumulation_steps 2 --bf16"
         " --num_train_epochs 1 --deepspeed ds_zero2.json --model_max_length 2048"
     )
-    file = bridge.read("run.sh", script)
+    file = bridge.read_file("run.sh", script)
     assert file.format.name == "transformers" and file.chips == 8
     assert file.tables["layout"] == {
         "microbatch": 4,
@@ -534,4 +534,4 @@ def test_a_run_that_is_no_such_training_is_refused(
 def test_adapters_that_are_the_default_are_said() -> None:
     """LLaMA-Factory trains adapters where a file says nothing (hparams/finetuning_args.py)."""
     text = FILES["llama-factory"][0].replace("finetuning_type: full\n", "")
-    assert "finetuning_type" in bridge.read("a.yaml", text, chips=8).left
+    assert "finetuning_type" in bridge.read_file("a.yaml", text, chips=8).left

@@ -49,7 +49,7 @@ def script(tmp: Path, text: str) -> str:
 
 def test_positional_arguments_are_asked_for(tmp_path: Path) -> None:
     path = script(tmp_path, SCRIPT)
-    found = bridge.read(path)
+    found = bridge.read_file(path)
     assert {*found.unread} == {
         "layout.tp",
         "layout.pp",
@@ -92,7 +92,7 @@ def test_a_degree_of_a_name_that_is_set_elsewhere(tmp_path: Path) -> None:
 def test_what_only_a_run_knows_is_no_value(
     text: str, words: list[str]
 ) -> None:
-    assert shell.read(text).commands[0] == words
+    assert shell.read_script(text).commands[0] == words
 
 
 def test_what_is_taken_is_said_first(
@@ -122,7 +122,7 @@ def _start(told: str, lines: int) -> str:
 
 def test_what_another_file_decides_is_taken_aloud() -> None:
     """DeepSpeed's pipelines stand in the training script."""
-    found = bridge.read(
+    found = bridge.read_file(
         "ds.json",
         '{"train_batch_size": 256, "train_micro_batch_size_per_gpu": 8, "fp16": {"enabled": true}}',
     )
@@ -143,7 +143,7 @@ def test_what_another_file_decides_is_taken_aloud() -> None:
 def test_programs_that_train_no_decoder(program: str, why: str) -> None:
     words = PLAIN.replace("--nproc_per_node 8 pretrain_gpt.py", program)
     with pytest.raises(BadInput, match=why):
-        bridge.read("run.sh", f"torchrun {words} --micro-batch-size 1")
+        bridge.read_file("run.sh", f"torchrun {words} --micro-batch-size 1")
 
 
 def test_a_long_key_stays_whole(
@@ -168,7 +168,7 @@ xformers_attention: true
 
 def test_a_word_that_is_not_known_is_named_with_those_that_are() -> None:
     """What is taken in its place is said with it."""
-    file = bridge.read("config.yaml", AXOLOTL)
+    file = bridge.read_file("config.yaml", AXOLOTL)
     assert file.tables["layout"]["cp_exchange"] == "ring"
     assert file.left["ring_attn_func"] == (
         "'striped' is not known (varlen_llama3, batch_ring): ring is taken"
@@ -177,7 +177,7 @@ def test_a_word_that_is_not_known_is_named_with_those_that_are() -> None:
 
 def test_a_row_says_what_the_prediction_has_otherwise() -> None:
     """A key may be understood and still not be predicted; tf32 beside bf16 means nothing."""
-    file = bridge.read("config.yaml", AXOLOTL)
+    file = bridge.read_file("config.yaml", AXOLOTL)
     assert file.tables["layout"]["recompute"] == "full"
     assert "the prediction keeps them" in file.left["gradient_checkpointing"]
     assert file.left["xformers_attention"] == (
@@ -191,5 +191,5 @@ def test_a_row_says_what_the_prediction_has_otherwise() -> None:
 def test_a_list_of_windows_with_words_in_it_is_no_pattern() -> None:
     keys = "num_layers: 4\nhidden_size: 64\nwindow_size: 8\nseq_length: 8\n"
     text = f"{keys}tensor_model_parallel_size: 1\nwindow_attn_skip_freq: [a]"
-    file = bridge.read("config.yaml", text)
+    file = bridge.read_file("config.yaml", text)
     assert "full_every" not in file.tables["model"]

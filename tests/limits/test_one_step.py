@@ -8,7 +8,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from meshwright.count.mlp2d import parameters
+from meshwright.count.mlp2d import mlp2d_parameters
 from meshwright.describe.assumptions import (
     EPOCH,
     NOT_HIDDEN,
@@ -171,7 +171,7 @@ def test_so_does_one_in_a_pipeline_on_two_levels(
     all the rest."""
     near, far, dp_near, dp_far = ranks
     s = shape(LAWS["baseline"], 12288.0)._replace(L=96.0, E=float(experts))
-    s = s._replace(parameters=parameters(s.L, s.E, s.D, s.F))
+    s = s._replace(parameters=mlp2d_parameters(s.L, s.E, s.D, s.F))
     d = Degrees(
         dp_near * dp_far,
         near * far if axis == "tp_model" else 1,

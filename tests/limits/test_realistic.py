@@ -14,7 +14,7 @@ from meshwright.limits.realistic import (
     ladder,
     real_curve,
     run_of,
-    smallest,
+    smallest_real_cluster,
     transformer,
 )
 from meshwright.prediction.failures import Failures
@@ -103,7 +103,9 @@ def test_failures_end_it_where_twice_the_chips_have_less_than_half_the_time() ->
     rate = H100.duration_s * H100.machine.peak * H100.sustained
     chips = 2 ** math.ceil(math.log2(flops / rate))
     failures = Failures(restart_s=0.9 * Failures.chip_mtbf_s / chips)
-    reason = smallest(H100, replace(real, failures=failures), 4096.0)
+    reason = smallest_real_cluster(
+        H100, replace(real, failures=failures), 4096.0
+    )
     assert reason == (
         f"failures leave 40.5% of the time of {chips:,} chips, and more chips fail more"
     )

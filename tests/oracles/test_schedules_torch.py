@@ -103,7 +103,7 @@ def test_orders_are_torchs(name: str) -> None:
 def test_torch_reads_and_accepts_our_csv(name: str) -> None:
     schedule = get(name)
     p, m, v = 4, 8, 2 if schedule.chunks(7) == 7 else 1
-    text = schedule_csv.write(
+    text = schedule_csv.write_order(
         schedule.order(p, m, v), schedule.placement(p, v)
     )
     parse = torch_schedules._Action.from_str

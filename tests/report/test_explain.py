@@ -23,7 +23,7 @@ from meshwright.describe.job import Job
 from meshwright.describe.layout import Layout
 from meshwright.errors import BadInput
 from meshwright.prediction.prediction import Prediction, predict
-from meshwright.report.explain import find, rates, to_dict
+from meshwright.report.explain import explanation_to_dict, find, rate_terms
 
 P = predict(
     Job(
@@ -60,7 +60,7 @@ def test_a_term_and_its_parts_are_not_both_listed() -> None:
 
 
 def test_parts_add_up() -> None:
-    (data,) = to_dict(P, "compute")
+    (data,) = explanation_to_dict(P, "compute")
     assert sum(part["value"] for part in data["parts"]) == pytest.approx(
         data["value"]
     )
@@ -68,7 +68,7 @@ def test_parts_add_up() -> None:
 
 
 def test_rates_repeat_the_prediction() -> None:
-    assert {term.name: term.value for term in rates(P)} == {
+    assert {term.name: term.value for term in rate_terms(P)} == {
         "tokens_per_s": P.tokens_per_s,
         "mfu": P.mfu,
         "hfu": P.hfu,

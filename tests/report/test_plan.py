@@ -19,9 +19,9 @@ from meshwright.report.plan import (
     comparison,
     difference_words,
     differences,
-    families,
-    ranking,
-    report,
+    families_table,
+    plan_report,
+    ranking_table,
 )
 from meshwright.report.text import seconds
 from meshwright.search import Family, Plan
@@ -82,7 +82,7 @@ def test_the_reason_names_what_binds_and_what_the_next_one_loses() -> None:
 def test_a_ranking_counts_from_the_first_and_marks_ties() -> None:
     rows = (FAST, NEXT, NEXT, SLOW)
     shown = printed(
-        ranking("layouts", rows, plan(alternatives=rows[1:]))
+        ranking_table("layouts", rows, plan(alternatives=rows[1:]))
     ).splitlines()
     header, first, second, last, ties = shown
     assert header.split() == [
@@ -118,10 +118,10 @@ def test_the_second_layout_reads_differently_and_small_differences_are_none() ->
 
 def test_a_difference_that_counts_the_risk_says_so() -> None:
     said = "compares step time / P(fits)"
-    assert said not in printed(ranking("layouts", (FAST, SLOW), plan()))
+    assert said not in printed(ranking_table("layouts", (FAST, SLOW), plan()))
     risky = predict(replace(JOB, cluster=cluster("64xa100-40")), FAST.layout)
     assert risky.risk_of_oom - FAST.risk_of_oom > 0.01
-    assert said in printed(ranking("layouts", (FAST, risky), plan()))
+    assert said in printed(ranking_table("layouts", (FAST, risky), plan()))
 
 
 def test_families_are_marked_with_ties_and_reasons() -> None:
@@ -130,7 +130,9 @@ def test_families_are_marked_with_ties_and_reasons() -> None:
         Family("b", NEXT),
         Family("c", SLOW, "a reason"),
     )
-    text = printed(*families(plan(families=rows, kept=("tp inside a node",))))
+    text = printed(
+        *families_table(plan(families=rows, kept=("tp inside a node",)))
+    )
     best, tie, slow, *said = text.splitlines()[1:]
     assert (
         "best" in best
@@ -158,7 +160,7 @@ def test_everything_fits_80_columns() -> None:
     one = plan(notes=(note,), families=rows)
     for width in (80, 120):
         console = Console(width=width, file=io.StringIO())
-        for part in report(one, "meshwright predict x").renderables:  # type: ignore[attr-defined]
+        for part in plan_report(one, "meshwright predict x").renderables:  # type: ignore[attr-defined]
             console.print(part)
         lines = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
         assert max(map(len, lines)) <= width
@@ -175,7 +177,9 @@ def test_everything_fits_80_columns() -> None:
 
 
 def test_the_whole_report() -> None:
-    text = printed(report(plan(notes=("a note",)), "meshwright predict x"))
+    text = printed(
+        plan_report(plan(notes=("a note",)), "meshwright predict x")
+    )
     for words in (
         "Searched 1,234,567 layouts in 250 ms: 0 excluded by bounds, 7 out of memory, 12,345",
         "99 combinations of degrees skipped: even batch",
@@ -188,7 +192,7 @@ def test_the_whole_report() -> None:
 
 def test_the_front_is_shown_if_asked_for() -> None:
     asked, not_asked = (
-        printed(report(plan(pareto=front), ""))
+        printed(plan_report(plan(pareto=front), ""))
         for front in ((FAST, SLOW), None)
     )
     assert (
@@ -199,7 +203,7 @@ def test_the_front_is_shown_if_asked_for() -> None:
 
 def test_nothing_fits() -> None:
     text = printed(
-        report(
+        plan_report(
             plan(
                 best=None,
                 alternatives=(),

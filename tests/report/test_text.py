@@ -19,7 +19,7 @@ from meshwright.prediction.prediction import predict
 from meshwright.prediction.term import Term
 from meshwright.report.compare import signed
 from meshwright.report.explain import value
-from meshwright.report.limits import flops
+from meshwright.report.limits import flops_text
 from meshwright.report.machine import percent as share
 from meshwright.report.roofline import _tokens as tokens
 from meshwright.report.text import (
@@ -76,7 +76,7 @@ FORMATTERS = [
     percent,
     seconds,
     signed,
-    flops,
+    flops_text,
     share,
     tokens,
     lambda x: bar(x, 20),

@@ -117,13 +117,18 @@ def write(path: Path, scenario: str, change: float = 0.0) -> None:
 def test_rows_tell_scenarios(scenario: str, tmp_path: Path) -> None:
     """Whatever a file is called."""
     write(tmp_path / "curve_1.csv", scenario)
-    assert golden.identify(golden.read(tmp_path / "curve_1.csv")) == scenario
+    assert (
+        golden.identify(golden.read_golden(tmp_path / "curve_1.csv"))
+        == scenario
+    )
 
 
 def test_a_wrong_curve_is_a_mismatch(tmp_path: Path) -> None:
     write(tmp_path / "fig6_a100_dense.csv", "a100", change=2e-9)
     checks = list(
-        golden.curve_checks(golden.read(tmp_path / "fig6_a100_dense.csv"))
+        golden.curve_checks(
+            golden.read_golden(tmp_path / "fig6_a100_dense.csv")
+        )
     )
     assert all(
         c.status == "match"
@@ -167,7 +172,7 @@ def test_bad_files(line: str, tmp_path: Path) -> None:
     file = tmp_path / "bad.csv"
     file.write_text(f"T_flop,n_gpu,util_vs_boost_peak\n{line}\n")
     with pytest.raises(BadInput, match="line 2"):
-        golden.read(file)
+        golden.read_golden(file)
 
 
 def test_against_a_file(tmp_path: Path) -> None:

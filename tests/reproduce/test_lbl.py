@@ -56,7 +56,7 @@ def report() -> Report:
 
 @cache
 def shipped() -> tuple[saved.SavedCase, ...]:
-    return saved.read(SHIPPED)
+    return saved.read_saved(SHIPPED)
 
 
 def test_every_published_configuration_is_reproduced_with_the_defects_on() -> (
@@ -290,7 +290,7 @@ def test_hardware_and_models_come_from_the_file(tmp_path: Path) -> None:
     for gpu in changed["_gpus"].values():
         gpu["matrix_flops_fp16"] *= 1.5
     (tmp_path / "x.json").write_text(json.dumps(changed))
-    case = next(c for c in saved.read(tmp_path / "x.json") if c.saved)
+    case = next(c for c in saved.read_saved(tmp_path / "x.json") if c.saved)
     checks = {
         c.id.split("/")[-1]: c
         for c in saved_checks.case_checks(case)
@@ -302,7 +302,7 @@ def test_hardware_and_models_come_from_the_file(tmp_path: Path) -> None:
     assert checks["memory"].status == "match"
     changed["_models"]["gpt3_1T"]["depth"] = 256
     (tmp_path / "x.json").write_text(json.dumps(changed))
-    case = next(c for c in saved.read(tmp_path / "x.json") if c.saved)
+    case = next(c for c in saved.read_saved(tmp_path / "x.json") if c.saved)
     assert case.job.model.layers == 256
 
 
@@ -362,7 +362,7 @@ def test_bad_files_are_one_sentence(
 ) -> None:
     (tmp_path / "x.json").write_text(json.dumps(edited(path, value)))
     with pytest.raises(BadInput, match=words) as error:
-        saved.read(tmp_path / "x.json")
+        saved.read_saved(tmp_path / "x.json")
     assert "\n" not in str(error.value)
 
 
@@ -417,7 +417,7 @@ def test_any_damage_ends_in_a_result_or_a_sentence(
         at[key] = data.draw(JUNK)
     (tmp_path / "x.json").write_text(json.dumps(root))
     try:
-        cases = saved.read(tmp_path / "x.json")
+        cases = saved.read_saved(tmp_path / "x.json")
     except BadInput as error:
         assert str(error) and "\n" not in str(error)
         return
@@ -427,7 +427,7 @@ def test_any_damage_ends_in_a_result_or_a_sentence(
 
 
 def test_collectives_of_figure_a1() -> None:
-    rows = nccl.read()
+    rows = nccl.read_nccl()
     checks = {c.id: c for c in nccl.bandwidth_checks(rows)}
     assert (
         checks[

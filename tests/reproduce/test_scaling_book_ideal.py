@@ -12,7 +12,7 @@ from meshwright.catalog import cluster, model
 from meshwright.describe.assumptions import BOOK_SUM
 from meshwright.roofline import thresholds as th
 from meshwright.roofline.mesh import mesh
-from meshwright.roofline.work import Setting
+from meshwright.roofline.work import LayerSetting
 from meshwright_studies.reproduce.scaling_book.ideal import (
     Ideal,
     compute_bound_splits,
@@ -34,7 +34,7 @@ MODELS = [
 @pytest.mark.parametrize(("m", "layer"), MODELS)
 @pytest.mark.parametrize("edition", ["sum", "max"])
 def test_compute_bound_splits_end_where_the_ratio_is_one(m, layer, edition):
-    s = Setting(m, layer)
+    s = LayerSetting(m, layer)
     one = s.per_token
     batch = 1.3 * MESH.chips * th.mixed_tokens(one, A / 2, A, edition)
     least, most = compute_bound_splits(
@@ -62,7 +62,7 @@ def test_curves():
     ]
     assert (on_axes(512, 8, 16).m_x, on_axes(512, 8, 16, most=3).m_x) == (3, 2)
     tokens = np.array([100.0, 850.0, 2000.0])
-    curves = ratios(Setting(TOY), MESH, tokens, 2, 1, 3)
+    curves = ratios(LayerSetting(TOY), MESH, tokens, 2, 1, 3)
     assert curves["FSDP"] == pytest.approx(tokens / 850) and curves[
         "TP"
     ] == pytest.approx(3 * 32768 / 2550 / 4096)
@@ -73,7 +73,7 @@ def test_curves():
 
 def test_the_same_chips_on_more_axes_are_asked_anew() -> None:
     """512 chips on three axes get three times the bytes of one, whichever is asked first."""
-    setting = Setting(TOY)
+    setting = LayerSetting(TOY)
     one, three = (
         Ideal(512, 8, axes, 1).times(setting, MESH, 1e6).data.seconds
         for axes in (1, 3)

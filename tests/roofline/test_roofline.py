@@ -21,7 +21,7 @@ from meshwright.roofline.splits import (
     least_batch,
     splits,
 )
-from meshwright.roofline.work import Setting
+from meshwright.roofline.work import LayerSetting
 
 LLAMA, OSS = model("llama3-70b"), model("gpt-oss-120b")
 TOY = Model("toy", 32, 8192, 64, 32768, 0, 8192, gated=False)
@@ -36,7 +36,7 @@ PODS = [
 @pytest.mark.parametrize(("name", "batch"), PODS)
 @pytest.mark.parametrize("edition", ["sum", "max"])
 def test_best_split_beats_all_others(name, batch, edition):
-    m, s = mesh(cluster(name), "bf16", EXACT), Setting(LLAMA)
+    m, s = mesh(cluster(name), "bf16", EXACT), LayerSetting(LLAMA)
     found = list(splits(s, m, batch))
     assert {f.x * f.y for f in found} == {m.chips}, "no chip is idle"
     assert all(LLAMA.ffn % f.y == 0 for f in found)
@@ -63,17 +63,18 @@ def test_best_split_beats_all_others(name, batch, edition):
 
 def test_shards_are_whole():
     m = mesh(cluster("8960xbook-tpu-v5p"), "bf16", EXACT)
-    degrees = {f.y for f in splits(Setting(LLAMA), m, 4e6)}
+    degrees = {f.y for f in splits(LayerSetting(LLAMA), m, 4e6)}
     # 28672 = 2^12 x 7
     assert {1, 7, 8, 14} <= degrees and not any(y % 5 == 0 for y in degrees)
     # heads
     assert (
-        max(f.y for f in splits(Setting(LLAMA, "projections"), m, 4e6)) == 64
+        max(f.y for f in splits(LayerSetting(LLAMA, "projections"), m, 4e6))
+        == 64
     )
 
 
 def test_max_is_never_slower_than_sum_and_shared_links_are_not_used_twice():
-    m, s = mesh(cluster("4096xbook-tpu-v5p"), "bf16", EXACT), Setting(TOY)
+    m, s = mesh(cluster("4096xbook-tpu-v5p"), "bf16", EXACT), LayerSetting(TOY)
     for f in splits(s, m, 1e6):
         t = f.forward
         assert t.comm("max") <= t.comm("sum") * (1 + 1e-12)
@@ -89,7 +90,10 @@ def test_max_is_never_slower_than_sum_and_shared_links_are_not_used_twice():
 
 
 def test_whole_axes_agree_with_the_closed_forms():
-    m, s = mesh(cluster("4096xbook-tpu-v5p"), "bf16", BOOK_SUM), Setting(TOY)
+    m, s = (
+        mesh(cluster("4096xbook-tpu-v5p"), "bf16", BOOK_SUM),
+        LayerSetting(TOY),
+    )
     split = next(f for f in splits(s, m, 2e6) if f.tensor_share == (1, 1, 16))
     ahead, back = split.forward, split.at(2e6).backward
     compute = 4 * 2e6 * 8192 * 32768 / (4096 * 4.59e14)
@@ -111,17 +115,27 @@ def test_whole_axes_agree_with_the_closed_forms():
 def test_largest_tensor_degree():
     found = list(
         splits(
-            Setting(LLAMA), mesh(cluster("1024xbook-h100"), "bf16", EXACT), 1e6
+            LayerSetting(LLAMA),
+            mesh(cluster("1024xbook-h100"), "bf16", EXACT),
+            1e6,
         )
     )
     assert largest_tensor(found).y == 8
     found = list(
-        splits(Setting(TOY), mesh(cluster("16xbook-h100"), "bf16", EXACT), 1e6)
+        splits(
+            LayerSetting(TOY),
+            mesh(cluster("16xbook-h100"), "bf16", EXACT),
+            1e6,
+        )
     )
     assert largest_tensor(found).y == 16  # two nodes: 8 + F/2475 = 21
     thin = replace(TOY, ffn=512)  # F/2200 is less than one
     found = list(
-        splits(Setting(thin), mesh(cluster("8xbook-h100"), "bf16", EXACT), 1e6)
+        splits(
+            LayerSetting(thin),
+            mesh(cluster("8xbook-h100"), "bf16", EXACT),
+            1e6,
+        )
     )
     assert largest_tensor(found) is None
 
@@ -130,12 +144,12 @@ def test_pods_need_73440_tokens_each_and_two_of_them_half():
     ten = mesh(
         cluster("40960xbook-tpu-v5p"), "bf16", BOOK_SUM, shape=(16, 16, 16)
     )
-    row = schemes.across_pods(schemes.Asked(Setting(TOY), ten, 1e7))
+    row = schemes.across_pods(schemes.Asked(LayerSetting(TOY), ten, 1e7))
     assert ten.pods == 10 and row.least_batch_sum_tokens == pytest.approx(
         10 * 73440, rel=1e-9
     )
     two = mesh(cluster("8192xbook-tpu-v5p"), "bf16", EXACT, shape=(16, 16, 16))
-    row = schemes.across_pods(schemes.Asked(Setting(TOY), two, 1e7))
+    row = schemes.across_pods(schemes.Asked(LayerSetting(TOY), two, 1e7))
     assert row.least_batch_sum_tokens == pytest.approx(2 * 73440 / 2, rel=1e-9)
 
 
@@ -146,7 +160,7 @@ def test_experts_over_nodes_of_gpus(degree):
     """
     m, batch = mesh(cluster("1024xbook-h100"), "bf16", EXACT), 16e6
     row = schemes.expert_parallel(
-        schemes.Asked(Setting(OSS), m, batch), degree
+        schemes.Asked(LayerSetting(OSS), m, batch), degree
     )
     tokens, k, Z = batch / 1024 * degree, OSS.moe.top_k, degree
     assert row.comm_sum_s == pytest.approx(
@@ -162,7 +176,7 @@ def test_context_ring_is_bound_by_the_length_not_the_batch():
     m = mesh(cluster("64xbook-tpu-v5p"), "bf16", BOOK_SUM)
     for seq in (8192, 131072):
         row = schemes.context_parallel(
-            schemes.Asked(Setting(LLAMA, seq=seq), m, 1e7), 4
+            schemes.Asked(LayerSetting(LLAMA, seq=seq), m, 1e7), 4
         )
         assert row.compute_s / row.comm_sum_s == pytest.approx(
             seq / 4 * 64 / 8 / (4.59e14 / 0.9e11)
@@ -172,7 +186,7 @@ def test_context_ring_is_bound_by_the_length_not_the_batch():
 def test_pipeline_hops():
     """N_mb + N_stages - 2 hops of 2 B D/(N_mb W) for one chip's tokens."""
     m = mesh(cluster("1024xbook-h100"), "bf16", BOOK_SUM)
-    row = schemes.pipeline(schemes.Asked(Setting(TOY), m, 1e6), 8, 32)
+    row = schemes.pipeline(schemes.Asked(LayerSetting(TOY), m, 1e6), 8, 32)
     assert row.comm_sum_s == pytest.approx(
         (32 + 8 - 2) * 2 * (1e6 / 128 / 32) * 8192 / 50e9
     )
@@ -248,11 +262,11 @@ def test_a_stage_sends_to_its_neighbour(name, rate):
     stages.
     """
     m = mesh(cluster(name), "bf16", BOOK_SUM)
-    row = schemes.pipeline(schemes.Asked(Setting(TOY), m, 1e6), 8, 32)
+    row = schemes.pipeline(schemes.Asked(LayerSetting(TOY), m, 1e6), 8, 32)
     assert row.comm_sum_s == pytest.approx(
         38 * 2 * (1e6 / (m.chips / 8) / 32) * 8192 / rate
     )
-    short = schemes.pipeline(schemes.Asked(Setting(TOY), m, 1e-3), 8, 32)
+    short = schemes.pipeline(schemes.Asked(LayerSetting(TOY), m, 1e-3), 8, 32)
     assert short.comm_sum_s == pytest.approx(38 * m.fabric.latencies[0])
 
 

@@ -26,8 +26,8 @@ from meshwright.roofline.schemes import (
     sharded_data_parallel,
 )
 from meshwright.roofline.splits import splits
-from meshwright.roofline.times import EDITIONS, step
-from meshwright.roofline.work import Setting
+from meshwright.roofline.times import EDITIONS, layer_step
+from meshwright.roofline.work import LayerSetting
 
 # no norms: a roofline leaves their few parameters out
 ONE = Model(
@@ -83,14 +83,14 @@ def test_a_split_takes_what_predict_says(
     """FSDP, tensor parallelism and both, in a node and over two, bound by either."""
     m, setting = (
         mesh(cluster(LINE), "bf16", how),
-        Setting(ONE, "block", assumptions=how),
+        LayerSetting(ONE, "block", assumptions=how),
     )
     near = min(tp, 8)
     groups = {
         "tp": place(m, (near, tp // near)),
         "replicas": place(m, (8 // near, dp * near // 8)),
     }
-    ours = step(setting, m, batch * 4096 / dp, groups).step_s
+    ours = layer_step(setting, m, batch * 4096 / dp, groups).step_s
     assert ours == pytest.approx(seconds(how, batch, 3, tp, dp), rel=1e-12)
 
 
@@ -101,7 +101,7 @@ def test_each_pass_takes_the_longer_of_compute_and_communication(
     """T = max(T_math, T_comms) forward and backward, on every split of a torus."""
     how = EDITION[edition]
     m = mesh(cluster("64xbook-tpu-v5p"), "bf16", how)
-    found = list(splits(Setting(ONE, assumptions=how), m, 6e4))
+    found = list(splits(LayerSetting(ONE, assumptions=how), m, 6e4))
     assert len(found) > 20
     for split in found:
         both = split.at(6e4)
@@ -116,7 +116,7 @@ def test_each_pass_takes_the_longer_of_compute_and_communication(
 def test_the_rows_of_data_parallelism_are_steps(how: Assumptions) -> None:
     m, setting = (
         mesh(cluster(LINE), "bf16", how),
-        Setting(ONE, "block", assumptions=how),
+        LayerSetting(ONE, "block", assumptions=how),
     )
     for row, zero in ((data_parallel, 0), (sharded_data_parallel, 3)):
         ours = row(Asked(setting, m, 32 * 4096)).step_s
@@ -129,7 +129,7 @@ def test_so_is_the_row_of_the_pipeline(how: Assumptions, layers: int) -> None:
     """Of stages that do not hold equally many layers the fullest sets the pace."""
     deep, line = replace(ONE, layers=layers), "8xh100-sxm"
     on = mesh(cluster(line), "bf16", how)
-    asked = Asked(Setting(deep, "block", assumptions=how), on, 16 * 4096)
+    asked = Asked(LayerSetting(deep, "block", assumptions=how), on, 16 * 4096)
     layout = Layout(pp=8, dp=1, zero=3)
     job = Job(deep, line, 16, layout, assumptions=how)
     assert pipeline(asked, 8, 16).step_s == pytest.approx(
@@ -145,9 +145,9 @@ def test_many_layers_and_microbatches_are_as_many_passes(edition: str) -> None:
     how, layers, microbatches = EDITION[edition], 4, 3
     m, setting = (
         mesh(cluster(LINE), "bf16", how),
-        Setting(ONE, "block", assumptions=how),
+        LayerSetting(ONE, "block", assumptions=how),
     )
-    one = step(
+    one = layer_step(
         setting,
         m,
         4096,

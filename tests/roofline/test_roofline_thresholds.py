@@ -18,7 +18,7 @@ from meshwright.roofline.memory import (
     states,
 )
 from meshwright.roofline.mesh import mesh
-from meshwright.roofline.work import Setting
+from meshwright.roofline.work import LayerSetting
 from meshwright_studies.reproduce.scaling_book.ideal import (
     Ideal,
 )
@@ -42,7 +42,7 @@ MODELS = [
 @pytest.mark.parametrize("edition", ["sum", "max"])
 @pytest.mark.parametrize(("m_x", "m_y"), [(2, 1), (1, 2), (1, 1)])
 def test_closed_forms_are_where_the_times_cross(m, layer, edition, m_x, m_y):
-    s, n = Setting(m, layer), MESH.chips
+    s, n = LayerSetting(m, layer), MESH.chips
     one = s.per_token
     per_chip_tokens = th.mixed_tokens(one, A / m_x, A / m_y, edition)
     batch = per_chip_tokens * n
@@ -66,7 +66,7 @@ def test_closed_forms_are_where_the_times_cross(m, layer, edition, m_x, m_y):
 
 
 def test_data_and_tensor_thresholds():
-    s = Setting(TOY)
+    s = LayerSetting(TOY)
     one = s.per_token
     assert th.data_tokens(one, A) == pytest.approx(2550) and th.data_tokens(
         one, A / 3
@@ -87,18 +87,20 @@ def test_refinements_of_the_layer():
     + K H)/2.
     """
     book, mlp, projections = (
-        Setting(LLAMA, layer).per_token
+        LayerSetting(LLAMA, layer).per_token
         for layer in ("book", "mlp", "projections")
     )
     assert book.width == 28672 and mlp.width == 1.5 * 28672
     assert projections.width == (1.5 * 28672 + 64 * 128 + 8 * 128) / 2 == 26112
     assert book.density == mlp.density == projections.density == 1
-    assert Setting(LLAMA, "block").per_token.width > 26112
+    assert LayerSetting(LLAMA, "block").per_token.width > 26112
     assert (
-        Setting(OSS).per_token.density == 128 / 4
-        and Setting(OSS).per_token.width == 2880
+        LayerSetting(OSS).per_token.density == 128 / 4
+        and LayerSetting(OSS).per_token.width == 2880
     )
-    assert Setting(TOY, precision=PRECISIONS["fp8"]).per_token.density == 0.5
+    assert (
+        LayerSetting(TOY, precision=PRECISIONS["fp8"]).per_token.density == 0.5
+    )
 
 
 def totals(setting, tokens, tp):
@@ -115,14 +117,14 @@ def totals(setting, tokens, tp):
 
 
 def test_backward_moves_as_much_for_twice_the_work():
-    forward, backward, sends, returns, _ = totals(Setting(TOY), 1024.0, 8)
+    forward, backward, sends, returns, _ = totals(LayerSetting(TOY), 1024.0, 8)
     assert backward == 2 * forward == 8 * 1024 * 8192 * 32768 / 8
     assert sends == returns == 4 * 1024 * 8192
     again = replace(
         BOOK_SUM, count=replace(BOOK_SUM.count, gathered_inputs="regathered")
     )
     assert (
-        totals(Setting(TOY, assumptions=again), 1024.0, 8)[3]
+        totals(LayerSetting(TOY, assumptions=again), 1024.0, 8)[3]
         == 6 * 1024 * 8192
     )
 

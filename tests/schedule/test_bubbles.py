@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from meshwright.schedule import SCHEDULES, Timeline, get, timeline
+from meshwright.schedule import SCHEDULES, Timeline, get, timeline_of_order
 from run_of_steps import step_in_run_s
 
 MIXES = [
@@ -51,7 +51,7 @@ def replay(
     """
     schedule = get(name)
     f, i, w = (seconds / schedule.chunks(v) for seconds in mix)
-    return timeline(
+    return timeline_of_order(
         schedule.order(p, m, v),
         schedule.placement(p, v),
         [(f, i, w)] * int(schedule.stage_count(p, v)),

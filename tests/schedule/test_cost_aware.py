@@ -22,7 +22,7 @@ from meshwright.schedule import SCHEDULES, get
 from meshwright.schedule.board import order_for
 from meshwright.schedule.longest import costs_of, longest
 from meshwright.schedule.order import in_flight_rank
-from meshwright.schedule.timeline import timeline
+from meshwright.schedule.timeline import timeline_of_order
 from meshwright.schedule.types import Costs, Order
 from run_of_steps import step_in_run_s
 
@@ -58,7 +58,7 @@ def test_orders_are_those_of_the_authors(
         " ".join(f"{a.kind}{a.microbatch}" for a in row) for row in order
     ]
     assert written == case["order"]
-    found = timeline(order, place, costs.passes, costs.send)
+    found = timeline_of_order(order, place, costs.passes, costs.send)
     ranks = [
         ends[-1] - starts[0]
         for starts, ends in zip(found.start_s, found.end_s, strict=True)
@@ -100,7 +100,7 @@ def test_dependencies_and_the_limit_hold(
     costs, m, limit = drawn
     order = order_for(costs, m, limit)
     check(order, m, limit)
-    timeline(order, place, costs.passes, costs.send)  # no deadlock
+    timeline_of_order(order, place, costs.passes, costs.send)  # no deadlock
 
 
 @pytest.mark.parametrize(("name", "times"), [("zb-1p", 1), ("zb-2p", 2)])
@@ -116,7 +116,7 @@ def test_no_rank_runs_ahead_of_the_one_before() -> None:
     passes = tuple((float(x), 4.0, 3.0) for x in f)
     order = order_for(Costs(passes, 0.0), 9, 16.0)
     check(order, 9, 16.0)
-    timeline(order, place, passes)
+    timeline_of_order(order, place, passes)
 
 
 @pytest.mark.parametrize("name", COSTED)
@@ -149,7 +149,9 @@ def test_the_last_rank_idles_no_longer_than_in_zb_h1(
         took = {}
         for name in ("zb-h1", "zb-h2", "zb-1p", "zb-2p"):
             schedule = get(name).timed(Costs((mix,) * p, 0.05))
-            one = timeline(schedule.order(p, m, 1), place, [mix] * p, 0.05)
+            one = timeline_of_order(
+                schedule.order(p, m, 1), place, [mix] * p, 0.05
+            )
             took[name] = max(
                 ends[-1] - starts[0]
                 for starts, ends in zip(one.start_s, one.end_s, strict=True)

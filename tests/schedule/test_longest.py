@@ -16,7 +16,7 @@ from meshwright.schedule.longest import longest
 from meshwright.schedule.partition import LayerDeal, StagePartition
 from meshwright.schedule.replays import itemised, one
 from meshwright.schedule.stage_costs import PassSeconds, StageCosts
-from meshwright.schedule.timeline import timeline
+from meshwright.schedule.timeline import timeline_of_order
 from meshwright.schedule.types import Action, Costs, Order
 from run_of_steps import step_in_run_s
 
@@ -82,7 +82,7 @@ def test_orders_that_look_far_back_or_depend_on_the_microbatches(
         found = longest(kind, p, m, 1, each, np.full(3, 15.0))
         for k in range(3):
             passes = [tuple(map(float, row)) for row in each[k]]
-            exact = timeline(
+            exact = timeline_of_order(
                 order(p, m, 1), kind.placement(p, 1), passes, 15.0
             )
             assert found[k] == pytest.approx(exact.makespan_s, rel=1e-10)

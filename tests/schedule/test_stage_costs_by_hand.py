@@ -21,7 +21,7 @@ from meshwright.schedule.partition import (
     heaviest,
 )
 from meshwright.schedule.stage_costs import PassSeconds, StageCosts
-from meshwright.schedule.timeline import timeline
+from meshwright.schedule.timeline import timeline_of_order
 
 Three = tuple[float, float, float]
 
@@ -192,7 +192,7 @@ def replay(name: str, at: Listed, m: int) -> float:
     kind, p, v = get(name), int(at.d.partition.p), int(at.d.partition.v)
     order = kind.order(p, m, v)
     place = kind.placement(p, v)
-    return timeline(order, place, at.passes, at.d.send if p > 1 else 0.0).makespan_s  # fmt: skip
+    return timeline_of_order(order, place, at.passes, at.d.send if p > 1 else 0.0).makespan_s  # fmt: skip
 
 
 LOOPED = [

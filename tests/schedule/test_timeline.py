@@ -8,7 +8,13 @@ from hypothesis import strategies as st
 from test_schedules import layouts
 
 from meshwright.errors import BadInput
-from meshwright.schedule import SCHEDULES, Action, Order, get, timeline
+from meshwright.schedule import (
+    SCHEDULES,
+    Action,
+    Order,
+    get,
+    timeline_of_order,
+)
 from run_of_steps import step_in_run_s
 
 PASSES = st.tuples(*[st.floats(0.01, 10)] * 3)
@@ -16,7 +22,7 @@ PASSES = st.tuples(*[st.floats(0.01, 10)] * 3)
 
 def test_a_rank_that_never_waits_is_idle_for_nothing_at_all() -> None:
     """Tenths of a second are no binary numbers: their sums differ by how they are made."""
-    alone = timeline(
+    alone = timeline_of_order(
         get("gpipe").order(1, 7, 1), lambda *at: 0, [(0.1, 0.2, 0.1)]
     )
     assert alone.makespan_s - alone.busy_s[0] != 0.0
@@ -24,7 +30,7 @@ def test_a_rank_that_never_waits_is_idle_for_nothing_at_all() -> None:
 
 
 def test_two_ranks_two_microbatches_by_hand() -> None:
-    result = timeline(
+    result = timeline_of_order(
         get("gpipe").order(2, 2, 1),
         lambda rank, chunk: rank,
         [(1, 2, 3), (2, 1, 1)],
@@ -68,7 +74,7 @@ def test_the_turn_of_a_v_needs_no_send() -> None:
         ]
     ]
     assert (
-        timeline(
+        timeline_of_order(
             order, get("zbv").placement(1, 2), [(1, 1, 1)] * 2, send_s=100
         ).makespan_s
         == 6
@@ -76,7 +82,7 @@ def test_the_turn_of_a_v_needs_no_send() -> None:
 
 
 def test_an_empty_order_takes_no_time() -> None:
-    result = timeline([[], []], lambda rank, chunk: rank, [])
+    result = timeline_of_order([[], []], lambda rank, chunk: rank, [])
     assert (result.makespan_s, result.bubble_fraction, result.in_flight) == (
         0,
         0,
@@ -117,7 +123,7 @@ F, B, W = (Action(kind, 0, 0) for kind in "FBW")
 )
 def test_impossible_orders_are_explained(order: Order, sentence: str) -> None:
     with pytest.raises(BadInput, match=sentence):
-        timeline(order, lambda rank, chunk: rank, [(1, 1, 1)] * 2)
+        timeline_of_order(order, lambda rank, chunk: rank, [(1, 1, 1)] * 2)
 
 
 def event_simulation(
@@ -184,7 +190,7 @@ def test_an_event_simulation_agrees(name: str, send_s: float) -> None:
     def uneven(stage: int) -> tuple[float, float, float]:
         return (1 + stage % 3 / 4, 1.5 - stage % 2 / 3, 0.8 + stage / 20)
 
-    assert timeline(
+    assert timeline_of_order(
         order,
         place,
         [uneven(stage) for stage in range(int(schedule.stage_count(p, v)))],
@@ -207,7 +213,7 @@ def test_two_steps_of_two_ranks_by_hand() -> None:
         "F0 F1 F2 I0 W0 I1 W1 I2 W2",
         "F0 I0 F1 I1 F2 I2 W0 W1 W2",
     ]
-    one = timeline(order, place, [(1, 1, 1)] * 2)
+    one = timeline_of_order(order, place, [(1, 1, 1)] * 2)
     assert one.end_s == [
         [1, 2, 3, 4, 5, 6, 7, 8, 9],
         [2, 3, 4, 5, 6, 7, 8, 9, 10],
@@ -232,7 +238,7 @@ def test_a_step_in_a_run(
     )
     order, place = schedule.order(p, m, v), schedule.placement(p, v)
     one, in_run = (
-        timeline(order, place, passes, send),
+        timeline_of_order(order, place, passes, send),
         step_in_run_s(order, place, passes, send),
     )
     assert max(one.busy_s) - 1e-9 <= in_run <= one.makespan_s * (1 + 1e-9)

@@ -88,7 +88,7 @@ def test_a_lost_message_is_seen_on_every_axis() -> None:
 def test_the_bubble_of_an_order_is_that_of_the_paper(
     p: int, m: int, v: int
 ) -> None:
-    assert pp.idle(p, m, v) == pytest.approx(pp.bubble(p, m, v), abs=1e-12)
+    assert pp.pp_idle(p, m, v) == pytest.approx(pp.bubble(p, m, v), abs=1e-12)
 
 
 def test_1f1b_keeps_at_most_as_many_microbatches_as_ranks_follow() -> None:

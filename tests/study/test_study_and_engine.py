@@ -17,7 +17,7 @@ from meshwright.study.model import (  # noqa: E402
     MLP,
     Batch,
     Shape,
-    Step,
+    StudyStep,
     adam,
     batch,
     decoder,
@@ -87,10 +87,10 @@ class ExpertChoice:
         return weight_Nk * mask_NE.gather(1, choice.view_as(weight_Nk))
 
 
-def engine_step(mlp: check.MLPKind, data: Batch) -> Step:
+def engine_step(mlp: check.MLPKind, data: Batch) -> StudyStep:
     """Loss, gradients and weights after Adam of the engine, in the names and shapes of the study."""
     study = dict(decoder(M, mlp).named_parameters())
-    experts = mlp is ep.Experts
+    experts = mlp is ep.StudyExperts
     model = replace(ENGINE, moe=EXPERTS) if experts else ENGINE
     engine = Decoder(model, range(M.layers), M.seq)
     named = dict(engine.named_parameters())
@@ -104,7 +104,7 @@ def engine_step(mlp: check.MLPKind, data: Batch) -> Step:
     torch.autograd.backward(mean)
     adam(engine.parameters())
     slopes = gradients(engine)
-    return Step(
+    return StudyStep(
         mean.detach(),
         {name: turned(slopes[engine_name(name)]) for name in study},
         {name: turned(named[engine_name(name)].detach()) for name in study},
@@ -122,7 +122,7 @@ def distance(mlp: check.MLPKind) -> float:
     return max(abs(float(step.loss / want.loss) - 1), *apart(step, want))
 
 
-def apart(step: Step, want: Step) -> Iterator[float]:
+def apart(step: StudyStep, want: StudyStep) -> Iterator[float]:
     for tensors, wanted in (
         (step.gradients, want.gradients),
         (step.weights, want.weights),
@@ -134,7 +134,7 @@ def apart(step: Step, want: Step) -> Iterator[float]:
 
 
 def test_every_axis_is_the_step_of_the_engine(sound: list[check.Row]) -> None:
-    dense, sparse = distance(MLP), distance(ep.Experts)
+    dense, sparse = distance(MLP), distance(ep.StudyExperts)
     for row in sound:
         far = sparse if row.axis == "ep" else dense
         assert row.error + far < check.BOUND, row

@@ -178,7 +178,7 @@ def test_a_kept_trace_is_read_without_torch(
         asked.append(text)
         return to_dict(MODEL)
 
-    monkeypatch.setattr(hf, "run", run)
+    monkeypatch.setattr(hf, "trace_of", run)
     config = {"model_type": "odd", "hidden_size": D}
     assert read_traced(config) == MODEL
     assert read_traced(config, "mine", 1024).seq == 1024
@@ -191,7 +191,7 @@ def test_a_trace_that_fails_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(hf, "kept_at", lambda text: None)
     monkeypatch.setattr(
-        hf, "run", lambda text: {"error": "it asks for numbers"}
+        hf, "trace_of", lambda text: {"error": "it asks for numbers"}
     )
     with pytest.raises(BadInput, match=r"config.json: it asks for numbers"):
         read_traced({"model_type": "odd"})

@@ -23,7 +23,7 @@ if importlib.util.find_spec("transformers") is None:
 
 from meshwright import BadInput, Job, cluster, parameters, predict
 from meshwright.formats.hf import load_hf, read_hf
-from meshwright.formats.hf_whole import ties
+from meshwright.formats.hf_whole import tie_rules
 from meshwright.trace import build, hf
 
 pytestmark = [
@@ -213,7 +213,7 @@ def test_a_text_part_may_have_no_tie_of_its_own(tied: bool) -> None:
 
 @pytest.mark.parametrize("outer", [None, True, False])
 @pytest.mark.parametrize("inner", [None, True, False])
-@pytest.mark.parametrize("kind", sorted(ties()))
+@pytest.mark.parametrize("kind", sorted(tie_rules()))
 def test_ties_are_those_of_the_class(
     kind: str, inner: bool | None, outer: bool | None
 ) -> None:
@@ -264,7 +264,7 @@ def test_a_traced_file_is_predicted(tmp_path: Path) -> None:
 
 
 def test_what_its_class_cannot_build_is_refused_in_a_sentence() -> None:
-    made = hf.run(json.dumps({**LLAMA, "num_attention_heads": "many"}))
+    made = hf.trace_of(json.dumps({**LLAMA, "num_attention_heads": "many"}))
     assert "Traceback" not in made["error"] and len(made["error"]) < 400
 
 

@@ -193,7 +193,7 @@ def steady(name: str, rank: int) -> Found:
             mock.patch.object(loop, "initialise", lambda *a: None)
         )
         stack.enter_context(
-            mock.patch.object(moe, "read", even(wanted, reads))
+            mock.patch.object(moe, "read_loads", even(wanted, reads))
         )
         stack.enter_context(without_storage())
         trainer = loop.Trainer(wanted, SETTINGS, torch.device("cuda", 0))
@@ -233,7 +233,7 @@ def steady(name: str, rank: int) -> Found:
 
 
 def even(wanted: Job, reads: list[int]) -> Any:
-    """In place of `moe.read`, for fake tensors have no values: as if loads were even."""
+    """In place of `moe.read_loads`, for fake tensors have no values: as if loads were even."""
     layout, of = wanted.layout, wanted.model.moe
 
     def read(x: Tensor) -> Any:

@@ -38,7 +38,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine, "LAYERS", (2, 3))
     monkeypatch.setattr(engine, "MICROBATCHES", (1, 2))
     only = {1: {"plain": Layout(dp=1)}, 2: {"zero1": Layout(dp=2, zero=1)}}
-    monkeypatch.setattr(engine, "layouts", lambda ranks: only[ranks])
+    monkeypatch.setattr(engine, "engine_layouts", lambda ranks: only[ranks])
     monkeypatch.setattr(run.Wanted, "least_s", 0.002)
 
 

@@ -23,7 +23,7 @@ from meshwright.compare import compare  # noqa: E402
 from meshwright.describe.layout import Layout  # noqa: E402
 from meshwright.describe.training import Settings  # noqa: E402
 from meshwright.errors import BadInput  # noqa: E402
-from meshwright.formats.run_folder import read  # noqa: E402
+from meshwright.formats.run_folder import read_run  # noqa: E402
 from meshwright.train import data, texts  # noqa: E402
 from meshwright.train.initial import initialise  # noqa: E402
 from meshwright.train.launch import fork_ranks  # noqa: E402
@@ -63,7 +63,7 @@ def test_schedules() -> None:
 def token_file(path: Path, first: int, sequences: int) -> Path:
     """Sequences of 8 tokens: the i-th is all first + i."""
     tokens = np.repeat(np.arange(first, first + sequences), 8)
-    texts.write(path, [np.append(tokens, 0)], 256, "bytes", "test")
+    texts.write_texts(path, [np.append(tokens, 0)], 256, "bytes", "test")
     return path
 
 
@@ -293,7 +293,7 @@ def test_a_run_says_what_it_waits_for(
     whole = clock(sum(row["elapsed_s"] for row in rows))
     assert f"norm {rows[-1]['gradient_norm']:.3g}  lr 0.0001  " in last
     assert last.startswith("step 6/6") and last.endswith(f"{whole} in all")
-    why = [*compare(read(Path("run"))).why()]
+    why = [*compare(read_run(Path("run"))).why()]
     for stall in ("waits for its data", "waits for its checkpoints"):
         assert sum(f"of the time the run {stall}" in line for line in why) == 1
     tokens = 4 * 32

@@ -20,7 +20,7 @@ from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
 from meshwright.cli import main as cli  # noqa: E402
 from meshwright.compare import Comparison, compare  # noqa: E402
-from meshwright.formats.run_folder import read  # noqa: E402
+from meshwright.formats.run_folder import read_run  # noqa: E402
 from meshwright.formats.toml_writer import dumps_toml  # noqa: E402
 from meshwright.train.loop import Trainer  # noqa: E402
 from meshwright.train.model import Decoder  # noqa: E402
@@ -54,7 +54,7 @@ def ran(
     }
     Path("job.toml").write_text(dumps_toml(table), "utf-8")
     assert cli.run(["train", "job.toml"]) == 0
-    return compare(read("run"))
+    return compare(read_run("run"))
 
 
 def slept(found: Comparison, times: int) -> None:

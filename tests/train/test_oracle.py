@@ -99,7 +99,7 @@ def differences(
     job: Job, rank: int, memory: bool = True, settings: Settings | None = None
 ) -> list[str]:
     """Quantities in which the program of a rank differs from what was predicted."""
-    (found,) = oracle.compare(job, settings or Settings(), (rank,))
+    (found,) = oracle.compare_ranks(job, settings or Settings(), (rank,))
     return [
         str(row)
         for row in found.rows
@@ -561,7 +561,9 @@ def test_a_long_pipeline_is_run_with_fewer_microbatches(
 def test_progress_names_the_rank_that_is_run() -> None:
     said: list[tuple[str, float]] = []
     small = job(replace(LLAMA, layers=2), Layout(dp=2), 1)
-    oracle.compare(small, Settings(), (0, 1), lambda *at: said.append(at))
+    oracle.compare_ranks(
+        small, Settings(), (0, 1), lambda *at: said.append(at)
+    )
     assert said == [("rank 0, 1 of 2", 0.0), ("rank 1, 2 of 2", 0.5)]
 
 

@@ -12,7 +12,7 @@ import pytest
 torch = pytest.importorskip("torch")
 from meshwright.cli import main as cli  # noqa: E402
 from meshwright.compare import compare  # noqa: E402
-from meshwright.formats.run_folder import read  # noqa: E402
+from meshwright.formats.run_folder import read_run  # noqa: E402
 from meshwright.formats.toml_writer import dumps_toml  # noqa: E402
 from meshwright.schedule import get  # noqa: E402
 
@@ -45,7 +45,7 @@ def test_the_quickstart_in_small_then_compare(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     train()
-    run = read("run")
+    run = read_run("run")
     assert [[s.step for s in rank.steps] for rank in run.ranks] == [
         [4, 5, 6]
     ] * 2
@@ -124,7 +124,7 @@ def test_a_program_runs_the_actions_of_its_schedule_in_order(
         str(chunks),
     ]
     train(*words, layers=2 * chunks, steps=2, save_every="none", record=1)
-    found = compare(read("run")).virtual
+    found = compare(read_run("run")).virtual
     assert found and found.bubble.as_planned
     assert found.raw.order == get(schedule).order(2, 4, chunks)
     assert all(seconds > 0 for seconds in found.raw.busy_s)
@@ -147,7 +147,7 @@ def test_profiled_steps_leave_traces_that_tell_waits_apart(
     train(
         "--tp", "2", "--dp", "1", "--zero", "0", record=1, profile=1, steps=3
     )
-    run = read("run")
+    run = read_run("run")
     assert [step.step for step in run.ranks[0].steps] == [2] and run.profiles[
         0
     ].steps == (3,)

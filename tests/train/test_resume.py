@@ -17,7 +17,7 @@ from test_nonfinite import diverging  # noqa: E402
 import meshwright  # noqa: E402
 from meshwright.cli import main as cli  # noqa: E402
 from meshwright.describe.training import settings  # noqa: E402
-from meshwright.formats.run_folder import attempts, read  # noqa: E402
+from meshwright.formats.run_folder import attempts, read_run  # noqa: E402
 from meshwright.formats.toml import load_job  # noqa: E402
 from meshwright.train import attempt  # noqa: E402
 from meshwright.units import show  # noqa: E402
@@ -365,4 +365,4 @@ def test_seconds_of_another_layout_are_not_laid_beside_these(
         and found["steps"] == 9
     )
     assert any("2 of 9 steps" in why for why in found["why"])
-    assert read("run").job.layout.pp == 2
+    assert read_run("run").job.layout.pp == 2

@@ -56,7 +56,7 @@ def test_documents_of_jsonl_end_with_a_zero(tmp_path: Path) -> None:
 
 
 def test_large_vocabularies_take_four_bytes(tmp_path: Path) -> None:
-    texts.write(
+    texts.write_texts(
         tmp_path / "t", [np.array([70000, 3])], 100_000, "invented", "invented"
     )
     assert data.File(tmp_path / "t", 100_000, 1, 0).sample(0).tolist() == [
@@ -422,7 +422,7 @@ def test_a_preparation_that_is_ended_leaves_nothing(tmp_path: Path) -> None:
 
     before = signal.getsignal(signal.SIGTERM)
     with pytest.raises(SystemExit) as ended:
-        texts.write(tmp_path / "t", ending(), 256, "bytes", "text")
+        texts.write_texts(tmp_path / "t", ending(), 256, "bytes", "text")
     assert ended.value.code == 143
     assert not list(tmp_path.iterdir())
     assert signal.getsignal(signal.SIGTERM) == before
@@ -432,7 +432,7 @@ def test_a_preparation_that_is_ended_leaves_nothing(tmp_path: Path) -> None:
         f"t.bin.{os.getppid()}",
     ):
         (tmp_path / name).touch()
-    texts.write(tmp_path / "t", [np.zeros(9)], 256, "bytes", "text")
+    texts.write_texts(tmp_path / "t", [np.zeros(9)], 256, "bytes", "text")
     left = {path.name for path in tmp_path.iterdir()}
     assert left == {"t.bin", "t.json", f"t.bin.{os.getppid()}"}
 

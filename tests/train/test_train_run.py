@@ -21,7 +21,7 @@ import pytest
 torch = pytest.importorskip("torch")
 from meshwright.cli import main as cli  # noqa: E402
 from meshwright.describe.job import Job  # noqa: E402
-from meshwright.describe.training import Settings, settings, table  # noqa: E402
+from meshwright.describe.training import Settings, settings, train_table  # noqa: E402
 from meshwright.errors import BadInput  # noqa: E402
 from meshwright.formats.toml import load_job  # noqa: E402
 from meshwright.formats.toml_writer import dumps_toml  # noqa: E402
@@ -90,7 +90,7 @@ def test_a_run_leaves_metrics_checkpoints_and_its_job(
         "step-00000012",
     ]
     wanted = load_job("job.toml")
-    said = table(settings(wanted.train))
+    said = train_table(settings(wanted.train))
     assert load_job("run/job.toml") == replace(wanted, train=said)
 
 

@@ -27,7 +27,7 @@ from meshwright.formats.hf import load_hf, read_hf  # noqa: E402
 from meshwright.formats.hf_config import model_differences, write_hf  # noqa: E402
 from meshwright.train import checkpoint, run, weights  # noqa: E402
 from meshwright.train.data import Synthetic  # noqa: E402
-from meshwright.train.export import export, whole_tensor  # noqa: E402
+from meshwright.train.export import export_checkpoint, whole_tensor  # noqa: E402
 from meshwright.train.launch import fork_ranks  # noqa: E402
 from meshwright.train.loop import Trainer  # noqa: E402
 from meshwright.train.loss import Columns, loss  # noqa: E402
@@ -146,7 +146,9 @@ def test_any_layout_reads_its_slices_and_writes_the_same_bytes(
         checkpoint.save(trainer, tmp_path / "run", 0, keep=1)
 
     fork_ranks(work, int(layout.chips), timeout_s=120)
-    told = export(tmp_path / "run", tmp_path / "out", largest=12_000)
+    told = export_checkpoint(
+        tmp_path / "run", tmp_path / "out", largest=12_000
+    )
     assert (
         told["files"]
         == len(list((tmp_path / "out").glob("*.safetensors")))
@@ -155,8 +157,8 @@ def test_any_layout_reads_its_slices_and_writes_the_same_bytes(
     assert tensors(tmp_path / "out") == tensors(MADE / name)
     assert not model_differences(load_hf(tmp_path / "out"), m)
     with pytest.raises(BadInput, match="holds weights already"):
-        export(tmp_path / "run", tmp_path / "out")
-    half = export(
+        export_checkpoint(tmp_path / "run", tmp_path / "out")
+    half = export_checkpoint(
         tmp_path / "run", tmp_path / "half", largest=6_000, numbers="bf16"
     )
     assert half["files"] == told["files"]
@@ -365,7 +367,7 @@ def test_a_checkpoint_of_no_or_another_model_is_not_exported(
     }
     (part / "index.json").write_text(json.dumps(sealed(index)))
     with pytest.raises(BadInput, match="the checkpoint's model"):
-        export(part, tmp_path / "out")
+        export_checkpoint(part, tmp_path / "out")
     reader = Reader(
         part,
         {"tensors": {"weights/norm.weight": {"shape": [8], "chunks": []}}},

@@ -10,9 +10,9 @@ from typing import Any
 import anyio
 
 from meshwright.web.app import app
-from meshwright.web.prerendered import Range
+from meshwright.web.prerendered import KeyRange
 
-FEW = Range(["llama3-8b"], ["h100-sxm"], [8, 16])
+FEW = KeyRange(["llama3-8b"], ["h100-sxm"], [8, 16])
 """What the folder's page has beforehand."""
 QUESTION = {"model": "llama3-8b", "on": "8xh100-sxm", "batch": "64seq"}
 

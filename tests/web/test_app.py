@@ -909,7 +909,7 @@ def test_what_a_layer_costs_is_worked_out_once_for_a_prediction(
         monkeypatch.setattr(module, "microbatch", counted)
     question = {**QUESTION, "batch": "531000"}  # to be rounded, which is noted
     layout = {"tp": 2, "pp": 2, "zero": 1}
-    told = answers.predict(
+    told = answers.answer_predict(
         {"question": question, "layout": layout}, lambda *said: None
     )
     assert told["replayed_s"] > 0 and told["notes"]

@@ -651,7 +651,7 @@ def test_a_static_folder(
     nothing is asked of anybody but the host, and of the host no more once all is loaded.
     """
     folder = tmp_path / "out"
-    site.write(folder, stand_in, told, FEW)
+    site.write_site(folder, stand_in, told, FEW)
     page = Page(browser, hosted(folder))
     tab = page.tab
     page.open(page.base, "beside")
@@ -689,7 +689,7 @@ def test_a_browser_that_cannot_run_the_program(
     browser: Any, tmp_path: Path, stand_in: Path, hosted: Any, let_go: Any
 ) -> None:
     folder = tmp_path / "out"
-    site.write(folder, stand_in, told, FEW)
+    site.write_site(folder, stand_in, told, FEW)
     (folder / "pyodide" / "pyodide.mjs").write_text("throw Error('no wasm')")
     page = Page(browser, hosted(folder))
     page.open(page.base, "beside")
@@ -710,7 +710,7 @@ def test_a_report_opens_from_a_file(browser: Any, tmp_path: Path) -> None:
     )
     out = tmp_path / "it's a report.html"
     out.write_text(
-        recorded.report(str(job), lambda what, share: None), "utf-8"
+        recorded.recorded_report(str(job), lambda what, share: None), "utf-8"
     )
     page = Page(browser, "file:")
     page.open(out.as_uri(), "what_if")

@@ -184,7 +184,7 @@ def test_every_view_of_a_job(tmp_path, monkeypatch) -> None:
         selectors, "choices_of", lambda job, layout: {"tp": (1, 2)}
     )
     monkeypatch.setattr(answers, "changes_of", lambda job: ())
-    held = recorded(web.report(str(file), told))
+    held = recorded(web.recorded_report(str(file), told))
     asked = {re.split(r"[{]", name)[0] for name in held["answers"]}
     assert asked >= {
         "catalogue",
@@ -247,4 +247,4 @@ def test_what_makes_no_page_is_a_sentence(
 ) -> None:
     (tmp_path / name).write_text(text)
     with pytest.raises(BadInput, match=words):
-        web.report(str(tmp_path / name), told)
+        web.recorded_report(str(tmp_path / name), told)

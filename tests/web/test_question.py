@@ -45,7 +45,7 @@ def told(*_: object) -> None:
 
 
 def dropped_as(text: str) -> dict[str, str]:
-    return dict(dropped.read({"text": text}, told)["question"])
+    return dict(dropped.read_dropped({"text": text}, told)["question"])
 
 
 @pytest.mark.parametrize("file", EXAMPLES, ids=lambda f: f.stem)
@@ -118,7 +118,7 @@ CONFIG = """{"model_type": "llama", "hidden_size": 4096, "num_hidden_layers": 32
 
 def test_a_config_json_is_a_model() -> None:
     kept = {"on": "8xh100-sxm", "batch": "64seq"}
-    question = dropped.read({"text": CONFIG, "question": kept}, told)[
+    question = dropped.read_dropped({"text": CONFIG, "question": kept}, told)[
         "question"
     ]
     job, _ = ask(question, [])
@@ -170,7 +170,7 @@ MEGATRON = """torchrun --nproc_per_node 8 --nnodes 2 pretrain_gpt.py --num-layer
 
 def test_another_tools_script_is_a_question() -> None:
     kept = {"model": "llama3-8b", "on": "512xh100-sxm", "batch": "4Mi"}
-    told_of = dropped.read({"text": MEGATRON, "question": kept}, told)
+    told_of = dropped.read_dropped({"text": MEGATRON, "question": kept}, told)
     assert "Megatron-LM" in str(told_of["said"])
     question = told_of["question"]
     assert (question["tp"], question["pp"]) == ("4", "2")
@@ -191,7 +191,7 @@ def test_a_plan_is_written_for_other_tools() -> None:
     )
     texts = {tool["name"]: tool for tool in found["tools"]}  # type: ignore[attr-defined]
     assert "--tensor-model-parallel-size 4" in texts["megatron"]["text"]
-    back = dropped.read(
+    back = dropped.read_dropped(
         {"text": texts["megatron"]["text"], "question": question}, told
     )
     assert back["question"]["tp"] == "4"

@@ -16,7 +16,7 @@ from run_folders import pipeline_run  # noqa: E402
 from meshwright.cli.main import main  # noqa: E402
 from meshwright.describe.layout import Layout  # noqa: E402
 from meshwright.web.app import app  # noqa: E402
-from meshwright.web.recorded import report  # noqa: E402
+from meshwright.web.recorded import recorded_report  # noqa: E402
 
 
 @pytest.fixture
@@ -107,7 +107,7 @@ def test_a_run_without_a_step_is_predicted(folder: Path) -> None:
 
 
 def test_a_run_as_one_file(folder: Path) -> None:
-    text = report(str(folder), lambda what, share: None)
+    text = recorded_report(str(folder), lambda what, share: None)
     assert '"folders{}"' in text and '"step_time_s"' in text
 
 

@@ -58,7 +58,7 @@ def test_the_program_of_the_folder_gives_the_numbers_of_this_one(
     )
     assert done.returncode == 0, done.stderr
     for job, line in zip(JOBS, done.stdout.splitlines(), strict=True):
-        here = answers.plan(
+        here = answers.answer_plan(
             {"question": job, "families": False, "top": 1}, told
         )
         assert json.loads(line)["best"] == json.loads(json.dumps(here["best"]))
@@ -92,7 +92,7 @@ def test_a_folder_opens_with_its_first_answers(
     tmp_path: Path, stand_in: Path
 ) -> None:
     folder = tmp_path / "out"
-    names = site.write(folder, stand_in, told, FEW)
+    names = site.write_site(folder, stand_in, told, FEW)
     assert {
         "index.html",
         "page.js",
@@ -115,32 +115,32 @@ def test_a_folder_opens_with_its_first_answers(
     best = next(v for k, v in held["answers"].items() if k.startswith("plan"))[
         "best"
     ]
-    here = answers.plan({"question": site.OPENING}, told)["best"]
+    here = answers.answer_plan({"question": site.OPENING}, told)["best"]
     assert best["step_time_s"] == here["step_time_s"]
     assert page.key("catalogue", {}) in held["answers"]
     (stand_in / "numpy.whl").unlink()
     with pytest.raises(BadInput, match=r"it has no numpy\.whl"):
-        site.write(tmp_path / "none", stand_in, told, FEW)
-    site.write(tmp_path / "alone", None, told)
+        site.write_site(tmp_path / "none", stand_in, told, FEW)
+    site.write_site(tmp_path / "alone", None, told)
     alone = (tmp_path / "alone" / "index.html").read_text("utf-8")
     assert 'id="recorded"' in alone, "without the program: these only"
 
 
 def test_a_folder_that_is_not_pyodides(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="no folder of Pyodide"):
-        site.write(tmp_path / "out", tmp_path, told, FEW)
+        site.write_site(tmp_path / "out", tmp_path, told, FEW)
     assert not (tmp_path / "out").exists()
 
 
 def test_what_is_worked_out_beforehand_is_what_a_plan_says() -> None:
     """In seven digits; what fits nowhere has no row."""
-    over = prerendered.Range(["llama3-8b"], ["h100-sxm"], [1, 64])
+    over = prerendered.KeyRange(["llama3-8b"], ["h100-sxm"], [1, 64])
     told_rows = json.loads(gzip.decompress(prerendered.compressed(over, told)))
     assert (told_rows["batch"], told_rows["tokens"]) == ("4Mi", "15T")
     (size, row), *more = told_rows["rows"]["llama3-8b"]["h100-sxm"].items()
     assert size == "64" and not more
     question = {**site.OPENING, "model": "llama3-8b", "on": "64xh100-sxm"}
-    best = answers.plan({"question": question, "top": 1}, told)["best"]
+    best = answers.answer_plan({"question": question, "top": 1}, told)["best"]
     assert row["best"]["step_time_s"] == pytest.approx(
         best["step_time_s"], rel=1e-6
     )

@@ -204,7 +204,7 @@ def advise(
     words = tongue(run.job, format, names)
     seen = gap(run, steps, words, taken) if steps else None
     if len(steps) >= LEAST:
-        run = predict(calibrate(run, steps))
+        run = predict(_calibrate(run, steps))
         words = tongue(run.job, format, names)
     judge = Judge(run, progress)
     every = [*singles(run.job)]
@@ -227,7 +227,7 @@ def advise(
     return with_combinations(answer, judge, others, words)
 
 
-def calibrate(run: Prediction, steps: Sequence[float]) -> Job:
+def _calibrate(run: Prediction, steps: Sequence[float]) -> Job:
     """The run's job on its installation: one scale from its measured steps."""
     plain = Installation()
     job = run.job
@@ -249,14 +249,14 @@ def with_combinations(
 ) -> Advice:
     """The answer with its best pair and triple, where they are worth more than their beginning."""
     leads = [a.option for a in answer.best_each[:LEADS]]
-    pairs = combinations(judge, [o.change for o in leads], others)
+    pairs = _combinations(judge, [o.change for o in leads], others)
     first = answer.best_each[0].option if answer.best_each else None
     pair = next(expressible(pairs, words), None)
     if first is None or pair is None or not worth(pair.option, first):
         return answer
     starts = [a.change for a in islice(expressible(pairs, words), PAIRS)]
     triple = next(
-        expressible(combinations(judge, starts, others), words), None
+        expressible(_combinations(judge, starts, others), words), None
     )
     if triple is not None and not worth(triple.option, pair.option):
         triple = None
@@ -269,7 +269,7 @@ def worth(more: Option, less: Option) -> bool:
     return faster and more.cost_s * (1.0 + MORE) < less.cost_s
 
 
-def combinations(
+def _combinations(
     judge: Judge, starts: Sequence[Change], others: Sequence[Change]
 ) -> list[Option]:
     """Changes joined with another one each, best first."""

@@ -132,7 +132,7 @@ def singles(run: Job) -> Iterator[Change]:
     for order in launcher_orders(run):
         if order != axes(run):
             yield change(placement="-".join(order))
-    yield from software(run)
+    yield from _software(run)
     yield from numerics(run)
 
 
@@ -145,6 +145,7 @@ def choices(run: Job) -> Iterator[tuple[str, Iterable[Any]]]:
     if moe:
         yield "ep", divisors(moe.experts)
         yield "etp", dict.fromkeys((1, int(own.tp)))
+    # more replicas than sequences still take one each
     mine = max(run.batch // int(own.dp), 1)
     yield "microbatch", [n for n in divisors(mine) if n <= MOST_SEQUENCES]
     yield "zero", USUAL["zero"]
@@ -177,15 +178,13 @@ def schedules(run: Job) -> Iterator[Change]:
     if own.pp == 1:
         return
     for name in USUAL["schedule"]:
-        chunked = SCHEDULES[str(name)].chunks(2) > SCHEDULES[str(name)].chunks(
-            1
-        )
+        chunked = SCHEDULES[str(name)].chunked
         for chunks in range(2, ANY_CHUNKS + 1) if chunked else (1,):
             if (name, chunks) != (own.schedule, own.interleave):
                 yield change(interleave=chunks, schedule=name)
 
 
-def software(run: Job) -> Iterator[Change]:
+def _software(run: Job) -> Iterator[Change]:
     """Other settings that the framework offers, and its own where the run says otherwise."""
     for name, values in settable(run).items():
         if name not in OF_NUMBERS:

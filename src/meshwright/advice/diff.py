@@ -29,10 +29,12 @@ def diff(path: str, run: Job, change: Change, format: str = "") -> str:
     format: that of a file of another tool; "": a JOB.toml.
     """
     text = read_text(path, LARGEST_BASE)
-    return unified_diff(path, text, edit(path, text, run, change, format))
+    return unified_diff(
+        path, text, _edit(path, text, run, change=change, format=format)
+    )
 
 
-def edit(path: str, text: str, run: Job, change: Change, format: str) -> str:
+def _edit(path: str, text: str, run: Job, change: Change, format: str) -> str:
     """The text of the file with the change in it."""
     job = change.on(run)
     if is_file(path):
@@ -44,7 +46,7 @@ def edit(path: str, text: str, run: Job, change: Change, format: str) -> str:
         )
     nodes, ranks = torchrun.nodes(run)
     place = Place(nodes, ranks)
-    return bridge.write_onto(job, format, place, path, run).text
+    return bridge.write_onto(job, format, place, path=path, run=run).text
 
 
 def job_diff(path: str, text: str, run: Job, job: Job) -> str:

@@ -82,9 +82,9 @@ def gap(
         measured,
         run.step_time_s,
         run.interval_s,
-        len(steps),
-        tuple(_assumed(run, measured, words, {*taken})),
-        tuple(_causes(run, measured)),
+        steps=len(steps),
+        assumptions=tuple(_assumed(run, measured, words, {*taken})),
+        causes=tuple(_causes(run, measured)),
     )
 
 

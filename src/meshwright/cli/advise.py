@@ -75,13 +75,13 @@ def advise(
         form = file.get("format", "")
         text = diff(run, job.filled, chosen.change, form)
         kind = Path(output).suffix.lower()
-        files.write(output, {kind: lambda: text})
+        files.write_output(output, {kind: lambda: text})
     if json:
         console.show_json(console.envelope("advise", advice.to_dict()))
         return 0
     later = next_words(run, given, output, advice)
     print_answer(
-        advise_card.card(advice, later),
+        advise_card.advise_card(advice, later),
         detail,
         advise_card.gain_details(advice),
         advise_card.rest(advice),

@@ -102,7 +102,7 @@ def calibrate(
     """
     from ..formats.machine import dump_machine
     from ..report import console, files
-    from ..report.machine import card, report, to_dict
+    from ..report.machine import machine_card, machine_report, machine_to_dict
 
     if read and from_:
         raise BadInput(
@@ -132,11 +132,13 @@ def calibrate(
     part_of(to).unlink(missing_ok=True)
     (
         console.show_json(
-            console.envelope("calibrate", to_dict(machine, str(to)))
+            console.envelope("calibrate", machine_to_dict(machine, str(to)))
         )
         if json
         else print_answer(
-            card(machine, str(to)), detail, report(machine, str(to))
+            machine_card(machine, str(to)),
+            detail,
+            machine_report(machine, str(to)),
         )
     )
     return 0
@@ -179,7 +181,9 @@ def from_steps(
     ]
     machine = installation(measured)
     remark = f"Scaled by measured steps (meshwright calibrate --from); --on 64x./{output}"
-    files.write(output, {".toml": lambda: dump_machine(machine, remark)})
+    files.write_output(
+        output, {".toml": lambda: dump_machine(machine, remark)}
+    )
     of = machine.installation
     ratios = [step.ratio for step in measured]
     data = {
@@ -195,7 +199,9 @@ def from_steps(
         same = f"{shlex.quote(paths[0])} --on {chips}x./{output}"
         other = f"llama3-8b --on 64x./{output} --batch 1Mi"
         later = f"plan {same if chips.isdigit() else other}"
-        console.show(scale_card(ratios, of.scale, of.steps, output, later))
+        console.show(
+            scale_card(ratios, of.scale, of.steps, path=output, later=later)
+        )
     return 0
 
 
@@ -271,7 +277,7 @@ def from_files(
     from ..report.machine import (
         collectives,
         collectives_to_dict,
-        kernels,
+        kernels_table,
         kernels_to_dict,
     )
 
@@ -292,7 +298,7 @@ def from_files(
             )
         files.suffix(output, (".toml",))
         machine = dump_machine(with_collectives(on, samples, names))
-        files.write(output, {".toml": lambda: machine})
+        files.write_output(output, {".toml": lambda: machine})
     if json:
         console.show_json(
             console.envelope(
@@ -306,7 +312,7 @@ def from_files(
     else:
         console.show(
             *([collectives(fits)] if fits else []),
-            *(kernels(name, of) for name, of in measured.items()),
+            *(kernels_table(name, of) for name, of in measured.items()),
         )
     return 0
 

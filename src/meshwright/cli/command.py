@@ -224,7 +224,8 @@ def verb(
     """
 
     def register(function: Callable[..., int]) -> Callable[..., int]:
-        name = function.__name__
+        # a verb is private where another module has the public name (report)
+        name = function.__name__.removeprefix("_")
         VERBS[name] = lambda: parsed(function, tables, layout, without)
         # a path instead of a function: the parser asks for its options when somebody needs them,
         # `--help` of all verbs does not

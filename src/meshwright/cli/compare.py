@@ -103,23 +103,25 @@ def compare(
             raise BadInput("a log has no timeline to write: -o is for runs")
         return with_log(run, job=job, on=on, json=json, detail=detail)
     from ..compare import compare as compute
-    from ..formats.run_folder import read
+    from ..formats.run_folder import read_run
     from ..report import console, files
-    from ..report.compare import card, report, writers
+    from ..report.compare import comparison_card, comparison_report, writers
 
     files.suffix(output, (".json", *files.PLOTS))
-    comparison = compute(read(run))
+    comparison = compute(read_run(run))
     data = console.envelope("compare", comparison.to_dict())
     if output:
-        files.write(output, writers(comparison))
+        files.write_output(output, writers(comparison))
     if json:
         console.show_json(data)
         return 0
     name = shlex.quote(run)
     print_answer(
-        card(comparison, [command(f"calibrate --from {name} -o ours.toml")]),
+        comparison_card(
+            comparison, [command(f"calibrate --from {name} -o ours.toml")]
+        ),
         detail,
-        [report(comparison, console.ascii_only())],
+        [comparison_report(comparison, console.ascii_only())],
     )
     return 0
 
@@ -134,7 +136,7 @@ def against_program(
     from ..layout.stages import microbatches
     from ..program.memory import shorten
     from ..report import console
-    from ..report.oracle import card, report
+    from ..report.oracle import oracle_card, oracle_report
     from ..report.text import layout_words
     from .train import need_torch
 
@@ -147,7 +149,7 @@ def against_program(
     job = shorten(whole)
     need_torch()
     from ..describe.training import settings
-    from ..train.oracle import compare as run_program
+    from ..train.oracle import compare_ranks as run_program
 
     if job is not whole:
         few, many = (int(microbatches(j, j.layout)) for j in (job, whole))
@@ -168,7 +170,7 @@ def against_program(
         },
     )
     console.show_json(data) if json else print_answer(
-        card(data), detail, [report(data)]
+        oracle_card(data), detail, [oracle_report(data)]
     )
     return 0 if data["agrees"] else 1
 

@@ -173,11 +173,11 @@ def export(
         launch = launch_of_file(job, per_node, restarts, device)
         nodes, ranks, described = launch.nodes, launch.ranks, launch.job
         if slurm:
-            text = sbatch.write(launch, slurm)
+            text = sbatch.write_sbatch(launch, slurm)
         elif to in BATCH:
             text = cluster_file.of_trainer(launch)
         else:
-            text = torchrun.write(launch) + "\n"
+            text = torchrun.write_torchrun(launch) + "\n"
     if wrap := cluster_file.FILES.get(to):
         text = wrap(
             cluster_file.NodeScript(
@@ -359,10 +359,10 @@ def weights(run: str, output: str | None, json: bool, numbers: str) -> int:
             "export --to safetensors needs the folder of the weights: -o FOLDER"
         )
     need_torch()
-    from ..train.export import export as write
+    from ..train.export import export_checkpoint
 
     try:
-        result = write(Path(run), Path(output), numbers=numbers)
+        result = export_checkpoint(Path(run), Path(output), numbers=numbers)
     except (OSError, ValueError) as error:
         raise BadInput(
             f"{output[:200]} cannot be written: {getattr(error, 'strerror', None) or error}"
@@ -385,7 +385,7 @@ def weights(run: str, output: str | None, json: bool, numbers: str) -> int:
 def traces(path: str, output: str | None, json: bool) -> int:
     """Write a Chakra trace of each rank into the folder `output`."""
     from ..formats import flags
-    from ..formats.chakra_step import write
+    from ..formats.chakra_step import write_chakra
     from ..prediction.prediction import predict
     from ..report import console
 
@@ -398,7 +398,7 @@ def traces(path: str, output: str | None, json: bool) -> int:
     step = f"{output}/step"
     try:
         Path(output).mkdir(parents=True, exist_ok=True)
-        ranks, nodes = write(prediction, step)
+        ranks, nodes = write_chakra(prediction, step)
     except OSError as error:
         raise BadInput(
             f"{output[:200]} cannot be written: {error.strerror}"
@@ -460,5 +460,11 @@ def launch_of_file(
     for note in notes:
         print(note, file=sys.stderr)
     return torchrun.Launch(
-        job, path, nodes, ranks, device, how.threads, restarts
+        job,
+        path,
+        nodes,
+        ranks=ranks,
+        device=device,
+        threads=how.threads,
+        restarts=restarts,
     )

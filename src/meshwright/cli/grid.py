@@ -28,7 +28,7 @@ def two(
     """Print the table of two fields, and keep its points."""
     from ..grid import engine_at, grid, point_row
     from ..report import console, files
-    from ..report.grid import card, report
+    from ..report.grid import grid_card, grid_report
     from ..report.lines import noted
     from ..sweep import parse
 
@@ -54,9 +54,9 @@ def two(
         )
     data = console.envelope("sweep", points.to_dict())
     console.show_json(data) if json else print_answer(
-        card(points, column, notes),
+        grid_card(points, column, notes),
         detail,
-        [report(points, column), *noted(notes)],
+        [grid_report(points, column), *noted(notes)],
     )
     if output and kind != "jsonl":
         text = (
@@ -64,6 +64,6 @@ def two(
             if kind == "json"
             else files.csv_text([*points.rows])
         )
-        files.write(output, {f".{kind}": lambda: text})
+        files.write_output(output, {f".{kind}": lambda: text})
     whole = any(row.get("step_time_s") for row in points.rows)
     return 130 if points.interrupted else 0 if whole else 1

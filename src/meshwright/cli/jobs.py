@@ -29,7 +29,7 @@ SHARDING = ("fsdp", "torchtitan", "llm-foundry")
 
 def replicated(job: Any, given: Mapping[str, str]) -> list[str]:
     """A sentence where nobody said a ZeRO stage and the framework is thought to shard."""
-    layout, name = job.layout, job.profile.name
+    layout, name = job.layout, job.profile.name if job.profile else ""
     if (
         name not in SHARDING
         or "zero" in given
@@ -57,6 +57,8 @@ def read_job(
     from ..formats.flags import is_file, read_flags
 
     given = by_config(given, is_file(model) or foreign(model))
-    job = read_flags(model, given, notes, sys.stdin, fill, search)
+    job = read_flags(
+        model, given, notes, stdin=sys.stdin, fill=fill, search=search
+    )
     book = prices(price, job.cluster.chip.name)
     return replace(job, cluster=job.cluster.priced(book))

@@ -135,7 +135,7 @@ def limits(
     from ..report import console, files
 
     whole_model = model == "realistic"
-    demand_answerable(model, sensitivity, run, chips, growth)
+    demand_answerable(model, sensitivity, run, chips=chips, growth=growth)
     curve = not (whole_model or sensitivity or run or chips)
     kinds = (".json", ".csv", *files.PLOTS) if curve else (".json",)
     files.suffix(output, kinds)
@@ -147,7 +147,7 @@ def limits(
     ]
     chosen = by_convention(chosen, restart, threshold)
     chosen = under_laws(
-        chosen, batch_law, depth, tokens_per_parameter, experts
+        chosen, batch_law, depth, tokens=tokens_per_parameter, experts=experts
     )
     words = (precision, assumptions, framework)
     said: list[str] = []
@@ -157,7 +157,7 @@ def limits(
     with console.progress() as progress:
         if run is not None or chips is not None:
             answered = runs_and_clusters(
-                chosen, run, chips, real, progress, growth
+                chosen, run, chips, real=real, progress=progress, growth=growth
             )
         elif real:
             answered = whole_models(chosen, real, progress, growth)
@@ -171,7 +171,7 @@ def limits(
     )
     if output:
         writers = {".json": lambda: files.json_text(data), **answered.writers}
-        files.write(output, writers)
+        files.write_output(output, writers)
     return 0
 
 
@@ -372,8 +372,8 @@ def curves(
 
     result = compute(chosen)
     return LimitsAnswer(
-        limits_card.card(result, said, growth or GROWTH),
-        reports.report(result, said),
+        limits_card.limits_card(result, said, growth or GROWTH),
+        reports.limits_report(result, said),
         result.to_dict(),
         {
             ".csv": lambda: reports.to_csv(result),

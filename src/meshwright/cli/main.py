@@ -185,27 +185,32 @@ def predict(
     from ..report import console, files, run_card
     from ..report import explain as explanation
     from ..report.card import Card, Commands
-    from ..report.predict import report
+    from ..report.predict import prediction_report
 
     files.suffix(output, (".json", ".toml", *files.PLOTS))
     p = prediction_of_arguments(model, given, price)
-    terms = {"explain": explanation.to_dict(p, explain)} if explain else {}
+    terms = (
+        {"explain": explanation.explanation_to_dict(p, explain)}
+        if explain
+        else {}
+    )
     data = console.envelope("predict", {**p.to_dict(), **terms})
     if output:
-        files.write(output, files.of_predictions([p], data, p))
+        files.write_output(output, files.of_predictions([p], data, p))
     if json:
         console.show_json(data)
         return 0 if p.fits else 1
     later = steps.after_predict(p, model, given, output)
     if explain:
         console.show(
-            explanation.report(p, explain), Card("", (Commands(later),))
+            explanation.explanation_report(p, explain),
+            Card("", (Commands(later),)),
         )
     else:
         print_answer(
             run_card.predict_card(p, later),
             detail,
-            [report(p, console.ascii_only())],
+            [prediction_report(p, console.ascii_only())],
         )
     return 0 if p.fits else 1
 
@@ -241,14 +246,14 @@ def sweep(
     """
     from ..report import console, files
     from ..report.lines import noted
-    from ..report.sweep import card, report
+    from ..report.sweep import sweep_card, sweep_report
     from ..sweep import parse
     from ..sweep import sweep as compute
     from .kept import swept
 
     if len(over) > 1:
         return grid.two(
-            swept(model, given, fixed, replan, price, over),
+            swept(model, given, fixed, replan=replan, price=price, over=over),
             over=over,
             workers=workers,
             engine=engine,
@@ -269,15 +274,25 @@ def sweep(
     files.suffix(output, (".json", ".csv", *files.PLOTS))
     field, values = parse(over[0] if over else "")
     job, space, keep, notes, book = swept(
-        model, given, fixed, replan, price, over
+        model, given, fixed, replan=replan, price=price, over=over
     )
     with console.progress() as progress:
-        result = compute(job, field, values, space, keep, progress, book)
+        result = compute(
+            job,
+            field,
+            values,
+            space=space,
+            fixed=keep,
+            progress=progress,
+            prices=book,
+        )
     data = console.envelope("sweep", result.to_dict())
     if output and result.predictions:
-        files.write(output, files.of_sweep(result, data))
+        files.write_output(output, files.of_sweep(result, data))
     console.show_json(data) if json else print_answer(
-        card(result, notes), detail, [report(result), *noted(notes)]
+        sweep_card(result, notes),
+        detail,
+        [sweep_report(result), *noted(notes)],
     )
     return 130 if result.interrupted else 0 if result.predictions else 1
 
@@ -305,16 +320,18 @@ def timeline(
     """
     from ..prediction.replay import replay
     from ..report import console, files
-    from ..report.timeline import card, report
+    from ..report.timeline import timeline_card, timeline_report
 
     files.suffix(output, (".json", ".csv", *files.PLOTS))
     exact = replay(prediction_of_arguments(model, given))
     data = console.envelope("timeline", exact.to_dict())
     if output:
-        files.write(output, files.of_replay(exact))
+        files.write_output(output, files.of_replay(exact))
     ascii_only = console.ascii_only()
     console.show_json(data) if json else print_answer(
-        card(exact, ascii_only), detail, [report(exact, ascii_only)]
+        timeline_card(exact, ascii_only),
+        detail,
+        [timeline_report(exact, ascii_only)],
     )
     return 0
 
@@ -332,11 +349,15 @@ def catalog(
     number.
     """
     from ..report import console
-    from ..report.catalog import card, report, to_dict
+    from ..report.catalog import catalog_card, catalog_report, catalog_to_dict
 
     (
-        console.show_json(console.envelope("catalog", to_dict(kind, name)))
+        console.show_json(
+            console.envelope("catalog", catalog_to_dict(kind, name))
+        )
         if json
-        else print_answer(card(kind, name), detail, [report(kind, name)])
+        else print_answer(
+            catalog_card(kind, name), detail, [catalog_report(kind, name)]
+        )
     )
     return 0

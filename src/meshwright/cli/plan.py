@@ -78,7 +78,12 @@ def plan(
     rounded: list[str] = []
     if deadline or budget:
         described, size, rounded = with_chips_sized(
-            model, described, space, deadline, budget, price
+            model,
+            described,
+            space,
+            deadline=deadline,
+            budget=budget,
+            price=price,
         )
         if size.chips is None:
             return too_small(size, detail, json)
@@ -86,11 +91,11 @@ def plan(
         model,
         described,
         space,
-        assumptions,
-        top,
-        pareto,
-        price,
-        search_software,
+        assumptions=assumptions,
+        top=top,
+        pareto=pareto,
+        price=price,
+        search_software=search_software,
     )
     kept = output and output.lower().endswith(".toml")
     for name, each in by_set.items():
@@ -222,7 +227,7 @@ def with_chips_sized(
     )
     money = parse(budget, "USD", "--budget") if budget else None
     with console.progress() as progress:
-        size = sizing(job, space, seconds, money, progress)
+        size = sizing(job, space, seconds, budget_usd=money, progress=progress)
     on = f"{size.chips}{counted[2]}" if size.chips else described["on"]
     return {**described, "on": on, "batch": f"{job.batch}seq"}, size, notes
 
@@ -307,9 +312,11 @@ class Answer(NamedTuple):
         others = [f.prediction for f in first.families if f.prediction]
         others += first.pareto or ()
         names = list(self.bests) if several else ()
-        files.write(
+        files.write_output(
             output,
-            files.of_predictions(shown, data, shown[0], names, others),
+            files.of_predictions(
+                shown, data, shown[0], names=names, others=others
+            ),
         )
 
     @property
@@ -321,7 +328,11 @@ class Answer(NamedTuple):
             return run_card.compared(self.plans)
         yours = self.mine and run_card.yours(self.mine, self.first)
         return run_card.plan_card(
-            self.first, self.later, self.size, yours or "", self.aside
+            self.first,
+            self.later,
+            self.size,
+            against=yours or "",
+            aside=self.aside,
         )
 
     def why(self) -> Iterator[Any]:

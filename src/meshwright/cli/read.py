@@ -41,7 +41,7 @@ def read(
     from ..formats import bridge, flags, resolve
     from ..formats.toml import dump_job
     from ..report import console
-    from ..report.read import card, report, to_dict
+    from ..report.read import reading_card, reading_report, reading_to_dict
 
     if output and not output.endswith(".toml"):
         raise BadInput(
@@ -64,11 +64,13 @@ def read(
         if job is None:
             raise BadInput(f"{file[:80]} {needs[0]}")
         Path(output).write_text(dump_job(job), "utf-8")
-    data = console.envelope("read", to_dict(reading, job, needs))
+    data = console.envelope("read", reading_to_dict(reading, job, needs))
     console.show_json(data) if json else print_answer(
-        card(reading, file, job, needs, given, output),
+        reading_card(
+            reading, file, job, needs=needs, given=given, output=output
+        ),
         detail,
-        [report(reading, file, job, needs)],
+        [reading_report(reading, file, job, needs)],
     )
     return 0
 

@@ -60,7 +60,7 @@ def roofline(
     from ..describe.slices import parse_shape
     from ..formats.flags import read_flags
     from ..report import console, files
-    from ..report.roofline import card, report
+    from ..report.roofline import roofline_card, roofline_report
     from ..roofline.queries import EXACT
     from ..roofline.queries import roofline as compute
 
@@ -90,8 +90,8 @@ def roofline(
     result = replace(result, notes=(*notes, *result.notes))
     data = console.envelope("roofline", result.to_dict())
     if output:
-        files.write(output, files.of_roofline(result, data))
+        files.write_output(output, files.of_roofline(result, data))
     console.show_json(data) if json else print_answer(
-        card(result), detail, [report(result)]
+        roofline_card(result), detail, [roofline_report(result)]
     )
     return 0

@@ -115,7 +115,7 @@ def run_folder(text: str) -> Path:
 
 
 @verb()
-def report(
+def _report(
     source: Source,
     /,
     *,
@@ -129,12 +129,12 @@ def report(
     Example: meshwright report plan.toml -o report.html
     """
     from ..report import console, files
-    from ..web.recorded import report as compute
+    from ..web.recorded import recorded_report as compute
 
     files.suffix(output, (".html",))
     with console.progress() as progress:
         text = compute(source, progress)
-    files.write(output, {".html": lambda: text})
+    files.write_output(output, {".html": lambda: text})
     console.show(f"{output} is written")
     return 0
 
@@ -167,7 +167,7 @@ def site(
     """
     from ..report import console
     from ..web import pyodide as files
-    from ..web.site import write
+    from ..web.site import write_site
 
     if fetch:
         if not pyodide:
@@ -178,7 +178,7 @@ def site(
     if folder.exists() and not folder.is_dir():
         raise BadInput(f"-o {output[:80]!r} is a file: give a folder")
     with console.progress() as progress:
-        names = write(
+        names = write_site(
             folder,
             Path(pyodide) if pyodide else None,
             progress,

@@ -134,7 +134,7 @@ def train(
     if allow_change is not None and not resume:
         raise BadInput("--allow-change belongs to --resume")
     if engine != OURS:
-        return driven(described, engine, resume, engine_flags, json)
+        return driven(described, engine, resume, flags=engine_flags, json=json)
     if engine_flags:
         raise BadInput("--engine-flags belongs to --engine")
     need_torch()
@@ -168,7 +168,7 @@ def driven(job: Job, engine: str, resume: bool, flags: str, json: bool) -> int:
     from ..report.compare import log_card
     from ..train.engines import SCALED, drive
 
-    run = drive(job, settings(job.train), engine, resume, flags)
+    run = drive(job, settings(job.train), engine, resume=resume, more=flags)
     if json:
         console.show_json(console.envelope("train", run.to_dict()))
         return 0
@@ -217,7 +217,7 @@ def data(
     header = (
         corpus(to)
         if text == "corpus"
-        else prepare(Path(text), to, tokenizer, key, end)
+        else prepare(Path(text), to, tokenizer, key=key, end=end)
     )
     sentence = (
         f"{header['tokens']:,} tokens of a vocabulary of {header['vocab']:,} in"

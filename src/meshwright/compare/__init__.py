@@ -1,7 +1,7 @@
 """A run beside its prediction: the step on the clock, in CPU seconds and in virtual time, cause by
 cause, and its memory.
 
-`formats.run_folder.read` makes the `RecordedRun`; `compare` computes, `report` shows.
+`formats.run_folder.read_run` makes the `RecordedRun`; `compare` computes, `report` shows.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ def compare(
         log = steps_of(read_text(name), name[:80])
         return compare_log(name, log, predict(job))
     if not isinstance(run, RecordedRun):
-        run = run_folder.read(run)
+        run = run_folder.read_run(run)
     if not run.metrics:
         raise BadInput(
             f"{run.folder} holds no finished step (metrics.jsonl is empty or missing)"

@@ -88,7 +88,7 @@ def steps(
 def _of_folder(path: str) -> Iterable[MeasuredStep]:
     """Steps of a folder that `train` wrote, under its newest layout; a median does not mind the
     first ones."""
-    run = run_folder.read(path)
+    run = run_folder.read_run(path)
     for row in run.timed:
         yield MeasuredStep(path, run.job, float(row["step_time_s"]))
 

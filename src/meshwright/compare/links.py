@@ -28,7 +28,7 @@ def links(run: RecordedRun) -> dict[Link, float]:
     )
     for ranks in pipeline_ranks(run.ranks):
         for k in range(min(len(rank.steps) for rank in ranks)):
-            for a, b, seconds in messages(ranks, k):
+            for a, b, seconds in _messages(ranks, k):
                 by_way[min(a, b), max(a, b)][a < b].append(seconds)
     return {
         link: fmean(median(of) for of in ways.values() if of)
@@ -45,7 +45,7 @@ def pipeline_ranks(every: Sequence[RankRecord]) -> list[list[RankRecord]]:
     return [ranks for ranks in pipelines.values() if len(ranks) > 1]
 
 
-def messages(
+def _messages(
     ranks: Sequence[RankRecord], k: int
 ) -> Iterator[tuple[int, int, float]]:
     """(sender, receiver, seconds) of the messages of a step that their receivers waited for."""

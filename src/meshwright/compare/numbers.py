@@ -119,6 +119,7 @@ class RunNumbers(Displayed):
         cores = {rank.host: rank.cores for rank in self.run.ranks}
         return max(
             ((n, cores[host]) for host, n in ranks.items()),
+            # a host that reports no cores counts as one
             key=lambda pair: pair[0] / max(pair[1], 1),
             default=(0, 0),
         )

@@ -22,7 +22,7 @@ from statistics import fmean
 
 from ..formats.records import RankRecord, RecordedRun, StepPart, StepRecord
 from ..prediction.prediction import Prediction
-from .virtual import pipelines
+from .virtual import virtual_pipelines
 
 COMM = ("tp_comm", "cp_comm", "ep_comm", "dp_comm")
 AXES = {
@@ -176,6 +176,7 @@ def busy_by_cause(s: StepRecord, device: str) -> dict[str, float]:
         part.kind == "reduce" for part in s.parts
     )
     between = (
+        # what is left of a clock's sum, which its own readings may exceed
         max(whole - forward - backward - busy_seconds(s.of("reduce")), 0.0)
         if stages
         else 0.0
@@ -222,6 +223,6 @@ def bubbles(run: RecordedRun, rank: RankRecord) -> list[float]:
     idle = []
     places = sorted({record.replica for record in run.ranks})
     for k in range(len(rank.steps)):
-        pipe = pipelines(run.ranks, k)[places.index(rank.replica)]
+        pipe = virtual_pipelines(run.ranks, k)[places.index(rank.replica)]
         idle.append(pipe.replay(pipe.seconds).idle_s[rank.place.get("pp", 0)])
     return idle

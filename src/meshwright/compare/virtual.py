@@ -25,7 +25,7 @@ from ..describe.layout import Layout
 from ..errors import BadInput
 from ..formats.records import RankRecord, RecordedRun, StepPart
 from ..schedule import get as schedule_named
-from ..schedule.timeline import Timeline, timeline
+from ..schedule.timeline import Timeline, timeline_of_order
 from ..schedule.types import Action, Order
 
 Key = tuple[str, int, int]
@@ -49,7 +49,7 @@ class RecordedPipeline:
 
     def replay(self, seconds: Seconds) -> Timeline:
         """The longest path through the actions."""
-        return timeline(
+        return timeline_of_order(
             self.order,
             lambda rank, chunk: self.stages[rank][chunk],
             lambda *key: seconds[key],
@@ -104,7 +104,7 @@ def virtual(run: RecordedRun) -> Virtual:
     recorded = [
         pipe
         for k in range(len(run.ranks[0].steps))
-        for pipe in pipelines(run.ranks, k)
+        for pipe in virtual_pipelines(run.ranks, k)
     ]
     kinds = by_stage(recorded)
     raw = [pipe.replay(pipe.seconds) for pipe in recorded]
@@ -122,7 +122,7 @@ def virtual(run: RecordedRun) -> Virtual:
         chosen,
         typical,
         rest(run.ranks),
-        bubble(
+        _bubble(
             run.job.layout,
             pipe=recorded[0],
             kinds=kinds,
@@ -133,7 +133,9 @@ def virtual(run: RecordedRun) -> Virtual:
     )
 
 
-def pipelines(ranks: Sequence[RankRecord], k: int) -> list[RecordedPipeline]:
+def virtual_pipelines(
+    ranks: Sequence[RankRecord], k: int
+) -> list[RecordedPipeline]:
     """The pipelines of the k-th recorded step, one a replica."""
     groups: dict[tuple[int, int], dict[int, list[RankRecord]]] = defaultdict(
         lambda: defaultdict(list)
@@ -141,12 +143,12 @@ def pipelines(ranks: Sequence[RankRecord], k: int) -> list[RecordedPipeline]:
     for rank in ranks:
         groups[rank.replica][rank.place.get("pp", 0)].append(rank)
     return [
-        pipeline([group[pp] for pp in sorted(group)], k)
+        _pipeline([group[pp] for pp in sorted(group)], k)
         for _, group in sorted(groups.items())
     ]
 
 
-def pipeline(
+def _pipeline(
     by_rank: Sequence[Sequence[RankRecord]], k: int
 ) -> RecordedPipeline:
     """One replica: for each place on the pp axis the ranks there."""
@@ -176,7 +178,7 @@ def pipeline(
     return RecordedPipeline(order, stages, seconds)
 
 
-def bubble(
+def _bubble(
     layout: Layout,
     pipe: RecordedPipeline,
     kinds: Kinds,
@@ -190,7 +192,7 @@ def bubble(
     v = int(layout.interleave)
     m = sum(action[:2] == ("F", 0) for action in pipe.order[0])
     order = schedule.order(p, m, v) if p > 1 else pipe.order
-    plan = timeline(
+    plan = timeline_of_order(
         order,
         schedule.placement(p, v),
         lambda kind, stage, _: kinds.get((kind, stage), 0.0),
@@ -273,7 +275,9 @@ def outside_seconds(rank: RankRecord, k: int) -> float:
             )
         )
     return max(
-        step.thread_cpu_s - sum(part.busy_s for part in step.actions), 0.0
+        # two clocks of the kernel, of different resolution: their difference may be below 0
+        step.thread_cpu_s - sum(part.busy_s for part in step.actions),
+        0.0,
     )
 
 

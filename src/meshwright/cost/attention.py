@@ -46,6 +46,7 @@ def fused_rate(
 def unfused_rate(head: float, of: Kernels) -> float:
     """Share of the 16-bit peak that the products with scores reach."""
     return of.scores * float(
+        # heads of more than ALIGNED elements gain nothing: tiles are full already
         min(1.0, alignment(head) / ALIGNED) ** of.alignment
     )
 

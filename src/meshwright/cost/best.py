@@ -19,7 +19,7 @@ class BestAlgorithm(Ring):
     laws = (
         *Ring.laws,
         "cost.tree:all_reduce",
-        "cost.in_network:all_reduce",
+        "cost.in_network:in_network_all_reduce",
     )
 
     def all_reduce(
@@ -31,7 +31,7 @@ class BestAlgorithm(Ring):
             tree.all_reduce(net, V, group, chains),
         )
         return (
-            in_network.all_reduce(net, V, group, quickest)
+            in_network.in_network_all_reduce(net, V, group, quickest)
             if any(net.reduces)
             else quickest
         )

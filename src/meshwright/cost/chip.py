@@ -175,7 +175,9 @@ def exposed_memory(work: Pass, compute: Num, r: ChipRates) -> Num:
     if work.kernel in r.kernels or (r.kernels and work.kernel == "fused"):
         return 0.0  # its bytes were moved while it was measured
     if r.levels and work.products:
+        # compute hides the bytes as far as it lasts: what is left is never negative
         return maximum(hierarchy.time(r.levels, work.products) - compute, 0.0)
+    # the other side of the roofline: nothing where arithmetic takes longer
     return maximum(work.memory / r.memory - compute, 0.0)
 
 

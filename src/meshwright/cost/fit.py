@@ -70,9 +70,11 @@ def bilinear(
         if part.min() >= 0:
             break
         kept.pop(int(part.argmin()))
+    # rounding alone can leave -0.0: negative factors were taken out above
     factors = np.maximum(factors, 0.0)
     error = float(
         np.abs(columns @ factors - t).max()
+        # a table of zeros is met exactly, not divided by
         / max(float(np.abs(t).max()), 1e-30)
     )
     return (

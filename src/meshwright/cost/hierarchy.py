@@ -116,7 +116,7 @@ def tiles(out: Num, inner: Num, capacity: float, w: float) -> tuple[Num, Num]:
     return out / height, where(least >= square, 1.0, inner * height / area)
 
 
-def crossing(
+def level_crossing(
     out: Num,
     inner: Num,
     weight_gradient: bool,
@@ -165,7 +165,7 @@ def boundaries(
     """
     w = chip.element_bytes
     own = BLOCKS * chip.register_bytes
-    hbm, _ = crossing(
+    hbm, _ = level_crossing(
         out,
         inner,
         weight_gradient,
@@ -174,7 +174,7 @@ def boundaries(
         dsmem=False,
         w=w,
     )
-    l2, exchanged = crossing(
+    l2, exchanged = level_crossing(
         out,
         inner,
         weight_gradient,
@@ -183,7 +183,7 @@ def boundaries(
         dsmem=chip.dsmem,
         w=w,
     )
-    registers, _ = crossing(
+    registers, _ = level_crossing(
         out,
         inner,
         weight_gradient,

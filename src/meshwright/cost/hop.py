@@ -60,6 +60,7 @@ def pipeline_hop(net: Links, V: Num, group: Group) -> Load:
         busy.append(where((g > 1) & (beyond == 1), V / link(net, i), 0.0))
     seconds = where(
         p > 1,
+        # one rank has no hops: the branch below is taken, and this one must not divide by 0
         mean / maximum(p - 1, 1) if net.how.hop == "mean" else farthest,
         0.0,
     )

@@ -16,7 +16,9 @@ GAIN = 480 / 370
 issue 1455 (2024), How To Scale Your Model, part 12."""
 
 
-def all_reduce(net: Links, V: Num, group: Group, otherwise: Load) -> Load:
+def in_network_all_reduce(
+    net: Links, V: Num, group: Group, otherwise: Load
+) -> Load:
     """The better of it and `otherwise`; that alone where some dimension cannot add up."""
     n = product(group)
     possible = V > 0

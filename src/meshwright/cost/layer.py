@@ -391,8 +391,8 @@ class Timer:
                         ops,
                         forward,
                         parts,
-                        boundary,
-                        wait,
+                        boundary=boundary,
+                        wait=wait,
                     )
                     for name, parts in (ways or {}).items()
                 }
@@ -422,6 +422,7 @@ class Timer:
             if option.scope not in WIDE or _never(shown):
                 continue
             sent = total([getattr(half.time, cause) for half in halves])
+            # (1 - most) of what is sent stays exposed, however much compute is left
             more = maximum(shown - (1.0 - option.most) * sent, 0.0)
             hidden = minimum(more, option.share * waiting)
             waiting = waiting - hidden
@@ -449,7 +450,9 @@ class Timer:
         ]
         (time,) = self.together(halves)
         waits = host.host_excess(
-            time.total, wait * len(halves) / max(len(ops), 1)
+            # a layer of no operations waits for nothing
+            time.total,
+            wait * len(halves) / max(len(ops), 1),
         )
         time = time._replace(host=waits)
         return Redo(

@@ -35,6 +35,7 @@ def table_seconds(table: MeasuredTable, sizes: Sequence[Num]) -> Num:
             index = index * len(points) + (i + upper if len(points) > 1 else i)
             weight = weight * (w if upper else 1.0 - w)
         total = total + weight * at(table.seconds, index)
+    # beyond its points a table goes on straight, and a falling edge would end below 0
     return maximum(total, 0.0)
 
 

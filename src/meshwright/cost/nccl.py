@@ -40,7 +40,7 @@ than 8.
 """
 
 
-class Way(NamedTuple):
+class NcclWay(NamedTuple):
     """One algorithm by one protocol: b = V slow."""
 
     wait: Num
@@ -68,7 +68,7 @@ class Nccl(Ring):
         "cost.nccl:ring_ll",
         "cost.nccl:trees",
         "cost.nccl:nvls_load",
-        "cost.nccl:exchange",
+        "cost.nccl:nccl_exchange",
         "cost.nccl:blend",
     )
 
@@ -81,7 +81,7 @@ class Nccl(Ring):
         """The cost of one collective over V bytes."""
         on = over(net, group)
         if kind == "all_to_all":
-            return exchange(on, V)
+            return nccl_exchange(on, V)
         if kind == "all_reduce":
             return self.reduced(on, V)
         if kind in ("broadcast", "reduce"):
@@ -102,7 +102,7 @@ class Nccl(Ring):
             return any_links(net, kind, V, group)
         on = over(net, group)
         if kind == "all_to_all":
-            return exchange(on, V, least=True)
+            return nccl_exchange(on, V, least=True)
         seconds: Num = float("inf")
         for way in on.once(ways, kind):
             seconds = minimum(seconds, way.time(V))
@@ -143,12 +143,14 @@ def passed_on(net: Links, s: Span, times: float = 1.0) -> Num:
     return times * (s.n - 1) / s.n
 
 
-def pick(condition: Any, a: Way, b: Way) -> Way:
+def pick(condition: Any, a: NcclWay, b: NcclWay) -> NcclWay:
     """One way where the condition holds, another elsewhere."""
-    return Way(*(where(condition, x, y) for x, y in zip(a, b, strict=True)))
+    return NcclWay(
+        *(where(condition, x, y) for x, y in zip(a, b, strict=True))
+    )
 
 
-def way_load(on: Over, V: Num, way: Way, part: Num) -> Load:
+def way_load(on: Over, V: Num, way: NcclWay, part: Num) -> Load:
     """The time of a way; part: of V, what passes a rank."""
     s = on.span
     start = on.once(launch)
@@ -168,7 +170,9 @@ def way_load(on: Over, V: Num, way: Way, part: Num) -> Load:
     )
 
 
-def ring(net: Links, s: Span, times: float = 1.0, whole: bool = False) -> Way:
+def ring(
+    net: Links, s: Span, times: float = 1.0, whole: bool = False
+) -> NcclWay:
     """By Simple, `times` round; whole: the whole vector passes every link, else each rank's
     part.
     """
@@ -181,10 +185,10 @@ def ring(net: Links, s: Span, times: float = 1.0, whole: bool = False) -> Way:
     far = s.slowest(rates[inside:], inside) * (1.0 if whole else steps / s.n)
     slow = maximum(near, far / where(s.g == 1, net.far.alone, 1.0))
     wait = times * s.steps([t.hop for t in net.transports])
-    return Way(wait, slow, where(s.over, net.far.mix, net.near.mix))
+    return NcclWay(wait, slow, where(s.over, net.far.mix, net.near.mix))
 
 
-def ring_ll(net: Links, s: Span, times: float = 1.0) -> Way:
+def ring_ll(net: Links, s: Span, times: float = 1.0) -> NcclWay:
     """By LL: less of the rate, and of a node no more than its limit."""
     inside = net.inside
     rates = net.reach(s.ranks)
@@ -205,14 +209,14 @@ def ring_ll(net: Links, s: Span, times: float = 1.0) -> Way:
         / s.n
     )
     wait = times * s.steps([t.hop_ll for t in net.transports])
-    return Way(
+    return NcclWay(
         wait,
         maximum(near, far),
         where(s.over, net.far.mix_ll, net.near.mix_ll),
     )
 
 
-def trees(net: Links, s: Span, chains: bool = True) -> tuple[Way, Way]:
+def trees(net: Links, s: Span, chains: bool = True) -> tuple[NcclWay, NcclWay]:
     """Trees: all-reduce by LL and by Simple: a chain in each node, a tree of nodes beyond; the
     whole vector up and down.
 
@@ -224,28 +228,32 @@ def trees(net: Links, s: Span, chains: bool = True) -> tuple[Way, Way]:
     near = s.slowest(rates[:inside])
     out = s.slowest(rates[inside:], inside)
     chain = 2.0 * (s.g - 1) if chains else 0.0
+    # a tree of one node still goes up and down once
     depth = 2.0 * maximum(ceil(log2(s.nodes)), 1.0)
     slow = maximum(
         near, out / (far.climb_rate * where(s.g == 1, far.alone, 1.0))
     )
     slow_ll = maximum(near / net.near.ll, out / far.climb_rate_ll)
     return (
-        Way(
+        NcclWay(
             chain * net.near.hop_ll + depth * far.climb_ll,
             2.0 * slow_ll,
             far.mix_ll,
         ),
-        Way(chain * net.near.hop + depth * far.climb, 2.0 * slow, far.mix_ll),
+        NcclWay(
+            chain * net.near.hop + depth * far.climb, 2.0 * slow, far.mix_ll
+        ),
     )
 
 
-def nvls_load(net: Links, s: Span, members: float = 0.0) -> Way:
+def nvls_load(net: Links, s: Span, members: float = 0.0) -> NcclWay:
     """NVLS: all-reduce in the switch of a node with the rate that so many members reach (0: those
     of the group): V (n-1)/n (m+1)/(m-1) at `sharp` of the rate.
     """
+    # (m+1)/(m-1) has no value for one member; beyond NVLS_GROWS none was measured
     m = minimum(maximum(members or s.n, 2.0), NVLS_GROWS)
     part = (s.n - 1) / s.n * (m + 1) / (m - 1)
-    return Way(
+    return NcclWay(
         net.near.sharp_wait,
         part * s.slowest(net.reach(s.ranks)) / net.near.sharp,
         net.near.sharp_mix,
@@ -266,7 +274,7 @@ def adds_up(net: Links) -> bool:
     )
 
 
-def exchange(on: Over, V: Num, least: bool = False) -> Load:
+def nccl_exchange(on: Over, V: Num, least: bool = False) -> Load:
     """Exchange, all-to-all: all messages start at once, dimensions are taken one after the other,
     so that more ranks nearby never cost time. least: for a floor.
     """
@@ -294,7 +302,7 @@ def exchange(on: Over, V: Num, least: bool = False) -> Load:
     return Load(seconds, where(sends, wait, 0.0), Busy(busy))
 
 
-def ways(net: Links, s: Span, kind: str) -> list[Way]:
+def ways(net: Links, s: Span, kind: str) -> list[NcclWay]:
     """Of all that may be chosen, in this group or in a larger one, no way is quicker than the
     quickest of these.
     """

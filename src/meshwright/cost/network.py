@@ -67,8 +67,8 @@ class Fabric(Links):
             rates,
             latencies,
             reduces,
-            how,
-            dims,
+            how=how,
+            dims=dims,
             injected=injected,
         )
 

@@ -31,13 +31,14 @@ def with_copies(c: LayerCost, share: float, chip: Chip) -> LayerCost:
     leaves = c.saved * share
     takes = copy_seconds(chip, leaves)
     longer = Causes(
+        # copies run beside the pass: only what outlasts it is paid
         Seconds(memory=maximum(takes - c.forward, 0.0)),
         Seconds(memory=maximum(takes - c.backward, 0.0)),
     )
     return c.lasting(c.causes + longer)._replace(offloaded=leaves)
 
 
-def update(job: Job, parameters: Num) -> Num:
+def offload_update(job: Job, parameters: Num) -> Num:
     """Seconds in which the host updates so many parameters of a device, one after the other: their
     gradients go there, states and weights are read and written, weights come back."""
     chip = job.cluster.chip

@@ -29,7 +29,7 @@ class Ring:
         "cost.ring:around",
         "cost.ring:latency",
         "cost.ring:passed_on",
-        "cost.ring:exchange",
+        "cost.ring:ring_exchange",
     )
 
     nearest_is_best = True
@@ -75,7 +75,7 @@ class Ring:
 
     def all_to_all(self, net: Links, V: Num, group: Group) -> Load:
         """Every rank sends V/n to each other one."""
-        return exchange(net, V, group)
+        return ring_exchange(net, V, group)
 
 
 def around(net: Links, V: Num, group: Group) -> Load:
@@ -111,7 +111,7 @@ def passed_on(net: Links, V: Num, group: Group) -> Load:
     )
 
 
-def exchange(net: Links, V: Num, group: Group) -> Load:
+def ring_exchange(net: Links, V: Num, group: Group) -> Load:
     """Exchange, all-to-all: V S_i (g_i - 1)/n of what a rank sends crosses dimension i, at W_i; all
     messages start at once.
 

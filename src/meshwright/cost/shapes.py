@@ -49,11 +49,11 @@ def rates(chip: Chip, precision: str, wide: str, how: ChipTime) -> ShapeRates:
     reached = getattr(of, narrow) if narrow else 1.0
     power = getattr(of, f"{narrow}_power") if narrow else 1.0
     busy = how.stack.efficiency
-    peak16 = chip.peak(wide) * clock(chip, of) * busy
+    peak16 = chip.peak(wide) * _clock(chip, of) * busy
     recipe = "nvfp4" if precision == "fp4" else how.stack.float8
     bytes_of = {**of.quantise, **how.stack.quantise}
     quantise = bytes_of.get(recipe, 0.0) if precision in NARROW_BITS else 0.0
-    matrix = chip.peak(precision) * clock(chip, of, power) * busy
+    matrix = chip.peak(precision) * _clock(chip, of, power) * busy
     return ShapeRates(
         of,
         how,
@@ -80,7 +80,7 @@ def constants(chip: Chip, how: ChipTime) -> Kernels:
     )
 
 
-def clock(chip: Chip, of: Kernels, power: float = 1.0) -> float:
+def _clock(chip: Chip, of: Kernels, power: float = 1.0) -> float:
     """Share of the kernels' rate that hours of products hold under the part's power limit:
 
         min(1, clock (limit / (power_w power))^exponent)
@@ -91,6 +91,7 @@ def clock(chip: Chip, of: Kernels, power: float = 1.0) -> float:
     """
     known = chip.power_w and of.power_w
     ratio = chip.power_w / of.power_w if known else 1.0
+    # a part whose limit is far above what products take runs at full clock, no faster
     return float(min(1.0, of.clock * (ratio / power) ** of.power_exponent))
 
 

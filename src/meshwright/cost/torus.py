@@ -110,6 +110,8 @@ def lanes(span: Span) -> Lanes:
     """Bytes per second of each level: its parts that the group spans, added up."""
     return Lanes(
         tuple(
+            # a level that the group does not span sends nothing: its rate is divided by all the
+            # same
             maximum(sum(where(p.n > 1, p.rate, 0.0) for p in level), 1e-30)
             for level in span
         )

@@ -72,6 +72,7 @@ def heads(m: Model, kind: Kind, tp: Num) -> DeviceHeads:
         v = m.sliding.v_head_dim or m.sliding.head_dim
         return DeviceHeads(
             of.heads / tp,
+            # fewer heads of keys than ranks are copied: each rank has one (Megatron Core, GQA)
             K=maximum(of.kv_heads / tp, 1.0),
             q=of.head_dim,
             v=v,
@@ -80,6 +81,7 @@ def heads(m: Model, kind: Kind, tp: Num) -> DeviceHeads:
     shared = m.key_is_value and kind.window is None
     return DeviceHeads(
         m.heads / tp,
+        # fewer heads of keys than ranks are copied
         K=maximum(m.K / tp, 1.0),
         q=m.h,
         v=m.v,
@@ -98,12 +100,12 @@ def attention(job: Job, layout: Layout, size: Local, kind: Kind) -> list[Op]:
     ops += (
         latent(job, layout, size)
         if m.mla
-        else projections(job, layout, size, of, beside_ffn)
+        else projections(job, layout, size, of=of, beside_ffn=beside_ffn)
     )
     ops += query_key_passes(job, layout, size, of)
     if kind.mixer == "sparse":
         ops += indexer(job, layout, size)
-    ops.append(core(job, layout, size, of, kind))
+    ops.append(core(job, layout, size, of=of, kind=kind))
     if m.attention_gate != "none":
         ops += gate(job, layout, size, of)
     wide = of.H * of.v

@@ -25,10 +25,10 @@ from .state_space import state_space
 from .work import Local, Op, local
 
 
-def layer(job: Job, layout: Layout, kind: Kind) -> list[Op]:
+def megatron_layer(job: Job, layout: Layout, kind: Kind) -> list[Op]:
     """Operations of one layer for one microbatch on one device, in forward order."""
     if job.model.traced:
-        return traced.layer(job, layout, kind)
+        return traced.traced_layer(job, layout, kind)
     size = local(job, layout)
     ops: list[Op] = []
     for word in kind.mixers:

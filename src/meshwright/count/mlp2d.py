@@ -23,12 +23,12 @@ from .linear import linear
 from .work import Message, Op
 
 
-def layer(job: Job, layout: Layout, kind: Kind) -> list[Op]:
+def mlp2d_layer(job: Job, layout: Layout, kind: Kind) -> list[Op]:
     """Operations of one layer for one microbatch on one device: cp is tp_model, tp is tp_ff, and
     tokens are not cut. Between layers a device has all tokens of D/tp_model features, as every
     other of its tp_ff does.
     """
-    return products(
+    return _products(
         layout.microbatch * job.T,
         job.model.hidden / layout.cp,
         job.model.ffn / layout.tp,
@@ -54,10 +54,10 @@ def block(
     """
     numbers = Numbers(one=0.0, act=act, wgt=wgt)
     matrix = partial(blocks.matmul, numbers=numbers)
-    return products(tokens, D / tp_model, F / tp_ff, act=act, matrix=matrix)
+    return _products(tokens, D / tp_model, F / tp_ff, act=act, matrix=matrix)
 
 
-def products(
+def _products(
     tokens: Num, d: Num, f: Num, *, act: float, matrix: Callable[..., Op]
 ) -> list[Op]:
     """The two products of a device that holds W1[d, f] and W2[f, d]. matrix: counts one."""
@@ -86,7 +86,7 @@ def unit(D: Num = 1.0, F: Num = 1.0) -> list[Op]:
     return block(1.0, D=D, F=F, tp_model=1.0, tp_ff=1.0, act=0.0, wgt=0.0)
 
 
-def parameters(L: Num, E: Num, D: Num, F: Num) -> Num:
+def mlp2d_parameters(L: Num, E: Num, D: Num, F: Num) -> Num:
     """2 L E D F: all experts of all blocks."""
     return L * E * sum(op.weights for op in unit(D, F))
 

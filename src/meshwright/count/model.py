@@ -33,11 +33,11 @@ but cut by windows, nothing recomputed.
 
 
 SCHEMES: dict[str, Callable[[Job, Layout, Kind], list[Op]]] = {
-    "megatron": megatron.layer,
-    "context": megatron.layer,
-    "gspmd": megatron.layer,
-    "summa": summa.layer,
-    "mlp2d": mlp2d.layer,
+    "megatron": megatron.megatron_layer,
+    "context": megatron.megatron_layer,
+    "gspmd": megatron.megatron_layer,
+    "summa": summa.summa_layer,
+    "mlp2d": mlp2d.mlp2d_layer,
 }
 """Scheme of tensor parallelism -> the operations of a layer."""
 

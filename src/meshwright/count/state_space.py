@@ -99,6 +99,7 @@ def channels(of: StateSpace, tp: Num) -> Num:
     copied.
     """
     shared = (
+        # fewer groups than tp are copied: each rank has one
         2 * maximum(of.groups / tp, 1.0) * of.state
         if of.kind == "mamba2"
         else 0.0
@@ -117,6 +118,7 @@ def mamba2(of: StateSpace, size: Local, act: float, fused: bool) -> Op:
     N = of.state
     P = of.inner / of.heads
     H = of.heads / size.tp / size.cp
+    # fewer groups than ranks are copied: each rank scans one
     G = maximum(of.groups / size.tp / size.cp, 1.0)
     tokens = size.b * ceil_div(size.T, Q) * Q
     matrix = tokens * (2 * Q * N * G + H * (2 * Q * P + 4 * N * P))

@@ -34,30 +34,30 @@ def width(job: Job, layout: Layout) -> Num:
     return injected(job, layout) if injected else job.model.hidden / layout.tp
 
 
-def layer(job: Job, layout: Layout, kind: Kind) -> list[Op]:
+def summa_layer(job: Job, layout: Layout, kind: Kind) -> list[Op]:
     """Operations of one layer for one microbatch on one device, in forward order. Dense, multi-head
     attention.
     """
     m = job.model
     q = m.h
     gates = 2 if m.gated else 1
-    product = partial(panels, job, layout)
+    product = partial(_panels, job, layout)
     size = local(job, layout)
     return [
-        norm(job, layout, size, "attention/norm"),
+        _norm(job, layout, size, "attention/norm"),
         product("attention/qkv", m.hidden, (m.heads + 2 * m.K) * q),
         *core(job, layout, size, kind),
         product("attention/out", m.heads * q, m.hidden),
         *after(job, layout, size, "attention"),
-        norm(job, layout, size, "ffn/norm"),
+        _norm(job, layout, size, "ffn/norm"),
         product("ffn/up", m.hidden, m.ffn * gates),
-        *activation(job, layout, size),
+        *_activation(job, layout, size),
         product("ffn/down", m.ffn, m.hidden),
         *after(job, layout, size, "ffn"),
     ]
 
 
-def panels(job: Job, layout: Layout, name: str, k: float, n: float) -> Op:
+def _panels(job: Job, layout: Layout, name: str, k: float, n: float) -> Op:
     """A product by SUMMA in the numbers of this job; k and n whole."""
     p = job.precision
     return blocks.summa_matmul(
@@ -76,7 +76,7 @@ def panels(job: Job, layout: Layout, name: str, k: float, n: float) -> Op:
     )
 
 
-def norm(job: Job, layout: Layout, size: Local, name: str) -> Op:
+def _norm(job: Job, layout: Layout, size: Local, name: str) -> Op:
     """The norm over the columns that a rank holds; n1 ranks add up statistics, and gradients of its
     parameters.
     """
@@ -107,6 +107,7 @@ def core(job: Job, layout: Layout, size: Local, kind: Kind) -> list[Op]:
     act = job.precision.activation_bytes
     q = m.h
     H = m.heads / layout.tp
+    # fewer heads of keys than ranks are copied
     K = maximum(m.K / layout.tp, 1.0)
     forward, backward = exchange(layout, heads_of(size, H, K, q, v=q), act)
     attention = blocks.attention(
@@ -136,7 +137,7 @@ def core(job: Job, layout: Layout, size: Local, kind: Kind) -> list[Op]:
     return [bias(job, size, "attention/qkv bias", wide), attention]
 
 
-def activation(job: Job, layout: Layout, size: Local) -> list[Op]:
+def _activation(job: Job, layout: Layout, size: Local) -> list[Op]:
     """Between the two products of the feed-forward, F / n1 columns."""
     m = job.model
     act = job.precision.activation_bytes

@@ -27,14 +27,16 @@ WIDTH = 2.0
 """Bytes of a number in which bytes of a trace are stated."""
 
 
-def layer(job: Job, layout: Layout, kind: Kind) -> list[Op]:
+def traced_layer(job: Job, layout: Layout, kind: Kind) -> list[Op]:
     """Operations of one traced layer for one microbatch on one device, in forward order."""
     traced = job.model.traced
     assert traced is not None
-    return list(operations(job, layout, traced.kinds[int(kind.mixer)].ops))
+    return list(
+        traced_operations(job, layout, traced.kinds[int(kind.mixer)].ops)
+    )
 
 
-def operations(
+def traced_operations(
     job: Job, layout: Layout, ops: Sequence[TracedOp]
 ) -> Iterator[Op]:
     """The operations of a list, with the messages around those that are cut."""
@@ -59,7 +61,7 @@ def _operation(
     job: Job, layout: Layout, size: Local, op: TracedOp, first: bool
 ) -> Op:
     if op.kind == "matmul":
-        return _matmul(job, layout, size, op, first)
+        return _matmul(job, layout, size, op=op, first=first)
     if op.kind == "experts":
         return _experts(job, layout, size, op)
     if op.kind == "attention":
@@ -75,6 +77,7 @@ def _matmul(
     if op.cut == "column":
         pieces = op.pieces
         n = (
+            # fewer pieces (heads) than ranks are copied whole
             op.outer / pieces * maximum(pieces / tp, 1.0)
             if pieces
             else (op.outer / tp)
@@ -122,6 +125,7 @@ def _attention(job: Job, layout: Layout, size: Local, op: TracedOp) -> Op:
     act = job.precision.activation_bytes
     cut = size.tp if op.cut != "whole" else 1.0
     H = op.heads / cut
+    # fewer heads of keys than ranks are copied
     K = maximum(op.kv_heads / cut, 1.0)
     heads = heads_of(size, H=H, K=K, q=op.query, v=op.value)
     work = attended(layout, heads)

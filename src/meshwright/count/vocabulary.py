@@ -25,7 +25,7 @@ def rows(job: Job, layout: Layout) -> Num:
     return ceil_div(job.model.padded_vocab, layout.tp)
 
 
-def table(job: Job, layout: Layout) -> Num:
+def table_parameters(job: Job, layout: Layout) -> Num:
     """Parameters of the embedding's rows on a tp rank."""
     return rows(job, layout) * float(job.model.embedded)
 
@@ -38,7 +38,9 @@ def embedding(job: Job, layout: Layout) -> list[Op]:
     act = job.precision.activation_bytes
     wgt = job.precision.weight_bytes
     beside = (
-        traced.operations(job, layout, m.traced.before) if m.traced else ()
+        traced.traced_operations(job, layout, m.traced.before)
+        if m.traced
+        else ()
     )
     if not (m.vocab and job.how.count.vocabulary):
         return list(beside)
@@ -47,7 +49,7 @@ def embedding(job: Job, layout: Layout) -> list[Op]:
     gather, reduce = collectives(layout, x * act)
     positions = (m.position_rows or m.seq) if m.positions == "learned" else 0
     whole = (positions + m.token_types) * size.part(m.embedded)
-    weights = table(job, layout) + whole
+    weights = table_parameters(job, layout) + whole
     step = Pass(0.0, 0.0, 2 * x * act + x * wgt)
     look_up = Op(
         "embedding",
@@ -99,7 +101,7 @@ def head(job: Job, layout: Layout) -> list[Op]:
     m = job.model
     act = job.precision.activation_bytes
     beside = (
-        list(traced.operations(job, layout, m.traced.after))
+        list(traced.traced_operations(job, layout, m.traced.after))
         if m.traced
         else []
     )

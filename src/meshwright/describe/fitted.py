@@ -65,7 +65,7 @@ def fitted_table() -> dict[str, Any]:
 
 
 @cache
-def parameters() -> tuple[Parameter, ...]:
+def fitted_parameters() -> tuple[Parameter, ...]:
     """Every fitted number."""
     return tuple(
         _parameter(name, told)
@@ -92,7 +92,7 @@ def _parameter(name: str, told: Mapping[str, Any]) -> Parameter:
 
 def values() -> dict[str, float]:
     """Name -> fitted value."""
-    return {of.name: of.value for of in parameters()}
+    return {of.name: of.value for of in fitted_parameters()}
 
 
 def with_fitted(
@@ -100,7 +100,7 @@ def with_fitted(
 ) -> T:
     """A thing of the catalogue with its fitted numbers. to: name -> value; None = as fitted."""
     known = values() if to is None else to
-    for of in parameters():
+    for of in fitted_parameters():
         for where in of.where:
             if where.startswith(f"{place}:") and of.name in known:
                 path = where.split(":")[1].split(".")

@@ -393,7 +393,7 @@ def with_gradients(numbers: Precision, gradients: str) -> Precision:
 FP32_BYTES = 4.0
 
 
-def demand(job: object, layout: object = None) -> None:
+def demand_job(job: object, layout: object = None) -> None:
     """BadInput for what is no job, or no layout."""
     if not isinstance(job, Job):
         raise BadInput(

@@ -238,7 +238,7 @@ def settings(data: object) -> Settings:
     return Settings(**{**vars(values), **none})
 
 
-def table(s: Settings) -> dict[str, Any]:
+def train_table(s: Settings) -> dict[str, Any]:
     """The table that `settings` turns into equal ones; every field is in it, for defaults may
     change.
     """
@@ -250,5 +250,5 @@ def table(s: Settings) -> dict[str, Any]:
 
 def given(data: Any) -> dict[str, Any]:
     """A table with each of its fields as `table` has it; BadInput as `settings` raises it."""
-    whole = table(settings(data))
+    whole = train_table(settings(data))
     return {name: whole[name] for name in data}

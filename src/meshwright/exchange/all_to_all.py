@@ -12,7 +12,7 @@ from __future__ import annotations
 from .types import AttentionWork, Collective, Exchange, RankHeads
 
 
-def forward(h: RankHeads) -> tuple[Collective, ...]:
+def _forward(h: RankHeads) -> tuple[Collective, ...]:
     tokens = h.b * h.T / h.cp
     inputs = tokens * (h.H * h.q + h.K * (h.q + h.v))
     return Collective("all_to_all", inputs), Collective(
@@ -20,8 +20,8 @@ def forward(h: RankHeads) -> tuple[Collective, ...]:
     )
 
 
-def backward(h: RankHeads, kept: bool) -> tuple[Collective, ...]:
-    inputs, outputs = forward(h)
+def _backward(h: RankHeads, kept: bool) -> tuple[Collective, ...]:
+    inputs, outputs = _forward(h)
     return outputs, inputs
 
 
@@ -29,8 +29,8 @@ ALL_TO_ALL = Exchange(
     name="all-to-all",
     title="all-to-all of heads and tokens (Ulysses)",
     source="Jacobs et al. 2023, arXiv 2309.14509",
-    forward=forward,
-    backward=backward,
+    forward=_forward,
+    backward=_backward,
     work=lambda h: AttentionWork(h.H / h.cp, h.K / h.cp, h.T),
     holds=lambda kv_heads, ranks: kv_heads % ranks == 0,
     refusal="cuts heads over tp x cp: the kv heads must be a multiple of it",

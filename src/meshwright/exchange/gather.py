@@ -10,12 +10,12 @@ from __future__ import annotations
 from .types import Collective, Exchange, RankHeads
 
 
-def forward(h: RankHeads) -> tuple[Collective, ...]:
+def _forward(h: RankHeads) -> tuple[Collective, ...]:
     return (Collective("all_gather", h.keys),)
 
 
-def backward(h: RankHeads, kept: bool) -> tuple[Collective, ...]:
-    again = () if kept else forward(h)
+def _backward(h: RankHeads, kept: bool) -> tuple[Collective, ...]:
+    again = () if kept else _forward(h)
     return (*again, Collective("reduce_scatter", h.keys))
 
 
@@ -23,6 +23,6 @@ GATHER = Exchange(
     name="gather",
     title="all-gather of keys and values",
     source="Grattafiori et al. 2024, arXiv 2407.21783, section 3.3.2",
-    forward=forward,
-    backward=backward,
+    forward=_forward,
+    backward=_backward,
 )

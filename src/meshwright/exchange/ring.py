@@ -11,11 +11,11 @@ from __future__ import annotations
 from .types import Collective, Exchange, RankHeads
 
 
-def forward(h: RankHeads) -> tuple[Collective, ...]:
+def _forward(h: RankHeads) -> tuple[Collective, ...]:
     return (Collective("ring", h.keys),)
 
 
-def backward(h: RankHeads, kept: bool) -> tuple[Collective, ...]:
+def _backward(h: RankHeads, kept: bool) -> tuple[Collective, ...]:
     return (Collective("ring", 2 * h.keys),)
 
 
@@ -23,6 +23,6 @@ RING = Exchange(
     name="ring",
     title="ring attention",
     source="Liu et al. 2023, arXiv 2310.01889",
-    forward=forward,
-    backward=backward,
+    forward=_forward,
+    backward=_backward,
 )

@@ -66,7 +66,7 @@ def attribute(name: str, kind: str, value: int | str) -> bytes:
 ON_GPU = attribute("is_cpu_op", "bool", 0)
 
 
-def work(flops: float, memory: float) -> bytes:
+def work_attributes(flops: float, memory: float) -> bytes:
     """What a computation does: operations, and bytes of memory. Simulators that time by a roofline
     take a node without bytes for none."""
     size = max(round(memory), 1)

@@ -1,21 +1,15 @@
-"""Who talks to whom, rank by rank: the communicators of a layout, as a simulator numbers ranks, and
-what replicas send each other for their weights.
-"""
+"""Who talks to whom, rank by rank: the communicators of a layout, as a simulator numbers ranks."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
 from itertools import permutations
 from math import prod
 
-from ..count.work import Message
 from ..describe.job import Job
 from ..describe.layout import AXES, GRIDS, Layout
 from ..errors import BadInput
 from ..layout.placement import lies
-from ..step.weights import Parameters
-from ..step.zero import cuts
 
 Rank = dict[str, int]
 """Axis -> the place of a rank on it; of experts too."""
@@ -117,41 +111,3 @@ class Groups:
             "edp shards": (pp, etp, ep, edp // experts),
             "edp copies": (pp, etp, ep, edp % experts),
         }[axis]
-
-
-def gathers(job: Job, weights: Parameters) -> Iterator[Message]:
-    """A gather of sharded weights."""
-    size = job.precision.gather_bytes
-    for axis, n in shared_parameters(job, weights, "shards"):
-        yield Message("all_gather", axis, n * size)
-
-
-def reductions(job: Job, weights: Parameters) -> Iterator[Message]:
-    """A reduction of the gradients of weights (`step.weights.weight_sync`)."""
-    layout, size = job.layout, job.precision.gradient_bytes
-    if not cuts(layout.zero, "optimizer"):
-        for axis, n in shared_parameters(job, weights, ""):
-            yield Message("all_reduce", axis, n * size)
-        return
-    summed = job.how.overlap.weights.gradients == "all-reduce"
-    kind = "all_reduce" if summed else "reduce_scatter"
-    for axis, n in shared_parameters(job, weights, "shards"):
-        yield Message(kind, axis, n * size)
-    if layout.dp_replicate > 1:
-        shards = (layout.shards, layout.expert_shards)
-        every = zip(
-            shared_parameters(job, weights, "copies"), shards, strict=False
-        )
-        for (axis, n), cut in every:
-            yield Message("all_reduce", axis, n * size / cut)
-
-
-def shared_parameters(
-    job: Job, weights: Parameters, part: str
-) -> Iterator[tuple[str, float]]:
-    """(group, parameters) of the weights of a device.  part: of the group, where copies of the
-    model are apart: its shards, or the copies of one."""
-    apart = job.layout.dp_replicate > 1 and part
-    yield (part if apart else "replicas"), float(weights.dense)
-    if job.model.moe:
-        yield (f"edp {part}" if apart else "edp"), float(weights.expert)

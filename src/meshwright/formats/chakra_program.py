@@ -18,10 +18,9 @@ from ..num import product
 from ..prediction.prediction import Prediction
 from ..program.order import Stage, rank_stages
 from ..schedule.types import Action
-from ..step.weights import Parameters
+from ..step.weights import Parameters, gather_messages, reduction_messages
 from ..step.zero import cuts
 from . import chakra
-from .chakra_groups import gathers, reductions
 
 SAID = {"ring": "all_gather", **dict.fromkeys(ONCE_A_NODE, "all_to_all")}
 """Kinds of messages that a simulator knows by another name."""
@@ -90,9 +89,11 @@ class RankProgram:
             return
         self.pending = [0.0, 0.0, 0.0]
         after = sorted({*self.waits, self.last_work} - {0})
-        said = chakra.work(flops, memory)
+        said = chakra.work_attributes(flops, memory)
         self.nodes.append(
-            ChakraNode(name, chakra.COMP, (*after,), seconds, said)
+            ChakraNode(
+                name, chakra.COMP, (*after,), seconds=seconds, said=said
+            )
         )
         self.last_work, self.waits = len(self.nodes), []
 
@@ -234,13 +235,20 @@ class RankProgram:
     def gather(self, unit: ChakraUnit, after: int) -> list[int]:
         """The gathers of a unit's weights, by number."""
         first = len(self.nodes)
-        for m in gathers(self.job, unit.weights):
+        for m in gather_messages(self.job, self.job.layout, unit.weights):
             self.send(unit.name, m, after, waited=False)
         return [*range(first + 1, len(self.nodes) + 1)]
 
     def reduce(self, name: str, weights: Parameters) -> None:
         """The gradients of weights, summed over their replicas while the rank computes on."""
-        for m in reductions(self.job, weights):
+        layout = self.job.layout
+        for m in reduction_messages(
+            self.job,
+            layout,
+            weights,
+            sharded=cuts(layout.zero, "optimizer"),
+            summed=self.job.how.overlap.weights.gradients == "all-reduce",
+        ):
             self.send(name, m, self.last_work, waited=False)
 
     def end(self) -> None:
@@ -257,7 +265,7 @@ class RankProgram:
         self.flush("optimizer")
         if self.layout.zero in (1, 2):
             for chunk, weights in enumerate(held):
-                for m in gathers(self.job, weights):
+                for m in gather_messages(self.job, self.job.layout, weights):
                     self.send(f"weights of chunk {chunk}", m)
 
 

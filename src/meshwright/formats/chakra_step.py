@@ -81,7 +81,7 @@ def tag(send: Send, m: int) -> int:
     return 2 * (send.stage * m + send.microbatch) + (send.kind == "I")
 
 
-def write(prediction: Prediction, path: str) -> tuple[int, int]:
+def write_chakra(prediction: Prediction, path: str) -> tuple[int, int]:
     """Write PATH.0.et, PATH.1.et, ... and PATH.groups.json: (ranks, nodes).  Raises BadInput where
     that is too much, or the layout cannot be expressed."""
     layout = prediction.layout
@@ -131,6 +131,13 @@ def _heads(nodes: Sequence[ChakraNode]) -> list[bytes]:
         clock += node.seconds
         lasts = round(clock * MICRO) - begins
         heads.append(
-            chakra.node(i, node.name, node.kind, node.after, lasts, node.said)
+            chakra.node(
+                i,
+                node.name,
+                node.kind,
+                after=node.after,
+                micros=lasts,
+                attributes=node.said,
+            )
         )
     return heads

@@ -160,6 +160,6 @@ def of_trainer(launch: torchrun.Launch) -> str:
             f"cat > {job} <<'END_OF_FILE'",
             read_text(launch.path).rstrip("\n"),
             "END_OF_FILE",
-            torchrun.write(replace(launch, path=job)),
+            torchrun.write_torchrun(replace(launch, path=job)),
         ]
     )

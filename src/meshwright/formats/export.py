@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..describe.job import Job, demand
+from ..describe.job import Job, demand_job
 from . import torchrun
 from .bridge import table, write
 from .bridge.launch import Place
@@ -21,7 +21,7 @@ def export(job: Job, to: str, per_node: int | None = None) -> str:
     >>> "--tensor-model-parallel-size 2" in export(job, "megatron")
     True
     """
-    demand(job)
+    demand_job(job)
     if to == "toml":
         return dump_job(job.filled)
     table.get(to, "to")

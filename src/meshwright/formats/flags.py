@@ -108,7 +108,7 @@ def demand_one_layout(given: Mapping[str, str]) -> None:
     """
     for name in DEGREES:
         text = given.get(name, "1")
-        if ".." in text or "," in text or not any(c.isdigit() for c in text):
+        if ".." in text or "," in text or not any(c.isdecimal() for c in text):
             raise BadInput(
                 f"--{name} takes one whole number here, not {text[:40]!r}; lists and ranges are for"
                 " plan"
@@ -192,7 +192,7 @@ def read_foreign(file: str, given: Mapping[str, str]) -> ForeignFile:
         words = None if text is None else command_words(text)
     except ValueError as error:
         raise BadInput(f"--arguments {(text or '')[:60]!r}: {error}") from None
-    foreign = bridge.read(
+    foreign = bridge.read_file(
         file,
         chips=chips_of(given),
         named=given.get("as_", ""),
@@ -210,7 +210,7 @@ def with_vocabulary(foreign: ForeignFile, file: str, rows: str) -> ForeignFile:
         raise BadInput(
             f"--vocab-size {rows[:40]}: {file[:80]} says its vocabulary or its model already"
         )
-    if not (rows.isascii() and rows.isdigit() and 0 < int(rows[:40]) < 1e9):
+    if not (rows.isascii() and rows.isdecimal() and 0 < int(rows[:40]) < 1e9):
         raise BadInput(
             f"--vocab-size takes a whole number of rows, such as 128256, not {rows[:40]!r}"
         )
@@ -449,7 +449,7 @@ def whole_numbers(name: str, text: str) -> tuple[int, ...]:
     numbers: set[int] = set()
     for part in text.split(","):
         values = range_of(name, part.strip())
-        if not values and not any(c.isdigit() for c in part):
+        if not values and not any(c.isdecimal() for c in part):
             raise no_numbers(name, text)
         least = str(values[0]) if values else part.strip()
         numbers.update(
@@ -555,7 +555,7 @@ SHORT = {"vpp": "interleave", "mbs": "microbatch"}
 """Megatron's letters for fields of a layout."""
 
 
-def layout_words(text: str) -> dict[str, str] | None:
+def _layout_words(text: str) -> dict[str, str] | None:
     """A layout in words: "tp=8 pp=4", "tp 8, pp 4", "tp8 zero-1"; None for what names a file."""
     fields: dict[str, str] = {}
     words = re.split(r"[\s,;=]+", text.replace("--", " ").strip())
@@ -594,7 +594,7 @@ def layout_of(text: str, job: Job, own: Layout | None = None) -> Layout:
     """A layout as a user names it: a JOB.toml or plan.toml, or words such as "tp=8 pp=4 zero=1",
     what they do not name as in the job's `own`; replicas that are not named fill the chips.
     """
-    words = layout_words(text)
+    words = _layout_words(text)
     if words is None:
         table = _file(text, None).get("layout")
         if not isinstance(table, dict):

@@ -20,14 +20,13 @@ from ..describe.read import brief, read
 from ..errors import BadInput
 from ..trace import hf as trace
 from . import parse_json, read_text
-from .hf_common import LONGEST, common
-from .hf_families import FAMILIES
-from .hf_family import HfFamily
+from .hf_common import LONGEST, rotary_positions
+from .hf_families import HfFamily, common, families
 from .hf_keys import EVERYWHERE, Config, classes, missing_sizes, rename_keys
-from .hf_layers import FULL, arrange, words_of_list
+from .hf_layers import FULL, arrange, layer_count, words_of_list
 from .hf_whole import text_part
 
-__all__ = ["FAMILIES", "at_length", "load_hf", "read_hf"]
+__all__ = ["at_length", "families", "load_hf", "read_hf"]
 HEADS = (
     r"(Pre|PreTrained)?Model|DoubleHeadsModel"
     r"|For\w*(Classification|Answering|MultipleChoice|RewardModel|ProcessRewardModel|Embedding)"
@@ -90,9 +89,9 @@ def by_table(config: Mapping[str, Any], name: str, seq: int | None) -> Model:
         try:
             model = trace_model(config, name, seq)
         except BadInput as error:
-            known = config.get("model_type") in FAMILIES
+            known = config.get("model_type") in families()
             raise (refusal if known else error) from None
-        if config.get("model_type") not in FAMILIES:
+        if config.get("model_type") not in families():
             return model
         why = f"counted by a trace of its code, since {str(refusal)[:300]}"
         return replace(model, notes=(why, *model.notes))
@@ -112,18 +111,19 @@ def read_hf(
     """
     text, notes = text_part(config)
     kind = text.get("model_type")
-    if not isinstance(kind, str) or kind not in FAMILIES:
+    if not isinstance(kind, str) or kind not in families():
         raise _unknown(kind)
-    family = FAMILIES[kind]
+    family = families()[kind]
     c = _config(text, kind, family)
-    fields = arrange(common(c) | family.fixed | family.extra(c))
+    shared = {"layers": layer_count(c)} | rotary_positions(c)
+    fields = arrange(shared | common().fields(c) | family.fields(c))
     if "layer_types" not in c.asked:  # its class knows of nothing else
         words_of_list(c, "layer_types", {FULL: "full"})
     if fields["activation"] == (
         "silu" if fields.get("gated", True) else "gelu"
     ):
         del fields["activation"]  # the usual one
-    told = fields.pop("told", ())
+    own_notes = fields.pop("notes", ())
     fields["name"] = name or _own_name(text) or kind
     longest = fields.pop("longest", 0) or c.whole(
         "max_position_embeddings", "n_positions", "seq_length", default=2048
@@ -141,7 +141,7 @@ def read_hf(
         model,
         notes=(
             *notes,
-            *told,
+            *own_notes,
             *_architecture(c, family),
             *c.unread(shape),
             *missing_sizes(c),
@@ -196,12 +196,12 @@ def _config(text: Mapping[str, Any], kind: str, family: HfFamily) -> Config:
         (a, b) if b in of["defaults"] else (b, a)
         for a, b in of["aliases"].items()
     ]
-    defaults = {**({} if family.like else of["defaults"]), **family.defaults}
-    known = frozenset(
-        (*of["defaults"], *family.defaults, *family.also, *EVERYWHERE)
-    )
+    given, also = family.table("defaults"), family.row.get("also", ())
+    defaults = {**({} if family.like else of["defaults"]), **given}
+    known = frozenset((*of["defaults"], *given, *also, *EVERYWHERE))
+    aliases = {**dict(names), **family.table("aliases")}
     return Config(
-        rename_keys(text, {**dict(names), **family.aliases}, where),
+        rename_keys(text, aliases, where),
         defaults,
         where,
         known,
@@ -214,7 +214,7 @@ def _unknown(kind: object) -> BadInput:
     """
     name = kind[:80] if isinstance(kind, str) else brief(kind)
     return BadInput(
-        f"config.json: model_type {name!r} is not known (read are {len(FAMILIES)} families, from"
+        f"config.json: model_type {name!r} is not known (read are {len(families())} families, from"
         f" gpt2 and llama to deepseek_v32 and qwen3_next{_alike(name)}); model_type names the"
         " model's code, so the name of another family would give wrong counts;"
         f" {trace.INSTALL}"
@@ -225,7 +225,7 @@ def _alike(name: str) -> str:
     """Families whose names begin alike."""
     stem = re.split(r"[\d_-]", name)[0]
     names = [
-        kind for kind in FAMILIES if len(stem) > 2 and kind.startswith(stem)
+        kind for kind in families() if len(stem) > 2 and kind.startswith(stem)
     ]
     return f"; of that name {', '.join(names[:6])}" if names else ""
 

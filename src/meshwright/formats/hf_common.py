@@ -1,5 +1,5 @@
-"""What config.json files of all decoder families have in common: shape, activation, positions,
-biases, windows.
+"""What config.json files of all decoder families have in common beside numbers: names of
+activations, and tables of rotary positions.
 """
 
 from __future__ import annotations
@@ -9,9 +9,7 @@ from collections.abc import Mapping, Sequence
 from ..describe.read import brief
 from ..errors import BadInput
 from .hf_keys import Config, Fields
-from .hf_layers import layer_count, windows
 
-DROPOUTS = ("resid_pdrop", "hidden_dropout", "hidden_dropout_prob")
 LONGEST = 8192
 """Tokens: `max_position_embeddings` is what a model may be served with; most were pre-trained on no
 more than this.
@@ -27,18 +25,6 @@ ACTIVATIONS = {
 }
 """hidden_act -> Model.activation."""
 SCALINGS = ("linear", "llama3", "yarn", "dynamic", "longrope")
-HEAD_KEYS = (
-    "num_attention_heads",
-    "n_head",
-    "n_heads",
-    "num_heads",
-    "attention_heads",
-)
-"""Names of the number of query heads."""
-FFN = ("intermediate_size", "ffn_hidden_size", "n_inner", "ffn_dim", "dff")
-"""Names of the feed-forward's width; classes with one of the latter, or none, have 4 x hidden_size
-where it is null.
-"""
 ROPE_KEYS = frozenset(
     (
         "rope_theta",
@@ -58,52 +44,9 @@ ROPE_KEYS = frozenset(
 """Keys of rotary positions, in tables or beside them."""
 
 
-def common(c: Config) -> Fields:
-    """Fields that every decoder has."""
-    hidden = c.whole("hidden_size", "n_embd", "d_model")
-    heads = c.whole(
-        *HEAD_KEYS, default=None if c.known & set(HEAD_KEYS) else 1
-    )
-    return {
-        "layers": layer_count(c),
-        "hidden": hidden,
-        "heads": heads,
-        "kv_heads": c.whole("num_key_value_heads", default=0) or None,
-        "head_dim": c.whole("head_dim", default=0) or None,
-        "ffn": c.whole(
-            *FFN, default=4 * hidden if wide_by_default(c) else None
-        ),
-        "vocab": c.whole("vocab_size"),
-        "tied_embeddings": c.flag("tie_word_embeddings"),
-        "norm_epsilon": c.real(
-            "rms_norm_eps",
-            "layer_norm_epsilon",
-            "layer_norm_eps",
-            "norm_eps",
-            "norm_epsilon",
-            most=1.0,
-            default=1e-5,
-        ),
-        "activation": activation_named(c),
-        **rotary_positions(c),
-        "dropout": (
-            max(c.real(key, most=1.0, default=0.0) for key in DROPOUTS) > 0
-        ),
-    }
-
-
-def wide_by_default(c: Config) -> bool:
-    """Null means four times the hidden size: older families, and classes without a width."""
-    return FFN[0] not in c.known or bool(
-        c.known & {"attention_types", "state_size"}
-    )
-
-
-def activation_named(c: Config) -> str | None:
-    """The feed-forward's activation; None if the file does not say."""
-    name = c.get(
-        "hidden_act", "hidden_activation", "activation_function", "activation"
-    )
+def activation_named(c: Config, keys: Sequence[str]) -> str | None:
+    """The feed-forward's activation by the first of the keys; None if the file does not say."""
+    name = c.get(*keys)
     if name is not None and not isinstance(name, str):
         raise BadInput(
             f"{c.where}: hidden_act must be a text, not {brief(name)}"
@@ -160,22 +103,3 @@ def rotary_positions(c: Config) -> Fields:
         or LONGEST,
     }
     return {**fields, "rope_scaling": scaling}
-
-
-def sliding(c: Config, default: Sequence[str] = ()) -> Fields:
-    """Full and sliding attention. default: what the class has where no `layer_types` say it (none:
-    a window in all layers, if there is one).
-    """
-    layers = layer_count(c)
-    used = c.whole("sliding_window", default=0) and c.flag(
-        "use_sliding_window", default=True
-    )
-    usual = (
-        (list(default) or ["sliding"] * layers) if used else ["full"] * layers
-    )
-    fields = windows(c, usual)
-    if "layer_types" not in c.defaults and fields["mixers"] != usual:
-        raise c.refuse(
-            "its class takes no layer_types, and they are not what it does"
-        )
-    return fields

@@ -1,278 +1,280 @@
 """The decoder families of transformers: what of a config.json makes which field of a Model.
 
-One row of FAMILIES a `model_type`: what all its models share, and a function for the rest. What a
-Model cannot express, such as experts in every second layer, is refused. Source: configuration and
-modeling files of transformers 4.30 to 5.23.
+A family is a row of catalog/hf_families.toml, whose head says what a row may hold; what no row says
+(layers described by letters, tables in tables) is a function of `hf_structures`.
 """
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from math import ceil
+from typing import Any
+
+from ..describe.fields import fields_of
+from ..describe.model import Model
+from ..describe.read import brief
 from ..errors import BadInput
-from .hf_bert import BERT
-from .hf_common import sliding
-from .hf_dense import DENSE
-from .hf_experts import EXPERTS
-from .hf_family import HfFamily
-from .hf_hybrids import HYBRIDS
-from .hf_keys import Config, Fields
-from .hf_layers import layer_count
-from .hf_older import OLDER
-from .hf_parts import (
-    DEEPSEEK,
-    LLAMA,
-    MIXTRAL,
-    QKV,
-    QWEN,
-    all_of,
-    behind,
-    bias_flags,
-    decoder,
-    dense_first,
-    expert_part,
-    last_of,
-    latent,
-    routed_experts,
-    slid,
-    sparse_steps,
-    unused_keys,
+from .formulas import worked_out
+from .hf_common import activation_named
+from .hf_keys import Config, Fields, family_table
+from .hf_layers import (
+    ATTENTION,
+    layer_count,
+    rotary_layers,
+    sliding,
+    vocabulary,
+    windows,
+    words_of_list,
 )
+from .hf_structures import STRUCTURES
 
-QWEN_2 = slid(behind(("max_window_layers", 0)))
-"""With use_sliding_window the layers from max_window_layers on have a window."""
-
-
-def _gated_experts(c: Config) -> Fields:
-    """A shared expert with a gate."""
-    shared = c.whole("shared_expert_intermediate_size", default=0)
-    moe = routed_experts(c, *QWEN, shared_ffn=shared, shared_gate=shared > 0)
-    return {"moe": moe}
-
-
-QWEN_MOE = all_of(_gated_experts, sparse_steps())
+FORMULA = "="
+"""A text that begins so is worked out of the keys of a file."""
+LISTS = ("also", "unused", "refuse", "demand", "notes")
+"""Lists of a row that go on behind those of the rows under it; all else takes their place."""
+TABLES = ("each", "let", "only", "defaults", "aliases")
+WORDS = ("is", "code", "like", "classes")
+"""Words of a row that are no field of a model, beside `LISTS`."""
+RESERVED = frozenset((*LISTS, *TABLES, *WORDS))
+KEY = re.compile(r"\w+")
 
 
-def _qwen2_moe(c: Config) -> Fields:
-    """With use_sliding_window every second layer before max_window_layers has a window."""
-    first = c.whole("max_window_layers", default=0)
-    if not c.whole("shared_expert_intermediate_size"):
-        raise c.refuse("a shared expert has no width, but its gate is there")
-    second = [
-        "sliding" if (i + 1) % 2 and i < first else "full"
-        for i in range(layer_count(c))
-    ]
-    return {
-        **QWEN_MOE(c),
-        "qkv_bias": c.flag("qkv_bias"),
-        **sliding(c, second),
-    }
+@dataclass(frozen=True)
+class HfFamily:
+    """How one `model_type` is read."""
+
+    row: Mapping[str, Any]
+
+    @property
+    def like(self) -> str:
+        """The class whose keys it has, if transformers has none of its name; then nothing may be
+        left out but `defaults`.
+        """
+        return str(self.row.get("like", ""))
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """Names of its language model's class, where they are not that of transformers."""
+        return tuple(self.row.get("classes", ()))
+
+    def table(self, name: str) -> Mapping[str, Any]:
+        """A table of its row, empty if there is none."""
+        rows: Mapping[str, Any] = self.row.get(name, {})
+        return rows
+
+    def fields(self, c: Config) -> Fields:
+        """The fields of a model, layers as words in `mixers` and `ffns`.  Raises BadInput."""
+        row, names = self.row, Names(c, self.table("let"))
+        c.asked.update(row.get("unused", ()))
+        for text in sentences(row.get("refuse", ()), names):
+            raise c.refuse(text)
+        for text in sentences(row.get("demand", ()), names):
+            raise BadInput(f"{c.where}: {text}")
+        if "layers" in row:  # the others are worked out of as many
+            names["layers"] = names.value(row["layers"])
+        made = layers_in_words(self.table("each"), names)
+        only = self.table("only")
+        for name, what in row.items():
+            if name not in RESERVED and (
+                name not in only or names.value(only[name], always=True)
+            ):
+                made[name] = names.field(Model, name, what)
+        if "code" in row:
+            made |= STRUCTURES[row["code"]](c, made)
+        notes = sentences(row.get("notes", ()), names)
+        return made | {"notes": tuple(f"{c.where}: {text}" for text in notes)}
 
 
-V3 = all_of(
-    expert_part(DEEPSEEK, "n_shared_experts", "moe_intermediate_size"),
-    dense_first("first_k_dense_replace", ("moe_layer_freq", 1)),
-    lambda c: {"mtp_layers": c.whole("num_mtp_layers", default=0)},
-)
-"""DeepSeek's experts. The balancing bias of V3's router is not trained by gradients: no
-parameter.
-"""
+class Names(dict[str, Any]):
+    """What the names in formulas of a row stand for in one file: `let` of the row, else a key."""
 
-
-def _gpt_oss_experts(c: Config) -> Fields:
-    moe = {
-        "experts": c.whole("num_local_experts"),
-        "top_k": c.whole("num_experts_per_tok", "experts_per_token"),
-        "expert_ffn": c.whole("intermediate_size"),
-        "router_bias": True,
-        "expert_bias": True,
-    }
-    return {"moe": moe}
-
-
-def _gemma3(c: Config) -> Fields:
-    period = c.whole("sliding_window_pattern", default=6)
-    if c.whole(
-        "_sliding_window_pattern", default=period
-    ) != period and not c.has("layer_types"):
-        raise BadInput(
-            f"{c.where}: _sliding_window_pattern is not read by transformers: give layer_types"
+    def __init__(self, c: Config, let: Mapping[str, Any]) -> None:
+        super().__init__(
+            {
+                "whole": c.whole,
+                "flag": c.flag,
+                "real": c.real,
+                "given": c.get,
+                "has": c.has,
+                "knows": lambda *keys: bool(c.known & {*keys}),
+                "activation": lambda *keys: activation_named(c, keys),
+                "is_whole": lambda value: type(value) is int,
+                "int": int,
+                "ceil": ceil,
+                "max": max,
+                "layers": layer_count(c),
+            }
         )
-    return _gemma(c) | slid(last_of(period))(c)
+        own = (self.last, self.named, self.rotary, self.if_wide, self.inside)
+        self.update({f.__name__: f for f in (*own, self.alike)})
+        self.c, self.let = c, let
+        self.lists: dict[object, Any] = {}
+        """What functions of layer i asked for before."""
+
+    def __missing__(self, name: str) -> Any:
+        self[name] = (
+            self.value(self.let[name])
+            if name in self.let
+            else self.c.whole(name)
+        )
+        return self[name]
+
+    def value(self, what: Any, always: bool = False) -> Any:
+        """A value of a row; always: it is a formula without its sign."""
+        if not always and not is_formula(what):
+            return what
+        try:
+            return worked_out(what.strip("= "), self)
+        except (TypeError, ZeroDivisionError, OverflowError):
+            raise BadInput(
+                f"{self.c.where}: its sizes do not fit together ({what.strip('= ')})"
+            ) from None
+
+    def field(self, cls: type, name: str, what: Any) -> Any:
+        """A field of a description, or a table of them, whose formulas may name those above."""
+        fields = fields_of(cls)
+        kind: type = fields[name].kind.type if name in fields else object
+        if isinstance(what, Mapping):
+            inner = Names(self.c, {**self.let})
+            made = {}
+            for key, value in what.items():
+                made[key] = inner[key] = inner.field(kind, key, value)
+            return {k: v for k, v in made.items() if v is not None}
+        key = what.strip("= ") if is_formula(what) else ""
+        if kind is bool and KEY.fullmatch(key):
+            return self.c.flag(key)
+        return self.value(what)
+
+    # ------------------------------------------------ functions of formulas
+
+    def last(
+        self,
+        n: int,
+        last: str = "full",
+        others: str = "sliding",
+        layer: int | None = None,
+    ) -> str:
+        """The word of layer i where the last of each n layers is another; 0: none is."""
+        i = self["i"] if layer is None else layer
+        return last if n and (i + 1) % n == 0 else others
+
+    def named(self, key: str, otherwise: bool = False) -> bool:
+        """Layer i is in the list of a key; otherwise: where there is no list."""
+        given = self.c.listed(key)
+        if given is None:
+            return otherwise
+        if key not in self.lists:  # a set: files may list 100,000 layers
+            self.lists[key] = {n for n in given if isinstance(n, int)}
+        return self["i"] in self.lists[key]
+
+    def rotary(self, period: int) -> bool:
+        """Layer i has rotary positions."""
+        key = ("rotary", period)
+        if key not in self.lists:
+            self.lists[key] = rotary_layers(self.c, period)
+        return bool(self.lists[key][self["i"]])
+
+    def if_wide(self, word: str) -> str:
+        """The word, where the file says how wide a window is; else no layer has one."""
+        return word if self.c.whole("sliding_window", default=0) else "full"
+
+    def inside(self, table: str, key: str, *others: str) -> Any:
+        """The value of a key of a table in the file, else of keys beside the table."""
+        usual = self.c.whole(*others) if others else None
+        return self.c.table(table).get(key, usual)
+
+    def alike(self, key: str, number: int) -> bool:
+        """All entries of a list are the number, or there is no list."""
+        return {*map(str, self.c.listed(key) or ())} <= {str(number)}
 
 
-def _gemma(c: Config) -> Fields:
-    base = LLAMA(c)
-    # GemmaConfig takes the older value for what the models were trained with
-    return (
-        {**base, "activation": "gelu-tanh"}
-        if c.get("hidden_act") == "gelu"
-        else base
-    )
+def is_formula(what: object) -> bool:
+    """A text that is worked out of keys."""
+    return isinstance(what, str) and what.startswith(FORMULA)
 
 
-def _glm4_moe(c: Config) -> Fields:
-    # its class rounds down
-    width = c.whole("hidden_size") // (c.whole("num_attention_heads") or 1)
-    return {
-        "qkv_bias": c.flag("attention_bias"),
-        "qk_norm": c.flag("use_qk_norm"),
-        "head_dim": c.whole("head_dim", default=width) or None,
-        **V3(c),
-    }
+def sentences(rows: Any, names: Names) -> Iterator[str]:
+    """The sentences of rows (formula, sentence) whose formula is true."""
+    for formula, text in rows:
+        if names.value(formula, always=True):
+            yield re.sub(
+                r"\{(\w+)\}", lambda m: brief(names.c.get(m[1])), text
+            )
 
 
-def _falcon(c: Config) -> Fields:
-    """7B: one key/value head, one norm before both halves of a block. 40B and 180B: a norm for each
-    half.
+def layers_in_words(each: Mapping[str, Any], names: Names) -> Fields:
+    """A word for each layer: what its attention is, and its feed-forward, as the file lists them
+    or the class has them.
     """
-    heads = c.whole("num_attention_heads")
-    new = c.flag("new_decoder_architecture")
-    kv = c.whole("num_kv_heads", default=heads)
-    one = c.flag("multi_query")
-    # 2: one for each half, otherwise one for both
-    norms = c.whole("num_ln_in_parallel_attn", default=2 if new else 1)
-    biased = c.flag("bias")
-    return {
-        "kv_heads": kv if new else 1 if one else heads,
-        "norms_per_layer": 2
-        if norms == 2 or not c.flag("parallel_attn")
-        else 1,
-        "positions": "alibi" if c.flag("alibi") else "rope",
-        "qkv_bias": biased,
-        "bias": biased,
-    }
+    c = names.c
+
+    def usual(what: object) -> list[str]:
+        words = []
+        for i in range(names["layers"]) if is_formula(what) else ():
+            names["i"] = i
+            words.append(names.value(what))
+        return words or [str(what)] * names["layers"]
+
+    made: Fields = {}
+    mixers = usual(each["mixer"]) if "mixer" in each else []
+    by, width = each.get("by", "layer_types"), each.get("window", WINDOW)
+    words = vocabulary(each.get("words", ATTENTION))
+    if each.get("switched"):
+        made = sliding(c, mixers)
+    elif mixers and by and width:
+        made = windows(c, mixers, width, words)
+    elif mixers:
+        listed = words_of_list(c, by, words) if by else None
+        made = {"mixers": listed or mixers}
+    if "ffn" in each:
+        ffns, by = usual(each["ffn"]), each.get("ffn_by", "")
+        words = vocabulary("feed_forward")
+        made["ffns"] = (words_of_list(c, by, words) if by else None) or ffns
+    return made
 
 
-HEAD = ("head_dim",)
-LAYERNORM_GELU: Fields = {"norm": "layernorm", "gated": False}
-BIASED: Fields = {"qkv_bias": True, "bias": True}
-HALF: Fields = {"partial_rotary_factor": 0.5}
-SPARSE = ("moe_layer_freq", "mlp_layer_types")
-UNTRAINED: Fields = {"num_mtp_layers": 0}
-"""The class's default is 1, which transformers builds only to generate: a file must say that it is
-trained.
-"""
-FALCON_OLD = HfFamily(
-    LAYERNORM_GELU,
-    _falcon,
-    {
-        "tie_word_embeddings": True,
-        "new_decoder_architecture": False,
-        "multi_query": True,
-        "parallel_attn": True,
-        "alibi": False,
-        "bias": False,
-        "activation": "gelu",
-        "layer_norm_epsilon": 1e-5,
-    },
-    aliases={
-        "n_layer": "num_hidden_layers",
-        "n_head": "num_attention_heads",
-        "n_head_kv": "num_kv_heads",
-        "n_embed": "hidden_size",
-    },
-    like="falcon",
-    classes=("RWForCausalLM", "FalconForCausalLM"),
-)
+WINDOW = "sliding_window"
+"""The key of a window's width in most files."""
 
-FAMILIES: dict[str, HfFamily] = {
-    "llama": HfFamily({}, LLAMA),
-    "mistral": HfFamily({}, sliding),
-    "ministral": HfFamily({}, sliding),
-    "mixtral": HfFamily(
-        {}, all_of(expert_part(MIXTRAL), sliding), {"rope_theta": 1e6}
-    ),
-    "qwen2": HfFamily({"qkv_bias": True}, QWEN_2, also=HEAD),
-    "qwen3": HfFamily({"qk_norm": True}, all_of(LLAMA, QWEN_2)),
-    "qwen2_moe": HfFamily({}, _qwen2_moe, also=HEAD),
-    "qwen3_moe": HfFamily(
-        {"qk_norm": True},
-        all_of(unused_keys("max_window_layers"), QWEN_MOE, LLAMA, sliding),
-        also=(*HEAD, "max_window_layers"),
-    ),
-    "qwen3_vl_moe_text": HfFamily(
-        {"qk_norm": True}, all_of(QWEN_MOE, LLAMA), also=HEAD
-    ),
-    "deepseek_v2": HfFamily({}, all_of(latent, V3), also=(*HEAD, *SPARSE)),
-    "deepseek_v3": HfFamily(
-        {}, all_of(latent, V3), UNTRAINED, also=(*HEAD, *SPARSE)
-    ),
-    "kimi_k2": HfFamily(
-        {},
-        all_of(latent, V3),
-        {
-            **UNTRAINED,
-            "rms_norm_eps": 1e-6,
-            "tie_word_embeddings": False,
-            "attention_bias": False,
-            "hidden_act": "silu",
-        },
-        also=(*HEAD, *SPARSE),
-        like="deepseek_v3",
-        classes=("DeepseekV3ForCausalLM", "KimiK2ForCausalLM"),
-    ),
-    "gpt2": HfFamily(
-        {**LAYERNORM_GELU, **BIASED, "positions": "learned"}, decoder
-    ),
-    "gpt_neox": HfFamily(
-        LAYERNORM_GELU,
-        bias_flags("attention_bias", "attention_bias", True),
-        {"rotary_pct": 0.25},
-        also=("rotary_emb_base",),
-    ),
-    "gemma": HfFamily({}, _gemma),
-    "gemma2": HfFamily(
-        {"norms_per_layer": 4}, all_of(_gemma, slid(last_of(2)))
-    ),
-    "gemma3_text": HfFamily(
-        {"norms_per_layer": 4, "qk_norm": True},
-        _gemma3,
-        also=("sliding_window_pattern", "_sliding_window_pattern"),
-    ),
-    "falcon": HfFamily(
-        LAYERNORM_GELU, _falcon, aliases={"n_embed": "hidden_size"}
-    ),
-    "RefinedWeb": FALCON_OLD,
-    "RefinedWebModel": FALCON_OLD,
-    "olmo": HfFamily({"norm": "nonparametric"}, LLAMA, also=HEAD),
-    "olmo2": HfFamily(
-        {"qk_norm": True, "qk_norm_whole": True}, LLAMA, also=HEAD
-    ),
-    "olmo3": HfFamily(
-        {"qk_norm": True, "qk_norm_whole": True},
-        all_of(LLAMA, slid(last_of(4))),
-        {"rope_theta": 500000.0},
-        also=HEAD,
-    ),
-    "gpt_oss": HfFamily(
-        {"attention_sinks": True},
-        all_of(
-            _gpt_oss_experts,
-            bias_flags(*3 * ("attention_bias",)),
-            slid(last_of(2)),
-        ),
-        {"rope_theta": 150000.0},
-        also=("experts_per_token",),
-    ),
-    "phi3": HfFamily({}, sliding, also=HEAD),
-    "bloom": HfFamily(
-        {
-            **LAYERNORM_GELU,
-            **BIASED,
-            "positions": "alibi",
-            "embedding_norm": True,
-            "activation": "gelu-tanh",
-        },
-        also=("seq_length",),
-        aliases={"n_embed": "hidden_size"},
-    ),
-    "glm": HfFamily({}, QKV, HALF),
-    "glm4": HfFamily({"norms_per_layer": 4}, QKV, HALF),
-    "glm4_moe": HfFamily(
-        {}, _glm4_moe, {**HALF, **UNTRAINED}, also=(*HEAD, *SPARSE)
-    ),
-    **DENSE,
-    **EXPERTS,
-    **HYBRIDS,
-    **OLDER,
-    **BERT,
-}
+
+@cache
+def families() -> Mapping[str, HfFamily]:
+    """model_type -> its family."""
+    rows = family_table()["family"]
+    return {name: HfFamily(whole_row(row)) for name, row in rows.items()}
+
+
+@cache
+def common() -> HfFamily:
+    """What all families have in common, as a row under each of them."""
+    return HfFamily(family_table()["part"]["common"])
+
+
+def whole_row(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A row laid over those that it is."""
+    made: dict[str, Any] = {}
+    for name in row.get("is", ()):
+        kind, _, rest = name.rpartition(".")
+        made = laid_over(made, whole_row(family_table()[kind or "part"][rest]))
+    return laid_over(made, row)
+
+
+def laid_over(
+    under: Mapping[str, Any], row: Mapping[str, Any]
+) -> dict[str, Any]:
+    """A row with all that it does not say of another."""
+    made = dict(under)
+    for name, value in row.items():
+        if name in LISTS and name in made:
+            made[name] = [*made[name], *value]
+        elif isinstance(value, Mapping):
+            made[name] = laid_over(made.get(name, {}), value)
+        else:
+            made[name] = value
+    return made
+
+
+__all__ = ["HfFamily", "common", "families"]

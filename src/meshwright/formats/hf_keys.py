@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
@@ -129,6 +129,12 @@ def classes() -> Mapping[str, Any]:
     return families
 
 
+@cache
+def family_table() -> Mapping[str, Any]:
+    """The rows of catalog/hf_families.toml."""
+    return shipped.shipped_table("hf_families.toml")
+
+
 @dataclass(frozen=True)
 class Config:
     """A config.json whose values are checked when they are asked for."""
@@ -235,10 +241,6 @@ class Config:
                 f"{self.where}: {key} must be a table, not {brief(value)}"
             )
         return value or {}
-
-    def with_default(self, key: str, value: object) -> Config:
-        """A configuration with a default that is worked out from other keys."""
-        return replace(self, defaults={**self.defaults, key: value})
 
     def refuse(self, what: str) -> BadInput:
         """The sentence for what a Model has no field for."""

@@ -11,22 +11,13 @@ from collections.abc import Mapping, Sequence
 from ..describe.pattern import shortest_pattern
 from ..describe.read import brief
 from ..errors import BadInput
-from .hf_keys import Config, Fields
+from .hf_keys import Config, Fields, family_table
 
-Names = Mapping[str, str]
 FULL = "full_attention"
 SLIDING = "sliding_attention"
 """What `layer_types` of most classes may say of a layer."""
-ATTENTION = {FULL: "full", "attention": "full", SLIDING: "sliding"}
-LINEAR = {**ATTENTION, "linear_attention": "linear"}
-MAMBA = {
-    **ATTENTION,
-    "linear_attention": "ssm",
-    "mamba": "ssm",
-    "mamba2": "ssm",
-}
-FEED_FORWARD = {"dense": "dense", "sparse": "experts"}
-"""What `mlp_layer_types` may say."""
+ATTENTION = "attention"
+"""The table of words that most classes have."""
 MOST_LAYERS = 100_000
 LAYER_KEYS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
 
@@ -62,6 +53,12 @@ def words_of_list(
     return [names[kind] for kind in given]
 
 
+def vocabulary(name: str) -> Mapping[str, str]:
+    """What a list of layers may say -> our words, by the name of the table of words."""
+    words: Mapping[str, str] = family_table()["words"][name]
+    return words
+
+
 def last_of_period(
     layers: int, period: int, last: str, others: str
 ) -> list[str]:
@@ -76,9 +73,13 @@ def windows(
     c: Config,
     default: Sequence[str],
     key: str = "sliding_window",
-    names: Names = ATTENTION,
+    names: Mapping[str, str] | None = None,
 ) -> Fields:
-    """Mixers by `layer_types`, or as the class has them; `key` says how wide sliding ones see."""
+    """Mixers by `layer_types`, or as the class has them; `key` says how wide sliding ones see.
+
+    names: what the list may say -> our words; None: as most classes have it.
+    """
+    names = names or vocabulary(ATTENTION)
     mixers = words_of_list(c, "layer_types", names) or list(default)
     window = c.whole(key, default=0)
     if "sliding" in mixers and not window:
@@ -88,12 +89,48 @@ def windows(
     return {"mixers": mixers, "window": window or None}
 
 
+def sliding(c: Config, default: Sequence[str] = ()) -> Fields:
+    """Full and sliding attention. default: what the class has where no `layer_types` say it (none:
+    a window in all layers, if there is one).
+    """
+    layers = layer_count(c)
+    used = c.whole("sliding_window", default=0) and c.flag(
+        "use_sliding_window", default=True
+    )
+    usual = (
+        (list(default) or ["sliding"] * layers) if used else ["full"] * layers
+    )
+    fields = windows(c, usual)
+    if "layer_types" not in c.defaults and fields["mixers"] != usual:
+        raise c.refuse(
+            "its class takes no layer_types, and they are not what it does"
+        )
+    return fields
+
+
+def rotary_layers(c: Config, period: int) -> list[bool]:
+    """Layers with rotary positions: those of `no_rope_layers`, or all but each period-th."""
+    layers = layer_count(c)
+    each = c.whole("no_rope_layer_interval", default=period) or 1
+    given = c.listed("no_rope_layers")
+    if not given:
+        return [bool((i + 1) % each) for i in range(layers)]
+    if len(given) < layers:
+        raise BadInput(
+            f"{c.where}: no_rope_layers lists {len(given)} layers,"
+            f" num_hidden_layers is {layers}"
+        )
+    return [bool(turned) for turned in given[:layers]]
+
+
 def arrange(fields: Fields) -> Fields:
     """Fields of a model from those of its readers: `mixers` and `ffns`, a word for each layer,
     become a window in evenly spaced layers, leading dense layers, or a pattern.
     """
     layers = fields["layers"]
     left = dict(fields)
+    if left.get("out_bias") == left.get("bias", False):
+        left.pop("out_bias", None)  # one word for both
     mixers = left.pop("mixers", None) or ["full"] * layers
     usual = "experts" if left.get("moe") else "dense"
     ffns = left.pop("ffns", None) or [usual] * layers

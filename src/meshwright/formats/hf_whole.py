@@ -45,7 +45,7 @@ TIED = "tie_word_embeddings"
 
 
 @cache
-def ties() -> Mapping[str, bool | str]:
+def tie_rules() -> Mapping[str, bool | str]:
     """model_type of a whole -> who decides the tie in its class: true or false, its own key, with
     that default; "inner", the key of the text part; "either", tied where one of the two says so;
     "never".
@@ -62,7 +62,7 @@ def tie(
     """The tie that the class of the whole builds, where it is not left to the text part, and a note
     on a key of the file that says otherwise. A class that is not known asks the whole first.
     """
-    rule = ties().get(kind)
+    rule = tie_rules().get(kind)
     made = {TIED: rule} if isinstance(rule, bool) else {}
     if rule == "never":
         made = {TIED: False}

@@ -126,10 +126,10 @@ def of_text(text: str, kind: str, where: str) -> Iterator[Sample]:
                     float(row[1]),
                     cells,
                     titles,
-                    ranks,
-                    kind,
-                    f"{where}: {line.strip()[:100]!r}",
-                    where,
+                    ranks=ranks,
+                    kind=kind,
+                    line=f"{where}: {line.strip()[:100]!r}",
+                    where=where,
                 )
         elif said := of_name(line):
             kind = said
@@ -173,7 +173,13 @@ def sample(
         )
     times = list(seconds_of_line(size, cells, titles, line))
     if times and possible(size, seconds := sum(times) / len(times)):
-        yield Sample(kind, len(nodes), len(ranks) // len(nodes), size, seconds)
+        yield Sample(
+            kind,
+            len(nodes),
+            len(ranks) // len(nodes),
+            bytes=size,
+            seconds=seconds,
+        )
 
 
 def seconds_of_line(
@@ -250,7 +256,7 @@ def of_csv(text: str) -> Iterator[Sample]:
         except (TypeError, ValueError):
             continue
         if kind and nodes * per_node > 1 and possible(size, seconds):
-            yield Sample(kind, nodes, per_node, size, seconds)
+            yield Sample(kind, nodes, per_node, bytes=size, seconds=seconds)
 
 
 def possible(size: float, seconds: float) -> bool:
@@ -323,8 +329,8 @@ def tables_by_ranks(
             ("ranks", "bytes"),
             (tuple(map(float, ranks)), tuple(sizes)),
             seconds,
-            None,
-            fit[:500],
-            sources,
+            residual=None,
+            fit=fit[:500],
+            sources=sources,
         )
     return made

@@ -29,7 +29,7 @@ LANES = 1000
 """Thread ids of one stream: compute 0, send 1000 ..., receive 2000 ..."""
 
 
-def write(
+def write_trace(
     timeline: Timeline, title: str = "pipeline schedule"
 ) -> dict[str, Any]:
     """The trace as a JSON object; `json.dump` it into a .json file."""
@@ -100,7 +100,13 @@ def _computed(timeline: Timeline) -> Iterator[Event]:
             }
             name = f"{action.kind} {action.microbatch}"
             yield _slice(
-                name, CATEGORY[action.kind], rank, 0, start, end, args
+                name,
+                CATEGORY[action.kind],
+                rank,
+                tid=0,
+                start_s=start,
+                end_s=end,
+                args=args,
             )
 
 
@@ -109,10 +115,22 @@ def _message(send: Send, flow: int, out: int, into: int) -> Iterator[Event]:
     name = f"{send.kind} {send.microbatch}"
     args = {"from": send.sender, "to": send.receiver, "stage": send.stage}
     yield _slice(
-        name, "send", send.sender, out, send.start_s, send.end_s, args
+        name,
+        "send",
+        send.sender,
+        tid=out,
+        start_s=send.start_s,
+        end_s=send.end_s,
+        args=args,
     )
     yield _slice(
-        name, "receive", send.receiver, into, send.start_s, send.end_s, args
+        name,
+        "receive",
+        send.receiver,
+        tid=into,
+        start_s=send.start_s,
+        end_s=send.end_s,
+        args=args,
     )
     arrow = {
         "name": name,

@@ -30,7 +30,7 @@ Range = tuple[float, float]
 """Begin and end in microseconds."""
 
 
-def read(path: Path) -> Profile:
+def read_profile(path: Path) -> Profile:
     """The profile in a trace. BadInput if it is none of ours."""
     try:
         data = json.loads(read_text(path, LARGEST_TRACE))

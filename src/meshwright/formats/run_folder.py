@@ -46,7 +46,7 @@ def rank_file(rank: int, suffix: str) -> str:
     return f"rank-{rank:04d}.{suffix}"
 
 
-def read(folder: str | Path) -> RecordedRun:
+def read_run(folder: str | Path) -> RecordedRun:
     """The run in a folder. BadInput if it is none, or a file in it is not what it should be."""
     path = Path(str(folder)[:4096])
     try:
@@ -68,11 +68,18 @@ def read(folder: str | Path) -> RecordedRun:
         for rank in ranks
     }
     profiles = {
-        rank: profile_trace.read(f)
+        rank: profile_trace.read_profile(f)
         for rank, f in traces.items()
         if f.is_file()
     }
-    return RecordedRun(str(path), job, rows, ranks, profiles, attempts(path))
+    return RecordedRun(
+        str(path),
+        job,
+        rows,
+        ranks=ranks,
+        profiles=profiles,
+        attempts=attempts(path),
+    )
 
 
 def attempts(folder: Path) -> tuple[dict[str, Any], ...]:
@@ -237,7 +244,14 @@ def step_part(value: object, where: str) -> StepPart:
     )
     if end < start or busy < 0:
         raise BadInput(f"{where}: part {kind[:20]} ends before it begins")
-    return StepPart(kind[:20], int(stage), int(microbatch), start, end, busy)
+    return StepPart(
+        kind[:20],
+        int(stage),
+        int(microbatch),
+        start_s=start,
+        end_s=end,
+        busy_s=busy,
+    )
 
 
 def finite_number(value: object, where: str, least: float = 0.0) -> float:
@@ -261,5 +275,5 @@ __all__ = [
     "attempts",
     "metrics",
     "rank_file",
-    "read",
+    "read_run",
 ]

@@ -54,7 +54,7 @@ class Slurm:
             )
 
 
-def write(launch: Launch, slurm: Slurm) -> str:
+def write_sbatch(launch: Launch, slurm: Slurm) -> str:
     """The script."""
     return "\n".join(
         [

@@ -76,7 +76,11 @@ def read_scenario(
 ) -> Scenario:
     """The scenario a table describes."""
     base = read(
-        Scenario, {"name": name, **table}, "scenario", scenario_named, False
+        Scenario,
+        {"name": name, **table},
+        "scenario",
+        known=scenario_named,
+        bare=False,
     )
     if "assumptions" not in table:
         base = replace(base, assumptions=fitting(base.chip, base.assumptions))

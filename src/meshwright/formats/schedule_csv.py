@@ -29,7 +29,7 @@ Placement = list[list[int]]
 """For each rank, the stages of its chunks."""
 
 
-def write(order: Order, stage_of: Callable[[int, int], int]) -> str:
+def write_order(order: Order, stage_of: Callable[[int, int], int]) -> str:
     """The CSV text. BadInput if a stage lies on two ranks, or if chunks are not numbered as their
     stages are.
     """
@@ -58,7 +58,7 @@ def write(order: Order, stage_of: Callable[[int, int], int]) -> str:
     return text.getvalue()
 
 
-def read(text: str) -> tuple[Order, Placement]:
+def read_order(text: str) -> tuple[Order, Placement]:
     """The order, and the stages of each rank's chunks. BadInput at a cell that is not a
     computation.
     """

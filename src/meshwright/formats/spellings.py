@@ -73,7 +73,7 @@ def translate(words: Sequence[str]) -> list[str]:
             number = value if equals else word
             out[-1:] = [
                 *(out[-1:] if equals else []),
-                f"--batch={number}{'seq' * number.isdigit()}",
+                f"--batch={number}{'seq' * number.isdecimal()}",
             ]
         elif (
             BELOW_ZERO.match(word)

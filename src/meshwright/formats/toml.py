@@ -92,8 +92,8 @@ def load_job(
         Model,
         _model(source["model"], folder, files),
         "model",
-        thing_named,
-        bare,
+        known=thing_named,
+        bare=bare,
     )
     parts = {
         "model": hf.at_length(model) if "seq" in rest else model,
@@ -101,8 +101,8 @@ def load_job(
             Cluster,
             _cluster(source["cluster"], files),
             "cluster",
-            thing_named,
-            bare,
+            known=thing_named,
+            bare=bare,
         ),
         "layout": read(
             Layout, source.get("layout", {}), "layout", thing_named
@@ -111,7 +111,9 @@ def load_job(
             Software, source.get("software", {}), "software", thing_named
         ),
     }
-    job = read(Job, {**rest, **parts, "batch": 1}, "job", thing_named, bare)
+    job = read(
+        Job, {**rest, **parts, "batch": 1}, "job", known=thing_named, bare=bare
+    )
     if "seq" in rest and not job.seq:
         raise BadInput(
             f"job.seq must be at least 1, not 0; left out it is the model's, {model.seq:,}"

@@ -129,7 +129,9 @@ def launch_device(
     return own or given or RUNS_ON[0]
 
 
-def write(launch: Launch, host: str = "$HEAD", run: str = "$RUN") -> str:
+def write_torchrun(
+    launch: Launch, host: str = "$HEAD", run: str = "$RUN"
+) -> str:
     """The line, with its environment in front. host, run: words of the shell for the first node and
     the name of this start.
     """

@@ -50,6 +50,7 @@ def rank_shares(
             share = (
                 largest_divisor(need, room)
                 if whole or axis != "dp"
+                # replicas of a relaxed layout need not divide: as many as have room, one at least
                 else maximum(minimum(room, need), 1)
             )
             shares.append(share)

@@ -37,7 +37,7 @@ class Convention(NamedTuple):
     rules: tuple[LayoutRule, ...]
 
 
-def node(job: Job) -> int:
+def _node(job: Job) -> int:
     """Ranks that the nearest switch joins; on a torus there is none, and tp may take any axis."""
     return (
         job.cluster.chips
@@ -52,10 +52,12 @@ def _experts(job: Job) -> int:
 
 def _leaves(job: Job, layout: Layout) -> str:
     name = job.cluster.network.dims[0].name
-    return f"tp {int(layout.tp)} leaves the {name} domain of {node(job)} chips"
+    return (
+        f"tp {int(layout.tp)} leaves the {name} domain of {_node(job)} chips"
+    )
 
 
-NEAR = LayoutRule("tp in a node", lambda j, l: l.tp <= node(j), _leaves)
+NEAR = LayoutRule("tp in a node", lambda j, l: l.tp <= _node(j), _leaves)
 INSIDE = LayoutRule(
     "tp placed in a node",
     lambda j, l: (
@@ -134,6 +136,13 @@ def broken_conventions(job: Job, layout: Layout) -> list[str]:
         if not rule.holds(job, layout)
     ]
     return [*dict.fromkeys(reasons)]
+
+
+def unusual(job: Job, layout: Layout) -> list[str]:
+    """Why no published run has the (scalar, placed) layout, and the job's software as released does
+    not run it, a sentence each.
+    """
+    return [*broken_conventions(job, layout), *not_proposed(job, layout)]
 
 
 def not_proposed(job: Job, layout: Layout) -> list[str]:

@@ -665,7 +665,7 @@ def _numbered(job: Job, layout: Layout) -> list[str]:
     ]
 
 
-def demand(job: Job, layout: Layout) -> None:
+def demand_legal(job: Job, layout: Layout) -> None:
     """Raise BadInput with the sentences the layout deserves, and what would mend them."""
     if why := broken(job, layout):
         raise BadInput(
@@ -679,7 +679,7 @@ __all__ = [
     "STRICT",
     "LayoutRule",
     "broken",
-    "demand",
+    "demand_legal",
     "may_be",
     "of_framework",
     "cuts_tokens",

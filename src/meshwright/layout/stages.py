@@ -71,7 +71,7 @@ def in_chunks(
         return _known(
             schedule, layers, pp, chunks, slots=how.slots, kinds=kinds
         )
-    return schedule.cut(layers, pp, chunks, how.slots, kinds)
+    return schedule.cut(layers, pp, chunks, slots=how.slots, kinds=kinds)
 
 
 @lru_cache(maxsize=1024, typed=True)
@@ -86,7 +86,7 @@ def _known(
     """The partition of so many layers: one object for equal arguments, which remembers what it was
     asked.
     """
-    return schedule.cut(layers, pp, chunks, slots, kinds)
+    return schedule.cut(layers, pp, chunks, slots=slots, kinds=kinds)
 
 
 def stage_layers(layers: int, stages: int, how: str = "even") -> list[range]:

@@ -108,7 +108,7 @@ def number_refusals(job: Job) -> list[str]:
     return why
 
 
-def software(job: Job) -> list[str]:
+def _software(job: Job) -> list[str]:
     """Settings of the software that the trainer would not run: all but those it has by itself."""
     own = framework("meshwright")
     why = [
@@ -157,8 +157,8 @@ NUMBERS = LayoutRule(
 )
 SOFTWARE = LayoutRule(
     "trained software",
-    lambda j, l: not software(j),
-    lambda j, l: "; ".join(software(j)),
+    lambda j, l: not _software(j),
+    lambda j, l: "; ".join(_software(j)),
 )
 SCHEME = LayoutRule(
     "trained scheme",

@@ -87,6 +87,7 @@ def node(chip: Chip, network: Network, precision: str = "fp16") -> Accelerator:
         )
     h = chip.hierarchy
     near = network.dims[0]
+    # a network of one dimension is near and far at once
     far = network.dims[min(1, len(network.dims) - 1)]
     chips = float(near.size or 1)
     sram = h.l2_bytes + h.sms * (4 * h.register_bytes + h.shared_bytes)

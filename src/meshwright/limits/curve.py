@@ -146,7 +146,9 @@ def in_time(
     best = fastest(scenario, s, chips, late * useful_s / s.steps)
     took = s.steps * scenario.duration_s / useful_s
     return {
-        i: point(scenario, s.at(i), chips[i], float(took[i]), best[i])
+        i: point(
+            scenario, s.at(i), chips[i], steps=float(took[i]), best=best[i]
+        )
         for i in sorted(best)
     }
 
@@ -206,6 +208,7 @@ def first_guess(on: Machine, s: LawShape, duration_s: float) -> Column:
     arithmetic.
     """
     least = s.flops / (duration_s * on.rates.matrix)
+    # one chip an expert at least
     chips: Column = s.E * 2.0 ** np.maximum(ceil(log2(least / s.E)), 0.0)
     return chips
 

@@ -17,7 +17,7 @@ from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
-from ..count.mlp2d import parameters, training_flops
+from ..count.mlp2d import mlp2d_parameters, training_flops
 from ..describe.fields import Amount, Checked, Name, Prose, Range, SIUnit
 from ..errors import unknown
 from ..num import Num, maximum
@@ -117,9 +117,11 @@ def shape(law: Law, D: Values) -> LawShape:
     F = law.ffn_ratio * D
     L = round_to(law.depth(D * F), law.mantissas)
     E = round_to(law.experts(D * F), law.mantissas) if law.experts else D / D
-    N = parameters(L, E, D, F)
+    N = mlp2d_parameters(L, E, D, F)
     T, tokens, batch = law.training(N, training_flops(L, D, F), E)
-    return LawShape(D, F, L, E, N, T, batch, tokens)
+    return LawShape(
+        D, F, L, E=E, parameters=N, flops=T, batch=batch, tokens=tokens
+    )
 
 
 def round_to(x: Values, mantissas: tuple[int, ...]) -> Values:
@@ -128,6 +130,7 @@ def round_to(x: Values, mantissas: tuple[int, ...]) -> Values:
     if not mantissas:
         return maximum(x, 1.0)
     grid = np.unique(np.outer(mantissas, 2.0 ** np.arange(MOST_DOUBLINGS)))
+    # beyond the grid the nearest is its end
     above = np.clip(np.searchsorted(grid, x), 1, len(grid) - 1)
     low = grid[above - 1]
     high = grid[above]

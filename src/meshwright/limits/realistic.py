@@ -24,7 +24,7 @@ from ..describe.job import PRECISIONS, Job, Precision
 from ..describe.model import Model, MoE
 from ..describe.slices import axes as torus_axes
 from ..errors import NoLayout
-from ..prediction.failures import Failures, Loss, loss
+from ..prediction.failures import Failures, Loss, loss_to_failures
 from ..prediction.prediction import Prediction, predict
 from ..search import Space, search, strategies
 from ..units import show
@@ -81,7 +81,7 @@ class Realism:
         """Share of the time that failures leave a model of so many parameters."""
         if not self.failures:
             return 1.0
-        return float(loss(self.failures, chips, size).goodput)
+        return float(loss_to_failures(self.failures, chips, size).goodput)
 
 
 @dataclass(frozen=True)
@@ -128,10 +128,10 @@ def transformer(law: Law, D: float, real: Realism) -> Model:
         f"transformer of width {D:.0f}",
         int(s.L),
         int(D),
-        int(D) // HEAD,
-        int(F),
-        real.vocabulary,
-        int(law.seq),
+        heads=int(D) // HEAD,
+        ffn=int(F),
+        vocab=real.vocabulary,
+        seq=int(law.seq),
         gated=False,
         window=None if real.attention else 1,
         full_every=1 if real.attention else 0,
@@ -145,7 +145,7 @@ def run_of(law: Law, model: Model) -> tuple[float, float, int]:
     """
     # a token that sees only itself: scores as of a sequence of one
     flops = model_flops(model, 1 if model.window else 0)
-    T, tokens, batch = law.training(parameters(model), flops, experts(model))
+    T, tokens, batch = law.training(parameters(model), flops, _experts(model))
     return T, tokens, int(batch / law.seq)
 
 
@@ -154,7 +154,7 @@ def flops_of(scenario: Scenario, real: Realism, D: float) -> float:
     return run_of(scenario.law, transformer(scenario.law, D, real))[0]
 
 
-def experts(model: Model) -> int:
+def _experts(model: Model) -> int:
     """Experts of a layer; 1 of a dense model."""
     return model.moe.experts if model.moe else 1
 
@@ -172,7 +172,7 @@ def real_curve(
     for D in sorted(widths):
         if progress:
             progress(f"{name}: width {D:,.0f}", 0.0)
-        run = smallest(scenario, real, D)
+        run = smallest_real_cluster(scenario, real, D)
         if isinstance(run, str):
             reason = run
             break
@@ -191,11 +191,13 @@ def smallest_for(
     enough = (D for D in WIDTHS if flops_of(scenario, real, D) >= flops)
     D = next(enough, None)
     run = (
-        smallest(scenario, real, D) if D else "the law has no model that large"
+        smallest_real_cluster(scenario, real, D)
+        if D
+        else "the law has no model that large"
     )
     if isinstance(run, str):
         most = (
-            widest(scenario, real, MOST_CHIPS, FINE, progress)
+            widest(scenario, real, MOST_CHIPS, widths=FINE, progress=progress)
             if real.failures
             else None
         )
@@ -236,7 +238,7 @@ def largest_on(
     scenario: Scenario, real: Realism, chips: float, progress: Progress = None
 ) -> RealPoint:
     """The largest run that at most so many chips do in time. Raises NoLayout."""
-    best = widest(scenario, real, chips, FINE, progress)
+    best = widest(scenario, real, chips, widths=FINE, progress=progress)
     if best is None:
         raise NoLayout(
             f"{chips:,g} chips of {scenario.chip.name} train no model of the law"
@@ -280,6 +282,7 @@ def most_useful(
     # slices of a torus have sides of powers of two
     torus = torus_axes(scenario.network)
     odd = (1,) if torus else scenario.law.mantissas or (1,)
+    # no chips are one: log2 of 0 has no value
     octaves = range(int(math.log2(max(chips, 1))) + 1)
     numbers = {f * 2**k for f in odd for k in octaves if f * 2**k <= chips}
 
@@ -287,7 +290,9 @@ def most_useful(
     return tuple(n for n in (most, most // 2, most // 4) if n)
 
 
-def smallest(scenario: Scenario, real: Realism, D: float) -> RealPoint | str:
+def smallest_real_cluster(
+    scenario: Scenario, real: Realism, D: float
+) -> RealPoint | str:
     """The run of the model of width D on the smallest cluster that does it in time, or why there is
     none. Chips come in E 2^k, as in the paper.
     """
@@ -296,7 +301,8 @@ def smallest(scenario: Scenario, real: Realism, D: float) -> RealPoint | str:
     size = parameters(model)
     peak = scenario.chip.peak(real.precision.compute)
     least = flops / (scenario.duration_s * peak * scenario.sustained)
-    unit = experts(model)
+    unit = _experts(model)
+    # one chip an expert at least, as many as share a batch
     chips = unit * 2 ** max(math.ceil(math.log2(least / unit)), 0)
     reason = "no layout fits in memory"
     before = 0.0
@@ -326,7 +332,7 @@ def run_on(
     model = transformer(scenario.law, D, real)
     flops, tokens, batch = run_of(scenario.law, model)
     size = parameters(model)
-    best = fastest(scenario, real, model, batch, chips)
+    best = fastest(scenario, real, model, batch=batch, chips=chips)
     if best is None:
         return "no layout fits in memory"
     batch_tokens = batch * scenario.law.seq
@@ -342,7 +348,9 @@ def run_on(
         chips=chips,
         utilisation=flops / (peak * chips * took),
         duration_s=took,
-        loss=loss(real.failures, chips, size) if real.failures else None,
+        loss=loss_to_failures(real.failures, chips, size)
+        if real.failures
+        else None,
         prediction=best,
     )
 

@@ -22,7 +22,7 @@ from ..describe.network import Network
 from ..describe.slices import axes as torus_axes
 from ..describe.slices import shape_for, slice_network
 from ..errors import BadInput, unknown
-from ..prediction.failures import Failures, loss
+from ..prediction.failures import Failures, loss_to_failures
 from ..step.room import most_bytes, usable_bytes
 from .laws import LAWS, SPARSE, Law, Values
 from .simulate import Machine
@@ -127,9 +127,11 @@ class Scenario(Checked):
             rates(self.chip, p.compute, whole.chip, operand),
             Fabric.of(self.joined, how.network),
             whole.overlap,
-            self.chip.peak(p.compute),
-            most_bytes(usable_bytes(self.chip, whole.memory), whole.memory),
-            p,
+            peak=self.chip.peak(p.compute),
+            memory=most_bytes(
+                usable_bytes(self.chip, whole.memory), whole.memory
+            ),
+            precision=p,
         )
 
     @property
@@ -153,7 +155,8 @@ class Scenario(Checked):
     def useful_s(self, chips: Values, parameters: Values) -> Values:
         """Seconds of the duration that are left for training when failures have taken theirs."""
         return (
-            self.duration_s * loss(self.failures, chips, parameters).goodput
+            self.duration_s
+            * loss_to_failures(self.failures, chips, parameters).goodput
             if self.failures
             else self.duration_s
         )

@@ -67,7 +67,7 @@ def fastest(
     alike, experts = exchangeable(scenario.joined), bool(scenario.law.experts)
     for size in sorted(set(sizes)):
         models = np.array([i for i, own in enumerate(sizes) if own == size])
-        cells = below_budget(scenario, s, chips, models, budget)
+        cells = below_budget(scenario, s, chips, models=models, budget=budget)
         places = placings(size, alike, experts)
         best |= _best_first(scenario, cells, places, budget)
     return best
@@ -89,6 +89,7 @@ def levels_of(scenario: Scenario, chips: float) -> tuple[int, ...]:
             most = int(min(dim.size or left, left))
             size = next(n for n in range(most, 0, -1) if left % n == 0)
         else:
+            # less than one rank left over takes one place
             room = 2 ** int(max(np.log2(left), 0.0))
             size = dim.size if dim.size and dim.size <= left else room
         sizes.append(size)
@@ -120,7 +121,11 @@ def below_budget(
     """The cells of some models whose bound is below the budget."""
     on = scenario.machine
     rows = cells(
-        s.at(models), chips[models], on, scenario.schedules, scenario.whole
+        s.at(models),
+        chips[models],
+        on,
+        schedules=scenario.schedules,
+        whole=scenario.whole,
     )
     _, shape, d = rows
     model = models[rows.model]

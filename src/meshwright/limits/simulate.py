@@ -157,7 +157,7 @@ def simulate(
 def step_parts(on: Machine, s: LawShape, d: Degrees, groups: Groups) -> Parts:
     """What a step is the sum of."""
     return Parts(
-        products(on, s, d),
+        _products(on, s, d),
         tensor(on, s, d, groups),
         block_messages(on, s, d, groups),
         gradients(on, s, d, groups),
@@ -177,17 +177,19 @@ def step_seconds(
     idle = idle_s(on, d, busy)
     pipeline = busy + idle
     wait = where(d.zero_bubble > 0, 0.0, tp.latency + p2p.latency)
-    gradients = exposed_gradients(on, s, d, pipeline, tp + p2p, work.dp)
+    gradients = exposed_gradients(
+        on, s, d, work=pipeline, own=tp + p2p, summing=work.dp
+    )
     return StepSeconds(
         pipeline + gradients + wait + work.dp.latency,
         work.matmul,
         idle / pipeline,
-        tp.seconds,
-        work.dp.seconds,
-        p2p.seconds,
-        tp.latency,
-        work.dp.latency,
-        p2p.latency,
+        tp=tp.seconds,
+        dp=work.dp.seconds,
+        p2p=p2p.seconds,
+        tp_wait=tp.latency,
+        dp_wait=work.dp.latency,
+        p2p_wait=p2p.latency,
     )
 
 
@@ -227,6 +229,7 @@ def exposed_gradients(
     if how.scope == "none":  # all of it: no columns need to be made of passes
         return summing.seconds
     part = 1 / (3 * d.microbatches)
+    # a device with less than a block (relaxed) waits for all it has
     one = minimum(d.pp / s.L, 1.0)
     f, sent = work * part, own * part
     sync = WeightSync(summing, summing * 0.5, summing * 0.5)
@@ -250,15 +253,15 @@ def expert_passes(s: LawShape, d: Degrees) -> Values:
     return s.L / d.pp * (s.E / d.ep) * d.microbatches
 
 
-def products(on: Machine, s: LawShape, d: Degrees) -> Values:
+def _products(on: Machine, s: LawShape, d: Degrees) -> Values:
     """Seconds of the matrix products of a step on one device, both ways."""
     p = on.precision
     ops = block(
         expert_tokens(s, d),
         s.D,
         s.F,
-        d.tp_model,
-        d.tp_ff,
+        tp_model=d.tp_model,
+        tp_ff=d.tp_ff,
         act=p.activation_bytes,
         wgt=p.weight_bytes,
     )
@@ -345,7 +348,7 @@ def bytes_needed(s: LawShape, d: Degrees, precision: Precision) -> Values:
         precision.weight_bytes,
         precision.gradient_bytes,
         STATE_BYTES,
-        shard,
-        shard / d.dp,
-        HELD_ONCE,
+        full=shard,
+        split=shard / d.dp,
+        zero=HELD_ONCE,
     ).total

@@ -101,6 +101,7 @@ def cells(
     dp = _models(np.rint(k) if whole else k) - up - ff - pp
     rows = LawShape(*map(_models, s))
     if whole:
+        # rows whose other degrees take all chips are dropped later; 2^dp must be whole until then
         m = _microbatches(s, np.clip(dp, 0, None).astype(np.int64), len(pp))
     else:
         m = 2.0**pp * np.array([*(2.0 ** np.arange(CANDIDATES)), 2.0])
@@ -108,7 +109,14 @@ def cells(
     zero_bubble = np.array([0.0] * CANDIDATES + [1.0])
     chunks = np.where((zero_bubble > 0) | (pp == 0), 1.0, rows.L / 2.0**pp)
     degrees = Degrees(
-        2.0**dp, 2.0**up, 2.0**ff, 2.0**pp, rows.E, m, chunks, zero_bubble
+        2.0**dp,
+        2.0**up,
+        2.0**ff,
+        pp=2.0**pp,
+        ep=rows.E,
+        microbatches=m,
+        interleave=chunks,
+        zero_bubble=zero_bubble,
     )
     allowed = ["1f1b" in schedules] * CANDIDATES + ["zb-h2" in schedules]
     fits = (

@@ -189,15 +189,15 @@ def certainty(of: StepResult) -> Certainty | None:
         math.exp(uncertainty({**shares, **sides}, unsure) * low),
         math.exp(s * high),
         s,
-        kind,
-        int(mine["rows"]),
-        tuple(mine["sources"]),
-        f"scaled by {steps} steps measured there"
+        kind=kind,
+        rows=int(mine["rows"]),
+        sources=tuple(mine["sources"]),
+        note=f"scaled by {steps} steps measured there"
         if steps
         else "; ".join(
             (*reasons_unsure(kind, mine, far), *by_code(of.job.model))
         ),
-        precisions(kind),
+        precisions=precisions(kind),
     )
 
 
@@ -233,6 +233,7 @@ def part_shares(job: Job, time_s: Mapping[str, float]) -> dict[str, float]:
         "step": 1.0,
         "memory": time_s["memory"] / whole,
         "host": time_s["host"] / whole,
+        # a tiny step may be shorter than the overhead alone: all of it, and no more
         "overhead": min(1.0, by.step_s / whole) if by else 0.0,
         "messages": sum(time_s[cause] for cause in MESSAGES) / whole,
         "gathers": time_s["dp_comm"] / whole
@@ -249,7 +250,7 @@ def gathering() -> frozenset[str]:
     """Frameworks whose gathers of weights reach a share of the link that runs alone tell."""
     return frozenset(
         where.split("/")[1].split(":")[0]
-        for number in fitted.parameters()
+        for number in fitted.fitted_parameters()
         for where in number.where
         if where.endswith(":gather_share")
     )
@@ -278,7 +279,9 @@ def distance(job: Job, known: Mapping[str, Any]) -> dict[str, float]:
         "class": float(not (seen or alike)),
         "numbers": float(alike and not seen),
         "sharding": float(not has_precedent(job, job.layout)),
+        # nearer runs than the largest measured are no extrapolation
         "chips": max(0.0, math.log2(job.cluster.chips / most["chips"])),
+        # the same of sequences: shorter ones are inside the evidence
         "tokens": max(0.0, math.log2(job.T / most["tokens"])),
     }
 

@@ -90,7 +90,15 @@ def replayed_seconds(
     for (schedule, p, m, v), group in alike.items():
         passes = np.array([passes_of_stages(costs) for _, costs in group])
         sends = np.array([float(c.microbatch.stages.send) for _, c in group])
-        paths = longest(schedule, p, m, v, passes, sends, barrier(job))
+        paths = longest(
+            schedule,
+            p,
+            m,
+            v=v,
+            passes=passes,
+            send=sends,
+            barrier=barrier(job),
+        )
         for (k, costs), path in zip(group, paths, strict=True):
             seconds[k] = float(costs.step.with_pipeline(float(path)).total)
     return seconds

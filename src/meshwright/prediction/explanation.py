@@ -93,7 +93,9 @@ class Explanation:
         """The step, of parts of the model whose costs are its items."""
         r = self.result
         parts = named_costs(r.cost, labels(r.job.model))
-        return StepCosts(r.job, r.layout, parts, self.clock, r.replayed)
+        return StepCosts(
+            r.job, r.layout, parts, at=self.clock, replay=r.replayed
+        )
 
     @cached_property
     def memory(self) -> Use:
@@ -105,9 +107,13 @@ class Explanation:
                 {name: Recorded.called(name, size) for name, size in terms}
             )
         fullest = [r.shares.on(float(r.fullest))]
-        return uses_on(r.job, r.layout, self.costs.parts, r.schedule, fullest)[
-            0
-        ]
+        return uses_on(
+            r.job,
+            r.layout,
+            self.costs.parts,
+            schedule=r.schedule,
+            devices=fullest,
+        )[0]
 
     def waited(self, field: str) -> Traced:
         """What the device that ends last waits for: a field of `SyncWait`."""

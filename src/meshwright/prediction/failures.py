@@ -75,6 +75,7 @@ class Loss:
         useful = whole_s * self.goodput
         checkpoints = useful * self.checkpoint_s / self.interval_s
         restarts = whole_s / self.mtbf_s * restart_s
+        # the rest of a sum, which rounds
         again = maximum(whole_s - useful - checkpoints - restarts, 0.0)
         return {
             "useful": useful,
@@ -109,13 +110,15 @@ def goodput(
     return interval_s / mtbf_s / cycle / again
 
 
-def loss(f: Failures, chips: Num, parameters: Num) -> Loss:
+def loss_to_failures(f: Failures, chips: Num, parameters: Num) -> Loss:
     """What failures cost a run of a model on so many chips, checkpoints written by all of them
     together.
     """
     mtbf = f.chip_mtbf_s / chips
     checkpoint = maximum(
-        parameters * f.state_bytes / (chips * f.storage_bytes_per_s), 1e-9
+        # the interval is the root of it: a checkpoint in no time would be written without end
+        parameters * f.state_bytes / (chips * f.storage_bytes_per_s),
+        1e-9,
     )
     tau = interval(checkpoint, mtbf)
     return Loss(

@@ -88,8 +88,12 @@ def _kind(e: Explanation, kind: str, x: Num) -> Term:
     if cut:
         formula += f", cut over {layout.shards:g} ranks"
     rest = "the framework's own" if kind == "buffers" else "constant"
-    parts = parts_of(float(x), getattr(e.memory, kind), "B", rest, source)
-    return Term(kind, float(x), "B", formula, source, parts)
+    parts = parts_of(
+        float(x), getattr(e.memory, kind), "B", rest=rest, source=source
+    )
+    return Term(
+        kind, float(x), "B", formula=formula, source=source, parts=parts
+    )
 
 
 def _outside_tensors(p: StepResult) -> Iterator[Term]:

@@ -11,7 +11,7 @@ from typing import Any
 from ..count.model import parameters
 from ..describe.display import Displayed
 from ..describe.frozen import one_line
-from ..describe.job import Job, demand
+from ..describe.job import Job, demand_job
 from ..describe.layers import mix
 from ..describe.layout import Layout
 from ..layout import rules
@@ -23,7 +23,7 @@ from ..units import DAY_S, show
 from .certainty import Certainty, certainty, nearest_runs
 from .classes import chip_family
 from .explanation import Explanation
-from .failures import Failures, Loss, loss, of_family
+from .failures import Failures, Loss, loss_to_failures, of_family
 from .memory_term import memory_term
 from .notes import chip_unmeasured, of_answer, of_question
 from .result import StepResult
@@ -188,7 +188,11 @@ class Prediction(StepResult, Displayed):
         """What interruptions and checkpoints cost the run."""
         chips = self.job.cluster.chips
         size = parameters(self.job.model)
-        return loss(self.failures, chips, size) if self.failures else None
+        return (
+            loss_to_failures(self.failures, chips, size)
+            if self.failures
+            else None
+        )
 
     @property
     def useful_time_s(self) -> float | None:
@@ -335,14 +339,14 @@ def predict(
     >>> p.layout.dp, p.fits, 0.35 < p.mfu < 0.5
     (16, True, True)
     """
-    demand(job, layout)
+    demand_job(job, layout)
     if fields:
         job = job.with_(**({"layout": layout} if layout else {}), **fields)
         layout = None
     layout = (layout or job.layout).filling(job.cluster.chips)
     if not job.framework and job.framework_of(layout) != job.usual_framework:
         job = replace(job, layout=layout)  # the default is one that runs it
-    rules.demand(job, layout)
+    rules.demand_legal(job, layout)
     full = placed(layout, job.cluster.sizes)
     p = Prediction(job.laid_out(full), full)
     # counted and timed first: what there is to say reads both

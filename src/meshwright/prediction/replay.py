@@ -22,7 +22,7 @@ from ..describe.layout import Layout
 from ..errors import BadInput
 from ..schedule.longest import costs_of, longest
 from ..schedule.timeline import Passes, Timeline
-from ..schedule.timeline import timeline as by_action
+from ..schedule.timeline import timeline_of_order as by_action
 from ..step import barrier
 from ..units import show
 from .exact import MOST_ACTIONS, actions_of, passes_of_stages
@@ -98,6 +98,7 @@ class Replay(Displayed):
         """Idle over useful time, as in papers: relative to a step without idle time."""
         useful = sum(self.timeline.busy_s)
         total = self.exact_s * len(self.timeline.order)
+        # one stage alone is never idle, but for rounding
         return max(total / useful - 1, 0.0) if useful else 0.0
 
     @property
@@ -178,7 +179,9 @@ def replay(prediction: Prediction) -> Replay:
     if schedule.split_backward and not barrier(job):
         # with whole backward passes the rank that begins first ends last: nothing is gained
         hops = np.array([send])
-        in_run = longest(schedule, p, m, v, stages[None], hops, barrier=False)
+        in_run = longest(
+            schedule, p, m, v=v, passes=stages[None], send=hops, barrier=False
+        )
         exact = float(in_run[0])
     closed = prediction.pipeline_s
     return Replay(prediction, one, costs.passes, send, closed, exact)

@@ -65,7 +65,9 @@ class StepResult:
     def costs(self) -> StepCosts:
         """What the step is made of."""
         replay = self.replayed
-        return StepCosts(self.job, self.layout, self.cost, self.clock, replay)
+        return StepCosts(
+            self.job, self.layout, self.cost, at=self.clock, replay=replay
+        )
 
     @property
     def step(self) -> Step:
@@ -152,8 +154,14 @@ class StepResult:
         if self.peaks:
             walks = self.peaks.items()
             return {rank: resident.by_kind(terms) for rank, terms in walks}
-        cost, by = self.cost, self.shares.full
-        uses = memory.uses_on(self.job, self.layout, cost, self.schedule, by)
+        by = self.shares.full
+        uses = memory.uses_on(
+            self.job,
+            self.layout,
+            self.cost,
+            schedule=self.schedule,
+            devices=by,
+        )
         ranks = (int(share.rank) for share in by)
         return dict(zip(ranks, uses, strict=True))
 

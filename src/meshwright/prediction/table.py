@@ -15,7 +15,7 @@ import numpy as np
 
 from ..describe.choices import FIELDS
 from ..describe.display import Displayed
-from ..describe.job import Job, demand
+from ..describe.job import Job, demand_job
 from ..describe.layout import Layout
 from ..errors import BadInput, unknown
 from .prediction import Prediction, predict
@@ -100,7 +100,7 @@ def table(
     >>> len(rows), rows.best.layout.dp
     (4, 8)
     """
-    demand(job)
+    demand_job(job)
     if (layouts is None) == (not columns):
         raise BadInput("give layouts, or columns such as tp=[1, 2, 4]")
     if layouts is not None and not isinstance(layouts, Iterable):

@@ -120,8 +120,8 @@ def parts_of(
             name,
             float(n) * float(each),
             unit,
-            (TIMES, float(n), float(each)),
-            source,
+            formula=(TIMES, float(n), float(each)),
+            source=source,
             expression=(times, n, each),
         )
         for name, (n, each) in shares.items()
@@ -130,6 +130,13 @@ def parts_of(
         over = value - sum(part.value for part in parts)
         left = x if left is None else left
         parts.append(
-            Term(rest, over, unit, "", source, expression=(lambda: left,))
+            Term(
+                rest,
+                over,
+                unit,
+                formula="",
+                source=source,
+                expression=(lambda: left,),
+            )
         )
     return tuple(parts)

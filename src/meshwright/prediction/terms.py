@@ -34,7 +34,7 @@ def step_term(e: Explanation) -> Term:
     p = e.result
     formula = formulas(p)
     parts: dict[str, Sequence[Term]] = {
-        **operations(e),
+        **_operations(e),
         "pp_comm": [*_sends(e)],
         "dp_comm": [*_synchronisation(e)],
         "overlap_slowdown": [*_slowdown(e)],
@@ -42,8 +42,8 @@ def step_term(e: Explanation) -> Term:
             p.time_s["bubble"],
             e.costs.pipeline.bubble,
             "s",
-            "sends",
-            p.schedule.source,
+            rest="sends",
+            source=p.schedule.source,
         ),
         "optimizer": parts_of(
             p.time_s["optimizer"],
@@ -64,7 +64,7 @@ def step_term(e: Explanation) -> Term:
     )
 
 
-def operations(e: Explanation) -> dict[str, list[Term]]:
+def _operations(e: Explanation) -> dict[str, list[Term]]:
     """Per cause, the operations of the slowest device with their seconds in a whole step, and what
     of them hides.
     """
@@ -92,11 +92,22 @@ def operations(e: Explanation) -> dict[str, list[Term]]:
         runs = recomputed_ops(ops, again_of if label in kinds else "none")
         for timed, redone in zip(cost.operations, runs, strict=False):
             n = times * float(timed.times)
-            _operation(e, by_cause, label, timed, "forward", n)
-            _operation(e, by_cause, label, timed, "backward", n)
+            _operation(
+                e, by_cause, label, timed=timed, direction="forward", n=n
+            )
+            _operation(
+                e, by_cause, label, timed=timed, direction="backward", n=n
+            )
             if redone is not NEVER:
                 n = n * (float(redone.share) * some)
-                _operation(e, by_cause, label, timed, "recomputed", n)
+                _operation(
+                    e,
+                    by_cause,
+                    label,
+                    timed=timed,
+                    direction="recomputed",
+                    n=n,
+                )
     by_cause["memory"] += _copies(e, by_cause["memory"])
     for cause in OVERLAPPED:
         by_cause[cause] += _hidden(e, cause, by_cause[cause])

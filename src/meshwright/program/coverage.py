@@ -27,9 +27,9 @@ def beyond(
     sentences = list(
         dict.fromkeys(
             [
-                *engine(job, layout),
-                *kernels(job, counts, rates),
-                *messages(job, layout, counts),
+                *_engine(job, layout),
+                *_kernels(job, counts, rates),
+                *_messages(job, layout, counts),
             ]
         )
     )
@@ -39,7 +39,7 @@ def beyond(
     return sentences[:MOST] + (more if len(sentences) > MOST else [])
 
 
-def engine(job: Job, layout: Layout) -> Iterator[str]:
+def _engine(job: Job, layout: Layout) -> Iterator[str]:
     """Of the engine, where measurements are asked for."""
     if not job.cluster.engine or job.how.chip.model != "calibrated":
         return
@@ -60,7 +60,7 @@ def engine(job: Job, layout: Layout) -> Iterator[str]:
             )
 
 
-def kernels(job: Job, counts: Counts, rates: ChipRates) -> Iterator[str]:
+def _kernels(job: Job, counts: Counts, rates: ChipRates) -> Iterator[str]:
     """Of the chip."""
     if job.how.chip.model != "calibrated":
         return
@@ -76,7 +76,7 @@ def kernels(job: Job, counts: Counts, rates: ChipRates) -> Iterator[str]:
                 yield f"{work.kernel} is used outside its measured range: {phrase}"
 
 
-def messages(job: Job, layout: Layout, counts: Counts) -> Iterator[str]:
+def _messages(job: Job, layout: Layout, counts: Counts) -> Iterator[str]:
     """Of the network."""
     if job.how.network.collective != "measured":
         return

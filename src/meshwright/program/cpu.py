@@ -108,7 +108,7 @@ def cpu_seconds(job: Job, layout: Layout) -> dict[str, Num]:
         "pp_comm": group * m * hop,
         "dp_comm": group * sync_seconds(job, layout, parts),
         "optimizer": group * of_weights(job, layout, "optimizer", shards),
-        "engine": engine(job, layout),
+        "engine": _engine(job, layout),
     }
 
 
@@ -120,7 +120,7 @@ def send(fabric: Fabric, V: Num) -> Num:
     return 2 * measured.table_seconds(table, (2.0, V)) if table else 0.0 * V
 
 
-def kernel(job: Job, name: str, size: Num) -> Num:
+def _kernel(job: Job, name: str, size: Num) -> Num:
     """Seconds of a measured kernel of one axis; 0 where it was not measured."""
     table = kept_clock(job).rates.kernels.get(name)
     return measured.table_seconds(table, (size,)) if table else 0.0 * size
@@ -146,14 +146,14 @@ def of_weights(job: Job, layout: Layout, name: str, shards: Num) -> Num:
         )
     ]
     total: Num = (
-        -kernel(job, name, tied_parameters(job, layout) / shards)
+        -_kernel(job, name, tied_parameters(job, layout) / shards)
         if job.model.tied_embeddings
         else 0.0
     )
     for n, op in counted:
         if not (isinstance(op.weights, (int, float)) and op.weights == 0):
             tensors = op.forward.calls if op.kind == "matmul" else 1.0
-            total = total + n * tensors * kernel(
+            total = total + n * tensors * _kernel(
                 job, name, op.weights / tensors / shards
             )
     return total
@@ -187,7 +187,7 @@ def sync_seconds(job: Job, layout: Layout, parts: ModelCost) -> Num:
             n
             * (
                 fabric.time(kind, weights * size, group)
-                + copies * kernel(job, "copy", weights)
+                + copies * _kernel(job, "copy", weights)
             )
             for n, weights in units
         )
@@ -220,7 +220,7 @@ def features(layout: Layout) -> dict[str, Num]:
     return {name: ranks for name, (wanted, ranks) in used.items() if wanted}
 
 
-def engine(job: Job, layout: Layout) -> Num:
+def _engine(job: Job, layout: Layout) -> Num:
     """CPU seconds of the engine itself, over all ranks: each feature at the layers and microbatches
     of a rank.
     """

@@ -161,8 +161,10 @@ class PipelineRank:
         """The share of the layers that is in chunks if each holds as many as the smallest: with
         slots one fewer beside embedding or head, of a list any number.
         """
+        # devices without a layer hold nothing, and are not divided by 0
         number = maximum(self.share.number, 1.0)
         fewer = {"even": 0.0, "slots": 1.0}.get(self.layout.stages, number)
+        # a bound from below: a list of stages may leave a chunk empty
         least = maximum(floor(number / self.chunks) - fewer, 0.0)
         return where(self.chunks == 1, 1.0, least * self.chunks / number)
 
@@ -225,13 +227,15 @@ class PipelineRank:
             where(
                 self.chunks > 1, 0.0, self.share.head * self.parts.head.weights
             ),
-            where(self.chunks > 1, chunk, smallest(self.share.layers, layers)),
+            where(
+                self.chunks > 1, chunk, _smallest(self.share.layers, layers)
+            ),
         )
 
     @property
     def gradients(self) -> Num:
         """Parameters whose gradients lie there in fp32 after a backward pass of every chunk."""
-        foreign = vocabulary.table(self.job, self.layout) * (
+        foreign = vocabulary.table_parameters(self.job, self.layout) * (
             self.layout.tp - 1.0
         )
         whole = sum(self.owned) + self.share.embedding * foreign
@@ -278,7 +282,7 @@ class PipelineRank:
             0.0,
         )
         at_loss, at_layer = (width * n for n in self.gathered)
-        up = smallest(share.layers, self.rising)
+        up = _smallest(share.layers, self.rising)
         fine, fewer = self.later
         gradients = where(fine, FP32 * self.gradients, 0.0)
         flight, most_heads = self.waiting
@@ -309,7 +313,7 @@ class PipelineRank:
                 yield where(whole_stage, kept + every, 0.0)
 
 
-def smallest(layers: tuple[Num, ...], sizes: list[Num]) -> Num:
+def _smallest(layers: tuple[Num, ...], sizes: list[Num]) -> Num:
     """Of the kinds of layers that a device has; nothing where it has none."""
     none = float("inf")
     every = [

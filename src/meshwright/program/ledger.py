@@ -83,6 +83,7 @@ class Ledger:
     @cached_property
     def peak(self) -> Counter[str]:
         """Bytes at the peak by term."""
+        # moment 0: the peak is before the first entry
         terms = self.by_term(self.entries[: max(self.moment - 1, 0)])
         for last in self.entries[self.moment - 1 : self.moment]:
             own = last.peak if isinstance(last, Ledger) else dict([last])

@@ -72,7 +72,11 @@ def tiles(
                 rows = at + first - part.start
                 if causal:
                     parts += of_document(
-                        rows, first - start, last - start, start, window or T
+                        rows,
+                        first - start,
+                        last - start,
+                        keys=start,
+                        window=window or T,
                     )
                 else:
                     parts.append(
@@ -88,7 +92,7 @@ def of_document(
     """Queries `first` to `last` of a document, which are the rank's from `rows` on. keys: where it
     begins.
     """
-    for s, e in blocks(first, last, window):
+    for s, e in _blocks(first, last, window):
         n = e - s
         mine = (rows + s - first, rows + e - first)
         own = s // window * window
@@ -104,7 +108,7 @@ def of_document(
                 yield Tile(mine, (keys + e - window, keys + own), "full")
 
 
-def blocks(first: int, last: int, window: int) -> Iterator[tuple[int, int]]:
+def _blocks(first: int, last: int, window: int) -> Iterator[tuple[int, int]]:
     """The parts of a stretch that lie in one block each."""
     while first < last:
         end = min(first // window * window + window, last)

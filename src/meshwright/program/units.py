@@ -129,14 +129,14 @@ class Units:
             name,
             ops,
             redone,
-            FP32 * float(elements(shapes)),
-            padded,
-            padded / shards,
-            FP32 * float(elements(rows) * (self.layout.tp - 1)),
-            saved,
-            sum(float(op.saved) for op in ops if op.name == LOSS),
-            sum(results),
-            sum(results[len(redone) :]),
+            whole=FP32 * float(elements(shapes)),
+            padded=padded,
+            shard=padded / shards,
+            foreign=FP32 * float(elements(rows) * (self.layout.tp - 1)),
+            saved=saved,
+            logits=sum(float(op.saved) for op in ops if op.name == LOSS),
+            results=sum(results),
+            unused=sum(results[len(redone) :]),
         )
 
     def results(self, ops: list[Op]) -> list[Any]:

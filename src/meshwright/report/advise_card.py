@@ -15,7 +15,7 @@ from ..units import show
 from .card import FIRST, Card, CardRow, CardTable, Commands, Item
 from .lines import noted
 from .predict import empty_table as columns
-from .run_card import basis, first, notes, question, step, verdict
+from .run_card import basis, first, notes, question, step_rows, verdict
 from .text import BRIEFLY, percent, risk_words, seconds, short_words
 
 LISTED = 4
@@ -23,18 +23,18 @@ LISTED = 4
 WHY = "--why: flags of every gain, what explains a gap; --all: every change"
 
 
-def card(advice: Advice, commands: Sequence[str] = ()) -> Card:
+def advise_card(advice: Advice, commands: Sequence[str] = ()) -> Card:
     """The first screen."""
     run = advice.run
     rows: list[Item] = [
         verdict(run),
         *first(run.idle, advice.notes),
         CardRow("layout", short_words(run.layout), rank=4, most=1),
-        *step(run),
+        *step_rows(run),
         *measured(advice.gap),
         *gains(advice),
         *pair_and_triple(advice),
-        *ties(advice),
+        *_ties(advice),
         *numerics_rows(advice),
         *basis(run),
         *notes(advice.notes),
@@ -109,7 +109,7 @@ def pair_and_triple(advice: Advice) -> Iterator[CardRow]:
             )
 
 
-def ties(advice: Advice) -> Iterator[CardRow]:
+def _ties(advice: Advice) -> Iterator[CardRow]:
     """Changes that the model cannot tell from the run."""
     if advice.ties:
         each = [f"{fields(advice, a)} {a.gain:+.1%}" for a in advice.ties[:3]]

@@ -36,7 +36,7 @@ def names_of(kind: str) -> Sequence[str]:
     return [*frameworks()] if kind == "frameworks" else catalog.names(kind)
 
 
-def report(kind: str, name: str | None = None) -> RenderableType:
+def catalog_report(kind: str, name: str | None = None) -> RenderableType:
     """Things of a kind, or one of them with all its fields."""
     kind = plural(kind)
     names = names_of(kind)
@@ -69,7 +69,7 @@ PAPERS = ("book-", "epoch-", "lbl-")
 """How names of machines as a paper reckons with them begin: a card lists them last."""
 
 
-def card(kind: str, name: str | None = None) -> Card:
+def catalog_card(kind: str, name: str | None = None) -> Card:
     """The names of a kind, or the fields of one of them that people ask for first."""
     kind = plural(kind)
     names = names_of(kind)
@@ -124,7 +124,7 @@ def plural(kind: str) -> str:
     return f"{kind}s" if f"{kind}s" in FINDERS else kind
 
 
-def to_dict(kind: str, name: str | None = None) -> dict[str, Any]:
+def catalog_to_dict(kind: str, name: str | None = None) -> dict[str, Any]:
     """The fields of `catalog --json`."""
     kind = plural(kind)
     names = names_of(kind)

@@ -43,7 +43,7 @@ WHAT = CAUSES | {
 REMAINDER = "not explained: waiting for cores, messages, other ranks"
 
 
-def card(c: Comparison, commands: Sequence[str] = ()) -> Card:
+def comparison_card(c: Comparison, commands: Sequence[str] = ()) -> Card:
     """Measured beside predicted: the step, its causes that differ most, memory."""
     p = c.predicted
     clock = c.median("step_time_s")
@@ -121,7 +121,9 @@ CAUSED = 3
 """Causes of a difference on a card."""
 
 
-def report(c: Comparison, ascii_only: bool = False) -> RenderableType:
+def comparison_report(
+    c: Comparison, ascii_only: bool = False
+) -> RenderableType:
     """Everything `compare` prints."""
     p = c.predicted
     title = (
@@ -136,9 +138,9 @@ def report(c: Comparison, ascii_only: bool = False) -> RenderableType:
     ]
     if c.step:
         parts += [Text(), causes(c)]
-    parts += [Text(), memory(c)]
+    parts += [Text(), _memory(c)]
     if p.layout.pp > 1 and c.virtual:
-        parts += [Text(), *bubble(c)]
+        parts += [Text(), *_bubble(c)]
         for name, line in lines(c).items():
             parts += [
                 Text(),
@@ -279,7 +281,7 @@ def signed(value: float) -> str:
     return ("-" if value < 0 else "+") + seconds(abs(value))
 
 
-def memory(c: Comparison) -> Table:
+def _memory(c: Comparison) -> Table:
     """Bytes by kind on the fullest device and rank."""
     table = empty_table(
         "memory of the fullest rank", "predicted", "measured", "", "what it is"
@@ -308,7 +310,7 @@ def memory(c: Comparison) -> Table:
     return table
 
 
-def bubble(c: Comparison) -> Iterator[Text]:
+def _bubble(c: Comparison) -> Iterator[Text]:
     """The pipeline's idle share, three ways."""
     assert c.virtual
     b = c.virtual.bubble

@@ -97,7 +97,9 @@ def text(thing: Any, term: str = "") -> str:
     console = Console(width=WIDTH, file=io.StringIO(), highlight=False)
     if term and not isinstance(thing, Prediction):
         raise BadInput(f"only a prediction has terms such as {term[:40]!r}")
-    console.print(explain.report(thing, term) if term else _card(thing))
+    console.print(
+        explain.explanation_report(thing, term) if term else _card(thing)
+    )
     return console.file.getvalue()  # type: ignore[attr-defined, no-any-return]
 
 
@@ -116,13 +118,13 @@ def _card(thing: Any) -> RenderableType:
     writers: dict[type, Callable[[Any], RenderableType]] = {
         Prediction: run_card.predict_card,
         Plan: run_card.plan_card,
-        Sweep: sweep.card,
-        Grid: lambda g: grid.card(g, "step_time_s"),
-        Table: table.report,
-        Replay: timeline.card,
-        Limits: limits_card.card,
-        Roofline: roofline.card,
-        Comparison: compare.card,
+        Sweep: sweep.sweep_card,
+        Grid: lambda g: grid.grid_card(g, "step_time_s"),
+        Table: table.table_report,
+        Replay: timeline.timeline_card,
+        Limits: limits_card.limits_card,
+        Roofline: roofline.roofline_card,
+        Comparison: compare.comparison_card,
         Logged: compare.log_card,
     }
     return writers[type(thing)](thing)
@@ -152,15 +154,15 @@ def _tables(thing: Any) -> RenderableType:
     )
 
     writers: dict[type, Callable[[Any], RenderableType]] = {
-        Prediction: predict.report,
-        Plan: lambda p: plan.report(p, ""),
-        Sweep: sweep.report,
-        Grid: lambda g: grid.report(g, "step_time_s"),
-        Table: table.report,
-        Replay: timeline.report,
-        Limits: limits.report,
-        Roofline: roofline.report,
-        Comparison: compare.report,
+        Prediction: predict.prediction_report,
+        Plan: lambda p: plan.plan_report(p, ""),
+        Sweep: sweep.sweep_report,
+        Grid: lambda g: grid.grid_report(g, "step_time_s"),
+        Table: table.table_report,
+        Replay: timeline.timeline_report,
+        Limits: limits.limits_report,
+        Roofline: roofline.roofline_report,
+        Comparison: compare.comparison_report,
         Logged: compare.of_log,
     }
     return writers[type(thing)](thing)

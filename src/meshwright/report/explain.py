@@ -64,7 +64,7 @@ def find(p: Prediction, wanted: str) -> tuple[tuple[str, Term], ...]:
 
 def _paths(p: Prediction) -> Iterator[tuple[str, Term]]:
     """Terms by path: the step, the memory of a chip, the rates, and the run."""
-    for root in (p.term, p.memory_term, *rates(p), *run(p)):
+    for root in (p.term, p.memory_term, *rate_terms(p), *_run(p)):
         yield from _below(root, root.name)
 
 
@@ -82,7 +82,7 @@ def _has(path: str, words: list[str]) -> bool:
     )
 
 
-def rates(p: Prediction) -> tuple[Term, ...]:
+def rate_terms(p: Prediction) -> tuple[Term, ...]:
     """Throughput and utilisation as terms without parts."""
     flops = model_flops(p.job.model, p.job.T)
     peak = p.job.cluster.chip.peak(p.job.precision.compute)
@@ -114,7 +114,7 @@ def rates(p: Prediction) -> tuple[Term, ...]:
     )
 
 
-def run(p: Prediction) -> Iterator[Term]:
+def _run(p: Prediction) -> Iterator[Term]:
     """Time, rent and energy of the whole run, where the job says its tokens."""
     whole, useful, chips = p.train_time_s, p.useful_time_s, p.job.cluster.chips
     if whole is None or useful is None:
@@ -138,7 +138,7 @@ def run(p: Prediction) -> Iterator[Term]:
         yield Term("energy", p.energy_j, "J", watts)
 
 
-def report(p: Prediction, wanted: str) -> RenderableType:
+def explanation_report(p: Prediction, wanted: str) -> RenderableType:
     """What `--explain` prints."""
     hits = find(p, wanted)
     shown: list[RenderableType] = []
@@ -214,7 +214,7 @@ def value(term: Term) -> str:
     )
 
 
-def to_dict(p: Prediction, wanted: str) -> list[dict[str, Any]]:
+def explanation_to_dict(p: Prediction, wanted: str) -> list[dict[str, Any]]:
     """The terms for --json, with their parts."""
     return [{"path": path, **_plain(term)} for path, term in find(p, wanted)]
 

@@ -55,7 +55,7 @@ def suffix(output: str | None, allowed: Sequence[str]) -> str:
     return kind
 
 
-def write(output: str, writers: Writers) -> None:
+def write_output(output: str, writers: Writers) -> None:
     """Write what the writer of the file's suffix makes."""
     content = writers[Path(output).suffix.lower()]()
     try:
@@ -159,13 +159,13 @@ def of_replay(replay: Replay) -> Writers:
 
     def order() -> str:
         schedule = schedule_named(layout.schedule)
-        return schedule_csv.write(
+        return schedule_csv.write_order(
             t.order, schedule.placement(int(layout.pp), int(layout.interleave))
         )
 
     return {
         ".json": lambda: json.dumps(
-            perfetto.write(
+            perfetto.write_trace(
                 t, f"{replay.prediction.job.model.name}, {layout.schedule}"
             )
         ),

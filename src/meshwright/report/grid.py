@@ -23,7 +23,7 @@ SHARES = ("mfu", "hfu", "risk_of_oom")
 UNITS = {"energy_j": "J"}
 
 
-def card(grid: Grid, column: str, notes: Sequence[str] = ()) -> Card:
+def grid_card(grid: Grid, column: str, notes: Sequence[str] = ()) -> Card:
     """The table as far as a card has room."""
     (first, ups), (second, across) = grid.axes
     demand_column(grid, column)
@@ -52,7 +52,7 @@ def demand_column(grid: Grid, column: str) -> None:
         raise unknown("--show", column, dict.fromkeys(names))
 
 
-def report(grid: Grid, column: str) -> RenderableType:
+def grid_report(grid: Grid, column: str) -> RenderableType:
     """One line a value of the first field, one column a value of the second."""
     demand_column(grid, column)
     return Group(*_parts(grid, column))

@@ -23,7 +23,7 @@ from .text import count, percent, short_words
 AXES = {"tp": "tensor", "pp": "pipeline", "dp": "data", "ep": "expert"}
 
 
-def flops(value: float | None) -> str:
+def flops_text(value: float | None) -> str:
     """FLOPs with two digits; a dash for none."""
     return "-" if value is None else f"{value:.1e}"
 
@@ -33,11 +33,11 @@ def end(c: Crossing) -> tuple[str, str]:
     return (
         ("never above", "-")
         if c.never
-        else (flops(c.first_flops), flops(c.last_flops))
+        else (flops_text(c.first_flops), flops_text(c.last_flops))
     )
 
 
-def report(result: Limits, said: Sequence[str] = ()) -> RenderableType:
+def limits_report(result: Limits, said: Sequence[str] = ()) -> RenderableType:
     """The ends of each scenario, then its curve if there is only one.  said: more notes."""
     table = empty_table(
         "scenario",
@@ -59,7 +59,7 @@ def report(result: Limits, said: Sequence[str] = ()) -> RenderableType:
             else "beyond the grid"
         )
         closed = (
-            flops(
+            flops_text(
                 min(
                     line.closed.critical_flops,
                     line.closed.latency_critical_flops,
@@ -68,7 +68,7 @@ def report(result: Limits, said: Sequence[str] = ()) -> RenderableType:
             if line.closed
             else "-"
         )
-        most = flops(largest.flops) if largest else "-"
+        most = flops_text(largest.flops) if largest else "-"
         table.add_row(
             line.scenario.name,
             percent(line.scenario.threshold),
@@ -82,15 +82,15 @@ def report(result: Limits, said: Sequence[str] = ()) -> RenderableType:
     parts: list[RenderableType] = [
         Text("End of linear scaling [training FLOP]", "bold"),
         table,
-        *map(Text, (*notes(result), *said)),
+        *map(Text, (*_notes(result), *said)),
     ]
     if len(result.lines) == 1:
         (line,) = result.lines
-        parts += [Text(), curve(line), *map(Text, rents([line.scenario]))]
+        parts += [Text(), _curve(line), *map(Text, rents([line.scenario]))]
     return Group(*parts)
 
 
-def notes(result: Limits) -> Iterator[str]:
+def _notes(result: Limits) -> Iterator[str]:
     """What the columns mean, and in how much time."""
     durations = {line.scenario.duration_s for line in result.lines}
     times = ", ".join(show(d, "s") for d in sorted(durations))
@@ -120,7 +120,7 @@ OF_A_POINT = (*SIZE, *AXES.values(), "microbatches", *PAID)
 """Columns of `model_cells`."""
 
 
-def curve(line: Limit) -> RenderableType:
+def _curve(line: Limit) -> RenderableType:
     """One row a model."""
     table = empty_table(*OF_A_POINT)
     for p in line.curve.points:
@@ -149,7 +149,7 @@ def model_cells(p: Point, scenario: Scenario) -> tuple[str, ...]:
 def run_size_cells(p: Run) -> tuple[str, ...]:
     """The cells of a run, whatever its layout."""
     return (
-        flops(p.flops),
+        flops_text(p.flops),
         count(p.parameters),
         count(p.batch_tokens),
         f"{p.chips:,.0f}",
@@ -222,7 +222,7 @@ def ladders(
         table.add_row(
             name,
             *end(line.crossing),
-            flops(p.flops if p else None),
+            flops_text(p.flops if p else None),
             f"{p.chips:.2g}" if p else "-",
             "",
         )
@@ -231,7 +231,7 @@ def ladders(
         table.add_row(
             c.name,
             *end(c.crossing),
-            flops(last.flops if last else None),
+            flops_text(last.flops if last else None),
             f"{last.chips:,}" if last else "-",
             c.reason,
         )

@@ -14,7 +14,7 @@ from ..limits.scenario import Scenario
 from ..limits.sensitivity import Sensitivity
 from ..units import show
 from .card import Card, CardRow, CardTable
-from .limits import end, flops
+from .limits import end, flops_text
 from .text import BRIEFLY, count, percent, short_words
 
 ANSWERS = {"smallest": "needs", "largest": "does"}
@@ -27,7 +27,7 @@ SPOKEN = {
 WHY = "--all: the curve: chips, degrees, batch, time, rent and energy"
 
 
-def card(
+def limits_card(
     result: Limits, said: Sequence[str] = (), growth: float = GROWTH
 ) -> Card:
     """Where linear scaling ends, when and by what, and the largest run."""
@@ -90,7 +90,7 @@ def _one(line: Limit, growth: float) -> Iterator[CardRow]:
     if line.curve.ends and line.largest:
         yield CardRow(
             "largest",
-            f"{flops(line.largest.flops)} FLOP: {_run(line.largest, line.scenario)}",
+            f"{flops_text(line.largest.flops)} FLOP: {_run(line.largest, line.scenario)}",
         )
     else:
         yield CardRow("largest", "beyond the grid")
@@ -131,7 +131,7 @@ def growing(growth: float) -> str:
     """What a date rests on."""
     return (
         f"if the largest runs grow {growth:g} times a year from"
-        f" {flops(LARGEST_FLOPS)} FLOP at the end of 2024"
+        f" {flops_text(LARGEST_FLOPS)} FLOP at the end of 2024"
     )
 
 
@@ -141,7 +141,7 @@ def _elsewhere(line: Limit) -> str:
     if line.closed:
         of = line.closed
         least = min(of.critical_flops, of.latency_critical_flops)
-        words.append(f"{flops(least)} by the closed form")
+        words.append(f"{flops_text(least)} by the closed form")
     if line.smooth:
         words.append(f"{end(line.smooth.crossing)[1]} without grids")
     return f" ({', '.join(words)})" if words else ""
@@ -171,7 +171,7 @@ def _several(lines: Sequence[Limit], growth: float) -> CardTable:
             if largest
             else "beyond the grid"
         )
-        most = flops(largest.flops) if largest else "-"
+        most = flops_text(largest.flops) if largest else "-"
         most_linear = _linear(line)
         due = (
             str(int(year_of(most_linear, growth=growth)))
@@ -198,7 +198,8 @@ def answered(
         items += [
             CardRow(
                 ANSWERS[kind],
-                f"{whose}{flops(p.flops)} FLOP in {show(p.duration_s, 's')}: {_run(p, scenario)}",
+                f"{whose}{flops_text(p.flops)} FLOP in {show(p.duration_s, 's')}:"
+                f" {_run(p, scenario)}",
                 "bold",
             ),
             *_beside(p, scenario, growth),
@@ -259,7 +260,7 @@ def _happened(scenario: Scenario) -> Iterator[CardRow]:
     """The largest runs on such chips, and which share of the peak they would have kept up."""
     chip = scenario.chip
     runs = [
-        f"{run.title}{' (an estimate)' * run.estimate} {flops(run.flops)} FLOP on"
+        f"{run.title}{' (an estimate)' * run.estimate} {flops_text(run.flops)} FLOP on"
         f" {run.chips:,}, {run.days:.0f} days, {percent(run.utilisation(chip))} of peak"
         for run in near(chip.name)
     ]
@@ -295,7 +296,9 @@ def laddered(
     rows: list[CardRow] = []
     last = whole.points[-1] if whole.points else None
     if last:
-        words = f"{flops(last.flops)} FLOP in {show(last.duration_s, 's')}"
+        words = (
+            f"{flops_text(last.flops)} FLOP in {show(last.duration_s, 's')}"
+        )
         rows.append(
             CardRow("largest", f"{words}: {_run(last, scenario)}", "bold")
         )
@@ -303,7 +306,7 @@ def laddered(
     if whole.reason:
         rows.append(CardRow("ended by", whole.reason, rank=2))
     most = [
-        f"{flops(c.points[-1].flops)} {c.name}"
+        f"{flops_text(c.points[-1].flops)} {c.name}"
         for c in others
         if c.points and last and c.points[-1].flops > 1.5 * last.flops
     ]
@@ -313,7 +316,9 @@ def laddered(
     if alive.largest:
         words = f"linear to {end(alive.crossing)[0]}, largest"
         rows.append(
-            CardRow("paper", f"{words} {flops(alive.largest.flops)}", rank=3)
+            CardRow(
+                "paper", f"{words} {flops_text(alive.largest.flops)}", rank=3
+            )
         )
     return Card(
         f"How large a run of a whole transformer can be done on {scenario.name} in"

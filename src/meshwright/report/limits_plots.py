@@ -107,7 +107,7 @@ def utilisation_at(curve: Curve, flops: float) -> float:
     return runs.get(flops, curve.scenario.threshold)
 
 
-def side_by_side(
+def panels_side_by_side(
     panels: Sequence[tuple[str, Mapping[str, Curve]]], whole: str = ""
 ) -> Figure:
     """Several plots of utilisation on the same axes; whole: the title above them."""

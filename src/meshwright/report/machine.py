@@ -19,7 +19,7 @@ from ..units import show
 from .card import Card, CardRow, Commands
 
 
-def card(machine: Cluster, path: str) -> Card:
+def machine_card(machine: Cluster, path: str) -> Card:
     """Rates, how many tables were measured, and what to do with the file."""
     chip = machine.chip
     rates = ", ".join(
@@ -81,7 +81,7 @@ def scale_card(
     )
 
 
-def report(machine: Cluster, path: str) -> list[RenderableType]:
+def machine_report(machine: Cluster, path: str) -> list[RenderableType]:
     """Kernels, collectives, engine."""
     rates = ", ".join(
         f"{name} {show(rate, 'FLOP/s')}"
@@ -157,7 +157,7 @@ def percent(share: float | None) -> str:
     return "" if share is None else f"{share:.0%}"
 
 
-def to_dict(machine: Cluster, path: str) -> dict[str, Any]:
+def machine_to_dict(machine: Cluster, path: str) -> dict[str, Any]:
     """The fields of `calibrate --json`."""
     from ..describe.read import to_dict as plain
 
@@ -204,7 +204,7 @@ def collectives_to_dict(
     ]
 
 
-def kernels(name: str, of: Classes) -> RenderableType:
+def kernels_table(name: str, of: Classes) -> RenderableType:
     """Seconds of each class of kernels of a trace; what their sum is not."""
     total = sum(c.seconds for c in of.values()) or 1.0
     grid = Grid("kernels", "time", "share", "calls", title=name)

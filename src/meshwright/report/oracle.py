@@ -17,7 +17,7 @@ LARGEST = 8
 """Tensors that are listed where memory disagrees."""
 
 
-def card(data: Mapping[str, Any]) -> Card:
+def oracle_card(data: Mapping[str, Any]) -> Card:
     """Whether the program does what was counted, and where it does not."""
     word, style = (
         ("yes", "bold green") if data["agrees"] else ("no", "bold red")
@@ -38,14 +38,14 @@ def card(data: Mapping[str, Any]) -> Card:
     return Card(
         f"Does the trainer's program do what was counted? {data['title']}",
         (
-            CardRow(word, sentence(data["ranks"]), style),
+            CardRow(word, _sentence(data["ranks"]), style),
             *([CardTable(names, wrong)] if wrong else []),
         ),
         "--all: FLOPs, collectives and peak memory of each rank",
     )
 
 
-def report(data: Mapping[str, Any]) -> RenderableType:
+def oracle_report(data: Mapping[str, Any]) -> RenderableType:
     """Everything `compare --oracle` prints. data: of its JSON."""
     parts: list[RenderableType] = [Text(data["title"], "bold")]
     for of_rank in data["ranks"]:
@@ -56,10 +56,10 @@ def report(data: Mapping[str, Any]) -> RenderableType:
             quantity_table(of_rank["rows"]),
         ]
         if terms := of_rank["predicted_memory_bytes"]:
-            parts += [Text(), memory(terms)]
+            parts += [Text(), _memory(terms)]
         if not of_rank["rows"][-1]["agrees"]:
             parts += [Text(), live(of_rank["live_at_peak"][:LARGEST])]
-    return Group(*parts, Text(), Text(sentence(data["ranks"])))
+    return Group(*parts, Text(), Text(_sentence(data["ranks"])))
 
 
 def quantity_table(quantities: list[Mapping[str, Any]]) -> Table:
@@ -92,7 +92,7 @@ def difference(predicted: float, counted: float) -> str:
     return f"{predicted / counted - 1:+.2%}" if counted else "not counted"
 
 
-def memory(terms: Mapping[str, float]) -> Table:
+def _memory(terms: Mapping[str, float]) -> Table:
     """What the predicted peak is made of."""
     table = empty_table("predicted peak", "bytes")
     for term, size in sorted(terms.items(), key=lambda item: -item[1]):
@@ -115,7 +115,7 @@ def live(tensors: list[Mapping[str, Any]]) -> Table:
     return table
 
 
-def sentence(ranks: list[Mapping[str, Any]]) -> str:
+def _sentence(ranks: list[Mapping[str, Any]]) -> str:
     """What it comes to."""
     wrong = [
         f"{row['quantity']} of rank {r['rank']}"

@@ -57,7 +57,7 @@ SAID = 3
 """Differences of two layouts that are named."""
 
 
-def report(
+def plan_report(
     plan: Plan, command: str, ascii_only: bool = False
 ) -> RenderableType:
     """Everything there is to a plan; `command`: what predicts the best layout again."""
@@ -87,7 +87,7 @@ def why_report(
             *best_details(plan),
         ]
         if plan.families:
-            parts += [*software(plan), elastic(plan)]
+            parts += [*_software(plan), elastic(plan)]
         parts += [
             *noted(rest),
             *notes(best),
@@ -114,11 +114,11 @@ def rest_report(plan: Plan) -> RenderableType:
     parts: list[RenderableType] = []
     if plan.best:
         if plan.families:
-            parts += [*families(plan), Text()]
+            parts += [*families_table(plan), Text()]
         every = (plan.best, *plan.alternatives)
-        parts += [ranking("layouts", every, plan), Text()]
+        parts += [ranking_table("layouts", every, plan), Text()]
         if plan.pareto and len(plan.pareto) > 1:
-            front = ranking("time against memory", plan.pareto, plan)
+            front = ranking_table("time against memory", plan.pareto, plan)
             parts += [front, Text()]
     return Group(*parts, *searched(plan))
 
@@ -257,7 +257,7 @@ def differences(best: Prediction, other: Prediction) -> str:
     return ", ".join(parts) or "the same in every cause"
 
 
-def families(plan: Plan) -> Iterator[RenderableType]:
+def families_table(plan: Plan) -> Iterator[RenderableType]:
     """A row for the best layout of each family, and what it takes beside the plan's."""
     table = empty_table(
         "families of layouts", "step", "vs best", "risk", "what"
@@ -304,7 +304,7 @@ def difference_rows(
         yield Text('"vs" compares step time / P(fits)', "dim")
 
 
-def software(plan: Plan) -> Iterator[RenderableType]:
+def _software(plan: Plan) -> Iterator[RenderableType]:
     """What settings of the framework's software would change, each alone and the best together."""
     if plan.software:
         table = empty_table(
@@ -421,7 +421,7 @@ def sizing_table(sizing: Sizing) -> RenderableType:
     )
 
 
-def ranking(
+def ranking_table(
     title: str, predictions: Sequence[Prediction], plan: Plan
 ) -> RenderableType:
     """One layout a row, the first as the plan has it, the others by expected time over the chance

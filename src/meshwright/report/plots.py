@@ -560,7 +560,7 @@ def pipelines(timelines: Mapping[str, Timeline], title: str = "") -> Figure:
         few = sum(map(len, t.order)) <= FEW
         for rank in range(len(t.order)):
             for kind in sorted({action.kind for action in t.order[rank]}):
-                _boxes(axes, t, rank, kind, unit, few)
+                _boxes(axes, t, rank, kind=kind, unit=unit, few=few)
         axes.set_title(
             f"{words}, {100 * t.bubble_fraction:.1f} % idle", fontsize=10
         )

@@ -32,7 +32,9 @@ WIDTH = 12
 """Characters of a full bar."""
 
 
-def report(p: Prediction, ascii_only: bool = False) -> RenderableType:
+def prediction_report(
+    p: Prediction, ascii_only: bool = False
+) -> RenderableType:
     """Everything `predict` prints."""
     first, _ = taken_first(p.notes)
     return Group(

@@ -24,7 +24,7 @@ from .run_card import notes as card_notes
 from .text import count, layout_words
 
 
-def card(
+def reading_card(
     reading: ForeignFile,
     file: str,
     job: Job | None,
@@ -82,7 +82,7 @@ def card(
         )
     if (n := len(left) - UNREAD) > 0:
         rows.append(CardRow("", f"{n} more: --all", "dim", rank=2))
-    later = _later(file, job, needs, given, output)
+    later = _later(file, job, needs, given=given, output=output)
     started = f", {reading.chips:,} ranks" if reading.chips else ""
     return Card(
         f"Read {PurePath(file).name}: {reading.format.title}{started}",
@@ -95,7 +95,7 @@ UNREAD = 3
 """Keys of a card that are not in the job."""
 
 
-def report(
+def reading_report(
     reading: ForeignFile, file: str, job: Job | None, needs: list[str]
 ) -> RenderableType:
     """Everything that was read, and what was not."""
@@ -201,7 +201,7 @@ def _later(
 FLAGS_AT_END = re.compile(r"(?: --\S+ [^\s-]\S*)+$")
 
 
-def to_dict(
+def reading_to_dict(
     reading: ForeignFile, job: Job | None, needs: list[str]
 ) -> dict[str, Any]:
     """The fields of `read --json`."""

@@ -25,7 +25,7 @@ LAYERS = {
 }
 
 
-def card(r: Roofline) -> Card:
+def roofline_card(r: Roofline) -> Card:
     """Which ways to cut the layer are compute-bound at this batch, and from which batch on."""
     shape = " x ".join(f"{n}" for n in r.shape)
     pods = f"{r.pods} pods of " if r.pods > 1 else ""
@@ -92,10 +92,10 @@ def scheme(name: str) -> str:
     return name.partition(", best")[0]
 
 
-def report(r: Roofline) -> RenderableType:
+def roofline_report(r: Roofline) -> RenderableType:
     """Everything `roofline` prints."""
     return Group(
-        *head(r),
+        *_head(r),
         Text(),
         schemes(r),
         Text(),
@@ -103,12 +103,12 @@ def report(r: Roofline) -> RenderableType:
         Text(),
         split_table(r),
         Text(),
-        degrees(r),
-        *notes(r),
+        _degrees(r),
+        *_notes(r),
     )
 
 
-def head(r: Roofline) -> Iterator[Text]:
+def _head(r: Roofline) -> Iterator[Text]:
     """What was asked, and the intensities everything follows from."""
     shape = " x ".join(
         f"{n} {kind}" for n, kind in zip(r.shape, r.kinds, strict=True)
@@ -250,7 +250,7 @@ def split_table(r: Roofline) -> Table:
     return table
 
 
-def degrees(r: Roofline) -> Table:
+def _degrees(r: Roofline) -> Table:
     """Communication over the split of FSDP and tensor parallelism, the least marked."""
     table = empty_table(
         "X", "Y", "compute", "FSDP", "TP", "sum", "max", "axes"
@@ -272,7 +272,7 @@ def degrees(r: Roofline) -> Table:
     return table
 
 
-def notes(r: Roofline) -> Iterator[Text]:
+def _notes(r: Roofline) -> Iterator[Text]:
     for s in r.schemes:
         if s.note:
             yield Text(f"{s.name}: {s.note}", "dim")

@@ -55,8 +55,8 @@ def predict_card(p: Prediction, commands: Sequence[str] = ()) -> Card:
             verdict(p),
             *first(p.idle, p.notes),
             CardRow("layout", short_words(p.layout)),
-            *step(p),
-            *run(p),
+            *step_rows(p),
+            *_run(p),
             *binding(p),
             *basis(p),
             *notes(p.notes),
@@ -94,8 +94,8 @@ def plan_card(
                 if plan.settings
                 else []
             ),
-            *step(best),
-            *run(best),
+            *step_rows(best),
+            *_run(best),
             *binding(best),
             *faster(plan),
             *yours,
@@ -125,7 +125,7 @@ def unfit(plan: Plan, aside: str = "") -> Card:
         rows.append(
             CardRow(
                 "closest",
-                f"{short_words(closest.layout)}: {memory(closest)}",
+                f"{short_words(closest.layout)}: {_memory(closest)}",
             )
         )
     name = f"Plan {question(closest)}" if closest else "Plan"
@@ -183,10 +183,10 @@ def verdict(p: Prediction, recipe: str = "") -> CardRow:
     fits = "fits in memory" if p.fits else p.verdict
     if recipe and not p.fits:
         fits = "ran as a published recipe, so it fits"
-    return CardRow(word, f"{fits}: {memory(p)}{short}{risk}", style)
+    return CardRow(word, f"{fits}: {_memory(p)}{short}{risk}", style)
 
 
-def memory(p: Prediction) -> str:
+def _memory(p: Prediction) -> str:
     """Needed of there, on the fullest chip."""
     need, have = (
         show(p.memory_bytes[key], "GiB") for key in ("needed", "capacity")
@@ -196,7 +196,7 @@ def memory(p: Prediction) -> str:
     return f"{need.removesuffix(' GiB')} of {have} per chip"
 
 
-def step(p: Prediction) -> Iterator[CardRow]:
+def step_rows(p: Prediction) -> Iterator[CardRow]:
     """Seconds of a step with their interval, and rates."""
     sure = (
         f" (90 %: {short_range(*p.interval_s, seconds)})"
@@ -211,7 +211,7 @@ def step(p: Prediction) -> Iterator[CardRow]:
     )
 
 
-def run(p: Prediction) -> Iterator[CardRow]:
+def _run(p: Prediction) -> Iterator[CardRow]:
     """Days and money of the whole run, where its length is known."""
     if p.train_time_s is None:
         return
@@ -267,12 +267,12 @@ def alternatives(plan: Plan) -> Iterator[CardRow]:
         for p in every:
             words = short_words(p.layout)
             if words not in taken:
-                yield CardRow("or", layout_words(plan, p), rank=rank)
+                yield CardRow("or", _layout_words(plan, p), rank=rank)
                 taken.add(words)
                 break
 
 
-def layout_words(plan: Plan, p: Prediction) -> str:
+def _layout_words(plan: Plan, p: Prediction) -> str:
     """A layout, and what it costs beside the best."""
     slower = slower_words(plan, p)
     if p.train_time_s is None:

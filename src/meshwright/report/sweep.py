@@ -30,7 +30,7 @@ FEW = 4
 """Values that a note names."""
 
 
-def card(sweep: Sweep, notes: Sequence[str] = ()) -> Card:
+def sweep_card(sweep: Sweep, notes: Sequence[str] = ()) -> Card:
     """A line a value, as many as a card has room for; the fastest and the cheapest."""
     money = any(p.train_time_s for p in sweep.predictions)
     run = ("days", "USD") if money else ("tokens/s",)
@@ -139,7 +139,7 @@ def _said(sweep: Sweep) -> Iterator[str]:
     )
 
 
-def report(sweep: Sweep) -> RenderableType:
+def sweep_report(sweep: Sweep) -> RenderableType:
     """One row a value; rates against the first value that has a layout."""
     chips = [] if sweep.over == "chips" else ["chips"]
     money = any(p.train_time_s for p in sweep.predictions)

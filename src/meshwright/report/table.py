@@ -14,7 +14,7 @@ MOST = 40
 """Rows that are printed."""
 
 
-def report(table: Table) -> RenderableType:
+def table_report(table: Table) -> RenderableType:
     """One line a layout."""
     printed = empty_table("layout", "step", "tokens/s", "MFU", "memory")
     for layout, p in list(zip(table.layouts, table.predictions, strict=True))[

@@ -36,7 +36,7 @@ NEGLIGIBLE = 1e-9
 """Of a step: rounding."""
 
 
-def card(r: Replay, ascii_only: bool = False) -> Card:
+def timeline_card(r: Replay, ascii_only: bool = False) -> Card:
     """The pipeline's seconds, its idle share, and some ranks' days."""
     p = r.prediction
     t = r.timeline
@@ -93,7 +93,7 @@ def bubble(r: Replay) -> str:
     return f"{words}; {percent(equal)}{rule} with equal stages and free sends"
 
 
-def report(r: Replay, ascii_only: bool = False) -> RenderableType:
+def timeline_report(r: Replay, ascii_only: bool = False) -> RenderableType:
     """Everything `timeline` prints."""
     p = r.prediction
     t = r.timeline
@@ -117,7 +117,7 @@ def report(r: Replay, ascii_only: bool = False) -> RenderableType:
         Text(),
         stage_table(r),
         Text(),
-        ranks(t),
+        _ranks(t),
         Text(),
         *gantt(t, ascii_only),
     )
@@ -140,7 +140,7 @@ def stage_table(r: Replay) -> Table:
     return table
 
 
-def ranks(t: Timeline) -> Table:
+def _ranks(t: Timeline) -> Table:
     """Busy and idle seconds of each rank, and the microbatches it holds."""
     table = empty_table(
         "rank", "busy", "idle", "idle share", "microbatches held"

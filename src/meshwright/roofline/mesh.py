@@ -124,6 +124,7 @@ def mesh(
         if shape is None:
             shape, pods = shape_for(network, cluster.chips)
         else:
+            # fewer chips than the shape are one pod, cut to size
             pods = max(1, cluster.chips // int(product(shape)))
         dims = slice_network(network, shape).dims[: len(shape) + 1]
     fabric = Fabric.of(replace(network, dims=dims), assumptions.network)
@@ -217,4 +218,5 @@ def bandwidth(mesh: Mesh, group: Ranks) -> Num:
     takes none.
     """
     seconds = mesh.fabric.time("all_gather", LONG, group)
+    # NumPy works both branches out: no division by 0 in the one that is not taken
     return where(seconds > 0, LONG / maximum(seconds, 1e-300), float("inf"))

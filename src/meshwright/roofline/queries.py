@@ -33,7 +33,7 @@ from . import thresholds as th
 from .mesh import Mesh, bandwidth, mesh
 from .splits import Split, best, largest_tensor, least_batch, splits
 from .times import EDITIONS
-from .work import Layer, Setting
+from .work import Layer, LayerSetting
 
 FAR = 4.0
 """Splits that communicate longer than so many times the least are not shown."""
@@ -267,12 +267,17 @@ def roofline(
         else precision or usual_precision(assumptions, on.chip)
     )
     how = _as_asked(assumptions, exact)
-    setting = Setting(described, layer, numbers, how, seq)
+    setting = LayerSetting(described, layer, numbers, assumptions=how, seq=seq)
     m = mesh(on, numbers.compute, how, shape)
     every = list(splits(setting, m, batch / m.pods))
     asked = schemes.Asked(setting, m, batch)
     rows = _rows(
-        asked, every, stages, microbatches or 4 * stages, context, experts
+        asked,
+        every,
+        stages,
+        microbatches=microbatches or 4 * stages,
+        context=context,
+        experts=experts,
     )
     return _whole_answer(asked, on, every, tuple(rows))
 

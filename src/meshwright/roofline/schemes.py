@@ -28,9 +28,9 @@ from .times import (
     Times,
     bound_from,
     chip_seconds,
-    step,
+    layer_step,
 )
-from .work import SCORES, Setting
+from .work import SCORES, LayerSetting
 
 POINTS = 49
 """Batches of a curve."""
@@ -93,7 +93,7 @@ Evaluate = Callable[[Num], LayerStep | RooflinePasses]
 class Asked:
     """A batch on a mesh, and what of a layer counts."""
 
-    setting: Setting
+    setting: LayerSetting
     mesh: Mesh
     batch: float
     """Tokens of all pods."""
@@ -112,16 +112,16 @@ class Asked:
                 parameters(model),
                 kept,
                 self.mesh.all_chips,
-                shards,
-                habit,
+                shards=shards,
+                habit=habit,
             )
         )
 
     def spread(
         self, chips: int, groups: Mapping[str, Ranks], **how: Any
     ) -> Evaluate:
-        """A step whose tokens are dealt to so many chips.  groups, how: as in `times.step`."""
-        return lambda batch: step(
+        """A step whose tokens are dealt to so many chips.  groups, how: of `times.layer_step`."""
+        return lambda batch: layer_step(
             self.setting, self.mesh, batch / chips, groups, **how
         )
 
@@ -152,12 +152,12 @@ class Asked:
             least_batch_sum_tokens=bound_from(shown, "sum"),
             least_batch_max_tokens=bound_from(shown, "max"),
             memory_bytes=self.memory(shards or self.mesh.chips),
-            curve=curve(shown, self.batch),
+            curve=_curve(shown, self.batch),
             note=note,
         )
 
 
-def curve(at: Callable[[Num], Times], batch: float) -> SchemeCurve:
+def _curve(at: Callable[[Num], Times], batch: float) -> SchemeCurve:
     """Times from a thousandth to a thousand times the batch."""
     import numpy as np
 
@@ -177,8 +177,8 @@ def data_parallel(on: Asked) -> Scheme:
         "DP",
         f"X = {mesh.chips}",
         "backward",
-        on.spread(mesh.all_chips, {"replicas": mesh.everything}, zero=0),
-        "weights and optimizer state on every chip",
+        at=on.spread(mesh.all_chips, {"replicas": mesh.everything}, zero=0),
+        note="weights and optimizer state on every chip",
         shards=1,
     )
 
@@ -201,8 +201,8 @@ def tensor_parallel(on: Asked) -> Scheme:
         "TP",
         f"Y = {mesh.chips}",
         "forward",
-        on.spread(mesh.pods, {"tp": mesh.everything}),
-        "its ratio does not depend on the batch",
+        at=on.spread(mesh.pods, {"tp": mesh.everything}),
+        note="its ratio does not depend on the batch",
     )
 
 
@@ -212,8 +212,8 @@ def mixed(on: Asked, split: Split, edition: str) -> Scheme:
         f"FSDP+TP, best {edition}",
         f"X = {split.x}, Y = {split.y}",
         "forward",
-        lambda batch: split.at(batch / on.mesh.pods),
-        split.text,
+        at=lambda batch: split.at(batch / on.mesh.pods),
+        note=split.text,
     )
 
 
@@ -225,8 +225,8 @@ def across_pods(on: Asked) -> Scheme:
         "DP across pods",
         f"{mesh.pods} pods",
         "backward",
-        on.spread(mesh.all_chips, group, zero=0, shards=mesh.chips),
-        "beside FSDP or TP inside a pod",
+        at=on.spread(mesh.all_chips, group, zero=0, shards=mesh.chips),
+        note="beside FSDP or TP inside a pod",
     )
 
 
@@ -243,12 +243,12 @@ def pipeline(on: Asked, stages: int, microbatches: int) -> Scheme:
     order = schedule_named("1f1b")
 
     def at(b: Num) -> RooflinePasses:
-        whole = step(
+        whole = layer_step(
             setting,
             mesh,
             b / chips / microbatches,
-            {"pp": group},
-            microbatches,
+            groups={"pp": group},
+            microbatches=microbatches,
             layers=setting.model.layers,
         )
         one = scale(
@@ -270,8 +270,8 @@ def pipeline(on: Asked, stages: int, microbatches: int) -> Scheme:
         "pipeline",
         f"{stages} stages, {microbatches} microbatches",
         "forward",
-        at,
-        f"whole model; the bubble adds {bubble:.0%} of idle time",
+        at=at,
+        note=f"whole model; the bubble adds {bubble:.0%} of idle time",
         shards=mesh.all_chips,
     )
 
@@ -289,8 +289,8 @@ def context_parallel(on: Asked, degree: int) -> Scheme:
         "context",
         f"c = {degree}",
         "forward",
-        scores.spread(mesh.all_chips, {"cp": ring(mesh, degree)}),
-        "attention scores against the exchange of keys and values",
+        at=scores.spread(mesh.all_chips, {"cp": ring(mesh, degree)}),
+        note="attention scores against the exchange of keys and values",
     )
 
 
@@ -306,12 +306,13 @@ def expert_parallel(on: Asked, degree: int) -> Scheme:
     group = box(mesh, degree, "experts")
     assert moe is not None
     inside = 1 if mesh.torus or len(mesh.shape) == 1 else group[0]
+    # experts that stay inside a node cross no border: one unit
     units = max(1, degree // inside)
     copies = minimum(moe.top_k, units) / moe.top_k if units > 1 else 1.0
     return on.scheme(
         "expert",
         f"E over {degree}",
         "forward",
-        on.spread(mesh.all_chips, {"ep": group}, copies=copies),
-        "balanced routing; expert products against two all-to-alls",
+        at=on.spread(mesh.all_chips, {"ep": group}, copies=copies),
+        note="balanced routing; expert products against two all-to-alls",
     )

@@ -18,8 +18,8 @@ import numpy as np
 from ..errors import NoLayout
 from ..num import Num, divisors, product
 from .mesh import Mesh, Ranks, place
-from .times import LayerStep, Times, bound_from, step
-from .work import Setting
+from .times import LayerStep, Times, bound_from, layer_step
+from .work import LayerSetting
 
 MOST_TOKENS = 1e12
 """Batches beyond this are not looked at."""
@@ -31,7 +31,7 @@ GRID = 400
 class Split:
     """X x Y chips placed on a mesh, for one batch."""
 
-    setting: Setting
+    setting: LayerSetting
     mesh: Mesh
     batch: float
     """Tokens of this pod."""
@@ -67,7 +67,7 @@ class Split:
 
     def at(self, batch: Num) -> LayerStep:
         """One step of that many tokens of the pod."""
-        return step(self.setting, self.mesh, batch / self.x, self.groups)
+        return layer_step(self.setting, self.mesh, batch / self.x, self.groups)
 
     @cached_property
     def forward(self) -> Times:
@@ -103,7 +103,7 @@ class Split:
         return ", ".join(axes) or "one chip"
 
 
-def splits(setting: Setting, mesh: Mesh, batch: float) -> Iterator[Split]:
+def splits(setting: LayerSetting, mesh: Mesh, batch: float) -> Iterator[Split]:
     """Every split of the pod in which each tensor shard of the feed-forward (and of the heads, if
     attention counts) is whole."""
     width = (
@@ -125,7 +125,9 @@ def splits(setting: Setting, mesh: Mesh, batch: float) -> Iterator[Split]:
         for inside in combinations(
             *((True, False) if both else (True,) for both in shared)
         ):
-            yield Split(setting, mesh, batch, share, inside)
+            yield Split(
+                setting, mesh, batch, tensor_share=share, tensor_inside=inside
+            )
 
 
 def best(every: list[Split], edition: str) -> Split:

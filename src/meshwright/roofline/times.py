@@ -30,7 +30,7 @@ from ..step import step as whole_step
 from ..step.weights import Parameters, weight_sync
 from .memory import FSDP
 from .mesh import Mesh, Ranks
-from .work import On, Setting
+from .work import LayerSetting, On
 
 EDITIONS = {"sum": BOOK_SUM.overlap.dp, "max": BOOK_MAX.overlap.dp}
 """edition of the book -> how collectives of different mesh axes share the network."""
@@ -59,7 +59,10 @@ class Times(NamedTuple):
         """T_math/T_comms; infinite without communication."""
         comm = self.comm(edition)
         return where(
-            comm > 0, self.compute / maximum(comm, 1e-300), float("inf")
+            # NumPy works both branches out: no division by 0 in the one that is not taken
+            comm > 0,
+            self.compute / maximum(comm, 1e-300),
+            float("inf"),
         )
 
 
@@ -88,14 +91,16 @@ CUT = ("tp", "ep", "cp", "pp")
 
 def timed_stack(layers: int) -> Model:
     """What a step is told of a model whose layers, all alike, are timed already."""
-    return Model("layers that are timed", layers, 1, 1, 1, vocab=0, seq=1)
+    return Model(
+        "layers that are timed", layers, 1, heads=1, ffn=1, vocab=0, seq=1
+    )
 
 
 @dataclass(frozen=True)
 class LayerStep:
     """One step of one layer; what is not asked for is not timed."""
 
-    setting: Setting
+    setting: LayerSetting
     mesh: Mesh
     layout: On
     zero: int = FSDP
@@ -131,8 +136,8 @@ class LayerStep:
             self.setting.job,
             self.layout,
             Parameters(self.weights, 0.0),
-            (self.zero,),
-            self.mesh.clock,
+            stages=(self.zero,),
+            at=self.mesh.clock,
         )
         return whole.under(self.zero)
 
@@ -178,8 +183,8 @@ def passed(halves: Sequence[Half], data: Load) -> Times:
     )
 
 
-def step(
-    setting: Setting,
+def layer_step(
+    setting: LayerSetting,
     mesh: Mesh,
     tokens: Num,
     groups: Mapping[str, Ranks],

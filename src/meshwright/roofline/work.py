@@ -83,7 +83,7 @@ UNCUT = On()
 
 
 @dataclass(frozen=True)
-class Setting:
+class LayerSetting:
     """One layer of a model (of the kind that most are), and what counts of it. BadInput for an
     unknown level of detail.
     """

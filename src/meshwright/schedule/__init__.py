@@ -20,7 +20,7 @@ from .interleaved import INTERLEAVED
 from .interleaved_zero_bubble import INTERLEAVED_ZERO_BUBBLE
 from .one_f_one_b import ONE_F_ONE_B
 from .schedule import Schedule
-from .timeline import Timeline, timeline
+from .timeline import Timeline, timeline_of_order
 from .types import Action, Order
 from .zbv import ZBV
 from .zero_bubble import ZB_H1, ZB_H2
@@ -61,5 +61,5 @@ __all__ = [
     "Schedule",
     "Timeline",
     "get",
-    "timeline",
+    "timeline_of_order",
 ]

@@ -155,6 +155,7 @@ class Board:
             back = max(now, arrives) + self.i[r]
         for r in range(1, self.p):
             if min(ahead[r], ahead[r - 1]) + 1 < self.m:
+                # a rank runs no further ahead than the rank before it has sent
                 ahead[r] = max(min(ahead[r], ahead[r - 1] - 1), 0)
         return ahead
 

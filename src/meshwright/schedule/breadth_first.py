@@ -22,7 +22,7 @@ from .schedule import Schedule
 from .types import Action, Order, looped_stage
 
 
-def order(p: int, m: int, v: int) -> Order:
+def _order(p: int, m: int, v: int) -> Order:
     """Forwards chunk by chunk, then backwards, all in reverse."""
     forward = [(chunk, k) for chunk in range(v) for k in range(m)]
     actions = [Action("F", *at) for at in forward]
@@ -34,7 +34,7 @@ BREADTH_FIRST = Schedule(
     name="breadth-first",
     title="Breadth-first",
     source="Lamy-Poirier 2022, arXiv 2211.05953",
-    order=order,
+    order=_order,
     stage_of=looped_stage,
     chunks=lambda v: v,
     split_backward=False,

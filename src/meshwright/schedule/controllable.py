@@ -138,6 +138,7 @@ class RankBoard:
         come = s[BACK] + s[END]
         free = 1 - made - come
         length = np.cumsum(come - free)
+        # a queue: what came minus what left, never below empty (reflected at 0)
         waiting = length - np.minimum.accumulate(np.minimum(length, 0))
         return int((np.cumsum(made) - (np.cumsum(come) - waiting)).max())
 

@@ -29,9 +29,9 @@ from .types import Action, Order, mirrored_stage
 COPIES = 2
 
 
-def order(p: int, m: int, v: int) -> Order:
+def _order(p: int, m: int, v: int) -> Order:
     """The two halves; p and m even, m >= 2p."""
-    half = dualpipev.order(p // COPIES, m // COPIES, v)
+    half = dualpipev.dualpipev_order(p // COPIES, m // COPIES, v)
     return [[_down(a, 0) for a in row] for row in half] + [
         [_down(a, 1) for a in row] for row in reversed(half)
     ]
@@ -46,14 +46,14 @@ def _down(action: Action, half: int) -> Action:
 
 def closed(p: Num, m: Num, v: Num, f: Num, i: Num, w: Num) -> Num:
     """The bubble of the V."""
-    return dualpipev.closed(p / COPIES, m / COPIES, v, f, i, w)
+    return dualpipev.closed(p / COPIES, m / COPIES, v, f=f, i=i, w=w)
 
 
 DUALPIPE = Schedule(
     name="dualpipe",
     title="DualPipe",
     source="DeepSeek-AI 2024, arXiv 2412.19437",
-    order=order,
+    order=_order,
     stage_of=mirrored_stage,
     chunks=lambda v: 2,
     split_backward=True,

@@ -31,7 +31,7 @@ from .schedule import Schedule
 from .types import Order, folded_stage
 
 
-def order(p: int, m: int, v: int) -> Order:
+def dualpipev_order(p: int, m: int, v: int) -> Order:
     """m >= 2p microbatches."""
     return [numbered(_program(p, m, rank)) for rank in range(p)]
 
@@ -81,7 +81,7 @@ DUALPIPEV = Schedule(
     name="dualpipev",
     title="DualPipeV",
     source="DeepSeek-AI 2024, arXiv 2412.19437",
-    order=order,
+    order=dualpipev_order,
     stage_of=folded_stage,
     chunks=lambda v: 2,
     split_backward=True,

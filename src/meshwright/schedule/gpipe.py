@@ -15,7 +15,7 @@ from .schedule import Schedule
 from .types import Action, Order, looped_stage
 
 
-def order(p: int, m: int, v: int) -> Order:
+def _order(p: int, m: int, v: int) -> Order:
     """F0 F1 ... then B0 B1 ..., the same on every rank."""
     return [[Action(kind, 0, k) for kind in "FB" for k in range(m)]] * p
 
@@ -24,7 +24,7 @@ GPIPE = Schedule(
     name="gpipe",
     title="GPipe",
     source="Huang et al. 2019, arXiv 1811.06965",
-    order=order,
+    order=_order,
     stage_of=looped_stage,
     chunks=lambda v: 1,
     split_backward=False,

@@ -20,6 +20,7 @@ from ..num import Num, floor, maximum, minimum
 def group_size(p: Num, m: Num, group: int) -> Num:
     """Microbatches of every group but the last."""
     return (
+        # fewer microbatches than stages are one group; all of them where the group is larger
         minimum(float(group), m) if group else m / maximum(floor(m / p), 1.0)
     )
 
@@ -27,6 +28,7 @@ def group_size(p: Num, m: Num, group: int) -> Num:
 def in_groups(p: Any, m: Any, group: int) -> Any:
     """Where there are such groups: of one size, or of at least p each."""
     if not group:
+        # fewer microbatches than stages are one group
         return m % maximum(floor(m / p), 1.0) == 0
     rest = m % group
     return (group >= p) & (group <= m) & ((rest == 0) | (rest >= p))
@@ -41,7 +43,10 @@ def sentence(name: str, p: int, m: int, group: int) -> str:
             f" least {p}"
         )
     fits = [
-        n for n in range(max(m - 2 * p, 1), m + 2 * p) if in_groups(p, n, 0)
+        # any 2 p numbers in a row hold a multiple of p, so one below and one above are seen
+        n
+        for n in range(max(m - 2 * p, 1), m + 2 * p)
+        if in_groups(p, n, 0)
     ]
     below = [n for n in fits if n < m][-1:]
     above = [n for n in fits if n > m][:1]

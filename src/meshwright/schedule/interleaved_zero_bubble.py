@@ -20,7 +20,7 @@ from ..num import Num, minimum
 from .looped import looped
 
 
-def bubble(p: Num, m: Num, v: Num, f: Num, i: Num, w: Num) -> Num:
+def _bubble(p: Num, m: Num, v: Num, f: Num, i: Num, w: Num) -> Num:
     """(p - 1)(f + i - min(f, i, w)) / v."""
     return (p - 1) * (f + i - minimum(minimum(f, i), w)) / v
 
@@ -36,7 +36,7 @@ INTERLEAVED_ZERO_BUBBLE = looped(
     "Qi et al. 2024, arXiv 2401.10241; PyTorch",
     hop=1,
     split=True,
-    closed=bubble,
+    closed=_bubble,
     in_run=bubble_in_run,
     beyond=lambda p, m: m < p,
     plain="zb-h1",

@@ -69,7 +69,15 @@ def longest(
         orders = [(schedule.timed(costs_of(*one)), *one) for one in layouts]
         return np.array(
             [
-                longest(own, p, m, v, f[None], hop[None], barrier)[0]
+                longest(
+                    own,
+                    p,
+                    m,
+                    v=v,
+                    passes=f[None],
+                    send=hop[None],
+                    barrier=barrier,
+                )[0]
                 for own, f, hop in orders
             ]
         )
@@ -77,10 +85,12 @@ def longest(
     lasts = _durations(passes)
     steps = _steps(schedule, barrier)
     if len(program.lasts) * len(send) >= WIDE * len(program.levels):
-        return _by_level(program, lasts, send, again, steps)
+        return _by_level(program, lasts, send, again=again, steps=steps)
     return np.array(
         [
-            CriticalPath(program, lasts[:, k], hop, again, steps).seconds
+            CriticalPath(
+                program, lasts[:, k], hop, again=again, steps=steps
+            ).seconds
             for k, hop in enumerate(send)
         ]
     )
@@ -98,7 +108,9 @@ def critical_path(
     """The longest path of one layout. passes: (stages, 3)."""
     program, again = _shortened(schedule, p, m, v)
     lasts = _durations(passes[None])[:, 0]
-    return CriticalPath(program, lasts, send, again, _steps(schedule, barrier))
+    return CriticalPath(
+        program, lasts, send, again=again, steps=_steps(schedule, barrier)
+    )
 
 
 def _durations(passes: Floats) -> Floats:
@@ -181,7 +193,9 @@ def _program(
     order = schedule.order(p, m, v)
     first = _firsts(order)
     rank = np.repeat(np.arange(p), np.diff(first))
-    needs, sent, lasts, microbatch = _actions(schedule, order, rank, m, (p, v))
+    needs, sent, lasts, microbatch = _actions(
+        schedule, order, rank, m=m, at=(p, v)
+    )
     level = np.array(_levels(first.tolist(), needs.tolist()), dtype=np.intp)
     count = len(level)
     by_level = np.argsort(level, kind="stable")
@@ -198,17 +212,19 @@ def _program(
         tuple(map(slice, bounds[:-1], bounds[1:])),
         before[by_level],
         number[needs[by_level]],
-        sent[by_level],
-        lasts[by_level],
-        np.where(started, number[first[1:] - 1], count + np.arange(p)),
-        None,
+        sent=sent[by_level],
+        lasts=lasts[by_level],
+        ends=np.where(started, number[first[1:] - 1], count + np.arange(p)),
+        group=None,
     )
     if not each:
         return program
     alike = np.stack([rank, lasts, microbatch])[:, by_level]
     longer = schedule.order(p, m + each, v)
     return program._replace(
-        group=_group(program, alike, level, order, longer, each)
+        group=_group(
+            program, alike, level, order=order, longer=longer, each=each
+        )
     )
 
 

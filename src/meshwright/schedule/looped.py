@@ -52,7 +52,9 @@ def looped(
     @cache
     def grouped(group: int) -> Schedule:
         def order(p: int, m: int, v: int) -> Order:
-            return looped_order(p, m, v if plain else 1, hop, split, group)
+            return looped_order(
+                p, m, v if plain else 1, hop=hop, split=split, group=group
+            )
 
         def flight(p: Num, m: Num, v: Num, rank: Num) -> Num:
             below = p - 1 - (0.0 if split else rank)
@@ -93,6 +95,7 @@ def flushed(p: Num, m: Num, v: Num, f: Num, i: Num, w: Num) -> Num:
     """(p - 1 + (v - 1) max(p - m, 0)) (f + i + w) / v: the pipeline is filled and emptied once, by
     passes of one chunk; with fewer microbatches than ranks each chunk waits for the one before.
     """
+    # with p microbatches or more a chunk's first is back before the ring is through
     return (p - 1 + (v - 1) * maximum(p - m, 0.0)) * (f + i + w) / v
 
 
@@ -116,5 +119,6 @@ def looped_order(
             actions += [*forwards[warm_up + k : warm_up + k + 1], action]
             if k >= lag:
                 actions += weights[k - lag : k - lag + 1]
+        # a lag of more passes than there are leaves all weight passes to the end
         order.append(actions + weights[max(m * v - lag, 0) :])
     return order

@@ -30,6 +30,7 @@ def in_flight_rank(order: Order, rank: int) -> float:
     for kind, _, _ in order[rank]:
         made += (kind == "F") - (kind in "BW")
         peak = max(peak, made)
+    # a rank without actions holds nothing of one chunk
     return peak / max(len({action.chunk for action in order[rank]}), 1)
 
 

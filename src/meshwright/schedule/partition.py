@@ -114,10 +114,10 @@ def stage_table(p: int, v: int, deal: LayerDeal) -> StageTable:
         tuple(
             tuple(kind[k + 1] - kind[k] for k in starts) for kind in deal.kinds
         ),
-        float(min(sizes)),
-        () if even else heaviest(counts, inner),
-        fuller(counts, inner),
-        fuller(counts, reversed(inner)),
+        least=float(min(sizes)),
+        heavy=() if even else heaviest(counts, inner),
+        early=fuller(counts, inner),
+        late=fuller(counts, reversed(inner)),
     )
 
 

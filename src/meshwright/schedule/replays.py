@@ -106,7 +106,7 @@ def stage_seconds(
     return np.stack([np.asarray(each) for each in stages], axis=-1)
 
 
-def bubble(
+def bubble_of_order(
     schedule: ScheduleOrder,
     p: Num,
     m: Num,
@@ -130,7 +130,15 @@ def bubble(
         own = seconds[rows][:, None] / schedule.chunks(chunks)
         some = np.repeat(own, count, axis=1)
         sends = np.zeros(len(some))
-        idle[rows] = longest(schedule, ranks, k, chunks, some, sends, barrier)
+        idle[rows] = longest(
+            schedule,
+            ranks,
+            k,
+            v=chunks,
+            passes=some,
+            send=sends,
+            barrier=barrier,
+        )
     idle -= schedule.rounds(m) * sum(passes)
     return idle if idle.shape else float(idle)
 

@@ -101,9 +101,11 @@ class Schedule(ScheduleOrder):
         beyond = law is None or (self.beyond is not None and self.beyond(p, m))
         if law and not anywhere(beyond):
             return law(p, m, self.chunks(v), f, i, w)
-        from .replays import bubble
+        from .replays import bubble_of_order
 
-        idle = bubble(self, p, m, v, (f, i, w), barrier, beyond)
+        idle = bubble_of_order(
+            self, p, m, v=v, passes=(f, i, w), barrier=barrier, asked=beyond
+        )
         if law is None:
             return idle
         return where(beyond, idle, law(p, m, self.chunks(v), f, i, w))

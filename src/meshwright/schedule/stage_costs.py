@@ -73,7 +73,12 @@ class StageCosts:
         """This cut with other seconds, in the order of `numbers`."""
         layer, first, last, *more = map(PassSeconds, *[iter(numbers[:-1])] * 3)
         return StageCosts(
-            self.partition, layer, first, last, tuple(more), numbers[-1]
+            self.partition,
+            layer,
+            first,
+            last=last,
+            more=tuple(more),
+            send=numbers[-1],
         )
 
     def load(self, rank: Num) -> PassSeconds:
@@ -122,6 +127,7 @@ class StageCosts:
         """On a rank that is not the slowest, in the mean of them."""
         every = self.passes(0.0, self.partition.stages)
         rest = every.plus(self.load(self.slowest), -1.0)
+        # a pipeline of one rank has no others: the rest is 0 too
         return PassSeconds(*(s / maximum(self.partition.q, 1.0) for s in rest))
 
     def down(self, rank: Num) -> Num:

@@ -102,7 +102,7 @@ class Timeline:
         ]
 
 
-def timeline(
+def timeline_of_order(
     order: Order, stage_of: StageOf, durations: Durations, send_s: float = 0.0
 ) -> Timeline:
     """Replay an order.
@@ -141,8 +141,8 @@ def timeline(
         order,
         stages,
         starts,
-        ends,
-        sorted(sends, key=lambda send: send.start_s),
+        end_s=ends,
+        sends=sorted(sends, key=lambda send: send.start_s),
     )
 
 

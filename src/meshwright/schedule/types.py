@@ -81,6 +81,11 @@ class ScheduleOrder:
         """The first device holds the last stage too."""
         return self.stage_of in (folded_stage, mirrored_stage)
 
+    @property
+    def chunked(self) -> bool:
+        """A layout chooses its chunks; other schedules have a number of their own."""
+        return bool(self.chunks(2) != self.chunks(1))
+
     def stage_count(self, p: Num, v: Num) -> Num:
         """Stages of the model."""
         return self.depth(p) * self.chunks(v)

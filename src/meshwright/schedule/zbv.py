@@ -23,7 +23,7 @@ from .schedule import Schedule
 from .types import Order, folded_stage
 
 
-def order(p: int, m: int, v: int) -> Order:
+def _order(p: int, m: int, v: int) -> Order:
     """The order of at least 2p - 1 microbatches, less those that do not exist."""
     return [
         [
@@ -60,7 +60,7 @@ ZBV = Schedule(
     name="zbv",
     title="Zero bubble ZB-V",
     source="Qi et al. 2024, arXiv 2401.10241",
-    order=order,
+    order=_order,
     stage_of=folded_stage,
     chunks=lambda v: 2,
     split_backward=True,

@@ -54,12 +54,14 @@ def h2_bubble(p: Num, m: Num, v: Num, f: Num, i: Num, w: Num) -> Num:
     min(f, i, w) for a/2 i.
     """
     one = minimum(minimum(f, i), w)
-    return (p - 1) * (f + i) - _filled(p, m, f, w, i, one)
+    return (p - 1) * (f + i) - _filled(p, m, f, w=w, pair=i, odd=one)
 
 
 def h2_in_run(p: Num, m: Num, v: Num, f: Num, i: Num, w: Num) -> Num:
     """ZB-H2 in a run of steps: with f + i for i, and for an odd a with min(f, w) for the last."""
-    return (p - 1) * (f + i) - _filled(p, m, f, w, f + i, minimum(f, w))
+    return (p - 1) * (f + i) - _filled(
+        p, m, f, w=w, pair=f + i, odd=minimum(f, w)
+    )
 
 
 def _filled(p: Num, m: Num, f: Num, w: Num, pair: Num, odd: Num) -> Num:

@@ -86,12 +86,14 @@ def pipeline_seconds(
     f, i, w = layers[:3]
     none = PassSeconds(0.0, 0.0, 0.0)  # of embedding and head
     cut = partition(job, pp, schedule, chunks)
-    stages = StageCosts(cut, PassSeconds(f, i, w), none, none, (), send=0.0)
+    stages = StageCosts(
+        cut, PassSeconds(f, i, w), none, last=none, more=(), send=0.0
+    )
     fullest = np.asarray(
         ceil_div(float(job.model.layers), pp / schedule.copies)
     )
     work = schedule.rounds(m) * fullest * (f + i + w)
-    return work + step.least_idle(job, schedule, m, stages, work)
+    return work + step.least_idle(job, schedule, m, d=stages, busy=work)
 
 
 def lower_bounds(job: Job, best: Best, whole: Rows) -> tuple[Column, Grid]:

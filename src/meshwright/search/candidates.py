@@ -112,12 +112,15 @@ class Candidates:
         splits = splits | {"split": np.arange(float(len(one)))}
         alone = splits | {"pp": one, "interleave": one}
         anything = replace(space, relaxed=True)
+        # shards of more ranks than there are chips are cut later; costs need one replica
         most = np.maximum(replicas(job, alone, anything), 1.0)
         ways = layouts(job, choice, alone | {"dp": most})
         costs, which = bodies(job, ways, bound_clock(job))
         layers = least_layers(costs)[:, which]
         degrees = pipelines(job, space)
-        return cls(job, space, choice, splits, layers, degrees)
+        return cls(
+            job, space, choice, splits=splits, layers=layers, degrees=degrees
+        )
 
     def rows(
         self, limit: float = np.inf, some: Any = True
@@ -135,6 +138,7 @@ class Candidates:
         job, degrees = self.job, self.degrees
         pp = np.unique(degrees["pp"])
         which = np.flatnonzero(np.full(length(self.splits), some))
+        # one empty block where no row is left: callers join at least one
         for start in range(0, max(len(which), 1), SPLITS_AT_ONCE):
             at = which[start : start + SPLITS_AT_ONCE]
             part, layers = pick(self.splits, at), self.layers[:, at, None]
@@ -161,7 +165,8 @@ class Candidates:
             layers = self.layers[:, some["split"].astype(np.intp)]
             m = microbatch_count(self.job, some)
             fine[at] = (
-                pipeline_seconds(self.job, way, some, m, layers) <= limit
+                pipeline_seconds(self.job, way, some, m=m, layers=layers)
+                <= limit
             )
         return fine
 

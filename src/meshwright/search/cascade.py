@@ -36,7 +36,7 @@ from .evaluate import (
 )
 from .legal import legal_options
 from .options import options
-from .placement import count, shares_of_axes
+from .placement import placement_count, shares_of_axes
 from .points import Rows
 from .space import Space
 from .table import (
@@ -120,7 +120,7 @@ def _fill(
 ) -> Iterator[None]:
     """Layouts enter the best, round by round."""
     for table, bounds in _rounds(job, space, best, progress):
-        evaluate(job, space, best, table, bounds)
+        evaluate(job, space, best, table=table, bounds=bounds)
         yield
 
 
@@ -143,7 +143,7 @@ def _rounds(
     if not space.relaxed:
         rows, bound = candidates.rows()
         legal = legal_options(job, rows, best.choice)
-        many = count(job, rows, space) if space.placements else 1.0
+        many = placement_count(job, rows, space) if space.placements else 1.0
         best.searched = int((legal * many).sum())
         rows, bound = keep(rows, legal > 0), bound[legal > 0]
         if length(rows) <= FEW:
@@ -189,6 +189,7 @@ def _bound_and_place(
     """
     job = candidates.job
     size, few = FIRST, PLACED_FIRST
+    # a share of no rows is shown as 0 of 1
     total, done = max(len(waiting.bound), 1), 0.0
     while True:
         waiting = pick(waiting, waiting.bound <= min(best.limit, LARGEST))
@@ -225,7 +226,7 @@ def _bound_and_place(
         index, rows = expand_dp(some.low, some.high["dp"], step, fine)
         each = space_mask(rows, candidates.space, "dp")
         yield from _best_first(
-            best, keep(rows, each), bounds[index[each]], ways, few
+            best, keep(rows, each), bounds[index[each]], ways=ways, end=few
         )
         size, few = size * GROWTH, few * GROWTH
 

@@ -186,6 +186,7 @@ def with_chunks(
 
 def microbatch_count(job: Job, table: Table) -> Column:
     """Microbatches of each row with its replicas, the last one padded."""
+    # rows of a relaxed table may have part of a replica, and still run whole microbatches
     rows = np.maximum(table["dp"], 1.0) * table["microbatch"]
     return np.asarray(ceil_div(float(job.batch), rows))
 
@@ -223,6 +224,7 @@ def expand_dp(
     """(which of these rows, a row) for every dp from that of the row to the most, in steps, where
     a mask holds.
     """
+    # intervals whose least is above their most hold nothing
     counts = np.maximum(np.floor((most - low["dp"]) / step) + 1, 0) * where
     index = np.repeat(np.arange(len(counts)), counts.astype(np.intp))
     skipped = np.repeat(np.cumsum(counts) - counts, counts.astype(np.intp))

@@ -73,7 +73,11 @@ def evaluate(
             where = pick(shares, some)
             most = np.inf if count else best.limit
             here = Rows(mine, mine, where)
-            found = [*points(job, at, here, best.choice, alive, most)]
+            found = [
+                *points(
+                    job, at, here, choice=best.choice, alive=alive, most=most
+                )
+            ]
             if found:
                 best.add(found, mine, where)
             if count:

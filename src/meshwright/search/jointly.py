@@ -31,7 +31,7 @@ def all_settings(job: Job) -> dict[str, tuple[Any, ...]]:
     }
 
 
-def combinations(job: Job, software: Values) -> Iterator[dict[str, Any]]:
+def _combinations(job: Job, software: Values) -> Iterator[dict[str, Any]]:
     """Combinations of settings, those nearest to what the framework does by itself first."""
     every = [
         dict(zip(software, values, strict=True))
@@ -55,7 +55,7 @@ def best_by_settings(
     """
     plain = asked.without_software
     found: list[tuple[dict[str, Any], Prediction]] = []
-    for settings in combinations(job, asked.software):
+    for settings in _combinations(job, asked.software):
         within = min((p.merit_s for _, p in found), default=np.inf)
         layout = best_layout(job, plain, settings, within)
         if layout:
@@ -73,7 +73,7 @@ def choose_settings(
     """
     found = best_by_settings(job, asked)
     if not found:
-        return next(combinations(job, asked.software)), []
+        return next(_combinations(job, asked.software)), []
     least = min(p.merit_s for _, p in found) * (1.0 + resolution(job))
     first = next(settings for settings, p in found if p.merit_s <= least)
     others = [

@@ -91,7 +91,13 @@ def legal(
     m = np.asarray(microbatches(job, low))
     index, number = distinct([low.pp, low.interleave, m])
     pipelines = pick(low, index)
-    orders = _orders(job, choice, pipelines, asked.pop(SCHEDULE), any_number)
+    orders = _orders(
+        job,
+        choice,
+        pipelines,
+        asked=asked.pop(SCHEDULE),
+        any_number=any_number,
+    )
     masks = [
         alive[..., None],
         orders[None, None, :, None, number],

@@ -97,6 +97,7 @@ def burden(job: Job, layout: Layout) -> Burden:
     whole = l.tp > 1 and not l.sequence_parallel
     dealt = l.stages != "even"
     uneven = log2(l.microbatch) % 1 > 0
+    # ZeRO-0 is no simpler than ZeRO-1: the same collectives, more memory
     zero = max(int(l.zero), 1)
     pieces = stage_count(l)
     unlike = (job.model.layers + 2 * (l.stages == "slots")) % pieces > 0
@@ -104,14 +105,14 @@ def burden(job: Job, layout: Layout) -> Burden:
         int(not has_precedent(job, layout)),
         int(degrees(layout) not in published_degrees(job)),
         axes,
-        int(outside),
-        int(odd),
-        zero,
-        int(whole),
-        int(dealt),
-        int(uneven),
-        int(unlike),
-        pieces,
+        outside=int(outside),
+        odd=int(odd),
+        zero=zero,
+        whole=int(whole),
+        dealt=int(dealt),
+        uneven=int(uneven),
+        unlike=int(unlike),
+        pieces=pieces,
     )
 
 

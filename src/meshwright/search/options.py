@@ -46,6 +46,7 @@ class Sharding(NamedTuple):
     def copies_of(self, tp: Num, cp: Num, dp: Num) -> Any:
         """`dp_replicate` in each row; 1, or no whole number, where the row has no such groups."""
         return (
+            # a job smaller than a node has one group
             maximum(dp * tp * cp / self.node, 1.0)
             if self.node
             else self.copies
@@ -186,7 +187,11 @@ def options(job: Job, space: Space) -> Options:
     even = any(way.stages == "even" for way in ways)
     ways = [way._replace(beside_even=even) for way in ways]
     return Options(
-        sp, recompute, tuple(ways), shardings(job, space), space.common_fields
+        sp,
+        recompute,
+        tuple(ways),
+        zero=shardings(job, space),
+        common_fields=space.common_fields,
     )
 
 

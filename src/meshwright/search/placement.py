@@ -67,7 +67,7 @@ def shares_of_axes(
     return table
 
 
-def count(job: Job, table: Table, space: Space) -> Column:
+def placement_count(job: Job, table: Table, space: Space) -> Column:
     """How many placements each strict row has."""
     if not length(table):
         return np.zeros(0)

@@ -10,7 +10,7 @@ import numpy as np
 
 from ..describe.fields import FieldKind
 from ..describe.frozen import FrozenDict
-from ..describe.job import Job, demand
+from ..describe.job import Job, demand_job
 from ..layout import beside, practice
 from ..prediction.certainty import resolution
 from ..prediction.classes import sharding
@@ -54,9 +54,11 @@ def plan(
     other fields of the job (`Job.with_`). If nothing fits, that is no error: `best` is None, and
     `closest` and `notes` say what is missing.
     """
-    demand(job)
+    demand_job(job)
     asked, among = constrain(job, space, fields)
-    question = Question(asked, among, top, progress, pareto, families)
+    question = Question(
+        asked, among, top, progress=progress, pareto=pareto, families=families
+    )
     return final_plan(planning(question))
 
 
@@ -123,8 +125,7 @@ def _plan_by_practice(question: Question) -> Steps:
         return _explain_misfit(job, every[0], one)
     layout = one.best.layout
     broken = (
-        *practice.broken_conventions(job, layout),
-        *practice.not_proposed(job, layout),
+        *practice.unusual(job, layout),
         *beside.broken_settings(job, layout),
     )
     said = (

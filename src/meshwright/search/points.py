@@ -94,7 +94,14 @@ def points(
     # a device that is alone runs one schedule, and in most spaces other ZeRO stages
     for index in (np.flatnonzero(~piped), np.flatnonzero(piped)):
         if len(index):
-            some = _Table(job, at, rows.some(index), choice, alive, most)
+            some = _Table(
+                job,
+                at,
+                rows.some(index),
+                choice=choice,
+                alive=alive,
+                most=most,
+            )
             yield from ((index, each) for each in some.points())
 
 
@@ -117,7 +124,14 @@ class _Table:
             self.high = layouts(job, choice, rows.high, rows.shares)[0]
         costs, which = bodies(job, low, at, choice.recompute)
         self.parts = [pick(cost, which) for cost in costs]
-        self.runs = legal(job, choice, low, alive, self.high, rows.any_number)
+        self.runs = legal(
+            job,
+            choice,
+            low,
+            alive=alive,
+            high=self.high,
+            any_number=rows.any_number,
+        )
 
     def points(self) -> Iterator[Points]:
         every: dict[Schedule, list[int]] = {}
@@ -149,19 +163,21 @@ class _Deal:
                 job,
                 one.layout(low),
                 parts,
-                self.shares.slow,
-                [choice.zero[z].zero for z in stages],
-                at,
-                None if high is None else one.layout(high),
+                devices=self.shares.slow,
+                stages=[choice.zero[z].zero for z in stages],
+                at=at,
+                far=None if high is None else one.layout(high),
             )
         for z in self.zero:
             sharding = choice.zero[z]
             wide = sharding.layout(low if high is None else high)
-            self.updates[z] = step.update(job, wide, owned, sharding.zero, at)
+            self.updates[z] = step.update(
+                job, wide, owned, zero=sharding.zero, at=at
+            )
             if not whole_program(job):
                 self.fixed_bytes[z] = [
                     memory.fixed_bytes(
-                        job, sharding.layout(low), parts, share, wide
+                        job, sharding.layout(low), parts, share=share, far=wide
                     )
                     for share in self.shares.full
                 ]
@@ -178,12 +194,18 @@ class _Deal:
         """Rows under one setting of sequence parallelism and recomputation."""
         table = self.table
         job, choice, parts = table.job, table.choice, table.parts[i]
-        one = step.microbatch_on(job, layout, parts, self.shares, table.at)
+        one = step.microbatch_on(
+            job, layout, parts, device_shares=self.shares, at=table.at
+        )
         activations = (
             []
             if whole_program(job)
             else memory.activations(
-                job, layout, parts, layout.recompute, self.shares.full
+                job,
+                layout,
+                parts,
+                text=layout.recompute,
+                devices=self.shares.full,
             )
         )
         for k in map(int, np.flatnonzero(self.runs[i, r].any(axis=(1, 2)))):
@@ -206,15 +228,17 @@ class _Deal:
                     job,
                     whole,
                     one,
-                    pipeline,
-                    self.syncs[sharding.copies],
-                    self.updates[z],
-                    table.at.overlap,
+                    pipeline=pipeline,
+                    syncs=self.syncs[sharding.copies],
+                    update_seconds=self.updates[z],
+                    how=table.at.overlap,
                 ).total
                 bytes_ = (
                     _fullest_bytes(self.fixed_bytes[z], kept)
                     if kept
-                    else _program(job, whole, table.high, parts, runs)
+                    else _program(
+                        job, whole, table.high, parts=parts, where=runs
+                    )
                 )
                 yield Points(
                     (i, r, k, z),
@@ -236,7 +260,9 @@ class _Deal:
         """
         job = self.table.job
         return [
-            each.kept(*_flights(job, layout, schedule, share.rank, where))
+            each.kept(
+                *_flights(job, layout, schedule, rank=share.rank, where=where)
+            )
             for share, each in zip(self.shares.full, activations, strict=False)
         ]
 

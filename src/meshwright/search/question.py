@@ -234,5 +234,6 @@ def _rejection_counts(
         counts.update(rejections(job, space)[0])
     for best in found:
         counts["memory"] += best.too_big
+        # counts of several rounds: their difference is no less than none
         counts["bound"] += max(best.searched - best.feasible - best.too_big, 0)
     return dict(counts)

@@ -130,7 +130,7 @@ def _family(chip: str) -> str:
     return chip_family(catalog.chip(chip))
 
 
-def layouts(job: Job, r: Recipe) -> list[Layout]:
+def layouts_of_recipes(job: Job, r: Recipe) -> list[Layout]:
     """The recipe on the job's chips, whose replicas fill them; several where it does not say how
     many chunks a device has, or how layers are dealt that stages do not divide; gradients are
     whole too, for a framework that does not shard them between pipelines.
@@ -157,6 +157,7 @@ def layouts(job: Job, r: Recipe) -> list[Layout]:
             stages=stages,
             zero=zero,
         )
+        # pipelines shard no gradients: a recipe's ZeRO-2 or 3 is also tried as ZeRO-1
         for zero in dict.fromkeys((r.zero, min(r.zero, 1)))
         for v in chunks
         for stages in dealt
@@ -176,12 +177,12 @@ def published_degrees(job: Job) -> frozenset[tuple[Any, ...]]:
     recipe = nearest_recipe(job) if _is_theirs(job) else None
     if recipe is None or recipe.precision != job.precision.compute:
         return frozenset()
-    return frozenset(map(degrees, layouts(job, recipe)))
+    return frozenset(map(degrees, layouts_of_recipes(job, recipe)))
 
 
 def recipe_layouts(job: Job, r: Recipe) -> tuple[list[Prediction], str]:
     """(the recipe's layouts on the job's chips, fastest first; if there are none, why)."""
-    every = layouts(job, r)
+    every = layouts_of_recipes(job, r)
     why = [
         rules.broken(job, one, (*rules.ALWAYS, rules.EVEN_BATCH))
         or beside.broken_settings(job, one)

@@ -74,8 +74,5 @@ def outside_conventions(
     p = predict(job, one.layout)
     if p.merit_s > within:
         return ()
-    why = [
-        *practice.broken_conventions(job, p.layout),
-        *practice.not_proposed(job, p.layout),
-    ]
+    why = practice.unusual(job, p.layout)
     return (Family("outside published practice", p, "; ".join(why)),)

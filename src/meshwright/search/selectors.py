@@ -62,8 +62,7 @@ class FieldValue:
         p = self.prediction
         if p is None or not p.job.profile:
             return ""
-        broken = practice.broken_conventions(p.job, p.layout)
-        return "; ".join([*broken, *practice.not_proposed(p.job, p.layout)])
+        return "; ".join(practice.unusual(p.job, p.layout))
 
     def to_dict(self) -> dict[str, Any]:
         """SI units, keys that end in their unit."""
@@ -89,6 +88,7 @@ def choices_of(job: Job, layout: Layout) -> dict[str, tuple[Value, ...]]:
         "cp": chips,
         "pp": chips,
         "ep": experts,
+        # more replicas than sequences still take one each
         "microbatch": max(int(job.batch // layout.dp), 1),
         "interleave": max(int(job.model.layers // layout.pp), 1),
     }
@@ -170,22 +170,17 @@ def with_choice(layout: Layout, field: str, value: Any) -> Layout:
         other = other.refilling(int(layout.chips))
     if field == "schedule":
         chunks = (
+            # an interleaved order of one chunk is 1F1B: its neighbour has two
             max(int(layout.interleave), 2)
-            if _chunked(value)
+            if schedule_named(value).chunked
             else int(schedule_named(value).chunks(1))
         )
         return replace(other, interleave=chunks)
-    if field == "interleave" and not _chunked(layout.schedule):
+    if field == "interleave" and not schedule_named(layout.schedule).chunked:
         return replace(other, schedule="interleaved" if value > 1 else "1f1b")
     if field == "interleave" and value == 1:
         return replace(other, schedule="1f1b")
     return other
-
-
-def _chunked(schedule: str) -> bool:
-    """The number of chunks is the layout's to choose."""
-    kind = schedule_named(schedule)
-    return kind.chunks(1) != kind.chunks(2)
 
 
 def _required_degree(field: str, value: Value) -> str:
@@ -224,8 +219,8 @@ def pin_values(
                     job,
                     space,
                     field,
-                    value,
-                    progress,
+                    value=value,
+                    progress=progress,
                 )
 
 

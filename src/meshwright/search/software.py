@@ -146,8 +146,8 @@ def tuning(
         FrozenDict(settings),
         p,
         p.step_time_s / best.step_time_s - 1.0,
-        p.merit_s / best.merit_s - 1.0,
-        tuple(dict.fromkeys(filter(None, releases))),
+        merit=p.merit_s / best.merit_s - 1.0,
+        since=tuple(dict.fromkeys(filter(None, releases))),
     )
 
 
@@ -189,6 +189,7 @@ def best_tuning(best: Prediction, asked: Space) -> Tuning | None:
         )
     }
     one = _prune(best, own, best.layout)
+    # a setting that makes the plan slower does not raise the limit of the search
     least = min(one.merit, 0.0) if one else 0.0
     within = best.merit_s * (1.0 + least) / (1.0 + resolution(best.job))
     # each search takes as long as the plan's: the second only where the first gives nothing

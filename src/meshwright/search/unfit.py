@@ -43,7 +43,7 @@ def rejections(
     for each rule: first of those that every combination breaks, then of the last to be broken);
     each counts for its first rule.
     """
-    degrees = combinations(job, space)
+    degrees = _combinations(job, space)
     layout = _without_options(space, degrees)
     left = np.ones(len(degrees["tp"]), dtype=bool)
     counts = {}
@@ -62,7 +62,7 @@ def rejections(
     return counts, (*decisive, *reversed(others))
 
 
-def combinations(job: Job, space: Space) -> Table:
+def _combinations(job: Job, space: Space) -> Table:
     """Degrees that the space allows, else divisors of the chips, with dp: they use all chips, or
     (relaxed) at most all. Of more than 64 values named the smallest.
     """

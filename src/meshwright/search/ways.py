@@ -62,7 +62,7 @@ class Way(NamedTuple):
     @property
     def chunked(self) -> bool:
         """Its chunks are a choice."""
-        return bool(schedule_named(self.schedule).chunks(7) == 7)
+        return schedule_named(self.schedule).chunked
 
     @property
     def stage_choice(self) -> StageChoice:
@@ -96,6 +96,8 @@ def by_activations(ways: tuple[Way, ...]) -> list[tuple[int, Way, int]]:
 
     def microbatches_held(each: tuple[int, Way, int]) -> float:
         _, way, v = each
-        return float(memory.in_flight(1.0, 2.0, way.order, float(v), 0.0))
+        return float(
+            memory.in_flight(1.0, 2.0, way.order, v=float(v), rank=0.0)
+        )
 
     return sorted(every, key=microbatches_held)

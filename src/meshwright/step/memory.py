@@ -25,7 +25,12 @@ from ..schedule.schedule import Schedule
 from . import holding
 from .microbatch import ModelCost, redo
 from .shares import ModelShare, shares, sum_of
-from .weights import Parameters, parameters_of, tied_parameters
+from .weights import (
+    Parameters,
+    end_parameters,
+    parameters_of,
+    tied_parameters,
+)
 from .zero import States, cuts, state_bytes
 
 LAYERS_IN_COPY = 2.0
@@ -157,6 +162,7 @@ def activations(
         if work:
             layer = holding.largest_work(share.layers, work)
             beyond = holding.total(layer, parts) - head * share.head
+            # the head's own work may be the larger one, and stands beside it already
             once = maximum(beyond, 0.0)
         else:
             once = recomputed_layer(job, parts, text, share)
@@ -232,7 +238,7 @@ def flights(
 ) -> tuple[Num, Num, Num]:
     """Microbatches in flight on a device, and in either half of the head's backward pass."""
     p, m, v = layout.pp, microbatches(job, layout), layout.interleave
-    return in_flight(p, m, schedule, v, rank), *schedule.logits(p, m, v)
+    return in_flight(p, m, schedule, v=v, rank=rank), *schedule.logits(p, m, v)
 
 
 def buffers(
@@ -248,7 +254,9 @@ def buffers(
     own: holding.Parts = {}
     if holding.counts_holding(job):
         whole = sum(parameters)
-        own = holding.buffers(job, layout, parts, whole, share.layers)
+        own = holding.buffers(
+            job, layout, parts, parameters=whole, layers=share.layers
+        )
     return holding.total(own | units_in_use(job, layout, parts, share), parts)
 
 
@@ -268,11 +276,7 @@ def units_in_use(
         (n, _replicated_parameters(layout, c))
         for n, c in zip(share.layers, parts.layers, strict=True)
     ]
-    ends = (
-        share.embedding * parts.embedding.weights
-        + share.head * parts.head.weights
-    )
-    twice = where(layout.pp == 1, tied_parameters(job, layout), 0.0)
+    ends = end_parameters(job, layout, parts, share).dense
     if (
         job.profile and job.profile.ends == "apart"
     ):  # each is freed before the other comes
@@ -280,8 +284,9 @@ def units_in_use(
             share.embedding * parts.embedding.weights,
             share.head * parts.head.weights,
         )
+        twice = where(layout.pp == 1, tied_parameters(job, layout), 0.0)
         ends = where(twice > 0, ends, maximum(first, later))
-    ends = where(layout.shards > 1, ends - twice, 0.0)
+    ends = where(layout.shards > 1, ends, 0.0)
     layer = reduce(maximum, [where(n > 0, unit, 0.0) for n, unit in layers])
     units: holding.Parts = {}
     if cuts(zero, "weights"):
@@ -302,6 +307,7 @@ def _two_largest(layers: list[tuple[Num, Num]]) -> Num:
 
     def from_the(k: int) -> Num:
         n, unit = layers[k]
+        # two of the kind, where a device has as many
         taken = minimum(n, 2.0)
         second = [
             minimum(2.0 - taken, other) * size
@@ -349,7 +355,7 @@ def fixed_bytes(
     """
     parameters = parameters_of(job, layout, parts, share)
     s = states(job, far or layout, parameters)
-    whole = buffers(job, layout, parts, parameters, share)
+    whole = buffers(job, layout, parts, parameters=parameters, share=share)
     if not holding.step_bytes(job):
         return FixedBytes(s, whole)
     copies = step_copies(job, s)
@@ -374,7 +380,9 @@ def uses_on(
     devices: Sequence[ModelShare],
 ) -> list[Use]:
     """Bytes by kind on devices of the pipeline, at the fullest moment of each."""
-    several = activations(job, layout, parts, layout.recompute, devices)
+    several = activations(
+        job, layout, parts, text=layout.recompute, devices=devices
+    )
     uses = []
     for share, bytes_ in zip(devices, several, strict=True):
         flying = flights(job, layout, schedule, share.rank)
@@ -417,4 +425,7 @@ def peak_use(
 ) -> Use:
     """Bytes by kind on the fullest device."""
     by = shares(job, layout, schedule, layout.interleave)
-    return reduce(larger_use, uses_on(job, layout, parts, schedule, by.full))
+    return reduce(
+        larger_use,
+        uses_on(job, layout, parts, schedule=schedule, devices=by.full),
+    )

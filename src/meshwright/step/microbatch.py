@@ -124,7 +124,9 @@ def model_cost(
     only totals (faster); again: ways to recompute that will be asked for (none: the layout's).
     """
     counts = microbatch(job, layout)
-    cost = time_model(job, layout, counts, at or clock(job), again, details)
+    cost = time_model(
+        job, layout, counts, at=at or clock(job), again=again, details=details
+    )
     return cost if details else _totals(cost)
 
 
@@ -151,7 +153,9 @@ def time_model(
         head = in_sequence(scale(block, float(job.model.mtp_layers)), head)
     embedding = timer.layer(counts.embedding, "embedding")
     message = edge / _senders(job, layout)
-    return ModelCost(tuple(layers), embedding, head, edge, message)
+    return ModelCost(
+        tuple(layers), embedding, head, boundary=edge, message=message
+    )
 
 
 def _totals(parts: ModelCost) -> ModelCost:

@@ -151,6 +151,7 @@ def least_idle(
     `ahead` do not fix.
     """
     together = barrier(job)
+    # a bound on waiting: the busiest rank may be busy for longer than the way takes
     idle = maximum(_way_through(schedule, d) - busy, 0.0)
     in_run = schedule.split_backward and not (together or schedule.ahead)
     if schedule.folded or in_run:
@@ -202,11 +203,13 @@ def _pauses(schedule: Schedule, m: Num, d: StageCosts, together: bool) -> Num:
     pauses = d.down(x) + (0.0 if split else d.up(x))
     if split and not together:
         around = before.f + before.i + d.load(0.0).w - load.w + 2 * x * d.sent
+        # weight passes that fill the way round: at most h a hop, and one for each later microbatch
         pauses = maximum(around - load.w * minimum(h * x, m - 1.0), 0.0)
     if h and not (split and together):
         below = d.passes(x + 1.0, cut.p)
         hops = 2 * (cut.q - x) * d.sent
         turned = below.f + below.i + (0.0 if split else below.w) + hops
+        # forward passes ahead fill the way back: at most h a hop, of m - 1 further microbatches
         run = load.f * minimum(h * (cut.q - x), m - 1.0)
         pauses = pauses + maximum(turned - run, 0.0)
     return pauses
@@ -230,6 +233,7 @@ def paper_pipeline(
     rounds = schedule.rounds(m)
     sends = chunks * send
     waits = float(how.pp != "all")
+    # a send hides behind one pass of the slowest stage; only what outlasts it waits
     longer = maximum(send - slow.f / chunks, 0.0) + maximum(
         send - slow.b / chunks, 0.0
     )

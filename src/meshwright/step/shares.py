@@ -39,6 +39,7 @@ class ModelShare(NamedTuple):
         of each chunk over its layers, as if every layer did that much.
         """
         first = recompute(text).layers
+        # a chunk of fewer layers than the mode names recomputes all it has
         return minimum(first / self.chunk, 1.0) if first else 1.0
 
     @property
@@ -54,6 +55,7 @@ class ModelShare(NamedTuple):
     @property
     def first_layer(self) -> tuple[Num, ...]:
         """One layer of the kind that it begins with; nothing where it has none."""
+        # a column may hold devices with no layer, and means of devices with less than one
         some = minimum(self.number, 1.0)
         if len(self.layers) == 1 or not self.begins:
             return (some, *(0.0 for _ in self.layers[1:]))
@@ -70,6 +72,13 @@ class ModelShare(NamedTuple):
     def field_total(self, cost: ModelCost, what: str) -> Any:
         """The sum of a field of all parts of the model, each as often as it is passed."""
         return field_sum(self.counted_parts(cost), what)
+
+    def layer_total(self, cost: ModelCost, what: str) -> Any:
+        """The sum of a field of its layers, without embedding and head."""
+        return sum_of(
+            (n, getattr(part, what))
+            for n, part in zip(self.layers, cost.layers, strict=True)
+        )
 
     def passes(self, cost: ModelCost) -> tuple[Num, Num]:
         """Forward and backward seconds of a microbatch."""
@@ -116,7 +125,7 @@ class ModelShares(NamedTuple):
 
     def on(self, rank: Num) -> ModelShare:
         """What one device holds."""
-        return share(self.cut, rank)
+        return _share(self.cut, rank)
 
     def recompute_share(self, text: str) -> Num:
         """`ModelShare.recompute_share`, the same on all devices."""
@@ -140,13 +149,13 @@ def _shares(cut: StagePartition, back: bool) -> ModelShares:
     def along(between: tuple[Num, ...]) -> tuple[ModelShare, ...]:
         several = anywhere(cut.p > 1)
         ranks = (0.0, *between, cut.q) if several else (0.0,)
-        return tuple(share(cut, rank) for rank in ranks)
+        return tuple(_share(cut, rank) for rank in ranks)
 
     fullest = cut.late if back else cut.early
     return ModelShares(cut, along(cut.heavy), along(fullest))
 
 
-def share(cut: StagePartition, rank: Num) -> ModelShare:
+def _share(cut: StagePartition, rank: Num) -> ModelShare:
     """What a device holds: the first has the embedding and the last the head, or in a folded
     pipeline the first too.
     """

@@ -12,7 +12,7 @@ from ..cost import host, overlap
 from ..cost.chip import pass_seconds
 from ..cost.layer import Clock
 from ..cost.load import NOTHING, Busy, Load
-from ..cost.offload import update as on_host
+from ..cost.offload import offload_update as on_host
 from ..cost.shapes import step_quantises
 from ..count import optimizer
 from ..describe.assumptions import HidePass
@@ -138,7 +138,7 @@ def sync_wait(d: Device, m: Num, zero: int, how: HidePass) -> SyncWait:
         own = (d.passes.sent + d.passes.sent_back) * m
         sent = d.sync.in_step(zero, m)
         shown, slower = overlap.behind(m * d.passes.work, own, sent, how)
-        return SyncWait(0.0, 0.0, shown, 0.0, slower)
+        return SyncWait(0.0, 0.0, shown, leaves=0.0, slowdown=slower)
     if how.scope == "layer":
         d = d.steady
     first_weights, last_gradients = d.sync.first.under(zero)
@@ -150,13 +150,27 @@ def sync_wait(d: Device, m: Num, zero: int, how: HidePass) -> SyncWait:
     f, b, sent, sent_back = d.first
     forward, backward, own, own_back = d.passes
     back, each_back = _behind_passes(
-        backward, own_back, b, sent_back, hidden + later, every, m, how
+        backward,
+        own_back,
+        b,
+        layer_own=sent_back,
+        once=hidden + later,
+        every=every,
+        m=m,
+        how=how,
     )
     wait = _wait_for_all(d.sync, NOTHING, m, zero)
     ahead = HIDDEN
     if not gathers_bare:
         ahead, each = _behind_passes(
-            forward, own, f, sent, once, weights, m, how
+            forward,
+            own,
+            f,
+            layer_own=sent,
+            once=once,
+            every=weights,
+            m=m,
+            how=how,
         )
         wait = SyncWait(
             first_weights.seconds, ahead.shown, 0.0, 0.0, per_pass=(each, 0.0)

@@ -116,11 +116,13 @@ class Step(NamedTuple):
         that sets the end of the step; of numbers only.
         """
         wait = self.devices[self.critical_device].wait
+        # a part of `sync`: never more than what of it is left beside the collectives outside
         return minimum(wait.slowdown, maximum(self.sync - wait.outside, 0.0))
 
     @property
     def waits(self) -> Num:
         """Seconds for which sends wait because links are full."""
+        # links that are not full make nobody wait
         return maximum(self.links.most - self._alone, 0.0)
 
     @property
@@ -135,6 +137,7 @@ class Step(NamedTuple):
             float(self.pipeline.total + (self.outside + self.update)),
             *map(float, self.device_ends),
         ]
+        # the first end is the pipeline's own: where that is the last of all, device 0 stands for it
         return max(ends.index(max(ends)) - 1, 0)
 
     @property
@@ -179,9 +182,9 @@ def microbatch_on(
         device_shares.cut,
         layer,
         _passes(cost.embedding),
-        _passes(cost.head),
-        tuple(one.plus(layer, -1.0) for one in further),
-        send.seconds,
+        last=_passes(cost.head),
+        more=tuple(one.plus(layer, -1.0) for one in further),
+        send=send.seconds,
     )
     return Microbatch(device_shares, devices, stages, send)
 
@@ -206,20 +209,25 @@ def pipeline_of(
     if not by_order(job):
         slow = stages.load(stages.slowest)
         return paper_pipeline(
-            job.how.overlap, schedule, shape, slow, stages.others, stages.send
+            job.how.overlap,
+            schedule,
+            shape,
+            slow=slow,
+            others=stages.others,
+            send=stages.send,
         )
     m = rounds(job, layout)
     busy = largest(d.passes.work for d in one.devices) * m
     parts: SendsAndBubble
     if replay and layout.pp > 1:
-        total, parts = replay_total(job, schedule, shape, stages, busy)
+        total, parts = replay_total(job, schedule, shape, d=stages, busy=busy)
     else:
-        idle = least_idle(job, schedule, shape[1], stages, busy)
+        idle = least_idle(job, schedule, shape[1], d=stages, busy=busy)
         total, parts = busy + idle, lambda: (0.0, idle)
     ranks = [share.rank for share in one.shares.slow]
     ways = fill_and_drain(job, schedule, stages, ranks)
     links = send_traffic(m, one.send, schedule, layout.interleave)
-    return Pipeline(busy, total, parts, ways, links)
+    return Pipeline(busy, total, parts, ways=ways, links=links)
 
 
 def owners(
@@ -259,7 +267,11 @@ class StepCosts:
     def microbatch(self) -> Microbatch:
         """One microbatch on the devices of the pipeline."""
         return microbatch_on(
-            self.job, self.layout, self.parts, self.shares, self.at
+            self.job,
+            self.layout,
+            self.parts,
+            device_shares=self.shares,
+            at=self.at,
         )
 
     @cached_property
@@ -272,7 +284,7 @@ class StepCosts:
         """Seconds of the optimizer."""
         job, layout = self.job, self.layout
         owned = owners(job, layout, self.parts, self.shares)
-        return update(job, layout, owned, layout.zero, self.at)
+        return update(job, layout, owned, zero=layout.zero, at=self.at)
 
     @cached_property
     def step(self) -> Step:
@@ -280,7 +292,12 @@ class StepCosts:
         job, layout, one = self.job, self.layout, self.microbatch
         stages = (layout.zero,)
         syncs = device_syncs(
-            job, layout, self.parts, one.shares.slow, stages, self.at
+            job,
+            layout,
+            self.parts,
+            devices=one.shares.slow,
+            stages=stages,
+            at=self.at,
         )
         return join(
             job,
@@ -303,7 +320,9 @@ def step(
     """One step of the job; the layout's numbers may be arrays (categorical fields may not);
     replay: as in `pipeline_of`.
     """
-    return StepCosts(job, layout, parts, at or clock(job), replay).step
+    return StepCosts(
+        job, layout, parts, at=at or clock(job), replay=replay
+    ).step
 
 
 def join(
@@ -332,7 +351,9 @@ def join(
     links = Busy()
     if by_order(job) and shares_links(how):
         links = link_traffic(on, m, zero) + pipeline.links
-    return Step(pipeline, outside, update_seconds, devices, links)
+    return Step(
+        pipeline, outside, update_seconds, devices=devices, links=links
+    )
 
 
 def shares_links(how: Overlap) -> bool:

@@ -5,13 +5,12 @@ of embedding and head, of all of them.
 from __future__ import annotations
 
 from collections.abc import (
-    Callable,
     Collection,
     Iterable,
+    Iterator,
     Mapping,
     Sequence,
 )
-from functools import partial
 from itertools import chain
 from typing import NamedTuple
 
@@ -19,6 +18,7 @@ from ..cost.layer import Clock
 from ..cost.load import NOTHING, Load
 from ..cost.offload import copy_seconds
 from ..count import vocabulary
+from ..count.work import Message
 from ..describe.job import Job
 from ..describe.layout import Layout
 from ..describe.offload import offload
@@ -110,8 +110,73 @@ class DeviceSync(NamedTuple):
         )
 
 
+def gather_messages(
+    job: Job, layout: Layout, weights: Parameters
+) -> list[Message]:
+    """One gather of sharded weights: inside a group of shards where copies are apart (HSDP)."""
+    size = job.precision.gather_bytes
+    return [
+        Message("all_gather", group, n * size)
+        for group, n in _shared(job, weights, _inside(layout))
+    ]
+
+
+def reduction_messages(
+    job: Job,
+    layout: Layout,
+    weights: Parameters,
+    sharded: bool,
+    summed: bool = False,
+    far: Layout | None = None,
+) -> list[Message]:
+    """One reduction of the gradients of weights: to all replicas, or each shard to its owner, and
+    then across the groups of shards where copies are apart.
+
+    summed: gradients of shards are summed whole, whoever owns them.  far: as in `weight_sync`.
+    """
+    size = job.precision.gradient_bytes
+    if not sharded:
+        shared = _shared(job, weights, WHOLE)
+        return [Message("all_reduce", group, n * size) for group, n in shared]
+    kind = "all_reduce" if summed else "reduce_scatter"
+    inside, most = _inside(layout), far or layout
+    made = [
+        Message(kind, group, n * size)
+        for group, n in _shared(job, weights, inside)
+    ]
+    if inside is WHOLE:
+        return made
+    for axis, across, shards in (
+        ("replicas", "copies", most.shards),
+        ("edp", "edp copies", most.expert_shards),
+    ):
+        for group, n in _shared(job, weights, {axis: across}):
+            made.append(Message("all_reduce", group, n * (size / shards)))
+    return made
+
+
 WHOLE = {"replicas": "replicas", "edp": "edp"}
-"""Axis of a weight -> the group that its collectives run over, where all shards are one group's."""
+"""Axis of a weight -> the group that its collectives run over, where all shards are one group's:
+dp x cp, and of experts edp."""
+
+
+def _inside(layout: Layout) -> Mapping[str, str]:
+    """The groups that shards lie in."""
+    if anywhere(layout.dp_replicate > 1):
+        return {"replicas": "shards", "edp": "edp shards"}
+    return WHOLE
+
+
+def _shared(
+    job: Job, weights: Parameters, groups: Mapping[str, str]
+) -> Iterator[tuple[str, Num]]:
+    """(group, parameters) of the axes that have any."""
+    axes = {"replicas": weights.dense}
+    if job.model.moe:
+        axes["edp"] = weights.expert
+    for axis, n in axes.items():
+        if axis in groups and not no_parameters(n):
+            yield groups[axis], n
 
 
 def weight_sync(
@@ -122,78 +187,41 @@ def weight_sync(
     at: Clock,
     far: Layout | None = None,
 ) -> WeightSync:
-    """Collectives of parameters that these ZeRO stages need: groups "replicas" (dp x cp), of
-    experts "edp".
+    """Collectives of parameters that these ZeRO stages need.
 
     far: None for layouts. For the bound of an interval of dp, `layout` has its fewest replicas and
     `far` its most: no member sends less than the fewest ranks do, since every collective takes
     longer over more, and none has smaller shards than the most ranks do.
     """
-    load = partial(_load, job, layout, weights, at)
+
+    def load(messages: Iterable[Message]) -> Load:
+        whole = NOTHING
+        for m in messages:
+            one = at.fabric.load(m.kind, m.bytes, layout.group(m.axis))
+            # a latency is paid with the seconds here, and never by itself
+            whole = whole + Load(one.seconds, 0.0, one.busy)
+        return whole
+
     all_reduce = gather = scatter = NOTHING
     if 0 in stages:
-        all_reduce = load("all_reduce", job.precision.gradient_bytes, WHOLE)
-    if any(stages):
-        gather, scatter = _sharded(load, job, layout, weights, at, far)
-    return WeightSync(all_reduce, gather, scatter)
-
-
-def _load(
-    job: Job,
-    layout: Layout,
-    weights: Parameters,
-    at: Clock,
-    kind: str,
-    size: Num,
-    groups: Mapping[str, str],
-) -> Load:
-    """A collective of `size` bytes a parameter; groups: axis of the parameters -> its ranks."""
-    axes = {"replicas": weights.dense}
-    if job.model.moe:
-        axes["edp"] = weights.expert
-    whole = NOTHING
-    for axis, n in axes.items():
-        if axis in groups and not no_parameters(n):
-            load = at.fabric.load(kind, n * size, layout.group(groups[axis]))
-            # a latency is paid with the seconds here, and never by itself
-            whole = whole + Load(load.seconds, 0.0, load.busy)
-    return whole
-
-
-def _sharded(
-    load: Callable[[str, Num, Mapping[str, str]], Load],
-    job: Job,
-    layout: Layout,
-    weights: Parameters,
-    at: Clock,
-    far: Layout | None,
-) -> tuple[Load, Load]:
-    """One gather of sharded weights and one reduction of their gradients. With copies (HSDP) both
-    are sharded inside a group, and shards of gradients are all-reduced across groups.
-    """
-    p, how, most = job.precision, at.overlap.weights, far or layout
-    copies = anywhere(layout.dp_replicate > 1)
-    inside = {"replicas": "shards", "edp": "edp shards"} if copies else WHOLE
-    gather = load("all_gather", p.gather_bytes, inside)
+        all_reduce = load(reduction_messages(job, layout, weights, False))
+    if not any(stages):
+        return WeightSync(all_reduce, gather, scatter)
+    p, how = job.precision, at.overlap.weights
+    gather = load(gather_messages(job, layout, weights))
     if how.gathers != 1.0:
         gather = gather._replace(seconds=gather.seconds / how.gathers)
-    summed = (
-        "all_reduce" if how.gradients == "all-reduce" else "reduce_scatter"
+    summed = how.gradients == "all-reduce"
+    scatter = load(
+        reduction_messages(
+            job, layout, weights, sharded=True, summed=summed, far=far
+        )
     )
-    scatter = load(summed, p.gradient_bytes, inside)
-    if copies:
-        for axis, across, ranks in (
-            ("replicas", "copies", most.shards),
-            ("edp", "edp copies", most.expert_shards),
-        ):
-            size = p.gradient_bytes / ranks
-            scatter = scatter + load("all_reduce", size, {axis: across})
     if offload(layout.offload).weights:
-        chip = job.cluster.chip
-        own = shard(job, most, weights)
+        chip, own = job.cluster.chip, shard(job, far or layout, weights)
         gather = gather + Load(copy_seconds(chip, own * p.weight_bytes))
         scatter = scatter + Load(copy_seconds(chip, own * p.gradient_bytes))
-    return gather, scatter
+    return WeightSync(all_reduce, gather, scatter)
 
 
 def shard(job: Job, layout: Layout, weights: Parameters) -> Num:
@@ -226,7 +254,7 @@ def device_syncs(
     layers = [Parameters(c.weights, c.expert_weights) for c in parts.layers]
     ends = [end_units(job, layout, parts, share, ends_of) for share in devices]
     several = [*layers, *chain.from_iterable(ends)]
-    units = _syncs(job, layout, several, stages, at, far)
+    units = _syncs(job, layout, several, stages=stages, at=at, far=far)
     of_layers, of_ends = units[: len(layers)], iter(units[len(layers) :])
 
     def layers_of(often: Iterable[Num]) -> WeightSync:
@@ -272,10 +300,12 @@ def _syncs(
     columns = side_by_side([n for i in some for n in several[i]])
     if columns is None:
         for i in some:
-            syncs[i] = weight_sync(job, layout, several[i], stages, at, far)
+            syncs[i] = weight_sync(
+                job, layout, several[i], stages=stages, at=at, far=far
+            )
         return syncs
     both = Parameters(columns[::2], columns[1::2])
-    whole = weight_sync(job, layout, both, stages, at, far)
+    whole = weight_sync(job, layout, both, stages=stages, at=at, far=far)
     for row, i in enumerate(some):
         syncs[i] = column_of(whole, row, columns.ndim)
     return syncs
@@ -309,7 +339,7 @@ def end_units(
 def end_parameters(
     job: Job, layout: Layout, parts: ModelCost, share: ModelShare
 ) -> Parameters:
-    """Parameters of embedding and head on a device."""
+    """Parameters of embedding and head on a device; one that is alone holds a tied table once."""
     dense = (
         share.embedding * parts.embedding.weights
         + share.head * parts.head.weights
@@ -324,16 +354,12 @@ def end_parameters(
 def parameters_of(
     job: Job, layout: Layout, parts: ModelCost, share: ModelShare
 ) -> Parameters:
-    """Parameters of a device; one that is alone holds a tied embedding once."""
-    dense = share.field_total(parts, "weights")
-    if job.model.tied_embeddings:
-        dense = dense - where(
-            layout.pp == 1, tied_parameters(job, layout), 0.0
-        )
-    expert = (
-        share.field_total(parts, "expert_weights") if job.model.moe else 0.0
+    """Parameters of a device: of its layers, and of embedding and head."""
+    ends = end_parameters(job, layout, parts, share)
+    return Parameters(
+        share.layer_total(parts, "weights") + ends.dense,
+        share.layer_total(parts, "expert_weights") + ends.expert,
     )
-    return Parameters(dense, expert)
 
 
 def tied_parameters(job: Job, layout: Layout) -> Num:
@@ -342,4 +368,4 @@ def tied_parameters(job: Job, layout: Layout) -> Num:
     """
     if not (job.model.tied_embeddings and job.how.count.vocabulary):
         return 0.0
-    return vocabulary.table(job, layout)
+    return vocabulary.table_parameters(job, layout)

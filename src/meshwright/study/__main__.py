@@ -23,7 +23,7 @@ def called(row: Row) -> str:
     return f"{row.axis:28}{''.join(calls)}"
 
 
-def main() -> int:
+def _main() -> int:
     parser = argparse.ArgumentParser(prog="python -m meshwright.study")
     parser.add_argument(
         "--lose",
@@ -58,4 +58,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(_main())

@@ -22,27 +22,27 @@ from . import cp, ep, pp, scatter_gather, sp, tp, zero
 from .model import (
     MLP,
     Shape,
-    Step,
+    StudyStep,
     adam,
     batch,
     decoder,
     gradients,
     loss,
 )
-from .ring import Ring
+from .ring import RankRing
 
 N = 4
 """Ranks."""
 BOUND = 2e-6
 """The largest error that rounding in fp32 explains, of the largest element of a tensor."""
 M = Shape()
-Part = Callable[[str, Tensor, Ring], Tensor]
+Part = Callable[[str, Tensor, RankRing], Tensor]
 Beside = tuple[float, float]
 """By equation, by count."""
 MLPKind = Callable[[Shape], nn.Module]
 
 
-def whole(name: str, weight: Tensor, ring: Ring) -> Tensor:
+def _whole(name: str, weight: Tensor, ring: RankRing) -> Tensor:
     """A rank that has a weight has all of it."""
     return weight
 
@@ -55,9 +55,9 @@ class Trial(NamedTuple):
     """An axis, and what the papers say of it."""
 
     axis: str
-    step: Callable[[Ring], Step]
+    step: Callable[[RankRing], StudyStep]
     sent: float
-    part: Part = whole
+    part: Part = _whole
     mlp: MLPKind = MLP
     ranks: Callable[[int], Sequence[int]] = everyone
     """A rank -> those that it makes a ring with."""
@@ -82,17 +82,19 @@ class Row(NamedTuple):
 
 
 @cache
-def reference(mlp: MLPKind = MLP) -> Step:
+def reference(mlp: MLPKind = MLP) -> StudyStep:
     """The step of one process."""
     model, data = decoder(M, mlp), batch(M)
     mean = loss(model(data.tokens), data.targets, M)
     torch.autograd.backward(mean)
     adam(model.parameters())
     weights = {name: w.detach() for name, w in model.named_parameters()}
-    return Step(mean.detach(), gradients(model), weights)
+    return StudyStep(mean.detach(), gradients(model), weights)
 
 
-def error(step: Step, want: Step, part: Part, ring: Ring) -> float:
+def error(
+    step: StudyStep, want: StudyStep, part: Part, ring: RankRing
+) -> float:
     """The largest difference in a tensor of this rank, of the tensor's largest element."""
     largest = 0.0
     for tensors, wanted in (
@@ -120,59 +122,67 @@ def first(count: int, rank: int) -> Sequence[int]:
     return range(count)
 
 
-def simple(axis: Callable[..., Step], ring: Ring) -> Step:
+def simple(axis: Callable[..., StudyStep], ring: RankRing) -> StudyStep:
     return axis(decoder(M), batch(M), M, ring)
 
 
-def experts(ring: Ring) -> Step:
-    return ep.step(decoder(M, ep.Experts), batch(M), M, ring)
+def _experts(ring: RankRing) -> StudyStep:
+    return ep.ep_step(decoder(M, ep.StudyExperts), batch(M), M, ring)
 
 
-def sharded(stage: int, ring: Ring) -> Step:
-    return zero.step(decoder(M), batch(M), M, ring, stage)
+def sharded(stage: int, ring: RankRing) -> StudyStep:
+    return zero.zero_step(decoder(M), batch(M), M, ring, stage)
 
 
-def piped(v: int, ring: Ring) -> Step:
-    return pp.step(decoder(M), batch(M), M, ring, v)
+def piped(v: int, ring: RankRing) -> StudyStep:
+    return pp.pp_step(decoder(M), batch(M), M, ring, v)
 
 
-def between(ring: Ring) -> Step:
-    inside = Ring(row(dist.get_rank()))
-    return scatter_gather.step(decoder(M), batch(M), M, ring, inside)
+def between(ring: RankRing) -> StudyStep:
+    inside = RankRing(row(dist.get_rank()))
+    return scatter_gather.scatter_gather_step(
+        decoder(M), batch(M), M, ring, inside
+    )
 
 
-def within(ring: Ring) -> Step:
-    stage = Ring(column(dist.get_rank()))
-    return scatter_gather.step(decoder(M), batch(M), M, stage, ring)
+def within(ring: RankRing) -> StudyStep:
+    stage = RankRing(column(dist.get_rank()))
+    return scatter_gather.scatter_gather_step(
+        decoder(M), batch(M), M, stage, ring
+    )
 
 
-def part_in_row(name: str, weight: Tensor, ring: Ring) -> Tensor:
-    return tp.part(name, weight, Ring(row(dist.get_rank())))
+def part_in_row(name: str, weight: Tensor, ring: RankRing) -> Tensor:
+    return tp.part(name, weight, RankRing(row(dist.get_rank())))
 
 
 def trials() -> Iterator[Trial]:
     """Every axis."""
-    yield Trial("tp", partial(simple, tp.step), tp.sent(M, N), tp.part)
-    yield Trial("tp and sp", partial(simple, sp.step), sp.sent(M, N), tp.part)
-    yield Trial("cp", partial(simple, cp.step), cp.sent(M, N))
-    yield Trial("ep", experts, ep.sent(M, N), ep.part, mlp=ep.Experts)
+    yield Trial("tp", partial(simple, tp.tp_step), tp.tp_bytes(M, N), tp.part)
+    yield Trial(
+        "tp and sp", partial(simple, sp.sp_step), sp.sp_bytes(M, N), tp.part
+    )
+    yield Trial("cp", partial(simple, cp.cp_step), cp.cp_bytes(M, N))
+    yield Trial(
+        "ep", _experts, ep.ep_bytes(M, N), ep.expert_part, mlp=ep.StudyExperts
+    )
     for stage in range(4):
         yield Trial(
             f"dp, ZeRO-{stage}",
             partial(sharded, stage),
-            zero.sent(M, N, stage),
-            zero.part,
+            zero.zero_bytes(M, N, stage),
+            zero.zero_part,
             held=zero.held(N, stage),
         )
     for p, v, schedule in ((4, 1, "1F1B"), (2, 2, "interleaved")):
         yield Trial(
             f"pp {p}, {schedule}",
             partial(piped, v),
-            pp.sent(M, p, v),
+            pp.pp_bytes(M, p, v),
             ranks=partial(first, p),
-            bubble=(pp.bubble(p, M.batch, v), pp.idle(p, M.batch, v)),
+            bubble=(pp.bubble(p, M.batch, v), pp.pp_idle(p, M.batch, v)),
         )
-    hops, gathers = scatter_gather.sent(M, p=2, t=2)
+    hops, gathers = scatter_gather.scatter_gather_bytes(M, p=2, t=2)
     axis = "pp 2 x tp 2, "
     yield Trial(
         axis + "between stages", between, hops, part_in_row, ranks=column
@@ -180,12 +190,12 @@ def trials() -> Iterator[Trial]:
     yield Trial(axis + "within a stage", within, gathers, tp.part, ranks=row)
 
 
-def run(trial: Trial, lose: int) -> Row | None:
+def _run(trial: Trial, lose: int) -> Row | None:
     """On this rank, if it takes part."""
     ranks = trial.ranks(dist.get_rank())
     if dist.get_rank() not in ranks:
         return None
-    ring = Ring(ranks, lose)
+    ring = RankRing(ranks, lose)
     step = trial.step(ring)
     held = step.held / (M.matrices + M.rest)
     return Row(
@@ -200,7 +210,7 @@ def run(trial: Trial, lose: int) -> Row | None:
     )
 
 
-def work(rank: int, store: str, lose: int) -> list[Row | None]:
+def _work(rank: int, store: str, lose: int) -> list[Row | None]:
     """What a process does."""
     torch.set_num_threads(1)
     dist.init_process_group(
@@ -210,13 +220,13 @@ def work(rank: int, store: str, lose: int) -> list[Row | None]:
         world_size=N,
         timeout=timedelta(seconds=60),
     )
-    rows = [run(trial, lose) for trial in trials()]
+    rows = [_run(trial, lose) for trial in trials()]
     dist.barrier()
     dist.destroy_process_group()
     return rows
 
 
-def together(rows: Sequence[Row], want: Step) -> Row:
+def together(rows: Sequence[Row], want: StudyStep) -> Row:
     """Of all ranks: bytes and calls on average, losses added up, the largest error."""
     loss = sum(row.loss for row in rows)
     far = abs(loss / float(want.loss) - 1)
@@ -246,7 +256,7 @@ def study(lose: int = 0) -> list[Row]:
     context.set_forkserver_preload(["torch", "torch._dynamo"])
     with tempfile.TemporaryDirectory() as folder, context.Pool(N) as pool:
         store = str(Path(folder) / "store")
-        ranks = pool.starmap(work, [(r, store, lose) for r in range(N)], 1)
+        ranks = pool.starmap(_work, [(r, store, lose) for r in range(N)], 1)
     return [
         together(
             [row for row in rows if row is not None], reference(trial.mlp)

@@ -17,12 +17,14 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from .model import Batch, Shape, Step, blocks, gradients, loss
-from .ring import Ring, conjugate
+from .model import Batch, Shape, StudyStep, blocks, gradients, loss
+from .ring import RankRing, conjugate
 from .sp import TOKENS, begin, gather, scatter
 
 
-def step(model: nn.Sequential, data: Batch, m: Shape, ring: Ring) -> Step:
+def cp_step(
+    model: nn.Sequential, data: Batch, m: Shape, ring: RankRing
+) -> StudyStep:
     mine = data.part(ring.rank, ring.size, TOKENS)
     first = ring.rank * mine.tokens.shape[TOKENS]
     begin(model, first)
@@ -34,9 +36,9 @@ def step(model: nn.Sequential, data: Batch, m: Shape, ring: Ring) -> Step:
     share = loss(model(mine.tokens), mine.targets, m)
     torch.autograd.backward(share)
     added = {n: ring.all_reduce(g) for n, g in gradients(model).items()}
-    return Step(share, added)
+    return StudyStep(share, added)
 
 
-def sent(m: Shape, c: int) -> float:
+def cp_bytes(m: Shape, c: int) -> float:
     layers = m.layers * 4 * (c - 1) / c * m.stream
     return layers + 2 * (c - 1) / c * 4 * (m.matrices + m.rest)

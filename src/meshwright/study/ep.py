@@ -20,13 +20,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as fn
 
-from .model import Batch, Shape, Step, gradients, loss
-from .ring import Operator, Ring, conjugate, identity
+from .model import Batch, Shape, StudyStep, gradients, loss
+from .ring import Operator, RankRing, conjugate, identity
 
 EXPERTS = 4
 
 
-class Experts(nn.Module):
+class StudyExperts(nn.Module):
     """E small MLPs in the place of one; of S tokens of a sequence each expert takes C."""
 
     def __init__(self, m: Shape) -> None:
@@ -53,14 +53,16 @@ class Experts(nn.Module):
         )
 
 
-def part(name: str, weight: Tensor, ring: Ring) -> Tensor:
+def expert_part(name: str, weight: Tensor, ring: RankRing) -> Tensor:
     """This rank's experts; all of any other weight."""
     if name.endswith(("mlp.up", "mlp.down")):
         return weight.chunk(ring.size)[ring.rank]
     return weight
 
 
-def step(model: nn.Sequential, data: Batch, m: Shape, ring: Ring) -> Step:
+def ep_step(
+    model: nn.Sequential, data: Batch, m: Shape, ring: RankRing
+) -> StudyStep:
     def dispatch(x_EBCD: Tensor) -> Tensor:
         """All experts, this rank's sequences -> this rank's experts, all sequences."""
         return torch.cat(ring.all_to_all(x_EBCD.chunk(ring.size, 0)), 1)
@@ -68,11 +70,13 @@ def step(model: nn.Sequential, data: Batch, m: Shape, ring: Ring) -> Step:
     def combine(x_EBCD: Tensor) -> Tensor:
         return torch.cat(ring.all_to_all(x_EBCD.chunk(ring.size, 1)), 0)
 
-    shared = {n for n, w in model.named_parameters() if w is part(n, w, ring)}
+    shared = {
+        n for n, w in model.named_parameters() if w is expert_part(n, w, ring)
+    }
     for name, weight in model.named_parameters():
-        weight.data = part(name, weight.data, ring).clone()
+        weight.data = expert_part(name, weight.data, ring).clone()
     for module in model.modules():
-        if isinstance(module, Experts):
+        if isinstance(module, StudyExperts):
             module.dispatch = conjugate(dispatch, combine)
             module.combine = conjugate(combine, dispatch)
     mine = data.part(ring.rank, ring.size)
@@ -82,10 +86,10 @@ def step(model: nn.Sequential, data: Batch, m: Shape, ring: Ring) -> Step:
         name: ring.all_reduce(g) if name in shared else g
         for name, g in gradients(model).items()
     }
-    return Step(share, added)
+    return StudyStep(share, added)
 
 
-def sent(m: Shape, n: int) -> float:
+def ep_bytes(m: Shape, n: int) -> float:
     layers = m.layers * 4 * (n - 1) / n * m.stream / n
     replicated = m.layers * (4 * m.hidden**2 + EXPERTS * m.hidden) + m.rest
     return layers + 2 * (n - 1) / n * 4 * replicated

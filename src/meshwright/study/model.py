@@ -77,7 +77,7 @@ class MLP(nn.Module):
         return y_BTD
 
 
-class Attention(nn.Module):
+class StudyAttention(nn.Module):
     """Causal attention of H heads of width h: T queries of this rank, S keys."""
 
     def __init__(self, m: Shape) -> None:
@@ -105,13 +105,13 @@ class Attention(nn.Module):
         return y_BTD
 
 
-class Block(nn.Module):
+class StudyBlock(nn.Module):
     """One layer."""
 
     def __init__(self, m: Shape, mlp: Callable[[Shape], nn.Module]) -> None:
         super().__init__()
         self.norm1, self.norm2 = nn.RMSNorm(m.hidden), nn.RMSNorm(m.hidden)
-        self.attention, self.mlp = Attention(m), mlp(m)
+        self.attention, self.mlp = StudyAttention(m), mlp(m)
         self.enter: Operator = identity
         self.leave: Operator = identity
 
@@ -140,15 +140,15 @@ def decoder(
 ) -> nn.Sequential:
     """The whole model, with the same weights on every rank and at every call."""
     torch.manual_seed(0)
-    blocks = [Block(m, mlp) for _ in range(m.layers)]
+    blocks = [StudyBlock(m, mlp) for _ in range(m.layers)]
     return nn.Sequential(Embedding(m), *blocks, Head(m))
 
 
-def blocks(model: nn.Sequential) -> list[Block]:
-    return [layer for layer in model if isinstance(layer, Block)]
+def blocks(model: nn.Sequential) -> list[StudyBlock]:
+    return [layer for layer in model if isinstance(layer, StudyBlock)]
 
 
-class Step(NamedTuple):
+class StudyStep(NamedTuple):
     """What a rank has after a step."""
 
     loss: Tensor

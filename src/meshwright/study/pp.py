@@ -25,11 +25,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from .model import Batch, Shape, Step, gradients, loss
-from .ring import Operator, Ring, identity
+from .model import Batch, Shape, StudyStep, gradients, loss
+from .ring import Operator, RankRing, identity
 
 
-class Action(NamedTuple):
+class StudyAction(NamedTuple):
     """A pass of a microbatch through a chunk of this rank."""
 
     kind: str  # F or B
@@ -37,15 +37,15 @@ class Action(NamedTuple):
     microbatch: int
 
 
-def order(rank: int, p: int, m: int, v: int) -> list[Action]:
+def order(rank: int, p: int, m: int, v: int) -> list[StudyAction]:
     """1F1B (v = 1) or interleaved; m is a multiple of p if v > 1."""
 
-    def action(kind: str, k: int) -> Action:
+    def action(kind: str, k: int) -> StudyAction:
         """The k-th forward or backward pass of the rank."""
         turn, place = divmod(k, p)
         chunk = turn % v
         chunk = chunk if kind == "F" else v - 1 - chunk
-        return Action(kind, chunk, turn // v * p + place)
+        return StudyAction(kind, chunk, turn // v * p + place)
 
     after = p - 1 - rank
     warm_up = min(after if v == 1 else 2 * after + (v - 1) * p, m * v)
@@ -84,7 +84,7 @@ def replay(p: int, m: int, v: int) -> dict[tuple[str, int, int], int]:
     return end
 
 
-def idle(p: int, m: int, v: int) -> float:
+def pp_idle(p: int, m: int, v: int) -> float:
     """The bubble of that order."""
     return max(replay(p, m, v).values()) / (3 * m * v) - 1
 
@@ -111,7 +111,7 @@ def stages(model: nn.Sequential, count: int) -> list[nn.Module]:
     return [model[a:b] for a, b in zip(edges, edges[1:], strict=False)]
 
 
-class Pipeline:
+class StudyPipeline:
     """A rank of a pipeline: its chunks, and what crosses its boundaries.
 
     cut, join: what becomes of a tensor before it is sent, and after it has come.
@@ -122,7 +122,7 @@ class Pipeline:
         chunks: Sequence[nn.Module],
         data: Sequence[Batch],
         m: Shape,
-        ring: Ring,
+        ring: RankRing,
         cut: Operator = identity,
         join: Operator = identity,
     ) -> None:
@@ -170,25 +170,29 @@ class Pipeline:
         if x.grad is not None:
             self.send(x.grad, "B", stage - 1, i)
 
-    def run(self, actions: Sequence[Action]) -> Step:
+    def run(self, actions: Sequence[StudyAction]) -> StudyStep:
         for kind, chunk, i in actions:
             (self.forward if kind == "F" else self.backward)(chunk, i)
         self.ring.wait()
         grown = [gradients(chunk) for chunk in self.chunks]
-        return Step(self.loss, {n: g for own in grown for n, g in own.items()})
+        return StudyStep(
+            self.loss, {n: g for own in grown for n, g in own.items()}
+        )
 
 
-def step(
-    model: nn.Sequential, data: Batch, m: Shape, ring: Ring, v: int
-) -> Step:
+def pp_step(
+    model: nn.Sequential, data: Batch, m: Shape, ring: RankRing, v: int
+) -> StudyStep:
     """One sequence a microbatch."""
     p, r = ring.size, ring.rank
     chunks = stages(model, p * v)[r::p]
     microbatches = [data.part(i, m.batch) for i in range(m.batch)]
-    return Pipeline(chunks, microbatches, m, ring).run(order(r, p, m.batch, v))
+    return StudyPipeline(chunks, microbatches, m, ring).run(
+        order(r, p, m.batch, v)
+    )
 
 
-def sent(m: Shape, p: int, v: int) -> float:
+def pp_bytes(m: Shape, p: int, v: int) -> float:
     return 2 * (p * v - 1) / p * m.stream
 
 

@@ -25,7 +25,7 @@ from torch import Tensor
 Operator = Callable[[Tensor], Tensor]
 
 
-class Ring:
+class RankRing:
     """Some of the world's ranks in a circle, and the bytes that this one has sent to the others.
 
     lose: the message, counted from one, that arrives as zeros: a fault to be seen.

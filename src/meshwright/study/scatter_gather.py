@@ -14,21 +14,25 @@ from __future__ import annotations
 from torch import nn
 
 from . import pp, tp
-from .model import Batch, Shape, Step
-from .ring import Ring
+from .model import Batch, Shape, StudyStep
+from .ring import RankRing
 from .sp import TOKENS, gather
 
 part = tp.part
 
 
-def step(
-    model: nn.Sequential, data: Batch, m: Shape, stage: Ring, inside: Ring
-) -> Step:
+def scatter_gather_step(
+    model: nn.Sequential,
+    data: Batch,
+    m: Shape,
+    stage: RankRing,
+    inside: RankRing,
+) -> StudyStep:
     """1F1B over `stage`, tp over `inside`."""
     tp.parallelize(model, inside)
     chunk = pp.stages(model, stage.size)[stage.rank]
     microbatches = [data.part(i, m.batch) for i in range(m.batch)]
-    whole = pp.Pipeline(
+    whole = pp.StudyPipeline(
         [chunk],
         microbatches,
         m,
@@ -36,11 +40,11 @@ def step(
         cut=lambda x: x.chunk(inside.size, TOKENS)[inside.rank],
         join=gather(inside, TOKENS),
     ).run(pp.order(stage.rank, stage.size, m.batch, v=1))
-    return Step(whole.loss / inside.size, whole.gradients)
+    return StudyStep(whole.loss / inside.size, whole.gradients)
 
 
-def sent(m: Shape, p: int, t: int) -> tuple[float, float]:
+def scatter_gather_bytes(m: Shape, p: int, t: int) -> tuple[float, float]:
     """To other stages, and inside the stage."""
     hops = 2 * (p - 1) / p * m.stream
     gathers = hops * (t - 1) / t
-    return hops / t, gathers + tp.sent(m, t) / p
+    return hops / t, gathers + tp.tp_bytes(m, t) / p

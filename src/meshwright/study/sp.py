@@ -15,25 +15,27 @@ import torch
 from torch import nn
 
 from . import tp
-from .model import Batch, Embedding, Shape, Step, blocks, gradients, loss
-from .ring import Operator, Ring, conjugate
+from .model import Batch, Embedding, Shape, StudyStep, blocks, gradients, loss
+from .ring import Operator, RankRing, conjugate
 
 TOKENS = 1
 """The dimension of x [B, T, D] that is cut."""
 part = tp.part
 
 
-def gather(ring: Ring, dim: int) -> Operator:
+def gather(ring: RankRing, dim: int) -> Operator:
     """A rank's part to the whole."""
     return lambda x: torch.cat(ring.all_gather(x), dim)
 
 
-def scatter(ring: Ring, dim: int) -> Operator:
+def scatter(ring: RankRing, dim: int) -> Operator:
     """Summands of the whole to a rank's part of their sum."""
     return lambda x: ring.reduce_scatter(x.chunk(ring.size, dim))
 
 
-def step(model: nn.Sequential, data: Batch, m: Shape, ring: Ring) -> Step:
+def sp_step(
+    model: nn.Sequential, data: Batch, m: Shape, ring: RankRing
+) -> StudyStep:
     whole = {name: w.numel() for name, w in model.named_parameters()}
     tp.cut(model, ring)
     into, out = gather(ring, TOKENS), scatter(ring, TOKENS)
@@ -47,7 +49,7 @@ def step(model: nn.Sequential, data: Batch, m: Shape, ring: Ring) -> Step:
     for name, weight in model.named_parameters():
         if weight.grad is not None and weight.numel() == whole[name]:
             weight.grad = ring.all_reduce(weight.grad)
-    return Step(share, gradients(model))
+    return StudyStep(share, gradients(model))
 
 
 def begin(model: nn.Sequential, first: int) -> None:
@@ -57,6 +59,6 @@ def begin(model: nn.Sequential, first: int) -> None:
             layer.first = first
 
 
-def sent(m: Shape, t: int) -> float:
+def sp_bytes(m: Shape, t: int) -> float:
     layers = m.layers * 8 * (t - 1) / t * m.stream
     return layers + 2 * (t - 1) / t * 4 * m.rest

@@ -19,14 +19,14 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from .model import Batch, Shape, Step, blocks, gradients, loss
-from .ring import Ring, conjugate, identity
+from .model import Batch, Shape, StudyStep, blocks, gradients, loss
+from .ring import RankRing, conjugate, identity
 
 CUT = {"q": 0, "k": 0, "v": 0, "up": 0, "out": 1, "down": 1}
 """Matrix -> the dimension it is cut in. PyTorch stores A transposed: 0 are the paper's columns."""
 
 
-def part(name: str, weight: Tensor, ring: Ring) -> Tensor:
+def part(name: str, weight: Tensor, ring: RankRing) -> Tensor:
     """This rank's part of a weight of the whole model."""
     _, *module, matrix, _ = name.split(".")
     if module:  # attention or mlp
@@ -34,13 +34,13 @@ def part(name: str, weight: Tensor, ring: Ring) -> Tensor:
     return weight
 
 
-def cut(model: nn.Sequential, ring: Ring) -> None:
+def cut(model: nn.Sequential, ring: RankRing) -> None:
     """Keep this rank's parts only."""
     for name, weight in model.named_parameters():
         weight.data = part(name, weight.data, ring).clone()
 
 
-def parallelize(model: nn.Sequential, ring: Ring) -> None:
+def parallelize(model: nn.Sequential, ring: RankRing) -> None:
     """Cut the weights; f before each pair of matrices, g after it."""
     cut(model, ring)
     for block in blocks(model):
@@ -48,12 +48,16 @@ def parallelize(model: nn.Sequential, ring: Ring) -> None:
         block.leave = conjugate(ring.all_reduce, identity)  # g
 
 
-def step(model: nn.Sequential, data: Batch, m: Shape, ring: Ring) -> Step:
+def tp_step(
+    model: nn.Sequential, data: Batch, m: Shape, ring: RankRing
+) -> StudyStep:
     parallelize(model, ring)
     whole = loss(model(data.tokens), data.targets, m)
     torch.autograd.backward(whole)
-    return Step(whole / ring.size, gradients(model))  # all have the same loss
+    return StudyStep(
+        whole / ring.size, gradients(model)
+    )  # all have the same loss
 
 
-def sent(m: Shape, t: int) -> float:
+def tp_bytes(m: Shape, t: int) -> float:
     return m.layers * 4 * 2 * (t - 1) / t * m.stream

@@ -24,15 +24,15 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.utils.checkpoint import checkpoint
 
-from .model import Batch, Shape, Step, adam, loss
-from .ring import Ring, conjugate
+from .model import Batch, Shape, StudyStep, adam, loss
+from .ring import RankRing, conjugate
 from .sp import gather, scatter
 
 ROWS = 0
 """The dimension in which every weight is cut."""
 
 
-def part(name: str, weight: Tensor, ring: Ring) -> Tensor:
+def zero_part(name: str, weight: Tensor, ring: RankRing) -> Tensor:
     """This rank's rows of a weight, a view of it."""
     return weight.chunk(ring.size, ROWS)[ring.rank]
 
@@ -40,12 +40,14 @@ def part(name: str, weight: Tensor, ring: Ring) -> Tensor:
 class Zero:
     """The weights of a model, whole or cut as the stage says."""
 
-    def __init__(self, model: nn.Sequential, ring: Ring, stage: int) -> None:
+    def __init__(
+        self, model: nn.Sequential, ring: RankRing, stage: int
+    ) -> None:
         self.model, self.ring, self.stage = model, ring, stage
         self.gather, self.reduce = gather(ring, ROWS), scatter(ring, ROWS)
         self.whole = dict(model.named_parameters())
         self.shard = {
-            name: nn.Parameter(part(name, w.data, ring)) if stage else w
+            name: nn.Parameter(zero_part(name, w.data, ring)) if stage else w
             for name, w in self.whole.items()
         }
         if stage == 3:
@@ -106,9 +108,9 @@ def nbytes(tensors: Iterable[Tensor]) -> int:
     return sum(x.nbytes for x in tensors)
 
 
-def step(
-    model: nn.Sequential, data: Batch, m: Shape, ring: Ring, stage: int
-) -> Step:
+def zero_step(
+    model: nn.Sequential, data: Batch, m: Shape, ring: RankRing, stage: int
+) -> StudyStep:
     zero = Zero(model, ring, stage)
     mine = data.part(ring.rank, ring.size)
     share = loss(zero.forward(mine.tokens), mine.targets, m)
@@ -116,10 +118,10 @@ def step(
     held = zero.update()
     weights = {n: w.detach() for n, w in (zero.whole or zero.shard).items()}
     gradients = {n: grad(w) for n, w in zero.shard.items()}
-    return Step(share, gradients, weights, held)
+    return StudyStep(share, gradients, weights, held)
 
 
-def sent(m: Shape, n: int, stage: int) -> float:
+def zero_bytes(m: Shape, n: int, stage: int) -> float:
     passes = 3 if stage == 3 else 2
     return passes * (n - 1) / n * 4 * (m.matrices + m.rest)
 

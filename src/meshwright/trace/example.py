@@ -62,7 +62,11 @@ def count_module(
             )
 
         return traced_model(
-            twin, run, third, name or type(module).__name__, seq or length
+            twin,
+            run,
+            third,
+            name=name or type(module).__name__,
+            seq=seq or length,
         )
 
     return in_16_bits_or_32(at)

@@ -65,7 +65,7 @@ def read_traced(
     file = kept_at(text)
     fields = _kept(file) if file else None
     if fields is None:
-        fields = run(text)
+        fields = trace_of(text)
         if file and "error" not in fields:
             _keep(file, fields)
     if "error" in fields:
@@ -129,7 +129,7 @@ def _keep(file: Path, fields: Mapping[str, Any]) -> None:
         return
 
 
-def run(text: str) -> dict[str, Any]:
+def trace_of(text: str) -> dict[str, Any]:
     """What the process that traces says of a configuration."""
     environment = {
         **os.environ,

@@ -80,7 +80,7 @@ def join_passes(
             one.saved += sum(r.saved.values())
     for key, one in groups.items():
         own = set(one.numbers)
-        one.moved = _traffic(run, own, readers, last_reader, here)
+        one.moved = _traffic(run, own, readers, last=last_reader, here=here)
         ops[key] = one
     return ops
 

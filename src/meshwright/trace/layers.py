@@ -163,8 +163,8 @@ def _cuts(
                 n,
                 parent(r, own),
                 weight,
-                wide,
-                frozenset(alias.get(x, x) for x in feeds) - {n},
+                wide=wide,
+                feeds=frozenset(alias.get(x, x) for x in feeds) - {n},
             )
         )
     sides = dict(cuts(products, frozenset(cores)))

@@ -76,12 +76,12 @@ def traced_model(
     """The model of a module that what `run(T)` gives calls on T tokens."""
     sizes = {n: tuple(p.shape) for n, p in module.named_parameters()}
     for layers in lists(module):
-        small = _pass(module, run, layers, sizes, tokens)
+        small = _pass(module, run, layers, sizes=sizes, T=tokens)
         if small.recorder.calls:
             break
     else:
         raise BadInput("no layer of the model ran in its trace")
-    large = _pass(module, run, layers, sizes, 2 * tokens)
+    large = _pass(module, run, layers, sizes=sizes, T=2 * tokens)
     if small.recorder.calls != large.recorder.calls:
         raise BadInput("its number of layers depends on the number of tokens")
     few, many = _by_call(small.recorder), _by_call(large.recorder)
@@ -95,7 +95,9 @@ def traced_model(
     kinds: dict[tuple[TracedOp, ...], int] = {}
     order = [
         kinds.setdefault(ops, len(kinds))
-        for ops in _layers(small, large, (few, many), layers, owned)
+        for ops in _layers(
+            small, large, (few, many), layers=layers, owned=owned
+        )
     ]
     after = traced_ops(small, large, (few[-2], many[-2]), owned)
     away = idle(module, large.recorder.ran, layers) & owned
@@ -108,14 +110,14 @@ def traced_model(
         ),
         tuple(order),
         before,
-        after,
-        any(op.kind == "product" for ops in kinds for op in ops),
+        after=after,
+        states=any(op.kind == "product" for ops in kinds for op in ops),
     )
     notes = (*notes, *_notes(left, large.recorder))
-    made = _described(body, large, vocabulary, name, seq, notes)
+    made = _described(body, large, vocabulary, name=name, seq=seq, notes=notes)
     demand_all_parameters(made, sum(map(prod, sizes.values())) - left)
     demand_exact(made, small, large)
-    demand_exact(made, _pass(module, run, layers, sizes, 3 * tokens))
+    demand_exact(made, _pass(module, run, layers, sizes=sizes, T=3 * tokens))
     return made
 
 
@@ -145,7 +147,7 @@ def _layers(
     calls = large.recorder.calls
     for call in range(calls):
         if call in large.recorder.copies:
-            yield _copied(small, large, records, call, owned)
+            yield _copied(small, large, records, call=call, owned=owned)
             continue
         ops = traced_ops(small, large, (few[call], many[call]), owned)
         own = unread(large, layers, call, calls)
@@ -195,7 +197,7 @@ def _pass(
         and sum(q.dim() > 1 for q in child.parameters(recurse=False)) == 1
         and not any(True for _ in child.children())
     )
-    return TracedPass(recorder, T, recorder.hidden, sizes, single)
+    return TracedPass(recorder, T, recorder.hidden, sizes=sizes, single=single)
 
 
 def _by_call(recorder: TraceRecorder) -> dict[int, Records]:

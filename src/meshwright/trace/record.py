@@ -118,7 +118,7 @@ class TraceRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             if name == "_to_copy" and not args[0].is_floating_point():
                 return self.spread(args[0])
             raise self.unknown(name) from None
-        self.write(func, name, args, kwargs, out)
+        self.write(func, name, args, kwargs=kwargs, out=out)
         return out
 
     def number(self, tensor: torch.Tensor) -> object:
@@ -219,7 +219,7 @@ class TraceRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 for s, t in zip(of, tensors, strict=True)
             )
         )
-        mean = even(name, args, of, tensors, results)
+        mean = even(name, args, of, tensors=tensors, results=results)
         for t in results:
             source = self.source(t)
             source.mean = mean

@@ -9,7 +9,7 @@ import sys
 import warnings
 
 
-def main() -> None:
+def _main() -> None:
     """One configuration."""
     from ..describe.read import to_dict
     from ..errors import BadInput, brief
@@ -43,4 +43,4 @@ def _bounded(most: int) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    _main()

@@ -24,7 +24,7 @@ import torch
 
 from .._version import __version__
 from ..describe.job import TRAIN, Job
-from ..describe.training import Settings, table
+from ..describe.training import Settings, train_table
 from ..errors import BadInput, unknown
 from ..formats.run_folder import ATTEMPTS, attempts
 from ..formats.toml import dump_job
@@ -49,7 +49,7 @@ ELSEWHERE = ("train.output",)
 
 def description(job: Job, settings: Settings) -> str:
     """The TOML text from which `meshwright train` does the same again."""
-    return dump_job(replace(job, train=table(settings)))
+    return dump_job(replace(job, train=train_table(settings)))
 
 
 def versions() -> dict[str, str]:
@@ -61,7 +61,7 @@ def versions() -> dict[str, str]:
     }
 
 
-def order(job: Job, settings: Settings, ends: bool = False) -> dict[str, Any]:
+def _order(job: Job, settings: Settings, ends: bool = False) -> dict[str, Any]:
     """What a step trains on, by `ORDER`. ends: token files as earlier attempts knew them."""
     fields = {
         "data": contents(job, settings, ends),
@@ -170,7 +170,7 @@ def begin(
         "host": socket.gethostname(),
         "pid": os.getpid(),
         "versions": versions(),
-        "order": order(job, settings),
+        "order": _order(job, settings),
         **hashes_of(settings),
         **tomllib.loads(text),
     }
@@ -207,7 +207,7 @@ def demand_same(
     before = next(iter(attempts(folder)[-1:]), None)
     if before is None:
         return None
-    now = order(job, settings, ENDS in before["order"].get("data", ""))
+    now = _order(job, settings, ENDS in before["order"].get("data", ""))
     was = {"shuffle": "a permutation", **before["order"]}
     moved = [
         name

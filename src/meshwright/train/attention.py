@@ -121,7 +121,7 @@ def tiled_forward(
     )
     extra = (q.new_empty(0), q.new_empty(0))
     for b, tile in tiles_of(tiles, q.shape[0]):
-        parts = [cut(x[b], *side(tile, i)) for i, x in enumerate((q, k, v))]
+        parts = [_cut(x[b], *side(tile, i)) for i, x in enumerate((q, k, v))]
         o_tile, l_tile, *more = kernel(parts, tile.kind != "full")
         extra = (more[0], more[1]) if more else extra
         merge(o[b], l=l[b], tile=tile, o_tile=o_tile, l_tile=l_tile)
@@ -141,9 +141,9 @@ def tiled_backward(
     ]
     for b, tile in tiles_of(tiles, q.shape[0]):
         every = ((grad, 0), (out, 0), (q, 0), (k, 1), (v, 1))
-        parts = [cut(x[b], *side(tile, i)) for x, i in every]
+        parts = [_cut(x[b], *side(tile, i)) for x, i in every]
         l_tile = (
-            cut(l[b].transpose(1, 2), *side(tile, 0))
+            _cut(l[b].transpose(1, 2), *side(tile, 0))
             .transpose(1, 2)
             .contiguous()
         )
@@ -151,7 +151,7 @@ def tiled_backward(
             parts, l_tile, tile.kind != "full", tuple(extra)
         )
         for i, (total, part) in enumerate(zip(sums, of_tile, strict=True)):
-            add(total[b], part, *side(tile, i))
+            _add(total[b], part, *side(tile, i))
     dq, dk, dv = (
         total.to(x.dtype) for total, x in zip(sums, (q, k, v), strict=True)
     )
@@ -223,7 +223,7 @@ def side(tile: Tile, i: int) -> Side:
     return (tile.queries if i == 0 else tile.keys), tile.folds, part, before
 
 
-def cut(
+def _cut(
     x_BTHh: Tensor,
     where: tuple[int, int],
     folds: int,
@@ -244,7 +244,7 @@ def in_folds(x: Tensor, dim: int, count: int) -> Tensor:
     return x.view(*shape[:dim], count, shape[dim] // count, *shape[dim + 1 :])
 
 
-def add(
+def _add(
     total: Tensor,
     x: Tensor,
     where: tuple[int, int],

@@ -40,7 +40,7 @@ from torch.nn.utils import get_total_norm
 
 from ..describe.read import to_dict
 from ..errors import BadInput, MeshwrightError
-from .initial import local, parameters
+from .initial import local, parameters_of_stages
 from .loop import Trainer
 from .moe import MixtureOfExperts
 from .optimizer import count
@@ -72,7 +72,7 @@ def state(trainer: Trainer) -> dict[str, Tensor]:
     """
     tensors: dict[str, Tensor] = {}
     for stage in trainer.stages.values():
-        for name, p in parameters(stage, stage.m):
+        for name, p in parameters_of_stages(stage, stage.m):
             tensors[f"weights/{name}"] = p.detach()
             tensors |= {
                 f"{kind}/{name}": x
@@ -365,7 +365,7 @@ def examined(
     if dist.get_rank() == 0:
         try:
             told[1] = read_index(path)
-            fits(trainer, path, told[1], changed)
+            _fits(trainer, path, told[1], changed)
         except MeshwrightError as refused:
             told = [refused, None]
     dist.broadcast_object_list(told, src=0)
@@ -398,7 +398,7 @@ def others(path: Path) -> str:
     )
 
 
-def fits(
+def _fits(
     trainer: Trainer,
     path: Path,
     index: dict[str, Any],

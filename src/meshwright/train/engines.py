@@ -142,7 +142,7 @@ class Driven(NamedTuple):
         }
 
 
-def engine(name: str) -> Engine:
+def _engine(name: str) -> Engine:
     """By its name."""
     if name not in ENGINES:
         raise unknown("--engine", name, ("meshwright", *ENGINES))
@@ -181,7 +181,7 @@ def drive(
         (folder / JOB).write_text(dump_job(job), "utf-8")
         (folder / SCRIPT).write_text(script, "utf-8")
         try:
-            run(["bash", str(folder / SCRIPT), *flags], settings, log, lock)
+            _run(["bash", str(folder / SCRIPT), *flags], settings, log, lock)
         finally:
             guard.seal(folder / CHECKPOINTS)
     return compared(job, name, folder, tuple(notes))
@@ -191,7 +191,7 @@ def command(
     job: Job, settings: Settings, name: str, more: str
 ) -> tuple[str, list[str], list[str]]:
     """(script of the plan, flags behind it, what [train] says in vain)."""
-    its = engine(name)
+    its = _engine(name)
     script = export(job, name)
     if settings.device == "cpu":
         if not its.on_cpu:
@@ -219,7 +219,7 @@ def command(
     return script, flags, notes if vain else []
 
 
-def run(words: list[str], settings: Settings, log: Path, lock: Lock) -> None:
+def _run(words: list[str], settings: Settings, log: Path, lock: Lock) -> None:
     """Run an engine to its end. Its ranks hold the folder as long as they live."""
     environment = {
         **os.environ,
@@ -265,14 +265,14 @@ def ended(process: subprocess.Popen[bytes]) -> Iterator[None]:
     finally:
         signal.signal(signal.SIGTERM, before)
         if process.poll() is None:
-            send(process, signal.SIGTERM)
-            send(process, signal.SIGCONT)  # a stopped rank would not hear it
+            _send(process, signal.SIGTERM)
+            _send(process, signal.SIGCONT)  # a stopped rank would not hear it
             with suppress(subprocess.TimeoutExpired):
                 process.wait(GRACE_S)
-        send(process, signal.SIGKILL)
+        _send(process, signal.SIGKILL)
 
 
-def send(process: subprocess.Popen[bytes], what: int) -> None:
+def _send(process: subprocess.Popen[bytes], what: int) -> None:
     """A signal to all of a session."""
     with suppress(ProcessLookupError):
         os.killpg(process.pid, what)
@@ -359,8 +359,12 @@ def compared(
     ]
     if len(measured) < LEAST:
         few = f"{len(measured)} steady steps scale nothing: {LEAST} are needed"
-        return Driven(name, folder, comparison, None, (*notes, few))
+        return Driven(
+            name, folder, comparison, scale=None, notes=(*notes, few)
+        )
     machine = installation(measured)
     remark = f"Scaled by steps of {name} (meshwright train --engine)"
     (folder / SCALED).write_text(dump_machine(machine, remark), "utf-8")
-    return Driven(name, folder, comparison, machine.installation, notes)
+    return Driven(
+        name, folder, comparison, scale=machine.installation, notes=notes
+    )

@@ -19,12 +19,12 @@ from ..describe.model import Model
 from ..describe.read import read
 from ..errors import BadInput, unknown
 from ..formats.hf_config import write_hf
-from ..formats.hf_weights import TABLES, TensorPlace, weight_place
+from ..formats.hf_weights import TensorPlace, weight_place, weight_tables
 from . import checkpoint
-from .initial import parameters
+from .initial import parameters_of_stages
 from .model import Decoder
 from .storage import Reader, read_index, verify
-from .weights import INDEX, ONE, rows
+from .weights import INDEX, ONE, weight_rows
 
 SHARD_BYTES = 5 * 10**9
 """Largest file, as `save_pretrained` of transformers wrote them for years."""
@@ -36,7 +36,7 @@ order of the parts.
 """
 
 
-def export(
+def export_checkpoint(
     source: Path,
     to: Path,
     largest: int = SHARD_BYTES,
@@ -87,7 +87,7 @@ def export(
             if len(shards) == 1
             else f"model-{number:05d}-of-{len(shards):05d}.safetensors"
         )
-        made = {n: x.to(dtype) for n, x in gather(reader, shard).items()}
+        made = {n: x.to(dtype) for n, x in _gather(reader, shard).items()}
         save_file(made, to / name, metadata={"format": "pt"})
         where |= dict.fromkeys(shard, name)
     total = dtype.itemsize * sum(map(size, every.values()))
@@ -146,11 +146,11 @@ def tensors(m: Model, family: str) -> dict[str, Parts]:
     with torch.device("meta"):
         whole = Decoder(m, range(m.layers), 1)
     by_name: dict[str, Parts] = {}
-    for name, p in parameters(whole, m):
-        where = weight_place(TABLES[family], name)
+    for name, p in parameters_of_stages(whole, m):
+        where = weight_place(weight_tables()[family], name)
         if where is None:
             raise BadInput(f"{family} has no place for {name}")
-        length = rows(name, p, m)
+        length = weight_rows(name, p, m)
         for e in range(length if where.each else 1):
             by_name.setdefault(where.named(e), []).append(
                 (
@@ -187,7 +187,7 @@ def split(every: dict[str, Parts], largest: int) -> Iterator[dict[str, Parts]]:
     yield shard
 
 
-def gather(reader: Reader, shard: dict[str, Parts]) -> dict[str, Tensor]:
+def _gather(reader: Reader, shard: dict[str, Parts]) -> dict[str, Tensor]:
     """The tensors of one file."""
     made = {}
     for name, parts in shard.items():

@@ -17,12 +17,12 @@ from ..formats.run_folder import attempts
 from . import data
 from .checkpoint import FAVOUR, OWN
 from .export import newest, whole_tensor
-from .initial import parameters
+from .initial import parameters_of_stages
 from .loop import decoder as decoder_of
 from .model import Decoder
 from .moe import MixtureOfExperts
 from .storage import Reader, read_index, verify
-from .texts import decoder, encoder
+from .texts import encoder, token_decoder
 
 
 def generate(
@@ -47,7 +47,7 @@ def generate(
     model = read(Model, index.get("model"), "the checkpoint's model")
     name = tokenizer or of_run(path.parent)
     encode = encoder(name)
-    decode = decoder(name)
+    decode = token_decoder(name)
     if encode.vocab > model.vocab:
         raise BadInput(
             f"{name} has {encode.vocab} tokens, but the model only {model.vocab}"
@@ -108,7 +108,7 @@ def loaded(
     made.to_empty(device="cpu")
     made.tie()
     with torch.no_grad():
-        for name, p in parameters(made, model):
+        for name, p in parameters_of_stages(made, model):
             p.copy_(whole_tensor(reader, f"weights/{name}", list(p.shape)))
     for number, block in made.layers.items():
         name = f"{FAVOUR}/layers.{number}"

@@ -149,7 +149,9 @@ def shards(p: Tensor) -> int:
 
 
 @torch.no_grad()
-def scale(stages: dict[int, Decoder], factor: float | Tensor) -> None:
+def scale_gradients(
+    stages: dict[int, Decoder], factor: float | Tensor
+) -> None:
     """Multiply all gradients, in place. A factor on the device is not waited for."""
     torch._foreach_mul_(
         [

@@ -31,7 +31,7 @@ from .model import Decoder
 DEVIATION = 0.02
 
 
-def parameters(
+def parameters_of_stages(
     stage: nn.Module, m: Model
 ) -> Iterator[tuple[str, nn.Parameter]]:
     """(global name, parameter). A tied head on a stage of its own has the embedding's name, for it
@@ -143,7 +143,7 @@ def local(x: Tensor) -> Tensor:
 @torch.no_grad()
 def initialise(stage: nn.Module, m: Model, seed: int) -> None:
     """Fill a stage's parameters in place, each rank its own part."""
-    for name, p in parameters(stage, m):
+    for name, p in parameters_of_stages(stage, m):
         watchdog.beat(f"drawing {name}"[:48])
         local(p).copy_(
             initial(name, shape=p.shape, m=m, seed=seed, part=region(p))
@@ -169,7 +169,7 @@ def prints(stages: dict[int, Decoder]) -> Prints:
     """The sums of this rank's weights, made where they are; one copy brings them to the host."""
     sums: dict[tuple[Any, ...], Tensor] = {}
     for number, stage in stages.items():
-        for name, p in parameters(stage, stage.m):
+        for name, p in parameters_of_stages(stage, stage.m):
             part = tuple((s.start, s.stop) for s in region(p))
             sums[(name, part, number if name != "embedding.weight" else 0)] = (
                 digest(local(p))

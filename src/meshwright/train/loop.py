@@ -289,7 +289,7 @@ class Trainer:
         ) / scale
         if factor != 1:
             with self.recorder.part("clip"):
-                gradients.scale(self.stages, factor)
+                gradients.scale_gradients(self.stages, factor)
         self.move(lr)
         self.settle_loads()
         return lr
@@ -304,7 +304,7 @@ class Trainer:
         if clip is not None:
             with self.recorder.part("clip"):
                 factor = (clip / sums[1].sqrt()).clamp(max=1.0)
-                gradients.scale(self.stages, factor.float())
+                gradients.scale_gradients(self.stages, factor.float())
         self.optimizer.found_inf = 1 - used  # type: ignore[attr-defined]
         self.move(lr)
         self.settle_loads(used)

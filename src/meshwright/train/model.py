@@ -29,7 +29,7 @@ Rotation = tuple[Tensor, Tensor]
 """Cosine and sine of each position's angles, [T, 1, r/2], r the rotated features of a head."""
 
 
-def norm(m: Model, width: int = 0) -> nn.Module:
+def _norm(m: Model, width: int = 0) -> nn.Module:
     """The model's norm over its hidden state, or over `width` features (heads: always RMSNorm)."""
     if m.norm == "rmsnorm" or width:
         return nn.RMSNorm(width or m.hidden, m.norm_epsilon)
@@ -107,7 +107,7 @@ class Attention(nn.Module):
         self.wv = nn.Linear(m.hidden, m.K * m.h, bias=m.qkv_bias)
         self.wo = nn.Linear(m.heads * m.h, m.hidden, bias=m.bias)
         self.q_norm, self.k_norm = (
-            norm(m, m.h) if m.qk_norm else None for _ in "qk"
+            _norm(m, m.h) if m.qk_norm else None for _ in "qk"
         )
         self.window = window
         self.core: Any = attend
@@ -144,11 +144,11 @@ class Block(nn.Module):
         super().__init__()
         self.way = WAYS[recompute]
         self.attention_norm, self.attention = (
-            norm(m),
+            _norm(m),
             Attention(m, kind.window),
         )
         self.ffn_norm, self.ffn = (
-            norm(m),
+            _norm(m),
             MixtureOfExperts(m) if kind.moe else FeedForward(m, m.ffn),
         )
 
@@ -201,7 +201,7 @@ class Decoder(nn.Module):
         self.layers = nn.ModuleDict(
             {str(i): Block(m, every[i], recompute) for i in layers}
         )
-        self.norm = norm(m) if last else None
+        self.norm = _norm(m) if last else None
         self.head = (
             nn.Linear(m.hidden, m.padded_vocab, bias=False) if last else None
         )

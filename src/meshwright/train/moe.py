@@ -67,7 +67,7 @@ class ExpertRows:
     def listed(self) -> list[int]:
         """On the host."""
         if self.known is None:
-            self.known = read(self.count_E)
+            self.known = read_loads(self.count_E)
         return self.known
 
     def of(self, M: int) -> Tensor:
@@ -82,7 +82,7 @@ Compute = Callable[[Tensor, ExpertRows], Tensor]
 """Rows sorted by expert, and how many each has -> as many rows."""
 
 
-def read(x: Tensor) -> list[Any]:
+def read_loads(x: Tensor) -> list[Any]:
     """Numbers of a device on the host: the one thing here that a GPU has to be waited for."""
     numbers: list[Any] = x.tolist()
     return numbers
@@ -247,7 +247,7 @@ def exchanged(
     """
     ranks = group.size()
     got_E = all_to_all_single(sent_E, None, None, group)
-    both = read(torch.stack([sent_E, got_E]).view(2, ranks, -1))
+    both = read_loads(torch.stack([sent_E, got_E]).view(2, ranks, -1))
     sent, got = ([sum(of_rank) for of_rank in side] for side in both)
     got_re = got_E.view(ranks, -1)  # from rank r, for expert e of this rank
     x_MD = all_to_all_single_autograd(x_MD, got, sent, group)

@@ -128,7 +128,9 @@ def run(job: Job, rank: int, settings: Settings) -> Counted:
             mock.patch.object(loop, "initialise", lambda *a: None)
         )
         if job.model.moe:
-            stack.enter_context(mock.patch.object(moe, "read", even(job)))
+            stack.enter_context(
+                mock.patch.object(moe, "read_loads", even(job))
+            )
         stack.enter_context(without_storage())
         live = stack.enter_context(Live())
         trainer = loop.Trainer(job, settings, torch.device("cpu"))
@@ -150,8 +152,8 @@ def run(job: Job, rank: int, settings: Settings) -> Counted:
 
 
 def even(job: Job) -> Any:
-    """In place of `moe.read`, for tensors without storage have no values: as many tokens for each
-    expert, as the plan takes it.
+    """In place of `moe.read_loads`, for tensors without storage have no values: as many tokens for
+    each expert, as the plan takes it.
     """
     layout, of = job.layout, job.model.moe
     assert of is not None
@@ -168,7 +170,7 @@ def even(job: Job) -> Any:
     return read
 
 
-def compare(
+def compare_ranks(
     job: Job,
     settings: Settings,
     ranks: tuple[int, ...] = (),
@@ -207,7 +209,7 @@ def of_rank(
             counted=program.flops,
             agrees=flops == program.flops,
         ),
-        *messages(sent, program.sent),
+        *_messages(sent, program.sent),
     ]
     ledger = peak.peak(wanted, at, shards)
     highest, counted = ledger.highest, program.live.peak
@@ -236,7 +238,7 @@ def of_rank(
     )
 
 
-def messages(wanted: Sent, counted: Sent) -> list[OracleRow]:
+def _messages(wanted: Sent, counted: Sent) -> list[OracleRow]:
     """Number and bytes of each kind of collective on each axis. They agree if every single size
     does.
     """

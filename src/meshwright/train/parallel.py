@@ -193,7 +193,7 @@ def attend_to_all(
         all_gather_single_autograd(kv_TBKh, 0, group), group.size()
     )
     k_BSKh, v_BSKh = every.transpose(0, 1).chunk(2, dim=-1)
-    return attend(q_BTHh, k_BSKh, v_BSKh, rows, kernels)
+    return attend(q_BTHh, k_BSKh, v_BSKh, rows=rows, kernels=kernels)
 
 
 def in_order(x_S: Tensor, cp: int) -> Tensor:

@@ -83,8 +83,15 @@ def engine(
             recorder=recorder,
             documents=documents,
         )
-    return pipeline(
-        stages, layout, mesh, of, microbatches, device, recorder, documents
+    return _pipeline(
+        stages,
+        layout,
+        mesh,
+        of=of,
+        microbatches=microbatches,
+        device=device,
+        recorder=recorder,
+        documents=documents,
     )
 
 
@@ -157,7 +164,7 @@ def ends(stage: Decoder, layout: Layout) -> tuple[Tensor, Tensor]:
     )
 
 
-def pipeline(
+def _pipeline(
     stages: dict[int, Decoder],
     layout: Layout,
     mesh: RankMesh,

@@ -39,7 +39,7 @@ def demand(job: Job, settings: Settings, world: int | None = None) -> None:
     )
     why = why or of_trainer(job, layout) + of_settings(
         job, layout, settings
-    ) + ranks(layout, settings, world)
+    ) + _ranks(layout, settings, world)
     if why:
         raise BadInput("; ".join(why))
 
@@ -151,7 +151,7 @@ def sharded(job: Job, layout: Layout, shards: int | None) -> list[str]:
     )
 
 
-def ranks(layout: Layout, settings: Settings, world: int | None) -> list[str]:
+def _ranks(layout: Layout, settings: Settings, world: int | None) -> list[str]:
     """Refuse a world that has not as many ranks as the layout has chips, or too few devices."""
     need = int(layout.chips)
     if world is not None and world != need:

@@ -41,11 +41,11 @@ from .launch import (
 )
 from .log import writer
 from .session import work
-from .texts import decoder
+from .texts import token_decoder
 from .watchdog import record_flights
 
 
-def demand(job: Job, settings: Settings, world: int | None) -> Prediction:
+def _demand(job: Job, settings: Settings, world: int | None) -> Prediction:
     """Check everything that does not depend on the run's folder; BadInput if the run is
     impossible.
     """
@@ -56,7 +56,7 @@ def demand(job: Job, settings: Settings, world: int | None) -> Prediction:
     return predicted
 
 
-def prepare(
+def _prepare(
     job: Job,
     settings: Settings,
     predicted: Prediction,
@@ -85,7 +85,9 @@ def prepare(
         writer()
     if settings.eval_every:
         of_evaluation(job, settings)
-    attempt.order(job, settings)  # hashes large files before ranks wait for it
+    attempt._order(
+        job, settings
+    )  # hashes large files before ranks wait for it
     told = (
         attempt.demand_same(folder, job, settings, allowed) if steps else None
     )
@@ -120,12 +122,12 @@ def train(
     environment(settings.device, settings.deterministic)
     if under_launcher():
         return launched(job, settings, resume, allowed)
-    predicted = demand(job, settings, None)
+    predicted = _demand(job, settings, None)
     folder = Path(settings.output)
     if resume and not checkpoint.complete(folder):
         raise BadInput(f"{folder} holds no checkpoint to resume from")
     with Lock(folder):
-        plan = prepare(job, settings, predicted, resume, allowed)
+        plan = _prepare(job, settings, predicted, resume, allowed)
         if not plan.finished:
             fork(plan)
             leave(plan, alone=True)
@@ -139,7 +141,7 @@ def launched(
     folder, and says what is done with it.
     """
     count = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
-    predicted = demand(job, settings, int(os.environ["WORLD_SIZE"]))
+    predicted = _demand(job, settings, int(os.environ["WORLD_SIZE"]))
     plans: list[RunPlan] = []
     refused: list[str] = []
 
@@ -150,7 +152,7 @@ def launched(
             try:
                 if dist.get_rank() == 0:
                     stack.enter_context(Lock(Path(settings.output), count))
-                    plan = prepare(
+                    plan = _prepare(
                         job,
                         settings,
                         predicted,
@@ -313,7 +315,7 @@ def prompt(plan: RunPlan) -> str:
     """The first words of the first sample, of those that are not trained on where there are any."""
     kind = of_evaluation if plan.settings.eval_every else source
     [first] = kind(plan.job, plan.settings).samples(0, 1)
-    return decoder(of_run(plan.folder))([int(i) for i in first[:PROMPT]])
+    return token_decoder(of_run(plan.folder))([int(i) for i in first[:PROMPT]])
 
 
 def sampled(plan: RunPlan) -> dict[str, str | None]:

@@ -110,7 +110,9 @@ class OutOf(torch.autograd.Function):
         return whole, of_bias, None
 
 
-def cut(module: Any, mesh: DeviceMesh, sums: bool = False, **how: Any) -> None:
+def _cut(
+    module: Any, mesh: DeviceMesh, sums: bool = False, **how: Any
+) -> None:
     """Give parameters their placement on the ranks. sums: gradients on a rank are parts
     of a sum; else those of its part.
     """
@@ -159,7 +161,7 @@ class LocalWeight(torch.autograd.Function):
 
 def column(linear: Any, ranks: TensorRanks) -> None:
     """Each rank makes its share of the features, of an input that is whole."""
-    cut(linear, ranks.mesh, weight=Shard(0), bias=Shard(0))
+    _cut(linear, ranks.mesh, weight=Shard(0), bias=Shard(0))
     parts = linear.parts
 
     def forward(x: Tensor) -> Tensor:
@@ -170,7 +172,7 @@ def column(linear: Any, ranks: TensorRanks) -> None:
 
 def row(linear: Any, ranks: TensorRanks) -> None:
     """Each rank takes its share of the features in; the sum is handed on."""
-    cut(linear, ranks.mesh, weight=Shard(1), bias=Replicate())
+    _cut(linear, ranks.mesh, weight=Shard(1), bias=Replicate())
     parts = linear.parts
 
     def forward(x: Tensor) -> Any:
@@ -184,7 +186,7 @@ def sum_gradients(module: Any, ranks: TensorRanks) -> None:
     """For a module whose weights all ranks hold, while each has other rows (tokens, or heads):
     their gradients are parts of a sum.
     """
-    cut(module, ranks.mesh, sums=True, weight=Replicate(), bias=Replicate())
+    _cut(module, ranks.mesh, sums=True, weight=Replicate(), bias=Replicate())
     parts = module.parts
     how: Callable[[Tensor], Tensor]
     if isinstance(module, nn.RMSNorm):

@@ -54,7 +54,7 @@ LINE_END = re.compile(r"(?:\n|\r(?!\n))(?=\S)")
 """Where a line begins: after LF, CR LF, or CR alone."""
 
 
-def write(
+def write_texts(
     path: Path,
     chunks: Iterable[NDArray[Any]],
     vocab: int,
@@ -238,7 +238,7 @@ def prepare(
     Memory does not grow with the file: a few megabytes of text are held at once.
     """
     encode = encoder(tokenizer, end, is_jsonl(path))
-    return write(
+    return write_texts(
         to,
         chunks=encode.stream(texts(path, key)),
         vocab=encode.vocab,
@@ -271,7 +271,7 @@ def corpus(path: Path) -> dict[str, Any]:
         return read_header(path)
     version = f"docstrings of the standard library of Python {sys.version.split()[0]}"
     encode = encoder("bytes")
-    return write(
+    return write_texts(
         path,
         chunks=encode.stream(docstrings()),
         vocab=encode.vocab,
@@ -381,7 +381,7 @@ def encoder(
     )
 
 
-def decoder(tokenizer: str) -> Callable[[list[int]], str]:
+def token_decoder(tokenizer: str) -> Callable[[list[int]], str]:
     """The way back: ids -> text. Bytes that are no UTF-8 become the sign for that."""
     if tokenizer == "bytes":
         return lambda ids: bytes(i for i in ids if i < 256).decode(

@@ -76,7 +76,7 @@ def dense_attention(
     return (out, SimpleNamespace(lse=None)) if return_aux else out
 
 
-def prepare() -> None:
+def _prepare() -> None:
     """Give PyTorch's CPU what torchtitan asks of a device; before torchtitan is imported."""
     cpu: Any = torch.cpu
     torch._utils._get_available_device_type = lambda: "cpu"
@@ -101,6 +101,6 @@ def prepare() -> None:
 
 
 if __name__ == "__main__":
-    prepare()
+    _prepare()
     sys.argv[0] = MODULE
     runpy.run_module(MODULE, run_name="__main__")

@@ -67,7 +67,7 @@ FLOPS: dict[Any, Callable[..., int]] = {
 """What PyTorch 2.13's own table of formulas lacks. As in it, the causal mask saves nothing."""
 
 
-def flops(op: Any, args: Any, kwargs: Any, out: Any) -> int:
+def _flops(op: Any, args: Any, kwargs: Any, out: Any) -> int:
     """Matrix FLOPs of one operation, two a multiply-add."""
     if formula := FLOPS.get(op._overloadpacket):
         return formula(*args, **kwargs)
@@ -96,7 +96,7 @@ class TrafficCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if any(issubclass(t, DTensor) for t in types):
             return NotImplemented
         out = opened(self, op, args, kwargs or {})
-        self.flops += flops(op, args, kwargs or {}, out)
+        self.flops += _flops(op, args, kwargs or {}, out)
         if op.namespace in ("c10d", "_c10d_functional") and (
             collective := FULL_VECTOR.get(op._opname)
         ):

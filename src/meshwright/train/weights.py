@@ -23,13 +23,13 @@ from ..formats.hf_config import model_differences, with_defaults
 from ..formats.hf_weights import (
     BODY,
     BUFFERS,
-    TABLES,
     Table,
     TensorPlace,
     weight_place,
+    weight_tables,
 )
 from . import watchdog
-from .initial import local, parameters, region
+from .initial import local, parameters_of_stages, region
 from .model import Decoder
 
 ONE = "model.safetensors"
@@ -120,11 +120,12 @@ def check(folder: Path, m: Model) -> WeightFolder:
         read_text(folder / "config.json"), str(folder / "config.json")
     )
     kind = config.get("model_type")
-    if kind not in TABLES:
+    if kind not in weight_tables():
         why = NOT_COMPUTED.get(str(kind))
         raise BadInput(
-            f"weights of {folder} are of family {str(kind)[:40]!r}: only {', '.join(TABLES)} are"
-            f" read{f'; {kind} is not trained: {why}' if why else ''}"
+            f"weights of {folder} are of family {str(kind)[:40]!r}: only"
+            f" {', '.join(weight_tables())} are read"
+            f"{f'; {kind} is not trained: {why}' if why else ''}"
         )
     theirs = read_hf(config, m.name)
     if wrong := model_differences(m, theirs):
@@ -142,7 +143,8 @@ def check(folder: Path, m: Model) -> WeightFolder:
                 f"weights of {folder}: {key} = {config[key]!r} in config.json is not computed here"
             )
     weights = WeightFolder(
-        _tensors(folder, TABLES[str(kind)]), TABLES[str(kind)]
+        _tensors(folder, weight_tables()[str(kind)]),
+        weight_tables()[str(kind)],
     )
     _compare(folder, weights, m)
     return weights
@@ -191,11 +193,13 @@ def _compare(folder: Path, weights: WeightFolder, m: Model) -> None:
     # a second copy of the embedding
     left -= {HEAD} if m.tied_embeddings else set()
     seen = set()
-    for name, p in parameters(whole, m):
+    for name, p in parameters_of_stages(whole, m):
         where = weight_place(weights.table, name)
         if where is None:
             raise BadInput(f"weights of {folder} have no {name}")
-        for theirs, want in in_files(where, rows(name, p, m), p).items():
+        for theirs, want in in_files(
+            where, weight_rows(name, p, m), p
+        ).items():
             if theirs not in weights.tensors:
                 raise BadInput(f"weights of {folder} have no {theirs}")
             seen.add(theirs)
@@ -206,7 +210,7 @@ def _compare(folder: Path, weights: WeightFolder, m: Model) -> None:
         )
 
 
-def rows(name: str, p: Tensor, m: Model) -> int:
+def weight_rows(name: str, p: Tensor, m: Model) -> int:
     """Length of a parameter's first dimension without padding of the vocabulary."""
     return (
         m.vocab if name in ("embedding.weight", "head.weight") else p.shape[0]
@@ -241,10 +245,10 @@ def fill(stage: nn.Module, m: Model, weights: WeightFolder) -> None:
     """Copy this rank's slices into a stage; rows that only pad the vocabulary keep their first
     values.
     """
-    for name, p in parameters(stage, m):
+    for name, p in parameters_of_stages(stage, m):
         watchdog.beat(f"reading {name}"[:48])
         mine = local(p)
-        values = weights.read(name, rows(name, p, m), region(p))
+        values = weights.read(name, weight_rows(name, p, m), region(p))
         if mine.numel() and values.numel():
             mine.narrow(0, 0, values.shape[0]).copy_(values)
 

@@ -22,7 +22,7 @@ from .dropped import job_in_file, read_bridge
 from .question import ask, laid_out
 
 
-def advise(body: Body, progress: Progress) -> Answer:
+def answer_advise(body: Body, progress: Progress) -> Answer:
     """Single changes of a run by what each gives, then the best pair and triple."""
     text = body.get("text")
     if isinstance(text, str) and text.strip():

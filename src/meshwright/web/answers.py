@@ -70,7 +70,7 @@ def prediction_fields(
     }
 
 
-def predict(body: Body, progress: Progress) -> Answer:
+def answer_predict(body: Body, progress: Progress) -> Answer:
     """One step under a given layout."""
     notes: list[str] = []
     job, _ = ask(body.get("question"), notes)
@@ -81,7 +81,7 @@ def predict(body: Body, progress: Progress) -> Answer:
     )
 
 
-def plan(body: Body, progress: Progress) -> Answer:
+def answer_plan(body: Body, progress: Progress) -> Answer:
     """The fastest layouts, why the best wins, and what was searched."""
     *_, answer = plan_lines(body, progress)
     return answer
@@ -108,7 +108,7 @@ def plan_lines(body: Body, progress: Progress) -> Iterator[Answer]:
     steps = planning(question)
     answer = yield from closed_forms(steps, paid, notes)
     tied = {
-        **ties(job, answer.fastest),
+        **_ties(job, answer.fastest),
         "why": reason(answer),
         "idle": answer.idle,
     }
@@ -154,7 +154,7 @@ def best_of(job: Job, space: Space, progress: Progress, top: int = 1) -> Plan:
     return search(job, space, top=top, progress=progress, families=False)
 
 
-def ties(job: Job, fastest: Prediction | None) -> dict[str, float | None]:
+def _ties(job: Job, fastest: Prediction | None) -> dict[str, float | None]:
     """Below which share two layouts are a tie, where runs were compared with predictions; and up to
     how many seconds, over the chance to fit, a layout is one of those nobody can tell from the
     fastest.
@@ -257,7 +257,7 @@ def what_if(body: Body, progress: Progress) -> Iterator[Answer]:
         yield {
             "name": change.name,
             "set": change.says,
-            **fastest_fields(job, space, change, progress, now),
+            **fastest_fields(job, space, change, progress=progress, now=now),
         }
 
 
@@ -356,7 +356,7 @@ def clusters(body: Body, progress: Progress) -> Iterator[Answer]:
             yield {**row, "why": str(error)}
 
 
-def scaling(body: Body, progress: Progress) -> Iterator[Answer]:
+def answer_scaling(body: Body, progress: Progress) -> Iterator[Answer]:
     """The fastest layout of the same batch on an eighth as many chips, twice as many and so on, to
     where a chip does less than half of what it does at best, or nothing is found any more; a line
     for each.

@@ -290,7 +290,7 @@ class Api:
                 if not line.done():
                     said = self.lines(line, task, asked, key or "")
                     return StreamingResponse(said, 200, HEADERS, LINES)
-                answer = whole(line)
+                answer = _whole(line)
             else:
                 answer = await self.computed(task, asked, request)
             headers["server-timing"] = f"cpu;dur={1e3 * task.cpu_s:.1f}"
@@ -304,7 +304,7 @@ class Api:
         """The first line of an answer."""
         with self.first if asked.quick else nullcontext():
             line = await self.begun(task, asked, request)
-        return whole(line)
+        return _whole(line)
 
     async def begun(
         self,
@@ -371,7 +371,7 @@ class Api:
         task = self.task(name, asked, body)
         first = await self.begun(task, asked, request, SAID_S)
         if first.done():
-            whole(first)
+            _whole(first)
         return StreamingResponse(
             self.lines(first, task, asked, key),
             200,
@@ -416,7 +416,7 @@ class Api:
             self.under_way -= 1
 
 
-def whole(line: asyncio.Future[bytes]) -> bytes:
+def _whole(line: asyncio.Future[bytes]) -> bytes:
     """A line that is there.  Raises why it is not."""
     try:
         return line.result()

@@ -34,7 +34,7 @@ VERBS = ("predict", "plan", "sweep", "timeline", "roofline")
 """Commands whose options are a question."""
 
 
-def read(body: Body, progress: Progress) -> Answer:
+def read_dropped(body: Body, progress: Progress) -> Answer:
     """The question in a text, with a sentence on what it was taken for."""
     text = body.get("text")
     if not isinstance(text, str) or not text.strip():
@@ -100,7 +100,7 @@ def read_bridge(text: str, progress: Progress) -> bridge.ForeignFile | None:
     for kind in KINDS if text.startswith("{") else KINDS[1:]:
         progress("reading", 0.0)
         try:
-            return bridge.read(f"{DROPPED}{kind}", text)
+            return bridge.read_file(f"{DROPPED}{kind}", text)
         except BadInput as error:
             if not any(words in str(error) for words in NOT_THEIRS):
                 raise

@@ -102,12 +102,14 @@ def endpoints(runs: Mapping[str, Path] | None = None) -> dict[str, Endpoint]:
     quick = partial(Endpoint, quick=True)
     return {
         "catalogue": quick(answers.catalogue),
-        "predict": quick(answers.predict, {**laid_out, "prices": NUMBERS}),
+        "predict": quick(
+            answers.answer_predict, {**laid_out, "prices": NUMBERS}
+        ),
         "explain": quick(
             opened.explain, {**laid_out, "term": TEXT, "prices": NUMBERS}
         ),
         "machine": quick(opened.machine, laid_out),
-        "plan": Endpoint(answers.plan, planned),
+        "plan": Endpoint(answers.answer_plan, planned),
         "plan_lines": Endpoint(
             answers.plan_lines, planned, streams=True, last="plan"
         ),
@@ -120,18 +122,18 @@ def endpoints(runs: Mapping[str, Path] | None = None) -> dict[str, Endpoint]:
             streams=True,
         ),
         "scaling": Endpoint(
-            answers.scaling, {**asked, "prices": NUMBERS}, streams=True
+            answers.answer_scaling, {**asked, "prices": NUMBERS}, streams=True
         ),
         "copies": quick(
             answers.ways_to_copy,
             {**laid_out, "clusters": LIST, "prices": NUMBERS},
         ),
-        "read": Endpoint(dropped.read, {"text": TEXT, **asked}),
-        "advise": Endpoint(advised.advise, {"text": TEXT, **laid_out}),
-        "timeline": quick(explorers.timeline, laid_out),
+        "read": Endpoint(dropped.read_dropped, {"text": TEXT, **asked}),
+        "advise": Endpoint(advised.answer_advise, {"text": TEXT, **laid_out}),
+        "timeline": quick(explorers.explore_timeline, laid_out),
         "trace": Endpoint(explorers.trace, laid_out),
         "limits": Endpoint(
-            explorers.limits, {**SCENARIO, "grid": YES}, streams=True
+            explorers.explore_limits, {**SCENARIO, "grid": YES}, streams=True
         ),
         "cluster_of_run": Endpoint(
             explorers.cluster_of_run,
@@ -139,7 +141,7 @@ def endpoints(runs: Mapping[str, Path] | None = None) -> dict[str, Endpoint]:
         ),
         "scenarios": quick(explorers.scenarios),
         "roofline": Endpoint(
-            explorers.roofline, {**asked, "layer": TEXT, "shape": TEXT}
+            explorers.explore_roofline, {**asked, "layer": TEXT, "shape": TEXT}
         ),
         "runs": quick(sure.run_table),
         "nearest": quick(sure.nearest_table, asked),
@@ -158,11 +160,11 @@ def check_body(body: object, asked: Endpoint) -> Body:
     for name, value in body.items():
         if name not in asked.fields:
             raise unknown("the body: field", name, asked.fields)
-        check(name, value, asked.fields[name])
+        _check(name, value, asked.fields[name])
     return body
 
 
-def check(name: str, value: object, schema: Mapping[str, Any]) -> None:
+def _check(name: str, value: object, schema: Mapping[str, Any]) -> None:
     """A value, and those inside, of a schema's type and range.  Raises BadInput."""
     wanted = schema.get("type", [])
     kinds = [wanted] if isinstance(wanted, str) else wanted
@@ -184,10 +186,10 @@ def check(name: str, value: object, schema: Mapping[str, Any]) -> None:
         )
     if isinstance(value, Mapping) and "additionalProperties" in schema:
         for key, inner in value.items():
-            check(f"{name}.{key[:40]}", inner, schema["additionalProperties"])
+            _check(f"{name}.{key[:40]}", inner, schema["additionalProperties"])
     if isinstance(value, list) and "items" in schema:
         for inner in value:
-            check(f"each of {name}", inner, schema["items"])
+            _check(f"each of {name}", inner, schema["items"])
 
 
 def json_schema(kind: FieldKind) -> dict[str, Any]:

@@ -60,7 +60,7 @@ FACTORS = (1e-3, 1e6)
 """By how much a slider may change a number."""
 
 
-def timeline(body: Body, progress: Progress) -> Answer:
+def explore_timeline(body: Body, progress: Progress) -> Answer:
     """The pipeline of a layout, action by action."""
     notes: list[str] = []
     job, _ = ask(body.get("question"), notes)
@@ -117,7 +117,7 @@ def trace(body: Body, progress: Progress) -> Answer:
     replay = pipeline_replay(
         compute_step(job, laid_out(job, body.get("layout", {})))
     )
-    return perfetto.write(
+    return perfetto.write_trace(
         replay.timeline, layout_words(replay.prediction.layout)
     )
 
@@ -173,7 +173,7 @@ def scale_scenario(base: Scenario, factors: object) -> Scenario:
     return replace(changed, name=label)
 
 
-def limits(body: Body, progress: Progress) -> Iterator[Answer]:
+def explore_limits(body: Body, progress: Progress) -> Iterator[Answer]:
     """How far each scenario scales: a few points of its smooth curve at once, then all of them;
     then, if asked, the paper's grid.
     """
@@ -227,7 +227,7 @@ def scenarios(body: Body, progress: Progress) -> Answer:
     return {"schema": SCHEMA, "scenarios": list(presets())}
 
 
-def roofline(body: Body, progress: Progress) -> Answer:
+def explore_roofline(body: Body, progress: Progress) -> Answer:
     """Where communication starts to bind, in both editions of the scaling book."""
     notes: list[str] = []
     question = check_question(body.get("question"))

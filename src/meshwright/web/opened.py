@@ -31,7 +31,7 @@ def predict_question(body: Body) -> Prediction:
 
 def explain(body: Body, progress: Progress) -> Answer:
     """The terms of a prediction that a path names, each with its parts, one level deep."""
-    terms = tree.to_dict(
+    terms = tree.explanation_to_dict(
         predict_question(body), body.get("term") or "step_time"
     )
     for term in terms:

@@ -14,7 +14,7 @@ from typing import Any
 
 from ..errors import MeshwrightError
 from ..search import Progress
-from .answers import Answer, plan
+from .answers import Answer, answer_plan
 from .question import OPENING
 
 NAME = "answers.gz"
@@ -49,7 +49,7 @@ SHOWN = (
 
 
 @dataclass(frozen=True)
-class Range:
+class KeyRange:
     """What is worked out."""
 
     models: Sequence[str] = (
@@ -72,13 +72,13 @@ class Range:
     sizes: Sequence[int] = tuple(2**k for k in range(3, 13))
 
 
-def compressed(over: Range, progress: Progress) -> bytes:
+def compressed(over: KeyRange, progress: Progress) -> bytes:
     """All rows as a compressed JSON file: model -> chip -> number of chips -> best and price."""
-    data = json.dumps(table(over, progress), separators=(",", ":"))
+    data = json.dumps(_table(over, progress), separators=(",", ":"))
     return gzip.compress(data.encode(), mtime=0)
 
 
-def table(over: Range, progress: Progress) -> Mapping[str, Any]:
+def _table(over: KeyRange, progress: Progress) -> Mapping[str, Any]:
     """The rows; a job that has no plan, or that nothing fits, has none."""
     rows: dict[str, dict[str, dict[str, Any]]] = {}
     count = len(over.models) * len(over.chips)
@@ -102,7 +102,7 @@ def table(over: Range, progress: Progress) -> Mapping[str, Any]:
 def _row(question: Mapping[str, str]) -> Answer | None:
     body = {"question": question, "families": False, "top": 1}
     try:
-        told = plan(body, lambda what, share: None)
+        told = answer_plan(body, lambda what, share: None)
     except MeshwrightError:
         return None
     best = told["best"]

@@ -80,7 +80,7 @@ def check_question(question: object) -> dict[str, str]:
     }
 
 
-def tables(question: Question, given: Mapping[str, str]) -> dict[str, Any]:
+def _tables(question: Question, given: Mapping[str, str]) -> dict[str, Any]:
     """The tables of `load_job` that a question and these of its fields make."""
     model = question.get(MODEL, "")
     job = question.get(JOB)
@@ -113,7 +113,7 @@ def ask(question: object, notes: list[str]) -> tuple[Job, Space]:
         {k: v for k, v in texts.items() if k not in (MODEL, JOB)}
     )
     job = load_job(
-        tables(texts, given),
+        _tables(texts, given),
         files=False,
         notes=notes,
         shared_out=True,
@@ -213,7 +213,7 @@ def python_of(
     """
     texts = {k: v for k, v in question.items() if k not in (MODEL, JOB)}
     given, space = job_and_space(texts)
-    source = tables(question, given)
+    source = _tables(question, given)
     limits = ", ".join(
         f"{name}={values!r}" for name, values in space.choices.items()
     )

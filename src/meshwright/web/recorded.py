@@ -30,7 +30,7 @@ RESULTS = ("plan", "predict", "sweep", "validate", "roofline", "compare")
 Answers = dict[str, Any]
 
 
-def report(source: str, progress: Progress) -> str:
+def recorded_report(source: str, progress: Progress) -> str:
     """The page of a JOB.toml, a result (-o FILE.json) or the folder of a run.  Raises BadInput."""
     path = Path(source[:4096])
     if path.is_dir():

@@ -12,7 +12,7 @@ from ..compare import compare
 from ..compare.logged import compare_log
 from ..errors import BadInput
 from ..formats.logs import steps_of
-from ..formats.run_folder import read
+from ..formats.run_folder import read_run
 from ..prediction.prediction import predict
 from ..report.console import SCHEMA, envelope
 from ..search import Progress
@@ -50,7 +50,7 @@ class Folders:
 
 def of_folder(path: Path) -> dict[str, Any]:
     """What is known of a run: the prediction, and beside it what it measured so far."""
-    run = read(path)
+    run = read_run(path)
     told = {
         "folder": path.name,
         "series": series(run.metrics),

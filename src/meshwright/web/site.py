@@ -27,11 +27,11 @@ POLICY = (
 )
 
 
-def write(
+def write_site(
     folder: Path,
     engine: Path | None,
     progress: Progress,
-    over: prerendered.Range | None = None,
+    over: prerendered.KeyRange | None = None,
 ) -> list[str]:
     """Write the folder; the names of its files.  Raises BadInput.
 
@@ -55,7 +55,7 @@ def write(
     for name, text in texts.items():
         (folder / name).write_text(text, "utf-8")
     if engine:
-        rows = prerendered.compressed(over or prerendered.Range(), progress)
+        rows = prerendered.compressed(over or prerendered.KeyRange(), progress)
         (folder / prerendered.NAME).write_bytes(rows)
         (folder / "meshwright.zip").write_bytes(package())
         (folder / "pyodide").mkdir(exist_ok=True)
@@ -68,14 +68,14 @@ def package() -> bytes:
     """The program as a zip file, without what the page does not need."""
     data = io.BytesIO()
     with zipfile.ZipFile(data, "w", zipfile.ZIP_DEFLATED) as archive:
-        add(archive, resources.files("meshwright"), "meshwright")
+        _add(archive, resources.files("meshwright"), "meshwright")
     return data.getvalue()
 
 
-def add(archive: zipfile.ZipFile, folder: Traversable, name: str) -> None:
+def _add(archive: zipfile.ZipFile, folder: Traversable, name: str) -> None:
     """The files of a folder and of those inside."""
     for file in sorted(folder.iterdir(), key=lambda f: f.name):
         if file.is_dir() and file.name not in LEFT_OUT:
-            add(archive, file, f"{name}/{file.name}")
+            _add(archive, file, f"{name}/{file.name}")
         elif file.is_file():
             archive.writestr(f"{name}/{file.name}", file.read_bytes())

@@ -218,7 +218,7 @@ class WorkerAnswer:
         self.workers.free.put(self.worker)
 
 
-def main() -> None:
+def _main() -> None:
     """Answer what is read until there is no more."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # its server ends it
     if hasattr(os, "nice"):
@@ -275,4 +275,4 @@ def write_answer(
 
 
 if __name__ == "__main__":
-    main()
+    _main()

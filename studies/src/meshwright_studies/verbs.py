@@ -103,7 +103,7 @@ def validate(
         validated_card(data), detail, [validated(data)]
     )
     if output:
-        files.write(
+        files.write_output(
             output,
             {
                 ".json": lambda: files.json_text(data),
@@ -129,7 +129,7 @@ def fit(
 
     from .fitting.answer import answer
     from .fitting.evidence import descriptions
-    from .report.fitted import report
+    from .report.fitted import fitted_report
     from .validate import published
     from .validate.rows import parse_rows, text_of_rows
 
@@ -157,7 +157,9 @@ def fit(
     if json:
         console.show_json(console.envelope("fit", data))
     else:
-        console.show(*report(data), f"wrote {', '.join(files)} in {folder}")
+        console.show(
+            *fitted_report(data), f"wrote {', '.join(files)} in {folder}"
+        )
     return 0
 
 

@@ -40,34 +40,37 @@ from . import (
 )
 from .dumps import dump, headed
 from .edit import LARGEST_BASE
-from .reading import FileKeys, ForeignFile, said_by, understood
+from .reading import FileKeys, ForeignFile, understood
 from .recognise import explains_more, recognised
 from .table import Format, get
+from .tabled import TabledTool
+from .tool import Tool
 from .tree import flat_keys, parse_yaml
 from .writing import keys_of
 
-TOOLS: dict[str, Any] = {
-    "megatron": megatron_args,
-    "torchtitan": torchtitan,
-    "torchtitan-toml": torchtitan_toml,
-    "deepspeed": deepspeed,
-    "accelerate": accelerate,
-    "axolotl": axolotl,
-    "maxtext": maxtext,
-    "megatron-bridge": megatron_bridge,
-    "nanotron": tabled.TabledTool("nanotron", nanotron.READ, nanotron.WRITE),
-    "gpt-neox": tabled.TabledTool("gpt-neox", gpt_neox.READ, gpt_neox.WRITE),
-    "nemo": nemo.Nemo("nemo", megatron_args.READ),
-    "torchtune": tabled.TabledTool("torchtune", trainers.TORCHTUNE),
-    "litgpt": tabled.TabledTool("litgpt", trainers.LITGPT),
-    "olmo": tabled.TabledTool("olmo", trainers.OLMO),
-    "olmo-core": tabled.TabledTool("olmo-core", olmo_core.READ),
-    "levanter": tabled.TabledTool("levanter", trainers.LEVANTER),
-    "transformers": tabled.TabledTool("transformers", hf_trainer.READ),
-    "llama-factory": tabled.TabledTool("llama-factory", hf_trainer.READ),
-    "llama-factory-v1": tabled.TabledTool(
-        "llama-factory-v1", hf_trainer.READ_V1
-    ),
+TOOLS: dict[str, Tool] = {
+    tool.name: tool
+    for tool in (
+        megatron_args.TOOL,
+        torchtitan.TOOL,
+        torchtitan_toml.TOOL,
+        deepspeed.TOOL,
+        accelerate.TOOL,
+        axolotl.TOOL,
+        maxtext.TOOL,
+        megatron_bridge.TOOL,
+        TabledTool("nanotron", nanotron.READ, nanotron.WRITE),
+        TabledTool("gpt-neox", gpt_neox.READ, gpt_neox.WRITE),
+        nemo.Nemo("nemo", megatron_args.TOOL.READ),
+        TabledTool("torchtune", trainers.TORCHTUNE),
+        TabledTool("litgpt", trainers.LITGPT),
+        TabledTool("olmo", trainers.OLMO),
+        TabledTool("olmo-core", olmo_core.READ),
+        TabledTool("levanter", trainers.LEVANTER),
+        TabledTool("transformers", hf_trainer.READ),
+        TabledTool("llama-factory", hf_trainer.READ),
+        TabledTool("llama-factory-v1", hf_trainer.READ_V1),
+    )
 }
 """Format -> what knows it: its file, or the table alone."""
 LOGS = (".log", ".out", ".txt", ".err")
@@ -105,7 +108,7 @@ def foreign(path: str) -> bool:
         keys = _tree(read_text(path), TREES[end], path)
     except BadInput:
         return False
-    return any(is_mine(tool, keys) for tool in TOOLS.values())
+    return any(tool.mine_tree(keys) for tool in TOOLS.values())
 
 
 def logged(path: str) -> bool:
@@ -122,7 +125,7 @@ def logged(path: str) -> bool:
 def arguments_of_log(text: str, chips: int | None) -> ForeignFile:
     """What the arguments in a log say.  Raises BadInput where there are none."""
     if found := dump(text):
-        said = said_by(TOOLS[found.format], found.said.keys, "the log")
+        said = TOOLS[found.format].of_tree(found.said.keys, "the log")
         said = replace(
             said,
             chips=found.said.chips or said.chips,
@@ -150,11 +153,6 @@ def arguments_of_log(text: str, chips: int | None) -> ForeignFile:
     )
 
 
-def is_mine(tool: Any, keys: dict[str, Any]) -> bool:
-    """The keys are those of the tool."""
-    return hasattr(tool, "mine_tree") and bool(tool.mine_tree(keys))
-
-
 def _tree(text: str, kind: str, where: str) -> dict[str, Any]:
     if kind == "yaml":
         return flat_keys(parse_yaml(text, where), where)
@@ -163,7 +161,7 @@ def _tree(text: str, kind: str, where: str) -> dict[str, Any]:
     )
 
 
-def read(
+def read_file(
     path: str,
     text: str | None = None,
     chips: int | None = None,
@@ -201,7 +199,7 @@ def read(
     refusals: dict[str, BadInput] = {}
     for name in [named] if named else TOOLS:
         try:
-            said = _said(TOOLS[name], text, keys, path, bool(named))
+            said = _said(TOOLS[name], text, keys, path=path, sure=bool(named))
         except BadInput as error:
             refusals[name] = error
             continue
@@ -217,7 +215,7 @@ def read(
     every = keys or {key for said in read_as.values() for key in said}
     name = named or recognised(path, every, read_as)
     file = understood_as(name, sayings[name], chips)
-    if kind is None and arguments is None and shell.read(text).asks:
+    if kind is None and arguments is None and shell.read_script(text).asks:
         return replace(file, notes=(*file.notes, CALLED))
     return file
 
@@ -229,7 +227,7 @@ CALLED = (
 
 
 def _said(
-    tool: Any,
+    tool: Tool,
     text: str,
     keys: dict[str, Any] | None,
     path: str,
@@ -237,13 +235,12 @@ def _said(
 ) -> FileKeys | None:
     """What a file says as one tool reads it; None: not that tool's.  Raises BadInput."""
     if keys is not None:
-        if not hasattr(tool, "mine_tree") or not (sure or is_mine(tool, keys)):
+        if not tool.trees or not (sure or tool.mine_tree(keys)):
             return None
-        return said_by(tool, keys, path)
-    if not hasattr(tool, "said") or not (sure or tool.mine(text)):
+        return tool.of_tree(keys, path)
+    if not tool.scripts or not (sure or tool.mine(text)):
         return None
-    said: FileKeys = tool.said(text, path)
-    return said
+    return tool.said(text, path)
 
 
 def of_primus(
@@ -252,7 +249,7 @@ def of_primus(
     """The trainer's settings in a file of Primus."""
     wrapped = primus.unwrapped(keys, path)
     tool = TOOLS[wrapped.format]
-    said = said_by(tool, wrapped.keys, path)
+    said = tool.of_tree(wrapped.keys, path)
     said = primus.with_experts_asked(said, wrapped)
     said = replace(said, chips=chips or said.chips)
     known = {"model": wrapped.model} if wrapped.model else {}
@@ -286,7 +283,7 @@ def write_onto(
     demand_chip(format, job)
     text = read_text(path, LARGEST_BASE)
     ranks = at.nodes * at.ranks
-    told = read(path, text, ranks).format
+    told = read_file(path, text, ranks).format
     if told.name != to:
         raise BadInput(
             f"--base {path[:80]} is a file of {told.title}, not of {format.title}"
@@ -298,15 +295,17 @@ def write_onto(
         raise BadInput(
             f"{path[:80]} is a file of Primus, which is read here, not edited"
         )
-    head = tool.head(at) if hasattr(tool, "head") else {}
+    head = tool.head(at)
     reading = onto.Reading(format, tool, path, ranks)
     if run is not None:
         run = run.filled
-        made = onto.differences(reading, run, job, text, keys, head)
+        made = onto.differences(
+            reading, run, job, text=text, base=keys, head=head
+        )
         if kind or to != megatron_args.NAME:
             return made
         return onto.environment_edited(made, keys, job, run)
-    made = onto.write(reading, job, text, keys, head)
+    made = onto.write_onto_file(reading, job, text, base=keys, head=head)
     if kind:
         return made
     made = onto.ranks_edited(made, at, path)
@@ -330,11 +329,6 @@ def write(job: Job, to: str, at: launch.Place) -> tuple[str, list[str]]:
             f"{format.title} is read here, not written: {', '.join(table.written())} are"
         )
     demand_chip(format, job)
-    l = job.layout
-    if l.dp % l.dp_replicate:
-        raise BadInput(
-            f"dp {int(l.dp)} is no multiple of dp_replicate {int(l.dp_replicate)}"
-        )
     out, script = keys_of(format, job, TOOLS[to].WRITE, TOOLS[to].READ)
     told = [f"your script says: {word}" for word in script]
     yours = [f"not in the plan: {format.yours}"] if format.yours else []
@@ -348,7 +342,7 @@ __all__ = [
     "TOOLS",
     "foreign",
     "understood_as",
-    "read",
+    "read_file",
     "write",
     "write_onto",
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from ...describe.job import Job
@@ -20,6 +21,7 @@ from .shared import (
     write_stage,
 )
 from .table import get
+from .tool import Tool
 from .tree import nested, yaml_text
 
 NAME = "accelerate"
@@ -47,28 +49,7 @@ PROGRAM = "train.py"
 CONFIG = "accelerate.yaml"
 
 
-def mine_tree(keys: dict[str, Any]) -> bool:
-    """Every file of accelerate's says what kind of distribution it has."""
-    return "distributed_type" in keys or "compute_environment" in keys
-
-
-def of_tree(keys: dict[str, Any], where: str) -> FileKeys:
-    """The keys, and the processes that are started."""
-    count = str(keys.get("num_processes", ""))
-    return FileKeys(
-        keys, int(count) if count.isdigit() and int(count) > 0 else None
-    )
-
-
-def dp(k: Keys) -> int | None:
-    """Shards times copies; without either what is left of the processes."""
-    shards = k.whole(M + "dp_shard_size")
-    copies = k.whole(M + "dp_replicate_size")
-    k.get("num_processes")
-    return (shards or 1) * (copies or 1) if shards or copies else None
-
-
-def zero(k: Keys) -> int:
+def _zero(k: Keys) -> int:
     """By FSDP's or DeepSpeed's own word; sharded sizes of the mesh are FSDP 2."""
     kind = k.word("distributed_type", "no")
     stage, hybrid = 0, False
@@ -118,24 +99,29 @@ def unwrapped(k: Keys, key: str, default: str) -> None:
 
 
 READ = {
-    "layout.dp": dp,
-    "layout.zero": zero,
+    "layout.zero": _zero,
 }
 
 
-def write_dp(job: Job, out: Out) -> None:
+def _write_dp(job: Job, out: Out) -> None:
     out["num_processes"] = int(job.layout.chips)
     write_shards(job, out, NAME, M)
 
 
-def write_zero(job: Job, out: Out) -> None:
-    write_stage(job, out, NAME, F + "version", F + "reshard_after_forward")
+def _write_zero(job: Job, out: Out) -> None:
+    write_stage(
+        job,
+        out,
+        NAME,
+        version=F + "version",
+        reshard=F + "reshard_after_forward",
+    )
     out["distributed_type"] = "FSDP" if job.layout.zero else "MULTI_GPU"
     if job.layout.zero:
         out[F + "auto_wrap_policy"] = LAYERS
 
 
-def write_recompute(job: Job, out: Out) -> None:
+def _write_recompute(job: Job, out: Out) -> None:
     how = job.layout.recompute
     if how not in ("none", "full") or (how == "full" and not job.layout.zero):
         raise BadInput(
@@ -145,7 +131,7 @@ def write_recompute(job: Job, out: Out) -> None:
         out[F + "activation_checkpointing"] = how == "full"
 
 
-def write_compiled(job: Job, out: Out) -> None:
+def _write_compiled(job: Job, out: Out) -> None:
     """Without a word nothing is compiled."""
     if compiles(job) or job.software.compiled is not None:
         out["dynamo_config.dynamo_backend"] = (
@@ -154,34 +140,11 @@ def write_compiled(job: Job, out: Out) -> None:
 
 
 WRITE = {
-    "layout.dp": write_dp,
-    "layout.zero": write_zero,
-    "layout.recompute": write_recompute,
-    "software.compiled": write_compiled,
+    "layout.dp": _write_dp,
+    "layout.zero": _write_zero,
+    "layout.recompute": _write_recompute,
+    "software.compiled": _write_compiled,
 }
-
-
-def head(at: launch.Place) -> Out:
-    """What its launcher is told beside the plan."""
-    return {"num_machines": at.nodes}
-
-
-def render(out: Out, job: Job, at: launch.Place) -> str:
-    """The YAML, for `accelerate launch` on each node."""
-    first = {"compute_environment": "LOCAL_MACHINE", **head(at)}
-    how = (
-        f"accelerate launch --config_file THIS your_script.py ({get(NAME).version})."
-        " Written by meshwright export."
-    )
-    return launch.configured(
-        at,
-        get(NAME),
-        PROGRAM,
-        [],
-        (CONFIG, yaml_text(nested({**first, **out}))),
-        heading=[how],
-        starter=starter,
-    )
 
 
 def starter(at: launch.Place) -> str:
@@ -192,3 +155,43 @@ def starter(at: launch.Place) -> str:
     # this rendezvous numbers the nodes itself: --machine_rank is demanded, and not read
     meets = f'--main_process_ip "{at.head}" --main_process_port {PORT}'
     return f"{words} --rdzv_backend c10d --machine_rank 0 {meets}"
+
+
+class Accelerate(Tool):
+    """accelerate's YAML."""
+
+    def mine_tree(self, keys: Mapping[str, Any]) -> bool:
+        """Every file of accelerate's says what kind of distribution it has."""
+        return "distributed_type" in keys or "compute_environment" in keys
+
+    def of_tree(self, keys: Mapping[str, Any], where: str) -> FileKeys:
+        """The keys, and the processes that are started."""
+        count = str(keys.get("num_processes", ""))
+        return FileKeys(
+            dict(keys),
+            int(count) if count.isdecimal() and int(count) > 0 else None,
+        )
+
+    def head(self, at: launch.Place) -> Out:
+        """What its launcher is told beside the plan."""
+        return {"num_machines": at.nodes}
+
+    def render(self, out: Out, job: Job, at: launch.Place) -> str:
+        """The YAML, for `accelerate launch` on each node."""
+        first = {"compute_environment": "LOCAL_MACHINE", **self.head(at)}
+        how = (
+            f"accelerate launch --config_file THIS your_script.py ({get(NAME).version})."
+            " Written by meshwright export."
+        )
+        return launch.configured(
+            at,
+            get(NAME),
+            PROGRAM,
+            lines=[],
+            file=(CONFIG, yaml_text(nested({**first, **out}))),
+            heading=[how],
+            starter=starter,
+        )
+
+
+TOOL = Accelerate("accelerate", READ, WRITE)

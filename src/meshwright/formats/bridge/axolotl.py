@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any
 
 from ...describe.job import Job
@@ -22,6 +23,7 @@ from .shared import (
     write_stage,
 )
 from .table import get
+from .tool import Tool
 from .tree import nested, yaml_text
 
 NAME = "axolotl"
@@ -58,11 +60,6 @@ YOURS = {
 in. The path is none, so that nothing trains by mistake."""
 
 
-def mine_tree(keys: dict[str, Any]) -> bool:
-    """A base model, and data or steps of training."""
-    return "base_model" in keys
-
-
 def ep(k: Keys) -> int | None:
     """Expert parallelism is a plugin's: without its name the degree does nothing."""
     degree = k.whole(EP)
@@ -72,7 +69,7 @@ def ep(k: Keys) -> int | None:
     return degree
 
 
-def dp(k: Keys) -> int | None:
+def _dp(k: Keys) -> int | None:
     """Shards times copies times ranks of experts, which take batches of their own."""
     shards = k.whole("dp_shard_size")
     parts = (k.whole("dp_replicate_size") or 1) * (ep(k) or 1)
@@ -120,7 +117,7 @@ def zero(k: Keys) -> int:
     return stage
 
 
-def batch(k: Keys) -> str | None:
+def _batch(k: Keys) -> str | None:
     """Microbatch times accumulation times replicas."""
     parts = k.whole("gradient_accumulation_steps", 1) or 1
     ranks = replicas_left(k)
@@ -135,14 +132,14 @@ def batch(k: Keys) -> str | None:
 
 READ = {
     "layout.ep": ep,
-    "layout.dp": dp,
+    "layout.dp": _dp,
     "layout.zero": zero,
-    "job.batch": batch,
+    "job.batch": _batch,
     "software.dispatcher": lambda k: "deepep" if (ep(k) or 1) > 1 else None,
 }
 
 
-def write_dp(job: Job, out: Out) -> None:
+def _write_dp(job: Job, out: Out) -> None:
     """Its shards are those of an expert, where experts are shared out."""
     write_shards(job, out, NAME)
     if job.layout.ep > 1:
@@ -194,29 +191,46 @@ def write_cp(job: Job, out: Out) -> None:
     out["ring_attn_func"] = EXCHANGED.get(l.cp_exchange, l.cp_exchange)
 
 
-def write_zero(job: Job, out: Out) -> None:
-    write_stage(job, out, NAME, "fsdp_version", F + "reshard_after_forward")
+def _write_zero(job: Job, out: Out) -> None:
+    write_stage(
+        job,
+        out,
+        NAME,
+        version="fsdp_version",
+        reshard=F + "reshard_after_forward",
+    )
 
 
 WRITE = {
     "layout.cp": write_cp,
-    "layout.dp": write_dp,
-    "layout.zero": write_zero,
+    "layout.dp": _write_dp,
+    "layout.zero": _write_zero,
     "job.batch": lambda job, out: out.update(
         gradient_accumulation_steps=accumulated(job)
     ),
 }
 
 
-def render(out: Out, job: Job, at: launch.Place) -> str:
-    """The YAML, with what its reader must fill in."""
-    how = f"axolotl {get(NAME).version}, {at.nodes * at.ranks} GPUs. Written by meshwright export."
-    yours = "Put your own datasets and learning_rate (the last two keys): a plan knows neither."
-    return launch.configured(
-        at,
-        get(NAME),
-        PROGRAM,
-        [CONFIG],
-        (CONFIG, yaml_text({**nested(out), **YOURS})),
-        heading=[how, yours],
-    )
+class Axolotl(Tool):
+    """axolotl's YAML."""
+
+    def mine_tree(self, keys: Mapping[str, Any]) -> bool:
+        """A base model, and data or steps of training."""
+        return "base_model" in keys
+
+    def render(self, out: Out, job: Job, at: launch.Place) -> str:
+        """The YAML, with what its reader must fill in."""
+        gpus = at.nodes * at.ranks
+        how = f"axolotl {get(NAME).version}, {gpus} GPUs. Written by meshwright export."
+        yours = "Put your own datasets and learning_rate (the last two keys): a plan knows neither."
+        return launch.configured(
+            at,
+            get(NAME),
+            PROGRAM,
+            lines=[CONFIG],
+            file=(CONFIG, yaml_text({**nested(out), **YOURS})),
+            heading=[how, yours],
+        )
+
+
+TOOL = Axolotl("axolotl", READ, WRITE)

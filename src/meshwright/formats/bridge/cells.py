@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from fnmatch import fnmatchcase
+from functools import partial
 from typing import Any
 
 from ...describe.job import (
@@ -18,10 +19,12 @@ from ...describe.job import (
 from ...describe.offload import offload
 from ...describe.read import brief
 from ...errors import BadInput
+from ..formulas import calls, worked_out
 from .keys import Keys
 from .shared import (
     accumulated,
     batch_of_parts,
+    class_of_optimizer,
     hub_model,
     hub_name,
     optimizer_named,
@@ -45,13 +48,22 @@ NAMED: Mapping[str, Mapping[str, Any]] = {
 """Fields whose values have names."""
 
 
-def read(format: Format, path: str, cell: Cell, keys: Keys) -> Any:
+def read_cell(format: Format, path: str, cell: Cell, keys: Keys) -> Any:
     """What a file says of one field; None if nothing."""
     if cell.hub:
         return hub_model(keys, cell.keys, format.name)
     if cell.parts:
         each = {*format.cells["layout.microbatch"].keys} & keys.unread
         return None if each else batch_of_parts(keys, cell.parts)
+    if cell.formula:
+        names = key_names(keys)
+        value = worked_out(cell.formula, names)
+        if (
+            value is not None
+        ):  # also keys that did not count here must be readable
+            for call in calls(cell.formula):
+                call(names)
+        return value
     if cell.where and keys.degree(cell.where) == 1:
         keys.used |= {*cell.keys} & {*keys.said}
         return None
@@ -85,6 +97,22 @@ def read(format: Format, path: str, cell: Cell, keys: Keys) -> Any:
     if value is None:
         return None if cell.default is UNSAID else cell.default
     return value if cell.words is None else _ours(value, cell, keys)
+
+
+def key_names(keys: Keys) -> Mapping[str, Any]:
+    """What the names in a cell's formula stand for: readers of keys, and fields read before."""
+    readers = "whole number word flag switch choice get degree so_far"
+    return {
+        **{name: getattr(keys, name) for name in readers.split()},
+        "text": lambda key: str(keys.get(key)),
+        "said": lambda key: key in keys.said,
+        "section": lambda name: any(
+            key.startswith(f"{name}.") for key in keys.said
+        ),
+        "class_of_optimizer": partial(class_of_optimizer, keys),
+        "chips": keys.chips,
+        "max": max,
+    }
 
 
 def one_chunk(cell: Cell, keys: Keys) -> str | None:
@@ -163,7 +191,7 @@ def _ours(value: Any, cell: Cell, keys: Keys) -> Any:
 # ---------------------------------------------------------------- writing
 
 
-def write(
+def write_cell(
     format: Format,
     path: str,
     cell: Cell,
@@ -212,14 +240,16 @@ def write(
         names = dict.fromkeys(
             value_in_words(path, ours) for ours, _ in cell.says
         )
-        raise value_refusal(format, path, value, names, cell.why)
+        raise value_refusal(format, path, value, others=names, why=cell.why)
     if value is None:
         raise BadInput(
             f"{format.title} cannot leave {path} open: it would mean {theirs}"
         )
     if cell.words is not None:
         if value not in cell.words:
-            raise value_refusal(format, path, value, cell.words, cell.why)
+            raise value_refusal(
+                format, path, value, others=cell.words, why=cell.why
+            )
         value = cell.words[value]
     whole = isinstance(value, float) and value == int(value)
     out[cell.keys[0]] = int(value) if whole else value

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from ...describe.job import Job
@@ -18,6 +19,7 @@ from .shared import (
     runs_on,
 )
 from .table import get
+from .tool import Tool
 from .tree import nested
 
 NAME = "deepspeed"
@@ -39,20 +41,6 @@ PROFILES = {
 """Stage -> the profile of the software; the nearest where DeepSpeed's own is not measured."""
 
 
-def mine_tree(keys: dict[str, Any]) -> bool:
-    """A file with a batch or a stage of DeepSpeed's."""
-    return any(key in keys for key in OWN)
-
-
-def of_tree(keys: dict[str, Any], where: str) -> FileKeys:
-    """The keys, but for those that are left to the script."""
-    auto = [key for key, value in keys.items() if value == AUTO]
-    notes = [f"left to the script (auto): {', '.join(auto)}"] if auto else []
-    return FileKeys(
-        {k: v for k, v in keys.items() if v != AUTO}, None, tuple(notes)
-    )
-
-
 def profile(k: Keys, stage: int) -> None:
     """The framework that stands for this stage."""
     runs_on(k, PROFILES[stage])
@@ -72,14 +60,14 @@ def zero(k: Keys) -> int:
     return stage
 
 
-def copies(k: Keys) -> int | None:
+def _copies(k: Keys) -> int | None:
     """Groups that hold copies (MiCS shards over fewer ranks)."""
     shard = k.whole("zero_optimization.mics_shard_size")
     ranks = replicas_left(k)
     return ranks // shard if shard and shard > 0 and ranks else None
 
 
-def batch(k: Keys) -> str | None:
+def batch_of_factors(k: Keys) -> str | None:
     """train_batch_size, or its three factors."""
     given = k.whole("train_batch_size")
     ranks = left_of(k)
@@ -101,10 +89,10 @@ def batch(k: Keys) -> str | None:
 
 
 READ = {
-    "layout.dp_replicate": copies,
+    "layout.dp_replicate": _copies,
     "layout.zero": zero,
     "layout.offload": host_memory.deepspeed,
-    "job.batch": batch,
+    "job.batch": batch_of_factors,
 }
 
 
@@ -131,8 +119,30 @@ WRITE = {
 }
 
 
-def render(out: Out, job: Job, at: launch.Place) -> str:
-    """The JSON, which has no comments."""
-    text = json.dumps(nested(out), indent=2) + "\n"
-    lines = [f"--deepspeed {CONFIG}"]
-    return launch.configured(at, get(NAME), PROGRAM, lines, (CONFIG, text))
+class DeepSpeed(Tool):
+    """DeepSpeed's JSON."""
+
+    def mine_tree(self, keys: Mapping[str, Any]) -> bool:
+        """A file with a batch or a stage of DeepSpeed's."""
+        return any(key in keys for key in OWN)
+
+    def of_tree(self, keys: Mapping[str, Any], where: str) -> FileKeys:
+        """The keys, but for those that are left to the script."""
+        auto = [key for key, value in keys.items() if value == AUTO]
+        notes = (
+            [f"left to the script (auto): {', '.join(auto)}"] if auto else []
+        )
+        return FileKeys(
+            {k: v for k, v in keys.items() if v != AUTO}, None, tuple(notes)
+        )
+
+    def render(self, out: Out, job: Job, at: launch.Place) -> str:
+        """The JSON, which has no comments."""
+        text = json.dumps(nested(out), indent=2) + "\n"
+        lines = [f"--deepspeed {CONFIG}"]
+        return launch.configured(
+            at, get(NAME), PROGRAM, lines=lines, file=(CONFIG, text)
+        )
+
+
+TOOL = DeepSpeed("deepspeed", READ, WRITE)

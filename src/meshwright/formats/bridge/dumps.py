@@ -89,7 +89,7 @@ def _parsed(keys: dict[str, Any]) -> Dump:
             keys[new] = keys.pop(old)
     tables: dict[str, dict[str, Any]] = {}
     stage = keys.get("zero_stage", "0").partition(".")[0]
-    if keys.get("deepspeed") == "True" and stage.isdigit():
+    if keys.get("deepspeed") == "True" and stage.isdecimal():
         whole = stage == str(WEIGHTS)
         program = "deepspeed-zero3" if whole else "megatron-deepspeed"
         tables = {
@@ -98,7 +98,7 @@ def _parsed(keys: dict[str, Any]) -> Dump:
         }
     elif "use_distributed_optimizer" not in names:  # of 2022
         tables = {"job": {"framework": "megatron-2021"}}
-    chips = int(world) if world.isdigit() else None
+    chips = int(world) if world.isdecimal() else None
     notes = () if "global_batch_size" in names else (NO_BATCH,)
     return Dump(
         "megatron", FileKeys(_flags(keys), chips, notes), names, tables
@@ -320,28 +320,10 @@ def headed(kind: str, text: str) -> ForeignFile | None:
         tables["model"]["seq"] = tables["job"]["seq"]
     used = tuple(sorted(read))
     return ForeignFile(
-        _bare(kind, title, framework), tables, chips, None, used, taken=taken
-    )
-
-
-def _bare(kind: str, title: str, framework: str) -> Format:
-    """A tool without a table of keys."""
-    empty: dict[str, Any] = {}
-    return Format(
-        name=kind,
-        title=title,
-        frameworks=(framework,),
-        gpus=True,
-        source="",
-        version="",
-        cells=empty,
-        harmless=(),
-        matters=empty,
-        usual=empty,
-        refuses=empty,
-        programs=empty,
-        models=empty,
-        names=empty,
-        yours="",
-        sections=empty,
+        Format(kind, title, (framework,)),
+        tables,
+        chips,
+        on=None,
+        used=used,
+        taken=taken,
     )

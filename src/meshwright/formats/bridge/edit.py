@@ -71,8 +71,8 @@ def edit_arguments(
     """Megatron-LM's: --name value."""
     from . import megatron_args
 
-    how = Spelling(megatron_args.said, _argument, _named_value)
-    return edit_script(text, changes, keys, where, how)
+    how = Spelling(megatron_args.TOOL.said, _argument, _named_value)
+    return edit_script(text, changes, keys, where=where, how=how)
 
 
 def _argument(key: str, old: Any) -> str:

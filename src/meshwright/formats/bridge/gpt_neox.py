@@ -27,7 +27,7 @@ DENSE = ("flash", "global")
 """Kinds of attention that see everything."""
 
 
-def activation(k: Keys) -> tuple[bool, str]:
+def _activation(k: Keys) -> tuple[bool, str]:
     """(There is a gate, its function).  Raises BadInput for one that is not predicted."""
     word = k.word("activation", "gelu")
     if word not in ACTIVATIONS:
@@ -45,7 +45,7 @@ def ffn(k: Keys) -> int:
     growth = k.number("expansion_factor", 4.0) or 4.0
     width = k.whole("intermediate_size") or int(growth * hidden)
     multiple = k.whole("mlp_multiple_of", 1) or 1
-    inner = int(width * 2 / 3) // 2 if activation(k)[0] else width
+    inner = int(width * 2 / 3) // 2 if _activation(k)[0] else width
     return int(ceil_div(inner, multiple)) * multiple
 
 
@@ -65,12 +65,12 @@ def vocab(k: Keys) -> int | None:
     return None
 
 
-def kernel(k: Keys) -> str | None:
+def _kernel(k: Keys) -> str | None:
     """By the kinds of attention of the layers.  Raises BadInput for any that see a part."""
     kinds = [w for w in k.items("attention_config") if w.strip("[]'\" ")]
     words = {w.strip("[]'\" ") for kind in kinds for w in kind.split(",")}
     named = {
-        w.strip("[]'\" ") for w in words if not w.strip("[]'\" ").isdigit()
+        w.strip("[]'\" ") for w in words if not w.strip("[]'\" ").isdecimal()
     }
     if other := named - {*DENSE, ""}:
         raise BadInput(
@@ -81,19 +81,13 @@ def kernel(k: Keys) -> str | None:
 
 
 READ = {
-    "model.gated": lambda k: activation(k)[0],
-    "model.activation": lambda k: activation(k)[1],
+    "model.gated": lambda k: _activation(k)[0],
+    "model.activation": lambda k: _activation(k)[1],
     "model.ffn": ffn,
     "model.vocab": vocab,
-    "model.qkv_bias": lambda k: k.switch("use_bias_in_attn_linear", True),
-    "model.out_bias": lambda k: k.switch("use_bias_in_attn_linear", True),
-    "model.dropout": lambda k: any(
-        k.number(key, 0.0) for key in ("hidden_dropout", "attention_dropout")
-    ),
-    "layout.pp": lambda k: max(k.whole("pipe_parallel_size", 1) or 1, 1),
     "layout.zero": deepspeed.zero,
-    "job.batch": deepspeed.batch,
-    "job.attention_kernel": kernel,
+    "job.batch": deepspeed.batch_of_factors,
+    "job.attention_kernel": _kernel,
 }
 
 

@@ -15,7 +15,7 @@ WORDS = (*SHARDING, *WRAPPED, "offload", "false")
 """Of `fsdp` (training_args.py, FSDPOption)."""
 
 
-def zero(k: Keys) -> int:
+def _zero(k: Keys) -> int:
     """By the words of FSDP or the name of DeepSpeed's file, as axolotl hands them on; without
     `auto_wrap` all weights are one unit (training_args.py, _process_fsdp_args).
     """
@@ -32,7 +32,7 @@ def zero(k: Keys) -> int:
     return stage
 
 
-READ = {"layout.zero": zero}
+READ = {"layout.zero": _zero}
 FSDP2 = ("fsdp2", "fsdpturbo")
 """LLaMA-Factory v1's words for PyTorch's second FSDP (plugins/trainer_plugins/distributed)."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from ...describe.job import Job
 from ...describe.layout import AXES
@@ -97,6 +98,21 @@ def command_pieces(words: Sequence[str]) -> list[str]:
     return commands
 
 
+def arguments(words: Sequence[str]) -> dict[str, Any]:
+    """name -> value of what follows the program; flags without a value are true."""
+    start = next((i for i, w in enumerate(words) if w.endswith(".py")), -1)
+    values: dict[str, list[str]] = {}
+    name = ""
+    for word in words[start + 1 :]:
+        if re.match(r"--?[A-Za-z]", word):
+            name, equals, value = word.lstrip("-").partition("=")
+            name = name.replace("-", "_")
+            values[name] = [value] if equals else []
+        elif name:
+            values[name].append(word)
+    return {name: " ".join(v) if v else True for name, v in values.items()}
+
+
 def command_with_most_flags(
     script: Shell, wanted: Callable[[Sequence[str]], bool]
 ) -> list[str] | None:
@@ -141,7 +157,7 @@ def ranks_started(words: Sequence[str], script: Shell) -> int | None:
     nodes = _number(head, NODES)
     if here == 1 and (_number(head, GPUS) or 1) > 1:
         return None  # one task with several GPUs, whose ranks something else starts
-    if here is None and (world := script.text("WORLD_SIZE")).isdigit():
+    if here is None and (world := script.text("WORLD_SIZE")).isdecimal():
         return int(world)
     return here * (nodes or 1) if here else None
 
@@ -160,7 +176,7 @@ def _number(words: Sequence[str], names: tuple[str, ...]) -> int | None:
                     else ""
                 )
                 text = text.rpartition(":")[2]
-                if text.isdigit() and int(text):
+                if text.isdecimal() and int(text):
                     return int(text)
     return None
 
@@ -225,7 +241,9 @@ def configured(
         text = "".join(f"# {line}\n" for line in told) + text
     if not at.scripted:
         return text
-    return script(at, format, program, lines, (name, text), starter)
+    return script(
+        at, format, program, lines=lines, file=(name, text), starter=starter
+    )
 
 
 def _directives(at: Place, slurm: sbatch.Slurm) -> list[str]:

@@ -7,6 +7,8 @@ too. Whatever is sharded at all is sharded wholly (ZeRO-3); copies are the axis 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from ... import catalog
@@ -20,6 +22,7 @@ from ..torchrun import PORT
 from . import launch
 from .keys import Keys
 from .megatron import layers_of
+from .reading import Reader
 from .shared import (
     Out,
     accumulated,
@@ -28,6 +31,7 @@ from .shared import (
     replicas_left,
 )
 from .table import get
+from .tool import Tool
 from .tree import nested, yaml_text
 
 NAME = "maxtext"
@@ -64,19 +68,6 @@ CONFIG = "maxtext.yml"
 TORUS = "torus"
 
 
-def mine_tree(keys: dict[str, Any]) -> bool:
-    """A mesh, a batch of a device, or base.yml under it."""
-    own = (
-        "per_device_batch_size",
-        "max_target_length",
-        "base_emb_dim",
-        "remat_policy",
-    )
-    return any(key.startswith(("ici_", "dcn_")) for key in keys) or any(
-        k in keys for k in own
-    )
-
-
 def axis(k: Keys, name: str, default: int = 1) -> int:
     """Ranks of a mesh axis, inside and across slices; -1: what is left."""
     inside = k.whole(f"ici_{name}_parallelism", default) or 1
@@ -84,7 +75,7 @@ def axis(k: Keys, name: str, default: int = 1) -> int:
     return -1 if min(inside, across) < 0 else inside * across
 
 
-def degree(k: Keys, name: str) -> int:
+def said_degree(k: Keys, name: str) -> int:
     """An axis whose degree must be said: what the others leave of the chips is asked for."""
     found = axis(k, name)
     if found < 0:
@@ -94,14 +85,14 @@ def degree(k: Keys, name: str) -> int:
     return max(found, 1)
 
 
-def model(k: Keys) -> str | None:
+def _model(k: Keys) -> str | None:
     name = k.word("model_name", "default")
     return None if name == "default" else model_named(k, name, NAME)
 
 
 def tp(k: Keys) -> int:
     """Tensor parallel degree: the product of the two axes that cut matrices."""
-    degrees = [degree(k, name) for name in TENSOR.values()]
+    degrees = [said_degree(k, name) for name in TENSOR.values()]
     if min(degrees) > 1:
         k.leave(
             "ici_tensor_sequence_parallelism",
@@ -138,13 +129,13 @@ def scheme(k: Keys) -> str | None:
     return None
 
 
-def dp(k: Keys) -> int | None:
+def _dp(k: Keys) -> int | None:
     """data x fsdp x expert; None if one of them takes what is left."""
     parts = [axis(k, "data"), axis(k, "fsdp", -1), axis(k, "expert")]
     return None if min(parts) < 0 else math.prod(parts)
 
 
-def copies(k: Keys) -> int | None:
+def _copies(k: Keys) -> int | None:
     """The axis data, where something is sharded."""
     data = axis(k, "data")
     return data if data > 1 and shards_weights(k) else None
@@ -157,7 +148,7 @@ def shards_weights(k: Keys) -> bool:
     )
 
 
-def microbatch(k: Keys) -> int | None:
+def _microbatch(k: Keys) -> int | None:
     """Sequences of a replica at a time."""
     each = k.number("per_device_batch_size", PER_DEVICE)
     ranks = replicas_left(k)
@@ -176,7 +167,7 @@ def microbatch(k: Keys) -> int | None:
     return int(of_replica)
 
 
-def batch(k: Keys) -> str | None:
+def _batch(k: Keys) -> str | None:
     each = k.number("per_device_batch_size", PER_DEVICE)
     parts = k.whole("gradient_accumulation_steps", 1) or 1
     return (
@@ -196,13 +187,13 @@ def chunks_of_rank(k: Keys) -> int | None:
     return repeats if pp > 1 and repeats > 1 else None
 
 
-def zero(k: Keys) -> int:
+def _zero(k: Keys) -> int:
     if shards_weights(k):
         return 3
     return 1 if k.flag("shard_optimizer_over_data") else 0
 
 
-def recomputed(k: Keys) -> str:
+def _recomputed(k: Keys) -> str:
     policy = k.word("remat_policy", "full")
     if policy in OFFLOADED:
         k.leave(
@@ -222,22 +213,22 @@ def recomputed(k: Keys) -> str:
     return policy
 
 
-READ = {
-    "model": model,
+READ: Mapping[str, Reader] = {
+    "model": _model,
     **{
-        f"layout.{a}": (lambda k, n=name: degree(k, n))
+        f"layout.{a}": partial(said_degree, name=name)
         for a, name in AXES.items()
     },
     "layout.tp": tp,
     "layout.etp": etp,
     "layout.scheme": scheme,
-    "layout.dp": dp,
-    "layout.dp_replicate": copies,
-    "layout.microbatch": microbatch,
+    "layout.dp": _dp,
+    "layout.dp_replicate": _copies,
+    "layout.microbatch": _microbatch,
     "layout.interleave": chunks_of_rank,
-    "layout.zero": zero,
-    "layout.recompute": recomputed,
-    "job.batch": batch,
+    "layout.zero": _zero,
+    "layout.recompute": _recomputed,
+    "job.batch": _batch,
 }
 
 
@@ -285,7 +276,7 @@ def put_axis(out: Out, name: str, here: int, total: int) -> None:
     out[f"dcn_{name}_parallelism"] = total // here
 
 
-def write_dp(job: Job, out: Out) -> None:
+def _write_dp(job: Job, out: Out) -> None:
     """Experts nearest, then shards, then copies."""
     l = job.layout
     shards = (
@@ -311,7 +302,7 @@ def write_dp(job: Job, out: Out) -> None:
         put_axis(out, name, here, degree)
 
 
-def write_zero(job: Job, out: Out) -> None:
+def _write_zero(job: Job, out: Out) -> None:
     l = job.layout
     split = int(l.dp) // int(l.dp_replicate) * int(l.cp) > 1
     if l.zero == 2 or (l.zero == 3 and not split):
@@ -343,7 +334,7 @@ def write_microbatch(job: Job, out: Out) -> None:
         out["gradient_accumulation_steps"] = count
 
 
-def write_chunks(job: Job, out: Out) -> None:
+def _write_chunks(job: Job, out: Out) -> None:
     l = job.layout
     if l.pp == 1:
         return
@@ -356,7 +347,7 @@ def write_chunks(job: Job, out: Out) -> None:
     out["num_pipeline_repeats"] = int(l.interleave)
 
 
-def write_recompute(job: Job, out: Out) -> None:
+def _write_recompute(job: Job, out: Out) -> None:
     if recompute(job.layout.recompute).layers:
         raise BadInput(
             f"MaxText recomputes the same of all layers, not {job.layout.recompute}"
@@ -374,7 +365,7 @@ def write_recompute(job: Job, out: Out) -> None:
     out["remat_policy"] = how
 
 
-def demand(job: Job, out: Out) -> None:
+def _demand(job: Job, out: Out) -> None:
     """BadInput for microbatches whose gradients it does not add up."""
     eight = job.precision == PRECISIONS["fp8"]
     if eight and job.layout.pp == 1 and accumulated(job) > 1:
@@ -385,36 +376,16 @@ def demand(job: Job, out: Out) -> None:
 
 
 WRITE = {
-    "": demand,
+    "": _demand,
     "model": lambda job, out: out.update(model_name=name_of(job, NAME)),
     **{f"layout.{a}": write_axis(a) for a in AXES if a != "ep"},
     "layout.tp": write_tp,
-    "layout.dp": write_dp,
+    "layout.dp": _write_dp,
     "layout.microbatch": write_microbatch,
-    "layout.interleave": write_chunks,
-    "layout.zero": write_zero,
-    "layout.recompute": write_recompute,
+    "layout.interleave": _write_chunks,
+    "layout.zero": _write_zero,
+    "layout.recompute": _write_recompute,
 }
-
-
-def render(out: Out, job: Job, at: launch.Place) -> str:
-    """The YAML over base.yml."""
-    chip = job.cluster.chip.vendor.lower()
-    device = "gpu" if chip in ("nvidia", "amd") else "tpu"
-    first = {"base_config": "base.yml", "hardware": device}
-    how = (
-        f"MaxText {get(NAME).version}: {job.cluster.chips} chips; python {PROGRAM} THIS."
-        " Written by meshwright export."
-    )
-    return launch.configured(
-        at,
-        get(NAME),
-        f"python {PROGRAM}",
-        [CONFIG],
-        (CONFIG, yaml_text(nested({**first, **out}))),
-        heading=[how],
-        starter=starter,
-    )
 
 
 def starter(at: launch.Place) -> str:
@@ -429,3 +400,41 @@ def starter(at: launch.Place) -> str:
     if at.slurm:  # each node says its own number
         return f"bash -c 'NODE_RANK=$SLURM_NODEID exec \"$@\"' node {meets}"
     return f'{meets} NODE_RANK="${{NODE_RANK:?number of this node}}"'
+
+
+class MaxText(Tool):
+    """MaxText's YAML."""
+
+    def mine_tree(self, keys: Mapping[str, Any]) -> bool:
+        """A mesh, a batch of a device, or base.yml under it."""
+        own = (
+            "per_device_batch_size",
+            "max_target_length",
+            "base_emb_dim",
+            "remat_policy",
+        )
+        return any(key.startswith(("ici_", "dcn_")) for key in keys) or any(
+            k in keys for k in own
+        )
+
+    def render(self, out: Out, job: Job, at: launch.Place) -> str:
+        """The YAML over base.yml."""
+        chip = job.cluster.chip.vendor.lower()
+        device = "gpu" if chip in ("nvidia", "amd") else "tpu"
+        first = {"base_config": "base.yml", "hardware": device}
+        how = (
+            f"MaxText {get(NAME).version}: {job.cluster.chips} chips; python {PROGRAM} THIS."
+            " Written by meshwright export."
+        )
+        return launch.configured(
+            at,
+            get(NAME),
+            f"python {PROGRAM}",
+            lines=[CONFIG],
+            file=(CONFIG, yaml_text(nested({**first, **out}))),
+            heading=[how],
+            starter=starter,
+        )
+
+
+TOOL = MaxText("maxtext", READ, WRITE)

@@ -73,7 +73,7 @@ def layers_of(k: Keys) -> int:
     if isinstance(model, str) and catalog.has("models", model):
         return catalog.model(model).layers
     layers = str(k.so_far("model.layers", 0))
-    return int(layers) if layers.isdigit() else 0
+    return int(layers) if layers.isdecimal() else 0
 
 
 def interleave(k: Keys) -> int | None:
@@ -90,7 +90,7 @@ def interleave(k: Keys) -> int | None:
     return v if v and v > 1 and pp > 1 else None
 
 
-def stages(k: Keys) -> str | None:
+def _stages(k: Keys) -> str | None:
     """Layers of each stage, where the file deals them itself."""
     pp = k.degree("layout.pp")
     v = k.degree("layout.interleave")
@@ -176,7 +176,7 @@ def stages_of(text: object) -> list[int] | None:
     ]
 
 
-def zero(k: Keys) -> int:
+def _zero(k: Keys) -> int:
     """ZeRO stage: of the distributed optimizer, of one of the FSDPs, or of DeepSpeed."""
     if k.flag("deepspeed") and k.get("zero_stage") is not None:
         return k.whole("zero_stage", 0) or 0
@@ -200,7 +200,7 @@ def zero(k: Keys) -> int:
     return 1 if distributed else 0
 
 
-def recomputed(k: Keys) -> str:
+def _recomputed(k: Keys) -> str:
     """`Layout.recompute` of granularity, method, modules and number of layers."""
     how = k.word("recompute_granularity") or k.word(
         "activations_checkpoint_granularity"
@@ -241,12 +241,6 @@ def recomputed(k: Keys) -> str:
     return "full"
 
 
-def placement(k: Keys) -> str | None:
-    """Stages of a pipeline lie nearer than replicas, where asked."""
-    nearer = k.flag("use_tp_pp_dp_mapping") and k.degree("layout.pp") > 1
-    return "-".join(STAGES_NEARER) if nearer else None
-
-
 def microbatch_group(k: Keys) -> int | None:
     """Microbatches that go through a chunk at a time: pp of them unless told."""
     group = k.whole(GROUP) or k.whole(GROUP.replace("virtual_pipeline", "vp"))
@@ -254,7 +248,7 @@ def microbatch_group(k: Keys) -> int | None:
     return group if piped and group != k.degree("layout.pp") else None
 
 
-def batch(k: Keys) -> str | None:
+def _batch(k: Keys) -> str | None:
     """Sequences of a step; one microbatch for each replica unless said."""
     given = k.whole("global_batch_size")
     if not given and k.chips and "num_layers" in k.said:
@@ -270,7 +264,7 @@ def batch(k: Keys) -> str | None:
     return f"{given}seq" if given else None
 
 
-def precision(k: Keys) -> object:
+def _precision(k: Keys) -> object:
     """The numbers, by name where they have one."""
     mixed = k.get("mixed_precision") or k.get("precision")
     if mixed is not None and not isinstance(mixed, Mapping):
@@ -314,7 +308,7 @@ def of_words(k: Keys, words: str) -> object:
     if eight and scaling:
         k.tables.setdefault("software", {})["float8"] = scaling
     base = next((p for p in parts if p in ("bf16", "fp16", "fp32")), "")
-    if words.isdigit():
+    if words.isdecimal():
         base = {"16": "fp16", "32": "fp32"}.get(words, "")
     if not (eight or four or base):
         k.leave(
@@ -328,7 +322,7 @@ def of_words(k: Keys, words: str) -> object:
     )
 
 
-def optimizer(k: Keys) -> object:
+def _optimizer(k: Keys) -> object:
     """The optimizer and the bytes of its states."""
     name = {"adam": "adamw", "": "adamw"}.get(
         k.word("optimizer"), k.word("optimizer")
@@ -401,15 +395,14 @@ READ = {
     **READ_MODEL,
     "layout.etp": etp,
     "layout.interleave": interleave,
-    "layout.stages": stages,
-    "layout.zero": zero,
-    "layout.recompute": recomputed,
+    "layout.stages": _stages,
+    "layout.zero": _zero,
+    "layout.recompute": _recomputed,
     "layout.offload": host_memory.megatron,
-    "layout.placement": placement,
     "layout.microbatch_group": microbatch_group,
-    "job.batch": batch,
-    "job.precision": precision,
-    "job.optimizer": optimizer,
+    "job.batch": _batch,
+    "job.precision": _precision,
+    "job.optimizer": _optimizer,
     "software.cuda_graphs": graphs,
     "software.float8": float8,
     "software.dp_overlap": dp_overlap,
@@ -490,7 +483,7 @@ def pipeline_text(layers: list[int], mtp: int = 0) -> str:
     return "".join(packed) + texts[-1]
 
 
-def write_recompute(job: Job, out: Out) -> None:
+def _write_recompute(job: Job, out: Out) -> None:
     parts = recompute(job.layout.recompute)
     if parts.words == ("full",):
         out["recompute_granularity"] = "full"
@@ -535,7 +528,7 @@ def write_microbatch_group(job: Job, out: Out) -> None:
         out[GROUP] = int(l.microbatch_group)
 
 
-def write_float8(job: Job, out: Out) -> None:
+def _write_float8(job: Job, out: Out) -> None:
     if job.precision.compute != "fp8":
         return
     said = job.software.float8
@@ -572,7 +565,7 @@ def write_dp_overlap(job: Job, out: Out) -> None:
         out["overlap_param_gather"] = True
 
 
-def demand(job: Job, out: Out) -> None:
+def _demand(job: Job, out: Out) -> None:
     """BadInput for settings that Megatron does not take beside each other (`validate_args`)."""
     l, numbers = job.layout, job.precision
     if l.zero >= 2 and l.pp > 1:
@@ -600,16 +593,16 @@ def demand_overlaps(job: Job) -> None:
 
 
 WRITE = {
-    "": demand,
+    "": _demand,
     **WRITE_MODEL,
     "layout.etp": write_etp,
     "layout.interleave": write_interleave,
     "layout.stages": write_stages,
-    "layout.recompute": write_recompute,
+    "layout.recompute": _write_recompute,
     "layout.offload": host_memory.write_megatron,
     "layout.placement": write_placement,
     "layout.microbatch_group": write_microbatch_group,
-    "software.float8": write_float8,
+    "software.float8": _write_float8,
     "software.loss": write_loss,
     "software.dispatcher": write_dispatcher,
     "software.dp_overlap": write_dp_overlap,

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from itertools import pairwise
-from typing import Any
+from typing import Any, ClassVar
 
 from ...describe.job import Job
 from ...errors import BadInput
@@ -15,8 +14,7 @@ from . import launch, shell
 from .megatron import READ, WRITE
 from .reading import FileKeys
 from .table import get
-
-__all__ = ["READ", "WRITE", "mine", "render", "said"]
+from .tool import Tool
 
 NAME = "megatron"
 KNOWN = (
@@ -27,47 +25,6 @@ KNOWN = (
 )
 """A command with one of these starts Megatron."""
 PROGRAM = "pretrain_gpt.py"
-BESIDE = {
-    ("overlap_param_gather", True): (
-        "use_distributed_optimizer",
-        "use_megatron_fsdp",
-    ),
-    ("ckpt_format", "fsdp_dtensor"): ("use_megatron_fsdp",),
-}
-"""(Argument, value) -> what it stands beside, one of them (arguments.py: validate_args)."""
-
-
-def mine(text: str) -> bool:
-    """The text starts Megatron."""
-    return any(
-        flag in text or flag.replace("-", "_") in text for flag in KNOWN
-    )
-
-
-def said(text: str, where: str) -> FileKeys:
-    """The arguments of the command, or of the names a script sets where it starts none."""
-    script = shell.read(text)
-    notes: list[str] = []
-    words = launch.command_with_most_flags(script, has_flags)
-    if words is None:
-        named = [
-            (n, shell.readable(launch.command_pieces(w)))
-            for n, w in script.names.items()
-        ]
-        commands = [(n, w) for n, w in named if has_flags(w)]
-        if not commands:
-            raise BadInput(f"{where} starts nothing with Megatron's arguments")
-        name, words = max(commands, key=lambda nw: len(nw[1]))
-        notes.append(
-            f"no command with Megatron's arguments: those of {name} are read"
-        )
-    demand_training(words, where)
-    return FileKeys(
-        arguments(words),
-        launch.ranks_started(words, script),
-        tuple(notes),
-        frozenset(script.doubtful),
-    )
 
 
 def demand_training(words: Sequence[str], where: str) -> None:
@@ -87,33 +44,6 @@ def has_flags(words: Sequence[str]) -> bool:
     return any(w.partition("=")[0].replace("_", "-") in KNOWN for w in words)
 
 
-def arguments(words: Sequence[str]) -> dict[str, Any]:
-    """name -> value of what follows the program; flags without a value are true."""
-    start = next((i for i, w in enumerate(words) if w.endswith(".py")), -1)
-    values: dict[str, list[str]] = {}
-    name = ""
-    for word in words[start + 1 :]:
-        if re.match(r"--?[A-Za-z]", word):
-            name, equals, value = word.lstrip("-").partition("=")
-            name = name.replace("-", "_")
-            values[name] = [value] if equals else []
-        elif name:
-            values[name].append(word)
-    return {name: " ".join(v) if v else True for name, v in values.items()}
-
-
-def render(out: dict[str, Any], job: Job, at: launch.Place) -> str:
-    """A script that starts Megatron-LM with these arguments."""
-    lines = [" ".join(words) for words in argument_words(out)]
-    return launch.script(
-        at,
-        get(NAME),
-        PROGRAM,
-        [*lines, launch.REST],
-        settings=environment(out, job),
-    )
-
-
 def environment(keys: dict[str, Any], job: Job) -> dict[str, str]:
     """What the script must set: up to Hopper kernels of tp and cp must be queued in order, which
     it demands of the environment, and Megatron-FSDP must not be (arguments.py: validate_args).
@@ -121,17 +51,6 @@ def environment(keys: dict[str, Any], job: Job) -> dict[str, str]:
     cut = bool((job.layout.tp > 1) | (job.layout.cp > 1))
     ordered = cut and "use_megatron_fsdp" not in keys
     return {"CUDA_DEVICE_MAX_CONNECTIONS": "1"} if ordered else {}
-
-
-def words(out: dict[str, Any]) -> dict[str, Any]:
-    """The arguments as a script says them: texts, and true for a name alone."""
-    return arguments(
-        [
-            word
-            for line in argument_words(out)
-            for word in shlex.split(" ".join(line))
-        ]
-    )
 
 
 def argument_words(out: dict[str, Any]) -> list[list[str]]:
@@ -146,3 +65,75 @@ def argument_words(out: dict[str, Any]) -> list[list[str]]:
         else:
             words.append([flag, shlex.quote(str(value))])
     return words
+
+
+class MegatronArguments(Tool):
+    """Megatron-LM's command line."""
+
+    trees = False
+    scripts = True
+    beside: ClassVar[Mapping[Any, tuple[str, ...]]] = {
+        ("overlap_param_gather", True): (
+            "use_distributed_optimizer",
+            "use_megatron_fsdp",
+        ),
+        ("ckpt_format", "fsdp_dtensor"): ("use_megatron_fsdp",),
+    }
+    """As its arguments.py demands (validate_args)."""
+
+    def mine(self, text: str) -> bool:
+        """The text starts Megatron."""
+        return any(
+            flag in text or flag.replace("-", "_") in text for flag in KNOWN
+        )
+
+    def said(self, text: str, where: str) -> FileKeys:
+        """The arguments of the command, or of the names a script sets where it starts none."""
+        script = shell.read_script(text)
+        notes: list[str] = []
+        words = launch.command_with_most_flags(script, has_flags)
+        if words is None:
+            named = [
+                (n, shell.readable(launch.command_pieces(w)))
+                for n, w in script.names.items()
+            ]
+            commands = [(n, w) for n, w in named if has_flags(w)]
+            if not commands:
+                raise BadInput(
+                    f"{where} starts nothing with Megatron's arguments"
+                )
+            name, words = max(commands, key=lambda nw: len(nw[1]))
+            notes.append(
+                f"no command with Megatron's arguments: those of {name} are read"
+            )
+        demand_training(words, where)
+        return FileKeys(
+            launch.arguments(words),
+            launch.ranks_started(words, script),
+            tuple(notes),
+            frozenset(script.doubtful),
+        )
+
+    def render(self, out: dict[str, Any], job: Job, at: launch.Place) -> str:
+        """A script that starts Megatron-LM with these arguments."""
+        lines = [" ".join(words) for words in argument_words(out)]
+        return launch.script(
+            at,
+            get(NAME),
+            PROGRAM,
+            [*lines, launch.REST],
+            settings=environment(out, job),
+        )
+
+    def words(self, out: dict[str, Any]) -> dict[str, Any]:
+        """The arguments as a script says them: texts, and true for a name alone."""
+        return launch.arguments(
+            [
+                word
+                for line in argument_words(out)
+                for word in shlex.split(" ".join(line))
+            ]
+        )
+
+
+TOOL = MegatronArguments("megatron", READ, WRITE)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from ... import catalog
@@ -19,12 +19,12 @@ from ...errors import BadInput
 from . import cells, launch, megatron, shell
 from .edit import VALUE, Changes, Spelling, edit_script
 from .keys import Keys
-from .megatron_args import arguments
 from .model_megatron import NO_MODEL
 from .nemo import Nemo
 from .reading import FileKeys, decided_elsewhere
 from .shared import model_named, name_of
 from .table import get
+from .tool import Tool
 
 NAME = "megatron-bridge"
 RECIPE = re.compile(
@@ -98,66 +98,12 @@ NEMO_1 = Nemo("nemo")
 """Before it; its files have keys of these names too."""
 
 
-def mine(text: str) -> bool:
-    """A command line that starts a recipe."""
-    return (
-        "run_recipe" in text
-        or re.search(r"\bmodel\.\w*parallel_size=", text) is not None
-    )
-
-
-def mine_tree(keys: dict[str, Any]) -> bool:
-    """A ConfigContainer, NeMo 2's configuration, or a recipe with changes."""
-    if NEMO_1.mine_tree(keys):
-        return False
-    last = {key.rpartition(".")[2] for key in keys}
-    return "tensor_model_parallel_size" in last or isinstance(
-        keys.get("recipe"), str
-    )
-
-
-def said(text: str, where: str) -> FileKeys:
-    """The options and overrides of the command that starts a recipe."""
-    script = shell.read(text)
-    words = launch.command_with_most_flags(
-        script, lambda w: any(mine(word) for word in w) or "--recipe" in w
-    )
-    if words is None:
-        raise BadInput(f"{where} starts no recipe of Megatron-Bridge")
-    start = next((i for i, w in enumerate(words) if w.endswith(".py")), -1)
-    plain = [w for w in words[start + 1 :] if not re.match(r"[\w.+~]+=", w)]
-    keys = {SHORT.get(k, k): v for k, v in arguments(plain).items()}
-    for word in words[start + 1 :]:
-        name, equals, value = word.lstrip("+~").partition("=")
-        if equals and re.fullmatch(r"[\w.]+", name):
-            keys[name.rpartition(".")[2]] = _unquoted(value)
-    return _with_recipe(keys, launch.ranks_started(words, script))
-
-
 def _unquoted(text: str) -> str | None:
     """A value of Hydra's without its quotes; None for null."""
     if text == "null":
         return None
     quoted = len(text) > 1 and text[0] == text[-1] and text[0] in "\"'"
     return text[1:-1] if quoted else text
-
-
-def of_tree(keys: dict[str, Any], where: str) -> FileKeys:
-    """The keys of a file of a recipe; of two keys with one name that of the model counts."""
-    settings: dict[str, Any] = {}
-    for key, value in keys.items():
-        section, _, name = key.rpartition(".")
-        if {*DISTILLED} & {*section.split(".")}:
-            raise BadInput(
-                f"Megatron-Bridge: {key}: distillation runs a second model, which is not counted"
-            )
-        if name not in settings or section.endswith("model"):
-            settings[name] = value
-    chips = None
-    for per_node, nodes in CHIPS.items():
-        if str(keys.get(per_node, "")).isdigit():
-            chips = int(keys[per_node]) * int(keys.get(nodes) or 1)
-    return _with_recipe(settings, chips)
 
 
 def _with_recipe(keys: dict[str, Any], chips: int | None) -> FileKeys:
@@ -195,14 +141,14 @@ def _dense(keys: Mapping[str, Any]) -> bool:
     return name is not None and catalog.model(name).moe is None
 
 
-def zero(k: Keys) -> int:
+def recipe_zero(k: Keys) -> int:
     """The library's recipes shard the optimizer (recipes/common.py), which Megatron does not."""
     stage = int(megatron.READ["layout.zero"](k))
     own = NO_MODEL in k.said or "use_distributed_optimizer" in k.said
     return stage if own else stage or 1
 
 
-def model(k: Keys) -> str | None:
+def _model(k: Keys) -> str | None:
     """The catalogue's name of a recipe's model; what it runs on goes beside it."""
     name = str(k.get("recipe", ""))
     if not name:
@@ -231,19 +177,19 @@ def _known(name: str, k: Keys) -> str | None:
     return model_named(k, word if word in get(NAME).models else name, NAME)
 
 
-READ = {**megatron.READ, "model": model, "layout.zero": zero}
+READ = {**megatron.READ, "model": _model, "layout.zero": recipe_zero}
 """Field -> what reads it."""
 
 
 # ---------------------------------------------------------------- writing
 
 
-def write_model(job: Job, out: dict[str, Any]) -> None:
+def _write_model(job: Job, out: dict[str, Any]) -> None:
     """The library's recipe of the model."""
     out["recipe"] = f"{name_of(job, NAME, 'recipe')}_pretrain_config"
 
 
-def write_precision(job: Job, out: dict[str, Any]) -> None:
+def _write_precision(job: Job, out: dict[str, Any]) -> None:
     """A recipe of mixed precision by its name."""
     compute, _, half = job.precision.name.partition("-")
     if compute not in ("bf16", "fp8", "fp4"):
@@ -266,11 +212,20 @@ def write_precision(job: Job, out: dict[str, Any]) -> None:
         out["grad_reduce_in_fp32"] = False
 
 
-def write_float8(job: Job, out: dict[str, Any]) -> None:
+def _write_float8(job: Job, out: dict[str, Any]) -> None:
     """The recipe of mixed precision says it."""
     if job.software.float8 == "rowwise":
         raise BadInput(
             "Megatron-Bridge scales FP8 numbers by tensor or block, not by row"
+        )
+
+
+def write_logits(job: Job, out: dict[str, Any]) -> None:
+    """Of the wheels none has the key (0.3.1 with Megatron-Core 0.16.1)."""
+    if job.software.logits_quantised:
+        raise BadInput(
+            "Megatron-Bridge 0.3.1 has no key of quantised logits, which a later one has:"
+            " leave logits_quantised out"
         )
 
 
@@ -284,22 +239,13 @@ def write_dp_overlap(job: Job, out: dict[str, Any]) -> None:
 
 WRITE = {
     **megatron.WRITE,
-    "model": write_model,
-    "job.precision": write_precision,
-    "software.float8": write_float8,
+    "model": _write_model,
+    "job.precision": _write_precision,
+    "software.float8": _write_float8,
     "software.dp_overlap": write_dp_overlap,
+    "software.logits_quantised": write_logits,
 }
 """Field -> what writes it."""
-
-
-def render(out: dict[str, Any], job: Job, at: launch.Place) -> str:
-    """The command that starts the recipe with these overrides."""
-    format = get(NAME)
-    recipe = out.pop("recipe")
-    lines = [f"--recipe {recipe} --mode pretrain --dataset mock"]
-    for name, value in {**usual_layout_keys(job), **out}.items():
-        lines.append(shlex.quote(f"{section_of(name)}={_hydra(value)}"))
-    return launch.script(at, format, PROGRAM, [*lines, launch.REST])
 
 
 def section_of(name: str) -> str:
@@ -330,16 +276,16 @@ def _hydra(value: Any) -> str:
     return text if BARE.fullmatch(text) else json.dumps(text)
 
 
-def words(out: dict[str, Any]) -> dict[str, Any]:
-    """The overrides as a script says them."""
-    lines = [shlex.quote(f"{k}={_hydra(v)}") for k, v in out.items()]
-    return said(" ".join(["run_recipe.py", *lines]), "").keys
-
-
-def edit(text: str, changes: Changes, keys: dict[str, Any], where: str) -> str:
+def edit_overrides(
+    text: str, changes: Changes, keys: dict[str, Any], where: str
+) -> str:
     """A script with other overrides."""
     return edit_script(
-        text, changes, keys, where, Spelling(said, stands, again)
+        text,
+        changes,
+        keys,
+        where=where,
+        how=Spelling(TOOL.said, stands, again),
     )
 
 
@@ -354,12 +300,78 @@ def again(key: str, value: Any, told: str) -> str:
     return shlex.quote(f"{path}={_hydra(value)}")
 
 
-__all__: Sequence[str] = [
-    "READ",
-    "WRITE",
-    "mine",
-    "mine_tree",
-    "of_tree",
-    "render",
-    "said",
-]
+class MegatronBridge(Tool):
+    """A recipe of Megatron-Bridge or NeMo 2, and what changes it."""
+
+    scripts = True
+
+    def mine(self, text: str) -> bool:
+        """A command line that starts a recipe."""
+        return (
+            "run_recipe" in text
+            or re.search(r"\bmodel\.\w*parallel_size=", text) is not None
+        )
+
+    def mine_tree(self, keys: Mapping[str, Any]) -> bool:
+        """A ConfigContainer, NeMo 2's configuration, or a recipe with changes."""
+        if NEMO_1.mine_tree(keys):
+            return False
+        last = {key.rpartition(".")[2] for key in keys}
+        return "tensor_model_parallel_size" in last or isinstance(
+            keys.get("recipe"), str
+        )
+
+    def said(self, text: str, where: str) -> FileKeys:
+        """The options and overrides of the command that starts a recipe."""
+        script = shell.read_script(text)
+        words = launch.command_with_most_flags(
+            script,
+            lambda w: any(self.mine(word) for word in w) or "--recipe" in w,
+        )
+        if words is None:
+            raise BadInput(f"{where} starts no recipe of Megatron-Bridge")
+        start = next((i for i, w in enumerate(words) if w.endswith(".py")), -1)
+        plain = [
+            w for w in words[start + 1 :] if not re.match(r"[\w.+~]+=", w)
+        ]
+        keys = {SHORT.get(k, k): v for k, v in launch.arguments(plain).items()}
+        for word in words[start + 1 :]:
+            name, equals, value = word.lstrip("+~").partition("=")
+            if equals and re.fullmatch(r"[\w.]+", name):
+                keys[name.rpartition(".")[2]] = _unquoted(value)
+        return _with_recipe(keys, launch.ranks_started(words, script))
+
+    def of_tree(self, keys: Mapping[str, Any], where: str) -> FileKeys:
+        """The keys of a file of a recipe; of two keys with one name that of the model counts."""
+        settings: dict[str, Any] = {}
+        for key, value in keys.items():
+            section, _, name = key.rpartition(".")
+            if {*DISTILLED} & {*section.split(".")}:
+                raise BadInput(
+                    f"Megatron-Bridge: {key}: distillation runs a second model,"
+                    " which is not counted"
+                )
+            if name not in settings or section.endswith("model"):
+                settings[name] = value
+        chips = None
+        for per_node, nodes in CHIPS.items():
+            if str(keys.get(per_node, "")).isdecimal():
+                chips = int(keys[per_node]) * int(keys.get(nodes) or 1)
+        return _with_recipe(settings, chips)
+
+    def render(self, out: dict[str, Any], job: Job, at: launch.Place) -> str:
+        """The command that starts the recipe with these overrides."""
+        format = get(NAME)
+        recipe = out.pop("recipe")
+        lines = [f"--recipe {recipe} --mode pretrain --dataset mock"]
+        for name, value in {**usual_layout_keys(job), **out}.items():
+            lines.append(shlex.quote(f"{section_of(name)}={_hydra(value)}"))
+        return launch.script(at, format, PROGRAM, [*lines, launch.REST])
+
+    def words(self, out: dict[str, Any]) -> dict[str, Any]:
+        """The overrides as a script says them."""
+        lines = [shlex.quote(f"{k}={_hydra(v)}") for k, v in out.items()]
+        return self.said(" ".join(["run_recipe.py", *lines]), "").keys
+
+
+TOOL = MegatronBridge("megatron-bridge", READ, WRITE)

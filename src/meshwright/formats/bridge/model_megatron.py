@@ -19,8 +19,6 @@ VOCABULARIES = {
     "llama2tokenizer": 32000,
 }
 """Tokenizer that has one vocabulary -> its size (Megatron-LM, training/tokenizer)."""
-DROPOUT = 0.1
-"""Megatron's default."""
 MLA = {
     "q_lora_rank": ("q_lora_rank", 512),
     "kv_lora_rank": ("kv_lora_rank", 512),
@@ -35,22 +33,6 @@ FREQUENCY = re.compile(r"[\[\]()0-9*+,\s]+")
 def has_own_model(k: Keys) -> bool:
     """The file has a model of its own."""
     return NO_MODEL in k.said
-
-
-def gated(k: Keys) -> bool | None:
-    return (
-        k.flag("swiglu")
-        or k.flag("quick_geglu")
-        or k.flag("gated_linear_unit")
-    )
-
-
-def activation(k: Keys) -> str | None:
-    if k.flag("squared_relu"):
-        return "relu"
-    if k.flag("quick_geglu"):
-        return "gelu"
-    return "gelu-tanh" if k.flag("openai_gelu") else None
 
 
 def ffn(k: Keys) -> int | None:
@@ -75,10 +57,6 @@ def kv_heads(k: Keys) -> int | None:
 def is_dataclass_of_groups(k: Keys) -> bool:
     """The keys are those of a dataclass, which has no flag of its own for grouped queries."""
     return "num_query_groups" in k.said and k.title != "Megatron-LM"
-
-
-def position_count(k: Keys) -> int | None:
-    return k.whole("max_position_embeddings") or k.whole("seq_length")
 
 
 def vocab(k: Keys) -> int | None:
@@ -131,27 +109,6 @@ def rope_scaling(k: Keys) -> dict[str, Any] | None:
     )
 
 
-def linear_bias(k: Keys) -> bool | None:
-    return k.flag("add_bias_linear", not k.flag("disable_bias_linear"))
-
-
-def qkv_bias(k: Keys) -> bool | None:
-    return k.flag("add_qkv_bias") or bool(k.so_far("model.bias"))
-
-
-def tied(k: Keys) -> bool | None:
-    apart = k.flag("untie_embeddings_and_output_weights")
-    return k.flag("share_embeddings_and_output_weights", not apart)
-
-
-def dropout(k: Keys) -> bool | None:
-    rates = [
-        k.number(key, DROPOUT)
-        for key in ("hidden_dropout", "attention_dropout")
-    ]
-    return any(rates)
-
-
 def window(k: Keys) -> int | None:
     """Tokens of a sliding window: 128 of "(127, 0)"."""
     given = k.get("window_size")
@@ -166,7 +123,7 @@ def full_every(k: Keys) -> int | None:
     given = k.get("window_attn_skip_freq")
     if not has_own_model(k) or given is None:
         return None
-    if str(given).isdigit():
+    if str(given).isdecimal():
         return int(given)
     pattern = pattern_of(given)
     if pattern and 0 in pattern:
@@ -254,16 +211,9 @@ def of_its_own(read: Callable[[Keys], Any]) -> Callable[[Keys], Any]:
 
 
 SIZES: Mapping[str, Callable[[Keys], Any]] = {
-    "model.gated": gated,
-    "model.activation": activation,
     "model.ffn": ffn,
-    "model.seq": position_count,
     "model.vocab": vocab,
     "model.positions": positions,
-    "model.bias": linear_bias,
-    "model.qkv_bias": qkv_bias,
-    "model.tied_embeddings": tied,
-    "model.dropout": dropout,
     "model.mla": mla,
 }
 READ_MODEL = {
@@ -317,6 +267,14 @@ def write_rope_scaling(job: Job, out: Out) -> None:
         }
     elif scaling.kind == "linear":
         out["rotary_seq_len_interpolation_factor"] = int(scaling.factor)
+    elif scaling.kind == "yarn" and job.model.mla and scaling.original == 4096:
+        # of latent attention alone; 4,096 is its only original length (MLATransformerConfig)
+        out |= {"rope_type": "yarn", "rotary_scaling_factor": scaling.factor}
+    else:
+        raise BadInput(
+            f"Megatron's arguments do not say this rope_scaling {scaling.kind}: linear and llama3,"
+            " and yarn of 4,096 tokens with latent attention"
+        )
 
 
 def write_bias(job: Job, out: Out) -> None:

@@ -48,7 +48,7 @@ def moe(k: Keys) -> dict[str, Any] | None:
     }
 
 
-def stages(k: Keys) -> str | None:
+def _stages(k: Keys) -> str | None:
     """Layers by cost: a stage takes blocks until it has more than its share of all multiplications,
     those of the output head among them (models/base.py, build_model).
     """
@@ -68,7 +68,7 @@ def stages(k: Keys) -> str | None:
     return ",".join(str(b - a) for a, b in pairwise(ends))
 
 
-def optimizer(k: Keys) -> str | None:
+def _optimizer(k: Keys) -> str | None:
     """AdamW of fp32 copies only where gradients are added up in fp32 (helpers.py)."""
     name = optimizer_named(k, "optimizer.optimizer_factory.name")
     alone = k.switch("optimizer.accumulate_grad_in_fp32") is False
@@ -78,8 +78,8 @@ def optimizer(k: Keys) -> str | None:
 READ = {
     "model.layers": layers,
     "model.moe": moe,
-    "layout.stages": stages,
-    "job.optimizer": optimizer,
+    "layout.stages": _stages,
+    "job.optimizer": _optimizer,
 }
 
 

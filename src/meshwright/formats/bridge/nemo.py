@@ -130,7 +130,7 @@ def resolved(keys: Mapping[str, Any], key: str) -> Any:
         lambda m: str(keys.get(f"{section}.{m[1]}", m[0])), value
     )
     text = PRODUCT.sub(lambda m: str(int(m[1]) * int(m[2])), text)
-    return int(text) if text.isdigit() else text
+    return int(text) if text.isdecimal() else text
 
 
 def demand_values(arguments: Mapping[str, Any]) -> None:

@@ -32,7 +32,7 @@ NODE = 8
 """Ranks of a node: local_world_size where it is theirs."""
 
 
-def part(k: Keys, name: str) -> str:
+def _part(k: Keys, name: str) -> str:
     """The key of a setting of attention."""
     return next((m + name for m in MIXERS if m + name in k.said), "")
 
@@ -57,7 +57,7 @@ def norms(k: Keys) -> int:
     return NORMS[kind]
 
 
-def norm(k: Keys) -> str:
+def _norm(k: Keys) -> str:
     rms = (
         k.choice(BLOCK + "layer_norm.name", (*RMS, "default"), "default")
         in RMS
@@ -78,12 +78,12 @@ def of_tokens(k: Keys, key: str) -> int | None:
     return tokens // length if tokens and length else None
 
 
-def batch(k: Keys) -> str | None:
+def _batch(k: Keys) -> str | None:
     count = of_tokens(k, "data_loader.global_batch_size")
     return f"{count}seq" if count else None
 
 
-def zero(k: Keys) -> int:
+def _zero(k: Keys) -> int:
     name = k.choice(DP + "name", ("fsdp", "hsdp", "ddp"), "ddp")
     if name == "ddp":
         return 0
@@ -91,7 +91,7 @@ def zero(k: Keys) -> int:
     return 3
 
 
-def replicas(k: Keys) -> int | None:
+def _replicas(k: Keys) -> int | None:
     """Copies of HSDP: stated, what shards leave, or one a node."""
     if k.word(DP + "name") != "hsdp":
         return None
@@ -125,7 +125,7 @@ def precision(k: Keys) -> str:
     return "bf16" if "bfloat16" in words else "fp32"
 
 
-def optimizer(k: Keys) -> str | None:
+def _optimizer(k: Keys) -> str | None:
     """By the class of its configuration: SkipStepAdamWConfig."""
     key = TRAIN + "optim._CLASS_"
     named = str(k.get(key, "")).rpartition(".")[2].removesuffix("Config")
@@ -147,27 +147,27 @@ def tokens(k: Keys) -> float | None:
 
 READ: Mapping[str, Reader] = {
     "model.gated": lambda k: True,
-    "model.kv_heads": lambda k: k.whole(part(k, "n_kv_heads")),
-    "model.norm": norm,
+    "model.kv_heads": lambda k: k.whole(_part(k, "n_kv_heads")),
+    "model.norm": _norm,
     "model.norms_per_layer": norms,
     "model.qk_norm": lambda k: has_part(k, "qk_norm"),
     "model.qk_norm_whole": lambda k: (
         has_part(k, "qk_norm")
-        and not flag(k, part(k, "use_head_qk_norm"), False)
+        and not flag(k, _part(k, "use_head_qk_norm"), False)
     ),
     "model.positions": lambda k: "rope" if has_part(k, "rope") else "none",
     "model.bias": lambda k: k.switch(BLOCK + "feed_forward.bias", True),
-    "model.qkv_bias": lambda k: flag(k, part(k, "bias"), True),
-    "model.out_bias": lambda k: flag(k, part(k, "bias"), True),
+    "model.qkv_bias": lambda k: flag(k, _part(k, "bias"), True),
+    "model.out_bias": lambda k: flag(k, _part(k, "bias"), True),
     "layout.microbatch": lambda k: of_tokens(
         k, TRAIN + "rank_microbatch_size"
     ),
-    "layout.zero": zero,
-    "layout.dp_replicate": replicas,
+    "layout.zero": _zero,
+    "layout.dp_replicate": _replicas,
     "layout.recompute": recompute,
     "job.seq": seq,
-    "job.batch": batch,
+    "job.batch": _batch,
     "job.tokens": tokens,
     "job.precision": precision,
-    "job.optimizer": optimizer,
+    "job.optimizer": _optimizer,
 }

@@ -30,9 +30,10 @@ from .edit import (
     edit_yaml,
     replaced_parts,
 )
-from .reading import OFF, FileKeys, ForeignFile, said_by, understood
+from .reading import OFF, FileKeys, ForeignFile, understood
 from .shared import bare_model, catalogued
 from .table import Format
+from .tool import Tool
 from .writing import fields as fields_of_job
 from .writing import keys_of
 
@@ -51,8 +52,8 @@ EDITS: dict[str, Edit] = {
 """Format -> what edits its files."""
 CHANGED: dict[str, Edit] = {
     **EDITS,
-    "torchtitan": torchtitan.edit,
-    "megatron-bridge": megatron_bridge.edit,
+    "torchtitan": torchtitan.edit_flags,
+    "megatron-bridge": megatron_bridge.edit_overrides,
     "nanotron": edit_yaml,
 }
 """The same for a change of the file's own run: commands over a recipe, too, which leave to it what
@@ -124,21 +125,17 @@ class Reading:
     """What keys of one format mean."""
 
     format: Format
-    tool: Any
+    tool: Tool
     path: str
     chips: int
 
     def file(self, keys: Mapping[str, Any]) -> ForeignFile:
-        said = self.said(keys)
+        said = self.tool.of_tree(keys, self.path)
         return understood(
             self.format,
             FileKeys(said.keys, self.chips, said.notes),
             self.tool.READ,
         )
-
-    def said(self, keys: Mapping[str, Any]) -> FileKeys:
-        """The keys as the format's own file takes them."""
-        return said_by(self.tool, keys, self.path)
 
     def fields(self, keys: Mapping[str, Any], but: set[str]) -> Keys:
         """Field -> what the keys say of it, without the fields in `but`."""
@@ -178,7 +175,7 @@ def fewest_changes(
         for key in base
         if key in owners and key not in out and not owners[key] <= but
     }
-    for (key, value), needs in getattr(reading.tool, "BESIDE", {}).items():
+    for (key, value), needs in reading.tool.beside.items():
         if base.get(key) == value and not {*needs, key} & {*out}:
             stale.add(key)
     rest = {k: v for k, v in base.items() if k not in stale}
@@ -187,7 +184,7 @@ def fewest_changes(
     here = reading.fields(base, but)
 
     def right(keys: Keys) -> bool:
-        chips = reading.said(keys).chips
+        chips = reading.tool.of_tree(keys, reading.path).chips
         if chips not in (None, reading.chips):
             return False
         file = reading.file(keys)
@@ -221,7 +218,7 @@ def _may_stay(base: Keys, now: Keys, key: str, laid: bool) -> bool:
         return key not in now and idle
     if key in base and key in now:
         words = isinstance(base[key], str) and isinstance(now[key], str)
-        return words and not str(now[key]).replace(".", "").isdigit()
+        return words and not str(now[key]).replace(".", "").isdecimal()
     return True
 
 
@@ -269,7 +266,7 @@ def changes(base: Keys, now: Keys) -> Changes:
     }
 
 
-def write(
+def write_onto_file(
     reading: Reading, job: Job, text: str, base: Keys, head: Keys
 ) -> Onto:
     """The file with the plan in it.
@@ -287,7 +284,7 @@ def write(
         for k, v in base.items()
         if owners.get(k) and owners[k] <= but - {"model"} and v not in OFF
     }
-    return Onto(edited, changed, against, kept, script)
+    return Onto(edited, changed, against, kept=kept, script=script)
 
 
 def differences(
@@ -330,7 +327,7 @@ def differences(
             now = undone
     changed = changes(base, now)
     edited = CHANGED[reading.format.name](text, changed, now, reading.path)
-    return Onto(edited, changed, {}, {}, [])
+    return Onto(edited, changed, {}, kept={}, script=[])
 
 
 def keys_of_plan(
@@ -352,8 +349,8 @@ def keys_of_plan(
         if not isinstance(named, str):
             against |= _unknown_model(format, base, job)
     out, script = keys_of(format, job, writers, reading.tool.READ)
-    told = reading.tool.words(out) if hasattr(reading.tool, "words") else out
-    now = fewest_changes(reading, job, base, {**told, **head}, but)
+    told = reading.tool.words(out)
+    now = fewest_changes(reading, job, base, out={**told, **head}, but=but)
     return now, but, against, script
 
 
@@ -418,7 +415,7 @@ RESERVED = {
 def ranks_edited(made: Onto, at: launch.Place, where: str) -> Onto:
     """A script that starts as many ranks as the plan has; what cannot be changed is said."""
     wanted = at.nodes * at.ranks
-    before = megatron_args.said(made.text, where)
+    before = megatron_args.TOOL.said(made.text, where)
     if before.chips in (None, wanted):
         return made
     live, _ = shell.live(made.text)
@@ -429,7 +426,7 @@ def ranks_edited(made: Onto, at: launch.Place, where: str) -> Onto:
         for m in re.finditer(f"{word}{VALUE}", among)
     ]
     text = replaced_parts(made.text, cuts)
-    after = megatron_args.said(text, where)
+    after = megatron_args.TOOL.said(text, where)
     if after.chips == wanted and after.keys == before.keys:
         ranks = {"ranks that are started": (before.chips, wanted)}
         return replace(made, text=text, changed={**made.changed, **ranks})

@@ -45,12 +45,6 @@ class FileKeys:
     """Field that another file decides, such as layout.tp -> the key that names that file."""
 
 
-def said_by(tool: Any, keys: Mapping[str, Any], path: str) -> FileKeys:
-    """The keys as the format's own file takes them: as they stand, unless it says otherwise."""
-    own = getattr(tool, "of_tree", None)
-    return own(dict(keys), path) if own else FileKeys(dict(keys))
-
-
 @dataclass(frozen=True)
 class ForeignFile:
     """A foreign file, read."""
@@ -96,6 +90,8 @@ def understood(
         chips=said.chips,
         notes=[*said.notes, *format.notes],
     )
+    # counted by who reads the file
+    keys.used |= {*format.ranks} & {*keys.said}
     beside: dict[str, Any] = {
         name: table if isinstance(table, str) else dict(table)
         for name, table in (known or {}).items()
@@ -107,7 +103,7 @@ def understood(
         ):
             continue
         own = readers.get(path)
-        value = own(keys) if own else cells.read(format, path, cell, keys)
+        value = own(keys) if own else cells.read_cell(format, path, cell, keys)
         table, _, name = path.partition(".")
         if value is None:
             continue

@@ -24,7 +24,7 @@ OWN = 2
 """Keys of its own from which on a file is of a tool that is only known by name."""
 
 
-def share(name: str, keys: Iterable[str]) -> float:
+def _share(name: str, keys: Iterable[str]) -> float:
     """The share of the keys that the format has; 0 of none."""
     format = get(name)
     known = [format.knows(key) for key in keys]
@@ -43,11 +43,11 @@ def explains_more(
     spelled = [key.replace("-", "_") for key in keys]
     last = [key.rpartition(".")[2] for key in spelled]
     shares = {
-        name: share(name, last if get(name).sections else spelled)
+        name: _share(name, last if get(name).sections else spelled)
         for name in refused
     }
     first = max(shares, key=lambda name: shares[name])
-    read = max((share(*one) for one in sayings.items()), default=-1.0)
+    read = max((_share(*one) for one in sayings.items()), default=-1.0)
     return first if shares[first] > read else ""
 
 
@@ -71,7 +71,7 @@ def recognised(
 
     keys: all of the file; sayings: format that may be meant -> its keys, as it reads them.
     """
-    shares = {name: share(name, said) for name, said in sayings.items()}
+    shares = {name: _share(name, said) for name, said in sayings.items()}
     ranked = sorted(shares, key=lambda name: -shares[name])
     best = shares[ranked[0]] if ranked else 0.0
     unread = other(keys)

@@ -211,6 +211,21 @@ def optimizer_named(k: Keys, key: str) -> str | None:
     return None
 
 
+PURE = ("bf16-pure", "fp16-pure")
+"""Numbers in which weights and optimizer are kept: no copies in fp32."""
+
+
+def class_of_optimizer(k: Keys, key: str) -> str | None:
+    """The optimizer by the class that a key names; alone where weights are kept in 16 bits."""
+    given = k.get(key)
+    if given is None:
+        return None
+    word = str(given).rpartition(".")[2].lower()
+    name = optimizer_named(replace(k, said={key: word}), key)
+    alone = k.so_far("job.precision") in PURE and name is None
+    return "adamw-no-master" if alone else name
+
+
 def runs_on(k: Keys, framework: str) -> None:
     """The profile of the software that reads the file."""
     k.tables.setdefault("job", {})["framework"] = framework

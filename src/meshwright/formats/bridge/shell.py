@@ -10,17 +10,17 @@ them.
 
 from __future__ import annotations
 
-import ast
 import itertools
 import operator
 import re
 import shlex
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
 from ...errors import BadInput
+from ..formulas import worked_out
 
 LARGEST = 2**22
 """Letters and words that names of a script stand for, each as often as it is filled in."""
@@ -45,14 +45,8 @@ ASSIGNED = re.compile(r"([A-Za-z_]\w*)(\+?)=", re.ASCII)
 LOOPS = ("while", "until")
 SHELLS = ("bash", "sh", "zsh")
 SILENT = ("export", "local", "readonly", "declare", "typeset")
-ARITHMETIC: dict[type, Callable[[int, int], int]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.FloorDiv: operator.floordiv,
-    ast.Div: operator.floordiv,
-    ast.Mod: operator.mod,
-}
+MOST_NUMBER = 10**15
+"""No number that a script works out is as large."""
 
 
 @dataclass
@@ -88,7 +82,7 @@ class Shell:
 
     def shift(self, by: str) -> None:
         """The arguments without the first ones."""
-        if self.arguments is not None and by.isdigit():
+        if self.arguments is not None and by.isdecimal():
             self.arguments = self.arguments[int(by) :]
         else:
             self.arguments = None
@@ -106,7 +100,7 @@ class Shell:
         return filled_words
 
 
-def read(text: str) -> Shell:
+def read_script(text: str) -> Shell:
     """The names and commands of a script.  Raises BadInput for what no shell reads."""
     shell = Shell()
     for line in text.splitlines():
@@ -399,7 +393,7 @@ def readable(words: list[str]) -> list[str]:
             kept.append(" ".join(readable(word.split())))
         elif word.startswith("-") and "=" in word:
             kept.append(word.partition("=")[0])
-        elif (rest := word.replace(UNREAD, "")) and not rest.isdigit():
+        elif (rest := word.replace(UNREAD, "")) and not rest.isdecimal():
             kept.append(rest)
     return kept
 
@@ -428,7 +422,7 @@ def _holds(shell: Shell, words: list[str]) -> bool | None:
         case ["-gt" | "-ge" | "-lt" | "-le", *_]:
             return False
         case [a, "-gt" | "-ge" | "-lt" | "-le" as how, b] if (
-            a.isdigit() and b.isdigit()
+            a.isdecimal() and b.isdecimal()
         ):
             return bool(
                 {
@@ -531,7 +525,7 @@ def _special(shell: Shell, sign: str) -> tuple[list[str], bool]:
         return [str(len(known or ()))], False
     return (
         (shell.argument(int(sign)), False)
-        if sign.isdigit() and sign != "0"
+        if sign.isdecimal() and sign != "0"
         else ([UNREAD], False)
     )
 
@@ -552,7 +546,7 @@ def _parameter(
         return _special(shell, name)
     values = (
         shell.argument(int(name))
-        if name.isdigit() and int(name)
+        if name.isdecimal() and int(name)
         else shell.filled_in(shell.names.get(name, ()))
     )
     if values == [UNREAD] and how and "?" not in how and not shell.functions:
@@ -575,26 +569,8 @@ def _number(shell: Shell, text: str) -> str:
     if UNREAD in plain:
         return UNREAD
     try:
-        return str(_computed(ast.parse(plain[:200].strip(), mode="eval").body))
-    except (
-        SyntaxError,
-        ValueError,
-        ZeroDivisionError,
-        RecursionError,
-        MemoryError,
-    ):
+        value = worked_out(plain[:200].strip().replace("/", "//"), {})
+    except (ValueError, ZeroDivisionError, TypeError, KeyError):
         return ""
-
-
-def _computed(node: Any) -> int:
-    if (
-        isinstance(node, ast.Constant)
-        and type(node.value) is int
-        and node.value < 10**15
-    ):
-        return node.value
-    if isinstance(node, ast.BinOp) and type(node.op) in ARITHMETIC:
-        return ARITHMETIC[type(node.op)](
-            _computed(node.left), _computed(node.right)
-        )
-    raise ValueError
+    whole = isinstance(value, int) and abs(value) < MOST_NUMBER
+    return str(int(value)) if whole else ""

@@ -13,6 +13,7 @@ Readers, writers, what a writer refuses and the table of the documentation follo
     { pipeline = "1f1b" }                       the schedule that the degrees of a pipeline say
     { says = [...], why = "..." }               why it has no other value, for the refusal
     { key = "...", hub = true }                 the model, by its name on Hugging Face
+    { keys = [...], formula = "..." }           the field worked out of keys, read and not written
     { parts = "..." }                           the batch: microbatch x this x replicas
 
 and a field without a cell cannot be said: a writer refuses every other value than the default. What
@@ -23,12 +24,13 @@ no table holds (layers of stages, batches of parts) a format's own file reads (`
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cache, cached_property
 from typing import Any
 
 from ...describe import shipped
+from ...describe.frozendict import EMPTY
 from ...errors import unknown
 
 UNNAMED = "unknown"
@@ -75,6 +77,8 @@ class Cell:
     """Why the tool has no other value: a sentence's end, for the refusal."""
     hub: bool = False
     """A model by its name on Hugging Face, or a folder with its config.json."""
+    formula: str = ""
+    """What the keys say together, read and not written: `cells.key_names` are its names."""
     parts: str = ""
     """Key of the microbatches of a replica, which make the batch."""
 
@@ -88,29 +92,29 @@ class Format:
     """In sentences."""
     frameworks: tuple[str, ...]
     """Profiles of the software that reads it; the first is meant where a file says no more."""
-    gpus: bool
+    gpus: bool = True
     """It runs on GPUs only."""
-    source: str
-    version: str
-    cells: Mapping[str, Cell]
+    source: str = ""
+    version: str = ""
+    cells: Mapping[str, Cell] = EMPTY
     """Field, such as layout.tp -> cell."""
-    harmless: tuple[str, ...]
+    harmless: tuple[str, ...] = ()
     """Patterns of keys that change neither seconds nor bytes of a step."""
-    matters: Mapping[str, str]
+    matters: Mapping[str, str] = EMPTY
     """Pattern of a key that changes them -> what it does, which a job cannot say."""
-    usual: Mapping[str, tuple[str, ...]]
+    usual: Mapping[str, tuple[str, ...]] = EMPTY
     """Key of `matters` -> its values, in lower case, with which the prediction is right."""
-    refuses: Mapping[str, str]
+    refuses: Mapping[str, str] = EMPTY
     """Pattern of a key that makes another model of it -> what to do instead."""
-    programs: Mapping[str, str]
+    programs: Mapping[str, str] = EMPTY
     """Pattern of a program that has the same flags and is no training of a decoder -> why."""
-    models: Mapping[str, str]
+    models: Mapping[str, str] = EMPTY
     """Their name of a model -> ours."""
-    names: Mapping[str, str]
+    names: Mapping[str, str] = EMPTY
     """Key of the format that it is like -> what it is called here."""
-    yours: str
+    yours: str = ""
     """What a run needs and a plan does not say, such as data; empty where nobody is told."""
-    sections: Mapping[str, tuple[str, ...]]
+    sections: Mapping[str, tuple[str, ...]] = EMPTY
     """Where the keys stand in the file, if not at its top."""
     notes: tuple[str, ...] = ()
     """What is assumed of every file."""
@@ -118,7 +122,7 @@ class Format:
     """The format whose keys it has too; a file with keys of its own is not of that one."""
     own: tuple[str, ...] = ()
     """Patterns of keys that no other tool has, hyphens as underscores."""
-    defaults: Mapping[str, Any] = field(default_factory=dict)
+    defaults: Mapping[str, Any] = EMPTY
     """Key -> what the tool takes where a file does not say it."""
     ranks: tuple[str, ...] = ()
     """Keys whose product is the number of ranks."""
@@ -128,11 +132,11 @@ class Format:
     """What a written file starts; none: no plan is written in the format."""
     starts_ranks: str = ""
     """The command of a program that starts all ranks itself, from one node."""
-    configs: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    configs: Mapping[str, Mapping[str, Any]] = EMPTY
     """Configuration that a command line is given over -> what it sets."""
     takes: str = ""
     """The flag of the program before the name of the file."""
-    fixed: Mapping[str, Any] = field(default_factory=dict)
+    fixed: Mapping[str, Any] = EMPTY
     """Keys that the tool demands and a plan does not say."""
 
     @property
@@ -254,49 +258,34 @@ def get(name: str, flag: str = "--to") -> Format:
     return formats()[name]
 
 
+INHERITED = ("matters", "usual", "refuses", "defaults", "notes", "scripts")
+"""What a format has of the one that it is like, where it says no other."""
+
+
 def _format(name: str, said: dict[str, Any]) -> Format:
     base = formats_like(said)
-    rows = _data()["fields"].items()
+    ancestor = _data()["formats"].get(base, {})
     cells = {
-        p: _cell(row[w])
-        for p, row in rows
+        path: _cell(row[w])
+        for path, row in _data()["fields"].items()
         for w in [name if name in row else base]
         if w in row
     }
-    ancestor = _data()["formats"].get(base, {})
-    return Format(
-        name=name,
-        title=said["title"],
-        frameworks=tuple(said["frameworks"]),
-        gpus=said.get("gpus", True),
-        source=said["source"],
-        version=said["version"],
-        cells={path: cell for path, cell in cells.items() if cell is not None},
-        harmless=(*said.get("harmless", ()), *ancestor.get("harmless", ())),
-        matters={**ancestor.get("matters", {}), **said.get("matters", {})},
-        usual={
-            key: tuple(values)
-            for form in (ancestor, said)
-            for key, values in form.get("usual", {}).items()
-        },
-        refuses={**ancestor.get("refuses", {}), **said.get("refuses", {})},
-        programs=said.get("programs", {}),
-        models=said.get("models", {}),
-        configs=said.get("configs", {}),
-        names=said.get("names", {}),
-        yours=said.get("yours", ""),
-        sections={k: tuple(v) for k, v in said.get("sections", {}).items()},
-        notes=tuple(said.get("notes", ancestor.get("notes", ()))),
-        like=base,
-        own=tuple(said.get("own", ())),
-        defaults={**ancestor.get("defaults", {}), **said.get("defaults", {})},
-        ranks=tuple(said.get("ranks", ())),
-        scripts=said.get("scripts", ancestor.get("scripts", False)),
-        program=said.get("program", ""),
-        starts_ranks=said.get("starts_ranks", ""),
-        takes=said.get("takes", ""),
-        fixed=said.get("fixed", {}),
-    )
+    given: dict[str, Any] = {
+        **{key: ancestor[key] for key in INHERITED if key in ancestor},
+        **said,
+        "harmless": [*said.get("harmless", ()), *ancestor.get("harmless", ())],
+    }
+    for key in INHERITED[:-2]:  # tables, key by key
+        given[key] = {**ancestor.get(key, {}), **said.get(key, {})}
+    for key, value in given.items():
+        if isinstance(value, list):
+            given[key] = tuple(value)
+    for key in ("usual", "sections"):
+        lists = given.get(key, {}).items()
+        given[key] = {k: tuple(values) for k, values in lists}
+    kept = {path: cell for path, cell in cells.items() if cell is not None}
+    return Format(name=name, cells=kept, **given)
 
 
 def formats_like(said: Mapping[str, Any]) -> str:

@@ -9,7 +9,6 @@ a plan (`fixed`).
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from math import prod
 from typing import Any
@@ -17,11 +16,10 @@ from typing import Any
 from ...describe.job import Job
 from ...errors import BadInput
 from . import launch, shell
-from .megatron_args import arguments
-from .reading import FileKeys, Reader, decided_elsewhere
+from .reading import FileKeys, decided_elsewhere
 from .table import get
+from .tool import Tool
 from .tree import nested, yaml_text
-from .writing import Writer
 
 SHARDED = ("layout.zero", "job.precision")
 """Fields that accelerate's own settings decide where the program's arguments do not."""
@@ -29,14 +27,10 @@ OWN = 2
 """Keys of its own from which on a file is a tool's."""
 
 
-@dataclass(frozen=True)
-class TabledTool:
-    """A format by its name in the table."""
+class TabledTool(Tool):
+    """A tool whose files have keys that no other tool has."""
 
-    name: str
-    READ: Mapping[str, Reader] = field(default_factory=dict)
-    """Field -> what reads it where no row of the table can."""
-    WRITE: Mapping[str, Writer] = field(default_factory=dict)
+    scripts = True
 
     def mine_tree(self, keys: Mapping[str, Any]) -> bool:
         """Has the file enough keys that only this tool has?"""
@@ -64,19 +58,17 @@ class TabledTool:
 
     def mine(self, text: str) -> bool:
         """Does a script give a program enough of its flags?"""
-        return self._command(shell.read(text)) is not None
+        return self._command(shell.read_script(text)) is not None
 
     def said(self, text: str, where: str) -> FileKeys:
         """The arguments of the command that has them."""
-        script = shell.read(text)
+        script = shell.read_script(text)
         words = self._command(script)
         if words is None:
-            raise BadInput(
-                f"{where[:80]} starts nothing with the arguments of {get(self.name).title}"
-            )
+            return super().said(text, where)  # which says so
         ranks = launch.ranks_started(words, script)
         doubtful = frozenset(script.doubtful)
-        keys = arguments(words)
+        keys = launch.arguments(words)
         flag = launch.sharded_by(words)
         theirs = decided_elsewhere(
             get(self.name), SHARDED * bool(flag), keys, flag
@@ -87,12 +79,10 @@ class TabledTool:
         if not get(self.name).scripts:
             return None
         return launch.command_with_most_flags(
-            script, lambda words: self.mine_tree(dict.fromkeys(flags(words)))
+            script, lambda words: self.mine_tree(dict.fromkeys(_flags(words)))
         )
 
-    def render(
-        self, out: Mapping[str, Any], job: Job, at: launch.Place
-    ) -> str:
+    def render(self, out: dict[str, Any], job: Job, at: launch.Place) -> str:
         """The file, in YAML, with what it needs beside a plan."""
         format = get(self.name)
         file = f"{self.name}.yaml"
@@ -106,8 +96,8 @@ class TabledTool:
             at,
             format,
             format.program,
-            [f"{format.takes} {file}".strip()],
-            (file, yaml_text(nested({**format.fixed, **out}))),
+            lines=[f"{format.takes} {file}".strip()],
+            file=(file, yaml_text(nested({**format.fixed, **out}))),
             heading=[
                 f"{format.title} {format.version}, {gpus} GPUs. Written by meshwright export."
             ],
@@ -121,12 +111,12 @@ def spelled(key: object) -> str:
 
 def flags_of_script(text: str) -> list[str]:
     """Names of the flags that a script gives to anything."""
-    commands = map(launch.command_pieces, shell.read(text).commands)
-    named = (flag for words in commands for flag in flags(words))
+    commands = map(launch.command_pieces, shell.read_script(text).commands)
+    named = (flag for words in commands for flag in _flags(words))
     return [*dict.fromkeys(named)]
 
 
-def flags(words: Sequence[str]) -> Iterator[str]:
+def _flags(words: Sequence[str]) -> Iterator[str]:
     """Names of a command's flags."""
     for word in words:
         if word.startswith("--"):

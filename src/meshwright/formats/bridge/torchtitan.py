@@ -13,7 +13,9 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from ...describe.job import PRECISIONS, Job
@@ -47,6 +49,7 @@ from .shared import (
     sized_as,
 )
 from .table import get
+from .tool import Tool
 
 NAME = "torchtitan"
 P = "parallelism."
@@ -93,52 +96,6 @@ EIGHT_BITS = {
 models, 0.3.0)."""
 
 
-def mine(text: str) -> bool:
-    """Flags of torchtitan, or a configuration of its registry."""
-    registered = "torchtitan" in text and "--module" in text
-    return (
-        registered or "--parallelism." in text or "--training.seq_len" in text
-    )
-
-
-def said(text: str, where: str) -> FileKeys:
-    """The flags of the command that starts it."""
-    script = shell.read(text)
-    words = launch.command_with_most_flags(
-        script, lambda ws: any(w.startswith("--parallelism.") for w in ws)
-    )
-    if words is None:
-        words = launch.command_with_most_flags(
-            script, lambda ws: any(w.startswith("--training.") for w in ws)
-        )
-    if words is None:
-        words = launch.command_with_most_flags(
-            script, lambda ws: any(w.startswith("--module") for w in ws)
-        )
-    if words is None:
-        raise BadInput(f"{where} starts nothing with torchtitan's flags")
-    keys: dict[str, Any] = {}
-    name = ""
-    for word in words:
-        if word.startswith("--"):
-            name, equals, value = word[2:].partition("=")
-            name = name.replace("-", "_")
-            section, no, switch = name.rpartition(".no_")
-            if no:
-                keys[f"{section}.{switch}"], name = False, ""
-            else:
-                keys[name] = value if equals else True
-        elif word.startswith(POLICY):
-            keys[CHECKPOINT], name = word.removeprefix(POLICY), ""
-            keys[OPTION] = "op"  # its policies know no other
-        elif name:
-            keys[name] = word if keys[name] is True else f"{keys[name]} {word}"
-    chips = launch.ranks_started(words, script)
-    known = ("module", "config", "job.config_file")
-    said = {k: v for k, v in keys.items() if "." in k or k in known}
-    return over_configuration(said, chips)
-
-
 def over_configuration(keys: dict[str, Any], chips: int | None) -> FileKeys:
     """Flags over a configuration of the registry, whose own settings stay where none is given
     (config/manager.py): those of the table, or nobody's.
@@ -177,37 +134,13 @@ def eight_bits(k: Keys) -> tuple[str, str] | None:
     return next((key for key, own in EIGHT_BITS.items() if own == name), None)
 
 
-def model(k: Keys) -> str | None:
+def _model(k: Keys) -> str | None:
     """By the name of its configuration, or of its flavor."""
     name = configuration_name(k)
     if config := eight_bits(k):
         return config[0]
     version = NAME if k.get("config") else f"{NAME}-toml"
     return model_named(k, name, version) if name else None
-
-
-def dp(k: Keys) -> int | None:
-    """Groups of copies times shards; -1: what is left."""
-    shards = k.whole(P + "data_parallel_shard_degree", -1)
-    copies = k.whole(P + "data_parallel_replicate_degree", 1) or 1
-    return copies * shards if shards and shards > 0 else None
-
-
-def copies(k: Keys) -> int | None:
-    """Groups that hold copies, where each is sharded (HSDP)."""
-    groups = k.whole(P + "data_parallel_replicate_degree", 1) or 1
-    return (
-        groups
-        if groups > 1 and k.whole(P + "data_parallel_shard_degree", -1) != 1
-        else None
-    )
-
-
-def microbatch(k: Keys) -> int | None:
-    """Sequences at a time: of a pipeline its own, else the local batch."""
-    local = k.whole("training.local_batch_size", LOCAL_BATCH)
-    piped = k.whole(P + "pipeline_parallel_microbatch_size", 1)
-    return piped if k.degree("layout.pp") > 1 else local
 
 
 def stage_list(k: Keys) -> list[int] | None:
@@ -244,7 +177,7 @@ def chunks_of_rank(k: Keys) -> int | None:
     return count if count > 1 else None
 
 
-def stages(k: Keys) -> str | None:
+def _stages(k: Keys) -> str | None:
     """Layers of each stage where they are not dealt as we do."""
     pp = k.degree("layout.pp")
     v = k.degree("layout.interleave")
@@ -307,7 +240,7 @@ def schedule(k: Keys) -> str | None:
     return ours
 
 
-def zero(k: Keys) -> int:
+def _zero(k: Keys) -> int:
     """By what is sharded, and whether weights stay."""
     key = P + "fsdp_reshard_after_forward"
     how = k.word(key, "default")
@@ -324,7 +257,7 @@ def zero(k: Keys) -> int:
     return 1
 
 
-def recomputed(k: Keys) -> str | None:
+def _recomputed(k: Keys) -> str | None:
     """None, op by op, every n-th layer, or all."""
     mode = k.word(CHECKPOINT, "selective")
     option = k.word(OPTION, SELECTIVE)
@@ -339,7 +272,7 @@ def recomputed(k: Keys) -> str | None:
     if option == "op":
         return "op"
     layers = layers_of(k)
-    if not option.isdigit() or not int(option) or not layers:
+    if not option.isdecimal() or not int(option) or not layers:
         return "full" if option == "1" else "op"
     of_chunk = layers // (
         k.degree("layout.pp") * k.degree("layout.interleave")
@@ -349,7 +282,7 @@ def recomputed(k: Keys) -> str | None:
     )
 
 
-def batch(k: Keys) -> str | None:
+def _batch(k: Keys) -> str | None:
     """The global batch, or the local one of every replica."""
     given = k.whole("training.global_batch_size", -1) or -1
     local = k.whole("training.local_batch_size", LOCAL_BATCH) or 1
@@ -363,7 +296,7 @@ def batch(k: Keys) -> str | None:
     return f"{given}seq"
 
 
-def precision(k: Keys) -> object:
+def _precision(k: Keys) -> object:
     """bf16 under FSDP unless said; FP8 by a converter."""
     converters = k.items("model.converters")
     k.get("training.mixed_precision_reduce")
@@ -384,13 +317,6 @@ def precision(k: Keys) -> object:
     return "fp32" if word == "float32" else "bf16"
 
 
-def compiled(k: Keys) -> bool:
-    """The model is compiled, not only the loss."""
-    parts = k.get("compile.components")
-    on = k.flag("compile.enable") or k.flag("training.compile")
-    return on and (parts is None or "model" in str(parts))
-
-
 def float8(k: Keys) -> str | None:
     """Scaling of FP8."""
     if config := eight_bits(k):
@@ -407,18 +333,14 @@ def float8(k: Keys) -> str | None:
 
 
 READ = {
-    "model": model,
-    "layout.dp": dp,
-    "layout.dp_replicate": copies,
-    "layout.microbatch": microbatch,
+    "model": _model,
     "layout.interleave": chunks_of_rank,
-    "layout.stages": stages,
+    "layout.stages": _stages,
     "layout.schedule": schedule,
-    "layout.zero": zero,
-    "layout.recompute": recomputed,
-    "job.batch": batch,
-    "job.precision": precision,
-    "software.compiled": compiled,
+    "layout.zero": _zero,
+    "layout.recompute": _recomputed,
+    "job.batch": _batch,
+    "job.precision": _precision,
     "software.float8": float8,
 }
 
@@ -426,7 +348,7 @@ READ = {
 # ---------------------------------------------------------------- writing
 
 
-def write_model(job: Job, out: Out) -> None:
+def _write_model(job: Job, out: Out) -> None:
     """The configuration that trains the model in these numbers."""
     told = job.software.float8
     eight = {
@@ -447,7 +369,7 @@ def write_model(job: Job, out: Out) -> None:
     out["module"], out["config"] = config.split("/")
 
 
-def write_dp(job: Job, out: Out) -> None:
+def _write_dp(job: Job, out: Out) -> None:
     """Replicas are shards where anything is sharded, else copies."""
     l = job.layout
     shards = int(l.dp) // int(l.dp_replicate) if l.zero else 1
@@ -536,7 +458,7 @@ def write_precision(job: Job, out: Out) -> None:
         )
 
 
-def write_compiled(job: Job, out: Out) -> None:
+def _write_compiled(job: Job, out: Out) -> None:
     """A configuration may compile the loss alone."""
     out["compile.enable"] = compiles(job)
     if compiles(job):
@@ -569,24 +491,16 @@ def write_cp(job: Job, out: Out) -> None:
 
 
 WRITE = {
-    "model": write_model,
+    "model": _write_model,
     "layout.cp": write_cp,
-    "layout.dp": write_dp,
+    "layout.dp": _write_dp,
     "layout.microbatch": write_microbatch,
     "layout.interleave": write_chunks,
     "layout.schedule": write_schedule,
     "job.precision": write_precision,
-    "software.compiled": write_compiled,
+    "software.compiled": _write_compiled,
     "software.tp_overlap": write_tp_overlap,
 }
-
-
-def render(out: Out, job: Job, at: launch.Place) -> str:
-    """The command that starts torchtitan with these flags."""
-    last = [f"{POLICY}{out.pop(CHECKPOINT)}"]
-    out.pop(OPTION, None)  # op by op is what its subcommand does
-    lines = [tyro_flag(k, v) for k, v in {**out, GRAPHS: True}.items()]
-    return launch.script(at, get(NAME), PROGRAM, [*lines, launch.REST, *last])
 
 
 def tyro_flag(key: str, value: Any) -> str:
@@ -599,20 +513,19 @@ def tyro_flag(key: str, value: Any) -> str:
     return f"--{key} {shlex.quote(str(value))}"
 
 
-def words(out: Out) -> Out:
-    """The flags as a script says them."""
-    apart = {k: out[k] for k in (CHECKPOINT, OPTION) if k in out}
-    flags = [tyro_flag(k, v) for k, v in out.items() if k not in apart]
-    return {**said(" ".join([PROGRAM, *flags]), "").keys, **apart}
-
-
-def edit(text: str, changes: Changes, keys: dict[str, Any], where: str) -> str:
+def edit_flags(
+    text: str, changes: Changes, keys: dict[str, Any], where: str
+) -> str:
     """A script with other flags; the subcommand of recomputation only where it stands already."""
     changes = {k: v for k, v in changes.items() if k != OPTION}
     if changes.get(CHECKPOINT, ("",))[0] == NONE:
         raise refused(where, {CHECKPOINT: changes[CHECKPOINT]})
     return edit_script(
-        text, changes, keys, where, Spelling(said, stands, again)
+        text,
+        changes,
+        keys,
+        where=where,
+        how=Spelling(TOOL.said, stands, again),
     )
 
 
@@ -630,3 +543,73 @@ def stands(key: str, value: Any) -> str:
 def again(key: str, value: Any, told: str) -> str:
     """The flag with another value."""
     return f"{POLICY}{value}" if told == POLICY else tyro_flag(key, value)
+
+
+def _gives(flag: str, words: Sequence[str]) -> bool:
+    """One of the words starts so."""
+    return any(word.startswith(flag) for word in words)
+
+
+class Torchtitan(Tool):
+    """torchtitan's command line."""
+
+    trees = False
+    scripts = True
+
+    def mine(self, text: str) -> bool:
+        """Flags of torchtitan, or a configuration of its registry."""
+        registered = "torchtitan" in text and "--module" in text
+        flags = ("--parallelism.", "--training.seq_len")
+        return registered or any(flag in text for flag in flags)
+
+    def said(self, text: str, where: str) -> FileKeys:
+        """The flags of the command that starts it."""
+        script = shell.read_script(text)
+        wanted = ("--parallelism.", "--training.", "--module")
+        tried = (
+            launch.command_with_most_flags(script, partial(_gives, flag))
+            for flag in wanted
+        )
+        words = next((ws for ws in tried if ws is not None), None)
+        if words is None:
+            raise BadInput(f"{where} starts nothing with torchtitan's flags")
+        keys: dict[str, Any] = {}
+        name = ""
+        for word in words:
+            if word.startswith("--"):
+                name, equals, value = word[2:].partition("=")
+                name = name.replace("-", "_")
+                section, no, switch = name.rpartition(".no_")
+                if no:
+                    keys[f"{section}.{switch}"], name = False, ""
+                else:
+                    keys[name] = value if equals else True
+            elif word.startswith(POLICY):
+                keys[CHECKPOINT], name = word.removeprefix(POLICY), ""
+                keys[OPTION] = "op"  # its policies know no other
+            elif name:
+                keys[name] = (
+                    word if keys[name] is True else f"{keys[name]} {word}"
+                )
+        chips = launch.ranks_started(words, script)
+        known = ("module", "config", "job.config_file")
+        said = {k: v for k, v in keys.items() if "." in k or k in known}
+        return over_configuration(said, chips)
+
+    def render(self, out: Out, job: Job, at: launch.Place) -> str:
+        """The command that starts torchtitan with these flags."""
+        last = [f"{POLICY}{out.pop(CHECKPOINT)}"]
+        out.pop(OPTION, None)  # op by op is what its subcommand does
+        lines = [tyro_flag(k, v) for k, v in {**out, GRAPHS: True}.items()]
+        return launch.script(
+            at, get(NAME), PROGRAM, [*lines, launch.REST, *last]
+        )
+
+    def words(self, out: Out) -> Out:
+        """The flags as a script says them."""
+        apart = {k: out[k] for k in (CHECKPOINT, OPTION) if k in out}
+        flags = [tyro_flag(k, v) for k, v in out.items() if k not in apart]
+        return {**self.said(" ".join([PROGRAM, *flags]), "").keys, **apart}
+
+
+TOOL = Torchtitan("torchtitan", READ, WRITE)

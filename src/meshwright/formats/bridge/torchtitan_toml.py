@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from ...describe.job import PRECISIONS, Job
@@ -11,6 +12,7 @@ from . import launch, torchtitan
 from .reading import FileKeys
 from .shared import Out, compiles, name_of
 from .table import get
+from .tool import Tool
 from .torchtitan import FP8, MX, PROGRAM, P
 from .tree import nested
 
@@ -40,38 +42,21 @@ HEAD = "output"
 """The module of the head; lm_head from 0.3 on."""
 
 
-def mine_tree(keys: dict[str, Any]) -> bool:
-    """A table of parallelism, or torchtitan's training."""
-    return (
-        any(key.startswith(P) for key in keys)
-        or "training.local_batch_size" in keys
-        or older("tensor_parallel_degree") in keys
-    )
-
-
-def of_tree(keys: dict[str, Any], where: str) -> FileKeys:
-    """The keys by their later names; those of 2024 had the degrees beside the batch."""
-    named = {OLDER.get(key, key): value for key, value in keys.items()}
-    if named.pop("float8.enable_float8_linear", False) is True:
-        named["model.converters"] = ["float8"]
-    return FileKeys(named)
-
-
 READ = torchtitan.READ
 
 
 # ---------------------------------------------------------------- writing
 
 
-def write_model(job: Job, out: Out) -> None:
+def _write_model(job: Job, out: Out) -> None:
     out["model.name"], out["model.flavor"] = name_of(job, NAME).split("/")
 
 
-def write_chunks(job: Job, out: Out) -> None:
+def _write_chunks(job: Job, out: Out) -> None:
     torchtitan.write_chunks(job, out, HEAD)
 
 
-def write_precision(job: Job, out: Out) -> None:
+def _write_precision(job: Job, out: Out) -> None:
     """bf16, fp32, or FP8 with weights gathered in 8 or 16 bits."""
     numbers = job.precision
     if numbers.compute != "fp8":
@@ -92,13 +77,13 @@ def write_precision(job: Job, out: Out) -> None:
         out["quantize.linear.float8.enable_fsdp_float8_all_gather"] = True
 
 
-def write_float8(job: Job, out: Out) -> None:
+def _write_float8(job: Job, out: Out) -> None:
     how = job.software.float8
     if job.precision.compute == "fp8" and how != "mxfp8":
         out["quantize.linear.float8.recipe_name"] = how or "tensorwise"
 
 
-def write_compiled(job: Job, out: Out) -> None:
+def _write_compiled(job: Job, out: Out) -> None:
     out["compile.enable"] = compiles(job)
 
 
@@ -109,26 +94,47 @@ def write_tp_overlap(job: Job, out: Out) -> None:
 
 WRITE = {
     **{k: v for k, v in torchtitan.WRITE.items() if k != "layout.cp"},
-    "model": write_model,
-    "layout.interleave": write_chunks,
-    "job.precision": write_precision,
-    "software.compiled": write_compiled,
-    "software.float8": write_float8,
+    "model": _write_model,
+    "layout.interleave": _write_chunks,
+    "job.precision": _write_precision,
+    "software.compiled": _write_compiled,
+    "software.float8": _write_float8,
     "software.tp_overlap": write_tp_overlap,
 }
 
 
-def render(out: Out, job: Job, at: launch.Place) -> str:
-    """The TOML."""
-    how = (
-        f"torchtitan {get(NAME).version}: {at.nodes * at.ranks} ranks, "
-        f"torchrun ... {PROGRAM} --job.config_file THIS. Written by meshwright export."
-    )
-    return launch.configured(
-        at,
-        get(NAME),
-        PROGRAM,
-        [f"--job.config_file {CONFIG}"],
-        (CONFIG, "\n" + dumps_toml(nested(out))),
-        heading=[how],
-    )
+class TorchtitanToml(Tool):
+    """torchtitan's TOML."""
+
+    def mine_tree(self, keys: Mapping[str, Any]) -> bool:
+        """A table of parallelism, or torchtitan's training."""
+        return (
+            any(key.startswith(P) for key in keys)
+            or "training.local_batch_size" in keys
+            or older("tensor_parallel_degree") in keys
+        )
+
+    def of_tree(self, keys: Mapping[str, Any], where: str) -> FileKeys:
+        """The keys by their later names; those of 2024 had the degrees beside the batch."""
+        named = {OLDER.get(key, key): value for key, value in keys.items()}
+        if named.pop("float8.enable_float8_linear", False) is True:
+            named["model.converters"] = ["float8"]
+        return FileKeys(named)
+
+    def render(self, out: Out, job: Job, at: launch.Place) -> str:
+        """The TOML."""
+        how = (
+            f"torchtitan {get(NAME).version}: {at.nodes * at.ranks} ranks, "
+            f"torchrun ... {PROGRAM} --job.config_file THIS. Written by meshwright export."
+        )
+        return launch.configured(
+            at,
+            get(NAME),
+            PROGRAM,
+            lines=[f"--job.config_file {CONFIG}"],
+            file=(CONFIG, "\n" + dumps_toml(nested(out))),
+            heading=[how],
+        )
+
+
+TOOL = TorchtitanToml("torchtitan-toml", READ, WRITE)

@@ -1,5 +1,5 @@
 """What the tables of torchtune, LitGPT, OLMo and Levanter cannot say: names of models in paths and
-functions, numbers that the weights are kept in, sizes from other sizes.
+functions, and numbers that the weights are kept in.
 """
 
 from __future__ import annotations
@@ -12,27 +12,7 @@ from ...errors import BadInput
 from .accelerate import COPIES, SHARDING
 from .keys import Keys
 from .reading import Reader
-from .shared import hub_model, left_of, model_named, optimizer_named
-
-PURE = ("bf16-pure", "fp16-pure")
-"""Numbers in which weights and optimizer are kept: no copies in fp32."""
-
-
-def optimizer_in(key: str) -> Reader:
-    """The optimizer by the class that a key names; alone where weights are kept in 16 bits."""
-
-    def read(k: Keys) -> str | None:
-        given = k.get(key)
-        if given is None:
-            return None
-        named = str(given).rpartition(".")[2].lower()
-        name = optimizer_named(
-            Keys({key: named}, k.title, used=k.used, left=k.left), key
-        )
-        alone = bool(k.so_far("job.precision") in PURE and name is None)
-        return "adamw-no-master" if alone else name
-
-    return read
+from .shared import hub_model, left_of, model_named
 
 
 def torchtune_model(k: Keys) -> object:
@@ -44,10 +24,7 @@ def torchtune_model(k: Keys) -> object:
     return model_named(k, name, "torchtune") if name else None
 
 
-TORCHTUNE: Mapping[str, Reader] = {
-    "model": torchtune_model,
-    "job.optimizer": optimizer_in("optimizer._component_"),
-}
+TORCHTUNE: Mapping[str, Reader] = {"model": torchtune_model}
 
 
 def litgpt_model(k: Keys) -> object:
@@ -58,35 +35,7 @@ def litgpt_model(k: Keys) -> object:
     return hub_model(named, ("name",), "litgpt")
 
 
-def tuned(k: Keys) -> bool:
-    """It goes on from a checkpoint, over more than one device (finetune/full.py)."""
-    return "checkpoint_dir" in k.said and k.chips != 1
-
-
-def litgpt_zero(k: Keys) -> int:
-    k.get("devices"), k.get("num_nodes")
-    return 3 if k.chips != 1 else 0
-
-
-def litgpt_optimizer(k: Keys) -> str | None:
-    key = "optimizer" if "optimizer" in k.said else "optimizer.class_path"
-    name: str | None = optimizer_in(key)(k)
-    return name
-
-
-LITGPT: Mapping[str, Reader] = {
-    "model": litgpt_model,
-    "layout.dp_replicate": lambda k: (
-        None if tuned(k) else k.whole("num_nodes", 1)
-    ),
-    "layout.zero": litgpt_zero,
-    "layout.recompute": lambda k: "full" if tuned(k) else "none",
-    "job.tokens": lambda k: k.number("train.max_tokens"),
-    "job.optimizer": litgpt_optimizer,
-}
-"""Blocks are FSDP's units: finetune/full.py recomputes each, pretrain.py keeps copies in nodes."""
-ACTS = ("swiglu", "gelu", "relu")
-NORMS = ("default", "low_precision", "rms")
+LITGPT: Mapping[str, Reader] = {"model": litgpt_model}
 STRATEGIES = ("fsdp", "ddp", "single")
 """OLMo's words (config.py)."""
 RECOMPUTED = {
@@ -99,36 +48,6 @@ RECOMPUTED = {
     "three_in_four": (3, 4),
 }
 """OLMo's words -> (layers that run again, of so many)."""
-
-
-def olmo_ffn(k: Keys) -> int:
-    """The width that is said is that of gate and input together (model.py, SwiGLU)."""
-    ratio = k.whole("model.mlp_ratio", 4) or 4
-    width = k.whole("model.mlp_hidden_size") or ratio * k.degree(
-        "model.hidden"
-    )
-    return (
-        width // 2
-        if k.choice("model.activation_type", ACTS, "swiglu") == "swiglu"
-        else width
-    )
-
-
-def olmo_vocab(k: Keys) -> int | None:
-    """Rows of the embedding, which may be padded."""
-    rows = k.whole("model.vocab_size")
-    return k.whole("model.embedding_size") or rows
-
-
-def olmo_norm(k: Keys) -> str:
-    """By the kind, and whether it has a scale and a shift."""
-    rms = k.choice("model.layer_norm_type", NORMS, "default") == "rms"
-    if not k.switch("model.layer_norm_with_affine", True):
-        return "nonparametric"
-    shift = k.switch(
-        "model.bias_for_layer_norm", k.switch("model.include_bias", True)
-    )
-    return "rmsnorm" if rms else "layernorm" if shift else "layernorm-scale"
 
 
 def olmo_zero(k: Keys) -> int:
@@ -162,37 +81,9 @@ def olmo_tokens(k: Keys) -> float | None:
 
 
 OLMO: Mapping[str, Reader] = {
-    "model.ffn": olmo_ffn,
-    "model.gated": lambda k: (
-        k.choice("model.activation_type", ACTS, "swiglu") == "swiglu"
-    ),
-    "model.norm": olmo_norm,
-    "model.kv_heads": lambda k: (
-        1
-        if k.switch("model.multi_query_attention")
-        else k.whole("model.n_kv_heads")
-    ),
-    "model.vocab": olmo_vocab,
-    "model.positions": lambda k: (
-        "alibi"
-        if k.switch("model.alibi")
-        else "rope"
-        if k.switch("model.rope")
-        else "learned"
-    ),
-    "model.qk_norm_whole": lambda k: k.switch("model.attention_layer_norm"),
-    "model.qkv_bias": lambda k: k.switch("model.include_bias", True),
-    "model.dropout": lambda k: any(
-        k.number(f"model.{part}_dropout", 0.1)
-        for part in ("attention", "residual", "embedding")
-    ),
     "layout.zero": olmo_zero,
     "layout.recompute": olmo_recompute,
-    "job.seq": lambda k: k.whole("model.max_sequence_length"),
     "job.tokens": olmo_tokens,
-    "software.compiled": lambda k: any(
-        key.startswith("compile.") for key in k.said
-    ),
 }
 KINDS = {"gpt2": True, "llama": False, "mistral": False}
 """Levanter's kinds of model that are read -> it is a GPT-2 (models/gpt2.py, models/llama.py)."""
@@ -265,24 +156,6 @@ def levanter_vocab(k: Keys) -> int | None:
     return None
 
 
-def levanter_ffn(k: Keys) -> int:
-    width, scale = (
-        k.whole("model.intermediate_dim"),
-        k.whole("model.mlp_scale", 4),
-    )
-    return (
-        (scale or 4) * k.degree("model.hidden")
-        if learned(k)
-        else width or 11008
-    )
-
-
-def levanter_norm(k: Keys) -> str:
-    if not k.switch("model.use_layer_norm_weight", True):
-        return "nonparametric"
-    return "layernorm" if learned(k) else "rmsnorm"
-
-
 def levanter_microbatch(k: Keys) -> int | None:
     """Examples of a device, or (-1) all of its share of the batch."""
     each = k.whole("trainer.per_device_parallelism", -1) or -1
@@ -290,15 +163,6 @@ def levanter_microbatch(k: Keys) -> int | None:
     if each > 0:
         return each
     return max(batch // ranks, 1) if batch and ranks else None
-
-
-def levanter_length(k: Keys) -> int:
-    return k.whole("model.seq_len") or (1024 if learned(k) else 2048)
-
-
-def levanter_seq(k: Keys) -> int:
-    longest = k.whole("max_seq_len")
-    return longest or levanter_length(k)
 
 
 def levanter_precision(k: Keys) -> str:
@@ -317,19 +181,8 @@ def levanter_precision(k: Keys) -> str:
 
 LEVANTER: Mapping[str, Reader] = {
     "model": levanter_model,
-    "model.seq": levanter_length,
     "model.vocab": levanter_vocab,
-    "model.ffn": levanter_ffn,
     "model.gated": lambda k: not learned(k),
-    "model.norm": levanter_norm,
-    "model.positions": lambda k: "learned" if learned(k) else "rope",
-    "model.bias": lambda k: k.switch("model.use_bias", learned(k)),
-    "model.qkv_bias": lambda k: k.switch("model.use_bias", learned(k)),
-    "model.tied_embeddings": lambda k: k.switch(
-        "model.tie_word_embeddings", learned(k)
-    ),
     "layout.microbatch": levanter_microbatch,
-    "layout.zero": lambda k: 3,
-    "job.seq": levanter_seq,
     "job.precision": levanter_precision,
 }

@@ -81,7 +81,7 @@ def _depth(text: str) -> int:
 def flat_keys(data: Mapping[Any, Any], where: str) -> dict[str, Any]:
     """key.key -> value, in the order of the file; lists are values."""
     leaves: dict[str, Any] = {}
-    _flatten(data, "", leaves, where, DEEPEST)
+    _flatten(data, "", leaves, where=where, depth=DEEPEST)
     return leaves
 
 
@@ -95,7 +95,7 @@ def _flatten(
     for key, value in data.items():
         name = f"{path}.{key}" if path else str(key)
         if isinstance(value, Mapping) and value:
-            _flatten(value, name, leaves, where, depth - 1)
+            _flatten(value, name, leaves, where=where, depth=depth - 1)
         else:
             leaves[name] = default_of(value)
 

@@ -56,6 +56,12 @@ def keys_of(
         job = dataclasses.replace(
             job, software=dataclasses.replace(job.software, gradients=None)
         )
+    l = job.layout
+    if l.dp % l.dp_replicate:
+        raise BadInput(
+            f"dp_replicate {l.dp_replicate} must divide dp {l.dp:g}: each group of shards has as"
+            " many ranks"
+        )
     out: dict[str, Any] = {}
     refused = [*_framework(format, job), *_placed(format, job)]
     script = []
@@ -83,7 +89,15 @@ def keys_of(
             elif cell.always is not UNSAID:
                 demand_default(format, path, value, cell.always)
             else:
-                cells.write(format, path, cell, value, default, job, out)
+                cells.write_cell(
+                    format,
+                    path,
+                    cell,
+                    value=value,
+                    default=default,
+                    job=job,
+                    out=out,
+                )
         except BadInput as error:
             refused.append(str(error))
     if PLACEMENT in format.cells:
@@ -184,7 +198,9 @@ def demand_default(
             f"{format.title} has no key for {path} = {cells.value_in_words(path, value)}:"
             f" leave {path.rpartition('.')[2]} out, and it is the framework's own"
         )
-    raise cells.value_refusal(format, path, value, [str(default).lower()], "")
+    raise cells.value_refusal(
+        format, path, value, others=[str(default).lower()], why=""
+    )
 
 
 def _idle(l: Layout) -> Iterator[str]:

@@ -37,7 +37,7 @@ WARM = 2
 """Steps that are not counted: caches of shapes, first buffers."""
 
 
-def layouts(ranks: int) -> dict[str, Layout]:
+def engine_layouts(ranks: int) -> dict[str, Layout]:
     """Feature -> a layout of so many ranks that has it and no other."""
     if ranks == 1:
         once = {
@@ -130,7 +130,7 @@ def operation(kind: str, size: int, device: torch.device) -> Callable[[], Any]:
     full = torch.ones(max(size // FLOAT // n, 1) * n, device=device)
     part = full.chunk(n)[0].clone()
     if kind == "send":
-        return lambda: exchange(full, rank)
+        return lambda: _exchange(full, rank)
     calls: dict[str, Callable[[], Any]] = {
         "all_reduce": lambda: dist.all_reduce(full),
         "all_gather": lambda: dist.all_gather_into_tensor(full, part),
@@ -140,7 +140,7 @@ def operation(kind: str, size: int, device: torch.device) -> Callable[[], Any]:
     return calls[kind]
 
 
-def exchange(message: Tensor, rank: int) -> None:
+def _exchange(message: Tensor, rank: int) -> None:
     """The even ranks send, the odd ones receive; a rank without a partner does nothing."""
     other = rank ^ 1
     if other < dist.get_world_size():

@@ -81,7 +81,7 @@ def matmul(make: Make, tokens: float, inner: float, outer: float) -> Any:
     return fn.linear, [make(tokens, inner), make(outer, inner)]
 
 
-def attention(
+def _attention(
     make: Make, heads: float, scores: float, share: float, width: float
 ) -> Any:
     """scores: keys squared; share: of the keys that are this rank's queries (1/cp), the last of
@@ -94,7 +94,9 @@ def attention(
     k = make(1, keys, heads, width)
     v = make(1, keys, heads, width)
     order = kernel_order(q.device)
-    return (lambda q, k, v: attend(q, k, v, rows, order).flatten(2)), [q, k, v]
+    return (
+        lambda q, k, v: attend(q, k, v, rows=rows, kernels=order).flatten(2)
+    ), [q, k, v]
 
 
 def rotary(make: Make, x: float) -> Any:
@@ -185,7 +187,7 @@ KERNELS = (
         ),
         quick=((2, 16), (32**2, 128**2), (0.5, 1), (16, 32)),
         check=(8, 256**2, 1, 64),
-        build=attention,
+        build=_attention,
     ),
     MeasuredKernel("norm", *NORM, rmsnorm),
     MeasuredKernel("layernorm", *NORM, layernorm),

@@ -92,7 +92,7 @@ def items(
                 partial(measure_collective, w, kind),
             )
     for ranks in (1, *w.ranks):
-        for feature in engine.layouts(ranks):
+        for feature in engine.engine_layouts(ranks):
             yield (
                 f"engine/{feature}/{ranks}",
                 ranks,
@@ -173,7 +173,7 @@ def measure_engine(
 ) -> list[list[float]]:
     """[layers, microbatches, CPU seconds of a step over all ranks] of four empty models."""
     rows = []
-    layout = engine.layouts(ranks)[feature]
+    layout = engine.engine_layouts(ranks)[feature]
     blank = Cluster(
         Chip(
             "",
@@ -293,7 +293,7 @@ def machine(w: Wanted, measured: Measured) -> Cluster:
         max((1, *w.ranks)),
     )
     for ranks in (1, *w.ranks):
-        for feature in engine.layouts(ranks):
+        for feature in engine.engine_layouts(ranks):
             if rows := measured.get(f"engine/{feature}/{ranks}"):
                 base = with_feature(
                     base, feature, ranks, rows, sources=from_here
@@ -332,7 +332,7 @@ def chip(
         name,
         matrix,
         vector_flops=add.points[0][-1] / add.seconds[-1],
-        hbm_bytes=memory(w.device),
+        hbm_bytes=_memory(w.device),
         hbm_bandwidth=2 * 4 * copy.points[0][-1] / copy.seconds[-1],
         sustained=1.0,
         kernels=tables,
@@ -340,7 +340,7 @@ def chip(
     )
 
 
-def memory(device: str) -> float:
+def _memory(device: str) -> float:
     """Bytes of a GPU, or of a core's share of the machine."""
     if device == "cuda":
         return float(torch.cuda.get_device_properties(0).total_memory)
@@ -422,7 +422,7 @@ def with_feature(
     """The machine with what one more feature costs in groups of so many ranks: what is left of the
     empty steps, for one rank.
     """
-    layout = engine.layouts(ranks)[feature]
+    layout = engine.engine_layouts(ranks)[feature]
     known = {name: of for name, of in base.engine.items() if name != feature}
     left = []
     for layers, m, seconds in rows:

@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 
 from meshwright.compare.installation import scale
-from meshwright.describe.fitted import Parameter, parameters
+from meshwright.describe.fitted import Parameter, fitted_parameters
 from meshwright.prediction.classes import EXPERTS
 
 from ..validate.rows import Row
 from ..validate.stats import stats
 from . import intervals
 from .baselines import Baselines, baselines
-from .evidence import HEAD, evidence_toml, table
+from .evidence import HEAD, evidence_table, evidence_toml
 from .fit import (
     Fit,
     RunModel,
@@ -78,10 +78,14 @@ class FitAnswer:
         of = self.laboratories
         return {
             "fitted.toml": fitted_text(
-                self.parameters, self.fit, date, len(of), count
+                self.parameters,
+                self.fit,
+                date,
+                runs=len(of),
+                laboratories=count,
             ),
             "evidence.toml": f"{HEAD}\n{evidence_toml(of, 'realistic')}",
-            "runs/seen.csv": table(of),
+            "runs/seen.csv": evidence_table(of),
         }
 
     def to_dict(self) -> dict[str, Any]:
@@ -121,7 +125,9 @@ def answer(
     rows: Sequence[Row], of: Sequence[Parameter] | None = None
 ) -> FitAnswer:
     """Fit the shared numbers to published runs and judge them."""
-    model = RunModel(runs(rows), tuple(parameters() if of is None else of))
+    model = RunModel(
+        runs(rows), tuple(fitted_parameters() if of is None else of)
+    )
     return runs_as_predicted(model, fit(model))
 
 
@@ -131,11 +137,11 @@ def runs_as_predicted(model: RunModel, fitted: Fit) -> FitAnswer:
         model.parameters,
         fitted,
         tuple(at_priors(model)),
-        tuple(in_sample(model, fitted)),
-        tuple(left_out(model, fitted)),
-        tuple(families_left_out(model, fitted)),
-        tuple(pairs_left_out(model, fitted)),
-        baselines(model, whose),
+        sample=tuple(in_sample(model, fitted)),
+        laboratories=tuple(left_out(model, fitted)),
+        families=tuple(families_left_out(model, fitted)),
+        pairs=tuple(pairs_left_out(model, fitted)),
+        constants=baselines(model, whose),
     )
 
 

@@ -71,7 +71,7 @@ def _written(ends: Ends, of: Sequence[Seen]) -> list[str]:
     ]
 
 
-def table(of: Sequence[Seen]) -> str:
+def evidence_table(of: Sequence[Seen]) -> str:
     """The CSV of the runs, for the nearest ones to a question."""
     head = "# Published runs beside left-out predictions. Written with catalog/evidence.toml.\n"
     lines = [

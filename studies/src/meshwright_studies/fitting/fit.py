@@ -100,8 +100,8 @@ class RunModel:
                 run.id,
                 run.source,
                 self.predicted(i, values),
-                run.step_s,
-                run.workload,
+                measured=run.step_s,
+                workload=run.workload,
             )
             for i, run in enumerate(self.every)
             if only[i]

@@ -118,7 +118,7 @@ def pool(of: Sequence[Seen]) -> Mask:
     """
     told = {
         framework_family(profile)
-        for number in fitted.parameters()
+        for number in fitted.fitted_parameters()
         for profile in number.frameworks
     }
     laboratories: dict[str, set[str]] = {}

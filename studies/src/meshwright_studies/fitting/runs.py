@@ -13,7 +13,7 @@ from meshwright.errors import BadInput
 from ..validate import out_of_scope
 from ..validate.jobs import Described, job_and_notes
 from ..validate.measured import quantities_judged, step_time, workload
-from ..validate.rows import Row, part, plain
+from ..validate.rows import Row, plain, table_of_row
 from ..validate.silent import filled, held_out, silent
 
 
@@ -50,7 +50,7 @@ def measured_run(row: Row) -> Measured | None:
             filled(row, REALISTIC).about if silent(row) else job_and_notes(row)
         )
         job = about.job
-        seconds = step_time(part(row, "measured"), job)
+        seconds = step_time(table_of_row(row, "measured"), job)
         asked = quantities_judged(row)
         if not seconds or (asked and not asked & {"step_time", "tflops/mfu"}):
             return None
@@ -59,4 +59,6 @@ def measured_run(row: Row) -> Measured | None:
         return None
     name = plain(row, "id")[:120]
     source = plain(row, "source")[:120]
-    return Measured(name, source, job, seconds, workload(row, job))
+    return Measured(
+        name, source, job, step_s=seconds, workload=workload(row, job)
+    )

@@ -62,7 +62,14 @@ def run_seen(
     run = PublishedRun.of(job, id, source, step_s=measured, ratio=ratio)
     error = math.log(ratio)
     of = part_shares(job, prediction.time_s)
-    return Seen(run, laboratory(source), kind_of(job), error, of, workload)
+    return Seen(
+        run,
+        laboratory(source),
+        kind_of(job),
+        error=error,
+        parts=of,
+        workload=workload,
+    )
 
 
 def laboratory(source: str) -> str:

@@ -49,17 +49,17 @@ Editions = Mapping[str, tuple[Sequence[Prediction], Sequence[str]]]
 
 def bars(editions: Editions, title: str) -> Figure:
     """Time and memory of layouts, with their configuration (figures 1, 2, 3, A2)."""
-    return stacked(editions, title, 8.0, panels)
+    return _stacked(editions, title, 8.0, panels)
 
 
 def strong_scaling(editions: Editions, title: str) -> Figure:
     """The optimum for each number of GPUs: step time, where it goes, memory, configuration (figures
     4, A3).
     """
-    return stacked(editions, title, 9.5, _scaled)
+    return _stacked(editions, title, 9.5, _scaled)
 
 
-def stacked(
+def _stacked(
     editions: Editions,
     title: str,
     height: float,

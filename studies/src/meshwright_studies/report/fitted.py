@@ -20,7 +20,7 @@ NAMES = {
 }
 
 
-def report(data: Mapping[str, Any]) -> list[RenderableType]:
+def fitted_report(data: Mapping[str, Any]) -> list[RenderableType]:
     """Numbers with their ranges, errors overall and by source, intervals."""
     numbers = empty_table(
         "number", "prior", "fitted", "range", "falls back without"

@@ -97,7 +97,8 @@ def _run(name: str, files: dict[str, tuple[Path, ...]]) -> Report:
     """One paper's report, with the time it took."""
     module, formats = PAPERS[name]
     start = perf_counter()
-    report: Report = import_module(f".{module}", __name__).run(
+    paper = import_module(f".{module}", __name__)
+    report: Report = getattr(paper, f"{module}_report")(
         {f: files[f] for f in formats if f in files}
     )
     return report.timed(perf_counter() - start)

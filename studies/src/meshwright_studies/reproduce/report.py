@@ -194,13 +194,15 @@ def check(
         id,
         published,
         computed,
-        near(published, computed, tolerance),
+        near_published(published, computed, tolerance),
         note,
         source=source,
     )
 
 
-def near(published: float, computed: float, tolerance: float) -> bool:
+def near_published(
+    published: float, computed: float, tolerance: float
+) -> bool:
     """Within a relative tolerance."""
     difference = relative(published, computed)
     return difference is not None and abs(difference) <= tolerance

@@ -145,7 +145,9 @@ def _compared(
 def _collectives(
     content: str, network: str, assumptions: Assumptions
 ) -> Iterator[RowComparison]:
-    for what, *rest in collectives.compare(content, network, assumptions):
+    for what, *rest in collectives.compare_collectives(
+        content, network, assumptions
+    ):
         source = f"{network} {what.split('-')[0]}"
         if len(rest) == 1:
             yield RowComparison(what, source, None, skipped=str(rest[0]))
@@ -154,8 +156,8 @@ def _collectives(
                 what,
                 source,
                 "collective_time",
-                float(rest[0]),
-                float(rest[1]),
+                predicted=float(rest[0]),
+                measured=float(rest[1]),
                 chip=network,
             )
 

@@ -30,7 +30,7 @@ def is_table(text: str) -> bool:
     return {"collective", "size_bytes"} <= set(header)
 
 
-def compare(
+def compare_collectives(
     text: str, network: str, assumptions: Assumptions = REALISTIC
 ) -> Iterator[tuple[str, float, float] | tuple[str, str]]:
     """(what, predicted s, measured s) of each line, or (what, why it is skipped)."""

@@ -23,7 +23,7 @@ from meshwright.describe.network import Dim, Network
 from meshwright.errors import BadInput
 from meshwright.units import parse
 
-from .rows import Row, demand_whole, part, plain, whole_of_row
+from .rows import Row, demand_whole, plain, table_of_row, whole_of_row
 
 FAMILY = re.compile(r"tpu-?v?\d+[a-z]?|[a-z]{1,3}\d{2,4}[a-z]?")
 MEMORY = re.compile(r"(?<![\d.x])(\d{2,4}) ?(gi?b)(?!/s|ps)")
@@ -98,7 +98,7 @@ LARGEST_DOMAIN = 16384
 
 def cluster_of_row(row: Row) -> Cluster:
     """The machine of the row; BadInput if its chip is not in the catalogue."""
-    hardware = part(row, "hardware")
+    hardware = table_of_row(row, "hardware")
     name = plain(hardware, "gpu")
     size = whole_of_row(hardware, "gpus_per_node", 0)
     return Cluster(
@@ -227,7 +227,7 @@ def note(row: Row) -> str:
     """What the row leaves open of its network between nodes; "" if nothing, or if it has one node
     only.
     """
-    hardware = part(row, "hardware")
+    hardware = table_of_row(row, "hardware")
     name = plain(hardware, "gpu")
     size = whole_of_row(hardware, "gpus_per_node", 0)
     far = plain(hardware, "inter_node")

@@ -26,9 +26,9 @@ from .rows import (
     Row,
     demand_whole,
     flag_of_row,
-    part,
     plain,
     positive_number,
+    table_of_row,
     text_of_row,
     whole_of_row,
 )
@@ -88,14 +88,14 @@ def job_and_notes(row: Row) -> Described:
     """The job of a row, layout included, with what had to be assumed or left out; BadInput says why
     there is none.
     """
-    shape = model(row)
+    shape = _model(row)
     machine = hardware.cluster_of_row(row)
     told = software_of(row)
     by = framework(told.framework)
     plan = layout(row, shape, machine.chips)
     again = policy(row, shape)
     sharding = text_of_row(row, "optimizer_sharding")
-    fsdp = text_of_row(part(row, "parallel"), "fsdp")
+    fsdp = text_of_row(table_of_row(row, "parallel"), "fsdp")
     job = Job(
         shape,
         machine,
@@ -127,7 +127,7 @@ def is_fsdp(row: Row) -> bool:
     """Shards as FSDP does."""
     return words.is_fsdp(
         text_of_row(row, "optimizer_sharding"),
-        text_of_row(part(row, "parallel"), "fsdp"),
+        text_of_row(table_of_row(row, "parallel"), "fsdp"),
         text_of_row(row, "software"),
     )
 
@@ -135,7 +135,8 @@ def is_fsdp(row: Row) -> bool:
 def row_precision(row: Row, told: RowSoftware, by: Framework) -> Precision:
     """The numbers of a row; those of gradients are the framework's where it does not say."""
     said_of_fsdp = (
-        f"{text_of_row(row, 'optimizer_sharding')} {text_of_row(part(row, 'parallel'), 'fsdp')}"
+        f"{text_of_row(row, 'optimizer_sharding')}"
+        f" {text_of_row(table_of_row(row, 'parallel'), 'fsdp')}"
         f" {text_of_row(row, 'notes')}"
     )
     precision = words.precision_in_words(
@@ -159,7 +160,7 @@ def row_attention(told: RowSoftware, year: float | None) -> str:
 
 def policy(row: Row, shape: Model) -> recompute.Policy:
     """What the row computes again in the backward pass."""
-    p = part(row, "parallel")
+    p = table_of_row(row, "parallel")
     pp = whole_of_row(p, "pp", 1)
     _, interleave = words.schedule(
         text_of_row(p, "schedule"), pp, whole_of_row(p, "vpp", 1)
@@ -171,25 +172,26 @@ def policy(row: Row, shape: Model) -> recompute.Policy:
     )
 
 
-def group(row: Row, plan: Layout) -> Num:
+def _group(row: Row, plan: Layout) -> Num:
     """Ranks among which a row shards: all replicas, a number it says, or those of a node that tp
     and cp leave.
     """
-    p = part(row, "parallel")
+    p = table_of_row(row, "parallel")
     said = f"{text_of_row(row, 'optimizer_sharding')} {text_of_row(p, 'fsdp')}"
     if size := GROUP.search(said):
         return min(int(size[1]), plan.replicas)
     if not words.speaks_of(HYBRID, said):
         return plan.replicas
     return min(
-        whole_of_row(part(row, "hardware"), "gpus_per_node", 1) / plan.tp,
+        whole_of_row(table_of_row(row, "hardware"), "gpus_per_node", 1)
+        / plan.tp,
         plan.replicas,
     )
 
 
 def groups(row: Row, plan: Layout) -> str:
     """A note where the row shards inside groups of ranks that do not divide its replicas."""
-    if group(row, plan) == plan.shards:
+    if _group(row, plan) == plan.shards:
         return ""
     return (
         "shards inside groups of ranks and replicates across them: taken as sharded over all"
@@ -199,7 +201,7 @@ def groups(row: Row, plan: Layout) -> str:
 
 def with_groups(row: Row, plan: Layout) -> Layout:
     """The layout with the groups that the row shards in, where they divide its replicas."""
-    copies = plan.replicas / max(group(row, plan), 1)
+    copies = plan.replicas / max(_group(row, plan), 1)
     fits = (
         copies % 1 == 0
         and plan.dp % copies == 0
@@ -217,7 +219,7 @@ def layout(row: Row, shape: Model, chips: int) -> Layout:
     routes its own tokens. So has JAX unless the row denies it: MaxText's `tensor` axis cuts the
     activations between layers too.
     """
-    p = part(row, "parallel")
+    p = table_of_row(row, "parallel")
     tp, cp, pp, ep = (
         whole_of_row(p, name, 1) for name in ("tp", "cp", "pp", "ep")
     )
@@ -261,12 +263,12 @@ def dealt_layers(row: Row, shape: Model) -> str:
     return text if sum(read_stages(text).layers) == shape.layers else "even"
 
 
-def model(row: Row) -> Model:
+def _model(row: Row) -> Model:
     """The shape of a row's model. Gated means Llama-like (RMS norm, rotary positions, no biases);
     otherwise GPT-like (layer norm, biases, learned positions unless ALiBi, embedding shared with
     the head). GPTs have dropout unless the row speaks of ALiBi or of no biases.
     """
-    m = part(row, "model")
+    m = table_of_row(row, "model")
     if re.search(r"mamba|hybrid|ssm|rwkv", text_of_row(m, "arch")):
         raise BadInput("state-space layers are not described yet")
     layers = demand_whole(m, "layers")
@@ -285,10 +287,10 @@ def model(row: Row) -> Model:
         plain(m, "name")[:80] or "unnamed",
         layers,
         hidden,
-        demand_whole(m, "heads"),
-        ffn,
-        demand_whole(m, "vocab"),
-        demand_whole(m, "seq_len"),
+        heads=demand_whole(m, "heads"),
+        ffn=ffn,
+        vocab=demand_whole(m, "vocab"),
+        seq=demand_whole(m, "seq_len"),
         kv_heads=whole_of_row(m, "kv_heads", 0) or None,
         head_dim=whole_of_row(m, "head_dim", 0) or None,
         gated=gated,
@@ -363,6 +365,6 @@ def row_experts(m: Row, ffn: int) -> MoE | None:
         count,
         demand_whole(m, "top_k"),
         whole_of_row(m, "expert_ffn", ffn),
-        whole_of_row(m, "shared_expert_ffn", 0),
-        whole_of_row(m, "dense_layers", 0),
+        shared_ffn=whole_of_row(m, "shared_expert_ffn", 0),
+        dense_layers=whole_of_row(m, "dense_layers", 0),
     )

@@ -110,7 +110,11 @@ def figure(p: Prediction, kind: str) -> CountedFigure | None:
     )
     states = figures["weights"] + figures["gradients"] + figures["optimizer"]
     return CountedFigure(
-        kind, tuple(allocated), new, how.holding.allocator_need, states
+        kind,
+        tuple(allocated),
+        new,
+        need=how.holding.allocator_need,
+        states=states,
     )
 
 

@@ -20,7 +20,7 @@ from meshwright.describe.job import Job
 from meshwright.prediction.prediction import Prediction
 from meshwright.step import with_recomputation
 
-from .rows import Row, part, positive_number, text_of_row
+from .rows import Row, positive_number, table_of_row, text_of_row
 from .words import is_jax
 
 GIB = 2.0**30
@@ -71,7 +71,7 @@ class MemoryFigure(NamedTuple):
 def pairs(row: Row, p: Prediction, memory: bool = True) -> Iterator[Pair]:
     """Everything of the row that can be compared. memory: what stays on the device is known."""
     wanted = quantities_judged(row)
-    m = part(row, "measured")
+    m = table_of_row(row, "measured")
     if m.get("oom") is True or "fits(memory)=False" in wanted:
         yield Pair("out_of_memory", p.risk_of_oom if memory else None, 1.0)
         return
@@ -92,8 +92,8 @@ def pairs(row: Row, p: Prediction, memory: bool = True) -> Iterator[Pair]:
             "memory",
             bytes_counted(p, figure.kind),
             figure.bytes,
-            figure.note,
-            figure.kind,
+            note=figure.note,
+            kind=figure.kind,
         )
 
 
@@ -288,7 +288,7 @@ def workload(row: Row, job: Job) -> tuple[object, ...]:
     )
     return (
         *told,
-        text_of_row(part(row, "hardware"), "gpu"),
+        text_of_row(table_of_row(row, "hardware"), "gpu"),
         job.model,
         job.cluster.chips,
         job.batch,

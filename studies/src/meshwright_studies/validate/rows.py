@@ -64,7 +64,7 @@ def demand_rows(rows: object) -> list[Row]:
     return list(rows)
 
 
-def part(row: Row, name: str) -> Row:
+def table_of_row(row: Row, name: str) -> Row:
     """A nested object, {} if it is not one."""
     value = row.get(name)
     return value if isinstance(value, Mapping) else {}

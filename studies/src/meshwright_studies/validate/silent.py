@@ -27,7 +27,7 @@ from meshwright.errors import BadInput
 from meshwright.layout.rules import SCHEDULE
 
 from .jobs import Described, job_and_notes
-from .rows import Row, demand_whole, part, whole_of_row
+from .rows import Row, demand_whole, table_of_row, whole_of_row
 
 MICROBATCHES = (1, 2, 4, 8)
 CHUNKS = (1, 2, 3, 4)
@@ -99,10 +99,10 @@ def open_choices(row: Row) -> Iterator[tuple[int, int]]:
     microbatches stages share out, as Megatron-LM asked of interleaving to 2024.
     """
     open_ = silent(row)
-    p = part(row, "parallel")
+    p = table_of_row(row, "parallel")
     each = whole_of_row(row, "global_batch", 1) / whole_of_row(p, "dp", 1)
     pp = whole_of_row(p, "pp", 1)
-    layers = demand_whole(part(row, "model"), "layers")
+    layers = demand_whole(table_of_row(row, "model"), "layers")
     stated = whole_of_row(row, "micro_batch", 1), whole_of_row(p, "vpp", 1)
     chunks_of = [v for v in CHUNKS if layers % (pp * v) == 0] or [1]
     if chunks_of == [1] and layers % pp == 0:
@@ -119,7 +119,7 @@ def by_rule(row: Row, fits: Mapping[tuple[int, int], bool]) -> tuple[int, int]:
     """The rule's choice among those that are legal."""
     if not fits:
         raise BadInput("no microbatch of 1, 2, 4, 8 divides its batch")
-    pp = whole_of_row(part(row, "parallel"), "pp", 1)
+    pp = whole_of_row(table_of_row(row, "parallel"), "pp", 1)
     least = min(microbatch for microbatch, _ in fits)
     if pp > 1:
         return max(choice for choice in fits if choice[0] == least)
@@ -135,7 +135,7 @@ def with_choice(row: Row, microbatch: int, chunks: int) -> dict[str, Any]:
         **row,
         **again,
         "micro_batch": microbatch,
-        "parallel": {**part(row, "parallel"), "vpp": chunks},
+        "parallel": {**table_of_row(row, "parallel"), "vpp": chunks},
     }
 
 
@@ -150,7 +150,7 @@ def note(row: Row, microbatch: int, chunks: int, fits: bool) -> str:
         name
         for name in silent(row)
         if name != "parallel.vpp"
-        or whole_of_row(part(row, "parallel"), "pp", 1) > 1
+        or whole_of_row(table_of_row(row, "parallel"), "pp", 1) > 1
     ]
     said = " and ".join(SAID[name] for name in names)
     words = " and ".join(put[name] for name in names)

@@ -18,7 +18,7 @@ from typing import Any
 
 from meshwright.describe.software import Software
 
-from .rows import Row, part, positive_number, text_of_row
+from .rows import Row, positive_number, table_of_row, text_of_row
 from .words import speaks_of
 
 FRAMEWORKS = (
@@ -321,7 +321,7 @@ def software_of(row: Row) -> RowSoftware:
     pairs = [setting_in_words(w, words) for w in SETTINGS]
     pairs += [
         float8_scaling(row),
-        gradients(row),
+        _gradients(row),
         own(program),
         compiled_on_request(profile, program),
         loss_setting(profile, row),
@@ -354,7 +354,8 @@ def spoken(row: Row) -> str:
 
 def sharding(row: Row) -> str:
     """What it says of sharding."""
-    return f"{text_of_row(row, 'optimizer_sharding')} {text_of_row(part(row, 'parallel'), 'fsdp')}"
+    fsdp = text_of_row(table_of_row(row, "parallel"), "fsdp")
+    return f"{text_of_row(row, 'optimizer_sharding')} {fsdp}"
 
 
 def framework(program: str, sharded: str, year: float | None) -> str:
@@ -426,7 +427,7 @@ def float8_scaling(row: Row) -> tuple[dict[str, Any], str]:
     )
 
 
-def gradients(row: Row) -> tuple[dict[str, Any], str]:
+def _gradients(row: Row) -> tuple[dict[str, Any], str]:
     """Numbers that gradients are added up in."""
     return (
         next(
@@ -521,7 +522,7 @@ def attention_word(row: Row) -> str:
     words = (
         text_of_row(row, "attention_kernel"),
         text_of_row(row, "software"),
-        text_of_row(part(row, "model"), "attention"),
+        text_of_row(table_of_row(row, "model"), "attention"),
         text_of_row(row, "notes"),
     )
     for where in words:

@@ -22,12 +22,12 @@ COLUMNS = (
 )
 
 
-def run(files: dict[str, tuple[Path, ...]]) -> Report:
+def epoch_report(files: dict[str, tuple[Path, ...]]) -> Report:
     """files: "epoch" -> curves in files; empty: those shipped, and tables of what the limits depend
     on.
     """
     curves = (
-        [golden.read(file) for file in files.get("epoch", ())]
+        [golden.read_golden(file) for file in files.get("epoch", ())]
         if files
         else shipped()
     )
@@ -71,7 +71,9 @@ def run(files: dict[str, tuple[Path, ...]]) -> Report:
 def shipped() -> list[golden.Golden]:
     """The curves of the catalogue."""
     with data.at_path("published/epoch") as path:
-        return [golden.read(file) for file in sorted(path.glob("*.csv"))]
+        return [
+            golden.read_golden(file) for file in sorted(path.glob("*.csv"))
+        ]
 
 
 def curve_tables() -> Iterable[PaperTable]:

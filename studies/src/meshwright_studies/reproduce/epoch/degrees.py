@@ -41,7 +41,7 @@ class DegreesRow:
     lower: tuple[int, ...]
 
 
-def read(line: Mapping[str, str]) -> DegreesRow | None:
+def read_degrees(line: Mapping[str, str]) -> DegreesRow | None:
     """The degrees in a line; None if it has none.  Raises ValueError."""
     if not all(line.get(name) for name in (*COLUMNS.values(), LOWER)):
         return None
@@ -55,7 +55,7 @@ def read(line: Mapping[str, str]) -> DegreesRow | None:
     return DegreesRow(Degrees(**values), lower)
 
 
-def seconds(curve: Curve, p: Point, spread: DegreesRow) -> float:
+def _seconds(curve: Curve, p: Point, spread: DegreesRow) -> float:
     """Seconds of a step of our point, spread as theirs."""
     on = curve.scenario.machine
     levels = len(curve.scenario.joined.dims)
@@ -79,7 +79,7 @@ def degree_check(
         if same_degrees(spread.degrees, p.degrees):
             equal += 1
             continue
-        theirs = seconds(curve, p, spread)
+        theirs = _seconds(curve, p, spread)
         at = f"{p.flops:.2g} FLOP {degrees_text(spread.degrees)} for {degrees_text(p.degrees)}"
         tied = abs(theirs / p.step.total - 1) <= SAME
         (ties if tied else others).append(at)

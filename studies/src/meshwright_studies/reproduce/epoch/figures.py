@@ -9,7 +9,7 @@ import numpy as np
 
 from meshwright.catalog import chip, model, names, network
 from meshwright.cost.hierarchy import levels, product_time
-from meshwright.count.mlp2d import parameters as mlp_parameters
+from meshwright.count.mlp2d import mlp2d_parameters as mlp_parameters
 from meshwright.count.model import parameters
 from meshwright.count.work import Product
 from meshwright.describe.assumptions import EPOCH
@@ -61,12 +61,12 @@ def smooth(names: Mapping[str, str], kind: str = "") -> dict[str, Curve]:
 
 def figure_1() -> Any:
     """Left: today; right: what innovations add."""
-    from meshwright.report.limits_plots import side_by_side
+    from meshwright.report.limits_plots import panels_side_by_side
 
     ahead = {**FIGURE_8, "DeepSeek batch scaling": "h100-deepseek"}
     keep = ("H100 SXM", "global NVLink, low latency", "DeepSeek batch scaling")
     innovations = exact({k: ahead[k] for k in keep})
-    return side_by_side(
+    return panels_side_by_side(
         [
             ("today's hardware and scaling", exact(FIGURE_6)),
             ("H100 with innovations", innovations),
@@ -106,8 +106,8 @@ def figure_5() -> Any:
         SIDES,
         seconds,
         peak,
-        (latency,),
-        "Figure 5: square products on an A100, by the paper's model (its measurements are not"
+        regimes=(latency,),
+        title="Figure 5: square products on an A100, by the paper's model (its measurements are not"
         " public);\ndashed: launch and work are equal; the linear regime measured there is NOT in"
         " it",
     )

@@ -20,7 +20,7 @@ from meshwright.limits.answer import smooth_widths
 from meshwright.limits.curve import Curve, Point, curve
 from meshwright.limits.scenario import PRESETS, preset
 
-from ..report import Check, judged, near
+from ..report import Check, judged, near_published
 from ..sources import published_text
 from . import degrees
 from .degrees import DegreesRow
@@ -51,7 +51,7 @@ class Golden:
     """None if the file does not say."""
 
 
-def read(file: Path) -> Golden:
+def read_golden(file: Path) -> Golden:
     """The curve in a file; BadInput if a line cannot be read."""
     lines = [
         line
@@ -66,7 +66,7 @@ def read(file: Path) -> Golden:
                     _number(line["T_flop"]),
                     _number(line["n_gpu"]),
                     line["util_vs_boost_peak"].strip(),
-                    degrees.read(line),
+                    degrees.read_degrees(line),
                 )
             )
             _number(rows[-1].utilisation)
@@ -219,7 +219,7 @@ def _utilisation(id: str, text: str, value: float) -> Check:
     """A utilisation against a printed one: a match to all digits that are printed."""
     told = float(text)
     good = printed(text, value)
-    rounded = good and not near(told, value, TOLERANCE)
+    rounded = good and not near_published(told, value, TOLERANCE)
     note = f"rounds to the {text} printed" if rounded else ""
     return judged(id, told, value, good, note)
 

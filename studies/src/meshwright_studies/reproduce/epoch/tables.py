@@ -27,7 +27,7 @@ from meshwright.limits.closed_forms import (
 from meshwright.limits.scenario import MONTH_S, preset
 from meshwright.limits.sensitivity import sensitivity
 
-from ..report import Check, PaperTable, holds, near, sourced
+from ..report import Check, PaperTable, holds, near_published, sourced
 from . import published
 from .golden import ours, smooth
 
@@ -65,7 +65,7 @@ def rounds(
     told = float(text)
     if float(f"{value:.{digits(text) - 1}e}") == told:
         return Check(id, told, value, "match", f"rounds to the {text} printed")
-    if near(told, value, within):
+    if near_published(told, value, within):
         return Check(id, told, value, status, note)
     return Check(id, told, value, "mismatch")
 

@@ -25,7 +25,7 @@ from . import (
 from .defects import DEFECTS
 
 
-def run(files: dict[str, tuple[Path, ...]]) -> Report:
+def lbl_report(files: dict[str, tuple[Path, ...]]) -> Report:
     """files: "lbl" -> saved configurations, "nccl" -> measured collectives; empty: those
     shipped.
     """
@@ -36,16 +36,18 @@ def run(files: dict[str, tuple[Path, ...]]) -> Report:
             *conclusions.conclusion_checks(),
             *sourced("authors' code", _shipped()),
         )
-        rows = nccl.read()
+        rows = nccl.read_nccl()
         notes = (*defect_notes(checks), nccl.errors_text(rows))
         return Report(
             "lbl", checks, figures=plots.figures_in_order(rows), notes=notes
         )
     cases = [
-        case for file in files.get("lbl", ()) for case in saved.read(file)
+        case
+        for file in files.get("lbl", ())
+        for case in saved.read_saved(file)
     ]
     rows = tuple(
-        row for file in files.get("nccl", ()) for row in nccl.read(file)
+        row for file in files.get("nccl", ()) for row in nccl.read_nccl(file)
     )
     checks = tuple(
         sourced(
@@ -60,7 +62,7 @@ def run(files: dict[str, tuple[Path, ...]]) -> Report:
     return Report(
         "lbl",
         checks,
-        figures=plots.figures_in_order(rows or nccl.read()),
+        figures=plots.figures_in_order(rows or nccl.read_nccl()),
         notes=notes,
     )
 
@@ -74,7 +76,7 @@ def configurations(cases: list[saved.SavedCase]) -> Iterator[Check]:
 
 def _shipped() -> Iterator[Check]:
     with shipped.at_path("published/lbl_optima.json") as file:
-        yield from configurations(list(saved.read(file)))
+        yield from configurations(list(saved.read_saved(file)))
 
 
 def defect_notes(checks: tuple[Check, ...]) -> tuple[str, ...]:

@@ -92,7 +92,7 @@ def touching(layout: Layout) -> tuple[Defect, ...]:
     return tuple(d for d in DEFECTS if d.touches(layout))
 
 
-def compare(
+def compare_defects(
     id: str,
     layout: Layout,
     published: float,

@@ -202,7 +202,7 @@ def optima_by_gpus(
     left out.
     """
     points = (
-        fastest_that_fits(strategy, paper_job(model, gpu, nvs, n, a))
+        fastest_that_fits(strategy, paper_job(model, gpu, nvs, n=n, a=a))
         for n in SIZES
     )
     return tuple(p for p in points if p.prediction)
@@ -238,7 +238,7 @@ def _days(
     capacity: float,
     a: Assumptions = LBL,
 ) -> float:
-    base = paper_job(model, "b200", 8, 8192, a)
+    base = paper_job(model, "b200", 8, n=8192, a=a)
     chip = base.cluster.chip
     changed = replace(
         chip,

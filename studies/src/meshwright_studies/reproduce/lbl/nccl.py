@@ -72,7 +72,7 @@ class NcclLine:
         return f"{self.collective}/{self.gpus} GPUs, {self.per_node} a node"
 
 
-def read(file: Path | None = None) -> tuple[NcclLine, ...]:
+def read_nccl(file: Path | None = None) -> tuple[NcclLine, ...]:
     """Measurements of a CSV file; None: those shipped. Raises BadInput."""
     text = (
         shipped.shipped_text("runs/perlmutter.csv")
@@ -163,7 +163,7 @@ def _check(name: str, rows: list[NcclLine]) -> Check:
     return Check(id, measured, ours, status, note)
 
 
-def table(rows: tuple[NcclLine, ...]) -> PaperTable:
+def nccl_table(rows: tuple[NcclLine, ...]) -> PaperTable:
     """The measurements beside the formula."""
     columns = (
         "collective",

@@ -259,11 +259,11 @@ def _map(
             days(),
             rows,
             f.MEMORY_SHARES,
-            title,
-            f"{x} [of a B200]",
-            f"{y} [of a B200]",
-            f.generations() if compute else None,
-            days(LBL_CODE),
+            title=title,
+            x=f"{x} [of a B200]",
+            y=f"{y} [of a B200]",
+            marks=f.generations() if compute else None,
+            others=days(LBL_CODE),
         )
 
     return _figure(
@@ -302,4 +302,4 @@ def _collectives(rows: tuple[nccl.NcclLine, ...]) -> PaperFigure:
             series(lambda r: r.seconds), series(nccl.paper_seconds), title
         )
 
-    return _figure("A1", what, draw, lambda *_: nccl.table(rows))
+    return _figure("A1", what, draw, lambda *_: nccl.nccl_table(rows))

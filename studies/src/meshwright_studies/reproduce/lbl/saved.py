@@ -85,7 +85,7 @@ class SavedCase:
     """Best first; empty where the search of the authors found nothing that fits."""
 
 
-def read(file: Path) -> tuple[SavedCase, ...]:
+def read_saved(file: Path) -> tuple[SavedCase, ...]:
     """The cases of a file, in its order. Raises BadInput."""
     root = read_json(file)
     cases = []

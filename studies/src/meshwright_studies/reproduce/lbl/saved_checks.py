@@ -13,7 +13,7 @@ from meshwright.prediction.prediction import Prediction
 from meshwright.units import DAY_S, GB
 
 from ..report import Check
-from .defects import compare
+from .defects import compare_defects
 from .saved import SAMPLES, Saved, SavedCase
 
 TIME_PARTS = {
@@ -75,7 +75,7 @@ def _numbers(saved: Saved, model: str) -> Iterator[Check]:
             noise = TINY * (
                 saved.memory_bytes / GB if unit == "GB" else saved.time_s
             )
-            yield compare(
+            yield compare_defects(
                 f"{saved.id}/{key}",
                 layout=layout,
                 published=value,

@@ -24,7 +24,7 @@ from meshwright.step import clock
 
 from ... import shipped
 from ..report import Check
-from .defects import compare
+from .defects import compare_defects
 from .saved import FP16
 from .saved_checks import MEMORY_PARTS, published_numbers
 
@@ -114,7 +114,7 @@ def spot_checks() -> Iterator[Check]:
         }
         for key, value in rows.items():
             at = partial(_number, ours, key)
-            yield compare(
+            yield compare_defects(
                 f"spot-{name}/{key}",
                 layout=job.layout,
                 published=value,
@@ -127,7 +127,7 @@ def spot_checks() -> Iterator[Check]:
             if (mine := NAMES.get(key, key)) in ours(LBL):
                 unit = "GB" if mine in ("memory", *MEMORY_PARTS) else "s"
                 at = partial(_number, ours, mine)
-                yield compare(
+                yield compare_defects(
                     f"spot-{name}/{key}",
                     layout=job.layout,
                     published=value,

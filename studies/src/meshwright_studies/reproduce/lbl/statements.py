@@ -17,7 +17,7 @@ from meshwright.prediction.prediction import Prediction
 from meshwright.search import search
 from meshwright.units import GB
 
-from ..report import Check, near
+from ..report import Check, near_published
 from . import figures
 from .defects import LBL_CODE
 from .figures import GPT, VIT, FigurePoint
@@ -52,7 +52,7 @@ class Statement:
             if ours == self.published or not self.tolerance:
                 return "match", ""
             return "explained", "the rounding of the published number"
-        if self.wrong and near(self.wrong[0], ours, 1e-3):
+        if self.wrong and near_published(self.wrong[0], ours, 1e-3):
             return "erratum", self.wrong[1]
         theirs = self.ours(LBL_CODE)
         if abs(theirs - self.published) <= self.tolerance:
@@ -92,7 +92,7 @@ def stated(
     return Statement(id, published, lambda a: take(of(a)), tolerance)
 
 
-def degrees(
+def _degrees(
     id: str, of: Found, expected: Mapping[str, int]
 ) -> Iterator[Statement]:
     """Degrees of a layout."""
@@ -183,7 +183,7 @@ def _figures_1_to_3() -> Iterator[Statement]:
     )
     for name, nvs, expected in (("3a", 8, (8, 1, 128)), ("3b", 64, (8, 4, 1))):
         winner = partial(three, nvs)
-        yield from degrees(
+        yield from _degrees(
             f"fig-{name}/fastest",
             winner,
             dict(zip(("tp", "cp", "pp"), expected, strict=True)),
@@ -209,11 +209,11 @@ def _figure_4() -> Iterator[Statement]:
                 partial(ranks_nearby, axis),
             )
     for n in (512, 1024, 2048, 4096):
-        yield from degrees(
+        yield from _degrees(
             f"fig-4a/{n} GPUs,", partial(optimum_at, GPT, n), {"pp": 128}
         )
     for n in (2048, 4096, 8192, 16384):
-        yield from degrees(
+        yield from _degrees(
             f"fig-4b/{n} GPUs,",
             partial(optimum_at, VIT, n),
             {"tp": 4, "cp": 4},
@@ -290,7 +290,7 @@ def _validation() -> Iterator[Statement]:
     for i, (layout, seconds) in enumerate(rows):
         of = partial(place, i)
         id = f"validation/175B, rank {i + 1},"
-        yield from degrees(
+        yield from _degrees(
             id,
             of,
             dict(zip(("tp", "pp", "dp", "microbatch"), layout, strict=True)),

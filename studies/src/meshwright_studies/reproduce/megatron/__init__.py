@@ -10,13 +10,13 @@ from ..report import PaperTable, Report, sourced
 from . import analysis, plans, plots, tables, takeaways, traffic, zero3
 
 
-def run(files: dict[str, tuple[Path, ...]]) -> Report:
+def megatron_report(files: dict[str, tuple[Path, ...]]) -> Report:
     """files: this paper has no file format; always empty."""
     first = tables.predicted_table_1()
     second = tables.predicted_table_2()
     checks = (
         *tables.table_1(),
-        *tables.rates(first, second),
+        *tables.table_rates(first, second),
         *zero3.elsewhere(),
         *sourced("formula", tables.table_2()),
         *tables.training_times(),
@@ -48,8 +48,8 @@ def run(files: dict[str, tuple[Path, ...]]) -> Report:
     shown: tuple[PaperTable, ...] = (
         first,
         second,
-        plans.table(),
-        takeaways.table(),
+        plans.plans_table(),
+        takeaways.takeaways_table(),
         traffic.traffic(),
         traffic.checkpoint(),
     )

@@ -16,7 +16,7 @@ from meshwright.describe.layout import Layout
 from meshwright.describe.model import Model
 from meshwright.layout.placement import placed
 from meshwright.schedule import get as schedule_named
-from meshwright.schedule.timeline import timeline
+from meshwright.schedule.timeline import timeline_of_order
 from meshwright.step import boundary, stage_message
 
 from ..report import Check, check
@@ -75,7 +75,7 @@ def makespan(name: str, p: int, m: int, v: int) -> float:
     """Seconds of the exact timeline with equal stages and free sends."""
     s = schedule_named(name)
     seconds = FORWARD / v, BACKWARD / v, 0.0
-    return timeline(
+    return timeline_of_order(
         s.order(p, m, v), s.placement(p, v), [seconds] * (p * int(s.chunks(v)))
     ).makespan_s
 

@@ -154,7 +154,7 @@ def _asked(id: str, ours: int, note: str) -> Check:
     return Check(id, None, ours, "open", f"of {len(planned_models())}: {note}")
 
 
-def table() -> PaperTable:
+def plans_table() -> PaperTable:
     """Printed and planned layouts."""
     rows = tuple(
         (

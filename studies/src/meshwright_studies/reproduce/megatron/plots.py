@@ -155,7 +155,7 @@ def fused(ours: bool) -> Curves:
     }
 
 
-def crossing(ours: bool) -> Curves:
+def _crossing(ours: bool) -> Curves:
     """Section 5.9: bandwidth across the bisection, measured or predicted."""
     return {
         f"{what}, {'predicted' if ours else 'measured'}": [(i, rate / 1e12)]
@@ -184,7 +184,7 @@ def claims() -> tuple[Check, ...]:
     """What the paper says of its figures, beside ours."""
     both = tables.predicted_table_1(), tables.predicted_table_2()
     return (
-        *tables.rates(*both),
+        *tables.table_rates(*both),
         *zero3.elsewhere(),
         *analysis.bubbles(),
         *t.takeaway_checks(),
@@ -273,10 +273,10 @@ class Shown(NamedTuple):
             self.curves(),
             self.title,
             self.x,
-            self.y,
-            self.printed(),
-            self.said,
-            self.verdict,
+            y=self.y,
+            printed=self.printed(),
+            said=self.said,
+            verdict=self.verdict,
         )
 
     def table(self, name: str) -> PaperTable:
@@ -438,11 +438,11 @@ EVERY = (
     Shown(
         "section-5.9",
         what="bandwidth across the bisection, 1T on 3,072 GPUs",
-        curves=lambda: crossing(ours=True),
+        curves=lambda: _crossing(ours=True),
         x="1: stage sends, 2: all-reduces of gradients",
         y="TB/s one way",
         under="realistic",
-        printed=lambda: crossing(ours=False),
+        printed=lambda: _crossing(ours=False),
         said=(None, "0.892 and 12.9 TB/s"),
         about=("bisection/",),
     ),

@@ -164,7 +164,7 @@ def training_times() -> Iterator[Check]:
     )
 
 
-def rates(first: PaperTable, second: PaperTable) -> Iterator[Check]:
+def table_rates(first: PaperTable, second: PaperTable) -> Iterator[Check]:
     """TFLOP/s a GPU of both tables as predicted, and what the paper concludes from them: models of
     table 1 are the faster the larger they are, but for the last; PTD-P is ahead of ZeRO-3, more so
     with more GPUs. ZeRO-3's half has a number fitted to itself: what it would be without is asked
@@ -227,7 +227,9 @@ UNFITTED = (
     "measured; predicted by the default set, no number fitted to these runs"
 )
 GATHERS = next(
-    p for p in fitted.parameters() if p.name == "gathers of ZeRO-3 in 2021"
+    p
+    for p in fitted.fitted_parameters()
+    if p.name == "gathers of ZeRO-3 in 2021"
 )
 """Share of the links that ZeRO-3's gathers reach: identified by the six rows of table 2 alone."""
 FITTED = f"ZeRO-3's share of the links ({GATHERS.value:g}) is fitted to these six rows"

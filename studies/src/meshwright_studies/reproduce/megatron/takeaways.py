@@ -364,7 +364,7 @@ def _best(id: str, published: int, ours: int, note: str) -> Check:
     return judged(id, published, ours, ours == published, note)
 
 
-def table() -> PaperTable:
+def takeaways_table() -> PaperTable:
     """The runs behind the takeaways, with their terms."""
     rows = []
     every: tuple[

@@ -9,7 +9,7 @@ from functools import cache
 
 from meshwright import catalog
 from meshwright.describe.layout import Layout
-from meshwright.prediction.failures import Failures, loss
+from meshwright.prediction.failures import Failures, loss_to_failures
 from meshwright.prediction.prediction import Prediction, predict
 from meshwright.step import clock
 
@@ -96,7 +96,7 @@ def checkpoint() -> PaperTable:
     parameters = f.parameters(catalog.model("megatron-1008b"))
     of = Failures(storage_bytes_per_s=WRITTEN / GPUS)
     held = parameters * of.state_bytes
-    lost = loss(of, GPUS, parameters)
+    lost = loss_to_failures(of, GPUS, parameters)
     writes = lost.checkpoint_s / (lost.interval_s + lost.checkpoint_s)
     rows = (
         ("bytes, predicted", held),

@@ -10,11 +10,11 @@ from ..report import Report
 from . import figures, passes, published, tables
 
 
-def run(files: dict[str, tuple[Path, ...]]) -> Report:
+def scaling_book_report(files: dict[str, tuple[Path, ...]]) -> Report:
     """Every worked number beside ours; tables and figures are those of the shipped editions."""
     given = files.get("scaling-book", ())
     cases = (
-        [c for f in given for c in published.read(f)]
+        [c for f in given for c in published.read_published(f)]
         if given
         else published.shipped()
     )

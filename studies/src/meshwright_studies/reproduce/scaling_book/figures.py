@@ -92,7 +92,7 @@ def explorer() -> Any:
     )
 
 
-def splits() -> Any:
+def _splits() -> Any:
     """Communication over the split of X and Y, with its minimum, at three batches."""
     from matplotlib.figure import Figure
 
@@ -146,7 +146,7 @@ def figures() -> tuple[PaperFigure, ...]:
         "ratio": ratio_figure,
         "times": times_figure,
         "explorer": explorer,
-        "split": splits,
+        "split": _splits,
     }
     return tuple(
         PaperFigure(f"scaling-book-{name}", draw)

@@ -10,7 +10,7 @@ from meshwright.describe.assumptions import BOOK_SUM, Assumptions
 from meshwright.roofline import thresholds as th
 from meshwright.roofline.memory import checkpoints
 from meshwright.roofline.mesh import LONG, Mesh, bandwidth, place
-from meshwright.roofline.work import SCORES, Setting
+from meshwright.roofline.work import SCORES, LayerSetting
 
 from .ideal import ideal
 from .runs import days, training_flops, utilisation
@@ -29,11 +29,11 @@ from .world import (
     alpha,
     alpha_node,
     array_bytes,
-    collective,
     llama_flops,
     node_egress,
     pod,
     token,
+    world_collective,
     world_layer,
 )
 
@@ -120,8 +120,12 @@ CASES: dict[str, Case] = {
     ),
     "P3-04": lambda: all_gather_seconds(HBD / 4, torus4(), 4, 1, 1),
     "P3-05": lambda: all_gather_seconds(HBD, torus4(), 4, 4, 1),
-    "P3-06": lambda: collective("all_reduce", HBD / 16, torus4(), 1, 1, 4),
-    "P3-06N": lambda: collective("all_reduce", HBD / 16, torus4(), 1, 1, 4),
+    "P3-06": lambda: world_collective(
+        "all_reduce", HBD / 16, torus4(), 1, 1, 4
+    ),
+    "P3-06N": lambda: world_collective(
+        "all_reduce", HBD / 16, torus4(), 1, 1, 4
+    ),
     "P3-05N1": lambda: all_gather_seconds(HBD / 4, torus4(), 4, 1, 4),
     "P3-05N2": lambda: all_gather_seconds(HBD, torus4(), 4, 4, 4),
     "P3-07": ring_hops,
@@ -151,7 +155,7 @@ CASES: dict[str, Case] = {
     "P12-05b": lambda: 4096.0 * 15360,
     "P12-06": lambda: float(
         th.data_tokens(
-            Setting(model("gpt-oss-120b")).per_token, alpha_node(H100)
+            LayerSetting(model("gpt-oss-120b")).per_token, alpha_node(H100)
         )
     ),
     "P12-07": two_nodes,

@@ -14,8 +14,8 @@ from meshwright.cost.torus import Part, TorusGroup
 from meshwright.num import Num, ceil, crossing, log2, maximum, sqrt, where
 from meshwright.roofline import thresholds as th
 from meshwright.roofline.mesh import Mesh
-from meshwright.roofline.times import EDITIONS, Times, bound_from, step
-from meshwright.roofline.work import Layer, Setting
+from meshwright.roofline.times import EDITIONS, Times, bound_from, layer_step
+from meshwright.roofline.work import Layer, LayerSetting
 
 
 def spanned(n: Num, length: Num) -> Num:
@@ -41,17 +41,17 @@ class Ideal:
     m_x: float
     m_y: float
 
-    def times(self, setting: Setting, mesh: Mesh, batch: Num) -> Times:
+    def times(self, setting: LayerSetting, mesh: Mesh, batch: Num) -> Times:
         """The forward pass of one layer; W is that of the mesh's first axis."""
         W = mesh.fabric.rates[0]
         data = ideal(mesh, self.x, W * maximum(self.m_x, 1), 0)
         tensor = ideal(mesh, self.y, W * maximum(self.m_y, 1), 1)
-        return step(
+        return layer_step(
             setting, mesh, batch / self.x, {"replicas": data, "tp": tensor}
         ).forward
 
     def threshold(
-        self, setting: Setting, mesh: Mesh, edition: str
+        self, setting: LayerSetting, mesh: Mesh, edition: str
     ) -> float | None:
         """Batch from which it is compute-bound; None = never."""
         return bound_from(
@@ -74,7 +74,7 @@ def on_axes(x: int, y: int, length: int, most: int | None = None) -> Ideal:
 
 
 def overtakes(
-    setting: Setting, mesh: Mesh, a: Ideal, b: Ideal, edition: str
+    setting: LayerSetting, mesh: Mesh, a: Ideal, b: Ideal, edition: str
 ) -> float | None:
     """Batch from which split a communicates less than split b."""
 
@@ -88,7 +88,7 @@ def overtakes(
 
 
 def ratios(
-    setting: Setting,
+    setting: LayerSetting,
     mesh: Mesh,
     tokens_per_chip: Num,
     m_x: float,

@@ -12,7 +12,7 @@ from typing import Any
 from meshwright.errors import BadInput
 
 from ... import shipped as data
-from ..report import Check, near
+from ..report import Check, near_published
 from ..sources import read_json
 from . import hardware, llama, training
 
@@ -42,7 +42,7 @@ class Case:
     """Question, inputs and formula as text."""
 
 
-def read(file: Path) -> list[Case]:
+def read_published(file: Path) -> list[Case]:
     """The cases of a file; BadInput names the first one that is malformed."""
     return parse_cases(read_json(file), file.name[:80])
 
@@ -153,4 +153,4 @@ def _near(printed: float, ours: float) -> bool:
 
 def _agrees(reference: float | None, ours: float, tol: float) -> bool:
     """Within a relative tolerance, or nothing to agree with."""
-    return reference is None or near(reference, ours, tol + 1e-12)
+    return reference is None or near_published(reference, ours, tol + 1e-12)

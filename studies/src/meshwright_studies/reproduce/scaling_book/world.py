@@ -15,7 +15,7 @@ from meshwright.num import product
 from meshwright.roofline.mesh import Mesh, mesh, place
 from meshwright.roofline.queries import EXACT as EXACT
 from meshwright.roofline.thresholds import intensity
-from meshwright.roofline.work import Layer, Setting
+from meshwright.roofline.work import Layer, LayerSetting
 
 from .runs import training_flops
 
@@ -52,7 +52,7 @@ def toy(F: int, D: int = 8192) -> Model:
 
 def world_layer(F: int) -> Layer:
     """A layer of width F as thresholds see it."""
-    return Setting(toy(F)).per_token
+    return LayerSetting(toy(F)).per_token
 
 
 def alpha(name: str, axes: float = 1, precision: str = "bf16") -> float:
@@ -95,19 +95,19 @@ def pod(
     return mesh(cluster(f"{chips}x{name}"), "bf16", assumptions, shape)
 
 
-def book_setting(F: int = 32768, D: int = 8192) -> Setting:
+def book_setting(F: int = 32768, D: int = 8192) -> LayerSetting:
     """The book's layer as the curves take it."""
-    return Setting(toy(F, D))
+    return LayerSetting(toy(F, D))
 
 
-def collective(kind: str, V: float, m: Mesh, *share: int) -> float:
+def world_collective(kind: str, V: float, m: Mesh, *share: int) -> float:
     """Seconds of a collective over a group with that many neighbours in each dimension."""
     return float(m.fabric.time(kind, V, place(m, share)))
 
 
 def all_gather_seconds(V: float, m: Mesh, *share: int) -> float:
     """Seconds of an all-gather of V bytes."""
-    return collective("all_gather", V, m, *share)
+    return world_collective("all_gather", V, m, *share)
 
 
 def array_bytes(*dims: float, size: float = 2.0) -> float:
@@ -117,7 +117,7 @@ def array_bytes(*dims: float, size: float = 2.0) -> float:
 
 def token(m: Model, layer: str, seq: int = 0) -> list[Op]:
     """What one layer does for a token."""
-    setting = Setting(m, layer, seq=seq)
+    setting = LayerSetting(m, layer, seq=seq)
     return setting.ops(setting.on(1.0))
 
 

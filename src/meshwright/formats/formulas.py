@@ -1,0 +1,106 @@
+"""Formulas in texts: numbers, names, comparisons and calls of functions that stand among the names.
+
+    worked_out("4 * hidden if wide else 0", {"hidden": 8, "wide": True}) -> 32
+
+What a text may hold is in `BINARY` and `COMPARED`; there are no attributes, no powers and no loops,
+so that a formula ends, and reaches nothing but its names.
+"""
+
+from __future__ import annotations
+
+import ast
+import operator
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import Any
+
+Formula = Callable[[Mapping[str, Any]], Any]
+BINARY: dict[type, Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+}
+COMPARED: dict[type, Callable[[Any, Any], Any]] = {
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+    ast.Is: operator.is_,
+    ast.IsNot: operator.is_not,
+    ast.In: lambda a, b: a in b,
+    ast.NotIn: lambda a, b: a not in b,
+}
+UNARY: dict[type, Callable[[Any], Any]] = {
+    ast.Not: operator.not_,
+    ast.USub: operator.neg,
+}
+
+
+def worked_out(text: str, names: Mapping[str, Any]) -> Any:
+    """The value of a formula.  Raises ValueError for a text that is none, and what its functions
+    and operators raise.
+    """
+    return formula(text)(names)
+
+
+@cache
+def formula(text: str) -> Formula:
+    """What works a text out: closures, since one is asked for each layer of a model."""
+    try:
+        return _part(ast.parse(text, mode="eval").body)
+    except (SyntaxError, RecursionError, MemoryError):
+        raise ValueError(f"no formula: {text[:80]}") from None
+
+
+@cache
+def calls(text: str) -> tuple[Formula, ...]:
+    """All calls in a formula, also those that its conditions may pass over."""
+    nodes = ast.walk(ast.parse(text, mode="eval"))
+    return tuple(_part(node) for node in nodes if isinstance(node, ast.Call))
+
+
+def _part(node: ast.expr) -> Formula:
+    match node:
+        case ast.Constant(value=value):
+            return lambda names: value
+        case ast.Name(id=name):
+            return lambda names: names[name]
+        case ast.Tuple(elts=parts):
+            inner = [_part(part) for part in parts]
+            return lambda names: tuple(part(names) for part in inner)
+        case ast.UnaryOp(op=op, operand=one) if type(op) in UNARY:
+            unary, operand = UNARY[type(op)], _part(one)
+            return lambda names: unary(operand(names))
+        case ast.BinOp(left=a, op=op, right=b) if type(op) in BINARY:
+            return _pair(BINARY[type(op)], a, b)
+        case ast.Compare(left=a, ops=[op], comparators=[b]):
+            return _pair(COMPARED[type(op)], a, b)
+        case ast.BoolOp(op=op, values=[first, *rest]):
+            last = ast.BoolOp(op, rest) if len(rest) > 1 else rest[0]
+            left, right = _part(first), _part(last)
+            if isinstance(op, ast.And):
+                return lambda names: left(names) and right(names)
+            return lambda names: left(names) or right(names)
+        case ast.IfExp(test=test, body=body, orelse=other):
+            when, yes, no = _part(test), _part(body), _part(other)
+            return lambda names: yes(names) if when(names) else no(names)
+        case ast.Call(func=ast.Name(id=name), args=args, keywords=keywords):
+            given = [_part(arg) for arg in args]
+            named = {str(k.arg): _part(k.value) for k in keywords}
+            return lambda names: names[name](
+                *(arg(names) for arg in given),
+                **{key: value(names) for key, value in named.items()},
+            )
+    raise ValueError(f"no part of a formula: {ast.unparse(node)[:80]}")
+
+
+def _pair(
+    operation: Callable[[Any, Any], Any], a: ast.expr, b: ast.expr
+) -> Formula:
+    left, right = _part(a), _part(b)
+    return lambda names: operation(left(names), right(names))
