@@ -105,11 +105,14 @@ def row_parallel(
 def collectives(
     layout: Layout, volume: Num
 ) -> tuple[tuple[Message, ...], tuple[Message, ...]]:
-    """(gather, reduce) around a pair of column- and row-parallel matrices, forward; in backward
-    they change places.
+    """(gather, reduce) around a pair of column- and row-parallel matrices in the forward pass; in
+    the backward pass they change places.
 
-    With sequence parallelism an all-gather and a reduce-scatter, without it nothing and an
-    all-reduce.
+    With sequence parallelism an all-gather before and a reduce-scatter after the pair, without it
+    an all-reduce after it: of the whole activation, b s h / cp numbers, either way (`volume`,
+    bytes). A dense layer has two such pairs, attention and feed-forward: 4 b s h / cp numbers are
+    reduced or gathered in each direction. Source: Shoeybi et al. 2019, arXiv 1909.08053, section 3;
+    Korthikanti et al. 2022, arXiv 2205.05198, section 4.2.
     """
     if layout.sequence_parallel:
         return (Message("all_gather", "tp", volume),), (

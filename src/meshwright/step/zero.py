@@ -65,7 +65,10 @@ def state_bytes(
     zero: int,
 ) -> States:
     """Bytes of `full` parameters, of which a replica owns the shard `split`, with so many bytes of
-    weight, gradient and optimizer state each.
+    weight (w), gradient (g) and optimizer state (s) each. On N replicas, a parameter:
+
+        ZeRO-0  w + g + s          ZeRO-2  w + (g + s) / N
+        ZeRO-1  w + g + s / N      ZeRO-3  (w + g + s) / N
     """
 
     def parameters(kind: str) -> Num:

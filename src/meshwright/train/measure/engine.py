@@ -128,14 +128,14 @@ def operation(kind: str, size: int, device: torch.device) -> Callable[[], Any]:
     n = dist.get_world_size()
     rank = dist.get_rank()
     full = torch.ones(max(size // FLOAT // n, 1) * n, device=device)
-    part = full.chunk(n)[0].clone()
+    part, other = full.chunk(n)[0].clone(), full.clone()
     if kind == "send":
         return lambda: _exchange(full, rank)
     calls: dict[str, Callable[[], Any]] = {
         "all_reduce": lambda: dist.all_reduce(full),
         "all_gather": lambda: dist.all_gather_into_tensor(full, part),
         "reduce_scatter": lambda: dist.reduce_scatter_tensor(part, full),
-        "all_to_all": lambda: dist.all_to_all_single(full, full.clone()),
+        "all_to_all": lambda: dist.all_to_all_single(full, other),
     }
     return calls[kind]
 
