@@ -29,7 +29,7 @@ from meshwright.program import resident
 from meshwright.program.least import least_bytes
 from meshwright.schedule import get as schedule_named
 from meshwright.search import Space
-from meshwright.step import by_order, memory, model_cost, room, step
+from meshwright.step import memory, model_cost, room, step, uses_schedule_order
 
 LARGEST_ODD_MICROBATCH = 64
 """Sequences up to which a relaxed space has any microbatch, and not only divisors of the batch."""
@@ -74,7 +74,7 @@ def choices(job: Job, space: Space) -> Choices:
         and "none" in again
     ):  # flash attention has no scores that could be dropped
         again = [r for r in again if r != "selective"]
-    slots = by_order(job) and job.model.vocab
+    slots = uses_schedule_order(job) and job.model.vocab
     deals = (
         space.values("stages")
         if slots or space.choices.get("stages")
@@ -238,7 +238,7 @@ def legal(job: Job, layout: Layout, relaxed: bool) -> bool:
     many layers in each chunk.
     """
     more = [] if relaxed else [EVEN_BATCH]
-    if layout.interleave > 1 and not by_order(job):
+    if layout.interleave > 1 and not uses_schedule_order(job):
         more.append(EVEN_LAYERS)
     return all(rule.holds(job, layout) for rule in (*of_layouts(job), *more))
 

@@ -82,7 +82,7 @@ def plain(path: str) -> str:
 
 def test_formulas_are_those_of_the_functions() -> None:
     """Written by hand: the bubble of a flushed pipeline, a ring's bytes, the roofline's max."""
-    assert plain("schedule.looped:flushed").startswith(
+    assert plain("schedule.looped:flush_bubble").startswith(
         "it=(p−1+(v−1)·max(p−m,0))·(f+i+w)"
     )
     fraction = "<mfrac><mrow><mrow><mi>a</mi></mrow></mrow>"

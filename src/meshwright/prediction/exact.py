@@ -19,9 +19,9 @@ from ..schedule.schedule import Schedule
 from ..step import (
     StepCosts,
     barrier,
-    by_order,
     kept_clock,
     model_cost,
+    uses_schedule_order,
 )
 
 if (
@@ -58,7 +58,7 @@ def replays(job: Job, layout: Layout) -> bool:
     """A step of the layout is replayed: its pipeline has an order, and not too many actions."""
     m = int(microbatches(job, layout))
     p, v = int(layout.pp), int(layout.interleave)
-    return by_order(job) and (
+    return uses_schedule_order(job) and (
         actions_of(schedule_of(layout), p, m, v) <= MOST_ACTIONS
     )
 

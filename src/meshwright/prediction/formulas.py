@@ -10,7 +10,7 @@ from ..cost.network import algorithm_and_source
 from ..count import optimizer
 from ..describe.layout import GRIDS
 from ..describe.offload import offload
-from ..step import barrier, by_order, owners
+from ..step import barrier, owners, uses_schedule_order
 from ..step.sync import host_seconds, quantise_seconds
 from .result import StepResult
 
@@ -72,7 +72,9 @@ def _messages(p: StepResult) -> dict[str, Formula]:
         for axis in ("tp", "cp")
     )
     both = f"{tp}, and {cp}" if layout.scheme in GRIDS else tp
-    hides = "the order of the schedule" if by_order(job) else "compute"
+    hides = (
+        "the order of the schedule" if uses_schedule_order(job) else "compute"
+    )
     return {
         "tp_comm": (f"collectives over {both}: {algorithm}", network),
         "cp_comm": (f"keys and values over {cp}: {algorithm}", network),
@@ -98,7 +100,7 @@ def _waiting(p: StepResult) -> str:
     chunks = p.schedule.chunks(layout.interleave)
     law = (
         "its longest path without sends"
-        if by_order(p.job)
+        if uses_schedule_order(p.job)
         else "of equal stages"
     )
     return (

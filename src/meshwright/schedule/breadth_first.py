@@ -16,7 +16,7 @@ order is that of PyTorch's ScheduleLoopedBFS (torch 2.13).
 
 from __future__ import annotations
 
-from .looped import flushed
+from .looped import flush_bubble
 from .rules import many_chunks
 from .schedule import Schedule
 from .types import Action, Order, looped_stage
@@ -39,7 +39,7 @@ BREADTH_FIRST = Schedule(
     chunks=lambda v: v,
     split_backward=False,
     needs=(many_chunks("breadth-first", "gpipe"),),
-    closed=flushed,
+    closed=flush_bubble,
     flight=lambda p, m, v, rank: m,
     heads=lambda p, m, v: (m, 0),
 )

@@ -9,7 +9,7 @@ section 2.2.1, (p-1)/m of the useful time m (f + i + w).
 
 from __future__ import annotations
 
-from .looped import flushed
+from .looped import flush_bubble
 from .rules import one_chunk
 from .schedule import Schedule
 from .types import Action, Order, looped_stage
@@ -30,7 +30,7 @@ GPIPE = Schedule(
     split_backward=False,
     needs=(one_chunk("gpipe"),),
     torch_name="GPipe",
-    closed=flushed,
+    closed=flush_bubble,
     flight=lambda p, m, v, rank: m,
     heads=lambda p, m, v: (m, 0),
 )

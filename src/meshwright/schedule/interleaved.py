@@ -13,7 +13,7 @@ Source: Narayanan et al. 2021 (arXiv 2104.04473) section 2.2.2, figure 4 bottom.
 
 from __future__ import annotations
 
-from .looped import flushed, looped
+from .looped import flush_bubble, looped
 
 INTERLEAVED = looped(
     "interleaved",
@@ -21,7 +21,7 @@ INTERLEAVED = looped(
     "Narayanan et al. 2021, arXiv 2104.04473",
     hop=2,
     split=False,
-    closed=flushed,
+    closed=flush_bubble,
     plain="1f1b",
     torch_name="Interleaved1F1B",
 )(0)

@@ -91,7 +91,7 @@ def looped(
     return grouped
 
 
-def flushed(p: Num, m: Num, v: Num, f: Num, i: Num, w: Num) -> Num:
+def flush_bubble(p: Num, m: Num, v: Num, f: Num, i: Num, w: Num) -> Num:
     """(p - 1 + (v - 1) max(p - m, 0)) (f + i + w) / v: the pipeline is filled and emptied once, by
     passes of one chunk; with fewer microbatches than ranks each chunk waits for the one before.
     """

@@ -9,7 +9,7 @@ Source: Narayanan et al. 2021 (arXiv 2104.04473) section 2.2.1, figure 4 top.
 
 from __future__ import annotations
 
-from .looped import flushed, looped
+from .looped import flush_bubble, looped
 
 ONE_F_ONE_B = looped(
     "1f1b",
@@ -17,6 +17,6 @@ ONE_F_ONE_B = looped(
     "Narayanan et al. 2021, arXiv 2104.04473",
     hop=1,
     split=False,
-    closed=flushed,
+    closed=flush_bubble,
     torch_name="1F1B",
 )(0)

@@ -2,7 +2,7 @@
 
 What is searched. A `space` says which values each field may have. Its rows are combinations of
 degrees (`degrees`, as columns of a `table`), its options all other choices (`options`; a schedule
-with its chunks is one of the `ways`), and a row has as many layouts as it has `placement`s.
+with its chunks is one of the `schedule_options`), and a row has as many layouts as it has `placement`s.
 
 What a layout takes. `legal` says where rows run under which options, `columns` makes layouts of
 them, and `points` asks `step` for their seconds and bytes. `evaluate` does that to placed rows; on
@@ -16,12 +16,12 @@ its most in shards. What is left is placed and evaluated. The step's own sum is 
 replay, so `ranked` replays rows in the order of that sum until the next one exceeds the k-th best
 replay, and searches again where it has run out of rows.
 
-What a plan asks. `strategies` makes the spaces, `families` and `seen` parts of them; `question`
-has the answer on these chips and on cleaner numbers of them (`nearby`), `merit` what ranks it,
-`front` its trade of time for memory, `recipes` what is published, `software` and `jointly` the
-settings beside layouts, `unfit` and `named` the reasons where there is none, `described` what was
-searched; `plan` puts them together as the `answer`, and `selectors` asks it for one field at a
-time.
+What a plan asks. `strategies` makes the spaces, `families` and `precedent` parts of them;
+`question` has the answer on these chips and on cleaner numbers of them (`fewer_chips`), `merit`
+what ranks it, `front` its trade of time for memory, `recipes` what is published, `software` and
+`joint_software` the settings beside layouts, `misfit` and `misfit_values` the reasons where there
+is none, `summary` what was searched; `plan` puts them together as the `answer`, and `selectors`
+asks it for one field at a time.
 
 What other rooms and all tests ask for is named here; nothing else of the room is theirs.
 """
@@ -30,8 +30,8 @@ from .answer import EarlyAnswer, Plan, Steps
 from .cascade import search
 from .evaluate import Progress, brute
 from .families import Family
-from .jointly import all_settings
-from .merit import burden, why_simpler
+from .joint_software import all_settings
+from .merit import complexity, why_simpler
 from .options import ANY_CHUNKS
 from .plan import plan, planning
 from .question import Question
@@ -63,7 +63,7 @@ __all__ = [
     "USUAL",
     "all_settings",
     "brute",
-    "burden",
+    "complexity",
     "choices_of",
     "constrain",
     "distinct",

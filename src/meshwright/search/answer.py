@@ -19,8 +19,8 @@ from ..prediction.elastic import Elasticity, elasticities
 from ..prediction.prediction import Prediction, predict
 from ..units import show
 from .families import Family
+from .precedent import outside_conventions
 from .ranked import Ranking
-from .seen import outside_conventions
 from .software import Tuning, best_tuning, single_tunings
 from .space import Space
 
@@ -37,7 +37,7 @@ class Plan(Displayed):
 
     best: Prediction | None
     alternatives: tuple[Prediction, ...] = ()
-    """The others, best first; some of them may be as good as `best` (`merit.Burden`)."""
+    """The others, best first; some of them may be as good as `best` (`merit.Complexity`)."""
     families: tuple[Family, ...] = ()
     """The best of each family of layouts; empty under a paper's set."""
     pareto: tuple[Prediction, ...] | None = None

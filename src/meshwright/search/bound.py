@@ -27,11 +27,11 @@ from ..layout.stages import partition
 from ..num import ceil_div
 from ..schedule.stage_costs import PassSeconds, StageCosts
 from .best import Best
-from .columns import bound_clock
+from .columns import optimistic_clock
 from .degrees import dp_step
 from .points import Rows, points
+from .schedule_options import ScheduleOption
 from .table import BLOCK, Column, Grid, Table, length, pick
-from .ways import Way
 
 ROUND_DOWN = 1.0 - 1e-12
 """Times the mean of the layers, which is added up in another order than the step adds them: so that
@@ -77,7 +77,7 @@ def layer_seconds(job: Job, copies: int, pp: Column, layers: Grid) -> Column:
 
 
 def pipeline_seconds(
-    job: Job, way: Way, rows: Table, m: Column, layers: Grid
+    job: Job, way: ScheduleOption, rows: Table, m: Column, layers: Grid
 ) -> Any:
     """Seconds of m microbatches through pipelines of nothing but layers, in the order of a
     schedule: `step.least_idle` of them, whose paths only grow with embedding, head and messages.
@@ -100,7 +100,7 @@ def lower_bounds(job: Job, best: Best, whole: Rows) -> tuple[Column, Grid]:
     """(bound of each row, least bound of each combination of options), in seconds: nearest groups,
     and only options under which the least bytes of the row fit; inf where there are none.
     """
-    at, choice = bound_clock(job), best.choice
+    at, choice = optimistic_clock(job), best.choice
     bounds = np.full(length(whole.low), np.inf)
     options = np.full(choice.shape, np.inf)
     for start in range(0, length(whole.low), BLOCK):

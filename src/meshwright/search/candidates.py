@@ -17,7 +17,7 @@ from ..describe.job import Job
 from ..num import ceil_div
 from .best import Best
 from .bound import layer_seconds, least_layers, may_fit, pipeline_seconds
-from .columns import bodies, bound_clock, layouts
+from .columns import layouts, model_costs, optimistic_clock
 from .degrees import (
     dp_step,
     microbatch_count,
@@ -115,7 +115,7 @@ class Candidates:
         # shards of more ranks than there are chips are cut later; costs need one replica
         most = np.maximum(replicas(job, alone, anything), 1.0)
         ways = layouts(job, choice, alone | {"dp": most})
-        costs, which = bodies(job, ways, bound_clock(job))
+        costs, which = model_costs(job, ways, optimistic_clock(job))
         layers = least_layers(costs)[:, which]
         degrees = pipelines(job, space)
         return cls(
@@ -157,7 +157,9 @@ class Candidates:
         """Where pipelines of layers alone are within the limit in the order of some schedule."""
         fine: NDArray[np.bool_] = rows["pp"] == 1
         # papers' bubbles are no paths of an order
-        fine = fine | (limit == np.inf) | (not step.by_order(self.job))
+        fine = (
+            fine | (limit == np.inf) | (not step.uses_schedule_order(self.job))
+        )
         for way in self.choice.schedules:
             tried = way.allows(self.job, rows["pp"], rows["interleave"])
             at = np.flatnonzero(tried & ~fine)

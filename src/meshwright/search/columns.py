@@ -39,7 +39,7 @@ def layouts(
     return [rows.under(sp) for sp in choice.sequence_parallel]
 
 
-def bodies(
+def model_costs(
     job: Job,
     ways: Sequence[Layout],
     at: Clock,
@@ -63,7 +63,7 @@ def bodies(
     return costs, number
 
 
-def bound_clock(job: Job) -> Clock:
+def optimistic_clock(job: Job) -> Clock:
     """The job's clock for layouts whose groups are not placed yet, or are at least so large: never
     slower than any.
     """

@@ -24,8 +24,8 @@ from ..layout.stages import microbatches
 from ..program.resident import whole_program
 from .columns import layouts
 from .options import Options
+from .schedule_options import ScheduleOption, by_activations
 from .table import BLOCK, Column, Mask, Table, distinct, length, pick
-from .ways import Way, by_activations
 
 SPLITS = ("tp", "cp", "ep", "etp", "microbatch", "panels")
 """Degrees that cut a layer."""
@@ -147,12 +147,12 @@ def _orders(
     microbatches; then all count, since another may hold least with each.
     """
 
-    def runs(way: Way, rows: Layout) -> Mask:
+    def runs(way: ScheduleOption, rows: Layout) -> Mask:
         p, v = np.asarray(rows.pp), np.asarray(rows.interleave)
         fine = way.allows(job, p, v)
         at = np.flatnonzero(fine)
         # papers add up chunks that hold as many layers
-        even = way.chunks[0] > 1 and not step.by_order(job)
+        even = way.chunks[0] > 1 and not step.uses_schedule_order(job)
         every = (*asked, EVEN_LAYERS) if even else asked
         fine[at] = rules_hold(job, way.layout(pick(rows, at)), every)
         return fine

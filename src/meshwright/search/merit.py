@@ -41,7 +41,7 @@ def seconds_of(job: Job, row: RankedRow) -> float:
     return float(row.merit / by(1.0, row.bytes)) if by else row.merit
 
 
-class Burden(NamedTuple):
+class Complexity(NamedTuple):
     """What speaks against a layout that ties with others, compared from left to right: that nobody
     ran or published it, then how involved it is.
     """
@@ -52,19 +52,19 @@ class Burden(NamedTuple):
     """Not what a published recipe of the model trains it with."""
     axes: int
     """Axes that are used."""
-    outside: int
+    tp_leaves_switch: int
     """tp leaves the nearest dimension."""
-    odd: int
+    rare_schedule: int
     """A schedule that few frameworks have."""
     zero: int
     """ZeRO stage; 0 and 1 are as simple."""
-    whole: int
+    whole_sequences: int
     """tp without sequence parallelism."""
-    dealt: int
+    named_stages: int
     """Layers dealt in a way that has to be named."""
-    uneven: int
+    odd_microbatch: int
     """Microbatches that are no power of two."""
-    unlike: int
+    unlike_stages: int
     """Pieces that do not divide the layers."""
     pieces: int
     """Stages times chunks: what a microbatch passes through, with messages between them."""
@@ -74,44 +74,44 @@ SIMPLER = {
     "unseen": "a sharding that published runs have",
     "unpublished": "the degrees of a published recipe",
     "axes": "fewer axes of parallelism",
-    "outside": "tp inside the nearest switch",
-    "odd": "a schedule that all frameworks have",
+    "tp_leaves_switch": "tp inside the nearest switch",
+    "rare_schedule": "a schedule that all frameworks have",
     "zero": "a lower ZeRO stage",
-    "whole": "sequence parallelism with tp",
-    "dealt": "layers dealt evenly",
-    "uneven": "a microbatch that is a power of two",
-    "unlike": "the same number of layers in every stage",
+    "whole_sequences": "sequence parallelism with tp",
+    "named_stages": "layers dealt evenly",
+    "odd_microbatch": "a microbatch that is a power of two",
+    "unlike_stages": "the same number of layers in every stage",
     "pieces": "fewer pieces of the pipeline",
 }
 """What the less involved of two layouts has, in words."""
 
 
-def burden(job: Job, layout: Layout) -> Burden:
+def complexity(job: Job, layout: Layout) -> Complexity:
     """How involved a (scalar, placed) layout of a job is."""
     l = layout
     axes = sum(
         int(n > 1) for n in (l.tp, l.cp, l.pp, l.ep, l.etp, l.dp_replicate)
     )
-    outside = bool(l.placement) and l.placement["tp"][0] < l.tp
-    odd = l.pp > 1 and l.schedule not in PLAIN
-    whole = l.tp > 1 and not l.sequence_parallel
-    dealt = l.stages != "even"
-    uneven = log2(l.microbatch) % 1 > 0
+    tp_leaves_switch = bool(l.placement) and l.placement["tp"][0] < l.tp
+    rare_schedule = l.pp > 1 and l.schedule not in PLAIN
+    whole_sequences = l.tp > 1 and not l.sequence_parallel
+    named_stages = l.stages != "even"
+    odd_microbatch = log2(l.microbatch) % 1 > 0
     # ZeRO-0 is no simpler than ZeRO-1: the same collectives, more memory
     zero = max(int(l.zero), 1)
     pieces = stage_count(l)
-    unlike = (job.model.layers + 2 * (l.stages == "slots")) % pieces > 0
-    return Burden(
+    unlike_stages = (job.model.layers + 2 * (l.stages == "slots")) % pieces > 0
+    return Complexity(
         int(not has_precedent(job, layout)),
         int(degrees(layout) not in published_degrees(job)),
         axes,
-        outside=int(outside),
-        odd=int(odd),
+        tp_leaves_switch=int(tp_leaves_switch),
+        rare_schedule=int(rare_schedule),
         zero=zero,
-        whole=int(whole),
-        dealt=int(dealt),
-        uneven=int(uneven),
-        unlike=int(unlike),
+        whole_sequences=int(whole_sequences),
+        named_stages=int(named_stages),
+        odd_microbatch=int(odd_microbatch),
+        unlike_stages=int(unlike_stages),
         pieces=pieces,
     )
 
@@ -119,9 +119,9 @@ def burden(job: Job, layout: Layout) -> Burden:
 def why_simpler(job: Job, layout: Layout, other: Layout) -> str:
     """What makes a layout simpler than another one, in words; "": it is not."""
     for name, mine, its in zip(
-        Burden._fields,
-        burden(job, layout),
-        burden(job, other),
+        Complexity._fields,
+        complexity(job, layout),
+        complexity(job, other),
         strict=True,
     ):
         if mine != its:

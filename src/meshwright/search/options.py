@@ -20,10 +20,10 @@ from ..num import Num, divisors, maximum
 from ..program.resident import whole_program
 from ..schedule import SCHEDULES
 from ..schedule import get as schedule_named
-from ..step import by_order
+from ..step import uses_schedule_order
 from ..step.zero import CUT_FROM, cuts
+from .schedule_options import ScheduleOption
 from .space import USUAL, Space, space_allows
-from .ways import Way
 
 SHARDED = CUT_FROM["gradients"]
 """ZeRO stage from which gradients, or weights too, are sharded while a step runs."""
@@ -90,7 +90,7 @@ class Options:
 
     sequence_parallel: tuple[bool, ...]
     recompute: tuple[str, ...]
-    schedules: tuple[Way, ...]
+    schedules: tuple[ScheduleOption, ...]
     zero: tuple[Sharding, ...]
     common_fields: Mapping[str, Any] = FrozenDict()
     """The fields that all layouts share."""
@@ -176,7 +176,7 @@ def options(job: Job, space: Space) -> Options:
     )
     deals = _stages(job, space)
     every = [
-        Way(name, how, group)
+        ScheduleOption(name, how, group)
         for name in space.values("schedule")
         for how in deals
         for group in space.values("microbatch_group")
@@ -195,7 +195,7 @@ def options(job: Job, space: Space) -> Options:
     )
 
 
-def _chunks(job: Job, space: Space, way: Way) -> tuple[int, ...]:
+def _chunks(job: Job, space: Space, way: ScheduleOption) -> tuple[int, ...]:
     """Numbers of chunks of a schedule; papers, which add up equal stages, take those that divide
     the layers.
     """
@@ -209,7 +209,7 @@ def _chunks(job: Job, space: Space, way: Way) -> tuple[int, ...]:
     given = way.stage_choice.layers
     most = len(given) or job.model.layers + (2 if job.model.vocab else 0)
     even = divisors(job.model.layers)
-    every = range(2, most + 1) if by_order(job) else even
+    every = range(2, most + 1) if uses_schedule_order(job) else even
     asked = space.values("interleave") is not None
     usual = [
         v for v in every if asked or given or v <= ANY_CHUNKS or v in even
@@ -222,7 +222,7 @@ def _chunks(job: Job, space: Space, way: Way) -> tuple[int, ...]:
 def _stages(job: Job, space: Space) -> tuple[str, ...]:
     """Ways to deal layers; papers have but one unless asked."""
     asked = space.choices.get("stages")
-    if asked is not None or (by_order(job) and job.model.vocab):
+    if asked is not None or (uses_schedule_order(job) and job.model.vocab):
         return tuple(map(str, asked or USUAL["stages"]))
     return ("even",)
 

@@ -14,18 +14,18 @@ from ..describe.job import Job, demand_job
 from ..layout import beside, practice
 from ..prediction.certainty import resolution
 from ..prediction.classes import sharding
-from . import seen
+from . import precedent
 from .answer import Plan, Steps
-from .described import describe_search
 from .evaluate import Progress
 from .families import Family
-from .jointly import choose_settings
+from .joint_software import choose_settings
+from .misfit import nearest_fit, rejections
 from .question import Question, answer_steps, final_plan
 from .recipes import RISKY, recipe_families, shown_to_fit
 from .software import with_settings
 from .space import Space, constrain
 from .strategies import strategies
-from .unfit import nearest_fit, rejections
+from .summary import describe_search
 
 
 def plan(
@@ -46,10 +46,10 @@ def plan(
     (1, 3, True)
 
     Layouts rank by the expected time over the chance to fit, exactly; among ties
-    (`certainty.resolution`) the answer has the least `merit.Burden`. Fields that the space leaves
-    open are searched as the job's assumption set or framework does (`strategies`), within the
-    conventions of published runs. pareto: also the front of time against memory (a search for each
-    of its points). families: also the best layout of each family, and what is faster outside
+    (`certainty.resolution`) the answer has the least `merit.Complexity`. Fields that the space
+    leaves open are searched as the job's assumption set or framework does (`strategies`), within
+    the conventions of published runs. pareto: also the front of time against memory (a search for
+    each of its points). families: also the best layout of each family, and what is faster outside
     published practice. fields: values of layout fields that the search may take, and values of
     other fields of the job (`Job.with_`). If nothing fits, that is no error: `best` is None, and
     `closest` and `notes` say what is missing.
@@ -142,9 +142,9 @@ def _prefer_precedent(question: Question, usual: Job, one: Plan) -> Plan:
     """
     best = one.best
     assert best is not None
-    if seen.has_run(best):
+    if precedent.has_run(best):
         return one
-    spaces = seen.precedent_spaces(usual, question.spaces)
+    spaces = precedent.precedent_spaces(usual, question.spaces)
     other = (
         final_plan(answer_steps(replace(question, spaces=spaces), usual))
         if spaces
@@ -153,15 +153,18 @@ def _prefer_precedent(question: Question, usual: Job, one: Plan) -> Plan:
     if other.best is None:
         return replace(
             one,
-            notes=(f"{seen.SAID}, nor like any layout that fits", *one.notes),
+            notes=(
+                f"{precedent.SAID}, nor like any layout that fits",
+                *one.notes,
+            ),
         )
     gain = best.merit_s / other.best.merit_s - 1.0
-    if seen.slow_end(best) <= other.best.merit_s:
-        said = f"{seen.SAID}; the best layout that runs show takes {-gain / (1 + gain):+.0%}"
+    if precedent.slow_end(best) <= other.best.merit_s:
+        said = f"{precedent.SAID}; the best layout that runs show takes {-gain / (1 + gain):+.0%}"
         return replace(one, notes=(said, *one.notes))
     other = replace(other, searched=one.searched, rejected=one.rejected)
     if not question.by_family:
-        said = f"{sharding(best.layout)} is faster by {-gain:.0%}, but {seen.SAID}"
+        said = f"{sharding(best.layout)} is faster by {-gain:.0%}, but {precedent.SAID}"
         return replace(other, notes=(said, *other.notes))
     known = {row.name for row in other.families}
     rest = (
@@ -171,7 +174,7 @@ def _prefer_precedent(question: Question, usual: Job, one: Plan) -> Plan:
         and row.prediction
         and row.prediction.layout != best.layout
     )
-    new = Family(seen.NAME, best, seen.SAID)
+    new = Family(precedent.NAME, best, precedent.SAID)
     return replace(other, families=(*other.families, *rest, new))
 
 

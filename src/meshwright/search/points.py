@@ -27,7 +27,7 @@ from ..program.least import least_bytes
 from ..program.resident import whole_program
 from ..schedule.schedule import Schedule
 from ..step import memory
-from .columns import bodies, layouts
+from .columns import layouts, model_costs
 from .legal import legal
 from .options import Options
 from .table import Column, Mask, Table, pick
@@ -122,7 +122,7 @@ class _Table:
         self.low, self.high = low, None
         if not rows.exact:
             self.high = layouts(job, choice, rows.high, rows.shares)[0]
-        costs, which = bodies(job, low, at, choice.recompute)
+        costs, which = model_costs(job, low, at, choice.recompute)
         self.parts = [pick(cost, which) for cost in costs]
         self.runs = legal(
             job,
@@ -141,10 +141,10 @@ class _Table:
         for deal, schedules in every.items():
             runs = np.zeros_like(self.runs)
             runs[:, :, schedules] = self.runs[:, :, schedules]
-            yield from _Deal(self, deal, runs).points()
+            yield from _DealtRows(self, deal, runs).points()
 
 
-class _Deal:
+class _DealtRows:
     """Rows whose layers are dealt in one way, with what that says of weights."""
 
     def __init__(self, table: _Table, deal: Schedule, runs: Mask) -> None:

@@ -18,11 +18,11 @@ from .answer import EarlyAnswer, Plan, Steps
 from .best import Best, RankedRow
 from .evaluate import Progress
 from .families import Family, families
+from .fewer_chips import better_batch, on_fewer, why_fewer
 from .front import front
-from .nearby import better_batch, on_fewer, why_fewer
+from .misfit import rejections
 from .ranked import RankedLayout, Ranking, best_within
 from .space import Space
-from .unfit import rejections
 
 
 def final_plan(steps: Steps) -> Plan:

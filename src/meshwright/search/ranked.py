@@ -21,11 +21,11 @@ from ..describe.job import Job
 from ..describe.layout import Layout
 from ..prediction.exact import replayed_seconds
 from ..program.resident import Terms, fullest, peaks, whole_program
-from ..step import by_order, room
+from ..step import room, uses_schedule_order
 from .best import ROUNDING, Best, RankedRow, reach
 from .cascade import search
 from .evaluate import Progress
-from .merit import burden, weigh
+from .merit import complexity, weigh
 from .space import Space
 
 CANDIDATES = 256
@@ -83,7 +83,7 @@ class Ranking:
         self.weigh = None if by_time else weigh(job)
         self.merit = self.weigh or (lambda seconds, allocated: seconds)
         self.cache: dict[tuple[int, RankedRow], RankedLayout] = {}
-        self.by_replay = by_order(job)
+        self.by_replay = uses_schedule_order(job)
         self.by_walk = whole_program(job)
         self.searches: list[tuple[Space, Best]] = []
         for space in spaces:
@@ -133,8 +133,8 @@ class Ranking:
             many *= 4
 
     def preferred(self, within: float) -> RankedLayout | None:
-        """Of the layouts whose merit is at most `within` the one with the least burden, then the
-        best.
+        """Of the layouts whose merit is at most `within` the one with the least complexity, then
+        the best.
         """
         # once: of more layouts that tie, those with the least bounds are compared
         self._widen(within, CANDIDATES * 4, None)
@@ -145,7 +145,7 @@ class Ranking:
         ]
         job = self.job
         by_burden = sorted(
-            (burden(job, self._layout(number, row)), number, row)
+            (complexity(job, self._layout(number, row)), number, row)
             for number, row in rows
         )
         for _, alike in groupby(by_burden, key=lambda each: each[0]):
@@ -160,13 +160,13 @@ class Ranking:
 
     def best_by_bounds(self, slack: float) -> Layout | None:
         """Before any is replayed: of the layouts that the first beats by no more than `slack` the
-        one with the least burden, then the best.
+        one with the least complexity, then the best.
         """
         rows = self._rows(None)
         job = self.job
         within = rows[0][1].merit * (1.0 + slack) * ROUNDING if rows else 0.0
         near = [
-            (burden(job, layout), row, layout)
+            (complexity(job, layout), row, layout)
             for number, row in rows
             if row.merit <= within and (layout := self._layout(number, row))
         ]

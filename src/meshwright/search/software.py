@@ -19,8 +19,8 @@ from ..describe.layout import Layout
 from ..layout import beside, practice
 from ..prediction.certainty import has_precedent, resolution
 from ..prediction.prediction import Prediction, predict
+from .precedent import precedent_spaces
 from .ranked import best_within
-from .seen import precedent_spaces
 from .space import Space
 from .strategies import strategies
 

@@ -21,7 +21,7 @@ from .microbatch import (
     stage_message,
     with_recomputation,
 )
-from .pipeline import barrier, by_order, hop, least_idle
+from .pipeline import barrier, hop, least_idle, uses_schedule_order
 from .shares import ModelShare, ModelShares, shares
 from .sync import update
 from .total import (
@@ -45,7 +45,7 @@ __all__ = [
     "barrier",
     "model_cost",
     "boundary",
-    "by_order",
+    "uses_schedule_order",
     "clock",
     "device_syncs",
     "hop",

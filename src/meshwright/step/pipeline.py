@@ -88,7 +88,7 @@ def barrier(job: Job) -> bool:
     return job.how.overlap.step_barrier != "none"
 
 
-def by_order(job: Job) -> bool:
+def uses_schedule_order(job: Job) -> bool:
     """Sends wait where the order of the schedule has them wait; papers say for all microbatches
     whether they do.
     """
@@ -146,20 +146,20 @@ def least_idle(
     Each is a path through the order's dependencies, with its sends; a schedule may end no earlier
     than any of its paths, so no replay is shorter and a search may leave out a layout by it. It
     would cease to hold if a pass could begin before the pass it depends on has arrived, or if one
-    device ran two passes at once. `_pauses` counts what a rank does between its first F and its
-    first B, which a folded order (two chunks meet on a rank) and a run of split steps without
+    device ran two passes at once. `_idle_in_run` counts what a rank does between its first F and
+    its first B, which a folded order (two chunks meet on a rank) and a run of split steps without
     `ahead` do not fix.
     """
     together = barrier(job)
     # a bound on waiting: the busiest rank may be busy for longer than the way takes
-    idle = maximum(_way_through(schedule, d) - busy, 0.0)
+    idle = maximum(_microbatch_latency(schedule, d) - busy, 0.0)
     in_run = schedule.split_backward and not (together or schedule.ahead)
     if schedule.folded or in_run:
         return idle
-    return maximum(idle, _pauses(schedule, m, d, together))
+    return maximum(idle, _idle_in_run(schedule, m, d, together))
 
 
-def _way_through(schedule: Schedule, d: StageCosts) -> Num:
+def _microbatch_latency(schedule: Schedule, d: StageCosts) -> Num:
     """Seconds of one microbatch through all stages and back to the first device, in any order:
     every F, every I, both ways of every send, and the W that must follow (all of them where
     backward passes are whole, else the first device's own). A folded pipeline turns around on one
@@ -176,7 +176,9 @@ def _way_through(schedule: Schedule, d: StageCosts) -> Num:
     return every.f + every.i + hops + last
 
 
-def _pauses(schedule: Schedule, m: Num, d: StageCosts, together: bool) -> Num:
+def _idle_in_run(
+    schedule: Schedule, m: Num, d: StageCosts, together: bool
+) -> Num:
     """The pauses of the slowest device x of looped stages in its own order. Of 1F1B, with q = p - 1
     and q - x ranks below:
 

@@ -108,7 +108,7 @@ class SyncWait(NamedTuple):
             + self.slowdown
         )
 
-    def way_with_wait(self, way: FillAndDrain) -> Num:
+    def fill_and_drain_with_wait(self, way: FillAndDrain) -> Num:
         """Seconds of a way to this device, whose passes on other stages wait as its own do."""
         forward, backward = self.per_pass
         return way.seconds + (way.forward * forward + way.backward * backward)

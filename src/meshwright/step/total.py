@@ -28,13 +28,13 @@ from .microbatch import ModelCost, clock, model_cost, model_with_recomputation
 from .pipeline import (
     Pipeline,
     SendsAndBubble,
-    by_order,
     fill_and_drain,
     hop,
     least_idle,
     paper_pipeline,
     replay_total,
     send_traffic,
+    uses_schedule_order,
 )
 from .shares import ModelShares, shares
 from .sync import (
@@ -89,7 +89,7 @@ class Step(NamedTuple):
         """
         ways = self.pipeline.ways
         return tuple(
-            d.span + self.update + d.wait.way_with_wait(way)
+            d.span + self.update + d.wait.fill_and_drain_with_wait(way)
             for d, way in zip(self.devices, ways, strict=False)
         )
 
@@ -206,7 +206,7 @@ def pipeline_of(
     """
     schedule, stages = schedule_of(layout), one.stages
     shape = layout.pp, microbatches(job, layout), layout.interleave
-    if not by_order(job):
+    if not uses_schedule_order(job):
         slow = stages.load(stages.slowest)
         return paper_pipeline(
             job.how.overlap,
@@ -345,11 +345,11 @@ def join(
         for d in on
     )
     outside = devices[0].wait.outside
-    if not by_order(job):  # papers add up
+    if not uses_schedule_order(job):  # papers add up
         spans, works = [d.span for d in devices], [d.work for d in devices]
         outside = reduce(maximum, spans) - reduce(maximum, works)
     links = Busy()
-    if by_order(job) and shares_links(how):
+    if uses_schedule_order(job) and shares_links(how):
         links = link_traffic(on, m, zero) + pipeline.links
     return Step(
         pipeline, outside, update_seconds, devices=devices, links=links

@@ -22,7 +22,7 @@ from ..program import resident
 from ..step import room
 from .cascade import fits as searched
 from .cascade import smallest
-from .named import at_fault
+from .misfit_values import at_fault
 from .space import Space
 from .table import Column, Table, cross, keep
 

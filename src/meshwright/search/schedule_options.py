@@ -22,7 +22,7 @@ from ..step import memory
 from .table import Column
 
 
-class Way(NamedTuple):
+class ScheduleOption(NamedTuple):
     """A schedule, how layers are dealt to its stages, and its numbers of chunks."""
 
     schedule: str
@@ -84,7 +84,9 @@ class Way(NamedTuple):
 
 
 @cache
-def by_activations(ways: tuple[Way, ...]) -> list[tuple[int, Way, int]]:
+def by_activations(
+    ways: tuple[ScheduleOption, ...],
+) -> list[tuple[int, ScheduleOption, int]]:
     """(its number, schedule, chunks) on one stage, that first which holds the activations of the
     fewest microbatches.
     """
@@ -94,7 +96,7 @@ def by_activations(ways: tuple[Way, ...]) -> list[tuple[int, Way, int]]:
         for v in (way.chunks if way.stage_choice.layers else way.chunks[:1])
     ]
 
-    def microbatches_held(each: tuple[int, Way, int]) -> float:
+    def microbatches_held(each: tuple[int, ScheduleOption, int]) -> float:
         _, way, v = each
         return float(
             memory.in_flight(1.0, 2.0, way.order, v=float(v), rank=0.0)
