@@ -154,7 +154,7 @@ def test_two_options_of_limits_are_answered_or_refused_by_name(
     """Every pair: what is not refused reaches what answers it."""
     seen = set[str]()
 
-    def answers(chosen, run, chips, real, *rest):  # type: ignore[no-untyped-def]
+    def answers(chosen, run, chips, *, real, **rest):  # type: ignore[no-untyped-def]
         seen.update(
             name
             for name, value in (

@@ -8,7 +8,7 @@ from meshwright.search import (
     EarlyAnswer,
     Question,
     brute,
-    burden,
+    complexity,
     plan,
     planning,
 )
@@ -39,7 +39,7 @@ def test_it_is_the_simplest_of_the_ties_of_all_closed_forms() -> None:
     assert len(every) > 100
     within = min(every)[0] * (1.0 + resolution(asked))
     ties = [
-        (burden(asked, layout), row, layout)
+        (complexity(asked, layout), row, layout)
         for merit, row, layout in every
         if merit <= within * (1.0 + 1e-9)
     ]

@@ -14,7 +14,7 @@ from meshwright.describe.layout import Layout
 from meshwright.layout import practice
 from meshwright.prediction.certainty import has_precedent, resolution
 from meshwright.prediction.prediction import Prediction
-from meshwright.search import Space, burden
+from meshwright.search import Space, complexity
 
 QUESTIONS = [
     ("llama3-8b", "8xh100-sxm", 128, 0, "bf16"),
@@ -107,7 +107,9 @@ def test_the_answer_is_one_that_people_start(question: tuple) -> None:
         and found.best.risk_of_oom <= 0.1
     )
     simpler = [
-        p for p in found.alternatives if burden(job, p.layout) < burden(job, l)
+        p
+        for p in found.alternatives
+        if complexity(job, p.layout) < complexity(job, l)
     ]
     assert not any(found.tie(p) for p in simpler), "of ties the simplest wins"
     assert not [

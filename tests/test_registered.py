@@ -45,6 +45,7 @@ JOBS = [
     (Job("llama3-8b", "64xb200", 128, precision="fp8"), DENSE),
     (Job("mixtral-8x7b", "64xh100-sxm", 512), Layout(tp=2, ep=8, dp=32)),
     (Job("deepseek-v3", "256xgb200", 512), EXPERTS),
+    (Job("llama3-8b", "64xh100-sxm", 128), Layout(dp=64, zero=3)),
 ]
 """In one of them every word of the software means something else than the others."""
 EQUAL = {

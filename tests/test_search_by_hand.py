@@ -21,7 +21,7 @@ from meshwright.layout.placement import Nearest
 from meshwright.prediction.classes import chip_family
 from meshwright.search import (
     Space,
-    burden,
+    complexity,
     nearest_recipe,
     plan,
     recipes,
@@ -61,20 +61,20 @@ PIECES = {"pp": 2, "schedule": "interleaved"}
         ({"pp": 1, "schedule": "zbv"}, {}),
         ({"tp": 2, "cp": 2, "pp": 2}, {"axes": 3, "pieces": 2}),
         ({"ep": 2, "etp": 2, "dp_replicate": 2}, {"axes": 3}),
-        ({"tp": 2, "sequence_parallel": False}, {"axes": 1, "whole": 1}),
+        ({"tp": 2, "sequence_parallel": False}, {"axes": 1, "whole_sequences": 1}),
         ({"zero": 3}, {"zero": 3}),
         # no published run of a dense model shards gradients and not weights
         ({"zero": 2}, {"unseen": 1, "zero": 2}),
-        ({"pp": 2, "schedule": "zbv"}, {"axes": 1, "odd": 1, "pieces": 4}),
+        ({"pp": 2, "schedule": "zbv"}, {"axes": 1, "rare_schedule": 1, "pieces": 4}),
         (PIECES | {"interleave": 3}, {"axes": 1, "pieces": 6}),
         # 12 layers over 8 stages, 12, 8; 14 slots over 7, 12
-        (PIECES | {"interleave": 4}, {"axes": 1, "unlike": 1, "pieces": 8}),
+        (PIECES | {"interleave": 4}, {"axes": 1, "unlike_stages": 1, "pieces": 8}),
         (PIECES | {"interleave": 6}, {"axes": 1, "pieces": 12}),
-        ({"pp": 8}, {"axes": 1, "unlike": 1, "pieces": 8}),
-        ({"pp": 7, "stages": "slots"}, {"axes": 1, "dealt": 1, "pieces": 7}),
-        ({"pp": 12, "stages": "slots"}, {"axes": 1, "dealt": 1, "unlike": 1, "pieces": 12}),
-        ({"microbatch": 3}, {"uneven": 1}),
-        ({"tp": 4, "placement": placed((2, 2))}, {"axes": 1, "outside": 1}),
+        ({"pp": 8}, {"axes": 1, "unlike_stages": 1, "pieces": 8}),
+        ({"pp": 7, "stages": "slots"}, {"axes": 1, "named_stages": 1, "pieces": 7}),
+        ({"pp": 12, "stages": "slots"}, {"axes": 1, "named_stages": 1, "unlike_stages": 1, "pieces": 12}),
+        ({"microbatch": 3}, {"odd_microbatch": 1}),
+        ({"tp": 4, "placement": placed((2, 2))}, {"axes": 1, "tp_leaves_switch": 1}),
         ({"tp": 4, "placement": placed((4, 1))}, {"axes": 1}),
     ],
 )  # fmt: skip
@@ -82,9 +82,9 @@ def test_the_simpler_of_equals(
     fields: dict[str, Any], more: dict[str, int]
 ) -> None:
     """What each choice adds to one stage on one rank, which no recipe has."""
-    plain = burden(TWELVE, Layout())
+    plain = complexity(TWELVE, Layout())
     assert plain == (0, 1, 0, 0, 0, 1, 0, 0, 0, 0, 1)
-    assert burden(TWELVE, Layout(**fields)) == plain._replace(**more)
+    assert complexity(TWELVE, Layout(**fields)) == plain._replace(**more)
 
 
 def test_what_makes_a_layout_simpler_is_the_first_that_differs() -> None:
@@ -109,22 +109,24 @@ def test_of_ties_what_is_published_wins() -> None:
     here = Job("llama3-70b", "64xh100-sxm", batch="512seq")
     for chips in ("64xh100-sxm", "1024xh100-sxm"):
         other = Job("llama3-70b", chips, batch="512seq")
-        assert burden(other, recipe)[:2] == (0, 0)
-    assert burden(here, replace(recipe, interleave=4))[:2] == (0, 1)
-    assert burden(here, replace(recipe, microbatch=2))[:2] == (0, 1)
+        assert complexity(other, recipe)[:2] == (0, 0)
+    assert complexity(here, replace(recipe, interleave=4))[:2] == (0, 1)
+    assert complexity(here, replace(recipe, microbatch=2))[:2] == (0, 1)
     ours = replace(catalogue("llama3-70b"), name="my own file")
-    assert burden(replace(here, model=ours), recipe)[:2] == (0, 0)
+    assert complexity(replace(here, model=ours), recipe)[:2] == (0, 0)
     deeper = replace(ours, layers=84)
-    assert burden(replace(here, model=deeper), recipe)[:2] == (0, 1)
+    assert complexity(replace(here, model=deeper), recipe)[:2] == (0, 1)
     titan = Job("llama3-70b", "64xh100-sxm", "512seq", framework="torchtitan")
-    assert burden(titan, recipe)[:2] == (0, 1), "NVIDIA's, not torchtitan's"
+    assert complexity(titan, recipe)[:2] == (0, 1), (
+        "NVIDIA's, not torchtitan's"
+    )
     narrow = Job("llama3-70b", "64xh100-sxm", "512seq", precision="fp8")
-    assert burden(narrow, recipe)[:2] == (0, 1)
+    assert complexity(narrow, recipe)[:2] == (0, 1)
     plain = replace(recipe, interleave=1, schedule="1f1b")
     words = "the degrees of a published recipe"
     assert why_simpler(here, recipe, plain) == words
     found = plan(here).best
-    assert found is not None and burden(here, found.layout)[:2] == (0, 0)
+    assert found is not None and complexity(here, found.layout)[:2] == (0, 0)
 
 
 def test_what_another_framework_ran_is_not_shown() -> None:
@@ -134,7 +136,7 @@ def test_what_another_framework_ran_is_not_shown() -> None:
     titan = {"framework": "torchtitan"}
     for fields, unseen in (({}, 1), (titan, 0), ({"framework": "unknown"}, 0)):
         asked = Job("llama3-70b", "64xh100-sxm", batch="512seq", **fields)
-        assert burden(asked, sharded).unseen == unseen
+        assert complexity(asked, sharded).unseen == unseen
 
 
 # Numbers near those asked for.

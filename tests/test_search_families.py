@@ -13,7 +13,7 @@ from meshwright.describe.assumptions import REALISTIC
 from meshwright.describe.slices import axes
 from meshwright.layout import practice
 from meshwright.prediction.certainty import resolution
-from meshwright.search import Space, brute, burden, strategies
+from meshwright.search import Space, brute, complexity, strategies
 from plain_loop import every_layout
 from spaces import random_job
 
@@ -50,12 +50,12 @@ def test_of_all_layouts_as_good_as_the_best_the_simplest_is_the_answer(
     ]
     least = min(merit for merit, _ in every)
     ties = [
-        (burden(JOB, x), merit)
+        (complexity(JOB, x), merit)
         for merit, x in every
         if merit <= least * (1 + resolution(JOB))
     ]
     assert len({b for b, _ in ties}) > 2
-    mine = (burden(JOB, found.best.layout), found.best.merit_s)
+    mine = (complexity(JOB, found.best.layout), found.best.merit_s)
     simplest, merit = min(ties)
     assert mine[0] == simplest and mine[1] == pytest.approx(merit, rel=1e-12)
     merits = [p.merit_s for p in found.alternatives]

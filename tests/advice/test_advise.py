@@ -308,7 +308,8 @@ TITAN = """torchrun --nproc_per_node 8 --nnodes 8 -m torchtitan.train \\
 RECIPE = """torchrun --nproc_per_node 8 --nnodes 8 run_recipe.py \\
     --recipe llama31_70b_pretrain_config model.seq_length=8192 \\
     model.tensor_model_parallel_size=8 'train.global_batch_size=128' \\
-    model.pipeline_model_parallel_size=4 train.micro_batch_size=1
+    model.pipeline_model_parallel_size=4 train.micro_batch_size=1 \\
+    model.context_parallel_size=1 model.recompute_granularity=null
 """
 
 

@@ -381,6 +381,8 @@ PROGRAMS = (
     "gathered_inputs",
     "input_gradients",
     "stage_message",
+    "ends",
+    "weights_kept",
 )
 """What a program does whatever its file says; one format may stand for several programs."""
 

@@ -407,7 +407,7 @@ def test_what_is_no_text_or_never_ends_is_refused(tmp_path: Path) -> None:
         with pytest.raises(BadInput, match=says):
             texts.prepare(path, tmp_path / "t")
     (tmp_path / "t.zst").write_bytes(b"(")
-    with pytest.raises(BadInput, match="is no text: .*.gz, .bz2, .xz"):
+    with pytest.raises(BadInput, match="is not a text: .*.gz, .bz2, .xz"):
         texts.prepare(tmp_path / "t.zst", tmp_path / "t")
 
 

@@ -2,7 +2,8 @@
 
 What is searched. A `space` says which values each field may have. Its rows are combinations of
 degrees (`degrees`, as columns of a `table`), its options all other choices (`options`; a schedule
-with its chunks is one of the `schedule_options`), and a row has as many layouts as it has `placement`s.
+with its chunks is one of the `schedule_options`), and a row has as many layouts as it has
+`placement`s.
 
 What a layout takes. `legal` says where rows run under which options, `columns` makes layouts of
 them, and `points` asks `step` for their seconds and bytes. `evaluate` does that to placed rows; on
