@@ -90,8 +90,8 @@ def test_a_plan_in_the_file_of_another_job(name: str, tmp_path: Path) -> None:
         told = {"on": "64xh100-sxm", **flags_for(second, name)}
         back = job_of(tmp_path, "made" + suffix_of(name), made.text, **told)
         free = dict.fromkeys(("software", "kernel"))
-        assert {**described(back, second), **free} == {
-            **described(second, second),
+        assert {**described(back, second, name), **free} == {
+            **described(second, second, name),
             **free,
         }, made.text
         assert own_of(made.text, name) == own_of(base, name) != {}

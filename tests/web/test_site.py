@@ -127,7 +127,7 @@ def test_a_folder_opens_with_its_first_answers(
 
 
 def test_a_folder_that_is_not_pyodides(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match="no folder of Pyodide"):
+    with pytest.raises(BadInput, match="is not a folder of Pyodide"):
         site.write_site(tmp_path / "out", tmp_path, told, FEW)
     assert not (tmp_path / "out").exists()
 
