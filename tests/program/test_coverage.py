@@ -12,7 +12,8 @@ from meshwright.describe.layout import Layout
 from meshwright.describe.measured import MeasuredTable
 from meshwright.describe.network import Dim, Network
 from meshwright.layout.placement import placed
-from meshwright.program.coverage import messages
+from meshwright.program.coverage import beyond
+from meshwright.step import clock
 
 HIDDEN = 128 * 64 * 2
 """Bytes of the hidden states of a microbatch: 128 tokens of width 64 in 16 bits."""
@@ -36,7 +37,8 @@ def test_collectives_beyond_what_was_measured_are_said() -> None:
     layout = placed(Layout(tp=2, dp=1), (2,))
 
     def said(job: Job, at: Layout = layout) -> list[str]:
-        return [*messages(job, at, microbatch(job, at))]
+        rates = clock(job).rates
+        return beyond(job, at, microbatch(job, at), rates)
 
     small = job_on(layout, 1.0, HIDDEN / 2)
     assert {*said(small)} == {
