@@ -16,15 +16,18 @@ figure = plots.layouts(
     list(fitting),
     "llama3-70b on 1,024 H100: the best layout for each tp",
 )
-folder = Path("docs/images")
-folder.mkdir(parents=True, exist_ok=True)
-(folder / "what-binds.png").write_bytes(plots.image(figure, ".png"))
-
+lines = []
 for name, p in fitting.items():
     waits = sorted(
         ((s, cause) for cause, s in p.time_s.items() if cause != "compute"),
         reverse=True,
     )
-    print(
+    lines.append(
         f"{name}: {p.step_time_s:.2f} s, waits most for {waits[0][1]} ({waits[0][0]:.2f} s)"
     )
+numbers = "\n".join(lines)
+print(numbers)
+
+folder = Path("docs/images")
+folder.mkdir(parents=True, exist_ok=True)
+(folder / "what-binds.png").write_bytes(plots.image(figure, ".png", numbers))

@@ -95,8 +95,9 @@ class Powers(FuncFormatter):
         return (times and f"{times}·") + base + power.translate(RAISED)
 
 
-def image(figure: Figure, kind: str) -> bytes:
-    """The figure as .png or .svg; the same figure gives the same bytes.
+def image(figure: Figure, kind: str, numbers: str = "") -> bytes:
+    """The figure as .png or .svg; the same figure gives the same bytes. numbers: what it shows, as
+    text that the file carries, so that a picture of older numbers is found out.
 
     It is laid out once, here: matplotlib would draw all of it for nothing before each file.
     """
@@ -115,7 +116,8 @@ def image(figure: Figure, kind: str) -> bytes:
             data,
             format=kind.lstrip("."),
             dpi=DPI,
-            metadata={"Date": None} if kind == ".svg" else None,
+            metadata=({"Date": None} if kind == ".svg" else {})
+            | ({"Description": numbers} if numbers else {}),
         )
     return data.getvalue()
 
