@@ -20,11 +20,9 @@ from ..units import show
 from .closed_forms import ClosedForms, Setting, closed_forms, node, under_law
 from .crossing import Crossing, Run
 from .curve import Curve, Point, curve, points_at
-from .laws import LAWS, LEAST_WIDTH, WIDER, Law, shape
+from .laws import LAWS, SMOOTH_GRID, Law, shape
 from .scenario import Scenario, preset
 
-SMOOTH_GRID = 8
-"""Widths to a doubling on a smooth curve."""
 NARROWEST = 2.0**9
 WIDEST = 2.0**26
 """Widths among which a model of a given size is sought."""
@@ -130,7 +128,7 @@ def limits(
 
 def _limit(scenario: Scenario, smooth: bool) -> Limit:
     exact = curve(scenario)
-    line = curve(scenario.smooth, smooth_widths()) if smooth else None
+    line = curve(scenario.smooth) if smooth else None
     closed = None
     if as_published(scenario) and not scenario.law.experts and usual(scenario):
         on = node(scenario.chip, scenario.network, scenario.precision.compute)
@@ -155,12 +153,6 @@ def usual(scenario: Scenario) -> bool:
         base.depth,
         base.tokens_per_parameter,
     )
-
-
-def smooth_widths() -> Any:
-    """Widths of a smooth curve: powers of 2^(1/8) as wide as the paper's grid."""
-    steps = math.log2(WIDER) * SMOOTH_GRID
-    return LEAST_WIDTH * 2.0 ** (np.arange(steps + 1) / SMOOTH_GRID)
 
 
 def parallelism_split(p: Point) -> dict[str, float]:

@@ -19,7 +19,7 @@ from ..cost.chip import launches
 from ..count.mlp2d import unit
 from ..num import ceil, log2
 from .crossing import Line, Run
-from .laws import LawShape, shape, widths
+from .laws import LawShape, shape, smooth_widths, widths
 from .placing import Lower
 from .scenario import Scenario
 from .search import Spread, fastest
@@ -86,10 +86,12 @@ class Curve(Line):
 
 
 def curve(scenario: Scenario, hidden: Any = None) -> Curve:
-    """The curve of a scenario.  hidden: widths of the models, ascending; None = the paper's
-    grid.
+    """The curve of a scenario.  hidden: widths of the models, ascending; None = the paper's grid,
+    for a smooth scenario eight to a doubling.
     """
-    wide = tuple(map(float, widths() if hidden is None else hidden))
+    if hidden is None:
+        hidden = widths() if scenario.whole else smooth_widths()
+    wide = tuple(map(float, hidden))
     _ = scenario.machine  # what it refuses, it refuses by name
     return Curve(scenario, *_line(replace(scenario, name=""), wide))
 

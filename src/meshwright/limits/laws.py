@@ -12,6 +12,7 @@ Schneider-Joseph 2024, arXiv 2411.01137, sections 2.3 and 6; DeepSeek-AI 2024 fo
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Annotated, Any, NamedTuple
 
@@ -149,6 +150,16 @@ def widths() -> Any:
     width of GPT-3 and 128 times that."""
     grid = np.unique(np.outer(np.arange(1, 16, 2), 2.0 ** np.arange(11, 22)))
     return grid[(grid >= LEAST_WIDTH) & (grid <= WIDER * LEAST_WIDTH)]
+
+
+SMOOTH_GRID = 8
+"""Widths to a doubling on a smooth curve."""
+
+
+def smooth_widths() -> Any:
+    """Model widths of a smooth curve: powers of 2^(1/8), as wide as the paper's grid."""
+    steps = math.log2(WIDER) * SMOOTH_GRID
+    return LEAST_WIDTH * 2.0 ** (np.arange(steps + 1) / SMOOTH_GRID)
 
 
 def growing_experts(number: float) -> Power:

@@ -20,9 +20,9 @@ from ..limits.answer import (
     largest_run,
     parallelism_split,
     smallest_cluster,
-    smooth_widths,
 )
 from ..limits.curve import Curve, curve
+from ..limits.laws import smooth_widths
 from ..limits.scenario import MONTH_S, Scenario, presets
 from ..prediction.exact import actions_of
 from ..prediction.failures import Failures

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 from meshwright.errors import BadInput
-from meshwright.limits.answer import smooth_widths
 from meshwright.limits.curve import Curve, Point, curve
 from meshwright.limits.scenario import PRESETS, preset
 
@@ -96,8 +95,7 @@ def ours(name: str) -> Curve:
 
 def smooth(name: str) -> Curve:
     """The curve in smooth mode: real shapes and numbers of chips."""
-    scenario = preset(name).smooth
-    return curve(scenario, smooth_widths())
+    return curve(preset(name).smooth)
 
 
 def guess(golden: Golden) -> str:
