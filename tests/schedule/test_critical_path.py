@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from meshwright.schedule import SCHEDULES, get
-from meshwright.schedule.longest import costs_of, critical_path, longest
+from meshwright.schedule.longest import costs_of, longest
 
 
 @pytest.mark.parametrize("barrier", [True, False])
@@ -28,13 +28,16 @@ def test_a_path_adds_up_to_the_step_and_says_what_lengthens_it(
         send = 0.07
         # of costs, where the order follows from them
         own = kind.timed(costs_of(passes, send))
-        path = critical_path(own, p, m, v, passes, send, barrier)
-        often, sends = path.often()
+        once = np.eye(passes.size).reshape(-1, *passes.shape)
+        with_each = np.stack([passes, *once, 0.0 * passes])
+        sent = np.array([send, *[0.0] * len(once), 1.0])
+        found = longest(own, p, m, v, with_each, sent, barrier, by_first=True)
+        seconds, often, sends = found[0], found[1:-1].reshape(-1, 3), found[-1]
         step = float((often * passes).sum()) + sends * send
-        assert step == pytest.approx(path.seconds, rel=1e-11)
+        assert step == pytest.approx(seconds, rel=1e-11)
         stage = int(rng.integers(len(passes)))
         longer = np.stack([passes, passes, passes])
         longer[np.arange(3), stage, np.arange(3)] += 1e-7
         hops = np.full(3, send)
-        grown = longest(own, p, m, v, longer, hops, barrier) - path.seconds
+        grown = longest(own, p, m, v, longer, hops, barrier) - seconds
         assert grown / 1e-7 == pytest.approx(often[stage], abs=1e-3)

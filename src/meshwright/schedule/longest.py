@@ -1,49 +1,29 @@
 """The longest path of an order for many sets of durations at once: what `timeline` finds, without
 saying when each action runs.
 
-An action waits for the one before it on its rank and for at most one on another stage: F for the F
-of the stage before, B or I for that of the stage after (its own F, and the I of a W, lie before it
-on its own rank in every order that can run). So actions fall into levels, those of one level need
-none of each other, and a level is one operation on arrays: (actions of the level) x (layouts that
-run this order).
-
-With many microbatches most of an order repeats: after the pipeline is filled the same levels come
-again for each further group of microbatches, until it drains. So only a short order is built, with
-few groups; its last whole group is run again, on the ends of the groups before it, for every group
-that is left out. Where all actions of a group come later than those of the group before by one and
-the same time, so do those of every further group, because each is the maximum and the sum of the
-same terms, all shifted: then the rest is multiplied. Both are exact but for rounding (`SHIFTED`).
-
-That the order of m microbatches is the short one with its last group run again is seen on one
-group more: orders are made by rules of which m says only how often a group comes, so what one group
-adds every further one adds. It is not proven for any order that somebody may write: where m decides
-on more (`costed`, or a rule that counts microbatches from the end), a test holds replays of short
-orders of every schedule against the timeline of whole ones.
+An order is arranged by levels (`replay_program`), and a level is one operation on arrays: (actions
+of the level) x (layouts that run this order). What is left out of a long order is run again on the
+ends of the groups before it. Where all actions of a group come later than those of the group before
+by one and the same time, so do those of every further group, because each is the maximum and the
+sum of the same terms, all shifted: then the rest is multiplied. Both are exact but for rounding
+(`SHIFTED`).
 """
 
 from __future__ import annotations
 
-from functools import lru_cache
-from itertools import chain
+from collections.abc import Callable
+from functools import reduce
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from . import groups as sizes
-from .critical_path import (
-    NOTHING,
-    CriticalPath,
-    Floats,
-    Index,
-    RepeatedGroup,
-    ReplayProgram,
-    run_through,
-)
-from .order import ROUNDS
-from .types import Action, Costs, Order, ScheduleOrder
+from .replay_program import ReplayProgram, replay_program
+from .types import Costs, ScheduleOrder
 
-KINDS = "FIWB"
-"""Kinds of actions, in the order of a program's durations; B takes I + W."""
+Floats: TypeAlias = NDArray[np.float64]
+SHIFTED = 1e-13
+"""Of the time so far: rounding of a group's shift."""
 WIDE = 24
 """Actions of a level, of all layouts: with fewer, an operation on arrays takes longer than each on
 its own."""
@@ -57,12 +37,14 @@ def longest(
     passes: Floats,
     send: Floats,
     barrier: bool = True,
+    by_first: bool = False,
 ) -> Floats:
     """Seconds of a step for each layout: the longest path or, without a barrier, what a second step
     adds to one.
 
     passes: (layouts, stages, 3) seconds of F, I and W of one microbatch;  send: (layouts) seconds
-    of a hop.
+    of a hop. by_first: both have one more axis at the end of those of layouts, and all along it is
+    what it takes on the longest path of the first.
     """
     if schedule.by_costs:  # every layout has an order of its own
         layouts = zip(passes, send, strict=True)
@@ -81,48 +63,24 @@ def longest(
                 for own, f, hop in orders
             ]
         )
-    program, again = _shortened(schedule, p, m, v)
-    lasts = _durations(passes)
-    steps = _steps(schedule, barrier)
-    if len(program.lasts) * len(send) >= WIDE * len(program.levels):
-        return _by_level(program, lasts, send, again=again, steps=steps)
+    program, again = replay_program(schedule, p, m, v)
+    whole = passes[..., 1:2] + passes[..., 2:]
+    # seconds of F, I, W and B in each stage: (kind and stage, layout)
+    lasts = np.moveaxis(
+        np.concatenate([passes, whole], axis=-1), (-1, -2), (0, 1)
+    )
+    lasts = lasts.reshape(-1, *send.shape)
+    steps = 1 if barrier or not schedule.split_backward else 2
+    wide = len(program.lasts) * len(send) >= WIDE * len(program.levels)
+    if wide or by_first:
+        later = _later_by_first if by_first else np.maximum
+        return _by_level(program, lasts, send, later, again=again, steps=steps)
     return np.array(
         [
-            CriticalPath(
-                program, lasts[:, k], hop, again=again, steps=steps
-            ).seconds
+            _by_action(program, lasts[:, k], hop, again=again, steps=steps)
             for k, hop in enumerate(send)
         ]
     )
-
-
-def critical_path(
-    schedule: ScheduleOrder,
-    p: int,
-    m: int,
-    v: int,
-    passes: Floats,
-    send: float,
-    barrier: bool = True,
-) -> CriticalPath:
-    """The longest path of one layout. passes: (stages, 3)."""
-    program, again = _shortened(schedule, p, m, v)
-    lasts = _durations(passes[None])[:, 0]
-    return CriticalPath(
-        program, lasts, send, again=again, steps=_steps(schedule, barrier)
-    )
-
-
-def _durations(passes: Floats) -> Floats:
-    """Seconds of F, I, W and B in each stage: (kind and stage, layout)."""
-    whole = passes[..., 1:2] + passes[..., 2:]
-    seconds = np.concatenate([passes, whole], axis=2)
-    return seconds.transpose(2, 1, 0).reshape(-1, len(passes))
-
-
-def _steps(schedule: ScheduleOrder, barrier: bool) -> int:
-    """Steps that are replayed."""
-    return 1 if barrier or not schedule.split_backward else 2
 
 
 def costs_of(passes: Floats, send: float) -> Costs:
@@ -131,218 +89,109 @@ def costs_of(passes: Floats, send: float) -> Costs:
     return Costs(tuple(rows), float(send))
 
 
-def period(schedule: ScheduleOrder, p: int, m: int) -> int:
-    """Microbatches after which an order may repeat: of a group, else one for each copy."""
-    if schedule.grouped:
-        return int(sizes.group_size(p, m, schedule.group))
-    return schedule.copies
-
-
-def _shortened(
-    schedule: ScheduleOrder, p: int, m: int, v: int
-) -> tuple[ReplayProgram, int]:
-    """(A program, how often its group is run again for m microbatches)."""
-    if schedule.costed:  # what holds for these costs is asked once
-        return _program.__wrapped__(schedule, p, m, v, 0), 0
-    each = period(schedule, p, m)
-    # of fewer microbatches the groups would be others
-    if schedule.grouped and each >= p:
-        schedule = schedule.grouped(each)
-    filled = ROUNDS * -(
-        -max(p, each) // each
-    )  # in groups; orders that do not repeat yet: twice
-    while (few := filled * each + m % each) < m:
-        program = _program(schedule, p, few, v, each)
-        if program.group:
-            return program, (m - few) // each
-        filled *= 2
-    return _program(schedule, p, m, v, 0), 0
+def _later_by_first(arrival: Floats, own: Floats) -> Floats:
+    """Rows whose first number is later; the rank's own where both are equal."""
+    return np.where(arrival[..., :1] > own[..., :1], arrival, own)
 
 
 def _by_level(
-    program: ReplayProgram, lasts: Floats, send: Floats, again: int, steps: int
+    program: ReplayProgram,
+    lasts: Floats,
+    send: Floats,
+    later: Callable[[Floats, Floats], Floats],
+    again: int,
+    steps: int,
 ) -> Floats:
-    """Seconds of a step of many layouts. lasts: (kind and stage, layout)."""
+    """Seconds of a step of many layouts. lasts: (kind and stage, layout);  later: of two times of
+    each layout, which one an action waits for.
+    """
     before, needs = program.before, program.needs
-    hops = np.where(program.sent[:, None], send, 0.0)
-    end = np.zeros((len(before) + len(program.ends) + 1, len(send)))
+    lasts = lasts[program.lasts]
+    hops = np.zeros_like(lasts)
+    hops[program.sent] = send
+    end = np.zeros((len(before) + len(program.ends) + 1, *send.shape))
     end[-1] = -np.inf
 
     def run(levels: slice) -> None:
         for at in program.levels[levels]:
             ready = end[needs[at]] + hops[at]
-            np.maximum(ready, end[before[at]], out=ready)
-            ready += lasts[program.lasts[at]]
+            ready = later(ready, end[before[at]])
+            ready += lasts[at]
             end[at] = ready
 
-    def step() -> Floats:
-        run_through(program, end, run, again)
-        end[len(before) : -1] = end[program.ends]
-        last: Floats = end[program.ends].max(axis=0)
-        return last
+    def last(ends: Floats) -> Any:
+        return reduce(lambda latest, end: later(end, latest), ends)
 
-    spans = [np.zeros(len(send)), *(step() for _ in range(steps))]
+    seconds: Floats = _step(program, end, run, last, again=again, steps=steps)
+    return seconds
+
+
+def _by_action(
+    program: ReplayProgram, lasts: Floats, send: float, again: int, steps: int
+) -> float:
+    """Seconds of a step of one layout, action by action: of few ranks in a sixth of the time, which
+    is a tenth of a prediction.
+    """
+    count = len(program.before)
+    hops = np.where(program.sent, send, 0.0)
+    columns = program.before, program.needs, hops, lasts[program.lasts]
+    lists = [column.tolist() for column in columns]
+    actions = list(zip(range(count), *lists, strict=True))
+    end = [0.0] * (count + len(program.ends)) + [-np.inf]
+
+    def run(levels: slice) -> None:
+        some = program.levels[levels]
+        first, stop = (some[0].start, some[-1].stop) if some else (0, 0)
+        for k, before, need, hop, last in actions[first:stop]:
+            own = end[before]
+            ready = end[need] + hop
+            end[k] = (ready if ready > own else own) + last
+
+    seconds: float = _step(program, end, run, max, again=again, steps=steps)
+    return seconds
+
+
+def _step(
+    program: ReplayProgram,
+    end: Any,
+    run: Callable[[slice], None],
+    last: Callable[[Any], Any],
+    again: int,
+    steps: int,
+) -> Any:
+    """What the last of so many steps adds to those before it. end: of each action and rank, a
+    number or one of each layout;  run: the actions of some levels;  last: of the ends of ranks.
+    """
+    ranks = slice(len(program.before), -1)
+    ends = program.ends.tolist()
+    spans: list[Any] = [0.0]
+    for _ in range(steps):
+        _run_through(program, end, run, again)
+        end[ranks] = [end[k] for k in ends]
+        spans.append(last(end[ranks]))
     return spans[-1] - spans[-2]
 
 
-@lru_cache(maxsize=64)
-def _program(
-    schedule: ScheduleOrder, p: int, m: int, v: int, each: int
-) -> ReplayProgram:
-    """The order of a schedule by level; each: microbatches of a group that may repeat, 0: none."""
-    order = schedule.order(p, m, v)
-    first = _firsts(order)
-    rank = np.repeat(np.arange(p), np.diff(first))
-    needs, sent, lasts, microbatch = _actions(
-        schedule, order, rank, m=m, at=(p, v)
-    )
-    level = np.array(_levels(first.tolist(), needs.tolist()), dtype=np.intp)
-    count = len(level)
-    by_level = np.argsort(level, kind="stable")
-    number = np.empty(count + 1, dtype=np.intp)
-    number[by_level] = np.arange(count)
-    number[NOTHING] = count + p
-    before = number[np.arange(count) - 1]
-    started = np.diff(first) > 0
-    before[first[:-1][started]] = count + np.flatnonzero(started)
-    bounds = np.searchsorted(
-        level[by_level], np.arange(level.max(initial=-1) + 2)
-    ).tolist()
-    program = ReplayProgram(
-        tuple(map(slice, bounds[:-1], bounds[1:])),
-        before[by_level],
-        number[needs[by_level]],
-        sent=sent[by_level],
-        lasts=lasts[by_level],
-        ends=np.where(started, number[first[1:] - 1], count + np.arange(p)),
-        group=None,
-    )
-    if not each:
-        return program
-    alike = np.stack([rank, lasts, microbatch])[:, by_level]
-    longer = schedule.order(p, m + each, v)
-    return program._replace(
-        group=_group(
-            program, alike, level, order=order, longer=longer, each=each
-        )
-    )
-
-
-def _firsts(order: Order) -> Index:
-    """The first action of each rank, of all rank by rank, and how many there are."""
-    return np.cumsum([0, *map(len, order)])
-
-
-def _actions(
-    schedule: ScheduleOrder,
-    order: Order,
-    rank: Index,
-    m: int,
-    at: tuple[int, int],
-) -> tuple[Index, NDArray[np.bool_], Index, Index]:
-    """(the action needed of another stage or -1, whether that one is sent, which of (kind, stage)
-    it is, the microbatch) of each action, rank by rank. rank: of each action;  at: (p, v).
-    """
-    p, v = at
-    stages = int(schedule.stage_count(p, v))
-    chunks = range(int(schedule.chunks(v)))
-    kinds, chunk, microbatch = zip(*chain(*order), strict=True)
-    kind = np.array([*map(KINDS.index, kinds)])
-    stage = np.array(
-        [[schedule.stage_of(r, c, p, v) for c in chunks] for r in range(p)]
-    )[rank, list(chunk)]
-    down = kind == KINDS.index("F")
-    # what comes in and goes out: the stages' outputs, then the gradients of their inputs
-    comes = np.where(down, stage - 1, stages + stage + 1)
-    goes = np.where(down, stage, stages + stage)
-    alone = np.where(down, stage == 0, stage == stages - 1)
-    weights = kind == KINDS.index("W")
-    made = np.full(2 * stages * m + 1, NOTHING, dtype=np.intp)
-    number = np.array(microbatch)
-    some = np.flatnonzero(~weights)
-    made[goes[some] * m + number[some]] = some
-    needs = made[np.where(alone | weights, -1, comes * m + number)]
-    sent = (needs >= 0) & (rank[needs] != rank)
-    return needs, sent, kind * stages + stage, number
-
-
-def _levels(first: list[int], needs: list[int]) -> list[int]:
-    """The level of each action, rank by rank.
-
-    first: the first action of each rank, and how many there are;  needs: as in `_actions`.
-    """
-    level = [NOTHING] * first[-1]
-    waiting: dict[int, int] = {}  # action -> the rank that waits for it
-    at = first[:-1]
-    ready = list(range(len(at)))[::-1]
-    while ready:
-        rank = ready.pop()
-        k = at[rank]
-        depth = level[k - 1] + 1 if k > first[rank] else 0
-        while k < first[rank + 1]:
-            need = needs[k]
-            if need >= 0:
-                if level[need] < 0:
-                    waiting[need] = rank
-                    break
-                depth = max(depth, level[need] + 1)
-            level[k] = depth
-            if k in waiting:
-                ready.append(waiting.pop(k))
-            depth += 1
-            k += 1
-        at[rank] = k
-    return level
-
-
-def _group(
-    program: ReplayProgram,
-    alike: Index,
-    level: Index,
-    order: Order,
-    longer: Order,
-    each: int,
-) -> RepeatedGroup | None:
-    """The last group of `each` microbatches of an order that is arranged like the one before it;
-    longer: the order of so many more, which has to run that group once more and else the same.
-
-    alike: (rank, kind and stage, microbatch) of each action of the program;  level: of each action,
-    rank by rank.
-    """
-    # in the steady state all ranks run an action in every level
-    levels = len(longer[0]) - len(order[0])
-    size = levels * len(order)
-    later = alike[:, size:] - alike[:, :-size]
-    same = (later == [[0], [0], [each]]).all(axis=0)
-    for top in range(len(program.levels), 2 * levels - 1, -1):
-        stop = program.levels[top - 1].stop
-        start = stop - size
-        if (
-            program.levels[top - levels].start == start >= size
-            and same[start - size : start].all()
-        ):
+def _run_through(
+    program: ReplayProgram, end: Any, run: Callable[[slice], None], again: int
+) -> None:
+    """Fill the pipeline, run its group so many times again, and drain it."""
+    group = program.group
+    if not group:
+        run(slice(None))
+        return
+    run(slice(group.levels.stop))
+    # about as many levels as a message takes from the first rank to the last and back
+    levels = group.levels.stop - group.levels.start
+    often = max(2 * len(program.ends) // levels, 1)
+    while again:
+        now = np.array(end[group.now])
+        shift = now - end[group.then]
+        if np.all(np.ptp(shift, axis=0) <= SHIFTED * now[-1]):
+            end[group.now] = (now + again * shift[-1]).tolist()
             break
-    else:
-        return None
-    rows = zip(
-        order, longer, np.split(level, _firsts(order)[1:-1]), strict=True
-    )
-    for row, more, own in rows:
-        k = int(np.searchsorted(own, top))
-        again = [
-            Action(kind, chunk, n + each)
-            for kind, chunk, n in row[k - levels :]
-        ]
-        if more != row[:k] + again:
-            return None
-    back = (
-        program.needs[start:stop].min(),
-        program.needs[stop:].min(initial=stop),
-    )
-    if back[0] < start - size or back[1] < start:
-        return None
-    return RepeatedGroup(
-        slice(top - levels, top),
-        slice(start - size, start),
-        slice(start, stop),
-    )
+        for _ in range(min(again, often)):
+            end[group.then] = end[group.now]
+            run(group.levels)
+        again -= min(again, often)
+    run(slice(group.levels.stop, None))

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..num import Num
-from .longest import costs_of, critical_path, longest
+from .longest import costs_of, longest
 from .order import ROUNDS, in_flight_rank
 from .stage_costs import StageCosts
 from .types import ScheduleOrder
@@ -77,21 +77,20 @@ def itemised(
     """The replay of one order with several costs, each a sum of them: as often as a pass or a send
     lies on the longest path.
     """
+    one_each = np.eye(len(several[0].numbers))
+    units = stage_seconds(schedule, at, several[0].of([*one_each[..., None]]))
+    plain = [[float(x) for x in d.numbers] for d in several]
+    own = [stage_seconds(schedule, at, several[0].of(d)) for d in plain]
+    passes = np.stack([np.concatenate([d[None], units]) for d in own])
+    sends = np.array([[d[-1], *one_each[-1]] for d in plain])
+    paths = longest(schedule, *at, passes, sends, barrier, by_first=True)
     sums: list[Num] = []
-    units = list(np.eye(len(several[0].numbers))[..., None])
-    stages = stage_seconds(schedule, at, several[0].of(units))
-    for d in several:
-        plain = [float(x) for x in d.numbers]
-        passes = stage_seconds(schedule, at, d.of(plain))
-        path = critical_path(schedule, *at, passes, plain[-1], barrier)
-        on_path, sends = path.often()
-        often = np.tensordot(stages, on_path, 2)
-        often[-1] = sends
+    for d, (seconds, *often) in zip(several, paths.tolist(), strict=True):
         total: Num = 0.0
-        for x, times in zip(d.numbers, often.tolist(), strict=True):
+        for x, times in zip(d.numbers, often, strict=True):
             if times and x:
                 total = x * times + total
-        sums.append(total + (path.seconds - float(total)))
+        sums.append(total + (seconds - float(total)))
     return sums
 
 
