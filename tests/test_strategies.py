@@ -138,6 +138,25 @@ def test_what_none_has_is_searched_as_asked_and_said_so() -> None:
     assert said == ["cp 4 is searched as asked; lbl-2024 itself searches cp 1"]
 
 
+def test_chunks_that_are_named_under_strategies_of_1f1b_are_interleaved() -> (
+    None
+):
+    """The set of LBL searches 1F1B alone; 2 chunks of it are an order of their own, and said."""
+    found, said = spaces(Space(scheme="megatron", interleave=2))
+    assert [s.values("schedule") for s in found] == [("interleaved",)]
+    assert said == [
+        "schedule interleaved is searched as asked; lbl-2024 itself searches"
+        " schedule 1f1b"
+    ]
+    found, _ = spaces(Space(scheme="megatron", interleave=(1, 2)))
+    assert {v for s in found for v in s.values("schedule")} == {
+        "1f1b",
+        "interleaved",
+    }
+    found, _ = spaces(Space(scheme="megatron", interleave=2, schedule="1f1b"))
+    assert [s.values("schedule") for s in found] == [("1f1b",)]
+
+
 def test_a_strict_set_takes_what_divides_unless_asked_otherwise() -> None:
     """Stages of equal layers: the ViT's 48 layers on 32 stages are not among them."""
     job = figures.paper_job(figures.VIT, "b200", 8, 1024)

@@ -1,13 +1,18 @@
 """Closed forms against each other; the printed values are in tests/reproduce/test_epoch.py."""
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 
 from meshwright import BadInput, chip, network
+from meshwright.describe.assumptions import HidePass
+from meshwright.describe.frozen import put
 from meshwright.limits import closed_forms as cf
 from meshwright.limits.answer import limits
 from meshwright.limits.laws import LAWS
+from meshwright.limits.scenario import Scenario, preset
+from meshwright.prediction.failures import Failures
 
 RUN = cf.Setting()
 H100 = cf.node(chip("epoch-h100"), network("epoch-h100"))
@@ -76,3 +81,20 @@ def test_each_law_has_its_own_closed_form(name: str) -> None:
     (line,) = limits(name, smooth=False).lines
     assert line.closed
     assert 0.5 < line.closed.critical_flops / line.crossing.first_flops < 2
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        put("linear", 0.5),
+        put("failures", Failures()),
+        put("law.depth.coefficient", 1.0),
+        put("assumptions.overlap.dp", HidePass("step")),
+    ],
+)
+def test_no_closed_form_stands_beside_what_it_does_not_count(
+    change: Callable[[Scenario], Scenario],
+) -> None:
+    (usual,) = limits("h100", smooth=False).lines
+    (other,) = limits(change(preset("h100")), smooth=False).lines
+    assert usual.closed and other.closed is None

@@ -202,11 +202,17 @@ def print_answer(
     detail: Detail,
     why: Iterable[Any] = (),
     rest: Iterable[Any] = (),
+    output: str | None = None,
 ) -> None:
-    """Print a card and, where they are asked for, what stands behind it."""
-    from ..report import console
+    """Print a card and, where they are asked for, what stands behind it.
 
-    parts = [card]
+    output: the file that -o names, if any; the card does not offer -o then.
+    """
+    from ..report import console
+    from ..report.card import Card
+
+    offered = output is None or not isinstance(card, Card)
+    parts = [card if offered else card.with_a_file]
     if detail.why or detail.all:
         parts += ["", *why]
     if detail.all:

@@ -167,7 +167,7 @@ def limits(
             answered = curves(chosen, said, growth)
     data = console.envelope("limits", answered.fields)
     console.show_json(data) if json else print_answer(
-        answered.card, detail, [answered.table]
+        answered.card, detail, [answered.table], output=output
     )
     if output:
         writers = {".json": lambda: files.json_text(data), **answered.writers}

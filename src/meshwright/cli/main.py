@@ -293,6 +293,7 @@ def sweep(
         sweep_card(result, notes),
         detail,
         [sweep_report(result), *noted(notes)],
+        output=output,
     )
     return 130 if result.interrupted else 0 if result.predictions else 1
 
@@ -332,6 +333,7 @@ def timeline(
         timeline_card(exact, ascii_only),
         detail,
         [timeline_report(exact, ascii_only)],
+        output=output,
     )
     return 0
 

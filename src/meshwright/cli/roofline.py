@@ -92,6 +92,6 @@ def roofline(
     if output:
         files.write_output(output, files.of_roofline(result, data))
     console.show_json(data) if json else print_answer(
-        roofline_card(result), detail, [roofline_report(result)]
+        roofline_card(result), detail, [roofline_report(result)], output=output
     )
     return 0

@@ -135,7 +135,6 @@ def _report(
     with console.progress() as progress:
         text = compute(source, progress)
     files.write_output(output, {".html": lambda: text})
-    console.show(f"{output} is written")
     return 0
 
 

@@ -37,9 +37,7 @@ class Limit:
     smooth: Curve | None
     """Real shapes and numbers of chips, exactly the time there is."""
     closed: ClosedForms | None
-    """Closed forms of dense models; None for sparse ones, and if the chip's memories are not
-    known.
-    """
+    """Closed forms; None where they do not count what the scenario does."""
 
     @property
     def scenario(self) -> Scenario:
@@ -130,28 +128,25 @@ def _limit(scenario: Scenario, smooth: bool) -> Limit:
     exact = curve(scenario)
     line = curve(scenario.smooth) if smooth else None
     closed = None
-    if as_published(scenario) and not scenario.law.experts and usual(scenario):
+    if as_the_closed_forms(scenario):
         on = node(scenario.chip, scenario.network, scenario.precision.compute)
         s = under_law(Setting(duration_s=scenario.duration_s), scenario.law)
         closed = closed_forms(on, s)
     return Limit(exact, line, closed)
 
 
-def as_published(scenario: Scenario) -> bool:
-    """Whether chip and network are timed as the closed forms take them to be."""
-    how = scenario.assumptions
-    return (how.chip.model, how.network.collective) == (
-        EPOCH.chip.model,
-        EPOCH.network.collective,
-    )
-
-
-def usual(scenario: Scenario) -> bool:
-    """Whether the law has the depth and the tokens a parameter that the closed forms count with."""
-    law, base = scenario.law, LAWS["baseline"]
-    return (law.depth, law.tokens_per_parameter) == (
-        base.depth,
-        base.tokens_per_parameter,
+def as_the_closed_forms(scenario: Scenario) -> bool:
+    """Whether the closed forms count what the scenario does: dense models of the paper's depth and
+    tokens, chips that never fail, its hierarchy of memories and of links, its overlap, and linear
+    scaling down to the paper's share.
+    """
+    how, law, base = scenario.assumptions, scenario.law, LAWS["baseline"]
+    asked = (how.chip.model, how.network.collective, how.overlap)
+    return (
+        asked == (EPOCH.chip.model, EPOCH.network.collective, EPOCH.overlap)
+        and (law.depth, law.tokens_per_parameter, law.experts)
+        == (base.depth, base.tokens_per_parameter, None)
+        and (scenario.linear, scenario.failures) == (Scenario.linear, None)
     )
 
 

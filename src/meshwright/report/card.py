@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 import textwrap
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from rich.console import Console, ConsoleOptions
@@ -156,6 +156,21 @@ class Card:
     items: tuple[Item, ...]
     more: str = ""
     """What `--why` and `--all` print."""
+
+    @property
+    def with_a_file(self) -> Card:
+        """The card beside a file that -o has made: nothing of it offers one."""
+        return replace(
+            self,
+            items=tuple(
+                item
+                for item in self.items
+                if not (
+                    isinstance(item, CardRow)
+                    and item.text.startswith("add -o")
+                )
+            ),
+        )
 
     def lines(self, width: int) -> list[Text]:
         """The card in at most MOST lines of so many columns."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -56,7 +57,7 @@ def suffix(output: str | None, allowed: Sequence[str]) -> str:
 
 
 def write_output(output: str, writers: Writers) -> None:
-    """Write what the writer of the file's suffix makes."""
+    """Write what the writer of the file's suffix makes, and say so on stderr."""
     content = writers[Path(output).suffix.lower()]()
     try:
         Path(output).write_bytes(
@@ -66,6 +67,7 @@ def write_output(output: str, writers: Writers) -> None:
         raise BadInput(
             f"-o {output[:80]!r} cannot be written: {getattr(error, 'strerror', None) or error}"
         ) from None
+    print(f"wrote {output}", file=sys.stderr)
 
 
 def json_text(data: Mapping[str, Any]) -> str:

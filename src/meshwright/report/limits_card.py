@@ -58,7 +58,7 @@ def limits_card(
             *(CardRow("note", note, "yellow", rank=2) for note in said),
             CardRow(
                 "next",
-                "add --run 1e28 (chips for a run), --sensitivity or -o limits.png",
+                "add -o limits.png, --run 1e28 (chips for a run) or --sensitivity",
             ),
         ),
         WHY,

@@ -13,6 +13,7 @@ from itertools import product
 
 from ..describe.choices import FIELDS, Choices, Value, Values, first_few
 from ..describe.job import Job
+from ..describe.layout import CHUNKED
 from ..errors import BadInput
 from ..num import divisors
 from ..schedule import get as schedule_named
@@ -43,7 +44,8 @@ def strategies(
         own = tuple(each.but(pp=each.get("pp", even)) for each in own)
     products = list[Choices]()
     said = dict[frozenset[tuple[str, Values]], str]()
-    for named in _combinations(space.choices, own):
+    asked = _with_chunks(space.choices, own)
+    for named in _combinations(asked, own):
         near = _nearest(own, named)
         products += [each.but(**named) for each, _ in near]
         beyond = [n for n in named if any(n in lack for _, lack in near)]
@@ -58,7 +60,7 @@ def strategies(
         )
     spaces = (
         Space(each, space.placements, relaxed)
-        for each in _joined(products, space.choices)
+        for each in _joined(products, asked)
     )
     # what two values need is said of each, unless neither is beyond by itself
     return [one for each in spaces for one in _searches(each)], [
@@ -82,6 +84,17 @@ def _runnable(job: Job, named: Choices) -> tuple[Choices, ...]:
                 f"framework {profile.name} runs {name} {can}, not {first_few(beyond)}"
             )
     return profile.choices
+
+
+def _with_chunks(named: Choices, own: Sequence[Choices]) -> Choices:
+    """What is named, with the schedules that chunks need: `interleave` without a schedule, under
+    strategies of 1F1B alone, means interleaved 1F1B wherever it is above 1.
+    """
+    chunks = named.get("interleave", (1,))
+    alone = all(each.get("schedule") == CHUNKED[:1] for each in own)
+    if "schedule" in named or max(chunks) == 1 or not alone:
+        return named
+    return named.but(schedule=CHUNKED if 1 in chunks else CHUNKED[1:])
 
 
 def _combinations(

@@ -60,10 +60,16 @@ def reproduced_card(
     word, style = ("no", "bold red") if wrong else ("yes", "bold green")
     met = f"{wrong:,} mismatch" if wrong else "no mismatch"
     ranked = [
-        (c["id"], _number(c["published"]), _number(c["computed"]), _off(c), "")
+        (
+            c["id"],
+            _number(c["published"]),
+            _number(c["computed"]),
+            _off(c),
+            c["status"],
+        )
         for c in sorted(checks, key=_worst)
     ][:WORST]
-    names = ("worst", "published", "computed", "difference", "")
+    names = ("worst", "published", "computed", "difference", "status")
     return Card(
         f"Are the numbers of {data.get('paper', 'the paper')} reproduced? {len(checks):,} checks",
         (
@@ -71,7 +77,8 @@ def reproduced_card(
             CardRow("against", sources, rank=2),
             CardRow(
                 "largest",
-                f"difference among those that match: {summary['worst_match']:.2g}",
+                f"difference among those that match: {100 * summary['worst_match']:.2g} %, within"
+                " the digits that the paper prints",
             ),
             *(_written(data, folder) if folder else ()),
             *(CardRow("note", note, rank=3) for note in data.get("notes", ())),
@@ -87,8 +94,8 @@ def _written(data: Mapping[str, Any], folder: str) -> Iterator[CardRow]:
     first = [f"{v}.png" for v in FIRST.values() if v in data["figures"]]
     yield CardRow(
         "written",
-        f"{len(data['figures'])} figures, {len(data['tables']) + 1} tables in {folder}; begin with"
-        f" {', '.join(first)}",
+        f"figures: {len(data['figures'])}, tables: {len(data['tables']) + 1}, in {folder};"
+        f" begin with {', '.join(first)}",
         rank=2,
     )
 
