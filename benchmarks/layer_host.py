@@ -52,7 +52,7 @@ def passes(layout: Layout, way: str, layers: int) -> Callable[[], float]:
     trainer = Trainer(job, settings, torch.device("cpu"))
     (stage,) = trainer.stages.values()
     cut = int(layout.tp) if layout.tp > 1 and layout.sequence_parallel else 1
-    by = rotation(m, stage.at, torch.device("cpu"))
+    by = rotation(m, stage.at, torch.device("cpu"), stage.dtype)
     seen = AttentionContext(by, stage.scores())
     x = torch.randn(1, m.seq // cut, m.hidden, requires_grad=True)
 

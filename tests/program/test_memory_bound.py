@@ -315,24 +315,36 @@ def test_a_table_gives_the_same_bits(schedule: str) -> None:
 
 def test_numbers_worked_out_by_hand() -> None:
     """llama3-8b, ZeRO 3 over 64, every layer computed again, in bf16: 12 bytes a parameter as a
-    shard, then at the loss the input of each of 32 layers, the head's input and its normalised copy
-    in fp32, the logits and their gradient in bf16 with 2^24 of them in fp32, and the head whole,
-    with the last layer that arrives.
+    shard and 4 of the first microbatch's gradients.
+
+    At the loss, which the bound looks at: the input of each of 32 layers, the head's input and its
+    normalised copy in fp32, the logits and their gradient in bf16 with 2^24 of them in fp32. The
+    head's weights are not there: FSDP gathers them when that gradient is made.
+
+    The fullest moment comes later, at the activation of the last layer: the inputs of the layers,
+    this one and the next with their weights, the head's gradient as it is reduced in fp32, all that
+    the layer keeps but for what its last product takes, that product's gradient, and the gradients
+    of gate, up and activation.
     """
     model, on = catalog.model("llama3-8b"), catalog.cluster("64xh100-sxm")
     layout = placed(Layout(dp=64, zero=3, recompute="full"), on.sizes)
     job = carried_out(Job(model, on, 128, layout))
-    T, D, V, parameters = 8192, 4096, 128256, 8.030e9
-    # and gradients of the first microbatch, already reduced
-    states = (12 + 4) * parameters / 64
-    kept = 32 * T * D * 2 + T * D * 2 + 2 * T * D * 4
+    T, D, F, H, V = 8192, 4096, 14336, 32, 128256
+    states = (12 + 4) * 8.030e9 / 64
+    inputs = 32 * T * D * 2
+    at_head = T * D * 2 + 2 * T * D * 4
     logits = 2 * T * V * 2 + 4 * 2**24
-    layer = 2 * D * D + 2 * D * 1024 + 3 * D * 14336
-    expected = states + kept + logits + 2 * V * D
-    assert peak(job, 0).highest == pytest.approx(
-        expected + 2 * layer, rel=2e-3
-    )
-    assert bound(job) == pytest.approx(expected, rel=2e-3)
+    at_loss = states + inputs + at_head + logits
+    layer = 2 * D * D + 2 * D * 1024 + 3 * D * F
+    norms = 2 * (2 * T * D * 4 + T * D * 2)
+    attention = T * (2 * D + 2 * 1024) * 2 + T * H * 4
+    activation = 3 * T * F * 2
+    again = norms + attention + activation
+    moving = D * F * 2 + T * D * 2 + activation
+    at_layer = states + inputs + 2 * layer * 2 + V * D * 4 + again + moving
+    assert at_layer > at_loss
+    assert peak(job, 0).highest == pytest.approx(at_layer, rel=2e-3)
+    assert bound(job) == pytest.approx(at_loss, rel=2e-3)
 
 
 def test_the_only_microbatch_lets_go_its_head_first() -> None:

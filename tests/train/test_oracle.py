@@ -172,6 +172,7 @@ COUNTS = {
         0,
     ),
     "zbv": (LLAMA, Layout(pp=2, dp=1, schedule="zbv"), 3, 1),
+    "zbv, tp2, biases": (GPT, Layout(tp=2, pp=2, dp=1, schedule="zbv"), 3, 3),
     "the middle of a pipeline": (LLAMA, Layout(tp=2, pp=4, dp=1), 4, 4),
 }
 
@@ -324,6 +325,12 @@ MEMORY: dict[str, Any] = {
     "a large vocabulary, zero 2": (
         Layout(tp=2, dp=4, zero=2),
         2,
+        0,
+        replace(WIDE, vocab=32768),
+    ),
+    "a large vocabulary, zero 3": (
+        Layout(dp=4, zero=3),
+        1,
         0,
         replace(WIDE, vocab=32768),
     ),

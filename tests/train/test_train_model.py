@@ -20,9 +20,16 @@ from jobs import (  # noqa: E402
     WINDOW,
 )  # noqa: E402
 
+from meshwright.catalog import cluster  # noqa: E402
 from meshwright.catalog import model as catalogue  # noqa: E402
-from meshwright.count.model import parameters  # noqa: E402
+from meshwright.count.model import kinds, parameters  # noqa: E402
+from meshwright.describe.job import Job  # noqa: E402
+from meshwright.describe.layout import Layout  # noqa: E402
 from meshwright.describe.model import Model  # noqa: E402
+from meshwright.program.parameters import (  # noqa: E402
+    expert_shapes,
+    layer_shapes,
+)
 from meshwright.train.initial import blocks, initial, initialise  # noqa: E402
 from meshwright.train.model import Decoder  # noqa: E402
 from meshwright.train.moe import MixtureOfExperts  # noqa: E402
@@ -46,6 +53,20 @@ def test_parameters_are_those_counted(model: Model) -> None:
     with torch.device("meta"):
         decoder = Decoder(model, range(model.layers), model.seq)
     assert sum(p.numel() for p in decoder.parameters()) == parameters(model)
+
+
+@pytest.mark.parametrize("model", SMALL, ids=lambda m: m.name)
+def test_layers_are_those_of_the_program_in_order(model: Model) -> None:
+    """Shapes too; that of the last parameter decides on a peak of memory (`Unit.last`)."""
+    job = Job(model, cluster("1xh100-sxm"), 1, Layout())
+    with torch.device("meta"):
+        decoder = Decoder(model, range(model.layers), model.seq)
+    for block, kind in zip(decoder.blocks, kinds(model), strict=True):
+        real = {n: tuple(p.shape) for n, p in block.named_parameters()}
+        experts = {n: real.pop(n) for n in [*real] if ".experts." in n}
+        assert [*layer_shapes(job, moe=kind.moe).items()] == [*real.items()]
+        wanted = expert_shapes(job).items() if kind.moe else ()
+        assert [*wanted] == [*experts.items()]
 
 
 def test_stages_hold_the_whole_model_with_its_weights() -> None:

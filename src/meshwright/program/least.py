@@ -223,13 +223,9 @@ class PipelineRank:
             return several, several
         # layer by layer, or chunk by chunk
         layers = [c.weights + c.expert_weights for c in self.parts.layers]
-        return (
-            where(
-                self.chunks > 1, 0.0, self.share.head * self.parts.head.weights
-            ),
-            where(
-                self.chunks > 1, chunk, _smallest(self.share.layers, layers)
-            ),
+        # those of the head come when the loss has made its gradient
+        return 0.0, where(
+            self.chunks > 1, chunk, _smallest(self.share.layers, layers)
         )
 
     @property

@@ -275,8 +275,8 @@ class Walk:
         made = 0.0
         # its gradient is made by the head and whole after the embedding
         if both:
-            self.gather(stage, len(units) - 1)
             self.loss_backward(stage)
+            self.gather(stage, len(units) - 1)
             of_head = [op for op in units[-1].ops if op.name.startswith(HEAD)]
             self.operations_backward(stage, 0, Unit(HEAD, of_head, []))
             made = self.of_end(units[-1])
@@ -316,9 +316,10 @@ class Walk:
         gradients are added up as soon as their tokens' gradients have gone back.
         """
         unit = self.units[stage.number][index]
-        self.gather(stage, index, index - 1)
         if unit.name == HEAD:
             self.loss_backward(stage)
+        # FSDP asks for weights when the gradient of what they made is there
+        self.gather(stage, index, index - 1)
         self.operations_backward(stage, index, unit)
         self.finish(stage, index)
 
@@ -457,10 +458,14 @@ class Walk:
         if states[index].whole:
             self.ledger.add("gradients", -unit.whole)
             self.ledger.add("vocabulary gradient", -unit.foreign)
+        # a name in PyTorch's loop over the gradients (`foreach_reduce`) holds the last one
+        loop = unit.last * (self.width / FP32 if made else 1.0)
+        self.ledger.add("reduction", loop)
         if states[index].reduced:
             self.ledger.touch("reduction", unit.shard)
         else:
             self.ledger.add("gradients", unit.shard)
+        self.ledger.add("reduction", -loop)
         states[index] = states[index]._replace(whole=False, reduced=True)
 
 

@@ -11,7 +11,7 @@ from ..count.blocks import NORM_PARAMETERS
 from ..count.model import kinds
 from ..describe.job import Job
 from ..describe.layout import Layout
-from ..describe.model import MoE
+from ..describe.model import Model, MoE
 from ..num import where
 from .order import Stage, rank_stages
 
@@ -29,62 +29,56 @@ Shapes = dict[str, tuple[Any, ...]]
 def layer_shapes(
     job: Job, layout: Layout | None = None, moe: bool = False
 ) -> Shapes:
-    """Parameters of one layer without its experts: column-parallel matrices are cut by rows
-    (outputs), row-parallel ones by columns.
+    """Parameters of one layer without its experts, in the order of its modules: column-parallel
+    matrices are cut by rows (outputs), row-parallel ones by columns.
 
     layout: the job's, or one whose numbers may be arrays. moe: it has experts.
     """
     m = job.model
     tp = (layout or job.layout).tp
-    D = m.hidden
-    wide = m.heads * m.h // tp
-    narrow = m.K * m.h // tp
-    matrices: Shapes = {
-        "attention.wq.weight": (wide, D),
-        "attention.wk.weight": (narrow, D),
-        "attention.wv.weight": (narrow, D),
-        "attention.wo.weight": (D, wide),
+    D, wide, narrow = m.hidden, m.heads * m.h // tp, m.K * m.h // tp
+    of_heads: Shapes = {
+        f"attention.{name}_norm.weight": (m.h,) for name in "qk" if m.qk_norm
     }
-    name, width = "ffn", m.ffn
-    if moe and m.moe:
-        name, width = "ffn.shared", m.moe.shared_ffn
-    if width:
-        matrices |= {
-            f"{name}.up.weight": (width // tp, D),
-            f"{name}.down.weight": (D, width // tp),
-        }
-    if width and m.gated:
-        matrices[f"{name}.gate.weight"] = (width // tp, D)
-    vectors: Shapes = {}
-    for name, shape in matrices.items():
-        if (
-            m.qkv_bias
-            if name.startswith(
-                ("attention.wq", "attention.wk", "attention.wv")
-            )
-            else m.bias
-        ):
-            vectors[name.replace("weight", "bias")] = shape[:1]
-    if m.qk_norm:
-        vectors["attention.q_norm.weight"] = vectors[
-            "attention.k_norm.weight"
-        ] = (m.h,)
-    return (
-        matrices
-        | vectors
-        | norm_shapes(job, "attention_norm")
-        | norm_shapes(job, "ffn_norm")
-        | (router_shapes(m.moe, m.hidden) if moe and m.moe else {})
-    )
+    return {
+        **norm_shapes(job, "attention_norm"),
+        **_linear("attention.wq", (wide, D), m.qkv_bias),
+        **_linear("attention.wk", (narrow, D), m.qkv_bias),
+        **_linear("attention.wv", (narrow, D), m.qkv_bias),
+        **_linear("attention.wo", (D, wide), m.bias),
+        **of_heads,
+        **norm_shapes(job, "ffn_norm"),
+        **(
+            _mixture_shapes(m, m.moe, tp)
+            if moe and m.moe
+            else _feed_forward("ffn", m, m.ffn // tp)
+        ),
+    }
 
 
-def router_shapes(moe: MoE, hidden: int) -> Shapes:
-    """What decides on the experts of a token, whole on every tp rank."""
-    shapes: Shapes = {"ffn.router.weight": (moe.experts, hidden)}
-    if moe.router_bias:
-        shapes["ffn.router.bias"] = (moe.experts,)
+def _linear(name: str, shape: tuple[Any, ...], bias: bool) -> Shapes:
+    """A matrix, [outputs, inputs] or one for each expert, and its bias."""
+    matrix: Shapes = {f"{name}.weight": shape}
+    return matrix | {f"{name}.bias": shape[:-1]} if bias else matrix
+
+
+def _feed_forward(name: str, m: Model, width: Any) -> Shapes:
+    """Two matrices, or three. width: of a tp rank."""
+    gate = _linear(f"{name}.gate", (width, m.hidden), m.bias)
+    return {
+        **(gate if m.gated else {}),
+        **_linear(f"{name}.up", (width, m.hidden), m.bias),
+        **_linear(f"{name}.down", (m.hidden, width), m.bias),
+    }
+
+
+def _mixture_shapes(m: Model, moe: MoE, tp: Any) -> Shapes:
+    """What decides on the experts of a token, whole on every tp rank, and shared experts."""
+    shapes = _linear("ffn.router", (moe.experts, m.hidden), moe.router_bias)
+    if moe.shared_ffn:
+        shapes |= _feed_forward("ffn.shared", m, moe.shared_ffn // tp)
     if moe.shared_gate:
-        shapes["ffn.shared_gate.weight"] = (1, hidden)
+        shapes["ffn.shared_gate.weight"] = (1, m.hidden)
     return shapes
 
 
@@ -94,19 +88,13 @@ def expert_shapes(job: Job, layout: Layout | None = None) -> Shapes:
     if m.moe is None:
         return {}
     experts = m.moe.experts // (layout or job.layout).ep
-    D, F = m.hidden, m.moe.expert_ffn
-    shapes: Shapes = {
-        "ffn.experts.up.weight": (experts, F, D),
-        "ffn.experts.down.weight": (experts, D, F),
+    D, F, bias = m.hidden, m.moe.expert_ffn, m.moe.expert_bias
+    gate = _linear("ffn.experts.gate", (experts, F, D), bias)
+    return {
+        **(gate if m.gated else {}),
+        **_linear("ffn.experts.up", (experts, F, D), bias),
+        **_linear("ffn.experts.down", (experts, D, F), bias),
     }
-    if m.gated:
-        shapes["ffn.experts.gate.weight"] = (experts, F, D)
-    if m.moe.expert_bias:
-        shapes |= {
-            name.replace("weight", "bias"): shape[:2]
-            for name, shape in shapes.items()
-        }
-    return shapes
 
 
 def norm_shapes(job: Job, name: str) -> Shapes:

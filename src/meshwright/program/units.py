@@ -48,6 +48,8 @@ class Unit:
     """The same with the rows that pad them to shards."""
     shard: float = 0.0
     """A rank's share of those."""
+    last: float = 0.0
+    """Of these bytes, those of the last parameter: its gradient lives while all are reduced."""
     foreign: float = 0.0
     """Rows of other tp ranks in the gradient of the embedding, in fp32."""
     saved: float = 0.0
@@ -117,7 +119,7 @@ class Units:
         shards = self.shards_of_experts if name == EXPERTS else self.shards
         padded = FP32 * float(elements(shapes, shards))
         rows = {k: s for k, s in shapes.items() if k == "embedding.weight"}
-        layout = self.layout
+        layout, final = self.layout, dict([*shapes.items()][-1:])
         redone = (
             recomputed_prefix(ops, layout.recompute) if name == "layer" else []
         )
@@ -132,6 +134,7 @@ class Units:
             whole=FP32 * float(elements(shapes)),
             padded=padded,
             shard=padded / shards,
+            last=FP32 * float(elements(final)),
             foreign=FP32 * float(elements(rows) * (self.layout.tp - 1)),
             saved=saved,
             logits=sum(float(op.saved) for op in ops if op.name == LOSS),

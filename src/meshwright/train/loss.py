@@ -69,6 +69,7 @@ class CrossEntropy(torch.autograd.Function):
                     x.gather(1, place[rows, None])[:, 0] * here[rows]
                 )
                 total[rows] = x.sub_(largest[rows, None]).exp_().sum(-1)
+                del x  # else it lives while the next is copied
         combine(total, columns)
         combine(wanted, columns)
         whole = total.log_().add_(largest)
@@ -96,6 +97,7 @@ class CrossEntropy(torch.autograd.Function):
                 x.mul_(1 + 2 * columns.z * whole[rows, None])
             x.scatter_add_(1, place[rows, None], -here[rows, None])
             grad_logits[rows, : columns.real] = x.mul_(scale)
+            del x
         return grad_logits, None, None
 
 

@@ -68,18 +68,20 @@ def positions(at: tuple[range, ...], device: torch.device) -> Tensor:
 
 
 def rotation(
-    m: Model, at: tuple[range, ...], device: torch.device
+    m: Model, at: tuple[range, ...], device: torch.device, dtype: torch.dtype
 ) -> Rotation:
-    """Angles of these positions: position * frequency."""
+    """Angles of these positions: position * frequency; in the numbers of the hidden states, else
+    FSDP copies them for every layer.
+    """
     angle_Th = torch.outer(
         positions(at, device).float(), frequencies(m, device)
     )[:, None]
-    return angle_Th.cos(), angle_Th.sin()
+    return angle_Th.cos().to(dtype), angle_Th.sin().to(dtype)
 
 
 def rotate(x_BTHh: Tensor, by: Rotation) -> Tensor:
     """Turn the pairs (i, i + r/2) of the first r features of each head by its position's angles."""
-    cos, sin = (y.to(x_BTHh.dtype) for y in by)
+    cos, sin = by
     half = cos.shape[-1]
     a = x_BTHh[..., :half]
     b = x_BTHh[..., half : 2 * half]
@@ -288,7 +290,7 @@ class Decoder(nn.Module):
         """Tokens [B, T] or hidden states [B, T, D] in, hidden states or logits [B, T, V] out."""
         x = x if self.embedding is None else self.embed(x)
         by = (
-            rotation(self.m, self.at, x.device)
+            rotation(self.m, self.at, x.device, self.dtype)
             if self.m.positions == "rope"
             else None
         )

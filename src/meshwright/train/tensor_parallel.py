@@ -87,27 +87,36 @@ class Into(torch.autograd.Function):
 
 
 class OutOf(torch.autograd.Function):
-    """What row-parallel matrices make: the sum over ranks, to the residual stream. A bias is added
-    by one rank, and its gradient is the same on all.
-    """
+    """What row-parallel matrices make: the sum over ranks, to the residual stream."""
 
     @staticmethod
-    def forward(
-        ctx: Any, x: Tensor, bias: Tensor | None, ranks: TensorRanks
-    ) -> Tensor:
+    def forward(ctx: Any, x: Tensor, ranks: TensorRanks) -> Tensor:
         """Summed, and shared out if tokens are."""
-        ctx.ranks, ctx.biased = ranks, bias is not None
-        if bias is not None and ranks.first:
-            x = x + bias
+        ctx.ranks = ranks
         return ranks.scattered(x) if ranks.sequence else ranks.summed(x)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor | None, None]:
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
         """Whole again."""
         ranks = ctx.ranks
-        whole = ranks.gathered(grad) if ranks.sequence else grad
-        of_bias = whole.flatten(0, -2).sum(0) if ctx.biased else None
-        return whole, of_bias, None
+        return ranks.gathered(grad) if ranks.sequence else grad, None
+
+
+class Biased(torch.autograd.Function):
+    """A bias that one rank adds before the sum, while its gradient is the same on all. Apart from
+    `OutOf`: the second half of a backward pass runs whatever a weight hangs on again, and would
+    gather again.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, bias: Tensor, adds: bool) -> Tensor:
+        """adds: this is the rank."""
+        return x + bias if adds else x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
+        """Of all tokens."""
+        return grad, grad.flatten(0, -2).sum(0), None
 
 
 def _cut(
@@ -177,7 +186,9 @@ def row(linear: Any, ranks: TensorRanks) -> None:
 
     def forward(x: Tensor) -> Any:
         y = fn.linear(x, parts["weight"])
-        return OutOf.apply(y, parts.get("bias"), ranks)  # type: ignore[no-untyped-call]
+        if "bias" in parts:
+            y = Biased.apply(y, parts["bias"], ranks.first)  # type: ignore[no-untyped-call]
+        return OutOf.apply(y, ranks)  # type: ignore[no-untyped-call]
 
     replace_forward(linear, forward)
 

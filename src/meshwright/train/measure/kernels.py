@@ -103,7 +103,7 @@ def rotary(make: Make, x: float) -> Any:
     heads = NORMAL.heads
     width = NORMAL.h
     tokens = int(x) // (heads * width)
-    by = rotation(NORMAL, (range(tokens),), make.device)
+    by = rotation(NORMAL, (range(tokens),), make.device, make.dtype)
     return (lambda y: rotate(y, by)), [make(1, tokens, heads, width)]
 
 
