@@ -206,9 +206,11 @@ def ends_well(words: list[str], stdin: str = "") -> int:
         else:
             assert out.getvalue() == ""
     else:
-        started = err.getvalue().startswith("the page is at ")
+        lines = err.getvalue().splitlines()
+        started = lines[:1] and lines[0].startswith("the page is at ")
+        files = [line for line in lines if line.startswith("wrote ")]
         assert code in (0, 1) and (
-            started or out.getvalue() and err.getvalue() == ""
+            started or (out.getvalue() or files) and lines == files
         )
     return code
 

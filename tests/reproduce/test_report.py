@@ -156,7 +156,7 @@ def test_the_card_says_what_was_written_and_where_to_begin() -> None:
         if isinstance(r, CardRow)
     }
     assert rows["written"].endswith("in out; begin with epoch-figure-6.png")
-    assert rows["written"].startswith(f"{len(epoch())} figures, 1 tables")
+    assert rows["written"].startswith(f"figures: {len(epoch())}, tables: 1,")
     usual = reproduced_card(data).items
     assert not [
         r for r in usual if isinstance(r, CardRow) and r.label == "written"
