@@ -323,6 +323,16 @@ def total(values: Collection[Num]) -> Num:
     return reduce(add, some) if some else 0.0
 
 
+def sum_of(terms: Iterable[tuple[Num, Any]], nothing: Any = 0.0) -> Any:
+    """Sum of factor x value, leaving out factors that are 0; nothing: where all are."""
+    result: Any = None
+    for factor, value in terms:
+        if isinstance(factor, float) and factor == 0.0:
+            continue
+        result = value * factor if result is None else result + value * factor
+    return nothing if result is None else result
+
+
 def totals(rows: Collection[Sequence[Num]]) -> list[Num]:
     """The `total` of each column."""
     columns = zip(*rows, strict=True)

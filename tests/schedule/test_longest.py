@@ -100,9 +100,11 @@ def test_an_explained_step_is_its_replay_to_the_last_bit() -> None:
             cut = StagePartition(
                 3.0, float(v), LayerDeal(3 * v, get(name).folded)
             )
-            named = StageCosts(cut, layer, none, none, (), Recorded.called("send", plain[3]))  # fmt: skip
+            named = StageCosts(cut, (layer, none, none), Recorded.called("send", plain[3]))  # fmt: skip
             alone = replace(
-                named, layer=PassSeconds(*plain[:3]), send=plain[3]
+                named,
+                parts=(PassSeconds(*plain[:3]), none, none),
+                send=plain[3],
             )
             for barrier in (True, False):
                 at = get(name), (3, 7, v)
@@ -116,7 +118,7 @@ def test_an_explained_step_says_how_often_each_pass_is_on_its_path() -> None:
     none = PassSeconds(0.0, 0.0, 0.0)
     layer = PassSeconds(*(Recorded.called(k, x) for k, x in zip("FIW", (1.0, 2.0, 0.5), strict=True)))  # fmt: skip
     cut = StagePartition(3.0, 1.0, LayerDeal(3))
-    d = StageCosts(cut, layer, none, none, (), Recorded.called("send", 0.001))
+    d = StageCosts(cut, (layer, none, none), Recorded.called("send", 0.001))
     (found,) = itemised(get("1f1b"), (3, 8, 1), [d], True)
     often = {name: times for name, (times, _) in contributions(found).items()}
     assert [often[k] for k in "FIW"] == [10.0, 10.0, 10.0]

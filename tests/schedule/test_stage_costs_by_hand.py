@@ -84,14 +84,13 @@ def listed(
     )
     crosses = folded and rng.random() < 0.5
     cut = StagePartition(float(p), float(v), deal, crosses)
-    layer, first, last, *more = (
+    *kind, first, last = (
         PassSeconds(*(rng.uniform(0.5, 2.0) for _ in range(3)))
         for _ in range(3 + kinds)
     )
-    d = StageCosts(cut, layer, first, last, tuple(more), rng.uniform(0.1, 1.0))
+    d = StageCosts(cut, (*kind, first, last), rng.uniform(0.1, 1.0))
     ends = [*accumulate(of, initial=0)]
     dealt = [words[a:b] for a, b in pairwise(ends)]
-    kind = [layer, *(PassSeconds(*map(sum, zip(layer, x, strict=True))) for x in more)]  # fmt: skip
     passes = [
         added(
             [
@@ -122,15 +121,16 @@ def test_stages_and_the_ways_to_ranks() -> None:
     it."""
     for at in pipelines():
         d = at.d
-        cut, further = d.partition, range(1, len(d.partition.deal.kinds) + 1)
+        cut, kinds = d.partition, range(len(d.partition.deal.kinds) + 1)
         for k, (words, seconds) in enumerate(
             zip(at.words, at.passes, strict=True)
         ):
             assert close(tuple(d.at(float(k))), seconds)
-            found = cut.layers(float(k), k + 1.0)
-            assert [*found] == [len(words), *map(words.count, further)]
+            found = cut.parts(float(k), k + 1.0)
+            ends = [k == 0, k == cut.stages - 1]
+            assert [*found] == [*map(words.count, kinds), *ends]
             if cut.v == 1 and words:
-                kind = [float(words[0] == n) for n in further]
+                kind = [float(words[0] == n) for n in kinds]
                 assert [*cut.first_kind(float(k))] == kind
         assert cut.least == min(map(len, at.words))
         for rank in range(int(cut.p)):
@@ -147,8 +147,9 @@ def test_ranks_hold_their_stages() -> None:
             own = [k for k, r in enumerate(at.rank_of) if r == rank]
             words = [word for k in own for word in at.words[k]]
             loads.append(added([at.passes[k] for k in own]))
-            counts = map(words.count, range(1, len(cut.deal.kinds) + 1))
-            assert [*cut.on(float(rank))] == [len(words), *counts]
+            counts = map(words.count, range(len(cut.deal.kinds) + 1))
+            ends = [0 in own, int(cut.stages) - 1 in own]
+            assert [*cut.on(float(rank))] == [*counts, *ends]
             assert close(tuple(d.load(float(rank))), loads[-1])
         # of as slow ones any may be named
         slowest = sum(loads[int(d.slowest)])
@@ -169,7 +170,7 @@ def test_a_column_of_pipelines_is_each_by_itself() -> None:
             ]
             for ask in (
                 lambda cut: cut.on(cut.q),
-                lambda cut: cut.layers(1.0, cut.stages),
+                lambda cut: cut.parts(1.0, cut.stages),
                 lambda cut: cut.first_kind(0.0),
                 lambda cut: (cut.least,),
                 lambda cut: (min_of((*cut.heavy, cut.q)),),
@@ -180,7 +181,7 @@ def test_a_column_of_pipelines_is_each_by_itself() -> None:
                 ):
                     assert np.asarray(found).tolist() == wanted
     none = StagePartition(p[:0], v[:0], LayerDeal(8))
-    assert [len(x) for x in none.on(none.q)] == [0]
+    assert [len(x) for x in none.on(none.q)] == [0] * 3
 
 
 def min_of(ranks: Any) -> Any:
@@ -230,9 +231,7 @@ def test_a_slow_rank_sets_the_pace_of_1f1b() -> None:
     layer, none = PassSeconds(1.0, 1.5, 0.5), PassSeconds(0.0, 0.0, 0.0)
     for heavy in (none, PassSeconds(40.0, 60.0, 20.0)):
         cut = StagePartition(4.0, 1.0, LayerDeal(4))
-        d = StageCosts(
-            cut, layer, PassSeconds(40.0, 60.0, 20.0), heavy, (), 0.0
-        )
+        d = StageCosts(cut, (layer, PassSeconds(40.0, 60.0, 20.0), heavy), 0.0)
         passes = [tuple(map(float, d.at(float(k)))) for k in range(4)]
         at = Listed(d, [], passes, [0, 1, 2, 3], [])
         x = d.slowest
@@ -282,6 +281,6 @@ def test_the_slowest_rank_is_the_last_of_those_as_slow() -> None:
         (none, more, 3.0),
         (more, more, 3.0),
     ):
-        d = StageCosts(cut, layer, first, last, (), 0.0)
+        d = StageCosts(cut, (layer, first, last), 0.0)
         for swapped in (d, replace(d, send=1.0)):
             assert float(swapped.slowest) == slow

@@ -19,6 +19,7 @@ from meshwright.describe.layout import Layout
 from meshwright.describe.model import Model, MoE
 from meshwright.layout.placement import placed
 from meshwright.layout.stages import partition
+from meshwright.num import sum_of
 from meshwright.schedule import SCHEDULES
 from meshwright.schedule import get as schedule_named
 from meshwright.schedule.stage_costs import PassSeconds, StageCosts
@@ -31,7 +32,6 @@ from meshwright.step.pipeline import (
     replay_total,
     send_traffic,
 )
-from meshwright.step.shares import sum_of
 from meshwright.step.sync import (
     Device,
     Passes,
@@ -218,16 +218,17 @@ def test_stages_of_a_heavy_head() -> None:
     assert (stages.others.f, stages.others.b) == pytest.approx((1.0, 2.0))
     # weight gradients take as long as the forward pass of the products, attention has none
     assert stages.others.w == pytest.approx(2 * WEIGHTS * TOKENS / 2**24)
-    assert sum(stages.layer) == pytest.approx(3.0)
-    assert sum(stages.last) == pytest.approx(3.0)
-    assert stages.first == (0.0, 0.0, 0.0)
+    layer, embedding, head = stages.parts
+    assert sum(layer) == pytest.approx(3.0)
+    assert sum(head) == pytest.approx(3.0)
+    assert embedding == (0.0, 0.0, 0.0)
     full = replace(job.layout, recompute="full")
     again = microbatch_on(job, full, parts, by, at)
     slow = again.stages.load(1.0)
     assert slow.b == pytest.approx(4.0 + 1.0), "the layer, not the head"
-    layer = stages.layer._replace(i=stages.layer.i + 1.0)
-    assert again.stages.layer == pytest.approx(layer)
-    assert again.stages.last == stages.last
+    twice = layer._replace(i=layer.i + 1.0)
+    assert again.stages.parts[0] == pytest.approx(twice)
+    assert again.stages.parts[2] == head
 
 
 # Order of the microbatches.
@@ -246,14 +247,14 @@ def four_devices(
 ) -> StageCosts:
     """Layers of 1 s and 2 s on four devices, with ends of these passes."""
     cut = partition(job, 4, schedule_named(schedule), v)
-    return StageCosts(cut, layer, first, last, (), send)
+    return StageCosts(cut, (layer, first, last), send)
 
 
 def test_a_device_that_is_alone_sends_nothing() -> None:
     """However long a message would take."""
     job = a_job(Layout(dp=1))
     cut = partition(job, 1, schedule_named("1f1b"), 1)
-    assert StageCosts(cut, LAYER, NONE, NONE, (), 0.25).sent == 0.0
+    assert StageCosts(cut, (LAYER, NONE, NONE), 0.25).sent == 0.0
     assert four_devices(job).sent == 0.25
 
 

@@ -20,7 +20,7 @@ from ..describe.layers import totals
 from ..describe.layout import Layout
 from ..describe.network import Network
 from ..layout.stages import microbatches
-from ..num import Num, where
+from ..num import Num, sum_of, where
 from ..schedule import get as schedule_named
 from ..step.microbatch import (
     ModelCost,
@@ -28,7 +28,6 @@ from ..step.microbatch import (
     model_cost,
     with_recomputation,
 )
-from ..step.shares import sum_of
 from ..step.weights import tied_parameters
 from ..step.zero import cuts, gathers
 from .messages import gradient_reductions

@@ -41,7 +41,7 @@ from ..describe.job import Job
 from ..describe.layers import sorts
 from ..describe.layout import Layout
 from ..layout.stages import microbatches
-from ..num import Num, floor, maximum, minimum, where
+from ..num import Num, floor, maximum, minimum, sum_of, where
 from ..schedule import groups
 from ..schedule.schedule import Schedule
 from ..step import (
@@ -52,7 +52,6 @@ from ..step import (
     parameters_of,
     shares,
 )
-from ..step.shares import sum_of
 from ..step.weights import Parameters, shard
 from ..step.zero import cuts
 from . import tensors

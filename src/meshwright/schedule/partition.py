@@ -8,8 +8,9 @@ then those before the last. Of 10 layers on 4 stages:
     before   0  2  5  8  10     the layers of a range of stages are a difference of two of these
 
 Stages count from 0 to p v - 1; looped ones go round the ranks (stage k on rank k mod p), folded
-ones down the ranks and up again (v = 2), so that rank 0 has both ends. Each number is a tuple:
-layers of all kinds, then those of each further kind.
+ones down the ranks and up again (v = 2), so that rank 0 has both ends. What lies somewhere is a
+tuple of the parts of the model: layers of each kind, the embedding, which the first stage has
+besides, and the head, which the last one has.
 
 Which rank is the slowest or the fullest depends on what a layer of each kind takes. So all ranks
 are candidates that hold more of some kind than the others: with patterns that repeat these are few.
@@ -20,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache, partial
-from itertools import accumulate, chain, pairwise
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from ..num import SCALARS, Num, at, minimum
@@ -33,8 +34,8 @@ if (
 
     Floats: TypeAlias = NDArray[np.float64]
 Rows: TypeAlias = tuple[tuple[float, ...], ...]
-Layers: TypeAlias = tuple[Num, ...]
-"""Of all kinds, and of each further kind."""
+Parts: TypeAlias = tuple[Num, ...]
+"""Layers of each kind, embeddings and heads."""
 
 
 class LayerDeal(NamedTuple):
@@ -54,11 +55,11 @@ class StageTable(NamedTuple):
     """One pipeline."""
 
     before: Rows
-    """Layers before each stage and after all: (kinds, stages + 1)."""
+    """Parts before each stage and after all: (parts, stages + 1)."""
     ranks: Rows
-    """Layers of each rank: (kinds, p)."""
+    """Parts on each rank: (parts, p)."""
     first: Rows
-    """Whether the first layer of a rank is of a further kind, 1 or 0: (further kinds, p)."""
+    """Whether the first layer of a rank is of a kind, 1 or 0: (kinds, p)."""
     least: float
     """Layers of the lightest stage."""
     heavy: tuple[int, ...]
@@ -97,23 +98,23 @@ def stage_table(p: int, v: int, deal: LayerDeal) -> StageTable:
     every = tuple(accumulate(map(float, sizes), initial=0.0))
     most = (len(deal.kinds[0]) if deal.kinds else int(every[-1]) + 1) - 1
     n = [int(min(x, most)) for x in every]
-    before = (every, *(tuple(kind[k] for k in n) for kind in deal.kinds))
+    starts = [min(k, most - 1) for k in n[:p]]
+    further = [tuple(kind[k] for k in n) for kind in deal.kinds]
+    begins = [
+        tuple(kind[k + 1] - kind[k] for k in starts) for kind in deal.kinds
+    ]
+    kinds = (_others(every, further), *further)
+    ends = (0.0, *[1.0] * (p * v)), (*[0.0] * (p * v), 1.0)
     on = [k if k < p else 2 * p - 1 - k for k in range(p * v)]
     on = on if deal.folded else [k % p for k in range(p * v)]
-    ranks = tuple(map(partial(_by_rank, on, p), before))
-    starts = [min(k, most - 1) for k in n[:p]]
-    counts = [
-        (layers - sum(further), *further)
-        for layers, *further in zip(*ranks, strict=True)
-    ]
+    ranks = tuple(map(partial(_by_rank, on, p), (*kinds, *ends)))
+    counts = [*zip(*ranks[: len(kinds)], strict=True)]
     inner = range(1, p - 1)
     even = not deal.kinds and len({*counts}) == 1
     return StageTable(
-        before,
+        (*kinds, *ends),
         ranks,
-        tuple(
-            tuple(kind[k + 1] - kind[k] for k in starts) for kind in deal.kinds
-        ),
+        (_others([1.0] * p, begins), *begins),
         least=float(min(sizes)),
         heavy=() if even else heaviest(counts, inner),
         early=fuller(counts, inner),
@@ -121,14 +122,24 @@ def stage_table(p: int, v: int, deal: LayerDeal) -> StageTable:
     )
 
 
+def _others(
+    every: Sequence[float], further: Sequence[Sequence[float]]
+) -> tuple[float, ...]:
+    """What is of the first kind: all but those of the further kinds."""
+    return tuple(
+        n - sum(kinds) for n, *kinds in zip(every, *further, strict=True)
+    )
+
+
 def _by_rank(
     on: Sequence[int], p: int, before: Sequence[float]
 ) -> tuple[float, ...]:
-    """Layers of each rank. on: of every stage; before: layers before each stage and after all."""
-    layers = [0.0] * p
+    """How much of a part lies on each rank. on: the rank of every stage; before: how much is before
+    each stage and after all."""
+    held = [0.0] * p
     for rank, (start, end) in zip(on, pairwise(before), strict=True):
-        layers[rank] += end - start
-    return tuple(layers)
+        held[rank] += end - start
+    return tuple(held)
 
 
 def heaviest(
@@ -209,23 +220,23 @@ class StagePartition:
 
     @cached_property
     def _tables(self) -> dict[str, tuple[Floats, Num]]:
-        """Name of a table -> those of all pipelines one after the other, and where that of a row
-        begins."""
+        """Name of a table -> those of all pipelines side by side, as wide as the widest, and where
+        that of a row begins."""
         import numpy as np
 
-        pipelines, _ = self._rows
+        pipelines, number = self._rows
         named = {}
         for name in ("before", "ranks", "first"):
             tables = [getattr(pipeline, name) for pipeline in pipelines]
-            table = np.array(
-                [[*chain(*row)] for row in zip(*tables, strict=True)]
-            )
-            sizes = [len(rows[0]) if rows else 0 for rows in tables]
-            begin = accumulate(map(float, sizes), initial=0.0)
-            named[name] = table, self._of_row([*begin][:-1])
+            width = max(len(rows[0]) for rows in tables)
+            table = np.zeros((len(tables[0]), len(tables), width))
+            for k, rows in enumerate(tables):
+                table[:, k, : len(rows[0])] = rows
+            flat = table.reshape(len(table), -1)
+            named[name] = flat, 0 if number is None else number * width
         return named
 
-    def _at(self, name: str, place: Num) -> Layers:
+    def _at(self, name: str, place: Num) -> Parts:
         pipelines, number = self._rows
         if number is None and isinstance(place, SCALARS):
             return tuple(
@@ -236,24 +247,29 @@ class StagePartition:
         index = index.astype(int)
         return tuple(row[index] for row in table)
 
-    def before(self, stage: Num) -> Layers:
-        """Layers before a stage."""
+    def before(self, stage: Num) -> Parts:
+        """Parts before a stage."""
         return self._at("before", minimum(stage, self.stages))
 
-    def layers(self, a: Num, b: Num) -> Layers:
-        """Layers of the stages from a up to b, without b; 0 <= a <= b <= p v."""
+    def parts(self, a: Num, b: Num) -> Parts:
+        """Parts in the stages from a up to b, without b; 0 <= a <= b <= p v."""
         if isinstance(a, float) and a == 0.0:
             return self.before(b)
         pairs = zip(self.before(b), self.before(a), strict=True)
         return tuple(end - start for end, start in pairs)
 
-    def on(self, rank: Num) -> Layers:
-        """Layers of a rank."""
+    def on(self, rank: Num) -> Parts:
+        """Parts on a rank."""
         return self._at("ranks", minimum(rank, self.q))
 
-    def first_kind(self, rank: Num) -> Layers:
-        """For each further kind, whether the first layer of a rank is of it: 1 or 0."""
+    def first_kind(self, rank: Num) -> Parts:
+        """For each kind of layer, whether the first one of a rank is of it: 1 or 0."""
         return self._at("first", minimum(rank, self.q))
+
+    @cached_property
+    def chunk(self) -> Num:
+        """Layers of a stage, on average."""
+        return sum(self.before(self.stages)[:-2]) / self.stages
 
     @cached_property
     def least(self) -> Num:

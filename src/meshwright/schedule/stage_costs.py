@@ -1,9 +1,9 @@
 """A model dealt to the stages of a pipeline: what one microbatch takes in a stage, on a rank, and
 on its way between stages.
 
-Layers lie on stages and ranks as a `StagePartition` says. The first stage has the embedding besides
-and the last the head. Fields are numbers or arrays. Where stages are folded, the turn needs no
-send, unless the way up belongs to other ranks (`crosses`).
+Parts of the model lie on stages and ranks as a `StagePartition` says. Fields are numbers or arrays.
+Where stages are folded, the turn needs no send, unless the way up belongs to other ranks
+(`crosses`).
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from ..num import Num, maximum, where
-from .partition import Layers, StagePartition
+from ..num import Num, maximum, sum_of, where
+from .partition import Parts, StagePartition
 
 
 class PassSeconds(NamedTuple):
@@ -34,29 +34,14 @@ class PassSeconds(NamedTuple):
     def total(self) -> Num:
         return self.f + self.i + self.w
 
-    def plus(self, other: PassSeconds, times: Num = 1.0) -> PassSeconds:
-        """With so many times another added."""
-        if isinstance(times, float) and times == 0.0:
-            return self
-        return PassSeconds(
-            self.f + times * other.f,
-            self.i + times * other.i,
-            self.w + times * other.w,
-        )
-
 
 @dataclass(frozen=True, eq=False)
 class StageCosts:
     """One microbatch on a cut model."""
 
     partition: StagePartition
-    layer: PassSeconds
-    first: PassSeconds
-    """The embedding, beside the layers of the first stage."""
-    last: PassSeconds
-    """The head, beside those of the last."""
-    more: tuple[PassSeconds, ...]
-    """What a layer of each further kind takes more than one of the first kind."""
+    parts: tuple[PassSeconds, ...]
+    """A layer of each kind, the embedding and the head."""
     send: Num
 
     def at(self, stage: Num) -> PassSeconds:
@@ -66,49 +51,29 @@ class StageCosts:
     @property
     def numbers(self) -> tuple[Num, ...]:
         """Seconds that it is made of, the send last."""
-        every = (self.layer, self.first, self.last, *self.more)
-        return (*chain(*every), self.send)
+        return (*chain(*self.parts), self.send)
 
     def of(self, numbers: Sequence[Num]) -> StageCosts:
         """This cut with other seconds, in the order of `numbers`."""
-        layer, first, last, *more = map(PassSeconds, *[iter(numbers[:-1])] * 3)
-        return StageCosts(
-            self.partition,
-            layer,
-            first,
-            last=last,
-            more=tuple(more),
-            send=numbers[-1],
-        )
+        parts = tuple(map(PassSeconds, *[iter(numbers[:-1])] * 3))
+        return StageCosts(self.partition, parts, send=numbers[-1])
 
     def load(self, rank: Num) -> PassSeconds:
         """On a rank, in all its chunks."""
-        last = 0.0 if self.partition.folded else self.partition.q
-        return (
-            self._layers(self.partition.on(rank))
-            .plus(self.first, (rank == 0) * 1.0)
-            .plus(self.last, (rank == last) * 1.0)
-        )
+        return self._passes(self.partition.on(rank))
 
     def passes(self, a: Num, b: Num) -> PassSeconds:
         """In the stages from a up to b, without b."""
-        stages = self.partition.stages
-        begins: Any = (a <= 0) & (b > 0)
-        ends: Any = (b >= stages) & (a < stages)
-        return (
-            self._layers(self.partition.layers(a, b))
-            .plus(self.first, begins * 1.0)
-            .plus(self.last, ends * 1.0)
-        )
+        return self._passes(self.partition.parts(a, b))
 
-    def _layers(self, layers: Layers) -> PassSeconds:
-        n, *kinds = layers
-        seconds = PassSeconds(
-            n * self.layer.f, n * self.layer.i, n * self.layer.w
+    def _passes(self, often: Parts) -> PassSeconds:
+        """Of parts, each so often."""
+        return PassSeconds(
+            *(
+                sum_of(zip(often, seconds, strict=True))
+                for seconds in zip(*self.parts, strict=True)
+            )
         )
-        for more, often in zip(self.more, kinds, strict=False):
-            seconds = seconds.plus(more, often)
-        return seconds
 
     @cached_property
     def slowest(self) -> Num:
@@ -126,9 +91,10 @@ class StageCosts:
     def others(self) -> PassSeconds:
         """On a rank that is not the slowest, in the mean of them."""
         every = self.passes(0.0, self.partition.stages)
-        rest = every.plus(self.load(self.slowest), -1.0)
         # a pipeline of one rank has no others: the rest is 0 too
-        return PassSeconds(*(s / maximum(self.partition.q, 1.0) for s in rest))
+        others = maximum(self.partition.q, 1.0)
+        pairs = zip(every, self.load(self.slowest), strict=True)
+        return PassSeconds(*((s - slow) / others for s, slow in pairs))
 
     def down(self, rank: Num) -> Num:
         """From the start of F in the first stage to its start in stage `rank` (of looped

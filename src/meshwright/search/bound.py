@@ -86,9 +86,8 @@ def pipeline_seconds(
     f, i, w = layers[:3]
     none = PassSeconds(0.0, 0.0, 0.0)  # of embedding and head
     cut = partition(job, pp, schedule, chunks)
-    stages = StageCosts(
-        cut, PassSeconds(f, i, w), none, last=none, more=(), send=0.0
-    )
+    kinds = (PassSeconds(f, i, w),) * len(layers[3:])
+    stages = StageCosts(cut, (*kinds, none, none), send=0.0)
     fullest = np.asarray(
         ceil_div(float(job.model.layers), pp / schedule.copies)
     )

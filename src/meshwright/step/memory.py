@@ -20,16 +20,15 @@ from ..describe.layout import Layout
 from ..describe.offload import offload
 from ..describe.recompute import recompute
 from ..layout.stages import microbatches
-from ..num import Num, largest, maximum, minimum, where, with_name
+from ..num import Num, largest, maximum, minimum, sum_of, where, with_name
 from ..schedule.schedule import Schedule
 from . import holding
 from .microbatch import ModelCost, redo
-from .shares import ModelShare, shares, sum_of
+from .shares import ModelShare, shares
 from .weights import (
     Parameters,
-    end_parameters,
+    end_units,
     parameters_of,
-    tied_parameters,
 )
 from .zero import States, cuts, state_bytes
 
@@ -281,17 +280,9 @@ def units_in_use(
         (n, _replicated_parameters(layout, c))
         for n, c in zip(share.layers, parts.layers, strict=True)
     ]
-    ends = end_parameters(job, layout, parts, share).dense
-    if (
-        job.profile and job.profile.ends == "apart"
-    ):  # each is freed before the other comes
-        first, later = (
-            share.embedding * parts.embedding.weights,
-            share.head * parts.head.weights,
-        )
-        twice = where(layout.pp == 1, tied_parameters(job, layout), 0.0)
-        ends = where(twice > 0, ends, maximum(first, later))
-    ends = where(layout.shards > 1, ends, 0.0)
+    # what is there with the first layer is freed before what comes with the last
+    early, late = end_units(job, layout, parts, share)
+    ends = where(layout.shards > 1, maximum(early.dense, late.dense), 0.0)
     layer = reduce(maximum, [where(n > 0, unit, 0.0) for n, unit in layers])
     units: holding.Parts = {}
     if cuts(zero, "weights"):

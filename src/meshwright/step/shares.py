@@ -5,16 +5,14 @@ there.
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable
 from functools import lru_cache, reduce
 from typing import Any, NamedTuple
 
-from ..cost.layer import LayerCost
 from ..describe.job import Job
 from ..describe.layout import Layout
 from ..describe.recompute import recompute
 from ..layout.stages import partition
-from ..num import SCALARS, Num, anywhere, minimum, where
+from ..num import SCALARS, Num, anywhere, minimum, sum_of
 from ..schedule.partition import StagePartition
 from ..schedule.schedule import Schedule
 from .microbatch import ModelCost
@@ -61,50 +59,18 @@ class ModelShare(NamedTuple):
             return (some, *(0.0 for _ in self.layers[1:]))
         return tuple(some * kind for kind in self.begins)
 
-    def counted_parts(self, cost: ModelCost) -> list[tuple[Num, LayerCost]]:
-        """The parts of the model that it has, each with how often one is passed."""
-        return [
-            (n, part)
-            for n, part in zip(self.parts, cost.parts, strict=True)
-            if not (isinstance(n, float) and n == 0.0)
-        ]
-
-    def field_total(self, cost: ModelCost, what: str) -> Any:
-        """The sum of a field of all parts of the model, each as often as it is passed."""
-        return field_sum(self.counted_parts(cost), what)
+    def field_total(
+        self, cost: ModelCost, what: str, nothing: Any = 0.0
+    ) -> Any:
+        """The sum of a field of all parts of the model, each as often as it is passed; nothing:
+        where none is."""
+        fields = (getattr(part, what) for part in cost.parts)
+        return sum_of(zip(self.parts, fields, strict=True), nothing)
 
     def layer_total(self, cost: ModelCost, what: str) -> Any:
         """The sum of a field of its layers, without embedding and head."""
-        return sum_of(
-            (n, getattr(part, what))
-            for n, part in zip(self.layers, cost.layers, strict=True)
-        )
-
-    def passes(self, cost: ModelCost) -> tuple[Num, Num]:
-        """Forward and backward seconds of a microbatch."""
-        passed = self.counted_parts(cost)
-        return field_sum(passed, "forward"), field_sum(passed, "backward")
-
-
-def field_sum(
-    passed: Iterable[tuple[Num, LayerCost]], what: str, nothing: Any = 0.0
-) -> Any:
-    """The sum of a field of what is passed, each so often; nothing: where none is."""
-    result: Any = None
-    for often, part in passed:
-        value = getattr(part, what) * often
-        result = value if result is None else result + value
-    return nothing if result is None else result
-
-
-def sum_of(terms: Iterable[tuple[Num, Any]], nothing: Any = 0.0) -> Any:
-    """Sum of factor x value, leaving out factors that are 0; nothing: where all are."""
-    result: Any = None
-    for factor, value in terms:
-        if isinstance(factor, float) and factor == 0.0:
-            continue
-        result = value * factor if result is None else result + value * factor
-    return nothing if result is None else result
+        fields = (getattr(part, what) for part in cost.layers)
+        return sum_of(zip(self.layers, fields, strict=True))
 
 
 class ModelShares(NamedTuple):
@@ -156,24 +122,21 @@ def _shares(cut: StagePartition, back: bool) -> ModelShares:
 
 
 def _share(cut: StagePartition, rank: Num) -> ModelShare:
-    """What a device holds: the first has the embedding and the last the head, or in a folded
-    pipeline the first too.
-    """
-    layers, *kinds = cut.on(rank)
-    further = cut.first_kind(rank)
+    """What a device holds."""
+    *layers, embedding, head = cut.on(rank)
     return ModelShare(
-        (layers - sum(kinds), *kinds),
-        embedding=_indicator(rank == 0),
-        head=_indicator(rank == (0.0 if cut.folded else cut.q)),
-        chunk=cut.before(cut.stages)[0] / cut.stages,
-        # 1 of one kind and 0 of the others
-        begins=(1.0 - sum(further), *further) if further else (),
+        tuple(layers),
+        embedding=_alike(embedding),
+        head=_alike(head),
+        chunk=cut.chunk,
+        begins=cut.first_kind(rank),
         rank=rank,
     )
 
 
-def _indicator(condition: Any) -> Num:
-    """1 where it holds, 0 elsewhere; one number where all rows are alike."""
-    if isinstance(condition, SCALARS):
-        return float(condition)
-    return where(condition, 1.0, 0.0) if condition.any() else 0.0
+def _alike(column: Any) -> Num:
+    """One number where all rows are alike: what is nowhere costs nothing to add."""
+    if isinstance(column, SCALARS) or not column.size:
+        return column
+    first = column.flat[0]
+    return float(first) if (column == first).all() else column

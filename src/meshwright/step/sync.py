@@ -22,7 +22,7 @@ from ..describe.offload import offload
 from ..num import Num, maximum
 from .microbatch import ModelCost
 from .pipeline import FillAndDrain
-from .shares import ModelShare, field_sum
+from .shares import ModelShare
 from .weights import SILENT, DeviceSync, Parameters
 from .zero import cuts, reductions
 
@@ -70,12 +70,11 @@ def device(parts: ModelCost, share: ModelShare) -> Device:
 
 
 def _passes(parts: ModelCost, share: ModelShare) -> Passes:
-    passed = share.counted_parts(parts)
     return Passes(
-        field_sum(passed, "forward"),
-        field_sum(passed, "backward"),
-        field_sum(passed, "sent", NOTHING),
-        field_sum(passed, "sent_back", NOTHING),
+        share.field_total(parts, "forward"),
+        share.field_total(parts, "backward"),
+        share.field_total(parts, "sent", NOTHING),
+        share.field_total(parts, "sent_back", NOTHING),
     )
 
 

@@ -177,14 +177,8 @@ def microbatch_on(
     )
     devices = tuple(device(cost, share) for share in device_shares.slow)
     send = hop(layout, parts, at)
-    layer, *further = map(_passes, cost.layers)
     stages = StageCosts(
-        device_shares.cut,
-        layer,
-        _passes(cost.embedding),
-        last=_passes(cost.head),
-        more=tuple(one.plus(layer, -1.0) for one in further),
-        send=send.seconds,
+        device_shares.cut, tuple(map(_passes, cost.parts)), send.seconds
     )
     return Microbatch(device_shares, devices, stages, send)
 

@@ -22,9 +22,9 @@ from ..count.work import Message
 from ..describe.job import Job
 from ..describe.layout import Layout
 from ..describe.offload import offload
-from ..num import Num, anywhere, column_of, side_by_side, where
+from ..num import Num, anywhere, column_of, side_by_side, sum_of, where
 from .microbatch import ModelCost
-from .shares import ModelShare, sum_of
+from .shares import ModelShare
 from .zero import cuts, reductions
 
 
@@ -252,7 +252,7 @@ def device_syncs(
     """
     ends_of, kept = units_of(job)
     layers = [Parameters(c.weights, c.expert_weights) for c in parts.layers]
-    ends = [end_units(job, layout, parts, share, ends_of) for share in devices]
+    ends = [end_units(job, layout, parts, share) for share in devices]
     several = [*layers, *chain.from_iterable(ends)]
     units = _syncs(job, layout, several, stages=stages, at=at, far=far)
     of_layers, of_ends = units[: len(layers)], iter(units[len(layers) :])
@@ -321,13 +321,13 @@ def units_of(job: Job) -> tuple[str, str]:
 
 
 def end_units(
-    job: Job, layout: Layout, parts: ModelCost, share: ModelShare, ends: str
+    job: Job, layout: Layout, parts: ModelCost, share: ModelShare
 ) -> tuple[Parameters, Parameters]:
     """Parameters of embedding and head that arrive before the first layer and leave after it, and
-    of those between layers; a table that both share is of the first.
+    of those that a framework has with the last layer (`Framework.ends`).
     """
     whole = end_parameters(job, layout, parts, share)
-    if ends != "apart":
+    if units_of(job)[0] != "apart":
         return whole, Parameters(0.0, 0.0)
     head = share.head * parts.head.weights
     return (
