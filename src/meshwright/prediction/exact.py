@@ -1,4 +1,4 @@
-"""Steps with their pipelines replayed: what the longest path takes, for many layouts at once.
+"""Steps with their pipelines replayed: what the longest path takes.
 
 A search ranks by what no order undercuts (`step.pipeline.least_idle`). So layouts in the order of
 their bounds can be replayed until the next bound is above the best replay: then no other is faster
@@ -7,20 +7,19 @@ their bounds can be replayed until the next bound is above the best replay: then
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 from ..describe.job import Job
 from ..describe.layout import Layout
-from ..layout.stages import in_chunks, microbatches, schedule_of, schedule_with
+from ..layout.stages import in_chunks, microbatches, schedule_of
 from ..schedule.schedule import Schedule
 from ..step import (
     StepCosts,
-    barrier,
     kept_clock,
     model_cost,
+    step,
     uses_schedule_order,
 )
 
@@ -66,51 +65,15 @@ def replays(job: Job, layout: Layout) -> bool:
 def replayed_seconds(
     job: Job, layouts: Sequence[Layout]
 ) -> list[float | None]:
-    """Seconds of a step of each (placed) layout with its pipeline replayed, all of one order at
-    once.
+    """Seconds of a step of each (placed) layout with its pipeline replayed.
 
     None if there are too many actions, or if the assumption set is a paper's: there the closed form
     is the answer.
     """
-    import numpy as np
-
-    from ..schedule.longest import longest
-
     at = kept_clock(job)
-    seconds: list[float | None] = [None] * len(layouts)
-    alike = defaultdict[Order, list[tuple[int, StepCosts]]](list)
-    for k, layout in enumerate(layouts):
-        if not replays(job, layout):
-            continue
-        costs = StepCosts(job, layout, model_cost(job, layout, at), at)
-        if layout.pp == 1:  # nothing waits for anything
-            seconds[k] = float(costs.step.total)
-        else:
-            alike[_order(costs)].append((k, costs))
-    for (schedule, p, m, v), group in alike.items():
-        passes = np.array([passes_of_stages(costs) for _, costs in group])
-        sends = np.array([float(c.microbatch.stages.send) for _, c in group])
-        paths = longest(
-            schedule,
-            p,
-            m,
-            v=v,
-            passes=passes,
-            send=sends,
-            barrier=barrier(job),
-        )
-        for (k, costs), path in zip(group, paths, strict=True):
-            seconds[k] = float(costs.step.with_pipeline(float(path)).total)
-    return seconds
-
-
-Order: TypeAlias = tuple[Schedule, int, int, int]
-"""(schedule, p, m, v): layouts of one order are replayed at once."""
-
-
-def _order(costs: StepCosts) -> Order:
-    """The order of a pipeline, of any stages."""
-    job, layout = costs.job, costs.layout
-    schedule = schedule_with(layout.schedule, "even", layout.microbatch_group)
-    m = int(microbatches(job, layout))
-    return schedule, int(layout.pp), m, int(layout.interleave)
+    return [
+        float(step(job, layout, model_cost(job, layout, at), at, True).total)
+        if replays(job, layout)
+        else None
+        for layout in layouts
+    ]

@@ -134,9 +134,9 @@ def _share(cut: StagePartition, rank: Num) -> ModelShare:
     )
 
 
-def _alike(column: Any) -> Num:
+def _alike(column: Num) -> Num:
     """One number where all rows are alike: what is nowhere costs nothing to add."""
     if isinstance(column, SCALARS) or not column.size:
         return column
-    first = column.flat[0]
-    return float(first) if (column == first).all() else column
+    first = float(column.flat[0])
+    return first if (column == first).all() else column

@@ -12,7 +12,6 @@ all three in a row.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import cached_property, reduce
 from typing import NamedTuple
 
@@ -92,10 +91,6 @@ class Step(NamedTuple):
             d.span + self.update + d.wait.fill_and_drain_with_wait(way)
             for d, way in zip(self.devices, ways, strict=False)
         )
-
-    def with_pipeline(self, seconds: Num) -> Step:
-        """The same step with a pipeline that takes so long."""
-        return self._replace(pipeline=replace(self.pipeline, total=seconds))
 
     @property
     def total(self) -> Num:
