@@ -324,10 +324,12 @@ def total(values: Collection[Num]) -> Num:
 
 
 def sum_of(terms: Iterable[tuple[Num, Any]], nothing: Any = 0.0) -> Any:
-    """Sum of factor x value, leaving out factors that are 0; nothing: where all are."""
+    """Sum of factor x value, leaving out where one is 0; nothing: where there is no other."""
     result: Any = None
     for factor, value in terms:
         if isinstance(factor, float) and factor == 0.0:
+            continue
+        if isinstance(value, float) and value == 0.0:
             continue
         result = value * factor if result is None else result + value * factor
     return nothing if result is None else result

@@ -77,7 +77,7 @@ def listed(
     words = [rng.randint(0, kinds) for _ in range(layers)]
     among = tuple(
         tuple(accumulate((float(x == k) for x in words), initial=0.0))
-        for k in range(1, kinds + 1)
+        for k in range(kinds + 1)
     )
     deal = LayerDeal(
         tuple(of) if way == "given" else layers, folded, way == "slots", among
@@ -121,7 +121,7 @@ def test_stages_and_the_ways_to_ranks() -> None:
     it."""
     for at in pipelines():
         d = at.d
-        cut, kinds = d.partition, range(len(d.partition.deal.kinds) + 1)
+        cut, kinds = d.partition, range(len(d.partition.deal.kinds))
         for k, (words, seconds) in enumerate(
             zip(at.words, at.passes, strict=True)
         ):
@@ -147,7 +147,7 @@ def test_ranks_hold_their_stages() -> None:
             own = [k for k, r in enumerate(at.rank_of) if r == rank]
             words = [word for k in own for word in at.words[k]]
             loads.append(added([at.passes[k] for k in own]))
-            counts = map(words.count, range(len(cut.deal.kinds) + 1))
+            counts = map(words.count, range(len(cut.deal.kinds)))
             ends = [0 in own, int(cut.stages) - 1 in own]
             assert [*cut.on(float(rank))] == [*counts, *ends]
             assert close(tuple(d.load(float(rank))), loads[-1])
@@ -159,10 +159,11 @@ def test_ranks_hold_their_stages() -> None:
 def test_a_column_of_pipelines_is_each_by_itself() -> None:
     """Ranks and chunks that come twice, and a list of stages that is not theirs."""
     p, v = np.array([4.0, 2.0, 2.0, 2.0]), np.array([1.0, 1.0, 2.0, 1.0])
-    every = [0.0] * 2 + [1.0, 1.0] + [2.0] * 5
+    every = (0.0, 0.0, 1.0, 1.0, 2.0, 2.0, 2.0, 2.0, 2.0)
+    rest = tuple(n - k for n, k in enumerate(every))
     for layers in (8, (1, 3, 2, 2)):
         for folded in (False, True):
-            deal = LayerDeal(layers, folded, True, (tuple(every),))
+            deal = LayerDeal(layers, folded, True, (rest, every))
             column = StagePartition(p, v, deal)
             alone = [
                 StagePartition(float(a), float(b), deal)

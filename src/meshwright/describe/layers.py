@@ -94,9 +94,7 @@ def sorts(model: Model) -> tuple[Kind, ...]:
 
 
 class Among(tuple[tuple[float, ...], ...]):
-    """How many layers of each kind, but the first of `sorts`, are among the first n, for every n
-    from 0 on.
-    """
+    """How many layers of each kind, as in `sorts`, are among the first n, for every n from 0 on."""
 
     _hash: int
 
@@ -113,7 +111,7 @@ def among(model: Model) -> Among:
     every = kinds(model)
     return Among(
         tuple(accumulate((float(one == kind) for one in every), initial=0.0))
-        for kind in sorts(model)[1:]
+        for kind in sorts(model)
     )
 
 

@@ -9,13 +9,13 @@ from functools import cache, lru_cache
 from itertools import accumulate, pairwise
 
 from ..describe.job import Job
-from ..describe.layers import Among, among
+from ..describe.layers import among
 from ..describe.layout import Layout
 from ..describe.stages import read_stages as stages_named
 from ..errors import BadInput
 from ..num import SCALARS, Num, ceil_div, where
 from ..schedule import get as schedule_named
-from ..schedule.partition import StagePartition, stage_sizes
+from ..schedule.partition import LayerDeal, StagePartition, stage_sizes
 from ..schedule.schedule import Schedule
 
 
@@ -65,28 +65,19 @@ def in_chunks(
 ) -> StagePartition:
     """The partition with so many chunks, on a device that is alone too."""
     how = stages_named(schedule.stages)
-    layers = how.layers or job.model.layers
-    kinds = among(job.model)
-    if isinstance(pp, SCALARS) and isinstance(chunks, SCALARS):
-        return _known(
-            schedule, layers, pp, chunks, slots=how.slots, kinds=kinds
-        )
-    return schedule.cut(layers, pp, chunks, slots=how.slots, kinds=kinds)
+    deal = LayerDeal(
+        how.layers or job.model.layers,
+        schedule.folded,
+        slots=how.slots,
+        kinds=among(job.model),
+    )
+    cut = schedule.depth(pp), chunks, deal, schedule.copies > 1
+    # one object for equal numbers, which remembers what it was asked
+    plain = isinstance(pp, SCALARS) and isinstance(chunks, SCALARS)
+    return _known(*cut) if plain else StagePartition(*cut)
 
 
-@lru_cache(maxsize=1024, typed=True)
-def _known(
-    schedule: Schedule,
-    layers: int | tuple[int, ...],
-    pp: float,
-    chunks: float,
-    slots: bool,
-    kinds: Among,
-) -> StagePartition:
-    """The partition of so many layers: one object for equal arguments, which remembers what it was
-    asked.
-    """
-    return schedule.cut(layers, pp, chunks, slots=slots, kinds=kinds)
+_known = lru_cache(maxsize=1024, typed=True)(StagePartition)
 
 
 def stage_layers(layers: int, stages: int, how: str = "even") -> list[range]:

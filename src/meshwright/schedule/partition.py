@@ -48,7 +48,7 @@ class LayerDeal(NamedTuple):
     """With embedding and loss, which count as a layer each; over one stage or two they change
     nothing."""
     kinds: tuple[tuple[float, ...], ...] = ()
-    """Of each further kind of layer, how many are among the first n, for every n."""
+    """Of each kind of layer, how many are among the first n, for every n; none: there is one."""
 
 
 class StageTable(NamedTuple):
@@ -95,39 +95,26 @@ def stage_table(p: int, v: int, deal: LayerDeal) -> StageTable:
         sizes = [sum(deal.layers)]
     else:
         sizes = [*deal.layers, *[0] * (p * v)][: p * v]
-    every = tuple(accumulate(map(float, sizes), initial=0.0))
-    most = (len(deal.kinds[0]) if deal.kinds else int(every[-1]) + 1) - 1
-    n = [int(min(x, most)) for x in every]
+    kinds = deal.kinds or (tuple(map(float, range(sum(sizes) + 1))),)
+    most = len(kinds[0]) - 1
+    n = [min(k, most) for k in accumulate(sizes, initial=0)]
     starts = [min(k, most - 1) for k in n[:p]]
-    further = [tuple(kind[k] for k in n) for kind in deal.kinds]
-    begins = [
-        tuple(kind[k + 1] - kind[k] for k in starts) for kind in deal.kinds
-    ]
-    kinds = (_others(every, further), *further)
+    layers = [tuple(kind[k] for k in n) for kind in kinds]
     ends = (0.0, *[1.0] * (p * v)), (*[0.0] * (p * v), 1.0)
     on = [k if k < p else 2 * p - 1 - k for k in range(p * v)]
     on = on if deal.folded else [k % p for k in range(p * v)]
-    ranks = tuple(map(partial(_by_rank, on, p), (*kinds, *ends)))
+    ranks = tuple(map(partial(_by_rank, on, p), (*layers, *ends)))
     counts = [*zip(*ranks[: len(kinds)], strict=True)]
     inner = range(1, p - 1)
-    even = not deal.kinds and len({*counts}) == 1
+    even = len(kinds) == len({*counts}) == 1
     return StageTable(
-        (*kinds, *ends),
+        (*layers, *ends),
         ranks,
-        (_others([1.0] * p, begins), *begins),
+        tuple(tuple(kind[k + 1] - kind[k] for k in starts) for kind in kinds),
         least=float(min(sizes)),
         heavy=() if even else heaviest(counts, inner),
         early=fuller(counts, inner),
         late=fuller(counts, reversed(inner)),
-    )
-
-
-def _others(
-    every: Sequence[float], further: Sequence[Sequence[float]]
-) -> tuple[float, ...]:
-    """What is of the first kind: all but those of the further kinds."""
-    return tuple(
-        n - sum(kinds) for n, *kinds in zip(every, *further, strict=True)
     )
 
 

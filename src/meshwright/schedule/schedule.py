@@ -8,14 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import reduce
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from ..num import Num, anywhere, row_by_row, where
 from .rules import Rule
 from .types import ScheduleOrder
-
-if TYPE_CHECKING:  # they load NumPy, and names of schedules do without
-    from .partition import StagePartition
 
 Bubble: TypeAlias = Callable[[Num, Num, Num, Num, Num, Num], Num]
 """(p, m, v, f, i, w) -> idle seconds of a device per step of equal stages and free sends."""
@@ -145,20 +142,6 @@ class Schedule(ScheduleOrder):
     def __hash__(self) -> int:
         """The hash of what names it; the rest follows, or tells them apart."""
         return hash((self.name, self.stages, self.group))
-
-    def cut(
-        self,
-        layers: int | tuple[int, ...],
-        p: Num,
-        chunks: Num,
-        slots: bool,
-        kinds: tuple[tuple[float, ...], ...] = (),
-    ) -> StagePartition:
-        """Layers dealt to the stages of p ranks with so many chunks (`partition.LayerDeal`)."""
-        from .partition import LayerDeal, StagePartition
-
-        deal = LayerDeal(layers, self.folded, slots, kinds)
-        return StagePartition(self.depth(p), chunks, deal, self.copies > 1)
 
     def legal(self, p: Any, m: Any, v: Any) -> Any:
         """True where the schedule can run with these numbers."""
