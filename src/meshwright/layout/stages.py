@@ -7,6 +7,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import cache, lru_cache
 from itertools import accumulate, pairwise
+from typing import Any
 
 from ..describe.job import Job
 from ..describe.layers import among
@@ -71,7 +72,7 @@ def in_chunks(
         slots=how.slots,
         kinds=among(job.model),
     )
-    cut = schedule.depth(pp), chunks, deal, schedule.copies > 1
+    cut: Any = schedule.depth(pp), chunks, deal, schedule.copies > 1
     # one object for equal numbers, which remembers what it was asked
     plain = isinstance(pp, SCALARS) and isinstance(chunks, SCALARS)
     return _known(*cut) if plain else StagePartition(*cut)
