@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 
 from meshwright.layout.stages import stage_layers
-from meshwright.schedule import SCHEDULES, get
 from meshwright.schedule.partition import (
     LayerDeal,
     StagePartition,
@@ -21,7 +20,6 @@ from meshwright.schedule.partition import (
     heaviest,
 )
 from meshwright.schedule.stage_costs import PassSeconds, StageCosts
-from meshwright.schedule.timeline import timeline_of_order
 
 Three = tuple[float, float, float]
 
@@ -187,60 +185,6 @@ def test_a_column_of_pipelines_is_each_by_itself() -> None:
 
 def min_of(ranks: Any) -> Any:
     return reduce(np.minimum, ranks)
-
-
-def replay(name: str, at: Listed, m: int) -> float:
-    """Seconds of m microbatches in the order of a schedule."""
-    kind, p, v = get(name), int(at.d.partition.p), int(at.d.partition.v)
-    order = kind.order(p, m, v)
-    place = kind.placement(p, v)
-    return timeline_of_order(order, place, at.passes, at.d.send if p > 1 else 0.0).makespan_s  # fmt: skip
-
-
-LOOPED = [
-    name
-    for name, kind in SCHEDULES.items()
-    if not (kind.folded or kind.costed)
-]
-
-
-@pytest.mark.parametrize("name", LOOPED)
-def test_no_order_is_shorter_than_the_slowest_rank_and_the_ways_to_it(
-    name: str,
-) -> None:
-    """Down to it, all its work, and up from it where backward passes are whole: a path of any
-    order."""
-    kind, seen = get(name), 0
-    for at in pipelines(count=150):
-        d = at.d
-        p, v = int(d.partition.p), int(d.partition.v)
-        if d.partition.folded or p == 1 or (kind.chunks(7) == 7) != (v > 1):
-            continue
-        m = p * (1 + seen % 3)
-        if not kind.legal(p, m, v):
-            continue
-        seen += 1
-        x = d.slowest
-        least = m * d.load(x).total + d.down(x)
-        least += 0.0 if kind.split_backward else d.up(x)
-        assert least <= replay(name, at, m) * (1 + 1e-12)
-    assert seen > 15
-
-
-def test_a_slow_rank_sets_the_pace_of_1f1b() -> None:
-    """Where one rank is far slower than all others, and sends take no time, nothing else counts."""
-    layer, none = PassSeconds(1.0, 1.5, 0.5), PassSeconds(0.0, 0.0, 0.0)
-    for heavy in (none, PassSeconds(40.0, 60.0, 20.0)):
-        cut = StagePartition(4.0, 1.0, LayerDeal(4))
-        d = StageCosts(cut, (layer, PassSeconds(40.0, 60.0, 20.0), heavy), 0.0)
-        passes = [tuple(map(float, d.at(float(k)))) for k in range(4)]
-        at = Listed(d, [], passes, [0, 1, 2, 3], [])
-        x = d.slowest
-        assert x == (3.0 if heavy.f else 0.0)
-        least = 9 * d.load(x).total + d.down(x) + d.up(x)
-        assert replay("1f1b", at, 9) >= least
-        if not heavy.f:  # it runs as many forwards ahead as others need
-            assert replay("1f1b", at, 9) == least
 
 
 def test_ranks_that_no_other_exceeds() -> None:
