@@ -40,8 +40,8 @@ than 8.
 """
 
 
-class NcclWay(NamedTuple):
-    """One algorithm by one protocol: b = V slow."""
+class AlgorithmProtocol(NamedTuple):
+    """The law of one algorithm by one protocol: b = V slow."""
 
     wait: Num
     slow: Num
@@ -85,9 +85,9 @@ class Nccl(Ring):
         if kind == "all_reduce":
             return self.reduced(on, V)
         if kind in ("broadcast", "reduce"):
-            return way_load(on, V, on.once(ring, 1.0, True), 1.0)
+            return pair_load(on, V, on.once(ring, 1.0, True), 1.0)
         ll = nccl_choice.gather(on, V, self.seen).ll
-        return way_load(
+        return pair_load(
             on,
             V,
             pick(ll, on.once(ring_ll), on.once(ring)),
@@ -104,8 +104,8 @@ class Nccl(Ring):
         if kind == "all_to_all":
             return nccl_exchange(on, V, least=True)
         seconds: Num = float("inf")
-        for way in on.once(ways, kind):
-            seconds = minimum(seconds, way.time(V))
+        for pair in on.once(choices, kind):
+            seconds = minimum(seconds, pair.time(V))
         seconds = where(
             (V > 0) & on.once(has_peers), on.once(launch) + seconds, 0.0
         )
@@ -118,14 +118,16 @@ class Nccl(Ring):
         switch = on.once(nvls_load) if adds_up(net) else None
         nvls = on.once(switch_is_quicker) if switch else False
         choice = nccl_choice.all_reduce(on, V, self.seen, nvls)
-        way = pick(choice.ll, on.once(ring_ll, 2.0), on.once(ring, 2.0))
+        pair = pick(choice.ll, on.once(ring_ll, 2.0), on.once(ring, 2.0))
         if net.inside < len(net.rates):
-            way = pick(choice.tree, pick(choice.tree_ll, *on.once(trees)), way)
+            pair = pick(
+                choice.tree, pick(choice.tree_ll, *on.once(trees)), pair
+            )
             passed = where(choice.tree, 2.0, passed)
         if switch:
-            way = pick(choice.nvls, switch, way)
+            pair = pick(choice.nvls, switch, pair)
             passed = where(choice.nvls, (on.span.n + 1) / on.span.n, passed)
-        return way_load(on, V, way, passed)
+        return pair_load(on, V, pair, passed)
 
 
 def launch(net: Links, s: Span) -> Num:
@@ -143,15 +145,17 @@ def passed_on(net: Links, s: Span, times: float = 1.0) -> Num:
     return times * (s.n - 1) / s.n
 
 
-def pick(condition: Any, a: NcclWay, b: NcclWay) -> NcclWay:
-    """One way where the condition holds, another elsewhere."""
-    return NcclWay(
+def pick(
+    condition: Any, a: AlgorithmProtocol, b: AlgorithmProtocol
+) -> AlgorithmProtocol:
+    """One where the condition holds, another elsewhere."""
+    return AlgorithmProtocol(
         *(where(condition, x, y) for x, y in zip(a, b, strict=True))
     )
 
 
-def way_load(on: Over, V: Num, way: NcclWay, part: Num) -> Load:
-    """The time of a way; part: of V, what passes a rank."""
+def pair_load(on: Over, V: Num, pair: AlgorithmProtocol, part: Num) -> Load:
+    """The time that it takes; part: of V, what passes a rank."""
     s = on.span
     start = on.once(launch)
     sends = (V > 0) & on.once(has_peers)
@@ -164,15 +168,15 @@ def way_load(on: Over, V: Num, way: NcclWay, part: Num) -> Load:
         for used, seconds in zip(s.used, crossed, strict=True)
     )
     return Load(
-        where(sends, start + way.time(V), 0.0),
-        where(sends, start + way.wait, 0.0),
+        where(sends, start + pair.time(V), 0.0),
+        where(sends, start + pair.wait, 0.0),
         busy,
     )
 
 
 def ring(
     net: Links, s: Span, times: float = 1.0, whole: bool = False
-) -> NcclWay:
+) -> AlgorithmProtocol:
     """By Simple, `times` round; whole: the whole vector passes every link, else each rank's
     part.
     """
@@ -185,10 +189,12 @@ def ring(
     far = s.slowest(rates[inside:], inside) * (1.0 if whole else steps / s.n)
     slow = maximum(near, far / where(s.g == 1, net.far.alone, 1.0))
     wait = times * s.steps([t.hop for t in net.transports])
-    return NcclWay(wait, slow, where(s.over, net.far.mix, net.near.mix))
+    return AlgorithmProtocol(
+        wait, slow, where(s.over, net.far.mix, net.near.mix)
+    )
 
 
-def ring_ll(net: Links, s: Span, times: float = 1.0) -> NcclWay:
+def ring_ll(net: Links, s: Span, times: float = 1.0) -> AlgorithmProtocol:
     """By LL: less of the rate, and of a node no more than its limit."""
     inside = net.inside
     rates = net.reach(s.ranks)
@@ -209,14 +215,16 @@ def ring_ll(net: Links, s: Span, times: float = 1.0) -> NcclWay:
         / s.n
     )
     wait = times * s.steps([t.hop_ll for t in net.transports])
-    return NcclWay(
+    return AlgorithmProtocol(
         wait,
         maximum(near, far),
         where(s.over, net.far.mix_ll, net.near.mix_ll),
     )
 
 
-def trees(net: Links, s: Span, chains: bool = True) -> tuple[NcclWay, NcclWay]:
+def trees(
+    net: Links, s: Span, chains: bool = True
+) -> tuple[AlgorithmProtocol, AlgorithmProtocol]:
     """Trees: all-reduce by LL and by Simple: a chain in each node, a tree of nodes beyond; the
     whole vector up and down.
 
@@ -235,25 +243,25 @@ def trees(net: Links, s: Span, chains: bool = True) -> tuple[NcclWay, NcclWay]:
     )
     slow_ll = maximum(near / net.near.ll, out / far.climb_rate_ll)
     return (
-        NcclWay(
+        AlgorithmProtocol(
             chain * net.near.hop_ll + depth * far.climb_ll,
             2.0 * slow_ll,
             far.mix_ll,
         ),
-        NcclWay(
+        AlgorithmProtocol(
             chain * net.near.hop + depth * far.climb, 2.0 * slow, far.mix_ll
         ),
     )
 
 
-def nvls_load(net: Links, s: Span, members: float = 0.0) -> NcclWay:
+def nvls_load(net: Links, s: Span, members: float = 0.0) -> AlgorithmProtocol:
     """NVLS: all-reduce in the switch of a node with the rate that so many members reach (0: those
     of the group): V (n-1)/n (m+1)/(m-1) at `sharp` of the rate.
     """
     # (m+1)/(m-1) has no value for one member; beyond NVLS_GROWS none was measured
     m = minimum(maximum(members or s.n, 2.0), NVLS_GROWS)
     part = (s.n - 1) / s.n * (m + 1) / (m - 1)
-    return NcclWay(
+    return AlgorithmProtocol(
         net.near.sharp_wait,
         part * s.slowest(net.reach(s.ranks)) / net.near.sharp,
         net.near.sharp_mix,
@@ -302,8 +310,8 @@ def nccl_exchange(on: Over, V: Num, least: bool = False) -> Load:
     return Load(seconds, where(sends, wait, 0.0), Busy(busy))
 
 
-def ways(net: Links, s: Span, kind: str) -> list[NcclWay]:
-    """Of all that may be chosen, in this group or in a larger one, no way is quicker than the
+def choices(net: Links, s: Span, kind: str) -> list[AlgorithmProtocol]:
+    """Of all that may be chosen, in this group or in a larger one, none is quicker than the
     quickest of these.
     """
     near, far = net.near, net.far
