@@ -14,7 +14,7 @@ from meshwright.describe.fields import fields_of
 from meshwright.describe.framework import frameworks
 from meshwright.describe.job import Job
 from meshwright.describe.software import Software
-from meshwright.prediction.classes import FAMILIES, class_of
+from meshwright.prediction.classes import FAMILIES, chip_family, class_named
 from meshwright_studies.validate import published, validate
 from meshwright_studies.validate.jobs import job, job_and_notes
 from meshwright_studies.validate.software import (
@@ -376,20 +376,20 @@ def test_a_paper_set_is_not_told_of_a_framework() -> None:
 def test_classes_are_families_of_frameworks() -> None:
     a100 = catalog.chip("a100-80")
     of = [
-        class_of(a100, name, False, "bf16")
+        class_named(chip_family(a100), name, "dense", "bf16")
         for name in ("torchtitan", "llm-foundry")
     ]
     assert of == ["Ampere, FSDP, dense, 16 bits"] * 2
     assert (
-        class_of(a100, "megatron-bridge", True, "fp8")
+        class_named(chip_family(a100), "megatron-bridge", "experts", "fp8")
         == "Ampere, Megatron Core, experts, FP8"
     )
-    assert class_of(a100, "meshwright", False, "fp32") == (
+    assert class_named(chip_family(a100), "meshwright", "dense", "fp32") == (
         "Ampere, meshwright, dense, fp32"
     )
-    assert class_of(catalog.chip("gb300"), "", False, "fp4") == (
-        "Blackwell, dense, FP4"
-    )
+    assert class_named(
+        chip_family(catalog.chip("gb300")), "", "dense", "fp4"
+    ) == ("Blackwell, dense, FP4")
 
 
 @pytest.mark.parametrize(

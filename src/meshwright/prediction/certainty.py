@@ -29,13 +29,11 @@ from ..describe import fitted, shipped
 from ..describe.frozen import FrozenDict
 from ..describe.job import Job
 from ..describe.layout import Layout
-from ..describe.model import Model
 from .classes import (
     DENSE,
     EXPERTS,
     chip_family,
     class_named,
-    class_of,
     framework_family,
     sharding,
 )
@@ -194,9 +192,7 @@ def certainty(of: StepResult) -> Certainty | None:
         sources=tuple(mine["sources"]),
         note=f"scaled by {steps} steps measured there"
         if steps
-        else "; ".join(
-            (*reasons_unsure(kind, mine, far), *by_code(of.job.model))
-        ),
+        else "; ".join(reasons_unsure(kind, mine, {**shares, **far})),
         precisions=precisions(kind),
     )
 
@@ -219,9 +215,7 @@ def precisions(kind: str) -> FrozenDict[str, int]:
 
 def kind_of(job: Job) -> str:
     """The class of a job."""
-    name = job.profile.name if job.profile else ""
-    experts = bool(job.model.moe)
-    return class_of(job.cluster.chip, name, experts, job.precision.compute)
+    return PublishedRun.of(job).class_
 
 
 def part_shares(job: Job, time_s: Mapping[str, float]) -> dict[str, float]:
@@ -271,9 +265,8 @@ def distance(job: Job, known: Mapping[str, Any]) -> dict[str, float]:
     }
     most = known["most"]
     seen = kind in classes or any(new.values())
-    alike = any(
-        name.startswith(f"{class_without_numbers(kind)}, ") for name in classes
-    )
+    without_numbers = kind.rpartition(", ")[0]
+    alike = any(name.startswith(f"{without_numbers}, ") for name in classes)
     return {
         **{name: float(yes) for name, yes in new.items()},
         "class": float(not (seen or alike)),
@@ -284,11 +277,6 @@ def distance(job: Job, known: Mapping[str, Any]) -> dict[str, float]:
         # the same of sequences: shorter ones are inside the evidence
         "tokens": max(0.0, math.log2(job.T / most["tokens"])),
     }
-
-
-def class_without_numbers(kind: str) -> str:
-    """A class without its numbers."""
-    return kind.rpartition(", ")[0]
 
 
 def has_precedent(job: Job, layout: Layout) -> bool:
@@ -341,11 +329,7 @@ def reasons_unsure(
         yield "more chips than in any published run"
     if far["tokens"]:
         yield "longer sequences than in any published run"
-
-
-def by_code(model: Model) -> Iterator[str]:
-    """Why a traced model is less sure: nobody has counted it by hand."""
-    if model.traced:
+    if far["traced"]:  # nobody has counted it by hand
         yield (
             "its layers are counted by a trace of its code, and no run of a traced model was"
             " compared"
@@ -364,25 +348,17 @@ def ratio(one: StepResult, other: StepResult) -> tuple[float, float] | None:
     if a is None or b is None:
         return None
     known = evidence()[one.job.assumptions.name]
-    if (
-        a.kind != b.kind
-        or one.job.assumptions.name != other.job.assumptions.name
+    s = math.hypot(a.width, b.width)
+    if (a.kind, one.job.assumptions.name) == (
+        b.kind,
+        other.job.assumptions.name,
     ):
-        s = math.hypot(a.width, b.width)
-        low = float(known["low"])
-        high = float(known["high"])
-        wide = s * max(-low, high)
-        return math.exp(-wide), math.exp(wide)
-    mine = part_shares(one.job, one.time_s)
-    its = part_shares(other.job, other.time_s)
-    unsure = {**known["unsure"], "step": known["pair"]}
-    differ = {
-        name: 1.0 if name == "step" else mine[name] - its[name]
-        for name in PARTS
-    }
-    wide = uncertainty(differ, unsure) * max(
-        -float(known["low"]), float(known["high"])
-    )
+        mine = part_shares(one.job, one.time_s)
+        its = part_shares(other.job, other.time_s)
+        differ = {name: mine[name] - its[name] for name in PARTS}
+        unsure = {**known["unsure"], "step": known["pair"]}
+        s = uncertainty({**differ, "step": 1.0}, unsure)
+    wide = s * max(-float(known["low"]), float(known["high"]))
     return math.exp(-wide), math.exp(wide)
 
 

@@ -56,14 +56,6 @@ def framework_family(framework: str) -> str:
     return FAMILIES.get(framework, framework)
 
 
-def class_of(chip: Chip, framework: str, experts: bool, precision: str) -> str:
-    """The class of a run: chips, software, kind of model, numbers of its products. framework: the
-    name of its profile, "" if the set of assumptions asks none.
-    """
-    kind = EXPERTS if experts else DENSE
-    return class_named(chip_family(chip), framework, kind, precision)
-
-
 def class_named(family: str, framework: str, kind: str, precision: str) -> str:
     """The class of a family of chips, the name of a framework, a kind of model and a precision."""
     names = (
