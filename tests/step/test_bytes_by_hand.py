@@ -412,11 +412,11 @@ def test_chips_that_just_fit() -> None:
 # What replicas send: 1 s for every byte that passes a rank.
 
 
-def unit(layout: Layout, stages: set[int], **joints: Any) -> WeightSync:
+def unit(layout: Layout, zero: int, **joints: Any) -> WeightSync:
     """Of 1000 dense parameters and 100 of experts, at 1 B/s and free of latency."""
     job = a_job(layout, joints.pop("model", EXPERTS), rate=1.0, **joints)
     return weight_sync(
-        job, job.layout, Parameters(1000.0, 100.0), stages, step.clock(job)
+        job, job.layout, Parameters(1000.0, 100.0), zero, step.clock(job)
     )
 
 
@@ -424,13 +424,13 @@ def test_groups_of_replicas_hold_copies() -> None:
     """HSDP, 4 x 2: shards over four (two of an expert), then shards of gradients are reduced over
     two.
     """
-    found = unit(Layout(dp=8, ep=2, dp_replicate=2), {3})
+    found = unit(Layout(dp=8, ep=2, dp_replicate=2), 3)
     inner = 3 / 4 * 1000 + 1 / 2 * 100
     across = 2 * 1 / 2 * (1000 / 4 + 100 / 2)
     assert found.gather.seconds == pytest.approx(2 * inner)
-    assert found.scatter.seconds == pytest.approx(4 * (inner + across))
-    zero = unit(Layout(dp=8, ep=2, dp_replicate=2), {0})
-    assert zero.all_reduce.seconds == pytest.approx(
+    assert found.reduction.seconds == pytest.approx(4 * (inner + across))
+    zero = unit(Layout(dp=8, ep=2, dp_replicate=2), 0)
+    assert zero.reduction.seconds == pytest.approx(
         2 * 4 * (7 / 8 * 1000 + 3 / 4 * 100)
     )
 
@@ -438,11 +438,13 @@ def test_groups_of_replicas_hold_copies() -> None:
 def test_ways_of_gradients_and_rates_of_gathers() -> None:
     """Gradients summed by all-reduces take twice as long; gathers at half of the rate too."""
     weights = replace(SET.overlap.weights, gradients="all-reduce", gathers=0.5)
-    plain = unit(Layout(dp=8), {1})
+    plain = unit(Layout(dp=8), 1)
     other = unit(
-        Layout(dp=8), {1}, overlap=replace(SET.overlap, weights=weights)
+        Layout(dp=8), 1, overlap=replace(SET.overlap, weights=weights)
     )
-    assert other.scatter.seconds == pytest.approx(2 * plain.scatter.seconds)
+    assert other.reduction.seconds == pytest.approx(
+        2 * plain.reduction.seconds
+    )
     assert other.gather.seconds == pytest.approx(2 * plain.gather.seconds)
 
 

@@ -364,14 +364,17 @@ def test_pauses_of_the_slowest_device(
 
 
 # What devices send.
-UNIT = WeightSync(
-    load(4.0, 4.0, 2.0), load(1.0, 1.0, 0.5), load(2.0, 2.0, 1.0)
-)
-"""An all-reduce of 4 s, a gather of 1 s, a scatter of 2 s; half of each in a second dimension."""
+def unit(zero: int) -> WeightSync:
+    """An all-reduce of 4 s; or a gather of 1 s and a scatter of 2 s; half of each in a second
+    dimension."""
+    if not zero:
+        return WeightSync(NOTHING, load(4.0, 4.0, 2.0))
+    return WeightSync(load(1.0, 1.0, 0.5), load(2.0, 2.0, 1.0))
 
 
-def device(sent: float = 0.5, back: float = 0.25) -> Device:
+def device(sent: float = 0.5, back: float = 0.25, zero: int = 0) -> Device:
     """3 s and 5 s a microbatch, with messages of its own; one layer of 1 s and 2 s."""
+    one = unit(zero)
     return Device(
         Passes(3.0, 5.0, load(sent, sent, 0.0), load(back, back, 0.0)),
         Passes(
@@ -380,7 +383,7 @@ def device(sent: float = 0.5, back: float = 0.25) -> Device:
             load(sent / 2, sent / 2, 0.0),
             load(back / 2, back / 2, 0.0),
         ),
-        DeviceSync(UNIT, UNIT * 2.0, UNIT * 3.0),
+        DeviceSync(one, one * 2.0, one * 3.0),
     )
 
 
@@ -396,16 +399,17 @@ def device(sent: float = 0.5, back: float = 0.25) -> Device:
 def test_links_carry_all_that_a_device_sends(zero: int, times: float) -> None:
     """Ten microbatches: 0.75 s of messages each, and weights and gradients as often as ZeRO says:
     scattered after each microbatch, gathered before each pass."""
-    found = link_traffic([device()], 10.0, zero)
+    one = device(zero=zero)
+    found = link_traffic([one], 10.0, zero)
     assert found == pytest.approx((7.5 + times, times / 2))
-    more = device(sent=1.0)._replace(sync=DeviceSync(total=UNIT))
-    most = link_traffic([device(), more], 10.0, zero)
+    more = device(sent=1.0)._replace(sync=DeviceSync(total=unit(zero)))
+    most = link_traffic([one, more], 10.0, zero)
     other = link_traffic([more], 10.0, zero)
     assert most == tuple(map(max, found, other))
     none = Passes(1.0, 1.0, NOTHING, NOTHING)
     silent = Device(none, none)
-    assert link_traffic([silent, device()], 10.0, zero) == found
-    assert link_traffic([device(), silent], 10.0, zero) == found
+    assert link_traffic([silent, one], 10.0, zero) == found
+    assert link_traffic([one, silent], 10.0, zero) == found
 
 
 @pytest.mark.parametrize(
@@ -415,13 +419,14 @@ def test_links_carry_all_that_a_device_sends(zero: int, times: float) -> None:
 def test_all_hides_behind_all_microbatches(zero: int, sent: float) -> None:
     """Ten microbatches of 8 s, and links on which 0.75 s of each are taken; a twentieth of the
     work may hide it."""
-    free = sync_wait(device(), 10.0, zero, HidePass("step", links="free"))
+    one = device(zero=zero)
+    free = sync_wait(one, 10.0, zero, HidePass("step", links="free"))
     assert free.total == pytest.approx(max(sent - 80.0, 0.0))
     few = HidePass("step", share=0.05, links="free")
-    assert sync_wait(device(), 10.0, zero, few) == SyncWait(
+    assert sync_wait(one, 10.0, zero, few) == SyncWait(
         0.0, 0.0, pytest.approx(sent - 4.0), 0.0
     )
-    shown = sync_wait(device(), 10.0, zero, HidePass("step"))
+    shown = sync_wait(one, 10.0, zero, HidePass("step"))
     assert shown.backward == pytest.approx(
         max(sent - 80.0, sent + 7.5 - 80.0, 0.0)
     )
@@ -430,7 +435,7 @@ def test_all_hides_behind_all_microbatches(zero: int, sent: float) -> None:
 def test_links_busy_with_messages_of_the_pass_hide_less() -> None:
     """A forward pass of 3 s whose links carry 1.5 s: of gathers of 3 s, 1.5 s show in each of the
     nine that come later; of the first, behind 2 s beside 0.75 s, 2 + 0.75 - 2."""
-    found = sync_wait(device(sent=1.5), 10.0, 3, HidePass("pass"))
+    found = sync_wait(device(sent=1.5, zero=3), 10.0, 3, HidePass("pass"))
     assert found.forward == pytest.approx(9 * 1.5 + 0.75)
 
 
@@ -439,8 +444,8 @@ def test_in_the_middle_of_many_layers_no_unit_is_the_first() -> None:
     way = HidePass("layer", links="free")
     assert sync_wait(device(), 10.0, 0, way) == SyncWait(0.0, 0.0, 7.0, 0.0)
     steady = device().steady
-    silent = WeightSync(NOTHING, NOTHING, NOTHING)
-    assert steady.sync == DeviceSync(silent, UNIT * 3.0, UNIT * 3.0)
+    silent, every = WeightSync(NOTHING, NOTHING), unit(0) * 3.0
+    assert steady.sync == DeviceSync(silent, every, every)
     assert steady.first.work == 0.0
 
 
@@ -462,7 +467,7 @@ def test_what_each_pass_waits_for_lengthens_fill_and_drain(
     found = steps.step(job, layout, model_cost(job, layout))
     last, fill = found.devices[-1], found.pipeline.ways[-1].seconds
     sync, reduced = last.device.sync.total, 0 if zero == 1 else 1
-    gather, scatter = sync.gather.seconds, sync.scatter.seconds
+    gather, scatter = sync.gather.seconds, sync.reduction.seconds
     each = gathers * gather + reduced * scatter
     assert gather > 0.1 < scatter
     once = (gathers == 0) * gather + (zero == 1) * scatter

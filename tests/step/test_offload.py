@@ -170,14 +170,14 @@ def test_a_shard_comes_with_its_gather_and_goes_with_its_reduction() -> None:
             at,
             placed(layout(text), at.cluster.sizes),
             Parameters(1000.0, 0.0),
-            (3,),
+            3,
             clock(at),
         )
         for text in ("none", "optimizer+weights")
     )
     p = at.precision
     gather = away.gather.seconds - here.gather.seconds
-    scatter = away.scatter.seconds - here.scatter.seconds
+    scatter = away.reduction.seconds - here.reduction.seconds
     assert gather == pytest.approx(500 * p.weight_bytes / GB)
     assert scatter == pytest.approx(500 * p.gradient_bytes / GB)
 

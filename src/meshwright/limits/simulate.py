@@ -232,7 +232,7 @@ def exposed_gradients(
     # a device with less than a block (relaxed) waits for all it has
     one = minimum(d.pp / s.L, 1.0)
     f, sent = work * part, own * part
-    sync = WeightSync(summing, summing * 0.5, summing * 0.5)
+    sync = WeightSync(summing * 0.5, summing * 0.5)
     device = Device(
         Passes(f, 2 * f, sent, sent * 2),
         Passes(f * one, 2 * f * one, sent * one, sent * (2 * one)),

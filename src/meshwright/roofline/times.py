@@ -27,7 +27,7 @@ from ..describe.model import Model
 from ..num import Num, crossing, maximum, product, where
 from ..step import ModelCost, stage_message
 from ..step import step as whole_step
-from ..step.weights import Parameters, weight_sync
+from ..step.weights import Parameters, WeightSync, weight_sync
 from .memory import FSDP
 from .mesh import Mesh, Ranks
 from .work import LayerSetting, On
@@ -130,16 +130,15 @@ class LayerStep:
         return sum(op.weights for op in self.ops) / self.shards
 
     @cached_property
-    def syncs(self) -> tuple[Load, Load]:
+    def syncs(self) -> WeightSync:
         """One gather of the weights, and one reduction of the gradients."""
-        whole = weight_sync(
+        return weight_sync(
             self.setting.job,
             self.layout,
             Parameters(self.weights, 0.0),
-            stages=(self.zero,),
+            zero=self.zero,
             at=self.mesh.clock,
         )
-        return whole.under(self.zero)
 
     @property
     def forward(self) -> Times:

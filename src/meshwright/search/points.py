@@ -157,19 +157,17 @@ class _DealtRows:
             z for z in range(len(choice.zero)) if runs[..., z, :].any()
         ]
         self.syncs, self.fixed_bytes, self.updates = {}, {}, {}
-        for copies, stages in _stages_by_copies(choice, self.zero).items():
-            one = choice.zero[stages[0]]
-            self.syncs[copies] = step.device_syncs(
-                job,
-                one.layout(low),
-                parts,
-                devices=self.shares.slow,
-                stages=[choice.zero[z].zero for z in stages],
-                at=at,
-                far=None if high is None else one.layout(high),
-            )
         for z in self.zero:
             sharding = choice.zero[z]
+            if sharding.messages not in self.syncs:
+                self.syncs[sharding.messages] = step.device_syncs(
+                    job,
+                    sharding.layout(low),
+                    parts,
+                    devices=self.shares.slow,
+                    at=at,
+                    far=None if high is None else sharding.layout(high),
+                )
             wide = sharding.layout(low if high is None else high)
             self.updates[z] = step.update(
                 job, wide, owned, zero=sharding.zero, at=at
@@ -229,7 +227,7 @@ class _DealtRows:
                     whole,
                     one,
                     pipeline=pipeline,
-                    syncs=self.syncs[sharding.copies],
+                    syncs=self.syncs[sharding.messages],
                     update_seconds=self.updates[z],
                     how=table.at.overlap,
                 ).total
@@ -316,13 +314,3 @@ def _fullest_bytes(standing: list[memory.FixedBytes], kept: list[Num]) -> Num:
             for use in each.uses(flying)
         ),
     )
-
-
-def _stages_by_copies(
-    choice: Options, stages: list[int]
-) -> dict[int, list[int]]:
-    """ZeRO stages that shard over the same ranks, by their copies."""
-    found: dict[int, list[int]] = {}
-    for z in stages:
-        found.setdefault(choice.zero[z].copies, []).append(z)
-    return found

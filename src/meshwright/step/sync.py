@@ -130,7 +130,7 @@ def sync_wait(d: Device, m: Num, zero: int, how: HidePass) -> SyncWait:
     the layer that waits for the first weights or makes the last gradients: T_1 + behind(rest). Of
     scope "layer" no layer is the first; of scope "backward" weights are waited for.
     """
-    _, reduction = d.sync.total.under(zero)
+    reduction = d.sync.total.reduction
     if how.scope == "none":
         return _wait_for_all(d.sync, reduction, m, zero)
     if how.scope == "step":
@@ -140,8 +140,8 @@ def sync_wait(d: Device, m: Num, zero: int, how: HidePass) -> SyncWait:
         return SyncWait(0.0, 0.0, shown, leaves=0.0, slowdown=slower)
     if how.scope == "layer":
         d = d.steady
-    first_weights, last_gradients = d.sync.first.under(zero)
-    once, later = d.sync.rest.under(zero)
+    first_weights, last_gradients = d.sync.first
+    once, later = d.sync.rest
     gathers_bare = how.scope == "backward"
     _, weights, again = d.sync.gathered(zero)
     hidden = NOTHING if gathers_bare else again

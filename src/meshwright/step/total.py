@@ -279,13 +279,11 @@ class StepCosts:
     def step(self) -> Step:
         """The sum: pipeline, synchronisation and optimizer."""
         job, layout, one = self.job, self.layout, self.microbatch
-        stages = (layout.zero,)
         syncs = device_syncs(
             job,
             layout,
             self.parts,
             devices=one.shares.slow,
-            stages=stages,
             at=self.at,
         )
         return join(

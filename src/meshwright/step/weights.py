@@ -5,7 +5,6 @@ of embedding and head, of all of them.
 from __future__ import annotations
 
 from collections.abc import (
-    Collection,
     Iterable,
     Iterator,
     Mapping,
@@ -40,32 +39,21 @@ class Parameters(NamedTuple):
 class WeightSync(NamedTuple):
     """Collectives of parameters that a device shares with its replicas, each once."""
 
-    all_reduce: Load
     gather: Load
-    scatter: Load
+    """Of weights, where a ZeRO stage shards anything."""
+    reduction: Load
+    """Of gradients: to all replicas, or each shard to its owner."""
 
     def __add__(self, other: WeightSync) -> WeightSync:  # type: ignore[override]
         return WeightSync(
-            self.all_reduce + other.all_reduce,
-            self.gather + other.gather,
-            self.scatter + other.scatter,
+            self.gather + other.gather, self.reduction + other.reduction
         )
 
     def __mul__(self, times: Num) -> WeightSync:  # type: ignore[override]
-        if isinstance(times, float) and times == 1.0:
-            return self
-        return WeightSync(
-            self.all_reduce * times, self.gather * times, self.scatter * times
-        )
-
-    def under(self, zero: int) -> tuple[Load, Load]:
-        """One gather of the weights, and one reduction of the gradients, of a ZeRO stage."""
-        if not cuts(zero, "optimizer"):
-            return NOTHING, self.all_reduce
-        return self.gather, self.scatter
+        return WeightSync(self.gather * times, self.reduction * times)
 
 
-SILENT = WeightSync(NOTHING, NOTHING, NOTHING)
+SILENT = WeightSync(NOTHING, NOTHING)
 """Collectives of no weights, or of weights that nobody shares."""
 
 
@@ -90,8 +78,6 @@ class DeviceSync(NamedTuple):
         """What a ZeRO stage gathers before the first forward pass of a step, before each other
         one, and before each backward pass.
         """
-        if not cuts(zero, "optimizer"):
-            return NOTHING, NOTHING, NOTHING
         once = self.total.gather
         if cuts(zero, "weights"):
             return once, once, (self.again or self.total).gather
@@ -101,9 +87,8 @@ class DeviceSync(NamedTuple):
     def in_step(self, zero: int, m: Num) -> Load:
         """All of a step of m microbatches."""
         first, forward, backward = self.gathered(zero)
-        _, reduction = self.total.under(zero)
         return (
-            reduction * reductions(zero, m)
+            self.total.reduction * reductions(zero, m)
             + first
             + forward * (m - 1.0)
             + backward * m
@@ -183,11 +168,11 @@ def weight_sync(
     job: Job,
     layout: Layout,
     weights: Parameters,
-    stages: Collection[int],
+    zero: int,
     at: Clock,
     far: Layout | None = None,
 ) -> WeightSync:
-    """Collectives of parameters that these ZeRO stages need.
+    """Collectives of parameters: all ZeRO stages from 1 on send the same, as often as they say.
 
     far: None for layouts. For the bound of an interval of dp, `layout` has its fewest replicas and
     `far` its most: no member sends less than the fewest ranks do, since every collective takes
@@ -202,11 +187,9 @@ def weight_sync(
             whole = whole + Load(one.seconds, 0.0, one.busy)
         return whole
 
-    all_reduce = gather = scatter = NOTHING
-    if 0 in stages:
-        all_reduce = load(reduction_messages(job, layout, weights, False))
-    if not any(stages):
-        return WeightSync(all_reduce, gather, scatter)
+    if not cuts(zero, "optimizer"):
+        whole = reduction_messages(job, layout, weights, False)
+        return WeightSync(NOTHING, load(whole))
     p, how = job.precision, at.overlap.weights
     gather = load(gather_messages(job, layout, weights))
     if how.gathers != 1.0:
@@ -221,7 +204,7 @@ def weight_sync(
         chip, own = job.cluster.chip, shard(job, far or layout, weights)
         gather = gather + Load(copy_seconds(chip, own * p.weight_bytes))
         scatter = scatter + Load(copy_seconds(chip, own * p.gradient_bytes))
-    return WeightSync(all_reduce, gather, scatter)
+    return WeightSync(gather, scatter)
 
 
 def shard(job: Job, layout: Layout, weights: Parameters) -> Num:
@@ -242,19 +225,15 @@ def device_syncs(
     layout: Layout,
     parts: ModelCost,
     devices: Sequence[ModelShare],
-    stages: Collection[int],
     at: Clock,
     far: Layout | None = None,
 ) -> tuple[DeviceSync, ...]:
-    """Collectives of the weights of devices that hold these shares.
-
-    stages, far: as in `weight_sync`.
-    """
+    """Collectives of the weights of devices that hold these shares. far: as in `weight_sync`."""
     ends_of, kept = units_of(job)
     layers = [Parameters(c.weights, c.expert_weights) for c in parts.layers]
     ends = [end_units(job, layout, parts, share) for share in devices]
     several = [*layers, *chain.from_iterable(ends)]
-    units = _syncs(job, layout, several, stages=stages, at=at, far=far)
+    units = _syncs(job, layout, several, at, far)
     of_layers, of_ends = units[: len(layers)], iter(units[len(layers) :])
 
     def layers_of(often: Iterable[Num]) -> WeightSync:
@@ -284,7 +263,6 @@ def _syncs(
     job: Job,
     layout: Layout,
     several: Sequence[Parameters],
-    stages: Collection[int],
     at: Clock,
     far: Layout | None,
 ) -> list[WeightSync]:
@@ -297,17 +275,22 @@ def _syncs(
         if not (no_parameters(weights.dense) and no_parameters(weights.expert))
     ]
     syncs = [SILENT] * len(several)
+
+    def of(weights: Parameters) -> WeightSync:
+        return weight_sync(job, layout, weights, layout.zero, at, far)
+
     columns = side_by_side([n for i in some for n in several[i]])
     if columns is None:
         for i in some:
-            syncs[i] = weight_sync(
-                job, layout, several[i], stages=stages, at=at, far=far
-            )
+            syncs[i] = of(several[i])
         return syncs
-    both = Parameters(columns[::2], columns[1::2])
-    whole = weight_sync(job, layout, both, stages=stages, at=at, far=far)
+    whole = of(Parameters(columns[::2], columns[1::2]))
     for row, i in enumerate(some):
-        syncs[i] = column_of(whole, row, columns.ndim)
+        own = (
+            each if each is NOTHING else column_of(each, row, columns.ndim)
+            for each in whole
+        )
+        syncs[i] = WeightSync(*own)
     return syncs
 
 
