@@ -121,7 +121,7 @@ def test_no_rank_runs_ahead_of_the_one_before() -> None:
 
 @pytest.mark.parametrize("name", COSTED)
 def test_what_a_rank_holds_is_what_was_said_at_most(name: str) -> None:
-    """In its own order for any costs; and no order is shorter than what the busiest rank computes."""
+    """In its own order for any costs."""
     rng = random.Random(name)
     schedule = get(name)
     for _ in range(30):
@@ -131,34 +131,6 @@ def test_what_a_rank_holds_is_what_was_said_at_most(name: str) -> None:
         order = schedule.timed(Costs(tuple(passes), send)).order(p, m, 1)
         most = schedule.in_flight(p, m, 1)
         assert max(in_flight_rank(order, r) for r in range(p)) <= most
-        for barrier in (True, False):
-            exact = step_in_run_s(order, place, passes, send, barrier)
-            assert m * max(map(sum, passes)) <= exact * (1 + 1e-9)
-
-
-@pytest.mark.parametrize("p", [2, 4, 8])
-@pytest.mark.parametrize(
-    "mix", [(1.0, 1.0, 1.0), (1.0, 1.2, 0.8), (1.0, 1.9, 0.9)]
-)
-def test_the_last_rank_idles_no_longer_than_in_zb_h1(
-    p: int, mix: tuple[float, float, float]
-) -> None:
-    """Equal stages, sends, and twice as many microbatches as ranks or more: ZB-1p is as fast as
-    ZB-H1, and ZB-2p as ZB-H2 and as ZB-1p, from a rank's first action to its last."""
-    for m in (2 * p, 3 * p + 1, 6 * p):
-        took = {}
-        for name in ("zb-h1", "zb-h2", "zb-1p", "zb-2p"):
-            schedule = get(name).timed(Costs((mix,) * p, 0.05))
-            one = timeline_of_order(
-                schedule.order(p, m, 1), place, [mix] * p, 0.05
-            )
-            took[name] = max(
-                ends[-1] - starts[0]
-                for starts, ends in zip(one.start_s, one.end_s, strict=True)
-            )
-        assert took["zb-1p"] <= took["zb-h1"] * (1 + 1e-9), (m, took)
-        assert took["zb-2p"] <= took["zb-1p"] * (1 + 1e-9), (m, took)
-        assert took["zb-2p"] <= took["zb-h2"] * (1 + 1e-9), (m, took)
 
 
 def test_rows_of_a_table_have_orders_of_their_own() -> None:

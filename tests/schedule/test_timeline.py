@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from test_schedules import layouts
 
 from meshwright.errors import BadInput
 from meshwright.schedule import (
@@ -16,8 +13,6 @@ from meshwright.schedule import (
     timeline_of_order,
 )
 from run_of_steps import step_in_run_s
-
-PASSES = st.tuples(*[st.floats(0.01, 10)] * 3)
 
 
 def test_a_rank_that_never_waits_is_idle_for_nothing_at_all() -> None:
@@ -220,31 +215,3 @@ def test_two_steps_of_two_ranks_by_hand() -> None:
     ]
     assert step_in_run_s(order, place, [(1, 1, 1)] * 2) == 9
     assert step_in_run_s(order, place, [(1, 1, 1)] * 2, barrier=True) == 10
-
-
-@settings(deadline=None, max_examples=60)
-@given(layouts(), st.data())
-def test_a_step_in_a_run(
-    layout: tuple[str, int, int, int], data: st.DataObject
-) -> None:
-    """Not below what the busiest rank computes, not above the makespan; the makespan itself if a
-    barrier follows, or if backward passes are whole: then the rank that begins first ends last."""
-    name, p, m, v = layout
-    schedule = get(name)
-    stages = int(schedule.stage_count(p, v))
-    passes, send = (
-        data.draw(st.lists(PASSES, min_size=stages, max_size=stages)),
-        data.draw(st.floats(0, 5)),
-    )
-    order, place = schedule.order(p, m, v), schedule.placement(p, v)
-    one, in_run = (
-        timeline_of_order(order, place, passes, send),
-        step_in_run_s(order, place, passes, send),
-    )
-    assert max(one.busy_s) - 1e-9 <= in_run <= one.makespan_s * (1 + 1e-9)
-    assert (
-        step_in_run_s(order, place, passes, send, barrier=True)
-        == one.makespan_s
-    )
-    if not schedule.split_backward:
-        assert in_run == pytest.approx(one.makespan_s, rel=1e-9)
