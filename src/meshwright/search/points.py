@@ -156,7 +156,8 @@ class _DealtRows:
         self.zero = [
             z for z in range(len(choice.zero)) if runs[..., z, :].any()
         ]
-        self.syncs, self.fixed_bytes, self.updates = {}, {}, {}
+        self.syncs: dict[Any, Any] = {}
+        self.fixed_bytes, self.updates = {}, {}
         for z in self.zero:
             sharding = choice.zero[z]
             if sharding.messages not in self.syncs:
