@@ -29,7 +29,7 @@ from meshwright.program import resident
 from meshwright.program.least import least_bytes
 from meshwright.schedule import get as schedule_named
 from meshwright.search import Space
-from meshwright.step import memory, model_cost, room, step, uses_schedule_order
+from meshwright.step import memory, model_cost, oom, step, uses_schedule_order
 
 LARGEST_ODD_MICROBATCH = 64
 """Sequences up to which a relaxed space has any microbatch, and not only divisors of the batch."""
@@ -371,7 +371,7 @@ def loop(job: Job, space: Space, k: int) -> tuple[list[Row], int, int]:
     where the trainer's whole program is counted, what no walk undercuts.
     """
     rows, number, costs = [], 0, {}
-    most = room.limit(job)
+    most = oom.limit(job)
     for numbers, layout in every_layout(job, space):
         number += 1
         places = layout.placement.values()
@@ -403,7 +403,7 @@ def loop(job: Job, space: Space, k: int) -> tuple[list[Row], int, int]:
 
 def chance_to_fit(job: Job, use: float) -> float:
     """1 less the risk of running out of memory."""
-    return 1.0 - float(room.risk(job, np.array([use]))[0])
+    return 1.0 - float(oom.risk(job, np.array([use]))[0])
 
 
 def seconds_of(job: Job, row: Any) -> float:

@@ -19,7 +19,7 @@ from meshwright.describe.model import Model
 from meshwright.describe.network import Dim, Network
 from meshwright.describe.slices import axes
 from meshwright.search import Space, brute, search
-from meshwright.step import room
+from meshwright.step import oom
 from spaces import bare, random_job, with_memory
 
 
@@ -126,7 +126,7 @@ def test_what_is_said_where_nothing_fits(relaxed: bool) -> None:
         least = min(every.rows, key=lambda row: row.bytes)
         assert said.closest and said.closest.memory_use.total == least.bytes
         for room_for, fits in ((1 + 1e-9, True), (1 - 1e-9, False)):
-            tight = room.with_room_for(job, least.bytes * room_for)
+            tight = oom.with_room_for(job, least.bytes * room_for)
             assert bool(search(tight, space, 1).rows) is fits
             assert bool(plan(tight, space, families=False).best) is fits
         fewer += any(
@@ -216,7 +216,7 @@ def test_what_fits_only_between_the_fewest_and_the_most_replicas(
     job = Job(model, Cluster(chip, flat, chips), batch)
     space = Space(**{**ONE, **choices}, relaxed=True)
     own = brute(job, space.but(dp=(dp,)), 9).rows
-    job = room.with_room_for(job, 1.001 * min(row.bytes for row in own))
+    job = oom.with_room_for(job, 1.001 * min(row.bytes for row in own))
     every = brute(job, space, 5)
     assert every.rows
     assert 1 < every.rows[0].degree("dp") < chips / choices["pp"][0]
@@ -238,7 +238,7 @@ def test_a_single_replica_may_need_less_than_two() -> None:
         predict(job, Layout(dp=dp, zero=3)).memory_use.total for dp in (1, 2)
     )
     assert one < two
-    job = room.with_room_for(job, (one + two) / 2)
+    job = oom.with_room_for(job, (one + two) / 2)
     space = Space(
         zero=(3,),
         microbatch=(1,),

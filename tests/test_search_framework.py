@@ -17,7 +17,7 @@ from meshwright.layout.stages import schedule_of
 from meshwright.program.least import least_bytes
 from meshwright.program.resident import fullest, peaks
 from meshwright.search import Space, brute, plan, search
-from meshwright.step import model_cost, room, step
+from meshwright.step import model_cost, oom, step
 from plain_loop import chance_to_fit, every_layout, loop
 from spaces import bare, random_job, with_memory
 
@@ -51,7 +51,7 @@ def trained_job(
         seen = brute(with_memory(job, 1e11), space, 200).rows
         if seen:
             return (
-                room.with_room_for(job, rng.choice(seen)[1] * (1 + 1e-9)),
+                oom.with_room_for(job, rng.choice(seen)[1] * (1 + 1e-9)),
                 space,
                 relaxed,
             )
@@ -161,7 +161,7 @@ def test_search_equals_a_plain_loop_under_every_framework(name: str) -> None:
             continue
         if not seen:
             continue
-        job = room.with_room_for(job, rng.choice(seen)[1] * (1 + 1e-9))
+        job = oom.with_room_for(job, rng.choice(seen)[1] * (1 + 1e-9))
         expected, searched, feasible = loop(job, space, 5)
         every, quick = (
             brute(job, space, 5),
@@ -188,10 +188,10 @@ def test_what_is_shown_is_walked(seed: int) -> None:
             bound = float(least_bytes(job, layout, parts, schedule_of(layout)))
             assert bound <= use * (1 + 1e-9)
             seconds = float(step(job, layout, parts).total)
-            if use <= room.limit(job):
+            if use <= oom.limit(job):
                 walks.append((seconds / chance_to_fit(job, use), use))
             else:
-                full += bound <= room.limit(job)
+                full += bound <= oom.limit(job)
         one = plan(job, space, top=4, families=False)
         shown = [p for p in (one.best, *one.alternatives) if p]
         expected = sorted(walks)[:4]
@@ -200,5 +200,5 @@ def test_what_is_shown_is_walked(seed: int) -> None:
         )
         for p in shown:
             assert p.peaks == peaks(job, p.layout)
-            assert room.fits(job, sum(fullest(p.peaks).values()))
+            assert oom.fits(job, sum(fullest(p.peaks).values()))
     assert full

@@ -28,7 +28,7 @@ from meshwright.layout import rules
 from meshwright.num import divisors
 from meshwright.prediction.certainty import resolution
 from meshwright.search import Space, brute, search
-from meshwright.step import room
+from meshwright.step import oom
 from meshwright.sweep import vary
 from spaces import bare, random_job
 
@@ -312,7 +312,7 @@ def test_lighter_numbers_and_optimizers_are_suggested_where_they_help() -> (
         least = predict(base, Layout(recompute="full")).memory_bytes[
             "allocated"
         ]
-        job = room.with_room_for(base, least * share)
+        job = oom.with_room_for(base, least * share)
         notes = plan(job).notes
         for words, lighter in (
             (
@@ -389,7 +389,7 @@ def test_links_of_a_mesh_count_in_the_step() -> None:
         for n in (job.cluster.network, switch)
     ]
     assert 6 < times[0] / times[1] < 7
-    assert room.limit(job) > 0
+    assert oom.limit(job) > 0
 
 
 @pytest.mark.parametrize(
@@ -541,9 +541,9 @@ def test_what_just_has_room_is_found(name: str, asked: Space) -> None:
     is an answer, with a little less there is none.
     """
     job = bare(Job(name, "32xh100-sxm", 64))
-    shown = plan(room.with_room_for(job, 1e9), asked, families=False)
+    shown = plan(oom.with_room_for(job, 1e9), asked, families=False)
     assert shown.best is None and shown.closest
     least = shown.closest.memory_bytes["allocated"]
     for share, fits in ((1 + 1e-9, True), (1 - 1e-9, False)):
-        tight = room.with_room_for(job, least * share)
+        tight = oom.with_room_for(job, least * share)
         assert bool(plan(tight, asked, families=False).best) is fits

@@ -56,7 +56,7 @@ ALWAYS: Mapping[str, list[str]] = {
     "count": ["count.linear:gradient_bytes", "count.linear:summed_bytes"],
     "network": ["cost.hop:point_to_point"],
     "overlap": ["cost.overlap:behind", "cost.overlap:outlasting"],
-    "memory": ["step.memory:states", "step.room:risk", "step.room:most_bytes"],
+    "memory": ["step.memory:states", "step.oom:risk", "step.oom:most_bytes"],
 }
 """Joint -> functions that read it, whatever is chosen."""
 TITLES = {

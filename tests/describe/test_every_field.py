@@ -37,7 +37,7 @@ from meshwright.describe.holding import Holding
 from meshwright.describe.kernels import kernels
 from meshwright.describe.precision import PRECISIONS
 from meshwright.describe.read import read
-from meshwright.step import room
+from meshwright.step import oom
 from meshwright_studies.reproduce.lbl.defects import LBL_CODE as DEFECTS
 
 H100, MODEL = cluster("64xh100-sxm"), model("llama3-8b")
@@ -161,7 +161,7 @@ def changed(on: Any, path: tuple[str, ...], value: Any) -> Any:
 
 def numbers(of: Job) -> tuple[Any, ...]:
     p = predict(of)
-    return p.time_s, p.memory_bytes, p.risk_of_oom, room.limit(of)
+    return p.time_s, p.memory_bytes, p.risk_of_oom, oom.limit(of)
 
 
 @pytest.mark.parametrize("field", OBJECTS)

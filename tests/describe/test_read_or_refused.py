@@ -35,7 +35,7 @@ from meshwright.describe.precision import PRECISIONS
 from meshwright.describe.read import read, to_dict
 from meshwright.describe.software import Software
 from meshwright.formats.toml import thing_named
-from meshwright.step import room
+from meshwright.step import oom
 from meshwright.sweep import vary
 
 LLAMA, MIXTRAL = model("llama3-8b"), model("mixtral-8x7b")
@@ -162,7 +162,7 @@ def numbers(of: Job) -> Any:
         p = predict(of)
     except BadInput:
         return None
-    return p.time_s, p.memory_bytes, p.risk_of_oom, room.limit(of)
+    return p.time_s, p.memory_bytes, p.risk_of_oom, oom.limit(of)
 
 
 @pytest.mark.parametrize("name", SETS)

@@ -20,7 +20,7 @@ from meshwright.describe.job import Job
 from meshwright.describe.layout import Layout
 from meshwright.describe.model import MoE
 from meshwright.layout.placement import placed
-from meshwright.step import ModelCost, ModelShare, holding, memory, room
+from meshwright.step import ModelCost, ModelShare, holding, memory, oom
 from meshwright.step.microbatch import (
     model_with_recomputation,
     with_recomputation,
@@ -353,16 +353,16 @@ def tight(width: float = 0.0, **more: Any) -> Job:
 def test_from_tensors_to_a_device() -> None:
     """40 GB of tensors: half more is held, an eighth more is needed, 3 GB lie outside."""
     job = tight()
-    assert room.reserved_bytes(job, 40 * GB) == 60 * GB
-    assert room.reserved_bytes(job, 40 * GB, 7.0) == 60 * GB + 7.0
-    assert room.device_bytes(job, 40 * GB) == 63 * GB
-    assert room.device_bytes(job, 40 * GB, GB) == 64 * GB
-    assert room.needed_bytes(job, 40 * GB) == 48 * GB
-    assert room.unusable_share(job) == 0.125
-    assert room.capacity(job) == 500 * GB
+    assert oom.reserved_bytes(job, 40 * GB) == 60 * GB
+    assert oom.reserved_bytes(job, 40 * GB, 7.0) == 60 * GB + 7.0
+    assert oom.device_bytes(job, 40 * GB) == 63 * GB
+    assert oom.device_bytes(job, 40 * GB, GB) == 64 * GB
+    assert oom.needed_bytes(job, 40 * GB) == 48 * GB
+    assert oom.unusable_share(job) == 0.125
+    assert oom.capacity(job) == 500 * GB
     chip = replace(job.cluster.chip, runtime_bytes=100 * GB)
-    assert room.usable_bytes(chip, job.how.memory) == 900 * GB
-    assert room.usable_bytes(chip, UNITS) == 1000 * GB
+    assert oom.usable_bytes(chip, job.how.memory) == 900 * GB
+    assert oom.usable_bytes(chip, UNITS) == 1000 * GB
 
 
 def test_a_limit_of_bytes_or_a_risk() -> None:
@@ -371,42 +371,42 @@ def test_a_limit_of_bytes_or_a_risk() -> None:
     """
     job = tight()
     most = (500 - 3) / 1.125 * GB
-    assert room.limit(job) == pytest.approx(most)
-    assert room.risk(job, most * 1.001) == 1.0
+    assert oom.limit(job) == pytest.approx(most)
+    assert oom.risk(job, most * 1.001) == 1.0
     memory = replace(job.how.memory, framework_bytes=5 * GB)
     whole = replace(job, assumptions=replace(job.assumptions, memory=memory))
-    assert room.needed_bytes(whole, 440 * GB) == room.capacity(whole)
-    assert room.risk(whole, 440 * GB) == 0.0
-    assert room.risk(job, most * 0.999) == 0.0
-    assert room.fits(job, room.limit(job))
-    assert not room.fits(job, room.limit(job) * 1.001)
+    assert oom.needed_bytes(whole, 440 * GB) == oom.capacity(whole)
+    assert oom.risk(whole, 440 * GB) == 0.0
+    assert oom.risk(job, most * 0.999) == 0.0
+    assert oom.fits(job, oom.limit(job))
+    assert not oom.fits(job, oom.limit(job) * 1.001)
     even = tight(0.1)
-    assert room.risk(even, most) == pytest.approx(0.5)
+    assert oom.risk(even, most) == pytest.approx(0.5)
     e_fold = (500 * exp(1.0) - 3) / 1.125 * GB
-    assert room.risk(even, e_fold) == pytest.approx(1 / (1 + exp(-10.0)))
-    assert room.limit(even) == pytest.approx(most), "a risk of one half"
+    assert oom.risk(even, e_fold) == pytest.approx(1 / (1 + exp(-10.0)))
+    assert oom.limit(even) == pytest.approx(most), "a risk of one half"
     careful = tight(0.1, headroom=0.01)
-    at_limit = room.limit(careful)
-    assert room.risk(careful, at_limit) == pytest.approx(0.01)
+    at_limit = oom.limit(careful)
+    assert oom.risk(careful, at_limit) == pytest.approx(0.01)
     assert at_limit == pytest.approx(
         (500 * exp(0.1 * log(0.01 / 0.99)) - 3) / 1.125 * GB
     )
-    assert room.risk(even, 0.0) < 1e-20 and room.risk(even, 1e30) == 1.0
+    assert oom.risk(even, 0.0) < 1e-20 and oom.risk(even, 1e30) == 1.0
 
 
 def test_risks_are_numbers_however_far_need_and_room_are_apart() -> None:
     job = tight(1.0)
     share = 1e-9
-    assert 1 - room.risk(job, 1e40) == pytest.approx(share, rel=1e-3)
+    assert 1 - oom.risk(job, 1e40) == pytest.approx(share, rel=1e-3)
     nothing = replace(job.how.memory, framework_bytes=0.0)
     free = replace(job, assumptions=replace(job.assumptions, memory=nothing))
-    assert room.risk(free, 0.0) == pytest.approx(share, rel=1e-6)
+    assert oom.risk(free, 0.0) == pytest.approx(share, rel=1e-6)
 
 
 def test_chips_that_just_fit() -> None:
     for job in (tight(), tight(0.1, headroom=0.05)):
-        just = room.with_room_for(job, 20 * GB)
-        assert room.limit(just) == pytest.approx(20 * GB)
+        just = oom.with_room_for(job, 20 * GB)
+        assert oom.limit(just) == pytest.approx(20 * GB)
 
 
 # What replicas send: 1 s for every byte that passes a rank.
@@ -487,7 +487,7 @@ def test_under_a_framework_a_layer_works_beside_the_head() -> None:
 
 
 def test_chances_for_people() -> None:
-    assert [room.chance(x) for x in (0.005, 0.01, 0.5, 0.99, 0.995)] == [
+    assert [oom.chance(x) for x in (0.005, 0.01, 0.5, 0.99, 0.995)] == [
         "less than 1 %", "1 %", "50 %", "99 %", "more than 99 %",
     ]  # fmt: skip
 

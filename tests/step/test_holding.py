@@ -20,7 +20,7 @@ from meshwright import (
 )
 from meshwright.describe.job import PRECISIONS
 from meshwright.describe.software import Software
-from meshwright.step import room
+from meshwright.step import oom
 
 T, D, F, V, KV, L = 8192, 4096, 14336, 128256, 1024, 32
 """Llama-3-8B: tokens of a sequence, width, feed-forward, vocabulary, width of keys and of values,
@@ -305,9 +305,9 @@ def test_a_tpu_offers_what_xla_says() -> None:
     }
     for name, gib in offered.items():
         job = Job(model("llama3-8b"), cluster(f"64x{name}"), 64)
-        assert room.capacity(job) == pytest.approx(gib * 2**30)
-        assert room.own_bytes(job) == 0
+        assert oom.capacity(job) == pytest.approx(gib * 2**30)
+        assert oom.own_bytes(job) == 0
         book = replace(
             job, assumptions="scaling-book-max", precision="bf16-pure"
         )
-        assert room.capacity(book) == job.cluster.chip.hbm_bytes
+        assert oom.capacity(book) == job.cluster.chip.hbm_bytes

@@ -23,7 +23,7 @@ from ..describe.slices import axes as torus_axes
 from ..describe.slices import shape_for, slice_network
 from ..errors import BadInput, unknown
 from ..prediction.failures import Failures, loss_to_failures
-from ..step.room import most_bytes, usable_bytes
+from ..step.oom import most_bytes, usable_bytes
 from .laws import LAWS, SPARSE, Law, Values
 from .simulate import Machine
 

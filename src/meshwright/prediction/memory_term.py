@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from ..num import Num
 from ..program import resident
-from ..step import holding, room
+from ..step import holding, oom
 from ..step.zero import CUT_FROM, cuts
 from .explanation import Explanation
 from .recorded import Recorded, Traced
@@ -99,13 +99,13 @@ def _kind(e: Explanation, kind: str, x: Num) -> Term:
 def _outside_tensors(p: StepResult) -> Iterator[Term]:
     """What a device must have beside its tensors."""
     use = p.memory_bytes
-    own = room.own_bytes(p.job)
+    own = oom.own_bytes(p.job)
     unusable = use["needed"] - use["allocated"] - own
-    share = f"{room.unusable_share(p.job):g} of the bytes of tensors, after the cache is freed"
+    share = f"{oom.unusable_share(p.job):g} of the bytes of tensors, after the cache is freed"
 
     def cached() -> Traced:
         tensors: Traced = Recorded(use["allocated"], name="allocated")
-        return room.needed_bytes(p.job, tensors) - tensors - own
+        return oom.needed_bytes(p.job, tensors) - tensors - own
 
     def context() -> Traced:
         return Recorded(own, name="context")

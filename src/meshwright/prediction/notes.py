@@ -21,7 +21,7 @@ from ..describe.software import ATTENTION
 from ..layout import practice, rules
 from ..layout.beside import PAIRED
 from ..layout.sequence import length, padding
-from ..step import room
+from ..step import oom
 from ..units import show
 from .result import StepResult
 
@@ -237,7 +237,7 @@ def of_answer(r: StepResult) -> Iterator[str]:
             f" output head and loss, {100 * left_out:.1f} % of the model FLOPs that MFU counts"
         )
     if not r.fits:
-        yield room.shortage(job, r.memory_bytes["allocated"])
+        yield oom.shortage(job, r.memory_bytes["allocated"])
     if traced and traced.states:
         share = r.time_s["memory"] / sum(r.time_s.values())
         if share > MOST:

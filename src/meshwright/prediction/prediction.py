@@ -18,7 +18,7 @@ from ..layout import rules
 from ..layout.placement import placed
 from ..program.coverage import beyond
 from ..program.cpu import cpu_seconds, why_no_cpu_time
-from ..step import room
+from ..step import oom
 from ..units import DAY_S, show
 from .certainty import Certainty, certainty, nearest_runs
 from .classes import chip_family
@@ -150,13 +150,11 @@ class Prediction(StepResult, Displayed):
     @property
     def verdict(self) -> str:
         """Whether it fits, in words; "may not fit" if the risk is above the accepted one but
-        running out is not certain (`room.SURE`).
+        running out is not certain (`oom.SURE`).
         """
         if self.fits:
             return "fits"
-        return (
-            "does NOT fit" if self.risk_of_oom > room.SURE else "may not fit"
-        )
+        return "does NOT fit" if self.risk_of_oom > oom.SURE else "may not fit"
 
     @property
     def memory_short(self) -> float:
@@ -167,7 +165,7 @@ class Prediction(StepResult, Displayed):
     @property
     def risk_accepted(self) -> float:
         """Probability of running out of memory up to which a layout fits."""
-        return float(room.risk_limit(self.job.how.memory, self.job.headroom))
+        return float(oom.risk_limit(self.job.how.memory, self.job.headroom))
 
     @property
     def unmeasured(self) -> bool:

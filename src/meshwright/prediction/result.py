@@ -27,7 +27,7 @@ from ..step import (
     StepCosts,
     kept_clock,
     memory,
-    room,
+    oom,
 )
 from ..step.microbatch import model_with_recomputation, time_model
 from .exact import replays
@@ -187,10 +187,10 @@ class StepResult:
         return {
             **{k: float(v) for k, v in use._asdict().items()},
             "allocated": float(allocated),
-            "reserved": float(room.reserved_bytes(job, allocated, new)),
-            "device": float(room.device_bytes(job, allocated, new)),
-            "needed": float(room.needed_bytes(job, allocated)),
-            "capacity": room.capacity(job),
+            "reserved": float(oom.reserved_bytes(job, allocated, new)),
+            "device": float(oom.device_bytes(job, allocated, new)),
+            "needed": float(oom.needed_bytes(job, allocated)),
+            "capacity": oom.capacity(job),
         }
 
     @cached_property
@@ -223,12 +223,12 @@ class StepResult:
         """Probability that the fullest device runs out of memory; 0 or 1 under a paper's set, which
         knows no risk.
         """
-        return float(room.risk(self.job, self.memory_use.total))
+        return float(oom.risk(self.job, self.memory_use.total))
 
     @property
     def fits(self) -> bool:
         """The fullest device has room: the risk that it has not is within the headroom."""
-        return bool(room.fits(self.job, self.memory_use.total))
+        return bool(oom.fits(self.job, self.memory_use.total))
 
     @property
     def idle(self) -> str:

@@ -13,7 +13,7 @@ from ..prediction.classes import chip_family
 from ..prediction.failures import has_published_rate
 from ..prediction.prediction import Prediction
 from ..step.memory import Use
-from ..step.room import chance
+from ..step.oom import chance
 from ..units import show
 
 CAUSES = {

@@ -26,7 +26,7 @@ from ..describe.model import Model
 from ..describe.precision import precision as named_precision
 from ..describe.slices import Shape
 from ..errors import BadInput
-from ..step.room import most_bytes, usable_bytes
+from ..step.oom import most_bytes, usable_bytes
 from ..units import parse
 from . import schemes
 from . import thresholds as th

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..describe.job import Job
-from ..step import clock, room
+from ..step import clock, oom
 from .best import LARGEST, Best
 from .degrees import all_rows, most_replicas
 from .legal import legal_options
@@ -47,7 +47,7 @@ def brute(
 
 def ranking(job: Job) -> dict[str, Any]:
     """What `Best` ranks of a job's layouts, and by what."""
-    return {"capacity": room.limit(job), "weigh": weigh(job)}
+    return {"capacity": oom.limit(job), "weigh": weigh(job)}
 
 
 def evaluate(

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from ..describe.job import Job
 from ..prediction.prediction import Prediction, predict
-from ..step import room
+from ..step import oom
 from .ranked import Ranking
 from .space import Space
 
@@ -31,7 +31,7 @@ def front(
     points = [best]
     while len(points) < FRONT_POINTS:
         limit = points[-1].memory_bytes["allocated"] * (1 - FRONT_STEP)
-        tight = room.with_room_for(used, limit)
+        tight = oom.with_room_for(used, limit)
         fastest = Ranking(tight, spaces, 1, by_time=True).best(1)
         if not fastest:
             break

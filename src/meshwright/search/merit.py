@@ -17,7 +17,7 @@ from ..describe.layout import Layout
 from ..layout.stages import stage_count
 from ..num import Num
 from ..prediction.certainty import has_precedent
-from ..step import room
+from ..step import oom
 from .best import RankedRow, Weigh
 from .recipes import degrees, published_degrees
 
@@ -32,7 +32,7 @@ def weigh(job: Job) -> Weigh | None:
 
 def merit(job: Job, seconds: Num, allocated: Num) -> Any:
     """Expected seconds over the chance to fit of layouts that hold so many bytes of tensors."""
-    return seconds / (1.0 - room.risk(job, allocated))
+    return seconds / (1.0 - oom.risk(job, allocated))
 
 
 def seconds_of(job: Job, row: RankedRow) -> float:

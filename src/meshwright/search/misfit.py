@@ -19,7 +19,7 @@ from ..layout.clean import fewer_chips, on_chips, unfilled_unit
 from ..num import divisors
 from ..prediction.prediction import Prediction, predict
 from ..program import resident
-from ..step import room
+from ..step import oom
 from .cascade import fits as searched
 from .cascade import smallest
 from .misfit_values import at_fault
@@ -126,7 +126,7 @@ def nearest_fit(
         first = ": ".join((NOTHING, *reasons[:1]))
         return None, (first, *reasons[1:], *uneven)
     closest = predict(job, layouts[0])
-    note = "even the smallest layout does not fit: " + room.shortage(
+    note = "even the smallest layout does not fit: " + oom.shortage(
         job, closest.memory_bytes["allocated"]
     )
     if closest.peaks:
@@ -153,7 +153,7 @@ def fill_sentence(job: Job) -> list[str]:
 
 def space_fits(job: Job, space: Space) -> bool:
     """Whether some layout of the space fits: a search, where the states alone leave room."""
-    roomy = least_states(job, space) <= room.limit(job)
+    roomy = least_states(job, space) <= oom.limit(job)
     return roomy and searched(job, space)
 
 

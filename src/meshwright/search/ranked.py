@@ -21,7 +21,7 @@ from ..describe.job import Job
 from ..describe.layout import Layout
 from ..prediction.exact import replayed_seconds
 from ..program.resident import Terms, fullest, peaks, whole_program
-from ..step import room, uses_schedule_order
+from ..step import oom, uses_schedule_order
 from .best import ROUNDING, Best, RankedRow, reach
 from .cascade import search
 from .evaluate import Progress
@@ -204,7 +204,7 @@ class Ranking:
             if seconds is not None or peak:
                 took = seconds or row.merit / self.merit(1.0, row.bytes)
                 merit = self.merit(took, allocated)
-                if peak and not room.fits(self.job, allocated):
+                if peak and not oom.fits(self.job, allocated):
                     merit = np.inf
             row = row._replace(merit=float(f"{merit:.{DIGITS}g}"))
             self.cache[each] = RankedLayout(row, layout, seconds, peak)

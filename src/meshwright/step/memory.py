@@ -4,7 +4,7 @@ The fullest device is the first of the pipeline (it holds the most microbatches)
 first may hold fewer or lighter layers) or the last (it holds the logits: of one microbatch, or of
 as many as the schedule lets wait between its forward and its backward). What a framework holds
 beside states and saved tensors is counted in `holding`; how much of it a device must have, in
-`room`.
+`oom`.
 """
 
 from __future__ import annotations

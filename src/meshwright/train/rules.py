@@ -21,7 +21,7 @@ from ..program.memory import peak
 from ..program.messages import carried_out, recomputation
 from ..program.resident import largest_terms
 from ..schedule import get as schedule_named
-from ..step.room import capacity
+from ..step.oom import capacity
 from ..units import show
 from .data import batch_sizes, wrong_ramp
 from .registry import is_own

@@ -14,7 +14,7 @@ from meshwright.describe.layout import Layout
 from meshwright.prediction.prediction import Prediction
 from meshwright.search import Space, search, strategies
 from meshwright.step import step_time
-from meshwright.step.room import capacity
+from meshwright.step.oom import capacity
 from meshwright.units import GB
 
 from ..report import Check

@@ -1,5 +1,5 @@
-"""Whether a device has room: from the bytes of live tensors to what the device must have, and the
-risk that it has not.
+"""Out of memory: from the bytes of live tensors to what the device must have, and the risk that it
+has not.
 
     reserved = allocated (1 + phi)              held by the allocator at the peak
     device   = reserved + c                     as nvidia-smi shows: with context and communicators
