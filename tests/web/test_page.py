@@ -81,13 +81,15 @@ def test_modules_come_after_what_they_import() -> None:
 def test_modules_are_one_script_with_scopes_of_their_own() -> None:
     texts = {
         "a.js": 'import {\n  one as b,\n} from "./b.js";\nconst one = b + 1;\n',
-        "b.js": "export const one = 1;\nexport async function* two() {}\n",
+        "b.js": "// one\nexport const one = 1;\n\nexport async function* two() {\n  // two\n  yield 2;\n}\n",
     }
     assert bundle.bundled("a.js", texts.__getitem__).splitlines() == [
         "const modules = {};",
         "{",
         "const one = 1;",
-        "async function* two() {}",
+        "async function* two() {",
+        "yield 2;",
+        "}",
         'modules["b.js"] = { one, two };',
         "}",
         "{",
@@ -111,6 +113,11 @@ def test_modules_are_one_script_with_scopes_of_their_own() -> None:
 def test_a_statement_that_is_not_read_is_refused(line: str) -> None:
     with pytest.raises(ValueError, match="that is not read"):
         bundle.module(line)
+
+
+def test_a_text_over_several_lines_is_refused() -> None:
+    with pytest.raises(ValueError, match="over several lines"):
+        bundle.module("const a = `one\n  two`;")
 
 
 def test_one_file_holds_the_page_and_its_answers() -> None:

@@ -141,6 +141,8 @@ def predictions(
     """The predictions of a plan with their fields."""
     if answer.best:
         yield answer.best, told["best"]
+    if answer.closest:
+        yield answer.closest, told["closest"]
     yield from zip(answer.alternatives, told["alternatives"], strict=True)
     for family, one in zip(
         (*answer.families, *answer.outside), told["families"], strict=True

@@ -6,7 +6,8 @@ others take it by name. Only plain statements are read, one at the beginning of 
     import { a, b as c } from "./other.js";        on one line or several
     export const | class | function | async function | function* | async function*
 
-Anything else that begins with import or export is a mistake, and is said to be one.
+Anything else that begins with import or export is a mistake, and is said to be one. Indentation
+and lines of comment, a seventh of what is sent, are left out; so no text goes over several lines.
 """
 
 from __future__ import annotations
@@ -39,8 +40,10 @@ def module(text: str) -> Module:
             given = line.removeprefix("export ")
             exports.append(_declared(given))
             body.append(given)
-        else:
-            body.append(line)
+        elif line.count("`") % 2:
+            raise ValueError(f"a text over several lines: {line}")
+        elif (bare := line.strip()) and not bare.startswith("//"):
+            body.append(bare)
     return Module(imports, exports, "\n".join(body))
 
 

@@ -152,8 +152,12 @@ function stepLine(p) {
   );
 }
 
-// The parts of a layout, none of which is broken.
-const inParts = (text) => text.split(" · ").map((part) => [h("span", {}, part), " "]);
+// The parts of a layout, none of which is broken over two lines.
+export const inParts = (text) =>
+  text
+    .split(" · ")
+    .map((part) => part.replace(/ /g, "\u00a0").replace(/-/g, "\u2011"))
+    .join("\u2003");
 
 export function headline(p, price, budget) {
   const fact = (name, ...text) => [h("dt", {}, name), h("dd", {}, ...text)];
@@ -250,13 +254,27 @@ export function causes(slow, fast, most = 3) {
     .join(", ");
 }
 
+const BARS = 6; // of a step's causes, so that the picture is as high for every layout
+const SMALL = 5e-3; // of a step, below which a cause has no bar of its own
+
+// The largest causes in the order of the step, and a bar of all others: they add up to the step.
+function largest(p) {
+  const all = Object.entries(p.time_s);
+  const kept = all
+    .filter(([, t]) => t > SMALL * p.step_time_s)
+    .sort((a, b) => b[1] - a[1])
+    .slice(0, BARS - 1)
+    .map(([cause]) => cause);
+  const rest = all.filter(([cause]) => !kept.includes(cause)).reduce((sum, [, t]) => sum + t, 0);
+  return [...all.filter(([cause]) => kept.includes(cause)), ["rest", rest]];
+}
+
 export function timeFigure(p, id = "time") {
-  const shown = Object.entries(p.time_s).filter(([, t]) => t > 5e-3 * p.step_time_s);
-  const rows = shown.map(([cause, t]) => ({
-    name: CAUSES[cause] || cause,
+  const rows = largest(p).map(([cause, t]) => ({
+    name: CAUSES[cause] || "all else",
     cause,
-    term: `step_time/${cause}`,
-    parts: [[cause, t]],
+    term: CAUSES[cause] ? `step_time/${cause}` : "step_time",
+    parts: [["time", t]],
     text: `${seconds(t)}  ${percent(t / p.step_time_s).replace(" ", "")}`,
   }));
   return figure({
@@ -269,7 +287,7 @@ export function timeFigure(p, id = "time") {
       label: `Where the time of a step goes: ${binding(p)}`,
       most: p.step_time_s,
       write: seconds,
-      ...one(rows),
+      room: BARS,
     }),
     head: ["cause", "time", "share of the step", "what it is"],
     rows: Object.entries(p.time_s).map(([cause, t]) => [
@@ -279,11 +297,6 @@ export function timeFigure(p, id = "time") {
       EXPLAINED[cause] || "",
     ]),
   });
-}
-
-// Rows of one kind share one colour.
-function one(rows) {
-  return { rows: rows.map((row) => ({ ...row, parts: row.parts.map(([, v]) => ["time", v]) })) };
 }
 
 const STAGES = { first: "first stage", second: "middle stages", last: "last stage" };
@@ -321,6 +334,7 @@ export function memoryFigure(p, id = "memory") {
       ),
       limit: m.capacity,
       limitName: `capacity ${gib(m.capacity)}`,
+      room: Object.keys(STAGES).length,
       write: gib,
     }),
     head: ["stage", ...KINDS, "sum"],

@@ -62,8 +62,8 @@ export function figure({ id, title, note, aside, draw, head, rows, source }) {
     box,
     details,
   );
+  queueMicrotask(redraw); // once it stands in the page, and before any frame shows it empty
   new ResizeObserver(() => requestAnimationFrame(redraw)).observe(box);
-  requestAnimationFrame(redraw);
   return node;
 }
 
@@ -161,18 +161,19 @@ function hatch(i, colour, key) {
 
 let pictures = 0;
 
-// Horizontal bars. rows: [{name, parts: [[kind, value], ...], text, mark}]; kinds: names in the
-// order of the legend.
-export function bars({ rows, kinds, label, most, limit, limitName, write = sig }) {
+// Horizontal bars. rows: [{name, parts: [[kind, value], ...], text, strong}]; kinds: names in the
+// order of the legend; room: for how many rows at least. On a narrow screen name and text stand
+// above their bar.
+export function bars({ rows, kinds, label, most, limit, limitName, room = 0, write = sig }) {
   return (width) => {
     const key = ++pictures;
     const narrow = width < 520;
     const left = narrow ? 0 : Math.min(230, 16 + 7.6 * Math.max(...rows.map((r) => r.name.length)));
-    const right = 12 + 7.2 * Math.max(...rows.map((r) => (r.text || "").length));
-    const each = narrow ? 40 : 26;
+    const right = narrow ? 0 : 12 + 7.2 * Math.max(...rows.map((r) => (r.text || "").length));
+    const [each, thick] = narrow ? [34, 10] : [26, 18];
     const legend = kinds.length > 1 ? laid(kinds, width) : { lines: 0, at: [] };
     const top = 6 + legend.lines * 20 + (limit ? 16 : 0);
-    const height = top + rows.length * each + 6;
+    const height = top + Math.max(rows.length, room) * each + 6;
     const scale =
       (width - left - right) /
       Math.max(
@@ -196,7 +197,7 @@ export function bars({ rows, kinds, label, most, limit, limitName, write = sig }
       ),
     );
     rows.forEach((row, r) => {
-      const y = top + r * each + (narrow ? 17 : 3);
+      const y = top + r * each + (narrow ? 18 : 3);
       const at = { x: narrow ? 0 : left - 8, y: narrow ? y - 5 : y + 14 };
       const anchor = narrow ? "start" : "end";
       const name = { ...at, "text-anchor": anchor, class: row.strong ? "strong" : null };
@@ -214,13 +215,15 @@ export function bars({ rows, kinds, label, most, limit, limitName, write = sig }
           line.append(
             s(
               "rect",
-              { x, y, width: w, height: 18, fill, class: "edge", ...about },
+              { x, y, width: w, height: thick, fill, class: "edge", ...about },
               s("title", {}, `${row.name}: ${kind} ${write(value)}`),
             ),
           );
         x += w;
       }
-      line.append(s("text", { x: x + 6, y: y + 14 }, row.text || ""));
+      const edge = limit * scale > width / 2 ? limit * scale - 6 : width;
+      const end = narrow ? { x: edge, y: at.y, "text-anchor": "end" } : { x: x + 6, y: at.y };
+      line.append(s("text", end, row.text || ""));
     });
     if (limit) {
       const x = left + limit * scale;

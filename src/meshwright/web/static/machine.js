@@ -8,9 +8,8 @@ import { count, gib, grouped, seconds, sig } from "./format.js";
 
 const AXES = ["tp", "cp", "dp", "pp"]; // nearest first
 const COLOUR = { tp: 0, cp: 2, dp: 4, pp: 3, ep: 5 };
-const MOST = { columns: 4, rows: 3, wide: 16 };
-const LEFT = 46;
-const TOP = 34;
+const MOST = { columns: 5, lines: 4, size: 26 };
+const [LEFT, TOP, HEIGHT, BETWEEN, GAP] = [30, 34, 226, 10, 2]; // pixels
 
 const cause = (axis) => `${axis}_comm`;
 const colour = (axis) => COLOURS[COLOUR[axis]];
@@ -62,8 +61,8 @@ function chipsOf(axes, far, at, { inner, wide, size, experts }) {
     const axis = used ? peer(near, far) : null;
     const expert = used && shareExperts(near, far, experts);
     return s("rect", {
-      x: at.x + 6 + (i % wide) * (size + 2),
-      y: at.y + 6 + Math.floor(i / wide) * (size + 2),
+      x: at.x + 6 + (i % wide) * (size + GAP),
+      y: at.y + 6 + Math.floor(i / wide) * (size + GAP),
       width: size,
       height: size,
       rx: 2,
@@ -84,37 +83,62 @@ function expertsOf(groups) {
   return { near, far: product(far) };
 }
 
+// Boxes of chips, [column, line, stage, row of replicas], null for those left out: a column for
+// each stage; without stages in other boxes all lines are filled with replicas.
+function placed(stages, rows) {
+  if (stages === 1)
+    return some(rows, MOST.columns * MOST.lines - 1).map((row, i) => [
+      i % MOST.columns,
+      Math.floor(i / MOST.columns),
+      0,
+      row,
+    ]);
+  const [across, down] = [some(stages, MOST.columns - 1), some(rows, MOST.lines - 1)];
+  return down.flatMap((row, line) => across.map((stage, column) => [column, line, stage, row]));
+}
+
+// Chips side by side in a box, [how many, their size]: whole groups of `unit`, as large as fits.
+function packed(inner, unit, wide, high) {
+  const size = (n) => Math.min((wide - 12) / n, (high - 12) / Math.ceil(inner / n)) - GAP;
+  const best = [...Array(Math.ceil(inner / unit)).keys()]
+    .map((k) => unit * (k + 1))
+    .reduce((one, other) => (size(other) > size(one) ? other : one));
+  return [best, Math.min(Math.max(size(best), 1), MOST.size)];
+}
+
+// All pictures are equally high, so that nothing below moves when the layout changes.
 function drawing(told) {
   const axes = shares(told.groups);
   const inner = told.dims[0].members;
-  const [stages, rows] = [axes[3].far, product(axes.slice(0, 3).map((a) => a.far))];
-  const flat = stages === 1; // without stages in other boxes replicas stand side by side
-  const wide = axes[0].near > 1 ? Math.min(axes[0].near, MOST.wide) : Math.min(4, inner);
+  const far = axes.slice(0, 3).map((axis) => axis.far);
+  const stages = axes[3].far;
+  const boxes = placed(stages, product(far));
+  const columns = 1 + Math.max(...boxes.map(([column]) => column));
+  const lines = 1 + Math.max(...boxes.map(([, line]) => line));
+  const unit = Math.min(axes[0].near > 1 ? axes[0].near : 4, inner);
   return (width) => {
-    const cols = some(flat ? rows : stages, MOST.columns);
-    const lines = some(flat ? 1 : rows, MOST.rows);
-    const cell = Math.min((width - LEFT) / cols.length, 190);
-    const size = Math.max(Math.min((cell - 18) / wide - 2, 15), 2);
-    const box = { w: wide * (size + 2) + 10, h: Math.ceil(inner / wide) * (size + 2) + 10 };
-    const height = TOP + lines.length * (box.h + 10) + 4;
-    const svg = s("svg", { width, height, role: "img", "aria-label": sentence(told) });
+    const [cell, line] = [(width - LEFT) / columns, (HEIGHT - TOP) / lines];
+    const [wide, size] = packed(inner, unit, cell - BETWEEN, line - BETWEEN);
     const sizes = { inner, wide, size, experts: expertsOf(told.groups) };
-    lines.forEach((row, r) =>
-      cols.forEach((column, c) => {
-        const at = { x: LEFT + c * cell, y: TOP + r * (box.h + 10) };
-        if (row === null || column === null)
-          return svg.append(...dots(at.x + box.w / 2, at.y + box.h / 2));
-        const across = digits(
-          flat ? column : row,
-          axes.slice(0, 3).map((a) => a.far),
-        );
+    const box = {
+      width: wide * (size + GAP) + 10,
+      height: Math.ceil(inner / wide) * (size + GAP) + 10,
+    };
+    const name = { role: "img", "aria-label": sentence(told) };
+    const svg = s("svg", { width, height: HEIGHT, ...name });
+    for (const [column, down, stage, row] of boxes) {
+      const at = { x: LEFT + column * cell, y: TOP + down * line };
+      if (row === null || stage === null)
+        svg.append(...dots(at.x + box.width / 2, at.y + box.height / 2));
+      else
         svg.append(
-          s("rect", { ...at, width: box.w, height: box.h, rx: 5, class: "node" }),
-          ...chipsOf(axes, [...across, flat ? 0 : column], at, sizes),
+          s("rect", { ...at, ...box, rx: 5, class: "node" }),
+          ...chipsOf(axes, [...digits(row, far), stage], at, sizes),
         );
-      }),
-    );
-    svg.append(...links(told, { stages, flat, cell, box, cols, lines }));
+    }
+    const right = LEFT + (columns - 1) * cell + box.width;
+    const bottom = TOP + (lines - 1) * line + box.height;
+    svg.append(...links(told, stages, right, bottom));
     return svg;
   };
 }
@@ -125,9 +149,10 @@ const dots = (cx, cy) =>
 
 const label = (x, y, text, more) => s("text", { x, y, class: "small", ...more }, text);
 
-// The links between boxes: of stages along the top, of what else leaves a box down the side, or
-// along the top where there are no stages: a line for each axis.
-function links(told, { stages, flat, cell, box, cols, lines }) {
+// The links between boxes, to the right end and the bottom of them: of stages along the top, of
+// what else leaves a box down the side, or along the top where there are no stages: a line for
+// each axis.
+function links(told, stages, right, bottom) {
   const by = Object.fromEntries(told.groups.map((group) => [group.axis, group]));
   const line = (axis, from, to) =>
     s(
@@ -138,13 +163,11 @@ function links(told, { stages, flat, cell, box, cols, lines }) {
     );
   const along = (axis, i = 0) =>
     line(axis, { x1: LEFT, y1: TOP - 8 + 5 * i }, { x2: right, y2: TOP - 8 + 5 * i });
-  const right = LEFT + (cols.length - 1) * cell + box.w;
-  const bottom = TOP + (lines.length - 1) * (box.h + 10) + box.h;
   const far = (axis) => product(by[axis]?.ranks.slice(1) || []);
   const others = ["tp", "cp", "dp"].filter((axis) => far(axis) > 1);
   const counts = others.map((axis) => `${axis} ${grouped(far(axis))}`).join(" × ");
   const cost = (axis) => `${by[axis].link} ${took(by[axis])}`;
-  if (flat) {
+  if (stages === 1) {
     const text = `${counts} boxes, ${others.map(cost).join(" + ")}`;
     return others.length ? [...others.map(along), label(LEFT, TOP - 16, text)] : [];
   }
@@ -175,26 +198,32 @@ function sentence(told) {
   return [units, ...told.groups.map(words)].join("; ");
 }
 
-// What messages each group sends over which link, as buttons that open their terms.
-const groupRow = (group) =>
-  h(
-    "button",
-    {
-      type: "button",
-      class: "group",
-      "data-cause": cause(group.axis),
-      "data-term": `step_time/${cause(group.axis)}`,
-      title: words(group),
-    },
-    h("i", { css: { "background-color": colour(group.axis) } }),
-    h("b", {}, `${group.axis} ${grouped(degree(group))} `),
-    h("span", {}, `${group.link} `),
-    took(group),
-  );
+// What messages each group sends over which link, as buttons that open their terms; of one rank
+// a word, in its place.
+const groupRow = (axis, group) =>
+  group
+    ? h(
+        "button",
+        {
+          type: "button",
+          class: "group",
+          "data-cause": cause(axis),
+          "data-term": `step_time/${cause(axis)}`,
+          title: words(group),
+        },
+        h("i", { css: { "background-color": colour(axis) } }),
+        h("b", {}, `${axis} ${grouped(degree(group))} `),
+        h("span", {}, `${group.link} `),
+        took(group),
+      )
+    : h("span", { class: "group note" }, `${axis} 1`);
 
 export function drawMachine(box, told) {
   const [near] = told.dims;
   const units = Math.ceil(told.chips / near.members);
+  const by = Object.fromEntries(told.groups.map((group) => [group.axis, group]));
+  const axes = by.ep ? [...AXES, "ep"] : AXES;
+  const groups = axes.map((axis) => groupRow(axis, by[axis]));
   const rows = told.groups.map((group) => [
     name(group),
     group.ranks.map((n) => grouped(n)).join(" × "),
@@ -216,7 +245,7 @@ export function drawMachine(box, told) {
       head: ["group", "ranks a dimension", "farthest link", "one way", "of a step", "sent"],
       rows,
     }),
-    h("div", { class: "groups" }, told.groups.map(groupRow)),
+    h("div", { class: "groups" }, groups),
   );
 }
 

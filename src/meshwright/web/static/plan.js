@@ -17,6 +17,7 @@ import {
   expected,
   fits,
   headline,
+  inParts,
   memoryFigure,
   notesList,
   slower,
@@ -63,9 +64,14 @@ function skeleton() {
         "div",
         { class: "column" },
         h("section", { class: "card", id: "answer", "aria-label": "The answer" }),
-        h("section", { class: "card", id: "machine", "aria-label": "The machine" }),
+        h("section", { class: "card", id: "time", "aria-label": "Time" }),
       ),
-      h("section", { class: "card", id: "bars", "aria-label": "Time and memory" }),
+      h(
+        "div",
+        { class: "column" },
+        h("section", { class: "card", id: "machine", "aria-label": "The machine" }),
+        h("section", { class: "card", id: "memory", "aria-label": "Memory" }),
+      ),
     ),
     h("section", { id: "layout", "aria-labelledby": "layout-title" }),
     h("section", { id: "mine", "aria-labelledby": "mine-title" }),
@@ -134,8 +140,10 @@ function unfinished(id, error) {
   $(id).append(h("p", { class: "note" }, `Not all of this was worked out: ${error.message}`));
 }
 
+const CARDS = ["answer", "time", "machine", "memory"];
+
 function stale() {
-  for (const id of ["answer", "bars", "machine"]) $(id).classList.add("stale");
+  for (const id of CARDS) $(id).classList.add("stale");
 }
 
 // The machine with the layout on it, and what model and chip are; a saved page may not have it.
@@ -145,8 +153,7 @@ async function machineShown(ctx, best) {
     if (!(error instanceof Refused)) throw error;
   });
   if (!told?.dims) return;
-  if (told.groups.length) drawMachine($("machine"), told);
-  else put($("machine"));
+  drawMachine($("machine"), told);
   if ($("facts")) $("facts").textContent = facts(best, told);
 }
 
@@ -164,12 +171,7 @@ function predicted(ctx, asked) {
 function shownAgain(ctx, told) {
   if (ctx.signal.aborted || ctx.closed) return;
   ctx.shownAgain = true;
-  drawAnswer(
-    ctx,
-    told,
-    null,
-    "the layout shown before, predicted for this question; searching for better ones …",
-  );
+  drawAnswer(ctx, told, null, "the layout before, predicted again; searching for better ones …");
   reason({});
   ctx.drawn("predict");
 }
@@ -196,13 +198,7 @@ function shownFirst(ctx, told) {
   if (told.meanwhile) return shownMeanwhile(ctx, told.meanwhile);
   if (ctx.signal.aborted) return;
   ctx.closed = true;
-  drawn(
-    ctx,
-    told.closed_form,
-    told.price,
-    "the best layout by lower bounds; still replaying pipelines and trying fewer chips, which " +
-    "may change it …",
-  );
+  drawn(ctx, told.closed_form, told.price, "best by lower bounds; replaying, trying fewer chips …");
   ctx.drawn("closed");
 }
 
@@ -224,13 +220,20 @@ function drawAnswer(ctx, p, price, said, idle = "") {
     $("answer"),
     h("h2", { class: "hidden" }, "The answer"),
     headline(p, price, budgeted(ctx.state)[0]),
-    idle && h("p", { class: "warn" }, h("b", {}, "Some chips are idle. "), `${capital(idle)}.`),
-    fold("Why this layout", h("p", { id: "why" })),
-    h("p", { id: "state", class: "note" }, said || ""),
+    fold("Why this layout", h("p", { id: "why" }), h("p", { id: "pinned" })),
+    h(
+      "p",
+      { id: "state", class: "note" },
+      idle ? [h("b", { class: "warn" }, "Some chips are idle. "), `${capital(idle)}.`] : said,
+    ),
   );
-  const bars = $("bars"); // it never shrinks, so that nothing below jumps
-  bars.style.setProperty("min-height", `${bars.offsetHeight}px`);
-  put(bars, timeFigure(p), memoryFigure(p));
+  figures(p);
+}
+
+function figures(p) {
+  for (const id of CARDS) $(id).classList.remove("gone");
+  put($("time"), timeFigure(p));
+  put($("memory"), memoryFigure(p));
 }
 
 function draw(ctx, told) {
@@ -304,32 +307,33 @@ function around(ctx, told) {
   );
 }
 
+// Where nothing fits, all cards are of the layout that comes closest; choices stay where they are.
 function nothing(ctx, told) {
-  const said = told.closest ? "no layout fits" : "no layout is legal";
+  const { closest } = told;
+  const said = closest ? "no layout fits" : "no layout is legal";
   const sentence = (told.notes || [])[0] || said;
   Object.assign(last, { asked: "" });
   shown.answer = { question: question(ctx.state) };
   put(
     $("answer"),
     h("p", { class: "lead bad" }, h("b", {}, said)),
+    closest && h("p", { class: "step" }, `Closest, and shown here: needs ${fits(closest)[1]}.`),
+    closest && h("p", { class: "words" }, inParts(closest.layout_words || brief(closest.layout))),
     notesList(told.notes),
-    told.closest &&
-      h(
-        "p",
-        { class: "note" },
-        `closest: ${gib(told.closest.memory_bytes.needed)} of ` +
-        `${gib(told.closest.memory_bytes.capacity)}`,
-      ),
   );
-  put($("bars"), told.closest ? memoryFigure(told.closest) : null);
-  for (const id of ["machine", "families", "whatif", "searched", "mine", "mine-beside"])
-    put($(id));
+  if (closest) figures(closest);
+  else for (const id of CARDS.slice(1)) $(id).classList.add("gone");
+  if (closest) machineShown(ctx, closest).catch(() => null);
+  for (const id of ["families", "whatif", "searched", "mine", "mine-beside"]) put($(id));
   $("families").classList.remove("stale");
-  put($("layout"), pins(ctx.state).length ? free(ctx) : null);
+  if (closest || Object.keys(last.values).length)
+    selectors(ctx, { best: { layout: closest?.layout || {} }, none: true }, null);
+  else put($("layout"), free(ctx));
   ctx.announce(`N${said.slice(1)}: ${sentence}.`);
 }
 
 const free = (ctx) =>
+  pins(ctx.state).length > 0 &&
   h(
     "button",
     {
@@ -355,7 +359,7 @@ function selectors(ctx, told, found) {
   const rare = names.filter((field) => RARE.includes(field));
   renew(
     $("layout"),
-    h("h2", { id: "layout-title" }, "Layout ", pins(ctx.state).length ? free(ctx) : null),
+    h("h2", { id: "layout-title" }, "Layout ", free(ctx)),
     fold("≈ tie, † beyond practice", readingOf(told), wordsOfLayouts()),
     names.filter((field) => !rare.includes(field)).map(row),
     rare.length
@@ -394,7 +398,7 @@ const wordsOfLayouts = () =>
   );
 
 function withAnswer(values = [], answer) {
-  return values.includes(answer)
+  return answer === undefined || values.includes(answer)
     ? values
     : [...values, answer].sort((a, b) =>
         typeof a === "number" && typeof b === "number" ? a - b : 0,
@@ -402,7 +406,6 @@ function withAnswer(values = [], answer) {
 }
 
 function fieldset(ctx, told, field, values, by) {
-  const best = told.best;
   const pinned = (ctx.state[field] || "").split(",").filter(Boolean);
   const option = (value, shown, extra, cls, why) => {
     const id = `opt-${field}-${value}`;
@@ -428,29 +431,37 @@ function fieldset(ctx, told, field, values, by) {
     h("legend", {}, field.replace("_", " "), h("small", {}, NAMES[field] || "")),
     option("", "any", "", "", `The search chooses ${field.replace("_", " ")}.`),
     values.map((value) => {
-      const own = value === best.layout[field];
-      const idle = own && best.layout[NEEDS[field]] === 1;
-      const now = own && !idle;
       const key = `${field}-${value}`;
-      const c = by.get(`${field}=${value}`);
-      const known = now ? "answer" : idle ? "no effect" : c && delta(c, told);
+      const [known, why, cls] = standing(told, field, value, by.get(`${field}=${value}`));
       // until this question's is known the one of the question before stands there, dimmed
-      const text = (last.deltas[key] = known || last.deltas[key] || "…");
-      const why = idle
-        ? `The answer has ${NEEDS[field]} 1, where this changes nothing.`
-        : now
-          ? `The answer: ${costs(best)}.`
-          : c
-            ? changedAlone(c, best)
-            : "Being worked out …";
+      const text = known || last.deltas[key] || "…";
+      if (!told.none) last.deltas[key] = text;
       const mark = h(
         "span",
         { class: `delta first ${known ? "" : "old"}`, id: `delta-${key}` },
         text,
       );
-      return option(value, worded(value), mark, now ? "now" : c?.why ? "not" : "", why);
+      return option(value, worded(value), mark, cls, why);
     }),
   );
+}
+
+// How a value stands beside the answer: a few signs, a sentence, and a class; no signs as long as
+// its choice, of the layout with this one thing changed, is not known.
+function standing(told, field, value, choice) {
+  const { best, none } = told;
+  const own = value === best.layout[field];
+  if (none)
+    return [
+      own ? "closest" : "–",
+      "Nothing fits with what is fixed: choose another value, or any.",
+      own ? "now" : "",
+    ];
+  if (own && best.layout[NEEDS[field]] === 1)
+    return ["no effect", `The answer has ${NEEDS[field]} 1, where this changes nothing.`, ""];
+  if (own) return ["answer", `The answer: ${costs(best)}.`, "now"];
+  if (!choice) return ["", "Being worked out …", ""];
+  return [delta(choice, told), changedAlone(choice, best), choice.why ? "not" : ""];
 }
 
 // Choices that change nothing where this degree is 1.
@@ -477,7 +488,7 @@ const worded = (value) => (value === true ? "yes" : value === false ? "no" : Str
 function delta(choice, told) {
   if (choice.step_time_s === null)
     return choice.why?.includes("changes nothing") ? "no effect" : "not legal";
-  if (!choice.fits) return "does not fit";
+  if (!choice.fits) return "no fit";
   const marks = (tied(choice, told) ? " ≈" : "") + (choice.note ? " †" : "");
   return change(slower(choice, told.best)).replace(" %", "%") + marks;
 }
@@ -504,7 +515,7 @@ async function searchedAgain(ctx, told) {
   )) {
     const node = $(`delta-${c.field}-${c.value}`);
     if (!node || ctx.signal.aborted) continue;
-    const none = / legal/.test(c.why) ? "not legal" : "nothing fits";
+    const none = / legal/.test(c.why) ? "not legal" : "none fits";
     node.className = "delta sure";
     node.textContent = c.step_time_s === null ? none : delta(c, told);
     last.deltas[`${c.field}-${c.value}`] = node.textContent;
@@ -530,17 +541,18 @@ async function compared(ctx, told) {
     ctx.signal,
   ).catch(() => null);
   if (!all?.best || ctx.signal.aborted) return;
-  const [head, rest] =
-    told.best.layout_words === all.best.layout_words
-      ? ["What you fixed costs nothing: ", "the answer has it where all is free, too."]
-      : [
-          tied(told.best, all)
-            ? "What you fixed costs nothing that anybody could tell: "
-            : "What you fixed costs ",
-          `${differs(told.best, all.best)}. Where all is free, the answer is ` +
+  const same = told.best.layout_words === all.best.layout_words;
+  const cost = tied(told.best, all)
+    ? "nothing that anybody could tell"
+    : change(decides(told.best) / decides(all.best));
+  put($("state"), h("b", {}, `What you fixed costs ${same ? "nothing" : cost}.`));
+  put(
+    $("pinned"),
+    same
+      ? "The answer has what you fixed where all is free, too."
+      : `What you fixed: ${differs(told.best, all.best)}. Where all is free, the answer is ` +
           `${all.best.layout_words}.`,
-        ];
-  put($("state"), h("b", {}, head), rest);
+  );
 }
 
 // The best of each family of layouts, then the runners-up; what nobody can tell apart is a tie.

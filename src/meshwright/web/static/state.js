@@ -198,6 +198,7 @@ const PHRASES = [
   [/(\S+) recomputation\b/gi, "recompute $1"],
   [/\bdp replicate\b/gi, "dp_replicate"],
   [/--|:(?=\s)/g, " "],
+  [/\u2011/g, "-"], // as layouts are shown
 ];
 const ALONE = {
   fsdp: ["zero", "3"],
