@@ -4,6 +4,7 @@
     python benchmarks/page.py fuzz --seconds 120      bodies by the interface's own description (needs schemathesis)
     python benchmarks/page.py leave                   CPU seconds spent for an asker who has left
     python benchmarks/page.py typing --on 1024xh100-sxm   Chromium: milliseconds from a key to the answer
+    python benchmarks/page.py slow                        Chromium on slow 3G (400 kbit/s, 400 ms): bytes, seconds to the first answer
 
 Seconds on the clock say little on a machine that does other things; load averages are printed too.
 """
@@ -45,14 +46,12 @@ FUZZED = (
 JSON = {"content-type": "application/json"}
 WATCH = """() => {
     window.drawn = [];
-    const watch = () => new MutationObserver(() => {
+    new MutationObserver(() => {
         const what = document.body.dataset.drawn;
         const entry = [what, performance.now(), 0];
         window.drawn.push(entry);
         requestAnimationFrame(() => setTimeout(() => { entry[2] = performance.now(); }));
-    }).observe(document.body, { attributeFilter: ["data-drawn"] });
-    if (document.body) watch();
-    else addEventListener("DOMContentLoaded", watch);
+    }).observe(document, { subtree: true, attributeFilter: ["data-drawn"] });
 }"""
 """Notes what is drawn, when, and when its frame is shown."""
 FIRST = """async () => {
@@ -390,6 +389,50 @@ def typing(model: str, on: str, keys: int, pause: float, by: int) -> None:
     )
 
 
+SLOW = {
+    "offline": False,
+    "latency": 400,
+    "downloadThroughput": 50_000,
+    "uploadThroughput": 50_000,
+}
+"""Slow 3G: milliseconds before each answer, bytes a second."""
+
+
+def slow() -> None:
+    """From an empty cache to the first answer and to the choices around it, over a slow link."""
+    from playwright.sync_api import sync_playwright
+
+    chromium = shutil.which("chromium")
+    with served() as (_, host, port), sync_playwright() as p:
+        time.sleep(5.0)  # the first answer stands in the first file by then
+        browser = p.chromium.launch(executable_path=chromium, args=FLAGS)
+        tab = browser.new_page()
+        tab.add_init_script(f"({WATCH})()")
+        link = tab.context.new_cdp_session(tab)
+        link.send("Network.enable")
+        link.send("Network.emulateNetworkConditions", SLOW)
+        names: dict[str, str] = {}
+        link.on(
+            "Network.requestWillBeSent",
+            lambda e: names.update({e["requestId"]: e["request"]["url"]}),
+        )
+        link.on(
+            "Network.loadingFinished",
+            lambda e: print(
+                f"{e['encodedDataLength']:9.0f} bytes {names[e['requestId']]}"
+            ),
+        )
+        tab.goto(f"http://{host}:{port}/", wait_until="commit")
+        drawn, shown = tab.evaluate(FIRST)
+        time.sleep(10.0)
+        entries = {what: at for what, at, _ in tab.evaluate("window.drawn")}
+        print(
+            f"first answer drawn {drawn:.0f} ms, shown {shown:.0f} ms; choices"
+            f" around it {entries.get('beside', 0.0):.0f} ms"
+        )
+        browser.close()
+
+
 def late(times: Iterable[float]) -> str:
     """Median and 95th percentile of milliseconds."""
     ordered = sorted(times)
@@ -399,7 +442,9 @@ def late(times: Iterable[float]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", choices=("load", "fuzz", "leave", "typing"))
+    parser.add_argument(
+        "what", choices=("load", "fuzz", "leave", "typing", "slow")
+    )
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument(
         "--only", default="", help="of fuzz: a pattern of paths"
@@ -426,6 +471,8 @@ def main() -> None:
         sys.exit(fuzz(given.seconds, given.only))
     elif given.what == "leave":
         leave()
+    elif given.what == "slow":
+        slow()
     else:
         typing(given.model, given.on, given.keys, given.pause, given.by)
 

@@ -32,7 +32,7 @@ export const CAUSES = {
   optimizer: "optimizer",
   other: "not explained",
 };
-export const EXPLAINED = {
+const EXPLAINED = {
   compute: "matrix products and attention at the rate the kernels reach",
   memory: "memory traffic beyond arithmetic",
   host: "launching takes longer than the kernels",
@@ -63,7 +63,7 @@ export const WORDS = {
   "zb-h1, zb-h2, zbv":
     "schedules that compute gradients of weights where a stage would be idle (zero bubble)",
 };
-export const KINDS = ["weights", "gradients", "optimizer", "activations", "buffers"];
+const KINDS = ["weights", "gradients", "optimizer", "activations", "buffers"];
 
 export const valueOf = (x) =>
   x && typeof x === "object" && !Array.isArray(x) ? (x.expected ?? x.value ?? null) : x;

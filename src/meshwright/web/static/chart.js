@@ -70,7 +70,7 @@ export function figure({ id, title, note, aside, draw, head, rows, source }) {
 const plainText = (cell) =>
   cell && cell.textContent !== undefined ? cell.textContent : String(cell ?? "");
 
-export function csv(head, rows) {
+function csv(head, rows) {
   const quoted = (cell) => {
     const text = plainText(cell);
     return /[",\n]/.test(text) ? `"${text.replace(/"/g, '""')}"` : text;
@@ -84,7 +84,7 @@ export function csv(head, rows) {
 
 // The picture as a file of its own: its colours written into it, title above, source and version
 // below.
-export function standalone(drawn, title, source = "") {
+function standalone(drawn, title, source = "") {
   const copy = drawn.cloneNode(true);
   const [from, to] = [
     [drawn, ...drawn.querySelectorAll("*")],

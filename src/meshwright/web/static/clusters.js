@@ -1,9 +1,10 @@
 // The view Compare clusters: what the same run takes and costs on several machines.
 
 import { h, put, table, withRange } from "./dom.js";
+import { $, check, field, line } from "./controls.js";
 import { Refused, lines } from "./ask.js";
 import { figure, lines as curves, bars } from "./chart.js";
-import { bestOf, prices, question, unpriced } from "./state.js";
+import { bestOf, listed, prices, question, unpriced } from "./state.js";
 import { count, energy, grouped, plural, range, seconds, sig, step, usd } from "./format.js";
 import { CAUSES, along, valueOf } from "./answer.js";
 
@@ -22,7 +23,6 @@ function skeleton() {
   ];
 }
 
-const $ = (id) => document.getElementById(id);
 // As many of the usual chips as the question has, its own first.
 function usual(state) {
   const [, count, own] = /^([^x]*)x(.*)$/.exec(state.on || "") || ["", "512", CHIPS[0]];
@@ -32,12 +32,7 @@ function usual(state) {
     .join(",");
 }
 
-const chosen = (state) =>
-  (state.clusters || usual(state))
-    .split(",")
-    .map((t) => t.trim())
-    .filter(Boolean)
-    .slice(0, 12);
+const chosen = (state) => listed(state.clusters || usual(state)).slice(0, 12);
 
 function said(state) {
   const wrong = unpriced(state);
@@ -58,44 +53,21 @@ function controls(ctx) {
     if (list !== document.activeElement) list.value = ctx.state.clusters || usual(ctx.state);
     return;
   }
-  const text = (id, label, key, value, hint) =>
-    h(
-      "label",
-      { class: "field" },
-      label,
-      h("input", {
-        id,
-        size: hint,
-        value,
-        oninput: (e) => ctx.set({ [key]: e.target.value.trim() }, true),
-      }),
-    );
+  const { state } = ctx;
+  const typed = (id, key, value, size) =>
+    line(id, value, (text) => ctx.set({ [key]: text }, true), { size });
   put(
     $("clusters-controls"),
-    text(
-      "clusters-list",
+    field(
       "clusters, by commas",
-      "clusters",
-      ctx.state.clusters || usual(ctx.state),
-      56,
+      typed("clusters-list", "clusters", state.clusters || usual(state), 56),
     ),
-    text(
-      "clusters-prices",
+    field(
       "prices, such as h100-sxm:2.5,b200:4 (USD/h a chip)",
-      "prices",
-      ctx.state.prices || "",
-      36,
+      typed("clusters-prices", "prices", state.prices || "", 36),
     ),
-    h(
-      "label",
-      { class: "check" },
-      h("input", {
-        type: "checkbox",
-        id: "clusters-axis",
-        checked: ctx.state.axis === "chips",
-        onchange: (e) => ctx.set({ axis: e.target.checked ? "chips" : "" }),
-      }),
-      "over the number of chips",
+    check("clusters-axis", "over the number of chips", state.axis === "chips", (on) =>
+      ctx.set({ axis: on ? "chips" : "" }),
     ),
   );
 }
@@ -109,7 +81,7 @@ async function show(ctx) {
   const rows = [];
   for await (const row of lines("clusters", body, ctx.signal)) {
     rows.push(row);
-    listed(ctx, rows);
+    drawTable(ctx, rows);
   }
   ctx.drawn("clusters");
   shares(rows.filter((r) => !r.why));
@@ -162,7 +134,7 @@ function cells(r) {
   ];
 }
 
-function listed(ctx, rows) {
+function drawTable(ctx, rows) {
   put(
     $("clusters-table"),
     h("p", { class: "why" }, sentence(rows)),

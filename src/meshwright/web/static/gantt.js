@@ -48,7 +48,7 @@ export function gantt(told, window_, zoomed, name) {
     const on = canvas.getContext("2d");
     on.scale(ratio, ratio);
     const ink = getComputedStyle(document.body);
-    const soft = getComputedStyle(document.documentElement).getPropertyValue("--soft");
+    const soft = getComputedStyle(tip).color;
     on.font = "11px system-ui, sans-serif";
     on.textBaseline = "middle";
     const x = (t) => LEFT + ((width - LEFT - 4) * (t - view[0])) / (view[1] - view[0]);

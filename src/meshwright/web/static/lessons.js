@@ -70,7 +70,7 @@ export const lessonList = () =>
     "Five lessons",
     h(
       "ul",
-      { class: "lessons" },
+      {},
       Object.entries(LESSONS).map(([name, { title, state }]) =>
         h("li", {}, h("a", { href: address({ view: "plan", ...state, lesson: name }) }, title)),
       ),

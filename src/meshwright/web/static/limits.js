@@ -1,14 +1,14 @@
 // The view Limits: how far training scales before data movement stops it.
 
 import { h, put, table, wait } from "./dom.js";
+import { $, check, field, line, offered, select } from "./controls.js";
 import { Refused, ask, lines } from "./ask.js";
 import { figure, lines as curves } from "./chart.js";
-import { bestOf, priced, question } from "./state.js";
+import { bestOf, listed, priced, question } from "./state.js";
 import { count, flop, grouped, percent, seconds, sig, step, usd } from "./format.js";
 import { valueOf } from "./answer.js";
 
 export const limits = { name: "limits", title: "Limits", show, skeleton };
-const $ = (id) => document.getElementById(id);
 const PAUSE = 150; // somebody who types is left alone
 const USUAL = "h100,a100,v100";
 const SLIDERS = {
@@ -39,16 +39,10 @@ function skeleton() {
   ];
 }
 
-const chosen = (state) =>
-  (state.scenarios || USUAL)
-    .split(",")
-    .map((t) => t.trim())
-    .filter(Boolean)
-    .slice(0, 8);
+const chosen = (state) => listed(state.scenarios || USUAL).slice(0, 8);
 const factors = (state) =>
   Object.fromEntries(
-    (state.factors || "")
-      .split(",")
+    listed(state.factors)
       .map((t) => t.split(":"))
       .filter(([k, v]) => k in SLIDERS && Number(v) > 0 && Number(v) !== 1)
       .map(([k, v]) => [k, Number(v)]),
@@ -56,76 +50,39 @@ const factors = (state) =>
 
 function controls(ctx, names) {
   if ($("limits-scenarios")) return shownValues(ctx);
-  const number = (id, label, key, usual, props) =>
-    h(
-      "label",
-      { class: "field number" },
-      label,
-      h("input", {
-        id,
-        type: "number",
-        value: ctx.state[key] || usual,
-        ...props,
-        oninput: (e) =>
-          ctx.set({ [key]: e.target.value === String(usual) ? "" : e.target.value }, true),
-      }),
+  const number = (key, name, usual, more) => {
+    const changed = (text) => ctx.set({ [key]: text === String(usual) ? "" : text }, true);
+    const now = ctx.state[key] || usual;
+    return field(name, line(`limits-${key}`, now, changed, { type: "number", ...more }), "number");
+  };
+  const yes = (key, name) =>
+    check(`limits-${key}`, name, Boolean(ctx.state[key]), (on) =>
+      ctx.set({ [key]: on ? "1" : "" }),
     );
-  const check = (id, label, key) =>
-    h(
-      "label",
-      { class: "check" },
-      h("input", {
-        type: "checkbox",
-        id,
-        checked: Boolean(ctx.state[key]),
-        onchange: (e) => ctx.set({ [key]: e.target.checked ? "1" : "" }),
-      }),
-      label,
-    );
+  const added = (name) => {
+    if (!name) return;
+    const all = [...chosen(ctx.state), name].join(",");
+    $("limits-add").value = "";
+    $("limits-scenarios").value = all;
+    ctx.set({ scenarios: all });
+  };
   put(
     $("limits-controls"),
-    h(
-      "label",
-      { class: "field" },
+    field(
       "scenarios, by commas; CHIP@NETWORK too",
-      h("input", {
-        id: "limits-scenarios",
-        size: 44,
-        list: "limits-names",
-        value: ctx.state.scenarios || USUAL,
-        oninput: (e) => ctx.set({ scenarios: e.target.value.trim() }, true),
-      }),
-    ),
-    h(
-      "datalist",
-      { id: "limits-names" },
-      names.map((value) => h("option", { value })),
-    ),
-    h(
-      "label",
-      { class: "field" },
-      "add",
-      h(
-        "select",
-        {
-          id: "limits-add",
-          onchange: (e) => {
-            if (e.target.value) {
-              const list = [...chosen(ctx.state), e.target.value].join(",");
-              e.target.value = "";
-              $("limits-scenarios").value = list;
-              ctx.set({ scenarios: list });
-            }
-          },
-        },
-        h("option", { value: "" }, "a scenario …"),
-        names.map((value) => h("option", { value }, value)),
+      line(
+        "limits-scenarios",
+        ctx.state.scenarios || USUAL,
+        (scenarios) => ctx.set({ scenarios }, true),
+        { size: 44, list: "limits-names" },
       ),
     ),
-    number("limits-months", "months", "months", 3, { min: 0.1, max: 1200, step: 0.5 }),
-    number("limits-linear", "linear down to", "linear", 0.8, { min: 0.05, max: 1, step: 0.05 }),
-    check("limits-failures", "chips fail", "failures"),
-    check("limits-grid", "the paper's grid", "grid"),
+    offered("limits-names", names),
+    field("add", select("limits-add", [["", "a scenario …"], ...names], "", added)),
+    number("months", "months", 3, { min: 0.1, max: 1200, step: 0.5 }),
+    number("linear", "linear down to", 0.8, { min: 0.05, max: 1, step: 0.05 }),
+    yes("failures", "chips fail"),
+    yes("grid", "the paper's grid"),
     h(
       "details",
       {},
@@ -135,9 +92,7 @@ function controls(ctx, names) {
         { class: "more" },
         Object.entries(SLIDERS).map(([key, label]) => {
           const value = factors(ctx.state)[key] || 1;
-          return h(
-            "label",
-            { class: "field" },
+          return field(
             h("span", { id: `factor-text-${key}` }, `${label} × ${sig(value, 2)}`),
             h("input", {
               id: `factor-${key}`,

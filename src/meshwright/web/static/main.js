@@ -1,6 +1,7 @@
 // The frame of the page: question, views, address; each change of the state is drawn at once.
 
 import { dialog, h, put, save } from "./dom.js";
+import { $, field, line, offered, select } from "./controls.js";
 import { Refused, answers, ask, source } from "./ask.js";
 import {
   address,
@@ -11,7 +12,9 @@ import {
   priceOf,
   priced,
   question,
+  withMine,
   withPrice,
+  withoutLayout,
 } from "./state.js";
 import { engine, engineState } from "./engine.js";
 import { versionOf } from "./chart.js";
@@ -37,7 +40,6 @@ const page = {
   asked: "",
   started: 0,
 };
-const $ = (id) => document.getElementById(id);
 window.meshwright = { timings: [], errors: [] };
 
 // --- state and address --------------------------------------------------------------------------
@@ -190,11 +192,8 @@ function announce(text, seen = false, before = null) {
 // What is shown in Plan, as it is asked about.
 function layoutShown() {
   const { question: asked, layout } = shown.answer;
-  return { question: freeOf(asked), layout };
+  return { question: withoutLayout(asked), layout };
 }
-
-const freeOf = (asked) =>
-  Object.fromEntries(Object.entries(asked).filter(([key]) => !fields.layout.includes(key)));
 
 function header() {
   put(
@@ -412,16 +411,7 @@ function stateRead(told) {
       .filter((k) => page.state[k] && !told.question.job)
       .map((k) => [k, page.state[k]]),
   );
-  const layout = Object.fromEntries(
-    fields.layout.filter((f) => told.question[f]).map((f) => [f, told.question[f]]),
-  );
-  const rest = Object.fromEntries(
-    Object.entries(told.question).filter(([key]) => !fields.layout.includes(key)),
-  );
-  const mine = Object.entries(layout)
-    .map(([k, v]) => `${k} ${v}`)
-    .join(" ");
-  return { view: page.state.view, ...kept, ...rest, ...(mine ? { mine } : {}) };
+  return { view: page.state.view, ...kept, ...withMine(told.question) };
 }
 
 // The folder of a run, its files as [path, File].
@@ -463,27 +453,11 @@ const PLAIN = ["model", "on", "batch", "tokens"];
 const CHOSEN = { network: "networks", precision: "precisions", framework: "frameworks" };
 const BELOW = ["seq", ...Object.keys(CHOSEN), "assumptions"];
 
-function field(name, label, cls, control) {
-  return h("label", { class: `field ${cls}` }, label, control);
-}
+const input = (name, more = {}) =>
+  line(`q-${name}`, "", (text) => set({ [name]: text }, true), more);
 
-function input(name, props = {}) {
-  return h("input", {
-    id: `q-${name}`,
-    name,
-    oninput: (e) => set({ [name]: e.target.value.trim() }, true),
-    ...props,
-  });
-}
-
-function select(name, values, first) {
-  return h(
-    "select",
-    { id: `q-${name}`, name, onchange: (e) => set({ [name]: e.target.value }) },
-    h("option", { value: "" }, first),
-    values.map((value) => h("option", { value }, value)),
-  );
-}
+const choice = (name, values, first) =>
+  select(`q-${name}`, [["", first], ...values], "", (value) => set({ [name]: value }));
 
 const cluster = () => {
   const match = /^\s*([\d,_]+)\s*[x×*]\s*(.*)$/i.exec(page.state.on || "");
@@ -493,23 +467,9 @@ const cluster = () => {
 function form() {
   const c = page.catalogue;
   const chips = (count, chip) => set({ on: chip ? `${count}x${chip}` : count }, true);
-  const values = (id, names) =>
-    h(
-      "datalist",
-      { id },
-      names.map((value) => h("option", { value })),
-    );
-  const count = h("input", {
-    id: "q-count",
-    inputmode: "numeric",
-    oninput: (e) => chips(e.target.value.trim(), cluster()[1]),
-  });
-  const chip = h("input", {
-    id: "q-chip",
-    list: "machines",
-    spellcheck: "false",
-    oninput: (e) => chips(cluster()[0], e.target.value.trim()),
-  });
+  const count = line("q-count", "", (text) => chips(text, cluster()[1]), { inputmode: "numeric" });
+  const listed = { list: "machines", spellcheck: "false" };
+  const chip = line("q-chip", "", (text) => chips(cluster()[0], text), listed);
   const narrow = matchMedia("(max-width: 760px)");
   const asked = h(
     "details",
@@ -518,11 +478,11 @@ function form() {
     h(
       "div",
       { class: "fields" },
-      field("model", "model", "model", input("model", { list: "models", spellcheck: "false" })),
-      field("count", "chips", "number", count),
-      field("chip", "of", "chip", chip),
-      field("batch", "batch, tokens", "number", input("batch")),
-      field("tokens", "run, tokens", "number", input("tokens", { placeholder: "15T" })),
+      field("model", input("model", { list: "models", spellcheck: "false" }), "model"),
+      field("chips", count, "number"),
+      field("of", chip, "chip"),
+      field("batch, tokens", input("batch"), "number"),
+      field("run, tokens", input("tokens", { placeholder: "15T" }), "number"),
       moreOf(c),
     ),
     h("p", { id: "facts", class: "note" }),
@@ -532,8 +492,8 @@ function form() {
   });
   put(
     $("question"),
-    values("models", c.models),
-    values("machines", [...c.chips, ...c.networks]),
+    offered("models", c.models),
+    offered("machines", [...c.chips, ...c.networks]),
     asked,
   );
 }
@@ -543,17 +503,15 @@ function moreOf(c) {
   const rest = c.question.filter(
     ({ name, table }) => ![...PLAIN, ...BELOW, "model", "job"].includes(name) && table !== "layout",
   );
-  const price = h("input", {
-    id: "q-price",
+  const paid = (text) => {
+    set({ prices: withPrice(page.state, ownChip(), text.replace(",", ".")) }, true);
+  };
+  const price = line("q-price", "", paid, {
     inputmode: "decimal",
     placeholder: "as listed",
     title:
       "Your price of a chip for an hour: what the run costs; in Compare clusters prices of " +
       "other chips can be said, too",
-    oninput: ({ target }) => {
-      const usd = target.value.trim().replace(",", ".");
-      set({ prices: withPrice(page.state, ownChip(), usd) }, true);
-    },
   });
   const budget = input("budget", {
     placeholder: "30 d, 5M$",
@@ -566,20 +524,13 @@ function moreOf(c) {
     h(
       "div",
       { class: "more" },
-      Object.entries(CHOSEN).map(([name, list]) =>
-        field(name, name, "", select(name, c[list], "usual")),
-      ),
-      field("seq", "sequence", "", input("seq", { placeholder: "model's" })),
-      field("budget", "budget", "", budget),
-      field("price", "USD/h a chip", "", price),
-      field("assumptions", "assumptions", "", select("assumptions", c.assumptions, "realistic")),
-      rest.map(({ name, help }) =>
-        h(
-          "label",
-          { class: "field", title: help },
-          name.replace(/_/g, " "),
-          input(name, { title: help }),
-        ),
+      Object.entries(CHOSEN).map(([name, list]) => field(name, choice(name, c[list], "usual"))),
+      field("sequence", input("seq", { placeholder: "model's" })),
+      field("budget", budget),
+      field("USD/h a chip", price),
+      field("assumptions", choice("assumptions", c.assumptions, "realistic")),
+      rest.map(({ name, help: title }) =>
+        field(name.replace(/_/g, " "), input(name, { title }), "", { title }),
       ),
     ),
     h("p", { id: "job-note", class: "note" }),

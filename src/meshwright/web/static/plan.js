@@ -1,15 +1,26 @@
 // The view Plan: the answer, what each other choice costs, what each change would bring.
 
 import { fold, h, put, renew, table, wait } from "./dom.js";
+import { $, line } from "./controls.js";
 import { drawMachine, facts } from "./machine.js";
 import { mineBeside } from "./advise.js";
 import { lessonList } from "./lessons.js";
 import { Refused, ask, lines, settled, source } from "./ask.js";
-import { bestOf, budgeted, fields, pins, priced, question, unpriced, words } from "./state.js";
+import {
+  bestOf,
+  budgeted,
+  fields,
+  listed,
+  pins,
+  priced,
+  question,
+  unpriced,
+  withoutLayout,
+  words,
+} from "./state.js";
 import { change, gib, grouped, percent, plural, seconds, sig, step, usd } from "./format.js";
 import {
   WORDS,
-  binding,
   causes,
   chance,
   decides,
@@ -82,7 +93,6 @@ function skeleton() {
   ];
 }
 
-const $ = (id) => document.getElementById(id);
 
 async function show(ctx) {
   const asked = question(ctx.state);
@@ -159,13 +169,11 @@ async function machineShown(ctx, best) {
 
 // The layout on the screen, predicted for the new question at once, while the search runs.
 function predicted(ctx, asked) {
-  const free = Object.fromEntries(
-    Object.entries(asked).filter(([key]) => !fields.layout.includes(key)),
-  );
   const same = last.on === asked.on && last.network === asked.network && last.model === asked.model;
   const { placement, dp, ...degrees } = last.layout;
   const layout = same ? last.layout : degrees;
-  return ask("predict", { question: free, layout, ...priced(ctx.state) }, ctx.signal);
+  const body = { question: withoutLayout(asked), layout, ...priced(ctx.state) };
+  return ask("predict", body, ctx.signal);
 }
 
 function shownAgain(ctx, told) {
@@ -406,7 +414,7 @@ function withAnswer(values = [], answer) {
 }
 
 function fieldset(ctx, told, field, values, by) {
-  const pinned = (ctx.state[field] || "").split(",").filter(Boolean);
+  const pinned = listed(ctx.state[field]);
   const option = (value, shown, extra, cls, why) => {
     const id = `opt-${field}-${value}`;
     return h(
@@ -647,13 +655,10 @@ const fixed = (layout) =>
   );
 
 async function mineShown(ctx, told) {
-  const input = h("input", {
-    id: "mine-text",
+  const input = line("mine-text", ctx.state.mine || "", (mine) => ctx.set({ mine }, true), {
     size: 44,
     placeholder: "tp 8 pp 4 zero 1",
-    value: ctx.state.mine || "",
     "aria-label": "my layout",
-    oninput: (e) => ctx.set({ mine: e.target.value.trim() }, true),
   });
   const out = h("p", { id: "mine-answer" });
   if (document.activeElement?.id !== "mine-text")

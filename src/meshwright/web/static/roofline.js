@@ -2,19 +2,21 @@
 // editions of the scaling book.
 
 import { h, put, table } from "./dom.js";
+import { $, check, field, select } from "./controls.js";
 import { ask } from "./ask.js";
+import { notesList } from "./answer.js";
 import { COLOURS, figure, lines as curves } from "./chart.js";
-import { question } from "./state.js";
+import { listed, question } from "./state.js";
 import { count, gib, grouped, seconds, sig } from "./format.js";
 
 export const roofline = { name: "roofline", title: "Roofline", show, skeleton };
-const $ = (id) => document.getElementById(id);
 const LAYERS = {
   book: "two feed-forward matrices, as in the book",
   mlp: "the feed-forward as it is",
   projections: "feed-forward and attention projections",
   block: "the whole layer",
 };
+const EDITIONS = { sum: "one after the other (sum)", max: "beside each other (max)" };
 const FIRST = 4;
 
 function skeleton() {
@@ -39,42 +41,19 @@ function controls(ctx, told) {
   }
   put(
     $("roofline-controls"),
-    h(
-      "label",
-      { class: "field" },
+    field(
       "what of a layer counts",
-      h(
-        "select",
-        {
-          id: "roofline-layer",
-          onchange: (e) => ctx.set({ layer: e.target.value === "book" ? "" : e.target.value }),
-        },
-        Object.entries(LAYERS).map(([name, text]) =>
-          h("option", { value: name, selected: (ctx.state.layer || "book") === name }, text),
-        ),
+      select("roofline-layer", Object.entries(LAYERS), ctx.state.layer || "book", (layer) =>
+        ctx.set({ layer: layer === "book" ? "" : layer }),
       ),
     ),
-    h(
-      "label",
-      { class: "field" },
+    field(
       "collectives of different axes",
-      h(
-        "select",
-        {
-          id: "roofline-edition",
-          onchange: (e) => ctx.set({ edition: e.target.value === "sum" ? "" : e.target.value }),
-        },
-        [
-          ["sum", "one after the other (sum)"],
-          ["max", "beside each other (max)"],
-        ].map(([name, text]) =>
-          h("option", { value: name, selected: (ctx.state.edition || "sum") === name }, text),
-        ),
+      select("roofline-edition", Object.entries(EDITIONS), ctx.state.edition || "sum", (edition) =>
+        ctx.set({ edition: edition === "sum" ? "" : edition }),
       ),
     ),
-    h(
-      "label",
-      { class: "field" },
+    field(
       h("span", { id: "roofline-batch-text" }, `batch ${count(told.batch_tokens)} tokens`),
       h("input", {
         id: "roofline-batch",
@@ -92,22 +71,10 @@ function controls(ctx, told) {
       { class: "choice" },
       h("legend", { class: "hidden" }, "schemes shown"),
       names.map((name) =>
-        h(
-          "label",
-          { class: "check" },
-          h("input", {
-            type: "checkbox",
-            id: `scheme-${name.replace(/\W/g, "-")}`,
-            checked: on.includes(name),
-            onchange: (e) =>
-              ctx.set({
-                schemes:
-                  names.filter((n) => (n === name ? e.target.checked : on.includes(n))).join(",") ||
-                  names[0],
-              }),
-          }),
-          name,
-        ),
+        check(`scheme-${name.replace(/\W/g, "-")}`, name, on.includes(name), (checked) => {
+          const kept = names.filter((n) => (n === name ? checked : on.includes(n)));
+          ctx.set({ schemes: kept.join(",") || names[0] });
+        }),
       ),
     ),
   );
@@ -115,7 +82,7 @@ function controls(ctx, told) {
 
 const shown = (ctx, names) =>
   ctx.state.schemes
-    ? names.filter((n) => ctx.state.schemes.split(",").includes(n))
+    ? names.filter((n) => listed(ctx.state.schemes).includes(n))
     : names.slice(0, FIRST);
 
 async function show(ctx) {
@@ -199,9 +166,7 @@ function split(ctx, told) {
   };
   put(
     place,
-    h(
-      "label",
-      { class: "field" },
+    field(
       "split of X and Y",
       h("input", {
         id: "roofline-split-slider",
@@ -344,12 +309,6 @@ function draw(ctx, told) {
       `${[...new Set(told.intensity.map((a) => sig(a)))].join(", ")}; of HBM: ` +
       `${sig(told.hbm_tokens)}. Largest tensor-parallel degree that hides: ${told.largest_tensor}.`,
     ),
-    (told.notes || []).length
-      ? h(
-          "ul",
-          { class: "note" },
-          told.notes.map((note) => h("li", {}, note)),
-        )
-      : null,
+    notesList(told.notes),
   );
 }

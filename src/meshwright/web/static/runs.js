@@ -2,6 +2,7 @@
 // beside its prediction.
 
 import { h, put, table, wait } from "./dom.js";
+import { $, field, select } from "./controls.js";
 import { ask, source } from "./ask.js";
 import { bars, figure, lines as curves } from "./chart.js";
 import { change, gib, grouped, seconds, sig, step } from "./format.js";
@@ -17,7 +18,6 @@ export const runs = {
   skeleton,
   asks: (page) => Boolean(page.log),
 };
-const $ = (id) => document.getElementById(id);
 const EVERY = 3000;
 
 // Of a run's folder, the files that a comparison reads; records only where all of them are small
@@ -94,16 +94,7 @@ async function show(ctx) {
   const name = names.includes(ctx.state.run) ? ctx.state.run : names[0];
   put(
     $("runs-controls"),
-    h(
-      "label",
-      { class: "field" },
-      "run",
-      h(
-        "select",
-        { id: "runs-run", onchange: (e) => ctx.set({ run: e.target.value }) },
-        names.map((n) => h("option", { value: n, selected: n === name }, n)),
-      ),
-    ),
+    field("run", select("runs-run", names, name, (run) => ctx.set({ run }))),
   );
   for (let before = -1; ;) {
     const told = await ask("folder", { run: name }, ctx.signal, true);

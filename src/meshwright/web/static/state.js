@@ -2,7 +2,7 @@
 // #v=1&view=plan&model=llama3-70b&on=512xh100-sxm&batch=4Mi&tp=8
 // The same text for the same question: keys in one order, empty ones left out.
 
-export const VERSION = "1";
+const VERSION = "1";
 export const FIRST = {
   view: "plan",
   model: "llama3-70b",
@@ -96,20 +96,33 @@ export function address(state) {
 
 // The texts of the question; without those that fix the layout where they would not be read.
 export function question(state, free = false) {
-  const keys = fields.question.filter(
-    (key) => state[key] && !(free && fields.layout.includes(key)),
-  );
-  return Object.fromEntries(keys.map((key) => [key, state[key]]));
+  const keys = fields.question.filter((key) => state[key]);
+  const all = Object.fromEntries(keys.map((key) => [key, state[key]]));
+  return free ? withoutLayout(all) : all;
 }
+
+// The fields of a question that fix no layout.
+export const withoutLayout = (asked) =>
+  Object.fromEntries(Object.entries(asked).filter(([key]) => !fields.layout.includes(key)));
+
+// What a question that was read says: the layout that it fixes is "mine".
+export function withMine(asked) {
+  const mine = fields.layout.filter((key) => asked[key]).map((key) => `${key} ${asked[key]}`);
+  return { ...withoutLayout(asked), ...(mine.length ? { mine: mine.join(" ") } : {}) };
+}
+
+// "a, b" -> ["a", "b"]
+export const listed = (text) =>
+  (text || "")
+    .split(",")
+    .map((one) => one.trim())
+    .filter(Boolean);
 
 // "A100 80GB:1.8, b200:4" -> {"A100 80GB": 1.8, b200: 4}, and the first piece that is no price.
 export function prices(state) {
   const found = {};
   let wrong = "";
-  for (const piece of (state.prices || "")
-    .split(",")
-    .map((text) => text.trim())
-    .filter(Boolean)) {
+  for (const piece of listed(state.prices)) {
     const [, chip, usd] = /^(.*\S)\s*[:=]\s*\$?\s*([\d.]+)$/.exec(piece) || [];
     if (Number(usd) > 0) found[chip] = Number(usd);
     else wrong ||= piece;
@@ -124,21 +137,17 @@ const same = (chip) => (piece) =>
     .replace(/\s*[:=][^:=]*$/, "")
     .trim()
     .toLowerCase() === chip.toLowerCase();
-const pieces = (state) =>
-  (state.prices || "")
-    .split(",")
-    .map((text) => text.trim())
-    .filter(Boolean);
 export const priceOf = (state, chip) =>
   (chip &&
-    pieces(state)
+    listed(state.prices)
       .find(same(chip))
       ?.replace(/^.*[:=]\s*/, "")) ||
   "";
 export const withPrice = (state, chip, usd) =>
-  [...pieces(state).filter((piece) => !same(chip)(piece)), ...(usd ? [`${chip}:${usd}`] : [])].join(
-    ",",
-  );
+  [
+    ...listed(state.prices).filter((piece) => !same(chip)(piece)),
+    ...(usd ? [`${chip}:${usd}`] : []),
+  ].join(",");
 
 // The sentence for a piece of the prices that is none.
 export function unpriced(state) {

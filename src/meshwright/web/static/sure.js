@@ -1,13 +1,13 @@
 // The view How sure: every published run beside its prediction, and those nearest to this question.
 
 import { h, put, table } from "./dom.js";
+import { $, field, select } from "./controls.js";
 import { Refused, ask, source } from "./ask.js";
 import { figure, lines as curves } from "./chart.js";
-import { fields, priced, question } from "./state.js";
+import { fields, priced, question, withMine } from "./state.js";
 import { change, grouped, percent, plural, range, seconds, step } from "./format.js";
 
 export const sure = { name: "sure", title: "How sure", show, skeleton };
-const $ = (id) => document.getElementById(id);
 
 // The runs that an interval rests on.
 const basis = (e) =>
@@ -119,38 +119,24 @@ function nearest(ctx, told) {
 // Their configuration becomes the question; their layout becomes "mine".
 function load(ctx, asked) {
   const before = { ...ctx.state };
-  const mine = fields.layout
-    .filter((f) => asked[f])
-    .map((f) => `${f} ${asked[f]}`)
-    .join(" ");
   const clear = Object.fromEntries([...fields.question, "mine"].map((key) => [key, ""]));
-  const rest = Object.fromEntries(
-    Object.entries(asked).filter(([key]) => !fields.layout.includes(key)),
-  );
-  ctx.set({ ...clear, ...rest, mine, view: "plan" });
+  ctx.set({ ...clear, ...withMine(asked), view: "plan" });
   ctx.announce("The question is now that of the run.", true, before);
 }
 
 function scatter(ctx, rows) {
   const sources = [...new Set(rows.map((r) => r.source))].sort();
   const chosen = ctx.state.source;
+  const counted = (name) => `${name} (${rows.filter((r) => r.source === name).length})`;
   put(
     $("sure-controls"),
-    h(
-      "label",
-      { class: "field" },
+    field(
       "source",
-      h(
-        "select",
-        { id: "sure-source", onchange: (e) => ctx.set({ source: e.target.value }) },
-        h("option", { value: "" }, `all ${rows.length} runs`),
-        sources.map((name) =>
-          h(
-            "option",
-            { value: name, selected: name === chosen },
-            `${name} (${rows.filter((r) => r.source === name).length})`,
-          ),
-        ),
+      select(
+        "sure-source",
+        [["", `all ${rows.length} runs`], ...sources.map((name) => [name, counted(name)])],
+        chosen || "",
+        (source) => ctx.set({ source }),
       ),
     ),
   );

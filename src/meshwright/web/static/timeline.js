@@ -1,6 +1,7 @@
 // The view Timeline: the pipeline of the best layout under one or two schedules, aligned.
 
 import { h, put, save, table } from "./dom.js";
+import { $, field, select } from "./controls.js";
 import { Refused, ask } from "./ask.js";
 import { bestOf, priced, question, words } from "./state.js";
 import { HELD, MEANS, STYLE, gantt } from "./gantt.js";
@@ -9,7 +10,6 @@ import { gib, percent, seconds } from "./format.js";
 export const timeline = { name: "timeline", title: "Timeline", show, skeleton };
 const STAGES = "2,4,8,16";
 const CHUNKED = { interleaved: true, "interleaved-zero-bubble": true };
-const $ = (id) => document.getElementById(id);
 
 function skeleton() {
   return [
@@ -26,20 +26,14 @@ function controls(ctx) {
     for (const key of ["schedule1", "schedule2"]) $(key).value = ctx.state[key] || "";
     return;
   }
-  const pick = (key, label, first) =>
-    h(
-      "label",
-      { class: "field" },
+  const pick = (key, label, first) => {
+    const values = [["", first], ...ctx.catalogue.schedules];
+    const now = ctx.state[key] || "";
+    return field(
       label,
-      h(
-        "select",
-        { id: key, onchange: (e) => ctx.set({ [key]: e.target.value }) },
-        h("option", { value: "" }, first),
-        ctx.catalogue.schedules.map((name) =>
-          h("option", { value: name, selected: ctx.state[key] === name }, name),
-        ),
-      ),
+      select(key, values, now, (value) => ctx.set({ [key]: value })),
     );
+  };
   const part = (text, from, to) =>
     h(
       "button",
@@ -186,22 +180,17 @@ function draw(ctx, told) {
         one.node,
         h(
           "div",
-          { class: "under" },
-          h("span", {}),
+          { class: "tools", role: "group", "aria-label": `Save: ${t.schedule}` },
           h(
-            "div",
-            { class: "tools", role: "group", "aria-label": `Save: ${t.schedule}` },
-            h(
-              "button",
-              {
-                type: "button",
-                onclick: () =>
-                  one.png((blob) => save(`meshwright-timeline-${t.schedule}.png`, blob)),
-              },
-              "PNG",
-            ),
-            h("button", { type: "button", onclick: () => trace(ctx, t) }, "Perfetto trace"),
+            "button",
+            {
+              type: "button",
+              onclick: () =>
+                one.png((blob) => save(`meshwright-timeline-${t.schedule}.png`, blob)),
+            },
+            "PNG",
           ),
+          h("button", { type: "button", onclick: () => trace(ctx, t) }, "Perfetto trace"),
         ),
       );
     }),

@@ -10,7 +10,7 @@ const MISSING = {
 };
 
 // The field that a sentence is about and the sentence in the form's words; null: of none.
-export function aboutField(said, state) {
+function aboutField(said, state) {
   const missing = /^--(\w+) is missing/.exec(said);
   if (missing) return MISSING[missing[1]] || null;
   const [, text] = /'([^']*)'/.exec(said) || [];
