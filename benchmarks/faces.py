@@ -24,6 +24,8 @@ from typing import Any
 
 from meshwright.cli.main import main as command
 from meshwright.web import answers
+from meshwright.web.copies import ways_to_copy
+from meshwright.web.question import command_of
 
 MODELS = (
     "llama3-8b",
@@ -86,7 +88,7 @@ def of_page(question: dict[str, str]) -> dict[str, Any]:
 
 def of_command(question: dict[str, str]) -> dict[str, Any]:
     """What the copied command prints with --json."""
-    words = shlex.split(answers.command_of(question))[1:]
+    words = shlex.split(command_of(question))[1:]
     out = io.StringIO()
     with (
         contextlib.redirect_stdout(out),
@@ -147,7 +149,7 @@ def main() -> None:
             body = {"question": question}
             if best:
                 body["layout"] = best["layout"]
-            copied = answers.ways_to_copy(body, lambda *_: None)
+            copied = ways_to_copy(body, lambda *_: None)
             found += differences(page, of_python(copied["python"]))
             if best:
                 files += 1

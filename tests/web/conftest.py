@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from meshwright.search import selectors
-from meshwright.web import alone, answers, pyodide, recorded, site
+from meshwright.web import alone, changes, pyodide, recorded, site
 
 STAND_IN = """
 const asked = (kind, name, body) => {
@@ -47,7 +47,7 @@ def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(
         selectors, "choices_of", lambda job, layout: {"tp": (1, 2)}
     )
-    monkeypatch.setattr(answers, "changes_of", lambda job: ())
+    monkeypatch.setattr(changes, "changes_of", lambda job: ())
     question = {
         "model": "llama3-8b",
         "on": "8xh100-sxm",

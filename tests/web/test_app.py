@@ -29,14 +29,15 @@ from meshwright.describe.layout import SCHEMES, Layout
 from meshwright.errors import BadInput
 from meshwright.limits.simulate import Machine
 from meshwright.prediction import certainty
-from meshwright.web import answers, page
+from meshwright.web import answers, changes, page
 from meshwright.web import app as web
-from meshwright.web.app import LARGEST_BODY, POLICY, Stopped, app
+from meshwright.web.app import app
 from meshwright.web.endpoints import Endpoint, endpoints, openapi
 from meshwright.web.explorers import scenario
+from meshwright.web.guard import LARGEST_BODY, POLICY
 from meshwright.web.prices import by_chip, with_price
 from meshwright.web.question import OPENING
-from meshwright.web.work import Asking
+from meshwright.web.work import Asking, Stopped
 
 
 @pytest.fixture(scope="module")
@@ -138,9 +139,9 @@ def test_a_faster_network_never_costs_time(
     """The fastest layouts are compared, over their chance to fit: the simplest of ties may take
     longer after the change than another one did before.
     """
-    every = answers.changes_of
+    every = changes.changes_of
     monkeypatch.setattr(
-        answers,
+        changes,
         "changes_of",
         lambda job: [c for c in every(job) if c.path.startswith("network.")],
     )
@@ -167,7 +168,7 @@ def test_only_networks_that_join_something_are_changed() -> None:
             "job": {"batch": "64seq"},
         }
     )
-    names = [change.name for change in answers.changes_of(job)]
+    names = [change.name for change in changes.changes_of(job)]
     assert names[:2] == [
         "twice nvlink",
         "half nvlink",
@@ -179,10 +180,10 @@ def test_what_if_more_chips_keep_the_network(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """And other chips come on their own, in the question too."""
-    every = answers.changes_of
+    every = changes.changes_of
     wanted = ("16 chips", "h200")
     monkeypatch.setattr(
-        answers,
+        changes,
         "changes_of",
         lambda job: [c for c in every(job) if c.name in wanted],
     )

@@ -13,7 +13,7 @@ from asking import told
 from meshwright.cli.main import main
 from meshwright.errors import BadInput
 from meshwright.search import selectors
-from meshwright.web import answers, bundle, page
+from meshwright.web import answers, bundle, changes, page
 from meshwright.web import recorded as web
 from meshwright.web.opened import machine
 from meshwright.web.question import OPENING
@@ -205,7 +205,7 @@ def test_every_view_of_a_job(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(
         selectors, "choices_of", lambda job, layout: {"tp": (1, 2)}
     )
-    monkeypatch.setattr(answers, "changes_of", lambda job: ())
+    monkeypatch.setattr(changes, "changes_of", lambda job: ())
     held = recorded(web.recorded_report(str(file), told))
     asked = {re.split(r"[{]", name)[0] for name in held["answers"]}
     assert asked >= {

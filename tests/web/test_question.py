@@ -13,7 +13,8 @@ from meshwright.errors import BadInput
 from meshwright.formats.toml import dump_job
 from meshwright.formats.toml_writer import dumps_toml
 from meshwright.web import dropped
-from meshwright.web.answers import clusters, ways_to_copy
+from meshwright.web.answers import clusters
+from meshwright.web.copies import ways_to_copy
 from meshwright.web.question import (
     ask,
     check_question,

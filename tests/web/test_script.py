@@ -278,7 +278,7 @@ def test_every_size_planned_has_a_marker(folder: Path) -> None:
         folder,
         """
         import { all } from "./document.mjs";
-        import { lines } from "./chart.js";
+        import { curves as lines } from "./curves.js";
         const points = [...Array(10).keys()].map((n) => [n + 1, n + 1]);
         const axis = { name: "", log: true, write: String };
         const dots = (marked) => lines({ series: [{ name: "a", marked, points }], x: axis, y: axis, label: "" })(600).nodes.filter((n) => n.tagName === "CIRCLE" && n.getAttribute("fill")).length;
@@ -625,7 +625,7 @@ def test_sources_have_marks_of_their_own(folder: Path) -> None:
         folder,
         """
         import "./document.mjs";
-        import { marker } from "./chart.js";
+        import { marker } from "./curves.js";
         const mark = (i) => { const { fill, stroke, ...shape } = marker(i, 0, 0, "red").attributes; return JSON.stringify([shape, fill === "none"]); };
         console.log(JSON.stringify([...Array(14).keys()].map(mark)));
         """,

@@ -5,7 +5,7 @@ told by `progress` when to stop; those of many parts give them one by one.
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, cast
 
 from .. import catalog
@@ -16,11 +16,7 @@ from ..describe.framework import frameworks
 from ..describe.job import OPTIMIZERS, PRECISIONS, Job
 from ..describe.read import brief
 from ..errors import BadInput, MeshwrightError
-from ..formats import bridge, torchrun
-from ..formats.bridge.launch import Place
-from ..formats.bridge.table import written
 from ..formats.options import flags
-from ..formats.toml import dump_job
 from ..prediction.certainty import resolution
 from ..prediction.prediction import Prediction
 from ..prediction.prediction import predict as compute_step
@@ -44,11 +40,8 @@ from ..sweep import vary
 from .prices import by_chip, price_of_job, with_price
 from .question import (
     ask,
-    check_question,
-    command_of,
     keys,
     laid_out,
-    python_of,
 )
 
 Body = Mapping[str, Any]
@@ -202,98 +195,6 @@ def choices(body: Body, progress: Progress) -> Iterator[Answer]:
         yield {**choice.to_dict(), **words}
 
 
-@dataclass(frozen=True)
-class ChangedJob:
-    """A job with one thing changed, and the fields of a question that say so."""
-
-    name: str
-    path: str
-    value: str | float
-    says: Mapping[str, str]
-
-
-def changes_of(job: Job) -> Iterator[ChangedJob]:
-    """What people ask about a cluster and a job, most asked first."""
-    cluster = job.cluster
-    N = job.cluster.chips
-    used = zip(cluster.network.dims, cluster.sizes, strict=True)
-    joined = [dim for dim, size in used if size > 1 and dim.bandwidth]
-    for name, dim, factor in (
-        *(("twice", dim, 2.0) for dim in joined[::-1]),
-        *(("half", dim, 0.5) for dim in joined[-1:]),
-    ):
-        yield ChangedJob(
-            f"{name} {dim.name}",
-            f"network.{dim.name}.bandwidth",
-            float(dim.bandwidth) * factor,
-            {},
-        )
-    for chip in NEXT_CHIPS:
-        if chip != cluster.chip.name:
-            at = f"{N}x{chip}"  # on its own network
-            yield ChangedJob(chip, "on", at, {"on": at, "network": ""})
-    for chips in (2 * N, N // 2):
-        if chips:
-            what = cluster.name and catalog.split_count(cluster.name)[1]
-            says = {"on": f"{chips}x{what}"} if what else {}
-            yield ChangedJob(f"{chips:,} chips", "chips", str(chips), says)
-    if "fp8" in cluster.chip.matrix_flops and job.precision.compute != "fp8":
-        yield ChangedJob("fp8", "precision", "fp8", {"precision": "fp8"})
-    for seq in (job.T * 4, job.T * 2):
-        yield ChangedJob(f"seq {seq:,}", "seq", str(seq), {"seq": str(seq)})
-    bytes_ = cluster.chip.hbm_bytes
-    yield ChangedJob("memory −10 %", "chip.hbm_bytes", float(bytes_) * 0.9, {})
-
-
-NEXT_CHIPS = ("h200", "b200", "mi300x", "tpu-v5p")
-"""Other chips that a plan is asked about."""
-
-
-def what_if(body: Body, progress: Progress) -> Iterator[Answer]:
-    """The fastest layout with one thing changed at a time, beside the fastest as it is; a line for
-    each.
-    """
-    job, space = ask(body.get("question"), [])
-    now = best_of(job, space, progress, top=2).fastest
-    for change in changes_of(job):
-        yield {
-            "name": change.name,
-            "set": change.says,
-            **fastest_fields(job, space, change, progress=progress, now=now),
-        }
-
-
-def fastest_fields(
-    job: Job,
-    space: Space,
-    change: ChangedJob,
-    progress: Progress,
-    now: Prediction | None,
-) -> dict[str, Any]:
-    """The fastest layout of a changed job in a few numbers.
-
-    slower: its time of a token over the chance to fit, over that of `now`, less 1. The fastest of
-    both, not their answers, which are chosen among ties: twice a bandwidth never costs time.
-    """
-    try:
-        changed = vary(job, change.path, change.value)
-        answer = best_of(changed, space, progress, top=2)
-    except MeshwrightError as error:
-        return {"why": str(error)}
-    p = answer.fastest
-    if p is None:
-        return {"why": (*answer.notes, "nothing fits")[0]}
-    return {
-        **summary(p),
-        "slower": token_s(p) / token_s(now) - 1 if now else None,
-    }
-
-
-def token_s(p: Prediction) -> float:
-    """Seconds of a token, over the chance that the step fits."""
-    return p.merit_s / p.job.batch_tokens
-
-
 FEW = (
     "chips",
     "step_time_s",
@@ -407,52 +308,6 @@ def texts(body: Body, name: str) -> list[str]:
         if not isinstance(text, str):
             raise BadInput(f"{name} must hold texts, not {brief(text)}")
     return values
-
-
-def ways_to_copy(body: Body, progress: Progress) -> Answer:
-    """The question as a command, as Python and as a JOB.toml (with a layout: the job that runs
-    it); with clusters: their comparison.
-    """
-    question = check_question(body.get("question"))
-    job, _ = ask(question, [])
-    names = texts(body, "clusters") if "clusters" in body else []
-    others = [on(job, name) for name in names]
-    chips = [j.cluster.chip.name for j in others if isinstance(j, Job)]
-    given = body.get("prices", {})
-    own_price = price_of_job(job, given)
-    prices = by_chip(given, chips) if names else {}
-    if own_price:
-        prices[job.cluster.chip.name] = own_price
-    job = with_price(job, own_price)
-    copied = {
-        "command": command_of(question, clusters=names, prices=prices),
-        "python": python_of(question, names, prices),
-    }
-    layout = body.get("layout")
-    if layout is not None:
-        job = compute_step(job, laid_out(job, layout)).job
-    return {
-        "schema": SCHEMA,
-        **copied,
-        "toml": dump_job(job),
-        "tools": tools(job),
-    }
-
-
-def tools(job: Job) -> list[dict[str, str]]:
-    """The job in the words of each other tool, or why it cannot be expressed there."""
-    exports = []
-    for name, format in written().items():
-        one = {"name": name, "title": format.title}
-        try:
-            nodes, ranks = torchrun.nodes(job, None)
-            text, _ = bridge.write(
-                job, name, Place(nodes, ranks, None, job.model.name)
-            )
-            exports.append({**one, "text": text})
-        except MeshwrightError as error:
-            exports.append({**one, "why": str(error)})
-    return exports
 
 
 def catalogue(body: Body, progress: Progress) -> Answer:

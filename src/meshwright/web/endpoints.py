@@ -18,7 +18,16 @@ from ..describe.read import brief
 from ..errors import BadInput, unknown
 from ..formats.options import flags
 from ..search import Progress
-from . import advised, answers, dropped, explorers, opened, sure
+from . import (
+    advised,
+    answers,
+    changes,
+    copies,
+    dropped,
+    explorers,
+    opened,
+    sure,
+)
 from .answers import Answer, Body
 from .question import keys
 from .runs import Folders, of_files, of_log
@@ -115,7 +124,7 @@ def endpoints(runs: Mapping[str, Path] | None = None) -> dict[str, Endpoint]:
         ),
         "beside": Endpoint(answers.neighbours_of, laid_out),
         "choices": Endpoint(answers.choices, laid_out, streams=True),
-        "what_if": Endpoint(answers.what_if, asked, streams=True),
+        "what_if": Endpoint(changes.what_if, asked, streams=True),
         "clusters": Endpoint(
             answers.clusters,
             {**asked, "clusters": LIST, "prices": NUMBERS},
@@ -125,7 +134,7 @@ def endpoints(runs: Mapping[str, Path] | None = None) -> dict[str, Endpoint]:
             answers.answer_scaling, {**asked, "prices": NUMBERS}, streams=True
         ),
         "copies": quick(
-            answers.ways_to_copy,
+            copies.ways_to_copy,
             {**laid_out, "clusters": LIST, "prices": NUMBERS},
         ),
         "read": Endpoint(dropped.read_dropped, {"text": TEXT, **asked}),

@@ -2,7 +2,8 @@
 // views.
 
 import { fold, h } from "./dom.js";
-import { bars, figure } from "./chart.js";
+import { figure } from "./chart.js";
+import { bars } from "./bars.js";
 import {
   change,
   count,

@@ -3,7 +3,9 @@
 import { h, put, table, withRange } from "./dom.js";
 import { $, check, field, line } from "./controls.js";
 import { Refused, lines } from "./ask.js";
-import { figure, lines as curves, bars } from "./chart.js";
+import { figure } from "./chart.js";
+import { bars } from "./bars.js";
+import { curves } from "./curves.js";
 import { bestOf, listed, prices, question, unpriced } from "./state.js";
 import { count, energy, grouped, plural, range, seconds, sig, step, usd } from "./format.js";
 import { CAUSES, along, valueOf } from "./answer.js";

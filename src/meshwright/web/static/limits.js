@@ -3,7 +3,8 @@
 import { h, put, table, wait } from "./dom.js";
 import { $, check, field, line, offered, select } from "./controls.js";
 import { Refused, ask, lines } from "./ask.js";
-import { figure, lines as curves } from "./chart.js";
+import { figure } from "./chart.js";
+import { curves } from "./curves.js";
 import { bestOf, listed, priced, question } from "./state.js";
 import { count, flop, grouped, percent, seconds, sig, step, usd } from "./format.js";
 import { valueOf } from "./answer.js";

@@ -242,10 +242,10 @@ export function drawMachine(box, told) {
         "grey: chips that it sends nothing. A box is what the nearest links join; columns are " +
         "stages.",
       draw: drawing(told),
+      under: h("div", { class: "groups" }, groups),
       head: ["group", "ranks a dimension", "farthest link", "one way", "of a step", "sent"],
       rows,
     }),
-    h("div", { class: "groups" }, groups),
   );
 }
 

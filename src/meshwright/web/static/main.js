@@ -1,21 +1,11 @@
 // The frame of the page: question, views, address; each change of the state is drawn at once.
 
 import { dialog, h, put, save } from "./dom.js";
-import { $, field, line, offered, select } from "./controls.js";
+import { $ } from "./controls.js";
+import { fill, form } from "./form.js";
+import { ran, readDialog, taken } from "./reading.js";
 import { Refused, answers, ask, source } from "./ask.js";
-import {
-  address,
-  fields,
-  know,
-  modelName,
-  parse,
-  priceOf,
-  priced,
-  question,
-  withMine,
-  withPrice,
-  withoutLayout,
-} from "./state.js";
+import { address, know, modelName, parse, priced, question, withoutLayout } from "./state.js";
 import { engine, engineState } from "./engine.js";
 import { versionOf } from "./chart.js";
 import { plan, shown } from "./plan.js";
@@ -24,7 +14,7 @@ import { timeline } from "./timeline.js";
 import { limits } from "./limits.js";
 import { roofline } from "./roofline.js";
 import { sure } from "./sure.js";
-import { inside, runFiles, runs } from "./runs.js";
+import { inside, runs } from "./runs.js";
 import { adviceOn } from "./advise.js";
 import { linkedTo, opened } from "./opened.js";
 import { LESSONS } from "./lessons.js";
@@ -39,6 +29,8 @@ const page = {
   shown: null,
   asked: "",
   started: 0,
+  set,
+  replace,
 };
 window.meshwright = { timings: [], errors: [] };
 
@@ -111,7 +103,7 @@ async function draw({ typing = false, first = false } = {}) {
   dim();
   const showing = view.show(ctx);
   $("question").hidden = view.asks?.(page) === false;
-  fill();
+  fill(page);
   const title = `${view.title} · ${modelName(page.state)} · Meshwright`;
   if (document.title !== title) document.title = title;
   document.body.dataset.busy = "yes";
@@ -221,7 +213,7 @@ function header() {
     h(
       "div",
       { class: "actions", onclick: () => unfolded(false) },
-      !source.recorded && h("button", { type: "button", onclick: readDialog }, "Paste or drop"),
+      !source.recorded && h("button", { type: "button", onclick: readHere }, "Paste or drop"),
       !source.recorded && h("button", { type: "button", onclick: adviseDialog }, "Advise"),
       h("button", { type: "button", onclick: share }, "Copy link"),
       h("button", { type: "button", onclick: copyDialog }, "Copy as …"),
@@ -296,135 +288,8 @@ async function copyDialog() {
   }
 }
 
-function readDialog() {
-  const text = h("textarea", {
-    id: "dropped",
-    "aria-label": "Text to read",
-    placeholder: "A config.json, a JOB.toml, a meshwright command, or a link to this page",
-  });
-  const said = h("p", { role: "status" });
-  const box = dialog(
-    "Paste or drop",
-    h(
-      "p",
-      { class: "note" },
-      "A config.json, a JOB.toml, a meshwright command, a configuration of another framework, " +
-      "the log of its run, a link to this page, or the folder of a run of meshwright train. " +
-      "Nothing leaves this machine.",
-    ),
-    text,
-    h(
-      "p",
-      { class: "row" },
-      h(
-        "label",
-        {},
-        "a file ",
-        h("input", {
-          type: "file",
-          "aria-label": "Choose a file",
-          onchange: async (e) => {
-            text.value = await e.target.files[0].text();
-          },
-        }),
-      ),
-      h(
-        "label",
-        {},
-        "the folder of a run ",
-        h("input", {
-          type: "file",
-          id: "run-folder",
-          webkitdirectory: true,
-          "aria-label": "Choose the folder of a run",
-          onchange: async (e) => {
-            try {
-              await ran([...e.target.files].map((f) => [f.webkitRelativePath, f]));
-              box.close();
-            } catch (error) {
-              said.textContent = error.message;
-            }
-          },
-        }),
-      ),
-    ),
-    said,
-    h(
-      "p",
-      {},
-      h(
-        "button",
-        {
-          type: "button",
-          onclick: async () => {
-            try {
-              await taken(text.value);
-              box.close();
-            } catch (error) {
-              said.textContent = error.message;
-            }
-          },
-        },
-        "Read it",
-      ),
-    ),
-  );
-}
-
+const readHere = () => readDialog(page);
 const adviseDialog = () => dialog("Which change makes a run faster?", ...adviceOn(page.state));
-
-// Lines of a log with the seconds of a step (formats/logs.py); the newest are enough.
-const LOGGED = /elapsed time per iteration|train_step_timing|\bstep:.*\btps:/;
-const MOST_LINES = 2000;
-
-async function taken(text) {
-  if (/^\s*(https?|file):\/\/\S*#/.test(text)) {
-    replace(parse(text.trim()), "a link");
-    return;
-  }
-  const lines = text.split("\n").filter((line) => LOGGED.test(line));
-  if (lines.length) {
-    page.log = lines.slice(-MOST_LINES).join("\n");
-    page.run = null;
-    return set({ ...(await argumentsOf(text)), view: "runs" });
-  }
-  const told = await ask("read", { text, question: question(page.state) });
-  replace(stateRead(told), told.said);
-}
-
-// What the arguments at the beginning of a log say; nothing, where it has none.
-async function argumentsOf(text) {
-  if (LOGGED.test(text.trimStart().split("\n", 1)[0])) return {}; // it begins with its steps
-  try {
-    const before = Object.fromEntries(Object.keys(question(page.state)).map((key) => [key, ""]));
-    return { ...before, ...stateRead(await ask("read", { text, question: question(page.state) })) };
-  } catch (error) {
-    if (!(error instanceof Refused)) throw error;
-    return {};
-  }
-}
-
-// The state of a question that was read: its layout is "mine", what it leaves open stays.
-function stateRead(told) {
-  const kept = Object.fromEntries(
-    ["on", "network", "batch", "tokens"]
-      .filter((k) => page.state[k] && !told.question.job)
-      .map((k) => [k, page.state[k]]),
-  );
-  return { view: page.state.view, ...kept, ...withMine(told.question) };
-}
-
-// The folder of a run, its files as [path, File].
-async function ran(files) {
-  const run = await runFiles(files);
-  if (!run["job.toml"])
-    throw new Error(
-      "This is not the folder of a run: it has no job.toml. meshwright train creates one.",
-    );
-  page.run = run;
-  page.log = null;
-  set({ view: "runs" });
-}
 
 function replace(state, said) {
   const before = page.state;
@@ -447,138 +312,7 @@ async function savePage() {
   );
 }
 
-// --- the question -------------------------------------------------------------------------------
-
-const PLAIN = ["model", "on", "batch", "tokens"];
-const CHOSEN = { network: "networks", precision: "precisions", framework: "frameworks" };
-const BELOW = ["seq", ...Object.keys(CHOSEN), "assumptions"];
-
-const input = (name, more = {}) =>
-  line(`q-${name}`, "", (text) => set({ [name]: text }, true), more);
-
-const choice = (name, values, first) =>
-  select(`q-${name}`, [["", first], ...values], "", (value) => set({ [name]: value }));
-
-const cluster = () => {
-  const match = /^\s*([\d,_]+)\s*[x×*]\s*(.*)$/i.exec(page.state.on || "");
-  return match ? [match[1], match[2]] : ["", page.state.on || ""];
-};
-
-function form() {
-  const c = page.catalogue;
-  const chips = (count, chip) => set({ on: chip ? `${count}x${chip}` : count }, true);
-  const count = line("q-count", "", (text) => chips(text, cluster()[1]), { inputmode: "numeric" });
-  const listed = { list: "machines", spellcheck: "false" };
-  const chip = line("q-chip", "", (text) => chips(cluster()[0], text), listed);
-  const narrow = matchMedia("(max-width: 760px)");
-  const asked = h(
-    "details",
-    { id: "asked", open: !narrow.matches },
-    h("summary", {}, h("span", { id: "asked-words" })),
-    h(
-      "div",
-      { class: "fields" },
-      field("model", input("model", { list: "models", spellcheck: "false" }), "model"),
-      field("chips", count, "number"),
-      field("of", chip, "chip"),
-      field("batch, tokens", input("batch"), "number"),
-      field("run, tokens", input("tokens", { placeholder: "15T" }), "number"),
-      moreOf(c),
-    ),
-    h("p", { id: "facts", class: "note" }),
-  );
-  narrow.addEventListener("change", () => {
-    asked.open = !narrow.matches;
-  });
-  put(
-    $("question"),
-    offered("models", c.models),
-    offered("machines", [...c.chips, ...c.networks]),
-    asked,
-  );
-}
-
-// What most questions leave as it is usual.
-function moreOf(c) {
-  const rest = c.question.filter(
-    ({ name, table }) => ![...PLAIN, ...BELOW, "model", "job"].includes(name) && table !== "layout",
-  );
-  const paid = (text) => {
-    set({ prices: withPrice(page.state, ownChip(), text.replace(",", ".")) }, true);
-  };
-  const price = line("q-price", "", paid, {
-    inputmode: "decimal",
-    placeholder: "as listed",
-    title:
-      "Your price of a chip for an hour: what the run costs; in Compare clusters prices of " +
-      "other chips can be said, too",
-  });
-  const budget = input("budget", {
-    placeholder: "30 d, 5M$",
-    title: "Days or dollars: how many tokens they are enough for",
-  });
-  return h(
-    "details",
-    { id: "more" },
-    h("summary", {}, h("span", { id: "more-words" })),
-    h(
-      "div",
-      { class: "more" },
-      Object.entries(CHOSEN).map(([name, list]) => field(name, choice(name, c[list], "usual"))),
-      field("sequence", input("seq", { placeholder: "model's" })),
-      field("budget", budget),
-      field("USD/h a chip", price),
-      field("assumptions", choice("assumptions", c.assumptions, "realistic")),
-      rest.map(({ name, help: title }) =>
-        field(name.replace(/_/g, " "), input(name, { title }), "", { title }),
-      ),
-    ),
-    h("p", { id: "job-note", class: "note" }),
-  );
-}
-
-// The question in a line, and what its fold holds that is not as usual.
-function summaries() {
-  const { on, batch, tokens } = page.state;
-  const words = [modelName(page.state), on, batch, tokens];
-  $("asked-words").textContent = words.filter(Boolean).join(" · ");
-  const odd = [...BELOW, "budget", "prices"].filter((name) => page.state[name]);
-  $("more-words").textContent = odd.length
-    ? odd.map((name) => `${name} ${page.state[name]}`).join(", ")
-    : "precision, network, prices …";
-}
-
-// Whose price it is: a job of a file does not say its chip here.
-const ownChip = () => cluster()[1] || shown.chip || "";
-
-// The controls show the state; the one that is being typed in is left alone.
-function fill() {
-  if (!$("asked")) return;
-  summaries();
-  const [n, chip] = cluster();
-  const texts = {
-    ...page.state,
-    count: n,
-    chip,
-    price: priceOf(page.state, ownChip()),
-    model:
-      page.state.model && !page.state.model.startsWith("{")
-        ? page.state.model
-        : modelName(page.state) && `(${modelName(page.state)})`,
-  };
-  for (const node of document.querySelectorAll("#question [id^=q-]")) {
-    const value = texts[node.id.slice(2)] || "";
-    if (node !== document.activeElement && node.value !== value) {
-      if (node.tagName === "SELECT" && value && ![...node.options].some((o) => o.value === value))
-        node.append(h("option", { value }, value));
-      node.value = value;
-    }
-  }
-  if ($("job-note"))
-    $("job-note").textContent = page.state.job
-      ? "The rest comes from the file that was dropped; fields here replace what it says."
-      : "";
-}
+// --- the program in the browser ------------------------------------------------------------------
 
 // Where the program runs in the browser: what of it is loading, or why it does not run.
 function loading() {
@@ -627,8 +361,8 @@ async function start() {
   know(page.catalogue);
   versionOf(page.catalogue.version);
   draw({ first: true });
-  form();
-  fill();
+  form(page);
+  fill(page);
   put(
     $("foot"),
     `Meshwright ${page.catalogue.version}. Predictions are made on this machine; nothing is ` +
@@ -663,12 +397,9 @@ async function start() {
     e.preventDefault();
     const entry = e.dataTransfer.items?.[0]?.webkitGetAsEntry?.();
     try {
-      if (entry?.isDirectory) return await ran(await inside(entry));
-      return await taken(
-        e.dataTransfer.files[0]
-          ? await e.dataTransfer.files[0].text()
-          : e.dataTransfer.getData("text"),
-      );
+      if (entry?.isDirectory) return await ran(page, await inside(entry));
+      const [file] = e.dataTransfer.files;
+      return await taken(page, file ? await file.text() : e.dataTransfer.getData("text"));
     } catch (error) {
       return announce(error.message, true);
     }

@@ -5,12 +5,13 @@ import { $, line } from "./controls.js";
 import { drawMachine, facts } from "./machine.js";
 import { mineBeside } from "./advise.js";
 import { lessonList } from "./lessons.js";
-import { Refused, ask, lines, settled, source } from "./ask.js";
+import { beside, forget, searchedAgain, selectors } from "./selectors.js";
+import { families } from "./families.js";
+import { whatIf, whatIfTitle } from "./whatif.js";
+import { Refused, ask, settled, source } from "./ask.js";
 import {
   bestOf,
   budgeted,
-  fields,
-  listed,
   pins,
   priced,
   question,
@@ -18,44 +19,26 @@ import {
   withoutLayout,
   words,
 } from "./state.js";
-import { change, gib, grouped, percent, plural, seconds, sig, step, usd } from "./format.js";
+import { change, grouped, plural, seconds, sig, step, usd } from "./format.js";
 import {
-  WORDS,
-  causes,
-  chance,
   decides,
   differs,
-  expected,
   fits,
   headline,
   inParts,
   memoryFigure,
   notesList,
-  slower,
   spoken,
   tied,
   timeFigure,
   valueOf,
-  waits,
 } from "./answer.js";
 
-const NAMES = {
-  tp: "tensor parallel",
-  cp: "context parallel",
-  pp: "pipeline stages",
-  ep: "expert parallel",
-  microbatch: "sequences at once",
-  interleave: "chunks a device",
-  schedule: "order of microbatches",
-  zero: "",
-  recompute: "",
-  sequence_parallel: "tokens cut over tp",
-};
 const IDLE = 500;
 const DIM = 150; // an answer that is not drawn anew by then is dimmed
 const PAUSE = 150; // somebody who types is left alone
 const WAITING = "Worked out after the other choices …";
-const last = { layout: null, on: "", network: "", model: "", asked: "", values: {}, deltas: {} };
+const last = { layout: null, on: "", network: "", model: "", asked: "" };
 
 // The answer on the screen: its question, its layout and both in words.
 export const shown = { answer: null, chip: "" };
@@ -64,7 +47,8 @@ export const plan = { name: "plan", title: "Plan", show, skeleton };
 
 function skeleton() {
   Object.assign(shown, { answer: null });
-  Object.assign(last, { asked: "", values: {}, deltas: {} });
+  Object.assign(last, { asked: "" });
+  forget();
   return [
     h("div", { id: "plan-error" }),
     h("section", { id: "mine-beside", "aria-label": "Your run beside the best" }),
@@ -131,7 +115,9 @@ async function show(ctx) {
     if (ctx.typing) await wait(PAUSE, ctx.signal);
     await beside(ctx, told);
     await wait(IDLE, ctx.signal);
-    families(ctx, await ask("plan", { question: asked }, ctx.signal));
+    const all = await ask("plan", { question: asked }, ctx.signal);
+    families(ctx, all);
+    reason(all);
     ctx.drawn("families");
     for (const [id, part] of [
       ["layout", searchedAgain],
@@ -158,7 +144,7 @@ function stale() {
 
 // The machine with the layout on it, and what model and chip are; a saved page may not have it.
 async function machineShown(ctx, best) {
-  const body = { question: freeOf(ctx.state), layout: best.layout };
+  const body = { question: question(ctx.state, true), layout: best.layout };
   const told = await ask("machine", body, ctx.signal).catch((error) => {
     if (!(error instanceof Refused)) throw error;
   });
@@ -326,7 +312,7 @@ function nothing(ctx, told) {
     $("answer"),
     h("p", { class: "lead bad" }, h("b", {}, said)),
     closest && h("p", { class: "step" }, `Closest, and shown here: needs ${fits(closest)[1]}.`),
-    closest && h("p", { class: "words" }, inParts(closest.layout_words || brief(closest.layout))),
+    closest && h("p", { class: "words" }, inParts(closest.layout_words || "")),
     notesList(told.notes),
   );
   if (closest) figures(closest);
@@ -334,218 +320,15 @@ function nothing(ctx, told) {
   if (closest) machineShown(ctx, closest).catch(() => null);
   for (const id of ["families", "whatif", "searched", "mine", "mine-beside"]) put($(id));
   $("families").classList.remove("stale");
-  if (closest || Object.keys(last.values).length)
-    selectors(ctx, { best: { layout: closest?.layout || {} }, none: true }, null);
-  else put($("layout"), free(ctx));
+  selectors(ctx, { best: { layout: closest?.layout || {} }, none: true }, null);
   ctx.announce(`N${said.slice(1)}: ${sentence}.`);
 }
-
-const free = (ctx) =>
-  pins(ctx.state).length > 0 &&
-  h(
-    "button",
-    {
-      type: "button",
-      onclick: () => ctx.set(Object.fromEntries(fields.layout.map((f) => [f, ""]))),
-    },
-    "let every choice free",
-  );
-
-// --- selectors ----------------------------------------------------------------------------------
-
-function selectors(ctx, told, found) {
-  const best = told.best;
-  // until the values of this question are known those of the one before stand there, so that no
-  // option goes away under a pointer or a key
-  const values = (last.values = found?.values || last.values);
-  const by = new Map((found?.choices || []).map((c) => [`${c.field}=${c.value}`, c]));
-  const names = Object.keys(values).length
-    ? Object.keys(values)
-    : Object.keys(NAMES).filter((f) => f in best.layout && (f !== "ep" || best.layout.ep > 1));
-  const row = (field) =>
-    fieldset(ctx, told, field, withAnswer(values[field], best.layout[field]), by);
-  const rare = names.filter((field) => RARE.includes(field));
-  renew(
-    $("layout"),
-    h("h2", { id: "layout-title" }, "Layout ", free(ctx)),
-    fold("≈ tie, † beyond practice", readingOf(told), wordsOfLayouts()),
-    names.filter((field) => !rare.includes(field)).map(row),
-    rare.length
-      ? h("details", { id: "rare" }, h("summary", {}, "More choices"), rare.map(row))
-      : "",
-  );
-  if (rare.some((field) => ctx.state[field])) $("rare").open = true;
-}
-
-// Choices that few touch, behind a fold.
-const RARE = ["microbatch", "interleave", "schedule", "sequence_parallel"];
-
-const readingOf = (told) =>
-  h(
-    "p",
-    { class: "note" },
-    "Marked: the answer. Choose a value to fix it. ",
-    h("em", {}, "In italics"),
-    ": this one thing changed, the rest kept. ",
-    h("b", {}, "In bold"),
-    ": the rest searched again.",
-    told.resolution
-      ? " Counted is the expected time: that of a step over the chance that it fits. " +
-          `Within ${percent(told.resolution)} of the fastest is a tie (≈): nobody can tell which ` +
-          "is faster, so what runs and recipes show, else the simplest, is the answer."
-      : "",
-    " Dashed: not legal, or nothing fits. Beyond practice (†): no published run is laid out like ",
-    "that, or the framework does not run it. Rest on a value to read why.",
-  );
-
-const wordsOfLayouts = () =>
-  h(
-    "dl",
-    { class: "facts" },
-    Object.entries(WORDS).map(([word, text]) => [h("dt", {}, word), h("dd", {}, text)]),
-  );
-
-function withAnswer(values = [], answer) {
-  return answer === undefined || values.includes(answer)
-    ? values
-    : [...values, answer].sort((a, b) =>
-        typeof a === "number" && typeof b === "number" ? a - b : 0,
-      );
-}
-
-function fieldset(ctx, told, field, values, by) {
-  const pinned = listed(ctx.state[field]);
-  const option = (value, shown, extra, cls, why) => {
-    const id = `opt-${field}-${value}`;
-    return h(
-      "label",
-      { class: `option ${cls}` },
-      h("input", {
-        type: "radio",
-        name: field,
-        id,
-        value,
-        title: why,
-        checked: value === "" ? !pinned.length : pinned.length === 1 && pinned[0] === String(value),
-        onchange: () => ctx.set({ [field]: String(value) }),
-      }),
-      h("span", {}, shown),
-      extra,
-    );
-  };
-  return h(
-    "fieldset",
-    { class: "choice" },
-    h("legend", {}, field.replace("_", " "), h("small", {}, NAMES[field] || "")),
-    option("", "any", "", "", `The search chooses ${field.replace("_", " ")}.`),
-    values.map((value) => {
-      const key = `${field}-${value}`;
-      const [known, why, cls] = standing(told, field, value, by.get(`${field}=${value}`));
-      // until this question's is known the one of the question before stands there, dimmed
-      const text = known || last.deltas[key] || "…";
-      if (!told.none) last.deltas[key] = text;
-      const mark = h(
-        "span",
-        { class: `delta first ${known ? "" : "old"}`, id: `delta-${key}` },
-        text,
-      );
-      return option(value, worded(value), mark, cls, why);
-    }),
-  );
-}
-
-// How a value stands beside the answer: a few signs, a sentence, and a class; no signs as long as
-// its choice, of the layout with this one thing changed, is not known.
-function standing(told, field, value, choice) {
-  const { best, none } = told;
-  const own = value === best.layout[field];
-  if (none)
-    return [
-      own ? "closest" : "–",
-      "Nothing fits with what is fixed: choose another value, or any.",
-      own ? "now" : "",
-    ];
-  if (own && best.layout[NEEDS[field]] === 1)
-    return ["no effect", `The answer has ${NEEDS[field]} 1, where this changes nothing.`, ""];
-  if (own) return ["answer", `The answer: ${costs(best)}.`, "now"];
-  if (!choice) return ["", "Being worked out …", ""];
-  return [delta(choice, told), changedAlone(choice, best), choice.why ? "not" : ""];
-}
-
-// Choices that change nothing where this degree is 1.
-const NEEDS = { interleave: "pp", schedule: "pp", sequence_parallel: "tp" };
-
-// What a layout costs, in words.
-const costs = (p) =>
-  `a step of ${step(decides(p))}, needs ${gib(p.needed_bytes ?? p.memory_bytes.needed)}, fits ` +
-  `with a chance of ${chance(p)}`;
-const costsBeside = (c, best) =>
-  `${costs(c)}: expected ${step(expected(c))}, ${change(slower(c, best))}` +
-  (c.fits ? "" : "; does not fit") +
-  (c.note ? `; beyond practice: ${c.note}` : "");
-const changedAlone = (c, best) =>
-  c.step_time_s === null ? c.why : `This alone changed: ${costsBeside(c, best)}.`;
-const searchedToo = (c, best) =>
-  c.step_time_s === null
-    ? c.why
-    : `The rest searched again${c.layout_words ? ` (${c.layout_words})` : ""}: ` +
-      `${costsBeside(c, best)}.`;
-
-const worded = (value) => (value === true ? "yes" : value === false ? "no" : String(value));
-
-function delta(choice, told) {
-  if (choice.step_time_s === null)
-    return choice.why?.includes("changes nothing") ? "no effect" : "not legal";
-  if (!choice.fits) return "no fit";
-  const marks = (tied(choice, told) ? " ≈" : "") + (choice.note ? " †" : "");
-  return change(slower(choice, told.best)).replace(" %", "%") + marks;
-}
-
-async function beside(ctx, told) {
-  const best = told.best;
-  const found = await ask(
-    "beside",
-    { question: freeOf(ctx.state), layout: best.layout },
-    ctx.signal,
-  );
-  selectors(ctx, told, found);
-  ctx.drawn("beside");
-}
-
-const freeOf = (state) => question(state, true);
-
-// Each value fixed, the rest searched again: streamed, since each is a search.
-async function searchedAgain(ctx, told) {
-  for await (const c of lines(
-    "choices",
-    { question: question(ctx.state), layout: told.best.layout },
-    ctx.signal,
-  )) {
-    const node = $(`delta-${c.field}-${c.value}`);
-    if (!node || ctx.signal.aborted) continue;
-    const none = / legal/.test(c.why) ? "not legal" : "none fits";
-    node.className = "delta sure";
-    node.textContent = c.step_time_s === null ? none : delta(c, told);
-    last.deltas[`${c.field}-${c.value}`] = node.textContent;
-    node.closest("label").classList.toggle("not", c.step_time_s === null);
-    const input = $(`opt-${c.field}-${c.value}`);
-    input.setAttribute(
-      "title",
-      [searchedToo(c, told.best), c.step_time_s !== null && input.getAttribute("title")]
-        .filter(Boolean)
-        .join(" "),
-    );
-  }
-  ctx.drawn("choices");
-}
-
-// --- what pins cost, families, mine, what if ----------------------------------------------------
 
 async function compared(ctx, told) {
   if (!pins(ctx.state).length) return;
   const all = await ask(
     "plan",
-    { question: freeOf(ctx.state), families: false, top: 1 },
+    { question: question(ctx.state, true), families: false, top: 1 },
     ctx.signal,
   ).catch(() => null);
   if (!all?.best || ctx.signal.aborted) return;
@@ -553,7 +336,7 @@ async function compared(ctx, told) {
   const cost = tied(told.best, all)
     ? "nothing that anybody could tell"
     : change(decides(told.best) / decides(all.best));
-  put($("state"), h("b", {}, `What you fixed costs ${same ? "nothing" : cost}.`));
+  $("state").append(h("b", {}, ` What you fixed costs ${same ? "nothing" : cost}.`));
   put(
     $("pinned"),
     same
@@ -562,97 +345,6 @@ async function compared(ctx, told) {
           `${all.best.layout_words}.`,
   );
 }
-
-// The best of each family of layouts, then the runners-up; what nobody can tell apart is a tie.
-function families(ctx, told) {
-  $("families").classList.remove("stale");
-  const best = told.best;
-  const row = (name, p, i, said) => [
-    h(
-      "span",
-      {},
-      name ? h("b", {}, `${name}: `) : "",
-      p ? p.layout_words || brief(p.layout) : "none of them fits",
-    ),
-    ...(p
-      ? [
-          step(p.step_time_s),
-          chance(p),
-          step(expected(p)),
-          (i ? change(slower(p, best)) : "–") + (i && said ? ", a tie" : ""),
-          gib(p.memory_bytes.needed),
-        ]
-      : Array(5).fill("–")),
-    h("span", { class: "note" }, p && i ? causes(p, best) : ""),
-    p &&
-      h(
-        "button",
-        {
-          type: "button",
-          "aria-label": `fix this layout: ${p.layout_words || ""}`,
-          onclick: () => ctx.set(fixed(p.layout)),
-        },
-        "fix",
-      ),
-  ];
-  const head = [
-    "layout",
-    "step time",
-    "chance it fits",
-    "expected time",
-    "against the answer",
-    "memory",
-    "what differs in a step",
-    "",
-  ];
-  const what =
-    "Expected time: the step time over the chance that it fits (what runs out of memory is " +
-    "started again with another layout). The answer against which the others are compared has " +
-    "the least of it, or is what runs and recipes show of ties, else their simplest.";
-  const answers = (f) => f.prediction?.layout_words === best.layout_words;
-  const others = (told.families || [])
-    .filter((f) => !answers(f))
-    .map((f) => row(f.note ? `${f.name} (${f.note})` : f.name, f.prediction, 1, f.tie));
-  const own = told.families?.find(answers)?.name;
-  const kinds = others.length
-    ? table(
-        head,
-        [row(own ? `the answer, ${own}` : "the answer", best, 0), ...others],
-        "The best of each family of layouts",
-      )
-    : null;
-  const rest = table(
-    head,
-    [
-      row("", best, 0),
-      ...(told.alternatives || []).map((p) => row("", p, 1, p.tie ?? tied(p, told))),
-    ],
-    "The best layouts",
-  );
-  reason(told);
-  renew(
-    $("families"),
-    h("h2", { id: "families-title" }, "What else"),
-    fold(
-      others.length ? `${plural(others.length, "other family", "other families")}` : "Runners-up",
-      h("p", { class: "note" }, what),
-      kinds,
-      kinds ? fold("The best layouts of all families", rest) : rest,
-    ),
-  );
-}
-
-const brief = (l) =>
-  ["tp", "cp", "pp", "dp", "ep"]
-    .filter((a) => l[a] > 1)
-    .map((a) => `${a} ${l[a]}`)
-    .join(" · ");
-const fixed = (layout) =>
-  Object.fromEntries(
-    fields.layout
-      .filter((f) => f in NAMES && layout[f] !== undefined)
-      .map((f) => [f, String(layout[f])]),
-  );
 
 async function mineShown(ctx, told) {
   const input = line("mine-text", ctx.state.mine || "", (mine) => ctx.set({ mine }, true), {
@@ -673,7 +365,7 @@ async function mineShown(ctx, told) {
   try {
     const p = await ask(
       "predict",
-      { question: freeOf(ctx.state), layout: words(ctx.state.mine), ...priced(ctx.state) },
+      { question: question(ctx.state, true), layout: words(ctx.state.mine), ...priced(ctx.state) },
       ctx.signal,
     );
     const [word, room] = fits(p);
@@ -691,50 +383,3 @@ async function mineShown(ctx, told) {
     if (!ctx.signal.aborted) put(box, h("span", { class: "bad" }, error.message));
   }
 }
-
-async function whatIf(ctx, told) {
-  const box = $("whatif-row") || h("div", { class: "row", id: "whatif-row" });
-  const more = h("p", { class: "note" }, "working …");
-  put($("whatif"), whatIfTitle(ctx, told), box, more);
-  let count = 0;
-  for await (const c of lines("what_if", { question: question(ctx.state) }, ctx.signal)) {
-    const fresh = whatIfBox(ctx, told, c); // what was there before is replaced in its place
-    if (box.children[count]) box.children[count].replaceWith(fresh);
-    else box.append(fresh);
-    count += 1;
-  }
-  for (const left of [...box.children].slice(count)) left.remove();
-  more.remove();
-  ctx.drawn("what_if");
-}
-
-function whatIfBox(ctx, told, c) {
-  const usable = Object.keys(c.set).length > 0;
-  const tie = c.slower && Math.abs(c.slower) < (told.resolution || 0) ? " ≈" : "";
-  const text = c.why ? "nothing fits" : change(1 + c.slower).replace(" %", "%") + tie;
-  const props = usable
-    ? { class: "option", type: "button", onclick: () => ctx.set(c.set) }
-    : { class: "told" };
-  return h(
-    usable ? "button" : "span",
-    { ...props, title: c.why || c.layout_words },
-    h("span", {}, c.name.replace(" %", "%")),
-    h("span", { class: "delta sure" }, text),
-  );
-}
-
-const whatIfTitle = (ctx, told) => [
-  h("h2", { id: "whatif-title" }, "What if"),
-  fold(
-    "how to read",
-    h(
-      "p",
-      { class: "note" },
-      "The time a token takes if one thing is changed and ",
-      pins(ctx.state).length ? "all that is not fixed" : "everything",
-      " is searched again: the fastest layout then against the fastest now. ",
-      told ? waits(told.best) : "",
-      " Press a button to make it the question; what has no frame is only told.",
-    ),
-  ),
-];

@@ -5,7 +5,8 @@ import { h, put, table } from "./dom.js";
 import { $, check, field, select } from "./controls.js";
 import { ask } from "./ask.js";
 import { notesList } from "./answer.js";
-import { COLOURS, figure, lines as curves } from "./chart.js";
+import { COLOURS, figure } from "./chart.js";
+import { curves } from "./curves.js";
 import { listed, question } from "./state.js";
 import { count, gib, grouped, seconds, sig } from "./format.js";
 
@@ -189,9 +190,9 @@ function split(ctx, told) {
 export function distinct(schemes, sent) {
   const seen = new Map();
   for (const one of schemes) {
-    const curves = JSON.stringify([one.curve.compute_s, one.curve[sent]]);
-    const other = seen.get(curves);
-    seen.set(curves, other ? { ...other, name: `${other.name} = ${one.name}` } : one);
+    const both = JSON.stringify([one.curve.compute_s, one.curve[sent]]);
+    const other = seen.get(both);
+    seen.set(both, other ? { ...other, name: `${other.name} = ${one.name}` } : one);
   }
   return [...seen.values()];
 }

@@ -4,7 +4,9 @@
 import { h, put, table, wait } from "./dom.js";
 import { $, field, select } from "./controls.js";
 import { ask, source } from "./ask.js";
-import { bars, figure, lines as curves } from "./chart.js";
+import { figure } from "./chart.js";
+import { bars } from "./bars.js";
+import { curves } from "./curves.js";
 import { change, gib, grouped, seconds, sig, step } from "./format.js";
 import { CAUSES } from "./answer.js";
 import { mineBeside } from "./advise.js";

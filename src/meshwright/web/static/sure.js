@@ -3,7 +3,8 @@
 import { h, put, table } from "./dom.js";
 import { $, field, select } from "./controls.js";
 import { Refused, ask, source } from "./ask.js";
-import { figure, lines as curves } from "./chart.js";
+import { figure } from "./chart.js";
+import { curves } from "./curves.js";
 import { fields, priced, question, withMine } from "./state.js";
 import { change, grouped, percent, plural, range, seconds, step } from "./format.js";
 
