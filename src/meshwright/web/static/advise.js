@@ -175,7 +175,7 @@ const firstOfEach = (changes) => {
 };
 
 const changeRow = (c, mine, tie) => [
-  named("change", h("code", {}, c.words)),
+  named("change", h("code", {}, c.words.replace(/ -> /g, "\u00a0\u2192\u00a0"))),
   step(c.step_time_s),
   change(1 / (1 + c.gain)) + (Math.abs(c.gain) <= tie ? " ≈" : ""),
   wholeRun(mine, 1 / (1 + c.gain)),

@@ -81,7 +81,7 @@ function controls(ctx, names) {
     offered("limits-names", names),
     field("add", select("limits-add", [["", "a scenario …"], ...names], "", added)),
     number("months", "months", 3, { min: 0.1, max: 1200, step: 0.5 }),
-    number("linear", "linear down to", 0.8, { min: 0.05, max: 1, step: 0.05 }),
+    number("linear", "linear to", 0.8, { min: 0.05, max: 1, step: 0.05 }),
     yes("failures", "chips fail"),
     yes("grid", "the paper's grid"),
     h(

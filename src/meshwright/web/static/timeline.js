@@ -1,6 +1,6 @@
 // The view Timeline: the pipeline of the best layout under one or two schedules, aligned.
 
-import { h, put, save, table } from "./dom.js";
+import { fold, h, put, save, table } from "./dom.js";
 import { $, field, select } from "./controls.js";
 import { Refused, ask } from "./ask.js";
 import { bestOf, priced, question, words } from "./state.js";
@@ -152,7 +152,7 @@ function draw(ctx, told) {
   put(
     $("timeline-charts"),
     drawn.length ? legend(drawn) : null,
-    told.some((t) => t.ranks > 1) && h("p", { class: "note" }, IDLE),
+    told.some((t) => t.ranks > 1) && fold("What is idle", h("p", { class: "note" }, IDLE)),
     told.map((t, i) => {
       if (t.ranks === 1)
         return h(
