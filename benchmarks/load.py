@@ -28,7 +28,7 @@ from meshwright.train import checkpoint
 from meshwright.train.initial import local
 from meshwright.train.launch import fork_ranks
 from meshwright.train.loop import Trainer
-from meshwright.train.storage import Reader
+from meshwright.train.storage import Beating
 
 WRITTEN = Layout(dp=4, zero=3, microbatch=1)
 READ = Layout(tp=2, pp=2, dp=1, microbatch=1)
@@ -80,20 +80,20 @@ def read(wanted: Job, folder: Path, device: torch.device) -> None:
 
 def counted(load: Any) -> int:
     """Bytes of rows that this rank reads of chunks."""
-    whole = Reader.read_data
-    found = []
+    whole = Beating.resolve_tensor
+    read = []
 
-    def noted(self: Reader, *args: Any) -> Any:
-        result = whole(self, *args)
-        found.append(self.bytes)
-        return result
+    def noted(self: Beating, item: Any) -> Any:
+        target = whole(self, item)
+        read.append(target.nbytes)
+        return target
 
-    Reader.read_data = noted  # type: ignore[method-assign]
+    Beating.resolve_tensor = noted  # type: ignore[method-assign]
     try:
         load()
     finally:
-        Reader.read_data = whole  # type: ignore[method-assign]
-    return sum(found)
+        Beating.resolve_tensor = whole  # type: ignore[method-assign]
+    return sum(read)
 
 
 def bytes_read() -> int:

@@ -43,7 +43,7 @@ from meshwright.train.feed import source
 from meshwright.train.launch import fork_ranks
 from meshwright.train.loop import rate
 from meshwright.train.model import Decoder
-from meshwright.train.storage import Reader, read_index
+from meshwright.train.storage import Reader
 
 BATCH, SEQ, STEPS, BOUND = 16, 64, 6, 2e-6
 BALANCE = 0.1
@@ -378,7 +378,7 @@ def first_gradients(
     m = replace(load_hf(folder / "model"), dropout=False)
     theirs = weights.check(folder / "gradient", m)
     exact = torch.load(folder / "exact.pt")
-    reader = Reader(checkpoint, read_index(checkpoint))
+    reader = Reader(checkpoint)
     part = 1 - Settings().beta1
     every = {}
     for name, true in exact.items():

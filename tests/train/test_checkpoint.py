@@ -4,6 +4,7 @@ refused; only whole ones count.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import pickle
@@ -13,15 +14,17 @@ import signal
 import threading
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 torch = pytest.importorskip("torch")
+safetensors = pytest.importorskip("safetensors")
 import torch.distributed as dist  # noqa: E402
 from jobs import DEEPSEEK, GPT, LLAMA, SETTINGS, job, reference, share, tokens  # noqa: E402
-from torch.distributed.checkpoint.metadata import MetadataIndex  # noqa: E402
+from safetensors.torch import save_file  # noqa: E402
 
 from meshwright.describe.layout import Layout  # noqa: E402
 from meshwright.describe.model import Model  # noqa: E402
@@ -29,9 +32,16 @@ from meshwright.errors import BadInput  # noqa: E402
 from meshwright.train import checkpoint  # noqa: E402
 from meshwright.train.launch import RankFailed, fork_ranks  # noqa: E402
 from meshwright.train.loop import Trainer  # noqa: E402
-from meshwright.train.storage import Reader, Writer, read_index, sealed  # noqa: E402
+from meshwright.train.storage import (  # noqa: E402
+    Beating,
+    Reader,
+    Writer,
+    sealed,
+)
 
 SHORT = replace(SETTINGS, steps=12)
+FILE = "0.safetensors"
+"""Of the first rank."""
 
 
 def part(
@@ -166,19 +176,19 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def cut(path: Path) -> None:
-    data = (path / "0.safetensors").read_bytes()
-    (path / "0.safetensors").write_bytes(data[:-1])
+    data = (path / FILE).read_bytes()
+    (path / FILE).write_bytes(data[:-1])
 
 
 def flip(path: Path) -> None:
-    data = bytearray((path / "0.safetensors").read_bytes())
+    data = bytearray((path / FILE).read_bytes())
     data[len(data) // 2] ^= 1
-    (path / "0.safetensors").write_bytes(data)
+    (path / FILE).write_bytes(data)
 
 
 def pickled(path: Path) -> None:
     (path / "index.json").write_bytes(
-        pickle.dumps({"format": "meshwright-checkpoint-1"})
+        pickle.dumps({"format": "meshwright-checkpoint-3"})
     )
 
 
@@ -187,35 +197,17 @@ def torch_checkpoint(path: Path) -> None:
     (path / ".metadata").write_bytes(pickle.dumps("anything"))
 
 
-def outside(path: Path) -> None:
-    edit(
-        path,
-        lambda index: index["tensors"]["weights/head.weight"]["chunks"][
-            0
-        ].update(file="../../secret"),
-    )
-
-
-def overlong(path: Path) -> None:
-    edit(
-        path,
-        lambda index: index["tensors"]["weights/head.weight"]["chunks"][
-            0
-        ].update(at=10**12),
-    )
-
-
 HEAD = "weights/head.weight"
 
 
 def linked(path: Path) -> None:
-    (path / "0.safetensors").rename(path.parent / "elsewhere")
-    (path / "0.safetensors").symlink_to(path.parent / "elsewhere")
+    (path / FILE).rename(path.parent / "elsewhere")
+    (path / FILE).symlink_to(path.parent / "elsewhere")
 
 
 def endless(path: Path) -> None:
-    (path / "0.safetensors").unlink()
-    os.mkfifo(path / "0.safetensors")
+    (path / FILE).unlink()
+    os.mkfifo(path / FILE)
 
 
 def endless_index(path: Path) -> None:
@@ -224,11 +216,11 @@ def endless_index(path: Path) -> None:
 
 
 def gone(path: Path) -> None:
-    (path / "0.safetensors").unlink()
+    (path / FILE).unlink()
 
 
 def pickled_data(path: Path) -> None:
-    (path / "0.safetensors").write_bytes(pickle.dumps([0] * 1000))
+    (path / FILE).write_bytes(pickle.dumps([0] * 1000))
 
 
 def slip(path: Path) -> None:
@@ -246,37 +238,10 @@ def nested(path: Path) -> None:
     (path / "index.json").write_text("[" * 100_000)
 
 
-def chunk(**change: Any) -> Callable[[Path], None]:
-    """Change the one chunk of the head."""
-    return lambda path: edit(
-        path, lambda index: index["tensors"][HEAD]["chunks"][0].update(change)
-    )
-
-
-def entry(**change: Any) -> Callable[[Path], None]:
-    """Change what is said of the head."""
-    return lambda path: edit(
-        path, lambda index: index["tensors"][HEAD].update(change)
-    )
-
-
 def file(**change: Any) -> Callable[[Path], None]:
     """Change what is said of the file."""
     return lambda path: edit(
-        path, lambda index: index["files"]["0.safetensors"].update(change)
-    )
-
-
-def twice(path: Path) -> None:
-    """Two chunks that together have as many elements as the tensor, but are the same half."""
-    half = {
-        "offset": [0, 0],
-        "shape": [128, 64],
-        "file": "0.safetensors",
-        "at": 0,
-    }
-    edit(
-        path, lambda index: index["tensors"][HEAD].update(chunks=[half, half])
+        path, lambda index: index["files"][FILE].update(change)
     )
 
 
@@ -284,22 +249,73 @@ def outside_file(path: Path) -> None:
     """A file of the index that is not one of the checkpoint."""
 
     def change(index: Any) -> None:
-        index["files"]["../secret"] = index["files"].pop("0.safetensors")
-        for described in index["tensors"].values():
-            for each in described["chunks"]:
-                each["file"] = "../secret"
+        index["files"]["../secret"] = index["files"].pop(FILE)
 
-    (path / "0.safetensors").rename(path.parent / "secret")
+    (path / FILE).rename(path.parent / "secret")
     edit(path, change)
 
 
-def lost_tensor(path: Path) -> None:
+def added_file(path: Path) -> None:
+    """PyTorch's reader takes every file of the folder."""
+    shutil.copy(path / FILE, path / "other.safetensors")
+
+
+Contents = dict[str, Any]
+
+
+def header(change: Callable[[Contents, Contents], None]) -> Any:
+    """Change the tensors, or their offsets, of the file, and seal it again."""
+
+    def damage(path: Path) -> None:
+        with safetensors.safe_open(path / FILE, "pt") as file:
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            words = file.metadata()
+        offsets = json.loads(words["DCP_SHARDING_INFO"])
+        change(tensors, offsets)
+        words["DCP_SHARDING_INFO"] = json.dumps(offsets)
+        save_file(tensors, path / FILE, words)
+        seal_again(path)
+
+    return damage
+
+
+def seal_again(path: Path) -> None:
+    data = (path / FILE).read_bytes()
+    digest = hashlib.sha256(data).hexdigest()
     edit(
         path,
-        lambda index: index["tensors"].update(
-            other=index["tensors"].pop(HEAD)
+        lambda index: index["files"][FILE].update(
+            bytes=len(data), sha256=digest
         ),
     )
+
+
+def broken_header(path: Path) -> None:
+    data = bytearray((path / FILE).read_bytes())
+    data[8:10] = b"[["
+    (path / FILE).write_bytes(data)
+    seal_again(path)
+
+
+def at(*offset: int) -> Any:
+    """Say that the head lies elsewhere."""
+    return header(
+        lambda tensors, offsets: offsets[HEAD].update(saved_offsets=offset)
+    )
+
+
+def without(part: str, tensors: Contents, offsets: Contents) -> None:
+    """The head is not there, or half of it, or where it lies."""
+    if part == "rows":
+        tensors[HEAD] = tensors[HEAD][128:].clone()
+        offsets[HEAD]["saved_offsets"] = [128, 0]
+    else:
+        {"tensor": tensors, "offset": offsets}[part].pop(HEAD)
+
+
+lost_tensor, lost_rows, no_offset = (
+    header(partial(without, part)) for part in ("tensor", "rows", "offset")
+)
 
 
 def other_model(path: Path) -> None:
@@ -315,17 +331,17 @@ def edit(path: Path, change: Callable[[Any], None]) -> None:
 @pytest.mark.parametrize(
     ("damage", "says"),
     [
-        (cut, "0.safetensors has .* bytes instead of"),
-        (flip, "the contents of 0.safetensors were changed"),
+        (cut, f"{FILE} has .* bytes instead of"),
+        (flip, f"the contents of {FILE} were changed"),
         (pickled, "pickled checkpoints are not read"),
         (torch_checkpoint, "no index.json"),
-        (outside, "damaged"),
-        (overlong, "damaged"),
+        (lost_rows, "weights/head.weight is not whole"),
+        (added_file, "other.safetensors is not one of its files"),
         (other_model, "another model"),
         (lost_tensor, "does not hold this model"),
-        (linked, "0.safetensors is missing or not a plain file"),
-        (gone, "0.safetensors is missing"),
-        (pickled_data, "0.safetensors has .* bytes instead of"),
+        (linked, f"{FILE} is missing or not a plain file"),
+        (gone, f"{FILE} is missing"),
+        (pickled_data, f"{FILE} has .* bytes instead of"),
     ],
 )
 def test_damage_is_refused(
@@ -336,6 +352,19 @@ def test_damage_is_refused(
     damage(path)
     with pytest.raises(RankFailed, match=says):
         part(LLAMA, Layout(dp=1, microbatch=8), tmp_path, range(1, 2))
+
+
+def test_the_format_before_is_read(saved: Path, tmp_path: Path) -> None:
+    """Its index had a list of all chunks, and of the length of each header."""
+    path = tmp_path / saved.name
+    shutil.copytree(saved, path)
+    edit(
+        path,
+        lambda index: index.update(
+            format="meshwright-checkpoint-2", tensors={HEAD: {"chunks": []}}
+        ),
+    )
+    assert len(part(LLAMA, Layout(dp=1, microbatch=8), tmp_path, range(1, 2)))
 
 
 def held(folder: Path, background: bool, device: torch.device) -> list[float]:
@@ -483,44 +512,18 @@ def test_what_killed_runs_left_is_cleaned_and_names_are_given_last(
         half_index,
         nested,
         outside_file,
-        twice,
+        added_file,
         pickled_data,
-        *(chunk(at=at) for at in (-1, 0.0, float("nan"), 10**400, None, "0")),
-        *(
-            chunk(offset=offset)
-            for offset in ([1, 0], [-1, 0], [0], [0, 0, 0], "00", [0, False])
-        ),
-        *(
-            chunk(shape=shape)
-            for shape in (
-                [256, 65],
-                [256.0, 64],
-                [256, float("inf")],
-                [-256, -64],
-                [1, 16384],
-                [10**30, 0],
-            )
-        ),
-        *(
-            entry(shape=shape)
-            for shape in (
-                [256.0, 64],
-                [255, 64],
-                [float("nan"), 64],
-                [10**30, 0],
-                [],
-                None,
-            )
-        ),
-        *(entry(dtype=dtype) for dtype in ("float31", "float64", None, 7)),
-        *(entry(chunks=chunks) for chunks in ([], None, [None], {})),
+        lost_rows,
+        no_offset,
+        broken_header,
+        *(at(*offset) for offset in ((1, 0), (-1, 0), (0,), (0, 10**9))),
         *(file(bytes=size) for size in (0, 10**9, 1e6, -1, "1", None, True)),
-        *(file(header=size) for size in (0, 1, 10**9, 1e6, -1, "1", None)),
         *(file(sha256=digest) for digest in ("", None, 0)),
         lambda path: edit(path, lambda index: index.update(step=1.0)),
         lambda path: edit(path, lambda index: index.update(step=-1)),
         lambda path: edit(
-            path, lambda index: index.update(format="meshwright-checkpoint-3")
+            path, lambda index: index.update(format="meshwright-checkpoint-9")
         ),
         lambda path: edit(path, lambda index: index.pop("files")),
         lambda path: (path / "index.json").write_text("[]"),
@@ -535,9 +538,11 @@ def test_an_index_that_lies_is_found_out(
     path = tmp_path / saved.name
     shutil.copytree(saved, path)
     checkpoint.verify(path, checkpoint.read_index(path))
+    Reader(path)
     damage(path)
     with pytest.raises(BadInput):
         checkpoint.verify(path, checkpoint.read_index(path))
+        Reader(path)
 
 
 def test_unfinished_checkpoints_do_not_count(tmp_path: Path) -> None:
@@ -567,14 +572,14 @@ def test_a_damaged_checkpoint_gives_way_to_a_sound_one_before_it(
     fork_ranks(work, 2, timeout_s=60)
     told = capfd.readouterr().err
     assert (
-        "step-00000003 is damaged: the contents of 0.safetensors were changed"
+        f"step-00000003 is damaged: the contents of {FILE} were changed"
         in told
     )
     assert "going on from step-00000001 instead" in told
     flip(tmp_path / "step-00000001")
     with pytest.raises(
         RankFailed,
-        match="0.safetensors were changed; no checkpoint before it is",
+        match=f"{FILE} were changed; no checkpoint before it is",
     ):
         fork_ranks(work, 2, timeout_s=60)
 
@@ -586,12 +591,13 @@ def test_each_byte_is_compared_once_and_read_once(
     part(LLAMA, Layout(dp=2, zero=1, microbatch=4), tmp_path, range(1))
     path = checkpoint.complete(tmp_path)[-1]
     size = sum(file.stat().st_size for file in path.glob("*.safetensors"))
-    read = Reader.read_data
+    target = Beating.resolve_tensor
+    read: list[int] = []
 
-    def counted(self: Reader, *args: Any) -> Any:
-        found = read(self, *args)
-        (tmp_path / f"{dist.get_rank()}.read").write_text(str(self.bytes))
-        return found
+    def counted(self: Beating, item: Any) -> Any:
+        tensor = target(self, item)
+        read.append(tensor.nbytes)
+        return tensor
 
     def compared(folder: Path, index: Any, share: int, shares: int) -> None:
         names = sorted(index["files"])[share::shares]
@@ -601,9 +607,10 @@ def test_each_byte_is_compared_once_and_read_once(
         wanted = job(LLAMA, Layout(dp=4, zero=3, microbatch=2))
         # nothing is drawn
         monkeypatch.setattr("meshwright.train.loop.initialise", None)
-        monkeypatch.setattr(Reader, "read_data", counted)
+        monkeypatch.setattr(Beating, "resolve_tensor", counted)
         monkeypatch.setattr(checkpoint, "verify", compared)
         checkpoint.load(Trainer(wanted, SHORT, device, fresh=False), path)
+        (tmp_path / f"{dist.get_rank()}.read").write_text(str(sum(read)))
 
     fork_ranks(work, 4, timeout_s=60)
     each = [int((tmp_path / f"{rank}.read").read_text()) for rank in range(4)]
@@ -611,44 +618,38 @@ def test_each_byte_is_compared_once_and_read_once(
     names = " ".join(
         (tmp_path / f"{rank}.compared").read_text() for rank in range(4)
     )
-    assert sorted(names.split()) == ["0.safetensors", "1.safetensors"]
+    assert sorted(names.split()) == [FILE, "1.safetensors"]
 
 
 @pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
 def test_others_read_it(tmp_path: Path) -> None:
-    """PyTorch's own reader of safetensors, and the package itself, find what was saved."""
-    safetensors = pytest.importorskip("safetensors")
+    """PyTorch's own reader of safetensors, and the package itself, find what was saved; rows come
+    from the chunks that hold them.
+    """
     from torch.distributed.checkpoint import HuggingFaceStorageReader, load
 
     part(LLAMA, Layout(tp=2, dp=2, zero=1, microbatch=4), tmp_path, range(1))
     path = checkpoint.complete(tmp_path)[-1]
-    index = read_index(path)
-    reader = Reader(path, index)
+    reader = Reader(path)
     name = "weights/layers.1.ffn.down.weight"
-    entry = index["tensors"][name]
-    want = torch.empty(entry["shape"])
-    for chunk in entry["chunks"]:
-        at = torch.Size(chunk["offset"])
-        region = tuple(
-            slice(a, a + n) for a, n in zip(at, chunk["shape"], strict=True)
-        )
-        want[region] = reader.read_chunk(MetadataIndex(name, at))
-    found = {name: torch.zeros(entry["shape"])}
+    shape = reader.shapes[name]
+    want = reader.rows(name, 0, shape[0])
+    found = {name: torch.zeros(shape)}
     load(
         found, storage_reader=HuggingFaceStorageReader(str(path)), no_dist=True
     )
-    assert (
-        len(entry["chunks"]) > 1
-        and torch.equal(found[name], want)
-        and want.abs().sum() > 0
-    )
-    first = entry["chunks"][0]
-    with safetensors.safe_open(path / first["file"], framework="pt") as file:
-        region = tuple(
-            slice(a, a + n)
-            for a, n in zip(first["offset"], first["shape"], strict=True)
-        )
-        assert torch.equal(file.get_tensor(name), want[region])
+    assert torch.equal(found[name], want) and want.abs().sum() > 0
+    assert torch.equal(reader.rows(name, 5, 40), want[5:40])
+    files = sorted(path.glob("*.safetensors"))
+    assert len(files) == 4
+    for each in files:
+        with safetensors.safe_open(each, framework="pt") as file:
+            offsets = json.loads(file.metadata()["DCP_SHARDING_INFO"])
+            piece = file.get_tensor(name)
+        sides = zip(offsets[name]["saved_offsets"], piece.shape, strict=True)
+        region = tuple(slice(a, a + n) for a, n in sides)
+        assert piece.numel() < want.numel()
+        assert torch.equal(piece, want[region])
 
 
 def test_the_state_of_a_gpu_is_copied_into_pinned_memory_that_stays(

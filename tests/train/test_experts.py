@@ -40,7 +40,7 @@ from meshwright.train.moe import (  # noqa: E402
     in_one,
     one_by_one,
 )
-from meshwright.train.storage import Reader, read_index  # noqa: E402
+from meshwright.train.storage import Reader  # noqa: E402
 
 STRONG, RATE = 0.5, 0.02
 """A loss and a bias that weigh enough to be seen in three steps (an odd number: biases do not come back)."""
@@ -180,7 +180,7 @@ def test_balanced_loads_are_those_of_one_process(
         assert mine == pytest.approx(theirs, abs=1e-6)
         assert max(map(abs, mine)) > RATE / 2
     kept = checkpoint.complete(tmp_path)[-1]
-    alone = loaded(Reader(kept, read_index(kept)), model)
+    alone = loaded(Reader(kept), model)
     last: Any = alone.blocks[-1].ffn
     assert last.favour_E.tolist() == pytest.approx(here[-1], abs=1e-6)
 

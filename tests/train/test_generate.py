@@ -17,7 +17,7 @@ from meshwright.train import checkpoint  # noqa: E402
 from meshwright.train.generate import chosen, drawn, generate, loaded  # noqa: E402
 from meshwright.train.launch import fork_ranks  # noqa: E402
 from meshwright.train.loop import Trainer  # noqa: E402
-from meshwright.train.storage import Reader, read_index  # noqa: E402
+from meshwright.train.storage import Reader  # noqa: E402
 
 
 def trained(folder: Path) -> None:
@@ -63,7 +63,7 @@ def test_it_goes_on_as_it_was_trained(
         in capsys.readouterr().err
     )
     path = checkpoint.complete(tmp_path)[0]
-    model = loaded(Reader(path, read_index(path)), GPT)
+    model = loaded(Reader(path), GPT)
     long = list(drawn(model, [97] * 40, 2, 1.0, 5, seed=3))
     assert long == list(drawn(model, [97] * 40, 2, 1.0, 5, seed=3)), (
         "the seed says all"

@@ -24,10 +24,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.checkpoint.api import CheckpointException
-from torch.distributed.checkpoint.default_planner import (
-    DefaultLoadPlanner,
-    DefaultSavePlanner,
-)
+from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
 from torch.distributed.checkpoint.staging import (
     AsyncStager,
     DefaultStager,
@@ -44,7 +41,15 @@ from .initial import local, parameters_of_stages
 from .loop import Trainer
 from .moe import MixtureOfExperts
 from .optimizer import count
-from .storage import Damaged, Reader, Writer, read_index, sync, verify
+from .storage import (
+    Beating,
+    Damaged,
+    Reader,
+    Writer,
+    read_index,
+    sync,
+    verify,
+)
 
 NAME = re.compile(r"step-(\d{8})")
 PART, OLD = ".part", ".old"
@@ -328,18 +333,13 @@ def load(trainer: Trainer, path: Path, changed: Collection[str] = ()) -> int:
     changed: what of `identity` may differ. All ranks together read and compare every byte once
     before anything changes; then each reads the rows that it needs. Raises Damaged on all of them.
     """
-    index = examined(trainer, path, changed)
-    reader = Reader(path, index)
+    index, reader = examined(trainer, path, changed)
     try:
         wanted = state(trainer)
-        for name in set(wanted) - set(index["tensors"]):
+        for name in set(wanted) - set(reader.shapes):
             if name.startswith(FAVOUR):  # the run balances from here on
                 wanted.pop(name)
-        read_state(
-            wanted,
-            storage_reader=reader,
-            planner=DefaultLoadPlanner(flatten_state_dict=False),
-        )
+        read_state(wanted, storage_reader=reader, planner=Beating())
     except CheckpointException as error:
         raise BadInput(
             f"checkpoint {path} does not hold this model: "
@@ -357,26 +357,31 @@ def load(trainer: Trainer, path: Path, changed: Collection[str] = ()) -> int:
 
 def examined(
     trainer: Trainer, path: Path, changed: Collection[str]
-) -> dict[str, Any]:
-    """The index of a checkpoint of this model all of whose bytes are right. The first rank reads
-    it; each compares its share of the files.
+) -> tuple[dict[str, Any], Reader]:
+    """The index of a checkpoint of this model all of whose bytes are right, and what reads it. The
+    first rank looks at index and headers; each compares its share of the files.
     """
-    told: list[Any] = [None, None]
+    index = from_first(partial(_index_of, trainer, path, changed))
+    every: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(every, damage(path, index))
+    if wrong := next((one for one in every if one is not None), None):
+        raise wrong
+    metadata = from_first(lambda: Reader(path).metadata)
+    return dict(index), Reader(path, metadata)
+
+
+def from_first(look: Callable[[], Any]) -> Any:
+    """What the first rank sees, or the refusal that it meets, on all of them."""
+    seen: list[Any] = [None, None]
     if dist.get_rank() == 0:
         try:
-            told[1] = read_index(path)
-            _fits(trainer, path, told[1], changed)
+            seen[1] = look()
         except MeshwrightError as refused:
-            told = [refused, None]
-    dist.broadcast_object_list(told, src=0)
-    wrong, index = told
-    if wrong is None:
-        every: list[Any] = [None] * dist.get_world_size()
-        dist.all_gather_object(every, damage(path, index))
-        wrong = next((one for one in every if one is not None), None)
-    if wrong is not None:
-        raise wrong
-    return dict(index)
+            seen[0] = refused
+    dist.broadcast_object_list(seen, src=0)
+    if seen[0] is not None:
+        raise seen[0]
+    return seen[1]
 
 
 def damage(path: Path, index: dict[str, Any]) -> Damaged | None:
@@ -398,17 +403,16 @@ def others(path: Path) -> str:
     )
 
 
-def _fits(
-    trainer: Trainer,
-    path: Path,
-    index: dict[str, Any],
-    changed: Collection[str] = (),
-) -> None:
-    """The checkpoint is of this model and this order of the data, but for what is `changed`;
-    BadInput if not.
+def _index_of(
+    trainer: Trainer, path: Path, changed: Collection[str]
+) -> dict[str, Any]:
+    """The index of a checkpoint of this model and this order of the data, but for what is
+    `changed`; BadInput if it is of another.
     """
+    index = read_index(path)
     for what, value in identity(trainer).items():
         if what not in changed and index.get(what) != value:
             raise BadInput(
                 f"checkpoint {path} was written with another {what} than this job has"
             )
+    return index

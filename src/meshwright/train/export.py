@@ -13,7 +13,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.distributed.checkpoint.metadata import MetadataIndex
 
 from ..describe.model import Model
 from ..describe.read import read
@@ -70,12 +69,12 @@ def export_checkpoint(
     }
     if any((to / name).exists() for name in (ONE, INDEX, "config.json")):
         raise BadInput(f"{to} holds weights already: take another folder")
-    if any(name.startswith(checkpoint.FAVOUR) for name in index["tensors"]):
+    reader = Reader(path)
+    if any(name.startswith(checkpoint.FAVOUR) for name in reader.shapes):
         raise BadInput(
             f"checkpoint {path} chooses experts with biases (train.balance_bias), for which"
             f" {config['model_type']} has no place"
         )
-    reader = Reader(path, index)
     demand_finite(reader)
     to.mkdir(parents=True, exist_ok=True)
     every = tensors(model, str(config["model_type"]))
@@ -115,18 +114,15 @@ def export_checkpoint(
 
 
 def demand_finite(reader: Reader) -> None:
-    """BadInput if a weight is not a finite number; chunk by chunk, before anything is written."""
-    for name, entry in reader.index["tensors"].items():
-        if name.startswith("weights/"):
-            for chunk in entry["chunks"]:
-                values = reader.read_chunk(
-                    MetadataIndex(name, torch.Size(chunk["offset"]))
-                )
-                if not torch.isfinite(values).all():
-                    raise BadInput(
-                        f"checkpoint {reader.folder} holds weights that are not finite, in"
-                        f" {name.removeprefix('weights/')}{checkpoint.others(reader.folder)}"
-                    )
+    """BadInput if a weight is not a finite number; one by one, before anything is written."""
+    for name, shape in reader.shapes.items():
+        if not name.startswith("weights/"):
+            continue
+        if not torch.isfinite(whole_tensor(reader, name, shape)).all():
+            raise BadInput(
+                f"checkpoint {reader.folder} holds weights that are not finite, in"
+                f" {name.removeprefix('weights/')}{checkpoint.others(reader.folder)}"
+            )
 
 
 def newest(source: Path) -> Path:
@@ -192,7 +188,7 @@ def _gather(reader: Reader, shard: dict[str, Parts]) -> dict[str, Tensor]:
     made = {}
     for name, parts in shard.items():
         pieces = [
-            one_of(reader, ours, shape, where.part)
+            reader.rows(f"weights/{ours}", where.part, where.part + 1)[0]
             if where.each
             else whole_tensor(reader, f"weights/{ours}", shape)[:count]
             for ours, where, shape, count in parts
@@ -204,42 +200,15 @@ def _gather(reader: Reader, shard: dict[str, Parts]) -> dict[str, Tensor]:
     return made
 
 
-def one_of(reader: Reader, name: str, shape: list[int], number: int) -> Tensor:
-    """The matrix of one expert; the chunks of no other are read."""
-    entry = reader.index["tensors"].get(f"weights/{name}", {"chunks": []})
-    tensor = torch.empty(shape[1:])
-    for chunk in entry["chunks"]:
-        first, *at = chunk["offset"]
-        if first <= number < first + chunk["shape"][0]:
-            region = tuple(
-                slice(a, a + n)
-                for a, n in zip(at, chunk["shape"][1:], strict=True)
-            )
-            tensor[region] = reader.read_chunk(
-                MetadataIndex(f"weights/{name}", torch.Size(chunk["offset"]))
-            )[number - first]
-    return tensor
-
-
 def whole_tensor(reader: Reader, name: str, shape: list[int]) -> Tensor:
     """A tensor of a checkpoint, put together from the chunks of all ranks; BadInput if it is
     missing or of another shape.
     """
-    entry = reader.index["tensors"].get(name)
-    if entry is None:
+    there = reader.shapes.get(name)
+    if there is None:
         raise BadInput(f"checkpoint {reader.folder} does not hold {name}")
-    if entry["shape"] != shape:
+    if there != shape:
         raise BadInput(
-            f"checkpoint {reader.folder} holds {name} as {entry['shape']}, but its model needs"
-            f" {shape}"
+            f"checkpoint {reader.folder} holds {name} as {there}, but its model needs {shape}"
         )
-    tensor = torch.empty(shape)
-    for chunk in entry["chunks"]:
-        region = tuple(
-            slice(at, at + n)
-            for at, n in zip(chunk["offset"], chunk["shape"], strict=True)
-        )
-        tensor[region] = reader.read_chunk(
-            MetadataIndex(name, torch.Size(chunk["offset"]))
-        )
-    return tensor
+    return reader.rows(name, 0, shape[0])

@@ -55,7 +55,7 @@ def generate(
     start = [int(i) for i in encode.encode([prompt])[0]] or [0]
     ids = list(
         drawn(
-            loaded(Reader(path, index), model, made_of(index, own_model)),
+            loaded(Reader(path), model, made_of(index, own_model)),
             start=start,
             count=count,
             temperature=temperature,
@@ -112,9 +112,7 @@ def loaded(
             p.copy_(whole_tensor(reader, f"weights/{name}", list(p.shape)))
     for number, block in made.layers.items():
         name = f"{FAVOUR}/layers.{number}"
-        if name in reader.index["tensors"] and isinstance(
-            block.ffn, MixtureOfExperts
-        ):
+        if name in reader.shapes and isinstance(block.ffn, MixtureOfExperts):
             experts = block.ffn.experts.count
             block.ffn.favour_E = whole_tensor(reader, name, [experts])
     return made

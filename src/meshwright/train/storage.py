@@ -1,13 +1,10 @@
-"""Where torch.distributed.checkpoint keeps tensors: safetensors files and a JSON index, with
-hashes; no pickle anywhere.
+"""Where torch.distributed.checkpoint keeps tensors: safetensors files, which PyTorch's Hugging Face
+reader reads, under seals; no pickle anywhere.
 
-A checkpoint is a folder. Each rank writes one file RANK.safetensors, which has the offset of each
-chunk in its header as PyTorch's HuggingFaceStorageReader looks for it; index.json says for every
-tensor its dtype, shape and chunks (offset and shape of the chunk, file, first byte among the data),
-and for every file its size, that of its header and its SHA-256: {"format":
-"meshwright-checkpoint-2", "step": 100, "tensors": {name: {"dtype", "shape", "chunks": [...]}},
-"files": {name: {"bytes", "header", "sha256"}}, "sha256": of all the rest}. Format 1 had files
-RANK.bin without a header.
+A checkpoint is a folder. Each rank writes one file, whose header says of each chunk what it is and
+where in its tensor it lies; index.json, written last, says what the run is and seals each file by
+its size and hash: {"format": "meshwright-checkpoint-3", "step": 100, "files": {name: {"bytes",
+"sha256"}}, "sha256": of all the rest}. The index of format 2 had a list of all chunks besides.
 """
 
 from __future__ import annotations
@@ -27,32 +24,23 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.distributed.checkpoint.metadata import (
-    ChunkStorageMetadata,
-    Metadata,
-    MetadataIndex,
-    TensorProperties,
-    TensorStorageMetadata,
-)
+from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner
+from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader
+from torch.distributed.checkpoint.metadata import Metadata, MetadataIndex
 from torch.distributed.checkpoint.planner import (
-    LoadPlan,
-    LoadPlanner,
+    ReadItem,
     SavePlan,
     SavePlanner,
 )
-from torch.distributed.checkpoint.storage import (
-    StorageReader,
-    StorageWriter,
-    WriteResult,
-)
+from torch.distributed.checkpoint.storage import StorageWriter, WriteResult
 from torch.futures import Future
 
 from ..errors import BadInput
 from . import watchdog
 
-FORMAT = "meshwright-checkpoint-2"
-FORMATS = (FORMAT, "meshwright-checkpoint-1")
-FILE = re.compile(r"(0|[1-9]\d*)\.(safetensors|bin)")
+FORMAT = "meshwright-checkpoint-3"
+FORMATS = (FORMAT, "meshwright-checkpoint-2")
+FILE = re.compile(r"[\w-]+\.safetensors")
 SHARDS = "DCP_SHARDING_INFO"
 """Key of a header under which torch.distributed.checkpoint keeps the offsets of chunks."""
 TYPES = {
@@ -64,19 +52,9 @@ TYPES = {
 }
 """What safetensors calls them."""
 INDEX = "index.json"
-DTYPES = {
-    str(d).removeprefix("torch."): d
-    for d in (
-        torch.float32,
-        torch.bfloat16,
-        torch.float16,
-        torch.float64,
-        torch.int64,
-    )
-}
 LARGEST_INDEX = 2**30
 LARGEST = 2**50
-"""Of bytes, elements and steps."""
+"""Of bytes and steps."""
 BLOCK = 2**22
 
 
@@ -84,29 +62,26 @@ class Damaged(BadInput):
     """A checkpoint is not as it was written; another one may be."""
 
 
-class Plain:
-    """What DCP asks of a storage that has nothing to say to it."""
+class Beating(DefaultLoadPlanner):
+    """Plans what is read; the watchdog hears of each piece."""
 
-    def reset(self, checkpoint_id: Any = None) -> None:
-        """Nothing is kept between checkpoints."""
+    def __init__(self) -> None:
+        super().__init__(flatten_state_dict=False)
 
-    def prepare_local_plan(self, plan: Any) -> Any:
-        """The plan stays as it is."""
-        return plan
-
-    def prepare_global_plan(self, plans: Any) -> Any:
-        """The plans stay as they are."""
-        return plans
-
-    @classmethod
-    def validate_checkpoint_id(cls, checkpoint_id: Any) -> bool:
-        """Only folders given to the constructor."""
-        return False
+    def resolve_tensor(self, read_item: ReadItem) -> Tensor:
+        """Where it goes."""
+        watchdog.beat(f"reading {read_item.storage_index.fqn}"[:48])
+        place: Tensor = super().resolve_tensor(read_item)
+        return place
 
 
-class Writer(Plain, StorageWriter):
+class Writer(StorageWriter):
     """Writes this rank's chunks into a folder; the coordinator makes the folder, writes the index
     last and then publishes it.
+
+    PyTorch's own writer of safetensors puts a whole file together in memory before it writes it,
+    so that a rank's state is there once more, and its files differ from run to run in the order of
+    their header.
     """
 
     def __init__(
@@ -126,6 +101,9 @@ class Writer(Plain, StorageWriter):
             publish,
         )
 
+    def reset(self, checkpoint_id: Any = None) -> None:
+        """Nothing is kept between checkpoints."""
+
     def set_up_storage_writer(
         self, is_coordinator: bool, *args: Any, **kwargs: Any
     ) -> None:
@@ -136,69 +114,46 @@ class Writer(Plain, StorageWriter):
             shutil.rmtree(self.folder, ignore_errors=True)
             self.folder.mkdir(parents=True)
 
+    def prepare_local_plan(self, plan: SavePlan) -> SavePlan:
+        """The plan stays as it is."""
+        return plan
+
+    def prepare_global_plan(self, plans: list[SavePlan]) -> list[SavePlan]:
+        """The plans stay as they are."""
+        return plans
+
     def write_data(
         self, plan: SavePlan, planner: SavePlanner
     ) -> Future[list[WriteResult]]:
         """One file a rank, on the disk when this returns."""
         name = f"{self.rank}.safetensors"
-        results = []
-        at = 0
-        digest = hashlib.sha256()
-        future: Future[list[WriteResult]] = Future()
         tensors: list[Any] = [
             (item.index, planner.resolve_data(item)) for item in plan.items
         ]
         head = header([(index.fqn, index.offset, x) for index, x in tensors])
+        parts: Iterator[Any] = (as_bytes(x) for _, x in tensors)
+        digest = hashlib.sha256()
         with (self.folder / name).open("wb") as file:
-            parts: Iterator[Any] = (as_bytes(x) for _, x in tensors)
             for data in chain((head,), parts):
                 file.write(data)
                 digest.update(data)
             file.flush()
             os.fsync(file.fileno())
-        for index, x in tensors:
-            where = {"file": name, "at": at, "shape": list(x.shape)}
-            results.append(WriteResult(index, x.nbytes, where))
-            at += x.nbytes
-        about = {
-            "bytes": len(head) + at,
-            "header": len(head),
-            "sha256": digest.hexdigest(),
-        }
-        for result in results:
-            result.storage_data.update(about=about)
-        future.set_result(results)
+            seal = {"bytes": file.tell(), "sha256": digest.hexdigest()}
+        future: Future[list[WriteResult]] = Future()
+        future.set_result(
+            [WriteResult(at, x.nbytes, {name: seal}) for at, x in tensors]
+        )
         return future
 
     def finish(
         self, metadata: Metadata, results: list[list[WriteResult]]
     ) -> None:
-        """The index of all ranks' chunks, all of which are on the disk."""
-        tensors: dict[str, Any] = {}
+        """The index of all ranks' files, all of which are on the disk."""
         files: dict[str, Any] = {}
-        for result in (r for of_rank in results for r in of_rank):
-            about: Any = metadata.state_dict_metadata[result.index.fqn]
-            entry = {
-                "dtype": str(about.properties.dtype).removeprefix("torch."),
-                "shape": list(about.size),
-                "chunks": [],
-            }
-            where = result.storage_data
-            files[where["file"]] = where["about"]
-            offset = list(result.index.offset or [0] * len(about.size))
-            chunk = {
-                "offset": offset,
-                "shape": where["shape"],
-                "file": where["file"],
-                "at": where["at"],
-            }
-            tensors.setdefault(result.index.fqn, entry)["chunks"].append(chunk)
-        index = {
-            "format": FORMAT,
-            **self.about,
-            "tensors": tensors,
-            "files": files,
-        }
+        for result in chain.from_iterable(results):
+            files |= result.storage_data
+        index = {"format": FORMAT, **self.about, "files": files}
         with (self.folder / INDEX).open("w", encoding="utf-8") as file:
             json.dump(sealed(index), file)
             file.flush()
@@ -206,78 +161,71 @@ class Writer(Plain, StorageWriter):
         sync(self.folder)
         self.publish(self.folder)
 
+    @classmethod
+    def validate_checkpoint_id(cls, checkpoint_id: Any) -> bool:
+        """Only folders given to the constructor."""
+        return False
 
-class Reader(Plain, StorageReader):
-    """Reads chunks by the index; each rank reads the bytes it needs."""
 
-    def __init__(self, folder: Path, index: dict[str, Any]) -> None:
-        """index: of `read_index`."""
-        self.folder, self.index = folder, index
-        self.bytes = 0
-        """Read so far."""
+class Reader(HuggingFaceStorageReader):
+    """PyTorch's reader; each rank reads the bytes it needs."""
 
-    def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:
-        """The index in torch's words."""
-        return Metadata(
-            {
-                name: _metadata(entry)
-                for name, entry in self.index["tensors"].items()
-            }
-        )
+    def __init__(self, folder: Path, metadata: Metadata | None = None) -> None:
+        """folder: of files whose seals are whole;  metadata: what another rank has found in their
+        headers. Damaged if a tensor is not all there.
+        """
+        super().__init__(str(folder))
+        self.folder = folder
+        self.metadata = metadata or self.examined()
 
-    def set_up_storage_reader(
-        self,
-        metadata: Metadata,
-        is_coordinator: bool,
-        *args: Any,
-        **kwargs: Any,
-    ) -> None:
-        """The folder stands already."""
+    def examined(self) -> Metadata:
+        """What the headers of the files say."""
+        try:
+            metadata = super().read_metadata()
+        except Exception as error:  # whatever safetensors finds wrong
+            raise Damaged(
+                f"checkpoint {self.folder} is damaged: {error}"
+            ) from None
+        for name, about in metadata.state_dict_metadata.items():
+            chunks: Any = getattr(about, "chunks", ())
+            size: Any = getattr(about, "size", ())
+            if sum(math.prod(c.sizes) for c in chunks) != math.prod(size):
+                raise Damaged(
+                    f"checkpoint {self.folder} is damaged: {name} is not whole"
+                )
+        return metadata
 
-    def read_data(self, plan: LoadPlan, planner: LoadPlanner) -> Future[None]:
-        """Copy each piece from its chunk to its place."""
-        for item in plan.items:
-            watchdog.beat(f"reading {item.storage_index.fqn}"[:48])
-            piece = self.read_piece(
-                item.storage_index, item.storage_offsets, item.lengths
-            )
-            target = planner.resolve_tensor(item).detach()
-            target.copy_(piece)
-            planner.commit_tensor(item, target)
-        future: Future[None] = Future()
-        future.set_result(None)
-        return future
+    def read_metadata(self) -> Metadata:
+        """For PyTorch's loader, on every rank."""
+        return self.metadata
 
-    def read_piece(
-        self, where: MetadataIndex, offsets: Any, lengths: Any
-    ) -> Tensor:
-        """A part of a chunk: the rows that it spans are read, and no other bytes."""
-        first, rows = (offsets[0], lengths[0]) if offsets else (0, None)
-        piece = self.read_chunk(where, first, rows)
-        for dim in range(1, len(offsets)):
-            piece = piece.narrow(dim, offsets[dim], lengths[dim])
-        return piece
+    @property
+    def shapes(self) -> dict[str, list[int]]:
+        """Name of a tensor -> its shape."""
+        every: dict[str, Any] = self.metadata.state_dict_metadata
+        return {name: list(about.size) for name, about in every.items()}
 
-    def read_chunk(
-        self, where: MetadataIndex, first: int = 0, rows: int | None = None
-    ) -> Tensor:
-        """One chunk as it was written, or so many of its rows."""
-        entry = self.index["tensors"][where.fqn]
-        offset = list(where.offset or [0] * len(entry["shape"]))
-        chunk = next(c for c in entry["chunks"] if c["offset"] == offset)
-        dtype = DTYPES[entry["dtype"]]
-        shape = list(chunk["shape"])
-        width = math.prod(shape[1:]) * dtype.itemsize
-        if rows is not None:
-            shape[0] = rows
-        head = self.index["files"][chunk["file"]].get("header", 0)
-        with (self.folder / chunk["file"]).open("rb") as file:
-            file.seek(head + chunk["at"] + first * width)
-            data = bytearray(file.read(math.prod(shape) * dtype.itemsize))
-        self.bytes += len(data)
-        if not data:
-            return torch.empty(shape, dtype=dtype)
-        return torch.frombuffer(data, dtype=dtype).reshape(shape)
+    def rows(self, name: str, first: int, end: int) -> Tensor:
+        """Some rows of a tensor, put together from the chunks of all ranks; no others are read."""
+        from safetensors import safe_open
+
+        about: Any = self.metadata.state_dict_metadata[name]
+        dtype = about.properties.dtype
+        tensor = torch.empty(end - first, *about.size[1:], dtype=dtype)
+        for chunk in about.chunks:
+            start, *at = chunk.offsets
+            low, high = max(first, start), min(end, start + chunk.sizes[0])
+            if low >= high or not math.prod(chunk.sizes):
+                continue
+            where = self.metadata.storage_data[
+                MetadataIndex(name, chunk.offsets)
+            ]
+            with safe_open(where.relative_path, "pt") as file:
+                piece = file.get_slice(name)[low - start : high - start]
+            sides = zip(at, chunk.sizes[1:], strict=True)
+            region = tuple(slice(a, a + n) for a, n in sides)
+            tensor[low - first : high - first][(slice(None), *region)] = piece
+        return tensor
 
 
 def header(tensors: list[tuple[str, Any, Tensor]]) -> bytes:
@@ -314,18 +262,6 @@ def sync(folder: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
-
-
-def _metadata(entry: dict[str, Any]) -> TensorStorageMetadata:
-    chunks = [
-        ChunkStorageMetadata(torch.Size(c["offset"]), torch.Size(c["shape"]))
-        for c in entry["chunks"]
-    ]
-    return TensorStorageMetadata(
-        TensorProperties(DTYPES[entry["dtype"]]),
-        torch.Size(entry["shape"]),
-        chunks,
-    )
 
 
 def read_index(folder: Path) -> dict[str, Any]:
@@ -380,91 +316,29 @@ def size_of(path: Path) -> int:
 
 
 def _sound(index: dict[str, Any]) -> bool:
-    """Everything is there, of the right kind, and inside its file and tensor; the chunks of a
-    tensor cover it once, those of a file fill it.
-    """
+    """Step and files are there and of the right kind."""
     try:
         files = index["files"]
-        names = all(FILE.fullmatch(name) for name in files)
-        heads = {name: about.get("header", 0) for name, about in files.items()}
-        sizes = {
-            name: about["bytes"] - heads[name] for name, about in files.items()
-        }
-        names = names and _whole(*heads.values())
-        left = dict(sizes)
-        tensors = all(
-            _covered(entry, sizes, left) for entry in index["tensors"].values()
+        sizes = [about["bytes"] for about in files.values()]
+        return all(map(FILE.fullmatch, files)) and all(
+            type(n) is int and 0 <= n < LARGEST
+            for n in (index["step"], *sizes)
         )
-        return (
-            names
-            and tensors
-            and _whole(index["step"], *sizes.values())
-            and not any(left.values())
-        )
-    except (KeyError, TypeError, ValueError, AttributeError):
+    except (KeyError, TypeError, AttributeError):
         return False
-
-
-def _whole(*numbers: Any) -> bool:
-    """Whole numbers of a possible size."""
-    return all(type(n) is int and 0 <= n < LARGEST for n in numbers)
-
-
-def _covered(
-    entry: dict[str, Any], sizes: dict[str, int], left: dict[str, int]
-) -> bool:
-    """The chunks lie within their files (name -> bytes) and make up the tensor; their bytes are
-    taken from `left`.
-    """
-    width = DTYPES[entry["dtype"]].itemsize
-    shape = entry["shape"]
-    chunks = entry["chunks"]
-    for chunk in chunks:
-        if not _whole(*chunk["offset"], *chunk["shape"], chunk["at"], *shape):
-            return False
-        inside = all(
-            a + n <= whole
-            for a, n, whole in zip(
-                chunk["offset"], chunk["shape"], shape, strict=True
-            )
-        )
-        size = math.prod(chunk["shape"]) * width
-        if not inside or chunk["at"] + size > sizes[chunk["file"]]:
-            return False
-        left[chunk["file"]] -= size
-    elements = math.prod(shape)
-    full = [chunk for chunk in chunks if math.prod(chunk["shape"])]
-    return (
-        elements < LARGEST
-        and sum(math.prod(c["shape"]) for c in full) == elements
-        and _apart(full, len(shape) - 1)
-    )
-
-
-def _apart(chunks: list[dict[str, Any]], dim: int) -> bool:
-    """No two chunks share an element. Chunks are cells of a grid: those whose ranges in a dimension
-    meet must differ in the dimensions before it.
-    """
-    if len(chunks) < 2:
-        return True
-    if dim < 0:
-        return False
-    groups: list[list[dict[str, Any]]] = []
-    end = -1
-    for chunk in sorted(chunks, key=lambda chunk: chunk["offset"][dim]):
-        if chunk["offset"][dim] >= end:
-            groups.append([])
-        groups[-1].append(chunk)
-        end = max(end, chunk["offset"][dim] + chunk["shape"][dim])
-    return all(_apart(group, dim - 1) for group in groups)
 
 
 def verify(
     folder: Path, index: dict[str, Any], share: int = 0, shares: int = 1
 ) -> None:
     """Read every file (or this share of them) and compare size and hash; Damaged names the one that
-    was cut or changed.
+    was cut, changed or added.
     """
+    stray = {path.name for path in folder.glob("*.safetensors")}
+    if stray := stray - set(index["files"]):
+        raise Damaged(
+            f"checkpoint {folder} is damaged: {min(stray)} is not one of its files"
+        )
     for name in sorted(index["files"])[share::shares]:
         about = index["files"][name]
         digest = hashlib.sha256()
