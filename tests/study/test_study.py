@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from meshwright.study import pp, zero  # noqa: E402
+from meshwright.study import equations, picture, pp  # noqa: E402
 from meshwright.study.__main__ import called  # noqa: E402
 from meshwright.study.check import BOUND, Row, study  # noqa: E402
 from meshwright.study.model import Shape  # noqa: E402
@@ -55,7 +55,7 @@ def test_calls_by_hand(sound: list[Row]) -> None:
 def test_the_page_shows_what_is_called(sound: list[Row]) -> None:
     page = Path(__file__).parents[2] / "docs" / "study.md"
     text = page.read_text("utf-8")
-    assert pp.picture(4, 4, 1) in text
+    assert picture.picture(4, 4, 1) in text
     for row in sound:
         shown = [
             line for line in text.splitlines() if line.startswith(called(row))
@@ -65,7 +65,7 @@ def test_the_page_shows_what_is_called(sound: list[Row]) -> None:
 
 def test_a_pipeline_drawn_by_hand() -> None:
     """Two stages, two microbatches: one waits at the begin, the other at the end."""
-    assert pp.picture(p=2, m=2, v=1) == (
+    assert picture.picture(p=2, m=2, v=1) == (
         "rank 0  F0  F1   .   .  B0 ----  .  B1 ----\n"
         "rank 1   .  F0  B0 ---- F1  B1 ----"
     )
@@ -74,7 +74,7 @@ def test_a_pipeline_drawn_by_hand() -> None:
 def test_bytes_held_are_zeros(sound: list[Row]) -> None:
     held = {row.axis[-1]: row.held for row in sound if row.held}
     assert held == {"0": (16, 16), "1": (10, 10), "2": (7, 7), "3": (4, 4)}
-    assert zero.held(64, 3) == 0.25
+    assert equations.zero_held(64, 3) == 0.25
 
 
 def test_a_lost_message_is_seen_on_every_axis() -> None:
@@ -88,7 +88,9 @@ def test_a_lost_message_is_seen_on_every_axis() -> None:
 def test_the_bubble_of_an_order_is_that_of_the_paper(
     p: int, m: int, v: int
 ) -> None:
-    assert pp.pp_idle(p, m, v) == pytest.approx(pp.bubble(p, m, v), abs=1e-12)
+    assert picture.pp_idle(p, m, v) == pytest.approx(
+        equations.bubble(p, m, v), abs=1e-12
+    )
 
 
 def test_1f1b_keeps_at_most_as_many_microbatches_as_ranks_follow() -> None:

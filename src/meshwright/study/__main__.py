@@ -8,7 +8,7 @@ import argparse
 import sys
 
 from .check import BOUND, Beside, Row, study
-from .pp import picture
+from .picture import picture
 
 
 def beside(pair: Beside | None, width: int, digits: int) -> str:

@@ -18,7 +18,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from . import cp, ep, pp, scatter_gather, sp, tp, zero
+from . import cp, ep, equations, pp, scatter_gather, sp, tp, zero
 from .model import (
     MLP,
     Shape,
@@ -29,6 +29,7 @@ from .model import (
     gradients,
     loss,
 )
+from .picture import pp_idle
 from .ring import RankRing
 
 N = 4
@@ -158,31 +159,40 @@ def part_in_row(name: str, weight: Tensor, ring: RankRing) -> Tensor:
 
 def trials() -> Iterator[Trial]:
     """Every axis."""
-    yield Trial("tp", partial(simple, tp.tp_step), tp.tp_bytes(M, N), tp.part)
     yield Trial(
-        "tp and sp", partial(simple, sp.sp_step), sp.sp_bytes(M, N), tp.part
+        "tp", partial(simple, tp.tp_step), equations.tp_bytes(M, N), tp.part
     )
-    yield Trial("cp", partial(simple, cp.cp_step), cp.cp_bytes(M, N))
     yield Trial(
-        "ep", _experts, ep.ep_bytes(M, N), ep.expert_part, mlp=ep.StudyExperts
+        "tp and sp",
+        partial(simple, sp.sp_step),
+        equations.sp_bytes(M, N),
+        tp.part,
+    )
+    yield Trial("cp", partial(simple, cp.cp_step), equations.cp_bytes(M, N))
+    yield Trial(
+        "ep",
+        _experts,
+        equations.ep_bytes(M, N),
+        ep.expert_part,
+        mlp=ep.StudyExperts,
     )
     for stage in range(4):
         yield Trial(
             f"dp, ZeRO-{stage}",
             partial(sharded, stage),
-            zero.zero_bytes(M, N, stage),
+            equations.zero_bytes(M, N, stage),
             zero.zero_part,
-            held=zero.held(N, stage),
+            held=equations.zero_held(N, stage),
         )
     for p, v, schedule in ((4, 1, "1F1B"), (2, 2, "interleaved")):
         yield Trial(
             f"pp {p}, {schedule}",
             partial(piped, v),
-            pp.pp_bytes(M, p, v),
+            equations.pp_bytes(M, p, v),
             ranks=partial(first, p),
-            bubble=(pp.bubble(p, M.batch, v), pp.pp_idle(p, M.batch, v)),
+            bubble=(equations.bubble(p, M.batch, v), pp_idle(p, M.batch, v)),
         )
-    hops, gathers = scatter_gather.scatter_gather_bytes(M, p=2, t=2)
+    hops, gathers = equations.scatter_gather_bytes(M, p=2, t=2)
     axis = "pp 2 x tp 2, "
     yield Trial(
         axis + "between stages", between, hops, part_in_row, ranks=column

@@ -37,8 +37,3 @@ def cp_step(
     torch.autograd.backward(share)
     added = {n: ring.all_reduce(g) for n, g in gradients(model).items()}
     return StudyStep(share, added)
-
-
-def cp_bytes(m: Shape, c: int) -> float:
-    layers = m.layers * 4 * (c - 1) / c * m.stream
-    return layers + 2 * (c - 1) / c * 4 * (m.matrices + m.rest)

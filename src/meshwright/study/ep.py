@@ -87,9 +87,3 @@ def ep_step(
         for name, g in gradients(model).items()
     }
     return StudyStep(share, added)
-
-
-def ep_bytes(m: Shape, n: int) -> float:
-    layers = m.layers * 4 * (n - 1) / n * m.stream / n
-    replicated = m.layers * (4 * m.hidden**2 + EXPERTS * m.hidden) + m.rest
-    return layers + 2 * (n - 1) / n * 4 * replicated

@@ -41,10 +41,3 @@ def scatter_gather_step(
         join=gather(inside, TOKENS),
     ).run(pp.order(stage.rank, stage.size, m.batch, v=1))
     return StudyStep(whole.loss / inside.size, whole.gradients)
-
-
-def scatter_gather_bytes(m: Shape, p: int, t: int) -> tuple[float, float]:
-    """To other stages, and inside the stage."""
-    hops = 2 * (p - 1) / p * m.stream
-    gathers = hops * (t - 1) / t
-    return hops / t, gathers + tp.tp_bytes(m, t) / p

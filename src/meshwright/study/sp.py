@@ -57,8 +57,3 @@ def begin(model: nn.Sequential, first: int) -> None:
     for layer in model:
         if isinstance(layer, Embedding):
             layer.first = first
-
-
-def sp_bytes(m: Shape, t: int) -> float:
-    layers = m.layers * 8 * (t - 1) / t * m.stream
-    return layers + 2 * (t - 1) / t * 4 * m.rest

@@ -57,7 +57,3 @@ def tp_step(
     return StudyStep(
         whole / ring.size, gradients(model)
     )  # all have the same loss
-
-
-def tp_bytes(m: Shape, t: int) -> float:
-    return m.layers * 4 * 2 * (t - 1) / t * m.stream

@@ -17,8 +17,6 @@ weights. (Here recomputation gathers them again; FSDP does so without computing 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
@@ -81,31 +79,27 @@ class Zero:
                 x = self.layer(i, x)
         return x
 
-    def update(self) -> int:
-        """Adam on this rank's part; the bytes held on the way."""
-        weights = self.whole or self.shard
-        grown = self.whole if self.stage < 2 else self.shard
-        held = nbytes(weights.values()) + nbytes(map(grad, grown.values()))
+    def update(self) -> list[Tensor]:
+        """Adam on this rank's part; what the rank had: weights, gradients, moments."""
+        weights = (self.whole or self.shard).values()
+        grown = (self.whole if self.stage < 2 else self.shard).values()
+        had = [*weights, *map(grad, grown)]
         for name, shard in self.shard.items():
             if self.stage == 0:
                 shard.grad = self.ring.all_reduce(grad(shard))
             elif self.stage == 1:
                 shard.grad = self.reduce(grad(self.whole[name]))
         for state in adam(self.shard.values()).state.values():
-            held += nbytes([state["exp_avg"], state["exp_avg_sq"]])
+            had += [state["exp_avg"], state["exp_avg_sq"]]
         if self.stage in (1, 2):
             for name, whole in self.whole.items():
                 whole.data.copy_(self.gather(self.shard[name].data))
-        return held
+        return had
 
 
 def grad(weight: Tensor) -> Tensor:
     assert weight.grad is not None
     return weight.grad
-
-
-def nbytes(tensors: Iterable[Tensor]) -> int:
-    return sum(x.nbytes for x in tensors)
 
 
 def zero_step(
@@ -115,21 +109,7 @@ def zero_step(
     mine = data.part(ring.rank, ring.size)
     share = loss(zero.forward(mine.tokens), mine.targets, m)
     torch.autograd.backward(share)
-    held = zero.update()
+    held = sum(x.nbytes for x in zero.update())
     weights = {n: w.detach() for n, w in (zero.whole or zero.shard).items()}
     gradients = {n: grad(w) for n, w in zero.shard.items()}
     return StudyStep(share, gradients, weights, held)
-
-
-def zero_bytes(m: Shape, n: int, stage: int) -> float:
-    passes = 3 if stage == 3 else 2
-    return passes * (n - 1) / n * 4 * (m.matrices + m.rest)
-
-
-def held(n: int, stage: int) -> float:
-    """Bytes a weight."""
-    weight, gradient, moments = (
-        cost / (n if stage >= cut else 1)
-        for cost, cut in ((4, 3), (4, 2), (8, 1))
-    )
-    return weight + gradient + moments
