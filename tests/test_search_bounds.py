@@ -233,7 +233,8 @@ def test_a_single_replica_may_need_less_than_two() -> None:
     )
     model = Model("m", 1, 2048, 16, 8192, 0, 128)
     chip = Chip("c", {"bf16": 3e14}, 1e13, 8e10, 2e12)
-    job = Job(model, Cluster(chip, network, 2), 2, optimizer=small)
+    two_chips = Cluster(chip, network, 2)
+    job = Job(model, two_chips, 2, optimizer=small, framework="unknown")
     one, two = (
         predict(job, Layout(dp=dp, zero=3)).memory_use.total for dp in (1, 2)
     )

@@ -311,3 +311,59 @@ def test_a_tpu_offers_what_xla_says() -> None:
             job, assumptions="scaling-book-max", precision="bf16-pure"
         )
         assert oom.capacity(book) == job.cluster.chip.hbm_bytes
+
+
+ENDS = 2 * V * D + D
+"""Parameters of embedding, head and final norm."""
+
+
+@pytest.mark.parametrize(
+    ("name", "on", "precision", "scaling", "each"),
+    [
+        # one copy where products read any layout, else its transpose beside it
+        ("megatron-bridge", "b200", "fp8", "tensorwise", 1),
+        ("megatron-bridge", "h100-sxm", "fp8", "tensorwise", 2),
+        ("megatron-bridge", "h100-sxm", "fp8", "delayed", 2),
+        # along rows and along columns, a byte of scale for 32 or for 16
+        ("megatron-bridge", "gb200", "fp8", "mxfp8", 2 * (1 + 1 / 32)),
+        ("megatron-core", "h100-sxm", "fp8", "blockwise", 2),
+        ("megatron-bridge", "b200", "fp4", None, 2 * (1 / 2 + 1 / 16)),
+        ("megatron-core", "mi300x", "fp8", "tensorwise", 2),
+        # quantised anew in every pass
+        ("torchtitan", "h100-sxm", "fp8", "tensorwise", BF16),
+        ("megatron-bridge", "b200", "bf16", None, BF16),
+    ],
+)
+@pytest.mark.parametrize("wide", [False, True])
+def test_weights_as_products_find_them(
+    name: str, on: str, precision: str, scaling: str, each: float, wide: bool
+) -> None:
+    """Where they are gathered narrow there is no wide one beside the narrow; those of embedding
+    and head are never narrow.
+    """
+    numbers, zero = PRECISIONS[precision], 1 if name.startswith("mega") else 3
+    if wide and precision != "bf16":
+        numbers = replace(numbers, gather_bytes=2.0)
+        each += BF16 if name.startswith("megatron") else 0
+    p = predict(
+        Job(
+            "llama3-8b",
+            f"8x{on}",
+            64,
+            Layout(dp=8, zero=zero),
+            framework=name,
+            software=Software(float8=scaling),
+            precision=numbers,
+        )
+    )
+    assert p.memory_bytes["weights"] == pytest.approx(
+        (L * LAYER * each + ENDS * BF16) / (8 if zero == 3 else 1)
+    )
+
+
+def test_sharded_gradients_need_no_placeholders() -> None:
+    """Products that add gradients up give autograd one; Megatron-FSDP's give it the gradient."""
+    for zero, some in ((1, True), (3, False)):
+        p = held("megatron-bridge", zero=zero)
+        name = "placeholders of weight gradients"
+        assert bool(part(p, "buffers", name)) == some

@@ -75,16 +75,22 @@ def test_what_is_no_choice(text: str) -> None:
 
 
 def test_activations_leave_layer_by_layer() -> None:
-    """16 of 32 layers leave half of what the layers keep, but for two layers on their way."""
+    """A layer that leaves is gone when a later one needs its room; of none that stay, two are on
+    their way, one beside the one that is computed.
+    """
     kept = {
         n: parts(f"activations:{n}" if n else "none", host_bandwidth=1e15)[1][
             "activations"
         ]
-        for n in (0, 8, 16, 24)
+        for n in (0, 8, 16, 24, LAYERS - 1, LAYERS)
     }
     eight = kept[8] - kept[16]  # of eight layers
     assert kept[16] - kept[24] == pytest.approx(eight, rel=1e-9)
-    assert kept[0] - kept[8] == pytest.approx(eight * (1 - 2 / 8), rel=1e-9)
+    assert kept[0] - kept[8] == pytest.approx(eight, rel=1e-9)
+    assert kept[24] - kept[LAYERS] == pytest.approx(
+        eight * (LAYERS - 24 - 2) / 8, rel=1e-9
+    )
+    assert kept[LAYERS - 1] == kept[LAYERS]
 
 
 def test_copies_hide_until_the_link_is_the_slower() -> None:

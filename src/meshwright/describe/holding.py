@@ -48,7 +48,8 @@ class Holding(Checked):
     """
     dummy_weight_gradients: Annotated[bool, HELD] = False
     """Autograd gets a 16-bit tensor in place of each weight gradient that is accumulated elsewhere:
-    one for each shape of weight in a layer, for the whole run, and the head's beside the logits."""
+    one for each shape of weight in a layer, for the whole run but where gradients are sharded, and
+    the head's beside the logits."""
     keeps_pipeline_outputs: Annotated[bool, HELD] = False
     """A pipeline keeps each stage's output beside its input until the backward pass."""
     bucket_elements: Annotated[Amount, HELD] = 0.0

@@ -94,6 +94,10 @@ class Kernels(Checked):
     """Recipe of FP8 -> bytes moved for each element of an activation or an output gradient that is
     quantised; weights: half of it.
     """
+    quantised_weight: Mapping[Recipe, Amount]
+    """Recipe of FP8 or FP4 -> bytes of a weight as products read it: along its rows, and along its
+    columns for the gradient of their input, where one copy does not serve both.
+    """
     attention: Mapping[Name, FusedAttention]
     """Fused kernel -> its law; one that is not listed runs as the last that is."""
     narrow: float

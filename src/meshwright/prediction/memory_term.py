@@ -28,6 +28,10 @@ KINDS = {
     ),
 }
 """Kind of memory -> (formula, source), where layers are counted."""
+NARROW_WEIGHTS = (
+    "parameters of layers x {narrow:g} B, of embedding and head x {wide:g} B"
+)
+"""Weights where FP8 or FP4 products find them quantised (`holding.layer_weight_bytes`)."""
 PROGRAM = {
     "weights": "parameters in fp32",
     "gradients": (
@@ -79,6 +83,9 @@ def _kind(e: Explanation, kind: str, x: Num) -> Term:
     else:
         formula, source = KINDS[kind]
         cut = kind in CUT_FROM and cuts(layout.zero, kind)
+    wide, narrow = job.precision.weight_bytes, holding.layer_weight_bytes(job)
+    if kind == "weights" and narrow != wide:
+        formula = NARROW_WEIGHTS.format(narrow=narrow, wide=wide)
     formula = formula.format(
         weight_bytes=job.precision.weight_bytes,
         gradient_bytes=holding.gradient_bytes(job),

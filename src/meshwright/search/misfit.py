@@ -19,7 +19,7 @@ from ..layout.clean import fewer_chips, on_chips, unfilled_unit
 from ..num import divisors
 from ..prediction.prediction import Prediction, predict
 from ..program import resident
-from ..step import oom
+from ..step import holding, oom
 from .cascade import fits as searched
 from .cascade import smallest
 from .misfit_values import at_fault
@@ -163,7 +163,8 @@ def least_states(job: Job, space: Space) -> float:
     count.
     """
     away = space.host_memory
-    weight = 0.0 if away.weights else job.precision.weight_bytes
+    least = min(holding.layer_weight_bytes(job), job.precision.weight_bytes)
+    weight = 0.0 if away.weights else least
     state = job.state_bytes * (1.0 - away.optimizer)
     P = parameters(job.model)
     return P * (weight + state) / job.cluster.chips

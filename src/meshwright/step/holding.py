@@ -16,10 +16,12 @@ from ..count.blocks import FP32
 from ..count.work import local
 from ..describe.holding import Holding
 from ..describe.job import Job
+from ..describe.kernels import GENERIC, kernels
 from ..describe.layout import HIDDEN_CUT, Layout
 from ..describe.loss import losses
 from ..num import Num, largest, minimum, where, with_name
 from .microbatch import ModelCost
+from .zero import cuts
 
 Parts = dict[str, Num]
 """Name -> bytes."""
@@ -50,6 +52,24 @@ def gradient_bytes(job: Job) -> float:
     if not counts_holding(job) or p.gradient_bytes <= p.activation_bytes:
         return p.gradient_bytes
     return holding_of(job).gradient_bytes.get(p.compute, p.gradient_bytes)
+
+
+def layer_weight_bytes(job: Job) -> float:
+    """Bytes of a weight of a layer: where FP8 or FP4 products find it narrow for a whole step
+    (`Framework.weights_quantised`), those of the narrow copies, and beside them the wide weight
+    unless it is gathered narrow too, so that there is none (--fp8-param-gather).
+    """
+    p, by = job.precision, job.profile
+    if not (
+        counts_holding(job) and by and by.weights_quantised == "step"
+    ) or p.compute not in ("fp8", "fp4"):
+        return p.weight_bytes
+    law = kernels(job.cluster.chip.kernel_law or GENERIC)
+    recipe = "nvfp4" if p.compute == "fp4" else by.float8
+    narrow = law.quantised_weight[recipe]
+    return (
+        narrow if p.gather_bytes < p.weight_bytes else p.weight_bytes + narrow
+    )
 
 
 def logits(job: Job, layout: Layout) -> Num:
@@ -120,11 +140,15 @@ def buffers(
     parts: ModelCost,
     parameters: Num,
     layers: tuple[Num, ...],
+    far: Layout | None = None,
 ) -> Parts:
     """For the whole run: placeholders of the weight gradients of one layer, and the block in which
-    gradients are reduced.
+    gradients are reduced. Gradients of sharded units are no placeholders: no product adds them up
+    (Megatron-FSDP in Megatron-Bridge's recipes, perf_recipes at 067f987d:
+    gradient_accumulation_fusion = False).
 
-    parameters: of the device, its experts included;  layers: how many it has of each kind.
+    parameters: of the device, its experts included;  layers: how many it has of each kind;  far: as
+    in `memory.fixed_bytes`.
     """
     how = holding_of(job)
     bytes_ = Parts()
@@ -137,8 +161,10 @@ def buffers(
             for n, c in zip(layers, parts.layers, strict=True)
         )
         bytes_["placeholders of weight gradients"] = (
-            shapes * job.precision.weight_bytes
-        )
+            where((far or layout).shards > 1, 0.0, shapes)
+            if cuts(layout.zero, "gradients")
+            else shapes
+        ) * job.precision.weight_bytes
     if how.bucket_elements:
         sent = minimum(gradient_bytes(job), FP32)
         bucket = where(

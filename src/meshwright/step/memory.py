@@ -27,14 +27,22 @@ from .microbatch import ModelCost, redo
 from .shares import ModelShare, shares
 from .weights import (
     Parameters,
+    end_parameters,
     end_units,
     parameters_of,
 )
 from .zero import States, cuts, state_bytes
 
 LAYERS_IN_COPY = 2.0
-"""Layers whose activations are on the device while they leave for host memory or come back: one
-that is copied, beside the one that is computed (Transformer Engine: double_buffering)."""
+"""Layers whose activations are on the device at least while others leave for host memory or come
+back: one that is copied, beside the one that is computed. Where more stay, none beside them: a
+layer leaves while later ones fill the room of those that stay (Transformer Engine,
+NVIDIA/TransformerEngine@d0067d0da, pytorch/cpu_offload.py, DefaultOffloadSynchronizer: the peak is
+that of the layers that are not offloaded)."""
+
+
+LAYERS_ALONE = Parameters(0.0, 0.0)
+"""Parameters of embedding and head where a device has none."""
 
 
 class Use(NamedTuple):
@@ -53,22 +61,44 @@ class Use(NamedTuple):
         )
 
 
-def states(job: Job, layout: Layout, parameters: Parameters) -> States:
-    """Weights, gradients and optimizer state of a device's parameters."""
-    full, split = parameters.dense, parameters.dense / layout.shards
-    if job.model.moe:
-        full = full + parameters.expert
-        split = split + parameters.expert / layout.expert_shards
+def states(
+    job: Job,
+    layout: Layout,
+    parameters: Parameters,
+    ends: Parameters = LAYERS_ALONE,
+) -> States:
+    """Weights, gradients and optimizer state of a device's parameters, of which those of embedding
+    and head (`ends`) are never narrow.
+    """
+    full, split = _full_and_split(job, layout, parameters)
     away = offload(layout.offload)
     on_device = 0.0 if away.weights else 1.0
-    return state_bytes(
-        job.precision.weight_bytes * on_device,
+    each = holding.layer_weight_bytes(job)
+    held = state_bytes(
+        each * on_device,
         holding.gradient_bytes(job) * on_device,
         job.state_bytes * (1.0 - away.optimizer),
         full=full,
         split=split,
         zero=layout.zero,
     )
+    wider = (job.precision.weight_bytes - each) * on_device
+    if not wider:
+        return held
+    whole, shard = _full_and_split(job, layout, ends)
+    more = (shard if cuts(layout.zero, "weights") else whole) * wider
+    return held._replace(weights=held.weights + more)
+
+
+def _full_and_split(
+    job: Job, layout: Layout, parameters: Parameters
+) -> tuple[Num, Num]:
+    """Parameters of a device, and the share of them that is its own among replicas."""
+    full, split = parameters.dense, parameters.dense / layout.shards
+    if job.model.moe:
+        full = full + parameters.expert
+        split = split + parameters.expert / layout.expert_shards
+    return full, split
 
 
 def saved_bytes(
@@ -155,7 +185,6 @@ def activations(
             holding.work(job, layout, c.saved, saved_bytes(c, parts, text))
             for c in parts.layers
         ]
-    copied = copy_bytes(layout, parts)
 
     def on(share: ModelShare) -> Activations:
         if work:
@@ -165,11 +194,12 @@ def activations(
             once = maximum(beyond, 0.0)
         else:
             once = recomputed_layer(job, parts, text, share)
+        stays = saved_by_layers(job, parts, text, share)
         return Activations(
-            saved_by_layers(job, parts, text, share) + output,
+            stays + output,
             head * share.head,
             late * share.head,
-            once + copied,
+            once + copy_bytes(layout, parts, stays),
         )
 
     return [on(share) for share in devices]
@@ -207,11 +237,12 @@ def saved_by_layers(
     return bytes_
 
 
-def copy_bytes(layout: Layout, parts: ModelCost) -> Num:
-    """Bytes of activations between device and host."""
+def copy_bytes(layout: Layout, parts: ModelCost, stays: Num) -> Num:
+    """Bytes of activations between device and host, beyond what stays of a microbatch."""
     if not offload(layout.offload).activations:
         return 0.0
-    return LAYERS_IN_COPY * largest(layer.saved for layer in parts.layers)
+    passing = LAYERS_IN_COPY * largest(layer.saved for layer in parts.layers)
+    return maximum(passing - stays, 0.0)
 
 
 def output_bytes(job: Job, layout: Layout, parts: ModelCost) -> Num:
@@ -251,15 +282,21 @@ def buffers(
     parts: ModelCost,
     parameters: Parameters,
     share: ModelShare,
+    far: Layout | None = None,
 ) -> Num:
     """Bytes that are neither states nor activations, of one device: the framework's own, and whole
-    units of sharded tensors while they are in use.
+    units of sharded tensors while they are in use. far: as in `fixed_bytes`.
     """
     own: holding.Parts = {}
     if holding.counts_holding(job):
         whole = sum(parameters)
         own = holding.buffers(
-            job, layout, parts, parameters=whole, layers=share.layers
+            job,
+            layout,
+            parts,
+            parameters=whole,
+            layers=share.layers,
+            far=far,
         )
     return holding.total(own | units_in_use(job, layout, parts, share), parts)
 
@@ -287,8 +324,9 @@ def units_in_use(
     units: holding.Parts = {}
     if cuts(zero, "weights"):
         units["whole weights in use"] = (
-            _two_largest(layers) + ends
-        ) * job.precision.weight_bytes
+            _two_largest(layers) * holding.layer_weight_bytes(job)
+            + ends * job.precision.weight_bytes
+        )
     units["gradient of a unit"] = maximum(
         layer, ends
     ) * holding.unit_gradient_bytes(job)
@@ -350,8 +388,11 @@ def fixed_bytes(
     buffers are: none are needed of what nobody shares.
     """
     parameters = parameters_of(job, layout, parts, share)
-    s = states(job, far or layout, parameters)
-    whole = buffers(job, layout, parts, parameters=parameters, share=share)
+    ends = end_parameters(job, layout, parts, share)
+    s = states(job, far or layout, parameters, ends)
+    whole = buffers(
+        job, layout, parts, parameters=parameters, share=share, far=far
+    )
     if not holding.step_bytes(job):
         return FixedBytes(s, whole)
     copies = step_copies(job, s)
@@ -404,7 +445,12 @@ def new_block(
     return largest(
         step_copies(
             job,
-            states(job, layout, parameters_of(job, layout, parts, share)),
+            states(
+                job,
+                layout,
+                parameters_of(job, layout, parts, share),
+                end_parameters(job, layout, parts, share),
+            ),
         )
         for share in by.full
     )

@@ -317,8 +317,11 @@ def of_words(k: Keys, words: str) -> object:
         )
         return None
     half = not k.flag("grad_reduce_in_fp32", True)
+    # Megatron-Bridge, training/mixed_precision.py: fp8_param_gather = False where blocks are scaled
     return precision_named(
-        "fp4" if four else "fp8" if eight else base, half, True
+        "fp4" if four else "fp8" if eight else base,
+        half_gradients=half,
+        gathered_small=scaling != "blockwise",
     )
 
 
