@@ -70,6 +70,23 @@ def test_a_chip_like_another_is_that_chip(mine: Path) -> None:
     assert "nvidia-smi" in sources["hbm_bytes"]["source"]
 
 
+def test_dimensions_like_those_of_a_torus_stay_rings(mine: Path) -> None:
+    """Of other sizes and rates; what was measured at another rate stays behind."""
+    mine.write_text(
+        '[networks.ours]\nlike = "tpu-v5p-pod"\ndims = [{ name = "x", size = 4 },'
+        ' { name = "y", size = 8, bandwidth = "90 GB/s" }]\n'
+        '[networks.hall]\nlike = "dgx-h100"\ndims = [{ name = "nvlink", size = 4 },'
+        ' { name = "ib", bandwidth = "25 GB/s" }]\n'
+    )
+    add_own_machines()
+    pod = catalog.network("tpu-v5p-pod")
+    x, y = catalog.network("ours").dims
+    assert (x.kind, x.size, x.wrap) == ("ring", 4, pod.dims[0].wrap)
+    assert (x.bandwidth, y.bandwidth) == (pod.dims[0].bandwidth, 90e9)
+    assert y.kind == "ring"
+    assert not catalog.network("hall").dims[1].collectives
+
+
 def test_a_network_of_ones_own(mine: Path) -> None:
     """Its slower link is felt as it is where a job names the same dimensions."""
     mine.write_text(
@@ -150,6 +167,11 @@ def test_commands_take_the_names(
         (
             "[networks.hall]\nlike = 'selene'\ndims = []\n",
             "mine.toml: networks.hall",
+        ),
+        (
+            "[networks.hall]\nlike = 'tpu-v5p-pod'\ndims = [{ name = 'a', size = 4,"
+            " bandwidth = '90 GB/s', latency = '1 us' }]\n",
+            "has no dimension 'a', only x (ring), y (ring)",
         ),
         ("chips = 3\n", "chips must be a table"),
         ("[chips]\nours = 3\n", "must be a table of the fields of a chip"),

@@ -142,4 +142,10 @@ def test_mistakes(words: tuple[str, ...], capsys: Capture) -> None:
 
 def test_nothing_does_it(capsys: Capture) -> None:
     assert main(["limits", "h100", "--run", "1e33"]) == 1
-    assert "no number of chips" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "no number of chips" in said and "the latency wall, is " in said
+
+
+def test_a_table_has_no_picture(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["limits", "h100", "--sensitivity", "-o", "x.png"]) == 2
+    assert "answer with a table, not a curve" in capsys.readouterr().err

@@ -13,6 +13,7 @@ pytest.importorskip("matplotlib")
 
 from meshwright.catalog import cluster, model
 from meshwright.cli import main as cli
+from meshwright.describe.assumptions import assumptions
 from meshwright.describe.job import Job
 from meshwright.describe.layout import Layout
 from meshwright.prediction.prediction import predict
@@ -85,6 +86,23 @@ def test_scaling() -> None:
         assert [y for _, y in ends] == pytest.approx(rates)
 
 
+def test_rates_that_differ_little_stand_on_an_axis_with_ticks() -> None:
+    """Without an interval there is no bar; the title names the chips; no marker is cut off."""
+    job = replace(PREDICTIONS[2].job, assumptions=assumptions("lbl-2024"))
+    job = replace(job, framework=None)
+    found = sweep(job, "network.nvlink.size", ["4", "8"], fixed=True)
+    top, low = plots.scaling(found).axes
+    rates = [p.tokens_per_s for _, p in found.predicted]
+    assert max(rates) < plots.APART * min(rates)
+    assert top.get_yscale() == "linear"
+    assert sum(0 < y < top.get_ylim()[1] for y in top.get_yticks()) > 2
+    assert not top.containers[0].has_yerr
+    assert f"on {job.cluster.chips} x a100-80" in top.get_title()
+    assert low.get_ylim()[1] > 1.04 * max(
+        100 * p.mfu for _, p in found.predicted
+    )
+
+
 def test_clusters_of_other_chips_stand_side_by_side() -> None:
     clusters = ["64xh100-sxm", "64xb200"]
     found = sweep(PREDICTIONS[2].job, "on", clusters, fixed=True)
@@ -120,7 +138,7 @@ def test_a_sweep_over_names_is_drawn(tmp_path: Path) -> None:
     top, _ = plots.scaling(found).axes
     assert (
         "gpt3" not in top.get_title()
-        and "on a100-80" in top.get_title()
+        and "x a100-80" in top.get_title()
         and "realistic" in top.get_title()
     )
     assert top.get_ylim()[0] == 0 and top.lines[0].get_linestyle() == "None"

@@ -6,7 +6,11 @@ import io
 
 from rich.console import Console, RenderableType
 
-from meshwright_studies.report.results import reproduced, validated
+from meshwright_studies.report.results import (
+    reproduced,
+    reproduced_card,
+    validated,
+)
 from meshwright_studies.reproduce import STATUSES
 
 
@@ -68,6 +72,23 @@ def test_reproduced_shows_the_worst_first() -> None:
         and "misprint" in text
         and "a note" in text
     )
+
+
+def test_a_statement_reads_yes_or_no_and_a_count_as_a_number() -> None:
+    one = {"status": "mismatch", "note": "", "rel_diff": -1.0, "computed": 0.0}
+    checks = [
+        {**one, "id": "said", "published": 1.0},
+        {**one, "id": "counted", "published": 1},
+    ]
+    summary = dict.fromkeys(STATUSES, 0) | {"mismatch": 2, "match": 3}
+    summary |= {"worst_match": 0.0, "by_source": {"printed": 5}}
+    data = {"paper": "lbl", "checks": checks, "summary": summary}
+    card = printed(reproduced_card(data))
+    (said,) = (line for line in card.splitlines() if " said " in line)
+    (counted,) = (line for line in card.splitlines() if " counted " in line)
+    assert said.split() == ["said", "yes", "no", "mismatch"]
+    assert counted.split()[:3] == ["counted", "1", "0"]
+    assert card.count("2 mismatch") == 1
 
 
 def test_validated_shows_errors_and_skips() -> None:

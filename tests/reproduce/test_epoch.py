@@ -3,9 +3,11 @@ shows.
 """
 
 import csv
+import importlib
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -204,6 +206,55 @@ def test_own_numbers_are_not_called_printed() -> None:
     assert {c.source for c in tables.linear_scaling()} == {"printed"}
     found = {c.id.split("/")[0]: c.source for c in tables.example_run()}
     assert found == {"example": "own", "section 6.3.1": "printed"}
+
+
+def figure_6() -> Any:
+    pytest.importorskip("matplotlib")
+    of = importlib.import_module("meshwright_studies.reproduce.epoch.figures")
+    return of, of.FIGURES["6"]()
+
+
+def test_figure_6_has_the_printed_ends_beside_ours_its_wall_and_a_verdict() -> (
+    None
+):
+    _, figure = figure_6()
+    (axes,) = figure.axes
+    names = [t.get_text() for t in axes.get_legend().get_texts()]
+    assert names == [
+        "V100 SXM: paper 3e27, ours 2.8e27",
+        "A100 SXM: paper 3e28, ours 3.4e28",
+        "H100 SXM: paper 2e28, ours 2.0e28",
+    ]
+    assert any("latency wall, paper 2e31" in t.get_text() for t in axes.texts)
+    verdict = " ".join(figure.get_supxlabel().split())
+    assert verdict.startswith("ours: 3 of 3 ends round to the printed digit")
+    assert "latency wall 2.7e31" in verdict and verdict.endswith(
+        ": reproduced"
+    )
+
+
+def test_figure_6_says_what_it_does_not_reproduce(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    of, _ = figure_6()
+    right = of.figure_6_checks()
+    wrong = [replace(right[0], status="mismatch"), *right[1:]]
+    monkeypatch.setattr(of, "figure_6_checks", lambda: wrong)
+    verdict = of.FIGURES["6"]().get_supxlabel()
+    assert "2 of 3 ends" in verdict and verdict.endswith("NOT reproduced")
+
+
+def test_rings_of_ends_stand_on_the_threshold() -> None:
+    """By a paper or by us: at the share of the peak, not at the first run below it."""
+    _, figure = figure_6()
+    (axes,) = figure.axes
+    marks = [
+        line for line in axes.lines
+        if line.get_linestyle() == "None" and line.get_marker() in "ox"
+    ]  # fmt: skip
+    assert len(marks) == 6
+    heights = {round(float(line.get_ydata()[0]), 2) for line in marks}
+    assert heights == {0.72, 0.68, 0.56}
 
 
 def test_figures_can_be_drawn() -> None:

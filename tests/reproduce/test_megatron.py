@@ -33,9 +33,15 @@ UNEXPLAINED = {
     "fused operators/175B",
     "table-1/rises with size",
     "bisection/stage sends, B_per_s",
+    *(
+        f"fig-10/{model}, lead of PTD-P at {gpus}"
+        for model in ("174.6B", "529.6B")
+        for gpus in ("the fewest GPUs", "twice as many")
+    ),
 }
 """Small microbatches cost more in reality, stage sends too; 145B fits without recomputation for us;
-links reach more for a message alone than across the whole machine.
+links reach more for a message alone than across the whole machine; and gathers that are waited for
+cost less on few GPUs than a share of the links says.
 """
 EXPLAINED = {
     "checkpoint/1T, TB",
@@ -57,7 +63,7 @@ def test_only_microbatches_and_a_near_tie_differ() -> None:
     assert {
         c.id for c in report().checks if c.status == "explained"
     } == EXPLAINED
-    assert report().summary["by_source"] == {"printed": 92, "formula": 99}
+    assert report().summary["by_source"] == {"printed": 98, "formula": 99}
 
 
 @pytest.mark.parametrize(
@@ -249,6 +255,42 @@ def test_a_verdict_in_words() -> None:
     )
     assert said["14"] == "ours: throughput rises with d: 3 of 3: reproduced"
     assert "without scatter and gather: no: NOT reproduced" in said["12"]
+    assert "recomputation: -26 % (-33 % in the paper)" in said["17"]
+    assert "sends: 1.12 TB/s (0.892 TB/s in the paper)" in said["section-5.9"]
+    assert "of the 7 pairs of neighbours" in said["table-1"]
+    assert said["10"].startswith(
+        "ours: PTD-P ahead in 6 of 6 pairs, and the lead grows; but it leads by 31 % and 48 %"
+        " (paper 6 % and 24 %) at the fewest GPUs"
+    )
+
+
+def test_a_lead_is_judged_as_the_gain_that_the_paper_prints(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """24 % ahead where 24 % is printed is a match, and 48 % is none, however near the throughputs."""
+    status = {
+        c.id: c.status
+        for c in zero3.lead_checks()
+        if "529.6B, lead of PTD-P at the fewest" in c.id
+    }
+    assert [*status.values()] == ["mismatch"]
+    as_printed = tuple(p._replace(ours=p.printed) for p in zero3.leads())
+    monkeypatch.setattr(zero3, "leads", lambda: as_printed)
+    assert {c.status for c in zero3.lead_checks()} == {"match"}
+
+
+def test_ties_are_no_rise() -> None:
+    """137 138 142 135 138 140 148 155 163 163: seven rise, one falls, the last is a tie."""
+    (rises,) = (
+        c for c in report().checks if c.id == "table-1/rises with size"
+    )
+    assert rises.published == 7
+
+
+def test_ticks_name_every_size_of_table_1() -> None:
+    (one,) = (s for s in plots.EVERY if s.number == "table-1")
+    labels = [t.get_text() for t in one.draw().axes[0].get_xticklabels()]
+    assert {"1920", "3072"} < set(labels)
 
 
 def test_figures_show_the_printed_points_beside_ours() -> None:

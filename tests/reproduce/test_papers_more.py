@@ -4,8 +4,11 @@ from dataclasses import replace
 
 import pytest
 
+from meshwright import Job
+from meshwright.cli.main import run
 from meshwright.describe.assumptions import LBL
 from meshwright.describe.layout import Layout
+from meshwright.describe.software import Software
 from meshwright.prediction.prediction import predict
 from meshwright_studies.reproduce.lbl import figures
 from meshwright_studies.reproduce.megatron import traffic
@@ -36,6 +39,34 @@ def test_the_checkpoint_at_the_measured_speed() -> None:
     written = value["s to write, predicted bytes at 273 GB/s"]
     assert written == pytest.approx(1008e9 * 14 / 273e9, rel=1e-3)
     assert 0 < value["share of the time that writes"] < 0.1
+
+
+def test_a_stage_message_that_changes_nothing_says_so() -> None:
+    """Under sequence parallelism whole and scattered are the same; without it they are not."""
+    job = Job(
+        "megatron-1008b", "3072xselene", 3072, assumptions="megatron-2021"
+    )
+    layout = Layout(tp=8, pp=64, recompute="full")
+    apart = replace(layout, sequence_parallel=False)
+    whole, scattered = (
+        replace(job, software=Software(stage_message=how))
+        for how in ("whole", "scattered")
+    )
+    same = predict(whole, layout)
+    assert same.step_time_s == predict(scattered, layout).step_time_s
+    assert any("needs --sequence-parallel false" in n for n in same.notes)
+    slower = predict(whole, apart)
+    assert slower.step_time_s > predict(scattered, apart).step_time_s
+    assert not any("needs --sequence" in n for n in slower.notes)
+
+
+def test_a_layout_beside_a_plan_says_what_the_set_forces(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    words = "plan gpt3-175b --on 1024xselene --batch 1536seq --assumptions megatron-2021"
+    assert run([*words.split(), "--against", "tp=8 pp=8"]) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert "megatron-2021 allows recompute full, not none" in text
 
 
 def test_offload_of_lbls_outlook_under_its_own_set() -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from meshwright_studies.report.results import FIRST
 from meshwright_studies.reproduce.megatron import plans, tables, zero3
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -71,7 +72,10 @@ def test_the_printed_degrees_are_counted_as_they_are_planned() -> None:
 def test_zero_3_is_behind_without_a_number_of_its_own_rows() -> None:
     (state,) = [state for names, state in rows() if "M30" in names]
     behind = sum(ptd > ours for *_, ours, ptd in zero3.rows())
-    assert state.startswith("works") and f"behind in {behind} of 6" in state
+    assert state.startswith("shown") and f"behind in {behind} of 6" in state
+    leads = [f"{pair.ours:.0%}".replace("%", " %") for pair in zero3.leads()]
+    few, twice = leads[::3], leads[1::3]
+    assert f"{' and '.join(few)}, then {' and '.join(twice)}" in state
     assert (
         f"share ({tables.GATHERS.value:g}) is fitted to the six rows" in state
     )
@@ -98,3 +102,12 @@ def test_each_paper_has_an_example_and_a_command_for_its_figures() -> None:
     ):
         assert "```console" in door, paper
         assert f"meshwright reproduce {paper} -o results" in door
+
+
+def test_readme_terminal_and_page_begin_with_the_same_picture() -> None:
+    readme = (DOCS.parent / "README.md").read_text("utf-8")
+    for paper, first in FIRST.items():
+        command = f"`meshwright reproduce {paper} -o results`"
+        assert f"{command} | {first}.png: " in readme
+        begins = f"{command}; begin with `{first}`"
+        assert begins in " ".join(PAGE.split()), paper

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -138,6 +139,19 @@ def test_against_a_file(tmp_path):
         file.write_text(json.dumps({"cases": [wrong]}))
         with pytest.raises(BadInput, match="case 1"):
             reproduce("scaling-book", file)
+
+
+def test_the_page_counts_what_the_terminal_counts():
+    page = Path(__file__).parents[2] / "docs" / "roofline.md"
+    text = " ".join(page.read_text("utf-8").split())
+    report = reproduce("scaling-book")
+    of = report.summary
+    assert (
+        f"Of the {len(report.checks)} checks, {of['match']} match, {of['loose']} are loose (the"
+        f" book rounds), {of['open']} are open (it asks and prints nothing), {of['erratum']} are"
+        " errata"
+    ) in text
+    assert of["mismatch"] == of["explained"] == 0
 
 
 def test_explorer_steps():

@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from meshwright import roofline
 from meshwright.cli.main import main
 
 LINE = ["roofline", "llama3-8b", "--on", "64xtpu-v5p", "--batch", "4M"]
@@ -17,6 +18,51 @@ def test_tables(capsys):
     for word in ("FSDP", "best sum", "best max", "X_opt", "ring"):
         assert word in out
     assert "rounded to 488 sequences" in out
+
+
+BOOK = (
+    "roofline llama2-13b --on 4096xtpu-v5p --seq 32k --shape 16x16x16 --batch"
+)
+
+
+def test_the_headline_leaves_out_what_does_not_fit(capsys):
+    """10M tokens: DP hides its messages but keeps 122 GiB on a chip of 95; FSDP does both. 1M:
+    nothing does both, whatever a pipeline's own messages do.
+    """
+    assert main([*BOOK.split(), "10M"]) == 0
+    out = capsys.readouterr().out
+    assert "yes     compute-bound at this batch with FSDP: X = 4096" in out
+    assert "no room: X = 4096" in out
+    assert main([*BOOK.split(), "1M"]) == 0
+    out = capsys.readouterr().out
+    assert "  no      DP, FSDP, TP and FSDP+TP are" in out
+    assert "yes: 8 stages" in out
+
+
+def test_a_split_is_judged_by_the_edition_it_is_best_for(capsys):
+    words = "roofline llama3-70b --on 8960xtpu-v5p --batch 4M"
+    assert main(words.split()) == 0
+    rows = capsys.readouterr().out.splitlines()
+    (best,) = (row for row in rows if "FSDP+TP, best max" in row)
+    assert "2.71 M" in best and "maybe: X = 1120" in best
+
+
+def test_panels_name_the_edition_of_their_threshold():
+    pytest.importorskip("matplotlib")
+    r = roofline("llama3-70b", "8960xtpu-v5p", "4M")
+    from meshwright.report.roofline_plots import roofline_plot
+
+    figure = roofline_plot(r)
+    titles = [ax.get_title() for ax in figure.axes if ax.get_visible()]
+    assert [t for t in titles if "best sum" in t][0].endswith(
+        "below 3.25M tokens (either edition)"
+    )
+    (legend,) = figure.legends
+    names = [t.get_text() for t in legend.get_texts()]
+    assert names[-2:] == [
+        "the batch asked for, 4.00M",
+        "communication binds",
+    ]
 
 
 def test_json(capsys):

@@ -194,6 +194,10 @@ APPLE = re.compile(r"apple\b.*|m[1-9](-(pro|max|ultra))?")
 """Chips of Apple, as people call them."""
 
 
+SIZE = re.compile(r"(.*?)(\d*)")
+"""A name and the number that it ends in."""
+
+
 def _unknown(
     kind: str, name: object, known: Iterable[str], spelled: Mapping[str, str]
 ) -> BadInput:
@@ -203,7 +207,22 @@ def _unknown(
             f"chip {str(name)[:80]!r} has no training profile: no framework of the catalogue trains"
             f" on Apple's chips; {command('calibrate')} measures the machine it runs on"
         )
-    return unknown(kind.removesuffix("s"), name, known, spelled)
+    sentence = unknown(kind.removesuffix("s"), name, known, spelled)
+    return BadInput(f"{sentence}{_other_size(str(name)[:80])}")
+
+
+def _other_size(name: str) -> str:
+    """How to ask for a machine that differs from a known one in a size: lbl-b200-nvs32."""
+    stem, size = SIZE.fullmatch(name.lower()).groups()  # type: ignore[union-attr]
+    alike = [
+        one for one in _tables("networks") if SIZE.fullmatch(one)[1] == stem
+    ]  # type: ignore[index]
+    if not (stem and size and alike):
+        return ""
+    first = _get("networks", alike[0]).dims[0].name
+    return (
+        f" Other sizes: {command('sweep')} --over network.{first}.size={size}"
+    )
 
 
 def _get(kind: str, name: str) -> Any:

@@ -137,6 +137,11 @@ def limits(
     whole_model = model == "realistic"
     demand_answerable(model, sensitivity, run, chips=chips, growth=growth)
     curve = not (whole_model or sensitivity or run or chips)
+    if output and not curve and output.lower().endswith(files.PLOTS):
+        raise BadInput(
+            f"-o {output[:80]!r}: --sensitivity, --run, --chips and --model realistic answer with a"
+            " table, not a curve: -o FILE.json, or leave them out for the picture"
+        )
     kinds = (".json", ".csv", *files.PLOTS) if curve else (".json",)
     files.suffix(output, kinds)
     chosen = [

@@ -728,9 +728,14 @@ def search_refusal(how: Assumptions, layout: Layout) -> str:
     """The sentence for a layout that the set's own search would not take; empty if it would, or
     takes any.
     """
-    why = "; ".join(refusal(how.choices, layout, how.name))
-    none = f"this layout is not one of those that {how.name} searches"
-    return f"{none}: {why}" if why else ""
+    allows = f"{how.name} allows "
+    why = [
+        reason.removeprefix(allows)
+        for reason in refusal(how.choices, layout, how.name)
+    ]
+    return (
+        f"no layout of {how.name}'s: it allows {'; '.join(why)}" if why else ""
+    )
 
 
 def demand_read(

@@ -199,13 +199,16 @@ class Job(Checked):
                 f"assumptions {how.name} have no memory-risk model: headroom goes with"
                 f" those that do, such as {REALISTIC.name}"
             )
-        said = [f"software.{name}" for name in self.software.given]
+        said = [
+            name.replace("tp_", "TP ").replace("_", " ")
+            for name in self.software.given
+        ]
         if self.framework:
             said = [f"framework {self.framework.name}"]
         if said and not questions_of(how):
             return (
-                f"assumptions {how.name} say themselves what a framework does: {said[0]} goes with"
-                f" sets that ask it, such as {REALISTIC.name}"
+                f"assumptions {how.name} say themselves what software does and have no {said[0]};"
+                f" use --assumptions {REALISTIC.name}"
             )
         return ""
 

@@ -73,6 +73,33 @@ def add_own_machines() -> None:
             catalog.add(kind, thing(kind, name, fields, f"{where}.{name}"))
 
 
+def like_dim(base: Any, dim: Any, where: str) -> Any:
+    """A dimension laid over the base's of that name: a ring of a torus stays one. Tables that were
+    measured at another rate stay behind. Raises BadInput for a new one that does not say its kind
+    where the base's are no switches.
+    """
+    from ..describe.read import laid_over
+
+    if not isinstance(dim, Mapping):
+        return dim
+    for other in base.dims:
+        if other.name == dim.get("name"):
+            same = {**laid_over(other, dim)}
+            if {"bandwidth", "latency"} & dim.keys():
+                same["collectives"] = dim.get("collectives", {})
+            return same
+    kinds = [other.kind for other in base.dims]
+    if "kind" not in dim and set(kinds) != {"switch"}:
+        names = ", ".join(
+            f"{other.name} ({other.kind})" for other in base.dims
+        )
+        raise BadInput(
+            f"{where}: {base.name} has no dimension {str(dim.get('name'))[:40]!r}, only {names}:"
+            ' name one of these, or say kind = "ring" or another'
+        )
+    return dim
+
+
 def thing(kind: str, name: str, fields: object, where: str) -> Any:
     """A chip or network as the file describes it."""
     from .. import catalog
@@ -92,6 +119,11 @@ def thing(kind: str, name: str, fields: object, where: str) -> Any:
     source = str(path())
     if LIKE in fields:
         base = getattr(catalog, one)(str(fields[LIKE]))
+        if isinstance(given.get("dims"), list):
+            given["dims"] = [
+                like_dim(base, dim, f"{where}.dims[{i}]")
+                for i, dim in enumerate(given["dims"])
+            ]
         given = {**laid_over(base, given), "aliases": given.get("aliases", ())}
         source += f", else {base.name}"
     return read(

@@ -198,9 +198,14 @@ def smallest_cluster(scenario: Scenario, flops: float) -> Point:
     real = scenario.smooth
     points = points_at(real, np.array([law_width(real.law, flops)]))
     if not points:
+        wall = largest_run(scenario, math.inf).flops
+        coarse = curve(scenario).points
+        grid = (
+            f" ({coarse[-1].flops:.1e} on the paper's grid)" if coarse else ""
+        )
         raise NoLayout(
             f"no number of chips makes a run of {flops:.3g} FLOP in"
-            f" {show(scenario.duration_s, 's')}"
+            f" {show(scenario.duration_s, 's')}: the largest, the latency wall, is {wall:.1e}{grid}"
         )
     return points[0]
 

@@ -54,6 +54,7 @@ def of_question(r: StepResult) -> tuple[str, ...]:
         *strict,
         *assumed_rates(job),
         *unread_fields(layout),
+        *unscattered(job, layout),
         *practice.not_proposed(job, layout),
         *filter(None, (padding(job, layout),)),
         *of_set(job, layout),
@@ -198,6 +199,16 @@ def unread_fields(layout: Layout) -> list[str]:
     return [
         f"{name} has no effect on time with pp 1: {alone}" for name in named
     ]
+
+
+def unscattered(job: Job, layout: Layout) -> Iterator[str]:
+    """A sentence if the job says how stage messages go where tp ranks hold no copies to scatter."""
+    cut = layout.scheme == "megatron" and layout.sequence_parallel
+    if job.software.stage_message and layout.pp > 1 and layout.tp > 1 and cut:
+        yield (
+            f"stage_message {job.software.stage_message} needs --sequence-parallel false: with it"
+            " each rank sends its own part, and nothing is left to scatter"
+        )
 
 
 SCANS = {

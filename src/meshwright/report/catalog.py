@@ -92,7 +92,7 @@ def catalog_card(kind: str, name: str | None = None) -> Card:
     texts = dict(_rows(thing, ""))
     shown = [
         (
-            path,
+            _asked(thing, path),
             text,
             _origin(thing.sources, path) or _words(thing.sources.get("*", {})),
         )
@@ -117,6 +117,14 @@ def catalog_card(kind: str, name: str | None = None) -> Card:
         ),
         f"--all: all {len(texts)} fields with unit and source",
     )
+
+
+def _asked(thing: Any, path: str) -> str:
+    """A field as `--over` and a file ask for it: network.nvlink.size for dims[0].size."""
+    if isinstance(thing, Network):
+        for i, dim in enumerate(thing.dims):
+            path = path.replace(f"dims[{i}]", f"network.{dim.name}")
+    return path
 
 
 def plural(kind: str) -> str:
@@ -247,7 +255,7 @@ def details(thing: Chip | Network | Model | Framework) -> RenderableType:
     table.columns[1].justify = "left"
     for path, text in rows:
         table.add_row(
-            path,
+            _asked(thing, path),
             text,
             _origin(thing.sources, path)
             or ("default" if path in defaults else ""),

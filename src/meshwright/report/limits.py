@@ -46,7 +46,7 @@ def limits_report(result: Limits, said: Sequence[str] = ()) -> RenderableType:
         "ends (last crossing)",
         "ends (no grid)",
         "closed form",
-        "largest run",
+        "latency wall",
         "of",
     )
     for line in result.lines:

@@ -90,7 +90,8 @@ def _one(line: Limit, growth: float) -> Iterator[CardRow]:
     if line.curve.ends and line.largest:
         yield CardRow(
             "largest",
-            f"{flops_text(line.largest.flops)} FLOP: {_run(line.largest, line.scenario)}",
+            f"{flops_text(line.largest.flops)} FLOP (the latency wall):"
+            f" {_run(line.largest, line.scenario)}",
         )
     else:
         yield CardRow("largest", "beyond the grid")
@@ -181,7 +182,7 @@ def _several(lines: Sequence[Limit], growth: float) -> CardTable:
         name = line.scenario.name
         rows.append((name, end(line.crossing)[0], due, most, size))
     return CardTable(
-        ("scenario", "linear to", "until", "largest run [FLOP]", "of"), rows
+        ("scenario", "linear to", "until", "latency wall [FLOP]", "of"), rows
     )
 
 

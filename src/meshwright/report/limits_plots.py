@@ -38,6 +38,8 @@ SHARES = {
 }
 """Axis -> label, colour and hatch."""
 COMPUTE = "training compute [FLOP]"
+FEW = 3
+"""Curves whose legend has room at the lower left."""
 RING = 12
 """Points across of what a paper prints."""
 NONE: Mapping[str, float] = MappingProxyType({})
@@ -54,22 +56,9 @@ def of_limits(result: Limits) -> Figure:
         curves[name] = line.curve
         if end:
             ends[name] = end
-    figure = utilisation(
+    return utilisation(
         curves, f"Training runs of {time}", ends, "end of linear scaling"
     )
-    (axes,) = figure.axes
-    for share in sorted({c.scenario.threshold for c in curves.values()}):
-        axes.axhline(share, color="grey", linestyle=":", linewidth=1)
-        axes.annotate(
-            "above: linear",
-            (0.01, share),
-            xycoords=("axes fraction", "data"),
-            xytext=(0, 3),
-            textcoords="offset points",
-            fontsize=8,
-            color="#555555",
-        )
-    return figure
 
 
 def utilisation(
@@ -77,34 +66,50 @@ def utilisation(
     title: str,
     ends: Mapping[str, float] = NONE,
     meaning: str = "end of linear scaling as printed",
+    ours: Mapping[str, float] = NONE,
 ) -> Figure:
-    """One line a scenario; a bar where nothing larger can be trained.
+    """One line a scenario; a bar where nothing larger can be trained, the latency wall.
 
-    ends: scenario -> where its linear scaling ends [FLOP], by us or by a paper: a ring at that run
-    of the curve, or at the threshold where the curve has no such run; meaning: of the rings.
+    ends: scenario -> where its linear scaling ends [FLOP], a ring;  ours: a cross there, where the
+    rings are a paper's. Both stand on the line of the threshold, whatever run comes first below.
     """
     figure = Figure(figsize=(7.5, 4.8), layout="constrained")
     axes = figure.subplots()
-    for i, name in enumerate(curves):
-        if name in ends:
-            axes.plot(
-                ends[name],
-                utilisation_at(curves[name], ends[name]),
-                color=LINES[i % len(LINES)][0],
-                marker="o",
-                markersize=RING,
-                markerfacecolor="none",
-                markeredgewidth=2,
-                linestyle="none",
-            )
-    draw_utilisation(axes, curves, title, f"O: {meaning}" if ends else "")
+    # scenarios of one chip have one threshold: one line, in the colour of the first
+    shares: dict[float, str] = {}
+    for i, (name, curve) in enumerate(curves.items()):
+        colour = LINES[i % len(LINES)][0]
+        share = curve.scenario.threshold
+        shares.setdefault(share, colour)
+        for at, mark in ((ends, "o"), (ours, "x")):
+            if name in at:
+                axes.plot(
+                    at[name],
+                    share,
+                    color=colour,
+                    marker=mark,
+                    markersize=RING if mark == "o" else RING / 2,
+                    markerfacecolor="none",
+                    markeredgewidth=2,
+                    linestyle="none",
+                )
+    said = [f"O: {meaning}"] * bool(ends) + ["X: ours"] * bool(ours)
+    draw_utilisation(axes, curves, title, ", ".join(said))
+    for share, colour in shares.items():
+        axes.axhline(share, color=colour, linestyle=":", linewidth=1)
+        # on the right, where curves are low
+        axes.annotate(
+            f"linear above {share:.0%}",
+            (0.99, share),
+            xycoords=("axes fraction", "data"),
+            xytext=(0, 2),
+            textcoords="offset points",
+            ha="right",
+            fontsize=8,
+            color=colour,
+            bbox={"fc": "white", "ec": "none", "pad": 0.5},
+        )
     return figure
-
-
-def utilisation_at(curve: Curve, flops: float) -> float:
-    """Of that run of the curve; the threshold, if it is none of them."""
-    runs = {p.flops: p.utilisation for p in curve.points}
-    return runs.get(flops, curve.scenario.threshold)
 
 
 def panels_side_by_side(
@@ -159,8 +164,10 @@ def draw_utilisation(
         title=title,
     )
     ax.yaxis.set_major_formatter(PercentFormatter(1.0))
-    words = ", ".join(filter(None, ("| largest trainable", more)))
-    ax.legend(fontsize=9, title=words, title_fontsize=8)
+    words = ", ".join(filter(None, ("|: latency wall", more)))
+    # a few fit below curves that begin high
+    where = "lower left" if len(curves) <= FEW else "best"
+    ax.legend(fontsize=9, title=words, title_fontsize=8, loc=where)
     ax.grid(alpha=0.3)
 
 

@@ -387,6 +387,12 @@ def _cell(value: Any) -> str:
     return value if isinstance(value, str) else str(int(value))
 
 
+APART = 4.0
+"""Ratio of rates from which a logarithmic axis has several ticks."""
+ROOM = 0.05
+"""Of an axis above its highest point."""
+
+
 def scaling(sweep: Sweep) -> Figure:
     """Throughput and MFU against the varied field; for chips also the straight line of perfect
     scaling.
@@ -409,7 +415,8 @@ def scaling(sweep: Sweep) -> Figure:
     line, dashed = ("-", "--") if numeric else ("", "")
     mfus = [100 * p.mfu for _, p in points]
     sure = [p for _, p in points]
-    words = "predicted" + ", 90 % interval" * any(p.interval_s for p in sure)
+    bars = any(p.interval_s for p in sure)
+    words = "predicted" + ", 90 % interval" * bars
     for axes, values, mark, style in (
         (
             top,
@@ -422,7 +429,7 @@ def scaling(sweep: Sweep) -> Figure:
         axes.errorbar(
             xs,
             values,
-            yerr=_interval(sure, values),
+            yerr=_interval(sure, values) if bars else None,
             linestyle=style,
             capsize=3,
             elinewidth=1,
@@ -430,13 +437,15 @@ def scaling(sweep: Sweep) -> Figure:
         )
     top.set_ylabel("tokens / s")
     low.set_ylabel("MFU [%]")
-    low.set_ylim(bottom=0)
+    # room for the marker of the highest
+    low.set_ylim(0, (1 + ROOM) * low.get_ylim()[1])
     low.set_xlabel(sweep.over)
     if numeric:
         top.set_xscale("log", base=2)
+    if numeric and max(rates) >= APART * min(rates):
         top.set_yscale("log", base=2)
     else:
-        top.set_ylim(bottom=0)
+        top.set_ylim(0, (1 + ROOM) * top.get_ylim()[1])
     low.set_xticks(
         xs,
         [str(point.value) for point, _ in points],
@@ -474,15 +483,22 @@ def _interval(
 
 def _kept(jobs: Sequence[Job]) -> str:
     """What is the same in all points of a sweep."""
+    alike = len({j.cluster.chips for j in jobs}) == 1
     parts = (
         {j.model.name for j in jobs},
-        {f"on {j.cluster.chip.name}" for j in jobs},
+        {_machine(j, alike) for j in jobs},
         {f"{j.batch_tokens:,.0f} tokens a step" for j in jobs},
         {j.under_words for j in jobs},
     )
     return ", ".join(part for part, *others in parts if not others).replace(
         ", on ", " on "
     )
+
+
+def _machine(job: Job, alike: bool) -> str:
+    """The chip, and how many if all points have as many."""
+    chips = f"{job.cluster.chips:,} x " if alike else ""
+    return f"on {chips}{job.cluster.chip.name}"
 
 
 def _positions(sweep: Sweep) -> tuple[list[float], bool]:

@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..roofline.queries import Roofline
+from ..roofline.schemes import Scheme
 from ..units import show
 from .card import Card, CardRow, CardTable
 from .predict import empty_table
@@ -29,31 +30,13 @@ def roofline_card(r: Roofline) -> Card:
     """Which ways to cut the layer are compute-bound at this batch, and from which batch on."""
     shape = " x ".join(f"{n}" for n in r.shape)
     pods = f"{r.pods} pods of " if r.pods > 1 else ""
-    bound = [s for s in r.schemes if s.compute_bound("max")]
-    sure = [s for s in bound if s.compute_bound("sum")]
-    if sure:
-        row = CardRow(
-            "yes",
-            f"compute-bound at this batch with {scheme(sure[0].name)}: {sure[0].degrees}",
-            GREEN,
-        )
-    elif bound:
-        words = (
-            "only if collectives of different axes overlap, with"
-            f" {scheme(bound[0].name)}: {bound[0].degrees}"
-        )
-        row = CardRow("maybe", words, "bold yellow")
-    else:
-        row = CardRow(
-            "no", "every scheme is communication-bound here", "bold red"
-        )
     rows = [
         (
             s.name,
             _tokens(s.least_batch_sum_tokens),
             _tokens(s.least_batch_max_tokens),
             show(s.memory_bytes, "GiB"),
-            f"{'yes' if s.compute_bound('sum') else 'no'}: {s.degrees}",
+            f"{_at_this_batch(s, r.capacity_bytes)}: {s.degrees}",
         )
         for s in r.schemes
     ]
@@ -61,7 +44,7 @@ def roofline_card(r: Roofline) -> Card:
         f"Is {r.model} compute-bound on {pods}{shape} {r.chip} at {count(r.batch_tokens)} tokens a"
         f" step ({r.batch_tokens / r.chips:,.0f} a chip)?",
         (
-            row,
+            _headline(r),
             CardTable(
                 (
                     "scheme",
@@ -85,6 +68,42 @@ def roofline_card(r: Roofline) -> Card:
 
 
 GREEN = "bold green"
+
+
+def _headline(r: Roofline) -> CardRow:
+    """The first scheme that fits in memory and hides its messages; rows for a part of them (a
+    pipeline, pods, a ring, experts) answer nothing by themselves.
+    """
+    fit = [s for s in r.schemes if s.whole and _fits(s, r.capacity_bytes)]
+    if sure := [s for s in fit if s.compute_bound("sum")]:
+        words = f"compute-bound at this batch with {scheme(sure[0].name)}: {sure[0].degrees}"
+        return CardRow("yes", words, GREEN)
+    if some := [s for s in fit if s.compute_bound("max")]:
+        words = (
+            "only if collectives of different axes overlap, with"
+            f" {scheme(some[0].name)}: {some[0].degrees}"
+        )
+        return CardRow("maybe", words, "bold yellow")
+    words = "DP, FSDP, TP and FSDP+TP are communication-bound here, or do not fit in memory"
+    return CardRow("no", words, "bold red")
+
+
+def _fits(s: Scheme, capacity: float) -> bool:
+    """Weights, optimizer state and checkpoints have room on a chip."""
+    return s.memory_bytes <= capacity
+
+
+def _at_this_batch(s: Scheme, capacity: float) -> str:
+    """Whether a row fits and is compute-bound: maybe, if only where collectives overlap."""
+    if not _fits(s, capacity):
+        return "no room"
+    return (
+        "yes"
+        if s.compute_bound("sum")
+        else "maybe"
+        if s.compute_bound("max")
+        else "no"
+    )
 
 
 def scheme(name: str) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.patches import Patch
 from matplotlib.ticker import EngFormatter, FuncFormatter
 
 from ..num import Num
@@ -27,10 +28,13 @@ MARKS = 7
 """Markers on a line."""
 COLUMNS = 3
 """Panels in a row."""
+BATCH = "batch [tokens]"
+GREY = "0.88"
+"""Batches at which communication binds."""
 
-Panel = tuple[str, Num, Mapping[str, Num], float | None]
-"""Title, compute seconds, edition -> communication seconds, batch from which `max` is
-compute-bound.
+Panel = tuple[str, Num, Mapping[str, Num], float | None, str]
+"""Title, compute seconds, edition -> communication seconds, batch from which it is compute-bound,
+and in which edition.
 """
 
 
@@ -77,7 +81,7 @@ def times_plot(
     for i, (name, values) in enumerate(lines.items()):
         line(ax, x=batch, y=values, name=name, i=i)
     logarithmic(ax)
-    ax.set(xlabel="batch [tokens]", ylabel="time of one layer")
+    ax.set(xlabel=BATCH, ylabel="time of one layer")
     ax.set_title(title, fontsize=11)
     ax.legend(fontsize=9)
     return figure
@@ -91,7 +95,9 @@ def panels(batch: Num, shown: Sequence[Panel], title: str) -> Figure:
     grid = np.ravel(
         figure.subplots(rows, COLUMNS, sharex=True, sharey=True, squeeze=False)
     )
-    for ax, (name, compute, comm, threshold) in zip(grid, shown, strict=False):
+    for ax, (name, compute, comm, threshold, of) in zip(
+        grid, shown, strict=False
+    ):
         ax.plot(
             batch,
             constant_line(compute, batch),
@@ -107,7 +113,7 @@ def panels(batch: Num, shown: Sequence[Panel], title: str) -> Figure:
         ax.axvspan(
             first,
             last if threshold is None else min(max(threshold, first), last),
-            color="0.88",
+            color=GREY,
             zorder=0,
         )
         said = (
@@ -115,11 +121,27 @@ def panels(batch: Num, shown: Sequence[Panel], title: str) -> Figure:
             if threshold is None
             else f"below {EngFormatter(places=2, sep='')(threshold)} tokens"
         )
-        ax.set_title(f"{name}\ncommunication-bound {said} (max)", fontsize=9)
-    grid[0].legend(fontsize=8, loc="upper left")
-    figure.supxlabel("batch [tokens]", fontsize=10)
+        ax.set_title(f"{name}\ncommunication-bound {said} ({of})", fontsize=9)
+    below(figure)
+    for ax in grid[-COLUMNS:]:
+        ax.set_xlabel(BATCH)
     figure.supylabel("time of one layer", fontsize=10)
     return figure
+
+
+def below(figure: Figure) -> None:
+    """One legend for all panels, where it covers no line; in place of an earlier one."""
+    for old in list(figure.legends):
+        old.remove()
+    handles, labels = figure.axes[0].get_legend_handles_labels()
+    figure.legend(
+        [*handles, Patch(color=GREY)],
+        [*labels, "communication binds"],
+        loc="outside lower center",
+        ncols=len(labels) + 1,
+        fontsize=8,
+        frameon=False,
+    )
 
 
 def line(ax: Axes, x: Num, y: Num, name: str, i: int) -> None:
@@ -162,9 +184,13 @@ def roofline_plot(r: Roofline) -> Figure:
             "max": np.array(s.curve.comm_max_s),
         }
         name = f"{s.name}: {s.degrees}, {s.binds}"
-        shown.append(
-            (name, np.array(s.curve.compute_s), comm, s.least_batch_max_tokens)
-        )
+        least = {
+            "sum": s.least_batch_sum_tokens,
+            "max": s.least_batch_max_tokens,
+        }
+        first = least[s.edition]
+        alike = "either edition" if first == least["max"] else s.edition
+        shown.append((name, np.array(s.curve.compute_s), comm, first, alike))
     figure = panels(np.array(r.schemes[0].curve.batch_tokens), shown, title)
     batch = EngFormatter(places=2, sep="")(r.batch_tokens)
     for ax in figure.axes[: len(shown)]:
@@ -175,8 +201,9 @@ def roofline_plot(r: Roofline) -> Figure:
             linestyle=(0, (1, 3)),
             label=f"the batch asked for, {batch}",
         )
-    figure.axes[0].legend(fontsize=8, loc="upper left")
+    below(figure)
     for i, ax in enumerate(figure.axes[len(shown) :], len(shown)):
         ax.set_visible(False)
         figure.axes[i - COLUMNS].tick_params(labelbottom=True)
+        figure.axes[i - COLUMNS].set_xlabel(BATCH)
     return figure

@@ -8,6 +8,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from ..count.model import parameters
+from ..describe.assumptions import search_refusal
 from ..formats.bridge.reading import TAKEN
 from ..prediction.certainty import TRUSTED
 from ..prediction.prediction import Prediction
@@ -305,7 +306,14 @@ def yours(mine: Prediction, plan: Plan) -> str:
     words = short_words(mine.layout)
     if plan.best is None or mine.layout == plan.best.layout:
         return f"{words}: this is the best"
-    return f"{words}: {seconds(mine.step_time_s)}, {slower_words(plan, mine)}"
+    how = mine.job.assumptions
+    refused = search_refusal(how, mine.layout).replace(
+        ": it ", f": {how.name} "
+    )
+    beside = ", ".join(
+        filter(None, (slower_words(plan, mine), refused.partition(": ")[2]))
+    )
+    return f"{words}: {seconds(mine.step_time_s)}, {beside}"
 
 
 def basis(p: Prediction) -> Iterator[CardRow]:
@@ -352,9 +360,10 @@ def notes(sentences: Iterable[str]) -> Iterator[CardRow]:
     ]
     every.sort(key=urgent)
     for i, sentence in enumerate(islice(every, NOTES)):
-        yield CardRow(
-            "note" if i == 0 else "", sentence, "yellow", 5 + i, most=1
-        )
+        # one that is alone has room
+        most = 1 if len(every) > 1 else 2
+        label = "note" if i == 0 else ""
+        yield CardRow(label, sentence, "yellow", 5 + i, most=most)
     rest = len(every) - NOTES
     if rest > 0:
         more = f"{rest} more note{'s' * (rest > 1)}: --why"

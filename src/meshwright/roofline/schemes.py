@@ -34,6 +34,8 @@ from .work import SCORES, LayerSetting
 
 POINTS = 49
 """Batches of a curve."""
+WHOLE = ("DP", "FSDP", "TP", "FSDP+TP")
+"""Schemes that use the mesh for a whole layer; other rows stand beside one of these."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +79,16 @@ class Scheme:
         return self.compute_s >= (
             self.comm_sum_s if edition == "sum" else self.comm_max_s
         )
+
+    @property
+    def whole(self) -> bool:
+        """It says what all messages of a layer are, and not only those of a ring or a stage."""
+        return self.name.partition(",")[0] in WHOLE
+
+    @property
+    def edition(self) -> str:
+        """The edition that its split is best for; sum where both have the same."""
+        return self.name.partition(", best ")[2] or "sum"
 
     def to_dict(self) -> dict[str, Any]:
         bound = {

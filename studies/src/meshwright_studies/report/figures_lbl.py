@@ -30,6 +30,12 @@ LEFT, LEGEND, BOTTOM = 1.15, 1.4, 0.75
 """Inches at the edges of a panel of bars: for titles, names of rows, legends and names of bars."""
 MORE = 0.3
 """Inches that a panel of these is wider than one of a plan."""
+SAID = 0.2
+"""Inches of a line below a title."""
+REVERSED = "reversed"
+"""In a line that says of a conclusion that it does not hold."""
+LETTERS = {"tp": "tp (n1)", "cp": "cp (n2)", "pp": "pp (np)", "dp": "dp (nd)"}
+"""A degree -> with its letter in the paper."""
 TITLE = 80
 """Characters of a line of a title."""
 MARKERS = "osD^vP*X<>"
@@ -47,27 +53,32 @@ Editions = Mapping[str, tuple[Sequence[Prediction], Sequence[str]]]
 """Name of an edition -> its predictions and their names."""
 
 
-def bars(editions: Editions, title: str) -> Figure:
+def bars(editions: Editions, title: str, said: Sequence[str] = ()) -> Figure:
     """Time and memory of layouts, with their configuration (figures 1, 2, 3, A2)."""
-    return _stacked(editions, title, 8.0, panels)
+    return _stacked(editions, title, said, height=8.0, draw=panels)
 
 
-def strong_scaling(editions: Editions, title: str) -> Figure:
+def strong_scaling(
+    editions: Editions, title: str, said: Sequence[str] = ()
+) -> Figure:
     """The optimum for each number of GPUs: step time, where it goes, memory, configuration (figures
     4, A3).
     """
-    return _stacked(editions, title, 9.5, _scaled)
+    return _stacked(editions, title, said, height=9.5, draw=_scaled)
 
 
 def _stacked(
     editions: Editions,
     title: str,
+    said: Sequence[str],
     height: float,
     draw: Callable[[FigureBase, Sequence[Prediction], Sequence[str]], None],
 ) -> Figure:
     """A panel for each edition that has anything to show, one above the other, so that the cells
     stay legible on a page; one for all that agree. Red: what the first has not. Margins are the
     same in all figures, so nothing is measured before it is drawn.
+
+    said: lines below the title: what the paper concludes, and what ours says of it.
     """
     shown = {k: v for k, v in editions.items() if v[0]}
     if same := agreement(shown):
@@ -78,14 +89,28 @@ def _stacked(
         title, fontsize=11, y=1 - TITLE_AT / figure.get_figheight()
     )
     parts = figure.subfigures(len(shown), 1, squeeze=False)[:, 0]
+    lift = SAID * len(said)
+    for i, line in enumerate(said, 1):
+        figure.text(
+            0.5,
+            1 - (TITLE_AT + SAID * i) / figure.get_figheight(),
+            line,
+            ha="center",
+            va="top",
+            fontsize=9,
+            color=MARK if REVERSED in line else "black",
+        )
     for part, (name, (bars, names)) in zip(parts, shown.items(), strict=True):
         draw(part, bars, names)
+        _in_the_papers_letters(part)
         more = "; red: what differs" if part is not parts[0] else ""
-        part.suptitle(name + more, fontsize=10, y=1 - EDITION_AT / height)
+        part.suptitle(
+            name + more, fontsize=10, y=1 - (EDITION_AT + lift) / height
+        )
         part.subplots_adjust(
             left=LEFT / width,
             right=1 - LEGEND / width,
-            top=1 - TOP / height,
+            top=1 - (TOP + lift) / height,
             bottom=BOTTOM / height,
             hspace=0.06,
         )
@@ -99,6 +124,16 @@ def _stacked(
                 if float(text.get_fontsize()) >= LARGE:
                     text.set_fontweight("bold")
     return figure
+
+
+def _in_the_papers_letters(part: FigureBase) -> None:
+    """The degrees of a table below bars by the names of the paper too."""
+    every: Any = part.axes  # of a part, its stubs say otherwise
+    cells = every[-1]
+    rows = [label.get_text() for label in cells.get_yticklabels()]
+    cells.set_yticks(
+        cells.get_yticks(), [LETTERS.get(row, row) for row in rows]
+    )
 
 
 def agreement(editions: Editions) -> str:

@@ -14,8 +14,8 @@ from .figures_lbl import COLOURS, LINES, MARKERS
 Curves = Mapping[str, Sequence[tuple[float, float]]]
 WIDE = 16
 """Ratio of the largest to the smallest x from which the axis is logarithmic."""
-GAP = 0.05
-"""Least share of the axis between two ticks."""
+GAP, SLANTED = 0.035, 0.075
+"""Least share of the axis between two ticks, and between two that need not be slanted."""
 RING = 11
 """Points across of an open marker: seen around a filled one too."""
 MOST_INSIDE = 6
@@ -23,6 +23,7 @@ MOST_INSIDE = 6
 LINE = 12
 """Characters of a verdict for each inch."""
 NONE: Curves = MappingProxyType({})
+NO_NAMES: Mapping[float, str] = MappingProxyType({})
 
 
 def line_figure(
@@ -33,11 +34,12 @@ def line_figure(
     printed: Curves = NONE,
     said: tuple[float | None, str] = (None, ""),
     verdict: str = "",
+    names: Mapping[float, str] = NO_NAMES,
 ) -> Figure:
     """Lines with markers over a doubling (or evenly spaced) x axis.
 
     printed: points of the paper, as open markers;  said: what its text says of the figure, and the
-    x that it is about;  verdict: what ours says of that, red where it is another.
+    x that it is about;  verdict: what ours says of that, red where it is another;  names: of x.
     """
     # the legend stands beside the axes where it would cover points
     many = len(curves) + len(printed) > MOST_INSIDE
@@ -73,7 +75,12 @@ def line_figure(
     ):
         axes.set_xscale("log", base=2)
     ticks = apart(every, log=wide)
-    axes.set_xticks(ticks, [f"{a:g}" for a in ticks])
+    words = [names.get(a, f"{a:g}") for a in ticks]
+    axes.set_xticks(ticks, words)
+    if len(ticks) > len(apart(every, log=wide, gap=SLANTED)):
+        axes.tick_params(axis="x", labelrotation=45)
+    if names:
+        axes.margins(x=0.3)
     axes.minorticks_off()
     axes.set_ylim(0, 1.08 * max(b for points in shown for _, b in points))
     axes.set_ylabel(y)
@@ -102,15 +109,17 @@ def line_figure(
         loc="outside right center" if many else "best",
         frameon=False,
         fontsize=8,
+        markerscale=0.7,
+        labelspacing=0.7,
     )
     return figure
 
 
-def apart(every: Sequence[float], log: bool) -> list[float]:
+def apart(every: Sequence[float], log: bool, gap: float = GAP) -> list[float]:
     """Those of the ascending x that are far enough from the tick before."""
     at = [math.log(x) if log else x for x in every]
     kept = [0]
     for i in range(1, len(every)):
-        if at[i] - at[kept[-1]] >= GAP * (at[-1] - at[0]):
+        if at[i] - at[kept[-1]] >= gap * (at[-1] - at[0]):
             kept.append(i)
     return [every[i] for i in kept]

@@ -52,7 +52,9 @@ def reproduced_card(
     checks = data["checks"]
     wrong = summary["mismatch"]
     counts = ", ".join(
-        f"{summary[status]:,} {status}" for status in STYLES if summary[status]
+        f"{summary[status]:,} {status}"
+        for status in STYLES
+        if summary[status] and status != "mismatch"
     )
     sources = ", ".join(
         f"{n:,} {WHENCE[s]}" for s, n in summary["by_source"].items()
@@ -60,20 +62,13 @@ def reproduced_card(
     word, style = ("no", "bold red") if wrong else ("yes", "bold green")
     met = f"{wrong:,} mismatch" if wrong else "no mismatch"
     ranked = [
-        (
-            c["id"],
-            _number(c["published"]),
-            _number(c["computed"]),
-            _off(c),
-            c["status"],
-        )
-        for c in sorted(checks, key=_worst)
+        (c["id"], *_sides(c), c["status"]) for c in sorted(checks, key=_worst)
     ][:WORST]
     names = ("worst", "published", "computed", "difference", "status")
     return Card(
         f"Are the numbers of {data.get('paper', 'the paper')} reproduced? {len(checks):,} checks",
         (
-            CardRow(word, f"{met}: {counts}", style),
+            CardRow(word, f"{met}; {counts}", style),
             CardRow("against", sources, rank=2),
             CardRow(
                 "largest",
@@ -108,6 +103,14 @@ def _off(check: Mapping[str, Any]) -> str:
     """The difference of what is computed."""
     off = check["rel_diff"]
     return "" if off is None else f"{100 * off:+.3g} %"
+
+
+def _sides(check: Mapping[str, Any]) -> tuple[str, str, str]:
+    """Published, computed and their difference; of a statement whether it holds."""
+    both = check["published"], check["computed"]
+    if isinstance(both[0], float) and both[0] == 1 and both[1] in (0, 1):
+        return "yes", "yes" if both[1] else "no", ""
+    return _number(both[0]), _number(both[1]), _off(check)
 
 
 def _worst(check: Mapping[str, Any]) -> tuple[int, float]:
@@ -208,14 +211,11 @@ def _checks(checks: list[Mapping[str, Any]]) -> RenderableType:
     )
     ranked = sorted(checks, key=_worst)
     for c in ranked[:MOST]:
-        cells = (
-            c["id"],
-            _number(c["published"]),
-            _number(c["computed"]),
-            _off(c),
-        )
         table.add_row(
-            *cells, Text(c["status"], STYLES[c["status"]]), c["note"]
+            c["id"],
+            *_sides(c),
+            Text(c["status"], STYLES[c["status"]]),
+            c["note"],
         )
     more = len(ranked) - MOST
     return (

@@ -177,7 +177,9 @@ def judged(
 
 
 def holds(id: str, good: bool, note: str = "") -> Check:
-    """A statement of the paper, 1, that ours bears out or not."""
+    """A statement of the paper, 1 (as a float; counts are whole numbers), that ours bears out or
+    not.
+    """
     return judged(id, 1.0, float(good), good, note)
 
 

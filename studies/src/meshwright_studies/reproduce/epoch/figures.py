@@ -26,8 +26,8 @@ from meshwright.limits.closed_forms import (
 from meshwright.limits.curve import Curve
 from meshwright.limits.laws import FIT, LAWS
 
-from ..report import PaperFigure
-from . import golden, published
+from ..report import Check, PaperFigure
+from . import golden, published, tables
 from .golden import ours
 
 FIGURE_6 = {"V100 SXM": "v100", "A100 SXM": "a100", "H100 SXM": "h100"}
@@ -190,19 +190,71 @@ def _utilisation(
     title: str,
     kind: str = "",
 ) -> Callable[[], Any]:
-    """Curves, with the printed ends of linear scaling."""
+    """Curves with the printed ends of linear scaling, and ours where the paper has them from: on
+    its grids. Of figure 6 the latency wall too, and the verdict of the checks.
+    """
 
     def draw() -> Any:
         from meshwright.report.limits_plots import utilisation
 
-        ends = {
-            label: float(ENDS[name][bool(kind)])
-            for label, name in names.items()
-            if name in ENDS
-        }
-        return utilisation(make(names, kind), f"{title} {SET}", ends)
+        lines = make(names, kind)
+        printed, ends = {}, {}
+        for label, name in names.items():
+            first = lines[label].crossing.first_flops
+            if name in ENDS:
+                text = ENDS[name][bool(kind)]
+                words = f"{label}: paper {text}" + (
+                    f", ours {short(first)}" if make is exact and first else ""
+                )
+                lines[words] = lines.pop(label)
+                printed[words] = float(text)
+                if make is exact and first:
+                    ends[words] = first
+            else:
+                lines[label] = lines.pop(label)
+        figure = utilisation(lines, f"{title} {SET}", printed, ours=ends)
+        if names is FIGURE_6 and make is exact and not kind:
+            _walled(figure)
+        return figure
 
     return draw
+
+
+def _walled(figure: Any) -> None:
+    """The wall that the text names, and whether ends and wall are what ours are."""
+    (axes,) = figure.axes
+    wall = float(published.WALL)
+    axes.axvline(wall, color="black", linestyle=(0, (1, 2)), linewidth=1.2)
+    axes.annotate(
+        f"latency wall, paper {published.WALL} ", (wall, 0.85), ha="right", fontsize=8
+    )  # fmt: skip
+    checks = figure_6_checks()
+    good = all(c.status != "mismatch" for c in checks)
+    met = sum(c.status == "match" for c in checks if "table 3" in c.id)
+    walls = {short(c.computed) for c in checks if "/wall/" in c.id}
+    figure.supxlabel(
+        f"ours: {met} of {len(FIGURE_6)} ends round to the printed digit; latency wall"
+        f" {' and '.join(sorted(walls))} on the\nlast size of the grid (paper {published.WALL}, by"
+        f" its closed form): {'' if good else 'NOT '}reproduced",
+        fontsize=9,
+        weight="bold",
+        color="darkgreen" if good else "firebrick",
+    )
+
+
+def short(flops: float | None) -> str:
+    """As the paper writes them, with a digit more: 2.8e27."""
+    return f"{flops or 0:.1e}".replace("e+", "e")
+
+
+def figure_6_checks() -> list[Check]:
+    """Of table 3's dense ends, which figure 6 shows, and of its wall."""
+    return [
+        c
+        for c in tables.linear_scaling()
+        if c.id.startswith("figure 6/wall/")
+        or (c.id.startswith("table 3/") and c.id.endswith("/dense"))
+    ]
 
 
 def _split(name: str, title: str) -> Callable[[], Any]:

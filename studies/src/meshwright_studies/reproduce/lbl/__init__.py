@@ -86,5 +86,7 @@ def defect_notes(checks: tuple[Check, ...]) -> tuple[str, ...]:
         for d in DEFECTS
     }
     return tuple(
-        f"{d.name} ({n:,} numbers): {d.what}" for d, n in counts.items() if n
+        f"defect of the authors' code: {d.name} ({n:,} numbers): {d.what}"
+        for d, n in counts.items()
+        if n
     )

@@ -42,29 +42,36 @@ class Conclusion:
     round: bool = False
     """The paper says "approximately"."""
 
-    def check(self) -> Check:
+    @property
+    def status(self) -> str:
         """match: the repaired model says the same; explained: only the code with its defects does;
         erratum: not even that (loose, where the paper is not exact itself).
         """
-        ours = self.value(LBL)
-        theirs = self.value(LBL_CODE)
-        status = (
+        return (
             "match"
-            if self.holds(ours)
+            if self.holds(self.value(LBL))
             else "explained"
-            if self.holds(theirs)
+            if self.holds(self.value(LBL_CODE))
             else "loose"
             if self.round
             else "erratum"
         )
-        turned = {
+
+    @property
+    def turned(self) -> str:
+        """What the status means of a sentence."""
+        return {
             "loose": "roughly so, in the authors' own optima too",
             "match": "holds",
             "explained": "reversed when the defects are repaired",
             "erratum": "not so in the authors' own optima either",
-        }[status]
-        note = f"{self.said}: {turned} (their code {theirs:.6g}, repaired {ours:.6g})"
-        return Check(self.id, self.published, ours, status, note)
+        }[self.status]
+
+    def check(self) -> Check:
+        """The sentence beside both editions."""
+        ours, theirs = map(self.value, (LBL, LBL_CODE))
+        note = f"{self.said}: {self.turned} (their code {theirs:.6g}, repaired {ours:.6g})"
+        return Check(self.id, self.published, ours, self.status, note)
 
 
 def conclusion_checks() -> Iterator[Check]:

@@ -130,8 +130,8 @@ def compare_defects(
         before = after
     if close(before, EXACT):
         note = (
-            f"repaired {ours:.6g} {unit}; {', '.join(steps)}; together {before:.9g} {unit}, as"
-            " published"
+            f"repaired {ours:.6g} {unit}; defects of the authors' code: {', '.join(steps)};"
+            f" together {before:.9g} {unit}, as published"
         )
         return Check(id, published, ours, "explained", note)
     note = f"defects that touch this layout: {names or 'none'}; with them {before:.6g} {unit}"

@@ -16,7 +16,7 @@ from meshwright.describe.assumptions import LBL, Assumptions
 from meshwright.describe.cluster import Cluster
 from meshwright.describe.job import Job
 from meshwright.prediction.prediction import Prediction
-from meshwright.units import DAY_S, GB
+from meshwright.units import DAY_S
 
 from ..report import PaperTable
 from .optima import optimum
@@ -33,6 +33,7 @@ GPT_LAYERS = 128
 SYSTEMS = tuple(
     (gpu, nvs) for gpu in ("a100", "h200", "b200") for nvs in (4, 8, 64)
 )
+GIB = 2.0**30
 ANYTHING = 1e18
 """Bytes of memory of a GPU on which every layout fits."""
 FLOP_SHARES = (0.125, 0.25, 0.5, 1.0, 1.5)
@@ -270,10 +271,10 @@ def generations() -> dict[str, tuple[float, float]]:
 
 COLUMNS = (
     "GPUs",
-    "tp",
-    "cp",
-    "dp",
-    "pp",
+    "tp (n1)",
+    "cp (n2)",
+    "dp (nd)",
+    "pp (np)",
     "microbatch",
     "microbatches",
     "panels",
@@ -281,7 +282,7 @@ COLUMNS = (
     "cp",
     "dp",
     "pp",
-    "memory GB",
+    "memory GiB",
     "fits",
     "step s",
     "compute s",
@@ -319,7 +320,7 @@ def figure_row(point: FigurePoint) -> tuple[object, ...]:
         p.microbatches,
         l.panels,
         *near,
-        p.memory_bytes["allocated"] / GB,
+        p.memory_bytes["allocated"] / GIB,
         point.fits,
         p.step_time_s,
         *times,

@@ -24,7 +24,7 @@ STRATEGIES = {
     "2d_tp_summa": "2D TP SUMMA",
 }
 Points = Callable[[Assumptions], Sequence[FigurePoint]]
-CODE = "the authors' code (lbl-2024-code)"
+CODE = "the authors' code, recomputed (lbl-2024-code)"
 REPAIRED = "the authors' code, its defects repaired (lbl-2024)"
 EDITIONS = {CODE: LBL_CODE, REPAIRED: LBL}
 """What figures of layouts are drawn with, one above the other or, where they agree, once."""
@@ -92,13 +92,33 @@ def _bars(
     def draw(title: str) -> Any:
         from ...report import figures_lbl
 
-        return getattr(figures_lbl, kind)(_shown(points), title)
+        said = verdicts(number)
+        return getattr(figures_lbl, kind)(_shown(points), title, said)
 
     def table(name: str, title: str) -> PaperTable:
         editions = {edition: points(how) for edition, how in EDITIONS.items()}
         return f.points_table(name, title, editions)
 
     return _figure(number, what, draw, table)
+
+
+def verdicts(number: str) -> tuple[str, ...]:
+    """What the text concludes from a figure, what both editions say of it, and whether that holds:
+    one line each for the paper and for ours.
+    """
+    from .conclusions import conclusions
+
+    lines: list[str] = []
+    for of in conclusions():
+        figure, _, what = of.id.partition("/")
+        if figure == f"fig-{number}":
+            code, repaired = map(of.value, EDITIONS.values())
+            lines += [
+                f"the paper: {of.said} ({what}: {of.published:g})",
+                f"ours: {what}: {code:g} by the authors' code recomputed, {repaired:g} by the code"
+                f" repaired: {of.turned}",
+            ]
+    return tuple(lines)
 
 
 def _shown(

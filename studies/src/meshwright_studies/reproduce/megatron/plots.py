@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
 from typing import Any, NamedTuple
 
+from meshwright.report.text import percent
+
 from ..report import Check, PaperFigure, PaperTable
 from . import analysis, tables, traffic, zero3
 from . import formulas as f
@@ -186,6 +188,7 @@ def claims() -> tuple[Check, ...]:
     return (
         *tables.table_rates(*both),
         *zero3.elsewhere(),
+        *zero3.lead_checks(),
         *analysis.bubbles(),
         *t.takeaway_checks(),
         *traffic.bisection_checks(),
@@ -195,7 +198,8 @@ def claims() -> tuple[Check, ...]:
 def statement(check: Check) -> str:
     """What is said, without figure, model and size."""
     parts = [p for p in check.id.split("/") if not p.endswith("GPUs")]
-    return MODEL.sub("", parts[-1]).replace("_per_", "/")
+    words = parts[-1].removesuffix(BYTES)
+    return MODEL.sub("", words).replace("_per_", "/")
 
 
 MODEL = re.compile(r"^\d+B, ")
@@ -212,9 +216,36 @@ def told(words: str, checks: Sequence[Check]) -> str:
         )
     if len(printed) > 1:
         return f"{words}: {good} of {n} agree"
-    at = [(f"{c.computed:.3g}", *BATCH.findall(c.id)) for c in checks]
+    at = [(said(c, c.computed), *BATCH.findall(c.id)) for c in checks]
     ours = ", ".join(" at ".join(each if n > 1 else each[:1]) for each in at)
-    return f"{words}: {ours} ({checks[0].published:.3g} in the paper)"
+    return f"{words}: {ours} ({said(checks[0], checks[0].published)} in the paper)"
+
+
+def said(check: Check, value: float | None) -> str:
+    """A side of a check with the unit of the figure's axis: shares, which are below 1, as per
+    cent.
+    """
+    assert value is not None and check.published is not None
+    if check.id.endswith(BYTES):
+        return f"{value / 1e12:.3g} TB/s"
+    return percent(value, 0) if abs(check.published) < 1 else f"{value:.3g}"
+
+
+BYTES = ", B_per_s"
+
+
+def table_1_sentence() -> str:
+    """How near the ten rows are, and in how many pairs the larger model is the faster one, as
+    printed.
+    """
+    (rises,) = (c for c in claims() if c.id == "table-1/rises with size")
+    rows = tables.predicted_table_1().rows
+    most = max(abs(row[-1]) for row in rows)
+    return (
+        f"within {percent(most, 0)} in all {len(rows)} rows; but of the {rises.published:g} pairs"
+        " of neighbours in which the larger model is faster in the paper (one more is a tie),"
+        f" {rises.computed:g} are so here"
+    )
 
 
 class Shown(NamedTuple):
@@ -233,6 +264,10 @@ class Shown(NamedTuple):
     """What its text says where it prints no points, and the x that it is about."""
     about: tuple[str, ...] = ()
     """Parts of the ids of the checks that are about it; empty: those named after it."""
+    sentence: Callable[[], str] | None = None
+    """What we get, in words; None: from the checks."""
+    names: Mapping[float, str] = {}
+    """Names of values of x that are no numbers."""
 
     @property
     def checks(self) -> tuple[Check, ...]:
@@ -244,8 +279,13 @@ class Shown(NamedTuple):
     def verdict(self) -> str:
         """What we get for what the paper says, and whether that reproduces it: its checks."""
         by = dict.fromkeys(map(statement, self.checks))
-        words = "; ".join(
-            told(w, [c for c in self.checks if statement(c) == w]) for w in by
+        words = (
+            self.sentence()
+            if self.sentence
+            else "; ".join(
+                told(w, [c for c in self.checks if statement(c) == w])
+                for w in by
+            )
         )
         off = any(c.status == "mismatch" for c in self.checks)
         return f"ours: {words}: {'NOT ' if off else ''}reproduced"
@@ -277,6 +317,7 @@ class Shown(NamedTuple):
             printed=self.printed(),
             said=self.said,
             verdict=self.verdict,
+            names=self.names,
         )
 
     def table(self, name: str) -> PaperTable:
@@ -329,8 +370,12 @@ EVERY = (
         y=RATE,
         under="realistic",
         printed=printed_2,
-        said=(None, "PTD-P ahead, the more the more GPUs"),
-        about=("from elsewhere",),
+        said=(
+            None,
+            "PTD-P ahead by 6 % and 24 %, by 70 % with twice the GPUs",
+        ),
+        about=("from elsewhere", "fig-10/", "/PTD-P/"),
+        sentence=zero3.sentence,
     ),
     Shown(
         "11",
@@ -423,6 +468,7 @@ EVERY = (
         printed=printed_1,
         said=(None, "larger models are faster"),
         about=("TFLOP_per_s a GPU", "rises with size"),
+        sentence=table_1_sentence,
     ),
     Shown(
         "section-5.8",
@@ -439,12 +485,13 @@ EVERY = (
         "section-5.9",
         what="bandwidth across the bisection, 1T on 3,072 GPUs",
         curves=lambda: _crossing(ours=True),
-        x="1: stage sends, 2: all-reduces of gradients",
+        x="what crosses it",
         y="TB/s one way",
         under="realistic",
         printed=lambda: _crossing(ours=False),
         said=(None, "0.892 and 12.9 TB/s"),
         about=("bisection/",),
+        names={1: "stage sends", 2: "all-reduces of gradients"},
     ),
 )
 """In the order of the paper, tables and sections after the figures."""

@@ -83,6 +83,7 @@ def explorer() -> Any:
                 t.compute,
                 {e: t.comm(e) for e in ("sum", "max")},
                 split.threshold(s, m, "max"),
+                "max",
             )
         )
     return panels(
@@ -132,7 +133,7 @@ def _splits() -> Any:
     )
     axes.set_ylabel("time of a layer's communication, forward [s]")
     axes.set_title(
-        "The split: TPU v5p 16x16x16, D = 8192, F = 32,768; rings: the minimum",
+        "The split: TPU v5p 16x16x16, the book's layer, D = 8192, F = 32,768; rings: the minimum",
         fontsize=9,
     )
     axes.legend(fontsize=8)
