@@ -12,6 +12,8 @@ from meshwright.count.model import parameters
 from meshwright.describe.read import to_dict
 from meshwright.errors import BadInput
 from meshwright.formats import resolve
+from meshwright.report.card import CardTable
+from meshwright.report.catalog import catalog_card
 
 CHIPS, NETWORKS, MODELS = (
     catalog.names(kind) for kind in ("chips", "networks", "models")
@@ -416,3 +418,24 @@ def test_unknown_names_are_answered_with_each_known_one_once():
         str(caught.value).split("known: ")[1].removesuffix(", ...").split(", ")
     )
     assert len(known) == len(set(known)) > 5
+
+
+def test_a_size_that_no_network_has_is_asked_by_a_sweep() -> None:
+    with pytest.raises(BadInput) as wrong:
+        catalog.network("lbl-b200-nvs32")
+    assert "lbl-b200-nvs64? Other sizes: " in str(wrong.value)
+    assert str(wrong.value).endswith("--over network.nvlink.size=32")
+    with pytest.raises(BadInput) as other:
+        catalog.network("foo7")
+    assert "Other sizes" not in str(other.value)
+
+
+def test_a_card_of_a_network_names_its_fields_as_over_takes_them() -> None:
+    fields = {row[0] for row in network_rows("lbl-b200-nvs8")}
+    assert {"network.nvlink.size", "network.ib.bandwidth"} <= fields
+
+
+def network_rows(name: str) -> list[tuple[str, ...]]:
+    card = catalog_card("networks", name)
+    (table,) = (item for item in card.items if isinstance(item, CardTable))
+    return [tuple(map(str, row)) for row in table.rows]

@@ -8,8 +8,9 @@ import pytest
 
 from meshwright import load_job
 from meshwright.describe.assumptions import LBL
+from meshwright.describe.layout import Layout
 from meshwright.prediction.prediction import predict
-from meshwright_studies.reproduce.lbl import conclusions, figures, spots
+from meshwright_studies.reproduce.lbl import conclusions, figures, plots, spots
 from meshwright_studies.reproduce.lbl.defects import LBL_CODE
 from meshwright_studies.reproduce.report import Check
 
@@ -37,6 +38,33 @@ def test_what_the_defects_decide() -> None:
         "IV Q2 iv/sizes at which SUMMA is faster on the ViT (B200, NVS 8)"
     ]
     assert summa.status == "erratum" and summa.computed == 2
+
+
+def test_figure_4a_says_what_the_paper_the_code_and_its_repair_say() -> None:
+    paper, ours = plots.verdicts("4a")
+    assert paper.startswith("the paper: PP increases to the depth until 4096")
+    assert "128 by the authors' code recomputed, 32 by the code" in ours
+    assert ours.endswith("reversed when the defects are repaired")
+    assert plots.verdicts("1") == ()
+
+
+def test_a_picture_has_the_letters_of_the_paper_and_the_gib_of_its_table() -> (
+    None
+):
+    pytest.importorskip("matplotlib")
+    from meshwright_studies.report import figures_lbl
+
+    job = figures.paper_job(figures.GPT, "b200", 8, 16384)
+    p = predict(job, Layout(tp=8, pp=64, zero=1))
+    figure = figures_lbl.bars(
+        {"x": ([p], ["one"])}, "title", ("the paper: a",)
+    )
+    rows = [t.get_text() for t in figure.subfigs[0].axes[-1].get_yticklabels()]
+    assert {"tp (n1)", "pp (np)", "dp (nd)"} < set(rows)
+    row = figures.figure_row(figures.FigurePoint("one", 16384, p))
+    shown = dict(zip(figures.COLUMNS, row, strict=False))
+    # 61.2 GiB, in the text of the paper
+    assert shown["memory GiB"] == pytest.approx(61.2, abs=0.05)
 
 
 def test_a_conclusion_can_fail() -> None:

@@ -18,6 +18,7 @@ def megatron_report(files: dict[str, tuple[Path, ...]]) -> Report:
         *tables.table_1(),
         *tables.table_rates(first, second),
         *zero3.elsewhere(),
+        *zero3.lead_checks(),
         *sourced("formula", tables.table_2()),
         *tables.training_times(),
         *sourced("formula", analysis.bubbles()),
