@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import cache
+from string import digits
 from typing import Any
 
 from ..describe import shipped
@@ -194,10 +195,6 @@ APPLE = re.compile(r"apple\b.*|m[1-9](-(pro|max|ultra))?")
 """Chips of Apple, as people call them."""
 
 
-SIZE = re.compile(r"(.*?)(\d*)")
-"""A name and the number that it ends in."""
-
-
 def _unknown(
     kind: str, name: object, known: Iterable[str], spelled: Mapping[str, str]
 ) -> BadInput:
@@ -213,10 +210,9 @@ def _unknown(
 
 def _other_size(name: str) -> str:
     """How to ask for a machine that differs from a known one in a size: lbl-b200-nvs32."""
-    stem, size = SIZE.fullmatch(name.lower()).groups()  # type: ignore[union-attr]
-    alike = [
-        one for one in _tables("networks") if SIZE.fullmatch(one)[1] == stem
-    ]  # type: ignore[index]
+    stem = name.lower().rstrip(digits)
+    size = name[len(stem) :]
+    alike = [n for n in _tables("networks") if n.rstrip(digits) == stem]
     if not (stem and size and alike):
         return ""
     first = _get("networks", alike[0]).dims[0].name

@@ -165,9 +165,13 @@ def draw_utilisation(
     )
     ax.yaxis.set_major_formatter(PercentFormatter(1.0))
     words = ", ".join(filter(None, ("|: latency wall", more)))
-    # a few fit below curves that begin high
-    where = "lower left" if len(curves) <= FEW else "best"
-    ax.legend(fontsize=9, title=words, title_fontsize=8, loc=where)
+    ax.legend(
+        fontsize=9,
+        title=words,
+        title_fontsize=8,
+        # a few fit below curves that begin high
+        loc="lower left" if len(curves) <= FEW else "best",
+    )
     ax.grid(alpha=0.3)
 
 

@@ -75,8 +75,7 @@ def line_figure(
     ):
         axes.set_xscale("log", base=2)
     ticks = apart(every, log=wide)
-    words = [names.get(a, f"{a:g}") for a in ticks]
-    axes.set_xticks(ticks, words)
+    axes.set_xticks(ticks, [names.get(a, f"{a:g}") for a in ticks])
     if len(ticks) > len(apart(every, log=wide, gap=SLANTED)):
         axes.tick_params(axis="x", labelrotation=45)
     if names:
