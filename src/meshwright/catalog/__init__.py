@@ -212,13 +212,16 @@ def _other_size(name: str) -> str:
     """How to ask for a machine that differs from a known one in a size: lbl-b200-nvs32."""
     stem = name.lower().rstrip(digits)
     size = name[len(stem) :]
-    alike = [n for n in _tables("networks") if n.rstrip(digits) == stem]
-    if not (stem and size and alike):
-        return ""
-    first = _get("networks", alike[0]).dims[0].name
-    return (
-        f" Other sizes: {command('sweep')} --over network.{first}.size={size}"
-    )
+    for other in _tables("networks"):
+        if size and stem and other.rstrip(digits) == stem != other:
+            first = _get("networks", other).dims[0]
+            # the number is a size, and not a generation: dgx-h100
+            if first.size == int(other[len(stem) :]):
+                return (
+                    f" Other sizes: {command('sweep')} --over"
+                    f" network.{first.name}.size={size}"
+                )
+    return ""
 
 
 def _get(kind: str, name: str) -> Any:
