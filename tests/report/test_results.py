@@ -89,6 +89,15 @@ def test_a_statement_reads_yes_or_no_and_a_count_as_a_number() -> None:
     assert said.split() == ["said", "yes", "no", "mismatch"]
     assert counted.split()[:3] == ["counted", "1", "0"]
     assert card.count("2 mismatch") == 1
+    # where to begin stands, whatever gives way
+    written = {
+        "figures": ["lbl-fig-4a", "lbl-fig-5a"],
+        "tables": [],
+        "notes": ["one", "two", "three", "four", "five"],
+        "checks": checks * 3,
+    }
+    card = printed(reproduced_card(data | written, "results"))
+    assert "begin with lbl-fig-4a.png" in card
 
 
 def test_validated_shows_errors_and_skips() -> None:

@@ -74,6 +74,7 @@ def reproduced_card(
                 "largest",
                 f"difference among those that match: {100 * summary['worst_match']:.2g} %, within"
                 " the digits that the paper prints",
+                rank=3,
             ),
             *(_written(data, folder) if folder else ()),
             *(CardRow("note", note, rank=3) for note in data.get("notes", ())),
@@ -91,7 +92,7 @@ def _written(data: Mapping[str, Any], folder: str) -> Iterator[CardRow]:
         "written",
         f"figures: {len(data['figures'])}, tables: {len(data['tables']) + 1}, in {folder};"
         f" begin with {', '.join(first)}",
-        rank=2,
+        rank=1,
     )
 
 
