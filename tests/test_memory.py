@@ -11,7 +11,7 @@ import pytest
 from meshwright import catalog, predict
 from meshwright.describe.assumptions import REALISTIC, MemoryCount
 from meshwright.describe.holding import Holding
-from meshwright.describe.job import OPTIMIZERS, PRECISIONS, Job
+from meshwright.describe.job import OPTIMIZERS, Job
 from meshwright.describe.layout import Layout
 from meshwright.layout.placement import placed
 from meshwright.layout.rules import broken
@@ -235,29 +235,6 @@ def test_one_replica_needs_the_same_under_every_zero_stage(
     assert all(other == first for other in others)
 
 
-def test_whole_units_lie_on_the_devices_that_hold_them() -> None:
-    """ZeRO 3, pp 4, 8 layers each: two layers and the gradient of the largest unit, plus the
-    embedding on the first device and the head on the last; in the middle the embedding's 525 M
-    parameters are nowhere."""
-    layout = Layout(pp=4, dp=2, zero=3)
-    job = Job(
-        catalog.model("llama3-8b"),
-        catalog.cluster("8xh100-sxm"),
-        64,
-        assumptions=PLAIN,
-    )
-    D, F, V = 4096, 14336, 128256
-    layer, embedding, head = (
-        2 * D * D + 2 * D * 1024 + 3 * D * F + 2 * D,
-        V * D,
-        V * D + D,
-    )
-    by_stage = predict(job, layout).memory_by_stage
-    for end, ends in (("first", embedding), ("second", 0), ("last", head)):
-        expected = (2 * layer + ends) * 2 + max(layer, ends) * 4
-        assert by_stage[end].buffers == pytest.approx(expected, rel=1e-9)
-
-
 def test_a_higher_zero_stage_needs_no_more() -> None:
     """On every device of random jobs, but for one thing: a unit that is gathered, or whose gradient
     is whole, lies beside its own shard. So stage 2 may need the shard of the gradients more than
@@ -320,26 +297,3 @@ def test_activations_of_korthikanti(tp: int) -> None:
     assert float(t.saved) == pytest.approx(
         (34 + 5 * model.heads * job.T / model.hidden) * sbh / tp, rel=2e-3
     )
-
-
-def test_weights_in_fp32_need_no_master_copy() -> None:
-    job = Job(
-        catalog.model("llama3.2-1b"),
-        catalog.cluster("1xh100-sxm"),
-        8,
-        precision=PRECISIONS["fp32"],
-    )
-    use = predict(job).memory_use
-    assert use.optimizer == pytest.approx(2 * use.weights)
-
-
-def test_more_chips_never_slow_a_layout_down() -> None:
-    """Nodes keep their size, whatever the number of chips."""
-    layout, model = Layout(tp=8, dp=12, zero=1), catalog.model("llama3-8b")
-    times = [
-        predict(
-            Job(model, catalog.cluster(f"{n}xh100-sxm"), 96, layout)
-        ).step_time_s
-        for n in (96, 97, 100, 104)
-    ]
-    assert max(times) == pytest.approx(min(times))

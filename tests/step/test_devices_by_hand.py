@@ -557,20 +557,6 @@ def test_each_chunk_sends_forward_and_backward(
     assert found[0] == 2 * 10 * chunks * 3.0
 
 
-def test_a_step_is_the_closed_form_unless_a_replay_is_asked_for() -> None:
-    """Seventeen layers on the eight stages of a V: its order takes longer than the bound."""
-    layout = Layout(pp=4, dp=1, schedule="dualpipev", interleave=2)
-    model = replace(get_model("llama3-8b"), layers=17)
-    at = Job(model, "4xh100-sxm", 24, layout=layout)
-    layout = placed(layout, at.cluster.sizes)
-    parts = model_cost(at, layout)
-    plain, closed, replay = (
-        steps.step(at, layout, parts, **how).total
-        for how in ({}, {"replay": False}, {"replay": True})
-    )
-    assert plain == closed < replay
-
-
 def test_a_host_that_is_slower_than_all_kernels() -> None:
     """A layer takes as long as the host, and gradients of inputs and of weights half of a backward
     pass each: they are launched apart."""

@@ -118,15 +118,6 @@ def test_who_runs_dualpipe_is_told_how_to_hide_the_all_to_all() -> None:
     assert not any(said in note for note in plain.notes)
 
 
-def test_the_pods_of_palm_hold_copies() -> None:
-    layout = RUNS["palm-540b"][2]
-    assert (layout.shards, layout.dp_replicate, layout.tp * layout.shards) == (
-        256,
-        2,
-        3072,
-    )
-
-
 def test_palm_fits_only_with_its_activations_cut() -> None:
     """12 chips cannot cut 4 x 2,048 tokens, and whole activations of 118 layers, 4 x 2,048 x 18,432
     numbers each, take 33 GiB of the 32 GB of a chip; cut along the hidden size a twelfth of that.
