@@ -4,7 +4,8 @@ memory.
 One schedule per file; each is a `Schedule`: an order of actions, and what it says in closed form of
 the bubble of equal stages and of what ranks hold (`looped` serves five of them). `partition` and
 `stage_costs` say what lies on stages and ranks and what that takes; `timeline` replays any order
-action by action, `longest` one order for many layouts at once, `replays` what is asked of that.
+and says when each action runs, `longest` only how long it takes, also of a table of layouts, and
+`replays` is what is asked of that.
 """
 
 from __future__ import annotations
