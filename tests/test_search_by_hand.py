@@ -17,7 +17,6 @@ from meshwright.describe.cluster import Cluster
 from meshwright.describe.job import PRECISIONS, Job
 from meshwright.describe.layout import Layout
 from meshwright.describe.network import Dim, Network
-from meshwright.layout.placement import Nearest
 from meshwright.prediction.classes import chip_family
 from meshwright.search import (
     Space,
@@ -186,22 +185,3 @@ def test_the_nearest_recipe_is_that_of_a_plain_comparison() -> None:
         assert nearest_recipe(at) == expected
         distinct.add(expected)
     assert None in distinct and len(distinct) > 30
-
-
-@pytest.mark.parametrize(
-    ("schedule", "replicas"), [("1f1b", (2, 2)), ("dualpipe", (4, 2))]
-)
-def test_copies_of_a_stage_may_lie_on_other_ranks_of_the_pipeline(
-    schedule: str, replicas: tuple[int, int]
-) -> None:
-    """Nodes of four, two ranks of a pipeline in each: two replicas lie beside them; under DualPipe
-    the copies of a stage, twice as many, may fill the node.
-    """
-    layout = Nearest(
-        dp=4,
-        pp=4,
-        schedule=schedule,
-        placement={"pp": (2, 2)},
-        sizes=(4, 8),
-    )
-    assert layout.group("replicas") == replicas

@@ -123,19 +123,11 @@ def _same(placement: Shares, other: Shares) -> Any:
 class Nearest(Layout):
     """A layout whose groups each lie as near together as if they had the network to themselves: a
     bound on every placement.
-
-    Axes that `placement` names already have their place, and leave less room to the others.
     """
 
     sizes: tuple[int, ...] = ()
 
-    def conflict(self) -> str:
-        """None: some axes may be placed, and others not."""
-        return ""
-
     def _ranks(self, axis: str) -> tuple[Num, ...]:
-        if axis in self.placement:
-            return self.placement[axis]
         degrees: dict[str, Num] = {
             "replicas": self.replicas,
             "edp": self.expert_replicas,
@@ -143,34 +135,10 @@ class Nearest(Layout):
             "copies": self.dp_replicate,
             "edp shards": self.expert_shards,
             "edp copies": self.dp_replicate,
-            "ep": self.ep,
-            "etp": self.etp,
         }
         left = degrees[axis] if axis in degrees else getattr(self, axis)
-        others = [
-            other
-            for other in OUTSIDE.get(axis, ("pp",))
-            if other in self.placement
-            # copies of a stage lie on other ranks of the pipeline
-            and not (self.copies > 1 and other == "pp" and axis in MIRRORED)
-        ]
         shares: list[Num] = []
-        for i, size in enumerate(self.sizes[:-1]):
-            room: Num = float(size)
-            for other in others:
-                room = room / self.placement[other][i]
-            shares.append(minimum(left, room))
+        for size in self.sizes[:-1]:
+            shares.append(minimum(left, float(size)))
             left = left / shares[-1]
         return (*shares, left)
-
-
-MIRRORED = ("replicas", "shards", "edp", "edp shards")
-"""Groups that hold the copies of a stage, where it has several."""
-OUTSIDE = {
-    "dp": ("tp", "cp", "pp"),
-    "replicas": ("tp", "pp"),
-    "shards": ("tp", "pp"),
-    "cp": ("tp", "pp"),
-    "pp": ("tp", "cp"),
-}
-"""Axes whose ranks are never in a group of this one; expert groups mix tp, cp and dp."""

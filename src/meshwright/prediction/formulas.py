@@ -10,7 +10,7 @@ from ..cost.network import algorithm_and_source
 from ..count import optimizer
 from ..describe.layout import GRIDS
 from ..describe.offload import offload
-from ..step import barrier, owners, uses_schedule_order
+from ..step import barrier, uses_schedule_order
 from ..step.sync import host_seconds, quantise_seconds
 from .result import StepResult
 
@@ -140,8 +140,7 @@ def _on_host(p: StepResult) -> str:
 
 def _narrowed(p: StepResult) -> str:
     """What it takes to quantise the weights for the microbatches of a step."""
-    owned = owners(p.job, p.layout, p.cost, p.shares)
-    seconds = quantise_seconds(owned, p.clock)
+    seconds = quantise_seconds(p.costs.owned, p.clock)
     return (
         f", + {float(seconds):.4g} s to quantise the device's weights once"
         if seconds

@@ -13,7 +13,7 @@ from ..layout.placement import Shares
 from .options import Options
 from .points import Points
 from .space import DEGREES
-from .table import Column, Index, Table
+from .table import Column, Table
 
 ROUNDING = 1 + 1e-12
 """Two ways to the same sum differ by less."""
@@ -109,14 +109,16 @@ class Best:
 
     def add(
         self,
-        several: Sequence[tuple[Index, Points]],
+        several: Sequence[Points],
         table: Table,
         shares: Shares,
     ) -> None:
-        """Merge layouts: some rows of a placed table under some options, each with its seconds and
+        """Merge layouts: the rows of a placed table under some options, each with its seconds and
         bytes. Those that do not fit, or are beyond the limit, are only counted.
         """
-        fresh = [self._newcomers(index, each) for index, each in several]
+        if not several:
+            return
+        fresh = [self._newcomers(each) for each in several]
         row, merit, bytes_, *options = (
             np.concatenate(columns) for columns in zip(*fresh, strict=True)
         )
@@ -147,7 +149,7 @@ class Best:
         rows = self.rows if self._keeps_all else self.rows[: self.k]
         self.rows = [row for row in rows if row.merit <= self.limit]
 
-    def _newcomers(self, index: Index, each: Points) -> tuple[Any, ...]:
+    def _newcomers(self, each: Points) -> tuple[Any, ...]:
         """(row, seconds, bytes, numbers of the options) of those that fit and stay within the
         limit; all are counted.
         """
@@ -159,7 +161,7 @@ class Best:
         self.too_big += int(np.count_nonzero(runs)) - fine
         good = np.flatnonzero(fits & (each.seconds <= self.limit))
         return (
-            index[good],
+            good,
             each.seconds[good],
             each.bytes[good],
             *(np.full(len(good), number) for number in each.place),

@@ -95,21 +95,25 @@ def pipeline_seconds(
     return work + step.least_idle(job, schedule, m, d=stages, busy=work)
 
 
-def lower_bounds(job: Job, best: Best, whole: Rows) -> tuple[Column, Grid]:
+def lower_bounds(
+    job: Job,
+    best: Best,
+    whole: Rows,
+) -> tuple[Column, Grid]:
     """(bound of each row, least bound of each combination of options), in seconds: nearest groups,
     and only options under which the least bytes of the row fit; inf where there are none.
     """
-    at, choice = optimistic_clock(job), best.choice
+    clock, choice = optimistic_clock(job), best.choice
     bounds = np.full(length(whole.low), np.inf)
     options = np.full(choice.shape, np.inf)
     for start in range(0, length(whole.low), BLOCK):
-        rows = whole.some(slice(start, start + BLOCK))
-        mine = bounds[start : start + BLOCK]
-        for index, each in points(job, at, rows, choice, most=best.limit):
+        some = slice(start, start + BLOCK)
+        rows, mine = pick(whole, some), bounds[some]
+        for each in points(job, clock, rows, choice, most=best.limit):
             seconds = np.where(
                 each.bytes <= best.capacity, each.seconds, np.inf
             )
-            mine[index] = np.minimum(mine[index], seconds)
+            np.minimum(mine, seconds, out=mine)
             least = seconds.min(initial=np.inf)
             options[each.place] = min(options[each.place], least)
     return bounds, options

@@ -23,7 +23,6 @@ from .degrees import (
     microbatch_count,
     pipelines,
     replicas,
-    with_chunks,
 )
 from .legal import legal_splits
 from .options import Options
@@ -136,7 +135,7 @@ class Candidates:
     ) -> Iterator[tuple[Table, Column]]:
         """`rows` in blocks: what layers take does not depend on chunks, which come last."""
         job, degrees = self.job, self.degrees
-        pp = np.unique(degrees["pp"])
+        pp, number = np.unique(degrees["pp"], return_inverse=True)
         which = np.flatnonzero(np.full(length(self.splits), some))
         # one empty block where no row is left: callers join at least one
         for start in range(0, max(len(which), 1), SPLITS_AT_ONCE):
@@ -146,9 +145,9 @@ class Candidates:
             dp = replicas(job, grid, self.space)
             m = microbatch_count(job, grid | {"dp": dp})
             seconds = m * layer_seconds(job, self.choice.copies, pp, layers)
-            row, deep = np.nonzero((dp >= 1) & (seconds <= limit))
-            again, pipe = with_chunks(pp[deep], degrees)
-            row, deep = row[again], deep[again]
+            fine = (dp >= 1) & (seconds <= limit)
+            row, pipe = np.nonzero(fine[:, number])
+            deep = number[pipe]
             rows = pick(part, row) | {"dp": dp[row, deep]}
             rows |= pick(degrees, pipe)
             yield rows, seconds[row, deep]

@@ -21,7 +21,6 @@ from .candidates import Candidates, Intervals
 from .degrees import (
     dp_step,
     expand_dp,
-    microbatch_count,
     pipelines,
     replicas,
     space_mask,
@@ -36,7 +35,7 @@ from .evaluate import (
 )
 from .legal import legal_options
 from .options import options
-from .placement import placement_count, shares_of_axes
+from .placement import placement_count
 from .points import Rows
 from .space import Space
 from .table import (
@@ -62,8 +61,6 @@ PLACED_FIRST = 16
 """Rows with the smallest bounds that are placed first, for a limit."""
 BoundedRows = tuple[Table, Grid | None]
 """Rows, and what none of them undercuts under each combination of options, where that is known."""
-WAITS = 0.3
-"""Of what interleaved 1F1B waits: about what the schedules that are searched wait."""
 
 
 def search(
@@ -167,9 +164,6 @@ def _rounds(
     # fewer replicas than there is room for
     every = np.concatenate((rows["split"], more["split"]))
     table = pick(table, np.unique(every).astype(np.intp))
-    # where tp lies decides how near all others can be
-    if space.placements:
-        table = shares_of_axes(job, table, space, ("tp",))
     if length(table):
         candidates = Candidates.from_splits(job, space, best.choice, table)
         yield from _bound_and_place(
@@ -183,7 +177,7 @@ def _bound_and_place(
     waiting: Intervals,
     progress: Progress | None = None,
 ) -> Iterator[BoundedRows]:
-    """Growing rounds, those first that a plain pipeline would take least for: bounded by pipelines
+    """Growing rounds, those first whose layers take least: bounded by pipelines
     of layers, then by the step, and placed where the bound allows it, for a better limit in the
     next round. Intervals that hold many numbers of replicas are halved, and wait again.
     """
@@ -198,7 +192,7 @@ def _bound_and_place(
             progress("layouts", done := max(done, share))
         if not len(waiting.bound):
             return
-        order, unknown = _pipeline_estimate(job, waiting), best.limit == np.inf
+        order, unknown = waiting.bound, best.limit == np.inf
         # the smallest microbatches fit soonest; where none does, all others are asked at once
         if unknown and size == FIRST:
             micro = waiting.low["microbatch"]
@@ -211,7 +205,7 @@ def _bound_and_place(
         if not len(some.bound):
             continue
         number = some.replica_counts
-        high = some.high if number.max() > 1 else some.low
+        high = some.high if number.max() > 1 else None
         bounds, ways = lower_bounds(job, best, Rows(some.low, high))
         some = some._replace(bound=bounds)
         fine = bounds <= min(best.limit, LARGEST)
@@ -229,13 +223,6 @@ def _bound_and_place(
             best, keep(rows, each), bounds[index[each]], ways=ways, end=few
         )
         size, few = size * GROWTH, few * GROWTH
-
-
-def _pipeline_estimate(job: Job, waiting: Intervals) -> Column:
-    """About the seconds of a pipeline: only which rows are bounded first rests on it."""
-    rows = waiting.low
-    waits = WAITS * (rows["pp"] - 1.0) / rows["interleave"]
-    return waiting.bound * (1.0 + waits / microbatch_count(job, rows))
 
 
 def _nth(values: Column, number: int) -> float:

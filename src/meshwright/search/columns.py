@@ -17,7 +17,6 @@ from ..describe.job import Job
 from ..describe.layout import Layout
 from ..layout.placement import Nearest, Shares
 from .options import Options
-from .placement import partial
 from .space import DEGREES
 from .table import Table, distinct, pick
 
@@ -31,9 +30,7 @@ def layouts(
     fields: dict[str, Any] = {k: table[k] for k in DEGREES}
     fields |= choice.common_fields
     if shares is None:
-        sizes = job.cluster.sizes
-        nearest = partial(table, len(sizes))
-        rows: Layout = Nearest(**fields, sizes=sizes, placement=nearest)
+        rows: Layout = Nearest(**fields, sizes=job.cluster.sizes)
     else:
         rows = Layout(**fields, placement=shares)
     return [rows.under(sp) for sp in choice.sequence_parallel]

@@ -170,20 +170,6 @@ def pipelines(job: Job, space: Space) -> Table:
     return keep(table, fits & ((table["pp"] > 1) | alone))
 
 
-def with_chunks(
-    pp: Column, degrees: Table
-) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """(row, which of some pipelines), for rows with these degrees and every number of chunks that
-    the pipelines, which ascend, have of them.
-    """
-    first, end = (
-        np.searchsorted(degrees["pp"], pp, side) for side in ("left", "right")
-    )
-    index = np.repeat(np.arange(len(pp)), end - first)
-    skipped = np.cumsum(end - first) - (end - first)
-    return index, np.arange(len(index)) + (first - skipped)[index]
-
-
 def microbatch_count(job: Job, table: Table) -> Column:
     """Microbatches of each row with its replicas, the last one padded."""
     # rows of a relaxed table may have part of a replica, and still run whole microbatches

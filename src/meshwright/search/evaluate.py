@@ -72,14 +72,11 @@ def evaluate(
             mine = pick(placed, some)
             where = pick(shares, some)
             most = np.inf if count else best.limit
-            here = Rows(mine, mine, where)
-            found = [
-                *points(
-                    job, at, here, choice=best.choice, alive=alive, most=most
-                )
-            ]
-            if found:
-                best.add(found, mine, where)
+            rows = Rows(mine, shares=where)
+            every = points(
+                job, at, rows, choice=best.choice, alive=alive, most=most
+            )
+            best.add([*every], mine, where)
             if count:
                 best.searched = best.feasible + best.too_big
 

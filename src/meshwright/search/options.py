@@ -53,11 +53,6 @@ class Sharding(NamedTuple):
         )
 
     @property
-    def messages(self) -> tuple[bool, int]:
-        """What decides on the messages, if not on how often they are sent."""
-        return self.zero > 0, self.copies
-
-    @property
     def in_groups(self) -> bool:
         """It shards over less than all replicas."""
         return self.copies != 1

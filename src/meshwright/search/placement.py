@@ -29,13 +29,12 @@ from .table import Column, Table, distinct, keep, length, pick
 
 
 def placements(job: Job, table: Table, space: Space) -> tuple[Table, Shares]:
-    """Every row with each of its placements; axes that `shares_of_axes` has placed already
-    keep their shares. Without `Space.placements` one a row, as launchers number ranks.
+    """Every row with each of its placements. Without `Space.placements` one a row, as launchers
+    number ranks.
     """
     sizes = job.cluster.sizes
     if space.placements:
-        open_ = [a for a in PLACED_AXES if f"{a} 0" not in table]
-        table = _with_dp(job, shares_of_axes(job, table, space, open_), space)
+        table = _with_dp(job, shares_of_axes(job, table, space), space)
         shares = _shares(table, AXES, len(sizes))
     else:
         shares = rank_shares(table, sizes)
@@ -48,17 +47,12 @@ def placements(job: Job, table: Table, space: Space) -> tuple[Table, Shares]:
     return keep(bare, fine), pick(shares, np.flatnonzero(fine))
 
 
-def shares_of_axes(
-    job: Job,
-    table: Table,
-    space: Space,
-    axes: Sequence[str] = PLACED_AXES,
-) -> Table:
-    """Rows with all shares of these axes in each dimension but the last; dp is left open."""
+def shares_of_axes(job: Job, table: Table, space: Space) -> Table:
+    """Rows with all shares of tp, cp and pp in each dimension but the last; dp is left open."""
     for i, size in enumerate(job.cluster.sizes[:-1]):
         values = range(1, size + 1) if space.relaxed else divisors(size)
         shares = np.array(values, dtype=np.float64)
-        for a in axes:
+        for a in PLACED_AXES:
             room = _room(table, i, size)[:, None]
             fine = shares <= room if space.relaxed else room % shares == 0
             fine &= _left(table, a, i)[:, None] % shares == 0
@@ -78,11 +72,6 @@ def placement_count(job: Job, table: Table, space: Space) -> Column:
     placed, _ = placements(job, rows, space)
     times = np.bincount(placed["row"].astype(np.intp), minlength=len(index))
     return times[number].astype(np.float64)
-
-
-def partial(table: Table, dims: int) -> Shares:
-    """The shares in a table, of the axes that it has placed."""
-    return _shares(table, [a for a in AXES if f"{a} 0" in table], dims)
 
 
 def _shares(table: Table, axes: Sequence[str], dims: int) -> Shares:

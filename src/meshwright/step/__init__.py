@@ -12,6 +12,7 @@ million are the same code. Schedule, ZeRO stage and recomputation are applied to
 afterwards, which lets the search evaluate every such choice without counting a layer again.
 """
 
+from .costs import StepCosts, step, step_time
 from .microbatch import (
     ModelCost,
     boundary,
@@ -24,17 +25,8 @@ from .microbatch import (
 from .pipeline import barrier, hop, least_idle, uses_schedule_order
 from .shares import ModelShare, ModelShares, shares
 from .sync import update
-from .total import (
-    Step,
-    StepCosts,
-    join,
-    microbatch_on,
-    owners,
-    pipeline_of,
-    step,
-    step_time,
-)
-from .weights import device_syncs, parameters_of
+from .total import Step
+from .weights import parameters_of
 
 __all__ = [
     "ModelCost",
@@ -47,15 +39,10 @@ __all__ = [
     "boundary",
     "uses_schedule_order",
     "clock",
-    "device_syncs",
     "hop",
-    "join",
     "kept_clock",
     "least_idle",
-    "microbatch_on",
-    "owners",
     "parameters_of",
-    "pipeline_of",
     "with_recomputation",
     "shares",
     "stage_message",

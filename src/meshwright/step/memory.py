@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import reduce
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ..cost.layer import LayerCost
 from ..count.blocks import FP32
@@ -269,10 +269,20 @@ def in_flight(p: Num, m: Num, schedule: Schedule, v: Num, rank: Num) -> Num:
 
 
 def flights(
-    job: Job, layout: Layout, schedule: Schedule, rank: Num
+    job: Job,
+    layout: Layout,
+    schedule: Schedule,
+    rank: Num,
+    asked: Any = True,
 ) -> tuple[Num, Num, Num]:
-    """Microbatches in flight on a device, and in either half of the head's backward pass."""
+    """Microbatches in flight on a device, and in either half of the head's backward pass, in the
+    rows that are asked for.
+    """
     p, m, v = layout.pp, microbatches(job, layout), layout.interleave
+    if schedule.replayed:
+        # an order that must be written down for it is a short one elsewhere
+        p, m, v = (where(asked, n, 1.0) for n in (p, m, v))
+        rank = where(asked, rank, 0.0)
     return in_flight(p, m, schedule, v=v, rank=rank), *schedule.logits(p, m, v)
 
 

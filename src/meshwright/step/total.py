@@ -4,15 +4,14 @@ synchronise, and the optimizer.
     total = max(the order of the slowest device and what comes before and after it,
                 each device by itself, each dimension of the network by itself)
 
-`microbatch_on`, `pipeline_of` and `join` are its parts, for one layout or columns of them: a search
-applies schedules and ZeRO stages to what it has computed of a microbatch already. `StepCosts` does
-all three in a row.
+`microbatch_on`, `pipeline_of` and `join` are its parts, for one layout or columns of them;
+`costs.StepCosts` makes them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cached_property, reduce
+from functools import reduce
 from typing import NamedTuple
 
 from ..cost.layer import Clock, LayerCost
@@ -23,7 +22,7 @@ from ..describe.layout import Layout
 from ..layout.stages import microbatches, rounds, schedule_of
 from ..num import Num, largest, maximum, minimum
 from ..schedule.stage_costs import PassSeconds, StageCosts
-from .microbatch import ModelCost, clock, model_cost, model_with_recomputation
+from .microbatch import ModelCost, model_with_recomputation
 from .pipeline import (
     Pipeline,
     SendsAndBubble,
@@ -35,16 +34,15 @@ from .pipeline import (
     send_traffic,
     uses_schedule_order,
 )
-from .shares import ModelShares, shares
+from .shares import ModelShares
 from .sync import (
     Device,
     SyncWait,
     device,
     link_traffic,
     sync_wait,
-    update,
 )
-from .weights import DeviceSync, Parameters, device_syncs, parameters_of
+from .weights import DeviceSync
 
 
 class DeviceStep(NamedTuple):
@@ -219,99 +217,6 @@ def pipeline_of(
     return Pipeline(busy, total, parts, ways=ways, links=links)
 
 
-def owners(
-    job: Job, layout: Layout, parts: ModelCost, device_shares: ModelShares
-) -> list[Parameters]:
-    """Parameters of the devices that may have the most to update."""
-    return [
-        parameters_of(job, layout, parts, share)
-        for share in device_shares.full
-    ]
-
-
-class StepCosts:
-    """What makes up one step of a layout (or of each row of a table), computed once, when it is
-    first asked for.
-    """
-
-    def __init__(
-        self,
-        job: Job,
-        layout: Layout,
-        parts: ModelCost,
-        at: Clock,
-        replay: bool = False,
-    ) -> None:
-        """replay: as in `pipeline_of`."""
-        self.job, self.layout, self.parts, self.at = job, layout, parts, at
-        self.replay = replay
-
-    @cached_property
-    def shares(self) -> ModelShares:
-        """What the devices hold."""
-        layout = self.layout
-        return shares(self.job, layout, schedule_of(layout), layout.interleave)
-
-    @cached_property
-    def microbatch(self) -> Microbatch:
-        """One microbatch on the devices of the pipeline."""
-        return microbatch_on(
-            self.job,
-            self.layout,
-            self.parts,
-            device_shares=self.shares,
-            at=self.at,
-        )
-
-    @cached_property
-    def pipeline(self) -> Pipeline:
-        """All microbatches in the order of the schedule."""
-        return pipeline_of(self.job, self.layout, self.microbatch, self.replay)
-
-    @cached_property
-    def update_seconds(self) -> Num:
-        """Seconds of the optimizer."""
-        job, layout = self.job, self.layout
-        owned = owners(job, layout, self.parts, self.shares)
-        return update(job, layout, owned, zero=layout.zero, at=self.at)
-
-    @cached_property
-    def step(self) -> Step:
-        """The sum: pipeline, synchronisation and optimizer."""
-        job, layout, one = self.job, self.layout, self.microbatch
-        syncs = device_syncs(
-            job,
-            layout,
-            self.parts,
-            devices=one.shares.slow,
-            at=self.at,
-        )
-        return join(
-            job,
-            layout,
-            one,
-            pipeline=self.pipeline,
-            syncs=syncs,
-            update_seconds=self.update_seconds,
-            how=self.at.overlap,
-        )
-
-
-def step(
-    job: Job,
-    layout: Layout,
-    parts: ModelCost,
-    at: Clock | None = None,
-    replay: bool = False,
-) -> Step:
-    """One step of the job; the layout's numbers may be arrays (categorical fields may not);
-    replay: as in `pipeline_of`.
-    """
-    return StepCosts(
-        job, layout, parts, at=at or clock(job), replay=replay
-    ).step
-
-
 def join(
     job: Job,
     layout: Layout,
@@ -350,9 +255,3 @@ def shares_links(how: Overlap) -> bool:
         and how.dp.scope != "none"
         and how.dp.links == "shared"
     )
-
-
-def step_time(job: Job, layout: Layout) -> Num:
-    """Seconds of one step."""
-    at = clock(job)
-    return step(job, layout, model_cost(job, layout, at), at).total

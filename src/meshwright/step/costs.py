@@ -1,0 +1,230 @@
+"""What a step is made of, for one layout or columns of them, each part made once and shared by all
+choices that do not change it.
+
+A table of layouts has one set of degrees and many choices beside them. How layers are dealt to
+devices says what these hold, and so what they synchronise and update; sequence parallelism and
+recomputation change what a microbatch costs; a schedule orders microbatches; a ZeRO stage says when
+weights and gradients travel. Each part names the choices that change it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from functools import reduce
+from operator import attrgetter
+from typing import Any, Generic, TypeVar, overload
+
+from ..cost.layer import Clock
+from ..describe.job import Job
+from ..describe.layout import Layout
+from ..layout.stages import schedule_of
+from ..num import BY_VALUE, Num, maximum
+from ..schedule.schedule import Schedule
+from . import memory
+from .microbatch import ModelCost, clock, model_cost
+from .pipeline import Pipeline
+from .shares import ModelShares, shares
+from .sync import update
+from .total import Microbatch, Step, join, microbatch_on, pipeline_of
+from .weights import DeviceSync, Parameters, device_syncs, parameters_of
+
+R = TypeVar("R")
+CHOICES = (*BY_VALUE, Schedule)
+"""Types of what is one for all rows."""
+DEAL = ("dealt",)
+"""What changes the layers of a device."""
+PASSES = (*DEAL, "layout.sequence_parallel", "layout.recompute")
+"""What changes a microbatch."""
+ORDER = (*PASSES, "layout.schedule", "layout.microbatch_group")
+"""What changes the order of all microbatches."""
+SHARDS = (*DEAL, "layout.zero", "layout.dp_replicate")
+"""What changes the shards of gradients, weights and optimizer state."""
+
+
+class Part(Generic[R]):
+    """A part of `StepCosts` that the values at these paths change."""
+
+    def __init__(
+        self, make: Callable[[StepCosts], R], paths: Iterable[str]
+    ) -> None:
+        self.make = make
+        self.choices = [attrgetter(path) for path in paths]
+
+    @overload
+    def __get__(self, costs: None, owner: Any) -> Part[R]: ...
+
+    @overload
+    def __get__(self, costs: StepCosts, owner: Any) -> R: ...
+
+    def __get__(self, costs: StepCosts | None, owner: Any) -> Any:
+        if costs is None:
+            return self
+        choices = (choice(costs) for choice in self.choices)
+        # a field that is a column is the same column whatever is chosen
+        values = (x if isinstance(x, CHOICES) else "column" for x in choices)
+        key = (self.make, *values)
+        if key not in costs.known:
+            costs.known[key] = self.make(costs)
+        return costs.known[key]
+
+
+def part(*paths: str) -> Callable[[Callable[[StepCosts], R]], Part[R]]:
+    """Makes a method of `StepCosts` a part that the values at these paths change."""
+    return lambda make: Part(make, paths)
+
+
+@dataclass(frozen=True, eq=False)
+class StepCosts:
+    """The parts of one step of a layout, or of each row of a table."""
+
+    job: Job
+    layout: Layout
+    parts: ModelCost
+    at: Clock
+    replay: bool = False
+    """As in `pipeline_of`."""
+    deal: Schedule | None = None
+    """Stands for all schedules that deal layers alike; None: the layout's own."""
+    far: Layout | None = None
+    """For the bound of an interval of dp the rows with its most replicas; None: those of
+    `layout`."""
+    asked: Any = True
+    """Where bytes are asked for."""
+    known: dict[tuple[Any, ...], Any] = field(default_factory=dict)
+    """What was made already; one for all choices of a table."""
+
+    @property
+    def dealt(self) -> Schedule:
+        """How layers are dealt."""
+        return self.deal or schedule_of(self.layout)
+
+    @property
+    def most(self) -> Layout:
+        """The rows with the most replicas."""
+        return self.far or self.layout
+
+    @part(*DEAL)
+    def shares(self) -> ModelShares:
+        """What the devices hold."""
+        layout = self.layout
+        return shares(self.job, layout, self.dealt, layout.interleave)
+
+    @part(*DEAL)
+    def owned(self) -> list[Parameters]:
+        """Parameters of the devices that may have the most to update."""
+        return [
+            parameters_of(self.job, self.layout, self.parts, share)
+            for share in self.shares.full
+        ]
+
+    @part(*PASSES)
+    def microbatch(self) -> Microbatch:
+        """One microbatch on the devices of the pipeline."""
+        return microbatch_on(
+            self.job,
+            self.layout,
+            self.parts,
+            device_shares=self.shares,
+            at=self.at,
+        )
+
+    @part(*ORDER)
+    def pipeline(self) -> Pipeline:
+        """All microbatches in the order of the schedule."""
+        return pipeline_of(self.job, self.layout, self.microbatch, self.replay)
+
+    @property
+    def sharded(self) -> bool:
+        """Something is: all ZeRO stages from 1 on send the same messages, as often as they say."""
+        return self.layout.zero > 0
+
+    @part(*DEAL, "sharded", "layout.dp_replicate")
+    def syncs(self) -> tuple[DeviceSync, ...]:
+        """Collectives of the weights that devices hold."""
+        return device_syncs(
+            self.job,
+            self.layout,
+            self.parts,
+            devices=self.shares.slow,
+            at=self.at,
+            far=self.far,
+        )
+
+    @part(*SHARDS)
+    def update_seconds(self) -> Num:
+        """Seconds of the optimizer."""
+        zero = self.layout.zero
+        return update(self.job, self.most, self.owned, zero=zero, at=self.at)
+
+    @part(*ORDER, *SHARDS)
+    def step(self) -> Step:
+        """The sum: pipeline, synchronisation and optimizer."""
+        return join(
+            self.job,
+            self.layout,
+            self.microbatch,
+            pipeline=self.pipeline,
+            syncs=self.syncs,
+            update_seconds=self.update_seconds,
+            how=self.at.overlap,
+        )
+
+    @part(*PASSES)
+    def activations(self) -> list[memory.Activations]:
+        """Bytes that the fullest devices keep of a microbatch."""
+        return memory.activations(
+            self.job,
+            self.layout,
+            self.parts,
+            text=self.layout.recompute,
+            devices=self.shares.full,
+        )
+
+    @part(*ORDER)
+    def kept(self) -> list[Num]:
+        """Bytes that they keep of all microbatches in flight."""
+        job, layout, order = self.job, self.layout, schedule_of(self.layout)
+        every = zip(self.activations, self.shares.full, strict=True)
+        return [
+            each.kept(
+                *memory.flights(job, layout, order, share.rank, self.asked)
+            )
+            for each, share in every
+        ]
+
+    @part(*SHARDS)
+    def fixed_bytes(self) -> list[memory.FixedBytes]:
+        """What stands on them whatever microbatches hold."""
+        return [
+            memory.fixed_bytes(
+                self.job, self.layout, self.parts, share=share, far=self.far
+            )
+            for share in self.shares.full
+        ]
+
+    @property
+    def bytes(self) -> Num:
+        """On the fullest device."""
+        every = zip(self.fixed_bytes, self.kept, strict=True)
+        uses = (use for fixed, kept in every for use in fixed.uses(kept))
+        return reduce(maximum, (use.total for use in uses))
+
+
+def step(
+    job: Job,
+    layout: Layout,
+    parts: ModelCost,
+    at: Clock | None = None,
+    replay: bool = False,
+) -> Step:
+    """One step of the job; the layout's numbers may be arrays (categorical fields may not);
+    replay: as in `pipeline_of`.
+    """
+    return StepCosts(job, layout, parts, at or clock(job), replay).step
+
+
+def step_time(job: Job, layout: Layout) -> Num:
+    """Seconds of one step."""
+    at = clock(job)
+    return step(job, layout, model_cost(job, layout, at), at).total
