@@ -38,8 +38,6 @@ SHARES = {
 }
 """Axis -> label, colour and hatch."""
 COMPUTE = "training compute [FLOP]"
-FEW = 3
-"""Curves whose legend has room at the lower left."""
 RING = 12
 """Points across of what a paper prints."""
 NONE: Mapping[str, float] = MappingProxyType({})
@@ -165,12 +163,13 @@ def draw_utilisation(
     )
     ax.yaxis.set_major_formatter(PercentFormatter(1.0))
     words = ", ".join(filter(None, ("|: latency wall", more)))
+    chips = {curve.scenario.threshold for curve in curves.values()}
     ax.legend(
         fontsize=9,
         title=words,
         title_fontsize=8,
-        # a few fit below curves that begin high
-        loc="lower left" if len(curves) <= FEW else "best",
+        # below curves of several chips, which begin high and end together
+        loc="lower left" if len(chips) > 1 else "best",
     )
     ax.grid(alpha=0.3)
 

@@ -145,12 +145,12 @@ def schedule_figure() -> Curves:
 
 
 def fused(ours: bool) -> Curves:
-    """Section 5.8: gains of fused operators, printed or predicted."""
+    """Section 5.8: gains of fused operators in per cent, printed or predicted."""
     return {
         f"{shape[0]}, {'predicted' if ours else 'printed'}": [
             (
                 float(shape[0].rstrip("B")),
-                t.unfused(*shape) - 1 if ours else gain,
+                100 * (t.unfused(*shape) - 1 if ours else gain),
             )
         ]
         for shape, gain in t.FUSED
@@ -475,7 +475,7 @@ EVERY = (
         what="fused operators over each operation in a pass of its own",
         curves=lambda: fused(ours=True),
         x="parameters [1e9]",
-        y="gain in throughput",
+        y="gain in throughput [%]",
         under="realistic",
         printed=lambda: fused(ours=False),
         said=(None, "19 % for 175B, 11 % for 530B"),
