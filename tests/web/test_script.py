@@ -638,14 +638,16 @@ def test_a_roofline_says_what_binds_each_scheme(folder: Path) -> None:
         folder,
         """
         import { roofline } from "./roofline.js";
-        const scheme = (name, sent, least) => ({ name, compute_s: 1, comm_sum_s: sent, compute_bound_sum: sent <= 1, least_batch_sum_tokens: least, memory_bytes: 1, curve: { batch_tokens: [], compute_s: [], comm_sum_s: [] } });
-        source.worker = async () => ({ batch_tokens: 4000, tokens_per_chip: 8, model: "m", chip: "c", chips: 8, intensity: [], hbm_tokens: 1, largest_tensor: 1, schemes: [scheme("DP", 0.5, 1), scheme("FSDP", 2, 8000), scheme("TP", 21, null)] });
+        const scheme = (name, sent, least, memory_bytes = 1) => ({ name, compute_s: 1, comm_sum_s: sent, compute_bound_sum: sent <= 1, least_batch_sum_tokens: least, memory_bytes, curve: { batch_tokens: [], compute_s: [], comm_sum_s: [] } });
+        source.worker = async () => ({ batch_tokens: 4000, tokens_per_chip: 8, model: "m", chip: "c", chips: 8, intensity: [], hbm_tokens: 1, largest_tensor: 1, capacity_bytes: 2, schemes: [scheme("DP", 0.5, 1, 3), scheme("both", 0.5, 1), scheme("FSDP", 2, 8000), scheme("TP", 21, null)] });
         put(main, roofline.skeleton());
         await roofline.show({ state: { model: "m" }, set() {}, announce() {}, drawn() {} });
         console.log(JSON.stringify(texts("roofline-sentence")));
         """,
     )
-    assert "DP is bound by compute." in said
+    assert (
+        "DP (which does not fit in memory); both are bound by compute." in said
+    )
     assert (
         "Bound by communication: FSDP (messages take 2.0 times as long as the arithmetic, which"
         " binds from 8,000 tokens on); TP (messages take 21 times as long as the arithmetic, and no"
