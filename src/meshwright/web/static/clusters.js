@@ -6,7 +6,7 @@ import { Refused, lines } from "./ask.js";
 import { figure } from "./chart.js";
 import { bars } from "./bars.js";
 import { curves } from "./curves.js";
-import { bestOf, listed, prices, question, unpriced } from "./state.js";
+import { bestOf, items, prices, question, unpriced } from "./state.js";
 import { count, energy, grouped, plural, range, seconds, sig, step, usd } from "./format.js";
 import { CAUSES, along, valueOf } from "./answer.js";
 
@@ -34,7 +34,7 @@ function usual(state) {
     .join(",");
 }
 
-const chosen = (state) => listed(state.clusters || usual(state)).slice(0, 12);
+const chosen = (state) => items(state.clusters || usual(state)).slice(0, 12);
 
 function said(state) {
   const wrong = unpriced(state);

@@ -38,7 +38,7 @@ export const check = (id, name, checked, changed) =>
   );
 
 // Words that a field offers.
-export const offered = (id, values) =>
+export const suggestions = (id, values) =>
   h(
     "datalist",
     { id },

@@ -1,7 +1,7 @@
 // The form of the question. page: of main.js, with `set`.
 
 import { h, put } from "./dom.js";
-import { $, field, line, offered, select } from "./controls.js";
+import { $, field, line, suggestions, select } from "./controls.js";
 import { modelName, priceOf, withPrice } from "./state.js";
 import { shown } from "./plan.js";
 
@@ -50,8 +50,8 @@ export function form(page) {
   });
   put(
     $("question"),
-    offered("models", c.models),
-    offered("machines", [...c.chips, ...c.networks]),
+    suggestions("models", c.models),
+    suggestions("machines", [...c.chips, ...c.networks]),
     asked,
   );
 }

@@ -1,11 +1,11 @@
 // The view Limits: how far training scales before data movement stops it.
 
 import { h, put, table, wait } from "./dom.js";
-import { $, check, field, line, offered, select } from "./controls.js";
+import { $, check, field, line, suggestions, select } from "./controls.js";
 import { Refused, ask, lines } from "./ask.js";
 import { figure } from "./chart.js";
 import { curves } from "./curves.js";
-import { bestOf, listed, priced, question } from "./state.js";
+import { bestOf, items, priced, question } from "./state.js";
 import { count, flop, grouped, percent, seconds, sig, step, usd } from "./format.js";
 import { valueOf } from "./answer.js";
 
@@ -40,10 +40,10 @@ function skeleton() {
   ];
 }
 
-const chosen = (state) => listed(state.scenarios || USUAL).slice(0, 8);
+const chosen = (state) => items(state.scenarios || USUAL).slice(0, 8);
 const factors = (state) =>
   Object.fromEntries(
-    listed(state.factors)
+    items(state.factors)
       .map((t) => t.split(":"))
       .filter(([k, v]) => k in SLIDERS && Number(v) > 0 && Number(v) !== 1)
       .map(([k, v]) => [k, Number(v)]),
@@ -78,7 +78,7 @@ function controls(ctx, names) {
         { size: 44, list: "limits-names" },
       ),
     ),
-    offered("limits-names", names),
+    suggestions("limits-names", names),
     field("add", select("limits-add", [["", "a scenario …"], ...names], "", added)),
     number("months", "months", 3, { min: 0.1, max: 1200, step: 0.5 }),
     number("linear", "linear to", 0.8, { min: 0.05, max: 1, step: 0.05 }),

@@ -85,7 +85,7 @@ function expertsOf(groups) {
 
 // Boxes of chips, [column, line, stage, row of replicas], null for those left out: a column for
 // each stage; without stages in other boxes all lines are filled with replicas.
-function placed(stages, rows) {
+function arrangement(stages, rows) {
   if (stages === 1)
     return some(rows, MOST.columns * MOST.lines - 1).map((row, i) => [
       i % MOST.columns,
@@ -98,7 +98,7 @@ function placed(stages, rows) {
 }
 
 // Chips side by side in a box, [how many, their size]: whole groups of `unit`, as large as fits.
-function packed(inner, unit, wide, high) {
+function packing(inner, unit, wide, high) {
   const size = (n) => Math.min((wide - 12) / n, (high - 12) / Math.ceil(inner / n)) - GAP;
   const best = [...Array(Math.ceil(inner / unit)).keys()]
     .map((k) => unit * (k + 1))
@@ -112,13 +112,13 @@ function drawing(told) {
   const inner = told.dims[0].members;
   const far = axes.slice(0, 3).map((axis) => axis.far);
   const stages = axes[3].far;
-  const boxes = placed(stages, product(far));
+  const boxes = arrangement(stages, product(far));
   const columns = 1 + Math.max(...boxes.map(([column]) => column));
   const lines = 1 + Math.max(...boxes.map(([, line]) => line));
   const unit = Math.min(axes[0].near > 1 ? axes[0].near : 4, inner);
   return (width) => {
     const [cell, line] = [(width - LEFT) / columns, (HEIGHT - TOP) / lines];
-    const [wide, size] = packed(inner, unit, cell - BETWEEN, line - BETWEEN);
+    const [wide, size] = packing(inner, unit, cell - BETWEEN, line - BETWEEN);
     const sizes = { inner, wide, size, experts: expertsOf(told.groups) };
     const box = {
       width: wide * (size + GAP) + 10,

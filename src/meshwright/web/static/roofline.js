@@ -7,7 +7,7 @@ import { ask } from "./ask.js";
 import { notesList } from "./answer.js";
 import { COLOURS, figure } from "./chart.js";
 import { curves } from "./curves.js";
-import { listed, question } from "./state.js";
+import { items, question } from "./state.js";
 import { count, gib, grouped, seconds, sig } from "./format.js";
 
 export const roofline = { name: "roofline", title: "Roofline", show, skeleton };
@@ -83,7 +83,7 @@ function controls(ctx, told) {
 
 const shown = (ctx, names) =>
   ctx.state.schemes
-    ? names.filter((n) => listed(ctx.state.schemes).includes(n))
+    ? names.filter((n) => items(ctx.state.schemes).includes(n))
     : names.slice(0, FIRST);
 
 async function show(ctx) {

@@ -3,7 +3,7 @@
 import { fold, h, renew } from "./dom.js";
 import { $ } from "./controls.js";
 import { ask, lines } from "./ask.js";
-import { fields, listed, pins, question } from "./state.js";
+import { fields, items, pins, question } from "./state.js";
 import { change, gib, percent, step } from "./format.js";
 import { WORDS, chance, decides, expected, slower, tied } from "./answer.js";
 
@@ -21,9 +21,9 @@ export const NAMES = {
 };
 
 // What is known of the question before stands there until this one's is.
-const known = { values: {}, deltas: {} };
+const previous = { values: {}, deltas: {} };
 
-export const forget = () => Object.assign(known, { values: {}, deltas: {} });
+export const forget = () => Object.assign(previous, { values: {}, deltas: {} });
 
 const free = (ctx) =>
   pins(ctx.state).length > 0 &&
@@ -40,7 +40,7 @@ export function selectors(ctx, told, found) {
   const best = told.best;
   // until the values of this question are known those of the one before stand there, so that no
   // option goes away under a pointer or a key
-  const values = (known.values = found?.values || known.values);
+  const values = (previous.values = found?.values || previous.values);
   const by = new Map((found?.choices || []).map((c) => [`${c.field}=${c.value}`, c]));
   const names = Object.keys(values).length
     ? Object.keys(values)
@@ -97,7 +97,7 @@ function withAnswer(values = [], answer) {
 }
 
 function fieldset(ctx, told, field, values, by) {
-  const pinned = listed(ctx.state[field]);
+  const pinned = items(ctx.state[field]);
   const option = (value, shown, extra, cls, why) => {
     const id = `opt-${field}-${value}`;
     return h(
@@ -125,8 +125,8 @@ function fieldset(ctx, told, field, values, by) {
       const key = `${field}-${value}`;
       const [signs, why, cls] = standing(told, field, value, by.get(`${field}=${value}`));
       // until this question's is known the one of the question before stands there, dimmed
-      const text = signs || known.deltas[key] || "…";
-      if (!told.none) known.deltas[key] = text;
+      const text = signs || previous.deltas[key] || "…";
+      if (!told.none) previous.deltas[key] = text;
       const mark = h(
         "span",
         { class: `delta first ${signs ? "" : "old"}`, id: `delta-${key}` },
@@ -210,7 +210,7 @@ export async function searchedAgain(ctx, told) {
     const none = / legal/.test(c.why) ? "not legal" : "none fits";
     node.className = "delta sure";
     node.textContent = c.step_time_s === null ? none : delta(c, told);
-    known.deltas[`${c.field}-${c.value}`] = node.textContent;
+    previous.deltas[`${c.field}-${c.value}`] = node.textContent;
     node.closest("label").classList.toggle("not", c.step_time_s === null);
     const input = $(`opt-${c.field}-${c.value}`);
     input.setAttribute(

@@ -112,7 +112,7 @@ export function withMine(asked) {
 }
 
 // "a, b" -> ["a", "b"]
-export const listed = (text) =>
+export const items = (text) =>
   (text || "")
     .split(",")
     .map((one) => one.trim())
@@ -122,7 +122,7 @@ export const listed = (text) =>
 export function prices(state) {
   const found = {};
   let wrong = "";
-  for (const piece of listed(state.prices)) {
+  for (const piece of items(state.prices)) {
     const [, chip, usd] = /^(.*\S)\s*[:=]\s*\$?\s*([\d.]+)$/.exec(piece) || [];
     if (Number(usd) > 0) found[chip] = Number(usd);
     else wrong ||= piece;
@@ -139,13 +139,13 @@ const same = (chip) => (piece) =>
     .toLowerCase() === chip.toLowerCase();
 export const priceOf = (state, chip) =>
   (chip &&
-    listed(state.prices)
+    items(state.prices)
       .find(same(chip))
       ?.replace(/^.*[:=]\s*/, "")) ||
   "";
 export const withPrice = (state, chip, usd) =>
   [
-    ...listed(state.prices).filter((piece) => !same(chip)(piece)),
+    ...items(state.prices).filter((piece) => !same(chip)(piece)),
     ...(usd ? [`${chip}:${usd}`] : []),
   ].join(",");
 
