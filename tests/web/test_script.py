@@ -862,15 +862,17 @@ def test_words_of_a_layout_are_read_as_that_layout(folder: Path) -> None:
     read = run(
         folder,
         f"""
+        import {{ inParts }} from "./answer.js";
         import {{ know, words }} from "./state.js";
         know({{ question: [], layout: [], schedules: {[*SCHEDULES]} }});
-        console.log(JSON.stringify({json.dumps(shown + typed)}.map(words)));
+        const shown = {json.dumps(shown)};
+        console.log(JSON.stringify([...shown, ...shown.map(inParts), ...{json.dumps(typed)}].map(words)));
         """,
     )
     job = Job("mixtral-8x7b", "64xh100-sxm", 64)
-    for layout, found in zip(LAYOUTS, read, strict=False):
+    for layout, found in zip(2 * LAYOUTS, read, strict=False):
         assert laid_out(job, found) == layout
-    assert read[len(LAYOUTS) :] == [
+    assert read[2 * len(LAYOUTS) :] == [
         {"tp": "8", "pp": "4", "microbatch": "2"},
         {"tp": "8", "zero": "1", "recompute": "selective"},
         {"zero": "3"},

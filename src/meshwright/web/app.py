@@ -8,7 +8,6 @@ leaves or a deadline passes; a few threads compute, and only so many may wait.
 from __future__ import annotations
 
 import asyncio
-import json
 import threading
 from collections import OrderedDict
 from collections.abc import (
@@ -84,7 +83,7 @@ class Kept:
 
 def digest(name: str, body: Mapping[str, Any]) -> str:
     """What an answer is kept by: as short for a dropped file as for a question."""
-    text = name + json.dumps(body, sort_keys=True)
+    text = page.key(name, body)
     return sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 

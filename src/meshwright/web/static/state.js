@@ -201,13 +201,14 @@ export function bestOf(state, best) {
 
 const SHORT = { vpp: "interleave", mbs: "microbatch", sp: "sequence_parallel" };
 const PHRASES = [
+  [/[\u00a0\u2003]/g, " "], // these two as layouts are shown (answer.js)
+  [/\u2011/g, "-"],
   [/\(.*?\)/g, " "],
   [/\bno sequence parallelism\b/gi, "sequence_parallel false"],
   [/\bno recomput\w+/gi, "recompute none"],
   [/(\S+) recomputation\b/gi, "recompute $1"],
   [/\bdp replicate\b/gi, "dp_replicate"],
   [/--|:(?=\s)/g, " "],
-  [/\u2011/g, "-"], // as layouts are shown
 ];
 const ALONE = {
   fsdp: ["zero", "3"],
