@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import inf
+from math import inf, isnan, nan
 from pathlib import Path
 
 import pytest
@@ -11,7 +11,7 @@ pytest.importorskip("torch")
 
 from meshwright.study import equations, picture, pp  # noqa: E402
 from meshwright.study.__main__ import called  # noqa: E402
-from meshwright.study.check import BOUND, Row, study  # noqa: E402
+from meshwright.study.check import BOUND, Row, largest, study  # noqa: E402
 from meshwright.study.model import Shape  # noqa: E402
 
 
@@ -19,7 +19,7 @@ def test_every_axis_is_the_step_of_one_process(sound: list[Row]) -> None:
     """Losses, gradients, and weights after Adam under ZeRO."""
     assert len(sound) == 12
     for row in sound:
-        assert row.error < BOUND, row
+        assert row.error < BOUND and row.loss_error < BOUND, row
 
 
 def test_bytes_sent_are_those_of_the_equations(sound: list[Row]) -> None:
@@ -67,7 +67,7 @@ def test_a_pipeline_drawn_by_hand() -> None:
     """Two stages, two microbatches: one waits at the begin, the other at the end."""
     assert picture.picture(p=2, m=2, v=1) == (
         "rank 0  F0  F1   .   .  B0 ----  .  B1 ----\n"
-        "rank 1   .  F0  B0 ---- F1  B1 ----"
+        "rank 1   .  F0  B0 ---- F1  B1 ----  .   ."
     )
 
 
@@ -75,6 +75,12 @@ def test_bytes_held_are_zeros(sound: list[Row]) -> None:
     held = {row.axis[-1]: row.held for row in sound if row.held}
     assert held == {"0": (16, 16), "1": (10, 10), "2": (7, 7), "3": (4, 4)}
     assert equations.zero_held(64, 3) == 0.25
+
+
+def test_a_gradient_that_is_no_number_is_no_match() -> None:
+    """`max` would drop a NaN behind any number."""
+    assert isnan(largest([0.0, nan, 1e-7])) and isnan(largest([nan, 0.0]))
+    assert not largest([0.0, nan]) < BOUND
 
 
 def test_a_lost_message_is_seen_on_every_axis() -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import multiprocessing
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from functools import cache, partial
 from pathlib import Path
@@ -73,7 +73,10 @@ class Row(NamedTuple):
     axis: str
     sent: Beside
     loss: float
+    loss_error: float
+    """Of the loss of all ranks, relative to that of one process."""
     error: float
+    """Of gradients, and of weights after an update: of a tensor's largest element."""
     names: frozenset[str]
     """Weights that have a gradient."""
     bubble: Beside | None
@@ -97,7 +100,7 @@ def error(
     step: StudyStep, want: StudyStep, part: Part, ring: RankRing
 ) -> float:
     """The largest difference in a tensor of this rank, of the tensor's largest element."""
-    largest = 0.0
+    errors = [torch.zeros(())]
     for tensors, wanted in (
         (step.gradients, want.gradients),
         (step.weights, want.weights),
@@ -105,8 +108,13 @@ def error(
         for name, x in tensors.items():
             y = wanted[name]
             z = y if x.shape == y.shape else part(name, y, ring)
-            largest = max(largest, float((x - z).abs().max() / y.abs().max()))
-    return largest
+            errors.append((x - z).abs().max() / y.abs().max())
+    return largest(errors)
+
+
+def largest(errors: Iterable[Tensor | float]) -> float:
+    """The largest of them; NaN if one is, which `max` would drop."""
+    return float(torch.tensor([float(e) for e in errors]).max())
 
 
 def row(rank: int) -> Sequence[int]:
@@ -212,6 +220,7 @@ def _run(trial: Trial, lose: int) -> Row | None:
         trial.axis,
         sent=(trial.sent, ring.sent),
         loss=float(step.loss.detach()),
+        loss_error=0.0,
         error=error(step, reference(trial.mlp), trial.part, ring),
         names=frozenset(step.gradients),
         bubble=trial.bubble,
@@ -237,15 +246,17 @@ def _work(rank: int, store: str, lose: int) -> list[Row | None]:
 
 
 def together(rows: Sequence[Row], want: StudyStep) -> Row:
-    """Of all ranks: bytes and calls on average, losses added up, the largest error."""
+    """Of all ranks: bytes and calls on average, losses added up, the largest error, infinite where
+    a weight has no gradient.
+    """
     loss = sum(row.loss for row in rows)
-    far = abs(loss / float(want.loss) - 1)
     names = frozenset[str]().union(*(row.names for row in rows))
     whole = names == want.gradients.keys()
     return rows[0]._replace(
         sent=(rows[0].sent[0], sum(row.sent[1] for row in rows) / len(rows)),
         loss=loss,
-        error=max(far, *(row.error for row in rows)) if whole else torch.inf,
+        loss_error=abs(loss / float(want.loss) - 1),
+        error=largest(row.error for row in rows) if whole else torch.inf,
         names=names,
         calls={
             name: sum(row.calls[name] for row in rows) / len(rows)
@@ -257,7 +268,8 @@ def together(rows: Sequence[Row], want: StudyStep) -> Row:
 def study(lose: int = 0) -> list[Row]:
     """Every axis, by four processes.
 
-    lose: the message of each ring, counted from one, that arrives as zeros.
+    lose: of the messages that reach a rank, counted from one on each axis, the one that arrives as
+    zeros.
     """
     methods = multiprocessing.get_all_start_methods()
     way = "forkserver" if "forkserver" in methods else "spawn"

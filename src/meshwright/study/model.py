@@ -170,7 +170,9 @@ def gradients(model: nn.Module) -> dict[str, Tensor]:
 
 
 def adam(weights: Iterable[Tensor]) -> torch.optim.Adam:
-    """One update. With a small epsilon the rounding of a tiny gradient would be a whole step."""
+    """One update. Epsilon is large on purpose: at 1e-8 the rounding of a gradient near zero would
+    turn a whole step round.
+    """
     optimizer = torch.optim.Adam(weights, lr=1e-3, eps=1e-4)
     optimizer.step()
     return optimizer

@@ -37,7 +37,7 @@ def pp_idle(p: int, m: int, v: int) -> float:
 
 
 def picture(p: int, m: int, v: int) -> str:
-    """A line a rank, four characters a unit of time; of chunks after the first with a letter."""
+    """A line a rank, four characters a unit of time, dots where it idles; chunks have letters."""
     end = replay(p, m, v)
     lines = [["  . "] * max(end.values()) for _ in range(p)]
     for (kind, stage, i), after in end.items():
@@ -46,6 +46,6 @@ def picture(p: int, m: int, v: int) -> str:
         first = after - UNITS[kind]
         lines[rank][first:after] = [f"{word:4}", "----"][: UNITS[kind]]
     return "\n".join(
-        f"rank {rank} {''.join(line)}".rstrip(". ")
+        f"rank {rank} {''.join(line)}".rstrip()
         for rank, line in enumerate(lines)
     )

@@ -4,7 +4,8 @@ pass.
 A schedule is an order of actions on each rank: F or B, of which chunk of layers, of which
 microbatch. In 1F1B a rank warms up with as many forward passes as there are ranks after it, then
 goes one forward, one backward, so it keeps the activations of at most p microbatches. Interleaved,
-it has v chunks of layers, every p-th, and takes p microbatches through one chunk before the next.
+it has v chunks of layers, every p-th, and takes p microbatches through one chunk before the next;
+the first rank then keeps v p + p - 1 passes through a chunk, up to half as much again.
 Ranks idle while the pipeline fills and drains, the bubble, over the time they compute:
 
     bubble = (p-1) / m        interleaved: (p-1) / (v m)
@@ -42,11 +43,15 @@ def order(rank: int, p: int, m: int, v: int) -> list[StudyAction]:
 
     def action(kind: str, k: int) -> StudyAction:
         """The k-th forward or backward pass of the rank."""
-        turn, place = divmod(k, p)
-        chunk = turn % v
+        # p microbatches pass one chunk, the same p the next chunk, and so on
+        group, place = divmod(k, p)
+        chunk = group % v
         chunk = chunk if kind == "F" else v - 1 - chunk
-        return StudyAction(kind, chunk, turn // v * p + place)
+        return StudyAction(kind, chunk, group // v * p + place)
 
+    # the first backward pass of a rank comes when microbatch 0 has been at the end and back:
+    # past `after` ranks both ways, with v = 1 in turns with their own backward passes; and with
+    # chunks p microbatches pass each chunk before the last one
     after = p - 1 - rank
     warm_up = min(after if v == 1 else 2 * after + (v - 1) * p, m * v)
     actions = [action("F", k) for k in range(warm_up)]
@@ -120,16 +125,17 @@ class StudyPipeline:
         else:
             dy = self.receive(stage + 1, "B", stage, i)
             torch.autograd.backward(y, dy)
-        if x.grad is not None:
+        if stage > 0:
+            assert x.grad is not None
             self.send(x.grad, "B", stage - 1, i)
 
     def run(self, actions: Sequence[StudyAction]) -> StudyStep:
         for kind, chunk, i in actions:
             (self.forward if kind == "F" else self.backward)(chunk, i)
         self.ring.wait()
-        grown = [gradients(chunk) for chunk in self.chunks]
+        each = [gradients(chunk) for chunk in self.chunks]
         return StudyStep(
-            self.loss, {n: g for own in grown for n, g in own.items()}
+            self.loss, {n: g for own in each for n, g in own.items()}
         )
 
 

@@ -69,6 +69,9 @@ class RankRing:
     def reduce_scatter(self, parts: Sequence[Tensor]) -> Tensor:
         """Part r of the sum, on rank r."""
         self.calls["RS"] += 1
+        # the part that has farthest to go, that of the rank behind, starts first; after each turn
+        # a rank holds the sum of one rank more, of the part one further back (negative: from the
+        # end of the ring)
         total = parts[self.rank - 1]
         for turn in range(2, self.size + 1):
             total = self.exchange(total) + parts[self.rank - turn]

@@ -1,7 +1,8 @@
 """ZeRO (Rajbhandari et al. 2020): data parallelism that does not keep everything n times.
 
 Each of n ranks trains on its part of the batch. A weight costs 16 bytes: itself 4, its gradient 4,
-Adam's two moments 8 (in mixed precision 2 + 2 + 12, the same). P weights, over n ranks:
+Adam's two moments 8. (In mixed precision 2 and 2, and 12 for moments and a copy of the weight in 32
+bits: the same, and messages of 2 P instead of 4 P.) P weights, over n ranks:
 
     stage                               bytes held a weight     bytes a rank sends
     0  all is everywhere                16                      2 (n-1)/n * 4 P
@@ -61,6 +62,7 @@ class Zero:
         if self.stage < 2:
             return self.whole[name]
         if self.stage == 2:
+            # forward ignores the shard; it is the argument so that the reduced gradient lands on it
             held = self.whole[name].detach()
             return conjugate(lambda _: held, self.reduce)(self.shard[name])
         return conjugate(self.gather, self.reduce)(self.shard[name])
@@ -81,9 +83,11 @@ class Zero:
 
     def update(self) -> list[Tensor]:
         """Adam on this rank's part; what the rank had: weights, gradients, moments."""
-        weights = (self.whole or self.shard).values()
-        grown = (self.whole if self.stage < 2 else self.shard).values()
-        had = [*weights, *map(grad, grown)]
+        weights = (
+            self.whole or self.shard
+        ).values()  # stage 3 has no whole ones
+        with_gradient = (self.whole if self.stage < 2 else self.shard).values()
+        had = [*weights, *map(grad, with_gradient)]
         for name, shard in self.shard.items():
             if self.stage == 0:
                 shard.grad = self.ring.all_reduce(grad(shard))
@@ -92,6 +96,7 @@ class Zero:
         for state in adam(self.shard.values()).state.values():
             had += [state["exp_avg"], state["exp_avg_sq"]]
         if self.stage in (1, 2):
+            # a shard is a view of its rows of the whole weight: Adam has written those
             for name, whole in self.whole.items():
                 whole.data.copy_(self.gather(self.shard[name].data))
         return had
