@@ -347,7 +347,11 @@ def beside(
             # keys moved alike move no softmax: all of it is rounding, of what its matrix sums
             scale[name] = scale[name.replace("bias", "weight")]
     worst, *from_exact = (
-        max((each[k] / scale[name], name) for name, each in errors.items())
+        # what is no number is worst: `max` would drop it
+        max(
+            (np.nan_to_num(each[k] / scale[name], nan=np.inf), name)
+            for name, each in errors.items()
+        )
         for k in range(3)
     )
     return {
@@ -362,8 +366,8 @@ def beside(
 
 
 def largest(a: list[float], b: list[float]) -> float:
-    """The largest difference of a step."""
-    return max(abs(x - y) for x, y in zip(a, b, strict=True))
+    """The largest difference of a step, NaN if one is."""
+    return float(np.abs(np.subtract(a, b)).max())
 
 
 def norm(x: Tensor) -> float:
@@ -440,7 +444,8 @@ def main() -> None:
             draw = random.Random(f"{given.seed}/{number}")
             layout = drawn(draw, family, folder)
             row = beside(folder, layout, balance)
-        wrong = " **" if max(row["loss"], row["gradient"]) > BOUND else ""
+        fine = row["loss"] <= BOUND and row["gradient"] <= BOUND
+        wrong = "" if fine else " **"
         figures = (
             f"{row['loss']:.1e} | {row['gradient']:.1e}{wrong} | {row['tensor']}",
             *(
