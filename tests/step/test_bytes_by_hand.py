@@ -276,6 +276,12 @@ def test_temporaries_of_the_backward_pass(twice: bool, copies: int) -> None:
     }
     alone = Layout(tp=4, dp=1, sequence_parallel=False)
     assert len(holding.work(job, alone, 100.0, 40.0)) == 2
+    # a compiler that knows the room makes what is recomputed where it is read
+    planned = framework(layout, holds_recomputed=False)
+    assert holding.work(planned, alone, 100.0, 40.0) == {
+        "computed again": 0.0,
+        "temporaries of the backward pass": 25.0,
+    }
 
 
 def test_the_kind_of_layer_that_takes_most() -> None:

@@ -27,6 +27,8 @@ class Again(NamedTuple):
     """Of its work: 1, 0, or the part of matrices that stand side by side."""
     dropped: Num
     """Of its result: made again where it is needed, not kept."""
+    reads: bool = True
+    """What it works on is there for it."""
 
 
 NEVER = Again(0.0, 0.0)
@@ -58,7 +60,29 @@ def _by_part(ops: Sequence[Op], of: RecomputedPart) -> list[Again]:
         shares.append(
             Again(share, 0.0 if of.inner else share) if runs else NEVER
         )
-    return shares
+    return _pruned(ops, shares) if of.pruned else shares
+
+
+LINEAR = ("*/bias", "*/dropout", "*/residual")
+"""Operations whose backward pass needs nothing of what they work on."""
+
+
+def _pruned(ops: Sequence[Op], shares: Sequence[Again]) -> list[Again]:
+    """The same where those that end a layer are not made again for their result, which is the next
+    layer's input.
+    """
+    last = next(
+        (
+            i
+            for i in reversed(range(len(ops)))
+            if not matches(ops[i].name, LINEAR)
+        ),
+        -1,
+    )
+    return [
+        one if i <= last or one is NEVER else one._replace(reads=False)
+        for i, one in enumerate(shares)
+    ]
 
 
 def _every_second(op: Op, before: int) -> tuple[Num, int]:
@@ -87,6 +111,7 @@ def saved_bytes_of(
         # again
         made = source.dropped if one is NEVER else source.share
         needs = boundary if i == 0 and one is not NEVER else op.needed
+        needs = needs if one.reads else 0.0
         saved_bytes = saved_bytes + (op.saved - op.inputs) * (1.0 - one.share)
         saved_bytes = saved_bytes + (
             op.inputs * (1.0 - one.share) + needs * one.share

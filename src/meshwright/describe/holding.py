@@ -58,6 +58,10 @@ class Holding(Checked):
     """Temporaries of the backward pass of a layer, over what the layer keeps if nothing is computed
     again.
     """
+    holds_recomputed: Annotated[bool, HELD] = True
+    """What a layer's recomputation makes is there at once; else a compiler that knows the room
+    makes each tensor where it is read, once more if need be.
+    """
     gathered_twice: Annotated[bool, HELD] = False
     """The backward pass of a tensor-parallel product holds its input, gathered over tp with
     sequence parallelism, and that input's gradient, beside their shards; twice of each

@@ -40,6 +40,11 @@ class RecomputedPart(NamedTuple):
     """Only what lies inside the operations is dropped, where that is worth it; their results
     stay.
     """
+    pruned: bool = False
+    """A result that no backward pass reads is not kept, though it has a name that is: of the
+    product that ends a layer only its sum with the residual is read, by the next layer (JAX,
+    _src/ad_checkpoint.py, remat_partial_eval: residuals that nobody uses are eliminated).
+    """
 
 
 EVERYTHING = ("*",)
@@ -94,16 +99,22 @@ PARTS: dict[str, RecomputedPart] = {
     # torchtitan, operation by operation
     "op": RecomputedPart(EVERYTHING, CONTEXT, every_second=True),
     # MaxText's policies
-    "save_out_proj": RecomputedPart(EVERYTHING, OUT),
-    "save_qkv_proj": RecomputedPart(EVERYTHING, QKV),
-    "save_dot_except_mlp": RecomputedPart(EVERYTHING, (*QKV, *OUT)),
-    "save_dot_with_context_except_mlp": RecomputedPart(
-        EVERYTHING, (*QKV, *OUT, *CONTEXT)
+    "save_out_proj": RecomputedPart(EVERYTHING, OUT, pruned=True),
+    "save_qkv_proj": RecomputedPart(EVERYTHING, QKV, pruned=True),
+    "save_dot_except_mlp": RecomputedPart(
+        EVERYTHING, (*QKV, *OUT), pruned=True
     ),
-    "save_dot_except_mlpwi": RecomputedPart(EVERYTHING, (*QKV, *OUT, *DOWN)),
-    "minimal": RecomputedPart(EVERYTHING, (*QKV, *OUT, *UP, *DOWN)),
+    "save_dot_with_context_except_mlp": RecomputedPart(
+        EVERYTHING, (*QKV, *OUT, *CONTEXT), pruned=True
+    ),
+    "save_dot_except_mlpwi": RecomputedPart(
+        EVERYTHING, (*QKV, *OUT, *DOWN), pruned=True
+    ),
+    "minimal": RecomputedPart(
+        EVERYTHING, (*QKV, *OUT, *UP, *DOWN), pruned=True
+    ),
     "minimal_with_context": RecomputedPart(
-        EVERYTHING, (*QKV, *OUT, *UP, *DOWN, *CONTEXT)
+        EVERYTHING, (*QKV, *OUT, *UP, *DOWN, *CONTEXT), pruned=True
     ),
 }
 """Words of frameworks -> operations; the name of an operation is a part too."""

@@ -33,6 +33,7 @@ DEGREES = (
     "interleave",
     "zero",
     "recompute",
+    "offload",
 )
 NAME = "a published recipe"
 RISKY = "it has been run, so it fits whatever its predicted risk"
@@ -60,6 +61,7 @@ class Recipe(NamedTuple):
     microbatch: int
     zero: int
     recompute: str
+    offload: str
     source: str
 
 
@@ -132,8 +134,8 @@ def _family(chip: str) -> str:
 
 def layouts_of_recipes(job: Job, r: Recipe) -> list[Layout]:
     """The recipe on the job's chips, whose replicas fill them; several where it does not say how
-    many chunks a device has, or how layers are dealt that stages do not divide; gradients are
-    whole too, for a framework that does not shard them between pipelines.
+    many chunks a device has, or how layers are dealt that stages do not divide; in a pipeline
+    gradients are whole too, for a framework that does not shard them there.
     """
     most = job.model.layers // r.pp
     chunks = [r.v] if r.v else range(1, min(most, MOST_CHUNKS) + 1)
@@ -146,8 +148,11 @@ def layouts_of_recipes(job: Job, r: Recipe) -> list[Layout]:
         microbatch=r.microbatch,
         zero=r.zero,
         recompute=r.recompute,
+        offload=r.offload,
         sequence_parallel=r.tp > 1,
     ).filling(job.cluster.chips)
+    # pipelines shard no gradients: a recipe's ZeRO-2 or 3 is also tried as ZeRO-1 there
+    stages_of_zero = (r.zero, min(r.zero, 1)) if r.pp > 1 else (r.zero,)
     dealt = ("even",) if job.model.layers % r.pp == 0 else ("even", "slots")
     return [
         replace(
@@ -157,8 +162,7 @@ def layouts_of_recipes(job: Job, r: Recipe) -> list[Layout]:
             stages=stages,
             zero=zero,
         )
-        # pipelines shard no gradients: a recipe's ZeRO-2 or 3 is also tried as ZeRO-1
-        for zero in dict.fromkeys((r.zero, min(r.zero, 1)))
+        for zero in dict.fromkeys(stages_of_zero)
         for v in chunks
         for stages in dealt
     ]

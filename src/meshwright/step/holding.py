@@ -118,7 +118,7 @@ def work(job: Job, layout: Layout, saved: Num, kept: Num) -> Parts:
     """
     how = holding_of(job)
     bytes_: Parts = {
-        "computed again": saved - kept,
+        "computed again": saved - kept if how.holds_recomputed else 0.0,
         "temporaries of the backward pass": how.backward_share * saved,
     }
     if layout.sequence_parallel and layout.scheme in (
