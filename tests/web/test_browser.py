@@ -327,6 +327,22 @@ def test_a_phone_shows_time_money_and_fits_at_once(
     page.context.close()
 
 
+def test_a_dialog_on_a_phone_holds_its_controls(
+    browser: Any, base: str
+) -> None:
+    page = Page(browser, base, viewport={"width": 360, "height": 740})
+    page.open(address(base, "runs"), "runs")
+    page.tab.click(".menu")
+    page.tab.click("text=Paste or drop")
+    box = page.tab.query_selector("dialog").bounding_box()
+    for control in page.tab.query_selector_all(
+        "dialog input, dialog textarea"
+    ):
+        own = control.bounding_box()
+        assert own["x"] + own["width"] <= box["x"] + box["width"] - 8
+    page.context.close()
+
+
 @pytest.mark.parametrize("width", range(320, 1500, 60))
 def test_views_are_named_in_two_lines_at_most_on_a_tablet(
     page: Page, width: int
