@@ -286,6 +286,8 @@ SHIFTS = """() => {
     look();
 }"""
 """Sums up how far boxes jump, and notes the fewest options that any frame shows."""
+PICTURES = "[...document.querySelectorAll('.cards .plot')].map((plot) => plot.offsetHeight)"
+"""How high the pictures of the answer are."""
 
 
 @pytest.mark.parametrize("width", [360, 600, 768, 1024, 1440])
@@ -294,11 +296,15 @@ def test_nothing_moves_when_something_is_chosen(
 ) -> None:
     """Other layouts and machines have other bars, groups and sentences, in the same places."""
     page.tab.set_viewport_size({"width": width, "height": 900})
-    page.open(address(page.base, "plan"), "families")
+    question = QUESTION.replace("16xh100", "64xh100").replace(
+        "64seq", "256seq"
+    )
+    page.open(f"{page.base}#v=1&view=plan&{question}", "families")
     page.tab.wait_for_timeout(300)
     before = page.tab.locator(".option").count()
+    pictures = page.tab.evaluate(PICTURES)
     page.tab.evaluate(SHIFTS)
-    for choice in ("zero-1", "tp-4", "pp-2", "recompute-full", "zero-"):
+    for choice in ("zero-1", "tp-8", "pp-4", "recompute-full", "zero-"):
         page.forget()
         page.tab.evaluate(
             f"window.shifts = 0; document.getElementById('opt-{choice}').click()"
@@ -306,6 +312,7 @@ def test_nothing_moves_when_something_is_chosen(
         page.wait("families")
         page.tab.wait_for_timeout(200)
         assert page.tab.evaluate("window.shifts") < 0.05, choice
+        assert page.tab.evaluate(PICTURES) == pictures, choice
     # another answer has other values to choose from, a few less perhaps
     assert page.tab.evaluate("window.least") > 0.75 * before
     page.fine()
