@@ -63,7 +63,7 @@ SET: Assumptions = replace(
         dot_product="2k", causal="full", residual=False, optimizer_step=False
     ),
     chip=ChipTime(model="peak", matrix_efficiency=1.0, launch_s=0.0),
-    network=NetworkTime(collective="ring", efficiency=1.0),
+    network=NetworkTime(collective="ring", efficiency=1.0, hop="slowest"),
     overlap=Overlap(dp=HidePass(), pp="none"),
     memory=MemoryCount(
         framework_bytes=0.0, capacity_share=1.0, holding=Holding()

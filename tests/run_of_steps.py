@@ -12,7 +12,7 @@ def step_in_run_s(
     order: Order,
     stage_of: StageOf,
     passes: Sequence[Passes],
-    send_s: float = 0.0,
+    send_s: float | Sequence[float] = 0.0,
     barrier: bool = False,
 ) -> float:
     """Seconds that a second step adds to the completion of one. barrier: no rank begins it before

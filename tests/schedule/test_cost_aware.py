@@ -42,7 +42,7 @@ def of_case(case: dict[str, Any], unit: float) -> Costs:
     passes = case["passes"] * (case["p"] // len(case["passes"]))
     return Costs(
         tuple((f * unit, i * unit, w * unit) for f, i, w in passes),
-        case["send"] * unit,
+        (case["send"] * unit,) * (case["p"] - 1),
     )
 
 
@@ -58,7 +58,7 @@ def test_orders_are_those_of_the_authors(
         " ".join(f"{a.kind}{a.microbatch}" for a in row) for row in order
     ]
     assert written == case["order"]
-    found = timeline_of_order(order, place, costs.passes, costs.send)
+    found = timeline_of_order(order, place, costs.passes, costs.sends)
     ranks = [
         ends[-1] - starts[0]
         for starts, ends in zip(found.start_s, found.end_s, strict=True)
@@ -76,7 +76,11 @@ def pipelines(draw: st.DrawFn) -> tuple[Costs, int, float]:
     )
     passes = own if draw(st.booleans()) else own[:1] * p
     send = draw(st.floats(0.0, 1.0))
-    return Costs(tuple(passes), send), m, draw(st.floats(1.0, 3.0 * p))
+    return (
+        Costs(tuple(passes), (send,) * (p - 1)),
+        m,
+        draw(st.floats(1.0, 3.0 * p)),
+    )
 
 
 def check(order: Order, m: int, limit: float) -> None:
@@ -100,7 +104,7 @@ def test_dependencies_and_the_limit_hold(
     costs, m, limit = drawn
     order = order_for(costs, m, limit)
     check(order, m, limit)
-    timeline_of_order(order, place, costs.passes, costs.send)  # no deadlock
+    timeline_of_order(order, place, costs.passes, costs.sends)  # no deadlock
 
 
 @pytest.mark.parametrize(("name", "times"), [("zb-1p", 1), ("zb-2p", 2)])
@@ -114,7 +118,7 @@ def test_no_rank_runs_ahead_of_the_one_before() -> None:
     run as many: the authors' program stops there."""
     f = (274, 274, 366, 154, 429, 274, 274, 274)
     passes = tuple((float(x), 4.0, 3.0) for x in f)
-    order = order_for(Costs(passes, 0.0), 9, 16.0)
+    order = order_for(Costs(passes, (0.0,) * (len(passes) - 1)), 9, 16.0)
     check(order, 9, 16.0)
     timeline_of_order(order, place, passes)
 
@@ -128,7 +132,9 @@ def test_what_a_rank_holds_is_what_was_said_at_most(name: str) -> None:
         p, m = rng.randint(2, 6), rng.randint(1, 20)
         passes = [tuple(rng.uniform(0.2, 2.0) for _ in range(3)) for _ in range(p)]  # fmt: skip
         send = rng.choice((0.0, 0.1, 1.0))
-        order = schedule.timed(Costs(tuple(passes), send)).order(p, m, 1)
+        order = schedule.timed(Costs(tuple(passes), (send,) * (p - 1))).order(
+            p, m, 1
+        )
         most = schedule.in_flight(p, m, 1)
         assert max(in_flight_rank(order, r) for r in range(p)) <= most
 
@@ -137,7 +143,7 @@ def test_rows_of_a_table_have_orders_of_their_own() -> None:
     """Two layouts with other costs are two orders; each row takes what it takes by itself."""
     schedule = get("zb-1p")
     rows = np.array([[(1.0, 1.0, 1.0)] * 4, [(1.0, 3.0, 0.5)] * 4])
-    sends = np.array([0.0, 0.7])
+    sends = np.array([[0.0, 0.0, 0.0], [0.7, 0.1, 0.7]])
     orders = [
         schedule.timed(costs_of(*at)).order(4, 9, 1)
         for at in zip(rows, sends, strict=True)
@@ -147,7 +153,7 @@ def test_rows_of_a_table_have_orders_of_their_own() -> None:
         found = longest(schedule, 4, 9, 1, rows, sends, barrier)
         alone = [
             step_in_run_s(
-                order, place, [*map(tuple, row)], float(send), barrier
+                order, place, [*map(tuple, row)], send.tolist(), barrier
             )
             for order, row, send in zip(orders, rows, sends, strict=True)
         ]

@@ -25,19 +25,27 @@ def test_a_path_adds_up_to_the_step_and_says_what_lengthens_it(
         passes = rng.uniform(0.2, 1.0, (int(kind.stage_count(p, v)), 3))
         if m == 65:  # ranks run ahead for long before all repeats
             passes = 1.0 + passes / 99
-        send = 0.07
+        hops = rng.uniform(0.02, 0.1, len(passes) - 1)
         # of costs, where the order follows from them
-        own = kind.timed(costs_of(passes, send))
+        own = kind.timed(costs_of(passes, hops))
         once = np.eye(passes.size).reshape(-1, *passes.shape)
-        with_each = np.stack([passes, *once, 0.0 * passes])
-        sent = np.array([send, *[0.0] * len(once), 1.0])
+        with_each = np.stack([passes, *once, *[0.0 * passes for _ in hops]])
+        each = np.eye(len(hops))
+        none = np.zeros((len(once), len(hops)))
+        sent = np.concatenate([hops[None], none, each])
         found = longest(own, p, m, v, with_each, sent, barrier, by_first=True)
-        seconds, often, sends = found[0], found[1:-1].reshape(-1, 3), found[-1]
-        step = float((often * passes).sum()) + sends * send
+        seconds, sends = found[0], found[1 + len(once) :]
+        often = found[1 : 1 + len(once)].reshape(-1, 3)
+        step = float((often * passes).sum()) + float(sends @ hops)
         assert step == pytest.approx(seconds, rel=1e-11)
         stage = int(rng.integers(len(passes)))
         longer = np.stack([passes, passes, passes])
         longer[np.arange(3), stage, np.arange(3)] += 1e-7
-        hops = np.full(3, send)
-        grown = longest(own, p, m, v, longer, hops, barrier) - seconds
+        alike = np.tile(hops, (3, 1))
+        grown = longest(own, p, m, v, longer, alike, barrier) - seconds
         assert grown / 1e-7 == pytest.approx(often[stage], abs=1e-3)
+        boundary = int(rng.integers(len(hops)))
+        alike[0, boundary] += 1e-7
+        now = np.stack([passes] * 3)
+        late = longest(own, p, m, v, now, alike, barrier) - seconds
+        assert late[0] / 1e-7 == pytest.approx(sends[boundary], abs=1e-3)

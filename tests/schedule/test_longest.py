@@ -15,6 +15,7 @@ from meshwright.schedule import SCHEDULES, get
 from meshwright.schedule.longest import longest
 from meshwright.schedule.partition import LayerDeal, StagePartition
 from meshwright.schedule.replays import itemised, one
+from meshwright.schedule.sends import StageSends
 from meshwright.schedule.stage_costs import PassSeconds, StageCosts
 from meshwright.schedule.timeline import timeline_of_order
 from meshwright.schedule.types import Action, Costs, Order
@@ -37,18 +38,19 @@ def test_many_microbatches_are_the_replay_of_all(name: str) -> None:
             1.0 + each[1] / 99
         )  # ranks run ahead for long before all repeats
         each[2, :, 2] *= 9
-        sends = np.array([0.0, 0.01, 2.0, *rng.uniform(0, 1, 9)])
+        sends = rng.uniform(0, 1, (12, count - 1))
+        sends[:3] = np.array([[0.0], [0.01], [2.0]])  # all alike
         for barrier in (True, False):
             found = longest(kind, p, m, v, each, sends, barrier)
             for k in range(4):
                 passes = [(float(f), float(i), float(w)) for f, i, w in each[k]]  # fmt: skip
-                send = float(sends[k])
-                from_costs = kind.timed(Costs(tuple(passes), send))
+                hops = tuple(map(float, sends[k]))
+                from_costs = kind.timed(Costs(tuple(passes), hops))
                 alone = step_in_run_s(
                     from_costs.order(p, m, v),
                     kind.placement(p, v),
                     passes,
-                    send,
+                    hops,
                     barrier or not kind.split_backward,
                 )
                 assert found[k] == pytest.approx(alone, rel=1e-10)
@@ -79,13 +81,20 @@ def test_orders_that_look_far_back_or_depend_on_the_microbatches(
     rng = np.random.default_rng(4)
     for p, m in ((2, 40), (3, 61)):
         each = 1.0 + rng.uniform(0.0, 0.05, (3, p, 3))
-        found = longest(kind, p, m, 1, each, np.full(3, 15.0))
+        found = longest(kind, p, m, 1, each, np.full((3, p - 1), 15.0))
         for k in range(3):
             passes = [tuple(map(float, row)) for row in each[k]]
             exact = timeline_of_order(
                 order(p, m, 1), kind.placement(p, 1), passes, 15.0
             )
             assert found[k] == pytest.approx(exact.makespan_s, rel=1e-10)
+
+
+def sends_of(seconds: Any, name: str) -> StageSends:
+    """Three ranks, each on a node of its own."""
+    return StageSends.over(
+        (seconds, 3.0 * seconds), (1.0, 3.0), get(name).folded
+    )
 
 
 def test_an_explained_step_is_its_replay_to_the_last_bit() -> None:
@@ -100,11 +109,15 @@ def test_an_explained_step_is_its_replay_to_the_last_bit() -> None:
             cut = StagePartition(
                 3.0, float(v), LayerDeal(3 * v, get(name).folded)
             )
-            named = StageCosts(cut, (layer, none, none), Recorded.called("send", plain[3]))  # fmt: skip
+            named = StageCosts(
+                cut,
+                (layer, none, none),
+                sends_of(Recorded.called("send", plain[3]), name),
+            )
             alone = replace(
                 named,
                 parts=(PassSeconds(*plain[:3]), none, none),
-                send=plain[3],
+                sends=sends_of(plain[3], name),
             )
             for barrier in (True, False):
                 at = get(name), (3, 7, v)
@@ -114,15 +127,24 @@ def test_an_explained_step_is_its_replay_to_the_last_bit() -> None:
 
 
 def test_an_explained_step_says_how_often_each_pass_is_on_its_path() -> None:
-    """1F1B of three equal stages and eight microbatches: ten forwards and ten backwards, four sends."""
+    """1F1B of four equal stages, two on each node, and eight microbatches: eleven forwards and
+    backwards, and as many sends inside a node and beyond as the step is longer for them."""
     none = PassSeconds(0.0, 0.0, 0.0)
     layer = PassSeconds(*(Recorded.called(k, x) for k, x in zip("FIW", (1.0, 2.0, 0.5), strict=True)))  # fmt: skip
-    cut = StagePartition(3.0, 1.0, LayerDeal(3))
-    d = StageCosts(cut, (layer, none, none), Recorded.called("send", 0.001))
-    (found,) = itemised(get("1f1b"), (3, 8, 1), [d], True)
+    cut = StagePartition(4.0, 1.0, LayerDeal(4))
+    sends = StageSends.over(
+        [Recorded.called(k, x) for k, x in (("near", 0.001), ("far", 0.003))],
+        (2.0, 2.0),
+        turns=False,
+    )
+    d = StageCosts(cut, (layer, none, none), sends)
+    (found,) = itemised(get("1f1b"), (4, 8, 1), [d], True)
     often = {name: times for name, (times, _) in contributions(found).items()}
-    assert [often[k] for k in "FIW"] == [10.0, 10.0, 10.0]
-    assert float(found) == pytest.approx(10 * 3.5 + often["send"] * 0.001)
+    assert [often[k] for k in "FIW"] == [11.0, 11.0, 11.0]
+    least = 11 * 3.5 + often["near"] * 0.001 + often["far"] * 0.003
+    assert float(found) == pytest.approx(least)
+    # down and up the boundary between the nodes and those beside it, at least
+    assert often["far"] >= 2 and often["near"] >= 4
 
 
 @pytest.mark.parametrize("barrier", [True, False])
@@ -138,7 +160,9 @@ def test_fewer_microbatches_than_ranks_in_chunks(
             f, i, w = rng.uniform(0.5, 2.0, (3, 8))
             stage = np.stack([f, i, w], 1)[:, None] / v
             seconds = np.repeat(stage, p * v, 1)
-            took = longest(kind, p, m, v, seconds, np.zeros(8), barrier)
+            took = longest(
+                kind, p, m, v, seconds, np.zeros((8, p * v - 1)), barrier
+            )
             law = m * (f + i + w) + kind.bubble(p, m, v, f, i, w, barrier)
             assert law == pytest.approx(took, rel=1e-9)
             if m == 1:
@@ -152,7 +176,7 @@ def test_many_microbatches_are_as_many_rounds_more() -> None:
     """(m + p - 1)(F + B) of equal stages, for numbers that no order is replayed in full for."""
     seconds = np.array([[[1.0, 2.0, 0.0]] * 3])
     for m in (50, 301, 1000):
-        found = longest(get("1f1b"), 3, m, 1, seconds, np.zeros(1))
+        found = longest(get("1f1b"), 3, m, 1, seconds, np.zeros((1, 2)))
         assert found == pytest.approx((m + 2) * 3.0)
 
 

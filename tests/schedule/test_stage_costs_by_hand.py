@@ -19,6 +19,7 @@ from meshwright.schedule.partition import (
     fuller,
     heaviest,
 )
+from meshwright.schedule.sends import NO_SENDS, StageSends
 from meshwright.schedule.stage_costs import PassSeconds, StageCosts
 
 Three = tuple[float, float, float]
@@ -86,7 +87,14 @@ def listed(
         PassSeconds(*(rng.uniform(0.5, 2.0) for _ in range(3)))
         for _ in range(3 + kinds)
     )
-    d = StageCosts(cut, (*kind, first, last), rng.uniform(0.1, 1.0))
+    ranks = 2 * p if crosses else p
+    near = rng.choice([k for k in range(1, ranks + 1) if ranks % k == 0])
+    group, seconds = (
+        (float(near), float(ranks // near)),
+        (rng.uniform(0.1, 0.5), rng.uniform(0.5, 1.0)),
+    )
+    sends = StageSends.over(seconds, group, turns=folded)
+    d = StageCosts(cut, (*kind, first, last), sends)
     ends = [*accumulate(of, initial=0)]
     dealt = [words[a:b] for a, b in pairwise(ends)]
     passes = [
@@ -104,8 +112,9 @@ def listed(
         for k in range(stages)
     ]
     hops = [
-        d.send if p > 1 and (a != b or crosses) else 0.0
-        for a, b in pairwise(rank_of)
+        0.0 if a == b else seconds[a // near != b // near]
+        # ranks of the pipeline, of which the way up has its own where it crosses
+        for a, b in pairwise(range(stages) if crosses else rank_of)
     ]
     return Listed(d, dealt, passes, rank_of, hops)
 
@@ -136,6 +145,10 @@ def test_stages_and_the_ways_to_ranks() -> None:
             hops = sum(at.hops[:rank])
             assert close(d.down(float(rank)), f + hops)
             assert close(d.up(float(rank)), i + w + hops)
+            if cut.v == 1:  # from the other end it is the same
+                assert close(d.sends.first(cut.q - rank), sum(at.hops[rank:]))
+        assert close(d.sends.first(cut.stages - 1.0), sum(at.hops))
+        assert close(d.sends.each(len(at.hops)), at.hops)
 
 
 def test_ranks_hold_their_stages() -> None:
@@ -226,6 +239,6 @@ def test_the_slowest_rank_is_the_last_of_those_as_slow() -> None:
         (none, more, 3.0),
         (more, more, 3.0),
     ):
-        d = StageCosts(cut, (layer, first, last), 0.0)
-        for swapped in (d, replace(d, send=1.0)):
+        d = StageCosts(cut, (layer, first, last), NO_SENDS)
+        for swapped in (d, replace(d, sends=StageSends.alike(1.0, 4.0))):
             assert float(swapped.slowest) == slow

@@ -22,15 +22,15 @@ from meshwright.layout.stages import partition
 from meshwright.num import sum_of
 from meshwright.schedule import SCHEDULES
 from meshwright.schedule import get as schedule_named
+from meshwright.schedule.sends import StageSends
 from meshwright.schedule.stage_costs import PassSeconds, StageCosts
 from meshwright.step import ModelShare, Step, least_idle, shares
-from meshwright.step.microbatch import model_cost
+from meshwright.step.microbatch import clock, model_cost
 from meshwright.step.pipeline import (
     FillAndDrain,
     Pipeline,
     fill_and_drain,
     replay_total,
-    send_traffic,
 )
 from meshwright.step.sync import (
     Device,
@@ -244,18 +244,26 @@ def four_devices(
     last: PassSeconds = NONE,
     send: float = 0.25,
     v: int = 1,
+    near: float = 1.0,
+    far: float = 0.0,
 ) -> StageCosts:
-    """Layers of 1 s and 2 s on four devices, with ends of these passes."""
+    """Layers of 1 s and 2 s on four devices, `near` of them in a node, with ends of these passes;
+    far: seconds of a send to another node, 0: as any.
+    """
     cut = partition(job, 4, schedule_named(schedule), v)
-    return StageCosts(cut, (layer, first, last), send)
+    way = schedule_named(schedule)
+    sends = StageSends.over((send, far or send), (near, 4 / near), way.folded)
+    return StageCosts(cut, (layer, first, last), sends)
 
 
 def test_a_device_that_is_alone_sends_nothing() -> None:
     """However long a message would take."""
     job = a_job(Layout(dp=1))
-    cut = partition(job, 1, schedule_named("1f1b"), 1)
-    assert StageCosts(cut, (LAYER, NONE, NONE), 0.25).sent == 0.0
-    assert four_devices(job).sent == 0.25
+    parts = model_cost(job, job.layout)
+    by = shares(job, job.layout, schedule_named("1f1b"), 1)
+    one = microbatch_on(job, job.layout, parts, by, clock(job))
+    assert one.stages.sends.first(7.0) == one.stages.sends.farthest == 0.0
+    assert four_devices(job).sends.first(3.0) == 0.75
 
 
 ORDER = replace(SET.overlap, pp="interleaved")
@@ -312,7 +320,8 @@ def test_no_order_is_shorter_than_what_a_search_takes_for_it(
             for share in by.slow
         )
         send = rng.choice((0.0, 0.05, 2.0))
-        d = four_devices(job, name, layer, first, last, send, v)
+        near, far = rng.choice((1.0, 2.0, 4.0)), rng.choice((1.0, 3.0)) * send
+        d = four_devices(job, name, layer, first, last, send, v, near, far)
         exact, _ = replay_total(job, way, (4, float(m), v), d, busy)
         idle = least_idle(job, way, float(m), d, busy)
         assert 0 <= idle <= exact * (1 + 1e-12) - busy, (layers, m, send)
@@ -544,17 +553,6 @@ def test_layers_that_recompute_are_a_share_of_their_chunk() -> None:
     assert eight.recompute_share("full:2") == 0.25
     assert one.recompute_share("full:2") == 1.0
     assert eight.recompute_share("full") == 1.0
-
-
-@pytest.mark.parametrize(
-    ("schedule", "v", "chunks"), [("1f1b", 1, 1), ("interleaved", 4, 4)]
-)
-def test_each_chunk_sends_forward_and_backward(
-    schedule: str, v: int, chunks: int
-) -> None:
-    """10 microbatches, a message keeps a link for 3 s: 2 x 10 x chunks of them."""
-    found = send_traffic(10.0, load(3.0), schedule_named(schedule), v)
-    assert found[0] == 2 * 10 * chunks * 3.0
 
 
 def test_a_host_that_is_slower_than_all_kernels() -> None:

@@ -43,8 +43,8 @@ def link(net: Links, dim: int) -> Num:
 def pipeline_hop(net: Links, V: Num, group: Group) -> Load:
     """One hop of V bytes between pipeline stages; `group` is the pp axis.
 
-    "slowest": the farthest dimension in use; "mean": weighted by how many boundaries cross each
-    (Subramanian et al. 2024). Either way some rank sends over the farthest one.
+    "mean": weighted by how many boundaries cross each dimension (Subramanian et al. 2024); else
+    over the farthest dimension in use. Either way some rank sends over that one.
     """
     p = product(group)
     farthest: Num = 0.0
@@ -126,10 +126,10 @@ def farther(a: Sequence[Num], b: Sequence[Num]) -> Shares:
 
 
 def charged_share(shares: Sequence[Num], group: Group, hop: str) -> Shares:
-    """What messages pay: as they cross ("mean"), or, of what leaves the chip, the farthest that
-    `group` spans.
+    """What messages pay: as they cross ("each", "mean"), or, of what leaves the chip, the farthest
+    that `group` spans ("slowest").
     """
-    if hop == "mean":
+    if hop != "slowest":
         return tuple(shares)
     leaves = sum(shares[1:])
     return (shares[0], *(leaves * far for far in farthest(group)[1:]))

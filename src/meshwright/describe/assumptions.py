@@ -299,8 +299,9 @@ class NetworkTime(Checked):
     """In place of the one that `collective` names: an algorithm of `cost`. An object, never a
     text.
     """
-    hop: Annotated[str, OneOf("slowest", "mean"), SENT] = "slowest"
-    """A pipeline hop costs the "slowest" link between stages or the "mean" over the links."""
+    hop: Annotated[str, OneOf("each", "slowest", "mean"), SENT] = "each"
+    """A pipeline hop costs, "each" by itself, the links between its own two ranks; or all the same,
+    the "slowest" link between stages or the "mean" over the links."""
 
 
 @dataclass(frozen=True)
@@ -566,7 +567,7 @@ MEGATRON = replace(
         " megatron-2021)."
     ),
     # a ring moves what section 3 counts: of each all-reduce 2 (t-1)/t b s h
-    network=NetworkTime("ring"),
+    network=NetworkTime("ring", hop="slowest"),
     precision=PRECISIONS["fp16"],
     choices=(
         Choices(
@@ -642,7 +643,9 @@ BOOK_SUM = Assumptions(
         weight_gradient="one pass",
     ),
     chip=ChipTime("peak", matrix_efficiency=1.0, launch_s=0.0),
-    network=NetworkTime("book", efficiency=1.0, ring_factor="one"),
+    network=NetworkTime(
+        "book", efficiency=1.0, ring_factor="one", hop="slowest"
+    ),
     overlap=in_layers("serial"),
     memory=ON_PAPER,
     precision=PRECISIONS["bf16-pure"],
@@ -680,7 +683,7 @@ PYTORCH = replace(
     chip=ChipTime(
         "calibrated", attention_forward=0.73, attention_backward=0.63
     ),
-    network=NetworkTime(collective="measured"),
+    network=NetworkTime(collective="measured", hop="slowest"),
     framework="meshwright",
 )
 

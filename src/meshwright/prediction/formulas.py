@@ -16,6 +16,12 @@ from .result import StepResult
 
 Formula = tuple[str, str]
 """A formula with its numbers put in, and its source."""
+HOPS = {
+    "each": "each over the links between its own two ranks",
+    "slowest": "over the slowest of the links",
+    "mean": "over the mean of the links",
+}
+"""What a set says of the links between stages (`NetworkTime.hop`), in words."""
 
 
 def formulas(p: StepResult) -> dict[str, Formula]:
@@ -83,8 +89,8 @@ def _messages(p: StepResult) -> dict[str, Formula]:
             f"experts: Lepikhin et al. 2020; {network}",
         ),
         "pp_comm": (
-            f"sends of {float(p.cost.message):.4g} B, 2 x {p.microbatches} microbatches, over the"
-            f" {how.network.hop} of the links, as far as {hides} does not hide them: {algorithm}",
+            f"sends of {float(p.cost.message):.4g} B, 2 x {p.microbatches} microbatches,"
+            f" {HOPS[how.network.hop]}, as far as {hides} does not hide them: {algorithm}",
             network,
         ),
         "dp_comm": (

@@ -13,8 +13,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from ..describe.display import Displayed
 from ..describe.frozen import short_repr
 from ..describe.job import Job
@@ -47,8 +45,8 @@ class Replay(Displayed):
     timeline: Timeline
     stages: tuple[Passes, ...]
     """Seconds of F, I and W of one microbatch, by stage."""
-    send_s: float
-    """One send between neighbouring stages."""
+    sends_s: tuple[float, ...]
+    """One send over each boundary between stages."""
     closed_s: float
     """Microbatches, sends and bubble of the prediction: a paper's closed form, or the same path."""
     exact_s: float
@@ -127,7 +125,7 @@ class Replay(Displayed):
                 {"forward_s": f, "input_gradient_s": i, "weight_gradient_s": w}
                 for f, i, w in self.stages
             ],
-            "send_s": self.send_s,
+            "sends_s": self.sends_s,
             "exact_s": self.exact_s,
             "closed_form_s": self.closed_s,
             "difference": self.difference,
@@ -170,18 +168,23 @@ def replay(prediction: Prediction) -> Replay:
             " microbatch, or lower pp"
         )
     stages = passes_of_stages(prediction.costs)
-    send = float(prediction.costs.microbatch.stages.send)
-    costs = costs_of(stages, send)
+    sends = prediction.costs.microbatch.stages.sends.each(len(stages) - 1)
+    costs = costs_of(stages, sends)
     schedule = schedule.timed(costs)
     place = schedule.placement(p, v)
-    one = by_action(schedule.order(p, m, v), place, costs.passes, send)
+    one = by_action(schedule.order(p, m, v), place, costs.passes, costs.sends)
     exact = one.makespan_s
     if schedule.split_backward and not barrier(job):
         # with whole backward passes the rank that begins first ends last: nothing is gained
-        hops = np.array([send])
         in_run = longest(
-            schedule, p, m, v=v, passes=stages[None], send=hops, barrier=False
+            schedule,
+            p,
+            m,
+            v=v,
+            passes=stages[None],
+            sends=sends[None],
+            barrier=False,
         )
         exact = float(in_run[0])
     closed = prediction.pipeline_s
-    return Replay(prediction, one, costs.passes, send, closed, exact)
+    return Replay(prediction, one, costs.passes, costs.sends, closed, exact)

@@ -93,6 +93,13 @@ def bubble(r: Replay) -> str:
     return f"{words}; {percent(equal)}{rule} with equal stages and free sends"
 
 
+def _sends(r: Replay) -> str:
+    """Seconds of the shortest and the longest send between stages."""
+    ends = min(r.sends_s, default=0.0), max(r.sends_s, default=0.0)
+    # each once, the shortest first
+    return " to ".join(dict.fromkeys(show(end, "s") for end in ends))
+
+
 def timeline_report(r: Replay, ascii_only: bool = False) -> RenderableType:
     """Everything `timeline` prints."""
     p = r.prediction
@@ -109,7 +116,7 @@ def timeline_report(r: Replay, ascii_only: bool = False) -> RenderableType:
             f"  as predicted:         {seconds(r.closed_s, 4)} ({100 * r.difference:+.2f} %)"
         ),
         Text(f"  outside the pipeline: {after}"),
-        Text(f"  a send between stages takes {show(r.send_s, 's')}", "dim"),
+        Text(f"  a send between stages takes {_sends(r)}", "dim"),
     ]
     lines += [Text(f"note: {note}", "yellow") for note in (*r.notes, *p.notes)]
     return Group(

@@ -54,9 +54,9 @@ class Board:
         self.f = [f for f, _, _ in costs.passes]
         self.i = [i for _, i, _ in costs.passes]
         self.w = [w for _, _, w in costs.passes]
-        self.send, self.m, self.limit, self.way = costs.send, m, limit, way
+        self.sends, self.m, self.limit, self.way = costs.sends, m, limit, way
         self.p = len(self.f)
-        self.slack = SLACK * max(*self.f, *self.i, *self.w, costs.send)
+        self.slack = SLACK * max(*self.f, *self.i, *self.w, *costs.sends)
         self.order: Order = [[] for _ in self.f]
         self.forward: list[list[float]] = [[] for _ in self.f]
         """Ends of the forward passes of each rank."""
@@ -70,7 +70,7 @@ class Board:
     def run_f(self, r: int) -> None:
         """The next forward pass of a rank."""
         k = len(self.forward[r])
-        ready = self.forward[r - 1][k] + self.send if r else 0.0
+        ready = self.forward[r - 1][k] + self.sends[r - 1] if r else 0.0
         self._run(r, Action("F", 0, k), self.f[r], ready)
         self.forward[r].append(self.clock[r])
 
@@ -78,7 +78,7 @@ class Board:
         """The rank's next gradient of an input."""
         k = len(self.backward[r])
         above = r + 1 < self.p
-        ready = self.backward[r + 1][k] + self.send if above else 0.0
+        ready = self.backward[r + 1][k] + self.sends[r] if above else 0.0
         self._run(r, Action("I", 0, k), self.i[r], ready)
         self.backward[r].append(self.clock[r])
 
@@ -142,7 +142,7 @@ class Board:
         back = self.clock[last] + self.i[last]  # the first gradient is made
         ahead = [0] * self.p
         for r in reversed(range(last)):
-            arrives = back + self.send
+            arrives = back + self.sends[r]
             now = self.clock[r]
             while 1 + ahead[r] < self.m and not self.full(1 + ahead[r]):
                 then = now + self.f[r]
@@ -176,13 +176,13 @@ class Board:
             self.run_w(r)
         if r:
             above = self.forward[r - 1][len(self.forward[r])]
-            self.until(r, above + self.send)
+            self.until(r, above + self.sends[r - 1])
         self.run_f(r)
 
     def _next_i(self, r: int) -> None:
         if r + 1 < self.p:
             below = self.backward[r + 1][len(self.backward[r])]
-            self.until(r, below + self.send)
+            self.until(r, below + self.sends[r])
         if r == 0 and len(self.forward[r]) == self.m:
             while self.owed(r):
                 self.run_w(r)
@@ -197,7 +197,9 @@ class Board:
         if not (two and self.way.hold):
             return True
         # the next rank is done with its F and I
-        done = self.clock[below] + self.f[below] + self.i[below] + self.send
+        done = (
+            self.clock[below] + self.f[below] + self.i[below] + self.sends[r]
+        )
         gap = done - self.clock[r]
         if gap <= self.slack:
             return False

@@ -20,7 +20,9 @@ def _schedule(name: str, title: str, times: float) -> Schedule:
         return order_for(costs, m, times * p)
 
     def equal(p: int, m: int, v: int) -> Order:
-        return by_costs(Costs(((1.0, 1.0, 1.0),) * p, 0.0), p, m, v)
+        return by_costs(
+            Costs(((1.0, 1.0, 1.0),) * p, (0.0,) * (p - 1)), p, m, v
+        )
 
     def flight(p: Num, m: Num, v: Num, rank: Num) -> Num:
         return minimum(times * p, m)

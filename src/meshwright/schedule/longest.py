@@ -35,19 +35,19 @@ def longest(
     m: int,
     v: int,
     passes: Floats,
-    send: Floats,
+    sends: Floats,
     barrier: bool = True,
     by_first: bool = False,
 ) -> Floats:
     """Seconds of a step for each layout: the longest path or, without a barrier, what a second step
     adds to one.
 
-    passes: (layouts, stages, 3) seconds of F, I and W of one microbatch;  send: (layouts) seconds
-    of a hop. by_first: both have one more axis at the end of those of layouts, and all along it is
-    what it takes on the longest path of the first.
+    passes: (layouts, stages, 3) seconds of F, I and W of one microbatch;  sends: (layouts,
+    boundaries) seconds of one over each boundary between stages. by_first: both have one more axis
+    behind that of layouts, and all along it is what it takes on the longest path of the first.
     """
     if schedule.by_costs:  # every layout has an order of its own
-        layouts = zip(passes, send, strict=True)
+        layouts = zip(passes, sends, strict=True)
         orders = [(schedule.timed(costs_of(*one)), *one) for one in layouts]
         return np.array(
             [
@@ -57,10 +57,10 @@ def longest(
                     m,
                     v=v,
                     passes=f[None],
-                    send=hop[None],
+                    sends=hops[None],
                     barrier=barrier,
                 )[0]
-                for own, f, hop in orders
+                for own, f, hops in orders
             ]
         )
     program, again = replay_program(schedule, p, m, v)
@@ -69,24 +69,28 @@ def longest(
     lasts = np.moveaxis(
         np.concatenate([passes, whole], axis=-1), (-1, -2), (0, 1)
     )
-    lasts = lasts.reshape(-1, *send.shape)
+    lasts = lasts.reshape(-1, *sends.shape[:-1])
+    # the last for what no boundary is crossed
+    hops = np.moveaxis(np.insert(sends, sends.shape[-1], 0.0, axis=-1), -1, 0)
     steps = 1 if barrier or not schedule.split_backward else 2
-    wide = len(program.lasts) * len(send) >= WIDE * len(program.levels)
+    wide = len(program.lasts) * len(sends) >= WIDE * len(program.levels)
     if wide or by_first:
         later = _later_by_first if by_first else np.maximum
-        return _by_level(program, lasts, send, later, again=again, steps=steps)
+        return _by_level(program, lasts, hops, later, again=again, steps=steps)
     return np.array(
         [
-            _by_action(program, lasts[:, k], hop, again=again, steps=steps)
-            for k, hop in enumerate(send)
+            _by_action(
+                program, lasts[:, k], hops[:, k], again=again, steps=steps
+            )
+            for k in range(len(sends))
         ]
     )
 
 
-def costs_of(passes: Floats, send: float) -> Costs:
+def costs_of(passes: Floats, sends: Floats) -> Costs:
     """Costs of one layout."""
     rows = [(float(f), float(i), float(w)) for f, i, w in passes]
-    return Costs(tuple(rows), float(send))
+    return Costs(tuple(rows), tuple(map(float, sends)))
 
 
 def _later_by_first(arrival: Floats, own: Floats) -> Floats:
@@ -97,19 +101,18 @@ def _later_by_first(arrival: Floats, own: Floats) -> Floats:
 def _by_level(
     program: ReplayProgram,
     lasts: Floats,
-    send: Floats,
+    hops: Floats,
     later: Callable[[Floats, Floats], Floats],
     again: int,
     steps: int,
 ) -> Floats:
-    """Seconds of a step of many layouts. lasts: (kind and stage, layout);  later: of two times of
-    each layout, which one an action waits for.
+    """Seconds of a step of many layouts. lasts: (kind and stage, layout);  hops: (boundary,
+    layout), the last 0;  later: of two times of each layout, which one an action waits for.
     """
     before, needs = program.before, program.needs
     lasts = lasts[program.lasts]
-    hops = np.zeros_like(lasts)
-    hops[program.sent] = send
-    end = np.zeros((len(before) + len(program.ends) + 1, *send.shape))
+    hops = hops[program.boundary]
+    end = np.zeros((len(before) + len(program.ends) + 1, *hops.shape[1:]))
     end[-1] = -np.inf
 
     def run(levels: slice) -> None:
@@ -127,13 +130,17 @@ def _by_level(
 
 
 def _by_action(
-    program: ReplayProgram, lasts: Floats, send: float, again: int, steps: int
+    program: ReplayProgram,
+    lasts: Floats,
+    hops: Floats,
+    again: int,
+    steps: int,
 ) -> float:
     """Seconds of a step of one layout, action by action: of few ranks in a sixth of the time, which
     is a tenth of a prediction.
     """
     count = len(program.before)
-    hops = np.where(program.sent, send, 0.0)
+    hops = hops[program.boundary]
     columns = program.before, program.needs, hops, lasts[program.lasts]
     lists = [column.tolist() for column in columns]
     actions = list(zip(range(count), *lists, strict=True))

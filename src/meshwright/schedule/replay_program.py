@@ -65,8 +65,8 @@ class ReplayProgram(NamedTuple):
     """The action before on the rank, or the rank."""
     needs: Index
     """The action of another stage that it waits for."""
-    sent: NDArray[np.bool_]
-    """That one runs on another rank."""
+    boundary: Index
+    """Between which stages that one is sent: 0 the first two; NOTHING: it runs on the same rank."""
     lasts: Index
     """Which of (kind, stage) the action is: its duration."""
     ends: Index
@@ -111,7 +111,7 @@ def _program(
     order = schedule.order(p, m, v)
     first = _firsts(order)
     rank = np.repeat(np.arange(p), np.diff(first))
-    needs, sent, lasts, microbatch = _actions(
+    needs, boundary, lasts, microbatch = _actions(
         schedule, order, rank, m=m, at=(p, v)
     )
     level = np.array(_levels(first.tolist(), needs.tolist()), dtype=np.intp)
@@ -130,7 +130,7 @@ def _program(
         tuple(map(slice, bounds[:-1], bounds[1:])),
         before[by_level],
         number[needs[by_level]],
-        sent=sent[by_level],
+        boundary=boundary[by_level],
         lasts=lasts[by_level],
         ends=np.where(started, number[first[1:] - 1], count + np.arange(p)),
         group=None,
@@ -157,9 +157,10 @@ def _actions(
     rank: Index,
     m: int,
     at: tuple[int, int],
-) -> tuple[Index, NDArray[np.bool_], Index, Index]:
-    """(the action needed of another stage or -1, whether that one is sent, which of (kind, stage)
-    it is, the microbatch) of each action, rank by rank. rank: of each action;  at: (p, v).
+) -> tuple[Index, Index, Index, Index]:
+    """(the action needed of another stage or -1, the boundary over which that one is sent or -1,
+    which of (kind, stage) it is, the microbatch) of each action, rank by rank. rank: of each
+    action;  at: (p, v).
     """
     p, v = at
     stages = int(schedule.stage_count(p, v))
@@ -181,7 +182,8 @@ def _actions(
     made[goes[some] * m + number[some]] = some
     needs = made[np.where(alone | weights, -1, comes * m + number)]
     sent = (needs >= 0) & (rank[needs] != rank)
-    return needs, sent, kind * stages + stage, number
+    boundary = np.where(sent, np.where(down, stage - 1, stage), NOTHING)
+    return needs, boundary, kind * stages + stage, number
 
 
 def _levels(first: list[int], needs: list[int]) -> list[int]:

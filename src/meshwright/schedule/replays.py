@@ -51,9 +51,9 @@ def with_order(
     """The schedule of one layout with the order that it has there. at: (p, m, v)."""
     if not schedule.by_costs:
         return schedule
-    plain = [float(x) for x in d.numbers]
-    passes = stage_seconds(schedule, at, d.of(plain))
-    return schedule.timed(costs_of(passes, plain[-1]))
+    plain = d.of([float(x) for x in d.numbers])
+    passes = stage_seconds(schedule, at, plain)
+    return schedule.timed(costs_of(passes, plain.sends.each(len(passes) - 1)))
 
 
 def one(
@@ -64,8 +64,8 @@ def one(
 ) -> float:
     """Seconds of a step, or in a run of them, of one layout. at: (p, m, v)."""
     passes = stage_seconds(schedule, at, d)[None]
-    send = np.array([d.send])
-    return float(longest(schedule, *at, passes, send, barrier)[0])
+    sends = d.sends.each(passes.shape[1] - 1)[None]
+    return float(longest(schedule, *at, passes, sends, barrier)[0])
 
 
 def itemised(
@@ -77,12 +77,13 @@ def itemised(
     """The replay of one order with several costs, each a sum of them: as often as a pass or a send
     lies on the longest path.
     """
-    one_each = np.eye(len(several[0].numbers))
-    units = stage_seconds(schedule, at, several[0].of([*one_each[..., None]]))
-    plain = [[float(x) for x in d.numbers] for d in several]
-    own = [stage_seconds(schedule, at, several[0].of(d)) for d in plain]
+    one_each = several[0].of([*np.eye(len(several[0].numbers))[..., None]])
+    plain = [d.of([float(x) for x in d.numbers]) for d in several]
+    units, *own = (stage_seconds(schedule, at, d) for d in (one_each, *plain))
     passes = np.stack([np.concatenate([d[None], units]) for d in own])
-    sends = np.array([[d[-1], *one_each[-1]] for d in plain])
+    boundaries = units.shape[1] - 1
+    units, *own = (d.sends.each(boundaries) for d in (one_each, *plain))
+    sends = np.stack([np.concatenate([d[None], units]) for d in own])
     paths = longest(schedule, *at, passes, sends, barrier, by_first=True)
     sums: list[Num] = []
     for d, (seconds, *often) in zip(several, paths.tolist(), strict=True):
@@ -128,14 +129,14 @@ def bubble_of_order(
         count = int(schedule.stage_count(ranks, chunks))
         own = seconds[rows][:, None] / schedule.chunks(chunks)
         some = np.repeat(own, count, axis=1)
-        sends = np.zeros(len(some))
+        sends = np.zeros((len(some), count - 1))
         idle[rows] = longest(
             schedule,
             ranks,
             k,
             v=chunks,
             passes=some,
-            send=sends,
+            sends=sends,
             barrier=barrier,
         )
     idle -= schedule.rounds(m) * sum(passes)

@@ -2,8 +2,7 @@
 on its way between stages.
 
 Parts of the model lie on stages and ranks as a `StagePartition` says. Fields are numbers or arrays.
-Where stages are folded, the turn needs no send, unless the way up belongs to other ranks
-(`crosses`).
+What its messages take is said by `sends`.
 """
 
 from __future__ import annotations
@@ -16,6 +15,7 @@ from typing import NamedTuple
 
 from ..num import Num, maximum, sum_of, where
 from .partition import Parts, StagePartition
+from .sends import StageSends
 
 
 class PassSeconds(NamedTuple):
@@ -42,7 +42,7 @@ class StageCosts:
     partition: StagePartition
     parts: tuple[PassSeconds, ...]
     """A layer of each kind, the embedding and the head."""
-    send: Num
+    sends: StageSends
 
     def at(self, stage: Num) -> PassSeconds:
         """In a stage."""
@@ -50,13 +50,15 @@ class StageCosts:
 
     @property
     def numbers(self) -> tuple[Num, ...]:
-        """Seconds that it is made of, the send last."""
-        return (*chain(*self.parts), self.send)
+        """Seconds that it is made of, those of sends last."""
+        return (*chain(*self.parts), *self.sends.seconds)
 
     def of(self, numbers: Sequence[Num]) -> StageCosts:
         """This cut with other seconds, in the order of `numbers`."""
-        parts = tuple(map(PassSeconds, *[iter(numbers[:-1])] * 3))
-        return StageCosts(self.partition, parts, send=numbers[-1])
+        sends = len(self.sends.seconds)
+        parts = tuple(map(PassSeconds, *[iter(numbers[:-sends])] * 3))
+        seconds = self.sends._replace(seconds=tuple(numbers[-sends:]))
+        return StageCosts(self.partition, parts, seconds)
 
     def load(self, rank: Num) -> PassSeconds:
         """On a rank, in all its chunks."""
@@ -100,13 +102,8 @@ class StageCosts:
         """From the start of F in the first stage to its start in stage `rank` (of looped
         ones, chunk 0 of that rank), of one microbatch that waits for nobody.
         """
-        return self.passes(0.0, rank).f + rank * self.sent
+        return self.passes(0.0, rank).f + self.sends.first(rank)
 
     def up(self, rank: Num) -> Num:
         """From the end of whole backward passes in stage `rank` to their end in the first stage."""
-        return self.passes(0.0, rank).b + rank * self.sent
-
-    @property
-    def sent(self) -> Num:
-        """Seconds of one send; a device that is alone sends nothing."""
-        return where(self.partition.p > 1, self.send, 0.0)
+        return self.passes(0.0, rank).b + self.sends.first(rank)

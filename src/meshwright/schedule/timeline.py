@@ -6,7 +6,7 @@ An action starts when the one before it on its rank has ended and its input is t
     I or B          after F of its own stage, and after I or B of stage s+1, plus the send
     W               after I of its own stage
 
-Sends take `send_s` and occupy neither device; the gradient of a B is sent when the whole B is done.
+Sends occupy neither device; the gradient of a B is sent when the whole B is done.
 Each action is visited once: a rank runs until it lacks an input, then waits to be woken by the rank
 that makes it. If all ranks wait, the order is a deadlock.
 """
@@ -103,14 +103,18 @@ class Timeline:
 
 
 def timeline_of_order(
-    order: Order, stage_of: StageOf, durations: Durations, send_s: float = 0.0
+    order: Order,
+    stage_of: StageOf,
+    durations: Durations,
+    send_s: float | Sequence[float] = 0.0,
 ) -> Timeline:
     """Replay an order.
 
     order: the actions of each rank;  stage_of: (rank, chunk) -> stage;  durations: see `Durations`;
-    send_s: seconds from the end of an action on one rank to the arrival of its output on another.
-    Raises BadInput if ranks wait for each other for ever, an input is never made, or an action
-    comes twice.
+    send_s: seconds from the end of an action on one rank to the arrival of its output on another,
+    of all sends or of those over each boundary (the first lies between stages 0 and 1). Raises
+    BadInput if ranks wait for each other for ever, an input is never made, or an action comes
+    twice.
     """
     stages = [
         [stage_of(rank, action.chunk) for action in actions]
@@ -130,8 +134,14 @@ def timeline_of_order(
         for key in inputs:
             ready, maker = made[key]
             if maker != rank:
-                sends.append(Send(maker, rank, *key, ready, ready + send_s))
-                ready += send_s
+                boundary = key[1] if key[0] == "F" else key[1] - 1
+                sent = ready + (
+                    send_s
+                    if isinstance(send_s, float | int)
+                    else send_s[boundary]
+                )
+                sends.append(Send(maker, rank, *key, ready, sent))
+                ready = sent
             start = max(start, ready)
         starts[rank].append(start)
         ends[rank].append(start + seconds(kind, stage, microbatch))

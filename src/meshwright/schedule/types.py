@@ -38,8 +38,8 @@ class Costs(NamedTuple):
 
     passes: tuple[tuple[float, float, float], ...]
     """F, I and W of one microbatch through each stage."""
-    send: float
-    """From a rank to the next."""
+    sends: tuple[float, ...]
+    """Of one over each boundary, from a stage to the next."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -25,6 +25,7 @@ from ..describe.job import Job
 from ..describe.layers import totals
 from ..layout.stages import partition
 from ..num import ceil_div
+from ..schedule.sends import NO_SENDS
 from ..schedule.stage_costs import PassSeconds, StageCosts
 from .best import Best
 from .columns import optimistic_clock
@@ -87,7 +88,7 @@ def pipeline_seconds(
     none = PassSeconds(0.0, 0.0, 0.0)  # of embedding and head
     cut = partition(job, pp, schedule, chunks)
     kinds = (PassSeconds(f, i, w),) * len(layers[3:])
-    stages = StageCosts(cut, (*kinds, none, none), send=0.0)
+    stages = StageCosts(cut, (*kinds, none, none), NO_SENDS)
     fullest = np.asarray(
         ceil_div(float(job.model.layers), pp / schedule.copies)
     )

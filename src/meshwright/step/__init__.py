@@ -22,7 +22,7 @@ from .microbatch import (
     stage_message,
     with_recomputation,
 )
-from .pipeline import barrier, hop, least_idle, uses_schedule_order
+from .pipeline import barrier, least_idle, uses_schedule_order
 from .shares import ModelShare, ModelShares, shares
 from .sync import update
 from .total import Step
@@ -39,7 +39,6 @@ __all__ = [
     "boundary",
     "uses_schedule_order",
     "clock",
-    "hop",
     "kept_clock",
     "least_idle",
     "parameters_of",

@@ -10,12 +10,14 @@ from functools import cached_property
 from typing import NamedTuple, TypeAlias
 
 from ..cost.layer import Clock
-from ..cost.load import Busy, Load
+from ..cost.load import Busy
 from ..describe.assumptions import Overlap
 from ..describe.job import Job
 from ..describe.layout import Layout
-from ..num import Num, maximum, minimum, naming, with_name
+from ..num import Num, maximum, minimum, naming, product, where, with_name
+from ..schedule.partition import StagePartition
 from ..schedule.schedule import Schedule
+from ..schedule.sends import StageSends
 from ..schedule.stage_costs import PassSeconds, StageCosts
 from ..schedule.types import ScheduleOrder
 from .microbatch import ModelCost
@@ -68,19 +70,30 @@ class Pipeline:
         return self._parts[1]
 
 
-def hop(layout: Layout, parts: ModelCost, at: Clock) -> Load:
-    """One send between neighbouring stages."""
-    send = at.fabric.hop(parts.message, layout.group("pp"))
-    return send._replace(
-        seconds=with_name(send.seconds, "sends", parts.boundary)
-    )
-
-
-def send_traffic(m: Num, send: Load, schedule: Schedule, v: Num) -> Busy:
-    """Seconds each dimension is busy with sends: of every chunk one forward and one backward a
-    microbatch.
+def stage_sends(
+    layout: Layout, parts: ModelCost, at: Clock, cut: StagePartition
+) -> tuple[StageSends, Busy]:
+    """(What sends between neighbouring stages take, seconds each dimension is busy with those of
+    one rank), forward and backward, of one microbatch through one chunk.
     """
-    return send.busy * (2 * m * schedule.chunks(v))
+    group, turns = layout.group("pp"), cut.folded
+    if at.fabric.how.hop != "each":
+        send = at.fabric.hop(parts.message, group)
+        seconds = with_name(send.seconds, "sends", parts.boundary)
+        ranks = product(group)
+        return StageSends.alike(seconds, ranks, turns), send.busy * 2
+    hops = at.fabric.neighbours(parts.message)
+    sends = StageSends.over(
+        [with_name(h.seconds, "sends", parts.boundary) for h in hops],
+        group,
+        turns,
+    )
+    busy = Busy()
+    for h, g, here in zip(hops, group, sends.every, strict=False):
+        # a rank has two neighbours; of those beyond its unit, where units hold several ranks, one
+        often = where(g > 1, where(here == 1, 2.0, 1.0), 0.0)
+        busy = busy + h.busy * often
+    return sends, busy
 
 
 def barrier(job: Job) -> bool:
@@ -105,7 +118,7 @@ def replay_total(
 
     at = int(shape[0]), int(shape[1]), int(shape[2])
     together = barrier(job)
-    silent = replace(d, send=0.0)
+    silent = replace(d, sends=d.sends.free)
     schedule = with_order(schedule, at, d)
     if any(map(naming, d.numbers)):  # an explanation asks for both
         whole, quiet = itemised(schedule, at, [d, silent], together)
@@ -170,8 +183,7 @@ def _microbatch_latency(schedule: Schedule, d: StageCosts) -> Num:
     """
     cut = d.partition
     every = d.passes(0.0, cut.stages)
-    turn = 1.0 if schedule.folded and not cut.crosses else 0.0
-    hops = 2.0 * (cut.stages - 1.0 - turn) * d.sent
+    hops = 2.0 * d.sends.first(cut.stages - 1.0)
     last = d.at(0.0).w if schedule.split_backward else every.w
     return every.f + every.i + hops + last
 
@@ -204,17 +216,80 @@ def _idle_in_run(
     load, before = d.load(x), d.passes(0.0, x)
     pauses = d.down(x) + (0.0 if split else d.up(x))
     if split and not together:
-        around = before.f + before.i + d.load(0.0).w - load.w + 2 * x * d.sent
+        around = before.f + before.i + d.load(0.0).w - load.w
+        around = around + 2 * d.sends.first(x)
         # weight passes that fill the way round: at most h a hop, and one for each later microbatch
         pauses = maximum(around - load.w * minimum(h * x, m - 1.0), 0.0)
     if h and not (split and together):
         below = d.passes(x + 1.0, cut.p)
-        hops = 2 * (cut.q - x) * d.sent
+        hops = 2 * d.sends.first(cut.q - x)
         turned = below.f + below.i + (0.0 if split else below.w) + hops
         # forward passes ahead fill the way back: at most h a hop, of m - 1 further microbatches
         run = load.f * minimum(h * (cut.q - x), m - 1.0)
         pauses = pauses + maximum(turned - run, 0.0)
     return pauses
+
+
+def exchanges(job: Job) -> bool:
+    """Both ranks of a boundary wait for what they send each other."""
+    how = job.how
+    return how.overlap.pp == "none" and how.network.hop == "each"
+
+
+def exchanged_pipeline(
+    schedule: Schedule,
+    shape: Shape,
+    d: StageCosts,
+    slow: PassSeconds,
+    together: bool,
+) -> Pipeline:
+    """Ranks that wait until what they send and what they receive has gone, both ways at once
+    (Megatron-LM to 2022, p2p_communication.py). In the steady state of 1F1B
+
+        rank r    F | with r + 1 | B | with r - 1 | F ...
+
+    a microbatch takes c, the longest of the ranks' own rounds: passes, and the sends over its
+    boundaries (`_round`). No loop over several ranks takes longer: one over k ranks passes k
+    microbatches and is the sum of their rounds. A step takes the way of one microbatch through all
+    stages and back, and c for each further one:
+
+        T = sum of f + b + 2 sum of sends + (m - 1) c
+
+    A first rank with more work than others runs part of it while its first forwards go down, which
+    is not counted.
+
+    slow: the rank with most work.
+    """
+    p, m, v = shape
+    chunks, rounds = schedule.chunks(v), schedule.rounds(m)
+    busy = slow.total * rounds
+    paid = (rounds - 1.0) * (_round(schedule, d, chunks) - slow.total)
+    # the bubble counts a send for each of p - 1 stages
+    send = d.sends.first(d.partition.q) / maximum(d.partition.q, 1.0)
+    f, i, w = d.others
+    bubble = schedule.bubble(
+        p, m, v, f + chunks * send, i + chunks * send, w, together
+    )
+    return Pipeline(busy, busy + paid + bubble, lambda: (paid, bubble))
+
+
+def _round(schedule: Schedule, d: StageCosts, chunks: Num) -> Num:
+    """Seconds of a microbatch on the rank that takes longest with its sends.
+
+    The ends have one boundary, in the nearest dimension in use. A rank between has two, of which
+    one at most leaves its unit there, because neighbouring numbers have no common divisor; that the
+    rank with most work is that one is the cautious case. Chunks go round: every rank has two
+    boundaries, and all four messages are under way at once, on the same links or on different ones.
+    """
+    cut, near, far = d.partition, d.sends.nearest, d.sends.farthest
+    if schedule.chunked:
+        return d.load(d.slowest).total + chunks * maximum(2.0 * near, far)
+    longest: Num = 0.0
+    for rank in (0.0, *cut.heavy, minimum(1.0, cut.q), cut.q):
+        ends = (rank == 0) | (rank == cut.q)
+        sends = near + where(ends, 0.0, far)
+        longest = maximum(longest, d.load(rank).total + chunks * sends)
+    return longest
 
 
 def paper_pipeline(

@@ -15,7 +15,7 @@ from functools import reduce
 from typing import NamedTuple
 
 from ..cost.layer import Clock, LayerCost
-from ..cost.load import Busy, Load
+from ..cost.load import Busy
 from ..describe.assumptions import Overlap
 from ..describe.job import Job
 from ..describe.layout import Layout
@@ -26,12 +26,14 @@ from .microbatch import ModelCost, model_with_recomputation
 from .pipeline import (
     Pipeline,
     SendsAndBubble,
+    barrier,
+    exchanged_pipeline,
+    exchanges,
     fill_and_drain,
-    hop,
     least_idle,
     paper_pipeline,
     replay_total,
-    send_traffic,
+    stage_sends,
     uses_schedule_order,
 )
 from .shares import ModelShares
@@ -152,8 +154,9 @@ class Microbatch(NamedTuple):
     devices: tuple[Device, ...]
     """With nothing to synchronise."""
     stages: StageCosts
-    send: Load
-    """Between two stages."""
+    sent: Busy
+    """Seconds each dimension is busy with what a rank sends of one microbatch through one chunk,
+    forward and backward."""
 
 
 def microbatch_on(
@@ -169,11 +172,11 @@ def microbatch_on(
         parts, text, device_shares.recompute_share(text)
     )
     devices = tuple(device(cost, share) for share in device_shares.slow)
-    send = hop(layout, parts, at)
+    sends, sent = stage_sends(layout, parts, at, device_shares.cut)
     stages = StageCosts(
-        device_shares.cut, tuple(map(_passes, cost.parts)), send.seconds
+        device_shares.cut, tuple(map(_passes, cost.parts)), sends
     )
-    return Microbatch(device_shares, devices, stages, send)
+    return Microbatch(device_shares, devices, stages, sent)
 
 
 def _passes(part: LayerCost) -> PassSeconds:
@@ -195,13 +198,21 @@ def pipeline_of(
     shape = layout.pp, microbatches(job, layout), layout.interleave
     if not uses_schedule_order(job):
         slow = stages.load(stages.slowest)
+        if exchanges(job):
+            return exchanged_pipeline(
+                schedule,
+                shape,
+                stages,
+                slow=slow,
+                together=barrier(job),
+            )
         return paper_pipeline(
             job.how.overlap,
             schedule,
             shape,
             slow=slow,
             others=stages.others,
-            send=stages.send,
+            send=stages.sends.farthest,
         )
     m = rounds(job, layout)
     busy = largest(d.passes.work for d in one.devices) * m
@@ -213,7 +224,7 @@ def pipeline_of(
         total, parts = busy + idle, lambda: (0.0, idle)
     ranks = [share.rank for share in one.shares.slow]
     ways = fill_and_drain(job, schedule, stages, ranks)
-    links = send_traffic(m, one.send, schedule, layout.interleave)
+    links = one.sent * (m * schedule.chunks(layout.interleave))
     return Pipeline(busy, total, parts, ways=ways, links=links)
 
 
