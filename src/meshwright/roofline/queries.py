@@ -35,7 +35,7 @@ from .splits import Split, best, largest_tensor, least_batch, splits
 from .times import EDITIONS
 from .work import Layer, LayerSetting
 
-FAR = 4.0
+SHOWN = 4.0
 """Splits that communicate longer than so many times the least are not shown."""
 SCHEMA = 2
 """Version of `Roofline.to_dict`."""
@@ -188,7 +188,7 @@ class Roofline(Displayed):
     theory: tuple[Theory, ...]
     whole: tuple[Whole, ...]
     degrees: tuple[Degree, ...]
-    """By tensor-parallel degree, as far as communication is within `FAR` times the least."""
+    """By tensor-parallel degree, as far as communication is within `SHOWN` times the least."""
     largest_tensor: int
     """Largest whole tensor-parallel degree whose collectives hide behind compute; 1 = none does."""
     largest_tensor_placement: str
@@ -431,7 +431,7 @@ def _degrees(every: list[Split]) -> tuple[Degree, ...]:
         by_y.setdefault(split.y, []).append(split)
     rows = [_degree(by_y[y]) for y in sorted(by_y)]
     least = min(row.comm_max_s for row in rows)
-    return tuple(row for row in rows if row.comm_max_s <= FAR * least)
+    return tuple(row for row in rows if row.comm_max_s <= SHOWN * least)
 
 
 def _degree(alike: list[Split]) -> Degree:

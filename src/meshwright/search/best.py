@@ -23,7 +23,8 @@ REPLAY_MARGIN = 1.01
 """Times the least bound up to which layouts are kept: replays seldom change the order of what
 differs by more. Where they do, `Ranking` searches again."""
 MOST_TIES = 512
-"""Layouts that are kept beyond the k best."""
+"""Layouts that are kept beyond the k best, so that ties do not fill the memory where hundreds of
+layouts differ in nothing that takes time; of more than these the least bounds are kept."""
 LARGEST = float(np.finfo(float).max)
 """Stands for a limit where there is none, so that what cannot run (inf) exceeds it."""
 Weigh = Callable[[Any, Any], Any]
@@ -34,6 +35,8 @@ class RankedRow(NamedTuple):
     """A layout as it ranks: by its merit, and among ties by the rest, from left to right."""
 
     merit: float
+    """What ranks it, the least first: seconds of a step over the chance to fit (`merit`), or what
+    `Best.weigh` makes of seconds and bytes."""
     bytes: float
     degrees: tuple[float, ...]
     """In the order of `DEGREES`."""

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -121,26 +120,25 @@ class Candidates:
             job, space, choice, splits=splits, layers=layers, degrees=degrees
         )
 
-    def rows(
-        self, limit: float = np.inf, some: Any = True
-    ) -> tuple[Table, Column]:
-        """(rows with their most replicas, seconds that their layers take), within a limit; of some
+    def rows(self, limit: float = np.inf, some: Any = True) -> Intervals:
+        """Rows with their most replicas, bounded by what their layers take, within a limit; of some
         splits, a mask.
         """
-        tables, seconds = zip(*self._blocks(limit, some), strict=True)
-        return stack_rows(*tables), np.concatenate(seconds)
+        first, *others = self._blocks(limit, some)
+        return first.join(*others)
 
-    def _blocks(
-        self, limit: float, some: Any = True
-    ) -> Iterator[tuple[Table, Column]]:
+    def _blocks(self, limit: float, some: Any) -> Iterator[Intervals]:
         """`rows` in blocks: what layers take does not depend on chunks, which come last."""
         job, degrees = self.job, self.degrees
         pp, number = np.unique(degrees["pp"], return_inverse=True)
         which = np.flatnonzero(np.full(length(self.splits), some))
         # one empty block where no row is left: callers join at least one
         for start in range(0, max(len(which), 1), SPLITS_AT_ONCE):
-            at = which[start : start + SPLITS_AT_ONCE]
-            part, layers = pick(self.splits, at), self.layers[:, at, None]
+            index = which[start : start + SPLITS_AT_ONCE]
+            part, layers = (
+                pick(self.splits, index),
+                self.layers[:, index, None],
+            )
             grid = {k: c[:, None] for k, c in part.items()} | {"pp": pp}
             dp = replicas(job, grid, self.space)
             m = microbatch_count(job, grid | {"dp": dp})
@@ -150,7 +148,7 @@ class Candidates:
             deep = number[pipe]
             rows = pick(part, row) | {"dp": dp[row, deep]}
             rows |= pick(degrees, pipe)
-            yield rows, seconds[row, deep]
+            yield Intervals(rows, rows, seconds[row, deep])
 
     def pipelines_within(self, rows: Table, limit: float) -> NDArray[np.bool_]:
         """Where pipelines of layers alone are within the limit in the order of some schedule."""
@@ -161,11 +159,11 @@ class Candidates:
         )
         for way in self.choice.schedules:
             tried = way.allows(self.job, rows["pp"], rows["interleave"])
-            at = np.flatnonzero(tried & ~fine)
-            some = pick(rows, at)
+            index = np.flatnonzero(tried & ~fine)
+            some = pick(rows, index)
             layers = self.layers[:, some["split"].astype(np.intp)]
             m = microbatch_count(self.job, some)
-            fine[at] = (
+            fine[index] = (
                 pipeline_seconds(self.job, way, some, m=m, layers=layers)
                 <= limit
             )
@@ -184,23 +182,20 @@ class Candidates:
             least[can[np.unique(kind[can], return_index=True)[1]]] = True
         return kind, least
 
-    def intervals(self, best: Best) -> Intervals:
-        """The intervals of dp that give one number of microbatches, for every number within the
+    def fewer_replicas(self, best: Best, most: Intervals) -> Intervals:
+        """The intervals of dp below the most replicas of each row, for every number within the
         limit.
         """
-        every = (
-            self._intervals(best, *some) for some in self._blocks(best.limit)
-        )
-        first, *others = chain.from_iterable(every)
+        first, *others = self._intervals(best, most.high, most.bound)
         return first.join(*others)
 
     def _intervals(
         self, best: Best, high: Table, bound: Column
     ) -> Iterator[Intervals]:
-        """The intervals of dp below the most replicas of each row, from the top down; in each every
-        dp gives the same number of microbatches m, since time by layers is m times what one takes.
-        The longest has m = B / microbatch at dp 1. A row ends where m of them exceed the limit, for
-        fewer replicas only have more.
+        """`fewer_replicas` from the top down; in each interval every dp gives the same number of
+        microbatches m, since time by layers is m times what one takes. The longest has m = B /
+        microbatch at dp 1. A row ends where m of them exceed the limit, for fewer replicas only
+        have more.
         """
         job, B = self.job, float(self.job.batch)
         if best.limit == np.inf:

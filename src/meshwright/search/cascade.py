@@ -49,11 +49,13 @@ from .table import (
 )
 
 FIRST = 256
-"""Rows of each kind that are bounded first, for a limit."""
+"""Rows that are bounded first, for a limit: no bound cuts anything before one layout fits, and a
+call for a few hundred rows takes about as long as one for a single row."""
 ROUND = 4096
-"""Rows of the first round once there is one."""
+"""Rows of the first round once there is one: a block (`table.BLOCK`), which stays in cache."""
 GROWTH = 8
-"""How many times as many rows each round has as the one before."""
+"""How many times as many rows each round has as the one before. The limit hardly falls after the
+first rounds, so later ones are long: what they cost is calls, not rows."""
 SINGLE = 32768
 """Numbers of replicas that one round may place one by one; if its intervals hold more, they are
 halved: a shorter interval has a tighter bound, since its two ends differ less."""
@@ -138,37 +140,30 @@ def _rounds(
     if progress:
         progress("bounds", 0.0)
     if not space.relaxed:
-        rows, bound = candidates.rows()
+        every = candidates.rows()
+        rows = every.low
         legal = legal_options(job, rows, best.choice)
         many = placement_count(job, rows, space) if space.placements else 1.0
         best.searched = int((legal * many).sum())
-        rows, bound = keep(rows, legal > 0), bound[legal > 0]
-        if length(rows) <= FEW:
-            yield rows, None
+        every = pick(every, legal > 0)
+        if len(every.bound) <= FEW:
+            yield every.low, None
         else:
-            waiting = Intervals(rows, rows, bound)
-            yield from _bound_and_place(candidates, best, waiting, progress)
+            yield from _bound_and_place(candidates, best, every, progress)
         return
     best.searched = best.choice.count * row_count(job, table, degrees["pp"])
     # the smallest microbatches fit soonest, and give a limit for the others
     kind, first = candidates.smallest()
-    rows, bound = candidates.rows(best.limit, first)
-    yield from _bound_and_place(candidates, best, Intervals(rows, rows, bound))
-    others = ~first
+    small, others = candidates.rows(best.limit, first), ~first
+    yield from _bound_and_place(candidates, best, small)
     if best.limit == np.inf:
         # what a microbatch holds only grows with its sequences
-        rows = keep(rows, may_fit(job, best, rows))
-        others &= np.isin(kind, kind[rows["split"].astype(np.intp)])
-    more, bound = candidates.rows(best.limit, others)
-    yield from _bound_and_place(candidates, best, Intervals(more, more, bound))
-    # fewer replicas than there is room for
-    every = np.concatenate((rows["split"], more["split"]))
-    table = pick(table, np.unique(every).astype(np.intp))
-    if length(table):
-        candidates = Candidates.from_splits(job, space, best.choice, table)
-        yield from _bound_and_place(
-            candidates, best, candidates.intervals(best), progress
-        )
+        small = pick(small, may_fit(job, best, small.low))
+        others &= np.isin(kind, kind[small.low["split"].astype(np.intp)])
+    large = candidates.rows(best.limit, others)
+    yield from _bound_and_place(candidates, best, large)
+    fewer = candidates.fewer_replicas(best, small.join(large))
+    yield from _bound_and_place(candidates, best, fewer, progress)
 
 
 def _bound_and_place(
@@ -182,7 +177,7 @@ def _bound_and_place(
     next round. Intervals that hold many numbers of replicas are halved, and wait again.
     """
     job = candidates.job
-    size, few = FIRST, PLACED_FIRST
+    size = FIRST
     # a share of no rows is shown as 0 of 1
     total, done = max(len(waiting.bound), 1), 0.0
     while True:
@@ -210,19 +205,15 @@ def _bound_and_place(
         some = some._replace(bound=bounds)
         fine = bounds <= min(best.limit, LARGEST)
         many = fine & (number > 1) & (number[fine].sum() > SINGLE)
-        later = np.zeros_like(many)
-        if unknown:  # a few will give a limit, which spares the others
-            single = np.where(fine & ~many, bounds, np.inf)
-            later = fine & ~many & (bounds > _nth(single, few))
-        waiting = waiting.join(*pick(some, many).halves, pick(some, later))
-        fine &= ~(many | later)
+        waiting = waiting.join(*pick(some, many).halves)
+        fine &= ~many
         step = dp_step(some.low)
         index, rows = expand_dp(some.low, some.high["dp"], step, fine)
         each = space_mask(rows, candidates.space, "dp")
         yield from _best_first(
-            best, keep(rows, each), bounds[index[each]], ways=ways, end=few
+            best, keep(rows, each), bounds[index[each]], ways
         )
-        size, few = size * GROWTH, few * GROWTH
+        size *= GROWTH
 
 
 def _nth(values: Column, number: int) -> float:
@@ -234,11 +225,11 @@ def _nth(values: Column, number: int) -> float:
 
 
 def _best_first(
-    best: Best, table: Table, bounds: Column, ways: Grid, end: int
+    best: Best, table: Table, bounds: Column, ways: Grid
 ) -> Iterator[BoundedRows]:
     """Rows in growing rounds, smallest bound first, as long as one may enter the k best."""
     left = np.argsort(bounds, kind="stable")
-    start = 0
+    start, end = 0, PLACED_FIRST
     while start < len(left):
         fine = bounds[left[start:end]] <= min(best.limit, LARGEST)
         some = left[start:end][fine]

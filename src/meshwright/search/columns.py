@@ -39,7 +39,7 @@ def layouts(
 def model_costs(
     job: Job,
     ways: Sequence[Layout],
-    at: Clock,
+    clock: Clock,
     again: Sequence[str] = ("none",),
 ) -> tuple[list[step.ModelCost], NDArray[np.intp]]:
     """(what a layer costs in each distinct row under each of these ways, which of them a row has).
@@ -56,7 +56,9 @@ def model_costs(
     )
     one: Layout = pick(first, index)
     every = [one.under(way.sequence_parallel) for way in ways]
-    costs = [step.model_cost(job, layout, at, again=again) for layout in every]
+    costs = [
+        step.model_cost(job, layout, clock, again=again) for layout in every
+    ]
     return costs, number
 
 
@@ -64,5 +66,5 @@ def optimistic_clock(job: Job) -> Clock:
     """The job's clock for layouts whose groups are not placed yet, or are at least so large: never
     slower than any.
     """
-    at = step.clock(job)
-    return at._replace(fabric=at.fabric.bound)
+    clock = step.clock(job)
+    return clock._replace(fabric=clock.fabric.bound)

@@ -61,7 +61,6 @@ def evaluate(
     """Place the rows and ask for their seconds and bytes; unless everything is counted, only under
     options whose bound allows it. bounds: what no row undercuts under each combination of options.
     """
-    at = clock(job)
     for start in range(0, length(table), BLOCK):
         rows = pick(table, slice(start, start + BLOCK))
         placed, shares = placements(job, rows, space)
@@ -74,7 +73,12 @@ def evaluate(
             most = np.inf if count else best.limit
             rows = Rows(mine, shares=where)
             every = points(
-                job, at, rows, choice=best.choice, alive=alive, most=most
+                job,
+                clock(job),
+                rows,
+                choice=best.choice,
+                alive=alive,
+                most=most,
             )
             best.add([*every], mine, where)
             if count:

@@ -88,9 +88,9 @@ def better_batch(
     merit = best.merit
     times, better, row = WORTH_SAYING, used, None
     bound = [used] if dp_is_bound(used, best.degree("dp")) else []
-    for at in bound if used is job else [*bound, whole_units(job)]:
-        for batch, _ in zip(batches(at), range(TRIED), strict=False):
-            near = replace(at, batch=batch)
+    for on_chips in bound if used is job else [*bound, whole_units(job)]:
+        for batch, _ in zip(batches(on_chips), range(TRIED), strict=False):
+            near = replace(on_chips, batch=batch)
             if found := look(near, merit * batch / job.batch / times):
                 times = merit / found.merit * batch / job.batch
                 better, row = near, found

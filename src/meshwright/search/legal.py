@@ -150,11 +150,11 @@ def _orders(
     def runs(way: ScheduleOption, rows: Layout) -> Mask:
         p, v = np.asarray(rows.pp), np.asarray(rows.interleave)
         fine = way.allows(job, p, v)
-        at = np.flatnonzero(fine)
+        index = np.flatnonzero(fine)
         # papers add up chunks that hold as many layers
         even = way.chunks[0] > 1 and not step.uses_schedule_order(job)
         every = (*asked, EVEN_LAYERS) if even else asked
-        fine[at] = rules_hold(job, way.layout(pick(rows, at)), every)
+        fine[index] = rules_hold(job, way.layout(pick(rows, index)), every)
         return fine
 
     found = np.array([runs(way, rows) for way in choice.schedules])

@@ -31,7 +31,9 @@ def weigh(job: Job) -> Weigh | None:
 
 
 def merit(job: Job, seconds: Num, allocated: Num) -> Any:
-    """Expected seconds over the chance to fit of layouts that hold so many bytes of tensors."""
+    """Expected seconds over the chance to fit of layouts that hold so many bytes of tensors;
+    the less the better.
+    """
     return seconds / (1.0 - oom.risk(job, allocated))
 
 

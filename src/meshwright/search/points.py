@@ -62,13 +62,13 @@ def points(
     clock: the job's, or that of a bound;  most: seconds of a pipeline that are still looked at.
     Rows that are not placed have bounds.
     """
-    ways, far = layouts(job, choice, rows.low, rows.shares), None
+    ways, high = layouts(job, choice, rows.low, rows.shares), None
     if rows.high is not None:
-        far = layouts(job, choice, rows.high, rows.shares)[0]
+        high = layouts(job, choice, rows.high, rows.shares)[0]
     if alive is None:
         alive = np.ones(choice.shape, dtype=bool)
     runs = legal(
-        job, choice, ways, alive=alive, high=far, any_number=rows.any_number
+        job, choice, ways, alive=alive, high=high, any_number=rows.any_number
     )
     costs, which = model_costs(job, ways, clock, choice.recompute)
     parts = [pick(cost, which) for cost in costs]
@@ -81,7 +81,7 @@ def points(
             parts[i],
             clock,
             deal=choice.schedules[k].layer_deal,
-            far=far and choice.layout(far, place),
+            high=high and choice.layout(high, place),
             asked=runs[i, r, k].any(axis=0),
             known=known,
         )
@@ -99,7 +99,7 @@ def _program_bytes(one: StepCosts, where: Mask) -> Column:
     """What the trainer's program holds at least (`program.least`), of rows of as many chunks; the
     most replicas hold the smallest shards.
     """
-    rows = one.far or one.layout
+    rows = one.high or one.layout
     size, chunks = np.full(len(where), np.inf), np.asarray(rows.interleave)
     for v in np.unique(chunks[where]):
         at = np.flatnonzero(where & (chunks == v))

@@ -62,7 +62,7 @@ class Question:
         return self.families and self.slack > 0
 
     @property
-    def parts(self) -> list[tuple[str, Space]]:
+    def searches(self) -> list[tuple[str, Space]]:
         """(family, space) of every search; "": all families."""
         if not self.by_family:
             return [("", space) for space in self.spaces]
@@ -72,7 +72,7 @@ class Question:
         """The layouts of a job in these spaces."""
         return Ranking(
             job,
-            [space for _, space in self.parts],
+            [space for _, space in self.searches],
             self.top,
             slack=self.slack,
             keep_first=self.by_family or not self.slack,
@@ -138,7 +138,7 @@ def answer_steps(question: Question, usual: Job) -> Steps:
     )
     if not question.by_family:
         return one
-    names = [name for name, _ in question.parts]
+    names = [name for name, _ in question.searches]
     return replace(one, families=_families(one, ranked, names, all_chips))
 
 

@@ -134,9 +134,10 @@ class Ranking:
 
     def preferred(self, within: float) -> RankedLayout | None:
         """Of the layouts whose merit is at most `within` the one with the least complexity, then
-        the best.
+        the best. The spaces are searched once more for them, not until all ties are known.
         """
-        # once: of more layouts that tie, those with the least bounds are compared
+        # once: only the answer is chosen among ties, and of more than are found here (four times
+        # the candidates) those with the least bounds are compared; the k best are exact (`best`)
         self._widen(within, CANDIDATES * 4, None)
         rows = [
             (number, row)

@@ -86,7 +86,7 @@ class StepCosts:
     """As in `pipeline_of`."""
     deal: Schedule | None = None
     """Stands for all schedules that deal layers alike; None: the layout's own."""
-    far: Layout | None = None
+    high: Layout | None = None
     """For the bound of an interval of dp the rows with its most replicas; None: those of
     `layout`."""
     asked: Any = True
@@ -102,7 +102,7 @@ class StepCosts:
     @property
     def most(self) -> Layout:
         """The rows with the most replicas."""
-        return self.far or self.layout
+        return self.high or self.layout
 
     @part(*DEAL)
     def shares(self) -> ModelShares:
@@ -148,7 +148,7 @@ class StepCosts:
             self.parts,
             devices=self.shares.slow,
             at=self.at,
-            far=self.far,
+            high=self.high,
         )
 
     @part(*SHARDS)
@@ -198,7 +198,7 @@ class StepCosts:
         """What stands on them whatever microbatches hold."""
         return [
             memory.fixed_bytes(
-                self.job, self.layout, self.parts, share=share, far=self.far
+                self.job, self.layout, self.parts, share=share, high=self.high
             )
             for share in self.shares.full
         ]

@@ -140,15 +140,15 @@ def buffers(
     parts: ModelCost,
     parameters: Num,
     layers: tuple[Num, ...],
-    far: Layout | None = None,
+    high: Layout | None = None,
 ) -> Parts:
     """For the whole run: placeholders of the weight gradients of one layer, and the block in which
     gradients are reduced. Gradients of sharded units are no placeholders: no product adds them up
     (Megatron-FSDP in Megatron-Bridge's recipes, perf_recipes at 067f987d:
     gradient_accumulation_fusion = False).
 
-    parameters: of the device, its experts included;  layers: how many it has of each kind;  far: as
-    in `memory.fixed_bytes`.
+    parameters: of the device, its experts included;  layers: how many it has of each kind;  high:
+    as in `memory.fixed_bytes`.
     """
     how = holding_of(job)
     bytes_ = Parts()
@@ -161,7 +161,7 @@ def buffers(
             for n, c in zip(layers, parts.layers, strict=True)
         )
         bytes_["placeholders of weight gradients"] = (
-            where((far or layout).shards > 1, 0.0, shapes)
+            where((high or layout).shards > 1, 0.0, shapes)
             if cuts(layout.zero, "gradients")
             else shapes
         ) * job.precision.weight_bytes

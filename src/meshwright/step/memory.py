@@ -292,10 +292,10 @@ def buffers(
     parts: ModelCost,
     parameters: Parameters,
     share: ModelShare,
-    far: Layout | None = None,
+    high: Layout | None = None,
 ) -> Num:
     """Bytes that are neither states nor activations, of one device: the framework's own, and whole
-    units of sharded tensors while they are in use. far: as in `fixed_bytes`.
+    units of sharded tensors while they are in use. high: as in `fixed_bytes`.
     """
     own: holding.Parts = {}
     if holding.counts_holding(job):
@@ -306,7 +306,7 @@ def buffers(
             parts,
             parameters=whole,
             layers=share.layers,
-            far=far,
+            high=high,
         )
     return holding.total(own | units_in_use(job, layout, parts, share), parts)
 
@@ -391,17 +391,17 @@ def fixed_bytes(
     layout: Layout,
     parts: ModelCost,
     share: ModelShare,
-    far: Layout | None = None,
+    high: Layout | None = None,
 ) -> FixedBytes:
-    """States and buffers of one device. far: None for layouts; for the bound of an interval of dp
+    """States and buffers of one device. high: None for layouts; for the bound of an interval of dp
     the rows with its most replicas, where states are smallest. `layout` has the fewest, where
     buffers are: none are needed of what nobody shares.
     """
     parameters = parameters_of(job, layout, parts, share)
     ends = end_parameters(job, layout, parts, share)
-    s = states(job, far or layout, parameters, ends)
+    s = states(job, high or layout, parameters, ends)
     whole = buffers(
-        job, layout, parts, parameters=parameters, share=share, far=far
+        job, layout, parts, parameters=parameters, share=share, high=high
     )
     if not holding.step_bytes(job):
         return FixedBytes(s, whole)

@@ -112,19 +112,19 @@ def reduction_messages(
     weights: Parameters,
     sharded: bool,
     summed: bool = False,
-    far: Layout | None = None,
+    high: Layout | None = None,
 ) -> list[Message]:
     """One reduction of the gradients of weights: to all replicas, or each shard to its owner, and
     then across the groups of shards where copies are apart.
 
-    summed: gradients of shards are summed whole, whoever owns them.  far: as in `weight_sync`.
+    summed: gradients of shards are summed whole, whoever owns them.  high: as in `weight_sync`.
     """
     size = job.precision.gradient_bytes
     if not sharded:
         shared = _shared(job, weights, WHOLE)
         return [Message("all_reduce", group, n * size) for group, n in shared]
     kind = "all_reduce" if summed else "reduce_scatter"
-    inside, most = _inside(layout), far or layout
+    inside, most = _inside(layout), high or layout
     made = [
         Message(kind, group, n * size)
         for group, n in _shared(job, weights, inside)
@@ -170,12 +170,12 @@ def weight_sync(
     weights: Parameters,
     zero: int,
     at: Clock,
-    far: Layout | None = None,
+    high: Layout | None = None,
 ) -> WeightSync:
     """Collectives of parameters: all ZeRO stages from 1 on send the same, as often as they say.
 
-    far: None for layouts. For the bound of an interval of dp, `layout` has its fewest replicas and
-    `far` its most: no member sends less than the fewest ranks do, since every collective takes
+    high: None for layouts. For the bound of an interval of dp, `layout` has its fewest replicas and
+    `high` its most: no member sends less than the fewest ranks do, since every collective takes
     longer over more, and none has smaller shards than the most ranks do.
     """
 
@@ -197,11 +197,11 @@ def weight_sync(
     summed = how.gradients == "all-reduce"
     scatter = load(
         reduction_messages(
-            job, layout, weights, sharded=True, summed=summed, far=far
+            job, layout, weights, sharded=True, summed=summed, high=high
         )
     )
     if offload(layout.offload).weights:
-        chip, own = job.cluster.chip, shard(job, far or layout, weights)
+        chip, own = job.cluster.chip, shard(job, high or layout, weights)
         gather = gather + Load(copy_seconds(chip, own * p.weight_bytes))
         scatter = scatter + Load(copy_seconds(chip, own * p.gradient_bytes))
     return WeightSync(gather, scatter)
@@ -226,14 +226,14 @@ def device_syncs(
     parts: ModelCost,
     devices: Sequence[ModelShare],
     at: Clock,
-    far: Layout | None = None,
+    high: Layout | None = None,
 ) -> tuple[DeviceSync, ...]:
-    """Collectives of the weights of devices that hold these shares. far: as in `weight_sync`."""
+    """Collectives of the weights of devices that hold these shares. high: as in `weight_sync`."""
     ends_of, kept = units_of(job)
     layers = [Parameters(c.weights, c.expert_weights) for c in parts.layers]
     ends = [end_units(job, layout, parts, share) for share in devices]
     several = [*layers, *chain.from_iterable(ends)]
-    units = _syncs(job, layout, several, at, far)
+    units = _syncs(job, layout, several, at, high)
     of_layers, of_ends = units[: len(layers)], iter(units[len(layers) :])
 
     def layers_of(often: Iterable[Num]) -> WeightSync:
@@ -264,7 +264,7 @@ def _syncs(
     layout: Layout,
     several: Sequence[Parameters],
     at: Clock,
-    far: Layout | None,
+    high: Layout | None,
 ) -> list[WeightSync]:
     """Collectives of several sets of parameters over the same groups; columns are asked for
     together, side by side.
@@ -277,7 +277,7 @@ def _syncs(
     syncs = [SILENT] * len(several)
 
     def of(weights: Parameters) -> WeightSync:
-        return weight_sync(job, layout, weights, layout.zero, at, far)
+        return weight_sync(job, layout, weights, layout.zero, at, high)
 
     columns = side_by_side([n for i in some for n in several[i]])
     if columns is None:
