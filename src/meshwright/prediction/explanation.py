@@ -94,7 +94,7 @@ class Explanation:
         r = self.result
         parts = named_costs(r.cost, labels(r.job.model))
         return StepCosts(
-            r.job, r.layout, parts, at=self.clock, replay=r.replayed
+            r.job, r.layout, parts, clock=self.clock, replay=r.replayed
         )
 
     @cached_property
@@ -110,7 +110,7 @@ class Explanation:
         return uses_on(
             r.job,
             r.layout,
-            self.costs.parts,
+            self.costs.cost,
             schedule=r.schedule,
             devices=fullest,
         )[0]

@@ -66,7 +66,7 @@ class StepResult:
         """What the step is made of."""
         replay = self.replayed
         return StepCosts(
-            self.job, self.layout, self.cost, at=self.clock, replay=replay
+            self.job, self.layout, self.cost, clock=self.clock, replay=replay
         )
 
     @property

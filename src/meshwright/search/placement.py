@@ -8,7 +8,6 @@ stand in the table, in columns such as "tp 0".
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import reduce
 from typing import Any
 
@@ -35,7 +34,7 @@ def placements(job: Job, table: Table, space: Space) -> tuple[Table, Shares]:
     sizes = job.cluster.sizes
     if space.placements:
         table = _with_dp(job, shares_of_axes(job, table, space), space)
-        shares = _shares(table, AXES, len(sizes))
+        shares = _shares(table, len(sizes))
     else:
         shares = rank_shares(table, sizes)
     fine = last_dimension_fits(shares, sizes)
@@ -74,10 +73,10 @@ def placement_count(job: Job, table: Table, space: Space) -> Column:
     return times[number].astype(np.float64)
 
 
-def _shares(table: Table, axes: Sequence[str], dims: int) -> Shares:
-    """The shares of these axes in a table, and what lies beyond in the last dimension."""
-    near = {a: [table[f"{a} {i}"] for i in range(dims - 1)] for a in axes}
-    return {a: (*near[a], _left(table, a, dims - 1)) for a in axes}
+def _shares(table: Table, dims: int) -> Shares:
+    """The shares of each axis in a table, and what lies beyond in the last dimension."""
+    near = {a: [table[f"{a} {i}"] for i in range(dims - 1)] for a in AXES}
+    return {a: (*near[a], _left(table, a, dims - 1)) for a in AXES}
 
 
 def _left(table: Table, axis: str, dims: int) -> Column:

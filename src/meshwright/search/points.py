@@ -70,15 +70,15 @@ def points(
     runs = legal(
         job, choice, ways, alive=alive, high=high, any_number=rows.any_number
     )
-    costs, which = model_costs(job, ways, clock, choice.recompute)
-    parts = [pick(cost, which) for cost in costs]
+    distinct, which = model_costs(job, ways, clock, choice.recompute)
+    costs = [pick(cost, which) for cost in distinct]
     known: dict[Any, Any] = {}
     for i, r, k, z in np.argwhere(runs.any(axis=-1)).tolist():
         place = i, r, k, z
         one = StepCosts(
             job,
             choice.layout(ways[i], place),
-            parts[i],
+            costs[i],
             clock,
             deal=choice.schedules[k].layer_deal,
             high=high and choice.layout(high, place),
@@ -105,6 +105,6 @@ def _program_bytes(one: StepCosts, where: Mask) -> Column:
         at = np.flatnonzero(where & (chunks == v))
         some = with_values(pick(rows, at), interleave=float(v))
         size[at] = least_bytes(
-            one.job, some, pick(one.parts, at), schedule_of(rows)
+            one.job, some, pick(one.cost, at), schedule_of(rows)
         )
     return size

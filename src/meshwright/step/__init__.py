@@ -4,12 +4,11 @@ the optimizer follow.
 A device holds a share of the model (`shares`). A microbatch costs so much in each part of the model
 (`microbatch.ModelCost`), and so much on each device (`total.Microbatch`). A pipeline takes so long
 for all of them (`pipeline`). Replicas exchange weights and gradients (`weights`; what shows of it:
-`sync`) as often as their ZeRO stage says (`zero`). `total` is the sum of a step; bytes are in
-`memory`, `holding` and `oom`.
+`sync`) as often as their ZeRO stage says (`zero`). `total` is the sum of a step, whose parts
+`costs` shares among choices; bytes are in `memory`, `holding` and `oom`.
 
 Every function takes a job and a layout whose numbers may be arrays, so one layout and a table of a
-million are the same code. Schedule, ZeRO stage and recomputation are applied to a `ModelCost`
-afterwards, which lets the search evaluate every such choice without counting a layer again.
+million are the same code.
 """
 
 from .costs import StepCosts, step, step_time

@@ -80,8 +80,9 @@ class StepCosts:
 
     job: Job
     layout: Layout
-    parts: ModelCost
-    at: Clock
+    cost: ModelCost
+    """Of a microbatch, in each part of the model."""
+    clock: Clock
     replay: bool = False
     """As in `pipeline_of`."""
     deal: Schedule | None = None
@@ -114,7 +115,7 @@ class StepCosts:
     def owned(self) -> list[Parameters]:
         """Parameters of the devices that may have the most to update."""
         return [
-            parameters_of(self.job, self.layout, self.parts, share)
+            parameters_of(self.job, self.layout, self.cost, share)
             for share in self.shares.full
         ]
 
@@ -124,9 +125,9 @@ class StepCosts:
         return microbatch_on(
             self.job,
             self.layout,
-            self.parts,
+            self.cost,
             device_shares=self.shares,
-            at=self.at,
+            at=self.clock,
         )
 
     @part(*ORDER)
@@ -145,9 +146,9 @@ class StepCosts:
         return device_syncs(
             self.job,
             self.layout,
-            self.parts,
+            self.cost,
             devices=self.shares.slow,
-            at=self.at,
+            at=self.clock,
             high=self.high,
         )
 
@@ -155,7 +156,9 @@ class StepCosts:
     def update_seconds(self) -> Num:
         """Seconds of the optimizer."""
         zero = self.layout.zero
-        return update(self.job, self.most, self.owned, zero=zero, at=self.at)
+        return update(
+            self.job, self.most, self.owned, zero=zero, at=self.clock
+        )
 
     @part(*ORDER, *SHARDS)
     def step(self) -> Step:
@@ -167,7 +170,7 @@ class StepCosts:
             pipeline=self.pipeline,
             syncs=self.syncs,
             update_seconds=self.update_seconds,
-            how=self.at.overlap,
+            how=self.clock.overlap,
         )
 
     @part(*PASSES)
@@ -176,7 +179,7 @@ class StepCosts:
         return memory.activations(
             self.job,
             self.layout,
-            self.parts,
+            self.cost,
             text=self.layout.recompute,
             devices=self.shares.full,
         )
@@ -198,7 +201,7 @@ class StepCosts:
         """What stands on them whatever microbatches hold."""
         return [
             memory.fixed_bytes(
-                self.job, self.layout, self.parts, share=share, high=self.high
+                self.job, self.layout, self.cost, share=share, high=self.high
             )
             for share in self.shares.full
         ]
