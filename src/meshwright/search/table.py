@@ -26,10 +26,6 @@ BLOCK = 4096
 """Rows that are computed at once: few enough that their columns stay in cache."""
 
 
-SPARSE = 8
-"""Times as many values as rows: below, a table of them is shorter than sorting."""
-
-
 def cross(table: Table, **values: Column) -> Table:
     """Every row with every value (or every row of several columns of equal length)."""
     rows = len(next(iter(table.values()))) if table else 1
@@ -79,45 +75,17 @@ def stack_rows(*tables: Table) -> Table:
     return {k: np.concatenate([t[k] for t in tables]) for k in tables[0]}
 
 
-def distinct(columns: list[Any]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """(index of the first row of each distinct combination, its number for every row). Columns are
-    packed into one whole number each row.
+def distinct(columns: list[Any]) -> tuple[Index, Index]:
+    """(index of the first row of each distinct combination, its number for every row), in
+    ascending order: of sorted rows those that differ from the one before begin another.
     """
-    rows = max(len(c) for c in columns if isinstance(c, np.ndarray))
-    code = np.zeros(rows, dtype=np.int64)
-    range_ = 1
-    for column in columns:
-        number, values = _numbered(np.broadcast_to(column, rows))
-        if range_ * values > 2**62:
-            _, found = np.unique(code, return_inverse=True)
-            code = found.astype(np.int64)  # positions may have 32 bits
-            range_ = int(code.max(initial=0)) + 1
-        code = code * values + number
-        range_ = range_ * values
-    if range_ > SPARSE * rows:
-        different, inverse = np.unique(code, return_inverse=True)
-        index = np.empty(len(different), dtype=np.intp)
-        index[inverse[::-1]] = np.arange(rows)[::-1]
-        return index, inverse
-    first = np.full(range_, -1)
-    first[code[::-1]] = np.arange(rows)[::-1]
-    there = first >= 0
-    return first[there], (np.cumsum(there) - 1)[code]
-
-
-def _numbered(column: Column) -> tuple[NDArray[np.int64], int]:
-    """(a whole number for each value, how many there may be): the values themselves if they are
-    whole, their places where these are fewer.
-    """
-    whole = column.astype(np.int64)
-    if (whole == column).all() and (most := int(whole.max(initial=0))) < 2**20:
-        if most > SPARSE * len(whole):
-            return whole, most + 1
-        there = np.zeros(most + 1, dtype=bool)
-        there[whole] = True
-        return (np.cumsum(there) - 1)[whole], int(there.sum())
-    values, number = np.unique(column, return_inverse=True)
-    return number.astype(np.int64), len(values)
+    rows = np.broadcast_arrays(*columns)
+    order = np.lexsort(rows[::-1])
+    begins = np.ones(len(order), dtype=bool)
+    begins[1:] = np.any([c[order[1:]] != c[order[:-1]] for c in rows], axis=0)
+    number = np.empty(len(order), dtype=np.intp)
+    number[order] = np.cumsum(begins) - 1
+    return order[begins], number
 
 
 def length(table: Table) -> int:
