@@ -129,9 +129,10 @@ def _rounds(
     """Rows worth placing, with the options whose bounds allow it, best bound first."""
     table = splits(job, space)
     degrees = pipelines(job, space)
-    # what a layer takes is asked only where some pipeline leaves room for replicas
-    pp = {"pp": np.unique(degrees["pp"])}
-    grid = {k: column[:, None] for k, column in table.items()} | pp
+    # what a layer takes is asked only where some pipeline leaves room for replicas; in a relaxed
+    # space that is the shortest, and a table of all would be as long as the rest of the search
+    pp = np.unique(degrees["pp"])[: 1 if space.relaxed else None]
+    grid = {k: column[:, None] for k, column in table.items()} | {"pp": pp}
     some = (replicas(job, grid, space) >= 1).any(axis=1)
     table = keep(table, np.asarray(some))
     if not length(table):

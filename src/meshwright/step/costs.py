@@ -66,6 +66,8 @@ class Part(Generic[R]):
         key = (self.make, *values)
         if key not in costs.known:
             costs.known[key] = self.make(costs)
+        # a plain attribute from now on: the next to ask this step asks no key
+        costs.__dict__[self.make.__name__] = costs.known[key]
         return costs.known[key]
 
 
