@@ -16,7 +16,7 @@ figure = plots.layouts(
     list(fitting),
     "llama3-70b on 1,024 H100: the best layout for each tp",
 )
-lines = []
+lines: list[str] = []
 for name, p in fitting.items():
     waits = sorted(
         ((s, cause) for cause, s in p.time_s.items() if cause != "compute"),

@@ -558,7 +558,8 @@ def test_nothing_fits(capsys: pytest.CaptureFixture[str]) -> None:
         == 1
     )
     text = capsys.readouterr().out
-    assert "no layout fits" in text and "closest" in text
+    assert "does NOT fit: even the smallest layout" in text
+    assert "closest" in text
 
 
 def test_sweep(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
-from meshwright import Job, Layout, predict
+from meshwright import BadInput, Job, Layout, model, predict
 from meshwright.catalog import cluster
 from meshwright.cli.main import main
+from meshwright.cli.read import TheirFile
+from meshwright.formats.bridge.table import formats
 
 LLAMA = "llama3-8b --on 64xh100 --batch 64seq"
 SENTENCES = {
@@ -20,14 +23,37 @@ SENTENCES = {
         "missing.json cannot be read: No such file"
     ),
     "predict EleutherAI/gpt-j-6b --on 8xh100 --batch 8seq": (
-        "neither a model of the catalogue nor a file here: save the config.json"
+        "nor in the Hugging Face cache: hf download EleutherAI/gpt-j-6b config.json puts it there"
+    ),
+    "plan  --on 8xh100 --batch 8seq": "the model has no name: give one, such as llama3-8b",
+    "plan llama3-8b --on 1xrtx-4090": "such as --batch 8seq (sequences)",
+    "plan llama3-8b --on 64xh100": "such as --batch 4M (tokens) or 512seq",
+    f"plan {LLAMA} --tokens 15 T": "one value has no space, such as --tokens '15 T'",
+    f"plan {LLAMA} --tp": "plan --tp needs a value, such as --tp 2;",
+    f"predict {LLAMA} --explain": "needs a value, such as --explain step_time;",
+    f"predict {LLAMA} --recompute half": "known: none, selective, full, ",
+    f"predict {LLAMA} --tp 8 --pp 8 --dp 2": "has 64: dp may be at most 1",
+    f"predict {LLAMA} --framework torch-xla": "is not known; did you mean maxtext?",
+    f"sweep {LLAMA} --over chips=64..": "range '64..' must have a whole number at both ends",
+    "plan llama3-8b --on 8xh100+8xa100-80 --batch 8seq": (
+        "as many of each: meshwright sweep MODEL --over on=16xh100,16xa100-80"
+    ),
+    "compare missing.log": "there is no file or folder missing.log",
+    "advise": "advise needs RUN, such as meshwright advise train.sh --on 64xh100-sxm",
+    "advise notes.txt --on 8xh100": "notes.txt is no file of a training tool that is read here",
+    "advise run.py --on 8xh100": "run.py is Python, which is not run here",
+    "read notes.txt": "nothing in it starts one, sets one up or was printed by one",
+    "read compose.yaml": "none of them has its keys (services.web.image)",
+    "read near.yaml": (
+        "the nearest is torchtune, which has 3 of its 6 keys (batch_size, epochs,"
     ),
     "predict job.toml": "job: field 'batchsize' is not known; did you mean batch?",
     f"predict cfg.json {LLAMA.partition(' ')[2]}": "cfg.json: model_type 'nothing'",
     f"sweep {LLAMA} --over network.eth.bandwidth=400GB/s": "'eth' is not known; known: ib, nvlink",
     "predict llama3-8b --on 64xh1000 --batch 8seq": "did you mean h100-sxm",
     "predict llama3-8b --on 8x8xh100 --batch 8seq": "has two numbers: say 64xh100",
-    "--foo": "command '--foo' is not known; known: advise, calibrate, ",
+    "--foo": "option '--foo' is not known; known: --help, --version",
+    "--verson": "did you mean --version?",
 }
 
 
@@ -40,7 +66,14 @@ def test_odd_words_are_one_sentence_with_what_would_do(
     Path("job.toml").write_text(
         'model = "llama3-8b"\ncluster = "8xh100"\n[job]\nbatchsize = "1Mi"\n'
     )
-    assert main(words.split()) == 2
+    Path("notes.txt").write_text("Dear diary, today I trained a model.\n")
+    Path("run.py").write_text("print('hello')\n")
+    Path("compose.yaml").write_text("services: {web: {image: nginx}}\n")
+    Path("near.yaml").write_text(
+        "batch_size: 4\nepochs: 3\ngradient_accumulation_steps: 2\na: 1\nb: 2\nc: 3\n"
+    )
+    monkeypatch.setenv("HF_HOME", str(tmp_path))
+    assert main(words.split(" ")) == 2
     said = capsys.readouterr().err
     assert SENTENCES[words] in said and said.count("\n") == 1
 
@@ -77,6 +110,37 @@ def test_adapters_are_refused_by_name(
     words = ["llama3-8b", "--on", "1xrtx-4090", "--batch", "8seq"]
     assert main(["predict", *words, "--lora-r", "16"]) == 2
     assert "LoRA and QLoRA are not counted" in capsys.readouterr().err
+
+
+def test_a_model_in_the_cache_of_the_hub_is_read_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The revision that main points to, as huggingface_hub lays out its cache."""
+    folder = tmp_path / "hub" / "models--someone--Small-LM"
+    for revision, width in (("aaaa", 256), ("bbbb", 512)):
+        (folder / "snapshots" / revision).mkdir(parents=True)
+        (folder / "snapshots" / revision / "config.json").write_text(
+            '{"model_type": "llama", "num_hidden_layers": 4, "num_attention_heads": 4,'
+            f' "hidden_size": {width}, "intermediate_size": 1024, "vocab_size": 1000}}'
+        )
+    (folder / "refs").mkdir()
+    (folder / "refs" / "main").write_text("bbbb")
+    monkeypatch.setenv("HF_HOME", str(tmp_path))
+    found = model("someone/Small-LM")
+    assert (found.name, found.hidden) == ("small-lm", 512)
+    assert "Hugging Face cache, revision bbbb" in found.notes[-1]
+    with pytest.raises(BadInput, match="nor in the Hugging Face cache"):
+        model("someone/Other-LM")
+    with pytest.raises(BadInput, match="not known"):
+        model("someone/Small-LM", files=False)
+
+
+def test_the_help_of_read_names_every_tool() -> None:
+    """A refusal sends people there."""
+    told = re.sub(r"\s+", " ", TheirFile.__metadata__[0].help)
+    families = {f.title.partition(" v")[0] for f in formats().values()}
+    known = {re.sub(r" [\d.]+$", "", title) for title in families}
+    assert known and not {title for title in known if title not in told}
 
 
 def test_a_card_of_a_workstation_runs_pytorch() -> None:

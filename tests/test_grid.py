@@ -167,7 +167,7 @@ def test_the_command(
     file = tmp_path / "grid.jsonl"
     assert main([*words, "-o", str(file), "--show", "mfu"]) == 0
     told = capsys.readouterr().out
-    assert "chips (down) against seq (across)" in told and "%" in told
+    assert "by chips (down) and seq (across)" in told and "%" in told
     assert main([*words, "-o", str(file), "--json"]) == 0
     data = json.loads(capsys.readouterr().out)
     assert len(data["rows"]) == 4 and data["rows"][0]["step_time_s"] > 0

@@ -180,7 +180,46 @@ def test_what_is_not_legal_is_not_said_to_lack_memory(
 ) -> None:
     assert cli.run(["plan", *ON, "--tp", "3"]) == 1
     told = capsys.readouterr().out
-    assert "  no      no layout is legal" in told and "fits" not in told
+    assert told.startswith("Plan llama3-8b on 16 x h100-sxm, batch ")
+    assert "  no      not legal: tp may be 1, 2, 4" in told
+    assert "fit" not in told
+
+
+def test_what_does_not_fit_says_what_would_and_how_to_ask_for_it(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The proposed command has an answer; the reason stands before what was rounded."""
+    words = "plan llama3-70b --on 8xa100-80 --batch 1M"
+    assert cli.run(words.split()) == 1
+    told = capsys.readouterr().out
+    assert (
+        "  no      does NOT fit: even the smallest layout needs 155 GiB where a"
+        in told
+    )
+    assert (
+        "  but     host memory (--offload optimizer) would make it fit" in told
+    )
+    assert told.index("would make it fit") < told.index("rounded to")
+    proposed = told.partition("  next    meshwright ")[2].partition("  more")[
+        0
+    ]
+    again = proposed.replace("\\\n", " ").split()
+    assert again == [*words.split(), "--offload", "optimizer"]
+    assert cli.run(again) == 0
+
+
+def test_chips_that_cut_nothing_name_the_framework_that_does(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """FSDP, which is usual on consumer cards, gathers whole layers and a whole head."""
+    words = "plan llama3-8b --on 8xrtx-4090 --batch 64seq --top 1"
+    assert cli.run(words.split()) == 1
+    other = "--framework megatron-core"
+    told = " ".join(capsys.readouterr().out.split())
+    assert f"({other}) would make it fit" in told
+    assert cli.run([*words.split(), *other.split()]) == 0
+    assert cli.run([*words.split(), "--framework", "fsdp"]) == 1
+    assert other not in capsys.readouterr().out.partition("  no ")[2]
 
 
 def test_a_plan_and_a_prediction_say_how_they_round(

@@ -78,13 +78,15 @@ def unknown(
     name: object,
     known: Iterable[str],
     aliases: Mapping[str, str] = NO_ALIASES,
+    first: Iterable[str] = (),
 ) -> BadInput:
     """The sentence for a name that is not among the known ones, with the nearest of them.
 
     what: the field, as the user knows it;  name: what was given;  known: the valid values;
-    aliases: other spellings of them, such as {"h100": "h100-sxm"}.
+    aliases: other spellings of them, such as {"h100": "h100-sxm"};  first: those to name before
+    the others where none is near.
     """
-    known = sorted({*known})
+    known = [*dict.fromkeys((*first, *sorted({*known})))]
     text = str(name)[:80]
     spelled = {**aliases, **{one: one for one in known}}
     # a name that is the beginning of another means it: h800-pcie is an H800
@@ -92,6 +94,8 @@ def unknown(
     likely = difflib.get_close_matches(text.lower(), spelled, n=9, cutoff=0.5)
     close = [*sorted(begun, key=len, reverse=True), *likely]
     near = [*dict.fromkeys(spelled[one] for one in close)][:3]
+    if instead := aliases.get(text.lower().replace("-", "_")):
+        near = [instead]
     hint = (
         f"did you mean {' or '.join(near)}?"
         if near

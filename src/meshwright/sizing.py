@@ -348,12 +348,19 @@ def _why(
     timely = [s for s in tried if s.keeps(deadline_s, None)]
     if deadline_s is None or timely:
         near = min(timely or tried, key=_dollars)
-        word = "cheapest in time" if deadline_s is not None else "cheapest"
+        word = (
+            "the cheapest in time"
+            if deadline_s is not None
+            else "the cheapest"
+        )
     else:
         near = min(tried, key=_time)
-        word = "fastest"
+        word = "the fastest"
     none = f"no size tried finishes {goal}"
-    return f"{none}; {word}: {_takes(near)}" if near.prediction else none
+    if near.prediction is None:
+        return none
+    chips, _, rest = _takes(near).partition(": ")
+    return f"{none}; {word}, {chips}, takes {rest}"
 
 
 def _takes(size: Size) -> str:

@@ -199,6 +199,10 @@ def values(texts: Sequence[Value], most: int = MOST) -> list[Value]:
             while low <= high:
                 points.append(low)
                 low *= 2
+        elif isinstance(text, str) and ".." in text[:100]:
+            raise BadInput(
+                f"range {text[:60]!r} must have a whole number at both ends, such as 64..4096"
+            )
         elif text != "":
             points.append(text)
     if not 0 < len(points) <= most:

@@ -365,3 +365,14 @@ def test_what_another_file_says_is_no_diff(tmp_path: Path) -> None:
         diff(str(path), job, named["job.attention_kernel"].change, "deepspeed")
     numbers = {p for a in answer.numerics for p in a.change.fields}
     assert answer.unsaid and "job.precision" not in numbers, "FP8 has no key"
+
+
+def test_a_step_beyond_the_peak_is_of_another_job(
+    run: tuple[str, Job],
+) -> None:
+    """Nothing can be learnt from 40 ms that are thought to be seconds of 64 chips."""
+    p = predict(run[1].filled)
+    least = p.hfu * p.step_time_s
+    with pytest.raises(BadInput, match="times the peak of 64 x h100-sxm"):
+        advise(run[1], [0.99 * least] * 3)
+    assert advise(run[1], 1.01 * least).gap

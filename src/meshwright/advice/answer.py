@@ -11,9 +11,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
+from statistics import median
 from typing import Any
 
-from ..compare.installation import LEAST, scale
+from ..compare.installation import LEAST, demand_possible, scale
 from ..describe.cluster import Installation
 from ..describe.display import Displayed
 from ..describe.job import Job
@@ -201,6 +202,8 @@ def advise(
         else [float(s) for s in measured]
     )
     run = predict(job.filled)
+    if steps:
+        demand_possible(run, median(steps))
     words = tongue(run.job, format, names)
     seen = gap(run, steps, words, taken) if steps else None
     if len(steps) >= LEAST:

@@ -93,9 +93,9 @@ def cluster(text: str, network: str | Network | None = None) -> Cluster:
         own = chip(what).network
     elif "+" in what or "," in what:
         raise BadInput(
-            f"cluster {text[:80]!r} mixes chips: a step is predicted on one kind; ask for each"
-            f" ({command('sweep')} MODEL --over on=8xh100-sxm,8xa100-80), the slowest of them sets"
-            " the pace"
+            f"cluster {text[:80]!r} mixes chips: a step is predicted on one kind, and where all get"
+            " even shares the slowest sets the pace; ask for as many of each:"
+            f" {command('sweep')} MODEL --over on={','.join(each_alone(text))}"
         )
     else:
         spelled = {**_index("networks"), **_index("chips")}
@@ -141,6 +141,20 @@ def aliases(kind: str) -> dict[str, str]:
         for name, table in _tables(kind).items()
         for a in table.get("aliases", ())
     }
+
+
+def each_alone(text: str) -> list[str]:
+    """Clusters of one kind, each of as many chips as a mixed one has: 16xh100-sxm, 16xa100-80 of
+    8xh100-sxm+8xa100-80; an example where it cannot be read.
+    """
+    parts = [
+        COUNT.match(part.strip()) for part in re.split("[+,]", text[:200])
+    ]
+    read = [p for p in parts if p and has("chips", p[2])]
+    if len(read) < len(parts):
+        return ["8xh100-sxm", "8xa100-80"]
+    chips = sum(int(re.sub("[,_]", "", p[1])) for p in read)
+    return [*dict.fromkeys(f"{chips}x{p[2].strip()}" for p in read)]
 
 
 def _key(text: str) -> str:

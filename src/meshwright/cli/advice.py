@@ -18,6 +18,8 @@ from cyclopts import (
 from .. import catalog
 from ..describe.choices import first_few
 from ..errors import BadInput, command
+from ..formats.flags import EXAMPLES as FIELD_VALUES
+from ..formats.options import flags
 from ..formats.spellings import OURS
 from .command import VERBS, app
 
@@ -37,10 +39,27 @@ EXAMPLES = {
     "sweep": f"{JOB} --over chips=64..4096",
     "roofline": "llama3-70b --on 8960xtpu-v5p --batch 4M",
     "read": "train.sh --on 64xh100-sxm",
+    "advise": "train.sh --on 64xh100-sxm",
+    "compare": "runs/first",
+    "data": "books.jsonl -o tokens/books",
+    "report": "plan.toml -o report.html",
+    "generate": "runs/first",
     "export": "plan.toml --to megatron",
     "train": "examples/quickstart.toml",
 }
 """Verb -> words that answer a question."""
+VALUES = {
+    "--on": "1024xh100-sxm",
+    "--batch": "4M",
+    "--over": "chips=64..4096",
+    "--explain": "step_time",
+    "--against": "'tp=8 pp=4'",
+    "--deadline": "30d",
+    "--budget": "5M",
+    "--price": "h100-sxm=2.5",
+    "--tokens": "15T",
+}
+"""Options that people give without a value -> one that they take."""
 
 
 def advice(words: Sequence[str], error: CycloptsError) -> str:
@@ -75,8 +94,25 @@ def advice(words: Sequence[str], error: CycloptsError) -> str:
     if isinstance(error, RepeatArgumentError):
         return f"{error.token.keyword} is given twice: leave one of them"
     if isinstance(error, UnusedCliTokensError):
-        left = " ".join(error.unused_tokens or ())[:60]
-        return f"{left!r} is one word too many; {command(f'{verb} --help')} lists what {verb} takes"
+        unused = [*(error.unused_tokens or ())]
+        left = " ".join(unused)[:60]
+        many = "one word" if len(unused) < 2 else f"{len(unused)} words"
+        return (
+            f"{left!r} is {many} too many{cut_in_two(words, unused)};"
+            f" {command(f'{verb} --help')} lists what {verb} takes"
+        )
+    return ""
+
+
+def cut_in_two(words: Sequence[str], unused: Sequence[str]) -> str:
+    """How a value with a space is written, where a word too many stands behind that of an option:
+    --tokens 15 T.
+    """
+    for option, value, word in zip(words, words[1:], words[2:], strict=False):
+        if option.startswith("-") and word in unused and value != word:
+            return (
+                f": one value has no space, such as {option} '{value} {word}'"
+            )
     return ""
 
 
@@ -101,7 +137,8 @@ def unknown_option(verb: str, flag: str, error: UnknownOptionError) -> str:
         )
     known = options(error.argument_collection)
     near = difflib.get_close_matches(flag, known, n=2, cutoff=NEAR)
-    hint = f"did you mean {' or '.join(near)}? " if near else elsewhere(flag)
+    meant = f"did you mean {' or '.join(near)}? " if near else ""
+    hint = elsewhere(flag) + meant
     return f"unknown option {flag[:60]}; {hint}options of {verb}: {command(f'{verb} --help')}"
 
 
@@ -139,10 +176,18 @@ def missing(verb: str, error: MissingArgumentError) -> str:
     given = [t.keyword for t in error.argument.tokens if t.keyword]
     name = error.keyword or next(iter(given), error.argument.name)
     if name.startswith("-") and name in (*given, error.keyword):
-        return f"{verb} {name} needs a value; see {command(f'{verb} --help')}"
+        value = VALUES.get(name) or flags_value(name)
+        such = f", such as {name} {value}" if value else ""
+        return f"{verb} {name} needs a value{such}; see {command(f'{verb} --help')}"
     example = EXAMPLES.get(verb)
     such = f", such as {command(f'{verb} {example}')}" if example else ""
     return f"{verb} needs {name}{such}; see {command(f'{verb} --help')}"
+
+
+def flags_value(name: str) -> str:
+    """A value that a flag of a job's field takes; "" for other options."""
+    field = next((f.name for f in flags() if f.spelled == name), "")
+    return FIELD_VALUES.get(field, "2") if field else ""
 
 
 def export_command(model: str, machine: str) -> str:

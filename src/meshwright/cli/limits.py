@@ -22,8 +22,8 @@ Months = Annotated[float | None, word("Time a run may take (default 3).", "N")]
 Kind = Annotated[
     str,
     word(
-        "paper (a stack of MLPs, as published) or realistic (whole transformers; what each omission"
-        " moves; some minutes).",
+        "paper (a stack of MLPs, as published) or realistic (whole transformers, failures, memory;"
+        " with --sensitivity what each omission moves, some minutes).",
         "NAME",
     ),
 ]
@@ -165,7 +165,9 @@ def limits(
                 chosen, run, chips, real=real, progress=progress, growth=growth
             )
         elif real:
-            answered = whole_models(chosen, real, progress, growth)
+            answered = whole_models(
+                chosen, real, progress, growth=growth, every=sensitivity
+            )
         elif sensitivity:
             answered = sensitivity_rows(chosen)
         else:
@@ -196,7 +198,7 @@ APART = (
     ("--sensitivity", "--growth"),
 )
 """Options of which only one can be answered: other questions, and dates of ends that are not
-asked for. What each input moves of whole transformers is what --model realistic shows."""
+asked for."""
 
 
 BETWEEN = {"--run": (0, 1e40), "--chips": (0, 1e12), "--growth": (1, 1e3)}
@@ -216,7 +218,8 @@ def demand_answerable(
             "--sensitivity": sensitivity,
             "--run": run is not None,
             "--chips": chips is not None,
-            "--growth": growth is not None,
+            # a table of the paper's model has no dates
+            "--growth": growth is not None and model == "paper",
         }
     )
     for flag, value in (
@@ -417,9 +420,15 @@ def realism(
 
 
 def whole_models(
-    chosen: list[Any], real: Any, progress: Any, growth: float | None
+    chosen: list[Any],
+    real: Any,
+    progress: Any,
+    growth: float | None,
+    every: bool,
 ) -> LimitsAnswer:
-    """The question asked of whole transformers, beside the paper's model."""
+    """The question asked of whole transformers, beside the paper's model; every: what each omission
+    moves, not failures alone.
+    """
     from rich.console import Group
 
     from ..limits.answer import limits as compute
@@ -442,9 +451,22 @@ def whole_models(
             ("the paper's model, chips fail", compute(mortal, False).lines[0])
         )
         curves = tuple(
-            ladder(scenario, replace(real, failures=mortal.failures), progress)
+            ladder(
+                scenario,
+                replace(real, failures=mortal.failures),
+                progress,
+                every,
+            )
         )
-        cards.append(laddered(scenario, paper, curves, growth or GROWTH))
+        cards.append(
+            laddered(
+                scenario,
+                paper,
+                curves=curves,
+                growth=growth or GROWTH,
+                whole=every,
+            )
+        )
         tables.append(ladders(paper, curves))
         fields.append(
             {

@@ -112,7 +112,12 @@ def run(words: list[str]) -> int:
                 raise BadInput(
                     f"{words[0]} needs the extra: pip install 'meshwright[{extra}]'"
                 )
-            raise unknown("command", words[0], VERBS)
+            option = words[0].startswith("-")
+            raise unknown(
+                "option" if option else "command",
+                words[0],
+                ASKED if option else VERBS,
+            )
         if words and words[0] not in ASKED:
             add_own_machines()
         return int(

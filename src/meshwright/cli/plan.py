@@ -87,7 +87,7 @@ def plan(
         )
         if size.chips is None:
             return too_small(size, detail, json)
-    by_set, own = plans(
+    by_set, job = plans(
         model,
         described,
         space,
@@ -100,10 +100,12 @@ def plan(
     kept = output and output.lower().endswith(".toml")
     for name, each in by_set.items():
         trained = not_trained(each) if kept else []
-        notes = (*rounded, *each.notes, *trained)
+        # where nothing fits, the reason stands first
+        rest = (*each.notes, *trained)
+        notes = (*rounded, *rest) if each.best else (*rest, *rounded)
         by_set[name] = replace(each, notes=notes)
     first = next(iter(by_set.values()))
-    mine, aside = against_best(first, against, own)
+    mine, aside = against_best(first, against, job.layout)
     again = {
         name: again_words(
             model,
@@ -116,9 +118,19 @@ def plan(
         )
         for name, each in by_set.items()
     }
-    later = steps.after_plan(first.best, model, output)
+    later = (
+        steps.after_plan(first.best, model, output)
+        if first.best
+        else steps.after_misfit(first.notes, model, given)
+    )
     shown = Answer(
-        by_set, again=again, later=later, size=size, mine=mine, aside=aside
+        by_set,
+        again=again,
+        later=later,
+        size=size,
+        mine=mine,
+        aside=aside,
+        job=job,
     )
     data = shown.to_dict() if json or output else {}
     if output and shown.bests:
@@ -164,7 +176,9 @@ def plans(
     price: Sequence[str],
     search_software: bool = False,
 ) -> tuple[dict[str, Any], Any]:
-    """(name -> plan for each assumption set, the layout that the job has already)."""
+    """(name -> plan for each assumption set, the job that was asked, with the layout that it has
+    already).
+    """
     from ..report import console
     from ..search import all_settings
     from ..search import plan as search
@@ -192,9 +206,10 @@ def plans(
                 job, among, top=top, progress=progress, pareto=pareto
             )
         beside = [said] if (said := batch_beside(job)) else []
-        notes = [*notes, *plan.notes, *beside]
+        more = [*plan.notes, *beside]
+        notes = [*notes, *more] if plan.best else [*more, *notes]
         by_set[job.assumptions.name] = replace(plan, notes=tuple(notes))
-    return by_set, job.layout
+    return by_set, job
 
 
 def with_chips_sized(
@@ -274,6 +289,8 @@ class Answer(NamedTuple):
     """The prediction of the user's layout, to be set beside the best; None without one."""
     aside: str
     """Why the layout of a file is left aside."""
+    job: Any
+    """What was asked."""
 
     @property
     def first(self) -> Any:
@@ -333,6 +350,7 @@ class Answer(NamedTuple):
             self.size,
             against=yours or "",
             aside=self.aside,
+            job=self.job,
         )
 
     def why(self) -> Iterator[Any]:

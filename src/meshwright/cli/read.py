@@ -18,8 +18,9 @@ OURS = {"model_type", "cluster", "layout"}
 TheirFile = Annotated[
     str,
     Parameter(
-        help="A launch script or configuration of Megatron-LM, Megatron-Bridge or NeMo, torchtitan,"
-        " DeepSpeed, accelerate, axolotl or MaxText."
+        help="A launch script, configuration or log of Megatron-LM, Megatron-Bridge, NeMo, Primus,"
+        " torchtitan, DeepSpeed, accelerate, axolotl, MaxText, Hugging Face Trainer,"
+        " LLaMA-Factory, nanotron, GPT-NeoX, torchtune, LitGPT, OLMo, OLMo-core or Levanter."
     ),
 ]
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ..errors import BadInput, MeshwrightError, command
@@ -58,14 +59,29 @@ def after_plan(best: Any, model: str, output: str | None) -> list[Any]:
     """Rows of a card: the files made of a plan's file; before it is written, how to keep it."""
     from ..report.card import CardRow, Commands
 
-    if best is None:
-        return []
     if output and output.lower().endswith(".toml"):
         return [Commands(commands(of_file(best, output)), rank=1)]
     name = "best.toml" if model == "plan.toml" else "plan.toml"
     to = target(best.job)
     later = f", then: {command(f'export {name} --to {to}')}" if to else ""
     return [CardRow("next", f"add -o {name}{later}", "cyan", rank=1)]
+
+
+WOULD_FIT = re.compile(r"\((--[a-z-]+ [^)]+)\) would make it fit")
+"""The flags of a sentence on what would make a layout fit."""
+
+
+def after_misfit(
+    notes: Iterable[str], model: str, given: Mapping[str, str]
+) -> list[Any]:
+    """Rows of a card: the search again, with the first change that would make a layout fit."""
+    from ..report.card import Commands
+
+    for note in notes:
+        if flags := WOULD_FIT.search(note):
+            words = words_of_command(model, given)
+            return [Commands(commands([f"plan {words} {flags[1]}"]), rank=1)]
+    return []
 
 
 def of_file(p: Any, path: str) -> list[str]:

@@ -21,6 +21,8 @@ from ..describe.job import Job
 from ..errors import BadInput
 from ..formats import bridge, run_folder
 from ..formats.flags import read_flags
+from ..prediction.prediction import Prediction
+from ..units import show
 from .as_run import predict_as_run
 
 LEAST = 3
@@ -46,6 +48,17 @@ def demand_enough(ratios: Sequence[float]) -> None:
         )
 
 
+def demand_possible(p: Prediction, step_s: float) -> None:
+    """BadInput for a measured step in which the chips would execute more than their peak."""
+    share = p.hfu * p.step_time_s / step_s
+    if share > 1.0:
+        raise BadInput(
+            f"a step of {show(step_s, 's')} would be {share:.3g} times the peak of"
+            f" {p.job.cluster.chips:,} x {p.job.cluster.chip.name}: it is of another job (model,"
+            " batch, chips), or not in seconds"
+        )
+
+
 class MeasuredStep(NamedTuple):
     """A measured step beside its job."""
 
@@ -57,10 +70,9 @@ class MeasuredStep(NamedTuple):
     def ratio(self) -> float:
         """Measured over predicted, before any scale."""
         plain = replace(self.job.cluster, installation=Installation())
-        return (
-            self.seconds
-            / predict_as_run(replace(self.job, cluster=plain)).step_time_s
-        )
+        p = predict_as_run(replace(self.job, cluster=plain))
+        demand_possible(p, self.seconds)
+        return self.seconds / p.step_time_s
 
 
 def steps(

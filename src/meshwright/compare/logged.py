@@ -16,6 +16,7 @@ from ..errors import BadInput
 from ..formats.logs import Log, LoggedStep
 from ..prediction.prediction import Prediction
 from ..units import show
+from .installation import demand_possible
 
 GIB = 2.0**30
 ALIKE = 0.7, 1.45
@@ -62,7 +63,11 @@ class Logged(Displayed):
 
     @property
     def other_work(self) -> str:
-        """That the log is of other work than the job, where its TFLOP/s say so."""
+        """That the log is of other work than the job, where its TFLOP/s or its seconds say so."""
+        try:
+            demand_possible(self.predicted, self.measured_s)
+        except BadInput as error:
+            return str(error)
         times = self.counted
         if times is None or ALIKE[0] <= times <= ALIKE[1]:
             return ""

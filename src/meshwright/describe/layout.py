@@ -140,7 +140,7 @@ class Layout(Checked):
         ):
             return (
                 f"placement must give each of {', '.join(AXES)} as many numbers as the network has"
-                " dimensions"
+                " dimensions, of two such as tp=8x1,cp=1x1,dp=1x32,pp=1x4"
             )
         return ""
 

@@ -277,9 +277,8 @@ def recompute(text: str) -> Recompute:
         )
     words = {word.strip() for word in names.split("+")} - {""}
     for word in sorted(words - {*RECOMPUTE, *PARTS, *OPERATIONS}):
-        raise unknown(
-            "layout.recompute", word, (*RECOMPUTE, *PARTS, *OPERATIONS)
-        )
+        every = (*RECOMPUTE, *PARTS, *OPERATIONS)
+        raise unknown("layout.recompute", word, every, first=RECOMPUTE)
     if not words:
         raise BadInput(
             "layout.recompute needs a word: none, selective, full or parts joined by +"

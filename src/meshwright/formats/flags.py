@@ -168,15 +168,40 @@ def describe(
                 else {**table, flag.field or flag.name: value}
             )
     if not ours and not theirs:
-        for name, example in (("on", "1024xh100-sxm"), ("batch", "4M")):
-            if name not in given:
-                raise BadInput(
-                    f"--{name} is missing: give it, such as --{name} {example}, or a JOB.toml"
-                    " instead of the model"
-                )
+        demand_chips_and_batch(model, given)
     if not ours and "layout" in tables:
         tables["layout"] = with_schedule(tables["layout"])
     return tables
+
+
+def demand_chips_and_batch(model: str, given: Mapping[str, str]) -> None:
+    """BadInput for a model without chips or a batch, and for a file that holds no model."""
+    if bridge.suffix(model) in (*bridge.LOGS, ".py"):
+        raise bridge.no_run(model)
+    examples = {"on": "1024xh100-sxm", "batch": usual_batch(given)}
+    for name, example in examples.items():
+        if name not in given:
+            what = WANTED[name]
+            raise BadInput(
+                f"--{name} is missing: give {what}, such as --{name} {example}, or a JOB.toml"
+                " instead of the model"
+            )
+
+
+WANTED = {"on": "the chips", "batch": "the batch of a step"}
+"""What a missing flag says."""
+FEW_CHIPS = 64
+"""Chips from which on batches are told in tokens."""
+A_CHIP = 8
+"""Sequences for each of fewer chips, in the example of a batch."""
+
+
+def usual_batch(given: Mapping[str, str]) -> str:
+    """A batch that the chips of a command line can share, as an example."""
+    chips = chips_of(given) or FEW_CHIPS
+    if chips >= FEW_CHIPS:
+        return "4M (tokens) or 512seq"
+    return f"{A_CHIP * chips}seq (sequences)"
 
 
 def with_schedule(layout: Mapping[str, Any]) -> dict[str, Any]:
@@ -247,12 +272,11 @@ def foreign_tables(
         )
     for need in missing(foreign, given):
         raise BadInput(f"{file[:80]} {need}")
-    for key, why in foreign.left.items():
-        if ADAPTERS in str(why):
-            raise BadInput(
-                f"{file[:80]} trains adapters alone ({key}): LoRA and QLoRA are not counted; a file"
-                f" without {key} trains all weights, which is predicted"
-            )
+    if key := adapters_alone(foreign.left):
+        raise BadInput(
+            f"{file[:80]} trains adapters alone ({key}): LoRA and QLoRA are not counted; a file"
+            f" without {key} trains all weights, which is predicted"
+        )
     notes += notes_on(foreign, given)
     if foreign.left:
         keys = ", ".join([*foreign.left][:NAMED]) + (
@@ -263,6 +287,11 @@ def foreign_tables(
             f"not in the prediction: {keys} ({command('read')} {file} says why of {them})"
         )
     return tables, given
+
+
+def adapters_alone(left: Mapping[str, str]) -> str:
+    """The key of a file by which only adapters are trained; "" for none."""
+    return next((key for key, why in left.items() if ADAPTERS in why), "")
 
 
 def notes_on(

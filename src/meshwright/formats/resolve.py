@@ -5,7 +5,9 @@ A `Job` takes such texts too once this module is loaded, which `meshwright.Job` 
 
 from __future__ import annotations
 
+import os
 import re
+from dataclasses import replace
 from pathlib import Path
 
 from .. import catalog
@@ -28,7 +30,8 @@ __all__ = ["Job", "cluster", "model"]
 
 def model(name: str, *, files: bool = True) -> Model:
     """The model of that name or Hugging Face id, or of a config.json at that path (or in that
-    directory); "trace:PATH" counts it by its code in transformers.
+    directory, or in the Hugging Face cache of this machine); "trace:PATH" counts it by its code in
+    transformers.
 
     files: whether the name may be a path (False for untrusted input).  Raises BadInput.
 
@@ -37,6 +40,10 @@ def model(name: str, *, files: bool = True) -> Model:
     32
     """
     demand_text(name, "the name of a model")
+    if not name.strip():
+        raise BadInput(
+            "the model has no name: give one, such as llama3-8b, or the path of a config.json"
+        )
     if files and name.startswith(TRACE):
         return load_hf(name.removeprefix(TRACE), by_code=True)
     path = (
@@ -47,13 +54,39 @@ def model(name: str, *, files: bool = True) -> Model:
     )
     if files and path and not catalog.has("models", name):
         if HUB.fullmatch(name) and not Path(name).exists():
-            raise BadInput(
-                f"{name} is neither a model of the catalogue nor a file here: save the config.json"
-                " of its page and give its path, or take a name that"
-                f" {command('catalog models')} lists"
-            )
+            return of_hub(name)
         return load_hf(name)
     return catalog.model(name)
+
+
+def of_hub(name: str) -> Model:
+    """The model owner/name of the Hugging Face Hub, if its config.json is in this machine's cache;
+    nothing is fetched.  Raises BadInput.
+    """
+    folder = hub_cache() / f"models--{name.replace('/', '--')}"
+    try:
+        head = (folder / "refs" / "main").read_text("ascii").strip()
+    except (OSError, ValueError):
+        head = ""
+    file = folder / "snapshots" / head / "config.json"
+    if not head or not file.is_file():
+        raise BadInput(
+            f"{name} is neither a model of the catalogue, nor a file here, nor in the Hugging Face"
+            f" cache: hf download {name} config.json puts it there; {command('catalog models')}"
+            " lists the names"
+        )
+    found = load_hf(file)
+    said = f"model: config.json of {name} in the Hugging Face cache, revision {head[:8]}"
+    short = name.rpartition("/")[2].lower()
+    return replace(found, name=short, notes=(*found.notes, said))
+
+
+def hub_cache() -> Path:
+    """Where huggingface_hub keeps what it downloads (its documentation, environment variables)."""
+    if kept := os.environ.get("HF_HUB_CACHE"):
+        return Path(kept)
+    home = os.environ.get("HF_HOME")
+    return Path(home or Path.home() / ".cache" / "huggingface") / "hub"
 
 
 def cluster(

@@ -16,6 +16,7 @@ A line a step: step, began_unix_s, wall_s, thread_cpu_s, process_cpu_s, bytes {k
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
@@ -54,6 +55,8 @@ def read_run(folder: str | Path) -> RecordedRun:
     except (OSError, ValueError):
         known = False
     if not known:
+        if not os.path.lexists(path):
+            raise BadInput(f"there is no file or folder {str(folder)[:200]}")
         raise BadInput(
             f"{str(folder)[:200]!r} is not a run folder (no job.toml): `meshwright train` creates"
             " one"

@@ -39,6 +39,7 @@ SAME = {
     "zero": ("zero-stage",),
     "seq": ("seq-length", "sequence-length"),
     "batch": ("global-batch-size", "gbs"),
+    "steps": ("measured", "step-time", "measured-step-time"),
 }
 """flag -> what other tools call it."""
 OURS = {

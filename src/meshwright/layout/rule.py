@@ -48,6 +48,12 @@ def token_parts(scheme: str, sequence_parallel: bool, tp: Any, cp: Any) -> Any:
     return cp * tp if cuts_tokens(scheme, sequence_parallel) else cp
 
 
+def most_replicas(job: Job, layout: Layout) -> str:
+    """How many replicas of such degrees the chips have room for; "" for none."""
+    room = int(job.cluster.chips // layout.replica)
+    return f": dp may be at most {room}" if room else ""
+
+
 def may_be(n: int, limit: int = 4096) -> str:
     """The divisors of n, as text."""
     values = [d for d in divisors(n) if d <= limit]

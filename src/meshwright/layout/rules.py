@@ -25,7 +25,14 @@ from ..schedule import SCHEDULES
 from ..schedule import get as schedule_named
 from . import alternatives, beside, cuts, practice, schemes, trainable
 from .placement import launcher_orders, lies
-from .rule import LayoutRule, cuts_tokens, divides, may_be, token_parts
+from .rule import (
+    LayoutRule,
+    cuts_tokens,
+    divides,
+    may_be,
+    most_replicas,
+    token_parts,
+)
 from .sequence import length
 from .stages import microbatches, partition, schedule_of
 
@@ -105,7 +112,7 @@ CHIPS = LayoutRule(
     lambda j, l: l.chips <= j.cluster.chips,
     lambda j, l: (
         f"tp {l.tp} x cp {l.cp} x pp {l.pp} x dp {l.dp} needs {l.chips} chips, but the cluster has"
-        f" {j.cluster.chips}"
+        f" {j.cluster.chips}{most_replicas(j, l)}"
     ),
     reads=("pp", "dp"),
 )

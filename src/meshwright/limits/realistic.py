@@ -419,21 +419,28 @@ OF_FAILURES = ("everything counted", "chips never fail", "restart in 1 minute")
 
 
 def ladder(
-    scenario: Scenario, real: Realism = Realism(), progress: Progress = None
+    scenario: Scenario,
+    real: Realism = Realism(),
+    progress: Progress = None,
+    every: bool = True,
 ) -> Iterator[RealCurve]:
     """How far each omission moves the limit: everything counted, then one thing after the other
     left out; where chips fail, the same again of chips that never do.
+
+    every: False for what failures move alone, which is most, in a sixth of the time.
     """
     changes = {
         name: change
         for name, change in OMISSIONS.items()
-        if name != HIERARCHY or scenario.chip.hierarchy
+        if every
+        and (name != HIERARCHY or scenario.chip.hierarchy)
+        or name in OF_FAILURES
     }
     ideal = {
         f"chips never fail, {name}": change
         for name, change in changes.items()
         if name not in OF_FAILURES and real.failures
-    }
+    }  # none where only failures are asked for
     for name, change in changes.items():
         counted = change(real)
         line = real_curve(scenario, counted, name=name, progress=progress)

@@ -40,7 +40,7 @@ def advise_card(advice: Advice, commands: Sequence[str] = ()) -> Card:
         *notes(advice.notes),
         Commands(tuple(commands)),
     ]
-    return Card(f"Advice on {question(run)}", tuple(rows), WHY)
+    return Card(f"Advice on {question(run.job)}", tuple(rows), WHY)
 
 
 def measured(gap: Gap | None) -> Iterator[CardRow]:

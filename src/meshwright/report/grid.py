@@ -39,7 +39,7 @@ def grid_card(grid: Grid, column: str, notes: Sequence[str] = ()) -> Card:
             "interrupted; the same command with -o FILE.jsonl continues",
         )
     return Card(
-        f"Sweep {first} (down) against {second} (across): {column}",
+        f"{column} by {first} (down) and {second} (across)",
         (Table(names, rows, most=9), *card_notes((*notes, *every))),
         "--all: every value; --show COLUMN: another column; -o FILE.csv: all",
     )

@@ -291,11 +291,14 @@ def laddered(
     paper: Sequence[tuple[str, Limit]],
     curves: Sequence[RealCurve],
     growth: float = GROWTH,
+    whole: bool = True,
 ) -> Card:
-    """The largest run with everything counted, what ends it, and what each omission moves."""
-    whole, *others = curves
+    """The largest run with everything counted, what ends it, and what each omission moves; whole:
+    of all omissions, not of failures alone.
+    """
+    first, *others = curves
     rows: list[CardRow] = []
-    last = whole.points[-1] if whole.points else None
+    last = first.points[-1] if first.points else None
     if last:
         words = (
             f"{flops_text(last.flops)} FLOP in {show(last.duration_s, 's')}"
@@ -304,8 +307,8 @@ def laddered(
             CardRow("largest", f"{words}: {_run(last, scenario)}", "bold")
         )
         rows += _beside(last, scenario, growth)
-    if whole.reason:
-        rows.append(CardRow("ended by", whole.reason, rank=2))
+    if first.reason:
+        rows.append(CardRow("ended by", first.reason, rank=2))
     most = [
         f"{flops_text(c.points[-1].flops)} {c.name}"
         for c in others
@@ -321,9 +324,12 @@ def laddered(
                 "paper", f"{words} {flops_text(alive.largest.flops)}", rank=3
             )
         )
+    if not whole:
+        words = "add --sensitivity: what each omission moves (some minutes)"
+        rows.append(CardRow("next", words, rank=4))
     return Card(
         f"How large a run of a whole transformer can be done on {scenario.name} in"
         f" {show(scenario.duration_s, 's')}, counting what the paper leaves out?",
         tuple(rows),
-        "--all: every omission, both ends and the reasons",
+        f"--all: {'every omission' if whole else 'failures'}, both ends and the reasons",
     )

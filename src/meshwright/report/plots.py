@@ -183,7 +183,7 @@ def against_memory(
     axes.axhspan(y / (1 + tie), y * (1 + tie), color="#ee6677", alpha=0.1)
     near: dict[tuple[int, int], list[int]] = {}
     for i, (memory, seconds) in enumerate(map(_spot, predictions)):
-        at = round(8 * memory / room), round(25 * seconds / y)
+        at = round(24 * memory / room), round(40 * seconds / y)
         near.setdefault(at, []).append(i)
     for ranks in near.values():
         axes.annotate(
@@ -597,7 +597,7 @@ def pipelines(timelines: Mapping[str, Timeline], title: str = "") -> Figure:
 
 GANTT = {
     "F": ("#cfe6f7", "", "forward"), "B": ("#e0913c", "///", "backward"),
-    "I": ("#e0913c", "///", "input gradient"), "W": ("#7db27d", "...", "weight gradient"),
+    "I": ("#d98ca6", "///", "input gradient"), "W": ("#7db27d", "...", "weight gradient"),
 }  # fmt: skip
 """kind of an action -> colour (light, darker, darker still), hatch, name."""
 PAPER = {"facecolor": "white", "edgecolor": "none", "alpha": 0.75, "pad": 0.6}

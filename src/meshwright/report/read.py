@@ -16,6 +16,7 @@ from ..describe.job import Job
 from ..describe.read import to_dict as plain
 from ..errors import command
 from ..formats.bridge import ForeignFile
+from ..formats.flags import adapters_alone
 from ..layout.stages import microbatches
 from .card import Card, CardRow, Commands, Item
 from .lines import IndentedLine, taken_first
@@ -33,7 +34,11 @@ def reading_card(
     output: str | None = None,
 ) -> Card:
     """The job, what is missing, what is not in it, what next."""
+    alone = adapters_alone(reading.left)
     rows: list[Item] = [*card_first("", reading.notes)]
+    if alone:
+        words = f"only adapters are trained ({alone}), which is not counted"
+        rows.insert(0, CardRow("no", words, "bold red"))
     if job:
         size = count(parameters(job.model))
         numbers = job.precision.name or job.precision.compute
@@ -52,7 +57,7 @@ def reading_card(
     else:
         rows += [
             CardRow(
-                str(part).split()[0],
+                LABELS.get(name := str(part).split()[0], name),
                 str(part).strip().partition(" ")[2].strip(),
                 rank=4,
             )
@@ -82,7 +87,9 @@ def reading_card(
         )
     if (n := len(left) - UNREAD) > 0:
         rows.append(CardRow("", f"{n} more: --all", "dim", rank=2))
-    later = _later(file, job, needs, given=given, output=output)
+    later = (
+        [] if alone else _later(file, job, needs, given=given, output=output)
+    )
     started = f", {reading.chips:,} ranks" if reading.chips else ""
     return Card(
         f"Read {PurePath(file).name}: {reading.format.title}{started}",
@@ -91,6 +98,8 @@ def reading_card(
     )
 
 
+LABELS = {"software": "options"}
+"""Table of a job -> its label, where its name is wider than labels are."""
 UNREAD = 3
 """Keys of a card that are not in the job."""
 

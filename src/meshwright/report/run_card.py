@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from ..count.model import parameters
 from ..describe.assumptions import search_refusal
+from ..describe.job import Job
 from ..formats.bridge.reading import TAKEN
 from ..prediction.certainty import TRUSTED
 from ..prediction.prediction import Prediction
@@ -43,6 +44,8 @@ BINDING = 0.02
 """Share of the step from which a cause is named among those that bind."""
 CAUSED = 3
 """Causes that are named."""
+WAYS = 3
+"""Changes that would make a layout fit, on a card."""
 NOTES = 2
 """Notes of a card; the others are counted."""
 YES, NO = ("yes", "bold green"), ("no", "bold red")
@@ -51,7 +54,7 @@ YES, NO = ("yes", "bold green"), ("no", "bold red")
 def predict_card(p: Prediction, commands: Sequence[str] = ()) -> Card:
     """The card of one layout."""
     return Card(
-        f"Predict {question(p)}",
+        f"Predict {question(p.job)}",
         (
             verdict(p),
             *first(p.idle, p.notes),
@@ -73,19 +76,21 @@ def plan_card(
     size: Sizing | None = None,
     against: str = "",
     aside: str = "",
+    job: Job | None = None,
 ) -> Card:
     """The card of a search; later: what to do next; size: how many chips it is for, where that was
-    asked; against: a layout of the user's beside the best, as a sentence; aside: why there is none.
+    asked; against: a layout of the user's beside the best, as a sentence; aside: why there is none;
+    job: what was asked, for a plan without any layout.
     """
     best = plan.best
     if best is None:
-        return unfit(plan, aside)
+        return unfit(plan, later, aside=aside, job=job)
     head = [*goal_rows(size)] if size else [verdict(best, plan.recipe)]
     mine = against or aside
     yours = [CardRow("yours", mine, rank=1, most=3)] if mine else []
     others = size_rows(size) if size else alternatives(plan)
     return Card(
-        f"Plan {question(best)}",
+        f"Plan {question(best.job)}",
         (
             *head,
             *first(plan.idle or best.idle, plan.notes),
@@ -102,35 +107,41 @@ def plan_card(
             *yours,
             *others,
             *basis(best),
-            *notes(plan.notes),
+            *notes((*plan.notes, *filter(assumed_rate, best.notes))),
             *later,
         ),
         ALL,
     )
 
 
-def unfit(plan: Plan, aside: str = "") -> Card:
-    """The card of a search without an answer."""
-    none = "fits" if plan.searched else "is legal"
+def unfit(
+    plan: Plan,
+    later: Sequence[Item] = (),
+    aside: str = "",
+    job: Job | None = None,
+) -> Card:
+    """The card of a search without an answer: what stands in the way, and what would remove it."""
     closest = plan.closest
-    rows: list[Item] = [
-        CardRow(NO[0], f"no layout {none}", NO[1]),
-        *(
-            CardRow("why" if i == 0 else "", note, most=3)
-            for i, note in enumerate(plan.notes[:3])
-        ),
+    why, *more = plan.notes or ("nothing fits",)
+    label = "but" if closest else "note"
+    if closest:
+        rows: list[Item] = [
+            verdict(closest, smallest=True),
+            CardRow("closest", short_words(closest.layout)),
+        ]
+    else:
+        said = why.partition(": ")[2]
+        illegal = f"not legal: {said}" if said else why
+        rows = [CardRow(NO[0], illegal, NO[1], most=3)]
+    rows += [
+        CardRow(label if i == 0 else "", note, most=3)
+        for i, note in enumerate(more[:WAYS])
     ]
     if aside:
         rows.append(CardRow("note", aside, "yellow"))
-    if closest:
-        rows.append(
-            CardRow(
-                "closest",
-                f"{short_words(closest.layout)}: {_memory(closest)}",
-            )
-        )
-    name = f"Plan {question(closest)}" if closest else "Plan"
-    return Card(name, tuple(rows), ALL)
+    asked = closest.job if closest else job
+    name = f"Plan {question(asked)}" if asked else "Plan"
+    return Card(name, (*rows, *later), ALL)
 
 
 def compared(plans: Mapping[str, Plan]) -> Card:
@@ -146,16 +157,15 @@ def compared(plans: Mapping[str, Plan]) -> Card:
         rows.append((name, *cells))
     first = next((p.best for p in plans.values() if p.best), None)
     return Card(
-        (f"Plan {question(first)}" if first else "Plan")
+        (f"Plan {question(first.job)}" if first else "Plan")
         + f" under {len(plans)} sets of assumptions",
         (CardTable(("assumptions", "step", "MFU", "layout"), rows, most=10),),
         ALL,
     )
 
 
-def question(p: Prediction) -> str:
+def question(job: Job) -> str:
     """What is trained on what, as it was asked; how large the model is, unless its name says so."""
-    job = p.job
     name = job.model.name
     if not SIZED.search(name):
         name += f" ({count(parameters(job.model))})"
@@ -170,8 +180,12 @@ def question(p: Prediction) -> str:
     return f"{name}{length} on {chips}, batch {batch}{under}"
 
 
-def verdict(p: Prediction, recipe: str = "") -> CardRow:
-    """Whether it fits; recipe: the published one that it is, which ran."""
+def verdict(
+    p: Prediction, recipe: str = "", smallest: bool = False
+) -> CardRow:
+    """Whether it fits; recipe: the published one that it is, which ran; smallest: no layout needs
+    less memory.
+    """
     word, style = YES if p.fits or recipe else NO
     risk = (
         f", out-of-memory risk {risk_words(p.risk_of_oom)}"
@@ -182,9 +196,13 @@ def verdict(p: Prediction, recipe: str = "") -> CardRow:
         f", {show(p.memory_short, 'GiB')} short" if p.memory_short > 0 else ""
     )
     fits = "fits in memory" if p.fits else p.verdict
+    need = _memory(p)
+    if smallest:
+        takes = "" if p.memory_short > 0 else "takes "
+        need = f"even the smallest layout {takes}{need}"
     if recipe and not p.fits:
         fits = "ran as a published recipe, so it fits"
-    return CardRow(word, f"{fits}: {_memory(p)}{short}{risk}", style)
+    return CardRow(word, f"{fits}: {need}{short}{risk}", style)
 
 
 def _memory(p: Prediction) -> str:
@@ -376,8 +394,18 @@ TOO_BIG = "are needed on the fullest chip"
 """What a note on memory says, which the verdict says before it."""
 FILLED = "dp not given"
 """How a note on dp begins, which the layout says."""
-URGENT = ("no price", "unmeasured", "allows", "cannot run", "rounded")
+UNMEASURED = "unmeasured"
+"""A word of notes on rates that are assumed."""
+URGENT = (
+    *("no price", "no public price", UNMEASURED, "no published run"),
+    *("allows", "cannot run", "rounded"),
+)
 """Words of notes that stand first, most urgent first."""
+
+
+def assumed_rate(sentence: str) -> bool:
+    """Whether a note says that a rate is assumed."""
+    return UNMEASURED in sentence
 
 
 def urgent(sentence: str) -> int:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from rich.console import Group, RenderableType
-from rich.text import Text
 
 from ..prediction.certainty import resolution
 from ..prediction.prediction import Prediction
@@ -105,6 +104,8 @@ def _ends(sweep: Sweep) -> Iterator[CardRow]:
             "fastest",
             f"{sweep.over} = {value}: {seconds(p.step_time_s)} a step{rest}",
         )
+    if p.idle:
+        yield CardRow("idle", f"{value}: {p.idle}", "yellow", rank=4)
     yield from binding(p)
     paid = [(p.cost_usd, value, p) for value, p in fine if p.cost_usd]
     if paid:
@@ -132,11 +133,13 @@ def _said(sweep: Sweep) -> Iterator[str]:
         for p in sweep.predictions
         if p.train_time_s is not None and p.cost_usd is None
     )
-    yield from dict.fromkeys(
-        p.certainty.note
-        for p in sweep.predictions
-        if p.certainty and p.certainty.note
-    )
+    unsure: dict[str, list[str]] = {}
+    for point, p in sweep.predicted:
+        if p.certainty and p.certainty.note:
+            unsure.setdefault(p.certainty.note, []).append(str(point.value))
+    for note, values in unsure.items():
+        some = len(values) < len(sweep.predictions)
+        yield f"{', '.join(values[:FEW])}: {note}" if some else note
 
 
 def sweep_report(sweep: Sweep) -> RenderableType:
@@ -187,26 +190,7 @@ def _times(p: Prediction, first: Prediction) -> str:
 
 
 def _notes(sweep: Sweep) -> Iterator[RenderableType]:
-    if sweep.interrupted:
-        yield Text()
-        yield Text(
-            "note: interrupted: these points are complete, the others are missing",
-            "yellow",
-        )
-    chips = dict.fromkeys(
-        p.job.cluster.chip.name for p in sweep.predictions if p.unmeasured
-    )
-    if chips:
-        yield Text(
-            f"note: unmeasured, so a share of the peak is assumed: {', '.join(chips)}",
-            "yellow",
-        )
-    unpriced = dict.fromkeys(
-        p.job.cluster.chip.unpriced
-        for p in sweep.predictions
-        if p.train_time_s is not None and p.cost_usd is None
-    )
-    for said in unpriced:
+    for said in _said(sweep):
         yield IndentedLine(f"note: {said}", "yellow", hang=6)
     if len(sweep.predictions) > 1:
         yield IndentedLine(
@@ -224,12 +208,4 @@ def _notes(sweep: Sweep) -> Iterator[RenderableType]:
             " recipes prefer, else the simplest, so a row may be up to"
             f" {percent(tie, 0)} slower than the one above",
             "dim",
-        )
-    unsure: dict[str, list[str]] = {}
-    for point, p in sweep.predicted:
-        if p.certainty and p.certainty.note:
-            unsure.setdefault(p.certainty.note, []).append(str(point.value))
-    for note, values in unsure.items():
-        yield IndentedLine(
-            f"note: {', '.join(values[:FEW])}: {note}", "yellow", hang=6
         )

@@ -187,7 +187,7 @@ def data_parallel(on: Asked) -> Scheme:
     mesh = on.mesh
     return on.scheme(
         "DP",
-        f"X = {mesh.chips}",
+        f"dp {mesh.chips}",
         "backward",
         at=on.spread(mesh.all_chips, {"replicas": mesh.everything}, zero=0),
         note="weights and optimizer state on every chip",
@@ -200,7 +200,7 @@ def sharded_data_parallel(on: Asked) -> Scheme:
     mesh = on.mesh
     return on.scheme(
         "FSDP",
-        f"X = {mesh.chips}",
+        f"dp {mesh.chips}",
         "forward",
         on.spread(mesh.all_chips, {"replicas": mesh.everything}),
     )
@@ -211,7 +211,7 @@ def tensor_parallel(on: Asked) -> Scheme:
     mesh = on.mesh
     return on.scheme(
         "TP",
-        f"Y = {mesh.chips}",
+        f"tp {mesh.chips}",
         "forward",
         at=on.spread(mesh.pods, {"tp": mesh.everything}),
         note="its ratio does not depend on the batch",
@@ -222,7 +222,7 @@ def mixed(on: Asked, split: Split, edition: str) -> Scheme:
     """FSDP and TP on the real axes, best for an edition."""
     return on.scheme(
         f"FSDP+TP, best {edition}",
-        f"X = {split.x}, Y = {split.y}",
+        f"dp {split.x}, tp {split.y}",
         "forward",
         at=lambda batch: split.at(batch / on.mesh.pods),
         note=split.text,
@@ -299,7 +299,7 @@ def context_parallel(on: Asked, degree: int) -> Scheme:
     scores = put("setting.layer", SCORES)(on)
     return on.scheme(
         "context",
-        f"c = {degree}",
+        f"cp {degree}",
         "forward",
         at=scores.spread(mesh.all_chips, {"cp": ring(mesh, degree)}),
         note="attention scores against the exchange of keys and values",

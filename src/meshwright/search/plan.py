@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from ..describe.fields import FieldKind
+from ..describe.framework import USUAL, framework
 from ..describe.frozen import FrozenDict
 from ..describe.job import Job, demand_job
 from ..layout import beside, practice
@@ -19,7 +21,7 @@ from .answer import Plan, Steps
 from .evaluate import Progress
 from .families import Family
 from .joint_software import choose_settings
-from .misfit import nearest_fit, rejections
+from .misfit import nearest_fit, rejections, space_fits
 from .question import Question, answer_steps, final_plan
 from .recipes import RISKY, recipe_families, shown_to_fit
 from .software import with_settings
@@ -122,7 +124,7 @@ def _plan_by_practice(question: Question) -> Steps:
     every, _ = strategies(job, asked, proposals=False)
     one = yield from answer_steps(replace(question, spaces=every), job)
     if one.best is None:
-        return _explain_misfit(job, every[0], one)
+        return _explain_misfit(job, every[0], one, asked)
     layout = one.best.layout
     broken = (
         *practice.unusual(job, layout),
@@ -203,10 +205,27 @@ def _prefer_recipe(question: Question, one: Plan) -> Plan:
     )
 
 
-def _explain_misfit(job: Job, space: Space, one: Plan) -> Plan:
-    """A plan without a layout, with what would help."""
+def _explain_misfit(job: Job, space: Space, one: Plan, asked: Space) -> Plan:
+    """A plan without a layout, with what would help; space: the first of what was asked for, as the
+    framework searches it.
+    """
     _, sentences = rejections(job, space)
-    closest, why = nearest_fit(job, space, sentences)
+    closest, (why, *ways) = nearest_fit(job, space, sentences)
+    if closest:
+        ways = [*_cut_by_another(job, asked), *ways]
     return replace(
-        one, closest=closest, notes=(*why, *job.model.notes, *one.notes)
+        one, closest=closest, notes=(why, *ways, *job.model.notes, *one.notes)
     )
+
+
+def _cut_by_another(job: Job, asked: Space) -> Iterator[str]:
+    """The sentence on the framework that cuts a model in more ways, where nobody named one and what
+    is usual on these chips does not.
+    """
+    if job.framework or job.usual_framework == USUAL:
+        return
+    other = replace(job, framework=framework(USUAL))
+    if any(space_fits(other, space) for space in strategies(other, asked)[0]):
+        yield (
+            f"tensor and pipeline parallelism (--framework {USUAL}) would make it fit"
+        )

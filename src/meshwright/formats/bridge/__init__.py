@@ -41,7 +41,7 @@ from . import (
 from .dumps import dump, headed
 from .edit import LARGEST_BASE
 from .reading import FileKeys, ForeignFile, understood
-from .recognise import explains_more, recognised
+from .recognise import explains_more, no_tools_file, recognised
 from .table import Format, get
 from .tabled import TabledTool
 from .tool import Tool
@@ -122,6 +122,19 @@ def logged(path: str) -> bool:
         return False
 
 
+def no_run(path: str) -> BadInput:
+    """The sentence for Python, and for a text that is not the log of a run.  Raises BadInput for a
+    file that cannot be read.
+    """
+    read_text(path)
+    if suffix(path) == ".py":
+        return BadInput(
+            f"{path[:80]} is Python, which is not run here: give what its run saves"
+            " (config.json of OLMo-core, run_config.yaml of Megatron-Bridge), or its log"
+        )
+    return no_tools_file(path)
+
+
 def arguments_of_log(text: str, chips: int | None) -> ForeignFile:
     """What the arguments in a log say.  Raises BadInput where there are none."""
     if found := dump(text):
@@ -175,12 +188,11 @@ def read_file(
     with; None: that is not known.
     """
     if text is None and suffix(path) in LOGS and not named:
+        if not logged(path):
+            raise no_run(path)
         return arguments_of_log(read_log(path), chips)
     if suffix(path) == ".py":
-        raise BadInput(
-            f"{path[:80]} is Python, which is not run here: give what its run saves"
-            " (config.json of OLMo-core, run_config.yaml of Megatron-Bridge), or its log"
-        )
+        raise no_run(path)
     text = read_text(path) if text is None else text
     kind = TREES.get(suffix(path))
     keys = _tree(text, kind, path) if kind else None

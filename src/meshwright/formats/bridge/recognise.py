@@ -64,6 +64,31 @@ def other(keys: Iterable[str]) -> Other | None:
     return best if counted[best] >= OWN else None
 
 
+SHOWN = 3
+"""Keys of a file that a sentence names."""
+
+
+def no_tools_file(path: str, keys: Iterable[str] = ()) -> BadInput:
+    """The sentence for a file of no tool, with the tool that has most of its keys."""
+    said = [*keys]
+    start = f"{path[:80]} is no file of a training tool that is read here"
+    tools = f"{command('read --help')} names them"
+    if not said:
+        return BadInput(
+            f"{start}: nothing in it starts one, sets one up or was printed by one; {tools}"
+        )
+    near = max(formats(), key=lambda name: _share(name, said))
+    known = [key for key in said if get(near).knows(key)]
+    if not known:
+        few = ", ".join(said[:SHOWN]) + (", ..." if len(said) > SHOWN else "")
+        return BadInput(f"{start}: none of them has its keys ({few}); {tools}")
+    few = ", ".join(known[:SHOWN]) + (", ..." if len(known) > SHOWN else "")
+    return BadInput(
+        f"{start}; the nearest is {get(near).title}, which has {len(known)} of its {len(said)} keys"
+        f" ({few}): if it is one, --as {near}"
+    )
+
+
 def recognised(
     path: str, keys: Iterable[str], sayings: Mapping[str, Iterable[str]]
 ) -> str:
@@ -84,8 +109,7 @@ def recognised(
             )
         )
     if not ranked:
-        known = ", ".join(f.title for f in formats().values())
-        raise BadInput(f"{path[:80]} is no file of {known} that is known here")
+        raise no_tools_file(path, keys)
     near = [
         get(name).title
         for name in ranked[1:]
