@@ -460,7 +460,7 @@ def test_impossible_constraints_are_no_layout(
     assert cli.run(["plan", *LLAMA, *impossible.split()]) in (0, 1)
     text = capsys.readouterr().out
     assert text.splitlines()[1].startswith(("  yes", "  no "))
-    assert "no layout" in text or "fits in memory" in text
+    assert "  no      not legal: " in text or "fits in memory" in text
 
 
 def test_plan_under_several_assumptions(

@@ -9,9 +9,11 @@ import pytest
 
 from meshwright import BadInput, Job, Layout, model, predict
 from meshwright.catalog import cluster
+from meshwright.cli.advice import flags_value
 from meshwright.cli.main import main
 from meshwright.cli.read import TheirFile
 from meshwright.formats.bridge.table import formats
+from meshwright.formats.options import flags
 
 LLAMA = "llama3-8b --on 64xh100 --batch 64seq"
 SENTENCES = {
@@ -38,6 +40,14 @@ SENTENCES = {
     "plan llama3-8b --on 8xh100+8xa100-80 --batch 8seq": (
         "as many of each: meshwright sweep MODEL --over on=16xh100,16xa100-80"
     ),
+    f"plan {LLAMA} --json yes": "'yes' is one word too many: --json takes no value",
+    f"plan {LLAMA} --fp8": "unknown option --fp8; did you mean --precision fp8?",
+    f"plan {LLAMA} --compiled": "needs a value, such as --compiled true",
+    f"plan {LLAMA} --against ": "--against is given an empty value",
+    f"predict {LLAMA} --tp 8 --pp 9": "has 64: tp x cp x pp may be at most 64",
+    f"plan {LLAMA} --price h100=1e9": "above 0 and below 1,000,000 USD an hour",
+    "plan foo --on 8xh100 --batch 8seq": "model 'foo' is not known; known: ",
+    "limits h100 --restart -1min": "--restart must be at least 0 s, such as 10min",
     "compare missing.log": "there is no file or folder missing.log",
     "advise": "advise needs RUN, such as meshwright advise train.sh --on 64xh100-sxm",
     "advise notes.txt --on 8xh100": "notes.txt is no file of a training tool that is read here",
@@ -157,3 +167,17 @@ def test_a_layout_that_fsdp_does_not_run_is_another_frameworks() -> None:
     beside = predict(Job("llama3-8b", "8xrtx-4090", 64), layout)
     assert inside.job.profile and inside.job.profile.name == "megatron-core"
     assert beside.step_time_s == inside.step_time_s
+
+
+@pytest.mark.parametrize("name", [f.spelled for f in flags()])
+def test_a_value_that_is_proposed_is_one_that_the_flag_takes(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Asked with it, no command is refused for this flag."""
+    value = flags_value(name)
+    if not value or name in ("--arguments", "--as"):
+        return
+    layout = ["--pp", "2"] if name != "--pp" else []
+    code = main(["predict", *LLAMA.split(), *layout, name, value])
+    said = capsys.readouterr().err
+    assert code < 2 or "not known" not in said and "must be" not in said, said

@@ -71,6 +71,8 @@ def article(word: str) -> str:
 
 
 VOWELS = {*"aeiou"}
+ALIKE = 0.55
+"""Similarity of names from which one may have been meant: foo is not bloom."""
 
 
 def unknown(
@@ -91,7 +93,9 @@ def unknown(
     spelled = {**aliases, **{one: one for one in known}}
     # a name that is the beginning of another means it: h800-pcie is an H800
     begun = [one for one in spelled if len(one) > 2 and _begins(one, text)]
-    likely = difflib.get_close_matches(text.lower(), spelled, n=9, cutoff=0.5)
+    likely = difflib.get_close_matches(
+        text.lower(), spelled, n=9, cutoff=ALIKE
+    )
     close = [*sorted(begun, key=len, reverse=True), *likely]
     near = [*dict.fromkeys(spelled[one] for one in close)][:3]
     if instead := aliases.get(text.lower().replace("-", "_")):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Sequence
+from itertools import pairwise
 
 from cyclopts import (
     ArgumentCollection,
@@ -17,6 +18,10 @@ from cyclopts import (
 
 from .. import catalog
 from ..describe.choices import first_few
+from ..describe.fields import fields_of
+from ..describe.job import Job
+from ..describe.layout import Layout
+from ..describe.software import Software
 from ..errors import BadInput, command
 from ..formats.flags import EXAMPLES as FIELD_VALUES
 from ..formats.options import flags
@@ -27,6 +32,18 @@ LIKE = 0.8
 """Similarity from which a flag is taken for another tool's, misspelled."""
 TAKES_A_JOB = ("export", "report")
 """Verbs that take a file and none of the words that change it."""
+MEANT = {
+    **{f"--{n}": f"--precision {n}" for n in ("bf16", "fp16", "fp8", "fp4")},
+    "--flash-attention": "--attention-kernel fa2",
+    "--use-flash-attn": "--attention-kernel fa2",
+    "--gradient-checkpointing": "--recompute full",
+    "--activation-checkpointing": "--recompute full",
+    "--cpu-offload": "--offload optimizer",
+    "--fsdp": "--zero 3",
+    "--gpu": "--on 8xh100-sxm",
+    "--learning-rate": "--lr 3e-4",
+}
+"""Switches of other tools -> what is said here."""
 PRICES = ("--usd", "--usd-per-hour", "--cost", "--price-per-hour", "--prices")
 """What people try for the price of a chip."""
 NEAR = 0.7
@@ -108,6 +125,9 @@ def cut_in_two(words: Sequence[str], unused: Sequence[str]) -> str:
     """How a value with a space is written, where a word too many stands behind that of an option:
     --tokens 15 T.
     """
+    for option, word in pairwise(words):
+        if option.startswith("--") and "=" not in option and word in unused:
+            return f": {option} takes no value"
     for option, value, word in zip(words, words[1:], words[2:], strict=False):
         if option.startswith("-") and word in unused and value != word:
             return (
@@ -128,6 +148,10 @@ def unknown_option(verb: str, flag: str, error: UnknownOptionError) -> str:
         return (
             f"unknown option {flag[:60]}; did you mean --price h100-sxm=2.5?"
         )
+    if flag in MEANT and MEANT[flag].split()[0] in options(
+        error.argument_collection
+    ):
+        return f"unknown option {flag[:60]}; did you mean {MEANT[flag]}?"
     if verb in TAKES_A_JOB and flag in options(
         app["read"].assemble_argument_collection()
     ):
@@ -185,9 +209,20 @@ def missing(verb: str, error: MissingArgumentError) -> str:
 
 
 def flags_value(name: str) -> str:
-    """A value that a flag of a job's field takes; "" for other options."""
-    field = next((f.name for f in flags() if f.spelled == name), "")
-    return FIELD_VALUES.get(field, "2") if field else ""
+    """A value that a flag of a job's field takes; "" where none is known."""
+    flag = next((f for f in flags() if f.spelled == name), None)
+    if flag is None:
+        return ""
+    if value := FIELD_VALUES.get(flag.name):
+        return value
+    if flag.metavar == "N":
+        return "2"
+    every = (fields_of(kind) for kind in (Job, Software, Layout))
+    field = next((f[flag.name] for f in every if flag.name in f), None)
+    if field is None:
+        return ""
+    words = ("true",) if field.kind.type is bool else field.kind.words
+    return str(words[0]) if words else ""
 
 
 def export_command(model: str, machine: str) -> str:

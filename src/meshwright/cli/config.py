@@ -42,7 +42,9 @@ def _usd(value: object, said: str) -> float:
 
     usd = parse(value, "USD/h", said)  # type: ignore[arg-type]
     if not 0 < usd < 1e6:
-        raise BadInput(f"{said} must be above 0 USD an hour, not {usd:g}")
+        raise BadInput(
+            f"{said} must be above 0 and below 1,000,000 USD an hour, not {usd:g}"
+        )
     return usd
 
 

@@ -285,7 +285,9 @@ def by_convention(
     if restart is not None:
         seconds = parse(restart, "s", field="--restart", like="10min")
         if seconds < 0:
-            raise BadInput(f"--restart must not be negative, not {restart}")
+            raise BadInput(
+                f"--restart must be at least 0 s, such as 10min, not {restart}"
+            )
         chosen = [put("failures.restart_s", seconds)(s) for s in chosen]
     if threshold is not None:
         if not 0 < threshold <= 1:

@@ -70,6 +70,10 @@ def translate(words: Sequence[str]) -> list[str]:
                 f"{flag} is not known: --on says how many chips and which, such as --on 8xh100-sxm"
             )
         previous = out[-1] if out else ""
+        if not word and previous.startswith("--") and "=" not in previous:
+            raise BadInput(
+                f"{previous} is given an empty value: give it one, or leave it out"
+            )
         if previous in IN_SEQUENCES or flag in IN_SEQUENCES and equals:
             number = value if equals else word
             out[-1:] = [

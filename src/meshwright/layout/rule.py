@@ -49,9 +49,11 @@ def token_parts(scheme: str, sequence_parallel: bool, tp: Any, cp: Any) -> Any:
 
 
 def most_replicas(job: Job, layout: Layout) -> str:
-    """How many replicas of such degrees the chips have room for; "" for none."""
-    room = int(job.cluster.chips // layout.replica)
-    return f": dp may be at most {room}" if room else ""
+    """How many replicas of such degrees the chips have room for; for none, how large one may be."""
+    chips = job.cluster.chips
+    if room := int(chips // layout.replica):
+        return f": dp may be at most {room}"
+    return f": tp x cp x pp may be at most {chips}"
 
 
 def may_be(n: int, limit: int = 4096) -> str:

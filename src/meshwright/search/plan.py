@@ -88,7 +88,7 @@ def planning(question: Question) -> Steps:
     else:
         one = final_plan(answer_steps(question, job))
         if one.best is None:
-            one = _explain_misfit(job, spaces[0], one)
+            one = _explain_misfit(job, spaces[0], one, asked)
     tried, untried = describe_search(job, spaces)
     whose = f"{job.assumptions.name}: " if job.assumptions.choices else ""
     return replace(
@@ -222,7 +222,8 @@ def _cut_by_another(job: Job, asked: Space) -> Iterator[str]:
     """The sentence on the framework that cuts a model in more ways, where nobody named one and what
     is usual on these chips does not.
     """
-    if job.framework or job.usual_framework == USUAL:
+    # a paper's set has no framework
+    if not job.profile or job.framework or job.usual_framework == USUAL:
         return
     other = replace(job, framework=framework(USUAL))
     if any(space_fits(other, space) for space in strategies(other, asked)[0]):

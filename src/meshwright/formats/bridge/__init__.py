@@ -122,11 +122,12 @@ def logged(path: str) -> bool:
         return False
 
 
-def no_run(path: str) -> BadInput:
+def no_run(path: str, text: str | None = None) -> BadInput:
     """The sentence for Python, and for a text that is not the log of a run.  Raises BadInput for a
-    file that cannot be read.
+    file that cannot be read; text: what it holds, where that is known.
     """
-    read_text(path)
+    if text is None:
+        read_text(path)
     if suffix(path) == ".py":
         return BadInput(
             f"{path[:80]} is Python, which is not run here: give what its run saves"
@@ -192,7 +193,7 @@ def read_file(
             raise no_run(path)
         return arguments_of_log(read_log(path), chips)
     if suffix(path) == ".py":
-        raise no_run(path)
+        raise no_run(path, text)
     text = read_text(path) if text is None else text
     kind = TREES.get(suffix(path))
     keys = _tree(text, kind, path) if kind else None
