@@ -181,3 +181,19 @@ def test_a_value_that_is_proposed_is_one_that_the_flag_takes(
     code = main(["predict", *LLAMA.split(), *layout, name, value])
     said = capsys.readouterr().err
     assert code < 2 or "not known" not in said and "must be" not in said, said
+
+
+def test_experts_that_tp_does_not_cut_are_said(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Who runs Megatron with tp 2 and says no more has etp 2."""
+    words = "predict mixtral-8x7b --on 16xh100 --batch 128seq --ep 8".split()
+    said = "etp 1 is assumed; Megatron's own default is etp = tp: --etp 2"
+    for more, shown in (
+        ("--tp 2", True),
+        ("--tp 2 --etp 1", False),
+        ("--tp 1", False),
+        ("--tp 2 --framework torchtitan --zero 3", False),
+    ):
+        assert main([*words, *more.split()]) < 2
+        assert (said in capsys.readouterr().out) == shown

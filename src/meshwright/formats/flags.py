@@ -67,6 +67,8 @@ def read_flags(
     if not fill:
         return job
     filled = _filled(job, notes)
+    if "tp" in given and "etp" not in given:
+        notes += expert_default(filled)
     if (
         (is_file(model) or foreign(model))
         and "on" in given
@@ -411,6 +413,24 @@ def _filled(job: Job, notes: list[str]) -> Job:
             f"dp not given: {job.cluster.chips} / ({degrees}) = {filled.layout.dp}"
         )
     return filled
+
+
+def expert_default(job: Job) -> list[str]:
+    """The sentence on experts that tp does not cut, where Megatron cuts them unless told not to
+    (megatron/core/parallel_state.py: expert_tensor_parallel_size None is that of tensors).
+    """
+    said, by = job.layout, job.profile
+    if not (job.model.moe and by and by.name in CUT_EXPERTS):
+        return []
+    if said.tp == 1 or said.etp == said.tp:
+        return []
+    return [
+        f"etp {said.etp} is assumed; Megatron's own default is etp = tp: --etp {said.tp}"
+    ]
+
+
+CUT_EXPERTS = ("megatron-core", "megatron-bridge")
+"""Frameworks whose experts are cut as their other layers, unless etp says otherwise."""
 
 
 def placement(text: str) -> dict[str, list[str]] | str:

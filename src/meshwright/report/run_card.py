@@ -398,7 +398,7 @@ UNMEASURED = "unmeasured"
 """A word of notes on rates that are assumed."""
 URGENT = (
     *("no price", "no public price", UNMEASURED, "no published run"),
-    *("allows", "cannot run", "rounded"),
+    *("allows", "cannot run", "own default", "rounded"),
 )
 """Words of notes that stand first, most urgent first."""
 
