@@ -71,7 +71,7 @@ def article(word: str) -> str:
 
 
 VOWELS = {*"aeiou"}
-ALIKE = 0.55
+ALIKE = 0.51
 """Similarity of names from which one may have been meant: foo is not bloom."""
 
 
