@@ -187,7 +187,16 @@ def test_experts_that_tp_does_not_cut_are_said(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Who runs Megatron with tp 2 and says no more has etp 2."""
-    words = "predict mixtral-8x7b --on 16xh100 --batch 128seq --ep 8".split()
+    words = [
+        "predict",
+        "mixtral-8x7b",
+        "--on",
+        "16xh100",
+        "--batch",
+        "128seq",
+        "--ep",
+        "8",
+    ]
     said = "etp 1 is assumed; Megatron's own default is etp = tp: --etp 2"
     for more, shown in (
         ("--tp 2", True),

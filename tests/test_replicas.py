@@ -113,7 +113,8 @@ def test_another_cluster_has_other_replicas() -> None:
         (100, "4 of 100 chips are idle"),
         (
             16,
-            "tp 8 x cp 1 x pp 4 x dp 1 needs 32 chips, but the cluster has 16",
+            "tp 8 x cp 1 x pp 4 x dp 1 needs 32 chips, but the cluster has 16: tp x cp x pp may be"
+            " at most 16",
         ),
     ],
 )
