@@ -206,7 +206,9 @@ def values(texts: Sequence[Value], most: int = MOST) -> list[Value]:
         elif text != "":
             points.append(text)
     if not 0 < len(points) <= most:
-        raise BadInput(f"a sweep needs 1 to {most} values, not {len(points)}")
+        raise BadInput(
+            f"a sweep needs 1 to {most} values, such as 64,128, not {len(points)}"
+        )
     return points
 
 

@@ -218,7 +218,10 @@ def _closing(text: str, start: int, escapes: bool = False) -> int:
         elif text[i] == quote:
             return i + 1
         i += 1
-    raise BadInput(f"a {quote} of the script is not closed")
+    opened = text[start : start + SHOWN].partition("\n")[0]
+    raise BadInput(
+        f"a {quote} of the script is not closed; it opens here: {opened}"
+    )
 
 
 def _bracket(text: str, start: int) -> int:
@@ -228,7 +231,14 @@ def _bracket(text: str, start: int) -> int:
         depth += (text[i] in "({") - (text[i] in ")}")
         if not depth:
             return i + 1
-    raise BadInput("a bracket of the script is not closed")
+    opened = text[start : start + SHOWN].partition("\n")[0]
+    raise BadInput(
+        f"a bracket of the script is not closed; it opens here: {opened}"
+    )
+
+
+SHOWN = 60
+"""Characters of a script that a sentence shows."""
 
 
 def _after_document(text: str, start: int) -> int:
