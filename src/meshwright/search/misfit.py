@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..count.model import parameters
+from ..describe.framework import USUAL
 from ..describe.job import OPTIMIZERS, PRECISIONS, Job
 from ..describe.layout import Layout
 from ..describe.recompute import RECOMPUTE
@@ -187,9 +188,12 @@ def _would_fit(job: Job, space: Space) -> list[str]:
                     " make it fit"
                 ),
             ]
+    # who named no framework may not know which one is meant
+    usual = job.profile and not job.framework and job.profile.name
+    under = f" under {usual}" if usual and usual != USUAL else ""
     need = (
-        f"even {MORE_CHIPS[-1]} times the chips would not make it fit at this batch and sequence"
-        " length"
+        f"even {MORE_CHIPS[-1]} times the chips would not make it fit{under} at this batch and"
+        " sequence length"
     )
     return [*helpful, need]
 
