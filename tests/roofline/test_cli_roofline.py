@@ -31,8 +31,8 @@ def test_the_headline_leaves_out_what_does_not_fit(capsys):
     """
     assert main([*BOOK.split(), "10M"]) == 0
     out = capsys.readouterr().out
-    assert "yes     compute-bound at this batch with FSDP: X = 4096" in out
-    assert "no room: X = 4096" in out
+    assert "yes     compute-bound at this batch with FSDP: dp 4096" in out
+    assert "no room: dp 4096" in out
     assert main([*BOOK.split(), "1M"]) == 0
     out = capsys.readouterr().out
     assert "  no      DP, FSDP, TP and FSDP+TP are" in out
@@ -44,7 +44,7 @@ def test_a_split_is_judged_by_the_edition_it_is_best_for(capsys):
     assert main(words.split()) == 0
     rows = capsys.readouterr().out.splitlines()
     (best,) = (row for row in rows if "FSDP+TP, best max" in row)
-    assert "2.71 M" in best and "maybe: X = 1120" in best
+    assert "2.71 M" in best and "maybe: dp 1120" in best
 
 
 def test_panels_name_the_edition_of_their_threshold():
