@@ -277,10 +277,15 @@ def kill(run: Run, chance: random.Random, launcher: bool) -> Kill:
         run.sound()
         run.start()
     else:
-        run.until(
-            lambda: len(AGAIN.findall(run.told())) > run.restarts, "a restart"
-        )
-        torn, last = begun and bool(run.parts()), run.look()
+        left = set[Path]()
+
+        def again() -> bool:
+            left.update(run.parts())  # the launcher clears them away
+            return len(AGAIN.findall(run.told())) > run.restarts
+
+        run.until(again, "a restart", 0.002)
+        torn = begun and any(not p.with_suffix("").exists() for p in left)
+        last = run.look()
         run.sound()
         run.restarts += 1
         run.began = int(AGAIN.findall(run.told())[-1] or 0)
