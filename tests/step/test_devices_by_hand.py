@@ -10,7 +10,6 @@ import pytest
 
 from by_hand import MODEL, SET, TOKENS, WEIGHTS, WIDTH, by_hand
 from meshwright import step as steps
-from meshwright.catalog import model as get_model
 from meshwright.cost.load import NOTHING, Busy, Load
 from meshwright.describe.assumptions import HidePass, Overlap
 from meshwright.describe.framework import framework
@@ -42,7 +41,6 @@ from meshwright.step.sync import (
 from meshwright.step.total import DeviceStep, microbatch_on, shares_links
 from meshwright.step.weights import (
     DeviceSync,
-    Parameters,
     WeightSync,
     parameters_of,
 )
@@ -212,6 +210,8 @@ def test_stages_of_a_heavy_head() -> None:
     by = shares(job, job.layout, schedule_named("1f1b"), 1)
     found = microbatch_on(job, job.layout, parts, by, at)
     stages = found.stages
+    firsts = [device.first.forward for device in found.devices]
+    assert firsts == pytest.approx([1.0, 1.0]), "a layer without the head"
     assert stages.slowest == 1.0
     slow = stages.load(1.0)
     assert (slow.f, slow.b) == pytest.approx((2.0, 4.0))
@@ -483,51 +483,6 @@ def test_what_each_pass_waits_for_lengthens_fill_and_drain(
     apart = found.device_ends[-1] - found.update - fill
     work = last.device.passes.work
     assert apart == pytest.approx(m * (work + each) + once + ways * each)
-
-
-# What is updated.
-
-
-def test_the_device_with_most_parameters_ends_the_update() -> None:
-    """One device holds 100 dense parameters, another 50 and 20 or 60 of experts: no device holds the
-    most of each. Over 4 replicas (2 of an expert): with ZeRO a share.
-    """
-    model = get_model("mixtral-8x7b")
-    base = by_hand(Layout(dp=1)).job
-    job = replace(
-        base,
-        model=model,
-        assumptions=replace(
-            base.assumptions,
-            count=replace(SET.count, optimizer_step=True),
-            chip=replace(
-                SET.chip, model="roofline", memory_efficiency=1.0, launch_s=0.0
-            ),
-        ),
-    )
-    layout = Layout(dp=4, ep=2)
-    at = steps.clock(job)
-
-    def seconds(zero: int, *ends: tuple[float, float]) -> float:
-        held = [Parameters(*end) for end in ends]
-        return float(steps.update(job, layout, held, zero, at))
-
-    one = seconds(0, (100.0, 0.0))
-    assert one > 0
-    few, many = (50.0, 20.0), (50.0, 60.0)
-    assert seconds(0, (100.0, 0.0), few) == pytest.approx(one)
-    assert seconds(1, (100.0, 0.0), few) == pytest.approx(one / 4)
-    assert seconds(0, (100.0, 0.0), many) == pytest.approx(1.1 * one)
-    assert seconds(1, (100.0, 0.0), many) == pytest.approx(
-        one * (0.5 / 4 + 0.6 / 2)
-    )
-    silent = replace(
-        job,
-        assumptions=replace(
-            job.assumptions, count=replace(SET.count, optimizer_step=False)
-        ),
-    )
-    assert steps.update(silent, layout, [], 0, at) == 0.0
 
 
 @pytest.mark.parametrize(("pp", "layers"), [(1, 2), (2, 1)])

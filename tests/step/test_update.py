@@ -16,17 +16,23 @@ from meshwright.describe.layout import Layout
 from meshwright.describe.model import MoE
 from meshwright.step import clock
 from meshwright.step.sync import host_seconds
+from meshwright.step.sync import update as step_update
+from meshwright.step.weights import Parameters
 
 ADAMW = 2 * 4 + 2 * 12 + 2
 """Bytes that AdamW moves for a parameter: its fp32 gradient is read for the norm and again for the
 update, 12 bytes of state (master weight and two moments) are read and written, the 16-bit weight is
 written."""
-STREAM = {
+STREAM: dict[str, Any] = {
     "count": replace(SET.count, optimizer_step=True),
     "chip": ChipTime(
         matrix_efficiency=1.0, memory_efficiency=1.0, launch_s=0.0
     ),
+    "hardware": replace(
+        CHIP, matrix_flops={"bf16": 1e30}, vector_flops=1e30, hbm_bandwidth=1e6
+    ),
 }
+"""A chip that streams 1 MB/s and computes at once."""
 
 
 @pytest.mark.parametrize(
@@ -85,14 +91,27 @@ DENSE, EXPERTS = 2 * (4 * WIDTH**2 + 8 * WIDTH), 2 * 8 * 2 * WIDTH * 128
 def test_seconds_of_an_update(
     layout: Layout, fields: dict[str, Any], parameters: float
 ) -> None:
-    """On a chip that streams 1 MB/s and computes at once."""
-    chip = replace(
-        CHIP, matrix_flops={"bf16": 1e30}, vector_flops=1e30, hbm_bandwidth=1e6
-    )
     model = replace(MODEL, **fields)
-    found = by_hand(layout, 1, model=model, hardware=chip, **STREAM)
+    found = by_hand(layout, 1, model=model, **STREAM)
     expected = ADAMW * parameters / 1e6
     assert found.time_s["optimizer"] == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("zero", "experts", "parameters"),
+    [(0, 20, 100), (1, 20, 100 / 4), (0, 60, 110), (1, 60, 50 / 4 + 60 / 2)],
+)
+def test_the_device_with_most_parameters_ends_the_update(
+    zero: int, experts: float, parameters: float
+) -> None:
+    """One has 100, another 50 and 20 or 60 of experts, over four replicas and over two."""
+    model = replace(MODEL, moe=MoE(8, 2, 128))
+    job = by_hand(Layout(dp=1), 1, model=model, **STREAM).job
+    owned = [Parameters(100.0, 0.0), Parameters(50.0, experts)]
+    found = step_update(job, Layout(dp=4, ep=2), owned, zero, clock(job))
+    assert found == pytest.approx(ADAMW * parameters / 1e6)
+    silent = replace(job, assumptions=SET)
+    assert step_update(silent, Layout(dp=1), [], 0, clock(job)) == 0.0
 
 
 @pytest.mark.parametrize("price", [0.0, 3.0])
