@@ -29,7 +29,14 @@ from meshwright.program import resident
 from meshwright.program.least import least_bytes
 from meshwright.schedule import get as schedule_named
 from meshwright.search import Space
-from meshwright.step import memory, model_cost, oom, step, uses_schedule_order
+from meshwright.step import (
+    StepCosts,
+    clock,
+    memory,
+    model_cost,
+    oom,
+    uses_schedule_order,
+)
 
 LARGEST_ODD_MICROBATCH = 64
 """Sequences up to which a relaxed space has any microbatch, and not only divisors of the batch."""
@@ -371,7 +378,7 @@ def loop(job: Job, space: Space, k: int) -> tuple[list[Row], int, int]:
     where the trainer's whole program is counted, what no walk undercuts.
     """
     rows, number, costs = [], 0, {}
-    most = oom.limit(job)
+    most, at = oom.limit(job), clock(job)
     for numbers, layout in every_layout(job, space):
         number += 1
         places = layout.placement.values()
@@ -381,10 +388,11 @@ def loop(job: Job, space: Space, k: int) -> tuple[list[Row], int, int]:
                 job, layout, again=space.values("recompute")
             )
         cost, schedule = costs[key], schedule_of(layout)
+        one = StepCosts(job, layout, cost, at)
         if resident.whole_program(job):
             use = float(least_bytes(job, layout, cost, schedule))
         else:
-            use = float(memory.peak_use(job, layout, cost, schedule).total)
+            use = float(one.bytes)
         if use > most:
             continue
         degrees = (
@@ -395,7 +403,7 @@ def loop(job: Job, space: Space, k: int) -> tuple[list[Row], int, int]:
         shares = tuple(
             share for axis in AXES for share in layout.placement[axis]
         )
-        seconds = float(step(job, layout, cost).total)
+        seconds = float(one.step.total)
         merit = seconds / chance_to_fit(job, use)
         rows.append(Row(merit, use, degrees, numbers, shares))
     return sorted(rows)[:k], number, len(rows)

@@ -15,11 +15,11 @@ from meshwright.describe.job import OPTIMIZERS, Job
 from meshwright.describe.layout import Layout
 from meshwright.layout.placement import placed
 from meshwright.layout.rules import broken
-from meshwright.layout.stages import microbatches, schedule_of
+from meshwright.layout.stages import microbatches
 from meshwright.schedule import SCHEDULES
 from meshwright.schedule import get as schedule_named
 from meshwright.schedule.types import Action
-from meshwright.step import memory, model_cost
+from meshwright.step import StepCosts, clock, memory, model_cost
 from meshwright.step.weights import Parameters
 from spaces import random_job
 
@@ -27,6 +27,12 @@ PLAIN = replace(
     REALISTIC, memory=MemoryCount(framework_bytes=0.0, holding=Holding())
 )
 """States and what layers save, without what a framework holds beside them."""
+
+
+def fullest(job: Job, layout: Layout) -> float:
+    """Bytes of the fullest device."""
+    parts = model_cost(job, layout)
+    return float(StepCosts(job, layout, parts, clock(job)).bytes)
 
 
 def every_device(job: Job, layout: Layout) -> float:
@@ -125,11 +131,7 @@ def test_the_fullest_device_is_found(
         assumptions=PLAIN,
     )
     layout = placed(layout, job.cluster.sizes)
-    found = float(
-        memory.peak_use(
-            job, layout, model_cost(job, layout), schedule_named("1f1b")
-        ).total
-    )
+    found = fullest(job, layout)
     assert found == pytest.approx(
         every_device(replace(job, layout=layout), layout), rel=0.02
     )
@@ -156,9 +158,7 @@ def test_the_fullest_device_under_every_schedule(
     job = Job(
         model, catalog.cluster("8xh100-sxm"), 2 * m, layout, assumptions=PLAIN
     )
-    found = float(
-        memory.peak_use(job, layout, model_cost(job, layout), schedule).total
-    )
+    found = fullest(job, layout)
     assert found == pytest.approx(every_device(job, layout), rel=1e-9)
 
 
@@ -190,8 +190,7 @@ def test_a_device_that_is_alone_has_no_chunks(
     whole = {"breadth-first": "gpipe"}.get(name, "1f1b")
     one = name if schedule.chunks(2) == 1 else whole
     simple = replace(layout, schedule=one, interleave=1, microbatch_group=0)
-    parts = model_cost(job, layout)
-    found = memory.peak_use(job, layout, parts, schedule_of(layout)).total
+    found = fullest(job, layout)
     assert found == pytest.approx(every_device(job, simple), rel=1e-9)
     more = one in ("gpipe", "zb-2p")
     least = every_device(job, replace(simple, schedule="1f1b"))

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from functools import reduce
 from itertools import product
 from types import MappingProxyType
 from typing import Any
@@ -34,7 +35,6 @@ from meshwright.describe.layout import Layout
 from meshwright.layout.placement import placed
 from meshwright.layout.rules import ALWAYS
 from meshwright.num import divisors
-from meshwright.schedule import get
 from meshwright.step import memory
 from meshwright_studies.reproduce.lbl.defects import LBL_CODE
 
@@ -173,18 +173,20 @@ def test_step_time_and_memory(
     if not rows:
         # summa is not defined for mixtures of experts
         pytest.skip("no legal layout")
-    at_once, schedule = table(rows), get(choice["schedule"])
+    at_once = table(rows)
     assert same(
         ours.step_time(job, at_once),
         [ours.step_time(job, row) for row in rows],
     )
-    used = memory.peak_use(
-        job, at_once, ours.model_cost(job, at_once), schedule
+    used, *one_by_one = (
+        reduce(
+            memory.larger_use,
+            ours.StepCosts(
+                job, at, ours.model_cost(job, at), ours.clock(job)
+            ).uses,
+        )
+        for at in (at_once, *rows)
     )
-    one_by_one = [
-        memory.peak_use(job, row, ours.model_cost(job, row), schedule)
-        for row in rows
-    ]
     for name in used._fields:
         assert same(
             getattr(used, name), [getattr(u, name) for u in one_by_one]

@@ -25,7 +25,7 @@ from ..describe.frozen import with_values
 from ..describe.offload import offload
 from ..program import resident
 from ..step import ModelCost, StepCosts
-from ..step.memory import Use, uses_on
+from ..step.memory import Use
 from ..step.microbatch import ENDS_CALLED, labels, redo, time_model
 from .expression import times
 from .recorded import Recorded, Traced, record, taken
@@ -106,14 +106,7 @@ class Explanation:
             return resident.by_kind(
                 {name: Recorded.called(name, size) for name, size in terms}
             )
-        fullest = [r.shares.on(float(r.fullest))]
-        return uses_on(
-            r.job,
-            r.layout,
-            self.costs.cost,
-            schedule=r.schedule,
-            devices=fullest,
-        )[0]
+        return self.costs.uses[[*r.uses].index(r.fullest)]
 
     def waited(self, field: str) -> Traced:
         """What the device that ends last waits for: a field of `SyncWait`."""

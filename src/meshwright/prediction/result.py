@@ -154,16 +154,8 @@ class StepResult:
         if self.peaks:
             walks = self.peaks.items()
             return {rank: resident.by_kind(terms) for rank, terms in walks}
-        by = self.shares.full
-        uses = memory.uses_on(
-            self.job,
-            self.layout,
-            self.cost,
-            schedule=self.schedule,
-            devices=by,
-        )
-        ranks = (int(share.rank) for share in by)
-        return dict(zip(ranks, uses, strict=True))
+        ranks = (int(share.rank) for share in self.shares.full)
+        return dict(zip(ranks, self.costs.uses, strict=True))
 
     @property
     def fullest(self) -> int:
@@ -183,7 +175,8 @@ class StepResult:
         use = self.memory_use
         job = self.job
         allocated = use.total
-        new = memory.new_block(job, self.layout, self.cost, self.schedule)
+        devices = self.shares.full
+        new = memory.new_block(job, self.layout, self.cost, devices)
         return {
             **{k: float(v) for k, v in use._asdict().items()},
             "allocated": float(allocated),

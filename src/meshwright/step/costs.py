@@ -19,7 +19,7 @@ from ..cost.layer import Clock
 from ..describe.job import Job
 from ..describe.layout import Layout
 from ..layout.stages import schedule_of
-from ..num import BY_VALUE, Num, maximum
+from ..num import BY_VALUE, Num, largest
 from ..schedule.schedule import Schedule
 from . import memory
 from .microbatch import ModelCost, clock, model_cost
@@ -209,11 +209,18 @@ class StepCosts:
         ]
 
     @property
+    def uses(self) -> list[memory.Use]:
+        """Bytes by kind on each of them, at its fullest moment."""
+        every = zip(self.fixed_bytes, self.kept, strict=True)
+        return [
+            reduce(memory.larger_use, fixed.uses(kept))
+            for fixed, kept in every
+        ]
+
+    @property
     def bytes(self) -> Num:
         """On the fullest device."""
-        every = zip(self.fixed_bytes, self.kept, strict=True)
-        uses = (use for fixed, kept in every for use in fixed.uses(kept))
-        return reduce(maximum, (use.total for use in uses))
+        return largest(use.total for use in self.uses)
 
 
 def step(

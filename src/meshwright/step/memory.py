@@ -24,7 +24,7 @@ from ..num import Num, largest, maximum, minimum, sum_of, where, with_name
 from ..schedule.schedule import Schedule
 from . import holding
 from .microbatch import ModelCost, redo
-from .shares import ModelShare, shares
+from .shares import ModelShare
 from .weights import (
     Parameters,
     end_parameters,
@@ -419,29 +419,11 @@ def step_copies(job: Job, owned: States) -> Num:
     return owned.optimizer / job.state_bytes * holding.step_bytes(job)
 
 
-def uses_on(
+def new_block(
     job: Job,
     layout: Layout,
     parts: ModelCost,
-    schedule: Schedule,
     devices: Sequence[ModelShare],
-) -> list[Use]:
-    """Bytes by kind on devices of the pipeline, at the fullest moment of each."""
-    several = activations(
-        job, layout, parts, text=layout.recompute, devices=devices
-    )
-    uses = []
-    for share, bytes_ in zip(devices, several, strict=True):
-        flying = flights(job, layout, schedule, share.rank)
-        moments = fixed_bytes(job, layout, parts, share).uses(
-            bytes_.kept(*flying)
-        )
-        uses.append(reduce(larger_use, moments))
-    return uses
-
-
-def new_block(
-    job: Job, layout: Layout, parts: ModelCost, schedule: Schedule
 ) -> Num:
     """Bytes that the optimizer's step takes beside all that the allocator holds, on the device
     where they are most.
@@ -451,7 +433,6 @@ def new_block(
         and holding.holding_of(job).step_copies == "new"
     ):
         return 0.0
-    by = shares(job, layout, schedule, layout.interleave)
     return largest(
         step_copies(
             job,
@@ -462,7 +443,7 @@ def new_block(
                 end_parameters(job, layout, parts, share),
             ),
         )
-        for share in by.full
+        for share in devices
     )
 
 
@@ -470,14 +451,3 @@ def larger_use(a: Use, b: Use) -> Use:
     """The one with more bytes."""
     more = b.total > a.total
     return Use(*(where(more, y, x) for x, y in zip(a, b, strict=True)))
-
-
-def peak_use(
-    job: Job, layout: Layout, parts: ModelCost, schedule: Schedule
-) -> Use:
-    """Bytes by kind on the fullest device."""
-    by = shares(job, layout, schedule, layout.interleave)
-    return reduce(
-        larger_use,
-        uses_on(job, layout, parts, schedule=schedule, devices=by.full),
-    )

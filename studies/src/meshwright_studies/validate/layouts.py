@@ -20,7 +20,7 @@ from statistics import median
 from typing import Any, NamedTuple, Protocol
 
 from meshwright.prediction.prediction import Prediction
-from meshwright.step.memory import peak_use
+from meshwright.step import StepCosts
 
 from .stats import stats
 
@@ -103,7 +103,7 @@ def figure(p: Prediction, kind: str) -> CountedFigure | None:
             p.job, assumptions=replace(p.job.assumptions, memory=memory)
         )
         allocated.append(
-            float(peak_use(job, p.layout, p.cost, p.schedule).total)
+            float(StepCosts(job, p.layout, p.cost, p.clock).bytes)
         )
     new = figures["reserved"] - figures["allocated"] * (
         1 + how.holding.allocator_share
