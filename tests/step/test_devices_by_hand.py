@@ -500,6 +500,15 @@ def test_a_tied_embedding_is_held_once_where_both_ends_are(
         )
 
 
+def test_the_head_has_the_experts_of_its_blocks() -> None:
+    """Six layers with experts, and two blocks that predict further tokens."""
+    job = a_job(Layout(dp=1), replace(EXPERTS, mtp_layers=2, vocab=128))
+    parts = steps.model_cost(job, job.layout)
+    (alone,) = shares(job, job.layout, schedule_named("1f1b"), 1).full
+    held = parameters_of(job, job.layout, parts, alone).expert
+    assert held == (6 + 2) * parts.layers[0].expert_weights > 0
+
+
 def test_layers_that_recompute_are_a_share_of_their_chunk() -> None:
     """ "full:2" of chunks of 8 layers is a quarter; of chunks of one layer all; without a number
     all.
