@@ -170,7 +170,7 @@ def test_two_options_of_limits_are_answered_or_refused_by_name(
     monkeypatch.setattr(
         limits,
         "whole_models",
-        lambda *rest: limits.LimitsAnswer("a card", "ladder", {}),
+        lambda *rest, **more: limits.LimitsAnswer("a card", "ladder", {}),
     )
     code = main(["limits", "h100", *(w for name in two for w in GIVEN[name])])
     if two in limits.APART:

@@ -55,7 +55,7 @@ def test_no_overlap_is_the_sum_of_both_collectives(tmp_path: Path) -> None:
     p = predict(job_of(tmp_path, ""))
     device = p.step.devices[0].device
     every = (
-        device.sync.total.scatter.seconds + device.sync.total.gather.seconds
+        device.sync.total.reduction.seconds + device.sync.total.gather.seconds
     )
     assert p.time_s["dp_comm"] == pytest.approx(every, rel=1e-12)
 

@@ -115,6 +115,10 @@ def test_it_is_read_or_refused(name: str, value: Any) -> None:
     except BadInput as refused:  # the options of the set do not have it
         assert "means nothing where" in str(refused) or NOTHING in str(refused)
         return
+    if (name, value) == ("network.hop", "each"):
+        # curves have chips of every number: what a send crosses there is a mean, as the paper's
+        assert answer(other) == usual
+        return
     try:
         assert other == how or answer(other) != usual
     except BadInput as refused:

@@ -46,7 +46,7 @@ def test_a_send_takes_the_links_between_its_two_ranks(
     costs = StepCosts(job, layout, model_cost(job, layout), clock(job))
     near, far = (
         load.seconds
-        for load in costs.at.fabric.neighbours(costs.parts.message)
+        for load in costs.clock.fabric.neighbours(costs.cost.message)
     )
     assert near < far / 3
     nodes = places(tp, dp, pp, 8) * v

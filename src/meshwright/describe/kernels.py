@@ -144,10 +144,15 @@ def as_written() -> dict[str, Kernels]:
     """name -> constants of the catalogue's files, before any run."""
     files = shipped.tables("kernels")
     common = files.pop("common")
-    return {
-        name: read(Kernels, {"name": name, **common, **own}, f"kernels {name}")
-        for name, own in files.items()
-    }
+    made = {}
+    for name, own in files.items():
+        table = {"name": name, **common, **own}
+        table["sources"] = {
+            **common.get("sources", {}),
+            **own.get("sources", {}),
+        }
+        made[name] = read(Kernels, table, f"kernels {name}")
+    return made
 
 
 def kernels(name: str) -> Kernels:

@@ -44,8 +44,7 @@ def strategies(
         own = tuple(each.but(pp=each.get("pp", even)) for each in own)
     products = list[Choices]()
     said = dict[frozenset[tuple[str, Values]], str]()
-    asked = _with_chunks(space.choices, own)
-    for named in _combinations(asked, own):
+    for named in _combinations(space.choices, own):
         near = _nearest(own, named)
         products += [each.but(**named) for each, _ in near]
         beyond = [n for n in named if any(n in lack for _, lack in near)]
@@ -60,7 +59,7 @@ def strategies(
         )
     spaces = (
         Space(each, space.placements, relaxed)
-        for each in _joined(products, asked)
+        for each in _joined(products, space.choices)
     )
     # what two values need is said of each, unless neither is beyond by itself
     return [one for each in spaces for one in _searches(each)], [
@@ -86,29 +85,27 @@ def _runnable(job: Job, named: Choices) -> tuple[Choices, ...]:
     return profile.choices
 
 
-def _with_chunks(named: Choices, own: Sequence[Choices]) -> Choices:
-    """What is named, with the schedules that chunks need: `interleave` without a schedule, under
-    strategies of 1F1B alone, means interleaved 1F1B wherever it is above 1.
-    """
-    chunks = named.get("interleave", (1,))
-    alone = all(each.get("schedule") == CHUNKED[:1] for each in own)
-    if "schedule" in named or max(chunks) == 1 or not alone:
-        return named
-    return named.but(schedule=CHUNKED if 1 in chunks else CHUNKED[1:])
-
-
 def _combinations(
     named: Choices, own: Sequence[Choices]
 ) -> Iterator[dict[str, Values]]:
-    """The values named, in parts that each strategy has as a whole or not at all."""
+    """The values named, in parts that each strategy has as a whole or not at all.
+
+    Chunks that are named without a schedule, under strategies of 1F1B alone, are interleaved.
+    """
+    plain = all(each.get("schedule") == CHUNKED[:1] for each in own)
+    chunked = plain and "schedule" not in named
     parts = []
     for name in (name for name in FIELDS if name in named):
         alike: dict[tuple[bool, ...], list[Value]] = {}
         for value in named[name]:
-            who = tuple(value in each.get(name, (value,)) for each in own)
-            alike.setdefault(who, []).append(value)
+            who = [value in each.get(name, (value,)) for each in own]
+            alike.setdefault((*who, value == 1), []).append(value)
         parts.append([(name, tuple(values)) for values in alike.values()])
-    return (dict(each) for each in product(*parts))
+    for combination in product(*parts):
+        part = dict(combination)
+        if chunked and part.get("interleave", (1,)) != (1,):
+            part["schedule"] = CHUNKED[1:]
+        yield part
 
 
 def _nearest(

@@ -84,7 +84,10 @@ def stage_sends(
         return StageSends.alike(seconds, ranks, turns), send.busy * 2
     hops = at.fabric.neighbours(parts.message)
     sends = StageSends.over(
-        [with_name(h.seconds, "sends", parts.boundary) for h in hops],
+        [
+            with_name(h.seconds, f"sends over {dim.name}", parts.boundary)
+            for h, dim in zip(hops, at.fabric.dims, strict=True)
+        ],
         group,
         turns,
     )
