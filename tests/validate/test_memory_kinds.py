@@ -174,8 +174,9 @@ def test_each_kind_has_its_own_prediction() -> None:
     assert predicted(memory_gb=70, memory_kind="nvidia-smi") == pytest.approx(
         1.05 * tensors + 1.9e9
     )
+    # its recipes run with expandable segments, which lose the ends of free ranges alone
     assert predicted(memory_gb=70, memory_kind="must fit") == pytest.approx(
-        1.02 * tensors + 1.9e9
+        1.005 * tensors + 1.9e9
     )
     assert predicted(memory_allocated_bytes=7e10) == float(
         use.weights + use.gradients + use.optimizer
