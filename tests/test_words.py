@@ -72,4 +72,4 @@ def test_completion_knows_verbs_and_flags(
     assert "predict" in text and "global" not in text.split("predict")[0][:40]
     assert re.search(r"microbatch|on", text)
     assert main(["completion", "tcsh"]) == 2
-    assert "zsh" in capsys.readouterr().err
+    assert "bash" in capsys.readouterr().err

@@ -73,6 +73,9 @@ def article(word: str) -> str:
 VOWELS = {*"aeiou"}
 ALIKE = 0.51
 """Similarity of names from which one may have been meant: foo is not bloom."""
+FEW = 4
+"""Names that are all told, also beside one that may have been meant."""
+MOST_NAMED = 12
 
 
 def unknown(
@@ -100,12 +103,11 @@ def unknown(
     near = [*dict.fromkeys(spelled[one] for one in close)][:3]
     if instead := aliases.get(text.lower().replace("-", "_")):
         near = [instead]
-    hint = (
-        f"did you mean {' or '.join(near)}?"
-        if near
-        else f"known: {', '.join(known[:12])}{', ...' if len(known) > 12 else ''}"
-    )
-    return BadInput(f"{what} {text!r} is not known; {hint}")
+    hints = [f"did you mean {' or '.join(near)}?"] if near else []
+    if not near or len(known) <= FEW:
+        more = ", ..." if len(known) > MOST_NAMED else ""
+        hints.append(f"known: {', '.join(known[:MOST_NAMED])}{more}")
+    return BadInput(f"{what} {text!r} is not known; {' '.join(hints)}")
 
 
 def _begins(one: str, other: str) -> bool:

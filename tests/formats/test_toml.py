@@ -61,6 +61,15 @@ def choice(field):
     return st.sampled_from(fields_of(every[cls])[name].kind.words)
 
 
+def experts_of(shared_ffn, shared_gate, **fields):
+    """A mixture; a gate only where there are shared experts that it can scale."""
+    return model.MoE(
+        shared_ffn=shared_ffn,
+        shared_gate=shared_gate and shared_ffn > 0,
+        **fields,
+    )
+
+
 @st.composite
 def models(draw):
     kv, group, head = (
@@ -70,7 +79,7 @@ def models(draw):
     )
     moe = st.integers(1, 64).flatmap(
         lambda e: st.builds(
-            model.MoE,
+            experts_of,
             experts=st.just(e),
             top_k=st.integers(1, e),
             expert_ffn=SIZE,
