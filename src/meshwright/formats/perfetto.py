@@ -114,24 +114,19 @@ def _message(send: Send, flow: int, out: int, into: int) -> Iterator[Event]:
     """The message at both ends, and the arrow between them."""
     name = f"{send.kind} {send.microbatch}"
     args = {"from": send.sender, "to": send.receiver, "stage": send.stage}
-    yield _slice(
-        name,
-        "send",
-        send.sender,
-        tid=out,
-        start_s=send.start_s,
-        end_s=send.end_s,
-        args=args,
-    )
-    yield _slice(
-        name,
-        "receive",
-        send.receiver,
-        tid=into,
-        start_s=send.start_s,
-        end_s=send.end_s,
-        args=args,
-    )
+    for end, rank, tid in (
+        ("send", send.sender, out),
+        ("receive", send.receiver, into),
+    ):
+        yield _slice(
+            name,
+            end,
+            rank,
+            tid=tid,
+            start_s=send.start_s,
+            end_s=send.end_s,
+            args=args,
+        )
     arrow = {
         "name": name,
         "cat": "message",
