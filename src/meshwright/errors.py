@@ -88,9 +88,10 @@ def unknown(
     """The sentence for a name that is not among the known ones, with the nearest of them.
 
     what: the field, as the user knows it;  name: what was given;  known: the valid values;
-    aliases: other spellings of them, such as {"h100": "h100-sxm"};  first: those to name before
-    the others where none is near.
+    aliases: other spellings of them, such as {"h100": "h100-sxm"};  first: what people mostly use,
+    named before the others, and beside names that are only spelled alike.
     """
+    first = [*first]
     known = [*dict.fromkeys((*first, *sorted({*known})))]
     text = str(name)[:80]
     spelled = {**aliases, **{one: one for one in known}}
@@ -107,6 +108,8 @@ def unknown(
     if not near or len(known) <= FEW:
         more = ", ..." if len(known) > MOST_NAMED else ""
         hints.append(f"known: {', '.join(known[:MOST_NAMED])}{more}")
+    elif first and not {*near} & {*first}:
+        hints.append(f"mostly used: {', '.join(first)}")
     return BadInput(f"{what} {text!r} is not known; {' '.join(hints)}")
 
 
