@@ -73,7 +73,9 @@ class TabledTool(Tool):
         theirs = decided_elsewhere(
             get(self.name), SHARDED * bool(flag), keys, flag
         )
-        return FileKeys(keys, ranks, (), doubtful, theirs)
+        return FileKeys(
+            keys, ranks, notes=(), doubtful=doubtful, elsewhere=theirs
+        )
 
     def _command(self, script: shell.Shell) -> list[str] | None:
         if not get(self.name).scripts:

@@ -173,14 +173,21 @@ def judged(
 ) -> Check:
     """A check that is a match if it is good, and else something."""
     status = "match" if good else otherwise
-    return Check(id, published, computed, status, note, source)
+    return Check(
+        id,
+        published,
+        computed=computed,
+        status=status,
+        note=note,
+        source=source,
+    )
 
 
 def holds(id: str, good: bool, note: str = "") -> Check:
     """A statement of the paper, 1 (as a float; counts are whole numbers), that ours bears out or
     not.
     """
-    return judged(id, 1.0, float(good), good, note)
+    return judged(id, 1.0, computed=float(good), good=good, note=note)
 
 
 def check(
@@ -195,9 +202,9 @@ def check(
     return judged(
         id,
         published,
-        computed,
-        near_published(published, computed, tolerance),
-        note,
+        computed=computed,
+        good=near_published(published, computed, tolerance),
+        note=note,
         source=source,
     )
 

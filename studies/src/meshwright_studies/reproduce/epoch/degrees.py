@@ -90,7 +90,13 @@ def degree_check(
         note += f"; others: {', '.join(others)}"
     status = "mismatch" if others else "explained" if ties else "match"
     whole = float(len(pairs))
-    return Check(f"{name}/degrees", whole, float(equal), status, note)
+    return Check(
+        f"{name}/degrees",
+        whole,
+        computed=float(equal),
+        status=status,
+        note=note,
+    )
 
 
 def same_degrees(a: Degrees, b: Degrees) -> bool:

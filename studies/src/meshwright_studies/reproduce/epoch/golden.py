@@ -178,9 +178,9 @@ def curve_checks(golden: Golden) -> Iterator[Check]:
     yield judged(
         f"{golden.name}/points",
         float(len(golden.rows)),
-        float(len(points)),
-        len(golden.rows) == len(points),
-        f"scenario {name}",
+        computed=float(len(points)),
+        good=len(golden.rows) == len(points),
+        note=f"scenario {name}",
     )
     for row in golden.rows:
         nearest = min(
@@ -191,7 +191,13 @@ def curve_checks(golden: Golden) -> Iterator[Check]:
         where = f"{golden.name}/{row.flops:.7g}"
         if nearest is None or not same_run(row, nearest):
             note = f"scenario {name} trains no such model in time"
-            yield Check(f"{where}/chips", row.chips, None, "mismatch", note)
+            yield Check(
+                f"{where}/chips",
+                row.chips,
+                computed=None,
+                status="mismatch",
+                note=note,
+            )
             continue
         good = row.chips == nearest.chips
         yield judged(f"{where}/chips", row.chips, nearest.chips, good)
@@ -219,7 +225,7 @@ def _utilisation(id: str, text: str, value: float) -> Check:
     good = printed(text, value)
     rounded = good and not near_published(told, value, TOLERANCE)
     note = f"rounds to the {text} printed" if rounded else ""
-    return judged(id, told, value, good, note)
+    return judged(id, told, computed=value, good=good, note=note)
 
 
 def row_table(golden: Golden) -> tuple[tuple[Any, ...], ...]:

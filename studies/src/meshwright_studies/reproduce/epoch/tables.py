@@ -64,9 +64,15 @@ def rounds(
     """
     told = float(text)
     if float(f"{value:.{digits(text) - 1}e}") == told:
-        return Check(id, told, value, "match", f"rounds to the {text} printed")
+        return Check(
+            id,
+            told,
+            computed=value,
+            status="match",
+            note=f"rounds to the {text} printed",
+        )
     if near_published(told, value, within):
-        return Check(id, told, value, status, note)
+        return Check(id, told, computed=value, status=status, note=note)
     return Check(id, told, value, "mismatch")
 
 

@@ -71,7 +71,13 @@ class Conclusion:
         """The sentence beside both editions."""
         ours, theirs = map(self.value, (LBL, LBL_CODE))
         note = f"{self.said}: {self.turned} (their code {theirs:.6g}, repaired {ours:.6g})"
-        return Check(self.id, self.published, ours, self.status, note)
+        return Check(
+            self.id,
+            self.published,
+            computed=ours,
+            status=self.status,
+            note=note,
+        )
 
 
 def conclusion_checks() -> Iterator[Check]:

@@ -115,10 +115,12 @@ def compare_defects(
     if abs(ours - published) <= same * abs(published):
         exact = abs(ours - published) <= EXACT * abs(published)
         note = "" if exact or not names else "touched by " + names
-        return Check(id, published, ours, "match", note)
+        return Check(id, published, computed=ours, status="match", note=note)
     if close(ours, same):
         note = "the rounding of the published number"
-        return Check(id, published, ours, "explained", note)
+        return Check(
+            id, published, computed=ours, status="explained", note=note
+        )
     steps = []
     before = ours
     chosen = LBL
@@ -133,6 +135,8 @@ def compare_defects(
             f"repaired {ours:.6g} {unit}; defects of the authors' code: {', '.join(steps)};"
             f" together {before:.9g} {unit}, as published"
         )
-        return Check(id, published, ours, "explained", note)
+        return Check(
+            id, published, computed=ours, status="explained", note=note
+        )
     note = f"defects that touch this layout: {names or 'none'}; with them {before:.6g} {unit}"
-    return Check(id, published, ours, "mismatch", note)
+    return Check(id, published, computed=ours, status="mismatch", note=note)

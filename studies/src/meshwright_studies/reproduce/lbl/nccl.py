@@ -152,7 +152,7 @@ def _check(name: str, rows: list[NcclLine]) -> Check:
     ratios = [paper_seconds(r) / r.seconds for r in rows]
     if abs(median(ratios) - 1) <= CLOSE:
         note = "medians; time within 10 %"
-        return Check(id, measured, ours, "match", note)
+        return Check(id, measured, computed=ours, status="match", note=note)
     reached = SHARE * median(ratios)
     rest = max(abs(paper_seconds(r, reached) / r.seconds - 1) for r in rows)
     note = (
@@ -160,7 +160,7 @@ def _check(name: str, rows: list[NcclLine]) -> Check:
         f" times are within {rest:.0%}"
     )
     status = "explained" if rest <= 2 * CLOSE else "mismatch"
-    return Check(id, measured, ours, status, note)
+    return Check(id, measured, computed=ours, status=status, note=note)
 
 
 def nccl_table(rows: tuple[NcclLine, ...]) -> PaperTable:

@@ -110,7 +110,9 @@ def _feasible(case: SavedCase) -> Check:
     fastest = optimum(case.strategy, case.job)
     if fastest is None:
         note = "the search finds no layout that fits"
-        return Check(id, best.time_s, None, "mismatch", note)
+        return Check(
+            id, best.time_s, computed=None, status="mismatch", note=note
+        )
     seconds, layout = fastest
     repaired = float(step_time(case.job, best.job.layout))
     if (
@@ -118,7 +120,11 @@ def _feasible(case: SavedCase) -> Check:
         and abs(repaired / best.time_s - 1) <= EQUAL
     ):
         return Check(
-            id, best.time_s, seconds, "match", layout_in_a_line(layout)
+            id,
+            best.time_s,
+            computed=seconds,
+            status="match",
+            note=layout_in_a_line(layout),
         )
     with_defects = optimum(
         case.strategy, replace(case.job, assumptions=LBL_CODE)
@@ -146,7 +152,7 @@ def _feasible(case: SavedCase) -> Check:
         f" {seconds:.6g} s ({layout_in_a_line(layout)}); with the defects it finds {then}"
     )
     status = "explained" if good else "mismatch"
-    return Check(id, best.time_s, seconds, status, note)
+    return Check(id, best.time_s, computed=seconds, status=status, note=note)
 
 
 def _infeasible(case: SavedCase) -> Check:
@@ -154,17 +160,23 @@ def _infeasible(case: SavedCase) -> Check:
     id = f"{case.id}/infeasible"
     fastest = optimum(case.strategy, case.job)
     if fastest is None:
-        return Check(id, 0.0, 0.0, "match", "nothing fits")
+        return Check(
+            id, 0.0, computed=0.0, status="match", note="nothing fits"
+        )
     with_defects = optimum(
         case.strategy, replace(case.job, assumptions=LBL_CODE)
     )
     note = f"with the defects repaired {layout_in_a_line(fastest[1])} fits ({fastest[0]:.6g} s)"
     if with_defects is None:
         return Check(
-            id, 0.0, 1.0, "explained", f"{note}; with them nothing does"
+            id,
+            0.0,
+            computed=1.0,
+            status="explained",
+            note=f"{note}; with them nothing does",
         )
     note += f"; with them {layout_in_a_line(with_defects[1])} does"
-    return Check(id, 0.0, 1.0, "mismatch", note)
+    return Check(id, 0.0, computed=1.0, status="mismatch", note=note)
 
 
 def layout_in_a_line(l: Layout) -> str:

@@ -149,12 +149,18 @@ def analysed(p: Planned) -> float:
 def _counted(id: str, ours: int, note: str) -> Check:
     """So many of the ten."""
     ten = len(planned_models())
-    return judged(id, ten, ours, ours == ten, note)
+    return judged(id, ten, computed=ours, good=ours == ten, note=note)
 
 
 def _asked(id: str, ours: int, note: str) -> Check:
     """So many of the ten, of which the paper says nothing."""
-    return Check(id, None, ours, "open", f"of {len(planned_models())}: {note}")
+    return Check(
+        id,
+        None,
+        computed=ours,
+        status="open",
+        note=f"of {len(planned_models())}: {note}",
+    )
 
 
 def plans_table() -> PaperTable:

@@ -71,7 +71,7 @@ def rounded(
     inputs add).
     """
     good = abs(ours - printed) <= half * (1 + 1e-9)
-    return judged(id, printed, ours, good, note)
+    return judged(id, printed, computed=ours, good=good, note=note)
 
 
 def table_1() -> Iterator[Check]:

@@ -63,20 +63,20 @@ class Varied(NamedTuple):
 
 VARIED = {
     13: Varied(
-        ("162.2B", 32, 20480, 128), "t", (2, 4, 8, 16, 32, 64), (32, 128),
-        lambda t: {"tp": t, "pp": 64 // t},
+        ("162.2B", 32, 20480, 128), "t", values=(2, 4, 8, 16, 32, 64), batches=(32, 128),
+        layout=lambda t: {"tp": t, "pp": 64 // t},
     ),
     14: Varied(
-        ("5.9B", 32, 3840, 32), "d", (2, 4, 8, 16, 32), (32, 128, 512),
-        lambda d: {"dp": d, "pp": 64 // d},
+        ("5.9B", 32, 3840, 32), "d", values=(2, 4, 8, 16, 32), batches=(32, 128, 512),
+        layout=lambda d: {"dp": d, "pp": 64 // d},
     ),
     15: Varied(
-        ("5.9B", 32, 3840, 32), "t", (2, 4, 8, 16, 32), (32, 128, 512),
-        lambda t: {"dp": 64 // t, "tp": t},
+        ("5.9B", 32, 3840, 32), "t", values=(2, 4, 8, 16, 32), batches=(32, 128, 512),
+        layout=lambda t: {"dp": 64 // t, "tp": t},
     ),
     16: Varied(
-        ("91B", 72, 10240, 80), "b", (1, 2, 4, 8), (128, 512),
-        lambda b: {"tp": 8, "pp": 8, "microbatch": b},
+        ("91B", 72, 10240, 80), "b", values=(1, 2, 4, 8), batches=(128, 512),
+        layout=lambda b: {"tp": 8, "pp": 8, "microbatch": b},
     ),
 }  # fmt: skip
 """Figures 13 to 16, on 64 GPUs: tensor or pipeline, data or pipeline, data or tensor parallelism,
@@ -361,7 +361,9 @@ does not say them."""
 
 def _best(id: str, published: int, ours: int, note: str) -> Check:
     """A best value, the same or not."""
-    return judged(id, published, ours, ours == published, note)
+    return judged(
+        id, published, computed=ours, good=ours == published, note=note
+    )
 
 
 def takeaways_table() -> PaperTable:

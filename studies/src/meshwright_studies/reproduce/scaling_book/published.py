@@ -116,7 +116,9 @@ def judge(case: Case, known: Case | None) -> Check:
             if known_id
             else "no computation for this id"
         )
-        return Check(case.id, case.printed, None, "mismatch", note)
+        return Check(
+            case.id, case.printed, computed=None, status="mismatch", note=note
+        )
     notes = [case.note] if case.note else []
     if known is None or case.asked[1:] != known.asked[1:]:
         notes.append("its inputs differ from the ones this computation knows")
@@ -141,7 +143,14 @@ def judge(case: Case, known: Case | None) -> Check:
         if case.printed is None and status != "erratum"
         else "printed"
     )
-    return Check(case.id, case.printed, ours, status, "; ".join(notes), source)
+    return Check(
+        case.id,
+        case.printed,
+        computed=ours,
+        status=status,
+        note="; ".join(notes),
+        source=source,
+    )
 
 
 def _near(printed: float, ours: float) -> bool:
