@@ -80,7 +80,7 @@ def test_laws_of_kernels_stand_before_a_share_of_the_peak() -> None:
 
 
 def test_an_unmeasured_link_is_never_better_than_the_worst_measured() -> None:
-    """Omni-Path apart, whose share (0.14) is what NCCL makes of a fabric that it does not drive by
+    """Omni-Path apart, whose share (0.4) is what NCCL makes of a fabric that it does not drive by
     itself.
     """
     dims = [

@@ -164,3 +164,38 @@ def test_curves_of_reduction_in_the_switch(name: str) -> None:
     assert median(errors) <= 0.10
     if name == "dgx-h200":
         assert max(errors) <= 0.10
+
+
+@pytest.mark.parametrize(
+    ("name", "nodes", "gpus", "gigabit"),
+    [
+        ("jean-zay-a100", 4, 8, 40.5),
+        ("jean-zay-v100", 4, 4, 79.4),
+        ("jean-zay-v100", 16, 4, 54.9),
+    ],
+)
+def test_a_ring_leaves_a_node_by_one_adapter_of_omni_path(
+    name: str, nodes: int, gpus: int, gigabit: float
+) -> None:
+    """All-reduces of 4 GB over all GPUs of a node, which has four adapters (BigScience, experiments/
+    bandwidth): the bus bandwidth, 2 V (n - 1)/n over the seconds. The V100's are averaged."""
+    n = nodes * gpus
+    load = machine(name).load("all_reduce", 4e9, (float(gpus), float(nodes)))
+    bus = 8 * 2 * 4e9 * (n - 1) / n / load.seconds
+    assert bus == pytest.approx(gigabit * 1e9, rel=0.25)
+
+
+def test_rings_side_by_side_share_the_adapters() -> None:
+    """Eight rings of one GPU a node use all four adapters; so do two of four GPUs, no more than two
+    of them."""
+    one, four = (
+        machine("jean-zay-a100").load("all_reduce", 4e9, (g, 4.0)).seconds
+        for g in (1.0, 4.0)
+    )
+    far = network("jean-zay-a100").dims[1]
+    adapter = far.bandwidth * (far.efficiency or 1.0)
+    assert 2 * 4e9 * 15 / 16 / four == pytest.approx(adapter, rel=0.02)
+    assert 2 * 4e9 * 3 / 4 / one == pytest.approx(
+        adapter / far.shared_by * 0.9,
+        rel=0.02,  # alone in its node
+    )

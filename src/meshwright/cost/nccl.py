@@ -12,6 +12,9 @@ and the time they really take.
             part of the sum comes down to all; beyond 8 GPUs no measured gain grows
     all-to-all   V S_i (g_i - 1)/n over dimension i, one after the other
 
+A ring or a tree leaves a node by the adapters of all its ranks, or by the few that NCCL takes
+(`Transport.adapters`: one on Omni-Path).
+
 mix 1 adds waits and bytes up; below 1 they overlap, above 1 chunks follow each other (a p-norm with
 p > 1, = 1, < 1 has the
 same shape; the square root is the same for numbers and arrays to the last bit). Constants by kind
@@ -21,6 +24,7 @@ since the tuner may change too early or too late; `floor` takes the least over w
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -174,6 +178,19 @@ def pair_load(on: Over, V: Num, pair: AlgorithmProtocol, part: Num) -> Load:
     )
 
 
+def leaving(net: Links, s: Span, rates: Sequence[Num]) -> Num:
+    """Seconds for a byte to leave every node, with a rate of a chip in each dimension between
+    nodes: by the adapters of all ranks, or by the few that NCCL takes.
+    """
+    out = s.slowest(rates, net.inside)
+    if not (net.far.adapters and net.dims):
+        return out
+    # several chips share an adapter: alone, one reaches its whole rate
+    adapter = rates[0] * net.dims[net.inside].shared_by
+    least = where(s.over, 1.0 / (net.far.adapters * adapter), 0.0)
+    return maximum(out, least)
+
+
 def ring(
     net: Links, s: Span, times: float = 1.0, whole: bool = False
 ) -> AlgorithmProtocol:
@@ -186,7 +203,7 @@ def ring(
     near = s.slowest(rates[:inside]) * (
         1.0 if whole else (steps + net.near.copied) / s.n
     )
-    far = s.slowest(rates[inside:], inside) * (1.0 if whole else steps / s.n)
+    far = leaving(net, s, rates[inside:]) * (1.0 if whole else steps / s.n)
     slow = maximum(near, far / where(s.g == 1, net.far.alone, 1.0))
     wait = times * s.steps([t.hop for t in net.transports])
     return AlgorithmProtocol(
@@ -207,9 +224,10 @@ def ring_ll(net: Links, s: Span, times: float = 1.0) -> AlgorithmProtocol:
     )
     most = (net.far.ll_node or float("inf")) / s.g
     far = (
-        s.slowest(
+        leaving(
+            net,
+            s,
             [minimum(net.far.ll * rate, most) for rate in rates[inside:]],
-            inside,
         )
         * steps
         / s.n
@@ -234,7 +252,7 @@ def trees(
     rates = net.reach(s.ranks)
     far = net.far
     near = s.slowest(rates[:inside])
-    out = s.slowest(rates[inside:], inside)
+    out = leaving(net, s, rates[inside:])
     chain = 2.0 * (s.g - 1) if chains else 0.0
     # a tree of one node still goes up and down once
     depth = 2.0 * maximum(ceil(log2(s.nodes)), 1.0)

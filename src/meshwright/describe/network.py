@@ -30,7 +30,7 @@ from .measured import MeasuredTable
 UNMEASURED = 0.70
 """Share of its bandwidth assumed for a dimension without a measured `efficiency`: the lowest
 measured one of the catalogue (Perlmutter, Subramanian et al. 2024, arXiv 2410.00273), so that what
-nobody measured is never the faster. Omni-Path, whose 0.14 is what NCCL makes of a fabric that it
+nobody measured is never the faster. Omni-Path, whose 0.4 is what NCCL makes of a fabric that it
 does not drive by itself, does not count."""
 
 
