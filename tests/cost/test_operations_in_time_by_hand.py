@@ -292,6 +292,9 @@ def test_what_the_host_adds() -> None:
     assert seconds("layer", True, s=0.0) == (0.0, 0.0)
     assert host.host_excess(3.0, 4.0) == pytest.approx((81 + 256) ** 0.25 - 3)
     assert host.host_excess(0.0, 4.0) == 0.0 == host.host_excess(3.0, 0.0)
+    # each kernel waits for its launch: one after the other
+    assert host.host_excess(3.0, 4.0, "blocking") == 4.0
+    assert host.host_excess(0.0, 4.0, "blocking") == 0.0
 
 
 # A chip with a hierarchy of memories.

@@ -635,6 +635,30 @@ def test_layers_of_each_stage(notes: str, stages: str) -> None:
     assert job(of_bridge(notes)).layout.stages == stages
 
 
+@pytest.mark.parametrize(
+    ("layers", "pp", "stages"),
+    [
+        (40, 1, "40"),
+        # 43 modules: the embedding and 21 layers; 19 layers, the last norm and the head
+        (40, 2, "21,19"),
+        (40, 4, "10,11*2,8"),
+        # 63 modules, three on the last stage
+        (60, 16, "3,4*14,1"),
+        # a stage without layers has the norm, and the head stands alone
+        (4, 7, "0,1*4,0*2"),
+    ],
+)
+def test_a_pipeline_of_modules_is_cut_into_stages_of_as_many(
+    layers: int, pp: int, stages: str
+) -> None:
+    of = row(
+        software="AA-Scaling (Megatron-LM based)",
+        model={"layers": layers},
+        parallel={"pp": pp, "vpp": 1, "dp": 1},
+    )
+    assert job(of).layout.stages == stages
+
+
 def test_attention_in_eight_bits() -> None:
     notes = "fp8_dot_product_attention=True"
     assert job(row(notes=notes)).attention_kernel == "cudnn-fp8"

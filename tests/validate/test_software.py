@@ -333,6 +333,14 @@ def test_aleph_alphas_stack_gathers_its_logits_and_waits_for_its_all_reduces() -
     assert (found.input_gradients, found.stage_message) == ("apart", "whole")
 
 
+def test_sources_whose_runs_waited_for_each_kernel() -> None:
+    path = "bigscience-workshop/bigscience train/tr11-176B-ml/chronicles-prequel.md"
+    said = software_of(row(source_ref=f"{path} line 607")).settings
+    assert said.launches == "blocking"
+    best = software_of(row(source_ref=f"{path} (Best TFLOPs section)"))
+    assert best.settings.launches is None
+
+
 def test_the_words_give_only_values_that_a_job_takes() -> None:
     for words in (*SETTINGS, FLOAT8):
         allowed = fields_of(Software)[words.field].kind.words or (True, False)

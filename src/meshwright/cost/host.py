@@ -1,9 +1,11 @@
 """What the host adds to a layer whose kernels are shorter than their launches.
 
-    t = (w^4 + host^4)^(1/4)
+    t = (w^4 + host^4)^(1/4)            launches ahead of the device
+    t = w + host                        blocking launches (CUDA_LAUNCH_BLOCKING=1)
 
 w: seconds on the device;  host: seconds in which the host launches them. The longer one rules;
-where both are alike they wait for each other now and then. A layer's backward pass is one queue,
+where both are alike they wait for each other now and then. Where the host waits for each kernel,
+the device waits for each launch. A layer's backward pass is one queue,
 whose kernels, weight gradients among them, wait for all of its launches; a weight gradient that
 zero bubble runs apart waits for half of them. Source: form and exponent of this project, after Bang
 et al. 2024 (vTrain, arXiv 2312.12391), single node.
@@ -62,10 +64,12 @@ def every_step(how: ChipTime, layers: Num) -> Num:
     return (stack.step_s + launched) * left(how)
 
 
-def host_excess(work: Num, host: Num) -> Num:
-    """Seconds by which a pass outlasts its kernels."""
+def host_excess(work: Num, host: Num, launches: str = "ahead") -> Num:
+    """Seconds by which a pass outlasts its kernels. launches: `Software.launches`."""
     if isinstance(host, float) and host == 0.0:
         return 0.0
+    if launches == "blocking":
+        return where(work > 0, host, 0.0)
     square = work * work
     least = host * host
     return where(

@@ -371,10 +371,15 @@ class Timer:
             )
             # half of the launches make weight gradients: what zero bubble runs apart waits
             # for that half, the pass as one queue for all
-            rest = host.host_excess(weights, 0.5 * wait_back)
+            how = by.how.stack.launches
+            rest = host.host_excess(weights, 0.5 * wait_back, how)
             back = self.meanwhile(back, backward, rest)
-            ahead = ahead._replace(host=host.host_excess(ahead.total, wait))
-            back = back._replace(host=host.host_excess(back.total, wait_back))
+            ahead = ahead._replace(
+                host=host.host_excess(ahead.total, wait, how)
+            )
+            back = back._replace(
+                host=host.host_excess(back.total, wait_back, how)
+            )
             weights = weights + rest
         return LayerCost(
             ahead.total,
@@ -449,12 +454,11 @@ class Timer:
             if one is not recompute.NEVER
         ]
         (time,) = self.together(halves)
-        waits = host.host_excess(
+        if by := self.clock.rates.shapes:
             # a layer of no operations waits for nothing
-            time.total,
-            wait * len(halves) / max(len(ops), 1),
-        )
-        time = time._replace(host=waits)
+            part = wait * len(halves) / max(len(ops), 1)
+            how = by.how.stack.launches
+            time = time._replace(host=host.host_excess(time.total, part, how))
         return Redo(
             time.total,
             sent_load(halves),

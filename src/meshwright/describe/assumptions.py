@@ -47,6 +47,7 @@ from .software import (
     Float8,
     Gathered,
     InputGradients,
+    Launches,
     Norm,
     Recipe,
     Resident,
@@ -182,6 +183,8 @@ class Stack(Checked):
     """Seconds of each step beside passes and optimizer."""
     cuda_graphs: Annotated[CudaGraphs, OWN] = "off"
     """What the host launches as a whole: nothing, "parts" of a layer, or the "full" iteration."""
+    launches: Annotated[Launches, OWN] = "ahead"
+    """The host launches kernels "ahead" of the device, or waits for each one ("blocking")."""
     float8: Annotated[Float8, OWN] = "tensorwise"
     """Scaling of FP8 numbers."""
     weights_quantised: Annotated[WeightsQuantised, OWN] = "pass"

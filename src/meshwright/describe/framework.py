@@ -62,6 +62,7 @@ from .software import (
     Gathered,
     Gradients,
     InputGradients,
+    Launches,
     Loss,
     Norm,
     Offer,
@@ -128,6 +129,7 @@ class Framework(Checked):
     streams, copies and waiting that no other number has.
     """
     cuda_graphs: CudaGraphs
+    launches: Launches
     host_s: Seconds
     """Seconds in which the host launches the forward pass of one layer."""
     step_s: Seconds
@@ -216,6 +218,7 @@ class Framework(Checked):
             host_s=self.host_s,
             step_s=self.step_s,
             cuda_graphs=self.cuda_graphs,
+            launches=self.launches,
             float8=self.float8,
             weights_quantised=self.weights_quantised,
             quantise=self.quantise,

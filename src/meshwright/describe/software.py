@@ -24,6 +24,7 @@ unfused in plain torch, or with Megatron's fused softmax.
 RECIPES = ("delayed", "tensorwise", "rowwise", "blockwise", "mxfp8")
 AttentionKernel = Annotated[str, OneOf(*ATTENTION)]
 CudaGraphs = Annotated[str, OneOf("off", "parts", "full")]
+Launches = Annotated[str, OneOf("ahead", "blocking")]
 Norm = Annotated[str, OneOf("fused", "torch")]
 Float8 = Annotated[str, OneOf(*RECIPES)]
 Recipe = Annotated[str, OneOf(*RECIPES, "nvfp4")]
@@ -60,6 +61,10 @@ class Software(Checked):
 
     cuda_graphs: CudaGraphs | None = None
     """CUDA graphs: off, parts (of a layer), or full (the whole iteration)."""
+    launches: Launches | None = None
+    """The host launches kernels ahead of the device (ahead), or waits for each one
+    (CUDA_LAUNCH_BLOCKING=1: blocking).
+    """
     compiled: bool | None = None
     """torch.compile fuses passes over activations."""
     norm: Norm | None = None

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 from meshwright import catalog
@@ -32,7 +33,7 @@ from .rows import (
     text_of_row,
     whole_of_row,
 )
-from .software import RowSoftware, software_of
+from .software import RowSoftware, deals_modules, software_of
 
 MOST_LAYERS = 5000
 FLASH_SINCE = 2023
@@ -240,7 +241,7 @@ def layout(row: Row, shape: Model, chips: int) -> Layout:
         microbatch=whole_of_row(row, "micro_batch", 1),
         interleave=interleave,
         schedule=schedule,
-        stages=dealt_layers(row, shape),
+        stages=dealt_layers(row, shape, pp),
         zero=words.zero_in_words(
             stage if isinstance(stage, int) else None,
             text_of_row(row, "optimizer_sharding"),
@@ -252,15 +253,33 @@ def layout(row: Row, shape: Model, chips: int) -> Layout:
     return with_groups(row, plain_layout)
 
 
-def dealt_layers(row: Row, shape: Model) -> str:
-    """Layers of each stage where a row gives them for all of its model's layers; else as many in
-    each.
+def dealt_layers(row: Row, shape: Model, pp: int) -> str:
+    """Layers of each of pp stages where a row gives them for all of its model's layers, or where
+    its program counts modules; else as many in each.
     """
     words_of = PIPELINE.search(text_of_row(row, "notes"))
-    if not words_of:
+    if words_of:
+        text = words_of[1].replace("e", "E").replace("l", "L")
+    elif deals_modules(text_of_row(row, "software")):
+        text = ",".join(map(str, module_stages(shape.layers, pp)))
+    else:
         return "even"
-    text = words_of[1].replace("e", "E").replace("l", "L")
     return text if sum(read_stages(text).layers) == shape.layers else "even"
+
+
+def module_stages(layers: int, pp: int) -> list[int]:
+    """Layers of each stage where a pipeline of modules is cut into stages of as many, the first
+    ones one more: the embedding stands before the layers, the last norm and the head behind them.
+
+    Source: Aleph-Alpha/scaling@01b9d21, core/nn/parallel_module/pipeline_partitioning.py
+    (pipe_partition_uniform, the default of core/topology/topology_config.py) over the modules of
+    transformer/model/model.py.
+    """
+    least, more = divmod(layers + 3, pp)
+    ends = [0, *(least * n + min(n, more) for n in range(1, pp + 1))]
+    # of the modules before a cut the first is the embedding; the last two are no layers either
+    before = [min(max(end - 1, 0), layers) for end in ends]
+    return [b - a for a, b in pairwise(before)]
 
 
 def _model(row: Row) -> Model:

@@ -276,6 +276,12 @@ microbatch (core/optimizer/allreduce.py); nn/linear/column_parallel_linear.py: a
 logits, and nn/linear/utils.py: all-reduces of both passes are waited for, and autograd keeps what
 was gathered; nn/mlp.py: gate and up are modules of their own, each with the all-reduce of its
 input's gradient; nn/parallel_module/communicator.py: stages send whole tensors."""
+BLOCKING = re.compile(r"tr11-176b-ml/chronicles-prequel\.md line")
+"""Sources whose runs launched kernels one by one: these set CUDA_LAUNCH_BLOCKING=1 because large
+models hung without it (bigscience-workshop/bigscience@9e64ede, chronicles-prequel.md, "dealing with
+JZ hanging on the large model"; every script beside it). Its section of the best rates is of runs
+before that.
+"""
 LOSS_COMPILED_SINCE = 202504
 """Month from which torchtitan compiles the loss with the model (github.com/pytorch/torchtitan, pull
 request 1033).
@@ -326,6 +332,7 @@ def software_of(row: Row) -> RowSoftware:
         compiled_on_request(profile, program),
         loss_setting(profile, row),
         ends_setting(profile, row),
+        launches(row),
         overlap(profile, row),
         norm_kernel(row),
     ]
@@ -442,6 +449,12 @@ def _gradients(row: Row) -> tuple[dict[str, Any], str]:
     )
 
 
+def deals_modules(program: str) -> bool:
+    """Its pipeline is cut by modules, of which the embedding, the last norm and the head are each
+    one (`jobs.module_stages`)."""
+    return any(re.search(pattern, program) for pattern, _ in OWN)
+
+
 def own(program: str) -> tuple[dict[str, Any], str]:
     """What a program does by itself."""
     return next(
@@ -468,6 +481,12 @@ def before(row: Row, month: int) -> bool:
         for year, part in DATED.findall(text_of_row(row, "source_ref"))
     ]
     return bool(dates) and max(dates) < month
+
+
+def launches(row: Row) -> tuple[dict[str, Any], str]:
+    """Whether the host waited for each kernel, where the row's source says so."""
+    blocking = BLOCKING.search(text_of_row(row, "source_ref"))
+    return ({"launches": "blocking"} if blocking else {}), ""
 
 
 def ends_setting(profile: str, row: Row) -> tuple[dict[str, Any], str]:
