@@ -10,6 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from meshwright.catalog import cluster, model
+from meshwright.describe.assumptions import (
+    BOOK_SUM,
+    EPOCH,
+    LBL,
+    MEGATRON,
+    REALISTIC,
+    Assumptions,
+    assumptions,
+)
 from meshwright.describe.fields import meanings
 from meshwright.describe.job import Job
 from meshwright.describe.layout import Layout
@@ -55,18 +64,70 @@ LAYOUTS = st.builds(
 )
 
 
-@given(LAYOUTS, st.sets(st.sampled_from([f.name for f in fields(Layout)])))
+@given(
+    LAYOUTS,
+    st.sets(st.sampled_from([f.name for f in fields(Layout)])),
+    st.sampled_from([REALISTIC, MEGATRON, LBL, EPOCH, BOOK_SUM]),
+)
 def test_a_written_layout_is_read_again(
-    layout: Layout, named: set[str]
+    layout: Layout, named: set[str], under: Assumptions
 ) -> None:
-    given_ = parsed(write_flags(layout, JOB, named))
+    job = replace(JOB, assumptions=under)
+    given_ = parsed(write_flags(layout, job, named))
     spelled = {name.replace("_", "-") for name in named - {"placement"}}
     assert spelled <= {name.replace("_", "-") for name in given_}
     if "interleave" in given_ and "schedule" not in given_:
         given_["schedule"] = (
             "1f1b"  # a lone --interleave asks for the interleaved schedule
         )
+    given_["assumptions"] = under.name
     assert read_flags("llama3-8b", {**BASE, **given_}).layout == layout
+
+
+@pytest.mark.parametrize(
+    "under, said, taken, sentence",
+    [
+        (
+            "megatron-2021",
+            {"tp": "8"},
+            {"recompute": "full", "sequence_parallel": False},
+            "recompute full, sequence_parallel false: nothing was said, and megatron-2021 allows no"
+            " other",
+        ),
+        ("megatron-2021", {"recompute": "none"}, {"recompute": "none"}, ""),
+        ("lbl-2024", {"cp": "2"}, {"zero": 1, "sequence_parallel": True}, ""),
+        ("lbl-2024", {"zero": "0"}, {"zero": 0}, ""),
+        (
+            "lbl-2024",
+            {"scheme": "summa"},
+            {"zero": 1, "sequence_parallel": False},
+            "zero 1, sequence_parallel false: nothing was said, and lbl-2024 allows no other",
+        ),
+        ("realistic", {"tp": "8"}, {"zero": 0, "recompute": "none"}, ""),
+    ],
+)
+def test_what_a_set_alone_allows_is_taken_and_said(
+    under: str, said: dict[str, str], taken: dict[str, object], sentence: str
+) -> None:
+    notes: list[str] = []
+    given_ = {**BASE, "assumptions": under, **said}
+    layout = read_flags("gpt3-175b", given_, notes).layout
+    assert {name: getattr(layout, name) for name in taken} == taken
+    assert not sentence or sentence in notes
+    words = " ".join(f"{name}={text}" for name, text in said.items())
+    job = replace(JOB, assumptions=assumptions(under))
+    beside = layout_of(words, job)
+    assert {name: getattr(beside, name) for name in taken} == taken
+    if under == "realistic":
+        assert not any("allows no other" in note for note in notes)
+
+
+def test_a_set_takes_nothing_that_a_model_cannot_have() -> None:
+    notes: list[str] = []
+    said = {**BASE, "assumptions": "megatron-2021", "tp": "2"}
+    layout = read_flags("mixtral-8x7b", said, notes).layout
+    assert layout.sequence_parallel and layout.recompute == "none"
+    assert not any("allows no other" in note for note in notes)
 
 
 def test_a_placement_is_written_only_if_it_is_unusual() -> None:

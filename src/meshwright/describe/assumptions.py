@@ -6,13 +6,13 @@ of the set.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Annotated, Any
 
 from ..errors import BadInput, unknown
 from . import fitted
-from .choices import Choices, refusal
+from .choices import FIELDS, Choices, Value, refusal, sole_values
 from .elsewhere import ELSEWHERE
 from .fields import (
     ASK,
@@ -742,6 +742,23 @@ def search_refusal(how: Assumptions, layout: Layout) -> str:
     return (
         f"no layout of {how.name}'s: it allows {'; '.join(why)}" if why else ""
     )
+
+
+def values_of_set(
+    how: Assumptions, layout: Layout, said: Collection[str]
+) -> dict[str, Value]:
+    """Fields of a layout that are not said, of which the set allows one value alone, where the
+    layout has another.
+
+    >>> values_of_set(MEGATRON, Layout(tp=8), ["tp"])
+    {'recompute': 'full', 'sequence_parallel': False}
+    """
+    given = {name: getattr(layout, name) for name in said if name in FIELDS}
+    return {
+        name: value
+        for name, value in sole_values(how.choices, given).items()
+        if getattr(layout, name) != value
+    }
 
 
 def demand_read(

@@ -123,6 +123,29 @@ def refusal(
     return (", or ".join([first, *more]),)
 
 
+def sole_values(
+    every: Iterable[Choices], said: Mapping[str, Value]
+) -> dict[str, Value]:
+    """The value of each field that is not said and may have no other under any of these choices,
+    or, where a scheme is said, of those that have it.
+
+    >>> both = Choices(zero=1, cp=1), Choices(zero=1, scheme="summa", cp=(2, 4))
+    >>> sole_values(both, {"cp": 4}), sole_values(both, {"zero": 0})
+    ({'zero': 1}, {})
+    """
+    near = every = tuple(every)
+    if scheme := said.get("scheme"):
+        near = tuple(c for c in every if scheme in c.get("scheme", (scheme,)))
+        near = near or every
+    fields = [n for n in FIELDS if n not in said and all(n in c for c in near)]
+    values = {
+        name: {value for each in near for value in each[name]}
+        for name in fields
+        if near
+    }
+    return {name: one.pop() for name, one in values.items() if len(one) == 1}
+
+
 def first_few(values: Iterable[object], most: int = NEAR) -> str:
     """The first few values, for people."""
     texts = [str(v).lower() if isinstance(v, bool) else str(v) for v in values]

@@ -31,7 +31,7 @@ from . import LARGEST, STDIN, bridge, parse_toml, read_text
 from .bridge import foreign
 from .bridge.reading import TAKEN, ForeignFile
 from .options import NUMBERS, flags
-from .toml import load_job
+from .toml import laid_by_set, load_job, said_fields
 from .words import words as command_words
 
 if TYPE_CHECKING:
@@ -63,6 +63,8 @@ def read_flags(
     if known := catalog.aliases("models").get(model):
         notes.append(f"{model} is {known} of the catalogue")
     order = axis_order(source)
+    if fill:
+        source.setdefault("layout", {})
     job = load_job(source, notes=notes, shared_out=search, bare=False)
     if not fill:
         return job
@@ -535,9 +537,10 @@ def write_flags(
     layout: Layout, job: Job, named: Collection[str] = ()
 ) -> list[str]:
     """The words that give this layout to `predict`; fields with their default value only if
-    `named`: a file below says something of them.
+    `named`, as a file below says something of them, or where the job's set would take another.
     """
     words = []
+    said = said_fields(layout, job, named)
     for field in fields(layout):
         value = getattr(layout, field.name)
         if field.name == "placement":
@@ -552,9 +555,7 @@ def write_flags(
                         for axis, shares in value.items()
                     ),
                 ]
-        elif value is not None and (
-            field.name in named or value != field.default
-        ):
+        elif value is not None and field.name in said:
             text = (
                 str(value).lower()
                 if isinstance(value, (bool, str))
@@ -652,4 +653,5 @@ def layout_of(text: str, job: Job, own: Layout | None = None) -> Layout:
             )
     else:
         table = {**layout_beside(own or Layout(), words), **words}
-    return read(Layout, table, "layout").filling(job.cluster.chips)
+    layout = read(Layout, table, "layout")
+    return laid_by_set(job, layout, table, None).filling(job.cluster.chips)

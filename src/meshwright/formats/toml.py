@@ -13,14 +13,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 from .. import catalog
+from ..describe.assumptions import values_of_set
 from ..describe.batch import parse_batch
 from ..describe.chip import Chip
+from ..describe.choices import FIELDS, first_few
 from ..describe.cluster import Cluster
 from ..describe.fields import BY_NAME, fields_of
 from ..describe.job import TABLES, TRAIN, Job
@@ -31,6 +33,7 @@ from ..describe.read import brief, laid_over, read, to_dict
 from ..describe.software import Software
 from ..describe.training import given
 from ..errors import BadInput, unknown
+from ..layout import rules
 from . import hf, parse_toml, read_text, resolve
 from .toml_writer import dumps_toml
 
@@ -54,7 +57,8 @@ def load_job(
     shared_out: bool = False,
     bare: bool = True,
 ) -> Job:
-    """The job in a TOML file, or in a dict of the same tables.
+    """The job in a TOML file, or in a dict of the same tables. What a table [layout] leaves open
+    has the one value that the set of assumptions allows, if it allows one, else that of `Layout`.
 
     files: whether the description may name other files (False for untrusted input);  notes:
     receives a sentence on what was rounded; shared_out: round a batch in tokens to sequences that
@@ -131,7 +135,54 @@ def load_job(
             )
             if said
         ]
+    if "layout" in source:
+        layout = laid_by_set(job, job.layout, source["layout"], notes)
+        job = replace(job, layout=layout)
     return replace(job, batch=batch, train=given(source.get(TRAIN, {})))
+
+
+def laid_by_set(
+    job: Job, layout: Layout, said: Collection[str], notes: list[str] | None
+) -> Layout:
+    """The layout with the one value that the job's set allows, where nobody said another and the
+    job can be laid out so; notes: receives a sentence on which.
+    """
+    values: dict[str, Any] = values_of_set(job.assumptions, layout, said)
+    if not values:
+        return layout
+    theirs = replace(layout, **values)
+    before, now = (
+        rules.broken(job, l.filling(job.cluster.chips))
+        for l in (layout, theirs)
+    )
+    # such as experts under a set whose paper has none: as said, with the note that it is no layout
+    # of the set's
+    if not {*now} <= {*before}:
+        return layout
+    if notes is not None:
+        words = ", ".join(
+            f"{name} {first_few((value,))}" for name, value in values.items()
+        )
+        notes.append(
+            f"{words}: nothing was said, and {job.assumptions.name} allows no other"
+        )
+    return theirs
+
+
+def said_fields(
+    layout: Layout, job: Job, named: Collection[str] = ()
+) -> set[str]:
+    """Fields of a layout that a text must give for the layout to be read from it again: those
+    named, those that are not as usual, and those of which the job's set would take another value.
+    """
+    said = {
+        f.name
+        for f in fields(layout)
+        if f.name in named or getattr(layout, f.name) != f.default
+    }
+    while more := values_of_set(job.assumptions, layout, said):
+        said |= {*more}
+    return said
 
 
 def _length(table: object, seq: int) -> str | None:
@@ -238,11 +289,13 @@ def dump_job(job: Job) -> str:
         **{name: _short(rest[name]) for name in named},
     }
     model = _short(job.model)
+    said = said_fields(job.layout, job)
+    layout = {f: getattr(job.layout, f) for f in FIELDS if f in said}
     return dumps_toml(
         {
             "model": {"name": model} if isinstance(model, str) else model,
             "cluster": cluster,
-            "layout": to_dict(job.layout),
+            "layout": {**layout, **to_dict(job.layout)},
             **({"software": job.software.given} if job.software.given else {}),
             "job": rest,
             **({TRAIN: job.train} if job.train else {}),

@@ -68,7 +68,7 @@ def answer_predict(body: Body, progress: Progress) -> Answer:
     notes: list[str] = []
     job, _ = ask(body.get("question"), notes)
     job = with_price(job, price_of_job(job, body.get("prices", {})))
-    layout = laid_out(job, body.get("layout", {}))
+    layout = laid_out(job, body.get("layout", {}), notes)
     return envelope(
         "predict", prediction_fields(compute_step(job, layout), notes)
     )

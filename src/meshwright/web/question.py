@@ -27,7 +27,7 @@ from ..formats.flags import (
 )
 from ..formats.hf import read_hf
 from ..formats.options import flags
-from ..formats.toml import dump_job, load_job, thing_named
+from ..formats.toml import dump_job, laid_by_set, load_job, thing_named
 from ..formats.toml_writer import dumps_toml
 from ..search import Space
 
@@ -122,12 +122,19 @@ def ask(question: object, notes: list[str]) -> tuple[Job, Space]:
     return job, space
 
 
-def laid_out(job: Job, layout: object) -> Layout:
-    """The layout of a table of its fields; replicas fill the chips if dp is not said."""
+def laid_out(
+    job: Job, layout: object, notes: list[str] | None = None
+) -> Layout:
+    """The layout of a table of its fields: what it does not say is what the set alone allows, and
+    replicas fill the chips; notes: receives a sentence on what the set filled in.
+    """
     if not isinstance(layout, Mapping):
         raise BadInput(f"layout must be a table, not {brief(layout)}")
-    given_layout = read(Layout, with_schedule(layout), "layout", thing_named)
-    return given_layout.filling(job.cluster.chips)
+    said = with_schedule(layout)
+    given_layout = read(Layout, said, "layout", thing_named)
+    return laid_by_set(job, given_layout, said, notes).filling(
+        job.cluster.chips
+    )
 
 
 def question_of(job: Job, layout: bool = False) -> dict[str, str]:
