@@ -47,8 +47,8 @@ LAYOUT = Layout(
     sequence_parallel=False,
 )
 """175B on 1,024 A100, without interleaving, which not all sets have."""
-JOINTS = ("chip", "network", "overlap", "count")
-"""In the order in which they are exchanged; memory costs no time."""
+JOINTS = ("chip", "network", "overlap", "count", "memory")
+"""In the order in which they are exchanged; memory says how wide gradients of fp16 are summed."""
 ASKED = (
     ("4096xlbl-b200", LBL, "fp16"),
     ("4608xb200", REALISTIC, "bf16"),

@@ -72,7 +72,7 @@ def test_a_layout_that_the_paper_does_not_search_is_said_to_be_none_of_its(
         for n in asked(capsys, "predict", *PAPER, *LAYOUT)["notes"]
         if "it allows" in n
     ]
-    notes = asked(capsys, "predict", *PAPER, *degrees)["notes"]
+    notes = asked(capsys, "predict", *PAPER, *degrees, "--zero", "0")["notes"]
     assert "no layout of lbl-2024's: it allows zero 1, not 0" in notes
 
 

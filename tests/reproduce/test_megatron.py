@@ -260,7 +260,7 @@ def test_a_verdict_in_words() -> None:
     assert "sends: 1.12 TB/s (0.892 TB/s in the paper)" in said["section-5.9"]
     assert "of the 7 pairs of neighbours" in said["table-1"]
     assert said["10"].startswith(
-        "ours: PTD-P ahead in 6 of 6 pairs, and the lead grows; but it leads by 30 % and 47 %"
+        "ours: PTD-P ahead in 6 of 6 pairs, and the lead grows; but it leads by 31 % and 47 %"
         " (paper 6 % and 24 %) at the fewest GPUs"
     )
 
@@ -321,9 +321,9 @@ def test_without_scatter_and_gather_a_boundary_costs_more() -> None:
 
 
 def test_products_of_larger_microbatches_are_faster() -> None:
-    """Figure 7, by the laws of kernels alone: a microbatch of 16 is at least 1.3 times one of 1."""
+    """Figure 7, by the laws of kernels alone: up to 1.3 times as fast, as section 3.3 says."""
     slow, fast = (takeaways.tflops(takeaways.one_gpu_run(b)) for b in (1, 16))
-    assert fast > 1.3 * slow
+    assert fast / slow == pytest.approx(1.3, abs=0.05)
 
 
 def test_ptd_p_is_ahead_of_zero_3_wherever_the_paper_has_it_so() -> None:
@@ -418,7 +418,7 @@ def test_table_1_rises_with_the_stages_under_the_set_of_the_paper() -> None:
     printed, ours = zip(*found[4:], strict=True)
     assert list(printed) == sorted(printed)
     assert list(ours) == sorted(ours)
-    assert max(abs(b / a - 1) for a, b in found) < 0.09
+    assert max(abs(b / a - 1) for a, b in found) < 0.08
 
 
 def test_the_third_level_of_the_machine_costs_nothing() -> None:

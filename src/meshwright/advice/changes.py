@@ -210,7 +210,7 @@ def numerics(run: Job) -> Iterator[Change]:
         if "fp8" in rates:
             eight = {"job.precision": PRECISIONS["fp8"]}
             yield Change(FrozenDict(eight))
-        if run.profile and run.precision.gradient_bytes == FP32_BYTES:
+        if run.profile and run.gradient_bytes == FP32_BYTES:
             yield setting("gradients", "half")
     yield Change(FrozenDict({"job.batch": run.batch * BATCH}))
 

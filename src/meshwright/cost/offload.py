@@ -44,5 +44,5 @@ def offload_update(job: Job, parameters: Num) -> Num:
     chip = job.cluster.chip
     p = job.precision
     moved = optimizer.update(job, parameters).memory
-    copied = (p.gradient_bytes + p.weight_bytes) * parameters
+    copied = (job.gradient_bytes + p.weight_bytes) * parameters
     return copy_seconds(chip, copied) + moved / chip.host_memory_bandwidth

@@ -54,15 +54,13 @@ def gradient_bytes(job: Job, layout: Layout) -> Num | None:
     """Bytes that the gradient of one weight moves in each microbatch; None: as wide as the weight.
 
     Written once with one microbatch; read, added to and written with m > 1 (Megatron-LM's
-    gradient accumulation fusion, into `Precision.gradient_bytes` a weight).
+    gradient accumulation fusion, into `Job.gradient_bytes` a weight).
     """
     if job.how.count.weight_gradient == "one pass":
         return None
     if job.how.count.weight_gradient == "added":
         return job.precision.weight_bytes
-    return job.precision.gradient_bytes * where(
-        accumulates(job, layout), 2.0, 1.0
-    )
+    return job.gradient_bytes * where(accumulates(job, layout), 2.0, 1.0)
 
 
 def summed_bytes(job: Job, layout: Layout) -> Num | None:
@@ -76,7 +74,7 @@ def summed_bytes(job: Job, layout: Layout) -> Num | None:
     if job.how.count.weight_gradient != "added":
         return None
     w = job.precision.weight_bytes
-    g = job.precision.gradient_bytes
+    g = job.gradient_bytes
     if g > w:
         return w + g + 3 * g
     return 3 * w * where(accumulates(job, layout), 1.0, 0.0)

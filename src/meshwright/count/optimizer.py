@@ -17,7 +17,7 @@ def update(job: Job, parameters: Num) -> Pass:
     p = job.precision
     o = job.optimizer
     moved = (
-        2 * p.gradient_bytes + 2 * job.state_bytes + p.weight_bytes
+        2 * job.gradient_bytes + 2 * job.state_bytes + p.weight_bytes
     ) * parameters
     return Pass(
         0.0,

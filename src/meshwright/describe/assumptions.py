@@ -140,7 +140,7 @@ class Counting(Checked):
     """
     weight_gradient: Annotated[WeightGradient, TIMED, Answered()] = "apart"
     """A matrix's two gradients are products "apart", each against its own roofline, and that of the
-    weights is added up over microbatches in `Precision.gradient_bytes` by the product itself; or
+    weights is added up over microbatches in `Job.gradient_bytes` by the product itself; or
     apart, and "added" up by a pass of its own (autograd); or "one pass" (the papers), which writes
     dW as wide as W.
     """

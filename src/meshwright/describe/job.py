@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -344,6 +345,20 @@ class Job(Checked):
             **({"precision": None} if chosen else {}),
         }
         return replace(self, **other)
+
+    @cached_property
+    def gradient_bytes(self) -> float:
+        """Bytes of a gradient while it is added up over microbatches and reduced: those of the
+        job's numbers, or of fp16 no more than the framework gives it (Megatron-LM, arguments.py:
+        accumulate_allreduce_grads_in_fp32 is set for bf16 only).
+        """
+        numbers, holding = self.precision, self.how.memory.holding
+        if self.how.memory.resident != "held" or holding is None:
+            return numbers.gradient_bytes
+        return min(
+            holding.gradient_bytes.get(numbers.compute, math.inf),
+            numbers.gradient_bytes,
+        )
 
     @property
     def state_bytes(self) -> float:

@@ -126,7 +126,7 @@ def _moved(p: StepResult) -> str:
     )
     return (
         f"{optimizer.update(job, 1.0).memory:g} B of each ({job.state_bytes:g} B of state read and"
-        f" written, {job.precision.gradient_bytes:g} B of gradient read twice, for its norm too,"
+        f" written, {job.gradient_bytes:g} B of gradient read twice, for its norm too,"
         f" {job.precision.weight_bytes:g} B of weight written{again})"
     )
 

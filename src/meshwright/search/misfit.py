@@ -204,7 +204,7 @@ def _changes(job: Job, space: Space) -> Iterator[tuple[str, Job, Space]]:
     """
     p = job.precision
     pure = PRECISIONS.get(f"{p.compute}-pure")
-    if pure and pure.gradient_bytes < p.gradient_bytes:
+    if pure and pure.gradient_bytes < job.gradient_bytes:
         words = f"2-byte gradients (--precision {p.compute}-pure)"
         yield words, replace(job, precision=pure), space
     for name in LIGHTER:

@@ -119,7 +119,7 @@ def reduction_messages(
 
     summed: gradients of shards are summed whole, whoever owns them.  high: as in `weight_sync`.
     """
-    size = job.precision.gradient_bytes
+    size = job.gradient_bytes
     if not sharded:
         shared = _shared(job, weights, WHOLE)
         return [Message("all_reduce", group, n * size) for group, n in shared]
@@ -203,7 +203,7 @@ def weight_sync(
     if offload(layout.offload).weights:
         chip, own = job.cluster.chip, shard(job, high or layout, weights)
         gather = gather + Load(copy_seconds(chip, own * p.weight_bytes))
-        scatter = scatter + Load(copy_seconds(chip, own * p.gradient_bytes))
+        scatter = scatter + Load(copy_seconds(chip, own * job.gradient_bytes))
     return WeightSync(gather, scatter)
 
 
