@@ -321,7 +321,7 @@ def test_without_scatter_and_gather_a_boundary_costs_more() -> None:
 
 
 def test_products_of_larger_microbatches_are_faster() -> None:
-    """Figure 7, by the laws of kernels alone: up to 1.3 times as fast, as section 3.3 says."""
+    """Figure 7, by the laws of kernels alone: up to 1.3 times as fast, as section 3.4 says."""
     slow, fast = (takeaways.tflops(takeaways.one_gpu_run(b)) for b in (1, 16))
     assert fast / slow == pytest.approx(1.3, abs=0.05)
 
