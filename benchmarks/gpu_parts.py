@@ -27,18 +27,18 @@ from meshwright.describe.job import PRECISIONS, Job
 from meshwright.describe.network import Network
 from meshwright.describe.training import Settings
 from meshwright.formats.nccl_tests import COLUMNS
-from meshwright.program.memory import peak
-from meshwright.program.messages import carried_out
-from meshwright.train import checkpoint, oracle
-from meshwright.train.loop import Trainer
-from meshwright.train.measure import engine, kernels
-from meshwright.train.measure.engine import toy_batch
-from meshwright.train.measure.run import (
+from meshwright.measure import engine, kernels
+from meshwright.measure.engine import toy_batch
+from meshwright.measure.run import (
     DTYPES,
     Wanted,
     measure_collective,
     on_ranks,
 )
+from meshwright.program.memory import peak
+from meshwright.program.messages import carried_out
+from meshwright.train import checkpoint, oracle
+from meshwright.train.loop import Trainer
 from meshwright.train.moe import ExpertRows, grouped, in_one, one_by_one
 
 Row = tuple[Any, ...]

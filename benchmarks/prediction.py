@@ -30,9 +30,9 @@ from meshwright.describe.layout import Layout
 from meshwright.describe.model import Model
 from meshwright.describe.training import Settings
 from meshwright.formats.machine import load_machine
+from meshwright.measure import low
 from meshwright.prediction.prediction import predict
 from meshwright.program.cpu import cpu_seconds
-from meshwright.train.measure import low
 from meshwright.train.run import metrics, train
 from meshwright_studies.validate.stats import spearman
 
@@ -165,7 +165,7 @@ def probed(ranks: int) -> float:
     """The probe's contention where it is worst, in as many processes at once as ranks want cores:
     forked, as ranks are.
     """
-    from meshwright.train.measure.run import on_ranks
+    from meshwright.measure.run import on_ranks
 
     def worst(device: torch.device) -> float:
         mine = torch.tensor(probe())

@@ -39,6 +39,7 @@ ROOMS = (
     "advice",
     "report",
     "train",
+    "measure",
     "web",
     "cli",
     "study",

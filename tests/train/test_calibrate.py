@@ -19,7 +19,7 @@ from by_hand import GPT2_CONFIG  # noqa: E402
 from meshwright.cli.main import main  # noqa: E402
 from meshwright.describe.layout import Layout  # noqa: E402
 from meshwright.formats.machine import load_machine  # noqa: E402
-from meshwright.train.measure import engine, kernels, run  # noqa: E402
+from meshwright.measure import engine, kernels, run  # noqa: E402
 
 
 @pytest.fixture

@@ -116,8 +116,8 @@ def calibrate(
     if read:
         return from_files(read, on, output, json)
     need_torch()
-    from ..train.measure.run import calibrate as measure
-    from ..train.measure.run import part_of, save
+    from ..measure.run import calibrate as measure
+    from ..measure.run import part_of, save
 
     files.suffix(output, (".toml",))
     to = Path(output)
@@ -239,7 +239,7 @@ def measurements(device: str, precision: str, ranks: str, quick: bool) -> Any:
     """What is to be measured; BadInput for what cannot be."""
     import torch
 
-    from ..train.measure.run import DTYPES, Wanted
+    from ..measure.run import DTYPES, Wanted
 
     if device not in ("cpu", "cuda"):
         raise BadInput(f"--device must be cpu or cuda, not {device[:40]!r}")

@@ -22,14 +22,14 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from ...cost.fit import alpha_beta, bilinear
-from ...describe.chip import Chip
-from ...describe.cluster import Cluster
-from ...describe.measured import MeasuredTable, Overhead
-from ...describe.network import Dim, Network
-from ...formats import parse_json, read_text
-from ...program.cpu import CPU, cpu_seconds
-from ..launch import fork_ranks
+from ..cost.fit import alpha_beta, bilinear
+from ..describe.chip import Chip
+from ..describe.cluster import Cluster
+from ..describe.measured import MeasuredTable, Overhead
+from ..describe.network import Dim, Network
+from ..formats import parse_json, read_text
+from ..program.cpu import CPU, cpu_seconds
+from ..train.launch import fork_ranks
 from . import engine, kernels, low
 from .kernels import floats
 

@@ -18,14 +18,14 @@ import torch
 from torch import Tensor
 from torch.nn import functional as fn
 
-from ...cost.measured import table_seconds
-from ...describe.measured import MeasuredTable
-from ...describe.model import Model
-from ...program.tiles import tiles
-from ..attention import attend, kernel_order
-from ..gradients import square
-from ..loss import loss
-from ..model import rotate, rotation
+from ..cost.measured import table_seconds
+from ..describe.measured import MeasuredTable
+from ..describe.model import Model
+from ..program.tiles import tiles
+from ..train.attention import attend, kernel_order
+from ..train.gradients import square
+from ..train.loss import loss
+from ..train.model import rotate, rotation
 from . import now, repeated
 
 FOOTPRINT = 24e6

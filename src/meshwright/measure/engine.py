@@ -17,14 +17,14 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from ...describe.assumptions import PYTORCH
-from ...describe.cluster import Cluster
-from ...describe.job import ONE_DEVICE, PRECISIONS, Job
-from ...describe.layout import Layout
-from ...describe.model import Model
-from ...describe.training import Settings
-from ...layout.placement import placed
-from ..loop import Trainer
+from ..describe.assumptions import PYTORCH
+from ..describe.cluster import Cluster
+from ..describe.job import ONE_DEVICE, PRECISIONS, Job
+from ..describe.layout import Layout
+from ..describe.model import Model
+from ..describe.training import Settings
+from ..layout.placement import placed
+from ..train.loop import Trainer
 from . import low
 
 LAYERS = (4, 8)

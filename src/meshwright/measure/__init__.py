@@ -1,5 +1,5 @@
-"""Measures the machine it runs on: kernels of one rank, collectives of several, and what the engine
-costs beside them.
+"""Measures the machine it runs on: kernels of one rank, collectives of several, and what the
+trainer costs beside them. Needs torch.
 """
 
 from __future__ import annotations
