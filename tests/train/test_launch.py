@@ -131,7 +131,7 @@ def test_silence_is_counted_in_looks() -> None:
     nobody.
     """
     store = dist.HashStore()
-    vigils = [Vigil(store, rank, 5) for rank in (0, 1)]
+    vigils = [Vigil(store, rank, 2, 5) for rank in (0, 1)]
     watch = Watch(store, 2, 5)
 
     def looks(times: int, alive: list[int]) -> list[str | None]:
@@ -155,7 +155,7 @@ def test_silence_is_counted_in_looks() -> None:
 def test_a_rank_that_says_nothing_is_named_before_those_that_wait() -> None:
     """On another machine, of which nobody knows whether it is stopped or gone."""
     store = dist.HashStore()
-    vigils = [Vigil(store, rank, 5) for rank in (0, 1)]
+    vigils = [Vigil(store, rank, 2, 5) for rank in (0, 1)]
     watch = Watch(store, 2, 5)
     watchdog.beat("step 1")
     vigils[0].say()

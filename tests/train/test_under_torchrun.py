@@ -38,7 +38,7 @@ def work(device):
 
 run = Path(sys.argv[1])
 record_flights(run)
-run_rank(work, "cpu", 1, 4.0, run)
+run_rank(work, "cpu", 1, 4.0)
 """
 
 
@@ -146,13 +146,13 @@ def test_the_first_rank_of_a_try_asks_and_no_other(
     assert set(asked) == {os.getppid()}
 
 
-def test_of_two_accusers_one_speaks(tmp_path: Path) -> None:
+def test_of_two_accusers_one_speaks() -> None:
     """The first two ranks may both find who hangs, each when the other has said nothing for a
     while.
     """
     told: list[tuple[str, bool]] = []
 
-    class Accuser(watchdog.Juror):
+    class Accuser(watchdog.Vigil):
         def say(self) -> None:
             pass
 
@@ -164,7 +164,7 @@ def test_of_two_accusers_one_speaks(tmp_path: Path) -> None:
             self.over.set()
 
     store = HashStore()
-    vigils = [Accuser(store, rank, 2, 0.1, tmp_path) for rank in range(2)]
+    vigils = [Accuser(store, rank, 2, 0.1) for rank in range(2)]
     for vigil in vigils:
         vigil.start()
     for vigil in vigils:

@@ -1,5 +1,6 @@
 """Start the ranks of a run: forked on this machine with gloo or NCCL, or the one rank that torchrun
-or Slurm started us as.
+or Slurm started us as. A forked rank finds what torchrun would have told it in its environment, so
+both go one way from there.
 
 How PyTorch and Python are set up on them, for time, memory or bits, stands here too. Forking after
 one import of torch saves each rank its seconds of imports. The parent must not have used torch's
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import json
 import multiprocessing
 import os
 import signal
@@ -22,12 +24,11 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
-from functools import partial
 from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.distributed as dist
@@ -35,16 +36,12 @@ from torch._C._distributed_c10d import TCPStore
 from torch.distributed.distributed_c10d import PrefixStore, Store
 
 from ..errors import BadInput, MeshwrightError
-from .watchdog import Juror, Vigil, Watch
+from .watchdog import FORKED, HANGS, Vigil, last_words
 
 PR_SET_PDEATHSIG = 1
 """Of prctl(2): the signal a process gets when its parent dies."""
 GRACE_S = 2.0
 """How long the others may take to say why they end, once one rank has."""
-OURS, WRONG, FINAL = "3", "2", "1"
-"""What a rank's last words begin with: a sentence of ours; one about what the user gave; one after
-which another try would end the same way, too.
-"""
 HARMLESS = (
     # logits of a vocabulary cut over tp; nothing writes to them
     "FSDP2-wrapped module .* returned a view tensor",
@@ -62,14 +59,15 @@ class RankFailed(MeshwrightError):
 
     exit_code = 3
 
-    def __init__(self, sentence: str, mark: str = OURS) -> None:
-        """mark: of the rank's last words, which say whether another try may go better, and the exit
-        code. After SIGTERM there is no other try either.
+    def __init__(
+        self, sentence: str, again: bool = True, code: int | None = None
+    ) -> None:
+        """again, code: as `watchdog.last_words` has them. After SIGTERM there is no other try
+        either.
         """
         super().__init__(sentence)
-        self.again = mark not in (WRONG, FINAL)
-        if mark == WRONG:
-            self.exit_code = BadInput.exit_code
+        self.again = again
+        self.exit_code = code or self.exit_code
 
 
 Work = Callable[[torch.device], None]
@@ -84,16 +82,10 @@ def under_launcher() -> bool:
     )
 
 
-def run_rank(
-    work: Work,
-    device: str,
-    threads: int,
-    timeout_s: float,
-    folder: Path = Path(),
-) -> None:
-    """Do the work as the rank that torchrun made of this process. A restarted rank must not see the
-    addresses of its predecessors: the store is new each time. Ranks wait twice `timeout_s` for each
-    other.
+def run_rank(work: Work, device: str, threads: int, timeout_s: float) -> None:
+    """Do the work as the rank that the environment says this process is. A restarted rank must not
+    see the addresses of its predecessors: the store is new each time. Ranks wait twice `timeout_s`
+    for each other.
 
     Where torchrun shares its own store with the ranks, each attempt has its part of it; attempts
     are counted by node, so one node only.
@@ -122,7 +114,7 @@ def run_rank(
     attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
     name = f"attempt{attempt if shared else ''}"
     signs = PrefixStore(f"{name}/signs", tcp.clone())  # type: ignore[attr-defined]
-    with Juror(signs, rank, world, timeout_s=timeout_s, folder=folder):
+    with Vigil(signs, rank, world, timeout_s):
         _in_group(
             work,
             store=PrefixStore(name, tcp),
@@ -145,42 +137,31 @@ def fork_ranks(
     """Run `work` in `world` new processes and wait. Raises RankFailed, with what the first rank to
     fail said, after ending the others.
 
-    timeout_s: a rank hangs that says nothing for so long after its first `watchdog.beat`; ranks
-    wait twice as long for each other. This process keeps the store that they share, so that it
-    outlives each of them.
+    timeout_s: a rank hangs that says nothing for so long after its first `watchdog.beat`. This
+    process keeps the store that they share, as torchrun does, so that it outlives each of them.
     """
     listener = socket.create_server(("127.0.0.1", 0), backlog=max(world, 128))
-    port = listener.getsockname()[1]
-    shared = partial(
-        TCPStore,
-        "127.0.0.1",
-        port,
-        world_size=world,
-        timeout=timedelta(seconds=timeout_s),
-        wait_for_workers=False,
-    )
+    host, port = listener.getsockname()
+    common = {
+        "MASTER_ADDR": host,
+        "MASTER_PORT": str(port),
+        "WORLD_SIZE": str(world),
+        "TORCHELASTIC_USE_AGENT_STORE": "True",
+        FORKED: "1",
+    }
     context = multiprocessing.get_context("fork")
     parent = os.getpid()
     with tempfile.TemporaryDirectory(prefix="meshwright-") as folder, listener:
 
         def rank_main(rank: int) -> None:
             _live_with_parent(parent)
+            mine = dict.fromkeys(("RANK", "LOCAL_RANK"), str(rank))
+            words = {"TORCHELASTIC_ERROR_FILE": f"{folder}/{rank}.json"}
+            os.environ |= common | mine | words
             try:
-                store = shared(is_master=False)
-                signs = PrefixStore("signs", shared(is_master=False))
-                with Vigil(signs, rank, timeout_s):
-                    _in_group(
-                        work,
-                        store,
-                        rank,
-                        world,
-                        here=rank,
-                        device=device,
-                        threads=threads,
-                        timeout_s=2 * timeout_s,
-                    )
+                run_rank(work, device, threads, timeout_s)
             except BaseException as error:
-                _say(Path(folder), rank, error)
+                _say(error)
                 os._exit(1)
             sys.stdout.flush()
             # past torch's and pytest's exit handlers, which are the parent's
@@ -199,24 +180,27 @@ def fork_ranks(
         # until all know what to do about it
         signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
         before = signal.signal(signal.SIGTERM, stop)
-        watch = Watch(None, world, timeout_s)
+        kept: list[TCPStore] = []
         try:
             for process in ranks:
                 process.start()
             signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
             # after the fork, for it makes a thread; it owns the socket from here on
-            watch.store = PrefixStore(
-                "signs",
-                shared(is_master=True, master_listen_fd=listener.detach()),
+            own: Any = {
+                "is_master": True,
+                "master_listen_fd": listener.detach(),
+            }
+            kept.append(
+                TCPStore(host, port, world, wait_for_workers=False, **own)
             )
-            _watch(ranks, Path(folder), watch)
+            _watch(ranks, Path(folder))
         except RankFailed as error:
             error.again &= not asked
             raise
         finally:
             # ended here: a rank of a later fork that collected it would wait for its thread, which
             # is not in that process
-            watch.store = None
+            kept.clear()
             signal.signal(signal.SIGTERM, before)
             signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
             for process in ranks:
@@ -279,35 +263,26 @@ def _in_group(
             dist.destroy_process_group()
 
 
-def _say(folder: Path, rank: int, error: BaseException) -> None:
-    """Leave the reason where the parent finds it, with a mark in front if it is ours; with
-    MESHWRIGHT_DEBUG the traceback too.
-    """
+def _say(error: BaseException) -> None:
+    """Leave the reason where the parent finds it; with MESHWRIGHT_DEBUG the traceback too."""
     if os.environ.get("MESHWRIGHT_DEBUG"):
         traceback.print_exception(error)
-    code = f" {type(error).__name__}: "
     if isinstance(error, MeshwrightError):
-        wrong = error.exit_code == BadInput.exit_code
-        again = getattr(error, "again", True)
-        code = WRONG if wrong else OURS if again else FINAL
-    (folder / f"{rank}.part").write_text(f"{code}{error}", "utf-8")
-    (folder / f"{rank}.part").rename(folder / f"{rank}.txt")
+        again = getattr(error, "again", not isinstance(error, BadInput))
+        last_words(str(error), again, error.exit_code)
+    else:
+        last_words(f"{type(error).__name__}: {error}", again=True)
 
 
-def _watch(ranks: Sequence[BaseProcess], folder: Path, watch: Watch) -> None:
+def _watch(ranks: Sequence[BaseProcess], folder: Path) -> None:
     """Wait until all ranks are done; raise if one is not well."""
-    alive: dict[Any, int] = {
-        process.sentinel: rank for rank, process in enumerate(ranks)
-    }
+    alive = {process.sentinel: process for process in ranks}
     while alive:
-        ended = wait(list(alive), watch.every_s)
-        for sentinel in ended:
-            process = ranks[alive.pop(sentinel)]
+        for sentinel in wait(list(alive)):
+            process = alive.pop(cast(int, sentinel))
             process.join()
             if process.exitcode:
                 raise _reason(ranks, folder)
-        if not ended and (hanging := watch.look(list(alive.values()))):
-            raise RankFailed(hanging)
 
 
 def _reason(ranks: Sequence[BaseProcess], folder: Path) -> RankFailed:
@@ -319,31 +294,30 @@ def _reason(ranks: Sequence[BaseProcess], folder: Path) -> RankFailed:
         process.exitcode is None for process in ranks
     ):
         time.sleep(0.05)
+    count = len(ranks)
     for rank, process in enumerate(ranks):
         if process.exitcode is not None and process.exitcode < 0:
             name = signal.Signals(-process.exitcode).name
             return RankFailed(
-                f"rank {rank} of {len(ranks)} was killed by {name}; the other ranks were ended"
+                f"rank {rank} of {count} was killed by {name}; the other ranks were ended"
             )
     said = {
-        int(file.stem): file.read_text("utf-8")
-        for file in folder.glob("*.txt")
+        int(file.stem): json.loads(file.read_text("utf-8"))["message"]
+        for file in folder.glob("*.json")
     }
-    ours = {rank: text for rank, text in said.items() if text[0] != " "}
-    real = {
-        rank: text
-        for rank, text in said.items()
-        if "Connection" not in text and "peer" not in text
-    }
-    for group in (ours, real, said):
-        if group:
-            rank = min(group)
-            words = " ".join(group[rank][1:].split())[:500]
-            return RankFailed(
-                f"rank {rank} of {len(ranks)} stopped: {words}",
-                group[rank][0],
-            )
-    return RankFailed(f"one of {len(ranks)} ranks ended without a word")
+    if not said:
+        return RankFailed(f"one of {count} ranks ended without a word")
+
+    def blames(rank: int) -> tuple[bool, bool, int]:
+        words = said[rank]
+        lost = "Connection" in words["message"] or "peer" in words["message"]
+        return words["code"] is None, lost, rank
+
+    rank = min(said, key=blames)
+    words = " ".join(said[rank]["message"].split())[:500]
+    if ranks[rank].exitcode != HANGS:
+        words = f"rank {rank} of {count} stopped: {words}"
+    return RankFailed(words, said[rank]["again"], said[rank]["code"])
 
 
 GENERATION = 1

@@ -85,9 +85,8 @@ def _prepare(
         writer()
     if settings.eval_every:
         of_evaluation(job, settings)
-    attempt._order(
-        job, settings
-    )  # hashes large files before ranks wait for it
+    # hashes large files before ranks wait for it
+    attempt.order(job, settings)
     told = (
         attempt.demand_same(folder, job, settings, allowed) if steps else None
     )
@@ -184,7 +183,6 @@ def launched(
         device=s.device,
         threads=s.threads,
         timeout_s=s.timeout,
-        folder=Path(s.output),
     )
     if refused:
         raise BadInput(refused[0])

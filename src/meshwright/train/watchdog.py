@@ -3,14 +3,13 @@ that stands still is named.
 
 A rank calls `beat` at every step, and before whatever else takes long; that costs a microsecond. A
 thread of the rank (`Vigil`) tells the store how often it has, and where it stands when it has not.
-Who forked the ranks looks at all of them (`Watch`); under torchrun, which sees that a process has
-ended and no more, the first rank does (the second, if the first is silent), on any machine.
+Who started the ranks, torchrun or `launch`, sees that a process has ended and no more: the first
+rank looks at all of them (the second, if the first is silent), on any machine.
 """
 
 from __future__ import annotations
 
 import json
-import math
 import os
 import signal
 import socket
@@ -35,10 +34,14 @@ ACCUSED = "accused"
 """Key of the store under which it stands who hangs."""
 HANGS = 3
 """Exit code of ranks of which one hangs."""
-FLIGHTS = "flight"
-"""Folder in that of the run: the last collectives of each rank, where a run hung."""
+FLIGHTS = "flight/rank_"
+"""Files in the folder of the run: the last collectives of each rank, where a run hung."""
 ENTRIES = 2000
 """Collectives that are kept."""
+RECORDER = "TORCH_FR_DUMP_TEMP_FILE"
+"""Of the environment: where PyTorch's flight recorder leaves what it holds."""
+FORKED = "MESHWRIGHT_FORKED"
+"""Of the environment of a rank that `launch` started."""
 AGENTS = (b"torchrun", b"torch.distributed.run", b"torch/distributed/run.py")
 """Words in the command line of a torchrun."""
 
@@ -144,16 +147,18 @@ def state(pid: int | None) -> str:
 
 
 class Vigil(threading.Thread):
-    """Says what this rank has come to, as long as its work lasts; a context."""
+    """Says what this rank has come to, as long as its work lasts; a context. The first ranks also
+    look at all the others, and each ends itself when one is accused.
+    """
 
-    EVERY_S = 1.0
-    """At least so often, for the last words of a rank that is stopped to be new."""
-
-    def __init__(self, store: Any, rank: int, timeout_s: float) -> None:
+    def __init__(
+        self, store: Any, rank: int, world: int, timeout_s: float
+    ) -> None:
         """store: of its own, for each waits for an answer."""
         super().__init__(name="vigil", daemon=True)
-        self.store, self.rank = store, rank
-        self.every_s = min(self.EVERY_S, timeout_s / LOOKS)
+        self.store, self.rank, self.world = store, rank, world
+        self.watch = Watch(store, world, timeout_s)
+        self.every_s = self.watch.every_s
         self.main = threading.main_thread().ident or 0
         self.over = threading.Event()
         self.looks, self.count = 0, 0
@@ -191,26 +196,6 @@ class Vigil(threading.Thread):
         self.store.set(sign(self.rank), json.dumps(said))
 
     def hear(self) -> None:
-        """Who forked the ranks watches them, and ends them."""
-
-
-class Juror(Vigil):
-    """Under torchrun the first ranks also look at all the others, and each ends itself when one is
-    accused.
-    """
-
-    EVERY_S = math.inf
-    """One store hears all ranks of all machines."""
-
-    def __init__(
-        self, store: Any, rank: int, world: int, timeout_s: float, folder: Path
-    ) -> None:
-        """folder: of the run."""
-        super().__init__(store, rank, timeout_s)
-        self.folder, self.world = folder, world
-        self.watch = Watch(store, world, timeout_s)
-
-    def hear(self) -> None:
         """Look, where it is this rank's turn, and obey."""
         if self.rank < 2 and (sentence := self.look()):
             # of two accusers the store takes the first
@@ -227,11 +212,11 @@ class Juror(Vigil):
 
     def end(self, sentence: str, first: bool) -> None:
         """Leave the last collectives, and the sentence, and end.  first: it is this rank's own."""
-        dump(self.folder, self.rank)
-        last_words(sentence, again=True)
-        if first:
+        dump(self.rank)
+        last_words(sentence, again=True, code=HANGS)
+        if first and FORKED not in os.environ:  # which says it itself
             print(f"meshwright: {sentence}", file=sys.stderr, flush=True)
-        # when all have heard of it; the first one first, for torchrun then ends the others
+        # when all have heard of it; the first one first, for its starter then ends the others
         time.sleep((2 if first else 4) * self.every_s)
         os._exit(HANGS)
 
@@ -257,32 +242,37 @@ def record_flights(folder: Path) -> None:
     the run where NCCL waits too long; what the environment says already stays.
     """
     os.environ.setdefault("TORCH_FR_BUFFER_SIZE", str(ENTRIES))
-    where = str(folder / FLIGHTS / "rank_")
-    for name in ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE"):
-        os.environ.setdefault(name, where)
+    for name in (RECORDER, "TORCH_NCCL_DEBUG_INFO_TEMP_FILE"):
+        # another run of this process may have said its own
+        if os.environ.get(name, FLIGHTS).endswith(FLIGHTS):
+            os.environ[name] = str(folder / FLIGHTS)
 
 
-def dump(folder: Path, rank: int) -> None:
-    """What the flight recorder of this rank holds."""
+def dump(rank: int) -> None:
+    """What the flight recorder of this rank holds, where a run asked for it."""
     from torch._C import _distributed_c10d as c10d
 
-    with suppress(OSError, RuntimeError):
-        (folder / FLIGHTS).mkdir(parents=True, exist_ok=True)
-        path = folder / FLIGHTS / f"rank_{rank}.json"
-        kept: bytes = c10d._dump_fr_trace_json(True, False)  # type: ignore[attr-defined]
-        path.write_bytes(kept)
+    if where := os.environ.get(RECORDER):
+        with suppress(OSError, RuntimeError):
+            path = Path(f"{where}{rank}.json")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            kept: bytes = c10d._dump_fr_trace_json(True, False)  # type: ignore[attr-defined]
+            path.write_bytes(kept)
 
 
-def last_words(sentence: str, again: bool) -> None:
-    """What torchrun shows in its table for a rank that it started. again: another try may go
-    better; else there is none.
+def last_words(sentence: str, again: bool, code: int | None = None) -> None:
+    """What whoever started this rank shows (torchrun in its table). again: another try may go
+    better; else there is none. code: for exit; None: of an error that is not ours.
     """
     path = os.environ.get("TORCHELASTIC_ERROR_FILE")
     if path:
         extra = {"py_callstack": sentence, "timestamp": str(int(time.time()))}
         words = {"message": sentence, "extraInfo": extra}
+        ours = {"again": again, "code": code}
         with suppress(OSError):
-            Path(path).write_text(json.dumps({"message": words}), "utf-8")
+            part = Path(f"{path}.part")
+            part.write_text(json.dumps({"message": words | ours}), "utf-8")
+            part.replace(path)
     if not again:
         no_more_tries()
 
