@@ -6,7 +6,8 @@ pass, tp 2 beside tp 1 in one run, operation by operation (eager) and under torc
 One process is a rank of PyTorch's fake process group, where collectives return at once, and matrices
 are so small (64 wide, 16 tokens) that next to nothing is computed: what is left is Python, autograd
 and dispatch, which a GPU waits for. A layer's seconds are those of eight layers less those of two,
-over six. Rounds of all kinds alternate; the figure is the median.
+over six. Rounds of all kinds alternate; the figure is the median. Beside them stands the same layer
+cut by PyTorch's own `parallelize_module`, whose weights and norms compute as DTensors.
 """
 
 from __future__ import annotations
@@ -18,12 +19,22 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import torch
 from torch._dynamo.utils import counters
+from torch.distributed.tensor import Replicate, Shard
+from torch.distributed.tensor.parallel import (
+    ColwiseParallel,
+    PrepareModuleInput,
+    RowwiseParallel,
+    SequenceParallel,
+    parallelize_module,
+)
 
 from meshwright import Job, Layout, Model, cluster
 from meshwright.describe.training import Settings
+from meshwright.train import parallel
 from meshwright.train.loop import Trainer
 from meshwright.train.model import AttentionContext, rotation
 from meshwright.train.oracle import fake_world
@@ -37,8 +48,15 @@ LAYOUTS = {
     "tp 2, sequence parallel": Layout(tp=2, microbatch=1, dp=1),
     "tp 2": Layout(tp=2, microbatch=1, sequence_parallel=False, dp=1),
 }
+PYTORCHS = "PyTorch's "
+"""What a row begins with whose layers PyTorch cuts."""
+LAYOUTS |= {
+    PYTORCHS + name: layout
+    for name, layout in LAYOUTS.items()
+    if layout.tp > 1
+}
 LIMITS = {"eager": 2.5, "compiled": 2.5}
-"""A layer under tp may take so many times that of tp 1."""
+"""A layer under our tp may take so many times that of tp 1."""
 Kind = tuple[str, str]
 """Layout, eager or compiled."""
 
@@ -67,16 +85,41 @@ def passes(layout: Layout, way: str, layers: int) -> Callable[[], float]:
     return run
 
 
+def by_pytorch(block: Any, tp: Any, sequence: bool) -> None:
+    """A layer cut by PyTorch, in place of `tensor_parallel.layer`."""
+    cut: Any = Shard(1) if sequence else Replicate()
+    whole = Replicate()
+    plan: dict[str, Any] = {
+        "attention": PrepareModuleInput(
+            input_layouts=(cut, None), desired_input_layouts=(whole, None)
+        ),
+        "ffn": PrepareModuleInput(
+            input_layouts=(cut,), desired_input_layouts=(whole,)
+        ),
+    }
+    for name in ("attention.wq", "attention.wk", "attention.wv"):
+        plan[name] = ColwiseParallel()
+    for name in ("ffn.up", "ffn.gate"):
+        plan[name] = ColwiseParallel()
+    for name in ("attention.wo", "ffn.down"):
+        plan[name] = RowwiseParallel(output_layouts=cut)
+    if sequence:
+        for name in ("attention_norm", "ffn_norm"):
+            plan[name] = SequenceParallel(use_local_output=True)
+    parallelize_module(block, tp, plan)
+
+
 def measure(rounds: int) -> dict[Kind, float]:
     """Seconds of a layer, by kind."""
     torch.set_num_threads(1)
     seconds: dict[Kind, list[float]] = {}
     with fake_world(0, 2):
-        runs = {
-            (name, way): [passes(layout, way, n) for n in (FEW, MANY)]
-            for way in LIMITS
-            for name, layout in LAYOUTS.items()
-        }
+        ours, runs = parallel.layer, {}
+        for name, layout in LAYOUTS.items():
+            parallel.layer = by_pytorch if name.startswith(PYTORCHS) else ours
+            for way in LIMITS:
+                both = [passes(layout, way, n) for n in (FEW, MANY)]
+                runs[name, way] = both
         for number in range(rounds + WARM_UP):
             for kind, (few, many) in runs.items():
                 each = (many() - few()) / (MANY - FEW)
@@ -124,7 +167,11 @@ def main() -> int:
     print(text)
     if given.output:
         given.output.write_text(text, "utf-8")
-    slow = any(of > LIMITS[way] for (_, way), of in times.items())
+    slow = any(
+        of > LIMITS[way]
+        for (name, way), of in times.items()
+        if not name.startswith(PYTORCHS)
+    )
     return int(slow or breaks > 0)
 
 
