@@ -38,7 +38,6 @@ from meshwright.formats.hf import load_hf
 from meshwright.formats.run_folder import metrics
 from meshwright.train import rules, run, texts, weights
 from meshwright.train.balance import Balance
-from meshwright.train.export import whole_tensor
 from meshwright.train.feed import source
 from meshwright.train.launch import fork_ranks
 from meshwright.train.loop import rate
@@ -387,7 +386,7 @@ def first_gradients(
     every = {}
     for name, true in exact.items():
         all_of_it = tuple(slice(0, n) for n in true.shape)
-        our = whole_tensor(reader, f"exp_avg/{name}", list(true.shape))
+        our = reader.whole(f"exp_avg/{name}")
         their = theirs.read(
             name, weights.weight_rows(name, true, m), all_of_it
         )

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 from collections.abc import Callable, Iterator
 from importlib import import_module
 from pathlib import Path
@@ -411,30 +410,24 @@ def test_what_is_no_text_or_never_ends_is_refused(tmp_path: Path) -> None:
         texts.prepare(tmp_path / "t.zst", tmp_path / "t")
 
 
-def test_a_preparation_that_is_ended_leaves_nothing(tmp_path: Path) -> None:
-    """By SIGTERM at once; what a killed one left is removed by the next of the name."""
+def test_what_is_half_written_has_no_name(tmp_path: Path) -> None:
+    """An error leaves nothing; who writes keeps the file; what a killed one left is written over."""
 
-    def ending() -> Iterator[Any]:
+    def chunks() -> Iterator[Any]:
         yield np.zeros(9, np.uint16)
-        assert list(tmp_path.glob("t.bin.*"))
-        os.kill(os.getpid(), signal.SIGTERM)
-        yield np.zeros(9, np.uint16)
+        assert [path.name for path in tmp_path.iterdir()] == ["t.bin.part"]
+        with pytest.raises(BadInput, match="cannot be written"):
+            texts.write_texts(tmp_path / "t", [], 256, "bytes", "text")
+        assert (tmp_path / "t.bin.part").exists()
+        raise ZeroDivisionError
 
-    before = signal.getsignal(signal.SIGTERM)
-    with pytest.raises(SystemExit) as ended:
-        texts.write_texts(tmp_path / "t", ending(), 256, "bytes", "text")
-    assert ended.value.code == 143
+    with pytest.raises(ZeroDivisionError):
+        texts.write_texts(tmp_path / "t", chunks(), 256, "bytes", "text")
     assert not list(tmp_path.iterdir())
-    assert signal.getsignal(signal.SIGTERM) == before
-    for name in (
-        "t.bin.999999999",
-        "t.json.999999999",
-        f"t.bin.{os.getppid()}",
-    ):
-        (tmp_path / name).touch()
-    texts.write_texts(tmp_path / "t", [np.zeros(9)], 256, "bytes", "text")
-    left = {path.name for path in tmp_path.iterdir()}
-    assert left == {"t.bin", "t.json", f"t.bin.{os.getppid()}"}
+    (tmp_path / "t.bin.part").write_bytes(b"a" * 99)
+    texts.write_texts(tmp_path / "t", [np.ones(9)], 256, "bytes", "text")
+    assert (tmp_path / "t.bin").read_bytes() == b"\1\0" * 9
+    assert {path.name for path in tmp_path.iterdir()} == {"t.bin", "t.json"}
 
 
 def test_the_next_batch_is_made_while_a_step_runs() -> None:

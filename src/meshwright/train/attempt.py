@@ -32,13 +32,8 @@ from ..prediction.prediction import Prediction
 from . import checkpoint, data, watchdog
 from .registry import is_own
 
-ORDER = ("data", "seq", "seed", "batch", "shuffle")
+ORDER = ("data", "seq", "seed", "batch")
 """What decides which samples a step trains on."""
-SHUFFLE = "computed"
-"""How samples of files are put in order (`shuffle`); attempts that do not say it drew a
-permutation."""
-ENDS, ENDS_BYTES = "SHA-256 of the ends", 2**20
-"""Attempts before 2026-12 knew a token file by so much of its begin and its end."""
 BLOCK = 2**24
 HASHED = "hashed"
 """In the record of an attempt: path of a token file -> [bytes, nanoseconds of its last change,
@@ -61,15 +56,14 @@ def versions() -> dict[str, str]:
     }
 
 
-def _order(job: Job, settings: Settings, ends: bool = False) -> dict[str, Any]:
-    """What a step trains on, by `ORDER`. ends: token files as earlier attempts knew them."""
-    fields = {
-        "data": contents(job, settings, ends),
+def order(job: Job, settings: Settings) -> dict[str, Any]:
+    """What a step trains on, by `ORDER`."""
+    return {
+        "data": contents(job, settings),
         "seq": job.T,
         "seed": settings.seed,
         "batch": sequences(job, settings),
     }
-    return fields | {"shuffle": SHUFFLE} if is_files(settings) else fields
 
 
 def is_files(settings: Settings) -> bool:
@@ -91,7 +85,7 @@ def token_files(s: Settings) -> list[tuple[Path, float | None]]:
     )
 
 
-def contents(job: Job, settings: Settings, ends: bool) -> str:
+def contents(job: Job, settings: Settings) -> str:
     """Which tokens: what does not change when a token file is moved; and what is held out of it."""
     if not is_files(settings):
         return settings.data
@@ -99,23 +93,12 @@ def contents(job: Job, settings: Settings, ends: bool) -> str:
     hashes = []
     for path, share in token_files(settings):
         count = data.read_header(path)["tokens"]
-        said = hash_of_ends(path) if ends else hashed(path, folder)[2]
-        word = ENDS if ends else "SHA-256"
+        said = hashed(path, folder)[2]
         part = "" if share is None else f", share {share:g}"
-        hashes.append(f"{count} tokens, {word} {said[:16]}{part}")
+        hashes.append(f"{count} tokens, SHA-256 {said[:16]}{part}")
     held_out = settings.eval_every and settings.eval_data is None
     apart = [f"{settings.eval_batches} batches held out"] if held_out else []
     return "; ".join(hashes + apart)
-
-
-def hash_of_ends(path: Path) -> str:
-    """Of one token file."""
-    digest = hashlib.sha256()
-    with data.sibling(path, ".bin").open("rb") as file:
-        digest.update(file.read(ENDS_BYTES))
-        file.seek(max(0, file.seek(0, os.SEEK_END) - ENDS_BYTES))
-        digest.update(file.read(ENDS_BYTES))
-    return digest.hexdigest()
 
 
 def hashed(path: Path, folder: Path) -> list[Any]:
@@ -170,7 +153,7 @@ def begin(
         "host": socket.gethostname(),
         "pid": os.getpid(),
         "versions": versions(),
-        "order": _order(job, settings),
+        "order": order(job, settings),
         **hashes_of(settings),
         **tomllib.loads(text),
     }
@@ -207,13 +190,8 @@ def demand_same(
     before = next(iter(attempts(folder)[-1:]), None)
     if before is None:
         return None
-    now = _order(job, settings, ENDS in before["order"].get("data", ""))
-    was = {"shuffle": "a permutation", **before["order"]}
-    moved = [
-        name
-        for name in ORDER
-        if name in was and name in now and was[name] != now[name]
-    ]
+    now, was = order(job, settings), before["order"]
+    moved = [name for name in ORDER if name in was and was[name] != now[name]]
     if forbidden := [name for name in moved if name not in allowed]:
         said = "; ".join(
             f"{name} was {was[name]} and is {now[name]}" for name in forbidden

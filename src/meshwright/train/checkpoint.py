@@ -30,7 +30,6 @@ from torch.distributed.checkpoint.staging import (
     DefaultStager,
     StagingOptions,
 )
-from torch.distributed.checkpoint.state_dict_loader import load as read_state
 from torch.distributed.checkpoint.state_dict_saver import async_save
 from torch.distributed.checkpoint.state_dict_saver import save as save_now
 from torch.nn.utils import get_total_norm
@@ -42,7 +41,6 @@ from .loop import Trainer
 from .moe import MixtureOfExperts
 from .optimizer import count
 from .storage import (
-    Beating,
     Damaged,
     Reader,
     Writer,
@@ -334,18 +332,12 @@ def load(trainer: Trainer, path: Path, changed: Collection[str] = ()) -> int:
     before anything changes; then each reads the rows that it needs. Raises Damaged on all of them.
     """
     index, reader = examined(trainer, path, changed)
-    try:
-        wanted = state(trainer)
-        for name in set(wanted) - set(reader.shapes):
-            if name.startswith(FAVOUR):  # the run balances from here on
-                wanted.pop(name)
-        read_state(wanted, storage_reader=reader, planner=Beating())
-    except CheckpointException as error:
-        raise BadInput(
-            f"checkpoint {path} does not hold this model: "
-            + str(next(iter(error.failures.values()))[0])[:200]
-        ) from None
-    trainer.scaler.load(index.get("scaler"))
+    wanted = state(trainer)
+    for name in set(wanted) - set(reader.shapes):
+        if name.startswith(FAVOUR):  # the run balances from here on
+            wanted.pop(name)
+    reader.fill(wanted)
+    trainer.scaler.load(index["scaler"])
     for p in trainer.parameters().values():
         count(trainer.state(p), index["step"] - trainer.scaler.skipped)
     if not finite(trainer):
@@ -391,16 +383,6 @@ def damage(path: Path, index: dict[str, Any]) -> Damaged | None:
     except Damaged as error:
         return error
     return None
-
-
-def others(path: Path) -> str:
-    """What to do about a checkpoint that cannot be used, where there are others."""
-    names = [other.name for other in complete(path.parent) if other != path]
-    return (
-        f"; to go on from {names[-1]} remove it (beside it are {', '.join(names)})"
-        if names
-        else ""
-    )
 
 
 def _index_of(

@@ -280,13 +280,7 @@ def end_of(named: str) -> int:
     """The token after each document of token files; BadInput if they have none, or several."""
     known = set()
     for path, _ in files(named):
-        header = read_header(path)
-        end = (
-            0
-            if header.get("tokenizer") == "bytes" and header.get("end")
-            else None
-        )
-        end = header.get("end_id", end)
+        end = read_header(path).get("end_id")
         if type(end) is not int:
             raise BadInput(
                 f"train.documents: {path} does not say which token ends a document; make it of a"

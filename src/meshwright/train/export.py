@@ -115,13 +115,11 @@ def export_checkpoint(
 
 def demand_finite(reader: Reader) -> None:
     """BadInput if a weight is not a finite number; one by one, before anything is written."""
-    for name, shape in reader.shapes.items():
-        if not name.startswith("weights/"):
-            continue
-        if not torch.isfinite(whole_tensor(reader, name, shape)).all():
+    for name in reader.shapes:
+        of_model = name.startswith("weights/")
+        if of_model and not torch.isfinite(reader.whole(name)).all():
             raise BadInput(
-                f"checkpoint {reader.folder} holds weights that are not finite, in"
-                f" {name.removeprefix('weights/')}{checkpoint.others(reader.folder)}"
+                f"checkpoint {reader.folder} holds numbers that are not finite, in {name}"
             )
 
 
@@ -185,30 +183,22 @@ def split(every: dict[str, Parts], largest: int) -> Iterator[dict[str, Parts]]:
 
 def _gather(reader: Reader, shard: dict[str, Parts]) -> dict[str, Tensor]:
     """The tensors of one file."""
+    source = {
+        f"weights/{ours}": torch.empty(shape)
+        for parts in shard.values()
+        for ours, _, shape, _ in parts
+    }
+    reader.fill(source)
     made = {}
     for name, parts in shard.items():
         pieces = [
-            reader.rows(f"weights/{ours}", where.part, where.part + 1)[0]
+            source[f"weights/{ours}"][where.part]
             if where.each
-            else whole_tensor(reader, f"weights/{ours}", shape)[:count]
-            for ours, where, shape, count in parts
+            else source[f"weights/{ours}"][:count]
+            for ours, where, _, count in parts
         ]
         tensor = torch.cat(pieces)
         made[name] = (
             tensor.T if parts[0][1].transposed else tensor
         ).contiguous()
     return made
-
-
-def whole_tensor(reader: Reader, name: str, shape: list[int]) -> Tensor:
-    """A tensor of a checkpoint, put together from the chunks of all ranks; BadInput if it is
-    missing or of another shape.
-    """
-    there = reader.shapes.get(name)
-    if there is None:
-        raise BadInput(f"checkpoint {reader.folder} does not hold {name}")
-    if there != shape:
-        raise BadInput(
-            f"checkpoint {reader.folder} holds {name} as {there}, but its model needs {shape}"
-        )
-    return reader.rows(name, 0, shape[0])

@@ -16,7 +16,7 @@ from ..errors import BadInput
 from ..formats.run_folder import attempts
 from . import data
 from .checkpoint import FAVOUR, OWN
-from .export import newest, whole_tensor
+from .export import newest
 from .initial import parameters_of_stages
 from .loop import decoder as decoder_of
 from .model import Decoder
@@ -107,14 +107,16 @@ def loaded(
         )
     made.to_empty(device="cpu")
     made.tie()
-    with torch.no_grad():
-        for name, p in parameters_of_stages(made, model):
-            p.copy_(whole_tensor(reader, f"weights/{name}", list(p.shape)))
+    wanted = {
+        f"weights/{name}": p.detach()
+        for name, p in parameters_of_stages(made, model)
+    }
     for number, block in made.layers.items():
         name = f"{FAVOUR}/layers.{number}"
         if name in reader.shapes and isinstance(block.ffn, MixtureOfExperts):
-            experts = block.ffn.experts.count
-            block.ffn.favour_E = whole_tensor(reader, name, [experts])
+            block.ffn.favour_E = torch.empty(block.ffn.experts.count)
+            wanted[name] = block.ffn.favour_E
+    reader.fill(wanted)
     return made
 
 

@@ -154,11 +154,10 @@ class Scaler:
             "skipped": self.skipped,
         }
 
-    def load(self, state: Mapping[str, Any] | None) -> None:
+    def load(self, state: Mapping[str, Any]) -> None:
         """Go on from a checkpoint; from one without a scale (of a run in fp32), with the first one.
         BadInput if it is damaged.
         """
-        state = state or {"scale": 0.0, "good": 0, "skipped": 0}
         try:
             scale = float(state["scale"])
             good = int(state["good"])

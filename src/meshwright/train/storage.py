@@ -4,7 +4,7 @@ reader reads, under seals; no pickle anywhere.
 A checkpoint is a folder. Each rank writes one file, whose header says of each chunk what it is and
 where in its tensor it lies; index.json, written last, says what the run is and seals each file by
 its size and hash: {"format": "meshwright-checkpoint-3", "step": 100, "files": {name: {"bytes",
-"sha256"}}, "sha256": of all the rest}. The index of format 2 had a list of all chunks besides.
+"sha256"}}, "sha256": of all the rest}.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import os
 import re
 import shutil
 import stat
+import warnings
 from collections.abc import Callable, Iterator
 from itertools import chain
 from pathlib import Path
@@ -26,12 +27,13 @@ import torch
 from torch import Tensor
 from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner
 from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader
-from torch.distributed.checkpoint.metadata import Metadata, MetadataIndex
+from torch.distributed.checkpoint.metadata import Metadata
 from torch.distributed.checkpoint.planner import (
     ReadItem,
     SavePlan,
     SavePlanner,
 )
+from torch.distributed.checkpoint.state_dict_loader import load as read_state
 from torch.distributed.checkpoint.storage import StorageWriter, WriteResult
 from torch.futures import Future
 
@@ -39,7 +41,6 @@ from ..errors import BadInput
 from . import watchdog
 
 FORMAT = "meshwright-checkpoint-3"
-FORMATS = (FORMAT, "meshwright-checkpoint-2")
 FILE = re.compile(r"[\w-]+\.safetensors")
 SHARDS = "DCP_SHARDING_INFO"
 """Key of a header under which torch.distributed.checkpoint keeps the offsets of chunks."""
@@ -205,26 +206,24 @@ class Reader(HuggingFaceStorageReader):
         every: dict[str, Any] = self.metadata.state_dict_metadata
         return {name: list(about.size) for name, about in every.items()}
 
-    def rows(self, name: str, first: int, end: int) -> Tensor:
-        """Some rows of a tensor, put together from the chunks of all ranks; no others are read."""
-        from safetensors import safe_open
+    def fill(self, tensors: dict[str, Tensor]) -> None:
+        """Read these, each rank the part that it holds; BadInput if there is none of that name and
+        shape.
+        """
+        for name, x in tensors.items():
+            if (there := self.shapes.get(name)) != [*x.shape]:
+                raise BadInput(
+                    f"checkpoint {self.folder} does not hold this model: {name} is"
+                    f" {there or 'missing'}, not {[*x.shape]}"
+                )
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "torch.distributed is disabled")
+            read_state(tensors, storage_reader=self, planner=Beating())
 
-        about: Any = self.metadata.state_dict_metadata[name]
-        dtype = about.properties.dtype
-        tensor = torch.empty(end - first, *about.size[1:], dtype=dtype)
-        for chunk in about.chunks:
-            start, *at = chunk.offsets
-            low, high = max(first, start), min(end, start + chunk.sizes[0])
-            if low >= high or not math.prod(chunk.sizes):
-                continue
-            where = self.metadata.storage_data[
-                MetadataIndex(name, chunk.offsets)
-            ]
-            with safe_open(where.relative_path, "pt") as file:
-                piece = file.get_slice(name)[low - start : high - start]
-            sides = zip(at, chunk.sizes[1:], strict=True)
-            region = tuple(slice(a, a + n) for a, n in sides)
-            tensor[low - first : high - first][(slice(None), *region)] = piece
+    def whole(self, name: str) -> Tensor:
+        """A tensor put together from the chunks of all ranks."""
+        tensor = torch.empty(self.shapes[name])
+        self.fill({name: tensor})
         return tensor
 
 
@@ -284,7 +283,7 @@ def read_index(folder: Path) -> dict[str, Any]:
         ) from None
     if (
         not isinstance(index, dict)
-        or index.get("format") not in FORMATS
+        or index.get("format") != FORMAT
         or index != sealed(index)
         or not _sound(index)
     ):
@@ -316,9 +315,9 @@ def size_of(path: Path) -> int:
 
 
 def _sound(index: dict[str, Any]) -> bool:
-    """Step and files are there and of the right kind."""
+    """Step, scaler and files are there and of the right kind."""
     try:
-        files = index["files"]
+        files, _ = index["files"], index["scaler"]
         sizes = [about["bytes"] for about in files.values()]
         return all(map(FILE.fullmatch, files)) and all(
             type(n) is int and 0 <= n < LARGEST

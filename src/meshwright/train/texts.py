@@ -11,21 +11,18 @@ from __future__ import annotations
 
 import ast
 import bz2
-import glob
+import fcntl
 import gzip
 import json
 import lzma
-import os
 import re
-import signal
 import stat
 import sys
 import sysconfig
-import threading
 import warnings
 import zlib
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
@@ -36,8 +33,9 @@ from numpy.typing import NDArray
 from ..errors import BadInput
 from ..formats import LARGEST, parse_json, read_text
 from .data import DTYPES, FORMAT, read_header, sibling
-from .guard import running
 
+PART = ".part"
+"""Ending of a file that is being written."""
 PIECE = 2**20
 """Characters of a text that are tokenized at once."""
 
@@ -79,54 +77,31 @@ def write_texts(
         "source": source,
         **({"end": end, "end_id": end_id} if end is not None else {}),
     }
-    parts = {
-        suffix: sibling(path, f"{suffix}.{os.getpid()}")
-        for suffix in (".bin", ".json")
-    }
+    tokens, about = (sibling(path, f"{s}{PART}") for s in (".bin", ".json"))
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        clean(path)
-        with unwinding(), parts[".bin"].open("wb") as file:
-            header["tokens"] = sum(
-                file.write(chunk.astype(DTYPES[dtype]).tobytes())
-                for chunk in chunks
-            )
-        header["tokens"] //= DTYPES[dtype].itemsize
-        if not header["tokens"]:
-            raise BadInput(f"{source} holds no text")
-        parts[".json"].write_text(json.dumps(header, indent=1) + "\n", "utf-8")
-        for suffix, part in parts.items():
-            part.replace(path.with_suffix(suffix))
+        with tokens.open("ab") as file:
+            # whoever else writes this one keeps it; what a killed one left is written over
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            file.truncate(0)
+            try:
+                header["tokens"] = sum(
+                    file.write(chunk.astype(DTYPES[dtype]).tobytes())
+                    for chunk in chunks
+                )
+                header["tokens"] //= DTYPES[dtype].itemsize
+                if not header["tokens"]:
+                    raise BadInput(f"{source} holds no text")
+                file.flush()
+                about.write_text(json.dumps(header, indent=1) + "\n", "utf-8")
+                tokens.replace(sibling(path, ".bin"))
+                about.replace(sibling(path, ".json"))
+            finally:
+                tokens.unlink(missing_ok=True)
+                about.unlink(missing_ok=True)
     except OSError as error:
         raise BadInput(f"{path} cannot be written: {error.strerror}") from None
-    finally:
-        for part in parts.values():
-            with suppress(OSError):
-                part.unlink()
     return header
-
-
-@contextmanager
-def unwinding() -> Iterator[None]:
-    """A context in which SIGTERM ends this process as an error does: what it began is removed."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(
-        signal.SIGTERM, lambda number, frame: sys.exit(128 + number)
-    )
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
-def clean(path: Path) -> None:
-    """Delete what processes that are gone had begun."""
-    for left in path.parent.glob(f"{glob.escape(path.stem)}.*.*"):
-        kind, _, pid = left.name.removeprefix(f"{path.stem}.").partition(".")
-        if kind in ("bin", "json") and pid.isdigit() and not running(int(pid)):
-            left.unlink(missing_ok=True)
 
 
 def texts(path: Path, key: str = "text") -> Iterator[str]:
