@@ -205,7 +205,7 @@ def test_what_depends_on_numbers_is_refused_in_a_sentence() -> None:
 
 def test_operations_that_need_numbers_are_refused_by_their_name() -> None:
     class Loops(nn.Module):
-        """Experts one by one, of those that the data choose."""
+        """Over numbers that choose nothing."""
 
         def __init__(self) -> None:
             super().__init__()
@@ -213,7 +213,7 @@ def test_operations_that_need_numbers_are_refused_by_their_name() -> None:
 
         def forward(self, x: Any) -> Any:
             x = self.layers[0](x)
-            for _ in torch.unique(x.argmax(-1)):
+            for _ in torch.unique(x):
                 x = x + 1
             return x
 
@@ -356,14 +356,22 @@ def test_a_branch_on_data_is_said() -> None:
             x = self.layers[0](x)
             return torch.tanh(x) if x.sum() > 0 else x
 
-    class Padded(Asks):
+    class Positive(Asks):
         def forward(self, x: Any) -> Any:
             x = self.layers[0](x)
             return torch.tanh(x) if torch.all(x > 0) else x
 
-    asked = " ".join(model_of(Asks(), torch.zeros(1, 48, 8)).notes)
-    assert "the way of a yes is counted" in asked
-    assert not model_of(Padded(), torch.zeros(1, 48, 8)).notes
+    class Padded(Asks):
+        def forward(self, x: Any, mask: Any) -> Any:
+            x = self.layers[0](x)
+            return torch.tanh(x) if torch.all(mask) else x
+
+    tokens = torch.zeros(1, 48, 8)
+    for asks in (Asks, Positive):
+        asked = " ".join(model_of(asks(), tokens).notes)
+        assert "the way of a yes is counted" in asked
+    mask = torch.ones(1, 48, dtype=torch.bool)
+    assert not model_of(Padded(), (tokens, mask)).notes
 
 
 def test_other_layers_than_the_file_states_are_said() -> None:

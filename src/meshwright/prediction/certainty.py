@@ -330,10 +330,7 @@ def reasons_unsure(
     if far["tokens"]:
         yield "longer sequences than in any published run"
     if far["traced"]:  # nobody has counted it by hand
-        yield (
-            "its layers are counted by a trace of its code, and no run of a traced model was"
-            " compared"
-        )
+        yield "its layers are counted by a trace, which no run has tested"
 
 
 def ratio(one: StepResult, other: StepResult) -> tuple[float, float] | None:

@@ -341,7 +341,8 @@ def basis(p: Prediction) -> Iterator[CardRow]:
         return
     if not sure.rows:
         said = f"no published run of this kind ({sure.kind}): a rough interval"
-        yield CardRow("basis", said, "yellow", rank=1)
+        traced = [note for note in sure.note.split("; ") if "a trace" in note]
+        yield CardRow("basis", "; ".join((said, *traced)), "yellow", rank=1)
         return
     n = len(sure.sources)
     few = [f"{n} source{'s' * (n > 1)}"] if n < TRUSTED else []

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
-from types import MethodType
 from typing import Any
 
 import torch
@@ -43,7 +41,6 @@ def build_model(config: Mapping[str, Any]) -> Model:
     def at(tokens: int, dtype: torch.dtype) -> Model:
         with torch.device("meta"):
             module = built(given, text, dtype)
-        prepared(module)
 
         def run(T: int) -> Callable[[], Any]:
             ids = torch.zeros(1, T, dtype=torch.long, device="meta")
@@ -88,13 +85,6 @@ def with_layers_said(made: Model, config: Mapping[str, Any]) -> Model:
         " are counted"
     )
     return replace(made, notes=(*made.notes, note))
-
-
-def prepared(module: nn.Module) -> None:
-    """Experts that loop over what data choose get their tokens evenly."""
-    for child in module.modules():
-        if routed_by_loops(child):
-            child.forward = MethodType(balanced_experts, child)
 
 
 def configured(config: Mapping[str, Any]) -> tuple[Any, Any, list[str]]:
@@ -255,62 +245,3 @@ def class_notes(config: Mapping[str, Any], text: Any) -> list[str]:
             " class builds it"
         )
     return notes
-
-
-def routed_by_loops(module: nn.Module) -> bool:
-    """Experts as two stacks of matrices, with a loop over those that the data choose."""
-    stacks = ("gate_up_proj", "down_proj")
-    if not all(
-        isinstance(getattr(module, name, None), nn.Parameter)
-        and getattr(module, name).dim() == 3
-        for name in stacks
-    ):
-        return False
-    forward = type(module).forward
-    if hasattr(forward, "__wrapped__"):  # takes IMPLEMENTATION itself
-        return False
-    inputs = list(inspect.signature(forward).parameters)[1:]
-    return len(inputs) == 3 and "nonzero(" in inspect.getsource(type(module))
-
-
-def balanced_experts(
-    self: Any,
-    hidden_states: torch.Tensor,
-    top_k_index: torch.Tensor,
-    top_k_weights: torch.Tensor,
-) -> torch.Tensor:
-    """Such experts with evenly spread tokens: x[S, D] by matrices that are chosen for each row;
-    choices without a matrix (idle experts) take their share.
-    """
-    up, down = self.gate_up_proj, self.down_proj
-    k = top_k_index.shape[-1]
-    flat = hidden_states.reshape(-1, hidden_states.shape[-1])
-    choices = getattr(self, "total_experts", None) or up.shape[0]
-    rows = max(round(flat.shape[0] * k * down.shape[0] / choices), 1)
-    ids = top_k_index.reshape(-1)[:rows]
-    x = flat.repeat_interleave(k, dim=0)[:rows].unsqueeze(1)
-    read = flat.shape[-1]
-    first = up[ids]
-    first = first if first.shape[1] == read else first.transpose(1, 2)
-    both = torch.bmm(x, first)
-    value = gated(self, both)
-    second = down[ids]
-    second = (
-        second
-        if second.shape[1] == value.shape[-1]
-        else second.transpose(1, 2)
-    )
-    out = torch.bmm(value, second).squeeze(1)
-    out = out * top_k_weights.reshape(-1)[:rows].unsqueeze(-1)
-    return torch.zeros_like(flat).index_add_(
-        0, ids % flat.shape[0], out.to(flat.dtype)
-    )
-
-
-def gated(experts: Any, both: torch.Tensor) -> torch.Tensor:
-    """The gate of such experts, their own where they have one."""
-    if hasattr(experts, "_apply_gate"):
-        made: torch.Tensor = experts._apply_gate(both)
-        return made
-    gate, value = both.chunk(2, dim=-1)
-    return torch.as_tensor(experts.act_fn(gate) * value)

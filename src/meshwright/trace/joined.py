@@ -60,10 +60,11 @@ def join_passes(
         if n in run.recorder.firsts or not r.live:
             continue
         kind, name, matrix = _kind(run, r)
+        label = matrix.rpartition(".")[2] if r.picked else matrix
         if kind == "attention":
-            matrix = f"scores {scores.setdefault(r.attention, len(scores))}"
+            label = f"scores {scores.setdefault(r.attention, len(scores))}"
         one = groups.setdefault(
-            f"{name}|{kind}|{matrix}", Joined(kind, r.path, matrix=matrix)
+            f"{name}|{kind}|{label}", Joined(kind, r.path, matrix=matrix)
         )
         one.numbers.append(n)
         one.parameters.update(dict.fromkeys(r.parameters))
@@ -96,7 +97,7 @@ def _kind(run: TracedPass, r: Record) -> tuple[str, str, str]:
     ] or list(r.parameters)
     if r.name.startswith("convolution") or not r.parameters:
         return "product", r.path, matrices[0] if matrices else ""
-    if r.chosen and len(run.sizes[matrices[0]]) >= 3:
+    if r.picked or (r.chosen and len(run.sizes[matrices[0]]) >= 3):
         return "experts", r.path, matrices[0]
     return "matmul", r.path, matrices[0]
 

@@ -55,7 +55,12 @@ def traced_ops(
             op |= _matrix(large, of, r)
             op["reads"] = readings.setdefault(_input(large, r), len(readings))
             op["keeps"] = of.saved > 0
-            if of.kind == "matmul" and (op["rows"], op["copies"]) != (1.0, 1):
+            if op["copies"] == 1:
+                op["kind"] = "matmul"
+            if op["kind"] == "matmul" and (op["rows"], op["copies"]) != (
+                1.0,
+                1,
+            ):
                 op["cut"] = (
                     "whole"  # of heads or blocks, with rules of its own
                 )
@@ -134,7 +139,8 @@ def _matrix(run: TracedPass, of: Joined, r: Record) -> dict[str, Any]:
         sides[-1],
     )
     outer = sides[0] * sides[1] // inner
-    copies = size // (inner * outer)
+    alike = [p for p in of.parameters if run.sizes[p] == shape]
+    copies = len(alike) * size // (inner * outer)
     rows = of.flops / (2.0 * inner * outer) / run.tokens
     return {"inner": inner, "outer": outer, "copies": copies, "rows": rows}
 

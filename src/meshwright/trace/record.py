@@ -8,7 +8,7 @@ storage, which views share. Formulas of FLOPs are those of torch.utils.flop_coun
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -18,6 +18,8 @@ from torch.utils._pytree import tree_iter
 from torch.utils.flop_counter import flop_registry
 
 from ..errors import BadInput
+from .choices import Choices
+from .even import Step, choices, even
 from .source import Record, StorageSource
 
 MOST = 400_000
@@ -36,15 +38,15 @@ SOFTMAX = ("_softmax", "_safe_softmax")
 
 MASKS = ("all", "any")
 """Questions to which a mask without padding has an answer."""
-
-
-FILLS = {"ones": 1.0, "zeros": 0.0}
-SAME_MEAN = (
-    "sum", "mean", "max", "min", "amax", "amin", "clone", "_to_copy", "repeat", "_unsafe_view",
-)  # fmt: skip
-"""Operations whose results are as even as what they read."""
-
-
+SCATTERS = (
+    "index_add",
+    "index_put",
+    "index_copy",
+    "scatter",
+    "scatter_add",
+    "scatter_reduce",
+)
+"""Operations that write rows into a whole."""
 CHOOSES = ("index", "index_select", "gather", "embedding")
 """Operations that take rows of a parameter."""
 
@@ -78,6 +80,7 @@ class TraceRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """Storage -> the last record that reads it."""
         self.names = {name: id(p) for name, p in parameters.items()}
         self.causal = False
+        self.choices = Choices(self.source)
         self.split = False
         """Tokens were spread over experts by numbers that the data would choose."""
         self.assumed: set[str] = set()
@@ -113,26 +116,35 @@ class TraceRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 return func(*args, **kwargs)
             return self.number(args[0])
         try:
-            out = func(*args, **kwargs)
-        except NotImplementedError:
+            out = self.choices.made(func, name, args, self.call)
+            out = func(*args, **kwargs) if out is None else out
+        except (NotImplementedError, ValueError):
             if name == "_to_copy" and not args[0].is_floating_point():
                 return self.spread(args[0])
             raise self.unknown(name) from None
         self.write(func, name, args, kwargs=kwargs, out=out)
         return out
 
+    def picks(self, inputs: Any) -> bool:
+        """Whether all that a module reads are rows that the data choose."""
+        tensors = [t for t in tree_iter(inputs) if isinstance(t, torch.Tensor)]
+        return bool(tensors) and all(self.source(t).picked for t in tensors)
+
     def number(self, tensor: torch.Tensor) -> object:
-        """What a program is told that asks for a number of a tensor: yes to "all", no to "any", as
-        masks without padding answer; yes to other questions, which `assumed` says. BadInput for
-        other numbers.
+        """What a program is told that asks for a number of a tensor: what shapes say, yes to "all",
+        no to "any" of masks of tokens, as without padding; yes to what depends on the data, which
+        `assumed` says. BadInput for other numbers.
         """
-        of = self.sources.get(self.key(tensor))
-        maker = self.records[of.maker].name if of and of.maker >= 0 else ""
+        of = self.source(tensor)
+        maker = self.records[of.maker].name if of.maker >= 0 else ""
         if tensor.dtype == torch.bool:
-            if maker not in MASKS:
+            if of.mean is not None and (of.mean in (0, 1) or maker in MASKS):
+                return of.mean > 0
+            if of.live or maker not in MASKS:
                 self.assumed.add(self.path or "the model")
-            return maker != "any"
-        if of and of.mean is not None and not tensor.is_floating_point():
+                return True
+            return maker == "all"
+        if of.mean is not None and not tensor.is_floating_point():
             return round(of.mean)
         raise self.unknown(maker or "an input")
 
@@ -160,7 +172,7 @@ class TraceRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     @property
     def path(self) -> str:
-        """The module that runs."""
+        """The module that runs; * for each of a list whose rows the data choose."""
         return ".".join(name for name, _ in self.stack)
 
     def write(
@@ -189,6 +201,12 @@ class TraceRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             )
         formula = flop_registry.get(func._overloadpacket)
         flops = int(formula(*args, **kwargs, out_val=out)) if formula else 0
+        whole = name.endswith("_") or name in SCATTERS
+        asked = name in ("nonzero", "index", "masked_select")
+        picked = any(s.picked for s in (of[:1] if whole else of)) or any(
+            asked and s.live and (name == "nonzero" or t.dtype == torch.bool)
+            for s, t in zip(of, tensors, strict=True)
+        )
         record = Record(
             call=self.call,
             path=self.path,
@@ -204,6 +222,7 @@ class TraceRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 for s, t in zip(of, tensors, strict=True)
             ),
             live=any(s.live or s.parameter for s in of),
+            picked=picked,
             outside=not self.running,
         )
         self.derive(record, of, tensors)
@@ -219,10 +238,13 @@ class TraceRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 for s, t in zip(of, tensors, strict=True)
             )
         )
-        mean = even(name, args, of, tensors=tensors, results=results)
+        step = Step(name, args, of, tensors=tensors, results=results)
+        mean, among = even(step), choices(step)
         for t in results:
             source = self.source(t)
             source.mean = mean
+            source.among = 0 if t.is_floating_point() else among
+            source.picked = record.picked
             if weight_only:
                 record.live = False
                 source.parameter = record.parameters[0]
@@ -322,43 +344,3 @@ class TraceRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             owner = record if mine else self.records[-1]
             owner.saved[key] = self.sources[key].bytes
         self.pending.clear()
-
-
-def even(
-    name: str,
-    args: tuple[Any, ...],
-    of: Sequence[StorageSource],
-    tensors: Sequence[torch.Tensor],
-    results: Sequence[torch.Tensor],
-) -> float | None:
-    """The mean of the numbers that an operation makes, where shapes say it: constants, masks of
-    tokens without padding, and how often each of several is chosen.
-    """
-    filled = name.removeprefix("new_").removesuffix("_like")
-    if filled in FILLS:
-        return FILLS[filled]
-    if filled == "full":
-        value = args[2 if name == "new_full" else 1]
-        return float(value) if isinstance(value, (int, float)) else None
-    if not of or len(results) != 1 and name not in ("max", "min"):
-        return None
-    first, into, out = of[0], tensors[0], results[0]
-    if (
-        name == "ne"
-        and len(of) == 1
-        and first.maker < 0
-        and not first.parameter
-    ):
-        return None if into.is_floating_point() else 1.0
-    if name == "scatter" and first.mean == 0 and len(args) > 3:
-        value = args[3]
-        return (
-            value * tensors[1].numel() / out.numel()
-            if isinstance(value, (int, float))
-            else None
-        )
-    if name not in SAME_MEAN or first.mean is None:
-        return None
-    if name == "sum":
-        return first.mean * into.numel() / out.numel()
-    return None if out.dtype == torch.bool != into.dtype else first.mean

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
@@ -30,14 +31,19 @@ def record(
 ) -> TraceRecorder:
     """The records of one forward pass, whose layers are calls of these modules."""
     recorder = TraceRecorder(dict(module.named_parameters()))
-    names = {
-        id(child): name
-        for parent in module.modules()
-        for name, child in parent.named_children()
-    }
+    names: dict[int, str] = {}
+    for parent in module.modules():
+        inside = "" if runs(parent) else f"{names.get(id(parent), '')}/"
+        for name, child in parent.named_children():
+            names.setdefault(id(child), f"{inside}{name}".lstrip("/"))
     with _bounded(recorder, layers), listening(recorder, names):
         run()
     return recorder
+
+
+def runs(module: nn.Module) -> bool:
+    """Whether its class can be called; lists of modules cannot."""
+    return type(module).forward is not nn.Module.forward
 
 
 @contextmanager
@@ -46,9 +52,13 @@ def listening(
 ) -> Iterator[None]:
     """Modules say when they begin and end. names: of modules in their parents."""
 
-    def begin(module: nn.Module, _: Any) -> None:
+    def begin(module: nn.Module, inputs: Any) -> None:
         recorder.ran.add(id(module))
-        recorder.stack.append((names.get(id(module), ""), module))
+        name = names.get(id(module), "")
+        lists, _, number = name.rpartition("/")
+        if number.isdigit() and recorder.picks(inputs):
+            name = f"{lists}/*"
+        recorder.stack.append((name, module))
 
     def end(module: nn.Module, _: Any, __: Any) -> None:
         recorder.stack.pop()
@@ -73,47 +83,69 @@ def _bounded(
     recorder: TraceRecorder, layers: list[nn.Module]
 ) -> Iterator[None]:
     """Each call of a layer has its number while it runs; what stands between two is the first's."""
-    unique = list({id(layer): layer for layer in layers}.values())
-    own = [layer.forward for layer in unique]
+    parts = {
+        id(part): (part, layer, name, part.forward)
+        for layer in layers
+        for name, part in _called(layer)
+    }
+    current: nn.Module | None = None
 
-    def counted(
-        layer: nn.Module, forward: Callable[..., Any]
-    ) -> Callable[..., Any]:
-        def call(*args: Any, **kwargs: Any) -> Any:
-            same = looks(layer) if recorder.long else None
-            if same in recorder.long:
-                number, earlier, result = recorder.long[same]
-                recorder.copies[recorder.calls] = (number, earlier, layer)
-                recorder.call = recorder.calls
-                recorder.calls += 1
-                return result
-            before = len(recorder.records)
-            outer, recorder.stack = recorder.stack, []
+    def call(
+        part: nn.Module,
+        layer: nn.Module,
+        name: str,
+        forward: Callable[..., Any],
+        *args: Any,
+        **kwargs: Any,
+    ) -> Any:
+        nonlocal current
+        whole = part is layer
+        same = looks(layer) if whole and recorder.long else None
+        if same in recorder.long:
+            number, earlier, result = recorder.long[same]
+            recorder.copies[recorder.calls] = (number, earlier, layer)
             recorder.call = recorder.calls
             recorder.calls += 1
-            wide = [
-                t
-                for t in tree_iter((args, kwargs))
-                if isinstance(t, torch.Tensor) and t.is_floating_point()
-            ]
-            if wide and not recorder.hidden:
-                recorder.hidden = int(wide[0].shape[-1])
-            recorder.running = True
-            result = forward(*args, **kwargs)
-            recorder.stack, recorder.running = outer, False
-            if len(recorder.records) - before > LOOP:
-                recorder.long[looks(layer)] = recorder.call, layer, result
             return result
-
-        return call
+        before = len(recorder.records)
+        outer = recorder.stack
+        recorder.stack = [] if whole else [(name, part)]
+        if whole or layer is not current:
+            recorder.call = recorder.calls
+            recorder.calls += 1
+        current = layer
+        wide = [
+            t
+            for t in tree_iter((args, kwargs))
+            if isinstance(t, torch.Tensor) and t.is_floating_point()
+        ]
+        if wide and not recorder.hidden:
+            recorder.hidden = int(wide[0].shape[-1])
+        recorder.running = True
+        result = forward(*args, **kwargs)
+        recorder.stack, recorder.running = outer, False
+        if whole and len(recorder.records) - before > LOOP:
+            recorder.long[looks(layer)] = recorder.call, layer, result
+        return result
 
     try:
-        for layer, forward in zip(unique, own, strict=True):
-            layer.forward = counted(layer, forward)
+        for part, layer, name, forward in parts.values():
+            part.forward = partial(call, part, layer, name, forward)
         yield
     finally:
-        for layer in unique:
-            del layer.forward
+        for part, *_ in parts.values():
+            del part.forward
+
+
+def _called(
+    layer: nn.Module, path: str = ""
+) -> Iterator[tuple[str, nn.Module]]:
+    """A layer, or what runs of one that is itself a list of modules, by its place there."""
+    if runs(layer):
+        yield path, layer
+        return
+    for name, child in layer.named_children():
+        yield from _called(child, f"{path}/{name}".lstrip("/"))
 
 
 def looks(layer: nn.Module) -> object:

@@ -30,6 +30,10 @@ class StorageSource:
     """The same, after the softmax."""
     mean: float | None = None
     """Of its numbers, which are as even as whole numbers can be; None where only data say it."""
+    among: int = 0
+    """Its numbers choose among so many; 0 for other numbers."""
+    picked: bool = False
+    """Only rows that the data choose."""
     narrow: int = 0
     """Bytes of what was copied to make it, where that was less."""
 
@@ -43,7 +47,7 @@ class Record:
     first.
     """
     path: str
-    """Module in its layer."""
+    """Module in its layer; * for each of a list whose rows the data choose."""
     name: str
     flops: int
     inputs: tuple[int, ...]
@@ -63,6 +67,8 @@ class Record:
     saved: dict[int, int] = field(default_factory=dict)
     """Storage -> bytes that autograd keeps because of it, for the first time."""
     live: bool = True
+    picked: bool = False
+    """It works on rows that the data choose."""
     outside: bool = False
     """No layer runs."""
     attributes: Mapping[str, Any] = field(default_factory=dict)
