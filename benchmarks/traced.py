@@ -146,10 +146,10 @@ def even_experts(
     module: Any, shapes: list[Any], x: Any, chosen: Any, _: Any
 ) -> Any:
     """k T rows by a matrix of each stack, less those of choices without one (idle experts)."""
-    (_, both, width), (count, _, inner) = shapes
+    count = shapes[1][0]
     every = getattr(module, "total_experts", count)
     rows = round(chosen.numel() * count / every)
-    for read, made in ((width, both), (inner, width)):
+    for _, read, made in shapes:
         x.new_empty(rows, read) @ x.new_empty(read, made)
     return x.clone()
 

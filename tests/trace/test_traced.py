@@ -146,7 +146,7 @@ def test_a_prediction_says_that_it_rests_on_a_trace() -> None:
     known = predict(Job(MODEL, cluster("8xh100-sxm"), 8, Layout(dp=8)))
     low, high = known.interval_s
     assert low < known.step_time_s < high
-    assert "a trace of its code" in known.evidence["note"]
+    assert "counted by a trace" in known.evidence["note"]
     assert "experts" in " ".join(mix(MODEL))
 
 

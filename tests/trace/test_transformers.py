@@ -263,6 +263,18 @@ def test_a_traced_file_is_predicted(tmp_path: Path) -> None:
     assert steps[1] == pytest.approx(steps[0], rel=0.3)
 
 
+def test_sizes_where_the_class_does_not_look_are_refused() -> None:
+    """A file without the part for the language model would be built with the class's own sizes."""
+    flat = {"model_type": "gemma3n", "num_hidden_layers": 4}
+    with pytest.raises(BadInput, match="4 stands outside text_config"):
+        build.configured(flat)
+    given, text, _ = build.configured(
+        {"model_type": "gemma3n", "text_config": {"num_hidden_layers": 4}}
+    )
+    assert given is not text and text.num_hidden_layers == 4
+    build.configured({"model_type": "gemma3n", "eos_token_id": 7})
+
+
 def test_what_its_class_cannot_build_is_refused_in_a_sentence() -> None:
     made = hf.trace_of(json.dumps({**LLAMA, "num_attention_heads": "many"}))
     assert "Traceback" not in made["error"] and len(made["error"]) < 400

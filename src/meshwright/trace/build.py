@@ -119,6 +119,7 @@ def configured(config: Mapping[str, Any]) -> tuple[Any, Any, list[str]]:
         notes.append("quantization_config: weights are counted unquantised")
     given = CONFIG_MAPPING[kind].from_dict(own)
     text = given.get_text_config(decoder=True)
+    demand_read(config, given, text)
     if may_tie_otherwise(given, text):
         text.tie_word_embeddings = ties_as_built(given, text)
     for one in (given, text):
@@ -127,6 +128,23 @@ def configured(config: Mapping[str, Any]) -> tuple[Any, Any, list[str]]:
     if getattr(given, "is_encoder_decoder", False):
         raise BadInput("is_encoder_decoder is set: only decoders are traced")
     return given, text, notes
+
+
+def demand_read(config: Mapping[str, Any], given: Any, text: Any) -> None:
+    """Raise BadInput for sizes of the language model that stand where its class does not look, and
+    takes its own instead.
+    """
+    if given is text or isinstance(config.get("text_config"), Mapping):
+        return
+    elsewhere = vars(type(given)()).keys() | {"model_type"}
+    for key, value in config.items():
+        taken = getattr(text, key, value)
+        size = isinstance(value, int) and not key.endswith("_id")
+        if size and key not in elsewhere and taken != value:
+            raise BadInput(
+                f"{key} {value} stands outside text_config, where the class of"
+                f" {brief(config['model_type'])} does not look: it would be built with {taken}"
+            )
 
 
 def may_tie_otherwise(given: Any, text: Any) -> bool:
