@@ -199,3 +199,19 @@ def test_rings_side_by_side_share_the_adapters() -> None:
         adapter / far.shared_by * 0.9,
         rel=0.02,  # alone in its node
     )
+
+
+def test_a_network_in_the_words_of_a_run_has_the_same_adapter() -> None:
+    """Four adapters for eight GPUs, or the half of one for each: the ring takes as long."""
+    net = network("jean-zay-a100")
+    far = net.dims[1]
+    halves = replace(far, bandwidth=far.bandwidth / 2, shared_by=1)
+    said = Fabric.of(replace(net, dims=(net.dims[0], halves)), HOW)
+    for g in (1.0, 2.0, 4.0, 8.0):
+        assert said.load("all_reduce", 4e9, (g, 4.0)).seconds == (
+            pytest.approx(
+                machine("jean-zay-a100")
+                .load("all_reduce", 4e9, (g, 4.0))
+                .seconds
+            )
+        )

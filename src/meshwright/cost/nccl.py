@@ -12,8 +12,8 @@ and the time they really take.
             part of the sum comes down to all; beyond 8 GPUs no measured gain grows
     all-to-all   V S_i (g_i - 1)/n over dimension i, one after the other
 
-A ring or a tree leaves a node by the adapters of all its ranks, or by the few that NCCL takes
-(`Transport.adapters`: one on Omni-Path).
+A ring or a tree leaves a node by the links of all its ranks, or by the one adapter that NCCL takes
+(`Transport.ring_node`: on Omni-Path).
 
 mix 1 adds waits and bytes up; below 1 they overlap, above 1 chunks follow each other (a p-norm with
 p > 1, = 1, < 1 has the
@@ -180,14 +180,14 @@ def pair_load(on: Over, V: Num, pair: AlgorithmProtocol, part: Num) -> Load:
 
 def leaving(net: Links, s: Span, rates: Sequence[Num]) -> Num:
     """Seconds for a byte to leave every node, with a rate of a chip in each dimension between
-    nodes: by the adapters of all ranks, or by the few that NCCL takes.
+    nodes: by the links of all its ranks, or by the one adapter that NCCL takes.
     """
     out = s.slowest(rates, net.inside)
-    if not (net.far.adapters and net.dims):
+    if not (net.far.ring_node and net.dims):
         return out
-    # several chips share an adapter: alone, one reaches its whole rate
-    adapter = rates[0] * net.dims[net.inside].shared_by
-    least = where(s.over, 1.0 / (net.far.adapters * adapter), 0.0)
+    far = net.dims[net.inside]
+    reached = rates[0] * far.shared_by / far.bandwidth
+    least = where(s.over, 1.0 / (net.far.ring_node * reached), 0.0)
     return maximum(out, least)
 
 

@@ -50,8 +50,9 @@ class Transport(Checked):
     """Share of the rate that LL reaches in a ring, at most a half."""
     ll_node: Bandwidth | None = None
     """What all ranks of a node together send by LL at most; None = no such limit."""
-    adapters: Amount = 0.0
-    """Network adapters of a node by which a ring or a tree leaves it; 0: those of all its ranks."""
+    ring_node: Bandwidth | None = None
+    """What a ring or a tree has to leave a node by, where NCCL takes one adapter of several; None =
+    the links of all its ranks."""
     climb_rate: float = 1.0
     """Share of the rate that a tree reaches."""
     climb_rate_ll: float = 0.1
