@@ -146,6 +146,17 @@ def test_nothing_does_it(capsys: Capture) -> None:
     assert "no number of chips" in said and "the latency wall, is " in said
 
 
+def test_a_run_beyond_the_wall_of_the_grid_says_so(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Between the grid's last run, 2.7e31 FLOP, and the wall of real degrees, 4.7e31."""
+    wall = "beyond 2.7e+31 FLOP, the latency wall on the paper's grid"
+    for flops, beyond in (("4e31", True), ("2e31", False), ("1e27", False)):
+        assert main(["limits", "h100", "--run", flops]) == 0
+        card = " ".join(capsys.readouterr().out.split())
+        assert (wall in card) == beyond
+
+
 def test_a_table_has_no_picture(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["limits", "h100", "--sensitivity", "-o", "x.png"]) == 2
     assert "answer with a table, not a curve" in capsys.readouterr().err

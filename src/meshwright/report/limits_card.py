@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from ..limits.answer import Limit, Limits, bill
 from ..limits.calendar import GROWTH, LARGEST_FLOPS, year_of
-from ..limits.curve import Point
+from ..limits.curve import Point, curve
 from ..limits.ends import losses
 from ..limits.happened import near
 from ..limits.realistic import RealCurve, RealPoint
@@ -248,6 +248,13 @@ def _beside(
     else:
         words = f"no: {percent(p.utilisation)} of peak, below the {least}"
         yield CardRow("linear", f"{words} that counts as linear", "yellow", 1)
+        # beyond the end of linear scaling the grid has a last run, and answers have no grid
+        on_grid = () if isinstance(p, RealPoint) else curve(scenario).points
+        if on_grid and p.flops > on_grid[-1].flops:
+            wall = flops_text(on_grid[-1].flops)
+            words = f"beyond {wall} FLOP, the latency wall on the paper's grid"
+            between = "only degrees between its points reach it"
+            yield CardRow("wall", f"{words}: {between}", "yellow", 1)
     yield CardRow("loses", _ended(p, scenario), rank=1)
     if p.flops > LARGEST_FLOPS:
         due = f"due in {int(year_of(p.flops, growth=growth))}"
