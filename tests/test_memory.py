@@ -20,7 +20,7 @@ from meshwright.schedule import SCHEDULES
 from meshwright.schedule import get as schedule_named
 from meshwright.schedule.types import Action
 from meshwright.step import StepCosts, clock, memory, model_cost
-from meshwright.step.weights import Parameters
+from meshwright.step.parameters import Parameters
 from spaces import random_job
 
 PLAIN = replace(

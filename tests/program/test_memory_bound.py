@@ -29,7 +29,7 @@ from meshwright.program.messages import carried_out
 from meshwright.schedule import SCHEDULES
 from meshwright.schedule import get as schedule_named
 from meshwright.step import ModelShare, model_cost
-from meshwright.step.weights import Parameters
+from meshwright.step.parameters import Parameters
 
 NEAR, HALVED = 0.88, 0.7
 """Median of bound over walk; the same where the results of halved backward passes wait."""

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from meshwright.schedule import SCHEDULES, get
-from meshwright.schedule.longest import costs_of, longest
+from meshwright.schedule.longest import costs_of, longest, longest_path
 
 
 @pytest.mark.parametrize("barrier", [True, False])
@@ -28,14 +28,8 @@ def test_a_path_adds_up_to_the_step_and_says_what_lengthens_it(
         hops = rng.uniform(0.02, 0.1, len(passes) - 1)
         # of costs, where the order follows from them
         own = kind.timed(costs_of(passes, hops))
-        once = np.eye(passes.size).reshape(-1, *passes.shape)
-        with_each = np.stack([passes, *once, *[0.0 * passes for _ in hops]])
-        each = np.eye(len(hops))
-        none = np.zeros((len(once), len(hops)))
-        sent = np.concatenate([hops[None], none, each])
-        found = longest(own, p, m, v, with_each, sent, barrier, by_first=True)
-        seconds, sends = found[0], found[1 + len(once) :]
-        often = found[1 : 1 + len(once)].reshape(-1, 3)
+        path = longest_path(own, p, m, v, passes, hops, barrier)
+        seconds, (often, sends) = path.seconds, path.often
         step = float((often * passes).sum()) + float(sends @ hops)
         assert step == pytest.approx(seconds, rel=1e-11)
         stage = int(rng.integers(len(passes)))

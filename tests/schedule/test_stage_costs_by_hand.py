@@ -143,8 +143,8 @@ def test_stages_and_the_ways_to_ranks() -> None:
         for rank in range(int(cut.p)):
             f, i, w = added(at.passes[:rank])
             hops = sum(at.hops[:rank])
-            assert close(d.down(float(rank)), f + hops)
-            assert close(d.up(float(rank)), i + w + hops)
+            down, up = d.ways(float(rank))
+            assert close(down, f + hops) and close(up, i + w + hops)
             if cut.v == 1:  # from the other end it is the same
                 assert close(d.sends.first(cut.q - rank), sum(at.hops[rank:]))
         assert close(d.sends.first(cut.stages - 1.0), sum(at.hops))

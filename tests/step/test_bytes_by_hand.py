@@ -25,11 +25,8 @@ from meshwright.step.microbatch import (
     model_with_recomputation,
     with_recomputation,
 )
-from meshwright.step.weights import (
-    Parameters,
-    WeightSync,
-    weight_sync,
-)
+from meshwright.step.parameters import Parameters
+from meshwright.step.weights import WeightSync, weight_sync
 
 GB = 1e9
 UNITS = MemoryCount(
@@ -130,7 +127,7 @@ def test_states_are_sharded_over_their_own_replicas(
     found = memory.states(job, layout, Parameters(100.0, 10.0))
     assert found == (2 * weights, 4 * gradients, 12 * optimizer)
     assert found.total == 2 * weights + 4 * gradients + 12 * optimizer
-    dense = memory.states(a_job(layout), layout, Parameters(100.0, 10.0))
+    dense = memory.states(a_job(layout), layout, Parameters(100.0, 0.0))
     assert dense.weights == 2 * (100 if zero < 3 else 25), "no experts there"
 
 

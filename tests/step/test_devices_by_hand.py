@@ -25,6 +25,7 @@ from meshwright.schedule.sends import StageSends
 from meshwright.schedule.stage_costs import PassSeconds, StageCosts
 from meshwright.step import ModelShare, Step, least_idle, shares
 from meshwright.step.microbatch import clock, model_cost
+from meshwright.step.parameters import parameters_of
 from meshwright.step.pipeline import (
     FillAndDrain,
     Pipeline,
@@ -39,11 +40,7 @@ from meshwright.step.sync import (
     sync_wait,
 )
 from meshwright.step.total import DeviceStep, microbatch_on, shares_links
-from meshwright.step.weights import (
-    DeviceSync,
-    WeightSync,
-    parameters_of,
-)
+from meshwright.step.weights import DeviceSync, WeightSync
 
 EXPERTS = replace(
     MODEL,
@@ -494,7 +491,7 @@ def test_a_tied_embedding_is_held_once_where_both_ends_are(
     job = a_job(Layout(pp=pp, dp=1), model)
     parts = steps.model_cost(job, job.layout)
     for share in shares(job, job.layout, schedule_named("1f1b"), 1).full:
-        assert parameters_of(job, job.layout, parts, share) == (
+        assert parameters_of(job, job.layout, parts, share).whole == (
             512 * WIDTH + layers * WEIGHTS,
             0.0,
         )
@@ -505,7 +502,7 @@ def test_the_head_has_the_experts_of_its_blocks() -> None:
     job = a_job(Layout(dp=1), replace(EXPERTS, mtp_layers=2, vocab=128))
     parts = steps.model_cost(job, job.layout)
     (alone,) = shares(job, job.layout, schedule_named("1f1b"), 1).full
-    held = parameters_of(job, job.layout, parts, alone).expert
+    held = parameters_of(job, job.layout, parts, alone).whole.expert
     assert held == (6 + 2) * parts.layers[0].expert_weights > 0
 
 

@@ -14,7 +14,8 @@ from meshwright.layout import rules
 from meshwright.layout.placement import placed
 from meshwright.search import Space
 from meshwright.step import clock
-from meshwright.step.weights import Parameters, weight_sync
+from meshwright.step.parameters import Parameters
+from meshwright.step.weights import weight_sync
 
 GB = 1e9
 LAYERS = 32  # of llama3-8b

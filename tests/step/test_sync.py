@@ -16,7 +16,7 @@ from by_hand import MODEL, SET, TOKENS, WIDTH, by_hand
 from meshwright.describe.assumptions import REALISTIC, HidePass, Overlap
 from meshwright.describe.layout import Layout
 from meshwright.describe.software import Software
-from meshwright.step import weights
+from meshwright.step import parameters, weights
 
 RATE = 73728.0
 HIDDEN = replace(SET.overlap, dp=HidePass("pass"))
@@ -148,6 +148,12 @@ def test_the_ends_of_the_model_are_reduced_once(
     )
 
 
+def with_units(monkeypatch: pytest.MonkeyPatch, ends: str, kept: str) -> None:
+    """A framework with these units."""
+    for room in (parameters, weights):
+        monkeypatch.setattr(room, "units_of", lambda job: (ends, kept))
+
+
 @pytest.mark.parametrize(
     ("ends", "embedding", "head"),
     [("units", 6, 6), ("root", 3, 3), ("apart", 6, 3)],
@@ -157,7 +163,7 @@ def test_the_ends_are_gathered_as_their_units_are(
 ) -> None:
     """Three microbatches: a layer before each of six passes; what is kept from the forward pass to
     the backward pass three times. Gradients are scattered after each microbatch all the same."""
-    monkeypatch.setattr(weights, "units_of", lambda job: (ends, "step"))
+    with_units(monkeypatch, ends, "step")
     found, without = (
         by_hand(Layout(dp=4, zero=3), 3, RATE, model=model)
         for model in (LEARNED, MODEL)
@@ -176,7 +182,7 @@ def test_between_layers_an_end_hides(monkeypatch: pytest.MonkeyPatch) -> None:
     that is a unit by itself is neither first nor last."""
     shown = {}
     for ends in ("root", "apart"):
-        monkeypatch.setattr(weights, "units_of", lambda job: (ends, "step"))  # noqa: B023
+        with_units(monkeypatch, ends, "step")
         layout = Layout(dp=4, zero=3)
         found = by_hand(layout, 3, 10 * RATE, model=LEARNED, overlap=HIDDEN)
         shown[ends] = found.time_s["dp_comm"]
@@ -190,7 +196,7 @@ def test_weights_of_stage_two_are_kept_as_long_as_the_framework_keeps_them(
 ) -> None:
     """Two layers, gathered in a second each, for a step or for each of three microbatches; their
     gradients are scattered after each of them."""
-    monkeypatch.setattr(weights, "units_of", lambda job: ("units", kept))
+    with_units(monkeypatch, "units", kept)
     found = by_hand(Layout(dp=4, zero=2), 3, RATE)
     assert found.time_s["dp_comm"] == pytest.approx(2 * (gathers + 3 * 2))
 

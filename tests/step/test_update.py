@@ -15,9 +15,9 @@ from meshwright.describe.job import OPTIMIZERS, PRECISIONS
 from meshwright.describe.layout import Layout
 from meshwright.describe.model import MoE
 from meshwright.step import clock
+from meshwright.step.parameters import Parameters
 from meshwright.step.sync import host_seconds
 from meshwright.step.sync import update as step_update
-from meshwright.step.weights import Parameters
 
 ADAMW = 2 * 4 + 2 * 12 + 2
 """Bytes that AdamW moves for a parameter: its fp32 gradient is read for the norm and again for the

@@ -46,7 +46,7 @@ from .fields import (
     finder,
     origins,
 )
-from .frozen import short_repr, what_if
+from .frozen import hashed_once, short_repr, what_if
 from .frozendict import EMPTY
 from .holding import Holding
 from .layout import AXES, Layout
@@ -86,6 +86,7 @@ OF_CODE = ("fsdp", "torchtitan")
 ORDERS = tuple("-".join(axes) for axes in permutations(AXES))
 
 
+@hashed_once
 @dataclass(frozen=True)
 class Framework(Checked):
     """The profile of a framework. Fields that a set of assumptions asks for are described there
@@ -277,6 +278,7 @@ ANSWERS = {
 """(joint of a set, its field) -> the field of the framework that answers it."""
 
 
+@lru_cache(maxsize=1024)
 def questions_of(how: Assumptions) -> tuple[tuple[str, str], ...]:
     """(joint, field) of what a set leaves to the framework."""
     return tuple(

@@ -301,12 +301,12 @@ class Job(Checked):
             {n: v for n, v in words.items() if n in fields_of(cls)}
             for cls in (Job, Software, Layout)
         )
-        if self.precision == self.usual_precision:
-            own = {"precision": None, **own}
         if software:
             said = own.get("software", self.software)
             own["software"] = replace(said, **software)
-        other = replace(self, **own)
+        if own and self.precision == self.usual_precision:
+            own = {"precision": None, **own}
+        other = replace(self, **own) if own else self
         chips = other.cluster.chips
         if not degrees and chips == self.cluster.chips:
             return other

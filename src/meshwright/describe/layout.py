@@ -167,7 +167,8 @@ class Layout(Checked):
             return self
         if "dp" in self.placement:
             return replace(self, dp=product(self.placement["dp"]))
-        return replace(self, dp=max(chips // max(int(self.replica), 1), 1))
+        dp = max(chips // max(int(self.replica), 1), 1)
+        return with_values(self, dp=dp)
 
     def refilling(self, chips: int) -> Layout:
         """The layout on another number of chips, with replicas and placement chosen anew."""

@@ -18,7 +18,8 @@ from ..num import product
 from ..prediction.prediction import Prediction
 from ..program.order import Stage, rank_stages
 from ..schedule.types import Action
-from ..step.weights import Parameters, gather_messages, reduction_messages
+from ..step.parameters import Parameters
+from ..step.weights import gather_messages, reduction_messages
 from ..step.zero import cuts
 from . import chakra
 

@@ -106,7 +106,8 @@ class Explanation:
             return resident.by_kind(
                 {name: Recorded.called(name, size) for name, size in terms}
             )
-        return self.costs.uses[[*r.uses].index(r.fullest)]
+        (use,) = replace(self.costs, rank=float(r.fullest)).uses
+        return use
 
     def waited(self, field: str) -> Traced:
         """What the device that ends last waits for: a field of `SyncWait`."""

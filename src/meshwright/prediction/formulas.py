@@ -146,7 +146,7 @@ def _on_host(p: StepResult) -> str:
 
 def _narrowed(p: StepResult) -> str:
     """What it takes to quantise the weights for the microbatches of a step."""
-    seconds = quantise_seconds(p.costs.owned, p.clock)
+    seconds = quantise_seconds([one.whole for one in p.costs.owned], p.clock)
     return (
         f", + {float(seconds):.4g} s to quantise the device's weights once"
         if seconds

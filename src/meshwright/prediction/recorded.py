@@ -11,9 +11,10 @@ from __future__ import annotations
 import math
 import operator
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import is_dataclass
 from functools import cache
+from operator import attrgetter
 from typing import Any, TypeAlias
 
 from ..describe.frozen import FrozenDict, with_values
@@ -303,26 +304,24 @@ def _made_of(x: Traced) -> list[Recorded]:
         if _holds(y) and id(y) not in made:
             made[id(y)] = y
             left += () if y.item else y.to[::-1]
-    return sorted(made.values(), key=lambda y: y.holds, reverse=True)
+    return sorted(made.values(), key=attrgetter("holds"), reverse=True)
 
 
-def _shares(y: Recorded, weight: Traced) -> Iterator[tuple[Traced, Traced]]:
+def _shares(y: Recorded, weight: Traced) -> Sequence[tuple[Traced, Traced]]:
     """What an operation was done to, each with the weight that it gets."""
     if y.does in ("max", "min"):
-        yield next(z for z in y.to if z == y), weight
-    elif y.does in ("+", "-"):
-        first, second = y.to
-        yield first, weight
-        yield second, weight if y.does == "+" else weight * -1.0
-    elif y.does == "*":
-        first, second = y.to
+        return ((next(z for z in y.to if z == y), weight),)
+    first, second = y.to if len(y.to) == 2 else (y.value, 1.0)
+    if y.does in ("+", "-"):
+        other = weight if y.does == "+" else weight * -1.0
+        return (first, weight), (second, other)
+    if y.does == "*":
         if _holds(second):
             first, second = second, first
-        yield first, weight * second
-    elif y.does == "/" and _holds(y.to[0]):
-        yield y.to[0], weight / y.to[1]
-    else:
-        yield y.value, weight
+        return ((first, weight * second),)
+    if y.does == "/" and _holds(first):
+        return ((first, weight / second),)
+    return ((y.value, weight),)
 
 
 def taken(x: Traced) -> Traced:

@@ -97,7 +97,7 @@ class StepResult:
             self.cost, text, slowest.recompute_share(text)
         )
         m = self.schedule.rounds(self.microbatches)
-        causes: Causes = slowest.field_total(work, "causes")
+        causes: Causes = slowest.total(part.causes for part in work.parts)
         return causes.both * m
 
     @cached_property
@@ -175,8 +175,7 @@ class StepResult:
         use = self.memory_use
         job = self.job
         allocated = use.total
-        devices = self.shares.full
-        new = memory.new_block(job, self.layout, self.cost, devices)
+        new = memory.new_block(job, self.layout, self.costs.owned)
         return {
             **{k: float(v) for k, v in use._asdict().items()},
             "allocated": float(allocated),

@@ -28,7 +28,7 @@ from ..step.microbatch import (
     model_cost,
     with_recomputation,
 )
-from ..step.weights import tied_parameters
+from ..step.parameters import tied_parameters
 from ..step.zero import cuts, gathers
 from .messages import gradient_reductions
 

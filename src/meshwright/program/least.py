@@ -52,7 +52,7 @@ from ..step import (
     parameters_of,
     shares,
 )
-from ..step.weights import Parameters, shard
+from ..step.parameters import Parameters, shard
 from ..step.zero import cuts
 from . import tensors
 from .messages import FP32, OPERATIONS, recomputation, recomputed_prefix
@@ -91,7 +91,7 @@ def least_bytes(
             schedule,
             share,
             *memory.flights(job, layout, schedule, share.rank)[:2],
-            parameters_of(job, layout, parts, share),
+            parameters_of(job, layout, parts, share).whole,
             rising,
             kept if recomputation(text) == OPERATIONS else [],
         )

@@ -27,7 +27,8 @@ from ..describe.model import Model
 from ..num import Num, crossing, maximum, product, where
 from ..step import ModelCost, stage_message
 from ..step import step as whole_step
-from ..step.weights import Parameters, WeightSync, weight_sync
+from ..step.parameters import Parameters
+from ..step.weights import WeightSync, weight_sync
 from .memory import FSDP
 from .mesh import Mesh, Ranks
 from .work import LayerSetting, On

@@ -1,5 +1,5 @@
 """The longest path of an order for many sets of durations at once: what `timeline` finds, without
-saying when each action runs.
+saying when each action runs; and what lies on the path of one.
 
 An order is arranged by levels (`replay_program`), and a level is one operation on arrays: (actions
 of the level) x (layouts that run this order). What is left out of a long order is run again on the
@@ -11,14 +11,20 @@ sum of the same terms, all shifted: then the rest is multiplied. Both are exact 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import reduce
-from typing import Any, TypeAlias
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .replay_program import ReplayProgram, replay_program
+from .replay_program import (
+    KINDS,
+    NOTHING,
+    RepeatedGroup,
+    ReplayProgram,
+    replay_program,
+)
 from .types import Costs, ScheduleOrder
 
 Floats: TypeAlias = NDArray[np.float64]
@@ -37,54 +43,52 @@ def longest(
     passes: Floats,
     sends: Floats,
     barrier: bool = True,
-    by_first: bool = False,
 ) -> Floats:
     """Seconds of a step for each layout: the longest path or, without a barrier, what a second step
     adds to one.
 
     passes: (layouts, stages, 3) seconds of F, I and W of one microbatch;  sends: (layouts,
-    boundaries) seconds of one over each boundary between stages. by_first: both have one more axis
-    behind that of layouts, and all along it is what it takes on the longest path of the first.
+    boundaries) seconds of one over each boundary between stages.
     """
-    if schedule.by_costs:  # every layout has an order of its own
-        layouts = zip(passes, sends, strict=True)
-        orders = [(schedule.timed(costs_of(*one)), *one) for one in layouts]
-        return np.array(
-            [
-                longest(
-                    own,
-                    p,
-                    m,
-                    v=v,
-                    passes=f[None],
-                    sends=hops[None],
-                    barrier=barrier,
-                )[0]
-                for own, f, hops in orders
+    if not schedule.by_costs:  # else every layout has an order of its own
+        program, again = replay_program(schedule, p, m, v)
+        if len(program.lasts) * len(sends) >= WIDE * len(program.levels):
+            replay = LevelReplay(program, passes, sends)
+            spans = [
+                ends.max(axis=0)
+                for ends in replay.steps(again, _steps(schedule, barrier))
             ]
-        )
+            seconds: Floats = spans[-1] - spans[-2]
+            return seconds
+    layouts = zip(passes, sends, strict=True)
+    paths = [longest_path(schedule, p, m, v, *one, barrier) for one in layouts]
+    return np.array([path.seconds for path in paths])
+
+
+def longest_path(
+    schedule: ScheduleOrder,
+    p: int,
+    m: int,
+    v: int,
+    passes: Floats,
+    sends: Floats,
+    barrier: bool = True,
+) -> LongestPath:
+    """`longest` of one layout, with its path. passes: (stages, 3);  sends: (boundaries)."""
+    if schedule.by_costs:
+        schedule = schedule.timed(costs_of(passes, sends))
     program, again = replay_program(schedule, p, m, v)
-    whole = passes[..., 1:2] + passes[..., 2:]
-    # seconds of F, I, W and B in each stage: (kind and stage, layout)
-    lasts = np.moveaxis(
-        np.concatenate([passes, whole], axis=-1), (-1, -2), (0, 1)
+    replay = ActionReplay(program, passes, sends)
+    *_, before, last = (
+        max(ends, key=lambda done: done[0])
+        for ends in replay.steps(again, _steps(schedule, barrier))
     )
-    lasts = lasts.reshape(-1, *sends.shape[:-1])
-    # the last for what no boundary is crossed
-    hops = np.moveaxis(np.insert(sends, sends.shape[-1], 0.0, axis=-1), -1, 0)
-    steps = 1 if barrier or not schedule.split_backward else 2
-    wide = len(program.lasts) * len(sends) >= WIDE * len(program.levels)
-    if wide or by_first:
-        later = _later_by_first if by_first else np.maximum
-        return _by_level(program, lasts, hops, later, again=again, steps=steps)
-    return np.array(
-        [
-            _by_action(
-                program, lasts[:, k], hops[:, k], again=again, steps=steps
-            )
-            for k in range(len(sends))
-        ]
-    )
+    return LongestPath(program, len(passes), before, last)
+
+
+def _steps(schedule: ScheduleOrder, barrier: bool) -> int:
+    """The step that is asked for, the first or the second in a run."""
+    return 1 if barrier or not schedule.split_backward else 2
 
 
 def costs_of(passes: Floats, sends: Floats) -> Costs:
@@ -93,112 +97,188 @@ def costs_of(passes: Floats, sends: Floats) -> Costs:
     return Costs(tuple(rows), tuple(map(float, sends)))
 
 
-def _later_by_first(arrival: Floats, own: Floats) -> Floats:
-    """Rows whose first number is later; the rank's own where both are equal."""
-    return np.where(arrival[..., :1] > own[..., :1], arrival, own)
+class Replay:
+    """An order that is run, on `end`: of each action when it is done, then of each rank, then of
+    what no action waits for."""
+
+    def __init__(self, program: ReplayProgram, end: Any) -> None:
+        self.program, self.end = program, end
+
+    def run(self, levels: slice) -> None:
+        """The actions of some levels."""
+        raise NotImplementedError
+
+    def seconds(self, actions: slice) -> Floats:
+        """When actions are done: a number, or one of each layout."""
+        raise NotImplementedError
+
+    def skip(self, group: RepeatedGroup, again: int, shift: Floats) -> None:
+        """Runs a group again, all of which comes so much later every time."""
+        raise NotImplementedError
+
+    def steps(self, again: int, number: int) -> Iterator[Any]:
+        """The ends of ranks before the first step and after each; again: how often a group runs
+        again in a step."""
+        ranks = slice(len(self.program.before), -1)
+        yield self.end[ranks]
+        for _ in range(number):
+            self._step(again)
+            self.end[ranks] = [self.end[k] for k in self.program.ends.tolist()]
+            yield self.end[ranks]
+
+    def _step(self, again: int) -> None:
+        """Fill the pipeline, run its group so many times again, and drain it."""
+        group, end = self.program.group, self.end
+        if not group:
+            self.run(slice(None))
+            return
+        self.run(slice(group.levels.stop))
+        # about as many levels as a message takes from the first rank to the last and back
+        levels = group.levels.stop - group.levels.start
+        often = max(2 * len(self.program.ends) // levels, 1)
+        while again:
+            now = self.seconds(group.now)
+            shift = now - self.seconds(group.then)
+            if np.all(np.ptp(shift, axis=0) <= SHIFTED * now[-1]):
+                self.skip(group, again, shift[-1])
+                break
+            for _ in range(min(again, often)):
+                end[group.then] = end[group.now]
+                self.run(group.levels)
+            again -= min(again, often)
+        self.run(slice(group.levels.stop, None))
 
 
-def _by_level(
-    program: ReplayProgram,
-    lasts: Floats,
-    hops: Floats,
-    later: Callable[[Floats, Floats], Floats],
-    again: int,
-    steps: int,
-) -> Floats:
-    """Seconds of a step of many layouts. lasts: (kind and stage, layout);  hops: (boundary,
-    layout), the last 0;  later: of two times of each layout, which one an action waits for.
-    """
-    before, needs = program.before, program.needs
-    lasts = lasts[program.lasts]
-    hops = hops[program.boundary]
-    end = np.zeros((len(before) + len(program.ends) + 1, *hops.shape[1:]))
-    end[-1] = -np.inf
+class LevelReplay(Replay):
+    """Of many layouts, level by level."""
 
-    def run(levels: slice) -> None:
-        for at in program.levels[levels]:
-            ready = end[needs[at]] + hops[at]
-            ready = later(ready, end[before[at]])
-            ready += lasts[at]
+    def __init__(
+        self, program: ReplayProgram, passes: Floats, sends: Floats
+    ) -> None:
+        # (kind and stage, layout)
+        lasts = np.moveaxis(_of_kinds(passes), 0, -1)
+        self.lasts = lasts.reshape(-1, len(sends))[program.lasts]
+        # the last for what no boundary is crossed
+        hops = np.insert(sends, sends.shape[-1], 0.0, axis=-1).T
+        self.hops = hops[program.boundary]
+        ends = len(program.before) + len(program.ends)
+        end = np.zeros((ends + 1, len(sends)))
+        end[-1] = -np.inf
+        super().__init__(program, end)
+
+    def run(self, levels: slice) -> None:
+        end, before, needs = self.end, self.program.before, self.program.needs
+        for at in self.program.levels[levels]:
+            ready = end[needs[at]] + self.hops[at]
+            np.maximum(ready, end[before[at]], out=ready)
+            ready += self.lasts[at]
             end[at] = ready
 
-    def last(ends: Floats) -> Any:
-        return reduce(lambda latest, end: later(end, latest), ends)
+    def seconds(self, actions: slice) -> Floats:
+        seconds: Floats = self.end[actions]
+        return seconds
 
-    seconds: Floats = _step(program, end, run, last, again=again, steps=steps)
-    return seconds
+    def skip(self, group: RepeatedGroup, again: int, shift: Floats) -> None:
+        self.end[group.now] += again * shift
 
 
-def _by_action(
-    program: ReplayProgram,
-    lasts: Floats,
-    hops: Floats,
-    again: int,
-    steps: int,
-) -> float:
-    """Seconds of a step of one layout, action by action: of few ranks in a sixth of the time, which
-    is a tenth of a prediction.
-    """
-    count = len(program.before)
-    hops = hops[program.boundary]
-    columns = program.before, program.needs, hops, lasts[program.lasts]
-    lists = [column.tolist() for column in columns]
-    actions = list(zip(range(count), *lists, strict=True))
-    end = [0.0] * (count + len(program.ends)) + [-np.inf]
+Done: TypeAlias = "tuple[float, int | tuple[int, Done], Done | None]"
+"""When an action k is done; k, or ~k where it waited for the one before on its rank and not for
+another stage; the one that it waited for. Or when it is done again; (n, the same of the group
+before); and of the group that comes n times more."""
+BEGIN: Done = (0.0, 0, None)
+NEVER: Done = (-np.inf, 0, None)
 
-    def run(levels: slice) -> None:
-        some = program.levels[levels]
+
+class ActionReplay(Replay):
+    """Of one layout, action by action: of few ranks in a sixth of the time, which is a tenth of a
+    prediction."""
+
+    def __init__(
+        self, program: ReplayProgram, passes: Floats, sends: Floats
+    ) -> None:
+        self.lasts = _of_kinds(passes).ravel().tolist()
+        self.hops = [*sends.tolist(), 0.0]
+        ends = len(program.before) + len(program.ends)
+        super().__init__(program, [*[BEGIN] * ends, NEVER])
+
+    def run(self, levels: slice) -> None:
+        end, hops, lasts = self.end, self.hops, self.lasts
+        some = self.program.levels[levels]
         first, stop = (some[0].start, some[-1].stop) if some else (0, 0)
-        for k, before, need, hop, last in actions[first:stop]:
-            own = end[before]
-            ready = end[need] + hop
-            end[k] = (ready if ready > own else own) + last
+        actions = self.program.actions[first:stop]
+        for k, before, need, boundary, last in actions:
+            own, other = end[before], end[need]
+            arrival = other[0] + hops[boundary]
+            end[k] = (
+                (arrival + lasts[last], k, other)
+                if arrival > own[0]
+                else (own[0] + lasts[last], ~k, own)
+            )
 
-    seconds: float = _step(program, end, run, max, again=again, steps=steps)
-    return seconds
+    def seconds(self, actions: slice) -> Floats:
+        return np.array([done[0] for done in self.end[actions]])
 
-
-def _step(
-    program: ReplayProgram,
-    end: Any,
-    run: Callable[[slice], None],
-    last: Callable[[Any], Any],
-    again: int,
-    steps: int,
-) -> Any:
-    """What the last of so many steps adds to those before it. end: of each action and rank, a
-    number or one of each layout;  run: the actions of some levels;  last: of the ends of ranks.
-    """
-    ranks = slice(len(program.before), -1)
-    ends = program.ends.tolist()
-    spans: list[Any] = [0.0]
-    for _ in range(steps):
-        _run_through(program, end, run, again)
-        end[ranks] = [end[k] for k in ends]
-        spans.append(last(end[ranks]))
-    return spans[-1] - spans[-2]
+    def skip(self, group: RepeatedGroup, again: int, shift: Floats) -> None:
+        later = again * float(shift)
+        pairs = zip(self.end[group.now], self.end[group.then], strict=True)
+        self.end[group.now] = [
+            (now[0] + later, (again, then), now) for now, then in pairs
+        ]
 
 
-def _run_through(
-    program: ReplayProgram, end: Any, run: Callable[[slice], None], again: int
-) -> None:
-    """Fill the pipeline, run its group so many times again, and drain it."""
-    group = program.group
-    if not group:
-        run(slice(None))
-        return
-    run(slice(group.levels.stop))
-    # about as many levels as a message takes from the first rank to the last and back
-    levels = group.levels.stop - group.levels.start
-    often = max(2 * len(program.ends) // levels, 1)
-    while again:
-        now = np.array(end[group.now])
-        shift = now - end[group.then]
-        if np.all(np.ptp(shift, axis=0) <= SHIFTED * now[-1]):
-            end[group.now] = (now + again * shift[-1]).tolist()
-            break
-        for _ in range(min(again, often)):
-            end[group.then] = end[group.now]
-            run(group.levels)
-        again -= min(again, often)
-    run(slice(group.levels.stop, None))
+class LongestPath(NamedTuple):
+    """The longest path of one layout."""
+
+    program: ReplayProgram
+    stages: int
+    before: Done
+    """The end of the step before."""
+    last: Done
+    """Of this one."""
+
+    @property
+    def seconds(self) -> float:
+        return self.last[0] - self.before[0]
+
+    @property
+    def often(self) -> tuple[Floats, Floats]:
+        """How often F, I and W of each stage lie on it, (stages, 3), and how often a message
+        crosses each boundary, (boundaries)."""
+        counts = _counted(self.last)
+        counts.subtract(_counted(self.before))
+        number, times = np.array([*counts.items()]).T
+        k = np.maximum(number, ~number)
+        lasts, boundary = self.program.lasts[k], self.program.boundary[k]
+        # the last for what crosses no boundary
+        boundary = np.where(number < 0, NOTHING, boundary) % self.stages
+        kinds = len(KINDS) * self.stages
+        f, i, w, b = np.bincount(lasts, times, kinds).reshape(len(KINDS), -1)
+        sends: Any = np.bincount(boundary, times, self.stages)
+        return np.stack([f, i + b, w + b], axis=-1), sends[:-1]
+
+
+def _counted(done: Done) -> Counter[int]:
+    """How often each action, as in `Done`, lies on the way to one."""
+    counts: Counter[int] = Counter()
+    once: list[int] = []
+    _, action, before = done
+    while before:
+        if isinstance(action, int):
+            once.append(action)
+        else:
+            times, start = action
+            group = _counted(before)
+            group.subtract(_counted(start))
+            for k, n in group.items():
+                counts[k] += n * times
+        _, action, before = before
+    counts.update(once)
+    return counts
+
+
+def _of_kinds(passes: Floats) -> Floats:
+    """Seconds of F, I, W and of B, which is I and W: ([layouts,] stages, 3) -> ([layouts,] 4,
+    stages)."""
+    f, i, w = np.moveaxis(passes, -1, 0)
+    return np.stack([f, i, w, i + w], axis=-2)

@@ -19,7 +19,8 @@ orders of every schedule against the timeline of whole ones.
 
 from __future__ import annotations
 
-from functools import lru_cache
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
 from itertools import chain
 from typing import NamedTuple, TypeAlias
 
@@ -54,7 +55,8 @@ class RepeatedGroup(NamedTuple):
         return int(self.now.stop - self.now.start)
 
 
-class ReplayProgram(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class ReplayProgram:
     """An order, ready to be replayed with any durations. Actions are numbered by level; behind them
     come the ranks, at the time when they are free, and what no action waits for.
     """
@@ -71,8 +73,15 @@ class ReplayProgram(NamedTuple):
     """Which of (kind, stage) the action is: its duration."""
     ends: Index
     """The last action of each rank."""
-    group: RepeatedGroup | None
+    group: RepeatedGroup | None = None
     """None: there is none that repeats."""
+
+    @cached_property
+    def actions(self) -> list[tuple[int, int, int, int, int]]:
+        """The number of each action, and the same of it."""
+        columns = self.before, self.needs, self.boundary, self.lasts
+        each = (column.tolist() for column in columns)
+        return [*zip(range(len(self.before)), *each, strict=True)]
 
 
 def period(schedule: ScheduleOrder, p: int, m: int) -> int:
@@ -133,17 +142,15 @@ def _program(
         boundary=boundary[by_level],
         lasts=lasts[by_level],
         ends=np.where(started, number[first[1:] - 1], count + np.arange(p)),
-        group=None,
     )
     if not each:
         return program
     alike = np.stack([rank, lasts, microbatch])[:, by_level]
     longer = schedule.order(p, m + each, v)
-    return program._replace(
-        group=_group(
-            program, alike, level, order=order, longer=longer, each=each
-        )
+    group = _group(
+        program, alike, level, order=order, longer=longer, each=each
     )
+    return replace(program, group=group)
 
 
 def _firsts(order: Order) -> Index:

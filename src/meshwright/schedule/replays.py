@@ -7,15 +7,15 @@ on the longest path.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..num import Num
-from .longest import costs_of, longest
+from ..num import Num, naming
+from .longest import costs_of, longest, longest_path
 from .order import ROUNDS, in_flight_rank
 from .stage_costs import StageCosts
 from .types import ScheduleOrder
@@ -56,43 +56,34 @@ def with_order(
     return schedule.timed(costs_of(passes, plain.sends.each(len(passes) - 1)))
 
 
-def one(
+def replayed(
     schedule: ScheduleOrder,
     at: tuple[int, int, int],
     d: StageCosts,
     barrier: bool,
-) -> float:
-    """Seconds of a step, or in a run of them, of one layout. at: (p, m, v)."""
-    passes = stage_seconds(schedule, at, d)[None]
-    sends = d.sends.each(passes.shape[1] - 1)[None]
-    return float(longest(schedule, *at, passes, sends, barrier)[0])
-
-
-def itemised(
-    schedule: ScheduleOrder,
-    at: tuple[int, int, int],
-    several: Sequence[StageCosts],
-    barrier: bool,
-) -> list[Num]:
-    """The replay of one order with several costs, each a sum of them: as often as a pass or a send
-    lies on the longest path.
-    """
-    one_each = several[0].of([*np.eye(len(several[0].numbers))[..., None]])
-    plain = [d.of([float(x) for x in d.numbers]) for d in several]
-    units, *own = (stage_seconds(schedule, at, d) for d in (one_each, *plain))
-    passes = np.stack([np.concatenate([d[None], units]) for d in own])
-    boundaries = units.shape[1] - 1
-    units, *own = (d.sends.each(boundaries) for d in (one_each, *plain))
-    sends = np.stack([np.concatenate([d[None], units]) for d in own])
-    paths = longest(schedule, *at, passes, sends, barrier, by_first=True)
-    sums: list[Num] = []
-    for d, (seconds, *often) in zip(several, paths.tolist(), strict=True):
-        total: Num = 0.0
-        for x, times in zip(d.numbers, often, strict=True):
-            if times and x:
-                total = x * times + total
-        sums.append(total + (seconds - float(total)))
-    return sums
+) -> Num:
+    """Seconds of a step, or in a run of them, of one layout. at: (p, m, v). Of costs with names a
+    sum: as often as a pass or a send lies on the longest path."""
+    named = any(map(naming, d.numbers))
+    plain = d.of([float(x) for x in d.numbers]) if named else d
+    passes = stage_seconds(schedule, at, plain)
+    sends = plain.sends.each(len(passes) - 1)
+    if not named:
+        one = passes[None], sends[None]
+        return float(longest(schedule, *at, *one, barrier)[0])
+    path = longest_path(schedule, *at, passes, sends, barrier)
+    passed, crossed = path.often
+    stages = np.arange(float(len(passed)))
+    lies = np.array(d.partition.parts(stages, stages + 1.0))  # (part, stage)
+    units = d.sends._replace(
+        seconds=(*np.eye(len(d.sends.seconds))[..., None],)
+    )
+    often = *(lies @ passed).ravel(), *(units.each(len(crossed)) @ crossed)
+    total: Num = 0.0
+    for x, times in zip(d.numbers, map(float, often), strict=True):
+        if times and x:
+            total = x * times + total
+    return total + (path.seconds - float(total))
 
 
 def stage_seconds(

@@ -98,12 +98,10 @@ class StageCosts:
         pairs = zip(every, self.load(self.slowest), strict=True)
         return PassSeconds(*((s - slow) / others for s, slow in pairs))
 
-    def down(self, rank: Num) -> Num:
-        """From the start of F in the first stage to its start in stage `rank` (of looped
-        ones, chunk 0 of that rank), of one microbatch that waits for nobody.
+    def ways(self, rank: Num) -> tuple[Num, Num]:
+        """From the start of F in the first stage to its start in stage `rank` (of looped ones,
+        chunk 0 of that rank), of one microbatch that waits for nobody; and from the end of whole
+        backward passes there to their end in the first stage.
         """
-        return self.passes(0.0, rank).f + self.sends.first(rank)
-
-    def up(self, rank: Num) -> Num:
-        """From the end of whole backward passes in stage `rank` to their end in the first stage."""
-        return self.passes(0.0, rank).b + self.sends.first(rank)
+        before, sends = self.passes(0.0, rank), self.sends.first(rank)
+        return before.f + sends, before.b + sends

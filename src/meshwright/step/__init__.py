@@ -1,11 +1,11 @@
 """The time of one training step: layers make stages, stages make a pipeline; synchronisation and
 the optimizer follow.
 
-A device holds a share of the model (`shares`). A microbatch costs so much in each part of the model
-(`microbatch.ModelCost`), and so much on each device (`total.Microbatch`). A pipeline takes so long
-for all of them (`pipeline`). Replicas exchange weights and gradients (`weights`; what shows of it:
-`sync`) as often as their ZeRO stage says (`zero`). `total` is the sum of a step, whose parts
-`costs` shares among choices; bytes are in `memory`, `holding` and `oom`.
+A device holds a share of the model (`shares`) and its `parameters`. A microbatch costs so much in
+each part of the model (`microbatch.ModelCost`), and so much on each device (`total.Microbatch`). A
+pipeline takes so long for all of them (`pipeline`). Replicas exchange weights and gradients
+(`weights`; what shows of it: `sync`) as often as their ZeRO stage says (`zero`). `total` is the sum
+of a step, whose parts `costs` shares among choices; bytes are in `memory`, `holding` and `oom`.
 
 Every function takes a job and a layout whose numbers may be arrays, so one layout and a table of a
 million are the same code.
@@ -21,11 +21,11 @@ from .microbatch import (
     stage_message,
     with_recomputation,
 )
+from .parameters import parameters_of
 from .pipeline import barrier, least_idle, uses_schedule_order
 from .shares import ModelShare, ModelShares, shares
 from .sync import update
 from .total import Step
-from .weights import parameters_of
 
 __all__ = [
     "ModelCost",

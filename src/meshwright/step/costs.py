@@ -10,7 +10,7 @@ weights and gradients travel. Each part names the choices that change it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import reduce
 from operator import attrgetter
 from typing import Any, Generic, TypeVar, overload
@@ -23,11 +23,12 @@ from ..num import BY_VALUE, Num, largest
 from ..schedule.schedule import Schedule
 from . import memory
 from .microbatch import ModelCost, clock, model_cost
+from .parameters import DeviceParameters, parameters_of
 from .pipeline import Pipeline
 from .shares import ModelShares, shares
 from .sync import update
 from .total import Microbatch, Step, join, microbatch_on, pipeline_of
-from .weights import DeviceSync, Parameters, device_syncs, parameters_of
+from .weights import DeviceSync, device_syncs
 
 R = TypeVar("R")
 CHOICES = (*BY_VALUE, Schedule)
@@ -60,15 +61,23 @@ class Part(Generic[R]):
     def __get__(self, costs: StepCosts | None, owner: Any) -> Any:
         if costs is None:
             return self
+        known = costs.known
+        value = (
+            self.make(costs) if known is None else self.shared(costs, known)
+        )
+        # a plain attribute from now on: the next to ask this step asks no key
+        costs.__dict__[self.make.__name__] = value
+        return value
+
+    def shared(self, costs: StepCosts, known: dict[Any, Any]) -> Any:
+        """The part, made for the first of all choices under which it is the same."""
         choices = (choice(costs) for choice in self.choices)
         # a field that is a column is the same column whatever is chosen
         values = (x if isinstance(x, CHOICES) else "column" for x in choices)
         key = (self.make, *values)
-        if key not in costs.known:
-            costs.known[key] = self.make(costs)
-        # a plain attribute from now on: the next to ask this step asks no key
-        costs.__dict__[self.make.__name__] = costs.known[key]
-        return costs.known[key]
+        if key not in known:
+            known[key] = self.make(costs)
+        return known[key]
 
 
 def part(*paths: str) -> Callable[[Callable[[StepCosts], R]], Part[R]]:
@@ -94,8 +103,10 @@ class StepCosts:
     `layout`."""
     asked: Any = True
     """Where bytes are asked for."""
-    known: dict[tuple[Any, ...], Any] = field(default_factory=dict)
-    """What was made already; one for all choices of a table."""
+    rank: float | None = None
+    """The device whose bytes are asked for; None: all that may be the fullest."""
+    known: dict[Any, Any] | None = None
+    """What was made already, for all choices of a table; None: there is one."""
 
     @property
     def dealt(self) -> Schedule:
@@ -111,11 +122,14 @@ class StepCosts:
     def shares(self) -> ModelShares:
         """What the devices hold."""
         layout = self.layout
-        return shares(self.job, layout, self.dealt, layout.interleave)
+        every = shares(self.job, layout, self.dealt, layout.interleave)
+        if self.rank is None:
+            return every
+        return every._replace(full=(every.on(self.rank),))
 
     @part(*DEAL)
-    def owned(self) -> list[Parameters]:
-        """Parameters of the devices that may have the most to update."""
+    def owned(self) -> list[DeviceParameters]:
+        """Parameters of the fullest devices, of which one has the most to update."""
         return [
             parameters_of(self.job, self.layout, self.cost, share)
             for share in self.shares.full
@@ -157,10 +171,9 @@ class StepCosts:
     @part(*SHARDS)
     def update_seconds(self) -> Num:
         """Seconds of the optimizer."""
+        owned = [one.whole for one in self.owned]
         zero = self.layout.zero
-        return update(
-            self.job, self.most, self.owned, zero=zero, at=self.clock
-        )
+        return update(self.job, self.most, owned, zero=zero, at=self.clock)
 
     @part(*ORDER, *SHARDS)
     def step(self) -> Step:
@@ -201,11 +214,17 @@ class StepCosts:
     @part(*SHARDS)
     def fixed_bytes(self) -> list[memory.FixedBytes]:
         """What stands on them whatever microbatches hold."""
+        every = zip(self.owned, self.shares.full, strict=True)
         return [
             memory.fixed_bytes(
-                self.job, self.layout, self.cost, share=share, high=self.high
+                self.job,
+                self.layout,
+                self.cost,
+                owned=owned,
+                share=share,
+                high=self.high,
             )
-            for share in self.shares.full
+            for owned, share in every
         ]
 
     @property

@@ -24,13 +24,8 @@ from ..num import Num, largest, maximum, minimum, sum_of, where, with_name
 from ..schedule.schedule import Schedule
 from . import holding
 from .microbatch import ModelCost, redo
+from .parameters import DeviceParameters, Parameters, end_units, shard
 from .shares import ModelShare
-from .weights import (
-    Parameters,
-    end_parameters,
-    end_units,
-    parameters_of,
-)
 from .zero import States, cuts, state_bytes
 
 LAYERS_IN_COPY = 2.0
@@ -70,7 +65,6 @@ def states(
     """Weights, gradients and optimizer state of a device's parameters, of which those of embedding
     and head (`ends`) are never narrow.
     """
-    full, split = _full_and_split(job, layout, parameters)
     away = offload(layout.offload)
     on_device = 0.0 if away.weights else 1.0
     each = holding.layer_weight_bytes(job)
@@ -78,27 +72,19 @@ def states(
         each * on_device,
         holding.gradient_bytes(job) * on_device,
         job.state_bytes * (1.0 - away.optimizer),
-        full=full,
-        split=split,
+        full=parameters.total,
+        split=shard(job, layout, parameters),
         zero=layout.zero,
     )
     wider = (job.precision.weight_bytes - each) * on_device
     if not wider:
         return held
-    whole, shard = _full_and_split(job, layout, ends)
-    more = (shard if cuts(layout.zero, "weights") else whole) * wider
-    return held._replace(weights=held.weights + more)
-
-
-def _full_and_split(
-    job: Job, layout: Layout, parameters: Parameters
-) -> tuple[Num, Num]:
-    """Parameters of a device, and the share of them that is its own among replicas."""
-    full, split = parameters.dense, parameters.dense / layout.shards
-    if job.model.moe:
-        full = full + parameters.expert
-        split = split + parameters.expert / layout.expert_shards
-    return full, split
+    wide = (
+        shard(job, layout, ends)
+        if cuts(layout.zero, "weights")
+        else ends.total
+    )
+    return held._replace(weights=held.weights + wide * wider)
 
 
 def saved_bytes(
@@ -290,7 +276,7 @@ def buffers(
     job: Job,
     layout: Layout,
     parts: ModelCost,
-    parameters: Parameters,
+    owned: Parameters,
     share: ModelShare,
     high: Layout | None = None,
 ) -> Num:
@@ -299,12 +285,11 @@ def buffers(
     """
     own: holding.Parts = {}
     if holding.counts_holding(job):
-        whole = sum(parameters)
         own = holding.buffers(
             job,
             layout,
             parts,
-            parameters=whole,
+            parameters=owned.total,
             layers=share.layers,
             high=high,
         )
@@ -390,6 +375,7 @@ def fixed_bytes(
     job: Job,
     layout: Layout,
     parts: ModelCost,
+    owned: DeviceParameters,
     share: ModelShare,
     high: Layout | None = None,
 ) -> FixedBytes:
@@ -397,11 +383,9 @@ def fixed_bytes(
     the rows with its most replicas, where states are smallest. `layout` has the fewest, where
     buffers are: none are needed of what nobody shares.
     """
-    parameters = parameters_of(job, layout, parts, share)
-    ends = end_parameters(job, layout, parts, share)
-    s = states(job, high or layout, parameters, ends)
+    s = states(job, high or layout, owned.whole, owned.ends)
     whole = buffers(
-        job, layout, parts, parameters=parameters, share=share, high=high
+        job, layout, parts, owned=owned.whole, share=share, high=high
     )
     if not holding.step_bytes(job):
         return FixedBytes(s, whole)
@@ -420,10 +404,7 @@ def step_copies(job: Job, owned: States) -> Num:
 
 
 def new_block(
-    job: Job,
-    layout: Layout,
-    parts: ModelCost,
-    devices: Sequence[ModelShare],
+    job: Job, layout: Layout, owned: Sequence[DeviceParameters]
 ) -> Num:
     """Bytes that the optimizer's step takes beside all that the allocator holds, on the device
     where they are most.
@@ -434,16 +415,8 @@ def new_block(
     ):
         return 0.0
     return largest(
-        step_copies(
-            job,
-            states(
-                job,
-                layout,
-                parameters_of(job, layout, parts, share),
-                end_parameters(job, layout, parts, share),
-            ),
-        )
-        for share in devices
+        step_copies(job, states(job, layout, one.whole, one.ends))
+        for one in owned
     )
 
 

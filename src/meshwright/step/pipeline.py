@@ -14,7 +14,7 @@ from ..cost.load import Busy
 from ..describe.assumptions import Overlap
 from ..describe.job import Job
 from ..describe.layout import Layout
-from ..num import Num, maximum, minimum, naming, product, where, with_name
+from ..num import Num, maximum, minimum, product, where, with_name
 from ..schedule.partition import StagePartition
 from ..schedule.schedule import Schedule
 from ..schedule.sends import StageSends
@@ -117,19 +117,16 @@ def replay_total(
     """`Pipeline.total` of one layout, action by action, and its parts: the bubble is what it takes
     without sends; one order serves both.
     """
-    from ..schedule.replays import itemised, one, with_order
+    from ..schedule.replays import replayed, with_order
 
     at = int(shape[0]), int(shape[1]), int(shape[2])
     together = barrier(job)
-    silent = replace(d, sends=d.sends.free)
     schedule = with_order(schedule, at, d)
-    if any(map(naming, d.numbers)):  # an explanation asks for both
-        whole, quiet = itemised(schedule, at, [d, silent], together)
-        return whole, lambda: (whole - quiet, quiet - busy)
-    seconds = one(schedule, at, d, together)
+    seconds = replayed(schedule, at, d, together)
 
     def parts() -> tuple[Num, Num]:
-        quiet = one(schedule, at, silent, together)
+        silent = replace(d, sends=d.sends.free)
+        quiet = replayed(schedule, at, silent, together)
         return seconds - quiet, quiet - busy
 
     return seconds, parts
@@ -146,11 +143,16 @@ def fill_and_drain(
     if split and not barrier(job):
         return tuple(FillAndDrain(0.0 * d.partition.p) for _ in ranks)
     once = 1.0 / d.partition.v
-    if split:
-        return tuple(FillAndDrain(d.down(r), r * once) for r in ranks)
-    return tuple(
-        FillAndDrain(d.down(r) + d.up(r), r * once, r * once) for r in ranks
-    )
+    ways = []
+    for rank in ranks:
+        down, up = d.ways(rank)
+        passes = rank * once
+        ways.append(
+            FillAndDrain(down, passes)
+            if split
+            else FillAndDrain(down + up, passes, passes)
+        )
+    return tuple(ways)
 
 
 def least_idle(
@@ -216,9 +218,10 @@ def _idle_in_run(
     """
     split, h = schedule.split_backward, schedule.ahead
     cut, x = d.partition, d.slowest
-    load, before = d.load(x), d.passes(0.0, x)
-    pauses = d.down(x) + (0.0 if split else d.up(x))
+    load, (down, up) = d.load(x), d.ways(x)
+    pauses = down if split else down + up
     if split and not together:
+        before = d.passes(0.0, x)
         around = before.f + before.i + d.load(0.0).w - load.w
         around = around + 2 * d.sends.first(x)
         # weight passes that fill the way round: at most h a hop, and one for each later microbatch

@@ -5,6 +5,7 @@ there.
 from __future__ import annotations
 
 import operator
+from collections.abc import Iterable
 from functools import lru_cache, reduce
 from typing import Any, NamedTuple
 
@@ -59,13 +60,10 @@ class ModelShare(NamedTuple):
             return (some, *(0.0 for _ in self.layers[1:]))
         return tuple(some * kind for kind in self.begins)
 
-    def field_total(
-        self, cost: ModelCost, what: str, nothing: Any = 0.0
-    ) -> Any:
-        """The sum of a field of all parts of the model, each as often as it is passed; nothing:
-        where none is."""
-        fields = (getattr(part, what) for part in cost.parts)
-        return sum_of(zip(self.parts, fields, strict=True), nothing)
+    def total(self, values: Iterable[Any], nothing: Any = 0.0) -> Any:
+        """The sum of a value of each part of the model, as often as that is passed; nothing: where
+        none is."""
+        return sum_of(zip(self.parts, values, strict=True), nothing)
 
     def layer_total(self, cost: ModelCost, what: str) -> Any:
         """The sum of a field of its layers, without embedding and head."""

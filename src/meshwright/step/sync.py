@@ -4,8 +4,9 @@ a device owns.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import reduce
+from collections.abc import Iterable, Sequence
+from itertools import repeat
+from operator import add, mul
 from typing import NamedTuple
 
 from ..cost import host, overlap
@@ -19,11 +20,12 @@ from ..describe.assumptions import HidePass
 from ..describe.job import Job
 from ..describe.layout import Layout
 from ..describe.offload import offload
-from ..num import Num, maximum
+from ..num import Num, largest, maximum, sum_of
 from .microbatch import ModelCost
+from .parameters import Parameters, shard
 from .pipeline import FillAndDrain
 from .shares import ModelShare
-from .weights import SILENT, DeviceSync, Parameters
+from .weights import SILENT, DeviceSync
 from .zero import cuts, reductions
 
 
@@ -43,6 +45,15 @@ class Passes(NamedTuple):
         """Seconds of both."""
         return self.forward + self.backward
 
+    def __add__(self, other: Passes) -> Passes:  # type: ignore[override]
+        return Passes(*map(add, self, other))
+
+    def __mul__(self, times: Num) -> Passes:  # type: ignore[override]
+        return Passes(*map(mul, self, repeat(times)))
+
+
+NO_PASSES = Passes(0.0, 0.0, NOTHING, NOTHING)
+
 
 class Device(NamedTuple):
     """What one device of the pipeline works on a microbatch, and what it has to synchronise."""
@@ -58,23 +69,24 @@ class Device(NamedTuple):
         makes the last gradients.
         """
         every = self.sync.total
-        none = Passes(0.0, 0.0, NOTHING, NOTHING)
         steady = self.sync._replace(first=SILENT, rest=every)
-        return Device(self.passes, none, steady)
+        return Device(self.passes, NO_PASSES, steady)
 
 
-def device(parts: ModelCost, share: ModelShare) -> Device:
-    """A device that holds this share of the model, with nothing to synchronise yet."""
-    one = ModelShare(share.first_layer, 0.0, 0.0)
-    return Device(_passes(parts, share), _passes(parts, one))
-
-
-def _passes(parts: ModelCost, share: ModelShare) -> Passes:
-    return Passes(
-        share.field_total(parts, "forward"),
-        share.field_total(parts, "backward"),
-        share.field_total(parts, "sent", NOTHING),
-        share.field_total(parts, "sent_back", NOTHING),
+def bare_devices(
+    parts: ModelCost, shares: Iterable[ModelShare]
+) -> tuple[Device, ...]:
+    """Devices that hold these shares of the model, with nothing to synchronise yet."""
+    every = [
+        Passes(part.forward, part.backward, part.sent, part.sent_back)
+        for part in parts.parts
+    ]
+    return tuple(
+        Device(
+            share.total(every, NO_PASSES),
+            sum_of(zip(share.first_layer, every, strict=False), NO_PASSES),
+        )
+        for share in shares
     )
 
 
@@ -246,14 +258,8 @@ def update(
     if not job.how.count.optimizer_step:
         return 0.0
     cut = cuts(zero, "optimizer")
-    shards = layout.shards if cut else 1.0
-    of_experts = layout.expert_shards if cut else 1.0
-    number = reduce(
-        maximum,
-        (
-            dense / shards + (expert / of_experts if job.model.moe else 0.0)
-            for dense, expert in owned
-        ),
+    number = largest(
+        shard(job, layout, one) if cut else one.total for one in owned
     )
     away = offload(layout.offload).optimizer
     on_device = number * (1.0 - away) if away else number
@@ -271,11 +277,8 @@ def quantise_seconds(owned: Sequence[Parameters], at: Clock) -> Num:
     a step.
     """
     shapes = at.rates.shapes
-    return (
-        step_quantises(reduce(maximum, map(sum, owned)), shapes)
-        if shapes
-        else 0.0
-    )
+    each = step_quantises(1.0, shapes) if shapes else 0.0
+    return largest(one.total for one in owned) * each if each else 0.0
 
 
 def host_seconds(job: Job, layout: Layout, at: Clock) -> Num:

@@ -40,7 +40,7 @@ from .shares import ModelShares
 from .sync import (
     Device,
     SyncWait,
-    device,
+    bare_devices,
     link_traffic,
     sync_wait,
 )
@@ -171,12 +171,12 @@ def microbatch_on(
     cost = model_with_recomputation(
         parts, text, device_shares.recompute_share(text)
     )
-    devices = tuple(device(cost, share) for share in device_shares.slow)
     sends, sent = stage_sends(layout, parts, at, device_shares.cut)
     stages = StageCosts(
         device_shares.cut, tuple(map(_passes, cost.parts)), sends
     )
-    return Microbatch(device_shares, devices, stages, sent)
+    slow = bare_devices(cost, device_shares.slow)
+    return Microbatch(device_shares, slow, stages, sent)
 
 
 def _passes(part: LayerCost) -> PassSeconds:

@@ -16,24 +16,21 @@ from typing import NamedTuple
 from ..cost.layer import Clock
 from ..cost.load import NOTHING, Load
 from ..cost.offload import copy_seconds
-from ..count import vocabulary
 from ..count.work import Message
 from ..describe.job import Job
 from ..describe.layout import Layout
 from ..describe.offload import offload
-from ..num import Num, anywhere, column_of, side_by_side, sum_of, where
+from ..num import Num, anywhere, column_of, side_by_side, sum_of
 from .microbatch import ModelCost
+from .parameters import (
+    Parameters,
+    end_units,
+    no_parameters,
+    shard,
+    units_of,
+)
 from .shares import ModelShare
 from .zero import cuts, reductions
-
-
-class Parameters(NamedTuple):
-    """Parameters on a device."""
-
-    dense: Num
-    """Replicated over dp x cp."""
-    expert: Num
-    """Replicated over edp."""
 
 
 class WeightSync(NamedTuple):
@@ -207,19 +204,6 @@ def weight_sync(
     return WeightSync(gather, scatter)
 
 
-def shard(job: Job, layout: Layout, weights: Parameters) -> Num:
-    """Parameters of a shard."""
-    dense = weights.dense / layout.shards
-    if not job.model.moe:
-        return dense
-    return dense + weights.expert / layout.expert_shards
-
-
-def no_parameters(parameters: Num) -> bool:
-    """No parameters, in any row."""
-    return not anywhere(parameters)
-
-
 def device_syncs(
     job: Job,
     layout: Layout,
@@ -245,17 +229,12 @@ def device_syncs(
         first, later = next(of_ends), next(of_ends)
         one = share.first_layer
         but_one = (n - k for n, k in zip(share.layers, one, strict=True))
-        every = layers_of(share.layers)
-        again = every + first if ends_of == "apart" else every
-        syncs.append(
-            DeviceSync(
-                layers_of(one) + first,
-                layers_of(but_one) + later,
-                every + first + later,
-                None if ends_of == "units" else again,
-                kept,
-            )
-        )
+        begin, rest = layers_of(one) + first, layers_of(but_one) + later
+        again = None
+        if ends_of != "units":
+            before = first if ends_of == "apart" else SILENT
+            again = layers_of(share.layers) + before
+        syncs.append(DeviceSync(begin, rest, begin + rest, again, kept))
     return tuple(syncs)
 
 
@@ -292,63 +271,3 @@ def _syncs(
         )
         syncs[i] = WeightSync(*own)
     return syncs
-
-
-def units_of(job: Job) -> tuple[str, str]:
-    """`Framework.ends` and `Framework.weights_kept`; a table that is of both ends is the root's."""
-    by = job.profile
-    if not by:
-        return "units", "step"
-    tied = job.model.tied_embeddings and by.ends == "apart"
-    return "root" if tied else by.ends, by.weights_kept
-
-
-def end_units(
-    job: Job, layout: Layout, parts: ModelCost, share: ModelShare
-) -> tuple[Parameters, Parameters]:
-    """Parameters of embedding and head that arrive before the first layer and leave after it, and
-    of those that a framework has with the last layer (`Framework.ends`).
-    """
-    whole = end_parameters(job, layout, parts, share)
-    if units_of(job)[0] != "apart":
-        return whole, Parameters(0.0, 0.0)
-    head = share.head * parts.head.weights
-    return (
-        Parameters(share.embedding * parts.embedding.weights, 0.0),
-        Parameters(head, whole.expert),
-    )
-
-
-def end_parameters(
-    job: Job, layout: Layout, parts: ModelCost, share: ModelShare
-) -> Parameters:
-    """Parameters of embedding and head on a device; one that is alone holds a tied table once."""
-    dense = (
-        share.embedding * parts.embedding.weights
-        + share.head * parts.head.weights
-    )
-    if job.model.tied_embeddings:
-        dense = dense - where(
-            layout.pp == 1, share.head * tied_parameters(job, layout), 0.0
-        )
-    return Parameters(dense, share.head * parts.head.expert_weights)
-
-
-def parameters_of(
-    job: Job, layout: Layout, parts: ModelCost, share: ModelShare
-) -> Parameters:
-    """Parameters of a device: of its layers, and of embedding and head."""
-    ends = end_parameters(job, layout, parts, share)
-    return Parameters(
-        share.layer_total(parts, "weights") + ends.dense,
-        share.layer_total(parts, "expert_weights") + ends.expert,
-    )
-
-
-def tied_parameters(job: Job, layout: Layout) -> Num:
-    """Parameters that embedding and head share on a device that is alone: there they are one table;
-    a folded pipeline, whose first device holds both too, keeps two.
-    """
-    if not (job.model.tied_embeddings and job.how.count.vocabulary):
-        return 0.0
-    return vocabulary.table_parameters(job, layout)

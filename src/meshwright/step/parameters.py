@@ -1,0 +1,115 @@
+"""The parameters that a device of a pipeline holds: of its layers, and of embedding and head, as a
+framework has them in units.
+"""
+
+from __future__ import annotations
+
+from operator import add
+from typing import NamedTuple
+
+from ..count import vocabulary
+from ..describe.job import Job
+from ..describe.layout import Layout
+from ..num import Num, anywhere, where
+from .microbatch import ModelCost
+from .shares import ModelShare
+
+
+class Parameters(NamedTuple):
+    """Numbers of parameters."""
+
+    dense: Num
+    """Replicated over dp x cp."""
+    expert: Num
+    """Replicated over edp."""
+
+    @property
+    def total(self) -> Num:
+        """All of them."""
+        return self.dense + self.expert
+
+
+class DeviceParameters(NamedTuple):
+    """Those of a device, by where they lie in the model."""
+
+    layers: Parameters
+    ends: Parameters
+    """Of embedding and head."""
+
+    @property
+    def whole(self) -> Parameters:
+        """Of both."""
+        return Parameters(*map(add, self.layers, self.ends))
+
+
+def shard(job: Job, layout: Layout, weights: Parameters) -> Num:
+    """Parameters of a shard."""
+    dense = weights.dense / layout.shards
+    if not job.model.moe:
+        return dense
+    return dense + weights.expert / layout.expert_shards
+
+
+def no_parameters(parameters: Num) -> bool:
+    """No parameters, in any row."""
+    return not anywhere(parameters)
+
+
+def units_of(job: Job) -> tuple[str, str]:
+    """`Framework.ends` and `Framework.weights_kept`; a table that is of both ends is the root's."""
+    by = job.profile
+    if not by:
+        return "units", "step"
+    tied = job.model.tied_embeddings and by.ends == "apart"
+    return "root" if tied else by.ends, by.weights_kept
+
+
+def end_units(
+    job: Job, layout: Layout, parts: ModelCost, share: ModelShare
+) -> tuple[Parameters, Parameters]:
+    """Parameters of embedding and head that arrive before the first layer and leave after it, and
+    of those that a framework has with the last layer (`Framework.ends`).
+    """
+    whole = end_parameters(job, layout, parts, share)
+    if units_of(job)[0] != "apart":
+        return whole, Parameters(0.0, 0.0)
+    head = share.head * parts.head.weights
+    return (
+        Parameters(share.embedding * parts.embedding.weights, 0.0),
+        Parameters(head, whole.expert),
+    )
+
+
+def end_parameters(
+    job: Job, layout: Layout, parts: ModelCost, share: ModelShare
+) -> Parameters:
+    """Parameters of embedding and head on a device; one that is alone holds a tied table once."""
+    dense = (
+        share.embedding * parts.embedding.weights
+        + share.head * parts.head.weights
+    )
+    if job.model.tied_embeddings:
+        dense = dense - where(
+            layout.pp == 1, share.head * tied_parameters(job, layout), 0.0
+        )
+    return Parameters(dense, share.head * parts.head.expert_weights)
+
+
+def parameters_of(
+    job: Job, layout: Layout, parts: ModelCost, share: ModelShare
+) -> DeviceParameters:
+    """Parameters of a device."""
+    layers = Parameters(
+        share.layer_total(parts, "weights"),
+        share.layer_total(parts, "expert_weights"),
+    )
+    return DeviceParameters(layers, end_parameters(job, layout, parts, share))
+
+
+def tied_parameters(job: Job, layout: Layout) -> Num:
+    """Parameters that embedding and head share on a device that is alone: there they are one table;
+    a folded pipeline, whose first device holds both too, keeps two.
+    """
+    if not (job.model.tied_embeddings and job.how.count.vocabulary):
+        return 0.0
+    return vocabulary.table_parameters(job, layout)
