@@ -59,7 +59,7 @@ def points(
 ) -> Iterator[Points]:
     """Seconds and bytes of the rows under each of the options that are alive.
 
-    clock: the job's, or that of a bound;  most: seconds of a pipeline that are still looked at.
+    clock: the job's, or that of a bound;  most: seconds that are still looked at.
     Rows that are not placed have bounds.
     """
     ways, high = layouts(job, choice, rows.low, rows.shares), None
@@ -86,8 +86,10 @@ def points(
             known=known,
         )
         quick = runs[i, r, k, z] & (one.pipeline.total <= most)
-        if quick.any():
-            seconds = np.where(quick, one.step.total, np.inf)
+        if not quick.any():
+            continue
+        seconds = np.where(quick, one.step.total, np.inf)
+        if (seconds <= most).any():
             bytes_ = (
                 _program_bytes(one, quick) if whole_program(job) else one.bytes
             )
