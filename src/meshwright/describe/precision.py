@@ -93,8 +93,9 @@ PRECISIONS = {
     ),
 }
 """bf16/fp16: mixed precision with fp32 gradients and master weights (Megatron-LM, which sums those
-of fp16 in 16 bits: `Job.gradient_bytes`); -pure: gradients in 2 bytes. fp8, fp4: inputs of linear layers are kept quantised, other activations, weights and
-logits in 16 bits (Transformer Engine).
+of fp16 in 16 bits: `Job.gradient_bytes`); -pure: gradients in 2 bytes. fp8, fp4: inputs of
+linear layers are kept quantised, other activations, weights and logits in 16 bits (Transformer
+Engine).
 """
 
 
