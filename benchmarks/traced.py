@@ -311,7 +311,13 @@ def draws(family: str, count: int, runs: bool) -> Iterator[dict[str, Any]]:
 
 
 def verdict(of: Mapping[str, Any]) -> str:
-    """unbuilt, refused, exact or wrong, which an error that is no sentence is too."""
+    """unbuilt, unrun, refused, exact or wrong, which an error that is no sentence is too. unrun:
+    transformers itself stops at the same error.
+    """
+    error = of.get("uncounted", "").partition(":")[0]
+    own = error not in ("", "NotImplementedError") and "flops" not in of
+    if own and f"({error}:" in of.get("refused", ""):
+        return "unrun"
     for key in ("unbuilt", "refused"):
         if key in of:
             return key
@@ -382,8 +388,8 @@ def rows(given: argparse.Namespace) -> Iterator[dict[str, Any]]:
 def table(made: list[dict[str, Any]]) -> str:
     """Counts of each set, and what was refused."""
     lines = [
-        "| set | configurations | build | exact | wrong | refused | FLOPs compared | largest difference | by hand: same parameters | CPU s, median (most) |",
-        "|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|",
+        "| set | configurations | build | do not run | exact | wrong | refused | FLOPs compared | largest difference | by hand: same parameters | CPU s, median (most) |",
+        "|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|",
     ]
     names = {
         "defaults": "class defaults",
@@ -407,22 +413,22 @@ def table(made: list[dict[str, Any]]) -> str:
         )
         seconds = sorted(r["cpu_s"] for r in traced)
         lines.append(
-            f"| {name} | {len(part)} | {len(part) - of['unbuilt']} | {of['exact']} | {of['wrong']}"
+            f"| {name} | {len(part)} | {len(part) - of['unbuilt']} | {of['unrun']} | {of['exact']} | {of['wrong']}"
             f" | {of['refused']} | {len(flops)} | {max(flops, default=0):.2%}"
             f" | {same} of {len(hand)} | {seconds[len(seconds) // 2]:.1f} ({seconds[-1]:.0f}) |"
         )
-    refused = sorted({r["family"] for r in made if verdict(r) == "refused"})
-    unbuilt = sorted(
-        {
-            r["family"]
-            for r in made
-            if verdict(r) == "unbuilt" and r["set"] == "defaults"
-        }
-    )
-    for word, those in (
-        ("Refused", refused),
-        ("Not built at class defaults", unbuilt),
+    for word, key, sets in (
+        ("Refused", "refused", names),
+        ("Do not run in transformers itself", "unrun", names),
+        ("Not built at class defaults", "unbuilt", ("defaults",)),
     ):
+        those = sorted(
+            {
+                r["family"]
+                for r in made
+                if verdict(r) == key and r["set"] in sets
+            }
+        )
         if those:
             lines += ["", f"{word}: {', '.join(f'`{f}`' for f in those)}."]
     return "\n".join(lines)
