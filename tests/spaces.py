@@ -102,7 +102,7 @@ def random_job(rng: random.Random) -> tuple[Job, Space, bool]:
     away = rng.choice(["none", "none", *AWAY])
     if away != "none":
         space = space.but(
-            offload=(away,), recompute=("none", "full"), zero=(1, 3)
+            offload=away, recompute=("none", "full"), zero=(1, 3)
         )
     return job, replace(space, relaxed=relaxed), relaxed
 

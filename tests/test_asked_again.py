@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from meshwright.cli.main import main
+from shell import Shell
 
 Capture = pytest.CaptureFixture[str]
 SCRIPT = (
@@ -30,48 +31,40 @@ SCRIPT = (
     ],
 )
 def test_an_error_is_an_object_where_json_is_asked(
-    words: str, capsys: Capture
+    words: str, shell: Shell
 ) -> None:
-    assert main(words.split()) == 2
-    out, err = capsys.readouterr()
+    out, err = shell(words, ends=2)
     assert f"meshwright: {json.loads(out)['error']}\n" == err
 
 
 def test_a_plan_where_nothing_fits_says_what_would_though_it_is_compared(
-    capsys: Capture,
+    shell: Shell,
 ) -> None:
     words = "plan llama3-70b --on 8xa100-40 --batch 64seq"
-    assert main(words.split()) == 1
-    alone = capsys.readouterr().out
-    assert main([*words.split(), "--against", "tp=8"]) == 1
-    compared = capsys.readouterr().out
+    alone = shell(words, ends=1).out
+    compared = shell(f"{words} --against tp=8", ends=1).out
     what_would, *_ = alone.partition("  closest")
     assert what_would and compared.startswith(what_would)
     assert "--against has nothing to compare with" in compared
 
 
 def test_the_line_that_plans_a_script_again_names_what_is_not_usual(
-    tmp_path: Path, capsys: Capture
+    tmp_path: Path, shell: Shell
 ) -> None:
     script = tmp_path / "train.sh"
     script.write_text(SCRIPT)
-    assert (
-        main(
-            ["plan", str(script), "--on", "64xh100-sxm", "--top", "1", "--why"]
-        )
-        == 0
-    )
-    out = capsys.readouterr().out
+    out = shell(f"plan {script} --on 64xh100-sxm --top 1 --why").out
     (line,) = [x for x in out.splitlines() if "again: " in x]
     again = shlex.split(line.partition("meshwright ")[2])
     # the script says nothing of them
     assert not {"--offload", "--microbatch-group", "--panels"} & {*again}
     step = next(x for x in out.splitlines() if "step time" in x)
-    assert main([*again, "--why"]) == 0
     assert (
         step.split()[2:4]
         == next(
-            x for x in capsys.readouterr().out.splitlines() if "step time" in x
+            x
+            for x in shell(*again, "--why").out.splitlines()
+            if "step time" in x
         ).split()[2:4]
     )
 
@@ -87,13 +80,12 @@ def test_even_stages_are_proposed_and_not_demanded(capsys: Capture) -> None:
 
 
 def test_the_chosen_row_of_a_deadline_is_the_plan_under_it(
-    capsys: Capture,
+    shell: Shell,
 ) -> None:
     """4M tokens are 489 sequences, or 512 or 480 where more of the chips share them: one batch for
     all numbers of chips."""
     words = "plan llama3-8b --on 64xh100 --batch 4M --tokens 1T --deadline 30d"
-    assert main([*words.split(), "--json"]) == 0
-    data = json.loads(capsys.readouterr().out)
+    data = shell.json(words)
     (row,) = [
         r
         for r in data["sizing"]["tried"]

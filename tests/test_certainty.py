@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from layouts import cut
 from meshwright import Job, Prediction, cluster, model, predict
 from meshwright.describe.framework import framework
-from meshwright.describe.job import PRECISIONS
 from meshwright.describe.layout import Layout
 from meshwright.prediction import certainty
 from meshwright.prediction.certainty import BEYOND, PARTS
@@ -43,9 +43,7 @@ def known(**changes: Any) -> dict[str, Any]:
 
 @pytest.fixture
 def dense() -> Prediction:
-    job = Job(
-        model("llama3-8b"), cluster("64xh100-sxm"), 64, Layout(tp=8, dp=8)
-    )
+    job = Job("llama3-8b", "64xh100-sxm", 64, cut("tp8 dp8"))
     return predict(job)
 
 
@@ -185,7 +183,7 @@ def test_distance_from_evidence_widens(
     job = Job(
         model(named.pop("model")),
         cluster(named.pop("cluster")),
-        layout=Layout(tp=8, dp=8),
+        layout=cut("tp8 dp8"),
         **named,
     )
     sure = certainty.certainty(
@@ -214,8 +212,8 @@ def test_two_predictions_of_one_class_are_surer_of_their_ratio(
 
 def test_no_runs_no_interval() -> None:
     job = Job(
-        model("gpt3-175b"),
-        cluster("64xa100-80"),
+        "gpt3-175b",
+        "64xa100-80",
         64,
         Layout(tp=8, pp=8),
         framework=None,
@@ -271,7 +269,7 @@ def test_the_evidence_of_a_prediction_is_told(dense: Prediction) -> None:
 
 def test_chips_of_no_published_run_have_the_interval_of_other_kinds() -> None:
     """The sentence does not call their kind that of the runs."""
-    p = predict(Job("llama3-8b", "8xmi300x", 8, Layout(dp=8, zero=3)))
+    p = predict(Job("llama3-8b", "8xmi300x", 8, cut("dp8 zero3")))
     first = evidence(p)[0]
     assert first.startswith("90 % interval from published runs of other kinds")
     assert "no published run used such chips" in first
@@ -290,8 +288,8 @@ def test_runs_in_other_numbers_are_not_called_a_jobs_own(
         "llama3-8b",
         "64xh100-sxm",
         64,
-        Layout(tp=8, dp=8),
-        precision=PRECISIONS[precision],
+        cut("tp8 dp8"),
+        precision=precision,
     )
     p = predict(job)
     assert p.certainty and p.certainty.sources == sources
@@ -311,9 +309,9 @@ def test_fp16_and_bf16_are_one_width() -> None:
         "llama3-8b",
         "64xa100-80",
         64,
-        Layout(dp=64, zero=3),
-        precision=PRECISIONS["fp16"],
-        framework=framework("llm-foundry"),
+        cut("dp64 zero3"),
+        precision="fp16",
+        framework="llm-foundry",
     )
     p = predict(job)
     assert p.certainty and set(p.certainty.precisions) == {"bf16"}

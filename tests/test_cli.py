@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import json
 import os
-import shlex
 import subprocess
 import sys
 import tomllib
@@ -18,9 +17,10 @@ from meshwright.cli import jobs
 from meshwright.cli import main as cli
 from meshwright.cli.command import VERBS
 from meshwright.errors import BadInput
+from shell import Shell
 
-LLAMA = ["llama3-8b", "--on", "64xh100-sxm", "--batch", "1Mi"]
-SHARDED = [*LLAMA, "--tp", "2", "--zero", "1"]
+LLAMA = "llama3-8b --on 64xh100-sxm --batch 1Mi"
+SHARDED = f"{LLAMA} --tp 2 --zero 1"
 CONTRACT = {
     "step_time_s",
     "interval_s",
@@ -39,41 +39,18 @@ CONTRACT = {
 }
 
 
-def ask(capsys: pytest.CaptureFixture[str], *words: str) -> dict:
-    """The JSON a command prints."""
-    capsys.readouterr()
-    assert cli.run([*words, "--json"]) == 0
-    return json.loads(capsys.readouterr().out)
-
-
-def refusal(capsys: pytest.CaptureFixture[str], *words: str) -> str:
-    """The one sentence with which a command is refused."""
-    assert cli.run([*words]) == 2
-    caught = capsys.readouterr()
-    assert (
-        caught.out == ""
-        and caught.err.count("\n") == 1
-        and caught.err.startswith("meshwright: ")
-    )
-    return caught.err
-
-
-def process(
-    *words: str, **options: object
-) -> subprocess.CompletedProcess[str]:
+def process(line: str, **options: object) -> subprocess.CompletedProcess[str]:
     """The command as a process of its own."""
     return subprocess.run(
-        [sys.executable, "-m", "meshwright", *words],
+        [sys.executable, "-m", "meshwright", *line.split()],
         capture_output=True,
         text=True,
         **options,
     )  # type: ignore[call-overload]
 
 
-def test_predict_prints_the_contract(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    data = ask(capsys, "predict", *SHARDED, "--tokens", "1T")
+def test_predict_prints_the_contract(shell: Shell) -> None:
+    data = shell.json(f"predict {SHARDED} --tokens 1T")
     assert data["schema"] == "meshwright/4" and data["verb"] == "predict"
     assert set(data) >= CONTRACT
     assert sum(data["time_s"].values()) == pytest.approx(data["step_time_s"])
@@ -86,11 +63,8 @@ def test_predict_prints_the_contract(
         assert low < data[name.format("")] < high
 
 
-def test_predict_prints_a_readable_answer(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    assert cli.run(["predict", *SHARDED, "--all"]) == 0
-    text = capsys.readouterr().out
+def test_predict_prints_a_readable_answer(shell: Shell) -> None:
+    text = shell(f"predict {SHARDED} --all").out
     for words in (
         "step time",
         "tokens/s, ",
@@ -105,69 +79,39 @@ def test_predict_prints_a_readable_answer(
     assert "\x1b" not in text, "no colours in a pipe"
 
 
-TOO_BIG = ["llama3-70b", "--on", "8xh100-sxm", "--batch", "64seq"]
-
-
-def test_what_does_not_fit_is_said_first_and_ends_with_1(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    assert cli.run(["predict", *TOO_BIG]) == 1
-    text = capsys.readouterr().out
+def test_what_does_not_fit_is_said_first_and_ends_with_1(shell: Shell) -> None:
+    line = "predict llama3-70b --on 8xh100-sxm --batch 64seq"
+    text = shell(line, ends=1).out
     assert "short" in text and text.index("does NOT fit") < text.index(
         "tokens/s"
     )
-    assert cli.run(["predict", *TOO_BIG, "--json"]) == 1
-    data = json.loads(capsys.readouterr().out)
+    data = shell.json(line, ends=1)
     assert data["fits"] is False and data["step_time_s"] > 0, (
         "predicted all the same"
     )
 
 
-def test_idle_chips_are_said_before_the_numbers(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    words = [
-        "predict",
-        "llama3-8b",
-        "--on",
-        "64xh100-sxm",
-        "--batch",
-        "64seq",
-        "--zero",
-        "3",
-        "--dp",
-        "8",
-    ]
-    assert cli.run(words) == 0
-    text = capsys.readouterr().out
+def test_idle_chips_are_said_before_the_numbers(shell: Shell) -> None:
+    line = "predict llama3-8b --on 64xh100-sxm --batch 64seq --zero 3 --dp 8"
+    text = shell(line).out
     assert text.count("56 of 64 chips are idle") == 1, "said once"
     assert text.index("chips are idle") < text.index("tokens/s")
-    assert "56 of 64 chips are idle" in ask(capsys, *words)["notes"]
+    assert "56 of 64 chips are idle" in shell.json(line)["notes"]
 
 
-def test_a_rounded_batch_is_said(capsys: pytest.CaptureFixture[str]) -> None:
-    data = ask(
-        capsys,
-        "predict",
-        "llama3-8b",
-        "--on",
-        "8xh100-sxm",
-        "--batch",
-        "1M",
-        "--tp",
-        "2",
-        "--zero",
-        "3",
+def test_a_rounded_batch_is_said(shell: Shell) -> None:
+    data = shell.json(
+        "predict llama3-8b --on 8xh100-sxm --batch 1M --tp 2 --zero 3"
     )
     assert data["batch_sequences"] == 122
     assert any("rounded to 122 sequences" in note for note in data["notes"])
 
 
 def test_8k_tokens_are_8192_wherever_a_length_is_given(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
+    shell: Shell, tmp_path: Path
 ) -> None:
-    exact = ask(capsys, "predict", *SHARDED, "--seq", "8192")
-    found = ask(capsys, "predict", *SHARDED, "--seq", "8k")
+    exact = shell.json(f"predict {SHARDED} --seq 8192")
+    found = shell.json(f"predict {SHARDED} --seq 8k")
     assert (
         found["seq_tokens"] == 8192
         and found["step_time_s"] == exact["step_time_s"]
@@ -183,54 +127,25 @@ def test_8k_tokens_are_8192_wherever_a_length_is_given(
     (tmp_path / "job.toml").write_text(
         tables + "[layout]\ntp = 4\ndp = 16\nzero = 3"
     )
-    notes = ask(capsys, "predict", str(tmp_path / "job.toml"))["notes"]
-    assert "seq: 16k are 16,384" in " ".join(
-        notes
-    ) and "seq: 4k are 4,096" in " ".join(notes)
-    swept = ask(
-        capsys, "sweep", *SHARDED, "--fixed", "--over", "seq=4k,8Ki,32768"
-    )["points"]
+    notes = " ".join(shell.json("predict", tmp_path / "job.toml")["notes"])
+    assert "seq: 16k are 16,384" in notes and "seq: 4k are 4,096" in notes
+    over = "--fixed --over seq=4k,8Ki,32768"
+    swept = shell.json(f"sweep {SHARDED} {over}")["points"]
     assert (
         [p["value"] for p in swept]
         == [p["prediction"]["seq_tokens"] for p in swept]
         == [4096, 8192, 32768]
     )
-    assert "must be a whole number, not '8.1k'" in refusal(
-        capsys, "predict", *SHARDED, "--seq", "8.1k"
-    )
+    why = shell.refused(f"predict {SHARDED} --seq 8.1k")
+    assert "must be a whole number, not '8.1k'" in why
 
 
-def test_interleave_alone_means_the_interleaved_schedule(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    data = ask(
-        capsys,
-        "predict",
-        *LLAMA,
-        "--pp",
-        "4",
-        "--interleave",
-        "2",
-        "--zero",
-        "1",
-    )
+def test_interleave_alone_means_the_interleaved_schedule(shell: Shell) -> None:
+    data = shell.json(f"predict {LLAMA} --pp 4 --interleave 2 --zero 1")
     assert data["layout"]["schedule"] == "interleaved"
 
 
-FLAGS = [
-    "--tp",
-    "2",
-    "--pp",
-    "2",
-    "--dp",
-    "16",
-    "--schedule",
-    "gpipe",
-    "--microbatch",
-    "2",
-    "--recompute",
-    "full",
-]
+FLAGS = "--tp 2 --pp 2 --dp 16 --schedule gpipe --microbatch 2"
 FILE = """
 [model]
 name = "llama3-8b"
@@ -249,67 +164,34 @@ recompute = "full"
 """
 
 
-def test_a_file_and_a_command_line_are_one(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
+def test_a_file_and_a_command_line_are_one_and_flags_are_laid_over_it(
+    shell: Shell, tmp_path: Path
 ) -> None:
     job = tmp_path / "job.toml"
     job.write_text(FILE)
-    flags = ask(capsys, "predict", *LLAMA, *FLAGS, "--precision", "fp8")
-    assert ask(capsys, "predict", str(job)) == flags
-
-
-def test_flags_are_laid_over_a_file(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    job = tmp_path / "job.toml"
-    job.write_text(FILE)
-    changed = ask(
-        capsys,
-        "predict",
-        str(job),
-        "--recompute",
-        "none",
-        "--batch",
-        "64seq",
-        "--headroom",
-        "0.5",
+    line = f"predict {LLAMA} {FLAGS} --precision fp8"
+    flags = shell.json(f"{line} --recompute full")
+    assert shell.json(f"predict {job}") == flags
+    more = "--recompute none --batch 64seq --headroom 0.5"
+    changed = shell.json(f"predict {job} {more}")
+    assert changed == shell.json(
+        line.replace("1Mi", "64seq") + " --headroom 0.5"
     )
-    flags = ask(
-        capsys,
-        "predict",
-        "llama3-8b",
-        "--on",
-        "64xh100-sxm",
-        "--batch",
-        "64seq",
-        *FLAGS[:-2],
-        "--precision",
-        "fp8",
-        "--headroom",
-        "0.5",
-    )
-    assert changed == flags
 
 
 def test_a_job_on_standard_input() -> None:
-    done = process("predict", "-", "--json", input=FILE)
+    done = process("predict - --json", input=FILE)
     assert (
         done.returncode == 0 and json.loads(done.stdout)["layout"]["tp"] == 2
     )
 
 
-def test_a_config_beside_a_job_file(
-    capsys: pytest.CaptureFixture[str],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_config_beside_a_job_file(shell: Shell, tmp_path: Path) -> None:
     config = {
         "model_type": "llama",
         "num_hidden_layers": 4,
         "hidden_size": 512,
         "num_attention_heads": 8,
-    }
-    config |= {
         "intermediate_size": 1024,
         "vocab_size": 1000,
         "max_position_embeddings": 1024,
@@ -318,43 +200,31 @@ def test_a_config_beside_a_job_file(
     (tmp_path / "job.toml").write_text(
         'model.config = "config.json"\ncluster.on = "8xh100-sxm"\njob.batch = "8seq"\n'
     )
-    from_file = ask(capsys, "predict", str(tmp_path / "job.toml"))
-    from_flags = ask(
-        capsys,
-        "predict",
-        str(tmp_path / "config.json"),
-        "--on",
-        "8xh100-sxm",
-        "--batch",
-        "8seq",
+    from_file = shell.json("predict", tmp_path / "job.toml")
+    from_flags = shell.json(
+        f"predict {tmp_path}/config.json --on 8xh100-sxm --batch 8seq"
     )
     assert from_file == from_flags and from_file["layout"]["dp"] == 8
 
 
 def test_the_written_job_predicts_the_same(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
+    shell: Shell, tmp_path: Path
 ) -> None:
-    job = str(tmp_path / "out.toml")
-    first = ask(capsys, "predict", *SHARDED, "-o", job)
-    second = ask(capsys, "predict", job)
-    assert {k: v for k, v in first.items() if k != "notes"} == {
-        k: v for k, v in second.items() if k != "notes"
-    }
+    job = tmp_path / "out.toml"
+    first = shell.json(f"predict {SHARDED} -o {job}")
+    second = shell.json(f"predict {job}")
+    assert first | {"notes": []} == second | {"notes": []}
 
 
-def test_written_json_is_what_is_printed(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_written_json_is_what_is_printed(shell: Shell, tmp_path: Path) -> None:
     path = tmp_path / "out.json"
-    assert ask(capsys, "predict", *SHARDED, "-o", str(path)) == json.loads(
-        path.read_text()
-    )
+    printed = shell.json(f"predict {SHARDED} -o {path}")
+    assert printed == json.loads(path.read_text())
 
 
-def test_plan_finds_and_explains(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    data = ask(capsys, "plan", *LLAMA, "--tp", "1,2,4", "--top", "3")
+def test_plan_finds_and_explains(shell: Shell, tmp_path: Path) -> None:
+    line = f"plan {LLAMA} --tp 1,2,4 --top 3"
+    data = shell.json(line)
     assert set(data) >= {
         "best",
         "alternatives",
@@ -369,23 +239,7 @@ def test_plan_finds_and_explains(
     assert [
         f["name"] for f in data["families"] if f["prediction"] == data["best"]
     ]
-    assert (
-        cli.run(
-            [
-                "plan",
-                *LLAMA,
-                "--tp",
-                "1,2,4",
-                "--top",
-                "3",
-                "--all",
-                "-o",
-                str(tmp_path / "plan.toml"),
-            ]
-        )
-        == 0
-    )
-    text = capsys.readouterr().out
+    text = shell(f"{line} --all -o {tmp_path}/plan.toml").out
     for words in (
         "of the step is compute",
         "second: ",
@@ -396,32 +250,17 @@ def test_plan_finds_and_explains(
     again = next(
         line for line in text.splitlines() if line.startswith("again: ")
     ).removeprefix("again: meshwright ")
-    for words in (
-        shlex.split(again),
-        ["predict", str(tmp_path / "plan.toml")],
-    ):
-        found = ask(capsys, *words)
+    for line in (again, f"predict {tmp_path}/plan.toml"):
+        found = shell.json(line)
         assert (found["step_time_s"], found["layout"]) == (
             data["best"]["step_time_s"],
             data["best"]["layout"],
         )
 
 
-def test_plan_keeps_constraints(capsys: pytest.CaptureFixture[str]) -> None:
-    data = ask(
-        capsys,
-        "plan",
-        *LLAMA,
-        "--tp",
-        "2..4",
-        "--pp",
-        "2",
-        "--schedule",
-        "1f1b,gpipe",
-        "--zero",
-        "0",
-        "--recompute",
-        "full",
+def test_plan_keeps_constraints(shell: Shell) -> None:
+    data = shell.json(
+        f"plan {LLAMA} --tp 2..4 --pp 2 --schedule 1f1b,gpipe --zero 0 --recompute full"
     )
     for p in (data["best"], *data["alternatives"]):
         l = p["layout"]
@@ -433,9 +272,9 @@ def test_plan_keeps_constraints(capsys: pytest.CaptureFixture[str]) -> None:
     ("interleave", "found"), [("1", {1, 2}), ("4", {4}), ("2,4", {2, 4})]
 )
 def test_an_interleave_is_a_constraint_too(
-    interleave: str, found: set[int], capsys: pytest.CaptureFixture[str]
+    interleave: str, found: set[int], shell: Shell
 ) -> None:
-    data = ask(capsys, "plan", *LLAMA, "--pp", "4", "--interleave", interleave)
+    data = shell.json(f"plan {LLAMA} --pp 4 --interleave {interleave}")
     assert {
         p["layout"]["interleave"]
         for p in (data["best"], *data["alternatives"])
@@ -455,51 +294,25 @@ def test_an_interleave_is_a_constraint_too(
     ],
 )
 def test_impossible_constraints_are_no_layout(
-    impossible: str, capsys: pytest.CaptureFixture[str]
+    impossible: str, shell: Shell
 ) -> None:
-    assert cli.run(["plan", *LLAMA, *impossible.split()]) in (0, 1)
-    text = capsys.readouterr().out
+    text = shell.answer(f"plan {LLAMA} {impossible}")
     assert text.splitlines()[1].startswith(("  yes", "  no "))
     assert "  no      not legal: " in text or "fits in memory" in text
 
 
-def test_plan_under_several_assumptions(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    words = [
-        "--assumptions",
-        "realistic,megatron-2021",
-        "--pp",
-        "1",
-        "--top",
-        "1",
-    ]
-    data = ask(capsys, "plan", *LLAMA, *words)
-    assert list(data["plans"]) == ["realistic", "megatron-2021"]
-    best = [plan["best"]["assumptions"] for plan in data["plans"].values()]
-    assert best == ["realistic", "megatron-2021"]
-
-
-def test_a_file_of_one_job_takes_one_assumption_set(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    words = [
-        "plan",
-        *LLAMA,
-        "--pp",
-        "1",
-        "--top",
-        "1",
-        "--assumptions",
-        "realistic,lbl-2024",
-        "-o",
-    ]
-    assert "give one assumption set" in refusal(
-        capsys, *words, str(tmp_path / "x.toml")
-    )
-    assert cli.run([*words, str(tmp_path / "x.csv")]) == 0
-    rows = list(csv.DictReader((tmp_path / "x.csv").read_text().splitlines()))
-    assert [row["assumptions"] for row in rows] == ["realistic", "lbl-2024"]
+def test_plan_under_several_assumptions(shell: Shell, tmp_path: Path) -> None:
+    """In JSON and as a table; a file of one job takes one set."""
+    line = f"plan {LLAMA} --pp 1 --top 1 --assumptions realistic,lbl-2024"
+    both = ["realistic", "lbl-2024"]
+    plans = shell.json(line)["plans"]
+    assert [*plans] == both
+    assert [plan["best"]["assumptions"] for plan in plans.values()] == both
+    why = shell.refused(f"{line} -o {tmp_path}/x.toml")
+    assert "give one assumption set" in why
+    shell(f"{line} -o {tmp_path}/x.csv")
+    rows = csv.DictReader((tmp_path / "x.csv").read_text().splitlines())
+    assert [row["assumptions"] for row in rows] == both
 
 
 NOT_TAKEN = {
@@ -510,26 +323,21 @@ NOT_TAKEN = {
 
 
 @pytest.mark.parametrize("verb", NOT_TAKEN)
-def test_help_lists_what_a_verb_takes(
-    verb: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert cli.run([verb, "--help"]) == 0
-    text = capsys.readouterr().out
+def test_help_lists_what_a_verb_takes(verb: str, shell: Shell) -> None:
+    text = shell(f"{verb} --help").out
     assert "--batch" in text and not [
         flag for flag in NOT_TAKEN[verb] if flag in text.split()
     ]
     for flag in NOT_TAKEN[verb]:
-        assert flag in refusal(capsys, verb, *LLAMA, flag, "1")
+        assert flag in shell.refused(f"{verb} {LLAMA} {flag} 1")
 
 
 def test_the_catalogue_says_what_is_stated_and_what_is_a_default(
-    capsys: pytest.CaptureFixture[str],
+    shell: Shell,
 ) -> None:
-    assert cli.run(["catalog", "models", "llama3-70b", "--all"]) == 0
+    text = shell("catalog models llama3-70b --all").out
     rows = {
-        line.split()[0]: line
-        for line in capsys.readouterr().out.splitlines()
-        if line.strip()
+        line.split()[0]: line for line in text.splitlines() if line.strip()
     }
     assert "500000" in rows["rope_base"] and "config.json" in rows["rope_base"]
     assert (
@@ -550,31 +358,16 @@ def test_llama_3_turns_with_base_500000(name: str) -> None:
     )
 
 
-def test_nothing_fits(capsys: pytest.CaptureFixture[str]) -> None:
-    assert (
-        cli.run(
-            ["plan", "llama3-70b", "--on", "1xh100-sxm", "--batch", "8seq"]
-        )
-        == 1
-    )
-    text = capsys.readouterr().out
+def test_nothing_fits(shell: Shell) -> None:
+    text = shell("plan llama3-70b --on 1xh100-sxm --batch 8seq", ends=1).out
     assert "does NOT fit: even the smallest layout" in text
     assert "closest" in text
 
 
-def test_sweep(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_sweep(shell: Shell, tmp_path: Path) -> None:
     table = tmp_path / "sweep.csv"
-    data = ask(
-        capsys,
-        "sweep",
-        *LLAMA,
-        "--over",
-        "chips=16..64",
-        "--fixed",
-        "--zero",
-        "3",
-        "-o",
-        str(table),
+    data = shell.json(
+        f"sweep {LLAMA} --over chips=16..64 --fixed --zero 3 -o {table}"
     )
     assert [p["value"] for p in data["points"]] == [16, 32, 64]
     assert [p["prediction"]["layout"]["dp"] for p in data["points"]] == [
@@ -583,49 +376,25 @@ def test_sweep(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
         64,
     ]
     assert table.read_text().splitlines()[0].startswith("chips,step_time_s,")
-    assert (
-        cli.run(
-            [
-                "sweep",
-                "llama3-70b",
-                "--on",
-                "1xh100-sxm",
-                "--batch",
-                "8seq",
-                "--over",
-                "chips=1,2",
-            ]
-        )
-        == 1
-    )
+    big = "llama3-70b --on 1xh100-sxm --batch 8seq"
+    shell(f"sweep {big} --over chips=1,2", ends=1)
 
 
-def test_timeline(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_timeline(shell: Shell, tmp_path: Path) -> None:
     trace = tmp_path / "trace.json"
-    data = ask(
-        capsys,
-        "timeline",
-        *LLAMA,
-        "--pp",
-        "4",
-        "--interleave",
-        "2",
-        "-o",
-        str(trace),
-    )
+    data = shell.json(f"timeline {LLAMA} --pp 4 --interleave 2 -o {trace}")
     assert data["exact_s"] == pytest.approx(data["closed_form_s"], rel=0.05)
     assert json.loads(trace.read_text())["traceEvents"]
 
 
-def test_catalog(capsys: pytest.CaptureFixture[str]) -> None:
-    assert ask(capsys, "catalog", "chips", "h100-sxm")["hbm_bytes"] > 79e9
+def test_catalog(shell: Shell) -> None:
+    assert shell.json("catalog chips h100-sxm")["hbm_bytes"] > 79e9
     for kind in ("chips", "networks", "models", "frameworks"):
-        assert len(ask(capsys, "catalog", kind)[kind]) > 3
-        assert cli.run(["catalog", kind]) == 0
-    assert cli.run(["catalog", "framework", "torchtitan", "--all"]) == 0
-    assert "arXiv 2410.06511" in capsys.readouterr().out
-    assert cli.run(["catalog", "networks", "dgx-h100"]) == 0
-    assert "450 GB/s" in capsys.readouterr().out
+        assert len(shell.json(f"catalog {kind}")[kind]) > 3
+        shell(f"catalog {kind}")
+    paper = "arXiv 2410.06511"
+    assert paper in shell("catalog framework torchtitan --all").out
+    assert "450 GB/s" in shell("catalog networks dgx-h100").out
 
 
 MISTAKES = {
@@ -694,13 +463,11 @@ MISTAKES = {
 
 
 @pytest.mark.parametrize("words", MISTAKES)
-def test_a_mistake_is_one_sentence(
-    words: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert MISTAKES[words] in refusal(capsys, *words.split())
+def test_a_mistake_is_one_sentence(words: str, shell: Shell) -> None:
+    assert MISTAKES[words] in shell.refused(words)
 
 
-def test_other_tools_spellings(capsys: pytest.CaptureFixture[str]) -> None:
+def test_other_tools_spellings(shell: Shell) -> None:
     """Megatron's flags mean what they mean there: its batch counts sequences."""
     theirs = (
         "--tensor-model-parallel-size 2 --pipeline-model-parallel-size=4 --vpp 2 --micro-batch-size"
@@ -709,60 +476,40 @@ def test_other_tools_spellings(capsys: pytest.CaptureFixture[str]) -> None:
     ours = (
         "--tp 2 --pp 4 --interleave 2 --microbatch 2 --batch 128seq --zero 1"
     )
-    job = ["predict", "llama3-8b", "--on", "64xh100-sxm"]
-    assert ask(capsys, *job, *theirs.split()) == ask(
-        capsys, *job, *ours.split()
-    )
-    assert (
-        ask(capsys, *job, "--zero", "3", "--global-batch-size=128")[
-            "batch_sequences"
-        ]
-        == 128
-    )
+    job = "predict llama3-8b --on 64xh100-sxm"
+    assert shell.json(f"{job} {theirs}") == shell.json(f"{job} {ours}")
+    found = shell.json(f"{job} --zero 3 --global-batch-size=128")
+    assert found["batch_sequences"] == 128
 
 
-def test_an_alias_says_what_it_is(capsys: pytest.CaptureFixture[str]) -> None:
-    data = ask(capsys, "predict", "llama3.1-8b", *SHARDED[1:])
+def test_an_alias_says_what_it_is(shell: Shell) -> None:
+    data = shell.json(f"predict {SHARDED.replace('llama3', 'llama3.1')}")
     assert "llama3.1-8b is llama3-8b of the catalogue" in data["notes"]
-    assert ask(capsys, "catalog", "chip", "h100") == ask(
-        capsys, "catalog", "chips", "h100-sxm"
-    )
+    short, whole = "catalog chip h100", "catalog chips h100-sxm"
+    assert shell.json(short) == shell.json(whole)
 
 
-def test_a_row_has_one_value_a_cell(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_a_row_has_one_value_a_cell(shell: Shell, tmp_path: Path) -> None:
     path = tmp_path / "x.csv"
-    data = ask(
-        capsys, "plan", *LLAMA, "--pp", "1", "--top", "2", "-o", str(path)
-    )
+    best = shell.json(f"plan {LLAMA} --pp 1 --top 2 -o {path}")["best"]
     row = next(csv.DictReader(path.read_text().splitlines()))
-    assert [
-        float(row[f"interval_{end}_s"]) for end in ("low", "high")
-    ] == data["best"]["interval_s"]
+    ends = [float(row[f"interval_{end}_s"]) for end in ("low", "high")]
+    assert ends == best["interval_s"]
     assert row["layout.placement.dp"] == "x".join(
-        map(str, data["best"]["layout"]["placement"]["dp"])
+        map(str, best["layout"]["placement"]["dp"])
     )
     assert not [cell for cell in row.values() if cell[:1] in ("[", "(", "{")]
 
 
-def test_a_plan_on_fewer_chips_says_how(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_a_plan_on_fewer_chips_says_how(shell: Shell, tmp_path: Path) -> None:
     job = tmp_path / "job.toml"
     job.write_text(FILE)
-    told = refusal(capsys, "predict", str(job), "--on", "32xh100-sxm")
-    assert (
-        "takes 64 chips, but 32xh100-sxm has 32" in told
-        and "or give --dp 8" in told
-    )
-    assert (
-        cli.main(
-            ["predict", str(job), "--on", "32xh100-sxm", "--dp", "8", "--json"]
-        )
-        == 1
-    ), "half as many do not hold it"
-    assert json.loads(capsys.readouterr().out)["chips"] == 32
+    told = shell.refused(f"predict {job} --on 32xh100-sxm")
+    assert "takes 64 chips, but 32xh100-sxm has 32" in told
+    assert "or give --dp 8" in told
+    # half as many do not hold it
+    found = shell.json(f"predict {job} --on 32xh100-sxm --dp 8", ends=1)
+    assert found["chips"] == 32
 
 
 def test_a_bug_is_one_sentence_too(
@@ -788,12 +535,11 @@ def test_an_interruption_is_quiet(
 
 
 def test_missing_matplotlib_is_a_sentence(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("meshwright.report.files.find_spec", lambda name: None)
-    assert "pip install 'meshwright[plot]'" in refusal(
-        capsys, "predict", *SHARDED, "-o", "x.png"
-    )
+    why = shell.refused(f"predict {SHARDED} -o x.png")
+    assert "pip install 'meshwright[plot]'" in why
 
 
 def test_a_broken_pipe_is_quiet() -> None:
@@ -804,21 +550,18 @@ def test_a_broken_pipe_is_quiet() -> None:
     assert len(done.stdout) == 10 and done.stderr == ""
 
 
-def test_a_terminal_without_unicode(tmp_path: Path) -> None:
-    done = process(
-        "predict", *SHARDED, env={**os.environ, "PYTHONIOENCODING": "ascii"}
-    )
+def test_a_terminal_without_unicode() -> None:
+    env = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    done = process(f"predict {SHARDED}", env=env)
     assert done.returncode == 0 and done.stderr == ""
     assert "?" not in done.stdout, "a card needs no Unicode"
-    env = {**os.environ, "PYTHONIOENCODING": "ascii"}
-    full = process("predict", *SHARDED, "--why", env=env).stdout
+    full = process(f"predict {SHARDED} --why", env=env).stdout
     assert "###" in full and "?" not in full.replace("·", "")[-800:]
 
 
 @pytest.mark.parametrize("verb", ["", *VERBS])
-def test_help(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.run([*filter(None, [verb]), "--help"]) == 0
-    text = capsys.readouterr().out
+def test_help(verb: str, shell: Shell) -> None:
+    text = shell(f"{verb} --help").out
     assert all(
         name in text for name in (VERBS if not verb else ["Usage", verb])
     )
@@ -845,17 +588,17 @@ def test_the_help_names_every_format_of_the_table() -> None:
     assert tuple(table.written()) == THEIRS
 
 
-@pytest.mark.parametrize("words", [[], ["--json"]])
+@pytest.mark.parametrize("more", ["", "--json"])
 def test_a_file_is_written_though_nobody_reads(
-    words: list[str], tmp_path: Path
+    more: str, tmp_path: Path
 ) -> None:
     """As with `| head -0`: the reader is gone before the first line."""
     file = tmp_path / "job.toml"
-    command = [sys.executable, "-m", "meshwright", "predict", *LLAMA, *words]
+    line = f"-m meshwright predict {LLAMA} {more} -o {file}"
     read, written = os.pipe()
     os.close(read)
     done = subprocess.run(
-        [*command, "-o", str(file)],
+        [sys.executable, *line.split()],
         stdout=written,
         stderr=subprocess.PIPE,
         text=True,
@@ -864,11 +607,28 @@ def test_a_file_is_written_though_nobody_reads(
     assert file.is_file() and done.stderr == f"wrote {file}\n"
 
 
-def test_help_loads_nothing_heavy() -> None:
-    code = (
-        "import sys; from meshwright.cli.main import main; main(['plan', '--help']);"
-        " print(*sys.modules)"
-    )
+@pytest.mark.parametrize(
+    ("words", "here", "never"),
+    [
+        (
+            ["plan", "--help"],
+            "meshwright.cli.main",
+            "numpy matplotlib torch starlette meshwright.search"
+            " meshwright.formats.bridge meshwright.formats.hf",
+        ),
+        # names and first sentences: neither descriptions nor options are loaded
+        (
+            ["--help"],
+            "meshwright.cli.plan",
+            "numpy meshwright.describe.job meshwright.describe.assumptions"
+            " meshwright.formats.options",
+        ),
+    ],
+)
+def test_help_loads_nothing_heavy(
+    words: list[str], here: str, never: str
+) -> None:
+    code = f"import sys; from meshwright.cli.main import main; main({words}); print(*sys.modules)"
     done = subprocess.run(
         [sys.executable, "-c", code],
         capture_output=True,
@@ -876,33 +636,21 @@ def test_help_loads_nothing_heavy() -> None:
         check=True,
     )
     loaded = set(done.stdout.splitlines()[-1].split())
-    assert not loaded & {
-        "numpy",
-        "matplotlib",
-        "torch",
-        "starlette",
-        "meshwright.search",
-        "meshwright.formats.bridge",
-        "meshwright.formats.hf",
-    }
-    assert "meshwright.cli.main" in loaded, (
-        "the list is the one of that process"
-    )
+    assert not loaded & {*never.split()}
+    assert here in loaded, "the list is the one of that process"
 
 
 def test_the_three_errors_of_the_family(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(*_: object) -> object:
         raise BadInput("two\nlines")
 
     monkeypatch.setattr(jobs, "read_job", broken)
-    assert refusal(capsys, "predict", *LLAMA) == "meshwright: two lines\n"
+    assert shell.refused(f"predict {LLAMA}") == "meshwright: two lines\n"
 
 
-def test_each_field_of_train_is_a_flag(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_each_field_of_train_is_a_flag(shell: Shell, tmp_path: Path) -> None:
     """Of `train` and of `plan`, whose file keeps what it said; mistakes are named as in a file."""
     from meshwright.cli.command import app
     from meshwright.describe.fields import fields_of
@@ -920,31 +668,10 @@ def test_each_field_of_train_is_a_flag(
         missing = {flag.spelled for flag in mine} - shown
         assert not missing, (verb, missing)
     assert "Default: 0.0003." in next(f.help for f in mine if f.name == "lr")
-    said = ["--lr", "3", "--lr-schedule", "wsd", "--warmup", "0"]
     kept = tmp_path / "kept.toml"
-    assert cli.run(["plan", *LLAMA, *said, "-o", str(kept)]) == 0
+    shell(f"plan {LLAMA} --lr 3 --lr-schedule wsd --warmup 0 -o {kept}")
     how = tomllib.loads(kept.read_text("utf-8"))["train"]
     assert how["lr"] == 3 and how["schedule"] == "wsd"
     assert how["warmup"] == 0 and "steps" not in how
-    capsys.readouterr()
-    why = refusal(capsys, "plan", *LLAMA, "--lr-schedule", "cosin")
+    why = shell.refused(f"plan {LLAMA} --lr-schedule cosin")
     assert "train.schedule 'cosin' is not known; did you mean cosine?" in why
-
-
-def test_the_list_of_verbs_makes_no_options() -> None:
-    """`--help` shows names and first sentences: neither descriptions nor options are loaded."""
-    code = "import sys; from meshwright.cli.main import main; main(['--help']); print(*sys.modules)"
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    loaded = set(done.stdout.splitlines()[-1].split())
-    assert not loaded & {
-        "numpy",
-        "meshwright.describe.job",
-        "meshwright.describe.assumptions",
-        "meshwright.formats.options",
-    }
-    assert "meshwright.cli.plan" in loaded

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from meshwright.cli import main as cli
+from shell import Shell
 
 MOST, COLUMNS = 14, 80
 ON = "llama3-8b --on 16xh100-sxm --batch 64seq"
@@ -80,25 +80,22 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("words", BEHIND)
 def test_the_first_screen_of_a_verb_is_a_card(
-    words: str, capsys: pytest.CaptureFixture[str]
+    words: str, shell: Shell
 ) -> None:
-    assert cli.run(words.split()) in (0, 1)
-    lines = capsys.readouterr().out.splitlines()
+    lines = shell.answer(words).splitlines()
     assert 3 <= len(lines) <= MOST, "\n".join(lines)
     assert max(map(len, lines)) <= COLUMNS
     assert lines[0][0] != " ", "the question"
-    assert cli.run([*words.split(), "--all"]) in (0, 1)
-    whole = capsys.readouterr().out
+    whole = shell.answer(f"{words} --all")
     assert whole.splitlines()[: len(lines)] == lines, "the card comes first"
     lost = [part for part in BEHIND[words] if part not in whole]
     assert not lost, whole
 
 
 def test_a_plan_says_what_was_asked_whether_and_what_else(
-    capsys: pytest.CaptureFixture[str],
+    shell: Shell,
 ) -> None:
-    assert cli.run(f"plan {ON} --tokens 1T".split()) == 0
-    told = capsys.readouterr().out
+    told = shell(f"plan {ON} --tokens 1T").out
     question, yes, *_ = told.splitlines()
     assert question == (
         "Plan llama3-8b for 1 T tokens on 16 x h100-sxm, batch 524 k (64 x 8,192)"
@@ -111,31 +108,22 @@ def test_a_plan_says_what_was_asked_whether_and_what_else(
 
 
 def test_a_price_of_ones_own(
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By the flag, alone or by the chip's alias, and by the user's file; the flag counts."""
-    words = f"predict {ON} --zero 3 --tokens 1T".split()
-    for price in ("2.5", "h100=2.5", "h100-sxm=2.5 USD/h"):
-        assert cli.run([*words, "--price", price]) == 0
-        assert " at 2.5 USD/chip-h" in capsys.readouterr().out, price
+    job = f"{ON} --zero 3 --tokens 1T"
+    mine, files = " at 2.5 USD/chip-h", " at 3 USD/chip-h"
+    for price in ("2.5", "h100=2.5", "'h100-sxm=2.5 USD/h'"):
+        assert mine in shell(f"predict {job} --price {price}").out, price
     Path("mine.toml").write_text("[prices]\nh100-sxm = 3\nmi300x = 1.5\n")
     monkeypatch.setenv("MESHWRIGHT_CONFIG", "mine.toml")
-    assert cli.run(words) == 0
-    assert " at 3 USD/chip-h" in capsys.readouterr().out
-    assert cli.run([*words, "--price", "h100=2.5"]) == 0
-    assert " at 2.5 USD/chip-h" in capsys.readouterr().out
-    sweep = ["--over", "on=16xh100-sxm,16xmi300x", "--fixed"]
-    assert cli.run(["sweep", *words[1:], *sweep]) == 0
-    assert "has no price" not in capsys.readouterr().out
-    kept = ["-o", "job.toml"]
-    assert cli.run([*words, *kept]) == 0
+    assert files in shell(f"predict {job}").out
+    assert mine in shell(f"predict {job} --price h100=2.5").out
+    over = "--over on=16xh100-sxm,16xmi300x --fixed"
+    assert "has no price" not in shell(f"sweep {job} {over}").out
+    shell(f"predict {job} -o job.toml")
     monkeypatch.delenv("MESHWRIGHT_CONFIG")
-    capsys.readouterr()
-    assert cli.run(["predict", "job.toml"]) == 0
-    assert " at 3 USD/chip-h" in capsys.readouterr().out, (
-        "a file says its price"
-    )
+    assert files in shell("predict job.toml").out, "a file says its price"
 
 
 @pytest.mark.parametrize(
@@ -146,54 +134,37 @@ def test_a_price_of_ones_own(
         ("h100-sxm=cheap", "--price"),
     ],
 )
-def test_a_price_that_is_none(
-    price: str, said: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert cli.run([*f"predict {ON}".split(), "--price", price]) == 2
-    assert said in capsys.readouterr().err
+def test_a_price_that_is_none(price: str, said: str, shell: Shell) -> None:
+    assert said in shell.refused(f"predict {ON} --price {price}")
 
 
-def test_the_users_file(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_users_file(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its framework counts where nobody names another; a key that it does not have is refused."""
     Path("mine.toml").write_text('framework = "torchtitan"\n')
     monkeypatch.setenv("MESHWRIGHT_CONFIG", "mine.toml")
-    words = f"predict {ON} --zero 3".split()
-    assert cli.run(words) == 0
-    assert " with torchtitan" in " ".join(capsys.readouterr().out.split())
-    assert cli.run([*words, "--framework", "fsdp"]) == 0
-    assert "torchtitan" not in capsys.readouterr().out
+    line = f"predict {ON} --zero 3"
+    assert " with torchtitan" in " ".join(shell(line).out.split())
+    assert "torchtitan" not in shell(f"{line} --framework fsdp").out
     Path("mine.toml").write_text("price = 3\n")
-    assert cli.run(words) == 2
-    assert "did you mean prices?" in capsys.readouterr().err
+    assert "did you mean prices?" in shell.refused(line)
     monkeypatch.setenv("MESHWRIGHT_CONFIG", "none.toml")
-    assert cli.run(words) == 2 and "none.toml" in capsys.readouterr().err
+    assert "none.toml" in shell.refused(line)
 
 
 def test_a_framework_that_is_thought_to_shard_says_that_it_does_not(
-    capsys: pytest.CaptureFixture[str],
+    shell: Shell,
 ) -> None:
-    """Only where nobody said a stage; also where the machine chose the framework."""
-    words = ["predict", "gpt2-xl", "--on", "8xh100", "--batch", "64seq"]
-    told = []
-    for more in (
-        "--framework fsdp",
-        "--framework fsdp --zero 0",
-        "--framework fsdp --zero 3",
-        "",
+    """Only where nobody said a stage, also where the machine chose the framework; not of a paper,
+    which has none."""
+    job = "predict gpt2-xl --batch 64seq"
+    for more, ddp in (
+        ("--on 8xh100 --framework fsdp", True),
+        ("--on 8xh100 --framework fsdp --zero 0", False),
+        ("--on 8xh100 --framework fsdp --zero 3", False),
+        ("--on 8xh100", False),
+        ("--on 8xh100 --assumptions lbl-2024", False),
+        ("--on 2xrtx-4090 --why", True),
     ):
-        assert cli.run([*words, *more.split()]) == 0
-        told.append("is DDP; --zero 3 shards" in capsys.readouterr().out)
-    assert told == [True, False, False, False]
-    words[3] = "2xrtx-4090"
-    cli.run([*words, "--why"])
-    assert "ZeRO-0 under fsdp is DDP" in capsys.readouterr().out
-
-
-def test_a_paper_has_no_framework_that_shards(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    words = ["predict", "gpt2-xl", "--on", "8xh100", "--batch", "64seq"]
-    assert cli.run([*words, "--assumptions", "lbl-2024"]) == 0
-    assert "DDP" not in capsys.readouterr().out
+        told = shell.answer(f"{job} {more}")
+        assert ("DDP" in told) == ddp, more
+        assert ("--zero 3 shards" in told) == ddp, more

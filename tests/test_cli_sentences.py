@@ -7,13 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from meshwright import BadInput, Job, Layout, model, predict
+from meshwright import Job, Layout, model, predict
 from meshwright.catalog import cluster
 from meshwright.cli.advice import flags_value
-from meshwright.cli.main import main
 from meshwright.cli.read import TheirFile
 from meshwright.formats.bridge.table import formats
 from meshwright.formats.options import flags
+from refusals import refusal
+from shell import Shell
 
 LLAMA = "llama3-8b --on 64xh100 --batch 64seq"
 SENTENCES = {
@@ -27,7 +28,7 @@ SENTENCES = {
     "predict EleutherAI/gpt-j-6b --on 8xh100 --batch 8seq": (
         "nor in the Hugging Face cache: hf download EleutherAI/gpt-j-6b config.json puts it there"
     ),
-    "plan  --on 8xh100 --batch 8seq": "the model has no name: give one, such as llama3-8b",
+    "plan '' --on 8xh100 --batch 8seq": "the model has no name: give one, such as llama3-8b",
     "plan llama3-8b --on 1xrtx-4090": "such as --batch 8seq (sequences)",
     "plan llama3-8b --on 64xh100": "such as --batch 4M (tokens) or 512seq",
     f"plan {LLAMA} --tokens 15 T": "one value has no space, such as --tokens '15 T'",
@@ -43,7 +44,7 @@ SENTENCES = {
     f"plan {LLAMA} --json yes": "'yes' is one word too many: --json takes no value",
     f"plan {LLAMA} --fp8": "unknown option --fp8; did you mean --precision fp8?",
     f"plan {LLAMA} --compiled": "needs a value, such as --compiled true",
-    f"plan {LLAMA} --against ": "--against is given an empty value",
+    f"plan {LLAMA} --against ''": "--against is given an empty value",
     f"predict {LLAMA} --tp 8 --pp 9": "has 64: tp x cp x pp may be at most 64",
     f"plan {LLAMA} --price h100=1e9": "above 0 and below 1,000,000 USD an hour",
     "plan foo --on 8xh100 --batch 8seq": "model 'foo' is not known; known: ",
@@ -69,7 +70,7 @@ SENTENCES = {
 
 @pytest.mark.parametrize("words", SENTENCES, ids=range(len(SENTENCES)))
 def test_odd_words_are_one_sentence_with_what_would_do(
-    words, tmp_path, monkeypatch, capsys
+    words, tmp_path, monkeypatch, shell: Shell
 ):
     monkeypatch.chdir(tmp_path)
     Path("cfg.json").write_text("{}")
@@ -83,21 +84,20 @@ def test_odd_words_are_one_sentence_with_what_would_do(
         "batch_size: 4\nepochs: 3\ngradient_accumulation_steps: 2\na: 1\nb: 2\nc: 3\n"
     )
     monkeypatch.setenv("HF_HOME", str(tmp_path))
-    assert main(words.split(" ")) == 2
-    said = capsys.readouterr().err
+    said = shell(words, ends=2).err
     assert SENTENCES[words] in said and said.count("\n") == 1
 
 
-def test_a_schedule_on_one_stage_or_of_another_framework_is_said(capsys):
+def test_a_schedule_on_one_stage_or_of_another_framework_is_said(
+    shell: Shell,
+) -> None:
     """Megatron-Core's schedules.py has 1F1B and interleaved 1F1B; one stage has no order."""
-    words = f"predict {LLAMA} --schedule zbv".split()
+    line = f"predict {LLAMA} --schedule zbv --why"
     megatron = "megatron-core allows schedule 1f1b, interleaved, not zbv"
     alone = "schedule zbv has no effect on time with pp 1"
-    assert main([*words, "--zero", "3", "--why"]) == 0
-    said = capsys.readouterr().out
+    said = shell(f"{line} --zero 3").out
     assert megatron in said and alone in said
-    assert main([*words, "--zero", "1", "--pp", "4", "--why"]) == 0
-    said = capsys.readouterr().out
+    said = shell(f"{line} --zero 1 --pp 4").out
     assert megatron in said and alone not in said
 
 
@@ -105,21 +105,17 @@ def test_a_card_is_known_by_its_number():
     assert cluster("1x4090").chip == cluster("1xrtx-4090").chip
 
 
-def test_adapters_are_refused_by_name(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_adapters_are_refused_by_name(tmp_path: Path, shell: Shell) -> None:
     """A base that is frozen is not predicted as if all of it were trained."""
     file = tmp_path / "lora.yml"
     file.write_text(
         "base_model: meta-llama/Meta-Llama-3-8B\nadapter: qlora\nsequence_len: 4096\n"
         "micro_batch_size: 2\ngradient_accumulation_steps: 4\n"
     )
-    assert main(["predict", str(file), "--on", "1xrtx-4090"]) == 2
-    said = capsys.readouterr().err
+    said = shell.refused(f"predict {file} --on 1xrtx-4090")
     assert "adapters alone (adapter): LoRA and QLoRA are not counted" in said
-    words = ["llama3-8b", "--on", "1xrtx-4090", "--batch", "8seq"]
-    assert main(["predict", *words, "--lora-r", "16"]) == 2
-    assert "LoRA and QLoRA are not counted" in capsys.readouterr().err
+    asked = "predict llama3-8b --on 1xrtx-4090 --batch 8seq --lora-r 16"
+    assert "LoRA and QLoRA are not counted" in shell.refused(asked)
 
 
 def test_a_model_in_the_cache_of_the_hub_is_read_there(
@@ -139,9 +135,9 @@ def test_a_model_in_the_cache_of_the_hub_is_read_there(
     found = model("someone/Small-LM")
     assert (found.name, found.hidden) == ("small-lm", 512)
     assert "Hugging Face cache, revision bbbb" in found.notes[-1]
-    with pytest.raises(BadInput, match="nor in the Hugging Face cache"):
+    with refusal("nor in the Hugging Face cache"):
         model("someone/Other-LM")
-    with pytest.raises(BadInput, match="not known"):
+    with refusal("not known"):
         model("someone/Small-LM", files=False)
 
 
@@ -171,32 +167,20 @@ def test_a_layout_that_fsdp_does_not_run_is_another_frameworks() -> None:
 
 @pytest.mark.parametrize("name", [f.spelled for f in flags()])
 def test_a_value_that_is_proposed_is_one_that_the_flag_takes(
-    name: str, capsys: pytest.CaptureFixture[str]
+    name: str, shell: Shell
 ) -> None:
     """Asked with it, no command is refused for this flag."""
     value = flags_value(name)
     if not value or name in ("--arguments", "--as"):
         return
-    layout = ["--pp", "2"] if name != "--pp" else []
-    code = main(["predict", *LLAMA.split(), *layout, name, value])
-    said = capsys.readouterr().err
+    layout = "--pp 2" if name != "--pp" else ""
+    code, (_, said) = shell.run(f"predict {LLAMA} {layout} {name} '{value}'")
     assert code < 2 or "not known" not in said and "must be" not in said, said
 
 
-def test_experts_that_tp_does_not_cut_are_said(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_experts_that_tp_does_not_cut_are_said(shell: Shell) -> None:
     """Who runs Megatron with tp 2 and says no more has etp 2."""
-    words = [
-        "predict",
-        "mixtral-8x7b",
-        "--on",
-        "16xh100",
-        "--batch",
-        "128seq",
-        "--ep",
-        "8",
-    ]
+    line = "predict mixtral-8x7b --on 16xh100 --batch 128seq --ep 8"
     said = "etp 1 is assumed; Megatron's own default is etp = tp: --etp 2"
     for more, shown in (
         ("--tp 2", True),
@@ -204,5 +188,4 @@ def test_experts_that_tp_does_not_cut_are_said(
         ("--tp 1", False),
         ("--tp 2 --framework torchtitan --zero 3", False),
     ):
-        assert main([*words, *more.split()]) < 2
-        assert (said in capsys.readouterr().out) == shown
+        assert (said in shell.answer(f"{line} {more}")) == shown

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from meshwright import Job, Layout, cluster, model
+from meshwright import Job, Layout, model
 from meshwright.cost.layer import LayerCost, _share
 from meshwright.count.model import parameters
 from meshwright.describe.assumptions import assumptions
@@ -15,7 +15,7 @@ from meshwright.describe.model import RopeScaling
 from meshwright.layout import trainable
 from meshwright.step import memory, microbatch, zero
 
-LLAMA = Job(model("llama3-8b"), cluster("64xh100-sxm"), 32)
+LLAMA = Job("llama3-8b", "64xh100-sxm", 32)
 
 
 def test_all_parameters_unless_the_active_ones_are_asked_for() -> None:

@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 
 from meshwright import Job, Prediction, predict
-from meshwright.cli.main import main
 from meshwright.describe.layout import Layout
 from meshwright.describe.network import Dim
 from meshwright.formats.flags import layout_of
 from meshwright.prediction.elastic import elasticities, seconds_by_cause
+from shell import Shell
 
 JOB = Job("llama3-8b", "16xh100-sxm", 32)
 MINE = predict(JOB, Layout(tp=8, dp=2, zero=1))
@@ -57,37 +57,25 @@ def test_the_difference_of_two_layouts_is_split_by_cause() -> None:
     assert parts["tp_comm"] == MINE.time_s["tp_comm"]
 
 
-def test_why_mine_is_worse(
-    capsys: pytest.CaptureFixture[str], tmp_path
-) -> None:
+def test_why_mine_is_worse(shell: Shell, tmp_path) -> None:
     """By words and by file: the same layout, the same difference."""
-    asked = [
-        "plan",
-        "llama3-8b",
-        "--on",
-        "16xh100-sxm",
-        "--batch",
-        "32seq",
-        "--pp",
-        "1",
-    ]
+    asked = "plan llama3-8b --on 16xh100-sxm --batch 32seq --pp 1"
     file = tmp_path / "mine.toml"
     file.write_text("[layout]\ntp = 8\nzero = 1\n")
     for mine in ("tp=8 zero=1", str(file)):
-        assert main([*asked, "--why", "--against", mine]) == 0
-        out = capsys.readouterr().out
+        out = shell(f"{asked} --why --against '{mine}'").out
         assert (
             "yours against the best" in out
             and "yours: tp 8 · dp 2 · ZeRO-1: +" in out
         )
-    assert main([*asked, "--against", "tp=3"]) == 2
-    assert "heads 32 cannot be split 3 ways" in capsys.readouterr().err
-    assert main([*asked, "--against", "tpp=3"]) == 2
-    assert "tpp" in capsys.readouterr().err
+    assert "heads 32 cannot be split 3 ways" in shell.refused(
+        f"{asked} --against tp=3"
+    )
+    assert "tpp" in shell.refused(f"{asked} --against tpp=3")
 
 
 def test_a_plan_of_a_job_says_what_its_own_layout_costs(
-    capsys: pytest.CaptureFixture[str], tmp_path
+    shell: Shell, tmp_path
 ) -> None:
     """Nobody has to name it; words change it, and what they do not name stays; replicas follow."""
     file = tmp_path / "job.toml"
@@ -96,24 +84,21 @@ def test_a_plan_of_a_job_says_what_its_own_layout_costs(
         '[layout]\ntp = 4\npp = 2\ndp = 2\nzero = 1\nrecompute = "full"\n'
     )
     file.write_text(text)
-    asked = ["plan", str(file), "--pp", "1", "--cp", "1", "--top", "1"]
+    less = "--pp 1 --cp 1 --top 1"
+    asked = f"plan {file} {less}"
     tail = "ZeRO-1 · full recomputation: +"
     for more, said in (
-        ((), "tp 4 · pp 2 · dp 2 · 1f1b · "),
-        (("--on", "32xh100-sxm"), "tp 4 · pp 2 · dp 4 · 1f1b · "),
-        (("--against", "tp=2"), "tp 2 · pp 2 · dp 4 · 1f1b · "),
-        (("--against", "tp=8 pp=1"), "tp 8 · dp 2 · "),
+        ("", "tp 4 · pp 2 · dp 2 · 1f1b · "),
+        ("--on 32xh100-sxm", "tp 4 · pp 2 · dp 4 · 1f1b · "),
+        ("--against tp=2", "tp 2 · pp 2 · dp 4 · 1f1b · "),
+        ("--against 'tp=8 pp=1'", "tp 8 · dp 2 · "),
     ):
-        assert main([*asked, *more, "--why"]) == 0
-        assert f"yours: {said}{tail}" in capsys.readouterr().out
+        assert f"yours: {said}{tail}" in shell(f"{asked} {more} --why").out
     best = tmp_path / "best.toml"
-    assert main([*asked, "-o", str(best)]) == 0
-    capsys.readouterr()
-    assert main(["plan", str(best), *asked[2:]]) == 0
-    assert "this is the best" in capsys.readouterr().out
+    shell(f"{asked} -o {best}")
+    assert "this is the best" in shell(f"plan {best} {less}").out
     file.write_text(text.replace("tp = 4", "tp = 3"))
-    assert main(asked) == 0
-    out = " ".join(capsys.readouterr().out.split())
+    out = " ".join(shell(asked).out.split())
     assert (
         "the layout of the file is ignored" in out
         and "cannot be split 3 ways" in out

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from meshwright.cli import main as cli
+from shell import Shell
 
 ROOT = Path(__file__).parents[1]
 EXAMPLES = ROOT / "examples"
@@ -52,29 +52,27 @@ def numbers_in(picture: Path) -> str:
 @pytest.mark.parametrize(
     "job", sorted(p.name for p in EXAMPLES.glob("*.toml"))
 )
-def test_jobs(job: str, verb: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.run([verb, f"examples/{job}"]) == 0
-    assert "does NOT fit" not in capsys.readouterr().out
+def test_jobs(job: str, verb: str, shell: Shell) -> None:
+    assert "does NOT fit" not in shell(f"{verb} examples/{job}").out
 
 
-def test_commands_of_the_readme(capsys: pytest.CaptureFixture[str]) -> None:
+def test_commands_of_the_readme(shell: Shell) -> None:
     pytest.importorskip("matplotlib")
     for (
         command
     ) in COMMANDS:  # in order: a later one reads what an earlier one wrote
         words = shlex.split(command, comments=True)
         if words[0] not in SLOW:
-            assert cli.run(words) == 0, command
+            shell(shlex.join(words))
 
 
 def test_the_readme_shows_what_is_printed(
-    capsys: pytest.CaptureFixture[str],
+    shell: Shell,
 ) -> None:
     blocks = re.findall(r"```console\n\$ meshwright (.*)\n([^`]*)```", README)
     assert len(blocks) >= 2
     for words, shown in blocks:
-        assert cli.run(shlex.split(words)) == 0
-        assert capsys.readouterr().out == shown
+        assert shell(words).out == shown
 
 
 def test_python_of_the_readme(capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -15,9 +14,11 @@ from typing import Any
 
 import pytest
 
-from meshwright import BadInput, Choices, Job, Layout, Space, predict
+from meshwright import Choices, Job, Layout, Space, predict
 from meshwright.grid import engine_at, grid
 from meshwright.sweep import sweep, vary
+from refusals import refusal
+from shell import Shell
 
 JOB = Job("llama3-8b", "8xh100-sxm", 64, Layout(dp=8, zero=3))
 AXES = [("chips", ["8", "16"]), ("seq", ["2048", "4096", "8192"])]
@@ -125,21 +126,21 @@ def test_a_killed_process_loses_nothing(tmp_path: Path) -> None:
 def test_a_file_of_another_grid_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "points.jsonl"
     grid(JOB, AXES, fixed=True, compute=cheap, file=file)
-    with pytest.raises(BadInput, match="another job"):
+    with refusal("another job"):
         grid(JOB, AXES[::-1], fixed=True, compute=cheap, file=file)
     file.write_text("hello\n")
-    with pytest.raises(BadInput, match="no points"):
+    with refusal("no points"):
         grid(JOB, AXES, fixed=True, compute=cheap, file=file)
 
 
 def test_what_cannot_be_varied_is_said() -> None:
-    with pytest.raises(BadInput, match="two fields"):
+    with refusal("two fields"):
         grid(JOB, AXES[:1])
-    with pytest.raises(BadInput, match="not known"):
+    with refusal("not known"):
         grid(JOB, [("chipz", ["8"]), AXES[1]])
-    with pytest.raises(BadInput, match="at most"):
+    with refusal("at most"):
         grid(JOB, [("batch", range(1, 500)), ("seq", range(1, 500))])
-    with pytest.raises(BadInput, match="must look like"):
+    with refusal("must look like"):
         engine_at("8786")
     note = grid(
         JOB, [("tp", ["3", "1"]), ("seq", ["4096", "8192"])], fixed=True
@@ -147,10 +148,7 @@ def test_what_cannot_be_varied_is_said() -> None:
     assert "heads" in note
 
 
-def test_the_command(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    from meshwright.cli.main import main
+def test_the_command(tmp_path: Path, shell: Shell) -> None:
 
     words = [
         "sweep",
@@ -165,12 +163,10 @@ def test_the_command(
     ]
     words += ["--over", "chips=8,16", "--over", "seq=4k,8k"]
     file = tmp_path / "grid.jsonl"
-    assert main([*words, "-o", str(file), "--show", "mfu"]) == 0
-    told = capsys.readouterr().out
+    told = shell(*words, f"-o {file} --show mfu").out
     assert "by chips (down) and seq (across)" in told and "%" in told
-    assert main([*words, "-o", str(file), "--json"]) == 0
-    data = json.loads(capsys.readouterr().out)
+    data = shell.json(*words, f"-o {file}")
     assert len(data["rows"]) == 4 and data["rows"][0]["step_time_s"] > 0
     assert max(len(line) for line in told.splitlines()) <= 80
-    assert main([*words, "--show", "mfuu"]) == 2
-    assert main([*words[:-2], "--workers", "2"]) == 2
+    shell(*words, "--show mfuu", ends=2)
+    shell(*words[:-2], "--workers 2", ends=2)

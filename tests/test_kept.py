@@ -4,7 +4,6 @@ under each model or refuses it by name.
 
 from __future__ import annotations
 
-import json
 from itertools import combinations
 from pathlib import Path
 
@@ -20,6 +19,7 @@ from meshwright.limits.realistic import (
 )
 from meshwright.limits.scenario import preset
 from meshwright.prediction.failures import loss_to_failures
+from shell import Shell
 
 Capture = pytest.CaptureFixture[str]
 JOB = """
@@ -35,12 +35,6 @@ batch = "64seq"
 """
 
 
-def told(capsys: Capture, *words: str) -> dict:
-    """The JSON of a command that answers."""
-    assert main([*words, "--json"]) == 0
-    return json.loads(capsys.readouterr().out)
-
-
 def layouts(data: dict) -> list[tuple[object, ...]]:
     """tp, pp, zero, schedule and chunks of each point."""
     names = ("tp", "pp", "zero", "schedule", "interleave")
@@ -49,12 +43,12 @@ def layouts(data: dict) -> list[tuple[object, ...]]:
 
 
 def test_a_sweep_keeps_the_layout_of_a_file_and_says_so(
-    tmp_path: Path, capsys: Capture
+    tmp_path: Path, shell: Shell
 ) -> None:
     file = tmp_path / "job.toml"
     file.write_text(JOB)
-    vary = ("sweep", str(file), "--over", "interleave=1,2,4")
-    data = told(capsys, *vary)
+    line, over = f"sweep {file}", "--over interleave=1,2,4"
+    data = shell.json(f"{line} {over}")
     assert data["fixed"]
     # 1F1B has one chunk on a device, interleaved 1F1B more: the schedule follows
     assert layouts(data) == [
@@ -62,57 +56,41 @@ def test_a_sweep_keeps_the_layout_of_a_file_and_says_so(
         (2, 4, 1, "interleaved", 2),
         (2, 4, 1, "interleaved", 4),
     ]
-    assert main([*vary]) == 0
-    assert "layout: that of the file" in capsys.readouterr().out
-    searched = told(capsys, *vary[:2], "--replan", "--over", "chips=64")
+    assert "layout: that of the file" in shell(f"{line} {over}").out
+    searched = shell.json(f"{line} --replan --over chips=64")
     assert not searched["fixed"]
     assert layouts(searched) != [(2, 4, 1, "1f1b", 1)]
     # a flag lies over the file; a list asks for a search
-    flagged = told(capsys, *vary[:2], "--pp", "2", "--dp", "16", *vary[2:])
+    flagged = shell.json(f"{line} --pp 2 --dp 16 {over}")
     assert [row[:2] for row in layouts(flagged)] == [(2, 2)] * 3
-    assert not told(capsys, *vary[:2], "--tp", "1,2", "--over", "chips=64")[
-        "fixed"
-    ]
-    assert main([*vary, "--fixed", "--replan"]) == 2
-    assert "--replan" in capsys.readouterr().err
+    listed = shell.json(f"{line} --tp 1,2 --over chips=64")
+    assert not listed["fixed"]
+    assert "--replan" in shell.refused(f"{line} {over} --fixed --replan")
 
 
-def test_flags_of_a_sweep_say_what_they_keep(capsys: Capture) -> None:
+def test_flags_of_a_sweep_say_what_they_keep(shell: Shell) -> None:
     words = "sweep llama3-8b --on 64xh100 --batch 64seq --tp 2 --over chips=64"
-    assert main(words.split()) == 0
-    assert "searched at every value, but for tp 2" in capsys.readouterr().out
+    assert "searched at every value, but for tp 2" in shell(words).out
 
 
 def test_one_field_has_no_column_to_choose_and_money_three_digits(
-    capsys: Capture,
+    shell: Shell,
 ) -> None:
-    words = [
-        "sweep",
-        "llama3-8b",
-        "--on",
-        "64xh100",
-        "--batch",
-        "64seq",
-        "--tokens",
-        "1T",
-        "--fixed",
-        "--zero",
-        "3",
-    ]
-    over = ["--over", "chips=32,64", "--show", "cost_usd"]
-    assert main([*words, *over]) == 2
-    assert "--show cost_usd is for a sweep of two" in capsys.readouterr().err
-    assert main([*words, *over, "--over", "zero=2,3"]) == 0
-    row = capsys.readouterr().out.splitlines()[2]
+    words = "sweep llama3-8b --on 64xh100 --batch 64seq --tokens 1T --fixed --zero 3"
+    over = "--over chips=32,64 --show cost_usd"
+    assert "--show cost_usd is for a sweep of two" in shell.refused(
+        f"{words} {over}"
+    )
+    row = shell(f"{words} {over} --over zero=2,3").out.splitlines()[2]
     assert row.count(" k USD") == 2 and "," not in row
 
 
 def test_a_run_of_whole_transformers_has_its_smallest_cluster(
-    capsys: Capture,
+    shell: Shell,
 ) -> None:
     """Time of the run = FLOPs / (chips x peak x utilisation); no width below does so much."""
-    asked = ("limits", "h100", "--model", "realistic", "--run", "1e24")
-    (row,) = told(capsys, *asked)["answers"]
+    asked = "limits h100 --model realistic --run"
+    (row,) = shell.json(f"{asked} 1e24")["answers"]
     scenario = preset("h100")
     peak = scenario.chip.peak("fp16")
     took = row["flops"] / (row["chips"] * peak * row["utilisation"])
@@ -133,8 +111,8 @@ def test_a_run_of_whole_transformers_has_its_smallest_cluster(
     below = width - 2 ** (width.bit_length() - 3)
     model = transformer(scenario.law, float(below), real)
     assert run_of(scenario.law, model)[0] < 1e24
-    assert main([*asked[:-1], "1e29"]) == 1
-    assert "no number of chips makes a run of 1e+29" in capsys.readouterr().err
+    why = shell(f"{asked} 1e29", ends=1).err
+    assert "no number of chips makes a run of 1e+29" in why
 
 
 GIVEN = {

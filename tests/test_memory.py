@@ -124,8 +124,8 @@ def test_the_fullest_device_is_found(
     """
     layout = Layout(**degrees)
     job = Job(
-        catalog.model(name),
-        catalog.cluster(f"{layout.chips}xh100-sxm"),
+        name,
+        f"{layout.chips}xh100-sxm",
         4096,
         layout,
         assumptions=PLAIN,
@@ -155,9 +155,7 @@ def test_the_fullest_device_under_every_schedule(
     layout = placed(
         Layout(pp=4, dp=2, schedule=name, interleave=v, zero=1), (8, 1)
     )
-    job = Job(
-        model, catalog.cluster("8xh100-sxm"), 2 * m, layout, assumptions=PLAIN
-    )
+    job = Job(model, "8xh100-sxm", 2 * m, layout, assumptions=PLAIN)
     found = fullest(job, layout)
     assert found == pytest.approx(every_device(job, layout), rel=1e-9)
 
@@ -177,8 +175,8 @@ def test_a_device_that_is_alone_has_no_chunks(
         dp=8, schedule=name, interleave=v, microbatch_group=group, zero=1
     )
     job = Job(
-        catalog.model("llama3-8b"),
-        catalog.cluster("8xh100-sxm"),
+        "llama3-8b",
+        "8xh100-sxm",
         8 * 16,
         layout,
         assumptions=PLAIN,
@@ -229,7 +227,7 @@ def uses(job: Job, layout: Layout) -> list[dict[str, memory.Use]]:
 def test_one_replica_needs_the_same_under_every_zero_stage(
     degrees: dict[str, int],
 ) -> None:
-    job = Job(catalog.model("llama3-70b"), catalog.cluster("8xgb200"), 64)
+    job = Job("llama3-70b", "8xgb200", 64)
     first, *others = uses(job, Layout(**{"dp": 1, **degrees}))
     assert all(other == first for other in others)
 
@@ -283,7 +281,7 @@ def test_activations_of_korthikanti(tp: int) -> None:
     layout = placed(Layout(tp=tp, dp=8 // tp), (8, 1))
     job = Job(
         model,
-        catalog.cluster("8xa100-80"),
+        "8xa100-80",
         8,
         layout,
         attention_kernel="unfused",

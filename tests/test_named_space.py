@@ -20,6 +20,7 @@ from meshwright.describe.model import Model, MoE
 from meshwright.prediction.certainty import resolution
 from meshwright.schedule import SCHEDULES
 from meshwright.search import Plan, Space, strategies
+from refusals import refusal
 
 VALUES: dict[str, list[Any]] = {
     "tp": [1, 2, 4, 8],
@@ -201,9 +202,9 @@ def test_pipelines_named_beside_none_are_compared(sequences: int) -> None:
     with no pipeline, whichever is named first.
     """
     job = Job("llama3-405b", "1024xh100-sxm", sequences)
-    deep = plan(job, Space(pp=(2, 4, 8), zero=(3,)), families=False)
-    every = plan(job, Space(pp=(1, 2, 4, 8), zero=(3,)), families=False)
-    other = plan(job, Space(zero=(3,), pp=(1, 2, 4, 8)), families=False)
+    deep = plan(job, Space(pp=(2, 4, 8), zero=3), families=False)
+    every = plan(job, Space(pp=(1, 2, 4, 8), zero=3), families=False)
+    other = plan(job, Space(zero=3, pp=(1, 2, 4, 8)), families=False)
     assert deep.best and every.best and other.best
     assert every.best.merit_s <= deep.best.merit_s * (1 + 1e-12)
     assert other.best == every.best and other.notes == every.notes
@@ -217,7 +218,7 @@ def test_experts_cut_as_asked() -> None:
     """etp is 1 or tp unless it is named; then it is what is named."""
     job = Job("mixtral-8x7b", "64xh100-sxm", 64)
     usual, two, both = (
-        plan(job, Space(tp=(4,), **asked), families=False)
+        plan(job, Space(tp=4, **asked), families=False)
         for asked in ({}, {"etp": (2,)}, {"etp": (1, 2)})
     )
     assert two.best and both.best and usual.best
@@ -257,7 +258,7 @@ def test_values_may_be_named_in_any_order(groups: tuple[int, ...]) -> None:
     rest: dict[str, Any] = {"recompute": ("full", "none"), "relaxed": False}
     whole = plan(job, Space(dp_replicate=groups, **rest), families=False)
     each = [
-        plan(job, Space(dp_replicate=(n,), **rest), families=False)
+        plan(job, Space(dp_replicate=n, **rest), families=False)
         for n in groups
     ]
     ascending = plan(
@@ -303,9 +304,7 @@ def test_no_point_of_a_front_is_beaten_in_time_and_memory(
 
 
 def test_a_field_is_named_with_a_value() -> None:
-    with pytest.raises(
-        BadInput, match="space.pp must have at least one value"
-    ):
+    with refusal("space.pp must have at least one value"):
         plan(Job("llama3-8b", "8xh100-sxm", 64), Space(pp=()))
 
 
@@ -317,7 +316,7 @@ def test_nothing_legal_is_said_as_soon_with_a_million_sequences() -> None:
     for sequences in (3, 1000003):
         job = Job("llama3-8b", "6xb200", sequences, framework=maxtext)
         start = time.process_time()
-        found = plan(job, Space(tp=(4,)))
+        found = plan(job, Space(tp=4))
         assert found.best is None and not found.searched
         assert time.process_time() - start < 10
 
@@ -338,8 +337,8 @@ def test_what_no_proposal_of_the_framework_holds_is_said() -> None:
         moe=MoE(experts=4, top_k=2, expert_ffn=1024),
     )
     job = Job(experts, "48xb200", 3)
-    less = plan(job, Space(zero=(2,), microbatch=(3,)), families=False)
-    more = plan(job, Space(zero=(1, 2), microbatch=(3,)), families=False)
+    less = plan(job, Space(zero=2, microbatch=3), families=False)
+    more = plan(job, Space(zero=(1, 2), microbatch=3), families=False)
     assert less.fastest and more.fastest
     assert less.fastest.merit_s < more.fastest.merit_s
     assert less.notes[0].startswith(

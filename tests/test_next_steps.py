@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import runpy
-import shlex
 from pathlib import Path
 
 import pytest
 
-from meshwright import Job, Layout, model
-from meshwright.cli import main as cli
+from meshwright import Job, Layout
 from meshwright.cli.steps import target
 from meshwright.errors import STARTED, command
+from shell import Output, Shell
 
 ROOT = Path(__file__).parents[1]
 SCRIPT = """torchrun --nproc_per_node 8 --nnodes 2 pretrain_gpt.py \\
@@ -22,16 +20,16 @@ SCRIPT = """torchrun --nproc_per_node 8 --nnodes 2 pretrain_gpt.py \\
  --tensor-model-parallel-size 2 --use-distributed-optimizer \\
  --untie-embeddings-and-output-weights --normalization RMSNorm
 """
-SMALL = ["--tp", "1,2", "--pp", "1", "--cp", "1", "--zero", "1", "--top", "1"]
+SMALL = "--tp 1,2 --pp 1 --cp 1 --zero 1 --top 1"
 
 
-def steps(capsys: pytest.CaptureFixture[str]) -> list[list[str]]:
-    """The words of the commands of a card's row "next", without the program."""
-    told = capsys.readouterr().out.replace("\\\n", "")
+def steps(said: Output) -> list[str]:
+    """The commands of a card's row "next", without the program."""
+    told = said.out.replace("\\\n", "")
     _, _, told = told.partition("\n  next ")
     told, _, _ = told.partition("\n  more ")
-    lines = [shlex.split(line) for line in told.splitlines() if line.strip()]
-    return [line[1:] for line in lines if line[0] == "meshwright"]
+    parts = [line.split(maxsplit=1) for line in told.splitlines()]
+    return [part[1] for part in parts if part[:1] == ["meshwright"]]
 
 
 @pytest.fixture
@@ -42,34 +40,27 @@ def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def test_from_a_script_to_a_script_by_next_steps_alone(
-    script: str, capsys: pytest.CaptureFixture[str]
+    script: str, shell: Shell
 ) -> None:
-    assert cli.run(["read", script]) == 0
-    [kept] = steps(capsys)
-    assert kept == [*f"read {script} --on h100-sxm -o job.toml".split()]
-    assert cli.run(kept) == 0
-    predict, plan = steps(capsys)
-    assert predict == ["predict", "job.toml"]
-    assert cli.run(predict) == 0
-    exported, drawn = steps(capsys)
-    assert exported == ["export", "job.toml", "--to", "megatron"]
-    assert cli.run(exported) == 0 and "pretrain_gpt" in capsys.readouterr().out
-    assert cli.run(drawn) == 0
-    capsys.readouterr()
-    assert cli.run([*plan, *SMALL]) == 0
-    capsys.readouterr()
-    exported = ["export", "plan.toml", "--to", "megatron"]
-    assert cli.run(["predict", "plan.toml", "--explain", "mfu"]) == 0
-    assert steps(capsys)[0] == exported, "not plan.toml into plan.toml"
+    [kept] = steps(shell(f"read {script}"))
+    assert kept == f"read {script} --on h100-sxm -o job.toml"
+    predict, plan = steps(shell(kept))
+    assert predict == "predict job.toml"
+    exported, drawn = steps(shell(predict))
+    assert exported == "export job.toml --to megatron"
+    assert "pretrain_gpt" in shell(exported).out
+    shell(drawn)
+    shell(f"{plan} {SMALL}")
+    exported, *_ = steps(shell("predict plan.toml --explain mfu"))
+    assert exported == "export plan.toml --to megatron", "not into plan.toml"
 
 
 def test_a_command_that_would_train_another_model_is_not_printed(
-    script: str, capsys: pytest.CaptureFixture[str]
+    script: str, shell: Shell
 ) -> None:
     text = SCRIPT.replace("--vocab-size 32000", "")
     Path(script).write_text(text, "utf-8")
-    assert cli.run(["read", script]) == 0
-    told = capsys.readouterr().out
+    told = shell(f"read {script}").out
     assert "--vocab-size 128256" in told and "  next " not in told
 
 
@@ -90,18 +81,21 @@ def test_commands_are_called_as_the_program_was_started(
 
 def test_every_printed_command_is(
     script: str,
-    capsys: pytest.CaptureFixture[str],
+    shell: Shell,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv(STARTED, "python3 run.py")
-    read = ["read", script, "--on", "h100-sxm"]
-    assert cli.run([*read, "-o", "job.toml"]) == 0 == cli.run(read)
-    assert cli.run(["predict", "job.toml"]) == 0
-    assert cli.run(["plan", "job.toml", *SMALL]) == 0
-    assert cli.run(["predict", "job.toml", "--foo"]) == 2
-    assert cli.run(["export", "config.json", "--to", "sbatch"]) == 2
-    caught = capsys.readouterr()
-    said = (caught.out + caught.err).splitlines()
+    read = f"read {script} --on h100-sxm"
+    ended = {
+        f"{read} -o job.toml": 0,
+        read: 0,
+        "predict job.toml": 0,
+        f"plan job.toml {SMALL}": 0,
+        "predict job.toml --foo": 2,
+        "export config.json --to sbatch": 2,
+    }
+    told = ["".join(shell(line, ends=code)) for line, code in ended.items()]
+    said = "\n".join(told).splitlines()
     commands = [
         line
         for line in said
@@ -127,71 +121,60 @@ def test_a_command_of_run_py_is_a_question_of_the_page(
 
 
 def test_a_plan_that_no_money_pays_for_is_none(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
+    shell: Shell, tmp_path: Path
 ) -> None:
     """The plan of the number that was asked would read as if it were paid."""
     poor = "plan llama3-8b --on 16xh100-sxm --batch 1Mi --tokens 100G"
-    words = [*poor.split(), *SMALL, "--budget", "100"]
+    line = f"{poor} {SMALL} --budget 100"
     path = tmp_path / "plan.toml"
-    assert cli.run([*words, "-o", str(path)]) == 1 and not path.exists()
-    told = capsys.readouterr().out
+    told = shell(f"{line} -o {path}", ends=1).out
+    assert not path.exists()
     assert "  no      no size tried finishes for under 100 USD" in told
     assert "tokens/s" not in told and "USD" in told
-    assert cli.run([*words, "--json"]) == 1
-    assert json.loads(capsys.readouterr().out)["sizing"]["chips"] is None
+    assert shell.json(line, ends=1)["sizing"]["chips"] is None
 
 
-ON = ["llama3-8b", "--on", "16xh100-sxm", "--batch", "1M"]
+ON = "llama3-8b --on 16xh100-sxm --batch 1M"
 MEANT = {
-    (
-        "predict",
-        *ON,
-        "--tensor-paralel",
-        "2",
-    ): "--tensor-parallel, which is --tp",
-    ("predict", *ON, "--pipeline-model-paralell-size=2"): "which is --pp",
-    ("export", "plan.toml", "--to", "slurm"): "did you mean sbatch?",
-    ("compare", "64xmi300x", "64xb200"): "--over on=64xmi300x,64xb200",
-    ("compare", "64xmi300x"): "meshwright sweep MODEL",
-    ("limits", "--on", "64xh100-sxm"): "--over chips=64..4096",
-    ("limits", "llama3-8b"): "meshwright sweep llama3-8b",
-    ("read", "config.json"): "meshwright plan config.json --on 64xh100-sxm",
-    ("read", "job.toml"): "a job of this project",
+    f"predict {ON} --tensor-paralel 2": "--tensor-parallel, which is --tp",
+    f"predict {ON} --pipeline-model-paralell-size=2": "which is --pp",
+    "export plan.toml --to slurm": "did you mean sbatch?",
+    "compare 64xmi300x 64xb200": "--over on=64xmi300x,64xb200",
+    "compare 64xmi300x": "meshwright sweep MODEL",
+    "limits --on 64xh100-sxm": "--over chips=64..4096",
+    "limits llama3-8b": "meshwright sweep llama3-8b",
+    "read config.json": "meshwright plan config.json --on 64xh100-sxm",
+    "read job.toml": "a job of this project",
 }
 """What a newcomer types, and what leads on."""
 
 
 @pytest.mark.parametrize("words", MEANT)
 def test_a_mistake_says_what_was_meant(
-    words: tuple[str, ...],
-    capsys: pytest.CaptureFixture[str],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    words: str,
+    shell: Shell,
+    elsewhere: Path,
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     Path("config.json").write_text('{"model_type": "llama"}')
     Path("job.toml").write_text('[cluster]\non = "64xh100-sxm"\n')
-    assert cli.run([*words]) == 2
-    assert MEANT[words] in capsys.readouterr().err
+    assert MEANT[words] in shell.refused(words)
 
 
 def test_what_is_not_legal_is_not_said_to_lack_memory(
-    capsys: pytest.CaptureFixture[str],
+    shell: Shell,
 ) -> None:
-    assert cli.run(["plan", *ON, "--tp", "3"]) == 1
-    told = capsys.readouterr().out
+    told = shell(f"plan {ON} --tp 3", ends=1).out
     assert told.startswith("Plan llama3-8b on 16 x h100-sxm, batch ")
     assert "  no      not legal: tp may be 1, 2, 4" in told
     assert "fit" not in told
 
 
 def test_what_does_not_fit_says_what_would_and_how_to_ask_for_it(
-    capsys: pytest.CaptureFixture[str],
+    shell: Shell,
 ) -> None:
     """The proposed command has an answer; the reason stands before what was rounded."""
     words = "plan llama3-70b --on 8xa100-80 --batch 1M"
-    assert cli.run(words.split()) == 1
-    told = capsys.readouterr().out
+    told = shell(words, ends=1).out
     assert (
         "  no      does NOT fit: even the smallest layout needs 155 GiB where a"
         in told
@@ -203,57 +186,51 @@ def test_what_does_not_fit_says_what_would_and_how_to_ask_for_it(
     proposed = told.partition("  next    meshwright ")[2].partition("  more")[
         0
     ]
-    again = proposed.replace("\\\n", " ").split()
-    assert again == [*words.split(), "--offload", "optimizer"]
-    assert cli.run(again) == 0
+    again = " ".join(proposed.replace("\\\n", " ").split())
+    assert again == f"{words} --offload optimizer"
+    shell(again)
 
 
 def test_chips_that_cut_nothing_name_the_framework_that_does(
-    capsys: pytest.CaptureFixture[str],
+    shell: Shell,
 ) -> None:
     """FSDP, which is usual on consumer cards, gathers whole layers and a whole head."""
-    words = "plan llama3-8b --on 8xrtx-4090 --batch 64seq --top 1"
-    assert cli.run(words.split()) == 1
+    line = "plan llama3-8b --on 8xrtx-4090 --batch 64seq --top 1"
     other = "--framework megatron-core"
-    told = " ".join(capsys.readouterr().out.split())
+    told = " ".join(shell(line, ends=1).out.split())
     assert f"({other}) would make it fit" in told
-    assert cli.run([*words.split(), *other.split()]) == 0
-    assert cli.run([*words.split(), "--framework", "fsdp"]) == 1
-    assert other not in capsys.readouterr().out.partition("  no ")[2]
+    shell(f"{line} {other}")
+    assert other not in shell(f"{line} --framework fsdp", ends=1).out
 
 
 def test_a_plan_and_a_prediction_say_how_they_round(
-    capsys: pytest.CaptureFixture[str],
+    shell: Shell,
 ) -> None:
     """The nearest number is the one that predict takes."""
-    assert cli.run(["predict", *ON, "--zero", "3", "--why"]) == 0
-    assert "rounded to 122 sequences" in capsys.readouterr().out
-    assert cli.run(["plan", *ON, *SMALL, "--why"]) == 0
-    told = capsys.readouterr().out
+    told = shell(f"predict {ON} --zero 3 --why").out
+    assert "rounded to 122 sequences" in told
+    told = shell(f"plan {ON} {SMALL} --why").out
     assert "rounded to 128 sequences" in told
     assert "the nearest, as predict takes it: --batch 122seq" in told
 
 
 def test_a_chip_without_a_price_says_so_and_how_to_give_one(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
+    shell: Shell, tmp_path: Path
 ) -> None:
     words = "llama3-8b --on 8xmi325x --batch 64seq --zero 1 --tokens 1G -o"
     job = tmp_path / "job.toml"
-    assert cli.run(["predict", *words.split(), str(job)]) == 0
-    told = capsys.readouterr().out
+    told = shell(f"predict {words} {job}").out
     assert "no public price: --price mi325x=4.5 gives one" in told
     table = "\n[cluster.chip]\nusd_per_hour = 4.5\n"
     job.write_text(job.read_text("utf-8") + table)
-    assert cli.run(["predict", str(job)]) == 0
-    told = capsys.readouterr().out
+    told = shell(f"predict {job}").out
     assert "at 4.5 USD/chip-h" in told and "public price" not in told
 
 
 def test_limits_say_whose_price_they_take(
-    capsys: pytest.CaptureFixture[str],
+    shell: Shell,
 ) -> None:
-    assert cli.run(["limits", "h100", "--chips", "64", "--all"]) == 0
-    told = capsys.readouterr().out
+    told = shell("limits h100 --chips 64 --all").out
     assert "rent: epoch-h100 at 3.5 USD/h (Nebius, September 2024" in told
 
 
@@ -267,36 +244,32 @@ def test_a_router_flag_nobody_knows_is_not_harmless() -> None:
 
 
 def test_a_sweep_says_whose_price_is_missing(
-    capsys: pytest.CaptureFixture[str],
+    shell: Shell,
 ) -> None:
     words = "sweep llama3-8b --on 8xh100-sxm --batch 64seq --zero 3 --tp 1"
     over = "--pp 1 --tokens 1G --over on=8xh100-sxm,8xmi325x"
-    assert cli.run([*words.split(), *over.split()]) == 0
-    told = capsys.readouterr().out
+    told = shell(f"{words} {over}").out
     assert told.count("has no public price") == 1 and "mi325x has no" in told
-    assert cli.run([*words.split(), *over.split(), "--price", "mi325x=2"]) == 0
-    assert "has no public price" not in capsys.readouterr().out
+    assert (
+        "has no public price"
+        not in shell(f"{words} {over} --price mi325x=2").out
+    )
 
 
-def test_words_of_an_answer(
-    script: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_words_of_an_answer(script: str, shell: Shell) -> None:
     """Where ranks lie, what a published run took, why device is more than needed."""
-    words = ["--on", "16xh100-sxm", "--batch", "64seq", "--zero", "3"]
-    assert cli.run(["predict", "llama3-8b", *words, "--why"]) == 0
-    told = capsys.readouterr().out
+    words = "--on 16xh100-sxm --batch 64seq --zero 3"
+    told = shell(f"predict llama3-8b {words} --why").out
     assert "dp: 8 inside nvlink x 2 over ib\n" in told
-    odd = ["--on", "12xh100-sxm", "--batch", "48seq", "--tp", "4"]
-    assert cli.run(["predict", "llama3-8b", *odd, "--zero", "1", "--why"]) == 0
-    half = capsys.readouterr().out
+    odd = "--on 12xh100-sxm --batch 48seq --tp 4"
+    half = shell(f"predict llama3-8b {odd} --zero 1 --why").out
     assert "dp: 2 inside nvlink x 1.5 over ib\n" in half, "3 replicas, not 2"
     assert "(measured " in told and "the allocator can give back" in told
     text = SCRIPT.replace(
         "--vocab-size 32000", "--tokenizer-type Llama2Tokenizer"
     )
     Path(script).write_text(text, "utf-8")
-    assert cli.run(["read", script, "--all"]) == 0
-    told = capsys.readouterr().out
+    told = shell(f"read {script} --all").out
     assert "vocabulary 32,000: that of Llama2Tokenizer" in told
 
 
@@ -313,9 +286,7 @@ def test_the_file_that_is_proposed_is_the_frameworks_own(
 ) -> None:
     """Several formats hold a plan for FSDP; the one that means it first is proposed."""
     layout = Layout(dp=64, zero=3)
-    job = Job(
-        model("llama3-8b"), "64xh100-sxm", 256, layout, framework=framework
-    )
+    job = Job("llama3-8b", "64xh100-sxm", 256, layout, framework=framework)
     assert target(job) == tool
 
 
@@ -323,18 +294,13 @@ def test_the_file_that_is_proposed_is_the_frameworks_own(
     ("zero", "framework"), [(1, "megatron-deepspeed"), (3, "deepspeed-zero3")]
 )
 def test_an_export_names_a_framework_that_runs_the_plan(
-    zero: int,
-    framework: str,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    zero: int, framework: str, tmp_path: Path, shell: Shell
 ) -> None:
     """What it names predicts the plan: one of DeepSpeed's profiles has no ZeRO-3."""
-    plan = str(tmp_path / "plan.toml")
+    plan = tmp_path / "plan.toml"
     asked = "llama3-8b --on 64xh100-sxm --batch 64seq --recompute full"
-    cli.run(["predict", *asked.split(), "--zero", str(zero), "-o", plan])
-    cli.run(
-        ["export", plan, "--to", "deepspeed", "-o", str(tmp_path / "d.json")]
-    )
-    assert f"--framework {framework} to see" in capsys.readouterr().err
-    cli.run(["predict", plan, "--framework", framework])
-    assert f"framework {framework}" in capsys.readouterr().out
+    shell.answer(f"predict {asked} --zero {zero} -o {plan}")
+    told = shell(f"export {plan} --to deepspeed -o {tmp_path}/d.json").err
+    assert f"--framework {framework} to see" in told
+    told = shell.answer(f"predict {plan} --framework {framework}")
+    assert f"framework {framework}" in told

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from meshwright import Job, Space, assumptions, cluster, model, predict
+from meshwright import Job, Space, predict
 from meshwright.prediction.certainty import resolution
 from meshwright.search import (
     EarlyAnswer,
@@ -17,7 +17,7 @@ NARROW = {"interleave": (1, 2), "recompute": ("none",), "zero": (0, 1, 3)}
 
 
 def job(name: str, on: str, batch: int, how: str = "realistic") -> Job:
-    return Job(model(name), cluster(on), batch, assumptions=assumptions(how))
+    return Job(name, on, batch, assumptions=how)
 
 
 def first(asked: Job, space: Space) -> EarlyAnswer:

@@ -14,10 +14,7 @@ NAMES = [name for name in meshwright.__all__ if not name.startswith("_")]
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_example_of_a_name_runs(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_the_example_of_a_name_runs(name: str, elsewhere: Path) -> None:
     text = inspect.getdoc(getattr(meshwright, name)) or ""
     if "import torch" in text:
         pytest.importorskip("torch")

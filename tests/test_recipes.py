@@ -67,7 +67,7 @@ def test_a_plan_says_what_the_recipe_costs() -> None:
         and row.prediction.layout.cp == 2
         and "8 x h100-sxm" in row.note
     )
-    found = plan(job, Space(pp=(1,), zero=(3,)))
+    found = plan(job, Space(pp=1, zero=3))
     assert row.ran and replace(found, families=(row,)).cost_s(
         row.prediction
     ) == (row.prediction.step_time_s), (
@@ -88,12 +88,12 @@ PUBLISHED = {"tp": (8,), "cp": (1,), "pp": (16,), "dp": (128,), "zero": (1,)}
 def test_a_published_layout_of_the_same_job_is_never_refused() -> None:
     """Llama 3 405B on 16,384 H100: its risk is reckoned above any limit, and it ran."""
     job = Job("llama3-405b", "16384xh100-sxm", "2048seq", **LLAMA)
-    found = plan(job, Space(**PUBLISHED, recompute=("none",)))
+    found = plan(job, Space(**PUBLISHED, recompute="none"))
     assert found.best and found.recipe.startswith("Llama 3")
     assert found.best.risk_of_oom > 0.1 and not found.best.fits
     assert any("it has been run" in note for note in found.notes)
     assert found.fastest is found.best
-    alone = plan(job, Space(**PUBLISHED, recompute=("none",)), families=False)
+    alone = plan(job, Space(**PUBLISHED, recompute="none"), families=False)
     assert (alone.best, alone.recipe) == (found.best, found.recipe)
     free = plan(job)
     (row,) = (f for f in free.families if f.name == NAME)
@@ -107,7 +107,7 @@ def test_a_published_layout_of_the_same_job_is_never_refused() -> None:
 def test_the_chips_of_a_published_layout_are_a_size_of_its_run() -> None:
     """The only number of chips that its degrees fill."""
     job = Job("llama3-405b", "16384xh100-sxm", "2048seq", tokens=1e12, **LLAMA)
-    space = Space(**PUBLISHED, recompute=("none",))
+    space = Space(**PUBLISHED, recompute="none")
     assert sizing(job, space, deadline_s=365 * 86400.0).chips == 16384
 
 

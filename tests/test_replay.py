@@ -16,7 +16,6 @@ from meshwright.describe.assumptions import SETS, Assumptions
 from meshwright.describe.fields import ASK
 from meshwright.describe.job import Job
 from meshwright.describe.layout import Layout
-from meshwright.errors import BadInput
 from meshwright.layout.placement import placed
 from meshwright.layout.stages import stage_layers
 from meshwright.prediction import replay as module
@@ -26,6 +25,7 @@ from meshwright.prediction.replay import replay, timeline
 from meshwright.schedule import SCHEDULES
 from meshwright.schedule import get as schedule_named
 from meshwright.step import StepCosts, clock, model_cost, step
+from refusals import refusal
 
 LAYERS_ONLY = replace(FREE, count=replace(FREE.count, vocabulary=False))
 
@@ -38,7 +38,7 @@ def job(assumptions: Assumptions = LAYERS_ONLY) -> Job:
         for dim in machine.network.dims
     )
     machine = replace(machine, network=replace(machine.network, dims=dims))
-    return Job(model("gpt3-175b"), machine, 64, assumptions=assumptions)
+    return Job("gpt3-175b", machine, 64, assumptions=assumptions)
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def test_who_ends_a_step_with_a_barrier() -> None:
     }
     assert free == {"epoch-2024"}, "the paper takes ZB-H2 for free of bubbles"
     layout, batch = Layout(tp=8, pp=8, dp=1, schedule="zb-h2"), 24
-    j = Job(model("gpt3-175b"), cluster("64xa100-80"), batch)
+    j = Job("gpt3-175b", "64xa100-80", batch)
     free, fenced = (
         predict(
             replace(
@@ -164,7 +164,7 @@ def test_the_last_and_the_first_stage_hold_fewer() -> None:
     ("pp", "schedule"), [(16, "1f1b"), (4, "dualpipev"), (1, "1f1b")]
 )
 def test_stages_add_up_to_the_model(pp: int, schedule: str) -> None:
-    j = Job(model("deepseek-v3"), cluster("64xh100-sxm"), 64, assumptions=FREE)
+    j = Job("deepseek-v3", "64xh100-sxm", 64, assumptions=FREE)
     layout = Layout(pp=pp, dp=64 // pp, schedule=schedule)
     full = placed(layout, j.cluster.sizes)
     parts = model_cost(j, full)
@@ -190,13 +190,13 @@ def test_too_long_a_timeline_is_refused(
 ) -> None:
     monkeypatch.setattr(module, "MOST_ACTIONS", 1000)
     p = predict(job(), Layout(tp=8, pp=8, dp=1))
-    with pytest.raises(BadInput, match="1,024 actions"):
+    with refusal("1,024 actions"):
         replay(p)
 
 
 def test_the_closed_form_is_the_step_without_what_comes_after() -> None:
     p = predict(
-        Job(model("gpt3-175b"), cluster("64xa100-80"), 64),
+        Job("gpt3-175b", "64xa100-80", 64),
         Layout(tp=4, pp=8, dp=2),
     )
     assert p.time_s["pp_comm"] > 0 and p.time_s["dp_comm"] > 0
@@ -221,7 +221,7 @@ def test_a_prediction_replays_stages_that_differ(
     sets = replace(sets, overlap=replace(sets.overlap, step_barrier=barrier))
     one = Job(
         replace(model("llama3-8b"), layers=stages + 3, vocab=0),
-        cluster("4xh100-sxm"),
+        "4xh100-sxm",
         8,
         assumptions=sets,
     )
@@ -240,7 +240,7 @@ def test_one_device_is_never_less_than_idle() -> None:
     on = cluster("64xh100-sxm")
     for sequences in (2, 3, 5, 7, 11, 64):
         layout = Layout(dp=64, zero=2)
-        job = Job(model("llama3-8b"), on, 64 * sequences, layout)
+        job = Job("llama3-8b", on, 64 * sequences, layout)
         idle = replay(predict(job)).bubble_fraction
         assert 0 <= idle < 1e-9
 

@@ -4,14 +4,12 @@ that fill the cluster, unless it is stated.
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from meshwright import (
-    BadInput,
     Job,
     Layout,
     Prediction,
@@ -21,22 +19,15 @@ from meshwright import (
     predict,
     table,
 )
-from meshwright.cli.main import main
 from meshwright.sweep import sweep
+from refusals import refusal
+from shell import Shell
 
 JOB = Job("llama3-70b", "256xh100-sxm", batch=512)
 WORDS = "predict llama3-70b --on {on} --batch 512seq --tp 8 --pp 4 --zero 1"
 
 
-def by_command(words: list[str], capsys: pytest.CaptureFixture[str]) -> dict:  # type: ignore[type-arg]
-    assert main([*words, "--json"]) == 0
-    found: dict = json.loads(capsys.readouterr().out)  # type: ignore[type-arg]
-    return found
-
-
-def test_every_face_fills_the_cluster(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_every_face_fills_the_cluster(tmp_path: Path, shell: Shell) -> None:
     """256 chips / (tp 8 x pp 4) = 8 replicas."""
     given = Layout(tp=8, pp=4, zero=1)
     step = predict(JOB, replace(given, dp=8)).step_time_s
@@ -54,9 +45,8 @@ def test_every_face_fills_the_cluster(
     ]
     for p in found:
         assert p and p.layout.dp == 8 and p.step_time_s == step
-    words = WORDS.format(on="256xh100-sxm").split()
-    for command in (words, ["predict", str(file)]):
-        assert by_command(command, capsys)["step_time_s"] == step
+    for line in (WORDS.format(on="256xh100-sxm"), f"predict {file}"):
+        assert shell.json(line)["step_time_s"] == step
 
 
 def test_the_page_fills_the_cluster() -> None:
@@ -84,20 +74,12 @@ def test_a_stated_dp_stays() -> None:
 
 
 def test_without_a_layout_every_chip_is_a_replica(
-    capsys: pytest.CaptureFixture[str],
+    shell: Shell,
 ) -> None:
-    job = Job("llama3.2-1b", "16xh100-sxm", batch=64)
-    words = [
-        "predict",
-        "llama3.2-1b",
-        "--on",
-        "16xh100-sxm",
-        "--batch",
-        "64seq",
-    ]
-    p = predict(job)
+    p = predict(Job("llama3.2-1b", "16xh100-sxm", batch=64))
     assert p.layout.dp == 16
-    assert by_command(words, capsys)["step_time_s"] == p.step_time_s
+    line = "predict llama3.2-1b --on 16xh100-sxm --batch 64seq"
+    assert shell.json(line)["step_time_s"] == p.step_time_s
 
 
 def test_another_cluster_has_other_replicas() -> None:
@@ -119,7 +101,7 @@ def test_another_cluster_has_other_replicas() -> None:
     ],
 )
 def test_degrees_that_do_not_divide_the_chips_end_in_the_same_words(
-    chips: int, says: str, capsys: pytest.CaptureFixture[str]
+    chips: int, says: str, shell: Shell
 ) -> None:
     """3 replicas of 32 chips in 100; none in 16."""
     job = Job("llama3-70b", f"{chips}xh100-sxm", batch=510)
@@ -127,16 +109,14 @@ def test_degrees_that_do_not_divide_the_chips_end_in_the_same_words(
     row = table(job, [layout])
     words = WORDS.replace("512seq", "510seq").format(on=f"{chips}xh100-sxm")
     if chips < 32:
-        with pytest.raises(BadInput, match=says):
+        with refusal(says):
             predict(job, layout)
         assert row.refused == (says,)
-        assert main(words.split()) == 2
-        assert says in capsys.readouterr().err
+        assert says in shell.refused(words)
         return
     p = predict(job, layout)
     assert p.layout.dp == 3 and p.idle == says
-    assert main(words.split()) == 0
-    assert says in capsys.readouterr().out
+    assert says in shell(words).out
 
 
 def test_every_repr_says_which_chips_are_idle() -> None:
@@ -164,7 +144,7 @@ def test_a_placement_states_its_replicas() -> None:
 
 def test_a_layout_alone_has_no_number_of_chips() -> None:
     assert Layout(tp=8).filling(64).dp == 8
-    with pytest.raises(BadInput, match=r"layout\.dp is not stated"):
+    with refusal(r"layout\.dp is not stated"):
         Layout(tp=8).chips  # noqa: B018
-    with pytest.raises(BadInput, match=r"layout\.tp must be a whole number"):
+    with refusal(r"layout\.tp must be a whole number"):
         Layout(tp=None)  # type: ignore[arg-type]

@@ -70,11 +70,11 @@ def test_a_schedule_that_runs_only_with_fewer_replicas() -> None:
         Model("m", 2, 256, 4, 1024, 0, 256), Cluster(chip, network, 8), 8
     )
     space = Space(
-        schedule=("dualpipev",),
-        microbatch=(1,),
-        tp=(1,),
-        cp=(1,),
-        pp=(1,),
+        schedule="dualpipev",
+        microbatch=1,
+        tp=1,
+        cp=1,
+        pp=1,
         relaxed=True,
     )
     every = brute(job, space, 5)
@@ -153,7 +153,7 @@ def test_chips_that_fill_no_nodes_are_said_before_memory() -> None:
     job = Job(
         Model("m", 6, 256, 4, 1024, 1000, 256), Cluster(chip, network, 6), 8
     )
-    said = plan(job, Space(relaxed=False, pp=(6,)), families=False)
+    said = plan(job, Space(relaxed=False, pp=6), families=False)
     assert said.best is None and said.closest is None
     assert said.notes[0] == (
         "no combination of degrees is legal: 6 chips do not fill units of 4 (near) evenly: 4, 8"
@@ -215,7 +215,7 @@ def test_what_fits_only_between_the_fewest_and_the_most_replicas(
     chip = Chip("c", {"bf16": 3e14}, 1e13, 8e10, 2e12)
     job = Job(model, Cluster(chip, flat, chips), batch)
     space = Space(**{**ONE, **choices}, relaxed=True)
-    own = brute(job, space.but(dp=(dp,)), 9).rows
+    own = brute(job, space.but(dp=dp), 9).rows
     job = oom.with_room_for(job, 1.001 * min(row.bytes for row in own))
     every = brute(job, space, 5)
     assert every.rows
@@ -241,11 +241,11 @@ def test_a_single_replica_may_need_less_than_two() -> None:
     assert one < two
     job = oom.with_room_for(job, (one + two) / 2)
     space = Space(
-        zero=(3,),
-        microbatch=(1,),
-        recompute=("none",),
-        tp=(1,),
-        cp=(1,),
+        zero=3,
+        microbatch=1,
+        recompute="none",
+        tp=1,
+        cp=1,
         relaxed=True,
     )
     every = brute(job, space, 5)
@@ -272,7 +272,7 @@ def test_an_interval_of_replicas_in_a_mesh_is_bounded_by_its_fastest() -> None:
         "schedule": ("1f1b",),
     }
     times = {
-        dp: brute(job, Space(**one, dp=(dp,)), 1).rows[0].merit
+        dp: brute(job, Space(**one, dp=dp), 1).rows[0].merit
         for dp in (4, 5, 6, 7)
     }
     assert times[7] < times[4], "a larger group is faster here"
@@ -296,7 +296,7 @@ def test_no_part_of_a_space_holds_anything_better(name: str) -> None:
     }
     best = search(job, Space(**wide), 1).rows[0]
     for tp, cp, pp in product((2, 4, 8), (1, 8), (8, 16, 32)):
-        part = Space(tp=(tp,), cp=(cp,), pp=(pp,), microbatch=(1,), **wide)
+        part = Space(tp=tp, cp=cp, pp=pp, microbatch=1, **wide)
         rows = brute(job, part, 1).rows
         assert not rows or best.merit <= rows[0].merit * (1 + 1e-12)
 
@@ -317,10 +317,10 @@ def test_a_limit_leaves_out_nothing_of_pipelines_of_layers(
     job = Job(model, Cluster(chip, network, 24), 48)
     space = Space(
         schedule=("1f1b", "interleaved", "zb-h1", "zb-h2", "zbv"),
-        tp=(1,),
-        cp=(1,),
-        zero=(0,),
-        recompute=("none",),
+        tp=1,
+        cp=1,
+        zero=0,
+        recompute="none",
         placements=False,
         relaxed=relaxed,
     )

@@ -18,7 +18,7 @@ from plain_loop import every_layout
 from spaces import random_job
 
 JOB = Job("llama3-8b", "16xh100-sxm", 32)
-ONE_STAGE = Space(pp=(1,))
+ONE_STAGE = Space(pp=1)
 """Nothing is replayed: closed forms are exact."""
 
 
@@ -161,13 +161,13 @@ def test_what_the_user_names_comes_before_a_convention(sentence: str) -> None:
     """A value that is asked for is searched; left open, none is found that breaks a convention."""
     job = Job("llama3-70b", "64xh100-sxm", 64)
     asked = plan(
-        job, Space(**BREAK[sentence], microbatch=(1,)), top=3, families=False
+        job, Space(**BREAK[sentence], microbatch=1), top=3, families=False
     )
     assert any(
         s.startswith(sentence)
         for s in practice.broken_conventions(job, asked.best.layout)
     )
-    free = plan(job, Space(microbatch=(1,)), top=10)
+    free = plan(job, Space(microbatch=1), top=10)
     for p in (free.best, *free.alternatives):
         assert not practice.broken_conventions(
             job, p.layout

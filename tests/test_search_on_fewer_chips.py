@@ -10,7 +10,7 @@ from math import inf, isclose
 
 import pytest
 
-from meshwright import Job, Plan, Space, cluster, model, plan
+from meshwright import Job, Plan, Space, plan
 from meshwright.layout.clean import (
     batches,
     dp_is_bound,
@@ -20,9 +20,7 @@ from meshwright.layout.clean import (
 )
 from meshwright.prediction.certainty import resolution
 
-SPACE = Space(
-    recompute=("none", "full"), zero=(1, 3), cp=(1,), schedule=("1f1b",)
-)
+SPACE = Space(recompute=("none", "full"), zero=(1, 3), cp=1, schedule="1f1b")
 CASES = [
     ("gpt2", "36xh100-sxm", 24),
     ("gpt2-xl", "100xh100-sxm", 62),
@@ -63,7 +61,7 @@ def test_the_fewest_chips_that_are_as_fast_are_used(
     """As far as the model can tell; and why is said: they fill no units, nothing that fits uses all
     of them evenly, or the best that does takes so many times as long.
     """
-    job = Job(model(name), cluster(on), batch)
+    job = Job(name, on, batch)
     found = plan(job, SPACE)
     times = {each.cluster.chips: merit(each) for each in tried(job)}
     least = min(times.values())
@@ -97,7 +95,7 @@ def test_the_batch_near_by_that_trains_the_most_tokens_is_named(
     """Of the first four near numbers, on the chips that are used and on all whole units: where it
     trains at least a twentieth more tokens a second.
     """
-    job = Job(model(name), cluster(on), batch)
+    job = Job(name, on, batch)
     found = plan(job, SPACE)
     assert found.best and found.fastest
     used = next(
@@ -140,7 +138,7 @@ def test_the_batch_near_by_that_trains_the_most_tokens_is_named(
 
 def test_the_cases_have_every_answer() -> None:
     """All chips and fewer; with a better batch on these, on others, and none."""
-    plans = [plan(Job(model(m), cluster(on), b), SPACE) for m, on, b in CASES]
+    plans = [plan(Job(m, on, b), SPACE) for m, on, b in CASES]
     notes = [
         " ".join(n for n in p.notes if "times as many" in n) for p in plans
     ]

@@ -4,7 +4,6 @@ there are none.
 
 from __future__ import annotations
 
-import json
 import random
 from dataclasses import replace
 from math import gcd, inf
@@ -13,8 +12,6 @@ from pathlib import Path
 import pytest
 
 from meshwright import plan, predict
-from meshwright.catalog import cluster, model
-from meshwright.cli import main as cli
 from meshwright.describe.assumptions import REALISTIC
 from meshwright.describe.batch import ROUNDED, SHARED, parse_batch
 from meshwright.describe.chip import Chip
@@ -30,6 +27,7 @@ from meshwright.prediction.certainty import resolution
 from meshwright.search import Space, brute, search
 from meshwright.step import oom
 from meshwright.sweep import vary
+from shell import Shell
 from spaces import bare, random_job
 
 EXACT = replace(REALISTIC, name="exact")
@@ -37,7 +35,7 @@ EXACT = replace(REALISTIC, name="exact")
 
 
 def job_of(name: str, on: str, batch: int) -> Job:
-    return Job(model(name), cluster(on), batch)
+    return Job(name, on, batch)
 
 
 def seconds(job: Job, space: Space) -> float:
@@ -83,7 +81,7 @@ STRICT_IS_EMPTY = [
 
 @pytest.mark.parametrize(("name", "on", "batch"), STRICT_IS_EMPTY)
 def test_chips_that_fill_no_nodes(
-    name: str, on: str, batch: int, capsys: pytest.CaptureFixture[str]
+    name: str, on: str, batch: int, shell: Shell
 ) -> None:
     """Strict: a sentence and exit code 1. By default: fewer chips, named first."""
     job = job_of(name, on, batch)
@@ -91,13 +89,7 @@ def test_chips_that_fill_no_nodes(
     assert strict.best is None and any(
         "do not fill" in note for note in strict.notes
     )
-    assert (
-        cli.run(
-            ["plan", name, "--on", on, "--batch", f"{batch}seq", "--strict"]
-        )
-        == 1
-    )
-    out = capsys.readouterr()
+    out = shell(f"plan {name} --on {on} --batch {batch}seq --strict", ends=1)
     assert "do not fill" in out.out and "internal" not in out.err
     found = plan(job)
     if found.best:
@@ -120,7 +112,7 @@ def test_the_front_of_time_and_memory(relaxed: bool) -> None:
     )
     space = Space(
         schedule=("1f1b", "interleaved"), interleave=(1, 2), zero=(0, 1, 3),
-        recompute=("none", "full"), sequence_parallel=(True,), cp=(1,),
+        recompute=("none", "full"), sequence_parallel=True, cp=1,
         microbatch=(1, 2), relaxed=relaxed,
     )  # fmt: skip
     assert plan(job, space, top=1).pareto is None
@@ -242,23 +234,13 @@ def test_tokens_are_rounded_to_sequences_that_the_chips_share(
 
 
 def test_an_awkward_batch_is_not_answered_without_a_word(
-    capsys: pytest.CaptureFixture[str],
+    shell: Shell,
 ) -> None:
     """15 M tokens are 3,662 = 2 x 1,831 sequences, which 2,304 chips cannot share; the answer keeps
     up with a relaxed one, or says which batch would train faster.
     """
-    deepseek = [
-        "plan",
-        "deepseek-v3",
-        "--on",
-        "2304xgb200",
-        "--json",
-        "--batch",
-    ]
-    asked = [
-        _answer(capsys, *deepseek, *more)
-        for more in (["15M"], ["15M", "--relaxed"])
-    ]
+    deepseek = "plan deepseek-v3 --on 2304xgb200 --batch 15M"
+    asked = [shell.json(f"{deepseek} {more}") for more in ("", "--relaxed")]
     rates = [data["best"]["tokens_per_s"] for data in asked]
     faster = [
         note
@@ -273,13 +255,6 @@ def test_an_awkward_batch_is_not_answered_without_a_word(
     exact = plan(job_of("deepseek-v3", "2304xgb200", 3662), top=1)
     assert exact.best.job.batch == 3662
     assert any("times as many tokens a second" in note for note in exact.notes)
-
-
-def _answer(capsys: pytest.CaptureFixture[str], *words: str) -> dict:
-    import json
-
-    assert cli.run(list(words)) == 0
-    return json.loads(capsys.readouterr().out)
 
 
 def test_what_would_make_it_fit_is_the_least_and_true() -> None:
@@ -345,8 +320,8 @@ def _bare():
 
 def test_the_answer_says_among_what_it_is_the_fastest() -> None:
     job = job_of("llama3-8b", "8xh100-sxm", 16)
-    free, pinned = plan(job), plan(job, Space(zero=(1,), tp=(2,)))
-    relaxed = plan(job, Space(zero=(1,), tp=(2,), relaxed=True))
+    free, pinned = plan(job), plan(job, Space(zero=1, tp=2))
+    relaxed = plan(job, Space(zero=1, tp=2, relaxed=True))
     assert "uneven batches (--relaxed)" in pinned.untried
     assert "cut unevenly" not in relaxed.untried
     assert (
@@ -372,10 +347,10 @@ def test_links_of_a_mesh_count_in_the_step() -> None:
     torchtitan hides nothing, takes nearly seven times as long, less the launches of both.
     """
     job = Job(
-        model("llama3-8b"),
-        cluster("8xmi300x"),
+        "llama3-8b",
+        "8xmi300x",
         8,
-        framework=profile("torchtitan"),
+        framework="torchtitan",
     )
     dims = job.cluster.network.dims
     switch = replace(
@@ -406,31 +381,16 @@ def test_plan_says_where_export_refuses_its_answer(
     on: str,
     runs: bool,
     tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    shell: Shell,
 ) -> None:
     """A best layout without a note starts; one that the trainer's own memory refuses has its
     sentence in a note.
     """
-    file = str(tmp_path / "plan.toml")
-    assert (
-        cli.main(
-            [
-                "plan",
-                name,
-                "--on",
-                on,
-                "--batch",
-                f"{on.split('x')[0]}seq",
-                "-o",
-                file,
-                "--json",
-            ]
-        )
-        == 0
-    )
-    notes = json.loads(capsys.readouterr().out)["notes"]
-    assert cli.main(["export", file, "--to", "torchrun"]) == (0 if runs else 2)
-    refused = capsys.readouterr().err.removeprefix("meshwright: ").strip()
+    file, chips = tmp_path / "plan.toml", on.split("x")[0]
+    line = f"plan {name} --on {on} --batch {chips}seq -o {file}"
+    notes = shell.json(line)["notes"]
+    export = shell(f"export {file} --to torchrun", ends=0 if runs else 2)
+    refused = export.err.removeprefix("meshwright: ").strip()
     said = [note for note in notes if "meshwright train cannot run" in note]
     assert (
         said == []
@@ -439,15 +399,11 @@ def test_plan_says_where_export_refuses_its_answer(
     )
 
 
-def test_idle_chips_are_said_once(capsys: pytest.CaptureFixture[str]) -> None:
+def test_idle_chips_are_said_once(shell: Shell) -> None:
     """The first line of an answer on fewer chips says so: no second line repeats it."""
-    assert (
-        cli.main(
-            ["plan", "llama3-8b", "--on", "100xh100-sxm", "--batch", "128seq"]
-        )
-        == 0
-    )
-    told = capsys.readouterr().out.splitlines()
+    told = shell(
+        "plan llama3-8b --on 100xh100-sxm --batch 128seq"
+    ).out.splitlines()
     assert sum("idle" in line for line in told) == 1
     assert "of 100 chips: " in " ".join(told[2:4])
 
@@ -503,7 +459,7 @@ def test_what_decides_is_said_before_what_does_not() -> None:
     """
     found = plan(
         job_of("llama3-8b", "501xh100-sxm", 512),
-        Space(tp=(3,), schedule=("gpipe",)),
+        Space(tp=3, schedule="gpipe"),
     )
     said = " ".join(found.notes)
     assert found.best is None and "501 chips do not fill" in found.notes[0]
@@ -518,7 +474,7 @@ def test_a_schedule_that_is_at_fault_is_named() -> None:
     """
     found = plan(
         job_of("llama3-8b", "8xh100-sxm", 256),
-        Space(schedule=("dualpipev",), dp=(8,), microbatch=(32,)),
+        Space(schedule="dualpipev", dp=8, microbatch=32),
     )
     assert any(
         "schedule may be " in note and note.endswith("not dualpipev")
@@ -526,14 +482,14 @@ def test_a_schedule_that_is_at_fault_is_named() -> None:
     )
 
 
-ROOMY = Space(recompute=("full",), microbatch=(1,))
+ROOMY = Space(recompute="full", microbatch=1)
 
 
 @pytest.mark.parametrize(
     ("name", "asked"),
     [
-        ("llama3-8b", ROOMY.but(zero=(3,))),
-        ("mixtral-8x7b", ROOMY.but(offload=("optimizer",))),
+        ("llama3-8b", ROOMY.but(zero=3)),
+        ("mixtral-8x7b", ROOMY.but(offload="optimizer")),
     ],
 )
 def test_what_just_has_room_is_found(name: str, asked: Space) -> None:

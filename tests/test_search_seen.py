@@ -56,7 +56,7 @@ def test_it_is_a_row_where_its_slow_end_is_not() -> None:
 
 def test_without_families_it_is_said_beside_the_answer() -> None:
     """What cannot be a row is a note; the answer is that of the plan with families."""
-    job, space = MIXTRAL, Space(tp=(1,), pp=(1,))
+    job, space = MIXTRAL, Space(tp=1, pp=1)
     found = plan(job, space, families=False)
     assert found.answer.layout == plan(job, space).answer.layout
     assert SAID in found.notes[0] and "faster" in found.notes[0]

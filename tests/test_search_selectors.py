@@ -94,9 +94,7 @@ def test_chunks_go_with_the_schedule() -> None:
 
 
 def test_pinned_values_are_plans_with_that_value() -> None:
-    space = Space(
-        cp=(1,), pp=(1,), zero=(1,), recompute=("none",), schedule=("1f1b",)
-    )
+    space = Space(cp=1, pp=1, zero=1, recompute="none", schedule="1f1b")
     best = plan(JOB, space, top=1).best
     assert best
     found = {
@@ -110,7 +108,7 @@ def test_pinned_values_are_plans_with_that_value() -> None:
     }
     for value in (2, 4):
         if value != best.layout.tp:
-            one = plan(JOB, space.but(tp=(value,))).fastest
+            one = plan(JOB, space.but(tp=value)).fastest
             choice = found["tp", value]
             assert (choice.prediction and choice.prediction.layout) == (
                 one and one.layout
@@ -138,9 +136,9 @@ BIG = Job("llama3-70b", "1024xh100-sxm", batch=512, framework="unknown")
 """Under software without recipes, of ties the simplest is not the fastest."""
 FEW = Space(
     cp=(1, 2),
-    microbatch=(1,),
-    recompute=("none",),
-    sequence_parallel=(True,),
+    microbatch=1,
+    recompute="none",
+    sequence_parallel=True,
 )
 
 
@@ -174,7 +172,7 @@ def test_a_pinned_value_is_the_fastest_with_it_as_in_the_table() -> None:
 
 def test_order_and_chunks_are_choices_of_pipelines() -> None:
     """Of one stage they are not said to cost nothing; pinned, pipelines are searched."""
-    best = plan(BIG, FEW.but(pp=(1,)), top=1).best
+    best = plan(BIG, FEW.but(pp=1), top=1).best
     assert best and best.layout.pp == 1
     near = [
         c
@@ -183,8 +181,8 @@ def test_order_and_chunks_are_choices_of_pipelines() -> None:
     ]
     assert near and all(c.prediction is None for c in near)
     assert all("changes nothing at pp 1" in c.why for c in near)
-    only = FEW.but(tp=(4,), zero=(1, 3), pp=(1, 2, 4))
-    one = plan(BIG, only.but(pp=(1,)), top=1).best
+    only = FEW.but(tp=4, zero=(1, 3), pp=(1, 2, 4))
+    one = plan(BIG, only.but(pp=1), top=1).best
     assert one
     found = [
         c
@@ -193,7 +191,7 @@ def test_order_and_chunks_are_choices_of_pipelines() -> None:
     ]
     assert {c.field for c in found} == {"interleave", "schedule"}
     assert all(c.prediction.layout.pp > 1 for c in found if c.prediction)
-    none = list(pin_values(BIG, only.but(pp=(1,)), one.layout))
+    none = list(pin_values(BIG, only.but(pp=1), one.layout))
     assert all(
         "changes nothing at pp 1" in c.why
         for c in none
@@ -203,7 +201,7 @@ def test_order_and_chunks_are_choices_of_pipelines() -> None:
 
 def test_sequence_parallelism_is_a_choice_of_tp() -> None:
     """Of one rank nothing is said to be without it; pinned, more are searched."""
-    small = Space(pp=(1,), tp=(1, 2), recompute=("none",))
+    small = Space(pp=1, tp=(1, 2), recompute="none")
     best = plan(JOB, small, top=1).best
     assert best and best.layout.tp == 1
     (near,) = [
@@ -223,7 +221,7 @@ def test_sequence_parallelism_is_a_choice_of_tp() -> None:
 
 def test_a_value_that_no_published_run_has_says_so() -> None:
     """Naming it decides the convention, which the plan keeps."""
-    space = FEW.but(cp=(1, 2, 4), pp=(1,))
+    space = FEW.but(cp=(1, 2, 4), pp=1)
     best = plan(BIG, space, top=1).best
     assert best
     found = {

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from meshwright import BadInput, Job, Plan, Space, plan, predict
+from meshwright import Job, Plan, Space, plan, predict
 from meshwright.describe.framework import frameworks
 from meshwright.describe.layout import Layout
 from meshwright.describe.software import Software
@@ -17,6 +17,7 @@ from meshwright.formats.bridge.launch import Place
 from meshwright.layout import beside
 from meshwright.prediction.certainty import resolution
 from meshwright.search import NUMERICS, all_settings, offers
+from refusals import refusal
 
 SMALL = ("qwen3-30b-a3b", "16xh100-sxm", "128seq", 4096, "bf16")
 QWEN = ("qwen3-235b-a22b", "256xh100-sxm", "8192seq", 4096, "fp8")
@@ -128,7 +129,7 @@ def test_the_best_layout_of_a_plan_under_the_settings_is_no_better() -> None:
 
 def test_overlap_of_experts_asks_for_chunks_and_keeps_what_was_sent() -> None:
     run = job(*OSS, software=Software(ep_overlap=True))
-    space = Space(tp=(1,), pp=(4,), ep=(16,))
+    space = Space(tp=1, pp=4, ep=16)
     best = plan(run, space).best
     assert best and best.layout.interleave > 1
     fine = best.layout
@@ -149,7 +150,7 @@ def test_overlap_of_experts_asks_for_chunks_and_keeps_what_was_sent() -> None:
 def test_a_recipe_is_no_answer_where_a_stated_setting_rules_it_out() -> None:
     """Nothing with several chunks fits here, and the recipe of these chips has one."""
     run = job(*OSS, software=Software(ep_overlap=True))
-    found = plan(run, Space(tp=(1,), pp=(4,), ep=(8,)))
+    found = plan(run, Space(tp=1, pp=4, ep=8))
     assert found.best and not found.recipe
     assert any("needs several chunks" in note for note in found.notes)
 
@@ -189,7 +190,7 @@ def test_software_is_searched_with_the_layout() -> None:
 def test_of_settings_that_tie_the_ones_that_a_framework_has_win() -> None:
     both = Space(software={"dispatcher": ("deepep", "hybridep")})
     assert plan(job(*SMALL), both).settings == {"dispatcher": "deepep"}
-    none = Space(software={"cuda_graphs": ("parts", "off")}, tp=(1,))
+    none = Space(software={"cuda_graphs": ("parts", "off")}, tp=1)
     dense = ("llama3-8b", "8xh100-sxm", "64seq", 8192, "bf16")
     assert plan(job(*dense), none).settings == {"cuda_graphs": "off"}
 
@@ -201,9 +202,9 @@ def test_what_a_plan_may_choose_keeps_the_numbers_of_the_training() -> None:
 
 
 def test_a_value_that_no_software_has_is_refused() -> None:
-    with pytest.raises(BadInput, match="did you mean deepep"):
+    with refusal("did you mean deepep"):
         Space(software={"dispatcher": ("alltoall", "deeep")})
-    with pytest.raises(BadInput, match="dispatch"):
+    with refusal("dispatch"):
         Space(software={"dispatch": "deepep"})
 
 
@@ -217,5 +218,5 @@ def test_what_is_exported_says_each_setting_or_refuses_it() -> None:
         assert text != written(found.best.job, found.best.layout)
     again = Software(ep_overlap=True)
     full = replace(found.best.layout, recompute="full")
-    with pytest.raises(BadInput, match="expert"):
+    with refusal("expert"):
         written(replace(found.best.job, software=again), full)

@@ -8,9 +8,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-from meshwright.cli.main import run
+from shell import Shell
 
 CONFIG = {
     "model_type": "llama",
@@ -40,47 +38,28 @@ dims = [{ name = "memory", bandwidth = "2 GB/s", latency = "20 us" }]
 """One core, roughly: what it really does the run says."""
 
 
-def told(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
-    """The JSON of a command that ends well."""
-    capsys.readouterr()
-    assert run([*words, "--json"]) == 0, capsys.readouterr().err
-    found: dict[str, Any] = json.loads(capsys.readouterr().out)
-    return found
-
-
 def test_a_run_makes_its_next_prediction_surer(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    elsewhere: Path,
+    shell: Shell,
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     Path("config.json").write_text(json.dumps(CONFIG))
     Path("machine.toml").write_text(MACHINE)
     asked = "config.json --on 1x./machine.toml --batch 4seq --seq 64 --framework meshwright"
-    plan = ["plan", *asked.split(), "--precision", "fp32", "-o", "plan.toml"]
-    assert run(plan) == 0
-    train = [
-        "train",
-        "plan.toml",
-        "--steps",
-        "12",
-        "--device",
-        "cpu",
-        "--output",
-        "run",
-    ]
-    assert run(train) == 0, capsys.readouterr().err
-    beside = told(capsys, "compare", "run")
+    plan = f"plan {asked} --precision fp32 -o plan.toml"
+    shell(plan)
+    train = "train plan.toml --steps 12 --device cpu --output run"
+    shell(train)
+    beside = shell.json("compare run")
     measured = beside["step_time_s"]["measured"]
-    before = told(capsys, "predict", "plan.toml")
-    assert run(["calibrate", "--from", "run", "-o", "ours.toml"]) == 0
+    before = shell.json("predict plan.toml")
+    shell("calibrate --from run -o ours.toml")
     text = (
         Path("plan.toml")
         .read_text("utf-8")
         .replace("./machine.toml", "./ours.toml")
     )
     Path("again.toml").write_text(text)
-    after = told(capsys, "predict", "plan.toml", "--on", "1x./ours.toml")
+    after = shell.json("predict plan.toml --on 1x./ours.toml")
 
     def width(of: dict[str, Any]) -> float:
         low, high = of["interval_s"]

@@ -6,20 +6,19 @@ from dataclasses import replace
 
 import pytest
 
-from meshwright.catalog import cluster, model
-from meshwright.cli import main as cli
 from meshwright.describe.assumptions import REALISTIC, ChipTime
 from meshwright.describe.job import Job
 from meshwright.describe.layout import Layout
-from meshwright.errors import BadInput
 from meshwright.formats.toml import load_job
 from meshwright.prediction.prediction import predict
 from meshwright.report.sweep import sweep_card
 from meshwright.sweep import Sweep, SweepPoint, parse, sweep, values, vary
+from refusals import refusal
+from shell import Shell
 
 JOB = Job(
-    model("llama3-8b"),
-    cluster("64xh100-sxm"),
+    "llama3-8b",
+    "64xh100-sxm",
     batch=128,
     layout=Layout(tp=2, dp=32, zero=1),
 )
@@ -29,7 +28,7 @@ def test_values() -> None:
     assert values(["1..8"]) == [1, 2, 4, 8]
     assert values(["3..20", "5", 7]) == [3, 6, 12, "5", 7]
     for wrong in (["9..3"], ["0..4"], [], [""], ["1"] * 1001):
-        with pytest.raises(BadInput):
+        with refusal():
             values(wrong)
 
 
@@ -119,9 +118,8 @@ def test_a_field_varies_where_the_option_has_it() -> None:
         vary(JOB, "assumptions.chip.model", "roofline").assumptions
         == roofline.assumptions
     )
-    with pytest.raises(
-        BadInput,
-        match=r"^assumptions\.chip\.launch_s means nothing where model is by-shape",
+    with refusal(
+        r"^assumptions\.chip\.launch_s means nothing where model is by-shape"
     ):
         vary(JOB, path, 1e-5)
 
@@ -155,7 +153,7 @@ def test_a_changed_cluster_has_no_wrong_name() -> None:
 def test_impossible_changes_are_sentences(
     path: str, value: object, words: str
 ) -> None:
-    with pytest.raises(BadInput, match=".*") as caught:
+    with refusal(".*") as caught:
         vary(JOB, path, value)  # type: ignore[arg-type]
     assert words in str(caught.value)
 
@@ -218,29 +216,15 @@ def test_the_search_finds_a_layout_for_every_point() -> None:
 
 
 def test_a_table_says_what_does_not_fit_and_what_nobody_measured(
-    capsys: pytest.CaptureFixture[str],
+    shell: Shell,
 ) -> None:
     """8 H100 hold no replica of 8B without sharding, 8 MI355X do, and their rates are assumed."""
-    words = [
-        "sweep",
-        "llama3-8b",
-        "--on",
-        "8xh100-sxm",
-        "--batch",
-        "64seq",
-        "--over",
-        "on=8xh100-sxm,8xmi355x",
-        "--fixed",
-        "--recompute",
-        "full",
-    ]
-    assert cli.main(words) == 0
-    told = capsys.readouterr().out
+    words = "sweep llama3-8b --on 8xh100-sxm --batch 64seq --over on=8xh100-sxm,8xmi355x --fixed --recompute full"
+    told = shell(words).out
     h100, mi355x, *_ = told.splitlines()[2:]
     assert "does NOT fit" in h100 and "NOT fit" not in mi355x
     assert "note    unmeasured, so a share of the peak" in told
-    assert cli.main([*words, "--all"]) == 0
-    told = capsys.readouterr().out
+    told = shell(f"{words} --all").out
     assert "does NOT fit in 79.6 GiB" in told
     assert (
         "note: unmeasured, so a share of the peak is assumed: mi355x" in told
@@ -267,36 +251,33 @@ def test_a_published_recipe_is_an_answer_whatever_its_risk() -> None:
 
 
 def test_a_bandwidth_without_a_unit_is_no_point_of_a_sweep(
-    capsys: pytest.CaptureFixture[str],
+    shell: Shell,
 ) -> None:
     """It was 400 bytes a second, 33 days a step, without a word."""
-    words = ["sweep", "llama3-8b", "--on", "64xh100", "--batch", "64seq"]
-    assert cli.main([*words, "--over", "network.ib.bandwidth=400"]) == 2
-    assert capsys.readouterr().err == (
+    words = "sweep llama3-8b --on 64xh100 --batch 64seq"
+    assert shell.refused(f"{words} --over network.ib.bandwidth=400") == (
         "meshwright: network.ib.bandwidth 400 has no unit: say '400 GB/s' or '400 Gbit/s'\n"
     )
-    job = Job(model("llama3-8b"), cluster("64xh100-sxm"), 64)
+    job = Job("llama3-8b", "64xh100-sxm", 64)
     assert vary(job, "network.ib.bandwidth", 4e10) != job
 
 
 def test_a_sweep_says_that_its_lines_are_ties(
-    capsys: pytest.CaptureFixture[str],
+    shell: Shell,
 ) -> None:
     """Where layouts were chosen, and not the same for all."""
-    words = ["sweep", "llama3-8b", "--on", "64xh100-sxm", "--batch", "64seq"]
-    over = ["--over", "network.ib.bandwidth=25 Gbit/s,400 Gbit/s"]
-    assert cli.main([*words, *over, "--all"]) == 0
-    assert "else the simplest" in capsys.readouterr().out
-    fixed = ["--over", "tp=1,2", "--fixed", "--zero", "3", "--all"]
-    assert cli.main([*words, *fixed]) == 0
-    assert "else the simplest" not in capsys.readouterr().out
+    words = "sweep llama3-8b --on 64xh100-sxm --batch 64seq"
+    over = "--over 'network.ib.bandwidth=25 Gbit/s,400 Gbit/s'"
+    assert "else the simplest" in shell(f"{words} {over} --all").out
+    fixed = "--over tp=1,2 --fixed --zero 3 --all"
+    assert "else the simplest" not in shell(f"{words} {fixed}").out
 
 
 def test_a_row_has_money_and_intervals() -> None:
     """Days and dollars are those of the plan; a ratio is surer than either of its steps."""
     job = Job(
-        model("llama3-8b"),
-        cluster("8xh100-sxm"),
+        "llama3-8b",
+        "8xh100-sxm",
         64,
         Layout(dp=8, zero=3),
         tokens=1e12,

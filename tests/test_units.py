@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from meshwright.errors import BadInput
 from meshwright.units import IEC, LENGTH, SI, parse, show
+from refusals import refusal
 
 READ = [
     ("400 Gbit/s", "B/s", 5e10),
@@ -81,7 +82,7 @@ WRONG = [
     ("text", "unit", "reason"), WRONG, ids=range(len(WRONG))
 )
 def test_refuses_with_one_sentence(text, unit, reason):
-    with pytest.raises(BadInput, match=reason) as caught:
+    with refusal(reason) as caught:
         parse(text, unit, "link.bandwidth")
     assert str(caught.value).startswith("link.bandwidth")
     assert len(str(caught.value)) < 300
@@ -89,12 +90,12 @@ def test_refuses_with_one_sentence(text, unit, reason):
 
 def test_the_example_in_an_error_is_of_the_size_that_is_asked():
     for text in ("soon", "60x", "5 W", True):
-        with pytest.raises(BadInput, match="'60d'"):
+        with refusal("'60d'"):
             parse(text, "s", "--deadline", like="'60d'")
     assert parse("60d", "s", like="'60d'") == 60 * 86400
-    with pytest.raises(BadInput, match="has no unit: say '30 d'"):
+    with refusal("has no unit: say '30 d'"):
         parse("30", "s", "--deadline", like="'60d'")
-    with pytest.raises(BadInput, match="'5M'"):
+    with refusal("'5M'"):
         parse("lots", "USD", "--budget")
 
 
@@ -113,7 +114,7 @@ def test_the_example_in_an_error_is_of_the_size_that_is_asked():
 def test_a_text_without_a_unit_is_refused_with_what_it_may_mean(
     text, unit, says
 ):
-    with pytest.raises(BadInput) as caught:
+    with refusal() as caught:
         parse(text, unit, "network.ib.bandwidth")
     told = f"network.ib.bandwidth {text} has no unit: {says}"
     assert str(caught.value) == told
@@ -148,7 +149,7 @@ def test_k_is_1024_in_lengths_of_sequences_only(text, tokens):
 
 @pytest.mark.parametrize("text", ["8m", "8G", "8k/s", "8 kB", "8 parsec"])
 def test_a_length_is_no_other_quantity(text):
-    with pytest.raises(BadInput, match="'8k'"):
+    with refusal("'8k'"):
         parse(text, LENGTH)
 
 
@@ -236,5 +237,5 @@ def test_billions_of_tokens() -> None:
     assert parse("1.5 B tokens", "token") == 1.5e9
     assert parse("100B", "B") == 100
     for text in ("4 GB", "4 B/s"):
-        with pytest.raises(BadInput, match="but token is needed"):
+        with refusal("but token is needed"):
             parse(text, "token")

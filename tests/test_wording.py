@@ -9,8 +9,8 @@ import pytest
 
 import meshwright
 from meshwright import Job
-from meshwright.errors import BadInput
 from meshwright.formats import parse_json
+from refusals import refusal
 
 SOURCE = "\n".join(
     path.read_text("utf-8")
@@ -75,5 +75,5 @@ def test_no_text_reads_as_a_translation(text: str) -> None:
 def test_errors_have_the_article_and_the_words_of_the_format(
     wrong: Callable[[], object], said: str
 ) -> None:
-    with pytest.raises(BadInput, match=said):
+    with refusal(said):
         wrong()

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import meshwright
-from meshwright.cli.main import main
+from shell import Shell
 
 SOURCE = Path(meshwright.__file__).parent
 OLD = (
@@ -41,35 +41,26 @@ def test_translated_words_are_gone(words: str) -> None:
     assert not found
 
 
-def test_an_answer_says_what_next(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_answer_says_what_next(tmp_path: Path, shell: Shell) -> None:
     """The commands it names run as they stand."""
     file = tmp_path / "plan.toml"
-    words = ["llama3-8b", "--on", "8xh100", "--batch", "64seq"]
-    fixed = ["--tp", "1", "--pp", "1", "--cp", "1", "--microbatch", "1"]
-    assert main(["predict", *words, "--zero", "3"]) == 0
-    told = capsys.readouterr().out
+    words = "llama3-8b --on 8xh100 --batch 64seq"
+    fixed = "--tp 1 --pp 1 --cp 1 --microbatch 1"
+    told = shell(f"predict {words} --zero 3").out
     assert (
         "next    meshwright plan llama3-8b --on 8xh100 --batch 64seq -o plan.toml"
         in told
     )
-    assert main(["plan", *words, *fixed, "-o", str(file)]) == 0
-    told = capsys.readouterr().out
+    told = shell(f"plan {words} {fixed} -o {file}").out
     whole = re.sub(r" \\\n +", " ", told)
     commands = re.findall(r"^  (?:next|    )    meshwright (.*)$", whole, re.M)
     assert [c.split()[0] for c in commands] == ["export", "timeline"]
-    assert main(commands[0].split()) == 0
-    assert "pretrain_gpt.py" in capsys.readouterr().out
+    assert "pretrain_gpt.py" in shell(commands[0]).out
 
 
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_completion_knows_verbs_and_flags(
-    shell: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["completion", shell]) == 0
-    text = capsys.readouterr().out
+@pytest.mark.parametrize("of", ["bash", "zsh", "fish"])
+def test_completion_knows_verbs_and_flags(of: str, shell: Shell) -> None:
+    text = shell(f"completion {of}").out
     assert "predict" in text and "global" not in text.split("predict")[0][:40]
     assert re.search(r"microbatch|on", text)
-    assert main(["completion", "tcsh"]) == 2
-    assert "bash" in capsys.readouterr().err
+    assert "bash" in shell.refused("completion tcsh")

@@ -105,8 +105,8 @@ def test_an_unmeasured_link_is_never_better_than_the_worst_measured() -> None:
 def test_less_knowledge_is_never_a_faster_step(name: str) -> None:
     """Forgetting what was measured of a chip and its network cannot make the same step faster."""
     job = Job(
-        catalog.model("llama3-8b"),
-        catalog.cluster(f"16x{name}"),
+        "llama3-8b",
+        f"16x{name}",
         32,
         Layout(dp=16)  # which is all that FSDP runs
         if catalog.chip(name).framework == "fsdp"
@@ -142,8 +142,8 @@ the others are in tables.
 def test_the_answer_says_what_is_unmeasured(name: str) -> None:
     p = predict(
         Job(
-            catalog.model("llama3-8b"),
-            catalog.cluster(f"16x{name}"),
+            "llama3-8b",
+            f"16x{name}",
             32,
             Layout(tp=4, dp=4),
         )
@@ -169,8 +169,8 @@ def test_the_answer_says_what_is_unmeasured(name: str) -> None:
 def test_the_answer_says_which_links_are_unmeasured() -> None:
     def said(on: str, how: str | Assumptions = "realistic") -> list[str]:
         job = Job(
-            catalog.model("llama3-8b"),
-            catalog.cluster(on),
+            "llama3-8b",
+            on,
             32,
             assumptions=how,
         )
@@ -197,8 +197,8 @@ def test_the_answer_says_which_links_are_unmeasured() -> None:
 def test_a_share_that_a_set_names_is_not_called_the_lowest() -> None:
     how = replace(SET, chip=replace(SET.chip, sustained=0.6))
     job = Job(
-        catalog.model("llama3-8b"),
-        catalog.cluster("8xmi355x"),
+        "llama3-8b",
+        "8xmi355x",
         8,
         assumptions=how,
     )

@@ -8,12 +8,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-from meshwright.describe.chip import Chip
-from meshwright.describe.cluster import Cluster
-from meshwright.describe.job import PRECISIONS, Job
+import host
+from meshwright.describe.job import Job
 from meshwright.describe.layout import Layout
 from meshwright.describe.model import Model
-from meshwright.describe.network import Dim, Network
 from meshwright.formats.toml import dump_job
 from meshwright.schedule import get
 from meshwright.schedule.timeline import Passes, timeline_of_order
@@ -25,20 +23,8 @@ OPTIMIZER_S = 0.25
 
 
 def job(layout: Layout, batch: int = 8) -> Job:
-    """On an invented machine with as many chips as the layout has: one replica, if it does not
-    say."""
-    layout = layout.filling(1)
-    chip, network = (
-        Chip("cpu", {"fp32": 1e11}, 1e10, 1e10, 1e10),
-        Network("host", (Dim("host", 1e9, 1e-4),)),
-    )
-    return Job(
-        LLAMA,
-        Cluster(chip, network, int(layout.chips)),
-        batch,
-        layout,
-        precision=PRECISIONS["fp32"],
-    )
+    """Of the model that these folders are of."""
+    return host.job(LLAMA, layout, batch)
 
 
 def pipeline_run(

@@ -4,33 +4,46 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from run_folders import OPTIMIZER_S, SLOWER, pipeline_run
 
-from meshwright.cli import main as cli
+from layouts import cut
 from meshwright.compare import RecordedRun, compare
 from meshwright.compare.links import links
 from meshwright.compare.virtual import Virtual, on_the_clock, virtual
 from meshwright.describe.assumptions import PYTORCH
-from meshwright.describe.layout import Layout
 from meshwright.describe.measured import Overhead
-from meshwright.errors import BadInput
 from meshwright.formats.run_folder import read_run
 from meshwright.schedule import SCHEDULES, get
+from refusals import refusal
+from shell import Shell
 
 LAYOUTS = {
-    "gpipe": Layout(pp=4, dp=1, schedule="gpipe"),
-    "1f1b": Layout(pp=4, dp=1, schedule="1f1b"),
-    "interleaved": Layout(pp=4, dp=1, schedule="interleaved", interleave=2),
-    "interleaved-zb": Layout(
-        pp=4, dp=1, schedule="interleaved-zb", interleave=2
-    ),
-    "zbv": Layout(pp=4, dp=1, schedule="zbv"),
-    "dualpipev": Layout(pp=4, dp=1, schedule="dualpipev"),
+    "gpipe": cut("pp4 gpipe"),
+    "1f1b": cut("pp4 1f1b"),
+    "interleaved": cut("pp4 interleave2 interleaved"),
+    "interleaved-zb": cut("pp4 interleave2 interleaved-zb"),
+    "zbv": cut("pp4 zbv"),
+    "dualpipev": cut("pp4 dualpipev"),
 }
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Of a run of four equal stages under 1F1B."""
+    equal = [(1.0, 1.0, 1.0)] * 4
+    return pipeline_run(tmp_path / "run", LAYOUTS["1f1b"], equal)
+
+
+@pytest.fixture
+def run(folder: Path) -> RecordedRun:
+    """What is recorded of it."""
+    return read_run(folder)
 
 
 @pytest.mark.parametrize("name", LAYOUTS)
@@ -161,11 +174,8 @@ def test_a_slow_link_is_named_by_its_ranks(name: str, tmp_path: Path) -> None:
         )
 
 
-def test_what_a_run_does_beside_its_steps_is_named(tmp_path: Path) -> None:
+def test_what_a_run_does_beside_its_steps_is_named(folder: Path) -> None:
     """A third of the time goes to data, next to none to checkpoints."""
-    folder = pipeline_run(
-        tmp_path / "run", LAYOUTS["1f1b"], [(1.0, 1.0, 1.0)] * 4
-    )
     rows = [
         json.loads(line)
         for line in (folder / "metrics.jsonl").read_text().splitlines()
@@ -219,27 +229,20 @@ def test_bad_run_folders_are_refused_with_a_sentence(
     file: str,
     text: str | None,
     says: str,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    folder: Path,
+    shell: Shell,
 ) -> None:
-    folder = pipeline_run(
-        tmp_path / "run", LAYOUTS["1f1b"], [(1.0, 1.0, 1.0)] * 4
-    )
     (folder / file).unlink() if text is None else (folder / file).write_text(
         text
     )
-    assert cli.run(["compare", str(folder)]) == 2
-    assert says in capsys.readouterr().err
+    assert says in shell.refused(f"compare {folder}")
 
 
-def test_a_step_is_recorded_once(tmp_path: Path) -> None:
-    folder = pipeline_run(
-        tmp_path / "run", LAYOUTS["1f1b"], [(1.0, 1.0, 1.0)] * 4
-    )
+def test_a_step_is_recorded_once(folder: Path) -> None:
     file = folder / "record" / "rank-0001.jsonl"
     lines = file.read_text().splitlines(True)
     file.write_text("".join([*lines, lines[1]]))
-    with pytest.raises(BadInput, match="must follow each other, each once"):
+    with refusal("must follow each other, each once"):
         read_run(folder)
 
 
@@ -273,21 +276,15 @@ def with_more_ranks(
 
 
 def test_the_slowest_of_a_tensor_parallel_group_sets_its_pace(
-    tmp_path: Path,
+    run: RecordedRun,
 ) -> None:
-    run = read_run(
-        pipeline_run(tmp_path / "run", LAYOUTS["1f1b"], [(1.0, 1.0, 1.0)] * 4)
-    )
     alone, pair = virtual(run), virtual(with_more_ranks(run, {("tp", 1): 2.0}))
     assert pair.raw.makespan_s == pytest.approx(2 * alone.raw.makespan_s)
     assert len(pair.raw.order) == 4, "one pipeline"
 
 
-def test_replicas_are_pipelines_of_their_own(tmp_path: Path) -> None:
+def test_replicas_are_pipelines_of_their_own(run: RecordedRun) -> None:
     """The median one is shown; medians of actions are over all of them."""
-    run = read_run(
-        pipeline_run(tmp_path / "run", LAYOUTS["1f1b"], [(1.0, 1.0, 1.0)] * 4)
-    )
     alone, three = (
         virtual(run),
         virtual(with_more_ranks(run, {("dp", 1): 1.5, ("dp", 2): 4.0})),
@@ -297,77 +294,56 @@ def test_replicas_are_pipelines_of_their_own(tmp_path: Path) -> None:
     assert three.bubble.measured == pytest.approx(alone.bubble.measured)
 
 
-def test_noise_moves_the_raw_bubble_and_not_the_typical_one(
-    tmp_path: Path,
-) -> None:
-    run = read_run(
-        pipeline_run(
-            tmp_path / "run", LAYOUTS["interleaved"], [(0.5, 0.6, 0.4)] * 8
-        )
+@pytest.fixture
+def interleaved(tmp_path: Path) -> RecordedRun:
+    """Eight stages in two chunks a rank."""
+    folder = tmp_path / "run"
+    return read_run(
+        pipeline_run(folder, LAYOUTS["interleaved"], [(0.5, 0.6, 0.4)] * 8)
     )
-    noise = random.Random(1)
-    ranks = [
-        replace(
-            r,
-            steps=tuple(
-                replace(
-                    s,
-                    parts=tuple(
-                        p._replace(
-                            busy_s=p.busy_s * noise.choice([1, 1, 1, 1.3])
-                        )
-                        for p in s.parts
-                    ),
-                )
-                for s in r.steps
-            ),
+
+
+def slower(run: RecordedRun, times: Callable[[int, int], float]) -> Virtual:
+    """With each action taking so many times its seconds; times(step, action)."""
+
+    def step(k: int, s: Any) -> Any:
+        parts = (
+            p._replace(busy_s=p.busy_s * times(k, i))
+            for i, p in enumerate(s.parts)
         )
+        return replace(s, parts=tuple(parts))
+
+    ranks = (
+        replace(r, steps=tuple(step(k, s) for k, s in enumerate(r.steps)))
         for r in run.ranks
-    ]
-    quiet, noisy = (
-        virtual(run).bubble,
-        virtual(replace(run, ranks=tuple(ranks))).bubble,
     )
+    return virtual(replace(run, ranks=tuple(ranks)))
+
+
+def test_noise_moves_the_raw_bubble_and_not_the_typical_one(
+    interleaved: RecordedRun,
+) -> None:
+    noise = random.Random(1)
+    quiet = virtual(interleaved).bubble
+    noisy = slower(interleaved, lambda *_: noise.choice([1, 1, 1, 1.3])).bubble
     assert noisy.measured == pytest.approx(quiet.measured)
     assert abs(noisy.measured_raw - quiet.measured_raw) > 1e-3
 
 
 def test_one_long_action_a_step_leaves_the_steady_bubble_as_it_was(
-    tmp_path: Path,
+    interleaved: RecordedRun,
 ) -> None:
     """In each of three steps another action of every rank takes twice its time; what is slow in
     every step stays.
     """
-    run = read_run(
-        pipeline_run(
-            tmp_path / "run", LAYOUTS["interleaved"], [(0.5, 0.6, 0.4)] * 8
-        )
-    )
 
     def longer(odd: tuple[int, int, int], always: int) -> Virtual:
-        ranks = [
-            replace(
-                r,
-                steps=tuple(
-                    replace(
-                        s,
-                        parts=tuple(
-                            p._replace(
-                                busy_s=p.busy_s
-                                * (2 if i in (k, always) else 1)
-                            )
-                            for i, p in enumerate(s.parts)
-                        ),
-                    )
-                    for k, s in zip(odd, r.steps, strict=True)
-                ),
-            )
-            for r in run.ranks
-        ]
-        return virtual(replace(run, ranks=tuple(ranks)))
+        return slower(
+            interleaved, lambda k, i: 2 if i in (odd[k], always) else 1
+        )
 
     quiet, noisy, slow = (
-        virtual(run).bubble,
+        virtual(interleaved).bubble,
         longer((1, 3, 5), -1).bubble,
         longer((1, 3, 5), 4).bubble,
     )
@@ -376,29 +352,26 @@ def test_one_long_action_a_step_leaves_the_steady_bubble_as_it_was(
     assert slow.measured_steady > quiet.measured_steady + 1e-3
 
 
-def test_ranks_that_ran_different_actions_are_refused(tmp_path: Path) -> None:
-    run = read_run(
-        pipeline_run(tmp_path / "run", LAYOUTS["1f1b"], [(1.0, 1.0, 1.0)] * 4)
-    )
+def test_ranks_that_ran_different_actions_are_refused(
+    run: RecordedRun,
+) -> None:
     other = with_more_ranks(run, {("tp", 1): 1.0})
     last = other.ranks[-1]
     less = replace(
         last, steps=tuple(replace(s, parts=s.parts[1:]) for s in last.steps)
     )
-    with pytest.raises(
-        BadInput, match="does not hold the same actions as its neighbours"
-    ):
+    with refusal("does not hold the same actions as its neighbours"):
         virtual(replace(other, ranks=(*other.ranks[:-1], less)))
     first = replace(
         run.ranks[0],
         steps=tuple(replace(s, parts=s.parts[1:]) for s in run.ranks[0].steps),
     )
-    with pytest.raises(BadInput, match="deadlock"):
+    with refusal("deadlock"):
         virtual(replace(run, ranks=(first, *run.ranks[1:])))
 
 
 def test_an_order_that_is_not_the_plans_is_told(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, shell: Shell
 ) -> None:
     folder = pipeline_run(
         tmp_path / "run", LAYOUTS["gpipe"], [(1.0, 1.0, 1.0)] * 4
@@ -406,15 +379,14 @@ def test_an_order_that_is_not_the_plans_is_told(
     job = folder / "job.toml"
     job.write_text(job.read_text().replace('"gpipe"', '"1f1b"'))
     assert not virtual(read_run(folder)).bubble.as_planned
-    assert cli.run(["compare", str(folder), "--all"]) == 0
-    assert "in another order than the schedule" in capsys.readouterr().out
-
-
-def test_clocks_of_ranks_are_aligned(tmp_path: Path) -> None:
-    """A rank that began its step a second later did everything a second later."""
-    run = read_run(
-        pipeline_run(tmp_path / "run", LAYOUTS["1f1b"], [(1.0, 1.0, 1.0)] * 4)
+    assert (
+        "in another order than the schedule"
+        in shell(f"compare {folder} --all").out
     )
+
+
+def test_clocks_of_ranks_are_aligned(run: RecordedRun) -> None:
+    """A rank that began its step a second later did everything a second later."""
     late = replace(
         run.ranks[2],
         steps=tuple(
@@ -436,24 +408,12 @@ def test_clocks_of_ranks_are_aligned(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["png", "svg", "json"])
 def test_timelines_are_drawn_one_above_the_other(
-    kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    kind: str, tmp_path: Path, shell: Shell
 ) -> None:
     folder = pipeline_run(
         tmp_path / "run", LAYOUTS["zbv"], [(0.5, 0.5, 0.5)] * 8
     )
-    assert (
-        cli.run(
-            [
-                "compare",
-                str(folder),
-                "--all",
-                "-o",
-                str(tmp_path / f"x.{kind}"),
-            ]
-        )
-        == 0
-    )
-    told = capsys.readouterr().out
+    told = shell(f"compare {folder} --all -o", tmp_path / f"x.{kind}").out
     for name in (
         "predicted",
         "measured on the clock",

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from meshwright import Job, Layout, model, predict
-from meshwright.cli.main import main
+from meshwright import Job, Layout, predict
 from meshwright.compare.logged import compare_log
-from meshwright.errors import BadInput
 from meshwright.formats.logs import steps_of
 from meshwright.formats.toml import dump_job
+from refusals import refusal
+from shell import Shell
 
-JOB = Job(model("llama3-8b"), "8xh100-sxm", 64, Layout(tp=2, dp=4))
+JOB = Job("llama3-8b", "8xh100-sxm", 64, Layout(tp=2, dp=4))
 LINE = (
     " [2026-01-01 10:00:0{i}] iteration {i:8d}/ 100 | consumed samples: 640 |"
     " elapsed time per iteration (ms): {ms} | throughput per GPU"
@@ -72,30 +72,26 @@ def test_flops_of_a_log_tell_another_model() -> None:
 
 
 def test_a_log_of_another_batch_is_refused() -> None:
-    with pytest.raises(BadInput, match="global batch of 128"):
+    with refusal("global batch of 128"):
         compare_log("log", steps_of(lines(1, 2, batch=128)), predict(JOB))
 
 
 def test_compare_and_calibrate_take_a_log(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, shell: Shell
 ) -> None:
     log, script = tmp_path / "train.log", tmp_path / "train.sh"
     job = tmp_path / "job.toml"
     log.write_text(lines(99e3, 5100, 5000, 5200))
     script.write_text(SCRIPT)
     job.write_text(dump_job(JOB))
-    assert main(["compare", str(log)]) == 2
-    assert "--job" in capsys.readouterr().err
+    assert "--job" in shell.refused(f"compare {log}")
     words = ["compare", str(log), "--job", str(script), "--on", "h100-sxm"]
-    assert main(words) == 0
-    assert "median of the log" in capsys.readouterr().out
-    assert main(["compare", str(log), "--job", str(job), "--json"]) == 0
-    data = json.loads(capsys.readouterr().out)
+    assert "median of the log" in shell(*words).out
+    data = shell.json(f"compare {log} --job {job}")
     assert data["step_time_s"]["measured"] == pytest.approx(5.1)
     out = tmp_path / "ours.toml"
     words = ["calibrate", "--from", str(job), "--steps", str(log)]
-    assert main([*words, "-o", str(out), "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
+    told = shell.json(*words, f"-o {out}")
     assert told["steps"] == 3
     plain = predict(JOB).step_time_s
     assert min(told["ratios"]) == pytest.approx(5.0 / plain, rel=1e-6)
@@ -127,7 +123,7 @@ ARGUMENTS = """--- arguments ---
 
 
 def test_a_log_that_begins_with_its_arguments_needs_no_job(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, shell: Shell
 ) -> None:
     """The same as with the script that it ran."""
     script, log = tmp_path / "run.sh", tmp_path / "run.log"
@@ -136,6 +132,5 @@ def test_a_log_that_begins_with_its_arguments_needs_no_job(
     answers = []
     for job in ([], ["--job", str(script)]):
         words = ["compare", str(log), *job, "--on", "8xh100-sxm", "--json"]
-        assert main(words) == 0
-        answers.append(json.loads(capsys.readouterr().out)["step_time_s"])
+        answers.append(json.loads(shell(*words).out)["step_time_s"])
     assert answers[0] == answers[1]

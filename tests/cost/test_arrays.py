@@ -74,8 +74,8 @@ MODELS = (
 
 def job_of(model: str, a: Assumptions, chips: int = 512) -> Job:
     return Job(
-        catalog.model(model),
-        catalog.cluster(f"{chips}xh100-sxm"),
+        model,
+        f"{chips}xh100-sxm",
         1024,
         seq=4096,
         assumptions=a,

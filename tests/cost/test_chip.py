@@ -113,10 +113,6 @@ def test_fused_attention_is_no_faster_than_its_kernel_nor_than_the_chip(
     ) == pytest.approx(1 / backward)
 
 
-def test_attention_without_a_measured_kernel_is_like_other_products() -> None:
-    assert rates(CHIP, "bf16", HOW).attention == (PEAK, PEAK)
-
-
 def test_in_eight_bits_only_plain_matrices_are_faster() -> None:
     """Logits and attention stay in 16 bits."""
     r = rates(CHIP, "fp8", replace(HOW, launch_s=0.0))

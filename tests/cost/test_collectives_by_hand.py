@@ -14,25 +14,6 @@ BEST = Fabric((RATE, RATE), (NEAR, FAR), (False, False), NetworkTime("best"))
 
 
 @pytest.mark.parametrize(
-    ("units", "steps"), [(4, 2), (5, 3), (6, 3), (8, 3), (9, 4)]
-)
-def test_a_binary_tree_has_whole_levels(units: int, steps: int) -> None:
-    """A binary tree over six nodes is three hops deep, up and down again; a ring would take ten."""
-    assert BEST.time("all_reduce", 1.0, (1, units)) == pytest.approx(
-        2 * steps * FAR + 2 * BYTE
-    )
-
-
-def test_a_tree_chains_the_ranks_of_a_node() -> None:
-    """Four ranks in each of six nodes: three hops along the chain, three levels of nodes; up and
-    down.
-    """
-    assert BEST.time("all_reduce", 1.0, (4, 6)) == pytest.approx(
-        2 * (3 * NEAR + 3 * FAR) + 2 * BYTE
-    )
-
-
-@pytest.mark.parametrize(
     ("group", "wait"),
     [
         ((8, 1), NEAR),

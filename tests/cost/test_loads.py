@@ -6,12 +6,11 @@ from __future__ import annotations
 
 from math import prod
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from meshwright.cost.links import Group
-from meshwright.cost.load import KINDS, Busy, Load, beside, least, stream
+from meshwright.cost.load import KINDS, Load
 from meshwright.cost.network import NAMED, Fabric
 from meshwright.describe.assumptions import NetworkTime
 from meshwright.describe.layout import Layout
@@ -126,35 +125,6 @@ def test_a_faster_link_is_never_busier(rates, waits, V, i, faster) -> None:
         a <= b * (1 + 1e-12)
         for a, b in zip(after.busy, before.busy, strict=True)
     )
-
-
-def test_a_ring_keeps_both_dimensions_busy() -> None:
-    """4 x 2 ranks, 80 GB at 10 and 1 GB/s: 7/8 of it past every chip, a fourth of that through each
-    interface beyond.
-    """
-    net = Network(
-        "two",
-        (
-            Dim("near", 1e10, 0.0, 4, efficiency=1.0),
-            Dim("far", 1e9, 0.0, efficiency=1.0),
-        ),
-    )
-    load = Fabric.of(net, NetworkTime("ring")).load("all_gather", 80e9, (4, 2))
-    assert load.busy == pytest.approx((7.0, 17.5))
-    assert load.seconds == pytest.approx(17.5)
-
-
-def test_sums() -> None:
-    a, b = Load(5.0, 1.0, Busy((4.0, 2.0))), Load(3.0, 2.0, Busy((0.0, 1.0)))
-    assert a + b == Load(8.0, 3.0, Busy((4.0, 3.0)))
-    assert a * 2 == Load(10.0, 2.0, Busy((8.0, 4.0)))
-    assert stream(a, b) == Load(4.0, 3.0, Busy((4.0, 3.0)))
-    assert beside(a, b) == Load(5.0, 2.0, Busy((4.0, 3.0)))
-    assert beside(b, b, b, b) == Load(4.0, 2.0, Busy((0.0, 4.0))), (
-        "one dimension cannot be used four times at once"
-    )
-    assert least(a, b) == Load(3.0, 1.0, Busy((0.0, 1.0)))
-    assert Load() + a == a
 
 
 HERE = dict.fromkeys(("tp", "cp", "dp", "pp"), (1, 1))

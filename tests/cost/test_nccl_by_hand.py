@@ -280,13 +280,6 @@ def test_the_switch_is_taken_only_where_it_is_quicker_than_a_ring() -> None:
     assert not nccl.adds_up(links(replace(NEAR, sharp=0.0)))
 
 
-def test_a_way_that_is_bounded_by_waits_and_by_bytes() -> None:
-    assert nccl.blend(3.0, 4.0, 0.0) == 5.0
-    assert nccl.blend(3.0, 4.0, 1.0) == 7.0
-    assert nccl.AlgorithmProtocol(3.0, 2.0, 1.0).time(2.0) == 7.0
-    assert nccl.blend(3.0, 0.0, 0.5) == 3.0
-
-
 # Bounds: no group of as many ranks, wherever they lie, is quicker.
 
 

@@ -13,10 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from meshwright import assumptions, network
-from meshwright.cost.hop import point_to_point
 from meshwright.cost.load import KINDS as COLLECTIVES
 from meshwright.cost.network import Fabric
-from meshwright.cost.tree import all_reduce as tree_all_reduce
 from meshwright.describe.assumptions import NetworkTime
 from meshwright.describe.network import Dim, Network
 from meshwright_studies.reproduce.lbl.defects import LBL_CODE
@@ -115,12 +113,6 @@ def test_pipeline_hop(near: int, stages: int) -> None:
     assert worst.hop(V, group).seconds == pytest.approx(
         0 if stages == 1 else far if slow else fast
     )
-
-
-def test_point_to_point() -> None:
-    assert point_to_point(LBL, 1e7, 0) == pytest.approx(NEAR + 1e7 / FAST)
-    assert point_to_point(LBL, 1e7, 1) == pytest.approx(FAR + 1e7 / SLOW)
-    assert point_to_point(LBL, 0.0, 1) == 0
 
 
 RATE, WAIT, RANKS = (
@@ -244,44 +236,6 @@ def test_a_switch_that_adds_up() -> None:
     )
 
 
-def test_adding_up_in_the_network_is_never_slower_and_needs_every_dimension() -> (
-    None
-):
-    """Groups that leave the switch are as without it; inside it the switch only helps, most where
-    latency counts.
-    """
-    plain = replace(SHARP, reduces=(False, False))
-    for V in VOLUMES:
-        for group in [(1, 1), (2, 1), (8, 1)]:
-            assert SHARP.time("all_reduce", V, group) <= plain.time(
-                "all_reduce", V, group
-            )
-        for group in [(1, 8), (8, 4), (2, 3)]:
-            assert SHARP.time("all_reduce", V, group) == plain.time(
-                "all_reduce", V, group
-            )
-    assert SHARP.time("all_reduce", 0.0, (8, 1)) == 0.0
-    assert SHARP.time("all_reduce", 1e6, (1, 1)) == 0.0
-    several = np.array(VOLUMES)
-    eight = (np.full(len(VOLUMES), 8.0), np.ones(len(VOLUMES)))
-    assert np.array_equal(
-        SHARP.time("all_reduce", several, eight),
-        [SHARP.time("all_reduce", V, (8, 1)) for V in VOLUMES],
-    )
-
-
-def test_two_levels_that_add_up() -> None:
-    """The slowest dimension sets the pace, and both levels are climbed: 2 x 15/16 V / (8 x 50e9)
-    over the gain, 2 x 6 us.
-    """
-    both, V = replace(SHARP, reduces=(True, True)), 1e9
-    slowest = max(V / NVLINK, V / (8 * BEYOND))
-    expected = 2 * slowest * 15 / 16 * 370 / 480 + 2 * (1e-6 + 5e-6)
-    assert both.time("all_reduce", V, (8, 2)) == pytest.approx(
-        expected, rel=1e-12
-    )
-
-
 LINK = 64e9
 """Bytes a second of one link of the mesh below, and way."""
 MESH = Dim("mesh", 7 * LINK, 0.0, 8, kind="mesh", efficiency=1.0)
@@ -311,45 +265,6 @@ def test_a_group_in_a_mesh_has_only_the_links_between_its_members(
     )
     assert net.time("all_reduce", 64e6, (g,)) == pytest.approx(
         2 * seconds, rel=1e-12
-    )
-
-
-@pytest.mark.parametrize("g", [2, 4, 8])
-def test_an_exchange_in_a_mesh_sends_each_part_over_its_own_link(
-    g: int,
-) -> None:
-    """V/g goes to each other member, all at once: V/g over one link, however many there are."""
-    assert of_dims(MESH).time("all_to_all", 64e6, (g,)) == pytest.approx(
-        64e6 / g / LINK, rel=1e-12
-    )
-    across = of_dims(MESH, BEYOND_THE_MESH).time("all_to_all", 64e6, (g, 3))
-    assert across == pytest.approx(
-        64e6 / (3 * g) / LINK + 64e6 * 2 / 3 / 50e9, rel=1e-12
-    )
-
-
-@pytest.mark.parametrize("g", [2, 4, 8])
-def test_broadcast_and_tree_in_a_mesh(g: int) -> None:
-    """The whole vector over the g - 1 links of a rank; twice for a tree."""
-    once = 64e6 / ((g - 1) * LINK)
-    assert of_dims(MESH).time("broadcast", 64e6, (g,)) == pytest.approx(
-        once, rel=1e-12
-    )
-    assert tree_all_reduce(of_dims(MESH), 64e6, (g,)).seconds == pytest.approx(
-        2 * once, rel=1e-12
-    )
-
-
-def test_a_message_in_a_mesh_takes_one_link() -> None:
-    """64 MB over 64 GB/s: 1 ms, alone and between pipeline stages, of however many."""
-    net = of_dims(MESH, BEYOND_THE_MESH)
-    assert point_to_point(net, 64e6, 0) == pytest.approx(1e-3, rel=1e-12)
-    for stages in (2, 4, 8):
-        assert net.hop(64e6, (stages, 1)).seconds == pytest.approx(
-            1e-3, rel=1e-12
-        )
-    assert point_to_point(net, 64e6, 1) == pytest.approx(
-        64e6 / 50e9, rel=1e-12
     )
 
 

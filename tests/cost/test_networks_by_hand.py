@@ -28,7 +28,6 @@ from meshwright.cost.network import (
     Fabric,
     algorithm_and_source,
 )
-from meshwright.cost.span import over
 from meshwright.describe.assumptions import Hide, HidePass, NetworkTime
 from meshwright.describe.measured import MeasuredTable, Overhead
 from meshwright.describe.network import Dim, Network
@@ -207,6 +206,7 @@ def test_messages_that_take_no_time() -> None:
         Free().load(links(), "all_reduce", 0.0, (8.0, 2.0)),
         links("free").load("deepep", V, (8.0, 2.0), 2),
         links("free").hop(V, (8.0, 2.0)),
+        links("free").hop(0.0, (8.0, 2.0)),
     ):
         assert load[:2] == (0.0, 0.0) and not any(load.busy)
 
@@ -237,21 +237,6 @@ def test_a_hop_between_stages() -> None:
     assert hop.link(links(dims=mesh), 0) == W0 / 4
 
 
-def test_boundaries_between_stages() -> None:
-    """2 nodes of 3 ranks: 4 boundaries in nodes and 1 between; with 2 chunks twice as many and one
-    way back, which crosses the farthest.
-    """
-    assert hop.boundaries((3.0, 2.0)) == (4.0, 1.0)
-    assert hop.boundaries((3.0, 2.0), 2.0) == (8.0, 2.0 + 1.0)
-    assert hop.boundaries((3.0, 1.0), 2.0) == (4.0 + 1.0, 0.0)
-    assert hop.boundaries((1.0, 1.0), 2.0) == (0.0, 0.0)
-    # 24 layers: 23 steps, of which 5 leave the chip
-    assert hop.next_stage((3.0, 2.0), 1.0, 23.0) == pytest.approx(
-        (18 / 23, 4 / 23, 1 / 23)
-    )
-    assert hop.next_stage((1.0, 1.0), 1.0, 23.0) == (1.0, 0.0, 0.0)
-
-
 def test_ranks_drawn_and_the_farther_of_two() -> None:
     """Of 2 nodes of 4: oneself 1/8, in the node 3/8, beyond 1/2."""
     assert hop.any_rank((4.0, 2.0)) == (1 / 8, 3 / 8, 1 / 2)
@@ -268,19 +253,6 @@ def test_ranks_drawn_and_the_farther_of_two() -> None:
     assert found_ == Load(3.0, 0.75, Busy((3.0,)))
     with pytest.raises(ValueError, match="zip"):
         hop.mean(loads, (0.5, 0.5))
-
-
-def test_where_a_group_lies() -> None:
-    found = over(links(), (4.0, 3.0)).span
-    assert (found.n, found.g, found.nodes) == (12.0, 4.0, 3.0)
-    assert found.share == (1.0, 1 / 4) and found.above == (3.0, 1.0)
-    assert found.used == (True, True) and bool(found.over)
-    assert found.slowest((2.0, 1.0)) == 1 / 2
-    assert found.slowest((1.0,), 1) == 1 / 4
-    assert found.steps((1.0, 100.0)) == 3 * 3 + 2 * 100
-    near = over(links(), (4.0, 1.0)).span
-    assert near.used == (True, False) and not near.over
-    assert near.slowest((2.0, 0.001)) == 1 / 2
 
 
 # Loads.
@@ -394,17 +366,6 @@ def test_where_nearer_links_are_the_faster() -> None:
         assert links("ring", dims).nearer_is_faster is faster
 
 
-def test_axes_that_a_switch_parts_are_two_levels() -> None:
-    switch = Dim("s", 10e9, 3e-6, 2, efficiency=1.0)
-    net = links("book", (RING, switch, LINE))
-    span = torus.torus_span(net, (8.0, 2.0, 4.0))
-    assert [[part.dim for part in level] for level in span] == [[0], [1], [2]]
-    near = torus.torus_span(
-        links("book", (switch, RING, LINE)), (2.0, 8.0, 4.0)
-    )
-    assert [[part.dim for part in level] for level in near] == [[0], [1, 2]]
-
-
 # Tables, laws and kernels that send a token once.
 
 
@@ -413,6 +374,9 @@ def test_between_and_beyond_measured_points() -> None:
     table = MeasuredTable(("bytes",), ((10.0, 30.0, 40.0),), (1.0, 5.0, 7.0))
     for size, seconds in ((10, 1), (20, 3), (35, 6), (60, 11), (5, 1)):
         assert measured.table_seconds(table, (size,)) == pytest.approx(seconds)
+        assert (measured.axes_outside(table, (size,)) == "") == (
+            10 <= size <= 40
+        )
     falling = MeasuredTable(("bytes",), ((1.0, 2.0),), (2.0, 1.0))
     assert measured.table_seconds(falling, (9.0,)) == 0.0
     one = MeasuredTable(("ranks", "bytes"), ((4.0,), (0.0, 10.0)), (1.0, 3.0))

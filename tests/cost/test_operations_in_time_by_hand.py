@@ -118,11 +118,6 @@ def test_products_pay_for_tiles_and_waves(
     assert products.ProductShape(1.0, 1.0, 1.0).groups == 1.0
 
 
-def test_arithmetic_and_traffic_beside_each_other() -> None:
-    assert products.side_by_side(3.0, 10.0, KERNELS) == pytest.approx(10.3)
-    assert products.side_by_side(10.0, 3.0, KERNELS) == pytest.approx(10.3)
-
-
 def test_rates_by_shape() -> None:
     """Half of the peak at 0.9 of the clock; of FP8 0.7 of that; a weaker part runs slower, products
     that take less power run faster, at most at full clock."""
@@ -505,6 +500,35 @@ def test_what_hides_behind_what(
         o.name for o in ops
     ]
     assert timer().layer(ops).operations == ()
+
+
+@pytest.mark.parametrize(
+    ("overlap", "tp", "cp", "slower"),
+    [
+        (Overlap(), 5.0, 2.0, 0.0),
+        # behind 4 of 10 s
+        (Overlap(tp=Hide("layer", share=0.4)), 5.0 - 4.0, 2.0, 0.0),
+        (Overlap(tp=Hide("layer", most=0.5)), 2.5, 2.0, 0.0),
+        # half a second of slower compute for each second that hides
+        (Overlap(tp=Hide("layer", slow=0.5)), 0.0, 2.0, 2.5),
+        (Overlap(tp=Hide("layer", share=0.4, slow=0.5)), 1.0, 2.0, 2.0),
+        # a forward pass makes no weight gradients
+        (Overlap(tp=Hide("weight gradient")), 5.0, 2.0, 0.0),
+        (Overlap(cp=Hide("operation")), 5.0, 0.0, 0.0),
+        (Overlap(tp=Hide("layer"), cp=Hide("layer")), 0.0, 0.0, 0.0),
+    ],
+)
+def test_what_hides_behind_an_operation(
+    overlap: Overlap, tp: float, cp: float, slower: float
+) -> None:
+    """10 s of work, 5 s of tp and 2 s of cp."""
+    one = op("a/b", 10.0, comm=sends("tp", 9.0) + sends("cp", 3.0))
+    found = timer(overlap).layer([one])
+    ahead = found.causes.forward
+    assert ahead.compute == 10.0
+    assert (ahead.tp_comm, ahead.cp_comm) == pytest.approx((tp, cp))
+    assert ahead.overlap_slowdown == pytest.approx(slower)
+    assert found.sent.seconds == 7.0, "hidden or not, it is sent"
 
 
 def test_seconds_that_hide_are_spent_and_slow() -> None:

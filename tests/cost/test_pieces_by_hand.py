@@ -8,11 +8,10 @@ from dataclasses import replace
 
 import pytest
 
-from meshwright.cost import hop, in_network, products
+from meshwright.cost import hop, in_network
 from meshwright.cost.load import Busy, Load
 from meshwright.cost.network import Fabric
 from meshwright.describe.assumptions import LBL
-from meshwright.describe.kernels import kernels
 from meshwright.describe.network import Dim, Network
 
 
@@ -65,20 +64,3 @@ def test_what_leaves_a_chip_pays_for_the_farthest() -> None:
         (0.5, 0.25, 0.25), (4.0, 2.0), "slowest"
     )
     assert (stays, near, far) == (0.5, 0.0, 0.5)
-
-
-def test_only_products_of_experts_are_crowded() -> None:
-    """One plain product of 4096 x 4096 x 4096 pays 2 m n (k + depth); of 8 experts their weight
-    gradient pays for `crowd_weights` more tokens.
-    """
-    of = replace(kernels("h100"), crowd=10.0, crowd_weights=10.0)
-    bare = replace(of, crowd=0.0, crowd_weights=0.0)
-    plain = products.ProductShape(4096.0, 4096.0, 4096.0, 1.0)
-    experts = plain._replace(groups=2.0)
-    for gradient in (False, True):
-        assert products.arithmetic(plain, of, gradient) == products.arithmetic(
-            plain, bare, gradient
-        )
-        assert products.arithmetic(
-            experts, of, gradient
-        ) > products.arithmetic(experts, bare, gradient)

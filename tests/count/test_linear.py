@@ -4,16 +4,14 @@ precision keeps.
 
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
-from meshwright import Job, Layout, cluster, model, predict
+from layouts import cut
+from meshwright import Job, Layout, predict
 from meshwright.cost.layer import Timer
 from meshwright.cost.shapes import kernel_seconds, rates
-from meshwright.count.blocks import Matrix, Numbers, matmul
 from meshwright.count.linear import linear
-from meshwright.describe.assumptions import LBL, REALISTIC, ChipTime
-from meshwright.describe.framework import framework
+from meshwright.describe.assumptions import REALISTIC, ChipTime
 from meshwright.describe.frozen import with_values
 from meshwright.describe.job import PRECISIONS
 from meshwright.describe.software import Software
@@ -26,37 +24,7 @@ TOKENS = (T * K + T * N) * 2
 
 
 def job(batch=8, **fields):
-    return Job(model("llama3-8b"), cluster("8xh100-sxm"), batch, **fields)
-
-
-@pytest.mark.parametrize(
-    ("batch", "bytes_per_weight"),
-    [
-        (4, 2 + 4),  # m = 1: W read for dX; fp32 dW written
-        (8, 2 + 4 + 4),  # m = 2: dW read and written
-        (64, 2 + 4 + 4),
-    ],
-)
-def test_backward_moves_the_gradient_in_fp32_and_reads_it_too_when_it_is_added_up(
-    batch, bytes_per_weight
-):
-    op = linear(job(batch), Layout(dp=4), "x", T, K, N)
-    assert op.backward.memory == 2 * TOKENS + bytes_per_weight * K * N
-    assert op.forward.memory == TOKENS + 2 * K * N
-
-
-def test_gradients_in_16_bits_move_half():
-    op = linear(
-        job(64, precision=PRECISIONS["bf16-pure"]), Layout(dp=1), "x", T, K, N
-    )
-    assert op.backward.memory == 2 * TOKENS + (2 + 2 + 2) * K * N
-
-
-def test_every_expert_has_a_gradient_of_its_own():
-    op = linear(
-        job(64), Layout(dp=1), "x", T, K, N, Matrix(copies=16.0, expert=True)
-    )
-    assert op.backward.memory == 2 * TOKENS + 16 * (2 + 4 + 4) * K * N
+    return Job("llama3-8b", "8xh100-sxm", batch, **fields)
 
 
 @pytest.mark.parametrize(
@@ -112,21 +80,6 @@ def test_adding_up_takes_what_it_moves_whatever_else_is_fused():
     )
 
 
-def test_papers_write_dW_as_wide_as_W_in_one_pass():
-    op = linear(job(64, assumptions=LBL), Layout(dp=1), "x", T, K, N)
-    assert op.backward.memory == 2 * (TOKENS + 2 * K * N)
-    assert not op.backward.parts
-
-
-def test_a_table_of_replicas_counts_as_each_of_them():
-    dp = np.array([1.0, 4.0, 8.0])
-    table = linear(job(8), Layout(dp=dp), "x", T, K, N).backward.memory
-    assert list(table) == [
-        linear(job(8), Layout(dp=d), "x", T, K, N).backward.memory for d in dp
-    ]
-    assert table[0] == table[1] > table[2]
-
-
 def test_input_and_weight_gradient_wait_for_memory_each_by_itself():
     """256 tokens on a roofline: dX (2 B a weight) is bound by arithmetic; dW (8 B) is not, and
     cannot hide behind it.
@@ -150,9 +103,9 @@ def test_few_tokens_a_device_are_no_bargain():
     """The corner that a search finds when accumulation is free: 256 tokens a device, 256
     microbatches.
     """
-    big = Job(model("llama3-405b"), cluster("16384xh100-sxm"), 2048)
-    corner = Layout(tp=1, cp=32, pp=64, dp=8, schedule="zb-h2", zero=1)
-    usual = Layout(tp=4, cp=8, pp=64, dp=8, schedule="zb-h2", zero=1)
+    big = Job("llama3-405b", "16384xh100-sxm", 2048)
+    corner = cut("tp1 cp32 pp64 dp8 zero1 zb-h2")
+    usual = cut("tp4 cp8 pp64 dp8 zero1 zb-h2")
     assert (
         predict(big, corner).step_time_s
         > 1.4 * predict(big, usual).step_time_s
@@ -213,27 +166,14 @@ def test_nvfp4_recipe_of_llama3_8b_on_8_b200_fits():
     0.5).
     """
     run = Job(
-        model("llama3-8b"),
-        cluster("8xb200"),
+        "llama3-8b",
+        "8xb200",
         128,
-        precision=PRECISIONS["fp4-pure"],
+        precision="fp4-pure",
         headroom=0.5,
     )
-    layout = Layout(dp=8, zero=1, microbatch=4)
+    layout = cut("dp8 zero1 microbatch4")
     assert predict(run, layout).fits
     assert not predict(
         replace(run, precision=PRECISIONS["bf16-pure"]), layout
     ).fits
-
-
-def test_reference_counts_both_gradients():
-    op = matmul(
-        "x", T, K, N, numbers=Numbers(one=0.0, act=2.0, wgt=2.0, gradient=8.0)
-    )
-    assert (
-        op.backward.matrix
-        == sum(part.matrix for part in op.backward.parts)
-        == 4 * T * K * N
-    )
-    assert op.backward.memory == sum(part.memory for part in op.backward.parts)
-    assert framework("megatron-core").weight_gradient == "apart"

@@ -13,9 +13,9 @@ from meshwright.count.work import Op
 from meshwright.describe.layers import Kind, kinds
 from meshwright.describe.mixers import Convolution, Indexer, Linear, StateSpace
 from meshwright.describe.model import MLA, Model
-from meshwright.errors import BadInput
 from meshwright.layout.placement import placed
 from meshwright.layout.rules import demand_legal
+from refusals import refusal
 
 D, T = 64, 128
 PLAIN = Model("m", 1, D, 4, 256, 0, T)
@@ -182,7 +182,7 @@ def test_layouts_that_nothing_runs_are_refused_by_name(
     name: str, degrees: dict[str, int], reason: str
 ) -> None:
     job = Job(replace(MODELS[name], vocab=1000), "8xh100-sxm", 8)
-    with pytest.raises(BadInput, match=reason):
+    with refusal(reason):
         demand_legal(
             job, placed(Layout(**{"dp": 1, **degrees}), job.cluster.sizes)
         )

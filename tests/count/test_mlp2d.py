@@ -29,6 +29,8 @@ def test_totals_of_the_paper() -> None:
     assert sum(op.weights for op in ops) * m * f == mlp2d_parameters(
         1, 1, D, F
     )
+    assert mlp2d_parameters(3, 4, 5, 6) == 2 * 3 * 4 * 5 * 6
+    assert training_flops(3, 5, 6) == 12 * 3 * 5 * 6
     ranks = {"tp_model": m, "tp_ff": f}
     messages = [
         x
@@ -181,7 +183,7 @@ def test_it_is_predicted_and_searched_as_any_scheme() -> None:
         (1, 4),
     )
     assert p.time_s["tp_comm"] > 0 and p.time_s["cp_comm"] == 0
-    asked = Space(scheme=("mlp2d",), cp=(1, 2, 4, 8), tp=(4, 8, 16))
+    asked = Space(scheme="mlp2d", cp=(1, 2, 4, 8), tp=(4, 8, 16))
     found = plan(job, asked, top=1)
     assert found.best and found.best.layout.scheme == "mlp2d"
     assert found.best.step_time_s <= p.step_time_s

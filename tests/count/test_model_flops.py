@@ -30,8 +30,8 @@ def test_utilisation_stays_below_one(name: str) -> None:
     """MFU at usual lengths: at very long ones the convention counts twice the scores that a causal
     kernel computes. HFU never passes what the chip sustains."""
     job = Job(
-        catalog.model(name),
-        catalog.cluster("64xh100-sxm"),
+        name,
+        "64xh100-sxm",
         64,
         Layout(dp=64, zero=3, recompute="full"),
         seq=8192,
@@ -84,8 +84,8 @@ def test_kernels_never_run_faster_than_the_chip_sustains(
     """However long the sequence: MFU may pass the ceiling of the chip, HFU may not."""
     layout = Layout(tp=8, cp=8, dp=8, zero=3, recompute=recompute)
     job = Job(
-        catalog.model("llama3-70b"),
-        catalog.cluster("512xh100-sxm"),
+        "llama3-70b",
+        "512xh100-sxm",
         64,
         layout,
         seq=seq,

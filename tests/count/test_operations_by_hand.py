@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from by_hand import CHIP, SET
-from meshwright.count import mlp2d, model, optimizer, recompute, vocabulary
+from meshwright.count import model, optimizer, recompute, vocabulary
 from meshwright.count.linear import gradient_bytes
 from meshwright.count.work import Op, Product
 from meshwright.describe.assumptions import REALISTIC, Counting
@@ -1075,22 +1075,6 @@ def test_a_layer_by_summa() -> None:
     assert two["attention/qkv"].weights == D / 3 * (12 + 8) * 8 / 2
 
 
-def test_a_block_sliced_both_ways() -> None:
-    """D/2 x F/5: sums of F/5 go over tp_model, of D/2 over tp_ff, whole tokens are worked on."""
-    up, down = mlp2d.block(7.5, 96, 250, 2, 5, act=2.0, wgt=1.0)
-    inner, outer = 7.5 * 50 * 2, 7.5 * 48 * 2
-    assert told(up.forward.comm) == f"all_reduce@tp_model:{inner:g}"
-    assert told(up.backward.comm) == f"all_reduce@tp_ff:{outer:g}"
-    assert told(down.forward.comm) == f"all_reduce@tp_ff:{outer:g}"
-    assert told(down.backward.comm) == f"all_reduce@tp_model:{inner:g}"
-    for op in (up, down):
-        assert op.forward.matrix == 2 * 7 * 48 * 50
-        assert op.weights == 48 * 50
-        assert op.forward.memory == 7 * (48 + 50) * 2 + 48 * 50
-    assert mlp2d.mlp2d_parameters(3, 4, 5, 6) == 2 * 3 * 4 * 5 * 6
-    assert mlp2d.training_flops(3, 5, 6) == 12 * 3 * 5 * 6
-
-
 # The ends of the model.
 
 
@@ -1267,24 +1251,6 @@ def test_every_second_product_runs_again() -> None:
     assert {one.share for one in none} == {0.0}
 
 
-def test_groups_of_states_on_a_device() -> None:
-    """Twelve groups in twelve heads: two of each on a rank of tp and cp."""
-    (scan,) = (
-        op
-        for op in of_layer(ssm_model(chunk=20, groups=12))
-        if op.name == "ssm/scan"
-    )
-    padded, h, g, q, n, p = B * 100, 2, 2, 20, 10, 10
-    assert scan.forward.memory == pytest.approx(
-        padded
-        * ((3 * h * p + 4 * g * n + 2 * g * q) * A + 4 * h * p * n / q * 4)
-    )
-    assert scan.saved == pytest.approx(N * ((60 + 2 * 6 * n) * A + 6 * 4))
-    assert scan.forward.matrix == pytest.approx(
-        padded * (2 * q * n * g + h * (2 * q * p + 4 * n * p))
-    )
-
-
 def test_the_head_of_bert_is_not_quantised() -> None:
     """A matrix, an activation and a norm before the words; its input is kept as activations are."""
     of = replace(LLAMA, head_width=48)
@@ -1295,32 +1261,3 @@ def test_the_head_of_bert_is_not_quantised() -> None:
         transform = found["head/transform"]
         assert transform.saved == S * D * at.precision.activation_bytes
         assert transform.weights == D * 48
-
-
-def test_mixers_side_by_side_share_a_norm() -> None:
-    both = replace(
-        LLAMA, pattern=("full&ssm",), ssm=StateSpace(120, 10, heads=12)
-    )
-    names = [op.name for op in of_layer(both)]
-    assert sum(name.endswith("/norm") for name in names) == 2, names
-    alone = [op.name for op in of_layer(ssm_model(groups=1))]
-    assert {x for x in alone if x.startswith("ssm/")} - {*names} == {
-        "ssm/norm"
-    }
-
-
-def test_a_model_counts_all_its_experts_unless_asked_for_those_of_a_token() -> (
-    None
-):
-    moe = replace(LLAMA, moe=MoE(experts=8, top_k=2, expert_ffn=64))
-    each = 3 * D * 64 * moe.layers
-    whole, some = model.parameters(moe), model.parameters(moe, active=True)
-    assert whole - some == (8 - 2) * each
-
-
-def test_a_block_of_one_by_one() -> None:
-    """Two weights, each multiplied and added once forward and twice backward."""
-    ops = mlp2d.unit()
-    assert sum(op.weights for op in ops) == 2.0
-    assert sum(op.forward.matrix for op in ops) == 4.0
-    assert sum(op.backward.matrix for op in ops) == 8.0

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from meshwright import BadInput, Job, Layout, catalog, predict
+from meshwright import Job, Layout, catalog, predict
 from meshwright.count.megatron import megatron_layer
 from meshwright.count.model import kinds
 from meshwright.count.recompute import recomputed_ops, saved_bytes_of
@@ -18,6 +18,7 @@ from meshwright.describe.layers import Kind
 from meshwright.describe.recompute import OPERATIONS, PARTS, recompute
 from meshwright.layout.placement import placed
 from meshwright.step import boundary
+from refusals import refusal
 
 BF16 = 2.0
 LLAMA = Job("llama3-8b", "8xh100-sxm", 8)
@@ -232,7 +233,7 @@ def test_words_are_read_once_and_refused_by_name() -> None:
         ("", "needs a word"),
         (None, "must be a text"),
     ):
-        with pytest.raises(BadInput, match=says):
+        with refusal(says):
             Layout(dp=1, recompute=wrong)  # type: ignore[arg-type]
     assert all(PARTS[name].again for name in PARTS)
     assert Kind(None, False) in kinds(LLAMA.model)

@@ -14,7 +14,6 @@ from meshwright.count import vocabulary
 from meshwright.count.linear import summed_bytes
 from meshwright.count.model import layer
 from meshwright.describe.assumptions import Counting
-from meshwright.describe.framework import framework
 from meshwright.describe.job import PRECISIONS, Job
 from meshwright.describe.layers import kinds
 from meshwright.describe.layout import Layout
@@ -41,7 +40,7 @@ def test_masks_that_are_not_causal_alone_need_scratch(
         replace(cluster("8xh100-sxm"), chips=cp),
         1,
         attention_kernel="flash",
-        framework=framework("meshwright"),
+        framework="meshwright",
     )
     core = next(
         op
@@ -66,7 +65,7 @@ def test_one_microbatch_adds_up_no_gradients(dp: int, summed: float) -> None:
 
 def test_logits_keep_their_input_in_16_bits() -> None:
     """Where the matrices of layers keep theirs in 8."""
-    at = Job(model("llama3-8b"), cluster("8xh100-sxm"), 8)
+    at = Job("llama3-8b", "8xh100-sxm", 8)
     layout = placed(Layout(dp=8), at.cluster.sizes)
     kept = {}
     for name in ("bf16", "fp8"):

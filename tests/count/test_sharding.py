@@ -203,17 +203,6 @@ def test_summa_cuts_weights_both_ways(n1: int, n2: int) -> None:
             assert op.forward.matrix * n1 * n2 == one[name].forward.matrix
 
 
-def test_on_one_device_every_scheme_holds_the_same() -> None:
-    held = {
-        scheme: sum(
-            op.weights
-            for op in ops_of(DENSE, Layout(dp=1, scheme=scheme)).values()
-        )
-        for scheme in ("megatron", "summa")
-    }
-    assert held["summa"] == held["megatron"]
-
-
 @pytest.mark.parametrize(
     "model", [DENSE, GROUPED, LATENT, SPARSE], ids=lambda m: m.name
 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import pickle
 from dataclasses import replace
 from typing import Any
@@ -10,7 +9,6 @@ from typing import Any
 import pytest
 
 from meshwright import Job, Layout, dump_job, load_job
-from meshwright.cli.main import main
 from meshwright.describe.assumptions import (
     BOOK_SUM,
     EPOCH,
@@ -21,39 +19,26 @@ from meshwright.describe.assumptions import (
 from meshwright.describe.choices import Choices
 from meshwright.describe.job import PRECISIONS
 from meshwright.describe.read import read, to_dict
-from meshwright.errors import BadInput
 from meshwright.formats import parse_toml
 from meshwright.formats.toml import thing_named
 from meshwright.sweep import sweep
 from meshwright.units import GB
+from refusals import refusal
+from shell import Shell
 
-PAPER = [
-    "gpt3-1t",
-    "--on",
-    "16384xlbl-b200",
-    "--batch",
-    "4096seq",
-    "--assumptions",
-    "lbl-2024",
-]
+PAPER = "gpt3-1t --on 16384xlbl-b200 --batch 4096seq --assumptions lbl-2024"
 """The system of Subramanian et al. 2024, figure 1: GPT3-1T on 16,384 B200 in domains of 8."""
-LAYOUT = ["--tp", "8", "--pp", "64", "--zero", "1"]
-
-
-def asked(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
-    """What a command answers with --json."""
-    assert main([*words, "--json"]) == 0
-    found: dict[str, Any] = json.loads(capsys.readouterr().out)
-    return found
+DEGREES = "--tp 8 --pp 64"
+PREDICT = f"predict {PAPER} {DEGREES} --zero 1"
 
 
 def test_the_name_of_the_set_gives_the_numbers_of_the_paper(
-    capsys: pytest.CaptureFixture[str],
+    shell: Shell,
 ) -> None:
     """3.2333444 s, 65.6665619 GB and 4.46 days, as published (figures 1 and 5), with nothing said
     of numbers or bytes.
     """
-    found = asked(capsys, "predict", *PAPER, *LAYOUT, "--tokens", "1T")
+    found = shell.json(f"{PREDICT} --tokens 1T")
     assert found["step_time_s"] == pytest.approx(3.2333444, rel=1e-8)
     assert found["memory_bytes"]["allocated"] / GB == pytest.approx(
         65.6665619, rel=1e-8
@@ -63,26 +48,22 @@ def test_the_name_of_the_set_gives_the_numbers_of_the_paper(
 
 
 def test_a_layout_that_the_paper_does_not_search_is_said_to_be_none_of_its(
-    capsys: pytest.CaptureFixture[str],
+    shell: Shell,
 ) -> None:
     """The strategy that comes nearest names what it would not take."""
-    *degrees, _, _ = LAYOUT
-    assert not [
-        n
-        for n in asked(capsys, "predict", *PAPER, *LAYOUT)["notes"]
-        if "it allows" in n
-    ]
-    notes = asked(capsys, "predict", *PAPER, *degrees, "--zero", "0")["notes"]
+    notes = shell.json(PREDICT)["notes"]
+    assert not [n for n in notes if "it allows" in n]
+    notes = shell.json(f"predict {PAPER} {DEGREES} --zero 0")["notes"]
     assert "no layout of lbl-2024's: it allows zero 1, not 0" in notes
 
 
 def test_numbers_that_are_named_win(
-    capsys: pytest.CaptureFixture[str],
+    shell: Shell,
 ) -> None:
     """fp32 gradients are twice the bytes of 2-byte ones."""
     own, said = (
-        asked(capsys, "predict", *PAPER, *LAYOUT, *more)["memory_bytes"]
-        for more in ((), ("--precision", "bf16"))
+        shell.json(f"{PREDICT} {more}")["memory_bytes"]
+        for more in ("", "--precision bf16")
     )
     assert said["gradients"] == 2 * own["gradients"]
 
@@ -130,21 +111,12 @@ def test_under_another_set_its_numbers_follow_unless_they_were_named() -> None:
 
 
 def test_several_sets_have_their_own_numbers_unless_they_are_named(
-    capsys: pytest.CaptureFixture[str],
+    shell: Shell,
 ) -> None:
-    words = [
-        "plan",
-        "llama3-8b",
-        "--on",
-        "16xh100-sxm",
-        "--batch",
-        "32seq",
-        "--assumptions",
-        "realistic,lbl-2024",
-    ]
+    words = "plan llama3-8b --on 16xh100-sxm --batch 32seq --assumptions realistic,lbl-2024"
     own, said = (
-        asked(capsys, *words, *more)["plans"]
-        for more in ((), ("--precision", "bf16"))
+        shell.json(f"{words} {more}")["plans"]
+        for more in ("", "--precision bf16")
     )
     assert {
         name: found["best"]["precision"] for name, found in own.items()
@@ -199,9 +171,8 @@ def test_choices_of_a_set_in_a_file() -> None:
     )
     assert found.precision == PRECISIONS["fp8"]
     wrong = {**mine, "choices": [{"zero": [5]}]}
-    with pytest.raises(
-        BadInput,
-        match=r"job.assumptions.choices\[0\]: layout.zero must be between 0 and 3, not 5",
+    with refusal(
+        r"job.assumptions.choices\[0\]: layout.zero must be between 0 and 3, not 5"
     ):
         load_job({**tables, "job": {"batch": "8seq", "assumptions": wrong}})
 
@@ -213,7 +184,7 @@ def test_a_verb_refuses_numbers_and_choices_that_it_does_not_read() -> None:
             ("choices", ()),
             ("strict", True),
         ):
-            with pytest.raises(BadInput, match=f"would ignore its {field}"):
+            with refusal(f"would ignore its {field}"):
                 demand_read(
                     replace(base, **{field: value}), base, ("count",), "limits"
                 )

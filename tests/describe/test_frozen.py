@@ -41,13 +41,13 @@ from meshwright.roofline import roofline
 from meshwright.sweep import sweep
 
 JOB = Job(
-    model("mixtral-8x7b"),
-    cluster("16xh100-sxm"),
+    "mixtral-8x7b",
+    "16xh100-sxm",
     batch=32,
     layout=Layout(tp=2, pp=2, dp=4, ep=4, zero=1),
 )
 PREDICTION = predict(JOB)
-PLAN = plan(JOB, Space(schedule=("1f1b",)), top=3)
+PLAN = plan(JOB, Space(schedule="1f1b"), top=3)
 THINGS: dict[str, Any] = {
     "Job": JOB,
     "Layout": PREDICTION.layout,

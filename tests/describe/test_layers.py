@@ -14,7 +14,7 @@ from meshwright.describe.mixers import Linear, StateSpace
 from meshwright.describe.model import Model, MoE
 from meshwright.describe.pattern import shortest_pattern
 from meshwright.describe.read import read
-from meshwright.errors import BadInput
+from refusals import refusal
 
 PLAIN = Model("m", 8, 64, 4, 128, 100, 32)
 HYBRID = replace(
@@ -81,7 +81,7 @@ def test_wrong_patterns_are_sentences(pattern: list[str], reason: str) -> None:
         "vocab": 100,
         "seq": 32,
     }
-    with pytest.raises(BadInput, match=reason):
+    with refusal(reason):
         read(Model, {"name": "m", **table, "pattern": pattern})
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from meshwright import BadInput, Layout
+from meshwright import Layout
 from meshwright.describe.stages import read_stages
 from meshwright.layout.stages import stage_layers
+from refusals import refusal
 
 
 @pytest.mark.parametrize(
@@ -34,7 +35,7 @@ def test_words_and_numbers_say_the_same(
     "text", ["", "7;8", "tt|tL", "Et|t", "E|xL", "evn", "1,,2", "-1,2"]
 )
 def test_what_names_no_stages_is_refused_in_a_sentence(text: str) -> None:
-    with pytest.raises(BadInput, match="layout.stages"):
+    with refusal("layout.stages"):
         Layout(stages=text)
 
 

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from meshwright import BadInput
-from meshwright.cli.main import main
 from meshwright.formats import bridge
 from meshwright.formats.bridge import shell
 from meshwright.formats.flags import read_flags
+from refusals import refusal
+from shell import Shell
 
 # in the manner of Pai-Megatron-Patch: ENV, size and degrees by position
 SCRIPT = """\
@@ -113,49 +113,31 @@ def test_what_is_not_known_is_no_value(text: str) -> None:
 
 
 def test_the_command_takes_them_behind_two_hyphens(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, shell: Shell
 ) -> None:
     path = tmp_path / "run.sh"
     path.write_text(SCRIPT)
     words = ["read", str(path), "--on", "h100-sxm"]
-    assert main([*words, "--", "dsw", "8B", "4", "", "bf16", "2"]) == 0
-    told = " ".join(capsys.readouterr().out.split())
+    told = " ".join(shell(*words, "-- dsw 8B 4 '' bf16 2").out.split())
     assert "tp 4 · pp 4 · dp 1" in told and "microbatch 2" in told
-    again = ["--arguments", "dsw 8B 4 2 bf16 2"]
-    assert main(["predict", *words[1:], *again]) == 0
-    told = " ".join(capsys.readouterr().out.split())
+    again = "--arguments 'dsw 8B 4 2 bf16 2'"
+    told = " ".join(shell("predict", *words[1:], again).out.split())
     assert "tp 4 · pp 2 · dp 2" in told
     assert "--arguments" in told  # what a card offers to copy says them too
-    assert main([*words, "--arguments", "'a"]) == 2
-    assert "--arguments" in capsys.readouterr().err
-    assert (
-        main(
-            [
-                "predict",
-                "llama3-8b",
-                "--on",
-                "8xh100-sxm",
-                "--batch",
-                "8seq",
-                "--",
-                "4",
-            ]
-        )
-        == 2
+    assert "--arguments" in shell.refused(*words, r"--arguments \'a")
+    assert "--arguments is for files of other tools" in shell.refused(
+        "predict llama3-8b --on 8xh100-sxm --batch 8seq -- 4"
     )
-    assert "--arguments is for files of other tools" in capsys.readouterr().err
 
 
 def test_a_configuration_takes_none() -> None:
     text = "tensor_model_parallel_size: 2\nnum_layers: 2\n"
-    with pytest.raises(
-        BadInput, match="is not a script and takes no arguments"
-    ):
+    with refusal("is not a script and takes no arguments"):
         bridge.read_file("a.yaml", text, arguments=["8B"])
 
 
 def test_a_vocabulary_that_a_script_leaves_to_its_tokenizer(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, shell: Shell
 ) -> None:
     """It is asked for, taken from the command line, and refused where the file says it itself."""
     own, left = tmp_path / "own.sh", tmp_path / "left.sh"
@@ -164,8 +146,7 @@ def test_a_vocabulary_that_a_script_leaves_to_its_tokenizer(
     left.write_text(f"{run} --tokenizer-type HuggingFaceTokenizer\n")
     own.write_text(f"{run} --vocab-size 50000\n")
     on = ("--on", "h100-sxm")
-    assert main(["predict", str(left), *on]) == 2
-    assert "--vocab-size 128256" in capsys.readouterr().err
+    assert "--vocab-size 128256" in shell.refused(f"predict {left}", *on)
     told = {"on": "h100-sxm", "vocab_size": "50000"}
     job, same = (
         read_flags(str(left), told),
@@ -173,5 +154,5 @@ def test_a_vocabulary_that_a_script_leaves_to_its_tokenizer(
     )
     assert job.model.vocab == same.model.vocab == 50000
     for wrong, file in (("many", left), ("0", left), ("50000", own)):
-        with pytest.raises(BadInput, match="--vocab-size"):
+        with refusal("--vocab-size"):
             read_flags(str(file), {**told, "vocab_size": wrong})

@@ -12,12 +12,14 @@ from typing import Any
 
 import pytest
 
-from meshwright import BadInput, Job, parameters, predict
+from meshwright import Job, parameters, predict
 from meshwright.cli.main import main
 from meshwright.count.model import executed_flops
 from meshwright.formats import chakra, chakra_step
 from meshwright.prediction.replay import replay
 from meshwright.schedule.timeline import timeline_of_order
+from refusals import refusal
+from shell import Shell
 
 COMP, SEND, RECEIVE, COLLECTIVE = 4, 5, 6, 7
 NODE = {
@@ -294,7 +296,7 @@ def test_work_is_that_of_the_job(tmp_path: Path) -> None:
 def test_what_no_trace_says_is_refused(
     tmp_path: Path, job: Job, layout: dict[str, Any], said: str
 ) -> None:
-    with pytest.raises(BadInput, match=said):
+    with refusal(said):
         chakra_step.write_chakra(
             predict(job, **layout), str(tmp_path / "step")
         )
@@ -382,12 +384,11 @@ def test_protobuf_itself_reads_a_node() -> None:
 
 
 def test_a_trace_is_no_job_and_refused_by_name(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
+    shell: Shell, tmp_path: Path
 ) -> None:
     """By every verb that takes a file, with the reason and what can be had instead."""
     trace = tmp_path / "trace.0.et"
     trace.write_bytes(b"\x0a\x05\x30\x2e\x30\x2e\x34\x20\x01\x80\xff")
     for verb in ("read", "predict", "plan", "advise"):
-        assert main([verb, str(trace), "--on", "8xh100"]) == 2
-        said = capsys.readouterr().err
+        said = shell.refused(f"{verb} {trace} --on 8xh100")
         assert "is a Chakra trace" in said and "--to chakra" in said, verb

@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from meshwright import BadInput, catalog
-from meshwright.cli.main import main
+from meshwright import catalog
 from meshwright.formats.cluster_file import NodeScript, skypilot
+from refusals import refusal
+from shell import Shell
 
 yaml = pytest.importorskip("yaml")
 
@@ -29,14 +30,6 @@ def plan(tmp_path: Path, on: str, layout: str, job: str = "") -> str:
     return str(path)
 
 
-def written(
-    capsys: pytest.CaptureFixture[str], *words: str, code: int = 0
-) -> str:
-    assert main(["export", *words]) == code
-    said = capsys.readouterr()
-    return said.err if code else said.out
-
-
 def runs(script: str) -> None:
     """A shell reads the script."""
     bash = shutil.which("bash")
@@ -47,14 +40,11 @@ def runs(script: str) -> None:
     assert not done.stderr
 
 
-def test_a_jobset_field_by_field(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_jobset_field_by_field(tmp_path: Path, shell: Shell) -> None:
     path = plan(tmp_path, "32xh100-sxm", "tp = 8\nzero = 1")
-    text = written(
-        capsys, path, "--to", "jobset", "--starts", "megatron",
-        "--container", "nvcr.io/nvidia/pytorch:26.09-py3",
-    )  # fmt: skip
+    image = "nvcr.io/nvidia/pytorch:26.09-py3"
+    asked = "--to jobset --starts megatron --container"
+    text = shell(f"export {path} {asked} {image}").out
     said = yaml.safe_load(text)
     assert said["apiVersion"] == "jobset.x-k8s.io/v1alpha2"
     assert said["kind"] == "JobSet"
@@ -69,15 +59,15 @@ def test_a_jobset_field_by_field(
     pod = spec["template"]["spec"]
     assert pod["restartPolicy"] == "Never"
     (container,) = pod["containers"]
-    assert container["image"] == "nvcr.io/nvidia/pytorch:26.09-py3"
+    assert container["image"] == image
     assert container["resources"] == {"limits": {"nvidia.com/gpu": 8}}
     # <set>-<job>-<index>-<pod>.<set> of examples/simple/jobset-with-network.yaml
     assert {e["name"]: e["value"] for e in container["env"]} == {
         "HEAD": "llama3-8b-node-0-0.llama3-8b",
         "RUN": "llama3-8b",
     }
-    shell, flag, script = container["command"]
-    assert (shell, flag) == ("bash", "-c")
+    *called, script = container["command"]
+    assert called == ["bash", "-c"]
     assert "--nnodes=4 --nproc-per-node=8" in script
     assert "--tensor-model-parallel-size 8" in script and "#!" not in script
     assert pod["volumes"] == [
@@ -90,10 +80,10 @@ def test_a_jobset_field_by_field(
 
 
 def test_a_task_of_skypilot_field_by_field(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, shell: Shell
 ) -> None:
     path = plan(tmp_path, "16xa100-80", "zero = 3", 'framework = "torchtitan"')
-    said = yaml.safe_load(written(capsys, path, "--to", "skypilot"))
+    said = yaml.safe_load(shell(f"export {path} --to skypilot").out)
     assert [*said] == ["name", "num_nodes", "resources", "run"]
     assert (said["name"], said["num_nodes"]) == ("llama3-8b", 2)
     assert said["resources"] == {"accelerators": "A100-80GB:8"}
@@ -101,19 +91,17 @@ def test_a_task_of_skypilot_field_by_field(
     first = said["run"].splitlines()[0]
     assert first == 'export HEAD="$(echo "$SKYPILOT_NODE_IPS" | head -n 1)"'
     runs(said["run"])
-    with_image = written(
-        capsys, path, "--to", "skypilot", "--container", "a/b:1"
-    )
+    with_image = shell(f"export {path} --to skypilot --container a/b:1").out
     image = yaml.safe_load(with_image)["resources"]["image_id"]
     assert image == "docker:a/b:1"
 
 
 @pytest.mark.parametrize("to", ["jobset", "skypilot"])
 def test_our_own_trainer_finds_its_job(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], to: str
+    tmp_path: Path, shell: Shell, to: str
 ) -> None:
     path = plan(tmp_path, "16xh100-sxm", SMALL)
-    text = written(capsys, path, "--to", to, "--container", "a/b")
+    text = shell(f"export {path} --to {to} --container a/b").out
     said = yaml.safe_load(text)
     script = (
         said["run"]
@@ -152,48 +140,44 @@ def test_our_own_trainer_finds_its_job(
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--to", "jobset"], "--to jobset needs the image of its pods"),
+        ("--to jobset", "--to jobset needs the image of its pods"),
         (
-            ["--to", "skypilot", "--time", "3"],
+            "--to skypilot --time 3",
             "--time is for --to sbatch: skypilot has no such option",
         ),
         (
-            ["--to", "torchrun", "--container", "a"],
+            "--to torchrun --container a",
             "--container is for --to sbatch and jobset and skypilot",
         ),
-        (["--to", "k8s"], "did you mean jobset?"),
-        (
-            ["--to", "jobset", "--starts", "gpt-neox"],
-            "starts its ranks itself",
-        ),
+        ("--to k8s", "did you mean jobset?"),
+        ("--to jobset --starts gpt-neox", "starts its ranks itself"),
     ],
 )
 def test_what_a_file_cannot_say_is_refused(
     tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    words: list[str],
+    shell: Shell,
+    words: str,
     said: str,
 ) -> None:
     path = plan(tmp_path, "16xh100-sxm", SMALL)
-    told = written(capsys, path, *words, code=2)
-    assert said in " ".join(told.split())
+    assert said in shell.refused(f"export {path} {words}")
 
 
 def test_a_chip_without_a_name_is_refused() -> None:
     script = NodeScript("a\n", "m", 1, 8, catalog.chip("h20"))
-    with pytest.raises(BadInput, match="SkyPilot's name of h20 is not known"):
+    with refusal("SkyPilot's name of h20 is not known"):
         skypilot(script)
 
 
 @pytest.mark.parametrize("to", ["sbatch", "jobset", "skypilot"])
 def test_accelerate_is_told_where_its_nodes_meet(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], to: str
+    tmp_path: Path, shell: Shell, to: str
 ) -> None:
     # its launcher knows no --nnodes, and takes its rendezvous from these three
     path = plan(tmp_path, "16xh100-sxm", "zero = 3")
-    text = written(
-        capsys, path, "--to", to, "--starts", "accelerate", "--container", "a"
-    )
+    text = shell(
+        f"export {path} --to {to} --starts accelerate --container a"
+    ).out
     (line,) = (
         line
         for line in text.splitlines()
@@ -209,14 +193,12 @@ def test_accelerate_is_told_where_its_nodes_meet(
 
 @pytest.mark.parametrize("to", ["sbatch", "jobset"])
 def test_each_node_of_maxtext_says_its_number(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], to: str
+    tmp_path: Path, shell: Shell, to: str
 ) -> None:
     # max_utils.py, initialize_jax_for_gpu: JAX_COORDINATOR_IP and _PORT, NNODES, NODE_RANK
     layout = 'zero = 3\nrecompute = "full"'
     path = plan(tmp_path, "16xh100-sxm", layout, 'framework = "maxtext"')
-    text = written(
-        capsys, path, "--to", to, "--starts", "maxtext", "--container", "a"
-    )
+    text = shell(f"export {path} --to {to} --starts maxtext --container a").out
     assert "env NNODES=2 JAX_COORDINATOR_IP=" in text
     assert "JAX_COORDINATOR_PORT=29500" in text and "torchrun" not in text
     number = "$SLURM_NODEID" if to == "sbatch" else '"${NODE_RANK:?'

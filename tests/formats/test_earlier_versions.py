@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from meshwright import predict
-from meshwright.cli.main import main
-from meshwright.errors import BadInput
 from meshwright.formats import flags, run_folder
 from meshwright.formats.machine import load_machine
 from meshwright.formats.toml import load_job
+from refusals import refusal
+from shell import Shell
 
 HERE = Path(__file__).parent / "earlier"
 VERSIONS = pytest.mark.parametrize("version", ["1", "2", "3"])
@@ -31,12 +31,11 @@ def test_a_plan_is_the_job_it_was(version: str) -> None:
 
 
 @VERSIONS
-def test_a_plan_is_exported(
-    version: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_plan_is_exported(version: str, shell: Shell) -> None:
     plan = str(HERE / version / "plan.toml")
-    assert main(["export", plan, "--to", "megatron"]) == 0
-    assert "--global-batch-size 128" in capsys.readouterr().out
+    assert (
+        "--global-batch-size 128" in shell(f"export {plan} --to megatron").out
+    )
 
 
 @VERSIONS
@@ -59,13 +58,10 @@ def test_a_result_is_its_question_on_the_page(version: str) -> None:
 
 
 @VERSIONS
-def test_a_result_is_no_model(
-    version: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_result_is_no_model(version: str, shell: Shell) -> None:
     path = str(HERE / version / "predict.json")
-    words = ["predict", path, "--on", "8xh100-sxm", "--batch", "64seq"]
-    assert main(words) == 2
-    said = capsys.readouterr().err
+    words = f"predict {path} --on 8xh100-sxm --batch 64seq"
+    said = shell.refused(words)
     assert "a result of meshwright predict" in said and ".toml" in said
 
 
@@ -78,5 +74,5 @@ def test_records_of_another_version_are_refused(tmp_path: Path) -> None:
     record = tmp_path / "record"
     record.mkdir()
     (record / "rank-0.jsonl").write_text('{"schema": "meshwright-record/0"}\n')
-    with pytest.raises(BadInput, match="meshwright-record/1"):
+    with refusal("meshwright-record/1"):
         run_folder.read_run(tmp_path)

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from meshwright import BadInput
 from meshwright.formats import bridge, flags
 from meshwright.formats.bridge import table
+from refusals import refusal
 
 BRIDGE = """
 train: {train_iters: 10, global_batch_size: 8, micro_batch_size: 1}
@@ -89,7 +89,7 @@ def test_runs_of_two_models_and_of_diffusion_are_refused(
 ) -> None:
     name = more.removeprefix("model: {").removesuffix("}")
     text = BRIDGE.replace("model: {", f"model: {{{name}, ")
-    with pytest.raises(BadInput, match=word):
+    with refusal(word):
         bridge.read_file("changes.yaml", text)
 
 
@@ -153,7 +153,7 @@ def test_nemos_own_words_for_biases_and_rows() -> None:
     ],
 )
 def test_nemo_files_that_train_nothing_are_refused(old: str, new: str) -> None:
-    with pytest.raises(BadInput, match="trains none"):
+    with refusal("trains none"):
         bridge.read_file("a.yaml", NEMO.replace(old, new))
 
 
@@ -161,7 +161,7 @@ def test_nemos_adapters_and_images() -> None:
     scheme = "  peft: {peft_scheme: lora, lora_tuning: {adapter_dim: 32}}\n"
     assert adapters("a.yaml", NEMO + scheme)
     assert not adapters("a.yaml", NEMO + scheme.replace("lora,", "null,"))
-    with pytest.raises(BadInput, match="images"):
+    with refusal("images"):
         bridge.read_file("a.yaml", NEMO + "  mm_cfg: {llm: {freeze: true}}\n")
 
 
@@ -193,7 +193,7 @@ def test_data_in_another_file_says_the_tokenizer_there() -> None:
 
 
 def test_an_evaluation_of_levanter_is_refused() -> None:
-    with pytest.raises(BadInput, match="trains none"):
+    with refusal("trains none"):
         bridge.read_file("a.yaml", LEVANTER + "checkpoint_is_hf: true\n")
 
 
@@ -234,7 +234,7 @@ def test_a_file_in_place_of_fsdps_words_is_asked_for() -> None:
 
 def test_flags_of_another_tool_in_a_script_name_it() -> None:
     text = f"torchrun {TRAIN} --tuner_type full --split_dataset_ratio 0"
-    with pytest.raises(BadInput, match="ms-swift"):
+    with refusal("ms-swift"):
         bridge.read_file("run.sh", text)
 
 
@@ -276,7 +276,7 @@ def test_another_models_keys_are_no_llama() -> None:
     other = NANOTRON.replace(
         "num_hidden", "activation_function: gelu, num_hidden"
     )
-    with pytest.raises(BadInput, match="activation_function.*another model"):
+    with refusal("activation_function.*another model"):
         bridge.read_file("a.yaml", other)
 
 
@@ -316,14 +316,14 @@ def test_replicas_that_meet_now_and_then_are_said() -> None:
     more = '[fault_tolerance]\nenable = true\nsemi_sync_method = "diloco"\n'
     left = bridge.read_file("a.toml", TITAN + more).left
     assert [*left] == ["fault_tolerance.semi_sync_method"]
-    with pytest.raises(BadInput, match="images"):
+    with refusal("images"):
         bridge.read_file(
             "a.toml", TITAN + "[data]\nmax_patches_per_image = 8\n"
         )
 
 
 def test_python_is_not_run() -> None:
-    with pytest.raises(BadInput, match="Python.*run_config.yaml"):
+    with refusal("Python.*run_config.yaml"):
         bridge.read_file("train.py", "raise SystemExit")
 
 
@@ -334,7 +334,7 @@ def test_the_tool_that_explains_a_file_refuses_it() -> None:
     """LitGPT claims a file with data and train sections, of which it knows nearly no key."""
     text = BRIDGE.replace("model: {", "model: {teacher: {seq_length: 1}, ")
     text += "checkpoint_dir: a\ndata: {class_path: b}\n"
-    with pytest.raises(BadInput, match="Megatron-Bridge.*distillation"):
+    with refusal("Megatron-Bridge.*distillation"):
         bridge.read_file("a.yaml", text)
 
 
@@ -391,7 +391,7 @@ def test_llama_factory_v1_says_what_it_does_not_know() -> None:
         V1.format("global_batch_size: 64\ndist_config: {name: fsdp2}"),
     )
     assert whole.tables["job"]["batch"] == "64seq"
-    with pytest.raises(BadInput, match="classifier"):
+    with refusal("classifier"):
         bridge.read_file(
             "a.yaml",
             V1.format("dist_config: {name: fsdp2}").replace("llm", "cls"),

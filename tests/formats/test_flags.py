@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meshwright.catalog import cluster, model
 from meshwright.describe.assumptions import (
     BOOK_SUM,
     EPOCH,
@@ -22,7 +21,6 @@ from meshwright.describe.assumptions import (
 from meshwright.describe.fields import meanings
 from meshwright.describe.job import Job
 from meshwright.describe.layout import Layout
-from meshwright.errors import BadInput
 from meshwright.formats import STDIN
 from meshwright.formats.flags import (
     command_line,
@@ -35,9 +33,10 @@ from meshwright.formats.flags import (
 )
 from meshwright.layout.placement import placed
 from meshwright.prediction.prediction import Prediction
+from refusals import refusal
 
 BASE = {"on": "64xh100-sxm", "batch": "128seq"}
-JOB = Job(model("llama3-8b"), cluster("64xh100-sxm"), batch=128)
+JOB = Job("llama3-8b", "64xh100-sxm", batch=128)
 
 
 def parsed(words: list[str]) -> dict[str, str]:
@@ -187,7 +186,7 @@ def test_ranges() -> None:
     assert whole_numbers("tp", "4,1,2") == (1, 2, 4)
     assert whole_numbers("tp", "1..3, 8") == (1, 2, 3, 8)
     for wrong in ("3..1", "x", "1..", "0", "1..9999999", "", "1.5"):
-        with pytest.raises(BadInput):
+        with refusal():
             whole_numbers("tp", wrong)
 
 
@@ -220,14 +219,14 @@ def test_split() -> None:
         {"placement": "tp=8x1"},
         {"sequence_parallel": "maybe"},
     ):
-        with pytest.raises(BadInput):
+        with refusal():
             job_and_space(wrong)
 
 
 def test_placement() -> None:
     assert placement("tp=8x1, dp=1x4") == {"tp": ["8", "1"], "dp": ["1", "4"]}
     for wrong in ("", "tp", "tp=", "=8"):
-        with pytest.raises(BadInput):
+        with refusal():
             read_flags("llama3-8b", {**BASE, "placement": wrong})
 
 
@@ -267,7 +266,7 @@ def test_megatrons_letters_and_words_with_digits() -> None:
     found = layout_of("tp 2 pp 4 vpp 2 mbs2 schedule zb-h1", JOB)
     assert (found.interleave, found.microbatch) == (2, 2)
     assert (found.schedule, found.dp) == ("zb-h1", 8)
-    with pytest.raises(BadInput, match="did you mean tp"):
+    with refusal("did you mean tp"):
         layout_of("tpp=8", JOB)
-    with pytest.raises(BadInput, match="cannot be read"):
+    with refusal("cannot be read"):
         layout_of("nowhere/plan.toml", JOB)

@@ -19,6 +19,7 @@ from meshwright.errors import BadInput
 from meshwright.formats import resolve
 from meshwright.formats.hf import at_length, families, load_hf, read_hf
 from meshwright.formats.hf_keys import classes
+from refusals import refusal
 
 
 def llama(**more):
@@ -44,341 +45,10 @@ def shape(layers, hidden, heads, ffn, vocab, longest, **more):
     )
 
 
-DEEPSEEK = {
-    "kv_lora_rank": 512,
-    "qk_nope_head_dim": 128,
-    "qk_rope_head_dim": 64,
-    "v_head_dim": 128,
-    "moe_layer_freq": 1,
-    "attention_bias": False,
-    "scoring_func": "sigmoid",
-    "topk_method": "noaux_tc",
-}
-
-CONFIGS = {
-    "llama3-8b": shape(
-        32,
-        4096,
-        32,
-        14336,
-        128256,
-        8192,
-        model_type="llama",
-        num_key_value_heads=8,
-        attention_bias=False,
-        rope_theta=500000.0,
-        rope_scaling=None,
-        pretraining_tp=1,
-    ),
-    "llama2-7b": shape(
-        32,
-        4096,
-        32,
-        11008,
-        32000,
-        4096,
-        model_type="llama",
-        num_key_value_heads=32,
-    ),
-    "llama3.2-1b": shape(
-        16,
-        2048,
-        32,
-        8192,
-        128256,
-        131072,
-        model_type="llama",
-        num_key_value_heads=8,
-        head_dim=64,
-        mlp_bias=False,
-        dtype="bfloat16",
-        rope_parameters={"rope_type": "llama3", "factor": 32.0},
-    )
-    | {"tie_word_embeddings": True},
-    "mistral-7b": shape(
-        32,
-        4096,
-        32,
-        14336,
-        32000,
-        32768,
-        model_type="mistral",
-        num_key_value_heads=8,
-        sliding_window=4096,
-    ),
-    "mixtral-8x7b": shape(
-        32,
-        4096,
-        32,
-        14336,
-        32000,
-        32768,
-        model_type="mixtral",
-        num_key_value_heads=8,
-        num_local_experts=8,
-        num_experts_per_tok=2,
-        sliding_window=None,
-    ),
-    "qwen2.5-7b": shape(
-        28,
-        3584,
-        28,
-        18944,
-        152064,
-        131072,
-        model_type="qwen2",
-        num_key_value_heads=4,
-        sliding_window=131072,
-        use_sliding_window=False,
-        max_window_layers=28,
-    ),
-    "qwen3-8b": shape(
-        36,
-        4096,
-        32,
-        12288,
-        151936,
-        40960,
-        model_type="qwen3",
-        num_key_value_heads=8,
-        head_dim=128,
-        attention_bias=False,
-        sliding_window=None,
-        use_sliding_window=False,
-        max_window_layers=36,
-    ),
-    "qwen3-30b-a3b": shape(
-        48,
-        2048,
-        32,
-        6144,
-        151936,
-        40960,
-        model_type="qwen3_moe",
-        num_key_value_heads=4,
-        head_dim=128,
-        decoder_sparse_step=1,
-        mlp_only_layers=[],
-        moe_intermediate_size=768,
-        num_experts=128,
-        num_experts_per_tok=8,
-        attention_bias=False,
-        use_sliding_window=False,
-        max_window_layers=48,
-        sliding_window=None,
-    ),
-    "deepseek-v3": shape(
-        61,
-        7168,
-        128,
-        18432,
-        129280,
-        163840,
-        model_type="deepseek_v3",
-        num_key_value_heads=128,
-        q_lora_rank=1536,
-        n_routed_experts=256,
-        n_shared_experts=1,
-        num_experts_per_tok=8,
-        moe_intermediate_size=2048,
-        first_k_dense_replace=3,
-        num_nextn_predict_layers=1,
-        n_group=8,
-        **DEEPSEEK,
-    ),
-    "deepseek-v2-lite": shape(
-        27,
-        2048,
-        16,
-        10944,
-        102400,
-        163840,
-        model_type="deepseek_v2",
-        num_key_value_heads=16,
-        q_lora_rank=None,
-        n_routed_experts=64,
-        n_shared_experts=2,
-        num_experts_per_tok=6,
-        moe_intermediate_size=1408,
-        first_k_dense_replace=1,
-        **DEEPSEEK,
-    ),
-    "kimi-k2": shape(
-        61,
-        7168,
-        64,
-        18432,
-        163840,
-        131072,
-        model_type="kimi_k2",
-        num_key_value_heads=64,
-        q_lora_rank=1536,
-        n_routed_experts=384,
-        n_shared_experts=1,
-        num_experts_per_tok=8,
-        moe_intermediate_size=2048,
-        first_k_dense_replace=1,
-        num_nextn_predict_layers=0,
-        **DEEPSEEK,
-    ),
-    "gpt2": {
-        "model_type": "gpt2",
-        "n_layer": 12,
-        "n_embd": 768,
-        "n_head": 12,
-        "n_ctx": 1024,
-        "n_positions": 1024,
-        "n_inner": None,
-        "vocab_size": 50257,
-        "resid_pdrop": 0.1,
-        "attn_pdrop": 0.1,
-        "activation_function": "gelu_new",
-    },
-    "gpt-neox-20b": shape(
-        44,
-        6144,
-        64,
-        24576,
-        50432,
-        2048,
-        model_type="gpt_neox",
-        rotary_pct=0.25,
-        use_parallel_residual=True,
-    ),
-    "gemma2-9b": {
-        k: v
-        for k, v in shape(
-            42,
-            3584,
-            16,
-            14336,
-            256000,
-            8192,
-            model_type="gemma2",
-            num_key_value_heads=8,
-            head_dim=256,
-            sliding_window=4096,
-            attention_bias=False,
-        ).items()
-        if k != "tie_word_embeddings"
-    },
-    "gemma3-27b": {
-        "model_type": "gemma3",
-        "mm_tokens_per_image": 256,
-        "vision_config": {"hidden_size": 1152, "num_hidden_layers": 27},
-        "text_config": {
-            "model_type": "gemma3_text",
-            "hidden_size": 5376,
-            "intermediate_size": 21504,
-            "num_hidden_layers": 62,
-            "num_attention_heads": 32,
-            "num_key_value_heads": 16,
-            "head_dim": 128,
-            "sliding_window": 1024,
-        },
-    },
-    "gemma3-4b": {
-        "model_type": "gemma3",
-        "text_config": {
-            "hidden_size": 2560,
-            "intermediate_size": 10240,
-            "num_hidden_layers": 34,
-            "sliding_window": 1024,
-        },
-    },
-    "falcon-7b": {
-        "model_type": "falcon",
-        "hidden_size": 4544,
-        "num_hidden_layers": 32,
-        "num_attention_heads": 71,
-        "vocab_size": 65024,
-        "alibi": False,
-        "bias": False,
-        "multi_query": True,
-        "new_decoder_architecture": False,
-        "parallel_attn": True,
-    },
-    "falcon-40b": {
-        "model_type": "RefinedWeb",
-        "hidden_size": 8192,
-        "n_layer": 60,
-        "n_head": 128,
-        "n_head_kv": 8,
-        "vocab_size": 65024,
-        "alibi": False,
-        "bias": False,
-        "parallel_attn": True,
-        "new_decoder_architecture": True,
-    },
-    "olmo2-7b": shape(
-        32,
-        4096,
-        32,
-        11008,
-        100352,
-        4096,
-        model_type="olmo2",
-        num_key_value_heads=32,
-        attention_bias=False,
-    ),
-    "gpt-oss-20b": shape(
-        24,
-        2880,
-        64,
-        2880,
-        201088,
-        131072,
-        model_type="gpt_oss",
-        num_key_value_heads=8,
-        head_dim=64,
-        num_local_experts=32,
-        num_experts_per_tok=4,
-        sliding_window=128,
-        attention_bias=True,
-        layer_types=["sliding_attention", "full_attention"] * 12,
-    ),
-    "phi3-mini": shape(
-        32,
-        3072,
-        32,
-        8192,
-        32064,
-        4096,
-        model_type="phi3",
-        num_key_value_heads=32,
-        sliding_window=2047,
-        resid_pdrop=0.0,
-    ),
-    "bloom-176b": {
-        "model_type": "bloom",
-        "n_embed": 14336,
-        "n_layer": 70,
-        "num_attention_heads": 112,
-        "vocab_size": 250880,
-        "seq_length": 2048,
-        "hidden_dropout": 0.0,
-        "attention_dropout": 0.0,
-    },
-    "glm4.5": shape(
-        92,
-        5120,
-        96,
-        12288,
-        151552,
-        131072,
-        model_type="glm4_moe",
-        num_key_value_heads=8,
-        head_dim=128,
-        attention_bias=True,
-        use_qk_norm=True,
-        n_routed_experts=160,
-        n_shared_experts=1,
-        num_experts_per_tok=8,
-        moe_intermediate_size=1536,
-        first_k_dense_replace=3,
-        num_nextn_predict_layers=1,
-    ),
-}
+CONFIGS = json.loads(
+    (Path(__file__).parents[1] / "published" / "hf_configs.json").read_text()
+)
+"""Name of the catalogue -> what the published config.json says of shapes."""
 
 
 def alike(model: Model) -> Model:
@@ -552,7 +222,7 @@ WRONG = [
 
 @pytest.mark.parametrize(("config", "reason"), WRONG, ids=range(len(WRONG)))
 def test_wrong_files_are_sentences(config, reason):
-    with pytest.raises(BadInput, match=reason) as caught:
+    with refusal(reason) as caught:
         read_hf(config)
     assert "config.json" in str(caught.value)
     assert "\n" not in str(caught.value)
@@ -625,7 +295,7 @@ def test_a_mixture_of_experts_never_becomes_dense():
         )
         > 600e9
     )
-    with pytest.raises(BadInput, match="n_routed_experts"):
+    with refusal("n_routed_experts"):
         read_hf({**config, "n_routed_experts": None})
 
 
@@ -660,7 +330,7 @@ OTHERS = [
 
 @pytest.mark.parametrize("more", OTHERS, ids=str)
 def test_keys_of_another_architecture_are_refused(more):
-    with pytest.raises(BadInput, match="config.json"):
+    with refusal("config.json"):
         read_hf(SHORT | more)
 
 
@@ -782,9 +452,8 @@ def test_layer_types_decide_over_the_flag(kind):
     assert (some.window, windows(some)) == (1024, 2) and read_hf(
         layers
     ).window is None
-    with pytest.raises(
-        BadInput,
-        match="layer_types has sliding_attention, but sliding_window is nothing",
+    with refusal(
+        "layer_types has sliding_attention, but sliding_window is nothing"
     ):
         read_hf(
             {
@@ -793,9 +462,7 @@ def test_layer_types_decide_over_the_flag(kind):
                 "layer_types": ["sliding_attention"] * 4,
             }
         )
-    with pytest.raises(
-        BadInput, match="layer_types lists 3 layers, num_hidden_layers is 4"
-    ):
+    with refusal("layer_types lists 3 layers, num_hidden_layers is 4"):
         read_hf({**layers, "layer_types": ["full_attention"] * 3})
 
 
@@ -811,10 +478,7 @@ def test_falcon_has_two_norms_only_where_it_says_two():
 def test_two_names_of_one_key_must_agree():
     gpt = {"model_type": "gpt2", "n_layer": 12}
     assert read_hf({**gpt, "num_hidden_layers": 12}) == read_hf(gpt)
-    with pytest.raises(
-        BadInput,
-        match="n_layer and num_hidden_layers are one key, but 12 and 24",
-    ):
+    with refusal("n_layer and num_hidden_layers are one key, but 12 and 24"):
         read_hf({**gpt, "num_hidden_layers": 24})
 
 
@@ -917,10 +581,10 @@ def test_files(tmp_path):
         (" " * (5 * 2**20), "larger than 4 MiB"),
     ):
         file.write_text(text)
-        with pytest.raises(BadInput, match=reason):
+        with refusal(reason):
             load_hf(file)
     file.write_bytes(b"\xff\xfe{}")
-    with pytest.raises(BadInput, match="UTF-8"):
+    with refusal("UTF-8"):
         load_hf(file)
     for path in (
         "no/such/config.json",
@@ -928,7 +592,7 @@ def test_files(tmp_path):
         "a" * 5000 + ".json",
         str(tmp_path),
     ):
-        with pytest.raises(BadInput, match="cannot be read"):
+        with refusal("cannot be read"):
             load_hf(path)
 
 
@@ -945,7 +609,7 @@ def test_files_as_their_authors_write_them() -> None:
         assert read_hf({**plain, key: "float32"}) == read_hf(plain)
     glm = {"model_type": "glm_moe_dsa", **tiny, "n_routed_experts": 16}
     assert read_hf({**glm, "num_experts": 16}) == read_hf(glm)
-    with pytest.raises(BadInput, match="num_experts is 8"):
+    with refusal("num_experts is 8"):
         read_hf({**glm, "num_experts": 8})
     mimo = {"model_type": "mimo_v2_flash", **tiny, "num_key_value_heads": 4}
     own = {
@@ -960,12 +624,12 @@ def test_files_as_their_authors_write_them() -> None:
         ("hybrid_layer_pattern", [0, 0, 1, 1]),
         ("swa_num_key_value_heads", 4),
     ):
-        with pytest.raises(BadInput, match=key):
+        with refusal(key):
             read_hf({**mimo, **own, key: other})
 
 
 @pytest.mark.parametrize("kind", ["llama4_text", "smollm3"])
 def test_a_list_of_fewer_layers_than_there_are_is_refused(kind: str) -> None:
     sizes = {"num_hidden_layers": 4, "no_rope_layers": [1]}
-    with pytest.raises(BadInput, match="no_rope_layers lists 1 layers"):
+    with refusal("no_rope_layers lists 1 layers"):
         read_hf({"model_type": kind, **sizes})

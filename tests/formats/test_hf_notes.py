@@ -10,6 +10,7 @@ import pytest
 
 from meshwright.formats import flags
 from meshwright.formats.hf import load_hf
+from shell import Shell
 
 FILE: dict[str, Any] = {
     "model_type": "qwen3",
@@ -83,13 +84,13 @@ def test_a_folder_that_says_nothing_gives_no_name(
 
 
 def test_the_first_line_says_how_large_the_model_is(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, shell: Shell
 ) -> None:
     """40 x (2 x 5120^2 + 2 x 5120 x 1024 + 3 x 5120 x 17408) + 2 x 151936 x 5120 = 14.77e9."""
-    from meshwright.cli.main import main
 
     path = str(put(tmp_path / "mine", FILE))
     words = [path, "--on", "64xh100-sxm", "--batch", "64seq", "--zero", "3"]
     words += ["--seq", "2048"]
-    assert main(["predict", *words]) == 0
-    assert capsys.readouterr().out.startswith("Predict mine (14.8 B) on 64 x")
+    assert shell("predict", *words).out.startswith(
+        "Predict mine (14.8 B) on 64 x"
+    )

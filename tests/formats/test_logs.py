@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from meshwright import BadInput
 from meshwright.formats.logs import steps_of
+from refusals import refusal
 
 MEGATRON = """ > building the dataset index ...
 0:  [2025-03-01 10:00:01] iteration       10/     500 | consumed samples:        10240 | elapsed time per iteration (ms): 12000.5 | throughput per GPU (TFLOP/s/GPU): 310.1 | learning rate: 1.500000E-05 | global batch size:  1024 | lm loss: 9.876543E+00 | loss scale: 1.0 |
@@ -55,7 +56,7 @@ def test_torchtitan() -> None:
     log = steps_of(TITAN)
     assert log.kind == "torchtitan" and log.steps[1].memory_gib == 47.52
     assert log.step_time_s(64 * 8192, 8) == pytest.approx(64 * 8192 / 8 / 7200)
-    with pytest.raises(BadInput, match="batch in tokens and chips are needed"):
+    with refusal("batch in tokens and chips are needed"):
         log.step_time_s()
 
 
@@ -65,7 +66,7 @@ def test_a_restart_counts_the_last_time_a_step_ran() -> None:
 
 
 def test_a_text_without_steps_is_a_sentence() -> None:
-    with pytest.raises(BadInput, match="no steps"):
+    with refusal("no steps"):
         steps_of("hello\niteration 3/5 | nothing here")
 
 

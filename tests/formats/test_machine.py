@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from by_hand import GPT2_CONFIG
-from meshwright.cli.main import main
 from meshwright.describe.assumptions import REALISTIC
 from meshwright.describe.chip import Chip
 from meshwright.describe.cluster import Cluster
@@ -19,13 +18,14 @@ from meshwright.describe.layout import Layout
 from meshwright.describe.measured import MeasuredTable, Overhead
 from meshwright.describe.model import MoE
 from meshwright.describe.network import Dim, Network
-from meshwright.errors import BadInput
 from meshwright.formats import resolve
 from meshwright.formats.machine import dump_machine, load_machine
 from meshwright.formats.toml import dump_job, load_job
 from meshwright.layout.placement import placed
 from meshwright.prediction.prediction import predict
 from meshwright.program.cpu import cpu_seconds
+from refusals import refusal
+from shell import Shell
 
 ORIGIN = {"*": {"source": "a test", "date": "2026-11-21"}}
 KERNEL = MeasuredTable(
@@ -132,13 +132,11 @@ def test_it_stands_where_a_catalogue_name_stands(file: Path) -> None:
 
 
 def test_strangers_cannot_name_files(file: Path) -> None:
-    with pytest.raises(BadInput, match="not known"):
+    with refusal("not known"):
         load_job({**TINY, "cluster": {"on": f"4x{file}"}}, files=False)
 
 
-def test_every_verb_takes_it(
-    file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_every_verb_takes_it(file: Path, tmp_path: Path, shell: Shell) -> None:
     (tmp_path / "config.json").write_text(GPT2_CONFIG)
     words = [
         str(tmp_path / "config.json"),
@@ -150,29 +148,15 @@ def test_every_verb_takes_it(
         "fp32",
     ]
     # 5.4 GiB in a core of 3.7 GiB
-    pytorch = ["--assumptions", "pytorch", "--why"]
-    assert main(["predict", *words, *pytorch]) == 1
-    told = " ".join(capsys.readouterr().out.split())
+    pytorch = "--assumptions pytorch --why"
+    told = " ".join(shell("predict", *words, pytorch, ends=1).out.split())
     assert (
         "outside its measured range" in told
         and "inner 768 (measured 32 to 64)" in told
     )
     # sharded and recomputed over both cores it takes 3.3 GiB: less than there is, but not by 10 %
     # of all chances
-    assert (
-        main(
-            [
-                "plan",
-                *words,
-                "--assumptions",
-                "pytorch",
-                "--headroom",
-                "0.5",
-                "--json",
-            ]
-        )
-        == 0
-    )
+    shell("plan", *words, "--assumptions pytorch --headroom 0.5 --json")
 
 
 def test_a_prediction_inside_the_ranges_has_no_such_note(file: Path) -> None:
@@ -304,5 +288,5 @@ def test_mistakes_are_sentences(
     tmp_path: Path, text: str, sentence: str
 ) -> None:
     (tmp_path / "bad.toml").write_text(text)
-    with pytest.raises(BadInput, match=sentence):
+    with refusal(sentence):
         resolve.cluster(f"4x{tmp_path}/bad.toml")

@@ -11,10 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from meshwright.cli.main import main
 from meshwright.errors import BadInput
 from meshwright.formats import kineto, nccl_tests
 from meshwright.formats.machine import load_machine
+from refusals import refusal
+from shell import Shell
 
 # The form of the program's output (its README and doc/PERFORMANCE.md); two nodes of two ranks,
 # invented times of 20 us + bytes / 10 GB/s.
@@ -72,7 +73,7 @@ def test_nccl_tests_are_read_and_fitted(tmp_path: Path) -> None:
 def test_the_text_says_the_collective_or_the_file_does(tmp_path: Path) -> None:
     file = tmp_path / "log.txt"
     file.write_text(HEAD + ROWS)
-    with pytest.raises(BadInput, match="does not say which collective"):
+    with refusal("does not say which collective"):
         nccl_tests.load_samples(file)
     file.write_text(
         "# Collective test starting: reduce_scatter_perf\n" + HEAD + ROWS
@@ -135,15 +136,14 @@ def test_a_time_that_contradicts_its_rate_is_refused(tmp_path: Path) -> None:
     """Whatever moved a column: size / time must be algbw, as far as both are printed."""
     file = tmp_path / "all_reduce_perf.txt"
     file.write_text(HEAD + ROWS.replace("125.86", "12.586"))
-    with pytest.raises(
-        BadInput,
-        match="algbw must be size / time, but 1048576 bytes in 12.586 us are not 8.33 GB/s",
+    with refusal(
+        "algbw must be size / time, but 1048576 bytes in 12.586 us are not 8.33 GB/s"
     ):
         nccl_tests.load_samples(file)
     old = (NCCL / "all_reduce_perf_2021_old_format.txt").read_text()
     # a title whose column is not there
     file.write_text(old.replace("redop     time", "redop    root     time"))
-    with pytest.raises(BadInput, match="algbw must be size / time"):
+    with refusal("algbw must be size / time"):
         nccl_tests.load_samples(file)
 
 
@@ -201,9 +201,7 @@ def test_the_time_of_a_launch_is_no_time_of_a_collective(
 ) -> None:
     file = tmp_path / "all_reduce_perf.txt"
     file.write_text(HEAD.replace("   time", "cputime") + ROWS)
-    with pytest.raises(
-        BadInput, match="has no column time.*measure without -C"
-    ):
+    with refusal("has no column time.*measure without -C"):
         nccl_tests.load_samples(file)
 
 
@@ -233,7 +231,7 @@ def test_runs_after_each_other_keep_their_collectives_and_groups(
 
 
 def test_times_that_fall_with_size_have_a_rate_of_null(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, shell: Shell
 ) -> None:
     """Of sends in our own word; the line through them is flat, and its rate no number of
     JSON.
@@ -241,33 +239,19 @@ def test_times_that_fall_with_size_have_a_rate_of_null(
     table = tmp_path / "collectives.csv"
     rows = ("send,1,2,1e6,2e-3", "send,1,2,2e6,1e-3")
     table.write_text("\n".join((",".join(nccl_tests.COLUMNS), *rows)))
-    words = ["calibrate", "--read", str(table), "--on", "h100-sxm", "--json"]
-    assert main(words) == 0
-    (line,) = json.loads(capsys.readouterr().out)["collectives"]
+    words = f"calibrate --read {table} --on h100-sxm --json"
+    (line,) = json.loads(shell(words).out)["collectives"]
     assert line["collective"] == "send" and line["rate_bytes_per_s"] is None
 
 
 def test_a_table_of_collectives_becomes_a_measured_network(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, shell: Shell
 ) -> None:
     table, out = tmp_path / "perlmutter.csv", tmp_path / "machine.toml"
     table.write_text(PERLMUTTER)
-    assert (
-        main(
-            [
-                "calibrate",
-                "--read",
-                str(table),
-                "--on",
-                "a100-40",
-                "-o",
-                str(out),
-                "--json",
-            ]
-        )
-        == 0
-    )
-    fits = json.loads(capsys.readouterr().out)["collectives"]
+    fits = shell.json(f"calibrate --read {table} --on a100-40 -o {out}")[
+        "collectives"
+    ]
     assert [(f["collective"], f["nodes"]) for f in fits] == [
         ("all_gather", 2),
         ("all_gather", 8),
@@ -297,7 +281,7 @@ def test_what_is_no_measurement_is_refused(
 ) -> None:
     file = tmp_path / "all_gather_perf.txt"
     file.write_text(text)
-    with pytest.raises(BadInput, match=sentence):
+    with refusal(sentence):
         nccl_tests.load_samples(file)
 
 
@@ -310,26 +294,14 @@ def test_what_is_no_measurement_is_refused(
     ],
 )
 def test_where_nothing_can_be_written_is_told_first(
-    to: str, says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    to: str, says: str, tmp_path: Path, shell: Shell
 ) -> None:
     (tmp_path / "folder.toml").mkdir()
     (tmp_path / "m.toml").touch()
     (table := tmp_path / "t.csv").write_text(PERLMUTTER)
-    assert (
-        main(
-            [
-                "calibrate",
-                "--read",
-                str(table),
-                "--on",
-                "a100-40",
-                "-o",
-                str(tmp_path / to),
-            ]
-        )
-        == 2
+    assert says in shell.refused(
+        f"calibrate --read {table} --on a100-40 -o {tmp_path / to}"
     )
-    assert says in capsys.readouterr().err
 
 
 def event(
@@ -534,7 +506,7 @@ def test_categories_of_old_traces_count_and_nothing_to_count_is_a_sentence(
     file.write_text(
         json.dumps([event("ProfilerStep#1", 0, 9, "user_annotation")])
     )
-    with pytest.raises(BadInput, match="holds neither kernels nor operators"):
+    with refusal("holds neither kernels nor operators"):
         kineto.load_kernels(file)
 
 
@@ -551,15 +523,12 @@ def test_categories_of_old_traces_count_and_nothing_to_count_is_a_sentence(
 )
 def test_what_is_no_trace_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "t.json").write_text(text)
-    with pytest.raises(BadInput):
+    with refusal():
         kineto.load_kernels(tmp_path / "t.json")
 
 
-def test_the_verb_shows_a_trace(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_verb_shows_a_trace(tmp_path: Path, shell: Shell) -> None:
     (tmp_path / "t.json").write_text(json.dumps({"traceEvents": CPU}))
-    assert main(["calibrate", "--read", f"{tmp_path}/t.json", "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)["kernels"][0]
+    found = shell.json(f"calibrate --read {tmp_path}/t.json")["kernels"][0]
     assert found["time_s"]["gemm"] == pytest.approx(90e-6)
-    assert main(["calibrate", "--read", f"{tmp_path}/missing.json"]) == 2
+    shell(f"calibrate --read {tmp_path}/missing.json", ends=2)

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from meshwright.errors import BadInput
 from meshwright.formats.profile_trace import read_profile
+from refusals import refusal
 
 STEP = '{"traceEvents": [{"ph": "X", "cat": "user_annotation", "name": "step 3", "ts": 1, "dur": 7}]}'
 
@@ -80,7 +80,5 @@ def test_waits_within_microbatches_count_and_memory_is_that_of_the_first_step(
 )
 def test_other_files_are_refused(text: str, tmp_path: Path) -> None:
     (tmp_path / "t.json").write_text(text)
-    with pytest.raises(
-        BadInput, match=r"t.json (is not a trace|holds no profiled step)"
-    ):
+    with refusal(r"t.json (is not a trace|holds no profiled step)"):
         read_profile(tmp_path / "t.json")

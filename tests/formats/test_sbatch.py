@@ -4,7 +4,6 @@ Slurm cannot do.
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
 import shutil
@@ -18,15 +17,15 @@ from typing import Any
 import pytest
 
 from meshwright import __version__, catalog
-from meshwright.cli import main as cli
 from meshwright.describe.network import Dim
-from meshwright.errors import BadInput
 from meshwright.formats import sbatch, torchrun
 from meshwright.formats.sbatch import Slurm
 from meshwright.formats.toml import load_job
 from meshwright.formats.toml_writer import dumps_toml
 from meshwright.formats.torchrun import Launch
 from meshwright.report.text import seconds
+from refusals import refusal
+from shell import Shell
 
 TABLES: dict[str, Any] = {
     "model": "llama3-8b",
@@ -73,9 +72,7 @@ exit $code
 """
 
 
-@pytest.fixture(autouse=True)
-def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("elsewhere")
 
 
 def job(name: str = "job.toml", **changes: Any) -> str:
@@ -93,38 +90,14 @@ def job(name: str = "job.toml", **changes: Any) -> str:
     return name
 
 
-def exported(capsys: pytest.CaptureFixture[str], *words: str) -> str:
-    assert cli.run(["export", *words]) == 0
-    return capsys.readouterr().out
-
-
-def test_the_whole_script(capsys: pytest.CaptureFixture[str]) -> None:
-    words = (
-        job(),
-        "--to",
-        "sbatch",
-        "--partition",
-        "gpu",
-        "--time",
-        "24:00:00",
-    )
-    assert exported(capsys, *words) == GOLDEN
-    assert (
-        exported(capsys, *words, "-o", "job.sbatch") == ""
-        and Path("job.sbatch").read_text("utf-8") == GOLDEN
-    )
-    data = json.loads(exported(capsys, *words, "--json"))
-    assert (
-        data["verb"],
-        data["nodes"],
-        data["ranks_per_node"],
-        data["text"],
-    ) == (
-        "export",
-        8,
-        8,
-        GOLDEN,
-    )
+def test_the_whole_script(shell: Shell) -> None:
+    line = f"export {job()} --to sbatch --partition gpu --time 24:00:00"
+    assert shell(line).out == GOLDEN
+    assert shell(f"{line} -o job.sbatch").out == ""
+    assert Path("job.sbatch").read_text("utf-8") == GOLDEN
+    data = shell.json(line)
+    fields = ("verb", "nodes", "ranks_per_node", "text")
+    assert [data[k] for k in fields] == ["export", 8, 8, GOLDEN]
 
 
 def launch(nodes: int, ranks: int, path: str = "job.toml") -> Launch:
@@ -183,19 +156,9 @@ def test_a_shell_reads_it_and_passes_signals_on() -> None:
         )
 
 
-def test_the_line_for_torchrun(capsys: pytest.CaptureFixture[str]) -> None:
-    words = shlex.split(
-        exported(
-            capsys,
-            job("a b.toml"),
-            "--to",
-            "torchrun",
-            "--restarts",
-            "0",
-            "--per-node",
-            "4",
-        )
-    )
+def test_the_line_for_torchrun(shell: Shell) -> None:
+    more = "--to torchrun --restarts 0 --per-node 4"
+    words = shlex.split(shell(f"export '{job('a b.toml')}' {more}").out)
     assert words[:3] == [
         "TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1",
         "OMP_NUM_THREADS=2",
@@ -256,9 +219,7 @@ def test_nodes_follow_the_network() -> None:
         and torchrun.nodes(small) == (1, 4)
         and torchrun.nodes(whole, 16) == (4, 16)
     )
-    with pytest.raises(
-        BadInput, match="64 ranks do not fill nodes of 5.*may be 1, 2, 4, 8"
-    ):
+    with refusal("64 ranks do not fill nodes of 5.*may be 1, 2, 4, 8"):
         torchrun.nodes(whole, 5)
     ring = replace(
         whole.cluster.network,
@@ -267,7 +228,7 @@ def test_nodes_follow_the_network() -> None:
             *whole.cluster.network.dims[1:],
         ),
     )
-    with pytest.raises(BadInput, match="its first dimension is a ring"):
+    with refusal("its first dimension is a ring"):
         torchrun.nodes(
             replace(whole, cluster=replace(whole.cluster, network=ring))
         )
@@ -275,9 +236,7 @@ def test_nodes_follow_the_network() -> None:
         whole.cluster.network,
         dims=(replace(whole.cluster.network.dims[0], size=64),),
     )
-    with pytest.raises(
-        BadInput, match="joins 64 chips over several servers: give --per-node"
-    ):
+    with refusal("joins 64 chips over several servers: give --per-node"):
         torchrun.nodes(
             replace(whole, cluster=replace(whole.cluster, network=wide))
         )
@@ -300,9 +259,7 @@ GPUS = [
 
 
 @pytest.mark.parametrize("chip", GPUS)
-def test_the_job_of_every_gpu_asks_for_gpus(
-    chip: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_job_of_every_gpu_asks_for_gpus(chip: str, shell: Shell) -> None:
     """Whatever [train] leaves open: as many GPUs of each node as there are in it, for sbatch and
     srun, and cuda for the ranks.
     """
@@ -314,7 +271,7 @@ def test_the_job_of_every_gpu_asks_for_gpus(
         layout=small,
         train=None,
     )
-    script = exported(capsys, described, "--to", "sbatch")
+    script = shell(f"export {described} --to sbatch").out
     size = SERVER.get(chip, 8)
     lines = script.splitlines()
     assert (
@@ -330,26 +287,19 @@ def test_the_job_of_every_gpu_asks_for_gpus(
     assert not re.search(r"= |=$", script, re.MULTILINE), (
         "shellcheck SC1007: a name=, then a space"
     )
-    assert "--device cuda" in exported(capsys, described, "--to", "torchrun")
+    assert "--device cuda" in shell(f"export {described} --to torchrun").out
 
 
 def test_cpus_for_gpus_only_if_asked(
-    capsys: pytest.CaptureFixture[str],
+    shell: Shell,
 ) -> None:
-    words = [
-        "export",
-        job(train={"device": "cpu", "threads": 3}),
-        "--to",
-        "sbatch",
-    ]
-    assert cli.run(words) == 2
-    told = capsys.readouterr().err
+    line = f"export {job(train={'device': 'cpu', 'threads': 3})} --to sbatch"
+    told = shell.refused(line)
     assert (
         "this plan is for h100-sxm, but [train] device is 'cpu'" in told
         and "--device cpu" in told
     )
-    assert cli.run([*words, "--device", "cpu"]) == 0
-    text, told = capsys.readouterr()
+    text, told = shell(f"{line} --device cpu")
     assert (
         "#SBATCH --cpus-per-task=24\n" in text
         and "gpus-per-node" not in text
@@ -363,56 +313,43 @@ def test_cpus_for_gpus_only_if_asked(
 
 
 def test_an_unknown_vendor_runs_as_the_file_says(
-    capsys: pytest.CaptureFixture[str],
+    shell: Shell,
 ) -> None:
     for train, device in ((None, "cpu"), ({"device": "cuda"}, "cuda")):
         own = {"on": "64xh100-sxm", "chip": {"vendor": ""}}
-        assert f"--device {device} " in exported(
-            capsys, job(cluster=own, train=train), "--to", "torchrun"
+        assert (
+            f"--device {device} "
+            in shell(
+                "export", job(cluster=own, train=train), "--to torchrun"
+            ).out
         )
 
 
 def test_a_written_plan_is_started_on_gpus(
-    capsys: pytest.CaptureFixture[str],
+    shell: Shell,
 ) -> None:
     """plan -o says the device; train reads it, export agrees."""
-    words = [
-        "llama3-8b",
-        "--on",
-        "16xh100-sxm",
-        "--batch",
-        "64seq",
-        "--pp",
-        "1",
-        "--ep",
-        "1",
-        "--zero",
-        "3",
-        "--recompute",
-        "full",
-    ]
-    assert cli.run(["plan", *words, "-o", "plan.toml"]) == 0
+    words = "llama3-8b --on 16xh100-sxm --batch 64seq --pp 1 --ep 1 --zero 3 --recompute full"
+    shell(f"plan {words} -o plan.toml")
     written = tomllib.loads(Path("plan.toml").read_text("utf-8"))
     assert written["train"] == {"device": "cuda"} and not {
         "tokens",
         "seq",
     } & set(written["job"])
     first = Path("plan.toml").read_text("utf-8").splitlines()[0]
-    capsys.readouterr()
-    assert cli.run(["predict", "plan.toml", "--json"]) == 0
-    step = json.loads(capsys.readouterr().out)["step_time_s"]
+    step = shell.json("predict plan.toml")["step_time_s"]
     assert (
         first.startswith("# llama3-8b on 16xh100-sxm: ")
         and seconds(step) in first
         and __version__ in first
     )
-    assert "--device cuda" in exported(capsys, "plan.toml", "--to", "torchrun")
+    assert "--device cuda" in shell("export plan.toml --to torchrun").out
 
 
 @pytest.mark.parametrize(
     ("changes", "words", "says"),
     [
-        ({"layout": None}, (), "has no table [layout]: meshwright plan"),
+        ({"layout": None}, "", "has no table [layout]: meshwright plan"),
         (
             {
                 "layout": {
@@ -422,61 +359,51 @@ def test_a_written_plan_is_started_on_gpus(
                     "tp": 8,
                 }
             },
-            (),
+            "",
             "scheme summa",
         ),
-        ({}, ("--to", "sbach"), "did you mean sbatch"),
-        ({}, ("--to", "torchrun", "--time", "1"), "--time is for --to sbatch"),
-        ({}, ("--time", "soon"), "must look like"),
-        ({}, ("--partition", "a b"), "may only hold"),
-        ({}, ("--account", "x\n#SBATCH --nodes=1"), "may only hold"),
-        ({}, ("--container", "$(reboot)"), "may only hold"),
-        ({}, ("--restarts", "-1"), "at least 0"),
-        ({}, ("--device", "tpu"), "--device must be cpu or cuda"),
+        ({}, "--to sbach", "did you mean sbatch"),
+        ({}, "--to torchrun --time 1", "--time is for --to sbatch"),
+        ({}, "--time soon", "must look like"),
+        ({}, "--partition 'a b'", "may only hold"),
+        ({}, "--account 'x\n#SBATCH --nodes=1'", "may only hold"),
+        ({}, "--container '$(reboot)'", "may only hold"),
+        ({}, "--restarts -1", "at least 0"),
+        ({}, "--device tpu", "--device must be cpu or cuda"),
         (
             {"cluster": {"on": "64xtpu-v5p"}},
-            ("--per-node", "4"),
+            "--per-node 4",
             "tpu-v5p of Google",
         ),
         (
             {},
-            ("--restarts", "3", "--to", "safetensors"),
+            "--restarts 3 --to safetensors",
             "--restarts is for what starts a job",
         ),
-        ({}, ("--per-node", "0"), "do not fill nodes of 0"),
-        ({}, ("-o", "nowhere/x"), "cannot be written"),
+        ({}, "--per-node 0", "do not fill nodes of 0"),
+        ({}, "-o nowhere/x", "cannot be written"),
     ],
 )
 def test_refusals_are_sentences(
-    changes: Any, words: Any, says: str, capsys: pytest.CaptureFixture[str]
+    changes: Any, words: str, says: str, shell: Shell
 ) -> None:
-    assert (
-        cli.run(
-            [
-                "export",
-                job(**changes),
-                *(() if "--to" in words else ("--to", "sbatch")),
-                *words,
-            ]
-        )
-        == 2
-    )
-    told = capsys.readouterr().err
-    assert says in told and told.count("\n") == 1
+    to = "" if "--to" in words else "--to sbatch"
+    assert says in shell.refused(f"export {job(**changes)} {to} {words}")
 
 
 def test_no_model_in_place_of_a_job(
-    capsys: pytest.CaptureFixture[str],
+    shell: Shell,
 ) -> None:
-    assert cli.run(["export", "llama3-8b", "--to", "sbatch"]) == 2
-    assert "export needs a JOB.toml" in capsys.readouterr().err
+    assert "export needs a JOB.toml" in shell.refused(
+        "export llama3-8b --to sbatch"
+    )
 
 
 def test_a_plan_for_gpus_is_exported_where_no_pytorch_is(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whoever plans on a laptop has none; the ranks run elsewhere."""
     monkeypatch.setitem(sys.modules, "torch", None)  # importing it fails
     path = job(train={"device": "cuda"})
     for to in ("sbatch", "torchrun"):
-        assert "--device cuda" in exported(capsys, path, "--to", to)
+        assert "--device cuda" in shell(f"export {path} --to {to}").out

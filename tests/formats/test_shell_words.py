@@ -13,6 +13,7 @@ from meshwright.errors import BadInput
 from meshwright.formats import bridge
 from meshwright.formats.bridge import launch, shell
 from meshwright.formats.words import words
+from refusals import refusal
 
 START = "torchrun pretrain_gpt.py --tensor-model-parallel-size 2"
 
@@ -69,9 +70,7 @@ def test_flags_that_nobody_knows_are_asked_for_by_name() -> None:
     """Half a second of CPU; 16 where each was held against every pattern of every format."""
     flags = "".join(f" --f{k} {k}" for k in range(33_000))
     start = time.process_time()
-    with pytest.raises(
-        BadInput, match="33000 of its 33002 keys are not known"
-    ):
+    with refusal("33000 of its 33002 keys are not known"):
         bridge.read_file("dropped.sh", f"{START} --num-layers 4{flags}")
     assert time.process_time() - start < 5
 
@@ -89,12 +88,12 @@ def test_flags_that_nobody_knows_are_asked_for_by_name() -> None:
 )
 def test_names_that_stand_for_more_and_more_are_refused(text: str) -> None:
     """344 letters of them filled all memory."""
-    with pytest.raises(BadInput, match="stand for more than 4,194,304"):
+    with refusal("stand for more than 4,194,304"):
         shell.read_script(f"{text}{START} $A\n")
 
 
 def test_conditions_without_end_are_refused() -> None:
-    with pytest.raises(BadInput, match="more than 100 conditions"):
+    with refusal("more than 100 conditions"):
         shell.read_script("if [ a == a ]; then\n" * 200)
     usual = "if [ a == a ]; then\n" * 50 + f"{START}\n" + "fi\n" * 50
     assert shell.read_script(usual).commands == [START.split()]
@@ -102,9 +101,7 @@ def test_conditions_without_end_are_refused() -> None:
 
 def test_two_values_of_a_degree_are_a_sentence() -> None:
     """It was a traceback."""
-    with pytest.raises(
-        BadInput, match="layout.tp must be a whole number, not '2 x'"
-    ):
+    with refusal("layout.tp must be a whole number, not '2 x'"):
         bridge.read_file("train.sh", f"{START} x\n")
 
 

@@ -31,6 +31,7 @@ from meshwright.formats.flags import read_flags
 from meshwright.formats.toml import dump_job, load_job
 from meshwright.formats.toml_writer import dumps_toml
 from meshwright.web import question
+from refusals import refusal
 
 TEXT = st.text(
     st.characters(categories=("L", "N", "P", "S"), include_characters=" "),
@@ -402,11 +403,11 @@ def test_a_file_needs_units_and_python_does_not(tmp_path):
     fields = re.escape("cluster.network.dims[0].bandwidth 400 ")
     fast["latency"] = "2 us"
     file.write_text(dumps_toml(plain))
-    with pytest.raises(BadInput, match=fields + said):
+    with refusal(fields + said):
         load_job(file)
-    with pytest.raises(BadInput, match=fields + said):
+    with refusal(fields + said):
         read_flags(str(file), {})
-    with pytest.raises(BadInput, match=fields + said):
+    with refusal(fields + said):
         question.ask({"job": file.read_text()}, [])
     fast["bandwidth"] = "400 GB/s"
     file.write_text(dumps_toml(plain))
@@ -433,7 +434,7 @@ def test_files(tmp_path):
         )
     )
     assert (load_job(file).model.hidden, load_job(file).T) == (256, 512)
-    with pytest.raises(BadInput, match="files are not read here"):
+    with refusal("files are not read here"):
         load_job(file, files=False)
     for text, reason in (
         ("a = [" * 50_000, "nested too deeply|not valid TOML"),
@@ -445,9 +446,9 @@ def test_files(tmp_path):
         ("modle = 1", "did you mean model"),
     ):
         file.write_text(text)
-        with pytest.raises(BadInput, match=reason):
+        with refusal(reason):
             load_job(file)
-    with pytest.raises(BadInput, match="cannot be read"):
+    with refusal("cannot be read"):
         load_job(tmp_path / "no.toml")
 
 
@@ -668,7 +669,7 @@ WRONG = [
 
 @pytest.mark.parametrize(("tables", "reason"), WRONG, ids=range(len(WRONG)))
 def test_every_mistake_is_a_sentence(tables, reason):
-    with pytest.raises(BadInput) as caught:
+    with refusal() as caught:
         load_job(tables)
     assert re.search(reason, str(caught.value)), caught.value
     assert len(str(caught.value)) < 600 and "\n" not in str(caught.value)
@@ -721,7 +722,7 @@ def test_junk_anywhere_is_a_job_or_a_sentence(place, junk):
 @settings(max_examples=300, deadline=None)
 @given(st.text(max_size=200) | JUNK)
 def test_junk_files_are_sentences(text):
-    with pytest.raises(BadInput):
+    with refusal():
         load_job(
             parse_toml(text, "x") if isinstance(text, str) else {"model": text}
         )
@@ -761,7 +762,7 @@ def test_texts_are_escaped():
 def test_a_writer_refuses_what_a_file_cannot_hold():
     import numpy as np
 
-    with pytest.raises(BadInput, match="tp holds a ndarray"):
+    with refusal("tp holds a ndarray"):
         to_dict(layout.Layout(tp=np.ones(3)))
     # one row of a table of layouts
     row = layout.Layout(tp=np.float64(8), dp=np.int64(4))

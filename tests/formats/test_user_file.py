@@ -9,12 +9,12 @@ import pytest
 
 from meshwright import catalog, plan, predict
 from meshwright.catalog import _entry, _index, _tables
-from meshwright.cli import main as cli
 from meshwright.describe.job import Job
 from meshwright.describe.layout import Layout
-from meshwright.errors import BadInput
 from meshwright.formats.toml import load_job
 from meshwright.formats.user_file import add_own_machines
+from refusals import refusal
+from shell import Shell
 
 NETWORK = """
 [networks.our-hall]
@@ -23,16 +23,7 @@ dims = [
   { name = "ib", bandwidth = "200 Gbit/s", latency = "8 us", efficiency = 0.85 },
 ]
 """
-JOB = [
-    "predict",
-    "llama3-8b",
-    "--on",
-    "16xours",
-    "--batch",
-    "64seq",
-    "--zero",
-    "3",
-]
+JOB = "predict llama3-8b --on 16xours --batch 64seq --zero 3"
 
 
 @pytest.fixture
@@ -118,27 +109,23 @@ def test_a_whole_new_chip(mine: Path) -> None:
 
 def test_commands_take_the_names(
     mine: Path,
-    capsys: pytest.CaptureFixture[str],
+    shell: Shell,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Also at a price, and a file that is written means the same where nobody has the chip."""
     mine.write_text(
         "[prices]\nours = 1.75\n[chips.ours]\nlike = 'h100-sxm'\npower_w = '500 W'\n"
     )
-    assert cli.run([*JOB, "--tokens", "1T", "-o", "job.toml"]) == 0
-    told = capsys.readouterr().out
+    told = shell(f"{JOB} --tokens 1T -o job.toml").out
     assert "on 16 x ours" in told and "at 1.75 USD/chip-h" in told
-    assert cli.run(["catalog", "chips"]) == 0
-    assert "ours" in capsys.readouterr().out
+    assert "ours" in shell("catalog chips").out
     for kind in catalog.OWN.values():
         kind.clear()
     for known in (_tables, _index, _entry):
         known.cache_clear()
     monkeypatch.delenv("MESHWRIGHT_CONFIG")
-    assert cli.run(JOB) == 2  # the name is gone
-    capsys.readouterr()
-    assert cli.run(["predict", "job.toml"]) == 0
-    again = capsys.readouterr().out
+    shell(JOB, ends=2)  # the name is gone
+    again = shell("predict job.toml").out
     steps = [
         next(line for line in text.splitlines() if line.startswith("  step"))
         for text in (told, again)
@@ -180,6 +167,6 @@ def test_commands_take_the_names(
 )
 def test_what_is_wrong_with_them(mine: Path, text: str, said: str) -> None:
     mine.write_text(text)
-    with pytest.raises(BadInput) as wrong:
+    with refusal() as wrong:
         add_own_machines()
     assert said in str(wrong.value)

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from by_hand import CHIP, MODEL
-from meshwright.catalog import cluster
+from layouts import cut
 from meshwright.catalog import model as catalogue
 from meshwright.describe.cluster import Cluster
 from meshwright.describe.framework import framework
@@ -236,20 +236,20 @@ def test_each_rule_says_what_it_says(model: Model) -> None:
 @pytest.mark.parametrize(
     ("layout", "says"),
     [
-        (Layout(tp=5, dp=1), "kv heads 4 and tp 5: one must be a multiple"),
-        (Layout(tp=8, dp=1), "heads 12 cannot be split 8 ways: tp may be 1, 2, 3, 4"),
+        (cut("tp5"), "kv heads 4 and tp 5: one must be a multiple"),
+        (cut("tp8"), "heads 12 cannot be split 8 ways: tp may be 1, 2, 3, 4"),
         (
             Layout(tp=3, cp=5, dp=2, dp_replicate=7, zero=1),
             "dp_replicate 7 must divide dp 2",
         ),
         (
-            Layout(tp=2, cp=2, dp=3, ep=5),
+            cut("tp2 cp2 dp3 ep5"),
             "ep 5 x etp 1 must divide tp x cp x dp = 12, whose ranks it borrows: it may be 1, 2,"
             " 3, 4, 6, 12",
         ),
-        (Layout(pp=16, dp=2), "12 layers are too few for pp 16: a chunk needs a layer; pp may"),
+        (cut("pp16 dp2"), "12 layers are too few for pp 16: a chunk needs a layer; pp may"),
         (
-            Layout(pp=4, dp=1, interleave=4, schedule="interleaved"),
+            cut("pp4 interleave4 interleaved"),
             "pp 4 x 4 chunks (interleaved): a chunk needs a layer, the first and the last at least"
             " embedding and head; pp may be at most 3",
         ),
@@ -262,16 +262,16 @@ def test_each_rule_says_what_it_says(model: Model) -> None:
             "assigns 12 layers to 2 stages, but pp 2 x 2 chunks (interleaved) has 4",
         ),
         (
-            Layout(tp=5, dp=1),
+            cut("tp5"),
             "a microbatch of 1 x 96 tokens cannot be split over cp 1 and tp 5 (sequence_parallel):"
             " cp x tp may be 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 96",
         ),
         (
-            Layout(dp=5, microbatch=5),
+            cut("dp5 microbatch5"),
             "batch of 24 sequences is too small for dp 5 x microbatch 5: dp x microbatch may be at"
             " most 24",
         ),
-        (Layout(dp=65, microbatch=1), "needs 65 chips, but the cluster has 64"),
+        (cut("dp65 microbatch1"), "needs 65 chips, but the cluster has 64"),
         (
             Layout(dp=2, tp=2, placement={**HERE, "dp": (1, 1), "tp": (2, 1)}),
             "placement dp = [1, 1] must multiply up to dp = 2",
@@ -304,7 +304,7 @@ def test_nothing_is_said_of_what_holds() -> None:
         placement={**HERE, "dp": (2, 4), "tp": (4, 1), "pp": (1, 2)},
     )
     assert rules.broken(job(), fine) == []
-    full = Layout(dp=64, microbatch=1)
+    full = cut("dp64 microbatch1")
     assert rules.broken(job(batch=64), full) == [], "every chip"
 
 
@@ -313,8 +313,8 @@ def test_slots_need_a_vocabulary() -> None:
     slots = Layout(pp=4, dp=1, stages="slots")
     assert "needs a vocabulary" in rules.broken(none, slots)[0]
     assert rules.broken(job(replace(DENSE, vocab=1)), slots) == []
-    assert rules.broken(none, Layout(pp=4, dp=1)) == []
-    chunked = Layout(pp=7, schedule="zbv", dp=1)
+    assert rules.broken(none, cut("pp4")) == []
+    chunked = cut("pp7 zbv")
     assert "too few" in rules.broken(none, chunked)[0]
 
 
@@ -362,19 +362,17 @@ def test_conventions_at_their_edges() -> None:
     for cp, fine in ((1, True), (3, True), (4, False)):
         assert bool(practice.LONG.holds(long, Layout(cp=cp, dp=1))) is fine
     assert practice.LONG.holds(job(), Layout(dp=1)), "short, but not cut"
-    assert "leaves 3,072 tokens" in practice.LONG.sentence(
-        long, Layout(cp=4, dp=1)
-    )
+    assert "leaves 3,072 tokens" in practice.LONG.sentence(long, cut("cp4"))
     many = job(replace(DENSE, moe=MoE(experts=96, top_k=2, expert_ffn=60)))
     for ep, fine in ((2, False), (3, True), (6, True)):
         assert bool(practice.SPREAD.holds(many, Layout(ep=ep, dp=6))) is fine
-    assert practice.SPREAD.sentence(many, Layout(ep=2, dp=2)).startswith(
+    assert practice.SPREAD.sentence(many, cut("dp2 ep2")).startswith(
         "48 experts on each rank"
     )
     assert "ep 3 or more" in practice.SPREAD.sentence(many, Layout(dp=1))
     for experts, fine in ((64, True), (66, False)):
         more = replace(DENSE, moe=MoE(experts, top_k=2, expert_ffn=60))
-        holds = practice.SPREAD.holds(job(more), Layout(ep=2, dp=2))
+        holds = practice.SPREAD.holds(job(more), cut("dp2 ep2"))
         assert bool(holds) is fine, "32 a rank are DeepSeek-V3's"
     assert practice.SPREAD.holds(job(), Layout(dp=1))
     inside = Layout(tp=4, dp=1, placement={**HERE, "tp": (4, 1)})
@@ -382,7 +380,7 @@ def test_conventions_at_their_edges() -> None:
     assert practice.INSIDE.holds(job(), inside)
     assert not practice.INSIDE.holds(job(), outside)
     assert "tp 12 leaves the node domain of 8 chips" in practice.NEAR.sentence(
-        job(), Layout(tp=12, dp=1)
+        job(), cut("tp12")
     )
 
 
@@ -514,16 +512,16 @@ def test_learned_positions_are_as_many_as_tokens() -> None:
     ("layout", "expected"),
     [
         (
-            Layout(tp=4, dp=6, pp=2),
+            cut("tp4 pp2 dp6"),
             {"tp": (4, 1), "cp": (1, 1), "dp": (2, 3), "pp": (1, 2)},
         ),
         # 3 does not divide what 8 leaves: dp takes 2 of a node, pp waits
         (
-            Layout(tp=3, dp=4, pp=2),
+            cut("tp3 pp2 dp4"),
             {"tp": (3, 1), "cp": (1, 1), "dp": (2, 2), "pp": (1, 2)},
         ),
         (
-            Layout(tp=2, cp=2, pp=2, dp=1),
+            cut("tp2 cp2 pp2"),
             {"tp": (2, 1), "cp": (2, 1), "dp": (1, 1), "pp": (2, 1)},
         ),
     ],
@@ -538,7 +536,7 @@ def test_ranks_that_fill_no_nodes_are_numbered_through() -> None:
     """97 replicas in nodes of 8: 12.125 of them; where the far dimension has room, one a node."""
     assert placed(Layout(dp=97), (8, 13)).placement["dp"] == (8, 12.125)
     assert placed(Layout(dp=97), (8, 97)).placement["dp"] == (1, 97)
-    both = placed(Layout(tp=2, dp=7), (8, 2)).placement
+    both = placed(cut("tp2 dp7"), (8, 2)).placement
     assert both["tp"] == (2, 1) and both["dp"] == (4, 1.75)
     # one leaf of 16 nodes, not full
     assert placed(Layout(dp=97), (8, 16, 4)).placement["dp"] == (8, 12.125, 1)
@@ -597,10 +595,10 @@ def test_layers_of_each_stage(
 def test_chunks_of_a_rank() -> None:
     from meshwright.layout.stages import stage_count, stage_numbers
 
-    looped = Layout(pp=4, dp=1, interleave=3, schedule="interleaved")
+    looped = cut("pp4 interleave3 interleaved")
     assert stage_numbers(looped, 1) == [1, 5, 9]
     assert stage_count(looped) == 12
-    folded = Layout(pp=4, dp=1, schedule="zbv")
+    folded = cut("pp4 zbv")
     assert stage_numbers(folded, 1) == [1, 6] and stage_count(folded) == 8
     assert stage_numbers(replace(folded, pp=1), 0) == [0]
     assert stage_count(replace(folded, pp=1)) == 1
@@ -694,7 +692,7 @@ def test_a_device_that_is_alone_has_one_stage() -> None:
     alone, four = (partition(job(), pp, way, 3) for pp in (1, 4))
     assert (alone.stages, alone.least) == (1, 12)
     assert (four.stages, four.least) == (12, 1)
-    table = microbatches(job(batch=25), Layout(dp=4, microbatch=3))
+    table = microbatches(job(batch=25), cut("dp4 microbatch3"))
     assert table == 3
 
 
@@ -709,10 +707,10 @@ def test_every_stage_needs_a_layer() -> None:
 def test_a_plan_says_what_its_framework_lacks() -> None:
     assert practice.not_proposed(job(), Layout(dp=1)) == []
     asked = replace(job(), framework="megatron-core")
-    strange = Layout(pp=2, dp=1, schedule="zbv")
+    strange = cut("pp2 zbv")
     by = asked.profile
     assert by is not None and by.proposes
-    assert not practice.not_proposed(asked, Layout(tp=2, dp=4, zero=1))
+    assert not practice.not_proposed(asked, cut("tp2 dp4 zero1"))
     assert practice.not_proposed(asked, strange)
     fewer = replace(by, proposes=())
     assert not practice.not_proposed(replace(asked, framework=fewer), strange)
@@ -749,8 +747,8 @@ def test_experts_on_one_rank_of_tp_need_no_sequence_parallelism() -> None:
 
 def test_experts_at_fault_blame_no_groups_of_dp() -> None:
     """72 ranks have no room for 16 experts' ranks, and are one group of copies all the same."""
-    job = Job(catalogue("qwen3-30b-a3b"), cluster("72xgb200"), 1152)
-    [only] = rules.broken(job, Layout(dp=72, ep=16))
+    job = Job("qwen3-30b-a3b", "72xgb200", 1152)
+    [only] = rules.broken(job, cut("dp72 ep16"))
     assert only.startswith("ep 16 x etp 1 must divide tp x cp x dp = 72")
 
 
@@ -762,8 +760,8 @@ def test_experts_at_fault_blame_no_groups_of_dp() -> None:
 def test_microbatches_that_stay_as_many_go_in_other_groups(
     sequences: int, size: int | None
 ) -> None:
-    job = Job(catalogue("llama3-70b"), cluster("16xh100-sxm"), sequences)
-    layout = Layout(pp=16, dp=1, interleave=2, schedule="interleaved")
+    job = Job("llama3-70b", "16xh100-sxm", sequences)
+    layout = cut("pp16 interleave2 interleaved")
     said = rules.broken(job, layout)
     if size is None:
         assert not said, "one group of all"
@@ -777,12 +775,12 @@ def test_microbatches_that_stay_as_many_go_in_other_groups(
 
 def test_groups_of_a_size_are_no_advice_where_the_framework_has_none() -> None:
     job = Job(
-        catalogue("llama3-70b"),
-        cluster("16xh100-sxm"),
+        "llama3-70b",
+        "16xh100-sxm",
         120,
         framework="torchtitan",
     )
-    layout = Layout(pp=16, dp=1, interleave=2, schedule="interleaved")
+    layout = cut("pp16 interleave2 interleaved")
     assert rules.broken(job, layout)[0].endswith("119 or 126")
 
 

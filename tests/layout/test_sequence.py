@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from layouts import cut
 from meshwright import Job, Layout, plan, predict
 from meshwright.layout.rules import broken
 from meshwright.layout.sequence import length, padding
@@ -20,7 +21,7 @@ JOB = Job("gpt2", "16xh100-sxm", 16, seq=1000)
     ("layout", "tokens"),
     [
         (Layout(), 1000),
-        (Layout(tp=16, dp=1), 1000),
+        (cut("tp16"), 1000),
         (Layout(cp=2), 1000),
         (Layout(cp=4), 1000),
         (Layout(cp=4, tp=2), 1008),
@@ -54,7 +55,7 @@ def test_padding_takes_what_tokens_take(model: str) -> None:
     """The step and the memory of the padded sequence; what is trained a second is what was asked
     for.
     """
-    layout = Layout(tp=2, cp=4, dp=2, zero=3, recompute="full")
+    layout = cut("tp2 cp4 dp2 zero3 full")
     short, long = (
         predict(Job(model, "16xh100-sxm", 16, seq=seq), layout)
         for seq in (8010, 8016)
@@ -74,8 +75,8 @@ def test_padding_takes_what_tokens_take(model: str) -> None:
 
 def test_papers_demand_that_a_sequence_divides() -> None:
     at = replace(JOB, assumptions="lbl-2024")
-    assert broken(at, Layout(cp=16, dp=1))
-    assert not broken(JOB, Layout(cp=16, dp=1))
+    assert broken(at, cut("cp16"))
+    assert not broken(JOB, cut("cp16"))
 
 
 @pytest.mark.parametrize("relaxed", [False, True])
@@ -84,9 +85,9 @@ def test_padded_sequences_are_searched(relaxed: bool) -> None:
     space = Space(
         cp=(3, 16),
         zero=(1, 3),
-        recompute=("none",),
+        recompute="none",
         microbatch=(1, 2),
-        pp=(1,),
+        pp=1,
         relaxed=relaxed,
     )
     job = replace(JOB, seq=5000)
@@ -109,7 +110,7 @@ def test_ten_million_tokens_are_nearly_as_quick_as_the_next_power_of_two() -> (
     two, ten = (
         plan(
             Job("llama3-70b", "4096xh100-sxm", 64, seq=seq),
-            Space(zero=(3,)),
+            Space(zero=3),
             families=False,
         )
         for seq in (10 * 2**20, 10**7)

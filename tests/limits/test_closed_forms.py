@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from meshwright import BadInput, chip, network
+from meshwright import chip, network
 from meshwright.describe.assumptions import HidePass
 from meshwright.describe.frozen import put
 from meshwright.limits import closed_forms as cf
@@ -13,6 +13,7 @@ from meshwright.limits.answer import limits
 from meshwright.limits.laws import LAWS
 from meshwright.limits.scenario import Scenario, preset
 from meshwright.prediction.failures import Failures
+from refusals import refusal
 
 RUN = cf.Setting()
 H100 = cf.node(chip("epoch-h100"), network("epoch-h100"))
@@ -61,7 +62,7 @@ def test_directions() -> None:
 
 def test_without_memories() -> None:
     bare = replace(chip("epoch-h100"), hierarchy=None)
-    with pytest.raises(BadInput, match="memory hierarchy"):
+    with refusal("memory hierarchy"):
         cf.node(bare, network("epoch-h100"))
 
 

@@ -5,7 +5,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from meshwright import BadInput
 from meshwright.limits.laws import (
     FITTED_DEPTH,
     LAWS,
@@ -17,6 +16,7 @@ from meshwright.limits.laws import (
     shape,
     widths,
 )
+from refusals import refusal
 
 
 def test_the_grid_of_the_paper() -> None:
@@ -90,5 +90,5 @@ def test_a_law_of_ones_own() -> None:
 
 
 def test_unknown_laws() -> None:
-    with pytest.raises(BadInput, match="deepseek"):
+    with refusal("deepseek"):
         law("deepsek")

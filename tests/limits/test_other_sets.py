@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from meshwright import BadInput
-from meshwright.cli.main import main
 from meshwright.cost.overlap import outlasting
 from meshwright.describe.assumptions import EPOCH, SETS, Hide, HidePass
 from meshwright.describe.frozen import put
 from meshwright.limits import preset
 from meshwright.limits.other_sets import in_step, stack_assumptions
 from meshwright.limits.scenario import Scenario
+from refusals import refusal
+from shell import Shell
 
 from .test_search import same_as_brute
 
@@ -63,9 +63,7 @@ def test_a_framework_answers_what_a_set_asks() -> None:
         for f in ("megatron-core", "megatron-2021")
     )
     assert core.overlap.dp.scope == "pass" and waits.overlap.dp.scope == "none"
-    with pytest.raises(
-        BadInput, match="lbl-2024 already say what a framework does"
-    ):
+    with refusal("lbl-2024 already say what a framework does"):
         under("lbl-2024", "fsdp")
 
 
@@ -78,13 +76,14 @@ def test_gradients_behind_passes_equal_brute_force(
     same_as_brute(hidden(H100), (12288.0,))
 
 
-def test_words(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["limits", "lbl-b200-nvs8", "--assumptions", "lbl-2024"]) == 0
-    assert "overlap and memory of lbl-2024" in capsys.readouterr().out
+def test_words(shell: Shell) -> None:
+    assert (
+        "overlap and memory of lbl-2024"
+        in shell("limits lbl-b200-nvs8 --assumptions lbl-2024").out
+    )
     for words in (
         ("--assumptions", "lbl"),
         ("--assumptions", "lbl-2024", "--framework", "fsdp"),
     ):
-        assert main(["limits", "h100", *words]) == 2
-        error = capsys.readouterr().err
+        error = shell.refused("limits h100", *words)
         assert error.count("\n") == 1 and "Traceback" not in error

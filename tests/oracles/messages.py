@@ -11,7 +11,7 @@ from meshwright.count.work import Op
 from meshwright.describe.assumptions import REALISTIC
 from meshwright.describe.chip import Chip
 from meshwright.describe.cluster import Cluster
-from meshwright.describe.job import PRECISIONS, Job
+from meshwright.describe.job import Job
 from meshwright.describe.layout import Layout
 from meshwright.describe.model import Model
 from meshwright.describe.network import Dim, Network
@@ -44,7 +44,7 @@ def job_of(model: Model, layout: Layout, batch: int, seq: int = 0) -> Job:
         batch,
         placed(layout, cluster.sizes),
         seq=seq,
-        precision=PRECISIONS["bf16"],
+        precision="bf16",
         assumptions=ENGINE,
     )
 

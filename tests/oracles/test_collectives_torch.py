@@ -11,6 +11,8 @@ from dataclasses import replace
 
 import pytest
 
+from layouts import cut
+from meshwright.count.work import Op
 from meshwright.describe.layout import Layout
 from meshwright.describe.model import Model
 
@@ -47,6 +49,14 @@ def run_tp(model: Model, tp: int, b: int, sequence: bool) -> Record:
     return record
 
 
+def agrees(record: Record, ops: list[Op], *axes: str) -> None:
+    """Messages over these axes and FLOPs are as counted."""
+    assert {axis: record.over(axis) for axis in axes} == {
+        axis: sent(ops, axis) for axis in axes
+    }
+    assert record.flops == flops(ops)
+
+
 DENSE = [known.GPT, known.LLAMA, known.FALCON, known.GEMMA, known.BLOOM]
 LATENT = [
     replace(m, moe=None, mtp_layers=0)
@@ -69,12 +79,8 @@ def test_tensor_parallel(
 ) -> None:
     model = replace(model, kv_heads=max(model.K, tp))
     layout = Layout(tp=tp, dp=1, microbatch=b, sequence_parallel=sequence)
-    record, ops = (
-        run_tp(model, tp, b, sequence),
-        operations(job_of(model, layout, b)),
-    )
-    assert record.over("tp") == sent(ops, "tp")
-    assert record.flops == flops(ops)
+    record = run_tp(model, tp, b, sequence)
+    agrees(record, operations(job_of(model, layout, b)), "tp")
 
 
 @pytest.mark.parametrize("ep", [2, 4])
@@ -87,9 +93,7 @@ def test_experts_over_data_parallel_ranks(model: Model, ep: int) -> None:
         stage = whole(model)
         expert_parallel(stage, model, mesh.get_group("dp"))
         step(stage, tokens(2, model.seq))
-    ops = operations(job_of(model, layout, 2 * ep))
-    assert record.over("ep") == sent(ops, "ep")
-    assert record.flops == flops(ops)
+    agrees(record, operations(job_of(model, layout, 2 * ep)), "ep")
 
 
 @pytest.mark.parametrize(
@@ -100,37 +104,33 @@ def test_experts_over_tensor_parallel_ranks(model: Model) -> None:
     dense feed-forward.
     """
     model = replace(model, mtp_layers=0)
-    ops = operations(job_of(model, Layout(tp=2, dp=1, ep=2), 1))
+    ops = operations(job_of(model, cut("tp2 ep2"), 1))
     with fake_cluster(tp=2) as (mesh, record):
         stage = whole(model)
         expert_parallel(stage, model, mesh.get_group("tp"))
         tensor_parallel(stage, model, mesh["tp"], True)
         step(stage, tokens(1, model.seq))
-    assert record.over("tp") == sent(ops, "tp")
     # exchanges of rows count as ep's, on whatever ranks they run
-    assert record.over("ep") == sent(ops, "ep")
-    assert record.flops == flops(ops)
+    agrees(record, ops, "tp", "ep")
 
 
 def test_experts_cut_in_two() -> None:
     """etp: the ranks of an expert gather each other's tokens and reduce-scatter the results."""
     model = known.MIXTRAL
-    ops = operations(job_of(model, Layout(dp=4, ep=2, etp=2), 4))
+    ops = operations(job_of(model, cut("dp4 ep2 etp2"), 4))
     with fake_cluster(ep=2, etp=2) as (mesh, record):
         stage = whole(model)
         expert_parallel(
             stage, model, mesh.get_group("ep"), mesh.get_group("etp")
         )
         step(stage, tokens(1, model.seq))
-    assert record.over("ep") == sent(ops, "ep")
-    assert record.over("etp") == sent(ops, "etp")
-    assert record.flops == flops(ops)
+    agrees(record, ops, "ep", "etp")
 
 
 @pytest.mark.parametrize("model", [known.GPT, known.LLAMA, LATENT[0]], **NAME)
 def test_context_parallel(model: Model) -> None:
     """Each rank computes on T/cp tokens; keys and values travel, twice."""
-    layout = Layout(tp=2, cp=2, dp=1)
+    layout = cut("tp2 cp2")
     with fake_cluster(cp=2, tp=2) as (mesh, record):
         stage = whole(model)
         context_parallel(stage, mesh.get_group("cp"))

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from by_hand import CHIP, MODEL
-from meshwright import Prediction, assumptions, predict
+from meshwright import Prediction, predict
 from meshwright.describe.cluster import Cluster
 from meshwright.describe.framework import framework
 from meshwright.describe.job import Job
@@ -86,7 +86,7 @@ def on_cpu(
         cluster,
         microbatches * int(layout.dp),
         layout,
-        assumptions=assumptions("pytorch"),
+        assumptions="pytorch",
         framework=engine,
     )
     return predict(job)

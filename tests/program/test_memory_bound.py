@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from layouts import cut
 from meshwright import catalog
 from meshwright.describe.framework import framework
 from meshwright.describe.job import PRECISIONS, Job
@@ -203,23 +204,15 @@ def test_the_fullest_of_a_folded_pipeline_is_in_the_middle() -> None:
     early stage of ranks 1 and 2, of 4 layers, and at the late one, of 3, two wait on rank 1 and
     three on rank 2: 30 layers and 33.
     """
-    layout = Layout(
-        tp=8,
-        pp=5,
-        dp=1,
-        schedule="zbv",
-        microbatch=4,
-        zero=2,
-        sequence_parallel=False,
-    )
+    layout = cut("tp8 pp5 zero2 microbatch4 zbv whole")
     on = catalog.cluster("40xh100-sxm")
     job = Job(
-        catalog.model("mistral-7b"),
+        "mistral-7b",
         on,
         24,
         layout,
         seq=512,
-        precision=PRECISIONS["fp32"],
+        precision="fp32",
         framework="meshwright",
     )
     result = predict(job, layout)
@@ -248,7 +241,7 @@ def test_few_layers_in_many_chunks(pp: int, dp: int, interleave: int) -> None:
     )
     on = catalog.cluster("1024xa100-80")
     layout = replace(layout, placement=placed(layout, on.sizes).placement)
-    job = carried_out(Job(catalog.model("gpt3-175b"), on, 1536, layout))
+    job = carried_out(Job("gpt3-175b", on, 1536, layout))
     ranks = [peak(job, rank) for rank in (0, 1, pp - 1)]
     assert bound(job) <= max(rank.highest for rank in ranks)
     one = 96 / pp / interleave * 12 * 12288**2  # parameters of a chunk
@@ -327,7 +320,7 @@ def test_numbers_worked_out_by_hand() -> None:
     of gate, up and activation.
     """
     model, on = catalog.model("llama3-8b"), catalog.cluster("64xh100-sxm")
-    layout = placed(Layout(dp=64, zero=3, recompute="full"), on.sizes)
+    layout = placed(cut("dp64 zero3 full"), on.sizes)
     job = carried_out(Job(model, on, 128, layout))
     T, D, F, H, V = 8192, 4096, 14336, 32, 128256
     states = (12 + 4) * 8.030e9 / 64
@@ -366,7 +359,7 @@ def test_the_only_microbatch_lets_go_its_head_first() -> None:
         moe=experts,
         window=64,
     )
-    layout = Layout(dp=8, ep=4, microbatch=2, zero=2, recompute="full")
+    layout = cut("dp8 ep4 zero2 microbatch2 full")
     on = catalog.cluster("8xh100-sxm")
     job = carried_out(Job(model, on, 16, placed(layout, on.sizes)))
     D, V, L, tokens = 256, 1024, 6, 2 * 512
@@ -398,7 +391,7 @@ def test_more_microbatches_need_no_more_memory(schedule: str) -> None:
     few, many = (
         carried_out(
             Job(
-                catalog.model("llama3-8b"),
+                "llama3-8b",
                 on,
                 m,
                 placed(layout, on.sizes),
@@ -418,7 +411,7 @@ def test_a_word_more_is_no_part_of_gathered_chunks() -> None:
     of 512 positions of one microbatch in fp32. The chunks that are gathered at the loss are others.
     """
     small = catalog.model("llama3.2-1b")
-    layout = Layout(pp=2, dp=64, interleave=4, schedule="interleaved", zero=1)
+    layout = cut("pp2 dp64 zero1 interleave4 interleaved")
     on = catalog.cluster("128xh100-sxm")
     layout = placed(replace(layout, recompute="full"), on.sizes)
 
@@ -443,8 +436,8 @@ def test_what_a_rank_of_a_v_keeps_of_a_microbatch(
     rank: float, ends: float, messages: float
 ) -> None:
     """Two ranks with a layer of 10 bytes in each of two chunks, beside messages of so many."""
-    layout = placed(Layout(pp=2, dp=1, schedule="zbv", recompute="op"), (2, 1))
-    job = Job(catalog.model("gpt2"), catalog.cluster("2xh100-sxm"), 2, layout)
+    layout = placed(cut("pp2 zbv op"), (2, 1))
+    job = Job("gpt2", "2xh100-sxm", 2, layout)
     cost = model_cost(job, layout)
     share = ModelShare((2.0,), ends, ends, rank=rank)
     one = PipelineRank(

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from meshwright import Job, Layout, cluster, model
+from layouts import cut
+from meshwright import Job, Layout, cluster
 from meshwright.program.messages import (
     between_stages,
     carried_out,
@@ -31,7 +32,7 @@ def test_each_microbatch_goes_up_and_its_gradient_down(
     layout = Layout(
         pp=3, dp=1, schedule=schedule, interleave=interleave, microbatch=1
     )
-    job = Job(model("gpt2-small"), cluster("3xh100-sxm"), 5, layout)
+    job = Job("gpt2-small", "3xh100-sxm", 5, layout)
     for rank, n in enumerate(sends):
         every = {("send", "pp", HIDDEN): 5 * n}
         assert between_stages(job, rank, 5) == every
@@ -40,13 +41,13 @@ def test_each_microbatch_goes_up_and_its_gradient_down(
 @pytest.mark.parametrize(
     ("layout", "axis"),
     [
-        (Layout(dp=4, ep=2, etp=1), "edp"),
-        (Layout(pp=2, dp=2, etp=1), "edp"),
-        (Layout(dp=4, etp=1), "replicas"),
-        (Layout(cp=2, dp=1, etp=1), "cp"),
-        (Layout(tp=2, dp=1, etp=1), "tp"),
-        (Layout(tp=2, dp=2, etp=1), "edp"),
-        (Layout(tp=2, dp=2, etp=2), "edp"),
+        (cut("dp4 ep2 etp1"), "edp"),
+        (cut("pp2 dp2 etp1"), "edp"),
+        (cut("dp4 etp1"), "replicas"),
+        (cut("cp2 etp1"), "cp"),
+        (cut("tp2 etp1"), "tp"),
+        (cut("tp2 dp2 etp1"), "edp"),
+        (cut("tp2 dp2 etp2"), "edp"),
     ],
 )
 def test_replicas_of_experts_have_a_group_of_their_own_unless_it_is_another(
@@ -65,16 +66,14 @@ def test_messages_of_a_step_counted_on_paper() -> None:
 
     def sent(layout: Layout) -> dict[tuple[str, str, int], int]:
         chips = cluster(f"{layout.chips}xh100-sxm")
-        job = Job(
-            model("gpt2-small"), chips, 5, layout, framework="meshwright"
-        )
+        job = Job("gpt2-small", chips, 5, layout, framework="meshwright")
         return dict(sent_by_rank(carried_out(job), 0))
 
     assert sent(Layout(dp=1)) == {}
-    two = sent(Layout(tp=2, dp=1))
+    two = sent(cut("tp2"))
     assert two["all_gather", "tp", HIDDEN] == 5 * (12 * 4 + 2)
     assert two["reduce_scatter", "tp", HIDDEN] == 5 * (12 * 4 + 2)
     assert {axis for _, axis, _ in two} == {"tp"}
-    again = sent(Layout(tp=2, dp=1, recompute="op"))
+    again = sent(cut("tp2 op"))
     assert again["all_gather", "tp", HIDDEN] == 5 * (12 * 6 + 2)
     assert again["reduce_scatter", "tp", HIDDEN] == 5 * (12 * 4 + 2)

@@ -7,8 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from meshwright.catalog import cluster, model
-from meshwright.describe.framework import framework
+from meshwright.catalog import model
 from meshwright.describe.job import Job
 from meshwright.describe.layout import Layout
 from meshwright.program import memory
@@ -38,10 +37,10 @@ def test_more_rounds_change_no_peak(
         )
         job = Job(
             replace(model("llama3-8b"), layers=12),
-            cluster(f"{2 * p}xa100-80"),
+            f"{2 * p}xa100-80",
             2 * m,
             layout,
-            framework=framework("meshwright"),
+            framework="meshwright",
         )
         for rank in range(p):
             wanted = carried_out(job)
@@ -58,7 +57,7 @@ def test_more_rounds_change_no_peak(
 
 def test_an_order_of_many_microbatches_is_cut() -> None:
     layout = Layout(pp=2, dp=4)
-    job = Job(model("llama3-8b"), cluster("8xa100-80"), 4 * 1001, layout)
+    job = Job("llama3-8b", "8xa100-80", 4 * 1001, layout)
     assert memory.shorten(job).batch == 4 * (2 * memory.ROUNDS + 1)
     kept = replace(job, layout=replace(layout, schedule="gpipe"))
     assert memory.shorten(kept) is kept

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from meshwright import Job, Layout, cluster, model
+from meshwright import Job, Layout
 from meshwright.program.messages import of_tied
 
 
 @pytest.mark.parametrize("chips", [2, 4])
 def test_the_two_stages_exchange_the_whole_matrix_once(chips: int) -> None:
     layout = Layout(pp=2, dp=chips // 2)
-    job = Job(model("gpt2-small"), cluster(f"{chips}xh100-sxm"), 8, layout)
+    job = Job("gpt2-small", f"{chips}xh100-sxm", 8, layout)
     m = job.model
     for rank in (0, 1):
         sent = of_tied(job, rank, 0)

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from by_hand import FREE
-from meshwright.catalog import chip, cluster, model
+from meshwright.catalog import chip
 from meshwright.cost.chip import MODELS
 from meshwright.cost.network import NAMED
 from meshwright.describe.assumptions import (
@@ -16,19 +16,18 @@ from meshwright.describe.assumptions import (
     SETS,
     ChipTime,
     NetworkTime,
-    assumptions,
 )
 from meshwright.describe.fields import fields_of
 from meshwright.describe.job import Job
 from meshwright.describe.layout import Layout
-from meshwright.errors import BadInput
 from meshwright.prediction.prediction import Prediction, predict
 from meshwright.report.explain import explanation_to_dict, find, rate_terms
+from refusals import refusal
 
 P = predict(
     Job(
-        model("mixtral-8x7b"),
-        cluster("64xh100-sxm"),
+        "mixtral-8x7b",
+        "64xh100-sxm",
         128,
         Layout(tp=2, pp=2, dp=16, zero=1),
     )
@@ -77,7 +76,7 @@ def test_rates_repeat_the_prediction() -> None:
 
 @pytest.mark.parametrize("wanted", ["nope", "", "/", "up/ffn", "x" * 500])
 def test_unknown_terms(wanted: str) -> None:
-    with pytest.raises(BadInput, match="did you mean"):
+    with refusal("did you mean"):
         find(P, wanted)
 
 
@@ -113,11 +112,11 @@ def under(name: str, on: str = "64xh100-sxm", etp: int = 1) -> Prediction:
     layout = Layout(tp=2, cp=cp, pp=2, dp=16 // cp, ep=4, etp=etp, zero=1)
     return predict(
         Job(
-            model("mixtral-8x7b"),
-            cluster(on),
+            "mixtral-8x7b",
+            on,
             128,
             layout,
-            assumptions=assumptions(name),
+            assumptions=name,
         )
     )
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from rich.console import Console, RenderableType
 
-from meshwright.catalog import cluster, model
+from meshwright.catalog import cluster
 from meshwright.describe.job import Job
 from meshwright.describe.layout import Layout
 from meshwright.prediction.prediction import Prediction, predict
@@ -26,7 +26,7 @@ from meshwright.report.plan import (
 from meshwright.report.text import seconds
 from meshwright.search import Family, Plan
 
-JOB = Job(model("llama3-8b"), cluster("64xh100-sxm"), batch=128)
+JOB = Job("llama3-8b", "64xh100-sxm", batch=128)
 FAST, SLOW, BIG = (
     predict(JOB, Layout(tp=tp, dp=64 // tp, zero=1)) for tp in (2, 8, 1)
 )

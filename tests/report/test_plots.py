@@ -11,7 +11,7 @@ import pytest
 
 pytest.importorskip("matplotlib")
 
-from meshwright.catalog import cluster, model
+from meshwright.catalog import model
 from meshwright.cli import main as cli
 from meshwright.describe.assumptions import assumptions
 from meshwright.describe.job import Job
@@ -20,8 +20,9 @@ from meshwright.prediction.prediction import predict
 from meshwright.prediction.replay import replay
 from meshwright.report import plots
 from meshwright.sweep import Sweep, SweepPoint, sweep
+from shell import Shell
 
-JOB = Job(model("gpt3-175b"), cluster("64xa100-80"), 64)
+JOB = Job("gpt3-175b", "64xa100-80", 64)
 PREDICTIONS = [predict(JOB, Layout(tp=8, pp=p, dp=8 // p)) for p in (1, 2, 8)]
 
 
@@ -161,32 +162,16 @@ def test_a_plan_lies_at_its_memory_and_its_time() -> None:
 
 
 def test_pictures_name_their_assumptions(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shell: Shell
 ) -> None:
     """Two sets: the best of each, under its name; one set: in the title."""
     drawn: list[Any] = []
     monkeypatch.setattr(
         plots, "image", lambda figure, kind: drawn.append(figure) or b""
     )
-    words = [
-        "plan",
-        "llama3-8b",
-        "--on",
-        "16xh100-sxm",
-        "--batch",
-        "64seq",
-        "--pp",
-        "1",
-        "--top",
-        "3",
-    ]
+    words = "plan llama3-8b --on 16xh100-sxm --batch 64seq --pp 1 --top 3"
     for sets in ("realistic,lbl-2024", "lbl-2024"):
-        assert (
-            cli.run(
-                [*words, "--assumptions", sets, "-o", str(tmp_path / "x.png")]
-            )
-            == 0
-        )
+        shell(f"{words} --assumptions {sets} -o", tmp_path / "x.png")
     both, one = drawn
     assert [label.get_text() for label in both.axes[2].get_xticklabels()] == [
         "realistic",

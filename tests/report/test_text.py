@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from meshwright.catalog import cluster, model
+from meshwright.catalog import model
 from meshwright.describe.assumptions import MEGATRON
 from meshwright.describe.job import Job
 from meshwright.describe.layout import Layout
@@ -39,8 +39,8 @@ from meshwright.report.text import (
 from meshwright.units import show
 
 JOB = Job(
-    model("llama3-8b"),
-    cluster("64xh100-sxm"),
+    "llama3-8b",
+    "64xh100-sxm",
     batch=128,
     layout=Layout(tp=2, dp=32, zero=1),
     tokens=1e12,
@@ -188,8 +188,8 @@ def test_the_headline_says_how_sure_it_is() -> None:
     )
     unproved = predict(
         Job(
-            model("llama3-8b"),
-            cluster("64xh100-sxm"),
+            "llama3-8b",
+            "64xh100-sxm",
             128,
             JOB.layout,
             assumptions=MEGATRON,
@@ -206,12 +206,7 @@ def test_every_cause_is_explained() -> None:
 
 @pytest.mark.parametrize("chips", [1, 8])
 def test_a_run_without_length_has_no_costs(chips: int) -> None:
-    assert (
-        whole_run(
-            predict(Job(model("llama3-8b"), cluster(f"{chips}xh100-sxm"), 8))
-        )
-        == ""
-    )
+    assert whole_run(predict(Job("llama3-8b", f"{chips}xh100-sxm", 8))) == ""
 
 
 @pytest.mark.parametrize(
@@ -221,7 +216,7 @@ def test_a_price_that_nobody_could_look_up_is_said_to_be_so(
     on: str, unverified: bool
 ) -> None:
     """Of what a run costs; the catalogue notes it beside the number."""
-    job = Job(model("gpt2"), cluster(on), batch=64, tokens=1e9)
+    job = Job("gpt2", on, batch=64, tokens=1e9)
     said = whole_run(predict(job, Layout(dp=8)))
     assert " USD at " in said
     assert said.count(", an unverified price") == int(unverified)
@@ -231,9 +226,7 @@ def test_what_most_probably_runs_is_not_said_not_to_fit() -> None:
     """Less memory needed than there is, at a risk that is not accepted: the sentence says the
     risk, and what is accepted.
     """
-    job = Job(
-        model("llama3-8b"), cluster("8xmi300x"), batch=64, layout=Layout(dp=8)
-    )
+    job = Job("llama3-8b", "8xmi300x", batch=64, layout=Layout(dp=8))
     p = predict(job)
     assert 0.1 < p.risk_of_oom < 0.5 and not p.fits
     needed = p.memory_bytes["needed"]

@@ -5,7 +5,6 @@ from dataclasses import replace
 
 import pytest
 
-from meshwright.cli.main import main
 from meshwright.limits.calendar import year_of, years_until
 from meshwright_studies.reproduce.epoch import (
     degrees,
@@ -15,6 +14,7 @@ from meshwright_studies.reproduce.epoch import (
     shipped,
 )
 from meshwright_studies.reproduce.epoch.sentences import gain
+from shell import Shell
 
 
 def test_table_1_is_what_we_count() -> None:
@@ -115,9 +115,8 @@ def test_slower_degrees_are_a_mismatch() -> None:
     assert c.status == "mismatch" and "others" in c.note
 
 
-def test_when(capsys: pytest.CaptureFixture[str]) -> None:
+def test_when(shell: Shell) -> None:
     """By hand: ln(204.8)/ln(4.2) = 3.71 and ln(271,000)/ln(4.2) = 8.72 years after 2024.9."""
-    assert main(["limits", "h100", "--growth", "4.2"]) == 0
-    words = " ".join(capsys.readouterr().out.split())
+    words = " ".join(shell("limits h100 --growth 4.2").out.split())
     assert "linear scaling ends in 2028, the largest run in 2033" in words
-    assert main(["limits", "h100", "--growth", "1"]) == 2
+    shell("limits h100 --growth 1", ends=2)

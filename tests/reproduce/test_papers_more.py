@@ -5,7 +5,6 @@ from dataclasses import replace
 import pytest
 
 from meshwright import Job
-from meshwright.cli.main import run
 from meshwright.describe.assumptions import LBL
 from meshwright.describe.layout import Layout
 from meshwright.describe.software import Software
@@ -13,6 +12,7 @@ from meshwright.prediction.prediction import predict
 from meshwright_studies.reproduce.lbl import figures
 from meshwright_studies.reproduce.megatron import traffic
 from meshwright_studies.reproduce.scaling_book import passes
+from shell import Shell
 
 
 def test_the_backward_pass_of_fsdp_and_tp_sends_4bd() -> None:
@@ -61,11 +61,10 @@ def test_a_stage_message_that_changes_nothing_says_so() -> None:
 
 
 def test_a_layout_beside_a_plan_says_what_the_set_forces(
-    capsys: pytest.CaptureFixture[str],
+    shell: Shell,
 ) -> None:
     words = "plan gpt3-175b --on 1024xselene --batch 1536seq --assumptions megatron-2021"
-    assert run([*words.split(), "--against", "tp=8 pp=8"]) == 0
-    text = " ".join(capsys.readouterr().out.split())
+    text = " ".join(shell(f"{words} --against 'tp=8 pp=8'").out.split())
     assert "megatron-2021 allows recompute full, not none" in text
 
 

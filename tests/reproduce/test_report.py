@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from meshwright.errors import BadInput
 from meshwright.report.card import CardRow
 from meshwright_studies.report.results import FIRST, reproduced_card
 from meshwright_studies.reproduce import (
@@ -25,6 +24,7 @@ from meshwright_studies.reproduce.megatron.plots import (
 from meshwright_studies.reproduce.report import Check, relative
 from meshwright_studies.reproduce.scaling_book.figures import figures as book
 from meshwright_studies.reproduce.sources import find, format_of
+from refusals import refusal
 
 PUBLISHED = Path(__file__).parents[1] / "published"
 
@@ -90,7 +90,7 @@ def test_tables_are_written_in_full_and_to_read(tmp_path: Path) -> None:
 
 def test_folder_that_cannot_be_written_is_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(BadInput, match="cannot write"):
+    with refusal("cannot write"):
         Report("x", ()).write(tmp_path / "file")
 
 
@@ -112,7 +112,7 @@ def test_format_is_told_by_content_not_by_name(tmp_path: Path) -> None:
         "nccl": 1,
         "epoch": 1,
     }
-    with pytest.raises(BadInput, match=r"4\.json is in no format"):
+    with refusal(r"4\.json is in no format"):
         find(tmp_path / "4.json")
 
 
@@ -121,18 +121,18 @@ def test_format_is_told_by_content_not_by_name(tmp_path: Path) -> None:
 )
 def test_broken_files_are_sentences(tmp_path: Path, text: str) -> None:
     (tmp_path / "x.json").write_text(text)
-    with pytest.raises(BadInput):
+    with refusal():
         reproduce("lbl", tmp_path / "x.json")
 
 
 def test_wrong_papers_and_paths_are_sentences(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match="did you mean lbl"):
+    with refusal("did you mean lbl"):
         reproduce("lbll")
-    with pytest.raises(BadInput, match="no file or folder"):
+    with refusal("no file or folder"):
         reproduce("lbl", tmp_path / "nothing")
-    with pytest.raises(BadInput, match="holds no published numbers"):
+    with refusal("holds no published numbers"):
         reproduce("epoch", PUBLISHED / "lbl_optima.json")
-    with pytest.raises(BadInput, match="megatron could be held against"):
+    with refusal("megatron could be held against"):
         reproduce("megatron", PUBLISHED / "lbl_optima.json")
 
 

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from meshwright import BadInput
 from meshwright_studies.reproduce import reproduce
 from meshwright_studies.reproduce.scaling_book import (
     figures,
     published,
     tables,
 )
+from refusals import refusal
 
 CASES = published.shipped()
 ROUNDED = {
@@ -137,7 +137,7 @@ def test_against_a_file(tmp_path):
         [],
     ):
         file.write_text(json.dumps({"cases": [wrong]}))
-        with pytest.raises(BadInput, match="case 1"):
+        with refusal("case 1"):
             reproduce("scaling-book", file)
 
 

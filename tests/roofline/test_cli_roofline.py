@@ -7,14 +7,13 @@ import json
 import pytest
 
 from meshwright import roofline
-from meshwright.cli.main import main
+from shell import Shell
 
-LINE = ["roofline", "llama3-8b", "--on", "64xtpu-v5p", "--batch", "4M"]
+LINE = "roofline llama3-8b --on 64xtpu-v5p --batch 4M"
 
 
-def test_tables(capsys):
-    assert main([*LINE, "--all"]) == 0
-    out = capsys.readouterr().out
+def test_tables(shell):
+    out = shell(f"{LINE} --all").out
     for word in ("FSDP", "best sum", "best max", "X_opt", "ring"):
         assert word in out
     assert "rounded to 488 sequences" in out
@@ -25,24 +24,21 @@ BOOK = (
 )
 
 
-def test_the_headline_leaves_out_what_does_not_fit(capsys):
+def test_the_headline_leaves_out_what_does_not_fit(shell):
     """10M tokens: DP hides its messages but keeps 122 GiB on a chip of 95; FSDP does both. 1M:
     nothing does both, whatever a pipeline's own messages do.
     """
-    assert main([*BOOK.split(), "10M"]) == 0
-    out = capsys.readouterr().out
+    out = shell(f"{BOOK} 10M").out
     assert "yes     compute-bound at this batch with FSDP: dp 4096" in out
     assert "no room: dp 4096" in out
-    assert main([*BOOK.split(), "1M"]) == 0
-    out = capsys.readouterr().out
+    out = shell(f"{BOOK} 1M").out
     assert "  no      DP, FSDP, TP and FSDP+TP are" in out
     assert "yes: 8 stages" in out
 
 
-def test_a_split_is_judged_by_the_edition_it_is_best_for(capsys):
+def test_a_split_is_judged_by_the_edition_it_is_best_for(shell):
     words = "roofline llama3-70b --on 8960xtpu-v5p --batch 4M"
-    assert main(words.split()) == 0
-    rows = capsys.readouterr().out.splitlines()
+    rows = shell(words).out.splitlines()
     (best,) = (row for row in rows if "FSDP+TP, best max" in row)
     assert "2.71 M" in best and "maybe: dp 1120" in best
 
@@ -65,10 +61,9 @@ def test_panels_name_the_edition_of_their_threshold():
     ]
 
 
-def test_json(capsys):
+def test_json(shell):
     words = "--json --layer mlp --shorthand --shape 2x4x8"
-    assert main([*LINE, *words.split()]) == 0
-    data = json.loads(capsys.readouterr().out)
+    data = json.loads(shell(f"{LINE} {words}").out)
     assert (
         data["shape"] == [2, 4, 8]
         and data["kinds"] == ["line"] * 3
@@ -83,27 +78,25 @@ def test_json(capsys):
 
 
 @pytest.mark.parametrize("kind", ["json", "csv", "png", "svg"])
-def test_files(tmp_path, kind, capsys):
-    assert main([*LINE, "-o", str(tmp_path / f"r.{kind}")]) == 0
+def test_files(tmp_path, kind, shell):
+    shell(f"{LINE} -o", tmp_path / f"r.{kind}")
     assert (tmp_path / f"r.{kind}").stat().st_size > 300
 
 
 @pytest.mark.parametrize(
     "extra",
     [
-        ["--shape", "5"],
-        ["--shape", "axb"],
-        ["--layer", "x"],
-        ["--context", "9"],
+        "--shape 5",
+        "--shape axb",
+        "--layer x",
+        "--context 9",
     ],
 )
-def test_mistakes_are_one_sentence(extra, capsys):
-    assert main([*LINE, *extra]) == 2
-    found = capsys.readouterr()
+def test_mistakes_are_one_sentence(extra, shell):
+    found = shell(f"{LINE} {extra}", ends=2)
     assert not found.out and found.err.count("\n") == 1
 
 
-def test_a_shape_is_for_a_torus(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_shape_is_for_a_torus(shell: Shell) -> None:
     words = "roofline llama3-70b --on 512xh100-sxm --batch 4Mi --shape 8x8"
-    assert main(words.split()) == 2
-    assert "a shape is for slices of a torus" in capsys.readouterr().err
+    assert "a shape is for slices of a torus" in shell.refused(words)

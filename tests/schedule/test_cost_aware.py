@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from meshwright import Layout, cluster, model, predict
+from meshwright import Layout, predict
 from meshwright.describe.assumptions import REALISTIC
 from meshwright.describe.job import Job
 from meshwright.prediction.replay import replay
@@ -172,8 +172,8 @@ def test_a_prediction_is_the_replay_of_its_own_order(barrier: str) -> None:
     """Equal stages too; the terms add up, and sends cost nothing below zero."""
     overlap = replace(REALISTIC.overlap, step_barrier=barrier)
     job = Job(
-        model("llama3-8b"),
-        cluster("8xh100-sxm"),
+        "llama3-8b",
+        "8xh100-sxm",
         24,
         assumptions=replace(REALISTIC, overlap=overlap),
     )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from meshwright.errors import BadInput
 from meshwright.schedule import (
     SCHEDULES,
     Action,
@@ -12,6 +11,7 @@ from meshwright.schedule import (
     get,
     timeline_of_order,
 )
+from refusals import refusal
 from run_of_steps import step_in_run_s
 
 
@@ -117,7 +117,7 @@ F, B, W = (Action(kind, 0, 0) for kind in "FBW")
     ],
 )
 def test_impossible_orders_are_explained(order: Order, sentence: str) -> None:
-    with pytest.raises(BadInput, match=sentence):
+    with refusal(sentence):
         timeline_of_order(order, lambda rank, chunk: rank, [(1, 1, 1)] * 2)
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from by_hand import MODEL, SET, TOKENS, WIDTH, by_hand
+from layouts import cut
 from meshwright import step
 from meshwright.cost.layer import LayerCost, Redo, Redone
 from meshwright.cost.load import Load
@@ -158,7 +159,7 @@ def test_two_layers_and_the_ends_are_gathered() -> None:
         "gradient of a unit": 4 * 3000,
     }
     # the same on the first of two stages, which holds no table twice
-    assert in_use(3, Layout(dp=4, pp=2), both, model_cost(layer())) == found
+    assert in_use(3, cut("pp2 dp4"), both, model_cost(layer())) == found
     inner = ModelShare((4.0, 0.0), 0.0, 0.0, 1.0)
     assert in_use(2, layout, inner, model_cost(layer())) == {
         "gradient of a unit": 40.0
@@ -177,12 +178,12 @@ def test_what_no_replica_shares_is_not_gathered() -> None:
     inner = ModelShare((2.0, 0.0), 1.0, 1.0, 1.0)
     copies = Layout(dp=4, dp_replicate=4)
     assert set(in_use(3, copies, inner, model_cost(layer())).values()) == {0.0}
-    apart = Layout(dp=8, ep=8)
+    apart = cut("dp8 ep8")
     share = ModelShare((2.0, 0.0), 0.0, 0.0, 1.0)
     parts = model_cost(layer(experts=500.0))
     found = in_use(3, apart, share, parts, EXPERTS)
     assert found["whole weights in use"] == 2 * 20
-    found = in_use(3, Layout(dp=8, ep=4), share, parts, EXPERTS)
+    found = in_use(3, cut("dp8 ep4"), share, parts, EXPERTS)
     assert found["whole weights in use"] == 2 * 2 * 510
     found = in_use(3, Layout(dp=2), share, model_cost(layer()), EXPERTS)
     assert found["whole weights in use"] == 2 * 2 * 10
@@ -263,7 +264,7 @@ def test_logits_inputs_and_placeholder_of_the_head(
 @pytest.mark.parametrize(("twice", "copies"), [(False, 2), (True, 4)])
 def test_temporaries_of_the_backward_pass(twice: bool, copies: int) -> None:
     """Of 100 bytes 40 are kept: 60 come again, 25 beside; and 128 x 64 gathered over tp 4."""
-    layout = Layout(tp=4, dp=1)
+    layout = cut("tp4")
     job = framework(layout, gathered_twice=twice)
     found = holding.work(job, layout, 100.0, 40.0)
     assert found == {
@@ -271,7 +272,7 @@ def test_temporaries_of_the_backward_pass(twice: bool, copies: int) -> None:
         "temporaries of the backward pass": 25.0,
         "gathered over tp": copies * 2 * TOKENS * WIDTH * 3 / 4,
     }
-    alone = Layout(tp=4, dp=1, sequence_parallel=False)
+    alone = cut("tp4 whole")
     assert len(holding.work(job, alone, 100.0, 40.0)) == 2
     # a compiler that knows the room makes what is recomputed where it is read
     planned = framework(layout, holds_recomputed=False)
@@ -282,7 +283,7 @@ def test_temporaries_of_the_backward_pass(twice: bool, copies: int) -> None:
 
 
 def test_the_kind_of_layer_that_takes_most() -> None:
-    layout = Layout(dp=1, sequence_parallel=False)
+    layout = cut("whole")
     job = framework(layout)
     small, large, absent = (
         holding.work(job, layout, saved, kept)
@@ -302,7 +303,7 @@ def test_the_kind_of_layer_that_takes_most() -> None:
 def test_buffers_of_a_run() -> None:
     """Placeholders of a layer's shapes; of experts, which are alike, one: 800 over 8 of 2 ranks;
     and a bucket of 1000 gradients of 2 bytes, or of all that there are."""
-    layout = Layout(dp=4, ep=2)
+    layout = cut("dp4 ep2")
     job = framework(layout, EXPERTS)
     parts = model_cost(layer(weights=10.0, experts=800.0))
     found = holding.buffers(job, layout, parts, 5000.0, (2.0, 1.0))
@@ -473,7 +474,7 @@ def test_blocks_that_predict_further_tokens_are_part_of_the_head() -> None:
 def test_under_a_framework_a_layer_works_beside_the_head() -> None:
     """The larger of the two: the head's 4 bytes a logit, its inputs and a placeholder, or what a
     layer's backward pass holds."""
-    layout = Layout(pp=2, dp=1)
+    layout = cut("pp2")
     job = framework(layout, replace(MODEL, vocab=VOCAB, layers=4))
     parts = model_cost(layer(saved=1e9))
     logits = TOKENS * VOCAB

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from by_hand import MODEL, SET, TOKENS, WEIGHTS, WIDTH, by_hand
+from layouts import cut
 from meshwright import step as steps
 from meshwright.cost.load import NOTHING, Busy, Load
 from meshwright.describe.assumptions import HidePass, Overlap
@@ -164,7 +165,7 @@ def test_leading_layers_are_on_the_first_devices() -> None:
     """Of 8 layers the first 3 are dense, on four devices of two layers each. In the middle the
     pipeline may wait for the one with one of them or for the one without any."""
     model = replace(EXPERTS, moe=replace(EXPERTS.moe, dense_layers=3))
-    job = a_job(Layout(pp=4, dp=1), model)
+    job = a_job(cut("pp4"), model)
     found = shares(job, job.layout, schedule_named("1f1b"), 1)
     held = [(0.0, 2.0), (1.0, 1.0), (2.0, 0.0), (2.0, 0.0)]
     assert [share.layers for share in found.slow] == held
@@ -201,7 +202,7 @@ def test_factors_of_nothing_are_left_out() -> None:
 def test_stages_of_a_heavy_head() -> None:
     """Two devices of one layer; the head makes 2 x 128 x 64 x 1024 FLOPs of 2^24 a second: 1 s
     forward and 2 s backward beside the layer."""
-    job = a_job(Layout(pp=2, dp=1), replace(MODEL, vocab=1024))
+    job = a_job(cut("pp2"), replace(MODEL, vocab=1024))
     at = steps.clock(job)
     parts = steps.model_cost(job, job.layout, at)
     by = shares(job, job.layout, schedule_named("1f1b"), 1)
@@ -269,7 +270,7 @@ ORDER = replace(SET.overlap, pp="interleaved")
 def test_ways_down_and_up() -> None:
     """Four devices of a layer of 1 s and 2 s; sends of 0.25 s: k hops and layers down, and up
     again where backward passes are whole; k passes each way."""
-    job = a_job(Layout(pp=4, dp=1), replace(MODEL, layers=4), overlap=ORDER)
+    job = a_job(cut("pp4"), replace(MODEL, layers=4), overlap=ORDER)
     way, split = map(schedule_named, ("1f1b", "zb-h1"))
     d, ranks = four_devices(job), (0.0, 3.0)
     whole = [(0.0, 0.0, 0.0), (3 * 1.25 + 3 * 2.25, 3.0, 3.0)]
@@ -302,14 +303,12 @@ def test_no_order_is_shorter_than_what_a_search_takes_for_it(
         if not way.legal(4, m, v) or (v > 1 and layers % 8):
             continue
         seen += 1
-        job = a_job(
-            Layout(pp=4, dp=1), replace(MODEL, layers=layers), overlap=joints
-        )
+        job = a_job(cut("pp4"), replace(MODEL, layers=layers), overlap=joints)
         layer, first, last = (
             PassSeconds(*(rng.uniform(0.1, 2.0) for _ in range(3)))
             for _ in range(3)
         )
-        by = shares(job, Layout(pp=4, dp=1), way, v)
+        by = shares(job, cut("pp4"), way, v)
         busy = way.rounds(m) * max(
             share.number * layer.total
             + share.embedding * first.total
@@ -361,9 +360,7 @@ def test_pauses_of_the_slowest_device(
     """Four devices of a layer of 1, 1.5 and 0.5 s; an end takes twice that besides; sends 1/4 s."""
     joints, way = replace(ORDER, step_barrier=barrier), schedule_named(name)
     v = 2 if way.folded or name == "interleaved-zb" else way.copies
-    job = a_job(
-        Layout(pp=4, dp=1), replace(MODEL, layers=4 * v), overlap=joints
-    )
+    job = a_job(cut("pp4"), replace(MODEL, layers=4 * v), overlap=joints)
     d = four_devices(job, name, v=v, **{end: TWICE})
     busy = way.rounds(m) * (6.0 + 3.0 * v)
     assert least_idle(job, way, float(m), d, busy) == pytest.approx(idle)

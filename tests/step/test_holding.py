@@ -14,8 +14,6 @@ from meshwright import (
     Layout,
     Prediction,
     catalog,
-    cluster,
-    model,
     predict,
 )
 from meshwright.describe.job import PRECISIONS
@@ -51,8 +49,8 @@ def held(
         **{"dp": 64 // (more.get("tp", 1) * more.get("pp", 1)), **more}
     )
     job = Job(
-        catalog.model(model),
-        catalog.cluster("64xh100-sxm"),
+        model,
+        "64xh100-sxm",
         batch,
         layout,
         framework=name,
@@ -304,7 +302,7 @@ def test_a_tpu_offers_what_xla_says() -> None:
         "tpu-7x": 2 * 94.75,
     }
     for name, gib in offered.items():
-        job = Job(model("llama3-8b"), cluster(f"64x{name}"), 64)
+        job = Job("llama3-8b", f"64x{name}", 64)
         assert oom.capacity(job) == pytest.approx(gib * 2**30)
         assert oom.own_bytes(job) == 0
         book = replace(

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from meshwright import BadInput, Job, Layout, plan, predict
+from meshwright import Job, Layout, plan, predict
 from meshwright.describe.cluster import Cluster
 from meshwright.describe.offload import Offload, offload
 from meshwright.layout import rules
@@ -16,6 +16,7 @@ from meshwright.search import Space
 from meshwright.step import clock
 from meshwright.step.parameters import Parameters
 from meshwright.step.weights import weight_sync
+from refusals import refusal
 
 GB = 1e9
 LAYERS = 32  # of llama3-8b
@@ -71,7 +72,7 @@ def test_words(text: str, read: Offload) -> None:
     + ["optimizer+optimizer", "optimizer:x", "", "optimizer:nan"],
 )
 def test_what_is_no_choice(text: str) -> None:
-    with pytest.raises(BadInput, match=r"layout\.offload"):
+    with refusal(r"layout\.offload"):
         Layout(dp=1, offload=text)
 
 
@@ -190,12 +191,12 @@ def test_a_shard_comes_with_its_gather_and_goes_with_its_reduction() -> None:
 
 
 def test_an_unknown_host_is_refused_by_name() -> None:
-    with pytest.raises(BadInput, match="host_bandwidth of chip h100-sxm"):
+    with refusal("host_bandwidth of chip h100-sxm"):
         predict(job(host_bandwidth=0.0), layout("activations"))
-    with pytest.raises(BadInput, match="host_memory_bandwidth"):
+    with refusal("host_memory_bandwidth"):
         predict(job(host_memory_bandwidth=0.0), layout("optimizer"))
-    with pytest.raises(BadInput, match="host_memory_bandwidth"):
-        plan(job(host_memory_bandwidth=0.0), Space(offload=("optimizer",)))
+    with refusal("host_memory_bandwidth"):
+        plan(job(host_memory_bandwidth=0.0), Space(offload="optimizer"))
 
 
 def test_a_search_offloads_where_it_is_told() -> None:
@@ -203,6 +204,6 @@ def test_a_search_offloads_where_it_is_told() -> None:
     big = Job("llama3-8b", "2xh100-sxm", 4, framework="unknown")
     plain = plan(big, Space(zero=(0, 1)))
     assert plain.best is None
-    found = plan(big, Space(zero=(0, 1), offload=("optimizer",)))
+    found = plan(big, Space(zero=(0, 1), offload="optimizer"))
     assert found.best and found.best.layout.offload == "optimizer"
     assert found.best == predict(big, found.best.layout)

@@ -21,7 +21,6 @@ from meshwright import (
     Layout,
     Network,
     Prediction,
-    assumptions,
     cluster,
     model,
     predict,
@@ -90,7 +89,7 @@ def draw(rng: random.Random) -> Job | None:
         on,
         batch,
         seq=rng.choice([2048, 4096, 8192]),
-        assumptions=assumptions("realistic"),
+        assumptions="realistic",
     )
     layout = placed(layout, on.sizes)
     return (

@@ -13,6 +13,7 @@ from dataclasses import replace
 import pytest
 
 from by_hand import MODEL, SET, TOKENS, WIDTH, by_hand
+from layouts import cut
 from meshwright.describe.assumptions import REALISTIC, HidePass, Overlap
 from meshwright.describe.layout import Layout
 from meshwright.describe.software import Software
@@ -165,7 +166,7 @@ def test_the_ends_are_gathered_as_their_units_are(
     the backward pass three times. Gradients are scattered after each microbatch all the same."""
     with_units(monkeypatch, ends, "step")
     found, without = (
-        by_hand(Layout(dp=4, zero=3), 3, RATE, model=model)
+        by_hand(cut("dp4 zero3"), 3, RATE, model=model)
         for model in (LEARNED, MODEL)
     )
     each = 3 / 4 / RATE
@@ -183,7 +184,7 @@ def test_between_layers_an_end_hides(monkeypatch: pytest.MonkeyPatch) -> None:
     shown = {}
     for ends in ("root", "apart"):
         with_units(monkeypatch, ends, "step")
-        layout = Layout(dp=4, zero=3)
+        layout = cut("dp4 zero3")
         found = by_hand(layout, 3, 10 * RATE, model=LEARNED, overlap=HIDDEN)
         shown[ends] = found.time_s["dp_comm"]
     head = VOCAB * WIDTH * 3 / 4 / (10 * RATE) * (2 + 4)
@@ -197,7 +198,7 @@ def test_weights_of_stage_two_are_kept_as_long_as_the_framework_keeps_them(
     """Two layers, gathered in a second each, for a step or for each of three microbatches; their
     gradients are scattered after each of them."""
     with_units(monkeypatch, "units", kept)
-    found = by_hand(Layout(dp=4, zero=2), 3, RATE)
+    found = by_hand(cut("dp4 zero2"), 3, RATE)
     assert found.time_s["dp_comm"] == pytest.approx(2 * (gathers + 3 * 2))
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from by_hand import CHIP, MODEL, SET, WEIGHTS, WIDTH, by_hand
+from layouts import cut
 from meshwright import Job
 from meshwright.count.optimizer import update
 from meshwright.describe.assumptions import ChipTime
@@ -71,18 +72,18 @@ DENSE, EXPERTS = 2 * (4 * WIDTH**2 + 8 * WIDTH), 2 * 8 * 2 * WIDTH * 128
     ("layout", "fields", "parameters"),
     [
         (Layout(dp=1), {}, 2 * WEIGHTS),
-        (Layout(dp=4, zero=0), {}, 2 * WEIGHTS),  # every replica updates all
-        (Layout(dp=4, zero=1), {}, 2 * WEIGHTS / 4),
+        (cut("dp4 zero0"), {}, 2 * WEIGHTS),  # every replica updates all
+        (cut("dp4 zero1"), {}, 2 * WEIGHTS / 4),
         # sharded over cp as well
-        (Layout(dp=2, cp=2, zero=3), {}, 2 * WEIGHTS / 4),
-        (Layout(tp=2, dp=2, zero=1), {}, WEIGHTS / 2),
-        (Layout(pp=2, dp=1), {}, WEIGHTS),
+        (cut("cp2 dp2 zero3"), {}, 2 * WEIGHTS / 4),
+        (cut("tp2 dp2 zero1"), {}, WEIGHTS / 2),
+        (cut("pp2"), {}, WEIGHTS),
         # the first stage holds two
-        (Layout(pp=2, dp=1), {"layers": 3}, 2 * WEIGHTS),
+        (cut("pp2"), {"layers": 3}, 2 * WEIGHTS),
         # of experts two replicas share half
-        (Layout(dp=4, ep=2), {"moe": MoE(8, 2, 128)}, DENSE + EXPERTS / 2),
+        (cut("dp4 ep2"), {"moe": MoE(8, 2, 128)}, DENSE + EXPERTS / 2),
         (
-            Layout(dp=4, ep=2, zero=1),
+            cut("dp4 ep2 zero1"),
             {"moe": MoE(8, 2, 128)},
             DENSE / 4 + EXPERTS / 2 / 2,
         ),
@@ -108,7 +109,7 @@ def test_the_device_with_most_parameters_ends_the_update(
     model = replace(MODEL, moe=MoE(8, 2, 128))
     job = by_hand(Layout(dp=1), 1, model=model, **STREAM).job
     owned = [Parameters(100.0, 0.0), Parameters(50.0, experts)]
-    found = step_update(job, Layout(dp=4, ep=2), owned, zero, clock(job))
+    found = step_update(job, cut("dp4 ep2"), owned, zero, clock(job))
     assert found == pytest.approx(ADAMW * parameters / 1e6)
     silent = replace(job, assumptions=SET)
     assert step_update(silent, Layout(dp=1), [], 0, clock(job)) == 0.0

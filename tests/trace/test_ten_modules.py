@@ -19,7 +19,6 @@ from meshwright import (  # noqa: E402
     Job,
     Layout,
     Model,
-    cluster,
     model_of,
     parameters,
     predict,
@@ -304,7 +303,7 @@ def test_memory_is_that_of_the_trainers_walk(kind: str) -> None:
     layout = Layout(dp=1, microbatch=4)
     bytes_ = [
         predict(
-            Job(model, cluster("1xh100-sxm"), 32, framework=name), layout
+            Job(model, "1xh100-sxm", 32, framework=name), layout
         ).memory_bytes["allocated"]
         for model, name in (
             (traced, "fsdp"),

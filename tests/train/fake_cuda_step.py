@@ -30,6 +30,7 @@ from torch.distributed.tensor import DTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from layouts import cut
 from meshwright.describe.job import PRECISIONS, Job
 from meshwright.program import messages
 from meshwright.train import loop, moe, oracle
@@ -168,7 +169,8 @@ def described(name: str) -> Job:
     if name.startswith(CHECK):
         layout = gpu.LAYOUTS[name.removeprefix(CHECK)]
         return gpu.strict_job(layout, gpu.precision_of(layout, "cuda"))
-    model, layout = EVERY[name]
+    model, words = EVERY[name]
+    layout = cut(words)
     return replace(
         job(model, layout, batch(layout)), precision=PRECISIONS["bf16"]
     )

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
 from torch.nn import functional as fn
 
-from meshwright.describe.chip import Chip
-from meshwright.describe.cluster import Cluster
-from meshwright.describe.job import PRECISIONS, Job
-from meshwright.describe.layout import Layout
+from host import job as job
 from meshwright.describe.model import Model, MoE
-from meshwright.describe.network import Dim, Network
 from meshwright.describe.training import Settings
-from meshwright.train.initial import initialise
+from meshwright.train.initial import initialise, local
+from meshwright.train.launch import fork_ranks
 from meshwright.train.model import Decoder
 
 SEQ, BATCH, VOCAB = 32, 8, 256
@@ -109,21 +109,20 @@ PLAIN_EXPERTS = Model(
 SETTINGS = Settings(steps=20, lr=1e-3, warmup=3, clip=1.0)
 
 
-def job(model: Model, layout: Layout, batch: int = BATCH) -> Job:
-    """On an invented machine with as many chips as the layout has: one replica, if it does not
-    say."""
-    layout = layout.filling(1)
-    chip, network = (
-        Chip("cpu", {"fp32": 1e11}, 1e10, 1e10, 1e10),
-        Network("host", (Dim("host", 1e9, 1e-4),)),
-    )
-    return Job(
-        model,
-        Cluster(chip, network, int(layout.chips)),
-        batch,
-        layout,
-        precision=PRECISIONS["fp32"],
-    )
+def each_rank(
+    work: Callable[[torch.device], Any], ranks: float, timeout_s: float = 120
+) -> list[Any]:
+    """What the work of each rank returns, in their order."""
+    with TemporaryDirectory() as folder:
+
+        def written(device: torch.device) -> None:
+            torch.save(work(device), f"{folder}/{dist.get_rank()}.pt")
+
+        fork_ranks(written, int(ranks), timeout_s=timeout_s)
+        return [
+            torch.load(f"{folder}/{rank}.pt", weights_only=False)
+            for rank in range(int(ranks))
+        ]
 
 
 def tokens(step: int, batch: int = BATCH) -> Tensor:
@@ -138,6 +137,25 @@ def share(trainer: Any, whole: Tensor) -> tuple[Tensor, Tensor]:
     mine = whole.chunk(int(trainer.layout.dp))[trainer.mesh.replica]
     x, y = trainer.share(mine)
     return x, y
+
+
+def spoil(trainer: Any, number: float = torch.nan) -> None:
+    """The next gradients of this rank, and of no other, hold a number that is none (in the last
+    element, which is its own under tp).
+    """
+    engine = trainer.engine
+
+    def once(microbatches: int) -> Any:
+        def run(x: Any, y: Any) -> Any:
+            losses = engine(microbatches)(x, y)
+            first = next(iter(trainer.parameters().values()))
+            local(first.grad).view(-1)[-1] = number
+            return losses
+
+        trainer.engine = engine
+        return run
+
+    trainer.engine = once
 
 
 def reference(

@@ -20,6 +20,7 @@ from meshwright.describe.layout import Layout  # noqa: E402
 from meshwright.formats.run_folder import metrics  # noqa: E402
 from meshwright.formats.toml import dump_job  # noqa: E402
 from meshwright.train.log import TAGS  # noqa: E402
+from shell import Shell
 
 
 class Writer:
@@ -54,16 +55,14 @@ def written(**train: Any) -> str:
 def test_a_run_leaves_a_picture_a_sample_and_events(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    shell: Shell,
 ) -> None:
     monkeypatch.chdir(tmp_path)
     board: Any = ModuleType("torch.utils.tensorboard")
     board.SummaryWriter = Writer
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", board)
     named = written(sample=7, tensorboard=True)
-    capsys.readouterr()
-    assert cli.run(["train", named, "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
+    found = shell.json(f"train {named}")
     text = Path("run/sample.txt").read_text("utf-8")
     assert found["sample"] == text and text
     picture = Path("run/loss.svg").read_text("utf-8")
@@ -80,17 +79,16 @@ def test_a_run_leaves_a_picture_a_sample_and_events(
 
 
 def test_tensorboard_itself_reads_what_is_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    elsewhere: Path, shell: Shell
 ) -> None:
     """By its own reader, where the package is installed; a run that goes on is one curve."""
     pytest.importorskip("tensorboard")
     from tensorboard.backend.event_processing import event_accumulator
 
-    monkeypatch.chdir(tmp_path)
     named = written(tensorboard=True, save_every=2)
-    assert cli.run(["train", named]) == 0
+    shell(f"train {named}")
     shutil.rmtree("run/step-00000003")
-    assert cli.run(["train", named, "--resume", "--steps", "5"]) == 0
+    shell(f"train {named} --resume --steps 5")
     reader = event_accumulator.EventAccumulator("run/tensorboard")
     reader.Reload()
     rows = metrics(Path("run/metrics.jsonl"))
@@ -104,10 +102,11 @@ def test_tensorboard_itself_reads_what_is_written(
 def test_tensorboard_that_is_not_there_is_a_sentence(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    shell: Shell,
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
-    assert cli.run(["train", written(tensorboard=True)]) == 2
-    assert "pip install tensorboard" in capsys.readouterr().err
+    assert "pip install tensorboard" in shell.refused(
+        "train", written(tensorboard=True)
+    )
     assert not Path("run/metrics.jsonl").exists()

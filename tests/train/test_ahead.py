@@ -14,7 +14,6 @@ torch = pytest.importorskip("torch")
 import torch.distributed as dist  # noqa: E402
 from jobs import LLAMA, SETTINGS, job, share, tokens  # noqa: E402
 
-from meshwright.cli import main as cli  # noqa: E402
 from meshwright.describe.layout import Layout  # noqa: E402
 from meshwright.formats.run_folder import metrics  # noqa: E402
 from meshwright.formats.toml import dump_job  # noqa: E402
@@ -22,6 +21,7 @@ from meshwright.train import checkpoint, loop, session  # noqa: E402
 from meshwright.train.initial import local  # noqa: E402
 from meshwright.train.launch import fork_ranks  # noqa: E402
 from meshwright.train.loop import Trainer  # noqa: E402
+from shell import Shell  # noqa: E402
 
 CLIPPED = replace(SETTINGS, clip=0.5)
 
@@ -89,7 +89,7 @@ def test_the_device_decides_as_the_host_does(tmp_path: Path) -> None:
 
 
 def test_a_run_a_step_ahead_writes_the_same(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shell: Shell
 ) -> None:
     """Every row is there, in order, with its own numbers; checkpoints and evaluations are of the
     steps they say.
@@ -99,12 +99,12 @@ def test_a_run_a_step_ahead_writes_the_same(
     said = "\n[train]\nsteps = 7\ndata = 'synthetic'\nsave_every = 3\n"
     said += "eval_every = 5\nkeep = 9\nlr = 1e-3\n"
     Path("job.toml").write_text(text + said, "utf-8")
-    assert cli.run(["train", "job.toml", "-o", "plain"]) == 0
+    shell("train job.toml -o plain")
     made = session.Trainer
     monkeypatch.setattr(
         session, "Trainer", lambda *a, **k: ahead(made(*a, **k))
     )
-    assert cli.run(["train", "job.toml", "-o", "early"]) == 0
+    shell("train job.toml -o early")
     one, other = (
         metrics(Path(name) / "metrics.jsonl") for name in ("plain", "early")
     )
@@ -118,7 +118,7 @@ def test_a_run_a_step_ahead_writes_the_same(
 
 
 def test_one_message_of_a_step_goes_to_all_ranks(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shell: Shell
 ) -> None:
     """It has loss, norm, CPU seconds, bytes of each rank and whether to stop; one more is sent by
     the checkpoint at the end.
@@ -136,7 +136,7 @@ def test_one_message_of_a_step_goes_to_all_ranks(
     text = dump_job(job(LLAMA, Layout(dp=2, zero=1, microbatch=4)))
     said = "\n[train]\nsteps = 4\ndata = 'synthetic'\nlr = 1e-3\n"
     Path("job.toml").write_text(text + said, "utf-8")
-    assert cli.run(["train", "job.toml"]) == 0
+    shell("train job.toml")
     for rank in range(2):
         found = Path(f"{rank}.sent").read_text()
         assert found == str([2 + 2 + 2] * 4 + [1])

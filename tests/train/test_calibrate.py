@@ -20,6 +20,7 @@ from meshwright.cli.main import main  # noqa: E402
 from meshwright.describe.layout import Layout  # noqa: E402
 from meshwright.formats.machine import load_machine  # noqa: E402
 from meshwright.measure import engine, kernels, run  # noqa: E402
+from shell import Shell  # noqa: E402
 
 
 @pytest.fixture
@@ -43,7 +44,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_it_writes_a_machine_that_predict_takes(
-    small: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+    small: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shell: Shell
 ) -> None:
     out, real, seen = tmp_path / "machine.toml", run.on_ranks, []
 
@@ -64,13 +65,12 @@ def test_it_writes_a_machine_that_predict_takes(
         and len(json.loads(out.with_name("machine.toml.part").read_text()))
         == 1 + 4
     )
-    assert main(words) == 0
+    shell(*words)
     total = len(list(run.items(run.Wanted("cpu", ("fp32",), (2,), True))))
     assert (
         len(seen) == 5 + total - 4
         and not out.with_name("machine.toml.part").exists()
     )
-    capsys.readouterr()
     machine = load_machine(out)
     assert set(machine.engine) == {"plain", "zero1"}
     table = machine.chip.kernels["fp32/matmul forward"]
@@ -99,8 +99,7 @@ def test_it_writes_a_machine_that_predict_takes(
         "--zero",
         "1",
     ]
-    assert main([*words, "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
+    found = shell.json(*words)
     assert found["cpu_time_s"]["compute"] > 0 and any(
         "measured range" in note for note in found["notes"]
     )
@@ -109,19 +108,18 @@ def test_it_writes_a_machine_that_predict_takes(
 @pytest.mark.parametrize(
     "words",
     [
-        ["--device", "tpu"],
-        ["--ranks", "2,²"],
-        ["--ranks", "0"],
-        ["-o", "no/such/folder/m.toml"],
-        ["--precision", "fp12"],
-        ["--ranks", "two"],
-        ["-o", "machine.json"],
-        ["--read", "x.txt", "--on", "cray"],
+        "--device tpu",
+        "--ranks 2,²",
+        "--ranks 0",
+        "-o no/such/folder/m.toml",
+        "--precision fp12",
+        "--ranks two",
+        "-o machine.json",
+        "--read x.txt --on cray",
     ],
 )
-def test_mistakes_are_sentences(words: list[str], capsys: Any) -> None:
-    assert main(["calibrate", *words]) == 2
-    assert capsys.readouterr().err.startswith("meshwright: ")
+def test_mistakes_are_sentences(words: str, shell: Shell) -> None:
+    assert shell.refused(f"calibrate {words}").startswith("meshwright: ")
 
 
 def test_a_real_trace_is_read(tmp_path: Path) -> None:

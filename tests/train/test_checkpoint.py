@@ -23,12 +23,22 @@ import pytest
 torch = pytest.importorskip("torch")
 safetensors = pytest.importorskip("safetensors")
 import torch.distributed as dist  # noqa: E402
-from jobs import DEEPSEEK, GPT, LLAMA, SETTINGS, job, reference, share, tokens  # noqa: E402
+from jobs import (  # noqa: E402
+    DEEPSEEK,
+    GPT,
+    LLAMA,
+    SETTINGS,
+    each_rank,
+    job,
+    reference,
+    share,
+    tokens,
+)
 from safetensors.torch import save_file  # noqa: E402
 
+from layouts import cut  # noqa: E402
 from meshwright.describe.layout import Layout  # noqa: E402
 from meshwright.describe.model import Model  # noqa: E402
-from meshwright.errors import BadInput  # noqa: E402
 from meshwright.train import checkpoint  # noqa: E402
 from meshwright.train.launch import RankFailed, fork_ranks  # noqa: E402
 from meshwright.train.loop import Trainer  # noqa: E402
@@ -38,6 +48,7 @@ from meshwright.train.storage import (  # noqa: E402
     Writer,
     sealed,
 )
+from refusals import refusal  # noqa: E402
 
 SHORT = replace(SETTINGS, steps=12)
 FILE = "0.safetensors"
@@ -51,7 +62,7 @@ def part(
     not the first, saved after the last.
     """
 
-    def work(device: torch.device) -> None:
+    def work(device: torch.device) -> list[float]:
         trainer = Trainer(job(model, layout), SHORT, device)
         if steps.start:
             assert (
@@ -64,27 +75,16 @@ def part(
                 trainer.step(step, *share(trainer, tokens(step))).loss
             )
         checkpoint.save(trainer, folder, steps.stop, keep=2)
-        if dist.get_rank() == 0:
-            (folder / "losses.json").write_text(json.dumps(losses))
+        return losses
 
-    fork_ranks(work, int(layout.chips), timeout_s=120)
-    return list(json.loads((folder / "losses.json").read_text()))
+    return list(each_rank(work, layout.chips)[0])
 
 
 EIGHT = (
-    Layout(
-        tp=2,
-        pp=2,
-        dp=2,
-        zero=1,
-        microbatch=2,
-        schedule="interleaved",
-        interleave=2,
-        sequence_parallel=True,
-    ),
-    Layout(tp=4, dp=2, zero=3, microbatch=2),
-    Layout(pp=4, dp=2, microbatch=1),
-    Layout(dp=1, microbatch=8),
+    cut("tp2 pp2 dp2 zero1 microbatch2 interleave2 interleaved"),
+    cut("tp4 dp2 zero3 microbatch2"),
+    cut("pp4 dp2 microbatch1"),
+    cut("microbatch8"),
 )
 """The chain of the acceptance: 8 ranks three times, then one."""
 
@@ -95,32 +95,25 @@ EIGHT = (
         (
             GPT,
             (
-                Layout(
-                    tp=2,
-                    pp=2,
-                    dp=1,
-                    microbatch=2,
-                    schedule="interleaved",
-                    interleave=2,
-                ),
-                Layout(pp=4, dp=1, microbatch=2),
-                Layout(dp=1, microbatch=8),
+                cut("tp2 pp2 microbatch2 interleave2 interleaved"),
+                cut("pp4 microbatch2"),
+                cut("microbatch8"),
             ),
         ),
         (
             LLAMA,
             (
-                Layout(dp=2, zero=3, microbatch=4),
-                Layout(tp=2, dp=2, zero=1, microbatch=4),
-                Layout(pp=2, dp=1, microbatch=2, schedule="zbv"),
+                cut("dp2 zero3 microbatch4"),
+                cut("tp2 dp2 zero1 microbatch4"),
+                cut("pp2 microbatch2 zbv"),
             ),
         ),
         (
             DEEPSEEK,
             (
-                Layout(dp=4, ep=2, zero=1, microbatch=2),
-                Layout(dp=2, ep=1, zero=3, microbatch=4),
-                Layout(pp=2, dp=2, ep=2, microbatch=2),
+                cut("dp4 ep2 zero1 microbatch2"),
+                cut("dp2 ep1 zero3 microbatch4"),
+                cut("pp2 dp2 ep2 microbatch2"),
             ),
         ),
         pytest.param(
@@ -153,7 +146,7 @@ def test_other_layouts_go_on(
 
 
 def test_the_same_layout_goes_on_bit_by_bit(tmp_path: Path) -> None:
-    layout = Layout(pp=2, dp=2, zero=1, microbatch=2)
+    layout = cut("pp2 dp2 zero1 microbatch2")
     whole = (
         part(LLAMA, layout, tmp_path / "whole", range(6))
         if (tmp_path / "whole").mkdir() is None
@@ -171,11 +164,11 @@ def test_the_same_layout_goes_on_bit_by_bit(tmp_path: Path) -> None:
 def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A checkpoint that the tests below damage copies of."""
     folder = tmp_path_factory.mktemp("saved")
-    part(LLAMA, Layout(dp=1, microbatch=8), folder, range(1))
+    part(LLAMA, cut("microbatch8"), folder, range(1))
     return checkpoint.complete(folder)[-1]
 
 
-def cut(path: Path) -> None:
+def shorten(path: Path) -> None:
     data = (path / FILE).read_bytes()
     (path / FILE).write_bytes(data[:-1])
 
@@ -331,7 +324,7 @@ def edit(path: Path, change: Callable[[Any], None]) -> None:
 @pytest.mark.parametrize(
     ("damage", "says"),
     [
-        (cut, f"{FILE} has .* bytes instead of"),
+        (shorten, f"{FILE} has .* bytes instead of"),
         (flip, f"the contents of {FILE} were changed"),
         (pickled, "pickled checkpoints are not read"),
         (torch_checkpoint, "no index.json"),
@@ -351,16 +344,14 @@ def test_damage_is_refused(
     shutil.copytree(saved, path)
     damage(path)
     with pytest.raises(RankFailed, match=says):
-        part(LLAMA, Layout(dp=1, microbatch=8), tmp_path, range(1, 2))
+        part(LLAMA, cut("microbatch8"), tmp_path, range(1, 2))
 
 
 def held(folder: Path, background: bool, device: torch.device) -> list[float]:
     """Losses of three steps, saved after the first and the last; in the background, the first save
     is held until two more steps are done.
     """
-    trainer = Trainer(
-        job(LLAMA, Layout(dp=2, zero=1, microbatch=4)), SHORT, device
-    )
+    trainer = Trainer(job(LLAMA, cut("dp2 zero1 microbatch4")), SHORT, device)
     saver = checkpoint.Saver(trainer, folder, 2, background)
     gate, write = threading.Event(), Writer.write_data
     with pytest.MonkeyPatch.context() as patch:
@@ -416,9 +407,7 @@ def test_a_full_disk_is_a_sentence_and_harms_no_older_checkpoint(
     """Rank 1 may write no more than a few bytes a file when the second checkpoint comes."""
 
     def work(device: torch.device) -> None:
-        trainer = Trainer(
-            job(LLAMA, Layout(dp=2, microbatch=4)), SHORT, device
-        )
+        trainer = Trainer(job(LLAMA, cut("dp2 microbatch4")), SHORT, device)
         saver = checkpoint.Saver(trainer, tmp_path, 1, background)
         trainer.step(0, *share(trainer, tokens(0)))
         saver.save(1)
@@ -443,9 +432,7 @@ def test_a_full_disk_is_a_sentence_and_harms_no_older_checkpoint(
 
 def test_a_folder_that_cannot_be_written_is_a_sentence(tmp_path: Path) -> None:
     def work(device: torch.device) -> None:
-        trainer = Trainer(
-            job(LLAMA, Layout(dp=1, microbatch=8)), SHORT, device
-        )
+        trainer = Trainer(job(LLAMA, cut("microbatch8")), SHORT, device)
         (tmp_path / "file").write_text("in the way")
         checkpoint.save(trainer, tmp_path / "file", 1, keep=1)
 
@@ -527,7 +514,7 @@ def test_an_index_that_lies_is_found_out(
     checkpoint.verify(path, checkpoint.read_index(path))
     Reader(path)
     damage(path)
-    with pytest.raises(BadInput):
+    with refusal():
         checkpoint.verify(path, checkpoint.read_index(path))
         Reader(path)
 
@@ -552,7 +539,7 @@ def test_a_damaged_checkpoint_gives_way_to_a_sound_one_before_it(
 
     def work(device: torch.device) -> None:
         trainer = Trainer(
-            job(LLAMA, Layout(dp=2, microbatch=4)), SHORT, device, fresh=False
+            job(LLAMA, cut("dp2 microbatch4")), SHORT, device, fresh=False
         )
         assert checkpoint.resume(trainer, tmp_path / "step-00000003") == 1
 
@@ -575,7 +562,7 @@ def test_each_byte_is_compared_once_and_read_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two ranks' shards, read by four that share the state out: the rows that each holds, no more."""
-    part(LLAMA, Layout(dp=2, zero=1, microbatch=4), tmp_path, range(1))
+    part(LLAMA, cut("dp2 zero1 microbatch4"), tmp_path, range(1))
     path = checkpoint.complete(tmp_path)[-1]
     size = sum(file.stat().st_size for file in path.glob("*.safetensors"))
     target = Beating.resolve_tensor
@@ -590,17 +577,16 @@ def test_each_byte_is_compared_once_and_read_once(
         names = sorted(index["files"])[share::shares]
         (tmp_path / f"{share}.compared").write_text(" ".join(names))
 
-    def work(device: torch.device) -> None:
-        wanted = job(LLAMA, Layout(dp=4, zero=3, microbatch=2))
+    def work(device: torch.device) -> int:
+        wanted = job(LLAMA, cut("dp4 zero3 microbatch2"))
         # nothing is drawn
         monkeypatch.setattr("meshwright.train.loop.initialise", None)
         monkeypatch.setattr(Beating, "resolve_tensor", counted)
         monkeypatch.setattr(checkpoint, "verify", compared)
         checkpoint.load(Trainer(wanted, SHORT, device, fresh=False), path)
-        (tmp_path / f"{dist.get_rank()}.read").write_text(str(sum(read)))
+        return sum(read)
 
-    fork_ranks(work, 4, timeout_s=60)
-    each = [int((tmp_path / f"{rank}.read").read_text()) for rank in range(4)]
+    each = each_rank(work, 4)
     assert sum(each) <= size and max(each) <= 1.1 * size / 4
     names = " ".join(
         (tmp_path / f"{rank}.compared").read_text() for rank in range(4)
@@ -613,7 +599,7 @@ def test_others_read_it(tmp_path: Path) -> None:
     """PyTorch's own reader of safetensors, and the package itself, find what was saved."""
     from torch.distributed.checkpoint import HuggingFaceStorageReader, load
 
-    part(LLAMA, Layout(tp=2, dp=2, zero=1, microbatch=4), tmp_path, range(1))
+    part(LLAMA, cut("tp2 dp2 zero1 microbatch4"), tmp_path, range(1))
     path = checkpoint.complete(tmp_path)[-1]
     reader = Reader(path)
     name = "weights/layers.1.ffn.down.weight"

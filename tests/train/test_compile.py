@@ -4,19 +4,16 @@ PyTorch cannot compile is refused (`test_train_rules`).
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 torch = pytest.importorskip("torch")
-import torch.distributed as dist  # noqa: E402
-from jobs import DEEPSEEK, LLAMA, SETTINGS, job, share, tokens  # noqa: E402
+from jobs import DEEPSEEK, LLAMA, SETTINGS, each_rank, job, share, tokens  # noqa: E402
 
+from layouts import cut  # noqa: E402
 from meshwright.describe.layout import Layout  # noqa: E402
 from meshwright.describe.model import Model  # noqa: E402
-from meshwright.train.launch import fork_ranks  # noqa: E402
 from meshwright.train.loop import Trainer  # noqa: E402
 from meshwright.train.oracle import fake_world  # noqa: E402
 
@@ -25,12 +22,10 @@ EXPERTS = replace(DEEPSEEK, layers=2)
 """A dense layer, then one with experts of which one is shared."""
 
 
-def run(
-    layout: Layout, compiled: bool, to: Path, model: Model = SMALL
-) -> list[float]:
+def run(layout: Layout, compiled: bool, model: Model = SMALL) -> list[float]:
     """Losses and norms of three steps."""
 
-    def work(device: torch.device) -> None:
+    def work(device: torch.device) -> list[float]:
         trainer = Trainer(
             job(model, layout), replace(SETTINGS, compile=compiled), device
         )
@@ -40,58 +35,46 @@ def run(
             trainer.step(step, *share(trainer, tokens(step)))
             for step in range(3)
         ]
-        if dist.get_rank() == 0:
-            to.write_text(
-                json.dumps(
-                    [
-                        value
-                        for r in results
-                        for value in (r.loss, r.gradient_norm)
-                    ]
-                )
-            )
+        return [v for r in results for v in (r.loss, r.gradient_norm)]
 
-    fork_ranks(work, int(layout.chips), timeout_s=600)
-    return list(json.loads(to.read_text()))
+    return list(each_rank(work, layout.chips, 600)[0])
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "layout",
     [
-        Layout(dp=1, microbatch=4, recompute="full"),
-        Layout(dp=2, zero=3, microbatch=4),
-        Layout(pp=2, dp=1, microbatch=2),
-        Layout(tp=2, pp=2, dp=1, microbatch=2),
-        Layout(cp=2, dp=1, microbatch=4),
+        cut("microbatch4 full"),
+        cut("dp2 zero3 microbatch4"),
+        cut("pp2 microbatch2"),
+        cut("tp2 pp2 microbatch2"),
+        cut("cp2 microbatch4"),
     ],
     ids=["full recomputation", "zero3", "pp2", "tp2 pp2", "cp2"],
 )
 @pytest.mark.filterwarnings("ignore")  # of inductor, of itself
 def test_compiled_layers_give_the_same_numbers(
-    layout: Layout, tmp_path: Path
+    layout: Layout,
 ) -> None:
-    assert run(layout, True, tmp_path / "x") == pytest.approx(
-        run(layout, False, tmp_path / "x"), abs=2e-6
-    )
+    assert run(layout, True) == pytest.approx(run(layout, False), abs=2e-6)
 
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # of inductor, of itself
-def test_layers_of_experts_give_the_same_numbers(tmp_path: Path) -> None:
-    layout = Layout(dp=2, ep=2, microbatch=4, recompute="full")
-    assert run(layout, True, tmp_path / "x", EXPERTS) == pytest.approx(
-        run(layout, False, tmp_path / "x", EXPERTS), abs=2e-6
+def test_layers_of_experts_give_the_same_numbers() -> None:
+    layout = cut("dp2 ep2 microbatch4 full")
+    assert run(layout, True, EXPERTS) == pytest.approx(
+        run(layout, False, EXPERTS), abs=2e-6
     )
 
 
 @pytest.mark.parametrize(
     "layout",
     [
-        Layout(tp=2, dp=1, microbatch=4),
-        Layout(tp=2, dp=1, microbatch=4, sequence_parallel=False),
-        Layout(cp=2, dp=1, microbatch=4),
-        Layout(tp=2, dp=1, microbatch=4, recompute="op"),
+        cut("tp2 microbatch4"),
+        cut("tp2 microbatch4 whole"),
+        cut("cp2 microbatch4"),
+        cut("tp2 microbatch4 op"),
     ],
     ids=["tp2", "tp2, whole sequences", "cp2", "tp2, operators again"],
 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections import Counter
 from dataclasses import replace
@@ -13,25 +12,25 @@ import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
-import torch.distributed as dist  # noqa: E402
-from jobs import LLAMA, SEQ, SETTINGS, job  # noqa: E402
+from jobs import LLAMA, SEQ, SETTINGS, each_rank, job  # noqa: E402
+from small_runs import rows  # noqa: E402
 from test_nonfinite import diverging  # noqa: E402
 from torch.nn import functional as fn  # noqa: E402
 
+from layouts import cut  # noqa: E402
 from meshwright.cli import main as cli  # noqa: E402
 from meshwright.compare import compare  # noqa: E402
 from meshwright.describe.layout import Layout  # noqa: E402
 from meshwright.describe.training import Settings  # noqa: E402
-from meshwright.errors import BadInput  # noqa: E402
 from meshwright.formats.run_folder import read_run  # noqa: E402
 from meshwright.train import data, texts  # noqa: E402
 from meshwright.train.initial import initialise  # noqa: E402
-from meshwright.train.launch import fork_ranks  # noqa: E402
 from meshwright.train.log import clock  # noqa: E402
 from meshwright.train.loop import Trainer, rate  # noqa: E402
 from meshwright.train.model import Decoder  # noqa: E402
 from meshwright.train.session import evaluate  # noqa: E402
 from meshwright.train.storage import Writer  # noqa: E402
+from refusals import refusal  # noqa: E402
 
 
 def rates(**given: object) -> list[float]:
@@ -96,7 +95,7 @@ def test_a_blend_gives_each_file_its_share(tmp_path: Path) -> None:
         f"{a} -1, {b} 1",
         f"{a} inf, {b} 1",
     ):
-        with pytest.raises(BadInput, match="share"):
+        with refusal("share"):
             data.opened(words, 256, 8, seed=1)
 
 
@@ -112,21 +111,21 @@ def test_what_is_held_out_is_never_trained_on(tmp_path: Path) -> None:
         kept = [int(row[0]) for row in data.HeldOut(source).samples(0, held)]
         assert len(set(kept)) == held and not trained & set(kept)
         assert len(trained) + held == 20 * (1 + ("," in words))
-    with pytest.raises(BadInput, match="none is left to train on"):
+    with refusal("none is left to train on"):
         data.opened(f"{a}", 256, 8, 1, 20)
 
 
 @pytest.mark.parametrize(
     "layout",
     [
-        Layout(tp=2, pp=2, dp=1, microbatch=2),
-        Layout(pp=2, dp=2, schedule="zbv", zero=2, microbatch=1),
-        Layout(cp=2, dp=2, zero=3, microbatch=4),
+        cut("tp2 pp2 microbatch2"),
+        cut("pp2 dp2 zero2 microbatch1 zbv"),
+        cut("cp2 dp2 zero3 microbatch4"),
     ],
     ids=["tp2 pp2", "zbv dp2", "cp2 dp2 zero3"],
 )
 def test_it_is_the_loss_of_one_process_and_changes_nothing(
-    layout: Layout, tmp_path: Path
+    layout: Layout,
 ) -> None:
     """Two batches of eight; afterwards the weights are shards again, and a step is possible."""
     whole = torch.randint(
@@ -138,7 +137,7 @@ def test_it_is_the_loss_of_one_process_and_changes_nothing(
         decoder(whole[:, :-1]).flatten(0, 1), whole[:, 1:].flatten()
     ).item()
 
-    def work(device: torch.device) -> None:
+    def work(device: torch.device) -> tuple[float, float]:
         trainer = Trainer(job(LLAMA, layout), SETTINGS, device)
         kinds = {name: type(p) for name, p in trainer.parameters().items()}
         own = [
@@ -150,14 +149,13 @@ def test_it_is_the_loss_of_one_process_and_changes_nothing(
             name: type(p) for name, p in trainer.parameters().items()
         } == kinds
         loss, _ = trainer.backward(*trainer.share(own[0]))
-        torch.save((found, loss), tmp_path / f"{dist.get_rank()}.pt")
+        return found, loss
 
-    fork_ranks(work, int(layout.chips), timeout_s=120)
     first = fn.cross_entropy(
         decoder(whole[:8, :-1]).flatten(0, 1), whole[:8, 1:].flatten()
     ).item()
-    for file in tmp_path.glob("*.pt"):
-        assert torch.load(file) == pytest.approx((want, first), abs=1e-5)
+    for found in each_rank(work, layout.chips):
+        assert found == pytest.approx((want, first), abs=1e-5)
 
 
 def alone(
@@ -174,14 +172,12 @@ def alone(
 @pytest.mark.parametrize(
     "layout",
     [
-        Layout(cp=2, pp=2, dp=1, microbatch=2),
-        Layout(tp=2, dp=1, microbatch=4, recompute="full"),
+        cut("cp2 pp2 microbatch2"),
+        cut("tp2 microbatch4 full"),
     ],
     ids=["cp2 pp2", "tp2 full"],
 )
-def test_documents_do_not_see_each_other(
-    layout: Layout, tmp_path: Path
-) -> None:
+def test_documents_do_not_see_each_other(layout: Layout) -> None:
     """Loss and gradient norm are those of each document alone; positions of rotary models are
     relative.
     """
@@ -205,17 +201,13 @@ def test_documents_do_not_see_each_other(
         [p.grad for p in decoder.parameters() if p.grad is not None]
     )
 
-    def work(device: torch.device) -> None:
+    def work(device: torch.device) -> tuple[float, float]:
         trainer = Trainer(job(LLAMA, layout), SETTINGS, device)
         trainer.pack(begins)
-        found = trainer.backward(*trainer.share(whole))
-        torch.save(found, tmp_path / f"{dist.get_rank()}.pt")
+        return trainer.backward(*trainer.share(whole))
 
-    fork_ranks(work, int(layout.chips), timeout_s=120)
-    for file in tmp_path.glob("*.pt"):
-        assert torch.load(file) == pytest.approx(
-            (want.item(), size.item()), rel=1e-5
-        )
+    for found in each_rank(work, layout.chips):
+        assert found == pytest.approx((want.item(), size.item()), rel=1e-5)
 
 
 def test_the_end_of_a_document_is_known_from_its_file(tmp_path: Path) -> None:
@@ -226,9 +218,7 @@ def test_the_end_of_a_document_is_known_from_its_file(tmp_path: Path) -> None:
     assert data.end_of(str(tmp_path / "a")) == 0
     row = data.File(tmp_path / "a", 256, 10, 1).at(0)
     assert data.begins(row[None, :-1], 0) == ((0, 3, 7),)
-    with pytest.raises(
-        BadInput, match="does not say which token ends a document"
-    ):
+    with refusal("does not say which token ends a document"):
         data.end_of(str(tmp_path / "b"))
 
 
@@ -271,31 +261,28 @@ def test_a_run_says_what_it_waits_for(
         "record": "none",
     }
     assert cli.run(["train", diverging(**settings)]) == 0
-    rows = [
-        json.loads(line)
-        for line in Path("run/metrics.jsonl").read_text().splitlines()
-    ]
-    assert [row["step"] for row in rows if "eval_loss" in row] == [3, 6]
+    steps = rows()
+    assert [row["step"] for row in steps if "eval_loss" in row] == [3, 6]
     assert all(
-        row["step_time_s"] + row["data_s"] <= row["elapsed_s"] for row in rows
+        row["step_time_s"] + row["data_s"] <= row["elapsed_s"] for row in steps
     )
     assert (
-        sum(row["elapsed_s"] for row in rows) > 6 * 0.5
-        and rows[0]["data_s"] > 0.4
+        sum(row["elapsed_s"] for row in steps) > 6 * 0.5
+        and steps[0]["data_s"] > 0.4
     )
     assert (
-        rows[2]["eval_s"] > 0 == rows[1]["eval_s"]
-        and rows[2]["checkpoint_s"] > 0.6
-        and rows[1]["checkpoint_s"] == 0
+        steps[2]["eval_s"] > 0 == steps[1]["eval_s"]
+        and steps[2]["checkpoint_s"] > 0.6
+        and steps[1]["checkpoint_s"] == 0
     )
-    assert rows[2]["tokens_per_s"] < 0.6 * rows[1]["tokens_per_s"]
+    assert steps[2]["tokens_per_s"] < 0.6 * steps[1]["tokens_per_s"]
     last = capfd.readouterr().err.splitlines()[-1]
-    whole = clock(sum(row["elapsed_s"] for row in rows))
-    assert f"norm {rows[-1]['gradient_norm']:.3g}  lr 0.0001  " in last
+    whole = clock(sum(row["elapsed_s"] for row in steps))
+    assert f"norm {steps[-1]['gradient_norm']:.3g}  lr 0.0001  " in last
     assert last.startswith("step 6/6") and last.endswith(f"{whole} in all")
     why = [*compare(read_run(Path("run"))).why()]
     for stall in ("waits for its data", "waits for its checkpoints"):
         assert sum(f"of the time the run {stall}" in line for line in why) == 1
     tokens = 4 * 32
-    for row in rows:
+    for row in steps:
         assert row["tokens_per_s"] == pytest.approx(tokens / row["elapsed_s"])

@@ -4,7 +4,6 @@ beside a loop.
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,22 +11,22 @@ from typing import Any
 import pytest
 
 torch = pytest.importorskip("torch")
-import torch.distributed as dist  # noqa: E402
 from jobs import (  # noqa: E402
     DEEPSEEK,
     MIXTRAL,
     SEQ,
     SETTINGS,
     VOCAB,
+    each_rank,
     job,
     share,
     tokens,
 )
 from torch.nn import functional as fn  # noqa: E402
 
+from layouts import cut  # noqa: E402
 from meshwright.describe.layout import Layout  # noqa: E402
 from meshwright.describe.model import Model  # noqa: E402
-from meshwright.errors import BadInput  # noqa: E402
 from meshwright.train import checkpoint, rules  # noqa: E402
 from meshwright.train.generate import loaded  # noqa: E402
 from meshwright.train.initial import initialise  # noqa: E402
@@ -41,6 +40,7 @@ from meshwright.train.moe import (  # noqa: E402
     one_by_one,
 )
 from meshwright.train.storage import Reader  # noqa: E402
+from refusals import refusal  # noqa: E402
 
 STRONG, RATE = 0.5, 0.02
 """A loss and a bias that weigh enough to be seen in three steps (an odd number: biases do not come back)."""
@@ -123,7 +123,7 @@ def trained(model: Model, layout: Layout, folder: Path) -> dict[str, Any]:
     wanted = job(model, layout)
     rules.demand(wanted, BALANCED)
 
-    def work(device: torch.device) -> None:
+    def work(device: torch.device) -> dict[str, Any]:
         trainer = Trainer(wanted, BALANCED, device)
         losses = [
             trainer.step(step, *share(trainer, tokens(step, wanted.batch)))
@@ -133,27 +133,21 @@ def trained(model: Model, layout: Layout, folder: Path) -> dict[str, Any]:
         weight: Any = trainer.mixtures()[-1].router.weight.detach()
         if hasattr(weight, "full_tensor"):
             weight = weight.full_tensor()
-        found = {
+        return {
             "losses": [result.loss for result in losses],
             "favour": [moe.favour_E.tolist() for moe in trainer.mixtures()],
             "router": weight.flatten().tolist(),
         }
-        if dist.get_rank() == dist.get_world_size() - 1:
-            (folder / "found.json").write_text(json.dumps(found))
 
-    fork_ranks(work, int(layout.chips), timeout_s=120)
-    return dict(json.loads((folder / "found.json").read_text()))
+    return dict(each_rank(work, layout.chips)[-1])
 
 
 LAYOUTS = {
-    "accumulation, full recomputation": (
-        DEEPSEEK,
-        Layout(dp=1, microbatch=2, recompute="full"),
-    ),
-    "dp2 ep2": (MIXTRAL, Layout(dp=2, ep=2, microbatch=4)),
-    "tp2": (MIXTRAL, Layout(tp=2, dp=1, microbatch=8)),
-    "cp2 ep2": (MIXTRAL, Layout(cp=2, dp=1, ep=2, microbatch=8)),
-    "pp2": (DEEPSEEK, Layout(pp=2, dp=1, microbatch=4, schedule="1f1b")),
+    "accumulation, full recomputation": (DEEPSEEK, cut("microbatch2 full")),
+    "dp2 ep2": (MIXTRAL, cut("dp2 ep2 microbatch4")),
+    "tp2": (MIXTRAL, cut("tp2 microbatch8")),
+    "cp2 ep2": (MIXTRAL, cut("cp2 ep2 microbatch8")),
+    "pp2": (DEEPSEEK, cut("pp2 microbatch4 1f1b")),
 }
 
 
@@ -189,7 +183,7 @@ def test_biases_go_on_from_a_checkpoint(tmp_path: Path) -> None:
     """They are in it; one without them begins with none."""
 
     def work(device: torch.device) -> None:
-        wanted = job(MIXTRAL, Layout(dp=1, microbatch=8))
+        wanted = job(MIXTRAL, cut("microbatch8"))
         for of in (BALANCED, SETTINGS):
             first = Trainer(wanted, of, device)
             first.step(0, *share(first, tokens(0)))
@@ -206,8 +200,8 @@ def test_biases_go_on_from_a_checkpoint(tmp_path: Path) -> None:
 
 def test_dense_models_have_no_loads() -> None:
     dense = replace(MIXTRAL, moe=None)
-    with pytest.raises(BadInput, match="balance_loss is for the routers"):
-        rules.demand(job(dense, Layout(dp=1, microbatch=8)), BALANCED)
+    with refusal("balance_loss is for the routers"):
+        rules.demand(job(dense, cut("microbatch8")), BALANCED)
 
 
 @pytest.mark.parametrize("bias", [True, False])

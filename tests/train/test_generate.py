@@ -10,14 +10,14 @@ import pytest
 torch = pytest.importorskip("torch")
 from jobs import GPT, SETTINGS, job  # noqa: E402
 
-from meshwright.cli import main as cli  # noqa: E402
 from meshwright.describe.layout import Layout  # noqa: E402
-from meshwright.errors import BadInput  # noqa: E402
 from meshwright.train import checkpoint  # noqa: E402
 from meshwright.train.generate import chosen, drawn, generate, loaded  # noqa: E402
 from meshwright.train.launch import fork_ranks  # noqa: E402
 from meshwright.train.loop import Trainer  # noqa: E402
 from meshwright.train.storage import Reader  # noqa: E402
+from refusals import refusal  # noqa: E402
+from shell import Shell  # noqa: E402
 
 
 def trained(folder: Path) -> None:
@@ -37,30 +37,16 @@ def trained(folder: Path) -> None:
     fork_ranks(work, 2, timeout_s=120)
 
 
-def test_it_goes_on_as_it_was_trained(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_it_goes_on_as_it_was_trained(tmp_path: Path, shell: Shell) -> None:
     trained(tmp_path)
     found = generate(
         tmp_path, "abcdefgh", 12, temperature=0, tokenizer="bytes"
     )
     assert found["text"] == "abcdefghijklmnopqrst" and found["tokens"] == 12
-    words = [
-        "generate",
-        str(tmp_path),
-        "--prompt",
-        "uvw",
-        "--length",
-        "3",
-        "--temperature",
-        "0",
-    ]
-    assert cli.run([*words, "--tokenizer", "bytes"]) == 0
-    assert capsys.readouterr().out.strip() == "uvwxyz"
-    assert cli.run(words) == 2
-    assert (
-        "does not say what its tokens are: --tokenizer"
-        in capsys.readouterr().err
+    words = f"generate {tmp_path} --prompt uvw --length 3 --temperature 0"
+    assert shell(f"{words} --tokenizer bytes").out.strip() == "uvwxyz"
+    assert "does not say what its tokens are: --tokenizer" in shell.refused(
+        words
     )
     path = checkpoint.complete(tmp_path)[0]
     model = loaded(Reader(path), GPT)
@@ -68,7 +54,7 @@ def test_it_goes_on_as_it_was_trained(
     assert long == list(drawn(model, [97] * 40, 2, 1.0, 5, seed=3)), (
         "the seed says all"
     )
-    with pytest.raises(BadInput, match="neither a checkpoint nor the folder"):
+    with refusal("neither a checkpoint nor the folder"):
         generate(tmp_path / "none", "a", 1, tokenizer="bytes")
 
 

@@ -66,9 +66,7 @@ def slept(found: Comparison, times: int) -> None:
     assert spent > (len(rows) - 1) * times * LATE
 
 
-@pytest.fixture(autouse=True)
-def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("elsewhere")
 
 
 def test_a_rank_that_sleeps_in_its_forward_passes_is_a_straggler(

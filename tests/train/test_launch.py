@@ -15,6 +15,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 import torch.distributed as dist  # noqa: E402
+from jobs import each_rank  # noqa: E402
+from small_runs import two_ranks  # noqa: E402
 
 from meshwright.errors import BadInput  # noqa: E402
 from meshwright.formats.hf import load_hf  # noqa: E402
@@ -194,16 +196,13 @@ def test_mistakes_are_not_tried_again() -> None:
     assert found.value.exit_code == 2
 
 
-def test_all_ranks_work_together(tmp_path: Path) -> None:
-    def work(device: torch.device) -> None:
+def test_all_ranks_work_together() -> None:
+    def work(device: torch.device) -> float:
         total = torch.tensor(float(dist.get_rank()))
         dist.all_reduce(total)
-        (tmp_path / str(dist.get_rank())).write_text(str(float(total)))
+        return float(total)
 
-    fork_ranks(work, 3, timeout_s=60)
-    assert [(tmp_path / str(rank)).read_text() for rank in range(3)] == [
-        "3.0"
-    ] * 3
+    assert each_rank(work, 3) == [3.0] * 3
 
 
 def test_ranks_die_with_their_parent(tmp_path: Path) -> None:
@@ -243,23 +242,8 @@ def test_under_torchrun_each_process_is_one_rank(tmp_path: Path) -> None:
         " run_rank\ndef work(device):\n x = torch.tensor(1.0); d.all_reduce(x); open(sys.argv[1] +"
         " str(d.get_rank()), 'w').write(str(x.item()))\nrun_rank(work, 'cpu', 1, 60.0)"
     )
-    with __import__("socket").create_server(("127.0.0.1", 0)) as free:
-        port = str(free.getsockname()[1])
-    common = {
-        **os.environ,
-        "WORLD_SIZE": "2",
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": port,
-        "OMP_NUM_THREADS": "1",
-    }
     command = [sys.executable, "-c", code, f"{tmp_path}/"]
-    started = [
-        subprocess.Popen(
-            command, env={**common, "RANK": rank, "LOCAL_RANK": rank}
-        )
-        for rank in "01"
-    ]
-    assert [process.wait(timeout=100) for process in started] == [0, 0]
+    assert [code for code, _ in two_ranks(command, tmp_path)] == [0, 0]
     assert [(tmp_path / rank).read_text() for rank in "01"] == ["2.0", "2.0"]
 
 

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 torch = pytest.importorskip("torch")
 import torch.distributed as dist  # noqa: E402
+from jobs import each_rank  # noqa: E402
 from torch.nn import functional as fn  # noqa: E402
 
 from meshwright.train import loss as module  # noqa: E402
-from meshwright.train.launch import fork_ranks  # noqa: E402
 from meshwright.train.loss import Columns, loss  # noqa: E402
 
 N, V, REAL = 12, 10, 7
@@ -65,12 +63,12 @@ def test_it_is_the_cross_entropy(
     )
 
 
-def test_columns_over_ranks(tmp_path: Path) -> None:
+def test_columns_over_ranks() -> None:
     """Three ranks with four columns each, of which the last three pad a vocabulary of nine."""
     torch.manual_seed(1)
     whole, target = 5 * torch.randn(N, 12), torch.randint(9, (N,))
 
-    def work(device: torch.device) -> None:
+    def work(device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
         rank = dist.get_rank()
         x = whole[:, 4 * rank : 4 * rank + 4].clone().requires_grad_()
         columns = Columns(
@@ -78,11 +76,10 @@ def test_columns_over_ranks(tmp_path: Path) -> None:
         )
         value = loss(x[None], target[None], columns)
         (3 * value).backward()  # type: ignore[no-untyped-call]
-        torch.save((value.detach(), x.grad), tmp_path / f"{rank}.pt")
+        return value.detach(), x.grad
 
-    fork_ranks(work, 3, timeout_s=60)
     want, gradient = expected(whole[None], target[None], 9, z=0.1)
-    found = [torch.load(tmp_path / f"{rank}.pt") for rank in range(3)]
+    found = each_rank(work, 3)
     assert all(
         value.item() == pytest.approx(want.item(), abs=1e-6)
         for value, _ in found

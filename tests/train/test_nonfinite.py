@@ -16,8 +16,9 @@ import pytest
 
 torch = pytest.importorskip("torch")
 import torch.distributed as dist  # noqa: E402
-from jobs import LLAMA, SETTINGS, job, share, tokens  # noqa: E402
+from jobs import LLAMA, SETTINGS, each_rank, job, share, spoil, tokens  # noqa: E402
 
+from layouts import cut  # noqa: E402
 from meshwright.cli import main as cli  # noqa: E402
 from meshwright.describe.layout import Layout  # noqa: E402
 from meshwright.formats.toml_writer import dumps_toml  # noqa: E402
@@ -27,12 +28,13 @@ from meshwright.train.initial import local  # noqa: E402
 from meshwright.train.launch import RankFailed, fork_ranks  # noqa: E402
 from meshwright.train.loop import Trainer  # noqa: E402
 from meshwright.train.storage import Reader  # noqa: E402
+from shell import Shell  # noqa: E402
 
 LAYOUTS = {
-    "one process": Layout(dp=1, microbatch=4),
-    "dp2": Layout(dp=2, zero=1, microbatch=4),
-    "tp2": Layout(tp=2, dp=1, microbatch=4),
-    "pp2": Layout(pp=2, dp=1, microbatch=2),
+    "one process": cut("microbatch4"),
+    "dp2": cut("dp2 zero1 microbatch4"),
+    "tp2": cut("tp2 microbatch4"),
+    "pp2": cut("pp2 microbatch2"),
 }
 SMALL = replace(LLAMA, layers=2)
 
@@ -43,9 +45,8 @@ def run(
     """Losses of five steps. In step `spoilt` one gradient of the last rank is NaN; step `left_out`
     is not made.
     """
-    losses: list[float] = []
 
-    def work(device: torch.device) -> None:
+    def work(device: torch.device) -> list[float]:
         trainer, found = Trainer(job(SMALL, layout), SETTINGS, device), []
         for step in range(5):
             batch = share(trainer, tokens(step))
@@ -62,38 +63,13 @@ def run(
             )
             assert (result.gradient_norm is None) == (step == spoilt)
             assert result.skipped == (spoilt is not None and step >= spoilt)
-        if dist.get_rank() == 0:
-            Path("losses.json").write_text(json.dumps(found))
+        return found
 
-    fork_ranks(work, int(layout.chips), timeout_s=120)
-    losses += json.loads(Path("losses.json").read_text())
-    return losses
-
-
-def spoil(trainer: Trainer) -> None:
-    """The next gradients of this rank, and of no other, hold a NaN (in the last element, which is
-    its own under tp).
-    """
-    engine = trainer.engine
-
-    def once(microbatches: int) -> Any:
-        def run(x: Any, y: Any) -> Any:
-            losses = engine(microbatches)(x, y)
-            first = next(iter(trainer.parameters().values()))
-            local(first.grad).view(-1)[-1] = torch.nan
-            return losses
-
-        trainer.engine = engine
-        return run
-
-    trainer.engine = once
+    return list(each_rank(work, layout.chips)[0])
 
 
 @pytest.mark.parametrize("name", LAYOUTS)
-def test_one_nan_is_one_step_less(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_one_nan_is_one_step_less(name: str, elsewhere: Path) -> None:
     found = run(LAYOUTS[name], 2, None)
     assert found == run(LAYOUTS[name], None, 2), (
         "bit by bit as if the update had not been"
@@ -151,14 +127,12 @@ def diverging(**train: Any) -> str:
 
 
 def test_a_run_that_diverges_ends_and_keeps_what_is_finite(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    elsewhere: Path,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     """Ten updates in a row that cannot be made end it, exit code 3, and `restarts` do not try
     again.
     """
-    monkeypatch.chdir(tmp_path)
     assert cli.run(["train", diverging(restarts=3)]) == 3
     told = capfd.readouterr().err
     assert (
@@ -223,7 +197,7 @@ def test_a_state_that_is_not_finite_is_never_published_and_prunes_nothing(
 ) -> None:
     def work(device: torch.device) -> None:
         trainer = Trainer(
-            job(SMALL, Layout(dp=2, zero=3, microbatch=4)), SETTINGS, device
+            job(SMALL, cut("dp2 zero3 microbatch4")), SETTINGS, device
         )
         saver = checkpoint.Saver(trainer, tmp_path, keep=1)
         saver.save(1)
@@ -241,19 +215,17 @@ def test_a_state_that_is_not_finite_is_never_published_and_prunes_nothing(
 
 
 def test_neither_resume_nor_export_takes_a_state_that_is_not_finite(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    elsewhere: Path,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     """As a version without this check has written it, beside a sound one."""
-    monkeypatch.chdir(tmp_path)
     assert (
         cli.run(["train", diverging(steps=8, lr=1e-3, async_save=False)]) == 0
     )
 
     def work(device: torch.device) -> None:
         trainer = Trainer(
-            job(SMALL, Layout(dp=2, zero=1, microbatch=4)), SETTINGS, device
+            job(SMALL, cut("dp2 zero1 microbatch4")), SETTINGS, device
         )
         checkpoint.load(
             trainer, Path("run/step-00000008"), ("model", "batch", "seed")
@@ -287,21 +259,11 @@ def test_neither_resume_nor_export_takes_a_state_that_is_not_finite(
     assert [row["step"] for row in rows] == [*range(1, 17)]
 
 
-def test_permanent_checkpoints_stay(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_permanent_checkpoints_stay(elsewhere: Path, shell: Shell) -> None:
     """Written every 5 steps and kept for good, beside the newest of those of every 2."""
-    monkeypatch.chdir(tmp_path)
-    assert (
-        cli.run(
-            [
-                "train",
-                diverging(
-                    steps=12, lr=1e-3, save_every=2, keep=1, keep_every=5
-                ),
-            ]
-        )
-        == 0
+    shell(
+        "train",
+        diverging(steps=12, lr=1e-3, save_every=2, keep=1, keep_every=5),
     )
     names = [path.name for path in checkpoint.complete(Path("run"))]
     assert names == ["step-00000005", "step-00000010", "step-00000012"]

@@ -22,12 +22,11 @@ from jobs import (  # noqa: E402
     WINDOW,
 )
 
+from layouts import cut  # noqa: E402
 from meshwright import catalog  # noqa: E402
-from meshwright.cli import main as cli  # noqa: E402
 from meshwright.describe.chip import Chip  # noqa: E402
 from meshwright.describe.cluster import Cluster  # noqa: E402
-from meshwright.describe.job import PRECISIONS, Job  # noqa: E402
-from meshwright.describe.layout import Layout  # noqa: E402
+from meshwright.describe.job import Job  # noqa: E402
 from meshwright.describe.model import Model, MoE  # noqa: E402
 from meshwright.describe.network import Dim, Network  # noqa: E402
 from meshwright.describe.training import Settings  # noqa: E402
@@ -36,6 +35,7 @@ from meshwright.program import memory as peak  # noqa: E402
 from meshwright.program import messages as expected  # noqa: E402
 from meshwright.train import oracle  # noqa: E402
 from meshwright.train.traffic import Live  # noqa: E402
+from shell import Shell  # noqa: E402
 
 pytestmark = pytest.mark.oracle
 WIDE = Model(
@@ -84,15 +84,16 @@ LLAMA_405B = Model(
 
 
 def job(
-    model: Model, layout: Layout, microbatches: int, precision: str = "bf16"
+    model: Model, words: str, microbatches: int, precision: str = "bf16"
 ) -> Job:
     """On a cluster that only counts its chips."""
+    layout = cut(words)
     chip = Chip("any", {precision: 1e15}, 1e15, 1e12, 1e13)
     cluster = Cluster(
         chip, Network("any", (Dim("any", 1e11, 1e-6),)), int(layout.chips)
     )
     batch = int(layout.dp * layout.microbatch) * microbatches
-    return Job(model, cluster, batch, layout, precision=PRECISIONS[precision])
+    return Job(model, cluster, batch, layout, precision=precision)
 
 
 def differences(
@@ -108,120 +109,113 @@ def differences(
 
 
 COUNTS = {
-    "tp2, sequence parallel": (LLAMA, Layout(tp=2, dp=1), 2, 0),
+    "tp2, sequence parallel": (LLAMA, "tp2", 2, 0),
     "tp2, whole sequences, full recomputation": (
         GPT,
-        Layout(tp=2, dp=1, sequence_parallel=False, recompute="full"),
+        "tp2 full whole",
         2,
         0,
     ),
     "tp2, full recomputation": (
         LLAMA,
-        Layout(tp=2, dp=1, recompute="full"),
+        "tp2 full",
         1,
         1,
     ),
     "tp2 sp, selective recomputation": (
         LLAMA,
-        Layout(tp=2, dp=1, recompute="selective"),
+        "tp2 selective",
         2,
         0,
     ),
     "cp2, selective recomputation": (
         LLAMA,
-        Layout(cp=2, dp=1, recompute="selective"),
+        "cp2 selective",
         2,
         1,
     ),
     "sliding windows, tp2 cp2 dp2": (
         replace(WINDOW, kv_heads=2),
-        Layout(tp=2, cp=2, dp=2, zero=1),
+        "tp2 cp2 dp2 zero1",
         2,
         0,
     ),
     "windows that cut a rank's chunks anywhere, last of cp4": (
         replace(WINDOW, window=5, full_every=0),
-        Layout(cp=4, dp=1),
+        "cp4",
         2,
         3,
     ),
-    "tied embeddings on two stages": (GPT, Layout(pp=2, dp=2, zero=2), 3, 3),
-    "zero 3, tp2": (LLAMA, Layout(tp=2, dp=2, zero=3), 2, 0),
+    "tied embeddings on two stages": (GPT, "pp2 dp2 zero2", 3, 3),
+    "zero 3, tp2": (LLAMA, "tp2 dp2 zero3", 2, 0),
     "interleaved, zero 3, more chunks than PyTorch keeps": (
         replace(LLAMA, layers=10),
-        Layout(pp=2, dp=2, zero=3, schedule="interleaved", interleave=5),
+        "pp2 dp2 zero3 interleave5 interleaved",
         4,
         0,
     ),
     "the same, last rank": (
         replace(LLAMA, layers=10),
-        Layout(pp=2, dp=2, zero=3, schedule="interleaved", interleave=5),
+        "pp2 dp2 zero3 interleave5 interleaved",
         4,
         3,
     ),
     "interleaved, zero 3": (
         LLAMA,
-        Layout(pp=2, dp=2, zero=3, schedule="interleaved", interleave=2),
+        "pp2 dp2 zero3 interleave2 interleaved",
         4,
         0,
     ),
     "rows that the replicas do not divide, and columns that they do": (
         replace(GPT, vocab=257),
-        Layout(pp=2, dp=4, zero=1),
+        "pp2 dp4 zero1",
         2,
         0,
     ),
-    "zbv": (LLAMA, Layout(pp=2, dp=1, schedule="zbv"), 3, 1),
-    "zbv, tp2, biases": (GPT, Layout(tp=2, pp=2, dp=1, schedule="zbv"), 3, 3),
-    "the middle of a pipeline": (LLAMA, Layout(tp=2, pp=4, dp=1), 4, 4),
+    "zbv": (LLAMA, "pp2 zbv", 3, 1),
+    "zbv, tp2, biases": (GPT, "tp2 pp2 zbv", 3, 3),
+    "the middle of a pipeline": (LLAMA, "tp2 pp4", 4, 4),
 }
 
 
 EXPERTS = {
     "dp4 ep2, zero 3, computed again": (
         MIXTRAL,
-        Layout(dp=4, ep=2, zero=3, recompute="full"),
+        "dp4 ep2 zero3 full",
         2,
         0,
     ),
     "tp2 dp2 ep4, zero 2, shared experts": (
         DEEPSEEK,
-        Layout(tp=2, dp=2, ep=4, zero=2),
+        "tp2 dp2 ep4 zero2",
         2,
         0,
     ),
     "shared experts behind a gate, computed again": (
         DEEPSEEK,
-        Layout(dp=2, ep=2, zero=1, recompute="full"),
+        "dp2 ep2 zero1 full",
         2,
         0,
     ),
     "pp2 dp4 ep2, zero 3, last": (
         DEEPSEEK,
-        Layout(pp=2, dp=4, ep=2, zero=3),
+        "pp2 dp4 ep2 zero3",
         2,
         4,
     ),
     "interleaved, dp2 ep2, zero 1": (
         MIXTRAL,
-        Layout(
-            pp=2,
-            dp=2,
-            ep=2,
-            zero=1,
-            schedule="interleaved",
-            interleave=2,
-        ),
+        "pp2 dp2 ep2 zero1 interleave2 interleaved",
         4,
         0,
     ),
     "cp2 dp2 ep2, biases, attention computed again": (
         PLAIN_EXPERTS,
-        Layout(cp=2, dp=2, ep=2, zero=1, recompute="selective"),
+        "cp2 dp2 ep2 zero1 selective",
         2,
         0,
     ),
-    "tp2, every expert on both": (DEEPSEEK, Layout(tp=2, dp=1, zero=1), 2, 0),
+    "tp2, every expert on both": (DEEPSEEK, "tp2 zero1", 2, 0),
 }
 COUNTS |= EXPERTS
 
@@ -236,10 +230,10 @@ def test_flops_and_collectives_are_exact(name: str) -> None:
 
 @pytest.mark.parametrize(
     ("model", "layout"),
-    [(LLAMA, Layout(dp=4, zero=2)), (GPT, Layout(pp=2, dp=4, zero=1))],
+    [(LLAMA, "dp4 zero2"), (GPT, "pp2 dp4 zero1")],
     ids=["", "tied embeddings"],
 )
-def test_hybrid_sharding(model: Model, layout: Layout) -> None:
+def test_hybrid_sharding(model: Model, layout: str) -> None:
     wanted = job(model, layout, 2)
     assert (
         differences(wanted, 0, memory=False, settings=Settings(shards=2)) == []
@@ -247,146 +241,131 @@ def test_hybrid_sharding(model: Model, layout: Layout) -> None:
 
 
 MEMORY: dict[str, Any] = {
-    "alone": (Layout(dp=1), 2, 0),
-    "tp2": (Layout(tp=2, dp=1), 2, 0),
-    "one microbatch, zero 3": (Layout(dp=4, zero=3), 1, 0),
-    "zero 1, cp2": (Layout(dp=2, cp=2, zero=1), 2, 0),
+    "alone": ("dp1", 2, 0),
+    "tp2": ("tp2", 2, 0),
+    "one microbatch, zero 3": ("dp4 zero3", 1, 0),
+    "zero 1, cp2": ("cp2 dp2 zero1", 2, 0),
     "zero 2, full recomputation": (
-        Layout(dp=4, zero=2, recompute="full"),
+        "dp4 zero2 full",
         2,
         0,
     ),
-    "1f1b, first": (Layout(pp=4, dp=1), 8, 0),
+    "1f1b, first": ("pp4", 8, 0),
     "zero 3, selective": (
-        Layout(dp=4, zero=3, recompute="selective"),
+        "dp4 zero3 selective",
         2,
         0,
     ),
-    "tp2, op": (Layout(tp=2, dp=1, recompute="op"), 2, 0),
+    "tp2, op": ("tp2 op", 2, 0),
     "1f1b, middle, selective": (
-        Layout(pp=4, dp=1, recompute="selective"),
+        "pp4 selective",
         8,
         2,
     ),
     "interleaved, last, shards of gradients": (
-        Layout(pp=2, dp=4, zero=2, schedule="interleaved", interleave=2),
+        "pp2 dp4 zero2 interleave2 interleaved",
         4,
         4,
     ),
-    "zbv, last": (Layout(pp=2, dp=1, schedule="zbv"), 4, 1),
+    "zbv, last": ("pp2 zbv", 4, 1),
     "long sequences over cp, every layer computed again": (
-        Layout(cp=4, dp=1, zero=3, recompute="full"),
+        "cp4 zero3 full",
         1,
         1,
         replace(WIDE, seq=16384),
     ),
     "windows over cp, attention computed again": (
-        Layout(cp=4, dp=1, zero=3, recompute="selective"),
+        "cp4 zero3 selective",
         1,
         2,
         replace(WIDE, seq=16384, window=1536),
     ),
-    "many microbatches": (Layout(pp=4, dp=1), 24, 2),
+    "many microbatches": ("pp4", 24, 2),
     "many microbatches, last, shards of gradients": (
-        Layout(pp=2, dp=4, zero=2),
+        "pp2 dp4 zero2",
         8,
         4,
     ),
     "interleaved, first, shards of gradients": (
-        Layout(pp=2, dp=4, zero=3, schedule="interleaved", interleave=2),
+        "pp2 dp4 zero3 interleave2 interleaved",
         4,
         0,
     ),
     "more chunks than PyTorch keeps, zero 3, last": (
-        Layout(pp=2, dp=2, zero=3, schedule="interleaved", interleave=4),
+        "pp2 dp2 zero3 interleave4 interleaved",
         4,
         2,
         EIGHT,
     ),
     "more chunks than PyTorch keeps, zero 0": (
-        Layout(pp=2, dp=2, schedule="interleaved", interleave=4),
+        "pp2 dp2 interleave4 interleaved",
         4,
         0,
         EIGHT,
     ),
     "all microbatches are through a chunk before the next, computed again": (
-        Layout(
-            pp=2,
-            dp=2,
-            zero=1,
-            schedule="interleaved",
-            interleave=4,
-            recompute="full",
-        ),
+        "pp2 dp2 zero1 interleave4 interleaved full",
         2,
         2,
         EIGHT,
     ),
     "a large vocabulary, zero 2": (
-        Layout(tp=2, dp=4, zero=2),
+        "tp2 dp4 zero2",
         2,
         0,
         replace(WIDE, vocab=32768),
     ),
     "a large vocabulary, zero 3": (
-        Layout(dp=4, zero=3),
+        "dp4 zero3",
         1,
         0,
         replace(WIDE, vocab=32768),
     ),
     "one matrix is embedding and head": (
-        Layout(dp=4, zero=3),
+        "dp4 zero3",
         2,
         0,
         replace(WIDE, vocab=32768, tied_embeddings=True),
     ),
     "second halves in a row, last": (
-        Layout(pp=2, dp=1, schedule="interleaved-zb", interleave=2),
+        "pp2 interleave2 interleaved-zb",
         8,
         1,
     ),
     "one layer a stage, shards of gradients": (
-        Layout(pp=4, dp=2, zero=2),
+        "pp4 dp2 zero2",
         8,
         4,
     ),
-    "one layer a stage, zero 3, first": (Layout(pp=4, dp=4, zero=3), 8, 0),
-    "experts, all on one rank": (Layout(dp=1), 2, 0, ROUTED),
-    "experts, zero 3": (Layout(dp=4, ep=2, zero=3), 2, 0, ROUTED),
+    "one layer a stage, zero 3, first": ("pp4 dp4 zero3", 8, 0),
+    "experts, all on one rank": ("dp1", 2, 0, ROUTED),
+    "experts, zero 3": ("dp4 ep2 zero3", 2, 0, ROUTED),
     "experts, interleaved, zero 3, computed again": (
-        Layout(
-            pp=2,
-            dp=4,
-            ep=2,
-            zero=3,
-            schedule="interleaved",
-            interleave=2,
-            recompute="full",
-        ),
+        "pp2 dp4 ep2 zero3 interleave2 interleaved full",
         4,
         0,
         ROUTED,
     ),
     "shared experts, tp2, zero 2": (
-        Layout(tp=2, dp=2, ep=4, zero=2),
+        "tp2 dp2 ep4 zero2",
         2,
         0,
         SHARED,
     ),
     "biases of experts, cp2, attention computed again": (
-        Layout(cp=2, dp=2, ep=2, zero=1, recompute="selective"),
+        "cp2 dp2 ep2 zero1 selective",
         2,
         0,
         BIASED,
     ),
     "many experts, computed again": (
-        Layout(dp=4, ep=2, zero=2, recompute="full"),
+        "dp4 ep2 zero2 full",
         2,
         0,
         MANY,
     ),
-    "many experts, a pipeline": (Layout(pp=2, dp=4, ep=2, zero=1), 4, 0, MANY),
-    "many experts, no exchange": (Layout(dp=4, zero=3), 2, 0, MANY_AND_SHARED),
+    "many experts, a pipeline": ("pp2 dp4 ep2 zero1", 4, 0, MANY),
+    "many experts, no exchange": ("dp4 zero3", 2, 0, MANY_AND_SHARED),
 }
 
 
@@ -399,58 +378,50 @@ def test_peak_of_memory_is_near(name: str) -> None:
 
 
 LAYOUTS_OF_EXPERTS: dict[str, Any] = {
-    "dp2, every expert on both": (Layout(dp=2), 2, 0),
-    "ep2": (Layout(dp=4, ep=2), 2, 0),
-    "ep2, zero 1": (Layout(dp=4, ep=2, zero=1), 2, 0),
-    "ep2, zero 2, one microbatch": (Layout(dp=4, ep=2, zero=2), 1, 0),
+    "dp2, every expert on both": ("dp2", 2, 0),
+    "ep2": ("dp4 ep2", 2, 0),
+    "ep2, zero 1": ("dp4 ep2 zero1", 2, 0),
+    "ep2, zero 2, one microbatch": ("dp4 ep2 zero2", 1, 0),
     "ep2, zero 3, computed again": (
-        Layout(dp=4, ep=2, zero=3, recompute="full"),
+        "dp4 ep2 zero3 full",
         2,
         0,
     ),
     "ep2, zero 2, attention computed again": (
-        Layout(dp=4, ep=2, zero=2, recompute="selective"),
+        "dp4 ep2 zero2 selective",
         2,
         0,
     ),
     "ep4, an expert on one rank only, zero 3": (
-        Layout(dp=4, ep=4, zero=3),
+        "dp4 ep4 zero3",
         2,
         0,
     ),
-    "tp4 ep4": (Layout(tp=4, dp=1, ep=4), 2, 0),
-    "tp2, zero 1, every expert on both": (Layout(tp=2, dp=1, zero=1), 2, 0),
+    "tp4 ep4": ("tp4 ep4", 2, 0),
+    "tp2, zero 1, every expert on both": ("tp2 zero1", 2, 0),
     "cp2 ep2, zero 1, computed again": (
-        Layout(cp=2, dp=2, ep=2, zero=1, recompute="full"),
+        "cp2 dp2 ep2 zero1 full",
         2,
         0,
     ),
-    "pp2 ep2, zero 3, last": (Layout(pp=2, dp=4, ep=2, zero=3), 2, 4),
+    "pp2 ep2, zero 3, last": ("pp2 dp4 ep2 zero3", 2, 4),
     "one layer a stage, ep4, zero 2, last": (
-        Layout(pp=4, tp=2, dp=2, ep=4, zero=2),
+        "tp2 pp4 dp2 ep4 zero2",
         8,
         12,
     ),
-    "pp2 ep2, 32 microbatches": (Layout(pp=2, dp=2, ep=2), 32, 0),
+    "pp2 ep2, 32 microbatches": ("pp2 dp2 ep2", 32, 0),
     "one layer a stage, zero 2, 32 microbatches": (
-        Layout(pp=4, dp=2, ep=2, zero=2),
+        "pp4 dp2 ep2 zero2",
         32,
         4,
     ),
     "interleaved over tp2 ep2, zero 3, last": (
-        Layout(
-            pp=2,
-            tp=2,
-            dp=2,
-            ep=2,
-            zero=3,
-            schedule="interleaved",
-            interleave=2,
-        ),
+        "tp2 pp2 dp2 ep2 zero3 interleave2 interleaved",
         4,
         4,
     ),
-    "zbv": (Layout(pp=2, dp=2, ep=2, schedule="zbv"), 4, 0),
+    "zbv": ("pp2 dp2 ep2 zbv", 4, 0),
 }
 
 
@@ -470,7 +441,7 @@ def test_peak_of_experts_is_near(model: Model, layout: str) -> None:
 @pytest.mark.slow
 def test_hundreds_of_microbatches() -> None:
     """256 of them: what waits is that of a few, and every count is 256 times that of one."""
-    wanted = job(replace(WIDE, layers=2), Layout(pp=2, dp=1), 256)
+    wanted = job(replace(WIDE, layers=2), "pp2", 256)
     assert differences(wanted, 0) == []
 
 
@@ -484,26 +455,26 @@ def test_a_shape_takes_no_bytes() -> None:
 
 
 def test_peak_in_fp32() -> None:
-    assert differences(job(WIDE, Layout(dp=2, zero=1), 2, "fp32"), 0) == []
+    assert differences(job(WIDE, "dp2 zero1", 2, "fp32"), 0) == []
 
 
 LARGE = {
-    "GPT-3, 1,024 ranks": (GPT3, Layout(tp=8, pp=8, dp=16), 16, 8),
+    "GPT-3, 1,024 ranks": (GPT3, "tp8 pp8 dp16", 16, 8),
     "Llama 405B, 1,024 ranks": (
         LLAMA_405B,
-        Layout(tp=8, pp=8, dp=16, zero=1),
+        "tp8 pp8 dp16 zero1",
         16,
         8,
     ),
     "GPT-3, 16,384 ranks": (
         GPT3,
-        Layout(tp=8, pp=16, dp=128, schedule="interleaved", interleave=3),
+        "tp8 pp16 dp128 interleave3 interleaved",
         32,
         16,
     ),
     "Llama 405B, 16,384 ranks": (
         LLAMA_405B,
-        Layout(tp=8, pp=16, dp=128, schedule="interleaved", interleave=2),
+        "tp8 pp16 dp128 interleave2 interleaved",
         32,
         16,
     ),
@@ -525,39 +496,34 @@ def test_large_jobs(name: str, end: str) -> None:
 
 def test_command(
     tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    shell: Shell,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     file = tmp_path / "job.toml"
-    file.write_text(dump_job(job(LLAMA, Layout(tp=2, dp=4), 1)), "utf-8")
-    assert (
-        cli.main(["compare", "--oracle", str(file), "--rank", "7", "--json"])
-        == 0
-    )
-    found = json.loads(capsys.readouterr().out)
+    file.write_text(dump_job(job(LLAMA, "tp2 dp4", 1)), "utf-8")
+    found = shell.json(f"compare --oracle {file} --rank 7")
     assert found["agrees"]
     assert [r["rank"] for r in found["ranks"]] == [7]
     monkeypatch.setattr(
         "meshwright.program.messages.of_norms", lambda *a: Counter()
     )
-    assert cli.main(["compare", "--oracle", str(file)]) == 1
     assert (
         "differs from the prediction in tp all-reduce"
-        in capsys.readouterr().out
+        in shell(f"compare --oracle {file}", ends=1).out
     )
-    assert cli.main(["compare", "--oracle", str(file), "--rank", "8"]) == 2
-    assert "rank must be 0 to 7" in capsys.readouterr().err
+    assert "rank must be 0 to 7" in shell.refused(
+        f"compare --oracle {file} --rank 8"
+    )
 
 
 def test_a_long_pipeline_is_run_with_fewer_microbatches(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, shell: Shell
 ) -> None:
     """Four rounds of two stages in place of 64 microbatches, said beforehand; the ranks too."""
     file = tmp_path / "job.toml"
     small = replace(LLAMA, layers=2)
-    file.write_text(dump_job(job(small, Layout(pp=2, dp=1), 64)), "utf-8")
-    assert cli.main(["compare", "--oracle", str(file), "--json"]) == 0
-    out, said = capsys.readouterr()
+    file.write_text(dump_job(job(small, "pp2", 64)), "utf-8")
+    out, said = shell(f"compare --oracle {file} --json")
     assert "8 of 64 microbatches are run" in said
     ranks = json.loads(out)["ranks"]
     assert [r["rank"] for r in ranks] == [0, 1]
@@ -567,7 +533,7 @@ def test_a_long_pipeline_is_run_with_fewer_microbatches(
 
 def test_progress_names_the_rank_that_is_run() -> None:
     said: list[tuple[str, float]] = []
-    small = job(replace(LLAMA, layers=2), Layout(dp=2), 1)
+    small = job(replace(LLAMA, layers=2), "dp2", 1)
     oracle.compare_ranks(
         small, Settings(), (0, 1), lambda *at: said.append(at)
     )
@@ -578,7 +544,7 @@ def test_named_terms_are_the_tensors_that_live() -> None:
     """Of a first stage with 5 microbatches at its peak: each term against the tensors that only
     this buffer makes.
     """
-    wanted = job(WIDE, Layout(tp=2, pp=2, dp=1), 5)
+    wanted = job(WIDE, "tp2 pp2", 5)
     live = oracle.run(wanted, 0, Settings()).live.at_peak
     terms = peak.peak(expected.carried_out(wanted), 0).peak
     made: Counter[str] = Counter()

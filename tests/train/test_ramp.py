@@ -10,20 +10,20 @@ import pytest
 torch = pytest.importorskip("torch")
 from jobs import LLAMA, SEQ, SETTINGS, job  # noqa: E402
 
-from meshwright.cli import main as cli  # noqa: E402
-from meshwright.describe.layout import Layout  # noqa: E402
-from meshwright.errors import BadInput  # noqa: E402
+from layouts import cut  # noqa: E402
 from meshwright.formats.run_folder import metrics  # noqa: E402
 from meshwright.formats.toml import dump_job  # noqa: E402
 from meshwright.train import rules  # noqa: E402
 from meshwright.train.data import batch_of, samples_before  # noqa: E402
+from refusals import refusal  # noqa: E402
+from shell import Shell  # noqa: E402
 
 RAMP = replace(SETTINGS, ramp_batch=4, ramp_steps=4)
 
 
 def test_a_batch_grows_by_whole_microbatches_of_all_replicas() -> None:
     """From 4 to 16 in 4 steps, 4 at a time: 4 + 3 step, rounded down."""
-    wanted = job(LLAMA, Layout(dp=2, microbatch=2), 16)
+    wanted = job(LLAMA, cut("dp2 microbatch2"), 16)
     sizes = [batch_of(wanted, RAMP, step) for step in range(6)]
     assert sizes == [4, 4, 8, 12, 16, 16]
     firsts = [samples_before(wanted, RAMP, step) for step in range(7)]
@@ -44,41 +44,40 @@ def test_a_batch_grows_by_whole_microbatches_of_all_replicas() -> None:
 def test_what_cannot_grow_is_a_sentence(
     ramp: dict[str, int | None], why: str
 ) -> None:
-    wanted = job(LLAMA, Layout(dp=2, microbatch=2), 16)
-    with pytest.raises(BadInput, match=why):
+    wanted = job(LLAMA, cut("dp2 microbatch2"), 16)
+    with refusal(why):
         rules.demand(wanted, replace(RAMP, **ramp))  # type: ignore[arg-type]
 
 
 def test_each_size_must_run_under_the_layout() -> None:
     """1F1B over 4 stages wants 4 microbatches from the first step on."""
-    wanted = job(LLAMA, Layout(pp=4, dp=1, microbatch=1), 16)
+    wanted = job(LLAMA, cut("pp4 microbatch1"), 16)
     rules.demand(wanted, RAMP)
-    with pytest.raises(BadInput, match="ramp_batch: at 2 sequences"):
+    with refusal("ramp_batch: at 2 sequences"):
         rules.demand(wanted, replace(RAMP, ramp_batch=2))
 
 
 def test_a_run_ramps_up_under_any_layout(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    elsewhere: Path, shell: Shell
 ) -> None:
     """The same losses alone and over two stages; resumed in the ramp too. Tokens/s count what a
     step trained on.
     """
-    monkeypatch.chdir(tmp_path)
-    text = dump_job(job(LLAMA, Layout(dp=1, microbatch=2), 8))
+    text = dump_job(job(LLAMA, cut("microbatch2"), 8))
     said = (
         "\n[train]\nsteps = 5\ndata = 'synthetic'\nsave_every = 2\nkeep = 9\n"
     )
     said += "ramp_batch = 4\nramp_steps = 3\nlr = 1e-3\n"
     Path("job.toml").write_text(text + said, "utf-8")
-    assert cli.run(["train", "job.toml", "-o", "one", "--steps", "3"]) == 0
+    shell("train job.toml -o one --steps 3")
     first = metrics(Path("one/metrics.jsonl"))
     assert [row["sequences"] for row in first] == [4, 4, 6]
     for row in first:
         took = row["sequences"] * SEQ / row["tokens_per_s"]
         assert took == pytest.approx(row["elapsed_s"])
-    text = dump_job(job(LLAMA, Layout(pp=2, dp=1, microbatch=2), 8))
+    text = dump_job(job(LLAMA, cut("pp2 microbatch2"), 8))
     Path("two.toml").write_text(text + said, "utf-8")
-    assert cli.run(["train", "two.toml", "-o", "two"]) == 0
+    shell("train two.toml -o two")
     again = metrics(Path("two/metrics.jsonl"))
     assert [row["sequences"] for row in again] == [4, 4, 6, 8, 8]
     got = [row["loss"] for row in again[:2]]

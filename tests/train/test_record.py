@@ -3,46 +3,31 @@
 from __future__ import annotations
 
 import json
-import tomllib
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 torch = pytest.importorskip("torch")
+from small_runs import small  # noqa: E402
+
 from meshwright.cli import main as cli  # noqa: E402
 from meshwright.compare import compare  # noqa: E402
 from meshwright.formats.run_folder import read_run  # noqa: E402
-from meshwright.formats.toml_writer import dumps_toml  # noqa: E402
 from meshwright.schedule import get  # noqa: E402
+from shell import Shell  # noqa: E402
 
-QUICKSTART = Path(__file__).parents[2] / "examples" / "quickstart.toml"
-
-
-@pytest.fixture(autouse=True)
-def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("elsewhere")
 
 
 def train(*words: str, layers: int = 2, **settings: Any) -> None:
-    """The quickstart with a smaller model, fewer steps and invented data."""
-    table = tomllib.loads(QUICKSTART.read_text("utf-8"))
-    table["model"] |= {"layers": layers, "hidden": 32, "ffn": 96, "seq": 32}
-    table["train"] |= {
-        "steps": 6,
-        "data": "synthetic",
-        "eval_every": 0,
-        "sample": 0,
-        "save_every": 5,
-        "output": "run",
-        **settings,
-    }
-    Path("job.toml").write_text(dumps_toml(table), "utf-8")
-    assert cli.run(["train", "job.toml", *words]) == 0
+    """Six steps of the quickstart in small."""
+    job = small(layers=layers, **{"steps": 6, **settings})
+    assert cli.run(["train", job, *words]) == 0
 
 
 def test_the_quickstart_in_small_then_compare(
-    capsys: pytest.CaptureFixture[str],
+    shell: Shell,
 ) -> None:
     train()
     run = read_run("run")
@@ -71,9 +56,7 @@ def test_the_quickstart_in_small_then_compare(
             assert {"data", "pipeline", "settle", "norm", "optimizer"} <= {
                 part.kind for part in step.parts
             }
-    capsys.readouterr()
-    assert cli.run(["compare", "run", "--json", "-o", "trace.json"]) == 0
-    found = json.loads(capsys.readouterr().out)
+    found = json.loads(shell("compare run --json -o trace.json").out)
     assert (
         found["schema"] == "meshwright/4"
         and found["verb"] == "compare"
@@ -96,8 +79,7 @@ def test_the_quickstart_in_small_then_compare(
         "measured on the clock rank 0",
         "measured in virtual time rank 0",
     }
-    assert cli.run(["compare", "run", "--all"]) == 0
-    assert "remainder" in capsys.readouterr().out
+    assert "remainder" in shell("compare run --all").out
 
 
 SLOW = [
@@ -131,13 +113,12 @@ def test_a_program_runs_the_actions_of_its_schedule_in_order(
 
 
 def test_without_recording_nothing_is_written(
-    capsys: pytest.CaptureFixture[str],
+    shell: Shell,
 ) -> None:
     train(record="none", steps=2)
     assert not Path("run/record").exists()
-    assert cli.run(["compare", "run", "--all"]) == 0
-    assert "this run recorded no steps" in capsys.readouterr().out
-    assert cli.run(["compare", "run", "-o", "gantt.png"]) == 2
+    assert "this run recorded no steps" in shell("compare run --all").out
+    shell("compare run -o gantt.png", ends=2)
 
 
 def test_profiled_steps_leave_traces_that_tell_waits_apart(

@@ -20,6 +20,7 @@ from meshwright.formats.run_folder import metrics  # noqa: E402
 from meshwright.formats.toml import dump_job  # noqa: E402
 from meshwright.train import registry  # noqa: E402
 from meshwright.train.storage import Reader  # noqa: E402
+from shell import Shell
 
 PAGE = Path(__file__).parents[2] / "docs" / "train.md"
 OWN = {
@@ -77,12 +78,10 @@ def test_code_that_only_a_file_names_is_not_run(
     assert "theirs" not in sys.modules
 
 
-def test_parts_of_ones_own(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_parts_of_ones_own(folder: Path, shell: Shell) -> None:
     """They are used, a resumed run goes on bit by bit, and a checkpoint imports nothing."""
     few = words(**OWN, lr=0.3, warmup=1, lr_schedule="constant")
-    assert cli.run(["train", "job.toml", *few, *words(steps=6)]) == 0
+    shell("train job.toml", *few, *words(steps=6))
     assert losses("run")[-1] < losses("run")[0] - 0.3
     lines = Path("run/losses.txt").read_text("utf-8").split("\n")
     assert lines[:-1] == [f"{i} {x}" for i, x in enumerate(losses("run"), 1)]
@@ -90,17 +89,16 @@ def test_parts_of_ones_own(
     kinds = {name.partition("/")[0] for name in every}
     assert kinds == {"weights", "momentum_buffer"}
     other = words(output="other", steps=4)
-    assert cli.run(["train", "job.toml", *few, *other]) == 0
+    shell("train job.toml", *few, *other)
     again = ["--resume", *words(output="other", steps=6), "--zero", "1"]
-    assert cli.run(["train", "job.toml", *few, *again]) == 0
+    shell("train job.toml", *few, *again)
     assert losses("other") == losses("run")
-    capsys.readouterr()
-    sample = ["generate", "run", "--tokenizer", "bytes", "--length", "3"]
-    assert cli.run(sample) == 2
-    assert "is of mine:Model, not of it" in capsys.readouterr().err
-    assert cli.run([*sample, "--own-model", "mine:Model"]) == 0
-    assert cli.run(["export", "run", "--to", "safetensors", "-o", "w"]) == 2
-    assert "a model of one's own" in capsys.readouterr().err
+    sample = "generate run --tokenizer bytes --length 3"
+    assert "is of mine:Model, not of it" in shell.refused(sample)
+    shell(f"{sample} --own-model mine:Model")
+    assert "a model of one's own" in shell.refused(
+        "export run --to safetensors -o w"
+    )
 
 
 @pytest.mark.parametrize(
@@ -119,10 +117,9 @@ def test_what_cannot_be_meant_is_refused(
     given: dict[str, Any],
     says: str,
     folder: Path,
-    capsys: pytest.CaptureFixture[str],
+    shell: Shell,
 ) -> None:
-    assert cli.run(["train", "job.toml", *words(**given)]) == 2
-    assert says in capsys.readouterr().err
+    assert says in shell.refused("train job.toml", *words(**given))
     assert not Path("run").exists()
 
 
@@ -137,11 +134,11 @@ def test_entry_points_are_names(monkeypatch: pytest.MonkeyPatch) -> None:
         assert not registry.is_own(path)
 
 
-def test_nothing_but_training_imports_it(folder: Path) -> None:
+def test_nothing_but_training_imports_it(folder: Path, shell: Shell) -> None:
     (folder / "mine.py").write_text("raise SystemExit('imported')")
     text = Path("job.toml").read_text()
     train = "".join(f'{name} = "{value}"\n' for name, value in OWN.items())
     Path("job.toml").write_text(f"{text}\n[train]\n{train}")
-    assert cli.run(["predict", "job.toml"]) == 0
-    assert cli.run(["plan", "job.toml", "-o", "plan.toml"]) == 0
+    shell("predict job.toml")
+    shell("plan job.toml -o plan.toml")
     assert 'own_model = "mine:Model"' in Path("plan.toml").read_text()

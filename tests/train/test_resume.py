@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 torch = pytest.importorskip("torch")
+from small_runs import rows  # noqa: E402
 from test_nonfinite import diverging  # noqa: E402
 
 import meshwright  # noqa: E402
@@ -21,20 +22,12 @@ from meshwright.formats.run_folder import attempts, read_run  # noqa: E402
 from meshwright.formats.toml import load_job  # noqa: E402
 from meshwright.train import attempt  # noqa: E402
 from meshwright.units import show  # noqa: E402
+from shell import Shell  # noqa: E402
 
 SHORT: dict[str, Any] = {"steps": 6, "lr": 1e-3, "save_every": 3}
 
 
-@pytest.fixture(autouse=True)
-def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-
-
-def rows(folder: str = "run") -> list[dict[str, Any]]:
-    return [
-        json.loads(line)
-        for line in Path(folder, "metrics.jsonl").read_text().splitlines()
-    ]
+pytestmark = pytest.mark.usefixtures("elsewhere")
 
 
 def everything(folder: str = "run") -> dict[str, bytes]:
@@ -46,20 +39,20 @@ def everything(folder: str = "run") -> dict[str, bytes]:
     }
 
 
-def test_the_folder_of_a_run_holds_all_that_repeats_it() -> None:
+def test_the_folder_of_a_run_holds_all_that_repeats_it(shell: Shell) -> None:
     """Settings that are no defaults, those of the command line, and "none" where it is not the
     default.
     """
     job = diverging(
         **SHORT, beta1=0.5, weight_decay=0.03, max_skipped="none", seed=7
     )
-    assert cli.run(["train", job, "--steps", "4"]) == 0
+    shell(f"train {job} --steps 4")
     wanted, done = load_job(job), load_job("run/job.toml")
     how = settings(done.train)
     assert how.steps == 4 and how.max_skipped is None
     assert replace(how, steps=6) == settings(wanted.train)
     assert replace(done, train={}) == replace(wanted, train={})
-    assert cli.run(["train", "run/job.toml", "-o", "again"]) == 0
+    shell("train run/job.toml -o again")
     kept = ("step", "loss", "gradient_norm", "lr")
     assert [[r[k] for k in kept] for r in rows()] == [
         [r[k] for k in kept] for r in rows("again")
@@ -84,27 +77,25 @@ def test_the_folder_of_a_run_holds_all_that_repeats_it() -> None:
 
 
 def test_going_on_names_what_is_different(
-    capsys: pytest.CaptureFixture[str],
+    shell: Shell,
 ) -> None:
-    assert cli.run(["train", diverging(**SHORT)]) == 0
-    assert (
-        cli.run(["train", diverging(**SHORT | {"steps": 8}), "--resume"]) == 0
-    )
+    shell("train", diverging(**SHORT))
     assert (
         "with changed settings: train.steps 6 -> 8\n"
-        in capsys.readouterr().err
+        in shell("train", diverging(**SHORT | {"steps": 8}), "--resume").err
     )
     other = {"steps": 9, "lr": 2e-3, "beta1": 0.5, "weight_decay": 0.9}
-    assert cli.run(["train", diverging(**SHORT | other), "--resume"]) == 0
-    told = capsys.readouterr().err
+    told = shell("train", diverging(**SHORT | other), "--resume").err
     for words in (
         "train.lr 0.001 -> 0.002",
         "train.beta1 0.9 -> 0.5",
         "train.weight_decay 0.1 -> 0.9",
     ):
         assert words in told
-    assert cli.run(["train", "job.toml", "--resume", "--steps", "9"]) == 0
-    assert "changed settings" not in capsys.readouterr().err
+    assert (
+        "changed settings"
+        not in shell("train job.toml --resume --steps 9").err
+    )
     assert [made["after_step"] for made in attempts(Path("run"))] == [0, 6, 8]
     assert [row["attempt"] for row in rows()] == [1] * 6 + [2] * 2 + [3]
 
@@ -115,158 +106,99 @@ def tokens(name: str, text: str) -> str:
     return name
 
 
-CHANGES: dict[str, list[str]] = {
-    "seq": ["--seq", "16"],
-    "batch": ["--batch", "8seq"],
-    "data": ["--data", "other"],
-}
+CHANGES = {"seq": ("[job]", "[job]\nseq = 16"), "batch": ("4seq", "8seq")}
+"""Of the job's file; `train` has no flags for these."""
 
 
-@pytest.mark.parametrize("name", [*CHANGES, "seed"])
+@pytest.mark.parametrize("name", [*CHANGES, "data", "seed"])
 def test_what_changes_the_samples_of_a_step_needs_a_word(
-    name: str, capsys: pytest.CaptureFixture[str]
+    name: str, shell: Shell
 ) -> None:
     tokens("mine", "some words " * 999)
     tokens("other", "other words " * 999)
     job = diverging(**SHORT, data="mine")
-    assert cli.run(["train", job]) == 0
+    shell(f"train {job}")
     before = everything()
     if name == "seed":
         diverging(**SHORT, data="mine", seed=2)
-    if name != "seed":
-        Path("batch.toml").write_text(Path(job).read_text())
-    words = ["train", job, "--resume", "--steps", "8", *CHANGES.get(name, [])]
-    # fields of [job], not of the command line of train
-    if name in (
-        "seq",
-        "batch",
-    ):
-        text = Path(job).read_text()
-        Path(job).write_text(
-            text.replace('"4seq"', '"8seq"')
-            if name == "batch"
-            else text.replace("[job]", "[job]\nseq = 16")
-        )
-        words = words[:5]
-    assert cli.run(words) == 2
-    told = capsys.readouterr().err
+    old, new = CHANGES.get(name, ("", ""))
+    Path(job).write_text(Path(job).read_text().replace(old, new))
+    line = f"train {job} --resume --steps 8"
+    line += " --data other" if name == "data" else ""
+    told = shell.refused(line)
     assert (
         f"run cannot resume: {name} was " in told
         and f"--allow-change {name} resumes anyway" in told
     )
     assert everything() == before
-    assert cli.run([*words, "--allow-change", name]) == 0
-    told = capsys.readouterr().err
+    told = shell(f"{line} --allow-change {name}").err
     assert f"changed settings: {name} " in told or f"; {name} " in told
     assert len(rows()) == 8
 
 
 def test_a_token_file_that_was_moved_is_the_same_and_one_that_was_rewritten_is_not(
-    capsys: pytest.CaptureFixture[str],
+    shell: Shell,
 ) -> None:
     tokens("mine", "some words " * 999)
-    assert cli.run(["train", diverging(**SHORT, data="mine")]) == 0
+    shell("train", diverging(**SHORT, data="mine"))
     for suffix in (".bin", ".json"):
         shutil.move(f"mine{suffix}", f"moved{suffix}")
     assert (
-        cli.run(
-            [
-                "train",
-                "job.toml",
-                "--resume",
-                "--steps",
-                "8",
-                "--data",
-                "moved",
-            ]
-        )
-        == 0
+        "train.data mine -> moved"
+        in shell("train job.toml --resume --steps 8 --data moved").err
     )
-    assert "train.data mine -> moved" in capsys.readouterr().err
     tokens("moved", "more words " * 999)
-    assert (
-        cli.run(
-            [
-                "train",
-                "job.toml",
-                "--resume",
-                "--steps",
-                "9",
-                "--data",
-                "moved",
-            ]
-        )
-        == 2
+    assert "run cannot resume: data was" in shell.refused(
+        "train job.toml --resume --steps 9 --data moved"
     )
-    assert "run cannot resume: data was" in capsys.readouterr().err
 
 
 def test_one_byte_in_the_middle_of_a_token_file_is_another_file(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A file that nobody touched is not read again."""
     tokens("mine", "some words " * 300_000)
-    assert cli.run(["train", diverging(**SHORT, data="mine")]) == 0
-    words = ["train", "job.toml", "--resume", "--steps"]
+    shell("train", diverging(**SHORT, data="mine"))
+    words = "train job.toml --resume --steps"
     row = json.loads(Path("run/attempts.jsonl").read_text())
     whole = row["order"]["data"]
     assert "SHA-256" in whole
     attempt.sha256.cache_clear()
     with monkeypatch.context() as patch:
         patch.setattr(attempt, "BLOCK", 0)  # reads nothing: another hash
-        assert cli.run([*words, "7"]) == 0
+        shell(f"{words} 7")
     file = Path("mine.bin")
     changed = bytearray(file.read_bytes())
     changed[len(changed) // 2] ^= 1
     file.write_bytes(changed)
-    assert cli.run([*words, "8"]) == 2
-    assert f"data was {whole} and is " in capsys.readouterr().err
+    assert f"data was {whole} and is " in shell.refused(f"{words} 8")
 
 
 @pytest.mark.parametrize(
     ("words", "says"),
     [
         (
-            ["--resume", "--allow-change", "lr"],
+            "--resume --allow-change lr",
             "--allow-change 'lr' is not known",
         ),
-        (["--allow-change", "data"], "--allow-change belongs to --resume"),
+        ("--allow-change data", "--allow-change belongs to --resume"),
     ],
 )
-def test_words_that_mean_nothing(
-    words: list[str], says: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_words_that_mean_nothing(words: str, says: str, shell: Shell) -> None:
     Path("run/step-00000003").mkdir(parents=True)
-    assert cli.run(["train", diverging(**SHORT), *words]) == 2
-    assert says in capsys.readouterr().err
+    assert says in shell.refused("train", diverging(**SHORT), words)
 
 
 def test_going_on_with_nothing_to_do_or_in_vain_changes_nothing(
-    capsys: pytest.CaptureFixture[str],
+    shell: Shell,
 ) -> None:
-    assert cli.run(["train", diverging(**SHORT, record=1)]) == 0
+    shell("train", diverging(**SHORT, record=1))
     before = everything()
     assert (
-        cli.run(
-            [
-                "train",
-                "job.toml",
-                "--resume",
-                "--steps",
-                "5",
-                "--dp",
-                "1",
-                "--pp",
-                "2",
-                "--zero",
-                "0",
-            ]
-        )
-        == 0
-    )
-    assert (
         "nothing is left to do: run has done 6 of 5 steps"
-        in capsys.readouterr().err
+        in shell(
+            "train job.toml --resume --steps 5 --dp 1 --pp 2 --zero 0"
+        ).err
     )
     assert everything() == before
     for file in Path("run").glob("step-*/0.safetensors"):
@@ -274,25 +206,8 @@ def test_going_on_with_nothing_to_do_or_in_vain_changes_nothing(
         data[100] ^= 1
         file.write_bytes(data)
     before = everything()
-    assert (
-        cli.run(
-            [
-                "train",
-                "job.toml",
-                "--resume",
-                "--steps",
-                "9",
-                "--dp",
-                "1",
-                "--pp",
-                "2",
-                "--zero",
-                "0",
-            ]
-        )
-        == 2
-    )
-    told = capsys.readouterr().err
+    words = "train job.toml --resume --steps 9 --dp 1 --pp 2 --zero 0"
+    told = shell(words, ends=2).err
     assert (
         "contents of 0.safetensors were changed; no checkpoint before it is sound"
         in told
@@ -301,31 +216,13 @@ def test_going_on_with_nothing_to_do_or_in_vain_changes_nothing(
 
 
 def test_seconds_of_another_layout_are_not_laid_beside_these(
-    capsys: pytest.CaptureFixture[str],
+    shell: Shell,
 ) -> None:
     """The run's summary, and `compare`: 6 steps of dp 2, then 3 of pp 2; medians are those of pp 2
     but its first.
     """
-    assert cli.run(["train", diverging(**SHORT)]) == 0
-    assert (
-        cli.run(
-            [
-                "train",
-                "job.toml",
-                "--resume",
-                "--steps",
-                "9",
-                "--dp",
-                "1",
-                "--pp",
-                "2",
-                "--zero",
-                "0",
-            ]
-        )
-        == 0
-    )
-    told = capsys.readouterr()
+    shell("train", diverging(**SHORT))
+    told = shell("train job.toml --resume --steps 9 --dp 1 --pp 2 --zero 0")
     last = rows()[-2:]
     want = sum(row["step_time_s"] for row in last) / 2
     assert (
@@ -333,8 +230,7 @@ def test_seconds_of_another_layout_are_not_laid_beside_these(
         and f"{show(want, 's')} a step" in told.out
     )
     assert "median of 2 under this layout" in " ".join(told.out.split())
-    assert cli.run(["compare", "run", "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
+    found = shell.json("compare run")
     assert (
         found["step_time_s"]["measured"] == pytest.approx(want)
         and found["steps"] == 9

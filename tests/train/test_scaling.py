@@ -4,7 +4,6 @@ goes on bit by bit.
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,17 +12,16 @@ import pytest
 
 torch = pytest.importorskip("torch")
 import torch.distributed as dist  # noqa: E402
-from jobs import LLAMA, SETTINGS, job, share, tokens  # noqa: E402
+from jobs import LLAMA, SETTINGS, each_rank, job, share, spoil, tokens  # noqa: E402
 
+from layouts import cut  # noqa: E402
 from meshwright.describe.job import PRECISIONS  # noqa: E402
 from meshwright.describe.layout import Layout  # noqa: E402
-from meshwright.errors import BadInput  # noqa: E402
 from meshwright.train import checkpoint  # noqa: E402
 from meshwright.train import initial as replicas  # noqa: E402
-from meshwright.train.initial import local  # noqa: E402
-from meshwright.train.launch import fork_ranks  # noqa: E402
 from meshwright.train.loop import Trainer  # noqa: E402
 from meshwright.train.optimizer import FIRST, LEAST, Scaler  # noqa: E402
+from refusals import refusal  # noqa: E402
 
 SMALL = replace(LLAMA, layers=2)
 STEPS = 6
@@ -45,7 +43,7 @@ def run(
         SETTINGS, lr=3e-3, steps=6, loss_scale=scale, scale_growth=2
     )
 
-    def work(device: torch.device) -> None:
+    def work(device: torch.device) -> list[Any]:
         trainer = Trainer(
             replace(job(SMALL, layout), precision=PRECISIONS[precision]),
             settings,
@@ -57,7 +55,7 @@ def run(
         ):
             before = replicas.prints(trainer.stages)
             if step == spoilt and dist.get_rank() == dist.get_world_size() - 1:
-                spoil(trainer)
+                spoil(trainer, torch.inf)
             result = trainer.step(step, *share(trainer, tokens(0)))
             rows.append(
                 [
@@ -75,34 +73,16 @@ def run(
         assert all(other == rows for other in every), (
             "every rank decides the same"
         )
-        (folder / "rows.json").write_text(json.dumps(rows))
+        return rows
 
     folder.mkdir(exist_ok=True)
-    fork_ranks(work, int(layout.chips), timeout_s=120)
-    return json.loads((folder / "rows.json").read_text())
-
-
-def spoil(trainer: Trainer) -> None:
-    """The next gradients of this rank hold an infinity."""
-    engine = trainer.engine
-
-    def once(microbatches: int) -> Any:
-        def run(x: Any, y: Any) -> Any:
-            losses = engine(microbatches)(x, y)
-            first = next(iter(trainer.parameters().values()))
-            local(first.grad).view(-1)[0] = torch.inf
-            return losses
-
-        trainer.engine = engine
-        return run
-
-    trainer.engine = once
+    return each_rank(work, layout.chips)[0]
 
 
 LAYOUTS = [
-    Layout(pp=2, dp=1, microbatch=2),
-    Layout(dp=2, zero=3, microbatch=4),
-    Layout(tp=2, dp=1, microbatch=4),
+    cut("pp2 microbatch2"),
+    cut("dp2 zero3 microbatch4"),
+    cut("tp2 microbatch4"),
 ]
 
 
@@ -127,7 +107,7 @@ def test_an_overflow_on_one_rank_skips_the_step_on_all(
 
 def test_a_scale_far_too_large_comes_down(tmp_path: Path) -> None:
     """Gradients overflow by themselves until it is small enough."""
-    rows = run(Layout(dp=1, microbatch=8), tmp_path, scale=2.0**26)
+    rows = run(cut("microbatch8"), tmp_path, scale=2.0**26)
     assert rows[0][2] and not rows[-1][2] and rows[-1][0] <= rows[0][0]
 
 
@@ -136,7 +116,7 @@ def test_the_scale_has_bounds_and_damage_is_refused() -> None:
     assert not scaler.update(float("nan")) and scaler.scale == LEAST
     off = Scaler(False)
     assert not off.update(float("inf")) and off.scale == 1 and off.update(1.0)
-    with pytest.raises(BadInput, match="it has no right scaler"):
+    with refusal("it has no right scaler"):
         scaler.load({"scale": "much"})
 
 

@@ -8,10 +8,8 @@ no difference between layouts.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -28,6 +26,7 @@ from jobs import (  # noqa: E402
     PLAIN_EXPERTS,
     SETTINGS,
     WINDOW,
+    each_rank,
     gradients,
     job,
     reference,
@@ -35,6 +34,7 @@ from jobs import (  # noqa: E402
     tokens,
 )
 
+from layouts import cut  # noqa: E402
 from meshwright.describe.layout import Layout  # noqa: E402
 from meshwright.describe.model import Model  # noqa: E402
 from meshwright.describe.training import Settings  # noqa: E402
@@ -43,187 +43,115 @@ from meshwright.train import rules  # noqa: E402
 from meshwright.train.launch import RankFailed, fork_ranks  # noqa: E402
 from meshwright.train.loop import Trainer  # noqa: E402
 
-INTERLEAVED = {"interleave": 2, "schedule": "interleaved"}
 AXES = {
-    "accumulation": (GPT, Layout(dp=1, microbatch=2)),
-    "selective recompute": (
-        LLAMA,
-        Layout(dp=1, microbatch=4, recompute="selective"),
-    ),
-    "full recompute": (GPT, Layout(dp=1, microbatch=4, recompute="full")),
-    "tp2 sp": (LLAMA, Layout(tp=2, dp=1, microbatch=8)),
-    "tp2": (GPT, Layout(tp=2, dp=1, microbatch=8, sequence_parallel=False)),
-    "cp2": (LLAMA, Layout(cp=2, dp=1, microbatch=4)),
-    "pp2 gpipe": (LLAMA, Layout(pp=2, dp=1, microbatch=2, schedule="gpipe")),
+    "accumulation": (GPT, "microbatch2"),
+    "selective recompute": (LLAMA, "microbatch4 selective"),
+    "full recompute": (GPT, "microbatch4 full"),
+    "tp2 sp": (LLAMA, "tp2 microbatch8"),
+    "tp2": (GPT, "tp2 microbatch8 whole"),
+    "cp2": (LLAMA, "cp2 microbatch4"),
+    "pp2 gpipe": (LLAMA, "pp2 microbatch2 gpipe"),
     "pp4 1f1b uneven": (
         replace(LLAMA6, tied_embeddings=True),
-        Layout(pp=4, dp=1, microbatch=2),
+        "pp4 microbatch2",
     ),
-    "pp2 interleaved": (GPT, Layout(pp=2, dp=1, microbatch=2, **INTERLEAVED)),
+    "pp2 interleaved": (GPT, "pp2 microbatch2 interleave2 interleaved"),
     "pp2 interleaved-zb": (
         LLAMA,
-        Layout(
-            pp=2, dp=1, microbatch=2, interleave=2, schedule="interleaved-zb"
-        ),
+        "pp2 microbatch2 interleave2 interleaved-zb",
     ),
-    "pp2 zbv": (GPT, Layout(pp=2, dp=1, microbatch=2, schedule="zbv")),
-    "pp2 dualpipev": (
-        LLAMA,
-        Layout(pp=2, dp=1, microbatch=2, schedule="dualpipev"),
-    ),
-    "dp2 zero0": (GPT, Layout(dp=2, microbatch=2)),
-    "dp2 zero1": (LLAMA, Layout(dp=2, microbatch=2, zero=1)),
-    "dp2 zero2": (LLAMA, Layout(dp=2, microbatch=2, zero=2)),
-    "dp2 zero3": (GPT, Layout(dp=2, microbatch=2, zero=3)),
+    "pp2 zbv": (GPT, "pp2 microbatch2 zbv"),
+    "pp2 dualpipev": (LLAMA, "pp2 microbatch2 dualpipev"),
+    "dp2 zero0": (GPT, "dp2 microbatch2"),
+    "dp2 zero1": (LLAMA, "dp2 zero1 microbatch2"),
+    "dp2 zero2": (LLAMA, "dp2 zero2 microbatch2"),
+    "dp2 zero3": (GPT, "dp2 zero3 microbatch2"),
 }
 """Every axis and option alone."""
 PAIRS = {
-    "tp2 pp2": (GPT, Layout(tp=2, pp=2, dp=1, microbatch=4)),
-    "tp2 dp2 zero1": (LLAMA6, Layout(tp=2, dp=2, zero=1, microbatch=4)),
-    "cp2 dp2 zero3 windows": (
-        WINDOW,
-        Layout(cp=2, dp=2, zero=3, microbatch=4),
-    ),
+    "tp2 pp2": (GPT, "tp2 pp2 microbatch4"),
+    "tp2 dp2 zero1": (LLAMA6, "tp2 dp2 zero1 microbatch4"),
+    "cp2 dp2 zero3 windows": (WINDOW, "cp2 dp2 zero3 microbatch4"),
     "pp2 dp2 interleaved zero2": (
         LLAMA,
-        Layout(pp=2, dp=2, microbatch=1, zero=2, **INTERLEAVED),
+        "pp2 dp2 zero2 microbatch1 interleave2 interleaved",
     ),
-    "pp2 dp2 zbv zero2": (
-        GPT,
-        Layout(pp=2, dp=2, microbatch=1, schedule="zbv", zero=2),
-    ),
-    "dp4 hybrid": (LLAMA, Layout(dp=4, microbatch=2, zero=3)),
-    "tp2 cp2 selective": (
-        GPT,
-        Layout(tp=2, cp=2, dp=1, microbatch=8, recompute="selective"),
-    ),
+    "pp2 dp2 zbv zero2": (GPT, "pp2 dp2 zero2 microbatch1 zbv"),
+    "dp4 hybrid": (LLAMA, "dp4 zero3 microbatch2"),
+    "tp2 cp2 selective": (GPT, "tp2 cp2 microbatch8 selective"),
     "tp2 pp2 interleaved full": (
         LLAMA,
-        Layout(
-            tp=2, pp=2, dp=1, microbatch=4, recompute="full", **INTERLEAVED
-        ),
+        "tp2 pp2 microbatch4 interleave2 interleaved full",
     ),
     "cp2 pp2 interleaved-zb": (
         GPT,
-        Layout(
-            cp=2,
-            pp=2,
-            dp=1,
-            microbatch=2,
-            interleave=2,
-            schedule="interleaved-zb",
-        ),
+        "cp2 pp2 microbatch2 interleave2 interleaved-zb",
     ),
 }
 """Combinations at 4 ranks."""
 EIGHT = {
     "tp2 pp2 dp2 interleaved zero1": (
         LLAMA,
-        Layout(tp=2, pp=2, dp=2, zero=1, microbatch=2, **INTERLEAVED),
+        "tp2 pp2 dp2 zero1 microbatch2 interleave2 interleaved",
     ),
-    "tp2 pp2 dp2 zbv zero2": (
-        GPT,
-        Layout(tp=2, pp=2, dp=2, zero=2, microbatch=2, schedule="zbv"),
-    ),
-    "tp2 pp2 dp2 zero3": (GPT, Layout(tp=2, pp=2, dp=2, zero=3, microbatch=2)),
-    "cp2 pp2 dp2 1f1b": (
-        GPT,
-        Layout(cp=2, pp=2, dp=2, microbatch=2, zero=2, recompute="full"),
-    ),
-    "tp2 cp2 dp2 zero3": (
-        LLAMA,
-        Layout(tp=2, cp=2, dp=2, zero=3, microbatch=4),
-    ),
+    "tp2 pp2 dp2 zbv zero2": (GPT, "tp2 pp2 dp2 zero2 microbatch2 zbv"),
+    "tp2 pp2 dp2 zero3": (GPT, "tp2 pp2 dp2 zero3 microbatch2"),
+    "cp2 pp2 dp2 1f1b": (GPT, "cp2 pp2 dp2 zero2 microbatch2 full"),
+    "tp2 cp2 dp2 zero3": (LLAMA, "tp2 cp2 dp2 zero3 microbatch4"),
     "pp4 dp2 dualpipev": (
         Model("8", 8, 64, 4, 128, 256, 32),
-        Layout(pp=4, dp=2, microbatch=1, schedule="dualpipev"),
+        "pp4 dp2 microbatch1 dualpipev",
     ),
 }
 """Combinations at 8 ranks."""
 EXPERTS = {
-    "experts, full recompute": (
-        DEEPSEEK,
-        Layout(dp=1, microbatch=4, recompute="full"),
-    ),
-    "dp2 ep2": (MIXTRAL, Layout(dp=2, ep=2, microbatch=2)),
-    "dp2 ep2 zero3": (DEEPSEEK, Layout(dp=2, ep=2, zero=3, microbatch=4)),
-    "tp2 ep2": (DEEPSEEK, Layout(tp=2, dp=1, ep=2, microbatch=8)),
+    "experts, full recompute": (DEEPSEEK, "microbatch4 full"),
+    "dp2 ep2": (MIXTRAL, "dp2 ep2 microbatch2"),
+    "dp2 ep2 zero3": (DEEPSEEK, "dp2 ep2 zero3 microbatch4"),
+    "tp2 ep2": (DEEPSEEK, "tp2 ep2 microbatch8"),
     "pp2 dp2 ep2 interleaved-zb": (
         PLAIN_EXPERTS,
-        Layout(
-            pp=2,
-            dp=2,
-            ep=2,
-            microbatch=2,
-            interleave=2,
-            schedule="interleaved-zb",
-        ),
+        "pp2 dp2 ep2 microbatch2 interleave2 interleaved-zb",
     ),
 }
 """Mixtures of experts: the ways in which experts can be spread, once each."""
 MORE_EXPERTS = {
-    "dp2 zero1": (PLAIN_EXPERTS, Layout(dp=2, zero=1, microbatch=4)),
-    "tp2": (MIXTRAL, Layout(tp=2, dp=1, microbatch=4)),
-    "cp2 ep2": (MIXTRAL, Layout(cp=2, dp=1, ep=2, microbatch=4)),
-    "dp2 ep2 zero1": (MIXTRAL, Layout(dp=2, ep=2, zero=1, microbatch=2)),
-    "dp2 ep2 zero2": (DEEPSEEK, Layout(dp=2, ep=2, zero=2, microbatch=2)),
-    "dp4 ep2": (DEEPSEEK, Layout(dp=4, ep=2, microbatch=2)),
-    "dp4 ep2 zero1": (DEEPSEEK, Layout(dp=4, ep=2, zero=1, microbatch=2)),
-    "dp4 ep2 zero2": (PLAIN_EXPERTS, Layout(dp=4, ep=2, zero=2, microbatch=1)),
-    "dp4 ep2 zero3": (MIXTRAL, Layout(dp=4, ep=2, zero=3, microbatch=2)),
-    "dp4 ep4 zero1 full": (
-        MIXTRAL,
-        Layout(dp=4, ep=4, zero=1, microbatch=2, recompute="full"),
-    ),
-    "dp4 zero3, parts of experts": (
-        FEW_EXPERTS,
-        Layout(dp=4, zero=3, microbatch=2),
-    ),
-    "tp2 dp2 ep4 zero1": (
-        DEEPSEEK,
-        Layout(tp=2, dp=2, ep=4, zero=1, microbatch=2),
-    ),
-    "tp2 dp2 ep2 zero2": (
-        DEEPSEEK,
-        Layout(tp=2, dp=2, ep=2, zero=2, microbatch=2),
-    ),
-    "cp2 dp2 ep4": (MIXTRAL, Layout(cp=2, dp=2, ep=4, microbatch=4)),
-    "tp2 pp2 ep2 1f1b": (
-        MIXTRAL,
-        Layout(tp=2, pp=2, dp=1, ep=2, microbatch=2),
-    ),
-    "pp2 dp2 ep2 1f1b": (MIXTRAL, Layout(pp=2, dp=2, ep=2, microbatch=2)),
+    "dp2 zero1": (PLAIN_EXPERTS, "dp2 zero1 microbatch4"),
+    "tp2": (MIXTRAL, "tp2 microbatch4"),
+    "cp2 ep2": (MIXTRAL, "cp2 ep2 microbatch4"),
+    "dp2 ep2 zero1": (MIXTRAL, "dp2 ep2 zero1 microbatch2"),
+    "dp2 ep2 zero2": (DEEPSEEK, "dp2 ep2 zero2 microbatch2"),
+    "dp4 ep2": (DEEPSEEK, "dp4 ep2 microbatch2"),
+    "dp4 ep2 zero1": (DEEPSEEK, "dp4 ep2 zero1 microbatch2"),
+    "dp4 ep2 zero2": (PLAIN_EXPERTS, "dp4 ep2 zero2 microbatch1"),
+    "dp4 ep2 zero3": (MIXTRAL, "dp4 ep2 zero3 microbatch2"),
+    "dp4 ep4 zero1 full": (MIXTRAL, "dp4 ep4 zero1 microbatch2 full"),
+    "dp4 zero3, parts of experts": (FEW_EXPERTS, "dp4 zero3 microbatch2"),
+    "tp2 dp2 ep4 zero1": (DEEPSEEK, "tp2 dp2 ep4 zero1 microbatch2"),
+    "tp2 dp2 ep2 zero2": (DEEPSEEK, "tp2 dp2 ep2 zero2 microbatch2"),
+    "cp2 dp2 ep4": (MIXTRAL, "cp2 dp2 ep4 microbatch4"),
+    "tp2 pp2 ep2 1f1b": (MIXTRAL, "tp2 pp2 ep2 microbatch2"),
+    "pp2 dp2 ep2 1f1b": (MIXTRAL, "pp2 dp2 ep2 microbatch2"),
     "pp2 dp2 ep2 interleaved zero1 full": (
         DEEPSEEK,
-        Layout(
-            pp=2,
-            dp=2,
-            ep=2,
-            zero=1,
-            microbatch=2,
-            recompute="full",
-            **INTERLEAVED,
-        ),
+        "pp2 dp2 ep2 zero1 microbatch2 interleave2 interleaved full",
     ),
-    "pp2 dp2 ep2 zbv": (
-        MIXTRAL,
-        Layout(pp=2, dp=2, ep=2, microbatch=1, schedule="zbv"),
-    ),
+    "pp2 dp2 ep2 zbv": (MIXTRAL, "pp2 dp2 ep2 microbatch1 zbv"),
     "pp2 dp2 ep2 dualpipev zero1": (
         DEEPSEEK,
-        Layout(pp=2, dp=2, ep=2, zero=1, microbatch=1, schedule="dualpipev"),
+        "pp2 dp2 ep2 zero1 microbatch1 dualpipev",
     ),
     "tp2 pp2 dp2 ep4 interleaved zero1": (
         DEEPSEEK,
-        Layout(tp=2, pp=2, dp=2, ep=4, zero=1, microbatch=2, **INTERLEAVED),
+        "tp2 pp2 dp2 ep4 zero1 microbatch2 interleave2 interleaved",
     ),
     "tp2 pp2 dp2 ep2 zbv zero2": (
         MIXTRAL,
-        Layout(tp=2, pp=2, dp=2, ep=2, zero=2, microbatch=2, schedule="zbv"),
+        "tp2 pp2 dp2 ep2 zero2 microbatch2 zbv",
     ),
     "cp2 pp2 dp2 ep2 1f1b zero3": (
         DEEPSEEK,
-        Layout(cp=2, pp=2, dp=2, ep=2, zero=3, microbatch=2),
+        "cp2 pp2 dp2 ep2 zero3 microbatch2",
     ),
 }
 """Mixtures of experts in combinations at 2, 4 and 8 ranks."""
@@ -233,13 +161,13 @@ CHECKED = (0, SETTINGS.steps // 2, SETTINGS.steps - 1)
 
 
 def train(
-    model: Model, layout: Layout, folder: Path, settings: Settings
-) -> None:
-    """Twenty steps, checked and written down by every rank."""
+    model: Model, layout: Layout, settings: Settings
+) -> list[dict[str, Any]]:
+    """Twenty steps, checked; what every rank found."""
     wanted = job(model, layout, batch(layout))
     rules.demand(wanted, settings)
 
-    def work(device: torch.device) -> None:
+    def work(device: torch.device) -> dict[str, Any]:
         trainer = Trainer(wanted, settings, device)
         found: dict[str, Any] = {"losses": [], "norms": [], "shared": 0}
         for step in range(settings.steps):
@@ -260,9 +188,9 @@ def train(
         found["weights"] = whole(
             {n: p.detach() for n, p in trainer.parameters().items()}
         )
-        torch.save(found, folder / f"{dist.get_rank()}.pt")
+        return found
 
-    fork_ranks(work, int(layout.chips), timeout_s=120)
+    return each_rank(work, layout.chips)
 
 
 def batch(layout: Layout) -> int:
@@ -288,22 +216,17 @@ def far(got: Any, want: Any, least: float) -> float:
 
 def agrees(
     model: Model,
-    layout: Layout,
-    folder: Path,
+    words: str,
     shards: int | None = None,
     weight_decay: float | None = 0.1,
 ) -> None:
+    """A layout in words trains as one process does."""
+    layout = cut(words)
     want = expected(
         model, replace(SETTINGS, weight_decay=weight_decay), batch(layout)
     )
-    train(
-        model,
-        layout,
-        folder,
-        replace(SETTINGS, shards=shards, weight_decay=weight_decay),
-    )
-    ranks = [torch.load(file) for file in folder.glob("*.pt")]
-    assert len(ranks) == layout.chips
+    settings = replace(SETTINGS, shards=shards, weight_decay=weight_decay)
+    ranks = train(model, layout, settings)
     for found in ranks:
         assert found["losses"] == pytest.approx(want["losses"], abs=1e-5)
         assert found["norms"] == pytest.approx(want["norms"], rel=1e-4)
@@ -350,22 +273,19 @@ def same_gradients(
             )
 
 
-Run = Callable[[Model, Layout, Path], None]
-
-
 @pytest.mark.parametrize("name", AXES)
-def test_axis(name: str, tmp_path: Path) -> None:
-    agrees(*AXES[name], tmp_path)
+def test_axis(name: str) -> None:
+    agrees(*AXES[name])
 
 
 @pytest.mark.parametrize("name", PAIRS)
-def test_four_ranks(name: str, tmp_path: Path) -> None:
-    agrees(*PAIRS[name], tmp_path, shards=2 if "hybrid" in name else None)
+def test_four_ranks(name: str) -> None:
+    agrees(*PAIRS[name], shards=2 if "hybrid" in name else None)
 
 
 @pytest.mark.parametrize("name", EXPERTS)
-def test_experts(name: str, tmp_path: Path) -> None:
-    agrees(*EXPERTS[name], tmp_path)
+def test_experts(name: str) -> None:
+    agrees(*EXPERTS[name])
 
 
 STRONG = 10.0
@@ -376,60 +296,58 @@ hundred times the tolerance.
 
 @pytest.mark.parametrize(
     "layout",
-    [Layout(dp=1, microbatch=8), Layout(dp=2, ep=2, zero=1, microbatch=4)],
-    ids=["1", "ep2"],
+    ["microbatch8", "dp2 ep2 zero1 microbatch4"],
 )
-def test_what_decays(layout: Layout, tmp_path: Path) -> None:
+def test_what_decays(layout: str) -> None:
     """Biases of experts have two dims, and do not."""
-    agrees(PLAIN_EXPERTS, layout, tmp_path, weight_decay=STRONG)
+    agrees(PLAIN_EXPERTS, layout, weight_decay=STRONG)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", MORE_EXPERTS)
-def test_more_experts(name: str, tmp_path: Path) -> None:
-    agrees(*MORE_EXPERTS[name], tmp_path)
+def test_more_experts(name: str) -> None:
+    agrees(*MORE_EXPERTS[name])
 
 
-def test_replicas_of_experts_that_differ_are_found() -> None:
-    """With ep 2 of dp 4, ranks 0 and 2 hold the first half of the experts, 1 and 3 the second."""
-
-    def work(device: torch.device) -> None:
-        trainer = Trainer(job(MIXTRAL, Layout(dp=4, ep=2)), SETTINGS, device)
-        assert replicas.check_replicas(trainer.stages, 0) > 0
-        if dist.get_rank() == 2:
-            weight = trainer.parameters()[
-                "layers.1.ffn.experts.down.weight"
-            ].to_local()
-            assert weight.shape[0] == 4
-            weight.view(torch.int32)[3, 0, 0] ^= 1
-        replicas.check_replicas(trainer.stages, 7)
-
-    with pytest.raises(
-        RankFailed,
-        match="ranks 0 and 2 hold different values of layers.1.ffn.experts.down.weight",
-    ):
-        fork_ranks(work, 4, timeout_s=60)
-
-
-def test_replicas_that_differ_are_found() -> None:
+@pytest.mark.parametrize(
+    ("model", "layout", "rank", "place", "says"),
+    [
+        (
+            GPT,
+            cut("tp2 dp2"),
+            3,
+            (0, 0),
+            "after step 7, ranks 1 and 3 hold different values of layers.1.ffn.up.weight",
+        ),
+        # with ep 2 of dp 4, ranks 0 and 2 hold the first half of the experts, 1 and 3 the second
+        (
+            MIXTRAL,
+            cut("dp4 ep2"),
+            2,
+            (3, 0, 0),
+            "ranks 0 and 2 hold different values of layers.1.ffn.experts.down.weight",
+        ),
+    ],
+    ids=["dense", "experts"],
+)
+def test_replicas_that_differ_are_found(
+    model: Model, layout: Layout, rank: int, place: tuple[int, ...], says: str
+) -> None:
     """One bit of one weight on one of four ranks."""
 
     def work(device: torch.device) -> None:
-        trainer = Trainer(job(GPT, Layout(tp=2, dp=2)), SETTINGS, device)
+        trainer = Trainer(job(model, layout), SETTINGS, device)
         assert replicas.check_replicas(trainer.stages, 0) > 0
-        if dist.get_rank() == 3:
-            weight = trainer.parameters()["layers.1.ffn.up.weight"].to_local()
-            weight.view(torch.int32)[0, 0] ^= 1
+        if dist.get_rank() == rank:
+            weight = trainer.parameters()[says.split()[-1]].to_local()
+            weight.view(torch.int32)[place] ^= 1
         replicas.check_replicas(trainer.stages, 7)
 
-    with pytest.raises(
-        RankFailed,
-        match="after step 7, ranks 1 and 3 hold different values of layers.1.ffn.up.weight",
-    ):
+    with pytest.raises(RankFailed, match=says):
         fork_ranks(work, 4, timeout_s=60)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", EIGHT)
-def test_eight_ranks(name: str, tmp_path: Path) -> None:
-    agrees(*EIGHT[name], tmp_path)
+def test_eight_ranks(name: str) -> None:
+    agrees(*EIGHT[name])

@@ -7,39 +7,25 @@ from __future__ import annotations
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import time
-import tomllib
 from pathlib import Path
 
 import pytest
 
 pytest.importorskip("torch")
+from small_runs import free_port, small  # noqa: E402
+
 from meshwright.cli import main as cli  # noqa: E402
-from meshwright.formats.toml_writer import dumps_toml  # noqa: E402
 from meshwright.train.run import metrics  # noqa: E402
 
-QUICKSTART = Path(__file__).parents[2] / "examples" / "quickstart.toml"
 pytestmark = pytest.mark.slow
 
 
 def job(output: str, timeout: float) -> str:
     """A small job whose run is `output`."""
-    table = tomllib.loads(QUICKSTART.read_text("utf-8"))
-    table["model"] |= {"layers": 2, "hidden": 32, "ffn": 96, "seq": 32}
-    table["train"] |= {
-        "steps": 60,
-        "data": "synthetic",
-        "eval_every": 0,
-        "sample": 0,
-        "save_every": 5,
-        "output": output,
-        "timeout": timeout,
-    }
-    Path(f"{output}.toml").write_text(dumps_toml(table), "utf-8")
-    return f"{output}.toml"
+    return small(f"{output}.toml", steps=60, output=output, timeout=timeout)
 
 
 def ranks(agents: list[subprocess.Popen[bytes]]) -> list[int]:
@@ -58,11 +44,9 @@ def ranks(agents: list[subprocess.Popen[bytes]]) -> list[int]:
 def test_ranks_start_again(
     nodes: int,
     blow: signal.Signals,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    elsewhere: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     assert (
         cli.run(
             [
@@ -76,15 +60,13 @@ def test_ranks_start_again(
         )
         == 0
     )
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
     line = re.sub(
         "torchrun",
         f"exec {sys.executable} -m torch.distributed.run",
         capsys.readouterr().out,
         count=1,
     )
-    line = line.replace("29500", str(port)).replace(
+    line = line.replace("29500", free_port()).replace(
         "--shutdown-timeout=240", "--shutdown-timeout=3"
     )
     environment = {**os.environ, "HEAD": "localhost", "RUN": "test"}

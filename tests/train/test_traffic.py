@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,11 +22,13 @@ from jobs import (  # noqa: E402
     LLAMA6,
     MIXTRAL,
     SETTINGS,
+    each_rank,
     job,
     share,
     tokens,
-)  # noqa: E402
+)
 
+from layouts import cut  # noqa: E402
 from meshwright.count import vocabulary  # noqa: E402
 from meshwright.count.model import kinds, layer  # noqa: E402
 from meshwright.describe.job import Job  # noqa: E402
@@ -38,21 +39,18 @@ from meshwright.layout.stages import (  # noqa: E402
     stage_layers,  # noqa: E402
     stage_numbers,
 )
-from meshwright.train.launch import fork_ranks  # noqa: E402
 from meshwright.train.loop import Trainer  # noqa: E402
 from meshwright.train.traffic import TrafficCounter, axes_of  # noqa: E402
 
 FP32 = 4
 
 
-def measured(
-    model: Model, layout: Layout, folder: Path
-) -> list[dict[str, Any]]:
+def measured(model: Model, layout: Layout) -> list[dict[str, Any]]:
     """For each rank: place on the pp axis, traffic by axis of the second step's gradients,
     parameters, norms.
     """
 
-    def work(device: torch.device) -> None:
+    def work(device: torch.device) -> dict[str, Any]:
         trainer = Trainer(kept(model, layout), SETTINGS, device)
         # stages agree on shapes in the first one
         trainer.step(0, *share(trainer, tokens(0)))
@@ -70,12 +68,9 @@ def measured(
             n for name, n in elements.items() if ".experts." in name
         )
         found["of all"] = sum(elements.values())
-        torch.save(found, folder / f"{dist.get_rank()}.pt")
+        return found
 
-    fork_ranks(work, int(layout.chips), timeout_s=120)
-    return [
-        torch.load(file, weights_only=False) for file in folder.glob("*.pt")
-    ]
+    return each_rank(work, layout.chips)
 
 
 def kept(model: Model, layout: Layout) -> Job:
@@ -142,30 +137,20 @@ def norms(wanted: Job, rank: int) -> Counter[tuple[str, int]]:
 
 
 INSIDE = {
-    "tp2 sp": (GPT, Layout(tp=2, dp=1, microbatch=4)),
-    "tp2": (LLAMA, Layout(tp=2, dp=1, microbatch=4, sequence_parallel=False)),
-    "cp2": (LLAMA, Layout(cp=2, dp=1, microbatch=4)),
-    "tp2 cp2": (LLAMA, Layout(tp=2, cp=2, dp=1, microbatch=8)),
+    "tp2 sp": (GPT, cut("tp2 microbatch4")),
+    "tp2": (LLAMA, cut("tp2 microbatch4 whole")),
+    "cp2": (LLAMA, cut("cp2 microbatch4")),
+    "tp2 cp2": (LLAMA, cut("tp2 cp2 microbatch8")),
     "tp2 pp2 interleaved": (
         LLAMA,
-        Layout(
-            tp=2,
-            pp=2,
-            dp=1,
-            microbatch=2,
-            interleave=2,
-            schedule="interleaved",
-        ),
+        cut("tp2 pp2 microbatch2 interleave2 interleaved"),
     ),
-    "tp2 pp2 without sp": (
-        LLAMA,
-        Layout(tp=2, pp=2, dp=1, microbatch=4, sequence_parallel=False),
-    ),
+    "tp2 pp2 without sp": (LLAMA, cut("tp2 pp2 microbatch4 whole")),
 }
 
 
 @pytest.mark.parametrize("name", INSIDE)
-def test_inside_layers_and_between_stages(name: str, tmp_path: Path) -> None:
+def test_inside_layers_and_between_stages(name: str) -> None:
     model, layout = INSIDE[name]
     wanted = kept(model, layout)
     m, stages = (
@@ -179,7 +164,7 @@ def test_inside_layers_and_between_stages(name: str, tmp_path: Path) -> None:
         * FP32
         // (layout.tp if layout.sequence_parallel else 1)
     )
-    for found in measured(model, layout, tmp_path):
+    for found in measured(model, layout):
         assert found["tp"] == counted(wanted, found["rank"], "tp") + norms(
             wanted, found["rank"]
         )
@@ -201,24 +186,22 @@ def test_inside_layers_and_between_stages(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("zero", [0, 1, 2, 3])
-def test_between_replicas(zero: int, tmp_path: Path) -> None:
+def test_between_replicas(zero: int) -> None:
     """W bytes of weights, m = 2 microbatches: all-reduce W; gather and scatter W; scatter m W;
     gather 2 m W.
     """
     layout = Layout(dp=2, zero=zero, microbatch=2)
-    for found in measured(LLAMA6, layout, tmp_path):
+    for found in measured(LLAMA6, layout):
         assert (
             volume(found["replicas"])
             == synchronised(found["of all"] * FP32)[zero]
         )
 
 
-def test_gradients_of_stages_are_sharded_after_each_microbatch(
-    tmp_path: Path,
-) -> None:
+def test_gradients_of_stages_are_sharded_after_each_microbatch() -> None:
     """ZeRO 2 under 1F1B: four microbatches, so 4 W scattered for W gathered."""
-    layout = Layout(pp=2, dp=2, zero=2, microbatch=1)
-    for found in measured(LLAMA6, layout, tmp_path):
+    layout = cut("pp2 dp2 zero2 microbatch1")
+    for found in measured(LLAMA6, layout):
         whole = found["of all"] * FP32
         assert volume(found["replicas"]) == {
             "all_gather": whole,
@@ -255,12 +238,12 @@ def synchronised(weights: int) -> list[dict[str, int]]:
         3,
     ],
 )
-def test_between_replicas_of_experts(zero: int, tmp_path: Path) -> None:
+def test_between_replicas_of_experts(zero: int) -> None:
     """Each of two ep ranks has half the experts; they are synchronised over edp, all other weights
     over all four replicas.
     """
     for found in measured(
-        DEEPSEEK, Layout(dp=4, ep=2, zero=zero, microbatch=1), tmp_path
+        DEEPSEEK, Layout(dp=4, ep=2, zero=zero, microbatch=1)
     ):
         assert (
             volume(found["edp"])
@@ -275,31 +258,24 @@ def test_between_replicas_of_experts(zero: int, tmp_path: Path) -> None:
 
 
 TO_EXPERTS = {
-    "dp2 ep2": (MIXTRAL, Layout(dp=2, ep=2, microbatch=2)),
-    "tp2 ep2": (DEEPSEEK, Layout(tp=2, dp=1, ep=2, microbatch=4)),
+    "dp2 ep2": (MIXTRAL, cut("dp2 ep2 microbatch2")),
+    "tp2 ep2": (DEEPSEEK, cut("tp2 ep2 microbatch4")),
     "pp2 dp2 ep2 interleaved": (
         MIXTRAL,
-        Layout(
-            pp=2,
-            dp=2,
-            ep=2,
-            microbatch=2,
-            interleave=2,
-            schedule="interleaved",
-        ),
+        cut("pp2 dp2 ep2 microbatch2 interleave2 interleaved"),
     ),
 }
 
 
 @pytest.mark.parametrize("name", TO_EXPERTS)
-def test_to_experts_and_back(name: str, tmp_path: Path) -> None:
+def test_to_experts_and_back(name: str) -> None:
     """A rank sends k copies of each of its tokens, as counted; what it sends back is what it got,
     as much as counted over all ranks together.
 
     How many rows go to whom is exchanged before, 8 bytes an expert: not in `count`.
     """
     model, layout = TO_EXPERTS[name]
-    wanted, every = kept(model, layout), measured(model, layout, tmp_path)
+    wanted, every = kept(model, layout), measured(model, layout)
     total, expected = 0, 0
     for found in every:
         ((kind, size), times), *others = counted(
@@ -324,7 +300,7 @@ def test_to_experts_and_back(name: str, tmp_path: Path) -> None:
 
 
 def test_a_tied_matrix_is_exchanged_once_in_the_group_of_stages(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """By the first and the last of four; no group is made for pairs of ranks."""
 
@@ -332,6 +308,6 @@ def test_a_tied_matrix_is_exchanged_once_in_the_group_of_stages(
         raise AssertionError("a group beside those of the mesh")
 
     monkeypatch.setattr(dist, "new_group", refused)
-    for found in measured(GPT, Layout(pp=4, dp=1, microbatch=2), tmp_path):
+    for found in measured(GPT, cut("pp4 microbatch2")):
         at_end = found["rank"] in (0, 3)
         assert found["pp"]["send", 256 * 64 * FP32] == at_end

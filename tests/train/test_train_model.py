@@ -20,7 +20,6 @@ from jobs import (  # noqa: E402
     WINDOW,
 )  # noqa: E402
 
-from meshwright.catalog import cluster  # noqa: E402
 from meshwright.catalog import model as catalogue  # noqa: E402
 from meshwright.count.model import kinds, parameters  # noqa: E402
 from meshwright.describe.job import Job  # noqa: E402
@@ -58,7 +57,7 @@ def test_parameters_are_those_counted(model: Model) -> None:
 @pytest.mark.parametrize("model", SMALL, ids=lambda m: m.name)
 def test_layers_are_those_of_the_program_in_order(model: Model) -> None:
     """Shapes too; that of the last parameter decides on a peak of memory (`Unit.last`)."""
-    job = Job(model, cluster("1xh100-sxm"), 1, Layout())
+    job = Job(model, "1xh100-sxm", 1, Layout())
     with torch.device("meta"):
         decoder = Decoder(model, range(model.layers), model.seq)
     for block, kind in zip(decoder.blocks, kinds(model), strict=True):

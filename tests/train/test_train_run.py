@@ -19,52 +19,25 @@ from typing import Any
 import pytest
 
 torch = pytest.importorskip("torch")
+from small_runs import QUICKSTART, rows, small  # noqa: E402
+
 from meshwright.cli import main as cli  # noqa: E402
 from meshwright.describe.job import Job  # noqa: E402
 from meshwright.describe.training import Settings, settings, train_table  # noqa: E402
-from meshwright.errors import BadInput  # noqa: E402
 from meshwright.formats.toml import load_job  # noqa: E402
 from meshwright.formats.toml_writer import dumps_toml  # noqa: E402
 from meshwright.train.loop import Trainer  # noqa: E402
 from meshwright.train.run import metrics  # noqa: E402
+from refusals import refusal  # noqa: E402
+from shell import Shell  # noqa: E402
 
-QUICKSTART = Path(__file__).parents[2] / "examples" / "quickstart.toml"
-
-
-@pytest.fixture(autouse=True)
-def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-
-
-def small(**train: Any) -> str:
-    """The quickstart with a smaller model, fewer steps and invented data."""
-    table = tomllib.loads(QUICKSTART.read_text("utf-8"))
-    table["model"] |= {"layers": 2, "hidden": 32, "ffn": 96, "seq": 32}
-    table["train"] |= {
-        "steps": 12,
-        "data": "synthetic",
-        "eval_every": 0,
-        "sample": 0,
-        "save_every": 5,
-        "output": "run",
-        **train,
-    }
-    Path("job.toml").write_text(dumps_toml(table), "utf-8")
-    return "job.toml"
-
-
-def rows() -> list[dict[str, Any]]:
-    return [
-        json.loads(line)
-        for line in Path("run/metrics.jsonl").read_text("utf-8").splitlines()
-    ]
+pytestmark = pytest.mark.usefixtures("elsewhere")
 
 
 def test_a_run_leaves_metrics_checkpoints_and_its_job(
-    capsys: pytest.CaptureFixture[str],
+    shell: Shell,
 ) -> None:
-    assert cli.run(["train", small(), "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
+    found = shell.json("train", small())
     assert (
         found["verb"] == "train"
         and found["steps"] == 12
@@ -109,12 +82,13 @@ def spoil(monkeypatch: pytest.MonkeyPatch, steps: range) -> None:
 
 
 def test_a_loss_that_is_no_number_is_null(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spoil(monkeypatch, range(2, 9))
     job = small(steps=3, save_every=3)
-    assert cli.run(["train", job, "--json"]) == 0
-    found = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
+    found = json.loads(
+        shell(f"train {job} --json").out, parse_constant=pytest.fail
+    )
     assert (
         found["first_loss"] > 0
         and found["last_loss"] is None
@@ -122,24 +96,26 @@ def test_a_loss_that_is_no_number_is_null(
     )
     last = Path("run/metrics.jsonl").read_text("utf-8").splitlines()[-1]
     assert json.loads(last, parse_constant=pytest.fail)["loss"] is None
-    assert cli.run(["train", job, "--resume"]) == 0
-    assert "-> not a number, 2 updates skipped" in capsys.readouterr().out
+    assert (
+        "-> not a number, 2 updates skipped"
+        in shell(f"train {job} --resume").out
+    )
 
 
-def test_a_run_goes_on_under_another_layout() -> None:
-    assert cli.run(["train", small()]) == 0
+def test_a_run_goes_on_under_another_layout(shell: Shell) -> None:
+    shell("train", small())
     whole = [row["loss"] for row in rows()]
     shutil.rmtree("run/step-00000012")
-    assert (
-        cli.run(["train", small(), "--resume", "--pp", "2", "--dp", "1"]) == 0
-    )
+    shell("train", small(), "--resume --pp 2 --dp 1")
     assert [row["step"] for row in rows()] == [*range(1, 13)]
     assert [row["loss"] for row in rows()] == pytest.approx(whole, abs=1e-5)
     assert whole[:10] == [row["loss"] for row in rows()][:10]
     assert [row["attempt"] for row in rows()] == [1] * 10 + [2] * 2
 
 
-def test_the_example_with_experts_goes_on_under_another_ep() -> None:
+def test_the_example_with_experts_goes_on_under_another_ep(
+    shell: Shell,
+) -> None:
     table = tomllib.loads((QUICKSTART.parent / "moe.toml").read_text("utf-8"))
     table["train"] |= {
         "steps": 4,
@@ -149,13 +125,10 @@ def test_the_example_with_experts_goes_on_under_another_ep() -> None:
         "output": "run",
     }
     Path("job.toml").write_text(dumps_toml(table), "utf-8")
-    assert cli.run(["train", "job.toml"]) == 0
+    shell("train job.toml")
     whole = [row["loss"] for row in rows()]
     shutil.rmtree("run/step-00000004")
-    assert (
-        cli.run(["train", "job.toml", "--resume", "--ep", "1", "--zero", "3"])
-        == 0
-    )
+    shell("train job.toml --resume --ep 1 --zero 3")
     assert [row["loss"] for row in rows()] == pytest.approx(whole, abs=1e-5)
 
 
@@ -175,33 +148,53 @@ def test_an_unfinished_line_of_metrics_does_not_count(tmp_path: Path) -> None:
     ],
 )
 def test_a_damaged_run_is_told_before_ranks_start(
-    text: str, says: str, capsys: pytest.CaptureFixture[str]
+    text: str, says: str, shell: Shell
 ) -> None:
     Path("run/step-00000005").mkdir(parents=True)
     Path("run/metrics.jsonl").write_text(text, "latin-1")
-    assert cli.run(["train", small(), "--resume"]) == 2
-    assert says in capsys.readouterr().err
+    assert says in shell.refused("train", small(), "--resume")
 
 
-def test_a_run_needs_a_folder(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_needs_a_folder(shell: Shell) -> None:
     Path("taken").touch()
-    assert cli.run(["train", small(output="taken")]) == 2
     assert (
         "train.output 'taken' cannot be written: File exists"
-        in capsys.readouterr().err
+        in shell.refused("train", small(output="taken"))
     )
 
 
-def test_sigterm_finishes_the_step_saves_and_ends() -> None:
+TRAIN = [sys.executable, "-m", "meshwright", "train", "job.toml"]
+
+
+def wait_for(steps: int, process: subprocess.Popen[str]) -> None:
+    """Until a run has written so many."""
+    while not (Path("run/metrics.jsonl").exists() and len(rows()) >= steps):
+        assert process.poll() is None
+        time.sleep(0.02)
+
+
+def ranks(process: subprocess.Popen[str]) -> list[int]:
+    """Of a run: the process of each."""
+    path = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+    return [int(number) for number in path.read_text().split()]
+
+
+def second_rank(gets: int, timeout: float) -> tuple[int, str]:
+    """Exit code and messages of a run whose second rank gets a signal after 15 steps."""
+    with subprocess.Popen(TRAIN, stderr=subprocess.PIPE, text=True) as process:
+        wait_for(15, process)
+        os.kill(ranks(process)[1], gets)
+        told = process.communicate(timeout=timeout)[1]
+    return process.returncode, told
+
+
+def test_sigterm_finishes_the_step_saves_and_ends(shell: Shell) -> None:
     """Then --resume goes on to the end as if nothing had been."""
-    command = [sys.executable, "-m", "meshwright", "train"]
     small(steps=1000, save_every=900)
     with subprocess.Popen(
-        [*command, "job.toml", "--json"], stdout=subprocess.PIPE, text=True
+        [*TRAIN, "--json"], stdout=subprocess.PIPE, text=True
     ) as process:
-        while not (Path("run/metrics.jsonl").exists() and len(rows()) >= 3):
-            assert process.poll() is None
-            time.sleep(0.05)
+        wait_for(3, process)
         process.send_signal(signal.SIGTERM)
         found = json.loads(process.communicate(timeout=60)[0])
     assert process.returncode == 0 and 3 <= found["steps"] < 900
@@ -209,46 +202,21 @@ def test_sigterm_finishes_the_step_saves_and_ends() -> None:
         found["checkpoint"] == f"run/step-{found['steps']:08d}"
         and len(rows()) == found["steps"]
     )
-    assert (
-        cli.run(
-            [
-                "train",
-                "job.toml",
-                "--resume",
-                "--steps",
-                str(found["steps"] + 2),
-            ]
-        )
-        == 0
-    )
+    shell("train job.toml --resume --steps", found["steps"] + 2)
     assert [row["step"] for row in rows()] == [*range(1, found["steps"] + 3)]
 
 
-def test_a_killed_rank_restarts_from_the_last_checkpoint() -> None:
+def test_a_killed_rank_restarts_from_the_last_checkpoint(shell: Shell) -> None:
     """The curve of losses is the one of an undisturbed run, bit by bit."""
     small(steps=120, save_every=10, restarts=1)
-    with subprocess.Popen(
-        [sys.executable, "-m", "meshwright", "train", "job.toml"],
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as process:
-        while not (Path("run/metrics.jsonl").exists() and len(rows()) >= 15):
-            assert process.poll() is None
-            time.sleep(0.02)
-        children = (
-            Path(f"/proc/{process.pid}/task/{process.pid}/children")
-            .read_text()
-            .split()
-        )
-        os.kill(int(children[1]), signal.SIGKILL)
-        told = process.communicate(timeout=100)[1]
-    assert process.returncode == 0
+    code, told = second_rank(signal.SIGKILL, timeout=100)
+    assert code == 0
     assert (
         "rank 1 of 2 was killed by SIGKILL; the other ranks were ended; again from step-"
         in told
     )
     disturbed = [(row["step"], row["loss"]) for row in rows()]
-    assert cli.run(["train", small(steps=120, output="whole")]) == 0
+    shell("train", small(steps=120, output="whole"))
     Path("run").rename("disturbed")
     Path("whole").rename("run")
     assert disturbed == [(row["step"], row["loss"]) for row in rows()]
@@ -259,121 +227,81 @@ def test_a_killed_rank_restarts_from_the_last_checkpoint() -> None:
 def test_a_stopped_rank_is_named_and_ends_the_run_or_starts_it_again(
     restarts: int, code: int
 ) -> None:
-    small(
-        steps=60,
-        save_every=5,
-        timeout=20,
-        **({"restarts": restarts} if restarts else {}),
-    )
-    command = [sys.executable, "-m", "meshwright", "train", "job.toml"]
-    with subprocess.Popen(
-        command, stderr=subprocess.PIPE, text=True
-    ) as process:
-        while not (Path("run/metrics.jsonl").exists() and len(rows()) >= 15):
-            assert process.poll() is None
-            time.sleep(0.02)
-        children = (
-            Path(f"/proc/{process.pid}/task/{process.pid}/children")
-            .read_text()
-            .split()
-        )
-        os.kill(int(children[1]), signal.SIGSTOP)
-        told = process.communicate(timeout=200)[1]
-    assert process.returncode == code
+    more = {"restarts": restarts} if restarts else {}
+    small(steps=60, save_every=5, timeout=20, **more)
+    found, told = second_rank(signal.SIGSTOP, timeout=200)
+    assert found == code
     assert re.search(
         "no progress for 20 s: rank 1 at .*step [0-9]+, stopped by a signal, of 2 ranks; all were"
         " ended",
         told,
     )
-    assert ("again from step-" in told) == bool(
-        restarts
-    ) and "Traceback" not in told
-    assert [row["step"] for row in rows()] == list(
-        range(1, len(rows()) + 1)
-    ) and (len(rows()) == 60) == bool(restarts)
+    assert ("again from step-" in told) == bool(restarts)
+    assert "Traceback" not in told
+    assert [row["step"] for row in rows()] == [*range(1, len(rows()) + 1)]
+    assert (len(rows()) == 60) == bool(restarts)
 
 
 def test_sigterm_while_ranks_start_starts_nothing_again() -> None:
     small(steps=1000, restarts=5)
-    command = [sys.executable, "-m", "meshwright", "train", "job.toml"]
-    with subprocess.Popen(
-        command, stderr=subprocess.PIPE, text=True
-    ) as process:
-        children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
-        while not children.read_text():
+    with subprocess.Popen(TRAIN, stderr=subprocess.PIPE, text=True) as process:
+        while not ranks(process):
             assert process.poll() is None
             time.sleep(0.001)
         time.sleep(0.3)
         process.send_signal(signal.SIGTERM)
         told = process.communicate(timeout=60)[1]
     # 0: the ranks could already save
-    assert (
-        process.returncode in (0, 3)
-        and "again" not in told
-        and "Traceback" not in told
-    )
+    assert process.returncode in (0, 3)
+    assert "again" not in told and "Traceback" not in told
 
 
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["train", "llama3-8b"], "train needs a JOB.toml"),
+        ("train llama3-8b", "train needs a JOB.toml"),
         (
-            ["train", "job.toml", "--resume"],
+            "train job.toml --resume",
             "holds no checkpoint to resume from",
         ),
-        (["train", "job.toml", "--tp", "3"], "heads 4 cannot be split 3 ways"),
+        ("train job.toml --tp 3", "heads 4 cannot be split 3 ways"),
         (
-            [
-                "train",
-                "job.toml",
-                "--dp",
-                "1",
-                "--pp",
-                "2",
-                "--schedule",
-                "zb-h1",
-            ],
+            "train job.toml --dp 1 --pp 2 --schedule zb-h1",
             "no counterpart in PyTorch",
         ),
-        (["train", "job.toml", "--data", "nowhere"], "nowhere.json"),
-        (["data", "nowhere.txt", "-o", "t"], "nowhere.txt cannot be read"),
+        ("train job.toml --data nowhere", "nowhere.json"),
+        ("data nowhere.txt -o t", "nowhere.txt cannot be read"),
     ],
 )
 def test_what_cannot_run_is_a_sentence(
-    words: list[str], says: str, capsys: pytest.CaptureFixture[str]
+    words: str, says: str, shell: Shell
 ) -> None:
     small()
-    assert cli.run(words) == 2
-    told = capsys.readouterr().err
+    told = shell.refused(words)
     assert says in told and told.count("\n") == 1
     assert not Path("run/metrics.jsonl").exists()
 
 
 def test_a_second_run_does_not_write_over_the_first(
-    capsys: pytest.CaptureFixture[str],
+    shell: Shell,
 ) -> None:
     Path("run/step-00000003").mkdir(parents=True)
-    assert cli.run(["train", small()]) == 2
-    assert (
-        "holds a run already (step-00000003): --resume"
-        in capsys.readouterr().err
+    assert "holds a run already (step-00000003): --resume" in shell.refused(
+        "train", small()
     )
 
 
 def test_without_torch_there_is_a_sentence(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, shell: Shell
 ) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
-    assert cli.run(["train", small()]) == 2
-    assert "pip install 'meshwright[train]'" in capsys.readouterr().err
+    assert "pip install 'meshwright[train]'" in shell.refused("train", small())
 
 
-def test_data_makes_a_token_file(capsys: pytest.CaptureFixture[str]) -> None:
+def test_data_makes_a_token_file(shell: Shell) -> None:
     Path("t.txt").write_text("hello", "utf-8")
-    assert cli.run(["data", "t.txt", "-o", "tokens/t"]) == 0
     assert (
-        "5 tokens" in capsys.readouterr().out
+        "5 tokens" in shell("data t.txt -o tokens/t").out
         and Path("tokens/t.bin").stat().st_size == 10
     )
 
@@ -400,28 +328,23 @@ def test_zero_is_none_as_the_word_is(name: str) -> None:
     )
 
 
-def test_zero_where_it_is_a_number() -> None:
+def test_zero_where_it_is_a_number(shell: Shell) -> None:
     """No warm-up, a rate that falls to nothing, no memory of gradients, the seed 0; they train as
     such.
     """
     zeros = {"warmup": 0, "final_lr": 0, "beta1": 0, "seed": 0}
     found = settings(zeros)
     assert {name: getattr(found, name) for name in zeros} == zeros
-    assert (
-        cli.run(
-            [
-                "train",
-                small(
-                    **zeros,
-                    restarts=0,
-                    record=0,
-                    weight_decay=0,
-                    steps=3,
-                    lr=0.5,
-                ),
-            ]
-        )
-        == 0
+    shell(
+        "train",
+        small(
+            **zeros,
+            restarts=0,
+            record=0,
+            weight_decay=0,
+            steps=3,
+            lr=0.5,
+        ),
     )
     assert [row["lr"] for row in rows()] == pytest.approx([0.5, 0.25, 0.0])
     assert settings(load_job("run/job.toml").train) == settings(
@@ -454,7 +377,7 @@ def test_zero_where_it_is_a_number() -> None:
 def test_what_cannot_be_meant_is_refused(
     table: dict[str, Any], says: str
 ) -> None:
-    with pytest.raises(BadInput, match=says):
+    with refusal(says):
         settings(table)
 
 
@@ -513,25 +436,26 @@ def test_settings_are_checked() -> None:
             "train.device .tpu. is not known; did you mean cpu",
         ),
     ):
-        with pytest.raises(BadInput, match=says):
+        with refusal(says):
             settings(given)
 
 
 def test_a_device_on_the_command_line_wins_over_the_file(
-    capsys: pytest.CaptureFixture[str],
+    shell: Shell,
 ) -> None:
-    assert cli.run(["train", small(), "--device", "tpu"]) == 2
     assert (
         "train.device 'tpu' is not known; did you mean cpu?"
-        in capsys.readouterr().err
+        in shell.refused("train", small(), "--device tpu")
     )
     if not torch.cuda.device_count():
-        assert cli.run(["train", small(), "--device", "cuda"]) == 2
-        assert "this machine has 0" in capsys.readouterr().err
+        assert "this machine has 0" in shell.refused(
+            "train", small(), "--device cuda"
+        )
 
 
 def test_a_job_on_standard_input_is_run_as_its_table_says(
     monkeypatch: pytest.MonkeyPatch,
+    shell: Shell,
 ) -> None:
     asked: list[Settings] = []
 
@@ -541,6 +465,6 @@ def test_a_job_on_standard_input_is_run_as_its_table_says(
     text = Path(small()).read_text("utf-8")
     monkeypatch.setattr("meshwright.train.run.train", run)
     monkeypatch.setattr(sys, "stdin", io.StringIO(text))
-    assert cli.run(["train", "-"]) == 0
+    shell("train -")
     assert asked == [settings(tomllib.loads(text)["train"])]
     assert asked[0].lr != Settings().lr

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import anyio
@@ -36,10 +37,20 @@ class Reply:
         return json.loads(self.body)
 
     @property
+    def refused(self) -> str:
+        """The sentence with which a question is refused."""
+        assert self.status == 422 and set(self.json) == {"error"}
+        return str(self.json["error"])
+
+    @property
     def lines(self) -> list[Any]:
         """All but those that say how many wait, which come where the machine is slow."""
         lines = [json.loads(line) for line in self.body.splitlines()]
         return [line for line in lines if "waiting" not in line]
+
+
+usual = cache(app)
+"""Of all who ask for no other."""
 
 
 def call(
@@ -84,7 +95,7 @@ def call(
         sent.append(message)
 
     async def run() -> None:
-        await (served or app())(scope, receive, send)
+        await (served or usual())(scope, receive, send)
 
     anyio.run(run)
     got = {k.decode(): v.decode() for k, v in sent[0]["headers"]}

@@ -74,8 +74,7 @@ def test_a_log_that_is_pasted_scales_what_is_predicted() -> None:
 
 def test_a_text_that_is_no_run_is_a_sentence() -> None:
     reply = ask("advise", {"question": QUESTION, "text": "hello"})
-    assert reply.status == 422
-    assert "not a script, configuration or log" in reply.json["error"]
+    assert "not a script, configuration or log" in reply.refused
 
 
 def test_the_arguments_of_a_log_are_its_question_and_layout() -> None:

@@ -10,13 +10,13 @@ from importlib import resources
 import pytest
 from asking import told
 
-from meshwright.cli.main import main
-from meshwright.errors import BadInput
 from meshwright.search import selectors
 from meshwright.web import answers, bundle, changes, page
 from meshwright.web import recorded as web
 from meshwright.web.opened import machine
 from meshwright.web.question import OPENING
+from refusals import refusal
+from shell import Shell
 
 STATIC = resources.files("meshwright.web") / "static"
 FILES = {f.name: f.read_text("utf-8") for f in STATIC.iterdir()}
@@ -162,21 +162,12 @@ def recorded(text: str) -> dict:
     return found
 
 
-def test_a_result_becomes_a_page(tmp_path) -> None:
+def test_a_result_becomes_a_page(tmp_path, shell: Shell) -> None:
     """What the page looks up is what the command wrote."""
     file = tmp_path / "plan.json"
-    words = [
-        "plan",
-        "llama3-8b",
-        "--on",
-        "8xh100-sxm",
-        "--batch",
-        "64seq",
-        "--pp",
-        "1",
-    ]
-    assert main([*words, "-o", str(file)]) == 0
-    assert main(["report", str(file), "-o", str(tmp_path / "r.html")]) == 0
+    words = "plan llama3-8b --on 8xh100-sxm --batch 64seq --pp 1"
+    shell(f"{words} -o {file}")
+    shell(f"report {file} -o", tmp_path / "r.html")
     held = recorded((tmp_path / "r.html").read_text("utf-8"))
     found = [v for k, v in held["answers"].items() if k.startswith("plan")]
     assert found[0] == found[1] == json.loads(file.read_text("utf-8")), (
@@ -268,5 +259,5 @@ def test_what_makes_no_page_is_a_sentence(
     tmp_path, name: str, text: str, words: str
 ) -> None:
     (tmp_path / name).write_text(text)
-    with pytest.raises(BadInput, match=words):
+    with refusal(words):
         web.recorded_report(str(tmp_path / name), told)

@@ -13,10 +13,10 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "compare"))
 from asking import ask  # noqa: E402
 from run_folders import pipeline_run  # noqa: E402
 
-from meshwright.cli.main import main  # noqa: E402
 from meshwright.describe.layout import Layout  # noqa: E402
 from meshwright.web.app import app  # noqa: E402
 from meshwright.web.recorded import recorded_report  # noqa: E402
+from shell import Shell
 
 
 @pytest.fixture
@@ -51,8 +51,7 @@ def test_only_named_folders_are_shown(folder: Path) -> None:
     served = app((), {"mine": folder})
     for name in ("other", "../mine", str(folder), ""):
         reply = ask("folder", {"run": name}, served)
-        assert reply.status == 422
-        assert "not shown here" in reply.json["error"]
+        assert "not shown here" in reply.refused
 
 
 def test_a_dropped_folder_says_what_the_folder_itself_does(
@@ -95,8 +94,7 @@ batch = "8seq"
 )
 def test_what_is_no_run_is_refused(files: dict[str, str], said: str) -> None:
     reply = ask("run_files", {"files": files})
-    assert reply.status == 422
-    assert said in reply.json["error"] and "/tmp" not in reply.json["error"]
+    assert said in reply.refused and "/tmp" not in reply.refused
 
 
 def test_a_run_without_a_step_is_predicted(folder: Path) -> None:
@@ -111,14 +109,9 @@ def test_a_run_as_one_file(folder: Path) -> None:
     assert '"folders{}"' in text and '"step_time_s"' in text
 
 
-@pytest.mark.parametrize(
-    "words", [["nowhere"], ["."], ["--port", "70000"], ["--port", "x"]]
-)
-def test_serve_refuses_in_a_sentence(
-    words: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["serve", *words]) == 2
-    assert capsys.readouterr().err.count("\n") == 1
+@pytest.mark.parametrize("words", ["nowhere", ".", "--port 70000", "--port x"])
+def test_serve_refuses_in_a_sentence(words: str, shell: Shell) -> None:
+    assert shell.refused(f"serve {words}").count("\n") == 1
 
 
 def test_a_log_that_is_dropped_stands_beside_the_question() -> None:

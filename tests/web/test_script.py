@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from layouts import cut
 from meshwright import Job, Layout
 from meshwright.report.text import layout_words
 from meshwright.schedule import SCHEDULES
@@ -842,11 +843,11 @@ def test_where_scaling_ends(folder: Path) -> None:
 
 LAYOUTS = (
     Layout(tp=2, pp=4, dp=16, schedule="interleaved", interleave=8, zero=1, stages="slots"),
-    Layout(tp=2, dp=4, zero=3, recompute="full"),
-    Layout(tp=2, dp=1, sequence_parallel=False, recompute="selective"),
-    Layout(pp=4, dp=2, schedule="zbv", interleave=2, microbatch=2),
+    cut("tp2 dp4 zero3 full"),
+    cut("tp2 selective whole"),
+    cut("pp4 dp2 microbatch2 interleave2 zbv"),
     Layout(dp=64, dp_replicate=8, zero=2, recompute="full:4"),
-    Layout(pp=2, dp=8, ep=8, schedule="zb-h1", recompute="layernorm+moe_act"),
+    cut("pp2 dp8 ep8 zb-h1 layernorm+moe_act"),
 )  # fmt: skip
 
 

@@ -11,11 +11,11 @@ pytest.importorskip("starlette")
 
 from asking import QUESTION, ask  # noqa: E402
 
-from meshwright.errors import BadInput
 from meshwright.web import app as web
 from meshwright.web.endpoints import Endpoint, endpoints
 from meshwright.web.work import First, Interrupted, Stopped, ThreadAnswer
 from meshwright.web.workers import Worker, WorkerAnswer, Workers
+from refusals import refusal
 
 TABLE = endpoints()
 PLAN = {"question": QUESTION, "families": False, "top": 1}
@@ -68,9 +68,9 @@ def test_a_worker_answers_as_the_server_does(
 
 def test_what_is_wrong_is_the_same_sentence(workers: Workers) -> None:
     wrong = {"question": {**QUESTION, "batch": "nonsense"}}
-    with pytest.raises(BadInput) as there:
+    with refusal() as there:
         job(workers, "plan", wrong).next()
-    with pytest.raises(BadInput) as here:
+    with refusal() as here:
         ThreadAnswer(TABLE["plan"], wrong, First()).next()
     assert str(there.value) == str(here.value)
 

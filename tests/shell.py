@@ -1,0 +1,57 @@
+"""The command line in tests: a line as it is typed, how it ends, and what it says."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from typing import Any, NamedTuple
+
+import pytest
+
+from meshwright.cli import main as cli
+
+YES, NO, REFUSED = 0, 1, 2
+"""How a command ends."""
+
+
+class Output(NamedTuple):
+    """What a command wrote."""
+
+    out: str
+    err: str
+
+
+class Shell:
+    """Runs lines in this process; a line that ends otherwise than expected fails the test."""
+
+    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
+        self.capsys = capsys
+
+    def __call__(self, *line: object, ends: int = YES) -> Output:
+        """Of a line in one part or more; words that hold blanks are in quotes."""
+        code, said = self.run(*line)
+        assert code == ends, f"{line} ended with {code}: {said}"
+        return said
+
+    def run(self, *line: object) -> tuple[int, Output]:
+        """However it ends."""
+        self.capsys.readouterr()
+        code = cli.run(shlex.split(" ".join(map(str, line))))
+        return code, Output(*self.capsys.readouterr())
+
+    def answer(self, *line: object) -> str:
+        """What it prints, be the answer yes or no."""
+        code, said = self.run(*line)
+        assert code in (YES, NO), said
+        return said.out
+
+    def json(self, *line: object, ends: int = YES) -> Any:
+        """What it prints with --json."""
+        return json.loads(self(*line, "--json", ends=ends).out)
+
+    def refused(self, *line: object) -> str:
+        """The one sentence with which it is refused."""
+        out, err = self(*line, ends=REFUSED)
+        assert (out, err.count("\n")) == ("", 1), out + err
+        assert err.startswith("meshwright: ")
+        return err
