@@ -407,6 +407,7 @@ LAYOUT = Layout(
     tp=2,
     cp=2,
     dp=1,
+    ep=2,
     placement={"tp": (2,), "cp": (2,), "dp": (1,), "pp": (1,)},
 )
 
@@ -532,13 +533,14 @@ def test_what_hides_behind_an_operation(
 
 
 def test_seconds_that_hide_are_spent_and_slow() -> None:
-    """20 s of work: 12 s of cp hide first, of 15 s of tp 8 more; a tenth slows."""
+    """20 s of work: 12 s of cp hide first, 4 s of ep then, 4 more of 15 s of tp; a tenth slows."""
     how = Hide("layer", slow=0.1)
-    ops = [op("a/b", 20.0, comm=sends("cp", 23.0) + sends("tp", 29.0))]
-    found = timer(Overlap(tp=how, cp=how)).layer(ops).causes.forward
-    assert found.cp_comm == pytest.approx(0.0)
-    assert found.tp_comm == pytest.approx(7.0)
-    assert found.overlap_slowdown == pytest.approx(0.1 * (12 + 8))
+    comm = sends("cp", 23.0) + sends("ep", 7.0) + sends("tp", 29.0)
+    ops = [op("a/b", 20.0, comm=comm)]
+    found = timer(Overlap(tp=how, cp=how, ep=how)).layer(ops).causes.forward
+    assert (found.cp_comm, found.ep_comm) == pytest.approx((0.0, 0.0))
+    assert found.tp_comm == pytest.approx(11.0)
+    assert found.overlap_slowdown == pytest.approx(0.1 * (12 + 4 + 4))
 
 
 def test_messages_beside_weight_gradients() -> None:
