@@ -311,7 +311,8 @@ class Job(Checked):
         if not degrees and chips == self.cluster.chips:
             return other
         stated = "layout" in own and other.layout.dp is not None
-        full = self.filled.layout.chips == self.cluster.chips
+        mine = self.cluster.chips
+        full = self.layout.filling(mine).chips == mine
         layout = other.layout.with_(**degrees)
         if full and not stated and degrees.get("dp") is None:
             # a placement that is given says dp too
@@ -321,7 +322,7 @@ class Job(Checked):
                 if placed
                 else layout.refilling(chips)
             )
-        return replace(other, layout=layout.filling(chips))
+        return with_values(other, layout=layout.filling(chips))
 
     def laid_out(self, layout: Layout) -> Job:
         """The job under this layout, with its framework unchanged."""
