@@ -2,14 +2,15 @@
 
     worked_out("4 * hidden if wide else 0", {"hidden": 8, "wide": True}) -> 32
 
-What a text may hold is in `BINARY` and `COMPARED`; there are no attributes, no powers and no loops,
-so that a formula ends, and reaches nothing but its names.
+What a text may hold is in `BINARY` and `COMPARED`; there are no powers and no loops, and dots are
+part of a name (`layout.tp`), so that a formula ends, and reaches nothing but its names.
 """
 
 from __future__ import annotations
 
 import ast
 import operator
+import re
 from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any
@@ -35,6 +36,7 @@ COMPARED: dict[type, Callable[[Any, Any], Any]] = {
     ast.In: lambda a, b: a in b,
     ast.NotIn: lambda a, b: a not in b,
 }
+BRACES = re.compile(r"\{([^{}]+)\}")
 UNARY: dict[type, Callable[[Any], Any]] = {
     ast.Not: operator.not_,
     ast.USub: operator.neg,
@@ -64,12 +66,22 @@ def calls(text: str) -> tuple[Formula, ...]:
     return tuple(_part(node) for node in nodes if isinstance(node, ast.Call))
 
 
+def filled_in(text: str, names: Mapping[str, Any]) -> str:
+    """A sentence with the values of the formulas that stand in its braces."""
+    return BRACES.sub(lambda m: str(worked_out(m[1], names)), text)
+
+
 def _part(node: ast.expr) -> Formula:
     match node:
         case ast.Constant(value=value):
             return lambda names: value
         case ast.Name(id=name):
             return lambda names: names[name]
+        case ast.Attribute():
+            path = ast.unparse(node)
+            if not all(part.isidentifier() for part in path.split(".")):
+                raise ValueError(f"no name of a formula: {path[:80]}")
+            return lambda names: names[path]
         case ast.Tuple(elts=parts):
             inner = [_part(part) for part in parts]
             return lambda names: tuple(part(names) for part in inner)

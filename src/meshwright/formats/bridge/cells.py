@@ -19,7 +19,7 @@ from ...describe.job import (
 from ...describe.offload import offload
 from ...describe.read import brief
 from ...errors import BadInput
-from ..formulas import calls, worked_out
+from ..formulas import calls, filled_in, worked_out
 from .keys import Keys
 from .shared import (
     accumulated,
@@ -27,7 +27,9 @@ from .shared import (
     class_of_optimizer,
     hub_model,
     hub_name,
+    layers_of,
     optimizer_named,
+    replicas_left,
     run_length,
     run_tokens,
 )
@@ -49,20 +51,39 @@ NAMED: Mapping[str, Mapping[str, Any]] = {
 
 
 def read_cell(format: Format, path: str, cell: Cell, keys: Keys) -> Any:
-    """What a file says of one field; None if nothing."""
+    """What a file says of one field; None if nothing.  Raises BadInput for what a row refuses."""
+    names = KeyNames(format, keys)
+    for formula, why in cell.demand:
+        if worked_out(formula, names):
+            raise BadInput(filled_in(why, names))
+    value = _value_of_cell(format, path, cell, keys=keys, names=names)
+    for formula, key, why in cell.left:
+        if worked_out(formula, names):
+            keys.leave(key, filled_in(why, names))
+    for formula, note in cell.notes:
+        if worked_out(formula, names):
+            keys.notes.append(filled_in(note, names))
+    if path == "job.batch" and isinstance(value, int) and value:
+        return f"{value}seq"  # a bare number is tokens
+    return value
+
+
+def _value_of_cell(
+    format: Format, path: str, cell: Cell, keys: Keys, names: KeyNames
+) -> Any:
+    """The value that the kind of row reads."""
     if cell.hub:
         return hub_model(keys, cell.keys, format.name)
     if cell.parts:
         each = {*format.cells["layout.microbatch"].keys} & keys.unread
         return None if each else batch_of_parts(keys, cell.parts)
     if cell.formula:
-        names = key_names(keys)
         value = worked_out(cell.formula, names)
-        if (
-            value is not None
-        ):  # also keys that did not count here must be readable
+        if value is not None:
+            # also keys that did not count here must be readable
             for call in calls(cell.formula):
                 call(names)
+            keys.used |= {*cell.keys} & {*keys.said}
         return value
     if cell.where and keys.degree(cell.where) == 1:
         keys.used |= {*cell.keys} & {*keys.said}
@@ -83,9 +104,7 @@ def read_cell(format: Format, path: str, cell: Cell, keys: Keys) -> Any:
         there = [key for key in cell.keys if key in keys.said]
         given = [getattr(keys, cell.kind)(key) for key in there]
         usual = None if cell.default is UNSAID else cell.default
-        value = next((v for v in given if v or v is False), usual)
-        counted = path == "job.batch" and value  # a bare number is tokens
-        return f"{value}seq" if counted else value
+        return next((v for v in given if v or v is False), usual)
     if not cell.keys:
         return None
     value = keys.get(cell.keys[0])
@@ -99,20 +118,74 @@ def read_cell(format: Format, path: str, cell: Cell, keys: Keys) -> Any:
     return value if cell.words is None else _ours(value, cell, keys)
 
 
-def key_names(keys: Keys) -> Mapping[str, Any]:
-    """What the names in a cell's formula stand for: readers of keys, and fields read before."""
-    readers = "whole number word flag switch choice get degree so_far"
-    return {
-        **{name: getattr(keys, name) for name in readers.split()},
-        "text": lambda key: str(keys.get(key)),
-        "said": lambda key: key in keys.said,
-        "section": lambda name: any(
-            key.startswith(f"{name}.") for key in keys.said
-        ),
-        "class_of_optimizer": partial(class_of_optimizer, keys),
-        "chips": keys.chips,
-        "max": max,
-    }
+class KeyNames(dict[str, Any]):
+    """What the names in a format's formulas stand for: readers of keys, fields read before, and the
+    format's own `let`, each worked out anew where it is asked for."""
+
+    def __init__(self, format: Format, keys: Keys) -> None:
+        readers = "whole number word flag switch choice get items degree so_far"
+        super().__init__(
+            {name: getattr(keys, name) for name in readers.split()}
+        )
+        self.update(
+            text=lambda key: str(keys.get(key)),
+            said=lambda key: key in keys.said,
+            section=lambda name: any(
+                key.startswith(f"{name}.") for key in keys.said
+            ),
+            class_of_optimizer=partial(class_of_optimizer, keys),
+            replicas=lambda: replicas_left(keys),
+            layers=lambda: layers_of(keys),
+            named=lambda: isinstance(keys.so_far("model"), str),
+            place=lambda word, words: (
+                words.index(word) if word in words else None
+            ),
+            leading=lambda key: leading_number(str(keys.get(key, ""))),
+            table=lambda **fields: {
+                k: v for k, v in fields.items() if v is not None
+            },
+            joined=lambda *parts: "+".join(filter(None, parts)) or None,
+            shown=lambda number: f"{number:g}",
+            chips=keys.chips,
+            title=keys.title,
+            max=max,
+            int=int,
+        )
+        self.let = format.let
+
+    def __missing__(self, name: str) -> Any:
+        return worked_out(self.let[name], self)
+
+
+def leading_number(text: str) -> int | None:
+    """127 of "(127, 0)"."""
+    match = re.search(r"-?\d+", text)
+    return int(match[0]) if match else None
+
+
+class PlanNames(dict[str, Any]):
+    """What the names in a writer's formulas stand for: fields of a job by their path, such as
+    layout.tp, job.batch or model.moe.experts; own: what its software does by itself, where the plan
+    names one (None: nobody knows)."""
+
+    def __init__(self, job: Job) -> None:
+        super().__init__(int=int, max=max, str=str)
+        self.tables = {
+            "job": job,
+            "layout": job.layout,
+            "software": job.software,
+            "model": job.model,
+            "own": job.framework,
+            "away": offload(job.layout.offload),
+            "profile": job.profile,
+        }
+
+    def __missing__(self, path: str) -> Any:
+        table, *fields = path.split(".")
+        value: Any = self.tables[table]
+        for field in fields:
+            value = None if value is None else getattr(value, field)
+        return value
 
 
 def one_chunk(cell: Cell, keys: Keys) -> str | None:
@@ -201,6 +274,14 @@ def write_cell(
     out: dict[str, Any],
 ) -> None:
     """The keys that say a value, added to `out`.  Raises BadInput for one that none says."""
+    names = PlanNames(job)
+    for formula, why in cell.refuse:
+        if worked_out(formula, names):
+            raise BadInput(filled_in(why, names))
+    if cell.put:
+        made = {key: worked_out(f, names) for key, f in cell.put.items()}
+        out |= {key: v for key, v in made.items() if v is not None}
+        return
     if cell.beside:
         return
     if not means(cell, job):

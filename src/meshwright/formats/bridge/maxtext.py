@@ -21,10 +21,10 @@ from ...layout.schemes import hidden_cut
 from ..torchrun import PORT
 from . import launch
 from .keys import Keys
-from .megatron import layers_of
 from .reading import Reader
 from .shared import (
     Out,
+    layers_of,
     accumulated,
     model_named,
     name_of,

@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from itertools import groupby
 from typing import Any
 
-from ... import catalog
 from ...describe.framework import framework
 from ...describe.job import OPTIMIZERS, PRECISIONS, Job
 from ...describe.layout import AXES
@@ -20,29 +19,16 @@ from ...errors import BadInput
 from ...layout import beside
 from ...layout.placement import lies
 from ...layout.stages import stage_count, stage_layers
-from . import host_memory
 from .keys import Keys
-from .model_megatron import READ_MODEL, WRITE_MODEL, has_own_model
+from .model_megatron import READ_MODEL
+from .shared import layers_of
 from .writing import STAGES_NEARER
 
-STRATEGIES = ("no_shard", "optim", "optim_grads", "optim_grads_params")
-"""Sharding of Megatron-FSDP, in the order of ZeRO stages."""
 TITLE = "Megatron-LM"
 CORE = "megatron-core"
 """Its offers say which settings go with which layouts, in all frameworks that are built on it."""
-RECIPES = {
-    "delayed": "delayed",
-    "tensorwise": "tensorwise",
-    "mxfp8": "mxfp8",
-    "blockwise": "blockwise",
-}
-"""--fp8-recipe -> `Software.float8`."""
 STATE_BYTES = {"fp32": 4.0, "fp16": 2.0, "bf16": 2.0, "fp8": 1.0}
 """Numbers of the optimizer's states."""
-GRAPHS = {"full": "full_iteration", "parts": "transformer_engine"}
-"""`Software.cuda_graphs` -> --cuda-graph-impl."""
-GROUP = "microbatch_group_size_per_virtual_pipeline_stage"
-"""The argument; its dataclass and Megatron-Bridge say microbatch_group_size_per_vp_stage."""
 WORDS = {
     "cs": "tensorwise",
     "current": "tensorwise",
@@ -55,25 +41,6 @@ WORDS = {
     "blockwise": "blockwise",
 }
 """Word in the name of a recipe of mixed precision -> `Software.float8`."""
-
-
-def etp(k: Keys) -> int | None:
-    """Megatron cuts experts as it cuts the rest, unless told."""
-    given = k.whole("expert_tensor_parallel_size")
-    if not k.so_far("model.moe") and not k.so_far("model"):
-        return None
-    if given is None and isinstance(k.so_far("model.moe"), Mapping):
-        return k.degree("layout.tp")
-    return given
-
-
-def layers_of(k: Keys) -> int:
-    """Layers of the model that the file describes or names; 0 if it does neither."""
-    model = k.so_far("model")
-    if isinstance(model, str) and catalog.has("models", model):
-        return catalog.model(model).layers
-    layers = str(k.so_far("model.layers", 0))
-    return int(layers) if layers.isdecimal() else 0
 
 
 def interleave(k: Keys) -> int | None:
@@ -176,30 +143,6 @@ def stages_of(text: object) -> list[int] | None:
     ]
 
 
-def _zero(k: Keys) -> int:
-    """ZeRO stage: of the distributed optimizer, of one of the FSDPs, or of DeepSpeed."""
-    if k.flag("deepspeed") and k.get("zero_stage") is not None:
-        return k.whole("zero_stage", 0) or 0
-    strategy = k.word("data_parallel_sharding_strategy")
-    sharded = k.flag("use_megatron_fsdp") or k.flag("use_custom_fsdp")
-    said = "use_megatron_fsdp" in k.said or "use_custom_fsdp" in k.said
-    distributed = k.flag(
-        "use_distributed_optimizer", isinstance(k.so_far("model"), str)
-    )
-    if k.flag("use_torch_fsdp2"):
-        return 3
-    if sharded or (
-        strategy and not said and "use_distributed_optimizer" not in k.said
-    ):
-        strategy = strategy or STRATEGIES[-1]
-        if strategy not in STRATEGIES:
-            raise BadInput(
-                f"data_parallel_sharding_strategy {strategy!r}: {', '.join(STRATEGIES)}"
-            )
-        return STRATEGIES.index(strategy)
-    return 1 if distributed else 0
-
-
 def _recomputed(k: Keys) -> str:
     """`Layout.recompute` of granularity, method, modules and number of layers."""
     how = k.word("recompute_granularity") or k.word(
@@ -239,29 +182,6 @@ def _recomputed(k: Keys) -> str:
             "layer's",
         )
     return "full"
-
-
-def microbatch_group(k: Keys) -> int | None:
-    """Microbatches that go through a chunk at a time: pp of them unless told."""
-    group = k.whole(GROUP) or k.whole(GROUP.replace("virtual_pipeline", "vp"))
-    piped = k.degree("layout.interleave") > 1
-    return group if piped and group != k.degree("layout.pp") else None
-
-
-def _batch(k: Keys) -> str | None:
-    """Sequences of a step; one microbatch for each replica unless said."""
-    given = k.whole("global_batch_size")
-    if not given and k.chips and "num_layers" in k.said:
-        degrees = (
-            k.degree("layout.tp")
-            * k.degree("layout.cp")
-            * k.degree("layout.pp")
-        )
-        given = max(k.chips // degrees, 1) * k.degree("layout.microbatch")
-        k.notes.append(
-            f"global_batch_size is not given: one microbatch a replica, {given}"
-        )
-    return f"{given}seq" if given else None
 
 
 def _precision(k: Keys) -> object:
@@ -349,66 +269,13 @@ def _optimizer(k: Keys) -> object:
     return {"name": name, "state_bytes": sum(kept), "master_bytes": kept[0]}
 
 
-def graphs(k: Keys) -> str | None:
-    """CUDA graphs."""
-    how = k.word("cuda_graph_impl")
-    scope = " ".join(
-        k.items("cuda_graph_scope") + k.items("cuda_graph_modules")
-    )
-    if k.flag("enable_cuda_graph"):
-        how = "local"
-    if k.flag("external_cuda_graph"):
-        how = "transformer_engine"
-    if how in ("", "none"):
-        return "off" if how else None
-    if how not in GRAPHS.values() and how != "local":
-        k.leave("cuda_graph_impl", f"{how!r} is not known: parts are taken")
-    whole = how == GRAPHS["full"] or GRAPHS["full"] in scope
-    return "full" if whole else "parts"
-
-
-def float8(k: Keys) -> str | None:
-    """Scaling of FP8 numbers; delayed unless said."""
-    recipe = k.word("fp8_recipe")
-    said = k.so_far("software.float8")
-    eight = k.get("fp8_format") or k.get("fp8")
-    if recipe in ("", "none"):
-        return str(said) if said else "delayed" if eight else None
-    if recipe not in RECIPES:
-        k.leave("fp8_recipe", f"the recipe {recipe!r} is not known")
-        return None
-    return RECIPES[recipe]
-
-
-def dp_overlap(k: Keys) -> str | None:
-    """Collectives of replicas beside compute: Megatron-LM's arguments have none unless asked; a
-    recipe that does not say has its own.
-    """
-    keys = ("overlap_grad_reduce", "overlap_param_gather")
-    asked = [k.flag(key) for key in keys]
-    if not {*keys} & {*k.said} and (k.title != TITLE or not has_own_model(k)):
-        return None
-    gathers = bool(k.so_far("layout.zero"))
-    if all(asked) or (asked[0] and not gathers):
-        return None  # as the profile has it
-    return "gradients" if asked[0] else "off"
-
-
 READ = {
     **READ_MODEL,
-    "layout.etp": etp,
     "layout.interleave": interleave,
     "layout.stages": _stages,
-    "layout.zero": _zero,
     "layout.recompute": _recomputed,
-    "layout.offload": host_memory.megatron,
-    "layout.microbatch_group": microbatch_group,
-    "job.batch": _batch,
     "job.precision": _precision,
     "job.optimizer": _optimizer,
-    "software.cuda_graphs": graphs,
-    "software.float8": float8,
-    "software.dp_overlap": dp_overlap,
 }
 """Field -> what reads it."""
 
@@ -416,15 +283,6 @@ READ = {
 # ---------------------------------------------------------------- writing
 
 Out = dict[str, Any]
-
-
-def write_etp(job: Job, out: Out) -> None:
-    if job.layout.etp > 1 and not job.model.moe:
-        raise BadInput(
-            f"etp {job.layout.etp} cuts experts, and {job.model.name} has none"
-        )
-    if job.model.moe:
-        out["expert_tensor_parallel_size"] = int(job.layout.etp)
 
 
 def write_interleave(job: Job, out: Out) -> None:
@@ -525,49 +383,6 @@ def write_placement(job: Job, out: Out) -> None:
         out["use_tp_pp_dp_mapping"] = True
 
 
-def write_microbatch_group(job: Job, out: Out) -> None:
-    l = job.layout
-    if l.microbatch_group not in (0, l.pp):
-        out[GROUP] = int(l.microbatch_group)
-
-
-def _write_float8(job: Job, out: Out) -> None:
-    if job.precision.compute != "fp8":
-        return
-    said = job.software.float8
-    if said is None:
-        said = job.profile.float8 if job.profile else "delayed"
-    if said != "delayed":
-        out["fp8_recipe"] = said
-
-
-def write_loss(job: Job, out: Out) -> None:
-    """What Megatron-LM itself does is not said; what a framework on top of it does, is."""
-    own = job.profile.loss if job.profile and job.framework else None
-    how = job.software.loss or own
-    if how in ("in place", "fused"):
-        out["cross_entropy_loss_fusion"] = True
-    if how == "in place":
-        out["cross_entropy_fusion_impl"] = "te"
-
-
-def write_dispatcher(job: Job, out: Out) -> None:
-    how = job.software.dispatcher
-    if how in ("deepep", "hybridep"):
-        out["moe_token_dispatcher_type"] = "flex"
-        out["moe_flex_dispatcher_backend"] = how
-    elif how or job.model.moe:
-        out["moe_token_dispatcher_type"] = "alltoall"
-
-
-def write_dp_overlap(job: Job, out: Out) -> None:
-    how = job.software.dp_overlap or "all"
-    if how != "off":
-        out["overlap_grad_reduce"] = True
-    if how == "all" and job.layout.zero:
-        out["overlap_param_gather"] = True
-
-
 def _demand(job: Job, out: Out) -> None:
     """BadInput for settings that Megatron does not take beside each other (`validate_args`)."""
     l, numbers = job.layout, job.precision
@@ -597,17 +412,9 @@ def demand_overlaps(job: Job) -> None:
 
 WRITE = {
     "": _demand,
-    **WRITE_MODEL,
-    "layout.etp": write_etp,
     "layout.interleave": write_interleave,
     "layout.stages": write_stages,
     "layout.recompute": _write_recompute,
-    "layout.offload": host_memory.write_megatron,
     "layout.placement": write_placement,
-    "layout.microbatch_group": write_microbatch_group,
-    "software.float8": _write_float8,
-    "software.loss": write_loss,
-    "software.dispatcher": write_dispatcher,
-    "software.dp_overlap": write_dp_overlap,
 }
 """Field -> what writes it."""

@@ -141,13 +141,6 @@ def _dense(keys: Mapping[str, Any]) -> bool:
     return name is not None and catalog.model(name).moe is None
 
 
-def recipe_zero(k: Keys) -> int:
-    """The library's recipes shard the optimizer (recipes/common.py), which Megatron does not."""
-    stage = int(megatron.READ["layout.zero"](k))
-    own = NO_MODEL in k.said or "use_distributed_optimizer" in k.said
-    return stage if own else stage or 1
-
-
 def _model(k: Keys) -> str | None:
     """The catalogue's name of a recipe's model; what it runs on goes beside it."""
     name = str(k.get("recipe", ""))
@@ -177,7 +170,7 @@ def _known(name: str, k: Keys) -> str | None:
     return model_named(k, word if word in get(NAME).models else name, NAME)
 
 
-READ = {**megatron.READ, "model": _model, "layout.zero": recipe_zero}
+READ = {**megatron.READ, "model": _model}
 """Field -> what reads it."""
 
 
@@ -212,38 +205,10 @@ def _write_precision(job: Job, out: dict[str, Any]) -> None:
         out["grad_reduce_in_fp32"] = False
 
 
-def _write_float8(job: Job, out: dict[str, Any]) -> None:
-    """The recipe of mixed precision says it."""
-    if job.software.float8 == "rowwise":
-        raise BadInput(
-            "Megatron-Bridge scales FP8 numbers by tensor or block, not by row"
-        )
-
-
-def write_logits(job: Job, out: dict[str, Any]) -> None:
-    """Of the wheels none has the key (0.3.1 with Megatron-Core 0.16.1)."""
-    if job.software.logits_quantised:
-        raise BadInput(
-            "Megatron-Bridge 0.3.1 has no key of quantised logits, which a later one has:"
-            " leave logits_quantised out"
-        )
-
-
-def write_dp_overlap(job: Job, out: dict[str, Any]) -> None:
-    """As Megatron; its recipes overlap unless told."""
-    megatron.write_dp_overlap(job, out)
-    out.setdefault("overlap_grad_reduce", False)
-    if job.layout.zero:
-        out.setdefault("overlap_param_gather", False)
-
-
 WRITE = {
     **megatron.WRITE,
     "model": _write_model,
     "job.precision": _write_precision,
-    "software.float8": _write_float8,
-    "software.dp_overlap": write_dp_overlap,
-    "software.logits_quantised": write_logits,
 }
 """Field -> what writes it."""
 

@@ -36,6 +36,15 @@ def replicas_left(k: Keys) -> int | None:
     return k.degree("layout.dp") if said else left_of(k)
 
 
+def layers_of(k: Keys) -> int:
+    """Layers of the model that the file describes or names; 0 if it does neither."""
+    model = k.so_far("model")
+    if isinstance(model, str) and catalog.has("models", model):
+        return catalog.model(model).layers
+    layers = str(k.so_far("model.layers", 0))
+    return int(layers) if layers.isdecimal() else 0
+
+
 def model_named(k: Keys, name: str, format: str) -> str | None:
     """Our name of a model that a format calls so; None, and said so, for one not known here."""
     models = get(format).models

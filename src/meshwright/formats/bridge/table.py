@@ -15,8 +15,17 @@ Readers, writers, what a writer refuses and the table of the documentation follo
     { key = "...", hub = true }                 the model, by its name on Hugging Face
     { keys = [...], formula = "..." }           the field worked out of keys, read and not written
     { parts = "..." }                           the batch: microbatch x this x replicas
+    { put = { key = "formula" } }               written: what the keys are in a plan; None: not there
+    { refuse = [["formula", "..."]] }           plans that are not written, and why
+    { demand = [["formula", "..."]] }           files that are refused, and why
+    { left = [["formula", "key", "..."]] }      the key says what the prediction has not
+    { notes = [["formula", "..."]] }            what was assumed
 
-and a field without a cell cannot be said: a writer refuses every other value than the default. What
+Formulas (`formats.formulas`) of a file's keys have the names of `cells.key_names` and those that a
+format has in `let`; formulas of a plan the fields of a job, such as layout.tp (`cells.PlanNames`).
+In a sentence a formula may stand in braces.
+
+A field without a cell cannot be said: a writer refuses every other value than the default. What
 no table holds (layers of stages, batches of parts) a format's own file reads (`READ`) or writes
 (`WRITE`): there the cell names the keys.
 """
@@ -79,6 +88,16 @@ class Cell:
     """A model by its name on Hugging Face, or a folder with its config.json."""
     formula: str = ""
     """What the keys say together, read and not written: `cells.key_names` are its names."""
+    put: Mapping[str, str] = EMPTY
+    """Key -> formula of a plan that makes its value; None: it is not written."""
+    refuse: tuple[tuple[str, str], ...] = ()
+    """(Formula of a plan that is not written, sentence)."""
+    demand: tuple[tuple[str, str], ...] = ()
+    """(Formula of keys that are refused, sentence)."""
+    left: tuple[tuple[str, str, str], ...] = ()
+    """(Formula of keys, the key that says what is not in the prediction, sentence)."""
+    notes: tuple[tuple[str, str], ...] = ()
+    """(Formula of keys, what was assumed)."""
     parts: str = ""
     """Key of the microbatches of a replica, which make the batch."""
 
@@ -110,6 +129,8 @@ class Format:
     """Pattern of a program that has the same flags and is no training of a decoder -> why."""
     models: Mapping[str, str] = EMPTY
     """Their name of a model -> ours."""
+    let: Mapping[str, str] = EMPTY
+    """Name -> formula of keys that others of the format are made of."""
     names: Mapping[str, str] = EMPTY
     """Key of the format that it is like -> what it is called here."""
     yours: str = ""
@@ -258,7 +279,10 @@ def get(name: str, flag: str = "--to") -> Format:
     return formats()[name]
 
 
-INHERITED = ("matters", "usual", "refuses", "defaults", "notes", "scripts")
+INHERITED = (
+    *("matters", "usual", "refuses", "defaults", "let"),
+    *("notes", "scripts"),
+)
 """What a format has of the one that it is like, where it says no other."""
 
 

@@ -36,12 +36,12 @@ from .keys import Keys
 from .megatron import (
     has_even_stages,
     layers_by_stage,
-    layers_of,
     stage_counts_text,
 )
 from .reading import FileKeys, decided_elsewhere
 from .shared import (
     Out,
+    layers_of,
     compiles,
     model_named,
     name_of,
