@@ -60,10 +60,21 @@ def formula(text: str) -> Formula:
 
 
 @cache
-def calls(text: str) -> tuple[Formula, ...]:
-    """All calls in a formula, also those that its conditions may pass over."""
+def names_in(text: str) -> frozenset[str]:
+    """The names in a formula, without dotted ones."""
     nodes = ast.walk(ast.parse(text, mode="eval"))
-    return tuple(_part(node) for node in nodes if isinstance(node, ast.Call))
+    return frozenset(n.id for n in nodes if isinstance(n, ast.Name))
+
+
+@cache
+def calls(text: str, among: tuple[str, ...]) -> tuple[Formula, ...]:
+    """The calls of these functions in a formula, also those that its conditions may pass over."""
+    nodes = ast.walk(ast.parse(text, mode="eval"))
+    return tuple(
+        _part(node)
+        for node in nodes
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in among
+    )
 
 
 def filled_in(text: str, names: Mapping[str, Any]) -> str:

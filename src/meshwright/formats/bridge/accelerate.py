@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...describe.job import Job
-from ...errors import BadInput
 from ..torchrun import PORT
 from . import launch
 from .deepspeed import PROFILES
@@ -14,11 +13,9 @@ from .keys import Keys
 from .reading import FileKeys
 from .shared import (
     Out,
-    compiles,
     runs_fsdp2,
     runs_on,
     write_shards,
-    write_stage,
 )
 from .table import get
 from .tool import Tool
@@ -108,43 +105,7 @@ def _write_dp(job: Job, out: Out) -> None:
     write_shards(job, out, NAME, M)
 
 
-def _write_zero(job: Job, out: Out) -> None:
-    write_stage(
-        job,
-        out,
-        NAME,
-        version=F + "version",
-        reshard=F + "reshard_after_forward",
-    )
-    out["distributed_type"] = "FSDP" if job.layout.zero else "MULTI_GPU"
-    if job.layout.zero:
-        out[F + "auto_wrap_policy"] = LAYERS
-
-
-def _write_recompute(job: Job, out: Out) -> None:
-    how = job.layout.recompute
-    if how not in ("none", "full") or (how == "full" and not job.layout.zero):
-        raise BadInput(
-            f"accelerate's FSDP recomputes none or full layers, not {how}"
-        )
-    if job.layout.zero:
-        out[F + "activation_checkpointing"] = how == "full"
-
-
-def _write_compiled(job: Job, out: Out) -> None:
-    """Without a word nothing is compiled."""
-    if compiles(job) or job.software.compiled is not None:
-        out["dynamo_config.dynamo_backend"] = (
-            "INDUCTOR" if compiles(job) else "NO"
-        )
-
-
-WRITE = {
-    "layout.dp": _write_dp,
-    "layout.zero": _write_zero,
-    "layout.recompute": _write_recompute,
-    "software.compiled": _write_compiled,
-}
+WRITE = {"layout.dp": _write_dp}
 
 
 def starter(at: launch.Place) -> str:

@@ -15,12 +15,9 @@ from .deepspeed import PROFILES
 from .keys import NO, YES, Keys
 from .shared import (
     Out,
-    accumulated,
-    replicas_left,
     runs_fsdp2,
     runs_on,
     write_shards,
-    write_stage,
 )
 from .table import get
 from .tool import Tool
@@ -58,22 +55,6 @@ YOURS = {
 }
 """What its schema demands (`AxolotlInputConfig`) and a job does not hold: for the reader to fill
 in. The path is none, so that nothing trains by mistake."""
-
-
-def ep(k: Keys) -> int | None:
-    """Expert parallelism is a plugin's: without its name the degree does nothing."""
-    degree = k.whole(EP)
-    if degree and degree > 1 and EP_PLUGIN not in k.items("plugins"):
-        k.leave(EP, f"does nothing without plugins: {EP_PLUGIN}")
-        return None
-    return degree
-
-
-def _dp(k: Keys) -> int | None:
-    """Shards times copies times ranks of experts, which take batches of their own."""
-    shards = k.whole("dp_shard_size")
-    parts = (k.whole("dp_replicate_size") or 1) * (ep(k) or 1)
-    return shards * parts if shards else None
 
 
 def zero(k: Keys) -> int:
@@ -117,26 +98,7 @@ def zero(k: Keys) -> int:
     return stage
 
 
-def _batch(k: Keys) -> str | None:
-    """Microbatch times accumulation times replicas."""
-    parts = k.whole("gradient_accumulation_steps", 1) or 1
-    ranks = replicas_left(k)
-    if given := k.whole("batch_size"):
-        return f"{given * (ranks or 1)}seq" if ranks else None
-    return (
-        f"{k.degree('layout.microbatch') * parts * ranks}seq"
-        if ranks
-        else None
-    )
-
-
-READ = {
-    "layout.ep": ep,
-    "layout.dp": _dp,
-    "layout.zero": zero,
-    "job.batch": _batch,
-    "software.dispatcher": lambda k: "deepep" if (ep(k) or 1) > 1 else None,
-}
+READ = {"layout.zero": zero}
 
 
 def _write_dp(job: Job, out: Out) -> None:
@@ -191,24 +153,7 @@ def write_cp(job: Job, out: Out) -> None:
     out["ring_attn_func"] = EXCHANGED.get(l.cp_exchange, l.cp_exchange)
 
 
-def _write_zero(job: Job, out: Out) -> None:
-    write_stage(
-        job,
-        out,
-        NAME,
-        version="fsdp_version",
-        reshard=F + "reshard_after_forward",
-    )
-
-
-WRITE = {
-    "layout.cp": write_cp,
-    "layout.dp": _write_dp,
-    "layout.zero": _write_zero,
-    "job.batch": lambda job, out: out.update(
-        gradient_accumulation_steps=accumulated(job)
-    ),
-}
+WRITE = {"layout.cp": write_cp, "layout.dp": _write_dp}
 
 
 class Axolotl(Tool):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from functools import partial
@@ -19,19 +19,23 @@ from ...describe.job import (
 from ...describe.offload import offload
 from ...describe.read import brief
 from ...errors import BadInput
-from ..formulas import calls, filled_in, worked_out
+from ..formulas import calls, filled_in, names_in, worked_out
 from .keys import Keys
 from .shared import (
     accumulated,
     batch_of_parts,
     class_of_optimizer,
+    compiles,
     hub_model,
     hub_name,
     layers_of,
+    left_of,
     optimizer_named,
     replicas_left,
     run_length,
     run_tokens,
+    runs_fsdp2,
+    runs_on,
 )
 from .table import UNSAID, Cell, Format
 
@@ -53,6 +57,8 @@ NAMED: Mapping[str, Mapping[str, Any]] = {
 def read_cell(format: Format, path: str, cell: Cell, keys: Keys) -> Any:
     """What a file says of one field; None if nothing.  Raises BadInput for what a row refuses."""
     names = KeyNames(format, keys)
+    if cell.when and not worked_out(cell.when, names):
+        return None
     for formula, why in cell.demand:
         if worked_out(formula, names):
             raise BadInput(filled_in(why, names))
@@ -60,11 +66,17 @@ def read_cell(format: Format, path: str, cell: Cell, keys: Keys) -> Any:
     for formula, key, why in cell.left:
         if worked_out(formula, names):
             keys.leave(key, filled_in(why, names))
+    for formula, key, why in cell.unread:
+        if worked_out(formula, names):
+            keys.unreadable(key, filled_in(why, names))
+    for formula, framework in cell.runs:
+        if worked_out(formula, names):
+            run_by(keys, framework)
     for formula, note in cell.notes:
         if worked_out(formula, names):
             keys.notes.append(filled_in(note, names))
-    if path == "job.batch" and isinstance(value, int) and value:
-        return f"{value}seq"  # a bare number is tokens
+    if path == "job.batch" and isinstance(value, int):
+        return f"{value}seq" if value else None  # a bare number is tokens
     return value
 
 
@@ -78,12 +90,13 @@ def _value_of_cell(
         each = {*format.cells["layout.microbatch"].keys} & keys.unread
         return None if each else batch_of_parts(keys, cell.parts)
     if cell.formula:
+        keys.used |= {*cell.keys} & {*keys.said}
         value = worked_out(cell.formula, names)
+        # also keys that did not count here must be readable
         if value is not None:
-            # also keys that did not count here must be readable
-            for call in calls(cell.formula):
-                call(names)
-            keys.used |= {*cell.keys} & {*keys.said}
+            for text in with_let(cell.formula, format):
+                for call in calls(text, CHECKED):
+                    call(names)
         return value
     if cell.where and keys.degree(cell.where) == 1:
         keys.used |= {*cell.keys} & {*keys.said}
@@ -148,13 +161,35 @@ class KeyNames(dict[str, Any]):
             shown=lambda number: f"{number:g}",
             chips=keys.chips,
             title=keys.title,
+            left=lambda: left_of(keys),
             max=max,
             int=int,
+            str=str,
+            round=round,
         )
         self.let = format.let
 
     def __missing__(self, name: str) -> Any:
         return worked_out(self.let[name], self)
+
+
+def with_let(formula: str, format: Format) -> Iterator[str]:
+    """The formula, and those of the format's names that it is made of."""
+    yield formula
+    for name in names_in(formula) & format.let.keys():
+        yield from with_let(format.let[name], format)
+
+
+CHECKED = ("whole", "number", "switch", "choice")
+"""Readers of keys that refuse some values."""
+
+
+def run_by(keys: Keys, framework: str) -> None:
+    """The profile of what runs a file."""
+    if framework == "fsdp2":
+        runs_fsdp2(keys)
+    else:
+        runs_on(keys, framework)
 
 
 def leading_number(text: str) -> int | None:
@@ -169,7 +204,13 @@ class PlanNames(dict[str, Any]):
     names one (None: nobody knows)."""
 
     def __init__(self, job: Job) -> None:
-        super().__init__(int=int, max=max, str=str)
+        super().__init__(
+            accumulated=partial(accumulated, job),
+            compiles=partial(compiles, job),
+            int=int,
+            max=max,
+            str=str,
+        )
         self.tables = {
             "job": job,
             "layout": job.layout,

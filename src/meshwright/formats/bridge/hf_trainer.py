@@ -6,7 +6,7 @@ from ...describe.read import brief
 from . import axolotl
 from .accelerate import SHARDING
 from .keys import Keys
-from .shared import replicas_left, runs_fsdp2
+from .shared import runs_fsdp2
 
 WRAPPED = ("auto_wrap", "true", "2")
 """Words of `fsdp` with which each layer is a unit of its own."""
@@ -55,24 +55,6 @@ def zero_v1(k: Keys) -> int:
     return 3 if k.switch("dist_config.reshard_after_forward", True) else 2
 
 
-def batch_v1(k: Keys) -> str | None:
-    """Of all ranks, or a microbatch for each replica."""
-    ranks = replicas_left(k)
-    whole = k.whole("global_batch_size")
-    each = k.degree("layout.microbatch")
-    size = whole or (each * ranks if ranks else None)
-    return f"{size}seq" if size else None
-
-
-def optimizer_v1(k: Keys) -> str | None:
-    """Weights keep the numbers of their checkpoint: no copies in fp32, but DeepSpeed's."""
-    kept = k.word("dist_config.name") == "deepspeed"
-    alone = k.switch("bf16", True) and not kept
-    return "adamw-no-master" if alone else None
-
-
 READ_V1 = {
     "layout.zero": zero_v1,
-    "job.batch": batch_v1,
-    "job.optimizer": optimizer_v1,
 }

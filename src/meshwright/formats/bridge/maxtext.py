@@ -24,7 +24,6 @@ from .keys import Keys
 from .reading import Reader
 from .shared import (
     Out,
-    layers_of,
     accumulated,
     model_named,
     name_of,
@@ -41,16 +40,6 @@ TENSOR = {"gspmd": "tensor", "megatron": "tensor_sequence"}
 """What tp is under our schemes: base.yml cuts norms and the hidden state along the hidden size over
 `tensor` (activation_embed), and along the sequence over `tensor_sequence` (activation_norm_length).
 """
-POLICIES = {
-    "minimal_flash": "minimal_with_context",
-    "minimal_with_quantization": "minimal",
-    "minimal_with_context_and_quantization": "minimal_with_context",
-}
-"""Their words for what has another name here."""
-OFFLOADED = {
-    "minimal_offloaded": "minimal",
-    "qkv_proj_offloaded": "save_qkv_proj",
-}
 KNOWN = (
     "full",
     "minimal",
@@ -167,50 +156,10 @@ def _microbatch(k: Keys) -> int | None:
     return int(of_replica)
 
 
-def _batch(k: Keys) -> str | None:
-    each = k.number("per_device_batch_size", PER_DEVICE)
-    parts = k.whole("gradient_accumulation_steps", 1) or 1
-    return (
-        f"{max(round((each or 1) * k.chips), 1) * parts}seq"
-        if k.chips
-        else None
-    )
-
-
-def chunks_of_rank(k: Keys) -> int | None:
-    repeats = k.whole("num_pipeline_repeats", -1) or -1
-    layers = layers_of(k)
-    each = k.whole("num_layers_per_pipeline_stage", 1) or 1
-    pp = k.degree("layout.pp")
-    if repeats < 0 and layers:
-        repeats = layers // (pp * each)
-    return repeats if pp > 1 and repeats > 1 else None
-
-
 def _zero(k: Keys) -> int:
     if shards_weights(k):
         return 3
     return 1 if k.flag("shard_optimizer_over_data") else 0
-
-
-def _recomputed(k: Keys) -> str:
-    policy = k.word("remat_policy", "full")
-    if policy in OFFLOADED:
-        k.leave(
-            "remat_policy",
-            "activations go to host memory, which a layout cannot express",
-        )
-        return OFFLOADED[policy]
-    if policy == "none":
-        k.notes.append(
-            "remat_policy none recomputes whole layers (0.2.5): full"
-        )
-        return "full"
-    policy = POLICIES.get(policy, policy)
-    if policy not in KNOWN:
-        k.leave("remat_policy", f"{policy!r} is not known: full is taken")
-        return "full"
-    return policy
 
 
 READ: Mapping[str, Reader] = {
@@ -225,10 +174,7 @@ READ: Mapping[str, Reader] = {
     "layout.dp": _dp,
     "layout.dp_replicate": _copies,
     "layout.microbatch": _microbatch,
-    "layout.interleave": chunks_of_rank,
     "layout.zero": _zero,
-    "layout.recompute": _recomputed,
-    "job.batch": _batch,
 }
 
 
@@ -334,19 +280,6 @@ def write_microbatch(job: Job, out: Out) -> None:
         out["gradient_accumulation_steps"] = count
 
 
-def _write_chunks(job: Job, out: Out) -> None:
-    l = job.layout
-    if l.pp == 1:
-        return
-    stages = int(l.pp * l.interleave)
-    if job.model.layers % stages:
-        raise BadInput(
-            f"MaxText assigns layers evenly: {job.model.layers} over {stages} stages"
-        )
-    out["num_layers_per_pipeline_stage"] = job.model.layers // stages
-    out["num_pipeline_repeats"] = int(l.interleave)
-
-
 def _write_recompute(job: Job, out: Out) -> None:
     if recompute(job.layout.recompute).layers:
         raise BadInput(
@@ -382,7 +315,6 @@ WRITE = {
     "layout.tp": write_tp,
     "layout.dp": _write_dp,
     "layout.microbatch": write_microbatch,
-    "layout.interleave": _write_chunks,
     "layout.zero": _write_zero,
     "layout.recompute": _write_recompute,
 }

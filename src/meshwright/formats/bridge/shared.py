@@ -230,6 +230,8 @@ def class_of_optimizer(k: Keys, key: str) -> str | None:
     if given is None:
         return None
     word = str(given).rpartition(".")[2].lower()
+    # OLMo-core's SkipStepAdamWConfig
+    word = word.removesuffix("config").removeprefix("skipstep")
     name = optimizer_named(replace(k, said={key: word}), key)
     alone = k.so_far("job.precision") in PURE and name is None
     return "adamw-no-master" if alone else name

@@ -15,11 +15,15 @@ Readers, writers, what a writer refuses and the table of the documentation follo
     { key = "...", hub = true }                 the model, by its name on Hugging Face
     { keys = [...], formula = "..." }           the field worked out of keys, read and not written
     { parts = "..." }                           the batch: microbatch x this x replicas
+    { when = "formula" }                        the row is read only where this is true
     { put = { key = "formula" } }               written: what the keys are in a plan; None: not there
     { refuse = [["formula", "..."]] }           plans that are not written, and why
     { demand = [["formula", "..."]] }           files that are refused, and why
     { left = [["formula", "key", "..."]] }      the key says what the prediction has not
+    { unread = [["formula", "key", "..."]] }    the key's value cannot be read: it is asked for
     { notes = [["formula", "..."]] }            what was assumed
+    { runs = [["formula", "profile"]] }         the software that such a file is run by
+    { as = "deepspeed" }                        the row of another format
 
 Formulas (`formats.formulas`) of a file's keys have the names of `cells.key_names` and those that a
 format has in `let`; formulas of a plan the fields of a job, such as layout.tp (`cells.PlanNames`).
@@ -88,6 +92,8 @@ class Cell:
     """A model by its name on Hugging Face, or a folder with its config.json."""
     formula: str = ""
     """What the keys say together, read and not written: `cells.key_names` are its names."""
+    when: str = ""
+    """A formula of keys: where it is false the row is not read."""
     put: Mapping[str, str] = EMPTY
     """Key -> formula of a plan that makes its value; None: it is not written."""
     refuse: tuple[tuple[str, str], ...] = ()
@@ -96,8 +102,12 @@ class Cell:
     """(Formula of keys that are refused, sentence)."""
     left: tuple[tuple[str, str, str], ...] = ()
     """(Formula of keys, the key that says what is not in the prediction, sentence)."""
+    unread: tuple[tuple[str, str, str], ...] = ()
+    """(Formula of keys, the key whose value cannot be read, sentence)."""
     notes: tuple[tuple[str, str], ...] = ()
     """(Formula of keys, what was assumed)."""
+    runs: tuple[tuple[str, str], ...] = ()
+    """(Formula of keys, the software that runs such a file); fsdp2: PyTorch's second FSDP."""
     parts: str = ""
     """Key of the microbatches of a replica, which make the batch."""
 
@@ -290,7 +300,7 @@ def _format(name: str, said: dict[str, Any]) -> Format:
     base = formats_like(said)
     ancestor = _data()["formats"].get(base, {})
     cells = {
-        path: _cell(row[w])
+        path: _cell(_row(row, w))
         for path, row in _data()["fields"].items()
         for w in [name if name in row else base]
         if w in row
@@ -310,6 +320,13 @@ def _format(name: str, said: dict[str, Any]) -> Format:
         given[key] = {k: tuple(values) for k, values in lists}
     kept = {path: cell for path, cell in cells.items() if cell is not None}
     return Format(name=name, cells=kept, **given)
+
+
+def _row(rows: Mapping[str, Any], name: str) -> Any:
+    """The row of a format, or that of another which it names."""
+    said = rows[name]
+    other = said.get("as") if isinstance(said, dict) else None
+    return rows[other] if other else said
 
 
 def formats_like(said: Mapping[str, Any]) -> str:

@@ -12,7 +12,7 @@ from ...errors import BadInput
 from .accelerate import COPIES, SHARDING
 from .keys import Keys
 from .reading import Reader
-from .shared import hub_model, left_of, model_named
+from .shared import hub_model, model_named
 
 
 def torchtune_model(k: Keys) -> object:
@@ -38,18 +38,6 @@ def litgpt_model(k: Keys) -> object:
 LITGPT: Mapping[str, Reader] = {"model": litgpt_model}
 STRATEGIES = ("fsdp", "ddp", "single")
 """OLMo's words (config.py)."""
-RECOMPUTED = {
-    "whole_layer": (1, 1),
-    "one_in_two": (1, 2),
-    "one_in_three": (1, 3),
-    "one_in_four": (1, 4),
-    "one_in_eight": (1, 8),
-    "two_in_three": (2, 3),
-    "three_in_four": (3, 4),
-}
-"""OLMo's words -> (layers that run again, of so many)."""
-
-
 def olmo_zero(k: Keys) -> int:
     word = k.choice("fsdp.sharding_strategy", SHARDING, "full_shard")
     if k.choice("distributed_strategy", STRATEGIES, "fsdp") != "fsdp":
@@ -60,20 +48,6 @@ def olmo_zero(k: Keys) -> int:
     return stage
 
 
-def olmo_recompute(k: Keys) -> str | None:
-    word = k.word("activation_checkpointing")
-    if word in RECOMPUTED:
-        some, of = RECOMPUTED[word]
-        layers = k.degree("model.layers")
-        return "full" if some == of else f"full:{layers * some // of}"
-    if k.get("activation_checkpointing"):
-        k.unreadable(
-            "activation_checkpointing",
-            f"{word[:40]} is not predicted: say --recompute",
-        )
-    return None
-
-
 def olmo_tokens(k: Keys) -> float | None:
     """Of 4e12T; steps, and epochs of data that nobody knows, are left open."""
     word = str(k.get("max_duration", ""))
@@ -82,7 +56,6 @@ def olmo_tokens(k: Keys) -> float | None:
 
 OLMO: Mapping[str, Reader] = {
     "layout.zero": olmo_zero,
-    "layout.recompute": olmo_recompute,
     "job.tokens": olmo_tokens,
 }
 KINDS = {"gpt2": True, "llama": False, "mistral": False}
@@ -156,15 +129,6 @@ def levanter_vocab(k: Keys) -> int | None:
     return None
 
 
-def levanter_microbatch(k: Keys) -> int | None:
-    """Examples of a device, or (-1) all of its share of the batch."""
-    each = k.whole("trainer.per_device_parallelism", -1) or -1
-    batch, ranks = k.whole("trainer.train_batch_size"), left_of(k)
-    if each > 0:
-        return each
-    return max(batch // ranks, 1) if batch and ranks else None
-
-
 def levanter_precision(k: Keys) -> str:
     """Of "p=f32,c=bfloat16" (jmp): numbers of the weights, and of the products."""
     word = k.word("trainer.mp", "f32")
@@ -183,6 +147,5 @@ LEVANTER: Mapping[str, Reader] = {
     "model": levanter_model,
     "model.vocab": levanter_vocab,
     "model.gated": lambda k: not learned(k),
-    "layout.microbatch": levanter_microbatch,
     "job.precision": levanter_precision,
 }
