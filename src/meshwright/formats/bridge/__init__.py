@@ -58,7 +58,7 @@ TOOLS: dict[str, Tool] = {
         axolotl.TOOL,
         maxtext.TOOL,
         megatron_bridge.TOOL,
-        TabledTool("nanotron", nanotron.READ, nanotron.WRITE),
+        TabledTool("nanotron", nanotron.READ),
         TabledTool("gpt-neox", gpt_neox.READ, gpt_neox.WRITE),
         nemo.Nemo("nemo", megatron_args.TOOL.READ),
         TabledTool("torchtune", trainers.TORCHTUNE),

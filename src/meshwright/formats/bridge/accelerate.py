@@ -19,7 +19,6 @@ from .shared import (
 )
 from .table import get
 from .tool import Tool
-from .tree import nested, yaml_text
 
 NAME = "accelerate"
 M = "parallelism_config.parallelism_config_"
@@ -42,10 +41,6 @@ COPIES = "copies in each node: give their number, --dp-replicate"
 LAYERS = "TRANSFORMER_BASED_WRAP"
 """The policy that shards and gathers each layer by itself. Without one the whole model is one unit
 (1.15: NO_WRAP, `FullyShardedDataParallelPlugin.auto_wrap_policy`)."""
-PROGRAM = "train.py"
-CONFIG = "accelerate.yaml"
-
-
 def _zero(k: Keys) -> int:
     """By FSDP's or DeepSpeed's own word; sharded sizes of the mesh are FSDP 2."""
     kind = k.word("distributed_type", "no")
@@ -108,18 +103,10 @@ def _write_dp(job: Job, out: Out) -> None:
 WRITE = {"layout.dp": _write_dp}
 
 
-def starter(at: launch.Place) -> str:
-    """The words that start the ranks of a node."""
-    words = f"accelerate launch --config_file {CONFIG}"
-    if at.nodes == 1:
-        return words
-    # this rendezvous numbers the nodes itself: --machine_rank is demanded, and not read
-    meets = f'--main_process_ip "{at.head}" --main_process_port {PORT}'
-    return f"{words} --rdzv_backend c10d --machine_rank 0 {meets}"
-
-
 class Accelerate(Tool):
     """accelerate's YAML."""
+
+    named = False
 
     def mine_tree(self, keys: Mapping[str, Any]) -> bool:
         """Every file of accelerate's says what kind of distribution it has."""
@@ -137,22 +124,14 @@ class Accelerate(Tool):
         """What its launcher is told beside the plan."""
         return {"num_machines": at.nodes}
 
-    def render(self, out: Out, job: Job, at: launch.Place) -> str:
-        """The YAML, for `accelerate launch` on each node."""
-        first = {"compute_environment": "LOCAL_MACHINE", **self.head(at)}
-        how = (
-            f"accelerate launch --config_file THIS your_script.py ({get(NAME).version})."
-            " Written by meshwright export."
-        )
-        return launch.configured(
-            at,
-            get(NAME),
-            PROGRAM,
-            lines=[],
-            file=(CONFIG, yaml_text(nested({**first, **out}))),
-            heading=[how],
-            starter=starter,
-        )
+    def starter(self, at: launch.Place) -> str:
+        """The words that start the ranks of a node."""
+        words = f"accelerate launch --config_file {get(NAME).config}"
+        if at.nodes == 1:
+            return words
+        # this rendezvous numbers the nodes itself: --machine_rank is demanded, and not read
+        meets = f'--main_process_ip "{at.head}" --main_process_port {PORT}'
+        return f"{words} --rdzv_backend c10d --machine_rank 0 {meets}"
 
 
 TOOL = Accelerate("accelerate", READ, WRITE)

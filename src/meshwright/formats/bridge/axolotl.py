@@ -9,7 +9,6 @@ from typing import Any
 from ...describe.job import Job
 from ...describe.read import brief
 from ...errors import BadInput
-from . import launch
 from .accelerate import COPIES, SHARDING
 from .deepspeed import PROFILES
 from .keys import NO, YES, Keys
@@ -19,14 +18,10 @@ from .shared import (
     runs_on,
     write_shards,
 )
-from .table import get
 from .tool import Tool
-from .tree import nested, yaml_text
 
 NAME = "axolotl"
 F = "fsdp_config."
-PROGRAM = "-m axolotl.cli.train"
-CONFIG = "axolotl.yaml"
 STRATEGIES = tuple(
     F + name
     for name in (
@@ -49,14 +44,6 @@ NO_MASTERS = (
     " masters, and memory is less than predicted"
 )
 """torch_dtype of utils/config/__init__.py, normalize_config."""
-YOURS = {
-    "datasets": [{"path": "YOUR_DATASET", "type": "completion"}],
-    "learning_rate": 2e-5,
-}
-"""What its schema demands (`AxolotlInputConfig`) and a job does not hold: for the reader to fill
-in. The path is none, so that nothing trains by mistake."""
-
-
 def zero(k: Keys) -> int:
     """Of FSDP's configuration, or of the name of DeepSpeed's file."""
     deepspeed = k.get("deepspeed")
@@ -162,20 +149,6 @@ class Axolotl(Tool):
     def mine_tree(self, keys: Mapping[str, Any]) -> bool:
         """A base model, and data or steps of training."""
         return "base_model" in keys
-
-    def render(self, out: Out, job: Job, at: launch.Place) -> str:
-        """The YAML, with what its reader must fill in."""
-        gpus = at.nodes * at.ranks
-        how = f"axolotl {get(NAME).version}, {gpus} GPUs. Written by meshwright export."
-        yours = "Put your own datasets and learning_rate (the last two keys): a plan knows neither."
-        return launch.configured(
-            at,
-            get(NAME),
-            PROGRAM,
-            lines=[CONFIG],
-            file=(CONFIG, yaml_text({**nested(out), **YOURS})),
-            heading=[how, yours],
-        )
 
 
 TOOL = Axolotl("axolotl", READ, WRITE)

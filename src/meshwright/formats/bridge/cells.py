@@ -146,6 +146,7 @@ class KeyNames(dict[str, Any]):
             section=lambda name: any(
                 key.startswith(f"{name}.") for key in keys.said
             ),
+            optimizer=partial(optimizer_named, keys),
             class_of_optimizer=partial(class_of_optimizer, keys),
             replicas=lambda: replicas_left(keys),
             layers=lambda: layers_of(keys),

@@ -6,13 +6,10 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from ...describe.job import Job
-from . import launch
 from .reading import FileKeys
 from .shared import (
     Out,
 )
-from .table import get
 from .tool import Tool
 from .tree import nested
 
@@ -24,8 +21,6 @@ OWN = (
 )
 AUTO = "auto"
 """Left to transformers, which fills it in from the script's arguments."""
-PROGRAM = "train.py"
-CONFIG = "ds_config.json"
 PROFILES = {
     0: "megatron-deepspeed",
     1: "megatron-deepspeed",
@@ -52,13 +47,9 @@ class DeepSpeed(Tool):
             {k: v for k, v in keys.items() if v != AUTO}, None, tuple(notes)
         )
 
-    def render(self, out: Out, job: Job, at: launch.Place) -> str:
+    def text(self, out: Out) -> str:
         """The JSON, which has no comments."""
-        text = json.dumps(nested(out), indent=2) + "\n"
-        lines = [f"--deepspeed {CONFIG}"]
-        return launch.configured(
-            at, get(NAME), PROGRAM, lines=lines, file=(CONFIG, text)
-        )
+        return json.dumps(nested(out), indent=2) + "\n"
 
 
 TOOL = DeepSpeed("deepspeed")

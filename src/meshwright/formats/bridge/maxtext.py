@@ -29,9 +29,7 @@ from .shared import (
     name_of,
     replicas_left,
 )
-from .table import get
 from .tool import Tool
-from .tree import nested, yaml_text
 
 NAME = "maxtext"
 AXES = {"cp": "context", "pp": "pipeline", "ep": "expert"}
@@ -52,8 +50,6 @@ KNOWN = (
 )
 PER_DEVICE = 12.0
 """per_device_batch_size of base.yml."""
-PROGRAM = "-m maxtext.trainers.pre_train.train"
-CONFIG = "maxtext.yml"
 TORUS = "torus"
 
 
@@ -248,38 +244,6 @@ def _write_dp(job: Job, out: Out) -> None:
         put_axis(out, name, here, degree)
 
 
-def _write_zero(job: Job, out: Out) -> None:
-    l = job.layout
-    split = int(l.dp) // int(l.dp_replicate) * int(l.cp) > 1
-    if l.zero == 2 or (l.zero == 3 and not split):
-        raise BadInput(
-            f"MaxText shards everything over more than one rank, or nothing: zero {l.zero}"
-        )
-    if l.zero < 3 and l.ep * l.cp > 1:
-        raise BadInput(
-            "MaxText shards weights over context and expert ranks: zero 3"
-        )
-    if l.zero == 1:
-        if l.dp_replicate > 1:
-            raise BadInput(
-                "MaxText shards the optimizer over all of data: dp_replicate 1"
-            )
-        out["shard_optimizer_over_data"] = True
-
-
-def write_microbatch(job: Job, out: Out) -> None:
-    """The batch of a device; accumulation, or the microbatches of a pipeline."""
-    l = job.layout
-    count = accumulated(job)
-    piped = l.pp > 1
-    of_replica = l.microbatch * (count if piped else 1)
-    out["per_device_batch_size"] = float(of_replica * l.dp / l.chips)
-    if piped:
-        out["num_pipeline_microbatches"] = count
-    else:
-        out["gradient_accumulation_steps"] = count
-
-
 def _write_recompute(job: Job, out: Out) -> None:
     if recompute(job.layout.recompute).layers:
         raise BadInput(
@@ -314,24 +278,8 @@ WRITE = {
     **{f"layout.{a}": write_axis(a) for a in AXES if a != "ep"},
     "layout.tp": write_tp,
     "layout.dp": _write_dp,
-    "layout.microbatch": write_microbatch,
-    "layout.zero": _write_zero,
     "layout.recompute": _write_recompute,
 }
-
-
-def starter(at: launch.Place) -> str:
-    """The words in front of the one program of a node, by which JAX finds the others on GPUs
-    (max_utils.py, initialize_jax_for_gpu)."""
-    if at.nodes == 1:
-        return ""
-    meets = (
-        f'env NNODES={at.nodes} JAX_COORDINATOR_IP="{at.head}"'
-        f" JAX_COORDINATOR_PORT={PORT}"
-    )
-    if at.slurm:  # each node says its own number
-        return f"bash -c 'NODE_RANK=$SLURM_NODEID exec \"$@\"' node {meets}"
-    return f'{meets} NODE_RANK="${{NODE_RANK:?number of this node}}"'
 
 
 class MaxText(Tool):
@@ -349,24 +297,26 @@ class MaxText(Tool):
             k in keys for k in own
         )
 
+    def starter(self, at: launch.Place) -> str:
+        """The words in front of the one program of a node, by which JAX finds the others on GPUs
+        (max_utils.py, initialize_jax_for_gpu).
+        """
+        if at.nodes == 1:
+            return ""
+        meets = (
+            f'env NNODES={at.nodes} JAX_COORDINATOR_IP="{at.head}"'
+            f" JAX_COORDINATOR_PORT={PORT}"
+        )
+        if at.slurm:  # each node says its own number
+            return f"bash -c 'NODE_RANK=$SLURM_NODEID exec \"$@\"' node {meets}"
+        return f'{meets} NODE_RANK="${{NODE_RANK:?number of this node}}"'
+
     def render(self, out: Out, job: Job, at: launch.Place) -> str:
         """The YAML over base.yml."""
         chip = job.cluster.chip.vendor.lower()
         device = "gpu" if chip in ("nvidia", "amd") else "tpu"
         first = {"base_config": "base.yml", "hardware": device}
-        how = (
-            f"MaxText {get(NAME).version}: {job.cluster.chips} chips; python {PROGRAM} THIS."
-            " Written by meshwright export."
-        )
-        return launch.configured(
-            at,
-            get(NAME),
-            f"python {PROGRAM}",
-            lines=[CONFIG],
-            file=(CONFIG, yaml_text(nested({**first, **out}))),
-            heading=[how],
-            starter=starter,
-        )
+        return super().render({**first, **out}, job, at)
 
 
 TOOL = MaxText("maxtext", READ, WRITE)

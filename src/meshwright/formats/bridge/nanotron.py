@@ -5,10 +5,8 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Any
 
-from ...describe.job import Job
 from ...errors import BadInput
 from .keys import Keys
-from .shared import Out, optimizer_named
 from .table import get
 
 M = "model.model_config."
@@ -68,79 +66,10 @@ def _stages(k: Keys) -> str | None:
     return ",".join(str(b - a) for a, b in pairwise(ends))
 
 
-def _optimizer(k: Keys) -> str | None:
-    """AdamW of fp32 copies only where gradients are added up in fp32 (helpers.py)."""
-    name = optimizer_named(k, "optimizer.optimizer_factory.name")
-    alone = k.switch("optimizer.accumulate_grad_in_fp32") is False
-    return "adamw-no-master" if alone and name is None else name
-
-
 READ = {
     "model.layers": layers,
     "model.moe": moe,
     "layout.stages": _stages,
-    "job.optimizer": _optimizer,
 }
 
 
-def write_moe(job: Job, out: Out) -> None:
-    e = job.model.moe
-    if e is None:
-        return
-    if (
-        e.dense_layers
-        or e.router_bias
-        or e.shared_gate
-        or e.expert_bias
-        or e.latent
-        or e.idle_experts
-        or e.post_norm
-    ):
-        raise BadInput(
-            "nanotron's experts are plain ones in every layer: not those of "
-            + job.model.name
-        )
-    out |= {
-        E + "num_experts": e.experts,
-        E + "top_k": e.top_k,
-        E + "moe_intermediate_size": e.expert_ffn,
-        E + "enable_shared_expert": bool(e.shared_ffn),
-        E + "token_dispatcher_type": "alltoall",
-    }
-    if e.shared_ffn:
-        out[E + "shared_expert_intermediate_size"] = e.shared_ffn
-
-
-def write_tp(job: Job, out: Out) -> None:
-    """Heads of keys are shared out, never copied (config.py, Config.__post_init__)."""
-    if job.layout.tp > job.model.K:
-        raise BadInput(
-            f"nanotron cuts {job.model.K} heads of keys: tp at most {job.model.K}, not"
-            f" {int(job.layout.tp)}"
-        )
-    own = job.framework.tp_overlap if job.framework else "off"
-    overlap = job.software.tp_overlap or own
-    whole = job.layout.tp > 1 and not job.layout.sequence_parallel
-    if whole and overlap != "off":
-        raise BadInput(
-            "nanotron overlaps the collectives of tp where they scatter: sequence_parallel true, or"
-            " tp_overlap off"
-        )
-    out["parallelism.tp"] = int(job.layout.tp)
-
-
-def write_optimizer(job: Job, out: Out) -> None:
-    """The precision says whether copies in fp32 are kept."""
-    kept = job.precision.name != "bf16-pure"
-    wanted = ("adamw", "adam") if kept else ("adamw-no-master",)
-    if job.optimizer.name not in wanted:
-        raise BadInput(
-            f"nanotron runs {wanted[0]} with {job.precision.name}, not {job.optimizer.name}"
-        )
-
-
-WRITE = {
-    "model.moe": write_moe,
-    "layout.tp": write_tp,
-    "job.optimizer": write_optimizer,
-}

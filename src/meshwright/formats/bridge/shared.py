@@ -302,17 +302,6 @@ def write_shards(job: Job, out: Out, title: str, prefix: str = "") -> None:
         out[prefix + "dp_replicate_size"] = copies
 
 
-def write_stage(
-    job: Job, out: Out, title: str, version: str, reshard: str
-) -> None:
-    """FSDP2 frees gathered weights after the forward pass (ZeRO-3), or keeps them (ZeRO-2)."""
-    stage = job.layout.zero
-    if stage == 1:
-        raise BadInput(f"{title}'s FSDP has no ZeRO-1: zero 2 or 3")
-    if stage:
-        out[version], out[reshard] = 2, stage == 3
-
-
 def compiles(job: Job) -> bool:
     """The model is compiled."""
     on = job.software.compiled

@@ -165,8 +165,14 @@ class Format:
     """The command of a program that starts all ranks itself, from one node."""
     configs: Mapping[str, Mapping[str, Any]] = EMPTY
     """Configuration that a command line is given over -> what it sets."""
+    config: str = ""
+    """What the written file is called."""
+    heading: tuple[str, ...] = ()
+    """Its first remarks, with {title}, {version}, {gpus} and {chips}; none where it can have none."""
     takes: str = ""
     """The flag of the program before the name of the file."""
+    last: Mapping[str, Any] = EMPTY
+    """What stands at its end for the reader to fill in."""
     fixed: Mapping[str, Any] = EMPTY
     """Keys that the tool demands and a plan does not say."""
 

@@ -13,13 +13,11 @@ from fnmatch import fnmatchcase
 from math import prod
 from typing import Any
 
-from ...describe.job import Job
 from ...errors import BadInput
 from . import launch, shell
 from .reading import FileKeys, decided_elsewhere
 from .table import get
 from .tool import Tool
-from .tree import nested, yaml_text
 
 SHARDED = ("layout.zero", "job.precision")
 """Fields that accelerate's own settings decide where the program's arguments do not."""
@@ -82,27 +80,6 @@ class TabledTool(Tool):
             return None
         return launch.command_with_most_flags(
             script, lambda words: self.mine_tree(dict.fromkeys(_flags(words)))
-        )
-
-    def render(self, out: dict[str, Any], job: Job, at: launch.Place) -> str:
-        """The file, in YAML, with what it needs beside a plan."""
-        format = get(self.name)
-        file = f"{self.name}.yaml"
-        gpus = at.nodes * at.ranks
-        if at.scripted and format.starts_ranks:
-            raise BadInput(
-                f"{format.title} starts its ranks itself: --to {self.name}, and then"
-                f" {format.starts_ranks}"
-            )
-        return launch.configured(
-            at,
-            format,
-            format.program,
-            lines=[f"{format.takes} {file}".strip()],
-            file=(file, yaml_text(nested({**format.fixed, **out}))),
-            heading=[
-                f"{format.title} {format.version}, {gpus} GPUs. Written by meshwright export."
-            ],
         )
 
 

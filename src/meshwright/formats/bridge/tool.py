@@ -12,6 +12,7 @@ from ...errors import BadInput
 from . import launch
 from .reading import FileKeys, Reader
 from .table import get
+from .tree import nested, yaml_text
 from .writing import Writer
 
 
@@ -27,6 +28,8 @@ class Tool:
     """Its files are YAML, TOML or JSON."""
     scripts: ClassVar[bool] = False
     """Its files are scripts that start a program."""
+    named: ClassVar[bool] = True
+    """Its program, not its launcher, is told the name of the configuration."""
     beside: ClassVar[Mapping[Any, tuple[str, ...]]] = EMPTY
     """(Key, value) -> what it stands beside, one of them."""
 
@@ -56,6 +59,35 @@ class Tool:
         """What the tool's launcher is told beside the plan."""
         return {}
 
+    def starter(self, at: launch.Place) -> str:
+        """The words that start the ranks of a node."""
+        return launch.torchrun(at)
+
+    def text(self, out: dict[str, Any]) -> str:
+        """The configuration with these keys."""
+        return yaml_text(nested(out))
+
     def render(self, out: dict[str, Any], job: Job, at: launch.Place) -> str:
-        """The file with these keys."""
-        raise NotImplementedError
+        """The file with these keys, and what it needs beside a plan."""
+        format = get(self.name)
+        if at.scripted and format.starts_ranks:
+            raise BadInput(
+                f"{format.title} starts its ranks itself: --to {self.name}, and then"
+                f" {format.starts_ranks}"
+            )
+        keys = {**format.fixed, **self.head(at), **out, **format.last}
+        about = {
+            "title": format.title,
+            "version": format.version,
+            "gpus": at.nodes * at.ranks,
+            "chips": job.cluster.chips,
+        }
+        return launch.configured(
+            at,
+            format,
+            format.program,
+            lines=[f"{format.takes} {format.config}".strip()] * self.named,
+            file=(format.config, self.text(keys)),
+            heading=[line.format(**about) for line in format.heading],
+            starter=self.starter,
+        )

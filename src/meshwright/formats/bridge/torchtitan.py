@@ -42,10 +42,8 @@ from .reading import FileKeys, decided_elsewhere
 from .shared import (
     Out,
     layers_of,
-    compiles,
     model_named,
     name_of,
-    replicas_left,
     sized_as,
 )
 from .table import get
@@ -62,8 +60,6 @@ SCHEDULES = {
     "dualpipev": "DualPipeV",
 }
 """Ours -> classes of torch.distributed.pipelining."""
-LOCAL_BATCH = 8
-"""training.local_batch_size where it is not given."""
 SELECTIVE = "2"
 """activation_checkpoint.selective_ac_option where it is not given: every second layer."""
 FP8 = ("quantize.linear.float8", "float8")
@@ -74,16 +70,10 @@ WIDE = {"name": "fp8", "gather_bytes": WIDE_BYTES}
 PROGRAM = "-m torchtitan.train"
 HEAD = "lm_head"
 """The module of the head."""
-ASYNC_TP = (
-    P + "enable_async_tensor_parallel",
-    "compile.enable_async_tensor_parallel",
-)
-"""To 0.2, and from 0.3 on."""
 CHECKPOINT = "activation_checkpoint.mode"
 OPTION = "activation_checkpoint.selective_ac_option"
 POLICY = "activation-checkpoint:"
 """A subcommand of its command line, behind all flags: none, selective or full."""
-COMPILED = "compile.components"
 GRAPHS = "training.disable_cuda_graphs"
 """CUDA graphs are on unless told, refuse pipelines and most experts (`_validate_cuda_graphs` of its
 trainer.py), and are not predicted."""
@@ -240,23 +230,6 @@ def schedule(k: Keys) -> str | None:
     return ours
 
 
-def _zero(k: Keys) -> int:
-    """By what is sharded, and whether weights stay."""
-    key = P + "fsdp_reshard_after_forward"
-    how = k.word(key, "default")
-    shards = k.whole(P + "data_parallel_shard_degree", -1) or 1
-    if shards == -1:
-        ranks = replicas_left(k)
-        shards = (ranks or 2) // k.degree("layout.dp_replicate")
-    if shards * k.degree("layout.cp") == 1:
-        return 0
-    if k.degree("layout.pp") == 1:
-        return 2 if how == "never" else 3
-    if how == "always":
-        k.leave(key, "weights of a stage that are gathered again: not counted")
-    return 1
-
-
 def _recomputed(k: Keys) -> str | None:
     """None, op by op, every n-th layer, or all."""
     mode = k.word(CHECKPOINT, "selective")
@@ -280,20 +253,6 @@ def _recomputed(k: Keys) -> str | None:
     return (
         "full" if option == "1" else f"full:{max(of_chunk // int(option), 1)}"
     )
-
-
-def _batch(k: Keys) -> str | None:
-    """The global batch, or the local one of every replica."""
-    given = k.whole("training.global_batch_size", -1) or -1
-    local = k.whole("training.local_batch_size", LOCAL_BATCH) or 1
-    ranks = replicas_left(k)
-    if given < 0:
-        return f"{local * ranks}seq" if ranks else None
-    if k.degree("layout.pp") > 1 and ranks and given > local * ranks:
-        runs = given // (local * ranks)
-        why = f"the pipeline fills and drains {runs} times a step: the prediction has it once"
-        k.leave("training.local_batch_size", why)
-    return f"{given}seq"
 
 
 def _precision(k: Keys) -> object:
@@ -337,9 +296,7 @@ READ = {
     "layout.interleave": chunks_of_rank,
     "layout.stages": _stages,
     "layout.schedule": schedule,
-    "layout.zero": _zero,
     "layout.recompute": _recomputed,
-    "job.batch": _batch,
     "job.precision": _precision,
     "software.float8": float8,
 }
@@ -385,17 +342,6 @@ def _write_dp(job: Job, out: Out) -> None:
             f"torchtitan shares experts out over dp_shard x cp x tp = {room} ranks, which {parts}"
             " do not divide: shard with zero 2 or 3, or 1 in a pipeline"
         )
-
-
-def write_microbatch(job: Job, out: Out) -> None:
-    """A pipeline takes all microbatches of a step; without one they follow each other."""
-    l = job.layout
-    each = int(l.microbatch)
-    if l.pp > 1:
-        out[P + "pipeline_parallel_microbatch_size"] = each
-    out["training.local_batch_size"] = (
-        job.batch // int(l.dp) if l.pp > 1 else each
-    )
 
 
 def write_chunks(job: Job, out: Out, head: str = HEAD) -> None:
@@ -458,48 +404,12 @@ def write_precision(job: Job, out: Out) -> None:
         )
 
 
-def _write_compiled(job: Job, out: Out) -> None:
-    """A configuration may compile the loss alone."""
-    out["compile.enable"] = compiles(job)
-    if compiles(job):
-        out[COMPILED] = "model,loss"
-
-
-def async_tp(job: Job) -> bool:
-    """Tensor parallelism overlaps with its products."""
-    if job.software.tp_overlap == "backward":
-        raise BadInput(
-            "torchtitan overlaps all of tensor parallelism (AsyncTP) or none"
-        )
-    return job.software.tp_overlap == "all"
-
-
-def write_tp_overlap(job: Job, out: Out) -> None:
-    """AsyncTP is a pass of the compiler (`CompileConfig.__post_init__`)."""
-    on = async_tp(job)
-    if on and not compiles(job):
-        raise BadInput("torchtitan's AsyncTP needs a compiled model")
-    if compiles(job):
-        out[ASYNC_TP[1]] = on
-
-
-def write_cp(job: Job, out: Out) -> None:
-    """Its models' FlexAttention is balanced by "ptrr" (distributed/context_parallel/api.py)."""
-    out[P + "context_parallel_degree"] = int(job.layout.cp)
-    if job.layout.cp > 1:
-        out[P + "context_parallel_load_balancer"] = "ptrr"
-
-
 WRITE = {
     "model": _write_model,
-    "layout.cp": write_cp,
     "layout.dp": _write_dp,
-    "layout.microbatch": write_microbatch,
     "layout.interleave": write_chunks,
     "layout.schedule": write_schedule,
     "job.precision": write_precision,
-    "software.compiled": _write_compiled,
-    "software.tp_overlap": write_tp_overlap,
 }
 
 

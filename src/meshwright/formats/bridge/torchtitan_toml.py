@@ -8,16 +8,14 @@ from typing import Any
 from ...describe.job import PRECISIONS, Job
 from ...errors import BadInput
 from ..toml_writer import dumps_toml
-from . import launch, torchtitan
+from . import torchtitan
 from .reading import FileKeys
-from .shared import Out, compiles, name_of
-from .table import get
+from .shared import Out, name_of
 from .tool import Tool
-from .torchtitan import FP8, MX, PROGRAM, P
+from .torchtitan import FP8, MX, P
 from .tree import nested
 
 NAME = "torchtitan-toml"
-CONFIG = "torchtitan.toml"
 DEGREES = (
     *("data_parallel_replicate_degree", "data_parallel_shard_degree"),
     *("tensor_parallel_degree", "enable_async_tensor_parallel"),
@@ -77,29 +75,11 @@ def _write_precision(job: Job, out: Out) -> None:
         out["quantize.linear.float8.enable_fsdp_float8_all_gather"] = True
 
 
-def _write_float8(job: Job, out: Out) -> None:
-    how = job.software.float8
-    if job.precision.compute == "fp8" and how != "mxfp8":
-        out["quantize.linear.float8.recipe_name"] = how or "tensorwise"
-
-
-def _write_compiled(job: Job, out: Out) -> None:
-    out["compile.enable"] = compiles(job)
-
-
-def write_tp_overlap(job: Job, out: Out) -> None:
-    if torchtitan.async_tp(job):
-        out[P + "enable_async_tensor_parallel"] = True
-
-
 WRITE = {
-    **{k: v for k, v in torchtitan.WRITE.items() if k != "layout.cp"},
+    **torchtitan.WRITE,
     "model": _write_model,
     "layout.interleave": _write_chunks,
     "job.precision": _write_precision,
-    "software.compiled": _write_compiled,
-    "software.float8": _write_float8,
-    "software.tp_overlap": write_tp_overlap,
 }
 
 
@@ -121,20 +101,10 @@ class TorchtitanToml(Tool):
             named["model.converters"] = ["float8"]
         return FileKeys(named)
 
-    def render(self, out: Out, job: Job, at: launch.Place) -> str:
+
+    def text(self, out: Out) -> str:
         """The TOML."""
-        how = (
-            f"torchtitan {get(NAME).version}: {at.nodes * at.ranks} ranks, "
-            f"torchrun ... {PROGRAM} --job.config_file THIS. Written by meshwright export."
-        )
-        return launch.configured(
-            at,
-            get(NAME),
-            PROGRAM,
-            lines=[f"--job.config_file {CONFIG}"],
-            file=(CONFIG, "\n" + dumps_toml(nested(out))),
-            heading=[how],
-        )
+        return "\n" + dumps_toml(nested(out))
 
 
 TOOL = TorchtitanToml("torchtitan-toml", READ, WRITE)
