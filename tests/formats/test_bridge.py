@@ -698,7 +698,8 @@ def test_what_the_table_does_not_say_a_tool_reads_and_writes() -> None:
             tabled = tabled or cell.formula
             tabled = tabled or cell.hub
             assert tabled or path in tool.READ, (name, path)
-            tabled = tabled or cell.beside or cell.write
+            tabled = tabled or cell.beside or cell.write or cell.put
+            tabled = tabled or cell.refuse
             tabled = tabled or not table.get(name).written
             assert tabled or path in tool.WRITE, (name, path)
 

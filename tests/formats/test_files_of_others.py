@@ -4,6 +4,7 @@ own, adapters, evaluations, models of images, settings that stand in a second fi
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -233,9 +234,9 @@ def test_a_file_in_place_of_fsdps_words_is_asked_for() -> None:
 
 
 def test_flags_of_another_tool_in_a_script_name_it() -> None:
+    """ms-swift's own flags among those of the Trainer, whatever program takes them."""
     text = f"torchrun {TRAIN} --tuner_type full --split_dataset_ratio 0"
-    with refusal("ms-swift"):
-        bridge.read_file("run.sh", text)
+    assert bridge.read_file("a.sh", text).format.name == "ms-swift"
 
 
 # ---------------------------------------------------------------- others
@@ -432,3 +433,146 @@ def test_each_configuration_of_the_table_is_read_as_it_stands() -> None:
         text = REGISTRY.replace("llama3", module).format(config, "")
         file = bridge.read_file("run.sh", text)
         assert not file.unread and not file.missing and not file.left, name
+
+
+# ---------------------------------------------------------------- settings that stand elsewhere
+
+
+def test_a_recipe_of_the_catalogue_is_read_with_its_settings() -> None:
+    """deepseek_v3_pretrain_1024gpu_h100_bf16 has tp 2, pp 8 of 4 chunks, ep 64; a flag wins."""
+    name = "deepseek_v3_pretrain_1024gpu_h100_bf16_config"
+    file = bridge.read_file("a.sh", RECIPE.format(name))
+    made = layout(file)
+    assert not file.unread and made["interleave"] == 4
+    assert (made["tp"], made["pp"], made["ep"], made["etp"]) == (2, 8, 64, 1)
+    assert made["recompute"] == "mla_up_proj+mlp" and made["zero"] == 1
+    assert made["sequence_parallel"] and file.tables["job"]["seq"] == 4096
+    other = RECIPE.format(name) + " model.expert_model_parallel_size=32"
+    assert layout(bridge.read_file("a.sh", other))["ep"] == 32
+    strange = name.replace("1024gpu", "1000gpu")
+    assert "tp" in unread(bridge.read_file("a.sh", RECIPE.format(strange)))
+
+
+OLMO = """
+torchrun --nproc_per_node 8 --nnodes 4 scripts/train.py configs/own.yaml --run_name=a \\
+    --device_train_microbatch_size=2 --optimizer.learning_rate=1e-4
+"""
+OWN = """
+model: {d_model: 2048, n_heads: 16, n_layers: 16, mlp_ratio: 8, max_sequence_length: 4096,
+        vocab_size: 50280, embedding_size: 50304, activation_type: swiglu, rope: true}
+global_train_batch_size: 512
+device_train_microbatch_size: 4
+precision: amp_bf16
+fsdp: {sharding_strategy: SHARD_GRAD_OP}
+"""
+
+
+def test_flags_over_a_file_of_olmo(tmp_path: Path) -> None:
+    """The flags come first, then the file where the script is; without it all of it is asked for,
+    and a text from elsewhere opens no file.
+    """
+    script = tmp_path / "scripts" / "a.sh"
+    script.parent.mkdir()
+    script.write_text(OLMO, "utf-8")
+    alone = bridge.read_file(str(script))
+    assert alone.format.name == "olmo" and alone.chips == 32
+    assert layout(alone)["microbatch"] == 2
+    assert {"recompute", "precision", "seq"} <= unread(alone)
+    (tmp_path / "configs").mkdir()
+    (tmp_path / "configs" / "own.yaml").write_text(OWN, "utf-8")
+    file = bridge.read_file(str(script))
+    assert not file.unread and file.tables["model"]["layers"] == 16
+    assert layout(file)["microbatch"] == 2 and layout(file)["zero"] == 2
+    assert file.tables["job"]["batch"] == "512seq"
+    assert unread(bridge.read_file(str(script), OLMO)) == unread(alone)
+
+
+RUN = "NGPU=8 {} ./run_train.sh --parallelism.tensor_parallel_degree 2"
+
+
+def test_the_environment_names_a_configuration_of_torchtitan() -> None:
+    """MODULE and CONFIG since 0.3, CONFIG_FILE before: what they set is not torchtitan's default."""
+    known = bridge.read_file(
+        "a.sh", RUN.format("MODULE=llama3 CONFIG=llama3_8b")
+    )
+    assert known.tables["model"] == "llama3-8b"
+    assert known.tables["job"]["seq"] == 8192
+    for said in ("MODULE=own CONFIG=own_8b", "CONFIG_FILE=a.toml", ""):
+        file = bridge.read_file("a.sh", RUN.format(said))
+        assert {"pp", "cp", "recompute", "seq"} <= unread(file), said
+        assert layout(file)["tp"] == 2
+
+
+def test_flags_over_torchtitans_file(tmp_path: Path) -> None:
+    script = tmp_path / "a.sh"
+    command = "torchrun -m torchtitan.train --job.config_file a.toml"
+    script.write_text(f"{command} --training.seq_len 4096\n", "utf-8")
+    assert "pp" in unread(bridge.read_file(str(script)))
+    text = "[parallelism]\npipeline_parallel_degree = 4\n[training]\nseq_len = 8\n"
+    (tmp_path / "a.toml").write_text(text, "utf-8")
+    file = bridge.read_file(str(script))
+    assert not file.unread and layout(file)["pp"] == 4
+    assert int(file.tables["job"]["seq"]) == 4096
+
+
+# ---------------------------------------------------------------- Megatron's other programs
+
+
+@pytest.mark.parametrize(
+    "program", ["tools/merge_mp_partitions.py", "tools/create_doc_index.py"]
+)
+def test_a_tool_of_megatron_trains_nothing(program: str) -> None:
+    words = "--num-layers 2 --hidden-size 8 --tensor-model-parallel-size 2"
+    with pytest.raises(BadInput, match="trains nothing|converts"):
+        bridge.read_file("a.sh", f"python {program} {words}")
+
+
+TEST = """
+ENV_VARS: {CUDA_DEVICE_MAX_CONNECTIONS: 1}
+MODEL_ARGS:
+  --num-layers: 12
+  --hidden-size: 512
+  --num-attention-heads: 8
+  --micro-batch-size: 4
+  --global-batch-size: 32
+  --seq-length: 1024
+  --max-position-embeddings: 1024
+  --tensor-model-parallel-size: 4
+  --use-distributed-optimizer: true
+  --sequence-parallel: false
+  --bf16: true
+"""
+
+
+def test_arguments_of_megatrons_own_tests() -> None:
+    file = bridge.read_file("model_config.yaml", TEST, chips=8)
+    assert file.format.name == "megatron" and not file.unread
+    made = layout(file)
+    assert (made["tp"], made["zero"], made["microbatch"]) == (4, 1, 4)
+    assert not made["sequence_parallel"]
+    assert file.tables["job"]["batch"] == "32seq"
+    with pytest.raises(BadInput, match="writes text"):
+        bridge.read_file("a.yaml", TEST + "  --inference-max-requests: 4\n")
+
+
+def test_sixteen_bits_of_gpt_neox_may_be_bfloat16() -> None:
+    """`fp16: {type: bfloat16}`, with gradients added up in as many bits unless told."""
+    text = """
+pipe-parallel-size: 1
+model-parallel-size: 1
+num-layers: 12
+hidden-size: 768
+num-attention-heads: 12
+seq-length: 2048
+max-position-embeddings: 2048
+train_micro_batch_size_per_gpu: 4
+fp16: {enabled: true, type: bfloat16}
+"""
+    file = bridge.read_file("a.yml", text)
+    assert file.format.name == "gpt-neox"
+    assert file.tables["job"]["precision"] == "bf16-pure"
+    wide = text + "data_types: {grad_accum_dtype: fp32}\n"
+    assert bridge.read_file("a.yml", wide).tables["job"]["precision"] == "bf16"
+    half = text.replace(", type: bfloat16", "")
+    plain = bridge.read_file("a.yml", half).tables["job"]["precision"]
+    assert plain == "fp16-pure"

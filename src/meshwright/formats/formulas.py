@@ -12,7 +12,7 @@ import ast
 import operator
 import re
 from collections.abc import Callable, Mapping
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 Formula = Callable[[Mapping[str, Any]], Any]
@@ -92,7 +92,7 @@ def _part(node: ast.expr) -> Formula:
             path = ast.unparse(node)
             if not all(part.isidentifier() for part in path.split(".")):
                 raise ValueError(f"no name of a formula: {path[:80]}")
-            return lambda names: names[path]
+            return partial(_dotted, path)
         case ast.Tuple(elts=parts):
             inner = [_part(part) for part in parts]
             return lambda names: tuple(part(names) for part in inner)
@@ -120,6 +120,14 @@ def _part(node: ast.expr) -> Formula:
                 **{key: value(names) for key, value in named.items()},
             )
     raise ValueError(f"no part of a formula: {ast.unparse(node)[:80]}")
+
+
+def _dotted(path: str, names: Mapping[str, Any]) -> Any:
+    """The value of a name with dots, which only some mappings have."""
+    try:
+        return names[path]
+    except KeyError:
+        raise ValueError(f"no name of a formula: {path[:80]}") from None
 
 
 def _pair(

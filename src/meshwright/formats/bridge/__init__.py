@@ -39,7 +39,13 @@ from . import (
 )
 from .dumps import dump, headed
 from .edit import LARGEST_BASE
-from .reading import FileKeys, ForeignFile, understood
+from .reading import (
+    ASKED,
+    FileKeys,
+    ForeignFile,
+    decided_elsewhere,
+    understood,
+)
 from .recognise import explains_more, no_tools_file, recognised
 from .table import Format, get
 from .tabled import TabledTool
@@ -69,6 +75,8 @@ TOOLS: dict[str, Tool] = {
         TabledTool("transformers", hf_trainer.READ),
         TabledTool("llama-factory", hf_trainer.READ),
         TabledTool("llama-factory-v1", hf_trainer.READ_V1),
+        TabledTool("ms-swift", hf_trainer.READ_SWIFT),
+        TabledTool("ms-swift-megatron", megatron_args.TOOL.READ),
     )
 }
 """Format -> what knows it: its file, or the table alone."""
@@ -193,6 +201,7 @@ def read_file(
         return arguments_of_log(read_log(path), chips)
     if suffix(path) == ".py":
         raise no_run(path, text)
+    ours = text is None
     text = read_text(path) if text is None else text
     kind = TREES.get(suffix(path))
     keys = _tree(text, kind, path) if kind else None
@@ -226,7 +235,8 @@ def read_file(
         raise BadInput(f"{path[:80]} is no such file as {named} has")
     every = keys or {key for said in read_as.values() for key in said}
     name = named or recognised(path, every, read_as)
-    file = understood_as(name, sayings[name], chips)
+    said = laid_under(name, sayings[name], path if ours else "")
+    file = understood_as(name, said, chips)
     if kind is None and arguments is None and shell.read_script(text).asks:
         return replace(file, notes=(*file.notes, CALLED))
     return file
@@ -253,6 +263,35 @@ def _said(
     if not tool.scripts or not (sure or tool.mine(text)):
         return None
     return tool.said(text, path)
+
+
+NEAREST = 4
+"""Folders above a script in which the file that it names is looked for."""
+
+
+def laid_under(name: str, said: FileKeys, path: str) -> FileKeys:
+    """The keys over those of the file that they change; what a file that is not there says is asked
+    for.  path: of the script; "": a text from elsewhere, which opens no file.
+    """
+    if not said.base:
+        return said
+    folders = [*Path(path).absolute().parents][:NEAREST] if path else []
+    for folder in folders:
+        base = folder / said.base
+        kind = TREES.get(suffix(said.base))
+        if kind and base.is_file():
+            keys = _tree(read_text(base), kind, str(base))
+            reader = "torchtitan-toml" if name == torchtitan.NAME else name
+            under = TOOLS[reader].of_tree(keys, str(base))
+            note = f"what the flags do not say is in {said.base[:80]}"
+            return replace(
+                said,
+                keys={**under.keys, **said.keys},
+                notes=(*said.notes, note),
+            )
+    asked = [path for path in get(name).cells if path.startswith(ASKED)]
+    theirs = decided_elsewhere(get(name), asked, said.keys, said.base)
+    return replace(said, elsewhere={**theirs, **said.elsewhere})
 
 
 def of_primus(

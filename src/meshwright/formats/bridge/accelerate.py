@@ -41,6 +41,8 @@ COPIES = "copies in each node: give their number, --dp-replicate"
 LAYERS = "TRANSFORMER_BASED_WRAP"
 """The policy that shards and gathers each layer by itself. Without one the whole model is one unit
 (1.15: NO_WRAP, `FullyShardedDataParallelPlugin.auto_wrap_policy`)."""
+
+
 def _zero(k: Keys) -> int:
     """By FSDP's or DeepSpeed's own word; sharded sizes of the mesh are FSDP 2."""
     kind = k.word("distributed_type", "no")

@@ -44,6 +44,8 @@ NO_MASTERS = (
     " masters, and memory is less than predicted"
 )
 """torch_dtype of utils/config/__init__.py, normalize_config."""
+
+
 def zero(k: Keys) -> int:
     """Of FSDP's configuration, or of the name of DeepSpeed's file."""
     deepspeed = k.get("deepspeed")

@@ -75,6 +75,8 @@ def read_cell(format: Format, path: str, cell: Cell, keys: Keys) -> Any:
     for formula, note in cell.notes:
         if worked_out(formula, names):
             keys.notes.append(filled_in(note, names))
+    if path == "job.batch" and {*cell.keys} & keys.unread:
+        return None
     if path == "job.batch" and isinstance(value, int):
         return f"{value}seq" if value else None  # a bare number is tokens
     return value
@@ -90,7 +92,8 @@ def _value_of_cell(
         each = {*format.cells["layout.microbatch"].keys} & keys.unread
         return None if each else batch_of_parts(keys, cell.parts)
     if cell.formula:
-        keys.used |= {*cell.keys} & {*keys.said}
+        # what is judged by its value is said where it is another than the usual
+        keys.used |= {*cell.keys} & {*keys.said} - {*format.usual}
         value = worked_out(cell.formula, names)
         # also keys that did not count here must be readable
         if value is not None:
@@ -136,7 +139,9 @@ class KeyNames(dict[str, Any]):
     format's own `let`, each worked out anew where it is asked for."""
 
     def __init__(self, format: Format, keys: Keys) -> None:
-        readers = "whole number word flag switch choice get items degree so_far"
+        readers = (
+            "whole number word flag switch choice get items degree so_far"
+        )
         super().__init__(
             {name: getattr(keys, name) for name in readers.split()}
         )
@@ -204,7 +209,7 @@ class PlanNames(dict[str, Any]):
     layout.tp, job.batch or model.moe.experts; own: what its software does by itself, where the plan
     names one (None: nobody knows)."""
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: Job, format: Format) -> None:
         super().__init__(
             accumulated=partial(accumulated, job),
             compiles=partial(compiles, job),
@@ -214,6 +219,7 @@ class PlanNames(dict[str, Any]):
         )
         self.tables = {
             "job": job,
+            "format": format,
             "layout": job.layout,
             "software": job.software,
             "model": job.model,
@@ -316,7 +322,7 @@ def write_cell(
     out: dict[str, Any],
 ) -> None:
     """The keys that say a value, added to `out`.  Raises BadInput for one that none says."""
-    names = PlanNames(job)
+    names = PlanNames(job, format)
     for formula, why in cell.refuse:
         if worked_out(formula, names):
             raise BadInput(filled_in(why, names))

@@ -33,6 +33,17 @@ def _zero(k: Keys) -> int:
 
 
 READ = {"layout.zero": _zero}
+
+
+def zero_swift(k: Keys) -> int:
+    """ms-swift has a configuration of its own for FSDP 2, by that name."""
+    if k.word("fsdp") != "fsdp2":
+        return _zero(k)
+    runs_fsdp2(k)
+    return 3
+
+
+READ_SWIFT = {"layout.zero": zero_swift}
 FSDP2 = ("fsdp2", "fsdpturbo")
 """LLaMA-Factory v1's words for PyTorch's second FSDP (plugins/trainer_plugins/distributed)."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 from ...describe.job import Job
@@ -160,6 +161,14 @@ def ranks_started(words: Sequence[str], script: Shell) -> int | None:
     if here is None and (world := script.text("WORLD_SIZE")).isdecimal():
         return int(world)
     return here * (nodes or 1) if here else None
+
+
+def ranks_named(script: Shell, names: Sequence[str]) -> int | None:
+    """The ranks that names of the environment state: a node's, and how many nodes there are."""
+    texts = [script.text(name) for name in names]
+    if not texts or not texts[0].isdecimal():
+        return None
+    return prod(int(text) for text in texts if text.isdecimal()) or None
 
 
 def _number(words: Sequence[str], names: tuple[str, ...]) -> int | None:

@@ -308,7 +308,9 @@ class MaxText(Tool):
             f" JAX_COORDINATOR_PORT={PORT}"
         )
         if at.slurm:  # each node says its own number
-            return f"bash -c 'NODE_RANK=$SLURM_NODEID exec \"$@\"' node {meets}"
+            return (
+                f"bash -c 'NODE_RANK=$SLURM_NODEID exec \"$@\"' node {meets}"
+            )
         return f'{meets} NODE_RANK="${{NODE_RANK:?number of this node}}"'
 
     def render(self, out: Out, job: Job, at: launch.Place) -> str:

@@ -25,6 +25,10 @@ KNOWN = (
 )
 """A command with one of these starts Megatron."""
 PROGRAM = "pretrain_gpt.py"
+TESTED = "MODEL_ARGS.--"
+"""Where an argument stands in tests/functional_tests of Megatron-LM."""
+GENERATES = ("inference_", "num_tokens_to_generate", "output_path")
+"""Arguments of programs that write text."""
 
 
 def demand_training(words: Sequence[str], where: str) -> None:
@@ -70,7 +74,6 @@ def argument_words(out: dict[str, Any]) -> list[list[str]]:
 class MegatronArguments(Tool):
     """Megatron-LM's command line."""
 
-    trees = False
     scripts = True
     beside: ClassVar[Mapping[Any, tuple[str, ...]]] = {
         ("overlap_param_gather", True): (
@@ -80,6 +83,24 @@ class MegatronArguments(Tool):
         ("ckpt_format", "fsdp_dtensor"): ("use_megatron_fsdp",),
     }
     """As its arguments.py demands (validate_args)."""
+
+    def mine_tree(self, keys: Mapping[str, Any]) -> bool:
+        """Arguments in YAML, as Megatron-LM's own tests have them."""
+        return any(key.startswith(TESTED) for key in keys)
+
+    def of_tree(self, keys: Mapping[str, Any], where: str) -> FileKeys:
+        """The arguments of a test.  Raises BadInput for one that writes text."""
+        said = {
+            key.removeprefix(TESTED).replace("-", "_"): value
+            for key, value in keys.items()
+            if key.startswith(TESTED)
+        }
+        if writes := [key for key in said if key.startswith(GENERATES)]:
+            raise BadInput(
+                f"{where[:80]} writes text ({writes[0]}): only training is read"
+            )
+        on = {k: v for k, v in said.items() if v is not False}
+        return FileKeys(on)
 
     def mine(self, text: str) -> bool:
         """The text starts Megatron."""

@@ -122,12 +122,47 @@ def _with_recipe(keys: dict[str, Any], chips: int | None) -> FileKeys:
             }
     if NO_MODEL in keys:
         return FileKeys(keys, chips)
+    if recipe := published(str(keys.get("recipe", ""))):
+        return FileKeys({**recipe, **keys}, chips, (PUBLISHED,))
     paths = [p for p in RECIPES_SAY if p != "layout.ep" or not _dense(keys)]
     paths += ["layout.zero"] * ("fsdp" in str(keys.get("recipe", "")))
     theirs = decided_elsewhere(get(NAME), paths, keys, "recipe")
     return FileKeys(keys, chips, (SAVED,) * bool(theirs), elsewhere=theirs)
 
 
+def published(name: str) -> dict[str, Any]:
+    """The settings of a recipe for speed, where the catalogue has all of them; {} of others."""
+    from ...search.recipes import recipes  # a search takes longer to import
+
+    own = f" {name.removesuffix('_config')}"
+    row = next((r for r in recipes() if r.source.endswith(own)), None)
+    if row is None or not row.v or own == " ":
+        return {}
+    how, _, layers = row.recompute.partition(":")
+    again: dict[str, Any] = {"recompute_granularity": "none"}
+    if how == "full":
+        again = {"recompute_granularity": how, "recompute_method": "block"}
+        again["recompute_num_layers"] = layers or 1
+    elif how != "none":
+        again = {"recompute_modules": how.split("+")}
+    away = row.offload.removeprefix("activations:")
+    return {
+        "tensor_model_parallel_size": row.tp,
+        "pipeline_model_parallel_size": row.pp,
+        "context_parallel_size": row.cp,
+        "expert_model_parallel_size": row.ep,
+        "expert_tensor_parallel_size": row.etp,
+        "virtual_pipeline_model_parallel_size": row.v,
+        "micro_batch_size": row.microbatch,
+        "sequence_parallel": row.tp > 1,  # in every one of them
+        "seq_length": row.seq,
+        **dict(get(NAME).cells["layout.zero"].says)[row.zero],
+        **again,
+        **({"cpu_offloading_num_layers": away} if away.isdecimal() else {}),
+    }
+
+
+PUBLISHED = "what the file does not say is the recipe's, as Megatron-Bridge 067f987 has it"
 SAVED = (
     "what the file does not say is its recipe's: run_config.yaml, which a run saves beside its"
     " checkpoints, says all"

@@ -71,5 +71,3 @@ READ = {
     "model.moe": moe,
     "layout.stages": _stages,
 }
-
-

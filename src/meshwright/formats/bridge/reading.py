@@ -41,6 +41,8 @@ class FileKeys:
     notes: tuple[str, ...] = ()
     doubtful: frozenset[str] = frozenset()
     """Keys that are set under a condition which the file alone does not decide."""
+    base: str = ""
+    """The file under these keys, whose others count; it is not read yet."""
     elsewhere: Mapping[str, str] = field(default_factory=dict)
     """Field that another file decides, such as layout.tp -> the key that names that file."""
 
@@ -84,8 +86,9 @@ def understood(
     known: table -> field -> value, of what is known beside the file, such as the model's layers; or
     the model's name.
     """
+    named = {format.older.get(k, k): v for k, v in said.keys.items()}
     keys = Keys(
-        {**format.defaults, **said.keys},
+        {**format.defaults, **named},
         format.title,
         chips=said.chips,
         notes=[*said.notes, *format.notes],
@@ -145,7 +148,7 @@ def understood(
         missing=tuple(needs),
         unread=unread,
         taken=left_open(
-            format, {*said.keys, *said.doubtful}, tables, said.elsewhere
+            format, {*named, *said.doubtful}, tables, said.elsewhere
         ),
     )
 

@@ -159,6 +159,14 @@ class Format:
     """Keys whose product is the number of ranks."""
     scripts: bool = False
     """The keys are flags of a program too."""
+    starts: tuple[str, ...] = ()
+    """Words that start the program, such as "swift sft": no other tool reads such a command."""
+    over: str = ""
+    """The program that takes flags over a file of the format, the first of its words."""
+    older: Mapping[str, str] = EMPTY
+    """Older name of a key -> its name."""
+    environment: tuple[str, ...] = ()
+    """Names of the environment whose product is the number of ranks, the first in any case."""
     program: str = ""
     """What a written file starts; none: no plan is written in the format."""
     starts_ranks: str = ""

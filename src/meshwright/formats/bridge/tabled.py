@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
+from itertools import pairwise
 from math import prod
 from typing import Any
 
 from ...errors import BadInput
 from . import launch, shell
 from .reading import FileKeys, decided_elsewhere
-from .table import get
+from .table import formats, get
 from .tool import Tool
 
 SHARDED = ("layout.zero", "job.precision")
@@ -65,6 +66,7 @@ class TabledTool(Tool):
         if words is None:
             return super().said(text, where)  # which says so
         ranks = launch.ranks_started(words, script)
+        ranks = ranks or launch.ranks_named(script, get(self.name).environment)
         doubtful = frozenset(script.doubtful)
         keys = launch.arguments(words)
         flag = launch.sharded_by(words)
@@ -72,15 +74,53 @@ class TabledTool(Tool):
             get(self.name), SHARDED * bool(flag), keys, flag
         )
         return FileKeys(
-            keys, ranks, notes=(), doubtful=doubtful, elsewhere=theirs
+            keys,
+            ranks,
+            doubtful=doubtful,
+            base=file_under(words, get(self.name).over),
+            elsewhere=theirs,
         )
 
     def _command(self, script: shell.Shell) -> list[str] | None:
         if not get(self.name).scripts:
             return None
         return launch.command_with_most_flags(
-            script, lambda words: self.mine_tree(dict.fromkeys(_flags(words)))
+            script,
+            lambda words: (
+                starter_named(words) in ("", self.name)
+                and (
+                    self.mine_tree(dict.fromkeys(_flags(words)))
+                    or file_under(words, get(self.name).over) != ""
+                )
+            ),
         )
+
+
+def file_under(words: Sequence[str], program: str) -> str:
+    """The configuration that a program is given before its flags, or ""."""
+    if not program:
+        return ""
+    return next(
+        (
+            file
+            for word, file in pairwise(words)
+            if word.endswith(program) and file.endswith((".yaml", ".yml"))
+        ),
+        "",
+    )
+
+
+def starter_named(words: Sequence[str]) -> str:
+    """The format whose program a command starts by its words, or ""."""
+    text = f" {' '.join(words)} "
+    return next(
+        (
+            name
+            for name, format in formats().items()
+            if any(f" {start} " in text for start in format.starts)
+        ),
+        "",
+    )
 
 
 def spelled(key: object) -> str:

@@ -68,6 +68,8 @@ WIDE_BYTES = PRECISIONS["bf16"].gather_bytes
 WIDE = {"name": "fp8", "gather_bytes": WIDE_BYTES}
 """FP8 products of weights that are gathered in 16 bits."""
 PROGRAM = "-m torchtitan.train"
+STARTER = "run_train.sh"
+"""torchtitan's own script, which takes the configuration from the environment."""
 HEAD = "lm_head"
 """The module of the head."""
 CHECKPOINT = "activation_checkpoint.mode"
@@ -91,7 +93,8 @@ def over_configuration(keys: dict[str, Any], chips: int | None) -> FileKeys:
     (config/manager.py): those of the table, or nobody's.
     """
     if "config" not in keys:
-        return FileKeys(keys, chips)
+        file = str(keys.get("job.config_file") or "")
+        return FileKeys(keys, chips, base=file)
     named = f"{keys.get('module')}/{keys['config']}"
     own = get(NAME).configs.get(named)
     if own is not None:
@@ -504,6 +507,14 @@ class Torchtitan(Tool):
         chips = launch.ranks_started(words, script)
         known = ("module", "config", "job.config_file")
         said = {k: v for k, v in keys.items() if "." in k or k in known}
+        if any(word.endswith(STARTER) for word in words):
+            for key in ("module", "config"):
+                if text := script.text(key.upper()):
+                    said.setdefault(key, text)
+            if text := script.text("CONFIG_FILE"):
+                said.setdefault("job.config_file", text)
+            if not {"config", "job.config_file"} & {*said}:
+                said["config"] = STARTER
         return over_configuration(said, chips)
 
     def render(self, out: Out, job: Job, at: launch.Place) -> str:

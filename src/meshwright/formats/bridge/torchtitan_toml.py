@@ -101,7 +101,6 @@ class TorchtitanToml(Tool):
             named["model.converters"] = ["float8"]
         return FileKeys(named)
 
-
     def text(self, out: Out) -> str:
         """The TOML."""
         return "\n" + dumps_toml(nested(out))

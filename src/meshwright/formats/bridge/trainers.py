@@ -38,6 +38,8 @@ def litgpt_model(k: Keys) -> object:
 LITGPT: Mapping[str, Reader] = {"model": litgpt_model}
 STRATEGIES = ("fsdp", "ddp", "single")
 """OLMo's words (config.py)."""
+
+
 def olmo_zero(k: Keys) -> int:
     word = k.choice("fsdp.sharding_strategy", SHARDING, "full_shard")
     if k.choice("distributed_strategy", STRATEGIES, "fsdp") != "fsdp":
