@@ -16,7 +16,7 @@ Readers, writers, what a writer refuses and the table of the documentation follo
     { keys = [...], formula = "..." }           the field worked out of keys, read and not written
     { parts = "..." }                           the batch: microbatch x this x replicas
     { when = "formula" }                        the row is read only where this is true
-    { put = { key = "formula" } }               written: what the keys are in a plan; None: not there
+    { put = { key = "formula" } }               written: what the key is in a plan; None: not there
     { refuse = [["formula", "..."]] }           plans that are not written, and why
     { demand = [["formula", "..."]] }           files that are refused, and why
     { left = [["formula", "key", "..."]] }      the key says what the prediction has not
@@ -176,7 +176,7 @@ class Format:
     config: str = ""
     """What the written file is called."""
     heading: tuple[str, ...] = ()
-    """Its first remarks, with {title}, {version}, {gpus} and {chips}; none where it can have none."""
+    """Its first remarks, with {title}, {version}, {gpus} and {chips}; none where it has none."""
     takes: str = ""
     """The flag of the program before the name of the file."""
     last: Mapping[str, Any] = EMPTY
