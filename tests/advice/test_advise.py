@@ -12,10 +12,13 @@ import pytest
 from layouts import cut
 from meshwright import BadInput, Job, Layout, advise, predict
 from meshwright.advice.answer import Advice
-from meshwright.advice.changes import Change, singles
+from meshwright.advice.changes import Change, change, singles
 from meshwright.advice.diff import diff
+from meshwright.advice.spoken import tongue
+from meshwright.describe.framework import framework
 from meshwright.describe.frozen import FrozenDict
 from meshwright.describe.software import Software
+from meshwright.formats.bridge.edit import NONE
 from meshwright.formats.flags import read_flags
 from refusals import refusal
 
@@ -130,6 +133,34 @@ def test_what_the_format_cannot_say_is_not_offered(answer: Advice) -> None:
     assert offered <= {None, "interleaved"}
 
 
+def test_a_format_that_is_only_read_has_words_of_its_own() -> None:
+    """The Trainer has no tensor parallelism, FSDP no ZeRO-1; NeMo calls Megatron's arguments its
+    own; DeepSpeed's stage stands in a file of its own.
+    """
+    fsdp = framework("fsdp")
+    job = Job("llama3-8b", "16xh100-sxm", batch=128, framework=fsdp)
+    job = job.with_(zero=3, microbatch=1, dp=16, recompute="full").filled
+    trainer = tongue(job, "transformers")
+    assert trainer.words(change(microbatch=2)) == {
+        "per_device_train_batch_size": (1, 2),
+        "gradient_accumulation_steps": (8, 4),
+    }
+    key = "gradient_checkpointing"
+    assert trainer.words(change(recompute="none")) == {key: (True, NONE)}
+    words = trainer.words(change(zero=2)) or {}
+    assert words["fsdp"][1] == "shard_grad_op auto_wrap"
+    for other in ({"tp": 2}, {"zero": 1}, {"recompute": "full:8"}):
+        assert trainer.words(change(**other)) is None, other
+    stages = replace(job, framework=framework("deepspeed-zero3"))
+    words = tongue(stages, "transformers").words(change(zero=2)) or {}
+    assert words["deepspeed"][1] == "a file with zero_optimization.stage 2"
+    core = Job("llama3-8b", "16xh100-sxm", batch=128).with_(tp=8, zero=1)
+    nemo = tongue(core.filled, "nemo").words(change(tp=4)) or {}
+    assert nemo["model.tensor_model_parallel_size"] == (8, 4)
+    redone = tongue(core.filled, "nemo").words(change(recompute="full")) or {}
+    assert "model.activations_checkpoint_granularity" in redone
+
+
 def test_settings_are_those_of_the_framework() -> None:
     """What its profile offers to such a model on such chips, and its own where the run says
     otherwise: no graphs of the whole iteration with experts, no overlap that is less than its own.
@@ -143,8 +174,8 @@ def test_settings_are_those_of_the_framework() -> None:
         software=Software(dp_overlap="off", dispatcher="deepep"),
     )
     tried: dict[str, list[object]] = {}
-    for change in singles(run):
-        for name, value in change.of("software").items():
+    for each in singles(run):
+        for name, value in each.of("software").items():
             tried.setdefault(name, []).append(value)
     assert tried == {
         "dp_overlap": ["all"],

@@ -15,6 +15,7 @@ from ..describe.job import Job
 from ..errors import BadInput
 from ..formats import bridge
 from ..formats.bridge import table
+from ..formats.bridge.cells import said_of
 from ..formats.bridge.edit import NONE
 from ..formats.bridge.writing import keys_of
 from .changes import Change, meant
@@ -38,6 +39,8 @@ class Tongue:
     """Name of the format; "": fields of a job."""
     names: frozenset[str] = frozenset()
     """Keys that the version of the tool has; empty: all of the format."""
+    dialect: str = ""
+    """A format that is only read, whose keys are those of `format` by other names."""
 
     @cached_property
     def base(self) -> dict[str, Any] | None:
@@ -49,6 +52,10 @@ class Tongue:
 
     def keys(self, job: Job) -> dict[str, Any]:
         """All keys of a job, with what its training script says.  Raises BadInput."""
+        if not self.written:
+            format = table.get(self.format)
+            said = (said_of(format, path, job) for path in format.cells)
+            return {k: v for keys in said if keys for k, v in keys.items()}
         tool = bridge.TOOLS[self.format]
         out, script = keys_of(
             table.get(self.format), job.filled, tool.WRITE, tool.READ
@@ -76,12 +83,28 @@ class Tongue:
             for key in (*self.base, *(k for k in new if k not in self.base))
             if self.base.get(key, NONE) != new.get(key, NONE)
         ]
+        if not self.written and not self.tells(change):
+            return None
         if not all(map(self.has, apart)):
             return fields if self.older(change) else None
         return {
             self.flag(key): (self.base.get(key, NONE), new.get(key, NONE))
             for key in apart
         } or None
+
+    @property
+    def written(self) -> bool:
+        """Plans are written in the format; of others the rows that are read tell the words."""
+        return self.format in table.written()
+
+    def tells(self, change: Change) -> bool:
+        """Each field of the change has keys of its own in a format that is only read."""
+        format, job = table.get(self.format), change.on(self.run)
+        return all(
+            said_of(format, path, job) is not None
+            for path in change.fields
+            if path not in IMPLIED
+        )
 
     def has(self, key: str) -> bool:
         """The tool's version has the key, or what it switches off."""
@@ -103,6 +126,10 @@ class Tongue:
 
     def flag(self, key: str) -> str:
         """A key as the user types it."""
+        if self.dialect:
+            other = table.get(self.dialect)
+            names = {new: old for old, new in other.older.items()}
+            return other.prefix + names.get(key, key)
         if self.format not in FLAGS or key.startswith("-"):
             return key
         return "--" + key.replace(
@@ -115,10 +142,16 @@ def tongue(
 ) -> Tongue:
     """The words of the run's file, else of the first format of its framework that can say it.
 
-    format: a tool whose files no format here writes leaves fields of a job.
+    format: a tool that no format here is of leaves fields of a job.
     """
+    if format not in ("", *table.written()):
+        if format not in table.formats():
+            return Tongue(run, "", names)
+        base = table.get(format).like
+        if base in table.written():
+            return Tongue(run, base, names, dialect=format)
     if format:
-        return Tongue(run, format if format in table.written() else "", names)
+        return Tongue(run, format, names)
     name = run.framework.name if run.framework else run.usual_framework
     for each in table.written_for(name):
         spoken = Tongue(run, each.name)

@@ -79,7 +79,7 @@ def advise(
     if json:
         console.show_json(console.envelope("advise", advice.to_dict()))
         return 0
-    later = next_words(run, given, output, advice)
+    later = next_words(run, given, output, advice, file.get("format", ""))
     print_answer(
         advise_card.advise_card(advice, later),
         detail,
@@ -90,9 +90,15 @@ def advise(
 
 
 def next_words(
-    run: str, given: Mapping[str, str], output: str | None, advice: Any
+    run: str,
+    given: Mapping[str, str],
+    output: str | None,
+    advice: Any,
+    format: str = "",
 ) -> list[str]:
-    """What to do next: apply the diff that is written, or write it; a log has its script."""
+    """What to do next: apply the diff that is written, or write it; a log has its script, and files
+    of a format that is not edited have their keys listed.
+    """
     from ..formats import bridge
 
     if output:
@@ -105,6 +111,8 @@ def next_words(
     if bridge.logged(run):
         file, _, rest = asked.partition(" ")
         asked, steps = f"train.sh {rest}", f" --steps {file}"
+    elif format and format not in bridge.onto.CHANGED:
+        return [command(f"advise {asked} --why")]
     stem = shlex.split(asked)[0].rpartition(".")[0]
     return [command(f"advise {asked}{steps} -o {shlex.quote(stem)}.diff")]
 

@@ -384,6 +384,35 @@ def write_cell(
     out[cell.keys[0]] = int(value) if whole else value
 
 
+def said_of(format: Format, path: str, job: Job) -> Mapping[str, Any] | None:
+    """The keys by which a file that is only read here says a field of a job; None where no row
+    tells them.
+    """
+    cell = format.cells.get(path)
+    if cell is None or cell.hub or cell.script or cell.always is not UNSAID:
+        return None
+    table, _, name = path.partition(".")
+    owner = job if table == "job" else getattr(job, table)
+    value = getattr(owner, name)
+    # the first row of a value is its usual word, and one that is written comes before
+    told = [row for row in (*cell.says, *cell.once) if len(row) == 2]
+    rows = {str(ours): theirs for ours, theirs in reversed(told)}
+    rows.pop(PLAIN, None)
+    if rows:
+        usual = {} if value == cell.default else None
+        return rows.get(str(value), usual)
+    if cell.formula and not cell.put:
+        return None
+    out: dict[str, Any] = {}
+    try:
+        write_cell(
+            format, path, cell, value=value, default=UNSAID, job=job, out=out
+        )
+    except BadInput:
+        return None
+    return out
+
+
 def value_refusal(
     format: Format, path: str, value: Any, others: Iterable[Any], why: str
 ) -> BadInput:

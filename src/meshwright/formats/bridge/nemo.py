@@ -16,21 +16,6 @@ from .reading import FileKeys
 from .table import get
 from .tabled import TabledTool
 
-RENAMED = {
-    "encoder_seq_length": "seq_length",
-    "virtual_pipeline_model_parallel_size": "num_virtual_stages_per_pipeline_rank",
-    "activations_checkpoint_granularity": "recompute_granularity",
-    "activations_checkpoint_method": "recompute_method",
-    "activations_checkpoint_num_layers": "recompute_num_layers",
-    "rotary_percentage": "rotary_percent",
-    "tokenizer.type": "tokenizer_type",
-    "qkv_bias": "add_qkv_bias",
-    "override_vocab_size": "padded_vocab_size",
-    "ub_tp_comm_overlap": "tp_comm_overlap",
-    "optim.overlap_grad_sync": "overlap_grad_reduce",
-    "optim.overlap_param_sync": "overlap_param_gather",
-}
-"""Key of the model -> Megatron's argument."""
 ADAM = {"use_distributed_optimizer": True, "overlap_grad_reduce": True}
 """Of a sharded optimizer, which overlaps the sums of gradients unless it is told not to."""
 WORDS: dict[str, dict[str, dict[str, Any]]] = {
@@ -106,11 +91,12 @@ class Nemo(TabledTool):
             model.pop("overlap_p2p_comm", None)
         model["precision"] = keys.get("trainer.precision", 32)
         out: dict[str, Any] = {}
+        renamed = get(self.name).older
         for key, words in WORDS.items():
             out |= translated(key, model.pop(key, None), words)
         for key, value in model.items():
             if value is not None:
-                out[RENAMED.get(key, key)] = value
+                out[renamed.get(key, key)] = value
         demand_values(out)
         if on := out.pop("fp8", None):
             kind = "e4m3" if out.get("fp8_e4m3") else "hybrid"

@@ -165,6 +165,8 @@ class Format:
     """The program that takes flags over a file of the format, the first of its words."""
     older: Mapping[str, str] = EMPTY
     """Older name of a key -> its name."""
+    prefix: str = ""
+    """What stands before the keys of the format that it is like."""
     environment: tuple[str, ...] = ()
     """Names of the environment whose product is the number of ranks, the first in any case."""
     program: str = ""
