@@ -7,12 +7,11 @@ Each function reads one field of a job from the keys of the table, or writes it.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from itertools import groupby
 from typing import Any
 
 from ...describe.framework import framework
-from ...describe.job import OPTIMIZERS, PRECISIONS, Job
+from ...describe.job import OPTIMIZERS, Job
 from ...describe.layout import AXES
 from ...describe.recompute import OPERATIONS, PARTS, recompute
 from ...errors import BadInput
@@ -29,20 +28,6 @@ CORE = "megatron-core"
 """Its offers say which settings go with which layouts, in all frameworks that are built on it."""
 STATE_BYTES = {"fp32": 4.0, "fp16": 2.0, "bf16": 2.0, "fp8": 1.0}
 """Numbers of the optimizer's states."""
-WORDS = {
-    "cs": "tensorwise",
-    "current": "tensorwise",
-    "delayed": "delayed",
-    "ds": "delayed",
-    "mx": "mxfp8",
-    "mxfp8": "mxfp8",
-    "sc": "blockwise",
-    "subchannel": "blockwise",
-    "blockwise": "blockwise",
-}
-"""Word in the name of a recipe of mixed precision -> `Software.float8`."""
-
-
 def interleave(k: Keys) -> int | None:
     """Model chunks on a device, by whichever of its names it has."""
     pp = k.degree("layout.pp")
@@ -184,67 +169,6 @@ def _recomputed(k: Keys) -> str:
     return "full"
 
 
-def _precision(k: Keys) -> object:
-    """The numbers, by name where they have one."""
-    mixed = k.get("mixed_precision") or k.get("precision")
-    if mixed is not None and not isinstance(mixed, Mapping):
-        return of_words(k, str(mixed).lower())
-    eight = k.get("fp8_format") or k.get("fp8")
-    four = k.get("fp4_format") or k.get("fp4")
-    half_gradients = k.flag("grad_reduce_in_bf16")
-    half_gradients |= k.word("megatron_fsdp_main_grads_dtype") in (
-        "bf16",
-        "torch.bfloat16",
-    )
-    k.flag("accumulate_allreduce_grads_in_fp32")
-    gathered = {
-        "fp8": k.flag("fp8_param_gather") or k.flag("fp8_param"),
-        "fp4": k.flag("fp4_param_gather") or k.flag("fp4_param"),
-    }
-    sixteen = "bf16" if k.flag("bf16") else "fp16" if k.flag("fp16") else ""
-    name = "fp4" if four else "fp8" if eight else sixteen or "fp32"
-    if name == "fp32" and "num_layers" not in k.said:
-        return None  # a list of changes: what is not changed is the recipe's
-    return precision_named(name, half_gradients, gathered.get(name, True))
-
-
-def precision_named(
-    name: str, half_gradients: bool, gathered_small: bool
-) -> object:
-    """A precision by name, with what differs from it."""
-    if half_gradients and name != "fp32":
-        name += "-pure"
-    if gathered_small or not name.startswith(("fp8", "fp4")):
-        return name
-    return {"name": name, "gather_bytes": PRECISIONS["bf16"].gather_bytes}
-
-
-def of_words(k: Keys, words: str) -> object:
-    """The numbers of "bf16_with_fp8_current_scaling_mixed"."""
-    parts = re.split(r"[_\W]+", words)
-    eight = any(part.startswith(("fp8", "mxfp8")) for part in parts)
-    four = any("fp4" in part for part in parts)
-    scaling = next((WORDS[p] for p in parts if p in WORDS), None)
-    if eight and scaling:
-        k.tables.setdefault("software", {})["float8"] = scaling
-    base = next((p for p in parts if p in ("bf16", "fp16", "fp32")), "")
-    if words.isdecimal():
-        base = {"16": "fp16", "32": "fp32"}.get(words, "")
-    if not (eight or four or base):
-        k.leave(
-            "mixed_precision",
-            f"the recipe {words!r} is not known: bf16 is taken",
-        )
-        return None
-    half = not k.flag("grad_reduce_in_fp32", True)
-    # Megatron-Bridge, training/mixed_precision.py: fp8_param_gather = False where blocks are scaled
-    return precision_named(
-        "fp4" if four else "fp8" if eight else base,
-        half_gradients=half,
-        gathered_small=scaling != "blockwise",
-    )
-
-
 def _optimizer(k: Keys) -> object:
     """The optimizer and the bytes of its states."""
     name = {"adam": "adamw", "": "adamw"}.get(
@@ -274,7 +198,6 @@ READ = {
     "layout.interleave": interleave,
     "layout.stages": _stages,
     "layout.recompute": _recomputed,
-    "job.precision": _precision,
     "job.optimizer": _optimizer,
 }
 """Field -> what reads it."""
