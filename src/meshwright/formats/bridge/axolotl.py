@@ -9,10 +9,11 @@ from typing import Any
 from ...describe.job import Job
 from ...describe.read import brief
 from ...errors import BadInput
-from .accelerate import COPIES, SHARDING
 from .deepspeed import PROFILES
 from .keys import NO, YES, Keys
 from .shared import (
+    COPIES,
+    SHARDING,
     Out,
     runs_fsdp2,
     runs_on,

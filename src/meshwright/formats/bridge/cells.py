@@ -22,6 +22,7 @@ from ...errors import BadInput
 from ..formulas import calls, filled_in, names_in, worked_out
 from .keys import Keys
 from .shared import (
+    SHARDING,
     accumulated,
     batch_of_parts,
     class_of_optimizer,
@@ -156,6 +157,12 @@ class KeyNames(dict[str, Any]):
             replicas=lambda: replicas_left(keys),
             layers=lambda: layers_of(keys),
             named=lambda: isinstance(keys.so_far("model"), str),
+            fsdp_stage=lambda word, usual: SHARDING.get(word, (usual, False))[
+                0
+            ],
+            copied=lambda word: SHARDING.get(word, (0, False))[1],
+            SHARDING=SHARDING,
+            upper=str.upper,
             place=lambda word, words: (
                 words.index(word) if word in words else None
             ),

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from ...describe.read import brief
 from . import axolotl
-from .accelerate import SHARDING
 from .keys import Keys
-from .shared import runs_fsdp2
+from .shared import SHARDING, runs_fsdp2
 
 WRAPPED = ("auto_wrap", "true", "2")
 """Words of `fsdp` with which each layer is a unit of its own."""

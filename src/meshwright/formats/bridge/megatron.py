@@ -28,6 +28,8 @@ CORE = "megatron-core"
 """Its offers say which settings go with which layouts, in all frameworks that are built on it."""
 STATE_BYTES = {"fp32": 4.0, "fp16": 2.0, "bf16": 2.0, "fp8": 1.0}
 """Numbers of the optimizer's states."""
+
+
 def interleave(k: Keys) -> int | None:
     """Model chunks on a device, by whichever of its names it has."""
     pp = k.degree("layout.pp")

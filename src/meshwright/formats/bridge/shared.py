@@ -20,6 +20,23 @@ ADAM = ("adam", "adamw", "")
 """Words of the optimizer that keeps two moments."""
 
 
+SHARDING = {
+    "1": (3, False),
+    "full_shard": (3, False),
+    "2": (2, False),
+    "shard_grad_op": (2, False),
+    "3": (0, False),
+    "no_shard": (0, False),
+    "4": (3, True),
+    "hybrid_shard": (3, True),
+    "5": (2, True),
+    "hybrid_shard_zero2": (2, True),
+}
+"""Sharding strategies of FSDP 1 -> (ZeRO stage, copies in each node)."""
+COPIES = "copies in each node: give their number, --dp-replicate"
+"""What a word of FSDP 1 leaves open."""
+
+
 def left_of(k: Keys) -> int | None:
     """Replicas that tp, cp and pp leave of the chips; None if nobody says how many there are."""
     if not k.chips:

@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from fnmatch import fnmatchcase
 
 from ...errors import BadInput
-from .accelerate import COPIES, SHARDING
 from .keys import Keys
 from .reading import Reader
 from .shared import hub_model, model_named
@@ -36,18 +35,6 @@ def litgpt_model(k: Keys) -> object:
 
 
 LITGPT: Mapping[str, Reader] = {"model": litgpt_model}
-STRATEGIES = ("fsdp", "ddp", "single")
-"""OLMo's words (config.py)."""
-
-
-def olmo_zero(k: Keys) -> int:
-    word = k.choice("fsdp.sharding_strategy", SHARDING, "full_shard")
-    if k.choice("distributed_strategy", STRATEGIES, "fsdp") != "fsdp":
-        return 0
-    stage, copies = SHARDING[word]
-    if copies:
-        k.leave("fsdp.sharding_strategy", COPIES)
-    return stage
 
 
 def olmo_tokens(k: Keys) -> float | None:
@@ -57,7 +44,6 @@ def olmo_tokens(k: Keys) -> float | None:
 
 
 OLMO: Mapping[str, Reader] = {
-    "layout.zero": olmo_zero,
     "job.tokens": olmo_tokens,
 }
 KINDS = {"gpt2": True, "llama": False, "mistral": False}
