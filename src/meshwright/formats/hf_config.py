@@ -7,27 +7,19 @@ again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import fields, replace
 from typing import Any
 
 from ..describe.layers import kinds
 from ..describe.model import Model
 from ..errors import BadInput
+from .formulas import worked_out
 from .hf import read_hf
+from .hf_families import is_formula, whole_row
+from .hf_keys import family_table
 
 Config = dict[str, Any]
-ARCHITECTURES = {
-    "llama": "LlamaForCausalLM",
-    "mistral": "MistralForCausalLM",
-    "qwen2": "Qwen2ForCausalLM",
-    "qwen3": "Qwen3ForCausalLM",
-    "gpt2": "GPT2LMHeadModel",
-    "mixtral": "MixtralForCausalLM",
-    "qwen2_moe": "Qwen2MoeForCausalLM",
-    "qwen3_moe": "Qwen3MoeForCausalLM",
-    "olmo": "OlmoForCausalLM",
-}
 OF_TOKENIZER: Config = {
     "bos_token_id": None,
     "eos_token_id": None,
@@ -45,126 +37,52 @@ NOT_COMPUTED = (
     "notes",
 )
 """Fields of a Model that do not change what its weights compute."""
-ROPE = {
-    "factor": "factor",
-    "low": "low_freq_factor",
-    "high": "high_freq_factor",
-    "original": "original_max_position_embeddings",
-}
-"""Our names of rotary scaling -> theirs."""
+OMITTED = object()
+"""Of a key that the file does not have."""
 
 
-def _llama(m: Model) -> Config:
-    rope: Config = {"rope_type": "default", "rope_theta": m.rope_base}
-    if m.rotary_share != 1:
-        rope["partial_rotary_factor"] = m.rotary_share
-    if m.rope_scaling:
-        rope |= {"rope_type": m.rope_scaling.kind} | {
-            theirs: getattr(m.rope_scaling, ours)
-            for ours, theirs in ROPE.items()
-        }
-    return {
-        "vocab_size": m.vocab,
-        "hidden_size": m.hidden,
-        "num_hidden_layers": m.layers,
-        "intermediate_size": m.ffn,
-        "num_attention_heads": m.heads,
-        "num_key_value_heads": m.K,
-        "head_dim": m.h,
-        "max_position_embeddings": m.seq,
-        "hidden_act": {"gelu-tanh": "gelu_pytorch_tanh"}.get(m.act, m.act),
-        "rms_norm_eps": m.norm_epsilon,
-        "rope_parameters": rope,
-        "tie_word_embeddings": m.tied_embeddings,
-        "attention_bias": m.bias,
-        "mlp_bias": m.bias,
-        "attention_dropout": 0.0,
-    }
+class ModelNames(dict[str, Any]):
+    """What the names in the formulas of a written row stand for: fields of the model."""
+
+    def __init__(self, m: Model) -> None:
+        super().__init__(omitted=OMITTED, layer_types=layer_types(m))
+        self.model = m
+
+    def __missing__(self, path: str) -> Any:
+        value: Any = self.model
+        for field in path.split("."):
+            value = None if value is None else getattr(value, field)
+        return value
 
 
-def _mistral(m: Model) -> Config:
-    return {**_llama(m), "sliding_window": m.window}
-
-
-def _qwen(m: Model) -> Config:
-    if not m.window:
-        return {**_llama(m), "use_sliding_window": False}
+def layer_types(m: Model) -> list[str]:
+    """What each layer attends to, where some see a window."""
     every = m.full_every
-    kinds = [
+    return [
         "full_attention"
         if every and i % every == every - 1
         else "sliding_attention"
         for i in range(m.layers)
     ]
-    return {
-        **_llama(m),
-        "use_sliding_window": True,
-        "sliding_window": m.window,
-        "layer_types": kinds,
-    }
 
 
-def _gpt2(m: Model) -> Config:
-    return {
-        "vocab_size": m.vocab,
-        "n_embd": m.hidden,
-        "n_layer": m.layers,
-        "n_head": m.heads,
-        "n_inner": m.ffn,
-        "n_positions": m.seq,
-        "activation_function": {"gelu-tanh": "gelu_new"}.get(m.act, m.act),
-        "layer_norm_epsilon": m.norm_epsilon,
-        "tie_word_embeddings": m.tied_embeddings,
-        "resid_pdrop": 0.0,
-        "embd_pdrop": 0.0,
-        "attn_pdrop": 0.0,
-    }
+def written(what: Any, names: ModelNames) -> Any:
+    """A value of a row: formulas worked out, keys of inner tables only where they have a value."""
+    if isinstance(what, Mapping):
+        made = {key: written(value, names) for key, value in what.items()}
+        return {k: v for k, v in made.items() if v is not None}
+    return worked_out(what.strip("= "), names) if is_formula(what) else what
 
 
-def _mixtral(m: Model) -> Config:
-    experts = m.moe
-    if experts is None:
-        raise BadInput("mixtral has experts")
-    return {
-        **_mistral(m),
-        "intermediate_size": experts.expert_ffn,
-        "num_local_experts": experts.experts,
-        "num_experts_per_tok": experts.top_k,
-    }
-
-
-def _qwen_moe(m: Model) -> Config:
-    experts = m.moe
-    if experts is None:
-        raise BadInput("qwen-moe has experts")
-    shared = experts.shared_ffn
-    return {
-        **_qwen(m),
-        "num_experts": experts.experts,
-        "num_experts_per_tok": experts.top_k,
-        "moe_intermediate_size": experts.expert_ffn,
-        **({"shared_expert_intermediate_size": shared} if shared else {}),
-        "decoder_sparse_step": 1,
-        "norm_topk_prob": True,
-        "mlp_only_layers": [],
-    }
-
-
-def _olmo(m: Model) -> Config:
-    return {**_llama(m), "clip_qkv": None}
-
-
-WRITERS: Mapping[str, Callable[[Model], Config]] = {
-    "llama": _llama,
-    "mistral": _mistral,
-    "qwen2": _qwen,
-    "qwen3": _qwen,
-    "gpt2": _gpt2,
-    "mixtral": _mixtral,
-    "qwen2_moe": _qwen_moe,
-    "qwen3_moe": _qwen_moe,
-    "olmo": _olmo,
-}
+def config_of(family: str, m: Model) -> Config:
+    """The config.json of a model as a family has it.  Raises BadInput where it cannot."""
+    row = whole_row(family_table()["written"][family])
+    names = ModelNames(m)
+    if not worked_out(row.pop("when", "True"), names):
+        raise BadInput(f"{m.name[:60]} is no {family}")
+    row.pop("is", None)
+    made = {key: written(what, names) for key, what in row.items()}
+    return {k: v for k, v in made.items() if v is not OMITTED}
 
 
 def with_defaults(m: Model) -> Model:
@@ -194,14 +112,10 @@ def model_differences(a: Model, b: Model) -> list[str]:
 def write_hf(m: Model) -> Config:
     """The config.json of a model; BadInput names what the nearest family cannot express."""
     nearest: tuple[int, str, list[str]] | None = None
-    for family, writer in WRITERS.items():
+    families = [*family_table()["written"]]
+    for family in families:
         try:
-            config = {
-                "architectures": [ARCHITECTURES[family]],
-                "model_type": family,
-                **writer(m),
-                **OF_TOKENIZER,
-            }
+            config = {**config_of(family, m), **OF_TOKENIZER}
             wrong = model_differences(m, read_hf(config, seq=m.seq))
         except BadInput:
             continue
@@ -215,5 +129,5 @@ def write_hf(m: Model) -> Config:
         else ""
     )
     raise BadInput(
-        f"model {m.name[:60]} cannot be written as one of {', '.join(WRITERS)}{why}"
+        f"model {m.name[:60]} cannot be written as one of {', '.join(families)}{why}"
     )
