@@ -210,13 +210,8 @@ def test_the_loss_of_a_recipe(text: str, loss: str | None) -> None:
     [
         ("megatron-core", Software(), set()),
         ("megatron-core", Software(loss="fused"), {"loss_fusion"}),
-        (
-            "megatron-core",
-            Software(loss="in place"),
-            {"loss_fusion", "fusion_impl"},
-        ),
         # what its recipes do is said to Megatron-LM, which does not do it by itself
-        ("megatron-bridge", Software(), {"loss_fusion", "fusion_impl"}),
+        ("megatron-bridge", Software(loss="fused"), {"loss_fusion"}),
     ],
 )
 def test_the_loss_of_a_plan_is_written(
@@ -230,3 +225,21 @@ def test_the_loss_of_a_plan_is_written(
         if "--cross-entropy-" + name.replace("_", "-") in str(text)
     }
     assert written == flags
+
+
+@pytest.mark.parametrize(
+    ("by", "software"),
+    [
+        ("megatron-core", Software(loss="in place")),
+        ("megatron-bridge", Software()),
+    ],
+)
+def test_a_loss_that_megatron_refuses_is_not_written(
+    tmp_path: Path, by: str, software: Software
+) -> None:
+    """arguments.py of d98e8a6 asserts that Transformer Engine does not fuse it; Megatron-Bridge's
+    library, whose profile it is, has no such rule.
+    """
+    job = replace(job_of(tmp_path, BOTH), framework=by, software=software)
+    with pytest.raises(BadInput, match="loss fused"):
+        bridge.write(job, "megatron", launch.Place(8, 8))

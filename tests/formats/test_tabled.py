@@ -230,6 +230,67 @@ trainer: {max_duration: {value: 1000, unit: steps}}
             "software": {"compiled": True},
         },
     ),
+    "ms-swift": (
+        """
+model: Qwen/Qwen2.5-7B
+tuner_type: full
+torch_dtype: bfloat16
+attn_impl: flash_attn
+split_dataset_ratio: 0.01
+dataset: [a]
+per_device_train_batch_size: 2
+gradient_accumulation_steps: 4
+max_length: 4096
+deepspeed: zero2
+max_steps: 10
+num_train_epochs: 1
+""",
+        {
+            "layout": {
+                "tp": 1,
+                "microbatch": 2,
+                "zero": 2,
+                "recompute": "full",
+            },
+            "job": {
+                "seq": 4096,
+                "batch": "512seq",
+                "precision": "bf16",
+                "attention_kernel": "fa2",
+                "framework": "fsdp",
+            },
+        },
+    ),
+    "ms-swift-megatron": (
+        """
+model: Qwen/Qwen2.5-7B
+mcore_adapter: null
+save_safetensors: true
+dataset: [a]
+max_length: 8192
+tensor_model_parallel_size: 2
+sequence_parallel: true
+micro_batch_size: 2
+global_batch_size: 64
+recompute_granularity: full
+recompute_method: uniform
+recompute_num_layers: 1
+train_iters: 10
+lr: 1.0e-5
+min_lr: 1.0e-6
+no_save_optim: true
+""",
+        {
+            "layout": {
+                "tp": 2,
+                "microbatch": 2,
+                "zero": 1,
+                "recompute": "full",
+            },
+            "job": {"seq": 8192, "batch": "64seq", "precision": "bf16"},
+            "software": {"dp_overlap": "off", "loss": "fused"},
+        },
+    ),
     "llama-factory-v1": (
         """
 model: Qwen/Qwen2.5-7B

@@ -93,8 +93,9 @@ def _value_of_cell(
         each = {*format.cells["layout.microbatch"].keys} & keys.unread
         return None if each else batch_of_parts(keys, cell.parts)
     if cell.formula:
-        # what is judged by its value is said where it is another than the usual
-        keys.used |= {*cell.keys} & {*keys.said} - {*format.usual}
+        # a key that is judged by its value is said where it has another than the usual
+        judged = {k for k in cell.keys if k in format.usual or format.why(k)}
+        keys.used |= {*cell.keys} & {*keys.said} - judged
         value = worked_out(cell.formula, names)
         # also keys that did not count here must be readable
         if value is not None:

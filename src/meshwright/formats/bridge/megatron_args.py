@@ -89,7 +89,9 @@ class MegatronArguments(Tool):
         return any(key.startswith(TESTED) for key in keys)
 
     def of_tree(self, keys: Mapping[str, Any], where: str) -> FileKeys:
-        """The arguments of a test.  Raises BadInput for one that writes text."""
+        """The arguments, of a test or plain.  Raises BadInput for a test that writes text."""
+        if not self.mine_tree(keys):
+            return FileKeys(dict(keys))
         said = {
             key.removeprefix(TESTED).replace("-", "_"): value
             for key, value in keys.items()

@@ -132,7 +132,7 @@ def _with_recipe(keys: dict[str, Any], chips: int | None) -> FileKeys:
 
 def published(name: str) -> dict[str, Any]:
     """The settings of a recipe for speed, where the catalogue has all of them; {} of others."""
-    from ...search.recipes import recipes  # a search takes longer to import
+    from ...search import recipes  # a search takes longer to import
 
     own = f" {name.removesuffix('_config')}"
     row = next((r for r in recipes() if r.source.endswith(own)), None)

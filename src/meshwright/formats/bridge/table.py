@@ -327,7 +327,8 @@ def _format(name: str, said: dict[str, Any]) -> Format:
         "harmless": [*said.get("harmless", ()), *ancestor.get("harmless", ())],
     }
     for key in INHERITED[:-2]:  # tables, key by key
-        given[key] = {**ancestor.get(key, {}), **said.get(key, {})}
+        both = {**ancestor.get(key, {}), **said.get(key, {})}
+        given[key] = {k: v for k, v in both.items() if v != ""}
     for key, value in given.items():
         if isinstance(value, list):
             given[key] = tuple(value)

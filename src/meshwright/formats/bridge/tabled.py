@@ -87,11 +87,11 @@ class TabledTool(Tool):
         return launch.command_with_most_flags(
             script,
             lambda words: (
-                starter_named(words) in ("", self.name)
-                and (
-                    self.mine_tree(dict.fromkeys(_flags(words)))
-                    or file_under(words, get(self.name).over) != ""
-                )
+                self.mine_tree(dict.fromkeys(_flags(words)))
+                if not starter_named(words)
+                else starter_named(words) == self.name
+                and bool(file_under(words, get(self.name).over))
+                is bool(get(self.name).over)
             ),
         )
 
