@@ -576,3 +576,45 @@ fp16: {enabled: true, type: bfloat16}
     half = text.replace(", type: bfloat16", "")
     plain = bridge.read_file("a.yml", half).tables["job"]["precision"]
     assert plain == "fp16-pure"
+
+
+TUNE = """
+tune run --nproc_per_node 4 full_finetune_distributed --config configs/full.yaml \\
+    batch_size=4 tokenizer.max_seq_len=4096
+"""
+FULL = """
+model: {_component_: torchtune.models.llama3_1.llama3_1_8b}
+tokenizer: {_component_: torchtune.models.llama3.llama3_tokenizer, max_seq_len: 8192}
+batch_size: 2
+gradient_accumulation_steps: 8
+optimizer: {_component_: torch.optim.AdamW, fused: true, lr: 2e-5}
+enable_activation_checkpointing: true
+dtype: bf16
+"""
+
+
+def test_words_over_a_file_of_torchtune(tmp_path: Path) -> None:
+    """4 sequences, 8 times, on 4 ranks; without the file its 8 are asked for, too."""
+    script = tmp_path / "a.sh"
+    script.write_text(TUNE, "utf-8")
+    alone = bridge.read_file(str(script))
+    assert alone.format.name == "torchtune" and alone.chips == 4
+    assert {"recompute", "precision", "batch"} <= unread(alone)
+    assert layout(alone)["microbatch"] == 4
+    (tmp_path / "configs").mkdir()
+    (tmp_path / "configs" / "full.yaml").write_text(FULL, "utf-8")
+    file = bridge.read_file(str(script))
+    assert not file.unread and layout(file)["recompute"] == "full"
+    job = file.tables["job"]
+    assert (job["seq"], job["batch"]) == (4096, "128seq")
+
+
+def test_recipes_of_torchtune(tmp_path: Path) -> None:
+    """Adapters are said first, whatever else is asked for; other recipes are refused."""
+    lora = tmp_path / "lora.sh"
+    lora.write_text(TUNE.replace("full_f", "lora_f"), "utf-8")
+    with pytest.raises(BadInput, match="trains adapters alone"):
+        flags.foreign_tables(str(lora), {}, [])
+    other = TUNE.replace("full_finetune", "knowledge_distillation")
+    with pytest.raises(BadInput, match="knowledge_distillation_distributed"):
+        bridge.read_file("a.sh", other)

@@ -118,6 +118,34 @@ def test_flags_and_defaults_of_megatron() -> None:
     assert "dp_overlap" not in read(MEGATRON, **both).tables["software"]
 
 
+def test_names_of_megatrons_settings() -> None:
+    """8 microbatches a chunk, by the name that Megatron-Bridge has; 48 layers in 2 x 4 chunks."""
+    chunks = {
+        "pipeline_model_parallel_size": "2",
+        "num_layers_per_virtual_pipeline_stage": "6",
+        "microbatch_group_size_per_vp_stage": "8",
+    }
+    one = MEGATRON.replace("size 4", "size 1")
+    made = layout(read(one, **chunks))
+    assert (made["interleave"], made["microbatch_group"]) == (4, 8)
+
+
+@pytest.mark.parametrize(
+    ("text", "key", "value"),
+    [
+        (SFT, "device_map", "auto"),
+        (SFT, "trainable_parameters_regex", "head"),
+        (SFT, "use_logits_to_keep", "true"),
+        (MEGATRON, "megatron_extra_kwargs", "{}"),
+        (MEGATRON, "mtp_shared_weights", "true"),
+    ],
+)
+def test_what_a_job_cannot_express_is_said(
+    text: str, key: str, value: str
+) -> None:
+    assert read(text, **{key: value}).left[key]
+
+
 @pytest.mark.parametrize("text", [SFT, MEGATRON])
 @pytest.mark.parametrize(
     "more",

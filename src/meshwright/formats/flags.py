@@ -274,13 +274,13 @@ def foreign_tables(
             if foreign.chips and catalog.has("chips", on)
             else on
         )
-    for need in missing(foreign, given):
-        raise BadInput(f"{file[:80]} {need}")
     if key := adapters_alone(foreign.left):
         raise BadInput(
-            f"{file[:80]} trains adapters alone ({key}): LoRA and QLoRA are not counted; a file"
-            f" without {key} trains all weights, which is predicted"
+            f"{file[:80]} trains adapters alone ({key}): LoRA and QLoRA are not counted; training"
+            " of all weights is predicted"
         )
+    for need in missing(foreign, given):
+        raise BadInput(f"{file[:80]} {need}")
     notes += notes_on(foreign, given)
     if foreign.left:
         keys = ", ".join([*foreign.left][:NAMED]) + (

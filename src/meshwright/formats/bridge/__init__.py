@@ -291,6 +291,9 @@ def laid_under(name: str, said: FileKeys, path: str) -> FileKeys:
             )
     asked = [path for path in get(name).cells if path.startswith(ASKED)]
     theirs = decided_elsewhere(get(name), asked, said.keys, said.base)
+    parts = get(name).cells["job.batch"].parts
+    if parts and parts not in said.keys:
+        theirs["job.batch"] = said.base
     return replace(said, elsewhere={**theirs, **said.elsewhere})
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from math import prod
 from typing import Any
 
@@ -112,6 +113,18 @@ def arguments(words: Sequence[str]) -> dict[str, Any]:
         elif name:
             values[name].append(word)
     return {name: " ".join(v) if v else True for name, v in values.items()}
+
+
+def settings(words: Sequence[str], flag: str) -> dict[str, Any]:
+    """name -> value of name=value; recipe: the word before the flag that names a configuration."""
+    found: dict[str, Any] = {}
+    for word, after in pairwise([*words, ""]):
+        name, equals, value = word.partition("=")
+        if after == flag:
+            found["recipe"] = word
+        elif equals and re.fullmatch(r"[A-Za-z_][\w.]*", name):
+            found[name] = value
+    return found
 
 
 def command_with_most_flags(

@@ -25,7 +25,7 @@ Readers, writers, what a writer refuses and the table of the documentation follo
     { runs = [["formula", "profile"]] }         the software that such a file is run by
     { as = "deepspeed" }                        the row of another format
 
-Formulas (`formats.formulas`) of a file's keys have the names of `cells.key_names` and those that a
+Formulas (`formats.formulas`) of a file's keys have the names of `cells.KeyNames` and those that a
 format has in `let`; formulas of a plan the fields of a job, such as layout.tp (`cells.PlanNames`).
 In a sentence a formula may stand in braces.
 
@@ -91,7 +91,7 @@ class Cell:
     hub: bool = False
     """A model by its name on Hugging Face, or a folder with its config.json."""
     formula: str = ""
-    """What the keys say together, read and not written: `cells.key_names` are its names."""
+    """What the keys say together, read and not written: `cells.KeyNames` are its names."""
     when: str = ""
     """A formula of keys: where it is false the row is not read."""
     put: Mapping[str, str] = EMPTY
@@ -162,7 +162,8 @@ class Format:
     starts: tuple[str, ...] = ()
     """Words that start the program, such as "swift sft": no other tool reads such a command."""
     over: str = ""
-    """The program that takes flags over a file of the format, the first of its words."""
+    """The program that takes flags over a file of the format, the first of its words; or the flag
+    that names the file, whose settings further words change (name=value)."""
     older: Mapping[str, str] = EMPTY
     """Older name of a key -> its name."""
     prefix: str = ""

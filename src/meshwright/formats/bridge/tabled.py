@@ -68,7 +68,12 @@ class TabledTool(Tool):
         ranks = launch.ranks_started(words, script)
         ranks = ranks or launch.ranks_named(script, get(self.name).environment)
         doubtful = frozenset(script.doubtful)
-        keys = launch.arguments(words)
+        over = get(self.name).over
+        keys = (
+            launch.settings(words, over)
+            if over.startswith("--")
+            else launch.arguments(words)
+        )
         flag = launch.sharded_by(words)
         theirs = decided_elsewhere(
             get(self.name), SHARDED * bool(flag), keys, flag
@@ -77,7 +82,7 @@ class TabledTool(Tool):
             keys,
             ranks,
             doubtful=doubtful,
-            base=file_under(words, get(self.name).over),
+            base=file_under(words, over),
             elsewhere=theirs,
         )
 
@@ -96,15 +101,16 @@ class TabledTool(Tool):
         )
 
 
-def file_under(words: Sequence[str], program: str) -> str:
-    """The configuration that a program is given before its flags, or ""."""
-    if not program:
+def file_under(words: Sequence[str], over: str) -> str:
+    """The configuration after a program, or after a flag, that other words change, or ""."""
+    if not over:
         return ""
+    named = (file for word, file in pairwise(words) if word.endswith(over))
     return next(
         (
             file
-            for word, file in pairwise(words)
-            if word.endswith(program) and file.endswith((".yaml", ".yml"))
+            for file in named
+            if over.startswith("--") or file.endswith((".yaml", ".yml"))
         ),
         "",
     )
