@@ -424,7 +424,8 @@ def test_a_configuration_that_nobody_knows_is_asked_for() -> None:
     more = "--parallelism.pipeline_parallel_degree 2"
     file = bridge.read_file("run.sh", REGISTRY.format("own_7b", more))
     asked = {"tp", "cp", "ep", "zero", "microbatch", "recompute", "seq"}
-    assert unread(file) == asked and layout(file)["pp"] == 2
+    assert unread(file) == {*asked, "batch"} and layout(file)["pp"] == 2
+    assert "batch" not in file.tables["job"]
 
 
 def test_each_configuration_of_the_table_is_read_as_it_stands() -> None:
@@ -506,8 +507,9 @@ def test_the_environment_names_a_configuration_of_torchtitan() -> None:
 def test_flags_over_torchtitans_file(tmp_path: Path) -> None:
     script = tmp_path / "a.sh"
     command = "torchrun -m torchtitan.train --job.config_file a.toml"
+    script.write_text(f"{command}\n", "utf-8")
+    assert {"pp", "batch"} <= unread(bridge.read_file(str(script)))
     script.write_text(f"{command} --training.seq_len 4096\n", "utf-8")
-    assert "pp" in unread(bridge.read_file(str(script)))
     text = "[parallelism]\npipeline_parallel_degree = 4\n[training]\nseq_len = 8\n"
     (tmp_path / "a.toml").write_text(text, "utf-8")
     file = bridge.read_file(str(script))

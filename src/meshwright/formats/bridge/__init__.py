@@ -41,6 +41,7 @@ from .dumps import dump, headed
 from .edit import LARGEST_BASE
 from .reading import (
     ASKED,
+    BATCH,
     FileKeys,
     ForeignFile,
     decided_elsewhere,
@@ -289,11 +290,8 @@ def laid_under(name: str, said: FileKeys, path: str) -> FileKeys:
                 keys={**under.keys, **said.keys},
                 notes=(*said.notes, note),
             )
-    asked = [path for path in get(name).cells if path.startswith(ASKED)]
+    asked = [p for p in get(name).cells if p.startswith((*ASKED, BATCH))]
     theirs = decided_elsewhere(get(name), asked, said.keys, said.base)
-    parts = get(name).cells["job.batch"].parts
-    if parts and parts not in said.keys:
-        theirs["job.batch"] = said.base
     return replace(said, elsewhere={**theirs, **said.elsewhere})
 
 

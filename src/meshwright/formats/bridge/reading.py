@@ -161,6 +161,7 @@ ASKED = (
     "software.dp_overlap",
 )
 """Fields for which nothing is taken where a key of theirs cannot be read."""
+BATCH = "job.batch"
 FIRST = {
     "layout.tp": 1,
     "layout.pp": 1,
@@ -208,8 +209,14 @@ def decided_elsewhere(
     return {
         path: key
         for path in paths
-        if path in format.cells and not {*format.cells[path].keys} & {*said}
+        if path in format.cells and not _deciding(format, path) & {*said}
     }
+
+
+def _deciding(format: Format, path: str) -> set[str]:
+    """Keys of which one decides a field; of the batch, the one that does."""
+    cell = format.cells[path]
+    return {cell.parts or cell.keys[0]} if path == BATCH else {*cell.keys}
 
 
 def unreadable(

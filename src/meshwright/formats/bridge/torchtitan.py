@@ -38,7 +38,7 @@ from .megatron import (
     layers_by_stage,
     stage_counts_text,
 )
-from .reading import FileKeys, decided_elsewhere
+from .reading import BATCH, FileKeys, decided_elsewhere
 from .shared import (
     Out,
     layers_of,
@@ -70,6 +70,7 @@ WIDE = {"name": "fp8", "gather_bytes": WIDE_BYTES}
 PROGRAM = "-m torchtitan.train"
 STARTER = "run_train.sh"
 """torchtitan's own script, which takes the configuration from the environment."""
+SETTINGS = "--job.config_file"
 HEAD = "lm_head"
 """The module of the head."""
 CHECKPOINT = "activation_checkpoint.mode"
@@ -108,7 +109,7 @@ def over_configuration(keys: dict[str, Any], chips: int | None) -> FileKeys:
 
 REGISTERED = (
     *("layout.tp", "layout.pp", "layout.cp", "layout.ep", "layout.zero"),
-    *("layout.microbatch", "layout.recompute", "job.seq"),
+    *("layout.microbatch", "layout.recompute", "job.seq", BATCH),
 )
 """Fields that a configuration sets in a way of its own: nothing stands for them."""
 
@@ -472,13 +473,13 @@ class Torchtitan(Tool):
     def mine(self, text: str) -> bool:
         """Flags of torchtitan, or a configuration of its registry."""
         registered = "torchtitan" in text and "--module" in text
-        flags = ("--parallelism.", "--training.seq_len")
+        flags = ("--parallelism.", "--training.seq_len", SETTINGS)
         return registered or any(flag in text for flag in flags)
 
     def said(self, text: str, where: str) -> FileKeys:
         """The flags of the command that starts it."""
         script = shell.read_script(text)
-        wanted = ("--parallelism.", "--training.", "--module")
+        wanted = ("--parallelism.", "--training.", "--module", SETTINGS)
         tried = (
             launch.command_with_most_flags(script, partial(_gives, flag))
             for flag in wanted
