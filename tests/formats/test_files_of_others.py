@@ -609,6 +609,10 @@ def test_words_over_a_file_of_torchtune(tmp_path: Path) -> None:
     assert not file.unread and layout(file)["recompute"] == "full"
     job = file.tables["job"]
     assert (job["seq"], job["batch"]) == (4096, "128seq")
+    first = TUNE.replace("full_f", "lora_f").replace(
+        "--config", "a.b=1 --config"
+    )
+    assert flags.adapters_alone(bridge.read_file("a.sh", first).left)
 
 
 def test_recipes_of_torchtune(tmp_path: Path) -> None:

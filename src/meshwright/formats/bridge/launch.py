@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from math import prod
 from typing import Any
 
@@ -116,15 +115,16 @@ def arguments(words: Sequence[str]) -> dict[str, Any]:
 
 
 def settings(words: Sequence[str], flag: str) -> dict[str, Any]:
-    """name -> value of name=value; recipe: the word before the flag that names a configuration."""
-    found: dict[str, Any] = {}
-    for word, after in pairwise([*words, ""]):
-        name, equals, value = word.partition("=")
-        if after == flag:
-            found["recipe"] = word
-        elif equals and re.fullmatch(r"[A-Za-z_][\w.]*", name):
-            found[name] = value
-    return found
+    """name -> value of name=value; recipe: the program before the flag that names its file."""
+    split = [word.partition("=") for word in words]
+    before = split[: [*words].index(flag)]
+    programs = [word for word, equals, _ in before if not equals]
+    named = {
+        name: value
+        for name, equals, value in split
+        if equals and re.fullmatch(r"[A-Za-z_][\w.]*", name)
+    }
+    return {"recipe": programs[-1], **named}
 
 
 def command_with_most_flags(
