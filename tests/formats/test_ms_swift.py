@@ -147,6 +147,12 @@ def test_what_a_job_cannot_express_is_said(
 
 
 @pytest.mark.parametrize("text", [SFT, MEGATRON])
+def test_training_on_preferences_is_another_program(text: str) -> None:
+    with pytest.raises(BadInput, match="rlhf: it trains on preferences"):
+        read(text.replace(" sft ", " rlhf "))
+
+
+@pytest.mark.parametrize("text", [SFT, MEGATRON])
 @pytest.mark.parametrize(
     "more",
     [{"rlhf_type": "dpo"}, {"task_type": "embedding"}, {"num_labels": "3"}],

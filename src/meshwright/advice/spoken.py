@@ -83,6 +83,8 @@ class Tongue:
             for key in (*self.base, *(k for k in new if k not in self.base))
             if self.base.get(key, NONE) != new.get(key, NONE)
         ]
+        if not self.written and self.unclear(change):
+            return None if change.of("software") else fields
         if not self.written and not self.tells(change):
             return None
         if not all(map(self.has, apart)):
@@ -96,6 +98,15 @@ class Tongue:
     def written(self) -> bool:
         """Plans are written in the format; of others the rows that are read tell the words."""
         return self.format in table.written()
+
+    def unclear(self, change: Change) -> bool:
+        """A field is worked out of keys, and no key out of it, in a format that is only read."""
+        cells = table.get(self.format).cells
+        return any(
+            cells[path].formula and not cells[path].put
+            for path in change.fields
+            if path in cells and path not in IMPLIED
+        )
 
     def tells(self, change: Change) -> bool:
         """Each field of the change has keys of its own in a format that is only read."""

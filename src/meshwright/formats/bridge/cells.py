@@ -374,10 +374,10 @@ def write_cell(
     if (value == theirs and not cell.write) or value is default is None:
         return  # what is not said is the tool's own
     if cell.says:
-        names = dict.fromkeys(
+        others = dict.fromkeys(
             value_in_words(path, ours) for ours, _ in cell.says
         )
-        raise value_refusal(format, path, value, others=names, why=cell.why)
+        raise value_refusal(format, path, value, others=others, why=cell.why)
     if value is None:
         raise BadInput(
             f"{format.title} cannot leave {path} open: it would mean {theirs}"
@@ -407,8 +407,10 @@ def said_of(format: Format, path: str, job: Job) -> Mapping[str, Any] | None:
     rows = {str(ours): theirs for ours, theirs in reversed(told)}
     rows.pop(PLAIN, None)
     if rows:
-        usual = {} if value == cell.default else None
-        return rows.get(str(value), usual)
+        unsaid: Mapping[str, Any] | None = (
+            {} if value == cell.default else None
+        )
+        return rows.get(str(value), unsaid)
     if cell.formula and not cell.put:
         return None
     out: dict[str, Any] = {}

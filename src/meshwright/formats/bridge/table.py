@@ -161,6 +161,8 @@ class Format:
     """The keys are flags of a program too."""
     starts: tuple[str, ...] = ()
     """Words that start the program, such as "swift sft": no other tool reads such a command."""
+    apart: Mapping[str, str] = EMPTY
+    """Words that start what is not predicted -> what that does."""
     over: str = ""
     """The program that takes flags over a file of the format, the first of its words; or the flag
     that names the file, whose settings further words change (name=value)."""

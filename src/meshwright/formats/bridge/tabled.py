@@ -65,6 +65,9 @@ class TabledTool(Tool):
         words = self._command(script)
         if words is None:
             return super().said(text, where)  # which says so
+        for start, why in get(self.name).apart.items():
+            if _starts(words, start):
+                raise BadInput(f"{get(self.name).title}: {start}: {why}")
         ranks = launch.ranks_started(words, script)
         ranks = ranks or launch.ranks_named(script, get(self.name).environment)
         doubtful = frozenset(script.doubtful)
@@ -118,15 +121,18 @@ def file_under(words: Sequence[str], over: str) -> str:
 
 def starter_named(words: Sequence[str]) -> str:
     """The format whose program a command starts by its words, or ""."""
-    text = f" {' '.join(words)} "
     return next(
         (
             name
             for name, format in formats().items()
-            if any(f" {start} " in text for start in format.starts)
+            if any(_starts(words, s) for s in (*format.starts, *format.apart))
         ),
         "",
     )
+
+
+def _starts(words: Sequence[str], start: str) -> bool:
+    return f" {start} " in f" {' '.join(words)} "
 
 
 def spelled(key: object) -> str:
