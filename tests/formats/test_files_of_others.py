@@ -525,7 +525,7 @@ def test_flags_over_torchtitans_file(tmp_path: Path) -> None:
 )
 def test_a_tool_of_megatron_trains_nothing(program: str) -> None:
     words = "--num-layers 2 --hidden-size 8 --tensor-model-parallel-size 2"
-    with pytest.raises(BadInput, match="trains nothing|converts"):
+    with refusal("trains nothing|converts"):
         bridge.read_file("a.sh", f"python {program} {words}")
 
 
@@ -553,7 +553,7 @@ def test_arguments_of_megatrons_own_tests() -> None:
     assert (made["tp"], made["zero"], made["microbatch"]) == (4, 1, 4)
     assert not made["sequence_parallel"]
     assert file.tables["job"]["batch"] == "32seq"
-    with pytest.raises(BadInput, match="writes text"):
+    with refusal("writes text"):
         bridge.read_file("a.yaml", TEST + "  --inference-max-requests: 4\n")
 
 
@@ -619,8 +619,8 @@ def test_recipes_of_torchtune(tmp_path: Path) -> None:
     """Adapters are said first, whatever else is asked for; other recipes are refused."""
     lora = tmp_path / "lora.sh"
     lora.write_text(TUNE.replace("full_f", "lora_f"), "utf-8")
-    with pytest.raises(BadInput, match="trains adapters alone"):
+    with refusal("trains adapters alone"):
         flags.foreign_tables(str(lora), {}, [])
     other = TUNE.replace("full_finetune", "knowledge_distillation")
-    with pytest.raises(BadInput, match="knowledge_distillation_distributed"):
+    with refusal("knowledge_distillation_distributed"):
         bridge.read_file("a.sh", other)

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from meshwright import BadInput
 from meshwright.formats import bridge, flags
+from refusals import refusal
 
 SFT = """
 NPROC_PER_NODE=8 NNODES=2 \\
@@ -148,7 +148,7 @@ def test_what_a_job_cannot_express_is_said(
 
 @pytest.mark.parametrize("text", [SFT, MEGATRON])
 def test_training_on_preferences_is_another_program(text: str) -> None:
-    with pytest.raises(BadInput, match="rlhf: it trains on preferences"):
+    with refusal("rlhf: it trains on preferences"):
         read(text.replace(" sft ", " rlhf "))
 
 
@@ -160,5 +160,5 @@ def test_training_on_preferences_is_another_program(text: str) -> None:
 def test_other_kinds_of_training_are_refused(
     text: str, more: dict[str, str]
 ) -> None:
-    with pytest.raises(BadInput, match="ms-swift"):
+    with refusal("ms-swift"):
         read(text, **more)
