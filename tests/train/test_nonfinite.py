@@ -140,7 +140,7 @@ def test_a_run_that_diverges_ends_and_keeps_what_is_finite(
         and "train.max_skipped" in told
     )
     assert (
-        "the update is skipped, the 1st of the run" in told
+        "the update is skipped, number 1 of the run" in told
         and "again from" not in told
     )
     rows = [

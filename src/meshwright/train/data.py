@@ -41,17 +41,25 @@ class Source(Protocol):
         """Samples first .. first + count - 1 of the run, [count, T + 1]."""
 
 
-class Synthetic:
+class Samples:
+    """A source that knows each sample by its place."""
+
+    def samples(self, first: int, count: int) -> Tokens:
+        """Samples `first` to `first + count` (`Source.samples`)."""
+        return np.stack([self.sample(i) for i in range(first, first + count)])
+
+    def sample(self, i: int) -> Tokens:
+        """Sample i of the run, [T + 1]."""
+        raise NotImplementedError
+
+
+class Synthetic(Samples):
     """Tokens that can be predicted, for trials without data: each is the one before plus a step
     that the sample keeps, with noise.
     """
 
     def __init__(self, vocab: int, seq: int, seed: int) -> None:
         self.vocab, self.seq, self.seed = vocab, seq, seed
-
-    def samples(self, first: int, count: int) -> Tokens:
-        """`Source.samples` of random tokens; never the same twice."""
-        return np.stack([self.sample(i) for i in range(first, first + count)])
 
     def sample(self, i: int) -> Tokens:
         """Sample i of the run."""
@@ -107,7 +115,7 @@ class Shuffle:
                 return i
 
 
-class File:
+class File(Samples):
     """A token file, read in place."""
 
     def __init__(
@@ -142,10 +150,6 @@ class File:
         )
         self.order = Shuffle(self.count, seed, 0)
 
-    def samples(self, first: int, count: int) -> Tokens:
-        """Samples `first` to `first + count` of this source (`Source.samples`)."""
-        return np.stack([self.sample(i) for i in range(first, first + count)])
-
     def sample(self, i: int) -> Tokens:
         """Sample i of the run: the i-th of its epoch's order."""
         epoch, place = divmod(i, self.count)
@@ -169,17 +173,13 @@ class File:
         return sample
 
 
-class Blend:
+class Blend(Samples):
     """Several token files, each with its share of the samples, evenly mixed: after any number of
     samples each file has given its share of them, rounded.
     """
 
     def __init__(self, files: Sequence[File], shares: Sequence[float]) -> None:
         self.files, self.shares = files, shares
-
-    def samples(self, first: int, count: int) -> Tokens:
-        """Samples `first` to `first + count` of this source (`Source.samples`)."""
-        return np.stack([self.sample(i) for i in range(first, first + count)])
 
     def sample(self, i: int) -> Tokens:
         """Sample i of the run."""
@@ -205,17 +205,15 @@ class Blend:
         return len(self.shares) - 1, i
 
 
-class HeldOut:
+class HeldOut(Samples):
     """The samples of a source that are for evaluation, in their order."""
 
     def __init__(self, source: File | Blend) -> None:
         self.source = source
 
-    def samples(self, first: int, count: int) -> Tokens:
-        """Samples `first` to `first + count` of this source (`Source.samples`)."""
-        return np.stack(
-            [self.source.held(i) for i in range(first, first + count)]
-        )
+    def sample(self, i: int) -> Tokens:
+        """The i-th of them."""
+        return self.source.held(i)
 
 
 def files(data: str) -> list[tuple[Path, float | None]]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from functools import partial
-from itertools import product, starmap
+from itertools import product
 from typing import Any
 
 import torch
@@ -77,13 +77,12 @@ def initial(
             slice(max(a.start, b.start), min(a.stop, b.stop))
             for a, b in zip_(block, part)
         ]
-        into = tuple(
-            slice(a.start - b.start, a.stop - b.start)
-            for a, b in zip_(both, part)
-        )
-        out = tuple(
-            slice(a.start - b.start, a.stop - b.start)
-            for a, b in zip_(both, block)
+        into, out = (
+            tuple(
+                slice(s.start - first.start, s.stop - first.start)
+                for s, first in zip_(both, whole)
+            )
+            for whole in (part, block)
         )
         tensor[into] = drawn[out]
     return tensor
@@ -128,11 +127,7 @@ def region(p: Tensor) -> tuple[slice, ...]:
     shape, offset = compute_local_shape_and_global_offset(
         p.shape, p.device_mesh, p.placements
     )
-    return tuple(
-        starmap(
-            lambda at, n: slice(at, at + n), zip(offset, shape, strict=True)
-        )
-    )
+    return tuple(slice(at, at + n) for at, n in zip_(offset, shape))
 
 
 def local(x: Tensor) -> Tensor:

@@ -271,8 +271,8 @@ class RunLog:
             before is not None and row["skipped"] > before
         ):
             self.say(
-                f"step {row['step']}: a gradient or the loss is not finite; the update is skipped, "
-                f"the {ordinal(row['skipped'])} of the run"
+                f"step {row['step']}: a gradient or the loss is not finite; the update is skipped,"
+                f" number {row['skipped']} of the run"
             )
 
     def kept_on_disk(self, path: Any, write: Callable[[], object]) -> None:
@@ -309,16 +309,6 @@ class RunLog:
             self.file.close()
         for board in self.boards:
             board.close()
-
-
-def ordinal(n: int) -> str:
-    """1st, 2nd, 3rd, 4th ..."""
-    ending = (
-        {1: "st", 2: "nd", 3: "rd"}.get(n % 10, "th")
-        if n % 100 not in (11, 12, 13)
-        else "th"
-    )
-    return f"{n}{ending}"
 
 
 def clock(seconds: float) -> str:

@@ -274,51 +274,43 @@ class Trainer:
         """
         return self.known(self.sums(tokens, targets).tolist())
 
-    def update(self, step: int, norm: float, loss: float = 0.0) -> float:
-        """Clip and step, unless the gradients are not to be used; the learning rate used.
+    def update(self, step: int, norm: float, loss: float = 0.0) -> None:
+        """Clip and step, unless the gradients are not to be used.
 
         norm, loss: of all ranks, so that every rank decides the same.
         """
-        clip = self.settings.clip
-        lr = self.lr(step)
-        scale = self.scaler.scale
+        clip, scale = self.settings.clip, self.scaler.scale
         if not self.scaler.update(norm, loss):
-            return lr
+            return
         factor = (
             clip / norm if clip is not None and norm > clip else 1.0
         ) / scale
         if factor != 1:
             with self.recorder.part("clip"):
                 gradients.scale_gradients(self.stages, factor)
-        self.move(lr)
-        self.settle_loads()
-        return lr
+        self.move(self.lr(step))
 
-    def update_ahead(self, step: int, sums: Tensor) -> float:
+    def update_ahead(self, step: int, sums: Tensor) -> None:
         """An update that the device itself decides on, so that nobody waits for it: fused AdamW
         makes no step where `found_inf` is 1, and counts none.
         """
         clip = self.settings.clip
-        lr = self.lr(step)
         used = sums[:2].isfinite().all().float()
         if clip is not None:
             with self.recorder.part("clip"):
                 factor = (clip / sums[1].sqrt()).clamp(max=1.0)
                 gradients.scale_gradients(self.stages, factor.float())
         self.optimizer.found_inf = 1 - used  # type: ignore[attr-defined]
-        self.move(lr)
-        self.settle_loads(used)
-        return lr
+        self.move(self.lr(step), used)
 
-    def move(self, lr: float) -> None:
-        """One step of AdamW."""
+    def move(self, lr: float, used: Tensor | None = None) -> None:
+        """One step of the optimizer, and of the biases of experts by their loads. used: 0 on the
+        device if the step is skipped.
+        """
         for group in self.optimizer.param_groups:
             group["lr"] = lr
         with self.recorder.part("optimizer"):
             self.optimizer.step()
-
-    def settle_loads(self, used: Tensor | None = None) -> None:
-        """Move the biases of experts by their loads."""
         if self.balance:
             self.balance.settle(self.mixtures(), used)
 
@@ -326,42 +318,32 @@ class Trainer:
         self, step: int, tokens: Tensor, targets: Tensor
     ) -> Callable[[], Result]:
         """One optimizer step; what gives its result, once that is known."""
-        scale = self.scaler.scale
-        lr = self.lr(step)
+        scale, lr = self.scaler.scale, self.lr(step)
         later = Later(sums := self.sums(tokens, targets))
         if self.ahead:
             self.update_ahead(step, sums)
-            return lambda: self.counted(later.numbers(), lr, scale)
-        numbers = later.numbers()
-        loss, norm = self.known(numbers)
-        self.update(step, norm, loss)
-        result = self.came_to(numbers, lr, scale)
-        return lambda: result
+        else:
+            loss, norm = self.known(later.numbers())
+            self.update(step, norm, loss)
 
-    def came_to(
-        self, sums: Sequence[float], lr: float, scale: float
-    ) -> Result:
-        """What a step says about itself, now that its update is counted."""
-        loss = sums[0] / scale
-        norm = math.sqrt(sums[1]) / scale
-        finite = norm if math.isfinite(norm) else None
-        skipped = self.scaler.skipped
-        return Result(
-            loss,
-            gradient_norm=finite,
-            lr=lr,
-            loss_scale=scale,
-            skipped=skipped,
-            beside=tuple(sums[2:]),
-        )
+        def result() -> Result:
+            total, squares, *beside = later.numbers()
+            loss, norm = total / scale, math.sqrt(squares) / scale
+            if (
+                self.ahead
+            ):  # the device decided: a skipped update is counted now
+                self.scaler.update(norm, loss)
+            return Result(
+                loss,
+                gradient_norm=norm if math.isfinite(norm) else None,
+                lr=lr,
+                loss_scale=scale,
+                skipped=self.scaler.skipped,
+                beside=tuple(beside),
+            )
 
-    def counted(
-        self, sums: Sequence[float], lr: float, scale: float
-    ) -> Result:
-        """The record of a step whose update the device decided; a skipped one is counted now."""
-        loss, norm = self.known(sums)
-        self.scaler.update(norm, loss)
-        return self.came_to(sums, lr, scale)
+        known = None if self.ahead else result()
+        return lambda: known or result()
 
     def step(self, step: int, tokens: Tensor, targets: Tensor) -> Result:
         """One optimizer step, waited for."""

@@ -83,16 +83,37 @@ def engine(
             recorder=recorder,
             documents=documents,
         )
-    return _pipeline(
-        stages,
-        layout,
-        mesh,
-        of=of,
-        microbatches=microbatches,
-        device=device,
-        recorder=recorder,
-        documents=documents,
+    count = stage_count(layout)
+    group = mesh.group("pp")
+    wrapped = [
+        LateBufferStage(
+            stage, number, count, device, *ends(stage, layout), group=group
+        )
+        for number, stage in stages.items()
+    ]
+    for stage in wrapped:
+        stage.documents = documents
+        stage.sharded = reduced_at_once(layout)
+        recorder.watch(stage)
+    schedule_class: Any = get_schedule_class(
+        str(schedule_named(layout.schedule).torch_name)
     )
+    single = issubclass(schedule_class, PipelineScheduleSingle)
+    whole = wrapped[0] if single else wrapped
+    schedule = schedule_class(
+        whole, microbatches, loss_fn=recorder.longer(of), scale_grads=True
+    )
+    first = 0 in stages
+    last = count - 1 in stages
+
+    def run(tokens: Tensor, targets: Tensor) -> list[Tensor]:
+        losses: list[Tensor] = []
+        inputs = (tokens,) if first else ()
+        at_end = {"target": targets, "losses": losses} if last else {}
+        schedule.step(*inputs, return_outputs=False, **at_end)
+        return [value.detach() for value in losses]
+
+    return run
 
 
 def accumulation(
@@ -162,54 +183,6 @@ def ends(stage: Decoder, layout: Layout) -> tuple[Tensor, Tensor]:
         hidden if stage.embedding is None else tokens,
         hidden if stage.head is None else logits,
     )
-
-
-def _pipeline(
-    stages: dict[int, Decoder],
-    layout: Layout,
-    mesh: RankMesh,
-    of: Criterion,
-    microbatches: int,
-    device: torch.device,
-    recorder: Recorder,
-    documents: Packed,
-) -> Engine:
-    """The schedule of the layout, as PyTorch carries it out."""
-    count = stage_count(layout)
-    group = mesh.group("pp")
-    wrapped = [
-        LateBufferStage(
-            stage, number, count, device, *ends(stage, layout), group=group
-        )
-        for number, stage in stages.items()
-    ]
-    for stage in wrapped:
-        stage.documents = documents
-        stage.sharded = reduced_at_once(layout)
-        recorder.watch(stage)
-    schedule_class: Any = get_schedule_class(
-        str(schedule_named(layout.schedule).torch_name)
-    )
-    single = issubclass(schedule_class, PipelineScheduleSingle)
-    whole = wrapped[0] if single else wrapped
-    schedule = schedule_class(
-        whole, microbatches, loss_fn=recorder.longer(of), scale_grads=True
-    )
-    first = 0 in stages
-    last = count - 1 in stages
-
-    def run(tokens: Tensor, targets: Tensor) -> list[Tensor]:
-        losses: list[Tensor] = []
-        inputs = (tokens,) if first else ()
-        if last:
-            schedule.step(
-                *inputs, target=targets, losses=losses, return_outputs=False
-            )
-        else:
-            schedule.step(*inputs, return_outputs=False)
-        return [value.detach() for value in losses]
-
-    return run
 
 
 Packed = Callable[[int], tuple[Documents, ...]]
