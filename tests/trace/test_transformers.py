@@ -272,6 +272,8 @@ def test_sizes_where_the_class_does_not_look_are_refused() -> None:
     )
     assert given is not text and text.num_hidden_layers == 4
     build.configured({"model_type": "gemma3n", "eos_token_id": 7})
+    off = {"sliding_window": 512, "use_sliding_window": False}
+    build.configured({"model_type": "qwen2_vl", **off})
 
 
 def test_what_its_class_cannot_build_is_refused_in_a_sentence() -> None:

@@ -138,9 +138,10 @@ def demand_read(config: Mapping[str, Any], given: Any, text: Any) -> None:
         return
     elsewhere = vars(type(given)()).keys() | {"model_type"}
     for key, value in config.items():
-        taken = getattr(text, key, value)
-        size = isinstance(value, int) and not key.endswith("_id")
-        if size and key not in elsewhere and taken != value:
+        taken = getattr(text, key, value)  # None: switched off by another key
+        sizes = isinstance(value, int) and isinstance(taken, int)
+        here = key not in elsewhere and not key.endswith("_id")
+        if sizes and here and taken != value:
             raise BadInput(
                 f"{key} {value} stands outside text_config, where the class of"
                 f" {brief(config['model_type'])} does not look: it would be built with {taken}"
