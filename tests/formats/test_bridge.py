@@ -191,6 +191,21 @@ def test_published_recipes_are_expressed() -> None:
     )
 
 
+def test_states_of_the_optimizer_in_the_words_of_torch() -> None:
+    """Moments in 16 bits beside an fp32 master, 8 bytes a weight: torch.bfloat16 is bf16."""
+    (row,) = (
+        r
+        for r in RECIPES["rows"]
+        if r.get("exp_avg_dtype") and "128gpu_b200" in r["recipe"]
+    )
+    tool = bridge.TOOLS["megatron-bridge"]
+    for name in ("torch.bfloat16", "bfloat16", "bf16"):
+        keys = {**row, "exp_avg_dtype": name, "exp_avg_sq_dtype": name}
+        found = bridge.understood_as("megatron-bridge", tool.of_tree(keys, ""))
+        states = job_from(found).optimizer
+        assert (states.state_bytes, states.master_bytes) == (8.0, 4.0), name
+
+
 def job_from(found: bridge.ForeignFile) -> Job:
     """The job of a recipe, on the machine in its name."""
     from meshwright import load_job
@@ -379,6 +394,7 @@ PROGRAMS = (
     "stage_message",
     "ends",
     "weights_kept",
+    "full",
 )
 """What a program does whatever its file says; one format may stand for several programs."""
 

@@ -26,8 +26,17 @@ from .writing import STAGES_NEARER
 TITLE = "Megatron-LM"
 CORE = "megatron-core"
 """Its offers say which settings go with which layouts, in all frameworks that are built on it."""
-STATE_BYTES = {"fp32": 4.0, "fp16": 2.0, "bf16": 2.0, "fp8": 1.0}
-"""Numbers of the optimizer's states."""
+STATE_BYTES = {
+    "fp32": 4.0,
+    "fp16": 2.0,
+    "bf16": 2.0,
+    "fp8": 1.0,
+    "float32": 4.0,
+    "float16": 2.0,
+    "bfloat16": 2.0,
+    "uint8": 1.0,
+}
+"""Numbers of the optimizer's states, as flags call them and as torch does."""
 
 
 def interleave(k: Keys) -> int | None:
