@@ -20,6 +20,7 @@ from ablation import table, written
 from meshwright.describe.fitted import fitted_parameters
 from meshwright_studies.fitting.answer import (
     FitAnswer,
+    away,
     beside_baselines,
     by,
     coverage,
@@ -51,6 +52,8 @@ PEERS = (
     ("simumax-b200", "SimuMax (kernels profiled there)", "5.6", "", "-5.6", "its own machine, rerun"),
 )  # fmt: skip
 """(source, program, mean, median, bias, remark), errors in percent."""
+AS_GOOD = 0.02
+"""Errors that differ by no more are alike: repeated runs differ by 2 to 5 %."""
 EIGHT = tuple(f"korthikanti2022-00{i}" for i in range(1, 9))
 
 
@@ -178,6 +181,31 @@ def classes(of: FitAnswer) -> str:
     return table(header, lines) + "\n\n" + sure(of)
 
 
+def constants_nearer(of: FitAnswer) -> str:
+    """Where one efficiency is nearer than the model, the most runs first."""
+    ours = away(np.array([one.error for one in of.laboratories]) * -1.0)
+    by_constant = away(of.constants.efficiency)
+    kinds = np.array([one.kind for one in of.laboratories])
+    lines = []
+    for kind in ("all", *sorted(set(kinds))):
+        mine = (kinds == kind) | (kind == "all")
+        gain = (ours - by_constant)[mine & (by_constant <= ours)]
+        more = gain[gain > AS_GOOD]
+        lines.append(
+            (
+                kind,
+                str(mine.sum()),
+                str(len(gain)),
+                percent(len(gain) / mine.sum()),
+                str(len(gain) - len(more)),
+                percent(float(np.median(more))) if len(more) else "",
+            )
+        )
+    lines.sort(key=lambda cells: -int(cells[2]))
+    header = ("class", "rows", "nearer", "%", "as good", "by")
+    return table(header, [one for one in lines if int(one[2])])
+
+
 def sure(of: FitAnswer) -> str:
     """How the intervals hold, beside one for all runs."""
     mine, one = of.nested, of.one_interval
@@ -191,7 +219,7 @@ def sure(of: FitAnswer) -> str:
         f" {mine.score.mean():.2f}. That is {score:.2f} times the score of one pooled interval, which"
         f" contains {percent(float(one.inside.mean()))} % ({here:.2f} times without the {there} rows"
         " that are pooled nowhere, because only their laboratory tells the number of their framework:"
-        " ZeRO-3 of 2021)."
+        " ZeRO-3 of 2021 and XLA)."
         f" One pooled interval whose tails are so thin that it contains as many"
         f" ({percent(float(wide.inside.mean()))} %) scores {wide.score.mean():.2f}; ours is"
         f" {mine.score.mean() / wide.score.mean():.2f} times that."
@@ -434,7 +462,7 @@ def page() -> str:
         (
             "### Runs that the fit has not seen",
             "Errors of step times in percent. *Without their laboratory*: the shared numbers were fitted"
-            " to the runs of the ten other laboratories. *Without their chips under their framework*:"
+            " to the runs of the other laboratories. *Without their chips under their framework*:"
             " fitted to all runs but those of the same family of chips and of frameworks; this comes"
             " nearest to what a new run may expect. A new run may still be farther off, because left"
             " out is not blind (below). *In the sample*: the fit has seen these very runs.",
@@ -448,6 +476,12 @@ def page() -> str:
             " runs, in percent, to which the model is nearer than one efficiency: at about half, a"
             " constant does as well.",
             classes(of),
+            "### Where one efficiency is nearer",
+            f"Of the runs of a class those to which one constant efficiency is nearer than the model;"
+            f" *as good*: the two errors are within {100 * AS_GOOD:.0f} points of each other, so that"
+            " it is nearer by chance; *by*: how much smaller its error is in the median of the others,"
+            " in points.",
+            constants_nearer(of),
             "![Share of rows inside their interval](images/accuracy-coverage.svg)",
             "### By source, without its laboratory",
             sources(of),

@@ -16,6 +16,7 @@ from meshwright.describe.framework import framework
 from meshwright.describe.layout import Layout
 from meshwright.prediction import certainty
 from meshwright.prediction.certainty import BEYOND, PARTS
+from meshwright.prediction.classes import framework_family
 from meshwright.report.text import evidence
 
 NOTHING = dict.fromkeys((*PARTS, *BEYOND), 0.0)
@@ -232,9 +233,8 @@ def test_the_nearest_runs_are_of_its_chip_and_software(
     """Three configurations, each once; a run that is there is the nearest to itself."""
     found = certainty.nearest_runs(dense.job)
     assert len(found) == 3 == len({run[2:11] for run in found})
-    assert {run.family for run in found} == {"Hopper"} and found[
-        0
-    ].framework == "megatron-core"
+    assert {run.family for run in found} == {"Hopper"}
+    assert framework_family(found[0].framework) == "Megatron Core"
     run = next(
         r for r in certainty.evidence_runs() if r.source == "megatron-bridge"
     )
@@ -259,7 +259,7 @@ def test_the_evidence_of_a_prediction_is_told(dense: Prediction) -> None:
     assert (
         told["class"] == CLASS
         and told["rows"] > 0
-        and "only one published source" in told["note"]
+        and "only 2 published sources" in told["note"]
     )
     assert set(told) == {"class", "rows", "sources", "nearest", "note"}
     assert {"id", "source", "chips", "step_s", "ratio"} <= set(
@@ -277,13 +277,15 @@ def test_chips_of_no_published_run_have_the_interval_of_other_kinds() -> None:
 
 @pytest.mark.parametrize(
     ("precision", "sources"),
-    [("bf16", ("megatron-readme-h100",)), ("fp8", ("megatron-bridge",))],
+    [
+        ("bf16", ("dgxc-benchmarking", "megatron-readme-h100")),
+        ("fp8", ("dgxc-benchmarking", "megatron-bridge", "nemo-summary")),
+    ],
 )
 def test_runs_in_other_numbers_are_not_called_a_jobs_own(
     precision: str, sources: tuple[str, ...]
 ) -> None:
-    """Megatron Core on Hopper: the table of Megatron-LM's README is in bf16, Bridge's recipes in FP8:
-    a job is served by those in its own numbers."""
+    """Megatron Core on Hopper: a job is served by the runs in its own numbers, bf16 or FP8."""
     job = Job(
         "llama3-8b",
         "64xh100-sxm",

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from meshwright import Job, Layout, predict
+from meshwright import Job, Layout, catalog, predict
 from meshwright.cost.attention import SCORE_PASSES
 from meshwright.describe.assumptions import SETS, ChipTime, NetworkTime, Stack
 from meshwright.describe.fields import fields_of
@@ -47,6 +47,14 @@ JOBS = [
     (Job("mixtral-8x7b", "64xh100-sxm", 512), Layout(tp=2, ep=8, dp=32)),
     (Job("deepseek-v3", "256xgb200", 512), EXPERTS),
     (Job("llama3-8b", "64xh100-sxm", 128), Layout(dp=64, zero=3)),
+    (
+        Job(
+            replace(catalog.model("llama3-8b"), norms_per_layer=1),
+            "64xh100-sxm",
+            128,
+        ),
+        DENSE.with_(recompute="full"),
+    ),
 ]
 """In one of them every word of the software means something else than the others."""
 EQUAL = {

@@ -122,10 +122,18 @@ def test_rates_by_shape() -> None:
     """Half of the peak at 0.9 of the clock; of FP8 0.7 of that; a weaker part runs slower, products
     that take less power run faster, at most at full clock."""
     wide = by_shape()
-    assert wide[2:] == pytest.approx((4.5e5, 4.5e5, 9e5, 8e3, 0.0))
+    assert wide[2:] == pytest.approx((4.5e5, 4.5e5, 4.5e5, 9e5, 8e3, 0.0))
     narrow = by_shape("fp8")
     assert narrow.matrix == pytest.approx(2e6 * 0.9 * 0.5 * 0.7)
     assert narrow.wide == pytest.approx(4.5e5)
+    slow = replace(KERNELS, fp8_backward=1.25)
+    how = ChipTime("by-shape", kernels=slow)
+    of = shapes.rates(CHIP, "fp8", "bf16", how)
+    assert (of.matrix, of.backward) == pytest.approx(
+        (narrow.matrix, narrow.matrix / 1.25)
+    )
+    of = shapes.rates(CHIP, "bf16", "bf16", how)
+    assert of.backward == of.matrix
     assert narrow.quantise == 6.0 and by_shape("fp4").quantise == 8.0
     own = by_shape("fp8", stack=Stack(quantise={"tensorwise": 3.0}))
     assert own.quantise == 3.0

@@ -58,12 +58,15 @@ def test_executed_flops_by_hand(
     forward once more."""
     pairs = T * (T + 1) / 2
     layers = passes * 2 * MATRICES * T + scores * 2 * pairs * 512 * 3
-    got = executed_flops(TOY, T, REALISTIC.count, "flash", recompute)
+    counting = replace(REALISTIC.count, full="whole")
+    got = executed_flops(TOY, T, counting, "flash", recompute)
     assert got == pytest.approx(layers + 3 * 2 * 512 * 1000 * T, rel=1e-12)
 
 
 def test_nothing_skipped_and_nothing_repeated_is_the_model_itself() -> None:
-    counting = replace(REALISTIC.count, causal="full", selective="core_attn")
+    counting = replace(
+        REALISTIC.count, causal="full", selective="core_attn", full="whole"
+    )
     assert executed_flops(
         TOY, T, counting, "unfused", "none"
     ) == pytest.approx(model_flops(TOY, T) * T, rel=1e-12)

@@ -333,8 +333,8 @@ def test_what_is_one_pass_writes_its_gradient_once() -> None:
     assert back.matrix == weights.matrix == 2 * N * D * F
     assert back.memory == io + D * F * W
     assert weights.memory == io + D * F * 2 * G
-    assert back.products == (Product(D, F, N),)
-    assert weights.products == (Product(D, F, N, True),)
+    assert back.products == (Product(D, F, N, backward=True),)
+    assert weights.products == (Product(D, F, N, True, backward=True),)
     assert apart.forward.products == (Product(F, D, N),)
     assert apart.forward.sizes == (N, D, F / 2)
     one = placed(HERE, (6,))

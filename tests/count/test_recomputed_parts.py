@@ -155,6 +155,84 @@ def test_remat_policies_of_maxtext() -> None:
     assert with_context == pytest.approx(h * BF16 + 2 * 32 * BF16)
 
 
+def again(job: Job, parts: str) -> float:
+    """FLOPs of matrix products that run again."""
+    of, _ = ops(job)
+    runs = recomputed_ops(of, parts)
+    return sum(
+        float(op.forward.matrix * one.share)
+        for op, one in zip(of, runs, strict=True)
+    )
+
+
+def shaped(**changes: object) -> Job:
+    """Llama 3 8B with another kind of layer."""
+    return replace(LLAMA, model=replace(LLAMA.model, **changes))
+
+
+@pytest.mark.parametrize(
+    ("parts", "job", "spared"),
+    [
+        ("whole", LLAMA, ()),
+        # the next layer reads the sum with the residual, nobody what the last product makes
+        ("prefix", LLAMA, ("ffn/down",)),
+        ("needed", LLAMA, ("ffn/down",)),
+        # a bias needs nothing of what it is added to
+        ("prefix", shaped(bias=True), ("ffn/down",)),
+        # side by side after one norm: the sum reads both, nobody else either
+        (
+            "needed",
+            shaped(norms_per_layer=1),
+            ("ffn/down", "attention/out"),
+        ),
+        # attention is over before the feed-forward that is needed begins
+        ("prefix", shaped(norms_per_layer=1), ("ffn/down",)),
+        # a norm reads what it normalises
+        ("needed", shaped(norms_per_layer=4), ()),
+        # a mask is made with the result; XLA makes it again from its seed
+        ("prefix", shaped(dropout=True), ()),
+        ("needed", shaped(dropout=True), ("ffn/down",)),
+        # the gradient of the router needs what experts make, nobody what the shared ones do
+        ("prefix", V3, ("shared/down",)),
+        ("needed", V3, ("shared/down",)),
+    ],
+)
+def test_what_nobody_reads_need_not_run_again(
+    parts: str, job: Job, spared: tuple[str, ...]
+) -> None:
+    """FLOPs of a layer's forward pass less those of the products named; only its input stays."""
+    of, edge = ops(job)
+    left = sum(float(op.forward.matrix) for op in of if op.name not in spared)
+    assert again(job, parts) == pytest.approx(left, rel=1e-12)
+    masks = sum(
+        float(op.saved - op.inputs) for op in of if "dropout" in op.name
+    )
+    kept = float(saved_bytes_of(of, recomputed_ops(of, parts), edge))
+    assert kept == pytest.approx(edge) and (masks > 0) == job.model.dropout
+
+
+def test_frameworks_run_as_much_again_as_they_need() -> None:
+    """Full recomputation of Llama 3 8B: Megatron runs a layer as a whole, XLA and compiled layers
+    without its last product, F h of the 3 F h + (2 + 2 K / H) h^2 weights."""
+    h, F, kv = 4096, 14336, 8 / 32
+
+    def redone(chips: str, **how: object) -> float:
+        layout = Layout(dp=8, zero=3, recompute="full")
+        p = predict(Job("llama3-8b", chips, 8, layout, **how))
+        plain = replace(p.job, layout=replace(layout, recompute="none"))
+        return (
+            p.hfu
+            * p.step_time_s
+            / (predict(plain).hfu * predict(plain).step_time_s)
+        )
+
+    whole = redone("8xh100-sxm", framework="megatron-core") - 1
+    for chips, framework in (("8xtpu-v5p", "maxtext"), ("8xh100-sxm", "fsdp")):
+        less = redone(chips, framework=framework) - 1
+        part = F * h / (3 * F * h + (2 + 2 * kv) * h**2)
+        assert less / whole == pytest.approx(1 - part, rel=0.07), framework
+
+
 def test_messages_are_sent_again_with_the_matrix_that_needs_them() -> None:
     """The feed-forward gathers its input and scatters its result once more; a norm by itself sends
     nothing.
@@ -174,6 +252,8 @@ def test_messages_are_sent_again_with_the_matrix_that_needs_them() -> None:
     assert messages("mlp") == ["all_gather", "reduce_scatter"]
     assert messages("layernorm") == []
     assert messages("full") == ["all_gather", "reduce_scatter"] * 2
+    # nobody needs the sum of what the last product makes
+    assert messages("needed") == ["all_gather", "reduce_scatter", "all_gather"]
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -45,32 +45,64 @@ def one(
     )
 
 
-def test_sources_weigh_alike() -> None:
-    """90 runs of one source at 0 and 3 of another at ln 2: half of the weight lies there, so the
-    upper end does."""
-    of = [one("large", 0.0)] * 90 + [one("small", math.log(2))] * 3
-    found = intervals.middle_nine_tenths(
-        np.array([s.error for s in of]), intervals.source_weights(of)
-    )
-    assert found == pytest.approx((0.0, math.log(2)))
+def test_runs_weigh_as_much_as_they_tell_beside_those_of_their_source() -> (
+    None
+):
+    """Sources that are off as a whole weigh alike, however many runs they have; runs that share
+    nothing weigh alike, whosever they are."""
+    shift = math.log(2)
+    of = [one("large", 0.0)] * 90 + [one("small", shift)] * 3
+    assert intervals.correlation(of) == pytest.approx(1.0)
+    weight = intervals.run_weights(of)
+    assert weight[:90].sum() == pytest.approx(1) == weight[90:].sum()
+    error = np.array([s.error for s in of])
+    found = intervals.middle_nine_tenths(error, weight)
+    assert found == pytest.approx((0.0, shift))
+    apart = [one(name, e) for name in "abc" for e in (-0.1, 0.0, 0.1)]
+    assert intervals.correlation(apart) == 0.0
+    assert [*intervals.run_weights(apart)] == [1.0] * 9
+
+
+def test_the_correlation_of_a_source_by_hand() -> None:
+    """Two sources of two runs, at 0 and 2 and at 4 and 6: within 2, between (16 - 2) / 2 = 7 of
+    the variance, so 7 / 9; three runs of a source then tell as much as 3 / (1 + 14 / 9)."""
+    of = [one("a", 0.0), one("a", 2.0), one("b", 4.0), one("b", 6.0)]
+    assert intervals.correlation(of) == pytest.approx(7 / 9)
+    three = intervals.run_weights([one("c", 0.0)] * 3, 7 / 9)
+    assert three.sum() == pytest.approx(3 / (1 + 14 / 9))
+
+
+def test_the_ends_for_a_further_laboratory() -> None:
+    """Student's t of nine degrees of freedom, 1.833, over 1.645, times the root of 11 / 10."""
+    assert intervals.student(9) == pytest.approx(1.833, abs=1e-3)
+    assert intervals.student(4) == pytest.approx(2.132, rel=2e-3)
+    wider = 1.833 / 1.645 * math.sqrt(1.1)
+    low, high = intervals.for_a_new_laboratory(intervals.Ends(-1, 2), 10)
+    assert (low, high) == pytest.approx((-wider, 2 * wider), rel=1e-3)
 
 
 def test_a_class_lies_between_its_own_ends_and_those_of_all_runs() -> None:
-    """Of one source a third of the way to its own, of four two thirds: all runs weigh as two."""
-    of = [one(str(i), e) for i, e in enumerate((-0.2, -0.1, 0.1, 0.2))] + [
+    """Of one source a third of the way to its own, of four two thirds: all runs weigh as two. Its
+    own are as far below as above."""
+    of = [one(str(i), e) for i, e in enumerate((-0.2, -0.1, 0.1, 0.3))] + [
         one("4", 0.0, "b")
     ]
     z = np.array([s.error for s in of])
-    pooled = intervals.middle_nine_tenths(z, intervals.source_weights(of))
-    low, high = pooled
+    pooled = intervals.middle_nine_tenths(z, np.ones(5))
+    own = intervals.on_either_side(z[:4], np.ones(4))
+    assert own.low == -own.high and 0.2 < own.high <= 0.3
+    wider = intervals.for_a_new_laboratory(intervals.Ends(1, 1), 5).high
     assert intervals.of_class("b", of, z) == pytest.approx(
-        (2 / 3 * low, 2 / 3 * high)
+        tuple(2 / 3 * x * wider for x in pooled)
     )
-    own = intervals.middle_nine_tenths(z[:4], intervals.source_weights(of[:4]))
     assert intervals.of_class("a", of, z) == pytest.approx(
-        tuple((2 * x + y) / 3 for x, y in zip(own, pooled, strict=True))
+        tuple(
+            (2 * x + y) / 3 * wider for x, y in zip(own, pooled, strict=True)
+        )
     )
-    assert intervals.of_class("c", of, z) == pooled
+    assert intervals.of_class("c", of, z) == pytest.approx(
+        tuple(x * wider for x in pooled)
+    )
 
 
 def framed(source: str, framework: str, error: float, kind: str = "a") -> Seen:
@@ -103,22 +135,24 @@ def test_a_number_that_one_laboratory_alone_tells_widens_its_own_class_only() ->
         others
     )
     z, among = intervals.log_errors(every), intervals.pool(every)
+    found = intervals.middle_nine_tenths(
+        intervals.log_errors(others), intervals.run_weights(others)
+    )
     assert intervals.of_class(
         "new", every, z, among
-    ) == intervals.middle_nine_tenths(
-        intervals.log_errors(others), intervals.source_weights(others)
-    )
+    ) == intervals.for_a_new_laboratory(found, 4)
     (_, high) = intervals.of_class("new", every, z, among)
-    found = intervals.of_class("z", every, z, among).high
-    assert found == pytest.approx((0.7 + 2 * high) / 3)
+    wider = intervals.for_a_new_laboratory(intervals.Ends(1, 1), 4).high
+    found_high = intervals.of_class("z", every, z, among).high
+    assert found_high == pytest.approx((0.7 * wider + 2 * high) / 3)
 
 
 def test_a_second_laboratory_brings_a_framework_into_the_pool() -> None:
-    """So does a framework without a fitted number (XLA): nothing of it hangs on one laboratory."""
+    """So does a framework without a fitted number: nothing of it hangs on one laboratory."""
     of = [
         framed("a", "deepspeed-zero3", 0.7),
         framed("b", "deepspeed-zero3", 0.6),
-        framed("c", "maxtext", 0.1),
+        framed("c", "meshwright", 0.1),
     ]
     assert intervals.pooled(of) == of
 
@@ -210,7 +244,7 @@ def test_a_scale_narrows_what_a_source_has_in_common() -> None:
     ]
     by = {name: 0.1 * (name == "step") + 1e-9 for name in PARTS}
     before = intervals.middle_nine_tenths(
-        intervals.standard(of, by), intervals.source_weights(of)
+        intervals.standard(of, by), intervals.run_weights(of)
     )
     after = intervals.after_scale(of, by)
     assert after.high - after.low < 0.5 * (before.high - before.low)

@@ -19,6 +19,7 @@ from meshwright import (
 from meshwright.describe.job import PRECISIONS
 from meshwright.describe.software import Software
 from meshwright.step import oom
+from meshwright.step.weights import Parameters, gather_messages
 
 T, D, F, V, KV, L = 8192, 4096, 14336, 128256, 1024, 32
 """Llama-3-8B: tokens of a sequence, width, feed-forward, vocabulary, width of keys and of values,
@@ -357,6 +358,48 @@ def test_weights_as_products_find_them(
     assert p.memory_bytes["weights"] == pytest.approx(
         (L * LAYER * each + ENDS * BF16) / (8 if zero == 3 else 1)
     )
+
+
+@pytest.mark.parametrize(
+    ("name", "precision", "scaling", "zero", "each"),
+    [
+        ("megatron-bridge", "fp8", "tensorwise", 1, 1),
+        ("megatron-bridge", "fp8", "delayed", 1, 1),
+        # gathered in 16 bits, in the buffer of the gradients
+        ("megatron-bridge", "fp8", "mxfp8", 1, 2),
+        ("megatron-core", "fp8", "mxfp8", 2, 2),
+        # two numbers in a byte
+        ("megatron-bridge", "fp4", None, 1, 1 / 2),
+        # Megatron-FSDP gathers what a pass finds
+        ("megatron-core", "fp8", "mxfp8", 3, 1),
+        ("megatron-bridge", "bf16", None, 1, 2),
+        ("torchtitan", "fp8", "tensorwise", 3, 1),
+    ],
+)
+@pytest.mark.parametrize("wide", [False, True])
+def test_weights_on_the_wire(
+    name: str,
+    precision: str,
+    scaling: str,
+    zero: int,
+    each: float,
+    wide: bool,
+) -> None:
+    """Megatron-LM, core/distributed/param_and_grad_buffer.py; wide: without --fp8-param-gather."""
+    numbers = PRECISIONS[precision]
+    if wide:
+        numbers, each = replace(numbers, gather_bytes=2.0), 2.0
+    job = Job(
+        "llama3-8b",
+        "8xb200",
+        64,
+        Layout(dp=8, zero=zero),
+        framework=name,
+        software=Software(float8=scaling),
+        precision=numbers,
+    )
+    (sent,) = gather_messages(job, job.layout, Parameters(1e6, 0.0))
+    assert sent.bytes == each * 1e6
 
 
 def test_sharded_gradients_need_no_placeholders() -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from validate_rows import row
 
 from meshwright import catalog
-from meshwright_studies.validate import words
+from meshwright_studies.validate import published, words
 from meshwright_studies.validate.hardware import (
     capacity,
     chip_in_words,
@@ -230,6 +230,19 @@ def test_states_in_host_memory_are_noted_and_their_memory_is_not_judged() -> (
     )
     assert "host memory" in " ".join(found.notes) and not found.memory
     assert job_and_notes(row(optimizer_sharding="ZeRO-1, no offload")).memory
+
+
+def test_a_size_of_maxtext_is_its_own_decoder() -> None:
+    """MaxText/layers/models.py at 76bd53b0f, DecoderLayer: one RMS norm, then attention and
+    feed-forward side by side; dropout_rate 0. The same row of Megatron-LM is a GPT."""
+    rows = {r["id"]: r for r in published()}
+    of = rows["maxtext-tpu-003"]
+    model = job(of).model
+    assert (model.norm, model.norms_per_layer) == ("rmsnorm", 1)
+    assert model.positions == "rope" and model.tied_embeddings
+    assert not (model.bias or model.qkv_bias or model.dropout)
+    gpt = job({**of, "software": "Megatron-LM"}).model
+    assert (gpt.norms_per_layer, gpt.bias, gpt.dropout) == (2, True, True)
 
 
 @pytest.mark.parametrize(

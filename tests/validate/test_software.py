@@ -322,6 +322,28 @@ def test_torchtitan_compiles_on_request() -> None:
     assert alone.notes and not compiled.notes
 
 
+@pytest.mark.parametrize(
+    ("software", "year", "source", "precision", "full"),
+    [
+        ("llm-foundry (Composer + PyTorch FSDP)", 2023, "", "bf16", "whole"),
+        ("llm-foundry (Composer + PyTorch FSDP)", 2024, "", "bf16", None),
+        # layers of Transformer Engine take the other way
+        ("llm-foundry", 2024, "", "fp8 (TE linear)", "whole"),
+        ("torchtitan", 2024, "docs (2024-07)", "bf16", "prefix"),
+        ("torchtitan", 2025, "docs (2025-09)", "bf16", None),
+        ("MaxText (JAX)", 2023, "", "bf16", None),
+    ],
+)
+def test_how_far_full_recomputation_ran_by_then(
+    software: str, year: int, source: str, precision: str, full: str | None
+) -> None:
+    """PyTorch stops early since 2.1, torchtitan no more since 2025-08."""
+    of = row(
+        software=software, year=year, source_ref=source, precision=precision
+    )
+    assert software_of(of).settings.full == full
+
+
 def test_aleph_alphas_stack_gathers_its_logits_and_waits_for_its_all_reduces() -> (
     None
 ):

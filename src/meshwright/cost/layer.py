@@ -451,7 +451,7 @@ class Timer:
         halves = [
             half.part(one.share)
             for half, one in zip(forward, runs, strict=True)
-            if one is not recompute.NEVER
+            if one.runs
         ]
         (time,) = self.together(halves)
         if by := self.clock.rates.shapes:

@@ -32,6 +32,8 @@ class ShapeRates(NamedTuple):
     how: ChipTime
     matrix: float
     """FLOP/s of large products in the job's precision, under the clock that training holds."""
+    backward: float
+    """The same of products that make gradients."""
     wide: float
     """The same in 16 bits."""
     peak16: float
@@ -58,6 +60,10 @@ def rates(chip: Chip, precision: str, wide: str, how: ChipTime) -> ShapeRates:
         of,
         how,
         matrix=matrix * of.share * reached,
+        backward=matrix
+        * of.share
+        * reached
+        / (of.fp8_backward if narrow == "fp8" else 1.0),
         wide=peak16 * of.share,
         peak16=peak16,
         memory=chip.hbm_bandwidth * of.memory,
@@ -133,7 +139,7 @@ def _product(
         else (p.tokens / p.copies, p.out, p.inner)
     )
     wide = work.engine == "wide"
-    rate = r.wide if wide else r.matrix
+    rate = r.wide if wide else r.backward if p.backward else r.matrix
     shape = products.ProductShape(m, n, k, p.copies)
     arithmetic = products.arithmetic(shape, r.of, p.weight_gradient) / rate
     traffic = bytes_ / r.memory

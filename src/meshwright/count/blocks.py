@@ -131,14 +131,21 @@ def matmul(
     d_input = Pass(
         T * k * (2 * n - one),
         memory=tokens + weights * wgt,
-        products=(Product(k, n, T, copies=copies),),
+        products=(Product(k, n, T, copies=copies, backward=True),),
         engine=engine,
     )
     d_weight = Pass(
         k * n * (2 * T - one * copies),
         memory=tokens + weights * (wgt if gradient is None else gradient),
         products=(
-            Product(k, inner=n, tokens=T, weight_gradient=True, copies=copies),
+            Product(
+                k,
+                inner=n,
+                tokens=T,
+                weight_gradient=True,
+                copies=copies,
+                backward=True,
+            ),
         ),
         engine=engine,
     )

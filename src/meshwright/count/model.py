@@ -221,7 +221,9 @@ def executed_flops(
     lead, body = groups(model)
     for kind, n in (*lead, *body):
         ops = layer(job, layout, kind)
-        redone = recomputed_ops(ops, resolve(recompute, counting.selective))
+        redone = recomputed_ops(
+            ops, resolve(recompute, counting.selective, counting.full)
+        )
         total += (
             sum(
                 float(op.forward.matrix * one.share)

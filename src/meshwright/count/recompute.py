@@ -30,8 +30,15 @@ class Again(NamedTuple):
     reads: bool = True
     """What it works on is there for it."""
 
+    @property
+    def runs(self) -> bool:
+        """Some of it does."""
+        return self is not NEVER and self is not UNREAD
+
 
 NEVER = Again(0.0, 0.0)
+UNREAD = Again(0.0, 1.0, reads=False)
+"""Nobody reads its result, so that it is neither made again nor kept."""
 
 
 def recomputed_ops(ops: Sequence[Op], parts: str) -> list[Again]:
@@ -60,29 +67,60 @@ def _by_part(ops: Sequence[Op], of: RecomputedPart) -> list[Again]:
         shares.append(
             Again(share, 0.0 if of.inner else share) if runs else NEVER
         )
-    return _pruned(ops, shares) if of.pruned else shares
+    if of.unread == "again":
+        return shares
+    unread = _unread(ops)
+    if of.unread == "prefix":
+        unread = _ending(ops, unread)
+    return [_never(*each) for each in zip(ops, shares, unread, strict=True)]
 
 
-LINEAR = ("*/bias", "*/dropout", "*/residual")
+MASKS = ("*/dropout",)
+LINEAR = ("*/bias", *MASKS, "*/residual")
 """Operations whose backward pass needs nothing of what they work on."""
 
 
-def _pruned(ops: Sequence[Op], shares: Sequence[Again]) -> list[Again]:
-    """The same where those that end a layer are not made again for their result, which is the next
-    layer's input.
+def _unread(ops: Sequence[Op]) -> list[bool]:
+    """Whether no backward pass reads the result of an operation: bias, dropout and residual need
+    nothing of the product before them, and what follows them reads their sum, or, beside it in a
+    parallel block, something else.
     """
-    last = next(
+    unread = [False] * len(ops)
+    sources = {op.source for op in ops}
+    for i, op in reversed([*enumerate(ops)]):
+        linear = matches(op.name, LINEAR)
+        after = ops[i + 1] if i + 1 < len(ops) else None
+        if op.name in sources:
+            continue
+        if after and not after.source:
+            passed_on = matches(after.name, LINEAR) and unread[i + 1]
+            unread[i] = passed_on and (linear or op.kind == "matmul")
+        else:
+            # a product before one that reads elsewhere, as of queries before that of keys, is read
+            unread[i] = linear or (not after and op.kind == "matmul")
+    return unread
+
+
+def _ending(ops: Sequence[Op], unread: Sequence[bool]) -> list[bool]:
+    """Of them those that end a layer, behind all that saves something: a mask of dropout is made
+    with its result.
+    """
+    last = max(
         (
             i
-            for i in reversed(range(len(ops)))
-            if not matches(ops[i].name, LINEAR)
+            for i, op in enumerate(ops)
+            if not unread[i] or matches(op.name, MASKS)
         ),
-        -1,
+        default=-1,
     )
-    return [
-        one if i <= last or one is NEVER else one._replace(reads=False)
-        for i, one in enumerate(shares)
-    ]
+    return [i > last for i in range(len(ops))]
+
+
+def _never(op: Op, one: Again, unread: bool) -> Again:
+    """The same where a result that nobody reads is never made again; a mask is, from its seed."""
+    if not unread or one is NEVER:
+        return one
+    return one._replace(reads=False) if matches(op.name, MASKS) else UNREAD
 
 
 def _every_second(op: Op, before: int) -> tuple[Num, int]:

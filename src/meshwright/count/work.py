@@ -53,6 +53,8 @@ class Product(NamedTuple):
     """dW[out, inner] = dy[out, tokens] x[inner, tokens]^T."""
     copies: Num = 1.0
     """Weight matrices that share the tokens evenly (experts)."""
+    backward: bool = False
+    """It makes a gradient, of weights or of an input."""
     ready: bool = False
     """What it reads was quantised by the kernel that made it."""
 

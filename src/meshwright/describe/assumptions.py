@@ -45,6 +45,7 @@ from .software import (
     BackwardNeeds,
     CudaGraphs,
     Float8,
+    Full,
     Gathered,
     InputGradients,
     Launches,
@@ -155,6 +156,10 @@ class Counting(Checked):
     """
     selective: Annotated[Selective, Answered()] = "core_attn"
     """What a layout's recompute "selective" means: a part of `describe.recompute`."""
+    full: Annotated[Full, TIMED, Answered("full_meant")] = "whole"
+    """What "full" means: a layer runs again as a "whole"; as the "prefix" without what ends it,
+    which nobody reads; or only what is "needed" (`describe.recompute.FULL`).
+    """
     input_gradients: Annotated[InputGradients, CARRIED, Answered()] = (
         "together"
     )
@@ -488,6 +493,7 @@ REALISTIC = Assumptions(
         rotary=ASK,
         stage_message=ASK,
         selective=ASK,
+        full=ASK,
     ),
     chip=fitted.with_fitted("set/chip", BY_SHAPE_AS_WRITTEN),
     network=NetworkTime(collective="nccl"),

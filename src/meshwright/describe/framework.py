@@ -59,6 +59,7 @@ from .software import (
     DpOverlap,
     Ends,
     Float8,
+    Full,
     Gathered,
     Gradients,
     InputGradients,
@@ -104,6 +105,10 @@ class Framework(Checked):
     rotary: Rotary
     stage_message: StageMessage
     selective: Selective
+    full: Full
+    """What full recomputation runs (`full_meant`)."""
+    full_compiled: Full
+    """The same where layers are compiled."""
     gradient_overlap: HidePass
     """How far collectives of weights and gradients hide where `dp_overlap` lets them."""
     dp_overlap: DpOverlap
@@ -176,6 +181,10 @@ class Framework(Checked):
     """Recipe of FP8 -> bytes moved for each element that its own kernels quantise, where they are
     not those of `Kernels.quantise`.
     """
+    gather_bytes: Mapping[Recipe, Amount] = EMPTY
+    """Recipe of FP8 or FP4 -> bytes of a weight when shards of it are gathered once a step, where
+    they are not `Precision.gather_bytes`.
+    """
     logits_quantised: bool = False
     experts_fused: bool = False
     experts_padded: Annotated[str, OneOf("none", "copied", "sorted")] = "none"
@@ -224,6 +233,11 @@ class Framework(Checked):
             weights_quantised=self.weights_quantised,
             quantise=self.quantise,
         )
+
+    @property
+    def full_meant(self) -> str:
+        """`Counting.full`."""
+        return self.full_compiled if self.compiled else self.full
 
     @property
     def dp_hidden(self) -> HidePass:

@@ -90,6 +90,11 @@ class Kernels(Checked):
     """Share of the FP8 peak over `share`."""
     fp4: float
     """The same of FP4."""
+    fp8_backward: Annotated[float, Range(1.0, 2.0)]
+    """Seconds of FP8 products of a backward pass over those of the same shape in a forward pass:
+    software has their sums promoted to full precision on the way (split accumulator), which takes
+    time on chips that sum FP8 in fewer bits.
+    """
     quantise: Mapping[Recipe, Amount]
     """Recipe of FP8 -> bytes moved for each element of an activation or an output gradient that is
     quantised; weights: half of it.

@@ -40,10 +40,11 @@ class RecomputedPart(NamedTuple):
     """Only what lies inside the operations is dropped, where that is worth it; their results
     stay.
     """
-    pruned: bool = False
-    """A result that no backward pass reads is not kept, though it has a name that is: of the
-    product that ends a layer only its sum with the residual is read, by the next layer (JAX,
-    _src/ad_checkpoint.py, remat_partial_eval: residuals that nobody uses are eliminated).
+    unread: str = "again"
+    """What happens to results that no backward pass reads, such as that of the product that ends
+    a layer: only its sum with the residual is, by the next layer. They are made "again" with the
+    rest; or what ends the layer is not ("prefix"), or none of them is, nor kept though it has a
+    name that is ("never").
     """
 
 
@@ -84,8 +85,16 @@ LATENT = (
     "attention/rotary",
 )
 
+FULL: dict[str, RecomputedPart] = {
+    "whole": RecomputedPart(EVERYTHING),
+    # torch.utils.checkpoint, use_reentrant=False: early stop, once all that was saved is there
+    "prefix": RecomputedPart(EVERYTHING, unread="prefix"),
+    # JAX, _src/ad_checkpoint.py: remat_partial_eval and remat_dce drop what nobody reads
+    "needed": RecomputedPart(EVERYTHING, unread="never"),
+}
+"""What a framework means by "full" (`Counting.full`)."""
 PARTS: dict[str, RecomputedPart] = {
-    "full": RecomputedPart(EVERYTHING),
+    "full": FULL["whole"],
     # Megatron Core's modules
     "core_attn": RecomputedPart(CONTEXT, inner=True),
     "layernorm": RecomputedPart(
@@ -99,22 +108,22 @@ PARTS: dict[str, RecomputedPart] = {
     # torchtitan, operation by operation
     "op": RecomputedPart(EVERYTHING, CONTEXT, every_second=True),
     # MaxText's policies
-    "save_out_proj": RecomputedPart(EVERYTHING, OUT, pruned=True),
-    "save_qkv_proj": RecomputedPart(EVERYTHING, QKV, pruned=True),
+    "save_out_proj": RecomputedPart(EVERYTHING, OUT, unread="never"),
+    "save_qkv_proj": RecomputedPart(EVERYTHING, QKV, unread="never"),
     "save_dot_except_mlp": RecomputedPart(
-        EVERYTHING, (*QKV, *OUT), pruned=True
+        EVERYTHING, (*QKV, *OUT), unread="never"
     ),
     "save_dot_with_context_except_mlp": RecomputedPart(
-        EVERYTHING, (*QKV, *OUT, *CONTEXT), pruned=True
+        EVERYTHING, (*QKV, *OUT, *CONTEXT), unread="never"
     ),
     "save_dot_except_mlpwi": RecomputedPart(
-        EVERYTHING, (*QKV, *OUT, *DOWN), pruned=True
+        EVERYTHING, (*QKV, *OUT, *DOWN), unread="never"
     ),
     "minimal": RecomputedPart(
-        EVERYTHING, (*QKV, *OUT, *UP, *DOWN), pruned=True
+        EVERYTHING, (*QKV, *OUT, *UP, *DOWN), unread="never"
     ),
     "minimal_with_context": RecomputedPart(
-        EVERYTHING, (*QKV, *OUT, *UP, *DOWN, *CONTEXT), pruned=True
+        EVERYTHING, (*QKV, *OUT, *UP, *DOWN, *CONTEXT), unread="never"
     ),
 }
 """Words of frameworks -> operations; the name of an operation is a part too."""
@@ -253,7 +262,7 @@ class Recompute(NamedTuple):
 
 def part_of_word(word: str) -> RecomputedPart:
     """The operations of one word."""
-    return PARTS.get(word) or RecomputedPart((word,))
+    return PARTS.get(word) or FULL.get(word) or RecomputedPart((word,))
 
 
 def matches(name: str, patterns: tuple[str, ...]) -> bool:
@@ -291,12 +300,10 @@ def recompute(text: str) -> Recompute:
     return Recompute(tuple(sorted(words)), layers if words else 0)
 
 
-def resolve(text: str, selective: str) -> str:
-    """The parts of a text, "selective" as a framework means it."""
-    return (
-        "+".join(
-            selective if word == "selective" else word
-            for word in recompute(text).words
-        )
-        or "none"
-    )
+def resolve(text: str, selective: str, full: str = "whole") -> str:
+    """The parts of a text, "selective" and "full" as a framework means them."""
+    meant = {"selective": selective}
+    if full != "whole":
+        meant["full"] = full
+    words = recompute(text).words
+    return "+".join(meant.get(word, word) for word in words) or "none"

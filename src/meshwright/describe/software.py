@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 from .fields import Checked, Known, OneOf, Prose
 from .frozen import short_repr
-from .recompute import PARTS
+from .recompute import FULL, PARTS
 
 ATTENTION = (
     *("fa1", "fa2", "fa3", "cudnn", "cudnn-fp8", "xla"),
@@ -47,6 +47,7 @@ BackwardNeeds = Annotated[str, OneOf("fused", "autograd")]
 WeightGradient = Annotated[str, OneOf("apart", "added", "one pass")]
 Rotary = Annotated[str, OneOf("fused", "plain", "apart")]
 Selective = Annotated[str, OneOf(*PARTS)]
+Full = Annotated[str, OneOf(*FULL)]
 SendOverlap = Annotated[str, OneOf("none", "interleaved", "all")]
 StepBarrier = Annotated[str, OneOf("none", "global norm")]
 Resident = Annotated[str, OneOf("layers", "held", "program")]
@@ -118,6 +119,11 @@ class Software(Checked):
     stage_message: StageMessage | None = None
     """Without sequence parallelism, a tp rank sends its share of the activation to the next stage
     (scattered), or all of it (whole).
+    """
+    full: Full | None = None
+    """Where layers are not compiled, full recomputation runs a layer again as a whole (whole),
+    without the product that ends it, whose result nobody reads (prefix), or without any such result
+    (needed).
     """
 
     __repr__ = short_repr

@@ -166,9 +166,10 @@ class RankProgram:
 
     def recomputed(self, name: str, unit: ChakraUnit) -> None:
         """What runs again before a backward pass."""
-        text, how = self.layout.recompute, self.job.how.count.selective
+        how = self.job.how.count
+        parts = resolve(self.layout.recompute, how.selective, how.full)
         operations = unit.cost.operations
-        runs = recomputed_ops([t.op for t in operations], resolve(text, how))
+        runs = recomputed_ops([t.op for t in operations], parts)
         for timed, run in zip(operations, runs, strict=True):
             share = float(run.share)
             if share:

@@ -5,8 +5,8 @@ published runs that rests.
     interval = t exp(s low) to t exp(s high)
 
 low and high are quantiles of ln(measured / predicted) / s, of predictions whose shared
-numbers were fitted without the laboratory that measured, every source weighing as much as the next;
-on an installation whose steps were measured (`Installation`) those of a source's other runs after
+numbers were fitted without the laboratory that measured, widened as for a further laboratory; on an
+installation whose steps were measured (`Installation`) those of a source's other runs after
 one scale from three of them.
 They lie between those of the class (chips, framework, kind of model, numbers) and those of all
 runs, the nearer to the class the more sources it has (`ends_between`). s grows with the distance

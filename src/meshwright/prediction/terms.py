@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ..cost.layer import CAUSES, Half, Timed
-from ..count.recompute import NEVER, recomputed_ops
+from ..count.recompute import recomputed_ops
 from ..count.work import Pass
 from ..describe.offload import offload
 from ..describe.recompute import resolve
@@ -84,7 +84,8 @@ def _operations(e: Explanation) -> dict[str, list[Term]]:
                 )
             )
     kinds = labels(p.job.model)
-    again_of = resolve(p.layout.recompute, p.job.how.count.selective)
+    count = p.job.how.count
+    again_of = resolve(p.layout.recompute, count.selective, count.full)
     some = float(p.slowest.recompute_share(p.layout.recompute))
     for label, cost in zip((*kinds, *ENDS_CALLED), p.cost.parts, strict=True):
         times, _ = every[label, "forward"]
@@ -98,7 +99,7 @@ def _operations(e: Explanation) -> dict[str, list[Term]]:
             _operation(
                 e, by_cause, label, timed=timed, direction="backward", n=n
             )
-            if redone is not NEVER:
+            if redone.runs:
                 n = n * (float(redone.share) * some)
                 _operation(
                     e,

@@ -179,14 +179,15 @@ def _total(c: LayerCost) -> LayerCost:
 
 def _ways(job: Job, texts: Sequence[str]) -> dict[str, str]:
     """Name -> parts of what runs again, where it is less than the whole layer."""
+    count = job.how.count
     ways = {
-        recompute(text).parts: resolve(text, job.how.count.selective)
+        recompute(text).parts: resolve(text, count.selective, count.full)
         for text in texts
     }
     return {
         name: parts
         for name, parts in ways.items()
-        if name not in ("none", "full")
+        if parts not in ("none", "full")
     }
 
 
@@ -230,9 +231,11 @@ def redo(c: LayerCost, text: str, boundary: Num = 0.0) -> Redo | None:
     ask for seconds alone leave it out).
     """
     parts = recompute(text).parts
+    if parts in c.redone:
+        return c.redone[parts]
     if parts == "full":
         return Redo(c.forward, c.sent, boundary, c.causes.forward)
-    return None if parts == "none" or not c.redone else c.redone[parts]
+    return None
 
 
 def with_recomputation(c: LayerCost, text: str, share: Num = 1.0) -> LayerCost:

@@ -92,11 +92,23 @@ class DeviceSync(NamedTuple):
         )
 
 
+def wire_bytes(job: Job, zero: int) -> float:
+    """Bytes of a weight on the wire when shards are gathered: where it is gathered as narrow as the
+    products find it, those of its recipe (`Framework.gather_bytes`), unless each pass gathers it
+    (ZeRO-3), as it is then.
+    """
+    p, by = job.precision, job.profile
+    if not by or p.gather_bytes >= p.weight_bytes or cuts(zero, "weights"):
+        return p.gather_bytes
+    recipe = "nvfp4" if p.compute == "fp4" else by.float8
+    return by.gather_bytes.get(recipe, p.gather_bytes)
+
+
 def gather_messages(
     job: Job, layout: Layout, weights: Parameters
 ) -> list[Message]:
     """One gather of sharded weights: inside a group of shards where copies are apart (HSDP)."""
-    size = job.precision.gather_bytes
+    size = wire_bytes(job, layout.zero)
     return [
         Message("all_gather", group, n * size)
         for group, n in _shared(job, weights, _inside(layout))

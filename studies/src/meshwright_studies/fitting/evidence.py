@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from json import dumps
 
 from meshwright.formats.toml import dump_job
@@ -12,12 +12,13 @@ from ..validate.rows import Row, plain
 from . import intervals
 from .intervals import BEYOND, DECLARED, Ends
 from .runs import job_of_row
-from .seen import Seen, source_weights
+from .seen import Column, Seen
 
 HEAD = """\
 # How sure predictions are. Written by `meshwright fit`; a test compares.
-# low, high: 3 % and 97 % quantiles of ln(measured / predicted) over the width of the prediction,
-# sources weighted alike; predictions left out their laboratory (docs/accuracy.md).
+# low, high: 5 % and 95 % quantiles of ln(measured / predicted) over the width of the prediction
+# (of a class as far below as above), runs of a source weighted as their errors correlate, and
+# widened as for a further laboratory; predictions left out their laboratory (docs/accuracy.md).
 """
 
 
@@ -25,9 +26,17 @@ def evidence_toml(of: Sequence[Seen], name: str) -> str:
     """The TOML of an assumption set: all runs pooled, how unsure each part is, then each class."""
     every = intervals.pooled(of)
     by = intervals.unsure(every)
-    pooled = intervals.middle_nine_tenths(
-        intervals.standard(every, by), source_weights(every)
-    )
+    shared = intervals.correlation(every)
+    laboratories = intervals.laboratories_of(every)
+
+    def ends(
+        runs: Sequence[Seen], between: Callable[[Column, Column], Ends]
+    ) -> Ends:
+        weight = intervals.run_weights(runs, shared)
+        found = between(intervals.standard(runs, by), weight)
+        return intervals.for_a_new_laboratory(found, laboratories)
+
+    pooled = ends(every, intervals.middle_nine_tenths)
     own = intervals.after_scale(every, by)
     most = {
         "chips": max(s.run.chips for s in of),
@@ -47,11 +56,11 @@ def evidence_toml(of: Sequence[Seen], name: str) -> str:
     ]
     for kind in sorted({one.kind for one in of}):
         mine = [one for one in of if one.kind == kind]
-        widths = intervals.middle_nine_tenths(
-            intervals.standard(mine, by),
-            source_weights(mine),
-        )
-        lines += ["", f'[{name}.classes."{kind}"]', *_written(widths, mine)]
+        lines += [
+            "",
+            f'[{name}.classes."{kind}"]',
+            *_written(ends(mine, intervals.on_either_side), mine),
+        ]
     return "\n".join(lines) + "\n"
 
 

@@ -28,6 +28,10 @@ LABORATORIES = {
     "bigscience-tr3m": "bigscience",
     "megatron-readme-h100": "nvidia",
     "megatron-bridge": "nvidia",
+    "dgxc-benchmarking": "nvidia",
+    "nemo-summary": "nvidia",
+    "automodel": "nvidia",
+    "torchtitan-a100": "torchtitan",
 }
 """Sources of one laboratory are left out together; others are their own."""
 

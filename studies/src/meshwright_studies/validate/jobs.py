@@ -282,10 +282,25 @@ def module_stages(layers: int, pp: int) -> list[int]:
     return [b - a for a, b in pairwise(before)]
 
 
+MAXTEXT: dict[str, Any] = {
+    "norm": "rmsnorm",
+    "norms_per_layer": 1,
+    "positions": "rope",
+    "qkv_bias": False,
+    "bias": False,
+    "dropout": False,
+}
+"""What MaxText builds of a size alone (global_parameter_scale), at the commit of the rows'
+configurations (76bd53b0f: MaxText/layers/models.py, DecoderLayer, and configs/base.yml): attention
+and feed-forward side by side after one RMS norm, rotary positions, no biases, dropout_rate 0.
+"""
+
+
 def _model(row: Row) -> Model:
     """The shape of a row's model. Gated means Llama-like (RMS norm, rotary positions, no biases);
     otherwise GPT-like (layer norm, biases, learned positions unless ALiBi, embedding shared with
-    the head). GPTs have dropout unless the row speaks of ALiBi or of no biases.
+    the head). GPTs have dropout unless the row speaks of ALiBi or of no biases. JAX's are MaxText's
+    own.
     """
     m = table_of_row(row, "model")
     if re.search(r"mamba|hybrid|ssm|rwkv", text_of_row(m, "arch")):
@@ -316,7 +331,11 @@ def _model(row: Row) -> Model:
         window=int(window[1]) or None if window else None,
         full_every=1 if not window else 2 if "alternating" in attention else 0,
         norm="rmsnorm" if gated else "layernorm",
-        positions="rope" if gated else "alibi" if alibi else "learned",
+        positions="rope"
+        if gated or "rotary" in text_of_row(row, "notes")
+        else "alibi"
+        if alibi
+        else "learned",
         qk_norm="qwen3" in text_of_row(m, "name"),
         qkv_bias=biased,
         bias=biased,
@@ -330,6 +349,8 @@ def _model(row: Row) -> Model:
         moe=row_experts(m, ffn),
         mtp_layers=whole_of_row(m, "mtp_layers", 0),
     )
+    if words.is_jax(text_of_row(row, "software")) and not gated:
+        shape = replace(shape, **MAXTEXT)
     return as_published(shape)
 
 

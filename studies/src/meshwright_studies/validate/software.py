@@ -22,7 +22,10 @@ from .rows import Row, positive_number, table_of_row, text_of_row
 from .words import speaks_of
 
 FRAMEWORKS = (
-    ("megatron-bridge", r"megatron[- ]bridge|\bnemo\b(?! container)"),
+    (
+        "megatron-bridge",
+        r"megatron[- ]bridge|\bnemo\b(?! container|[- ]?automodel)",
+    ),
     ("megatron-core", r"megatron[- ]core|\bmcore\b"),
     (
         "megatron-deepspeed",
@@ -31,7 +34,7 @@ FRAMEWORKS = (
     ("torchtitan", r"torchtitan"),
     ("llm-foundry", r"llm[- ]foundry|\bcomposer\b|mosaicml"),
     ("maxtext", r"\b(?:maxtext|jax|pax(?:ml)?|levanter|t5x|easylm)\b|\bxla\b"),
-    ("fsdp", r"\bfsdp2?\b|fully[- ]sharded"),
+    ("fsdp", r"\b(?:fms-)?fsdp2?\b|fully[- ]sharded|\b(?:nemo )?automodel\b"),
     ("meshwright", r"meshwright"),
 )
 """Framework -> what its programs are called. Megatron-LM itself is of one of two generations
@@ -290,6 +293,12 @@ ENDS_APART_SINCE = 202508
 """Month from which torchtitan's embedding is a unit of its own, and norm and head are one
 (github.com/pytorch/torchtitan, pull request 1094, 2025-07-28); before they were the root's.
 """
+EARLY_STOP_UNTIL = 202508
+"""Month from which torchtitan's recomputation runs to the end of a layer that is not compiled:
+early_stop is False since (github.com/pytorch/torchtitan, pull request 1580).
+"""
+EARLY_STOP_SINCE = 2024
+"""Year from which a run has a PyTorch whose recomputation stops early (2.1, October 2023)."""
 DATED = re.compile(r"(20[12]\d)-?(0[1-9]|1[0-2])(?!\d)")
 READ = (
     *(pattern for _, pattern in FRAMEWORKS),
@@ -333,6 +342,7 @@ def software_of(row: Row) -> RowSoftware:
         loss_setting(profile, row),
         ends_setting(profile, row),
         launches(row),
+        full_setting(profile, row),
         overlap(profile, row),
         norm_kernel(row),
     ]
@@ -493,6 +503,21 @@ def ends_setting(profile: str, row: Row) -> tuple[dict[str, Any], str]:
     """torchtitan's ends of a model were the root's once."""
     early = profile == "torchtitan" and before(row, ENDS_APART_SINCE)
     return ({"ends": "root"} if early else {}), ""
+
+
+def full_setting(profile: str, row: Row) -> tuple[dict[str, Any], str]:
+    """PyTorch's recomputation did not stop early before 2.1; torchtitan's does no more; nor does
+    the other way, which llm-foundry takes for Transformer Engine's layers (scripts/train/train.py:
+    activation_checkpointing_reentrant is set to true).
+    """
+    if profile == "torchtitan":
+        early = before(row, EARLY_STOP_UNTIL)
+        return ({"full": "prefix"} if early else {}), ""
+    if profile not in ("llm-foundry", "fsdp"):
+        return {}, ""
+    year = positive_number(row, "year") or math.inf
+    engine = re.search(ENGINE, text_of_row(row, "precision"))
+    return ({"full": "whole"} if year < EARLY_STOP_SINCE or engine else {}), ""
 
 
 def loss_setting(profile: str, row: Row) -> tuple[dict[str, Any], str]:
