@@ -19,7 +19,7 @@ from torch import nn
 
 from .model import Batch, Shape, StudyStep, blocks, gradients, loss
 from .ring import RankRing, conjugate
-from .sp import TOKENS, begin, gather, scatter
+from .sp import TOKENS, begin, gather, reduce_scatter
 
 
 def cp_step(
@@ -31,7 +31,7 @@ def cp_step(
     for block in blocks(model):
         block.attention.first = first
         block.attention.keys = conjugate(
-            gather(ring, TOKENS), scatter(ring, TOKENS)
+            gather(ring, TOKENS), reduce_scatter(ring, TOKENS)
         )
     share = loss(model(mine.tokens), mine.targets, m)
     torch.autograd.backward(share)

@@ -5,7 +5,8 @@ A schedule is an order of actions on each rank: F or B, of which chunk of layers
 microbatch. In 1F1B a rank warms up with as many forward passes as there are ranks after it, then
 goes one forward, one backward, so it keeps the activations of at most p microbatches. Interleaved,
 it has v chunks of layers, every p-th, and takes p microbatches through one chunk before the next;
-the first rank then keeps v p + p - 1 passes through a chunk, up to half as much again.
+the first rank then keeps v p + p - 1 passes through a chunk, as Megatron warms up: up to half as
+much again.
 Ranks idle while the pipeline fills and drains, the bubble, over the time they compute:
 
     bubble = (p-1) / m        interleaved: (p-1) / (v m)
@@ -49,9 +50,9 @@ def order(rank: int, p: int, m: int, v: int) -> list[StudyAction]:
         chunk = chunk if kind == "F" else v - 1 - chunk
         return StudyAction(kind, chunk, group // v * p + place)
 
-    # the first backward pass of a rank comes when microbatch 0 has been at the end and back:
-    # past `after` ranks both ways, with v = 1 in turns with their own backward passes; and with
-    # chunks p microbatches pass each chunk before the last one
+    # microbatch 0 passes the `after` ranks below this one before it comes back, and p microbatches
+    # pass each chunk before the last: so many forward passes give the bubble already. With chunks
+    # Megatron warms up `after` longer, so that a message is under way while its rank runs a pass
     after = p - 1 - rank
     warm_up = min(after if v == 1 else 2 * after + (v - 1) * p, m * v)
     actions = [action("F", k) for k in range(warm_up)]
@@ -87,15 +88,17 @@ class StudyPipeline:
         self.chunks, self.data, self.m, self.ring = chunks, data, m, ring
         self.cut, self.join = cut, join
         self.last = ring.size * len(chunks) - 1
+        # (chunk, microbatch) in flight -> input and output, kept from its F to its B
         self.kept: dict[tuple[int, int], tuple[Tensor, Tensor]] = {}
         self.loss = torch.zeros(())
 
     def tag(self, kind: str, stage: int, i: int) -> int:
-        """A number for the message that an action waits for."""
+        """A number for the message that an action waits for; 0 is that of collectives."""
         return 1 + (2 * stage + (kind == "B")) * len(self.data) + i
 
     def send(self, x: Tensor, kind: str, stage: int, i: int) -> None:
         self.ring.calls["P2P"] += 1
+        # stages lie round the ring, so that stage p is on rank 0 again: `send` counts modulo p
         self.ring.send(self.cut(x), stage, self.tag(kind, stage, i))
 
     def receive(self, source: int, kind: str, stage: int, i: int) -> Tensor:

@@ -1,10 +1,13 @@
 """Sequence parallelism (Korthikanti et al. 2022): what tp leaves whole is cut by tokens.
 
 Between the pairs of matrices each rank keeps s/t tokens of the stream, so norms and residuals take
-1/t of the memory. f becomes an all-gather (backward: a reduce-scatter), g a reduce-scatter
-(backward: an all-gather). An all-reduce is the one after the other, so the layers send what they
-send under tp. The W weights that are whole on every rank have seen a part of the tokens each:
-their gradients are added up.
+1/t of the memory. An all-gather stands in the place of f (backward: a reduce-scatter; the paper's
+g), a reduce-scatter in that of g (backward: an all-gather; the paper's g with a bar). An all-reduce
+is the one after the other, so the layers send what they send under tp. The W weights that are whole
+on every rank have seen a part of the tokens each: their gradients are added up.
+
+Autograd keeps the gathered input of each pair whole here. The paper keeps 1/t of it and gathers it
+once more in the backward pass, while a product runs.
 
     bytes a rank sends = l * 8 (t-1)/t * 4 b s h + 2 (t-1)/t * 4 W
 """
@@ -28,7 +31,7 @@ def gather(ring: RankRing, dim: int) -> Operator:
     return lambda x: torch.cat(ring.all_gather(x), dim)
 
 
-def scatter(ring: RankRing, dim: int) -> Operator:
+def reduce_scatter(ring: RankRing, dim: int) -> Operator:
     """Summands of the whole to a rank's part of their sum."""
     return lambda x: ring.reduce_scatter(x.chunk(ring.size, dim))
 
@@ -36,18 +39,18 @@ def scatter(ring: RankRing, dim: int) -> Operator:
 def sp_step(
     model: nn.Sequential, data: Batch, m: Shape, ring: RankRing
 ) -> StudyStep:
-    whole = {name: w.numel() for name, w in model.named_parameters()}
+    sizes = {name: w.numel() for name, w in model.named_parameters()}
     tp.cut(model, ring)
-    into, out = gather(ring, TOKENS), scatter(ring, TOKENS)
+    whole, shard = gather(ring, TOKENS), reduce_scatter(ring, TOKENS)
     for block in blocks(model):
-        block.enter = conjugate(into, out)  # f
-        block.leave = conjugate(out, into)  # g
+        block.enter = conjugate(whole, shard)  # in place of f
+        block.leave = conjugate(shard, whole)  # in place of g
     mine = data.part(ring.rank, ring.size, TOKENS)
     begin(model, ring.rank * mine.tokens.shape[TOKENS])
     share = loss(model(mine.tokens), mine.targets, m)
     torch.autograd.backward(share)
     for name, weight in model.named_parameters():
-        if weight.grad is not None and weight.numel() == whole[name]:
+        if weight.grad is not None and weight.numel() == sizes[name]:
             weight.grad = ring.all_reduce(weight.grad)
     return StudyStep(share, gradients(model))
 

@@ -1,8 +1,9 @@
 """ZeRO (Rajbhandari et al. 2020): data parallelism that does not keep everything n times.
 
 Each of n ranks trains on its part of the batch. A weight costs 16 bytes: itself 4, its gradient 4,
-Adam's two moments 8. (In mixed precision 2 and 2, and 12 for moments and a copy of the weight in 32
-bits: the same, and messages of 2 P instead of 4 P.) P weights, over n ranks:
+Adam's two moments 8. (The paper's mixed precision costs 16 too, but 2 and 2, and 12 for moments and
+a copy of the weight in 32 bits: its stages 1 and 2 hold 4 + 12/n and 2 + 14/n bytes, and messages
+are of 2 P instead of 4 P.) P weights, over n ranks:
 
     stage                               bytes held a weight     bytes a rank sends
     0  all is everywhere                16                      2 (n-1)/n * 4 P
@@ -25,7 +26,7 @@ from torch.utils.checkpoint import checkpoint
 
 from .model import Batch, Shape, StudyStep, adam, loss
 from .ring import RankRing, conjugate
-from .sp import gather, scatter
+from .sp import gather, reduce_scatter
 
 ROWS = 0
 """The dimension in which every weight is cut."""
@@ -43,7 +44,10 @@ class Zero:
         self, model: nn.Sequential, ring: RankRing, stage: int
     ) -> None:
         self.model, self.ring, self.stage = model, ring, stage
-        self.gather, self.reduce = gather(ring, ROWS), scatter(ring, ROWS)
+        self.gather, self.reduce = (
+            gather(ring, ROWS),
+            reduce_scatter(ring, ROWS),
+        )
         self.whole = dict(model.named_parameters())
         self.shard = {
             name: nn.Parameter(zero_part(name, w.data, ring)) if stage else w
@@ -76,13 +80,15 @@ class Zero:
     def forward(self, x: Tensor) -> Tensor:
         for i in range(len(self.model)):
             if self.stage == 3:
+                # autograd would keep the gathered weights until the backward pass; checkpoint
+                # forgets them and calls `layer`, and so the gather, once more there
                 x = checkpoint(self.layer, i, x, use_reentrant=False)
             else:
                 x = self.layer(i, x)
         return x
 
     def update(self) -> list[Tensor]:
-        """Adam on this rank's part; what the rank had: weights, gradients, moments."""
+        """Adam on this rank's part. Returns all that the rank held: weights, gradients, moments."""
         weights = (
             self.whole or self.shard
         ).values()  # stage 3 has no whole ones
