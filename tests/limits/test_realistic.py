@@ -68,11 +68,11 @@ def test_the_end_where_chips_fail_is_found_between_two_widths() -> None:
     assert sizes[-1] < 2**6 * sizes[-2]
 
 
-def test_no_number_of_chunks_and_no_stage_of_zero_is_better(
+def test_no_number_of_chunks_is_better(
     everything: RealCurve,
 ) -> None:
     """Than those that are looked at: with all of them each point takes as long."""
-    wide = Realism().space.but(interleave=None, zero=(0, 1, 2, 3))
+    wide = Realism().space.but(interleave=None)
     every = real_curve(H100, Realism(space=wide), WIDTHS[:2])
     for one, other in zip(every.points, everything.points, strict=False):
         assert one.prediction.step_time_s == pytest.approx(

@@ -65,7 +65,14 @@ def test_a_layout_beside_a_plan_says_what_the_set_forces(
 ) -> None:
     words = "plan gpt3-175b --on 1024xselene --batch 1536seq --assumptions megatron-2021"
     text = " ".join(shell(f"{words} --against 'tp=8 pp=8'").out.split())
-    assert "megatron-2021 allows recompute full, not none" in text
+    assert (
+        "yours tp 8 · pp 8 · dp 16 · 1f1b · ZeRO-0 · full recomputation"
+        in text
+    )
+    none = shell(f"{words} --against 'tp=8 pp=8 recompute=none'").out
+    assert "megatron-2021 allows recompute full, not none" in " ".join(
+        none.split()
+    )
 
 
 def test_offload_of_lbls_outlook_under_its_own_set() -> None:

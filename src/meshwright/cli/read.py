@@ -20,7 +20,8 @@ TheirFile = Annotated[
     Parameter(
         help="A launch script, configuration or log of Megatron-LM, Megatron-Bridge, NeMo, Primus,"
         " torchtitan, DeepSpeed, accelerate, axolotl, MaxText, Hugging Face Trainer,"
-        " LLaMA-Factory, nanotron, GPT-NeoX, torchtune, LitGPT, OLMo, OLMo-core or Levanter."
+        " LLaMA-Factory, ms-swift, ms-swift (Megatron), nanotron, GPT-NeoX, torchtune, LitGPT,"
+        " OLMo, OLMo-core or Levanter."
     ),
 ]
 

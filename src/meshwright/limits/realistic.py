@@ -44,7 +44,7 @@ Progress = Callable[[str, float], None] | None
 SPACE = Space(
     interleave=(2, 4, 8),
     recompute=("none", "full"),
-    zero=(0, 1, 3),
+    zero=(0, 1, 2, 3),
     sequence_parallel=(True,),
     relaxed=False,
 )
