@@ -330,3 +330,43 @@ def test_a_limit_leaves_out_nothing_of_pipelines_of_layers(
         found = search(job, space, 10**5, within=row.merit).rows
         fine = [x for x in rows if x.merit <= row.merit * (1 + 1e-12)]
         assert found == fine
+
+
+@pytest.mark.parametrize("schedule", ["1f1b", "zb-h1"])
+@pytest.mark.parametrize(
+    ("layers", "full", "window"), [(36, 9, 7000), (38, 9, 7000), (32, 4, 6000)]
+)
+@pytest.mark.parametrize("batch", [8, 24])
+def test_another_rank_is_the_slowest_of_layers_alone(
+    schedule: str, layers: int, full: int, window: int, batch: int
+) -> None:
+    """Slower layers come first, and a head follows the last: of layers alone the first rank has the
+    most work, of everything the last. The bound of layers is still none that the layout undercuts.
+    """
+    model = Model(
+        "early",
+        layers,
+        4096,
+        32,
+        14336,
+        32000,
+        8192,
+        window=window,
+        pattern=(f"{full}*full", f"{layers - full}*sliding"),
+    )
+    job = Job(model, "8xh100-sxm", batch, headroom=0.999)
+    space = Space(
+        relaxed=True,
+        tp=1,
+        cp=1,
+        pp=8,
+        microbatch=1,
+        schedule=schedule,
+        zero=0,
+        recompute="none",
+        stages="even",
+        sequence_parallel=False,
+    )
+    anything: dict[str, Any] = {"capacity": float("inf"), "weigh": None}
+    (row,) = brute(job, space, 1, **anything).rows
+    assert search(job, space, 1, within=row.merit, **anything).rows == [row]

@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-from ..errors import BadInput, article, unknown
+from ..errors import MOST_NAMED, BadInput, article, unknown
 from ..errors import brief as brief
 from ..units import MEANT, parse
 from .fields import (
@@ -130,7 +130,11 @@ def _instance(cls: type[T], data: object, at: At) -> T:
                 every,
             )
     if missing := [name for name in required_fields(cls) if name not in data]:
-        raise BadInput(f"{at.where} needs {', '.join(missing)}")
+        more = f" and {len(missing) - MOST_NAMED} more"
+        names = ", ".join(missing[:MOST_NAMED])
+        raise BadInput(
+            f"{at.where} needs {names}{more if missing[MOST_NAMED:] else ''}"
+        )
     values = {k: _value(every[k].kind, v, at.into(k)) for k, v in data.items()}
     if sources is not None:
         values["sources"] = sources

@@ -73,7 +73,7 @@ def assumed_rates(job: Job) -> list[str]:
     if chip_unmeasured(job):
         share = law.share * law.clock if law else job.how.chip.sustained
         sentences.append(
-            f"chip {chip.name} is unmeasured: {share:g} of its peak is assumed"
+            f"chip {chip.name} is unmeasured: {share:.3g} of its peak is assumed"
             f"{WORST_CHIP if share == CHIP_SHARE else ''}"
         )
     kernel = job.attention_kernel

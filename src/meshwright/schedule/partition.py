@@ -268,6 +268,11 @@ class StagePartition:
         """`StageTable.heavy`."""
         return self._candidates("heavy")
 
+    @property
+    def busiest(self) -> tuple[Num, ...]:
+        """Ranks of which one has the most work, whatever the parts of the model take."""
+        return (0.0, *self.heavy, self.q)
+
     @cached_property
     def early(self) -> tuple[Num, ...]:
         """`StageTable.early`."""

@@ -83,7 +83,7 @@ class StageCosts:
         cut = self.partition
         slow: Num = 0.0
         longest = self.load(slow).total
-        for rank in (*cut.heavy, cut.q):
+        for rank in cut.busiest[1:]:
             load = self.load(rank).total
             slow = where(load >= longest, rank, slow)
             longest = maximum(load, longest)

@@ -174,7 +174,14 @@ def least_idle(
     in_run = schedule.split_backward and not (together or schedule.ahead)
     if schedule.folded or in_run:
         return idle
-    return maximum(idle, _idle_in_run(schedule, m, d, together))
+    # a rank with less work may wait for longer. That all that may have the most are asked keeps the
+    # bound growing with every cost: of the slowest alone it would fall where another becomes that
+    rounds = schedule.rounds(m)
+    for x in d.partition.busiest:
+        wait = d.load(x).total * rounds - busy
+        wait = wait + _idle_in_run(schedule, m, d, x, together)
+        idle = maximum(idle, wait)
+    return idle
 
 
 def _microbatch_latency(schedule: Schedule, d: StageCosts) -> Num:
@@ -194,10 +201,10 @@ def _microbatch_latency(schedule: Schedule, d: StageCosts) -> Num:
 
 
 def _idle_in_run(
-    schedule: Schedule, m: Num, d: StageCosts, together: bool
+    schedule: Schedule, m: Num, d: StageCosts, x: Num, together: bool
 ) -> Num:
-    """The pauses of the slowest device x of looped stages in its own order. Of 1F1B, with q = p - 1
-    and q - x ranks below:
+    """The pauses of a device x of looped stages in its own order. Of 1F1B, with q = p - 1 and q - x
+    ranks below:
 
         0   F0 F1 F2 .. |              | B0 ..
         x        F0 F1 ..|F(q-x)| pause | B0 F B F B .. B |
@@ -217,8 +224,7 @@ def _idle_in_run(
     tests: a device that was late in the first step may be early in the second.
     """
     split, h = schedule.split_backward, schedule.ahead
-    cut, x = d.partition, d.slowest
-    load, (down, up) = d.load(x), d.ways(x)
+    cut, load, (down, up) = d.partition, d.load(x), d.ways(x)
     pauses = down if split else down + up
     if split and not together:
         before = d.passes(0.0, x)
