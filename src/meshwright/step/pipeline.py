@@ -176,11 +176,10 @@ def least_idle(
         return idle
     # a rank with less work may wait for longer. That all that may have the most are asked keeps the
     # bound growing with every cost: of the slowest alone it would fall where another becomes that
-    rounds = schedule.rounds(m)
+    rounds, most = schedule.rounds(m), d.load(d.slowest).total
     for x in d.partition.busiest:
-        wait = d.load(x).total * rounds - busy
-        wait = wait + _idle_in_run(schedule, m, d, x, together)
-        idle = maximum(idle, wait)
+        less = (most - d.load(x).total) * rounds
+        idle = maximum(idle, _idle_in_run(schedule, m, d, x, together) - less)
     return idle
 
 
