@@ -139,13 +139,13 @@ def in_use(
     zero: int,
     layout: Layout,
     share: ModelShare,
-    parts: ModelCost,
+    cost: ModelCost,
     model: Any = MODEL,
     **joints: Any,
 ) -> dict[str, float]:
     job = a_job(layout, model, memory=UNITS, **joints)
     layout = replace(layout, zero=zero)
-    found = memory.units_in_use(job, layout, parts, share)
+    found = memory.units_in_use(job, layout, cost, share)
     return {name: float(size) for name, size in found.items()}
 
 

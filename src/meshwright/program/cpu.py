@@ -158,7 +158,7 @@ def of_weights(job: Job, layout: Layout, name: str, shards: Num) -> Num:
     return total
 
 
-def sync_seconds(job: Job, layout: Layout, parts: ModelCost) -> Num:
+def sync_seconds(job: Job, layout: Layout, cost: ModelCost) -> Num:
     """CPU seconds of weight and gradient collectives, of one rank for each stage, with the copies
     in and out of flat buffers.
 
@@ -169,13 +169,13 @@ def sync_seconds(job: Job, layout: Layout, parts: ModelCost) -> Num:
     p = job.precision
     group = layout.group("replicas")
     fabric = kept_clock(job).fabric
-    e = parts.embedding.weights
-    h = parts.head.weights
+    e = cost.embedding.weights
+    h = cost.head.weights
     alone = layout.pp == 1
     units = (
         *(
             (n, c.weights)
-            for n, c in zip(totals(job.model), parts.layers, strict=True)
+            for n, c in zip(totals(job.model), cost.layers, strict=True)
         ),
         (1.0, where(alone, e + h - tied_parameters(job, layout), e)),
         (where(alone, 0.0, 1.0), h),

@@ -60,7 +60,7 @@ from .order import ACTIVE
 
 
 def least_bytes(
-    job: Job, layout: Layout, parts: ModelCost, schedule: Schedule
+    job: Job, layout: Layout, cost: ModelCost, schedule: Schedule
 ) -> Num:
     """Bytes on the fullest device, at least. layout: its numbers may be arrays, but for chunks."""
     by = shares(job, layout, schedule, layout.interleave)
@@ -70,7 +70,7 @@ def least_bytes(
         tensors.results_kept(job, layout.tp, ops, text) for ops in by_kind
     ]
     halved: Any = schedule.split_backward & (layout.pp > 1)
-    edge = parts.boundary
+    edge = cost.boundary
     rising = [
         tensors.rising(
             job,
@@ -87,11 +87,11 @@ def least_bytes(
         PipelineRank(
             job,
             layout,
-            parts,
+            cost,
             schedule,
             share,
             *memory.flights(job, layout, schedule, share.rank)[:2],
-            parameters_of(job, layout, parts, share).whole,
+            parameters_of(job, layout, cost, share).whole,
             rising,
             kept if recomputation(text) == OPERATIONS else [],
         )

@@ -121,13 +121,13 @@ def lower_bounds(
 
 
 def may_fit(job: Job, best: Best, table: Table) -> Any:
-    """Where some number of replicas up to these may fit, or another row has set a limit: where one
-    microbatch does, with the most replicas, which cut states finest, or with the fewest, since what
-    has one replica is not gathered or scattered. No order holds less than one microbatch; how much
-    more does not fall with their number (7 of interleaved 1F1B on 4 ranks are one group, 8 are two
-    of 4), nor do schedules run with each.
+    """Where some number of replicas up to these may fit: where one microbatch does, with the most
+    replicas, which cut states finest, or with the fewest, since what has one replica is not
+    gathered or scattered. No order holds less than one microbatch; how much more does not fall with
+    their number (7 of interleaved 1F1B on 4 ranks are one group, 8 are two of 4), nor do schedules
+    run with each.
     """
-    fine = np.full(length(table), best.limit < np.inf)
+    fine = np.zeros(length(table), bool)
     one = replace(job, batch=1)
     for ends in (table, table | {"dp": dp_step(table)}):
         left = np.flatnonzero(~fine)

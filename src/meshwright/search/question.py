@@ -75,6 +75,7 @@ class Question:
             [space for _, space in self.searches],
             self.top,
             slack=self.slack,
+            # a question by families shows the best of each, a paper the best of each scheme
             keep_first=self.by_family or not self.slack,
             progress=self.progress,
         )

@@ -76,8 +76,8 @@ class Space(Checked):
     relaxed: bool | None
     """False: degrees multiply up to all chips and divide the batch. True: any dp, a padded last
     microbatch, idle chips. None: strict, on fewer chips if all of them cannot be used evenly, or
-    only slowly (`nearby`). Stages may be uneven in all three (1f1b and its like run with as many
-    layers a stage as one says); of chunked schedules papers ask for even ones.
+    only slowly (`search.fewer_chips`). Stages may be uneven in all three (1f1b and its like run
+    with as many layers a stage as one says); of chunked schedules papers ask for even ones.
     """
     software: Object = EMPTY
     """Setting of the software -> the values that a plan may choose of it; none: as the job has

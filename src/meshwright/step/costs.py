@@ -245,14 +245,14 @@ class StepCosts:
 def step(
     job: Job,
     layout: Layout,
-    parts: ModelCost,
+    cost: ModelCost,
     at: Clock | None = None,
     replay: bool = False,
 ) -> Step:
     """One step of the job; the layout's numbers may be arrays (categorical fields may not);
     replay: as in `pipeline_of`.
     """
-    return StepCosts(job, layout, parts, at or clock(job), replay).step
+    return StepCosts(job, layout, cost, at or clock(job), replay).step
 
 
 def step_time(job: Job, layout: Layout) -> Num:

@@ -80,7 +80,7 @@ def logits(job: Job, layout: Layout) -> Num:
     return size.tokens * vocabulary.rows(job, layout)
 
 
-def head(job: Job, layout: Layout, parts: ModelCost) -> Parts:
+def head(job: Job, layout: Layout, cost: ModelCost) -> Parts:
     """Of one microbatch, from the head's forward pass to the gradient of its input: k T V of logits
     (gathered: k T V t), what the products around them keep, and the placeholder of the head's
     weight gradient."""
@@ -99,7 +99,7 @@ def head(job: Job, layout: Layout, parts: ModelCost) -> Parts:
     blocks = 1 + job.model.mtp_layers
     bytes_ = {
         "logits and loss": blocks * lost,
-        "inputs of the head": parts.head.saved - blocks * number * FP32,
+        "inputs of the head": cost.head.saved - blocks * number * FP32,
     }
     if how.dummy_weight_gradients and job.model.vocab:
         rows = vocabulary.rows(job, layout) * job.model.hidden
@@ -137,7 +137,7 @@ def work(job: Job, layout: Layout, saved: Num, kept: Num) -> Parts:
 def buffers(
     job: Job,
     layout: Layout,
-    parts: ModelCost,
+    cost: ModelCost,
     parameters: Num,
     layers: tuple[Num, ...],
     high: Layout | None = None,
@@ -158,7 +158,7 @@ def buffers(
         experts = moe.experts / layout.ep if moe else 1.0
         shapes = largest(
             where(n > 0, c.weights + c.expert_weights / experts, 0.0)
-            for n, c in zip(layers, parts.layers, strict=True)
+            for n, c in zip(layers, cost.layers, strict=True)
         )
         bytes_["placeholders of weight gradients"] = (
             where((high or layout).shards > 1, 0.0, shapes)
@@ -210,11 +210,11 @@ def largest_work(layers: tuple[Num, ...], kinds: Sequence[Parts]) -> Parts:
     return most
 
 
-def total(bytes_: Parts, parts: ModelCost | None = None) -> Num:
+def total(bytes_: Parts, cost: ModelCost | None = None) -> Num:
     """The sum of them, each by its name where the parts of the model are (`num.with_name`)."""
-    if parts is None:
+    if cost is None:
         return sum(bytes_.values(), 0.0)
-    kept = parts.boundary
+    kept = cost.boundary
     return sum(
         (with_name(size, name, kept) for name, size in bytes_.items()), 0.0
     )

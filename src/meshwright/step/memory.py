@@ -36,7 +36,7 @@ NVIDIA/TransformerEngine@d0067d0da, pytorch/cpu_offload.py, DefaultOffloadSynchr
 that of the layers that are not offloaded)."""
 
 
-LAYERS_ALONE = Parameters(0.0, 0.0)
+NO_ENDS = Parameters(0.0, 0.0)
 """Parameters of embedding and head where a device has none."""
 
 
@@ -60,7 +60,7 @@ def states(
     job: Job,
     layout: Layout,
     parameters: Parameters,
-    ends: Parameters = LAYERS_ALONE,
+    ends: Parameters = NO_ENDS,
 ) -> States:
     """Weights, gradients and optimizer state of a device's parameters, of which those of embedding
     and head (`ends`) are never narrow.
@@ -88,12 +88,12 @@ def states(
 
 
 def saved_bytes(
-    layer: LayerCost, parts: ModelCost, text: str, share: Num = 1.0
+    layer: LayerCost, cost: ModelCost, text: str, share: Num = 1.0
 ) -> Num:
     """Bytes a layer keeps of one microbatch: everything, or in that share of layers what
     recomputation leaves.
     """
-    again = redo(layer, text, parts.boundary)
+    again = redo(layer, text, cost.boundary)
     if not again:
         return layer.saved
     all_of_them = isinstance(share, float) and share == 1.0
@@ -104,14 +104,14 @@ def saved_bytes(
     )
 
 
-def recompute_bytes(layer: LayerCost, parts: ModelCost, text: str) -> Num:
+def recompute_bytes(layer: LayerCost, cost: ModelCost, text: str) -> Num:
     """Bytes of one layer that are there once more while its backward pass runs: of a layer that
     runs again as one, what it keeps inside beside what stayed."""
     way = recompute(text)
     if way.parts == "full":
         return layer.saved
     return (
-        layer.saved - saved_bytes(layer, parts, text) + parts.boundary
+        layer.saved - saved_bytes(layer, cost, text) + cost.boundary
         if way.whole
         else 0.0
     )
@@ -148,7 +148,7 @@ class Activations(NamedTuple):
 def activations(
     job: Job,
     layout: Layout,
-    parts: ModelCost,
+    cost: ModelCost,
     text: str,
     devices: Sequence[ModelShare],
 ) -> list[Activations]:
@@ -158,46 +158,46 @@ def activations(
     Under a framework: what it holds of them. The head's tensors are gone before a layer's backward
     pass begins, so that `once` is what that takes beyond them.
     """
-    head = parts.head.saved
+    head = cost.head.saved
     late = head - holding.logits(job, layout) * (
         FP32 - job.precision.activation_bytes
     )
     output: Num = 0.0
     work: list[holding.Parts] = []
     if holding.counts_holding(job):
-        head = holding.total(holding.head(job, layout, parts), parts)
-        output = output_bytes(job, layout, parts)
+        head = holding.total(holding.head(job, layout, cost), cost)
+        output = output_bytes(job, layout, cost)
         work = [
-            holding.work(job, layout, c.saved, saved_bytes(c, parts, text))
-            for c in parts.layers
+            holding.work(job, layout, c.saved, saved_bytes(c, cost, text))
+            for c in cost.layers
         ]
 
     def on(share: ModelShare) -> Activations:
         if work:
             layer = holding.largest_work(share.layers, work)
-            beyond = holding.total(layer, parts) - head * share.head
+            beyond = holding.total(layer, cost) - head * share.head
             # the head's own work may be the larger one, and stands beside it already
             once = maximum(beyond, 0.0)
         else:
-            once = recomputed_layer(job, parts, text, share)
-        stays = saved_by_layers(job, parts, text, share)
+            once = recomputed_layer(job, cost, text, share)
+        stays = saved_by_layers(job, cost, text, share)
         return Activations(
             stays + output,
             head * share.head,
             late * share.head,
-            once + copy_bytes(layout, parts, stays),
+            once + copy_bytes(layout, cost, stays),
         )
 
     return [on(share) for share in devices]
 
 
 def recomputed_layer(
-    job: Job, parts: ModelCost, text: str, share: ModelShare
+    job: Job, cost: ModelCost, text: str, share: ModelShare
 ) -> Num:
     """Bytes of the layer being recomputed, of the kind on a device that takes most."""
     if not job.how.memory.working_set:
         return 0.0
-    sizes = [recompute_bytes(layer, parts, text) for layer in parts.layers]
+    sizes = [recompute_bytes(layer, cost, text) for layer in cost.layers]
     if len(sizes) == 1:  # all devices have some of the only kind
         return sizes[0]
     return largest(
@@ -207,7 +207,7 @@ def recomputed_layer(
 
 
 def saved_by_layers(
-    job: Job, parts: ModelCost, text: str, share: ModelShare
+    job: Job, cost: ModelCost, text: str, share: ModelShare
 ) -> Num:
     """Bytes that a device's layers keep of one microbatch, but for what waits in host memory.
 
@@ -217,28 +217,28 @@ def saved_by_layers(
     """
     again = share.recompute_share(text)
     stays = (
-        saved_bytes(c, parts, text, again) - c.offloaded for c in parts.layers
+        saved_bytes(c, cost, text, again) - c.offloaded for c in cost.layers
     )
     bytes_: Num = sum_of(zip(share.layers, stays, strict=True))
     return bytes_
 
 
-def copy_bytes(layout: Layout, parts: ModelCost, stays: Num) -> Num:
+def copy_bytes(layout: Layout, cost: ModelCost, stays: Num) -> Num:
     """Bytes of activations between device and host, beyond what stays of a microbatch."""
     if not offload(layout.offload).activations:
         return 0.0
-    passing = LAYERS_IN_COPY * largest(layer.saved for layer in parts.layers)
+    passing = LAYERS_IN_COPY * largest(layer.saved for layer in cost.layers)
     return maximum(passing - stays, 0.0)
 
 
-def output_bytes(job: Job, layout: Layout, parts: ModelCost) -> Num:
+def output_bytes(job: Job, layout: Layout, cost: ModelCost) -> Num:
     """Bytes of a stage's output that the framework keeps of one microbatch, beside the input."""
     if not holding.holding_of(job).keeps_pipeline_outputs:
         return 0.0
     return with_name(
-        where(layout.pp > 1, parts.boundary, 0.0),
+        where(layout.pp > 1, cost.boundary, 0.0),
         "outputs of the stage",
-        parts.boundary,
+        cost.boundary,
     )
 
 
@@ -275,7 +275,7 @@ def flights(
 def buffers(
     job: Job,
     layout: Layout,
-    parts: ModelCost,
+    cost: ModelCost,
     owned: Parameters,
     share: ModelShare,
     high: Layout | None = None,
@@ -288,16 +288,16 @@ def buffers(
         own = holding.buffers(
             job,
             layout,
-            parts,
+            cost,
             parameters=owned.total,
             layers=share.layers,
             high=high,
         )
-    return holding.total(own | units_in_use(job, layout, parts, share), parts)
+    return holding.total(own | units_in_use(job, layout, cost, share), cost)
 
 
 def units_in_use(
-    job: Job, layout: Layout, parts: ModelCost, share: ModelShare
+    job: Job, layout: Layout, cost: ModelCost, share: ModelShare
 ) -> holding.Parts:
     """Whole units of sharded tensors while they are in use on one device.
 
@@ -310,10 +310,10 @@ def units_in_use(
         return {}
     layers = [
         (n, _replicated_parameters(layout, c))
-        for n, c in zip(share.layers, parts.layers, strict=True)
+        for n, c in zip(share.layers, cost.layers, strict=True)
     ]
     # what is there with the first layer is freed before what comes with the last
-    early, late = end_units(job, layout, parts, share)
+    early, late = end_units(job, layout, cost, share)
     ends = where(layout.shards > 1, maximum(early.dense, late.dense), 0.0)
     layer = reduce(maximum, [where(n > 0, unit, 0.0) for n, unit in layers])
     units: holding.Parts = {}
@@ -374,7 +374,7 @@ class FixedBytes(NamedTuple):
 def fixed_bytes(
     job: Job,
     layout: Layout,
-    parts: ModelCost,
+    cost: ModelCost,
     owned: DeviceParameters,
     share: ModelShare,
     high: Layout | None = None,
@@ -385,13 +385,13 @@ def fixed_bytes(
     """
     s = states(job, high or layout, owned.whole, owned.ends)
     whole = buffers(
-        job, layout, parts, owned=owned.whole, share=share, high=high
+        job, layout, cost, owned=owned.whole, share=share, high=high
     )
     if not holding.step_bytes(job):
         return FixedBytes(s, whole)
     copies = step_copies(job, s)
     name = "gradients copied for the step"
-    return FixedBytes(s, whole, with_name(copies, name, parts.boundary))
+    return FixedBytes(s, whole, with_name(copies, name, cost.boundary))
 
 
 def step_copies(job: Job, owned: States) -> Num:

@@ -158,12 +158,12 @@ def time_model(
     )
 
 
-def _totals(parts: ModelCost) -> ModelCost:
+def _totals(cost: ModelCost) -> ModelCost:
     """Costs without seconds by cause."""
-    return parts._replace(
-        layers=tuple(map(_total, parts.layers)),
-        embedding=_total(parts.embedding),
-        head=_total(parts.head),
+    return cost._replace(
+        layers=tuple(map(_total, cost.layers)),
+        embedding=_total(cost.embedding),
+        head=_total(cost.head),
     )
 
 
@@ -255,12 +255,12 @@ def with_recomputation(c: LayerCost, text: str, share: Num = 1.0) -> LayerCost:
 
 
 def model_with_recomputation(
-    parts: ModelCost, text: str, share: Num = 1.0
+    cost: ModelCost, text: str, share: Num = 1.0
 ) -> ModelCost:
     """The model with every layer as `with_recomputation` has it; of a mode that recomputes nothing
     the same object."""
     if recompute(text).parts == "none":
-        return parts
-    return parts._replace(
-        layers=tuple(with_recomputation(c, text, share) for c in parts.layers)
+        return cost
+    return cost._replace(
+        layers=tuple(with_recomputation(c, text, share) for c in cost.layers)
     )

@@ -65,45 +65,45 @@ def units_of(job: Job) -> tuple[str, str]:
 
 
 def end_units(
-    job: Job, layout: Layout, parts: ModelCost, share: ModelShare
+    job: Job, layout: Layout, cost: ModelCost, share: ModelShare
 ) -> tuple[Parameters, Parameters]:
     """Parameters of embedding and head that arrive before the first layer and leave after it, and
     of those that a framework has with the last layer (`Framework.ends`).
     """
-    whole = end_parameters(job, layout, parts, share)
+    whole = end_parameters(job, layout, cost, share)
     if units_of(job)[0] != "apart":
         return whole, Parameters(0.0, 0.0)
-    head = share.head * parts.head.weights
+    head = share.head * cost.head.weights
     return (
-        Parameters(share.embedding * parts.embedding.weights, 0.0),
+        Parameters(share.embedding * cost.embedding.weights, 0.0),
         Parameters(head, whole.expert),
     )
 
 
 def end_parameters(
-    job: Job, layout: Layout, parts: ModelCost, share: ModelShare
+    job: Job, layout: Layout, cost: ModelCost, share: ModelShare
 ) -> Parameters:
     """Parameters of embedding and head on a device; one that is alone holds a tied table once."""
     dense = (
-        share.embedding * parts.embedding.weights
-        + share.head * parts.head.weights
+        share.embedding * cost.embedding.weights
+        + share.head * cost.head.weights
     )
     if job.model.tied_embeddings:
         dense = dense - where(
             layout.pp == 1, share.head * tied_parameters(job, layout), 0.0
         )
-    return Parameters(dense, share.head * parts.head.expert_weights)
+    return Parameters(dense, share.head * cost.head.expert_weights)
 
 
 def parameters_of(
-    job: Job, layout: Layout, parts: ModelCost, share: ModelShare
+    job: Job, layout: Layout, cost: ModelCost, share: ModelShare
 ) -> DeviceParameters:
     """Parameters of a device."""
     layers = Parameters(
-        share.layer_total(parts, "weights"),
-        share.layer_total(parts, "expert_weights"),
+        share.layer_total(cost, "weights"),
+        share.layer_total(cost, "expert_weights"),
     )
-    return DeviceParameters(layers, end_parameters(job, layout, parts, share))
+    return DeviceParameters(layers, end_parameters(job, layout, cost, share))
 
 
 def tied_parameters(job: Job, layout: Layout) -> Num:

@@ -71,21 +71,21 @@ class Pipeline:
 
 
 def stage_sends(
-    layout: Layout, parts: ModelCost, at: Clock, cut: StagePartition
+    layout: Layout, cost: ModelCost, at: Clock, cut: StagePartition
 ) -> tuple[StageSends, Busy]:
     """(What sends between neighbouring stages take, seconds each dimension is busy with those of
     one rank), forward and backward, of one microbatch through one chunk.
     """
     group, turns = layout.group("pp"), cut.folded
     if at.fabric.how.hop != "each":
-        send = at.fabric.hop(parts.message, group)
-        seconds = with_name(send.seconds, "sends", parts.boundary)
+        send = at.fabric.hop(cost.message, group)
+        seconds = with_name(send.seconds, "sends", cost.boundary)
         ranks = product(group)
         return StageSends.alike(seconds, ranks, turns), send.busy * 2
-    hops = at.fabric.neighbours(parts.message)
+    hops = at.fabric.neighbours(cost.message)
     sends = StageSends.over(
         [
-            with_name(h.seconds, f"sends over {dim.name}", parts.boundary)
+            with_name(h.seconds, f"sends over {dim.name}", cost.boundary)
             for h, dim in zip(hops, at.fabric.dims, strict=True)
         ],
         group,

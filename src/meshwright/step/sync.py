@@ -74,12 +74,12 @@ class Device(NamedTuple):
 
 
 def bare_devices(
-    parts: ModelCost, shares: Iterable[ModelShare]
+    cost: ModelCost, shares: Iterable[ModelShare]
 ) -> tuple[Device, ...]:
     """Devices that hold these shares of the model, with nothing to synchronise yet."""
     every = [
         Passes(part.forward, part.backward, part.sent, part.sent_back)
-        for part in parts.parts
+        for part in cost.parts
     ]
     return tuple(
         Device(

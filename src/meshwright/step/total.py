@@ -162,20 +162,20 @@ class Microbatch(NamedTuple):
 def microbatch_on(
     job: Job,
     layout: Layout,
-    parts: ModelCost,
+    cost: ModelCost,
     device_shares: ModelShares,
     at: Clock,
 ) -> Microbatch:
     """What a microbatch of the layout costs on devices that hold these shares of the model."""
     text = layout.recompute
-    cost = model_with_recomputation(
-        parts, text, device_shares.recompute_share(text)
+    again = model_with_recomputation(
+        cost, text, device_shares.recompute_share(text)
     )
-    sends, sent = stage_sends(layout, parts, at, device_shares.cut)
+    sends, sent = stage_sends(layout, cost, at, device_shares.cut)
     stages = StageCosts(
-        device_shares.cut, tuple(map(_passes, cost.parts)), sends
+        device_shares.cut, tuple(map(_passes, again.parts)), sends
     )
-    slow = bare_devices(cost, device_shares.slow)
+    slow = bare_devices(again, device_shares.slow)
     return Microbatch(device_shares, slow, stages, sent)
 
 

@@ -219,15 +219,15 @@ def weight_sync(
 def device_syncs(
     job: Job,
     layout: Layout,
-    parts: ModelCost,
+    cost: ModelCost,
     devices: Sequence[ModelShare],
     at: Clock,
     high: Layout | None = None,
 ) -> tuple[DeviceSync, ...]:
     """Collectives of the weights of devices that hold these shares. high: as in `weight_sync`."""
     ends_of, kept = units_of(job)
-    layers = [Parameters(c.weights, c.expert_weights) for c in parts.layers]
-    ends = [end_units(job, layout, parts, share) for share in devices]
+    layers = [Parameters(c.weights, c.expert_weights) for c in cost.layers]
+    ends = [end_units(job, layout, cost, share) for share in devices]
     several = [*layers, *chain.from_iterable(ends)]
     units = _syncs(job, layout, several, at, high)
     of_layers, of_ends = units[: len(layers)], iter(units[len(layers) :])

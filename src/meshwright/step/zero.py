@@ -7,6 +7,9 @@ exchange weights and gradients for that.
     2      gradients too          once                        after every microbatch
     3      weights too            before every pass: 2 m      after every microbatch
 
+A framework that frees the weights of stage 2 after each microbatch gathers them before each forward
+pass (`weights.DeviceSync.gathered`).
+
 Source: Rajbhandari et al. 2020, arXiv 1910.02054, sections 5 and 7.
 """
 
