@@ -245,6 +245,24 @@ def test_changelog_knows_the_version() -> None:
     )
 
 
+AT_THE_ROOT = set(
+    ".ci .github .gitignore .pre-commit-config.yaml benchmarks CHANGELOG.md CITATION.cff"
+    " CONTRIBUTING.md docs examples LICENSE pyproject.toml README.md run.py SECURITY.md src"
+    " studies tests".split()
+)
+
+
+def test_the_repository_holds_nothing_that_a_run_left() -> None:
+    """A run or a note committed by accident is seen: it stands at the root."""
+    listed = subprocess.run(
+        ["git", "ls-files"], cwd=TESTS.parent, capture_output=True, text=True
+    )
+    if listed.returncode:
+        pytest.skip("no git repository")
+    files = listed.stdout.splitlines()
+    assert {file.split("/")[0] for file in files} <= AT_THE_ROOT
+
+
 def test_nothing_dangerous() -> None:
     """No pickle, no eval, no exec, no unsafe loader anywhere in the package."""
     for file in FILES:
