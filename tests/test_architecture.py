@@ -246,9 +246,26 @@ def test_changelog_knows_the_version() -> None:
 
 
 AT_THE_ROOT = set(
-    ".ci .github .gitignore .pre-commit-config.yaml benchmarks CHANGELOG.md CITATION.cff"
-    " CONTRIBUTING.md docs examples LICENSE pyproject.toml README.md run.py SECURITY.md src"
-    " studies tests".split()
+    [
+        ".ci",
+        ".github",
+        ".gitignore",
+        ".pre-commit-config.yaml",
+        "benchmarks",
+        "CHANGELOG.md",
+        "CITATION.cff",
+        "CONTRIBUTING.md",
+        "docs",
+        "examples",
+        "LICENSE",
+        "pyproject.toml",
+        "README.md",
+        "run.py",
+        "SECURITY.md",
+        "src",
+        "studies",
+        "tests",
+    ]
 )
 
 
