@@ -245,28 +245,26 @@ def test_changelog_knows_the_version() -> None:
     )
 
 
-AT_THE_ROOT = set(
-    [
-        ".ci",
-        ".github",
-        ".gitignore",
-        ".pre-commit-config.yaml",
-        "benchmarks",
-        "CHANGELOG.md",
-        "CITATION.cff",
-        "CONTRIBUTING.md",
-        "docs",
-        "examples",
-        "LICENSE",
-        "pyproject.toml",
-        "README.md",
-        "run.py",
-        "SECURITY.md",
-        "src",
-        "studies",
-        "tests",
-    ]
-)
+AT_THE_ROOT = {
+    ".ci",
+    ".github",
+    ".gitignore",
+    ".pre-commit-config.yaml",
+    "benchmarks",
+    "CHANGELOG.md",
+    "CITATION.cff",
+    "CONTRIBUTING.md",
+    "docs",
+    "examples",
+    "LICENSE",
+    "pyproject.toml",
+    "README.md",
+    "run.py",
+    "SECURITY.md",
+    "src",
+    "studies",
+    "tests",
+}
 
 
 def test_the_repository_holds_nothing_that_a_run_left() -> None:
