@@ -122,10 +122,10 @@ def test_a_prediction_is_asked_once_for_what_its_job_reads() -> None:
 
 
 def test_the_catalogue_says_what_is_fitted_and_to_what() -> None:
-    """At most 25 numbers; each belongs to chips, frameworks or the set, its prior is what the files
+    """At most 22 numbers; each belongs to chips, frameworks or the set, its prior is what the files
     say, its value lies within its bounds and its range over the laboratories."""
     of = fitted.fitted_parameters()
-    assert 1 <= len(of) <= 25
+    assert 1 <= len(of) <= 22
     sources = {run.source for run in seen_runs()} - {*framework.frameworks()}
     for p in of:
         assert (
