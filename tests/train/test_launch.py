@@ -80,6 +80,18 @@ def halting(device: torch.device) -> None:
         dist.barrier()
 
 
+def all_stopped(device: torch.device) -> None:
+    """The first two ranks are stopped in step 5, so that none is left of those that look at others
+    under torchrun.
+    """
+    for step in range(10):
+        watchdog.beat(f"step {step}")
+        if step == 5 and dist.get_rank() < 2:
+            time.sleep(0.5)  # it has said so
+            os.kill(os.getpid(), signal.SIGSTOP)
+        dist.barrier()
+
+
 def dawdling(device: torch.device) -> None:
     """Rank 2 does something else in step 5."""
     for step in range(10):
@@ -126,6 +138,41 @@ def test_who_hangs_is_named(
     with pytest.raises(RankFailed, match=says) as found:
         fork_ranks(work, 3, timeout_s=3)
     assert found.value.again
+
+
+@pytest.mark.parametrize(
+    ("world", "named"),
+    [
+        (1, "rank 0 at step 5, stopped by a signal, of 1 ranks"),
+        (
+            3,
+            (
+                "rank 0 at step 5, stopped by a signal; rank 1 at step 5, stopped by a signal,"
+                " of 3 ranks"
+            ),
+        ),
+    ],
+)
+def test_ranks_are_watched_when_the_first_are_stopped(
+    world: int, named: str
+) -> None:
+    """By the process that forked them; under torchrun nobody would be left."""
+    with pytest.raises(RankFailed, match=named):
+        fork_ranks(all_stopped, world, timeout_s=3)
+
+
+def test_ranks_that_hang_leave_their_last_collectives(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the flight recorder is asked for; the process that forked them waits for it."""
+    monkeypatch.setenv("TORCH_FR_BUFFER_SIZE", "100")
+    for name in (watchdog.RECORDER, "TORCH_NCCL_DEBUG_INFO_TEMP_FILE"):
+        monkeypatch.setenv(name, watchdog.FLIGHTS)
+    watchdog.record_flights(tmp_path)
+    with pytest.raises(RankFailed, match="rank 2 at step 5"):
+        fork_ranks(dawdling, 3, timeout_s=3)
+    left = [tmp_path / f"{watchdog.FLIGHTS}{rank}.json" for rank in range(3)]
+    assert all(path.is_file() for path in left)
 
 
 def test_silence_is_counted_in_looks() -> None:

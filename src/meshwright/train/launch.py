@@ -28,7 +28,7 @@ from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from types import FrameType
-from typing import Any, cast
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -36,7 +36,7 @@ from torch._C._distributed_c10d import TCPStore
 from torch.distributed.distributed_c10d import PrefixStore, Store
 
 from ..errors import BadInput, MeshwrightError
-from .watchdog import FORKED, HANGS, Vigil, last_words
+from .watchdog import ACCUSED, FORKED, Vigil, Watch, last_words
 
 PR_SET_PDEATHSIG = 1
 """Of prctl(2): the signal a process gets when its parent dies."""
@@ -138,7 +138,8 @@ def fork_ranks(
     fail said, after ending the others.
 
     timeout_s: a rank hangs that says nothing for so long after its first `watchdog.beat`. This
-    process keeps the store that they share, as torchrun does, so that it outlives each of them.
+    process keeps the store that they share, as torchrun does, so that it outlives each of them, and
+    looks at what they say there: it is left when all of them are stopped.
     """
     listener = socket.create_server(("127.0.0.1", 0), backlog=max(world, 128))
     host, port = listener.getsockname()
@@ -147,6 +148,7 @@ def fork_ranks(
         "MASTER_PORT": str(port),
         "WORLD_SIZE": str(world),
         "TORCHELASTIC_USE_AGENT_STORE": "True",
+        "TORCHELASTIC_RESTART_COUNT": "0",
         FORKED: "1",
     }
     context = multiprocessing.get_context("fork")
@@ -180,7 +182,7 @@ def fork_ranks(
         # until all know what to do about it
         signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
         before = signal.signal(signal.SIGTERM, stop)
-        kept: list[TCPStore] = []
+        watch = Watch(None, world, timeout_s)
         try:
             for process in ranks:
                 process.start()
@@ -190,17 +192,17 @@ def fork_ranks(
                 "is_master": True,
                 "master_listen_fd": listener.detach(),
             }
-            kept.append(
-                TCPStore(host, port, world, wait_for_workers=False, **own)
-            )
-            _watch(ranks, Path(folder))
+            store = TCPStore(host, port, world, wait_for_workers=False, **own)
+            watch.store = PrefixStore("attempt0/signs", store)
+            del store
+            _watch(ranks, Path(folder), watch)
         except RankFailed as error:
             error.again &= not asked
             raise
         finally:
             # ended here: a rank of a later fork that collected it would wait for its thread, which
             # is not in that process
-            kept.clear()
+            watch.store = None
             signal.signal(signal.SIGTERM, before)
             signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
             for process in ranks:
@@ -274,26 +276,39 @@ def _say(error: BaseException) -> None:
         last_words(f"{type(error).__name__}: {error}", again=True)
 
 
-def _watch(ranks: Sequence[BaseProcess], folder: Path) -> None:
+def _watch(ranks: Sequence[BaseProcess], folder: Path, watch: Watch) -> None:
     """Wait until all ranks are done; raise if one is not well."""
-    alive = {process.sentinel: process for process in ranks}
+    alive: dict[Any, int] = {
+        process.sentinel: rank for rank, process in enumerate(ranks)
+    }
     while alive:
-        for sentinel in wait(list(alive)):
-            process = alive.pop(cast(int, sentinel))
+        ended = wait(list(alive), watch.every_s)
+        for sentinel in ended:
+            process = ranks[alive.pop(sentinel)]
             process.join()
             if process.exitcode:
                 raise _reason(ranks, folder)
+        if not ended and (sentence := watch.look(list(alive.values()))):
+            watch.store.set(ACCUSED, f"{len(ranks)} {sentence}")
+            # they hear of it at their next look, and leave their last collectives
+            _wait_for_all(ranks, watch.every_s + GRACE_S)
+            raise RankFailed(sentence)
+
+
+def _wait_for_all(ranks: Sequence[BaseProcess], most_s: float) -> None:
+    """Until they have ended, `most_s` seconds at most."""
+    until = time.monotonic() + most_s
+    while time.monotonic() < until and any(
+        process.exitcode is None for process in ranks
+    ):
+        time.sleep(0.05)
 
 
 def _reason(ranks: Sequence[BaseProcess], folder: Path) -> RankFailed:
     """Why the run ended. A killed rank explains the others' broken connections, a sentence of ours
     explains itself.
     """
-    until = time.monotonic() + GRACE_S
-    while time.monotonic() < until and any(
-        process.exitcode is None for process in ranks
-    ):
-        time.sleep(0.05)
+    _wait_for_all(ranks, GRACE_S)
     count = len(ranks)
     for rank, process in enumerate(ranks):
         if process.exitcode is not None and process.exitcode < 0:
@@ -315,9 +330,11 @@ def _reason(ranks: Sequence[BaseProcess], folder: Path) -> RankFailed:
 
     rank = min(said, key=blames)
     words = " ".join(said[rank]["message"].split())[:500]
-    if ranks[rank].exitcode != HANGS:
-        words = f"rank {rank} of {count} stopped: {words}"
-    return RankFailed(words, said[rank]["again"], said[rank]["code"])
+    return RankFailed(
+        f"rank {rank} of {count} stopped: {words}",
+        said[rank]["again"],
+        said[rank]["code"],
+    )
 
 
 GENERATION = 1

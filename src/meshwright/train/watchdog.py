@@ -3,8 +3,8 @@ that stands still is named.
 
 A rank calls `beat` at every step, and before whatever else takes long; that costs a microsecond. A
 thread of the rank (`Vigil`) tells the store how often it has, and where it stands when it has not.
-Who started the ranks, torchrun or `launch`, sees that a process has ended and no more: the first
-rank looks at all of them (the second, if the first is silent), on any machine.
+Who forked the ranks looks at all of them (`Watch`); under torchrun, which sees that a process has
+ended and no more, the first rank does (the second, if the first is silent), on any machine.
 """
 
 from __future__ import annotations
@@ -147,8 +147,8 @@ def state(pid: int | None) -> str:
 
 
 class Vigil(threading.Thread):
-    """Says what this rank has come to, as long as its work lasts; a context. The first ranks also
-    look at all the others, and each ends itself when one is accused.
+    """Says what this rank has come to, as long as its work lasts; a context. Each rank ends itself
+    when one is accused; where nobody else looks, the first two look at all of them.
     """
 
     def __init__(
@@ -159,6 +159,7 @@ class Vigil(threading.Thread):
         self.store, self.rank, self.world = store, rank, world
         self.watch = Watch(store, world, timeout_s)
         self.every_s = self.watch.every_s
+        self.forked = FORKED in os.environ
         self.main = threading.main_thread().ident or 0
         self.over = threading.Event()
         self.looks, self.count = 0, 0
@@ -197,7 +198,8 @@ class Vigil(threading.Thread):
 
     def hear(self) -> None:
         """Look, where it is this rank's turn, and obey."""
-        if self.rank < 2 and (sentence := self.look()):
+        looks = self.rank < 2 and not self.forked
+        if looks and (sentence := self.look()):
             # of two accusers the store takes the first
             self.store.compare_set(ACCUSED, "", f"{self.rank} {sentence}")
         if self.store.check([ACCUSED]):
@@ -213,11 +215,12 @@ class Vigil(threading.Thread):
     def end(self, sentence: str, first: bool) -> None:
         """Leave the last collectives, and the sentence, and end.  first: it is this rank's own."""
         dump(self.rank)
-        last_words(sentence, again=True, code=HANGS)
-        if first and FORKED not in os.environ:  # which says it itself
+        last_words(sentence, again=True)
+        if first:
             print(f"meshwright: {sentence}", file=sys.stderr, flush=True)
-        # when all have heard of it; the first one first, for its starter then ends the others
-        time.sleep((2 if first else 4) * self.every_s)
+        if not self.forked:
+            # when all have heard of it; the first one first, for torchrun then ends the others
+            time.sleep((2 if first else 4) * self.every_s)
         os._exit(HANGS)
 
 
