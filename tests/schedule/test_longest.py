@@ -14,7 +14,7 @@ from meshwright.prediction.recorded import Recorded, contributions
 from meshwright.schedule import SCHEDULES, get
 from meshwright.schedule.longest import longest
 from meshwright.schedule.partition import LayerDeal, StagePartition
-from meshwright.schedule.replays import replayed
+from meshwright.schedule.replays import Paths, replayed
 from meshwright.schedule.sends import StageSends
 from meshwright.schedule.stage_costs import PassSeconds, StageCosts
 from meshwright.schedule.timeline import timeline_of_order
@@ -121,9 +121,11 @@ def test_an_explained_step_is_its_replay_to_the_last_bit() -> None:
             )
             for barrier in (True, False):
                 at = get(name), (3, 7, v)
-                found = replayed(*at, named, barrier)
-                exact = replayed(*at, alone, barrier)
-                assert float(found) == exact
+                paths: Paths = {}
+                exact = replayed(*at, alone, barrier, paths)
+                for known in (paths, {}):
+                    found = replayed(*at, named, barrier, known)
+                    assert float(found) == exact
 
 
 def test_an_explained_step_says_how_often_each_pass_is_on_its_path() -> None:
@@ -138,7 +140,7 @@ def test_an_explained_step_says_how_often_each_pass_is_on_its_path() -> None:
         turns=False,
     )
     d = StageCosts(cut, (layer, none, none), sends)
-    found = replayed(get("1f1b"), (4, 8, 1), d, True)
+    found = replayed(get("1f1b"), (4, 8, 1), d, True, {})
     often = {name: times for name, (times, _) in contributions(found).items()}
     assert [often[k] for k in "FIW"] == [11.0, 11.0, 11.0]
     least = 11 * 3.5 + often["near"] * 0.001 + often["far"] * 0.003

@@ -10,11 +10,11 @@ import pytest
 
 from by_hand import MODEL, SET, TOKENS, WEIGHTS, WIDTH, by_hand
 from layouts import cut
+from meshwright import Job
 from meshwright import step as steps
 from meshwright.cost.load import NOTHING, Busy, Load
 from meshwright.describe.assumptions import HidePass, Overlap
 from meshwright.describe.framework import framework
-from meshwright.describe.job import Job
 from meshwright.describe.layout import Layout
 from meshwright.describe.model import Model, MoE
 from meshwright.layout.placement import placed
@@ -61,21 +61,25 @@ def a_job(layout: Layout, model: Model = MODEL, **joints: Any) -> Job:
 
 
 # What a step is the longest of.
-def pipe(*ways: float) -> Pipeline:
-    found = tuple(map(FillAndDrain, ways))
-    return Pipeline(8.0, 10.0, lambda: (0.5, 1.5), found)
+PIPE = Pipeline(8.0, 10.0, lambda: (0.5, 1.5))
 
 
-def a_device(work: float, *wait: float) -> DeviceStep:
-    return DeviceStep(device(), work, SyncWait(*(wait or (0.0,) * 4)))
+def a_device(work: float, *wait: float, way: float | None = 0.0) -> DeviceStep:
+    waits = SyncWait(*(wait or (0.0,) * 4))
+    ways = None if way is None else FillAndDrain(way)
+    return DeviceStep(device(), work, waits, ways)
+
+
+def devices(*ways: float | None) -> tuple[DeviceStep, ...]:
+    works = zip((8.0, 7.0, 9.0), ways, strict=True)
+    return tuple(a_device(work, way=way) for work, way in works)
 
 
 def test_a_step_ends_with_its_longest_part() -> None:
     """Order 10 s with 2 s before and after and 1 s of optimizer; devices are done at 12, 14 and 11
     s, and links busy for 15 s: they hold the step for 1 s more.
     """
-    devices = tuple(a_device(work) for work in (8.0, 7.0, 9.0))
-    found = Step(pipe(3.0, 6.0, 1.0), 2.0, 1.0, devices, Busy((9.0, 15.0)))
+    found = Step(PIPE, 2.0, 1.0, devices(3.0, 6.0, 1.0), Busy((9.0, 15.0)))
     assert found.device_ends == (12.0, 14.0, 11.0)
     assert found.total == 15.0 and found.waits == 1.0
     assert found.critical_device == 1
@@ -87,9 +91,9 @@ def test_a_step_ends_with_its_longest_part() -> None:
     assert longer.critical_device == 0, (
         "the order itself, told of the first device"
     )
-    last = quick._replace(pipeline=pipe(3.0, 5.5, 4.0))
+    last = quick._replace(devices=devices(3.0, 5.5, 4.0))
     assert last.critical_device == 2
-    papers = found._replace(pipeline=pipe())
+    papers = found._replace(devices=devices(None, None, None))
     assert papers.critical_device == 2, "the longest busy"
 
 
@@ -105,7 +109,7 @@ def test_slowdown_is_at_most_what_shows_inside() -> None:
     ):
         wait = SyncWait(arrives, 0.0, 0.0, 0.5, slowdown)
         late = a_device(13.0 - wait.total, *wait)
-        found = Step(pipe(0.0, 0.0, 0.0), 1.0, 1.0, (early, late, early))
+        found = Step(PIPE, 1.0, 1.0, (early, late, early))
         assert found.sync == 3.0 and found.slowdown == expected
 
 
@@ -318,7 +322,7 @@ def test_no_order_is_shorter_than_what_a_search_takes_for_it(
         send = rng.choice((0.0, 0.05, 2.0))
         near, far = rng.choice((1.0, 2.0, 4.0)), rng.choice((1.0, 3.0)) * send
         d = four_devices(job, name, layer, first, last, send, v, near, far)
-        exact, _ = replay_total(job, way, (4, float(m), v), d, busy)
+        exact, _ = replay_total(job, way, (4, float(m), v), d, busy, {})
         idle = least_idle(job, way, float(m), d, busy)
         assert 0 <= idle <= exact * (1 + 1e-12) - busy, (layers, m, send)
     assert seen > 3
@@ -468,7 +472,9 @@ def test_what_each_pass_waits_for_lengthens_fill_and_drain(
     job = a_job(way, model, rate=2.0**17, overlap=joints)
     layout, m = job.layout, 4.0
     found = steps.step(job, layout, model_cost(job, layout))
-    last, fill = found.devices[-1], found.pipeline.ways[-1].seconds
+    last = found.devices[-1]
+    assert last.way
+    fill = last.way.seconds
     sync, reduced = last.device.sync.total, 0 if zero == 1 else 1
     gather, scatter = sync.gather.seconds, sync.reduction.seconds
     each = gathers * gather + reduced * scatter

@@ -94,7 +94,7 @@ class Explanation:
         r = self.result
         parts = named_costs(r.cost, labels(r.job.model))
         return StepCosts(
-            r.job, r.layout, parts, clock=self.clock, replay=r.replayed
+            r.job, r.layout, parts, clock=self.clock, paths=r.costs.paths
         )
 
     @cached_property

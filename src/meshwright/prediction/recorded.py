@@ -14,7 +14,8 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import is_dataclass
 from functools import cache
-from operator import attrgetter
+from heapq import heappop, heappush
+from itertools import count
 from typing import Any, TypeAlias
 
 from ..describe.frozen import FrozenDict, with_values
@@ -65,6 +66,8 @@ NOTHING_ADDED = {"+": 0.0, "-": 0.0, "*": 1.0, "/": 1.0}
 """The second number with which an operation leaves the first as it is."""
 
 
+NUMBER = count(1)
+"""Of what is made."""
 ROUNDING = 1e-12
 """Shares of a sum below this are rounding."""
 KIND = re.compile("^layers of .*?(feed-forward|experts) ")
@@ -115,7 +118,7 @@ class Recorded:
     item: str
     """What a term calls it, where it is one of those that a tree is made of."""
     holds: int
-    """Operations from its items to it, and one: 1 of an item, 0 where it is made of none."""
+    """Its number in the order of making, of items and what is made of them; 0 of all others."""
     ndim = 0
     shape = ()
 
@@ -130,8 +133,9 @@ class Recorded:
         self.item = ""
         self.holds = 0
         for x in to:
-            if x.__class__ is Recorded and x.holds and x.holds >= self.holds:
-                self.holds = x.holds + 1
+            if x.__class__ is Recorded and x.holds:
+                self.holds = next(NUMBER)
+                break
 
     @classmethod
     def called(cls, item: str, x: Traced) -> Any:
@@ -141,7 +145,7 @@ class Recorded:
             if isinstance(x, Recorded)
             else cls(float(x), name=_spelled(item))
         )
-        copy.item, copy.holds = item, 1
+        copy.item, copy.holds = item, next(NUMBER)
         return copy
 
     def __float__(self) -> float:
@@ -268,43 +272,34 @@ def contributions(x: Traced) -> dict[str, tuple[Traced, Traced]]:
     picked. An operation that is none of these holds no items.
     """
     items: dict[str, tuple[Traced, Traced]] = {}
-    weights: dict[int, Traced] = {id(x): 1.0}
-    left: Traced = 0.0
-    if not _holds(x):
-        left = x
-    for y in _made_of(x):
-        weight = weights.get(id(y))
-        if weight is None:  # of a maximum, what it did not pick
-            continue
+    left: Traced = 0.0 if _holds(x) else x
+    # the last that was made comes first: whatever a number went into was made after it
+    made = [(-x.holds, x)] if _holds(x) else []
+    weights: dict[int, Traced] = {-number: 1.0 for number, _ in made}
+    while made:
+        _, y = heappop(made)
+        weight = weights[y.holds]
         if y.item:
             known, _ = items.get(y.item, (0.0, y))
             items[y.item] = known + weight, y
             continue
         for z, share in _shares(y, weight):
-            if _holds(z):
-                weights[id(z)] = weights.get(id(z), 0.0) + share
-            else:
+            if not _holds(z):
                 left = left + share * z
+            elif z.holds in weights:
+                weights[z.holds] = weights[z.holds] + share
+            else:
+                weights[z.holds] = share
+                heappush(made, (-z.holds, z))
     sizes = {k: abs(float(n) * float(z)) for k, (n, z) in items.items()}
     least = ROUNDING * (abs(float(x)) + sum(sizes.values()))
-    some = {k: items[k] for k, size in sizes.items() if size > least}
+    # in the order in which they were named
+    some = {k: items[k] for k in reversed(items) if sizes[k] > least}
     return some | {"": (1.0, left)} if abs(float(left)) > least else some
 
 
 def _holds(x: Traced) -> bool:
     return x.__class__ is Recorded and bool(x.holds)
-
-
-def _made_of(x: Traced) -> list[Recorded]:
-    """The numbers with items in them that x is made of, each before those that it is made of."""
-    made: dict[int, Recorded] = {}
-    left = [x]
-    while left:
-        y = left.pop()
-        if _holds(y) and id(y) not in made:
-            made[id(y)] = y
-            left += () if y.item else y.to[::-1]
-    return sorted(made.values(), key=attrgetter("holds"), reverse=True)
 
 
 def _shares(y: Recorded, weight: Traced) -> Sequence[tuple[Traced, Traced]]:

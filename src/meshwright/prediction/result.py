@@ -64,9 +64,12 @@ class StepResult:
     @cached_property
     def costs(self) -> StepCosts:
         """What the step is made of."""
-        replay = self.replayed
         return StepCosts(
-            self.job, self.layout, self.cost, clock=self.clock, replay=replay
+            self.job,
+            self.layout,
+            self.cost,
+            clock=self.clock,
+            paths={} if self.replayed else None,
         )
 
     @property

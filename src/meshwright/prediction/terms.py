@@ -236,7 +236,7 @@ def _synchronisation(e: Explanation) -> Iterator[Term]:
     step = p.step
     m = float(p.schedule.rounds(p.microbatches))
     how = p.job.how.overlap.dp
-    device, _, waits = step.devices[step.critical_device]
+    device, _, waits, _ = step.devices[step.critical_device]
     within = (
         f"during {m:g} microbatches of {float(device.passes.forward):.3g} s forward,"
         f" {float(device.passes.backward):.3g} s backward: max(T - {how.share:g} t, what full links"

@@ -13,6 +13,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -51,15 +53,9 @@ def longest(
     boundaries) seconds of one over each boundary between stages.
     """
     if not schedule.by_costs:  # else every layout has an order of its own
-        program, again = replay_program(schedule, p, m, v)
-        if len(program.lasts) * len(sends) >= WIDE * len(program.levels):
-            replay = LevelReplay(program, passes, sends)
-            spans = [
-                ends.max(axis=0)
-                for ends in replay.steps(again, _steps(schedule, barrier))
-            ]
-            seconds: Floats = spans[-1] - spans[-2]
-            return seconds
+        run = _run(schedule, p, m, v, barrier)
+        if run.wide(len(sends)):
+            return run.by_levels(passes, sends)
     layouts = zip(passes, sends, strict=True)
     paths = [longest_path(schedule, p, m, v, *one, barrier) for one in layouts]
     return np.array([path.seconds for path in paths])
@@ -77,18 +73,36 @@ def longest_path(
     """`longest` of one layout, with its path. passes: (stages, 3);  sends: (boundaries)."""
     if schedule.by_costs:
         schedule = schedule.timed(costs_of(passes, sends))
-    program, again = replay_program(schedule, p, m, v)
-    replay = ActionReplay(program, passes, sends)
-    *_, before, last = (
-        max(ends, key=lambda done: done[0])
-        for ends in replay.steps(again, _steps(schedule, barrier))
-    )
-    return LongestPath(program, len(passes), before, last)
+    return LongestPath(_run(schedule, p, m, v, barrier), passes, sends)
 
 
-def _steps(schedule: ScheduleOrder, barrier: bool) -> int:
-    """The step that is asked for, the first or the second in a run."""
-    return 1 if barrier or not schedule.split_backward else 2
+class Run(NamedTuple):
+    """Steps of an order, of which the last is asked for."""
+
+    program: ReplayProgram
+    again: int
+    """How often its group is run again in a step."""
+    steps: int
+
+    def wide(self, layouts: int) -> bool:
+        """So many layouts are replayed level by level."""
+        width = len(self.program.lasts) / len(self.program.levels)
+        return layouts * width >= WIDE
+
+    def by_levels(self, passes: Floats, sends: Floats) -> Floats:
+        """Seconds of the last step for each layout."""
+        replay = LevelReplay(self.program, passes, sends)
+        spans = [ends.max(axis=0) for ends in replay.ends(self)]
+        seconds: Floats = spans[-1] - spans[-2]
+        return seconds
+
+
+def _run(
+    schedule: ScheduleOrder, p: int, m: int, v: int, barrier: bool
+) -> Run:
+    """One step, or without a barrier the second in a run."""
+    steps = 1 if barrier or not schedule.split_backward else 2
+    return Run(*replay_program(schedule, p, m, v), steps)
 
 
 def costs_of(passes: Floats, sends: Floats) -> Costs:
@@ -116,13 +130,12 @@ class Replay:
         """Runs a group again, all of which comes so much later every time."""
         raise NotImplementedError
 
-    def steps(self, again: int, number: int) -> Iterator[Any]:
-        """The ends of ranks before the first step and after each; again: how often a group runs
-        again in a step."""
+    def ends(self, run: Run) -> Iterator[Any]:
+        """The ends of ranks before the first step and after each."""
         ranks = slice(len(self.program.before), -1)
         yield self.end[ranks]
-        for _ in range(number):
-            self._step(again)
+        for _ in range(run.steps):
+            self._step(run.again)
             self.end[ranks] = [self.end[k] for k in self.program.ends.tolist()]
             yield self.end[ranks]
 
@@ -227,34 +240,48 @@ class ActionReplay(Replay):
         ]
 
 
-class LongestPath(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class LongestPath:
     """The longest path of one layout."""
 
-    program: ReplayProgram
-    stages: int
-    before: Done
-    """The end of the step before."""
-    last: Done
-    """Of this one."""
+    run: Run
+    passes: Floats
+    sends: Floats
 
-    @property
+    @cached_property
+    def ends(self) -> tuple[Done, Done]:
+        """When the step before has ended, and this one."""
+        replay = ActionReplay(self.run.program, self.passes, self.sends)
+        *_, before, last = (
+            max(ends, key=lambda done: done[0])
+            for ends in replay.ends(self.run)
+        )
+        return before, last
+
+    @cached_property
     def seconds(self) -> float:
-        return self.last[0] - self.before[0]
+        if self.run.wide(1):
+            one = self.passes[None], self.sends[None]
+            return float(self.run.by_levels(*one)[0])
+        before, last = self.ends
+        return last[0] - before[0]
 
-    @property
+    @cached_property
     def often(self) -> tuple[Floats, Floats]:
         """How often F, I and W of each stage lie on it, (stages, 3), and how often a message
         crosses each boundary, (boundaries)."""
-        counts = _counted(self.last)
-        counts.subtract(_counted(self.before))
+        program, (before, last) = self.run.program, self.ends
+        counts = _counted(last)
+        counts.subtract(_counted(before))
         number, times = np.array([*counts.items()]).T
         k = np.maximum(number, ~number)
-        lasts, boundary = self.program.lasts[k], self.program.boundary[k]
+        lasts, boundary = program.lasts[k], program.boundary[k]
+        stages = len(self.passes)
         # the last for what crosses no boundary
-        boundary = np.where(number < 0, NOTHING, boundary) % self.stages
-        kinds = len(KINDS) * self.stages
+        boundary = np.where(number < 0, NOTHING, boundary) % stages
+        kinds = len(KINDS) * stages
         f, i, w, b = np.bincount(lasts, times, kinds).reshape(len(KINDS), -1)
-        sends: Any = np.bincount(boundary, times, self.stages)
+        sends: Any = np.bincount(boundary, times, stages)
         return np.stack([f, i + b, w + b], axis=-1), sends[:-1]
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..num import Num, naming
-from .longest import costs_of, longest, longest_path
+from .longest import LongestPath, costs_of, longest, longest_path
 from .order import ROUNDS, in_flight_rank
 from .stage_costs import StageCosts
 from .types import ScheduleOrder
@@ -56,22 +56,31 @@ def with_order(
     return schedule.timed(costs_of(passes, plain.sends.each(len(passes) - 1)))
 
 
+Paths: TypeAlias = dict[bool, LongestPath]
+"""Longest paths of the order of one layout: with sends (True), and where none takes time."""
+
+
 def replayed(
     schedule: ScheduleOrder,
     at: tuple[int, int, int],
     d: StageCosts,
     barrier: bool,
+    paths: Paths,
 ) -> Num:
     """Seconds of a step, or in a run of them, of one layout. at: (p, m, v). Of costs with names a
-    sum: as often as a pass or a send lies on the longest path."""
+    sum: as often as a pass or a send lies on the longest path.
+
+    paths: of this layout as far as they are known; one that is not is found and put there."""
     named = any(map(naming, d.numbers))
-    plain = d.of([float(x) for x in d.numbers]) if named else d
-    passes = stage_seconds(schedule, at, plain)
-    sends = plain.sends.each(len(passes) - 1)
+    sent = any(d.sends.seconds)
+    if sent not in paths:
+        plain = d.of([float(x) for x in d.numbers]) if named else d
+        passes = stage_seconds(schedule, at, plain)
+        sends = plain.sends.each(len(passes) - 1)
+        paths[sent] = longest_path(schedule, *at, passes, sends, barrier)
+    path = paths[sent]
     if not named:
-        one = passes[None], sends[None]
-        return float(longest(schedule, *at, *one, barrier)[0])
-    path = longest_path(schedule, *at, passes, sends, barrier)
+        return path.seconds
     passed, crossed = path.often
     stages = np.arange(float(len(passed)))
     lies = np.array(d.partition.parts(stages, stages + 1.0))  # (part, stage)

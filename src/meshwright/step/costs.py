@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import reduce
 from operator import attrgetter
-from typing import Any, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from ..cost.layer import Clock
 from ..describe.job import Job
@@ -24,11 +24,14 @@ from ..schedule.schedule import Schedule
 from . import memory
 from .microbatch import ModelCost, clock, model_cost
 from .parameters import DeviceParameters, parameters_of
-from .pipeline import Pipeline
+from .pipeline import FillAndDrain, Pipeline, fill_and_drain
 from .shares import ModelShares, shares
 from .sync import update
 from .total import Microbatch, Step, join, microbatch_on, pipeline_of
 from .weights import DeviceSync, device_syncs
+
+if TYPE_CHECKING:  # as in `pipeline`
+    from ..schedule.replays import Paths
 
 R = TypeVar("R")
 CHOICES = (*BY_VALUE, Schedule)
@@ -94,7 +97,7 @@ class StepCosts:
     cost: ModelCost
     """Of a microbatch, in each part of the model."""
     clock: Clock
-    replay: bool = False
+    paths: Paths | None = None
     """As in `pipeline_of`."""
     deal: Schedule | None = None
     """Stands for all schedules that deal layers alike; None: the layout's own."""
@@ -149,7 +152,14 @@ class StepCosts:
     @part(*ORDER)
     def pipeline(self) -> Pipeline:
         """All microbatches in the order of the schedule."""
-        return pipeline_of(self.job, self.layout, self.microbatch, self.replay)
+        return pipeline_of(self.job, self.layout, self.microbatch, self.paths)
+
+    @part(*ORDER)
+    def ways(self) -> tuple[FillAndDrain, ...]:
+        """Down to each of the slow devices and up again."""
+        one, order = self.microbatch, schedule_of(self.layout)
+        ranks = [share.rank for share in one.shares.slow]
+        return fill_and_drain(self.job, order, one.stages, ranks)
 
     @property
     def sharded(self) -> bool:
@@ -183,6 +193,7 @@ class StepCosts:
             self.layout,
             self.microbatch,
             pipeline=self.pipeline,
+            ways=self.ways,
             syncs=self.syncs,
             update_seconds=self.update_seconds,
             how=self.clock.overlap,
@@ -249,10 +260,11 @@ def step(
     at: Clock | None = None,
     replay: bool = False,
 ) -> Step:
-    """One step of the job; the layout's numbers may be arrays (categorical fields may not);
-    replay: as in `pipeline_of`.
+    """One step of the job; the layout's numbers may be arrays (categorical fields may not); replay:
+    the order of one layout is.
     """
-    return StepCosts(job, layout, cost, at or clock(job), replay).step
+    paths: Paths | None = {} if replay else None
+    return StepCosts(job, layout, cost, at or clock(job), paths).step
 
 
 def step_time(job: Job, layout: Layout) -> Num:

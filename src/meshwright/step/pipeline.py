@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from ..cost.layer import Clock
 from ..cost.load import Busy
@@ -21,6 +21,11 @@ from ..schedule.sends import StageSends
 from ..schedule.stage_costs import PassSeconds, StageCosts
 from ..schedule.types import ScheduleOrder
 from .microbatch import ModelCost
+
+if (
+    TYPE_CHECKING
+):  # it loads slowly, and a step without a pipeline does without
+    from ..schedule.replays import Paths
 
 Shape: TypeAlias = tuple[Num, Num, Num]
 """(p, m, v): ranks, microbatches of a step, and chunks of a rank in the order of a schedule."""
@@ -48,10 +53,6 @@ class Pipeline:
     """From the first action to the end."""
     parts: SendsAndBubble
     """`sends` and `bubble`, which with `busy` are the total; computed when one is asked for."""
-    ways: tuple[FillAndDrain, ...] = ()
-    """In which each device has nothing to do yet, or nothing any more; none where papers add
-    up.
-    """
     links: Busy = Busy()
     """Seconds each dimension of the network carries what stages send."""
 
@@ -112,21 +113,26 @@ def uses_schedule_order(job: Job) -> bool:
 
 
 def replay_total(
-    job: Job, schedule: ScheduleOrder, shape: Shape, d: StageCosts, busy: Num
+    job: Job,
+    schedule: ScheduleOrder,
+    shape: Shape,
+    d: StageCosts,
+    busy: Num,
+    paths: Paths,
 ) -> tuple[Num, SendsAndBubble]:
     """`Pipeline.total` of one layout, action by action, and its parts: the bubble is what it takes
-    without sends; one order serves both.
+    without sends; one order serves both. paths: as in `replays.replayed`.
     """
     from ..schedule.replays import replayed, with_order
 
     at = int(shape[0]), int(shape[1]), int(shape[2])
     together = barrier(job)
     schedule = with_order(schedule, at, d)
-    seconds = replayed(schedule, at, d, together)
+    seconds = replayed(schedule, at, d, together, paths)
 
     def parts() -> tuple[Num, Num]:
         silent = replace(d, sends=d.sends.free)
-        quiet = replayed(schedule, at, silent, together)
+        quiet = replayed(schedule, at, silent, together, paths)
         return seconds - quiet, quiet - busy
 
     return seconds, parts
@@ -137,8 +143,10 @@ def fill_and_drain(
 ) -> tuple[FillAndDrain, ...]:
     """When ranks have nothing to do yet, or nothing any more: the way of one microbatch down to
     each, by one chunk of each stage before it, and, where backward passes are whole, up again.
-    Where a rank may begin the next step meanwhile, nothing.
+    Where a rank may begin the next step meanwhile, nothing; none at all where papers add up.
     """
+    if not uses_schedule_order(job):
+        return ()
     split = schedule.split_backward
     if split and not barrier(job):
         return tuple(FillAndDrain(0.0 * d.partition.p) for _ in ranks)

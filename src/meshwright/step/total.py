@@ -12,7 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import reduce
-from typing import NamedTuple
+from itertools import zip_longest
+from typing import TYPE_CHECKING, NamedTuple
 
 from ..cost.layer import Clock, LayerCost
 from ..cost.load import Busy
@@ -24,12 +25,12 @@ from ..num import Num, largest, maximum, minimum
 from ..schedule.stage_costs import PassSeconds, StageCosts
 from .microbatch import ModelCost, model_with_recomputation
 from .pipeline import (
+    FillAndDrain,
     Pipeline,
     SendsAndBubble,
     barrier,
     exchanged_pipeline,
     exchanges,
-    fill_and_drain,
     least_idle,
     paper_pipeline,
     replay_total,
@@ -46,6 +47,9 @@ from .sync import (
 )
 from .weights import DeviceSync
 
+if TYPE_CHECKING:  # as in `pipeline`
+    from ..schedule.replays import Paths
+
 
 class DeviceStep(NamedTuple):
     """A device in a step."""
@@ -55,6 +59,8 @@ class DeviceStep(NamedTuple):
     """Seconds of its microbatches."""
     wait: SyncWait
     """For its collectives."""
+    way: FillAndDrain | None = None
+    """In which it has nothing to do yet, or nothing any more; None where papers add up."""
 
     @property
     def span(self) -> Num:
@@ -86,10 +92,10 @@ class Step(NamedTuple):
         """When each device is done, with the optimizer, however the others fare; none where papers
         add up.
         """
-        ways = self.pipeline.ways
         return tuple(
-            d.span + self.update + d.wait.fill_and_drain_with_wait(way)
-            for d, way in zip(self.devices, ways, strict=False)
+            d.span + self.update + d.wait.fill_and_drain_with_wait(d.way)
+            for d in self.devices
+            if d.way
         )
 
     @property
@@ -125,7 +131,7 @@ class Step(NamedTuple):
         """The device that sets the end of the step, or the first, where the order of the pipeline
         does; of numbers only.
         """
-        if not self.pipeline.ways:
+        if not self.device_ends:
             spans = [float(d.span) for d in self.devices]
             return spans.index(max(spans))
         ends = [
@@ -186,13 +192,13 @@ def _passes(part: LayerCost) -> PassSeconds:
 
 
 def pipeline_of(
-    job: Job, layout: Layout, one: Microbatch, replay: bool = False
+    job: Job, layout: Layout, one: Microbatch, paths: Paths | None = None
 ) -> Pipeline:
     """All microbatches of a step in the order of a schedule.
 
-    replay: one layout, whose order is replayed; else what it takes at least (`least_idle`), by
-    which a search ranks before it replays the best. Papers say what all microbatches wait in
-    closed form.
+    paths: of one layout, whose order is replayed (`replays.replayed`); None: what it takes at least
+    (`least_idle`), by which a search ranks before it replays the best. Papers say what all
+    microbatches wait in closed form.
     """
     schedule, stages = schedule_of(layout), one.stages
     shape = layout.pp, microbatches(job, layout), layout.interleave
@@ -217,15 +223,15 @@ def pipeline_of(
     m = rounds(job, layout)
     busy = largest(d.passes.work for d in one.devices) * m
     parts: SendsAndBubble
-    if replay and layout.pp > 1:
-        total, parts = replay_total(job, schedule, shape, d=stages, busy=busy)
+    if paths is not None and layout.pp > 1:
+        total, parts = replay_total(
+            job, schedule, shape, d=stages, busy=busy, paths=paths
+        )
     else:
         idle = least_idle(job, schedule, shape[1], d=stages, busy=busy)
         total, parts = busy + idle, lambda: (0.0, idle)
-    ranks = [share.rank for share in one.shares.slow]
-    ways = fill_and_drain(job, schedule, stages, ranks)
     links = one.sent * (m * schedule.chunks(layout.interleave))
-    return Pipeline(busy, total, parts, ways=ways, links=links)
+    return Pipeline(busy, total, parts, links)
 
 
 def join(
@@ -233,19 +239,20 @@ def join(
     layout: Layout,
     one: Microbatch,
     pipeline: Pipeline,
+    ways: Sequence[FillAndDrain],
     syncs: Sequence[DeviceSync],
     update_seconds: Num,
     how: Overlap,
 ) -> Step:
-    """A step of its parts. syncs: collectives of each device; update_seconds: of the optimizer."""
+    """A step of its parts. ways, syncs: of each device; update_seconds: of the optimizer."""
     m, zero = rounds(job, layout), layout.zero
     on = [
         device._replace(sync=sync)
         for device, sync in zip(one.devices, syncs, strict=True)
     ]
     devices = tuple(
-        DeviceStep(d, m * d.passes.work, sync_wait(d, m, zero, how.dp))
-        for d in on
+        DeviceStep(d, m * d.passes.work, sync_wait(d, m, zero, how.dp), way)
+        for d, way in zip_longest(on, ways)
     )
     outside = devices[0].wait.outside
     if not uses_schedule_order(job):  # papers add up
