@@ -42,6 +42,8 @@ PR_SET_PDEATHSIG = 1
 """Of prctl(2): the signal a process gets when its parent dies."""
 GRACE_S = 2.0
 """How long the others may take to say why they end, once one rank has."""
+WORDS = "*.json"
+"""Files of the last words of ranks."""
 HARMLESS = (
     # logits of a vocabulary cut over tp; nothing writes to them
     "FSDP2-wrapped module .* returned a view tensor",
@@ -290,17 +292,18 @@ def _watch(ranks: Sequence[BaseProcess], folder: Path, watch: Watch) -> None:
                 raise _reason(ranks, folder)
         if not ended and (sentence := watch.look(list(alive.values()))):
             watch.store.set(ACCUSED, f"{len(ranks)} {sentence}")
-            # they hear of it at their next look, and leave their last collectives
-            _wait_for_all(ranks, watch.every_s + GRACE_S)
+            # they hear of it at their next look; last collectives are left before last words
+            _until(
+                lambda: len([*folder.glob(WORDS)]) >= len(alive),
+                most_s=watch.every_s + GRACE_S,
+            )
             raise RankFailed(sentence)
 
 
-def _wait_for_all(ranks: Sequence[BaseProcess], most_s: float) -> None:
-    """Until they have ended, `most_s` seconds at most."""
-    until = time.monotonic() + most_s
-    while time.monotonic() < until and any(
-        process.exitcode is None for process in ranks
-    ):
+def _until(true: Callable[[], bool], most_s: float) -> None:
+    """Wait for it, `most_s` seconds at most."""
+    end = time.monotonic() + most_s
+    while time.monotonic() < end and not true():
         time.sleep(0.05)
 
 
@@ -308,7 +311,10 @@ def _reason(ranks: Sequence[BaseProcess], folder: Path) -> RankFailed:
     """Why the run ended. A killed rank explains the others' broken connections, a sentence of ours
     explains itself.
     """
-    _wait_for_all(ranks, GRACE_S)
+    _until(
+        lambda: all(process.exitcode is not None for process in ranks),
+        most_s=GRACE_S,
+    )
     count = len(ranks)
     for rank, process in enumerate(ranks):
         if process.exitcode is not None and process.exitcode < 0:
@@ -318,7 +324,7 @@ def _reason(ranks: Sequence[BaseProcess], folder: Path) -> RankFailed:
             )
     said = {
         int(file.stem): json.loads(file.read_text("utf-8"))["message"]
-        for file in folder.glob("*.json")
+        for file in folder.glob(WORDS)
     }
     if not said:
         return RankFailed(f"one of {count} ranks ended without a word")

@@ -159,7 +159,6 @@ class Vigil(threading.Thread):
         self.store, self.rank, self.world = store, rank, world
         self.watch = Watch(store, world, timeout_s)
         self.every_s = self.watch.every_s
-        self.forked = FORKED in os.environ
         self.main = threading.main_thread().ident or 0
         self.over = threading.Event()
         self.looks, self.count = 0, 0
@@ -198,7 +197,7 @@ class Vigil(threading.Thread):
 
     def hear(self) -> None:
         """Look, where it is this rank's turn, and obey."""
-        looks = self.rank < 2 and not self.forked
+        looks = self.rank < 2 and FORKED not in os.environ
         if looks and (sentence := self.look()):
             # of two accusers the store takes the first
             self.store.compare_set(ACCUSED, "", f"{self.rank} {sentence}")
@@ -218,9 +217,9 @@ class Vigil(threading.Thread):
         last_words(sentence, again=True)
         if first:
             print(f"meshwright: {sentence}", file=sys.stderr, flush=True)
-        if not self.forked:
-            # when all have heard of it; the first one first, for torchrun then ends the others
-            time.sleep((2 if first else 4) * self.every_s)
+        # when all have heard of it, for a rank that is gone ends those that wait for it; the first
+        # one first, for torchrun then ends the others
+        time.sleep((2 if first else 4) * self.every_s)
         os._exit(HANGS)
 
 
