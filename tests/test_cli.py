@@ -424,10 +424,10 @@ MISTAKES = {
     ),
     "predict llama3-8b --on 8xh100-sxm --batch 4M --tp 3": "tp may be 1, 2, 4",
     "predict llama3-8b --on 8xh100-sxm --batch 4M --dp 8 --ep 2": (
-        "experts 1 cannot be split 2 ways: ep may be 1"
+        "llama3-8b has no experts: ep may be 1"
     ),
     "predict llama3-8b --on 8xh100-sxm --batch 4M --dp 8 --etp 2": (
-        "expert ffn 1 cannot be split 2 ways: etp may be 1"
+        "llama3-8b has no experts: etp may be 1"
     ),
     "predict llama3-8b --on 8xh100-sxm --batch 4M --tp x": (
         "--tp takes one whole number here, not 'x'"
@@ -471,10 +471,11 @@ def test_other_tools_spellings(shell: Shell) -> None:
     """Megatron's flags mean what they mean there: its batch counts sequences."""
     theirs = (
         "--tensor-model-parallel-size 2 --pipeline-model-parallel-size=4 --vpp 2 --micro-batch-size"
-        " 2 --gbs 128 --zero-stage 1"
+        " 2 --gbs 128 --zero-stage 1 --sp false"
     )
     ours = (
         "--tp 2 --pp 4 --interleave 2 --microbatch 2 --batch 128seq --zero 1"
+        " --sequence-parallel false"
     )
     job = "predict llama3-8b --on 64xh100-sxm"
     assert shell.json(f"{job} {theirs}") == shell.json(f"{job} {ours}")

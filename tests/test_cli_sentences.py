@@ -53,6 +53,16 @@ SENTENCES = {
     "advise": "advise needs RUN, such as meshwright advise train.sh --on 64xh100-sxm",
     "advise notes.txt --on 8xh100": "notes.txt is no file of a training tool that is read here",
     "advise run.py --on 8xh100": "run.py is Python, which is not run here",
+    f"predict {LLAMA} --fsdp 8": "did you mean --zero 3?",
+    f"predict {LLAMA} --hsdp": "did you mean --zero 3 --dp-replicate 2?",
+    f"predict {LLAMA} --use-distributed-optimizer": "did you mean --zero 1?",
+    "advise missing": "model 'missing' is not known; known: ",
+    "advise runs/missing": "runs/missing is neither a model of the catalogue, nor a file here",
+    "advise missing.json": "missing.json cannot be read: No such file",
+    "advise .": "config.json cannot be read: No such file",
+    "advise cfg.json": "--on is missing: give the chips",
+    "plan lama3-70b": "did you mean llama3-70b",
+    "plan ''": "the model has no name: give one, such as llama3-8b",
     "read notes.txt": "nothing in it starts one, sets one up or was printed by one",
     "read compose.yaml": "none of them has its keys (services.web.image)",
     "read near.yaml": (
@@ -189,3 +199,19 @@ def test_experts_that_tp_does_not_cut_are_said(shell: Shell) -> None:
         ("--tp 2 --framework torchtitan --zero 3", False),
     ):
         assert (said in shell.answer(f"{line} {more}")) == shown
+
+
+def test_a_run_of_less_than_a_step_is_said(shell: Shell) -> None:
+    """--tokens 15 for 15T."""
+    notes = shell.json(f"predict {LLAMA} --zero 3 --tokens 15")["notes"]
+    (note,) = (n for n in notes if "less than one step" in n)
+    assert note.startswith("the run of 15 tokens") and note.endswith("say 15T")
+    step = shell.json(f"predict {LLAMA} --zero 3 --tokens 524288")["notes"]
+    assert not any("less than one step" in n for n in step)
+
+
+def test_one_chip_is_idle(shell: Shell) -> None:
+    text = shell.answer(
+        "predict llama3-8b --on 9xh100 --batch 64seq --dp 8 --zero 3"
+    )
+    assert "1 of 9 chips is idle" in text and text.count("is idle") == 1

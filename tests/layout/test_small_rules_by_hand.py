@@ -37,7 +37,7 @@ def test_a_grid_cuts_the_hidden_size_twice(cp: int, fits: bool) -> None:
 def test_no_experts_are_cut_by_no_etp() -> None:
     assert rules.EXPERT_FFN.holds(JOB, Layout(dp=1))
     assert not rules.EXPERT_FFN.holds(JOB, Layout(tp=2, dp=1, etp=2))
-    assert "ffn 1 cannot be split 2 ways" in rules.EXPERT_FFN.sentence(
+    assert "has no experts: etp may be 1" in rules.EXPERT_FFN.sentence(
         JOB, Layout(tp=2, dp=1, etp=2)
     )
 

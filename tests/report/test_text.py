@@ -34,6 +34,7 @@ from meshwright.report.text import (
     range_text,
     room,
     seconds,
+    short_words,
     whole_run,
 )
 from meshwright.units import show
@@ -150,9 +151,14 @@ def test_a_layout_in_words() -> None:
         == "tp 8 · pp 4 · dp 2 · interleaved x2 · microbatch 1 (16 a step) · ZeRO-1 · no"
         " recomputation"
     )
-    assert "no sequence parallelism" in layout_words(
-        Layout(tp=2, sequence_parallel=False)
-    )
+    for worded in (layout_words, short_words):
+        assert "no sequence parallelism" in worded(
+            Layout(tp=2, sequence_parallel=False)
+        )
+        assert "sequence" not in worded(Layout(sequence_parallel=False))
+        assert "sequence" not in worded(
+            Layout(tp=2, cp=2, sequence_parallel=False, scheme="summa")
+        )
     assert "ep 8" in layout_words(Layout(ep=8)) and "cp 4" in layout_words(
         Layout(cp=4)
     )

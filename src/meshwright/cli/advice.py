@@ -40,6 +40,12 @@ MEANT = {
     "--activation-checkpointing": "--recompute full",
     "--cpu-offload": "--offload optimizer",
     "--fsdp": "--zero 3",
+    "--hsdp": "--zero 3 --dp-replicate 2",
+    "--use-distributed-optimizer": "--zero 1",
+    "--recompute-granularity": "--recompute full",
+    "--recompute-activations": "--recompute selective",
+    "--gradient-accumulation-steps": "--microbatch 1",
+    "--num-microbatches": "--microbatch 1",
     "--gpu": "--on 8xh100-sxm",
     "--learning-rate": "--lr 3e-4",
 }
@@ -96,7 +102,11 @@ def advice(words: Sequence[str], error: CycloptsError) -> str:
         # where a verb takes a list of words, an unknown option comes as one of them
         flag = str(error.token.keyword or error.token.value)
         flag = flag.lower().replace("_", "-")
-        near = difflib.get_close_matches(flag, OURS, n=1, cutoff=LIKE)
+        near = (
+            difflib.get_close_matches(flag, OURS, n=1, cutoff=LIKE)
+            if flag not in MEANT
+            else []
+        )
         if near and OURS[near[0]] in options(error.argument_collection):
             (theirs,) = near
             return (

@@ -31,6 +31,8 @@ from . import LARGEST, STDIN, bridge, parse_toml, read_text
 from .bridge import foreign
 from .bridge.reading import TAKEN, ForeignFile
 from .options import NUMBERS, flags
+from .resolve import TRACE
+from .resolve import model as known_model
 from .toml import laid_by_set, load_job, said_fields
 from .words import words as command_words
 
@@ -179,9 +181,14 @@ def describe(
 
 
 def demand_chips_and_batch(model: str, given: Mapping[str, str]) -> None:
-    """BadInput for a model without chips or a batch, and for a file that holds no model."""
+    """BadInput for a model without chips or a batch, and for a file that holds no model.
+
+    The first word is asked first: no flag helps where there is no such model.
+    """
     if bridge.suffix(model) in (*bridge.LOGS, ".py"):
         raise bridge.no_run(model)
+    if {*WANTED} - {*given} and not is_there(model):
+        known_model(model)  # says that there is none
     examples = {"on": "1024xh100-sxm", "batch": usual_batch(given)}
     for name, example in examples.items():
         if name not in given:
@@ -198,6 +205,17 @@ FEW_CHIPS = 64
 """Chips from which on batches are told in tokens."""
 A_CHIP = 8
 """Sequences for each of fewer chips, in the example of a batch."""
+
+
+def is_there(model: str) -> bool:
+    """A file, or a folder with a config.json, which are read when all else is said: that may take
+    a trace of the model's code.
+    """
+    path = Path(model.removeprefix(TRACE)[:4096])
+    try:
+        return path.is_file() or (path / "config.json").is_file()
+    except (OSError, ValueError):
+        return False
 
 
 def usual_batch(given: Mapping[str, str]) -> str:

@@ -36,6 +36,7 @@ SAME = {
     "cp-exchange": ("cp-comm-type",),
     "stages": ("pipeline-model-parallel-layout",),
     "recompute": ("recompute-modules",),
+    "sequence-parallel": ("sp",),
     "zero": ("zero-stage",),
     "seq": ("seq-length", "sequence-length"),
     "batch": ("global-batch-size", "gbs"),

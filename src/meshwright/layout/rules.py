@@ -241,6 +241,8 @@ EXPERTS = LayoutRule(
     lambda j, l: divides(l.ep, _experts(j)),
     lambda j, l: (
         f"experts {_experts(j)} cannot be split {l.ep} ways: ep may be {may_be(_experts(j))}"
+        if j.model.moe
+        else f"{j.model.name} has no experts: ep may be 1"
     ),
 )
 EXPERT_RANKS = LayoutRule(
@@ -258,6 +260,8 @@ EXPERT_FFN = LayoutRule(
     lambda j, l: (
         f"expert ffn {_expert_ffn(j)} cannot be split {l.etp} ways: etp may be"
         f" {may_be(_expert_ffn(j))}"
+        if j.model.moe
+        else f"{j.model.name} has no experts: etp may be 1"
     ),
 )
 EXPERT_SEQUENCE = LayoutRule(

@@ -51,6 +51,7 @@ def of_question(r: StepResult) -> tuple[str, ...]:
     return (
         *job.model.notes,
         *filter(None, (r.idle, search_refusal(job.assumptions, layout))),
+        *short_run(job),
         *strict,
         *assumed_rates(job),
         *unread_fields(layout),
@@ -62,6 +63,15 @@ def of_question(r: StepResult) -> tuple[str, ...]:
         *of_model(r),
         *corners(job, layout),
     )
+
+
+def short_run(job: Job) -> Iterator[str]:
+    """A sentence where the whole run is less than a step: a prefix has been left out."""
+    if 0 < job.tokens < job.batch_tokens:
+        yield (
+            f"the run of {job.tokens:,.0f} tokens is less than one step of {job.batch_tokens:,.0f}:"
+            " for trillions say 15T"
+        )
 
 
 def assumed_rates(job: Job) -> list[str]:

@@ -230,7 +230,8 @@ class StepResult:
         """The sentence on chips that the layout leaves idle; empty if there are none."""
         chips = self.job.cluster.chips
         idle = chips - self.layout.chips
-        return f"{int(idle)} of {chips} chips are idle" if idle else ""
+        verb = "is" if idle == 1 else "are"
+        return f"{int(idle)} of {chips} chips {verb} idle" if idle else ""
 
     @property
     def tokens_per_s(self) -> float:

@@ -374,7 +374,7 @@ def notes(sentences: Iterable[str]) -> Iterator[CardRow]:
         note
         for note in dict.fromkeys(sentences)
         if not note.startswith((TAKEN, FILLED))
-        and not note.endswith(IDLE)
+        and not IDLE.search(note)
         and TOO_BIG not in note
     ]
     every.sort(key=urgent)
@@ -389,7 +389,7 @@ def notes(sentences: Iterable[str]) -> Iterator[CardRow]:
         yield CardRow("", more, "dim", rank=8)
 
 
-IDLE = "chips are idle"
+IDLE = re.compile("chips (?:is|are) idle$")
 """How a note on idle chips ends, which stands first."""
 TOO_BIG = "are needed on the fullest chip"
 """What a note on memory says, which the verdict says before it."""

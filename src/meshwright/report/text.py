@@ -134,14 +134,19 @@ def layout_words(layout: Layout, microbatches: int | None = None) -> str:
         if layout.recompute == "none"
         else f"{layout.recompute} recomputation"
     )
-    # which has none
-    if (
-        layout.tp != 1
-        and not layout.sequence_parallel
-        and layout.scheme != "summa"
-    ):
-        words.append("no sequence parallelism")
-    return " · ".join([*words, *_rest(layout)])
+    return " · ".join([*words, *_whole_sequences(layout), *_rest(layout)])
+
+
+def _whole_sequences(layout: Layout) -> list[str]:
+    """That norms and residuals are not split along the sequence, where tp could; SUMMA splits them
+    another way.
+    """
+    could = layout.tp != 1 and layout.scheme != "summa"
+    return (
+        ["no sequence parallelism"]
+        if could and not layout.sequence_parallel
+        else []
+    )
 
 
 def _rest(layout: Layout) -> list[str]:
@@ -225,7 +230,7 @@ def short_words(layout: Layout) -> str:
         if layout.recompute != "none"
         else []
     )
-    return " · ".join([*words, *_rest(layout)])
+    return " · ".join([*words, *_whole_sequences(layout), *_rest(layout)])
 
 
 def risk_words(risk: float) -> str:
