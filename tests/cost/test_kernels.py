@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from meshwright import Job, Layout, catalog
 from meshwright.cost import host, products, shapes
 from meshwright.count import blocks
-from meshwright.count.work import Op, Pass
+from meshwright.count.work import Op, Pass, Product
 from meshwright.describe.assumptions import ChipTime, Stack
 from meshwright.describe.framework import frameworks
 from meshwright.describe.kernels import all_kernels, as_written, kernels
@@ -259,6 +259,43 @@ def test_grouped_products_are_within_twelve_percent(chip: str) -> None:
         for row in found
     ]
     assert np.median([abs(looped(row, held)) for row in experts]) < 0.12
+
+
+def adds(row: Row, r: shapes.ShapeRates, sums: float) -> float:
+    """ln(law / measured) of a product that adds to sums of so many bytes a number, read and
+    written.
+    """
+    m, n, k = (float(row[name]) for name in ("m", "n", "k"))
+    product = Product(
+        m, n, k, weight_gradient=True, backward=True, sums=sums * m * n
+    )
+    work = Pass(
+        2 * m * n * k, memory=2 * k * (m + n) + 8 * m * n, products=(product,)
+    )
+    measured = (
+        2
+        * m
+        * n
+        * k
+        / (float(row["peak_tflops"]) * 1e12 * float(row["share_of_peak"]))
+    )
+    return float(
+        np.log(sum(map(float, shapes.kernel_seconds(work, r))) / measured)
+    )
+
+
+def test_sums_in_fp32_hide_less_than_what_a_product_reads() -> None:
+    """On the A100, at the clock of products that write 16 bits (those of the B200 mix sums of 16
+    and 32 bits).
+    """
+    dense = GROUPED["a100-pcie", "dense"]
+    wide = [row for row in dense if row["accumulate"] == "true"]
+    plain = [row for row in dense if row["accumulate"] == "false"]
+    r = rates("a100-80")
+    clock = float(np.exp(np.median([looped(row, r) for row in plain])))
+    held = rates("a100-80", clock=clock)
+    assert abs(np.median([adds(row, held, 8.0) for row in wide])) < 0.02
+    assert np.median([adds(row, held, 0.0) for row in wide]) < -0.03
 
 
 SIZE = st.integers(1, 20000)

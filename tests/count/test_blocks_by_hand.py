@@ -49,3 +49,38 @@ def test_places_that_hold_one_of_k_experts() -> None:
     """Of one place always that one; of 8 places and 2 experts 8 (1 - (7/8)^2)."""
     assert expected_reach(1.0, 4) == 1.0
     assert expected_reach(8.0, 2) == pytest.approx(8 * (1 - 49 / 64))
+
+
+def test_a_chain_of_passes_reads_its_inputs_and_writes_its_result() -> None:
+    """Bias, dropout and residual sum of x numbers of 2 bytes as one kernel: reads two, writes one,
+    and a mask of one byte each; backward each has its own gradient.
+    """
+    x, act = 4096.0, 2.0
+    chain = (
+        blocks.bias("b", x, 1.0, act=act, wgt=2.0, chained=True),
+        blocks.dropout("d", x, act=act, chained=True),
+        blocks.residual("r", x, act=act),
+    )
+    assert sum(op.forward.memory for op in chain) == 2.0 + x + 3 * x * act
+    alone = (
+        blocks.bias("b", x, 1.0, act=act, wgt=2.0),
+        blocks.dropout("d", x, act=act),
+    )
+    for one, other in zip(chain, alone, strict=False):
+        assert one.backward == other.backward
+        assert one.forward.vector == other.forward.vector
+        assert one.saved == other.saved
+
+
+def test_causal_softmax_reads_the_scores_that_the_mask_leaves() -> None:
+    """Kernel by kernel: write, read half and write, (read, write and mask,) read; backward write
+    and read, (read, mask and write,) two halves and write, read twice.
+    """
+    assert blocks.score_passes(False, chained=True) == (
+        1 + 0.5 + 1 + 1,
+        1 + 1 + 2 * 0.5 + 1 + 2,
+    )
+    assert blocks.score_passes(True, chained=True) == (
+        1 + 0.5 + 1 + 1 + 1 + 0.5 + 1,
+        1 + 1 + 1 + 0.5 + 1 + 2 * 0.5 + 1 + 2,
+    )

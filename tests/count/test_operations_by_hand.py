@@ -334,7 +334,9 @@ def test_what_is_one_pass_writes_its_gradient_once() -> None:
     assert back.memory == io + D * F * W
     assert weights.memory == io + D * F * 2 * G
     assert back.products == (Product(D, F, N, backward=True),)
-    assert weights.products == (Product(D, F, N, True, backward=True),)
+    assert weights.products == (
+        Product(D, F, N, True, backward=True, sums=D * F * 2 * G),
+    )
     assert apart.forward.products == (Product(F, D, N),)
     assert apart.forward.sizes == (N, D, F / 2)
     one = placed(HERE, (6,))

@@ -142,6 +142,12 @@ def arithmetic(
     )
 
 
+def beside_sums(arithmetic_s: Num, sums_s: Num, of: Kernels) -> Num:
+    """Seconds that fp32 sums of a product take beyond those of its other traffic: (a' - a) min(c,
+    b'), b' their bytes / bandwidth."""
+    return (of.added_sums - of.added) * minimum(arithmetic_s, sums_s)
+
+
 def side_by_side(arithmetic_s: Num, traffic_s: Num, of: Kernels) -> Num:
     """Seconds of arithmetic and of memory traffic beside each other."""
     return maximum(arithmetic_s, traffic_s) + of.added * minimum(

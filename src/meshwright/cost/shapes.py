@@ -144,6 +144,10 @@ def _product(
     arithmetic = products.arithmetic(shape, r.of, p.weight_gradient) / rate
     traffic = bytes_ / r.memory
     longer = products.side_by_side(arithmetic, traffic, r.of) - arithmetic
+    if not isinstance(p.sums, float) or p.sums:
+        longer = longer + products.beside_sums(
+            arithmetic, p.sums / r.memory, r.of
+        )
     if r.quantise and not wide:
         once = r.how.stack.weights_quantised == "step"
         elements = quantised_elements(work, p, once)

@@ -243,6 +243,8 @@ def core(
             dropout=m.dropout,
             fused=job.fused_attention,
             output_twice=c.attention_output == "twice",
+            chained=c.biases == "chained"
+            and job.how.chip.stack.kernel == "fused-softmax",
             autograd=c.backward_needs == "autograd",
             tiled=where(tiled, 1.0, 0.0),
         ),

@@ -28,6 +28,8 @@ class Numbers(NamedTuple):
     left; None: the product itself adds it up."""
     stored: float | None = None
     """Of an element of X while it is kept (default act)."""
+    sums: Num = 0.0
+    """Of `gradient`, those of fp32 sums that the product itself adds to."""
 
 
 class Matrix(NamedTuple):
@@ -84,6 +86,8 @@ class AttentionCore(NamedTuple):
     """Flash attention: no scores in memory."""
     output_twice: bool
     """Its output is kept by itself too."""
+    chained: bool = False
+    """Unfused: the softmax is a kernel for causal masks (`score_passes`)."""
     autograd: bool = False
     """Keys and values are kept whole (l of them), and statistics of rows in fp32; what runs it
     again keeps the plain queries, keys and values."""
@@ -117,7 +121,7 @@ def matmul(
     FLOPs: forward T n (2k-1); backward T k (2n-1) + k n (2T-1).
     Memory: forward X, Y, W; input gradient dY, W, dX; weight gradient X, dY and dW.
     """
-    one, act, wgt, gradient, summed, stored = numbers
+    one, act, wgt, gradient, summed, stored, sums = numbers
     copies = of.copies
     engine = of.engine
     calls = of.calls
@@ -145,6 +149,7 @@ def matmul(
                 weight_gradient=True,
                 copies=copies,
                 backward=True,
+                sums=0.0 if of.expert else weights * sums,
             ),
         ),
         engine=engine,
@@ -201,15 +206,16 @@ def bias(
     wgt: float,
     expert: bool = False,
     copies: Num = 1.0,
+    chained: bool = False,
 ) -> Op:
     """Y = X + b over T tokens of width n: T n FLOPs each way, fused with its neighbours (one read
-    of X, one of b).
+    of X, one of b). chained: what comes next reads X itself; backward dY is summed all the same.
     """
     step = Pass(0.0, T * n, T * n * act + copies * n * wgt, kernel="fused")
     return Op(
         name,
         "vector",
-        step,
+        step._replace(memory=copies * n * wgt) if chained else step,
         step._replace(kernel="bias backward", sizes=(T * n,)),
         weights=copies * n,
         expert=expert,
@@ -356,13 +362,16 @@ def convolution(
     )
 
 
-def dropout(name: str, x: Num, *, act: float) -> Op:
-    """Dropout of x elements: reads and writes them and a mask of one byte each, which it keeps."""
+def dropout(name: str, x: Num, *, act: float, chained: bool = False) -> Op:
+    """Dropout of x elements: reads and writes them and a mask of one byte each, which it keeps.
+    chained: forward the mask alone, for the residual sum of the same kernel reads its input and
+    writes the result.
+    """
     step = Pass(0.0, x, x * (2 * act + 1))
     return Op(
         name,
         "vector",
-        step,
+        step._replace(memory=x) if chained else step,
         step,
         saved=x,
         needs=x * act,
@@ -487,7 +496,7 @@ def attention(
     scores to memory and keep them (2 bytes; with dropout 5: mask and result too).
     """
     b, H, K, lq, l, q, v, seen = heads
-    dropout, fused, output_twice, autograd, tiled = kernel
+    dropout, fused, output_twice, chained, autograd, tiled = kernel
     R = b * H * lq
     P = R * l * seen
     qo = b * H * lq * (q + v)
@@ -502,6 +511,7 @@ def attention(
     )
     vector_back = 3 * P + R * (l * seen - 1) + drop + again * (softmax + drop)
     score_bytes = 0.0 if fused else P * act
+    reads = score_passes(dropout, chained)
     kept = qo + kv_here + 2 * R
     sizes = (b * H, l * l, lq / l, q)
     plain = b * H * lq * q + kv_here
@@ -520,7 +530,7 @@ def attention(
         Pass(
             P * (2 * q - one) + 2 * P * v - one * b * H * lq * v,
             softmax + drop,
-            (qo + kv + R) * act + 5 * score_bytes,
+            (qo + kv + R) * act + reads[0] * score_bytes,
             sent.forward,
             engine=engines[0],
             kernel="attention forward",
@@ -530,7 +540,7 @@ def attention(
         Pass(
             matrix_back,
             vector_back,
-            (kv + qo + kept) * act + 8 * score_bytes,
+            (kv + qo + kept) * act + reads[1] * score_bytes,
             sent.backward,
             engine=engines[1],
             kernel="attention backward",
@@ -546,6 +556,21 @@ def attention(
     )
 
 
+def score_passes(dropout: bool, chained: bool) -> tuple[float, float]:
+    """Times that unfused attention reads or writes the P scores, forward and backward: 5 and 8
+    (LBL, Table A1).
+
+    chained: by a softmax kernel for causal masks, which reads the half that the mask leaves and
+    writes all. Forward: product 1, softmax 1.5, product 1; backward: dV 1, dP 1, softmax 2, dQ and
+    dK 2. Dropout reads 1 and writes 1 and a mask of one byte (0.5), both ways. Source: Megatron-LM,
+    megatron/fused_kernels/scaled_upper_triang_masked_softmax.h.
+    """
+    if not chained:
+        return 5.0, 8.0
+    drop = 2.5 if dropout else 0.0
+    return 3.5 + drop, 6.0 + drop
+
+
 def summa_matmul(
     name: str, T: Num, k: Num, n: Num, grid: SummaGrid, numbers: Numbers
 ) -> Op:
@@ -558,7 +583,7 @@ def summa_matmul(
     both products stay one pass.
     """
     n1, n2, panels = grid
-    one, act, wgt, gradient, _, stored = numbers
+    one, act, wgt, gradient, _, stored, _ = numbers
     N = n / n1
     x_bytes = T * k * act
     w_bytes = k * N * wgt

@@ -65,7 +65,14 @@ def dense(
     )
     if m.bias:
         ops.append(
-            blocks.bias(f"{name}/up bias", t, F * gates, act=act, wgt=wgt)
+            blocks.bias(
+                f"{name}/up bias",
+                t,
+                F * gates,
+                act=act,
+                wgt=wgt,
+                chained=c.biases == "chained",
+            )
         )
     ops.append(
         blocks.gated_activation(

@@ -47,6 +47,7 @@ def matrix_numbers(
         gradient=gradient_bytes(job, layout),
         summed=summed_bytes(job, layout),
         stored=p.kept_input_bytes if of.quantised else p.activation_bytes,
+        sums=fp32_sums(job, layout),
     )
 
 
@@ -61,6 +62,14 @@ def gradient_bytes(job: Job, layout: Layout) -> Num | None:
     if job.how.count.weight_gradient == "added":
         return job.precision.weight_bytes
     return job.gradient_bytes * where(accumulates(job, layout), 2.0, 1.0)
+
+
+def fp32_sums(job: Job, layout: Layout) -> Num:
+    """Bytes of fp32 sums that the product of one weight's gradient reads and writes."""
+    moved = gradient_bytes(job, layout)
+    itself = job.how.count.weight_gradient == "apart"
+    wide = job.gradient_bytes > job.precision.weight_bytes
+    return moved if itself and wide and moved is not None else 0.0
 
 
 def summed_bytes(job: Job, layout: Layout) -> Num | None:

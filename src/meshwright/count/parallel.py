@@ -202,6 +202,8 @@ def after(
     act = job.precision.activation_bytes
     wgt = job.precision.weight_bytes
     x = size.shard * size.part(m.hidden)
+    # a post-norm stands between the bias and the sum
+    chained = c.biases == "chained" and m.norms_per_layer < 4
     ops = []
     if biased:
         whole = layout.scheme == "megatron" and c.output_bias == "replicated"
@@ -216,10 +218,19 @@ def after(
             )
         )
         ops.append(
-            blocks.bias(f"{name}/bias", tokens, width, act=act, wgt=wgt)
+            blocks.bias(
+                f"{name}/bias",
+                tokens,
+                width,
+                act=act,
+                wgt=wgt,
+                chained=chained,
+            )
         )
     if m.dropout:
-        ops.append(blocks.dropout(f"{name}/dropout", x, act=act))
+        ops.append(
+            blocks.dropout(f"{name}/dropout", x, act=act, chained=chained)
+        )
     if m.norms_per_layer == 4:
         ops.append(norm(job, f"{name}/post norm", size))
     if c.residual:

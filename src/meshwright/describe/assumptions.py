@@ -43,6 +43,7 @@ from .precision import PRECISIONS, Precision
 from .software import (
     ATTENTION,
     BackwardNeeds,
+    Biases,
     CudaGraphs,
     Float8,
     Full,
@@ -148,6 +149,12 @@ class Counting(Checked):
     rotary: Annotated[Rotary, TIMED, Answered()] = "fused"
     """Rotary positions, and copies of key/value heads for grouped queries, are "fused" into their
     neighbours, but for YaRN's, which are scaled too ("plain"), or passes of their own ("apart").
+    """
+    biases: Annotated[Biases, TIMED, Answered()] = "apart"
+    """A bias and the activation after it, and a bias, dropout and the residual sum, are passes
+    "apart" (the papers); or "chained": each chain is one kernel forward, which reads its inputs and
+    writes its result and the mask, and softmax between unfused products reads no masked scores
+    (`blocks.score_passes`).
     """
     stage_message: Annotated[StageMessage, CARRIED, Answered()] = "scattered"
     """What a tp rank sends to the next stage where all hold the same activation (no sequence
@@ -491,6 +498,7 @@ REALISTIC = Assumptions(
         backward_needs=ASK,
         weight_gradient=ASK,
         rotary=ASK,
+        biases=ASK,
         stage_message=ASK,
         selective=ASK,
         full=ASK,

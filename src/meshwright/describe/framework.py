@@ -54,6 +54,7 @@ from .read import read, tables_merged
 from .software import (
     AttentionKernel,
     BackwardNeeds,
+    Biases,
     CudaGraphs,
     Dispatcher,
     DpOverlap,
@@ -103,6 +104,8 @@ class Framework(Checked):
     backward_needs: BackwardNeeds
     weight_gradient: WeightGradient
     rotary: Rotary
+    biases: Biases
+    """What adds a bias, and dropout and the residual sum after it (`Counting.biases`)."""
     stage_message: StageMessage
     selective: Selective
     full: Full

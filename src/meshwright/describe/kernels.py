@@ -84,6 +84,10 @@ class Kernels(Checked):
     """Of that share, what kernels of the loss reach on rows of logits."""
     added: AnyShare
     """Of the shorter of arithmetic and memory traffic, what does not hide behind the longer."""
+    added_sums: AnyShare
+    """The same of sums in fp32 that a product adds its result to: their tiles are read and written
+    when its arithmetic ends.
+    """
     launch_s: Seconds
     """Between two kernels."""
     fp8: float
