@@ -55,6 +55,10 @@ JOBS = [
         ),
         DENSE.with_(recompute="full"),
     ),
+    (
+        Job("qwen3-30b-a3b", "8xh100-sxm", 64, framework="automodel"),
+        Layout(dp=8, ep=8, zero=1),
+    ),
 ]
 """In one of them every word of the software means something else than the others."""
 EQUAL = {

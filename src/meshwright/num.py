@@ -378,6 +378,15 @@ def largest_divisor(n: Num, most: Num) -> Num:
     return largest
 
 
+def common_divisor(a: float, b: Num) -> Num:
+    """The largest number that divides both; of what is no whole number, that of its whole part."""
+    if isinstance(b, SCALARS):
+        return float(math.gcd(int(a), int(b)))
+    import numpy as np
+
+    return np.gcd(int(a), b.astype(int)).astype(float)
+
+
 def divisors(n: int) -> list[int]:
     """All divisors of n >= 1, ascending."""
     low = [d for d in range(1, math.isqrt(n) + 1) if n % d == 0]

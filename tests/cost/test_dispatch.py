@@ -17,6 +17,7 @@ from meshwright.cost.dispatch import has_dispatch_kernel, once_a_node
 from meshwright.cost.network import Fabric
 from meshwright.count import moe
 from meshwright.count.model import microbatch
+from meshwright.count.work import expected_reach
 from meshwright.describe.assumptions import NetworkTime
 from meshwright.describe.software import Software
 
@@ -148,3 +149,49 @@ def test_what_sorts_by_itself_spares_the_host(
     once = replace(job, software=Software(dispatcher=dispatcher))
     (ops, *_) = microbatch(once, layout).layers
     assert has_dispatch_kernel(ops) == sorts
+
+
+@pytest.mark.parametrize(
+    ("experts", "k", "ranks"),
+    [(128, 8, 8), (128, 4, 64), (256, 8, 64), (384, 8, 32), (32, 4, 8)],
+)
+def test_neighbours_reach_the_places_that_a_benchmark_deals_them_to(
+    experts: int, k: int, ranks: int
+) -> None:
+    """Against each token's own experts, as NeMo AutoModel's FakeBalancedGate and torchtitan's
+    forced balance number them: those from i k on, modulo all.
+    """
+    each = experts // ranks
+    places = [
+        len({(i * k + j) % experts // each for j in range(k)})
+        for i in range(experts)
+    ]
+    mean = sum(places) / experts
+    found = expected_reach(float(ranks), k, experts)
+    assert found == pytest.approx(mean)
+    columns = expected_reach(np.array([1.0, ranks]), k, experts)
+    assert columns == pytest.approx([1.0, mean])
+    assert found <= expected_reach(float(ranks), k)
+
+
+def test_neighbours_are_sent_to_fewer_ranks_than_drawn_experts() -> None:
+    """Qwen3-30B on 8 ranks: a token's 8 experts are on one rank, where drawn ones are on 5.3."""
+    run = Job("qwen3-30b-a3b", "8xh100-sxm", 64, Layout(dp=8, ep=8, zero=1))
+    time = {
+        routing: predict(
+            replace(
+                run,
+                software=Software(dispatcher="deepep", routing=routing),
+            )
+        ).time_s["ep_comm"]
+        for routing in ("drawn", "neighbours")
+    }
+    drawn, near = time["drawn"], time["neighbours"]
+    assert near < drawn / 3
+    sends = [
+        predict(
+            replace(run, software=Software(dispatcher="alltoall", routing=way))
+        ).step_time_s
+        for way in ("drawn", "neighbours")
+    ]
+    assert sends[0] == sends[1]  # an all-to-all sends each copy by itself

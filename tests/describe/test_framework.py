@@ -94,6 +94,7 @@ def test_the_frameworks_of_the_house_are_there() -> None:
         "deepspeed-zero3",
         "fsdp",
         "torchtitan",
+        "automodel",
         "llm-foundry",
         "maxtext",
         "meshwright",

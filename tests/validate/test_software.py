@@ -477,3 +477,33 @@ def test_bridge_overlaps_tensor_parallelism_but_in_fp4(
         row(software="Megatron-Bridge v0.4.2", year=2026, precision=precision)
     )
     assert found.profile is not None and found.profile.tp_overlap == overlap
+
+
+def test_ibms_programs_reduce_in_16_bits_and_norm_in_plain_torch() -> None:
+    """fms-fsdp: bfSixteen for all of its runs; norms are one kernel where they are compiled."""
+    eager = software_of(row(software="fms-fsdp (PyTorch FSDP, SDPA)")).settings
+    assert (eager.gradients, eager.norm, eager.compiled) == (
+        "half",
+        "torch",
+        None,
+    )
+    said = "fms-fsdp (PyTorch FSDP, SDPA, torch.compile)"
+    compiled = software_of(row(software=said)).settings
+    assert (compiled.gradients, compiled.norm) == ("half", None)
+    assert job(row(software="fms-fsdp (PyTorch FSDP)")).gradient_bytes == 2
+
+
+def test_automodel_has_a_profile_and_states_in_16_bits() -> None:
+    said = (
+        "NeMo AutoModel (PyTorch FSDP2), DeepEP dispatcher, fake_balanced_gate"
+    )
+    found = software_of(row(software=said))
+    assert (found.framework, found.settings.routing) == (
+        "automodel",
+        "neighbours",
+    )
+    assert not found.notes
+    of = job(row(software=said, optimizer_sharding="FSDP"))
+    assert (of.optimizer.state_bytes, of.optimizer.master_bytes) == (4, 0)
+    strange = software_of(row(software="NeMo AutoModel, balanced gate"))
+    assert any("balanced gate" in note for note in strange.notes)

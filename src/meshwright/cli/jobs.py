@@ -23,7 +23,7 @@ def prediction_of_arguments(
     return replace(p, notes=(*notes, *p.notes))
 
 
-SHARDING = ("fsdp", "torchtitan", "llm-foundry")
+SHARDING = ("fsdp", "torchtitan", "automodel", "llm-foundry")
 """Frameworks whose name says to many that everything is sharded."""
 
 

@@ -36,7 +36,12 @@ def has_dispatch_kernel(ops: Iterable[Op]) -> bool:
 
 
 def once_a_node(
-    net: Links, V: Num, group: Group, copies: int, kernel: str
+    net: Links,
+    V: Num,
+    group: Group,
+    copies: int,
+    kernel: str,
+    row: int = 0,
 ) -> Load:
     """One way of a layer's tokens by a `kernel` of ONCE_A_NODE; V bytes are sent by a rank if each
     copy goes by itself.
@@ -48,12 +53,13 @@ def once_a_node(
     rates = net.reach(group)
     inside = (
         token
-        * expected_reach(s.n, copies)
+        * expected_reach(s.n, copies, row)
         * (s.g - 1)
         / s.g
         / getattr(near, kernel)
     )
-    outside = token * expected_reach(s.nodes, copies) * (s.nodes - 1) / s.nodes
+    nodes = expected_reach(s.nodes, copies, row)
+    outside = token * nodes * (s.nodes - 1) / s.nodes
     busy_in = inside * s.slowest(rates[: net.inside])
     busy_out = outside * s.g * s.slowest(rates[net.inside :], net.inside)
     sends = (V > 0) & (s.n > 1)

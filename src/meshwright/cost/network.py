@@ -95,7 +95,14 @@ class Fabric(Links):
         )
         return replace(self, dims=dims, injected=Bound(self.algorithm))
 
-    def load(self, kind: str, V: Num, group: Group, copies: int = 1) -> Load:
+    def load(
+        self,
+        kind: str,
+        V: Num,
+        group: Group,
+        copies: int = 1,
+        row: int = 0,
+    ) -> Load:
         """The cost of one collective (`load.KINDS`) over V bytes, the full vector; nothing for one
         rank.
 
@@ -109,6 +116,7 @@ class Fabric(Links):
             group,
             kind,
             copies,
+            row,
         )
 
     def _once(
@@ -132,7 +140,9 @@ class Fabric(Links):
     def _sent(self) -> dict[tuple[Any, ...], Load]:
         return {}
 
-    def _load(self, V: Num, group: Group, kind: str, copies: int) -> Load:
+    def _load(
+        self, V: Num, group: Group, kind: str, copies: int, row: int
+    ) -> Load:
         if kind == "ring":
             n, sends = group_ranks(V, group)
             passed = self.hop(V / n, group)
@@ -146,6 +156,7 @@ class Fabric(Links):
             V=V,
             group=group,
             copies=copies,
+            row=row,
             kernel=kind,
         )
 

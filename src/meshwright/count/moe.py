@@ -229,10 +229,12 @@ def dispatch(job: Job, layout: Layout, sent: Num, name: str) -> Op:
     message = Message("all_to_all", "ep", sent * width)
     passes: Num = 4.0
     if moe and job.profile and job.profile.dispatcher in ONCE_A_NODE:
+        k = moe.top_k
+        row = moe.experts if job.profile.routing == "neighbours" else 0
         message = message._replace(
-            kind=job.profile.dispatcher, copies=moe.top_k
+            kind=job.profile.dispatcher, copies=k, row=row
         )
-        passes = expected_reach(layout.ep, moe.top_k) / moe.top_k + 1.0
+        passes = expected_reach(layout.ep, k, row) / k + 1.0
     step = Pass(0.0, 0.0, passes * sent * width, (message,))
     return Op(f"experts/{name}", "vector", step, step, needs=sent * width)
 

@@ -71,6 +71,7 @@ from .software import (
     Recipe,
     Resident,
     Rotary,
+    Routing,
     Selective,
     SendOverlap,
     Software,
@@ -149,6 +150,7 @@ class Framework(Checked):
     weights_quantised: WeightsQuantised
     """`Stack.weights_quantised`."""
     dispatcher: Dispatcher
+    routing: Routing
     ep_overlap: bool
     ep_overlap_share: AnyShare
     """Of the all-to-all of the experts, what hides where it is overlapped."""

@@ -25,6 +25,7 @@ RECIPES = ("delayed", "tensorwise", "rowwise", "blockwise", "mxfp8")
 AttentionKernel = Annotated[str, OneOf(*ATTENTION)]
 CudaGraphs = Annotated[str, OneOf("off", "parts", "full")]
 Launches = Annotated[str, OneOf("ahead", "blocking")]
+Routing = Annotated[str, OneOf("drawn", "neighbours")]
 Norm = Annotated[str, OneOf("fused", "torch")]
 Float8 = Annotated[str, OneOf(*RECIPES)]
 Recipe = Annotated[str, OneOf(*RECIPES, "nvfp4")]
@@ -76,6 +77,10 @@ class Software(Checked):
     dispatcher: Dispatcher | None = None
     """How tokens reach experts: alltoall, or deepep and hybridep, which send a token to a node only
     once.
+    """
+    routing: Routing | None = None
+    """A token's experts are drawn, any as likely as another (drawn); or a benchmark deals them in
+    turn, so that a token gets k that stand side by side (neighbours).
     """
     ep_overlap: bool | None = None
     """The experts' all-to-all overlaps with the compute of another microbatch."""

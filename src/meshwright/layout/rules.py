@@ -488,8 +488,8 @@ EXPERTS_IN_SHARDS = LayoutRule(
     ),
     lambda j, l: (
         f"ep {l.ep} x etp {l.etp} must divide dp_shard x cp x tp ="
-        f" {(l.dp // l.dp_replicate if l.zero else 1) * l.cp * l.tp}: torchtitan's experts take"
-        " ranks of its shards; shard with zero 2 or 3, or 1 in a pipeline"
+        f" {(l.dp // l.dp_replicate if l.zero else 1) * l.cp * l.tp}: experts take"
+        " ranks of the shards; shard with zero 2 or 3, or 1 in a pipeline"
     ),
     reads=("dp", "zero"),
 )
@@ -497,7 +497,7 @@ SHARDS_TAKE_CP = LayoutRule(
     "shards over dp and cp",
     lambda j, l: l.dp / l.dp_replicate * l.cp > 1 if l.zero else l.cp == 1,
     lambda j, l: (
-        f"zero {l.zero} is impossible with dp {l.dp} and cp {l.cp}: torchtitan shards over dp x cp,"
+        f"zero {l.zero} is impossible with dp {l.dp} and cp {l.cp}: FSDP shards over dp x cp,"
         " or not at all; take zero 2 or 3 with cp, or zero 1 in a pipeline"
     ),
     reads=("dp", "zero"),

@@ -27,6 +27,7 @@ FAMILIES = {
     "deepspeed-zero3": "ZeRO-3 of 2021",
     "fsdp": "FSDP",
     "torchtitan": "FSDP",
+    "automodel": "FSDP",
     "llm-foundry": "FSDP",
     "maxtext": "XLA",
 }

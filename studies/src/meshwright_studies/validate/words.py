@@ -72,10 +72,13 @@ def precision_in_words(
     return base
 
 
-def optimizer(fsdp: bool) -> Optimizer:
+def optimizer(fsdp: bool, software: str) -> Optimizer:
     """Adam with an fp32 master. FSDP's fp32 shard is the master: 16 bytes a parameter in all, 2
-    counted as weight.
+    counted as weight. NeMo AutoModel makes a model in 16 bits, and torch.optim.Adam's moments have
+    the numbers of what they are of (components/models, from_config; examples/llm_benchmark).
     """
+    if "automodel" in software:
+        return replace(OPTIMIZERS["adamw"], state_bytes=4.0, master_bytes=0.0)
     return (
         replace(OPTIMIZERS["adamw"], state_bytes=10.0)
         if fsdp
