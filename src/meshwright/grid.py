@@ -369,7 +369,7 @@ def _opened(
         text = path.read_bytes() if path.exists() else b""
         # a line that was cut off is computed again
         whole = text[: text.rfind(b"\n") + 1]
-        done = _held(whole, head, path) if whole else {}
+        done = _rows_in_file(whole, head, path) if whole else {}
         out = stack.enter_context(path.open("r+b" if path.exists() else "w+b"))
         out.truncate(len(whole))
         out.seek(len(whole))
@@ -387,7 +387,7 @@ def _text(binary: Any) -> TextIO:
     return io.TextIOWrapper(binary, "utf-8", newline="\n", write_through=True)
 
 
-def _held(text: bytes, head: Row, path: Path) -> dict[int, Row]:
+def _rows_in_file(text: bytes, head: Row, path: Path) -> dict[int, Row]:
     """index -> row of a file's lines; BadInput for a file of another grid."""
     first, *lines = text.decode("utf-8", "replace").splitlines()
     try:

@@ -163,11 +163,11 @@ def option_columns(
     options: tuple[tuple[float, ...], ...], beside: Num
 ) -> NDArray[np.float64]:
     """Columns of options, each an array whose first axis lies in front of those of `beside`."""
-    return _each(options, getattr(beside, "ndim", 0))
+    return _option_columns(options, getattr(beside, "ndim", 0))
 
 
 @cache
-def _each(
+def _option_columns(
     options: tuple[tuple[float, ...], ...], axes: int
 ) -> NDArray[np.float64]:
     import numpy as np

@@ -140,7 +140,7 @@ def sizing(
     kept = [s for s in tried if s.keeps(deadline_s, budget_usd)]
     order = _dollars if deadline_s is not None else _time
     best = min(kept, key=order, default=None)
-    why = _why(best, tried, deadline_s, budget_usd)
+    why = _reason(best, tried, deadline_s, budget_usd)
     return Sizing(best.chips if best else None, tried, why)
 
 
@@ -327,7 +327,7 @@ def _time(size: Size) -> tuple[float, int]:
     return (math.inf if time is None else time), size.chips
 
 
-def _why(
+def _reason(
     best: Size | None,
     tried: tuple[Size, ...],
     deadline_s: float | None,

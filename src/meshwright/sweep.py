@@ -280,7 +280,7 @@ def _points(
 ) -> Iterator[SweepPoint]:
     # a wrong path or value shows before the work starts
     jobs = [
-        (_told(over, value, varied), varied)
+        (_display_value(over, value, varied), varied)
         for value in chosen
         for varied in [vary(job, over, value, prices)]
     ]
@@ -294,7 +294,7 @@ def _points(
             yield SweepPoint(value, varied, None, str(error))
 
 
-def _told(over: str, value: Value, varied: Job) -> Value:
+def _display_value(over: str, value: Value, varied: Job) -> Value:
     """The value as it is shown: a length of sequences in tokens, since 8k are 8,192."""
     lengths = {
         "seq": varied.T,
@@ -444,14 +444,14 @@ def _set(thing: Any, steps: list[str], value: Value, path: str) -> Any:
         new = {**inner, rest[0]: value} if rest else value
         return read(
             type(thing),
-            _given(thing, name, new),
+            _stated_fields(thing, name, new),
             ".".join(path.split(".")[: -1 - len(rest)]),
             thing_named,
         )
     return replace(thing, **{name: _set(inner, rest, value, path)})
 
 
-def _given(thing: Any, name: str, value: Any) -> dict[str, Any]:
+def _stated_fields(thing: Any, name: str, value: Any) -> dict[str, Any]:
     """What a file would say of the thing with one field changed: no defaults, and no fields of
     options that it lost.
     """

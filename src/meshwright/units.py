@@ -145,7 +145,7 @@ def parse(
     if not rest:
         if number and unit in MEANT:
             raise BadInput(
-                f"{field} {match[1][:40]} has no unit: say {_meant(match[1], unit, like)}"
+                f"{field} {match[1][:40]} has no unit: say {_likely(match[1], unit, like)}"
             )
         return number
     known = _unit(rest, unit)
@@ -163,7 +163,7 @@ def parse(
     return finite(float(Decimal(repr(number)) * Decimal(repr(factor))), field)
 
 
-def _meant(number: str, unit: str, like: str) -> str:
+def _likely(number: str, unit: str, like: str) -> str:
     """What a number without a unit may mean: "'400 GB/s' or '400 Gbit/s'"."""
     low, high = SI_SIZED.get(unit, (1e6, math.inf))
     usual = NUMBER.match(like.strip("'"))

@@ -175,7 +175,7 @@ def test_settings_are_those_of_the_framework() -> None:
     )
     tried: dict[str, list[object]] = {}
     for each in singles(run):
-        for name, value in each.of("software").items():
+        for name, value in each.table_values("software").items():
             tried.setdefault(name, []).append(value)
     assert tried == {
         "dp_overlap": ["all"],
@@ -218,11 +218,11 @@ def test_more_changes_gain_more(answer: Advice) -> None:
     pair = answer.pair
     assert pair and pair.gain > answer.changes[0].gain
     best = min(
-        predict(both.on(answer.run.job)).merit_s
+        predict(both.applied_to(answer.run.job)).merit_s
         for one in answer.changes[:6]
         for other in answer.changes
         if one.change.apart(other.change)
-        for both in [one.change.and_(other.change)]
+        for both in [one.change.joined(other.change)]
         if runs(both, answer)
     )
     assert pair.prediction.merit_s <= best * (1 + 1e-9)
@@ -231,7 +231,7 @@ def test_more_changes_gain_more(answer: Advice) -> None:
 def runs(change, answer: Advice) -> bool:  # type: ignore[no-untyped-def]
     """A change that the run can make and that fits."""
     try:
-        p = predict(change.on(answer.run.job))
+        p = predict(change.applied_to(answer.run.job))
     except BadInput:
         return False
     rows = p.layout.dp * p.layout.microbatch
@@ -367,7 +367,9 @@ def test_commands_of_other_tools_are_patched(
     made = diff(str(path), job, change, format)
     path.write_text(patched(text, made))
     back = predict(read_flags(str(path), {"on": ON}, []))
-    assert back.step_time_s == predict(change.on(job.filled)).step_time_s
+    assert (
+        back.step_time_s == predict(change.applied_to(job.filled)).step_time_s
+    )
     assert sum(x.startswith("+") for x in made.splitlines()[2:]) <= lines
 
 

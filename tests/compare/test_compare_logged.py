@@ -66,7 +66,7 @@ def test_flops_of_a_log_tell_another_model() -> None:
         compare_log("log", steps_of(lines(ms, ms, ms)), predict(JOB))
         for ms in (9000, 3000)
     )
-    assert slow.counted == pytest.approx(0.949, abs=0.001)
+    assert slow.flops_ratio == pytest.approx(0.949, abs=0.001)
     assert not slow.other_work
     assert fast.other_work in [*fast.why()]
 

@@ -21,7 +21,7 @@ from ..describe.job import Job
 from ..prediction.prediction import Prediction, predict
 from ..search import Progress
 from ..units import show
-from .changes import Change, meant, singles
+from .changes import Change, singles, value_in_effect
 from .gap import Gap, gap
 from .judged import Judge, Option
 from .spoken import Tongue, Words, tongue
@@ -153,7 +153,7 @@ def change_record(each: Advised, of: Advice) -> dict[str, Any]:
     run = of.run.job
     return {
         "fields": {
-            path: [json_value(meant(run, path)), json_value(new)]
+            path: [json_value(value_in_effect(run, path)), json_value(new)]
             for path, new in each.change.fields.items()
         },
         "flags": {
@@ -280,6 +280,6 @@ def _combinations(
     for start in starts:
         for other in others:
             if start.apart(other):
-                both = start.and_(other)
+                both = start.joined(other)
                 every.setdefault(both.fields, both)
     return sorted(judge.options(every.values()), key=lambda o: o.cost_s)

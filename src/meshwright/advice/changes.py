@@ -62,11 +62,11 @@ class Change:
         """Both can be made together: they set different fields."""
         return not {*self.fields} & {*other.fields}
 
-    def and_(self, other: Change) -> Change:
+    def joined(self, other: Change) -> Change:
         """Both changes as one."""
         return Change(FrozenDict({**self.fields, **other.fields}))
 
-    def of(self, table: str) -> dict[str, Any]:
+    def table_values(self, table: str) -> dict[str, Any]:
         """The new values of one table: layout, software or job."""
         return {
             path.partition(".")[2]: value
@@ -74,14 +74,14 @@ class Change:
             if path.startswith(f"{table}.")
         }
 
-    def on(self, run: Job) -> Job:
+    def applied_to(self, run: Job) -> Job:
         """The changed run, on as many chips.  Raises BadInput where degrees do not fill them."""
         job = run
-        if software := self.of("software"):
+        if software := self.table_values("software"):
             job = replace(job, software=replace(job.software, **software))
-        if own := self.of("job"):
+        if own := self.table_values("job"):
             job = replace(job, **own)
-        words = self.of("layout")
+        words = self.table_values("layout")
         if not words:
             return job
         layout = laid_out(run, words)
@@ -215,7 +215,7 @@ def numerics(run: Job) -> Iterator[Change]:
     yield Change(FrozenDict({"job.batch": run.batch * BATCH}))
 
 
-def meant(run: Job, path: str) -> Any:
+def value_in_effect(run: Job, path: str) -> Any:
     """What a field of a run is, where it is not said that of its framework."""
     table, _, name = path.partition(".")
     if table == "software":
@@ -227,4 +227,11 @@ def meant(run: Job, path: str) -> Any:
     return getattr(run.layout if table == "layout" else run, name)
 
 
-__all__ = ["PIPELINED", "Change", "axes", "meant", "settings", "singles"]
+__all__ = [
+    "PIPELINED",
+    "Change",
+    "axes",
+    "settings",
+    "singles",
+    "value_in_effect",
+]

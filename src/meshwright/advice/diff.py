@@ -36,7 +36,7 @@ def diff(path: str, run: Job, change: Change, format: str = "") -> str:
 
 def _edit(path: str, text: str, run: Job, change: Change, format: str) -> str:
     """The text of the file with the change in it."""
-    job = change.on(run)
+    job = change.applied_to(run)
     if is_file(path):
         return job_diff(path, text, run, job)
     if format not in bridge.onto.CHANGED or bridge.logged(path):

@@ -14,7 +14,7 @@ from statistics import median
 from typing import Any
 
 from ..prediction.prediction import Prediction
-from .changes import Change, meant, settings, singles
+from .changes import Change, settings, singles, value_in_effect
 from .judged import Judge
 from .spoken import Tongue
 
@@ -104,7 +104,9 @@ def _assumed(
         left = abs(math.log(measured / seconds))
         if left < CLOSER * off:
             path, new = next(iter(change.fields.items()))
-            near.append((left, (path, meant(run.job, path), new, seconds)))
+            near.append(
+                (left, (path, value_in_effect(run.job, path), new, seconds))
+            )
     return [found for _, found in sorted(near, key=lambda x: x[0])][:NAMED]
 
 

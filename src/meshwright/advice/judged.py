@@ -82,7 +82,7 @@ class Judge:
         if self.progress:
             self.progress("changes", 0.0)
         try:
-            job = change.on(self.run.job)
+            job = change.applied_to(self.run.job)
             if not self.legal(job):
                 return None
             p = predict(job)

@@ -18,7 +18,7 @@ from ..formats.bridge import table
 from ..formats.bridge.cells import said_of
 from ..formats.bridge.edit import NONE
 from ..formats.bridge.writing import keys_of
-from .changes import Change, meant
+from .changes import Change, value_in_effect
 
 Words = Mapping[str, tuple[Any, Any]]
 """Flag or key -> (what it is, what it shall be); NONE: not there."""
@@ -68,14 +68,18 @@ class Tongue:
         no format is known, what software the framework has is not known either.
         """
         fields = {
-            path: (meant(self.run, path), value)
+            path: (value_in_effect(self.run, path), value)
             for path, value in change.fields.items()
         }
         if not self.format or self.base is None:
             known = self.older(change) if self.names else True
-            return fields if known and not change.of("software") else None
+            return (
+                fields
+                if known and not change.table_values("software")
+                else None
+            )
         try:
-            new = self.keys(change.on(self.run))
+            new = self.keys(change.applied_to(self.run))
         except BadInput:
             return None
         apart = [
@@ -84,7 +88,7 @@ class Tongue:
             if self.base.get(key, NONE) != new.get(key, NONE)
         ]
         if not self.written and self.unclear(change):
-            return None if change.of("software") else fields
+            return None if change.table_values("software") else fields
         if not self.written and not self.tells(change):
             return None
         if not all(map(self.has, apart)):
@@ -110,7 +114,7 @@ class Tongue:
 
     def tells(self, change: Change) -> bool:
         """Each field of the change has keys of its own in a format that is only read."""
-        format, job = table.get(self.format), change.on(self.run)
+        format, job = table.get(self.format), change.applied_to(self.run)
         return all(
             said_of(format, path, job) is not None
             for path in change.fields

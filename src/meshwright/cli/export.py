@@ -152,7 +152,7 @@ def export(
     }
     ours = {"restarts": restarts, "device": device}
     theirs_too = {"base": base, "per-node": per_node}
-    _meant(to, site, ours | theirs_too, numbers)
+    _check_options(to, site, ours | theirs_too, numbers)
     if to == "safetensors":
         return weights(job, output, json, numbers or "fp32")
     if to == "chakra":
@@ -160,12 +160,12 @@ def export(
     slurm = sbatch.Slurm(**site) if to == "sbatch" else None
     onto: dict[str, object] = {}
     if their := program(job, to, starts):
-        if _given(ours):
+        if _stated(ours):
             raise BadInput(
                 "--restarts and --device are for meshwright train, not for "
                 + their
             )
-        text, place, described, onto = theirs(
+        text, place, described, onto = foreign_job(
             job, their, per_node=per_node, to=to, slurm=slurm, base=base
         )
         nodes, ranks = place.nodes, place.ranks
@@ -219,11 +219,11 @@ def _known(to: str) -> None:
         raise unknown("--to", to, FORMATS)
 
 
-def _given(options: dict[str, Any]) -> list[str]:
+def _stated(options: dict[str, Any]) -> list[str]:
     return [name for name, value in options.items() if value is not None]
 
 
-def _meant(
+def _check_options(
     to: str,
     site: dict[str, Any],
     others: dict[str, Any],
@@ -231,7 +231,7 @@ def _meant(
 ) -> None:
     """BadInput for an option that means nothing for that format."""
     starts = to not in ("safetensors", "chakra")
-    if not starts and (given := _given(site | others)):
+    if not starts and (given := _stated(site | others)):
         what = "weights have" if to == "safetensors" else "a trace has"
         raise BadInput(
             f"--{given[0]} is for what starts a job: {what} no such option"
@@ -240,7 +240,7 @@ def _meant(
         return
     if numbers is not None:
         raise BadInput(f"--numbers is for --to safetensors, not for {to}")
-    if foreign := [n for n in _given(site) if n not in SITE.get(to, ())]:
+    if foreign := [n for n in _stated(site) if n not in SITE.get(to, ())]:
         which = " and ".join(t for t in BATCH if foreign[0] in SITE[t])
         raise BadInput(
             f"--{foreign[0]} is for --to {which}: {to} has no such option"
@@ -281,7 +281,7 @@ def program(path: str, to: str, starts: str | None) -> str | None:
     return next((n for n, f in its if named in f.frameworks), None)
 
 
-def theirs(
+def foreign_job(
     path: str,
     name: str,
     per_node: int | None,

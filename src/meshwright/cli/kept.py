@@ -68,7 +68,7 @@ def swept(
     )
     if keep:
         stdin.seek(0)
-        job, book = _at(price, read_flags(model, given, [], stdin))
+        job, book = _at_prices(price, read_flags(model, given, [], stdin))
         return Swept(
             job,
             space=None,
@@ -82,7 +82,7 @@ def swept(
     notes = [NAMED.format(named)] if named else []
     described = by_config(_with_most_chips(described, over), file)
     read = read_flags(model, described, notes, stdin, fill=False, search=True)
-    job, book = _at(price, read)
+    job, book = _at_prices(price, read)
     return Swept(job, space, fixed=False, notes=notes, prices=book)
 
 
@@ -103,7 +103,7 @@ def _with_most_chips(
     return {**given, "on": f"{max(chips)}{on[2]}"}
 
 
-def _at(price: Sequence[str], job: Job) -> tuple[Job, dict[str, float]]:
+def _at_prices(price: Sequence[str], job: Job) -> tuple[Job, dict[str, float]]:
     """(the job at the user's prices, these prices)."""
     book = prices(price, job.cluster.chip.name)
     return replace(job, cluster=job.cluster.priced(book)), book

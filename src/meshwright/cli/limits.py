@@ -157,7 +157,7 @@ def limits(
     words = (precision, assumptions, framework)
     said: list[str] = []
     if not whole_model:
-        chosen, said = under(chosen, *words)
+        chosen, said = with_other_numbers(chosen, *words)
     real = realism(*words, overlap) if whole_model else None
     with console.progress() as progress:
         if run is not None or chips is not None:
@@ -339,7 +339,7 @@ def under_laws(
     return chosen
 
 
-def under(
+def with_other_numbers(
     chosen: list[Any],
     precision: str | None,
     assumptions: str | None,
@@ -438,7 +438,7 @@ def whole_models(
     from ..limits.realistic import ladder
     from ..prediction.failures import Failures
     from ..report.limits import ladders
-    from ..report.limits_card import laddered
+    from ..report.limits_card import ladder_card
 
     cards, tables, fields = [], [], []
     for scenario in chosen:
@@ -461,7 +461,7 @@ def whole_models(
             )
         )
         cards.append(
-            laddered(
+            ladder_card(
                 scenario,
                 paper,
                 curves=curves,

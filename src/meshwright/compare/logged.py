@@ -50,7 +50,7 @@ class Logged(Displayed):
         )
 
     @property
-    def counted(self) -> float | None:
+    def flops_ratio(self) -> float | None:
         """FLOPs of a step as the tool counts them, over those of the job's model."""
         rates = [
             s.tflops_per_chip * 1e12 * self.seconds(s)
@@ -68,7 +68,7 @@ class Logged(Displayed):
             demand_possible(self.predicted, self.measured_s)
         except BadInput as error:
             return str(error)
-        times = self.counted
+        times = self.flops_ratio
         if times is None or ALIKE[0] <= times <= ALIKE[1]:
             return ""
         return (

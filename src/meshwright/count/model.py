@@ -92,7 +92,7 @@ def groups(
     )
 
 
-def _whole(
+def _model_on_one_chip(
     model: Model, seq: int, counting: Counting, kernel: str
 ) -> tuple[Job, Layout]:
     """A job on one chip, one sequence: its counts are those of the model itself."""
@@ -119,7 +119,7 @@ def operations(
     """Every operation of the whole model for one sequence of `seq` tokens (0: the model's), with
     how often it occurs.
     """
-    job, layout = _whole(model, seq, counting, kernel)
+    job, layout = _model_on_one_chip(model, seq, counting, kernel)
     lead, body = groups(model)
     ops = [
         (op, n)
@@ -217,7 +217,7 @@ def executed_flops(
     )
     if recompute == "none":
         return total
-    job, layout = _whole(model, seq, counting, kernel)
+    job, layout = _model_on_one_chip(model, seq, counting, kernel)
     lead, body = groups(model)
     for kind, n in (*lead, *body):
         ops = layer(job, layout, kind)

@@ -72,7 +72,10 @@ def _by_part(ops: Sequence[Op], of: RecomputedPart) -> list[Again]:
     unread = _unread(ops)
     if of.unread == "prefix":
         unread = _ending(ops, unread)
-    return [_never(*each) for each in zip(ops, shares, unread, strict=True)]
+    return [
+        _without_unread(*each)
+        for each in zip(ops, shares, unread, strict=True)
+    ]
 
 
 MASKS = ("*/dropout",)
@@ -116,7 +119,7 @@ def _ending(ops: Sequence[Op], unread: Sequence[bool]) -> list[bool]:
     return [i > last for i in range(len(ops))]
 
 
-def _never(op: Op, one: Again, unread: bool) -> Again:
+def _without_unread(op: Op, one: Again, unread: bool) -> Again:
     """The same where a result that nobody reads is never made again; a mask is, from its seed."""
     if not unread or one is NEVER:
         return one

@@ -248,7 +248,7 @@ def train_table(s: Settings) -> dict[str, Any]:
     }
 
 
-def given(data: Any) -> dict[str, Any]:
+def stated_values(data: Any) -> dict[str, Any]:
     """A table with each of its fields as `table` has it; BadInput as `settings` raises it."""
     whole = train_table(settings(data))
     return {name: whole[name] for name in data}

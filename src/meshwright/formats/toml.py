@@ -31,7 +31,7 @@ from ..describe.model import Model
 from ..describe.network import Network
 from ..describe.read import brief, laid_over, read, to_dict
 from ..describe.software import Software
-from ..describe.training import given
+from ..describe.training import stated_values
 from ..errors import BadInput, unknown
 from ..layout import rules
 from . import hf, parse_toml, read_text, resolve
@@ -138,7 +138,9 @@ def load_job(
     if "layout" in source:
         layout = laid_by_set(job, job.layout, source["layout"], notes)
         job = replace(job, layout=layout)
-    return replace(job, batch=batch, train=given(source.get(TRAIN, {})))
+    return replace(
+        job, batch=batch, train=stated_values(source.get(TRAIN, {}))
+    )
 
 
 def laid_by_set(

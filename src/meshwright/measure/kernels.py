@@ -56,7 +56,7 @@ class Make:
         )
         return x.mul_(0.1).requires_grad_()
 
-    def whole(self, most: float, *shape: float) -> Tensor:
+    def integers(self, most: float, *shape: float) -> Tensor:
         """Whole numbers below `most`."""
         return torch.randint(
             int(most), [int(n) for n in shape], device=self.device
@@ -110,13 +110,13 @@ def rotary(make: Make, x: float) -> Any:
 def embedding(
     make: Make, tokens: float, width: float, rows: float = 512
 ) -> Any:
-    numbers = make.whole(rows, tokens)
+    numbers = make.integers(rows, tokens)
     return (lambda w: fn.embedding(numbers, w)), [make(rows, width)]
 
 
 def cross_entropy(make: Make, scores: float) -> Any:
     vocab = 256 if scores < 2**20 else 2048
-    target = make.whole(vocab, int(scores) // vocab)
+    target = make.integers(vocab, int(scores) // vocab)
     return (lambda x: loss(x[None], target[None])), [
         make(int(scores) // vocab, vocab)
     ]
@@ -199,7 +199,7 @@ KERNELS = (
 )
 
 
-def both(
+def pass_seconds(
     build: Build, sizes: Sequence[float], make: Make, least_s: float
 ) -> tuple[float, float]:
     """(forward, backward) seconds of one call at these sizes."""
@@ -233,10 +233,10 @@ def tables(
 ) -> Iterator[tuple[str, MeasuredTable]]:
     """The tables "NAME forward" and "NAME backward"."""
     times = [
-        both(kernel.build, sizes, make, least_s)
+        pass_seconds(kernel.build, sizes, make, least_s)
         for sizes in itertools.product(*points)
     ]
-    check = both(kernel.build, kernel.check, make, least_s)
+    check = pass_seconds(kernel.build, kernel.check, make, least_s)
     for name, column, checked in zip(
         ("forward", "backward"), zip(*times, strict=True), check, strict=True
     ):

@@ -126,7 +126,7 @@ def measure_embedding(
     make = kernels.Make(device, DTYPES[precision])
     cells = [(t, d, r) for t in tokens for d in width for r in rows]
     times = {
-        cell: kernels.both(kernels.embedding, cell, make, w.least_s)
+        cell: kernels.pass_seconds(kernels.embedding, cell, make, w.least_s)
         for cell in cells
     }
     forward = tuple(times[t, d, rows[0]][0] for t in tokens for d in width)

@@ -8,14 +8,14 @@ from typing import Any
 from rich.table import Table
 
 from ..advice.answer import Advice, Advised, json_value
-from ..advice.changes import meant
+from ..advice.changes import value_in_effect
 from ..advice.gap import Gap
 from ..formats.bridge.edit import NONE
 from ..units import show
 from .card import FIRST, Card, CardRow, CardTable, Commands, Item
 from .lines import noted
 from .predict import empty_table as columns
-from .run_card import basis, first, notes, question, step_rows, verdict
+from .run_card import basis, notes, preconditions, question, step_rows, verdict
 from .text import BRIEFLY, percent, risk_words, seconds, short_words
 
 LISTED = 4
@@ -28,7 +28,7 @@ def advise_card(advice: Advice, commands: Sequence[str] = ()) -> Card:
     run = advice.run
     rows: list[Item] = [
         verdict(run),
-        *first(run.idle, advice.notes),
+        *preconditions(run.idle, advice.notes),
         CardRow("layout", short_words(run.layout), rank=4, most=1),
         *step_rows(run),
         *measured(advice.gap),
@@ -156,9 +156,9 @@ def fields(advice: Advice, each: Advised) -> str:
     """Fields of the job that change: tp 8 -> 4."""
     job = advice.run.job
     return ", ".join(
-        f"{name(path)} {word(meant(job, path))} -> {word(new)}"
+        f"{name(path)} {word(value_in_effect(job, path))} -> {word(new)}"
         for path, new in each.change.fields.items()
-        if meant(job, path) != new
+        if value_in_effect(job, path) != new
     )
 
 

@@ -92,7 +92,7 @@ def catalog_card(kind: str, name: str | None = None) -> Card:
     texts = dict(_rows(thing, ""))
     shown = [
         (
-            _asked(thing, path),
+            _query_path(thing, path),
             text,
             _origin(thing.sources, path) or _words(thing.sources.get("*", {})),
         )
@@ -119,7 +119,7 @@ def catalog_card(kind: str, name: str | None = None) -> Card:
     )
 
 
-def _asked(thing: Any, path: str) -> str:
+def _query_path(thing: Any, path: str) -> str:
     """A field as `--over` and a file ask for it: network.nvlink.size for dims[0].size."""
     if isinstance(thing, Network):
         for i, dim in enumerate(thing.dims):
@@ -255,7 +255,7 @@ def details(thing: Chip | Network | Model | Framework) -> RenderableType:
     table.columns[1].justify = "left"
     for path, text in rows:
         table.add_row(
-            _asked(thing, path),
+            _query_path(thing, path),
             text,
             _origin(thing.sources, path)
             or ("default" if path in defaults else ""),

@@ -20,8 +20,7 @@ from ..units import show
 from .card import Card, CardRow, Commands, Item
 from .files import PLOTS, Writers
 from .predict import empty_table
-from .run_card import binding
-from .run_card import first as card_first
+from .run_card import binding, preconditions
 from .run_card import notes as card_notes
 from .text import (
     CAUSES,
@@ -97,7 +96,7 @@ def log_card(
     p = c.predicted
     rows: list[Item] = [
         *interval_row(p, c.measured_s, "median of the log"),
-        *card_first("", notes),
+        *preconditions("", notes),
     ]
     if c.memory:
         reserved = show(p.memory_bytes["reserved"], "GiB")

@@ -38,7 +38,7 @@ def limits_card(
     names = ", ".join(line.scenario.name for line in result.lines)
     share = percent(result.lines[0].scenario.linear, 0)
     body = (
-        _one(result.lines[0], growth)
+        _curve_rows(result.lines[0], growth)
         if len(result.lines) == 1
         else [_several(result.lines, growth)]
     )
@@ -65,7 +65,7 @@ def limits_card(
     )
 
 
-def _one(line: Limit, growth: float) -> Iterator[CardRow]:
+def _curve_rows(line: Limit, growth: float) -> Iterator[CardRow]:
     """In sentences."""
     first, last = end(line.crossing)
     points = line.curve.points
@@ -86,7 +86,7 @@ def _one(line: Limit, growth: float) -> Iterator[CardRow]:
         )
         if at:
             yield CardRow("that is", _run(at, line.scenario))
-            yield CardRow("ended by", _ended(at, line.scenario), rank=2)
+            yield CardRow("ended by", _main_losses(at, line.scenario), rank=2)
     if line.curve.ends and line.largest:
         yield CardRow(
             "largest",
@@ -99,7 +99,7 @@ def _one(line: Limit, growth: float) -> Iterator[CardRow]:
         yield CardRow("when", f"{when}, {growing(growth)}", rank=2)
 
 
-def _ended(p: Point | RealPoint, scenario: Scenario) -> str:
+def _main_losses(p: Point | RealPoint, scenario: Scenario) -> str:
     """The two causes that take most of the time beside arithmetic."""
     first = list(losses(p, scenario).items())[:2]
     return ", ".join(
@@ -255,16 +255,16 @@ def _beside(
             words = f"beyond {wall} FLOP, the latency wall on the paper's grid"
             between = "only degrees between its points reach it"
             yield CardRow("wall", f"{words}: {between}", "yellow", 1)
-    yield CardRow("loses", _ended(p, scenario), rank=1)
+    yield CardRow("loses", _main_losses(p, scenario), rank=1)
     if p.flops > LARGEST_FLOPS:
         due = f"due in {int(year_of(p.flops, growth=growth))}"
         yield CardRow("when", f"{due}, {growing(growth)}", rank=2)
     if isinstance(p, RealPoint):
         yield CardRow("layout", short_words(p.prediction.layout), rank=2)
-        yield from _happened(scenario)
+        yield from _past_runs(scenario)
 
 
-def _happened(scenario: Scenario) -> Iterator[CardRow]:
+def _past_runs(scenario: Scenario) -> Iterator[CardRow]:
     """The largest runs on such chips, and which share of the peak they would have kept up."""
     chip = scenario.chip
     runs = [
@@ -293,7 +293,7 @@ def sensitivity_card(result: Sensitivity) -> Card:
     )
 
 
-def laddered(
+def ladder_card(
     scenario: Scenario,
     paper: Sequence[tuple[str, Limit]],
     curves: Sequence[RealCurve],

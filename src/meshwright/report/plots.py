@@ -454,7 +454,7 @@ def scaling(sweep: Sweep) -> Figure:
     low.minorticks_off()
     top.yaxis.set_major_formatter(FuncFormatter(lambda y, _: count(y)))
     top.yaxis.set_minor_formatter(NullFormatter())
-    top.set_title(_kept([p.job for _, p in points]), fontsize=10)
+    top.set_title(_constants([p.job for _, p in points]), fontsize=10)
     for axes in (top, low):
         axes.grid(alpha=0.3)
     top.legend(frameon=False)
@@ -481,7 +481,7 @@ def _interval(
     ]
 
 
-def _kept(jobs: Sequence[Job]) -> str:
+def _constants(jobs: Sequence[Job]) -> str:
     """What is the same in all points of a sweep."""
     alike = len({j.cluster.chips for j in jobs}) == 1
     parts = (

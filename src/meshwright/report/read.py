@@ -20,8 +20,8 @@ from ..formats.flags import adapters_alone
 from ..layout.stages import microbatches
 from .card import Card, CardRow, Commands, Item
 from .lines import IndentedLine, taken_first
-from .run_card import first as card_first
 from .run_card import notes as card_notes
+from .run_card import preconditions
 from .text import count, layout_words
 
 
@@ -35,7 +35,7 @@ def reading_card(
 ) -> Card:
     """The job, what is missing, what is not in it, what next."""
     alone = adapters_alone(reading.left)
-    rows: list[Item] = [*card_first("", reading.notes)]
+    rows: list[Item] = [*preconditions("", reading.notes)]
     if alone:
         words = f"only adapters are trained ({alone}), which is not counted"
         rows.insert(0, CardRow("no", words, "bold red"))

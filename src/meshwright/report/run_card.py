@@ -57,7 +57,7 @@ def predict_card(p: Prediction, commands: Sequence[str] = ()) -> Card:
         f"Predict {question(p.job)}",
         (
             verdict(p),
-            *first(p.idle, p.notes),
+            *preconditions(p.idle, p.notes),
             CardRow("layout", short_words(p.layout)),
             *step_rows(p),
             *_run(p),
@@ -93,7 +93,7 @@ def plan_card(
         f"Plan {question(best.job)}",
         (
             *head,
-            *first(plan.idle or best.idle, plan.notes),
+            *preconditions(plan.idle or best.idle, plan.notes),
             CardRow("best", short_words(best.layout)),
             *(
                 [CardRow("with", flag_text(plan.settings))]
@@ -356,7 +356,7 @@ def basis(p: Prediction) -> Iterator[CardRow]:
     yield CardRow("basis", "; ".join((said, *few, *doubts)), style, rank=1)
 
 
-def first(idle: str, sentences: Sequence[str]) -> Iterator[CardRow]:
+def preconditions(idle: str, sentences: Sequence[str]) -> Iterator[CardRow]:
     """What stands before any number that it makes another: chips that do nothing, and what was
     taken for what a file does not say.
     """

@@ -61,7 +61,7 @@ def sweep_card(sweep: Sweep, notes: Sequence[str] = ()) -> Card:
         else f"{len(rows)} values of {sweep.over}: {how} at each"
     )
     return Card(
-        what + (f", {_who(first)}" if first else ""),
+        what + (f", {_subject(first)}" if first else ""),
         (
             CardTable(columns, rows),
             *_ends(sweep),
@@ -76,7 +76,7 @@ def sweep_card(sweep: Sweep, notes: Sequence[str] = ()) -> Card:
     )
 
 
-def _who(p: Prediction) -> str:
+def _subject(p: Prediction) -> str:
     """What is trained."""
     job = p.job
     tokens = f" for {count(job.tokens)} tokens" if job.tokens else ""

@@ -100,7 +100,7 @@ def _share(step: Step) -> float | None:
     if name == "ne" and len(of) == 1 and given:  # tokens that are no padding
         return None if into.is_floating_point() else 1.0
     if name in ("eq", "ne"):
-        same = _same(first, into, value)
+        same = _equal_share(first, into, value)
         return same if same is None or name == "eq" else 1.0 - same
     if name in ("bitwise_not", "logical_not"):
         return None if first.mean is None else 1.0 - first.mean
@@ -120,7 +120,7 @@ def _share(step: Step) -> float | None:
     return first.mean if name in SAME_MEAN else None
 
 
-def _same(
+def _equal_share(
     first: StorageSource, into: torch.Tensor, value: object
 ) -> float | None:
     """How much of a tensor is equal to a number or another tensor."""

@@ -63,11 +63,11 @@ def read_traced(
             f"config.json: {len(text):,} characters are more than a trace takes ({LONGEST_FILE:,})"
         )
     file = kept_at(text)
-    fields = _kept(file) if file else None
+    fields = _cached_fields(file) if file else None
     if fields is None:
         fields = trace_of(text)
         if file and "error" not in fields:
-            _keep(file, fields)
+            _cache_fields(file, fields)
     if "error" in fields:
         raise BadInput(f"config.json: {fields['error']}")
     own = {k: v for k, v in fields.items() if k != "longest"}
@@ -111,7 +111,7 @@ def kept_at(text: str) -> Path | None:
     return folder / f"{hashlib.sha256(key.encode()).hexdigest()}.json"
 
 
-def _kept(file: Path) -> dict[str, Any] | None:
+def _cached_fields(file: Path) -> dict[str, Any] | None:
     try:
         made = json.loads(file.read_text("utf-8"))
     except (OSError, ValueError):
@@ -119,7 +119,7 @@ def _kept(file: Path) -> dict[str, Any] | None:
     return made if isinstance(made, dict) else None
 
 
-def _keep(file: Path, fields: Mapping[str, Any]) -> None:
+def _cache_fields(file: Path, fields: Mapping[str, Any]) -> None:
     """Written beside and renamed, so that nobody reads half of it."""
     part = file.with_suffix(f".{os.getpid()}")
     try:

@@ -254,7 +254,7 @@ def _described(
         vocab=vocabulary.get("rows", 0),
         seq=seq,
         **({"heads": 1} | fields),
-        embedding_width=_other(vocabulary.get("width"), run.hidden),
+        embedding_width=_unusual_width(vocabulary.get("width"), run.hidden),
         tied_embeddings=bool(vocabulary)
         and vocabulary["embedding"] == vocabulary["logits"],
         head_bias=bool(vocabulary.get("biases")),
@@ -265,6 +265,6 @@ def _described(
     )
 
 
-def _other(width: int | None, usual: int) -> int | None:
+def _unusual_width(width: int | None, usual: int) -> int | None:
     """A width, where it is another than the usual one."""
     return width if width != usual else None

@@ -13,20 +13,20 @@ from .work import json_bytes
 
 
 @cache
-def _asked() -> Mapping[str, Endpoint]:
+def _endpoints() -> Mapping[str, Endpoint]:
     return endpoints()
 
 
-def never(what: str, share: float) -> None:
+def unstoppable(what: str, share: float) -> None:
     """Nobody stops a worker but by ending it."""
 
 
 def endpoint_answer(name: str, body: str) -> Any:
     """What an endpoint says to a body in JSON.  Raises BadInput."""
-    one = _asked().get(name)
+    one = _endpoints().get(name)
     if one is None:
         raise BadInput(f"nothing is asked under {name[:40]!r}")
-    return one.ask(check_body(json.loads(body), one), never)
+    return one.ask(check_body(json.loads(body), one), unstoppable)
 
 
 def json_answer(name: str, body: str) -> str:

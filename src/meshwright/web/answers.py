@@ -237,7 +237,7 @@ def clusters(body: Body, progress: Progress) -> Iterator[Answer]:
     """
     job, space = ask(body.get("question"), [])
     names = texts(body, "clusters")
-    compared = [(name, on(job, name)) for name in names]
+    compared = [(name, on_cluster(job, name)) for name in names]
     chips = [j.cluster.chip.name for _, j in compared if isinstance(j, Job)]
     prices = by_chip(body.get("prices", {}), chips)
     for name, varied in compared:
@@ -291,7 +291,7 @@ GIVEN_UP = 0.5
 """Share of what a chip does at best, below which nobody adds chips."""
 
 
-def on(job: Job, name: str) -> Job | MeshwrightError:
+def on_cluster(job: Job, name: str) -> Job | MeshwrightError:
     """The job on another cluster, or why it cannot be."""
     try:
         return vary(job, "on", name)

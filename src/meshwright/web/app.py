@@ -187,7 +187,7 @@ class Api:
                 if not line.done():
                     said = self.lines(line, task, asked, key or "")
                     return StreamingResponse(said, 200, HEADERS, LINES)
-                answer = _whole(line)
+                answer = _arrived_line(line)
             else:
                 answer = await self.computed(task, asked, request)
             headers["server-timing"] = f"cpu;dur={1e3 * task.cpu_s:.1f}"
@@ -201,7 +201,7 @@ class Api:
         """The first line of an answer."""
         with self.first if asked.quick else nullcontext():
             line = await self.begun(task, asked, request)
-        return _whole(line)
+        return _arrived_line(line)
 
     async def begun(
         self,
@@ -268,7 +268,7 @@ class Api:
         task = self.task(name, asked, body)
         first = await self.begun(task, asked, request, SAID_S)
         if first.done():
-            _whole(first)
+            _arrived_line(first)
         return StreamingResponse(
             self.lines(first, task, asked, key),
             200,
@@ -313,7 +313,7 @@ class Api:
             self.under_way -= 1
 
 
-def _whole(line: asyncio.Future[bytes]) -> bytes:
+def _arrived_line(line: asyncio.Future[bytes]) -> bytes:
     """A line that is there.  Raises why it is not."""
     try:
         return line.result()

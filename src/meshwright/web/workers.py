@@ -165,7 +165,7 @@ class WorkerAnswer:
             if kind != END:
                 self._end()
             else:
-                self._ended(text)
+                self._finish(text)
             if kind == LINE:
                 return text
             if self.stopped:
@@ -184,7 +184,7 @@ class WorkerAnswer:
         self.worker = self.workers.instead(self.worker)
         self.over = False
         if self.stopped:
-            self._ended(b"")
+            self._finish(b"")
             raise Stopped
         self.worker.say(self.question)
         for _ in range(self.lines):  # that were answered before
@@ -211,9 +211,9 @@ class WorkerAnswer:
     def _end(self) -> None:
         while (told := self.worker.read())[0] not in (END, b""):
             pass
-        self._ended(told[1])
+        self._finish(told[1])
 
-    def _ended(self, text: bytes) -> None:
+    def _finish(self, text: bytes) -> None:
         self.over, self.cpu_s = True, float(text or 0.0)
         self.workers.free.put(self.worker)
 
