@@ -378,7 +378,7 @@ def run_words(p: Prediction) -> str:
         )
     if p.cost_usd is not None:
         cost = f"{count(p.cost_usd)} USD{around(p, p.cost_usd, count)}"
-        price = f"{p.job.cluster.chip.usd_per_hour:g} USD/chip-h"
+        price = f"{p.job.cluster.chip.usd_per_hour:.4g} USD/chip-h"
         parts.append(f"{cost} at {price}{unverified(p)}")
     return ", ".join(parts)
 
