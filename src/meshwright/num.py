@@ -384,7 +384,8 @@ def common_divisor(a: float, b: Num) -> Num:
         return float(math.gcd(int(a), int(b)))
     import numpy as np
 
-    return np.gcd(int(a), b.astype(int)).astype(float)
+    whole: NDArray[np.float64] = np.gcd(int(a), b.astype(int)).astype(float)
+    return whole
 
 
 def divisors(n: int) -> list[int]:
