@@ -370,3 +370,39 @@ def test_another_rank_is_the_slowest_of_layers_alone(
     anything: dict[str, Any] = {"capacity": float("inf"), "weigh": None}
     (row,) = brute(job, space, 1, **anything).rows
     assert search(job, space, 1, within=row.merit, **anything).rows == [row]
+
+
+@pytest.mark.parametrize("schedule", ["zb-h1", "zb-h2", "v-half", "1f1b"])
+@pytest.mark.parametrize("vocab", [44000, 80000, 128000])
+def test_papers_wait_for_less_where_passes_take_longer(
+    schedule: str, vocab: int
+) -> None:
+    """A rank with layers and one with the head take nearly as long, and a paper's bubble is that of
+    the other one: with groups as near as can be another rank is the slowest than where they lie.
+    Whatever a layout takes, the search within that finds it.
+    """
+    network = Network(
+        "two", (Dim("near", 3e11, 1e-6, 4), Dim("far", 2.5e10, 5e-6))
+    )
+    chip = Chip("c", {"bf16": 3e14}, 1e13, 8e10, 2e12)
+    model = Model("m", 3, 768, 6, 3072, vocab, 256, gated=False)
+    job = Job(
+        model, Cluster(chip, network, 16), 8, assumptions="megatron-2021"
+    )
+    space = Space(
+        relaxed=True,
+        tp=2,
+        cp=2,
+        pp=2,
+        microbatch=1,
+        schedule=schedule,
+        zero=0,
+        recompute="none",
+        stages="even",
+        sequence_parallel=False,
+    )
+    anything: dict[str, Any] = {"capacity": float("inf"), "weigh": None}
+    rows = brute(job, space, 100, **anything).rows
+    for row in rows:
+        found = search(job, space, 100, within=row.merit, **anything).rows
+        assert row in found
