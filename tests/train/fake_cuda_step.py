@@ -40,7 +40,9 @@ from meshwright.train.traffic import Sent, TrafficCounter, axes_of
 sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
 import gpu  # noqa: E402
 
-EVERY = {**AXES, **PAIRS, **EIGHT, **EXPERTS, **MORE_EXPERTS}
+TABLES = AXES, PAIRS, EIGHT, EXPERTS, MORE_EXPERTS
+EVERY = {name: table[name] for table in TABLES for name in table}
+assert len(EVERY) == sum(map(len, TABLES)), "two layouts have one name"
 CHECK = "gpu-check "
 """Before the name of a layout of benchmarks/gpu.py, which runs as it does there."""
 WAITED: list[str] = []
@@ -186,6 +188,7 @@ def steady(name: str, rank: int) -> Found:
     """The second step."""
     wanted = described(name)
     model, layout = wanted.model, wanted.layout
+    shards = 2 if "hybrid" in name else 0
     reads: list[int] = []
     with ExitStack() as stack:
         for what, by in MODULE.items():
@@ -198,7 +201,8 @@ def steady(name: str, rank: int) -> Found:
             mock.patch.object(moe, "read_loads", even(wanted, reads))
         )
         stack.enter_context(without_storage())
-        trainer = loop.Trainer(wanted, SETTINGS, torch.device("cuda", 0))
+        settings = replace(SETTINGS, shards=shards or None)
+        trainer = loop.Trainer(wanted, settings, torch.device("cuda", 0))
         rows = torch.zeros(
             wanted.batch // int(layout.dp),
             wanted.T // int(layout.cp),
@@ -229,7 +233,8 @@ def steady(name: str, rank: int) -> Found:
         []
         if model.moe
         else unlike(
-            messages.sent_by_rank(messages.carried_out(wanted), at, 0), sent
+            messages.sent_by_rank(messages.carried_out(wanted), at, shards),
+            sent,
         ),
     )
 

@@ -116,8 +116,8 @@ EXPERTS = {
 }
 """Mixtures of experts: the ways in which experts can be spread, once each."""
 MORE_EXPERTS = {
-    "dp2 zero1": (PLAIN_EXPERTS, "dp2 zero1 microbatch4"),
-    "tp2": (MIXTRAL, "tp2 microbatch4"),
+    "experts, dp2 zero1": (PLAIN_EXPERTS, "dp2 zero1 microbatch4"),
+    "experts, tp2": (MIXTRAL, "tp2 microbatch4"),
     "cp2 ep2": (MIXTRAL, "cp2 ep2 microbatch4"),
     "dp2 ep2 zero1": (MIXTRAL, "dp2 ep2 zero1 microbatch2"),
     "dp2 ep2 zero2": (DEEPSEEK, "dp2 ep2 zero2 microbatch2"),
