@@ -1,20 +1,23 @@
-"""torch.compile: the same numbers within rounding, of layers with experts their first halves; what
-PyTorch cannot compile is refused (`test_train_rules`).
+"""torch.compile: the same numbers within rounding, of layers with experts too, all but the products
+of the experts; what PyTorch cannot compile is refused (`test_train_rules`).
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
 torch = pytest.importorskip("torch")
 from jobs import DEEPSEEK, LLAMA, SETTINGS, each_rank, job, share, tokens  # noqa: E402
+from torch._dynamo.testing import CompileCounterWithBackend  # noqa: E402
 
 from layouts import cut  # noqa: E402
 from meshwright.describe.layout import Layout  # noqa: E402
 from meshwright.describe.model import Model  # noqa: E402
 from meshwright.train.loop import Trainer  # noqa: E402
+from meshwright.train.model import Decoder  # noqa: E402
 from meshwright.train.oracle import fake_world  # noqa: E402
 
 SMALL = replace(LLAMA, layers=2)
@@ -60,12 +63,39 @@ def test_compiled_layers_give_the_same_numbers(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    "layout",
+    [cut("dp2 ep2 microbatch4 full"), cut("tp2 dp2 ep2 zero3 microbatch4")],
+    ids=["full recomputation", "tp2 dp2 zero3"],
+)
 @pytest.mark.filterwarnings("ignore")  # of inductor, of itself
-def test_layers_of_experts_give_the_same_numbers() -> None:
-    layout = cut("dp2 ep2 microbatch4 full")
+def test_layers_of_experts_give_the_same_numbers(layout: Layout) -> None:
     assert run(layout, True, EXPERTS) == pytest.approx(
         run(layout, False, EXPERTS), abs=2e-6
     )
+
+
+@pytest.mark.filterwarnings("ignore")  # of dynamo, of itself
+def test_experts_with_any_number_of_rows_are_one_graph(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Their element-wise operations. With a graph for each number of rows, every step would compile
+    again, until PyTorch gives up and runs them one by one.
+    """
+    counted = CompileCounterWithBackend("aot_eager")
+    monkeypatch.setattr(
+        torch, "compile", partial(torch.compile, backend=counted)
+    )
+    part = Decoder(EXPERTS, range(2), EXPERTS.seq)
+    part.compile_blocks()
+    (experts,) = part.experts
+    for rows in (5, 3, 11, 7):
+        up, gate = torch.randn(2, rows, 6).requires_grad_().unbind()
+        assert torch.allclose(
+            experts.activate(up, gate), experts.act(gate) * up
+        )
+    assert counted.frame_count == 1
+    torch._dynamo.reset()
 
 
 @pytest.mark.parametrize(

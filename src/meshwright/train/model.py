@@ -162,16 +162,18 @@ class Block(nn.Module):
         return self.way(self.compute, x_BTD, seen)
 
     def compute(self, x_BTD: Tensor, seen: AttentionContext) -> Tensor:
-        x_BTD = self.attend(x_BTD, seen)
-        y_BTD: Tensor = x_BTD + self.ffn(self.ffn_norm(x_BTD))
+        x_BTD, z_BTD = self.attend(x_BTD, seen)
+        y_BTD: Tensor = x_BTD + self.ffn(z_BTD)
         return y_BTD
 
-    def attend(self, x_BTD: Tensor, seen: AttentionContext) -> Tensor:
-        """The first half of a layer."""
+    def attend(
+        self, x_BTD: Tensor, seen: AttentionContext
+    ) -> tuple[Tensor, Tensor]:
+        """The first half of a layer, and its norm for the second."""
         y_BTD: Tensor = x_BTD + self.attention(
             self.attention_norm(x_BTD), seen
         )
-        return y_BTD
+        return y_BTD, self.ffn_norm(y_BTD)
 
 
 class Decoder(nn.Module):
@@ -225,16 +227,20 @@ class Decoder(nn.Module):
 
     def compile_blocks(self) -> None:
         """Compile what each layer computes and recomputes; what is hooked to a layer from outside
-        (FSDP's gathers) stays outside. Of a layer with experts, attention and shared experts: how
-        many rows an expert has differs from step to step, and FSDP gathers them inside the layer.
+        (FSDP's gathers) stays outside. A layer with experts is compiled in three parts, around its
+        experts' products, whose rows the host has to know, and FSDP's gathers of them.
         """
         for block in self.blocks:
-            if not isinstance(block.ffn, MixtureOfExperts):
+            ffn = block.ffn
+            if not isinstance(ffn, MixtureOfExperts):
                 block.run = torch.compile(block.run)  # type: ignore[method-assign]
                 continue
             block.attend = torch.compile(block.attend)  # type: ignore[method-assign]
-            if block.ffn.shared is not None:
-                block.ffn.shared.compile()
+            # one graph for any number of rows: it differs from step to step
+            ffn.experts.activate = torch.compile(  # type: ignore[method-assign]
+                ffn.experts.activate, dynamic=True
+            )
+            ffn.join = torch.compile(ffn.join)  # type: ignore[method-assign]
 
     def tie(self) -> None:
         """The head uses the embedding's matrix, where the model says so and both are here."""

@@ -174,13 +174,16 @@ class Experts(nn.Module):
     def compute(self, x_MD: Tensor, rows: ExpertRows) -> Tensor:
         """The feed-forward of each expert on its rows."""
         up_MF = self.up(x_MD, rows)
-        y_MD: Tensor = self.down(
-            self.act(up_MF)
-            if self.gate is None
-            else self.act(self.gate(x_MD, rows)) * up_MF,
-            rows,
-        )
+        gate_MF = None if self.gate is None else self.gate(x_MD, rows)
+        y_MD: Tensor = self.down(self.activate(up_MF, gate_MF), rows)
         return y_MD
+
+    def activate(self, up_MF: Tensor, gate_MF: Tensor | None) -> Tensor:
+        """What stands between the products, element by element."""
+        y_MF: Tensor = (
+            self.act(up_MF) if gate_MF is None else self.act(gate_MF) * up_MF
+        )
+        return y_MF
 
 
 class MixtureOfExperts(nn.Module):
@@ -221,18 +224,16 @@ class MixtureOfExperts(nn.Module):
                 self, weight_Nk, logit_NE, choice_Nk.view(len(x_BTD), -1)
             )
         weight_Nk = weight_Nk.to(x_ND.dtype)
-        y_BTD: Tensor = (
-            (weight_Nk[..., None] * self.experts(x_ND, choice_Nk))
-            .sum(1)
-            .view_as(x_BTD)
-        )
+        return self.join(self.experts(x_ND, choice_Nk), weight_Nk, x_BTD)
+
+    def join(self, y_NkD: Tensor, weight_Nk: Tensor, x_BTD: Tensor) -> Tensor:
+        """What a token's k experts say, by their weights, and what the shared ones say."""
+        y_BTD = (weight_Nk[..., None] * y_NkD).sum(1).view_as(x_BTD)
         if self.shared is None:
             return y_BTD
         shared_BTD: Tensor = self.shared(x_BTD)
         if self.shared_gate is not None:
-            shared_BTD = shared_BTD * self.shared_gate(x_ND).sigmoid().view(
-                *x_BTD.shape[:2], 1
-            )
+            shared_BTD = shared_BTD * self.shared_gate(x_BTD).sigmoid()
         return y_BTD + shared_BTD
 
 
