@@ -238,63 +238,6 @@ def exponents(x: Any, lines: Mapping[str, Any], title: str) -> Figure:
     return figure
 
 
-def products(
-    sizes: Sequence[float],
-    seconds: Sequence[float],
-    peak: float,
-    regimes: Sequence[float],
-    title: str,
-) -> Figure:
-    """Time and utilisation of square products by their side, and where the regimes meet."""
-    figure = Figure(figsize=(7.0, 4.8), layout="constrained")
-    axes = figure.subplots()
-    axes.plot(
-        sizes,
-        [1e6 * s for s in seconds],
-        "o-",
-        color="#228833",
-        ms=4,
-        label="time",
-    )
-    cubic = [1e6 * 2 * n**3 / peak for n in sizes]
-    axes.plot(
-        sizes,
-        cubic,
-        ":",
-        color="#aa3377",
-        label="arithmetic alone, ~ side cubed",
-    )
-    axes.set(
-        xscale="log",
-        yscale="log",
-        xlabel="side of the product",
-        ylabel="time [us]",
-    )
-    axes.set_ylim(min(1e6 * s for s in seconds) / 2, None)
-    for side in regimes:
-        axes.axvline(side, color="black", ls="--", lw=0.8)
-    shares = axes.twinx()
-    shares.plot(
-        sizes,
-        [2 * n**3 / s / peak for n, s in zip(sizes, seconds, strict=True)],
-        "s--", color="#4477aa", ms=4, label="utilisation",
-    )  # fmt: skip
-    shares.set_ylabel("utilisation of the peak")
-    shares.yaxis.set_major_formatter(PercentFormatter(1.0))
-    handles = [
-        *axes.get_legend_handles_labels()[0],
-        *shares.get_legend_handles_labels()[0],
-    ]
-    axes.legend(
-        handles,
-        [str(h.get_label()) for h in handles],
-        frameon=False,
-        loc="upper left",
-    )
-    axes.set_title(title, fontsize=10)
-    return figure
-
-
 def depths(
     models: Mapping[str, tuple[float, float]],
     lines: Mapping[str, tuple[Any, Any]],

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ... import shipped as data
 from ..report import Check, PaperTable, Report, sourced
-from . import golden, observations, sentences, tables
+from . import golden, observations, sentences, square_products, tables
 from .figures import FIGURE_6, FIGURE_8, FIGURE_9, figures
 
 COLUMNS = (
@@ -38,6 +38,7 @@ def epoch_report(files: dict[str, tuple[Path, ...]]) -> Report:
         *tables.example_run(),
         *sentences.sentence_checks(),
         *observations.phenomenon_checks(),
+        *square_products.checks(),
     ]
     for curve in curves:
         # the paper prints no points of its curves: whoever has them computed them

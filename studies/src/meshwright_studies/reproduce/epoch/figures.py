@@ -8,11 +8,8 @@ from typing import Any
 import numpy as np
 
 from meshwright.catalog import chip, model, names, network
-from meshwright.cost.hierarchy import levels, product_time
 from meshwright.count.mlp2d import mlp2d_parameters as mlp_parameters
 from meshwright.count.model import parameters
-from meshwright.count.work import Product
-from meshwright.describe.assumptions import EPOCH
 from meshwright.limits.closed_forms import (
     LATENCY_CONSTANT,
     Setting,
@@ -27,7 +24,7 @@ from meshwright.limits.curve import Curve
 from meshwright.limits.laws import FIT, LAWS
 
 from ..report import Check, PaperFigure
-from . import golden, published, tables
+from . import golden, published, square_products, tables
 from .golden import ours
 
 FIGURE_6 = {"V100 SXM": "v100", "A100 SXM": "a100", "H100 SXM": "h100"}
@@ -72,44 +69,6 @@ def figure_1() -> Any:
             ("H100 with innovations", innovations),
         ],
         f"Figure 1: three-month runs, today and with innovations {SET}",
-    )
-
-
-SIDES = tuple(2.0 ** (k / 2) for k in range(12, 29))
-"""Of the square products of figure 5."""
-
-
-def product_seconds(side: float) -> float:
-    """Seconds of a square product on an A100, on the memory hierarchy."""
-    of = chip("epoch-a100")
-    on = levels(
-        of,
-        precision="fp16",
-        share=of.sustained or 1.0,
-        launch_s=EPOCH.chip.launch_s,
-        element_bytes=2.0,
-    )
-    return float(product_time(on, Product(side, side, side)))
-
-
-def figure_5() -> Any:
-    """The model's time of products; the paper's measurements are not public."""
-    from meshwright.report.limits_plots import products
-
-    peak = chip("epoch-a100").peak("fp16")
-    seconds = [product_seconds(n) for n in SIDES]
-    floor = EPOCH.chip.launch_s
-    latency = next(
-        n for n, s in zip(SIDES, seconds, strict=True) if s > 2 * floor
-    )
-    return products(
-        SIDES,
-        seconds,
-        peak,
-        regimes=(latency,),
-        title="Figure 5: square products on an A100, by the paper's model (its measurements are not"
-        " public);\ndashed: launch and work are equal; the linear regime measured there is NOT in"
-        " it",
     )
 
 
@@ -271,7 +230,6 @@ def _split(name: str, title: str) -> Callable[[], Any]:
 THREE = "three-month runs"
 FIGURES: dict[str, Callable[[], Any]] = {
     "1": figure_1,
-    "5": figure_5,
     "10": figure_10,
     "6": _utilisation(
         exact, FIGURE_6, f"Figure 6: dense {THREE} on DGX nodes"
@@ -304,7 +262,10 @@ FIGURES: dict[str, Callable[[], Any]] = {
 
 def figures() -> tuple[PaperFigure, ...]:
     """Epoch's figures, drawn only when written."""
-    return tuple(
-        PaperFigure(f"epoch-figure-{name}", draw)
-        for name, draw in FIGURES.items()
+    return (
+        square_products.FIGURE,
+        *(
+            PaperFigure(f"epoch-figure-{name}", draw)
+            for name, draw in FIGURES.items()
+        ),
     )

@@ -1,0 +1,258 @@
+"""Figure 5: the time of square products on an A100, from the floor of a call to arithmetic.
+
+The paper's measurements are not public; tables of NVIDIA's of the same products are
+(`published/square_products.csv`), and are fitted here as the paper fits its own, by a polynomial of
+the side n. Between launch and arithmetic stand products of few tiles: they fill a part of the
+multiprocessors, each of which runs along the inner width. Beside the tables are drawn two laws,
+neither of which knows them: the default set's, and the paper's memory hierarchy.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import cache
+from statistics import median
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from meshwright.catalog import chip
+from meshwright.cost import shapes
+from meshwright.cost.hierarchy import levels, product_time
+from meshwright.count.blocks import Numbers, matmul
+from meshwright.count.work import Product
+from meshwright.describe.assumptions import EPOCH, ChipTime, Stack
+from meshwright.describe.kernels import as_written
+
+from ... import shipped
+from ..report import Check, PaperFigure, PaperTable, holds, judged
+
+FLOOR_US = 4.5
+"""Printed in the caption, and in section 4.3."""
+ABOUT = 0.25
+"""The caption says "about": a floor within this counts as loose."""
+SMALL = 0.1
+"""Where arithmetic at the peak would take less than this share of a call, the floor is measured."""
+
+
+class Call(NamedTuple):
+    """One row of the tables."""
+
+    table: str
+    side: float
+    seconds: float
+
+
+@cache
+def measured() -> tuple[Call, ...]:
+    """Every call of the tables."""
+    lines = shipped.shipped_text("published/square_products.csv").splitlines()
+    rows = csv.DictReader(line for line in lines if line[:1] != "#")
+    return tuple(
+        Call(row["table"], float(row["side"]), float(row["seconds"]))
+        for row in rows
+    )
+
+
+def by_shape(side: float) -> float:
+    """The default set's law, at the clock of a single call, which does not heat a chip."""
+    of = chip("a100-80")
+    law = replace(as_written()[of.kernel_law], clock=1.0, power_w=0.0)
+    how = ChipTime("by-shape", Stack(), kernels=law)
+    product = matmul(
+        "product", side, side, side, numbers=Numbers(one=0.0, act=2.0, wgt=2.0)
+    )
+    rates = shapes.rates(of, "bf16", wide="bf16", how=how)
+    return float(sum(shapes.kernel_seconds(product.forward, rates)))
+
+
+def by_hierarchy(side: float) -> float:
+    """The paper's own model of a chip: launch, memories, arithmetic."""
+    of = chip("epoch-a100")
+    on = levels(
+        of,
+        precision="fp16",
+        share=of.sustained or 1.0,
+        launch_s=EPOCH.chip.launch_s,
+        element_bytes=2.0,
+    )
+    return float(product_time(on, Product(side, side, side)))
+
+
+LAWS: dict[str, Callable[[float], float]] = {
+    "default set": by_shape,
+    "the paper's memory hierarchy": by_hierarchy,
+}
+
+
+class Fit(NamedTuple):
+    """A polynomial of the side, in seconds."""
+
+    powers: tuple[int, ...]
+    terms: tuple[float, ...]
+    error: float
+    """Root mean square of relative errors over the tables."""
+
+    def seconds(self, side: Any) -> Any:
+        """At a side, or at each of a column."""
+        each = zip(self.terms, self.powers, strict=True)
+        return sum(term * side**power for term, power in each)
+
+
+def fit(*powers: int) -> Fit:
+    """The polynomial of these powers with the least squares of relative errors."""
+    _, side, seconds = map(np.array, zip(*measured(), strict=True))
+    columns = np.stack([side**p / seconds for p in powers], axis=1)
+    terms = np.linalg.lstsq(columns, np.ones(len(side)), rcond=None)[0]
+    error = float(np.sqrt(np.mean((columns @ terms - 1) ** 2)))
+    return Fit(powers, tuple(map(float, terms)), error)
+
+
+def floor_us() -> float:
+    """Median of the calls in which there is hardly anything to compute."""
+    peak = chip("a100-80").peak("bf16")
+    return 1e6 * median(
+        c.seconds
+        for c in measured()
+        if 2 * c.side**3 / peak < SMALL * c.seconds
+    )
+
+
+def error_of(law: Callable[[float], float]) -> tuple[float, float]:
+    """Median and largest relative error of a law over the tables."""
+    errors = [abs(law(c.side) / c.seconds - 1) for c in measured()]
+    return median(errors), max(errors)
+
+
+def checks() -> Iterator[Check]:
+    """What the caption says of the regimes: a floor, a linear one, a cubic one."""
+    floor = floor_us()
+    yield judged(
+        "figure 5/floor, us",
+        published=FLOOR_US,
+        computed=floor,
+        good=False,
+        otherwise="loose"
+        if abs(floor / FLOOR_US - 1) <= ABOUT
+        else "mismatch",
+        note="public tables of such products, since the paper's is not; the default set's law:"
+        f" {1e6 * by_shape(64.0):.1f} at side 64, {1e6 * by_shape(256.0):.1f} at 256",
+    )
+    without, linear, squared = fit(0, 3), fit(0, 1, 3), fit(0, 2, 3)
+    errors = "; ".join(
+        f"{name} {middle:.0%} (median), {worst:.0%} (most)"
+        for name, law in LAWS.items()
+        for middle, worst in [error_of(law)]
+    )
+    yield holds(
+        "figure 5/a regime between floor and arithmetic",
+        min(linear.error, squared.error) < without.error,
+        note=f"a + d n^3 misses the tables by {without.error:.0%}, with b n by {linear.error:.0%}."
+        f" Laws that do not know the tables miss them by: {errors}",
+    )
+    yield holds(
+        "figure 5/that regime is linear",
+        linear.error < squared.error,
+        note=f"with c n^2 in place of b n the fit misses by {squared.error:.0%} instead of"
+        f" {linear.error:.0%}",
+    )
+
+
+def table() -> PaperTable:
+    """The tables beside the laws."""
+    return PaperTable(
+        "epoch-figure-5",
+        "Square products on an A100: public tables, the default set, the paper's model",
+        (
+            "table",
+            "side",
+            "measured_us",
+            *(f"{name}, us" for name in LAWS),
+        ),
+        tuple(
+            (
+                c.table,
+                int(c.side),
+                1e6 * c.seconds,
+                *(1e6 * law(c.side) for law in LAWS.values()),
+            )
+            for c in measured()
+        ),
+    )
+
+
+def draw() -> Any:
+    """Time and utilisation by the side, the fit, and the laws."""
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import PercentFormatter
+
+    _, side, seconds = map(np.array, zip(*measured(), strict=True))
+    between = np.geomspace(side.min(), side.max(), 97)
+    figure = Figure(figsize=(7.4, 5.4), layout="constrained")
+    axes = figure.subplots()
+    axes.plot(
+        side,
+        1e6 * seconds,
+        "o",
+        color="#228833",
+        markersize=4,
+        label="time, three public tables",
+    )
+    axes.plot(
+        between,
+        1e6 * fit(0, 1, 3).seconds(between),
+        color="#aa3377",
+        label="their fit, a + b n + d n³",
+    )
+    for (name, law), dash in zip(LAWS.items(), ("--", ":"), strict=True):
+        axes.plot(
+            between,
+            [1e6 * law(float(n)) for n in between],
+            color="black",
+            linestyle=dash,
+            label=f"time, {name}",
+        )
+    axes.set(
+        xscale="log",
+        yscale="log",
+        xlabel="side of the product n",
+        ylabel="time [us]",
+        ylim=(1, None),
+    )
+    shares = axes.twinx()
+    shares.plot(
+        side,
+        2 * side**3 / seconds / chip("a100-80").peak("bf16"),
+        "s",
+        color="#4477aa",
+        markersize=3,
+        label="utilisation (right)",
+    )
+    shares.set(ylabel="utilisation of the peak", ylim=(0, 1))
+    shares.yaxis.set_major_formatter(PercentFormatter(1.0))
+    handles = [
+        line
+        for on in (axes, shares)
+        for line in on.get_legend_handles_labels()[0]
+    ]
+    axes.legend(handles=handles, frameon=False, loc="upper left")
+    axes.set_title(
+        "Figure 5: square bf16 products on an A100\n(public tables in place of the paper's)",
+        fontsize=10,
+    )
+    good = all(c.status != "mismatch" for c in checks())
+    figure.supxlabel(
+        f"floor {floor_us():.1f} us (paper about {FLOOR_US}); between it and arithmetic a regime"
+        f" that is {'' if good else 'NOT '}linear\nin these tables: a term n² misses them by"
+        f" {fit(0, 2, 3).error:.0%}, a term n by {fit(0, 1, 3).error:.0%}, neither by"
+        f" {fit(0, 3).error:.0%}",
+        fontsize=9,
+        weight="bold",
+        color="darkgreen" if good else "firebrick",
+    )
+    return figure
+
+
+FIGURE = PaperFigure("epoch-figure-5", draw, table)
