@@ -27,25 +27,29 @@ def job(batch=8, **fields):
     return Job("llama3-8b", "8xh100-sxm", batch, **fields)
 
 
+HALF, COPIED, WIDE = 2 + 2 + 2, (2 + 4) + (4 + 4 + 4), 2 + 4 + 4
+"""Both read, their sum written; copied to 32 bits, added up there; added to 32 bits."""
+
+
 @pytest.mark.parametrize(
-    ("batch", "gradients", "bytes_per_weight"),
+    ("framework", "batch", "gradients", "bytes_per_weight"),
     [
-        (4, "half", 0),  # m = 1: nothing to add to
-        (8, "half", 2 + 2 + 2),  # both read, their sum written
-        (
-            8,
-            "fp32",
-            (2 + 4) + (4 + 4 + 4),
-        ),  # copied to 32 bits, added up there
-        (4, "fp32", (2 + 4) + (4 + 4 + 4)),  # and there even with m = 1
+        ("megatron-deepspeed", 4, "half", 0),  # m = 1: nothing to add to
+        ("megatron-deepspeed", 8, "half", HALF),
+        ("megatron-deepspeed", 8, "fp32", COPIED),
+        ("megatron-deepspeed", 4, "fp32", COPIED),  # there even with m = 1
+        ("megatron-2021", 4, "half", 0),
+        ("megatron-2021", 8, "half", HALF),
+        ("megatron-2021", 8, "fp32", WIDE),
+        ("megatron-2021", 4, "fp32", WIDE),
     ],
 )
 def test_autograd_adds_up_gradients_in_a_pass_of_its_own(
-    batch, gradients, bytes_per_weight
+    framework, batch, gradients, bytes_per_weight
 ):
     run = job(
         batch,
-        framework="megatron-deepspeed",
+        framework=framework,
         software=Software(gradients=gradients),
     )
     d_input, d_weight = linear(run, Layout(dp=4), "x", T, K, N).backward.parts
@@ -62,7 +66,7 @@ def test_adding_up_takes_what_it_moves_whatever_else_is_fused():
     what it reads at its start.
     """
     run = job(batch=64, framework="megatron-deepspeed")
-    fused = job(batch=64, framework="megatron-2021")
+    fused = job(batch=64, framework="megatron-core")
     stack = with_values(run.how.chip.stack, elementwise=1.3)
     slow = with_values(run.how.chip, stack=stack)
     tokens = 8192.0  # enough that neither product waits for memory

@@ -26,24 +26,21 @@ from meshwright_studies.reproduce.megatron import (
 
 UNEXPLAINED = {
     "fig-8/1B, batch 128/best microbatch",
-    "fig-13/162.2B, batch 128/best t",
-    "fig-16/91B, batch 128/best microbatch",
+    "fig-16/91B, batch 512/best microbatch",
     "fig-17/145B, needed at a large batch",
     "fig-18/175B, scatter and gather, at most",
     "fig-12/175B, 1F1B ahead at a large batch without scatter and gather",
-    "fused operators/175B",
-    "fused operators/530B",
+    "table-1/GPT 39.1B/TFLOP_per_s a GPU",
     "table-1/rises with size",
-    "bisection/stage sends, B_per_s",
     *(
         f"fig-10/{model}, lead of PTD-P at {gpus}"
         for model in ("174.6B", "529.6B")
         for gpus in ("the fewest GPUs", "twice as many")
     ),
 }
-"""Small microbatches cost more in reality, stage sends too; 145B fits without recomputation for us;
-links reach more for a message alone than across the whole machine; and gathers that are waited for
-cost less on few GPUs than a share of the links says.
+"""Small microbatches cost more in reality, whole messages too; 145B fits without recomputation for
+us; rows of table 1 are slow since gradients are added up by passes of their own; and gathers that
+are waited for cost less on few GPUs than a share of the links says.
 """
 EXPLAINED = {
     "checkpoint/1T, TB",
@@ -65,7 +62,7 @@ def test_only_microbatches_and_a_near_tie_differ() -> None:
     assert {
         c.id for c in report().checks if c.status == "explained"
     } == EXPLAINED
-    assert report().summary["by_source"] == {"printed": 98, "formula": 99}
+    assert report().summary["by_source"] == {"printed": 99, "formula": 99}
 
 
 @pytest.mark.parametrize(
@@ -258,10 +255,10 @@ def test_a_verdict_in_words() -> None:
     assert said["14"] == "ours: throughput rises with d: 3 of 3: reproduced"
     assert "without scatter and gather: no: NOT reproduced" in said["12"]
     assert "recomputation: -26 % (-33 % in the paper)" in said["17"]
-    assert "sends: 1.12 TB/s (0.892 TB/s in the paper)" in said["section-5.9"]
+    assert "sends: 0.872 TB/s (0.892 TB/s in the paper)" in said["section-5.9"]
     assert "of the 7 pairs of neighbours" in said["table-1"]
     assert said["10"].startswith(
-        "ours: PTD-P ahead in 6 of 6 pairs, and the lead grows; but it leads by 29 % and 45 %"
+        "ours: PTD-P ahead in 6 of 6 pairs, and the lead grows; but it leads by 25 % and 39 %"
         " (paper 6 % and 24 %) at the fewest GPUs"
     )
 
@@ -321,10 +318,15 @@ def test_without_scatter_and_gather_a_boundary_costs_more() -> None:
     assert takeaways.interleaving(12)[1][2].time_s["pp_comm"] > 0
 
 
-def test_products_of_larger_microbatches_are_faster() -> None:
-    """Figure 7, by the laws of kernels alone: up to 1.3 times as fast, as section 3.4 says."""
-    slow, fast = (takeaways.tflops(takeaways.one_gpu_run(b)) for b in (1, 16))
-    assert fast / slow == pytest.approx(1.3, abs=0.05)
+def test_figure_7_gains_what_is_printed_most_of_it_by_the_optimizer() -> None:
+    """Section 3.4: up to 1.3 times, one digit. Products alone gain 5 %: a model of one GPU has wide
+    ones at microbatch 1 already.
+    """
+    (gain,) = (c for c in report().checks if "fig-7/1B, largest" in c.id)
+    assert gain.status == "match" and round(gain.computed or 0, 1) == 1.3
+    few, many = (takeaways.one_gpu_run(b) for b in (1, 16))
+    passes = [p.step_time_s - p.time_s["optimizer"] for p in (few, many)]
+    assert 1.02 < 16 * passes[0] / passes[1] < 1.1
 
 
 def test_ptd_p_is_ahead_of_zero_3_wherever_the_paper_has_it_so() -> None:

@@ -310,6 +310,24 @@ def test_the_asynchronous_all_reduce_of_megatron_by_year(
     )
 
 
+@pytest.mark.parametrize(
+    ("software", "year", "how"),
+    [
+        ("Megatron-LM (2021)", 2021, None),
+        ("Megatron-LM 2022", 2022, None),
+        ("Megatron-LM + zero-bubble", 2024, "apart"),
+        ("Megatron-DeepSpeed", 2024, None),
+    ],
+)
+def test_gradients_are_added_up_by_their_product_from_a_year_on(
+    software: str, year: int, how: str | None
+) -> None:
+    assert (
+        software_of(row(software=software, year=year)).settings.weight_gradient
+        == how
+    )
+
+
 def test_torchtitan_compiles_on_request() -> None:
     alone, compiled = (
         software_of(row(software="torchtitan")),

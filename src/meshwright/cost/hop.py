@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
-from ..num import Num, maximum, product, where
+from ..num import Num, maximum, minimum, product, where
 from . import measured
 from .links import Group, Links
 from .load import Busy, Load
@@ -36,8 +36,14 @@ def point_to_point(net: Links, V: Num, dim: int) -> Num:
 
 
 def link(net: Links, dim: int) -> Num:
-    """Bytes per second to one other chip in dimension `dim`."""
-    return net.reach((2.0,) * len(net.rates))[dim]
+    """Bytes per second to one other chip in dimension `dim`: of the link, or of the one channel of
+    NCCL that it is sent by.
+    """
+    rate = net.reach((2.0,) * len(net.rates))[dim]
+    channel = net.transports[dim].channel
+    if channel is None or net.how.send_channels != "one":
+        return rate
+    return minimum(rate, channel)
 
 
 def pipeline_hop(net: Links, V: Num, group: Group) -> Load:

@@ -176,7 +176,8 @@ def step_quantises(weights: Num, r: ShapeRates) -> Num:
 
 def _attention(work: Pass, r: ShapeRates) -> tuple[Num, Num]:
     """The core of attention; its sizes are (heads, keys^2, queries / keys, width of a head)."""
-    *_, head = work.sizes
+    heads, square, part, head = work.sizes
+    backward = work.kernel == "attention backward"
     launch = r.of.launch_s
     if work.engine == "wide":
         kernel = (
@@ -187,9 +188,12 @@ def _attention(work: Pass, r: ShapeRates) -> tuple[Num, Num]:
         arithmetic = work.matrix / (
             r.peak16 * attention.unfused_rate(float(head), r.of)
         )
-        traffic = work.memory * attention.SCORE_PASSES[kernel] / r.memory
+        moved = work.memory * attention.SCORE_PASSES[kernel]
+        if kernel in attention.SCORE_CASTS:
+            scores = heads * square * part
+            moved = moved + attention.SCORE_CASTS[kernel][backward] * scores
+        traffic = moved / r.memory
         return arithmetic + attention.LAUNCHES["unfused"] * launch, traffic
-    backward = work.engine == "attention backward"
     share = attention.fused_rate(
         work.keys,
         head=float(head),

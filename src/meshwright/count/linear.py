@@ -12,6 +12,9 @@ from ..num import Num, where
 from . import blocks
 from .work import Op
 
+APART = ("added", "copied")
+"""Ways in which the sum over microbatches is no part of the product."""
+
 
 def linear(
     job: Job,
@@ -59,7 +62,7 @@ def gradient_bytes(job: Job, layout: Layout) -> Num | None:
     """
     if job.how.count.weight_gradient == "one pass":
         return None
-    if job.how.count.weight_gradient == "added":
+    if job.how.count.weight_gradient in APART:
         return job.precision.weight_bytes
     return job.gradient_bytes * where(accumulates(job, layout), 2.0, 1.0)
 
@@ -77,15 +80,17 @@ def summed_bytes(job: Job, layout: Layout) -> Num | None:
     that makes it; None: the product adds it up.
 
     Autograd reads the new gradient and the old one and writes their sum. Where gradients are kept
-    wider than weights (BF16Optimizer of DeepSpeed), every microbatch has a narrow one of its own,
-    which is copied to the wide numbers and added up there.
+    wider than weights, every microbatch has a narrow one of its own, which is added to the wide
+    ones (Megatron-LM's main_grad), or copied to the wide numbers and added up there (BF16Optimizer
+    of DeepSpeed).
     """
-    if job.how.count.weight_gradient != "added":
+    how = job.how.count.weight_gradient
+    if how not in APART:
         return None
     w = job.precision.weight_bytes
     g = job.gradient_bytes
     if g > w:
-        return w + g + 3 * g
+        return w + 2 * g + (2 * g if how == "copied" else 0.0)
     return 3 * w * where(accumulates(job, layout), 1.0, 0.0)
 
 

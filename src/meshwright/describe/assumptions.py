@@ -55,6 +55,7 @@ from .software import (
     Resident,
     Rotary,
     Selective,
+    SendChannels,
     SendOverlap,
     StageMessage,
     StepBarrier,
@@ -142,9 +143,10 @@ class Counting(Checked):
     """
     weight_gradient: Annotated[WeightGradient, TIMED, Answered()] = "apart"
     """A matrix's two gradients are products "apart", each against its own roofline, and that of the
-    weights is added up over microbatches in `Job.gradient_bytes` by the product itself; or
-    apart, and "added" up by a pass of its own (autograd); or "one pass" (the papers), which writes
-    dW as wide as W.
+    weights is added up over microbatches in `Job.gradient_bytes` by the product itself; or apart,
+    and "added" up by a pass of its own (autograd, Megatron-LM to 2022), or first "copied" into
+    wider numbers where the sum has such (DeepSpeed); or "one pass" (the papers), which writes dW as
+    wide as W.
     """
     rotary: Annotated[Rotary, TIMED, Answered()] = "fused"
     """Rotary positions, and copies of key/value heads for grouped queries, are "fused" into their
@@ -313,6 +315,12 @@ class NetworkTime(Checked):
     algorithm: Object = None
     """In place of the one that `collective` names: an algorithm of `cost`. An object, never a
     text.
+    """
+    send_channels: Annotated[
+        SendChannels, With("collective", "nccl"), Answered()
+    ] = "several"
+    """NCCL sends to a rank of another node by "one" channel (to 2.11), which no fast link is filled
+    by, or by "several" (since 2.12).
     """
     hop: Annotated[str, OneOf("each", "slowest", "mean"), SENT] = "each"
     """A pipeline hop costs, "each" by itself, the links between its own two ranks; or all the same,
@@ -504,7 +512,7 @@ REALISTIC = Assumptions(
         full=ASK,
     ),
     chip=fitted.with_fitted("set/chip", BY_SHAPE_AS_WRITTEN),
-    network=NetworkTime(collective="nccl"),
+    network=NetworkTime(collective="nccl", send_channels=ASK),
     overlap=Overlap(
         dp=HidePass(ASK),
         tp=Hide(ASK),

@@ -73,6 +73,7 @@ from .software import (
     Rotary,
     Routing,
     Selective,
+    SendChannels,
     SendOverlap,
     Software,
     StageMessage,
@@ -119,6 +120,7 @@ class Framework(Checked):
     """Which of them run beside compute."""
     send_overlap: SendOverlap
     """`Overlap.pp`."""
+    send_channels: SendChannels
     step_barrier: StepBarrier
     resident: Resident
     framework_bytes: Annotated[Bytes, FROM_0]

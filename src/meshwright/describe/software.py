@@ -16,10 +16,10 @@ from .recompute import FULL, PARTS
 
 ATTENTION = (
     *("fa1", "fa2", "fa3", "cudnn", "cudnn-fp8", "xla"),
-    *("torch", "fused-softmax"),
+    *("torch", "torch-fp32", "fused-softmax"),
 )
 """Attention kernels: FlashAttention of three generations, cuDNN's in 16 and in 8 bits, XLA's own;
-unfused in plain torch, or with Megatron's fused softmax.
+unfused in plain torch, in Megatron-LM's torch with scores in fp32, or with its fused softmax.
 """
 RECIPES = ("delayed", "tensorwise", "rowwise", "blockwise", "mxfp8")
 AttentionKernel = Annotated[str, OneOf(*ATTENTION)]
@@ -45,16 +45,17 @@ Gathered = Annotated[str, OneOf("regathered", "kept")]
 InputGradients = Annotated[str, OneOf("together", "apart")]
 StageMessage = Annotated[str, OneOf("scattered", "whole")]
 BackwardNeeds = Annotated[str, OneOf("fused", "autograd")]
-WeightGradient = Annotated[str, OneOf("apart", "added", "one pass")]
+WeightGradient = Annotated[str, OneOf("apart", "added", "copied", "one pass")]
 Rotary = Annotated[str, OneOf("fused", "plain", "apart")]
 Biases = Annotated[str, OneOf("apart", "chained")]
 Selective = Annotated[str, OneOf(*PARTS)]
 Full = Annotated[str, OneOf(*FULL)]
 SendOverlap = Annotated[str, OneOf("none", "interleaved", "all")]
+SendChannels = Annotated[str, OneOf("one", "several")]
 StepBarrier = Annotated[str, OneOf("none", "global norm")]
 Resident = Annotated[str, OneOf("layers", "held", "program")]
 
-UNFUSED = ("torch", "fused-softmax")
+UNFUSED = ("torch", "torch-fp32", "fused-softmax")
 """Attention kernels that write the T x T scores to memory; all others are fused."""
 
 
@@ -122,9 +123,18 @@ class Software(Checked):
     """Without sequence parallelism, the gradients of the input of gate and up are all-reduced
     together, or apart (each matrix is a separate module).
     """
+    weight_gradient: WeightGradient | None = None
+    """The gradient of a weight is added up over microbatches by the product that makes it (apart);
+    by a pass of its own (added), or two where the sum is wider (copied); or is written once (one
+    pass).
+    """
     stage_message: StageMessage | None = None
     """Without sequence parallelism, a tp rank sends its share of the activation to the next stage
     (scattered), or all of it (whole).
+    """
+    send_channels: SendChannels | None = None
+    """Channels of NCCL that a message to a rank of another node is sent by: one (to 2.11), or
+    several.
     """
     full: Full | None = None
     """Where layers are not compiled, full recomputation runs a layer again as a whole (whole),

@@ -53,6 +53,8 @@ class Transport(Checked):
     ring_node: Bandwidth | None = None
     """What a ring or a tree has to leave a node by, where NCCL takes one adapter of several; None =
     the links of all its ranks."""
+    channel: Bandwidth | None = None
+    """What one channel sends to one rank of another node at most; None = no such limit."""
     climb_rate: float = 1.0
     """Share of the rate that a tree reaches."""
     climb_rate_ll: float = 0.1

@@ -58,6 +58,14 @@ Megatron-DeepSpeed since it was rebased on it. BigScience's fork is of 2021.
 """
 
 
+LATER_SINCE = {"megatron-2021": 2023}
+LATER = {"weight_gradient": "apart", "send_channels": "several"}
+"""What the profile, which is of 2021, does by itself from a year on: the product that makes a
+weight's gradient adds it up (Megatron-LM 83b1e42f, 2022-02, for fp32 sums; 07916bf2, 2022-09, for
+fp16), and NCCL sends by several channels (2.12, 2022-03).
+"""
+
+
 @dataclass(frozen=True)
 class Words:
     """How a row may speak of a setting."""
@@ -364,6 +372,7 @@ def software_of(row: Row) -> RowSoftware:
         launches(row),
         full_setting(profile, row),
         overlap(profile, row),
+        by_year(profile, row),
         norm_kernel(row),
     ]
     settings: dict[str, Any] = {}
@@ -567,6 +576,12 @@ def overlap(profile: str, row: Row) -> tuple[dict[str, Any], str]:
         row, "precision"
     )
     return ({"tp_overlap": "backward"} if behind or narrow else {}), ""
+
+
+def by_year(profile: str, row: Row) -> tuple[dict[str, Any], str]:
+    """What later releases do otherwise than the profile's, by the year of a run."""
+    year = positive_number(row, "year") or 0.0
+    return (LATER if year >= LATER_SINCE.get(profile, math.inf) else {}), ""
 
 
 def norm_kernel(row: Row) -> tuple[dict[str, Any], str]:
