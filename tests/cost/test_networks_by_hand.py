@@ -214,6 +214,18 @@ def test_messages_that_take_no_time() -> None:
 # Messages between stages.
 
 
+def test_one_channel_to_another_node() -> None:
+    """NCCL of 2021 fills no fast card, and every slow one; in a node links are what they are."""
+    one, several = (links(send_channels=how) for how in ("one", "several"))
+    assert hop.link(several, 1) == W1
+    assert hop.link(one, 1) == 18.3e9 == one.transports[1].channel
+    assert hop.link(one, 0) == hop.link(several, 0) == W0
+    assert hop.point_to_point(one, V, 1) == A1 + V / 18.3e9
+    slow = Dim("net", 12.5e9, A1, efficiency=1.0)
+    two = (Dim("node", W0, A0, 8, efficiency=1.0), slow)
+    assert hop.link(links(dims=two, send_channels="one"), 1) == 12.5e9
+
+
 def test_a_hop_between_stages() -> None:
     """Eight stages on two nodes of four: 6 of 7 boundaries are near; the slowest is far."""
     near, far = A0 + V / W0, A1 + V / W1

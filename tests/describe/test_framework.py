@@ -45,8 +45,9 @@ def job(**fields: object) -> Job:
 def test_realistic_asks_at_every_joint_that_a_framework_answers() -> None:
     every = {*ANSWERS}
     assert set(questions_of(SETS["realistic"])) == every
-    # its kernels and its host are measured
-    assert set(questions_of(SETS["pytorch"])) == every - {("chip", "stack")}
+    # its kernels, its host and its messages are measured
+    measured = {("chip", "stack"), ("network", "send_channels")}
+    assert set(questions_of(SETS["pytorch"])) == every - measured
     assert not [name for name in PAPERS if questions_of(SETS[name])]
 
 
@@ -231,7 +232,7 @@ def test_pytorch_is_realistic_on_the_trainers_framework() -> None:
     """Beside kernels and collectives, which it takes as measured."""
     alias, plain = job(assumptions="pytorch"), job(framework="meshwright")
     assert alias.profile == plain.profile == framework("meshwright")
-    for joint in {joint for joint, _ in ANSWERS} - {"chip"}:
+    for joint in {joint for joint, _ in ANSWERS} - {"chip", "network"}:
         assert getattr(alias.how, joint) == getattr(plain.how, joint)
 
 

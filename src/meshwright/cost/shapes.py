@@ -177,7 +177,6 @@ def step_quantises(weights: Num, r: ShapeRates) -> Num:
 def _attention(work: Pass, r: ShapeRates) -> tuple[Num, Num]:
     """The core of attention; its sizes are (heads, keys^2, queries / keys, width of a head)."""
     heads, square, part, head = work.sizes
-    backward = work.kernel == "attention backward"
     launch = r.of.launch_s
     if work.engine == "wide":
         kernel = (
@@ -190,10 +189,12 @@ def _attention(work: Pass, r: ShapeRates) -> tuple[Num, Num]:
         )
         moved = work.memory * attention.SCORE_PASSES[kernel]
         if kernel in attention.SCORE_CASTS:
+            back = work.kernel == "attention backward"
             scores = heads * square * part
-            moved = moved + attention.SCORE_CASTS[kernel][backward] * scores
+            moved = moved + attention.SCORE_CASTS[kernel][back] * scores
         traffic = moved / r.memory
         return arithmetic + attention.LAUNCHES["unfused"] * launch, traffic
+    backward = work.engine == "attention backward"
     share = attention.fused_rate(
         work.keys,
         head=float(head),

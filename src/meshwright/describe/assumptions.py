@@ -316,9 +316,7 @@ class NetworkTime(Checked):
     """In place of the one that `collective` names: an algorithm of `cost`. An object, never a
     text.
     """
-    send_channels: Annotated[
-        SendChannels, With("collective", "nccl"), Answered()
-    ] = "several"
+    send_channels: Annotated[SendChannels, Answered()] = "several"
     """NCCL sends to a rank of another node by "one" channel (to 2.11), which no fast link is filled
     by, or by "several" (since 2.12).
     """
