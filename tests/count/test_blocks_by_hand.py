@@ -76,11 +76,18 @@ def test_causal_softmax_reads_the_scores_that_the_mask_leaves() -> None:
     """Kernel by kernel: write, read half and write, (read, write and mask,) read; backward write
     and read, (read, mask and write,) two halves and write, read twice.
     """
-    assert blocks.score_passes(False, chained=True) == (
+    assert blocks.score_passes(False, "causal") == (
         1 + 0.5 + 1 + 1,
         1 + 1 + 2 * 0.5 + 1 + 2,
     )
-    assert blocks.score_passes(True, chained=True) == (
+    assert blocks.score_passes(True, "causal") == (
         1 + 0.5 + 1 + 1 + 1 + 0.5 + 1,
         1 + 1 + 1 + 0.5 + 1 + 2 * 0.5 + 1 + 2,
+    )
+    fp32 = 2  # of 16-bit scores
+    casts = 1 + fp32, 2 * fp32, 2 * fp32, 2 * fp32, fp32 + 1
+    undone = 1 + fp32, 3 * fp32, 4 * fp32, 2 * fp32, fp32 + 1
+    assert blocks.score_passes(False, "fp32") == (
+        1 + sum(casts) + 1,
+        2 + sum(undone) + 2,
     )

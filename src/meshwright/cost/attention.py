@@ -28,12 +28,6 @@ LAUNCHES = {"fused": 1, "unfused": 3}
 SCORE_PASSES = {"fused-softmax": 1.0, "torch": 2.0, "torch-fp32": 1.0}
 """Bytes that an unfused kernel moves over those that the count gives it: plain torch masks, scales
 and casts in passes of their own (estimate of this project)."""
-SCORE_CASTS = {"torch-fp32": (36.0 - 4.0, 48.0 - 6.0)}
-"""Bytes for each score, forward and backward, beyond one pass over it in 16 bits (read, written;
-backward two are read). Megatron-LM casts to fp32 (2 + 4 bytes), scales, masks in place and takes
-the softmax (4 + 4 each), casts back (4 + 2); backward it casts (2 + 4), undoes the softmax
-(4 + 4 + 4), clones and masks (4 + 4 twice), scales (4 + 4), casts (4 + 2). Megatron-LM@ec202742,
-megatron/model/fused_softmax.py, the branch without its kernel."""
 
 
 def fused_rate(

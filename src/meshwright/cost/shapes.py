@@ -176,7 +176,7 @@ def step_quantises(weights: Num, r: ShapeRates) -> Num:
 
 def _attention(work: Pass, r: ShapeRates) -> tuple[Num, Num]:
     """The core of attention; its sizes are (heads, keys^2, queries / keys, width of a head)."""
-    heads, square, part, head = work.sizes
+    *_, head = work.sizes
     launch = r.of.launch_s
     if work.engine == "wide":
         kernel = (
@@ -187,12 +187,7 @@ def _attention(work: Pass, r: ShapeRates) -> tuple[Num, Num]:
         arithmetic = work.matrix / (
             r.peak16 * attention.unfused_rate(float(head), r.of)
         )
-        moved = work.memory * attention.SCORE_PASSES[kernel]
-        if kernel in attention.SCORE_CASTS:
-            back = work.kernel == "attention backward"
-            scores = heads * square * part
-            moved = moved + attention.SCORE_CASTS[kernel][back] * scores
-        traffic = moved / r.memory
+        traffic = work.memory * attention.SCORE_PASSES[kernel] / r.memory
         return arithmetic + attention.LAUNCHES["unfused"] * launch, traffic
     backward = work.engine == "attention backward"
     share = attention.fused_rate(

@@ -214,6 +214,15 @@ def query_key_norm(
     )
 
 
+def softmax(job: Job) -> str:
+    """What makes the softmax of unfused attention, a word of `blocks.SCORES`."""
+    kernel = job.how.chip.stack.kernel
+    if kernel == "torch-fp32":
+        return "fp32"
+    chained = job.how.count.biases == "chained"
+    return "causal" if chained and kernel == "fused-softmax" else ""
+
+
 def core(
     job: Job, layout: Layout, size: Local, of: DeviceHeads, kind: Kind
 ) -> Op:
@@ -243,8 +252,7 @@ def core(
             dropout=m.dropout,
             fused=job.fused_attention,
             output_twice=c.attention_output == "twice",
-            chained=c.biases == "chained"
-            and job.how.chip.stack.kernel == "fused-softmax",
+            softmax=softmax(job),
             autograd=c.backward_needs == "autograd",
             tiled=where(tiled, 1.0, 0.0),
         ),

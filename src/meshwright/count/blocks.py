@@ -86,8 +86,8 @@ class AttentionCore(NamedTuple):
     """Flash attention: no scores in memory."""
     output_twice: bool
     """Its output is kept by itself too."""
-    chained: bool = False
-    """Unfused: the softmax is a kernel for causal masks (`score_passes`)."""
+    softmax: str = ""
+    """Unfused: a word of `SCORES`, for what makes the softmax."""
     autograd: bool = False
     """Keys and values are kept whole (l of them), and statistics of rows in fp32; what runs it
     again keeps the plain queries, keys and values."""
@@ -496,7 +496,7 @@ def attention(
     scores to memory and keep them (2 bytes; with dropout 5: mask and result too).
     """
     b, H, K, lq, l, q, v, seen = heads
-    dropout, fused, output_twice, chained, autograd, tiled = kernel
+    dropout, fused, output_twice, made, autograd, tiled = kernel
     R = b * H * lq
     P = R * l * seen
     qo = b * H * lq * (q + v)
@@ -511,7 +511,7 @@ def attention(
     )
     vector_back = 3 * P + R * (l * seen - 1) + drop + again * (softmax + drop)
     score_bytes = 0.0 if fused else P * act
-    reads = score_passes(dropout, chained)
+    reads = score_passes(dropout, made)
     kept = qo + kv_here + 2 * R
     sizes = (b * H, l * l, lq / l, q)
     plain = b * H * lq * q + kv_here
@@ -556,19 +556,30 @@ def attention(
     )
 
 
-def score_passes(dropout: bool, chained: bool) -> tuple[float, float]:
-    """Times that unfused attention reads or writes the P scores, forward and backward: 5 and 8
-    (LBL, Table A1).
+SCORES = {
+    "": (5.0, 8.0),
+    "causal": (3.5, 6.0),
+    "fp32": (1 + 36 / 2 + 1, 2 + 48 / 2 + 2),
+}
+"""Times that unfused attention reads or writes the P scores of 2 bytes, forward and backward, by
+what makes the softmax: LBL's count (Table A1); a kernel for causal masks; passes of torch."""
 
-    chained: by a softmax kernel for causal masks, which reads the half that the mask leaves and
-    writes all. Forward: product 1, softmax 1.5, product 1; backward: dV 1, dP 1, softmax 2, dQ and
-    dK 2. Dropout reads 1 and writes 1 and a mask of one byte (0.5), both ways. Source: Megatron-LM,
-    megatron/fused_kernels/scaled_upper_triang_masked_softmax.h.
+
+def score_passes(dropout: bool, softmax: str) -> tuple[float, float]:
+    """`SCORES`, and what dropout adds to Megatron-LM's: it reads 1 and writes 1 and a mask of one
+    byte (0.5), both ways.
+
+    Forward a product writes the scores and one reads them; backward dV and dP, then dQ and dK. In
+    between, "causal" reads the half that the mask leaves and writes all: 1.5, and backward 2.
+    "fp32" casts (2 + 4 bytes), scales, masks in place and takes the softmax (4 + 4 each), casts
+    back (4 + 2): 36 bytes; backward it casts, undoes the softmax (4 + 4 + 4), clones and masks
+    (4 + 4 twice), scales and casts: 48. Source: Megatron-LM@ec202742,
+    megatron/fused_kernels/scaled_upper_triang_masked_softmax.h, megatron/model/fused_softmax.py
+    (the branch without that kernel).
     """
-    if not chained:
-        return 5.0, 8.0
-    drop = 2.5 if dropout else 0.0
-    return 3.5 + drop, 6.0 + drop
+    forward, backward = SCORES[softmax]
+    drop = 2.5 if dropout and softmax else 0.0
+    return forward + drop, backward + drop
 
 
 def summa_matmul(

@@ -179,18 +179,13 @@ def unfused(
     """
     job = selene(shaped(name, layers, hidden, heads), gpus, batch)
     apart = with_framework(
-        job, elementwise=EAGER, unfused="torch-fp32", attention="torch-fp32"
+        job, biases="apart", unfused="torch-fp32", attention="torch-fp32"
     )
     layout = Layout(
         tp=8, pp=gpus // 8, recompute="full", sequence_parallel=False
     )
     slow = predict(apart, layout)
     return float(slow.step_time_s / predict(job, layout).step_time_s)
-
-
-EAGER = 2.0
-"""Element-wise traffic over that of fused kernels where every operation is a pass of its own: the
-profile torchtitan without torch.compile."""
 
 
 @cache
