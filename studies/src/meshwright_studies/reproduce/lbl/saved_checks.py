@@ -79,13 +79,13 @@ def _numbers(saved: Saved, model: str) -> Iterator[Check]:
                 f"{saved.id}/{key}",
                 layout=layout,
                 published=value,
-                value=partial(_number, ours, key),
+                value=partial(table_entry, ours, key),
                 unit=unit,
                 rounding=noise,
             )
 
 
-def _number(
+def table_entry(
     table: Callable[[Assumptions], dict[str, float]], key: str, a: Assumptions
 ) -> float:
     return table(a)[key]

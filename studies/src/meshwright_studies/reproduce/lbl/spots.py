@@ -5,7 +5,7 @@ published.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache, partial
 from typing import Any
@@ -26,7 +26,7 @@ from ... import shipped
 from ..report import Check
 from .defects import compare_defects
 from .saved import FP16
-from .saved_checks import MEMORY_PARTS, published_numbers
+from .saved_checks import MEMORY_PARTS, published_numbers, table_entry
 
 OPERATIONS = {
     "fc1": "ffn/up",
@@ -113,7 +113,7 @@ def spot_checks() -> Iterator[Check]:
             for column, x in zip(COLUMNS, row, strict=True)
         }
         for key, value in rows.items():
-            at = partial(_number, ours, key)
+            at = partial(table_entry, ours, key)
             yield compare_defects(
                 f"spot-{name}/{key}",
                 layout=job.layout,
@@ -126,7 +126,7 @@ def spot_checks() -> Iterator[Check]:
         for key, value in case["totals"].items():
             if (mine := NAMES.get(key, key)) in ours(LBL):
                 unit = "GB" if mine in ("memory", *MEMORY_PARTS) else "s"
-                at = partial(_number, ours, mine)
+                at = partial(table_entry, ours, mine)
                 yield compare_defects(
                     f"spot-{name}/{key}",
                     layout=job.layout,
@@ -135,12 +135,6 @@ def spot_checks() -> Iterator[Check]:
                     unit=unit,
                     same=PRINTED,
                 )
-
-
-def _number(
-    table: Callable[[Assumptions], dict[str, float]], key: str, a: Assumptions
-) -> float:
-    return table(a)[key]
 
 
 def operation_numbers(job: Job) -> dict[str, float]:

@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 
 from ..report import PaperFigure
-from .ideal import Ideal, on_axes, ratios
-from .tables import BATCHES, PER_CHIP, STATIC
-from .training import F30K
+from .ideal import Ideal, on_axes
+from .tables import BATCHES, PER_CHIP, STATIC, ratio_curves
 from .world import book_setting, pod
 
 SPLIT_AT = (1e6, 3e6, 1e7)
@@ -24,14 +23,7 @@ def ratio_figure() -> Any:
     """T_math/T_comms against tokens a chip on 4 x 4 x 4."""
     from meshwright.report.roofline_plots import ratio_plot
 
-    curves = ratios(
-        book_setting(F30K),
-        mesh=pod(64),
-        tokens_per_chip=PER_CHIP,
-        m_x=2,
-        m_y=1,
-        axes=3,
-    )
+    curves = ratio_curves()
     return ratio_plot(
         PER_CHIP, curves, "TPU v5p 4x4x4, one layer with F = 30,000, forward"
     )
