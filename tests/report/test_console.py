@@ -14,7 +14,7 @@ from meshwright.report.console import (
     show,
     show_json,
 )
-from meshwright.report.predict import empty_table
+from meshwright.report.tables import text_table
 
 LONG = "words that may be folded, and folded again, until they fit"
 
@@ -29,7 +29,7 @@ class Terminal(io.StringIO):
 
 
 def table() -> object:
-    t = empty_table("name", *(f"number {i}" for i in range(12)), "note")
+    t = text_table(["name", *(f"number {i}" for i in range(12)), "note"])
     t.add_row("first", *(f"{i}.123456 GiB" for i in range(12)), LONG)
     return t
 
@@ -54,7 +54,7 @@ def test_numbers_are_never_cut(
 
 
 def test_what_a_table_needs() -> None:
-    t = empty_table("ab", "c", "note")
+    t = text_table("ab | c | note")
     t.add_row("abcd", "x", "y" * 50)
     assert needed(t) == (4 + 2) + (1 + 2) + (20 + 2)
 

@@ -18,10 +18,10 @@ from meshwright.report.plan import (
     best_details,
     comparison,
     difference_words,
-    differences,
     families_table,
     plan_report,
     ranking_table,
+    versus,
 )
 from meshwright.report.text import seconds
 from meshwright.search import Family, Plan
@@ -71,9 +71,8 @@ def test_the_reason_names_what_binds_and_what_the_next_one_loses() -> None:
     assert "tensor-parallel communication" in text
     loss = SLOW.merit_s / FAST.merit_s - 1
     gain = SLOW.time_s["tp_comm"] - FAST.time_s["tp_comm"]
-    assert (
-        f"{100 * loss:+.1f} %" in text and f"tp_comm +{seconds(gain)}" in text
-    )
+    more = f"tensor-parallel communication +{seconds(gain)}"
+    assert f"({100 * loss:+.1f} %; {more}" in text
     assert "tie" not in text and ", a tie" in printed(
         *best_details(plan(alternatives=(NEXT,)))
     )
@@ -111,9 +110,10 @@ def test_the_second_layout_reads_differently_and_small_differences_are_none() ->
     assert "second" not in printed(*best_details(plan(alternatives=rows[:1])))
     later: Any = SimpleNamespace(
         time_s={**FAST.time_s, "host": FAST.time_s["host"] + 78e-9},
+        memory_bytes=FAST.memory_bytes,
         risk_of_oom=FAST.risk_of_oom,
     )
-    assert differences(FAST, later) == "the same in every cause"
+    assert versus(FAST, later) == "the same in every cause"
 
 
 def test_a_difference_that_counts_the_risk_says_so() -> None:

@@ -17,7 +17,6 @@ from meshwright.describe.job import Job
 from meshwright.describe.layout import Layout
 from meshwright.prediction.prediction import predict
 from meshwright.prediction.term import Term
-from meshwright.report.compare import signed
 from meshwright.report.explain import value
 from meshwright.report.limits import flops_text
 from meshwright.report.machine import percent as share
@@ -35,6 +34,7 @@ from meshwright.report.text import (
     room,
     seconds,
     short_words,
+    signed,
     whole_run,
 )
 from meshwright.units import show

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from types import MappingProxyType
 from typing import Annotated, Any, NamedTuple
 
@@ -379,6 +380,7 @@ def curves(
     from ..limits.calendar import GROWTH
     from ..report import files, limits_card
     from ..report import limits as reports
+    from ..report.figures import figure_of
 
     result = compute(chosen)
     return LimitsAnswer(
@@ -387,7 +389,7 @@ def curves(
         result.to_dict(),
         {
             ".csv": lambda: reports.to_csv(result),
-            **{kind: plot(result, kind) for kind in files.PLOTS},
+            **files.drawn(partial(figure_of, result)),
         },
     )
 
@@ -542,15 +544,3 @@ def runs_and_clusters(
     return LimitsAnswer(
         answered(rows, growth or GROWTH), answers(rows), {"answers": fields}
     )
-
-
-def plot(result: Any, kind: str) -> Any:
-    """What draws the curves."""
-
-    def draw() -> bytes:
-        from ..report.limits_plots import of_limits
-        from ..report.plots import image
-
-        return image(of_limits(result), kind)
-
-    return draw

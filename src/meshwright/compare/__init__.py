@@ -16,6 +16,7 @@ from ..formats import read_text, run_folder
 from ..formats.logs import steps_of
 from ..formats.records import RecordedRun
 from ..prediction.prediction import predict
+from ..schedule.timeline import Timeline
 from .logged import Logged, compare_log
 from .numbers import RunNumbers
 from .terms import StepCauses
@@ -34,6 +35,23 @@ class Comparison(RunNumbers):
     def why(self) -> Iterator[str]:
         """What explains the difference, a sentence each."""
         yield from explanations(self)
+
+    @property
+    def timelines(self) -> dict[str, Timeline]:
+        """Timelines of the pipeline, predicted first."""
+        timelines = {"predicted": self.replayed.timeline}
+        if self.clock and self.virtual:
+            timelines |= {
+                "measured on the clock": self.clock,
+                "measured in virtual time": self.virtual.raw,
+            }
+        return timelines
+
+    @property
+    def process_peak_bytes(self) -> float | None:
+        """The most that a process has held so far, with PyTorch itself; None without steps."""
+        steps = (step for rank in self.run.ranks for step in rank.steps)
+        return max((s.bytes.get("peak", 0.0) for s in steps), default=None)
 
     def to_dict(self) -> dict[str, Any]:
         """The fields of `compare --json`: SI units, keys that end in their unit."""
@@ -66,14 +84,7 @@ class Comparison(RunNumbers):
                 kind: {"predicted": a, "measured": b}
                 for kind, (a, b) in self.memory.items()
             },
-            "process_peak_bytes": max(
-                (
-                    s.bytes.get("peak", 0.0)
-                    for r in self.run.ranks
-                    for s in r.steps
-                ),
-                default=None,
-            ),
+            "process_peak_bytes": self.process_peak_bytes,
             "why": [*self.why()],
         }
 

@@ -57,7 +57,7 @@ def demand_possible(p: Prediction, step_s: float) -> None:
     if share > 1.0 and catalog.has_shipped("chips", p.job.cluster.chip.name):
         raise BadInput(
             f"a step of {show(step_s, 's')} would be {share:.3g} times the peak of"
-            f" {p.job.cluster.chips:,} x {p.job.cluster.chip.name}: it is of another job (model,"
+            f" {p.job.cluster.machine}: it is of another job (model,"
             " batch, chips), or not in seconds"
         )
 

@@ -204,7 +204,7 @@ def _bubble(
         measured_raw=median(idle(t) for t in raw),
         measured_steady=idle(steady),
         expected=idle(plan),
-        closed_form=float(schedule.bubble(p, m, v, f, i, w)) / useful
+        closed_form=float(schedule.bubble(p, m, v, f=f, i=i, w=w)) / useful
         if p > 1 and useful
         else 0.0,
         balanced=idle(pipe.replay(balance(pipe, kinds, typical.busy_s))),

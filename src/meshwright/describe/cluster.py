@@ -53,6 +53,11 @@ class Cluster(Checked):
     __repr__ = short_repr
 
     @property
+    def machine(self) -> str:
+        """How many chips of which kind: "1,024 x h100-sxm"."""
+        return f"{self.chips:,} x {self.chip.name}"
+
+    @property
     def sizes(self) -> tuple[int, ...]:
         """Members of each network dimension for this many chips, fastest first; the last takes what
         is left, rounded up.

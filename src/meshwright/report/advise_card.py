@@ -11,12 +11,20 @@ from ..advice.answer import Advice, Advised, json_value
 from ..advice.changes import value_in_effect
 from ..advice.gap import Gap
 from ..formats.bridge.edit import NONE
-from ..units import show
 from .card import FIRST, Card, CardRow, CardTable, Commands, Item
 from .lines import noted
-from .predict import empty_table as columns
 from .run_card import basis, notes, preconditions, question, step_rows, verdict
-from .text import BRIEFLY, percent, risk_words, seconds, short_words
+from .tables import text_table
+from .text import (
+    BRIEFLY,
+    memory_needed,
+    percent,
+    range_text,
+    risk_words,
+    seconds,
+    short_words,
+    step_words,
+)
 
 LISTED = 4
 """Changes of a card."""
@@ -84,13 +92,7 @@ def gains(advice: Advice) -> Iterator[Item]:
         yield CardRow("best", f"no single change {most}", "bold")
         return
     rows = [
-        (
-            briefly(advice, each),
-            f"{each.gain:+.0%}",
-            seconds(each.prediction.step_time_s),
-            show(each.prediction.memory_bytes["needed"], "GiB"),
-            risk_words(each.prediction.risk_of_oom),
-        )
+        (briefly(advice, each), *_figures(each, ".0%"))
         for each in advice.gains[:LISTED]
     ]
     head = ("change", "tokens/s", "step", "memory", "risk")
@@ -192,14 +194,9 @@ def gain_details(advice: Advice) -> Iterator[Any]:
 def line(advice: Advice, each: Advised) -> str:
     """A change in one line: what it sets, and what the run is with it."""
     p = each.prediction
-    sure = (
-        f" (90 %: {seconds(p.interval_s[0])} to {seconds(p.interval_s[1])})"
-        if p.interval_s
-        else ""
-    )
     return (
-        f"{fields(advice, each)}: {each.gain:+.1%} tokens/s, {seconds(p.step_time_s)}{sure},"
-        f" {show(p.memory_bytes['needed'], 'GiB')}, out-of-memory risk"
+        f"{fields(advice, each)}: {each.gain:+.1%} tokens/s, {step_words(p, range_text)},"
+        f" {memory_needed(p)}, out-of-memory risk"
         f" {risk_words(p.risk_of_oom)}; {flags(each)}"
     )
 
@@ -228,16 +225,24 @@ def rest(advice: Advice) -> Iterator[Any]:
 
 def change_table(advice: Advice, changes: Iterable[Advised]) -> Table:
     """Changes, a row each."""
-    made = columns("change", "tokens/s", "step", "memory", "risk", "flags")
-    for each in changes:
-        p = each.prediction
+
+    def cells(each: Advised) -> tuple[str, ...]:
         tie = " (tie)" if abs(each.gain) <= advice.tie else ""
-        made.add_row(
-            fields(advice, each),
-            f"{each.gain:+.1%}{tie}",
-            seconds(p.step_time_s),
-            show(p.memory_bytes["needed"], "GiB"),
-            risk_words(p.risk_of_oom),
-            flags(each),
-        )
-    return made
+        gain, *rest = _figures(each, ".1%")
+        return fields(advice, each), gain + tie, *rest, flags(each)
+
+    return text_table(
+        "change | tokens/s | step | memory | risk | flags",
+        map(cells, changes),
+    )
+
+
+def _figures(each: Advised, digits: str) -> tuple[str, ...]:
+    """Gain, step, memory and risk of a change."""
+    p = each.prediction
+    return (
+        format(each.gain, f"+{digits}"),
+        seconds(p.step_time_s),
+        memory_needed(p),
+        risk_words(p.risk_of_oom),
+    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import fields, is_dataclass
+from dataclasses import is_dataclass
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -16,11 +16,11 @@ from ..describe.chip import Chip
 from ..describe.fields import fields_of
 from ..describe.framework import Framework, framework, frameworks
 from ..describe.model import Model
-from ..describe.network import Network
+from ..describe.network import Dim, Network
 from ..describe.read import to_dict as plain_data
 from ..units import show
 from .card import Card, CardRow, CardTable, Commands
-from .predict import empty_table
+from .tables import text_table
 from .text import count, layers_words
 
 FINDERS: dict[str, Callable[[str], Any]] = {
@@ -89,7 +89,7 @@ def catalog_card(kind: str, name: str | None = None) -> Card:
             "--all: a table of them",
         )
     thing = FINDERS[kind](name)
-    texts = dict(_rows(thing, ""))
+    texts = {path: text for path, text, _ in _rows(thing, "")}
     shown = [
         (
             _query_path(thing, path),
@@ -143,123 +143,106 @@ def catalog_to_dict(kind: str, name: str | None = None) -> dict[str, Any]:
 
 def chips(names: Sequence[str]) -> Table:
     """Peaks, memory, network."""
-    table = empty_table(
-        "chip",
-        "dense matrix peak",
-        "memory",
-        "bandwidth",
-        "power",
-        "USD/h",
-        "network",
+    return text_table(
+        "chip | dense matrix peak | memory | bandwidth | power | USD/h | network",
+        [
+            (
+                chip.name,
+                _peak(chip),
+                show(chip.hbm_bytes, "B"),
+                show(chip.hbm_bandwidth, "B/s"),
+                show(chip.power_w, "W") if chip.power_w else "",
+                f"{chip.usd_per_hour:g}" if chip.usd_per_hour else "",
+                chip.network,
+            )
+            for chip in map(catalog.chip, names)
+        ],
     )
-    for chip in map(catalog.chip, names):
-        best = (
-            "bf16"
-            if "bf16" in chip.matrix_flops
-            else next(iter(chip.matrix_flops))
-        )
-        peak = f"{show(chip.matrix_flops[best], 'FLOP/s')} {best}"
-        power = show(chip.power_w, "W") if chip.power_w else ""
-        price = f"{chip.usd_per_hour:g}" if chip.usd_per_hour else ""
-        table.add_row(
-            chip.name,
-            peak,
-            show(chip.hbm_bytes, "B"),
-            show(chip.hbm_bandwidth, "B/s"),
-            power,
-            price,
-            chip.network,
-        )
-    return table
+
+
+def _peak(chip: Chip) -> str:
+    """Of bf16, or of the first precision of a chip without it."""
+    best = "bf16" if "bf16" in chip.matrix_flops else [*chip.matrix_flops][0]
+    return f"{show(chip.matrix_flops[best], 'FLOP/s')} {best}"
 
 
 def networks(names: Sequence[str]) -> Table:
     """Dimensions, fastest first."""
-    table = empty_table(
-        "network", "usual chip", "dimensions, fastest first (one way per chip)"
+    return text_table(
+        "network | usual chip | dimensions, fastest first (one way per chip)",
+        [
+            (network.name, network.chip, "; ".join(map(_dim, network.dims)))
+            for network in map(catalog.network, names)
+        ],
+        left=(1, 2),
     )
-    table.columns[1].justify = table.columns[2].justify = "left"
-    for network in map(catalog.network, names):
-        dims = [
-            f"{d.name} {d.kind} of {d.size or 'any number'} at {show(d.bandwidth, 'B/s')},"
-            f" {show(d.latency, 's')}"
-            for d in network.dims
-        ]
-        table.add_row(network.name, network.chip, "; ".join(dims))
-    return table
+
+
+def _dim(d: Dim) -> str:
+    """Kind, size and speed of a network dimension."""
+    return (
+        f"{d.name} {d.kind} of {d.size or 'any number'} at {show(d.bandwidth, 'B/s')},"
+        f" {show(d.latency, 's')}"
+    )
 
 
 def models(names: Sequence[str]) -> Table:
     """Shapes and parameter counts."""
-    table = empty_table(
-        "model",
-        "parameters",
-        "active",
-        "layers",
-        "hidden",
-        "heads",
-        "kv",
-        "ffn",
-        "experts",
-        "vocab",
-        "seq",
+    return text_table(
+        "model | parameters | active | layers | hidden | heads | kv | ffn | experts | vocab | seq",
+        map(_model, map(catalog.model, names)),
     )
-    for model in map(catalog.model, names):
-        total = parameters(model)
-        active = parameters(model, True)
-        experts = (
-            f"{model.moe.top_k} of {model.moe.experts}" if model.moe else ""
-        )
-        shape = (model.layers, model.hidden, model.heads, model.K, model.ffn)
-        counts = count(total, 4), count(active, 4) if active != total else ""
-        table.add_row(
-            model.name,
-            *counts,
-            *map(str, shape),
-            experts,
-            str(model.vocab),
-            str(model.seq),
-        )
-    return table
+
+
+def _model(m: Model) -> tuple[str, ...]:
+    """The cells of a model."""
+    total, active = parameters(m), parameters(m, True)
+    shape = (m.layers, m.hidden, m.heads, m.K, m.ffn)
+    return (
+        m.name,
+        count(total, 4),
+        count(active, 4) if active != total else "",
+        *map(str, shape),
+        f"{m.moe.top_k} of {m.moe.experts}" if m.moe else "",
+        str(m.vocab),
+        str(m.seq),
+    )
 
 
 def profiles(names: Sequence[str]) -> Table:
     """What each runs and keeps."""
-    table = empty_table(
-        "framework",
-        "attention",
-        "compiled",
-        "memory of its own",
-        "launch of a layer",
-        "fp8",
+    return text_table(
+        "framework | attention | compiled | memory of its own | launch of a layer | fp8",
+        [
+            (
+                each.name,
+                each.attention,
+                "yes" if each.compiled else "no",
+                show(each.framework_bytes, "GiB"),
+                show(each.host_s, "s"),
+                each.float8,
+            )
+            for each in map(framework, names)
+        ],
+        left=(1, 5),
     )
-    table.columns[1].justify = table.columns[-1].justify = "left"
-    for each in map(framework, names):
-        table.add_row(
-            each.name,
-            each.attention,
-            "yes" if each.compiled else "no",
-            show(each.framework_bytes, "GiB"),
-            show(each.host_s, "s"),
-            each.float8,
-        )
-    return table
 
 
 def details(thing: Chip | Network | Model | Framework) -> RenderableType:
     """One thing: every field with unit and origin."""
     kind = type(thing).__name__.lower()
-    rows = list(_rows(thing, ""))
-    defaults = set(_defaults(thing, ""))
-    table = empty_table("field", "value", "source")
-    table.columns[1].justify = "left"
-    for path, text in rows:
-        table.add_row(
-            _query_path(thing, path),
-            text,
-            _origin(thing.sources, path)
-            or ("default" if path in defaults else ""),
-        )
+    table = text_table(
+        "field | value | source",
+        [
+            (
+                _query_path(thing, path),
+                text,
+                _origin(thing.sources, path) or "default" * default,
+            )
+            for path, text, default in _rows(thing, "")
+        ],
+        left=(1,),
+    )
     whole = thing.sources.get("*")
     head = Text(f"{kind} {thing.name}", "bold")
     lines = [Text(f"  {_words(whole)}", "dim")] if whole else []
@@ -274,17 +257,14 @@ def details(thing: Chip | Network | Model | Framework) -> RenderableType:
     return Group(head, *lines, Text(), table)
 
 
-def _rows(thing: Any, path: str) -> Iterator[tuple[str, str]]:
-    """(path, text) of all fields that are set."""
+def _rows(thing: Any, path: str) -> Iterator[tuple[str, str, bool]]:
+    """(path, text, whether nobody stated it: it is what the description takes by itself) of all
+    fields that are set.
+    """
     for field in fields_of(type(thing)).values():
         value = getattr(thing, field.name)
         here = path + field.name
-        if (
-            field.name in ("sources", "name")
-            or value is None
-            or value == ""
-            or value == ()
-        ):
+        if field.name in ("sources", "name") or value in (None, "", ()):
             continue
         if is_dataclass(value):
             yield from _rows(value, here + ".")
@@ -292,21 +272,9 @@ def _rows(thing: Any, path: str) -> Iterator[tuple[str, str]]:
             for i, part in enumerate(value):
                 yield from _rows(part, f"{here}[{i}].")
         else:
-            yield from _leaf(here, value, field.kind.units or None)
-
-
-def _defaults(thing: Any, path: str) -> Iterator[str]:
-    """Paths of the fields that nobody stated: they hold what the description takes by itself."""
-    for field in fields(thing):
-        value = getattr(thing, field.name)
-        here = path + field.name
-        if is_dataclass(value):
-            yield from _defaults(value, here + ".")
-        elif isinstance(value, tuple) and value and is_dataclass(value[0]):
-            for i, part in enumerate(value):
-                yield from _defaults(part, f"{here}[{i}].")
-        elif value == field.default:
-            yield here
+            default = value == field.default
+            for place, text in _leaf(here, value, field.kind.units or None):
+                yield place, text, default
 
 
 def _leaf(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 from rich.console import Group, RenderableType
@@ -15,13 +15,14 @@ from ..compare.logged import Logged
 from ..errors import BadInput
 from ..formats import perfetto
 from ..prediction.prediction import Prediction
-from ..schedule.timeline import Timeline
 from ..units import show
 from .card import Card, CardRow, Commands, Item
-from .files import PLOTS, Writers
-from .predict import empty_table
+from .figures import figure_of
+from .files import Writers, drawn
+from .lines import noted
 from .run_card import binding, preconditions
 from .run_card import notes as card_notes
+from .tables import text_table
 from .text import (
     CAUSES,
     layout_words,
@@ -29,6 +30,7 @@ from .text import (
     seconds,
     short_range,
     short_words,
+    signed,
 )
 from .timeline import gantt
 
@@ -125,47 +127,32 @@ def comparison_report(
 ) -> RenderableType:
     """Everything `compare` prints."""
     p = c.predicted
-    title = (
-        f"{c.run.folder}: {p.job.model.name}, {len(c.run.metrics)} steps on {int(p.layout.chips)}"
-        " ranks"
-    )
-    parts: list[RenderableType] = [
-        Text(title, "bold"),
-        Text("  " + layout_words(p.layout, p.microbatches)),
-        Text(),
+    parts = _head(
+        p,
+        f"{c.run.folder}: {p.job.model.name}, {len(c.run.metrics)} steps",
         step_table(c),
-    ]
+    )
     if c.step:
         parts += [Text(), causes(c)]
     parts += [Text(), _memory(c)]
     if p.layout.pp > 1 and c.virtual:
         parts += [Text(), *_bubble(c)]
-        for name, line in lines(c).items():
+        for name, line in c.timelines.items():
             parts += [
                 Text(),
                 Text(f"{name}: {seconds(line.makespan_s)}", "bold"),
                 *gantt(line, ascii_only),
             ]
-    return Group(
-        *parts, Text(), *(Text(f"note: {note}", "yellow") for note in c.why())
-    )
+    return Group(*parts, Text(), *noted(c.why()))
 
 
 def of_log(c: Logged, notes: Sequence[str] = ()) -> RenderableType:
     """The comparison of a log of another tool."""
     p = c.predicted
-    title = (
-        f"{c.name}: {p.job.model.name}, {len(c.log.steps)} lines of {c.log.kind} on"
-        f" {int(p.layout.chips)} ranks"
-    )
-    table = empty_table("step", "predicted", "measured", "ratio", "what it is")
-    table.add_row(
-        "on the clock",
-        seconds(p.step_time_s),
-        seconds(c.measured_s),
-        f"{c.measured_s / p.step_time_s:.2f}",
-        "median of the log",
-    )
+    pairs: list[Pair] = [
+        ("on the clock", p.step_time_s, c.measured_s, "median of the log")
+    ]
+    table = text_table(MEASURED, map(_seconds_row, pairs))
     if c.memory:
         reserved = p.memory_bytes["reserved"]
         table.add_row(
@@ -175,138 +162,96 @@ def of_log(c: Logged, notes: Sequence[str] = ()) -> RenderableType:
             f"{c.memory / reserved:.2f}",
             "the largest value in the log",
         )
-    sentences = [*c.why(), *notes]
-    return Group(
-        Text(title, "bold"),
+    title = f"{c.name}: {p.job.model.name}, {len(c.log.steps)} lines of {c.log.kind}"
+    return Group(*_head(p, title, table), Text(), *noted((*c.why(), *notes)))
+
+
+MEASURED = "step | predicted | measured | ratio | what it is"
+Pair = tuple[str, float | None, float, str]
+"""What was measured, its predicted and its measured seconds, how."""
+
+
+def _head(p: Prediction, title: str, table: Table) -> list[RenderableType]:
+    """What ran, how it was laid out, and the step as a whole."""
+    return [
+        Text(f"{title} on {int(p.layout.chips)} ranks", "bold"),
         Text("  " + layout_words(p.layout, p.microbatches)),
         Text(),
         table,
-        Text(),
-        *(Text(f"note: {note}", "yellow") for note in sentences),
-    )
+    ]
+
+
+def _seconds_row(pair: Pair) -> tuple[str, ...]:
+    """The cells of seconds beside what was predicted of them, if anything was."""
+    name, predicted, measured, how = pair
+    if not predicted:
+        return name, "", seconds(measured), "", how
+    ratio = f"{measured / predicted:.2f}"
+    return name, seconds(predicted), seconds(measured), ratio, how
 
 
 def step_table(c: Comparison) -> Table:
     """The step as a whole."""
-    table = empty_table(
-        "step", "predicted", "measured", "ratio", "", "what it is"
-    )
-    predicted = c.predicted.step_time_s
+    p_s = c.predicted.step_time_s
     clock = c.median("step_time_s")
-    table.add_row(
-        "on the clock",
-        seconds(predicted),
-        seconds(clock),
-        f"{clock / predicted:.2f}",
-        "",
-        "median of the run",
-    )
+    pairs: list[Pair] = [("on the clock", p_s, clock, "median of the run")]
     if c.virtual:
-        own = c.virtual.step_s
-        table.add_row(
-            "virtual time",
-            seconds(predicted),
-            seconds(own),
-            f"{own / predicted:.2f}",
-            "",
-            "if each rank had a core of its own and messages were free",
-        )
-    spent = c.median("cpu_s")
-    planned = c.cpu_s
-    foretold = (
-        (seconds(planned), seconds(spent), f"{spent / planned:.2f}")
-        if planned
-        else ("", seconds(spent), "")
-    )
-    table.add_row(
-        "CPU seconds",
-        *foretold,
-        "",
-        "summed over ranks, median of the run",
-    )
-    return table
+        how = "if each rank had a core of its own and messages were free"
+        pairs.append(("virtual time", p_s, c.virtual.step_s, how))
+    how = "summed over ranks, median of the run"
+    pairs.append(("CPU seconds", c.cpu_s, c.median("cpu_s"), how))
+    return text_table(MEASURED, map(_seconds_row, pairs))
 
 
 def causes(c: Comparison) -> Table:
     """Predicted and measured seconds by cause; they add up with the remainder."""
     assert c.step
-    name = f"recorded steps, rank {c.step.rank}"
-    table = empty_table(
-        name, "predicted", "measured", "difference", "", "what it is"
+    table = text_table(
+        f"recorded steps, rank {c.step.rank} | predicted | measured | difference | what it is",
+        [
+            (
+                cause.name,
+                seconds(cause.predicted_s),
+                _or_blank(cause.measured_s, seconds),
+                _or_blank(cause.difference_s, signed),
+                WHAT.get(cause.name, ""),
+            )
+            for cause in c.step.causes
+        ],
     )
-    for cause in c.step.causes:
-        measured = (
-            "" if cause.measured_s is None else seconds(cause.measured_s)
-        )
-        difference = (
-            "" if cause.difference_s is None else signed(cause.difference_s)
-        )
-        table.add_row(
-            cause.name,
-            seconds(cause.predicted_s),
-            measured,
-            difference,
-            "",
-            WHAT.get(cause.name, ""),
-        )
-    left = c.step.remainder_s
-    table.add_row(
-        "remainder",
-        "",
-        signed(left),
-        signed(left),
-        "",
-        REMAINDER,
-        style="yellow",
-    )
+    left = signed(c.step.remainder_s)
+    table.add_row("remainder", "", left, left, REMAINDER, style="yellow")
     for place, value in c.step.remainder.items():
-        table.add_row(f"  {place}", "", signed(value), "", "", "", style="dim")
+        table.add_row(f"  {place}", "", signed(value), "", "", style="dim")
     table.add_section()
-    total = signed(c.step.measured_s - c.predicted.step_time_s)
-    table.add_row(
-        "step",
-        seconds(c.predicted.step_time_s),
-        seconds(c.step.measured_s),
-        total,
-        "",
-        "sum",
-        style="bold",
-    )
+    ends = c.predicted.step_time_s, c.step.measured_s
+    more = signed(ends[1] - ends[0])
+    table.add_row("step", *map(seconds, ends), more, "sum", style="bold")
     return table
 
 
-def signed(value: float) -> str:
-    """Seconds with their sign."""
-    return ("-" if value < 0 else "+") + seconds(abs(value))
+def _or_blank(value: float | None, shown: Callable[[float], str]) -> str:
+    return "" if value is None else shown(value)
 
 
 def _memory(c: Comparison) -> Table:
     """Bytes by kind on the fullest device and rank."""
-    table = empty_table(
-        "memory of the fullest rank", "predicted", "measured", "", "what it is"
-    )
     words = {"within_step": "gradients, activations and buffers at their peak"}
-    for kind, (predicted, measured) in c.memory.items():
-        table.add_row(
+    rows = [
+        (
             kind.replace("_", " "),
             show(predicted, "GiB"),
-            "" if measured is None else show(measured, "GiB"),
-            "",
+            _or_blank(measured, lambda size: show(size, "GiB")),
             words.get(kind, "kept between steps"),
         )
-    peak = max(
-        (s.bytes.get("peak", 0.0) for r in c.run.ranks for s in r.steps),
-        default=0.0,
+        for kind, (predicted, measured) in c.memory.items()
+    ]
+    if peak := c.process_peak_bytes:
+        how = "largest so far, with PyTorch itself"
+        rows.append(("whole process", "", show(peak, "GiB"), how))
+    return text_table(
+        "memory of the fullest rank | predicted | measured | what it is", rows
     )
-    if peak:
-        table.add_row(
-            "whole process",
-            "",
-            show(peak, "GiB"),
-            "",
-            "largest so far, with PyTorch itself",
-        )
-    return table
 
 
 def _bubble(c: Comparison) -> Iterator[Text]:
@@ -331,17 +276,6 @@ def _bubble(c: Comparison) -> Iterator[Text]:
         )
 
 
-def lines(c: Comparison) -> dict[str, Timeline]:
-    """Timelines of the pipeline, predicted first."""
-    timelines = {"predicted": c.replayed.timeline}
-    if c.clock and c.virtual:
-        timelines |= {
-            "measured on the clock": c.clock,
-            "measured in virtual time": c.virtual.raw,
-        }
-    return timelines
-
-
 def writers(c: Comparison) -> Writers:
     """A Perfetto trace and Gantt charts of all timelines."""
     if not c.recorded:
@@ -350,23 +284,9 @@ def writers(c: Comparison) -> Writers:
             " says how many"
         )
 
-    def chart(kind: str) -> bytes:
-        from . import plots
-
-        return plots.image(
-            plots.pipelines(
-                lines(c),
-                f"{c.predicted.job.model.name}: {c.predicted.layout.schedule}",
-            ),
-            kind,
-        )
-
-    def trace() -> str:
-        return json.dumps(
-            perfetto.write_all(
-                lines(c),
-                f"{c.predicted.job.model.name}, {c.predicted.layout.schedule}",
-            )
-        )
-
-    return {".json": trace, **{kind: partial(chart, kind) for kind in PLOTS}}
+    p = c.predicted
+    name = f"{p.job.model.name}, {p.layout.schedule}"
+    return {
+        ".json": lambda: json.dumps(perfetto.write_all(c.timelines, name)),
+        **drawn(partial(figure_of, c)),
+    }

@@ -21,6 +21,7 @@ from ..roofline import Roofline
 from ..search import Plan
 from ..sweep import Sweep
 from . import explain, files
+from .figures import figure_of, predictions_of
 
 WIDTH = 100
 """Columns of a table in a notebook."""
@@ -28,11 +29,8 @@ WIDTH = 100
 
 def flat_rows(thing: Any) -> list[dict[str, Any]]:
     """One flat row for each prediction in a result."""
-    if isinstance(thing, Prediction):
-        return [files.flat(thing.to_dict())]
-    if isinstance(thing, Plan):
-        predictions = [thing.best, *thing.alternatives] if thing.best else []
-        return [files.flat(p.to_dict()) for p in predictions]
+    if isinstance(thing, (Prediction, Plan)):
+        return [files.flat(p.to_dict()) for p in predictions_of(thing)]
     if isinstance(thing, Sweep):
         return thing.rows()
     if isinstance(thing, Grid):
@@ -98,16 +96,25 @@ def text(thing: Any, term: str = "") -> str:
     if term and not isinstance(thing, Prediction):
         raise BadInput(f"only a prediction has terms such as {term[:40]!r}")
     console.print(
-        explain.explanation_report(thing, term) if term else _card(thing)
+        explain.explanation_report(thing, term)
+        if term
+        else _reports(thing)[0](thing)
     )
     return console.file.getvalue()  # type: ignore[attr-defined, no-any-return]
 
 
-def _card(thing: Any) -> RenderableType:
+Report = Callable[[Any], RenderableType]
+
+
+def _reports(thing: Any) -> tuple[Report, Report]:
+    """What makes the card of a result, and what makes its tables."""
     from . import (
         compare,
         grid,
+        limits,
         limits_card,
+        plan,
+        predict,
         roofline,
         run_card,
         sweep,
@@ -115,19 +122,22 @@ def _card(thing: Any) -> RenderableType:
         timeline,
     )
 
-    writers: dict[type, Callable[[Any], RenderableType]] = {
-        Prediction: run_card.predict_card,
-        Plan: run_card.plan_card,
-        Sweep: sweep.sweep_card,
-        Grid: lambda g: grid.grid_card(g, "step_time_s"),
-        Table: table.table_report,
-        Replay: timeline.timeline_card,
-        Limits: limits_card.limits_card,
-        Roofline: roofline.roofline_card,
-        Comparison: compare.comparison_card,
-        Logged: compare.log_card,
+    reports: dict[type, tuple[Report, Report]] = {
+        Prediction: (run_card.predict_card, predict.prediction_report),
+        Plan: (run_card.plan_card, lambda p: plan.plan_report(p, "")),
+        Sweep: (sweep.sweep_card, sweep.sweep_report),
+        Grid: (
+            lambda g: grid.grid_card(g, "step_time_s"),
+            lambda g: grid.grid_report(g, "step_time_s"),
+        ),
+        Table: (table.table_report, table.table_report),
+        Replay: (timeline.timeline_card, timeline.timeline_report),
+        Limits: (limits_card.limits_card, limits.limits_report),
+        Roofline: (roofline.roofline_card, roofline.roofline_report),
+        Comparison: (compare.comparison_card, compare.comparison_report),
+        Logged: (compare.log_card, compare.of_log),
     }
-    return writers[type(thing)](thing)
+    return reports[type(thing)]
 
 
 def html(thing: Any) -> str:
@@ -135,37 +145,9 @@ def html(thing: Any) -> str:
     console = Console(
         record=True, width=WIDTH, file=io.StringIO(), highlight=False
     )
-    console.print(_tables(thing))
+    console.print(_reports(thing)[1](thing))
     code = '<pre style="line-height:1.2;font-family:monospace">{code}</pre>'
     return console.export_html(inline_styles=True, code_format=code)
-
-
-def _tables(thing: Any) -> RenderableType:
-    from . import (
-        compare,
-        grid,
-        limits,
-        plan,
-        predict,
-        roofline,
-        sweep,
-        table,
-        timeline,
-    )
-
-    writers: dict[type, Callable[[Any], RenderableType]] = {
-        Prediction: predict.prediction_report,
-        Plan: lambda p: plan.plan_report(p, ""),
-        Sweep: sweep.sweep_report,
-        Grid: lambda g: grid.grid_report(g, "step_time_s"),
-        Table: table.table_report,
-        Replay: timeline.timeline_report,
-        Limits: limits.limits_report,
-        Roofline: roofline.roofline_report,
-        Comparison: compare.comparison_report,
-        Logged: compare.of_log,
-    }
-    return writers[type(thing)](thing)
 
 
 def plot(thing: Any, file: str | None = None) -> Any:
@@ -177,37 +159,7 @@ def plot(thing: Any, file: str | None = None) -> Any:
         raise BadInput(
             "plot() needs matplotlib: pip install 'meshwright[plot]'"
         ) from None
-    figure = _figure(thing)
+    figure = figure_of(thing)
     if file:
         Path(file).write_bytes(plots.image(figure, Path(file).suffix))
     return figure
-
-
-def _figure(thing: Any) -> Any:
-    from . import compare, plots
-    from .limits_plots import of_limits
-    from .roofline_plots import roofline_plot
-
-    if isinstance(thing, (Grid, Logged)):
-        raise BadInput(
-            f"a {type(thing).__name__.lower()} has no picture: to_frame() gives its rows"
-        )
-    draw: dict[type, Callable[[Any], Any]] = {
-        Sweep: plots.scaling,
-        Replay: plots.pipeline,
-        Limits: of_limits,
-        Roofline: roofline_plot,
-        Comparison: lambda c: plots.pipelines(compare.lines(c)),
-    }
-    if type(thing) in draw:
-        return draw[type(thing)](thing)
-    return plots.layouts(predictions(thing))
-
-
-def predictions(thing: Any) -> list[Prediction]:
-    """The predictions in a result."""
-    if isinstance(thing, Prediction):
-        return [thing]
-    if isinstance(thing, Plan):
-        return [thing.best, *thing.alternatives] if thing.best else []
-    return [p for p in thing.predictions if p]

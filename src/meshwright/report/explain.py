@@ -18,7 +18,7 @@ from ..errors import BadInput
 from ..prediction.prediction import Prediction
 from ..prediction.term import Term
 from ..units import show
-from .predict import empty_table
+from .tables import text_table
 from .text import percent
 
 MOST = 40
@@ -179,25 +179,24 @@ def _lines(term: Term) -> Iterator[Text]:
 
 def _table(parts: list[tuple[str, Term]]) -> RenderableType:
     """The parts, largest first."""
-    table = empty_table("part", "value", "share", "why", "source")
     ranked = sorted(parts, key=lambda part: -part[1].value)
     total = sum(term.value for _, term in parts) if _same_unit(parts) else 0.0
-    for name, term in ranked[:MOST]:
-        table.add_row(
-            name,
-            value(term),
-            percent(term.value / total) if total else "",
-            term.formula,
-            term.source,
-        )
+    table = text_table(
+        "part | value | share | why | source",
+        [
+            (
+                name,
+                value(term),
+                percent(term.value / total) if total else "",
+                term.formula,
+                term.source,
+            )
+            for name, term in ranked[:MOST]
+        ],
+    )
     if rest := ranked[MOST:]:
-        table.add_row(
-            f"{len(rest)} smaller ones",
-            show(sum(t.value for _, t in rest), rest[0][1].unit),
-            "",
-            "",
-            "",
-        )
+        whole = show(sum(t.value for _, t in rest), rest[0][1].unit)
+        table.add_row(f"{len(rest)} smaller ones", whole)
     return table
 
 

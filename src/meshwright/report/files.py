@@ -21,6 +21,7 @@ from ..prediction.prediction import Prediction
 from ..prediction.replay import Replay
 from ..schedule import get as schedule_named
 from ..sweep import Sweep
+from .figures import figure_of
 from .text import seconds
 
 Writers = Mapping[str, Callable[[], str | bytes]]
@@ -96,26 +97,33 @@ def of_predictions(
     names, if there are any); several of one job also as time against memory, with others.
     """
 
-    def bars(kind: str) -> bytes:
+    def bars() -> Any:
         from . import plots
 
         job = best.job
-        machine = f"{job.cluster.chips:,} x {job.cluster.chip.name}"
-        title = f"{job.model.name} on {machine}, {job.batch:,} sequences of {job.T:,}"
+        title = f"{job.model.name} on {job.cluster.machine}, {job.batch:,} sequences of {job.T:,}"
         title += ", best under each set" if names else f", {job.under_words}"
-        figure = (
-            plots.layouts(predictions, names, title)
-            if names or len(predictions) < 2
-            else plots.plan_figure(predictions, others, title)
-        )
-        return plots.image(figure, kind)
+        if names or len(predictions) < 2:
+            return plots.layouts(predictions, names, title)
+        return plots.plan_figure(predictions, others, title)
 
     return {
         ".json": lambda: json_text(data),
         ".toml": lambda: job_file(best),
         ".csv": lambda: csv_text([flat(p.to_dict()) for p in predictions]),
-        **{kind: partial(bars, kind) for kind in PLOTS},
+        **drawn(bars),
     }
+
+
+def drawn(make: Callable[[], Any]) -> Writers:
+    """A figure in each kind of picture; make: draws it, where matplotlib may be imported."""
+
+    def image(kind: str) -> bytes:
+        from . import plots
+
+        return plots.image(make(), kind)
+
+    return {kind: partial(image, kind) for kind in PLOTS}
 
 
 def job_file(best: Prediction) -> str:
@@ -137,15 +145,10 @@ def job_file(best: Prediction) -> str:
 def of_sweep(sweep: Sweep, data: Mapping[str, Any]) -> Writers:
     """JSON, a row a point, curves."""
 
-    def curves(kind: str) -> bytes:
-        from . import plots
-
-        return plots.image(plots.scaling(sweep), kind)
-
     return {
         ".json": lambda: json_text(data),
         ".csv": lambda: csv_text(sweep.rows()),
-        **{kind: partial(curves, kind) for kind in PLOTS},
+        **drawn(partial(figure_of, sweep)),
     }
 
 
@@ -153,11 +156,6 @@ def of_replay(replay: Replay) -> Writers:
     """A Perfetto trace, the order for PyTorch's pipelining, a Gantt chart."""
     layout = replay.prediction.layout
     t = replay.timeline
-
-    def gantt(kind: str) -> bytes:
-        from . import plots
-
-        return plots.image(plots.pipeline(replay), kind)
 
     def order() -> str:
         schedule = schedule_named(layout.schedule)
@@ -172,18 +170,12 @@ def of_replay(replay: Replay) -> Writers:
             )
         ),
         ".csv": order,
-        **{kind: partial(gantt, kind) for kind in PLOTS},
+        **drawn(partial(figure_of, replay)),
     }
 
 
 def of_roofline(result: Any, data: Mapping[str, Any]) -> Writers:
     """JSON, a row a scheme, a panel a scheme."""
-
-    def panels(kind: str) -> bytes:
-        from . import plots
-        from .roofline_plots import roofline_plot
-
-        return plots.image(roofline_plot(result), kind)
 
     def rows() -> str:
         return csv_text(
@@ -196,7 +188,7 @@ def of_roofline(result: Any, data: Mapping[str, Any]) -> Writers:
     return {
         ".json": lambda: json_text(data),
         ".csv": rows,
-        **{kind: partial(panels, kind) for kind in PLOTS},
+        **drawn(partial(figure_of, result)),
     }
 
 

@@ -13,14 +13,16 @@ from ..grid import Grid
 from ..units import show
 from .card import Card
 from .card import CardTable as Table
-from .predict import empty_table
+from .lines import noted
 from .run_card import notes as card_notes
+from .tables import text_table
 from .text import count, percent, seconds
 
 WIDEST = 8
 """Values of the second field that stand beside each other in 80 columns."""
 SHARES = ("mfu", "hfu", "risk_of_oom")
 UNITS = {"energy_j": "J"}
+INTERRUPTED = "interrupted; the same command with -o FILE.jsonl continues"
 
 
 def grid_card(grid: Grid, column: str, notes: Sequence[str] = ()) -> Card:
@@ -34,10 +36,7 @@ def grid_card(grid: Grid, column: str, notes: Sequence[str] = ()) -> Card:
     ]
     every = dict.fromkeys(row["note"] for row in grid.rows if row.get("note"))
     if grid.interrupted:
-        notes = (
-            *notes,
-            "interrupted; the same command with -o FILE.jsonl continues",
-        )
+        notes = (*notes, INTERRUPTED)
     return Card(
         f"{column} by {first} (down) and {second} (across)",
         (Table(names, rows, most=9), *card_notes((*notes, *every))),
@@ -63,20 +62,16 @@ def _parts(grid: Grid, column: str) -> Iterator[RenderableType]:
     yield Text(f"{column}: {first} down, {second} across", "bold")
     cells = grid.table(column)
     for at in range(0, len(across), WIDEST):
-        table = empty_table(first, *(str(v) for v in across[at : at + WIDEST]))
-        for value, line in zip(ups, cells, strict=True):
-            table.add_row(
-                str(value), *(cell(column, v) for v in line[at : at + WIDEST])
-            )
-        yield table
-    notes = dict.fromkeys(row["note"] for row in grid.rows if row.get("note"))
-    for note in [*notes][:3]:
-        yield Text(f"note: {note}", "yellow")
-    if grid.interrupted:
-        yield Text(
-            "note: interrupted; the same command with -o FILE.jsonl continues",
-            "yellow",
+        part = slice(at, at + WIDEST)
+        yield text_table(
+            (first, *map(str, across[part])),
+            [
+                (str(value), *(cell(column, v) for v in line[part]))
+                for value, line in zip(ups, cells, strict=True)
+            ],
         )
+    notes = dict.fromkeys(row["note"] for row in grid.rows if row.get("note"))
+    yield from noted([*notes][:3] + [INTERRUPTED] * grid.interrupted)
 
 
 def cell(column: str, value: Any) -> str:

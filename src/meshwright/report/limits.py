@@ -17,7 +17,7 @@ from ..limits.realistic import RealCurve, RealPoint
 from ..limits.scenario import Scenario
 from ..limits.sensitivity import Sensitivity
 from ..units import show
-from .predict import empty_table
+from .tables import text_table
 from .text import count, percent, short_words
 
 AXES = {"tp": "tensor", "pp": "pipeline", "dp": "data", "ep": "expert"}
@@ -39,46 +39,11 @@ def end(c: Crossing) -> tuple[str, str]:
 
 def limits_report(result: Limits, said: Sequence[str] = ()) -> RenderableType:
     """The ends of each scenario, then its curve if there is only one.  said: more notes."""
-    table = empty_table(
-        "scenario",
-        "above",
-        "ends (paper's grid rule)",
-        "ends (last crossing)",
-        "ends (no grid)",
-        "closed form",
-        "latency wall",
-        "of",
+    table = text_table(
+        "scenario | above | ends (paper's grid rule) | ends (last crossing) | ends (no grid)"
+        " | closed form | latency wall | of",
+        map(_ends, result.lines),
     )
-    for line in result.lines:
-        first, last = end(line.crossing)
-        relaxed = end(line.smooth.crossing)[1] if line.smooth else "-"
-        largest = line.largest if line.curve.ends else None
-        size = (
-            f"{count(largest.parameters)} parameters"
-            if largest
-            else "beyond the grid"
-        )
-        closed = (
-            flops_text(
-                min(
-                    line.closed.critical_flops,
-                    line.closed.latency_critical_flops,
-                )
-            )
-            if line.closed
-            else "-"
-        )
-        most = flops_text(largest.flops) if largest else "-"
-        table.add_row(
-            line.scenario.name,
-            percent(line.scenario.threshold),
-            first,
-            last,
-            relaxed,
-            closed,
-            most,
-            size,
-        )
     parts: list[RenderableType] = [
         Text("End of linear scaling [training FLOP]", "bold"),
         table,
@@ -88,6 +53,29 @@ def limits_report(result: Limits, said: Sequence[str] = ()) -> RenderableType:
         (line,) = result.lines
         parts += [Text(), _curve(line), *map(Text, rents([line.scenario]))]
     return Group(*parts)
+
+
+def _ends(line: Limit) -> tuple[str, ...]:
+    """The cells of a scenario."""
+    of = line.closed
+    return (
+        line.scenario.name,
+        percent(line.scenario.threshold),
+        *end(line.crossing),
+        end(line.smooth.crossing)[1] if line.smooth else "-",
+        flops_text(
+            min(of.critical_flops, of.latency_critical_flops) if of else None
+        ),
+        *wall(line),
+    )
+
+
+def wall(line: Limit) -> tuple[str, str]:
+    """(FLOP of the largest run, its parameters), where the grid does not end before."""
+    p = line.largest if line.curve.ends else None
+    if not p:
+        return "-", "beyond the grid"
+    return flops_text(p.flops), f"{count(p.parameters)} parameters"
 
 
 def _notes(result: Limits) -> Iterator[str]:
@@ -122,10 +110,9 @@ OF_A_POINT = (*SIZE, *AXES.values(), "microbatches", *PAID)
 
 def _curve(line: Limit) -> RenderableType:
     """One row a model."""
-    table = empty_table(*OF_A_POINT)
-    for p in line.curve.points:
-        table.add_row(*model_cells(p, line.scenario))
-    return table
+    return text_table(
+        OF_A_POINT, [model_cells(p, line.scenario) for p in line.curve.points]
+    )
 
 
 def model_cells(p: Point, scenario: Scenario) -> tuple[str, ...]:
@@ -174,73 +161,69 @@ def answers(
 ) -> RenderableType:
     """Smallest clusters and largest runs: one row a scenario."""
     real = any(isinstance(p, RealPoint) for _, _, p in points)
-    table = empty_table("scenario", *(OF_A_REAL_POINT if real else OF_A_POINT))
-    for name, scenario, p in points:
-        if isinstance(p, RealPoint):
-            words = short_words(p.prediction.layout)
-            cells = (*run_size_cells(p), words, *run_cost_cells(p, scenario))
-        else:
-            cells = model_cells(p, scenario)
-        table.add_row(name, *cells)
+    table = text_table(
+        ("scenario", *(OF_A_REAL_POINT if real else OF_A_POINT)),
+        [(name, *_cells(p, scenario)) for name, scenario, p in points],
+    )
     return Group(table, *map(Text, rents([s for _, s, _ in points])))
+
+
+def _cells(p: Point | RealPoint, scenario: Scenario) -> tuple[str, ...]:
+    """The cells of a model, or of a whole transformer."""
+    if not isinstance(p, RealPoint):
+        return model_cells(p, scenario)
+    words = short_words(p.prediction.layout)
+    return (*run_size_cells(p), words, *run_cost_cells(p, scenario))
 
 
 def sensitivities(result: Sensitivity) -> RenderableType:
     """Ends of linear scaling under each change."""
-    table = empty_table("change", *result.scenarios)
-    for name, crossings in result.rows:
-        table.add_row(
-            name,
-            *(
-                f"{end(c)[0]} [{end(c)[1]}]" if not c.never else "never above"
-                for c in crossings
-            ),
-        )
     return Group(
         Text(
             "End of linear scaling [FLOP]: first model below [last crossing]",
             "bold",
         ),
-        table,
+        text_table(
+            ("change", *result.scenarios),
+            [
+                (name, *map(_both, crossings))
+                for name, crossings in result.rows
+            ],
+        ),
     )
+
+
+def _both(c: Crossing) -> str:
+    """First and last crossing in one cell."""
+    first, last = end(c)
+    return first if c.never else f"{first} [{last}]"
 
 
 def ladders(
     paper: Sequence[tuple[str, Limit]], curves: Sequence[RealCurve]
 ) -> RenderableType:
     """What each omission moves: ends of linear scaling and the largest run."""
-    table = empty_table(
-        "what is counted",
-        "ends (grid rule)",
-        "ends (last crossing)",
-        "largest run",
-        "chips",
-        "why",
-    )
+    rows = []
     for name, line in paper:
         p = line.largest
-        table.add_row(
-            name,
-            *end(line.crossing),
-            flops_text(p.flops if p else None),
-            f"{p.chips:.2g}" if p else "-",
-            "",
-        )
+        most = flops_text(p.flops if p else None)
+        chips = f"{p.chips:.2g}" if p else "-"
+        rows.append((name, *end(line.crossing), most, chips, ""))
     for c in curves:
         last = c.points[-1] if c.points else None
-        table.add_row(
-            c.name,
-            *end(c.crossing),
-            flops_text(last.flops if last else None),
-            f"{last.chips:,}" if last else "-",
-            c.reason,
-        )
+        most = flops_text(last.flops if last else None)
+        chips = f"{last.chips:,}" if last else "-"
+        rows.append((c.name, *end(c.crossing), most, chips, c.reason))
     return Group(
         Text(
             "End of linear scaling [training FLOP] when one thing at a time is left out",
             "bold",
         ),
-        table,
+        text_table(
+            "what is counted | ends (grid rule) | ends (last crossing) | largest run | chips"
+            " | why",
+            rows,
+        ),
     )
 
 

@@ -14,7 +14,7 @@ from ..limits.scenario import Scenario
 from ..limits.sensitivity import Sensitivity
 from ..units import show
 from .card import Card, CardRow, CardTable
-from .limits import end, flops_text
+from .limits import end, flops_text, wall
 from .text import BRIEFLY, count, percent, short_words
 
 ANSWERS = {"smallest": "needs", "largest": "does"}
@@ -166,13 +166,6 @@ def _several(lines: Sequence[Limit], growth: float) -> CardTable:
     """A line a scenario."""
     rows = []
     for line in lines:
-        largest = line.largest if line.curve.ends else None
-        size = (
-            f"{count(largest.parameters)} parameters"
-            if largest
-            else "beyond the grid"
-        )
-        most = flops_text(largest.flops) if largest else "-"
         most_linear = _linear(line)
         due = (
             str(int(year_of(most_linear, growth=growth)))
@@ -180,7 +173,7 @@ def _several(lines: Sequence[Limit], growth: float) -> CardTable:
             else "-"
         )
         name = line.scenario.name
-        rows.append((name, end(line.crossing)[0], due, most, size))
+        rows.append((name, end(line.crossing)[0], due, *wall(line)))
     return CardTable(
         ("scenario", "linear to", "until", "latency wall [FLOP]", "of"), rows
     )

@@ -6,15 +6,14 @@ Lines differ by dash and marker: black and white will do. matplotlib is only nee
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
-from ..limits.answer import Limits, parallelism_split
+from ..limits.answer import Limits
 from ..limits.curve import Curve
 from ..units import show
 
@@ -30,13 +29,6 @@ LINES = (
 """Colour, dash and marker of each line."""
 MARKS = 8
 """Markers on a line."""
-SHARES = {
-    "tp": ("tensor", "#ee6677", "///"),
-    "pp": ("pipeline", "#4477aa", "..."),
-    "dp": ("data", "#228833", "\\\\\\"),
-    "ep": ("expert", "#ccbb44", "xx"),
-}
-"""Axis -> label, colour and hatch."""
 COMPUTE = "training compute [FLOP]"
 RING = 12
 """Points across of what a paper prints."""
@@ -110,21 +102,6 @@ def utilisation(
     return figure
 
 
-def panels_side_by_side(
-    panels: Sequence[tuple[str, Mapping[str, Curve]]], whole: str = ""
-) -> Figure:
-    """Several plots of utilisation on the same axes; whole: the title above them."""
-    figure = Figure(figsize=(6.2 * len(panels), 4.8), layout="constrained")
-    figure.suptitle(whole, fontsize=12)
-    for ax, (title, curves) in zip(
-        figure.subplots(1, len(panels), sharex=True, sharey=True),
-        panels,
-        strict=True,
-    ):
-        draw_utilisation(ax, curves, title)
-    return figure
-
-
 def draw_utilisation(
     ax: Axes, curves: Mapping[str, Curve], title: str, more: str = ""
 ) -> None:
@@ -172,88 +149,3 @@ def draw_utilisation(
         loc="lower left" if len(chips) > 1 else "best",
     )
     ax.grid(alpha=0.3)
-
-
-def degree_split(curve: Curve, title: str) -> Figure:
-    """Shares of log N that tensor, pipeline, data and expert parallelism have, stacked."""
-    figure = Figure(figsize=(7.5, 4.4), layout="constrained")
-    ax = figure.subplots()
-    shares = [parallelism_split(p) for p in curve.points]
-    x = [p.flops for p in curve.points]
-    below = [0.0] * len(shares)
-    for axis, (label, colour, hatch) in SHARES.items():
-        top = [b + s[axis] for b, s in zip(below, shares, strict=True)]
-        if any(s[axis] for s in shares):
-            ax.fill_between(
-                x,
-                below,
-                top,
-                color=colour,
-                hatch=hatch,
-                edgecolor="black",
-                linewidth=0.8,
-                alpha=0.6,
-                label=label,
-            )
-        below = top
-    ax.set(
-        xscale="log",
-        xlabel=COMPUTE,
-        ylabel="share of log(chips)",
-        ylim=(0, 1),
-        title=title,
-    )
-    if x:
-        ax.set_xlim(x[0], x[-1])
-    ax.legend(
-        loc="center left", bbox_to_anchor=(1.0, 0.5), title="parallelism"
-    )
-    return figure
-
-
-def exponents(x: Any, lines: Mapping[str, Any], title: str) -> Figure:
-    """Limits against the exponent by which batch over depth grows."""
-    figure = Figure(figsize=(7, 4.6), layout="constrained")
-    ax = figure.subplots()
-    for i, (name, values) in enumerate(lines.items()):
-        colour, dash, mark = LINES[i % len(LINES)]
-        ax.plot(
-            x,
-            values,
-            color=colour,
-            linestyle=dash,
-            marker=mark,
-            markevery=max(len(x) // MARKS, 1),
-            markersize=5,
-            label=name,
-        )
-    ax.set(
-        yscale="log",
-        xlabel=r"$\alpha_b - \alpha_L$: batch over depth grows as $T^{\alpha_b - \alpha_L}$",
-        ylabel=COMPUTE,
-        title=title,
-    )
-    ax.legend(fontsize=9)
-    ax.grid(alpha=0.3)
-    return figure
-
-
-def depths(
-    models: Mapping[str, tuple[float, float]],
-    lines: Mapping[str, tuple[Any, Any]],
-    title: str,
-) -> Figure:
-    """Layers against parameters: models as marks, laws as lines."""
-    figure = Figure(figsize=(7.0, 4.8), layout="constrained")
-    axes = figure.subplots()
-    axes.plot(*zip(*models.values(), strict=True), "o", color="#777777", ms=4,
-              label=f"{len(models)} dense models of the catalogue")  # fmt: skip
-    for (name, (x, y)), (colour, dash, _) in zip(
-        lines.items(), LINES[1:], strict=False
-    ):
-        axes.plot(x, y, color=colour, linestyle=dash, label=name)
-    axes.set(xscale="log", yscale="log", xlabel="parameters", ylabel="layers")
-    axes.grid(alpha=0.3)
-    axes.legend(frameon=False)
-    axes.set_title(title, fontsize=10)
-    return figure

@@ -7,7 +7,6 @@ from math import isfinite
 from typing import Any
 
 from rich.console import Group, RenderableType
-from rich.table import Table as Grid
 
 from ..cost.fit import LatencyAndRate
 from ..describe.cluster import Cluster
@@ -17,15 +16,12 @@ from ..formats.kineto import Classes
 from ..formats.nccl_tests import Group as Ranks
 from ..units import show
 from .card import Card, CardRow, Commands
+from .tables import text_table
 
 
 def machine_card(machine: Cluster, path: str) -> Card:
     """Rates, how many tables were measured, and what to do with the file."""
     chip = machine.chip
-    rates = ", ".join(
-        f"{name} {show(rate, 'FLOP/s')}"
-        for name, rate in chip.matrix_flops.items()
-    )
     sends = [name for dim in machine.network.dims for name in dim.collectives]
     errors = [
         t.residual for t in chip.kernels.values() if t.residual is not None
@@ -38,9 +34,7 @@ def machine_card(machine: Cluster, path: str) -> Card:
     return Card(
         f"Calibrate this machine: {chip.name}",
         (
-            CardRow(
-                "rates", f"{rates}; memory {show(chip.hbm_bandwidth, 'B/s')}"
-            ),
+            CardRow("rates", _rates(machine)),
             CardRow("kernels", f"{len(chip.kernels)} measured{worst}"),
             CardRow(
                 "messages", f"{len(sends)} tables of collectives measured"
@@ -83,66 +77,66 @@ def scale_card(
 
 def machine_report(machine: Cluster, path: str) -> list[RenderableType]:
     """Kernels, collectives, engine."""
-    rates = ", ".join(
-        f"{name} {show(rate, 'FLOP/s')}"
-        for name, rate in machine.chip.matrix_flops.items()
-    )
-    kernels = Grid(
-        "kernel",
-        "measured over",
-        "smallest",
-        "largest",
-        "error between points",
-        title="Kernels",
-    )
-    for name, table in machine.chip.kernels.items():
-        kernels.add_row(
-            name,
-            ranges(table),
-            show(min(table.seconds), "s"),
-            show(max(table.seconds), "s"),
-            percent(table.residual),
-        )
-    sends = Grid(
-        "collective",
-        "measured over",
-        "fit",
-        title="Collectives (cpu: CPU seconds of a rank)",
-    )
-    for dim in machine.network.dims:
-        for name, table in dim.collectives.items():
-            sends.add_row(name, ranges(table), table.fit)
-    costs = Grid(
-        "feature",
-        "ranks",
-        "step",
-        "microbatch",
-        "layer",
-        "layer and microbatch",
-        "misses",
-        title="Engine: CPU time of a rank",
-    )
-    for name, of in machine.engine.items():
-        for i, n in enumerate(of.ranks):
-            four = (
-                of.step[i],
-                of.microbatch[i],
-                of.layer[i],
-                of.layer_microbatch[i],
+    kernels = text_table(
+        "kernel | measured over | smallest | largest | error between points",
+        [
+            (
+                name,
+                ranges(table),
+                show(min(table.seconds), "s"),
+                show(max(table.seconds), "s"),
+                percent(table.residual),
             )
-            costs.add_row(
+            for name, table in machine.chip.kernels.items()
+        ],
+        left=(1,),
+    )
+    sends = text_table(
+        "collective (cpu: CPU seconds of a rank) | measured over | fit",
+        [
+            (name, ranges(table), table.fit)
+            for dim in machine.network.dims
+            for name, table in dim.collectives.items()
+        ],
+        left=(1, 2),
+    )
+    costs = text_table(
+        "CPU time of a rank, by feature | ranks | step | microbatch | layer"
+        " | layer and microbatch | misses",
+        [
+            (
                 name,
                 f"{n:g}",
-                *(show(x, "s") for x in four),
+                *(show(x, "s") for x in each),
                 percent(of.residual),
             )
+            for name, of in machine.engine.items()
+            for n, *each in zip(
+                of.ranks,
+                of.step,
+                of.microbatch,
+                of.layer,
+                of.layer_microbatch,
+                strict=True,
+            )
+        ],
+    )
     return [
-        f"{machine.chip.name}: {rates}; memory {show(machine.chip.hbm_bandwidth, 'B/s')}",
-        kernels,
-        sends,
-        costs,
+        f"{machine.chip.name}: {_rates(machine)}",
+        *(kernels, "", sends, "", costs, ""),
         f"wrote {path}",
     ]
+
+
+def _rates(machine: Cluster) -> str:
+    """FLOP/s by precision, and bytes of memory a second."""
+    chip = machine.chip
+    rates = [
+        f"{name} {show(rate, 'FLOP/s')}"
+        for name, rate in chip.matrix_flops.items()
+    ]
+    memory = show(chip.hbm_bandwidth, "B/s")
+    return f"{', '.join(rates)}; memory {memory}"
 
 
 def ranges(table: MeasuredTable) -> str:
@@ -166,25 +160,21 @@ def machine_to_dict(machine: Cluster, path: str) -> dict[str, Any]:
 
 def collectives(fits: Mapping[Ranks, LatencyAndRate]) -> RenderableType:
     """The line through each collective of each group."""
-    grid = Grid(
-        "collective",
-        "nodes",
-        "ranks a node",
-        "latency",
-        "rate",
-        "median error",
-        title="Collectives: latency + bytes / rate",
+    return text_table(
+        "collective: latency + bytes / rate | nodes | ranks a node | latency | rate"
+        " | median error",
+        [
+            (
+                kind,
+                str(nodes),
+                str(ranks),
+                show(line.latency, "s"),
+                show(line.rate, "B/s"),
+                percent(line.error),
+            )
+            for (kind, nodes, ranks), line in fits.items()
+        ],
     )
-    for (kind, nodes, ranks), line in fits.items():
-        grid.add_row(
-            kind,
-            str(nodes),
-            str(ranks),
-            show(line.latency, "s"),
-            show(line.rate, "B/s"),
-            percent(line.error),
-        )
-    return grid
 
 
 def collectives_to_dict(
@@ -207,15 +197,17 @@ def collectives_to_dict(
 def kernels_table(name: str, of: Classes) -> RenderableType:
     """Seconds of each class of kernels of a trace; what their sum is not."""
     total = sum(c.seconds for c in of.values()) or 1.0
-    grid = Grid("kernels", "time", "share", "calls", title=name)
-    for kind, c in of.items():
-        grid.add_row(
+    rows = [
+        (
             kind,
             show(c.seconds, "s"),
             percent(c.seconds / total),
             f"{c.calls:,}",
         )
-    return Group(grid, *(f"note: {note}" for note in of.notes))
+        for kind, c in of.items()
+    ]
+    table = text_table((f"kernels of {name}", "time", "share", "calls"), rows)
+    return Group(table, *(f"note: {note}" for note in of.notes))
 
 
 def kernels_to_dict(traces: Mapping[str, Classes]) -> list[dict[str, Any]]:

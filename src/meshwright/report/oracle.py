@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -11,7 +11,7 @@ from rich.text import Text
 
 from ..units import show
 from .card import Card, CardRow, CardTable
-from .predict import empty_table
+from .tables import text_table
 
 LARGEST = 8
 """Tensors that are listed where memory disagrees."""
@@ -23,16 +23,8 @@ def oracle_card(data: Mapping[str, Any]) -> Card:
         ("yes", "bold green") if data["agrees"] else ("no", "bold red")
     )
     wrong = [
-        (
-            f"rank {r['rank']}",
-            row["quantity"],
-            value(row["predicted"], row["unit"]),
-            value(row["counted"], row["unit"]),
-            difference(row["predicted"], row["counted"]),
-        )
-        for r in data["ranks"]
-        for row in r["rows"]
-        if not row["agrees"]
+        (f"rank {rank}", *_cells(row))
+        for rank, row in _differing(data["ranks"])
     ]
     names = ("rank", "quantity", "predicted", "counted", "difference")
     return Card(
@@ -64,18 +56,30 @@ def oracle_report(data: Mapping[str, Any]) -> RenderableType:
 
 def quantity_table(quantities: list[Mapping[str, Any]]) -> Table:
     """One quantity a line."""
-    table = empty_table("quantity", "predicted", "counted", "difference", "")
-    for row in quantities:
-        a = row["predicted"]
-        b = row["counted"]
-        table.add_row(
-            row["quantity"],
-            value(a, row["unit"]),
-            value(b, row["unit"]),
-            difference(a, b),
-            "" if row["agrees"] else "differs",
-        )
-    return table
+    return text_table(
+        "quantity | predicted | counted | difference | ",
+        [
+            (*_cells(row), "" if row["agrees"] else "differs")
+            for row in quantities
+        ],
+    )
+
+
+def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
+    """A quantity, predicted, counted, and their difference."""
+    ends = row["predicted"], row["counted"]
+    shown = (value(end, row["unit"]) for end in ends)
+    return row["quantity"], *shown, difference(*ends)
+
+
+def _differing(
+    ranks: list[Mapping[str, Any]],
+) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    """(rank, row) of what disagrees."""
+    for of_rank in ranks:
+        for row in of_rank["rows"]:
+            if not row["agrees"]:
+                yield of_rank["rank"], row
 
 
 def value(number: float, unit: str) -> str:
@@ -94,34 +98,33 @@ def difference(predicted: float, counted: float) -> str:
 
 def _memory(terms: Mapping[str, float]) -> Table:
     """What the predicted peak is made of."""
-    table = empty_table("predicted peak", "bytes")
-    for term, size in sorted(terms.items(), key=lambda item: -item[1]):
-        table.add_row(term, show(size, "GiB", 4))
-    return table
+    ranked = sorted(terms.items(), key=lambda item: -item[1])
+    return text_table(
+        "predicted peak | bytes",
+        [(term, show(size, "GiB", 4)) for term, size in ranked],
+    )
 
 
 def live(tensors: list[Mapping[str, Any]]) -> Table:
     """What lived at the counted peak."""
-    table = empty_table(
-        "live at the counted peak, made by", "shape", "", "bytes"
+    return text_table(
+        "live at the counted peak, made by | shape |  | bytes",
+        [
+            (
+                x["made_by"],
+                " x ".join(map(str, x["shape"])),
+                x["dtype"],
+                show(x["bytes"], "GiB", 4),
+            )
+            for x in tensors
+        ],
     )
-    for x in tensors:
-        table.add_row(
-            x["made_by"],
-            " x ".join(map(str, x["shape"])),
-            x["dtype"],
-            show(x["bytes"], "GiB", 4),
-        )
-    return table
 
 
 def _sentence(ranks: list[Mapping[str, Any]]) -> str:
     """What it comes to."""
     wrong = [
-        f"{row['quantity']} of rank {r['rank']}"
-        for r in ranks
-        for row in r["rows"]
-        if not row["agrees"]
+        f"{row['quantity']} of rank {rank}" for rank, row in _differing(ranks)
     ]
     if not wrong:
         return (

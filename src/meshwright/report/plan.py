@@ -18,28 +18,26 @@ from ..prediction.prediction import Prediction
 from ..search import why_simpler
 from ..units import show
 from .lines import IndentedLine, noted, taken_first
-from .predict import (
-    empty_table,
-    memory_table,
-    notes,
-    time_table,
-    title_and_headline,
-)
+from .predict import memory_table, notes, time_table, title_and_headline
+from .run_card import yours
+from .tables import text_table
 from .text import (
     BRIEFLY,
     CAUSES,
     NOTHING,
     count,
     layout_words,
+    memory_needed,
     percent,
     risk_words,
     seconds,
     short_words,
+    signed,
 )
 
 if TYPE_CHECKING:
-    from ..search import Plan, Tuning
-    from ..sizing import Sizing
+    from ..search import Family, Plan, Tuning
+    from ..sizing import Size, Sizing
 
 BINDING = 0.02
 """Share of the step from which a cause is named among those that bind."""
@@ -53,8 +51,6 @@ NAMED = 2
 """Causes that the reason names."""
 MEMORY = 0.03
 """Differences of memory below this share are not named."""
-SAID = 3
-"""Differences of two layouts that are named."""
 
 
 def plan_report(
@@ -218,7 +214,7 @@ def best_details(plan: Plan) -> Iterator[RenderableType]:
     if second:
         yield IndentedLine(
             f"second: {short_words(second.layout)} ({difference_words(plan, second)};"
-            f" {differences(best, second)})"
+            f" {versus(best, second)})"
         )
 
 
@@ -241,46 +237,15 @@ def difference_words(plan: Plan, p: Prediction) -> str:
     return f"{100 * slower:+.1f} %{what}{tie}"
 
 
-def differences(best: Prediction, other: Prediction) -> str:
-    """The causes in which two layouts differ most, and the risk where that differs."""
-    changes = [
-        (cause, other.time_s[cause] - s) for cause, s in best.time_s.items()
-    ]
-    largest = sorted(changes, key=lambda item: -abs(item[1]))[:SAID]
-    parts = [
-        f"{cause} {'+' if d > 0 else '-'}{show(abs(d), 's')}"
-        for cause, d in largest
-        if abs(d) >= SEEN * best.step_time_s
-    ]
-    if abs(other.risk_of_oom - best.risk_of_oom) >= RISKS:
-        parts.append(f"risk of running out {risk_words(other.risk_of_oom)}")
-    return ", ".join(parts) or "the same in every cause"
-
-
 def families_table(plan: Plan) -> Iterator[RenderableType]:
     """A row for the best layout of each family, and what it takes beside the plan's."""
-    table = empty_table(
-        "families of layouts", "step", "vs best", "risk", "what"
+    families = (*plan.families, *plan.outside)
+    yield text_table(
+        "families of layouts | step | vs best | risk | what",
+        [_family(plan, family) for family in families],
     )
-    rows = (*plan.families, *plan.outside)
-    for family in rows:
-        p = family.prediction
-        if p is None:
-            table.add_row(family.name, "", "", "", family.note)
-            continue
-        best = plan.best is not None and p.layout == plan.best.layout
-        tie = " tie" if plan.tie(p) else "    "
-        versus = "best    " if best else f"{100 * plan.slower(p):+.0f} %{tie}"
-        table.add_row(
-            family.name,
-            seconds(p.step_time_s),
-            versus,
-            risk_words(p.risk_of_oom),
-            short_words(p.layout),
-        )
-    yield table
     yield from difference_rows(
-        plan, [f.prediction for f in rows if f.prediction]
+        plan, [f.prediction for f in families if f.prediction]
     )
     if plan.kept:
         yield IndentedLine(
@@ -288,9 +253,25 @@ def families_table(plan: Plan) -> Iterator[RenderableType]:
             " it, such as --tp 16)",
             "dim",
         )
-    for family in rows:
+    for family in families:
         if family.note and family.prediction:
             yield IndentedLine(f"{family.name}: {family.note}", "dim")
+
+
+def _family(plan: Plan, family: Family) -> tuple[str, ...]:
+    """The cells of a family."""
+    p = family.prediction
+    if p is None:
+        return family.name, "", "", "", family.note
+    best = plan.best is not None and p.layout == plan.best.layout
+    tie = " tie" if plan.tie(p) else "    "
+    return (
+        family.name,
+        seconds(p.step_time_s),
+        "best    " if best else f"{100 * plan.slower(p):+.0f} %{tie}",
+        risk_words(p.risk_of_oom),
+        short_words(p.layout),
+    )
 
 
 def difference_rows(
@@ -307,18 +288,19 @@ def difference_rows(
 def _software(plan: Plan) -> Iterator[RenderableType]:
     """What settings of the framework's software would change, each alone and the best together."""
     if plan.software:
-        table = empty_table(
-            "software, layout kept", "step", "vs best", "since", ""
+        yield text_table(
+            "software, layout kept | step | vs best | since | ",
+            [
+                (
+                    one.flags,
+                    seconds(one.prediction.step_time_s),
+                    f"{100 * one.change:+.1f} %",
+                    ", ".join(one.since),
+                    "other numbers" if one.numerics else "",
+                )
+                for one in plan.software
+            ],
         )
-        for one in plan.software:
-            table.add_row(
-                one.flags,
-                seconds(one.prediction.step_time_s),
-                f"{100 * one.change:+.1f} %",
-                ", ".join(one.since),
-                "other numbers" if one.numerics else "",
-            )
-        yield table
     if tuned := plan.tuned:
         yield IndentedLine(f"together: {tuned_words(plan, tuned)}")
     if plan.software or plan.tuned:
@@ -354,21 +336,23 @@ def against(mine: Prediction, plan: Plan) -> RenderableType:
     assert best is not None
     if mine.layout == best.layout:
         return IndentedLine(f"yours: {yours(mine, plan)}")
-    table = empty_table(
-        "yours against the best", "yours", "best", "difference", "what"
+    rows = [
+        (
+            cause,
+            seconds(mine.time_s[cause]),
+            seconds(best.time_s[cause]),
+            signed(more),
+            CAUSES[cause],
+        )
+        for cause, more in seconds_by_cause(mine, best).items()
+        if abs(more) > NOTHING * best.step_time_s
+    ]
+    ends = mine.step_time_s, best.step_time_s
+    table = text_table(
+        "yours against the best | yours | best | difference | what",
+        rows,
+        ("step_time", *map(seconds, ends), signed(ends[0] - ends[1]), "sum"),
     )
-    for cause, more in seconds_by_cause(mine, best).items():
-        if abs(more) > NOTHING * best.step_time_s:
-            sign = "+" if more > 0 else "-"
-            row = (seconds(mine.time_s[cause]), seconds(best.time_s[cause]))
-            table.add_row(
-                cause, *row, sign + seconds(abs(more)), CAUSES[cause]
-            )
-    table.add_section()
-    whole = mine.step_time_s - best.step_time_s
-    signed = ("+" if whole > 0 else "-") + seconds(abs(whole))
-    ends = (seconds(mine.step_time_s), seconds(best.step_time_s))
-    table.add_row("step_time", *ends, signed, "sum", style="bold")
     said = [
         f"yours: {yours(mine, plan)}",
         *(
@@ -377,19 +361,6 @@ def against(mine: Prediction, plan: Plan) -> RenderableType:
         ),
     ]
     return Group(table, *(IndentedLine(sentence) for sentence in said))
-
-
-def yours(mine: Prediction, plan: Plan) -> str:
-    """A layout of the user's beside the best, in one line."""
-    words = short_words(mine.layout)
-    best = plan.best
-    assert best is not None
-    if mine.layout == best.layout:
-        return f"{words}: this is the best"
-    return (
-        f"{words}: {difference_words(plan, mine)}, risk of running out"
-        f" {risk_words(mine.risk_of_oom)} (best: {risk_words(best.risk_of_oom)})"
-    )
 
 
 def against_dict(mine: Prediction, best: Prediction) -> dict[str, Any]:
@@ -403,22 +374,24 @@ def against_dict(mine: Prediction, best: Prediction) -> dict[str, Any]:
 
 def sizing_table(sizing: Sizing) -> RenderableType:
     """How many chips a deadline or a budget asks for, and what was looked at."""
-    table = empty_table("chips", "run", "cost", "what")
-    for size in sizing.tried:
-        p = size.prediction
-        if p is None or p.train_time_s is None:
-            table.add_row(f"{size.chips:,}", "", "", "nothing fits")
-            continue
-        cost = f"{count(p.cost_usd)} USD" if p.cost_usd is not None else ""
-        chosen = " (chosen)" if size.chips == sizing.chips else ""
-        words = short_words(p.layout) + chosen
-        table.add_row(
-            f"{size.chips:,}", show(p.train_time_s, "s", 3), cost, words
-        )
     return Group(
         IndentedLine(sizing.why, "bold green" if sizing.chips else "bold red"),
-        table,
+        text_table(
+            "chips | run | cost | what",
+            [_size(size, size.chips == sizing.chips) for size in sizing.tried],
+        ),
     )
+
+
+def _size(size: Size, chosen: bool) -> tuple[str, ...]:
+    """The cells of a number of chips."""
+    p = size.prediction
+    chips = f"{size.chips:,}"
+    if p is None or p.train_time_s is None:
+        return chips, "", "", "nothing fits"
+    cost = f"{count(p.cost_usd)} USD" if p.cost_usd is not None else ""
+    words = short_words(p.layout) + " (chosen)" * chosen
+    return chips, show(p.train_time_s, "s", 3), cost, words
 
 
 def ranking_table(
@@ -427,28 +400,24 @@ def ranking_table(
     """One layout a row, the first as the plan has it, the others by expected time over the chance
     to fit.
     """
-    table = empty_table(title, "step", "vs first", "memory", "risk", "what")
-    words: set[str] = set()
+    # of one text are layouts whose ranks lie elsewhere, or whose norms are cut otherwise
+    shown: dict[str, tuple[str, ...]] = {}
     first_s = plan.cost_s(predictions[0]) if predictions else 0.0
     for rank, p in enumerate(predictions, 1):
         short = short_words(p.layout)
-        # differs in where its ranks lie, or how norms are cut
-        if short in words:
-            continue
-        words.add(short)
-        versus = (
-            ""
-            if rank == 1
-            else f"{100 * (plan.cost_s(p) / first_s - 1):+.1f} %"
-        )
-        table.add_row(
+        more = f"{100 * (plan.cost_s(p) / first_s - 1):+.1f} %"
+        cells = (
             f"{rank}",
             seconds(p.step_time_s),
-            versus + (" =" if plan.tie(p) else "  "),
-            show(p.memory_bytes["needed"], "GiB"),
+            ("" if rank == 1 else more) + (" =" if plan.tie(p) else "  "),
+            memory_needed(p),
             risk_words(p.risk_of_oom),
             short,
         )
+        shown.setdefault(short, cells)
+    table = text_table(
+        (title, "step", "vs first", "memory", "risk", "what"), shown.values()
+    )
     tied = any(plan.tie(p) for p in predictions[1:])
     ties = "=: a tie, within the model's resolution"
     return Group(
@@ -486,18 +455,18 @@ def searched(plan: Plan) -> Iterator[RenderableType]:
 
 def comparison(plans: dict[str, Plan]) -> Table:
     """The best layout under several assumption sets, side by side."""
-    table = empty_table("assumptions", "step", "MFU", "memory", "what")
-    for name, plan in plans.items():
-        p = plan.best
-        if p:
-            words = layout_words(p.layout, p.microbatches)
-            table.add_row(
+    return text_table(
+        "assumptions | step | MFU | memory | what",
+        [
+            (
                 name,
                 seconds(p.step_time_s),
                 percent(p.mfu),
-                show(p.memory_bytes["needed"], "GiB"),
-                words,
+                memory_needed(p),
+                layout_words(p.layout, p.microbatches),
             )
-        else:
-            table.add_row(name, "", "", "", "no layout fits")
-    return table
+            if (p := plan.best)
+            else (name, "", "", "", "no layout fits")
+            for name, plan in plans.items()
+        ],
+    )

@@ -12,6 +12,7 @@ from ..count.model import parameters
 from ..prediction.prediction import Prediction
 from ..units import show
 from .lines import IndentedLine, noted, taken_first
+from .tables import text_table
 from .text import (
     CAUSES,
     KINDS,
@@ -54,8 +55,8 @@ def title_and_headline(
     """Title, headline and layout; idle: say which chips do nothing, where nobody has."""
     first, *rest = headline(p)
     cluster = p.job.cluster
-    chip = cluster.chip.name + (" (unmeasured)" if p.unmeasured else "")
-    machine = f"{cluster.chips:,} x {chip}, {cluster.network.name}"
+    chips = cluster.machine + " (unmeasured)" * p.unmeasured
+    machine = f"{chips}, {cluster.network.name}"
     model = f"{p.job.model.name} ({count(parameters(p.job.model))})"
     yield IndentedLine(f"{model} on {machine}, {p.job.under_words}", "bold")
     yield IndentedLine(layout_words(p.layout, p.microbatches), indent=2)
@@ -72,56 +73,44 @@ def title_and_headline(
 
 def time_table(p: Prediction, ascii_only: bool = False) -> Table:
     """Seconds by cause; causes that take no time are left out."""
-    table = empty_table("time of a step", "seconds", "share", "", "what it is")
     longest = max(p.time_s.values())
-    for cause, s in p.time_s.items():
-        if s > NOTHING * p.step_time_s:
-            share = percent(s / p.step_time_s)
-            table.add_row(
-                cause,
-                seconds(s),
-                share,
-                bar(s / longest, WIDTH, ascii_only),
-                CAUSES[cause],
-            )
-    table.add_section()
-    table.add_row(
-        "step_time", seconds(p.step_time_s), "100 %", "", "sum", style="bold"
+    rows = (
+        (
+            cause,
+            seconds(s),
+            percent(s / p.step_time_s),
+            bar(s / longest, WIDTH, ascii_only),
+            CAUSES[cause],
+        )
+        for cause, s in p.time_s.items()
+        if s > NOTHING * p.step_time_s
     )
-    return table
+    return text_table(
+        "time of a step | seconds | share |  | what it is",
+        rows,
+        ("step_time", seconds(p.step_time_s), "100 %", "", "sum"),
+    )
 
 
 def memory_table(p: Prediction, ascii_only: bool = False) -> Table:
-    """Bytes by kind on the fullest chip, against what it has."""
-    table = empty_table("fullest chip", "size", "of capacity", "", "")
+    """Bytes by kind on the fullest chip, against what it has; then their sums."""
     use = p.memory_bytes
     capacity = use["capacity"]
-    for kind in KINDS:
-        if use[kind]:
-            table.add_row(
-                kind,
-                show(use[kind], "GiB"),
-                percent(use[kind] / capacity),
-                bar(use[kind] / capacity, WIDTH, ascii_only),
-                "",
-            )
+
+    def cells(name: str) -> tuple[str, ...]:
+        share = use[name] / capacity
+        drawn = bar(share, WIDTH, ascii_only)
+        return name, show(use[name], "GiB"), percent(share), drawn
+
+    table = text_table(
+        "fullest chip | size | of capacity |  | ",
+        [(*cells(kind), "") for kind in KINDS if use[kind]],
+    )
     table.add_section()
     for total, words in TOTALS.items():
-        style = "bold" if total == "needed" else ""
-        there = (
-            f"of {show(capacity, 'GiB')}: {words}"
-            if total == "needed"
-            else words
-        )
-        share = use[total] / capacity
-        table.add_row(
-            total,
-            show(use[total], "GiB"),
-            percent(share),
-            bar(share, WIDTH, ascii_only),
-            there,
-            style=style,
-        )
+        needed = total == "needed"
+        said = f"of {show(capacity, 'GiB')}: {words}" if needed else words
+        table.add_row(*cells(total), said, style="bold" * needed)
     return table
 
 
@@ -132,27 +121,3 @@ def notes(p: Prediction) -> Iterator[RenderableType]:
     if rest:
         yield Text()
     yield from noted(rest)
-
-
-def empty_table(first: str, *columns: str) -> Table:
-    """An empty table in the house style: text left, numbers right."""
-    table = Table(
-        box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0)
-    )
-    table.add_column(first, no_wrap=True)
-    for i, column in enumerate(columns):
-        text = column in (
-            "",
-            "what it is",
-            "source",
-            "why",
-            "what",
-            "note",
-        ) or column.startswith("in one")
-        table.add_column(
-            column,
-            justify="left" if text else "right",
-            no_wrap=not text or (i == 2 and column == ""),
-            overflow="fold",
-        )
-    return table

@@ -39,41 +39,15 @@ def reading_card(
     if alone:
         words = f"only adapters are trained ({alone}), which is not counted"
         rows.insert(0, CardRow("no", words, "bold red"))
-    if job:
-        size = count(parameters(job.model))
-        numbers = job.precision.name or job.precision.compute
-        words = layout_words(job.layout, int(microbatches(job, job.layout)))
-        chips = job.cluster.name or job.cluster.chips
-        rows += [
-            CardRow(
-                "model", f"{job.model.name}, {size} parameters, {numbers}"
-            ),
-            CardRow(
-                "cluster",
-                f"{chips}, {job.batch:,} sequences of {job.T:,} tokens",
-            ),
-            CardRow("layout", words),
-        ]
-    else:
-        rows += [
-            CardRow(
-                LABELS.get(name := str(part).split()[0], name),
-                str(part).strip().partition(" ")[2].strip(),
-                rank=4,
-            )
-            for part in _parts(reading)
-        ]
+    rows += [
+        CardRow(LABELS.get(name, name), words, rank=0 if job else 4)
+        for name, words in _parts(reading, job)
+    ]
     rows += [
         CardRow("missing", f"the file {need}", "bold red", most=3)
         for need in needs
     ]
-    used, idle = len(reading.used), len(reading.harmless)
-    rows.append(
-        CardRow(
-            "keys",
-            f"{used} settings understood; {idle} ignored (no effect on time or memory)",
-        )
-    )
+    rows.append(CardRow("keys", _keys(reading)))
     left = [f"{key}: {why}" for key, why in reading.left.items()]
     for i, text in enumerate(left[:UNREAD]):
         rows.append(
@@ -90,9 +64,8 @@ def reading_card(
     later = (
         [] if alone else _later(file, job, needs, given=given, output=output)
     )
-    started = f", {reading.chips:,} ranks" if reading.chips else ""
     return Card(
-        f"Read {PurePath(file).name}: {reading.format.title}{started}",
+        f"Read {PurePath(file).name}: {_who(reading)}",
         (*rows, *card_notes(reading.notes), Commands(tuple(later), rank=1)),
         "--all: every key that is not in the job, and why",
     )
@@ -114,52 +87,60 @@ def reading_report(
 def _lines(
     reading: ForeignFile, file: str, job: Job | None, needs: list[str]
 ) -> Iterator[RenderableType]:
-    started = f", {reading.chips:,} ranks" if reading.chips else ""
-    yield Text(f"{file}: {reading.format.title}{started}", "bold")
+    yield Text(f"{file}: {_who(reading)}", "bold")
     first, rest = taken_first(reading.notes)
     for note in first:
         yield Text(f"  {note}", "yellow")
-    if job:
-        size = count(parameters(job.model))
-        yield Text(f"  model    {job.model.name}, {size} parameters")
-        yield Text(f"  cluster  {job.cluster.name or job.cluster.chips}")
-        yield Text(
-            f"  layout   {layout_words(job.layout, int(microbatches(job, job.layout)))}"
-        )
-        numbers = job.precision.name or job.precision.compute
-        yield Text(
-            f"  job      {job.batch:,} sequences of {job.T:,} tokens, {numbers}"
-        )
-    else:
-        yield from _parts(reading)
+    for name, words in _parts(reading, job):
+        yield Text(f"  {name:8} {words}")
     for need in needs:
         yield Text(f"  missing: the file {need}", "yellow")
-    used = len(reading.used)
-    idle = len(reading.harmless)
-    yield Text(
-        f"  {used} settings understood; {idle} ignored (no effect on time or memory)",
-        "dim",
-    )
+    yield Text(f"  {_keys(reading)}", "dim")
     for note in rest:
-        yield Text(f"  note: {note}", "yellow")
+        yield IndentedLine(f"note: {note}", "yellow", 2, 6)
     if reading.left:
         yield Text(f"  not in the job ({len(reading.left)}):", "yellow")
         yield from _left(reading.left)
 
 
-def _parts(reading: ForeignFile) -> Iterator[Text]:
-    """What a file says that is no whole job."""
+def _who(reading: ForeignFile) -> str:
+    """Whose file it is, and how many ranks it starts."""
+    started = f", {reading.chips:,} ranks" if reading.chips else ""
+    return f"{reading.format.title}{started}"
+
+
+def _keys(reading: ForeignFile) -> str:
+    """How many of its settings are in the job, and how many need not be."""
+    return (
+        f"{len(reading.used)} settings understood; {len(reading.harmless)} ignored (no effect on"
+        " time or memory)"
+    )
+
+
+def _parts(reading: ForeignFile, job: Job | None) -> Iterator[tuple[str, str]]:
+    """(name, words) of the parts of a job, or of what a file says that is no whole job."""
+    if job:
+        numbers = job.precision.name or job.precision.compute
+        size = count(parameters(job.model))
+        yield "model", f"{job.model.name}, {size} parameters, {numbers}"
+        chips = job.cluster.name or job.cluster.chips
+        yield (
+            "cluster",
+            f"{chips}, {job.batch:,} sequences of {job.T:,} tokens",
+        )
+        steps = int(microbatches(job, job.layout))
+        yield "layout", layout_words(job.layout, steps)
+        return
     for name, table in reading.tables.items():
+        words = str(table)
         if isinstance(table, Mapping):
             words = ", ".join(
                 f"{key} {_plain(value)}"
                 for key, value in table.items()
                 if key != "framework"
             )
-        else:
-            words = str(table)
         if words:
-            yield Text(f"  {name:8} {words}")
+            yield name, words
 
 
 def _plain(value: object) -> str:

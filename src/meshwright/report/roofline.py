@@ -14,8 +14,9 @@ from ..roofline.queries import Roofline
 from ..roofline.schemes import Scheme
 from ..units import show
 from .card import Card, CardRow, CardTable
-from .predict import empty_table
+from .lines import noted
 from .run_card import notes as card_notes
+from .tables import text_table
 from .text import count, seconds
 
 LAYERS = {
@@ -161,142 +162,109 @@ def _head(r: Roofline) -> Iterator[Text]:
 
 def schemes(r: Roofline) -> Table:
     """Times at the batch, and the batch from which compute binds."""
-    table = empty_table(
-        "scheme",
-        "degrees",
-        "pass",
-        "compute",
-        "comm sum",
-        "comm max",
-        "bound sum",
-        "bound max",
-        "memory",
+    return text_table(
+        "scheme | degrees | pass | compute | comm sum | comm max | bound sum | bound max | memory",
+        [
+            (
+                s.name,
+                s.degrees,
+                s.binds,
+                *map(seconds, (s.compute_s, s.comm_sum_s, s.comm_max_s)),
+                *(
+                    f"{_tokens(batch)} {'yes' if s.compute_bound(edition) else 'NO'}"
+                    for edition, batch in (
+                        ("sum", s.least_batch_sum_tokens),
+                        ("max", s.least_batch_max_tokens),
+                    )
+                ),
+                show(s.memory_bytes, "GiB"),
+            )
+            for s in r.schemes
+        ],
+        caption="bound: tokens a step from which the pass is compute-bound; yes or NO: whether this"
+        " batch is",
     )
-    for s in r.schemes:
-        bound = [
-            _tokens(s.least_batch_sum_tokens),
-            _tokens(s.least_batch_max_tokens),
-        ]
-        times = [seconds(t) for t in (s.compute_s, s.comm_sum_s, s.comm_max_s)]
-        marks = [
-            f"{b} {'yes' if s.compute_bound(e) else 'NO'}"
-            for b, e in zip(bound, ("sum", "max"), strict=True)
-        ]
-        table.add_row(
-            s.name,
-            s.degrees,
-            s.binds,
-            *times,
-            *marks,
-            show(s.memory_bytes, "GiB"),
-        )
-    table.caption = (
-        "bound: tokens a step from which the pass is compute-bound; yes or NO: whether this"
-        " batch is"
-    )
-    return table
 
 
 def theory(r: Roofline) -> Table:
     """Continuous optima."""
-    table = empty_table(
-        "axes for FSDP",
-        "for TP",
-        "X_opt",
-        "Y",
-        "ratio sum",
-        "ratio max",
-        "B/N sum",
-        "B/N max",
-        "largest Y",
+    return text_table(
+        "axes for FSDP | for TP | X_opt | Y | ratio sum | ratio max | B/N sum | B/N max"
+        " | largest Y",
+        [
+            (
+                str(t.m_x),
+                str(t.m_y),
+                *(
+                    show(float(n), "")
+                    for n in (
+                        t.x,
+                        t.y,
+                        t.ratio_sum,
+                        t.ratio_max,
+                        t.tokens_per_chip_sum,
+                        t.tokens_per_chip_max,
+                        t.largest_tensor,
+                    )
+                ),
+            )
+            for t in r.theory
+        ],
+        caption="theory: X and Y of any size; ratio T_math/T_comms; B/N tokens a chip from which it"
+        " is above 1",
     )
-    for t in r.theory:
-        numbers = (
-            t.x,
-            t.y,
-            t.ratio_sum,
-            t.ratio_max,
-            t.tokens_per_chip_sum,
-            t.tokens_per_chip_max,
-            t.largest_tensor,
-        )
-        table.add_row(
-            str(t.m_x), str(t.m_y), *(show(float(n), "") for n in numbers)
-        )
-    table.caption = (
-        "theory: X and Y of any size; ratio T_math/T_comms; B/N tokens a chip from which it is"
-        " above 1"
-    )
-    return table
 
 
 def split_table(r: Roofline) -> Table:
     """Best splits of the real axes."""
-    table = empty_table(
-        "edition",
-        "X",
-        "Y",
-        "axes",
-        "compute",
-        "FSDP",
-        "TP",
-        "together",
-        "ratio",
-        "bound from",
-        "with axes",
-    )
-    for w in r.whole:
-        times = [
-            seconds(t) for t in (w.compute_s, w.data_s, w.tensor_s, w.comm_s)
-        ]
-        ratio = "" if w.ratio is None else f"{w.ratio:.2f}"
-        first = _tokens(w.compute_bound_from_tokens)
-        table.add_row(
-            w.edition,
-            str(w.x),
-            str(w.y),
-            w.placement,
-            *times,
-            ratio,
-            first,
-            w.compute_bound_first,
-        )
-    table.caption = (
-        "sum: collectives of different mesh axes in turn;"
+    return text_table(
+        "edition | X | Y | axes | compute | FSDP | TP | together | ratio | bound from"
+        " | with axes",
+        [
+            (
+                w.edition,
+                str(w.x),
+                str(w.y),
+                w.placement,
+                *map(seconds, (w.compute_s, w.data_s, w.tensor_s, w.comm_s)),
+                "" if w.ratio is None else f"{w.ratio:.2f}",
+                _tokens(w.compute_bound_from_tokens),
+                w.compute_bound_first,
+            )
+            for w in r.whole
+        ],
+        caption="sum: collectives of different mesh axes in turn;"
         " max: at the same time, a lower bound; axes: x 8X·2Y is 2 neighbours of a Y group, 8"
-        " times; bound from: the least batch at which a split is compute-bound"
+        " times; bound from: the least batch at which a split is compute-bound",
     )
-    return table
 
 
 def _degrees(r: Roofline) -> Table:
     """Communication over the split of FSDP and tensor parallelism, the least marked."""
-    table = empty_table(
-        "X", "Y", "compute", "FSDP", "TP", "sum", "max", "axes"
-    )
     least_sum = min(d.comm_sum_s for d in r.degrees)
     least_max = min(d.comm_max_s for d in r.degrees)
-    for d in r.degrees:
-        table.add_row(
-            str(d.x),
-            str(d.y),
-            *(seconds(t) for t in (d.compute_s, d.data_s, d.tensor_s)),
-            seconds(d.comm_sum_s) + " <" * (d.comm_sum_s == least_sum),
-            seconds(d.comm_max_s) + " <" * (d.comm_max_s == least_max),
-            d.placement,
-        )
-    table.caption = (
-        "splits X x Y: <, the least communication; axes: where sum is shortest"
+    return text_table(
+        "X | Y | compute | FSDP | TP | sum | max | axes",
+        [
+            (
+                str(d.x),
+                str(d.y),
+                *map(seconds, (d.compute_s, d.data_s, d.tensor_s)),
+                seconds(d.comm_sum_s) + " <" * (d.comm_sum_s == least_sum),
+                seconds(d.comm_max_s) + " <" * (d.comm_max_s == least_max),
+                d.placement,
+            )
+            for d in r.degrees
+        ],
+        caption="splits X x Y: <, the least communication; axes: where sum is shortest",
     )
-    return table
 
 
-def _notes(r: Roofline) -> Iterator[Text]:
+def _notes(r: Roofline) -> Iterator[RenderableType]:
     for s in r.schemes:
         if s.note:
             yield Text(f"{s.name}: {s.note}", "dim")
-    for note in r.notes:
-        yield Text(f"note: {note}", "yellow")
+    yield from noted(r.notes)
 
 
 def _tokens(batch: float | None) -> str:

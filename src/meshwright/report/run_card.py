@@ -26,6 +26,7 @@ from .text import (
     seconds,
     short_range,
     short_words,
+    step_words,
 )
 
 if TYPE_CHECKING:
@@ -169,7 +170,6 @@ def question(job: Job) -> str:
     name = job.model.name
     if not SIZED.search(name):
         name += f" ({count(parameters(job.model))})"
-    chips = f"{job.cluster.chips:,} x {job.cluster.chip.name}"
     tokens = count(job.batch_tokens) + ("" if job.tokens else " tokens")
     length = f" for {count(job.tokens)} tokens" if job.tokens else ""
     batch = f"{tokens} ({job.batch:,} x {job.T:,})"
@@ -177,7 +177,7 @@ def question(job: Job) -> str:
     under = f" under {job.assumptions.name}"
     under = "" if how == f"assumptions {USUAL}" else under
     under += f" with {framework}" if framework else ""
-    return f"{name}{length} on {chips}, batch {batch}{under}"
+    return f"{name}{length} on {job.cluster.machine}, batch {batch}{under}"
 
 
 def verdict(
@@ -217,17 +217,9 @@ def _memory(p: Prediction) -> str:
 
 def step_rows(p: Prediction) -> Iterator[CardRow]:
     """Seconds of a step with their interval, and rates."""
-    sure = (
-        f" (90 %: {short_range(*p.interval_s, seconds)})"
-        if p.interval_s
-        else ""
-    )
+    words = step_words(p, short_range)
     rate = f"{count(p.tokens_per_s)} tokens/s"
-    yield CardRow(
-        "step",
-        f"{seconds(p.step_time_s)}{sure}, {rate}, MFU {percent(p.mfu)}",
-        "bold",
-    )
+    yield CardRow("step", f"{words}, {rate}, MFU {percent(p.mfu)}", "bold")
 
 
 def _run(p: Prediction) -> Iterator[CardRow]:

@@ -11,12 +11,13 @@ from ..prediction.prediction import Prediction
 from ..sweep import Sweep, speedup
 from ..units import DAY_S, show
 from .card import Card, CardRow, CardTable
-from .lines import IndentedLine
-from .predict import empty_table
+from .lines import IndentedLine, noted
 from .run_card import binding
 from .run_card import notes as card_notes
+from .tables import text_table
 from .text import (
     count,
+    interval_words,
     percent,
     range_text,
     run_words,
@@ -44,7 +45,7 @@ def sweep_card(sweep: Sweep, notes: Sequence[str] = ()) -> Card:
             continue
         cells = (
             seconds(p.step_time_s),
-            short_range(*p.interval_s, seconds) if p.interval_s else "",
+            interval_words(p, short_range),
             *(text.removesuffix(" USD") for text in _run(p) if money),
             *([] if money else [count(p.tokens_per_s)]),
             f"{p.tokens_per_s / first.tokens_per_s:.2f}",
@@ -147,33 +148,41 @@ def sweep_report(sweep: Sweep) -> RenderableType:
     chips = [] if sweep.over == "chips" else ["chips"]
     money = any(p.train_time_s for p in sweep.predictions)
     run = ["days", "cost"] if money else ["tokens/s"]
-    table = empty_table(
-        sweep.over, *chips, "step", "90 %", *run, "speed-up", "MFU", "what"
+    columns = (
+        sweep.over,
+        *chips,
+        "step",
+        "90 %",
+        *run,
+        "speed-up",
+        "MFU",
+        "what",
     )
     first = next(iter(sweep.predictions), None)
+    rows = []
     for point in sweep.points:
         p = point.prediction
-        cells = [f"{point.job.cluster.chips:,}"] if chips else []
+        cells = [str(point.value)]
+        cells += [f"{point.job.cluster.chips:,}"] if chips else []
         if p is None or first is None:
-            table.add_row(
-                str(point.value), *cells, *[""] * (len(run) + 4), point.note
-            )
+            cells += [""] * (len(columns) - len(cells) - 1)
+            rows.append((*cells, point.note))
             continue
-        cells += [
-            seconds(p.step_time_s),
-            range_text(*p.interval_s, seconds) if p.interval_s else "",
-        ]
-        cells += _run(p) if money else [count(p.tokens_per_s)]
-        cells += [_times(p, first), percent(p.mfu)]
-        short = (
-            ""
-            if point.fits
-            else f"{p.verdict} in {show(p.memory_bytes['capacity'], 'GiB')}: "
-        )
+        capacity = show(p.memory_bytes["capacity"], "GiB")
+        short = "" if point.fits else f"{p.verdict} in {capacity}: "
         idle = f", {p.idle}" if p.idle else ""
-        what = short + short_words(p.layout) + idle
-        table.add_row(str(point.value), *cells, what)
-    return Group(table, *_notes(sweep))
+        rows.append(
+            (
+                *cells,
+                seconds(p.step_time_s),
+                interval_words(p, range_text),
+                *(_run(p) if money else [count(p.tokens_per_s)]),
+                _times(p, first),
+                percent(p.mfu),
+                short + short_words(p.layout) + idle,
+            )
+        )
+    return Group(text_table(columns, rows), *_notes(sweep))
 
 
 def _run(p: Prediction) -> list[str]:
@@ -190,8 +199,7 @@ def _times(p: Prediction, first: Prediction) -> str:
 
 
 def _notes(sweep: Sweep) -> Iterator[RenderableType]:
-    for said in _said(sweep):
-        yield IndentedLine(f"note: {said}", "yellow", hang=6)
+    yield from noted(_said(sweep))
     if len(sweep.predictions) > 1:
         yield IndentedLine(
             "speed-up: tokens/s relative to the first row, with the 90 % interval of the ratio",

@@ -101,6 +101,11 @@ def seconds(value: float, digits: int = 3) -> str:
     )
 
 
+def signed(value: float) -> str:
+    """Seconds with their sign."""
+    return ("-" if value < 0 else "+") + seconds(abs(value))
+
+
 def percent(share: float, digits: int = 1) -> str:
     """0.412 -> "41.2 %"."""
     return f"{100 * share:.{digits}f} %"
@@ -255,6 +260,26 @@ def short_range(low: float, high: float, shown: Callable[[float], str]) -> str:
     return range_text(low, high, shown).replace(" to ", "-")
 
 
+Between = Callable[[float, float, Callable[[float], str]], str]
+"""How two numbers are said: `range_text` or `short_range`."""
+
+
+def interval_words(p: Prediction, between: Between) -> str:
+    """The 90 % interval of a step; empty where there is none."""
+    return between(*p.interval_s, seconds) if p.interval_s else ""
+
+
+def step_words(p: Prediction, between: Between) -> str:
+    """The step with its interval: 7.9 s (90 %: 7.3-8.6 s)."""
+    sure = interval_words(p, between)
+    return seconds(p.step_time_s) + (f" (90 %: {sure})" if sure else "")
+
+
+def memory_needed(p: Prediction) -> str:
+    """Of the fullest chip."""
+    return show(p.memory_bytes["needed"], "GiB")
+
+
 def headline(p: Prediction) -> list[str]:
     """The answer in a few lines: the step and how sure it is, its rates, memory, and the whole run
     if its length is known.
@@ -262,14 +287,9 @@ def headline(p: Prediction) -> list[str]:
     What does not fit is said before any number that it would make void.
     """
     peak = p.job.cluster.chip.peak(p.job.precision.compute)
-    sure = (
-        f" (90 %: {range_text(*p.interval_s, seconds)})"
-        if p.interval_s
-        else ""
-    )
     lines = [
         (
-            f"step time {seconds(p.step_time_s)}{sure} for {p.job.batch_tokens:,.0f} tokens"
+            f"step time {step_words(p, range_text)} for {p.job.batch_tokens:,.0f} tokens"
             f" ({p.job.batch:,} sequences of {p.job.T:,})"
         ),
         (
@@ -329,7 +349,7 @@ def evidence(p: Prediction) -> list[str]:
 def room(p: Prediction) -> str:
     """Memory needed and there, on the fullest chip."""
     use = p.memory_bytes
-    words = f"{show(use['needed'], 'GiB')} of {show(use['capacity'], 'GiB')} on the fullest chip"
+    words = f"{memory_needed(p)} of {show(use['capacity'], 'GiB')} on the fullest chip"
     risk = (
         f" (risk of running out {chance(p.risk_of_oom)})"
         if p.job.how.memory.risk_width

@@ -5,6 +5,7 @@ each rank's day.
 from __future__ import annotations
 
 from bisect import bisect_right
+from itertools import pairwise
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -14,8 +15,9 @@ from ..prediction.replay import Replay
 from ..schedule.timeline import Timeline
 from ..units import show
 from .card import Card, CardRow, Picture
-from .predict import empty_table
+from .lines import noted
 from .run_card import notes as card_notes
+from .tables import text_table
 from .text import BRIEFLY, layout_words, percent, seconds, short_words
 
 COLUMNS = 72
@@ -46,12 +48,11 @@ def timeline_card(r: Replay, ascii_only: bool = False) -> Card:
         for name in AFTER
         if p.time_s[name] > NEGLIGIBLE * p.step_time_s
     )
-    chips = f"{p.job.cluster.chips:,} x {p.job.cluster.chip.name}"
     ends = f"{percent(min(idle))} to {percent(max(idle))} by rank"
     off = f"{100 * r.difference:+.2f} %"
     same = "agrees" if float(off[:-2]) == 0 else f"differs by {off}"
     return Card(
-        f"Timeline of {p.job.model.name} on {chips}:"
+        f"Timeline of {p.job.model.name} on {p.job.cluster.machine}:"
         f" {short_words(p.layout)}, {p.microbatches} microbatches",
         (
             CardRow(
@@ -104,7 +105,7 @@ def timeline_report(r: Replay, ascii_only: bool = False) -> RenderableType:
     """Everything `timeline` prints."""
     p = r.prediction
     t = r.timeline
-    title = f"{p.job.model.name} on {p.job.cluster.chips:,} x {p.job.cluster.chip.name}"
+    title = f"{p.job.model.name} on {p.job.cluster.machine}"
     after = ", ".join(f"{name} {show(p.time_s[name], 's')}" for name in AFTER)
     lines = [
         Text(f"{title}: {layout_words(p.layout, p.microbatches)}", "bold"),
@@ -118,9 +119,9 @@ def timeline_report(r: Replay, ascii_only: bool = False) -> RenderableType:
         Text(f"  outside the pipeline: {after}"),
         Text(f"  a send between stages takes {_sends(r)}", "dim"),
     ]
-    lines += [Text(f"note: {note}", "yellow") for note in (*r.notes, *p.notes)]
     return Group(
         *lines,
+        *noted((*r.notes, *p.notes)),
         Text(),
         stage_table(r),
         Text(),
@@ -132,37 +133,35 @@ def timeline_report(r: Replay, ascii_only: bool = False) -> RenderableType:
 
 def stage_table(r: Replay) -> Table:
     """Seconds of one microbatch by stage; equal neighbours share a row."""
-    table = empty_table(
-        "stages", "forward", "input gradient", "weight gradient", "sum"
+    stages = [*r.stages]
+    begins = [
+        k for k in range(len(stages)) if k == 0 or stages[k] != stages[k - 1]
+    ]
+    rows = []
+    for begin, end in pairwise((*begins, len(stages))):
+        name = str(begin) if end == begin + 1 else f"{begin} to {end - 1}"
+        passes = stages[begin]
+        rows.append((name, *(show(s, "s") for s in (*passes, sum(passes)))))
+    return text_table(
+        "stages | forward | input gradient | weight gradient | sum", rows
     )
-    begin = 0
-    for k in range(1, len(r.stages) + 1):
-        if k == len(r.stages) or r.stages[k] != r.stages[begin]:
-            passes = r.stages[begin]
-            name = str(begin) if k == begin + 1 else f"{begin} to {k - 1}"
-            table.add_row(
-                name, *(show(s, "s") for s in passes), show(sum(passes), "s")
-            )
-            begin = k
-    return table
 
 
 def _ranks(t: Timeline) -> Table:
     """Busy and idle seconds of each rank, and the microbatches it holds."""
-    table = empty_table(
-        "rank", "busy", "idle", "idle share", "microbatches held"
+    return text_table(
+        "rank | busy | idle | idle share | microbatches held",
+        [
+            (
+                str(rank),
+                show(t.busy_s[rank], "s"),
+                show(t.idle_s[rank], "s"),
+                percent(t.idle_s[rank] / t.makespan_s),
+                f"{t.in_flight[rank]:g}",
+            )
+            for rank in _shown(len(t.order))
+        ],
     )
-    for rank in _shown(len(t.order)):
-        busy = t.busy_s[rank]
-        idle = t.idle_s[rank]
-        table.add_row(
-            str(rank),
-            show(busy, "s"),
-            show(idle, "s"),
-            percent(idle / t.makespan_s),
-            f"{t.in_flight[rank]:g}",
-        )
-    return table
 
 
 def _shown(ranks: int, most: int = RANKS) -> list[int]:

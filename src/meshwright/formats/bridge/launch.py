@@ -78,7 +78,7 @@ def made_of(job: Job, path: str = "") -> str:
     layout = job.layout
     axes = ", ".join(f"{axis} {int(getattr(layout, axis))}" for axis in AXES)
     words = (
-        f"{job.model.name} on {job.cluster.chips:,} x {job.cluster.chip.name}, {job.batch:,}"
+        f"{job.model.name} on {job.cluster.machine}, {job.batch:,}"
         f" sequences of {job.T:,} a step: {axes}, zero {layout.zero}"
         + (f", from {path}" if path else "")
     )

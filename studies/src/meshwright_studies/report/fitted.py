@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import RenderableType
 from rich.text import Text
 
-from meshwright.report.predict import empty_table
+from meshwright.report.tables import text_table
 
 NAMES = {
     "median_abs_error": "median",
@@ -22,20 +22,26 @@ NAMES = {
 
 def fitted_report(data: Mapping[str, Any]) -> list[RenderableType]:
     """Numbers with their ranges, errors overall and by source, intervals."""
-    numbers = empty_table(
-        "number", "prior", "fitted", "range", "falls back without"
+    numbers = text_table(
+        "number | prior | fitted | range | falls back without",
+        [
+            (
+                p["name"],
+                f"{p['prior']:.3g}",
+                f"{p['value']:.3g}",
+                "{:.3g} to {:.3g}".format(*p["range"]),
+                ", ".join(p["without"]),
+            )
+            for p in data["parameters"]
+        ],
     )
-    for p in data["parameters"]:
-        low, high = p["range"]
-        cells = (
-            f"{p['prior']:.3g}",
-            f"{p['value']:.3g}",
-            f"{low:.3g} to {high:.3g}",
-        )
-        numbers.add_row(p["name"], *cells, ", ".join(p["without"]))
-    errors = empty_table("errors of step times, %", *NAMES.values())
-    for name, of in data["errors"].items():
-        errors.add_row(name, *(_percent(of[key], key) for key in NAMES))
+    errors = text_table(
+        ("errors of step times, %", *NAMES.values()),
+        [
+            (name, *(_percent(of[key], key) for key in NAMES))
+            for name, of in data["errors"].items()
+        ],
+    )
     return [
         numbers,
         Text(),
@@ -48,15 +54,20 @@ def fitted_report(data: Mapping[str, Any]) -> list[RenderableType]:
 
 
 def _sources(of: Mapping[str, Any]) -> RenderableType:
-    table = empty_table("median (bias), %", *of)
-    for name in next(iter(of.values())):
-        cells = [
-            f"{_percent(figures[name]['median_abs_error'])}"
-            f" ({_percent(figures[name]['bias'], 'bias')})"
-            for figures in of.values()
-        ]
-        table.add_row(name, *cells)
-    return table
+    return text_table(
+        ("median (bias), %", *of),
+        [
+            (
+                name,
+                *(
+                    f"{_percent(figures[name]['median_abs_error'])}"
+                    f" ({_percent(figures[name]['bias'], 'bias')})"
+                    for figures in of.values()
+                ),
+            )
+            for name in next(iter(of.values()))
+        ],
+    )
 
 
 def _sure(data: Mapping[str, Any]) -> list[RenderableType]:

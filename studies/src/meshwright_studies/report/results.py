@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from meshwright.report.card import Card, CardRow, CardTable
-from meshwright.report.predict import empty_table
+from meshwright.report.tables import text_table
 from meshwright.report.text import percent
 
 STYLES = {
@@ -207,17 +207,19 @@ def reproduced(data: Mapping[str, Any]) -> RenderableType:
 
 def _checks(checks: list[Mapping[str, Any]]) -> RenderableType:
     """A table of checks, the worst first."""
-    table = empty_table(
-        "check", "published", "computed", "difference", "", "note"
-    )
     ranked = sorted(checks, key=_worst)
-    for c in ranked[:MOST]:
-        table.add_row(
-            c["id"],
-            *_sides(c),
-            Text(c["status"], STYLES[c["status"]]),
-            c["note"],
-        )
+    table = text_table(
+        "check | published | computed | difference |  | note",
+        [
+            (
+                c["id"],
+                *_sides(c),
+                Text(c["status"], STYLES[c["status"]]),
+                c["note"],
+            )
+            for c in ranked[:MOST]
+        ],
+    )
     more = len(ranked) - MOST
     return (
         Group(
@@ -244,14 +246,9 @@ def _number(value: Any) -> str:
 
 def validated(data: Mapping[str, Any]) -> RenderableType:
     """Errors against measured runs: overall, by source, what was skipped, and what was assumed."""
-    table = empty_table(
-        "predicted against measured",
-        "rows",
-        "median error",
-        "mean",
-        "90th percentile",
-        "bias",
-        "in the interval",
+    table = text_table(
+        "predicted against measured | rows | median error | mean | 90th percentile | bias"
+        " | in the interval"
     )
     overall = data["overall"]
     for name, stats in overall.items():

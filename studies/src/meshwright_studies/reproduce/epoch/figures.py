@@ -58,7 +58,7 @@ def smooth(names: Mapping[str, str], kind: str = "") -> dict[str, Curve]:
 
 def figure_1() -> Any:
     """Left: today; right: what innovations add."""
-    from meshwright.report.limits_plots import panels_side_by_side
+    from ...report.figures_epoch import panels_side_by_side
 
     ahead = {**FIGURE_8, "DeepSeek batch scaling": "h100-deepseek"}
     keep = ("H100 SXM", "global NVLink, low latency", "DeepSeek batch scaling")
@@ -76,7 +76,7 @@ def figure_10() -> Any:
     """Depth by parameters: the paper's fit, its law, and models of the catalogue in place of its
     list, which is not public.
     """
-    from meshwright.report.limits_plots import depths
+    from ...report.figures_epoch import depths
 
     known = (model(name) for name in names("models"))
     dense = {
@@ -112,7 +112,7 @@ def figure_10() -> Any:
 
 def figure_11() -> Any:
     """End of linear scaling and largest run against the exponent of batch over depth."""
-    from meshwright.report.limits_plots import exponents
+    from ...report.figures_epoch import exponents
 
     run = Setting()
     x = np.linspace(0.0, 0.21, STEPS)
@@ -220,7 +220,7 @@ def _split(name: str, title: str) -> Callable[[], Any]:
     """How the runs of a curve are parallelised."""
 
     def draw() -> Any:
-        from meshwright.report.limits_plots import degree_split
+        from ...report.figures_epoch import degree_split
 
         return degree_split(ours(name), f"{title} {SET}")
 

@@ -37,7 +37,7 @@ def bubbles() -> Iterator[Check]:
             if p > 1 and m >= 1:
                 ours = float(
                     schedule_named("1f1b").bubble(
-                        p, m, 1, FORWARD, BACKWARD, 0.0
+                        p, m, v=1, f=FORWARD, i=BACKWARD, w=0.0
                     )
                 ) / (m * (FORWARD + BACKWARD))
                 yield check(

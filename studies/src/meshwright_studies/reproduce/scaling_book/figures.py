@@ -21,7 +21,7 @@ PANELS = (4096, 1024, 512, 256, 64, 1)
 
 def ratio_figure() -> Any:
     """T_math/T_comms against tokens a chip on 4 x 4 x 4."""
-    from meshwright.report.roofline_plots import ratio_plot
+    from ...report.figures_book import ratio_plot
 
     curves = ratio_curves()
     return ratio_plot(
@@ -33,7 +33,7 @@ def times_figure() -> Any:
     """Compute and communication time against batch on 16 x 16 x 16: lines for the edition sum,
     bands down to the edition max.
     """
-    from meshwright.report.roofline_plots import times_plot
+    from ...report.figures_book import times_plot
 
     s, m = book_setting(), pod(4096)
     schemes = {
