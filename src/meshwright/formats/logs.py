@@ -11,11 +11,8 @@ nanotron                          iteration: 10 / 500 | ... | elapsed_time_per_i
 Hugging Face Trainer              2%|...| 10/500 [01:25<1:09:34, 8.52s/it]
 OLMo-core                         [step=10/500,epoch=1] and below it throughput/device/TPS=7,100
 
-Launchers' prefixes (`0: `, `[1,0]<stdout>:`, times, colours) are passed over. Sources: Megatron-LM,
-megatron/training/training.py (training_log); Megatron-DeepSpeed, the same; NeMo, lightning
-ProgressPrinter and TimingCallback; torchtitan, components/metrics.py; MaxText, metric_logger.py;
-nanotron, trainer.py (train_step_logs); transformers, trainer_callback.py (ProgressCallback);
-OLMo-core, train/callbacks/console_logger.py and speed_monitor.py.
+Launchers' prefixes (`0: `, `[1,0]<stdout>:`, times, colours) are passed over. The patterns and
+their sources are in catalog/logs.toml.
 """
 
 from __future__ import annotations
@@ -26,6 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
+from ..describe.shipped import shipped_table
 from ..errors import BadInput
 
 LARGEST = 32 * 2**20
@@ -49,64 +47,16 @@ def _line(pattern: str) -> re.Pattern[str]:
     )
 
 
-LINES = (
-    (
-        "megatron",
-        _line(
-            r"iteration\s+<step>\s*/.*?elapsed time per iteration \(ms\):\s*<ms>"
-        ),
-    ),
-    (
-        "megatron-deepspeed",
-        _line(
-            r"iteration\s+<step>\s*/.*?elapsed time per iteration \(s\):\s*<s>"
-        ),
-    ),
-    (
-        "nemo",
-        _line(
-            r"global_step[:=]\s*<step>.*?train_step_timing(?: in s)?[:=]\s*<s>"
-        ),
-    ),
-    (
-        "nemo",
-        _line(
-            r"train_step_timing(?: in s)?[:=]\s*<s>.*?global_step[:=]\s*<step>"
-        ),
-    ),
-    ("torchtitan", _line(r"\bstep:\s*<step>\s.*?\btps:\s*<rate>")),
-    ("maxtext", _line(r"completed step:\s*<step>,\s*seconds:\s*<s>")),
-    (
-        "nanotron",
-        _line(
-            r"iteration:\s*<step>\s*/.*?elapsed_time_per_iteration_ms:\s*<ms>"
-        ),
-    ),
-    (
-        "trainer",
-        _line(r"^\s*\d+%\|[^|]*\|\s*<step>/\d+ \[[^\]]*?,\s*<s>s/it"),
-    ),
-    (
-        "trainer",
-        _line(r"^\s*\d+%\|[^|]*\|\s*<step>/\d+ \[[^\]]*?,\s*<hertz>it/s"),
-    ),
+TOOLS = shipped_table("logs.toml")
+"""Tool -> what its log says."""
+LINES = tuple(
+    (kind, _line(pattern))
+    for kind, tool in TOOLS.items()
+    for pattern in tool.get("steps", ())
 )
-"""(Tool, line of a step): <s> and <ms> of one step, <hertz> steps a second, <rate> tokens a second
-and chip."""
-HEAD = _line(r"\[step=<step>/\d+[,\]]")
-BELOW = _line(r"throughput/device/TPS=<rate>")
-"""OLMo-core's lines: the step, and below it its tokens a second and chip."""
-KINDS = (*dict.fromkeys(kind for kind, _ in LINES), "olmo-core")
-TITLES = {
-    "megatron": "Megatron-LM",
-    "megatron-deepspeed": "Megatron-DeepSpeed",
-    "nemo": "NeMo",
-    "torchtitan": "torchtitan",
-    "maxtext": "MaxText",
-    "nanotron": "nanotron",
-    "trainer": "Hugging Face Trainer",
-    "olmo-core": "OLMo-core",
-}
+OLMO = "olmo-core"
+ABOVE, BELOW = (_line(TOOLS[OLMO][name]) for name in ("above", "below"))
+TITLES = {kind: tool["title"] for kind, tool in TOOLS.items()}
 FIELDS = {
     "batch": re.compile(rf"global[ _]batch[ _]size[:=]\s*{NUMBER}"),
     "tflops_per_chip": re.compile(
@@ -144,7 +94,7 @@ class Log:
     """The steps of a run."""
 
     kind: str
-    """One of `KINDS`."""
+    """One of `TOOLS`."""
     steps: tuple[LoggedStep, ...]
 
     @property
@@ -194,7 +144,7 @@ def read_log(path: str | Path) -> str:
 
 def steps_of(text: str, where: str = "the log") -> Log:
     """The steps in a log's text.  Raises BadInput where it has none that are known."""
-    by_kind: dict[str, dict[int, LoggedStep]] = {kind: {} for kind in KINDS}
+    by_kind: dict[str, dict[int, LoggedStep]] = {kind: {} for kind in TOOLS}
     for kind, step in _steps(text):
         by_kind[kind][step.iteration] = (
             step  # a restart writes a step once more: the last one counts
@@ -216,12 +166,11 @@ def _steps(text: str) -> Iterator[tuple[str, LoggedStep]]:
         if count > MOST:
             return
         line = COLOUR.sub("", line[:LONGEST])
-        if head := HEAD.search(line):
+        if head := ABOVE.search(line):
             above = head["step"]
         elif above and (below := BELOW.search(line)):
-            yield from _step(
-                "olmo-core", line, {"step": above, **below.groupdict()}
-            )
+            said = {"step": above, **below.groupdict()}
+            yield from _step(OLMO, line, said)
             above = ""
         for kind, pattern in LINES:
             if match := pattern.search(line):

@@ -7,11 +7,10 @@ torchtitan                        Running with args: {...}
 MaxText                           Config param NAME: VALUE
 Megatron-Bridge, NeMo             YAML below "Task Configuration", "Experiment configuration"
 
-Of tools whose files no format here reads (nanotron, Hugging Face Trainer, OLMo-core) a table of
-patterns finds what their logs begin with: `headed`. Sources: Megatron-LM, arguments.py
-(_print_args); torchtitan, train.py; MaxText, pyconfig.py; Megatron-Bridge, training/pretrain.py;
-NeMo, exp_manager; transformers, trainer.py (_inner_training_loop); nanotron, config/config.py;
-OLMo-core, config.py.
+Of tools that write no arguments of theirs (nanotron, Hugging Face Trainer, OLMo-core) a table says
+which words stand before numbers: `headed` (sources in catalog/logs.toml). Sources:
+Megatron-LM, arguments.py (_print_args); torchtitan, train.py; MaxText, pyconfig.py;
+Megatron-Bridge, training/pretrain.py; NeMo, exp_manager.
 """
 
 from __future__ import annotations
@@ -23,6 +22,7 @@ from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
 from ...errors import BadInput
+from ..logs import TOOLS
 from .nemo import Nemo
 from .reading import FileKeys, ForeignFile
 from .table import Format, get
@@ -235,95 +235,51 @@ READERS = {
     "megatron-bridge": _bridge,
 }
 """Format -> what finds its keys in a log, in this order."""
-N = r"\s*[=:]\s*(\d+)"
-HEADED: dict[str, tuple[str, str, dict[str, str]]] = {
-    "nanotron": (
-        "nanotron",
-        "megatron-core",
-        {
-            "layout.tp": rf"\btp{N}",
-            "layout.pp": rf"\bpp{N}",
-            "layout.dp": rf"\bdp{N}",
-            "layout.microbatch": rf"\bmicro_batch_size{N}",
-            "job.seq": rf"\bsequence_length{N}",
-            "layout.zero": rf"\bzero_stage{N}",
-            "model.layers": rf"\bnum_hidden_layers{N}",
-            "model.hidden": rf"\bhidden_size{N}",
-            "model.heads": rf"\bnum_attention_heads{N}",
-            "model.kv_heads": rf"\bnum_key_value_heads{N}",
-            "model.ffn": rf"\bintermediate_size{N}",
-            "model.vocab": rf"\bvocab_size{N}",
-            "accumulation": rf"\bbatch_accumulation_per_replica{N}",
-        },
-    ),
-    "trainer": (
-        "Hugging Face Trainer",
-        "fsdp",
-        {
-            "job.batch": rf"Total train batch size[^=\n]*{N}",
-            "layout.microbatch": rf"Instantaneous batch size per device{N}",
-            "accumulation": rf"Gradient Accumulation steps{N}",
-        },
-    ),
-    "olmo-core": (
-        "OLMo-core",
-        "torchtitan",
-        {
-            "global": rf"['\"]?\bglobal_batch_size['\"]?{N}",
-            "job.seq": rf"['\"]?\b(?:max_)?sequence_length['\"]?{N}",
-        },
-    ),
-}
-"""Tool -> (its name, the profile of what it does, field -> the pattern of its number)."""
-SHARDED = {"trainer": 3, "olmo-core": 3}
-"""Tools that shard weights by themselves -> ZeRO stage."""
+NUMBER = r"\s*[=:]\s*(\d+)"
+"""Behind the words of a head."""
 
 
 def headed(kind: str, text: str) -> ForeignFile | None:
     """What the head of a log of a tool that no format here reads says; None for other tools."""
-    if kind not in HEADED:
+    tool = TOOLS[kind]
+    if "head" not in tool:
         return None
-    title, framework, patterns = HEADED[kind]
     head = text[:LONGEST]
-    read = {
-        path: int(m[1])
-        for path, pattern in patterns.items()
-        if (m := re.search(pattern, head))
-    }
-    tables: dict[str, Any] = {"job": {"framework": framework}}
-    accumulation = read.pop("accumulation", None)
-    tokens = read.pop("global", None)
-    for path, value in read.items():
-        table, _, name = path.partition(".")
-        tables.setdefault(table, {})[name] = value
-    layout = tables.setdefault("layout", {})
+    tables: dict[str, Any] = {"layout": {}, "run": {}}
+    tables["job"] = {"framework": tool["framework"]}
+    used: list[str] = []
+    for path, words in tool["head"].items():
+        if match := re.search(words + NUMBER, head):
+            table, _, name = path.partition(".")
+            tables.setdefault(table, {})[name] = int(match[1])
+            used += [path] * (table != "run")
+    layout, job, run = (tables[name] for name in ("layout", "job", "run"))
+    # sequences of a replica
+    each = layout.get("microbatch", 0) * run.get("accumulation", 0)
     chips = None
     if {"dp", "tp", "pp"} <= {*layout}:
         chips = layout["dp"] * layout["tp"] * layout["pp"]
-        if accumulation and "microbatch" in layout:
-            rows = layout["dp"] * layout["microbatch"] * accumulation
-            tables["job"]["batch"] = f"{rows}seq"
-    elif kind == "trainer" and accumulation and "batch" in tables["job"]:
-        each = layout.get("microbatch", 0) * accumulation
-        chips = tables["job"]["batch"] // each if each else None
-    if "batch" in tables["job"]:
-        tables["job"]["batch"] = (
-            f"{tables['job']['batch']}".removesuffix("seq") + "seq"
-        )
-    if tokens and tables["job"].get("seq"):
-        tables["job"]["batch"] = f"{tokens // tables['job']['seq']}seq"
-    taken = {"zero": SHARDED[kind]} if kind in SHARDED else {}
-    layout.update(taken)
-    if not {"layers", "hidden"} <= {*tables.get("model", {})}:
+        if each:
+            job["batch"] = layout["dp"] * each
+    elif each and "batch" in job:
+        chips = job["batch"] // each
+    if run.get("tokens") and job.get("seq"):
+        job["batch"] = run["tokens"] // job["seq"]
+    if "batch" in job:
+        job["batch"] = f"{job['batch']}seq"
+    taken = {"zero": tool["zero"]} if "zero" in tool else {}
+    layout |= taken
+    del tables["run"]
+    model = tables.get("model", {})
+    if not {"layers", "hidden"} <= {*model}:
         tables.pop("model", None)
-    elif "seq" in tables["job"]:
-        tables["model"]["seq"] = tables["job"]["seq"]
-    used = tuple(sorted(read))
+    elif "seq" in job:
+        model["seq"] = job["seq"]
     return ForeignFile(
-        Format(kind, title, (framework,)),
+        Format(kind, tool["title"], (tool["framework"],)),
         tables,
         chips,
         on=None,
-        used=used,
+        used=tuple(sorted(used)),
         taken=taken,
     )

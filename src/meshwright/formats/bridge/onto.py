@@ -10,7 +10,7 @@ edited text is read again: each key must have the value that it was given, and e
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, replace
 from typing import Any
 
@@ -190,10 +190,7 @@ def fewest_changes(
         file = reading.file(keys)
         return fields_of(file, but) == want and {*file.notes} <= notes
 
-    for group in _groups(owners, {*stale, *now}):
-        undone = _undone(base, now, group)
-        if undone != now and right(undone):
-            now = undone
+    now = _taken_back(base, now, _groups(owners, {*stale, *now}), right)
     for key in [*dict.fromkeys((*base, *now))]:
         paths = owners.get(key, {""})
         laid = any(not p or p.startswith("layout.") for p in paths)
@@ -230,6 +227,20 @@ def _groups(owners: Mapping[str, set[str]], keys: set[str]) -> list[set[str]]:
             name = "layout" if path.startswith("layout.") else path
             groups.setdefault(name, set()).add(key)
     return [groups[name] for name in sorted(groups)]
+
+
+def _taken_back(
+    base: Keys,
+    now: Keys,
+    groups: Sequence[set[str]],
+    right: Callable[[Keys], bool],
+) -> Keys:
+    """The keys with the file's own at all groups, one after the other, where they stay right."""
+    for group in groups:
+        undone = _undone(base, now, group)
+        if undone != now and right(undone):
+            now = undone
+    return now
 
 
 def _undone(base: Keys, now: Keys, keys: set[str]) -> Keys:
@@ -321,10 +332,8 @@ def differences(
         for path, value, _ in fields_of_job(job, True)
         if (cell := reading.format.cells.get(path)) and values[path] == value
     ]
-    for group in [*groups, *({key} for key in changes(base, now))]:
-        undone = _undone(base, now, group)
-        if undone != now and right(undone):
-            now = undone
+    groups += [{key} for key in changes(base, now)]
+    now = _taken_back(base, now, groups, right)
     changed = changes(base, now)
     edited = CHANGED[reading.format.name](text, changed, now, reading.path)
     return Onto(edited, changed, {}, kept={}, script=[])
