@@ -152,9 +152,12 @@ def time_model(
         block = timer.layer(counts.next_token)
         head = in_sequence(scale(block, float(job.model.mtp_layers)), head)
     embedding = timer.layer(counts.embedding, "embedding")
-    message = edge / _senders(job, layout)
     return ModelCost(
-        tuple(layers), embedding, head, boundary=edge, message=message
+        tuple(layers),
+        embedding,
+        head,
+        boundary=edge,
+        message=stage_message(job, layout),
     )
 
 
