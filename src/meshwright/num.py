@@ -113,11 +113,6 @@ def anywhere(condition: Any) -> bool:
     )
 
 
-def greatest(x: Num) -> float:
-    """The largest element."""
-    return float(x if isinstance(x, SCALARS) else x.max(initial=0.0))
-
-
 def ceil(x: Num) -> Num:
     """The smallest whole number not below x, forgiving 1e-9 of rounding."""
     if isinstance(x, SCALARS):
@@ -260,16 +255,6 @@ def side_by_side(columns: Sequence[Num]) -> NDArray[np.float64] | None:
     import numpy as np
 
     return np.array(np.broadcast_arrays(*columns))
-
-
-def highest(x: Num, axes: int) -> Num:
-    """The largest of the columns that an array with more axes than these has side by side."""
-    if getattr(x, "ndim", 0) <= axes:
-        return x
-    import numpy as np
-
-    most: Num = np.asarray(x).max(axis=0)
-    return most
 
 
 def column_of(of: Any, row: int, axes: int) -> Any:

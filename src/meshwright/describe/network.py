@@ -140,8 +140,3 @@ class Network(Checked):
             if len({*names}) < len(names)
             else ""
         )
-
-    @property
-    def domain(self) -> int | None:
-        """Chips that the first (fast) dimension joins; None = all."""
-        return self.dims[0].size

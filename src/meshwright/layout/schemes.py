@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from ..describe.job import Job
-from ..describe.layout import HIDDEN_CUT, Layout
+from ..describe.layout import HIDDEN_CUT
 from ..describe.model import Model
 from . import cuts
 from .rule import LayoutRule
@@ -102,8 +101,3 @@ MLP2D = LayoutRule(
     ),
 )
 MODELS = (SUMMA, GSPMD, MLP2D)
-
-
-def scheme_counts(job: Job, layout: Layout) -> bool:
-    """The layout's scheme counts the job's model."""
-    return all(rule.holds(job, layout) for rule in MODELS)
