@@ -79,7 +79,13 @@ def advise(
     if json:
         console.show_json(console.envelope("advise", advice.to_dict()))
         return 0
-    later = next_words(run, given, output, advice, file.get("format", ""))
+    later = next_words(
+        run,
+        given=given,
+        output=output,
+        advice=advice,
+        format=file.get("format", ""),
+    )
     print_answer(
         advise_card.advise_card(advice, later),
         detail,

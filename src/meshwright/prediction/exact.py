@@ -72,7 +72,11 @@ def replayed_seconds(
     """
     at = kept_clock(job)
     return [
-        float(step(job, layout, model_cost(job, layout, at), at, True).total)
+        float(
+            step(
+                job, layout, model_cost(job, layout, at), at, replay=True
+            ).total
+        )
         if replays(job, layout)
         else None
         for layout in layouts

@@ -251,7 +251,9 @@ def of_answer(r: StepResult) -> Iterator[str]:
     # only such a set is worth computing the step for a note
     if not job.how.count.vocabulary and r.mfu > 1.0:
         layers = replace(MODEL_FLOPS, vocabulary=False)
-        timed = executed_flops(job.model, job.T, layers, "unfused", "none")
+        timed = executed_flops(
+            job.model, job.T, layers, kernel="unfused", recompute="none"
+        )
         left_out = 1.0 - timed / (model_flops(job.model, job.T) * job.T)
         yield (
             f"MFU is above 100 % because assumptions {job.assumptions.name} do not time embedding,"

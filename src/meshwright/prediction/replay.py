@@ -110,7 +110,7 @@ class Replay(Displayed):
         ranks, v = int(p.layout.pp), int(p.layout.interleave)
         f, i, w = (sum(e) / ranks for e in zip(*self.stages, strict=True))
         idle = schedule.bubble(
-            ranks, p.microbatches, v, f, i, w, barrier=barrier(p.job)
+            ranks, p.microbatches, v, f=f, i=i, w=w, barrier=barrier(p.job)
         )
         return float(idle / (p.microbatches * (f + i + w)))
 
@@ -188,4 +188,11 @@ def replay(prediction: Prediction) -> Replay:
         )
         exact = float(in_run[0])
     closed = prediction.pipeline_s
-    return Replay(prediction, one, costs.passes, costs.sends, closed, exact)
+    return Replay(
+        prediction,
+        timeline=one,
+        stages=costs.passes,
+        sends_s=costs.sends,
+        closed_s=closed,
+        exact_s=exact,
+    )

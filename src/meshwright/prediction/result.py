@@ -279,5 +279,10 @@ class StepResult:
         kernel = "flash" if job.fused_attention else "unfused"
         some = float(self.shares.recompute_share(text))
         return job.batch * executed_flops(
-            job.model, job.T, job.how.count, kernel, text, some
+            job.model,
+            job.T,
+            job.how.count,
+            kernel=kernel,
+            recompute=text,
+            share=some,
         )

@@ -83,20 +83,23 @@ def least_bytes(
         for ops, stay in zip(by_kind, results, strict=True)
     ]
     kept = [edge + sum(stay) for stay in results]
-    ranks = [
-        PipelineRank(
-            job,
-            layout,
-            cost,
-            schedule,
-            share,
-            *memory.flights(job, layout, schedule, share.rank)[:2],
-            parameters_of(job, layout, cost, share).whole,
-            rising,
-            kept if recomputation(text) == OPERATIONS else [],
+    ranks = []
+    for share in by.full:
+        flight, heads, *_ = memory.flights(job, layout, schedule, share.rank)
+        ranks.append(
+            PipelineRank(
+                job,
+                layout,
+                parts=cost,
+                schedule=schedule,
+                share=share,
+                flight=flight,
+                heads=heads,
+                owned=parameters_of(job, layout, cost, share).whole,
+                rising=rising,
+                kept=kept if recomputation(text) == OPERATIONS else [],
+            )
         )
-        for share in by.full
-    ]
     return reduce(maximum, (size for rank in ranks for size in rank.moments()))
 
 

@@ -275,7 +275,7 @@ def pipeline(on: Asked, stages: int, microbatches: int) -> Scheme:
         return RooflinePasses(ahead, back, whole.step_s)
 
     bubble = (
-        float(order.bubble(stages, microbatches, 1, 1.0, 0.0, 0.0))
+        float(order.bubble(stages, microbatches, v=1, f=1.0, i=0.0, w=0.0))
         / microbatches
     )
     return on.scheme(

@@ -53,11 +53,15 @@ def longest(
     boundaries) seconds of one over each boundary between stages.
     """
     if not schedule.by_costs:  # else every layout has an order of its own
-        run = _run(schedule, p, m, v, barrier)
+        run = _run(schedule, p, m, v, barrier=barrier)
         if run.wide(len(sends)):
             return run.by_levels(passes, sends)
-    layouts = zip(passes, sends, strict=True)
-    paths = [longest_path(schedule, p, m, v, *one, barrier) for one in layouts]
+    paths = [
+        longest_path(
+            schedule, p, m, v, passes=seconds, sends=between, barrier=barrier
+        )
+        for seconds, between in zip(passes, sends, strict=True)
+    ]
     return np.array([path.seconds for path in paths])
 
 
@@ -73,7 +77,7 @@ def longest_path(
     """`longest` of one layout, with its path. passes: (stages, 3);  sends: (boundaries)."""
     if schedule.by_costs:
         schedule = schedule.timed(costs_of(passes, sends))
-    return LongestPath(_run(schedule, p, m, v, barrier), passes, sends)
+    return LongestPath(_run(schedule, p, m, v, barrier=barrier), passes, sends)
 
 
 class Run(NamedTuple):

@@ -105,11 +105,11 @@ def replay_program(
         -max(p, each) // each
     )  # in groups; orders that do not repeat yet: twice
     while (few := filled * each + m % each) < m:
-        program = _program(schedule, p, few, v, each)
+        program = _program(schedule, p, few, v, each=each)
         if program.group:
             return program, (m - few) // each
         filled *= 2
-    return _program(schedule, p, m, v, 0), 0
+    return _program(schedule, p, m, v, each=0), 0
 
 
 @lru_cache(maxsize=64)

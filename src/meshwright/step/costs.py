@@ -217,7 +217,9 @@ class StepCosts:
         every = zip(self.activations, self.shares.full, strict=True)
         return [
             each.kept(
-                *memory.flights(job, layout, order, share.rank, self.asked)
+                *memory.flights(
+                    job, layout, order, share.rank, asked=self.asked
+                )
             )
             for each, share in every
         ]
@@ -264,7 +266,7 @@ def step(
     the order of one layout is.
     """
     paths: Paths | None = {} if replay else None
-    return StepCosts(job, layout, cost, at or clock(job), paths).step
+    return StepCosts(job, layout, cost, at or clock(job), paths=paths).step
 
 
 def step_time(job: Job, layout: Layout) -> Num:

@@ -128,11 +128,11 @@ def replay_total(
     at = int(shape[0]), int(shape[1]), int(shape[2])
     together = barrier(job)
     schedule = with_order(schedule, at, d)
-    seconds = replayed(schedule, at, d, together, paths)
+    seconds = replayed(schedule, at, d, together, paths=paths)
 
     def parts() -> tuple[Num, Num]:
         silent = replace(d, sends=d.sends.free)
-        quiet = replayed(schedule, at, silent, together, paths)
+        quiet = replayed(schedule, at, silent, together, paths=paths)
         return seconds - quiet, quiet - busy
 
     return seconds, parts
@@ -187,7 +187,9 @@ def least_idle(
     rounds, most = schedule.rounds(m), d.load(d.slowest).total
     for x in d.partition.busiest:
         less = (most - d.load(x).total) * rounds
-        idle = maximum(idle, _idle_in_run(schedule, m, d, x, together) - less)
+        idle = maximum(
+            idle, _idle_in_run(schedule, m, d, x, together=together) - less
+        )
     return idle
 
 
@@ -287,7 +289,13 @@ def exchanged_pipeline(
     send = d.sends.first(d.partition.q) / maximum(d.partition.q, 1.0)
     f, i, w = d.others
     bubble = schedule.bubble(
-        p, m, v, f + chunks * send, i + chunks * send, w, together
+        p,
+        m,
+        v,
+        f=f + chunks * send,
+        i=i + chunks * send,
+        w=w,
+        barrier=together,
     )
     return Pipeline(busy, busy + paid + bubble, lambda: (paid, bubble))
 
@@ -336,6 +344,8 @@ def paper_pipeline(
     paid = rounds * (2 * sends * waits + longer * chunks * (1.0 - waits))
     f, i, w = others
     together = how.step_barrier != "none"
-    bubble = schedule.bubble(p, m, v, f + sends, i + sends, w, together)
+    bubble = schedule.bubble(
+        p, m, v, f=f + sends, i=i + sends, w=w, barrier=together
+    )
     busy = slow.total * rounds
     return Pipeline(busy, busy + paid + bubble, lambda: (paid, bubble))

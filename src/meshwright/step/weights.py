@@ -229,7 +229,7 @@ def device_syncs(
     layers = [Parameters(c.weights, c.expert_weights) for c in cost.layers]
     ends = [end_units(job, layout, cost, share) for share in devices]
     several = [*layers, *chain.from_iterable(ends)]
-    units = _syncs(job, layout, several, at, high)
+    units = _syncs(job, layout, several, at=at, high=high)
     of_layers, of_ends = units[: len(layers)], iter(units[len(layers) :])
 
     def layers_of(often: Iterable[Num]) -> WeightSync:
@@ -246,7 +246,15 @@ def device_syncs(
         if ends_of != "units":
             before = first if ends_of == "apart" else SILENT
             again = layers_of(share.layers) + before
-        syncs.append(DeviceSync(begin, rest, begin + rest, again, kept))
+        syncs.append(
+            DeviceSync(
+                first=begin,
+                rest=rest,
+                total=begin + rest,
+                again=again,
+                kept=kept,
+            )
+        )
     return tuple(syncs)
 
 
@@ -268,7 +276,9 @@ def _syncs(
     syncs = [SILENT] * len(several)
 
     def of(weights: Parameters) -> WeightSync:
-        return weight_sync(job, layout, weights, layout.zero, at, high)
+        return weight_sync(
+            job, layout, weights, zero=layout.zero, at=at, high=high
+        )
 
     columns = side_by_side([n for i in some for n in several[i]])
     if columns is None:

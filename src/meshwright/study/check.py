@@ -140,24 +140,24 @@ def _experts(ring: RankRing) -> StudyStep:
 
 
 def sharded(stage: int, ring: RankRing) -> StudyStep:
-    return zero.zero_step(decoder(M), batch(M), M, ring, stage)
+    return zero.zero_step(decoder(M), batch(M), M, ring=ring, stage=stage)
 
 
 def piped(v: int, ring: RankRing) -> StudyStep:
-    return pp.pp_step(decoder(M), batch(M), M, ring, v)
+    return pp.pp_step(decoder(M), batch(M), M, ring=ring, v=v)
 
 
 def between(ring: RankRing) -> StudyStep:
     inside = RankRing(row(dist.get_rank()))
     return scatter_gather.scatter_gather_step(
-        decoder(M), batch(M), M, ring, inside
+        decoder(M), batch(M), M, stage=ring, inside=inside
     )
 
 
 def within(ring: RankRing) -> StudyStep:
     stage = RankRing(column(dist.get_rank()))
     return scatter_gather.scatter_gather_step(
-        decoder(M), batch(M), M, stage, ring
+        decoder(M), batch(M), M, stage=stage, inside=ring
     )
 
 

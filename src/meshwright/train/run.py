@@ -126,7 +126,13 @@ def train(
     if resume and not checkpoint.complete(folder):
         raise BadInput(f"{folder} holds no checkpoint to resume from")
     with Lock(folder):
-        plan = _prepare(job, settings, predicted, resume, allowed)
+        plan = _prepare(
+            job,
+            settings=settings,
+            predicted=predicted,
+            resume=resume,
+            allowed=allowed,
+        )
         if not plan.finished:
             fork(plan)
             leave(plan, alone=True)

@@ -150,7 +150,13 @@ class Session:
         if s.eval_every and (last or asked or due(of.done, s.eval_every)):
             with self.spans.span("eval_s"):
                 result = {**result, "eval_loss": self.evaluation()}
-        self.log.write(of.done, result, seconds, spent, self.spans.taken())
+        self.log.write(
+            of.done,
+            result=result,
+            seconds=seconds,
+            spent=spent,
+            spans=self.spans.taken(),
+        )
         self.demand_numbers(of.done)
         return asked
 
