@@ -319,6 +319,11 @@ def test_switches_and_parts_by_themselves() -> None:
     assert torus.Part(3, 1.0) == (3, 1.0, 0.0, False, 0)
     assert torus.exchange_load(torus.Part(5, 1.0, row=True)) == 6 / 5
     assert torus.exchange_load(torus.Part(5, 1.0)) == 4 / 5
+    parts = (torus.Part(4, 2.0, 3.0), torus.Part(2, 6.0, 9.0))
+    assert torus.send(16.0, parts) == 3.0, "a hop, longer than 2 s"
+    assert torus.send(16.0, parts, 2.0) == 6.0
+    assert torus.send(80.0, parts) == 10.0
+    assert torus.send(0.0, parts) == 0.0
 
 
 @pytest.mark.parametrize("factor", ["exact", "one"])

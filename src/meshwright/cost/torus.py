@@ -18,6 +18,7 @@ several axes follow from the load of the links.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from ..describe.network import Dim
@@ -178,6 +179,17 @@ def collective(kind: str, V: Num, span: Span, whole: bool = False) -> Load:
     hops = where(V > 0, TIMES.get(kind, 1) * latency(span), 0.0)
     return stream(
         Load(latency=hops, busy=Busy(parts_busy(kind, V, span, whole)))
+    )
+
+
+def send(V: Num, parts: Sequence[Part], hops: Num = 1.0) -> Num:
+    """A message of V bytes to one chip, over the links of several axes at once; `hops` links one
+    after the other.
+    """
+    return where(
+        V > 0,
+        maximum(V / sum(p.rate for p in parts), parts[0].latency * hops),
+        0.0,
     )
 
 
