@@ -102,6 +102,10 @@ LAWS = (
         kernels=fixed(depth=0.0, waves=0.0, units=1),
     ),
     Law("memory traffic beside arithmetic", kernels=fixed(added=0.0)),
+    Law(
+        "sums in fp32 that products add to (as other traffic)",
+        kernels=lambda k: {"added_sums": k.added},
+    ),
     Law("gap between kernels", kernels=fixed(launch_s=0.0)),
     Law("clock under load", kernels=fixed(clock=1.0)),
     Law("clock under a lower power limit", kernels=fixed(power_exponent=0.0)),
@@ -118,6 +122,10 @@ LAWS = (
     Law(
         "element-wise passes by software",
         {"elementwise": 1.0, "elementwise_compiled": 1.0, "norm": "fused"},
+    ),
+    Law(
+        "biases, dropout and sums in one kernel (each by itself)",
+        {"biases": "apart"},
     ),
     Law("host seconds of a layer", {"host_s": 0.0}),
     Law("CUDA graphs", {"cuda_graphs": "off"}),
