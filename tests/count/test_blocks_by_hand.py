@@ -7,10 +7,11 @@ from dataclasses import replace
 import pytest
 
 from by_hand import by_hand
+from meshwright import Job, catalog
 from meshwright.count import blocks
 from meshwright.count.model import layer
 from meshwright.count.moe import expected_reach
-from meshwright.describe.layers import Kind
+from meshwright.describe.layers import Kind, kinds
 from meshwright.describe.layout import Layout
 from meshwright.layout.placement import placed
 
@@ -91,3 +92,36 @@ def test_causal_softmax_reads_the_scores_that_the_mask_leaves() -> None:
         1 + sum(casts) + 1,
         2 + sum(undone) + 2,
     )
+
+
+@pytest.mark.parametrize(
+    ("seq", "software", "passes"),
+    [
+        (4096, "megatron-2021", (6.0, 8.5)),
+        (8192, "megatron-2021", (5.0, 8.0)),  # no kernel for rows so long
+        (4096, "fsdp", (5.0, 8.0)),
+    ],
+)
+def test_megatron_softmax_is_for_short_sequences(
+    seq: int, software: str, passes: tuple[float, float]
+) -> None:
+    gpt = replace(catalog.model("gpt3-1.3b"), dropout=True)
+    job = Job(
+        gpt,
+        "8xa100-80",
+        8,
+        seq=seq,
+        framework=software,
+        attention_kernel="unfused",
+    )
+    layout = placed(Layout(dp=8), job.cluster.sizes)
+    core = next(
+        op
+        for op in layer(job, layout, kinds(gpt)[0])
+        if op.name == "attention/core"
+    )
+    scores = 2.0 * gpt.heads * seq * seq
+    halves = core.forward.memory, core.backward.memory
+    # all else is queries, keys, values and the result: less than three tenths of the scores
+    for half, times in zip(halves, passes, strict=True):
+        assert times < half / scores < times + 0.3

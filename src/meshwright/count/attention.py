@@ -55,6 +55,11 @@ class DeviceHeads(NamedTuple):
     """Keys are values too."""
 
 
+CAUSAL_SOFTMAX = 4096
+"""Longest sequence of Megatron-LM's softmax for causal masks (megatron/core/fusions/
+fused_softmax.py, is_kernel_available)."""
+
+
 def heads(m: Model, kind: Kind, tp: Num) -> DeviceHeads:
     """Heads of a layer on one tp rank; fewer key/value heads than tp are copied."""
     if m.mla:
@@ -219,7 +224,7 @@ def softmax(job: Job) -> str:
     kernel = job.how.chip.stack.kernel
     if kernel == "torch-fp32":
         return "fp32"
-    chained = job.how.count.biases == "chained"
+    chained = job.how.count.biases == "chained" and job.T <= CAUSAL_SOFTMAX
     return "causal" if chained and kernel == "fused-softmax" else ""
 
 
