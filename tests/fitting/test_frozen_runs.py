@@ -30,7 +30,6 @@ BOUNDS = {
     "Hopper, FSDP, dense, 16 bits": 0.028,
     "Hopper, FSDP, dense, FP8": 0.097,
     "Hopper, FSDP, experts, 16 bits": 0.059,
-    "Hopper, FSDP, experts, 16 bits": 0.059,
     "Hopper, Megatron Core, dense, 16 bits": 0.064,
     "Hopper, Megatron Core, dense, FP8": 0.053,
     "Hopper, Megatron Core, experts, 16 bits": 0.02,
