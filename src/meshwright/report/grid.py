@@ -34,12 +34,9 @@ def grid_card(grid: Grid, column: str, notes: Sequence[str] = ()) -> Card:
         (str(value), *(cell(column, v) for v in line), "")
         for value, line in zip(ups, grid.table(column), strict=True)
     ]
-    every = dict.fromkeys(row["note"] for row in grid.rows if row.get("note"))
-    if grid.interrupted:
-        notes = (*notes, INTERRUPTED)
     return Card(
         f"{column} by {first} (down) and {second} (across)",
-        (Table(names, rows, most=9), *card_notes((*notes, *every))),
+        (Table(names, rows, most=9), *card_notes((*notes, *_notes(grid)))),
         "--all: every value; --show COLUMN: another column; -o FILE.csv: all",
     )
 
@@ -70,8 +67,15 @@ def _parts(grid: Grid, column: str) -> Iterator[RenderableType]:
                 for value, line in zip(ups, cells, strict=True)
             ],
         )
-    notes = dict.fromkeys(row["note"] for row in grid.rows if row.get("note"))
-    yield from noted([*notes][:3] + [INTERRUPTED] * grid.interrupted)
+    yield from noted(_notes(grid, 3))
+
+
+def _notes(grid: Grid, most: int | None = None) -> Iterator[str]:
+    """That points are missing, and what points say, each once."""
+    if grid.interrupted:
+        yield INTERRUPTED
+    said = (row["note"] for row in grid.rows if row.get("note"))
+    yield from [*dict.fromkeys(said)][:most]
 
 
 def cell(column: str, value: Any) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import fields
 
 from ..describe import layers
@@ -122,23 +122,45 @@ def count(number: float, digits: int = 3) -> str:
 
 def layout_words(layout: Layout, microbatches: int | None = None) -> str:
     """The layout in one line, without the choices that change nothing."""
+    steps = f" ({microbatches} a step)" if microbatches else ""
+    none = layout.recompute == "none"
+    return _in_words(
+        layout,
+        f"microbatch {int(layout.microbatch)}{steps}",
+        f"{'no' if none else layout.recompute} recomputation",
+        always=("tp", "pp", "dp"),
+    )
+
+
+def short_words(layout: Layout) -> str:
+    """The layout in few words: what is 1, or as everybody has it, is left out."""
+    few = layout.microbatch == 1
+    none = layout.recompute == "none"
+    return _in_words(
+        layout,
+        "" if few else f"microbatch {int(layout.microbatch)}",
+        "" if none else f"{layout.recompute} recomputation",
+    )
+
+
+def _in_words(
+    layout: Layout,
+    microbatch: str,
+    recompute: str,
+    always: Collection[str] = (),
+) -> str:
+    """Degrees, the schedule, and what else is not as usual; always: degrees that are said even if
+    they are 1.
+    """
     words = [
-        f"{name} {int(getattr(layout, name))}"
+        f"{name} {int(degree)}"
         for name in SPLITS
-        if _split(layout, name)
+        if (degree := getattr(layout, name)) is not None
+        and (name in always or degree != 1)
     ]
     chunks = f" x{int(layout.interleave)}" if layout.interleave != 1 else ""
     words += [layout.schedule + chunks] if layout.pp != 1 else []
-    words.append(
-        f"microbatch {int(layout.microbatch)}"
-        + (f" ({microbatches} a step)" if microbatches else "")
-    )
-    words.append(f"ZeRO-{layout.zero}")
-    words.append(
-        "no recomputation"
-        if layout.recompute == "none"
-        else f"{layout.recompute} recomputation"
-    )
+    words += filter(None, (microbatch, f"ZeRO-{layout.zero}", recompute))
     return " · ".join([*words, *_whole_sequences(layout), *_rest(layout)])
 
 
@@ -177,11 +199,6 @@ def layers_words(model: Model) -> str:
     return ", ".join([each[0].replace(" of ", " layers of ", 1), *each[1:]])
 
 
-def _split(layout: Layout, name: str) -> bool:
-    degree = getattr(layout, name)
-    return degree is not None and (name in ("tp", "pp", "dp") or degree != 1)
-
-
 def placement_words(p: Prediction) -> str:
     """How many ranks of each axis lie in each network dimension; empty if there is only one
     dimension.
@@ -213,29 +230,6 @@ def near(p: Prediction) -> tuple[str, str]:
         p.job.cluster.network.dims[0].name,
         " ".join(f"{axis} {n}" for axis, n in shares.items() if n != 1) or "-",
     )
-
-
-def short_words(layout: Layout) -> str:
-    """The layout in few words: what is 1, or as everybody has it, is left out."""
-    words = [
-        f"{name} {int(getattr(layout, name))}"
-        for name in SPLITS
-        if getattr(layout, name) not in (1, None)
-    ]
-    chunks = f" x{int(layout.interleave)}" if layout.interleave != 1 else ""
-    words += [layout.schedule + chunks] if layout.pp != 1 else []
-    words += (
-        [f"microbatch {int(layout.microbatch)}"]
-        if layout.microbatch != 1
-        else []
-    )
-    words.append(f"ZeRO-{layout.zero}")
-    words += (
-        [f"{layout.recompute} recomputation"]
-        if layout.recompute != "none"
-        else []
-    )
-    return " · ".join([*words, *_whole_sequences(layout), *_rest(layout)])
 
 
 def risk_words(risk: float) -> str:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import copy
 import json
 import re
-import shlex
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -64,78 +63,51 @@ class Spelling(NamedTuple):
     written: Callable[[str, Any, str], str]
     """(key, value, its name as it stands; "" where it is new) -> the argument."""
 
+    def edit(
+        self, text: str, changes: Changes, keys: dict[str, Any], where: str
+    ) -> str:
+        """A script whose program gets other arguments: replaced where they stand, or added."""
 
-def edit_arguments(
-    text: str, changes: Changes, keys: dict[str, Any], where: str
-) -> str:
-    """Megatron-LM's: --name value."""
-    from . import megatron_args
+        def good(made: str) -> bool:
+            try:
+                return bool(self.said(made, where).keys == keys)
+            except BadInput:
+                return False
 
-    how = Spelling(megatron_args.TOOL.said, _argument, _named_value)
-    return edit_script(text, changes, keys, where=where, how=how)
-
-
-def _argument(key: str, old: Any) -> str:
-    name = re.escape(key).replace("_", "[-_]")
-    most = 0 if old is True else len(str(old).split())
-    value = rf"(?:=|{SPACE})(?!--?[A-Za-z]){VALUE}"
-    return rf"(?<![\w$-])(--?{name})(?![\w-])(?:{value}){{0,{most}}}"
-
-
-def _named_value(key: str, value: Any, told: str) -> str:
-    words = [] if value is True else shlex.split(str(value))
-    name = told or "--" + key.replace("_", "-")
-    return " ".join((name, *map(shlex.quote, words)))
-
-
-def edit_script(
-    text: str,
-    changes: Changes,
-    keys: dict[str, Any],
-    where: str,
-    how: Spelling,
-) -> str:
-    """A script whose program gets other arguments: replaced where they stand, or added."""
-
-    def good(made: str) -> bool:
-        try:
-            return bool(how.said(made, where).keys == keys)
-        except BadInput:
-            return False
-
-    live, quoted = shell.live(text)
-    cuts: list[Cut] = []
-    anchors: list[int] = []
-    added: list[str] = []
-    for key, (old, new) in changes.items():
-        if old == NONE:
-            added.append(how.written(key, new, ""))
-            continue
-        for m in re.finditer(how.stands(key, old), live):
-            start, end = m.span()
-            if new == NONE:
-                cuts.append(_gone(text, start, end))
+        live, quoted = shell.live(text)
+        cuts: list[Cut] = []
+        anchors: list[int] = []
+        added: list[str] = []
+        for key, (old, new) in changes.items():
+            if old == NONE:
+                added.append(self.written(key, new, ""))
                 continue
-            words = how.written(key, new, m[1])
-            if quoted[start] and "'" in words:
-                raise refused(where, {key: (old, new)})
-            cuts.append((start, end, words))
-            anchors.append(end)
-    done = replaced_parts(text, cuts)
-    if not added:
-        if good(done):
-            return done
+            for m in re.finditer(self.stands(key, old), live):
+                start, end = m.span()
+                if new == NONE:
+                    cuts.append(_gone(text, start, end))
+                    continue
+                words = self.written(key, new, m[1])
+                if quoted[start] and "'" in words:
+                    raise refused(where, {key: (old, new)})
+                cuts.append((start, end, words))
+                anchors.append(end)
+        done = replaced_parts(text, cuts)
+        if not added:
+            if good(done):
+                return done
+            raise refused(where, changes)
+        inline = any("'" in words for words in added)
+        places = [*_programs(live), *anchors, *_values(live)]
+        for place in places[:MOST_PLACES]:
+            if inline and quoted[place - 1]:
+                continue
+            made = replaced_parts(
+                text, [*cuts, (place, place, _more(live, place, added))]
+            )
+            if good(made):
+                return made
         raise refused(where, changes)
-    inline = any("'" in words for words in added)
-    for place in [*_programs(live), *anchors, *_values(live)][:MOST_PLACES]:
-        if inline and quoted[place - 1]:
-            continue
-        made = replaced_parts(
-            text, [*cuts, (place, place, _more(live, place, added))]
-        )
-        if good(made):
-            return made
-    raise refused(where, changes)
 
 
 def _gone(text: str, start: int, end: int) -> Cut:

@@ -6,7 +6,7 @@ from ...describe.job import Job
 from ...errors import BadInput
 from .keys import Keys
 from .model_megatron import VOCABULARIES
-from .shared import Out
+from .shared import Out, ask_for_vocabulary
 
 OWN_VOCABULARIES = {**VOCABULARIES, "charleveltokenizer": 512}
 PILE = ("20b_tokenizer", 50277)
@@ -24,10 +24,7 @@ def vocab(k: Keys) -> int | None:
     if given:
         k.notes.append(f"vocabulary {given:,}: that of {file or kind}"[:120])
         return given
-    k.tables.setdefault("", {})["missing"] = [
-        "leaves the vocabulary to its tokenizer: give it, such as --vocab-size 128256, or the"
-        " model, such as --model llama3-8b or --model config.json"
-    ]
+    ask_for_vocabulary(k)
     return None
 
 

@@ -99,12 +99,18 @@ def command_pieces(words: Sequence[str]) -> list[str]:
     return commands
 
 
+def program_at(words: Sequence[str], otherwise: int) -> int:
+    """Where a program of Python's stands among the words of a command."""
+    return next(
+        (i for i, w in enumerate(words) if w.endswith(".py")), otherwise
+    )
+
+
 def arguments(words: Sequence[str]) -> dict[str, Any]:
     """name -> value of what follows the program; flags without a value are true."""
-    start = next((i for i, w in enumerate(words) if w.endswith(".py")), -1)
     values: dict[str, list[str]] = {}
     name = ""
-    for word in words[start + 1 :]:
+    for word in words[program_at(words, -1) + 1 :]:
         if re.match(r"--?[A-Za-z]", word):
             name, equals, value = word.lstrip("-").partition("=")
             name = name.replace("-", "_")
@@ -149,8 +155,7 @@ SHARDS = (
 
 def sharded_by(words: Sequence[str]) -> str:
     """The flag of accelerate before a program that says how its weights are sharded, or ""."""
-    start = next((i for i, w in enumerate(words) if w.endswith(".py")), 0)
-    head = words[:start]
+    head = words[: program_at(words, 0)]
     if "launch" not in head or not any("accelerate" in word for word in head):
         return ""
     named = [
@@ -161,10 +166,7 @@ def sharded_by(words: Sequence[str]) -> str:
 
 def ranks_started(words: Sequence[str], script: Shell) -> int | None:
     """How many ranks a command starts: of torchrun, of Slurm, or of the names a script sets."""
-    start = next(
-        (i for i, w in enumerate(words) if w.endswith(".py")), len(words)
-    )
-    head = [*words[:start], *script.directives]
+    head = [*words[: program_at(words, len(words))], *script.directives]
     if every := _number(head, ALL):
         return every
     here = _number(head, RANKS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
@@ -11,6 +12,7 @@ from typing import Any, ClassVar
 from ...describe.job import Job
 from ...errors import BadInput
 from . import launch, shell
+from .edit import SPACE, VALUE, Spelling
 from .megatron import READ, WRITE
 from .reading import FileKeys
 from .table import get
@@ -160,3 +162,22 @@ class MegatronArguments(Tool):
 
 
 TOOL = MegatronArguments("megatron", READ, WRITE)
+
+
+def _argument(key: str, old: Any) -> str:
+    """A pattern of an argument with its value."""
+    name = re.escape(key).replace("_", "[-_]")
+    most = 0 if old is True else len(str(old).split())
+    value = rf"(?:=|{SPACE})(?!--?[A-Za-z]){VALUE}"
+    return rf"(?<![\w$-])(--?{name})(?![\w-])(?:{value}){{0,{most}}}"
+
+
+def _again(key: str, value: Any, told: str) -> str:
+    """The argument with another value."""
+    words = [] if value is True else shlex.split(str(value))
+    name = told or "--" + key.replace("_", "-")
+    return " ".join((name, *map(shlex.quote, words)))
+
+
+SPELLING = Spelling(TOOL.said, _argument, _again)
+"""How arguments stand in a script: --name value."""

@@ -17,7 +17,7 @@ from ... import catalog
 from ...describe.job import Job
 from ...errors import BadInput
 from . import cells, launch, megatron, shell
-from .edit import VALUE, Changes, Spelling, edit_script
+from .edit import VALUE, Spelling
 from .keys import Keys
 from .model_megatron import NO_MODEL
 from .nemo import Nemo
@@ -276,19 +276,6 @@ def _hydra(value: Any) -> str:
     return text if BARE.fullmatch(text) else json.dumps(text)
 
 
-def edit_overrides(
-    text: str, changes: Changes, keys: dict[str, Any], where: str
-) -> str:
-    """A script with other overrides."""
-    return edit_script(
-        text,
-        changes,
-        keys,
-        where=where,
-        how=Spelling(TOOL.said, stands, again),
-    )
-
-
 def stands(key: str, value: Any) -> str:
     """A pattern of an override, quoted or not."""
     return rf"(?<!\S)(['\"]?[\w.+~]*\b{re.escape(key)})=(?:{VALUE})?['\"]?"
@@ -330,7 +317,7 @@ class MegatronBridge(Tool):
         )
         if words is None:
             raise BadInput(f"{where} starts no recipe of Megatron-Bridge")
-        start = next((i for i, w in enumerate(words) if w.endswith(".py")), -1)
+        start = launch.program_at(words, -1)
         plain = [
             w for w in words[start + 1 :] if not re.match(r"[\w.+~]+=", w)
         ]
@@ -375,3 +362,5 @@ class MegatronBridge(Tool):
 
 
 TOOL = MegatronBridge("megatron-bridge", READ, WRITE)
+SPELLING = Spelling(TOOL.said, stands, again)
+"""How overrides stand in a script."""

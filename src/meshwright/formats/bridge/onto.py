@@ -24,7 +24,6 @@ from .edit import (
     NONE,
     VALUE,
     Changes,
-    edit_arguments,
     edit_json,
     edit_toml,
     edit_yaml,
@@ -41,7 +40,7 @@ Keys = dict[str, Any]
 Edit = Callable[[str, Changes, Keys, str], str]
 """(text, changes, all keys as they shall be, name of the file) -> text."""
 EDITS: dict[str, Edit] = {
-    "megatron": edit_arguments,
+    "megatron": megatron_args.SPELLING.edit,
     "deepspeed": edit_json,
     "accelerate": edit_yaml,
     "axolotl": edit_yaml,
@@ -53,7 +52,7 @@ EDITS: dict[str, Edit] = {
 CHANGED: dict[str, Edit] = {
     **EDITS,
     "torchtitan": torchtitan.edit_flags,
-    "megatron-bridge": megatron_bridge.edit_overrides,
+    "megatron-bridge": megatron_bridge.SPELLING.edit,
     "nanotron": edit_yaml,
 }
 """The same for a change of the file's own run: commands over a recipe, too, which leave to it what

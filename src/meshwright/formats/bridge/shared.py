@@ -75,6 +75,14 @@ def model_named(k: Keys, name: str, format: str) -> str | None:
     return None
 
 
+def ask_for_vocabulary(k: Keys) -> None:
+    """Say that the file leaves the rows of the embedding to its tokenizer."""
+    k.tables.setdefault("", {})["missing"] = [
+        "leaves the vocabulary to its tokenizer: give it, such as --vocab-size 128256, or the"
+        " model, such as --model llama3-8b or --model config.json"
+    ]
+
+
 def hub_model(k: Keys, names: tuple[str, ...], format: str) -> object:
     """The model of the catalogue by its name on Hugging Face, or a folder's config.json."""
     name = str(next(filter(None, [k.get(key) for key in names]), ""))

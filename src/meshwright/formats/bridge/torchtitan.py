@@ -29,7 +29,6 @@ from .edit import (
     VALUE,
     Changes,
     Spelling,
-    edit_script,
     refused,
 )
 from .keys import Keys
@@ -434,13 +433,8 @@ def edit_flags(
     changes = {k: v for k, v in changes.items() if k != OPTION}
     if changes.get(CHECKPOINT, ("",))[0] == NONE:
         raise refused(where, {CHECKPOINT: changes[CHECKPOINT]})
-    return edit_script(
-        text,
-        changes,
-        keys,
-        where=where,
-        how=Spelling(TOOL.said, stands, again),
-    )
+    spelling = Spelling(TOOL.said, stands, again)
+    return spelling.edit(text, changes, keys, where)
 
 
 def stands(key: str, value: Any) -> str:

@@ -11,7 +11,7 @@ from fnmatch import fnmatchcase
 from ...errors import BadInput
 from .keys import Keys
 from .reading import Reader
-from .shared import hub_model, model_named
+from .shared import ask_for_vocabulary, hub_model, model_named
 
 
 def torchtune_model(k: Keys) -> object:
@@ -110,10 +110,7 @@ def levanter_vocab(k: Keys) -> int | None:
     if rows:
         k.notes.append(f"vocabulary {rows[0]:,}: that of {name[:60]}")
         return rows[0]
-    k.tables.setdefault("", {})["missing"] = [
-        "leaves the vocabulary to its tokenizer: give it, such as --vocab-size 128256, or the"
-        " model, such as --model llama3-8b or --model config.json"
-    ]
+    ask_for_vocabulary(k)
     return None
 
 
