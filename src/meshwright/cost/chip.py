@@ -184,16 +184,11 @@ def exposed_memory(work: Pass, compute: Num, r: ChipRates) -> Num:
 def pass_seconds(work: Pass, r: ChipRates) -> tuple[Num, Num]:
     """(arithmetic, memory traffic that outlasts it) of a pass, in seconds, kernel by kernel."""
     if work.parts:
-        return shapes.sum_pairs(kernels(work, r))
+        return shapes.sum_pairs([pass_seconds(one, r) for one in work.parts])
     if r.shapes:
         return shapes.kernel_seconds(work, r.shapes)
     compute = compute_time(work, r)
     return compute, exposed_memory(work, compute, r)
-
-
-def kernels(work: Pass, r: ChipRates) -> list[tuple[Num, Num]]:
-    """Seconds of each of the work's kernels."""
-    return [pass_seconds(kernel, r) for kernel in work.parts or (work,)]
 
 
 def pass_time(works: Sequence[Pass], r: ChipRates) -> Num:

@@ -25,7 +25,7 @@ from ..num import (
     where,
 )
 from . import host, overlap
-from .chip import ChipRates, kernels, pass_seconds
+from .chip import ChipRates, pass_seconds
 from .dispatch import has_dispatch_kernel
 from .load import NOTHING, Load
 from .network import Fabric
@@ -112,6 +112,8 @@ class Half(NamedTuple):
     sent: Load
     weights: Num = 0.0
     """Seconds of the product that makes weight gradients."""
+    launched: Num = 0.0
+    """Collectives that the host launches: those of one rank are none."""
 
     def part(self, share: Num) -> Half:
         """Some of it."""
@@ -264,68 +266,40 @@ class Timer:
         self._loads[key] = Load(load.seconds, 0.0, load.busy)
         return self._loads[key]
 
-    def collectives(self, passes: Sequence[Pass]) -> Num:
-        """How many the host launches: those of one rank are none."""
-        count: Num = 0.0
-        for work in passes:
-            for message in work.comm:
-                sent = self.message(message).seconds
-                count = count + where(sent > 0, 1.0, 0.0)
-        return count
-
     def half(self, op: Op, work: Pass) -> Half:
         """One pass of one operation: the slower of arithmetic and memory, and the communication it
-        waits for.
+        waits for. The backward pass of a matrix knows the product that makes weight gradients: half
+        of it where both products are one kernel, alike.
         """
-        if _never(work.memory):
-            return self._half(op, work, 0.0, 0.0)
-        return self._half(op, work, *pass_seconds(work, self.clock.rates))
-
-    def back(self, op: Op) -> Half:
-        """The backward pass; of a matrix with the seconds of the product that makes weight
-        gradients: half of them where both products are one kernel, alike.
-        """
-        work = op.backward
-        if op.kind != "matmul" or _never(work.memory):
-            return self.half(op, work)
-        each = kernels(work, self.clock.rates)
-        compute, memory = each[-1]
-        share = 0.5 if len(each) == 1 else 1.0
-        weights = share * (compute + memory)
-        return self._half(op, work, *sum_pairs(each), weights)
-
-    def _half(
-        self,
-        op: Op,
-        work: Pass,
-        compute: Num,
-        memory: Num,
-        weights: Num = 0.0,
-    ) -> Half:
+        each: list[tuple[Num, Num]] = [(0.0, 0.0)]
+        if not _never(work.memory):
+            rates = self.clock.rates
+            each = [pass_seconds(one, rates) for one in work.parts or (work,)]
+        compute, memory = sum_pairs(each)
+        weights: Num = 0.0
+        if op.kind == "matmul" and work is op.backward:
+            share = 0.5 if len(each) == 1 else 1.0
+            weights = share * (each[-1][0] + each[-1][1])
         part = sublayer(op.name)
         if not work.comm:
             return Half(part, Seconds(compute, memory), NOTHING, weights)
-        if not (isinstance(op.panels, SCALARS) and op.panels == 0):
-            time, sent = self._in_panels(op, work, compute, memory)
-            return Half(part, time, sent, weights)
+        cut = not (isinstance(op.panels, SCALARS) and op.panels == 0)
         comm: dict[str, Num] = {}
-        sent = NOTHING
+        sent, launched = NOTHING, 0.0
         for m in work.comm:
-            load = self.message(m)
+            one = m._replace(bytes=m.bytes / op.panels) if cut else m
+            load = self.message(one)
             cause = CAUSE_OF[m.axis]
             comm[cause] = comm.get(cause, 0.0) + load.seconds
             sent = sent + load
-        return Half(part, Seconds(compute, memory, **comm), sent, weights)
-
-    def _in_panels(
-        self, op: Op, work: Pass, compute: Num, memory: Num
-    ) -> tuple[Seconds, Load]:
-        panel = NOTHING
-        for m in work.comm:
-            one = m._replace(bytes=m.bytes / op.panels)
-            panel = panel + self.message(one)
-        shown = overlap.summa(panel.seconds, compute + memory, op.panels)
-        return Seconds(compute, memory, shown), panel * op.panels
+            launched = launched + where(load.seconds > 0, 1.0, 0.0)
+        if cut:
+            panel, sent = sent.seconds, sent * op.panels
+            comm = {
+                "tp_comm": overlap.summa(panel, compute + memory, op.panels)
+            }
+        time = Seconds(compute, memory, **comm)
+        return Half(part, time, sent, weights, launched)
 
     def with_weights(self, back: Half) -> Num:
         """Seconds of the product that makes weight gradients, and of what hides beside it and
@@ -353,7 +327,7 @@ class Timer:
         ways: name -> parts of it that may run again;  boundary: bytes of its input.
         """
         forward = [self.half(op, op.forward) for op in ops]
-        backward = [self.back(op) for op in ops]
+        backward = [self.half(op, op.backward) for op in ops]
         weights = total([self.with_weights(half) for half in backward])
         expert = total([op.weights for op in ops if op.expert])
         ahead, back = self.together(forward, backward)
@@ -364,8 +338,8 @@ class Timer:
                 part=part,
                 experts=not _never(expert),
                 collectives=(
-                    self.collectives([op.forward for op in ops]),
-                    self.collectives([op.backward for op in ops]),
+                    total([half.launched for half in forward]),
+                    total([half.launched for half in backward]),
                 ),
                 dispatched=has_dispatch_kernel(ops),
             )

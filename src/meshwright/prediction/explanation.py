@@ -124,11 +124,7 @@ class Explanation:
         """The seconds of a cause in one pass of an operation, n times a step."""
         work = record(op.backward if back else op.forward, "", WORK)
         timer = Timer(self.clock, self.result.layout)
-        half = (
-            timer.back(op._replace(backward=work))
-            if back
-            else timer.half(op, work)
-        )
+        half = timer.half(op._replace(backward=work) if back else op, work)
         return times(n, getattr(half.time, cause))
 
     @cached_property
