@@ -490,6 +490,19 @@ def test_under_a_framework_a_layer_works_beside_the_head() -> None:
     assert found.once == 0.0
 
 
+@pytest.mark.parametrize("blocks", [0, 2])
+def test_gradients_of_logits_wait_in_16_bits(blocks: int) -> None:
+    """Where weight gradients are held back, those of every block that has logits of its own."""
+    layout = cut("pp2")
+    model = replace(MODEL, vocab=VOCAB, layers=4, mtp_layers=blocks)
+    job = framework(layout, model)
+    parts = model_cost(layer(saved=8.0))
+    logits = (1 + blocks) * TOKENS * VOCAB
+    share = ModelShare((2.0, 0.0), 0.0, 1.0, 1.0)
+    (found,) = memory.activations(job, layout, parts, "none", [share])
+    assert found.late == parts.head.saved - (4 - 2) * logits
+
+
 def test_chances_for_people() -> None:
     assert [oom.chance(x) for x in (0.005, 0.01, 0.5, 0.99, 0.995)] == [
         "less than 1 %", "1 %", "50 %", "99 %", "more than 99 %",

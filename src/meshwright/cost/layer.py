@@ -285,7 +285,8 @@ class Timer:
             return Half(part, Seconds(compute, memory), NOTHING, weights)
         cut = not (isinstance(op.panels, SCALARS) and op.panels == 0)
         comm: dict[str, Num] = {}
-        sent, launched = NOTHING, 0.0
+        launched: Num = 0.0
+        sent = NOTHING
         for m in work.comm:
             one = m._replace(bytes=m.bytes / op.panels) if cut else m
             load = self.message(one)

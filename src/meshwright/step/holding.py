@@ -73,17 +73,18 @@ def layer_weight_bytes(job: Job) -> float:
 
 
 def logits(job: Job, layout: Layout) -> Num:
-    """Logits of one microbatch on one device: T V."""
+    """Logits of one microbatch on one device: T V of the head, and of each block that predicts
+    further tokens."""
     if not (job.model.vocab and job.how.count.vocabulary):
         return 0.0
-    size = local(job, layout)
-    return size.tokens * vocabulary.rows(job, layout)
+    number = local(job, layout).tokens * vocabulary.rows(job, layout)
+    return number * (1.0 + job.model.mtp_layers)
 
 
 def head(job: Job, layout: Layout, cost: ModelCost) -> Parts:
-    """Of one microbatch, from the head's forward pass to the gradient of its input: k T V of logits
-    (gathered: k T V t), what the products around them keep, and the placeholder of the head's
-    weight gradient."""
+    """Of one microbatch, from the head's forward pass to the gradient of its input: k bytes of each
+    of its logits (gathered: k t), what the products around them keep, and the placeholder of the
+    head's weight gradient."""
     how = holding_of(job)
     number = logits(job, layout)
     act = job.precision.activation_bytes
@@ -96,10 +97,9 @@ def head(job: Job, layout: Layout, cost: ModelCost) -> Parts:
         lost = number * each
     else:
         lost = number * FP32
-    blocks = 1 + job.model.mtp_layers
     bytes_ = {
-        "logits and loss": blocks * lost,
-        "inputs of the head": cost.head.saved - blocks * number * FP32,
+        "logits and loss": lost,
+        "inputs of the head": cost.head.saved - number * FP32,
     }
     if how.dummy_weight_gradients and job.model.vocab:
         rows = vocabulary.rows(job, layout) * job.model.hidden
