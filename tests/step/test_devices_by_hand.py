@@ -500,6 +500,32 @@ def test_a_tied_embedding_is_held_once_where_both_ends_are(
         )
 
 
+@pytest.mark.parametrize(
+    ("pp", "schedule", "tied", "copies"),
+    [
+        (1, "1f1b", False, [0]),
+        (2, "1f1b", False, [0, 1]),
+        (2, "zbv", False, [0, 0]),
+        (2, "1f1b", True, [0, 0]),
+    ],
+)
+def test_blocks_that_predict_further_tokens_look_them_up(
+    pp: int, schedule: str, tied: bool, copies: list[int]
+) -> None:
+    """In the embedding if that is there, else in a copy, which a tied head is already; two blocks
+    need no second one."""
+    table = 512 * WIDTH
+    model = replace(MODEL, vocab=512, mtp_layers=2, tied_embeddings=tied)
+    job = a_job(Layout(pp=pp, dp=1), replace(model, layers=4))
+    parts = steps.model_cost(job, job.layout)
+    by = shares(job, job.layout, schedule_named(schedule), 2)
+    for rank, more in enumerate(copies):
+        share = by.on(float(rank))
+        own = share.embedding * table + share.head * parts.head.weights
+        held = parameters_of(job, job.layout, parts, share)
+        assert held.ends.dense == own + more * table
+
+
 def test_the_head_has_the_experts_of_its_blocks() -> None:
     """Six layers with experts, and two blocks that predict further tokens."""
     job = a_job(Layout(dp=1), replace(EXPERTS, mtp_layers=2, vocab=128))

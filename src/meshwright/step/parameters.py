@@ -73,17 +73,20 @@ def end_units(
     whole = end_parameters(job, layout, cost, share)
     if units_of(job)[0] != "apart":
         return whole, Parameters(0.0, 0.0)
-    head = share.head * cost.head.weights
-    return (
-        Parameters(share.embedding * cost.embedding.weights, 0.0),
-        Parameters(head, whole.expert),
-    )
+    first = Parameters(share.embedding * cost.embedding.weights, 0.0)
+    return first, Parameters(whole.dense - first.dense, whole.expert)
 
 
 def end_parameters(
     job: Job, layout: Layout, cost: ModelCost, share: ModelShare
 ) -> Parameters:
-    """Parameters of embedding and head on a device; one that is alone holds a tied table once."""
+    """Parameters of embedding and head on a device; one that is alone holds a tied table once.
+
+    Blocks that predict further tokens look these up: where the embedding is elsewhere they have a
+    copy of it (NVIDIA/Megatron-LM@d98e8a64, core/models/common/language_module/language_module.py:
+    "duplicated embedding weights in mtp process stage"), unless the head is one. Where both ends
+    lie on one device they share it (DeepSeek-V3, arXiv 2412.19437, section 3.2.3).
+    """
     dense = (
         share.embedding * cost.embedding.weights
         + share.head * cost.head.weights
@@ -92,6 +95,9 @@ def end_parameters(
         dense = dense - where(
             layout.pp == 1, share.head * tied_parameters(job, layout), 0.0
         )
+    elif job.model.mtp_layers and job.how.count.vocabulary:
+        copies = share.head * (1.0 - share.embedding)
+        dense = dense + copies * vocabulary.table_parameters(job, layout)
     return Parameters(dense, share.head * cost.head.expert_weights)
 
 
