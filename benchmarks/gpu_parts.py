@@ -166,7 +166,7 @@ def collective(
     measure = partial(measure_collective, wanted, kind)
     for size, seconds, _ in on_ranks(measure, ranks, device):
         law = (
-            fabric.hop(size, group).seconds
+            fabric.load("send", size, group).seconds
             if kind == "send"
             else fabric.time(kind, size, group)
         )

@@ -89,8 +89,8 @@ def test_a_floor_holds_for_every_place_and_every_larger_group(
     stages: Group = Nearest(
         pp=prod(few), dp=1, placement={}, sizes=SIZES
     ).group("pp")
-    assert fabric.bound.hop(V, stages).seconds <= fabric.hop(
-        V, few
+    assert fabric.bound.load("send", V, stages).seconds <= fabric.load(
+        "send", V, few
     ).seconds * (1 + 1e-9)
 
 
@@ -145,7 +145,7 @@ def test_free_far_hops_have_no_floor() -> None:
         Layout(pp=8, dp=1, placement={**HERE, "pp": (4, 2)}),
     )
     assert (
-        fabric.hop(1e9, far.group("pp")).seconds
-        < fabric.hop(1e9, near.group("pp")).seconds
+        fabric.load("send", 1e9, far.group("pp")).seconds
+        < fabric.load("send", 1e9, near.group("pp")).seconds
     )
-    assert fabric.bound.hop(1e9, near.group("pp")).seconds == 0
+    assert fabric.bound.load("send", 1e9, near.group("pp")).seconds == 0

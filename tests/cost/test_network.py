@@ -96,7 +96,7 @@ def test_pipeline_hop(near: int, stages: int) -> None:
     fast, far = NEAR + V / FAST, FAR + V / SLOW
     links = max(stages - 1, 1)
     assert LBL.how.hop == "mean"
-    assert LBL.hop(V, group).seconds == pytest.approx(
+    assert LBL.load("send", V, group).seconds == pytest.approx(
         ((links - slow) * fast + slow * far if stages > 1 else 0) / links
     )
     code = (
@@ -106,11 +106,11 @@ def test_pipeline_hop(near: int, stages: int) -> None:
         if near == 1
         else (links - slow) * fast / links
     )
-    assert CODE.hop(V, group).seconds == pytest.approx(code)
+    assert CODE.load("send", V, group).seconds == pytest.approx(code)
     worst = Fabric.of(
         network("lbl-b200-nvs64"), replace(LBL.how, hop="slowest")
     )
-    assert worst.hop(V, group).seconds == pytest.approx(
+    assert worst.load("send", V, group).seconds == pytest.approx(
         0 if stages == 1 else far if slow else fast
     )
 
@@ -205,8 +205,8 @@ def test_arrays_are_scalars(rates, waits, how, kind, rows) -> None:
     )
     one_by_one = [net.time(kind, v, g) for v, g in rows]
     assert np.array_equal(net.time(kind, V, groups), one_by_one)
-    hops = [net.hop(v, g).seconds for v, g in rows]
-    assert np.array_equal(net.hop(V, groups).seconds, hops)
+    hops = [net.load("send", v, g).seconds for v, g in rows]
+    assert np.array_equal(net.load("send", V, groups).seconds, hops)
     assert all(t >= 0 for t in one_by_one) and all(
         (t > 0) == (prod(g) > 1) for t, (_, g) in zip(hops, rows, strict=True)
     )

@@ -176,19 +176,21 @@ def test_bounds_know_no_place() -> None:
     assert bound.load("all_gather", V, at) == net.load(
         "all_gather", V, at
     )._replace(busy=Busy())
-    assert bound.hop(V, (4.0, 2.0)) == net.hop(V, at)._replace(busy=Busy())
+    assert bound.load("send", V, (4.0, 2.0)) == net.load(
+        "send", V, at
+    )._replace(busy=Busy())
     odd = replace(net, rates=(W1, W0))
     assert odd.bound.load("all_gather", V, at).seconds == pytest.approx(
         floors.any_links(odd, "all_gather", V, at).seconds
     )
-    assert odd.bound.hop(V, at).seconds == pytest.approx(V / W0)
+    assert odd.bound.load("send", V, at).seconds == pytest.approx(V / W0)
     inner = replace(net.bound, injected=net.bound.algorithm)
     for mine, other in ((inner.algorithm.floor, net.algorithm.floor),):
         assert (
             mine(net, "all_gather", V, at).seconds
             == other(net, "all_gather", V, at).seconds
         )
-    assert inner.algorithm.hop_floor(net, V, at) == bound.hop(V, at)
+    assert inner.algorithm.hop_floor(net, V, at) == bound.load("send", V, at)
     best = links("best")
     free = tree.all_reduce(best, 1.0, (8.0, 2.0), chains=False)
     assert best.bound.load("all_reduce", 1.0, (8.0, 2.0)).seconds == (
@@ -205,8 +207,8 @@ def test_messages_that_take_no_time() -> None:
         Free().load(links(), "all_reduce", V, (8.0, 2.0)),
         Free().load(links(), "all_reduce", 0.0, (8.0, 2.0)),
         links("free").load("deepep", V, (8.0, 2.0), 2),
-        links("free").hop(V, (8.0, 2.0)),
-        links("free").hop(0.0, (8.0, 2.0)),
+        links("free").load("send", V, (8.0, 2.0)),
+        links("free").load("send", 0.0, (8.0, 2.0)),
     ):
         assert load[:2] == (0.0, 0.0) and not any(load.busy)
 
@@ -230,18 +232,18 @@ def test_a_hop_between_stages() -> None:
     """Eight stages on two nodes of four: 6 of 7 boundaries are near; the slowest is far."""
     near, far = A0 + V / W0, A1 + V / W1
     at = (4.0, 2.0)
-    slow = links().hop(V, at)
+    slow = links().load("send", V, at)
     assert slow == Load(
         pytest.approx(far), A1, Busy((0.0, pytest.approx(V / W1)))
     )
-    mean = links(hop="mean").hop(V, at)
+    mean = links(hop="mean").load("send", V, at)
     assert mean.seconds == pytest.approx((6 * near + far) / 7)
-    inside = links().hop(V, (4.0, 1.0))
+    inside = links().load("send", V, (4.0, 1.0))
     assert inside == Load(
         pytest.approx(near), A0, Busy((pytest.approx(V / W0), 0.0))
     )
-    assert links().hop(V, (1.0, 1.0))[:2] == (0.0, 0.0)
-    assert links().hop(V, (1.0, 1.0)).busy == (0.0, 0.0)
+    assert links().load("send", V, (1.0, 1.0))[:2] == (0.0, 0.0)
+    assert links().load("send", V, (1.0, 1.0)).busy == (0.0, 0.0)
     assert hop.point_to_point(links(), 0.0, 1) == 0.0
     both = links().neighbours(V)
     assert [load.seconds for load in both] == pytest.approx([near, far])
@@ -453,7 +455,7 @@ def test_a_measured_collective_is_taken_where_all_ranks_are() -> None:
     )
     # nothing is known of what a table says elsewhere
     assert net.bound.load("all_gather", V, (4.0, 1.0)).seconds == 0.0
-    assert net.bound.hop(V, (4.0, 1.0)).seconds == 0.0
+    assert net.bound.load("send", V, (4.0, 1.0)).seconds == 0.0
     assert net.bound.load("broadcast", V, (4.0, 1.0)).seconds > 0.0
     assert hop.point_to_point(net, V, 0) == pytest.approx(3.0)
     assert hop.point_to_point(plain, V, 0) == pytest.approx(A0 + V / W0)

@@ -47,7 +47,7 @@ def test_a_ring_takes_as_many_hops_as_there_are_other_ranks() -> None:
 
     fabric = clock(JOB).fabric
     volume, group = 8e8, (4.0, 1.0)
-    hop = fabric.hop(volume / 4, group)
+    hop = fabric.load("send", volume / 4, group)
     assert fabric.load("ring", volume, group).seconds == pytest.approx(
         3 * hop.seconds
     )

@@ -7,7 +7,6 @@ One algorithm a file: `nccl` (with `nccl_choice` and `span`), `ring`, `best` (wi
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -42,7 +41,7 @@ NAMED: dict[str, NamedAlgorithm] = {
 
 NUMBERS = frozenset((int, float))
 MOST_SENT = 16384
-"""Collectives of plain numbers that a network remembers at once."""
+"""Messages of plain numbers that a network remembers at once."""
 
 
 @dataclass(frozen=True)
@@ -106,34 +105,24 @@ class Fabric(Links):
         """The cost of one collective (`load.KINDS`) over V bytes, the full vector; nothing for one
         rank.
 
-        ring: blocks of V/n go round the group, n - 1 sends to the next rank one after the other;
-        kinds of ONCE_A_NODE: tokens to `copies` experts each by kernels that send them once to a
-        node, not by the algorithm.
-        """
-        return self._once(
-            self._load,
-            V,
-            group,
-            kind,
-            copies,
-            row,
-        )
+        send: one message between neighbouring stages, `group` the pp axis; ring: blocks of V/n go
+        round the group, n - 1 sends to the next rank one after the other; kinds of ONCE_A_NODE:
+        tokens to `copies` experts each by kernels that send them once to a node, not by the
+        algorithm.
 
-    def _once(
-        self, of: Callable[..., Load], V: Num, group: Group, *more: Any
-    ) -> Load:
-        """Each message of plain numbers is timed once; numbers that know their items, columns, and
-        groups that know the links they lie on (roofline's), each for themselves.
+        Each of plain numbers is timed once; numbers that know their items, columns, and groups that
+        know the links they lie on (roofline's), each for themselves.
         """
         plain = type(group) in (tuple, list) and type(V) is float
         if not (plain and NUMBERS.issuperset(map(type, group))):
-            return of(V, group, *more)
-        key = (V, *group, *more)
+            return self._load(kind, V, group, copies, row)
+        key = (kind, V, *group, copies, row)
         known = self._sent.get(key)
         if known is None:
             if len(self._sent) >= MOST_SENT:
                 self._sent.clear()
-            known = self._sent[key] = of(V, group, *more)
+            known = self._load(kind, V, group, copies, row)
+            self._sent[key] = known
         return known
 
     @cached_property
@@ -141,11 +130,13 @@ class Fabric(Links):
         return {}
 
     def _load(
-        self, V: Num, group: Group, kind: str, copies: int, row: int
+        self, kind: str, V: Num, group: Group, copies: int, row: int
     ) -> Load:
+        if kind == "send":
+            return self.algorithm.hop(self, V, group)
         if kind == "ring":
             n, sends = group_ranks(V, group)
-            passed = self.hop(V / n, group)
+            passed = self.load("send", V / n, group)
             return passed * where(sends, n - 1.0, 0.0)
         if kind not in ONCE_A_NODE or isinstance(self.algorithm, Free):
             return self.algorithm.load(self, kind, V, group)
@@ -170,18 +161,11 @@ class Fabric(Links):
         """
         return stream(load) if isinstance(self.algorithm, Torus) else load
 
-    def hop(self, V: Num, group: Group) -> Load:
-        """One message of V bytes between neighbouring stages; `group` is the pp axis."""
-        return self._once(self._hop, V, group)
-
-    def _hop(self, V: Num, group: Group) -> Load:
-        return self.algorithm.hop(self, V, group)
-
     def neighbours(self, V: Num) -> list[Load]:
         """One message of V bytes to the next chip in each dimension."""
         dims = range(len(self.rates))
         return [
-            self.hop(V, tuple(2.0 if i == dim else 1.0 for i in dims))
+            self.load("send", V, tuple(2.0 if i == dim else 1.0 for i in dims))
             for dim in dims
         ]
 

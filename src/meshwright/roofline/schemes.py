@@ -266,7 +266,9 @@ def pipeline(on: Asked, stages: int, microbatches: int) -> Scheme:
         one = scale(
             whole.timer.layer(whole.ops), setting.model.layers / stages
         )
-        hop = mesh.fabric.hop(stage_message(setting.job, whole.layout), group)
+        hop = mesh.fabric.load(
+            "send", stage_message(setting.job, whole.layout), group
+        )
         sends = mesh.fabric.in_turn(hop * (microbatches + stages - 2))
         ahead, back = (
             Times(microbatches * chip_seconds(t), sends, Load())

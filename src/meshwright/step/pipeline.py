@@ -79,7 +79,7 @@ def stage_sends(
     """
     group, turns = layout.group("pp"), cut.folded
     if at.fabric.how.hop != "each":
-        send = at.fabric.hop(cost.message, group)
+        send = at.fabric.load("send", cost.message, group)
         seconds = with_name(send.seconds, "sends", cost.boundary)
         ranks = product(group)
         return StageSends.alike(seconds, ranks, turns), send.busy * 2

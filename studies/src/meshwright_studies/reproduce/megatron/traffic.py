@@ -58,7 +58,7 @@ def bisection() -> dict[str, float]:
     m = selene_run().job.model
     layout = selene_run().layout
     message = m.seq * m.hidden * HALF / TP
-    hop = float(at.fabric.hop(message, layout.group("pp")).seconds)
+    hop = float(at.fabric.load("send", message, layout.group("pp")).seconds)
     held = FULL * f.parameters(m) / (PP * TP)
     ring = float(
         at.fabric.load("all_reduce", held, layout.group("dp")).seconds
