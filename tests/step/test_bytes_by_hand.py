@@ -5,6 +5,7 @@ factor with a number of its own.
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
 from math import exp, log
 from typing import Any
 
@@ -21,6 +22,7 @@ from meshwright.describe.job import Job
 from meshwright.describe.layout import Layout
 from meshwright.describe.model import MoE
 from meshwright.layout.placement import placed
+from meshwright.schedule import get
 from meshwright.step import ModelCost, ModelShare, holding, memory, oom
 from meshwright.step.microbatch import (
     model_with_recomputation,
@@ -456,16 +458,45 @@ def test_ways_of_gradients_and_rates_of_gathers() -> None:
 
 
 def test_blocks_that_predict_further_tokens_are_part_of_the_head() -> None:
-    """Two of them: each adds what the first one does."""
-    seconds = []
+    """Two of them: each adds what the first one does, and a layer beside the head."""
+    seconds, layers = [], []
     for blocks in (0, 1, 2):
-        model = replace(MODEL, vocab=128, mtp_layers=blocks)
-        job = a_job(Layout(dp=1), model)
+        model = replace(MODEL, vocab=128, layers=4, mtp_layers=blocks)
+        job = a_job(Layout(pp=2, dp=1), model)
         seconds.append(float(step.model_cost(job, job.layout).head.forward))
+        by = step.shares(job, job.layout, get("1f1b"), 1.0)
+        layers.append([by.on(rank).number for rank in (0.0, 1.0)])
     first, second = seconds[1] - seconds[0], seconds[2] - seconds[1]
-    # a layer, a matrix of 2 D x D, and the logits once more
-    expected = 1.0 + 2 * TOKENS * (2 * WIDTH**2 + 128 * WIDTH) / 2**24
+    # a matrix of 2 D x D, and the logits once more
+    expected = 2 * TOKENS * (2 * WIDTH**2 + 128 * WIDTH) / 2**24
     assert first == pytest.approx(expected) == second
+    assert layers == [[2.0, 2.0], [2.0, 3.0], [2.0, 4.0]]
+
+
+@pytest.mark.parametrize("schedule", ["1f1b", "zbv", "interleaved"])
+def test_a_block_that_predicts_further_tokens_recomputes_its_layer(
+    schedule: str,
+) -> None:
+    """As any other, on the rank of the head: with all of a layer's forward pass of 1 s once more,
+    and of what it keeps the input alone."""
+    found = []
+    for text, blocks in product(("none", "full"), (0, 1)):
+        layout = replace(cut("pp2"), schedule=schedule, recompute=text)
+        layout = replace(layout, interleave=1 + (schedule == "interleaved"))
+        model = replace(MODEL, vocab=128, layers=8, mtp_layers=blocks)
+        job = a_job(layout, model)
+        cost = step.model_cost(job, job.layout)
+        costs = step.StepCosts(job, job.layout, cost, step.clock(job))
+        rank = 0.0 if schedule == "zbv" else 1.0
+        load = costs.microbatch.stages.load(rank).total
+        (kept,) = replace(costs, rank=rank).activations
+        found.append((load, kept.each, kept.head, cost))
+    (a, each, _, _), (b, more, _, _), (c, full, _, _), (d, all_, _, cost) = (
+        found
+    )
+    layer = cost.typical
+    assert (d - c) - (b - a) == pytest.approx(layer.forward)
+    assert more - each == layer.saved > cost.boundary == all_ - full
 
 
 # Activations of the ends.

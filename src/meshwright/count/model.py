@@ -56,7 +56,7 @@ class Counts(NamedTuple):
     head: list[Op]
     """Final norm, logits and loss."""
     next_token: list[Op]
-    """One multi-token-prediction block, where the model has any."""
+    """What a multi-token-prediction block does beside its layer, where the model has any."""
 
     @property
     def operations(self) -> Iterator[Op]:
@@ -134,23 +134,20 @@ def operations(
         )
     ]
     if model.mtp_layers:
-        ops += [(op, model.mtp_layers) for op in next_token(job, layout)]
+        more = *next_token(job, layout), *layer(job, layout, kinds(model)[-1])
+        ops += [(op, model.mtp_layers) for op in more]
     return ops
 
 
 def next_token(job: Job, layout: Layout) -> list[Op]:
-    """One multi-token-prediction block: join, one more of the last layer, and the head again, whose
-    matrix is that of the model.
+    """One multi-token-prediction block, but for its layer, which is like the model's last one: join
+    and the head again, whose matrix is that of the model.
     """
     head = [
         op._replace(weights=0.0) if op.name == "head/logits" else op
         for op in vocabulary.head(job, layout)
     ]
-    return [
-        *vocabulary.join(job, layout),
-        *layer(job, layout, kinds(job.model)[-1]),
-        *head,
-    ]
+    return [*vocabulary.join(job, layout), *head]
 
 
 @lru_cache(maxsize=4096)

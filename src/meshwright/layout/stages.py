@@ -71,6 +71,7 @@ def in_chunks(
         schedule.folded,
         slots=how.slots,
         kinds=among(job.model),
+        further=float(job.model.mtp_layers),
     )
     cut: Any = schedule.depth(pp), chunks, deal, schedule.copies > 1
     # one object for equal numbers, which remembers what it was asked

@@ -48,6 +48,8 @@ def why_no_cpu_time(job: Job, layout: Layout) -> str:
         return f"assumptions {job.assumptions.name} take no measured kernels and collectives"
     if job.model.moe:
         return "experts were not measured"
+    if job.model.mtp_layers:
+        return "blocks that predict further tokens were not measured"
     missing = [
         name for name in features(layout) if name not in job.cluster.engine
     ]

@@ -49,6 +49,9 @@ class LayerDeal(NamedTuple):
     nothing."""
     kinds: tuple[tuple[float, ...], ...] = ()
     """Of each kind of layer, how many are among the first n, for every n; none: there is one."""
+    further: float = 0.0
+    """Layers like the model's last one that go with the head: of the blocks that predict further
+    tokens."""
 
 
 class StageTable(NamedTuple):
@@ -103,8 +106,10 @@ def stage_table(p: int, v: int, deal: LayerDeal) -> StageTable:
     ends = (0.0, *[1.0] * (p * v)), (*[0.0] * (p * v), 1.0)
     on = [k if k < p else 2 * p - 1 - k for k in range(p * v)]
     on = on if deal.folded else [k % p for k in range(p * v)]
+    # no rank between the ends has more by what goes with the head
+    counts = [*zip(*(_by_rank(on, p, kind) for kind in layers), strict=True)]
+    layers[0] = (*layers[0][:-1], layers[0][-1] + deal.further)
     ranks = tuple(map(partial(_by_rank, on, p), (*layers, *ends)))
-    counts = [*zip(*ranks[: len(kinds)], strict=True)]
     inner = range(1, p - 1)
     even = len(kinds) == len({*counts}) == 1
     return StageTable(

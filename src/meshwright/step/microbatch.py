@@ -41,7 +41,7 @@ class ModelCost(NamedTuple):
     """A layer of each kind, in the order of `describe.layers.sorts`: that of the last one first."""
     embedding: LayerCost
     head: LayerCost
-    """Final norm, logits, loss, and multi-token-prediction blocks."""
+    """Final norm, logits, loss, and multi-token-prediction blocks without their layers."""
     boundary: Num
     """Bytes a device holds of the activation between two layers: the input that full recomputation
     keeps.
@@ -149,7 +149,7 @@ def time_model(
         layers = [with_copies(c, leaves, job.cluster.chip) for c in layers]
     head = timer.layer(counts.head, "head")
     if counts.next_token:
-        block = timer.layer(counts.next_token)
+        block = timer.layer(counts.next_token, "head")
         head = in_sequence(scale(block, float(job.model.mtp_layers)), head)
     embedding = timer.layer(counts.embedding, "embedding")
     return ModelCost(

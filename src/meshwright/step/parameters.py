@@ -74,7 +74,7 @@ def end_units(
     if units_of(job)[0] != "apart":
         return whole, Parameters(0.0, 0.0)
     first = Parameters(share.embedding * cost.embedding.weights, 0.0)
-    return first, Parameters(whole.dense - first.dense, whole.expert)
+    return first, Parameters(whole.dense - first.dense, 0.0)
 
 
 def end_parameters(
@@ -98,7 +98,7 @@ def end_parameters(
     elif job.model.mtp_layers and job.how.count.vocabulary:
         copies = share.head * (1.0 - share.embedding)
         dense = dense + copies * vocabulary.table_parameters(job, layout)
-    return Parameters(dense, share.head * cost.head.expert_weights)
+    return Parameters(dense, 0.0)
 
 
 def parameters_of(
