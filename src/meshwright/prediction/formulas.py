@@ -43,16 +43,16 @@ def formulas(p: StepResult) -> dict[str, Formula]:
 
 def _passes(p: StepResult) -> dict[str, Formula]:
     """What a device computes: in its microbatches, and for its parameters."""
-    job, at, m = p.job, p.clock, p.microbatches
+    job, at, m = p.job, p.clock, p.schedule.rounds(p.microbatches)
     arithmetic, traffic, chip = laws_and_source(job.how.chip, at.rates)
     size = job.state_bytes  # none under Adafactor with weights in fp32
     number = f"{p.memory_use.optimizer / size:.5g} " if size else "its "
     return {
-        "compute": (f"{arithmetic}, x {m} microbatches", chip),
-        "memory": (f"{traffic}, x {m} microbatches", chip),
+        "compute": (f"{arithmetic}, x {m:g} microbatches", chip),
+        "memory": (f"{traffic}, x {m:g} microbatches", chip),
         "host": (
             "(w^4 + h^4)^(1/4) - w of each pass of a layer: w its seconds on the device, h those in"
-            f" which the host launches it, x {m} microbatches",
+            f" which the host launches it, x {m:g} microbatches",
             host.SOURCE,
         ),
         "optimizer": (
@@ -111,7 +111,7 @@ def _waiting(p: StepResult) -> str:
     )
     return (
         f"{layout.schedule}: p = {layout.pp}, m = {m}, v = {chunks}{_in_a_run(p)}; {law} -"
-        f" {m} microbatches on the slowest device"
+        f" {p.schedule.rounds(m):g} microbatches on the slowest device"
     )
 
 
