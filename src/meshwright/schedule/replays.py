@@ -75,7 +75,8 @@ def replayed(
     sent = any(d.sends.seconds)
     if sent not in paths:
         plain = d.of([float(x) for x in d.numbers]) if named else d
-        passes = stage_seconds(schedule, at, plain)
+        known = next(iter(paths.values()), None)
+        passes = known.passes if known else stage_seconds(schedule, at, plain)
         sends = plain.sends.each(len(passes) - 1)
         paths[sent] = longest_path(schedule, *at, passes, sends, barrier)
     path = paths[sent]
