@@ -451,7 +451,7 @@ EVERY = (
     ),
     Shown(
         "18",
-        what="175B on 96 GPUs, interleaved",
+        what="175B on 96 GPUs, interleaved, 2 chunks (v is not printed)",
         curves=scatter_gather,
         x="batch",
         y=RATE,
