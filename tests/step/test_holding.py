@@ -202,6 +202,72 @@ def test_bytes_of_a_gradient(name: str, precision: str, each: int) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("name", "zero", "each"),
+    [
+        # the fp32 shard is the master: 4 + 8 + 4 of gradient, as `parallel.fully_shard` keeps
+        ("torchtitan", 3, (FP32, 8)),
+        ("fsdp", 3, (FP32, 8)),
+        ("llm-foundry", 3, (FP32, 8)),
+        ("maxtext", 3, (FP32, 8)),
+        # whole weights that are gathered once lie beside it
+        ("torchtitan", 2, (64 * BF16, 12)),
+        # Megatron Core and DeepSpeed shard a 16-bit weight and its master
+        ("megatron-core", 3, (BF16, 12)),
+        ("deepspeed-zero3", 3, (BF16, 12)),
+    ],
+)
+def test_a_sharded_weight_is_kept_once_where_it_is_the_master(
+    name: str, zero: int, each: tuple[int, int]
+) -> None:
+    p = held(name, zero=zero)
+    mine = (L * LAYER + 2 * V * D + D) / 64
+    use = p.memory_bytes
+    assert (use["weights"], use["optimizer"]) == pytest.approx(
+        tuple(mine * x for x in each)
+    )
+    says = f"parameters x {each[1]} B, cut over 64 ranks"
+    optimizer = p.memory_term.find("optimizer")
+    assert optimizer and optimizer.formula == says
+
+
+@pytest.mark.parametrize(
+    ("more", "each"),
+    [
+        ({"optimizer": "adamw-no-master"}, (BF16, 8)),
+        ({"precision": "fp32"}, (FP32, 8)),
+        ({"precision": "fp8"}, (FP32, 8)),
+    ],
+)
+def test_without_a_wider_master_the_weight_is_what_it_was(
+    more: dict[str, str], each: tuple[int, int]
+) -> None:
+    job = Job(
+        "llama3-8b",
+        "64xh100-sxm",
+        64,
+        Layout(dp=64, zero=3),
+        framework="torchtitan",
+        **more,
+    )
+    use, mine = predict(job).memory_bytes, (L * LAYER + 2 * V * D + D) / 64
+    assert (use["weights"], use["optimizer"]) == pytest.approx(
+        tuple(mine * x for x in each)
+    )
+
+
+def test_an_update_writes_no_second_weight_where_the_shard_is_the_master() -> (
+    None
+):
+    """Gradient read twice, 12 B read and written, 2 B of weight written or none."""
+    for name, said in (
+        ("torchtitan", "32 B of each"),
+        ("megatron-core", "34 B"),
+    ):
+        term = held(name, zero=3).term.find("optimizer")
+        assert term and said in term.formula, name
+
+
 def test_fsdp_reduces_a_unit_from_the_numbers_of_its_products_and_jax_none() -> (
     None
 ):
@@ -340,7 +406,7 @@ def test_weights_as_products_find_them(
     """Where they are gathered narrow there is no wide one beside the narrow; those of embedding
     and head are never narrow.
     """
-    numbers, zero = PRECISIONS[precision], 1 if name.startswith("mega") else 3
+    numbers, zero = PRECISIONS[precision], 1 if name.startswith("mega") else 2
     if wide and precision != "bf16":
         numbers = replace(numbers, gather_bytes=2.0)
         each += BF16 if name.startswith("megatron") else 0
@@ -356,7 +422,7 @@ def test_weights_as_products_find_them(
         )
     )
     assert p.memory_bytes["weights"] == pytest.approx(
-        (L * LAYER * each + ENDS * BF16) / (8 if zero == 3 else 1)
+        L * LAYER * each + ENDS * BF16
     )
 
 

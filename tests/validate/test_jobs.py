@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from validate_rows import row
 
-from meshwright import catalog
+from meshwright import Job, catalog, predict
 from meshwright_studies.validate import published, words
 from meshwright_studies.validate.hardware import (
     capacity,
@@ -19,6 +19,29 @@ from meshwright_studies.validate.hardware import (
 )
 from meshwright_studies.validate.jobs import job, job_and_notes
 from refusals import refusal
+
+
+@pytest.mark.parametrize("software", ["torchtitan", "MaxText", "PyTorch FSDP"])
+def test_a_row_of_fsdp_keeps_what_a_users_job_keeps(software: str) -> None:
+    """What is validated is what is answered."""
+    described = job(
+        row(
+            software=software,
+            optimizer_sharding="FSDP2",
+            parallel={"tp": 1, "pp": 1, "vpp": 1, "dp": 64, "zero_stage": 3},
+        )
+    )
+    assert described.framework
+    own = Job(
+        described.model,
+        described.cluster,
+        described.batch,
+        described.layout,
+        framework=described.framework.name,
+    )
+    theirs, ours = (predict(j).memory_bytes for j in (described, own))
+    for kind in ("weights", "gradients", "optimizer"):
+        assert theirs[kind] == ours[kind], kind
 
 
 def test_a_row_becomes_its_job() -> None:

@@ -9,15 +9,16 @@ from .model import operations
 from .work import Pass
 
 
-def update(job: Job, parameters: Num) -> Pass:
+def update(job: Job, parameters: Num, sharded: bool = False) -> Pass:
     """Read gradient and state, write state and weight; the gradient is read once more for its norm.
 
-    parameters: how many this device updates.
+    parameters: how many this device updates;  sharded: weights are (ZeRO-3).
     """
-    p = job.precision
     o = job.optimizer
     moved = (
-        2 * job.gradient_bytes + 2 * job.state_bytes + p.weight_bytes
+        2 * job.gradient_bytes
+        + 2 * job.state_bytes
+        + weight_written(job, sharded)
     ) * parameters
     return Pass(
         0.0,
@@ -26,6 +27,12 @@ def update(job: Job, parameters: Num) -> Pass:
         kernel="optimizer",
         sizes=(parameters,),
     )
+
+
+def weight_written(job: Job, sharded: bool) -> float:
+    """Bytes of the weight beside the master that an update writes: none where a shard is it."""
+    alone = sharded and job.master_is_weight
+    return 0.0 if alone else job.precision.weight_bytes
 
 
 def newton_schulz(rows: Num, columns: Num, iterations: int) -> Num:

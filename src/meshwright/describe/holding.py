@@ -31,6 +31,10 @@ class Holding(Checked):
     """Precision of the products -> bytes of a gradient while it is accumulated; others, and numbers
     that say 16 bits, as the job says.
     """
+    shard_is_master: Annotated[bool, HELD] = False
+    """Sharded weights (ZeRO-3) are kept in fp32 alone and cast as they are gathered; else a 16-bit
+    shard lies beside the optimizer's fp32 master.
+    """
     unit_gradient: Annotated[
         str, OneOf("accumulated", "activations", "none"), HELD
     ] = "accumulated"

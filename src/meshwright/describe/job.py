@@ -361,6 +361,19 @@ class Job(Checked):
             numbers.gradient_bytes,
         )
 
+    @cached_property
+    def master_is_weight(self) -> bool:
+        """Weights that are sharded are the optimizer's fp32 master, with no copy in 16 bits
+        (`Holding.shard_is_master`).
+        """
+        holding = self.how.memory.holding
+        return bool(
+            self.how.memory.resident == "held"
+            and holding
+            and holding.shard_is_master
+            and self.optimizer.master_bytes > self.precision.weight_bytes
+        )
+
     @property
     def state_bytes(self) -> float:
         """Bytes the optimizer keeps for a parameter."""

@@ -10,8 +10,9 @@ from ..cost.network import algorithm_and_source
 from ..count import optimizer
 from ..describe.layout import GRIDS
 from ..describe.offload import offload
-from ..step import barrier, uses_schedule_order
+from ..step import barrier, holding, uses_schedule_order
 from ..step.sync import host_seconds, quantise_seconds
+from ..step.zero import cuts
 from .result import StepResult
 
 Formula = tuple[str, str]
@@ -45,7 +46,8 @@ def _passes(p: StepResult) -> dict[str, Formula]:
     """What a device computes: in its microbatches, and for its parameters."""
     job, at, m = p.job, p.clock, p.schedule.rounds(p.microbatches)
     arithmetic, traffic, chip = laws_and_source(job.how.chip, at.rates)
-    size = job.state_bytes  # none under Adafactor with weights in fp32
+    # none under Adafactor with weights in fp32
+    size = holding.parameter_bytes(job, p.layout.zero).state
     number = f"{p.memory_use.optimizer / size:.5g} " if size else "its "
     return {
         "compute": (f"{arithmetic}, x {m:g} microbatches", chip),
@@ -124,10 +126,13 @@ def _moved(p: StepResult) -> str:
         if shapes
         else ""
     )
+    sharded = cuts(p.layout.zero, "weights")
+    weight = optimizer.weight_written(job, sharded)
+    written = f", {weight:g} B of weight written" if weight else ""
     return (
-        f"{optimizer.update(job, 1.0).memory:g} B of each ({job.state_bytes:g} B of state read and"
-        f" written, {job.gradient_bytes:g} B of gradient read twice, for its norm too,"
-        f" {job.precision.weight_bytes:g} B of weight written{again})"
+        f"{optimizer.update(job, 1.0, sharded).memory:g} B of each ({job.state_bytes:g} B of state"
+        f" read and written, {job.gradient_bytes:g} B of gradient read twice, for its norm too"
+        f"{written}{again})"
     )
 
 

@@ -83,13 +83,13 @@ def _kind(e: Explanation, kind: str, x: Num) -> Term:
     else:
         formula, source = KINDS[kind]
         cut = kind in CUT_FROM and cuts(layout.zero, kind)
-    wide, narrow = job.precision.weight_bytes, holding.layer_weight_bytes(job)
-    if kind == "weights" and narrow != wide:
-        formula = NARROW_WEIGHTS.format(narrow=narrow, wide=wide)
+    each = holding.parameter_bytes(job, layout.zero)
+    if kind == "weights" and each.layer != each.end:
+        formula = NARROW_WEIGHTS.format(narrow=each.layer, wide=each.end)
     formula = formula.format(
-        weight_bytes=job.precision.weight_bytes,
+        weight_bytes=each.end,
         gradient_bytes=holding.gradient_bytes(job),
-        state_bytes=job.state_bytes,
+        state_bytes=each.state,
         zero=layout.zero,
     )
     if cut:

@@ -165,7 +165,8 @@ def least_states(job: Job, space: Space) -> float:
     """
     away = space.host_memory
     least = min(holding.layer_weight_bytes(job), job.precision.weight_bytes)
-    weight = 0.0 if away.weights else least
+    # a shard that is the master counts among the state
+    weight = 0.0 if away.weights or job.master_is_weight else least
     state = job.state_bytes * (1.0 - away.optimizer)
     P = parameters(job.model)
     return P * (weight + state) / job.cluster.chips

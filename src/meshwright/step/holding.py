@@ -10,6 +10,7 @@ V vocabulary rows of a tp rank, D width, k bytes a logit, t = tp. Sources: the f
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from ..count import vocabulary
 from ..count.blocks import FP32
@@ -69,6 +70,28 @@ def layer_weight_bytes(job: Job) -> float:
     narrow = law.quantised_weight[recipe]
     return (
         narrow if p.gather_bytes < p.weight_bytes else p.weight_bytes + narrow
+    )
+
+
+class ParameterBytes(NamedTuple):
+    """Bytes of one parameter of which a device keeps the weight, and of the optimizer's state."""
+
+    layer: float
+    """Weight of a layer."""
+    end: float
+    """Weight of embedding or head, which is never narrow."""
+    state: float
+
+
+def parameter_bytes(job: Job, zero: int) -> ParameterBytes:
+    """Under a ZeRO stage: a shard that is the fp32 master is the weight, and the state is the
+    moments alone.
+    """
+    if job.master_is_weight and cuts(zero, "weights"):
+        master = job.optimizer.master_bytes
+        return ParameterBytes(master, master, job.state_bytes - master)
+    return ParameterBytes(
+        layer_weight_bytes(job), job.precision.weight_bytes, job.state_bytes
     )
 
 

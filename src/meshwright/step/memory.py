@@ -67,16 +67,16 @@ def states(
     """
     away = offload(layout.offload)
     on_device = 0.0 if away.weights else 1.0
-    each = holding.layer_weight_bytes(job)
+    each = holding.parameter_bytes(job, layout.zero)
     held = state_bytes(
-        each * on_device,
+        each.layer * on_device,
         holding.gradient_bytes(job) * on_device,
-        job.state_bytes * (1.0 - away.optimizer),
+        each.state * (1.0 - away.optimizer),
         full=parameters.total,
         split=shard(job, layout, parameters),
         zero=layout.zero,
     )
-    wider = (job.precision.weight_bytes - each) * on_device
+    wider = (each.end - each.layer) * on_device
     if not wider:
         return held
     wide = (

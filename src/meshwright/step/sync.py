@@ -264,7 +264,8 @@ def update(
     away = offload(layout.offload).optimizer
     on_device = number * (1.0 - away) if away else number
     arithmetic, traffic = pass_seconds(
-        optimizer.update(job, on_device), at.rates
+        optimizer.update(job, on_device, sharded=cuts(zero, "weights")),
+        at.rates,
     )
     busy = arithmetic + traffic
     if away:  # the host updates its share meanwhile

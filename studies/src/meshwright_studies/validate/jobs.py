@@ -103,7 +103,9 @@ def job_and_notes(row: Row) -> Described:
         demand_whole(row, "global_batch"),
         plan,
         precision=row_precision(row, told, by),
-        optimizer=words.optimizer(is_fsdp(row), text_of_row(row, "software")),
+        optimizer=words.optimizer(
+            is_fsdp(row), text_of_row(row, "software"), by.holding
+        ),
         attention_kernel=row_attention(told, positive_number(row, "year")),
         framework=by,
         software=told.settings,

@@ -11,6 +11,7 @@ import re
 from dataclasses import replace
 
 from meshwright.describe.chip import Chip
+from meshwright.describe.holding import Holding
 from meshwright.describe.job import (
     OPTIMIZERS,
     PRECISIONS,
@@ -72,16 +73,17 @@ def precision_in_words(
     return base
 
 
-def optimizer(fsdp: bool, software: str) -> Optimizer:
-    """Adam with an fp32 master. FSDP's fp32 shard is the master: 16 bytes a parameter in all, 2
-    counted as weight. NeMo AutoModel makes a model in 16 bits, and torch.optim.Adam's moments have
-    the numbers of what they are of (components/models, from_config; examples/llm_benchmark).
+def optimizer(fsdp: bool, software: str, holding: Holding) -> Optimizer:
+    """Adam with an fp32 master. FSDP's fp32 shard is the master, 16 bytes a parameter in all: where
+    the framework does not say so, 2 are counted as weight. NeMo AutoModel makes a model in 16
+    bits, and torch.optim.Adam's moments have the numbers of what they are of (components/models,
+    from_config; examples/llm_benchmark).
     """
     if "automodel" in software:
         return replace(OPTIMIZERS["adamw"], state_bytes=4.0, master_bytes=0.0)
     return (
         replace(OPTIMIZERS["adamw"], state_bytes=10.0)
-        if fsdp
+        if fsdp and not holding.shard_is_master
         else OPTIMIZERS["adamw"]
     )
 
