@@ -273,8 +273,8 @@ class Timer:
         """
         each: list[tuple[Num, Num]] = [(0.0, 0.0)]
         if not _never(work.memory):
-            rates = self.clock.rates
-            each = [pass_seconds(one, rates) for one in work.parts or (work,)]
+            parts, rates = work.parts or (work,), repeat(self.clock.rates)
+            each = [*map(pass_seconds, parts, rates)]
         compute, memory = sum_pairs(each)
         weights: Num = 0.0
         if op.kind == "matmul" and work is op.backward:
