@@ -249,7 +249,7 @@ def sharded(model: Decoder, tp: Any) -> None:
 def ours(plan: RunPlan, trainer: Trainer) -> Step:
     """One step of `meshwright train`, with all that `session.work` does around it."""
     usage, log = Usage(Stop(), trainer.device), RunLog(plan, 0)
-    trainer.beside = usage.numbers
+    trainer.extra = usage.numbers
     log.begin()
     recording = Recording(plan.folder, trainer, 0)
     spans = Spans()
@@ -263,7 +263,7 @@ def ours(plan: RunPlan, trainer: Trainer) -> Step:
             trainer.pack(documents)
             result = trainer.step(number, x, y)
         said = {**vars(result)}
-        spent = of_all(said.pop("beside"))
+        spent = of_all(said.pop("extra"))
         seconds = time.perf_counter() - began
         log.write(number + 1, said, seconds, spent, spans.taken())
         return result.loss

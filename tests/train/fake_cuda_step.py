@@ -219,7 +219,7 @@ def steady(name: str, rank: int) -> Found:
         for p in trainer.parameters().values():
             for kind, x in trainer.state(p).items():
                 calls.on_host[f"state {kind}"] += x.device.type != "cuda"
-    at, layers = oracle.place_of(wanted, rank)[0], len(trainer.mixtures())
+    at, layers = oracle.place_of(wanted, rank)[0], len(trainer.expert_layers())
     passes = trainer.microbatches * (1 + (layout.recompute == "full"))
     sent = +traffic.sent
     return Found(

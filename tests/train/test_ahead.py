@@ -141,6 +141,6 @@ def test_one_message_of_a_step_goes_to_all_ranks(
         found = Path(f"{rank}.sent").read_text()
         assert found == str([2 + 2 + 2] * 4 + [1])
     for row in metrics(Path("run/metrics.jsonl")):
-        assert row["cpu_s"] > 0 and "beside" not in row
+        assert row["cpu_s"] > 0 and "extra" not in row
         fullest = row["fullest_rank_bytes"]
         assert 1.5 * fullest < row["memory_bytes"] <= 2 * fullest

@@ -130,12 +130,14 @@ def trained(model: Model, layout: Layout, folder: Path) -> dict[str, Any]:
             for step in range(STEPS)
         ]
         checkpoint.save(trainer, folder, STEPS, keep=1)
-        weight: Any = trainer.mixtures()[-1].router.weight.detach()
+        weight: Any = trainer.expert_layers()[-1].router.weight.detach()
         if hasattr(weight, "full_tensor"):
             weight = weight.full_tensor()
         return {
             "losses": [result.loss for result in losses],
-            "favour": [moe.favour_E.tolist() for moe in trainer.mixtures()],
+            "favour": [
+                moe.favour_E.tolist() for moe in trainer.expert_layers()
+            ],
             "router": weight.flatten().tolist(),
         }
 
@@ -190,7 +192,9 @@ def test_biases_go_on_from_a_checkpoint(tmp_path: Path) -> None:
             path = checkpoint.save(first, tmp_path / str(id(of)), 1, keep=1)
             again = Trainer(wanted, BALANCED, device, fresh=False)
             assert checkpoint.load(again, path) == 1
-            for a, b in zip(first.mixtures(), again.mixtures(), strict=True):
+            for a, b in zip(
+                first.expert_layers(), again.expert_layers(), strict=True
+            ):
                 want = torch.zeros(8) if a.favour_E is None else a.favour_E
                 assert torch.equal(b.favour_E, want)
                 assert bool(want.any()) == (of is BALANCED)

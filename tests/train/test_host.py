@@ -38,12 +38,12 @@ def test_what_the_environment_says_stays(
 def test_a_run_collects_garbage_when_it_is_asked_to(tmp_path: Path) -> None:
     """Not at a time of Python's choice inside a step; and runs deterministic kernels if asked."""
     seen = tmp_path / "seen"
-    take = session.Session.take
+    step = session.Session.step
 
     def noted(self: session.Session, *args: object) -> bool:
         on = gc.isenabled(), torch.are_deterministic_algorithms_enabled()
         seen.write_text(str(on))
-        return take(self, *args)  # type: ignore[arg-type]
+        return step(self, *args)  # type: ignore[arg-type]
 
     wanted = job(LLAMA, Layout(dp=1, microbatch=8))
     settings = {
@@ -57,7 +57,7 @@ def test_a_run_collects_garbage_when_it_is_asked_to(tmp_path: Path) -> None:
 
     def work(device: torch.device) -> None:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(session.Session, "take", noted)
+            patch.setattr(session.Session, "step", noted)
             session.work(plan, device)
         assert gc.isenabled() and gc.get_freeze_count() == 0
 

@@ -108,6 +108,8 @@ def test_damaged_files_are_refused(tmp_path: Path) -> None:
     with refusal("less than one sequence of 100"):
         data.File(path, 256, 100, 0)
     path.with_suffix(".bin").write_bytes(b"xyz")
+    with refusal("there is no .*nowhere.json; `meshwright data` makes"):
+        data.read_header(tmp_path / "nowhere")
     with refusal("has 3 bytes, but its header says 200: it is damaged"):
         data.File(path, 256, 9, 0)
     path.with_suffix(".json").write_text("[]")

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Annotated
 
 from ..errors import BadInput
+from ..num import divisors
 from .fields import (
     AnyShare,
     Checked,
@@ -272,7 +273,8 @@ class Model(Checked):
                 " give head_dim"
             )
         if self.heads % self.K:
-            return f"kv_heads {self.K} must divide heads {self.heads}"
+            choices = ", ".join(map(str, divisors(self.heads)))
+            return f"kv_heads {self.K} must divide heads {self.heads}: it may be {choices}"
         dense = self.moe.dense_layers if self.moe else 0
         if dense > self.layers:
             return f"moe.dense_layers {dense} are more than the {self.layers} layers"

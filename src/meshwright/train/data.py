@@ -303,6 +303,10 @@ def read_header(path: Path) -> dict[str, Any]:
     """The description of a token file, checked against its size."""
     about = sibling(path, ".json")
     tokens = sibling(path, ".bin")
+    if not about.exists():
+        raise BadInput(
+            f"token file {path}: there is no {about}; `meshwright data` makes token files of text"
+        )
     header = parse_json(read_text(about), str(about))
     right = header.get("format") == FORMAT and header.get("dtype") in DTYPES
     if not right or not all(

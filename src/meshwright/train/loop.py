@@ -26,7 +26,7 @@ from .model import Decoder
 from .moe import MixtureOfExperts
 from .optimizer import Scaler, optimizer, ready
 from .parallel import cut_stage, mesh
-from .pipeline import Engine, criterion, engine
+from .pipeline import Accumulation, Pipeline, criterion
 from .record import Recorder
 
 
@@ -45,8 +45,8 @@ class Result:
     """1 but for fp16."""
     skipped: int = 0
     """Updates skipped in the whole run, this one included."""
-    beside: tuple[float, ...] = ()
-    """Sums over ranks of what `Trainer.beside` gave."""
+    extra: tuple[float, ...] = ()
+    """Sums over ranks of what `Trainer.extra` gave."""
 
 
 class Trainer:
@@ -70,7 +70,6 @@ class Trainer:
         )
         self.layout: Layout = placed(job.layout, job.cluster.sizes)
         self.recorder = Recorder(device)
-        self.pack()
         self.scaler = Scaler(
             job.precision.compute == "fp16",
             settings.loss_scale,
@@ -104,8 +103,19 @@ class Trainer:
             scaler=self.scaler,
             z=settings.z_loss or 0.0,
         )
-        self.engines: dict[int, Engine] = {}
-        """By the number of microbatches, which grows with the batch."""
+        self.engine: Accumulation | Pipeline = (
+            Accumulation(
+                self.stages[0], self.layout, self.criterion, self.recorder
+            )
+            if self.layout.pp == 1
+            else Pipeline(
+                self.stages,
+                layout=self.layout,
+                group=self.mesh.group("pp"),
+                criterion=self.criterion,
+                recorder=self.recorder,
+            )
+        )
         self.optimizer = optimizer(self.stages.values(), settings, device)
         self.ahead = (
             device.type == "cuda"
@@ -115,26 +125,11 @@ class Trainer:
         """Steps are made without waiting for the device: it decides itself whether gradients may
         be used, and their loss and norm are known later. Loss scaling has to know them at once.
         """
-        self.balance = self.balanced()
-        self.beside: Callable[[], list[float]] = list
+        self.balance = self.make_balance()
+        self.extra: Callable[[], list[float]] = list
         """Numbers of this rank that are summed over ranks in the same message as loss and norm."""
 
-    def engine(self, microbatches: int) -> Engine:
-        """What runs so many microbatches through the stages."""
-        if microbatches not in self.engines:
-            self.engines[microbatches] = engine(
-                self.criterion,
-                stages=self.stages,
-                layout=self.layout,
-                mesh=self.mesh,
-                microbatches=microbatches,
-                device=self.device,
-                recorder=self.recorder,
-                documents=self.of_microbatch,
-            )
-        return self.engines[microbatches]
-
-    def balanced(self) -> Balance | None:
+    def make_balance(self) -> Balance | None:
         """How the loads of experts are evened out, if they are."""
         s = self.settings
         mesh = self.mesh
@@ -163,7 +158,7 @@ class Trainer:
             parts=over["tp"],
             z=s.router_z_loss or 0.0,
         )
-        balance.attach(self.mixtures(), moe.experts, self.device)
+        balance.attach(self.expert_layers(), moe.experts, self.device)
         return balance
 
     def build(self, number: int) -> Decoder:
@@ -210,19 +205,12 @@ class Trainer:
         )
         return x, y
 
-    def pack(self, documents: tuple[Documents, ...] = ((0,),)) -> None:
+    def pack(self, documents: tuple[Documents, ...]) -> None:
         """Where the documents of this rank's sequences of the next step begin; one entry: the same
         for all.
         """
-        self.documents = documents
-
-    def of_microbatch(self, number: int) -> tuple[Documents, ...]:
-        """The documents of one microbatch, of those of the batch."""
-        b = int(self.layout.microbatch)
-        every = self.documents
-        return (
-            every if len(every) == 1 else every[number * b : (number + 1) * b]
-        )
+        for stage in self.stages.values():
+            stage.packed = documents
 
     def accumulate(self, tokens: Tensor, targets: Tensor) -> list[Tensor]:
         """Gradients of the whole batch, from this rank's part of it, [B/dp, T/cp]; the losses of
@@ -230,13 +218,12 @@ class Trainer:
         """
         self.optimizer.zero_grad(set_to_none=True)
         self.microbatches = len(tokens) // int(self.layout.microbatch)
-        run = self.engine(self.microbatches)
         with self.recorder.part("pipeline"):
             # from pinned memory, without waiting for the copy
             both = (
                 x.to(self.device, non_blocking=True) for x in (tokens, targets)
             )
-            losses = run(*both)
+            losses = self.engine.run(*both)
         with self.recorder.part("settle"):
             gradients.settle(self.stages, self.layout)
             if self.tied:
@@ -245,7 +232,7 @@ class Trainer:
 
     def sums(self, tokens: Tensor, targets: Tensor) -> Tensor:
         """`accumulate`, then [loss, squared norm of the gradient] of the whole batch, both times
-        the scale, and what is `beside`, the same on every rank; fp64, on the device. It is the one
+        the scale, and what is `extra`, the same on every rank; fp64, on the device. It is the one
         message of a step to all ranks.
         """
         losses = self.accumulate(tokens, targets)
@@ -258,12 +245,12 @@ class Trainer:
                 )
             squares = gradients.squares(self.stages, self.layout)
             sums = torch.stack([loss, squares.to(self.device)])
-            if others := self.beside():
-                sums = torch.cat([sums, to_device(others, self.device)])
+            if extra := self.extra():
+                sums = torch.cat([sums, to_device(extra, self.device)])
             dist.all_reduce(sums)
             return sums
 
-    def known(self, sums: Sequence[float]) -> tuple[float, float]:
+    def unscaled(self, sums: Sequence[float]) -> tuple[float, float]:
         """(loss, norm of the gradient) without the scale."""
         loss, squares = sums[:2]
         return loss / self.scaler.scale, math.sqrt(squares) / self.scaler.scale
@@ -272,7 +259,7 @@ class Trainer:
         """(loss, norm of the gradient) of the whole batch, the same on every rank; its gradients
         are there.
         """
-        return self.known(self.sums(tokens, targets).tolist())
+        return self.unscaled(self.sums(tokens, targets).tolist())
 
     def update(self, step: int, norm: float, loss: float = 0.0) -> None:
         """Clip and step, unless the gradients are not to be used.
@@ -288,7 +275,7 @@ class Trainer:
         if factor != 1:
             with self.recorder.part("clip"):
                 gradients.scale_gradients(self.stages, factor)
-        self.move(self.lr(step))
+        self.optimizer_step(self.lr(step))
 
     def update_ahead(self, step: int, sums: Tensor) -> None:
         """An update that the device itself decides on, so that nobody waits for it: fused AdamW
@@ -301,9 +288,9 @@ class Trainer:
                 factor = (clip / sums[1].sqrt()).clamp(max=1.0)
                 gradients.scale_gradients(self.stages, factor.float())
         self.optimizer.found_inf = 1 - used  # type: ignore[attr-defined]
-        self.move(self.lr(step), used)
+        self.optimizer_step(self.lr(step), used)
 
-    def move(self, lr: float, used: Tensor | None = None) -> None:
+    def optimizer_step(self, lr: float, used: Tensor | None = None) -> None:
         """One step of the optimizer, and of the biases of experts by their loads. used: 0 on the
         device if the step is skipped.
         """
@@ -312,22 +299,22 @@ class Trainer:
         with self.recorder.part("optimizer"):
             self.optimizer.step()
         if self.balance:
-            self.balance.settle(self.mixtures(), used)
+            self.balance.settle(self.expert_layers(), used)
 
     def launch(
         self, step: int, tokens: Tensor, targets: Tensor
     ) -> Callable[[], Result]:
         """One optimizer step; what gives its result, once that is known."""
         scale, lr = self.scaler.scale, self.lr(step)
-        later = Later(sums := self.sums(tokens, targets))
+        copy = HostCopy(sums := self.sums(tokens, targets))
         if self.ahead:
             self.update_ahead(step, sums)
         else:
-            loss, norm = self.known(later.numbers())
+            loss, norm = self.unscaled(copy.numbers())
             self.update(step, norm, loss)
 
         def result() -> Result:
-            total, squares, *beside = later.numbers()
+            total, squares, *extra = copy.numbers()
             loss, norm = total / scale, math.sqrt(squares) / scale
             if (
                 self.ahead
@@ -339,7 +326,7 @@ class Trainer:
                 lr=lr,
                 loss_scale=scale,
                 skipped=self.scaler.skipped,
-                beside=tuple(beside),
+                extra=tuple(extra),
             )
 
         known = None if self.ahead else result()
@@ -349,7 +336,7 @@ class Trainer:
         """One optimizer step, waited for."""
         return self.launch(step, tokens, targets)()
 
-    def mixtures(self) -> list[MixtureOfExperts]:
+    def expert_layers(self) -> list[MixtureOfExperts]:
         """The layers with experts."""
         return [
             block.ffn
@@ -405,7 +392,7 @@ def rate(s: Settings, step: int) -> float:
     return s.lr * (s.final_lr + (1 - s.final_lr) * left)
 
 
-class Later:
+class HostCopy:
     """The numbers of a tensor. On a GPU their copy is queued behind the work that makes them."""
 
     def __init__(self, x: Tensor) -> None:

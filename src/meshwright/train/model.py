@@ -188,7 +188,9 @@ class Decoder(nn.Module):
         self.m, self.part, self.parts = m, 0, 1
         self.seq = seq
         self.at: tuple[range, ...] = (range(seq),)
-        self.documents: tuple[Documents, ...] = ((0,),)
+        self.packed: tuple[Documents, ...] = ((0,),)
+        """Where the documents of each sequence of a step begin; one entry: the same for all."""
+        self.documents: tuple[Documents, ...] = self.packed
         """Of the microbatch that comes next."""
         self.dtype = torch.float32  # of hidden states between stages
         first = layers.start == 0
@@ -261,6 +263,13 @@ class Decoder(nn.Module):
         sees all.
         """
         self.at = at
+
+    def begin(self, first: int, count: int) -> None:
+        """Sequences [first, first + count) of the step are the microbatch that comes next."""
+        one = len(self.packed) == 1
+        self.documents = (
+            self.packed if one else self.packed[first : first + count]
+        )
 
     def scores(self) -> dict[int | None, Rows]:
         """Window of a layer -> the tiles of each sequence that comes next."""

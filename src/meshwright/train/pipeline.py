@@ -1,9 +1,10 @@
 """The order of the microbatches of one step: PyTorch's pipeline schedules, or plain accumulation
 where there is one stage.
 
-An engine is called with this rank's tokens and targets, [m b, T] each; afterwards the gradients of
-its stages are those of the mean loss over the replica's batch, averaged over replicas. It returns
-the loss of each microbatch where the last stage is, else nothing.
+An engine runs this rank's tokens and targets, [m b, T] each; afterwards the gradients of its stages
+are those of the mean loss over the replica's batch, averaged over replicas; losses and gradients
+are times the scale of fp16. It returns the loss of each of the m microbatches where the last stage
+is, else nothing.
 
 A stage's receive buffers live as long as their microbatch, so that their number does not grow with
 that of the microbatches. PyTorch 2.13 makes one for every microbatch and boundary before the first
@@ -15,12 +16,12 @@ our own would do.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.distributed import ProcessGroup
 from torch.distributed.fsdp import FSDPModule
 from torch.distributed.pipelining import PipelineStage
 from torch.distributed.pipelining._backward import stage_backward
@@ -35,15 +36,12 @@ from ..describe.layout import Layout
 from ..layout.stages import stage_count as stage_count
 from ..layout.stages import stage_numbers as stage_numbers
 from ..program.messages import reduced_at_once
-from ..program.tiles import Documents
 from ..schedule import get as schedule_named
 from .loss import Columns, loss
 from .model import Decoder
 from .optimizer import Criterion, Scaler
 from .parallel import RankMesh
 from .record import Recorder
-
-Engine = Callable[[Tensor, Tensor], list[Tensor]]
 
 
 def criterion(
@@ -61,97 +59,95 @@ def criterion(
     return scaler.scaled(lambda logits, target: loss(logits, target, columns))
 
 
-def engine(
-    of: Criterion,
-    stages: dict[int, Decoder],
-    layout: Layout,
-    mesh: RankMesh,
-    microbatches: int,
-    device: torch.device,
-    recorder: Recorder,
-    documents: Packed,
-) -> Engine:
-    """What runs the microbatches of a step through this rank's stages. Losses and gradients are
-    times the scale.
+class Accumulation:
+    """Microbatches one after the other, where a rank has the whole model. Gradients are reduced
+    after the last one, or (ZeRO 2 and 3) after each.
     """
-    if layout.pp == 1:
-        return accumulation(
-            stages[0],
-            layout=layout,
-            of=of,
-            microbatches=microbatches,
-            recorder=recorder,
-            documents=documents,
-        )
-    count = stage_count(layout)
-    group = mesh.group("pp")
-    wrapped = [
-        LateBufferStage(
-            stage, number, count, device, *ends(stage, layout), group=group
-        )
-        for number, stage in stages.items()
-    ]
-    for stage in wrapped:
-        stage.documents = documents
-        stage.sharded = reduced_at_once(layout)
-        recorder.watch(stage)
-    schedule_class: Any = get_schedule_class(
-        str(schedule_named(layout.schedule).torch_name)
-    )
-    single = issubclass(schedule_class, PipelineScheduleSingle)
-    whole = wrapped[0] if single else wrapped
-    schedule = schedule_class(
-        whole, microbatches, loss_fn=recorder.longer(of), scale_grads=True
-    )
-    first = 0 in stages
-    last = count - 1 in stages
 
-    def run(tokens: Tensor, targets: Tensor) -> list[Tensor]:
+    def __init__(
+        self,
+        stage: Decoder,
+        layout: Layout,
+        criterion: Criterion,
+        recorder: Recorder,
+    ) -> None:
+        self.stage, self.layout = stage, layout
+        self.criterion, self.recorder = criterion, recorder
+
+    def run(self, tokens: Tensor, targets: Tensor) -> list[Tensor]:
+        """Gradients of all of them; their losses."""
+        losses = []
+        b = int(self.layout.microbatch)
+        count = len(tokens) // b
+        for i, (x, y) in enumerate(
+            zip(torch.split(tokens, b), torch.split(targets, b), strict=True)
+        ):
+            last = i == count - 1
+            if isinstance(self.stage, FSDPModule):
+                self.stage.set_requires_gradient_sync(
+                    last or reduced_at_once(self.layout)
+                )
+                self.stage.set_reshard_after_backward(
+                    last or self.layout.zero == 3
+                )
+            self.stage.begin(i * b, b)
+            with self.recorder.part("F", 0, i):
+                loss = self.criterion(self.stage(x), y)
+            with self.recorder.part("B", 0, i):
+                (loss / count).backward()  # type: ignore[no-untyped-call]
+            losses.append(loss.detach())
+        return losses
+
+
+class Pipeline:
+    """Microbatches through the stages of all pp ranks, in the order of one of PyTorch's
+    schedules.
+    """
+
+    def __init__(
+        self,
+        stages: dict[int, Decoder],
+        layout: Layout,
+        group: ProcessGroup,
+        criterion: Criterion,
+        recorder: Recorder,
+    ) -> None:
+        """group: the ranks of the pp axis."""
+        self.stages, self.layout, self.group = stages, layout, group
+        self.criterion, self.recorder = criterion, recorder
+        self.schedules: dict[int, Any] = {}
+        """By the number of microbatches, which grows with the batch."""
+
+    def run(self, tokens: Tensor, targets: Tensor) -> list[Tensor]:
+        """As `Accumulation.run`; losses where the last stage is."""
+        count = len(tokens) // int(self.layout.microbatch)
+        if count not in self.schedules:
+            self.schedules[count] = self.schedule(count)
+        first = 0 in self.stages
+        last = stage_count(self.layout) - 1 in self.stages
         losses: list[Tensor] = []
         inputs = (tokens,) if first else ()
         at_end = {"target": targets, "losses": losses} if last else {}
-        schedule.step(*inputs, return_outputs=False, **at_end)
-        return [value.detach() for value in losses]
+        self.schedules[count].step(*inputs, return_outputs=False, **at_end)
+        return [loss.detach() for loss in losses]
 
-    return run
-
-
-def accumulation(
-    stage: Decoder,
-    layout: Layout,
-    of: Criterion,
-    microbatches: int,
-    recorder: Recorder,
-    documents: Packed,
-) -> Engine:
-    """Microbatches one after the other. Gradients are reduced after the last one, or (ZeRO 2 and 3)
-    after each.
-    """
-
-    def run(tokens: Tensor, targets: Tensor) -> list[Tensor]:
-        losses = []
-        for i, (x, y) in enumerate(
-            zip(
-                tokens.chunk(microbatches),
-                targets.chunk(microbatches),
-                strict=True,
-            )
-        ):
-            last = i == microbatches - 1
-            if isinstance(stage, FSDPModule):
-                stage.set_requires_gradient_sync(
-                    last or reduced_at_once(layout)
-                )
-                stage.set_reshard_after_backward(last or layout.zero == 3)
-            stage.documents = documents(i)
-            with recorder.part("F", 0, i):
-                value = of(stage(x), y)
-            with recorder.part("B", 0, i):
-                (value / microbatches).backward()  # type: ignore[no-untyped-call]
-            losses.append(value.detach())
-        return losses
-
-    return run
+    def schedule(self, microbatches: int) -> Any:
+        """PyTorch's schedule over the stages of this rank."""
+        stages = [
+            LateBufferStage(stage, number, self.layout, self.group)
+            for number, stage in self.stages.items()
+        ]
+        for stage in stages:
+            self.recorder.watch(stage)
+        order = schedule_named(self.layout.schedule)
+        schedule_class: Any = get_schedule_class(str(order.torch_name))
+        single = issubclass(schedule_class, PipelineScheduleSingle)
+        return schedule_class(
+            stages[0] if single else stages,
+            microbatches,
+            loss_fn=self.recorder.longer(self.criterion),
+            scale_grads=True,
+        )
 
 
 def ends(stage: Decoder, layout: Layout) -> tuple[Tensor, Tensor]:
@@ -185,21 +181,24 @@ def ends(stage: Decoder, layout: Layout) -> tuple[Tensor, Tensor]:
     )
 
 
-Packed = Callable[[int], tuple[Documents, ...]]
-"""Number of a microbatch -> where the documents of its sequences begin."""
-
-
-def one_document(microbatch: int) -> tuple[Documents, ...]:
-    """Each sequence is one document."""
-    return ((0,),)
-
-
 class LateBufferStage(PipelineStage):
     """A `PipelineStage` that makes its receive buffers as late as it can."""
 
-    documents: Packed = staticmethod(one_document)
-    sharded = False
-    """ZeRO 2 and 3: gradients are reduced after each microbatch, and kept as shards."""
+    def __init__(
+        self, stage: Decoder, number: int, layout: Layout, group: ProcessGroup
+    ) -> None:
+        """group: the ranks of the pp axis."""
+        super().__init__(
+            stage,
+            number,
+            stage_count(layout),
+            next(stage.parameters()).device,
+            *ends(stage, layout),
+            group=group,
+        )
+        self.sequences = int(layout.microbatch)
+        self.sharded = reduced_at_once(layout)
+        """ZeRO 2 and 3: gradients are reduced after each microbatch, and kept as shards."""
 
     def backward_one_chunk(
         self,
@@ -249,9 +248,9 @@ class LateBufferStage(PipelineStage):
     def forward_one_chunk(
         self, fwd_chunk_id: int, *args: Any, **options: Any
     ) -> Any:
-        """One microbatch forward; the module is told of its documents."""
+        """One microbatch forward; the module is told which sequences of the step they are."""
         module: Any = self.submod
-        module.documents = self.documents(fwd_chunk_id)
+        module.begin(fwd_chunk_id * self.sequences, self.sequences)
         return super().forward_one_chunk(fwd_chunk_id, *args, **options)
 
     def _setup_forward_recv_info(

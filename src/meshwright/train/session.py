@@ -41,7 +41,7 @@ from .pipeline import criterion, ends
 from .record import Recording
 
 
-class Launched(NamedTuple):
+class Launch(NamedTuple):
     """A step that is under way, or done."""
 
     done: int
@@ -69,7 +69,7 @@ class Session:
             total = torch.cuda.get_device_properties(device).total_memory
             rules.demand_room(plan.predicted, s, float(total), "this GPU")
         self.trainer = Trainer(plan.job, s, device, fresh=draws(plan))
-        self.trainer.beside = self.usage.numbers
+        self.trainer.extra = self.usage.numbers
         self.first = 0
         if plan.resume:
             self.first = checkpoint.resume(
@@ -88,8 +88,8 @@ class Session:
         )
         self.recording = Recording(plan.folder, self.trainer, self.first)
         self.spans = Spans()
-        self.waiting: Launched | None = None
-        self.known_s = 0.0
+        self.waiting: Launch | None = None
+        self.last_result_s = 0.0
         """When the last result was known."""
 
     def run(self) -> None:
@@ -98,30 +98,32 @@ class Session:
         timed = self.spans.of("data_s", source)
         with collected() as garbage:
             for step, given in self.recording.data(timed):
-                if self.take(step, given):
+                if self.step(step, given):
                     break
                 garbage.step()
         watchdog.beat("last checkpoint")
         self.saver.wait()
         self.log.close()
 
-    def take(self, step: int, given: Batch) -> bool:
+    def step(self, step: int, given: Batch) -> bool:
         """One step, and what belongs to it; whether it was the last."""
-        launched = self.launch(step, given)
+        launch = self.launch(step, given)
         if step == self.first:  # before ranks meet again, and write records
             self.recording.give_up_old()
             self.log.begin()
-        asked = self.waiting is not None and self.tell(self.waiting)
-        self.waiting = launched
-        last = asked or launched.done == self.plan.settings.steps
-        if not (last or not self.trainer.ahead or self.meets(launched.done)):
+        asked = self.waiting is not None and self.report(self.waiting)
+        self.waiting = launch
+        last = asked or launch.done == self.plan.settings.steps
+        if not (
+            last or not self.trainer.ahead or self.needs_result(launch.done)
+        ):
             return False
         self.waiting = None
-        last = self.tell(launched, last) or last
-        self.save(launched.done, last)
+        last = self.report(launch, last) or last
+        self.save(launch.done, last)
         return last
 
-    def launch(self, step: int, given: Batch) -> Launched:
+    def launch(self, step: int, given: Batch) -> Launch:
         """Begin a step."""
         x, y, documents = given
         watchdog.beat(f"step {step + 1}")
@@ -129,35 +131,38 @@ class Session:
         with self.recording.step(step), self.usage.step():
             self.trainer.pack(documents)
             result = self.trainer.launch(step, x, y)
-        return Launched(step + 1, began, result)
+        return Launch(step + 1, began, result)
 
-    def meets(self, done: int) -> bool:
+    def needs_result(self, done: int) -> bool:
         """Whether something after this step needs to know how it went."""
         s = self.plan.settings
         every = s.check_every, s.eval_every, s.save_every, s.keep_every
         return any(due(done, n) for n in every)
 
-    def tell(self, of: Launched, last: bool = False) -> bool:
+    def report(self, launch: Launch, last: bool = False) -> bool:
         """Write down what a step came to; whether the run is asked to end after it."""
-        result = {**vars(of.result())}
-        spent = of_all(result.pop("beside"))
+        result = {**vars(launch.result())}
+        spent = of_all(result.pop("extra"))
         now = time.perf_counter()
         s = self.plan.settings
-        seconds, self.known_s = now - max(of.began, self.known_s), now
-        if due(of.done, s.check_every):
-            check_replicas(self.trainer.stages, of.done - 1)
+        seconds, self.last_result_s = (
+            now - max(launch.began, self.last_result_s),
+            now,
+        )
+        if due(launch.done, s.check_every):
+            check_replicas(self.trainer.stages, launch.done - 1)
         asked = spent["stop"] > 0
-        if s.eval_every and (last or asked or due(of.done, s.eval_every)):
+        if s.eval_every and (last or asked or due(launch.done, s.eval_every)):
             with self.spans.span("eval_s"):
                 result = {**result, "eval_loss": self.evaluation()}
         self.log.write(
-            of.done,
+            launch.done,
             result=result,
             seconds=seconds,
             spent=spent,
             spans=self.spans.taken(),
         )
-        self.demand_numbers(of.done)
+        self.demand_finite(launch.done)
         return asked
 
     def save(self, done: int, last: bool) -> None:
@@ -190,7 +195,7 @@ class Session:
             ),
         )
 
-    def demand_numbers(self, done: int) -> None:
+    def demand_finite(self, done: int) -> None:
         """Raise NotFinite, on all ranks, when so many updates in a row were skipped that the run is
         beyond help.
 
@@ -228,6 +233,7 @@ def evaluate(trainer: Trainer, batches: Iterable[Batch]) -> float:
     every rank.
     """
     layout = trainer.layout
+    b = int(layout.microbatch)
     of = criterion(trainer.job, layout, trainer.mesh, Scaler(False))
     total = torch.zeros((), dtype=torch.float64, device=trainer.device)
     count = 0
@@ -235,21 +241,18 @@ def evaluate(trainer: Trainer, batches: Iterable[Batch]) -> float:
         watchdog.beat("evaluating")
         trainer.pack(documents)
         both = (
-            torch.split(
-                x.to(trainer.device, non_blocking=True),
-                int(layout.microbatch),
-            )
+            torch.split(x.to(trainer.device, non_blocking=True), b)
             for x in (tokens, targets)
         )
         for i, (x, y) in enumerate(zip(*both, strict=True)):
             for stage in trainer.stages.values():
-                stage.documents = trainer.of_microbatch(i)
+                stage.begin(i * b, b)
             logits = through(trainer, x)
             if logits is not None:
                 total += of(logits, y).double()
             count += 1
     for stage in trainer.stages.values():
-        let_go(stage)
+        reshard(stage)
     dist.all_reduce(total)
     return (
         float(total) / max(count, 1) / float(layout.tp * layout.cp * layout.dp)
@@ -290,7 +293,7 @@ def through(trainer: Trainer, tokens: Tensor) -> Tensor | None:
     return None
 
 
-def let_go(stage: Decoder) -> None:
+def reshard(stage: Decoder) -> None:
     """Weights that were gathered are shards again, as between steps."""
     for module in stage.modules():
         if isinstance(module, FSDPModule):
