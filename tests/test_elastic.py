@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -64,9 +65,9 @@ def test_why_mine_is_worse(shell: Shell, tmp_path) -> None:
     file.write_text("[layout]\ntp = 8\nzero = 1\n")
     for mine in ("tp=8 zero=1", str(file)):
         out = shell(f"{asked} --why --against '{mine}'").out
-        assert (
-            "yours against the best" in out
-            and "yours: tp 8 · dp 2 · ZeRO-1: +" in out
+        assert "yours against the best" in out
+        assert re.search(
+            r"yours: tp 8 · dp 2 · ZeRO-1: [\d.]+ s, [\d.]+ % slower", out
         )
     assert "heads 32 cannot be split 3 ways" in shell.refused(
         f"{asked} --against tp=3"
@@ -86,14 +87,15 @@ def test_a_plan_of_a_job_says_what_its_own_layout_costs(
     file.write_text(text)
     less = "--pp 1 --cp 1 --top 1"
     asked = f"plan {file} {less}"
-    tail = "ZeRO-1 · full recomputation: +"
+    tail = r"ZeRO-1 · full recomputation: [\d.]+ s, [\d.]+ % slower"
     for more, said in (
         ("", "tp 4 · pp 2 · dp 2 · 1f1b · "),
         ("--on 32xh100-sxm", "tp 4 · pp 2 · dp 4 · 1f1b · "),
         ("--against tp=2", "tp 2 · pp 2 · dp 4 · 1f1b · "),
         ("--against 'tp=8 pp=1'", "tp 8 · dp 2 · "),
     ):
-        assert f"yours: {said}{tail}" in shell(f"{asked} {more} --why").out
+        out = shell(f"{asked} {more} --why").out
+        assert re.search(f"yours: {said}{tail}", out)
     best = tmp_path / "best.toml"
     shell(f"{asked} -o {best}")
     assert "this is the best" in shell(f"plan {best} {less}").out
