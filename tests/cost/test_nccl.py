@@ -9,7 +9,7 @@ from math import log2, prod
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from meshwright import catalog, network
@@ -177,6 +177,7 @@ def test_the_machines_of_the_catalogue_have_tight_floors() -> None:
     st.integers(0, 2),
     st.floats(1, 10),
 )
+@example(("jean-zay-v100", (4, 2)), "all_gather", 1.0, 1, 2.0)
 def test_a_faster_link_never_costs_time_with_the_same_choice(
     where, kind, V, i, faster
 ) -> None:

@@ -178,15 +178,21 @@ def pair_load(on: Over, V: Num, pair: AlgorithmProtocol, part: Num) -> Load:
     )
 
 
-def leaving(net: Links, s: Span, rates: Sequence[Num]) -> Num:
+def leaving(
+    net: Links, s: Span, rates: Sequence[Num], share: float = 1.0
+) -> Num:
     """Seconds for a byte to leave every node, with a rate of a chip in each dimension between
     nodes: by the links of all its ranks, or by the one adapter that NCCL takes.
+
+    share: of its rate, what the protocol gets from an adapter.
     """
     out = s.slowest(rates, net.inside)
     if not (net.far.ring_node and net.dims):
         return out
     far = net.dims[net.inside]
-    reached = rates[0] * far.shared_by / far.bandwidth
+    # not of `rates`, which a limit of the node may have cut: faster links would slow the adapter
+    rate = share * net.reach(s.ranks)[net.inside]
+    reached = rate * far.shared_by / far.bandwidth
     least = where(s.over, 1.0 / (net.far.ring_node * reached), 0.0)
     return maximum(out, least)
 
@@ -228,6 +234,7 @@ def ring_ll(net: Links, s: Span, times: float = 1.0) -> AlgorithmProtocol:
             net,
             s,
             [minimum(net.far.ll * rate, most) for rate in rates[inside:]],
+            net.far.ll,
         )
         * steps
         / s.n
