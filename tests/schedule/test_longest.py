@@ -126,6 +126,11 @@ def test_an_explained_step_is_its_replay_to_the_last_bit() -> None:
                 for known in (paths, {}):
                     found = replayed(*at, named, barrier, known)
                     assert float(found) == exact
+                # a path with sends is not that without
+                free = replace(alone, sends=alone.sends.free)
+                quiet = replayed(*at, free, barrier, paths)
+                assert quiet == replayed(*at, free, barrier, {}) <= exact
+                assert {*paths} == {True, False}
 
 
 def test_an_explained_step_says_how_often_each_pass_is_on_its_path() -> None:
