@@ -17,6 +17,7 @@ from meshwright import (
     Layout,
     Prediction,
     Term,
+    catalog,
     predict,
 )
 from meshwright.describe.assumptions import SETS, HidePass, Overlap
@@ -337,3 +338,23 @@ def test_a_formula_says_what_its_number_is() -> None:
         assert float(often) * float(each) == pytest.approx(
             part.value, rel=1e-4
         )
+
+
+def test_how_much_hides_is_said_of_both_sides() -> None:
+    """Half of an exchange over cp, however long the attention beside it takes."""
+    p = predict(
+        Job(
+            catalog.model("llama3-8b"),
+            catalog.cluster("64xh100-sxm"),
+            64,
+            cut("cp8 dp8"),
+            seq=131072,
+        )
+    )
+    cause = p.term.find("cp_comm")
+    assert cause
+    *sent, hidden = cause.parts
+    assert hidden.value == pytest.approx(-0.5 * sum(x.value for x in sent))
+    assert hidden.formula == (
+        "while its operation computes, at most 100 % of that, and 50 % of what is sent"
+    )

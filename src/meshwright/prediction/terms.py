@@ -178,11 +178,16 @@ def _hidden(
     hidden = p.time_s[cause] - sum(term.value for term in terms)
     if hidden < -ROUNDING * p.step_time_s:
         how = getattr(p.job.how.overlap, OVERLAPPED[cause])
+        part = (
+            f", and {100 * how.most:g} % of what is sent"
+            if how.most < 1
+            else ""
+        )
         yield Term(
             "hidden behind compute",
             hidden,
             "s",
-            f"while its {how.scope} computes, at most {100 * how.share:g} % of that",
+            f"while its {how.scope} computes, at most {100 * how.share:g} % of that{part}",
             expression=(e.hidden, cause),
         )
 
