@@ -52,6 +52,7 @@ def of_question(r: StepResult) -> tuple[str, ...]:
         *job.model.notes,
         *filter(None, (r.idle, search_refusal(job.assumptions, layout))),
         *short_run(job),
+        *wider_gradients(job),
         *strict,
         *assumed_rates(job),
         *unread_fields(layout),
@@ -71,6 +72,19 @@ def short_run(job: Job) -> Iterator[str]:
         yield (
             f"the run of {job.tokens:,.0f} tokens is less than one step of {job.batch_tokens:,.0f}:"
             " for trillions say 15T"
+        )
+
+
+def wider_gradients(job: Job) -> Iterator[str]:
+    """A sentence where a precision by name says gradients of 4 bytes and the framework by itself
+    has 2.
+    """
+    by, p = job.profile, job.precision
+    wide = p.gradient_bytes > p.activation_bytes
+    if by and by.gradients == "half" and wide and not job.software.gradients:
+        yield (
+            f"precision {p.name or p.compute} by name has gradients of {p.gradient_bytes:g} bytes,"
+            f" {by.name} by itself {p.activation_bytes:g}: --gradients half"
         )
 
 
