@@ -39,8 +39,6 @@ from .table import (
     stack_rows,
 )
 
-SPLITS_AT_ONCE = 2048
-"""Splits that are crossed with all pipeline degrees at once."""
 BESIDE_MICROBATCH = ("tp", "cp", "ep", "etp", "panels")
 """The other degrees of splits."""
 
@@ -122,33 +120,21 @@ class Candidates:
 
     def rows(self, limit: float = np.inf, some: Any = True) -> Intervals:
         """Rows with their most replicas, bounded by what their layers take, within a limit; of some
-        splits, a mask.
+        splits, a mask. What layers take does not depend on chunks, which come last.
         """
-        first, *others = self._blocks(limit, some)
-        return first.join(*others)
-
-    def _blocks(self, limit: float, some: Any) -> Iterator[Intervals]:
-        """`rows` in blocks: what layers take does not depend on chunks, which come last."""
         job, degrees = self.job, self.degrees
         pp, number = np.unique(degrees["pp"], return_inverse=True)
-        which = np.flatnonzero(np.full(length(self.splits), some))
-        # one empty block where no row is left: callers join at least one
-        for start in range(0, max(len(which), 1), SPLITS_AT_ONCE):
-            index = which[start : start + SPLITS_AT_ONCE]
-            part, layers = (
-                pick(self.splits, index),
-                self.layers[:, index, None],
-            )
-            grid = {k: c[:, None] for k, c in part.items()} | {"pp": pp}
-            dp = replicas(job, grid, self.space)
-            m = microbatch_count(job, grid | {"dp": dp})
-            seconds = m * layer_seconds(job, self.choice.copies, pp, layers)
-            fine = (dp >= 1) & (seconds <= limit)
-            row, pipe = np.nonzero(fine[:, number])
-            deep = number[pipe]
-            rows = pick(part, row) | {"dp": dp[row, deep]}
-            rows |= pick(degrees, pipe)
-            yield Intervals(rows, rows, seconds[row, deep])
+        index = np.flatnonzero(np.full(length(self.splits), some))
+        part, layers = pick(self.splits, index), self.layers[:, index, None]
+        grid = {k: c[:, None] for k, c in part.items()} | {"pp": pp}
+        dp = replicas(job, grid, self.space)
+        m = microbatch_count(job, grid | {"dp": dp})
+        seconds = m * layer_seconds(job, self.choice.copies, pp, layers)
+        fine = (dp >= 1) & (seconds <= limit)
+        row, pipe = np.nonzero(fine[:, number])
+        deep = number[pipe]
+        rows = pick(part, row) | {"dp": dp[row, deep]} | pick(degrees, pipe)
+        return Intervals(rows, rows, seconds[row, deep])
 
     def pipelines_within(self, rows: Table, limit: float) -> NDArray[np.bool_]:
         """Where pipelines of layers alone are within the limit in the order of some schedule."""

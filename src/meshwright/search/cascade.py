@@ -57,8 +57,9 @@ GROWTH = 8
 """How many times as many rows each round has as the one before. The limit hardly falls after the
 first rounds, so later ones are long: what they cost is calls, not rows."""
 SINGLE = 32768
-"""Numbers of replicas that one round may place one by one; if its intervals hold more, they are
-halved: a shorter interval has a tighter bound, since its two ends differ less."""
+"""Numbers of replicas that one round may place one by one, so that these fill no memory; if its
+intervals hold more, they are halved. It saves no time: a small model on slow links, whose bounds
+cut little, takes 1.1 GB without on 100,000 chips, and 0.45 with."""
 PLACED_FIRST = 16
 """Rows with the smallest bounds that are placed first, for a limit."""
 BoundedRows = tuple[Table, Grid | None]
