@@ -15,10 +15,12 @@ from meshwright.search import (
     recipe_families,
     recipe_layouts,
     recipes,
+    shows,
 )
 from meshwright.sizing import sizing
 
 NAME = "a published recipe"
+BRIDGE = "megatron-bridge"
 
 
 @pytest.mark.parametrize(
@@ -60,7 +62,7 @@ def test_the_nearest_recipe_is_of_the_model_and_family_of_chips() -> None:
 
 def test_a_plan_says_what_the_recipe_costs() -> None:
     """Its row is the prediction of its layout; one that cannot be laid out is named."""
-    job = Job("llama3-8b", "8xh100-sxm", 64)
+    job = Job("llama3-8b", "8xh100-sxm", 64, framework=BRIDGE)
     (row,) = recipe_families(job)
     assert (
         row.name == NAME
@@ -102,6 +104,33 @@ def test_a_published_layout_of_the_same_job_is_never_refused() -> None:
         row.prediction.step_time_s / free.best.merit_s - 1
     )
     assert abs(less) < 0.1 and not free.recipe
+
+
+LLAMA_405B = "llama31_405b_pretrain_1024gpu_h100_bf16"
+
+
+def test_a_recipe_shows_nothing_of_what_needs_more_than_it_needed() -> None:
+    """NVIDIA's recipe of Llama 3.1 405B keeps gradients in 2 bytes: with 4 it has not been run."""
+    (recipe,) = (r for r in recipes() if LLAMA_405B in r.source)
+    same = Job(
+        "llama3-405b",
+        "1024xh100-sxm",
+        960,
+        seq=8192,
+        framework=BRIDGE,
+    )
+    for job, shown in (
+        (same, True),
+        (same.with_(on="16384xh100-sxm", batch=1920), True),
+        (same.with_(gradients="fp32"), False),
+        (same.with_(framework="megatron-core"), False),
+        (same.with_(framework="megatron-core", gradients="half"), True),
+    ):
+        p = recipe_layouts(job, recipe)[0][0]
+        assert ran(job, recipe)
+        assert shows(job, recipe, p) is shown, (job.framework, job.precision)
+    found = plan(Job("llama3-405b", "16384xh100-sxm", 1920, **LLAMA))
+    assert found.best and found.best.fits and LLAMA_405B not in found.recipe
 
 
 def test_the_chips_of_a_published_layout_are_a_size_of_its_run() -> None:
@@ -151,7 +180,7 @@ def test_a_recipe_that_shards_weights_without_a_pipeline_is_laid_out_so() -> (
     None
 ):
     """Llama 3 70B on 64 GB200 keeps no weights whole; what waits in host memory is the recipe's."""
-    job = Job("llama3-70b", "64xgb200", 256, seq=8192, precision="bf16")
+    job = Job("llama3-70b", "64xgb200", 256, seq=8192, framework=BRIDGE)
     (theirs,) = (
         r
         for r in recipes()

@@ -42,6 +42,7 @@ from .recipes import (
     recipe_families,
     recipe_layouts,
     recipes,
+    shows,
 )
 from .selectors import choices_of, neighbours, pin_values, with_choice
 from .software import NUMERICS, Tuning, flag_text, offers, settable
@@ -82,6 +83,7 @@ __all__ = [
     "recipes",
     "search",
     "settable",
+    "shows",
     "strategies",
     "why_simpler",
     "with_choice",

@@ -13,9 +13,11 @@ from typing import Any, NamedTuple, get_type_hints
 
 from .. import catalog
 from ..describe.choices import Choices
+from ..describe.framework import USUAL, framework
 from ..describe.job import Job
 from ..describe.layout import Layout
 from ..describe.model import Model
+from ..describe.software import Software
 from ..layout import beside, practice, rules
 from ..layout.practice import MOST_CHUNKS
 from ..prediction.classes import chip_family, framework_family
@@ -40,6 +42,8 @@ RISKY = "it has been run, so it fits whatever its predicted risk"
 RAN_BY = "Megatron Core"
 """Family of the frameworks that the recipes are run by, or nearest to (Llama 3's and DeepSeek's
 own)."""
+ROUNDED = 1e-9
+"""Share of a memory that is rounding."""
 MOST_APART = 6.0
 """Doublings of chips and tokens beyond which a recipe says nothing."""
 
@@ -63,6 +67,12 @@ class Recipe(NamedTuple):
     recompute: str
     offload: str
     source: str
+
+    @property
+    def framework(self) -> str:
+        """That of its source; those of other software are taken as Megatron Core's."""
+        theirs = self.source.startswith("Megatron-Bridge")
+        return "megatron-bridge" if theirs else USUAL
 
 
 @cache
@@ -219,6 +229,33 @@ def ran(job: Job, r: Recipe) -> bool:
     )
 
 
+def shows(job: Job, r: Recipe, p: Prediction) -> bool:
+    """A run of the recipe shows that this layout of it fits: by our count it needs no more here
+    than there, in the program that ran it. Gradients twice as wide, say, have not been run.
+    """
+    return ran(job, r) and (
+        p.memory_bytes["needed"]
+        <= _there(job, r, p).memory_bytes["needed"] * (1 + ROUNDED)
+    )
+
+
+def _there(job: Job, r: Recipe, p: Prediction) -> Prediction:
+    """The recipe's layout where it ran, with as many microbatches as here."""
+    layout = p.layout.refilling(r.chips)
+    return predict(
+        Job(
+            job.model,
+            f"{r.chips}x{r.chip}",
+            p.microbatches * int(layout.dp or 1) * int(layout.microbatch),
+            layout,
+            seq=r.seq,
+            precision=r.precision,
+            framework=r.framework,
+            software=Software(gradients=framework(r.framework).gradients),
+        )
+    )
+
+
 def _is_theirs(job: Job) -> bool:
     """The job's framework is of the family that the recipes are of."""
     name = job.profile.name if job.profile else ""
@@ -233,7 +270,9 @@ def shown_to_fit(job: Job, asked: Choices) -> list[tuple[Recipe, Prediction]]:
     for r in recipes():
         if ran(job, r):
             each = [
-                p for p in recipe_layouts(job, r)[0] if asked.allows(p.layout)
+                p
+                for p in recipe_layouts(job, r)[0]
+                if asked.allows(p.layout) and shows(job, r, p)
             ]
             found += [(r, p) for p in each[:1]]
     return sorted(found, key=lambda one: one[1].step_time_s)
@@ -250,7 +289,7 @@ def recipe_families(job: Job) -> list[Family]:
     every, why = recipe_layouts(job, recipe)
     if not every:
         return [Family(NAME, None, f"{there}; not here: {why}")]
-    p, fits_there = every[0], ran(job, recipe)
+    p, fits_there = every[0], shows(job, recipe, every[0])
     short = RISKY if fits_there else f"{p.verdict} here"
     note = there if p.fits else f"{there}; {short}"
     return [Family(NAME, p, note, fits_there)]
