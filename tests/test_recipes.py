@@ -124,7 +124,6 @@ def test_a_recipe_shows_nothing_of_what_needs_more_than_it_needed() -> None:
         (same.with_(on="16384xh100-sxm", batch=1920), True),
         (same.with_(gradients="fp32"), False),
         (same.with_(framework="megatron-core"), False),
-        (same.with_(framework="megatron-core", gradients="half"), True),
     ):
         p = recipe_layouts(job, recipe)[0][0]
         assert ran(job, recipe)
