@@ -41,7 +41,7 @@ def predicted(job: Job, kind: str, monkeypatch: pytest.MonkeyPatch) -> float:
     monkeypatch.setattr(
         Fabric,
         "load",
-        lambda self, k, V, group, copies=1: Load(V if k == kind else 0.0 * V),
+        lambda self, k, V, *_: Load(V if k == kind else 0.0 * V),
     )
     at, layout = ours.clock(job), job.layout
     first = (
