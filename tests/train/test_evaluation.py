@@ -275,7 +275,8 @@ def test_a_run_says_what_it_waits_for(
         and steps[2]["checkpoint_s"] > 0.6
         and steps[1]["checkpoint_s"] == 0
     )
-    assert steps[2]["tokens_per_s"] < 0.6 * steps[1]["tokens_per_s"]
+    stalls = steps[2]["checkpoint_s"] + steps[2]["eval_s"]
+    assert steps[2]["elapsed_s"] >= steps[2]["step_time_s"] + stalls
     last = capfd.readouterr().err.splitlines()[-1]
     whole = clock(sum(row["elapsed_s"] for row in steps))
     assert f"norm {steps[-1]['gradient_norm']:.3g}  lr 0.0001  " in last
