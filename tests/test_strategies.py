@@ -272,21 +272,23 @@ def test_the_sets_of_the_papers_search_their_own_layouts(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("model", "on", "batch"),
+    ("model", "on", "batch", "slower"),
     [
-        ("gpt3-175b", "64xselene", 96),
-        ("gpt3-175b", "1024xselene", 1536),
-        ("megatron-1008b", "3072xselene", 3072),
+        ("gpt3-175b", "64xselene", 96, 1.2),
+        ("gpt3-175b", "1024xselene", 1536, 1.2),
+        # half the stages take back most of what tp costs: with 64 the bubble is twice as long
+        ("megatron-1008b", "3072xselene", 3072, 1.04),
     ],
 )
 def test_megatron_keeps_tp_in_a_server_by_its_price(
-    model: str, on: str, batch: int
+    model: str, on: str, batch: int, slower: float
 ) -> None:
     """Takeaway 1 of Narayanan et al. 2021 by the set's own traffic: tp across servers, named,
-    is the slower.
+    is the slower, because its collectives take more than twice as long.
     """
     job = Job(model, on, batch, assumptions="megatron-2021")
     best, wide = plan(job).best, plan(job, tp=16).best
     assert best and wide and best.layout.tp <= 8
     assert best.layout.placement["tp"] == (best.layout.tp, 1)  # of NVLink
-    assert wide.step_time_s > 1.05 * best.step_time_s
+    assert wide.step_time_s > slower * best.step_time_s
+    assert wide.time_s["tp_comm"] > 2.5 * best.time_s["tp_comm"]
