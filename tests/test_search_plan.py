@@ -233,6 +233,17 @@ def test_tokens_are_rounded_to_sequences_that_the_chips_share(
     assert parse_batch(4096 * 1831 * 2, 4096, chips) == (3662, None)
 
 
+def test_decimal_millions_are_never_meant_to_the_last_sequence() -> None:
+    """64 M tokens happen to be 15,625 whole sequences, which share nothing with any power of two;
+    who gives the number itself means it.
+    """
+    count, said = parse_batch("64M", 4096, 2048)
+    assert count == 16384 and "+4.9 %" in said.replace("+4.9%", "+4.9 %")
+    assert parse_batch("64M", 4096, 125) == (15625, None)
+    for exact in (64_000_000, "64000000", "15625seq"):
+        assert parse_batch(exact, 4096, 2048) == (15625, None)
+
+
 def test_an_awkward_batch_is_not_answered_without_a_word(
     shell: Shell,
 ) -> None:

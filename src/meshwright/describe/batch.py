@@ -17,6 +17,9 @@ SHARED = 0.05
 of 8,192 are."""
 MOST_TOKENS = 1e9
 """More than the batches of all published runs: so many sequences that nobody meant them."""
+APPROXIMATE = re.compile(r".*[0-9]\s*[kKMGT]\s*(?:tokens?)?\s*")
+"""Tokens in decimal thousands or millions: nobody means 15,625 sequences by "64M", though that is
+what they are."""
 SEQUENCES = re.compile(r"(.*?)\s*(?:seq|seqs|sequence|sequences)\s*")
 
 
@@ -26,8 +29,9 @@ def parse_batch(
     """(sequences, note): "512seq" are sequences; "4M", and bare numbers, are tokens, rounded to
     whole sequences.
 
-    seq: tokens of a sequence;  chips: tokens that make no whole sequences are rounded to what so
-    many chips share (`shared`);  note: says what was rounded, None if nothing was.
+    seq: tokens of a sequence;  chips: tokens that make no whole sequences, or are said in decimal
+    millions, are rounded to what so many chips share (`shared_multiple`);  note: says what was
+    rounded, None if nothing was.
     """
     if isinstance(text, str) and (match := SEQUENCES.fullmatch(text[:100])):
         number = parse(match[1] or text, "", "batch")
@@ -44,7 +48,8 @@ def parse_batch(
     if 0 < tokens < seq:
         raise BadInput(_less_than_one(tokens, seq))
     count = int(_in_range(round(tokens / seq), text))
-    if count * seq == tokens:
+    said_exactly = not (isinstance(text, str) and APPROXIMATE.fullmatch(text))
+    if count * seq == tokens and said_exactly:
         return count, None
     whole = f"batch: {tokens:,.0f} tokens rounded to"
     if (better := shared_multiple(tokens / seq, chips)) != count and math.gcd(
@@ -59,6 +64,8 @@ def parse_batch(
                 f" --batch {count}seq"
             ),
         )
+    if count * seq == tokens:
+        return count, None
     return (
         count,
         f"{whole} {count:,} sequences of {seq:,} ({count * seq:,} tokens)",
