@@ -130,16 +130,16 @@ function shownValues(ctx) {
 async function show(ctx) {
   let mine = null;
   await scenarioCurves(ctx, () => {
-    mine ??= own(ctx).then(
-      () => null,
-      (error) => error,
-    );
+    mine ??= own(ctx).catch((error) => error);
   }); // after the first curve, beside the rest
-  const error = await mine;
-  if (error) throw error;
+  const rows = await mine;
+  if (rows instanceof Error) throw rows;
+  // said last, whichever of the two ends first: it is of the question
+  if (rows?.length) ctx.announce(ownSentence(ctx.state, rows));
 }
 
-// How far the question's own job scales: what a chip does on more and more of them.
+// How far the question's own job scales: what a chip does on more and more of them. Returns the
+// rows that were drawn.
 async function own(ctx) {
   const rows = [];
   if (ctx.typing) await wait(PAUSE, ctx.signal);
@@ -152,10 +152,11 @@ async function own(ctx) {
       rows.push(row);
       drawOwn(ctx, rows);
     }
-    ctx.announce(ownSentence(ctx.state, rows));
+    return rows;
   } catch (error) {
     if (!(error instanceof Refused)) throw error;
     put($("limits-own"), ownTitle(ctx.state), h("p", { class: "error" }, error.message));
+    return [];
   }
 }
 
