@@ -1,28 +1,24 @@
-"""Search: every legal layout of a space, evaluated as tables; the best of them, exactly.
+"""Search: the layouts of a job that take least, found exactly without evaluating all of them.
 
-What is searched. A `space` says which values each field may have. Its rows are combinations of
-degrees (`degrees`, as columns of a `table`), its options all other choices (`options`; a schedule
-with its chunks is one of the `schedule_options`), and a row has as many layouts as it has
-`placement`s.
+A `space` says which values each field of a layout may have: the parallel sizes that Megatron-LM
+calls tensor, context, pipeline, expert and data parallel, the microbatch, its schedules and so on.
+Sizes are rows of a `table` (`degrees`), all other choices `options` of every row, and ranks lie in
+the network by one `placement` or another; `legal` says what can run. `columns` makes layouts of
+rows, and `points` asks the same `step` as a prediction for their seconds and bytes; `evaluate` does
+so for placed rows, and on every row that is brute force.
 
-What a layout takes. `legal` says where rows run under which options, `columns` makes layouts of
-them, and `points` asks `step` for their seconds and bytes. `evaluate` does that to placed rows; on
-every row of a space that is brute force.
+`cascade` drops rows only by a `bound` that none of their layouts undercuts, against a limit that
+only falls: the k-th best layout so far (`best`). First `candidates` are bounded by their layers
+alone, then by the whole step with every group nearest, of an interval of dp with its fewest ranks
+in collectives and its most in shards; what is left is placed and evaluated. The step's sum is never
+above its replay, so `ranked` replays rows in the order of that sum until the next one
+exceeds the k-th best replay, and searches again where it has run out of rows.
 
-Why a search is exact. `cascade` drops rows only by a bound that none of their layouts undercuts,
-against a limit that only falls: the k-th best layout so far, kept in `best`. The bounds (`bound`)
-are the step's own formulas on optimistic arguments: first layers alone (`candidates`), then the
-whole step with every group nearest, of an interval of dp with its fewest ranks in collectives and
-its most in shards. What is left is placed and evaluated. The step's own sum is a lower bound of its
-replay, so `ranked` replays rows in the order of that sum until the next one exceeds the k-th best
-replay, and searches again where it has run out of rows.
-
-What a plan asks. `strategies` makes the spaces, `families` and `precedent` parts of them;
-`question` has the answer on these chips and on cleaner numbers of them (`fewer_chips`), `merit`
-what ranks it, `front` its trade of time for memory, `recipes` what is published, `software` and
-`joint_software` the settings beside layouts, `misfit` and `misfit_values` the reasons where there
-is none, `summary` what was searched; `plan` puts them together as the `answer`, and `selectors`
-asks it for one field at a time.
+A `plan` asks a `question` of the spaces that `strategies` makes, with parts by `families` and
+`precedent`, on these chips and on cleaner numbers of them (`fewer_chips`). `merit` is what ranks,
+`front` trades time for memory, `recipes` are published layouts, `software` and `joint_software`
+settings beside layouts, `misfit` and `misfit_values` the reasons where nothing fits. An `answer`
+holds all of it, `summary` says what was searched, and `selectors` asks for one field at a time.
 
 What other rooms and all tests ask for is named here; nothing else of the room is theirs.
 """

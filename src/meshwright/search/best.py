@@ -18,7 +18,9 @@ from .table import Column, Table
 ROUNDING = 1 + 1e-12
 """Two ways to the same sum differ by less."""
 ROUNDINGS = 4
-"""Times that `ROUNDING` may come in between a limit and what it is compared with."""
+"""Times that `ROUNDING` may come in between a limit and what it is compared with: the limit of a
+`Ranking` is rounded up and given to a search, which rounds it up again. With fewer a ranking might
+search again for what it has; with more, only what differs by some 1e-12 is not asked for."""
 REPLAY_MARGIN = 1.01
 """Times the least bound up to which layouts are kept: replays seldom change the order of what
 differs by more. Where they do, `Ranking` searches again."""

@@ -110,7 +110,7 @@ def lower_bounds(
     for start in range(0, length(whole.low), BLOCK):
         some = slice(start, start + BLOCK)
         rows, mine = pick(whole, some), bounds[some]
-        for each in points(job, clock, rows, choice, most=best.limit):
+        for each in points(job, clock, rows, choice, limit=best.limit):
             seconds = np.where(
                 each.bytes <= best.capacity, each.seconds, np.inf
             )

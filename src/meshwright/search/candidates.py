@@ -62,13 +62,14 @@ class Intervals(NamedTuple):
     @property
     def halves(self) -> tuple[Intervals, Intervals]:
         """The lower and the upper half of each interval."""
-        step = dp_step(self.low)
+        increment = dp_step(self.low)
         middle = (
-            self.low["dp"] + np.floor((self.replica_counts - 1) / 2) * step
+            self.low["dp"]
+            + np.floor((self.replica_counts - 1) / 2) * increment
         )
         return (
             self._replace(high=self.high | {"dp": middle}),
-            self._replace(low=self.low | {"dp": middle + step}),
+            self._replace(low=self.low | {"dp": middle + increment}),
         )
 
     def join(self, *others: Intervals) -> Intervals:
@@ -109,9 +110,9 @@ class Candidates:
         alone = splits | {"pp": one, "interleave": one}
         anything = replace(space, relaxed=True)
         # shards of more ranks than there are chips are cut later; costs need one replica
-        most = np.maximum(replicas(job, alone, anything), 1.0)
-        ways = layouts(job, choice, alone | {"dp": most})
-        costs, which = model_costs(job, ways, optimistic_clock(job))
+        dp = np.maximum(replicas(job, alone, anything), 1.0)
+        variants = layouts(job, choice, alone | {"dp": dp})
+        costs, which = model_costs(job, variants, optimistic_clock(job))
         layers = least_layers(costs)[:, which]
         degrees = pipelines(job, space)
         return cls(
@@ -168,11 +169,11 @@ class Candidates:
             least[can[np.unique(kind[can], return_index=True)[1]]] = True
         return kind, least
 
-    def fewer_replicas(self, best: Best, most: Intervals) -> Intervals:
+    def fewer_replicas(self, best: Best, rows: Intervals) -> Intervals:
         """The intervals of dp below the most replicas of each row, for every number within the
         limit.
         """
-        first, *others = self._intervals(best, most.high, most.bound)
+        first, *others = self._intervals(best, rows.high, rows.bound)
         return first.join(*others)
 
     def _intervals(
@@ -189,15 +190,17 @@ class Candidates:
             high, bound = keep(high, fine), bound[fine]
         one = bound / microbatch_count(job, high)
         while True:
-            step = dp_step(high)
-            high = high | {"dp": high["dp"] - step}
+            increment = dp_step(high)
+            high = high | {"dp": high["dp"] - increment}
             fine = (high["dp"] >= 1) & (
                 microbatch_count(job, high) * one <= best.limit
             )
             high, one = pick((high, one), fine)
             m = microbatch_count(job, high)
             least = ceil_div(B, m * high["microbatch"])
-            low = high | {"dp": ceil_div(least, step[fine]) * step[fine]}
+            low = high | {
+                "dp": ceil_div(least, increment[fine]) * increment[fine]
+            }
             fine = self._holds_dp(low["dp"], high["dp"])
             yield pick(Intervals(low, high, m * one), fine)
             if not len(m):

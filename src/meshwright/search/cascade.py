@@ -203,17 +203,17 @@ def _bound_and_place(
             continue
         number = some.replica_counts
         high = some.high if number.max() > 1 else None
-        bounds, ways = lower_bounds(job, best, Rows(some.low, high))
+        bounds, option_bounds = lower_bounds(job, best, Rows(some.low, high))
         some = some._replace(bound=bounds)
         fine = bounds <= min(best.limit, LARGEST)
         many = fine & (number > 1) & (number[fine].sum() > SINGLE)
         waiting = waiting.join(*pick(some, many).halves)
         fine &= ~many
-        step = dp_step(some.low)
-        index, rows = expand_dp(some.low, some.high["dp"], step, fine)
+        increment = dp_step(some.low)
+        index, rows = expand_dp(some.low, some.high["dp"], increment, fine)
         each = space_mask(rows, candidates.space, "dp")
         yield from _best_first(
-            best, keep(rows, each), bounds[index[each]], ways
+            best, keep(rows, each), bounds[index[each]], option_bounds
         )
         size *= GROWTH
 
@@ -227,7 +227,7 @@ def _nth(values: Column, number: int) -> float:
 
 
 def _best_first(
-    best: Best, table: Table, bounds: Column, ways: Grid
+    best: Best, table: Table, bounds: Column, option_bounds: Grid
 ) -> Iterator[BoundedRows]:
     """Rows in growing rounds, smallest bound first, as long as one may enter the k best."""
     left = np.argsort(bounds, kind="stable")
@@ -237,7 +237,7 @@ def _best_first(
         some = left[start:end][fine]
         if not len(some):
             return
-        yield pick(table, some), ways
+        yield pick(table, some), option_bounds
         start, end = end, end * GROWTH
 
 

@@ -38,16 +38,16 @@ def layouts(
 
 def model_costs(
     job: Job,
-    ways: Sequence[Layout],
+    variants: Sequence[Layout],
     clock: Clock,
     again: Sequence[str] = ("none",),
 ) -> tuple[list[step.ModelCost], NDArray[np.intp]]:
-    """(what a layer costs in each distinct row under each of these ways, which of them a row has).
+    """(what a layer costs in each distinct row in each of these variants, which of them a row has).
 
-    ways: the same table, sequence parallel or not;  again: ways to recompute that will be asked
+    variants: the same table, sequence parallel or not;  again: ways to recompute that will be asked
     for.
     """
-    first = ways[0]
+    first = variants[0]
     axes = ("tp", "cp", "ep", "etp") if job.model.moe else ("tp", "cp")
     several = np.asarray(accumulates(job, first), dtype=np.float64)
     groups = [share for axis in axes for share in first.group(axis)]
@@ -55,7 +55,7 @@ def model_costs(
         [first.microbatch, first.panels, several, *groups]
     )
     one: Layout = pick(first, index)
-    every = [one.under(way.sequence_parallel) for way in ways]
+    every = [one.under(way.sequence_parallel) for way in variants]
     costs = [
         step.model_cost(job, layout, clock, again=again) for layout in every
     ]

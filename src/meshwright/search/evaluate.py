@@ -66,11 +66,12 @@ def evaluate(
         placed, shares = placements(job, rows, space)
         for begin in range(0, length(placed), BLOCK):
             some = slice(begin, begin + BLOCK)
-            limit = min(best.limit, LARGEST)
-            alive = None if bounds is None else bounds <= limit
+            alive = (
+                None if bounds is None else bounds <= min(best.limit, LARGEST)
+            )
             mine = pick(placed, some)
             where = pick(shares, some)
-            most = np.inf if count else best.limit
+            limit = np.inf if count else best.limit
             rows = Rows(mine, shares=where)
             every = points(
                 job,
@@ -78,7 +79,7 @@ def evaluate(
                 rows,
                 choice=best.choice,
                 alive=alive,
-                most=most,
+                limit=limit,
             )
             best.add([*every], mine, where)
             if count:

@@ -46,7 +46,7 @@ def on_fewer(job: Job, look: Look, best: RankedRow | None) -> Job:
 
 
 def why_fewer(
-    job: Job, used: Job, best: RankedRow, all_chips: RankedRow | None
+    job: Job, used: Job, best: RankedRow, best_on_all: RankedRow | None
 ) -> str:
     """The sentence for an answer that leaves chips idle; "": none are."""
     N = job.cluster.chips
@@ -63,12 +63,12 @@ def why_fewer(
             f"{head}{N:,} do not fill units of {unit:,} ({name}), and no number of chips that"
             f" spreads evenly over them is faster, as far as the model can tell{more}"
         )
-    if not all_chips:
+    if not best_on_all:
         return (
             f"{head}no layout that fits uses all {N:,} and divides a batch of {job.batch:,}"
             f" sequences evenly{more}"
         )
-    times = all_chips.merit / best.merit
+    times = best_on_all.merit / best.merit
     slower = (
         "is no faster, as far as the model can tell"
         if times <= 1.0 + resolution(job)

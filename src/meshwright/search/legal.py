@@ -65,17 +65,17 @@ def legal_splits(job: Job, splits: Table, choice: Options) -> Mask:
 def legal(
     job: Job,
     choice: Options,
-    ways: Sequence[Layout],
+    variants: Sequence[Layout],
     alive: Mask,
     high: Layout | None = None,
     any_number: bool = False,
 ) -> Mask:
     """(`AXES`, row): where rows can run under the options that are alive.
 
-    ways: the rows under each setting of sequence parallelism, placed or not;  high: the same with
+    variants: rows under each setting of sequence parallelism, placed or not;  high: the same with
     the most replicas, where they stand for intervals of dp;  any_number: of microbatches too.
     """
-    low = ways[0]
+    low = variants[0]
     unknown = {
         "dp": high is not None,
         "microbatches": any_number,
@@ -181,7 +181,7 @@ def legal_options(
     every = np.ones(choice.shape, dtype=bool)
     for start in range(0, length(table), BLOCK):
         some = slice(start, start + BLOCK)
-        ways = layouts(job, choice, pick(table, some), pick(shares, some))
-        runs = legal(job, choice, ways, every)
+        variants = layouts(job, choice, pick(table, some), pick(shares, some))
+        runs = legal(job, choice, variants, every)
         counts[some] = runs.sum(axis=(0, 1, 2, 3))
     return counts

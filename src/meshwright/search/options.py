@@ -182,14 +182,16 @@ def options(job: Job, space: Space) -> Options:
         for group in space.values("microbatch_group")
         if not group or schedule_named(name).grouped
     ]
-    ways = [way._replace(chunks=_chunks(job, space, way)) for way in every]
-    ways = [way for way in ways if way.chunks]
-    even = any(way.stages == "even" for way in ways)
-    ways = [way._replace(beside_even=even) for way in ways]
+    schedules = [
+        way._replace(chunks=_chunks(job, space, way)) for way in every
+    ]
+    schedules = [way for way in schedules if way.chunks]
+    even = any(way.stages == "even" for way in schedules)
+    schedules = [way._replace(beside_even=even) for way in schedules]
     return Options(
         sp,
         recompute,
-        tuple(ways),
+        tuple(schedules),
         zero=shardings(job, space),
         common_fields=space.common_fields,
     )

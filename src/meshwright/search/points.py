@@ -56,22 +56,27 @@ def points(
     rows: Rows,
     choice: Options,
     alive: OptionMask | None = None,
-    most: float = np.inf,
+    limit: float = np.inf,
 ) -> Iterator[Points]:
     """Seconds and bytes of the rows under each of the options that are alive.
 
-    clock: the job's, or that of a bound;  most: seconds that are still looked at.
+    clock: the job's, or that of a bound;  limit: seconds that are still looked at.
     Rows that are not placed have bounds.
     """
-    ways, high = layouts(job, choice, rows.low, rows.shares), None
+    variants, high = layouts(job, choice, rows.low, rows.shares), None
     if rows.high is not None:
         high = layouts(job, choice, rows.high, rows.shares)[0]
     if alive is None:
         alive = np.ones(choice.shape, dtype=bool)
     runs = legal(
-        job, choice, ways, alive=alive, high=high, any_number=rows.any_number
+        job,
+        choice,
+        variants,
+        alive=alive,
+        high=high,
+        any_number=rows.any_number,
     )
-    distinct, which = model_costs(job, ways, clock, choice.recompute)
+    distinct, which = model_costs(job, variants, clock, choice.recompute)
     costs = [pick(cost, which) for cost in distinct]
     known: dict[Any, Any] = {}
     is_bound = rows.shares is None
@@ -79,7 +84,7 @@ def points(
         place = i, r, k, z
         one = StepCosts(
             job,
-            choice.layout(ways[i], place),
+            choice.layout(variants[i], place),
             costs[i],
             clock,
             deal=choice.schedules[k].layer_deal,
@@ -88,11 +93,11 @@ def points(
             known=known,
         )
         unsure = _unsure(job, choice.schedules[k], one) if is_bound else 0.0
-        quick = runs[i, r, k, z] & (one.pipeline.total - unsure <= most)
+        quick = runs[i, r, k, z] & (one.pipeline.total - unsure <= limit)
         if not quick.any():
             continue
         seconds = np.where(quick, one.step.total - unsure, np.inf)
-        if (seconds <= most).any():
+        if (seconds <= limit).any():
             bytes_ = (
                 _program_bytes(one, quick) if whole_program(job) else one.bytes
             )

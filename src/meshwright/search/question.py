@@ -113,9 +113,9 @@ def answer_steps(question: Question, usual: Job) -> Steps:
     idle = ""
     if spaces[0].relaxed is None:
         ranked, idle = _on_chips(question, ranked)
-    all_chips = ranked.job is usual
+    uses_all_chips = ranked.job is usual
     used, found = ranked.job, [best for _, best in ranked.searches]
-    predicted = _predictions(job, question.top_layouts(ranked), all_chips)
+    predicted = _predictions(job, question.top_layouts(ranked), uses_all_chips)
     seen = Plan(
         None,
         searched=sum(best.searched for best in found),
@@ -140,7 +140,7 @@ def answer_steps(question: Question, usual: Job) -> Steps:
     if not question.by_family:
         return one
     names = [name for name, _ in question.searches]
-    return replace(one, families=_families(one, ranked, names, all_chips))
+    return replace(one, families=_families(one, ranked, names, uses_all_chips))
 
 
 def _scheme_sentence(ranked: Ranking) -> list[str]:
@@ -177,34 +177,34 @@ def _placeable(
     )
 
 
-def _on_chips(question: Question, all_chips: Ranking) -> tuple[Ranking, str]:
+def _on_chips(question: Question, ranked: Ranking) -> tuple[Ranking, str]:
     """What was found on all chips, or, where that is faster, on a cleaner number of them; and why
     chips are idle.
     """
-    row = all_chips.first
-    used = on_fewer(all_chips.job, question.best_of_job, row)
-    if used is all_chips.job:
-        return all_chips, ""
+    row = ranked.first
+    used = on_fewer(ranked.job, question.best_of_job, row)
+    if used is ranked.job:
+        return ranked, ""
     fewer = question.rank(used)
     best = fewer.first
     return fewer, why_fewer(question.job, used, best, row) if best else ""
 
 
 def _predictions(
-    job: Job, found: Sequence[RankedLayout], all_chips: bool
+    job: Job, found: Sequence[RankedLayout], uses_all_chips: bool
 ) -> tuple[Prediction, ...]:
     """Predictions of layouts that were found; on all chips of the job none is replayed again."""
     each = tuple(predict(job, one.layout) for one in found)
     for p, one in zip(each, found, strict=True):
-        if all_chips and one.replayed_s is not None:
+        if uses_all_chips and one.replayed_s is not None:
             p.__dict__["replayed_s"] = one.replayed_s
-        if all_chips and one.peaks is not None:
+        if uses_all_chips and one.peaks is not None:
             p.__dict__["peaks"] = one.peaks
     return each
 
 
 def _families(
-    one: Plan, ranked: Ranking, names: list[str], all_chips: bool
+    one: Plan, ranked: Ranking, names: list[str], uses_all_chips: bool
 ) -> tuple[Family, ...]:
     """The best of each family, best first; the plan's own stands for its family. names: the family
     of each search.
@@ -216,7 +216,7 @@ def _families(
     for number, name in enumerate(names):
         for each in ranked.best(1, search_number=number):
             p = known.get(each.layout)
-            p = p or _predictions(best.job, [each], all_chips)[0]
+            p = p or _predictions(best.job, [each], uses_all_chips)[0]
             other = found.get(name, p)
             found[name] = min(p, other, key=one.slower)
     for number, name in enumerate(names):

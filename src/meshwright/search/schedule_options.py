@@ -35,7 +35,7 @@ class ScheduleOption(NamedTuple):
     @property
     def order(self) -> Schedule:
         """The schedule as these layouts run it."""
-        return schedule_with(*self.fields.values())
+        return schedule_with(self.schedule, self.stages, self.microbatch_group)
 
     @property
     def layer_deal(self) -> Schedule:
@@ -85,14 +85,14 @@ class ScheduleOption(NamedTuple):
 
 @cache
 def by_activations(
-    ways: tuple[ScheduleOption, ...],
+    schedules: tuple[ScheduleOption, ...],
 ) -> list[tuple[int, ScheduleOption, int]]:
     """(its number, schedule, chunks) on one stage, that first which holds the activations of the
     fewest microbatches.
     """
     every = [
         (k, way, v)
-        for k, way in enumerate(ways)
+        for k, way in enumerate(schedules)
         for v in (way.chunks if way.stage_choice.layers else way.chunks[:1])
     ]
 

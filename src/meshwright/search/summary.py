@@ -56,8 +56,8 @@ def _without(every: Iterable[Any], tried: set[Any]) -> list[str]:
 
 def _space_words(choice: Options, space: Space) -> str:
     """What one space holds."""
-    ways = [way for way in choice.schedules if way.chunked]
-    chunks = sorted({v for way in ways for v in way.chunks})
+    schedules = [way for way in choice.schedules if way.chunked]
+    chunks = sorted({v for way in schedules for v in way.chunks})
     names = tuple(dict.fromkeys(way.schedule for way in choice.schedules))
     dealt = tuple(dict.fromkeys(way.stages for way in choice.schedules))
     tried = (
