@@ -17,7 +17,7 @@ from meshwright.cost.dispatch import has_dispatch_kernel, once_a_node
 from meshwright.cost.network import Fabric
 from meshwright.count import moe
 from meshwright.count.model import microbatch
-from meshwright.count.work import expected_reach
+from meshwright.count.reach import Draw, expected_reach
 from meshwright.describe.assumptions import NetworkTime
 from meshwright.describe.software import Software
 
@@ -52,7 +52,7 @@ def test_measured_kernels(nodes: int, way: str, error: float) -> None:
         V = float(r["tokens"]) * k * float(r["hidden"]) * wide
         errors.append(
             abs(
-                once_a_node(H100, V, (8, nodes), k, "deepep").seconds
+                once_a_node(H100, V, (8, nodes), Draw(k), "deepep").seconds
                 * 1e6
                 / float(r[f"{way}_us"])
                 - 1
@@ -80,7 +80,7 @@ def test_measured_kernels_of_hybridep(way: str) -> None:
             NetworkTime("nccl"),
         )
         group = (float(n), *(1.0 for _ in net.rates[1:]))
-        seconds = net.load("hybridep", width * k, group, k).seconds
+        seconds = net.load("hybridep", width * k, group, Draw(k)).seconds
         errors.append(seconds / (received / float(r[f"{way}_gbps"]) / 1e9) - 1)
     assert abs(median(errors)) <= 0.05 and max(abs(e) for e in errors) <= 0.2
 
@@ -109,9 +109,9 @@ def test_arrays_busy_and_floor() -> None:
         np.array([8.0, 8.0, 4.0]),
         np.array([1.0, 4.0, 16.0]),
     )
-    load = H100.load("deepep", V, (g, n), 8)
+    load = H100.load("deepep", V, (g, n), Draw(8))
     one = [
-        H100.load("deepep", *row, 8)
+        H100.load("deepep", *row, Draw(8))
         for row in zip(
             V.tolist(), zip(g.tolist(), n.tolist(), strict=True), strict=True
         )
@@ -119,8 +119,8 @@ def test_arrays_busy_and_floor() -> None:
     assert np.array_equal(load.seconds, [x.seconds for x in one])
     assert all(x.busy.most <= x.seconds for x in one)
     for group in ((8, 4), (1, 32), (2, 16), (8, 64)):
-        floor = H100.bound.load("deepep", 1e8, (8, 4), 8).seconds
-        assert floor <= H100.load("deepep", 1e8, group, 8).seconds
+        floor = H100.bound.load("deepep", 1e8, (8, 4), Draw(8)).seconds
+        assert floor <= H100.load("deepep", 1e8, group, Draw(8)).seconds
 
 
 def test_a_job_that_names_its_dispatcher() -> None:
@@ -134,6 +134,26 @@ def test_a_job_that_names_its_dispatcher() -> None:
     once = replace(job, software=Software(dispatcher="deepep"))
     a, b = (predict(j).time_s["ep_comm"] for j in (job, once))
     assert 0 < b < 0.7 * a
+
+
+def test_groups_of_experts_keep_a_token_to_fewer_nodes() -> None:
+    """DeepSeek-V3's router takes experts of 4 of 8 groups, a node each: it sends over 3.98 nodes
+    where 5.25 would have experts of a token; an all-to-all sends as much for each.
+    """
+    v3 = catalog.model("deepseek-v3")
+    layout = Layout(dp=64, ep=64, zero=1)
+    job = Job(v3, "64xh100-sxm", 64, layout)
+    anywhere = replace(
+        job, model=replace(v3, moe=replace(v3.moe, groups=1, top_groups=1))
+    )
+
+    def seconds(of: Job, dispatcher: str) -> float:
+        told = replace(of, software=Software(dispatcher=dispatcher))
+        return predict(told).time_s["ep_comm"]
+
+    few, all_ = (seconds(of, "deepep") for of in (job, anywhere))
+    assert few / all_ == pytest.approx(3.98 / 5.25, abs=0.04)
+    assert seconds(job, "alltoall") == seconds(anywhere, "alltoall")
 
 
 @pytest.mark.parametrize(
@@ -167,11 +187,11 @@ def test_neighbours_reach_the_places_that_a_benchmark_deals_them_to(
         for i in range(experts)
     ]
     mean = sum(places) / experts
-    found = expected_reach(float(ranks), k, experts)
+    found = expected_reach(float(ranks), Draw(k, experts))
     assert found == pytest.approx(mean)
-    columns = expected_reach(np.array([1.0, ranks]), k, experts)
+    columns = expected_reach(np.array([1.0, ranks]), Draw(k, experts))
     assert columns == pytest.approx([1.0, mean])
-    assert found <= expected_reach(float(ranks), k)
+    assert found <= expected_reach(float(ranks), Draw(k))
 
 
 def test_neighbours_are_sent_to_fewer_ranks_than_drawn_experts() -> None:

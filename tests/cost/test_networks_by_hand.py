@@ -28,6 +28,7 @@ from meshwright.cost.network import (
     Fabric,
     algorithm_and_source,
 )
+from meshwright.count.reach import Draw
 from meshwright.describe.assumptions import Hide, HidePass, NetworkTime
 from meshwright.describe.measured import MeasuredTable, Overhead
 from meshwright.describe.network import Dim, Network
@@ -206,7 +207,7 @@ def test_messages_that_take_no_time() -> None:
     for load in (
         Free().load(links(), "all_reduce", V, (8.0, 2.0)),
         Free().load(links(), "all_reduce", 0.0, (8.0, 2.0)),
-        links("free").load("deepep", V, (8.0, 2.0), 2),
+        links("free").load("deepep", V, (8.0, 2.0), Draw(2)),
         links("free").load("send", V, (8.0, 2.0)),
         links("free").load("send", 0.0, (8.0, 2.0)),
     ):
@@ -503,17 +504,17 @@ def test_tokens_that_travel_once_to_each_node(group: tuple[int, int]) -> None:
     inside = token * reached(n) * (g - 1) / g / 0.8 / W0
     outside = token * reached(n_) * (n_ - 1) / n_ / W1
     start = 2e-6 + (5e-6 if n_ > 1 else 0.0)
-    found = net.load("deepep", V, floats(group), k)
+    found = net.load("deepep", V, floats(group), Draw(k))
     if n == 1:
         assert found[:2] == (0.0, 0.0)
         return
     both = (inside**2 + outside**2) ** 0.5
     assert found[:2] == pytest.approx((start + both, start))
     assert found.busy == pytest.approx((inside, outside))
-    assert net.load("deepep", 0.0, floats(group), k)[:2] == (0.0, 0.0)
-    bound = net.bound.load("deepep", V, floats(group), k)
+    assert net.load("deepep", 0.0, floats(group), Draw(k))[:2] == (0.0, 0.0)
+    bound = net.bound.load("deepep", V, floats(group), Draw(k))
     assert bound[:2] == pytest.approx((token * (n - 1) / n / W0, 0.0))
-    assert bound == dispatch.floor_load(net, V, floats(group), k)
+    assert bound == dispatch.floor_load(net, V, floats(group), Draw(k))
 
 
 # What hides.

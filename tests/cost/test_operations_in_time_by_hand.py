@@ -27,14 +27,8 @@ from meshwright.cost.layer import (
 )
 from meshwright.cost.load import NOTHING, Busy, Load
 from meshwright.cost.network import Fabric
-from meshwright.count.work import (
-    Message,
-    Op,
-    Pass,
-    Product,
-    expected_reach,
-    local,
-)
+from meshwright.count.reach import Draw, expected_reach
+from meshwright.count.work import Message, Op, Pass, Product, local
 from meshwright.describe.assumptions import (
     ChipTime,
     Hide,
@@ -627,12 +621,12 @@ def test_sizes_on_a_device() -> None:
         5,
         10,
     )
-    assert expected_reach(4.0, 1) == pytest.approx(1.0)
-    assert expected_reach(4.0, 2) == pytest.approx(4 - 9 / 4)
+    assert expected_reach(4.0, Draw(1)) == pytest.approx(1.0)
+    assert expected_reach(4.0, Draw(2)) == pytest.approx(4 - 9 / 4)
     assert Pass() == (0.0, 0.0, 0.0, (), (), "matrix", "", (), 1.0, (), 0.0)
     plain = Op("a", "vector", Pass(), Pass())
     assert (plain.saved, plain.weights, plain.panels, plain.needed) == (0,) * 4
     assert plain._replace(inputs=3.0).needed == 3.0
     assert plain._replace(inputs=3.0, needs=0.0).needed == 0.0
     assert Product(1.0, 1.0, 1.0).copies == 1.0
-    assert Message("all_to_all", "ep", 1.0).copies == 1
+    assert Message("all_to_all", "ep", 1.0).draw.copies == 1

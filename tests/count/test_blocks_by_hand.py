@@ -10,7 +10,7 @@ from by_hand import by_hand
 from meshwright import Job, catalog
 from meshwright.count import blocks
 from meshwright.count.model import layer
-from meshwright.count.moe import expected_reach
+from meshwright.count.reach import Draw, expected_reach
 from meshwright.describe.layers import Kind, kinds
 from meshwright.describe.layout import Layout
 from meshwright.layout.placement import placed
@@ -48,8 +48,8 @@ def test_a_biased_gate_has_two_biases() -> None:
 
 def test_places_that_hold_one_of_k_experts() -> None:
     """Of one place always that one; of 8 places and 2 experts 8 (1 - (7/8)^2)."""
-    assert expected_reach(1.0, 4) == 1.0
-    assert expected_reach(8.0, 2) == pytest.approx(8 * (1 - 49 / 64))
+    assert expected_reach(1.0, Draw(4)) == 1.0
+    assert expected_reach(8.0, Draw(2)) == pytest.approx(8 * (1 - 49 / 64))
 
 
 def test_a_chain_of_passes_reads_its_inputs_and_writes_its_result() -> None:

@@ -74,6 +74,60 @@ def test_positions_that_megatron_has_no_arguments_for_are_refused() -> None:
         bridge.write(replace(own, model=longer), "megatron", PLACE)
 
 
+def test_groups_of_experts_are_written_or_refused() -> None:
+    """Megatron has arguments for them; recipes and flavors have those of their model; the experts
+    of nanotron have none.
+    """
+    own = base("megatron")
+    v3 = replace(model("deepseek-v3"), rope_scaling=None)
+    text, _ = bridge.write(replace(own, model=v3), "megatron", PLACE)
+    assert "--moe-router-num-groups 8" in text
+    assert "--moe-router-group-topk 4" in text
+    moe = bridge.read_file("a.sh", text).tables["model"]["moe"]
+    assert (moe["groups"], moe["top_groups"]) == (8, 4)
+    assert "router-num-groups" not in bridge.write(own, "megatron", PLACE)[0]
+    anywhere = replace(v3, moe=replace(v3.moe, groups=1, top_groups=1))
+    for name in ("megatron-bridge", "torchtitan"):
+        with refusal("moe.groups 8, not 1; moe.top_groups 4, not 1"):
+            bridge.write(replace(base(name), model=anywhere), name, PLACE)
+    plain = base("nanotron")
+    assert plain.model.moe
+    grouped = replace(plain.model.moe, groups=4, top_groups=2)
+    with refusal("plain ones in every layer"):
+        bridge.write(
+            replace(plain, model=replace(plain.model, moe=grouped)),
+            "nanotron",
+            PLACE,
+        )
+
+
+MEGATRON = """torchrun --nproc_per_node 8 pretrain_gpt.py --num-layers 4 --hidden-size 1024 --swiglu
+ --num-attention-heads 8 --seq-length 2048 --vocab-size 32000 --micro-batch-size 1 --bf16
+ --global-batch-size 64 --num-experts 64 --moe-router-topk 8 --moe-grouped-gemm
+ --expert-model-parallel-size 8 """
+
+
+@pytest.mark.parametrize(
+    ("flags", "groups"),
+    [
+        ("", (1, 1)),
+        ("--moe-router-num-groups 8 --moe-router-group-topk 4", (8, 4)),
+        ("--moe-router-num-groups 8", (1, 1)),  # limits nothing by itself
+        ("--moe-router-topk-limited-devices 3", (8, 3)),
+    ],
+)
+def test_groups_of_experts_in_megatrons_arguments(
+    flags: str, groups: tuple[int, int]
+) -> None:
+    file = bridge.read_file("a.sh", MEGATRON.replace("\n", " ") + flags)
+    moe = file.tables["model"]["moe"]
+    assert (moe["groups"], moe["top_groups"]) == groups and not file.left
+    with refusal("moe_router_group_topk 4 needs moe_router_num_groups"):
+        bridge.read_file(
+            "a.sh", MEGATRON.replace("\n", " ") + "--moe-router-group-topk 4"
+        )
+
+
 @pytest.mark.parametrize("name", [*table.written()])
 def test_the_job_without_a_new_word_is_written(name: str) -> None:
     assert bridge.write(base(name), name, PLACE)

@@ -216,6 +216,10 @@ WRONG = [
         CONFIGS["qwen3-30b-a3b"] | {"num_experts_per_tok": 999},
         "top_k 999 is more than the 128 experts",
     ),
+    (
+        CONFIGS["deepseek-v3"] | {"n_group": 7},
+        "groups 7 do not divide the 256 experts",
+    ),
     (CONFIGS["gpt2"] | {"resid_pdrop": "x"}, "between 0 and 1"),
 ]
 
@@ -226,6 +230,33 @@ def test_wrong_files_are_sentences(config, reason):
         read_hf(config)
     assert "config.json" in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+LITE = CONFIGS["deepseek-v2-lite"]
+"""Of DeepSeek-V2's class, which has both rules."""
+
+
+@pytest.mark.parametrize(
+    ("config", "groups"),
+    [
+        (CONFIGS["deepseek-v3"], (8, 4)),  # topk_group: its class's
+        (CONFIGS["deepseek-v3"] | {"topk_group": 2}, (8, 2)),
+        (CONFIGS["deepseek-v3"] | {"n_group": 1, "topk_group": 1}, (1, 1)),
+        (CONFIGS["deepseek-v3"] | {"n_group": None}, (1, 1)),
+        (LITE | {"n_group": 8, "topk_group": 3}, (8, 3)),
+        (
+            LITE | {"n_group": 8, "topk_group": 3, "topk_method": "greedy"},
+            (1, 1),
+        ),
+        (CONFIGS["kimi-k2"], (1, 1)),
+        (CONFIGS["kimi-k2"] | {"n_group": 8, "topk_group": 4}, (8, 4)),
+        (CONFIGS["glm4.5"], (1, 1)),
+        (CONFIGS["glm4.5"] | {"n_group": 4, "topk_group": 2}, (4, 2)),
+    ],
+)
+def test_groups_of_experts(config, groups):
+    moe = read_hf(config).moe
+    assert (moe.groups, moe.top_groups) == groups
 
 
 CASES = json.loads((Path(__file__).parent / "hf_cases.json").read_text())

@@ -175,6 +175,9 @@ def test_catalogue_entries_are_written_by_name():
     )
 
 
+GROUPED = {"experts": 8, "top_k": 3, "expert_ffn": 9}
+
+
 def describe(**changes):
     tables = {
         "model": {"name": "llama3-8b"},
@@ -463,6 +466,18 @@ WRONG = [
     (
         describe(model__moe={"experts": 4, "top_k": 5, "expert_ffn": 9}),
         "model.moe: top_k 5 is more than the 4 experts",
+    ),
+    (
+        describe(model__moe=GROUPED | {"groups": 3}),
+        "model.moe: groups 3 do not divide the 8 experts",
+    ),
+    (
+        describe(model__moe=GROUPED | {"groups": 4, "top_groups": 5}),
+        "model.moe: top_groups 5 is more than the 4 groups",
+    ),
+    (
+        describe(model__moe=GROUPED | {"groups": 4}),
+        "model.moe: top_k 3 is more than the 2 experts of 1 of 4 groups",
     ),
     (
         describe(

@@ -428,6 +428,7 @@ STRANGE = {
     },
     "moe.latent": {"moe": replace(EXPERTS.moe, latent=8)},
     "idle_experts": {"moe": replace(EXPERTS.moe, idle_experts=8)},
+    "moe.groups": {"moe": replace(EXPERTS.moe, groups=2)},
 }
 
 

@@ -38,7 +38,7 @@ def stops(bandwidth: str) -> dict[str, float]:
     op = next(op for op in ops if op.forward.comm)
     (message,) = op.forward.comm
     load = at.fabric.load(
-        message.kind, message.bytes, p.layout.group("tp"), message.copies
+        message.kind, message.bytes, p.layout.group("tp"), message.draw
     )
     half = Timer(at, p.layout).half(op, op.forward)
     return {

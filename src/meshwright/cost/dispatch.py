@@ -1,8 +1,8 @@
 """Tokens to experts and back by kernels that send a token once to each node (DeepEP, HybridEP).
 
 A token goes to k of the experts, dealt evenly over n ranks on N nodes of g. It reaches N (1 - (1 -
-1/N)^k) nodes, and is
-handed on inside them to n (1 - (1 - 1/n)^k) ranks:
+1/N)^k) nodes, and is handed on inside them to n (1 - (1 - 1/n)^k) ranks; to fewer where a router is
+limited to groups of experts (`count.reach`):
 
     b_net = V/k (N - 1) (1 - (1 - 1/N)^k) / W_net
     b_node = V/k n (1 - (1 - 1/n)^k) (g - 1)/g / W_node
@@ -16,7 +16,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ..count.work import Op, expected_reach
+from ..count.reach import Draw, expected_reach
+from ..count.work import Op
 from ..num import Num, product, sqrt, where
 from .links import Group, Links
 from .load import Busy, Load
@@ -39,9 +40,8 @@ def once_a_node(
     net: Links,
     V: Num,
     group: Group,
-    copies: int,
+    draw: Draw,
     kernel: str,
-    row: int = 0,
 ) -> Load:
     """One way of a layer's tokens by a `kernel` of ONCE_A_NODE; V bytes are sent by a rank if each
     copy goes by itself.
@@ -49,16 +49,16 @@ def once_a_node(
     s = over(net, group).span
     near = net.near
     far = net.far
-    token = V / copies
+    token = V / draw.copies
     rates = net.reach(group)
     inside = (
         token
-        * expected_reach(s.n, copies, row)
+        * expected_reach(s.n, draw)
         * (s.g - 1)
         / s.g
         / getattr(near, kernel)
     )
-    nodes = expected_reach(s.nodes, copies, row)
+    nodes = expected_reach(s.nodes, draw)
     outside = token * nodes * (s.nodes - 1) / s.nodes
     busy_in = inside * s.slowest(rates[: net.inside])
     busy_out = outside * s.g * s.slowest(rates[net.inside :], net.inside)
@@ -77,10 +77,10 @@ def once_a_node(
     )
 
 
-def floor_load(net: Links, V: Num, group: Group, copies: int) -> Load:
+def floor_load(net: Links, V: Num, group: Group, draw: Draw) -> Load:
     """At most that of any group of at least so many ranks: what leaves a rank at all, over the
     fastest link.
     """
     n = product(group)
-    seconds: Num = V / copies * (n - 1) / n / max(net.rates)
+    seconds: Num = V / draw.copies * (n - 1) / n / max(net.rates)
     return Load(seconds, 0.0 * seconds)

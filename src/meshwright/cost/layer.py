@@ -253,15 +253,15 @@ class Timer:
 
     def message(self, message: Message) -> Load:
         """The cost of one collective."""
-        kind, axis, volume, copies, row = message
-        key = kind, axis, copies, row, content_key(volume)
+        kind, axis, volume, draw = message
+        key = kind, axis, draw, content_key(volume)
         known = self._loads.get(key)
         if known is not None:
             return known
         if axis not in self._groups:
             self._groups[axis] = self.layout.group(axis)
         group = self._groups[axis]
-        load = self.clock.fabric.load(kind, volume, group, copies, row)
+        load = self.clock.fabric.load(kind, volume, group, draw)
         # a latency is paid with the seconds here, and never by itself
         self._loads[key] = Load(load.seconds, 0.0, load.busy)
         return self._loads[key]

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
+from ..count.reach import Draw
 from ..count.work import ONCE_A_NODE
 from ..describe.assumptions import NetworkTime
 from ..describe.network import Network
@@ -42,6 +43,8 @@ NAMED: dict[str, NamedAlgorithm] = {
 NUMBERS = frozenset((int, float))
 MOST_SENT = 16384
 """Messages of plain numbers that a network remembers at once."""
+ALONE = Draw()
+"""Of messages whose bytes go to one place each."""
 
 
 @dataclass(frozen=True)
@@ -99,15 +102,14 @@ class Fabric(Links):
         kind: str,
         V: Num,
         group: Group,
-        copies: int = 1,
-        row: int = 0,
+        draw: Draw = ALONE,
     ) -> Load:
         """The cost of one collective (`load.KINDS`) over V bytes, the full vector; nothing for one
         rank.
 
         send: one message between neighbouring stages, `group` the pp axis; ring: blocks of V/n go
         round the group, n - 1 sends to the next rank one after the other; kinds of ONCE_A_NODE:
-        tokens to `copies` experts each by kernels that send them once to a node, not by the
+        tokens to the experts of a `draw` each by kernels that send them once to a node, not by the
         algorithm.
 
         Each of plain numbers is timed once; numbers that know their items, columns, and groups that
@@ -115,13 +117,13 @@ class Fabric(Links):
         """
         plain = type(group) in (tuple, list) and type(V) is float
         if not (plain and NUMBERS.issuperset(map(type, group))):
-            return self._load(kind, V, group, copies, row)
-        key = (kind, V, *group, copies, row)
+            return self._load(kind, V, group, draw)
+        key = (kind, V, *group, draw)
         known = self._sent.get(key)
         if known is None:
             if len(self._sent) >= MOST_SENT:
                 self._sent.clear()
-            known = self._load(kind, V, group, copies, row)
+            known = self._load(kind, V, group, draw)
             self._sent[key] = known
         return known
 
@@ -129,9 +131,7 @@ class Fabric(Links):
     def _sent(self) -> dict[tuple[Any, ...], Load]:
         return {}
 
-    def _load(
-        self, kind: str, V: Num, group: Group, copies: int, row: int
-    ) -> Load:
+    def _load(self, kind: str, V: Num, group: Group, draw: Draw) -> Load:
         if kind == "send":
             return self.algorithm.hop(self, V, group)
         if kind == "ring":
@@ -141,13 +141,12 @@ class Fabric(Links):
         if kind not in ONCE_A_NODE or isinstance(self.algorithm, Free):
             return self.algorithm.load(self, kind, V, group)
         if isinstance(self.algorithm, Bound):
-            return dispatch.floor_load(self, V, group, copies)
+            return dispatch.floor_load(self, V, group, draw)
         return dispatch.once_a_node(
             self,
             V=V,
             group=group,
-            copies=copies,
-            row=row,
+            draw=draw,
             kernel=kind,
         )
 

@@ -18,7 +18,8 @@ from .blocks import Matrix
 from .feed_forward import dense
 from .linear import linear
 from .parallel import after, norm, pre_norm
-from .work import ONCE_A_NODE, Local, Message, Op, Pass, expected_reach, fed
+from .reach import Draw, expected_reach
+from .work import ONCE_A_NODE, Local, Message, Op, Pass, fed
 
 PADDED = 16.0
 """Tokens to whose multiple an expert's share is rounded up in FP8."""
@@ -229,12 +230,14 @@ def dispatch(job: Job, layout: Layout, sent: Num, name: str) -> Op:
     message = Message("all_to_all", "ep", sent * width)
     passes: Num = 4.0
     if moe and job.profile and job.profile.dispatcher in ONCE_A_NODE:
-        k = moe.top_k
-        row = moe.experts if job.profile.routing == "neighbours" else 0
-        message = message._replace(
-            kind=job.profile.dispatcher, copies=k, row=row
+        draw = Draw(
+            moe.top_k,
+            row=moe.experts if job.profile.routing == "neighbours" else 0,
+            groups=moe.groups,
+            top_groups=moe.top_groups,
         )
-        passes = expected_reach(layout.ep, k, row) / k + 1.0
+        message = message._replace(kind=job.profile.dispatcher, draw=draw)
+        passes = expected_reach(layout.ep, draw) / moe.top_k + 1.0
     step = Pass(0.0, 0.0, passes * sent * width, (message,))
     return Op(f"experts/{name}", "vector", step, step, needs=sent * width)
 

@@ -9,7 +9,8 @@ from typing import NamedTuple
 from ..describe.job import Job
 from ..describe.layout import HIDDEN_CUT, Layout
 from ..layout.sequence import length
-from ..num import Num, common_divisor, minimum, power
+from ..num import Num
+from .reach import Draw
 
 ONCE_A_NODE = ("deepep", "hybridep")
 """Dispatchers, and kinds of their messages, whose tokens travel once to each node
@@ -37,12 +38,8 @@ class Message(NamedTuple):
     """The FULL vector: what each rank ends with (all_gather), starts with (reduce_scatter,
     all_to_all) or holds (all_reduce, broadcast, reduce).
     """
-    copies: int = 1
-    """Of deepep and hybridep: experts that a token goes to; `bytes` counts each of them."""
-    row: int = 0
-    """The same: experts in all, where those of a token stand side by side (`Software.routing`);
-    0: they are drawn.
-    """
+    draw: Draw = Draw()
+    """Of deepep and hybridep: the experts that a token goes to; `bytes` counts each of them."""
 
 
 class Product(NamedTuple):
@@ -196,17 +193,3 @@ def local(job: Job, layout: Layout) -> Local:
         cp=layout.cp,
         hidden_cut=hidden_cut,
     )
-
-
-def expected_reach(of: Num, copies: int, row: int = 0) -> Num:
-    """How many of x equal places hold at least one of k experts: x (1 - (1 - 1/x)^k) where they are
-    drawn.
-
-    row: of that many experts, token i gets the k from i k on (modulo row). With e = row/x at a
-    place, its first expert is equally often each of the places 0, g, 2 g ... of the e, g = gcd(k,
-    e), so that the mean is (k + e - g)/e.
-    """
-    if row:
-        e = row / of
-        return minimum((copies + e - common_divisor(copies, e)) / e, of)
-    return of * (1.0 - power(1.0 - 1.0 / of, copies))

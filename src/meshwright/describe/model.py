@@ -85,12 +85,30 @@ class MoE(Checked):
     """Further choices of the router that hand a token on as it is (LongCat-Flash)."""
     post_norm: bool = False
     """What the experts give is normalised."""
+    groups: Annotated[int, Range(1, 1e5)] = 1
+    """G, equal groups of neighbouring experts in which the router looks for its `top_groups`
+    (DeepSeek's n_group, Megatron's moe_router_num_groups); 1 = no groups.
+    """
+    top_groups: Annotated[int, Range(1, 1e5)] = 1
+    """M, groups that a token's experts lie in at most: node-limited routing (DeepSeek's topk_group,
+    Megatron's moe_router_group_topk).
+    """
 
     def conflict(self) -> str:
         """A token finds as many choices as it takes."""
         choices = self.experts + self.idle_experts
         if self.top_k > choices:
             return f"top_k {self.top_k} is more than the {choices} experts"
+        if choices % self.groups:
+            return f"groups {self.groups} do not divide the {choices} experts"
+        if self.top_groups > self.groups:
+            return f"top_groups {self.top_groups} is more than the {self.groups} groups"
+        room = choices // self.groups * self.top_groups
+        if self.top_k > room:
+            return (
+                f"top_k {self.top_k} is more than the {room} experts of {self.top_groups} of"
+                f" {self.groups} groups"
+            )
         if self.shared_gate and not self.shared_ffn:
             return "shared_gate scales shared experts, and there are none; give shared_ffn"
         return ""

@@ -43,7 +43,7 @@ HARMLESS = re.compile(
             r"id2label|label2id|num_labels|problem_type|task_specific_params|summary_\w+|classifier_\w+|pruned_heads|loss_type",
             r"initializer_\w+|init_\w+|\w+_init(_std|_range)?|initialization",
             r"attention_dropout|attn_pdrop|embd_pdrop|embedding_dropout|mlp_dropout|ffn_dropout|layerdrop",
-            r"norm_topk_prob|routed_scaling_factor|scoring_func|topk_method|n_group|topk_group|seq_aux|ep_size|moe_aux_loss\w*",
+            r"norm_topk_prob|routed_scaling_factor|scoring_func|topk_method|seq_aux|ep_size|moe_aux_loss\w*",
             r"router_(aux_loss_coef|jitter_noise|z_loss\w*)|aux_loss_\w+|output_router_logits",
             r"pretraining_tp|slow_but_exact|reorder_and_upcast_attn|scale_attn_\w+|use_parallel_residual",
             r"apply_residual_connection_post_layernorm|query_pre_attn_scalar|(attn|final)_logit_softcapping|clip_qkv|swiglu_\w+",

@@ -56,6 +56,9 @@ def model_refusals(m: Model) -> list[str]:
         "model.moe.latent, idle_experts and post_norm are not trained": (
             m.moe and (m.moe.latent or m.moe.idle_experts or m.moe.post_norm)
         ),
+        "model.moe.groups: a router limited to top_groups of them is not trained": (
+            m.moe and m.moe.top_groups < m.moe.groups
+        ),
         "model.mtp_layers: multi-token prediction is not trained": m.mtp_layers,
         "model.attention_sinks are not trained": m.attention_sinks,
         "model.embedding_norm is not trained": m.embedding_norm,

@@ -89,6 +89,7 @@ def moe(k: Keys) -> dict[str, Any] | None:
             " them grouped, is too fast"
         )
     width = k.whole("moe_ffn_hidden_size") or k.so_far("model.ffn")
+    groups, top_groups = router_groups(k)
     return {
         "experts": experts,
         "top_k": k.whole("moe_router_topk", 2),
@@ -97,7 +98,26 @@ def moe(k: Keys) -> dict[str, Any] | None:
         "dense_layers": dense_layers(k),
         "router_bias": k.flag("moe_router_enable_expert_bias"),
         "shared_gate": k.flag("moe_shared_expert_gate"),
+        "groups": groups,
+        "top_groups": top_groups,
     }
+
+
+def router_groups(k: Keys) -> tuple[int, int]:
+    """(G, M): a token's experts lie in M of G groups of them; (1, 1): anywhere. Without M there is
+    no limit, whatever G is; an older name of M has as many groups as ranks of experts (Megatron-LM
+    d98e8a6, core/transformer/transformer_config.py, __post_init__).
+    """
+    groups = k.whole("moe_router_num_groups")
+    if top := k.whole("moe_router_group_topk"):
+        if not groups:
+            raise BadInput(
+                f"{k.title}: moe_router_group_topk {top} needs moe_router_num_groups"
+            )
+        return groups, top
+    if top := k.whole("moe_router_topk_limited_devices"):
+        return k.whole("expert_model_parallel_size", 1) or 1, top
+    return 1, 1
 
 
 def dense_layers(k: Keys) -> int:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import fields, replace
+from collections.abc import Iterable, Iterator
+from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
 from ... import catalog
@@ -169,10 +169,23 @@ def nearest_sizes(model: Model, names: Iterable[str]) -> str:
     if len(other[name]) > NEAR:
         return f"it has {', '.join(models)}"
     told = [
-        f"{f} {brief(getattr(models[name], f))}, not {brief(getattr(mine, f))}"
+        text
         for f in other[name]
+        for text in differences(f, getattr(models[name], f), getattr(mine, f))
     ]
     return f"its {name} has {'; '.join(told)}"
+
+
+def differences(name: str, theirs: Any, ours: Any) -> Iterator[str]:
+    """What a field is, and is not; of a description inside a model each field that differs."""
+    if is_dataclass(theirs) and type(theirs) is type(ours):
+        for f in fields(theirs):
+            path = f"{name}.{f.name}"
+            yield from differences(
+                path, getattr(theirs, f.name), getattr(ours, f.name)
+            )
+    elif theirs != ours:
+        yield f"{name} {brief(theirs)}, not {brief(ours)}"
 
 
 def differ(a: Model, b: Model, field: str) -> bool:
