@@ -357,8 +357,8 @@ def _model(row: Row) -> Model:
 
 
 def as_published(shape: Model) -> Model:
-    """A public model with its biases and positions, of which no row speaks: those of the
-    catalogue's model of the same name and widths.
+    """A public model with its biases, positions and groups of experts, of which no row speaks: those
+    of the catalogue's model of the same name and widths.
     """
     if not catalog.has("models", shape.name):
         return shape
@@ -372,6 +372,12 @@ def as_published(shape: Model) -> Model:
             router_bias=known.moe.router_bias,
             expert_bias=known.moe.expert_bias,
         )
+        if (moe.experts, moe.top_k) == (known.moe.experts, known.moe.top_k):
+            moe = replace(
+                moe,
+                groups=known.moe.groups,
+                top_groups=known.moe.top_groups,
+            )
     return replace(
         shape,
         qkv_bias=known.qkv_bias,
