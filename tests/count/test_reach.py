@@ -44,7 +44,7 @@ def of_all_draws(experts: int, x: int, draw: Draw) -> float:
     ("experts", "draw"),
     [
         (8, Draw(4, groups=4, top_groups=2)),
-        (16, Draw(3, groups=8, top_groups=3)),
+        (16, Draw(4, groups=8, top_groups=3)),
         (16, Draw(5, groups=8, top_groups=4)),
         (16, Draw(4, groups=4, top_groups=1)),
         (12, Draw(3, groups=6, top_groups=2)),
