@@ -103,15 +103,24 @@ def test_tokens_that_travel_once_are_copied_once() -> None:
     )
 
 
-def test_arrays_busy_and_floor() -> None:
+@pytest.mark.parametrize(
+    "draw",
+    [
+        Draw(8),
+        Draw(8, row=256),
+        Draw(8, groups=8, top_groups=4),
+        Draw(8, groups=16, top_groups=1),
+    ],
+)
+def test_arrays_busy_and_floor(draw: Draw) -> None:
     V, g, n = (
         np.array([0.0, 1e6, 1e9]),
         np.array([8.0, 8.0, 4.0]),
         np.array([1.0, 4.0, 16.0]),
     )
-    load = H100.load("deepep", V, (g, n), Draw(8))
+    load = H100.load("deepep", V, (g, n), draw)
     one = [
-        H100.load("deepep", *row, Draw(8))
+        H100.load("deepep", *row, draw)
         for row in zip(
             V.tolist(), zip(g.tolist(), n.tolist(), strict=True), strict=True
         )
@@ -119,8 +128,8 @@ def test_arrays_busy_and_floor() -> None:
     assert np.array_equal(load.seconds, [x.seconds for x in one])
     assert all(x.busy.most <= x.seconds for x in one)
     for group in ((8, 4), (1, 32), (2, 16), (8, 64)):
-        floor = H100.bound.load("deepep", 1e8, (8, 4), Draw(8)).seconds
-        assert floor <= H100.load("deepep", 1e8, group, Draw(8)).seconds
+        floor = H100.bound.load("deepep", 1e8, (8, 4), draw).seconds
+        assert floor <= H100.load("deepep", 1e8, group, draw).seconds
 
 
 def test_a_job_that_names_its_dispatcher() -> None:

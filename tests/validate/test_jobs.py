@@ -654,6 +654,12 @@ def test_what_a_row_leaves_out_of_a_public_model_is_the_catalogues() -> None:
         True,
         known.rope_scaling,
     )
+    v3 = {"name": "deepseek-v3", "hidden": 7168, "ffn_hidden": 18432}
+    v3 |= {"experts": 256, "top_k": 8, "expert_ffn": 2048}
+    grouped = job(of_bridge(**v3)).model.moe
+    assert grouped and (grouped.groups, grouped.top_groups) == (8, 4)
+    smaller = job(of_bridge(**v3 | {"experts": 30})).model.moe
+    assert smaller and (smaller.groups, smaller.top_groups) == (1, 1)
     other = job(of_bridge(hidden=2944)).model  # not that model
     assert other.moe and not (other.moe.expert_bias or other.bias)
 

@@ -357,8 +357,8 @@ def _model(row: Row) -> Model:
 
 
 def as_published(shape: Model) -> Model:
-    """A public model with its biases, positions and groups of experts, of which no row speaks: those
-    of the catalogue's model of the same name and widths.
+    """A public model with its biases, positions and groups of experts, of which no row speaks:
+    those of the catalogue's model of the same name and widths.
     """
     if not catalog.has("models", shape.name):
         return shape
