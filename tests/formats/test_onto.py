@@ -62,6 +62,25 @@ def own_of(text: str, name: str) -> dict[str, object]:
     return {k: v for k, v in keys.items() if k.startswith("my_")}
 
 
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [("mixtral-8x7b", "deepseek-v3"), ("deepseek-v3", "mixtral-8x7b")],
+)
+def test_keys_that_need_each_other_go_in_and_out_together(
+    before: str, after: str, tmp_path: Path
+) -> None:
+    """Groups of experts are two keys, of which a file may not have the second alone."""
+    first, second = (
+        simplest(sayable(Job(m, "64xh100-sxm", 256), "megatron"))
+        for m in (before, after)
+    )
+    path = tmp_path / "base.sh"
+    path.write_text(bridge.write(first, "megatron", PLACE)[0], "utf-8")
+    made = bridge.write_onto(second, "megatron", PLACE, str(path)).text
+    for key in ("num-groups 8", "group-topk 4"):
+        assert (f"--moe-router-{key}" in made) is (after == "deepseek-v3")
+
+
 @pytest.mark.parametrize("name", [*onto.EDITS])
 def test_a_plan_in_the_file_of_another_job(name: str, tmp_path: Path) -> None:
     """Of any two jobs: the file of one, with the plan of the other in it, reads as the other, keeps

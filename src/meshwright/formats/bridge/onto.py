@@ -186,8 +186,19 @@ def fewest_changes(
         chips = reading.tool.of_tree(keys, reading.path).chips
         if chips not in (None, reading.chips):
             return False
-        file = reading.file(keys)
+        try:
+            file = reading.file(keys)
+        except BadInput:  # a key that another one needs was taken out
+            return False
         return fields_of(file, but) == want and {*file.notes} <= notes
+
+    def idle(key: str) -> bool:
+        """The file of before says the same without this key."""
+        without = {k: v for k, v in base.items() if k != key}
+        try:
+            return reading.fields(without, but) == here
+        except BadInput:
+            return False
 
     now = _taken_back(base, now, _groups(owners, {*stale, *now}), right)
     for key in [*dict.fromkeys((*base, *now))]:
@@ -196,10 +207,8 @@ def fewest_changes(
         undone = _undone(base, now, {key})
         if undone == now or not _may_stay(base, now, key, laid):
             continue
-        if key not in now and not laid:
-            without = {k: v for k, v in base.items() if k != key}
-            if reading.fields(without, but) != here:
-                continue  # it means something, and not what the plan means
+        if key not in now and not laid and not idle(key):
+            continue  # it means something, and not what the plan means
         if right(undone):
             now = undone
     return now
