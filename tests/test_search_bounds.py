@@ -332,6 +332,18 @@ def test_a_limit_leaves_out_nothing_of_pipelines_of_layers(
         assert found == fine
 
 
+BARE: dict[str, Any] = {
+    "relaxed": True,
+    "microbatch": 1,
+    "zero": 0,
+    "recompute": "none",
+    "stages": "even",
+    "sequence_parallel": False,
+}
+"""One layout for each way to lay its degrees over the network."""
+ANY_BYTES: dict[str, Any] = {"capacity": float("inf"), "weigh": None}
+
+
 @pytest.mark.parametrize("schedule", ["1f1b", "zb-h1"])
 @pytest.mark.parametrize(
     ("layers", "full", "window"), [(36, 9, 7000), (38, 9, 7000), (32, 4, 6000)]
@@ -355,21 +367,9 @@ def test_another_rank_is_the_slowest_of_layers_alone(
         pattern=(f"{full}*full", f"{layers - full}*sliding"),
     )
     job = Job(model, "8xh100-sxm", batch, headroom=0.999)
-    space = Space(
-        relaxed=True,
-        tp=1,
-        cp=1,
-        pp=8,
-        microbatch=1,
-        schedule=schedule,
-        zero=0,
-        recompute="none",
-        stages="even",
-        sequence_parallel=False,
-    )
-    anything: dict[str, Any] = {"capacity": float("inf"), "weigh": None}
-    (row,) = brute(job, space, 1, **anything).rows
-    assert search(job, space, 1, within=row.merit, **anything).rows == [row]
+    space = Space(tp=1, cp=1, pp=8, schedule=schedule, **BARE)
+    (row,) = brute(job, space, 1, **ANY_BYTES).rows
+    assert search(job, space, 1, within=row.merit, **ANY_BYTES).rows == [row]
 
 
 @pytest.mark.parametrize("schedule", ["zb-h1", "zb-h2", "v-half", "1f1b"])
@@ -389,20 +389,8 @@ def test_papers_wait_for_less_where_passes_take_longer(
     job = Job(
         model, Cluster(chip, network, 16), 8, assumptions="megatron-2021"
     )
-    space = Space(
-        relaxed=True,
-        tp=2,
-        cp=2,
-        pp=2,
-        microbatch=1,
-        schedule=schedule,
-        zero=0,
-        recompute="none",
-        stages="even",
-        sequence_parallel=False,
-    )
-    anything: dict[str, Any] = {"capacity": float("inf"), "weigh": None}
-    rows = brute(job, space, 100, **anything).rows
+    space = Space(tp=2, cp=2, pp=2, schedule=schedule, **BARE)
+    rows = brute(job, space, 100, **ANY_BYTES).rows
     for row in rows:
-        found = search(job, space, 100, within=row.merit, **anything).rows
+        found = search(job, space, 100, within=row.merit, **ANY_BYTES).rows
         assert row in found

@@ -49,13 +49,7 @@ def panels(batch: Num, shown: Sequence[Panel], title: str) -> Figure:
     for ax, (name, compute, comm, threshold, of) in zip(
         grid, shown, strict=False
     ):
-        ax.plot(
-            batch,
-            constant_line(compute, batch),
-            color="black",
-            linewidth=2,
-            label="compute",
-        )
+        compute_line(ax, batch, compute)
         for i, (edition, values) in enumerate(comm.items()):
             line(ax, x=batch, y=values, name=f"communication, {edition}", i=i)
         logarithmic(ax)
@@ -92,6 +86,17 @@ def below(figure: Figure) -> None:
         ncols=len(labels) + 1,
         fontsize=8,
         frameon=False,
+    )
+
+
+def compute_line(ax: Axes, batch: Num, compute: Num) -> None:
+    """Compute time, which all lines of communication are held against."""
+    ax.plot(
+        batch,
+        constant_line(compute, batch),
+        color="black",
+        linewidth=2,
+        label="compute",
     )
 
 

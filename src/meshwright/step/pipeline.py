@@ -22,9 +22,8 @@ from ..schedule.stage_costs import PassSeconds, StageCosts
 from ..schedule.types import ScheduleOrder
 from .microbatch import ModelCost
 
-if (
-    TYPE_CHECKING
-):  # it loads slowly, and a step without a pipeline does without
+# it loads slowly, and a step without a pipeline does without
+if TYPE_CHECKING:
     from ..schedule.replays import Paths
 
 Shape: TypeAlias = tuple[Num, Num, Num]

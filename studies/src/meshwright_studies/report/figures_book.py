@@ -13,7 +13,7 @@ from matplotlib.ticker import FuncFormatter
 from meshwright.num import Num
 from meshwright.report.roofline_plots import (
     BATCH,
-    constant_line,
+    compute_line,
     line,
     logarithmic,
 )
@@ -52,13 +52,7 @@ def times_plot(
     """Compute time (solid) and the communication time of several splits against the batch."""
     figure = Figure(figsize=(7, 4.8), layout="constrained")
     ax = figure.subplots()
-    ax.plot(
-        batch,
-        constant_line(compute, batch),
-        color="black",
-        linewidth=2,
-        label="compute",
-    )
+    compute_line(ax, batch, compute)
     for i, (name, values) in enumerate(lines.items()):
         line(ax, x=batch, y=values, name=name, i=i)
     logarithmic(ax)
