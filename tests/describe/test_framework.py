@@ -237,12 +237,15 @@ def test_pytorch_is_realistic_on_the_trainers_framework() -> None:
 
 
 def test_the_set_of_megatron_has_the_software_of_its_paper() -> None:
-    """All of realistic on that framework, but for what a ring takes of the links."""
+    """All of realistic on that framework, but for what a ring takes of the links, and for what
+    first and last stage sum of a tied table, which its analysis leaves out.
+    """
     alias = job(assumptions="megatron-2021")
     plain = job(framework="megatron-2021", precision="fp16")
     assert alias.profile == plain.profile == framework("megatron-2021")
     assert replace(alias.how, network=plain.how.network) == replace(
         plain.how,
+        count=replace(plain.how.count, tied_gradients="none"),
         name=alias.how.name,
         source=alias.how.source,
         choices=alias.how.choices,

@@ -65,6 +65,8 @@ JOBS = (
     job("tp4 dp16 zero1", offload="optimizer:0.5"),
     job("tp2 dp32 ep8 zero1", MIXTRAL),
     job("tp4 dp16", GPT),
+    # both ends of the pipeline hold its table
+    job("pp4 dp16 zero1", replace(GPT, dropout=False)),
     # the trainer has biases, and no dropout
     job("dp64", replace(GPT, dropout=False)),
     replace(job("tp4 dp16", GPT), attention_kernel="unfused"),

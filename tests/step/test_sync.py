@@ -17,6 +17,7 @@ from layouts import cut
 from meshwright.describe.assumptions import REALISTIC, HidePass, Overlap
 from meshwright.describe.layout import Layout
 from meshwright.describe.software import Software
+from meshwright.layout.placement import Nearest
 from meshwright.step import parameters, weights
 
 RATE = 73728.0
@@ -116,6 +117,7 @@ def test_compute_is_slower_beside_what_hides(
     )
 
 
+ALONE = dict.fromkeys(("tp", "cp", "dp"), (1, 1))
 VOCAB, LEARNED = 128, replace(MODEL, vocab=128, positions="learned")
 """Embedding: (128 + 128 positions) x 64; head: 128 x 64."""
 
@@ -147,6 +149,63 @@ def test_the_ends_of_the_model_are_reduced_once(
     assert with_ends - without == pytest.approx(
         2 * (1 / 2) * 4 * parameters / RATE - sooner
     )
+
+
+@pytest.mark.parametrize(
+    ("how", "zero", "schedule", "sent"),
+    [
+        ("whole", 0, "1f1b", 1.0),
+        ("whole", 1, "1f1b", 1.0),
+        ("shards", 0, "1f1b", 1.0),
+        ("shards", 1, "1f1b", 1 / 2),
+        ("none", 1, "1f1b", 0.0),
+        # both ends of a folded pipeline lie on one device
+        ("whole", 1, "zbv", 0.0),
+    ],
+)
+@pytest.mark.parametrize("what", ["tied", "predicts more"])
+def test_a_table_of_two_stages_is_summed_between_them(
+    what: str, how: str, zero: int, schedule: str, sent: float
+) -> None:
+    """An all-reduce of two ranks sends the table's gradients once each way, after all others:
+    nothing hides it.
+    """
+    model = replace(LEARNED, layers=4)
+    chunks = 2 if schedule == "zbv" else 1
+    layout = Layout(
+        dp=2, pp=2, zero=zero, schedule=schedule, interleave=chunks
+    )
+    model = (
+        replace(model, tied_embeddings=True)
+        if what == "tied"
+        else replace(model, mtp_layers=1)
+    )
+    summed, apart = (
+        by_hand(
+            layout,
+            2,
+            RATE,
+            model,
+            overlap=Overlap(dp=HidePass("pass")),
+            count=replace(SET.count, vocabulary=True, tied_gradients=each),
+        ).step_time_s
+        for each in (how, "none")
+    )
+    assert summed - apart == pytest.approx(sent * 4 * VOCAB * WIDTH / RATE)
+
+
+@pytest.mark.parametrize(
+    ("stages", "ranks"),
+    [((4, 1), (2, 1)), ((2, 4), (1, 2)), ((1, 8), (1, 2)), ((1, 1), (1, 1))],
+)
+def test_both_ends_are_as_far_apart_as_the_pipeline_reaches(
+    stages: tuple[int, int], ranks: tuple[int, int]
+) -> None:
+    pp = stages[0] * stages[1]
+    layout = Layout(pp=pp, dp=1, placement={**ALONE, "pp": stages})
+    assert layout.group("ends") == ranks
+    near = Nearest(pp=pp, dp=1, sizes=(4, 8))
+    assert near.group("ends") == ((1, 2) if pp > 4 else (min(pp, 2), 1))
 
 
 def with_units(monkeypatch: pytest.MonkeyPatch, ends: str, kept: str) -> None:

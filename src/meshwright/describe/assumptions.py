@@ -59,6 +59,7 @@ from .software import (
     SendOverlap,
     StageMessage,
     StepBarrier,
+    TiedGradients,
     WeightGradient,
     WeightsQuantised,
 )
@@ -108,6 +109,11 @@ class Counting(Checked):
     convention of model FLOPs."""
     vocabulary: bool = True
     """Embedding, output head and loss."""
+    tied_gradients: Annotated[TiedGradients, CARRIED, Answered()] = "none"
+    """Gradients of a table that the first and the last stage both hold are summed between the two,
+    after all others and before the update: "whole", whatever ZeRO cuts, in "shards" of those who
+    own them, or not at all ("none": the papers; and where every stage holds embedding and head).
+    """
     residual: Annotated[bool, TIMED] = True
     """Residual additions."""
     optimizer_step: bool = True
@@ -498,6 +504,7 @@ REALISTIC = Assumptions(
     " memory as frameworks hold it; the numbers that only runs tell are fitted to published ones"
     " (catalog/fitted.toml).",
     count=Counting(
+        tied_gradients=ASK,
         gathered_inputs=ASK,
         input_gradients=ASK,
         gathered_keys=ASK,
@@ -589,6 +596,8 @@ MEGATRON = replace(
         " section 3 at the rate of their links, one after the other) with its software (framework"
         " megatron-2021)."
     ),
+    # section 3 counts what a layer sends
+    count=replace(REALISTIC.count, tied_gradients="none"),
     # a ring moves what section 3 counts: of each all-reduce 2 (t-1)/t b s h
     network=NetworkTime("ring", hop="slowest"),
     precision=PRECISIONS["fp16"],

@@ -78,6 +78,7 @@ from .software import (
     Software,
     StageMessage,
     StepBarrier,
+    TiedGradients,
     TpOverlap,
     WeightGradient,
     WeightsQuantised,
@@ -109,6 +110,7 @@ class Framework(Checked):
     biases: Biases
     """What adds a bias, and dropout and the residual sum after it (`Counting.biases`)."""
     stage_message: StageMessage
+    tied_gradients: TiedGradients
     selective: Selective
     full: Full
     """What full recomputation runs (`full_meant`)."""

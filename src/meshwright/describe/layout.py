@@ -209,7 +209,8 @@ class Layout(Checked):
 
         axis: tp, cp, dp, pp; replicas (weights are synchronised over it); ep, etp and edp (experts,
         parts and replicas of one); shards and copies, the inner and the outer part of replicas (of
-        edp: edp shards and edp copies); tp_ff and tp_model, the axes of a grid (`PLANE`).
+        edp: edp shards and edp copies); ends, the first and the last rank of the pipeline; tp_ff
+        and tp_model, the axes of a grid (`PLANE`).
         """
         axis = PLANE.get(axis, axis)
         if axis not in self._groups:
@@ -241,6 +242,8 @@ class Layout(Checked):
             return self._mirrored(self._expert_group(axis))
         if axis in ("ep", "etp"):
             return self._expert_group(axis)
+        if axis == "ends":
+            return self._across_stages(2)
         return self.placement[axis]
 
     @property
@@ -280,16 +283,18 @@ class Layout(Checked):
         return self.expert_replicas / self.dp_replicate
 
     def _mirrored(self, group: tuple[Num, ...]) -> tuple[Num, ...]:
-        """With the other ranks of the pipeline that hold the stage: in the farthest network
-        dimension that the pipeline reaches."""
+        """With the other ranks of the pipeline that hold the stage."""
         if self.copies == 1:
             return group
+        across = self._across_stages(self.copies)
+        return tuple(n * c for n, c in zip(group, across, strict=True))
+
+    def _across_stages(self, ranks: int) -> tuple[Num, ...]:
+        """So many ranks in the farthest network dimension that the pipeline reaches."""
         sizes: list[Num] = []
         left: Num = 1.0
-        for n, here in zip(
-            group[::-1], self.placement["pp"][::-1], strict=True
-        ):
-            sizes.append(n * where((here > 1) & (left > 0), self.copies, 1))
+        for here in self.group("pp")[::-1]:
+            sizes.append(where((here > 1) & (left > 0), ranks, 1))
             left = where(here > 1, 0.0, left)
         return tuple(sizes[::-1])
 

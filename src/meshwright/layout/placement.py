@@ -128,6 +128,8 @@ class Nearest(Layout):
     sizes: tuple[int, ...] = ()
 
     def _ranks(self, axis: str) -> tuple[Num, ...]:
+        if axis == "ends":
+            return self._across_stages(2)
         degrees: dict[str, Num] = {
             "replicas": self.replicas,
             "edp": self.expert_replicas,

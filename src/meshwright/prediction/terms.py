@@ -260,6 +260,11 @@ def _synchronisation(e: Explanation) -> Iterator[Term]:
             "leaves",
             "reduction of a layer, embedding and head",
         ),
+        (
+            "table of first and last stage",
+            "ends",
+            "all-reduce of its gradients between the two",
+        ),
     ):
         if value := float(getattr(waits, field)):
             yield Term(

@@ -107,6 +107,10 @@ class SyncWait(NamedTuple):
     """By which compute is slower beside those that hide."""
     per_pass: tuple[Num, Num] = (0.0, 0.0)
     """Of `forward` and `backward`, beside each pass of the device."""
+    ends: Num = 0.0
+    """Of a table that the first and the last stage hold (`DeviceSync.ends`), after all other
+    gradients: every device waits for it with its update, whose norm is that of all gradients.
+    """
 
     @property
     def total(self) -> Num:
@@ -117,6 +121,7 @@ class SyncWait(NamedTuple):
             + self.backward
             + self.leaves
             + self.slowdown
+            + self.ends
         )
 
     def fill_and_drain_with_wait(self, way: FillAndDrain) -> Num:
@@ -127,7 +132,7 @@ class SyncWait(NamedTuple):
     @property
     def outside(self) -> Num:
         """Before the first pass of the device and after its last one."""
-        return self.arrives + self.leaves
+        return self.arrives + self.leaves + self.ends
 
 
 HIDDEN = overlap.Exposed(0.0, 0.0)
@@ -240,7 +245,7 @@ def link_traffic(devices: Sequence[Device], m: Num, zero: int) -> Busy:
     most = Busy()
     for d in devices:
         passes = (d.passes.sent.busy + d.passes.sent_back.busy) * m
-        busy = passes + d.sync.in_step(zero, m).busy
+        busy = passes + d.sync.in_step(zero, m).busy + d.sync.ends.busy
         most = (
             Busy(map(maximum, most, busy)) if most and busy else most or busy
         )

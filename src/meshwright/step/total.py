@@ -250,9 +250,11 @@ def join(
         device._replace(sync=sync)
         for device, sync in zip(one.devices, syncs, strict=True)
     ]
+    waits = (sync_wait(d, m, zero, how.dp) for d in on)
+    ends = syncs[0].ends.seconds
     devices = tuple(
-        DeviceStep(d, m * d.passes.work, sync_wait(d, m, zero, how.dp), way)
-        for d, way in zip_longest(on, ways)
+        DeviceStep(d, m * d.passes.work, wait._replace(ends=ends), way)
+        for d, wait, way in zip_longest(on, waits, ways)
     )
     outside = devices[0].wait.outside
     if not uses_schedule_order(job):  # papers add up

@@ -16,6 +16,7 @@ from typing import NamedTuple
 from ..cost.layer import Clock
 from ..cost.load import NOTHING, Load
 from ..cost.offload import copy_seconds
+from ..count.vocabulary import table_parameters
 from ..count.work import Message
 from ..describe.job import Job
 from ..describe.layout import Layout
@@ -70,6 +71,9 @@ class DeviceSync(NamedTuple):
     """
     kept: str = "step"
     """`Framework.weights_kept`."""
+    ends: Load = NOTHING
+    """Of the gradients of a table that it shares with the last stage, once all others are summed.
+    """
 
     def gathered(self, zero: int) -> tuple[Load, Load, Load]:
         """What a ZeRO stage gathers before the first forward pass of a step, before each other
@@ -216,6 +220,32 @@ def weight_sync(
     return WeightSync(gather, scatter)
 
 
+def ends_sync(
+    job: Job,
+    layout: Layout,
+    share: ModelShare,
+    at: Clock,
+    high: Layout | None = None,
+) -> Load:
+    """The sum of the gradients of a table that the first device has as embedding and the last one
+    as head, or as embedding of blocks that predict further tokens (`Counting.tied_gradients`).
+    """
+    m, count = job.model, job.how.count
+    if count.tied_gradients == "none" or not (count.vocabulary and m.vocab):
+        return NOTHING
+    if not (m.tied_embeddings or m.mtp_layers):
+        return NOTHING
+    # a device that is alone, or has both ends of a folded pipeline, adds them up by itself
+    apart = share.embedding * (1.0 - share.head)
+    if not anywhere(apart):
+        return NOTHING
+    table = table_parameters(job, layout) * job.gradient_bytes
+    if count.tied_gradients == "shards" and cuts(layout.zero, "optimizer"):
+        table = table / (high or layout).shards
+    one = at.fabric.load("all_reduce", table * apart, layout.group("ends"))
+    return Load(one.seconds, 0.0, one.busy)
+
+
 def device_syncs(
     job: Job,
     layout: Layout,
@@ -253,6 +283,7 @@ def device_syncs(
                 total=begin + rest,
                 again=again,
                 kept=kept,
+                ends=ends_sync(job, layout, share, at=at, high=high),
             )
         )
     return tuple(syncs)
