@@ -81,42 +81,39 @@ def test_the_ends_for_a_further_laboratory() -> None:
     assert (low, high) == pytest.approx((-wider, 2 * wider), rel=1e-3)
 
 
-def test_a_class_lies_between_its_own_ends_and_those_of_all_runs() -> None:
-    """Of one source a third of the way to its own, of four two thirds: all runs weigh as two. Its
-    own are as far below as above."""
-    of = [one(str(i), e) for i, e in enumerate((-0.2, -0.1, 0.1, 0.3))] + [
-        one("4", 0.0, "b")
+def test_widths_by_share() -> None:
+    """0.08 of any step; a fifth of what waits for the host: half of it is a tenth of the step."""
+    of = [one("a", 0.1), one("a", 0.1, host=0.5)]
+    wide = (0.08, math.hypot(0.08, 0.1))
+    assert [*intervals.widths(of)] == pytest.approx(wide)
+    assert [*intervals.standard(of)] == pytest.approx([0.1 / w for w in wide])
+
+
+def test_the_ends_are_those_for_a_further_laboratory() -> None:
+    """Errors of four laboratories over their width, 0.08, widened."""
+    of = [
+        one(name, e)
+        for name, e in zip("abcd", (-0.16, 0.0, 0.0, 0.24), strict=True)
     ]
-    z = np.array([s.error for s in of])
-    pooled = intervals.middle_nine_tenths(z, np.ones(5))
-    own = intervals.on_either_side(z[:4], np.ones(4))
-    assert own.low == -own.high and 0.2 < own.high <= 0.3
-    wider = intervals.for_a_new_laboratory(intervals.Ends(1, 1), 5).high
-    assert intervals.of_class("b", of, z) == pytest.approx(
-        tuple(2 / 3 * x * wider for x in pooled)
+    found = intervals.middle_nine_tenths(
+        intervals.log_errors(of) / 0.08, np.ones(4)
     )
-    assert intervals.of_class("a", of, z) == pytest.approx(
-        tuple(
-            (2 * x + y) / 3 * wider for x, y in zip(own, pooled, strict=True)
-        )
-    )
-    assert intervals.of_class("c", of, z) == pytest.approx(
-        tuple(x * wider for x in pooled)
-    )
+    wider = intervals.for_a_new_laboratory(found, 4)
+    assert intervals.ends(of) == pytest.approx(wider)
+    assert wider.low < found.low < -1.0
 
 
-def framed(source: str, framework: str, error: float, kind: str = "a") -> Seen:
+def framed(source: str, framework: str, error: float) -> Seen:
     """A run of a framework."""
-    it = one(source, error, kind)
+    it = one(source, error)
     return it._replace(run=it.run._replace(framework=framework))
 
 
-def test_a_number_that_one_laboratory_alone_tells_widens_its_own_class_only() -> (
+def test_a_number_that_one_laboratory_alone_tells_widens_nothing_else() -> (
     None
 ):
     """ZeRO-3 of 2021 has a fitted number (its gathers) and one laboratory: without that laboratory
-    its runs are far off. Intervals of others stay as they are without those runs; their own class
-    has them."""
+    its runs are far off. Intervals of others stay as they are without those runs."""
     others = [
         framed(f"s{i}", name, e)
         for i, (name, e) in enumerate(
@@ -128,23 +125,12 @@ def test_a_number_that_one_laboratory_alone_tells_widens_its_own_class_only() ->
             )
         )
     ]
-    far = framed("narayanan", "deepspeed-zero3", 0.7, "z")
-    every = [*others, far]
-    assert intervals.pooled(every) == others
-    assert intervals.unsure(intervals.pooled(every)) == intervals.unsure(
-        others
-    )
-    z, among = intervals.log_errors(every), intervals.pool(every)
-    found = intervals.middle_nine_tenths(
-        intervals.log_errors(others), intervals.run_weights(others)
-    )
-    assert intervals.of_class(
-        "new", every, z, among
-    ) == intervals.for_a_new_laboratory(found, 4)
-    (_, high) = intervals.of_class("new", every, z, among)
-    wider = intervals.for_a_new_laboratory(intervals.Ends(1, 1), 4).high
-    found_high = intervals.of_class("z", every, z, among).high
-    assert found_high == pytest.approx((0.7 * wider + 2 * high) / 3)
+    far = framed("narayanan", "deepspeed-zero3", 0.7)
+    assert intervals.pooled([*others, far]) == others
+    alone = intervals.nested(others)
+    beside = intervals.nested([*others, far])
+    assert [*beside.high[:4]] == [*alone.high]
+    assert not beside.inside[4]
 
 
 def test_a_second_laboratory_brings_a_framework_into_the_pool() -> None:
@@ -164,23 +150,6 @@ def test_nested_says_who_is_in_the_pool_before_a_laboratory_is_left_out() -> (
     of = [framed("a", "megatron-core", 0.0), framed("b", "megatron-core", 0.2)]
     found = intervals.nested([*of, framed("c", "fsdp", 0.1)])
     assert found.high[0] > 0.0
-
-
-def test_parts_that_go_with_larger_errors_are_less_sure() -> None:
-    """Two kinds of runs, one with ten times the errors: its part takes them, the step stays."""
-    signs = (-1, 1) * 10
-    of = [one(f"s{i % 4}", 0.02 * sign) for i, sign in enumerate(signs)]
-    of += [
-        one(f"s{i % 4}", 0.3 * sign, experts=1.0)
-        for i, sign in enumerate(signs)
-    ]
-    found = intervals.unsure(of)
-    declared = {name: width for name, (width, _) in intervals.DECLARED.items()}
-    assert (
-        found["step"] < declared["step"]
-        and found["experts"] > declared["experts"]
-    )
-    assert found["fp8"] == declared["fp8"]  # no run has any
 
 
 def test_nested_intervals_do_not_know_the_laboratory_that_they_judge() -> None:
@@ -242,9 +211,8 @@ def test_a_scale_narrows_what_a_source_has_in_common() -> None:
         for n, f in (("a", 1.3), ("b", 0.75))
         for r in rng
     ]
-    by = {name: 0.1 * (name == "step") + 1e-9 for name in PARTS}
     before = intervals.middle_nine_tenths(
-        intervals.standard(of, by), intervals.run_weights(of)
+        intervals.standard(of), intervals.run_weights(of)
     )
-    after = intervals.after_scale(of, by)
+    after = intervals.after_scale(of)
     assert after.high - after.low < 0.5 * (before.high - before.low)

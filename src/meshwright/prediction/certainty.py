@@ -4,15 +4,15 @@ published runs that rests.
     s^2 = sum over parts of (share of the part in the step x how unsure the part is)^2
     interval = t exp(s low) to t exp(s high)
 
-low and high are quantiles of ln(measured / predicted) / s, of predictions whose shared
-numbers were fitted without the laboratory that measured, widened as for a further laboratory; on an
-installation whose steps were measured (`Installation`) those of a source's other runs after
-one scale from three of them.
-They lie between those of the class (chips, framework, kind of model, numbers) and those of all
-runs, the nearer to the class the more sources it has (`ends_between`). s grows with the distance
-from evidence: chips, numbers or a sharding that no run used, more chips, longer sequences. What a
-new kind of chip or a program that nobody knows adds lies on the slower side: both are predicted as
-the slower of what is known. Numbers: catalog/evidence.toml, written by `meshwright fit`.
+low and high are quantiles of ln(measured / predicted) / s over all runs, predicted with shared
+numbers that were fitted without the laboratory that measured, and widened as for a further one; on
+an installation whose steps were measured (`Installation`) those of a source's other runs after one
+scale from three of them.
+Every step is unsure by the same; more so are seconds that hang on a number which each installation
+has for itself or at most one laboratory tells (`PARTS`). s grows with the distance from evidence:
+chips, numbers or a sharding that no run used, more chips, longer sequences. What a new kind of chip
+or a program that nobody knows adds lies on the slower side: both are predicted as the slower of
+what is known. Numbers: catalog/evidence.toml, written by `meshwright fit`.
 """
 
 from __future__ import annotations
@@ -39,20 +39,10 @@ from .classes import (
 )
 from .result import StepResult
 
-PARTS = (
-    "step",
-    "memory",
-    "host",
-    "overhead",
-    "messages",
-    "gathers",
-    "experts",
-    "fp8",
-    "fp4",
-)
-"""What a prediction can be unsure of: of the whole step, of seconds by cause, of kinds of kernels.
-overhead: the host's seconds of a step beside all layers;  gathers: messages of a framework whose
-share of the link was fitted."""
+PARTS = ("step", "host", "overhead", "gathers", "fp4")
+"""What a prediction can be unsure of: the whole step, and what hangs on one number that few runs
+tell. host: seconds of its launches;  overhead: those of a step beside all layers;  gathers:
+messages of a framework whose share of the link was fitted;  fp4: its products."""
 BEYOND = (
     "chip",
     "framework",
@@ -67,14 +57,6 @@ numbers that no run of these computed in; a sharding that no run of its kind of 
 of chips and of tokens in a sequence beyond any run's."""
 SLOWER = ("chip", "framework")
 """Of these, what is predicted as the slower of what is known: it is hardly faster than that."""
-MESSAGES = (
-    "tp_comm",
-    "cp_comm",
-    "ep_comm",
-    "pp_comm",
-    "dp_comm",
-    "overlap_slowdown",
-)
 TRACED = 0.12
 """What a model is unsure of that a trace counted: chosen just above the largest |ln(step / step)|,
 0.112, of traced and hand-written counts of the same layers, 15 layouts, 2026-11-24
@@ -82,8 +64,6 @@ TRACED = 0.12
 """
 TRUSTED = 3
 """A class with fewer sources may be off as a whole, which its own rows do not show."""
-ALL_RUNS = 2.0
-"""Sources of its own that a class must have to weigh as much as all runs do."""
 NEAREST = 3
 
 
@@ -167,16 +147,11 @@ def certainty(of: StepResult) -> Certainty | None:
     if known is None or of.job.profile is None:
         return None
     kind = kind_of(of.job)
-    unseen = {**known, "rows": 0, "sources": ()}
-    mine = known["classes"].get(kind, unseen)
-    low, high = (
-        ends_between(float(mine[end]), known[end], len(mine["sources"]))
-        for end in ("low", "high")
-    )
+    mine = known["classes"].get(kind, {"rows": 0, "sources": ()})
+    ends = known
     far = distance(of.job, known)
     if steps := of.job.cluster.installation.steps:
-        low = float(known["own"]["low"])
-        high = float(known["own"]["high"])
+        ends = known["own"]
         far = dict.fromkeys(far, 0.0)
     unsure = {**known["unsure"], "traced": TRACED}
     shares = part_shares(of.job, of.time_s)
@@ -184,8 +159,8 @@ def certainty(of: StepResult) -> Certainty | None:
     s = uncertainty({**shares, **far}, unsure)
     sides = {**far, **dict.fromkeys(SLOWER, 0.0)}
     return Certainty(
-        math.exp(uncertainty({**shares, **sides}, unsure) * low),
-        math.exp(s * high),
+        math.exp(uncertainty({**shares, **sides}, unsure) * ends["low"]),
+        math.exp(s * ends["high"]),
         s,
         kind=kind,
         rows=int(mine["rows"]),
@@ -195,13 +170,6 @@ def certainty(of: StepResult) -> Certainty | None:
         else "; ".join(reasons_unsure(kind, mine, {**shares, **far})),
         precisions=precisions(kind),
     )
-
-
-def ends_between(own: float, every: float, sources: int) -> float:
-    """An end of an interval: that of a class of n sources and that of all runs, weighed n to
-    ALL_RUNS (empirical Bayes with a weight that no run has told).
-    """
-    return (sources * own + ALL_RUNS * every) / (sources + ALL_RUNS)
 
 
 @cache
@@ -221,21 +189,16 @@ def kind_of(job: Job) -> str:
 def part_shares(job: Job, time_s: Mapping[str, float]) -> dict[str, float]:
     """Part of a prediction -> its share of the step, or whether it is there."""
     whole = sum(time_s[cause] for cause in time_s if cause != "other") or 1.0
-    narrow = job.precision.compute
     by = job.profile
     return {
         "step": 1.0,
-        "memory": time_s["memory"] / whole,
         "host": time_s["host"] / whole,
         # a tiny step may be shorter than the overhead alone: all of it, and no more
         "overhead": min(1.0, by.step_s / whole) if by else 0.0,
-        "messages": sum(time_s[cause] for cause in MESSAGES) / whole,
         "gathers": time_s["dp_comm"] / whole
         if by and by.name in gathering()
         else 0.0,
-        "experts": float(bool(job.model.moe)),
-        "fp8": float(narrow in ("fp8", "int8")),
-        "fp4": float(narrow == "fp4"),
+        "fp4": float(job.precision.compute == "fp4"),
     }
 
 

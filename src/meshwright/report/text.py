@@ -325,12 +325,12 @@ def evidence(p: Prediction) -> list[str]:
     if len(seen) == 1:
         seen = [f"all in {name}" for name in p.certainty.precisions]
     runs = (
-        f"{of['rows']:,} published runs of this kind"
+        f"{of['rows']:,} of this kind"
         f" ({': '.join(filter(None, (of['class'], ', '.join(seen))))})"
         if of["rows"]
-        else f"published runs of other kinds, none of this one ({of['class']})"
+        else f"none of this kind ({of['class']})"
     )
-    said = f"90 % interval from {runs}"
+    said = f"90 % interval from published runs, {runs}"
     lines = [said + (f"; {of['note']}" if of["note"] else "")]
     near = [
         f"{run['model']} on {run['chips']:,} x {run['chip']} in {run['precision']}"

@@ -13,9 +13,9 @@ export const sure = { name: "sure", title: "How sure", show, skeleton };
 // The runs that an interval rests on.
 const basis = (e) =>
   e.rows
-    ? `${plural(e.rows, "published run")} of its class (${e.class}) from ` +
+    ? `published runs, ${grouped(e.rows)} of its class (${e.class}) from ` +
       plural(e.sources.length, "source")
-    : "the published runs of other classes";
+    : "published runs of other classes";
 
 function skeleton() {
   return [

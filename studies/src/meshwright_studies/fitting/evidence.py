@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from json import dumps
 
 from meshwright.formats.toml import dump_job
@@ -10,74 +10,54 @@ from meshwright.prediction.certainty import PublishedRun
 
 from ..validate.rows import Row, plain
 from . import intervals
-from .intervals import BEYOND, DECLARED, Ends
+from .intervals import BEYOND, DECLARED
 from .runs import job_of_row
-from .seen import Column, Seen
+from .seen import Seen
 
 HEAD = """\
 # How sure predictions are. Written by `meshwright fit`; a test compares.
-# low, high: 5 % and 95 % quantiles of ln(measured / predicted) over the width of the prediction
-# (of a class as far below as above), runs of a source weighted as their errors correlate, and
-# widened as for a further laboratory; predictions left out their laboratory (docs/accuracy.md).
+# low, high: 5 % and 95 % quantiles of ln(measured / predicted) over the width of the prediction,
+# runs of a source weighted as their errors correlate, and widened as for a further laboratory;
+# predictions left out their laboratory (docs/accuracy.md).
 """
 
 
 def evidence_toml(of: Sequence[Seen], name: str) -> str:
     """The TOML of an assumption set: all runs pooled, how unsure each part is, then each class."""
     every = intervals.pooled(of)
-    by = intervals.unsure(every)
-    shared = intervals.correlation(every)
-    laboratories = intervals.laboratories_of(every)
-
-    def ends(
-        runs: Sequence[Seen], between: Callable[[Column, Column], Ends]
-    ) -> Ends:
-        weight = intervals.run_weights(runs, shared)
-        found = between(intervals.standard(runs, by), weight)
-        return intervals.for_a_new_laboratory(found, laboratories)
-
-    pooled = ends(every, intervals.middle_nine_tenths)
-    own = intervals.after_scale(every, by)
+    ends = intervals.ends(every)
+    own = intervals.after_scale(every)
     most = {
         "chips": max(s.run.chips for s in of),
         "tokens": max(s.run.tokens for s in of),
     }
     lines = [
         f"[{name}]",
-        *_written(pooled, every),
+        f"low = {ends.low:.3f}",
+        f"high = {ends.high:.3f}",
+        *_counted(every),
         f"own = {{ low = {own.low:.3f}, high = {own.high:.3f} }}",
-        f"pair = {intervals.pair(every, pooled):.3f}",
+        f"pair = {intervals.pair(every, ends):.3f}",
         f"resolution = {intervals.resolution(every):g}",
         f"most = {{ chips = {most['chips']}, tokens = {most['tokens']} }}",
         "",
         f"[{name}.unsure]",
-        *(_unsure(part, by[part], why) for part, (_, why) in DECLARED.items()),
-        *(_unsure(part, value, why) for part, (value, why) in BEYOND.items()),
+        *(
+            f"{part} = {value:.3g}  # {why}"
+            for part, (value, why) in {**DECLARED, **BEYOND}.items()
+        ),
     ]
     for kind in sorted({one.kind for one in of}):
         mine = [one for one in of if one.kind == kind]
-        lines += [
-            "",
-            f'[{name}.classes."{kind}"]',
-            *_written(ends(mine, intervals.on_either_side), mine),
-        ]
+        lines += ["", f'[{name}.classes."{kind}"]', *_counted(mine)]
     return "\n".join(lines) + "\n"
 
 
-def _unsure(part: str, value: float, why: str) -> str:
-    return f"{part} = {value:.3g}  # {why}"
-
-
-def _written(ends: Ends, of: Sequence[Seen]) -> list[str]:
+def _counted(of: Sequence[Seen]) -> list[str]:
     sources = ", ".join(
         f'"{name}"' for name in sorted({one.source for one in of})
     )
-    return [
-        f"low = {ends.low:.3f}",
-        f"high = {ends.high:.3f}",
-        f"rows = {len(of)}",
-        f"sources = [{sources}]",
-    ]
+    return [f"rows = {len(of)}", f"sources = [{sources}]"]
 
 
 def evidence_table(of: Sequence[Seen]) -> str:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import combinations
 from statistics import NormalDist
 from typing import NamedTuple, TypeAlias
@@ -22,10 +22,11 @@ from numpy.typing import NDArray
 
 from meshwright.compare.installation import LEAST, scale
 from meshwright.describe import fitted
-from meshwright.prediction.certainty import PARTS, ends_between
+from meshwright.prediction.certainty import PARTS
 from meshwright.prediction.classes import framework_family
 
 from ..validate.stats import quantile
+from .fit import NOISE
 from .seen import Column, Seen, log_errors, rows_by_part, source_weights
 
 SHARE = 0.9
@@ -35,41 +36,21 @@ POOLED = (0.03, 0.97)
 """Of the one pooled interval that ours are compared with: at the ends of 5 % it holds 84 % of the
 runs of laboratories that it has not seen, at those of 3 % 90 %."""
 DECLARED: Mapping[str, tuple[float, str]] = {
-    "step": (
-        0.06,
-        "repeated runs of one configuration 2 to 5 %, products of a kind of chip 4 %",
-    ),
-    "memory": (
-        0.25,
-        "vidur: passes reach 0.3 to 0.96 of the bandwidth, 0.8 is taken",
-    ),
-    "host": (
-        0.50,
-        "seconds of a launch differ by a factor of 2 between hosts (estimate)",
-    ),
+    "step": (NOISE, "what a fit takes for unexplained in any run"),
+    "host": (0.2, "seconds of a launch: the width of their prior"),
     "overhead": (
         1.0,
-        "seconds of a step beside all layers: the width of their prior (catalog/fitted.toml)",
-    ),
-    "messages": (
-        0.30,
-        "NCCL's tables within 5 %; overlap and waiting are estimates",
+        "seconds of a step beside all layers: a factor of e (estimate)",
     ),
     "gathers": (
         1.0,
-        "share of the link in ZeRO-3 of 2021: the width of its prior (catalog/fitted.toml)",
+        "share of the link in ZeRO-3 of 2021: the width of its prior",
     ),
-    "experts": (
-        0.07,
-        "grouped products, 11 % off their tables, are 0.39 of a step, dispatch, 13 % off its own,"
-        " 0.23 (a tenth of 111 published runs have more); loads of both 8 % (estimate)",
-    ),
-    "fp8": (0.12, "FP8 products with their casts 16 % off their tables"),
-    "fp4": (0.18, "FP4 products with their casts 20 % off their tables"),
+    "fp4": (0.2, "FP4 products in training: the width of their prior"),
 }
-"""Part -> how unsure it is before any run is seen, and why."""
-STIFF = 0.5
-"""A declared width is known within a factor of e: change^2 / 2 for a change by its logarithm."""
+"""Part -> how unsure it is, and why; priors: catalog/fitted.toml. Nothing here is fitted: widths
+that runs tell, by part or by class, say less of a further laboratory's runs than one width of all
+steps does (docs/accuracy.md)."""
 BEYOND: Mapping[str, tuple[float, str]] = {
     "chip": (
         0.15,
@@ -172,57 +153,16 @@ def run_weights(of: Sequence[Seen], shared: float | None = None) -> Column:
     return np.array([1 / (1 + (count[one.source] - 1) * rho) for one in of])
 
 
-def unsure(of: Sequence[Seen]) -> dict[str, float]:
-    """Part -> how unsure it is: standard deviations of the errors, most likely under those
-    declared.
-
-    The cost, sum of w ((e / s)^2 / 2 + ln s) and the squares of the logarithms, is lowered one
-    width at a time, in steps that halve: no random start, the same on every machine.
-    """
-    declared = np.array([DECLARED[name][0] for name in PARTS])
-    x = rows_by_part(of)
-    e = log_errors(of)
-    w = run_weights(of)
-
-    def cost(change: Column) -> float:
-        s = widths(x, declared * np.exp(change))
-        return float(
-            (w * ((e / s) ** 2 / 2 + np.log(s))).sum()
-            + STIFF * (change**2).sum()
-        )
-
-    best = np.zeros(len(declared))
-    least, step = cost(best), 0.4
-    while step > 0.01:
-        costs = [(cost(other), tuple(other)) for other in _around(best, step)]
-        lowest, where = min(costs)
-        if lowest < least - 1e-9:
-            least = lowest
-            best = np.array(where)
-        else:
-            step /= 2
-    return dict(zip(PARTS, map(float, declared * np.exp(best)), strict=True))
-
-
-def _around(point: Column, step: float) -> Iterator[Column]:
-    for axis in range(len(point)):
-        for change in (step, -step):
-            other = point.copy()
-            other[axis] += change
-            yield other
-
-
-def widths(x: Column, by: Column) -> Column:
-    """s of each row. x: rows by parts;  by: how unsure each part is."""
-    wide: Column = np.sqrt(((x * by) ** 2).sum(axis=1))
+def widths(of: Sequence[Seen]) -> Column:
+    """s of each run."""
+    by = np.array([DECLARED[name][0] for name in PARTS])
+    wide: Column = np.sqrt(((rows_by_part(of) * by) ** 2).sum(axis=1))
     return wide
 
 
-def standard(of: Sequence[Seen], by: Mapping[str, float]) -> Column:
+def standard(of: Sequence[Seen]) -> Column:
     """z of each run."""
-    return log_errors(of) / widths(
-        rows_by_part(of), np.array([by[name] for name in PARTS])
-    )
+    return log_errors(of) / widths(of)
 
 
 def middle_nine_tenths(
@@ -233,14 +173,6 @@ def middle_nine_tenths(
     values = list(z[order])
     weights = list(weight[order])
     return Ends(*(float(quantile(values, q, weights)) for q in at))
-
-
-def on_either_side(z: Column, weight: Column) -> Ends:
-    """What nine of ten of the weight lie between, as far below as above: on which side a class of
-    few sources is off is theirs, and a further one may be off on the other.
-    """
-    far = middle_nine_tenths(np.abs(z), weight, (0.0, SHARE)).high
-    return Ends(-far, far)
 
 
 def for_a_new_laboratory(of: Ends, laboratories: int) -> Ends:
@@ -269,38 +201,19 @@ def student(freedom: float) -> float:
     )
 
 
-def laboratories_of(of: Sequence[Seen]) -> int:
-    """How many laboratories ran them."""
-    return len({one.laboratory for one in of})
+def ends(of: Sequence[Seen]) -> Ends:
+    """What nine of ten runs of a further laboratory lie between, by these."""
+    found = middle_nine_tenths(standard(of), run_weights(of))
+    return for_a_new_laboratory(found, len({one.laboratory for one in of}))
 
 
-def of_class(
-    kind: str, of: Sequence[Seen], z: Column, among: Mask | None = None
-) -> Ends:
-    """Those of a class, between its own and those of all runs, the nearer to its own the more
-    sources it has. among: which runs all are (`pool`)."""
-    some = np.ones(len(of), dtype=bool) if among is None else among
-    all_runs = [one for one, yes in zip(of, some, strict=True) if yes]
-    shared = correlation(all_runs)
-    every = middle_nine_tenths(z[some], run_weights(all_runs, shared))
-    mine = np.array([one.kind == kind for one in of])
-    alike = [one for one in of if one.kind == kind]
-    if alike:
-        own = on_either_side(z[mine], run_weights(alike, shared))
-        n = len({one.source for one in alike})
-        every = Ends(
-            *(ends_between(a, b, n) for a, b in zip(own, every, strict=True))
-        )
-    return for_a_new_laboratory(every, laboratories_of(all_runs))
-
-
-def after_scale(of: Sequence[Seen], by: Mapping[str, float]) -> Ends:
+def after_scale(of: Sequence[Seen]) -> Ends:
     """Of a source's other runs after one scale from a few of them: all draws of DRAWS seeds."""
     rests, weight = [], []
     for source in sorted({one.source for one in of}):
         mine = [one for one in of if one.source == source]
         error = log_errors(mine)
-        wide = widths(rows_by_part(mine), np.array([by[p] for p in PARTS]))
+        wide = widths(mine)
         for seed in range(DRAWS):
             taken = drawn(len(mine), seed)
             centre = np.log(scale(list(np.exp(error[taken]))))
@@ -337,43 +250,32 @@ def coverage_and_score(
     return UnseenIntervals(low, high, (low <= error) & (error <= high), score)
 
 
-def nested(
-    of: Sequence[Seen], others: Mapping[str, Sequence[Seen]] | None = None
-) -> UnseenIntervals:
-    """Each laboratory's intervals from the runs of the others alone. others: laboratory -> those
-    runs as predicted without it too; default: as they are."""
-    low = np.zeros(len(of))
-    high = np.zeros(len(of))
-    known = {one.run.id for one in pooled(of)}
-    for name in sorted({one.laboratory for one in of}):
-        rest = (others or {}).get(name) or [
-            one for one in of if one.laboratory != name
-        ]
-        among = np.array([one.run.id in known for one in rest], dtype=bool)
-        by = unsure([one for one in rest if one.run.id in known])
-        z = standard(rest, by)
-        wide = widths(rows_by_part(of), np.array([by[part] for part in PARTS]))
-        classes = {one.kind for one in of if one.laboratory == name}
-        by_kind = {kind: of_class(kind, rest, z, among) for kind in classes}
-        for i, one in enumerate(of):
-            if one.laboratory == name:
-                low[i], high[i] = (wide[i] * end for end in by_kind[one.kind])
-    return coverage_and_score(log_errors(of), low, high)
+def nested(of: Sequence[Seen]) -> UnseenIntervals:
+    """Each laboratory's intervals from the runs of the others alone."""
+    return _from_others(of, widths(of), ends)
 
 
 def one_for_all(
     of: Sequence[Seen], at: tuple[float, float] = POOLED
 ) -> UnseenIntervals:
     """The same with one pooled interval, for comparison. at: the weight below each of its ends."""
-    low = np.zeros(len(of))
-    high = np.zeros(len(of))
+
+    def between(rest: Sequence[Seen]) -> Ends:
+        return middle_nine_tenths(log_errors(rest), source_weights(rest), at)
+
+    return _from_others(of, np.ones(len(of)), between)
+
+
+def _from_others(
+    of: Sequence[Seen], wide: Column, between: Callable[[Sequence[Seen]], Ends]
+) -> UnseenIntervals:
+    """wide: s of each run;  between: the ends that other laboratories' runs give."""
     every = pooled(of)
+    low, high = np.zeros((2, len(of)))
     for name in sorted({one.laboratory for one in of}):
         mine = np.array([one.laboratory == name for one in of])
-        rest = [one for one in every if one.laboratory != name]
-        low[mine], high[mine] = middle_nine_tenths(
-            log_errors(rest), source_weights(rest), at
-        )
+        found = between([one for one in every if one.laboratory != name])
+        low[mine], high[mine] = np.outer(found, wide[mine])
     return coverage_and_score(log_errors(of), low, high)
 
 
