@@ -560,21 +560,19 @@ def test_schedules(
 
 
 @pytest.mark.parametrize(
-    ("stage", "sharding", "fsdp", "zero"),
+    ("stage", "sharding", "zero"),
     [
-        (1, "", "", 1),
-        (None, "zero-3", "", 3),
-        (None, "fsdp full_shard", "", 3),
-        (None, "distributed optimizer", "", 1),
-        (None, "", "megatron-fsdp", 3),
-        (None, "none (replicated adam)", "", 0),
-        (None, "fsdp shard_grad_op", "", 2),
+        (1, "", 1),
+        (None, "zero-3", 3),
+        (None, "fsdp full_shard", 3),
+        (None, "distributed optimizer", 1),
+        (None, "megatron-fsdp", 3),
+        (None, "none (replicated adam)", 0),
+        (None, "fsdp shard_grad_op", 2),
     ],
 )
-def test_zero_stage(
-    stage: int | None, sharding: str, fsdp: str, zero: int
-) -> None:
-    assert words.zero_in_words(stage, sharding, fsdp) == zero
+def test_zero_stage(stage: int | None, sharding: str, zero: int) -> None:
+    assert words.zero_in_words(stage, sharding) == zero
 
 
 def test_latent_attention_and_experts() -> None:

@@ -10,7 +10,8 @@ from validate_rows import row
 from meshwright import Layout
 from meshwright_studies.validate import validate
 from meshwright_studies.validate.jobs import job
-from meshwright_studies.validate.recompute import MODULES, POLICIES, policy
+from meshwright_studies.validate.recompute import modules, policy
+from meshwright_studies.validate.words import word_table
 from refusals import refusal
 
 MAXTEXT = "maxtext (jax)"
@@ -207,9 +208,10 @@ def test_jax_without_a_known_policy_has_no_answer_on_memory(
 
 
 def test_every_policy_and_module_is_read() -> None:
-    assert all(policy(name, MAXTEXT, 32.0).mode != "none" for name in POLICIES)
+    for name, word in word_table().recompute["policies"].items():
+        assert policy(name, MAXTEXT, 32.0).mode == word
     assert all(
-        policy([name], "megatron-lm", 8.0).mode != "none" for name in MODULES
+        policy([name], "megatron-lm", 8.0).mode == name for name in modules()
     )
 
 

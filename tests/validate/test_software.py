@@ -12,20 +12,13 @@ from validate_rows import row
 from meshwright import catalog
 from meshwright.describe.fields import fields_of
 from meshwright.describe.framework import frameworks
-from meshwright.describe.job import Job
+from meshwright.describe.job import PRECISIONS, Job
 from meshwright.describe.software import Software
 from meshwright.prediction.classes import FAMILIES, chip_family, class_named
 from meshwright_studies.validate import published, validate
 from meshwright_studies.validate.jobs import job, job_and_notes
-from meshwright_studies.validate.software import (
-    FLOAT8,
-    FRAMEWORKS,
-    GRADIENTS,
-    KERNELS,
-    OWN,
-    SETTINGS,
-    software_of,
-)
+from meshwright_studies.validate.software import software_of
+from meshwright_studies.validate.words import texts_of_row, word_table
 
 
 @pytest.mark.parametrize(
@@ -382,20 +375,27 @@ def test_sources_whose_runs_waited_for_each_kernel() -> None:
 
 
 def test_the_words_give_only_values_that_a_job_takes() -> None:
-    for words in (*SETTINGS, FLOAT8):
-        allowed = fields_of(Software)[words.field].kind.words or (True, False)
-        assert {value for value, _ in words.values} <= set(allowed)
-    assert {value for value, _ in GRADIENTS} == set(
+    words = word_table()
+    for setting in words.settings:
+        allowed = fields_of(Software)[setting.field].kind.words
+        values = {value for value, _ in setting.values}
+        assert values <= set(allowed or (True, False))
+    assert {value for value, _ in words.gradients.values} == set(
         fields_of(Software)["gradients"].kind.words
     )
-    assert {name for name, _ in KERNELS} - {""} <= set(
+    assert {name for name, _ in words.kernels.values} - {""} <= set(
         fields_of(Job)["attention_kernel"].kind.words
     )
-    assert {name for name, _ in FRAMEWORKS} <= set(frameworks())
+    assert {name for name, _ in words.precision.values} <= set(PRECISIONS)
+    known = {*frameworks(), "unknown"}
+    assert {rule.name for rule in words.frameworks} <= known
     assert set(FAMILIES) <= set(frameworks())
-    assert all(
-        pattern == pattern.lower() or "\\" in pattern for pattern, _ in OWN
-    )
+    texts = set(texts_of_row({}))
+    for rule in (*words.frameworks, *words.habits):
+        Software(**rule.sets)
+        assert {*rule.framework} <= known
+        assert rule.says or rule.lacks or rule.framework, rule
+        assert {*rule.says, *rule.lacks} <= texts
 
 
 def test_every_published_row_is_understood() -> None:

@@ -44,7 +44,11 @@ def validate(
         content = rows.text_of_rows(source)
         if collectives.is_table(content):
             return Validation(
-                tuple(_collectives(content, network, assumptions))
+                tuple(
+                    collectives.compare_collectives(
+                        content, network, assumptions
+                    )
+                )
             )
         every = rows.parse_rows(content)
     else:
@@ -140,26 +144,6 @@ def _compared(
         )
         for p in predictions
     ]
-
-
-def _collectives(
-    content: str, network: str, assumptions: Assumptions
-) -> Iterator[RowComparison]:
-    for what, *rest in collectives.compare_collectives(
-        content, network, assumptions
-    ):
-        source = f"{network} {what.split('-')[0]}"
-        if len(rest) == 1:
-            yield RowComparison(what, source, None, skipped=str(rest[0]))
-        else:
-            yield RowComparison(
-                what,
-                source,
-                "collective_time",
-                predicted=float(rest[0]),
-                measured=float(rest[1]),
-                chip=network,
-            )
 
 
 __all__ = ["RowComparison", "Validation", "published", "validate"]

@@ -7,7 +7,9 @@ remark.
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Iterator
+from dataclasses import replace
 
 from meshwright import catalog
 from meshwright.cost.network import Fabric
@@ -16,7 +18,8 @@ from meshwright.describe.read import brief
 from meshwright.errors import BadInput
 from meshwright.formats import nccl_tests
 
-from .rows import MOST_ROWS, demand_whole, positive_number
+from .result import RowComparison
+from .rows import MOST_ROWS, Row, demand_whole, plain, positive_number
 
 KINDS = {
     name: kind for name, kind in nccl_tests.KINDS.items() if kind != "send"
@@ -32,8 +35,8 @@ def is_table(text: str) -> bool:
 
 def compare_collectives(
     text: str, network: str, assumptions: Assumptions = REALISTIC
-) -> Iterator[tuple[str, float, float] | tuple[str, str]]:
-    """(what, predicted s, measured s) of each line, or (what, why it is skipped)."""
+) -> Iterator[RowComparison]:
+    """Each line beside its prediction, or with the reason why it is skipped."""
     fabric = Fabric.of(catalog.network(network), assumptions.network)
     lines = _lines(text)
     if len(lines) > MOST_ROWS:
@@ -46,32 +49,35 @@ def compare_collectives(
             f"the table of collectives has no column {', '.join(missing)}"
         )
     for i, row in enumerate(reader):
-        name = (
-            str(row["collective"])[:40]
-            .lower()
-            .replace("_", "")
-            .replace("-", "")
+        name = re.sub("[_-]", "", plain(row, "collective")[:40].lower())
+        compared = RowComparison(
+            f"{name}-{i + 1}",
+            f"{network} {name}",
+            "collective_time",
+            chip=network,
         )
-        what = f"{name}-{i + 1}"
         try:
-            group = (
-                demand_whole(row, "gpus_per_node"),
-                demand_whole(row, "nodes"),
-            )
-            size = positive_number(row, "size_bytes")
-            seconds = positive_number(row, "time_mean_s")
-            if name not in KINDS:
-                raise BadInput(
-                    f"collective {brief(row['collective'])} is not modelled"
-                )
-            if size is None or seconds is None:
-                raise BadInput("size or time is not a positive number")
-            if group[0] * group[1] == 1:
-                raise BadInput("one rank sends nothing")
+            predicted, measured = _seconds(row, name, fabric)
         except BadInput as error:
-            yield what, str(error)
-            continue
-        yield what, float(fabric.time(KINDS[name], size, group)), seconds
+            yield replace(compared, quantity=None, skipped=str(error), chip="")
+        else:
+            yield replace(compared, predicted=predicted, measured=measured)
+
+
+def _seconds(row: Row, name: str, fabric: Fabric) -> tuple[float, float]:
+    """(predicted, measured) seconds of a line; BadInput says why there are none."""
+    group = demand_whole(row, "gpus_per_node"), demand_whole(row, "nodes")
+    size = positive_number(row, "size_bytes")
+    seconds = positive_number(row, "time_mean_s")
+    if name not in KINDS:
+        raise BadInput(
+            f"collective {brief(row['collective'])} is not modelled"
+        )
+    if size is None or seconds is None:
+        raise BadInput("size or time is not a positive number")
+    if group == (1, 1):
+        raise BadInput("one rank sends nothing")
+    return float(fabric.time(KINDS[name], size, group)), seconds
 
 
 def _lines(text: str) -> list[str]:

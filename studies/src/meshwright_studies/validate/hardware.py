@@ -20,10 +20,12 @@ from meshwright import catalog
 from meshwright.describe.chip import Chip
 from meshwright.describe.cluster import Cluster
 from meshwright.describe.network import Dim, Network
+from meshwright.describe.slices import axes, shape_for, slice_network
 from meshwright.errors import BadInput
 from meshwright.units import parse
 
-from .rows import Row, demand_whole, plain, table_of_row, whole_of_row
+from . import words
+from .rows import Row, demand_whole, plain, whole_of_row
 
 FAMILY = re.compile(r"tpu-?v?\d+[a-z]?|[a-z]{1,3}\d{2,4}[a-z]?")
 MEMORY = re.compile(r"(?<![\d.x])(\d{2,4}) ?(gi?b)(?!/s|ps)")
@@ -34,44 +36,7 @@ package)."""
 BANDWIDTH = re.compile(r"(\d+(?:\.\d+)?) ?tb/s")
 POWER = re.compile(r"\b(\d{2,4}) ?w\b")
 
-NVLINK = {
-    1: "80 GB/s",
-    2: "150 GB/s",
-    3: "300 GB/s",
-    4: "450 GB/s",
-    5: "900 GB/s",
-}
-"""Generation -> one way per GPU. Sources: NVIDIA whitepapers of P100 to B200 (which print both
-ways).
-"""
-DIRECT = {"80 GB/s": 8, "150 GB/s": 8, "300 GB/s": 4, "450 GB/s": 4}
-"""Rate of NVLink -> most GPUs of a node that it joins by direct links: a link to each other one, so
-two of them share few. Sources: NVIDIA DGX-1 with Tesla V100 System Architecture (a hybrid cube
-mesh); NVIDIA HGX A100 and H100, 4-GPU boards.
-"""
-FABRICS = (
-    ("opa", r"omni-?path|\bopa\b"),
-    ("slingshot", r"slingshot"),
-    ("efa", r"\befa\b"),
-    ("roce", r"\broce\b"),
-    ("ib", r"infiniband|\b(?:hdr|ndr|edr|xdr)\d*\b"),
-    ("ethernet", r"ethernet|\d ?gbe\b"),
-)
-"""What joins nodes: name of its dimension in the catalogue -> its own names, those of generations
-after those of fabrics.
-"""
 SWITCHED = re.compile(r"nv[ -]?switch|dgx-?2|nvl ?-?\d")
-PCIE = {3: "16 GB/s", 4: "32 GB/s", 5: "64 GB/s", 6: "128 GB/s"}
-"""Generation -> one way, 16 lanes. Source: PCI-SIG."""
-INFINIBAND = {
-    "hdr100": "100 Gbit/s",
-    "ndr200": "200 Gbit/s",
-    "edr": "100 Gbit/s",
-    "hdr": "200 Gbit/s",
-    "ndr": "400 Gbit/s",
-    "xdr": "800 Gbit/s",
-}
-"""Port rate, one way. Source: InfiniBand Trade Association roadmap."""
 RATE = re.compile(
     r"(?:(\d+) ?[x\u00d7*] ?)?(\d+(?:\.\d+)?)"
     r" ?(gbit/s|gbps|gb/s|gbe|gbit|gb|g|tbit/s|tbps|tb/s|tbit|tb)\b(?:\+)?",
@@ -98,18 +63,32 @@ LARGEST_DOMAIN = 16384
 
 def cluster_of_row(row: Row) -> Cluster:
     """The machine of the row; BadInput if its chip is not in the catalogue."""
-    hardware = table_of_row(row, "hardware")
-    name = plain(hardware, "gpu")
-    size = whole_of_row(hardware, "gpus_per_node", 0)
+    parts = parts_of_row(row)
     return Cluster(
-        chip_in_words(name),
-        network_of_row(
-            name,
-            size,
-            plain(hardware, "intra_node"),
-            plain(hardware, "inter_node"),
-        ),
-        demand_whole(hardware, "count"),
+        chip_in_words(parts.gpu),
+        network_of_row(*parts),
+        demand_whole(row, "hardware.count"),
+    )
+
+
+class Parts(NamedTuple):
+    """What a row says of its machine."""
+
+    gpu: str
+    size: int
+    """Chips of a node; 0 = not said."""
+    near: str
+    far: str
+    """What joins the chips of a node, and nodes."""
+
+
+def parts_of_row(row: Row) -> Parts:
+    """What a row says of its machine."""
+    return Parts(
+        plain(row, "hardware.gpu"),
+        whole_of_row(row, "hardware.gpus_per_node", 0),
+        plain(row, "hardware.intra_node"),
+        plain(row, "hardware.inter_node"),
     )
 
 
@@ -166,17 +145,17 @@ def _known(name: str) -> Chip:
 def _same_family(name: str) -> list[str]:
     """Catalogue chips whose name or alias has the same family token (a100, gb200, tpu-v5p)."""
     family = _family(name)
-    if not family:
-        return []
-    spellings = [(n, n) for n in catalog.names("chips")] + list(
-        catalog.aliases("chips").items()
+    same = (n for spelling, n in sold("chips") if _family(spelling) == family)
+    return list(dict.fromkeys(same)) if family else []
+
+
+def sold(kind: str) -> list[tuple[str, str]]:
+    """(a spelling, the name) of each "chips" or "networks" of the catalogue that is sold."""
+    spellings = (
+        *((name, name) for name in catalog.names(kind)),
+        *catalog.aliases(kind).items(),
     )
-    real = [
-        (spelling, n) for spelling, n in spellings if not n.startswith(PAPERS)
-    ]
-    return list(
-        dict.fromkeys(n for spelling, n in real if _family(spelling) == family)
-    )
+    return [s for s in spellings if not s[1].startswith(PAPERS)]
 
 
 def _family(name: str) -> str:
@@ -191,7 +170,7 @@ def network_of_row(chip_name: str, size: int, near: str, far: str) -> Network:
     far: between nodes).
     """
     base = catalog.network(chip_in_words(chip_name).network)
-    if "torus" in near.lower():
+    if "torus" in near.lower() and axes(base):
         return _sliced(base, size, far)
     first = base.dims[0]
     last = fabric(far, base)
@@ -201,7 +180,6 @@ def network_of_row(chip_name: str, size: int, near: str, far: str) -> Network:
         raise BadInput(
             f"gpus_per_node must be from 1 to {LARGEST_DOMAIN}, not {nodes}"
         )
-    between = _far(far, size or nodes, last, _system(far) or base)
     rate = _near(near.lower()) or first.bandwidth
     kind = _wired(near.lower(), nodes, rate) or first.kind
     return replace(
@@ -213,12 +191,7 @@ def network_of_row(chip_name: str, size: int, near: str, far: str) -> Network:
                 bandwidth=rate,
                 kind=kind,
             ),
-            replace(
-                last,
-                size=None,
-                bandwidth=between.bandwidth,
-                shared_by=between.shared_by,
-            ),
+            _far(far, size or nodes, base).joins(last),
         ),
     )
 
@@ -227,16 +200,13 @@ def note(row: Row) -> str:
     """What the row leaves open of its network between nodes; "" if nothing, or if it has one node
     only.
     """
-    hardware = table_of_row(row, "hardware")
-    name = plain(hardware, "gpu")
-    size = whole_of_row(hardware, "gpus_per_node", 0)
-    far = plain(hardware, "inter_node")
-    machine = network_of_row(name, size, plain(hardware, "intra_node"), far)
+    parts = parts_of_row(row)
+    machine = network_of_row(*parts)
     inside = math.prod(d.size for d in machine.dims if d.size)
-    if demand_whole(hardware, "count") <= inside:
+    if demand_whole(row, "hardware.count") <= inside:
         return ""
-    base = catalog.network(chip_in_words(name).network)
-    return _far(far, size or inside, base.dims[-1], _system(far) or base).note
+    base = catalog.network(chip_in_words(parts.gpu).network)
+    return _far(parts.far, parts.size or inside, base).note
 
 
 def _near(text: str) -> float | None:
@@ -245,13 +215,10 @@ def _near(text: str) -> float | None:
     """
     if both := BOTH_WAYS.search(text):
         return float(both[1]) * (1e12 if both[2] == "tb" else 1e9) / 2
-    for word, rates in (("nvlink", NVLINK), ("pcie", PCIE)):
+    for word in ("nvlink", "pcie"):
         if generation := re.search(word + r"[ -]?(?:gen ?)?(\d)", text):
-            return (
-                parse(rates[int(generation[1])], "B/s")
-                if int(generation[1]) in rates
-                else None
-            )
+            rate = words.word_table().links[word].get(generation[1])
+            return parse(rate, "B/s") if rate else None
     return None
 
 
@@ -259,8 +226,7 @@ def machines() -> list[Network]:
     """The networks of the catalogue as they are sold."""
     return [
         catalog.network(n)
-        for n in catalog.names("networks")
-        if not n.startswith(PAPERS)
+        for n in dict.fromkeys(n for _, n in sold("networks"))
     ]
 
 
@@ -284,9 +250,8 @@ def fabric(text: str, base: Network) -> Dim:
     """What joins nodes: the base's last dimension; of another fabric that the text names, what a
     machine of the catalogue reaches with it, one with the same chip if there is one."""
     last = base.dims[-1]
-    named = next(
-        (name for name, words in FABRICS if re.search(words, text.lower())),
-        last.name,
+    named = words.first_value(
+        words.word_table().links["fabrics"], text.lower()
     )
     having = [m for m in machines() if m.dims[-1].name == named]
     if named == last.name or not having:
@@ -301,7 +266,8 @@ def _wired(text: str, size: int, rate: float) -> str:
     """
     if SWITCHED.search(text) or "pcie" in text:
         return ""
-    most = next((n for of, n in DIRECT.items() if parse(of, "B/s") == rate), 0)
+    direct = words.word_table().links["direct"]
+    most = next((n for of, n in direct.items() if parse(of, "B/s") == rate), 0)
     return "mesh" if 1 < size <= most else ""
 
 
@@ -312,36 +278,42 @@ class Far(NamedTuple):
     shared_by: int
     note: str = ""
 
+    def joins(self, dim: Dim) -> Dim:
+        """The dimension between nodes with this rate."""
+        return replace(
+            dim,
+            size=None,
+            bandwidth=self.bandwidth,
+            shared_by=self.shared_by,
+        )
 
-def _far(text: str, per_node: int, usual: Dim, system: Network) -> Far:
+
+def _far(text: str, per_node: int, base: Network) -> Far:
     """One way per chip: "8x200Gb HDR per node", "1600 Gb/s per node", "per-GPU 400Gb"; else what is
     usual, and a note.
 
-    usual: the last dimension of the chip's own network;  system: the one the text names ("DGX
-    A100"), else the chip's. A rate alone is one adapter's, and there are as many as the system
-    usually has; a rate nearer to that of all of them together is a node's.
+    Usual is the machine that the text names ("DGX A100"), else the chip's own, base. A rate alone
+    is one adapter's, and there are as many as the machine usually has; a rate nearer to that of all
+    of them together is a node's.
     """
-    words = text.lower()
+    said = text.lower()
+    system = _system(text) or base
     adapter = system.dims[-1]
     match = RATE.search(text)
     rate, count = (
         (_rate(match), float(match[1] or 1))
         if match
-        else (_port(words) or 0.0, 1.0)
+        else (_port(said) or 0.0, 1.0)
     )
     if not rate:
-        if system.dims[-1] is usual:
-            return Far(
-                usual.bandwidth,
-                usual.shared_by,
-                f"the rate between nodes is not stated: that of {system.name} is taken",
-            )
         return Far(
             adapter.bandwidth,
             adapter.shared_by,
-            f"the rate between nodes is taken from {system.name}, which the row names",
+            f"the rate between nodes is not stated: that of {system.name} is taken"
+            if system is base
+            else f"the rate between nodes is taken from {system.name}, which the row names",
         )
-    if of := _of(words, match):
+    if of := _of(said, match):
         return Far(rate * count / (per_node if of == "node" else 1), 1)
     if match and match[1]:
         return Far(
@@ -365,9 +337,9 @@ def _far(text: str, per_node: int, usual: Dim, system: Network) -> Far:
     )
 
 
-def _of(words: str, match: re.Match[str] | None) -> str:
-    """What a rate is said to be of, the nearest such words after it first: "node", "gpu" or ""."""
-    for part_of in (words[match.end() :] if match else "", words):
+def _of(said: str, match: re.Match[str] | None) -> str:
+    """What a rate is said to be of, the nearest such said after it first: "node", "gpu" or ""."""
+    for part_of in (said[match.end() :] if match else "", said):
         matches = [
             (m.start(), of)
             for of, kind in (("node", OF_NODE), ("gpu", OF_GPU))
@@ -385,67 +357,27 @@ def _rate(match: re.Match[str]) -> float:
     return float(match[2]) * scale / (1.0 if BYTES.fullmatch(unit) else 8.0)
 
 
-def _port(words: str) -> float | None:
+def _port(text: str) -> float | None:
     """B/s of a generation of InfiniBand."""
-    port = next(
-        (rate for word, rate in INFINIBAND.items() if word in words), None
-    )
+    ports = words.word_table().links["infiniband"]
+    port = next((rate for word, rate in ports.items() if word in text), None)
     return parse(port, "B/s") if port else None
 
 
 def _system(text: str) -> Network | None:
     """The machine of the catalogue that a text names: "DGX A100", "p4d.24xlarge"."""
-    words = f"-{re.sub(r'[^a-z0-9.]+', '-', text.lower())}-"
-    spellings = [(n, n) for n in catalog.names("networks")] + list(
-        catalog.aliases("networks").items()
-    )
-    matches = [
-        (len(s), n)
-        for s, n in spellings
-        if f"-{s}-" in words and not n.startswith(PAPERS)
-    ]
+    said = f"-{re.sub(r'[^a-z0-9.]+', '-', text.lower())}-"
+    matches = [(len(s), n) for s, n in sold("networks") if f"-{s}-" in said]
     return catalog.network(max(matches)[1]) if matches else None
 
 
 def _sliced(base: Network, size: int, far: str) -> Network:
-    """A torus with what the text says of the network between slices."""
-    cut = torus(base, size)
-    last = base.dims[-1]
-    if last.size is not None or cut.dims[-1].size is not None:
-        return cut
-    between = _far(far, size or 1, last, _system(far) or base)
-    return replace(
-        cut,
-        dims=(
-            *cut.dims[:-1],
-            replace(
-                cut.dims[-1],
-                bandwidth=between.bandwidth,
-                shared_by=between.shared_by,
-            ),
-        ),
-    )
-
-
-def torus(base: Network, size: int) -> Network:
-    """A slice of `size` chips: the axes of the base network, as equal as whole numbers allow, and
-    what joins slices.
+    """A slice of a torus, as a user's is cut, with what the text says of the network between
+    slices.
     """
-    axes = [d for d in base.dims if d.kind in ("ring", "line", "mesh")]
-    above = [d for d in base.dims if d not in axes]
-    sizes = _near_cube(max(1, min(size, LARGEST_DOMAIN)), max(len(axes), 1))
-    cut: list[Dim] = [
-        replace(d, size=n) for d, n in zip(axes, sizes, strict=False)
-    ]
-    return replace(
-        base,
-        dims=(*cut, replace(above[-1], size=None)) if above else tuple(cut),
-    )
-
-
-def _near_cube(n: int, axes: int) -> list[int]:
-    """n as a product of `axes` whole numbers, as equal as possible, ascending."""
-    if axes == 1:
-        return [n]
-    side = max(d for d in range(1, round(n ** (1 / axes)) + 1) if n % d == 0)
-    return [side, *_near_cube(n // side, axes - 1)]
+    cut = slice_network(base, shape_for(base, max(size, 1))[0])
+    last = base.dims[-1]
+    if last.size is not None:
+        return cut
+    between = _far(far, size or 1, base).joins(last)
+    return replace(cut, dims=(*cut.dims[:-1], between))

@@ -29,8 +29,9 @@ from .rows import (
     flag_of_row,
     plain,
     positive_number,
-    table_of_row,
+    sharding_of_row,
     text_of_row,
+    value_of_row,
     whole_of_row,
 )
 from .software import RowSoftware, deals_modules, software_of
@@ -95,8 +96,6 @@ def job_and_notes(row: Row) -> Described:
     by = framework(told.framework)
     plan = layout(row, shape, machine.chips)
     again = policy(row, shape)
-    sharding = text_of_row(row, "optimizer_sharding")
-    fsdp = text_of_row(table_of_row(row, "parallel"), "fsdp")
     job = Job(
         shape,
         machine,
@@ -110,16 +109,13 @@ def job_and_notes(row: Row) -> Described:
         framework=by,
         software=told.settings,
     )
-    offloaded = words.speaks_of(OFFLOADED, f"{sharding} {fsdp}")
-    on_host = (
-        "states in host memory are counted on the device" if offloaded else ""
-    )
+    offloaded = words.speaks_of(OFFLOADED, sharding_of_row(row))
     notes = (
         *told.notes,
         again.note,
         hardware.note(row),
         groups(row, plan),
-        on_host,
+        "states in host memory are counted on the device" if offloaded else "",
     )
     return Described(
         job, tuple(n for n in notes if n), again.memory and not offloaded
@@ -128,20 +124,12 @@ def job_and_notes(row: Row) -> Described:
 
 def is_fsdp(row: Row) -> bool:
     """Shards as FSDP does."""
-    return words.is_fsdp(
-        text_of_row(row, "optimizer_sharding"),
-        text_of_row(table_of_row(row, "parallel"), "fsdp"),
-        text_of_row(row, "software"),
-    )
+    return words.is_fsdp(sharding_of_row(row), text_of_row(row, "software"))
 
 
 def row_precision(row: Row, told: RowSoftware, by: Framework) -> Precision:
     """The numbers of a row; those of gradients are the framework's where it does not say."""
-    said_of_fsdp = (
-        f"{text_of_row(row, 'optimizer_sharding')}"
-        f" {text_of_row(table_of_row(row, 'parallel'), 'fsdp')}"
-        f" {text_of_row(row, 'notes')}"
-    )
+    said_of_fsdp = f"{sharding_of_row(row)} {text_of_row(row, 'notes')}"
     precision = words.precision_in_words(
         text_of_row(row, "precision"),
         text_of_row(row, "software"),
@@ -163,15 +151,20 @@ def row_attention(told: RowSoftware, year: float | None) -> str:
 
 def policy(row: Row, shape: Model) -> recompute.Policy:
     """What the row computes again in the backward pass."""
-    p = table_of_row(row, "parallel")
-    pp = whole_of_row(p, "pp", 1)
-    _, interleave = words.schedule(
-        text_of_row(p, "schedule"), pp, whole_of_row(p, "vpp", 1)
-    )
+    chunks = whole_of_row(row, "parallel.pp", 1) * schedule(row)[1]
     return recompute.policy(
         row.get("recompute"),
         text_of_row(row, "software"),
-        shape.layers / (pp * interleave),
+        shape.layers / chunks,
+    )
+
+
+def schedule(row: Row) -> tuple[str, int]:
+    """(schedule, interleave) of a row."""
+    return words.schedule(
+        text_of_row(row, "parallel.schedule"),
+        whole_of_row(row, "parallel.pp", 1),
+        whole_of_row(row, "parallel.vpp", 1),
     )
 
 
@@ -179,17 +172,13 @@ def _group(row: Row, plan: Layout) -> Num:
     """Ranks among which a row shards: all replicas, a number it says, or those of a node that tp
     and cp leave.
     """
-    p = table_of_row(row, "parallel")
-    said = f"{text_of_row(row, 'optimizer_sharding')} {text_of_row(p, 'fsdp')}"
+    said = sharding_of_row(row)
     if size := GROUP.search(said):
         return min(int(size[1]), plan.replicas)
     if not words.speaks_of(HYBRID, said):
         return plan.replicas
-    return min(
-        whole_of_row(table_of_row(row, "hardware"), "gpus_per_node", 1)
-        / plan.tp,
-        plan.replicas,
-    )
+    node = whole_of_row(row, "hardware.gpus_per_node", 1)
+    return min(node / plan.tp, plan.replicas)
 
 
 def groups(row: Row, plan: Layout) -> str:
@@ -222,32 +211,24 @@ def layout(row: Row, shape: Model, chips: int) -> Layout:
     routes its own tokens. So has JAX unless the row denies it: MaxText's `tensor` axis cuts the
     activations between layers too.
     """
-    p = table_of_row(row, "parallel")
-    tp, cp, pp, ep = (
-        whole_of_row(p, name, 1) for name in ("tp", "cp", "pp", "ep")
-    )
-    schedule, interleave = words.schedule(
-        text_of_row(p, "schedule"), pp, whole_of_row(p, "vpp", 1)
-    )
-    stage = p.get("zero_stage")
-    sequence = flag_of_row(p, "sp")
+    degrees: dict[str, Any] = {
+        name: whole_of_row(row, f"parallel.{name}", 1)
+        for name in ("tp", "cp", "pp", "ep", "etp")
+    }
+    tp, cp, pp = degrees["tp"], degrees["cp"], degrees["pp"]
+    order, interleave = schedule(row)
+    sequence = flag_of_row(row, "parallel.sp")
     if sequence is None:
         sequence = words.is_jax(text_of_row(row, "software"))
     plain_layout = Layout(
-        tp=tp,
-        cp=cp,
-        pp=pp,
-        dp=whole_of_row(p, "dp", max(chips // (tp * cp * pp), 1)),
-        ep=ep,
-        etp=whole_of_row(p, "etp", 1),
+        **degrees,
+        dp=whole_of_row(row, "parallel.dp", max(chips // (tp * cp * pp), 1)),
         microbatch=whole_of_row(row, "micro_batch", 1),
         interleave=interleave,
-        schedule=schedule,
+        schedule=order,
         stages=dealt_layers(row, shape, pp),
         zero=words.zero_in_words(
-            stage if isinstance(stage, int) else None,
-            text_of_row(row, "optimizer_sharding"),
-            text_of_row(p, "fsdp"),
+            value_of_row(row, "parallel.zero_stage"), sharding_of_row(row)
         ),
         recompute=policy(row, shape).mode,
         sequence_parallel=tp > 1 and (sequence or shape.moe is not None),
@@ -284,6 +265,18 @@ def module_stages(layers: int, pp: int) -> list[int]:
     return [b - a for a, b in pairwise(before)]
 
 
+SIZES = {
+    "layers": "layers",
+    "hidden": "hidden",
+    "ffn": "ffn_hidden",
+    "heads": "heads",
+    "vocab": "vocab",
+    "seq": "seq_len",
+}
+"""Field of a model -> its name in a row, which must say it."""
+UNSAID = ("qkv_bias", "bias", "rope_scaling")
+GROUPS = ("groups", "top_groups")
+"""What a public model has and no row speaks of; groups only of as many experts."""
 MAXTEXT: dict[str, Any] = {
     "norm": "rmsnorm",
     "norms_per_layer": 1,
@@ -304,41 +297,35 @@ def _model(row: Row) -> Model:
     the head). GPTs have dropout unless the row speaks of ALiBi or of no biases. JAX's are MaxText's
     own.
     """
-    m = table_of_row(row, "model")
-    if re.search(r"mamba|hybrid|ssm|rwkv", text_of_row(m, "arch")):
+    if re.search(r"mamba|hybrid|ssm|rwkv", text_of_row(row, "model.arch")):
         raise BadInput("state-space layers are not described yet")
-    layers = demand_whole(m, "layers")
-    hidden = demand_whole(m, "hidden")
-    ffn = demand_whole(m, "ffn_hidden")
-    attention = text_of_row(m, "attention")
-    if layers > MOST_LAYERS:
-        raise BadInput(f"layers must be at most {MOST_LAYERS}, not {layers}")
-    stated = flag_of_row(m, "gated")
-    alibi = "alibi" in attention
-    gated = stated if stated is not None else ffn != 4 * hidden
-    biased = not gated and "no bias" not in text_of_row(row, "notes")
-    tied = flag_of_row(m, "tied_embeddings")
+    size: dict[str, Any] = {
+        name: demand_whole(row, f"model.{key}") for name, key in SIZES.items()
+    }
+    if size["layers"] > MOST_LAYERS:
+        raise BadInput(
+            f"layers must be at most {MOST_LAYERS}, not {size['layers']}"
+        )
+    attention = text_of_row(row, "model.attention")
+    notes = text_of_row(row, "notes")
+    stated = flag_of_row(row, "model.gated")
+    tied = flag_of_row(row, "model.tied_embeddings")
     window = WINDOW.search(attention)
+    alibi = "alibi" in attention
+    gated = stated if stated is not None else size["ffn"] != 4 * size["hidden"]
+    biased = not gated and "no bias" not in notes
+    rotary = gated or "rotary" in notes
     shape = Model(
-        plain(m, "name")[:80] or "unnamed",
-        layers,
-        hidden,
-        heads=demand_whole(m, "heads"),
-        ffn=ffn,
-        vocab=demand_whole(m, "vocab"),
-        seq=demand_whole(m, "seq_len"),
-        kv_heads=whole_of_row(m, "kv_heads", 0) or None,
-        head_dim=whole_of_row(m, "head_dim", 0) or None,
+        plain(row, "model.name")[:80] or "unnamed",
+        **size,
+        kv_heads=whole_of_row(row, "model.kv_heads", 0) or None,
+        head_dim=whole_of_row(row, "model.head_dim", 0) or None,
         gated=gated,
         window=int(window[1]) or None if window else None,
         full_every=1 if not window else 2 if "alternating" in attention else 0,
         norm="rmsnorm" if gated else "layernorm",
-        positions="rope"
-        if gated or "rotary" in text_of_row(row, "notes")
-        else "alibi"
-        if alibi
-        else "learned",
-        qk_norm="qwen3" in text_of_row(m, "name"),
+        positions="rope" if rotary else "alibi" if alibi else "learned",
+        qk_norm="qwen3" in text_of_row(row, "model.name"),
         qkv_bias=biased,
         bias=biased,
         dropout=biased and not alibi,
@@ -347,9 +334,9 @@ def _model(row: Row) -> Model:
         vocab_multiple=1
         if "fsdp" in text_of_row(row, "software")
         else MEGATRON_ROWS,
-        mla=row_latent_attention(m),
-        moe=row_experts(m, ffn),
-        mtp_layers=whole_of_row(m, "mtp_layers", 0),
+        mla=row_latent_attention(row),
+        moe=row_experts(row, size["ffn"]),
+        mtp_layers=whole_of_row(row, "model.mtp_layers", 0),
     )
     if words.is_jax(text_of_row(row, "software")) and not gated:
         shape = replace(shape, **MAXTEXT)
@@ -367,52 +354,49 @@ def as_published(shape: Model) -> Model:
         return shape
     moe = shape.moe
     if moe and known.moe:
-        moe = replace(
-            moe,
-            router_bias=known.moe.router_bias,
-            expert_bias=known.moe.expert_bias,
+        same = (moe.experts, moe.top_k) == (
+            known.moe.experts,
+            known.moe.top_k,
         )
-        if (moe.experts, moe.top_k) == (known.moe.experts, known.moe.top_k):
-            moe = replace(
-                moe,
-                groups=known.moe.groups,
-                top_groups=known.moe.top_groups,
-            )
-    return replace(
-        shape,
-        qkv_bias=known.qkv_bias,
-        bias=known.bias,
-        rope_scaling=known.rope_scaling,
-        moe=moe,
-    )
+        names = ("router_bias", "expert_bias", *(GROUPS if same else ()))
+        moe = replace(moe, **{n: getattr(known.moe, n) for n in names})
+    own = {name: getattr(known, name) for name in UNSAID}
+    return replace(shape, **own, moe=moe)
 
 
-def row_latent_attention(m: Row) -> MLA | None:
+def row_latent_attention(row: Row) -> MLA | None:
     """Latent attention, with DeepSeek-V3's widths where the row only says that there is some."""
-    mla: Any = m.get("mla")
-    if not mla and "mla" not in text_of_row(m, "arch"):
+    said = value_of_row(row, "model.mla")
+    if not said and "mla" not in text_of_row(row, "model.arch"):
         return None
-    w = mla if isinstance(mla, dict) else {}
-    return MLA(
-        kv_lora_rank=whole_of_row(w, "kv_lora_rank", 512),
-        qk_nope_head_dim=whole_of_row(w, "qk_nope_head_dim", 128),
-        qk_rope_head_dim=whole_of_row(w, "qk_rope_head_dim", 64),
-        v_head_dim=whole_of_row(w, "v_head_dim", 128),
-        q_lora_rank=whole_of_row(w, "q_lora_rank", 0 if w else 1536) or None,
-    )
+    queries = 0 if said and isinstance(said, dict) else 1536
+    widths = {
+        name: whole_of_row(row, f"model.mla.{name}", width)
+        for name, width in DEEPSEEK_V3.items()
+    }
+    rank = whole_of_row(row, "model.mla.q_lora_rank", queries)
+    return MLA(**widths, q_lora_rank=rank or None)
 
 
-def row_experts(m: Row, ffn: int) -> MoE | None:
+DEEPSEEK_V3 = {
+    "kv_lora_rank": 512,
+    "qk_nope_head_dim": 128,
+    "qk_rope_head_dim": 64,
+    "v_head_dim": 128,
+}
+
+
+def row_experts(row: Row, ffn: int) -> MoE | None:
     """The mixture of experts, if the row has one."""
-    count = whole_of_row(m, "experts", 0)
+    count = whole_of_row(row, "model.experts", 0)
     if count <= 1:
-        if "moe" in text_of_row(m, "arch"):
-            raise BadInput("experts are not given")
+        if "moe" in text_of_row(row, "model.arch"):
+            raise BadInput("model.experts is not given")
         return None
     return MoE(
         count,
-        demand_whole(m, "top_k"),
-        whole_of_row(m, "expert_ffn", ffn),
-        shared_ffn=whole_of_row(m, "shared_expert_ffn", 0),
-        dense_layers=whole_of_row(m, "dense_layers", 0),
+        demand_whole(row, "model.top_k"),
+        whole_of_row(row, "model.expert_ffn", ffn),
+        shared_ffn=whole_of_row(row, "model.shared_expert_ffn", 0),
+        dense_layers=whole_of_row(row, "model.dense_layers", 0),
     )

@@ -288,7 +288,7 @@ def workload(row: Row, job: Job) -> tuple[object, ...]:
     )
     return (
         *told,
-        text_of_row(table_of_row(row, "hardware"), "gpu"),
+        text_of_row(row, "hardware.gpu"),
         job.model,
         job.cluster.chips,
         job.batch,

@@ -14,40 +14,13 @@ configs/base.yml, commit e591f30); torchtitan, `activation_checkpoint`
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from meshwright.errors import BadInput
 
-from .words import is_jax, speaks_of
+from .words import is_jax, speaks_of, word_table
 
-MODULES = (
-    "core_attn",
-    "layernorm",
-    "mla_up_proj",
-    "mlp",
-    "moe",
-    "moe_act",
-    "shared_experts",
-)
-"""Modules of Megatron Core."""
-
-POLICIES: dict[str, str] = {
-    "minimal_with_context_and_quantization": "minimal_with_context",
-    "minimal_with_quantization": "minimal",
-    "minimal_with_context": "minimal_with_context",
-    "minimal_offloaded": "minimal",
-    "minimal_flash": "minimal_with_context",
-    "minimal": "minimal",
-    "qkv_proj_offloaded": "save_qkv_proj",
-    "save_dot_with_context_except_mlp": "save_dot_with_context_except_mlp",
-    "save_dot_except_mlpwi": "save_dot_except_mlpwi",
-    "save_dot_except_mlp": "save_dot_except_mlp",
-    "save_qkv_proj": "save_qkv_proj",
-    "save_out_proj": "save_out_proj",
-    "full": "full",
-}
-"""Policy of MaxText -> the layout's word; a name stands before those that it begins with."""
 EVERY_PRODUCT = "minimal_with_context"
 """Keeps the results of all matrix products and of attention."""
 
@@ -230,6 +203,11 @@ EXACT = 1e-9
 """A number of layers is whole, but for rounding."""
 
 
+def modules() -> Sequence[str]:
+    """Modules of Megatron Core that a row may name."""
+    return tuple(word_table().recompute["modules"])
+
+
 def _modules(words: str) -> list[str]:
     """The modules that the words list, known or not."""
     if listed := NAMED_LISTS.search(words):
@@ -243,24 +221,24 @@ def _modules(words: str) -> list[str]:
     ):
         return []  # what follows is prose
     return re.findall(
-        rf"\b(?:{'|'.join(sorted(MODULES, key=len, reverse=True))})\b", words
+        rf"\b(?:{'|'.join(sorted(modules(), key=len, reverse=True))})\b", words
     )
 
 
 def _listed(names: list[str]) -> Policy:
     """Selective recomputation of modules."""
-    known = [n for n in names if n in MODULES]
-    strange = [n for n in names if n not in MODULES]
+    known = sorted({*names} & {*modules()})
+    strange = [n for n in names if n not in known]
     if not known:
         raise BadInput(
-            f"recomputed module {names[0][:40]!r} is not known; {', '.join(MODULES)} are"
+            f"recomputed module {names[0][:40]!r} is not known; {', '.join(modules())} are"
         )
     note = (
         f"recomputed module {strange[0][:40]!r} is not known and left out"
         if strange
         else ""
     )
-    return Policy("+".join(sorted({*known})), note, memory=not strange)
+    return Policy("+".join(known), note, memory=not strange)
 
 
 def _operations(words: str) -> Policy:
@@ -279,7 +257,7 @@ def _operations(words: str) -> Policy:
 
 def _of_jax(words: str) -> Policy:
     """One of MaxText's policies: names of the results that stay; what else there is runs again."""
-    for name, word in POLICIES.items():
+    for name, word in word_table().recompute["policies"].items():
         if re.search(
             rf"(?<![\w-]){re.sub('_', '[ _-]', name)}(?![\w-])", words
         ):

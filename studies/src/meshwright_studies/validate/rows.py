@@ -64,6 +64,14 @@ def demand_rows(rows: object) -> list[Row]:
     return list(rows)
 
 
+def value_of_row(row: Row, name: str) -> object:
+    """What stands under a name, or under a path of names such as parallel.tp; None if nothing."""
+    value: object = row
+    for key in name.split("."):
+        value = value.get(key) if isinstance(value, Mapping) else None
+    return value
+
+
 def table_of_row(row: Row, name: str) -> Row:
     """A nested object, {} if it is not one."""
     value = row.get(name)
@@ -75,9 +83,15 @@ def text_of_row(row: Row, name: str) -> str:
     return plain(row, name).lower()
 
 
+def sharding_of_row(row: Row) -> str:
+    """What a row says of sharding."""
+    names = ("optimizer_sharding", "parallel.fsdp")
+    return " ".join(text_of_row(row, name) for name in names)
+
+
 def plain(row: Row, name: str) -> str:
     """A printable text as it stands, "" if it is not one."""
-    value = row.get(name)
+    value = value_of_row(row, name)
     return (
         "".join(c for c in value[:LONGEST_TEXT] if c.isprintable())
         if isinstance(value, str)
@@ -87,7 +101,7 @@ def plain(row: Row, name: str) -> str:
 
 def positive_number(row: Row, name: str) -> float | None:
     """A finite number above 0, from SMALLEST (a text that is one counts), else None."""
-    value = row.get(name)
+    value = value_of_row(row, name)
     if isinstance(value, bool) or not isinstance(value, (int, float, str)):
         return None
     try:
@@ -99,7 +113,7 @@ def positive_number(row: Row, name: str) -> float | None:
 
 def whole_of_row(row: Row, name: str, default: int) -> int:
     """A whole number from 1 to LARGEST, else the default; BadInput for a number that is neither."""
-    value = row.get(name)
+    value = value_of_row(row, name)
     parsed = positive_number(row, name)
     if parsed is None:
         negative = (
@@ -126,7 +140,7 @@ def demand_whole(row: Row, name: str) -> int:
 
 def flag_of_row(row: Row, name: str) -> bool | None:
     """True, False, or None if not said."""
-    value = row.get(name)
+    value = value_of_row(row, name)
     if isinstance(value, str) and value.strip().lower() in ("true", "false"):
         return value.strip().lower() == "true"
     return value if isinstance(value, bool) else None

@@ -99,11 +99,15 @@ def open_choices(row: Row) -> Iterator[tuple[int, int]]:
     microbatches stages share out, as Megatron-LM asked of interleaving to 2024.
     """
     open_ = silent(row)
-    p = table_of_row(row, "parallel")
-    each = whole_of_row(row, "global_batch", 1) / whole_of_row(p, "dp", 1)
-    pp = whole_of_row(p, "pp", 1)
-    layers = demand_whole(table_of_row(row, "model"), "layers")
-    stated = whole_of_row(row, "micro_batch", 1), whole_of_row(p, "vpp", 1)
+    each = whole_of_row(row, "global_batch", 1) / whole_of_row(
+        row, "parallel.dp", 1
+    )
+    pp = whole_of_row(row, "parallel.pp", 1)
+    layers = demand_whole(row, "model.layers")
+    stated = (
+        whole_of_row(row, "micro_batch", 1),
+        whole_of_row(row, "parallel.vpp", 1),
+    )
     chunks_of = [v for v in CHUNKS if layers % (pp * v) == 0] or [1]
     if chunks_of == [1] and layers % pp == 0:
         chunks_of = [1, layers // pp]
@@ -119,7 +123,7 @@ def by_rule(row: Row, fits: Mapping[tuple[int, int], bool]) -> tuple[int, int]:
     """The rule's choice among those that are legal."""
     if not fits:
         raise BadInput("no microbatch of 1, 2, 4, 8 divides its batch")
-    pp = whole_of_row(table_of_row(row, "parallel"), "pp", 1)
+    pp = whole_of_row(row, "parallel.pp", 1)
     least = min(microbatch for microbatch, _ in fits)
     if pp > 1:
         return max(choice for choice in fits if choice[0] == least)
@@ -149,8 +153,7 @@ def note(row: Row, microbatch: int, chunks: int, fits: bool) -> str:
     names = [
         name
         for name in silent(row)
-        if name != "parallel.vpp"
-        or whole_of_row(table_of_row(row, "parallel"), "pp", 1) > 1
+        if name != "parallel.vpp" or whole_of_row(row, "parallel.pp", 1) > 1
     ]
     said = " and ".join(SAID[name] for name in names)
     words = " and ".join(put[name] for name in names)

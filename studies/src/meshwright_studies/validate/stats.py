@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import combinations, pairwise
 from statistics import median
 from typing import Any
 
+import numpy as np
+
 DIFFERENT = 0.05
 """Measured values further apart than this have an order: repeated runs of one configuration lie 1
 to 3 % about their mean.
 """
+
+
+FIGURES = (
+    *("median_abs_error", "mean_abs_error", "p90_abs_error"),
+    *("bias", "coverage"),
+)
 
 
 def stats(
@@ -22,14 +31,7 @@ def stats(
     None where there is nothing to say (no rows; no intervals).
     """
     if not ratios:
-        return {
-            "rows": 0,
-            "median_abs_error": None,
-            "mean_abs_error": None,
-            "p90_abs_error": None,
-            "bias": None,
-            "coverage": None,
-        }
+        return {"rows": 0, **dict.fromkeys(FIGURES)}
     errors = sorted(abs(r - 1) for r in ratios)
     return {
         "rows": len(ratios),
@@ -50,48 +52,26 @@ def quantile(
     A value stands in the middle of its own weight, q is the share of the way from the first value
     to the last.
     """
-    alike = weights or (1.0,) * len(ordered)
-    places, passed = [], 0.0
-    for weight in alike:
-        places.append(passed + weight / 2)
-        passed += weight
+    weight = np.array(weights or (1.0,) * len(ordered))
+    places = weight.cumsum() - weight / 2
     at = places[0] + q * (places[-1] - places[0])
-    high = next(
-        (i for i, place in enumerate(places) if place >= at), len(places) - 1
-    )
-    low = max(high - 1, 0)
-    gap = places[high] - places[low]
-    return ordered[low] + ((at - places[low]) / gap if gap else 0.0) * (
-        ordered[high] - ordered[low]
-    )
+    return float(np.interp(at, places, ordered))
 
 
 def fractional_ranks(values: Sequence[float]) -> list[float]:
     """Rank of each value from 1; equal values share the mean of their ranks."""
-    order = sorted(range(len(values)), key=values.__getitem__)
-    places = [0.0] * len(values)
-    start = 0
-    while start < len(order):
-        end = start
-        while (
-            end + 1 < len(order)
-            and values[order[end + 1]] == values[order[start]]
-        ):
-            end += 1
-        for i in order[start : end + 1]:
-            places[i] = (start + end) / 2 + 1
-        start = end + 1
-    return places
+    _, place, count = np.unique(
+        values, return_inverse=True, return_counts=True
+    )
+    shared = count.cumsum() - (count - 1) / 2
+    return [float(rank) for rank in shared[place]]
 
 
 def spearman(a: Sequence[float], b: Sequence[float]) -> float | None:
     """Spearman's rank correlation: Pearson's of the ranks; None if one side does not vary."""
-    x, y = fractional_ranks(a), fractional_ranks(b)
-    mean = (len(x) + 1) / 2
-    xy = sum((i - mean) * (j - mean) for i, j in zip(x, y, strict=True))
-    xx = sum((i - mean) ** 2 for i in x)
-    yy = sum((j - mean) ** 2 for j in y)
-    return xy / (xx * yy) ** 0.5 if xx and yy else None
+    if min(len({*a}), len({*b})) < 2:
+        return None
+    return float(np.corrcoef(fractional_ranks(a), fractional_ranks(b))[0, 1])
 
 
 def regret(predicted: Sequence[float], measured: Sequence[float]) -> float:
@@ -147,31 +127,21 @@ def confusion(pairs: Iterable[tuple[float | None, bool]]) -> dict[str, Any]:
     balanced_accuracy: mean of the shares of those that ran out, and of those that ran, that were
     foreseen; brier: mean of (risk - happened)^2.
     """
-    counts = {
-        "true_positives": 0,
-        "false_positives": 0,
-        "false_negatives": 0,
-        "true_negatives": 0,
-        "unknown": 0,
-    }
-    squares = []
-    for risk, happened in pairs:
-        if risk is None:
-            counts["unknown"] += 1
-            continue
-        foreseen = risk > EVEN
-        right = foreseen == happened
-        side = "positives" if foreseen else "negatives"
-        counts[f"{'true' if right else 'false'}_{side}"] += 1
-        squares.append((risk - happened) ** 2)
-    yes = counts["true_positives"]
-    no = counts["true_negatives"]
-    out = yes + counts["false_negatives"]
-    ran = no + counts["false_positives"]
+    every = list(pairs)
+    known = [(risk, ran_out) for risk, ran_out in every if risk is not None]
+    seen = Counter((risk > EVEN, ran_out) for risk, ran_out in known)
+    yes, no = seen[True, True], seen[False, False]
+    alarms, missed = seen[True, False], seen[False, True]
+    out, ran = yes + missed, no + alarms
+    squares = [(risk - ran_out) ** 2 for risk, ran_out in known]
     return {
-        "rows": out + ran + counts["unknown"],
-        **counts,
-        "accuracy": (yes + no) / (out + ran) if out + ran else None,
+        "rows": len(every),
+        "true_positives": yes,
+        "false_positives": alarms,
+        "false_negatives": missed,
+        "true_negatives": no,
+        "unknown": len(every) - len(known),
+        "accuracy": (yes + no) / len(known) if known else None,
         "balanced_accuracy": (yes / out + no / ran) / 2
         if out and ran
         else None,

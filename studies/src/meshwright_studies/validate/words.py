@@ -1,5 +1,5 @@
-"""What the words of a row mean: precision, sharding, schedule (recomputation: `recompute`; the
-framework: `software`).
+"""What the words of published rows mean: the table data/runs/words.toml, and what no table can say
+of precision, sharding and schedule (recomputation: `recompute`).
 
 Defaults, where a row does not say: bf16 (fp16 on chips without it); replicated Adam; 1F1B,
 interleaved if there are virtual stages.
@@ -8,7 +8,11 @@ interleaved if there are virtual stages.
 from __future__ import annotations
 
 import re
-from dataclasses import replace
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import Any, TypeVar
 
 from meshwright.describe.chip import Chip
 from meshwright.describe.holding import Holding
@@ -19,19 +23,138 @@ from meshwright.describe.job import (
     Precision,
 )
 
-COMPUTE = (
-    (r"fp4", "fp4"),
-    (r"fp8|float8|e4m3", "fp8"),
-    (r"bf16|bfloat16", "bf16"),
-    (r"fp16|float16|half", "fp16"),
-    (r"tf32", "tf32"),
-    (r"fp32|float32", "fp32"),
-)
+from ..shipped import shipped_text
+from .rows import Row, sharding_of_row, text_of_row
+
 JAX = re.compile(r"\b(?:maxtext|jax|pax(?:ml)?|levanter|t5x|easylm)\b")
 EIGHT_BIT_GATHER = (
     r"\b(?:fp8|float8|mxfp8)[ _-](?:all[ _-]?gather|(?:param\w*|weight)[ _-](?:all[ _-]?)?gather)"
     r"|all[ _-]?gathers?\w* in (?:fp8|float8|8[ -]bit)|fsdp_(?:fp8|float8)_all_gather"
 )
+KERNEL_LIST = re.compile(r"kernels?[=:] ?(\w[\w.]*(?: ?\+ ?[\w. ]+)?)")
+DATED = re.compile(r"(20[12]\d)-?(0[1-9]|1[0-2])(?!\d)")
+T = TypeVar("T")
+Values = Sequence[tuple[T, str]]
+"""(value, what says so)."""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What holds of the rows that meet every condition which is named."""
+
+    name: str = ""
+    says: Mapping[str, str] = field(default_factory=dict)
+    lacks: Mapping[str, str] = field(default_factory=dict)
+    framework: Sequence[str] = ()
+    since: float | None = None
+    until: float | None = None
+    dated_before: int | None = None
+    sets: Mapping[str, Any] = field(default_factory=dict)
+    note: str = ""
+
+    def holds(
+        self,
+        text: Mapping[str, str],
+        year: float | None,
+        framework: str = "",
+    ) -> bool:
+        """Does it hold of a row with these texts (`texts_of_row`), of that year and framework?"""
+        since, until, before = self.since, self.until, self.dated_before
+        dates = (int(y + m) for y, m in DATED.findall(text["source_ref"]))
+        return (
+            all(re.search(p, text[name]) for name, p in self.says.items())
+            and not any(re.search(p, text[n]) for n, p in self.lacks.items())
+            and (not self.framework or framework in self.framework)
+            # a row without a year, or a source without a date, meets no bound
+            and (since is None or (year is not None and year >= since))
+            and (until is None or (year is not None and year < until))
+            and (before is None or max(dates, default=before) < before)
+        )
+
+
+@dataclass(frozen=True)
+class Words:
+    """How a row may speak of a setting."""
+
+    values: Values[Any]
+    field: str = ""
+    topic: str = ""
+    """What names the setting at all; a row that names it with no value of `values` gets a note."""
+    within: Sequence[str] = ("software", "recipe", "notes")
+
+
+@dataclass(frozen=True)
+class Table:
+    """The words that are known."""
+
+    frameworks: Sequence[Rule]
+    settings: Sequence[Words]
+    gradients: Words
+    kernels: Words
+    precision: Words
+    recompute: Mapping[str, Any]
+    """Modules and policies of frameworks (`recompute`)."""
+    links: Mapping[str, Any]
+    """What joins chips (`hardware`)."""
+    habits: Sequence[Rule]
+
+    @property
+    def read(self) -> list[str]:
+        """Patterns of all words of a program that mean something."""
+        rules = (*self.frameworks, *self.habits)
+        return [
+            *(words.topic for words in self.settings),
+            *(pattern for _, pattern in self.kernels.values),
+            *(
+                says[name]
+                for rule in rules
+                for says in (rule.says, rule.lacks)
+                for name in ("software", "kernels")
+                if name in says
+            ),
+        ]
+
+
+@lru_cache(maxsize=1)
+def word_table() -> Table:
+    """The table that comes with the package."""
+    data = tomllib.loads(shipped_text("runs/words.toml"))
+    return Table(
+        frameworks=[Rule(**each) for each in data["frameworks"]],
+        settings=[Words(**each) for each in data["settings"]],
+        gradients=Words(**data["gradients"]),
+        kernels=Words(**data["kernels"]),
+        precision=Words(**data["precision"]),
+        recompute=data["recompute"],
+        links=data["links"],
+        habits=[Rule(**each) for each in data["habits"]],
+    )
+
+
+def texts_of_row(row: Row) -> dict[str, str]:
+    """The texts of a row that speak of its software, by the names that the table has for them."""
+    names = ("software", "precision", "recipe", "notes", "source_ref")
+    text = {
+        name: text_of_row(row, name)
+        for name in (*names, "attention_kernel", "model.attention")
+    }
+    sharding = sharding_of_row(row)
+    listed = KERNEL_LIST.search(text["software"])
+    return {
+        **text,
+        "sharding": sharding,
+        "stack": f"{text['software']} {sharding}",
+        "kernels": text["attention_kernel"] or (listed[1] if listed else ""),
+    }
+
+
+def first_value(
+    values: Values[T],
+    text: str,
+    speaks: Callable[[str, str], object] = re.search,
+) -> T | None:
+    """The first value that a text speaks of."""
+    return next((value for value, p in values if speaks(p, text)), None)
 
 
 def speaks_of(pattern: str, words: str) -> bool:
@@ -59,10 +182,8 @@ def precision_in_words(
     fsdp: what the row says of FSDP, None if it has none; FSDP gathers weights in 16 bits unless the
     row speaks of an 8-bit all-gather (llm-foundry's "bf16 compute"; an option of torchtitan's).
     """
-    compute = next(
-        (name for pattern, name in COMPUTE if re.search(pattern, words)),
-        "bf16" if "bf16" in chip.matrix_flops else "fp16",
-    )
+    own = "bf16" if "bf16" in chip.matrix_flops else "fp16"
+    compute = first_value(word_table().precision.values, words) or own
     base = PRECISIONS[compute]
     if (
         fsdp is not None
@@ -88,26 +209,22 @@ def optimizer(fsdp: bool, software: str, holding: Holding) -> Optimizer:
     )
 
 
-def zero_in_words(stage: int | None, sharding: str, fsdp: str) -> int:
+def zero_in_words(stage: object, sharding: str) -> int:
     """ZeRO stage: the number if given, else from the words."""
-    if stage in (0, 1, 2, 3):
+    if isinstance(stage, int) and stage in range(4):
         return stage
-    words = f"{sharding} {fsdp}"
-    if number := re.search(r"zero[- ]?([0-3])", words):
+    if number := re.search(r"zero[- ]?([0-3])", sharding):
         return int(number[1])
-    if "grad_op" in words:
+    if "grad_op" in sharding:
         return 2
-    return 3 if "fsdp" in words else 1 if "distributed" in words else 0
+    return 3 if "fsdp" in sharding else 1 if "distributed" in sharding else 0
 
 
-def is_fsdp(sharding: str, fsdp: str, software: str) -> bool:
+def is_fsdp(sharding: str, software: str) -> bool:
     """PyTorch's FSDP or JAX's: the fp32 shard is the master copy (Megatron's and DeepSpeed's keep a
     separate one).
     """
-    return (
-        "fsdp" in f"{sharding} {fsdp}"
-        and "megatron" not in f"{sharding} {fsdp} {software}"
-    )
+    return "fsdp" in sharding and "megatron" not in f"{sharding} {software}"
 
 
 def schedule(words: str, pp: int, interleave: int) -> tuple[str, int]:
