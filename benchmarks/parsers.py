@@ -240,7 +240,7 @@ def groups(job: Any) -> dict[str, list[int]]:
     """Ranks of the group that rank 0 is in, for each axis of a plan: what each tool lays out as
     tp nearest, then cp, dp and pp, or pp nearer than dp; experts beside their tensor slices.
     """
-    from meshwright.formats.bridge.writing import STAGES_NEARER
+    from meshwright.formats.bridge.shared import STAGES_NEARER
     from meshwright.layout.placement import AXES, lies
 
     l = job.layout

@@ -45,7 +45,7 @@ GIB = 2.0**30
 
 def jobs() -> Iterator[tuple[str, Job]]:
     """Every recipe that is described, and the job it is."""
-    tool = test_bridge.bridge.TOOLS["megatron-bridge"]
+    tool = test_bridge.bridge.tool_named("megatron-bridge")
     for row in test_bridge.RECIPES["rows"]:
         if test_bridge.is_described(row) and "global_batch_size" in row:
             keys = {k: v for k, v in row.items() if k != "file"}

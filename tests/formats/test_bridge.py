@@ -20,6 +20,7 @@ from meshwright.describe.recompute import recompute, resolve
 from meshwright.describe.software import Software
 from meshwright.formats import bridge, flags
 from meshwright.formats.bridge import deepspeed, launch, shell, table
+from meshwright.formats.bridge.cells import function_named
 from meshwright.formats.bridge.megatron import pipeline_text, stages_of
 from meshwright.layout import rules
 from meshwright.schedule import get as schedule_named
@@ -175,7 +176,7 @@ def test_published_recipes_are_expressed() -> None:
         keys = {k: v for k, v in row.items() if k != "file"}
         found = bridge.understood_as(
             "megatron-bridge",
-            bridge.TOOLS["megatron-bridge"].of_tree(keys, ""),
+            bridge.tool_named("megatron-bridge").of_tree(keys, ""),
         )
         job = job_from(found)
         if rules.broken(job, job.layout):
@@ -198,7 +199,7 @@ def test_states_of_the_optimizer_in_the_words_of_torch() -> None:
         for r in RECIPES["rows"]
         if r.get("exp_avg_dtype") and "128gpu_b200" in r["recipe"]
     )
-    tool = bridge.TOOLS["megatron-bridge"]
+    tool = bridge.tool_named("megatron-bridge")
     for name in ("torch.bfloat16", "bfloat16", "bf16"):
         keys = {**row, "exp_avg_dtype": name, "exp_avg_sq_dtype": name}
         found = bridge.understood_as("megatron-bridge", tool.of_tree(keys, ""))
@@ -708,31 +709,40 @@ def test_how_megatron_exchanges_keys(tmp_path: Path) -> None:
 
 def test_what_the_table_does_not_say_a_tool_reads_and_writes() -> None:
     """Several keys of one field are alternatives (kind), or are said for each value, or by code."""
-    for name, tool in bridge.TOOLS.items():
-        for path, cell in table.get(name).cells.items():
+    for name, format in table.formats().items():
+        for path, cell in format.cells.items():
             if len(cell.keys) < 2 or cell.always is not table.UNSAID:
                 continue
             tabled = cell.kind or cell.says or cell.once or cell.lengths
             tabled = tabled or cell.formula
-            tabled = tabled or cell.hub
-            assert tabled or path in tool.READ, (name, path)
+            tabled = tabled or cell.hub or cell.product
+            assert tabled or cell.reader, (name, path)
             tabled = tabled or cell.beside or cell.write or cell.put
             tabled = tabled or cell.refuse
-            tabled = tabled or not table.get(name).written
-            assert tabled or path in tool.WRITE, (name, path)
+            tabled = tabled or not format.written
+            assert tabled or cell.writer, (name, path)
 
 
 def test_every_key_of_the_table_is_asked_for_once() -> None:
     """No key stands for two fields unless one of them is computed from it."""
-    for name, tool in bridge.TOOLS.items():
+    for name, format in table.formats().items():
         seen: dict[str, str] = {}
-        for path, cell in table.get(name).cells.items():
+        for path, cell in format.cells.items():
             for key in cell.keys:
                 first = seen.setdefault(key, path)
-                cells = table.get(name).cells
-                computed = {path, first} & {*tool.READ}
-                computed |= {p for p in (path, first) if cells[p].formula}
+                rows = format.cells[first], cell
+                computed = any(
+                    r.reader or r.formula or r.product for r in rows
+                )
                 assert first == path or computed, (name, key, path, first)
+
+
+def test_functions_that_rows_name_are_there() -> None:
+    """A row says where the code stands that reads or writes its field."""
+    for name, format in table.formats().items():
+        for path, cell in format.cells.items():
+            for named in filter(None, (cell.reader, cell.writer)):
+                assert callable(function_named(named)), (name, path, named)
 
 
 YAML_BOMB = "a: &a [x]\n" + "".join(

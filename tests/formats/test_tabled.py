@@ -13,12 +13,13 @@ from meshwright.formats.bridge import launch, table
 from meshwright.formats.bridge.cells import KeyNames
 from meshwright.formats.bridge.keys import Keys
 from meshwright.formats.bridge.reading import FileKeys
-from meshwright.formats.bridge.tabled import TabledTool
 from refusals import refusal
 
 JOB = Job("llama3-8b", "8xh100-sxm", 8, Layout(dp=8, zero=3))
 TABLED = [
-    n for n, tool in bridge.TOOLS.items() if isinstance(tool, TabledTool)
+    name
+    for name, format in table.formats().items()
+    if format.own and format.enough > 1
 ]
 FILES: dict[str, tuple[str, dict[str, Any]]] = {
     "nanotron": (
@@ -458,7 +459,7 @@ WORDED = {
 def read(name: str, **more: object) -> bridge.ForeignFile:
     """The file of a format, with some of its keys changed."""
     keys = bridge._tree(FILES[name][0], "yaml", "a.yaml")
-    said = bridge.TOOLS[name].of_tree(keys, "a.yaml")
+    said = bridge.tool_named(name).of_tree(keys, "a.yaml")
     chips = said.chips or 64
     return bridge.understood_as(name, FileKeys({**said.keys, **more}, chips))
 

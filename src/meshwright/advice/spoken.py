@@ -13,7 +13,6 @@ from typing import Any
 
 from ..describe.job import Job
 from ..errors import BadInput
-from ..formats import bridge
 from ..formats.bridge import table
 from ..formats.bridge.cells import said_of
 from ..formats.bridge.edit import NONE
@@ -56,10 +55,7 @@ class Tongue:
             format = table.get(self.format)
             said = (said_of(format, path, job) for path in format.cells)
             return {k: v for keys in said if keys for k, v in keys.items()}
-        tool = bridge.TOOLS[self.format]
-        out, script = keys_of(
-            table.get(self.format), job.filled, tool.WRITE, tool.READ
-        )
+        out, script = keys_of(table.get(self.format), job.filled)
         pairs = (line.partition(" = ")[::2] for line in script)
         return {**out, **dict(pairs)}
 

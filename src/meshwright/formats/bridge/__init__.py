@@ -18,24 +18,18 @@ from .. import parse_json, parse_toml, read_text
 from ..logs import TITLES, read_log, steps_of
 from . import (
     accelerate,
-    axolotl,
     deepspeed,
-    gpt_neox,
-    hf_trainer,
     launch,
     maxtext,
     megatron_args,
     megatron_bridge,
-    nanotron,
     nemo,
     onto,
     primus,
     shell,
     table,
-    tabled,
     torchtitan,
     torchtitan_toml,
-    trainers,
 )
 from .dumps import dump, headed
 from .edit import LARGEST_BASE
@@ -48,39 +42,32 @@ from .reading import (
     understood,
 )
 from .recognise import explains_more, no_tools_file, recognised
-from .table import Format, get
-from .tabled import TabledTool
+from .table import Format, formats, get
 from .tool import Tool
 from .tree import flat_keys, parse_yaml
 from .writing import keys_of
 
-TOOLS: dict[str, Tool] = {
+OWN = {
     tool.name: tool
     for tool in (
         megatron_args.TOOL,
-        torchtitan.TOOL,
-        torchtitan_toml.TOOL,
-        deepspeed.TOOL,
-        accelerate.TOOL,
-        axolotl.TOOL,
-        maxtext.TOOL,
         megatron_bridge.TOOL,
-        TabledTool("nanotron", nanotron.READ),
-        TabledTool("gpt-neox", gpt_neox.READ, gpt_neox.WRITE),
-        nemo.Nemo("nemo", megatron_args.TOOL.READ),
-        TabledTool("torchtune", trainers.TORCHTUNE),
-        TabledTool("litgpt", trainers.LITGPT),
-        TabledTool("olmo", trainers.OLMO),
-        TabledTool("olmo-core"),
-        TabledTool("levanter", trainers.LEVANTER),
-        TabledTool("transformers", hf_trainer.READ),
-        TabledTool("llama-factory", hf_trainer.READ),
-        TabledTool("llama-factory-v1", hf_trainer.READ_V1),
-        TabledTool("ms-swift", hf_trainer.READ_SWIFT),
-        TabledTool("ms-swift-megatron", megatron_args.TOOL.READ),
+        torchtitan.TOOL,
+        torchtitan_toml.TorchtitanToml("torchtitan-toml"),
+        deepspeed.DeepSpeed("deepspeed"),
+        accelerate.Accelerate("accelerate"),
+        maxtext.MaxText("maxtext"),
+        nemo.Nemo("nemo"),
     )
 }
-"""Format -> what knows it: its file, or the table alone."""
+"""Tools of which no table says all."""
+
+
+def tool_named(name: str) -> Tool:
+    """What knows the files of a format."""
+    return OWN.get(name, Tool(name))
+
+
 LOGS = (".log", ".out", ".txt", ".err")
 """Ends of files that may be the log of a run, which begins with its arguments."""
 SCRIPTS = (".sh", ".bash", ".slurm", ".sbatch", ".args")
@@ -116,7 +103,7 @@ def foreign(path: str) -> bool:
         keys = _tree(read_text(path), TREES[end], path)
     except BadInput:
         return False
-    return any(tool.mine_tree(keys) for tool in TOOLS.values())
+    return any(tool_named(name).mine_tree(keys) for name in formats())
 
 
 def logged(path: str) -> bool:
@@ -147,7 +134,7 @@ def no_run(path: str, text: str | None = None) -> BadInput:
 def arguments_of_log(text: str, chips: int | None) -> ForeignFile:
     """What the arguments in a log say.  Raises BadInput where there are none."""
     if found := dump(text):
-        said = TOOLS[found.format].of_tree(found.said.keys, "the log")
+        said = tool_named(found.format).of_tree(found.said.keys, "the log")
         said = replace(
             said,
             chips=found.said.chips or said.chips,
@@ -219,9 +206,11 @@ def read_file(
         return of_primus(keys, path, chips)
     sayings: dict[str, FileKeys] = {}
     refusals: dict[str, BadInput] = {}
-    for name in [named] if named else TOOLS:
+    for name in [named] if named else formats():
         try:
-            said = _said(TOOLS[name], text, keys, path=path, sure=bool(named))
+            said = _said(
+                tool_named(name), text, keys, path=path, sure=bool(named)
+            )
         except BadInput as error:
             refusals[name] = error
             continue
@@ -229,7 +218,7 @@ def read_file(
             sayings[name] = said
     read_as = {name: said.keys for name, said in sayings.items()}
     if refusals:
-        words = tabled.flags_of_script(text) if keys is None else keys
+        words = launch.flags_of_script(text) if keys is None else keys
         if refuser := explains_more(refusals, words, read_as):
             raise refusals[refuser]
     if named and not sayings:
@@ -261,7 +250,7 @@ def _said(
         if not tool.trees or not (sure or tool.mine_tree(keys)):
             return None
         return tool.of_tree(keys, path)
-    if not tool.scripts or not (sure or tool.mine(text)):
+    if not tool.format.scripts or not (sure or tool.mine(text)):
         return None
     return tool.said(text, path)
 
@@ -283,7 +272,7 @@ def laid_under(name: str, said: FileKeys, path: str) -> FileKeys:
         if kind and base.is_file():
             keys = _tree(read_text(base), kind, str(base))
             reader = "torchtitan-toml" if name == torchtitan.NAME else name
-            under = TOOLS[reader].of_tree(keys, str(base))
+            under = tool_named(reader).of_tree(keys, str(base))
             note = f"what the flags do not say is in {said.base[:80]}"
             return replace(
                 said,
@@ -300,12 +289,12 @@ def of_primus(
 ) -> ForeignFile:
     """The trainer's settings in a file of Primus."""
     wrapped = primus.unwrapped(keys, path)
-    tool = TOOLS[wrapped.format]
+    tool = tool_named(wrapped.format)
     said = tool.of_tree(wrapped.keys, path)
     said = primus.with_experts_asked(said, wrapped)
     said = replace(said, chips=chips or said.chips)
     known = {"model": wrapped.model} if wrapped.model else {}
-    file = understood(get(wrapped.format), said, tool.READ, known)
+    file = understood(get(wrapped.format), said, known)
     return primus.understood_as_primus(file, wrapped)
 
 
@@ -315,7 +304,7 @@ def understood_as(
     """The job in the keys of one format."""
     if chips is not None:
         said = replace(said, chips=chips)
-    return understood(get(name), said, TOOLS[name].READ)
+    return understood(get(name), said)
 
 
 def write_onto(
@@ -341,7 +330,7 @@ def write_onto(
             f"--base {path[:80]} is a file of {told.title}, not of {format.title}"
         )
     kind = TREES.get(suffix(path))
-    tool = TOOLS[to]
+    tool = tool_named(to)
     keys = _tree(text, kind, path) if kind else tool.said(text, path).keys
     if primus.mine(keys):
         raise BadInput(
@@ -381,17 +370,17 @@ def write(job: Job, to: str, at: launch.Place) -> tuple[str, list[str]]:
             f"{format.title} is read here, not written: {', '.join(table.written())} are"
         )
     demand_chip(format, job)
-    out, script = keys_of(format, job, TOOLS[to].WRITE, TOOLS[to].READ)
+    out, script = keys_of(format, job)
     told = [f"your script says: {word}" for word in script]
     yours = [f"not in the plan: {format.yours}"] if format.yours else []
     notes = (launch.made_of(job, at.path), *at.notes, *told, *yours)
-    return TOOLS[to].render(out, job, replace(at, notes=notes)), script
+    return tool_named(to).render(out, job, replace(at, notes=notes)), script
 
 
 __all__ = [
     "Format",
     "ForeignFile",
-    "TOOLS",
+    "tool_named",
     "foreign",
     "understood_as",
     "read_file",

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from ...describe.job import Job
 from ..torchrun import PORT
 from . import launch
-from .reading import FileKeys
 from .shared import (
     Out,
     write_shards,
@@ -20,30 +16,15 @@ NAME = "accelerate"
 M = "parallelism_config.parallelism_config_"
 
 
-def _write_dp(job: Job, out: Out) -> None:
+def write_processes(job: Job, out: Out) -> None:
     out["num_processes"] = int(job.layout.chips)
     write_shards(job, out, NAME, M)
-
-
-WRITE = {"layout.dp": _write_dp}
 
 
 class Accelerate(Tool):
     """accelerate's YAML."""
 
     named = False
-
-    def mine_tree(self, keys: Mapping[str, Any]) -> bool:
-        """Every file of accelerate's says what kind of distribution it has."""
-        return "distributed_type" in keys or "compute_environment" in keys
-
-    def of_tree(self, keys: Mapping[str, Any], where: str) -> FileKeys:
-        """The keys, and the processes that are started."""
-        count = str(keys.get("num_processes", ""))
-        return FileKeys(
-            dict(keys),
-            int(count) if count.isdecimal() and int(count) > 0 else None,
-        )
 
     def head(self, at: launch.Place) -> Out:
         """What its launcher is told beside the plan."""
@@ -57,6 +38,3 @@ class Accelerate(Tool):
         # this rendezvous numbers the nodes itself: --machine_rank is demanded, and not read
         meets = f'--main_process_ip "{at.head}" --main_process_port {PORT}'
         return f"{words} --rdzv_backend c10d --machine_rank 0 {meets}"
-
-
-TOOL = Accelerate("accelerate", WRITE=WRITE)

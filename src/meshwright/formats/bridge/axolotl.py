@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import Any
 
 from ...describe.job import Job
 from ...describe.read import brief
@@ -19,7 +17,6 @@ from .shared import (
     runs_on,
     write_shards,
 )
-from .tool import Tool
 
 NAME = "axolotl"
 F = "fsdp_config."
@@ -88,10 +85,7 @@ def zero(k: Keys) -> int:
     return stage
 
 
-READ = {"layout.zero": zero}
-
-
-def _write_dp(job: Job, out: Out) -> None:
+def write_replicas(job: Job, out: Out) -> None:
     """Its shards are those of an expert, where experts are shared out."""
     write_shards(job, out, NAME)
     if job.layout.ep > 1:
@@ -141,17 +135,3 @@ def write_cp(job: Job, out: Out) -> None:
             )
         out["sample_packing"] = True
     out["ring_attn_func"] = EXCHANGED.get(l.cp_exchange, l.cp_exchange)
-
-
-WRITE = {"layout.cp": write_cp, "layout.dp": _write_dp}
-
-
-class Axolotl(Tool):
-    """axolotl's YAML."""
-
-    def mine_tree(self, keys: Mapping[str, Any]) -> bool:
-        """A base model, and data or steps of training."""
-        return "base_model" in keys
-
-
-TOOL = Axolotl("axolotl", READ, WRITE)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from fnmatch import fnmatchcase
-from functools import partial
+from functools import cache, partial
+from importlib import import_module
 from typing import Any
 
 from ...describe.job import (
@@ -14,10 +15,10 @@ from ...describe.job import (
     OPTIMIZERS,
     PRECISIONS,
     Job,
-    Precision,
 )
 from ...describe.offload import offload
 from ...describe.read import brief
+from ...describe.recompute import recompute
 from ...errors import BadInput
 from ..formulas import calls, filled_in, names_in, worked_out
 from .keys import Keys
@@ -29,14 +30,19 @@ from .shared import (
     compiles,
     hub_model,
     hub_name,
+    inside,
     layers_of,
     left_of,
+    megatron_settings,
+    model_named,
+    name_of,
     optimizer_named,
     replicas_left,
     run_length,
     run_tokens,
     runs_fsdp2,
     runs_on,
+    value_in_words,
 )
 from .table import UNSAID, Cell, Format
 
@@ -87,8 +93,17 @@ def _value_of_cell(
     format: Format, path: str, cell: Cell, keys: Keys, names: KeyNames
 ) -> Any:
     """The value that the kind of row reads."""
+    if cell.reader:
+        return function_named(cell.reader)(keys)
     if cell.hub:
         return hub_model(keys, cell.keys, format.name)
+    if cell.product:
+        for key in cell.product:
+            if keys.product(key) < 0:
+                keys.unreadable(
+                    key, "takes what the other axes leave: give it"
+                )
+        return max(keys.product(*cell.product), 1)
     if cell.parts:
         each = {*format.cells["layout.microbatch"].keys} & keys.unread
         return None if each else batch_of_parts(keys, cell.parts)
@@ -136,14 +151,22 @@ def _value_of_cell(
     return value if cell.words is None else _ours(value, cell, keys)
 
 
+@cache
+def function_named(name: str) -> Callable[..., Any]:
+    """The function that a row names by its module, such as megatron:stages."""
+    module, _, function = name.partition(":")
+    code: Callable[..., Any] = getattr(
+        import_module(f"{__package__}.{module}"), function
+    )
+    return code
+
+
 class KeyNames(dict[str, Any]):
     """What the names in a format's formulas stand for: readers of keys, fields read before, and the
     format's own `let`, each worked out anew where it is asked for."""
 
     def __init__(self, format: Format, keys: Keys) -> None:
-        readers = (
-            "whole number word flag switch choice get items degree so_far"
-        )
+        readers = "whole number word flag switch choice get items degree so_far product"
         super().__init__(
             {name: getattr(keys, name) for name in readers.split()}
         )
@@ -176,7 +199,10 @@ class KeyNames(dict[str, Any]):
             chips=keys.chips,
             title=keys.title,
             left=lambda: left_of(keys),
+            strange=strange,
+            model=lambda name: model_named(keys, name, format.name),
             max=max,
+            min=min,
             int=int,
             str=str,
             round=round,
@@ -192,6 +218,13 @@ def with_let(formula: str, format: Format) -> Iterator[str]:
     yield formula
     for name in names_in(formula) & format.let.keys():
         yield from with_let(format.let[name], format)
+
+
+def strange(words: Iterable[str], known: tuple[str, ...]) -> str:
+    """The words that fit none of the patterns, in a sentence; empty if all do."""
+    return ", ".join(
+        w for w in words if not any(fnmatchcase(w, p) for p in known)
+    )
 
 
 CHECKED = ("whole", "number", "switch", "choice")
@@ -221,7 +254,12 @@ class PlanNames(dict[str, Any]):
         super().__init__(
             accumulated=partial(accumulated, job),
             compiles=partial(compiles, job),
+            inside=partial(inside, job),
+            megatron_settings=partial(megatron_settings, job),
+            model_name=partial(name_of, job, format.name),
+            strange=strange,
             int=int,
+            len=len,
             max=max,
             str=str,
         )
@@ -233,6 +271,7 @@ class PlanNames(dict[str, Any]):
             "model": job.model,
             "own": job.framework,
             "away": offload(job.layout.offload),
+            "recompute": recompute(job.layout.recompute),
             "profile": job.profile,
         }
 
@@ -334,6 +373,9 @@ def write_cell(
     for formula, why in cell.refuse:
         if worked_out(formula, names):
             raise BadInput(filled_in(why, names))
+    if cell.writer:
+        function_named(cell.writer)(job, out)
+        return
     if cell.put:
         made = {key: worked_out(f, names) for key, f in cell.put.items()}
         out |= {key: v for key, v in made.items() if v is not None}
@@ -451,16 +493,3 @@ def value_of_word(path: str, value: Any) -> Any:
         rest = {k: v for k, v in value.items() if k != "name"}
         return replace(named[value["name"]], **rest)
     return named.get(value, value) if isinstance(value, str) else value
-
-
-def value_in_words(path: str, value: Any) -> str:
-    """A value in a sentence."""
-    if isinstance(value, dict):
-        return f"{value['name']} with some other bytes"
-    if isinstance(value, Precision) and value not in PRECISIONS.values():
-        return (
-            f"{value.compute} with gather_bytes {value.gather_bytes:g} and"
-            f" gradient_bytes {value.gradient_bytes:g}"
-        )
-    text = str(getattr(value, "name", value))[:60]
-    return text.lower() if isinstance(value, bool) else text

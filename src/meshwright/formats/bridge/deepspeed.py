@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
 from .reading import FileKeys
-from .shared import (
-    Out,
-)
 from .tool import Tool
-from .tree import nested
 
 NAME = "deepspeed"
 OWN = (
@@ -33,10 +28,6 @@ PROFILES = {
 class DeepSpeed(Tool):
     """DeepSpeed's JSON."""
 
-    def mine_tree(self, keys: Mapping[str, Any]) -> bool:
-        """A file with a batch or a stage of DeepSpeed's."""
-        return any(key in keys for key in OWN)
-
     def of_tree(self, keys: Mapping[str, Any], where: str) -> FileKeys:
         """The keys, but for those that are left to the script."""
         auto = [key for key, value in keys.items() if value == AUTO]
@@ -46,10 +37,3 @@ class DeepSpeed(Tool):
         return FileKeys(
             {k: v for k, v in keys.items() if v != AUTO}, None, tuple(notes)
         )
-
-    def text(self, out: Out) -> str:
-        """The JSON, which has no comments."""
-        return json.dumps(nested(out), indent=2) + "\n"
-
-
-TOOL = DeepSpeed("deepspeed")

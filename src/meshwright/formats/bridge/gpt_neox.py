@@ -28,7 +28,7 @@ def vocab(k: Keys) -> int | None:
     return None
 
 
-def _kernel(k: Keys) -> str | None:
+def attention_kernel(k: Keys) -> str | None:
     """By the kinds of attention of the layers.  Raises BadInput for any that see a part."""
     kinds = [w for w in k.items("attention_config") if w.strip("[]'\" ")]
     words = {w.strip("[]'\" ") for kind in kinds for w in kind.split(",")}
@@ -41,12 +41,6 @@ def _kernel(k: Keys) -> str | None:
             " give it as config.json"
         )
     return "fa2" if "flash" in named else None
-
-
-READ = {
-    "model.vocab": vocab,
-    "job.attention_kernel": _kernel,
-}
 
 
 def write_vocab(job: Job, out: Out) -> None:
@@ -75,9 +69,3 @@ def write_kernel(job: Job, out: Out) -> None:
         )
     if kernel == "fa2":
         out["attention_config"] = [[["flash"], job.model.layers]]
-
-
-WRITE = {
-    "model.vocab": write_vocab,
-    "job.attention_kernel": write_kernel,
-}

@@ -14,7 +14,7 @@ WORDS = (*SHARDING, *WRAPPED, "offload", "false")
 """Of `fsdp` (training_args.py, FSDPOption)."""
 
 
-def _zero(k: Keys) -> int:
+def fsdp_zero(k: Keys) -> int:
     """By the words of FSDP or the name of DeepSpeed's file, as axolotl hands them on; without
     `auto_wrap` all weights are one unit (training_args.py, _process_fsdp_args).
     """
@@ -31,18 +31,14 @@ def _zero(k: Keys) -> int:
     return stage
 
 
-READ = {"layout.zero": _zero}
-
-
 def zero_swift(k: Keys) -> int:
     """ms-swift has a configuration of its own for FSDP 2, by that name."""
     if k.word("fsdp") != "fsdp2":
-        return _zero(k)
+        return fsdp_zero(k)
     runs_fsdp2(k)
     return 3
 
 
-READ_SWIFT = {"layout.zero": zero_swift}
 FSDP2 = ("fsdp2", "fsdpturbo")
 """LLaMA-Factory v1's words for PyTorch's second FSDP (plugins/trainer_plugins/distributed)."""
 
@@ -63,8 +59,3 @@ def zero_v1(k: Keys) -> int:
         return 0
     runs_fsdp2(k)
     return 3 if k.switch("dist_config.reshard_after_forward", True) else 2
-
-
-READ_V1 = {
-    "layout.zero": zero_v1,
-}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from math import prod
 from typing import Any
 
 from ...describe.read import brief
@@ -110,6 +111,13 @@ class Keys:
             self.unreadable(key, f"must be a number, not {brief(value)}")
             return default
         return number
+
+    def product(self, *keys: str) -> int:
+        """The product of keys that are whole numbers, each 1 where it is missing; -1: one of them
+        takes what others leave.
+        """
+        parts = [self.whole(key, 1) or 1 for key in keys]
+        return -1 if min(parts) < 0 else prod(parts)
 
     def word(self, key: str, default: str = "") -> str:
         """The value of a key that is a word, in lower case; none is a word too."""

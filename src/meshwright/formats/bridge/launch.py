@@ -14,7 +14,7 @@ from ...errors import BadInput
 from .. import sbatch
 from ..torchrun import DEVICES, PORT
 from ..words import words as command_words
-from .shell import Shell
+from .shell import Shell, read_script
 from .table import Format
 
 RANKS = (
@@ -144,6 +144,23 @@ def command_with_most_flags(
         key=lambda words: sum(w.startswith("--") for w in words),
         default=None,
     )
+
+
+def spelled(key: object) -> str:
+    """A key with underscores, however the tool lets one write it."""
+    return str(key).replace("-", "_")
+
+
+def flags_of(words: Sequence[str]) -> list[str]:
+    """Names of a command's flags."""
+    flags = (word for word in words if word.startswith("--"))
+    return [spelled(word[2:].partition("=")[0]) for word in flags]
+
+
+def flags_of_script(text: str) -> list[str]:
+    """Names of the flags that a script gives to anything."""
+    commands = map(command_pieces, read_script(text).commands)
+    return [*dict.fromkeys(f for words in commands for f in flags_of(words))]
 
 
 SHARDS = (

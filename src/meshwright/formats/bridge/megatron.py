@@ -10,18 +10,13 @@ import re
 from itertools import groupby
 from typing import Any
 
-from ...describe.framework import framework
 from ...describe.job import OPTIMIZERS, Job
 from ...describe.layout import AXES
-from ...describe.recompute import OPERATIONS, PARTS, recompute
-from ...errors import BadInput
-from ...layout import beside
+from ...describe.recompute import OPERATIONS, PARTS
 from ...layout.placement import lies
 from ...layout.stages import stage_count, stage_layers
 from .keys import Keys
-from .model_megatron import READ_MODEL
-from .shared import layers_of
-from .writing import STAGES_NEARER
+from .shared import STAGES_NEARER, layers_of
 
 TITLE = "Megatron-LM"
 CORE = "megatron-core"
@@ -53,7 +48,7 @@ def interleave(k: Keys) -> int | None:
     return v if v and v > 1 and pp > 1 else None
 
 
-def _stages(k: Keys) -> str | None:
+def megatron_stages(k: Keys) -> str | None:
     """Layers of each stage, where the file deals them itself."""
     pp = k.degree("layout.pp")
     v = k.degree("layout.interleave")
@@ -139,7 +134,7 @@ def stages_of(text: object) -> list[int] | None:
     ]
 
 
-def _recomputed(k: Keys) -> str:
+def megatron_recompute(k: Keys) -> str:
     """`Layout.recompute` of granularity, method, modules and number of layers."""
     how = k.word("recompute_granularity") or k.word(
         "activations_checkpoint_granularity"
@@ -180,7 +175,7 @@ def _recomputed(k: Keys) -> str:
     return "full"
 
 
-def _optimizer(k: Keys) -> object:
+def megatron_optimizer(k: Keys) -> object:
     """The optimizer and the bytes of its states."""
     name = {"adam": "adamw", "": "adamw"}.get(
         k.word("optimizer"), k.word("optimizer")
@@ -202,16 +197,6 @@ def _optimizer(k: Keys) -> object:
     if kept == [4.0, 4.0, 4.0]:
         return None
     return {"name": name, "state_bytes": sum(kept), "master_bytes": kept[0]}
-
-
-READ = {
-    **READ_MODEL,
-    "layout.interleave": interleave,
-    "layout.stages": _stages,
-    "layout.recompute": _recomputed,
-    "job.optimizer": _optimizer,
-}
-"""Field -> what reads it."""
 
 
 # ---------------------------------------------------------------- writing
@@ -278,77 +263,8 @@ def pipeline_text(layers: list[int], mtp: int = 0) -> str:
     return "".join(packed) + texts[-1]
 
 
-def _write_recompute(job: Job, out: Out) -> None:
-    parts = recompute(job.layout.recompute)
-    if parts.words == ("full",):
-        out["recompute_granularity"] = "full"
-        out["recompute_method"] = "block" if parts.layers else "uniform"
-        out["recompute_num_layers"] = parts.layers or 1
-    elif parts.words:
-        known = (
-            "core_attn",
-            "moe_act",
-            "layernorm",
-            "mla_up_proj",
-            "mlp",
-            "moe",
-            "shared_experts",
-        )
-        strange = [
-            w for w in parts.words if w not in known and w != "selective"
-        ]
-        if (
-            strange
-            or parts.layers
-            or ("selective" in parts.words and len(parts.words) > 1)
-        ):
-            raise BadInput(
-                f"Megatron cannot recompute {job.layout.recompute}: {', '.join(known)}"
-            )
-        out["recompute_granularity"] = "selective"
-        if parts.words != ("selective",):
-            out["recompute_modules"] = [*parts.words]
-
-
 def write_placement(job: Job, out: Out) -> None:
     sizes = job.cluster.sizes
     usual = lies(job.layout, sizes, AXES)
     if not usual and lies(job.layout, sizes, STAGES_NEARER):
         out["use_tp_pp_dp_mapping"] = True
-
-
-def _demand(job: Job, out: Out) -> None:
-    """BadInput for settings that Megatron does not take beside each other (`validate_args`)."""
-    l, numbers = job.layout, job.precision
-    if l.zero >= 2 and l.pp > 1:
-        raise BadInput(
-            f"ZeRO-{l.zero} is Megatron-FSDP's, which runs without a pipeline: zero 1"
-        )
-    if (
-        numbers.compute in ("fp8", "fp4")
-        and numbers.gather_bytes == 1
-        and not l.zero
-    ):
-        raise BadInput(
-            "weights are gathered in 8 bits only by a distributed optimizer: zero 1"
-        )
-    demand_overlaps(job)
-
-
-def demand_overlaps(job: Job) -> None:
-    """BadInput for overlaps and CUDA graphs that Megatron does not take beside a layout, whatever
-    framework the job names (`layout.beside`).
-    """
-    rules = beside.rules_asked(framework(CORE), job.software)
-    if sentences := beside.broken_settings(job, job.layout, rules):
-        raise BadInput("; ".join(sentences))
-
-
-WRITE = {
-    "": _demand,
-    "layout.interleave": write_interleave,
-    "layout.stages": write_stages,
-    "layout.recompute": _write_recompute,
-    "layout.placement": write_placement,
-}
-"""Field -> what writes it."""

@@ -13,7 +13,6 @@ from ...describe.job import Job
 from ...errors import BadInput
 from . import launch, shell
 from .edit import SPACE, VALUE, Spelling
-from .megatron import READ, WRITE
 from .reading import FileKeys
 from .table import get
 from .tool import Tool
@@ -26,7 +25,6 @@ KNOWN = (
     "--hidden-size",
 )
 """A command with one of these starts Megatron."""
-PROGRAM = "pretrain_gpt.py"
 TESTED = "MODEL_ARGS.--"
 """Where an argument stands in tests/functional_tests of Megatron-LM."""
 GENERATES = ("inference_", "num_tokens_to_generate", "output_path")
@@ -76,7 +74,6 @@ def argument_words(out: dict[str, Any]) -> list[list[str]]:
 class MegatronArguments(Tool):
     """Megatron-LM's command line."""
 
-    scripts = True
     beside: ClassVar[Mapping[Any, tuple[str, ...]]] = {
         ("overlap_param_gather", True): (
             "use_distributed_optimizer",
@@ -85,10 +82,6 @@ class MegatronArguments(Tool):
         ("ckpt_format", "fsdp_dtensor"): ("use_megatron_fsdp",),
     }
     """As its arguments.py demands (validate_args)."""
-
-    def mine_tree(self, keys: Mapping[str, Any]) -> bool:
-        """Arguments in YAML, as Megatron-LM's own tests have them."""
-        return any(key.startswith(TESTED) for key in keys)
 
     def of_tree(self, keys: Mapping[str, Any], where: str) -> FileKeys:
         """The arguments, of a test or plain.  Raises BadInput for a test that writes text."""
@@ -145,7 +138,7 @@ class MegatronArguments(Tool):
         return launch.script(
             at,
             get(NAME),
-            PROGRAM,
+            get(NAME).program,
             [*lines, launch.REST],
             settings=environment(out, job),
         )
@@ -161,7 +154,7 @@ class MegatronArguments(Tool):
         )
 
 
-TOOL = MegatronArguments("megatron", READ, WRITE)
+TOOL = MegatronArguments("megatron")
 
 
 def _argument(key: str, old: Any) -> str:

@@ -16,13 +16,13 @@ from typing import Any
 from ... import catalog
 from ...describe.job import Job
 from ...errors import BadInput
-from . import cells, launch, megatron, shell
+from . import launch, shell
 from .edit import VALUE, Spelling
 from .keys import Keys
 from .model_megatron import NO_MODEL
 from .nemo import Nemo
 from .reading import FileKeys, decided_elsewhere
-from .shared import model_named, name_of
+from .shared import model_named, name_of, value_in_words
 from .table import get
 from .tool import Tool
 
@@ -46,7 +46,6 @@ SCALINGS = {
     "blockwise": "fp8sc",
     "delayed": "fp8ds",
 }
-PROGRAM = "scripts/training/run_recipe.py"
 OWN_LAYOUT = {
     "pipeline_model_parallel_size": 1,
     "context_parallel_size": 1,
@@ -176,7 +175,7 @@ def _dense(keys: Mapping[str, Any]) -> bool:
     return name is not None and catalog.model(name).moe is None
 
 
-def _model(k: Keys) -> str | None:
+def recipe_model(k: Keys) -> str | None:
     """The catalogue's name of a recipe's model; what it runs on goes beside it."""
     name = str(k.get("recipe", ""))
     if not name:
@@ -205,25 +204,21 @@ def _known(name: str, k: Keys) -> str | None:
     return model_named(k, word if word in get(NAME).models else name, NAME)
 
 
-READ = {**megatron.READ, "model": _model}
-"""Field -> what reads it."""
-
-
 # ---------------------------------------------------------------- writing
 
 
-def _write_model(job: Job, out: dict[str, Any]) -> None:
+def write_recipe(job: Job, out: dict[str, Any]) -> None:
     """The library's recipe of the model."""
     out["recipe"] = f"{name_of(job, NAME, 'recipe')}_pretrain_config"
 
 
-def _write_precision(job: Job, out: dict[str, Any]) -> None:
+def write_mixed_precision(job: Job, out: dict[str, Any]) -> None:
     """A recipe of mixed precision by its name."""
     compute, _, half = job.precision.name.partition("-")
     if compute not in ("bf16", "fp8", "fp4"):
         raise BadInput(
             "Megatron-Bridge has no recipe of mixed precision for"
-            f" {cells.value_in_words('job.precision', job.precision)}"
+            f" {value_in_words('job.precision', job.precision)}"
         )
     scaling = job.software.float8 or (
         job.profile.float8 if job.profile else "tensorwise"
@@ -238,14 +233,6 @@ def _write_precision(job: Job, out: dict[str, Any]) -> None:
     out["mixed_precision"] = PRECISIONS[word]
     if half:
         out["grad_reduce_in_fp32"] = False
-
-
-WRITE = {
-    **megatron.WRITE,
-    "model": _write_model,
-    "job.precision": _write_precision,
-}
-"""Field -> what writes it."""
 
 
 def section_of(name: str) -> str:
@@ -289,8 +276,6 @@ def again(key: str, value: Any, told: str) -> str:
 
 class MegatronBridge(Tool):
     """A recipe of Megatron-Bridge or NeMo 2, and what changes it."""
-
-    scripts = True
 
     def mine(self, text: str) -> bool:
         """A command line that starts a recipe."""
@@ -353,7 +338,7 @@ class MegatronBridge(Tool):
         lines = [f"--recipe {recipe} --mode pretrain --dataset mock"]
         for name, value in {**usual_layout_keys(job), **out}.items():
             lines.append(shlex.quote(f"{section_of(name)}={_hydra(value)}"))
-        return launch.script(at, format, PROGRAM, [*lines, launch.REST])
+        return launch.script(at, format, format.program, [*lines, launch.REST])
 
     def words(self, out: dict[str, Any]) -> dict[str, Any]:
         """The overrides as a script says them."""
@@ -361,6 +346,6 @@ class MegatronBridge(Tool):
         return self.said(" ".join(["run_recipe.py", *lines]), "").keys
 
 
-TOOL = MegatronBridge("megatron-bridge", READ, WRITE)
+TOOL = MegatronBridge("megatron-bridge")
 SPELLING = Spelling(TOOL.said, stands, again)
 """How overrides stand in a script."""

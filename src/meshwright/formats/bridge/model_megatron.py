@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
 from typing import Any
 
 from ... import catalog
@@ -28,6 +27,8 @@ def has_own_model(k: Keys) -> bool:
 
 def vocab(k: Keys) -> int | None:
     """Rows of the embedding, from the tokenizer's name where the file says no number."""
+    if not has_own_model(k):
+        return None
     kind = k.word("tokenizer_type")
     name = k.get("tokenizer_model")
     given = k.whole("vocab_size") or k.whole("padded_vocab_size")
@@ -151,10 +152,3 @@ def pattern_of(given: object) -> list[int] | None:
             match[2] or 1
         )
     return pattern
-
-
-READ_MODEL: Mapping[str, Callable[[Keys], Any]] = {
-    "model.vocab": lambda k: vocab(k) if has_own_model(k) else None,
-    "model.full_every": full_every,
-    "model.moe": moe,
-}

@@ -46,7 +46,7 @@ def moe(k: Keys) -> dict[str, Any] | None:
     }
 
 
-def _stages(k: Keys) -> str | None:
+def stages_by_cost(k: Keys) -> str | None:
     """Layers by cost: a stage takes blocks until it has more than its share of all multiplications,
     those of the output head among them (models/base.py, build_model).
     """
@@ -64,10 +64,3 @@ def _stages(k: Keys) -> str | None:
             ends.append(index)
     ends = [*ends[:pp], layers]
     return ",".join(str(b - a) for a, b in pairwise(ends))
-
-
-READ = {
-    "model.layers": layers,
-    "model.moe": moe,
-    "layout.stages": _stages,
-}

@@ -14,7 +14,7 @@ from typing import Any
 from ...errors import BadInput
 from .reading import FileKeys
 from .table import get
-from .tabled import TabledTool
+from .tool import Tool
 
 ADAM = {"use_distributed_optimizer": True, "overlap_grad_reduce": True}
 """Of a sharded optimizer, which overlaps the sums of gradients unless it is told not to."""
@@ -62,7 +62,7 @@ SIBLING = re.compile(r"\$\{\.(\w+)\}")
 PRODUCT = re.compile(r"\$\{multiply:\s*(\d+),\s*(\d+)\}")
 
 
-class Nemo(TabledTool):
+class Nemo(Tool):
     """Recognised by its table; its keys are said in Megatron's words."""
 
     def of_tree(self, keys: Mapping[str, Any], where: str) -> FileKeys:

@@ -133,7 +133,6 @@ class Reading:
         return understood(
             self.format,
             FileKeys(said.keys, self.chips, said.notes),
-            self.tool.READ,
         )
 
     def fields(self, keys: Mapping[str, Any], but: set[str]) -> Keys:
@@ -354,7 +353,7 @@ def keys_of_plan(
     and may contradict it, what the training script must say).
     """
     format = reading.format
-    but, writers = left_open(job), dict(reading.tool.WRITE)
+    but, apart = left_open(job), set[str]()
     against: dict[str, str] = {}
     if "model" in format.cells and not format.cells["model"].script:
         named = reading.file(base).tables.get("model")
@@ -362,10 +361,10 @@ def keys_of_plan(
             job.model
         ):
             but.add("model")
-            writers["model"] = lambda job, out: None
+            apart.add("model")
         if not isinstance(named, str):
             against |= _unknown_model(format, base, job)
-    out, script = keys_of(format, job, writers, reading.tool.READ)
+    out, script = keys_of(format, job, apart)
     told = reading.tool.words(out)
     now = fewest_changes(reading, job, base, out={**told, **head}, but=but)
     return now, but, against, script

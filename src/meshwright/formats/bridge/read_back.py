@@ -21,7 +21,7 @@ from ...errors import BadInput
 from ...layout.stages import stage_count, stage_layers
 from ...schedule import get as schedule_named
 from ..toml import thing_named
-from .reading import FileKeys, Reader, understood
+from .reading import FileKeys, understood
 from .table import Format
 
 
@@ -29,11 +29,10 @@ def demand_same(
     format: Format,
     job: Job,
     keys: Mapping[str, Any],
-    readers: Mapping[str, Reader],
 ) -> None:
     """BadInput for each field that the keys say otherwise than the job."""
     program = job.framework or framework(format.frameworks[0])
-    back = _read(format, job, keys, readers)
+    back = _read(format, job, keys)
     planned, written = _meant(job, program), _meant(back, program)
     if (
         job.framework is None
@@ -57,7 +56,6 @@ def _read(
     format: Format,
     job: Job,
     keys: Mapping[str, Any],
-    readers: Mapping[str, Reader],
 ) -> Job:
     """The job in the keys, on the plan's machine; a model that they leave out is the plan's."""
     seeds = {
@@ -65,9 +63,7 @@ def _read(
         **({"moe": {}} if job.model.moe else {}),
     }
     chips = int(job.layout.chips)
-    file = understood(
-        format, FileKeys(dict(keys), chips), readers, {"model": seeds}
-    )
+    file = understood(format, FileKeys(dict(keys), chips), {"model": seeds})
     for key, why in file.left.items():
         path = next((p for p, c in format.cells.items() if key in c.keys), key)
         raise BadInput(

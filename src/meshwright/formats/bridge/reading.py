@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -12,7 +12,6 @@ from . import cells
 from .keys import Keys
 from .table import Format
 
-Reader = Callable[[Keys], Any]
 STRANGE = "unknown: it may change time or memory"
 FIELDS = {f.name for f in fields(Layout)}
 OFF: tuple[Any, ...] = (
@@ -78,7 +77,6 @@ class ForeignFile:
 def understood(
     format: Format,
     said: FileKeys,
-    readers: Mapping[str, Reader],
     known: Mapping[str, Mapping[str, Any] | str] | None = None,
 ) -> ForeignFile:
     """Every field of the table, read from the keys of a file.
@@ -105,8 +103,7 @@ def understood(
             keys.tables.get("model"), str
         ):
             continue
-        own = readers.get(path)
-        value = own(keys) if own else cells.read_cell(format, path, cell, keys)
+        value = cells.read_cell(format, path, cell, keys)
         table, _, name = path.partition(".")
         if value is None:
             continue

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import fields, is_dataclass, replace
+from math import prod
 from typing import Any
 
 from ... import catalog
+from ...describe.framework import framework
 from ...describe.frozen import FrozenDict
-from ...describe.job import OPTIMIZERS, Job
+from ...describe.job import OPTIMIZERS, PRECISIONS, Job, Precision
 from ...describe.model import Model
 from ...describe.read import brief
 from ...errors import BadInput
+from ...layout import beside
+from ...layout.placement import placed
 from .keys import Keys
 from .table import Format, get
 
@@ -53,11 +57,17 @@ def replicas_left(k: Keys) -> int | None:
     return k.degree("layout.dp") if said else left_of(k)
 
 
+def model_in_catalogue(k: Keys) -> Model | None:
+    """The model that the file names, where the catalogue has it."""
+    name = k.so_far("model")
+    named = isinstance(name, str) and catalog.has("models", name)
+    return catalog.model(name) if named else None
+
+
 def layers_of(k: Keys) -> int:
     """Layers of the model that the file describes or names; 0 if it does neither."""
-    model = k.so_far("model")
-    if isinstance(model, str) and catalog.has("models", model):
-        return catalog.model(model).layers
+    if model := model_in_catalogue(k):
+        return model.layers
     layers = str(k.so_far("model.layers", 0))
     return int(layers) if layers.isdecimal() else 0
 
@@ -313,6 +323,21 @@ def accumulated(job: Job) -> int:
     return job.batch // each
 
 
+TORUS = ("torus", "ring")
+"""Kinds of network dimensions that join the chips of a slice."""
+
+
+def inside(job: Job, axis: str) -> int:
+    """Ranks of an axis inside a slice: those on the torus, else on the first dimension."""
+    dims = job.cluster.network.dims
+    fast = [d.kind in TORUS for d in dims]
+    fast = fast if any(fast) else [i == 0 for i in range(len(dims))]
+    places = placed(job.layout, job.cluster.sizes).placement[axis]
+    return prod(
+        int(n) for n, is_fast in zip(places, fast, strict=True) if is_fast
+    )
+
+
 def demand_alone(job: Job, title: str) -> None:
     """BadInput for a pipeline."""
     if job.layout.pp > 1:
@@ -340,7 +365,32 @@ def write_shards(job: Job, out: Out, title: str, prefix: str = "") -> None:
         out[prefix + "dp_replicate_size"] = copies
 
 
+STAGES_NEARER = ("tp", "cp", "pp", "dp")
+"""Order of axes of Megatron with --use-tp-pp-dp-mapping."""
+
+
+def megatron_settings(job: Job) -> str:
+    """Sentences on overlaps and CUDA graphs that Megatron does not take beside a layout, whatever
+    framework the job names (`layout.beside`): its offers hold for all that is built on it.
+    """
+    rules = beside.rules_asked(framework("megatron-core"), job.software)
+    return "; ".join(beside.broken_settings(job, job.layout, rules))
+
+
 def compiles(job: Job) -> bool:
     """The model is compiled."""
     on = job.software.compiled
     return bool(job.profile.compiled if on is None and job.profile else on)
+
+
+def value_in_words(path: str, value: Any) -> str:
+    """A value in a sentence."""
+    if isinstance(value, dict):
+        return f"{value['name']} with some other bytes"
+    if isinstance(value, Precision) and value not in PRECISIONS.values():
+        return (
+            f"{value.compute} with gather_bytes {value.gather_bytes:g} and"
+            f" gradient_bytes {value.gradient_bytes:g}"
+        )
+    text = str(getattr(value, "name", value))[:60]
+    return text.lower() if isinstance(value, bool) else text

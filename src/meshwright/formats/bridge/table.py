@@ -14,6 +14,7 @@ Readers, writers, what a writer refuses and the table of the documentation follo
     { says = [...], why = "..." }               why it has no other value, for the refusal
     { key = "...", hub = true }                 the model, by its name on Hugging Face
     { keys = [...], formula = "..." }           the field worked out of keys, read and not written
+    { product = ["...", "..."] }                the keys' product, such as inside and across nodes
     { parts = "..." }                           the batch: microbatch x this x replicas
     { when = "formula" }                        the row is read only where this is true
     { put = { key = "formula" } }               written: what the key is in a plan; None: not there
@@ -23,15 +24,15 @@ Readers, writers, what a writer refuses and the table of the documentation follo
     { unread = [["formula", "key", "..."]] }    the key's value cannot be read: it is asked for
     { notes = [["formula", "..."]] }            what was assumed
     { runs = [["formula", "profile"]] }         the software that such a file is run by
-    { as = "deepspeed" }                        the row of another format
+    { as = "deepspeed", ... }                   the row of another format, with its own words
+    { reader = "megatron:stages" }              read, or written, by a function of that module: what
+    { writer = "megatron:stages" }              no row can say, such as layers of stages
 
 Formulas (`formats.formulas`) of a file's keys have the names of `cells.KeyNames` and those that a
 format has in `let`; formulas of a plan the fields of a job, such as layout.tp (`cells.PlanNames`).
 In a sentence a formula may stand in braces.
 
-A field without a cell cannot be said: a writer refuses every other value than the default. What
-no table holds (layers of stages, batches of parts) a format's own file reads (`READ`) or writes
-(`WRITE`): there the cell names the keys.
+A field without a cell cannot be said: a writer refuses every other value than the default.
 """
 
 from __future__ import annotations
@@ -108,8 +109,14 @@ class Cell:
     """(Formula of keys, what was assumed)."""
     runs: tuple[tuple[str, str], ...] = ()
     """(Formula of keys, the software that runs such a file); fsdp2: PyTorch's second FSDP."""
+    product: tuple[str, ...] = ()
+    """Keys whose product it is; -1 in one of them takes what others leave, which is asked for."""
     parts: str = ""
     """Key of the microbatches of a replica, which make the batch."""
+    reader: str = ""
+    """Function of a module here, `megatron:stages`, that reads the field from `Keys`."""
+    writer: str = ""
+    """Function (job, keys of the file) that adds the keys which say the field."""
 
 
 @dataclass(frozen=True)
@@ -153,6 +160,8 @@ class Format:
     """The format whose keys it has too; a file with keys of its own is not of that one."""
     own: tuple[str, ...] = ()
     """Patterns of keys that no other tool has, hyphens as underscores."""
+    enough: int = 2
+    """Keys of its own from which on a file is the tool's."""
     defaults: Mapping[str, Any] = EMPTY
     """Key -> what the tool takes where a file does not say it."""
     ranks: tuple[str, ...] = ()
@@ -192,7 +201,7 @@ class Format:
     @property
     def written(self) -> bool:
         """Plans are written in it; others are read only."""
-        return bool(self.program) or not self.own
+        return bool(self.program)
 
     def knows(self, key: str) -> bool:
         """The format has such a key."""
@@ -343,10 +352,12 @@ def _format(name: str, said: dict[str, Any]) -> Format:
 
 
 def _row(rows: Mapping[str, Any], name: str) -> Any:
-    """The row of a format, or that of another which it names."""
+    """The row of a format, over that of another which it names."""
     said = rows[name]
-    other = said.get("as") if isinstance(said, dict) else None
-    return rows[other] if other else said
+    if not isinstance(said, dict) or "as" not in said:
+        return said
+    own = {key: value for key, value in said.items() if key != "as"}
+    return {**rows[said["as"]], **own}
 
 
 def formats_like(said: Mapping[str, Any]) -> str:
@@ -366,6 +377,7 @@ def _cell(said: Any) -> Cell | None:
     keys = keys or [k for _, theirs, *_ in rows for k in theirs]
     keys = keys or [*rest.get("lengths", ())]
     keys = keys or [key for key in [rest.get("parts")] if key]
+    keys = keys or rest.get("product", ())
     return Cell(tuple(dict.fromkeys(keys)), **rest)
 
 

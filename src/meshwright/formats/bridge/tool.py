@@ -1,54 +1,120 @@
-"""What knows the files of one tool: recognises them, reads their keys, writes a plan."""
+"""A tool whose files catalog/bridges.toml says, but for what few of them have of their own.
+
+The table of a format (`[formats.NAME]`) says what tells its files from others (`own`, of which a
+file has `enough`), which keys count its ranks (`ranks`), which commands start it (`starts`), and,
+where a plan can be written in it, which program reads the file (`program`) and what that file needs
+beside a plan (`fixed`).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from itertools import pairwise
+from math import prod
 from typing import Any, ClassVar
 
 from ...describe.frozendict import EMPTY
 from ...describe.job import Job
 from ...errors import BadInput
-from . import launch
-from .reading import FileKeys, Reader
-from .table import get
+from ..toml_writer import dumps_toml
+from . import launch, shell
+from .launch import spelled
+from .reading import FileKeys, decided_elsewhere
+from .table import Format, formats, get
 from .tree import nested, yaml_text
-from .writing import Writer
+
+SHARDED = ("layout.zero", "job.precision")
+"""Fields that accelerate's own settings decide where the program's arguments do not."""
 
 
 @dataclass(frozen=True)
 class Tool:
-    """A format by its name in the table, and what the table does not say of it."""
+    """What knows the files of one tool: recognises them, reads their keys, writes a plan."""
 
     name: str
-    READ: Mapping[str, Reader] = EMPTY
-    """Field -> what reads it where no row of the table can."""
-    WRITE: Mapping[str, Writer] = EMPTY
     trees: ClassVar[bool] = True
     """Its files are YAML, TOML or JSON."""
-    scripts: ClassVar[bool] = False
-    """Its files are scripts that start a program."""
     named: ClassVar[bool] = True
     """Its program, not its launcher, is told the name of the configuration."""
     beside: ClassVar[Mapping[Any, tuple[str, ...]]] = EMPTY
     """(Key, value) -> what it stands beside, one of them."""
 
+    @property
+    def format(self) -> Format:
+        """Its table."""
+        return get(self.name)
+
     def mine_tree(self, keys: Mapping[str, Any]) -> bool:
-        """The keys of a file are the tool's."""
-        return False
+        """Has the file enough keys that only this tool has?"""
+        own = {
+            key
+            for key in map(spelled, keys)
+            for pattern in self.format.own
+            if fnmatchcase(key, pattern)
+        }
+        return len(own) >= self.format.enough
 
     def of_tree(self, keys: Mapping[str, Any], where: str) -> FileKeys:
-        """The keys of a file as the tool takes them."""
-        return FileKeys(dict(keys))
+        """The keys of a file by one spelling, and the ranks that they start."""
+        named: dict[str, Any] = {}
+        for key, value in keys.items():
+            name = spelled(key)
+            if named.setdefault(name, value) != value:
+                raise BadInput(
+                    f"{where[:80]} says {name} twice, {named[name]!s:.40} and {value!s:.40}"
+                )
+        given = [named[key] for key in self.format.ranks if key in named]
+        counts = [int(n) for n in map(str, given) if n.isdecimal() and int(n)]
+        whole = counts and len(counts) == len(given)
+        return FileKeys(named, prod(counts) if whole else None)
 
     def mine(self, text: str) -> bool:
-        """A script starts the tool."""
-        return False
+        """Does a script give a program enough of its flags?"""
+        return self._command(shell.read_script(text)) is not None
 
     def said(self, text: str, where: str) -> FileKeys:
-        """What a script gives the tool.  Raises BadInput where it starts none."""
-        raise BadInput(
-            f"{where[:80]} starts nothing with the arguments of {get(self.name).title}"
+        """The arguments of the command that has them.  Raises BadInput where none has."""
+        script, format = shell.read_script(text), self.format
+        words = self._command(script)
+        if words is None:
+            raise BadInput(
+                f"{where[:80]} starts nothing with the arguments of {format.title}"
+            )
+        for start, why in format.apart.items():
+            if _starts(words, start):
+                raise BadInput(f"{format.title}: {start}: {why}")
+        ranks = launch.ranks_started(words, script)
+        ranks = ranks or launch.ranks_named(script, format.environment)
+        over = format.over
+        keys = (
+            launch.settings(words, over)
+            if over.startswith("--")
+            else launch.arguments(words)
+        )
+        flag = launch.sharded_by(words)
+        return FileKeys(
+            keys,
+            ranks,
+            doubtful=frozenset(script.doubtful),
+            base=file_under(words, over),
+            elsewhere=decided_elsewhere(
+                format, SHARDED * bool(flag), keys, flag
+            ),
+        )
+
+    def _command(self, script: shell.Shell) -> list[str] | None:
+        over = bool(self.format.over)
+        return launch.command_with_most_flags(
+            script,
+            lambda words: (
+                self.mine_tree(dict.fromkeys(launch.flags_of(words)))
+                if not starter_named(words)
+                else starter_named(words) == self.name
+                and bool(file_under(words, self.format.over)) is over
+            ),
         )
 
     def words(self, out: dict[str, Any]) -> dict[str, Any]:
@@ -65,11 +131,18 @@ class Tool:
 
     def text(self, out: dict[str, Any]) -> str:
         """The configuration with these keys."""
-        return yaml_text(nested(out))
+        data, config = nested(out), self.format.config
+        if config.endswith(".json"):
+            return json.dumps(data, indent=2) + "\n"
+        return (
+            "\n" + dumps_toml(data)
+            if config.endswith(".toml")
+            else yaml_text(data)
+        )
 
     def render(self, out: dict[str, Any], job: Job, at: launch.Place) -> str:
         """The file with these keys, and what it needs beside a plan."""
-        format = get(self.name)
+        format = self.format
         if at.scripted and format.starts_ranks:
             raise BadInput(
                 f"{format.title} starts its ranks itself: --to {self.name}, and then"
@@ -91,3 +164,34 @@ class Tool:
             heading=[line.format(**about) for line in format.heading],
             starter=self.starter,
         )
+
+
+def file_under(words: Sequence[str], over: str) -> str:
+    """The configuration after a program, or after a flag, that other words change, or ""."""
+    if not over:
+        return ""
+    named = (file for word, file in pairwise(words) if word.endswith(over))
+    return next(
+        (
+            file
+            for file in named
+            if over.startswith("--") or file.endswith((".yaml", ".yml"))
+        ),
+        "",
+    )
+
+
+def starter_named(words: Sequence[str]) -> str:
+    """The format whose program a command starts by its words, or ""."""
+    return next(
+        (
+            name
+            for name, format in formats().items()
+            if any(_starts(words, s) for s in (*format.starts, *format.apart))
+        ),
+        "",
+    )
+
+
+def _starts(words: Sequence[str], start: str) -> bool:
+    return f" {start} " in f" {' '.join(words)} "

@@ -66,7 +66,6 @@ MX = ("quantize.linear.mx", "mx")
 WIDE_BYTES = PRECISIONS["bf16"].gather_bytes
 WIDE = {"name": "fp8", "gather_bytes": WIDE_BYTES}
 """FP8 products of weights that are gathered in 16 bits."""
-PROGRAM = "-m torchtitan.train"
 STARTER = "run_train.sh"
 """torchtitan's own script, which takes the configuration from the environment."""
 SETTINGS = "--job.config_file"
@@ -127,7 +126,7 @@ def eight_bits(k: Keys) -> tuple[str, str] | None:
     return next((key for key, own in EIGHT_BITS.items() if own == name), None)
 
 
-def _model(k: Keys) -> str | None:
+def configured_model(k: Keys) -> str | None:
     """By the name of its configuration, or of its flavor."""
     name = configuration_name(k)
     if config := eight_bits(k):
@@ -170,7 +169,7 @@ def chunks_of_rank(k: Keys) -> int | None:
     return count if count > 1 else None
 
 
-def _stages(k: Keys) -> str | None:
+def read_stages(k: Keys) -> str | None:
     """Layers of each stage where they are not dealt as we do."""
     pp = k.degree("layout.pp")
     v = k.degree("layout.interleave")
@@ -233,7 +232,7 @@ def schedule(k: Keys) -> str | None:
     return ours
 
 
-def _recomputed(k: Keys) -> str | None:
+def op_recompute(k: Keys) -> str | None:
     """None, op by op, every n-th layer, or all."""
     mode = k.word(CHECKPOINT, "selective")
     option = k.word(OPTION, SELECTIVE)
@@ -258,7 +257,7 @@ def _recomputed(k: Keys) -> str | None:
     )
 
 
-def _precision(k: Keys) -> object:
+def read_precision(k: Keys) -> object:
     """bf16 under FSDP unless said; FP8 by a converter."""
     converters = k.items("model.converters")
     k.get("training.mixed_precision_reduce")
@@ -294,21 +293,10 @@ def float8(k: Keys) -> str | None:
     return "rowwise" if word.startswith("rowwise") else "tensorwise"
 
 
-READ = {
-    "model": _model,
-    "layout.interleave": chunks_of_rank,
-    "layout.stages": _stages,
-    "layout.schedule": schedule,
-    "layout.recompute": _recomputed,
-    "job.precision": _precision,
-    "software.float8": float8,
-}
-
-
 # ---------------------------------------------------------------- writing
 
 
-def _write_model(job: Job, out: Out) -> None:
+def write_configuration(job: Job, out: Out) -> None:
     """The configuration that trains the model in these numbers."""
     told = job.software.float8
     eight = {
@@ -329,7 +317,7 @@ def _write_model(job: Job, out: Out) -> None:
     out["module"], out["config"] = config.split("/")
 
 
-def _write_dp(job: Job, out: Out) -> None:
+def write_shards_and_copies(job: Job, out: Out) -> None:
     """Replicas are shards where anything is sharded, else copies."""
     l = job.layout
     shards = int(l.dp) // int(l.dp_replicate) if l.zero else 1
@@ -407,15 +395,6 @@ def write_precision(job: Job, out: Out) -> None:
         )
 
 
-WRITE = {
-    "model": _write_model,
-    "layout.dp": _write_dp,
-    "layout.interleave": write_chunks,
-    "layout.schedule": write_schedule,
-    "job.precision": write_precision,
-}
-
-
 def tyro_flag(key: str, value: Any) -> str:
     """A flag as tyro reads it: a switch has two names, lists are blanks and commas."""
     if isinstance(value, bool):
@@ -462,7 +441,6 @@ class Torchtitan(Tool):
     """torchtitan's command line."""
 
     trees = False
-    scripts = True
 
     def mine(self, text: str) -> bool:
         """Flags of torchtitan, or a configuration of its registry."""
@@ -518,14 +496,17 @@ class Torchtitan(Tool):
         out.pop(OPTION, None)  # op by op is what its subcommand does
         lines = [tyro_flag(k, v) for k, v in {**out, GRAPHS: True}.items()]
         return launch.script(
-            at, get(NAME), PROGRAM, [*lines, launch.REST, *last]
+            at, get(NAME), get(NAME).program, [*lines, launch.REST, *last]
         )
 
     def words(self, out: Out) -> Out:
         """The flags as a script says them."""
         apart = {k: out[k] for k in (CHECKPOINT, OPTION) if k in out}
         flags = [tyro_flag(k, v) for k, v in out.items() if k not in apart]
-        return {**self.said(" ".join([PROGRAM, *flags]), "").keys, **apart}
+        return {
+            **self.said(" ".join([get(NAME).program, *flags]), "").keys,
+            **apart,
+        }
 
 
-TOOL = Torchtitan("torchtitan", READ, WRITE)
+TOOL = Torchtitan("torchtitan")

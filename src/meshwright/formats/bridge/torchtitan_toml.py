@@ -7,13 +7,11 @@ from typing import Any
 
 from ...describe.job import PRECISIONS, Job
 from ...errors import BadInput
-from ..toml_writer import dumps_toml
 from . import torchtitan
 from .reading import FileKeys
 from .shared import Out, name_of
 from .tool import Tool
 from .torchtitan import FP8, MX, P
-from .tree import nested
 
 NAME = "torchtitan-toml"
 DEGREES = (
@@ -40,21 +38,15 @@ HEAD = "output"
 """The module of the head; lm_head from 0.3 on."""
 
 
-READ = torchtitan.READ
-
-
-# ---------------------------------------------------------------- writing
-
-
-def _write_model(job: Job, out: Out) -> None:
+def write_flavor(job: Job, out: Out) -> None:
     out["model.name"], out["model.flavor"] = name_of(job, NAME).split("/")
 
 
-def _write_chunks(job: Job, out: Out) -> None:
+def write_output_chunks(job: Job, out: Out) -> None:
     torchtitan.write_chunks(job, out, HEAD)
 
 
-def _write_precision(job: Job, out: Out) -> None:
+def write_converters(job: Job, out: Out) -> None:
     """bf16, fp32, or FP8 with weights gathered in 8 or 16 bits."""
     numbers = job.precision
     if numbers.compute != "fp8":
@@ -75,24 +67,8 @@ def _write_precision(job: Job, out: Out) -> None:
         out["quantize.linear.float8.enable_fsdp_float8_all_gather"] = True
 
 
-WRITE = {
-    **torchtitan.WRITE,
-    "model": _write_model,
-    "layout.interleave": _write_chunks,
-    "job.precision": _write_precision,
-}
-
-
 class TorchtitanToml(Tool):
     """torchtitan's TOML."""
-
-    def mine_tree(self, keys: Mapping[str, Any]) -> bool:
-        """A table of parallelism, or torchtitan's training."""
-        return (
-            any(key.startswith(P) for key in keys)
-            or "training.local_batch_size" in keys
-            or older("tensor_parallel_degree") in keys
-        )
 
     def of_tree(self, keys: Mapping[str, Any], where: str) -> FileKeys:
         """The keys by their later names; those of 2024 had the degrees beside the batch."""
@@ -100,10 +76,3 @@ class TorchtitanToml(Tool):
         if named.pop("float8.enable_float8_linear", False) is True:
             named["model.converters"] = ["float8"]
         return FileKeys(named)
-
-    def text(self, out: Out) -> str:
-        """The TOML."""
-        return "\n" + dumps_toml(nested(out))
-
-
-TOOL = TorchtitanToml("torchtitan-toml", READ, WRITE)

@@ -5,12 +5,10 @@ functions, and numbers that the weights are kept in.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from fnmatch import fnmatchcase
 
 from ...errors import BadInput
 from .keys import Keys
-from .reading import Reader
 from .shared import ask_for_vocabulary, hub_model, model_named
 
 
@@ -23,9 +21,6 @@ def torchtune_model(k: Keys) -> object:
     return model_named(k, name, "torchtune") if name else None
 
 
-TORCHTUNE: Mapping[str, Reader] = {"model": torchtune_model}
-
-
 def litgpt_model(k: Keys) -> object:
     """Its name, or the last two folders of its checkpoint: checkpoints/meta-llama/Llama-3.2-1B."""
     folders = str(k.get("checkpoint_dir", "")).strip("/").split("/")
@@ -34,20 +29,15 @@ def litgpt_model(k: Keys) -> object:
     return hub_model(named, ("name",), "litgpt")
 
 
-LITGPT: Mapping[str, Reader] = {"model": litgpt_model}
-
-
 def olmo_tokens(k: Keys) -> float | None:
     """Of 4e12T; steps, and epochs of data that nobody knows, are left open."""
     word = str(k.get("max_duration", ""))
     return float(word[:-1]) if re.fullmatch(r"[\d.e+]+T", word) else None
 
 
-OLMO: Mapping[str, Reader] = {
-    "job.tokens": olmo_tokens,
-}
-KINDS = {"gpt2": True, "llama": False, "mistral": False}
-"""Levanter's kinds of model that are read -> it is a GPT-2 (models/gpt2.py, models/llama.py)."""
+KINDS = {"gpt2": False, "llama": True, "mistral": True}
+"""Levanter's kinds of model that are read -> their feed-forward is gated (models/gpt2.py,
+models/llama.py)."""
 TOKENIZERS = {
     "gpt2": 50257,
     "*llama-2*": 32000,
@@ -65,8 +55,8 @@ NUMBERS = {
 """Of jmp's policies (github.com/google-deepmind/jmp)."""
 
 
-def learned(k: Keys) -> bool:
-    """It is a GPT-2.  Raises BadInput for a kind that is not read."""
+def levanter_gated(k: Keys) -> bool:
+    """It is a Llama or Mistral, no GPT-2.  Raises BadInput for a kind that is not read."""
     kind = k.word("model.type", "llama")
     if kind not in KINDS:
         raise BadInput(
@@ -126,11 +116,3 @@ def levanter_precision(k: Keys) -> str:
     if compute != "bf16":
         return "fp32"
     return "bf16" if kept == "fp32" else "bf16-pure"
-
-
-LEVANTER: Mapping[str, Reader] = {
-    "model": levanter_model,
-    "model.vocab": levanter_vocab,
-    "model.gated": lambda k: not learned(k),
-    "job.precision": levanter_precision,
-}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Container, Iterator, Mapping
+from collections.abc import Container, Iterator
 from typing import Any
 
 from ...describe.job import ONE_DEVICE, Job
@@ -15,14 +15,10 @@ from ...layout.placement import lies
 from ...layout.sequence import length
 from . import cells
 from .read_back import demand_same
-from .reading import Reader
-from .shared import numerics, worded
+from .shared import STAGES_NEARER, numerics, value_in_words, worded
 from .table import UNSAID, Format
 
 PLACEMENT = "layout.placement"
-STAGES_NEARER = ("tp", "cp", "pp", "dp")
-"""Megatron with --use-tp-pp-dp-mapping."""
-Writer = Callable[[Job, dict[str, Any]], None]
 ABOUT = ("name", "notes", "sources")
 """Fields of a model that describe no work."""
 SAID = ("model", "job.seq", "job.batch", "layout.microbatch")
@@ -38,11 +34,11 @@ NOT_RUN = ("cluster", "assumptions", "framework", "headroom", "train")
 def keys_of(
     format: Format,
     job: Job,
-    writers: Mapping[str, Writer],
-    readers: Mapping[str, Reader],
+    apart: Container[str] = (),
 ) -> tuple[dict[str, Any], list[str]]:
     """(their keys with values, sentences on what the training script must say).
 
+    apart: fields that are not written, since the file says them already.
     Raises BadInput with a sentence for each field that the format cannot say, or whose value its
     own reader takes for another.
     """
@@ -65,21 +61,16 @@ def keys_of(
     out: dict[str, Any] = {}
     refused = [*_framework(format, job), *_placed(format, job)]
     script = []
-    try:
-        if "" in writers:
-            writers[""](job, out)
-    except BadInput as error:
-        refused.append(str(error))
     for path, value, default in fields(job, whole="model" not in format.cells):
         cell = format.cells.get(path)
         if value is None and cell and cell.default is not UNSAID:
             value = _own(job, path) if cells.means(cell, job) else None
         if path == "layout.sequence_parallel" and job.layout.tp == 1:
             continue  # it means nothing on one rank
+        if path in apart:
+            continue
         try:
-            if path in writers:
-                writers[path](job, out)
-            elif cell is None:
+            if cell is None:
                 demand_default(format, path, value, default)
             elif cell.script:
                 if value != default or path in SAID:
@@ -100,9 +91,9 @@ def keys_of(
                 )
         except BadInput as error:
             refused.append(str(error))
-    if PLACEMENT in format.cells:
-        writers[PLACEMENT](job, out)
-    script += _numerics(format, job, out, {*writers})
+    if placement := format.cells.get(PLACEMENT):
+        cells.function_named(placement.writer)(job, out)
+    script += _numerics(format, job, out)
     if job.layout.dp_replicate > 1 and not job.layout.zero:
         refused.append(
             "dp_replicate shards over part of dp, and zero 0 shards nothing"
@@ -116,7 +107,7 @@ def keys_of(
     if refused:
         raise BadInput("; ".join(dict.fromkeys(refused)))
     out = {format.names.get(key, key): value for key, value in out.items()}
-    demand_same(format, job, out, readers)
+    demand_same(format, job, out)
     return out, script
 
 
@@ -127,9 +118,7 @@ def _own(job: Job, path: str) -> Any:
     return getattr(job.profile, name) if asked else None
 
 
-def _numerics(
-    format: Format, job: Job, out: dict[str, Any], written: Container[str]
-) -> list[str]:
+def _numerics(format: Format, job: Job, out: dict[str, Any]) -> list[str]:
     """Writes rotary positions and epsilons over those of a model that the format names; what it has
     no key for is said.
     """
@@ -139,7 +128,7 @@ def _numerics(
     script = []
     for name, (value, theirs) in numerics(job, format).items():
         cell = format.cells.get(f"model.{name}")
-        if cell is None or f"model.{name}" in written:
+        if cell is None or cell.writer:
             script.append(f"{name} = {worded(value)} ({theirs})")
         else:
             out[cell.keys[0]] = value
@@ -195,7 +184,7 @@ def demand_default(
         return
     if default is None:
         raise BadInput(
-            f"{format.title} has no key for {path} = {cells.value_in_words(path, value)}:"
+            f"{format.title} has no key for {path} = {value_in_words(path, value)}:"
             f" leave {path.rpartition('.')[2]} out, and it is the framework's own"
         )
     raise cells.value_refusal(
