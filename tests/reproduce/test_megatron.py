@@ -26,9 +26,7 @@ from meshwright_studies.reproduce.megatron import (
 
 UNEXPLAINED = {
     "fig-8/1B, batch 128/best microbatch",
-    "fig-16/91B, batch 512/best microbatch",
     "fig-17/145B, needed at a large batch",
-    "fig-18/175B, scatter and gather, at most",
     "fig-12/175B, 1F1B ahead at a large batch without scatter and gather",
     "table-1/rises with size",
     *(
@@ -38,8 +36,8 @@ UNEXPLAINED = {
     ),
 }
 """Small microbatches cost more in reality, whole messages too; 145B fits without recomputation for
-us; rows of table 1 are slow since gradients are added up by passes of their own; and gathers that
-are waited for cost less on few GPUs than a share of the links says.
+us; table 1 falls twice for us and once in print; and gathers that are waited for cost less on few
+GPUs than a share of the links says.
 """
 EXPLAINED = {
     "checkpoint/1T, TB",
@@ -416,10 +414,12 @@ def test_tensor_parallelism_stays_in_a_server_and_pipelines_cross_it() -> None:
 
 
 def test_table_1_rises_with_the_stages_under_the_set_of_the_paper() -> None:
+    """To 530B; 1T, printed as fast, has no chunks by the authors' script, and so a longer bubble."""
     found = [(p.rate, plans.analysed(p)) for p in plans.planned_models()]
-    printed, ours = zip(*found[4:], strict=True)
+    printed, ours = zip(*found[4:-1], strict=True)
     assert list(printed) == sorted(printed)
     assert list(ours) == sorted(ours)
+    assert 0.95 < found[-1][1] / ours[-1] < 1
     assert max(abs(b / a - 1) for a, b in found) < 0.08
 
 

@@ -202,6 +202,17 @@ def test_bytes_of_a_gradient(name: str, precision: str, each: int) -> None:
     )
 
 
+@pytest.mark.parametrize("name", ["megatron-core", "megatron-2021"])
+def test_gradients_are_as_wide_as_the_job_states_them(name: str) -> None:
+    """--accumulate-allreduce-grads-in-fp32 beside --fp16, which by itself has 16-bit gradients."""
+    own, wide = (
+        held(name, precision="fp16", software=software)
+        for software in (Software(), Software(gradients="fp32"))
+    )
+    assert wide.memory_bytes["gradients"] == 2 * own.memory_bytes["gradients"]
+    assert wide.job.gradient_bytes == 2 * own.job.gradient_bytes == 4
+
+
 @pytest.mark.parametrize(
     ("name", "zero", "each"),
     [

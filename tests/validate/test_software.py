@@ -4,6 +4,7 @@ read.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from meshwright.describe.fields import fields_of
 from meshwright.describe.framework import frameworks
 from meshwright.describe.job import PRECISIONS, Job
 from meshwright.describe.software import Software
+from meshwright.layout.beside import broken_settings
 from meshwright.prediction.classes import FAMILIES, chip_family, class_named
 from meshwright_studies.validate import published, validate
 from meshwright_studies.validate.jobs import job, job_and_notes
@@ -304,21 +306,58 @@ def test_the_asynchronous_all_reduce_of_megatron_by_year(
 
 
 @pytest.mark.parametrize(
-    ("software", "year", "how"),
+    ("software", "year", "precision", "how"),
     [
-        ("Megatron-LM (2021)", 2021, None),
-        ("Megatron-LM 2022", 2022, None),
-        ("Megatron-LM + zero-bubble", 2024, "apart"),
-        ("Megatron-DeepSpeed", 2024, None),
+        ("Megatron-LM (2021)", 2021, "fp16 mixed", None),
+        ("Megatron-LM (2021)", 2021, "fp16, fp32 gradients", None),
+        ("Megatron-LM 2022", 2022, "fp16 mixed", None),
+        ("Megatron-LM 2022", 2022, "fp16, fp32 gradients", "apart"),
+        ("Megatron-LM + zero-bubble", 2024, "fp16 mixed", "apart"),
+        ("Megatron-DeepSpeed", 2024, "fp16 mixed", None),
     ],
 )
 def test_gradients_are_added_up_by_their_product_from_a_year_on(
-    software: str, year: int, how: str | None
+    software: str, year: int, precision: str, how: str | None
 ) -> None:
-    assert (
-        software_of(row(software=software, year=year)).settings.weight_gradient
-        == how
-    )
+    run = row(software=software, year=year, precision=precision)
+    assert software_of(run).settings.weight_gradient == how
+
+
+def test_the_states_that_korthikanti_counts_are_those_of_fp32_gradients() -> (
+    None
+):
+    """Figure 1 has 18 bytes for each of the 12 h^2 weights of a layer: 2 of the weight, 12 of
+    Adam's numbers, and so 4 of the gradient. Megatron-LM's own table (docs/distrib_optimizer.md,
+    2022-05) has 18 with fp32 gradients, 20 with 16-bit ones.
+    """
+    rows = [r for r in published() if r["source"] == "korthikanti2022-mem"]
+    assert len(rows) == 8
+    for r in rows:
+        model, p = r["model"], r["parallel"]
+        weights = 12 * model["hidden"] ** 2 * model["layers"]
+        each = r["measured"]["memory_params_opt_gib"] * 2**30
+        each *= p["tp"] * p["pp"] / weights
+        job = job_and_notes(r).job
+        assert each == pytest.approx(2 + 12 + job.gradient_bytes, rel=1e-3)
+        assert job.how.count.weight_gradient == "apart"
+
+
+def test_torch_s_replicas_overlap_where_a_row_names_them() -> None:
+    """Those of table 1 without a pipeline, by the scripts of the paper; they go with no pipeline
+    and no ZeRO.
+    """
+    rows = [r for r in published() if r["source"] == "megatron2021-t1"]
+    said = {r["id"][-3:]: software_of(r).settings.dp_overlap for r in rows}
+    assert [name for name, how in said.items() if how] == [
+        "001", "002", "003", "004"
+    ]  # fmt: skip
+    for r in rows[:2]:
+        about = job_and_notes(r)
+        layout = about.job.layout
+        assert not broken_settings(about.job, layout)
+        for wrong in ({"pp": 2}, {"zero": 1}):
+            (why,) = broken_settings(about.job, replace(layout, **wrong))
+            assert "DistributedDataParallel" in why
 
 
 def test_torchtitan_compiles_on_request() -> None:

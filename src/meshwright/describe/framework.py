@@ -243,6 +243,12 @@ class Framework(Checked):
             quantise=self.quantise,
         )
 
+    def offered(self, setting: str) -> tuple[Any, ...]:
+        """Values of a setting that it offers beside the one it has by itself."""
+        return tuple(
+            one.meant for one in self.offers if one.setting == setting
+        )
+
     @property
     def full_meant(self) -> str:
         """`Counting.full`."""
@@ -320,10 +326,12 @@ def _open(value: object) -> bool:
 @lru_cache(maxsize=1024)
 def running(by: Framework, kernel: str, said: Software) -> Framework:
     """The framework with what a job says of its software. kernel: `Job.attention_kernel`."""
-    if said.dp_overlap not in (None, "off") and by.dp_overlap == "off":
+    waits = by.dp_overlap == "off" and said.dp_overlap not in (None, "off")
+    if waits and said.dp_overlap not in by.offered("dp_overlap"):
+        others = "".join(f" or {x}" for x in by.offered("dp_overlap"))
         raise BadInput(
             f"software.dp_overlap {said.dp_overlap}: {by.name} waits for the collectives of"
-            " replicas, so only off"
+            f" replicas, so only off{others}"
         )
     named = {ASK: by.attention, "flash": by.flash, "unfused": by.unfused}
     return replace(by, attention=named.get(kernel, kernel), **said.given)

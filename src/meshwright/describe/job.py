@@ -351,10 +351,14 @@ class Job(Checked):
     def gradient_bytes(self) -> float:
         """Bytes of a gradient while it is added up over microbatches and reduced: those of the
         job's numbers, or of fp16 no more than the framework gives it (Megatron-LM, arguments.py:
-        accumulate_allreduce_grads_in_fp32 is set for bf16 only).
+        accumulate_allreduce_grads_in_fp32 is set for bf16 only) unless the job's software says.
         """
         numbers, holding = self.precision, self.how.memory.holding
-        if self.how.memory.resident != "held" or holding is None:
+        if (
+            self.how.memory.resident != "held"
+            or holding is None
+            or self.software.gradients
+        ):
             return numbers.gradient_bytes
         return min(
             holding.gradient_bytes.get(numbers.compute, math.inf),

@@ -5,7 +5,8 @@ Megatron-LM, core/transformer/transformer_config.py, `__post_init__`: experts ov
 microbatch only with ep over 1, without full recomputation or that of the experts' layer, and in a
 pipeline only with several chunks a device; full recomputation goes with graphs of the whole
 iteration only. Collectives of tensors overlap where tokens are sharded between tp ranks
-(core/model_parallel_config.py: tp_comm_overlap needs sequence_parallel).
+(core/model_parallel_config.py: tp_comm_overlap needs sequence_parallel). Megatron-LM of 2021 asked
+for its own replicas in a pipeline (megatron/training.py, setup_model_and_optimizer).
 """
 
 from __future__ import annotations
@@ -70,7 +71,16 @@ TENSORS = LayoutRule(
     lambda j, l: "tp_overlap all needs sequence_parallel",
     reads=("sequence_parallel",),
 )
-BESIDE = (EXPERTS_AGAIN, EXPERTS_PAIRED, GRAPHS, TENSORS)
+REPLICAS = LayoutRule(
+    "replicas of torch",
+    lambda j, l: (l.pp == 1) & (l.zero == 0),
+    lambda j, l: (
+        "dp_overlap gradients is that of PyTorch's DistributedDataParallel, which goes with pp 1"
+        f" and zero 0, not pp {int(l.pp)} and zero {int(l.zero)}"
+    ),
+    reads=("pp", "zero"),
+)
+BESIDE = (EXPERTS_AGAIN, EXPERTS_PAIRED, GRAPHS, TENSORS, REPLICAS)
 RULES = {rule.name: rule for rule in BESIDE}
 
 

@@ -48,11 +48,14 @@ def holding_of(job: Job) -> Holding:
 
 
 def gradient_bytes(job: Job) -> float:
-    """Bytes of a gradient as the framework accumulates it; 16 bits where the job says so."""
+    """Bytes of a gradient as the framework accumulates it; at least those that the job states, and
+    16 bits where it states these.
+    """
     p = job.precision
     if not counts_holding(job) or p.gradient_bytes <= p.activation_bytes:
         return p.gradient_bytes
-    return holding_of(job).gradient_bytes.get(p.compute, p.gradient_bytes)
+    own = holding_of(job).gradient_bytes.get(p.compute, p.gradient_bytes)
+    return max(own, p.gradient_bytes) if job.software.gradients else own
 
 
 def layer_weight_bytes(job: Job) -> float:

@@ -140,7 +140,7 @@ def schedule_figure() -> Curves:
         name: [
             (batch, t.tflops(runs[i][2])) for batch, runs in by_batch.items()
         ]
-        for i, name in enumerate(("1F1B", "interleaved, 2 chunks"))
+        for i, name in enumerate(("1F1B", f"interleaved, {t.CHUNKS} chunks"))
     }
 
 
@@ -451,7 +451,7 @@ EVERY = (
     ),
     Shown(
         "18",
-        what="175B on 96 GPUs, interleaved, 2 chunks (v is not printed)",
+        what="175B on 96 GPUs, interleaved, 4 chunks",
         curves=scatter_gather,
         x="batch",
         y=RATE,
