@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from cases import cases
 from meshwright import (
     Job,
     Layout,
@@ -114,19 +115,7 @@ def walk(value: Any) -> list[Any]:
     return [value, *(deeper for each in inside for deeper in walk(each))]
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "Job",
-        "Layout",
-        "Prediction",
-        "Chip",
-        "Network",
-        "Model",
-        "Cluster",
-        "Assumptions",
-    ],
-)
+@cases
 def test_equal_things_hash_alike(name: str) -> None:
     thing = THINGS[name]
     assert (

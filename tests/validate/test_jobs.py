@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from validate_rows import row
 
+from cases import cases
 from meshwright import Job, catalog, predict
 from meshwright_studies.validate import published, words
 from meshwright_studies.validate.hardware import (
@@ -75,21 +76,7 @@ def test_a_row_becomes_its_job() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("far", "per_node", "gigabit"),
-    [
-        ("8x200Gb HDR InfiniBand per node", 8, 200),
-        ("4x200Gb HDR (800 Gb/s) per node", 8, 100),
-        ("4 x 100gb omni-path per node", 4, 100),
-        ("1600 Gb/s per node RoCE", 8, 200),
-        ("200Gb/s HDR InfiniBand (DGX A100)", 8, 200),
-        ("400 Gb/s per GPU RDMA", 8, 400),
-        ("per-GPU 800Gb (assumed)", 8, 800),
-        ("NDR InfiniBand", 8, 400),
-        ("RoCE RDMA", 8, 400),  # says nothing: the usual network of the chip
-        ("single node", 8, 400),
-    ],
-)
+@cases
 def test_bandwidth_between_nodes(
     far: str, per_node: int, gigabit: float
 ) -> None:
@@ -101,32 +88,7 @@ def test_bandwidth_between_nodes(
     )
 
 
-@pytest.mark.parametrize(
-    ("gpu", "far", "per_node", "gigabit"),
-    [
-        ("H100-80GB", "50 GB/s per GPU", 8, 400),  # bytes, not bits
-        ("H100-80GB", "3.2Tb/s EFA per node", 8, 400),
-        ("H100-80GB", "400 Gb/s per GPU (3.2 Tb/s per node)", 8, 400),
-        ("H100-80GB", "8 x 400 Gb/s", 8, 400),
-        ("A100-80GB", "HDR100 InfiniBand, one per GPU", 8, 100),
-        # whose own machine has two GPUs behind a port
-        ("V100-16GB", "4 x 100Gb Omni-Path per node", 4, 100),
-        (
-            "V100-16GB",
-            "EDR InfiniBand (DGX-1)",
-            8,
-            50,
-        ),  # four ports for eight GPUs
-        ("A100-40GB", "100 Gb/s (p4d.24xlarge)", 8, 50),
-        (
-            "A100-80GB",
-            "1600 Gb/s (DGX A100)",
-            8,
-            200,
-        ),  # no adapter is that fast: the node's
-        ("A100-80GB", "aws-p4d", 8, 50),
-    ],
-)
+@cases
 def test_rates_between_nodes_as_a_gpu_reaches_them(
     gpu: str, far: str, per_node: int, gigabit: float
 ) -> None:
@@ -134,24 +96,7 @@ def test_rates_between_nodes_as_a_gpu_reaches_them(
     assert dim.bandwidth / dim.shared_by == pytest.approx(gigabit * 1e9 / 8)
 
 
-@pytest.mark.parametrize(
-    ("far", "said"),
-    [
-        ("8x200Gb HDR InfiniBand per node", ""),
-        ("400 Gb/s per GPU RDMA", ""),
-        ("per-GPU 800Gb (assumed)", ""),
-        (
-            "200Gb/s HDR InfiniBand (DGX A100)",
-            "each of the 8 usual adapters of dgx-a100",
-        ),
-        ("100 Gb/s (p4d.24xlarge)", "each of the 4 usual adapters of aws-p4d"),
-        ("NDR InfiniBand", "each of the 8 usual adapters of dgx-h100"),
-        ("8 x 400 Gb/s", "taken as the adapters of a node"),
-        ("3200 Gb/s", "taken as a node's"),
-        ("RoCE RDMA", "not stated: that of dgx-h100"),
-        ("", "not stated: that of dgx-h100"),
-    ],
-)
+@cases
 def test_a_rate_that_is_of_a_gpu_or_a_node_unsaid_is_noted(
     far: str, said: str
 ) -> None:
@@ -188,19 +133,7 @@ def test_what_is_between_slices_is_noted_or_read() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("changes", "copies"),
-    [
-        ({"fsdp": "FSDP inside the slice, data parallel across slices"}, 8),
-        ({"fsdp": "HYBRID_SHARD"}, 8),
-        ({"fsdp": "HSDP"}, 8),
-        ({"fsdp": "Megatron-FSDP optim_grads_params, shard group 16"}, 4),
-        ({"fsdp": "shard group 64"}, 1),  # that is all of them
-        ({"fsdp": "FULL_SHARD"}, 1),
-        ({"fsdp": "FULL_SHARD, no hybrid sharding"}, 1),
-        ({"fsdp": None}, 1),
-    ],
-)
+@cases
 def test_sharding_inside_groups_is_read(
     changes: dict[str, Any], copies: int
 ) -> None:
@@ -268,24 +201,9 @@ def test_a_size_of_maxtext_is_its_own_decoder() -> None:
     assert (gpt.norms_per_layer, gpt.bias, gpt.dropout) == (2, True, True)
 
 
-@pytest.mark.parametrize(
-    ("software", "tp", "sp", "sequence"),
-    [
-        (
-            "MaxText (JAX)",
-            4,
-            None,
-            True,
-        ),  # its tensor axis cuts the activations between layers
-        ("MaxText (JAX)", 4, False, False),
-        ("MaxText (JAX)", 1, None, False),
-        ("Megatron-LM 2022", 4, None, False),
-        ("Megatron-LM 2022", 4, True, True),
-        (None, 4, None, False),
-    ],
-)
+@cases
 def test_the_tensor_axis_of_jax_is_sequence_parallel(
-    software: str | None, tp: int, sp: object, sequence: bool
+    software: str, tp: int, sp: object, sequence: bool
 ) -> None:
     found = job(
         row(
@@ -297,16 +215,7 @@ def test_the_tensor_axis_of_jax_is_sequence_parallel(
     assert found.layout.sequence_parallel is sequence
 
 
-@pytest.mark.parametrize(
-    ("near", "bandwidth", "size"),
-    [
-        ("nvlink3 600gb/s", 300e9, 8),
-        ("nvlink5 1.8tb/s, nvl72 domain", 900e9, 72),
-        ("nvlink2", 150e9, 8),
-        ("pcie gen4", 32e9, 8),
-        ("nvlink", 450e9, 8),
-    ],
-)
+@cases
 def test_bandwidth_inside_a_node(
     near: str, bandwidth: float, size: int
 ) -> None:
@@ -314,42 +223,14 @@ def test_bandwidth_inside_a_node(
     assert (dim.bandwidth, dim.size) == (bandwidth, size)
 
 
-@pytest.mark.parametrize(
-    ("near", "size", "kind"),
-    [
-        ("nvlink2", 4, "mesh"),
-        ("nvlink2", 8, "mesh"),  # the cube of a DGX-1
-        ("nvlink2 nvswitch", 16, "switch"),  # DGX-2
-        ("nvlink3 600gb/s", 4, "mesh"),
-        ("nvlink3 600gb/s", 8, "switch"),
-        ("nvlink4", 4, "mesh"),
-        ("nvlink4 900gb/s", 8, "switch"),
-        ("nvlink5 1.8tb/s", 4, "switch"),
-        ("nvlink5 1.8tb/s, nvl72 domain", 4, "switch"),
-        ("pcie gen4", 4, "switch"),
-    ],
-)
+@cases
 def test_nvlink_without_a_switch_is_a_mesh(
     near: str, size: int, kind: str
 ) -> None:
     assert network_of_row("A100-80GB-SXM", size, near, "").dims[0].kind == kind
 
 
-@pytest.mark.parametrize(
-    ("far", "like", "gigabit"),
-    [
-        ("4 x 100Gb Omni-Path per node", "jean-zay-a100", 50),
-        ("1600 Gb/s per node RoCE", "oci-a100", 200),
-        ("4x100 Gb/s EFA per node", "aws-p4d", 50),
-        ("4 x 200 Gb/s Slingshot per node", "perlmutter", 100),
-        ("8x200Gb HDR InfiniBand per node", "dgx-a100", 200),
-        (
-            "8x200Gb per node",
-            "dgx-a100",
-            200,
-        ),  # names no fabric: the usual one
-    ],
-)
+@cases
 def test_the_fabric_between_nodes_is_the_one_named(
     far: str, like: str, gigabit: float
 ) -> None:
@@ -368,17 +249,7 @@ def test_the_fabric_between_nodes_is_the_one_named(
     assert dim.bandwidth / dim.shared_by == pytest.approx(gigabit / 8 * 1e9)
 
 
-@pytest.mark.parametrize(
-    ("near", "size", "like"),
-    [
-        ("nvlink3", 4, "perlmutter"),  # a mesh of four A100
-        ("nvlink3", 8, "dgx-a100"),
-        ("nvlink4", 8, "dgx-h100"),
-        ("pcie gen5", 4, "ethernet-400g-pcie"),
-        # no machine has this generation: its rate, the share of its kin
-        ("pcie gen4", 4, "ethernet-400g-pcie"),
-    ],
-)
+@cases
 def test_links_inside_a_node_reach_what_a_machine_with_such_links_does(
     near: str, size: int, like: str
 ) -> None:
@@ -419,17 +290,7 @@ def test_the_name_of_a_chip_states_its_memory() -> None:
         chip_in_words("Abacus 3000")
 
 
-@pytest.mark.parametrize(
-    ("text", "compute"),
-    [
-        ("bf16, fp32 grad accumulation", "bf16"),
-        ("fp16 mixed", "fp16"),
-        ("mxfp8", "fp8"),
-        ("nvfp4", "fp4"),
-        ("fp8 linear (torchao) + bf16", "fp8"),
-        ("", "bf16"),
-    ],
-)
+@cases
 def test_precision(text: str, compute: str) -> None:
     assert (
         words.precision_in_words(text, "", chip_in_words("B200-180GB")).compute
@@ -484,40 +345,13 @@ def test_chips_without_bf16_train_in_fp16() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("text", "software", "fsdp", "gather_bytes"),
-    [
-        (
-            "fp8 (te linear) + bf16 (fsdp default: bf16 compute)",
-            "llm-foundry",
-            "fsdp full_shard",
-            2,
-        ),
-        ("fp8 linear (torchao) + bf16", "torchtitan", "fsdp2", 2),
-        ("float8 tensorwise, float8 all-gather", "torchtitan", "fsdp2", 1),
-        (
-            "float8 tensorwise",
-            "torchtitan",
-            "fsdp2, enable_fsdp_float8_all_gather",
-            1,
-        ),
-        ("float8 rowwise without float8 all-gather", "torchtitan", "fsdp2", 2),
-        (
-            "float8, enable_fsdp_float8_all_gather=false",
-            "torchtitan",
-            "fsdp2",
-            2,
-        ),
-        ("bf16", "torchtitan", "fsdp2", 2),
-        ("mxfp8", "megatron-bridge", None, 1),
-    ],
-)
+@cases
 def test_fsdp_gathers_in_eight_bits_only_where_the_row_says_so(
-    text: str, software: str, fsdp: str | None, gather_bytes: float
+    text: str, software: str, fsdp: str, gather_bytes: float
 ) -> None:
     assert (
         words.precision_in_words(
-            text, software, chip_in_words("H100-80GB"), fsdp
+            text, software, chip_in_words("H100-80GB"), fsdp or None
         ).gather_bytes
         == gather_bytes
     )
@@ -540,38 +374,15 @@ def test_a_rows_fsdp_reaches_its_precision() -> None:
     assert job(row(precision="fp8")).precision.gather_bytes == 1
 
 
-@pytest.mark.parametrize(
-    ("text", "pp", "v", "expected"),
-    [
-        ("1f1b", 4, 1, ("1f1b", 1)),
-        ("", 4, 2, ("interleaved", 2)),
-        ("zb-2p", 8, 1, ("zb-h2", 1)),
-        ("zb-1p", 8, 1, ("zb-h1", 1)),
-        ("zb-v", 8, 1, ("zbv", 2)),
-        ("dualpipev", 8, 1, ("dualpipev", 2)),
-        ("gpipe", 4, 1, ("gpipe", 1)),
-        ("interleaved", 1, 4, ("1f1b", 1)),
-    ],
-)
+@cases
 def test_schedules(
     text: str, pp: int, v: int, expected: tuple[str, int]
 ) -> None:
     assert words.schedule(text, pp, v) == expected
 
 
-@pytest.mark.parametrize(
-    ("stage", "sharding", "zero"),
-    [
-        (1, "", 1),
-        (None, "zero-3", 3),
-        (None, "fsdp full_shard", 3),
-        (None, "distributed optimizer", 1),
-        (None, "megatron-fsdp", 3),
-        (None, "none (replicated adam)", 0),
-        (None, "fsdp shard_grad_op", 2),
-    ],
-)
-def test_zero_stage(stage: int | None, sharding: str, zero: int) -> None:
+@cases
+def test_zero_stage(stage: object, sharding: str, zero: int) -> None:
     assert words.zero_in_words(stage, sharding) == zero
 
 
@@ -675,19 +486,7 @@ def test_layers_of_each_stage(notes: str, stages: str) -> None:
     assert job(of_bridge(notes)).layout.stages == stages
 
 
-@pytest.mark.parametrize(
-    ("layers", "pp", "stages"),
-    [
-        (40, 1, "40"),
-        # 43 modules: the embedding and 21 layers; 19 layers, the last norm and the head
-        (40, 2, "21,19"),
-        (40, 4, "10,11*2,8"),
-        # 63 modules, three on the last stage
-        (60, 16, "3,4*14,1"),
-        # a stage without layers has the norm, and the head stands alone
-        (4, 7, "0,1*4,0*2"),
-    ],
-)
+@cases
 def test_a_pipeline_of_modules_is_cut_into_stages_of_as_many(
     layers: int, pp: int, stages: str
 ) -> None:

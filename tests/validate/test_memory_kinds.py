@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from validate_rows import row
 
+from cases import cases
 from meshwright import predict
 from meshwright_studies.validate import validate
 from meshwright_studies.validate.jobs import job
@@ -136,21 +137,7 @@ def test_kinds(
     assert (found.kind, found.bytes) == (kind, pytest.approx(size))
 
 
-@pytest.mark.parametrize(
-    "measured",
-    [
-        {},
-        {"memory_gb": None},
-        {"memory_gb": "much"},
-        {"memory_gb": -1},
-        {"memory_kind": "nvidia-smi"},
-        {"memory_cpu_gb": 70},
-        {"memory_params_opt_gib": 40},
-        {"memory_activations_gib": 40},
-        {"memory_free_bytes": 1e9},
-        {"membership_bytes": 1e9},
-    ],
-)
+@cases
 def test_what_is_no_figure(measured: dict[str, Any]) -> None:
     assert memory_of(measured, "") is None
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from validate_rows import row
 
+from cases import cases
 from meshwright import Layout
 from meshwright_studies.validate import validate
 from meshwright_studies.validate.jobs import job
@@ -17,75 +18,13 @@ from refusals import refusal
 MAXTEXT = "maxtext (jax)"
 
 
-@pytest.mark.parametrize(
-    ("said", "mode"),
-    [
-        ("none", "none"),
-        ("None (flash attention)", "none"),
-        ("no activation checkpointing", "none"),
-        ("gradient checkpointing: off", "none"),
-        (False, "none"),
-        ("full", "full"),
-        ("full (every layer)", "full"),
-        ("full (per block)", "full"),
-        ("uniform, 1 layer", "full"),
-        ("full, 8 of 8 layers", "full"),
-        ("selective", "selective"),
-        ("selective recompute", "selective"),
-        ({"granularity": "selective", "modules": None}, "selective"),
-        ("selective (attention core)", "core_attn"),
-        ("core_attn", "core_attn"),
-        (["core_attn"], "core_attn"),
-        ("selective modules ['mlp']", "mlp"),
-        ("selective modules ['mla_up_proj', 'mlp']", "mla_up_proj+mlp"),
-        ("selective modules ['moe_act', 'layernorm']", "layernorm+moe_act"),
-        (["mlp", "layernorm"], "layernorm+mlp"),
-        ("selective: mlp + layernorm", "layernorm+mlp"),
-        (
-            "selective (op-level SAC: saves matmul/attention outputs of every 2nd matmul)",
-            "op",
-        ),
-        ("selective (op)", "op"),
-        ("SAC, saves all matmuls", "minimal_with_context"),
-        ("full, first 5 layers per (virtual) stage [block]", "full:5"),
-        ("full, first 2 layers per stage", "full:2"),
-        ("block, 6 layers", "full:6"),
-        (
-            {"granularity": "full", "method": "block", "num_layers": 2},
-            "full:2",
-        ),
-        ("full, first 8 layers", "full"),
-        ("full, 4/32 layers", "full:1"),  # of 8 in a chunk
-        ("full, 24 of 32 layers", "full:6"),
-        ("50 % of the layers", "full:4"),
-        ("every other layer", "full:4"),
-    ],
-)
+@cases
 def test_what_a_layout_can_say_has_no_note(said: object, mode: str) -> None:
     assert policy(said, "megatron-lm", 8.0) == (mode, "", True)
     assert Layout(recompute=mode).recompute == mode
 
 
-@pytest.mark.parametrize(
-    ("said", "mode"),
-    [
-        (
-            "selective (saves MLP outputs)",
-            "selective",
-        ),  # no list of what runs again
-        ("selective (op-level, every 3rd matmul)", "op"),
-        ("every 3rd layer", "full:3"),
-        ("uniform, 4 layers", "full"),
-        ("activation checkpointing", "full"),
-        ("yes", "full"),
-        (True, "full"),
-        ("", "none"),
-        (None, "none"),
-        (7, "none"),
-        ("not stated", "none"),
-        ("not stated (assumed full)", "full"),
-    ],
-)
+@cases
 def test_what_lies_between_is_the_nearest_and_said(
     said: object, mode: str
 ) -> None:
@@ -94,17 +33,7 @@ def test_what_lies_between_is_the_nearest_and_said(
     assert mode in found.note
 
 
-@pytest.mark.parametrize(
-    "said",
-    [
-        "frobnicate",
-        "partial",
-        "auto",
-        "selective modules ['frob']",
-        "0.5",
-        ["frob"],
-    ],
-)
+@cases
 def test_unknown_words_are_refused_not_taken_as_none(said: object) -> None:
     with refusal("not known"):
         policy(said, "megatron-lm", 8.0)
@@ -141,27 +70,7 @@ def test_what_goes_to_the_host_is_not_judged_by_memory() -> None:
     assert policy("full, no offload", "megatron-lm", 8.0) == ("full", "", True)
 
 
-@pytest.mark.parametrize(
-    ("said", "mode"),
-    [
-        ("full", "full"),
-        ("save_out_proj", "save_out_proj"),
-        (
-            "save_dot_with_context_except_mlp",
-            "save_dot_with_context_except_mlp",
-        ),
-        ("save_dot_except_mlpwi", "save_dot_except_mlpwi"),
-        ("minimal", "minimal"),
-        (
-            'selective ("minimal" policy: saves projections and MLP outputs)',
-            "minimal",
-        ),
-        ("minimal_flash", "minimal_with_context"),
-        ("minimal with context", "minimal_with_context"),
-        ("minimal_with_quantization", "minimal"),
-        ("minimal_with_context_and_quantization", "minimal_with_context"),
-    ],
-)
+@cases
 def test_policies_of_maxtext(said: str, mode: str) -> None:
     assert policy(said, MAXTEXT, 32.0) == (mode, "", True)
 
@@ -186,16 +95,7 @@ def test_the_names_of_maxtext_say_that_it_is_maxtext() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("said", "mode"),
-    [
-        ("", "full"),
-        (None, "full"),
-        ("custom", "full"),
-        ("frobnicate", "full"),
-        ("none", "none"),
-    ],
-)
+@cases
 def test_jax_without_a_known_policy_has_no_answer_on_memory(
     said: object, mode: str
 ) -> None:
@@ -205,6 +105,13 @@ def test_jax_without_a_known_policy_has_no_answer_on_memory(
         and "no known remat policy" in found.note
         and not found.memory
     )
+
+
+def test_fields_that_are_null_say_nothing() -> None:
+    said = {"granularity": "selective", "modules": None}
+    assert policy(said, "megatron-lm", 8.0) == ("selective", "", True)
+    for software in ("megatron-lm", MAXTEXT):
+        assert policy(None, software, 8.0) == policy("", software, 8.0)
 
 
 def test_every_policy_and_module_is_read() -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from validate_rows import row
 
+from cases import cases
 from meshwright.describe.assumptions import REALISTIC
 from meshwright_studies import shipped
 from meshwright_studies.fitting.runs import runs
@@ -98,19 +99,7 @@ def test_seconds_are_the_papers_flops_over_its_rate(id: str) -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("id", "chunks"),
-    [
-        ("t1-005", 4),
-        ("t1-006", 3),
-        ("t1-007", 2),
-        ("t1-008", 3),
-        ("t1-009", 3),
-        ("t1-010", 2),
-        ("t2-007", 4),
-        ("t2-012", 3),
-    ],
-)
+@cases
 def test_pipelines_take_microbatch_1_and_the_most_chunks_of_1_to_4_that_divide(
     id: str, chunks: int
 ) -> None:
@@ -222,17 +211,7 @@ def test_a_held_out_run_shows_the_range_of_what_is_open() -> None:
     assert ranges == 6
 
 
-@pytest.mark.parametrize(
-    "missing",
-    [
-        ["parallel.dp"],
-        ["micro_batch", "parallel.dp"],
-        "micro_batch",
-        [3],
-        [],
-        None,
-    ],
-)
+@cases
 def test_what_the_rule_does_not_know_stays_outside(missing: object) -> None:
     r = row(complete=False, missing=missing)
     assert silent(r) == ()
