@@ -109,10 +109,17 @@ def test_who_has_no_such_word_refuses_it() -> None:
     for name in ("torchtitan", "deepspeed", "axolotl"):
         with refusal(r"software\.dp_overlap = off"):
             bridge.write(job, name, launch.Place(8, 8))
-    with refusal("megatron-2021 waits"):
-        running(
-            framework("megatron-2021"), "flash", Software(dp_overlap="all")
-        )
+    for name, word in (("megatron-2021", "all"), ("meshwright", "gradients")):
+        with refusal(f"{name} waits"):
+            running(framework(name), "flash", Software(dp_overlap=word))
+
+
+def test_megatron_of_2021_hides_gradients_on_request() -> None:
+    """--DDP-impl torch; its own way, the default, reduces them after the last microbatch."""
+    waits = framework("megatron-2021")
+    asked = running(waits, "flash", Software(dp_overlap="gradients"))
+    assert waits.dp_hidden.scope == "none"
+    assert asked.dp_hidden.scope == "backward"
 
 
 def test_a_recipe_that_says_nothing_keeps_its_own() -> None:

@@ -35,9 +35,9 @@ UNEXPLAINED = {
         for gpus in ("the fewest GPUs", "twice as many")
     ),
 }
-"""Small microbatches cost more in reality, whole messages too; 145B fits without recomputation for
-us; table 1 falls twice for us and once in print; and gathers that are waited for cost less on few
-GPUs than a share of the links says.
+"""Small microbatches and whole messages cost more in reality; 145B fits without recomputation for
+us; 39.1B, whose script has no chunks, is behind 18.4B; and gathers that are waited for cost less on
+few GPUs than a share of the links says.
 """
 EXPLAINED = {
     "checkpoint/1T, TB",
@@ -197,7 +197,7 @@ def test_a_pair_of_explanations_must_hold(
 
 def test_takeaways_are_decided_by_the_predictions() -> None:
     runs = takeaways.varied(13, 32)
-    assert [value for _, value, _ in runs] == [2, 4, 8, 16, 32, 64]
+    assert [value for _, value, _ in runs] == [2, 4, 8, 16, 32]
     assert takeaways.fastest_value(runs) == 8
     assert takeaways.fastest_value(runs[3:]) == 16
     assert takeaways.predicted_run(runs[0][2].job.model, 64, 32, tp=3) is None
@@ -414,12 +414,19 @@ def test_tensor_parallelism_stays_in_a_server_and_pipelines_cross_it() -> None:
 
 
 def test_table_1_rises_with_the_stages_under_the_set_of_the_paper() -> None:
-    """To 530B; 1T, printed as fast, has no chunks by the authors' script, and so a longer bubble."""
-    found = [(p.rate, plans.analysed(p)) for p in plans.planned_models()]
-    printed, ours = zip(*found[4:-1], strict=True)
+    """Up to 530B as the authors' scripts ran it, whose 1T has no chunks; and to 1T with the two
+    chunks that the interleaving of the text would take.
+    """
+    ten = plans.planned_models()
+    found = [(p.rate, plans.analysed(p)) for p in ten]
+    printed, ours = zip(*found[4:], strict=True)
     assert list(printed) == sorted(printed)
-    assert list(ours) == sorted(ours)
-    assert 0.95 < found[-1][1] / ours[-1] < 1
+    last = ten[-1].printed
+    chunks = replace(last, schedule="interleaved", interleave=2)
+    as_in_the_text = plans.analysed(ten[-1]._replace(printed=chunks))
+    rising = [*ours[:-1], as_in_the_text]
+    assert last.interleave == 1
+    assert rising == sorted(rising)
     assert max(abs(b / a - 1) for a, b in found) < 0.08
 
 

@@ -13,6 +13,7 @@ from ..report import Check, PaperFigure, PaperTable
 from . import analysis, tables, traffic, zero3
 from . import formulas as f
 from . import takeaways as t
+from .figures import runs_of
 
 Curves = Mapping[str, Sequence[tuple[float, float]]]
 RATE = "TFLOP/s a GPU, predicted"
@@ -20,7 +21,7 @@ RATE = "TFLOP/s a GPU, predicted"
 
 def figure_7() -> Curves:
     """Figure 7."""
-    return {"1B": [(b, t.tflops(t.one_gpu_run(b))) for b in (1, 2, 4, 8, 16)]}
+    return {"1B": [(b, t.tflops(t.one_gpu_run(b))) for b in runs_of(7).varied]}
 
 
 def table_1_figure() -> Curves:
@@ -74,15 +75,12 @@ def _table_2(ptd: int, zero3: int) -> Curves:
 
 def weak_scaling() -> Curves:
     """Figure 11."""
-    return _of(t.weak, (8, 128))
+    return _of(t.weak, runs_of(11).batches)
 
 
 def recomputation() -> Curves:
     """Figure 17: what needs more than the memory is left out."""
-    runs = {
-        batch: t.figure_17(batch)
-        for batch in (1, 2, 4, 8, 16, 32, 64, 128, 256)
-    }
+    runs = {batch: t.figure_17(batch) for batch in runs_of(17).batches}
     return {
         name: [
             (batch, batch / p[how].step_time_s)
@@ -100,7 +98,8 @@ def scatter_gather() -> Curves:
     """Figure 18."""
     return {
         f"stage messages {how}": [
-            (b, t.tflops(t.interleaving(b, how)[1][2])) for b in t.BATCHES
+            (b, t.tflops(t.interleaving(b, how)[1][2]))
+            for b in runs_of(18).batches
         ]
         for how in ("scattered", "whole")
     }
@@ -122,8 +121,8 @@ def figure_6() -> Curves:
 def estimates() -> Curves:
     """Figure 8, relative to the best microbatch."""
     by_batch = {
-        batch: {b: t.estimate(batch, b) for b in (1, 2, 4, 8, 16)}
-        for batch in (128, 512)
+        batch: {b: t.estimate(batch, b) for b in runs_of(8).varied}
+        for batch in runs_of(8).batches
     }
     return {
         f"batch {batch}": [
@@ -135,12 +134,13 @@ def estimates() -> Curves:
 
 def schedule_figure() -> Curves:
     """Figure 12."""
-    by_batch = {batch: t.interleaving(batch) for batch in (12, 24, 36, 48, 60)}
+    of = runs_of(12)
+    by_batch = {batch: t.interleaving(batch) for batch in of.batches}
     return {
         name: [
             (batch, t.tflops(runs[i][2])) for batch, runs in by_batch.items()
         ]
-        for i, name in enumerate(("1F1B", f"interleaved, {t.CHUNKS} chunks"))
+        for i, name in enumerate(("1F1B", f"interleaved, {of.chunks} chunks"))
     }
 
 
@@ -169,7 +169,7 @@ def _crossing(ours: bool) -> Curves:
 
 def varied(figure: int) -> Curves:
     """Figures 13 to 16."""
-    return _of(partial(t.varied, figure), t.VARIED[figure].batches)
+    return _of(partial(t.varied, figure), runs_of(figure).batches)
 
 
 def _of(

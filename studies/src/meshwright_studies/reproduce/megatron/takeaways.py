@@ -20,6 +20,7 @@ from meshwright.prediction.prediction import Prediction, predict
 
 from ..report import Check, PaperTable, check, holds, judged
 from . import formulas as f
+from .figures import runs_of
 from .tables import selene, shaped
 
 Run = tuple[str, int, Prediction]
@@ -51,75 +52,53 @@ def with_framework(job: Job, **fields: Any) -> Job:
 
 
 class Varied(NamedTuple):
-    """A figure that varies one degree of a layout, which the others follow."""
+    """What a figure varies, and the layout that follows from a value of it."""
 
-    shape: tuple[str, int, int, int]
-    """Name, layers, width and heads of its model."""
     axis: str
-    values: tuple[int, ...]
-    batches: tuple[int, ...]
     layout: Callable[[int], dict[str, Any]]
 
 
 VARIED = {
-    13: Varied(
-        ("162.2B", 32, 20480, 128), "t", values=(2, 4, 8, 16, 32, 64), batches=(32, 128),
-        layout=lambda t: {"tp": t, "pp": 64 // t},
-    ),
-    14: Varied(
-        ("5.9B", 32, 3840, 32), "d", values=(2, 4, 8, 16, 32), batches=(32, 128, 512),
-        layout=lambda d: {"dp": d, "pp": 64 // d},
-    ),
-    15: Varied(
-        ("5.9B", 32, 3840, 32), "t", values=(2, 4, 8, 16, 32), batches=(32, 128, 512),
-        layout=lambda t: {"dp": 64 // t, "tp": t},
-    ),
-    16: Varied(
-        ("91B", 32, 15360, 128), "b", values=(1, 2, 4, 8), batches=(128, 512),
-        layout=lambda b: {"tp": 8, "pp": 8, "microbatch": b},
-    ),
-}  # fmt: skip
+    13: Varied("t", lambda t: {"tp": t, "pp": 64 // t}),
+    14: Varied("d", lambda d: {"dp": d, "pp": 64 // d}),
+    15: Varied("t", lambda t: {"tp": t, "dp": 64 // t}),
+    16: Varied("b", lambda b: {"tp": 8, "pp": 8, "microbatch": b}),
+}
 """Figures 13 to 16, on 64 GPUs: tensor or pipeline, data or pipeline, data or tensor parallelism,
-all at microbatch 1, and the microbatch. Shapes as in the scripts of the paper (`SCRIPTS`).
-"""
-SCRIPTS = "NVIDIA/Megatron-LM@de7dc40f (2021-08), examples/sc21"
-"""Where the authors published how they called what the figures show."""
-CHUNKS = 4
-"""Of figures 12 and 18: 96 layers on 12 stages, two in a chunk (run_figure_12.sh and 18.sh)."""
+all at microbatch 1, and the microbatch."""
 
 
 @cache
 def varied(figure: int, batch: int) -> tuple[Run, ...]:
     """The runs of figure 13, 14, 15 or 16 that are legal."""
-    shape, axis, values, _, layout = VARIED[figure]
+    axis, layout = VARIED[figure]
+    of = runs_of(figure)
     runs = (
-        (v, predicted_run(shaped(*shape), 64, batch, **layout(v)))
-        for v in values
+        (v, predicted_run(of.model, of.gpus, batch, **layout(v)))
+        for v in of.varied
     )
     return tuple((axis, v, p) for v, p in runs if p)
 
 
 @cache
 def interleaving(batch: int, message: str = "scattered") -> tuple[Run, ...]:
-    """Figure 12: 175B on 96 GPUs, t 8, p 12: 1F1B and interleaved with `CHUNKS`.
+    """Figure 12: 175B on 96 GPUs, t 8, p 12: 1F1B and interleaved with the chunks of the authors'
+    script.
 
     message: "whole" without scatter/gather, when each of the t ranks sends all of a boundary
     (figure 18).
     """
-    m = shaped("175B", 96, 12288, 96)
-    plain = predicted_run(m, 96, batch, message, tp=8, pp=12)
-    chunked = predicted_run(
-        m,
-        96,
-        batch,
-        message,
-        tp=8,
-        pp=12,
-        schedule="interleaved",
-        interleave=CHUNKS,
+    of = runs_of(12)
+    ways: tuple[dict[str, Any], ...] = (
+        {},
+        {"schedule": "interleaved", "interleave": of.chunks},
+    )
+    plain, chunked = (
+        predicted_run(of.model, of.gpus, batch, message, tp=8, pp=12, **way)
+        for way in ways
     )
     assert plain and chunked
-    return ("v", 1, plain), ("v", CHUNKS, chunked)
+    return ("v", 1, plain), ("v", of.chunks, chunked)
 
 
 def scattered(batch: int) -> float:
@@ -138,7 +117,8 @@ UP_TO = 1.3
 @cache
 def one_gpu_run(b: int) -> Prediction:
     """Figure 7: 1B, 4 layers, on one GPU, microbatch b."""
-    prediction = predicted_run(shaped("1B", 4, 4096, 128), 1, b, microbatch=b)
+    of = runs_of(7)
+    prediction = predicted_run(of.model, of.gpus, b, microbatch=b)
     assert prediction
     return prediction
 
@@ -146,18 +126,19 @@ def one_gpu_run(b: int) -> Prediction:
 @cache
 def weak(batch: int) -> tuple[Run, ...]:
     """Figure 11: t 8, p from 1 to 8, 3 layers of width 20,480 a stage."""
+    of = runs_of(11)
     runs = (
         (
             p,
             predicted_run(
-                shaped(f"{p} stages", 3 * p, 20480, 128),
-                8 * p,
+                replace(of.model, name=f"{p} stages", layers=of.layers * p),
+                of.gpus * p,
                 batch,
                 tp=8,
                 pp=p,
             ),
         )
-        for p in (1, 2, 4, 8)
+        for p in of.varied
     )
     return tuple(("p", p, x) for p, x in runs if x)
 
@@ -165,7 +146,8 @@ def weak(batch: int) -> tuple[Run, ...]:
 @cache
 def figure_17(batch: int) -> dict[str, Prediction]:
     """Figure 17: 145B on 128 GPUs, t 8, p 16: without and with full recomputation."""
-    job = selene(shaped("145B", 80, 12288, 96), 128, batch)
+    of = runs_of(17)
+    job = selene(of.model, of.gpus, batch)
     plain = Layout(tp=8, pp=16)
     return {
         how: predict(
@@ -198,8 +180,7 @@ def estimate(batch: int, b: int, p: int = 8, t: int = 8) -> float:
     """Figure 8: (b'/b + p - 1)(t_f + t_b) of a billion-parameter model of 4 layers at (p, t) =
     (8, 8), in sequences a second.
     """
-    model = shaped("1B", 4, 4096, 128)
-    one = predicted_run(model, t, batch, tp=t, microbatch=b)
+    one = predicted_run(runs_of(8).model, t, batch, tp=t, microbatch=b)
     assert one
     parts = one.cost.typical
     forward = float(parts.forward)
@@ -249,17 +230,19 @@ def takeaway_checks() -> Iterator[Check]:
         (14, "throughput rises with d", rises),
         (15, "throughput collapses beyond t 8", collapses),
     ):
-        for batch in VARIED[figure].batches:
+        for batch in runs_of(figure).batches:
             runs = varied(figure, batch)
             id = f"fig-{figure}/5.9B, batch {batch}/{words}"
             yield holds(id, good(runs), rates_text(runs))
     for figure, best, words in ((13, 8, "t"), (16, 2, "microbatch")):
-        for batch in VARIED[figure].batches:
+        for batch in runs_of(figure).batches:
             runs = varied(figure, batch)
-            id = f"fig-{figure}/{VARIED[figure].shape[0]}, batch {batch}/best {words}"
+            id = f"fig-{figure}/{runs_of(figure).name}, batch {batch}/best {words}"
             yield _best(id, best, fastest_value(runs), rates_text(runs))
+    batches, chunks = runs_of(12).batches, runs_of(12).chunks
     few, many = (
-        tflops(b[2]) / tflops(a[2]) - 1 for a, b in map(interleaving, (12, 60))
+        tflops(b[2]) / tflops(a[2]) - 1
+        for a, b in (interleaving(batches[i]) for i in (0, -1))
     )
     note = f"{few:+.0%} at batch 12, {many:+.0%} at batch 60"
     yield holds(
@@ -268,7 +251,7 @@ def takeaway_checks() -> Iterator[Check]:
         note,
     )
     yield holds("fig-12/175B, the gap closes with the batch", many < few, note)
-    one, two = (f.bubble_share(12, 1, 12, v) for v in (1, CHUNKS))
+    one, two = (f.bubble_share(12, 1, 12, v) for v in (1, chunks))
     formula = (1 + one) / (1 + two) - 1
     yield Check(
         "fig-12/175B, interleaving, at most",
@@ -276,11 +259,12 @@ def takeaway_checks() -> Iterator[Check]:
         computed=few,
         status="loose" if abs(few / formula - 1) <= 0.25 else "mismatch",
         note=f"{note}; the introduction prints as much as 10 %, the abstract 10+ %; the bubbles of"
-        f" section 2.2 give {formula:+.0%} at batch 12",
+        f" section 2.2 give {formula:+.0%} at batch 12 with the {chunks} chunks of the authors'"
+        " script",
     )
     yield from more()
-    for batch in (128, 512):
-        rates = {b: estimate(batch, b) for b in (1, 2, 4, 8, 16)}
+    for batch in runs_of(8).batches:
+        rates = {b: estimate(batch, b) for b in runs_of(8).varied}
         words = (
             ", ".join(f"b {b}: {x:.1f}" for b, x in rates.items())
             + " sequences/s"
@@ -295,7 +279,7 @@ def takeaway_checks() -> Iterator[Check]:
 
 def more() -> Iterator[Check]:
     """Figures 7, 11, 17, 18 and the fused operators of section 5.8."""
-    runs = [one_gpu_run(b) for b in (1, 2, 4, 8, 16)]
+    runs = [one_gpu_run(b) for b in runs_of(7).varied]
     rates = [tflops(run) for run in runs]
     note = (
         ", ".join(f"{x:.0f}" for x in rates)
@@ -341,22 +325,30 @@ def more() -> Iterator[Check]:
     risk = large["none"].risk_of_oom
     note = f"batch 256 without recomputation: risk of running out of memory {risk:.0%}"
     yield holds("fig-17/145B, needed at a large batch", risk > 0.5, note)
-    gains = {batch: scattered(batch) - 1 for batch in BATCHES}
-    note = ", ".join(f"batch {b}: {x:+.1%}" for b, x in gains.items())
-    note += f"; v is {CHUNKS} by {SCRIPTS}"
+    batches, chunks = runs_of(18).batches, runs_of(18).chunks
+    gains = {batch: scattered(batch) - 1 for batch in batches}
     yield check(
         "fig-18/175B, scatter and gather, at most",
         published=0.11,
         computed=max(gains.values()),
         tolerance=0.25,
-        note=note,
+        note=", ".join(f"batch {b}: {x:+.1%}" for b, x in gains.items())
+        + f"; {chunks} chunks a device, as in the authors' script",
     )
-    plain, chunked = (
-        tflops(p) for _, _, p in interleaving(BATCHES[-1], "whole")
+    last = batches[-1]
+    plain, chunked = (tflops(p) for _, _, p in interleaving(last, "whole"))
+    ahead = next(
+        batch
+        for batch in range(last, BEYOND, PIPELINE)
+        if fastest_value(interleaving(batch, "whole")) == 1
     )
-    note = f"1F1B {plain:.0f}, interleaved {chunked:.0f} TFLOP/s at batch {BATCHES[-1]}"
-    id = "fig-12/175B, 1F1B ahead at a large batch without scatter and gather"
-    yield holds(id, plain > chunked, note)
+    yield holds(
+        "fig-12/175B, 1F1B ahead at a large batch without scatter and gather",
+        plain > chunked,
+        f"1F1B {plain:.0f}, interleaved {chunked:.0f} TFLOP/s at batch {last}, the largest of the"
+        f" figure; 1F1B is ahead from a batch of {ahead} on: the paper prints no batch, and shows"
+        " no such run",
+    )
     for (name, *shape), printed in FUSED:
         ours = unfused(name, *shape) - 1
         yield check(
@@ -368,8 +360,10 @@ def more() -> Iterator[Check]:
         )
 
 
-BATCHES = (12, 24, 36, 48, 60)
-"""Of figures 12 and 18, sequences."""
+PIPELINE = 12
+"""Stages of figure 12: a batch of an interleaved schedule is a multiple."""
+BEYOND = 1536
+"""The largest batch of this model in the paper (table 2)."""
 FUSED = (
     (("175B", 96, 12288, 96, 96, 60), 135 / 113 - 1),
     (("530B", 105, 20480, 128, 280, 280), 148 / 133 - 1),
@@ -392,8 +386,8 @@ def takeaways_table() -> PaperTable:
         tuple[int, Sequence[int], Callable[[int], Sequence[Run]]], ...
     ]
     every = (
-        *((n, of.batches, partial(varied, n)) for n, of in VARIED.items()),
-        (12, BATCHES, interleaving),
+        *((n, runs_of(n).batches, partial(varied, n)) for n in VARIED),
+        (12, runs_of(12).batches, interleaving),
     )
     for figure, batches, runs in every:
         for batch in batches:
