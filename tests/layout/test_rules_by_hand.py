@@ -723,17 +723,6 @@ def test_stages_are_named_with_their_chunks() -> None:
     assert practice._experts(job()) == 1, "a dense model has one"
 
 
-def test_experts_on_one_rank_of_tp_need_no_sequence_parallelism() -> None:
-    """Dense models never do."""
-    moe = job(replace(DENSE, moe=MoE(experts=8, top_k=2, expert_ffn=60)))
-    for at, tp, sp, fine in (
-        (moe, 1, False, True), (moe, 2, False, False), (moe, 2, True, True),
-        (job(), 2, False, True),
-    ):  # fmt: skip
-        layout = Layout(tp=tp, dp=1, sequence_parallel=sp)
-        assert bool(rules.EXPERT_SEQUENCE.holds(at, layout)) is fine
-
-
 def test_experts_at_fault_blame_no_groups_of_dp() -> None:
     """72 ranks have no room for 16 experts' ranks, and are one group of copies all the same."""
     job = Job("qwen3-30b-a3b", "72xgb200", 1152)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -23,16 +22,6 @@ from meshwright.layout.placement import placed
 NET = Network("n", (Dim("node", 1e9, 0.0, size=999),))
 WIDE = replace(MODEL, hidden=96, heads=12, ffn=260, seq=160)
 JOB = Job(WIDE, Cluster(CHIP, NET, 40), 40)
-
-
-@pytest.mark.parametrize(("cp", "fits"), [(1, True), (3, True), (5, False)])
-def test_a_grid_cuts_the_hidden_size_twice(cp: int, fits: bool) -> None:
-    """96 is cut over the 4 rows of a grid, and over its columns too; elsewhere cp cuts tokens."""
-    grid = Layout(tp=4, cp=cp, dp=1, scheme="summa")
-    assert bool(rules.HIDDEN.holds(JOB, grid)) is fits
-    assert bool(rules.HIDDEN.holds(JOB, replace(grid, scheme="megatron")))
-    assert not rules.HIDDEN.holds(JOB, Layout(tp=5, dp=1))
-    assert not rules.HIDDEN.holds(JOB, Layout(tp=5, dp=1, scheme="summa"))
 
 
 def test_no_experts_are_cut_by_no_etp() -> None:
@@ -72,16 +61,6 @@ def test_a_full_node_has_no_room_for_replicas() -> None:
         at = placed(Layout(tp=tp, dp=97), (8, 13))
         assert at.placement["dp"] == share
         assert at.placement["tp"] == (tp, 1)
-
-
-@cases
-def test_nothing_is_cut_in_no_parts(field: str) -> None:
-    """Each degree by itself: tables of a search hold any numbers."""
-    names = ("tp", "cp", "pp", "dp", "ep", "etp", "microbatch", "interleave")
-    one = dict.fromkeys((*names, "panels"), 1)
-    fine, wrong = (SimpleNamespace(**{**one, field: n}) for n in (1, 0))
-    assert rules.POSITIVE.holds(JOB, fine)  # type: ignore[arg-type]
-    assert not rules.POSITIVE.holds(JOB, wrong)  # type: ignore[arg-type]
 
 
 @cases

@@ -321,27 +321,6 @@ def test_buffers_of_a_run() -> None:
     assert some["placeholders of weight gradients"] > 0
 
 
-@pytest.mark.parametrize(
-    ("of", "each"), [({"bf16": 2.0}, 2.0), ({}, 4.0), ({"bf16": 1.5}, 1.5)]
-)
-def test_gradients_as_wide_as_the_framework_has_them(
-    of: dict[str, float], each: float
-) -> None:
-    """Copied at the step where they have at most 16 bits."""
-    for kind, wide in (("accumulated", each), ("activations", 2), ("none", 0)):
-        job = framework(Layout(dp=1), unit_gradient=kind, gradient_bytes=of)
-        assert holding.unit_gradient_bytes(job) == wide
-        assert holding.gradient_bytes(job) == each
-        assert holding.step_bytes(job) == (4.0 if each <= 2 else 0.0)
-    # a job that says less than activations have, or as much
-    for said in (1.0, 2.0):
-        own = replace(job.precision, gradient_bytes=said)
-        assert holding.gradient_bytes(replace(job, precision=own)) == said
-    plain = a_job(Layout(dp=1), memory=UNITS)
-    assert holding.unit_gradient_bytes(plain) == 4.0
-    assert holding.step_bytes(plain) == 0.0
-
-
 # Whether it fits.
 
 
@@ -354,21 +333,6 @@ def tight(width: float = 0.0, **more: Any) -> Job:
         **more,
     )
     return a_job(Layout(dp=1), memory=how)
-
-
-def test_from_tensors_to_a_device() -> None:
-    """40 GB of tensors: half more is held, an eighth more is needed, 3 GB lie outside."""
-    job = tight()
-    assert oom.reserved_bytes(job, 40 * GB) == 60 * GB
-    assert oom.reserved_bytes(job, 40 * GB, 7.0) == 60 * GB + 7.0
-    assert oom.device_bytes(job, 40 * GB) == 63 * GB
-    assert oom.device_bytes(job, 40 * GB, GB) == 64 * GB
-    assert oom.needed_bytes(job, 40 * GB) == 48 * GB
-    assert oom.unusable_share(job) == 0.125
-    assert oom.capacity(job) == 500 * GB
-    chip = replace(job.cluster.chip, runtime_bytes=100 * GB)
-    assert oom.usable_bytes(chip, job.how.memory) == 900 * GB
-    assert oom.usable_bytes(chip, UNITS) == 1000 * GB
 
 
 def test_a_limit_of_bytes_or_a_risk() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from by_hand import MODEL, SET, TOKENS, WEIGHTS, WIDTH, by_hand
+from by_hand import MODEL, SET, WEIGHTS, WIDTH, by_hand
 from layouts import cut
 from meshwright import Job
 from meshwright import step as steps
@@ -201,36 +201,6 @@ def test_a_device_begins_with_a_layer_of_one_kind() -> None:
 def test_factors_of_nothing_are_left_out() -> None:
     assert sum_of([(0.0, "never asked"), (2.0, 3.0), (0.5, 4.0)]) == 8.0
     assert sum_of([(0.0, 1.0)]) == 0.0
-
-
-def test_stages_of_a_heavy_head() -> None:
-    """Two devices of one layer; the head makes 2 x 128 x 64 x 1024 FLOPs of 2^24 a second: 1 s
-    forward and 2 s backward beside the layer."""
-    job = a_job(cut("pp2"), replace(MODEL, vocab=1024))
-    at = steps.clock(job)
-    parts = steps.model_cost(job, job.layout, at)
-    by = shares(job, job.layout, schedule_named("1f1b"), 1)
-    found = microbatch_on(job, job.layout, parts, by, at)
-    stages = found.stages
-    firsts = [device.first.forward for device in found.devices]
-    assert firsts == pytest.approx([1.0, 1.0]), "a layer without the head"
-    assert stages.slowest == 1.0
-    slow = stages.load(1.0)
-    assert (slow.f, slow.b) == pytest.approx((2.0, 4.0))
-    assert (stages.others.f, stages.others.b) == pytest.approx((1.0, 2.0))
-    # weight gradients take as long as the forward pass of the products, attention has none
-    assert stages.others.w == pytest.approx(2 * WEIGHTS * TOKENS / 2**24)
-    layer, embedding, head = stages.parts
-    assert sum(layer) == pytest.approx(3.0)
-    assert sum(head) == pytest.approx(3.0)
-    assert embedding == (0.0, 0.0, 0.0)
-    full = replace(job.layout, recompute="full")
-    again = microbatch_on(job, full, parts, by, at)
-    slow = again.stages.load(1.0)
-    assert slow.b == pytest.approx(4.0 + 1.0), "the layer, not the head"
-    twice = layer._replace(i=layer.i + 1.0)
-    assert again.stages.parts[0] == pytest.approx(twice)
-    assert again.stages.parts[2] == head
 
 
 # Order of the microbatches.

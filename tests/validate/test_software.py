@@ -150,6 +150,12 @@ def test_torch_s_replicas_overlap_where_a_row_names_them() -> None:
             assert "DistributedDataParallel" in why
 
 
+def test_torch_that_shards_is_fsdp() -> None:
+    sharded = row(software="PyTorch 2.1", optimizer_sharding="FSDP")
+    assert software_of(sharded).framework == "fsdp"
+    assert software_of(row(software="PyTorch 2.1")).framework == "unknown"
+
+
 def test_torchtitan_compiles_on_request() -> None:
     alone, compiled = (
         software_of(row(software="torchtitan")),
