@@ -761,6 +761,22 @@ def test_latent_attention(rank: int | None) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("rotary", "queries"),
+    [("plain", 8 + 8), ("copied", 24 + 24), ("apart", 48)],
+)
+def test_heads_of_latent_attention_are_put_together(
+    rotary: str, queries: int
+) -> None:
+    """Of each of 6 heads: 16 numbers of a key and 10 of a value are read, 24 and 10 written; a
+    query's last 8 are turned where they are, or all 24 copied. Papers count none of it."""
+    of = replace(LLAMA, mla=MLA(24, 16, 8, 10, q_lora_rank=40))
+    found = rows(of_layer(of, rotary=rotary))["attention/rotary"]
+    moved = N * 6 * (16 + 10 + 24 + 10 + queries) * A
+    assert found.bytes == pytest.approx((moved, moved))
+    assert "attention/rotary" not in rows(of_layer(of, rotary="fused"))
+
+
 def test_a_gated_convolution() -> None:
     of = replace(LLAMA, pattern=("conv",), conv=Convolution(5, bias=True))
     both, x = f"{gather(ALL)} {scatter(ALL)}", N * 48

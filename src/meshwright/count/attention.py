@@ -16,7 +16,7 @@ from . import blocks
 from .blocks import FP32, AttentionCore, AttentionShape, Matrix, Messages
 from .context import attended, exchange, heads_of
 from .feed_forward import parallel_block
-from .latent import latent
+from .latent import heads_together, latent
 from .mask import seen
 from .parallel import (
     Entry,
@@ -168,7 +168,10 @@ def query_key_passes(
     c = job.how.count
     act = job.precision.activation_bytes
     ops = [query_key_norm(job, layout, size, of)] if m.qk_norm else []
-    if m.mla or m.positions != "rope":
+    if m.mla:
+        # papers count none of it
+        return ops if c.rotary == "fused" else [heads_together(job, size)]
+    if m.positions != "rope":
         return ops
     turned = size.tokens * (of.H + of.K) * of.q
     if c.rotary == "apart":

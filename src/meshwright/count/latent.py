@@ -11,7 +11,7 @@ from . import blocks
 from .blocks import Matrix, Messages
 from .linear import linear
 from .parallel import Entry, collectives, column_parallel
-from .work import Local, Op, also_sent
+from .work import Local, Op, Pass, also_sent
 
 
 def latent(job: Job, layout: Layout, size: Local) -> list[Op]:
@@ -94,3 +94,41 @@ def latent(job: Job, layout: Layout, size: Local) -> list[Op]:
         latent_norm("kv", mla.kv_lora_rank, rope),
         also_sent(keys, gradient=of_rope),
     ]
+
+
+def heads_together(job: Job, size: Local) -> Op:
+    """Queries, keys and values as the attention kernel reads them. Of each of H heads of a tp rank
+
+        queries   [n, r]   their last r numbers are turned by their position
+        keys      [n, r]   n numbers made from the latent, and the r turned ones of all heads
+        values    [v]      cut from behind the n of the keys
+
+    Bytes each way = T H k (n + v + n + r + v + x): keys and values are read as they were made and
+    written apart. Queries are turned in place, x = 2 r ("plain": Megatron Core's kernel), or copied
+    too, x = 2 (n + r). Backward the same numbers go the other way.
+
+    Sources: NVIDIA/Megatron-LM@d98e8a64, core/fusions/fused_mla_yarn_rope_apply.py, and
+    core/transformer/multi_latent_attention.py without it; NVIDIA-NeMo/Automodel@36044ad3,
+    components/models/deepseek_v3/layers.py: torch.cat of queries and of keys, values contiguous.
+    """
+    mla = job.model.mla
+    assert mla is not None
+    own, rope, v = mla.qk_nope_head_dim, mla.qk_rope_head_dim, mla.v_head_dim
+    in_place = job.how.count.rotary == "plain"
+    queries = 2 * rope if in_place else 2 * (own + rope)
+    act = job.precision.activation_bytes
+    heads = size.tokens * job.model.heads / size.tp
+    step = Pass(
+        0.0,
+        3 * heads * rope,
+        heads * (2 * own + 2 * v + rope + queries) * act,
+        kernel="rotary forward",
+        sizes=(heads * (own + rope),),
+    )
+    return Op(
+        "attention/rotary",
+        "vector",
+        step,
+        step._replace(kernel="rotary backward"),
+        needs=heads * (2 * own + rope + v) * act,
+    )

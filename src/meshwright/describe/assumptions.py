@@ -156,7 +156,9 @@ class Counting(Checked):
     """
     rotary: Annotated[Rotary, TIMED, Answered()] = "fused"
     """Rotary positions, and copies of key/value heads for grouped queries, are "fused" into their
-    neighbours, but for YaRN's, which are scaled too ("plain"), or passes of their own ("apart").
+    neighbours; but for heads of latent attention, which are put together by copies ("copied"), or
+    by one kernel, where YaRN's of other heads, which are scaled too, are not ("plain"); or they are
+    passes of their own ("apart").
     """
     biases: Annotated[Biases, TIMED, Answered()] = "apart"
     """A bias and the activation after it, and a bias, dropout and the residual sum, are passes

@@ -35,7 +35,7 @@ TpOverlap = Annotated[str, OneOf("off", "backward", "all")]
 DpOverlap = Annotated[str, OneOf("off", "gradients", "all")]
 Gradients = Annotated[str, OneOf("fp32", "half")]
 LOSSES = (
-    *("eager", "compiled", "passes", "copies", "fused"),
+    *("eager", "narrow", "compiled", "passes", "copies", "fused"),
     *("in place", "kernel", "xla", "pieces"),
 )
 """Implementations of the loss, whose bytes are in catalog/losses.toml (`describe.loss`)."""
@@ -46,7 +46,7 @@ InputGradients = Annotated[str, OneOf("together", "apart")]
 StageMessage = Annotated[str, OneOf("scattered", "whole")]
 BackwardNeeds = Annotated[str, OneOf("fused", "autograd")]
 WeightGradient = Annotated[str, OneOf("apart", "added", "copied", "one pass")]
-Rotary = Annotated[str, OneOf("fused", "plain", "apart")]
+Rotary = Annotated[str, OneOf("fused", "copied", "plain", "apart")]
 Biases = Annotated[str, OneOf("apart", "chained")]
 Selective = Annotated[str, OneOf(*PARTS)]
 Full = Annotated[str, OneOf(*FULL)]
@@ -97,11 +97,11 @@ class Software(Checked):
     gradients: Gradients | None = None
     """Gradients are accumulated and reduced in fp32, or in the width of activations (half)."""
     loss: Loss | None = None
-    """How the loss is computed: by torch in eager mode (eager) or compiled; by Megatron's passes
-    over fp32 logits, in place (passes) or with one more copy (copies, until 2023), or fused by
-    torch.compile (fused); by one kernel whose gradient takes the logits' place, Transformer
-    Engine's (in place) or FlashAttention's (kernel); by XLA (xla); or on some rows at a time
-    (pieces).
+    """How the loss is computed: by torch in eager mode, in fp32 (eager) or in the numbers of the
+    logits (narrow), or compiled; by Megatron's passes over fp32 logits, in place (passes) or with
+    one more copy (copies, until 2023), or fused by torch.compile (fused); by one kernel whose
+    gradient takes the logits' place, Transformer Engine's (in place) or FlashAttention's (kernel);
+    by XLA (xla); or on some rows at a time (pieces).
     """
     logits_gathered: bool | None = None
     """The logits of all tp ranks are gathered on each before the loss."""
