@@ -20,7 +20,6 @@ from meshwright.limits.search import (
     exchangeable,
     fastest,
     levels_of,
-    placements,
 )
 from meshwright.limits.simulate import Degrees
 from refusals import refusal
@@ -64,9 +63,11 @@ def test_levels_that_axes_can_fill_in_too_many_ways_are_refused() -> None:
 @pytest.mark.parametrize("whole", [True, False])
 def test_a_level_holds_no_more_ranks_than_an_axis_has(whole: bool) -> None:
     four = Degrees(4.0, *(1.0 for _ in range(7)))
-    groups, fits = placements(four, placings((8,)), ("dp",), whole)
-    ranks, rest = (np.broadcast_to(n, fits.shape) for n in groups["dp"])
-    assert {*ranks[fits]} == {1, 2, 4} and {*rest[fits]} == {4, 2, 1}
+    places = placings((8,))
+    every = np.arange(len(places.ranks))
+    fits = places.fit(four, every, ("dp",), whole)
+    ranks, rest = places.groups(four, every[fits])["dp"]
+    assert {*ranks} == {1, 2, 4} and {*rest} == {4, 2, 1}
 
 
 def on_nvl72(size: int) -> Scenario:

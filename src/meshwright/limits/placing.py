@@ -2,15 +2,15 @@
 level but the last.
 
 A level of 8 chips holds, say, 4 ranks along D and 2 along F; the last level takes what is left of
-each axis. What an axis sends depends only on where that axis lies, and there are few such places.
+each axis.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import combinations
 from typing import Any
 
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from ..errors import BadInput
 from ..num import divisors
 from ..search import distinct
-from .simulate import AXES
+from .simulate import AXES, Degrees, Groups
 
 Lower = tuple[tuple[int, ...], ...]
 """For each axis, its ranks in each level but the last."""
@@ -30,12 +30,8 @@ SENT_MOST = (1, 2, 0, 3, 4)
 remain."""
 MOST = 400_000
 """Placements looked at: levels of 8 and 16,384 chips have a quarter of that."""
-APART: tuple[tuple[str, ...], ...] = (
-    ("tp_model", "tp_ff"),
-    ("pp", "ep"),
-    ("dp",),
-)
-"""Axes that send together."""
+TENSOR = ("tp_model", "tp_ff")
+"""The axes that send in every layer."""
 
 
 @dataclass(frozen=True)
@@ -44,9 +40,39 @@ class Placings:
 
     ranks: Index
     """(placement, level, axis): how many ranks."""
-    parts: Mapping[tuple[str, ...], tuple[Any, Any]]
-    """For the axes of `APART`: a placement for each of their distinct places, and which of these
-    places each placement has."""
+
+    @cached_property
+    def of_tensors(self) -> tuple[Any, Any]:
+        """(a placement for each distinct place of the tensor axes, which of these places each
+        placement has).
+        """
+        axes = [AXES.index(axis) for axis in TENSOR]
+        nowhere = np.zeros(len(self.ranks))
+        return distinct(
+            [nowhere, *self.ranks[..., axes].reshape(len(nowhere), -1).T]
+        )
+
+    def fit(
+        self, d: Degrees, numbers: Any, axes: Sequence[str], whole: bool
+    ) -> Any:
+        """Where each of some axes has ranks for its places under these placements; whole: the last
+        level has a whole number of them.
+        """
+        held = self.ranks[numbers].prod(axis=1)
+        rest = (getattr(d, a) / held[:, AXES.index(a)] for a in axes)
+        return np.logical_and.reduce(
+            [np.floor(n) == n if whole else n >= 1 for n in rest]
+        )
+
+    def groups(self, d: Degrees, numbers: Any) -> Groups:
+        """Ranks of each axis in every level under these placements: those that they have there, and
+        in the last level the rest.
+        """
+        near = np.moveaxis(self.ranks[numbers], 0, -1)
+        return {
+            axis: (*lower, getattr(d, axis) / lower.prod(axis=0))
+            for axis, lower in zip(AXES, np.moveaxis(near, 1, 0), strict=True)
+        }
 
     def lower(self, number: int) -> Lower:
         """Where the axes of a placement lie."""
@@ -89,21 +115,7 @@ def placings(
     ranks = np.ones((ways.shape[1], len(sizes), len(AXES)), dtype=np.int64)
     for level, (fill, way) in enumerate(zip(fills, ways, strict=True)):
         ranks[:, level] = fill[way]
-    nowhere = np.zeros(len(ranks))
-    parts = {
-        axes: distinct(
-            [
-                nowhere,
-                *(
-                    ranks[:, level, AXES.index(axis)]
-                    for level in range(len(sizes))
-                    for axis in axes
-                ),
-            ]
-        )
-        for axes in APART
-    }
-    return Placings(ranks, parts)
+    return Placings(ranks)
 
 
 def _fills(n: int, experts: bool, exchanged: bool) -> Index:
@@ -131,8 +143,3 @@ def _demand_few(
             f" {ways:,} ways, more than the {MOST:,} that are tried; describe the network with"
             " fewer or smaller levels"
         )
-
-
-def group(degree: Any, lower: Collection[Any]) -> tuple[Any, ...]:
-    """Ranks of an axis in each level: those given, and in the last level the rest."""
-    return (*lower, degree / math.prod(lower, start=1.0))

@@ -12,25 +12,21 @@ from itertools import chain, repeat
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ..cost.load import Busy, Load
 from ..describe.cluster import NOWHERE
 from ..describe.frozen import with_values
 from ..describe.network import Network
 from ..describe.slices import axes as torus_axes
 from ..search import pick
 from .laws import LawShape
-from .placing import APART, Lower, Placings, group, placings
+from .placing import TENSOR, Lower, Placings, placings
 from .scenario import Scenario
 from .simulate import (
     AXES,
     Degrees,
-    Groups,
     Parts,
     StepSeconds,
-    block_messages,
-    gradients,
+    simulate,
     step_parts,
     step_seconds,
     tensor,
@@ -41,8 +37,6 @@ CHUNKS = (4, 16, 64, 256)
 """Cells of each model placed in each round; then all that are left, in pieces of the last size."""
 SLACK = 1e-12
 """Relative differences below this are rounding."""
-SENT = dict(zip(APART, (tensor, block_messages, gradients), strict=True))
-"""Axes that send together -> what they send."""
 
 
 class Spread(NamedTuple):
@@ -179,64 +173,24 @@ def place(
     scenario: Scenario, cells: Bounded, places: Placings, best: Column
 ) -> tuple[Any, Any, StepSeconds]:
     """(cell, placement, step) of every placement of some cells that may be the fastest of its
-    model: first the tensor axes beside the least of the others, then all.
+    model.
     """
     on = scenario.machine
-    # rows are cells, columns places
-    (model, s, d), least, _ = pick(cells, (slice(None), None))
+    model, s, d = cells.cells
     limit = best[model] * (1 + SLACK)
-    tables, fits = [], []
-    for axes, messages in SENT.items():
-        groups, fit = placements(d, places, axes, scenario.whole)
-        tables.append(messages(on, s, d, groups))
-        fits.append(fit)
-    # most ways to place the tensor axes lose already, and for each of them (some 650 on a torus)
-    # the other axes may lie in hundreds of ways
-    fits[0] &= (
-        step_seconds(on, s, d, least._replace(tp=tables[0])).total <= limit
+    # most ways to place the tensor axes lose already, whatever the others do, and for each of them
+    # (some 650 on a torus) the other axes may lie in hundreds of ways
+    first, which = places.of_tensors
+    wide, deep, least = pick((s, d, cells.least), (slice(None), None))
+    sent = tensor(on, wide, deep, places.groups(deep, first))
+    quick = step_seconds(on, wide, deep, least._replace(tp=sent)).total
+    fine = (quick <= limit[:, None]) & places.fit(
+        deep, first, TENSOR, scenario.whole
     )
-    which = [places.parts[axes][1] for axes in SENT]
-    cell, way = np.nonzero(
-        np.logical_and.reduce(
-            [fit[:, w] for fit, w in zip(fits, which, strict=True)]
-        )
-    )
-    loads = [
-        entries(table, fit.shape, (cell, w[way]))
-        for table, fit, w in zip(tables, fits, which, strict=True)
-    ]
-    s, d, matmul, limit = pick((s, d, least.matmul, limit), (cell, 0))
-    step = step_seconds(on, s, d, Parts(matmul, *loads))
-    fast = step.total <= limit
+    cell, way = np.nonzero(fine[:, which])
+    fine = places.fit(pick(d, cell), way, AXES, scenario.whole)
+    cell, way = cell[fine], way[fine]
+    s, d = pick((s, d), cell)
+    step = simulate(on, s, d, places.groups(d, way))
+    fast = step.total <= limit[cell]
     return cell[fast], way[fast], pick(step, fast)
-
-
-def placements(
-    d: Degrees, places: Placings, axes: tuple[str, ...], whole: bool
-) -> tuple[Groups, NDArray[np.bool_]]:
-    """Some axes in each of their distinct places, a column each, and where the degrees of a cell
-    allow that.
-    """
-    first, _ = places.parts[axes]
-    groups = {
-        a: group(getattr(d, a), tuple(places.ranks[first, :, AXES.index(a)].T))
-        for a in axes
-    }
-    rest = [ranks[-1] for ranks in groups.values()]
-    fits: NDArray[np.bool_] = np.logical_and.reduce(
-        [np.floor(n) == n if whole else n >= 1 for n in rest]
-    )
-    return groups, fits
-
-
-def entries(table: Any, shape: tuple[int, ...], index: Any) -> Any:
-    """Entries of a table of that shape, of loads by what they hide behind or of columns; a column
-    may stand for all.
-    """
-    if isinstance(table, dict):
-        return {k: entries(x, shape, index) for k, x in table.items()}
-    if isinstance(table, Load):
-        return Load(*(entries(x, shape, index) for x in table))
-    if isinstance(table, Busy):
-        return Busy(entries(x, shape, index) for x in table)
-    return np.broadcast_to(table, shape)[index]

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 from meshwright.limits.curve import Curve, Point
 from meshwright.limits.laws import LawShape, shape
-from meshwright.limits.placing import group
 from meshwright.limits.simulate import AXES, Degrees, simulate
 
 from ..report import Check
@@ -62,7 +61,9 @@ def _seconds(curve: Curve, p: Point, spread: DegreesRow) -> float:
     s = LawShape(*map(float, shape(curve.scenario.law, p.hidden)))
     d = spread.degrees
     places = {
-        axis: group(getattr(d, axis), (low,) if levels == LEVELS else ())
+        axis: (low, getattr(d, axis) / low)
+        if levels == LEVELS
+        else (getattr(d, axis),)
         for axis, low in zip(AXES, spread.lower, strict=True)
     }
     return float(simulate(on, s, d, places).total)
