@@ -284,12 +284,9 @@ class PipelineRank:
         fine, fewer = self.later
         gradients = where(fine, FP32 * self.gradients, 0.0)
         flight, most_heads = self.waiting
-        # of the last microbatch alone the head's gradient is reduced before a layer's is made
-        closing = where(
-            self.alone & (self.m == 2), share.head * (FP32 + width), 0.0
-        )
-        # the only microbatch is the last: its head's weights may be let go as early
-        let_go = where(self.alone & (self.m == 1), share.head * width, 0.0)
+        # of the last microbatch alone, the head's gradient is reduced before a layer's is made, and
+        # its weights may be let go as early
+        closing = where(self.alone & (self.m <= 2), share.head, 0.0)
         for waiting, made in ((flight, 0.0), (fewer, gradients)):
             busy = where(waiting > 0, 1.0, 0.0)
             heads = share.head * minimum(most_heads, waiting)
@@ -301,14 +298,8 @@ class PipelineRank:
             yield kept + heads * whole + busy * share.head * loss + at_loss
             kept = kept + (waiting - beside) * self.each + busy * up
             kept = kept + where(self.alone, 0.0, left)
-            gone = where(made > 0, closing, let_go)
-            reduced = gone * self.parts.head.weights
-            yield kept + at_layer - reduced
-            if cuts(self.layout.zero, "weights"):
-                # a stage of one chunk is whole at the end of a backward pass
-                every = width * sum(self.owned) - busy * self.each
-                whole_stage = (self.chunks == 1) & (p > 1)
-                yield where(whole_stage, kept + every, 0.0)
+            gone = closing * (width + where(made > 0, FP32, 0.0))
+            yield kept + at_layer - gone * self.parts.head.weights
 
 
 def _smallest(layers: tuple[Num, ...], sizes: list[Num]) -> Num:

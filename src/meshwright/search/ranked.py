@@ -204,9 +204,9 @@ class Ranking:
                 allocated = sum(fullest(peak).values())
             if seconds is not None or peak:
                 took = seconds or row.merit / self.merit(1.0, row.bytes)
-                merit = self.merit(took, allocated)
-                if peak and not oom.fits(self.job, allocated):
-                    merit = np.inf
+                # what exceeds the memory by far has no chance to fit to divide by
+                fits = not peak or oom.fits(self.job, allocated)
+                merit = self.merit(took, allocated) if fits else np.inf
             row = row._replace(merit=float(f"{merit:.{DIGITS}g}"))
             self.cache[each] = RankedLayout(row, layout, seconds, peak)
 
