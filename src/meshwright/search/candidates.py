@@ -19,9 +19,11 @@ from .bound import layer_seconds, least_layers, may_fit, pipeline_seconds
 from .columns import layouts, model_costs, optimistic_clock
 from .degrees import (
     dp_step,
+    expand_dp,
     microbatch_count,
     pipelines,
     replicas,
+    space_mask,
 )
 from .legal import legal_splits
 from .options import Options
@@ -59,18 +61,10 @@ class Intervals(NamedTuple):
         span = self.high["dp"] - self.low["dp"]
         return np.asarray(np.floor(span / dp_step(self.low)) + 1)
 
-    @property
-    def halves(self) -> tuple[Intervals, Intervals]:
-        """The lower and the upper half of each interval."""
-        increment = dp_step(self.low)
-        middle = (
-            self.low["dp"]
-            + np.floor((self.replica_counts - 1) / 2) * increment
-        )
-        return (
-            self._replace(high=self.high | {"dp": middle}),
-            self._replace(low=self.low | {"dp": middle + increment}),
-        )
+    def each_dp(self, space: Space) -> Table:
+        """A row for every number of replicas of each that the space allows."""
+        rows = expand_dp(self.low, self.high["dp"], dp_step(self.low))
+        return keep(rows, space_mask(rows, space, "dp"))
 
     def join(self, *others: Intervals) -> Intervals:
         """Together with others."""

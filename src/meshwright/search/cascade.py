@@ -18,14 +18,7 @@ from ..describe.job import Job
 from .best import LARGEST, Best, Smallest
 from .bound import lower_bounds, may_fit
 from .candidates import Candidates, Intervals
-from .degrees import (
-    dp_step,
-    expand_dp,
-    pipelines,
-    replicas,
-    space_mask,
-    splits,
-)
+from .degrees import pipelines, replicas, splits
 from .evaluate import (
     FEW,
     Progress,
@@ -56,12 +49,10 @@ ROUND = 4096
 GROWTH = 8
 """How many times as many rows each round has as the one before. The limit hardly falls after the
 first rounds, so later ones are long: what they cost is calls, not rows."""
-SINGLE = 32768
-"""Numbers of replicas that one round may place one by one, so that these fill no memory; if its
-intervals hold more, they are halved. It saves no time: a small model on slow links, whose bounds
-cut little, takes 1.1 GB without on 100,000 chips, and 0.45 with."""
 PLACED_FIRST = 16
-"""Rows with the smallest bounds that are placed first, for a limit."""
+"""Layouts with the smallest bounds that are placed first, for a limit."""
+PLACED = 32768
+"""Layouts that are placed at once at most, so that long intervals fill no memory."""
 BoundedRows = tuple[Table, Grid | None]
 """Rows, and what none of them undercuts under each combination of options, where that is known."""
 
@@ -176,7 +167,7 @@ def _bound_and_place(
 ) -> Iterator[BoundedRows]:
     """Growing rounds, those first whose layers take least: bounded by pipelines
     of layers, then by the step, and placed where the bound allows it, for a better limit in the
-    next round. Intervals that hold many numbers of replicas are halved, and wait again.
+    next round.
     """
     job = candidates.job
     size = FIRST
@@ -205,16 +196,7 @@ def _bound_and_place(
         high = some.high if number.max() > 1 else None
         bounds, option_bounds = lower_bounds(job, best, Rows(some.low, high))
         some = some._replace(bound=bounds)
-        fine = bounds <= min(best.limit, LARGEST)
-        many = fine & (number > 1) & (number[fine].sum() > SINGLE)
-        waiting = waiting.join(*pick(some, many).halves)
-        fine &= ~many
-        increment = dp_step(some.low)
-        index, rows = expand_dp(some.low, some.high["dp"], increment, fine)
-        each = space_mask(rows, candidates.space, "dp")
-        yield from _best_first(
-            best, keep(rows, each), bounds[index[each]], option_bounds
-        )
+        yield from _best_first(best, candidates.space, some, option_bounds)
         size *= GROWTH
 
 
@@ -227,18 +209,24 @@ def _nth(values: Column, number: int) -> float:
 
 
 def _best_first(
-    best: Best, table: Table, bounds: Column, option_bounds: Grid
+    best: Best, space: Space, some: Intervals, option_bounds: Grid
 ) -> Iterator[BoundedRows]:
-    """Rows in growing rounds, smallest bound first, as long as one may enter the k best."""
-    left = np.argsort(bounds, kind="stable")
-    start, end = 0, PLACED_FIRST
-    while start < len(left):
-        fine = bounds[left[start:end]] <= min(best.limit, LARGEST)
-        some = left[start:end][fine]
-        if not len(some):
+    """Rows of intervals in growing rounds, smallest bound first, as long as one may enter the k
+    best.
+    """
+    some = pick(some, np.argsort(some.bound, kind="stable"))
+    # layouts up to and with each interval
+    total = np.cumsum(some.replica_counts)
+    start, size = 0, PLACED_FIRST
+    while start < len(total):
+        done = total[start - 1] if start else 0.0
+        end = max(np.searchsorted(total, done + size, "right"), start + 1)
+        piece = pick(some, slice(start, end))
+        piece = pick(piece, piece.bound <= min(best.limit, LARGEST))
+        if not len(piece.bound):
             return
-        yield pick(table, some), option_bounds
-        start, end = end, end * GROWTH
+        yield piece.each_dp(space), option_bounds
+        start, size = int(end), min(size * GROWTH, PLACED)
 
 
 def row_count(job: Job, table: Table, pp: Column) -> int:

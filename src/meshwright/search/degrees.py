@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from functools import reduce
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +14,7 @@ from ..num import ceil_div, divisors, maximum
 from .legal import legal_splits
 from .options import longest_list, options
 from .space import Space, space_allows
-from .table import BLOCK, Column, Index, Table, cross, keep, length, pick
+from .table import BLOCK, Column, Table, cross, keep, length, pick
 
 RELAXED_MICROBATCH = 64
 """Largest microbatch of a relaxed search that neither divides the batch nor is named."""
@@ -204,18 +203,14 @@ def dp_step(table: Table) -> Column:
     return (experts // np.gcd(experts, ranks)).astype(np.float64)
 
 
-def expand_dp(
-    low: Table, most: Column, step: Column, where: Any = True
-) -> tuple[Index, Table]:
-    """(which of these rows, a row) for every dp from that of the row to the most, in steps, where
-    a mask holds.
-    """
+def expand_dp(low: Table, most: Column, step: Column) -> Table:
+    """A row for every dp from that of each row to its most, in steps."""
     # intervals whose least is above their most hold nothing
-    counts = np.maximum(np.floor((most - low["dp"]) / step) + 1, 0) * where
+    counts = np.maximum(np.floor((most - low["dp"]) / step) + 1, 0)
     index = np.repeat(np.arange(len(counts)), counts.astype(np.intp))
     skipped = np.repeat(np.cumsum(counts) - counts, counts.astype(np.intp))
     dp = low["dp"][index] + (np.arange(len(index)) - skipped) * step[index]
-    return index, pick(low, index) | {"dp": dp}
+    return pick(low, index) | {"dp": dp}
 
 
 def all_rows(job: Job, space: Space) -> Iterator[Table]:
@@ -223,7 +218,7 @@ def all_rows(job: Job, space: Space) -> Iterator[Table]:
     for table in most_replicas(job, space):
         if space.relaxed:
             step = dp_step(table)
-            _, table = expand_dp(table | {"dp": step}, table["dp"], step)
+            table = expand_dp(table | {"dp": step}, table["dp"], step)
             table = keep(table, space_mask(table, space, "dp"))
         yield table
 
