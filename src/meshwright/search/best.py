@@ -17,10 +17,10 @@ from .table import Column, Table
 
 ROUNDING = 1 + 1e-12
 """Two ways to the same sum differ by less."""
-ROUNDINGS = 4
-"""Times that `ROUNDING` may come in between a limit and what it is compared with: the limit of a
-`Ranking` is rounded up and given to a search, which rounds it up again. With fewer a ranking might
-search again for what it has; with more, only what differs by some 1e-12 is not asked for."""
+COMPLETE = 1 + 1e-11
+"""Times a limit, up to where the rows within it are all there are: a `Ranking` rounds a limit up
+twice (2e-12), and the merit of a replay to `DIGITS` of it (5e-12 at most), and need not search
+again for what it has."""
 REPLAY_MARGIN = 1.01
 """Times the least bound up to which layouts are kept: replays seldom change the order of what
 differs by more. Where they do, `Ranking` searches again."""
@@ -101,9 +101,9 @@ class Best:
         `Ranking` searches again where a replay comes out above it.
         """
         if self._keeps_all:
-            return self.limit * ROUNDING**ROUNDINGS
+            return self.limit * COMPLETE
         if len(self.rows) < self.k:
-            return self.within * ROUNDING**ROUNDINGS
+            return self.within * COMPLETE
         # others may tie with the last
         return float(np.nextafter(self.rows[-1].merit, 0.0))
 

@@ -210,7 +210,8 @@ def expand_dp(low: Table, most: Column, step: Column) -> Table:
     index = np.repeat(np.arange(len(counts)), counts.astype(np.intp))
     skipped = np.repeat(np.cumsum(counts) - counts, counts.astype(np.intp))
     dp = low["dp"][index] + (np.arange(len(index)) - skipped) * step[index]
-    return pick(low, index) | {"dp": dp}
+    rows: Table = pick(low, index)
+    return rows | {"dp": dp}
 
 
 def all_rows(job: Job, space: Space) -> Iterator[Table]:
