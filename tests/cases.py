@@ -1,6 +1,6 @@
-"""Cases as data: a test with many of them reads them from the file cases.toml of its folder, where
-they stand under its file and its name (without "test_"). Each is a list of the values of the test's
-first parameters, in their order; one value alone may stand without brackets.
+"""Cases of what published rows say, as data: a test with many of them reads them from the file
+cases.toml of its folder, where they stand under its file and its name (without "test_"). Each is a
+list of the values of the first parameters, in their order; one value alone may stand bare.
 """
 
 from __future__ import annotations

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from cases import cases
 from meshwright.catalog import model
 from meshwright.cli import jobs
 from meshwright.cli import main as cli
@@ -282,7 +281,18 @@ def test_an_interleave_is_a_constraint_too(
     } <= found
 
 
-@cases
+@pytest.mark.parametrize(
+    "impossible",
+    [
+        "--tp 3",
+        "--pp 9999",
+        "--interleave 3",
+        "--dp 999",
+        "--recompute selective --pp 7",
+        "--ep 2",
+        "--etp 2",
+    ],
+)
 def test_impossible_constraints_are_no_layout(
     impossible: str, shell: Shell
 ) -> None:

@@ -8,7 +8,6 @@ from itertools import accumulate
 
 import pytest
 
-from cases import cases
 from meshwright import catalog, predict
 from meshwright.describe.assumptions import REALISTIC, MemoryCount
 from meshwright.describe.holding import Holding
@@ -106,7 +105,17 @@ def at_most(
     return peak
 
 
-@cases
+@pytest.mark.parametrize(
+    ("name", "degrees"),
+    [
+        ("deepseek-v3", {"tp": 2, "pp": 16, "dp": 64, "ep": 8, "zero": 1}),
+        ("llama3-405b", {"tp": 8, "pp": 16, "dp": 16, "zero": 1}),
+        ("llama3-70b", {"tp": 4, "pp": 16, "dp": 32, "zero": 1}),
+        ("deepseek-v2", {"tp": 2, "pp": 16, "dp": 64, "ep": 4, "zero": 1}),
+        ("gpt3-175b", {"tp": 8, "pp": 8, "dp": 32}),
+        ("gemma2-9b", {"pp": 3, "dp": 128, "zero": 1}),
+    ],
+)
 def test_the_fullest_device_is_found(
     name: str, degrees: dict[str, int]
 ) -> None:

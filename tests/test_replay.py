@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from by_hand import FREE
-from cases import cases
 from meshwright import Job as Written
 from meshwright.catalog import cluster, model
 from meshwright.describe.assumptions import SETS, Assumptions
@@ -42,7 +41,17 @@ def job(assumptions: Assumptions = LAYERS_ONLY) -> Job:
     return Job("gpt3-175b", machine, 64, assumptions=assumptions)
 
 
-@cases
+@pytest.mark.parametrize(
+    ("schedule", "interleave"),
+    [
+        ("gpipe", 1),
+        ("1f1b", 1),
+        ("interleaved", 2),
+        ("interleaved", 4),
+        ("zbv", 1),
+        ("zb-h2", 1),
+    ],
+)
 def test_equal_stages_and_free_sends_follow_the_closed_form(
     schedule: str, interleave: int
 ) -> None:

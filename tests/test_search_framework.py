@@ -9,7 +9,6 @@ from dataclasses import replace
 
 import pytest
 
-from cases import cases
 from meshwright import BadInput, Job, Layout, predict
 from meshwright.describe.assumptions import SETS
 from meshwright.describe.framework import framework
@@ -128,7 +127,17 @@ def test_a_plan_keeps_to_what_the_trainer_runs() -> None:
         predict(job, Layout(pp=2, dp=8, schedule="zbv", zero=3))
 
 
-@cases
+@pytest.mark.parametrize(
+    "name",
+    [
+        "megatron-2021",
+        "megatron-deepspeed",
+        "deepspeed-zero3",
+        "torchtitan",
+        "maxtext",
+        "unknown",
+    ],
+)
 def test_search_equals_a_plain_loop_under_every_framework(name: str) -> None:
     """Buffers, copies at the step and the larger of head and backward pass, on chips that hold some
     of what it runs.

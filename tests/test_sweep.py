@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 
-from cases import cases
 from meshwright.describe.assumptions import REALISTIC, ChipTime
 from meshwright.describe.job import Job
 from meshwright.describe.layout import Layout
@@ -134,7 +133,23 @@ def test_a_changed_cluster_has_no_wrong_name() -> None:
     )
 
 
-@cases
+@pytest.mark.parametrize(
+    ("path", "value", "words"),
+    [
+        ("bogus", 1, "bogus"),
+        ("chips", "many", "chips"),
+        ("chips", -1, "chips"),
+        ("batch", "x", "batch"),
+        ("network.bogus.bandwidth", 1, "bogus"),
+        ("network.dims[7].bandwidth", 1, "7"),
+        ("network.ib.bandwidth", "3 s", "B/s"),
+        ("model.heads", 7, "heads"),
+        ("model.moe.experts", 8, "model.moe"),
+        ("chip", "bogus", "chip"),
+        ("", 1, "field"),
+        ("tp.x", 1, "tp.x"),
+    ],
+)
 def test_impossible_changes_are_sentences(
     path: str, value: object, words: str
 ) -> None:

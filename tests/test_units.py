@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cases import cases
 from meshwright.errors import BadInput
 from meshwright.units import IEC, LENGTH, SI, parse, show
 from refusals import refusal
@@ -100,7 +99,18 @@ def test_the_example_in_an_error_is_of_the_size_that_is_asked():
         parse("lots", "USD", "--budget")
 
 
-@cases
+@pytest.mark.parametrize(
+    ("text", "unit", "says"),
+    [
+        ("400", "B/s", "say '400 GB/s' or '400 Gbit/s'"),
+        ("5e10", "B/s", "say '5e10 B/s'"),
+        ("80", "B", "say '80 GB' or '80 GiB'"),
+        ("2.5", "s", "say '2.5 us' or '2.5 s'"),
+        ("5e-6", "s", "say '5e-6 s'"),
+        ("989", "FLOP/s", "say '989 TFLOP/s' or '989 GFLOP/s'"),
+        ("1.8", "Hz", "say '1.8 GHz' or '1.8 MHz'"),
+    ],
+)
 def test_a_text_without_a_unit_is_refused_with_what_it_may_mean(
     text, unit, says
 ):
@@ -113,7 +123,21 @@ def test_a_text_without_a_unit_is_refused_with_what_it_may_mean(
         assert parse(proposal.strip("'"), unit) > 0
 
 
-@cases
+@pytest.mark.parametrize(
+    ("text", "tokens"),
+    [
+        ("8k", 8192),
+        ("8K", 8192),
+        ("8Ki", 8192),
+        ("128k", 131072),
+        ("128 k tokens", 131072),
+        ("1M", 1048576),
+        ("0.5k", 512),
+        ("8192", 8192),
+        ("8192 tokens", 8192),
+        ("8,000", 8000),
+    ],
+)
 def test_k_is_1024_in_lengths_of_sequences_only(text, tokens):
     assert parse(text, LENGTH) == tokens
     assert (
@@ -188,7 +212,9 @@ def test_shows(value, unit, text):
     assert show(value, unit) == text
 
 
-@cases
+@pytest.mark.parametrize(
+    "base", ["B", "B/s", "FLOP", "FLOP/s", "bit/s", "W", "tokens/s"]
+)
 @pytest.mark.parametrize("value", [0.0, 3.0, 8.22e5, 1.024e9, 7e13, 2e19])
 def test_no_number_has_two_prefixes(base, value):
     """Whatever unit a caller names: with a prefix of its own the number is in it, without one it

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from cases import cases
 from meshwright import Job, Layout, dump_job, load_job
 from meshwright.describe.assumptions import (
     BOOK_SUM,
@@ -80,7 +79,17 @@ def again(job: Job) -> Job:
     return load_job(parse_toml(dump_job(job), "a file"))
 
 
-@cases
+@pytest.mark.parametrize(
+    ("name", "numbers"),
+    [
+        ("realistic", "bf16"),
+        ("lbl-2024", "fp16-pure"),
+        ("megatron-2021", "fp16"),
+        ("epoch-2024", "fp16-pure"),
+        ("scaling-book-sum", "bf16-pure"),
+        ("scaling-book-max", "bf16-pure"),
+    ],
+)
 def test_each_paper_has_its_numbers(name: str, numbers: str) -> None:
     assert job(name).precision == PRECISIONS[numbers]
     assert job(name, precision="fp8").precision == PRECISIONS["fp8"]

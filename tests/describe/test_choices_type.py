@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from cases import cases
 from meshwright import BadInput, Layout
 from meshwright.describe.choices import FIELDS, Choices, refusal
 from meshwright.describe.frozen import FrozenDict
@@ -53,7 +52,36 @@ def test_one_change_that_would_do_of_several_is_named_with_the_others() -> (
     assert refusal((), Layout(zero=3), "mine") == ()
 
 
-@cases
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        (
+            {"zeroo": (1,)},
+            "layout: field 'zeroo' is not known; did you mean zero",
+        ),
+        ({"placement": ({},)}, "layout: field 'placement' is not known"),
+        (
+            {"schedule": ("1fb1",)},
+            "schedule '1fb1' is not known; did you mean 1f1b",
+        ),
+        (
+            {"scheme": ("sumna",)},
+            "layout.scheme 'sumna' is not known; did you mean summa",
+        ),
+        ({"zero": (4,)}, "layout.zero must be between 0 and 3, not 4"),
+        ({"tp": (1, 2, 0)}, "layout.tp must be at least 1, not 0"),
+        ({"tp": (2.5,)}, "layout.tp must be a whole number"),
+        (
+            {"sequence_parallel": ("maybe",)},
+            "layout.sequence_parallel must be true or false",
+        ),
+        (
+            {"zero": {"1": 1}},
+            "layout.zero must be a value or a list of values, not a table",
+        ),
+        ({"zero": 4}, "layout.zero must be between 0 and 3, not 4"),
+    ],
+)
 def test_what_no_layout_can_hold_is_refused(
     given: dict[str, Any], sentence: str
 ) -> None:

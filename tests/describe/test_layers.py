@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cases import cases
 from meshwright import catalog
 from meshwright.describe.layers import Kind, kinds, leading, mix
 from meshwright.describe.mixers import Linear, StateSpace
@@ -61,7 +61,17 @@ def test_a_pattern_says_what_it_was_written_from(
     assert [(kind.mixer, "dense") for kind in kinds(model)] == every
 
 
-@cases
+@pytest.mark.parametrize(
+    ("pattern", "reason"),
+    [
+        (["attention"], "'attention' is not a layer: write"),
+        (["0*full"], "'0\\*full' is not a layer"),
+        (["full+moe"], "feed-forward 'moe' is none of dense, experts, none"),
+        (["full+experts"], "layers with experts, but moe is not given"),
+        (["ssm"], "pattern has ssm layers, but ssm is not given"),
+        (["sliding"], "pattern has sliding layers, but window is not given"),
+    ],
+)
 def test_wrong_patterns_are_sentences(pattern: list[str], reason: str) -> None:
     table = {
         "layers": 4,

@@ -13,7 +13,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from cases import cases
 from layouts import cut
 from meshwright import BadInput, Job, Layout, model, predict
 from meshwright.describe.job import ONE_DEVICE, PRECISIONS
@@ -496,7 +495,16 @@ def test_another_placement_is_refused(name: str) -> None:
         bridge.write(replace(job, layout=other), name, PLACE)
 
 
-@cases
+@pytest.mark.parametrize(
+    ("name", "format"),
+    [
+        ("megatron-core", "megatron"),
+        ("megatron-bridge", "megatron-bridge"),
+        ("torchtitan", "torchtitan"),
+        ("maxtext", "maxtext"),
+        ("deepspeed-zero3", "deepspeed"),
+    ],
+)
 def test_what_is_planned_for_a_framework_its_launcher_lays_out(
     name: str, format: str
 ) -> None:

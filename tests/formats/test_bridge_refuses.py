@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 
-from cases import cases
 from layouts import cut
 from meshwright import BadInput, Job, Layout, cluster, model
 from meshwright.describe.assumptions import Stack
@@ -108,7 +107,15 @@ MEGATRON = """torchrun --nproc_per_node 8 pretrain_gpt.py --num-layers 4 --hidde
  --expert-model-parallel-size 8 """
 
 
-@cases
+@pytest.mark.parametrize(
+    ("flags", "groups"),
+    [
+        ("", (1, 1)),
+        ("--moe-router-num-groups 8 --moe-router-group-topk 4", (8, 4)),
+        ("--moe-router-num-groups 8", (1, 1)),  # limits nothing by itself
+        ("--moe-router-topk-limited-devices 3", (8, 3)),
+    ],
+)
 def test_groups_of_experts_in_megatrons_arguments(
     flags: str, groups: tuple[int, int]
 ) -> None:
@@ -372,7 +379,15 @@ def test_stages_of_another_number_are_refused(name: str) -> None:
         bridge.write(job, name, PLACE)
 
 
-@cases
+@pytest.mark.parametrize(
+    ("name", "keys"),
+    [
+        ("deepspeed", {"tensor_parallel.autotp_size": 0.5}),
+        ("torchtitan-toml", {"parallelism.tensor_parallel_degree": 1e-5}),
+        ("megatron", {"num_layers": 4, "hidden_size": "wide"}),
+        ("maxtext", {"steps": 8, "max_target_length": "long"}),
+    ],
+)
 def test_a_size_that_is_no_number_is_a_sentence(
     name: str, keys: dict[str, object]
 ) -> None:
@@ -390,7 +405,31 @@ def test_stages_that_are_no_lists_are_not_read() -> None:
     assert "stages" not in found.tables["layout"]
 
 
-@cases
+@pytest.mark.parametrize(
+    ("name", "where", "reason"),
+    [
+        (
+            "axolotl",
+            {"layout": {"offload": "activations", "recompute": "full"}},
+            "only optimizer\\+weights, none, for it moves the inputs of layers that run again",
+        ),
+        (
+            "accelerate",
+            {"layout": {"offload": "optimizer"}},
+            "for FSDP moves all states to host memory or none",
+        ),
+        (
+            "megatron",
+            {"software": {"tp_overlap": "off"}},
+            "only all, backward, for it always runs the collectives of tp",
+        ),
+        (
+            "deepspeed",
+            {"software": {"tp_overlap": "off"}},
+            "no key for software.tp_overlap = off: leave tp_overlap out",
+        ),
+    ],
+)
 def test_a_refusal_says_why_the_tool_has_no_other_value(
     name: str, where: dict[str, dict[str, str]], reason: str
 ) -> None:
@@ -416,7 +455,31 @@ def test_torchtitan_shares_experts_out_over_shards(name: str) -> None:
         bridge.write(alone, name, PLACE)
 
 
-@cases
+@pytest.mark.parametrize(
+    ("layout", "software", "reason"),
+    [
+        (
+            {"tp": 4, "dp": 4, "pp": 4, "sequence_parallel": False},
+            {"tp_overlap": "all"},
+            "tp_overlap all needs sequence_parallel",
+        ),
+        (
+            {"tp": 1, "dp": 16, "pp": 4, "ep": 8},
+            {"ep_overlap": True},
+            "ep_overlap in a pipeline of 4 needs several chunks",
+        ),
+        (
+            {"tp": 1, "dp": 64, "ep": 8, "recompute": "full"},
+            {"ep_overlap": True},
+            "recompute full sends tokens to experts again",
+        ),
+        (
+            {"tp": 1, "dp": 64, "ep": 8, "recompute": "full"},
+            {"cuda_graphs": "parts"},
+            "cuda_graphs parts takes none or parts of a layer",
+        ),
+    ],
+)
 def test_megatron_does_not_take_some_settings_beside_each_other(
     layout: dict[str, int], software: dict[str, str], reason: str
 ) -> None:

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cases import cases
 from meshwright.describe.assumptions import (
     BOOK_SUM,
     EPOCH,
@@ -84,7 +83,28 @@ def test_a_written_layout_is_read_again(
     assert read_flags("llama3-8b", {**BASE, **given_}).layout == layout
 
 
-@cases
+@pytest.mark.parametrize(
+    "under, said, taken, sentence",
+    [
+        (
+            "megatron-2021",
+            {"tp": "8"},
+            {"recompute": "full", "sequence_parallel": False},
+            "recompute full, sequence_parallel false: nothing was said, and megatron-2021 allows no"
+            " other",
+        ),
+        ("megatron-2021", {"recompute": "none"}, {"recompute": "none"}, ""),
+        ("lbl-2024", {"cp": "2"}, {"zero": 1, "sequence_parallel": True}, ""),
+        ("lbl-2024", {"zero": "0"}, {"zero": 0}, ""),
+        (
+            "lbl-2024",
+            {"scheme": "summa"},
+            {"zero": 1, "sequence_parallel": False},
+            "zero 1, sequence_parallel false: nothing was said, and lbl-2024 allows no other",
+        ),
+        ("realistic", {"tp": "8"}, {"zero": 0, "recompute": "none"}, ""),
+    ],
+)
 def test_what_a_set_alone_allows_is_taken_and_said(
     under: str, said: dict[str, str], taken: dict[str, object], sentence: str
 ) -> None:

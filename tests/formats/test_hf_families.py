@@ -15,7 +15,6 @@ from typing import Any
 
 import pytest
 
-from cases import cases
 from meshwright.count import vocabulary
 from meshwright.count.model import operations, parameters
 from meshwright.describe.cluster import NOWHERE
@@ -95,7 +94,15 @@ def test_every_family_is_in_the_table() -> None:
     assert {row[0] for row in TABLE["rows"]} == set(families()) - others
 
 
-@cases
+@pytest.mark.parametrize(
+    ("outer", "inner", "like"),
+    [
+        ("qwen3_vl", "qwen3_vl_text", "qwen3"),
+        ("qwen2_5_vl", "qwen2_5_vl_text", "qwen2"),
+        ("emu3", "emu3_text_model", "llama"),
+        ("got_ocr2", "qwen2", "qwen2"),
+    ],
+)
 def test_language_models_of_multimodal_files(
     outer: str, inner: str, like: str
 ) -> None:

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from cases import cases
 from meshwright.formats import flags
 from meshwright.formats.hf import load_hf
 from shell import Shell
@@ -47,7 +46,15 @@ def test_a_length_that_is_taken_is_said_unless_it_is_given(
     assert load_hf(short).notes == ()
 
 
-@cases
+@pytest.mark.parametrize(
+    ("key", "taken"),
+    [
+        ("hidden_size", "hidden_size (4,096)"),
+        ("num_hidden_layers", "num_hidden_layers (32)"),
+        ("vocab_size", "vocab_size (151,936)"),
+        ("intermediate_size", "intermediate_size (22,016)"),
+    ],
+)
 def test_a_size_that_is_left_to_the_class_is_said(
     key: str, taken: str, tmp_path: Path
 ) -> None:

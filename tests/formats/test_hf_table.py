@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from cases import cases
 from meshwright.describe.fields import fields_of
 from meshwright.describe.model import Model
 from meshwright.formats.formulas import worked_out
@@ -35,7 +34,19 @@ NUMBERS = {
 }
 
 
-@cases
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("4 * hidden if wide else 0", 32),
+        ("hidden // 3 - -1 + hidden % 3", 5),
+        ("none or hidden / 2", 4.0),
+        ("wide and none is None and not 0", True),
+        ("hidden in (4, 8) and hidden not in (1,)", True),
+        ("1 < hidden and hidden <= 8 and hidden != 9", True),
+        ("last(2) == 'xx'", True),
+        ("last(hidden // 4, word='ab')", "abab"),
+    ],
+)
 def test_a_formula_is_worked_out(text: str, value: object) -> None:
     assert worked_out(text, NUMBERS) == value
 

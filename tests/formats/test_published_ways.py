@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import pytest
 
-from cases import cases
 from meshwright.formats import bridge
 from refusals import refusal
 
@@ -49,7 +48,16 @@ def test_one_task_with_several_gpus_says_no_number_of_ranks() -> None:
     assert bridge.read_file("run.slurm", alone).chips == 4
 
 
-@cases
+@pytest.mark.parametrize(
+    "more, zero",
+    [
+        ("", 0),
+        ("--deepspeed --zero-stage 1", 1),
+        ("--deepspeed --zero-stage 0", 0),
+        ("--zero-stage 1", 0),
+        ("--deepspeed --use-distributed-optimizer", 1),
+    ],
+)
 def test_deepspeeds_stage_among_megatrons_arguments(
     more: str, zero: int
 ) -> None:
@@ -86,7 +94,10 @@ def test_programs_that_train_no_decoder(program: str, word: str) -> None:
     )  # folders are no programs
 
 
-@cases
+@pytest.mark.parametrize(
+    "said, tp",
+    [("2", 2), ("${TP:2}", 2), ("${TP:-2}", 2), ("${TP:null}", 1)],
+)
 def test_a_value_that_the_environment_may_set_is_its_default(
     said: str, tp: int
 ) -> None:

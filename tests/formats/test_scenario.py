@@ -2,7 +2,8 @@
 
 from pathlib import Path
 
-from cases import cases
+import pytest
+
 from meshwright.formats.scenario import load_scenario, read_scenario
 from meshwright.limits import preset
 from meshwright.limits.scenario import MONTH_S
@@ -63,13 +64,37 @@ def test_defaults() -> None:
     )
 
 
-@cases
+@pytest.mark.parametrize(
+    "table",
+    [
+        {"chip": "h100-sxm"},
+        {"chip": "h101", "network": "dgx-h100"},
+        {"chip": "h100-sxm", "network": "dgx-h100", "law": "mine"},
+        {"chip": "h100-sxm", "network": "dgx-h100", "duration_s": "3 GB"},
+        {"chip": "h100-sxm", "network": "dgx-h100", "schedules": ["gpipe"]},
+        {
+            "chip": "h100-sxm",
+            "network": "dgx-h100",
+            "law": {"name": "x", "batch": {"coefficient": -1}},
+        },
+    ],
+)
 def test_mistakes_are_sentences(table: dict[str, object]) -> None:
     with refusal():
         read_scenario(table)
 
 
-@cases
+@pytest.mark.parametrize(
+    "text",
+    [
+        "h101",
+        "h100-sxm@nowhere",
+        "h100-sxm@dgx-h100/spars",
+        "",
+        "@",
+        "missing.toml",
+    ],
+)
 def test_bad_names(text: str) -> None:
     with refusal():
         load_scenario(text)

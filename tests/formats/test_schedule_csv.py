@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from cases import cases
 from meshwright.formats import schedule_csv
 from meshwright.schedule import SCHEDULES, Action, get
 from refusals import refusal
@@ -54,7 +53,19 @@ def test_cells() -> None:
     assert placement == [[0, 3], [1, 2]]
 
 
-@cases
+@pytest.mark.parametrize(
+    "cell",
+    [
+        "1UNSHARD",
+        "3SEND_F1",
+        "0F",
+        "F0",
+        "0X1",
+        "-1F0",
+        "(0F1;4B0)",
+        "(0F1;4Q0)OVERLAP_F_B",
+    ],
+)
 def test_communication_and_nonsense_are_refused(cell: str) -> None:
     with refusal("row 2 of the schedule CSV has"):
         schedule_csv.read_order(f"0F0\n{cell}\n")

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from cases import cases
 from meshwright import BadInput, Job, Layout
 from meshwright.formats import bridge, flags
 from meshwright.formats.bridge import launch, table
@@ -582,7 +581,21 @@ def test_flags_of_a_script_are_keys_too(tmp_path: Path) -> None:
     assert file.tables["job"]["batch"] == "64seq"
 
 
-@cases
+@pytest.mark.parametrize(
+    ("name", "key", "value", "words"),
+    [
+        ("llama-factory", "stage", "dpo", "run other passes"),
+        ("transformers", "num_generations", 8, "generates completions"),
+        ("gpt-neox", "attention_config", [[["mamba"], 24]], "another model"),
+        ("levanter", "model.type", "whisper", "is not read"),
+        (
+            "nanotron",
+            "model.model_config.is_mamba_config",
+            True,
+            "state-space",
+        ),
+    ],
+)
 def test_a_run_that_is_no_such_training_is_refused(
     name: str, key: str, value: object, words: str
 ) -> None:

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from cases import cases
 from meshwright.cli.main import main as meshwright
 from meshwright.formats import bridge, flags
 from meshwright.formats.bridge import shell
@@ -77,7 +76,19 @@ def test_a_degree_of_a_name_that_is_set_elsewhere(tmp_path: Path) -> None:
         flags.read_flags(path, {"on": "8xh100-sxm"})
 
 
-@cases
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("A=$1; go ${A}", ["go"]),
+        ("A=$(nproc); B=$((A * 2)); go --n=$B x", ["go", "--n", "x"]),
+        ('A=1; if [ "$1" = x ]; then A=2; fi; go $A', ["go"]),
+        ("A=1; if [ -n $1 ]; then A=$1; fi; go $A", ["go", "1"]),
+        ("A=1; if [ $# -gt 0 ]; then A=2; fi; go $A", ["go", "1"]),
+        ("D=$(dirname $0)/..; go $D/train.py", ["go", "/../train.py"]),
+        ("go --n 8 2>&1", ["go", "--n", "8"]),
+        ("go --n 8 > log.txt --m 9", ["go", "--n", "8", "--m", "9"]),
+    ],
+)
 def test_what_only_a_run_knows_is_no_value(
     text: str, words: list[str]
 ) -> None:
@@ -118,7 +129,17 @@ def test_what_another_file_decides_is_taken_aloud() -> None:
     assert found.taken["pp"] == found.taken["tp"] == 1
 
 
-@cases
+@pytest.mark.parametrize(
+    ("program", "why"),
+    [
+        ("examples/generate-1.3b.py", "only training"),
+        ("run_text_generation_server.py", "only training"),
+        ("-m examples.inference.gpt_dynamic_inference", "only training"),
+        ("pretrain_bert.py", "only decoders"),
+        ("pretrain_t5.py", "only decoders"),
+        ("pretrain_gpt.py --img-h 336", "beside text"),
+    ],
+)
 def test_programs_that_train_no_decoder(program: str, why: str) -> None:
     words = PLAIN.replace("--nproc_per_node 8 pretrain_gpt.py", program)
     with refusal(why):

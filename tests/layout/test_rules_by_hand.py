@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 
 from by_hand import CHIP, MODEL
-from cases import cases
 from layouts import cut
 from meshwright.catalog import model as catalogue
 from meshwright.describe.cluster import Cluster
@@ -571,7 +570,20 @@ def test_columns_lie_as_each_of_their_layouts() -> None:
     assert [float(np.mean(where)) for where in lie] != [1.0, 1.0]
 
 
-@cases
+@pytest.mark.parametrize(
+    ("layers", "stages", "how", "expected"),
+    [
+        (8, 4, "even", [2, 2, 2, 2]),
+        (7, 4, "even", [2, 2, 2, 1]),
+        (6, 4, "even", [1, 2, 2, 1]),
+        (5, 4, "even", [1, 2, 1, 1]),
+        (14, 4, "slots", [3, 4, 4, 3]),
+        (13, 4, "slots", [3, 4, 4, 2]),
+        (12, 4, "slots", [2, 4, 4, 2]),
+        (8, 2, "slots", [4, 4]),
+        (8, 3, "1,5,2", [1, 5, 2]),
+    ],
+)
 def test_layers_of_each_stage(
     layers: int, stages: int, how: str, expected: list[int]
 ) -> None:

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from by_hand import CHIP, MODEL
-from cases import cases
 from meshwright import assumptions
 from meshwright.catalog import model as catalogue
 from meshwright.describe.cluster import Cluster
@@ -63,7 +62,15 @@ def test_a_full_node_has_no_room_for_replicas() -> None:
         assert at.placement["tp"] == (tp, 1)
 
 
-@cases
+@pytest.mark.parametrize(
+    ("zero", "away", "fits"),
+    [
+        (3, "optimizer+weights", True),
+        (2, "optimizer+weights", False),
+        (3, "optimizer:0.5+weights", False),
+        (2, "optimizer", True),
+    ],
+)
 def test_weights_wait_in_host_memory_where_all_states_do(
     zero: int, away: str, fits: bool
 ) -> None:
@@ -72,7 +79,16 @@ def test_weights_wait_in_host_memory_where_all_states_do(
     assert bool(rules.AWAY.holds(JOB, layout)) is fits
 
 
-@cases
+@pytest.mark.parametrize(
+    ("fields", "fits"),
+    [
+        ({"cp": 3}, False), ({"cp": 3, "microbatch": 3}, True), ({"tp": 7, "cp": 5}, True),
+        ({"tp": 7, "cp": 5, "sequence_parallel": True}, False),
+        ({"tp": 4, "cp": 5, "sequence_parallel": True}, True),
+        ({"tp": 7, "cp": 5, "sequence_parallel": True, "scheme": "summa"}, True),
+        ({"tp": 3, "sequence_parallel": True}, False), ({"tp": 3}, True),
+    ],
+)  # fmt: skip
 def test_tokens_of_a_microbatch_are_cut_evenly(
     fields: dict[str, Any], fits: bool
 ) -> None:

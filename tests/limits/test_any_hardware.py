@@ -5,7 +5,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from cases import cases
 from meshwright import catalog
 from meshwright.describe.frozen import put
 from meshwright.describe.job import PRECISIONS
@@ -88,7 +87,15 @@ def test_of_72_chips_those_are_used_that_divide() -> None:
     )
 
 
-@cases
+@pytest.mark.parametrize(
+    ("name", "sides"),
+    [
+        ("tpu-v5p-pod", (16, 16, 32)),
+        ("tpu-v4-pod", (16, 16, 16)),
+        ("tpu-v5e-pod", (16, 16)),
+        ("h100", (8,)),
+    ],
+)
 def test_a_pod_is_filled_by_its_largest_slice_of_powers_of_two(
     name: str, sides: tuple[int, ...]
 ) -> None:

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from cases import cases
 from meshwright.cli.limits import under_laws
 from meshwright.limits.scenario import preset
 from shell import Shell
@@ -101,7 +100,21 @@ def test_files(name: str, tmp_path: Path, shell: Shell) -> None:
         )
 
 
-@cases
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ("h101", "h101"),
+        ("h100 --months 0", "--months"),
+        ("h100 --model ideal", "ideal"),
+        ("h100 --run 1", "outside what the scaling law"),
+        ("h100 -o x.pdf", "x.pdf"),
+        (
+            "h100 --sensitivity -o x.png",
+            "answer with a table, not a curve",
+        ),
+        ("nothing.toml", "nothing.toml"),
+    ],
+)
 def test_mistakes(words: str, says: str, shell: Shell) -> None:
     assert says in shell.refused(f"limits {words}")
 

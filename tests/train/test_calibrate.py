@@ -16,7 +16,6 @@ torch = pytest.importorskip("torch")
 from torch.profiler import profile  # noqa: E402
 
 from by_hand import GPT2_CONFIG  # noqa: E402
-from cases import cases  # noqa: E402
 from meshwright.cli.main import main  # noqa: E402
 from meshwright.describe.layout import Layout  # noqa: E402
 from meshwright.formats.machine import load_machine  # noqa: E402
@@ -106,7 +105,19 @@ def test_it_writes_a_machine_that_predict_takes(
     )
 
 
-@cases
+@pytest.mark.parametrize(
+    "words",
+    [
+        "--device tpu",
+        "--ranks 2,²",
+        "--ranks 0",
+        "-o no/such/folder/m.toml",
+        "--precision fp12",
+        "--ranks two",
+        "-o machine.json",
+        "--read x.txt --on cray",
+    ],
+)
 def test_mistakes_are_sentences(words: str, shell: Shell) -> None:
     assert shell.refused(f"calibrate {words}").startswith("meshwright: ")
 

@@ -14,7 +14,6 @@ import pytest
 pytest.importorskip("torch")
 from jobs import LLAMA, job  # noqa: E402
 
-from cases import cases
 from meshwright.cli import main as cli  # noqa: E402
 from meshwright.describe.layout import Layout  # noqa: E402
 from meshwright.formats.run_folder import metrics  # noqa: E402
@@ -102,7 +101,18 @@ def test_parts_of_ones_own(folder: Path, shell: Shell) -> None:
     )
 
 
-@cases
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"own_model": "nobody:Model"}, "train.own_model 'nobody:Model' cannot be imported:"),
+        ({"own_optimizer": "mine:nothing"}, "train.own_optimizer 'mine:nothing' cannot be"),
+        ({"logger": "run/logger"}, "train.logger 'run/logger' is not known"),
+        ({"own_model": "mine:Model", "tp": 2, "dp": 1}, "train.own_model is not cut over tp"),
+        ({"own_model": "mine:Model", "weights": "w"}, "leave one out"),
+        ({"data": "mine:Counting", "eval_every": 2}, "holds nothing out: name train.eval_data"),
+        ({"data": "mine:Counting", "documents": "true"}, "keeps documents of token files"),
+    ],
+)  # fmt: skip
 def test_what_cannot_be_meant_is_refused(
     given: dict[str, Any],
     says: str,

@@ -12,7 +12,6 @@ import pytest
 pytest.importorskip("torch")
 from jobs import DEEPSEEK, GPT, LLAMA, MIXTRAL, SETTINGS, job  # noqa: E402
 
-from cases import cases
 from layouts import cut  # noqa: E402
 from meshwright.catalog import model as catalogue  # noqa: E402
 from meshwright.describe.job import OPTIMIZERS, PRECISIONS, Job  # noqa: E402
@@ -83,7 +82,32 @@ def test_compiling_needs_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
         )
 
 
-@cases
+@pytest.mark.parametrize(
+    ("layout", "settings", "says"),
+    [
+        (
+            cut("dp2 etp2"),
+            {},
+            "etp 2: split experts are not trained",
+        ),
+        (
+            cut("dp3 ep3"),
+            {},
+            "experts 8 cannot be split 3 ways: ep may be 1, 2, 4, 8",
+        ),
+        (cut("dp2 ep4"), {}, "whose ranks it borrows"),
+        (
+            cut("tp2 ep2 whole"),
+            {},
+            "needs sequence_parallel",
+        ),
+        (
+            cut("dp4 ep2 zero2"),
+            {"shards": 2},
+            "train.shards with a mixture of experts",
+        ),
+    ],
+)
 def test_experts(layout: Layout, settings: dict[str, Any], says: str) -> None:
     with refusal(says):
         rules.demand(job(MIXTRAL, layout, 12), replace(SETTINGS, **settings))
@@ -115,7 +139,19 @@ def test_settings(layout: Layout, settings: dict[str, Any], says: str) -> None:
         rules.demand(job(LLAMA, layout), replace(SETTINGS, **settings))
 
 
-@cases
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("async_tp", "a pass of torch.compile"),
+        ("scatter_gather", "1/tp of a boundary with layout.sequence_parallel"),
+        ("float8", "FP8 is not trained"),
+        ("muon", "AdamW in fp32"),
+        ("cuda_graphs", "not captured as CUDA graphs"),
+        ("cpu_offload", "stay on their device"),
+        ("deepep", "PyTorch's all-to-all"),
+        ("lora", "export --to axolotl"),
+    ],
+)
 def test_what_other_trainers_have(name: str, says: str) -> None:
     """A sentence of its own, not that of a name that is unknown."""
     with refusal(f"train.{name}: .*{says}"):

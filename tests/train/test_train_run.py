@@ -21,7 +21,6 @@ import pytest
 torch = pytest.importorskip("torch")
 from small_runs import QUICKSTART, rows, small  # noqa: E402
 
-from cases import cases  # noqa: E402
 from meshwright.cli import main as cli  # noqa: E402
 from meshwright.describe.job import Job  # noqa: E402
 from meshwright.describe.training import Settings, settings, train_table  # noqa: E402
@@ -257,7 +256,23 @@ def test_sigterm_while_ranks_start_starts_nothing_again() -> None:
     assert "again" not in told and "Traceback" not in told
 
 
-@cases
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ("train llama3-8b", "train needs a JOB.toml"),
+        (
+            "train job.toml --resume",
+            "holds no checkpoint to resume from",
+        ),
+        ("train job.toml --tp 3", "heads 4 cannot be split 3 ways"),
+        (
+            "train job.toml --dp 1 --pp 2 --schedule zb-h1",
+            "no counterpart in PyTorch",
+        ),
+        ("train job.toml --data nowhere", "nowhere.json"),
+        ("data nowhere.txt -o t", "nowhere.txt cannot be read"),
+    ],
+)
 def test_what_cannot_run_is_a_sentence(
     words: str, says: str, shell: Shell
 ) -> None:
@@ -337,7 +352,28 @@ def test_zero_where_it_is_a_number(shell: Shell) -> None:
     )
 
 
-@cases
+@pytest.mark.parametrize(
+    ("table", "says"),
+    [
+        (
+            {"epsilon": "4Mi"},
+            "train.epsilon must be between 1e-20 and 1, not 4.1943e",
+        ),
+        (
+            {"threads": 1000000},
+            "train.threads must be between 1 and 1024, not 1000000",
+        ),
+        ({"beta1": 1}, "train.beta1 must be less than 1"),
+        ({"max_skipped": 0}, "train.max_skipped must be at least 1"),
+        ({"warmup": -1}, "train.warmup must be at least 0"),
+        ({"final_lr": 1.5}, "train.final_lr must be between 0 and 1, not 1.5"),
+        (
+            {"final_lr": -0.5},
+            "train.final_lr must be between 0 and 1, not -0.5",
+        ),
+        ({"timeout": 1e30}, "train.timeout must be between 0.001 and 1e"),
+    ],
+)
 def test_what_cannot_be_meant_is_refused(
     table: dict[str, Any], says: str
 ) -> None:

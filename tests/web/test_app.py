@@ -19,7 +19,6 @@ pytest.importorskip("starlette")
 import anyio  # noqa: E402
 from asking import QUESTION, ask, call  # noqa: E402
 
-from cases import cases
 from meshwright import load_job
 from meshwright.cli.serve import bound
 from meshwright.describe.fields import fields_of
@@ -746,7 +745,23 @@ def test_a_price_is_of_a_chip_as_on_has_it() -> None:
     assert by_chip({}, []) == {}
 
 
-@cases
+@pytest.mark.parametrize(
+    "prices, said",
+    [
+        (
+            {"nonsense": 4.0},
+            "'nonsense' is not one of the chips here: h100-sxm, a100-80",
+        ),
+        (
+            {"a100-40": 4.0},
+            "'a100-40' is not one of the chips here: a100-80, h100-sxm",
+        ),
+        ({"h100": 2.5, "h100-sxm": 3.0}, "h100-sxm is said twice, 2.5 and 3"),
+        ({"h100": 0}, "'h100' must cost more than 0 and at most 1,000,000"),
+        # which made infinite dollars of a run
+        ({"h100": 1e308}, "at most 1,000,000 USD/h, not 1e+308"),
+    ],
+)
 def test_a_price_of_no_chip_compared_is_refused(
     prices: dict[str, float], said: str
 ) -> None:
