@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from validate_rows import row
+from validate_rows import cases, row
 
-from cases import cases
 from meshwright import predict
+from meshwright.units import parse
 from meshwright_studies.validate import validate
 from meshwright_studies.validate.jobs import job
 from meshwright_studies.validate.measured import memory_of
@@ -16,125 +16,16 @@ from meshwright_studies.validate.measured import memory_of
 GIB = 2.0**30
 
 
-@pytest.mark.parametrize(
-    ("measured", "software", "kind", "size"),
-    [
-        # by memory_kind
-        (
-            {"memory_gib": 70, "memory_kind": "torch max allocated"},
-            "",
-            "allocated",
-            70 * GIB,
-        ),
-        (
-            {
-                "memory_gib": 70,
-                "memory_kind": "max reserved/active per torchtitan",
-            },
-            "",
-            "reserved",
-            70 * GIB,
-        ),
-        (
-            {
-                "memory_gb": 70,
-                "memory_kind": "nvidia-smi incl. ~1.1GB CUDA context",
-            },
-            "",
-            "device",
-            70e9,
-        ),
-        (
-            {
-                "memory_gb": 70,
-                "memory_kind": "what a device must have (must fit)",
-            },
-            "",
-            "device",
-            70e9,
-        ),
-        ({"memory_gb": 70, "memory_kind": "must fit"}, "", "needed", 70e9),
-        (
-            {"memory_gb": 70, "memory_kind": "allocated at the end of a step"},
-            "",
-            "states",
-            70e9,
-        ),
-        (
-            {"memory_gb": 70, "memory_kind": "max allocated (reserved: 75)"},
-            "",
-            "allocated",
-            70e9,
-        ),
-        # by key
-        ({"memory_max_allocated_bytes": 7e9}, "", "allocated", 7e9),
-        (
-            {"memory_peak_bytes": 7e9, "memory_kind": "nvidia-smi"},
-            "",
-            "device",
-            7e9,
-        ),
-        ({"max_memory_allocated_bytes": 7e9}, "", "allocated", 7e9),
-        ({"mem-max-allocated-bytes": 7e9}, "", "allocated", 7e9),
-        # Megatron-LM: allocated now, at the end of a step
-        ({"memory_allocated_bytes": 7e9}, "", "states", 7e9),
-        (
-            {"memory_allocated_bytes": 7e9, "memory_kind": "peak"},
-            "",
-            "allocated",
-            7e9,
-        ),
-        ({"memory_reserved_bytes": 7e9}, "", "reserved", 7e9),
-        ({"memory_reserved_gib": 7}, "", "reserved", 7 * GIB),
-        ({"memory_nvidia_smi_mib": 7000}, "", "device", 7000 * 2**20),
-        # several: the peak, and what counts the least beside tensors
-        (
-            {"memory_allocated_bytes": 7e9, "memory_max_allocated_bytes": 9e9},
-            "",
-            "allocated",
-            9e9,
-        ),
-        (
-            {"memory_allocated_bytes": 7e9, "memory_reserved_bytes": 9e9},
-            "",
-            "reserved",
-            9e9,
-        ),
-        (
-            {
-                "memory_reserved_gib": 9,
-                "memory_gib": 8,
-                "memory_kind": "torch max allocated",
-            },
-            "",
-            "allocated",
-            8 * GIB,
-        ),
-        # by software
-        ({"memory_gb": 70}, "torchtitan", "reserved", 70e9),
-        (
-            {"memory_gb": 70, "memory_kind": "peak, whole run"},
-            "megatron-lm + zero-bubble",
-            "allocated",
-            70e9,
-        ),
-        ({"memory_gb": 70}, "megatron-deepspeed", "device", 70e9),
-        ({"memory_gb": 70}, "", "device", 70e9),
-        # parts
-        (
-            {"memory_params_opt_gib": 40, "memory_activations_gib": 30},
-            "",
-            "allocated",
-            70 * GIB,
-        ),
-    ],
-)
+@cases
 def test_kinds(
-    measured: dict[str, Any], software: str, kind: str, size: float
+    measured: dict[str, Any], software: str, kind: str, size: str
 ) -> None:
     found = memory_of(measured, software)
     assert found is not None
-    assert (found.kind, found.bytes) == (kind, pytest.approx(size))
+    assert (found.kind, found.bytes) == (
+        kind,
+        pytest.approx(parse(size, "B")),
+    )
 
 
 @cases

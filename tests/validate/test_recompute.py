@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from validate_rows import row
+from validate_rows import cases, row
 
-from cases import cases
 from meshwright import Layout
 from meshwright_studies.validate import validate
 from meshwright_studies.validate.jobs import job

@@ -9,9 +9,8 @@ from functools import cache
 from typing import Any
 
 import pytest
-from validate_rows import row
+from validate_rows import cases, row
 
-from cases import cases
 from meshwright.describe.assumptions import REALISTIC
 from meshwright_studies import shipped
 from meshwright_studies.fitting.runs import runs

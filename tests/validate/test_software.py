@@ -8,9 +8,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from validate_rows import row
+from validate_rows import cases, row
 
-from cases import cases
 from meshwright import catalog
 from meshwright.describe.fields import fields_of
 from meshwright.describe.framework import frameworks

@@ -1,9 +1,34 @@
-"""A well-formed row of published runs, and ways to change it."""
+"""A well-formed row of published runs, and ways to change it; what rows say, as data: a test reads
+its cases from cases.toml, where they stand under its file and its name (without "test_"). Each is a
+list of the values of the test's parameters, in their order; one value alone may stand bare.
+"""
 
 from __future__ import annotations
 
 import copy
+import inspect
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
+
+import pytest
+
+CASES = tomllib.loads(
+    Path(__file__).with_name("cases.toml").read_text("utf-8")
+)
+"""File -> test -> its cases."""
+
+
+def cases(test: Callable[..., None]) -> Callable[..., None]:
+    """The test, once for each of its cases."""
+    name = test.__name__.removeprefix("test_")
+    rows = CASES[Path(test.__code__.co_filename).stem][name]
+    many = [row if isinstance(row, list) else [row] for row in rows]
+    return pytest.mark.parametrize(
+        [*inspect.signature(test).parameters], many
+    )(test)
+
 
 ROW: dict[str, Any] = {
     "id": "r1",

@@ -25,7 +25,7 @@ from meshwright.errors import BadInput
 from meshwright.units import parse
 
 from . import words
-from .rows import Row, demand_whole, plain, whole_of_row
+from .rows import UNITS, Row, demand_whole, plain, whole_of_row
 
 FAMILY = re.compile(r"tpu-?v?\d+[a-z]?|[a-z]{1,3}\d{2,4}[a-z]?")
 MEMORY = re.compile(r"(?<![\d.x])(\d{2,4}) ?(gi?b)(?!/s|ps)")
@@ -56,7 +56,6 @@ BOTH_WAYS = re.compile(r"(\d+(?:\.\d+)?) ?(gb|tb)/s")
 NVL = re.compile(r"nvl ?-?(\d{1,4})")
 PAPERS = ("lbl-", "epoch-", "book-")
 """Chips as a paper counts them, not as they are sold."""
-UNITS = {"gb": 1e9, "gib": 2.0**30}
 LARGEST_DOMAIN = 16384
 """Chips that one fast domain may join in a row."""
 

@@ -19,17 +19,16 @@ from meshwright.count.model import model_flops
 from meshwright.describe.job import Job
 from meshwright.prediction.prediction import Prediction
 from meshwright.step import with_recomputation
+from meshwright.units import GIB
 
-from .rows import Row, positive_number, table_of_row, text_of_row
+from .rows import UNITS, Row, positive_number, table_of_row, text_of_row
 from .words import is_jax
 
-GIB = 2.0**30
 TERA = 1e12
 
 MEMORY_KEY = re.compile(
     r"(?:(?P<before>\w+)_)?mem(?:ory)?(?:_(?P<after>\w+?))?_(?P<unit>bytes|[mg]i?b)(?:_per_(?:gpu|chip|device))?"
 )
-UNITS = {"bytes": 1.0, "mb": 1e6, "mib": 2.0**20, "gb": 1e9, "gib": GIB}
 NO_PEAK = re.compile(
     r"param|weight|grad|opt|activation|cpu|host|ram\b|free|capacity|limit|available|bandwidth|count"
 )

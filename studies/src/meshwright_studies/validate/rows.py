@@ -16,6 +16,7 @@ from typing import Any
 from meshwright import formats
 from meshwright.describe.read import brief
 from meshwright.errors import BadInput
+from meshwright.units import GB, GIB, MIB
 
 Row = Mapping[str, Any]
 
@@ -28,6 +29,8 @@ LARGEST = 1e9
 """No whole number of a row may be larger; products of a few stay finite."""
 SMALLEST = 1e-30
 """No number of a row may be smaller; ratios of two stay finite."""
+UNITS = {"bytes": 1.0, "mb": 1e6, "mib": MIB, "gb": GB, "gib": GIB}
+"""Bytes of a unit, as rows write it."""
 
 
 def text_of_rows(path: str | Path) -> str:
