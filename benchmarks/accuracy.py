@@ -30,11 +30,7 @@ from meshwright_studies.fitting.answer import (
 )
 from meshwright_studies.fitting.baselines import Baselines
 from meshwright_studies.fitting.fit import RunModel, stored
-from meshwright_studies.fitting.intervals import (
-    UnseenIntervals,
-    one_for_all,
-    pool,
-)
+from meshwright_studies.fitting.intervals import UnseenIntervals, one_for_all
 from meshwright_studies.fitting.runs import runs
 from meshwright_studies.fitting.seen import Seen
 from meshwright_studies.validate import published
@@ -209,17 +205,13 @@ def constants_nearer(of: FitAnswer) -> str:
 def sure(of: FitAnswer) -> str:
     """How the intervals hold, beside one for all runs."""
     mine, one = of.nested, of.one_interval
-    away = pool(of.laboratories)
-    score, there = mine.score.mean() / one.score.mean(), len(away) - away.sum()
-    here = mine.score[away].mean() / one.score[away].mean()
+    score = mine.score.mean() / one.score.mean()
     wide = as_wide(of)
     return (
         f"The 90 % intervals, each made from the other laboratories alone, contain"
         f" {percent(float(mine.inside.mean()))} % of the rows, with an interval score of"
         f" {mine.score.mean():.2f}. That is {score:.2f} times the score of one pooled interval, which"
-        f" contains {percent(float(one.inside.mean()))} % ({here:.2f} times without the {there} rows"
-        " that are pooled nowhere, because only their laboratory tells the number of their framework:"
-        " ZeRO-3 of 2021 and XLA)."
+        f" contains {percent(float(one.inside.mean()))} %."
         f" One pooled interval whose tails are so thin that it contains as many"
         f" ({percent(float(wide.inside.mean()))} %) scores {wide.score.mean():.2f}; ours is"
         f" {mine.score.mean() / wide.score.mean():.2f} times that."

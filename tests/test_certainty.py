@@ -10,7 +10,6 @@ import pytest
 
 from layouts import cut
 from meshwright import Job, Prediction, cluster, model, predict
-from meshwright.describe.framework import framework
 from meshwright.describe.layout import Layout
 from meshwright.prediction import certainty
 from meshwright.prediction.certainty import BEYOND, PARTS
@@ -104,22 +103,6 @@ def test_seconds_of_a_step_beside_all_layers_are_a_part(
     assert sure.width == pytest.approx(0.5 * by.step_s / whole)
     small = dict.fromkeys(dense.time_s, 0.0) | {"optimizer": by.step_s / 2}
     assert certainty.part_shares(dense.job, small)["overhead"] == 1.0
-
-
-def test_gathers_are_unsure_where_runs_alone_tell_their_share(
-    dense: Prediction,
-) -> None:
-    """ZeRO-3 of 2021 reaches a share of the link that no code gives; other frameworks' gathers are
-    messages like any others."""
-    assert certainty.gathering() == {"deepspeed-zero3"}
-    seconds = {
-        **dict.fromkeys(dense.time_s, 0.0),
-        "dp_comm": 1.0,
-        "compute": 3.0,
-    }
-    assert certainty.part_shares(dense.job, seconds)["gathers"] == 0.0
-    job = replace(dense.job, framework=framework("deepspeed-zero3"))
-    assert certainty.part_shares(job, seconds)["gathers"] == 0.25
 
 
 @pytest.mark.parametrize(

@@ -103,55 +103,6 @@ def test_the_ends_are_those_for_a_further_laboratory() -> None:
     assert wider.low < found.low < -1.0
 
 
-def framed(source: str, framework: str, error: float) -> Seen:
-    """A run of a framework."""
-    it = one(source, error)
-    return it._replace(run=it.run._replace(framework=framework))
-
-
-def test_a_number_that_one_laboratory_alone_tells_widens_nothing_else() -> (
-    None
-):
-    """ZeRO-3 of 2021 has a fitted number (its gathers) and one laboratory: without that laboratory
-    its runs are far off. Intervals of others stay as they are without those runs."""
-    others = [
-        framed(f"s{i}", name, e)
-        for i, (name, e) in enumerate(
-            (
-                ("megatron-core", -0.1),
-                ("megatron-bridge", 0.1),
-                ("fsdp", 0.0),
-                ("torchtitan", 0.05),
-            )
-        )
-    ]
-    far = framed("narayanan", "deepspeed-zero3", 0.7)
-    assert intervals.pooled([*others, far]) == others
-    alone = intervals.nested(others)
-    beside = intervals.nested([*others, far])
-    assert [*beside.high[:4]] == [*alone.high]
-    assert not beside.inside[4]
-
-
-def test_a_second_laboratory_brings_a_framework_into_the_pool() -> None:
-    """So does a framework without a fitted number: nothing of it hangs on one laboratory."""
-    of = [
-        framed("a", "deepspeed-zero3", 0.7),
-        framed("b", "deepspeed-zero3", 0.6),
-        framed("c", "meshwright", 0.1),
-    ]
-    assert intervals.pooled(of) == of
-
-
-def test_nested_says_who_is_in_the_pool_before_a_laboratory_is_left_out() -> (
-    None
-):
-    """Two laboratories of Megatron Core: with one left out the other is still evidence."""
-    of = [framed("a", "megatron-core", 0.0), framed("b", "megatron-core", 0.2)]
-    found = intervals.nested([*of, framed("c", "fsdp", 0.1)])
-    assert found.high[0] > 0.0
-
-
 def test_nested_intervals_do_not_know_the_laboratory_that_they_judge() -> None:
     """Three laboratories agree; the fourth lies far off: it is outside what the others span, and
     they are inside of what holds it."""

@@ -25,7 +25,7 @@ from functools import cache, lru_cache
 from typing import Any, NamedTuple, get_type_hints
 
 from ..count.model import parameters
-from ..describe import fitted, shipped
+from ..describe import shipped
 from ..describe.frozen import FrozenDict
 from ..describe.job import Job
 from ..describe.layout import Layout
@@ -39,10 +39,10 @@ from .classes import (
 )
 from .result import StepResult
 
-PARTS = ("step", "host", "overhead", "gathers", "fp4")
+PARTS = ("step", "host", "overhead", "fp4")
 """What a prediction can be unsure of: the whole step, and what hangs on one number that few runs
-tell. host: seconds of its launches;  overhead: those of a step beside all layers;  gathers:
-messages of a framework whose share of the link was fitted;  fp4: its products."""
+tell. host: seconds of its launches;  overhead: those of a step beside all layers;  fp4: its
+products."""
 BEYOND = (
     "chip",
     "framework",
@@ -195,22 +195,8 @@ def part_shares(job: Job, time_s: Mapping[str, float]) -> dict[str, float]:
         "host": time_s["host"] / whole,
         # a tiny step may be shorter than the overhead alone: all of it, and no more
         "overhead": min(1.0, by.step_s / whole) if by else 0.0,
-        "gathers": time_s["dp_comm"] / whole
-        if by and by.name in gathering()
-        else 0.0,
         "fp4": float(job.precision.compute == "fp4"),
     }
-
-
-@cache
-def gathering() -> frozenset[str]:
-    """Frameworks whose gathers of weights reach a share of the link that runs alone tell."""
-    return frozenset(
-        where.split("/")[1].split(":")[0]
-        for number in fitted.fitted_parameters()
-        for where in number.where
-        if where.endswith(":gather_share")
-    )
 
 
 def distance(job: Job, known: Mapping[str, Any]) -> dict[str, float]:

@@ -24,9 +24,8 @@ HEAD = """\
 
 def evidence_toml(of: Sequence[Seen], name: str) -> str:
     """The TOML of an assumption set: all runs pooled, how unsure each part is, then each class."""
-    every = intervals.pooled(of)
-    ends = intervals.ends(every)
-    own = intervals.after_scale(every)
+    ends = intervals.ends(of)
+    own = intervals.after_scale(of)
     most = {
         "chips": max(s.run.chips for s in of),
         "tokens": max(s.run.tokens for s in of),
@@ -35,10 +34,10 @@ def evidence_toml(of: Sequence[Seen], name: str) -> str:
         f"[{name}]",
         f"low = {ends.low:.3f}",
         f"high = {ends.high:.3f}",
-        *_counted(every),
+        *_counted(of),
         f"own = {{ low = {own.low:.3f}, high = {own.high:.3f} }}",
-        f"pair = {intervals.pair(every, ends):.3f}",
-        f"resolution = {intervals.resolution(every):g}",
+        f"pair = {intervals.pair(of, ends):.3f}",
+        f"resolution = {intervals.resolution(of):g}",
         f"most = {{ chips = {most['chips']}, tokens = {most['tokens']} }}",
         "",
         f"[{name}.unsure]",

@@ -15,15 +15,13 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import combinations
 from statistics import NormalDist
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from meshwright.compare.installation import LEAST, scale
-from meshwright.describe import fitted
 from meshwright.prediction.certainty import PARTS
-from meshwright.prediction.classes import framework_family
 
 from ..validate.stats import quantile
 from .fit import NOISE
@@ -41,10 +39,6 @@ DECLARED: Mapping[str, tuple[float, str]] = {
     "overhead": (
         1.0,
         "seconds of a step beside all layers: a factor of e (estimate)",
-    ),
-    "gathers": (
-        1.0,
-        "share of the link in ZeRO-3 of 2021: the width of its prior",
     ),
     "fp4": (0.2, "FP4 products in training: the width of their prior"),
 }
@@ -84,42 +78,12 @@ ORDERED = 0.85
 LEAST_LABORATORIES = 5
 """With fewer the ends are as far as with so many: no class is judged by them."""
 
-Mask: TypeAlias = NDArray[np.bool_]
-
 
 class Ends(NamedTuple):
     """Quantiles of z."""
 
     low: float
     high: float
-
-
-def pool(of: Sequence[Seen]) -> Mask:
-    """Runs that what is said of all runs rests on.
-
-    A number of a framework that one laboratory alone tells is at its prior in the predictions
-    without that laboratory. By how much those are off says how much the number matters, nothing of
-    other frameworks: such runs make an interval of their own class only.
-    """
-    told = {
-        framework_family(profile)
-        for number in fitted.fitted_parameters()
-        for profile in number.frameworks
-    }
-    laboratories: dict[str, set[str]] = {}
-    for one in of:
-        family = framework_family(one.run.framework)
-        laboratories.setdefault(family, set()).add(one.laboratory)
-    alone = {name for name, by in laboratories.items() if len(by) == 1} & told
-    return np.array(
-        [framework_family(one.run.framework) not in alone for one in of],
-        dtype=bool,
-    )
-
-
-def pooled(of: Sequence[Seen]) -> list[Seen]:
-    """Runs pooled from their classes."""
-    return [one for one, yes in zip(of, pool(of), strict=True) if yes]
 
 
 def correlation(of: Sequence[Seen]) -> float:
@@ -270,11 +234,10 @@ def _from_others(
     of: Sequence[Seen], wide: Column, between: Callable[[Sequence[Seen]], Ends]
 ) -> UnseenIntervals:
     """wide: s of each run;  between: the ends that other laboratories' runs give."""
-    every = pooled(of)
     low, high = np.zeros((2, len(of)))
     for name in sorted({one.laboratory for one in of}):
         mine = np.array([one.laboratory == name for one in of])
-        found = between([one for one in every if one.laboratory != name])
+        found = between([one for one in of if one.laboratory != name])
         low[mine], high[mine] = np.outer(found, wide[mine])
     return coverage_and_score(log_errors(of), low, high)
 
