@@ -91,6 +91,29 @@ def test_a_megatron_script_is_the_job_it_starts(tmp_path: Path) -> None:
     assert predict(job).step_time_s > 0
 
 
+@pytest.mark.parametrize(
+    ("beside", "kernel"),
+    [
+        ("", None),
+        ("--transformer-impl transformer_engine", None),
+        ("--attention-backend auto", None),
+        ("--attention-backend flash", "fa2"),
+        ("--transformer-impl local", "fa2"),
+        ("--use-legacy-models", "fa2"),
+        ("--DDP-impl local", "fa2"),
+    ],
+)
+def test_a_switch_that_megatron_core_reads_no_more_chooses_no_kernel(
+    tmp_path: Path, beside: str, kernel: str | None
+) -> None:
+    """--use-flash-attn: of the older layers; Transformer Engine takes cuDNN's on Hopper."""
+    script = tmp_path / "run.sh"
+    text = EXAMPLE.replace("--bf16", f"--bf16 --use-flash-attn {beside}")
+    script.write_text(text)
+    job = flags.read_flags(str(script), {"on": "32xh100-sxm"}, [])
+    assert job.attention_kernel == (kernel or "framework")
+
+
 def test_what_a_job_cannot_hold_is_said() -> None:
     found = bridge.read_file("train.sh", EXAMPLE)
     assert set(found.left) == {
