@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from meshwright import Job, Layout, predict
+from meshwright.compare.installation import MeasuredStep, installation
 from meshwright.compare.logged import compare_log
 from meshwright.formats.logs import steps_of
 from meshwright.formats.toml import dump_job
@@ -68,7 +69,7 @@ def test_flops_of_a_log_tell_another_model() -> None:
     )
     assert slow.flops_ratio == pytest.approx(0.949, abs=0.001)
     assert not slow.other_work
-    assert fast.other_work in [*fast.why()]
+    assert fast.other_work in fast.to_dict()["why"]
 
 
 def test_a_log_of_another_batch_is_refused() -> None:
@@ -134,3 +135,98 @@ def test_a_log_that_begins_with_its_arguments_needs_no_job(
         words = ["compare", str(log), *job, "--on", "8xh100-sxm", "--json"]
         answers.append(json.loads(shell(*words).out)["step_time_s"])
     assert answers[0] == answers[1]
+
+
+NANOTRON = (
+    "parallelism=ParallelismArgs(dp=4, pp=1, tp=2), tokens=TokensArgs(sequence_length=2048,"
+    " micro_batch_size=2, batch_accumulation_per_replica=8), num_hidden_layers=24,"
+    " hidden_size=2048, num_attention_heads=16, num_key_value_heads=16, intermediate_size=8192,"
+    " vocab_size=49152\n"
+)
+STEPS = "\n".join(
+    f"[INFO|DP=0]: iteration: {i} / 9 | consumed_tokens: 85.8G |"
+    " elapsed_time_per_iteration_ms: 1.5K | global_batch_size: 64 |"
+    for i in range(1, 6)
+)
+
+
+def test_a_log_whose_head_says_the_job_needs_none(
+    tmp_path: Path, shell: Shell
+) -> None:
+    """nanotron writes its configuration first; without it the log says no job."""
+    log, bare = tmp_path / "head.log", tmp_path / "bare.log"
+    log.write_text(NANOTRON + STEPS)
+    bare.write_text(STEPS)
+    data = shell.json(f"compare {log} --on 8xh100-sxm")
+    assert data["step_time_s"]["measured"] == pytest.approx(1.5)
+    assert "--job says what it ran" in shell.refused(f"compare {bare}")
+
+
+def doubts(*ms: float) -> str:
+    """Of steps whose lines say no FLOPs."""
+    text = lines(*ms).replace("throughput per GPU", "")
+    return " ".join(compare_log("log", steps_of(text), predict(JOB)).doubts)
+
+
+def test_a_run_that_slows_down_is_told() -> None:
+    """Half as slow again from the middle on: the median is of neither half."""
+    even = [5000.0] * 40
+    assert doubts(99e3, *even) == ""
+    later = doubts(99e3, *even, *(7500.0,) * 40)
+    assert "became slower: 5 s a step in the first quarter" in later
+    assert "7.5 s in the last" in later
+    assert "became faster" in doubts(99e3, *(7500.0,) * 40, *even)
+
+
+def test_steps_that_do_something_else_are_told() -> None:
+    """Every tenth step writes a checkpoint of 15 s; single ones change nothing."""
+    told = doubts(*([5000.0] * 9 + [20000.0]) * 10)
+    assert "9 of 90 lines take more than 1.5 times the median" in told
+    assert "6.5 s on average" in told
+    assert doubts(*[5000.0] * 99, 6000.0) == ""
+
+
+def test_milliseconds_are_no_seconds() -> None:
+    """No run of the same job takes a hundred times as long."""
+    found = compare_log("log", steps_of(lines(5.1e6, 5e6)), predict(JOB))
+    assert "or not in seconds" in found.other_work
+    with refusal("times the .* predicted.*not in seconds"):
+        installation([MeasuredStep("log", JOB, s) for s in (5100, 5000, 5200)])
+
+
+def test_steps_of_a_smaller_batch_do_not_count() -> None:
+    """While the batch ramps up, steps are shorter."""
+    steps = [(1000.0, 16)] * 30 + [(5000.0, 64)] * 20
+    text = "\n".join(
+        LINE.format(i=i, ms=ms, batch=batch)
+        for i, (ms, batch) in enumerate(steps)
+    )
+    found = compare_log("log", steps_of(text), predict(JOB))
+    assert found.measured_s == pytest.approx(5.0)
+    assert len(found.log.steps) == 20
+
+
+def test_a_single_line_is_said_to_be_the_first(
+    tmp_path: Path, shell: Shell
+) -> None:
+    log, job = tmp_path / "one.log", tmp_path / "job.toml"
+    log.write_text(lines(5000))
+    job.write_text(dump_job(JOB))
+    said = shell.json(f"compare {log} --job {job}")["why"]
+    assert any("its only line, which also has" in each for each in said)
+    assert "(megatron, 1 step)" in shell(f"compare {log} --job {job}").out
+
+
+def test_nothing_of_an_impossible_log_is_calibrated_to(
+    tmp_path: Path, shell: Shell
+) -> None:
+    log, job = tmp_path / "ms.log", tmp_path / "job.toml"
+    log.write_text(lines(5e6, 5e6, 5e6))
+    job.write_text(dump_job(JOB))
+    card = shell(f"compare {log} --job {job}").out
+    assert "calibrate" not in card and "not in seconds" in " ".join(
+        card.split()
+    )
+    possible = lines(5e3, 5e3, 5e3).replace("400.1", "757.0")
+    log.write_text(possible)
+    assert "calibrate" in shell(f"compare {log} --job {job}").out

@@ -164,8 +164,8 @@ def measured_seconds(
             raise
         return []  # arguments alone
     beside = compare_log(log, found, predict(job))
-    notes += filter(None, [beside.other_work])
-    return [beside.seconds(step) for step in found.steady]
+    notes += beside.doubts
+    return beside.steady_s
 
 
 def change_to_write(advice: Any, take: str) -> Any:

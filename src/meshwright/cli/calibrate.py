@@ -216,8 +216,7 @@ def logged_steps(log: str, path: str, on: str | None) -> list[float]:
 
     steps = steps_of(read_log(log), log[:80])
     job = flags.read_flags(path, {"on": on} if on else {}, [])
-    measured = compare_log(log, steps, predict(job))
-    return [measured.seconds(step) for step in measured.log.steady]
+    return compare_log(log, steps, predict(job)).steady_s
 
 
 def positive_numbers(text: str | None) -> list[float]:

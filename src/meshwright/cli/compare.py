@@ -181,7 +181,7 @@ def with_log(
     """The log of another tool's run beside what is predicted for its job."""
     from ..compare.logged import compare_log
     from ..formats import flags
-    from ..formats.bridge.dumps import dump
+    from ..formats.bridge.dumps import dump, headed
     from ..formats.logs import read_log, steps_of
     from ..prediction.prediction import predict
     from ..report import console
@@ -189,7 +189,8 @@ def with_log(
 
     text = read_log(path)
     log = steps_of(text, path[:80])
-    if not job and dump(text):
+    head = headed(log.kind, text)
+    if not job and (dump(text) or (head and head.used)):
         job = path
     if not job:
         raise BadInput(
@@ -208,12 +209,10 @@ def with_log(
         console.show_json(data)
         return 0
     words = shlex.join([job, *(("--on", on) if on else ())])
-    later = [
-        command(
-            f"calibrate --from {words} --steps {shlex.quote(path)} -o ours.toml"
-        ),
-        command(f"plan {words} -o plan.toml"),
-    ]
+    later = [command(f"plan {words} -o plan.toml")]
+    if not comparison.other_work:
+        scaled = f"{words} --steps {shlex.quote(path)}"
+        later.insert(0, command(f"calibrate --from {scaled} -o ours.toml"))
     print_answer(
         log_card(comparison, notes, later), detail, [of_log(comparison, notes)]
     )

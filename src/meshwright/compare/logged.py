@@ -6,7 +6,7 @@ A log says how long steps took and not why: there are no causes to set beside th
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from statistics import median
 from typing import Any
@@ -23,6 +23,12 @@ ALIKE = 0.7, 1.45
 """FLOPs of one step as tools count them, over ours: less where half of a causal mask counts, 4/3
 where recomputation does (Megatron-LM to 2023).
 """
+CHANGE = 1.1
+"""Seconds of steps over those of others of the same run, from which the difference is named."""
+LONG = 1.5
+"""Seconds of a step over the median, from which it is one that does something else beside."""
+FEWEST = 4
+"""Lines of a quarter that say how a run changed."""
 
 
 @dataclass(frozen=True)
@@ -76,6 +82,51 @@ class Logged(Displayed):
             " another model, sequence length or number of chips"
         )
 
+    @cached_property
+    def steady_s(self) -> list[float]:
+        """Seconds of the steady steps, in their order."""
+        return [self.seconds(step) for step in self.log.steady]
+
+    @property
+    def slowing(self) -> str:
+        """That the last quarter of the steady steps takes longer than the first, or less long:
+        their median is then of neither.
+        """
+        every = self.steady_s
+        quarter = len(every) // 4
+        if quarter < FEWEST:
+            return ""
+        first, last = median(every[:quarter]), median(every[-quarter:])
+        if 1.0 / CHANGE < last / first < CHANGE:
+            return ""
+        word = "slower" if last > first else "faster"
+        return (
+            f"the run became {word}: {show(first, 's')} a step in the first quarter of its lines,"
+            f" {show(last, 's')} in the last"
+        )
+
+    @property
+    def slower_steps(self) -> str:
+        """That some steady steps take so much longer than their median that the run takes longer
+        than its median says: checkpoints, evaluations, stragglers.
+        """
+        every = self.steady_s
+        middle = median(every)
+        long = [s for s in every if s > LONG * middle]
+        mean = sum(every) / len(every)
+        if not long or mean < CHANGE * middle:
+            return ""
+        return (
+            f"{len(long)} of {len(every)} lines take more than {LONG:g} times the median: with them"
+            f" a step takes {show(mean, 's')} on average (checkpoints, evaluations, stragglers)"
+        )
+
+    @property
+    def doubts(self) -> tuple[str, ...]:
+        """Sentences on why its median is not that of a step of the job, or of the run."""
+        every = (self.other_work, self.slowing, self.slower_steps)
+        return tuple(filter(None, every))
+
     @property
     def memory(self) -> float | None:
         """The most bytes that a line of the log names: torchtitan's, reserved by the allocator."""
@@ -86,12 +137,12 @@ class Logged(Displayed):
         """What the comparison rests on, a sentence each."""
         lines = len(self.log.steps)
         used = len(self.log.steady)
-        yield (
-            f"a log of {self.log.kind}: median of {used} of {lines} lines, without the first; it"
-            " says no causes"
+        median_of = (
+            f"median of {used} of {lines} lines, without the first"
+            if lines > used
+            else "its only line, which also has what a run does once, such as compilation"
         )
-        if self.other_work:
-            yield self.other_work
+        yield f"a log of {self.log.kind}: {median_of}; it says no causes"
         within = self.predicted.interval_s
         if within and not within[0] <= self.measured_s <= within[1]:
             yield (
@@ -133,16 +184,20 @@ class Logged(Displayed):
             },
             "causes": None,
             "memory_bytes": {"reserved": reserved},
-            "why": [*self.why()],
+            "why": [*self.doubts, *self.why()],
         }
 
 
 def compare_log(name: str, log: Log, predicted: Prediction) -> Logged:
-    """A log beside its prediction.  BadInput where the log is of another batch."""
+    """A log beside its prediction; of a batch that ramps up the steps of the job's own.  BadInput
+    where the log is of another batch.
+    """
+    batch = predicted.job.batch
     said = {s.batch for s in log.steady if s.batch}
-    if said and predicted.job.batch not in said:
+    if said and batch not in said:
         raise BadInput(
             f"{name} has a global batch of {', '.join(map(str, sorted(said)))} sequences, the job"
-            f" of {predicted.job.batch}: give the job of this log, such as --batch {max(said)}seq"
+            f" of {batch}: give the job of this log, such as --batch {max(said)}seq"
         )
-    return Logged(name, log, predicted)
+    same = tuple(s for s in log.steps if s.batch in (None, batch))
+    return Logged(name, replace(log, steps=same), predicted)

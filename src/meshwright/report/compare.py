@@ -96,16 +96,19 @@ def log_card(
 ) -> Card:
     """The comparison of a log of another tool."""
     p = c.predicted
+    number = len(c.log.steps)
+    lines = f"{number:,} step{'s' * (number > 1)}"
     rows: list[Item] = [
         *interval_row(p, c.measured_s, "median of the log"),
         *preconditions("", notes),
+        *(CardRow("but", doubt, "yellow", most=2) for doubt in c.doubts),
     ]
     if c.memory:
         reserved = show(p.memory_bytes["reserved"], "GiB")
         words = f"measured {show(c.memory, 'GiB')}, predicted {reserved}"
         rows.append(CardRow("memory", words))
     return Card(
-        f"Did {c.name} ({c.log.kind}, {len(c.log.steps)} steps) run as predicted?"
+        f"Did {c.name} ({c.log.kind}, {lines}) run as predicted?"
         f" {p.job.model.name},"
         f" {short_words(p.layout)}",
         (
@@ -163,7 +166,9 @@ def of_log(c: Logged, notes: Sequence[str] = ()) -> RenderableType:
             "the largest value in the log",
         )
     title = f"{c.name}: {p.job.model.name}, {len(c.log.steps)} lines of {c.log.kind}"
-    return Group(*_head(p, title, table), Text(), *noted((*c.why(), *notes)))
+    return Group(
+        *_head(p, title, table), Text(), *noted((*c.doubts, *c.why(), *notes))
+    )
 
 
 MEASURED = "step | predicted | measured | ratio | what it is"

@@ -74,7 +74,7 @@ def of_text(text: str, kept: Mapping[str, Any], progress: Progress) -> Advice:
     measured: list[float] = []
     if log:
         beside = compare_log("the log", log, predict(job))
-        measured = [beside.seconds(step) for step in log.steady]
+        measured = beside.steady_s
     return compute(
         job,
         measured,
