@@ -21,8 +21,10 @@ from meshwright.report.plan import (
     families_table,
     plan_report,
     ranking_table,
+    reason,
     versus,
 )
+from meshwright.report.run_card import alternatives
 from meshwright.report.text import seconds
 from meshwright.search import Family, Plan
 
@@ -145,6 +147,23 @@ def test_families_are_marked_with_ties_and_reasons() -> None:
         " as --tp 16)",
         "c: a reason",
     ]
+
+
+def test_what_is_faster_and_not_the_answer_says_why() -> None:
+    """A family that no run vouches for: the best is not the best of all layouts searched."""
+    other = Layout(tp=4, dp=16, zero=3)
+    quick = predict(replace(JOB, cluster=cluster("64xb200")), other)
+    family = Family("a sharding without runs", quick, "no run has it")
+    one = plan(alternatives=(SLOW,), families=(Family("a", FAST), family))
+    assert one.slower(quick) < -0.1 and one.beyond is family
+    said = reason(one)
+    assert "of the layouts that published runs vouch for" in said
+    assert "no run has it" in said and "all layouts searched" not in said
+    rows = [row.text for row in alternatives(one)]
+    assert any(text.endswith("(no run has it)") for text in rows)
+    usual = plan(families=(Family("a", FAST), Family("b", SLOW)))
+    assert usual.beyond is None
+    assert "best risk-adjusted time of all layouts" in reason(usual)
 
 
 def test_everything_fits_80_columns() -> None:

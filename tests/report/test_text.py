@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -11,8 +12,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from meshwright.catalog import model
+from meshwright.catalog import cluster, model
 from meshwright.describe.assumptions import MEGATRON
+from meshwright.describe.cluster import Installation
 from meshwright.describe.job import Job
 from meshwright.describe.layout import Layout
 from meshwright.prediction.prediction import predict
@@ -21,6 +23,7 @@ from meshwright.report.explain import value
 from meshwright.report.limits import flops_text
 from meshwright.report.machine import percent as share
 from meshwright.report.roofline import _tokens as tokens
+from meshwright.report.run_card import binding
 from meshwright.report.text import (
     CAUSES,
     bar,
@@ -246,3 +249,14 @@ def test_what_most_probably_runs_is_not_said_not_to_fit() -> None:
     assert asked.fits and ": fits (" in room(asked)
     short = predict(replace(job, model=model("llama3-70b")))
     assert room(short).startswith("does NOT fit") and "short" in room(short)
+
+
+@pytest.mark.parametrize("scale", [0.5, 1.0, 2.0])
+def test_what_binds_is_never_more_than_the_step(scale: float) -> None:
+    """On machines faster than the laws, causes are shares of what the laws say."""
+    plain = cluster("8xh100-sxm")
+    on = replace(plain, installation=Installation(scale, 9))
+    job = Job("llama3-8b", on, 64, Layout(tp=2, dp=4, zero=1))
+    (row,) = binding(predict(job))
+    shares = [float(each) for each in re.findall(r"(\d+) %", row.text)]
+    assert 50.0 < sum(shares) <= 100.0

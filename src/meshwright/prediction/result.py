@@ -128,6 +128,12 @@ class StepResult:
         return seconds | {"other": beyond}
 
     @property
+    def caused_s(self) -> float:
+        """Seconds of all causes that take any: the step time, but where an installation is faster
+        than the laws, whose "other" is below 0."""
+        return sum(s for s in self.time_s.values() if s > 0)
+
+    @property
     def pipeline_s(self) -> float:
         """Seconds of the pipeline; synchronisation and optimizer follow."""
         return float(self.step.pipeline.total + self.step.waits)

@@ -105,7 +105,7 @@ def catalog_card(kind: str, name: str | None = None) -> Card:
         "models": f"meshwright plan {thing.name} --on 64xh100-sxm --batch 1Mi",
     }.get(kind)
     counted = (
-        f": {count(parameters(thing), 4)} parameters, {count(parameters(thing, True), 4)} active"
+        f": {count(parameters(thing), 4)} parameters{active_words(thing)}"
         if isinstance(thing, Model)
         else ""
     )
@@ -186,6 +186,19 @@ def _dim(d: Dim) -> str:
     )
 
 
+def active_words(m: Model) -> str:
+    """ ", 12.9 B active for a token (12.8 B without the embedding)" of a mixture of experts; empty
+    where a token passes through all parameters.
+    """
+    active, inner = parameters(m, True), parameters(m, True, embedding=False)
+    if active == parameters(m):
+        return ""
+    without = f" ({count(inner, 4)} without the embedding)"
+    return f", {count(active, 4)} active for a token" + without * (
+        inner < active
+    )
+
+
 def models(names: Sequence[str]) -> Table:
     """Shapes and parameter counts."""
     return text_table(
@@ -249,8 +262,7 @@ def details(thing: Chip | Network | Model | Framework) -> RenderableType:
     if isinstance(thing, Model):
         lines.append(
             Text(
-                f"  {count(parameters(thing), 4)} parameters, {count(parameters(thing, True), 4)}"
-                " active for a token"
+                f"  {count(parameters(thing), 4)} parameters{active_words(thing)}"
             )
         )
         lines.append(Text(f"  {layers_words(thing)}"))

@@ -127,8 +127,16 @@ def reason(plan: Plan) -> str:
     fastest = plan.fastest
     if best is None or fastest is None:
         return ""
+    which = "all layouts searched"
+    beyond = plan.beyond
+    if beyond and beyond.prediction:
+        words = short_words(beyond.prediction.layout)
+        which = (
+            f"the layouts that published runs vouch for ({words} would take"
+            f" {100 * plan.slower(beyond.prediction):+.0f} %: {beyond.note or beyond.name})"
+        )
     said = (
-        "best risk-adjusted time of all layouts searched; no simpler layout is within the model's"
+        f"best risk-adjusted time of {which}; no simpler layout is within the model's"
         f" {percent(resolution(best.job), 0)} resolution"
     )
     if best is not fastest:
@@ -198,14 +206,14 @@ def best_details(plan: Plan) -> Iterator[RenderableType]:
     binding = [
         (cause, s)
         for cause, s in ranked
-        if cause != "compute" and s >= BINDING * best.step_time_s
+        if cause != "compute" and s >= BINDING * best.caused_s
     ]
     words = ", ".join(
-        f"{CAUSES[cause]} {show(s, 's')} ({percent(s / best.step_time_s)})"
+        f"{CAUSES[cause]} {show(s, 's')} ({percent(s / best.caused_s)})"
         for cause, s in binding
     )
     yield IndentedLine(reason(plan))
-    share = percent(best.time_s["compute"] / best.step_time_s, 0)
+    share = percent(best.time_s["compute"] / best.caused_s, 0)
     yield IndentedLine(
         f"{share} of the step is compute."
         + (f" Next: {words}." if words else "")

@@ -237,9 +237,9 @@ def binding(p: Prediction) -> Iterator[CardRow]:
     """Where the step goes: its largest causes."""
     causes = sorted(p.time_s.items(), key=lambda item: -item[1])
     named = [
-        f"{BRIEFLY[cause]} {percent(s / p.step_time_s, 0)}"
+        f"{BRIEFLY[cause]} {percent(s / p.caused_s, 0)}"
         for cause, s in causes[:CAUSED]
-        if s >= BINDING * p.step_time_s
+        if s >= BINDING * p.caused_s
     ]
     yield CardRow("bound", ", ".join(named), rank=2, most=1)
 
@@ -292,7 +292,11 @@ def _layout_words(plan: Plan, p: Prediction) -> str:
         cost = [slower, show(p.train_time_s, "s")]
     if p.cost_usd is not None:
         cost.append(f"{count(p.cost_usd)} USD")
-    return f"{', '.join(cost)}: {short_words(p.layout)}"
+    beyond = plan.beyond
+    why = beyond and beyond.prediction is p and (beyond.note or beyond.name)
+    return f"{', '.join(cost)}: {short_words(p.layout)}" + (
+        f" ({why})" if why else ""
+    )
 
 
 def slower_words(plan: Plan, p: Prediction) -> str:
@@ -349,11 +353,14 @@ def basis(p: Prediction) -> Iterator[CardRow]:
 
 
 def preconditions(idle: str, sentences: Sequence[str]) -> Iterator[CardRow]:
-    """What stands before any number that it makes another: chips that do nothing, and what was
-    taken for what a file does not say.
+    """What stands before any number that it makes another: chips that do nothing, a run of a length
+    that nobody means, and what was taken for what a file does not say.
     """
     if idle:
         yield CardRow("idle", idle, "yellow")
+    for note in sentences:
+        if note.endswith(LENGTH):
+            yield CardRow("length", note, "yellow", most=2)
     taken, _ = taken_first(sentences)
     for note in taken:
         said = note.removeprefix(TAKEN).removeprefix(": ")
@@ -368,6 +375,7 @@ def notes(sentences: Iterable[str]) -> Iterator[CardRow]:
         if not note.startswith((TAKEN, FILLED))
         and not IDLE.search(note)
         and TOO_BIG not in note
+        and not note.endswith(LENGTH)
     ]
     every.sort(key=urgent)
     for i, sentence in enumerate(islice(every, NOTES)):
@@ -383,6 +391,8 @@ def notes(sentences: Iterable[str]) -> Iterator[CardRow]:
 
 IDLE = re.compile("chips (?:is|are) idle$")
 """How a note on idle chips ends, which stands first."""
+LENGTH = "for trillions say 15T"
+"""How a note on the length of a run ends, which stands before any number."""
 TOO_BIG = "are needed on the fullest chip"
 """What a note on memory says, which the verdict says before it."""
 FILLED = "dp not given"

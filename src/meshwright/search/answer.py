@@ -147,6 +147,17 @@ class Plan(Displayed):
         most, cost = self.cost_s(least) * near, self.cost_s(p)
         return bool(cost <= most and cost * near >= self.cost_s(best))
 
+    @property
+    def beyond(self) -> Family | None:
+        """The family whose layout is faster than the best by more than the model's resolution: it
+        is not the answer because no run vouches for it.
+        """
+        for family in self.families:
+            p = family.prediction
+            if p and self.slower(p) < 0 and not self.tie(p):
+                return family
+        return None
+
     def _beside(self, p: Prediction | None) -> dict[str, Any]:
         """A layout as JSON has it beside the best."""
         if p is None or self.best is None:
