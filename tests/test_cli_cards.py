@@ -42,7 +42,7 @@ BEHIND = {
         "again: meshwright predict",
         "Searched ",
         "not tried: ",
-        "critical batch ",
+        "critical batch, ",
     ),
     f"plan {ON} {SMALL} --assumptions realistic,lbl-2024": ("assumptions  ",),
     f"plan {ON} {SMALL} --tokens 1T --deadline 90d": ("(chosen)",),

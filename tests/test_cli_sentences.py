@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -210,6 +211,67 @@ def test_a_run_of_less_than_a_step_is_said(shell: Shell) -> None:
     assert not any("less than one step" in n for n in step)
 
 
+@pytest.mark.parametrize("tokens", ["15", "1e30"])
+def test_a_length_that_nobody_means_stands_before_the_numbers(
+    shell: Shell, tokens: str
+) -> None:
+    """Also on a full card."""
+    lines = shell.answer(f"predict {LLAMA} --tokens {tokens}").splitlines()
+    labels = [line[:10].strip() for line in lines]
+    assert labels.index("length") < labels.index("step")
+
+
+def test_more_text_than_there_is_is_said(shell: Shell) -> None:
+    notes = shell.json(f"predict {LLAMA} --zero 3 --tokens 1e30")["notes"]
+    (note,) = (n for n in notes if "the whole web" in n)
+    assert "1e+30 tokens" in note
+    usual = shell.json(f"predict {LLAMA} --zero 3 --tokens 36T")["notes"]
+    assert not any("web" in n for n in usual)
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ("--recompute full:99", "full:99 is full: a stage has 32 layers"),
+        ("--recompute full:32", ""),
+        (
+            "--recompute full:9 --pp 2 --interleave 2 --schedule interleaved",
+            "full:9 is full: a stage has 8 layers in a chunk",
+        ),
+        ("--recompute mlp:40", "mlp:40 is mlp: a stage has 32 layers"),
+    ],
+)
+def test_more_layers_than_a_stage_has_are_said(
+    shell: Shell, more: str, said: str
+) -> None:
+    notes = shell.json(f"predict {LLAMA} --zero 1 {more}")["notes"]
+    found = [
+        n.removeprefix("recompute ") for n in notes if " a stage has" in n
+    ]
+    assert found == ([said] if said else [])
+
+
+def test_a_catalogue_that_is_none_is_told_all_there_are(shell: Shell) -> None:
+    for kind in ("chips", "networks", "models", "frameworks"):
+        assert kind in shell.refused("catalog foo")
+
+
+def test_active_parameters_are_counted_as_cards_count_them(
+    shell: Shell,
+) -> None:
+    """OpenAI 2025, arXiv 2508.10925, table 1: 5.13 and 3.61 B, without the embedding; Mixtral's
+    12.9 B has it.
+    """
+    for name, both in (
+        ("gpt-oss-120b", ("5.712 B active", "(5.133 B without the")),
+        ("gpt-oss-20b", ("4.187 B active", "(3.608 B without the")),
+        ("mixtral-8x7b", ("12.88 B active", "(12.75 B without the")),
+    ):
+        card = " ".join(shell.answer(f"catalog models {name}").split())
+        assert all(words in card for words in both)
+    assert "active" not in shell.answer("catalog models llama3-8b")
+
+
 def test_one_chip_is_idle(shell: Shell) -> None:
     text = shell.answer(
         "predict llama3-8b --on 9xh100 --batch 64seq --dp 8 --zero 3"
@@ -232,3 +294,28 @@ def test_a_precision_by_name_says_that_its_gradients_are_wider(
     ):
         notes = shell.json(f"{line} {more}")["notes"]
         assert any("--gradients half" in n for n in notes) is said, more
+
+
+@pytest.mark.parametrize(
+    ("model", "way", "said", "gathers"),
+    [
+        ("gpt-oss-20b", "gather", "--cp-exchange all-to-all", "gathers the"),
+        ("gpt-oss-20b", "ring", "--cp-exchange all-to-all", "sends round the"),
+        ("gpt-oss-20b", "all-to-all", "", ""),
+        ("gemma2-9b", "ring", "all-to-all or gather", "sends round the"),
+        ("gemma2-9b", "gather", "", "gathers the"),
+        ("llama3-8b", "ring", "", ""),
+    ],
+)
+def test_what_transformer_engine_refuses_is_said(
+    shell: Shell, model: str, way: str, said: str, gathers: str
+) -> None:
+    """Keys of windows and of heads with sinks; an all-to-all gives no rank keys it does not read."""
+    line = (
+        f"predict {model} --on 32xh100 --batch 64seq --seq 8192 --zero 1 --cp 2 --tp 2"
+        f" --cp-exchange {way}"
+    )
+    told = " ".join(json.loads(shell.answer(line, "--json"))["notes"])
+    assert (f"refuses cp_exchange {way}" in told) == bool(said)
+    assert (" the keys and values of all" in told) == bool(gathers)
+    assert said in told and gathers in told

@@ -142,12 +142,20 @@ def test_the_critical_batch_is_that_of_the_laws() -> None:
     assert found["baseline"] == pytest.approx(
         2**22 * (flops / 3e23) ** (1 / 6)
     )
-    assert "2.1 M tokens" in batch_beside(
-        JOB
-    ) and "hardly" not in batch_beside(JOB)
-    assert "more tokens for the same loss" in batch_beside(
-        replace(JOB, batch=4096)
-    )
+    few, many = min(found.values()), max(found.values())
+    said = {
+        where: batch_beside(replace(JOB, batch=int(tokens / JOB.T)))
+        for where, tokens in {
+            "below": few / 2,
+            "between": (few + many) / 2,
+            "beyond": many * 2,
+        }.items()
+    }
+    assert "2.1 M tokens is below the critical batch, " in batch_beside(JOB)
+    assert "is below the critical batch, " in said["below"]
+    assert "of one law, " in said["between"]
+    assert "below that of the other, " in said["between"]
+    assert "more tokens for the same loss" in said["beyond"]
     assert (
         batch_beside(replace(JOB, tokens=0.0)) == ""
         and critical_batch(replace(JOB, tokens=0.0)) == {}

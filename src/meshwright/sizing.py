@@ -403,12 +403,25 @@ def batch_beside(job: Job) -> str:
     critical = critical_batch(job)
     if not critical:
         return ""
-    each = ", ".join(
-        f"{show(tokens / 1e6, '', 2)} M ({name})"
+    each = {
+        name: f"{show(tokens / 1e6, '', 2)} M ({name})"
         for name, tokens in critical.items()
+    }
+    under = [n for n, tokens in critical.items() if job.batch_tokens <= tokens]
+    over = [name for name in critical if name not in under]
+    batch = f"the batch of {show(job.batch_tokens / 1e6, '', 2)} M tokens is"
+    if under and over:
+        by_one, by_other = (
+            " and ".join(each[name] for name in side) for side in (over, under)
+        )
+        return (
+            f"{batch} beyond the critical batch of one law, {by_one}, and below that of the other,"
+            f" {by_other}"
+        )
+    laws = " or ".join(each.values())
+    if under:
+        return f"{batch} below the critical batch, {laws}"
+    return (
+        f"{batch} beyond the critical batch, {laws}: more sequences a step need more tokens for the"
+        " same loss"
     )
-    times = job.batch_tokens / max(critical.values())
-    said = f"batch: {show(job.batch_tokens / 1e6, '', 2)} M tokens; critical batch {each}"
-    if times > 1:
-        return f"{said}: beyond it, more sequences a step need more tokens for the same loss"
-    return said

@@ -440,6 +440,14 @@ def test_settings_are_checked() -> None:
             settings(given)
 
 
+def test_a_rise_longer_than_the_run_is_said() -> None:
+    """3 of 12 steps up to the highest rate."""
+    told = settings({"steps": 3, "warmup": 12}).warning
+    assert "warmup 12 is longer than the 3 steps" in told
+    assert told.endswith("ends at 25 % of 0.0003")
+    assert settings({"steps": 12, "warmup": 12}).warning == ""
+
+
 def test_a_device_on_the_command_line_wins_over_the_file(
     shell: Shell,
 ) -> None:

@@ -131,7 +131,8 @@ def names(kind: str) -> tuple[str, ...]:
             f"catalogue {kind!r} is one of its {lies[0]}:"
             f" {command(f'catalog {lies[0]} {kind}')}"
         )
-    raise unknown("catalogue", kind, KINDS)
+    # a framework is no description of hardware or model, and is listed by `report.catalog`
+    raise unknown("catalogue", kind, (*KINDS, "frameworks"))
 
 
 def aliases(kind: str) -> dict[str, str]:

@@ -151,8 +151,11 @@ def next_token(job: Job, layout: Layout) -> list[Op]:
 
 
 @lru_cache(maxsize=4096)
-def parameters(model: Model, active: bool = False) -> float:
-    """Parameters of the model; active: only those a token passes through (k of E experts).
+def parameters(
+    model: Model, active: bool = False, embedding: bool = True
+) -> float:
+    """Parameters of the model; active: only those a token passes through (k of E experts), with
+    embedding and head, as most model cards count them; embedding: without, as that of gpt-oss does.
 
     The output head shares the embedding if tied; multi-token-prediction blocks are left out, as
     model cards do.
@@ -164,6 +167,9 @@ def parameters(model: Model, active: bool = False) -> float:
     total = 0.0
     for op, n in operations(replace(model, mtp_layers=0)):
         if op.name == "head/logits" and model.tied_embeddings:
+            continue
+        # a tied table is the head's too
+        if op.name == "embedding" and not (embedding or model.tied_embeddings):
             continue
         share = (
             model.moe.top_k / model.moe.experts

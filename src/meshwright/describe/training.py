@@ -170,6 +170,16 @@ class Settings(Checked):
     a checkpoint must not take longer.
     """
 
+    @property
+    def warning(self) -> str:
+        """A sentence on a rise that outlasts the run; empty if it does not."""
+        if self.warmup <= self.steps:
+            return ""
+        return (
+            f"warmup {self.warmup} is longer than the {self.steps} steps of the run: its learning"
+            f" rate ends at {100 * self.steps / self.warmup:.0f} % of {self.lr:g}"
+        )
+
 
 _ASYNC_TP = (
     "asynchronous tensor parallelism is a pass of torch.compile over symmetric memory, which this"

@@ -4,6 +4,7 @@ corners where it is too fast.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -14,9 +15,11 @@ from ..describe.assumptions import UNMEASURED as CHIP_SHARE
 from ..describe.framework import OF_CODE
 from ..describe.job import Job
 from ..describe.kernels import Kernels, kernels
+from ..describe.layers import sorts
 from ..describe.layout import Layout
 from ..describe.network import UNMEASURED as LINK_SHARE
 from ..describe.offload import offload
+from ..describe.recompute import recompute
 from ..describe.software import ATTENTION
 from ..layout import practice, rules
 from ..layout.beside import PAIRED
@@ -51,12 +54,14 @@ def of_question(r: StepResult) -> tuple[str, ...]:
     return (
         *job.model.notes,
         *filter(None, (r.idle, search_refusal(job.assumptions, layout))),
-        *short_run(job),
+        *length_of_run(job),
         *wider_gradients(job),
         *strict,
         *assumed_rates(job),
         *unread_fields(layout),
+        *whole_chunk(job, layout),
         *unscattered(job, layout),
+        *transformer_engine(job, layout),
         *practice.not_proposed(job, layout),
         *filter(None, (padding(job, layout),)),
         *of_set(job, layout),
@@ -66,12 +71,36 @@ def of_question(r: StepResult) -> tuple[str, ...]:
     )
 
 
-def short_run(job: Job) -> Iterator[str]:
-    """A sentence where the whole run is less than a step: a prefix has been left out."""
+ALL_TEXT = 3.1e15
+"""Tokens of the whole web (Villalobos et al. 2024, arXiv 2211.04325: 1,900 to 5,200 trillion)."""
+
+
+def length_of_run(job: Job) -> Iterator[str]:
+    """A sentence where the whole run is less than a step, or more than all text there is: a prefix
+    has been left out, or one digit too many stands there.
+    """
     if 0 < job.tokens < job.batch_tokens:
         yield (
             f"the run of {job.tokens:,.0f} tokens is less than one step of {job.batch_tokens:,.0f}:"
             " for trillions say 15T"
+        )
+    if job.tokens > ALL_TEXT:
+        yield (
+            f"the run of {job.tokens:.3g} tokens is more than the whole web holds (about"
+            f" {ALL_TEXT:.2g}): for trillions say 15T"
+        )
+
+
+def whole_chunk(job: Job, layout: Layout) -> Iterator[str]:
+    """A sentence where recomputation names more layers than a chunk of the model has."""
+    named = recompute(layout.recompute).layers
+    chunk = job.model.layers / (layout.pp * layout.interleave)
+    if named > math.ceil(chunk):
+        word = layout.recompute.partition(":")[0]
+        yield (
+            f"recompute {layout.recompute} is {word}: a stage has"
+            f" {math.ceil(chunk):,} layers"
+            + (" in a chunk" if layout.interleave > 1 else "")
         )
 
 
@@ -169,11 +198,11 @@ def of_model(r: StepResult) -> Iterator[str]:
     job, layout, mixed = r.job, r.layout, groups(r.job.model)
     every = [kind for part in mixed for kind, _ in part]
     windows = [kind.window for kind in every if kind.window]
-    if windows and layout.cp > 1 and layout.scheme != "summa":
+    way = KEYS_SENT.get(layout.cp_exchange)
+    if windows and way and layout.cp > 1 and layout.scheme != "summa":
         yield (
-            f"cp {layout.cp:g} gathers the keys and values of all {job.T:,} tokens also in layers"
-            f" with a window of {min(windows):,}, like Transformer Engine's all-gather: a choice,"
-            " not a need"
+            f"cp {layout.cp:g} {way} the keys and values of all {job.T:,} tokens also in layers"
+            f" with a window of {min(windows):,}: a choice, not a need"
         )
     if (
         layout.schedule in PAIRED
@@ -235,12 +264,42 @@ def unscattered(job: Job, layout: Layout) -> Iterator[str]:
         )
 
 
+KEYS_SENT = {"gather": "gathers", "ring": "sends round"}
+"""Exchange of keys that gives each rank all of them, whatever window its queries have."""
 SCANS = {
     "linear": "scans of linear attention",
     "ssm": "scans of state spaces",
     "sparse": "indexers",
 }
 """Mixer -> what of it no measurement is known of."""
+
+
+ENGINE = ("megatron-core", "megatron-bridge")
+"""Frameworks whose attention is Transformer Engine's."""
+
+
+def transformer_engine(job: Job, layout: Layout) -> Iterator[str]:
+    """A sentence where Transformer Engine asserts that it has no such exchange of keys; published
+    recipes name some that it refuses, so that the layout is timed all the same.
+
+    Source: NVIDIA/TransformerEngine@d0067d0da, attention/dot_product_attention/context_parallel.py,
+    attn_forward_func_with_cp: windows only with a2a and all_gather, learned sinks only with a2a.
+    """
+    m, way = job.model, layout.cp_exchange
+    ways: tuple[str, ...] = ("all-to-all",)
+    if layout.cp == 1 or not (job.profile and job.profile.name in ENGINE):
+        return
+    if m.attention_sinks or (m.sliding and m.sliding.sinks):
+        of = "with learned sinks"
+    elif any(kind.window for kind in sorts(m)):
+        of, ways = "in sliding windows", ("all-to-all", "gather")
+    else:
+        return
+    if way not in ways:
+        yield (
+            f"Transformer Engine refuses cp_exchange {way} for attention {of}:"
+            f" --cp-exchange {' or '.join(ways)}"
+        )
 
 
 def corners(job: Job, layout: Layout) -> Iterator[str]:

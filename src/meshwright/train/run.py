@@ -100,8 +100,8 @@ def _prepare(
     if plan.finished:
         done = checkpoint.steps_of(steps[-1])
         told = f"nothing is left to do: {folder} has done {done} of {settings.steps} steps"
-    if told:
-        print(told, file=sys.stderr)
+    for sentence in filter(None, (told, settings.warning)):
+        print(sentence, file=sys.stderr)
     return plan
 
 
