@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from meshwright import catalog
 from meshwright.describe.assumptions import Assumptions
+from meshwright.describe.chip import Chip
 from meshwright.describe.fields import ASK
 from meshwright.describe.framework import Framework, framework, questions_of
 from meshwright.describe.job import Job, with_gradients
@@ -92,33 +93,35 @@ def job_and_notes(row: Row) -> Described:
     """
     shape = _model(row)
     machine = hardware.cluster_of_row(row)
-    told = software_of(row)
-    by = framework(told.framework)
-    plan = layout(row, shape, machine.chips)
-    again = policy(row, shape)
+    program = software_of(row)
+    by = framework(program.framework)
+    recomputation = policy(row, shape)
+    plan = layout(row, shape, machine.chips, recomputation.mode)
     job = Job(
         shape,
         machine,
         demand_whole(row, "global_batch"),
         plan,
-        precision=row_precision(row, told, by),
+        precision=row_precision(row, program, by, machine.chip),
         optimizer=words.optimizer(
             is_fsdp(row), text_of_row(row, "software"), by.holding
         ),
-        attention_kernel=row_attention(told, positive_number(row, "year")),
+        attention_kernel=row_attention(program, positive_number(row, "year")),
         framework=by,
-        software=told.settings,
+        software=program.settings,
     )
     offloaded = words.speaks_of(OFFLOADED, sharding_of_row(row))
     notes = (
-        *told.notes,
-        again.note,
+        *program.notes,
+        recomputation.note,
         hardware.note(row),
         groups(row, plan),
         "states in host memory are counted on the device" if offloaded else "",
     )
     return Described(
-        job, tuple(n for n in notes if n), again.memory and not offloaded
+        job,
+        tuple(n for n in notes if n),
+        recomputation.memory and not offloaded,
     )
 
 
@@ -127,26 +130,29 @@ def is_fsdp(row: Row) -> bool:
     return words.is_fsdp(sharding_of_row(row), text_of_row(row, "software"))
 
 
-def row_precision(row: Row, told: RowSoftware, by: Framework) -> Precision:
+def row_precision(
+    row: Row, program: RowSoftware, by: Framework, chip: Chip
+) -> Precision:
     """The numbers of a row; those of gradients are the framework's where it does not say."""
     said_of_fsdp = f"{sharding_of_row(row)} {text_of_row(row, 'notes')}"
     precision = words.precision_in_words(
         text_of_row(row, "precision"),
         text_of_row(row, "software"),
-        hardware.cluster_of_row(row).chip,
+        chip,
         said_of_fsdp if is_fsdp(row) else None,
     )
-    return with_gradients(precision, told.settings.gradients or by.gradients)
+    return with_gradients(
+        precision, program.settings.gradients or by.gradients
+    )
 
 
-def row_attention(told: RowSoftware, year: float | None) -> str:
+def row_attention(program: RowSoftware, year: float | None) -> str:
     """The attention kernel of a row: the one it names, else its framework's; before frameworks
     fused it, none.
     """
-    early = (
-        told.framework == "unknown" and year is not None and year < FLASH_SINCE
-    )
-    return told.attention or ("unfused" if early else ASK)
+    unknown = program.framework == "unknown"
+    early = unknown and year is not None and year < FLASH_SINCE
+    return program.attention or ("unfused" if early else ASK)
 
 
 def policy(row: Row, shape: Model) -> recompute.Policy:
@@ -203,9 +209,9 @@ def with_groups(row: Row, plan: Layout) -> Layout:
     return replace(plan, dp_replicate=copies) if fits else plan
 
 
-def layout(row: Row, shape: Model, chips: int) -> Layout:
-    """Degrees and choices of a row. Defaults: degrees 1, dp = what is left of the chips, microbatch
-    1, experts not cut.
+def layout(row: Row, shape: Model, chips: int, recompute: str) -> Layout:
+    """Degrees and choices of a row, with what runs again. Defaults: degrees 1, dp = what is left of
+    the chips, microbatch 1, experts not cut.
 
     A mixture of experts with tp > 1 has sequence parallelism whatever the row says: each rank
     routes its own tokens. So has JAX unless the row denies it: MaxText's `tensor` axis cuts the
@@ -230,7 +236,7 @@ def layout(row: Row, shape: Model, chips: int) -> Layout:
         zero=words.zero_in_words(
             value_of_row(row, "parallel.zero_stage"), sharding_of_row(row)
         ),
-        recompute=policy(row, shape).mode,
+        recompute=recompute,
         sequence_parallel=tp > 1 and (sequence or shape.moe is not None),
     )
     return with_groups(row, plain_layout)
