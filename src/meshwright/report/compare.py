@@ -228,7 +228,6 @@ def causes(c: Comparison) -> Table:
     table.add_row("remainder", "", left, left, REMAINDER, style="yellow")
     for place, value in c.step.remainder.items():
         table.add_row(f"  {place}", "", signed(value), "", "", style="dim")
-    table.add_section()
     ends = c.predicted.step_time_s, c.step.measured_s
     more = signed(ends[1] - ends[0])
     table.add_row("step", *map(seconds, ends), more, "sum", style="bold")

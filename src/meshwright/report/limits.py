@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.text import Text
@@ -17,6 +14,7 @@ from ..limits.realistic import RealCurve, RealPoint
 from ..limits.scenario import Scenario
 from ..limits.sensitivity import Sensitivity
 from ..units import show
+from .files import csv_text
 from .tables import text_table
 from .text import count, percent, short_words
 
@@ -229,21 +227,17 @@ def ladders(
 
 def to_csv(result: Limits) -> str:
     """One line a point of every scenario, SI units."""
-    out = io.StringIO()
-    rows: list[dict[str, Any]] = []
-    for line in result.lines:
-        for p in line.curve.points:
-            d = p.to_dict()
-            flat = {
+    return csv_text(
+        [
+            {
+                "scenario": line.scenario.name,
                 **{k: v for k, v in d.items() if not isinstance(v, dict)},
                 **d["degrees"],
                 **d["step"],
                 **bill(p, line.scenario),
             }
-            rows.append({"scenario": line.scenario.name, **flat})
-    writer = csv.DictWriter(
-        out, list(rows[0]) if rows else ["scenario"], lineterminator="\n"
+            for line in result.lines
+            for p in line.curve.points
+            for d in (p.to_dict(),)
+        ]
     )
-    writer.writeheader()
-    writer.writerows(rows)
-    return out.getvalue()

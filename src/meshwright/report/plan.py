@@ -19,7 +19,7 @@ from ..search import why_simpler
 from ..units import show
 from .lines import IndentedLine, noted, taken_first
 from .predict import memory_table, notes, time_table, title_and_headline
-from .run_card import yours
+from .run_card import BINDING, yours
 from .tables import text_table
 from .text import (
     BRIEFLY,
@@ -39,8 +39,6 @@ if TYPE_CHECKING:
     from ..search import Family, Plan, Tuning
     from ..sizing import Size, Sizing
 
-BINDING = 0.02
-"""Share of the step from which a cause is named among those that bind."""
 LITTLE = 0.005
 """Changes below this share are not named."""
 SEEN = 0.0005

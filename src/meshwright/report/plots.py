@@ -277,7 +277,7 @@ def memory_bars(axes: Axes, uses: Sequence[Mapping[str, float]]) -> None:
     axes.set_ylabel("memory [GiB]")
     filled = [sum(use[kind] for kind in KINDS) / GIB for use in uses]
     axes.set_ylim(0.0, 1.15 * max(*room, *filled))
-    _legend(axes)
+    stack_legend(axes)
 
 
 def stacked_bars(
@@ -317,10 +317,10 @@ def _finish(axes: Axes) -> None:
     axes.grid(axis="y", alpha=0.3)
     axes.set_axisbelow(True)
     axes.tick_params(axis="x", length=0, labelbottom=False)
-    _legend(axes)
+    stack_legend(axes)
 
 
-def _legend(axes: Axes) -> None:
+def stack_legend(axes: Axes) -> None:
     """Beside the plot, in the order of the stack from top to bottom."""
     handles, labels = axes.get_legend_handles_labels()
     axes.legend(

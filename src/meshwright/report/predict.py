@@ -106,7 +106,6 @@ def memory_table(p: Prediction, ascii_only: bool = False) -> Table:
         "fullest chip | size | of capacity |  | ",
         [(*cells(kind), "") for kind in KINDS if use[kind]],
     )
-    table.add_section()
     for total, words in TOTALS.items():
         needed = total == "needed"
         said = f"of {show(capacity, 'GiB')}: {words}" if needed else words

@@ -32,29 +32,8 @@ FEW = 4
 
 def sweep_card(sweep: Sweep, notes: Sequence[str] = ()) -> Card:
     """A line a value, as many as a card has room for; the fastest and the cheapest."""
-    money = any(p.train_time_s for p in sweep.predictions)
-    run = ("days", "USD") if money else ("tokens/s",)
-    columns = (sweep.over, "step", "90 %", *run, "speed-up", "MFU", "layout")
     first = next(iter(sweep.predictions), None)
-    rows = []
-    for point in sweep.points:
-        p = point.prediction
-        if p is None or first is None:
-            blanks = [""] * (len(columns) - 2)
-            rows.append((str(point.value), *blanks, point.note))
-            continue
-        cells = (
-            seconds(p.step_time_s),
-            interval_words(p, short_range),
-            *(text.removesuffix(" USD") for text in _run(p) if money),
-            *([] if money else [count(p.tokens_per_s)]),
-            f"{p.tokens_per_s / first.tokens_per_s:.2f}",
-            percent(p.mfu),
-        )
-        verdict = "" if point.fits else f"{p.verdict}: "
-        rows.append(
-            (str(point.value), *cells, verdict + short_words(p.layout))
-        )
+    columns, rows = _table(sweep, first, brief=True)
     how = "this layout" if sweep.fixed else "the best layout"
     what = (
         f"{len(rows)} clusters: {how} on each"
@@ -75,6 +54,47 @@ def sweep_card(sweep: Sweep, notes: Sequence[str] = ()) -> Card:
         ),
         "--all: every value with intervals, MFU and layout",
     )
+
+
+def _table(
+    sweep: Sweep, first: Prediction | None, brief: bool
+) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """Columns and rows, one a value; rates against the first value that has a layout. brief: as a
+    card has room for.
+    """
+    money = any(p.train_time_s for p in sweep.predictions)
+    chips = [] if brief or sweep.over == "chips" else ["chips"]
+    run = ["days", "USD" if brief else "cost"] if money else ["tokens/s"]
+    last = "layout" if brief else "what"
+    columns = (
+        *(sweep.over, *chips, "step", "90 %", *run),
+        *("speed-up", "MFU", last),
+    )
+    rows = []
+    for point in sweep.points:
+        p = point.prediction
+        head = [str(point.value)]
+        head += [f"{point.job.cluster.chips:,}"] if chips else []
+        if p is None or first is None:
+            blanks = [""] * (len(columns) - len(head) - 1)
+            rows.append((*head, *blanks, point.note))
+            continue
+        capacity = show(p.memory_bytes["capacity"], "GiB")
+        where = "" if brief else f" in {capacity}"
+        short = "" if point.fits else f"{p.verdict}{where}: "
+        idle = f", {p.idle}" if p.idle and not brief else ""
+        rows.append(
+            (
+                *head,
+                seconds(p.step_time_s),
+                interval_words(p, short_range if brief else range_text),
+                *(_run(p, brief) if money else [count(p.tokens_per_s)]),
+                _times(p, first, brief),
+                percent(p.mfu),
+                short + short_words(p.layout) + idle,
+            )
+        )
+    return columns, rows
 
 
 def _subject(p: Prediction) -> str:
@@ -145,55 +165,22 @@ def _said(sweep: Sweep) -> Iterator[str]:
 
 def sweep_report(sweep: Sweep) -> RenderableType:
     """One row a value; rates against the first value that has a layout."""
-    chips = [] if sweep.over == "chips" else ["chips"]
-    money = any(p.train_time_s for p in sweep.predictions)
-    run = ["days", "cost"] if money else ["tokens/s"]
-    columns = (
-        sweep.over,
-        *chips,
-        "step",
-        "90 %",
-        *run,
-        "speed-up",
-        "MFU",
-        "what",
-    )
     first = next(iter(sweep.predictions), None)
-    rows = []
-    for point in sweep.points:
-        p = point.prediction
-        cells = [str(point.value)]
-        cells += [f"{point.job.cluster.chips:,}"] if chips else []
-        if p is None or first is None:
-            cells += [""] * (len(columns) - len(cells) - 1)
-            rows.append((*cells, point.note))
-            continue
-        capacity = show(p.memory_bytes["capacity"], "GiB")
-        short = "" if point.fits else f"{p.verdict} in {capacity}: "
-        idle = f", {p.idle}" if p.idle else ""
-        rows.append(
-            (
-                *cells,
-                seconds(p.step_time_s),
-                interval_words(p, range_text),
-                *(_run(p) if money else [count(p.tokens_per_s)]),
-                _times(p, first),
-                percent(p.mfu),
-                short + short_words(p.layout) + idle,
-            )
-        )
-    return Group(text_table(columns, rows), *_notes(sweep))
+    return Group(
+        text_table(*_table(sweep, first, brief=False)), *_notes(sweep)
+    )
 
 
-def _run(p: Prediction) -> list[str]:
+def _run(p: Prediction, brief: bool) -> list[str]:
     """Days and dollars of the whole run."""
     days = "" if p.train_time_s is None else f"{p.train_time_s / DAY_S:.3g}"
-    return [days, "" if p.cost_usd is None else f"{count(p.cost_usd)} USD"]
+    unit = "" if brief else " USD"
+    return [days, "" if p.cost_usd is None else count(p.cost_usd) + unit]
 
 
-def _times(p: Prediction, first: Prediction) -> str:
+def _times(p: Prediction, first: Prediction, brief: bool) -> str:
     """How many times the tokens a second of the first point, with the interval of the ratio."""
-    ends = speedup(p, first)
+    ends = None if brief else speedup(p, first)
     sure = f" ({ends[0]:.2f}-{ends[1]:.2f})" if ends else ""
     return f"{p.tokens_per_s / first.tokens_per_s:.2f}{sure}"
 

@@ -21,7 +21,7 @@ def text_table(
     """Rows of cells under a header.
 
     header: names of the columns, as they are printed with " | " between them, or one by one;
-    total: a last row, bold, apart from the others;  left: further columns of text, by place;
+    total: a last row, bold;  left: further columns of text, by place;
     caption: what the names mean, below.
     """
     names = header.split(" | ") if isinstance(header, str) else [*header]
@@ -44,6 +44,5 @@ def text_table(
     for cells in rows:
         table.add_row(*cells)
     if total:
-        table.add_section()
         table.add_row(*total, style="bold")
     return table

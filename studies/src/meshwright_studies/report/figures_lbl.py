@@ -21,6 +21,7 @@ from meshwright.report.plots import (
     memory_bars,
     panels,
     spent,
+    stack_legend,
     stacked_bars,
     wide,
 )
@@ -209,15 +210,7 @@ def share_bars(axes: Axes, times: Sequence[Mapping[str, float]]) -> None:
     stacked_bars(axes, shares, spent(times))
     axes.set_ylabel("share of step time [%]")
     axes.set_ylim(0, 100)
-    handles, labels = axes.get_legend_handles_labels()
-    axes.legend(
-        handles[::-1],
-        labels[::-1],
-        loc="upper left",
-        bbox_to_anchor=(1.0, 1.0),
-        fontsize=8,
-        frameon=False,
-    )
+    stack_legend(axes)
 
 
 PALEST = 0.2

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from meshwright.report.card import Card, CardRow, CardTable
@@ -56,9 +55,6 @@ def reproduced_card(
         for status in STYLES
         if summary[status] and status != "mismatch"
     )
-    sources = ", ".join(
-        f"{n:,} {WHENCE[s]}" for s, n in summary["by_source"].items()
-    )
     word, style = ("no", "bold red") if wrong else ("yes", "bold green")
     met = f"{wrong:,} mismatch" if wrong else "no mismatch"
     ranked = [
@@ -69,7 +65,7 @@ def reproduced_card(
         f"Are the numbers of {data.get('paper', 'the paper')} reproduced? {len(checks):,} checks",
         (
             CardRow(word, f"{met}; {counts}", style),
-            CardRow("against", sources, rank=2),
+            CardRow("against", _sources(summary), rank=2),
             CardRow(
                 "largest",
                 f"difference among those that match: {100 * summary['worst_match']:.2g} %, within"
@@ -82,6 +78,13 @@ def reproduced_card(
         ),
         "--all: the 40 worst with notes; --json: all"
         + ("" if folder else "; -o FOLDER: figures"),
+    )
+
+
+def _sources(summary: Mapping[str, Any]) -> str:
+    """How many checks are against what."""
+    return ", ".join(
+        f"{n:,} {WHENCE[s]}" for s, n in summary["by_source"].items()
     )
 
 
@@ -122,46 +125,25 @@ def _worst(check: Mapping[str, Any]) -> tuple[int, float]:
 
 def validated_card(data: Mapping[str, Any]) -> Card:
     """Errors overall, and of the sources where they are largest."""
-    overall = data["overall"]
-    rows = [
-        _cells(name.replace("_", " "), stats)
-        for name, stats in overall.items()
-        if isinstance(stats, Mapping) and "median_abs_error" in stats
-    ]
+    named = [*_overall(data)]
     sources = data.get("sources", {}).items()
-    worst = sorted(sources, key=lambda item: -_error(item[1]))[:WORST]
-    rows += [_cells(name, stats) for name, stats in worst if len(sources) > 1]
+    if len(sources) > 1:
+        named += sorted(sources, key=lambda of: -_error(of[1]))[:WORST]
     if held_out := data.get("held_out"):
-        rows.append(_cells("runs that no fit may use", held_out["step_time"]))
-    names = (
-        "errors of",
-        "rows",
-        "median",
-        "90 %",
-        "bias",
-        "in interval",
-        "",
-    )
-    skipped = sum(data["skipped"].values())
+        named.append((HELD_OUT, held_out["step_time"]))
+    rows = [(*_cells(name, stats, BRIEF), "") for name, stats in named]
+    head = ("errors of", "rows", "median", "90 %", "bias", "in interval", "")
+    n = sum(data["skipped"].values())
+    left = [CardRow("skipped", f"{n:,} rows, with reasons: --all", rank=3)]
     return Card(
         "How far are predictions from measured runs?",
         (
-            CardTable(names, rows, most=9),
+            CardTable(head, rows, most=9),
             *(
                 CardRow("note", str(line), "bold", rank=2)
                 for line in _fitted(data)
             ),
-            *(
-                [
-                    CardRow(
-                        "skipped",
-                        f"{skipped:,} rows, with reasons: --all",
-                        rank=3,
-                    )
-                ]
-                if skipped
-                else []
-            ),
+            *(left if n else []),
         ),
         "--all: every source and class, out of memory, ranking",
     )
@@ -172,12 +154,27 @@ def _error(stats: Mapping[str, Any]) -> float:
     return float(stats.get("median_abs_error") or 0.0)
 
 
-def _cells(name: str, stats: Mapping[str, Any]) -> tuple[str, ...]:
-    """A row of the card."""
-    keys = ("median_abs_error", "p90_abs_error", "bias", "coverage")
+def _overall(
+    data: Mapping[str, Any],
+) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """(name, statistics) of each quantity that has errors."""
+    for name, stats in data["overall"].items():
+        if isinstance(stats, Mapping) and "median_abs_error" in stats:
+            yield name.replace("_", " "), stats
+
+
+HELD_OUT = "runs that no fit may use"
+BRIEF = ("median_abs_error", "p90_abs_error", "bias", "coverage")
+ERRORS = (BRIEF[0], "mean_abs_error", *BRIEF[1:])
+
+
+def _cells(
+    name: str, stats: Mapping[str, Any], keys: Sequence[str]
+) -> tuple[str, ...]:
+    """A row of errors."""
     values = (stats.get(key) for key in keys)
-    told = ("" if v is None else percent(v) for v in values)
-    return (name, f"{stats['rows']:,}", *told, "")
+    shown = ("" if v is None else percent(v) for v in values)
+    return name, f"{stats['rows']:,}", *shown
 
 
 def reproduced(data: Mapping[str, Any]) -> RenderableType:
@@ -190,12 +187,9 @@ def reproduced(data: Mapping[str, Any]) -> RenderableType:
     for status in STYLES:
         if summary[status]:
             head.append(f"{summary[status]:,} {status}  ", STYLES[status])
-    sources = ", ".join(
-        f"{n:,} {WHENCE[s]}" for s, n in summary["by_source"].items()
-    )
     parts: list[RenderableType] = [
         head,
-        Text(f"  held against: {sources}"),
+        Text(f"  held against: {_sources(summary)}"),
         Text(
             f"  largest difference among those that match: {summary['worst_match']:.2g}"
             " (what is printed with one digit may differ by much and still round to it)"
@@ -250,23 +244,20 @@ def validated(data: Mapping[str, Any]) -> RenderableType:
         "predicted against measured | rows | median error | mean | 90th percentile | bias"
         " | in the interval"
     )
-    overall = data["overall"]
-    for name, stats in overall.items():
-        if isinstance(stats, Mapping) and "median_abs_error" in stats:
-            _stats_row(table, name.replace("_", " "), stats, "bold")
-    table.add_section()
+    rows = [(*of, "bold") for of in _overall(data)]
     for part in ("sources", "classes"):
-        for name, stats in data.get(part, {}).items():
-            _stats_row(table, name, stats)
-        table.add_section()
+        rows += [(*of, "") for of in data.get(part, {}).items()]
     if held_out := data.get("held_out"):
-        _stats_row(
-            table, "runs that no fit may use", held_out["step_time"], "bold"
-        )
-        for name, stats in held_out["sources"].items():
-            _stats_row(table, name, stats)
+        rows.append((HELD_OUT, held_out["step_time"], "bold"))
+        rows += [(*of, "") for of in held_out["sources"].items()]
+    for name, stats, style in rows:
+        table.add_row(*_cells(name, stats, ERRORS), style=style)
     return Group(
-        table, Text(), *_fitted(data), *_verdicts(overall), *_skipped(data)
+        table,
+        Text(),
+        *_fitted(data),
+        *_verdicts(data["overall"]),
+        *_skipped(data),
     )
 
 
@@ -278,23 +269,6 @@ def _fitted(data: Mapping[str, Any]) -> Iterator[Text]:
             " farther off (docs/accuracy.md: errors with each laboratory left out)",
             "bold",
         )
-
-
-def _stats_row(
-    table: Table, name: str, stats: Mapping[str, Any], style: str = ""
-) -> None:
-    keys = (
-        "median_abs_error",
-        "mean_abs_error",
-        "p90_abs_error",
-        "bias",
-        "coverage",
-    )
-    cells = [
-        "" if (value := stats.get(key)) is None else percent(value)
-        for key in keys
-    ]
-    table.add_row(name, f"{stats['rows']:,}", *cells, style=style)
 
 
 def _verdicts(overall: Mapping[str, Any]) -> Iterator[Text]:
