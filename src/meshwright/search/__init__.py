@@ -8,7 +8,7 @@ rows, and `points` asks the same `step` as a prediction for their seconds and by
 so for placed rows, and on every row that is brute force.
 
 `cascade` drops rows only by a `bound` that none of their layouts undercuts, against a limit that
-only falls: the k-th best layout so far (`best`). First `candidates` are bounded by their layers
+only falls: the k-th best layout so far (`state`). First `candidates` are bounded by their layers
 alone, then by the whole step with every group nearest, of an interval of dp with its fewest ranks
 in collectives and its most in shards; what is left is placed and evaluated. The step's sum is never
 above its replay, so `ranked` replays rows in the order of that sum until the next one

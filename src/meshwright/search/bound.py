@@ -27,11 +27,11 @@ from ..layout.stages import partition
 from ..num import ceil_div
 from ..schedule.sends import NO_SENDS
 from ..schedule.stage_costs import PassSeconds, StageCosts
-from .best import Best
 from .columns import optimistic_clock
 from .degrees import dp_step
 from .points import Rows, points
 from .schedule_options import ScheduleOption
+from .state import SearchState
 from .table import BLOCK, Column, Grid, Table, length, pick
 
 ROUND_DOWN = 1.0 - 1e-12
@@ -78,12 +78,12 @@ def layer_seconds(job: Job, copies: int, pp: Column, layers: Grid) -> Column:
 
 
 def pipeline_seconds(
-    job: Job, way: ScheduleOption, rows: Table, m: Column, layers: Grid
+    job: Job, option: ScheduleOption, rows: Table, m: Column, layers: Grid
 ) -> Any:
     """Seconds of m microbatches through pipelines of nothing but layers, in the order of a
     schedule: `step.least_idle` of them, whose paths only grow with embedding, head and messages.
     """
-    schedule, pp, chunks = way.order, rows["pp"], rows["interleave"]
+    schedule, pp, chunks = option.order, rows["pp"], rows["interleave"]
     f, i, w = layers[:3]
     none = PassSeconds(0.0, 0.0, 0.0)  # of embedding and head
     cut = partition(job, pp, schedule, chunks)
@@ -97,22 +97,23 @@ def pipeline_seconds(
 
 
 def lower_bounds(
-    job: Job,
-    best: Best,
+    state: SearchState,
     whole: Rows,
+    job: Job,
 ) -> tuple[Column, Grid]:
     """(bound of each row, least bound of each combination of options), in seconds: nearest groups,
-    and only options under which the least bytes of the row fit; inf where there are none.
+    and only options under which the least bytes of the row fit; inf where there are none. job: that
+    of the search, or of one microbatch.
     """
-    clock, choice = optimistic_clock(job), best.choice
+    clock, choice = optimistic_clock(job), state.choice
     bounds = np.full(length(whole.low), np.inf)
     options = np.full(choice.shape, np.inf)
     for start in range(0, length(whole.low), BLOCK):
         some = slice(start, start + BLOCK)
         rows, mine = pick(whole, some), bounds[some]
-        for each in points(job, clock, rows, choice, limit=best.limit):
+        for each in points(job, clock, rows, choice, limit=state.limit):
             seconds = np.where(
-                each.bytes <= best.capacity, each.seconds, np.inf
+                each.bytes <= state.capacity, each.seconds, np.inf
             )
             np.minimum(mine, seconds, out=mine)
             least = seconds.min(initial=np.inf)
@@ -120,7 +121,7 @@ def lower_bounds(
     return bounds, options
 
 
-def may_fit(job: Job, best: Best, table: Table) -> Any:
+def may_fit(state: SearchState, table: Table) -> Any:
     """Where some number of replicas up to these may fit: where one microbatch does, with the most
     replicas, which cut states finest, or with the fewest, since what has one replica is not
     gathered or scattered. No order holds less than one microbatch; how much more does not fall with
@@ -128,11 +129,11 @@ def may_fit(job: Job, best: Best, table: Table) -> Any:
     run with each.
     """
     fine = np.zeros(length(table), bool)
-    one = replace(job, batch=1)
+    one = replace(state.job, batch=1)
     for ends in (table, table | {"dp": dp_step(table)}):
         left = np.flatnonzero(~fine)
         # intervals, whose groups of replicas need not divide these
         low, high = pick(ends, left), pick(ends, left)
-        bounds, _ = lower_bounds(one, best, Rows(low, high, any_number=True))
+        bounds, _ = lower_bounds(state, Rows(low, high, any_number=True), one)
         fine[left] = np.isfinite(bounds)
     return fine

@@ -12,9 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import step
-from ..describe.job import Job
 from ..num import ceil_div
-from .best import Best
 from .bound import layer_seconds, least_layers, may_fit, pipeline_seconds
 from .columns import layouts, model_costs, optimistic_clock
 from .degrees import (
@@ -26,8 +24,8 @@ from .degrees import (
     space_mask,
 )
 from .legal import legal_splits
-from .options import Options
 from .space import Space
+from .state import SearchState
 from .table import (
     Column,
     Grid,
@@ -78,9 +76,7 @@ class Intervals(NamedTuple):
 class Candidates:
     """Splits and pipelines of a space, with what their layers take."""
 
-    job: Job
-    space: Space
-    choice: Options
+    state: SearchState
     splits: Table
     layers: Grid
     """`least_layers` of the splits."""
@@ -88,43 +84,35 @@ class Candidates:
     """Pipelines, with their numbers of chunks."""
 
     @classmethod
-    def from_splits(
-        cls,
-        job: Job,
-        space: Space,
-        choice: Options,
-        splits: Table,
-    ) -> Candidates:
+    def from_splits(cls, state: SearchState, splits: Table) -> Candidates:
         """These splits with all pipelines of the space. Nothing makes a microbatch cheaper than no
         pipeline, the most replicas (the fewest add up gradients), every group nearest and nothing
         computed again.
         """
+        job = state.job
         one = np.ones(length(splits))
         splits = splits | {"split": np.arange(float(len(one)))}
         alone = splits | {"pp": one, "interleave": one}
-        anything = replace(space, relaxed=True)
+        anything = replace(state.space, relaxed=True)
         # shards of more ranks than there are chips are cut later; costs need one replica
         dp = np.maximum(replicas(job, alone, anything), 1.0)
-        variants = layouts(job, choice, alone | {"dp": dp})
+        variants = layouts(job, state.choice, alone | {"dp": dp})
         costs, which = model_costs(job, variants, optimistic_clock(job))
         layers = least_layers(costs)[:, which]
-        degrees = pipelines(job, space)
-        return cls(
-            job, space, choice, splits=splits, layers=layers, degrees=degrees
-        )
+        return cls(state, splits, layers, pipelines(job, state.space))
 
     def rows(self, limit: float = np.inf, some: Any = True) -> Intervals:
         """Rows with their most replicas, bounded by what their layers take, within a limit; of some
         splits, a mask. What layers take does not depend on chunks, which come last.
         """
-        job, degrees = self.job, self.degrees
+        job, degrees = self.state.job, self.degrees
         pp, number = np.unique(degrees["pp"], return_inverse=True)
         index = np.flatnonzero(np.full(length(self.splits), some))
         part, layers = pick(self.splits, index), self.layers[:, index, None]
         grid = {k: c[:, None] for k, c in part.items()} | {"pp": pp}
-        dp = replicas(job, grid, self.space)
+        dp = replicas(job, grid, self.state.space)
         m = microbatch_count(job, grid | {"dp": dp})
-        seconds = m * layer_seconds(job, self.choice.copies, pp, layers)
+        seconds = m * layer_seconds(job, self.state.choice.copies, pp, layers)
         fine = (dp >= 1) & (seconds <= limit)
         row, pipe = np.nonzero(fine[:, number])
         deep = number[pipe]
@@ -136,16 +124,22 @@ class Candidates:
         fine: NDArray[np.bool_] = rows["pp"] == 1
         # papers' bubbles are no paths of an order
         fine = (
-            fine | (limit == np.inf) | (not step.uses_schedule_order(self.job))
+            fine
+            | (limit == np.inf)
+            | (not step.uses_schedule_order(self.state.job))
         )
-        for way in self.choice.schedules:
-            tried = way.allows(self.job, rows["pp"], rows["interleave"])
+        for option in self.state.choice.schedules:
+            tried = option.allows(
+                self.state.job, rows["pp"], rows["interleave"]
+            )
             index = np.flatnonzero(tried & ~fine)
             some = pick(rows, index)
             layers = self.layers[:, some["split"].astype(np.intp)]
-            m = microbatch_count(self.job, some)
+            m = microbatch_count(self.state.job, some)
             fine[index] = (
-                pipeline_seconds(self.job, way, some, m=m, layers=layers)
+                pipeline_seconds(
+                    self.state.job, option, some, m=m, layers=layers
+                )
                 <= limit
             )
         return fine
@@ -158,36 +152,34 @@ class Candidates:
         splits = self.splits
         _, kind = distinct([splits[k] for k in BESIDE_MICROBATCH])
         least: Mask = np.zeros(len(kind), dtype=bool)
-        for runs in legal_splits(self.job, splits, self.choice):
+        for runs in legal_splits(self.state.job, splits, self.state.choice):
             can = np.flatnonzero(runs)
             least[can[np.unique(kind[can], return_index=True)[1]]] = True
         return kind, least
 
-    def fewer_replicas(self, best: Best, rows: Intervals) -> Intervals:
+    def fewer_replicas(self, rows: Intervals) -> Intervals:
         """The intervals of dp below the most replicas of each row, for every number within the
         limit.
         """
-        first, *others = self._intervals(best, rows.high, rows.bound)
+        first, *others = self._intervals(rows.high, rows.bound)
         return first.join(*others)
 
-    def _intervals(
-        self, best: Best, high: Table, bound: Column
-    ) -> Iterator[Intervals]:
+    def _intervals(self, high: Table, bound: Column) -> Iterator[Intervals]:
         """`fewer_replicas` from the top down; in each interval every dp gives the same number of
         microbatches m, since time by layers is m times what one takes. The longest has m = B /
         microbatch at dp 1. A row ends where m of them exceed the limit, for fewer replicas only
         have more.
         """
-        job, B = self.job, float(self.job.batch)
-        if best.limit == np.inf:
-            fine = may_fit(job, best, high)
+        state, job, B = self.state, self.state.job, float(self.state.job.batch)
+        if state.limit == np.inf:
+            fine = may_fit(state, high)
             high, bound = keep(high, fine), bound[fine]
         one = bound / microbatch_count(job, high)
         while True:
             increment = dp_step(high)
             high = high | {"dp": high["dp"] - increment}
             fine = (high["dp"] >= 1) & (
-                microbatch_count(job, high) * one <= best.limit
+                microbatch_count(job, high) * one <= state.limit
             )
             high, one = pick((high, one), fine)
             m = microbatch_count(job, high)
@@ -203,7 +195,7 @@ class Candidates:
 
     def _holds_dp(self, low: Column, high: Column) -> Any:
         """Which intervals hold a number of replicas that the space allows."""
-        only = self.space.values("dp")
+        only = self.state.space.values("dp")
         if only is None:
             return slice(None)
         only = np.sort(only)

@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 
 from ..describe.job import Job
-from .best import LARGEST, Best, Smallest
 from .bound import lower_bounds, may_fit
 from .candidates import Candidates, Intervals
 from .degrees import pipelines, replicas, splits
@@ -27,10 +26,10 @@ from .evaluate import (
     ranking,
 )
 from .legal import legal_options
-from .options import options
 from .placement import placement_count
 from .points import Rows
 from .space import Space
+from .state import LARGEST, SearchState, Smallest
 from .table import (
     Column,
     Grid,
@@ -63,22 +62,20 @@ def search(
     k: int = 10,
     progress: Progress | None = None,
     **limits: Any,
-) -> Best:
+) -> SearchState:
     """The k best layouts of the space, exactly, without evaluating all of them.
 
-    limits: `within`, `slack` and `keep_first` of `Best`.
+    limits: `within`, `slack` and `keep_first` of `SearchState`.
     """
-    best = Best(k, options(job, space), **(ranking(job) | limits))
-    for _ in _fill(job, space, best, progress):
+    state = SearchState(job, space, k, **(ranking(job) | limits))
+    for _ in _fill(state, progress):
         pass
-    return best
+    return state
 
 
 def fits(job: Job, space: Space) -> bool:
     """Whether some layout of the space fits."""
-    return _has_layout(
-        job, space, Best(1, options(job, space), **ranking(job))
-    )
+    return _has_layout(SearchState(job, space, 1, **ranking(job)))
 
 
 def any_legal(job: Job, space: Space) -> bool:
@@ -87,38 +84,36 @@ def any_legal(job: Job, space: Space) -> bool:
     """
     if has_legal_row(job, space):
         return True
-    best = Best(1, options(job, space))
-    return bool(space.relaxed) and _has_layout(job, space, best)
+    return bool(space.relaxed) and _has_layout(SearchState(job, space, 1))
 
 
-def _has_layout(job: Job, space: Space, best: Best) -> bool:
-    """Whether there is a best at all."""
-    return any(best.rows for _ in _fill(job, space, best))
+def _has_layout(state: SearchState) -> bool:
+    """Whether a layout enters at all."""
+    return any(state.rows for _ in _fill(state))
 
 
-def smallest(job: Job, space: Space) -> Best:
+def smallest(job: Job, space: Space) -> SearchState:
     """The layout of the space that needs the least memory, whether it fits or not."""
-    best = Smallest(
-        1, options(job, space), weigh=lambda seconds, bytes_: bytes_
-    )
-    for _ in _fill(job, space, best):
+    state = Smallest(job, space, 1, weigh=lambda seconds, bytes_: bytes_)
+    for _ in _fill(state):
         pass
-    return best
+    return state
 
 
 def _fill(
-    job: Job, space: Space, best: Best, progress: Progress | None = None
+    state: SearchState, progress: Progress | None = None
 ) -> Iterator[None]:
-    """Layouts enter the best, round by round."""
-    for table, bounds in _rounds(job, space, best, progress):
-        evaluate(job, space, best, table=table, bounds=bounds)
+    """Layouts enter, round by round."""
+    for table, bounds in _rounds(state, progress):
+        evaluate(state, table, bounds)
         yield
 
 
 def _rounds(
-    job: Job, space: Space, best: Best, progress: Progress | None
+    state: SearchState, progress: Progress | None
 ) -> Iterator[BoundedRows]:
     """Rows worth placing, with the options whose bounds allow it, best bound first."""
+    job, space = state.job, state.space
     table = splits(job, space)
     degrees = pipelines(job, space)
     # what a layer takes is asked only where some pipeline leaves room for replicas; in a relaxed
@@ -129,39 +124,38 @@ def _rounds(
     table = keep(table, np.asarray(some))
     if not length(table):
         return
-    candidates = Candidates.from_splits(job, space, best.choice, table)
+    candidates = Candidates.from_splits(state, table)
     if progress:
         progress("bounds", 0.0)
     if not space.relaxed:
         every = candidates.rows()
         rows = every.low
-        legal = legal_options(job, rows, best.choice)
+        legal = legal_options(job, rows, state.choice)
         many = placement_count(job, rows, space) if space.placements else 1.0
-        best.searched = int((legal * many).sum())
+        state.searched = int((legal * many).sum())
         every = pick(every, legal > 0)
         if len(every.bound) <= FEW:
             yield every.low, None
         else:
-            yield from _bound_and_place(candidates, best, every, progress)
+            yield from _bound_and_place(candidates, every, progress)
         return
-    best.searched = best.choice.count * row_count(job, table, degrees["pp"])
+    state.searched = state.choice.count * row_count(job, table, degrees["pp"])
     # the smallest microbatches fit soonest, and give a limit for the others
     kind, first = candidates.smallest()
-    small, others = candidates.rows(best.limit, first), ~first
-    yield from _bound_and_place(candidates, best, small)
-    if best.limit == np.inf:
+    small, others = candidates.rows(state.limit, first), ~first
+    yield from _bound_and_place(candidates, small)
+    if state.limit == np.inf:
         # what a microbatch holds only grows with its sequences
-        small = pick(small, may_fit(job, best, small.low))
+        small = pick(small, may_fit(state, small.low))
         others &= np.isin(kind, kind[small.low["split"].astype(np.intp)])
-    large = candidates.rows(best.limit, others)
-    yield from _bound_and_place(candidates, best, large)
-    fewer = candidates.fewer_replicas(best, small.join(large))
-    yield from _bound_and_place(candidates, best, fewer, progress)
+    large = candidates.rows(state.limit, others)
+    yield from _bound_and_place(candidates, large)
+    fewer = candidates.fewer_replicas(small.join(large))
+    yield from _bound_and_place(candidates, fewer, progress)
 
 
 def _bound_and_place(
     candidates: Candidates,
-    best: Best,
     waiting: Intervals,
     progress: Progress | None = None,
 ) -> Iterator[BoundedRows]:
@@ -169,18 +163,17 @@ def _bound_and_place(
     of layers, then by the step, and placed where the bound allows it, for a better limit in the
     next round.
     """
-    job = candidates.job
-    size = FIRST
+    state, size = candidates.state, FIRST
     # a share of no rows is shown as 0 of 1
     total, done = max(len(waiting.bound), 1), 0.0
     while True:
-        waiting = pick(waiting, waiting.bound <= min(best.limit, LARGEST))
+        waiting = pick(waiting, waiting.bound <= min(state.limit, LARGEST))
         if progress:
             share = 1.0 - len(waiting.bound) / total
             progress("layouts", done := max(done, share))
         if not len(waiting.bound):
             return
-        order, unknown = waiting.bound, best.limit == np.inf
+        order, unknown = waiting.bound, state.limit == np.inf
         # the smallest microbatches fit soonest; where none does, all others are asked at once
         if unknown and size == FIRST:
             micro = waiting.low["microbatch"]
@@ -189,14 +182,16 @@ def _bound_and_place(
             size = max(size, ROUND)
         first = order <= _nth(order, size)
         some, waiting = pick(waiting, first), pick(waiting, ~first)
-        some = pick(some, candidates.pipelines_within(some.low, best.limit))
+        some = pick(some, candidates.pipelines_within(some.low, state.limit))
         if not len(some.bound):
             continue
         number = some.replica_counts
         high = some.high if number.max() > 1 else None
-        bounds, option_bounds = lower_bounds(job, best, Rows(some.low, high))
+        bounds, option_bounds = lower_bounds(
+            state, Rows(some.low, high), state.job
+        )
         some = some._replace(bound=bounds)
-        yield from _best_first(best, candidates.space, some, option_bounds)
+        yield from _best_first(state, some, option_bounds)
         size *= GROWTH
 
 
@@ -209,7 +204,7 @@ def _nth(values: Column, number: int) -> float:
 
 
 def _best_first(
-    best: Best, space: Space, some: Intervals, option_bounds: Grid
+    state: SearchState, some: Intervals, option_bounds: Grid
 ) -> Iterator[BoundedRows]:
     """Rows of intervals in growing rounds, smallest bound first, as long as one may enter the k
     best.
@@ -222,10 +217,10 @@ def _best_first(
         done = total[start - 1] if start else 0.0
         end = max(np.searchsorted(total, done + size, "right"), start + 1)
         piece = pick(some, slice(start, end))
-        piece = pick(piece, piece.bound <= min(best.limit, LARGEST))
+        piece = pick(piece, piece.bound <= min(state.limit, LARGEST))
         if not len(piece.bound):
             return
-        yield piece.each_dp(space), option_bounds
+        yield piece.each_dp(state.space), option_bounds
         start, size = int(end), min(size * GROWTH, PLACED)
 
 

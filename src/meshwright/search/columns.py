@@ -55,7 +55,7 @@ def model_costs(
         [first.microbatch, first.panels, several, *groups]
     )
     one: Layout = pick(first, index)
-    every = [one.under(way.sequence_parallel) for way in variants]
+    every = [one.under(rows.sequence_parallel) for rows in variants]
     costs = [
         step.model_cost(job, layout, clock, again=again) for layout in every
     ]

@@ -154,13 +154,13 @@ def pipelines(job: Job, space: Space) -> Table:
         "pp",
     )
     chunks = np.array(
-        sorted({v for way in choice.schedules for v in way.chunks}),
+        sorted({v for option in choice.schedules for v in option.chunks}),
         dtype=np.float64,
     )
     table = cross(cross({}, pp=allowed), interleave=chunks)
     most = job.model.layers + (2 if job.model.vocab else 0)
     first = {
-        way.chunks[0] for way in choice.schedules
+        option.chunks[0] for option in choice.schedules
     }  # one stage needs no other
     alone = np.isin(table["interleave"], [*first]) | (longest_list(choice) > 0)
     fits = table["pp"] * table["interleave"] / choice.copies <= maximum(

@@ -11,7 +11,6 @@ import numpy as np
 
 from ..describe.job import Job
 from ..step import clock, oom
-from .best import LARGEST, Best
 from .degrees import all_rows, most_replicas
 from .legal import legal_options
 from .merit import weigh
@@ -19,6 +18,7 @@ from .options import options
 from .placement import placements
 from .points import Rows, points
 from .space import Space
+from .state import LARGEST, SearchState
 from .table import BLOCK, Grid, Table, keep, length, pick
 
 FEW = 64
@@ -35,25 +35,23 @@ def brute(
     space: Space,
     k: int = 10,
     **limits: Any,
-) -> Best:
+) -> SearchState:
     """Every grid point of the space, evaluated: the oracle of the cascade, exact counts, heat
     maps.
     """
-    best = Best(k, options(job, space), **(ranking(job) | limits))
+    state = SearchState(job, space, k, **(ranking(job) | limits))
     for table in all_rows(job, space):
-        evaluate(job, space, best, table, count=True)
-    return best
+        evaluate(state, table, count=True)
+    return state
 
 
 def ranking(job: Job) -> dict[str, Any]:
-    """What `Best` ranks of a job's layouts, and by what."""
+    """What a `SearchState` ranks of a job's layouts, and by what."""
     return {"capacity": oom.limit(job), "weigh": weigh(job)}
 
 
 def evaluate(
-    job: Job,
-    space: Space,
-    best: Best,
+    state: SearchState,
     table: Table,
     bounds: Grid | None = None,
     count: bool = False,
@@ -61,29 +59,30 @@ def evaluate(
     """Place the rows and ask for their seconds and bytes; unless everything is counted, only under
     options whose bound allows it. bounds: what no row undercuts under each combination of options.
     """
+    job = state.job
     for start in range(0, length(table), BLOCK):
         rows = pick(table, slice(start, start + BLOCK))
-        placed, shares = placements(job, rows, space)
+        placed, shares = placements(job, rows, state.space)
         for begin in range(0, length(placed), BLOCK):
             some = slice(begin, begin + BLOCK)
             alive = (
-                None if bounds is None else bounds <= min(best.limit, LARGEST)
+                None if bounds is None else bounds <= min(state.limit, LARGEST)
             )
             mine = pick(placed, some)
             where = pick(shares, some)
-            limit = np.inf if count else best.limit
+            limit = np.inf if count else state.limit
             rows = Rows(mine, shares=where)
             every = points(
                 job,
                 clock(job),
                 rows,
-                choice=best.choice,
+                choice=state.choice,
                 alive=alive,
                 limit=limit,
             )
-            best.add([*every], mine, where)
+            state.add([*every], mine, where)
             if count:
-                best.searched = best.feasible + best.too_big
+                state.searched = state.feasible + state.too_big
 
 
 def has_legal_row(job: Job, space: Space) -> bool:

@@ -19,8 +19,8 @@ from ..layout.clean import (
     whole_units,
 )
 from ..prediction.certainty import resolution
-from .best import RankedRow
 from .merit import seconds_of
+from .state import RankedRow
 
 TRIED = 4
 """Batches tried."""

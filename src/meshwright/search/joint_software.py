@@ -47,11 +47,13 @@ def _combinations(job: Job, software: Values) -> Iterator[dict[str, Any]]:
     yield from sorted(every, key=changed)
 
 
-def best_by_settings(
+def choose_settings(
     job: Job, asked: Space
-) -> list[tuple[dict[str, Any], Prediction]]:
-    """(settings, the best layout under them) of the combinations in which something fits, of those
-    after the first where it is better than all before.
+) -> tuple[dict[str, Any], list[Family]]:
+    """(the settings of the answer, what others take as rows of a plan): the combination nearest to
+    what the framework does by itself of those that are as good as the best, as far as the model can
+    tell. After the first in which something fits, those that are no better than all before are
+    not known.
     """
     plain = asked.without_software
     found: list[tuple[dict[str, Any], Prediction]] = []
@@ -59,19 +61,8 @@ def best_by_settings(
         within = min((p.merit_s for _, p in found), default=np.inf)
         layout = best_layout(job, plain, settings, within)
         if layout:
-            own = with_settings(job, settings)
-            found.append((settings, predict(own, layout)))
-    return found
-
-
-def choose_settings(
-    job: Job, asked: Space
-) -> tuple[dict[str, Any], list[Family]]:
-    """(the settings of the answer, what others take as rows of a plan): the
-    combination nearest to what the framework does by itself of those that are as good as the best,
-    as far as the model can tell.
-    """
-    found = best_by_settings(job, asked)
+            p = predict(with_settings(job, settings), layout)
+            found.append((settings, p))
     if not found:
         return next(_combinations(job, asked.software)), []
     least = min(p.merit_s for _, p in found) * (1.0 + resolution(job))

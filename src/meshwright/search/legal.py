@@ -147,27 +147,27 @@ def _orders(
     microbatches; then all count, since another may hold least with each.
     """
 
-    def runs(way: ScheduleOption, rows: Layout) -> Mask:
+    def runs(option: ScheduleOption, rows: Layout) -> Mask:
         p, v = np.asarray(rows.pp), np.asarray(rows.interleave)
-        fine = way.allows(job, p, v)
+        fine = option.allows(job, p, v)
         index = np.flatnonzero(fine)
         # papers add up chunks that hold as many layers
-        even = way.chunks[0] > 1 and not step.uses_schedule_order(job)
+        even = option.chunks[0] > 1 and not step.uses_schedule_order(job)
         every = (*asked, EVEN_LAYERS) if even else asked
-        fine[index] = rules_hold(job, way.layout(pick(rows, index)), every)
+        fine[index] = rules_hold(job, option.layout(pick(rows, index)), every)
         return fine
 
-    found = np.array([runs(way, rows) for way in choice.schedules])
+    found = np.array([runs(option, rows) for option in choice.schedules])
     if any_number:
         return found
     one = np.flatnonzero(rows.pp == 1)
     alone, free = pick(rows, one), np.ones(len(one), dtype=bool)
     found[:, one] = False
-    for k, way, chunks in by_activations(choice.schedules):
+    for k, option, chunks in by_activations(choice.schedules):
         if not free.any():
             break
         v = np.full(len(one), float(chunks))
-        can = free & runs(way, with_values(alone, interleave=v))
+        can = free & runs(option, with_values(alone, interleave=v))
         found[k, one] |= can & (alone.interleave == chunks)
         free &= ~can
     return found

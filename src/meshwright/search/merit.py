@@ -18,8 +18,8 @@ from ..layout.stages import stage_count
 from ..num import Num
 from ..prediction.certainty import has_precedent
 from ..step import oom
-from .best import RankedRow, Weigh
 from .recipes import degrees, published_degrees
+from .state import RankedRow, Weigh
 
 PLAIN = ("gpipe", "1f1b", "interleaved")
 """Schedules that all frameworks have."""
@@ -38,7 +38,7 @@ def merit(job: Job, seconds: Num, allocated: Num) -> Any:
 
 
 def seconds_of(job: Job, row: RankedRow) -> float:
-    """The seconds of a row of `Best`."""
+    """The seconds of a row of a `SearchState`."""
     by = weigh(job)
     return float(row.merit / by(1.0, row.bytes)) if by else row.merit
 

@@ -183,11 +183,11 @@ def options(job: Job, space: Space) -> Options:
         if not group or schedule_named(name).grouped
     ]
     schedules = [
-        way._replace(chunks=_chunks(job, space, way)) for way in every
+        option._replace(chunks=_chunks(job, space, option)) for option in every
     ]
-    schedules = [way for way in schedules if way.chunks]
-    even = any(way.stages == "even" for way in schedules)
-    schedules = [way._replace(beside_even=even) for way in schedules]
+    schedules = [option for option in schedules if option.chunks]
+    even = any(option.stages == "even" for option in schedules)
+    schedules = [option._replace(beside_even=even) for option in schedules]
     return Options(
         sp,
         recompute,
@@ -197,18 +197,18 @@ def options(job: Job, space: Space) -> Options:
     )
 
 
-def _chunks(job: Job, space: Space, way: ScheduleOption) -> tuple[int, ...]:
+def _chunks(job: Job, space: Space, option: ScheduleOption) -> tuple[int, ...]:
     """Numbers of chunks of a schedule; papers, which add up equal stages, take those that divide
     the layers.
     """
-    if not way.chunked:
+    if not option.chunked:
         # 1 asks for no more than these
-        own = int(schedule_named(way.schedule).chunks(1))
+        own = int(schedule_named(option.schedule).chunks(1))
         fits = space_allows(1, space, "interleave") or space_allows(
             own, space, "interleave"
         )
         return (own,) if fits else ()
-    given = way.stage_choice.layers
+    given = option.stage_choice.layers
     most = len(given) or job.model.layers + (2 if job.model.vocab else 0)
     even = divisors(job.model.layers)
     every = range(2, most + 1) if uses_schedule_order(job) else even
@@ -263,8 +263,8 @@ def shardings(job: Job, space: Space) -> tuple[Sharding, ...]:
 
 
 def longest_list(choice: Options) -> int:
-    """Stages of the longest way that lists the layers of each; 0: none does."""
+    """Stages of the longest list that says the layers of each; 0: there is none."""
     return max(
-        (len(way.stage_choice.layers) for way in choice.schedules),
+        (len(option.stage_choice.layers) for option in choice.schedules),
         default=0,
     )

@@ -105,14 +105,14 @@ def points(
             yield Points(place, seconds, bytes_)
 
 
-def _unsure(job: Job, way: ScheduleOption, one: StepCosts) -> Any:
+def _unsure(job: Job, option: ScheduleOption, one: StepCosts) -> Any:
     """Seconds of papers' pipelines that a bound leaves out, since they may fall where a pass takes
     longer and another rank is the slowest then: sends hide behind passes of the slowest, and the
     bubble is of the mean of the others, by f, i and w apart where backward passes are split.
     """
     if uses_schedule_order(job):
         return 0.0
-    order, pipeline = way.order, one.pipeline
+    order, pipeline = option.order, one.pipeline
     sends = pipeline.sends if job.how.overlap.pp == "all" else 0.0
     apart = order.split_backward or order.replayed
     return sends + (pipeline.bubble if apart else 0.0)

@@ -41,8 +41,8 @@ def precedent_spaces(job: Job, spaces: Sequence[Space]) -> list[Space]:
     """Of each space the parts in which layouts shard as published runs of such a model do; no two
     of them have a layout in common where the spaces have none.
     """
-    ways = sorted(shardings(job))
-    every = (_part(job, space, how) for space in spaces for how in ways)
+    known = sorted(shardings(job))
+    every = (_part(job, space, how) for space in spaces for how in known)
     return [part for part in every if part]
 
 

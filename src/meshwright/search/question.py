@@ -15,7 +15,6 @@ from ..prediction.certainty import resolution
 from ..prediction.prediction import Prediction, predict
 from ..units import show
 from .answer import EarlyAnswer, Plan, Steps
-from .best import Best, RankedRow
 from .evaluate import Progress
 from .families import Family, families
 from .fewer_chips import better_batch, on_fewer, why_fewer
@@ -23,6 +22,7 @@ from .front import front
 from .misfit import rejections
 from .ranked import RankedLayout, Ranking, best_within
 from .space import Space
+from .state import RankedRow, SearchState
 
 
 def final_plan(steps: Steps) -> Plan:
@@ -114,7 +114,7 @@ def answer_steps(question: Question, usual: Job) -> Steps:
     if spaces[0].relaxed is None:
         ranked, idle = _on_chips(question, ranked)
     uses_all_chips = ranked.job is usual
-    used, found = ranked.job, [best for _, best in ranked.searches]
+    used, found = ranked.job, ranked.searches
     predicted = _predictions(job, question.top_layouts(ranked), uses_all_chips)
     seen = Plan(
         None,
@@ -146,11 +146,12 @@ def answer_steps(question: Question, usual: Job) -> Steps:
 def _scheme_sentence(ranked: Ranking) -> list[str]:
     """The sentence on the fastest of each scheme, where a paper has several."""
     fastest: dict[str, float] = {}
-    for number, (space, _) in enumerate(ranked.searches):
+    for number, one in enumerate(ranked.searches):
         for each in ranked.best(1, search_number=number):
             seconds = predict(ranked.job, each.layout).step_time_s
-            least = fastest.get(space.scheme, np.inf)
-            fastest[space.scheme] = min(seconds, least)
+            scheme = one.space.scheme
+            least = fastest.get(scheme, np.inf)
+            fastest[scheme] = min(seconds, least)
     words = (
         f"{scheme} {show(seconds, 's', 4)}"
         for scheme, seconds in sorted(fastest.items(), key=itemgetter(1))
@@ -227,7 +228,7 @@ def _families(
 
 
 def _rejection_counts(
-    job: Job, spaces: Sequence[Space], found: Sequence[Best]
+    job: Job, spaces: Sequence[Space], found: Sequence[SearchState]
 ) -> dict[str, int]:
     """Rule or bound -> how many layouts it left out."""
     counts: Counter[str] = Counter()

@@ -22,11 +22,11 @@ from ..describe.layout import Layout
 from ..prediction.exact import replayed_seconds
 from ..program.resident import Terms, fullest, peaks, whole_program
 from ..step import oom, uses_schedule_order
-from .best import ROUNDING, Best, RankedRow, reach
 from .cascade import search
 from .evaluate import Progress
 from .merit import complexity, weigh
 from .space import Space
+from .state import ROUNDING, RankedRow, SearchState, reach
 
 CANDIDATES = 256
 """Layouts searched for at once; more if that many bounds are below the k-th best replay."""
@@ -85,9 +85,9 @@ class Ranking:
         self.cache: dict[tuple[int, RankedRow], RankedLayout] = {}
         self.by_replay = uses_schedule_order(job)
         self.by_walk = whole_program(job)
-        self.searches: list[tuple[Space, Best]] = []
+        self.searches: list[SearchState] = []
         for space in spaces:
-            best = search(
+            one = search(
                 job,
                 space,
                 k,
@@ -97,12 +97,12 @@ class Ranking:
                 keep_first=keep_first,
                 weigh=self.weigh,
             )
-            self.searches.append((space, best))
-            merits = sorted(x.merit for _, b in self.searches for x in b.rows)
+            self.searches.append(one)
+            merits = sorted(x.merit for s in self.searches for x in s.rows)
             if len(merits) >= k:
                 limit = reach(merits[k - 1], merits[0], slack)
                 within = min(within, limit)
-        self.complete_to = [best.complete_to for _, best in self.searches]
+        self.complete_to = [one.complete_to for one in self.searches]
 
     @property
     def first(self) -> RankedRow | None:
@@ -178,14 +178,14 @@ class Ranking:
         """(number of the search, row), smallest bound first."""
         rows = [
             (number, row)
-            for number, (_, best) in enumerate(self.searches)
+            for number, one in enumerate(self.searches)
             if search_number in (None, number)
-            for row in best.rows
+            for row in one.rows
         ]
         return sorted(rows, key=lambda each: each[1])
 
     def _layout(self, number: int, row: RankedRow) -> Layout:
-        return self.searches[number][1].layout(row)
+        return self.searches[number].layout(row)
 
     def _replay(self, rows: Iterable[tuple[int, RankedRow]]) -> None:
         """Replay the rows that are new."""
@@ -229,7 +229,7 @@ class Ranking:
     ) -> bool:
         """Search again where a space may hold more layouts within the limit; False: nowhere."""
         again = False
-        for number, (space, best) in enumerate(self.searches):
+        for number, one in enumerate(self.searches):
             bounds = (self.by_replay or self.by_walk) and search_number in (
                 None,
                 number,
@@ -237,12 +237,12 @@ class Ranking:
             if bounds and limit > self.complete_to[number]:
                 more = search(
                     self.job,
-                    space,
-                    max(many, len(best.rows) + 1),
+                    one.space,
+                    max(many, len(one.rows) + 1),
                     within=limit,
                     weigh=self.weigh,
                 )
-                best.rows = sorted({*best.rows, *more.rows})
+                one.rows = sorted({*one.rows, *more.rows})
                 self.complete_to[number] = max(
                     self.complete_to[number], more.complete_to
                 )

@@ -70,7 +70,7 @@ class ScheduleOption(NamedTuple):
         return stages_named(self.stages)
 
     def allows(self, job: Job, p: Column, v: Column) -> NDArray[np.bool_]:
-        """Rows in which this way is tried with v chunks. Listed stages are as many as the list has.
+        """Rows in which this is tried with v chunks. Listed stages are as many as the list has.
         Slots, beside even stages, are tried where the two deal layers differently: they do not in
         two stages, nor two layers short of full ones, when both spare the first and the last one.
         """
@@ -91,15 +91,17 @@ def by_activations(
     fewest microbatches.
     """
     every = [
-        (k, way, v)
-        for k, way in enumerate(schedules)
-        for v in (way.chunks if way.stage_choice.layers else way.chunks[:1])
+        (k, option, v)
+        for k, option in enumerate(schedules)
+        for v in (
+            option.chunks if option.stage_choice.layers else option.chunks[:1]
+        )
     ]
 
     def microbatches_held(each: tuple[int, ScheduleOption, int]) -> float:
-        _, way, v = each
+        _, option, v = each
         return float(
-            memory.in_flight(1.0, 2.0, way.order, v=float(v), rank=0.0)
+            memory.in_flight(1.0, 2.0, option.order, v=float(v), rank=0.0)
         )
 
     return sorted(every, key=microbatches_held)

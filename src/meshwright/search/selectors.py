@@ -47,9 +47,9 @@ class FieldValue:
 
     field: str
     value: Value
-    prediction: Prediction | None
+    prediction: Prediction | None = None
     """None if the layout is not legal, or nothing fits."""
-    seconds: float | None
+    seconds: float | None = None
     """Of a step, replayed where the job's set replays."""
     why: str = ""
     """Why there is no prediction."""
@@ -151,14 +151,10 @@ def _neighbour(
     if degree and getattr(layout, degree) == 1:
         return _idle_value(field, value, degree)
     try:
-        return FieldValue(
-            field,
-            value,
-            predict(job, with_choice(layout, field, value)),
-            None,
-        )
+        p = predict(job, with_choice(layout, field, value))
     except BadInput as error:
-        return _refusal(field, value, str(error))
+        return FieldValue(field, value, why=str(error))
+    return FieldValue(field, value, p)
 
 
 def with_choice(layout: Layout, field: str, value: Any) -> Layout:
@@ -189,14 +185,9 @@ def _required_degree(field: str, value: Value) -> str:
     return degree if value != without else ""
 
 
-def _refusal(field: str, value: Value, why: str) -> FieldValue:
-    """A value of which there is no prediction, with the reason."""
-    return FieldValue(field, value, prediction=None, seconds=None, why=why)
-
-
 def _idle_value(field: str, value: Value, degree: str) -> FieldValue:
     why = f"{field} {value} changes nothing at {degree} 1"
-    return _refusal(field, value, why)
+    return FieldValue(field, value, why=why)
 
 
 def pin_values(
@@ -232,9 +223,8 @@ def _pin(
     progress: Progress | None,
 ) -> FieldValue:
     if field in space.choices and value not in space.choices[field]:
-        return _refusal(
-            field, value, f"{field} {value} is not among those asked for"
-        )
+        why = f"{field} {value} is not among those asked for"
+        return FieldValue(field, value, why=why)
     within = space.but(**{field: (value,)})
     if degree := _required_degree(field, value):
         above_one = values_above_one(job, space, degree)
@@ -250,8 +240,9 @@ def _pin(
             families=False,
         )
     except BadInput as error:
-        return _refusal(field, value, str(error))
+        return FieldValue(field, value, why=str(error))
     p = found.fastest
     if p is None:
-        return _refusal(field, value, (*found.notes, "nothing fits")[0])
+        why = (*found.notes, "nothing fits")[0]
+        return FieldValue(field, value, why=why)
     return FieldValue(field, value, p, p.replayed_s or p.step_time_s)

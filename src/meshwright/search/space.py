@@ -155,9 +155,9 @@ class Space(Checked):
     def common_fields(self) -> FrozenDict[str, Any]:
         """The fields that all its layouts have in common."""
         fixed = {name: self.values(name)[0] for name in ONE_VALUE}
-        ways = self.values("schedule")
-        if ways[0] in SCHEDULES and schedule_named(ways[0]).copies > 1:
-            fixed["schedule"] = ways[0]
+        first = self.values("schedule")[0]
+        if first in SCHEDULES and schedule_named(first).copies > 1:
+            fixed["schedule"] = first
         return FrozenDict(fixed | {"scheme": self.scheme})
 
 

@@ -21,7 +21,11 @@ def describe_search(job: Job, spaces: Sequence[Space]) -> tuple[str, str]:
     left = {
         "schedules": _without(
             SCHEDULES,
-            {way.schedule for choice in choices for way in choice.schedules},
+            {
+                option.schedule
+                for choice in choices
+                for option in choice.schedules
+            },
         ),
         "ZeRO": _without(
             USUAL["zero"],
@@ -56,10 +60,12 @@ def _without(every: Iterable[Any], tried: set[Any]) -> list[str]:
 
 def _space_words(choice: Options, space: Space) -> str:
     """What one space holds."""
-    schedules = [way for way in choice.schedules if way.chunked]
-    chunks = sorted({v for way in schedules for v in way.chunks})
-    names = tuple(dict.fromkeys(way.schedule for way in choice.schedules))
-    dealt = tuple(dict.fromkeys(way.stages for way in choice.schedules))
+    schedules = [option for option in choice.schedules if option.chunked]
+    chunks = sorted({v for option in schedules for v in option.chunks})
+    names = tuple(
+        dict.fromkeys(option.schedule for option in choice.schedules)
+    )
+    dealt = tuple(dict.fromkeys(option.stages for option in choice.schedules))
     tried = (
         [f"tp scheme {space.scheme}"] if space.choices.get("scheme") else []
     )

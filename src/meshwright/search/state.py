@@ -1,4 +1,4 @@
-"""The best layouts of a search so far, and counts of what was looked at."""
+"""A search under way: what is asked, the best layouts so far, and counts of what was looked at."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..describe.job import Job
 from ..describe.layout import AXES, Layout
 from ..layout.placement import Shares
-from .options import Options
+from .options import Options, options
 from .points import Points
-from .space import DEGREES
+from .space import DEGREES, Space
 from .table import Column, Table
 
 ROUNDING = 1 + 1e-12
@@ -38,7 +39,7 @@ class RankedRow(NamedTuple):
 
     merit: float
     """What ranks it, the least first: seconds of a step over the chance to fit (`merit`), or what
-    `Best.weigh` makes of seconds and bytes."""
+    `SearchState.weigh` makes of seconds and bytes."""
     bytes: float
     degrees: tuple[float, ...]
     """In the order of `DEGREES`."""
@@ -53,11 +54,12 @@ class RankedRow(NamedTuple):
 
 
 @dataclass
-class Best:
-    """The best k layouts so far, and counts of what was looked at."""
+class SearchState:
+    """The best k layouts of a space so far, and counts of what was looked at."""
 
+    job: Job
+    space: Space
     k: int
-    choice: Options
     capacity: float = np.inf
     """The most bytes that a layout may need."""
     within: float = np.inf
@@ -75,11 +77,14 @@ class Best:
     feasible: int = 0
     evaluated: int = 0
     too_big: int = 0
+    choice: Options = field(init=False)
+    """What is evaluated of every row."""
     limit: float = field(init=False)
     """Merit that no newcomer may exceed, with room for bounds that are rounded up. It only falls,
     so what was dropped by it stays dropped."""
 
     def __post_init__(self) -> None:
+        self.choice = options(self.job, self.space)
         self.limit = self._limit_with(())
 
     def _limit_with(self, merits: Sequence[float] | Column) -> float:
@@ -199,7 +204,7 @@ class Best:
         )
 
 
-class Smallest(Best):
+class Smallest(SearchState):
     """The layout that needs the least memory: bytes rank, and limit what is still looked at."""
 
     def add(self, *placed: Any) -> None:
