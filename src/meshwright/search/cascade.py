@@ -29,7 +29,7 @@ from .legal import legal_options
 from .placement import placement_count
 from .points import Rows
 from .space import Space
-from .state import LARGEST, SearchState, Smallest
+from .state import SearchState, Smallest
 from .table import (
     Column,
     Grid,
@@ -52,8 +52,6 @@ PLACED_FIRST = 16
 """Layouts with the smallest bounds that are placed first, for a limit."""
 PLACED = 32768
 """Layouts that are placed at once at most, so that long intervals fill no memory."""
-BoundedRows = tuple[Table, Grid | None]
-"""Rows, and what none of them undercuts under each combination of options, where that is known."""
 
 
 def search(
@@ -103,16 +101,7 @@ def smallest(job: Job, space: Space) -> SearchState:
 def _fill(
     state: SearchState, progress: Progress | None = None
 ) -> Iterator[None]:
-    """Layouts enter, round by round."""
-    for table, bounds in _rounds(state, progress):
-        evaluate(state, table, bounds)
-        yield
-
-
-def _rounds(
-    state: SearchState, progress: Progress | None
-) -> Iterator[BoundedRows]:
-    """Rows worth placing, with the options whose bounds allow it, best bound first."""
+    """Layouts enter, round by round: rows worth placing, best bound first."""
     job, space = state.job, state.space
     table = splits(job, space)
     degrees = pipelines(job, space)
@@ -135,7 +124,8 @@ def _rounds(
         state.searched = int((legal * many).sum())
         every = pick(every, legal > 0)
         if len(every.bound) <= FEW:
-            yield every.low, None
+            evaluate(state, every.low)
+            yield
         else:
             yield from _bound_and_place(candidates, every, progress)
         return
@@ -158,7 +148,7 @@ def _bound_and_place(
     candidates: Candidates,
     waiting: Intervals,
     progress: Progress | None = None,
-) -> Iterator[BoundedRows]:
+) -> Iterator[None]:
     """Growing rounds, those first whose layers take least: bounded by pipelines
     of layers, then by the step, and placed where the bound allows it, for a better limit in the
     next round.
@@ -167,7 +157,7 @@ def _bound_and_place(
     # a share of no rows is shown as 0 of 1
     total, done = max(len(waiting.bound), 1), 0.0
     while True:
-        waiting = pick(waiting, waiting.bound <= min(state.limit, LARGEST))
+        waiting = pick(waiting, waiting.bound <= state.highest)
         if progress:
             share = 1.0 - len(waiting.bound) / total
             progress("layouts", done := max(done, share))
@@ -205,9 +195,9 @@ def _nth(values: Column, number: int) -> float:
 
 def _best_first(
     state: SearchState, some: Intervals, option_bounds: Grid
-) -> Iterator[BoundedRows]:
-    """Rows of intervals in growing rounds, smallest bound first, as long as one may enter the k
-    best.
+) -> Iterator[None]:
+    """Rows of intervals are placed in growing rounds, smallest bound first, as long as one may
+    enter the k best. option_bounds: what none of them undercuts under each combination of options.
     """
     some = pick(some, np.argsort(some.bound, kind="stable"))
     # layouts up to and with each interval
@@ -217,10 +207,11 @@ def _best_first(
         done = total[start - 1] if start else 0.0
         end = max(np.searchsorted(total, done + size, "right"), start + 1)
         piece = pick(some, slice(start, end))
-        piece = pick(piece, piece.bound <= min(state.limit, LARGEST))
+        piece = pick(piece, piece.bound <= state.highest)
         if not len(piece.bound):
             return
-        yield piece.each_dp(state.space), option_bounds
+        evaluate(state, piece.each_dp(state.space), option_bounds)
+        yield
         start, size = int(end), min(size * GROWTH, PLACED)
 
 

@@ -61,35 +61,23 @@ def splits(job: Job, space: Space) -> Table:
     if space.relaxed:
         named = space.values("microbatch") or range(1, RELAXED_MICROBATCH + 1)
         micro |= {n for n in named if n <= B}
-    table = cross(
-        cross({}, tp=_column(tp, space, "tp")), cp=_column(cp, space, "cp")
-    )
+    # a dense model has no experts to share out
+    ep = [e for e in divisors(m.moe.experts) if e <= N] if m.moe else [1]
+    # 0: as tp, where that is not 1; widths besides are searched where they are named
+    etp = (space.values("etp") or (1, 0)) if m.moe else (1,)
+    table = cross({}, tp=_column(tp, space, "tp"))
+    table = cross(table, cp=_column(cp, space, "cp"))
     ranks = table["tp"] * table["cp"]
     table = keep(table, ranks <= N if space.relaxed else N % ranks == 0)
-    table = cross(
-        table, microbatch=_column(sorted(micro), space, "microbatch")
-    )
-    if m.moe:
-        table = cross(
-            table,
-            ep=_column(
-                [e for e in divisors(m.moe.experts) if e <= N], space, "ep"
-            ),
-        )
-        # 0: as tp, where that is not 1; widths besides are searched where they are named
-        etp = np.array(space.values("etp") or (1, 0), dtype=np.float64)
-        table = cross(table, etp=etp)
-        as_tp = table["etp"] == 0
-        table["etp"] = np.where(as_tp, table["tp"], table["etp"])
-        table = keep(table, ~(as_tp & (table["tp"] == 1)))
-    else:
-        # a dense model has no experts to share out
-        only = space_allows(1, space, "ep") and space_allows(1, space, "etp")
-        table = keep(table, np.full(len(table["tp"]), only))
-        table |= {
-            "ep": np.ones_like(table["tp"]),
-            "etp": np.ones_like(table["tp"]),
-        }
+    for name, values in (
+        ("microbatch", sorted(micro)),
+        ("ep", ep),
+        ("etp", etp),
+    ):
+        table = cross(table, **{name: _column(values, space, name)})
+    as_tp = table["etp"] == 0
+    table["etp"] = np.where(as_tp, table["tp"], table["etp"])
+    table = keep(table, ~(as_tp & (table["tp"] == 1)))
     table = (
         _panels(job, table)
         if space.scheme == "summa"
@@ -158,13 +146,12 @@ def pipelines(job: Job, space: Space) -> Table:
         dtype=np.float64,
     )
     table = cross(cross({}, pp=allowed), interleave=chunks)
-    most = job.model.layers + (2 if job.model.vocab else 0)
-    first = {
-        option.chunks[0] for option in choice.schedules
-    }  # one stage needs no other
+    limit = job.model.layers + (2 if job.model.vocab else 0)
+    # one stage needs no other
+    first = {option.chunks[0] for option in choice.schedules}
     alone = np.isin(table["interleave"], [*first]) | (longest_list(choice) > 0)
     fits = table["pp"] * table["interleave"] / choice.copies <= maximum(
-        most, longest_list(choice)
+        limit, longest_list(choice)
     )
     return keep(table, fits & ((table["pp"] > 1) | alone))
 

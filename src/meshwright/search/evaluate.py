@@ -18,7 +18,7 @@ from .options import options
 from .placement import placements
 from .points import Rows, points
 from .space import Space
-from .state import LARGEST, SearchState
+from .state import SearchState
 from .table import BLOCK, Grid, Table, keep, length, pick
 
 FEW = 64
@@ -65,9 +65,7 @@ def evaluate(
         placed, shares = placements(job, rows, state.space)
         for begin in range(0, length(placed), BLOCK):
             some = slice(begin, begin + BLOCK)
-            alive = (
-                None if bounds is None else bounds <= min(state.limit, LARGEST)
-            )
+            alive = None if bounds is None else bounds <= state.highest
             mine = pick(placed, some)
             where = pick(shares, some)
             limit = np.inf if count else state.limit

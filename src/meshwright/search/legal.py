@@ -82,6 +82,7 @@ def legal(
         "placement": not low.placement,
     }
     known = (name for name, is_ in unknown.items() if not is_)
+    # a rule is asked once for all options that it does not read
     asked: dict[tuple[bool, ...], list[LayoutRule]] = {SCHEDULE: []}
     for rule in rules(job, "pp", *known, *AXES):
         axes = tuple(axis in rule.reads for axis in AXES)

@@ -29,7 +29,7 @@ MOST_TIES = 512
 """Layouts that are kept beyond the k best, so that ties do not fill the memory where hundreds of
 layouts differ in nothing that takes time; of more than these the least bounds are kept."""
 LARGEST = float(np.finfo(float).max)
-"""Stands for a limit where there is none, so that what cannot run (inf) exceeds it."""
+"""Stands for a limit where there is none."""
 Weigh = Callable[[Any, Any], Any]
 """(seconds, bytes) of layouts -> what ranks them: never less than the seconds."""
 
@@ -99,6 +99,11 @@ class SearchState:
             first = merits[0] if len(merits) else np.inf
             limit = max(limit, first * REPLAY_MARGIN)
         return float(limit) * ROUNDING
+
+    @property
+    def highest(self) -> float:
+        """The highest bound that is looked at: `limit`, but what cannot run (inf) exceeds it."""
+        return min(self.limit, LARGEST)
 
     @property
     def complete_to(self) -> float:
