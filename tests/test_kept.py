@@ -13,7 +13,10 @@ from meshwright.cli import limits
 from meshwright.cli.main import main
 from meshwright.limits.realistic import (
     Realism,
+    largest_on,
+    numbers_of_chips,
     run_of,
+    run_on,
     smallest_for,
     transformer,
 )
@@ -106,13 +109,35 @@ def test_a_run_of_whole_transformers_has_its_smallest_cluster(
         ).goodput
     )
     assert found.prediction.step_time_s < kept * scenario.duration_s
-    # four widths to an octave: the next below makes a smaller run than was asked for
+    # sixteen widths to an octave: the next below makes a smaller run than was asked for
     width = found.prediction.job.model.hidden
-    below = width - 2 ** (width.bit_length() - 3)
+    below = width - 2 ** (width.bit_length() - 5)
     model = transformer(scenario.law, float(below), real)
     assert run_of(scenario.law, model)[0] < 1e24
     why = shell(f"{asked} 1e29", ends=1).err
     assert "no number of chips makes a run of 1e+29" in why
+
+
+def test_the_smallest_cluster_is_no_larger_than_one_that_does_the_run() -> (
+    None
+):
+    """The largest run of 1,280 chips, asked for again, needs no more of them; no smaller number of
+    the grid between half of them and them does it.
+    """
+    scenario, real = preset("h100"), Realism()
+    large = largest_on(scenario, real, 1280)
+    small = smallest_for(scenario, real, large.flops)
+    assert small.flops == large.flops
+    assert large.chips / 2 < small.chips <= large.chips <= 1280
+    width = float(small.prediction.job.model.hidden)
+    fewer = [
+        n
+        for n in numbers_of_chips(scenario, small.chips - 1)
+        if 2 * n > small.chips
+    ]
+    assert fewer
+    for n in fewer:
+        assert isinstance(run_on(scenario, real, width, n), str)
 
 
 GIVEN = {

@@ -166,6 +166,34 @@ def test_experts_one_after_the_other_are_said() -> None:
 
 
 @pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        ("--expert-model-parallel-size 2", True),
+        ("", False),
+        (
+            "--expert-model-parallel-size 2 --moe-token-dispatcher-type alltoall",
+            False,
+        ),
+        ("--expert-model-parallel-size 2 --moe-enable-deepep", False),
+        (
+            "--expert-model-parallel-size 2 --moe-token-dispatcher-type flex"
+            " --moe-flex-dispatcher-backend hybridep",
+            False,
+        ),
+    ],
+)
+def test_tokens_that_megatron_gathers_by_itself_are_said(
+    flags: str, said: bool
+) -> None:
+    """Its default dispatcher is allgather; one rank of experts sends nothing."""
+    text = (
+        f"{DP} --num-experts 8 --moe-router-topk 2 --moe-grouped-gemm {flags}"
+    )
+    notes = bridge.read_file("t.sh", text).notes
+    assert any("(allgather)" in note for note in notes) == said
+
+
+@pytest.mark.parametrize(
     ("flags", "loss"),
     [
         ("", "passes"),

@@ -1,6 +1,7 @@
 """The verb `limits`: tables, JSON, files, and one sentence for every mistake."""
 
 import csv
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,6 +17,18 @@ def test_tables(shell: Shell) -> None:
     # ends, the wall, and the run of width 53,248
     for number in ("2.0e+28", "6.7e+28", "2.7e+31", "8,388,608", "16x32"):
         assert number in text
+
+
+def test_the_card_says_how_long_its_run_takes(shell: Shell) -> None:
+    """Chips x days x share of the peak are its FLOPs: of a grid of chips it is not all the time."""
+    card = " ".join(shell("limits h100").out.split())
+    days, chips, share = re.search(
+        r"that is in ([\d.]+) days: ([\d.]+) M chips, .*? ([\d.]+) % of peak",
+        card,
+    ).groups()  # type: ignore[union-attr]
+    work = float(days) * 86400 * float(chips) * 1e6 * float(share) / 100
+    peak = preset("h100").chip.peak("fp16")
+    assert work * peak == pytest.approx(2.0e28, rel=0.03)
 
 
 def test_json_has_both_crossings(shell: Shell) -> None:

@@ -185,22 +185,26 @@ def real_curve(
 def smallest_for(
     scenario: Scenario, real: Realism, flops: float, progress: Progress = None
 ) -> RealPoint:
-    """The smallest cluster for the first model of `WIDTHS` whose run takes at least so many FLOPs.
+    """The smallest cluster for the first model of `FINE` whose run takes at least so many FLOPs.
     Raises NoLayout, with the largest run that there is, if no cluster does it in time.
     """
-    enough = (D for D in WIDTHS if flops_of(scenario, real, D) >= flops)
+    enough = (D for D in FINE if flops_of(scenario, real, D) >= flops)
     D = next(enough, None)
     run = (
         smallest_real_cluster(scenario, real, D)
         if D
         else "the law has no model that large"
     )
+    if D and isinstance(run, RealPoint):
+        return with_fewer_chips(scenario, real, D, run)
     if isinstance(run, str):
         most = (
             widest(scenario, real, MOST_CHIPS, widths=FINE, progress=progress)
             if real.failures
             else None
         )
+        if most and most.flops >= flops:  # on chips between two doublings
+            return most
         instead = (
             f"; the largest is {most.flops:.1e} FLOP on {most.chips:,} chips, and more chips"
             f" fail more often (--restart 1min or --months 6 moves it){larger(scenario, most)}"
@@ -211,6 +215,21 @@ def smallest_for(
             f"no number of chips makes a run of {flops:.3g} FLOP in"
             f" {show(scenario.duration_s, 's')} with everything counted{instead}"
         )
+    return run
+
+
+def with_fewer_chips(
+    scenario: Scenario, real: Realism, D: float, run: RealPoint
+) -> RealPoint:
+    """The same run on the fewest chips between half of its own and them, in small odd multiples of
+    powers of two.
+    """
+    unit = _experts(transformer(scenario.law, D, real))
+    for chips in numbers_of_chips(scenario, run.chips):
+        if run.chips < 2 * chips < 2 * run.chips and chips % unit == 0:
+            fewer = run_on(scenario, real, D, chips)
+            if isinstance(fewer, RealPoint):
+                return fewer
     return run
 
 
@@ -266,7 +285,8 @@ def widest(
             run = run_on(scenario, real, widths[middle], number)
             if isinstance(run, RealPoint):
                 fits = middle
-                best = max(best or run, run, key=lambda p: p.flops)
+                # of two numbers of chips that do the same run, the smaller
+                best = max(best or run, run, key=lambda p: (p.flops, -p.chips))
             else:
                 late = middle
     return best
@@ -279,15 +299,20 @@ def most_useful(
     theirs, and half and a quarter of that: small odd multiples of powers of two, which share a
     batch.
     """
+    numbers = numbers_of_chips(scenario, chips)
+    most = max(numbers, key=lambda n: n * real.goodput(n, LARGE), default=1)
+    return tuple(n for n in (most, most // 2, most // 4) if n)
+
+
+def numbers_of_chips(scenario: Scenario, chips: float) -> list[int]:
+    """Small odd multiples of powers of two up to so many, the fewest first."""
     # slices of a torus have sides of powers of two
     torus = torus_axes(scenario.network)
     odd = (1,) if torus else scenario.law.mantissas or (1,)
     # no chips are one: log2 of 0 has no value
     octaves = range(int(math.log2(max(chips, 1))) + 1)
-    numbers = {f * 2**k for f in odd for k in octaves if f * 2**k <= chips}
-
-    most = max(numbers, key=lambda n: n * real.goodput(n, LARGE), default=1)
-    return tuple(n for n in (most, most // 2, most // 4) if n)
+    numbers = {f * 2**k for f in odd for k in octaves}
+    return sorted(n for n in numbers if n <= chips)
 
 
 def smallest_real_cluster(

@@ -85,7 +85,9 @@ def _curve_rows(line: Limit, growth: float) -> Iterator[CardRow]:
             "linear", f"up to {first} FLOP{_elsewhere(line)}", "bold"
         )
         if at:
-            yield CardRow("that is", _run(at, line.scenario))
+            # on a grid of chips most runs take less time than there is
+            words = f"in {show(at.duration_s, 's')}: {_run(at, line.scenario)}"
+            yield CardRow("that is", words)
             yield CardRow("ended by", _main_losses(at, line.scenario), rank=2)
     if line.curve.ends and line.largest:
         yield CardRow(
@@ -308,7 +310,7 @@ def ladder_card(
         )
         rows += _beside(last, scenario, growth)
     if first.reason:
-        rows.append(CardRow("ended by", first.reason, rank=2))
+        rows.append(CardRow("beyond", first.reason, rank=2))
     most = [
         f"{flops_text(c.points[-1].flops)} {c.name}"
         for c in others
