@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import Any
 
 import pytest
@@ -42,6 +43,31 @@ def test_a_row_of_fsdp_keeps_what_a_users_job_keeps(software: str) -> None:
     theirs, ours = (predict(j).memory_bytes for j in (described, own))
     for kind in ("weights", "gradients", "optimizer"):
         assert theirs[kind] == ours[kind], kind
+
+
+def said(thing: object, fields: dict[str, Any]) -> dict[str, Any]:
+    """What fields of it are; "" for None, as cases have it."""
+    values = {name: attrgetter(name)(thing) for name in fields}
+    return {name: "" if v is None else v for name, v in values.items()}
+
+
+@cases
+def test_models_as_rows_have_them(
+    changes: dict[str, Any], fields: dict[str, Any]
+) -> None:
+    assert said(job(row(**changes)).model, fields) == fields
+
+
+@cases
+def test_layouts_as_rows_have_them(
+    changes: dict[str, Any], fields: dict[str, Any]
+) -> None:
+    assert said(job(row(**changes)).layout, fields) == fields
+
+
+@cases
+def test_states_of_adam(changes: dict[str, Any], bytes_: float) -> None:
+    assert job(row(**changes)).optimizer.state_bytes == bytes_
 
 
 def test_a_row_becomes_its_job() -> None:
