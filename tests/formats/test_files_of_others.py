@@ -429,7 +429,10 @@ def test_a_configuration_that_nobody_knows_is_asked_for() -> None:
 
 
 def test_each_configuration_of_the_table_is_read_as_it_stands() -> None:
-    for name in table.get("torchtitan").configs:
+    format = table.get("torchtitan")
+    configs = {name.split("/")[1] for name in format.models}
+    assert configs == {*format.configs["config"]}
+    for name in format.models:
         module, config = name.split("/")
         text = REGISTRY.replace("llama3", module).format(config, "")
         file = bridge.read_file("run.sh", text)

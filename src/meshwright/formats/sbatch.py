@@ -15,8 +15,10 @@ Containers are those of the pyxis plugin (github.com/NVIDIA/pyxis, --container-i
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 
+from ..describe.frozendict import EMPTY
 from ..describe.layout import AXES
 from ..errors import BadInput
 from . import torchrun
@@ -60,7 +62,17 @@ def write_sbatch(launch: Launch, slurm: Slurm) -> str:
         [
             "#!/bin/bash",
             *about(launch),
-            *directives(launch, slurm),
+            *directives(
+                slurm,
+                launch.job.model.name,
+                launch.nodes,
+                ranks_need(launch),
+                more={
+                    "signal": f"B:USR1@{launch.grace_s + LEAD_S}",
+                    "open-mode": "append",
+                },
+            ),
+            "#SBATCH --requeue",
             "",
             *body(launch, slurm),
             "",
@@ -85,26 +97,43 @@ def about(launch: Launch) -> list[str]:
     ]
 
 
-def directives(launch: Launch, slurm: Slurm) -> list[str]:
-    """The lines that Slurm reads."""
-    name = re.sub(r"[^\w.-]", "-", launch.job.model.name, flags=re.ASCII)
+HEAD = 'head=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)'
+"""The line that finds the first node."""
+Needs = Mapping[str, object]
+"""Option of Slurm's -> its value."""
+
+
+def directives(
+    slurm: Slurm, name: str, nodes: int, needs: Needs, more: Needs = EMPTY
+) -> list[str]:
+    """The lines that Slurm reads.  needs: of a node; more: of the job."""
     values = {
-        "job-name": name or "meshwright",
-        "nodes": launch.nodes,
+        "job-name": re.sub(r"[^\w.-]", "-", name, flags=re.ASCII)
+        or "meshwright",
+        "nodes": nodes,
         "ntasks-per-node": 1,
-        **ranks_need(launch),
+        **needs,
         "partition": slurm.partition,
         "account": slurm.account,
         "time": slurm.time,
-        "signal": f"B:USR1@{launch.grace_s + LEAD_S}",
-        "open-mode": "append",
+        **more,
     }
     lines = [
         f"#SBATCH --{option}={value}"
         for option, value in values.items()
         if value is not None
     ]
-    return [*lines, "#SBATCH --exclusive", "#SBATCH --requeue"]
+    return [*lines, "#SBATCH --exclusive"]
+
+
+def srun(slurm: Slurm, needs: Needs) -> list[str]:
+    """The words that start a task a node, with all cores of it unless it needs so many."""
+    needs = {"cpus-per-task": '"$SLURM_CPUS_ON_NODE"', **needs}
+    words = ["srun", "--kill-on-bad-exit=1"]
+    words += [f"--{option}={value}" for option, value in needs.items()]
+    if slurm.container:
+        words.append(f"--container-image={slurm.container}")
+    return words
 
 
 def ranks_need(launch: Launch) -> dict[str, int]:
@@ -116,27 +145,20 @@ def ranks_need(launch: Launch) -> dict[str, int]:
 
 def body(launch: Launch, slurm: Slurm) -> list[str]:
     """The commands."""
-    # beside GPUs, all cores of the node
-    of_task = {"cpus-per-task": '"$SLURM_CPUS_ON_NODE"', **ranks_need(launch)}
-    srun = [
-        "srun",
-        "--kill-on-bad-exit=1",
-        *(f"--{option}={value}" for option, value in of_task.items()),
-    ]
+    start = srun(slurm, ranks_need(launch))
     if slurm.container:
-        srun += [
-            f"--container-image={slurm.container}",
+        start += [
             '--container-mounts="$PWD:$PWD"',
             '--container-workdir="$PWD"',
         ]
     environment = {**torchrun.ENVIRONMENT, "OMP_NUM_THREADS": launch.threads}
     return [
         *(f"export {name}={value}" for name, value in environment.items()),
-        'head=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)',
+        HEAD,
         "ranks='' again=''",
         "trap 'again=yes; kill -TERM $ranks' USR1  # the time limit is near: save and end",
         "",
-        " ".join(srun) + " \\",
+        " ".join(start) + " \\",
         "    "
         + " \\\n        ".join(
             wrapped_command(

@@ -29,7 +29,6 @@ from . import (
     shell,
     table,
     torchtitan,
-    torchtitan_toml,
 )
 from .dumps import dump, headed
 from .edit import LARGEST_BASE
@@ -53,7 +52,6 @@ OWN = {
         megatron_args.TOOL,
         megatron_bridge.TOOL,
         torchtitan.TOOL,
-        torchtitan_toml.TorchtitanToml("torchtitan-toml"),
         deepspeed.DeepSpeed("deepspeed"),
         accelerate.Accelerate("accelerate"),
         maxtext.MaxText("maxtext"),

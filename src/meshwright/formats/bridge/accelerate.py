@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-from ...describe.job import Job
 from ..torchrun import PORT
 from . import launch
 from .shared import (
     Out,
-    write_shards,
 )
 from .table import get
 from .tool import Tool
 
 NAME = "accelerate"
-M = "parallelism_config.parallelism_config_"
-
-
-def write_processes(job: Job, out: Out) -> None:
-    out["num_processes"] = int(job.layout.chips)
-    write_shards(job, out, NAME, M)
 
 
 class Accelerate(Tool):

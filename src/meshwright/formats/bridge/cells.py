@@ -11,7 +11,6 @@ from importlib import import_module
 from typing import Any
 
 from ...describe.job import (
-    ONE_DEVICE,
     OPTIMIZERS,
     PRECISIONS,
     Job,
@@ -46,10 +45,8 @@ from .shared import (
 )
 from .table import UNSAID, Cell, Format
 
-INTERLEAVED = "interleaved"
 PLAIN = ""
 """Our value in a row of keys that change nothing of the field."""
-USUAL = ONE_DEVICE.schedule
 SWITCHES = ("software.", "layout.sequence_parallel")
 """Fields that a flag without a value switches on."""
 
@@ -95,8 +92,6 @@ def _value_of_cell(
     """The value that the kind of row reads."""
     if cell.reader:
         return function_named(cell.reader)(keys)
-    if cell.hub:
-        return hub_model(keys, cell.keys, format.name)
     if cell.product:
         for key in cell.product:
             if keys.product(key) < 0:
@@ -104,9 +99,6 @@ def _value_of_cell(
                     key, "takes what the other axes leave: give it"
                 )
         return max(keys.product(*cell.product), 1)
-    if cell.parts:
-        each = {*format.cells["layout.microbatch"].keys} & keys.unread
-        return None if each else batch_of_parts(keys, cell.parts)
     if cell.formula:
         # a key that is judged by its value is said where it has another than the usual
         judged = {k for k in cell.keys if k in format.usual or format.why(k)}
@@ -123,9 +115,6 @@ def _value_of_cell(
         return None
     if cell.always is not UNSAID:
         return cell.always
-    if cell.pipeline:
-        several = keys.degree("layout.interleave") > 1
-        return INTERLEAVED if several else one_chunk(cell, keys)
     if cell.lengths:
         asked = [run_tokens(keys, *pair) for pair in cell.lengths.items()]
         return next(filter(None, asked), None)
@@ -190,7 +179,7 @@ class KeyNames(dict[str, Any]):
             place=lambda word, words: (
                 words.index(word) if word in words else None
             ),
-            leading=lambda key: leading_number(str(keys.get(key, ""))),
+            leading=leading_number,
             table=lambda **fields: {
                 k: v for k, v in fields.items() if v is not None
             },
@@ -200,12 +189,15 @@ class KeyNames(dict[str, Any]):
             title=keys.title,
             left=lambda: left_of(keys),
             strange=strange,
-            model=lambda name: model_named(keys, name, format.name),
+            hub=lambda *names: hub_model(keys, names, format.name),
+            batch_of_parts=partial(batch_of_parts, keys, format),
+            model=lambda name, of=format.name: model_named(keys, name, of),
             max=max,
             min=min,
             int=int,
             str=str,
             round=round,
+            len=len,
         )
         self.let = format.let
 
@@ -251,9 +243,11 @@ class PlanNames(dict[str, Any]):
     names one (None: nobody knows)."""
 
     def __init__(self, job: Job, format: Format) -> None:
+        l = job.layout
         super().__init__(
             accumulated=partial(accumulated, job),
             compiles=partial(compiles, job),
+            hub_name=partial(hub_name, job),
             inside=partial(inside, job),
             megatron_settings=partial(megatron_settings, job),
             model_name=partial(name_of, job, format.name),
@@ -266,12 +260,13 @@ class PlanNames(dict[str, Any]):
         self.tables = {
             "job": job,
             "format": format,
-            "layout": job.layout,
+            "layout": l,
+            "shards": int(l.dp) // int(l.dp_replicate) if l.zero else 1,
             "software": job.software,
             "model": job.model,
             "own": job.framework,
-            "away": offload(job.layout.offload),
-            "recompute": recompute(job.layout.recompute),
+            "away": offload(l.offload),
+            "recompute": recompute(l.recompute),
             "profile": job.profile,
         }
 
@@ -281,12 +276,6 @@ class PlanNames(dict[str, Any]):
         for field in fields:
             value = None if value is None else getattr(value, field)
         return value
-
-
-def one_chunk(cell: Cell, keys: Keys) -> str | None:
-    """The schedule of a pipeline with one chunk a device; None without one, and for the usual."""
-    piped = keys.degree("layout.pp") > 1
-    return cell.pipeline if piped and cell.pipeline != USUAL else None
 
 
 def _said(path: str, cell: Cell, keys: Keys) -> Any:
@@ -378,7 +367,11 @@ def write_cell(
         return
     if cell.put:
         made = {key: worked_out(f, names) for key, f in cell.put.items()}
-        out |= {key: v for key, v in made.items() if v is not None}
+        out |= {
+            key: [*v] if isinstance(v, tuple) else v
+            for key, v in made.items()
+            if v is not None
+        }
         return
     if cell.beside:
         return
@@ -387,21 +380,6 @@ def write_cell(
             raise BadInput(
                 f"{path} {value_in_words(path, value)} needs {cell.where} > 1"
             )
-        return
-    if cell.pipeline:
-        l = job.layout
-        runs = INTERLEAVED if l.interleave > 1 else cell.pipeline
-        if l.pp > 1 and value != runs:
-            raise BadInput(
-                f"{format.title} runs schedule {cell.pipeline}, or {INTERLEAVED} with"
-                f" interleave > 1, not {value}"
-            )
-        return
-    if cell.hub:
-        out[cell.keys[0]] = hub_name(job)
-        return
-    if cell.parts:
-        out[cell.parts] = accumulated(job)
         return
     if cell.lengths:
         key, unit = next(iter(cell.lengths.items()))
@@ -439,7 +417,7 @@ def said_of(format: Format, path: str, job: Job) -> Mapping[str, Any] | None:
     tells them.
     """
     cell = format.cells.get(path)
-    if cell is None or cell.hub or cell.script or cell.always is not UNSAID:
+    if cell is None or cell.script or cell.always is not UNSAID:
         return None
     table, _, name = path.partition(".")
     owner = job if table == "job" else getattr(job, table)

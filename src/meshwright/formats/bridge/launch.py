@@ -241,14 +241,13 @@ def script(
         f"({format.version}). Written by meshwright export.",
         *(f"# {note}" for note in at.notes),
     ]
-    directives = _directives(at, at.slurm) if at.slurm else []
-    head = ["#!/bin/bash", *directives, *told, "set -euo pipefail"]
+    head = ["#!/bin/bash", *told, "set -euo pipefail"]
     start = starter(at)
     if at.slurm:
-        head.append(
-            'head=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)'
-        )
-        start = f"{_srun(at, at.slurm)} {start}".rstrip()
+        needs = {"gpus-per-node": at.ranks}
+        head[1:1] = sbatch.directives(at.slurm, at.name, at.nodes, needs)
+        head.append(sbatch.HEAD)
+        start = " ".join([*sbatch.srun(at.slurm, needs), start]).rstrip()
     body = [*([start] if start else []), program, *lines]
     made = (
         [
@@ -284,33 +283,6 @@ def configured(
         return text
     return script(
         at, format, program, lines=lines, file=(name, text), starter=starter
-    )
-
-
-def _directives(at: Place, slurm: sbatch.Slurm) -> list[str]:
-    """The lines that Slurm reads."""
-    values = {
-        "job-name": re.sub(r"[^\w.-]", "-", at.name, flags=re.ASCII),
-        "nodes": at.nodes,
-        "ntasks-per-node": 1,
-        "gpus-per-node": at.ranks,
-        "partition": slurm.partition,
-        "account": slurm.account,
-        "time": slurm.time,
-    }
-    lines = [
-        f"#SBATCH --{option}={value}"
-        for option, value in values.items()
-        if value is not None
-    ]
-    return [*lines, "#SBATCH --exclusive"]
-
-
-def _srun(at: Place, slurm: sbatch.Slurm) -> str:
-    cpus = '--cpus-per-task="$SLURM_CPUS_ON_NODE"'
-    words = f"srun --kill-on-bad-exit=1 {cpus} --gpus-per-node={at.ranks}"
-    return words + (
-        f" --container-image={slurm.container}" if slurm.container else ""
     )
 
 

@@ -46,26 +46,8 @@ SCALINGS = {
     "blockwise": "fp8sc",
     "delayed": "fp8ds",
 }
-OWN_LAYOUT = {
-    "pipeline_model_parallel_size": 1,
-    "context_parallel_size": 1,
-    "sequence_parallel": False,
-    "virtual_pipeline_model_parallel_size": None,
-    "pipeline_model_parallel_layout": None,
-    "num_layers_in_first_pipeline_stage": None,
-    "num_layers_in_last_pipeline_stage": None,
-    "account_for_embedding_in_pipeline_split": False,
-    "account_for_loss_in_pipeline_split": False,
-    "recompute_granularity": None,
-    "recompute_method": None,
-    "recompute_num_layers": None,
-    "recompute_modules": None,
-    "use_megatron_fsdp": False,
-    "data_parallel_sharding_strategy": "no_shard",
-    "use_precision_aware_optimizer": False,
-}
-"""Layout keys that library recipes set (src/megatron/bridge/recipes, commit 067f987), at the
-defaults of Megatron-Core."""
+
+
 RECIPES_SAY = (
     *("layout.tp", "layout.pp", "layout.cp", "layout.ep"),
     *("layout.microbatch", "layout.recompute", "job.seq"),
@@ -75,20 +57,8 @@ DISTILLED = ("teacher", "kd_config")
 """Sections of distillation (training/post_training/distillation.py)."""
 BARE = re.compile(r"[\w.\-/]+")
 """Texts that need no quotes in an override."""
-SHORT = {
-    "ms": "train_iters",
-    "max_steps": "train_iters",
-    "gb": "global_batch_size",
-    "mb": "micro_batch_size",
-    "sl": "seq_length",
-    "tp": "tensor_model_parallel_size",
-    "pp": "pipeline_model_parallel_size",
-    "cp": "context_parallel_size",
-    "vp": "virtual_pipeline_model_parallel_size",
-    "ep": "expert_model_parallel_size",
-    "etp": "expert_tensor_parallel_size",
-}
-"""Options of run_recipe.py."""
+
+
 CHIPS = {"trainer.devices": "trainer.num_nodes", "devices": "num_nodes"}
 TASKS_OF_ALL = ("pretrain", "sft", "finetune")
 
@@ -248,7 +218,7 @@ def usual_layout_keys(job: Job) -> dict[str, Any]:
         "expert_model_parallel_size": 1,
         "expert_tensor_parallel_size": 1,
     }
-    return {**OWN_LAYOUT, **(experts if job.model.moe else {})}
+    return {**get(NAME).fixed, **(experts if job.model.moe else {})}
 
 
 def _hydra(value: Any) -> str:
@@ -306,7 +276,8 @@ class MegatronBridge(Tool):
         plain = [
             w for w in words[start + 1 :] if not re.match(r"[\w.+~]+=", w)
         ]
-        keys = {SHORT.get(k, k): v for k, v in launch.arguments(plain).items()}
+        given, short = launch.arguments(plain), get(NAME).older
+        keys = {short.get(k, k): v for k, v in given.items()}
         for word in words[start + 1 :]:
             name, equals, value = word.lstrip("+~").partition("=")
             if equals and re.fullmatch(r"[\w.]+", name):

@@ -8,6 +8,7 @@ from typing import Any
 from ... import catalog
 from ...errors import BadInput, brief
 from .keys import Keys
+from .shared import ask_for_vocabulary
 
 NO_MODEL = "num_layers"
 """Without it a file describes no model of its own."""
@@ -47,10 +48,7 @@ def vocab(k: Keys) -> int | None:
             f"vocabulary {given:,}: that of GPT-2, whose kind of tokenizer it has"
         )
     if not given:
-        k.tables.setdefault("", {})["missing"] = [
-            "leaves the vocabulary to its tokenizer: give it, such as --vocab-size 128256, or the"
-            " model, such as --model llama3-8b"
-        ]
+        ask_for_vocabulary(k)
     return given
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Any
 
 from ...errors import BadInput
 from .keys import Keys
@@ -25,25 +24,6 @@ def layers(k: Keys) -> int | None:
                 " it as config.json"
             )
     return k.whole(M + "num_hidden_layers")
-
-
-def moe(k: Keys) -> dict[str, Any] | None:
-    """Experts in all layers, as wide as their own key or `MoEConfig` says (models/qwen.py)."""
-    layers = [str(v) for v in k.items(E + "layers") if v != "-1"]
-    experts = k.whole(E + "num_experts")
-    if not experts:
-        return None
-    if layers and len(layers) != k.degree("model.layers"):
-        raise BadInput(
-            "nanotron: experts in some layers only are read from a config.json: --model config.json"
-        )
-    shared = k.whole(E + "shared_expert_intermediate_size", 5632)
-    return {
-        "experts": experts,
-        "top_k": k.whole(E + "top_k", 2),
-        "expert_ffn": k.whole(E + "moe_intermediate_size", 1408),
-        "shared_ffn": shared if k.switch(E + "enable_shared_expert") else 0,
-    }
 
 
 def stages_by_cost(k: Keys) -> str | None:

@@ -16,46 +16,6 @@ from .reading import FileKeys
 from .table import get
 from .tool import Tool
 
-ADAM = {"use_distributed_optimizer": True, "overlap_grad_reduce": True}
-"""Of a sharded optimizer, which overlaps the sums of gradients unless it is told not to."""
-WORDS: dict[str, dict[str, dict[str, Any]]] = {
-    "bias": {"true": {}, "false": {"disable_bias_linear": True}},
-    "share_embeddings_and_output_weights": {
-        "true": {},
-        "false": {"untie_embeddings_and_output_weights": True},
-    },
-    "activation": {
-        "gelu": {},
-        "swiglu": {"swiglu": True},
-        "fast-swiglu": {"swiglu": True},
-        "squared-relu": {"squared_relu": True},
-    },
-    "normalization": {
-        "layernorm": {"normalization": "LayerNorm"},
-        "layernorm1p": {"normalization": "LayerNorm"},
-        "rmsnorm": {"normalization": "RMSNorm"},
-    },
-    "optim.name": {
-        "distributed_fused_adam": ADAM,
-        "mcore_distributed_optim": ADAM,
-        "fused_adam": {},
-        "megatron_fused_adam": {},
-        "adamw": {},
-        "adam": {},
-    },
-    "overlap_p2p_comm": {
-        "true": {},
-        "false": {"no_overlap_p2p_communication": True},
-    },
-    "precision": {
-        "bf16": {"bf16": True},
-        "bf16-mixed": {"bf16": True},
-        "16": {"fp16": True},
-        "16-mixed": {"fp16": True},
-        "32": {},
-    },
-}
-"""Key -> its words, in lower case -> what they are in Megatron's arguments."""
 CONVERTS = ("run.huggingface_ckpt_path", "run.nemo_file_name")
 """Keys of the launcher's stages that convert a checkpoint."""
 SIBLING = re.compile(r"\$\{\.(\w+)\}")
@@ -92,7 +52,7 @@ class Nemo(Tool):
         model["precision"] = keys.get("trainer.precision", 32)
         out: dict[str, Any] = {}
         renamed = get(self.name).older
-        for key, words in WORDS.items():
+        for key, words in get(self.name).words.items():
             out |= translated(key, model.pop(key, None), words)
         for key, value in model.items():
             if value is not None:
@@ -130,8 +90,8 @@ def demand_values(arguments: Mapping[str, Any]) -> None:
 
 
 def translated(
-    key: str, value: object, words: Mapping[str, dict[str, Any]]
-) -> dict[str, Any]:
+    key: str, value: object, words: Mapping[str, Mapping[str, Any]]
+) -> Mapping[str, Any]:
     """What a word is in Megatron's arguments.  Raises BadInput for one that is not predicted."""
     if value is None:
         return {}

@@ -85,6 +85,8 @@ def understood(
     the model's name.
     """
     named = {format.older.get(k, k): v for k, v in said.keys.items()}
+    for key, configurations in format.configs.items():
+        named = {**configurations.get(str(named.get(key)), {}), **named}
     keys = Keys(
         {**format.defaults, **named},
         format.title,
@@ -213,7 +215,7 @@ def decided_elsewhere(
 def _deciding(format: Format, path: str) -> set[str]:
     """Keys of which one decides a field; of the batch, the one that does."""
     cell = format.cells[path]
-    return {cell.parts or cell.keys[0]} if path == BATCH else {*cell.keys}
+    return {cell.keys[0]} if path == BATCH else {*cell.keys}
 
 
 def unreadable(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import fields, is_dataclass, replace
 from math import prod
 from typing import Any
@@ -105,22 +105,25 @@ def hub_model(k: Keys, names: tuple[str, ...], format: str) -> object:
     return model_named(k, name, format) if name else None
 
 
-def batch_of_parts(k: Keys, key: str) -> str | None:
+def batch_of_parts(k: Keys, format: Format, key: str) -> str | None:
     """Microbatch times accumulation times replicas; None where nobody says how many there are."""
     parts = k.whole(key, 1) or 1
     ranks = replicas_left(k)
-    if key in k.unread or not ranks:
+    factors = {key, *format.cells["layout.microbatch"].keys}
+    if factors & k.unread or not ranks:
         return None
     return f"{k.degree('layout.microbatch') * parts * ranks}seq"
 
 
-def name_of(job: Job, format: str, what: str = "model") -> str:
+def name_of(
+    job: Job, format: str, what: str = "model", but: Collection[str] = ()
+) -> str:
     """Their name of the model with the job's sizes; BadInput if they have none of them.
 
-    what: what they have, in the sentence.
+    what: what they have, in the sentence; but: names of theirs that do not count.
     """
-    models = get(format).models
-    named = {ours: theirs for theirs, ours in reversed([*models.items()])}
+    models = reversed([*get(format).models.items()])
+    named = {ours: theirs for theirs, ours in models if theirs not in but}
     if alike := sized_as(job.model, named):
         return named[alike]
     raise BadInput(
@@ -338,33 +341,6 @@ def inside(job: Job, axis: str) -> int:
     )
 
 
-def demand_alone(job: Job, title: str) -> None:
-    """BadInput for a pipeline."""
-    if job.layout.pp > 1:
-        raise BadInput(f"{title} has no pipelines: pp {job.layout.pp}")
-
-
-def write_shards(job: Job, out: Out, title: str, prefix: str = "") -> None:
-    """FSDP2's degrees of replicas: so many ranks to a shard, so many copies."""
-    l = job.layout
-    demand_alone(job, title)
-    shards = int(l.dp) // int(l.dp_replicate)
-    copies = int(l.dp_replicate)
-    if not l.zero:
-        if l.tp > 1 or l.cp > 1:
-            raise BadInput(
-                f"{title} has tp and cp only with sharded replicas: zero 2 or 3"
-            )
-        return
-    if shards == 1 and l.chips > 1:
-        raise BadInput(
-            f"{title} shards over more than one rank beside tp, cp and copies"
-        )
-    out[prefix + "dp_shard_size"] = shards
-    if copies > 1:
-        out[prefix + "dp_replicate_size"] = copies
-
-
 STAGES_NEARER = ("tp", "cp", "pp", "dp")
 """Order of axes of Megatron with --use-tp-pp-dp-mapping."""
 
@@ -386,7 +362,8 @@ def compiles(job: Job) -> bool:
 def value_in_words(path: str, value: Any) -> str:
     """A value in a sentence."""
     if isinstance(value, dict):
-        return f"{value['name']} with some other bytes"
+        rest = (f"{k} {v:g}" for k, v in value.items() if k != "name")
+        return f"{value['name']} with {', '.join(rest)}"
     if isinstance(value, Precision) and value not in PRECISIONS.values():
         return (
             f"{value.compute} with gather_bytes {value.gather_bytes:g} and"

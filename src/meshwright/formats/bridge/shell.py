@@ -29,6 +29,11 @@ DEEPEST = 20
 MOST_OPEN = 100
 """Conditions in conditions."""
 OPERATORS = ("&&", "||", ";;", ";", "|", "&", "(", ")", "\n")
+QUOTED = re.compile(
+    r"""'(?P<plain>[^']*)'|"(?:[^"\\]|\\.)*"|\$'(?P<escaped>(?:[^'\\]|\\.)*)'""",
+    re.S,
+)
+"""'a text', "a text with $NAMES", $'a text with escapes'."""
 LETTERS = re.compile(r"[^'\"\\`$]+")
 """What stands for itself in a word, in quotes or not."""
 PLAIN = re.compile(r"[^\s'\"\\$`#(<&|;)]+")
@@ -43,6 +48,13 @@ FLAG = re.compile(r"--?([A-Za-z][\w-]*)")
 NAME = re.compile(r"[A-Za-z_]\w*")
 ASSIGNED = re.compile(r"([A-Za-z_]\w*)(\+?)=", re.ASCII)
 LOOPS = ("while", "until")
+ORDER = {
+    "-gt": operator.gt,
+    "-ge": operator.ge,
+    "-lt": operator.lt,
+    "-le": operator.le,
+}
+"""Comparisons of numbers."""
 SHELLS = ("bash", "sh", "zsh")
 SILENT = ("export", "local", "readonly", "declare", "typeset")
 MOST_NUMBER = 10**15
@@ -156,10 +168,10 @@ def _piece(text: str, i: int, first: int, begun: bool) -> tuple[str, int]:
         return "joined", i + 2
     if c == "\\":
         return "word", i + 2
-    if c in "'\"":
-        return "quoted", _closing(text, i)
-    if text.startswith("$'", i):
-        return "quoted", _closing(text, i + 1, escapes=True)
+    if quoted := QUOTED.match(text, i):
+        return "quoted", quoted.end()
+    if c in "'\"" or text.startswith("$'", i):
+        raise _not_closed(c.replace("$", "'"), text, i)
     if c == "$" and text[i + 1 : i + 2] in ("{", "("):
         return "word", _bracket(text, i + 1)
     if c == "`":
@@ -206,24 +218,6 @@ def _tokens(text: str) -> Iterator[str]:
         yield word
 
 
-def _closing(text: str, start: int, escapes: bool = False) -> int:
-    """The place after the quote that closes the one at `start`.  escapes: as in $'...', where a
-    backslash hides one.
-    """
-    quote = text[start]
-    i = start + 1
-    while i < len(text):
-        if text[i] == "\\" and (escapes or quote == '"'):
-            i += 1
-        elif text[i] == quote:
-            return i + 1
-        i += 1
-    opened = text[start : start + SHOWN].partition("\n")[0]
-    raise BadInput(
-        f"a {quote} of the script is not closed; it opens here: {opened}"
-    )
-
-
 def _bracket(text: str, start: int) -> int:
     """The place after the bracket that closes the one at `start`."""
     depth = 0
@@ -231,9 +225,14 @@ def _bracket(text: str, start: int) -> int:
         depth += (text[i] in "({") - (text[i] in ")}")
         if not depth:
             return i + 1
+    raise _not_closed("bracket", text, start)
+
+
+def _not_closed(what: str, text: str, start: int) -> BadInput:
+    """The sentence for what opens and does not close."""
     opened = text[start : start + SHOWN].partition("\n")[0]
-    raise BadInput(
-        f"a bracket of the script is not closed; it opens here: {opened}"
+    return BadInput(
+        f"a {what} of the script is not closed; it opens here: {opened}"
     )
 
 
@@ -429,19 +428,8 @@ def _holds(shell: Shell, words: list[str]) -> bool | None:
             return a == b
         case [a, "!=" | "-ne", b]:
             return a != b
-        case ["-gt" | "-ge" | "-lt" | "-le", *_]:
-            return False
-        case [a, "-gt" | "-ge" | "-lt" | "-le" as how, b] if (
-            a.isdecimal() and b.isdecimal()
-        ):
-            return bool(
-                {
-                    "-gt": operator.gt,
-                    "-ge": operator.ge,
-                    "-lt": operator.lt,
-                    "-le": operator.le,
-                }[how](int(a), int(b))
-            )
+        case [a, how, b] if how in ORDER and a.isdecimal() and b.isdecimal():
+            return bool(ORDER[how](int(a), int(b)))
     return False
 
 
@@ -455,17 +443,11 @@ def filled(
     quoted = started = none = False
     while i < len(word):
         c = word[i]
-        if c == "'" and not quoted:
-            stop = _closing(word, i)
-            text = text + word[i + 1 : stop - 1]
-            i = stop
-            started = True
-        elif word.startswith("$'", i) and not quoted:
-            stop = _closing(word, i + 1, escapes=True)
-            text = text + HIDDEN.sub(
-                lambda m: ESCAPES.get(m[1], m[1]), word[i + 2 : stop - 1]
+        if c != '"' and not quoted and (hidden := QUOTED.match(word, i)):
+            text += hidden["plain"] or HIDDEN.sub(
+                lambda m: ESCAPES.get(m[1], m[1]), hidden["escaped"] or ""
             )
-            i = stop
+            i = hidden.end()
             started = True
         elif c == '"':
             quoted = not quoted

@@ -10,12 +10,9 @@ Readers, writers, what a writer refuses and the table of the documentation follo
     { keys = [...], beside = true }             the keys of another field say it too
     { script = "--per_device_batch_size" }      not in this file: the training script says it
     { always = true }                           what the tool always does
-    { pipeline = "1f1b" }                       the schedule that the degrees of a pipeline say
     { says = [...], why = "..." }               why it has no other value, for the refusal
-    { key = "...", hub = true }                 the model, by its name on Hugging Face
     { keys = [...], formula = "..." }           the field worked out of keys, read and not written
     { product = ["...", "..."] }                the keys' product, such as inside and across nodes
-    { parts = "..." }                           the batch: microbatch x this x replicas
     { when = "formula" }                        the row is read only where this is true
     { put = { key = "formula" } }               written: what the key is in a plan; None: not there
     { refuse = [["formula", "..."]] }           plans that are not written, and why
@@ -61,9 +58,9 @@ class Cell:
     """Their names; several where a value is made of them."""
     words: Mapping[str, Any] | None = None
     """Our value -> theirs; None: the same."""
-    says: tuple[tuple[Any, Mapping[str, Any]], ...] = ()
+    says: Sequence[tuple[Any, Mapping[str, Any]]] = ()
     """(Our value, their keys that say it); true: a flag that is on."""
-    once: tuple[tuple[Any, ...], ...] = ()
+    once: Sequence[Sequence[Any]] = ()
     """The same in words that are read and not written; they come before `says`. A third entry says
     what such a file does and the prediction does not."""
     unknown: Any = UNSAID
@@ -73,8 +70,6 @@ class Cell:
     the keys that is there holds; empty: as is."""
     beside: bool = False
     """What another field, or the launcher, writes says this one too."""
-    pipeline: str = ""
-    """The schedule of one chunk a device, where several are `interleaved`: the degrees say it."""
     where: str = ""
     """A degree, such as layout.cp: where it is 1 the field means nothing."""
     lengths: Mapping[str, str] | None = None
@@ -89,30 +84,26 @@ class Cell:
     """Written even where it has the default."""
     why: str = ""
     """Why the tool has no other value: a sentence's end, for the refusal."""
-    hub: bool = False
-    """A model by its name on Hugging Face, or a folder with its config.json."""
     formula: str = ""
     """What the keys say together, read and not written: `cells.KeyNames` are its names."""
     when: str = ""
     """A formula of keys: where it is false the row is not read."""
     put: Mapping[str, str] = EMPTY
     """Key -> formula of a plan that makes its value; None: it is not written."""
-    refuse: tuple[tuple[str, str], ...] = ()
+    refuse: Sequence[tuple[str, str]] = ()
     """(Formula of a plan that is not written, sentence)."""
-    demand: tuple[tuple[str, str], ...] = ()
+    demand: Sequence[tuple[str, str]] = ()
     """(Formula of keys that are refused, sentence)."""
-    left: tuple[tuple[str, str, str], ...] = ()
+    left: Sequence[tuple[str, str, str]] = ()
     """(Formula of keys, the key that says what is not in the prediction, sentence)."""
-    unread: tuple[tuple[str, str, str], ...] = ()
+    unread: Sequence[tuple[str, str, str]] = ()
     """(Formula of keys, the key whose value cannot be read, sentence)."""
-    notes: tuple[tuple[str, str], ...] = ()
+    notes: Sequence[tuple[str, str]] = ()
     """(Formula of keys, what was assumed)."""
-    runs: tuple[tuple[str, str], ...] = ()
+    runs: Sequence[tuple[str, str]] = ()
     """(Formula of keys, the software that runs such a file); fsdp2: PyTorch's second FSDP."""
-    product: tuple[str, ...] = ()
+    product: Sequence[str] = ()
     """Keys whose product it is; -1 in one of them takes what others leave, which is asked for."""
-    parts: str = ""
-    """Key of the microbatches of a replica, which make the batch."""
     reader: str = ""
     """Function of a module here, `megatron:stages`, that reads the field from `Keys`."""
     writer: str = ""
@@ -126,7 +117,7 @@ class Format:
     name: str
     title: str
     """In sentences."""
-    frameworks: tuple[str, ...]
+    frameworks: Sequence[str]
     """Profiles of the software that reads it; the first is meant where a file says no more."""
     gpus: bool = True
     """It runs on GPUs only."""
@@ -134,11 +125,11 @@ class Format:
     version: str = ""
     cells: Mapping[str, Cell] = EMPTY
     """Field, such as layout.tp -> cell."""
-    harmless: tuple[str, ...] = ()
+    harmless: Sequence[str] = ()
     """Patterns of keys that change neither seconds nor bytes of a step."""
     matters: Mapping[str, str] = EMPTY
     """Pattern of a key that changes them -> what it does, which a job cannot say."""
-    usual: Mapping[str, tuple[str, ...]] = EMPTY
+    usual: Mapping[str, Sequence[str]] = EMPTY
     """Key of `matters` -> its values, in lower case, with which the prediction is right."""
     refuses: Mapping[str, str] = EMPTY
     """Pattern of a key that makes another model of it -> what to do instead."""
@@ -152,44 +143,46 @@ class Format:
     """Key of the format that it is like -> what it is called here."""
     yours: str = ""
     """What a run needs and a plan does not say, such as data; empty where nobody is told."""
-    sections: Mapping[str, tuple[str, ...]] = EMPTY
+    sections: Mapping[str, Sequence[str]] = EMPTY
     """Where the keys stand in the file, if not at its top."""
-    notes: tuple[str, ...] = ()
+    notes: Sequence[str] = ()
     """What is assumed of every file."""
     like: str = ""
     """The format whose keys it has too; a file with keys of its own is not of that one."""
-    own: tuple[str, ...] = ()
+    own: Sequence[str] = ()
     """Patterns of keys that no other tool has, hyphens as underscores."""
     enough: int = 2
     """Keys of its own from which on a file is the tool's."""
     defaults: Mapping[str, Any] = EMPTY
     """Key -> what the tool takes where a file does not say it."""
-    ranks: tuple[str, ...] = ()
+    ranks: Sequence[str] = ()
     """Keys whose product is the number of ranks."""
     scripts: bool = False
     """The keys are flags of a program too."""
-    starts: tuple[str, ...] = ()
+    starts: Sequence[str] = ()
     """Words that start the program, such as "swift sft": no other tool reads such a command."""
     apart: Mapping[str, str] = EMPTY
     """Words that start what is not predicted -> what that does."""
     over: str = ""
     """The program that takes flags over a file of the format, the first of its words; or the flag
     that names the file, whose settings further words change (name=value)."""
+    words: Mapping[str, Mapping[str, Mapping[str, Any]]] = EMPTY
+    """Key -> its words, in lower case -> what they are in keys of the format that it is like."""
     older: Mapping[str, str] = EMPTY
     """Older name of a key -> its name."""
     prefix: str = ""
     """What stands before the keys of the format that it is like."""
-    environment: tuple[str, ...] = ()
+    environment: Sequence[str] = ()
     """Names of the environment whose product is the number of ranks, the first in any case."""
     program: str = ""
     """What a written file starts; none: no plan is written in the format."""
     starts_ranks: str = ""
     """The command of a program that starts all ranks itself, from one node."""
-    configs: Mapping[str, Mapping[str, Any]] = EMPTY
-    """Configuration that a command line is given over -> what it sets."""
+    configs: Mapping[str, Mapping[str, Mapping[str, Any]]] = EMPTY
+    """Key -> the configuration that it names -> what that sets where the file does not."""
     config: str = ""
     """What the written file is called."""
-    heading: tuple[str, ...] = ()
+    heading: Sequence[str] = ()
     """Its first remarks, with {title}, {version}, {gpus} and {chips}; none where it has none."""
     takes: str = ""
     """The flag of the program before the name of the file."""
@@ -206,9 +199,13 @@ class Format:
     def knows(self, key: str) -> bool:
         """The format has such a key."""
         short = key.rpartition(".")[2]
-        return key in self.read_keys or any(
-            self.is_harmless(k) or self.why(k) or self.refusal(k)
-            for k in (key, short)
+        return (
+            key in self.read_keys
+            or key in self.older
+            or any(
+                self.is_harmless(k) or self.why(k) or self.refusal(k)
+                for k in (key, short)
+            )
         )
 
     @cached_property
@@ -341,12 +338,6 @@ def _format(name: str, said: dict[str, Any]) -> Format:
     for key in INHERITED[:-2]:  # tables, key by key
         both = {**ancestor.get(key, {}), **said.get(key, {})}
         given[key] = {k: v for k, v in both.items() if v != ""}
-    for key, value in given.items():
-        if isinstance(value, list):
-            given[key] = tuple(value)
-    for key in ("usual", "sections"):
-        lists = given.get(key, {}).items()
-        given[key] = {k: tuple(values) for k, values in lists}
     kept = {path: cell for path, cell in cells.items() if cell is not None}
     return Format(name=name, cells=kept, **given)
 
@@ -376,7 +367,6 @@ def _cell(said: Any) -> Cell | None:
     rows = [*rest.get("once", ()), *rest.get("says", ())]
     keys = keys or [k for _, theirs, *_ in rows for k in theirs]
     keys = keys or [*rest.get("lengths", ())]
-    keys = keys or [key for key in [rest.get("parts")] if key]
     keys = keys or rest.get("product", ())
     return Cell(tuple(dict.fromkeys(keys)), **rest)
 

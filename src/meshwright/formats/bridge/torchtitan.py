@@ -14,14 +14,12 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from ...describe.job import PRECISIONS, Job
+from ...describe.job import Job
 from ...errors import BadInput
 from ...layout.stages import stage_layers
-from ...schedule import get as schedule_named
 from . import launch, shell
 from .edit import (
     NONE,
@@ -41,7 +39,6 @@ from .reading import BATCH, FileKeys, decided_elsewhere
 from .shared import (
     Out,
     layers_of,
-    model_named,
     name_of,
     sized_as,
 )
@@ -50,27 +47,9 @@ from .tool import Tool
 
 NAME = "torchtitan"
 P = "parallelism."
-SCHEDULES = {
-    "1f1b": "1F1B",
-    "gpipe": "GPipe",
-    "interleaved": "Interleaved1F1B",
-    "interleaved-zb": "InterleavedZeroBubble",
-    "zbv": "ZBVZeroBubble",
-    "dualpipev": "DualPipeV",
-}
-"""Ours -> classes of torch.distributed.pipelining."""
-SELECTIVE = "2"
-"""activation_checkpoint.selective_ac_option where it is not given: every second layer."""
-FP8 = ("quantize.linear.float8", "float8")
-MX = ("quantize.linear.mx", "mx")
-WIDE_BYTES = PRECISIONS["bf16"].gather_bytes
-WIDE = {"name": "fp8", "gather_bytes": WIDE_BYTES}
-"""FP8 products of weights that are gathered in 16 bits."""
 STARTER = "run_train.sh"
 """torchtitan's own script, which takes the configuration from the environment."""
 SETTINGS = "--job.config_file"
-HEAD = "lm_head"
-"""The module of the head."""
 CHECKPOINT = "activation_checkpoint.mode"
 OPTION = "activation_checkpoint.selective_ac_option"
 POLICY = "activation-checkpoint:"
@@ -78,13 +57,6 @@ POLICY = "activation-checkpoint:"
 GRAPHS = "training.disable_cuda_graphs"
 """CUDA graphs are on unless told, refuse pipelines and most experts (`_validate_cuda_graphs` of its
 trainer.py), and are not predicted."""
-EIGHT_BITS = {
-    ("llama3-8b", "mxfp8"): "llama3/llama3_8b_mxfp8",
-    ("llama3-405b", "rowwise"): "llama3/llama3_405b",
-    ("deepseek-v3", "rowwise"): "deepseek_v3/deepseek_v3_671b_float8",
-}
-"""(Model, scaling) -> configuration that trains in FP8: no flag says it (config_registry.py of its
-models, 0.3.0)."""
 
 
 def over_configuration(keys: dict[str, Any], chips: int | None) -> FileKeys:
@@ -94,13 +66,10 @@ def over_configuration(keys: dict[str, Any], chips: int | None) -> FileKeys:
     if "config" not in keys:
         file = str(keys.get("job.config_file") or "")
         return FileKeys(keys, chips, base=file)
-    named = f"{keys.get('module')}/{keys['config']}"
-    own = get(NAME).configs.get(named)
-    if own is not None:
-        note = (
-            f"flags that are not given are those of --config {keys['config']}"
-        )
-        return FileKeys({**own, **keys}, chips, (note,))
+    config = keys["config"]
+    if config in get(NAME).configs["config"]:
+        note = f"flags that are not given are those of --config {config}"
+        return FileKeys(keys, chips, (note,))
     theirs = decided_elsewhere(get(NAME), REGISTERED, keys, "config")
     return FileKeys(keys, chips, elsewhere=theirs)
 
@@ -112,27 +81,8 @@ REGISTERED = (
 """Fields that a configuration sets in a way of its own: nothing stands for them."""
 
 
-def configuration_name(k: Keys) -> str:
-    """module/config of 0.3, or name/flavor."""
-    parts = [k.get("module"), k.get("config")]
-    if not all(parts):
-        parts = [k.get("model.name"), k.get("model.flavor")]
-    return "/".join(map(str, parts)) if all(parts) else ""
-
-
-def eight_bits(k: Keys) -> tuple[str, str] | None:
-    """(Model, scaling) of a configuration that trains in FP8."""
-    name = configuration_name(k)
-    return next((key for key, own in EIGHT_BITS.items() if own == name), None)
-
-
-def configured_model(k: Keys) -> str | None:
-    """By the name of its configuration, or of its flavor."""
-    name = configuration_name(k)
-    if config := eight_bits(k):
-        return config[0]
-    version = NAME if k.get("config") else f"{NAME}-toml"
-    return model_named(k, name, version) if name else None
+TWO_CHUNKS = ("zbvzerobubble", "dualpipev")
+"""Schedules that have two chunks a device, whatever a layout says."""
 
 
 def stage_list(k: Keys) -> list[int] | None:
@@ -147,49 +97,53 @@ def stage_list(k: Keys) -> list[int] | None:
     return [sum(str(m).startswith("layers.") for m in part) for part in parts]
 
 
-def chunks_of_rank(k: Keys) -> int | None:
+def chunk_count(k: Keys) -> int:
     """Stages of a rank."""
     pp = k.degree("layout.pp")
     layers = layers_of(k)
     each = k.whole(P + "pipeline_parallel_layers_per_stage")
+    ends = ends_less(k)
+    if pp == 1:
+        return 1
+    if listed := stage_list(k):
+        return len(listed) // pp
+    if each and layers:
+        return -(-(layers + sum(ends)) // each) // pp
+    return 1 if schedule_word(k) in ("1f1b", "gpipe") else 2
+
+
+def ends_less(k: Keys) -> tuple[int, int]:
+    """Layers that the embedding and the head weigh: their stages have so many less."""
     first = k.whole(P + "pipeline_parallel_first_stage_less_layers", 1)
     last = k.whole(P + "pipeline_parallel_last_stage_less_layers", 1)
-    if pp == 1:
-        return None
-    if listed := stage_list(k):
-        count = len(listed) // pp
-    elif each and layers:
-        count = -(-(layers + (first or 0) + (last or 0)) // each) // pp
-    else:
-        single = k.word(P + "pipeline_parallel_schedule", "1f1b") in (
-            "1f1b",
-            "gpipe",
-        )
-        count = 1 if single else 2
-    return count if count > 1 else None
+    return first or 0, last or 0
+
+
+def schedule_word(k: Keys) -> str:
+    """PyTorch's name of the schedule, in lower case."""
+    return k.word(P + "pipeline_parallel_schedule", "1f1b")
+
+
+def chunks_of_rank(k: Keys) -> int | None:
+    """Chunks of a device, where there are several and the schedule does not say how many."""
+    count = chunk_count(k)
+    alone = count > 1 and schedule_word(k) not in TWO_CHUNKS
+    return count if alone else None
 
 
 def read_stages(k: Keys) -> str | None:
     """Layers of each stage where they are not dealt as we do."""
-    pp = k.degree("layout.pp")
-    v = k.degree("layout.interleave")
+    stages = k.degree("layout.pp") * max(chunk_count(k), 1)
     layers = layers_of(k)
     counts = stage_list(k)
-    if pp == 1 or not layers:
+    if k.degree("layout.pp") == 1 or not layers:
         return None
-    if counts is None and layers % (pp * v):
-        first = (
-            k.whole(P + "pipeline_parallel_first_stage_less_layers", 1) or 0
-        )
-        last = k.whole(P + "pipeline_parallel_last_stage_less_layers", 1) or 0
-        counts = torchtitan_stages(layers, pp * v, first, last)
+    if counts is None and layers % stages:
+        counts = torchtitan_stages(layers, stages, *ends_less(k))
     if not counts or sum(counts) != layers:
         return None
-    return (
-        None
-        if counts == [len(s) for s in stage_layers(layers, pp * v)]
-        else stage_counts_text(counts)
-    )
+    usual = [len(s) for s in stage_layers(layers, stages)]
+    return None if counts == usual else stage_counts_text(counts)
 
 
 def torchtitan_stages(
@@ -203,140 +157,49 @@ def torchtitan_stages(
     return counts
 
 
-def schedule(k: Keys) -> str | None:
-    """By PyTorch's name."""
-    word = k.word(P + "pipeline_parallel_schedule", "1f1b")
-    if k.get(P + "pipeline_parallel_schedule_csv"):
-        k.leave(
-            P + "pipeline_parallel_schedule_csv",
-            "its own order, which a layout cannot express",
-        )
-    if k.degree("layout.pp") == 1:
-        return None
-    ours = next(
-        (mine for mine, theirs in SCHEDULES.items() if theirs.lower() == word),
-        None,
-    )
-    if ours is None:
-        k.leave(
-            P + "pipeline_parallel_schedule",
-            f"not known: {', '.join(SCHEDULES.values())}",
-        )
-    if (
-        k.degree("layout.interleave") > 1
-        and ours
-        and schedule_named(ours).chunks(1) == 2
-    ):
-        # zbv and dualpipev always have two
-        k.tables["layout"].pop("interleave", None)
-    return ours
-
-
-def op_recompute(k: Keys) -> str | None:
-    """None, op by op, every n-th layer, or all."""
-    mode = k.word(CHECKPOINT, "selective")
-    option = k.word(OPTION, SELECTIVE)
-    if mode in ("none", "full"):
-        return mode
-    if mode != "selective":
-        k.leave(
-            CHECKPOINT,
-            f"{mode} is not known: nothing is recomputed",
-        )
-        return "none"
-    if option == "op":
-        return "op"
-    layers = layers_of(k)
-    if not option.isdecimal() or not int(option) or not layers:
-        return "full" if option == "1" else "op"
-    of_chunk = layers // (
-        k.degree("layout.pp") * k.degree("layout.interleave")
-    )
-    return (
-        "full" if option == "1" else f"full:{max(of_chunk // int(option), 1)}"
-    )
-
-
-def read_precision(k: Keys) -> object:
-    """bf16 under FSDP unless said; FP8 by a converter."""
-    converters = k.items("model.converters")
-    k.get("training.mixed_precision_reduce")
-    if eight_bits(k):
-        return WIDE
-    gathered = k.flag("quantize.linear.float8.enable_fsdp_float8_all_gather")
-    gathered |= k.flag("float8.enable_fsdp_float8_all_gather")
-    if any(c in (*FP8, *MX) for c in converters):
-        return "fp8" if gathered else WIDE
-    if strange := [c for c in converters if "grouped" not in c]:
-        k.leave("model.converters", f"{', '.join(strange)} is not known")
-    if k.word("training.dtype") == "bfloat16":
-        k.leave(
-            "training.dtype",
-            "weights and states are kept in 16 bits: give --precision",
-        )
-    word = k.word("training.mixed_precision_param", "bfloat16")
-    return "fp32" if word == "float32" else "bf16"
-
-
-def float8(k: Keys) -> str | None:
-    """Scaling of FP8."""
-    if config := eight_bits(k):
-        return config[1]
-    converters = k.items("model.converters")
-    if any(c in MX for c in converters):
-        return "mxfp8"
-    word = k.word("quantize.linear.float8.recipe_name") or k.word(
-        "float8.recipe_name"
-    )
-    if not any(c in FP8 for c in converters):
-        return None
-    return "rowwise" if word.startswith("rowwise") else "tensorwise"
-
-
 # ---------------------------------------------------------------- writing
+
+
+def scaling_of(configuration: str) -> str | None:
+    """How a configuration scales its FP8 numbers; None of one that trains in 16 bits."""
+    configs = get(NAME).configs["config"]
+    own = configs.get(configuration.partition("/")[2], {})
+    scaling = own.get("float8.recipe_name", "mxfp8")
+    return str(scaling) if "model.converters" in own else None
 
 
 def write_configuration(job: Job, out: Out) -> None:
     """The configuration that trains the model in these numbers."""
     told = job.software.float8
-    eight = {
-        name: config
-        for (name, scaling), config in EIGHT_BITS.items()
-        if told in (None, scaling)
-    }
+    models = get(NAME).models
+    eight = {name: s for name in models if (s := scaling_of(name))}
     if job.precision.compute != "fp8":
-        config = name_of(job, NAME)
-    elif name := sized_as(job.model, eight):
-        config = eight[name]
+        config = name_of(job, NAME, but=eight)
     else:
-        raise BadInput(
-            "torchtitan's flags do not say FP8, and it has a configuration only of"
-            f" {', '.join(f'{m} ({scaling})' for m, scaling in EIGHT_BITS)}:"
-            " --to torchtitan-toml writes the file of 0.2"
-        )
+        fitting = {
+            models[name]: name
+            for name, scaling in eight.items()
+            if told in (None, scaling)
+        }
+        model = sized_as(job.model, fitting)
+        if model is None:
+            every = ", ".join(f"{models[n]} ({s})" for n, s in eight.items())
+            raise BadInput(
+                "torchtitan's flags do not say FP8, and it has a configuration only of"
+                f" {every}: --to torchtitan-toml writes the file of 0.2"
+            )
+        config = fitting[model]
     out["module"], out["config"] = config.split("/")
 
 
-def write_shards_and_copies(job: Job, out: Out) -> None:
-    """Replicas are shards where anything is sharded, else copies."""
-    l = job.layout
-    shards = int(l.dp) // int(l.dp_replicate) if l.zero else 1
-    out[P + "data_parallel_replicate_degree"] = int(l.dp) // shards
-    out[P + "data_parallel_shard_degree"] = shards
-    if bool(l.zero) != (shards * l.cp > 1):
-        raise BadInput(
-            f"torchtitan shards over dp x cp, or not at all: zero {l.zero} cannot be expressed"
-        )
-    room, parts = shards * int(l.cp * l.tp), int(l.ep * l.etp)
-    if l.ep > 1 and room % parts:
-        raise BadInput(
-            f"torchtitan shares experts out over dp_shard x cp x tp = {room} ranks, which {parts}"
-            " do not divide: shard with zero 2 or 3, or 1 in a pipeline"
-        )
+def write_flavor(job: Job, out: Out) -> None:
+    """The model as the file of 0.2 says it."""
+    names = name_of(job, f"{NAME}-toml").split("/")
+    out["model.name"], out["model.flavor"] = names
 
 
-def write_chunks(job: Job, out: Out, head: str = HEAD) -> None:
-    """Even stages by their size, others by their modules."""
+def write_chunks(job: Job, out: Out, head: str = "lm_head") -> None:
+    """Even stages by their size, others by their modules.  head: the module of the head."""
     l = job.layout
     if l.pp == 1:
         return
@@ -360,39 +223,9 @@ def modules(layers: list[int], head: str) -> list[list[str]]:
     return parts
 
 
-def write_schedule(job: Job, out: Out) -> None:
-    l = job.layout
-    if l.pp == 1:
-        return
-    if l.schedule not in SCHEDULES:
-        raise BadInput(
-            f"torchtitan has no schedule {l.schedule}: {', '.join(SCHEDULES)}"
-        )
-    if (l.schedule in ("1f1b", "gpipe")) != (
-        schedule_named(l.schedule).chunks(l.interleave) == 1
-    ):
-        raise BadInput(
-            f"torchtitan's {SCHEDULES[l.schedule]} does not run interleave {l.interleave}"
-        )
-    out[P + "pipeline_parallel_schedule"] = SCHEDULES[l.schedule]
-
-
-def write_precision(job: Job, out: Out) -> None:
-    """bf16 or fp32; the configuration says FP8."""
-    numbers = job.precision
-    if numbers == PRECISIONS["fp32"]:
-        out["training.mixed_precision_param"] = "float32"
-    elif numbers.compute == "fp8":
-        if numbers != replace(PRECISIONS["fp8"], gather_bytes=WIDE_BYTES):
-            raise BadInput(
-                "torchtitan's configurations in FP8 gather weights in 16 bits and add gradients"
-                f" up in 32: --precision fp8 with gather_bytes {WIDE_BYTES}"
-            )
-    elif numbers != PRECISIONS["bf16"]:
-        raise BadInput(
-            "torchtitan trains in bf16, fp8 or fp32 with fp32 gradients, not"
-            f" {numbers.name or numbers.compute}"
-        )
+def write_output_chunks(job: Job, out: Out) -> None:
+    """The same before 0.3, which called the module of the head otherwise."""
+    write_chunks(job, out, "output")
 
 
 def tyro_flag(key: str, value: Any) -> str:
@@ -459,24 +292,15 @@ class Torchtitan(Tool):
         words = next((ws for ws in tried if ws is not None), None)
         if words is None:
             raise BadInput(f"{where} starts nothing with torchtitan's flags")
+        policies = [w for w in words if w.startswith(POLICY)]
+        flags = launch.arguments([w for w in words if w not in policies])
         keys: dict[str, Any] = {}
-        name = ""
-        for word in words:
-            if word.startswith("--"):
-                name, equals, value = word[2:].partition("=")
-                name = name.replace("-", "_")
-                section, no, switch = name.rpartition(".no_")
-                if no:
-                    keys[f"{section}.{switch}"], name = False, ""
-                else:
-                    keys[name] = value if equals else True
-            elif word.startswith(POLICY):
-                keys[CHECKPOINT], name = word.removeprefix(POLICY), ""
-                keys[OPTION] = "op"  # its policies know no other
-            elif name:
-                keys[name] = (
-                    word if keys[name] is True else f"{keys[name]} {word}"
-                )
+        for name, value in flags.items():
+            section, no, switch = name.rpartition(".no_")
+            keys |= {f"{section}.{switch}": False} if no else {name: value}
+        for word in policies:  # they know no other option
+            keys[CHECKPOINT] = word.removeprefix(POLICY)
+            keys[OPTION] = "op"
         chips = launch.ranks_started(words, script)
         known = ("module", "config", "job.config_file")
         said = {k: v for k, v in keys.items() if "." in k or k in known}
