@@ -94,7 +94,7 @@ def test_flags_that_switch_something_off_are_read() -> None:
     assert {"kv_lora_rank", "moe_router_topk", "world_size"}.isdisjoint(
         found.said.keys
     )
-    assert {"kv_lora_rank", "world_size"} <= found.names
+    assert {"kv_lora_rank", "world_size"} <= found.said.names
 
 
 def test_megatron_of_2021_and_deepspeed() -> None:
@@ -102,12 +102,14 @@ def test_megatron_of_2021_and_deepspeed() -> None:
     head, end = "--- arguments ---\n", "--- end of arguments ---\n"
     old = f"{head}  model_parallel_size ............. 4\n"
     found = dump(old + end)
-    assert found and found.tables == {"job": {"framework": "megatron-2021"}}
+    assert found and found.said.known == {
+        "job": {"framework": "megatron-2021"}
+    }
     assert found.said.keys == {"tensor_model_parallel_size": "4"}
     found = dump(
         f"{old}  deepspeed ....... True\n  zero_stage ...... 1.0\n{end}"
     )
-    assert found and found.tables == {
+    assert found and found.said.known == {
         "job": {"framework": "megatron-deepspeed"},
         "layout": {"zero": 1},
     }

@@ -72,42 +72,38 @@ SCALES = re.compile(
     r"|\w+_kernel|mode|eps|mixer_rms_eps|return_last_states|linear_allow_neg_eigval"
 )
 """Names of factors and numerics, which change no product in a class that has them."""
+NAMES = {
+    "layers": ("num_layers", "n_layers", "n_layer", "num_hidden_layers"),
+    "hidden": (
+        *("d_model", "dim", "n_embd", "n_embed", "hidden_size", "embed_dim"),
+        "hidden_dim",
+    ),
+    "heads": ("num_heads", "n_heads", "n_head", "num_attention_heads"),
+    "ffn": (
+        *("ffn_embed_dim", "ffn_dim", "d_ff", "intermediate_size"),
+        *("ffn_hidden_size", "n_inner", "hidden_dim"),
+    ),
+    "kv_heads": (
+        "n_kv_heads",
+        "num_kv_heads",
+        "num_key_value_heads",
+        "n_head_kv",
+    ),
+    "head_dim": (
+        "attention_head_dim",
+        "head_dim",
+        "kv_channels",
+        "head_size",
+    ),
+    "vocab": ("n_vocab",),
+    "experts": ("num_experts", "n_routed_experts", "num_local_experts"),
+    "window": ("sliding_window_size",),
+}
+"""Field of a Model -> its names in files of programs and families."""
 SYNONYMS = {
-    **dict.fromkeys(
-        ("num_layers", "n_layers", "n_layer", "num_hidden_layers"), ("layers",)
-    ),
-    **dict.fromkeys(
-        ("d_model", "dim", "n_embd", "n_embed", "hidden_size", "embed_dim"),
-        ("hidden",),
-    ),
-    **dict.fromkeys(
-        ("num_heads", "n_heads", "n_head", "num_attention_heads"), ("heads",)
-    ),
-    **dict.fromkeys(
-        (
-            "ffn_embed_dim",
-            "ffn_dim",
-            "d_ff",
-            "intermediate_size",
-            "ffn_hidden_size",
-            "n_inner",
-        ),
-        ("ffn",),
-    ),
-    **dict.fromkeys(
-        ("n_kv_heads", "num_kv_heads", "num_key_value_heads", "n_head_kv"),
-        ("kv_heads",),
-    ),
-    **dict.fromkeys(
-        ("attention_head_dim", "head_dim", "kv_channels", "head_size"),
-        ("head_dim",),
-    ),
-    "hidden_dim": ("hidden", "ffn"),
-    "n_vocab": ("vocab",),
-    **dict.fromkeys(
-        ("num_experts", "n_routed_experts", "num_local_experts"), ("experts",)
-    ),
-    "sliding_window_size": ("window",),
+    key: [field for field, keys in NAMES.items() if key in keys]
+    for keys in NAMES.values()
+    for key in keys
 }
 """Names that other programs or families have for a Model's field: silently one, or refused."""
 SIZES = (

@@ -15,28 +15,10 @@ from ..errors import BadInput
 from .hf_keys import classes
 
 NO_TOWERS = ("text_config", "quantization_config", "generation_config")
-TEXT_OF = {
-    "gemma3": "gemma3_text",
-    "gemma4": "gemma4_text",
-    "gemma4_unified": "gemma4_unified_text",
-    "minimax_m3_vl": "minimax_m3_vl_text",
-    "llama4": "llama4_text",
-    "mistral3": "mistral",
-    "qwen2_audio": "qwen2",
-    "qwen2_vl": "qwen2_vl_text",
-    "qwen2_5_vl": "qwen2_5_vl_text",
-    "qwen3_5": "qwen3_5_text",
-    "qwen3_5_moe": "qwen3_5_moe_text",
-    "qwen3_vl": "qwen3_vl_text",
-    "qwen3_vl_moe": "qwen3_vl_moe_text",
-}
-"""model_type of a multimodal file -> that of a text part that does not say its own."""
-FLAT = {
-    "phi4_multimodal": "phi4_multimodal",
-    "qwen2_vl": "qwen2_vl_text",
-    "qwen2_5_vl": "qwen2_5_vl_text",
-}
-"""Of a file that has the language model's keys beside those of its towers."""
+TEXT_OF = {"mistral3": "mistral", "qwen2_audio": "qwen2"}
+"""model_type of a multimodal file -> that of its text part, where it is not its own with _text."""
+FLAT = ("phi4_multimodal", "qwen2_vl", "qwen2_5_vl")
+"""Files that have the language model's keys beside those of their towers."""
 RENAMED = {"emu3_text_model": "llama"}
 """Text parts whose layers are those of another family."""
 OUTER = ("architectures",)
@@ -86,6 +68,12 @@ def tie(
     ]
 
 
+def text_kind(kind: Any) -> Any:
+    """model_type of the language model of a multimodal file that does not say it."""
+    own = f"{kind}_text"
+    return own if own in classes() else TEXT_OF.get(str(kind), kind)
+
+
 def text_part(
     config: Mapping[str, Any],
 ) -> tuple[Mapping[str, Any], list[str]]:
@@ -125,8 +113,8 @@ def text_part(
             for key, value in config.items()
             if key not in (*parts, *OUTER)
         }
-        return {**own, "model_type": FLAT[outer]}, notes
-    named = {"model_type": TEXT_OF.get(outer, kind), **inner}
+        return {**own, "model_type": text_kind(outer)}, notes
+    named = {"model_type": text_kind(kind), **inner}
     own = named["model_type"]
     if isinstance(own, str):
         named["model_type"] = RENAMED.get(own, own)

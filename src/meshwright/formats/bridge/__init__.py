@@ -135,22 +135,12 @@ def arguments_of_log(text: str, chips: int | None) -> ForeignFile:
         said = tool_named(found.format).of_tree(found.said.keys, "the log")
         said = replace(
             said,
-            chips=found.said.chips or said.chips,
+            chips=chips or found.said.chips or said.chips,
             notes=(*said.notes, *found.said.notes),
+            known=found.said.known,
+            names=found.said.names,
         )
-        file = understood_as(found.format, said, chips)
-        beside = {
-            table: {**file.tables.get(table, {}), **fields}
-            for table, fields in found.tables.items()
-        }
-        more = {name for fields in found.tables.values() for name in fields}
-        taken = {k: v for k, v in file.taken.items() if k not in more}
-        return replace(
-            file,
-            tables={**file.tables, **beside},
-            taken=taken,
-            names=found.names,
-        )
+        return understood_as(found.format, said)
     kind = steps_of(text).kind
     if beginning := headed(kind, text):
         known = beginning.chips if chips is None else chips
@@ -290,9 +280,8 @@ def of_primus(
     tool = tool_named(wrapped.format)
     said = tool.of_tree(wrapped.keys, path)
     said = primus.with_experts_asked(said, wrapped)
-    said = replace(said, chips=chips or said.chips)
     known = {"model": wrapped.model} if wrapped.model else {}
-    file = understood(get(wrapped.format), said, known)
+    file = understood_as(wrapped.format, replace(said, known=known), chips)
     return primus.understood_as_primus(file, wrapped)
 
 

@@ -35,9 +35,20 @@ NO_MASTERS = (
 """torch_dtype of utils/config/__init__.py, normalize_config."""
 
 
+def deepspeed_stage(k: Keys, key: str) -> int:
+    """ZeRO stage in the name of DeepSpeed's file; 0, and asked for, where it has none."""
+    file = k.get(key)
+    named = STAGE.search(str(file).lower().rpartition("/")[2])
+    if named is None:
+        k.unreadable(key, f"{brief(file)}: give --zero, or read that file")
+        return 0
+    stage = int(named[1])
+    runs_on(k, PROFILES[stage])
+    return stage
+
+
 def zero(k: Keys) -> int:
     """Of FSDP's configuration, or of the name of DeepSpeed's file."""
-    deepspeed = k.get("deepspeed")
     words = [k.word(key) for key in STRATEGIES]
     listed = [w.lower() for w in k.items("fsdp") if w.lower() in SHARDING]
     word = next(filter(None, (*words[:2], *listed, *words[2:])), "")
@@ -48,17 +59,8 @@ def zero(k: Keys) -> int:
                 key,
                 f"{brief(value)} is unknown: it may change time or memory",
             )
-    if deepspeed is not None:
-        named = STAGE.search(str(deepspeed).lower().rpartition("/")[2])
-        if named is None:
-            k.unreadable(
-                "deepspeed",
-                f"{brief(deepspeed)}: give --zero, or read that file",
-            )
-            return 0
-        stage = int(named[1])
-        runs_on(k, PROFILES[stage])
-        return stage
+    if k.get("deepspeed") is not None:
+        return deepspeed_stage(k, "deepspeed")
     fsdp = (
         k.get("fsdp")
         or version

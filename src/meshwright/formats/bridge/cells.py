@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from functools import cache, partial
@@ -189,7 +189,7 @@ class KeyNames(dict[str, Any]):
             title=keys.title,
             left=lambda: left_of(keys),
             strange=strange,
-            hub=lambda *names: hub_model(keys, names, format.name),
+            hub=lambda name: hub_model(keys, name, format.name),
             batch_of_parts=partial(batch_of_parts, keys, format),
             model=lambda name, of=format.name: model_named(keys, name, of),
             max=max,
@@ -281,7 +281,7 @@ class PlanNames(dict[str, Any]):
 def _said(path: str, cell: Cell, keys: Keys) -> Any:
     """Our value in the first row whose keys are there; the default where none is."""
     keys.used |= {*cell.keys} & {*keys.said}
-    rows: list[tuple[Any, ...]] = [
+    rows: list[Sequence[Any]] = [
         row for row in (*cell.once, *cell.says) if row[1]
     ]
     there = [
@@ -417,9 +417,9 @@ def said_of(format: Format, path: str, job: Job) -> Mapping[str, Any] | None:
     tells them.
     """
     cell = format.cells.get(path)
-    if cell is None or cell.script or cell.always is not UNSAID:
-        return None
     table, _, name = path.partition(".")
+    if not (cell and name) or cell.script or cell.always is not UNSAID:
+        return None
     owner = job if table == "job" else getattr(job, table)
     value = getattr(owner, name)
     # the first row of a value is its usual word, and one that is written comes before

@@ -56,10 +56,6 @@ class Dump(NamedTuple):
 
     format: str
     said: FileKeys
-    names: frozenset[str] = frozenset()
-    """All arguments that the version of the tool has, where the log lists them."""
-    tables: Mapping[str, Mapping[str, Any]] = {}
-    """Table -> field -> value, of what no key of the format says."""
 
 
 def dump(text: str) -> Dump | None:
@@ -100,9 +96,8 @@ def _parsed(keys: dict[str, Any]) -> Dump:
         tables = {"job": {"framework": "megatron-2021"}}
     chips = int(world) if world.isdecimal() else None
     notes = () if "global_batch_size" in names else (NO_BATCH,)
-    return Dump(
-        "megatron", FileKeys(_flags(keys), chips, notes), names, tables
-    )
+    said = FileKeys(_flags(keys), chips, notes, known=tables, names=names)
+    return Dump("megatron", said)
 
 
 RENAMED = {

@@ -47,12 +47,7 @@ def zero_v1(k: Keys) -> int:
     """FSDP frees gathered weights, or not; DeepSpeed by the name of its file."""
     name = k.word("dist_config.name", "none")
     if name == "deepspeed":
-        file = k.get("dist_config.config_file", "")
-        named = Keys({"deepspeed": file}, k.title, tables=k.tables)
-        stage = axolotl.zero(named)
-        if named.unread:
-            k.unreadable("dist_config.config_file", named.left["deepspeed"])
-        return stage
+        return axolotl.deepspeed_stage(k, "dist_config.config_file")
     if name not in (*FSDP2, "none"):
         k.unreadable("dist_config.name", f"{brief(name)}: give --zero")
     if name not in FSDP2:

@@ -63,21 +63,22 @@ def _read(
         **({"moe": {}} if job.model.moe else {}),
     }
     chips = int(job.layout.chips)
-    file = understood(format, FileKeys(dict(keys), chips), {"model": seeds})
+    said = FileKeys(dict(keys), chips, known={"model": seeds})
+    file = understood(format, said)
     for key, why in file.left.items():
         path = next((p for p, c in format.cells.items() if key in c.keys), key)
         raise BadInput(
             f"{format.title} cannot express this {path}: {key}: {why}"
         )
     tables = file.tables
-    said = dict(tables.get("job", {}))
-    batch = said.pop("batch", f"{job.batch}seq")
+    given = dict(tables.get("job", {}))
+    batch = given.pop("batch", f"{job.batch}seq")
     degrees = dict(tables.get("layout", {}))
     degrees.pop("placement", None)  # where ranks lie is asked in `writing`
     layout = read(Layout, degrees, "layout", thing_named).filling(chips)
     rest = {
         "seq": job.seq,
-        **said,
+        **given,
         "batch": 1,
         "framework": job.framework,
         "model": job.model,

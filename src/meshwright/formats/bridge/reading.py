@@ -44,6 +44,11 @@ class FileKeys:
     """The file under these keys, whose others count; it is not read yet."""
     elsewhere: Mapping[str, str] = field(default_factory=dict)
     """Field that another file decides, such as layout.tp -> the key that names that file."""
+    known: Mapping[str, Mapping[str, Any] | str] = field(default_factory=dict)
+    """Table -> field -> value, of what is known beside the keys, such as the model's layers; or the
+    model's name."""
+    names: frozenset[str] = frozenset()
+    """All arguments that the tool's version has, where a log lists them; empty: not known."""
 
 
 @dataclass(frozen=True)
@@ -71,19 +76,11 @@ class ForeignFile:
     taken: Mapping[str, Any] = field(default_factory=dict)
     """Field, such as tp -> what stands for what the file does not say."""
     names: frozenset[str] = frozenset()
-    """All arguments that the tool's version has, where a log lists them; empty: not known."""
+    """All arguments that the tool's version has, as in `FileKeys`."""
 
 
-def understood(
-    format: Format,
-    said: FileKeys,
-    known: Mapping[str, Mapping[str, Any] | str] | None = None,
-) -> ForeignFile:
-    """Every field of the table, read from the keys of a file.
-
-    known: table -> field -> value, of what is known beside the file, such as the model's layers; or
-    the model's name.
-    """
+def understood(format: Format, said: FileKeys) -> ForeignFile:
+    """Every field of the table, read from the keys of a file."""
     named = {format.older.get(k, k): v for k, v in said.keys.items()}
     for key, configurations in format.configs.items():
         named = {**configurations.get(str(named.get(key)), {}), **named}
@@ -97,7 +94,7 @@ def understood(
     keys.used |= {*format.ranks} & {*keys.said}
     beside: dict[str, Any] = {
         name: table if isinstance(table, str) else dict(table)
-        for name, table in (known or {}).items()
+        for name, table in said.known.items()
     }
     keys.tables.update(beside)
     for path, cell in format.cells.items():
@@ -149,6 +146,7 @@ def understood(
         taken=left_open(
             format, {*named, *said.doubtful}, tables, said.elsewhere
         ),
+        names=said.names,
     )
 
 

@@ -93,9 +93,9 @@ def ask_for_vocabulary(k: Keys) -> None:
     ]
 
 
-def hub_model(k: Keys, names: tuple[str, ...], format: str) -> object:
+def hub_model(k: Keys, given: object, format: str) -> object:
     """The model of the catalogue by its name on Hugging Face, or a folder's config.json."""
-    name = str(next(filter(None, [k.get(key) for key in names]), ""))
+    name = str(given or "")
     short = name.rpartition("/")[2]
     for word in (name, short):
         if catalog.has("models", word):

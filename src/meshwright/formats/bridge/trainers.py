@@ -25,8 +25,7 @@ def litgpt_model(k: Keys) -> object:
     """Its name, or the last two folders of its checkpoint: checkpoints/meta-llama/Llama-3.2-1B."""
     folders = str(k.get("checkpoint_dir", "")).strip("/").split("/")
     name = k.get("model_name") or "/".join(folders[-2:])
-    named = Keys({"name": name}, k.title, tables=k.tables)
-    return hub_model(named, ("name",), "litgpt")
+    return hub_model(k, name, "litgpt")
 
 
 def olmo_tokens(k: Keys) -> float | None:
@@ -82,11 +81,7 @@ def levanter_model(k: Keys) -> object:
         return None
     if "model_name_or_path" in k.said:
         k.notes.append(TUNED)
-    return hub_model(
-        Keys({"name": names[0]}, k.title, tables=k.tables),
-        ("name",),
-        "levanter",
-    )
+    return hub_model(k, names[0], "levanter")
 
 
 def levanter_vocab(k: Keys) -> int | None:
