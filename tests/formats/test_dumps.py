@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from meshwright.formats import bridge
 from meshwright.formats.bridge.dumps import dump, headed
 from meshwright.formats.flags import read_flags
 from meshwright.formats.logs import steps_of
@@ -106,13 +107,14 @@ def test_megatron_of_2021_and_deepspeed() -> None:
         "job": {"framework": "megatron-2021"}
     }
     assert found.said.keys == {"tensor_model_parallel_size": "4"}
-    found = dump(
-        f"{old}  deepspeed ....... True\n  zero_stage ...... 1.0\n{end}"
-    )
-    assert found and found.said.known == {
-        "job": {"framework": "megatron-deepspeed"},
-        "layout": {"zero": 1},
-    }
+    for stage, program in ((1, "megatron-deepspeed"), (3, "deepspeed-zero3")):
+        more = f"  deepspeed ....... True\n  zero_stage ...... {stage}.0\n"
+        file = bridge.arguments_of_log(old + more + end, None)
+        assert file.tables["job"]["framework"] == program
+        assert file.tables["layout"]["zero"] == stage
+        flags = f"--num-layers 2 --deepspeed --zero-stage {stage}"
+        script = bridge.read_file("a.sh", f"deepspeed pretrain_gpt.py {flags}")
+        assert script.tables["job"]["framework"] == program
 
 
 def test_torchtitan_and_maxtext() -> None:

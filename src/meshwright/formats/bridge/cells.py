@@ -41,6 +41,7 @@ from .shared import (
     run_tokens,
     runs_fsdp2,
     runs_on,
+    shards,
     value_in_words,
 )
 from .table import UNSAID, Cell, Format
@@ -247,6 +248,7 @@ class PlanNames(dict[str, Any]):
         super().__init__(
             accumulated=partial(accumulated, job),
             compiles=partial(compiles, job),
+            shards=partial(shards, job),
             hub_name=partial(hub_name, job),
             inside=partial(inside, job),
             megatron_settings=partial(megatron_settings, job),
@@ -261,7 +263,6 @@ class PlanNames(dict[str, Any]):
             "job": job,
             "format": format,
             "layout": l,
-            "shards": int(l.dp) // int(l.dp_replicate) if l.zero else 1,
             "software": job.software,
             "model": job.model,
             "own": job.framework,

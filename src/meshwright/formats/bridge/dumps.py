@@ -84,15 +84,7 @@ def _parsed(keys: dict[str, Any]) -> Dump:
         if old in keys and new not in keys:
             keys[new] = keys.pop(old)
     tables: dict[str, dict[str, Any]] = {}
-    stage = keys.get("zero_stage", "0").partition(".")[0]
-    if keys.get("deepspeed") == "True" and stage.isdecimal():
-        whole = stage == str(WEIGHTS)
-        program = "deepspeed-zero3" if whole else "megatron-deepspeed"
-        tables = {
-            "job": {"framework": program},
-            "layout": {"zero": int(stage)},
-        }
-    elif "use_distributed_optimizer" not in names:  # of 2022
+    if "use_distributed_optimizer" not in names:  # of 2022
         tables = {"job": {"framework": "megatron-2021"}}
     chips = int(world) if world.isdecimal() else None
     notes = () if "global_batch_size" in names else (NO_BATCH,)
@@ -110,8 +102,6 @@ NO_BATCH = (
     "the log says no global batch: give it (--batch 512seq), or one microbatch of each replica is"
     " taken"
 )
-WEIGHTS = 3
-"""ZeRO stage that shards weights."""
 
 
 def _lines(text: str) -> Iterator[str]:

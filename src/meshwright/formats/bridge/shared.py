@@ -353,6 +353,12 @@ def megatron_settings(job: Job) -> str:
     return "; ".join(beside.broken_settings(job, job.layout, rules))
 
 
+def shards(job: Job) -> int:
+    """Ranks over which the states of a model are cut; 1 where nothing is sharded."""
+    l = job.layout
+    return int(l.dp) // int(l.dp_replicate) if l.zero else 1
+
+
 def compiles(job: Job) -> bool:
     """The model is compiled."""
     on = job.software.compiled
