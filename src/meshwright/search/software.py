@@ -194,19 +194,13 @@ def best_tuning(best: Prediction, asked: Space) -> Tuning | None:
     within = best.merit_s * (1.0 + least) / (1.0 + resolution(best.job))
     # each search takes as long as the plan's: the second only where the first gives nothing
     again = best.fits and not best.idle
-    for settings in _sets(wanted, own) if again else []:
+    every = [wanted, own] if own != wanted else [wanted]
+    for settings in every if again else []:
         layout = best_layout(best.job, asked, settings, within)
         other = layout and _prune(best, settings, layout)
         if other and other.prediction.merit_s <= within:
             return other
     return one
-
-
-def _sets(
-    wanted: Mapping[str, Any], own: Mapping[str, Any]
-) -> list[dict[str, Any]]:
-    """All settings, then those that go with the layout of the answer."""
-    return [dict(wanted), *([dict(own)] if len(own) < len(wanted) else [])]
 
 
 def _best_settings(best: Prediction) -> dict[str, Any]:
