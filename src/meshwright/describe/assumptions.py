@@ -616,6 +616,10 @@ MEGATRON = replace(
     framework="megatron-2021",
 )
 
+EPOCH_SEARCH = Choices(
+    schedule=("1f1b", "interleaved", "zb-h2"), zero=(1,), recompute=("none",)
+)
+"""Weights on every replica, states sharded."""
 EPOCH = Assumptions(
     "epoch-2024",
     "Erdil & Schneider-Joseph 2024, arXiv 2411.01137: matrix products on a memory hierarchy,"
@@ -638,13 +642,10 @@ EPOCH = Assumptions(
     ),
     memory=ON_PAPER,
     precision=PRECISIONS["fp16-pure"],
-    choices=(  # weights on every replica, states sharded
-        Choices(
-            cp=(1,),
-            schedule=("1f1b", "interleaved", "zb-h2"),
-            zero=(1,),
-            recompute=("none",),
-        ),
+    choices=(
+        Choices(EPOCH_SEARCH, cp=(1,)),
+        # the paper's own: cp cuts d_model, tp d_ff; of models of feed-forwards alone
+        Choices(EPOCH_SEARCH, scheme=("mlp2d",)),
     ),
 )
 

@@ -80,6 +80,12 @@ def plan_checks() -> Iterator[Check]:
         f"says little by itself: t 1 keeps it there too; {same} of {len(ten)} have the printed t: "
         + ", ".join(f"{p.name} t {p.best.layout.tp}" for p in ten),
     )
+    alike = [
+        p.name
+        for p in ten
+        if replace(p.best.layout, placement={})
+        == replace(p.theirs.layout, placement={})
+    ]
     lost = [p.theirs.step_time_s / p.best.step_time_s - 1 for p in ten]
     yield _asked(
         "takeaway 1/models whose plan has the printed t",
@@ -87,7 +93,8 @@ def plan_checks() -> Iterator[Check]:
         "the paper took its degrees by the heuristics of section 3, searched none and measured no"
         " other for these models (section 5.1); smaller models take more stages with chunks and"
         " less tensor parallelism here, where each layer waits for its all-reduces: as predicted"
-        f" the printed layouts are {min(lost):.0%} to {max(lost):.0%} slower",
+        f" the printed layouts are {min(lost):.0%} to {max(lost):.0%} slower; the plan is theirs to"
+        f" microbatch and chunks for {', '.join(alike)}",
     )
     yield from under_the_set()
 
