@@ -140,6 +140,16 @@ def test_the_smallest_cluster_is_no_larger_than_one_that_does_the_run() -> (
         assert isinstance(run_on(scenario, real, width, n), str)
 
 
+def test_a_chip_without_fp16_is_asked_in_bf16(shell: Shell) -> None:
+    """TPUs: nobody has to say so."""
+    line = "limits tpu-v5p-pod --model realistic --run 1e23"
+    plain, said = (
+        shell.json(f"{line}{more}")["answers"][0]
+        for more in ("", " --precision bf16")
+    )
+    assert (plain["chips"], plain["flops"]) == (said["chips"], said["flops"])
+
+
 GIVEN = {
     "--model realistic": ["--model", "realistic"],
     "--sensitivity": ["--sensitivity"],

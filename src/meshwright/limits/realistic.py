@@ -17,6 +17,7 @@ from typing import Any
 
 from ..count.model import model_flops, parameters
 from ..describe.assumptions import REALISTIC, Assumptions, Hide, HidePass
+from ..describe.chip import Chip
 from ..describe.cluster import Cluster
 from ..describe.framework import Framework
 from ..describe.frozen import put, with_path
@@ -70,12 +71,18 @@ class Realism:
     assumptions: Assumptions = REALISTIC
     framework: Framework | None = None
     """None: the usual one on the chip."""
-    precision: Precision = PRECISIONS["fp16"]
+    precision: Precision | None = None
+    """None: 16 bits, of which TPUs have bf16 alone; mixed, as whole models are trained."""
     attention: bool = True
     """Scores and values; False: a token sees only itself (projections stay)."""
     vocabulary: int = VOCABULARY
     """0 = no embedding and no output head."""
     space: Space = SPACE
+
+    def numbers(self, chip: Chip) -> Precision:
+        """Those of a run on the chip."""
+        usual = "fp16" if "fp16" in chip.matrix_flops else "bf16"
+        return self.precision or PRECISIONS[usual]
 
     def goodput(self, chips: int, size: float) -> float:
         """Share of the time that failures leave a model of so many parameters."""
@@ -324,7 +331,7 @@ def smallest_real_cluster(
     model = transformer(scenario.law, D, real)
     flops, _, _ = run_of(scenario.law, model)
     size = parameters(model)
-    peak = scenario.chip.peak(real.precision.compute)
+    peak = scenario.chip.peak(real.numbers(scenario.chip).compute)
     least = flops / (scenario.duration_s * peak * scenario.sustained)
     unit = _experts(model)
     # one chip an expert at least, as many as share a batch
@@ -365,7 +372,7 @@ def run_on(
     took = useful_s / real.goodput(chips, size)
     if took >= scenario.duration_s:
         return main_cause(best)
-    peak = scenario.chip.peak(real.precision.compute)
+    peak = scenario.chip.peak(real.numbers(scenario.chip).compute)
     return RealPoint(
         flops=flops,
         parameters=size,
@@ -389,7 +396,7 @@ def fastest(
         model,
         Cluster(scenario.chip, scenario.joined, chips),
         batch,
-        precision=real.precision,
+        precision=real.numbers(scenario.chip),
         assumptions=launched(real.assumptions),
         framework=real.framework,
     )
