@@ -279,23 +279,6 @@ def test_one_chip_is_idle(shell: Shell) -> None:
     assert "1 of 9 chips is idle" in text and text.count("is idle") == 1
 
 
-def test_a_precision_by_name_says_that_its_gradients_are_wider(
-    shell: Shell,
-) -> None:
-    """Megatron-Bridge's recipes reduce in 16 bits; bf16 by name is the mixed precision of all."""
-    line = "predict llama3-8b --on 64xh100 --batch 64seq --zero 3 --framework"
-    for more, said in (
-        ("megatron-bridge --precision bf16", True),
-        ("megatron-bridge --precision fp8", True),
-        ("megatron-bridge", False),
-        ("megatron-bridge --precision bf16 --gradients half", False),
-        ("megatron-bridge --precision bf16 --gradients fp32", False),
-        ("megatron-core --precision bf16", False),
-    ):
-        notes = shell.json(f"{line} {more}")["notes"]
-        assert any("--gradients half" in n for n in notes) is said, more
-
-
 @pytest.mark.parametrize(
     ("model", "way", "said", "gathers"),
     [

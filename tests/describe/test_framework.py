@@ -42,6 +42,45 @@ def job(**fields: object) -> Job:
     )
 
 
+def gradients_of(**fields: object) -> float:
+    return job(**fields).precision.gradient_bytes
+
+
+@pytest.mark.parametrize("name", ["bf16", "fp8"])
+def test_gradients_of_a_named_precision_are_the_frameworks(name: str) -> None:
+    bridge = {"framework": "megatron-bridge", "precision": name}
+    assert gradients_of(**bridge) == 2.0
+    assert gradients_of(**{**bridge, "framework": "megatron-core"}) == 4.0
+    assert gradients_of(**{**bridge, "framework": "megatron-deepspeed"}) == 2.0
+    # the name or the software says them, or all numbers are given
+    assert gradients_of(precision=f"{name}-pure") == 2.0
+    stated = {**bridge, "software": Software(gradients="fp32")}
+    assert gradients_of(**stated) == 4.0
+    given = job(**{**bridge, "precision": PRECISIONS[name]})
+    assert given.precision == PRECISIONS[name]
+    assert given.precision_words == f"{name}, gradients of 4 bytes"
+    assert job(**stated).precision_words == given.precision_words
+    assert job(**bridge).precision_words == name
+    # papers have no framework to ask
+    lbl = gradients_of(assumptions="lbl-2024", precision="bf16")
+    assert lbl == PRECISIONS["bf16"].gradient_bytes
+    for one in (job(**bridge), job(**stated), given):
+        text = dump_job(one)
+        assert load_job(tomllib.loads(text)) == one
+    assert f'precision = "{name}"' in dump_job(job(**bridge))
+    flags = {"on": "8xh100-sxm", "batch": "8seq", **bridge}
+    read = read_flags("llama3-8b", flags)
+    assert read.precision == job(**bridge).precision
+
+
+def test_gradients_follow_the_framework_of_a_named_precision() -> None:
+    named = job(framework="megatron-bridge", precision="fp8")
+    other = named.with_(framework="megatron-core")
+    assert other.precision == PRECISIONS["fp8"]
+    assert other.with_(framework="megatron-bridge") == named
+    assert named.with_(batch=16).precision == named.precision
+
+
 def test_realistic_asks_at_every_joint_that_a_framework_answers() -> None:
     every = {*ANSWERS}
     assert set(questions_of(SETS["realistic"])) == every
@@ -159,23 +198,10 @@ def test_the_attention_kernel_is_named_or_the_frameworks() -> None:
 
 
 def test_gradients_are_as_wide_as_the_framework_or_the_job_has_them() -> None:
-    assert job(framework="megatron-bridge").precision.gradient_bytes == 2.0
-    assert (
-        job(
-            framework="megatron-bridge", software=Software(gradients="fp32")
-        ).precision.gradient_bytes
-        == 4.0
-    )
-    assert (
-        job(
-            framework="megatron-bridge", precision="bf16"
-        ).precision.gradient_bytes
-        == 4.0
-    )
-    assert (
-        job(precision="bf16", software=Software(gradients="half")).precision
-        == PRECISIONS["bf16-pure"]
-    )
+    assert gradients_of(framework="megatron-bridge") == 2.0
+    half = Software(gradients="half")
+    pure = job(precision="bf16", software=half).precision
+    assert pure == PRECISIONS["bf16-pure"]
 
 
 def test_software_is_refused_by_sets_that_ask_nothing_and_by_words_that_mean_nothing() -> (

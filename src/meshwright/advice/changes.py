@@ -17,7 +17,6 @@ from ..describe.fields import fields_of
 from ..describe.frozen import FrozenDict
 from ..describe.job import FP32_BYTES, Job
 from ..describe.layout import AXES, Layout
-from ..describe.precision import PRECISIONS
 from ..describe.software import UNFUSED, Software
 from ..describe.stages import RULES
 from ..errors import BadInput
@@ -208,7 +207,7 @@ def numerics(run: Job) -> Iterator[Change]:
     rates = run.cluster.chip.matrix_flops
     if run.precision.compute in ("bf16", "fp16"):
         if "fp8" in rates:
-            eight = {"job.precision": PRECISIONS["fp8"]}
+            eight = {"job.precision": "fp8"}
             yield Change(FrozenDict(eight))
         if run.profile and run.gradient_bytes == FP32_BYTES:
             yield setting("gradients", "half")

@@ -87,7 +87,7 @@ def fields_apart(
     if job.batch != run.batch:
         apart["job.batch"] = (rest.get("batch", NONE), f"{job.batch}seq")
     if job.precision != run.precision and not job.software.gradients:
-        new = job.precision.name or job.precision.compute
+        new = job.precision_name or job.precision.compute
         apart["job.precision"] = (rest.get("precision", NONE), new)
     if job.attention_kernel != run.attention_kernel:
         said = rest.get("attention_kernel", NONE)

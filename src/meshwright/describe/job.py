@@ -47,6 +47,7 @@ from .layout import DEGREES, Layout
 from .model import Model
 from .precision import PRECISIONS as PRECISIONS
 from .precision import Precision as Precision
+from .precision import precision
 from .software import ATTENTION, NOTHING_SAID, UNFUSED, Software
 
 TABLES = ("model", "cluster", "layout", "software", "job")
@@ -116,8 +117,9 @@ class Job(Checked):
     seq: Annotated[Length, Range(0, 1e9)] = 0
     """Sequence length in tokens, such as 8192 or 8k (k = 1,024); default (0): the model's."""
     precision: Precision = None  # type: ignore[assignment]  # a Precision once the job is made
-    """bf16, fp16, fp8, fp4, tf32, fp32 (mixed: fp32 gradients and master weights), bf16-pure,
-    fp16-pure; default: that of the assumption set, else bf16."""
+    """bf16, fp16, fp8, fp4 (mixed: fp32 master weights, and gradients as the framework has them),
+    tf32, fp32, bf16-pure, fp16-pure (gradients of 2 bytes); default: that of the assumption set,
+    else bf16."""
     optimizer: Optimizer = OPTIMIZERS["adamw"]
     """adamw, adam, adamw-no-master, sgd, muon or adafactor."""
     tokens: Annotated[float, SIUnit("token"), FROM_0] = 0.0
@@ -178,6 +180,7 @@ class Job(Checked):
                 object.__setattr__(self, one.name, number)
         # "4Mi" tokens are sequences of the length that the model may say
         batch: Any = self.batch
+        numbers: Any = self.precision
         if isinstance(batch, str):
             object.__setattr__(self, "batch", 1)
         super().__post_init__()
@@ -185,6 +188,9 @@ class Job(Checked):
             object.__setattr__(self, "batch", parse_batch(batch, self.T)[0])
         if self.precision is None:
             object.__setattr__(self, "precision", self.usual_precision)
+        elif isinstance(numbers, str):
+            meant = self.precision_named(numbers)
+            object.__setattr__(self, "precision", meant)
         elif self.software.gradients:
             object.__setattr__(
                 self,
@@ -254,6 +260,39 @@ class Job(Checked):
             else numbers
         )
 
+    def precision_named(self, name: str) -> Precision:
+        """The numbers that a name means to this job: their gradients are those of its software, or
+        those that its framework has by itself unless the name says them (-pure).
+        """
+        numbers = precision(name)
+        gradients = self.software.gradients
+        if self.profile and not name.endswith(PURE):
+            gradients = self.profile.gradients
+        return with_gradients(numbers, gradients) if gradients else numbers
+
+    @property
+    def precision_name(self) -> str:
+        """The name that means the job's numbers to it; empty if none does."""
+        return next(
+            (
+                n
+                for n in PRECISIONS
+                if self.precision_named(n) == self.precision
+            ),
+            "",
+        )
+
+    @property
+    def precision_words(self) -> str:
+        """The name that means the job's numbers to its framework alone; of other ones what is
+        multiplied and how wide gradients are.
+        """
+        p = self.precision
+        plain = with_values(self, software=NOTHING_SAID)
+        return plain.precision_name or (
+            f"{p.compute}, gradients of {p.gradient_bytes:g} bytes"
+        )
+
     @cached_property
     def how(self) -> Assumptions:
         """The set of assumptions, with what the framework does where the set leaves it open."""
@@ -304,8 +343,10 @@ class Job(Checked):
         if software:
             said = own.get("software", self.software)
             own["software"] = replace(said, **software)
-        if own and self.precision == self.usual_precision:
-            own = {"precision": None, **own}
+        if own:
+            usual = self.precision == self.usual_precision
+            same = None if usual else self.precision_name or self.precision
+            own = {"precision": same, **own}
         other = replace(self, **own) if own else self
         chips = other.cluster.chips
         if not degrees and chips == self.cluster.chips:
@@ -343,7 +384,9 @@ class Job(Checked):
         chosen = self.precision == self.usual_precision
         other: dict[str, Any] = {
             "assumptions": how,
-            **({"precision": None} if chosen else {}),
+            "precision": None
+            if chosen
+            else self.precision_name or self.precision,
         }
         return replace(self, **other)
 
@@ -427,6 +470,8 @@ def with_gradients(numbers: Precision, gradients: str) -> Precision:
 
 
 FP32_BYTES = 4.0
+PURE = "-pure"
+"""Ends a name that says the width of gradients itself."""
 
 
 def demand_job(job: object, layout: object = None) -> None:

@@ -118,6 +118,9 @@ def load_job(
     job = read(
         Job, {**rest, **parts, "batch": 1}, "job", known=thing_named, bare=bare
     )
+    if isinstance(name := rest.get("precision"), str):
+        # what it means takes all of the job
+        job = replace(job, precision=job.precision_named(name))
     if "seq" in rest and not job.seq:
         raise BadInput(
             f"job.seq must be at least 1, not 0; left out it is the model's, {model.seq:,}"
@@ -289,6 +292,7 @@ def dump_job(job: Job) -> str:
     rest |= {
         "batch": f"{job.batch}seq",
         **{name: _short(rest[name]) for name in named},
+        "precision": _numbers(job),
     }
     model = _short(job.model)
     said = said_fields(job.layout, job)
@@ -323,3 +327,14 @@ def _is_named(value: Any) -> bool:
 def _short(value: Any) -> str | dict[str, Any]:
     """The name of a known thing, else all of it."""
     return str(value.name) if _is_named(value) else to_dict(value, units=True)
+
+
+def _numbers(job: Job) -> str | dict[str, Any]:
+    """The name that means the job's numbers to it; all of them if none does, or if nobody knows the
+    framework that a chip of the user's own names.
+    """
+    try:
+        name = job.precision_name
+    except BadInput:
+        name = ""
+    return name or to_dict(job.precision, units=True)

@@ -55,7 +55,6 @@ def of_question(r: StepResult) -> tuple[str, ...]:
         *job.model.notes,
         *filter(None, (r.idle, search_refusal(job.assumptions, layout))),
         *length_of_run(job),
-        *wider_gradients(job),
         *strict,
         *assumed_rates(job),
         *unread_fields(layout),
@@ -101,19 +100,6 @@ def whole_chunk(job: Job, layout: Layout) -> Iterator[str]:
             f"recompute {layout.recompute} is {word}: a stage has"
             f" {math.ceil(chunk):,} layers"
             + (" in a chunk" if layout.interleave > 1 else "")
-        )
-
-
-def wider_gradients(job: Job) -> Iterator[str]:
-    """A sentence where a precision by name says gradients of 4 bytes and the framework by itself
-    has 2.
-    """
-    by, p = job.profile, job.precision
-    wide = p.gradient_bytes > p.activation_bytes
-    if by and by.gradients == "half" and wide and not job.software.gradients:
-        yield (
-            f"precision {p.name or p.compute} by name has gradients of {p.gradient_bytes:g} bytes,"
-            f" {by.name} by itself {p.activation_bytes:g}: --gradients half"
         )
 
 

@@ -313,7 +313,7 @@ class Prediction(StepResult, Displayed):
             "train_time_interval_s": self.within(self.train_time_s),
             "cost_interval_usd": self.within(self.cost_usd),
             "energy_interval_j": self.within(self.energy_j),
-            "precision": job.precision.compute,
+            "precision": job.precision_words,
             "layout": {f.name: getattr(l, f.name) for f in fields(l)}
             | {"placement": {a: list(s) for a, s in l.placement.items()}},
             "assumptions": job.assumptions.name,

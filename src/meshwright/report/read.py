@@ -120,7 +120,7 @@ def _keys(reading: ForeignFile) -> str:
 def _parts(reading: ForeignFile, job: Job | None) -> Iterator[tuple[str, str]]:
     """(name, words) of the parts of a job, or of what a file says that is no whole job."""
     if job:
-        numbers = job.precision.name or job.precision.compute
+        numbers = job.precision_words
         size = count(parameters(job.model))
         yield "model", f"{job.model.name}, {size} parameters, {numbers}"
         chips = job.cluster.name or job.cluster.chips

@@ -13,11 +13,10 @@ from typing import Any, NamedTuple, get_type_hints
 
 from .. import catalog
 from ..describe.choices import Choices
-from ..describe.framework import USUAL, framework
+from ..describe.framework import USUAL
 from ..describe.job import Job
 from ..describe.layout import Layout
 from ..describe.model import Model
-from ..describe.software import Software
 from ..layout import beside, practice, rules
 from ..layout.practice import MOST_CHUNKS
 from ..prediction.classes import chip_family, framework_family
@@ -251,7 +250,6 @@ def _there(job: Job, r: Recipe, p: Prediction) -> Prediction:
             seq=r.seq,
             precision=r.precision,
             framework=r.framework,
-            software=Software(gradients=framework(r.framework).gradients),
         )
     )
 

@@ -6,6 +6,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from ...describe.framework import framework
+from ...describe.job import PRECISIONS, with_gradients
 from ...describe.layout import Layout
 from ...errors import BadInput
 from . import cells
@@ -132,6 +134,7 @@ def understood(format: Format, said: FileKeys) -> ForeignFile:
             keys.tables[table].pop(name, None)
     tables: dict[str, Any] = {name: t for name, t in keys.tables.items() if t}
     tables.setdefault("job", {}).setdefault("framework", format.frameworks[0])
+    state_gradients(tables)
     return ForeignFile(
         format=format,
         tables=tables,
@@ -148,6 +151,21 @@ def understood(format: Format, said: FileKeys) -> ForeignFile:
         ),
         names=said.names,
     )
+
+
+def state_gradients(tables: dict[str, Any]) -> None:
+    """A file's own word for its numbers says their gradients, which a name leaves to the framework:
+    those in fp32 are stated where the framework by itself has others.
+    """
+    own = tables["job"]
+    numbers = PRECISIONS.get(str(own.get("precision")))
+    if (
+        numbers
+        and with_gradients(numbers, framework(own["framework"]).gradients)
+        != with_gradients(numbers, "fp32")
+        == numbers
+    ):
+        tables.setdefault("software", {}).setdefault("gradients", "fp32")
 
 
 ASKED = (
