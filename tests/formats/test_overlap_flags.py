@@ -278,3 +278,20 @@ def test_a_loss_that_megatron_refuses_is_not_written(
     job = replace(job_of(tmp_path, BOTH), framework=by, software=software)
     with refusal("loss fused"):
         bridge.write(job, "megatron", launch.Place(8, 8))
+
+
+@pytest.mark.parametrize(
+    ("forced", "routing"), [("true", "neighbours"), ("false", None)]
+)
+def test_torchtitans_forced_balance_deals_experts_in_turn(
+    forced: str, routing: str | None
+) -> None:
+    """models/common/moe.py: expert (k t + i) mod E is the i-th of token t, so that a token's stand
+    side by side."""
+    text = (
+        "[parallelism]\nexpert_parallel_degree = 8\n[training]\nlocal_batch_size = 4\n"
+        f"[debug]\nmoe_force_load_balance = {forced}\n"
+    )
+    read = bridge.read_file("t.toml", text, named="torchtitan-toml")
+    assert read.tables.get("software", {}).get("routing") == routing
+    assert "debug.moe_force_load_balance" not in read.left
