@@ -294,7 +294,7 @@ def test_sums_in_fp32_hide_less_than_what_a_product_reads() -> None:
     r = rates("a100-80")
     clock = float(np.exp(np.median([looped(row, r) for row in plain])))
     held = rates("a100-80", clock=clock)
-    assert abs(np.median([adds(row, held, 8.0) for row in wide])) < 0.02
+    assert abs(np.median([adds(row, held, 8.0) for row in wide])) < 0.004
     assert np.median([adds(row, held, 0.0) for row in wide]) < -0.03
 
 
