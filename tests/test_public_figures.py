@@ -13,6 +13,7 @@ import pytest
 from layouts import cut
 from meshwright import Job, Optimizer, predict
 from meshwright.describe.layout import Layout
+from meshwright.describe.software import Software
 from meshwright.prediction.prediction import Prediction
 from refusals import refusal
 
@@ -50,7 +51,18 @@ INSIDE = {
         (mfu, 0.462),
     ),
     "GPT-3 175B on 64 A100, 51.4 % (Korthikanti et al. 2022, table 5)": (
-        ("gpt3-175b", "64xa100-80", 64, {"framework": "megatron-2021"}),
+        (
+            "gpt3-175b",
+            "64xa100-80",
+            64,
+            {
+                "framework": "megatron-2021",
+                # Megatron-LM of 2022-05 (83b1e42f and --async-tensor-model-parallel-allreduce)
+                "software": Software(
+                    weight_gradient="apart", tp_overlap="backward"
+                ),
+            },
+        ),
         Layout(
             tp=8,
             pp=8,
