@@ -421,7 +421,7 @@ def pictures(of: FitAnswer) -> None:
         ("tokens of a sequence", lambda s: math.log10(s.run.tokens), "log"),
         ("parameters", lambda s: math.log10(s.run.parameters), "log"),
         ("seconds of a step", lambda s: math.log10(s.run.step_s), "log"),
-        ("share of messages", lambda s: s.parts["messages"], ""),
+        ("share beside layers", lambda s: s.parts["overhead"], ""),
         ("share of the host", lambda s: s.parts["host"], ""),
     )
     found = []
