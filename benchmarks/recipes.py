@@ -19,8 +19,9 @@ from typing import Any
 from meshwright import Job, predict
 from meshwright.layout import rules
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "formats"))
-import test_bridge
+for folder in ("tests", "tests/formats"):
+    sys.path.insert(0, str(Path(__file__).parents[1] / folder))
+import test_bridge  # noqa: E402
 
 SHOWN = 0.02
 CONTRADICTED = {
