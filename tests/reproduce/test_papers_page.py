@@ -58,6 +58,21 @@ def test_counts_are_those_of_the_rows(letter: str) -> None:
     assert " | ".join(map(str, counts)) in PAGE
 
 
+def test_the_last_row_is_the_sum_and_the_strict_count_takes_what_it_names() -> (
+    None
+):
+    cells = re.findall(r"\| (?:\d+ \| ){4}\d+ \|", PAGE)
+    *papers, total = (
+        [int(n) for n in re.findall(r"\d+", row)] for row in cells
+    )
+    assert len(papers) == len(ITEMS)
+    assert total == [sum(column) for column in zip(*papers, strict=True)]
+    text = " ".join(PAGE.split())
+    strict = text.partition("A strict reader may count three more")[2][:200]
+    assert len(re.findall(r"[LEBM]\d+", strict)) == 3
+    assert f"then {total[1] - 3} work and {total[2] + 3} are shown" in strict
+
+
 def test_the_printed_degrees_are_counted_as_they_are_planned() -> None:
     same = sum(
         p.best.layout.tp == p.printed.tp for p in plans.planned_models()
