@@ -32,8 +32,8 @@ def test_it_is_the_simplest_of_the_ties_of_all_closed_forms() -> None:
     found = closed.best
     every = [
         (row.merit, row, layout)
-        for each, _ in closed.ranked.searches
-        for best in [brute(closed.ranked.job, each, 100_000)]
+        for each in closed.ranked.searches
+        for best in [brute(closed.ranked.job, each.space, 100_000)]
         for row, layout in zip(best.rows, best.layouts, strict=True)
     ]
     assert len(every) > 100
