@@ -268,17 +268,17 @@ def test_temporaries_of_the_backward_pass(twice: bool, copies: int) -> None:
     """Of 100 bytes 40 are kept: 60 come again, 25 beside; and 128 x 64 gathered over tp 4."""
     layout = cut("tp4")
     job = framework(layout, gathered_twice=twice)
-    found = holding.work(job, layout, 100.0, 40.0)
+    found = holding.backward_bytes(job, layout, 100.0, 40.0)
     assert found == {
         "computed again": 60.0,
         "temporaries of the backward pass": 25.0,
         "gathered over tp": copies * 2 * TOKENS * WIDTH * 3 / 4,
     }
     alone = cut("tp4 whole")
-    assert len(holding.work(job, alone, 100.0, 40.0)) == 2
+    assert len(holding.backward_bytes(job, alone, 100.0, 40.0)) == 2
     # a compiler that knows the room makes what is recomputed where it is read
     planned = framework(layout, holds_recomputed=False)
-    assert holding.work(planned, alone, 100.0, 40.0) == {
+    assert holding.backward_bytes(planned, alone, 100.0, 40.0) == {
         "computed again": 0.0,
         "temporaries of the backward pass": 25.0,
     }
@@ -288,17 +288,17 @@ def test_the_kind_of_layer_that_takes_most() -> None:
     layout = cut("whole")
     job = framework(layout)
     small, large, absent = (
-        holding.work(job, layout, saved, kept)
+        holding.backward_bytes(job, layout, saved, kept)
         for saved, kept in ((100.0, 100.0), (400.0, 100.0), (900.0, 0.0))
     )
     for layers, kinds in (
         ((2.0, 3.0), [small, large]),
         ((3.0, 2.0), [large, small]),
     ):
-        found = holding.largest_work(layers, kinds)
+        found = holding.largest_backward_bytes(layers, kinds)
         assert found["computed again"] == 300.0
         assert found["temporaries of the backward pass"] == 100.0
-    found = holding.largest_work((2.0, 0.0), [small, absent])
+    found = holding.largest_backward_bytes((2.0, 0.0), [small, absent])
     assert sum(found.values()) == 25.0
 
 

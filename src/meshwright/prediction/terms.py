@@ -250,19 +250,19 @@ def _synchronisation(e: Explanation) -> Iterator[Term]:
     for name, field, formula in (
         (
             "first weights",
-            "arrives",
+            "first_weights",
             "gather of a layer, embedding and head",
         ),
         ("weights during forward passes", "forward", within),
         ("weights and gradients during backward passes", "backward", within),
         (
             "last gradients",
-            "leaves",
+            "last_gradients",
             "reduction of a layer, embedding and head",
         ),
         (
             "table of first and last stage",
-            "ends",
+            "tied_gradients",
             "all-reduce of its gradients between the two",
         ),
     ):

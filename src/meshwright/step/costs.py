@@ -105,7 +105,7 @@ class StepCosts:
     """For the bound of an interval of dp the rows with its most replicas; None: those of
     `layout`."""
     asked: Any = True
-    """Where bytes are asked for."""
+    """Mask of the rows whose bytes are asked for; True: all."""
     rank: float | None = None
     """The device whose bytes are asked for; None: all that may be the fullest."""
     known: dict[Any, Any] | None = None
@@ -132,7 +132,8 @@ class StepCosts:
 
     @part(*DEAL)
     def owned(self) -> list[DeviceParameters]:
-        """Parameters of the fullest devices, of which one has the most to update."""
+        """Parameters of each of the fullest devices (`shares.full`); one of them has the most to
+        update."""
         return [
             parameters_of(self.job, self.layout, self.cost, share)
             for share in self.shares.full
@@ -156,7 +157,9 @@ class StepCosts:
 
     @part(*ORDER)
     def ways(self) -> tuple[FillAndDrain, ...]:
-        """Down to each of the slow devices and up again."""
+        """The way of one microbatch down to each of the slow devices (`shares.slow`) and up again:
+        none where papers add up.
+        """
         one, order = self.microbatch, schedule_of(self.layout)
         ranks = [share.rank for share in one.shares.slow]
         return fill_and_drain(self.job, order, one.stages, ranks)
@@ -201,7 +204,7 @@ class StepCosts:
 
     @part(*PASSES)
     def activations(self) -> list[memory.Activations]:
-        """Bytes that the fullest devices keep of a microbatch."""
+        """What each of the fullest devices (`shares.full`) keeps of one microbatch, in bytes."""
         return memory.activations(
             self.job,
             self.layout,
@@ -212,7 +215,7 @@ class StepCosts:
 
     @part(*ORDER)
     def kept(self) -> list[Num]:
-        """Bytes that they keep of all microbatches in flight."""
+        """Bytes of activations on each of the fullest devices, of all microbatches in flight."""
         job, layout, order = self.job, self.layout, schedule_of(self.layout)
         every = zip(self.activations, self.shares.full, strict=True)
         return [
@@ -226,7 +229,7 @@ class StepCosts:
 
     @part(*SHARDS)
     def fixed_bytes(self) -> list[memory.FixedBytes]:
-        """What stands on them whatever microbatches hold."""
+        """Bytes of states and buffers on each of the fullest devices, without activations."""
         every = zip(self.owned, self.shares.full, strict=True)
         return [
             memory.fixed_bytes(
@@ -242,7 +245,7 @@ class StepCosts:
 
     @property
     def uses(self) -> list[memory.Use]:
-        """Bytes by kind on each of them, at its fullest moment."""
+        """Bytes by kind on each of the fullest devices, at its fullest moment."""
         every = zip(self.fixed_bytes, self.kept, strict=True)
         return [
             reduce(memory.larger_use, fixed.uses(kept))
@@ -251,7 +254,7 @@ class StepCosts:
 
     @property
     def bytes(self) -> Num:
-        """On the fullest device."""
+        """Bytes of tensors on the fullest device, what `oom.fits` compares with `oom.limit`."""
         return largest(use.total for use in self.uses)
 
 
@@ -262,8 +265,10 @@ def step(
     at: Clock | None = None,
     replay: bool = False,
 ) -> Step:
-    """One step of the job; the layout's numbers may be arrays (categorical fields may not); replay:
-    the order of one layout is.
+    """One step of the job; the layout's numbers may be arrays (categorical fields may not).
+
+    replay: the pipeline's order is carried out action by action, of a layout of plain numbers;
+    False: its lower bound (`least_idle`).
     """
     paths: Paths | None = {} if replay else None
     return StepCosts(job, layout, cost, at or clock(job), paths=paths).step

@@ -135,9 +135,9 @@ def head(job: Job, layout: Layout, cost: ModelCost) -> Parts:
     return bytes_
 
 
-def work(job: Job, layout: Layout, saved: Num, kept: Num) -> Parts:
-    """While a layer's backward pass runs. saved: what it keeps if nothing is computed again;  kept:
-    what it does keep.
+def backward_bytes(job: Job, layout: Layout, saved: Num, kept: Num) -> Parts:
+    """Bytes beside what is kept, while one layer's backward pass of one microbatch runs. saved:
+    bytes the layer keeps if nothing is computed again;  kept: bytes it does keep.
 
     With activations cut over tp 2 T D (1 - 1/t) numbers: the gathered input of a product and its
     gradient, beside their shards.
@@ -174,7 +174,7 @@ def buffers(
     gradient_accumulation_fusion = False).
 
     parameters: of the device, its experts included;  layers: how many it has of each kind;  high:
-    as in `memory.fixed_bytes`.
+    the rows with the most replicas of an interval of dp (None: `layout`).
     """
     how = holding_of(job)
     bytes_ = Parts()
@@ -221,11 +221,17 @@ def step_bytes(job: Job) -> float:
     )
 
 
-def largest_work(layers: tuple[Num, ...], kinds: Sequence[Parts]) -> Parts:
-    """`work` of the kind of layer that takes most. layers: how many of each are on the device."""
+def largest_backward_bytes(
+    layers: tuple[Num, ...], kinds: Sequence[Parts]
+) -> Parts:
+    """`backward_bytes` of the kind of layer that takes most, row by row. layers: how many of each
+    kind the device has;  kinds: the bytes of one layer of each.
+    """
     most: Parts = {}
-    for n, work in zip(layers, kinds, strict=True):
-        bytes_ = {name: where(n > 0, size, 0.0) for name, size in work.items()}
+    for n, parts in zip(layers, kinds, strict=True):
+        bytes_ = {
+            name: where(n > 0, size, 0.0) for name, size in parts.items()
+        }
         if most:
             more = total(bytes_) > total(most)
             bytes_ = {

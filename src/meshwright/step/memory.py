@@ -51,6 +51,7 @@ class Use(NamedTuple):
 
     @property
     def total(self) -> Num:
+        """Bytes of all kinds."""
         return self.activations + (
             self.weights + self.gradients + self.optimizer + self.buffers
         )
@@ -152,29 +153,32 @@ def activations(
     text: str,
     devices: Sequence[ModelShare],
 ) -> list[Activations]:
-    """Activation bytes of several devices: their layers' saved bytes, the
-    logits, and once the layer being recomputed.
+    """Activation bytes of each device: its layers' saved bytes, the logits, and once the layer that
+    is being recomputed. text: `Layout.recompute`.
 
-    Under a framework: what it holds of them. The head's tensors are gone before a layer's backward
-    pass begins, so that `once` is what that takes beyond them.
+    Where a framework's holdings are counted (`holding`) these replace the textbook's: the head's
+    tensors are gone before a layer's backward pass begins, so `once` is what that pass takes beyond
+    them.
     """
     head = cost.head.saved
     late = head - holding.logits(job, layout) * (
         FP32 - job.precision.activation_bytes
     )
     output: Num = 0.0
-    work: list[holding.Parts] = []
+    backward: list[holding.Parts] = []
     if holding.counts_holding(job):
         head = holding.total(holding.head(job, layout, cost), cost)
         output = output_bytes(job, layout, cost)
-        work = [
-            holding.work(job, layout, c.saved, saved_bytes(c, cost, text))
+        backward = [
+            holding.backward_bytes(
+                job, layout, c.saved, saved_bytes(c, cost, text)
+            )
             for c in cost.layers
         ]
 
     def on(share: ModelShare) -> Activations:
-        if work:
-            layer = holding.largest_work(share.layers, work)
+        if backward:
+            layer = holding.largest_backward_bytes(share.layers, backward)
             beyond = holding.total(layer, cost) - head * share.head
             # the head's own work may be the larger one, and stands beside it already
             once = maximum(beyond, 0.0)
@@ -281,7 +285,8 @@ def buffers(
     high: Layout | None = None,
 ) -> Num:
     """Bytes that are neither states nor activations, of one device: the framework's own, and whole
-    units of sharded tensors while they are in use. high: as in `fixed_bytes`.
+    units of sharded tensors while they are in use. high: the rows with the most replicas of an
+    interval of dp (None: `layout`).
     """
     own: holding.Parts = {}
     if holding.counts_holding(job):

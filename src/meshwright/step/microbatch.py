@@ -202,7 +202,7 @@ def boundary(job: Job, layout: Layout) -> Num:
     size = job.precision.activation_bytes
     if layout.scheme == "summa":
         return tokens * summa.width(job, layout) * size
-    share = layout.tp if _cut(layout) else 1.0
+    share = layout.tp if _activation_is_sharded(layout) else 1.0
     return tokens * job.model.hidden / share * size
 
 
@@ -218,10 +218,12 @@ def _senders(job: Job, layout: Layout) -> Num:
     each of them holds all of it, else 1.
     """
     scattered = job.how.count.stage_message == "scattered"
-    return layout.tp if scattered and not _cut(layout) else 1.0
+    return (
+        layout.tp if scattered and not _activation_is_sharded(layout) else 1.0
+    )
 
 
-def _cut(layout: Layout) -> bool:
+def _activation_is_sharded(layout: Layout) -> bool:
     """Do the tp ranks hold different parts of the activation between layers?"""
     if layout.scheme in GRIDS:
         return layout.scheme == "summa"
@@ -242,8 +244,9 @@ def redo(c: LayerCost, text: str, boundary: Num = 0.0) -> Redo | None:
 
 
 def with_recomputation(c: LayerCost, text: str, share: Num = 1.0) -> LayerCost:
-    """A layer with what that share of them computes and sends again, as a part of its backward
-    pass.
+    """A layer whose backward pass also runs again what the mode recomputes. text:
+    `Layout.recompute`;  share: of the layers that recompute (`ModelShare.recompute_share`): each is
+    given the mean.
     """
     again = redo(c, text)
     if not again:

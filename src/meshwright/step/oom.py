@@ -76,7 +76,9 @@ def capacity(job: Job) -> float:
 
 
 def risk(job: Job, allocated: Num) -> Num:
-    """Probability that a device runs out of memory."""
+    """Probability that a device runs out of memory. allocated: bytes of live tensors on its fullest
+    device at the fullest moment (`StepCosts.bytes`); the formula is at the head of this file.
+    """
     need = needed_bytes(job, allocated)
     size = capacity(job)
     width = job.how.memory.risk_width
@@ -90,7 +92,7 @@ def risk(job: Job, allocated: Num) -> Num:
 
 
 def limit(job: Job) -> float:
-    """The most bytes of tensors that fit."""
+    """The most bytes of live tensors with which the risk is still accepted."""
     return most_bytes(
         usable_bytes(job.cluster.chip, job.how.memory),
         job.how.memory,

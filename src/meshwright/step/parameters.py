@@ -30,7 +30,7 @@ class Parameters(NamedTuple):
 
 
 class DeviceParameters(NamedTuple):
-    """Those of a device, by where they lie in the model."""
+    """The numbers of parameters on one device, by where they lie in the model."""
 
     layers: Parameters
     ends: Parameters
@@ -43,7 +43,9 @@ class DeviceParameters(NamedTuple):
 
 
 def shard(job: Job, layout: Layout, weights: Parameters) -> Num:
-    """Parameters of a shard."""
+    """How many of a device's parameters one rank's ZeRO shard has: dense ones are cut over `shards`
+    ranks, those of experts over `expert_shards`.
+    """
     dense = weights.dense / layout.shards
     if not job.model.moe:
         return dense
@@ -104,7 +106,7 @@ def end_parameters(
 def parameters_of(
     job: Job, layout: Layout, cost: ModelCost, share: ModelShare
 ) -> DeviceParameters:
-    """Parameters of a device."""
+    """How many parameters a device holds with this share of the model."""
     layers = Parameters(
         share.layer_total(cost, "weights"),
         share.layer_total(cost, "expert_weights"),

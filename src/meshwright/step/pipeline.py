@@ -33,13 +33,15 @@ SendsAndBubble: TypeAlias = Callable[[], tuple[Num, Num]]
 
 
 class FillAndDrain(NamedTuple):
-    """The way of one microbatch down to a device and up again."""
+    """The way of one microbatch down to a device and up again, for which that device is idle."""
 
     seconds: Num
+    """Of passes and sends, before anything waits for weights or gradients."""
     forward: Num = 0.0
-    """Forward passes on it, each of all chunks of a device."""
+    """Forward passes on the way, counted in passes of a whole device: rank / v, since each rank
+    before runs one of its v chunks."""
     backward: Num = 0.0
-    """Backward passes."""
+    """Backward passes on the way, counted alike; 0 where they are split into B and W."""
 
 
 @dataclass(frozen=True)

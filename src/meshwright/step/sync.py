@@ -95,33 +95,33 @@ class SyncWait(NamedTuple):
     hide.
     """
 
-    arrives: Num
-    """Of the first weights, before the step can begin."""
+    first_weights: Num
+    """Before the step can begin: the gather of the layer that the device begins with."""
     forward: Num
     """Of weights, beside forward passes."""
     backward: Num
     """Of weights and gradients, beside backward passes."""
-    leaves: Num
-    """Of the last gradients."""
+    last_gradients: Num
+    """After the last pass: the reduction for the layer whose gradients are made last."""
     slowdown: Num = 0.0
     """By which compute is slower beside those that hide."""
     per_pass: tuple[Num, Num] = (0.0, 0.0)
     """Of `forward` and `backward`, beside each pass of the device."""
-    ends: Num = 0.0
-    """Of a table that the first and the last stage hold (`DeviceSync.ends`), after all other
-    gradients: every device waits for it with its update, whose norm is that of all gradients.
+    tied_gradients: Num = 0.0
+    """Of a table that the first and the last stage hold (`DeviceSync.tied_gradients`), after all
+    other gradients: every device waits for it with its update, whose norm is that of all gradients.
     """
 
     @property
     def total(self) -> Num:
         """Seconds that show before, beside and after the passes."""
         return (
-            self.arrives
+            self.first_weights
             + self.forward
             + self.backward
-            + self.leaves
+            + self.last_gradients
             + self.slowdown
-            + self.ends
+            + self.tied_gradients
         )
 
     def fill_and_drain_with_wait(self, way: FillAndDrain) -> Num:
@@ -132,7 +132,7 @@ class SyncWait(NamedTuple):
     @property
     def outside(self) -> Num:
         """Before the first pass of the device and after its last one."""
-        return self.arrives + self.leaves + self.ends
+        return self.first_weights + self.last_gradients + self.tied_gradients
 
 
 HIDDEN = overlap.Exposed(0.0, 0.0)
@@ -142,10 +142,15 @@ HIDDEN = overlap.Exposed(0.0, 0.0)
 def sync_wait(d: Device, m: Num, zero: int, how: HidePass) -> SyncWait:
     """What a device waits for, beside m microbatches, of what its ZeRO stage exchanges (`zero`).
 
-    Scope "none": all of it. "step": what outlasts all microbatches. Else a pass hides what is
-    exchanged for it, and the first forward and the last backward pass what is exchanged once, less
-    the layer that waits for the first weights or makes the last gradients: T_1 + behind(rest). Of
-    scope "layer" no layer is the first; of scope "backward" weights are waited for.
+    m: microbatches of the device;  zero: ZeRO stage. By scope of the set's overlap (`how`):
+
+        none      all of it is waited for
+        step      what outlasts all microbatches together
+        pass      a pass hides what is exchanged for it, the first forward and the last backward
+                  pass also what is exchanged once a step. One layer hides nothing: it waits for
+                  the first weights, or makes the last gradients. T_1 of it + behind(rest)
+        layer     the same, but no layer is taken as the first or last (`Device.steady`)
+        backward  as pass, but nothing hides behind forward passes: all gathers are waited for
     """
     reduction = d.sync.total.reduction
     if how.scope == "none":
@@ -154,7 +159,7 @@ def sync_wait(d: Device, m: Num, zero: int, how: HidePass) -> SyncWait:
         own = (d.passes.sent + d.passes.sent_back) * m
         sent = d.sync.in_step(zero, m)
         shown, slower = overlap.behind(m * d.passes.work, own, sent, how)
-        return SyncWait(0.0, 0.0, shown, leaves=0.0, slowdown=slower)
+        return SyncWait(0.0, 0.0, shown, last_gradients=0.0, slowdown=slower)
     if how.scope == "layer":
         d = d.steady
     first_weights, last_gradients = d.sync.first
@@ -193,7 +198,7 @@ def sync_wait(d: Device, m: Num, zero: int, how: HidePass) -> SyncWait:
         )
     return wait._replace(
         backward=wait.backward + back.shown,
-        leaves=last_gradients.seconds,
+        last_gradients=last_gradients.seconds,
         slowdown=ahead.slowdown + back.slowdown,
         per_pass=(wait.per_pass[0], wait.per_pass[1] + each_back),
     )
@@ -225,8 +230,12 @@ def _behind_passes(
     m: Num,
     how: HidePass,
 ) -> tuple[overlap.Exposed, Num]:
-    """What outlasts m passes of `work` seconds that send `own`: `once` beside one of them, less a
-    layer of it, and `every` beside each of the others. Then: what outlasts one of these.
+    """(what shows of a step's collectives beside its m forward or m backward passes, seconds that
+    show beside each pass that is not the first or last).
+
+    work, own: seconds of a pass, and what it sends itself;  layer, layer_own: the same of the one
+    layer behind which nothing hides;  once: exchanged once a step, beside one pass without that
+    layer;  every: exchanged again beside each of the other m - 1 passes.
     """
     wait = other = HIDDEN
     if once is not NOTHING:
@@ -245,7 +254,9 @@ def link_traffic(devices: Sequence[Device], m: Num, zero: int) -> Busy:
     most = Busy()
     for d in devices:
         passes = (d.passes.sent.busy + d.passes.sent_back.busy) * m
-        busy = passes + d.sync.in_step(zero, m).busy + d.sync.ends.busy
+        busy = (
+            passes + d.sync.in_step(zero, m).busy + d.sync.tied_gradients.busy
+        )
         most = (
             Busy(map(maximum, most, busy)) if most and busy else most or busy
         )

@@ -101,7 +101,7 @@ class Step(NamedTuple):
     @property
     def total(self) -> Num:
         """The longest of the order of the pipeline, of each device by itself, and of each link."""
-        return maximum(self._alone, self.links.most)
+        return maximum(self._without_full_links, self.links.most)
 
     @property
     def sync(self) -> Num:
@@ -124,7 +124,7 @@ class Step(NamedTuple):
     def waits(self) -> Num:
         """Seconds for which sends wait because links are full."""
         # links that are not full make nobody wait
-        return maximum(self.links.most - self._alone, 0.0)
+        return maximum(self.links.most - self._without_full_links, 0.0)
 
     @property
     def critical_device(self) -> int:
@@ -142,7 +142,8 @@ class Step(NamedTuple):
         return max(ends.index(max(ends)) - 1, 0)
 
     @property
-    def _alone(self) -> Num:
+    def _without_full_links(self) -> Num:
+        """The end of the step as far as no link is full: the pipeline's order, or a device."""
         return reduce(
             maximum,
             self.device_ends,
@@ -251,9 +252,11 @@ def join(
         for device, sync in zip(one.devices, syncs, strict=True)
     ]
     waits = (sync_wait(d, m, zero, how.dp) for d in on)
-    ends = syncs[0].ends.seconds
+    tied = syncs[0].tied_gradients.seconds
     devices = tuple(
-        DeviceStep(d, m * d.passes.work, wait._replace(ends=ends), way)
+        DeviceStep(
+            d, m * d.passes.work, wait._replace(tied_gradients=tied), way
+        )
         for d, wait, way in zip_longest(on, waits, ways)
     )
     outside = devices[0].wait.outside

@@ -71,13 +71,14 @@ class DeviceSync(NamedTuple):
     """
     kept: str = "step"
     """`Framework.weights_kept`."""
-    ends: Load = NOTHING
+    tied_gradients: Load = NOTHING
     """Of the gradients of a table that it shares with the last stage, once all others are summed.
     """
 
     def gathered(self, zero: int) -> tuple[Load, Load, Load]:
-        """What a ZeRO stage gathers before the first forward pass of a step, before each other
-        one, and before each backward pass.
+        """(before the first forward pass of a step, before each of the other m - 1, before each
+        of the m backward passes): the gather of weights that a ZeRO stage makes there, each one
+        load; NOTHING where it makes none.
         """
         once = self.total.gather
         if cuts(zero, "weights"):
@@ -130,7 +131,9 @@ def reduction_messages(
     """One reduction of the gradients of weights: to all replicas, or each shard to its owner, and
     then across the groups of shards where copies are apart.
 
-    summed: gradients of shards are summed whole, whoever owns them.  high: as in `weight_sync`.
+    sharded: a ZeRO stage from 1 on;  summed: gradients of shards are summed whole, whoever owns
+    them;  high: the rows with the most replicas of an interval of dp, whose shards are smallest
+    (None: `layout`).
     """
     size = job.gradient_bytes
     if not sharded:
@@ -220,7 +223,7 @@ def weight_sync(
     return WeightSync(gather, scatter)
 
 
-def ends_sync(
+def tied_gradient_sync(
     job: Job,
     layout: Layout,
     share: ModelShare,
@@ -229,6 +232,7 @@ def ends_sync(
 ) -> Load:
     """The sum of the gradients of a table that the first device has as embedding and the last one
     as head, or as embedding of blocks that predict further tokens (`Counting.tied_gradients`).
+    high: the rows with the most replicas of an interval of dp (None: `layout`).
     """
     m, count = job.model, job.how.count
     if count.tied_gradients == "none" or not (count.vocabulary and m.vocab):
@@ -254,7 +258,9 @@ def device_syncs(
     at: Clock,
     high: Layout | None = None,
 ) -> tuple[DeviceSync, ...]:
-    """Collectives of the weights of devices that hold these shares. high: as in `weight_sync`."""
+    """Collectives of the weights of each device, in the order of `devices`. high: the rows with the
+    most replicas of an interval of dp, whose shards are smallest (None: `layout`).
+    """
     ends_of, kept = units_of(job)
     layers = [Parameters(c.weights, c.expert_weights) for c in cost.layers]
     ends = [end_units(job, layout, cost, share) for share in devices]
@@ -283,7 +289,9 @@ def device_syncs(
                 total=begin + rest,
                 again=again,
                 kept=kept,
-                ends=ends_sync(job, layout, share, at=at, high=high),
+                tied_gradients=tied_gradient_sync(
+                    job, layout, share, at=at, high=high
+                ),
             )
         )
     return tuple(syncs)
@@ -296,8 +304,9 @@ def _syncs(
     at: Clock,
     high: Layout | None,
 ) -> list[WeightSync]:
-    """Collectives of several sets of parameters over the same groups; columns are asked for
-    together, side by side.
+    """`weight_sync` of each of several sets of parameters. Those that are columns are timed in one
+    call, side by side: the cost of a call does not grow with its rows. high: as `layout`, with the
+    most replicas of an interval of dp (None: `layout`).
     """
     some = [
         i
@@ -306,7 +315,7 @@ def _syncs(
     ]
     syncs = [SILENT] * len(several)
 
-    def of(weights: Parameters) -> WeightSync:
+    def sync(weights: Parameters) -> WeightSync:
         return weight_sync(
             job, layout, weights, zero=layout.zero, at=at, high=high
         )
@@ -314,9 +323,9 @@ def _syncs(
     columns = side_by_side([n for i in some for n in several[i]])
     if columns is None:
         for i in some:
-            syncs[i] = of(several[i])
+            syncs[i] = sync(several[i])
         return syncs
-    whole = of(Parameters(columns[::2], columns[1::2]))
+    whole = sync(Parameters(columns[::2], columns[1::2]))
     for row, i in enumerate(some):
         own = (
             each if each is NOTHING else column_of(each, row, columns.ndim)

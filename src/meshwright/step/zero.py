@@ -51,6 +51,7 @@ class States(NamedTuple):
 
     @property
     def total(self) -> Num:
+        """Bytes of all three."""
         return self.weights + self.gradients + self.optimizer
 
     @property
