@@ -40,9 +40,14 @@ rounding cannot lift it above what it bounds."""
 
 
 def least_layers(costs: list[step.ModelCost]) -> Grid:
-    """(F, I, W, the whole of every kind; row) seconds of a layer at least, under the setting of
-    sequence parallelism that takes least; F, I and W are of the kinds that take least.
+    """[3 + kinds of layers, row] seconds that one microbatch takes in a layer at least, under the
+    setting of sequence parallelism that takes least.
+
+    The first three are F (forward), I (gradient of the input) and W (gradient of the weights), each
+    of the kind that takes least; then forward and backward of each kind. costs: of the same rows,
+    one for each setting of sequence parallelism.
     """
+    # least F, I and W may be of different settings and kinds: a lower bound all the same
     passes = zip(
         *(
             (c.forward, c.backward - c.weight_pass, c.weight_pass)
@@ -98,20 +103,22 @@ def pipeline_seconds(
 
 def lower_bounds(
     state: SearchState,
-    whole: Rows,
+    rows: Rows,
     job: Job,
 ) -> tuple[Column, Grid]:
-    """(bound of each row, least bound of each combination of options), in seconds: nearest groups,
-    and only options under which the least bytes of the row fit; inf where there are none. job: that
-    of the search, or of one microbatch.
+    """(seconds that no layout of each row undercuts [rows], the least of them under each
+    combination of options [`Options.shape`]).
+
+    Every group lies nearest, and only options count under which the least bytes of the row fit; inf
+    where there are none. job: that of the search, or the same with a batch of one sequence.
     """
     clock, choice = optimistic_clock(job), state.choice
-    bounds = np.full(length(whole.low), np.inf)
+    bounds = np.full(length(rows.low), np.inf)
     options = np.full(choice.shape, np.inf)
-    for start in range(0, length(whole.low), BLOCK):
+    for start in range(0, length(rows.low), BLOCK):
         some = slice(start, start + BLOCK)
-        rows, mine = pick(whole, some), bounds[some]
-        for each in points(job, clock, rows, choice, limit=state.limit):
+        block, mine = pick(rows, some), bounds[some]
+        for each in points(job, clock, block, choice, limit=state.limit):
             seconds = np.where(
                 each.bytes <= state.capacity, each.seconds, np.inf
             )

@@ -145,9 +145,9 @@ class Candidates:
         return fine
 
     def smallest(self) -> tuple[Index, Mask]:
-        """(a number for each split, one for all that differ in their microbatch alone; which splits
-        have the smallest of these microbatches that is legal under some setting of sequence
-        parallelism).
+        """(family of each split: a number that splits share which differ in microbatch alone; mask
+        of the splits with the smallest microbatch of their family that is legal under some setting
+        of sequence parallelism).
         """
         splits = self.splits
         _, kind = distinct([splits[k] for k in BESIDE_MICROBATCH])

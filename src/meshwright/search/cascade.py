@@ -19,7 +19,7 @@ from .bound import lower_bounds, may_fit
 from .candidates import Candidates, Intervals
 from .degrees import pipelines, replicas, splits
 from .evaluate import (
-    FEW,
+    ROWS_WITHOUT_BOUND,
     Progress,
     evaluate,
     has_legal_row,
@@ -123,7 +123,7 @@ def _fill(
         many = placement_count(job, rows, space) if space.placements else 1.0
         state.searched = int((legal * many).sum())
         every = pick(every, legal > 0)
-        if len(every.bound) <= FEW:
+        if len(every.bound) <= ROWS_WITHOUT_BOUND:
             evaluate(state, every.low)
             yield
         else:

@@ -24,8 +24,9 @@ from .table import Table, distinct, pick
 def layouts(
     job: Job, choice: Options, table: Table, shares: Shares | None = None
 ) -> list[Layout]:
-    """Rows under each setting of sequence parallelism, which changes no group: placed by `shares`,
-    or every group nearest.
+    """The table as a layout of columns, once for each setting of sequence parallelism, which moves
+    no rank. shares: of each axis in each dimension of the network; None: every group nearest, as if
+    it had the network to itself.
     """
     fields: dict[str, Any] = {k: table[k] for k in DEGREES}
     fields |= choice.common_fields
@@ -42,10 +43,13 @@ def model_costs(
     clock: Clock,
     again: Sequence[str] = ("none",),
 ) -> tuple[list[step.ModelCost], NDArray[np.intp]]:
-    """(what a layer costs in each distinct row in each of these variants, which of them a row has).
+    """(costs of the model in each distinct row, one `ModelCost` for each variant; number of the
+    distinct row that each row of the table is). Rows are alike where all that a layer's cost
+    depends on is: degrees that cut it, microbatch, placement, and whether several microbatches
+    add up their gradients.
 
-    variants: the same table, sequence parallel or not;  again: ways to recompute that will be asked
-    for.
+    variants: the same table, sequence parallel or not;  again: modes of recomputation whose costs
+    are kept too.
     """
     first = variants[0]
     axes = ("tp", "cp", "ep", "etp") if job.model.moe else ("tp", "cp")

@@ -54,7 +54,7 @@ def splits(job: Job, space: Space) -> Table:
     tp = divisors(cuts.most_tp(m)) if choice.count else []
     cp = [
         c
-        for c in _cuts(job, space)
+        for c in _cp_degrees(job, space)
         if space.scheme == "mlp2d" or job.T // c >= SMALLEST_SHARD or c == 1
     ]
     micro = {*divisors(B)}
@@ -92,7 +92,7 @@ def values_above_one(job: Job, space: Space, axis: str) -> tuple[int, ...]:
     m = job.model
     every: dict[str, Iterable[int]] = {
         "tp": divisors(cuts.most_tp(m)),
-        "cp": _cuts(job, space),
+        "cp": _cp_degrees(job, space),
         "pp": divisors(m.layers)
         if job.assumptions.strict and not space.relaxed
         else range(1, m.layers + 1),
@@ -102,9 +102,10 @@ def values_above_one(job: Job, space: Space, axis: str) -> tuple[int, ...]:
     )
 
 
-def _cuts(job: Job, space: Space) -> list[int]:
-    """What cp may be by the length that it cuts: any that is named where a sequence is padded, else
-    divisors of that length, and powers of two where it is padded.
+def _cp_degrees(job: Job, space: Space) -> list[int]:
+    """The cp degrees to try. Under `mlp2d`, where cp cuts the hidden size, its divisors; under a
+    paper's set divisors of the sequence; under a framework, which pads sequences, those that are
+    named, else these divisors and powers of two.
     """
     if space.scheme == "mlp2d" or job.profile is None:
         return divisors(job.model.hidden if space.scheme == "mlp2d" else job.T)
@@ -147,7 +148,7 @@ def pipelines(job: Job, space: Space) -> Table:
     )
     table = cross(cross({}, pp=allowed), interleave=chunks)
     limit = job.model.layers + (2 if job.model.vocab else 0)
-    # one stage needs no other
+    # on one stage chunks change nothing: each schedule's first number stands for all
     first = {option.chunks[0] for option in choice.schedules}
     alone = np.isin(table["interleave"], [*first]) | (longest_list(choice) > 0)
     fits = table["pp"] * table["interleave"] / choice.copies <= maximum(

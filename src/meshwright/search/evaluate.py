@@ -21,7 +21,7 @@ from .space import Space
 from .state import SearchState
 from .table import BLOCK, Grid, Table, keep, length, pick
 
-FEW = 64
+ROWS_WITHOUT_BOUND = 64
 """Rows that are not worth a bound: a family often has no more, and a plan takes 1.1 to 1.5 times as
 long if these are bounded too (70B on 1,024 chips .14 -> .19 CPU seconds, 8B on 64 .13 -> .20)."""
 
@@ -56,8 +56,11 @@ def evaluate(
     bounds: Grid | None = None,
     count: bool = False,
 ) -> None:
-    """Place the rows and ask for their seconds and bytes; unless everything is counted, only under
-    options whose bound allows it. bounds: what no row undercuts under each combination of options.
+    """Place rows, ask for the seconds and bytes of each placement and add them to the search.
+
+    table: rows that are not placed;  bounds: seconds that none of them undercuts under each
+    combination of options (axes of `Options.shape`): options above the limit are left out. None:
+    all are asked.  count: evaluate all and count them, whatever the limit (brute force).
     """
     job = state.job
     for start in range(0, length(table), BLOCK):
@@ -69,11 +72,10 @@ def evaluate(
             mine = pick(placed, some)
             where = pick(shares, some)
             limit = np.inf if count else state.limit
-            rows = Rows(mine, shares=where)
             every = points(
                 job,
                 clock(job),
-                rows,
+                Rows(mine, shares=where),
                 choice=state.choice,
                 alive=alive,
                 limit=limit,
@@ -84,14 +86,15 @@ def evaluate(
 
 
 def has_legal_row(job: Job, space: Space) -> bool:
-    """Whether some layout of the space is legal; of a relaxed one, whether one with the most
-    replicas is: where it holds, nothing is bounded or timed.
+    """Whether some row of the space is legal in some placement, by rules alone: no step is bounded
+    or timed. Of a relaxed space only rows with the most replicas are asked, so True is certain and
+    False is not.
     """
     choice = options(job, space)
     for table in most_replicas(job, space):
         rows = keep(table, legal_options(job, table, choice) > 0)
-        for start in range(0, length(rows), FEW):
-            some = pick(rows, slice(start, start + FEW))
+        for start in range(0, length(rows), ROWS_WITHOUT_BOUND):
+            some = pick(rows, slice(start, start + ROWS_WITHOUT_BOUND))
             placed, shares = placements(job, some, space)
             if legal_options(job, placed, choice, shares).any():
                 return True

@@ -26,11 +26,11 @@ TRIED = 4
 """Batches tried."""
 WORTH_SAYING = 1.05
 """A batch is named that trains this many times the tokens a second."""
-Look = Callable[[Job, float], RankedRow | None]
+BestWithin = Callable[[Job, float], RankedRow | None]
 """The best layout of a job whose merit is within a limit, if there is one."""
 
 
-def on_fewer(job: Job, look: Look, best: RankedRow | None) -> Job:
+def on_fewer(job: Job, best_within: BestWithin, best: RankedRow | None) -> Job:
     """The job on all its chips (`best`: the best layout there) or on a cleaner number of them: the
     fewest that are as fast as any, as far as the model can tell.
     """
@@ -39,7 +39,7 @@ def on_fewer(job: Job, look: Look, best: RankedRow | None) -> Job:
     within = best.merit * tie if best else np.inf
     dp = best.degree("dp") if best else None
     for fewer in fewer_chips(job) if dp_is_bound(job, dp) else ():
-        if row := look(fewer, within):
+        if row := best_within(fewer, within):
             found.append((row.merit, fewer))
             within = min(within, row.merit * tie)
     return next((used for t, used in reversed(found) if t <= within), job)
@@ -80,7 +80,7 @@ def why_fewer(
 
 
 def better_batch(
-    job: Job, used: Job, look: Look, best: RankedRow
+    job: Job, used: Job, best_within: BestWithin, best: RankedRow
 ) -> str | None:
     """A batch near the job's that would train far more tokens a second than the best layout, on the
     chips that it uses or on all that fill whole units of the network, as a sentence.
@@ -91,7 +91,7 @@ def better_batch(
     for on_chips in bound if used is job else [*bound, whole_units(job)]:
         for batch, _ in zip(batches(on_chips), range(TRIED), strict=False):
             near = replace(on_chips, batch=batch)
-            if found := look(near, merit * batch / job.batch / times):
+            if found := best_within(near, merit * batch / job.batch / times):
                 times = merit / found.merit * batch / job.batch
                 better, row = near, found
     if not row:

@@ -29,10 +29,10 @@ from .table import BLOCK, Column, Mask, Table, distinct, length, pick
 
 SPLITS = ("tp", "cp", "ep", "etp", "microbatch", "panels")
 """Degrees that cut a layer."""
-AXES = ("sequence_parallel", "recompute", "schedule", "zero")
+OPTION_AXES = ("sequence_parallel", "recompute", "schedule", "zero")
 """Choices beside degrees, as rules name them: axes of a mask, before its rows."""
-SCHEDULE = (False, False, True, False)
-"""The axis of what the schedule alone decides."""
+SCHEDULE_ALONE = (False, False, True, False)
+"""Which of `OPTION_AXES` a rule reads that asks for the schedule and nothing else of them."""
 
 
 def rules(job: Job, *known: str) -> list[LayoutRule]:
@@ -70,7 +70,7 @@ def legal(
     high: Layout | None = None,
     any_number: bool = False,
 ) -> Mask:
-    """(`AXES`, row): where rows can run under the options that are alive.
+    """(`OPTION_AXES`, row): where rows can run under the options that are alive.
 
     variants: rows under each setting of sequence parallelism, placed or not;  high: the same with
     the most replicas, where they stand for intervals of dp;  any_number: of microbatches too.
@@ -83,9 +83,9 @@ def legal(
     }
     known = (name for name, is_ in unknown.items() if not is_)
     # a rule is asked once for all options that it does not read
-    asked: dict[tuple[bool, ...], list[LayoutRule]] = {SCHEDULE: []}
-    for rule in rules(job, "pp", *known, *AXES):
-        axes = tuple(axis in rule.reads for axis in AXES)
+    asked: dict[tuple[bool, ...], list[LayoutRule]] = {SCHEDULE_ALONE: []}
+    for rule in rules(job, "pp", *known, *OPTION_AXES):
+        axes = tuple(axis in rule.reads for axis in OPTION_AXES)
         if rule.reads:  # the others hold of all splits
             asked.setdefault(axes, []).append(rule)
     # what rules of schedules read is alike in many rows
@@ -96,13 +96,13 @@ def legal(
         job,
         choice,
         pipelines,
-        asked=asked.pop(SCHEDULE),
+        asked=asked.pop(SCHEDULE_ALONE),
         any_number=any_number,
     )
     masks = [
         alive[..., None],
         orders[None, None, :, None, number],
-        *_redundant(job, choice, low, low if high is None else high),
+        *_without_copies(job, choice, low, low if high is None else high),
     ]
     for axes, some in asked.items():
         rows, each = (pipelines, number) if axes[2] else (low, slice(None))
@@ -117,11 +117,11 @@ def legal(
     return reduce(and_, masks)
 
 
-def _redundant(
+def _without_copies(
     job: Job, choice: Options, low: Layout, high: Layout
 ) -> Iterator[Mask]:
-    """Where sequence parallelism, and a ZeRO stage, says what no other one does: on one rank of tp
-    on and off are the same, with one replica all stages and groups are, and the first counts.
+    """Masks of the layouts that are no copy of another: on one rank of tp sequence parallelism on
+    and off are the same, with one replica all ZeRO stages and groups are, and one of them counts.
     """
     settings = choice.sequence_parallel
     yield np.array(

@@ -18,7 +18,7 @@ from ..layout.stages import stage_count
 from ..num import Num
 from ..prediction.certainty import has_precedent
 from ..step import oom
-from .recipes import degrees, published_degrees
+from .recipes import published_fields, recipe_fields
 from .state import RankedRow, Weigh
 
 PLAIN = ("gpipe", "1f1b", "interleaved")
@@ -105,7 +105,7 @@ def complexity(job: Job, layout: Layout) -> Complexity:
     unlike_stages = (job.model.layers + 2 * (l.stages == "slots")) % pieces > 0
     return Complexity(
         int(not has_precedent(job, layout)),
-        int(degrees(layout) not in published_degrees(job)),
+        int(recipe_fields(layout) not in published_fields(job)),
         axes,
         tp_leaves_switch=int(tp_leaves_switch),
         rare_schedule=int(rare_schedule),

@@ -21,8 +21,7 @@ from ..num import divisors
 from ..prediction.prediction import Prediction, predict
 from ..program import resident
 from ..step import holding, oom
-from .cascade import fits as searched
-from .cascade import smallest
+from .cascade import fits, smallest
 from .misfit_values import at_fault
 from .space import Space
 from .table import Column, Table, cross, keep
@@ -33,7 +32,7 @@ LIGHTER = ("adamw-no-master", "adafactor")
 """Optimizers suggested when nothing fits, the lightest last."""
 OFFLOADED = ("optimizer", "optimizer+weights")
 """Parts in host memory suggested when nothing fits; a framework refuses what it cannot run."""
-NOTHING = "no combination of degrees is legal"
+NO_LEGAL_DEGREES = "no combination of degrees is legal"
 UNEVEN = "uneven batches and idle chips (--relaxed)"
 
 
@@ -124,7 +123,7 @@ def nearest_fit(
             *fill_sentence(job),
             *broken[:6],
         )
-        first = ": ".join((NOTHING, *reasons[:1]))
+        first = ": ".join((NO_LEGAL_DEGREES, *reasons[:1]))
         return None, (first, *reasons[1:], *uneven)
     closest = predict(job, layouts[0])
     note = "even the smallest layout does not fit: " + oom.shortage(
@@ -155,7 +154,7 @@ def fill_sentence(job: Job) -> list[str]:
 def space_fits(job: Job, space: Space) -> bool:
     """Whether some layout of the space fits: a search, where the states alone leave room."""
     roomy = least_states(job, space) <= oom.limit(job)
-    return roomy and searched(job, space)
+    return roomy and fits(job, space)
 
 
 def least_states(job: Job, space: Space) -> float:

@@ -42,14 +42,15 @@ def at_fault(job: Job, space: Space) -> list[str]:
     alone = {
         name: values
         for name, values in asked.items()
-        if not any_legal(job, _but(free, name, values))
+        if not any_legal(job, _with_values(free, name, values))
     }
     return [*_instead(job, free, alone, "here")] or [
         *_instead(job, space, asked, "beside the rest")
     ]
 
 
-def _but(space: Space, name: str, values: Values) -> Space:
+def _with_values(space: Space, name: str, values: Values) -> Space:
+    """The space with these values for one field."""
     return space.but(**{name: values})
 
 
@@ -70,7 +71,7 @@ def _near(job: Job, space: Space, name: str, asked: Values) -> str:
     legal = (
         value
         for value in others[:TRIED]
-        if any_legal(job, _but(space, name, (value,)))
+        if any_legal(job, _with_values(space, name, (value,)))
     )
     found = [
         value for _, value in zip(range(NEAREST + 1), legal, strict=False)

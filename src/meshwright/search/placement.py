@@ -74,7 +74,9 @@ def placement_count(job: Job, table: Table, space: Space) -> Column:
 
 
 def _shares(table: Table, dims: int) -> Shares:
-    """The shares of each axis in a table, and what lies beyond in the last dimension."""
+    """Ranks of each axis in each dimension of the network; what a table leaves open lies in the
+    last.
+    """
     near = {a: [table[f"{a} {i}"] for i in range(dims - 1)] for a in AXES}
     return {a: (*near[a], _left(table, a, dims - 1)) for a in AXES}
 

@@ -73,10 +73,10 @@ def planning(question: Question) -> Steps:
     if asked.software:
         settings, others = choose_settings(job, asked)
         job, asked = with_settings(job, settings), asked.without_software
-        one = yield from planning(replace(question, job=job, asked=asked))
+        answer = yield from planning(replace(question, job=job, asked=asked))
         return replace(
-            one,
-            families=(*one.families, *others),
+            answer,
+            families=(*answer.families, *others),
             settings=FrozenDict(settings),
             elapsed_s=time.perf_counter() - start,
         )
@@ -84,18 +84,20 @@ def planning(question: Question) -> Steps:
     top = FieldKind(int).kept(question.top, "top")
     question = replace(question, spaces=spaces, top=top)
     if resolution(job):
-        one = yield from _plan_by_practice(question)
+        answer = yield from _plan_by_practice(question)
     else:
-        one = final_plan(answer_steps(question, job))
-        if one.best is None:
-            one = _explain_misfit(job, spaces[0], one, asked)
+        answer = final_plan(answer_steps(question, job))
+        if answer.best is None:
+            answer = _explain_misfit(job, spaces[0], answer, asked)
     tried, untried = describe_search(job, spaces)
     whose = f"{job.assumptions.name}: " if job.assumptions.choices else ""
     return replace(
-        one,
+        answer,
         tried=whose + tried,
         untried=untried,
-        notes=(*beyond, *one.notes) if one.best else (*one.notes, *beyond),
+        notes=(*beyond, *answer.notes)
+        if answer.best
+        else (*answer.notes, *beyond),
         elapsed_s=time.perf_counter() - start,
     )
 
@@ -107,25 +109,25 @@ def _plan_by_practice(question: Question) -> Steps:
     job, asked = question.job, question.asked
     conventions = practice.kept_conventions(job, asked.choices)
     usual = practice.keeping(beside.kept(job), conventions)
-    one = yield from answer_steps(question, usual)
-    if one.best and "zero" not in asked.choices:
-        one = _prefer_precedent(question, usual, one)
-    one = _prefer_recipe(question, one)
-    if one.best:
+    answer = yield from answer_steps(question, usual)
+    if answer.best and "zero" not in asked.choices:
+        answer = _prefer_precedent(question, usual, answer)
+    answer = _prefer_recipe(question, answer)
+    if answer.best:
         kept = tuple(each.words for each in conventions)
         if not question.by_family:
-            return replace(one, kept=kept)
+            return replace(answer, kept=kept)
         return replace(
-            one,
+            answer,
             kept=kept,
-            families=(*one.families, *recipe_families(job)),
+            families=(*answer.families, *recipe_families(job)),
             asked=(job, asked),
         )
     every, _ = strategies(job, asked, proposals=False)
-    one = yield from answer_steps(replace(question, spaces=every), job)
-    if one.best is None:
-        return _explain_misfit(job, every[0], one, asked)
-    layout = one.best.layout
+    answer = yield from answer_steps(replace(question, spaces=every), job)
+    if answer.best is None:
+        return _explain_misfit(job, every[0], answer, asked)
+    layout = answer.best.layout
     broken = (
         *practice.unusual(job, layout),
         *beside.broken_settings(job, layout),
@@ -135,17 +137,17 @@ def _plan_by_practice(question: Question) -> Steps:
         if broken
         else ""
     )
-    return replace(one, notes=(*filter(None, [said]), *one.notes))
+    return replace(answer, notes=(*filter(None, [said]), *answer.notes))
 
 
-def _prefer_precedent(question: Question, usual: Job, one: Plan) -> Plan:
+def _prefer_precedent(question: Question, usual: Job, answer: Plan) -> Plan:
     """The plan, or that of layouts that shard as published runs do, where its answer does not: what
     no run shows wins where it is better even at the slow end of its interval, and says so.
     """
-    best = one.best
+    best = answer.best
     assert best is not None
     if precedent.has_run(best):
-        return one
+        return answer
     spaces = precedent.precedent_spaces(usual, question.spaces)
     other = (
         final_plan(answer_steps(replace(question, spaces=spaces), usual))
@@ -154,24 +156,24 @@ def _prefer_precedent(question: Question, usual: Job, one: Plan) -> Plan:
     )
     if other.best is None:
         return replace(
-            one,
+            answer,
             notes=(
                 f"{precedent.SAID}, nor like any layout that fits",
-                *one.notes,
+                *answer.notes,
             ),
         )
     gain = best.merit_s / other.best.merit_s - 1.0
     if precedent.slow_end(best) <= other.best.merit_s:
         said = f"{precedent.SAID}; the best layout that runs show takes {-gain / (1 + gain):+.0%}"
-        return replace(one, notes=(said, *one.notes))
-    other = replace(other, searched=one.searched, rejected=one.rejected)
+        return replace(answer, notes=(said, *answer.notes))
+    other = replace(other, searched=answer.searched, rejected=answer.rejected)
     if not question.by_family:
         said = f"{sharding(best.layout)} is faster by {-gain:.0%}, but {precedent.SAID}"
         return replace(other, notes=(said, *other.notes))
     known = {row.name for row in other.families}
     rest = (
         row
-        for row in one.families
+        for row in answer.families
         if row.name not in known
         and row.prediction
         and row.prediction.layout != best.layout
@@ -180,32 +182,34 @@ def _prefer_precedent(question: Question, usual: Job, one: Plan) -> Plan:
     return replace(other, families=(*other.families, *rest, new))
 
 
-def _prefer_recipe(question: Question, one: Plan) -> Plan:
+def _prefer_recipe(question: Question, answer: Plan) -> Plan:
     """The plan, or one whose answer is a published recipe that is known to fit, whatever its
     predicted risk, where that is faster by more than the model's resolution.
     """
     job = question.job
     known = shown_to_fit(job, question.asked.choices)
     if not known:
-        return one
+        return answer
     recipe, p = known[0]
-    limit = one.best.merit_s if one.best else np.inf
+    limit = answer.best.merit_s if answer.best else np.inf
     if p.step_time_s * (1.0 + resolution(job)) > limit:
-        return one
+        return answer
     said = f"the answer is a published recipe ({recipe.source})" + (
         "" if p.fits else f": {RISKY}"
     )
-    others = (one.best, *one.alternatives) if one.best else ()
+    others = (answer.best, *answer.alternatives) if answer.best else ()
     return replace(
-        one,
+        answer,
         best=p,
         alternatives=others[: question.top - 1],
         recipe=recipe.source,
-        notes=(said, *one.notes),
+        notes=(said, *answer.notes),
     )
 
 
-def _explain_misfit(job: Job, space: Space, one: Plan, asked: Space) -> Plan:
+def _explain_misfit(
+    job: Job, space: Space, answer: Plan, asked: Space
+) -> Plan:
     """A plan without a layout, with what would help; space: the first of what was asked for, as the
     framework searches it.
     """
@@ -214,7 +218,9 @@ def _explain_misfit(job: Job, space: Space, one: Plan, asked: Space) -> Plan:
     if closest:
         ways = [*_cut_by_another(job, asked), *ways]
     return replace(
-        one, closest=closest, notes=(why, *ways, *job.model.notes, *one.notes)
+        answer,
+        closest=closest,
+        notes=(why, *ways, *job.model.notes, *answer.notes),
     )
 
 

@@ -29,7 +29,7 @@ Place = tuple[int, int, int, int]
 
 
 class Rows(NamedTuple):
-    """Rows of a table, and where they lie."""
+    """Rows of a table, each a layout or an interval of dp, and where their ranks lie."""
 
     low: Table
     """With the fewest replicas of each interval of dp, over which collectives take least."""
@@ -48,6 +48,7 @@ class Points(NamedTuple):
     seconds: Column
     """inf where the layout cannot run."""
     bytes: Column
+    """Of tensors on the fullest device, at its fullest moment."""
 
 
 def points(
@@ -58,10 +59,11 @@ def points(
     alive: OptionMask | None = None,
     limit: float = np.inf,
 ) -> Iterator[Points]:
-    """Seconds and bytes of the rows under each of the options that are alive.
+    """Seconds and bytes of the rows under each combination of options that is legal in some row.
 
-    clock: the job's, or that of a bound;  limit: seconds that are still looked at.
-    Rows that are not placed have bounds.
+    Rows that are not placed (`Rows.shares` None) have lower bounds instead of seconds. clock: the
+    job's, or that of a bound;  alive: mask of the combinations that are asked (None: all);  limit:
+    seconds beyond which a row is left out (inf). A combination that leaves all rows out is skipped.
     """
     variants, high = layouts(job, choice, rows.low, rows.shares), None
     if rows.high is not None:
@@ -76,13 +78,13 @@ def points(
         high=high,
         any_number=rows.any_number,
     )
-    distinct, which = model_costs(job, variants, clock, choice.recompute)
-    costs = [pick(cost, which) for cost in distinct]
+    distinct_costs, which = model_costs(job, variants, clock, choice.recompute)
+    costs = [pick(cost, which) for cost in distinct_costs]
     known: dict[Any, Any] = {}
     is_bound = rows.shares is None
     for i, r, k, z in np.argwhere(runs.any(axis=-1)).tolist():
         place = i, r, k, z
-        one = StepCosts(
+        step_costs = StepCosts(
             job,
             choice.layout(variants[i], place),
             costs[i],
@@ -92,42 +94,49 @@ def points(
             asked=runs[i, r, k].any(axis=0),
             known=known,
         )
-        unsure = _unsure(job, choice.schedules[k], one) if is_bound else 0.0
-        quick = runs[i, r, k, z] & (one.pipeline.total - unsure <= limit)
+        unsure = (
+            _unsure(job, choice.schedules[k], step_costs) if is_bound else 0.0
+        )
+        quick = runs[i, r, k, z] & (
+            step_costs.pipeline.total - unsure <= limit
+        )
+        # a pipeline alone is above the limit: the rest of the step is not asked for
         if not quick.any():
             continue
-        seconds = np.where(quick, one.step.total - unsure, np.inf)
+        seconds = np.where(quick, step_costs.step.total - unsure, np.inf)
         if (seconds <= limit).any():
             bytes_ = (
-                _program_bytes(one, quick) if whole_program(job) else one.bytes
+                _program_bytes(step_costs, quick)
+                if whole_program(job)
+                else step_costs.bytes
             )
             bytes_ = np.broadcast_to(bytes_, quick.shape)
             yield Points(place, seconds, bytes_)
 
 
-def _unsure(job: Job, option: ScheduleOption, one: StepCosts) -> Any:
+def _unsure(job: Job, option: ScheduleOption, step_costs: StepCosts) -> Any:
     """Seconds of papers' pipelines that a bound leaves out, since they may fall where a pass takes
     longer and another rank is the slowest then: sends hide behind passes of the slowest, and the
     bubble is of the mean of the others, by f, i and w apart where backward passes are split.
     """
     if uses_schedule_order(job):
         return 0.0
-    order, pipeline = option.order, one.pipeline
+    order, pipeline = option.order, step_costs.pipeline
     sends = pipeline.sends if job.how.overlap.pp == "all" else 0.0
     apart = order.split_backward or order.replayed
     return sends + (pipeline.bubble if apart else 0.0)
 
 
-def _program_bytes(one: StepCosts, where: Mask) -> Column:
+def _program_bytes(step_costs: StepCosts, where: Mask) -> Column:
     """What the trainer's program holds at least (`program.least`), of rows of as many chunks; the
     most replicas hold the smallest shards.
     """
-    rows = one.high or one.layout
+    rows = step_costs.high or step_costs.layout
     size, chunks = np.full(len(where), np.inf), np.asarray(rows.interleave)
     for v in np.unique(chunks[where]):
         at = np.flatnonzero(where & (chunks == v))
         some = with_values(pick(rows, at), interleave=float(v))
         size[at] = least_bytes(
-            one.job, some, pick(one.cost, at), schedule_of(rows)
+            step_costs.job, some, pick(step_costs.cost, at), schedule_of(rows)
         )
     return size

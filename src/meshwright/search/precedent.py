@@ -21,8 +21,8 @@ from .strategies import strategies
 
 NAME = "a sharding without runs"
 SAID = "no published run is sharded like this"
-AXES = ("tp", "cp", "pp")
-"""What may cut a model beside its shards (`classes.sharding`)."""
+CUTTING_AXES = ("tp", "cp", "pp")
+"""Axes that cut a model beside ZeRO's shards: those that `classes.sharding` names."""
 UNSHARDED = (0, 1)
 """ZeRO stages that leave weights and gradients whole."""
 
@@ -51,11 +51,11 @@ def _part(job: Job, space: Space, how: str) -> Space | None:
     if not how:
         return space.part(zero=UNSHARDED)
     first, *cuts = how.split()
-    axes = {
+    degrees = {
         axis: values_above_one(job, space, axis) if axis in cuts else (1,)
-        for axis in AXES
+        for axis in CUTTING_AXES
     }
-    return space.part(zero=[int(first.removeprefix("ZeRO-"))], **axes)
+    return space.part(zero=[int(first.removeprefix("ZeRO-"))], **degrees)
 
 
 def outside_conventions(

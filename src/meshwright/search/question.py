@@ -100,8 +100,10 @@ class Question:
 
 
 def answer_steps(question: Question, usual: Job) -> Steps:
-    """The plan of a question. usual: the job as it is searched, which may run less than the
-    question's.
+    """The plan of a question: an early answer, then the replayed one on all chips or on fewer.
+
+    usual: the job that is searched, whose framework may run only part of the question's layouts
+    (`practice.keeping`).
     """
     job, progress = question.job, question.progress
     spaces, notes = _placeable(job, question.spaces)
@@ -114,13 +116,13 @@ def answer_steps(question: Question, usual: Job) -> Steps:
     if spaces[0].relaxed is None:
         ranked, idle = _on_chips(question, ranked)
     uses_all_chips = ranked.job is usual
-    used, found = ranked.job, ranked.searches
+    used, searches = ranked.job, ranked.searches
     predicted = _predictions(job, question.top_layouts(ranked), uses_all_chips)
     seen = Plan(
         None,
-        searched=sum(best.searched for best in found),
-        feasible=sum(best.feasible for best in found) if predicted else 0,
-        rejected=_rejection_counts(job, spaces, found),
+        searched=sum(best.searched for best in searches),
+        feasible=sum(best.feasible for best in searches) if predicted else 0,
+        rejected=_rejection_counts(job, spaces, searches),
         pareto=() if question.pareto else None,
         notes=(*notes, *(() if question.slack else _scheme_sentence(ranked))),
     )
@@ -130,7 +132,7 @@ def answer_steps(question: Question, usual: Job) -> Steps:
     if question.families and not spaces[0].relaxed and row:
         better = better_batch(usual, used, question.best_of_job, row)
         seen = replace(seen, notes=(*seen.notes, *filter(None, [better])))
-    one = replace(
+    answer = replace(
         seen,
         best=predicted[0],
         alternatives=predicted[1:],
@@ -138,9 +140,11 @@ def answer_steps(question: Question, usual: Job) -> Steps:
         idle=idle,
     )
     if not question.by_family:
-        return one
+        return answer
     names = [name for name, _ in question.searches]
-    return replace(one, families=_families(one, ranked, names, uses_all_chips))
+    return replace(
+        answer, families=_families(answer, ranked, names, uses_all_chips)
+    )
 
 
 def _scheme_sentence(ranked: Ranking) -> list[str]:
@@ -205,36 +209,36 @@ def _predictions(
 
 
 def _families(
-    one: Plan, ranked: Ranking, names: list[str], uses_all_chips: bool
+    answer: Plan, ranked: Ranking, names: list[str], uses_all_chips: bool
 ) -> tuple[Family, ...]:
     """The best of each family, best first; the plan's own stands for its family. names: the family
     of each search.
     """
-    best = one.best
+    best = answer.best
     assert best is not None
-    known = {p.layout: p for p in (best, *one.alternatives)}
+    known = {p.layout: p for p in (best, *answer.alternatives)}
     found: dict[str, Prediction] = {}
     for number, name in enumerate(names):
         for each in ranked.best(1, search_number=number):
             p = known.get(each.layout)
             p = p or _predictions(best.job, [each], uses_all_chips)[0]
             other = found.get(name, p)
-            found[name] = min(p, other, key=one.slower)
+            found[name] = min(p, other, key=answer.slower)
     for number, name in enumerate(names):
         if any(x.layout == best.layout for x in ranked.replays(number)):
             found[name] = best
-    rows = sorted(found.items(), key=lambda row: one.slower(row[1]))
+    rows = sorted(found.items(), key=lambda row: answer.slower(row[1]))
     return tuple(Family(*row) for row in rows)
 
 
 def _rejection_counts(
-    job: Job, spaces: Sequence[Space], found: Sequence[SearchState]
+    job: Job, spaces: Sequence[Space], searches: Sequence[SearchState]
 ) -> dict[str, int]:
     """Rule or bound -> how many layouts it left out."""
     counts: Counter[str] = Counter()
     for space in spaces:
         counts.update(rejections(job, space)[0])
-    for best in found:
+    for best in searches:
         counts["memory"] += best.too_big
         # counts of several rounds: their difference is no less than none
         counts["bound"] += max(best.searched - best.feasible - best.too_big, 0)

@@ -26,11 +26,11 @@ from .cascade import search
 from .evaluate import Progress
 from .merit import complexity, weigh
 from .space import Space
-from .state import ROUNDING, RankedRow, SearchState, reach
+from .state import ROUNDING, RankedRow, SearchState, replay_limit
 
 CANDIDATES = 256
 """Layouts searched for at once; more if that many bounds are below the k-th best replay."""
-FEW = 4
+FEW_CANDIDATES = 4
 """Layouts searched for at first where the best within a limit is asked for."""
 TOGETHER = 8
 """At least so many layouts are replayed at once."""
@@ -76,8 +76,9 @@ class Ranking:
         """Of all spaces together the k best, and those that the first beats by no more than
         `slack`: each is searched within the limits of what those before it hold.
 
-        within: nothing beyond this merit is asked for; keep_first: but the first of each space;
-        by_time: seconds rank, whatever the chance to fit.
+        within: layouts of a larger merit (seconds) are left out;  slack: a share, 0 for exact
+        closed forms;  keep_first: the best of each space is kept even beyond `within`;  by_time:
+        seconds rank, whatever the chance to fit.
         """
         self.job, self.within = job, within
         self.weigh = None if by_time else weigh(job)
@@ -100,7 +101,7 @@ class Ranking:
             self.searches.append(one)
             merits = sorted(x.merit for s in self.searches for x in s.rows)
             if len(merits) >= k:
-                limit = reach(merits[k - 1], merits[0], slack)
+                limit = replay_limit(merits[k - 1], merits[0], slack)
                 within = min(within, limit)
         self.complete_to = [one.complete_to for one in self.searches]
 
@@ -257,5 +258,7 @@ def best_within(
     progress: Progress | None = None,
 ) -> RankedLayout | None:
     """The best layout of some spaces, if its merit is within a limit."""
-    best = Ranking(job, spaces, FEW, within=within, progress=progress).best(1)
+    best = Ranking(
+        job, spaces, FEW_CANDIDATES, within=within, progress=progress
+    ).best(1)
     return best[0] if best else None

@@ -23,7 +23,7 @@ from ..prediction.classes import chip_family, framework_family
 from ..prediction.prediction import Prediction, predict
 from .families import Family
 
-DEGREES = (
+RECIPE_FIELDS = (
     "tp",
     "cp",
     "pp",
@@ -177,20 +177,22 @@ def layouts_of_recipes(job: Job, r: Recipe) -> list[Layout]:
     ]
 
 
-def degrees(layout: Layout) -> tuple[Any, ...]:
-    """What a recipe says of a layout: not how layers are dealt, nor its place in the network."""
-    return tuple(getattr(layout, name) for name in DEGREES)
+def recipe_fields(layout: Layout) -> tuple[Any, ...]:
+    """The fields of a layout that a recipe states, in the order of `RECIPE_FIELDS`; how layers are
+    dealt and where ranks lie, no recipe says.
+    """
+    return tuple(getattr(layout, name) for name in RECIPE_FIELDS)
 
 
 @lru_cache(maxsize=64)
-def published_degrees(job: Job) -> frozenset[tuple[Any, ...]]:
-    """Degrees that the nearest published recipe in the job's numbers has on its chips, under
-    software like that it was published with.
+def published_fields(job: Job) -> frozenset[tuple[Any, ...]]:
+    """`recipe_fields` of the layouts that the nearest published recipe may have on the job's chips;
+    empty where it is of another precision, or of other software than the job's.
     """
     recipe = nearest_recipe(job) if _is_theirs(job) else None
     if recipe is None or recipe.precision != job.precision.compute:
         return frozenset()
-    return frozenset(map(degrees, layouts_of_recipes(job, recipe)))
+    return frozenset(map(recipe_fields, layouts_of_recipes(job, recipe)))
 
 
 def recipe_layouts(job: Job, r: Recipe) -> tuple[list[Prediction], str]:

@@ -70,9 +70,11 @@ class ScheduleOption(NamedTuple):
         return stages_named(self.stages)
 
     def allows(self, job: Job, p: Column, v: Column) -> NDArray[np.bool_]:
-        """Rows in which this is tried with v chunks. Listed stages are as many as the list has.
-        Slots, beside even stages, are tried where the two deal layers differently: they do not in
-        two stages, nor two layers short of full ones, when both spare the first and the last one.
+        """Mask of the rows in which this is tried, on p ranks with v chunks each.
+
+        A list of layers needs as many stages as it has entries. "slots" beside "even" is tried
+        where the two deal L layers to S stages differently. They deal them alike in two stages, and
+        where S divides L + 2: then both give the first and the last stage one layer less.
         """
         stages = np.asarray(self.order.stage_count(p, v))
         fine = np.isin(v, self.chunks)

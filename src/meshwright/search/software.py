@@ -12,8 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..describe.framework import framework
-from ..describe.frozen import FrozenDict
-from ..describe.frozen import short_repr as told
+from ..describe.frozen import FrozenDict, short_repr
 from ..describe.job import Job
 from ..describe.layout import Layout
 from ..layout import beside, practice
@@ -30,9 +29,9 @@ made by whoever wants them."""
 EXPERTS = ("dispatcher", "ep_overlap")
 """Settings that mean nothing where no rank holds other experts than the next: another layout may
 want them."""
-NOTHING = 0.0005
+NO_CHANGE = 0.0005
 """Share of a step below which a setting does nothing."""
-TRIFLE = 0.005
+SMALL_CHANGE = 0.005
 """Share of a step below which a setting is not worth its place in a set."""
 WORTH = 0.01
 """Share of a step from which a set is named, and another layout is looked for to have a setting
@@ -52,7 +51,7 @@ class Tuning:
     since: tuple[str, ...]
     """Releases that brought the settings."""
 
-    __repr__ = told
+    __repr__ = short_repr
 
     @property
     def numerics(self) -> bool:
@@ -165,7 +164,7 @@ def single_tunings(best: Prediction) -> tuple[Tuning, ...]:
             (
                 one
                 for one in every
-                if abs(one.merit) >= NOTHING
+                if abs(one.merit) >= NO_CHANGE
                 and not beside.broken_settings(one.prediction.job, best.layout)
             ),
             key=lambda one: one.merit,
@@ -214,7 +213,7 @@ def _best_settings(best: Prediction) -> dict[str, Any]:
         every = [tuning(best, {name: value}) for value in values]
         first = min(every, key=lambda one: round(one.merit, 9))
         runs = not beside.broken_settings(first.prediction.job, best.layout)
-        if first.merit <= -(NOTHING if runs else WORTH) or name in EXPERTS:
+        if first.merit <= -(NO_CHANGE if runs else WORTH) or name in EXPERTS:
             wanted[name] = first.settings[name]
     return wanted
 
@@ -249,7 +248,7 @@ def _prune(
         fewer = {k: v for k, v in kept.items() if k != name}
         less = tuning(best, fewer, layout)
         if less.prediction.merit_s <= whole.prediction.merit_s * (
-            1.0 + TRIFLE
+            1.0 + SMALL_CHANGE
         ):
             kept, whole = fewer, less
     return whole if kept and whole.merit <= -WORTH else None

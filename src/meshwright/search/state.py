@@ -74,9 +74,13 @@ class SearchState:
     rows: list[RankedRow] = field(default_factory=list)
     """Sorted."""
     searched: int = 0
+    """Layouts that the search answers for, looked at or not."""
     feasible: int = 0
+    """Layouts that were evaluated, can run and fit."""
     evaluated: int = 0
+    """Layouts that were evaluated, those that cannot run included."""
     too_big: int = 0
+    """Layouts that were evaluated, can run and do not fit."""
     choice: Options = field(init=False)
     """What is evaluated of every row."""
     limit: float = field(init=False)
@@ -84,6 +88,7 @@ class SearchState:
     so what was dropped by it stays dropped."""
 
     def __post_init__(self) -> None:
+        """The options of the space, and the limit before any layout is known."""
         self.choice = options(self.job, self.space)
         self.limit = self._limit_with(())
 
@@ -93,7 +98,7 @@ class SearchState:
         if len(merits) >= self.k:
             kth, most = merits[self.k - 1], max(MOST_TIES, self.k)
             last = merits[most - 1] if len(merits) >= most else np.inf
-            near = min(reach(kth, merits[0], self.slack), last)
+            near = min(replay_limit(kth, merits[0], self.slack), last)
             limit = min(max(kth, near), limit)
         if self.keep_first:
             first = merits[0] if len(merits) else np.inf
@@ -213,15 +218,16 @@ class Smallest(SearchState):
     """The layout that needs the least memory: bytes rank, and limit what is still looked at."""
 
     def add(self, *placed: Any) -> None:
-        """Merge layouts."""
+        """Merge layouts, as `SearchState.add`; from then on only fewer bytes may enter."""
         super().add(*placed)
         self.limit = np.inf  # of seconds
         if self.rows:
             self.capacity = self.rows[0].bytes * ROUNDING
 
 
-def reach(kth: float, first: float, slack: float) -> float:
-    """What bounds do not exceed of layouts that may be among the k best by replay, or tie with the
-    first of them.
+def replay_limit(kth: float, first: float, slack: float) -> float:
+    """The highest lower bound with which a layout may still be among the k best by replay, or tie
+    with the first. kth, first: the merits of the k-th best and the best layout, in seconds;  slack:
+    share by which a layout may be slower and tie; 0: bounds are exact, and the k-th is the limit.
     """
     return max(kth, first * (1.0 + slack)) * REPLAY_MARGIN if slack else kth

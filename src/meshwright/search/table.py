@@ -16,7 +16,7 @@ Column: TypeAlias = NDArray[np.float64]
 Index: TypeAlias = NDArray[np.intp]
 Mask: TypeAlias = NDArray[np.bool_]
 Grid: TypeAlias = NDArray[np.float64]
-"""Columns side by side."""
+"""Several columns, with the rows on the last axis; or a number for each combination of options."""
 
 
 Table: TypeAlias = dict[str, Column]
@@ -45,29 +45,30 @@ SINGLE = frozenset((float, int, bool, str, type(None)))
 """Types of what is one number or word for all rows; most of what a layer costs is."""
 
 
-def pick(of: Any, index: Any) -> Any:
-    """The rows at `index` of columns, of tuples of them or of a layout; what is one number for all
-    rows stays.
+def pick(rows: Any, index: Any) -> Any:
+    """The rows at `index` of a column, or of all columns in a tuple, table or layout; what is one
+    value for all rows stays as it is. index: row numbers, a mask or a slice.
     """
-    if isinstance(of, np.ndarray):
-        return of[index]
-    if isinstance(of, tuple):
-        values = [x if type(x) in SINGLE else pick(x, index) for x in of]
-        if all(map(is_, values, of)):
-            return of
-        cls: Any = type(of)
-        return cls._make(values) if hasattr(of, "_fields") else cls(values)
-    if isinstance(of, dict):
-        return type(of)({k: pick(x, index) for k, x in of.items()})
-    if isinstance(of, Layout):
+    if isinstance(rows, np.ndarray):
+        return rows[index]
+    if isinstance(rows, tuple):
+        values = [x if type(x) in SINGLE else pick(x, index) for x in rows]
+        if all(map(is_, values, rows)):
+            return rows
+        cls: Any = type(rows)
+        return cls._make(values) if hasattr(rows, "_fields") else cls(values)
+    if isinstance(rows, dict):
+        return type(rows)({k: pick(x, index) for k, x in rows.items()})
+    if isinstance(rows, Layout):
         columns: dict[str, Any] = {
-            k: pick(getattr(of, k), index) for k in (*DEGREES, "dp_replicate")
+            k: pick(getattr(rows, k), index)
+            for k in (*DEGREES, "dp_replicate")
         }
         placement = FrozenDict(
-            {a: pick(shares, index) for a, shares in of.placement.items()}
+            {a: pick(shares, index) for a, shares in rows.placement.items()}
         )
-        return with_values(of, **columns, placement=placement)
-    return of
+        return with_values(rows, **columns, placement=placement)
+    return rows
 
 
 def stack_rows(*tables: Table) -> Table:
