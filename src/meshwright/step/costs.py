@@ -160,9 +160,9 @@ class StepCosts:
         """The way of one microbatch down to each of the slow devices (`shares.slow`) and up again:
         none where papers add up.
         """
-        one, order = self.microbatch, schedule_of(self.layout)
-        ranks = [share.rank for share in one.shares.slow]
-        return fill_and_drain(self.job, order, one.stages, ranks)
+        microbatch, order = self.microbatch, schedule_of(self.layout)
+        ranks = [share.rank for share in microbatch.shares.slow]
+        return fill_and_drain(self.job, order, microbatch.stages, ranks)
 
     @property
     def sharded(self) -> bool:

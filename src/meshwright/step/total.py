@@ -193,7 +193,10 @@ def _passes(part: LayerCost) -> PassSeconds:
 
 
 def pipeline_of(
-    job: Job, layout: Layout, one: Microbatch, paths: Paths | None = None
+    job: Job,
+    layout: Layout,
+    microbatch: Microbatch,
+    paths: Paths | None = None,
 ) -> Pipeline:
     """All microbatches of a step in the order of a schedule.
 
@@ -201,7 +204,7 @@ def pipeline_of(
     (`least_idle`), by which a search ranks before it replays the best. Papers say what all
     microbatches wait in closed form.
     """
-    schedule, stages = schedule_of(layout), one.stages
+    schedule, stages = schedule_of(layout), microbatch.stages
     shape = layout.pp, microbatches(job, layout), layout.interleave
     if not uses_schedule_order(job):
         slow = stages.load(stages.slowest)
@@ -222,7 +225,7 @@ def pipeline_of(
             send=stages.sends.farthest,
         )
     m = rounds(job, layout)
-    busy = largest(d.passes.work for d in one.devices) * m
+    busy = largest(d.passes.work for d in microbatch.devices) * m
     parts: SendsAndBubble
     if paths is not None and layout.pp > 1:
         total, parts = replay_total(
@@ -231,14 +234,14 @@ def pipeline_of(
     else:
         idle = least_idle(job, schedule, shape[1], d=stages, busy=busy)
         total, parts = busy + idle, lambda: (0.0, idle)
-    links = one.sent * (m * schedule.chunks(layout.interleave))
+    links = microbatch.sent * (m * schedule.chunks(layout.interleave))
     return Pipeline(busy, total, parts, links)
 
 
 def join(
     job: Job,
     layout: Layout,
-    one: Microbatch,
+    microbatch: Microbatch,
     pipeline: Pipeline,
     ways: Sequence[FillAndDrain],
     syncs: Sequence[DeviceSync],
@@ -249,7 +252,7 @@ def join(
     m, zero = rounds(job, layout), layout.zero
     on = [
         device._replace(sync=sync)
-        for device, sync in zip(one.devices, syncs, strict=True)
+        for device, sync in zip(microbatch.devices, syncs, strict=True)
     ]
     waits = (sync_wait(d, m, zero, how.dp) for d in on)
     tied = syncs[0].tied_gradients.seconds
