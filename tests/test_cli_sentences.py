@@ -18,6 +18,7 @@ from refusals import refusal
 from shell import Shell
 
 LLAMA = "llama3-8b --on 64xh100 --batch 64seq"
+TORCH = "--framework megatron-2021 --dp-overlap gradients"
 SENTENCES = {
     f"predict {LLAMA} --seq 0": "job.seq must be at least 1, not 0",
     f"plan {LLAMA} --tokens 1T --deadline=-3d": "above 0, not -3 days",
@@ -53,6 +54,11 @@ SENTENCES = {
     "compare missing.log": "there is no file or folder missing.log",
     "advise": "advise needs RUN, such as meshwright advise train.sh --on 64xh100-sxm",
     "advise notes.txt --on 8xh100": "notes.txt is no file of a training tool that is read here",
+    "predict x0": "x0 is not recognised, as its name has no suffix: call a script x0.sh",
+    f"predict x0 {LLAMA.partition(' ')[2]}": "x0 is not recognised",
+    f"predict gpt3-175b --on 64xa100-80 --batch 64seq --tp 8 --pp 8 {TORCH}": (
+        "PyTorch's DistributedDataParallel, which goes with pp 1 and zero 0, not pp 8"
+    ),
     "advise run.py --on 8xh100": "run.py is Python, which is not run here",
     f"predict {LLAMA} --fsdp 8": "did you mean --zero 3?",
     f"predict {LLAMA} --hsdp": "did you mean --zero 3 --dp-replicate 2?",
@@ -89,6 +95,7 @@ def test_odd_words_are_one_sentence_with_what_would_do(
         'model = "llama3-8b"\ncluster = "8xh100"\n[job]\nbatchsize = "1Mi"\n'
     )
     Path("notes.txt").write_text("Dear diary, today I trained a model.\n")
+    Path("x0").write_text("#!/bin/bash\ntorchrun pretrain_gpt.py\n")
     Path("run.py").write_text("print('hello')\n")
     Path("compose.yaml").write_text("services: {web: {image: nginx}}\n")
     Path("near.yaml").write_text(

@@ -200,3 +200,26 @@ def test_what_is_shown_is_walked(seed: int) -> None:
             assert p.peaks == peaks(job, p.layout)
             assert oom.fits(job, sum(fullest(p.peaks).values()))
     assert full
+
+
+def test_a_search_takes_the_exchange_that_the_program_has() -> None:
+    """Transformer Engine has all-to-all alone for learned sinks; with cp 1 nothing is exchanged,
+    what somebody names stays, and other programs have the usual one.
+    """
+    job = Job("gpt-oss-20b", "8xh100-sxm", 64)
+
+    def exchange(job: Job, **fields: object) -> str:
+        best = plan(job, families=False, top=1, tp=4, **fields).best
+        assert best
+        refused = any("Engine refuses" in note for note in best.notes)
+        assert refused == (fields.get("cp_exchange") == "gather")
+        return best.layout.cp_exchange
+
+    assert exchange(job, cp=2) == "all-to-all"
+    assert exchange(job, cp=1) == "gather"
+    assert exchange(job, cp=2, cp_exchange="gather") == "gather"
+    titan = replace(job, framework=framework("torchtitan"))
+    assert exchange(titan, cp=2) == "gather"
+    windows = Job("gemma3-4b", "8xh100-sxm", 64)
+    best = plan(windows, families=False, top=1, tp=1, cp=2).best
+    assert best and best.layout.cp_exchange == "gather"

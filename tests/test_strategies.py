@@ -166,13 +166,7 @@ def test_a_strict_set_takes_what_divides_unless_asked_otherwise() -> None:
 def test_a_set_without_choices_leaves_the_space_alone() -> None:
     job, space = Job("gpt2", "8xh100-sxm", 8), Space(zero=1, tp=2)
     assert strategies(job, space, proposals=False) == (
-        [
-            space.but(
-                scheme="megatron",
-                cp_exchange="gather",
-                offload="none",
-            )
-        ],
+        [space.but(scheme="megatron")],
         [],
     )
     assert not plan(job, space).tried.startswith("realistic")
@@ -288,6 +282,19 @@ def test_epoch_plans_its_own_tensor_parallelism_where_its_layers_stand_alone() -
     )
     whole = plan(job).best
     assert whole and whole.layout.scheme == "megatron"
+
+
+def test_a_scheme_that_does_not_count_the_model_is_not_named_as_searched() -> (
+    None
+):
+    """Nor taken where somebody names cp, which Epoch's own scheme alone leaves open."""
+    job = Job("llama3-8b", "64xa100-80", 64, assumptions="epoch-2024")
+    tried = plan(job).tried
+    assert "megatron" in tried and "mlp2d" not in tried
+    best = plan(job, cp=2).best
+    assert best and (best.layout.scheme, best.layout.cp) == ("megatron", 2)
+    spaces, _ = strategies(job, Space(scheme="mlp2d"))
+    assert {space.scheme for space in spaces} == {"mlp2d"}
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ from meshwright.describe.software import Software
 from meshwright.formats.bridge.edit import NONE
 from meshwright.formats.flags import read_flags
 from refusals import refusal
+from shell import Shell
 
 SCRIPT = """#!/bin/bash
 # llama3-8b
@@ -317,6 +318,26 @@ def test_a_gap_is_explained_by_what_nobody_said() -> None:
     assert named["software.dp_overlap"] == ("all", "off")
     told = advise(off, measured=measured).gap
     assert told and not told.assumptions and told.ratio == 1.0
+
+
+def test_a_gap_is_explained_by_what_no_flag_said(shell: Shell) -> None:
+    """Steps of full recomputation, of which the command line says nothing; where it says none, and
+    in a file of ours, that is no explanation.
+    """
+    line = "llama3-70b --on 128xh100-sxm --batch 512seq --tp 8 --pp 4 --zero 1"
+    seconds = shell.json(f"predict {line} --recompute full")["step_time_s"]
+    asked = f"advise {line} --steps {seconds}"
+
+    def assumed(words: str) -> dict[str, Any]:
+        gap = shell.json(words)["measured"]
+        return {a["field"]: a["may_be"] for a in gap["assumptions"]}
+
+    said = shell(asked).out
+    assert "gap     recompute full instead of the assumed none" in said
+    assert assumed(asked)["layout.recompute"] == "full"
+    assert "layout.recompute" not in assumed(f"{asked} --recompute none")
+    # numbers would explain anything
+    assert not {"layout.microbatch", "layout.tp"} & {*assumed(asked)}
 
 
 def test_what_does_not_fit_is_mended_first() -> None:

@@ -100,3 +100,15 @@ def test_mistakes_are_one_sentence(extra, shell):
 def test_a_shape_is_for_a_torus(shell: Shell) -> None:
     words = "roofline llama3-70b --on 512xh100-sxm --batch 4Mi --shape 8x8"
     assert "a shape is for slices of a torus" in shell.refused(words)
+
+
+def test_a_yes_says_that_sequences_are_cut(shell: Shell) -> None:
+    """488 sequences of 8,192 tokens on 1,120 replicas; of ten times as many each has whole ones."""
+    line = "roofline llama3-70b --on 8960xtpu-v5p --batch"
+    few = " ".join(shell(f"{line} 4M").out.split())
+    assert (
+        "yes compute-bound at this batch with FSDP+TP: dp 1120, tp 8; context parallelism"
+        " (not counted) must cut its 488 sequences" in few
+    )
+    many = shell(f"{line} 80M").out
+    assert "yes" in many and "must cut" not in many

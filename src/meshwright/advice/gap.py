@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
+from ..describe.recompute import recompute
 from ..prediction.prediction import Prediction
 from .changes import Change, settings, singles, value_in_effect
 from .judged import Judge
@@ -111,9 +112,13 @@ def _assumed(
 
 
 def _open(run: Prediction, change: Change, taken: set[str]) -> bool:
-    """Nobody said the field that a change sets."""
-    path = next(iter(change.fields))
+    """Nobody said the field that a change sets; some of the layers computed again, which nobody has
+    by default, would explain any gap.
+    """
+    path, value = next(iter(change.fields.items()))
     table, _, name = path.partition(".")
+    if name == "recompute" and recompute(value).layers:
+        return False
     if table == "software":
         return getattr(run.job.software, name) is None
     return table == "layout" and name in taken

@@ -125,12 +125,14 @@ def next_words(
 
 def of_file(run: str, given: Mapping[str, str]) -> dict[str, Any]:
     """What a file of another tool says of the words to use: its format, fields that it leaves open,
-    keys that its version has; empty for other jobs.
+    keys that its version has; of flags beside a model what none of them says; empty for our files.
     """
     from ..formats import bridge, flags
 
-    if not bridge.foreign(run):
+    if flags.is_file(run):
         return {}
+    if not bridge.foreign(run):
+        return {"taken": flags.unsaid(given)}
     file = flags.read_foreign(run, given)
     return {
         "format": file.format.name,

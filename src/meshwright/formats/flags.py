@@ -187,6 +187,7 @@ def demand_chips_and_batch(model: str, given: Mapping[str, str]) -> None:
     """
     if bridge.suffix(model) in (*bridge.LOGS, ".py"):
         raise bridge.no_run(model)
+    demand_kind(model)
     if {*WANTED} - {*given} and not is_there(model):
         known_model(model)  # says that there is none
     examples = {"on": "1024xh100-sxm", "batch": usual_batch(given)}
@@ -197,6 +198,21 @@ def demand_chips_and_batch(model: str, given: Mapping[str, str]) -> None:
                 f"--{name} is missing: give {what}, such as --{name} {example}, or a JOB.toml"
                 " instead of the model"
             )
+
+
+def demand_kind(model: str) -> None:
+    """BadInput for a file whose kind no suffix says: it is neither a model's nor a tool's."""
+    try:
+        there = not bridge.suffix(model) and Path(model).is_file()
+    except (OSError, ValueError):  # too long a name, or none that a file has
+        return
+    if there and not (
+        catalog.has("models", model) or read_text(model).lstrip()[:1] == "{"
+    ):
+        raise BadInput(
+            f"{model[:80]} is not recognised, as its name has no suffix: call a script"
+            f" {model[:80]}.sh, a configuration .yaml or .json, a job .toml"
+        )
 
 
 WANTED = {"on": "the chips", "batch": "the batch of a step"}
@@ -230,6 +246,18 @@ def with_schedule(layout: Mapping[str, Any]) -> dict[str, Any]:
     """The table of a layout whose schedule follows interleave where it names none."""
     chunked = str(layout.get("interleave", "1")).strip() != "1"
     return {"schedule": "interleaved", **layout} if chunked else {**layout}
+
+
+def unsaid(given: Mapping[str, str]) -> tuple[str, ...]:
+    """Choices of a layout that may be other than their defaults, as no flag says them; numbers that
+    nobody states are 1, as some number would explain anything.
+    """
+    said = {
+        flag.field or flag.name
+        for flag in flags()
+        if flag.table == "layout" and flag.name in given
+    }
+    return tuple(n for n in fields_of(Layout) if n not in {*said, *DEGREES})
 
 
 def read_foreign(file: str, given: Mapping[str, str]) -> ForeignFile:

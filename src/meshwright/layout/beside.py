@@ -81,6 +81,9 @@ REPLICAS = LayoutRule(
     reads=("pp", "zero"),
 )
 BESIDE = (EXPERTS_AGAIN, EXPERTS_PAIRED, GRAPHS, TENSORS, REPLICAS)
+REFUSED = (REPLICAS,)
+"""Those that a prediction refuses too: the program does not start, or reduces gradients in every
+microbatch, which is not what is counted. Published recipes break others, and are timed."""
 RULES = {rule.name: rule for rule in BESIDE}
 
 

@@ -594,6 +594,8 @@ def of_framework(job: Job) -> tuple[LayoutRule, ...]:
     if strange := [name for name in names if name not in NAMED]:
         raise unknown("framework.rules", strange[0], NAMED)
     own = tuple(NAMED[name] for name in names)
+    asked = (rule for rule in beside.rules_of(job) if rule in beside.REFUSED)
+    own = (*own, *(rule for rule in asked if rule not in own))
     have = job.profile.exchanges
     if not have or {*EXCHANGES} <= {*have}:  # none: its choices have cp 1
         return own

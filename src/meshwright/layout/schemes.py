@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ..describe.layout import HIDDEN_CUT
+from ..describe.job import Job
+from ..describe.layout import HIDDEN_CUT, Layout
 from ..describe.model import Model
 from . import cuts
 from .rule import LayoutRule
@@ -101,3 +102,9 @@ MLP2D = LayoutRule(
     ),
 )
 MODELS = (SUMMA, GSPMD, MLP2D)
+
+
+def counts_model(job: Job, scheme: str) -> bool:
+    """A scheme is defined for the job's model."""
+    layout = Layout(scheme=scheme)
+    return all(bool(rule.holds(job, layout)) for rule in MODELS)

@@ -15,7 +15,6 @@ from ..describe.assumptions import UNMEASURED as CHIP_SHARE
 from ..describe.framework import OF_CODE
 from ..describe.job import Job
 from ..describe.kernels import Kernels, kernels
-from ..describe.layers import sorts
 from ..describe.layout import Layout
 from ..describe.network import UNMEASURED as LINK_SHARE
 from ..describe.offload import offload
@@ -24,6 +23,7 @@ from ..describe.software import ATTENTION
 from ..layout import practice, rules
 from ..layout.beside import PAIRED
 from ..layout.sequence import length, padding
+from ..layout.transformer_engine import exchanges
 from ..step import oom
 from ..units import show
 from .result import StepResult
@@ -260,30 +260,16 @@ SCANS = {
 """Mixer -> what of it no measurement is known of."""
 
 
-ENGINE = ("megatron-core", "megatron-bridge")
-"""Frameworks whose attention is Transformer Engine's."""
-
-
 def transformer_engine(job: Job, layout: Layout) -> Iterator[str]:
     """A sentence where Transformer Engine asserts that it has no such exchange of keys; published
     recipes name some that it refuses, so that the layout is timed all the same.
-
-    Source: NVIDIA/TransformerEngine@d0067d0da, attention/dot_product_attention/context_parallel.py,
-    attn_forward_func_with_cp: windows only with a2a and all_gather, learned sinks only with a2a.
     """
-    m, way = job.model, layout.cp_exchange
-    ways: tuple[str, ...] = ("all-to-all",)
-    if layout.cp == 1 or not (job.profile and job.profile.name in ENGINE):
+    if layout.cp == 1:
         return
-    if m.attention_sinks or (m.sliding and m.sliding.sinks):
-        of = "with learned sinks"
-    elif any(kind.window for kind in sorts(m)):
-        of, ways = "in sliding windows", ("all-to-all", "gather")
-    else:
-        return
-    if way not in ways:
+    ways, of = exchanges(job)
+    if layout.cp_exchange not in ways:
         yield (
-            f"Transformer Engine refuses cp_exchange {way} for attention {of}:"
+            f"Transformer Engine refuses cp_exchange {layout.cp_exchange} for attention {of}:"
             f" --cp-exchange {' or '.join(ways)}"
         )
 

@@ -77,16 +77,28 @@ def _headline(r: Roofline) -> CardRow:
     """
     fit = [s for s in r.schemes if s.whole and _fits(s, r.capacity_bytes)]
     if sure := [s for s in fit if s.compute_bound("sum")]:
-        words = f"compute-bound at this batch with {scheme(sure[0].name)}: {sure[0].degrees}"
+        words = f"compute-bound at this batch with {_with(r, sure[0])}"
         return CardRow("yes", words, GREEN)
     if some := [s for s in fit if s.compute_bound("max")]:
         words = (
             "only if collectives of different axes overlap, with"
-            f" {scheme(some[0].name)}: {some[0].degrees}"
+            f" {_with(r, some[0])}"
         )
         return CardRow("maybe", words, "bold yellow")
     words = "DP, FSDP, TP and FSDP+TP are communication-bound here, or do not fit in memory"
     return CardRow("no", words, "bold red")
+
+
+def _with(r: Roofline, s: Scheme) -> str:
+    """A scheme with its degrees, and that sequences are cut where they are fewer than its
+    replicas.
+    """
+    cut = (
+        f"; context parallelism (not counted) must cut its {r.sequences:,.6g} sequences"
+        if r.sequences < s.dp
+        else ""
+    )
+    return f"{scheme(s.name)}: {s.degrees}{cut}"
 
 
 def _fits(s: Scheme, capacity: float) -> bool:

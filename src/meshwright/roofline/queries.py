@@ -176,6 +176,8 @@ class Roofline(Displayed):
     kinds: tuple[str, ...]
     """ring, line or switch, for each dimension."""
     batch_tokens: float
+    sequences: float
+    """That the batch makes."""
     flops_per_s: float
     per_token: Layer
     intensity: tuple[float, ...]
@@ -302,6 +304,7 @@ def _whole_answer(
         shape=m.shape,
         kinds=tuple(d.kind for d in m.dims),
         batch_tokens=on.batch,
+        sequences=on.sequences,
         flops_per_s=m.flops,
         per_token=one,
         intensity=tuple(
@@ -483,9 +486,8 @@ def _notes(on: schemes.Asked, cluster: Cluster) -> Iterator[str]:
     ]
     if lines:
         yield f"axes without wraparound, at half the bandwidth: {' '.join(lines)}"
-    sequences = on.batch / (setting.seq or setting.model.seq)
-    if sequences < used:
+    if on.sequences < used:
         yield (
-            f"the batch has {sequences:.6g} sequences: more data-parallel chips than that need"
+            f"the batch has {on.sequences:.6g} sequences: more data-parallel chips than that need"
             " context parallelism"
         )

@@ -73,6 +73,8 @@ class Scheme:
     """
     curve: SchemeCurve
     note: str = ""
+    dp: int = 1
+    """Chips among which the sequences of all pods are dealt."""
 
     def compute_bound(self, edition: str) -> bool:
         """T_math is at least T_comms under edition sum or max."""
@@ -110,6 +112,11 @@ class Asked:
     batch: float
     """Tokens of all pods."""
 
+    @property
+    def sequences(self) -> float:
+        """That the batch makes."""
+        return self.batch / (self.setting.seq or self.setting.model.seq)
+
     def memory(self, shards: float, habit: str = "book") -> float:
         """Bytes of one chip with states cut over so many, in a habit of `memory.KEPT`."""
         model = self.setting.model
@@ -145,6 +152,7 @@ class Asked:
         at: Evaluate,
         note: str = "",
         shards: float = 0.0,
+        dp: int = 1,
     ) -> Scheme:
         """The row of a scheme, with its thresholds.  shards: 0 = a pod."""
 
@@ -166,6 +174,7 @@ class Asked:
             memory_bytes=self.memory(shards or self.mesh.chips),
             curve=_curve(shown, self.batch),
             note=note,
+            dp=dp,
         )
 
 
@@ -192,6 +201,7 @@ def data_parallel(on: Asked) -> Scheme:
         at=on.spread(mesh.all_chips, {"replicas": mesh.everything}, zero=0),
         note="weights and optimizer state on every chip",
         shards=1,
+        dp=mesh.all_chips,
     )
 
 
@@ -202,7 +212,8 @@ def sharded_data_parallel(on: Asked) -> Scheme:
         "FSDP",
         f"dp {mesh.chips}",
         "forward",
-        on.spread(mesh.all_chips, {"replicas": mesh.everything}),
+        at=on.spread(mesh.all_chips, {"replicas": mesh.everything}),
+        dp=mesh.all_chips,
     )
 
 
@@ -226,6 +237,7 @@ def mixed(on: Asked, split: Split, edition: str) -> Scheme:
         "forward",
         at=lambda batch: split.at(batch / on.mesh.pods),
         note=split.text,
+        dp=split.x * on.mesh.pods,
     )
 
 

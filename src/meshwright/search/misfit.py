@@ -23,6 +23,7 @@ from ..program import resident
 from ..step import holding, oom
 from .cascade import fits, smallest
 from .misfit_values import at_fault
+from .options import common_fields
 from .space import Space
 from .table import Column, Table, cross, keep
 
@@ -44,7 +45,7 @@ def rejections(
     each counts for its first rule.
     """
     degrees = _combinations(job, space)
-    layout = _without_options(space, degrees)
+    layout = _without_options(job, space, degrees)
     left = np.ones(len(degrees["tp"]), dtype=bool)
     counts = {}
     decisive, others = list[str](), list[str]()
@@ -56,7 +57,7 @@ def rejections(
             first = int(np.flatnonzero(broken)[0])
             one = {name: int(c[first]) for name, c in degrees.items()}
             (others if holds.any() else decisive).append(
-                rule.sentence(job, _without_options(space, one))
+                rule.sentence(job, _without_options(job, space, one))
             )
         left &= ~broken
     return counts, (*decisive, *reversed(others))
@@ -101,9 +102,13 @@ def rules_of_degrees(job: Job, space: Space) -> list[rules.LayoutRule]:
     return [rule for rule in every if rule not in aside]
 
 
-def _without_options(space: Space, degrees: Mapping[str, Any]) -> Layout:
+def _without_options(
+    job: Job, space: Space, degrees: Mapping[str, Any]
+) -> Layout:
     """These degrees with what all layouts of the space have in common."""
-    return Layout(**degrees, **space.common_fields, sequence_parallel=False)
+    return Layout(
+        **degrees, **common_fields(job, space), sequence_parallel=False
+    )
 
 
 def nearest_fit(

@@ -16,6 +16,7 @@ from ..describe.offload import Offload
 from ..errors import BadInput
 from ..layout.rules import HOST
 from ..layout.schemes import always_cut
+from ..layout.transformer_engine import exchanges
 from ..num import Num, divisors, maximum
 from ..program.resident import whole_program
 from ..schedule import SCHEDULES
@@ -30,6 +31,9 @@ SHARDED = CUT_FROM["gradients"]
 ANY_CHUNKS = 8
 """Up to so many chunks every number is tried (published layouts of dense models have no more:
 `layout.practice`); of larger ones, unless asked, those that divide the layers."""
+
+
+EXCHANGE = "cp_exchange"
 
 
 class Sharding(NamedTuple):
@@ -94,6 +98,8 @@ class Options:
     zero: tuple[Sharding, ...]
     common_fields: Mapping[str, Any] = FrozenDict()
     """The fields that all layouts share."""
+    alone: Mapping[str, Any] = FrozenDict()
+    """What they are instead where cp is 1."""
 
     @property
     def copies(self) -> int:
@@ -193,8 +199,20 @@ def options(job: Job, space: Space) -> Options:
         recompute,
         tuple(schedules),
         zero=shardings(job, space),
-        common_fields=space.common_fields,
+        common_fields=common_fields(job, space),
+        alone=FrozenDict({EXCHANGE: space.values(EXCHANGE)[0]}),
     )
+
+
+def common_fields(job: Job, space: Space) -> FrozenDict[str, Any]:
+    """The fields that all layouts of a space share; where nobody names the exchange of keys and the
+    program does not take the usual one for such a model, one that it takes.
+    """
+    fields = space.common_fields
+    ways, _ = exchanges(job)
+    if EXCHANGE in space.choices or fields[EXCHANGE] in ways:
+        return fields
+    return FrozenDict({**fields, EXCHANGE: ways[0]})
 
 
 def _chunks(job: Job, space: Space, option: ScheduleOption) -> tuple[int, ...]:

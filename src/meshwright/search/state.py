@@ -203,13 +203,17 @@ class SearchState:
         shares = zip(*[map(int, row.placement)] * dims, strict=True)
         sharding = choice.zero[zero]
         ranks = (degrees[axis] for axis in ("tp", "cp", "dp"))
+        common = {
+            **choice.common_fields,
+            **(choice.alone if degrees["cp"] == 1 else {}),
+        }
         return Layout(
             **degrees,
             zero=sharding.zero,
             dp_replicate=int(sharding.copies_of(*ranks)),
             recompute=choice.recompute[recompute],
             sequence_parallel=choice.sequence_parallel[sequence_parallel],
-            **{**choice.common_fields, **choice.schedules[schedule].fields},
+            **{**common, **choice.schedules[schedule].fields},
             placement=dict(zip(AXES, shares, strict=True)),
         )
 

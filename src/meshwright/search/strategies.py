@@ -15,10 +15,12 @@ from ..describe.choices import FIELDS, Choices, Value, Values, first_few
 from ..describe.job import Job
 from ..describe.layout import CHUNKED
 from ..errors import BadInput
+from ..layout.schemes import counts_model
 from ..num import divisors
 from ..schedule import get as schedule_named
-from .space import ONE_VALUE, Space
+from .space import ONE_VALUE, USUAL, Space
 
+PLAIN = USUAL["scheme"]
 Lack = tuple[str, ...]
 """The fields of which a strategy does not have the values named."""
 
@@ -35,7 +37,8 @@ def strategies(
     how = job.assumptions
     runs = _runnable(job, space.choices)
     proposed = job.profile.proposes if job.profile and proposals else ()
-    own = how.choices or proposed or runs or (Choices(),)
+    of_set = how.choices if "scheme" in space.choices else _of_model(job)
+    own = of_set or proposed or runs or (Choices(),)
     whose = how.name if how.choices or not job.profile else job.profile.name
     relaxed = space.relaxed
     if how.strict and not relaxed:
@@ -67,6 +70,19 @@ def strategies(
         for what, sentence in said.items()
         if what > frozenset().union(*(less for less in said if less < what))
     ]
+
+
+def _of_model(job: Job) -> tuple[Choices, ...]:
+    """The strategies of the job's set without those of schemes that do not count such a model; all
+    where none counts it, so that the refusal names each.
+    """
+    every = job.assumptions.choices
+    fit = tuple(
+        each
+        for each in every
+        if any(counts_model(job, str(s)) for s in each.get("scheme", PLAIN))
+    )
+    return fit or every
 
 
 def _runnable(job: Job, named: Choices) -> tuple[Choices, ...]:
@@ -151,7 +167,8 @@ def _searches(space: Space) -> Iterator[Space]:
     for name in space.values("schedule"):
         copies.setdefault(schedule_named(name).copies, []).append(name)
     ways = [*copies.values()] if len(copies) > 1 else [None]
-    names = ("scheme", *ONE_VALUE)
+    # what nobody names stays open: the program may take another than the usual one
+    names = ("scheme", *(n for n in ONE_VALUE if n in space.choices))
     for way, *values in product(ways, *map(space.values, names)):
         fixed = dict(zip(names, values, strict=True))
         one = space.but(**fixed)
