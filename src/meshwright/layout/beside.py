@@ -82,8 +82,8 @@ REPLICAS = LayoutRule(
 )
 BESIDE = (EXPERTS_AGAIN, EXPERTS_PAIRED, GRAPHS, TENSORS, REPLICAS)
 REFUSED = (REPLICAS,)
-"""Those that a prediction refuses too: the program does not start, or reduces gradients in every
-microbatch, which is not what is counted. Published recipes break others, and are timed."""
+"""Those that a prediction refuses too, as the program does not start (setup_model_and_optimizer
+asserts it); published recipes break others, and are timed."""
 RULES = {rule.name: rule for rule in BESIDE}
 
 
