@@ -414,20 +414,28 @@ def test_tensor_parallelism_stays_in_a_server_and_pipelines_cross_it() -> None:
 
 
 def test_table_1_rises_with_the_stages_under_the_set_of_the_paper() -> None:
-    """Up to 530B as the authors' scripts ran it, whose 1T has no chunks; and to 1T with the two
-    chunks that the interleaving of the text would take.
+    """As the text says, all pipelines interleaved. The authors' script has no chunks for 39.1B and
+    1T: so 1T, as fast as 530B in print, is 4 % slower here.
     """
     ten = plans.planned_models()
     found = [(p.rate, plans.analysed(p)) for p in ten]
     printed, ours = zip(*found[4:], strict=True)
     assert list(printed) == sorted(printed)
-    last = ten[-1].printed
-    chunks = replace(last, schedule="interleaved", interleave=2)
-    as_in_the_text = plans.analysed(ten[-1]._replace(printed=chunks))
-    rising = [*ours[:-1], as_in_the_text]
-    assert last.interleave == 1
+    text = [interleaved(p) for p in ten[4:]]
+    assert sum(one is not p for one, p in zip(text, ten[4:], strict=True)) == 2
+    rising = [plans.analysed(one) for one in text]
     assert rising == sorted(rising)
+    *by_script, last = ours
+    assert by_script == sorted(by_script) and last > 0.95 * by_script[-1]
     assert max(abs(b / a - 1) for a, b in found) < 0.08
+
+
+def interleaved(p: plans.Planned) -> plans.Planned:
+    """With two chunks a rank, where the authors' script has none for a pipeline."""
+    if p.printed.interleave > 1:
+        return p
+    chunks = replace(p.printed, schedule="interleaved", interleave=2)
+    return p._replace(printed=chunks)
 
 
 def test_the_third_level_of_the_machine_costs_nothing() -> None:
