@@ -31,7 +31,7 @@ from meshwright.schedule import get as schedule_named
 from meshwright.search import Space
 from meshwright.step import (
     StepCosts,
-    clock,
+    clock_of,
     memory,
     model_cost,
     oom,
@@ -378,7 +378,7 @@ def loop(job: Job, space: Space, k: int) -> tuple[list[Row], int, int]:
     where the trainer's whole program is counted, what no walk undercuts.
     """
     rows, number, costs = [], 0, {}
-    most, at = oom.limit(job), clock(job)
+    most, at = oom.limit(job), clock_of(job)
     for numbers, layout in every_layout(job, space):
         number += 1
         places = layout.placement.values()

@@ -19,7 +19,7 @@ from meshwright.layout.stages import microbatches
 from meshwright.schedule import SCHEDULES
 from meshwright.schedule import get as schedule_named
 from meshwright.schedule.types import Action
-from meshwright.step import StepCosts, clock, memory, model_cost
+from meshwright.step import StepCosts, clock_of, memory, model_cost
 from meshwright.step.parameters import Parameters
 from spaces import random_job
 
@@ -32,7 +32,7 @@ PLAIN = replace(
 def fullest(job: Job, layout: Layout) -> float:
     """Bytes of the fullest device."""
     parts = model_cost(job, layout)
-    return float(StepCosts(job, layout, parts, clock(job)).bytes)
+    return float(StepCosts(job, layout, parts, clock_of(job)).bytes)
 
 
 def every_device(job: Job, layout: Layout) -> float:

@@ -24,7 +24,7 @@ from meshwright.prediction.prediction import predict
 from meshwright.prediction.replay import replay, timeline
 from meshwright.schedule import SCHEDULES
 from meshwright.schedule import get as schedule_named
-from meshwright.step import StepCosts, clock, model_cost, step
+from meshwright.step import StepCosts, clock_of, model_cost, step
 from refusals import refusal
 
 LAYERS_ONLY = replace(FREE, count=replace(FREE.count, vocabulary=False))
@@ -174,7 +174,7 @@ def test_stages_add_up_to_the_model(pp: int, schedule: str) -> None:
         + parts.embedding.forward
         + parts.head.forward
     )
-    costs = StepCosts(j, full, parts, clock(j))
+    costs = StepCosts(j, full, parts, clock_of(j))
     assert passes_of_stages(costs)[:, 0].sum() == pytest.approx(whole)
 
 

@@ -182,7 +182,7 @@ def test_step_time_and_memory(
         reduce(
             memory.larger_use,
             ours.StepCosts(
-                job, at, ours.model_cost(job, at), ours.clock(job)
+                job, at, ours.model_cost(job, at), ours.clock_of(job)
             ).uses,
         )
         for at in (at_once, *rows)

@@ -43,9 +43,9 @@ def test_a_layer_computes_the_same(name: str) -> None:
 
 def test_a_ring_takes_as_many_hops_as_there_are_other_ranks() -> None:
     """cp - 1 sends of a block each: on one link, all of the vector but a rank's own part."""
-    from meshwright.step import clock
+    from meshwright.step import clock_of
 
-    fabric = clock(JOB).fabric
+    fabric = clock_of(JOB).fabric
     volume, group = 8e8, (4.0, 1.0)
     hop = fabric.load("send", volume / 4, group)
     assert fabric.load("ring", volume, group).seconds == pytest.approx(

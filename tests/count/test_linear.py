@@ -16,7 +16,7 @@ from meshwright.describe.frozen import with_values
 from meshwright.describe.job import PRECISIONS
 from meshwright.describe.software import Software
 from meshwright.layout.placement import placed
-from meshwright.step import clock
+from meshwright.step import clock_of
 
 T, K, N = 256.0, 4096.0, 16384.0
 TOKENS = (T * K + T * N) * 2
@@ -93,7 +93,7 @@ def test_input_and_weight_gradient_wait_for_memory_each_by_itself():
     """
     run = job(assumptions=replace(REALISTIC, chip=ChipTime("roofline")))
     layout = placed(Layout(dp=4), run.cluster.sizes)
-    timer = Timer(clock(run), layout)
+    timer = Timer(clock_of(run), layout)
     how = timer.clock.rates
     op = linear(run, layout, "x", T, K, N)
     arithmetic = how.launch_s + 2 * T * K * N / how.matrix

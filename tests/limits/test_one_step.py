@@ -31,7 +31,7 @@ from meshwright.limits.simulate import (
     StepSeconds,
     simulate,
 )
-from meshwright.step import clock, model_cost, step
+from meshwright.step import clock_of, model_cost, step
 
 from .brute import two_levels
 
@@ -62,7 +62,7 @@ def by_step(
 ) -> float:
     """Seconds of the step of `predict` under scheme mlp2d."""
     job, layout = as_job(s, d, how, on, places)
-    at = clock(job)
+    at = clock_of(job)
     # what goes from stage to stage the paper counts block by block, and `step` once more while the
     # pipeline fills
     parts = model_cost(job, layout, at)._replace(message=0.0)

@@ -43,7 +43,7 @@ def predicted(job: Job, kind: str, monkeypatch: pytest.MonkeyPatch) -> float:
         "load",
         lambda self, k, V, *_: Load(V if k == kind else 0.0 * V),
     )
-    at, layout = ours.clock(job), job.layout
+    at, layout = ours.clock_of(job), job.layout
     first = (
         ours.step(job, layout, ours.model_cost(job, layout, at), at)
         .devices[0]

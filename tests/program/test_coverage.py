@@ -13,7 +13,7 @@ from meshwright.describe.measured import MeasuredTable
 from meshwright.describe.network import Dim, Network
 from meshwright.layout.placement import placed
 from meshwright.program.coverage import beyond
-from meshwright.step import clock
+from meshwright.step import clock_of
 
 HIDDEN = 128 * 64 * 2
 """Bytes of the hidden states of a microbatch: 128 tokens of width 64 in 16 bits."""
@@ -37,7 +37,7 @@ def test_collectives_beyond_what_was_measured_are_said() -> None:
     layout = placed(Layout(tp=2, dp=1), (2,))
 
     def said(job: Job, at: Layout = layout) -> list[str]:
-        rates = clock(job).rates
+        rates = clock_of(job).rates
         return beyond(job, at, microbatch(job, at), rates)
 
     small = job_on(layout, 1.0, HIDDEN / 2)

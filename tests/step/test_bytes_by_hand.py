@@ -386,7 +386,7 @@ def unit(layout: Layout, zero: int, **joints: Any) -> WeightSync:
     """Of 1000 dense parameters and 100 of experts, at 1 B/s and free of latency."""
     job = a_job(layout, joints.pop("model", EXPERTS), rate=1.0, **joints)
     return weight_sync(
-        job, job.layout, Parameters(1000.0, 100.0), zero, step.clock(job)
+        job, job.layout, Parameters(1000.0, 100.0), zero, step.clock_of(job)
     )
 
 
@@ -450,7 +450,7 @@ def test_a_block_that_predicts_further_tokens_recomputes_its_layer(
         model = replace(MODEL, vocab=128, layers=8, mtp_layers=blocks)
         job = a_job(layout, model)
         cost = step.model_cost(job, job.layout)
-        costs = step.StepCosts(job, job.layout, cost, step.clock(job))
+        costs = step.StepCosts(job, job.layout, cost, step.clock_of(job))
         rank = 0.0 if schedule == "zbv" else 1.0
         load = costs.microbatch.stages.load(rank).total
         (kept,) = replace(costs, rank=rank).activations

@@ -25,7 +25,7 @@ from meshwright.schedule import get as schedule_named
 from meshwright.schedule.sends import StageSends
 from meshwright.schedule.stage_costs import PassSeconds, StageCosts
 from meshwright.step import ModelShare, Step, least_idle, shares
-from meshwright.step.microbatch import clock, model_cost
+from meshwright.step.microbatch import clock_of, model_cost
 from meshwright.step.parameters import parameters_of
 from meshwright.step.pipeline import (
     FillAndDrain,
@@ -233,7 +233,7 @@ def test_a_device_that_is_alone_sends_nothing() -> None:
     job = a_job(Layout(dp=1))
     parts = model_cost(job, job.layout)
     by = shares(job, job.layout, schedule_named("1f1b"), 1)
-    one = microbatch_on(job, job.layout, parts, by, clock(job))
+    one = microbatch_on(job, job.layout, parts, by, clock_of(job))
     assert one.stages.sends.first(7.0) == one.stages.sends.farthest == 0.0
     assert four_devices(job).sends.first(3.0) == 0.75
 
@@ -521,7 +521,7 @@ def test_a_host_that_is_slower_than_all_kernels() -> None:
     slow = replace(framework("megatron-core"), host_s=100.0)
     at = Job("llama3-8b", "8xh100-sxm", 8, framework=slow)
     layout = placed(Layout(dp=8), at.cluster.sizes)
-    one = model_cost(at, layout, steps.clock(at)).typical
+    one = model_cost(at, layout, steps.clock_of(at)).typical
     assert one.forward == pytest.approx(100.0)
     assert one.backward > one.forward
     assert one.weight_pass == pytest.approx(one.backward / 2)

@@ -13,7 +13,7 @@ from meshwright.describe.offload import Offload, offload
 from meshwright.layout import rules
 from meshwright.layout.placement import placed
 from meshwright.search import Space
-from meshwright.step import clock
+from meshwright.step import clock_of
 from meshwright.step.parameters import Parameters
 from meshwright.step.weights import weight_sync
 from refusals import refusal
@@ -179,7 +179,7 @@ def test_a_shard_comes_with_its_gather_and_goes_with_its_reduction() -> None:
             placed(layout(text), at.cluster.sizes),
             Parameters(1000.0, 0.0),
             3,
-            clock(at),
+            clock_of(at),
         )
         for text in ("none", "optimizer+weights")
     )

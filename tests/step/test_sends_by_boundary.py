@@ -19,7 +19,7 @@ from meshwright.schedule import get
 from meshwright.schedule.partition import LayerDeal, StagePartition
 from meshwright.schedule.sends import StageSends
 from meshwright.schedule.stage_costs import PassSeconds, StageCosts
-from meshwright.step import StepCosts, clock, model_cost, shares
+from meshwright.step import StepCosts, clock_of, model_cost, shares
 from meshwright.step.pipeline import exchanged_pipeline, stage_sends
 
 NONE = PassSeconds(0.0, 0.0, 0.0)
@@ -43,7 +43,7 @@ def test_a_send_takes_the_links_between_its_two_ranks(
     model = replace(get_model("llama3-8b"), layers=pp * v)
     job = Job(model, f"{tp * dp * pp}xh100-sxm", 48, layout=layout)
     layout = placed(layout, job.cluster.sizes)
-    costs = StepCosts(job, layout, model_cost(job, layout), clock(job))
+    costs = StepCosts(job, layout, model_cost(job, layout), clock_of(job))
     near, far = (
         load.seconds
         for load in costs.clock.fabric.neighbours(costs.cost.message)
@@ -63,7 +63,7 @@ def test_what_keeps_links_busy() -> None:
         layout = Layout(dp=dp, pp=pp)
         job = Job("gpt3-175b", f"{dp * pp}xh100-sxm", 64, layout=layout)
         layout = placed(layout, job.cluster.sizes)
-        at, parts = clock(job), model_cost(job, layout)
+        at, parts = clock_of(job), model_cost(job, layout)
         by = shares(job, layout, schedule_of(layout), 1)
         _, busy = stage_sends(layout, parts, at, by.cut)
         hops = at.fabric.neighbours(parts.message)

@@ -15,7 +15,7 @@ from meshwright.describe.assumptions import ChipTime
 from meshwright.describe.job import OPTIMIZERS, PRECISIONS
 from meshwright.describe.layout import Layout
 from meshwright.describe.model import MoE
-from meshwright.step import clock
+from meshwright.step import clock_of
 from meshwright.step.parameters import Parameters
 from meshwright.step.sync import host_seconds
 from meshwright.step.sync import update as step_update
@@ -109,10 +109,10 @@ def test_the_device_with_most_parameters_ends_the_update(
     model = replace(MODEL, moe=MoE(8, 2, 128))
     job = by_hand(Layout(dp=1), 1, model=model, **STREAM).job
     owned = [Parameters(100.0, 0.0), Parameters(50.0, experts)]
-    found = step_update(job, cut("dp4 ep2"), owned, zero, clock(job))
+    found = step_update(job, cut("dp4 ep2"), owned, zero, clock_of(job))
     assert found == pytest.approx(ADAMW * parameters / 1e6)
     silent = replace(job, assumptions=SET)
-    assert step_update(silent, Layout(dp=1), [], 0, clock(job)) == 0.0
+    assert step_update(silent, Layout(dp=1), [], 0, clock_of(job)) == 0.0
 
 
 @pytest.mark.parametrize("price", [0.0, 3.0])
@@ -132,7 +132,7 @@ def test_of_a_pipeline_each_host_steps_the_layers_of_its_stage() -> None:
     """Sixteen layers take the host as long as half of thirty-two."""
     job = Job("llama3-8b", "8xh100-sxm", 8)
     half = replace(job, model=replace(job.model, layers=16))
-    at = clock(job)
+    at = clock_of(job)
     whole, cut = (host_seconds(job, Layout(pp=pp), at) for pp in (1, 2))
     assert cut == host_seconds(half, Layout(), at)
     assert 0 < cut < whole

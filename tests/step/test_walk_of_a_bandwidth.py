@@ -19,7 +19,7 @@ from meshwright.describe.network import Dim
 from meshwright.describe.read import read
 from meshwright.report.predict import time_table
 from meshwright.report.text import CAUSES
-from meshwright.step import clock
+from meshwright.step import clock_of
 
 MESSAGE = 2 * TOKENS * WIDTH
 """Bytes of a layer's input in 16 bits; of two ranks each sends half."""
@@ -33,7 +33,7 @@ def stops(bandwidth: str) -> dict[str, float]:
     net = replace(job.cluster.network, dims=(dim,))
     job = replace(job, cluster=replace(job.cluster, network=net))
     p = predict(job)
-    at = clock(job)
+    at = clock_of(job)
     ops = layer(job, p.layout, kinds(job.model)[0])
     op = next(op for op in ops if op.forward.comm)
     (message,) = op.forward.comm

@@ -70,11 +70,11 @@ def replayed_seconds(
     None if there are too many actions, or if the assumption set is a paper's: there the closed form
     is the answer.
     """
-    at = kept_clock(job)
+    clock = kept_clock(job)
     return [
         float(
             step(
-                job, layout, model_cost(job, layout, at), at, replay=True
+                job, layout, model_cost(job, layout, clock), clock, replay=True
             ).total
         )
         if replays(job, layout)

@@ -44,8 +44,8 @@ def formulas(p: StepResult) -> dict[str, Formula]:
 
 def _passes(p: StepResult) -> dict[str, Formula]:
     """What a device computes: in its microbatches, and for its parameters."""
-    job, at, m = p.job, p.clock, p.schedule.rounds(p.microbatches)
-    arithmetic, traffic, chip = laws_and_source(job.how.chip, at.rates)
+    job, clock, m = p.job, p.clock, p.schedule.rounds(p.microbatches)
+    arithmetic, traffic, chip = laws_and_source(job.how.chip, clock.rates)
     # none under Adafactor with weights in fp32
     size = holding.parameter_bytes(job, p.layout.zero).state
     number = f"{p.memory_use.optimizer / size:.5g} " if size else "its "
@@ -59,7 +59,7 @@ def _passes(p: StepResult) -> dict[str, Formula]:
         ),
         "optimizer": (
             f"{number}parameters: the slower of their arithmetic and {_moved(p)}, at"
-            f" {at.rates.memory:.4g} B/s{_narrowed(p)}{_each_step(p)}{_on_host(p)}",
+            f" {clock.rates.memory:.4g} B/s{_narrowed(p)}{_each_step(p)}{_on_host(p)}",
             chip,
         ),
     }

@@ -81,8 +81,8 @@ def cpu_seconds(job: Job, layout: Layout) -> dict[str, Num]:
             job.cluster, network=in_cpu_seconds(job.cluster.network)
         ),
     )
-    at = kept_clock(job)
-    parts = model_cost(job, layout, at, details=True)
+    clock = kept_clock(job)
+    parts = model_cost(job, layout, clock, details=True)
     m = microbatches(job, layout)
     ranks = layout.chips
     group = ranks / layout.pp
@@ -96,7 +96,7 @@ def cpu_seconds(job: Job, layout: Layout) -> dict[str, Num]:
     stages = layout.pp * schedule.chunks(layout.interleave)
     # the last rank of a folded pipeline hands on to itself
     inside = float(schedule.folded)
-    fabric = at.fabric
+    fabric = clock.fabric
     hop = 2 * (stages - 1.0 - inside) * send(fabric, parts.message)
     shards = layout.replicas if cuts(layout.zero, "optimizer") else 1.0
     return {

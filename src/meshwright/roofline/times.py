@@ -138,7 +138,7 @@ class LayerStep:
             self.layout,
             Parameters(self.weights, 0.0),
             zero=self.zero,
-            at=self.mesh.clock,
+            clock=self.mesh.clock,
         )
 
     @property

@@ -70,5 +70,5 @@ def optimistic_clock(job: Job) -> Clock:
     """The job's clock for layouts whose groups are not placed yet, or are at least so large: never
     slower than any.
     """
-    clock = step.clock(job)
+    clock = step.clock_of(job)
     return clock._replace(fabric=clock.fabric.bound)

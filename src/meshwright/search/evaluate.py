@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..describe.job import Job
-from ..step import clock, oom
+from ..step import clock_of, oom
 from .degrees import all_rows, most_replicas
 from .legal import legal_options
 from .merit import weigh
@@ -74,7 +74,7 @@ def evaluate(
             limit = np.inf if count else state.limit
             every = points(
                 job,
-                clock(job),
+                clock_of(job),
                 Rows(mine, shares=where),
                 choice=state.choice,
                 alive=alive,

@@ -15,7 +15,7 @@ from .costs import StepCosts, step, step_time
 from .microbatch import (
     ModelCost,
     boundary,
-    clock,
+    clock_of,
     kept_clock,
     model_cost,
     stage_message,
@@ -37,7 +37,7 @@ __all__ = [
     "model_cost",
     "boundary",
     "uses_schedule_order",
-    "clock",
+    "clock_of",
     "kept_clock",
     "least_idle",
     "parameters_of",

@@ -22,7 +22,7 @@ from ..layout.stages import schedule_of
 from ..num import BY_VALUE, Num, largest
 from ..schedule.schedule import Schedule
 from . import memory
-from .microbatch import ModelCost, clock, model_cost
+from .microbatch import ModelCost, clock_of, model_cost
 from .parameters import DeviceParameters, parameters_of
 from .pipeline import FillAndDrain, Pipeline, fill_and_drain
 from .shares import ModelShares, shares
@@ -147,7 +147,7 @@ class StepCosts:
             self.layout,
             self.cost,
             device_shares=self.shares,
-            at=self.clock,
+            clock=self.clock,
         )
 
     @part(*ORDER)
@@ -177,7 +177,7 @@ class StepCosts:
             self.layout,
             self.cost,
             devices=self.shares.slow,
-            at=self.clock,
+            clock=self.clock,
             high=self.high,
         )
 
@@ -186,7 +186,7 @@ class StepCosts:
         """Seconds of the optimizer."""
         owned = [one.whole for one in self.owned]
         zero = self.layout.zero
-        return update(self.job, self.most, owned, zero=zero, at=self.clock)
+        return update(self.job, self.most, owned, zero=zero, clock=self.clock)
 
     @part(*ORDER, *SHARDS)
     def step(self) -> Step:
@@ -262,7 +262,7 @@ def step(
     job: Job,
     layout: Layout,
     cost: ModelCost,
-    at: Clock | None = None,
+    clock: Clock | None = None,
     replay: bool = False,
 ) -> Step:
     """One step of the job; the layout's numbers may be arrays (categorical fields may not).
@@ -271,10 +271,12 @@ def step(
     False: its lower bound (`least_idle`).
     """
     paths: Paths | None = {} if replay else None
-    return StepCosts(job, layout, cost, at or clock(job), paths=paths).step
+    return StepCosts(
+        job, layout, cost, clock or clock_of(job), paths=paths
+    ).step
 
 
 def step_time(job: Job, layout: Layout) -> Num:
     """Seconds of one step."""
-    at = clock(job)
-    return step(job, layout, model_cost(job, layout, at), at).total
+    clock = clock_of(job)
+    return step(job, layout, model_cost(job, layout, clock), clock).total

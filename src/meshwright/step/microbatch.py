@@ -72,7 +72,7 @@ ENDS_CALLED = ("embedding", "head")
 """What an explanation calls the parts of a `ModelCost` that are no layers."""
 
 
-def clock(job: Job) -> Clock:
+def clock_of(job: Job) -> Clock:
     """The job's chip, network and overlap policy as rates."""
     return _clock.__wrapped__(*_timed_by(job))
 
@@ -114,7 +114,7 @@ def _clock(
 def model_cost(
     job: Job,
     layout: Layout,
-    at: Clock | None = None,
+    clock: Clock | None = None,
     details: bool = False,
     again: Sequence[str] = (),
 ) -> ModelCost:
@@ -125,7 +125,12 @@ def model_cost(
     """
     counts = microbatch(job, layout)
     cost = time_model(
-        job, layout, counts, at=at or clock(job), again=again, details=details
+        job,
+        layout,
+        counts,
+        clock=clock or clock_of(job),
+        again=again,
+        details=details,
     )
     return cost if details else _totals(cost)
 
@@ -134,12 +139,12 @@ def time_model(
     job: Job,
     layout: Layout,
     counts: Counts,
-    at: Clock,
+    clock: Clock,
     again: Sequence[str] = (),
     details: bool = True,
 ) -> ModelCost:
     """Seconds of the parts of the model, and what each keeps."""
-    timer = Timer(at, layout, details)
+    timer = Timer(clock, layout, details)
     ways = _ways(job, again or (layout.recompute,))
     edge = boundary(job, layout)
     layers = [

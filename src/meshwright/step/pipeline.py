@@ -73,22 +73,22 @@ class Pipeline:
 
 
 def stage_sends(
-    layout: Layout, cost: ModelCost, at: Clock, cut: StagePartition
+    layout: Layout, cost: ModelCost, clock: Clock, cut: StagePartition
 ) -> tuple[StageSends, Busy]:
     """(What sends between neighbouring stages take, seconds each dimension is busy with those of
     one rank), forward and backward, of one microbatch through one chunk.
     """
     group, turns = layout.group("pp"), cut.folded
-    if at.fabric.how.hop != "each":
-        send = at.fabric.load("send", cost.message, group)
+    if clock.fabric.how.hop != "each":
+        send = clock.fabric.load("send", cost.message, group)
         seconds = with_name(send.seconds, "sends", cost.boundary)
         ranks = product(group)
         return StageSends.alike(seconds, ranks, turns), send.busy * 2
-    hops = at.fabric.neighbours(cost.message)
+    hops = clock.fabric.neighbours(cost.message)
     sends = StageSends.over(
         [
             with_name(h.seconds, f"sends over {dim.name}", cost.boundary)
-            for h, dim in zip(hops, at.fabric.dims, strict=True)
+            for h, dim in zip(hops, clock.fabric.dims, strict=True)
         ],
         group,
         turns,

@@ -264,7 +264,11 @@ def link_traffic(devices: Sequence[Device], m: Num, zero: int) -> Busy:
 
 
 def update(
-    job: Job, layout: Layout, owned: Sequence[Parameters], zero: int, at: Clock
+    job: Job,
+    layout: Layout,
+    owned: Sequence[Parameters],
+    zero: int,
+    clock: Clock,
 ) -> Num:
     """Seconds of the optimizer on the device with the most parameters to update, and of each step
     whatever it updates (`host_seconds`).
@@ -281,26 +285,30 @@ def update(
     on_device = number * (1.0 - away) if away else number
     arithmetic, traffic = pass_seconds(
         optimizer.update(job, on_device, sharded=cuts(zero, "weights")),
-        at.rates,
+        clock.rates,
     )
     busy = arithmetic + traffic
     if away:  # the host updates its share meanwhile
         busy = maximum(busy, on_host(job, number * away))
-    return busy + quantise_seconds(owned, at) + host_seconds(job, layout, at)
+    return (
+        busy
+        + quantise_seconds(owned, clock)
+        + host_seconds(job, layout, clock)
+    )
 
 
-def quantise_seconds(owned: Sequence[Parameters], at: Clock) -> Num:
+def quantise_seconds(owned: Sequence[Parameters], clock: Clock) -> Num:
     """Seconds in which the device with the most parameters quantises them, where that is done once
     a step.
     """
-    shapes = at.rates.shapes
+    shapes = clock.rates.shapes
     each = step_quantises(1.0, shapes) if shapes else 0.0
     return largest(one.total for one in owned) * each if each else 0.0
 
 
-def host_seconds(job: Job, layout: Layout, at: Clock) -> Num:
+def host_seconds(job: Job, layout: Layout, clock: Clock) -> Num:
     """Seconds of the host in each step, beside its passes."""
-    shapes = at.rates.shapes
+    shapes = clock.rates.shapes
     if not shapes:
         return 0.0
     return host.every_step(shapes.how, job.model.layers / layout.pp)

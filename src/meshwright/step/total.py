@@ -171,14 +171,14 @@ def microbatch_on(
     layout: Layout,
     cost: ModelCost,
     device_shares: ModelShares,
-    at: Clock,
+    clock: Clock,
 ) -> Microbatch:
     """What a microbatch of the layout costs on devices that hold these shares of the model."""
     text = layout.recompute
     again = model_with_recomputation(
         cost, text, device_shares.recompute_share(text)
     )
-    sends, sent = stage_sends(layout, cost, at, device_shares.cut)
+    sends, sent = stage_sends(layout, cost, clock, device_shares.cut)
     stages = StageCosts(
         device_shares.cut, tuple(map(_passes, again.parts)), sends
     )

@@ -185,7 +185,7 @@ def weight_sync(
     layout: Layout,
     weights: Parameters,
     zero: int,
-    at: Clock,
+    clock: Clock,
     high: Layout | None = None,
 ) -> WeightSync:
     """Collectives of parameters: all ZeRO stages from 1 on send the same, as often as they say.
@@ -198,7 +198,7 @@ def weight_sync(
     def load(messages: Iterable[Message]) -> Load:
         whole = NOTHING
         for m in messages:
-            one = at.fabric.load(m.kind, m.bytes, layout.group(m.axis))
+            one = clock.fabric.load(m.kind, m.bytes, layout.group(m.axis))
             # a latency is paid with the seconds here, and never by itself
             whole = whole + Load(one.seconds, 0.0, one.busy)
         return whole
@@ -206,7 +206,7 @@ def weight_sync(
     if not cuts(zero, "optimizer"):
         whole = reduction_messages(job, layout, weights, False)
         return WeightSync(NOTHING, load(whole))
-    p, how = job.precision, at.overlap.weights
+    p, how = job.precision, clock.overlap.weights
     gather = load(gather_messages(job, layout, weights))
     if how.gathers != 1.0:
         gather = gather._replace(seconds=gather.seconds / how.gathers)
@@ -227,7 +227,7 @@ def tied_gradient_sync(
     job: Job,
     layout: Layout,
     share: ModelShare,
-    at: Clock,
+    clock: Clock,
     high: Layout | None = None,
 ) -> Load:
     """The sum of the gradients of a table that the first device has as embedding and the last one
@@ -246,7 +246,7 @@ def tied_gradient_sync(
     table = table_parameters(job, layout) * job.gradient_bytes
     if count.tied_gradients == "shards" and cuts(layout.zero, "optimizer"):
         table = table / (high or layout).shards
-    one = at.fabric.load("all_reduce", table * apart, layout.group("ends"))
+    one = clock.fabric.load("all_reduce", table * apart, layout.group("ends"))
     return Load(one.seconds, 0.0, one.busy)
 
 
@@ -255,7 +255,7 @@ def device_syncs(
     layout: Layout,
     cost: ModelCost,
     devices: Sequence[ModelShare],
-    at: Clock,
+    clock: Clock,
     high: Layout | None = None,
 ) -> tuple[DeviceSync, ...]:
     """Collectives of the weights of each device, in the order of `devices`. high: the rows with the
@@ -265,7 +265,7 @@ def device_syncs(
     layers = [Parameters(c.weights, c.expert_weights) for c in cost.layers]
     ends = [end_units(job, layout, cost, share) for share in devices]
     several = [*layers, *chain.from_iterable(ends)]
-    units = _syncs(job, layout, several, at=at, high=high)
+    units = _syncs(job, layout, several, clock=clock, high=high)
     of_layers, of_ends = units[: len(layers)], iter(units[len(layers) :])
 
     def layers_of(often: Iterable[Num]) -> WeightSync:
@@ -290,7 +290,7 @@ def device_syncs(
                 again=again,
                 kept=kept,
                 tied_gradients=tied_gradient_sync(
-                    job, layout, share, at=at, high=high
+                    job, layout, share, clock=clock, high=high
                 ),
             )
         )
@@ -301,7 +301,7 @@ def _syncs(
     job: Job,
     layout: Layout,
     several: Sequence[Parameters],
-    at: Clock,
+    clock: Clock,
     high: Layout | None,
 ) -> list[WeightSync]:
     """`weight_sync` of each of several sets of parameters. Those that are columns are timed in one
@@ -317,7 +317,7 @@ def _syncs(
 
     def sync(weights: Parameters) -> WeightSync:
         return weight_sync(
-            job, layout, weights, zero=layout.zero, at=at, high=high
+            job, layout, weights, zero=layout.zero, clock=clock, high=high
         )
 
     columns = side_by_side([n for i in some for n in several[i]])

@@ -20,7 +20,7 @@ from meshwright.describe.job import Job
 from meshwright.describe.layers import Kind
 from meshwright.describe.layout import AXES, Layout
 from meshwright.prediction.prediction import Prediction
-from meshwright.step import clock
+from meshwright.step import clock_of
 
 from ... import shipped
 from ..report import Check
@@ -139,7 +139,7 @@ def spot_checks() -> Iterator[Check]:
 
 def operation_numbers(job: Job) -> dict[str, float]:
     """Every number of every operation of a layer, by "their operation/column"."""
-    timer = Timer(clock(job), job.layout)
+    timer = Timer(clock_of(job), job.layout)
     by_operation: dict[str, float] = {}
     weight = job.precision.weight_bytes
     by_name = gathered_by_norms(_operations_of(job))

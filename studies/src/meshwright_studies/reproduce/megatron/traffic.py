@@ -11,7 +11,7 @@ from meshwright import catalog
 from meshwright.describe.layout import Layout
 from meshwright.prediction.failures import Failures, loss_to_failures
 from meshwright.prediction.prediction import Prediction, predict
-from meshwright.step import clock
+from meshwright.step import clock_of
 
 from ..report import Check, PaperTable, check
 from . import formulas as f
@@ -54,7 +54,7 @@ def bisection() -> dict[str, float]:
     """Bytes per second one way across a cut through the middle, predicted from single messages: of
     stage sends, all GPUs of one stage send at once; a ring of gradients crosses once each way.
     """
-    at = clock(selene_run().job)
+    at = clock_of(selene_run().job)
     m = selene_run().job.model
     layout = selene_run().layout
     message = m.seq * m.hidden * HALF / TP
