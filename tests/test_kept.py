@@ -177,13 +177,13 @@ def test_two_options_of_limits_are_answered_or_refused_by_name(
             )
             if value is not None
         )
-        return limits.LimitsAnswer("a card", "answered", {})
+        return limits.answer("a card", "answered", {})
 
     monkeypatch.setattr(limits, "runs_and_clusters", answers)
     monkeypatch.setattr(
         limits,
         "whole_models",
-        lambda *rest, **more: limits.LimitsAnswer("a card", "ladder", {}),
+        lambda *rest, **more: limits.answer("a card", "ladder", {}),
     )
     code = main(["limits", "h100", *(w for name in two for w in GIVEN[name])])
     if two in limits.APART:

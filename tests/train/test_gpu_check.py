@@ -188,7 +188,7 @@ def test_collectives_beside_their_laws_are_what_calibrate_reads(
     assert 2**20 / 1e9 < law < 2 * 2**20 / 1e9
     machine = tmp_path / "machine.toml"
     read = (str(tmp_path / "collectives.csv"),)
-    assert from_files(read, "h100-sxm", str(machine), json=False) == 0
+    assert from_files(read, "h100-sxm", str(machine)).code == 0
     assert "all_reduce" in machine.read_text("utf-8")
     assert gpu_parts.sizes_of_groups(6) == [2, 4]
 

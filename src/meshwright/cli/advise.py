@@ -12,7 +12,7 @@ from cyclopts import Parameter
 
 from ..errors import BadInput, command
 from .calibrate import positive_numbers
-from .command import Detail, Json, Price, output, print_answer, verb, word
+from .command import Answer, Price, verb, word
 from .jobs import read_job
 from .steps import words_of_command
 
@@ -38,21 +38,24 @@ Take = Annotated[
 ]
 
 
-@verb("model", "cluster", "job", "software", "layout")
+@verb(
+    "model",
+    "cluster",
+    "job",
+    "software",
+    "layout",
+    writes=".diff or .patch, which changes the run's file",
+)
 def advise(
     run: Run,
     /,
     *,
     given: Mapping[str, str],
-    detail: Detail,
+    output: str | None,
     price: Price = (),
     steps: Steps = None,
     take: Take = "1",
-    json: Json = False,
-    output: Annotated[
-        str | None, output("a diff of the run's file, as patch applies it")
-    ] = None,
-) -> int:
+) -> Answer:
     """Say which single changes of a run make it faster, what each gives, and write one as a diff.
 
     Examples: meshwright advise train.sh --on 256xh100-sxm -o train.diff
@@ -60,9 +63,8 @@ def advise(
     """
     from ..advice.answer import advise as compute
     from ..advice.diff import diff
-    from ..report import advise_card, console, files
+    from ..report import advise_card
 
-    files.suffix(output, (".diff", ".patch"))
     if output and not Path(run[:4096]).is_file():
         raise BadInput(f"{run[:80]} is not a file that -o can change")
     notes: list[str] = []
@@ -70,29 +72,25 @@ def advise(
     file = of_file(run, given)
     advice = compute(job, measured_seconds(run, steps, job, notes), **file)
     advice = replace(advice, notes=(*notes, *advice.notes))
-    chosen = change_to_write(advice, take) if output or take != "1" else None
-    if output and chosen:
-        form = file.get("format", "")
-        text = diff(run, job.filled, chosen.change, form)
-        kind = Path(output).suffix.lower()
-        files.write_output(output, {kind: lambda: text})
-    if json:
-        console.show_json(console.envelope("advise", advice.to_dict()))
-        return 0
-    later = next_words(
-        run,
-        given=given,
-        output=output,
-        advice=advice,
-        format=file.get("format", ""),
+    form = file.get("format", "")
+    if output or take != "1":
+        chosen = change_to_write(advice, take)
+
+    def text() -> str:
+        return diff(run, job.filled, chosen.change, form)
+
+    def later() -> list[str]:
+        return next_words(
+            run, given=given, output=output, advice=advice, format=form
+        )
+
+    return Answer(
+        advice.to_dict,
+        lambda: advise_card.advise_card(advice, later()),
+        lambda: advise_card.gain_details(advice),
+        lambda: advise_card.rest(advice),
+        files={".diff": text, ".patch": text},
     )
-    print_answer(
-        advise_card.advise_card(advice, later),
-        detail,
-        advise_card.gain_details(advice),
-        advise_card.rest(advice),
-    )
-    return 0
 
 
 def next_words(

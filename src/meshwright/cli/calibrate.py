@@ -12,7 +12,7 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from ..errors import BadInput
-from .command import Detail, Json, print_answer, verb, word
+from .command import Answer, verb, word
 from .train import need_torch
 
 Device = Annotated[str, word("cpu (gloo) or cuda (NCCL).", "DEVICE")]
@@ -81,7 +81,6 @@ MOST_RANKS = 64
 @verb()
 def calibrate(
     *,
-    detail: Detail,
     device: Device = "cpu",
     precision: Precisions = "fp32",
     ranks: Ranks = "2,4",
@@ -91,8 +90,7 @@ def calibrate(
     from_: Steps = (),
     steps: Seconds = None,
     output: File = None,
-    json: Json = False,
-) -> int:
+) -> Answer:
     """Measure this machine: kernels, collectives, and what PyTorch's engine costs beside them.
 
     Examples: meshwright calibrate -o machine.toml; meshwright predict llama3-8b --on
@@ -101,7 +99,7 @@ def calibrate(
     llama3-8b --on 64x./ours.toml --batch 1Mi
     """
     from ..formats.machine import dump_machine
-    from ..report import console, files
+    from ..report import files
     from ..report.machine import machine_card, machine_report, machine_to_dict
 
     if read and from_:
@@ -110,11 +108,9 @@ def calibrate(
         )
     output = output or MACHINE
     if from_:
-        return from_steps(
-            from_, seconds=steps, on=on, output=output, json=json
-        )
+        return from_steps(from_, seconds=steps, on=on, output=output)
     if read:
-        return from_files(read, on, output, json)
+        return from_files(read, on, output)
     need_torch()
     from ..measure.run import calibrate as measure
     from ..measure.run import part_of, save
@@ -130,18 +126,11 @@ def calibrate(
         ),
     )
     part_of(to).unlink(missing_ok=True)
-    (
-        console.show_json(
-            console.envelope("calibrate", machine_to_dict(machine, str(to)))
-        )
-        if json
-        else print_answer(
-            machine_card(machine, str(to)),
-            detail,
-            machine_report(machine, str(to)),
-        )
+    return Answer(
+        lambda: machine_to_dict(machine, str(to)),
+        lambda: machine_card(machine, str(to)),
+        lambda: machine_report(machine, str(to)),
     )
-    return 0
 
 
 def from_steps(
@@ -149,14 +138,13 @@ def from_steps(
     seconds: str | None,
     on: str | None,
     output: str,
-    json: bool,
-) -> int:
+) -> Answer:
     """The scale of an installation, in a machine file."""
     from ..compare.installation import installation
     from ..compare.installation import steps as read
     from ..formats.bridge import foreign
     from ..formats.machine import dump_machine
-    from ..report import console, files
+    from ..report import files
     from ..report.machine import scale_card
 
     files.suffix(output, (".toml",))
@@ -192,17 +180,16 @@ def from_steps(
         "ratios": ratios,
         "file": output,
     }
-    if json:
-        console.show_json(console.envelope("calibrate", data))
-    else:
-        chips = (on or "").partition("x")[0]
-        same = f"{shlex.quote(paths[0])} --on {chips}x./{output}"
-        other = f"llama3-8b --on 64x./{output} --batch 1Mi"
-        later = f"plan {same if chips.isdigit() else other}"
-        console.show(
-            scale_card(ratios, of.scale, of.steps, path=output, later=later)
-        )
-    return 0
+    chips = (on or "").partition("x")[0]
+    same = f"{shlex.quote(paths[0])} --on {chips}x./{output}"
+    other = f"llama3-8b --on 64x./{output} --batch 1Mi"
+    later = f"plan {same if chips.isdigit() else other}"
+    return Answer(
+        lambda: data,
+        lambda: scale_card(
+            ratios, of.scale, of.steps, path=output, later=later
+        ),
+    )
 
 
 def logged_steps(log: str, path: str, on: str | None) -> list[float]:
@@ -264,15 +251,15 @@ def measurements(device: str, precision: str, ranks: str, quick: bool) -> Any:
     )
 
 
-def from_files(
-    paths: tuple[str, ...], on: str | None, output: str, json: bool
-) -> int:
+def from_files(paths: tuple[str, ...], on: str | None, output: str) -> Answer:
     """Measurements of other machines: classes of kernels of traces, fits of collectives; with --on
     also a machine file of these.
     """
+    from rich.console import Group
+
     from ..formats import kineto, nccl_tests
     from ..formats.machine import dump_machine
-    from ..report import console, files
+    from ..report import files
     from ..report.machine import (
         collectives,
         collectives_to_dict,
@@ -298,22 +285,16 @@ def from_files(
         files.suffix(output, (".toml",))
         machine = dump_machine(with_collectives(on, samples, names))
         files.write_output(output, {".toml": lambda: machine})
-    if json:
-        console.show_json(
-            console.envelope(
-                "calibrate",
-                {
-                    "collectives": collectives_to_dict(fits),
-                    "kernels": kernels_to_dict(measured),
-                },
-            )
-        )
-    else:
-        console.show(
+    return Answer(
+        lambda: {
+            "collectives": collectives_to_dict(fits),
+            "kernels": kernels_to_dict(measured),
+        },
+        lambda: Group(
             *([collectives(fits)] if fits else []),
             *(kernels_table(name, of) for name, of in measured.items()),
-        )
-    return 0
+        ),
+    )
 
 
 def with_collectives(on: str, samples: list[Any], files: list[str]) -> Any:

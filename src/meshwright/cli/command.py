@@ -5,7 +5,9 @@ help.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Collection, Iterable, Sequence
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, get_args
 
 from cyclopts import App, CoercionError, Group, Parameter, Token, convert
@@ -80,7 +82,6 @@ RELAXED = (
 )
 
 ModelArg = Annotated[str, Parameter(help=MODEL)]
-Json = Annotated[bool, word("Print JSON in SI units instead of tables.")]
 Explain = Annotated[
     str | None,
     word(
@@ -181,58 +182,109 @@ app = App(
 )
 
 
-class Detail(NamedTuple):
-    """How much of an answer is printed: its card, the causes too, or everything."""
+Writers = Mapping[str, Callable[[], str | bytes]]
+"""Suffix -> what makes the content of such a file."""
+NO_FILES: Writers = MappingProxyType({})
 
+
+class Answer(NamedTuple):
+    """What a verb says: as JSON, on the first screen, behind it, and in a file. Each part is made
+    when it is asked for.
+    """
+
+    fields: Callable[[], Mapping[str, Any]]
+    """What --json prints, in SI units."""
+    card: Callable[[], Any]
+    """The first screen."""
+    why: Callable[[], Iterable[Any]] = tuple
+    """The causes, with --why."""
+    rest: Callable[[], Iterable[Any]] = tuple
+    """Everything else, with --all."""
+    files: Writers | None = NO_FILES
+    """Of -o, beside .json, which holds the fields; None: there is nothing to write."""
+    code: int = 0
+    """The exit code."""
+
+
+class Shown(NamedTuple):
+    """How an answer is asked for."""
+
+    json: bool = False
+    output: str | None = None
     why: bool = False
     all: bool = False
 
 
-MADE = ("given", "detail")
-"""Parameters of a verb that are made of several options."""
+JSON = {"json": word("Print JSON in SI units instead of tables.")}
+"""Option of every verb that answers."""
 DETAIL = {
     "why": word("Also the causes: time and memory by kind, reasons, notes."),
     "all": word("Everything: also ties, alternatives, what was searched."),
 }
 """Options of every verb that prints a card."""
+MADE = ("given",)
+"""Parameters of a verb that are made of several options."""
+SUFFIX = re.compile(r"(?<!\w)\.[a-z]+")
+"""In the help of -o: .json, but not the dots of ui.perfetto.dev."""
 
 
-def print_answer(
-    card: Any,
-    detail: Detail,
-    why: Iterable[Any] = (),
-    rest: Iterable[Any] = (),
-    output: str | None = None,
-) -> None:
-    """Print a card and, where they are asked for, what stands behind it.
+def show_answer(name: str, answer: Answer, shown: Shown) -> int:
+    """Write the file of a verb's answer, print what is asked for of it, and return its exit code.
 
-    output: the file that -o names, if any; the card does not offer -o then.
+    A card beside a file does not offer to write one.
     """
-    from ..report import console
+    from ..report import console, files
     from ..report.card import Card
 
-    offered = output is None or not isinstance(card, Card)
-    parts = [card if offered else card.with_a_file]
-    if detail.why or detail.all:
-        parts += ["", *why]
-    if detail.all:
-        parts += rest
+    if shown.json or shown.output:
+        data = console.envelope(name, answer.fields())
+    if shown.output and answer.files is not None:
+        writers = {".json": lambda: files.json_text(data), **answer.files}
+        files.write_output(shown.output, writers)
+    if shown.json:
+        console.show_json(data)
+        return answer.code
+    card = answer.card()
+    offers = shown.output and isinstance(card, Card)
+    parts = [card.with_a_file if offers else card]
+    if (shown.why or shown.all) and (causes := [*answer.why()]):
+        parts += ["", *causes]
+    if shown.all:
+        parts += answer.rest()
     console.show(*parts)
+    return answer.code
+
+
+Verb = Callable[..., Answer | None] | Callable[..., int]
+"""What answers, is done without a word (None), or prints by itself and returns its exit code."""
 
 
 def verb(
-    *tables: str, layout: str = "layout", without: Collection[str] = ()
-) -> Callable[[Callable[..., int]], Callable[..., int]]:
+    *tables: str,
+    layout: str = "layout",
+    without: Collection[str] = (),
+    writes: str = "",
+    causes: bool = True,
+) -> Callable[[Verb], Verb]:
     """Make a function a command: its parameter `given` becomes one option for each field of these
-    tables, its parameter `detail` the options --why and --all.
+    tables; one that answers has --json too.
 
-    without: fields that would change nothing there, or are not the user's to give.
+    without: fields that would change nothing there, or are not the user's to give.  writes: what -o
+    takes, with the suffixes; a parameter `output` is its file.  causes: there are --why and --all.
     """
 
-    def register(function: Callable[..., int]) -> Callable[..., int]:
+    def register(function: Verb) -> Verb:
         # a verb is private where another module has the public name (report)
         name = function.__name__.removeprefix("_")
-        VERBS[name] = lambda: parsed(function, tables, layout, without)
+        VERBS[name] = lambda: parsed(
+            function,
+            name,
+            tables,
+            layout=layout,
+            without=without,
+            writes=writes,
+            causes=causes,
+        )
         # a path instead of a function: the parser asks for its options when somebody needs them,
         # `--help` of all verbs does not
         app.command(
@@ -253,20 +305,30 @@ def __getattr__(name: str) -> Callable[..., int]:
 
 
 def parsed(
-    function: Callable[..., int],
+    function: Verb,
+    name: str,
     tables: Collection[str],
     layout: str,
     without: Collection[str],
+    writes: str,
+    causes: bool,
 ) -> Callable[..., int]:
     """A function whose parameters are the options of a verb."""
     from ..formats.options import flags
 
-    own = inspect.signature(function, eval_str=True).parameters
+    signature = inspect.signature(function, eval_str=True)
+    own = signature.parameters
     chosen = [
         flag
         for flag in flags()
         if flag.table in tables and flag.name not in (*own, *without)
     ]
+    asked = []
+    if signature.return_annotation is not int:
+        said = {**JSON, **(DETAIL if causes else {})}
+        asked = [keyword(n, bool, False, help) for n, help in said.items()]
+    if writes:
+        asked.insert(1, keyword("output", str | None, None, output(writes)))
 
     def command(*args: Any, **options: Any) -> int:
         given = {
@@ -274,24 +336,38 @@ def parsed(
             for flag in chosen
             if (text := options.pop(flag.name, None)) is not None
         }
-        made: dict[str, Any] = {}
-        if "given" in own:
-            made["given"] = given
-        if "detail" in own:
-            made["detail"] = Detail(
-                *(options.pop(name, False) for name in DETAIL)
-            )
-        return function(*args, **options, **made)
+        shown = Shown(
+            **{
+                option.name: options.pop(option.name)
+                for option in asked
+                if option.name in options
+            }
+        )
+        made = (
+            {"given": given, "output": shown.output}
+            if writes
+            else {"given": given}
+        )
+        kinds = SUFFIX.findall(writes)
+        if shown.output is not None and kinds:
+            from ..report import files
 
-    mine = [p for name, p in own.items() if name not in MADE]
-    if "detail" in own:
-        mine += [
-            keyword(name, bool, False, said) for name, said in DETAIL.items()
-        ]
-    signature = inspect.Signature(
-        [*mine, *(option(flag, layout) for flag in chosen)]
+            files.suffix(shown.output, kinds)
+        said = function(
+            *args, **options, **{n: v for n, v in made.items() if n in own}
+        )
+        if isinstance(said, Answer):
+            return show_answer(name, said, shown)
+        return said or 0
+
+    mine = [
+        p
+        for p in own.values()
+        if p.name not in (*MADE, *(o.name for o in asked))
+    ]
+    command.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [*mine, *asked, *(option(flag, layout) for flag in chosen)]
     )
-    command.__signature__ = signature  # type: ignore[attr-defined]
     command.__annotations__, command.__doc__ = {}, function.__doc__
     return command
 

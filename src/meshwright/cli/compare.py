@@ -12,7 +12,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from ..errors import BadInput, command
-from .command import Detail, Json, output, print_answer, verb, word
+from .command import Answer, verb, word
 
 RunFolder = Annotated[
     str | None,
@@ -55,25 +55,20 @@ LOG, JOB = "train.log", "job.toml"
 """Files in the folder of a run of another engine."""
 
 
-@verb()
+@verb(
+    writes=".json (a trace for ui.perfetto.dev, predicted and measured), .png or .svg (Gantt"
+    " charts)"
+)
 def compare(
     run: RunFolder = None,
     /,
     *,
-    detail: Detail,
+    output: str | None,
     job: JobOf = None,
     on: On = None,
     oracle: Oracle = None,
     rank: Ranks = (),
-    json: Json = False,
-    output: Annotated[
-        str | None,
-        output(
-            ".json (a trace for ui.perfetto.dev, predicted and measured), .png or .svg (Gantt"
-            " charts)"
-        ),
-    ] = None,
-) -> int:
+) -> Answer:
     """Compare a measured run with its prediction: time by cause, memory by type, timeline.
 
     Examples: meshwright compare quickstart-run -o gantt.png
@@ -86,7 +81,7 @@ def compare(
             raise BadInput(
                 "compare takes a run or --oracle JOB.toml, not both; -o belongs to a run"
             )
-        return against_program(oracle, rank, json, detail)
+        return against_program(oracle, rank)
     if run is not None and is_machine(run) and not Path(run).exists():
         raise BadInput(clusters([run]))
     if run is None:
@@ -101,34 +96,23 @@ def compare(
     if job or on or Path(run[:4096]).is_file():
         if output is not None:
             raise BadInput("a log has no timeline to write: -o is for runs")
-        return with_log(run, job=job, on=on, json=json, detail=detail)
+        return with_log(run, job, on)
     from ..compare import compare as compute
     from ..formats.run_folder import read_run
-    from ..report import console, files
+    from ..report import console
     from ..report.compare import comparison_card, comparison_report, writers
 
-    files.suffix(output, (".json", *files.PLOTS))
     comparison = compute(read_run(run))
-    data = console.envelope("compare", comparison.to_dict())
-    if output:
-        files.write_output(output, writers(comparison))
-    if json:
-        console.show_json(data)
-        return 0
-    name = shlex.quote(run)
-    print_answer(
-        comparison_card(
-            comparison, [command(f"calibrate --from {name} -o ours.toml")]
-        ),
-        detail,
-        [comparison_report(comparison, console.ascii_only())],
+    later = command(f"calibrate --from {shlex.quote(run)} -o ours.toml")
+    return Answer(
+        comparison.to_dict,
+        lambda: comparison_card(comparison, [later]),
+        lambda: [comparison_report(comparison, console.ascii_only())],
+        files=writers(comparison),
     )
-    return 0
 
 
-def against_program(
-    path: str, ranks: tuple[int, ...], json: bool, detail: Detail
-) -> int:
+def against_program(path: str, ranks: tuple[int, ...]) -> Answer:
     """`compare --oracle`; of a long pipeline as many microbatches as fill it, go round in it and
     drain it.
     """
@@ -161,30 +145,26 @@ def against_program(
     with console.progress() as progress:
         comparison = run_program(job, settings(job.train), ranks, progress)
     title = f"{job.model.name} on {int(job.layout.chips):,} ranks: {layout_words(job.layout)}"
-    data = console.envelope(
-        "compare",
-        {
-            "title": title,
-            "agrees": all(r.agrees for r in comparison),
-            "ranks": [r.to_dict() for r in comparison],
-        },
+    data = {
+        "title": title,
+        "agrees": all(r.agrees for r in comparison),
+        "ranks": [r.to_dict() for r in comparison],
+    }
+    return Answer(
+        lambda: data,
+        lambda: oracle_card(data),
+        lambda: [oracle_report(data)],
+        code=0 if data["agrees"] else 1,
     )
-    console.show_json(data) if json else print_answer(
-        oracle_card(data), detail, [oracle_report(data)]
-    )
-    return 0 if data["agrees"] else 1
 
 
-def with_log(
-    path: str, job: str | None, on: str | None, json: bool, detail: Detail
-) -> int:
+def with_log(path: str, job: str | None, on: str | None) -> Answer:
     """The log of another tool's run beside what is predicted for its job."""
     from ..compare.logged import compare_log
     from ..formats import flags
     from ..formats.bridge.dumps import dump, headed
     from ..formats.logs import read_log, steps_of
     from ..prediction.prediction import predict
-    from ..report import console
     from ..report.compare import log_card, of_log
 
     text = read_log(path)
@@ -202,18 +182,13 @@ def with_log(
     comparison = compare_log(
         path, log, predict(flags.read_flags(job, given, notes))
     )
-    data = console.envelope(
-        "compare", {**comparison.to_dict(), "notes": notes}
-    )
-    if json:
-        console.show_json(data)
-        return 0
     words = shlex.join([job, *(("--on", on) if on else ())])
     later = [command(f"plan {words} -o plan.toml")]
     if not comparison.other_work:
         scaled = f"{words} --steps {shlex.quote(path)}"
         later.insert(0, command(f"calibrate --from {scaled} -o ours.toml"))
-    print_answer(
-        log_card(comparison, notes, later), detail, [of_log(comparison, notes)]
+    return Answer(
+        lambda: {**comparison.to_dict(), "notes": notes},
+        lambda: log_card(comparison, notes, later),
+        lambda: [of_log(comparison, notes)],
     )
-    return 0

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from ..errors import BadInput, command, unknown
-from .command import Json, output, verb, word
+from .command import JSON, Answer, Shown, output, show_answer, verb, word
 
 if TYPE_CHECKING:
     from ..describe.job import Job
@@ -131,7 +131,7 @@ def export(
     starts: Starts = None,
     base: Base = None,
     numbers: Numbers = None,
-    json: Json = False,
+    json: Annotated[bool, JSON["json"]] = False,
     output: Annotated[str | None, output("the text")] = None,
 ) -> int:
     """Write a job as the file of another tool (megatron, torchtitan, ...), as what starts it
@@ -154,9 +154,10 @@ def export(
     theirs_too = {"base": base, "per-node": per_node}
     _check_options(to, site, ours | theirs_too, numbers)
     if to == "safetensors":
-        return weights(job, output, json, numbers or "fp32")
+        made = weights(job, output, numbers or "fp32")
+        return show_answer("export", made, Shown(json))
     if to == "chakra":
-        return traces(job, output, json)
+        return show_answer("export", traces(job, output), Shown(json))
     slurm = sbatch.Slurm(**site) if to == "sbatch" else None
     onto: dict[str, object] = {}
     if their := program(job, to, starts):
@@ -346,11 +347,10 @@ def running_framework(job: Job, format: Format) -> str:
     return next(able, format.frameworks[0])
 
 
-def weights(run: str, output: str | None, json: bool, numbers: str) -> int:
+def weights(run: str, output: str | None, numbers: str) -> Answer:
     """Write model.safetensors and config.json, which Hugging Face transformers loads, into the
     folder `output`.
     """
-    from ..report import console
     from ..units import show
     from .train import need_torch
 
@@ -372,22 +372,14 @@ def weights(run: str, output: str | None, json: bool, numbers: str) -> int:
         f" {result['checkpoint']} as {result['family']} in {result['output']}, {result['files']}"
         f" file{'s' * (result['files'] > 1)} and config.json"
     )
-    (
-        console.show_json(
-            console.envelope("export", {"to": "safetensors", **result})
-        )
-        if json
-        else console.show(sentence)
-    )
-    return 0
+    return Answer(lambda: {"to": "safetensors", **result}, lambda: sentence)
 
 
-def traces(path: str, output: str | None, json: bool) -> int:
+def traces(path: str, output: str | None) -> Answer:
     """Write a Chakra trace of each rank into the folder `output`."""
     from ..formats import flags
     from ..formats.chakra_step import write_chakra
     from ..prediction.prediction import predict
-    from ..report import console
 
     if not output:
         raise BadInput(
@@ -410,12 +402,7 @@ def traces(path: str, output: str | None, json: bool) -> int:
         f"{nodes:,} nodes of {ranks:,} ranks in {output}: AstraSim_Analytical_Congestion_Aware"
         f" --workload-configuration={step} --comm-group-configuration={step}.groups.json ..."
     )
-    (
-        console.show_json(console.envelope("export", data))
-        if json
-        else console.show(sentence)
-    )
-    return 0
+    return Answer(lambda: data, lambda: sentence)
 
 
 def launch_of_file(

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import BadInput
-from .command import Detail, print_answer
+from .command import Answer
 
 if TYPE_CHECKING:
     from .kept import Swept
@@ -21,11 +22,9 @@ def two(
     workers: int | None,
     engine: str | None,
     column: str,
-    json: bool,
     output: str | None,
-    detail: Detail,
-) -> int:
-    """Print the table of two fields, and keep its points."""
+) -> Answer:
+    """The table of two fields, whose points are kept."""
     from ..grid import engine_at, grid, point_row
     from ..report import console, files
     from ..report.grid import grid_card, grid_report
@@ -34,8 +33,8 @@ def two(
 
     if workers is not None and workers < 1:
         raise BadInput(f"--workers must be at least 1, not {workers}")
-    kind = output.rpartition(".")[2] if output else ""
-    if output and f".{kind}" not in KINDS:
+    kind = Path(output or "").suffix.lower()
+    if output and kind not in KINDS:
         raise BadInput(
             f"-o {output[:80]} must end in {', '.join(KINDS)} for two fields"
         )
@@ -46,24 +45,20 @@ def two(
             [parse(text) for text in over],
             space,
             fixed,
-            file=output if kind == "jsonl" else None,
+            file=output if kind == ".jsonl" else None,
             workers=workers,
             engine=engine_at(engine) if engine else None,
             progress=progress,
             compute=partial(point_row, prices=prices),
         )
-    data = console.envelope("sweep", points.to_dict())
-    console.show_json(data) if json else print_answer(
-        grid_card(points, column, notes),
-        detail,
-        [grid_report(points, column), *noted(notes)],
+    rows = [*points.rows]
+    whole = any(row.get("step_time_s") for row in rows)
+    return Answer(
+        points.to_dict,
+        lambda: grid_card(points, column, notes),
+        lambda: [grid_report(points, column), *noted(notes)],
+        files=None
+        if kind == ".jsonl"
+        else {".csv": lambda: files.csv_text(rows)},
+        code=130 if points.interrupted else 0 if whole else 1,
     )
-    if output and kind != "jsonl":
-        text = (
-            files.json_text(data)
-            if kind == "json"
-            else files.csv_text([*points.rows])
-        )
-        files.write_output(output, {f".{kind}": lambda: text})
-    whole = any(row.get("step_time_s") for row in points.rows)
-    return 130 if points.interrupted else 0 if whole else 1

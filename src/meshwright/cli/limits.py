@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from types import MappingProxyType
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 from cyclopts import Parameter
 
 from ..errors import BadInput
-from .command import Detail, Json, output, print_answer, verb, word
+from .command import NO_FILES, Answer, Writers, verb, word
 
 SCENARIOS = (
     "Scenarios: v100, a100, h100, h100-global-nvlink, ... with /sparse for mixtures of experts, a"
@@ -101,10 +100,10 @@ Beside = Annotated[
 ]
 
 
-@verb()
+@verb(writes=".json, .csv, .png or .svg (utilisation against compute)")
 def limits(
     *scenarios: Scenarios,
-    detail: Detail,
+    output: str | None,
     months: Months = None,
     model: Kind = "paper",
     sensitivity: Sensitive = False,
@@ -122,12 +121,7 @@ def limits(
     depth: Depth = None,
     tokens_per_parameter: Tokens = None,
     experts: Experts = None,
-    json: Json = False,
-    output: Annotated[
-        str | None,
-        output(".json, .csv, .png or .svg (utilisation against compute)"),
-    ] = None,
-) -> int:
+) -> Answer:
     """How far it scales: the largest run in a given time, where utilisation falls and why, the
     smallest cluster for a run.
 
@@ -143,8 +137,8 @@ def limits(
             f"-o {output[:80]!r}: --sensitivity, --run, --chips and --model realistic answer with a"
             " table, not a curve: -o FILE.json, or leave them out for the picture"
         )
-    kinds = (".json", ".csv", *files.PLOTS) if curve else (".json",)
-    files.suffix(output, kinds)
+    if not curve:
+        files.suffix(output, (".json",))
     chosen = [
         scenario_of_words(
             text, months, failures or restart is not None, overlap
@@ -162,35 +156,25 @@ def limits(
     real = realism(*words, overlap) if whole_model else None
     with console.progress() as progress:
         if run is not None or chips is not None:
-            answered = runs_and_clusters(
+            return runs_and_clusters(
                 chosen, run, chips, real=real, progress=progress, growth=growth
             )
-        elif real:
-            answered = whole_models(
+        if real:
+            return whole_models(
                 chosen, real, progress, growth=growth, every=sensitivity
             )
-        elif sensitivity:
-            answered = sensitivity_rows(chosen)
-        else:
-            answered = curves(chosen, said, growth)
-    data = console.envelope("limits", answered.fields)
-    console.show_json(data) if json else print_answer(
-        answered.card, detail, [answered.table], output=output
+    return (
+        sensitivity_rows(chosen)
+        if sensitivity
+        else curves(chosen, said, growth)
     )
-    if output:
-        writers = {".json": lambda: files.json_text(data), **answered.writers}
-        files.write_output(output, writers)
-    return 0
 
 
-class LimitsAnswer(NamedTuple):
-    """What is shown and written."""
-
-    card: Any
-    table: Any
-    fields: dict[str, Any]
-    writers: Any = MappingProxyType({})
-    """Of files beside .json."""
+def answer(
+    card: Any, table: Any, fields: dict[str, Any], files: Writers = NO_FILES
+) -> Answer:
+    """What is shown and written, which is made already."""
+    return Answer(lambda: fields, lambda: card, lambda: [table], files=files)
 
 
 APART = (
@@ -374,7 +358,7 @@ def with_other_numbers(
 
 def curves(
     chosen: list[Any], said: Sequence[str], growth: float | None
-) -> LimitsAnswer:
+) -> Answer:
     """The paper's curves."""
     from ..limits.answer import limits as compute
     from ..limits.calendar import GROWTH
@@ -383,7 +367,7 @@ def curves(
     from ..report.figures import figure_of
 
     result = compute(chosen)
-    return LimitsAnswer(
+    return answer(
         limits_card.limits_card(result, said, growth or GROWTH),
         reports.limits_report(result, said),
         result.to_dict(),
@@ -429,7 +413,7 @@ def whole_models(
     progress: Any,
     growth: float | None,
     every: bool,
-) -> LimitsAnswer:
+) -> Answer:
     """The question asked of whole transformers, beside the paper's model; every: what each omission
     moves, not failures alone.
     """
@@ -479,10 +463,10 @@ def whole_models(
                 "realistic": [c.to_dict() for c in curves],
             }
         )
-    return LimitsAnswer(Group(*cards), Group(*tables), {"ladders": fields})
+    return answer(Group(*cards), Group(*tables), {"ladders": fields})
 
 
-def sensitivity_rows(chosen: list[Any]) -> LimitsAnswer:
+def sensitivity_rows(chosen: list[Any]) -> Answer:
     """The sensitivity table."""
     from ..limits.sensitivity import sensitivity
     from ..report.limits import sensitivities
@@ -490,9 +474,7 @@ def sensitivity_rows(chosen: list[Any]) -> LimitsAnswer:
 
     result = sensitivity(chosen)
     fields = {"sensitivity": result.to_dict()}
-    return LimitsAnswer(
-        sensitivity_card(result), sensitivities(result), fields
-    )
+    return answer(sensitivity_card(result), sensitivities(result), fields)
 
 
 def runs_and_clusters(
@@ -502,7 +484,7 @@ def runs_and_clusters(
     real: Any,
     progress: Any,
     growth: float | None,
-) -> LimitsAnswer:
+) -> Answer:
     """Smallest clusters for a run and largest runs of a cluster; real: of whole transformers."""
     from ..limits.answer import bill, largest_run, smallest_cluster
     from ..limits.calendar import GROWTH
@@ -541,6 +523,6 @@ def runs_and_clusters(
     fields = [
         {"question": name, **p.to_dict(), **bill(p, s)} for name, s, p in rows
     ]
-    return LimitsAnswer(
+    return answer(
         answered(rows, growth or GROWTH), answers(rows), {"answers": fields}
     )

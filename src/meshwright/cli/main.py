@@ -13,7 +13,6 @@ import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from importlib.metadata import entry_points
-from typing import Annotated
 
 from cyclopts import CycloptsError
 
@@ -36,12 +35,11 @@ from . import (  # noqa: F401, their verbs register themselves
 )
 from .command import (
     VERBS,
+    Answer,
     Column,
-    Detail,
     Engine,
     Explain,
     Fixed,
-    Json,
     Kind,
     ModelArg,
     Name,
@@ -50,8 +48,6 @@ from .command import (
     Replan,
     Workers,
     app,
-    output,
-    print_answer,
     verb,
 )
 from .jobs import prediction_of_arguments
@@ -165,20 +161,23 @@ def refuse(
     return code
 
 
-@verb("model", "cluster", "job", "software", "layout")
+@verb(
+    "model",
+    "cluster",
+    "job",
+    "software",
+    "layout",
+    writes=".json, .toml (the job), .png or .svg (bars)",
+)
 def predict(
     model: ModelArg,
     /,
     *,
     given: Mapping[str, str],
-    detail: Detail,
+    output: str | None,
     price: Price = (),
     explain: Explain = None,
-    json: Json = False,
-    output: Annotated[
-        str | None, output(".json, .toml (the job), .png or .svg (bars)")
-    ] = None,
-) -> int:
+) -> Answer:
     """Predict one training step under a given layout: time by cause, memory by kind, MFU, days and
     cost.
 
@@ -187,46 +186,47 @@ def predict(
     Example: meshwright predict llama3-70b --on 1024xh100-sxm --batch 4Mi --tp 8 --pp 4 --interleave
     4 --zero 1
     """
+    from rich.console import Group
+
     from ..report import console, files, run_card
     from ..report import explain as explanation
     from ..report.card import Card, Commands
     from ..report.predict import prediction_report
 
-    files.suffix(output, (".json", ".toml", *files.PLOTS))
     p = prediction_of_arguments(model, given, price)
-    terms = (
-        {"explain": explanation.explanation_to_dict(p, explain)}
-        if explain
-        else {}
+    term = explanation.explanation_to_dict(p, explain) if explain else None
+
+    def card() -> Card | Group:
+        later = steps.after_predict(p, model, given, output)
+        if not explain:
+            return run_card.predict_card(p, later)
+        report = explanation.explanation_report(p, explain)
+        return Group(report, Card("", (Commands(later),)))
+
+    return Answer(
+        lambda: p.to_dict() | ({"explain": term} if explain else {}),
+        card,
+        lambda: [prediction_report(p, console.ascii_only())] * (not explain),
+        files=files.of_predictions([p], p),
+        code=0 if p.fits else 1,
     )
-    data = console.envelope("predict", {**p.to_dict(), **terms})
-    if output:
-        files.write_output(output, files.of_predictions([p], data, p))
-    if json:
-        console.show_json(data)
-        return 0 if p.fits else 1
-    later = steps.after_predict(p, model, given, output)
-    if explain:
-        console.show(
-            explanation.explanation_report(p, explain),
-            Card("", (Commands(later),)),
-        )
-    else:
-        print_answer(
-            run_card.predict_card(p, later),
-            detail,
-            [prediction_report(p, console.ascii_only())],
-        )
-    return 0 if p.fits else 1
 
 
-@verb("model", "cluster", "job", "software", "layout", layout="constraints")
+@verb(
+    "model",
+    "cluster",
+    "job",
+    "software",
+    "layout",
+    layout="constraints",
+    writes=".json, .csv, .png or .svg (curves); two fields: .jsonl, which continues from there",
+)
 def sweep(
     model: ModelArg,
     /,
     *,
     given: Mapping[str, str],
-    detail: Detail,
+    output: str | None,
     over: Over,
     price: Price = (),
     fixed: Fixed = False,
@@ -234,14 +234,7 @@ def sweep(
     workers: Workers = None,
     engine: Engine = None,
     show: Column = None,
-    json: Json = False,
-    output: Annotated[
-        str | None,
-        output(
-            ".json, .csv, .png or .svg (curves); two fields: .jsonl, which continues from there"
-        ),
-    ] = None,
-) -> int:
+) -> Answer:
     """Vary one field or two, keep the rest: strong scaling, batch, sequence length, bandwidth, ...
     The layout of a file stays; without one the best is searched at every value. Ctrl-C keeps what
     is done.
@@ -263,9 +256,7 @@ def sweep(
             workers=workers,
             engine=engine,
             column=show or "step_time_s",
-            json=json,
             output=output,
-            detail=detail,
         )
     if show is not None:
         raise BadInput(
@@ -291,34 +282,27 @@ def sweep(
             progress=progress,
             prices=book,
         )
-    data = console.envelope("sweep", result.to_dict())
-    if output and result.predictions:
-        files.write_output(output, files.of_sweep(result, data))
-    console.show_json(data) if json else print_answer(
-        sweep_card(result, notes),
-        detail,
-        [sweep_report(result), *noted(notes)],
-        output=output,
+    some = bool(result.predictions)
+    return Answer(
+        result.to_dict,
+        lambda: sweep_card(result, notes),
+        lambda: [sweep_report(result), *noted(notes)],
+        files=files.of_sweep(result) if some else None,
+        code=130 if result.interrupted else 0 if some else 1,
     )
-    return 130 if result.interrupted else 0 if result.predictions else 1
 
 
-@verb("model", "cluster", "job", "software", "layout", without=("tokens",))
-def timeline(
-    model: ModelArg,
-    /,
-    *,
-    given: Mapping[str, str],
-    detail: Detail,
-    json: Json = False,
-    output: Annotated[
-        str | None,
-        output(
-            ".json (a trace for ui.perfetto.dev), .csv (order for torch.distributed), .png or .svg"
-            " (Gantt)"
-        ),
-    ] = None,
-) -> int:
+@verb(
+    "model",
+    "cluster",
+    "job",
+    "software",
+    "layout",
+    without=("tokens",),
+    writes=".json (a trace for ui.perfetto.dev), .csv (order for torch.distributed), .png or .svg"
+    " (Gantt)",
+)
+def timeline(model: ModelArg, /, *, given: Mapping[str, str]) -> Answer:
     """Replay the pipeline of a step action by action, beside what is predicted of it.
 
     Example: meshwright timeline gpt3-175b --on 64xa100-80 --batch 64seq --tp 8 --pp 8 --interleave
@@ -328,43 +312,25 @@ def timeline(
     from ..report import console, files
     from ..report.timeline import timeline_card, timeline_report
 
-    files.suffix(output, (".json", ".csv", *files.PLOTS))
     exact = replay(prediction_of_arguments(model, given))
-    data = console.envelope("timeline", exact.to_dict())
-    if output:
-        files.write_output(output, files.of_replay(exact))
     ascii_only = console.ascii_only()
-    console.show_json(data) if json else print_answer(
-        timeline_card(exact, ascii_only),
-        detail,
-        [timeline_report(exact, ascii_only)],
-        output=output,
+    return Answer(
+        exact.to_dict,
+        lambda: timeline_card(exact, ascii_only),
+        lambda: [timeline_report(exact, ascii_only)],
+        files=files.of_replay(exact),
     )
-    return 0
 
 
 @verb()
-def catalog(
-    kind: Kind = "chips",
-    name: Name = None,
-    /,
-    *,
-    detail: Detail,
-    json: Json = False,
-) -> int:
+def catalog(kind: Kind = "chips", name: Name = None, /) -> Answer:
     """List chips, networks, models or frameworks, or show one of them with the source of every
     number.
     """
-    from ..report import console
     from ..report.catalog import catalog_card, catalog_report, catalog_to_dict
 
-    (
-        console.show_json(
-            console.envelope("catalog", catalog_to_dict(kind, name))
-        )
-        if json
-        else print_answer(
-            catalog_card(kind, name), detail, [catalog_report(kind, name)]
-        )
+    return Answer(
+        lambda: catalog_to_dict(kind, name),
+        lambda: catalog_card(kind, name),
+        lambda: [catalog_report(kind, name)],
     )
-    return 0

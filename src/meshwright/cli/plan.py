@@ -5,25 +5,23 @@ from __future__ import annotations
 import shlex
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Annotated, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from ..errors import BadInput
 from . import steps
 from .command import (
     AgainstLayout,
+    Answer,
     AssumptionSets,
     Budget,
     Deadline,
-    Detail,
-    Json,
     ModelArg,
     Pareto,
     Price,
     Relaxed,
     SearchSoftware,
     Top,
-    output,
-    print_answer,
+    Writers,
     verb,
 )
 from .jobs import read_job
@@ -39,13 +37,14 @@ from .trained import not_trained
     "train",
     layout="constraints",
     without=("placement",),
+    writes=".json, .toml (the best, for predict), .csv, .png or .svg (bars)",
 )
 def plan(
     model: ModelArg,
     /,
     *,
     given: Mapping[str, str],
-    detail: Detail,
+    output: str | None,
     price: Price = (),
     assumptions: AssumptionSets = (),
     top: Top = 10,
@@ -55,23 +54,14 @@ def plan(
     against: AgainstLayout = None,
     deadline: Deadline = None,
     budget: Budget = None,
-    json: Json = False,
-    output: Annotated[
-        str | None,
-        output(
-            ".json, .toml (the best, for predict), .csv, .png or .svg (bars)"
-        ),
-    ] = None,
-) -> int:
+) -> Answer:
     """Find the best layouts that fit, by family too, and say why the first one wins.
 
     Example: meshwright plan llama3-70b --on 1024xh100-sxm --batch 4Mi --tp 4,8 --pp 1..16 -o
     plan.toml
     """
     from ..formats.flags import job_and_space
-    from ..report import console, files
 
-    files.suffix(output, (".json", ".toml", ".csv", *files.PLOTS))
     demand_one_job(output, assumptions)
     described, space = job_and_space(given, relaxed)
     size = None
@@ -86,7 +76,7 @@ def plan(
             price=price,
         )
         if size.chips is None:
-            return too_small(size, detail, json)
+            return too_small(size)
     by_set, job = plans(
         model,
         described,
@@ -123,7 +113,7 @@ def plan(
         if first.best
         else steps.after_misfit(first.notes, model, given)
     )
-    shown = Answer(
+    result = Plans(
         by_set,
         again=again,
         later=later,
@@ -132,14 +122,14 @@ def plan(
         aside=aside,
         job=job,
     )
-    data = shown.to_dict() if json or output else {}
-    if output and shown.bests:
-        shown.write(output, data)
-    if json:
-        console.show_json(data)
-    else:
-        print_answer(shown.card, detail, shown.why(), shown.rest())
-    return 0 if shown.bests else 1
+    return Answer(
+        result.to_dict,
+        result.card,
+        result.why,
+        result.rest,
+        files=result.files() if result.bests else None,
+        code=0 if result.bests else 1,
+    )
 
 
 def demand_one_job(output: str | None, assumptions: Sequence[str]) -> None:
@@ -151,19 +141,18 @@ def demand_one_job(output: str | None, assumptions: Sequence[str]) -> None:
         )
 
 
-def too_small(size: Any, detail: Detail, json: bool) -> int:
-    """Print why no number of chips is enough."""
-    from ..report import console, run_card
+def too_small(size: Any) -> Answer:
+    """Why no number of chips is enough."""
     from ..report import plan as reports
+    from ..report import run_card
 
-    if json:
-        sizing = {"sizing": size.to_dict()}
-        console.show_json(console.envelope("plan", sizing))
-    else:
-        print_answer(
-            run_card.too_small(size), detail, [reports.sizing_table(size)]
-        )
-    return 1
+    return Answer(
+        lambda: {"sizing": size.to_dict()},
+        lambda: run_card.too_small(size),
+        lambda: [reports.sizing_table(size)],
+        files=None,
+        code=1,
+    )
 
 
 def plans(
@@ -275,8 +264,8 @@ def again_words(
     return " ".join([words, *(f"--price {shlex.quote(x)}" for x in price)])
 
 
-class Answer(NamedTuple):
-    """What `plan` prints: the card, the causes, and everything that was found."""
+class Plans(NamedTuple):
+    """What `plan` has to say: the card, the causes, and everything that was found."""
 
     plans: Mapping[str, Any]
     """By name of the assumption set."""
@@ -303,7 +292,6 @@ class Answer(NamedTuple):
 
     def to_dict(self) -> dict[str, Any]:
         """What --json prints."""
-        from ..report import console
         from ..report import plan as reports
 
         results = {name: plan.to_dict() for name, plan in self.plans.items()}
@@ -315,10 +303,10 @@ class Answer(NamedTuple):
             data["sizing"] = self.size.to_dict()
         if self.mine:
             data["against"] = reports.against_dict(self.mine, self.first.best)
-        return console.envelope("plan", data)
+        return data
 
-    def write(self, output: str, data: dict[str, Any]) -> None:
-        """The file that -o names: of one set its alternatives too, of several the best of each."""
+    def files(self) -> Writers:
+        """What -o writes: of one set its alternatives too, of several the best of each."""
         from ..report import files
 
         several = len(self.plans) > 1
@@ -329,14 +317,10 @@ class Answer(NamedTuple):
         others = [f.prediction for f in first.families if f.prediction]
         others += first.pareto or ()
         names = list(self.bests) if several else ()
-        files.write_output(
-            output,
-            files.of_predictions(
-                shown, data, shown[0], names=names, others=others
-            ),
+        return files.of_predictions(
+            shown, shown[0], names=names, others=others
         )
 
-    @property
     def card(self) -> Any:
         """The first screen."""
         from ..report import run_card

@@ -11,7 +11,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from ..errors import BadInput, command
-from .command import Detail, Json, output, print_answer, verb
+from .command import Answer, verb
 
 OURS = {"model_type", "cluster", "layout"}
 """Keys of a config.json of Hugging Face, and tables of a JOB.toml."""
@@ -26,29 +26,29 @@ TheirFile = Annotated[
 ]
 
 
-@verb("model", "cluster", "job", "software", "layout")
+@verb(
+    "model",
+    "cluster",
+    "job",
+    "software",
+    "layout",
+    writes="the job as .toml",
+)
 def read(
     file: TheirFile,
     /,
     *,
     given: Mapping[str, str],
-    detail: Detail,
-    json: Json = False,
-    output: Annotated[str | None, output("the job as .toml")] = None,
-) -> int:
+    output: str | None,
+) -> Answer:
     """Read a file of another tool: the job it describes, and every key that is not in it.
 
     Example: meshwright read train.sh --on 64xh100-sxm -o job.toml
     """
     from ..formats import bridge, flags, resolve
     from ..formats.toml import dump_job
-    from ..report import console
     from ..report.read import reading_card, reading_report, reading_to_dict
 
-    if output and not output.endswith(".toml"):
-        raise BadInput(
-            f"-o {output[:80]} must end in .toml: the job is written there"
-        )
     if not bridge.foreign(file):
         demand_theirs(file)
     if named := given.get("model_"):
@@ -62,19 +62,16 @@ def read(
     needs = flags.missing(reading, full)
     notes: list[str] = []
     job = None if needs else flags.read_flags(file, given, notes)
-    if output:
-        if job is None:
-            raise BadInput(f"{file[:80]} {needs[0]}")
-        Path(output).write_text(dump_job(job), "utf-8")
-    data = console.envelope("read", reading_to_dict(reading, job, needs))
-    console.show_json(data) if json else print_answer(
-        reading_card(
+    if output and job is None:
+        raise BadInput(f"{file[:80]} {needs[0]}")
+    return Answer(
+        lambda: reading_to_dict(reading, job, needs),
+        lambda: reading_card(
             reading, file, job, needs=needs, given=given, output=output
         ),
-        detail,
-        [reading_report(reading, file, job, needs)],
+        lambda: [reading_report(reading, file, job, needs)],
+        files={".toml": lambda: dump_job(job)} if job else None,
     )
-    return 0
 
 
 def demand_theirs(file: str) -> None:

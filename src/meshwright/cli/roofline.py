@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Annotated
 
-from .command import Detail, Json, ModelArg, output, print_answer, verb, word
+from .command import Answer, ModelArg, verb, word
 
 Layer = Annotated[
     str,
@@ -37,34 +37,35 @@ Degree = Annotated[
 ]
 
 
-@verb("cluster", "job", without=("optimizer", "tokens", "attention_kernel"))
+@verb(
+    "cluster",
+    "job",
+    without=("optimizer", "tokens", "attention_kernel"),
+    writes=".json, .csv, .png or .svg",
+)
 def roofline(
     model: ModelArg,
     /,
     *,
     given: Mapping[str, str],
-    detail: Detail,
     layer: Layer = "book",
     shape: Sides = None,
     shorthand: Shorthand = False,
     stages: Stages = 8,
     context: Degree = 0,
     experts: Degree = 0,
-    json: Json = False,
-    output: Annotated[str | None, output(".json, .csv, .png or .svg")] = None,
-) -> int:
+) -> Answer:
     """Find the batch size and sharding at which training becomes communication-bound.
 
     Example: meshwright roofline llama3-70b --on 8960xtpu-v5p --batch 4M
     """
     from ..describe.slices import parse_shape
     from ..formats.flags import read_flags
-    from ..report import console, files
+    from ..report import files
     from ..report.roofline import roofline_card, roofline_report
     from ..roofline.queries import EXACT
     from ..roofline.queries import roofline as compute
 
-    files.suffix(output, (".json", ".csv", *files.PLOTS))
     notes: list[str] = []
     job = read_flags(
         model,
@@ -88,10 +89,9 @@ def roofline(
         experts=experts,
     )
     result = replace(result, notes=(*notes, *result.notes))
-    data = console.envelope("roofline", result.to_dict())
-    if output:
-        files.write_output(output, files.of_roofline(result, data))
-    console.show_json(data) if json else print_answer(
-        roofline_card(result), detail, [roofline_report(result)], output=output
+    return Answer(
+        result.to_dict,
+        lambda: roofline_card(result),
+        lambda: [roofline_report(result)],
+        files=files.of_roofline(result),
     )
-    return 0

@@ -64,7 +64,8 @@ def after_plan(best: Any, model: str, output: str | None) -> list[Any]:
     name = "best.toml" if model == "plan.toml" else "plan.toml"
     to = target(best.job)
     later = f", then: {command(f'export {name} --to {to}')}" if to else ""
-    return [CardRow("next", f"add -o {name}{later}", "cyan", rank=1)]
+    add = "also" if output else "add"
+    return [CardRow("next", f"{add} -o {name}{later}", "cyan", rank=1)]
 
 
 WOULD_FIT = re.compile(r"\((--[a-z-]+ [^)]+)\) would make it fit")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from ..errors import BadInput, command
-from .command import Json, verb, word
+from .command import Answer, verb, word
 
 if TYPE_CHECKING:
     from ..describe.job import Job
@@ -102,7 +102,7 @@ def need_torch() -> None:
         ) from None
 
 
-@verb("layout", "train")
+@verb("layout", "train", causes=False)
 def train(
     job: JobFile,
     /,
@@ -112,16 +112,16 @@ def train(
     allow_change: Changes = None,
     engine: EngineName = OURS,
     engine_flags: EngineFlags = "",
-    json: Json = False,
-) -> int:
+) -> Answer | None:
     """Train a model under its layout, on processes of this machine or (under torchrun) of many; or
     have another engine do so.
 
     Examples: meshwright train examples/quickstart.toml --pp 2 --dp 1 --lr 1e-3
     meshwright train plan.toml --engine torchtitan --steps 100
     """
+    from rich.console import Group
+
     from ..formats.flags import is_file, read_flags
-    from ..report import console
 
     if not is_file(job):
         raise BadInput(
@@ -134,7 +134,7 @@ def train(
     if allow_change is not None and not resume:
         raise BadInput("--allow-change belongs to --resume")
     if engine != OURS:
-        return driven(described, engine, resume, flags=engine_flags, json=json)
+        return driven(described, engine, resume, engine_flags)
     if engine_flags:
         raise BadInput("--engine-flags belongs to --engine")
     need_torch()
@@ -152,26 +152,21 @@ def train(
             name.strip() for name in (allow_change or "").split(",") if name
         ),
     )
-    if result is not None:
-        if json:
-            console.show_json(console.envelope("train", result))
-        else:
-            console.show(result_card(result), *sampled(result))
-    return 0
+    if result is None:
+        return None
+    return Answer(
+        lambda: result, lambda: Group(result_card(result), *sampled(result))
+    )
 
 
-def driven(job: Job, engine: str, resume: bool, flags: str, json: bool) -> int:
+def driven(job: Job, engine: str, resume: bool, flags: str) -> Answer:
     """`train --engine`: another engine's run, beside its prediction."""
     from ..describe.training import settings
-    from ..report import console
     from ..report.card import CardRow
     from ..report.compare import log_card
     from ..train.engines import SCALED, drive
 
     run = drive(job, settings(job.train), engine, resume=resume, more=flags)
-    if json:
-        console.show_json(console.envelope("train", run.to_dict()))
-        return 0
     folder = shlex.quote(str(run.folder))
     chips = int(run.comparison.predicted.layout.chips)
     scaled = f"{chips}x./{folder}/{SCALED}"
@@ -189,11 +184,12 @@ def driven(job: Job, engine: str, resume: bool, flags: str, json: bool) -> int:
         )
         later.append(command(f"plan {folder}/job.toml --on {scaled}"))
     card = log_card(run.comparison, run.notes, later)
-    console.show(replace(card, items=(*rows, *card.items)))
-    return 0
+    return Answer(
+        run.to_dict, lambda: replace(card, items=(*rows, *card.items))
+    )
 
 
-@verb()
+@verb(causes=False)
 def data(
     text: Text,
     /,
@@ -202,14 +198,11 @@ def data(
     tokenizer: Tokenizer = "bytes",
     key: Key = "text",
     end: End = None,
-    json: Json = False,
-) -> int:
+) -> Answer:
     """Make a token file for training from a text.
 
     Example: meshwright data books.jsonl -o tokens/books
     """
-    from ..report import console
-
     need_torch()
     from ..train.texts import corpus, prepare
 
@@ -223,13 +216,10 @@ def data(
         f"{header['tokens']:,} tokens of a vocabulary of {header['vocab']:,} in"
         f" {to.with_suffix('.bin')}"
     )
-    console.show_json(
-        console.envelope("data", header)
-    ) if json else console.show(sentence)
-    return 0
+    return Answer(lambda: header, lambda: sentence)
 
 
-@verb()
+@verb(causes=False)
 def generate(
     run: RunFolder,
     /,
@@ -248,14 +238,11 @@ def generate(
             "A run's train.own_model; code is imported only if you name it here."
         ),
     ] = None,
-    json: Json = False,
-) -> int:
+) -> Answer:
     """Sample text from the newest checkpoint of a run.
 
     Example: meshwright generate quickstart-run --prompt "The module" --length 300
     """
-    from ..report import console
-
     if not 1 <= length <= 10**6:
         raise BadInput(f"--length must be 1 to 1000000, not {length}")
     if not 0 <= temperature <= 100:
@@ -275,10 +262,7 @@ def generate(
         tokenizer=tokenizer,
         own_model=own_model,
     )
-    console.show_json(
-        console.envelope("generate", result)
-    ) if json else console.show(result["text"])
-    return 0
+    return Answer(lambda: result, lambda: result["text"])
 
 
 def sampled(result: Mapping[str, Any]) -> tuple[str, ...]:

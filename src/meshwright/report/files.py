@@ -88,13 +88,12 @@ def csv_text(rows: Sequence[Mapping[str, Any]]) -> str:
 
 def of_predictions(
     predictions: Sequence[Prediction],
-    data: Mapping[str, Any],
     best: Prediction,
     names: Sequence[str] = (),
     others: Sequence[Prediction] = (),
 ) -> Writers:
-    """JSON of `data`, the job of the best layout, a row and a bar for each layout (under these
-    names, if there are any); several of one job also as time against memory, with others.
+    """The job of the best layout, a row and a bar for each layout (under these names, if there are
+    any); several of one job also as time against memory, with others.
     """
 
     def bars() -> Any:
@@ -108,7 +107,6 @@ def of_predictions(
         return plots.plan_figure(predictions, others, title)
 
     return {
-        ".json": lambda: json_text(data),
         ".toml": lambda: job_file(best),
         ".csv": lambda: csv_text([flat(p.to_dict()) for p in predictions]),
         **drawn(bars),
@@ -142,11 +140,9 @@ def job_file(best: Prediction) -> str:
     return line + dump_job(replace(job, train=train))
 
 
-def of_sweep(sweep: Sweep, data: Mapping[str, Any]) -> Writers:
-    """JSON, a row a point, curves."""
-
+def of_sweep(sweep: Sweep) -> Writers:
+    """A row a point, curves."""
     return {
-        ".json": lambda: json_text(data),
         ".csv": lambda: csv_text(sweep.rows()),
         **drawn(partial(figure_of, sweep)),
     }
@@ -174,22 +170,18 @@ def of_replay(replay: Replay) -> Writers:
     }
 
 
-def of_roofline(result: Any, data: Mapping[str, Any]) -> Writers:
-    """JSON, a row a scheme, a panel a scheme."""
+def of_roofline(result: Any) -> Writers:
+    """A row a scheme, a panel a scheme."""
 
     def rows() -> str:
         return csv_text(
             [
                 {k: v for k, v in s.items() if k != "curve"}
-                for s in data["schemes"]
+                for s in result.to_dict()["schemes"]
             ]
         )
 
-    return {
-        ".json": lambda: json_text(data),
-        ".csv": rows,
-        **drawn(partial(figure_of, result)),
-    }
+    return {".csv": rows, **drawn(partial(figure_of, result))}
 
 
 def flat(data: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

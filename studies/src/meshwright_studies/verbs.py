@@ -11,14 +11,7 @@ from cyclopts import Parameter
 
 import meshwright
 from meshwright.cli.calibrate import READERS
-from meshwright.cli.command import (
-    Detail,
-    Json,
-    output,
-    print_answer,
-    verb,
-    word,
-)
+from meshwright.cli.command import Answer, verb, word
 from meshwright.errors import BadInput
 
 Paper = Annotated[
@@ -50,82 +43,56 @@ Folder = Annotated[
 ]
 
 
-@verb()
+@verb(writes="tables and figures go into this folder")
 def reproduce(
     paper: Paper = "all",
     /,
     *,
-    detail: Detail,
+    output: str | None,
     against: Against = None,
-    json: Json = False,
-    output: Annotated[
-        str | None, output("tables and figures go into this folder")
-    ] = None,
-) -> int:
+) -> Answer:
     """Reproduce the papers' tables and figures and check them against the published values."""
-    from meshwright.report import console
-
     from .report.results import reproduced, reproduced_card
     from .reproduce import reproduce as compute
 
     data = compute(paper, against, output).to_dict()
-    (
-        console.show_json(console.envelope("reproduce", data))
-        if json
-        else print_answer(
-            reproduced_card(data, output), detail, [reproduced(data)]
-        )
+    return Answer(
+        lambda: data,
+        lambda: reproduced_card(data, output),
+        lambda: [reproduced(data)],
+        files=None,
     )
-    return 0
 
 
-@verb()
-def validate(
-    runs: Runs = None,
-    /,
-    *,
-    detail: Detail,
-    json: Json = False,
-    output: Annotated[str | None, output(".json, .csv or .md")] = None,
-) -> int:
+@verb(writes=".json, .csv or .md")
+def validate(runs: Runs = None, /) -> Answer:
     """Predict measured runs as they were made, and report the errors."""
-    from meshwright.report import console, files
+    from meshwright.report import files
 
     from .report.results import validated, validated_card
     from .validate import published
     from .validate import validate as compute
     from .validate.markdown import markdown
 
-    files.suffix(output, (".json", ".csv", ".md"))
     result = compute(published() if runs is None else runs)
-    data = console.envelope("validate", result.to_dict())
-    console.show_json(data) if json else print_answer(
-        validated_card(data), detail, [validated(data)]
+    data = result.to_dict()
+    return Answer(
+        lambda: data,
+        lambda: validated_card(data),
+        lambda: [validated(data)],
+        files={
+            ".csv": lambda: files.csv_text(data["rows"]),
+            ".md": lambda: markdown(result),
+        },
     )
-    if output:
-        files.write_output(
-            output,
-            {
-                ".json": lambda: files.json_text(data),
-                ".csv": lambda: files.csv_text(data["rows"]),
-                ".md": lambda: markdown(result),
-            },
-        )
-    return 0
 
 
-@verb()
-def fit(
-    runs: Fitted = "published",
-    /,
-    *,
-    output: Folder = None,
-    json: Json = False,
-) -> int:
+@verb(causes=False)
+def fit(runs: Fitted = "published", /, *, output: Folder = None) -> Answer:
     """Fit the numbers that only runs tell to runs, judge them with each laboratory left out, and
     write them into the catalogue, with how sure they make a prediction.
     """
-    from meshwright.report import console
+    from rich.console import Group
 
     from .fitting.answer import answer
     from .fitting.evidence import descriptions
@@ -154,13 +121,8 @@ def fit(
     for name, text in files.items():
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text(text, "utf-8")
-    if json:
-        console.show_json(console.envelope("fit", data))
-    else:
-        console.show(
-            *fitted_report(data), f"wrote {', '.join(files)} in {folder}"
-        )
-    return 0
+    wrote = f"wrote {', '.join(files)} in {folder}"
+    return Answer(lambda: data, lambda: Group(*fitted_report(data), wrote))
 
 
 def measured_rows(path: str) -> Iterator[Any]:
