@@ -494,3 +494,23 @@ def test_a_backward_pass_waits_for_its_launches_once() -> None:
     assert cost.weight_pass == pytest.approx(
         alone + host.host_excess(alone, wait / 2)
     )
+
+
+def test_no_pass_is_shorter_for_longer_messages() -> None:
+    """Where the host is slower than the kernels it hides part of what sticks out beside weight
+    gradients: neither these nor the input gradients lose by it.
+    """
+    job = Job("llama3-8b", "8xh100-sxm", 8, Layout(tp=4, dp=2), seq=128)
+    near = job.cluster.network.dims[0]
+    passes = []
+    for slower in (1.0, 2.0, 8.0):
+        dims = (replace(near, bandwidth=near.bandwidth / slower),)
+        network = replace(job.cluster.network, dims=dims)
+        cluster = replace(job.cluster, network=network)
+        asked = replace(job, cluster=cluster).filled
+        layout = placed(asked.layout, asked.cluster.sizes)
+        cost = model_cost(asked, layout).typical
+        passes.append((cost.backward - cost.weight_pass, cost.weight_pass))
+    inputs, weights = zip(*passes, strict=True)
+    assert list(inputs) == sorted({*inputs})
+    assert list(weights) == sorted({*weights})

@@ -195,7 +195,8 @@ class LayerCost(NamedTuple):
     sent_back: Load = NOTHING
     """What the backward pass sends."""
     weight_pass: Num = 0.0
-    """The part of `backward` that only makes weight gradients."""
+    """The part of `backward` that only makes weight gradients, and by which the messages beside
+    these lengthen it."""
     saved: Num = 0.0
     """Bytes kept for backward when nothing is recomputed."""
     weights: Num = 0.0
@@ -302,18 +303,13 @@ class Timer:
         time = Seconds(compute, memory, **comm)
         return Half(part, time, sent, weights, launched)
 
-    def with_weights(self, back: Half) -> Num:
-        """Seconds of the product that makes weight gradients, and of what hides beside it and
-        sticks out.
-        """
+    def beside_weights(self, back: Half) -> Num:
+        """Seconds by which what hides beside the product that makes weight gradients sticks out."""
         how = self.clock.overlap.tp
         nothing = _never(back.weights) or _never(back.time.tp_comm)
         if how.scope != WEIGHT_GRADIENT or nothing:
-            return back.weights
-        return (
-            back.weights
-            + overlap.outlasting(back.weights, back.time.tp_comm, how).total
-        )
+            return 0.0
+        return overlap.outlasting(back.weights, back.time.tp_comm, how).total
 
     def layer(
         self,
@@ -329,7 +325,10 @@ class Timer:
         """
         forward = [self.half(op, op.forward) for op in ops]
         backward = [self.half(op, op.backward) for op in ops]
-        weights = total([self.with_weights(half) for half in backward])
+        weights = total([half.weights for half in backward])
+        # what messages beside weight gradients lengthen the backward pass by: where the host hides
+        # part of it the input gradients, which do not wait for them, take no less
+        longer = total([self.beside_weights(half) for half in backward])
         expert = total([op.weights for op in ops if op.expert])
         ahead, back = self.together(forward, backward)
         wait: Num = 0.0
@@ -352,16 +351,17 @@ class Timer:
             ahead = ahead._replace(
                 host=host.host_excess(ahead.total, wait, how)
             )
-            back = back._replace(
-                host=host.host_excess(back.total, wait_back, how)
-            )
+            excess = host.host_excess(back.total, wait_back, how)
+            alone = host.host_excess(back.total - longer, wait_back, how)
+            back = back._replace(host=excess)
             weights = weights + rest
+            longer = longer + excess - alone
         return LayerCost(
             ahead.total,
             backward=back.total,
             sent=sent_load(forward),
             sent_back=sent_load(backward),
-            weight_pass=weights,
+            weight_pass=weights + longer,
             saved=total([op.saved for op in ops]),
             weights=total([op.weights for op in ops if not op.expert]),
             expert_weights=expert,
