@@ -16,6 +16,7 @@ from meshwright import Job, Layout, catalog, predict
 from meshwright.cost.dispatch import has_dispatch_kernel, once_a_node
 from meshwright.cost.network import Fabric
 from meshwright.count import moe
+from meshwright.count.local import Local
 from meshwright.count.model import microbatch
 from meshwright.count.reach import Draw, expected_reach
 from meshwright.describe.assumptions import NetworkTime
@@ -94,11 +95,11 @@ def test_tokens_that_travel_once_are_copied_once() -> None:
     copies, width = 2 * 4096.0, job.model.hidden * 2
     once = replace(job, software=Software(dispatcher="hybridep"))
     assert (
-        moe.dispatch(job, layout, copies, "dispatch").forward.memory
+        moe.dispatch(Local.of(job, layout), copies, "dispatch").forward.memory
         == 4 * copies * width
     )
     assert (
-        moe.dispatch(once, layout, copies, "dispatch").forward.memory
+        moe.dispatch(Local.of(once, layout), copies, "dispatch").forward.memory
         == (1.75 / 2 + 1) * copies * width
     )
 

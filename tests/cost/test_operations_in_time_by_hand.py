@@ -27,8 +27,9 @@ from meshwright.cost.layer import (
 )
 from meshwright.cost.load import NOTHING, Busy, Load
 from meshwright.cost.network import Fabric
+from meshwright.count.local import Local
 from meshwright.count.reach import Draw, expected_reach
-from meshwright.count.work import Message, Op, Pass, Product, local
+from meshwright.count.work import Message, Op, Pass, Product
 from meshwright.describe.assumptions import (
     ChipTime,
     Hide,
@@ -612,11 +613,14 @@ def test_layers_add_and_scale() -> None:
 def test_sizes_on_a_device() -> None:
     job = Job(Model("m", 1, 10, 2, 16, vocab=0, seq=96), NOWHERE, 3)
     layout = Layout(tp=2, cp=4, dp=1, microbatch=3)
-    assert local(job, layout) == (3, 96, 72, 36, 2, 4, False)
-    assert local(job, replace(layout, sequence_parallel=False)).shard == 72
+    local = Local.of(job, layout)
+    assert (local.b, local.T, local.tokens, local.shard) == (3, 96, 72, 36)
+    assert (local.tp, local.cp, local.hidden_cut) == (2, 4, False)
+    without = replace(layout, sequence_parallel=False)
+    assert Local.of(job, without).shard == 72
     # all tokens and half of the hidden size
-    cut = local(job, replace(layout, scheme="gspmd"))
-    assert (cut.shard, cut.part(10), local(job, layout).part(10)) == (
+    cut = Local.of(job, replace(layout, scheme="gspmd"))
+    assert (cut.shard, cut.part(10), local.part(10)) == (
         72,
         5,
         10,

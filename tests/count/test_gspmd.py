@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from meshwright import Job, Layout, Space, plan, predict
 from meshwright.count import model as models
 from meshwright.count import vocabulary
+from meshwright.count.local import Local
 from meshwright.count.model import layer, operations
 from meshwright.count.work import Message, Op
 from meshwright.describe.assumptions import REALISTIC
@@ -66,8 +67,8 @@ def of(model: Model, layout: Layout, inputs: str = "regathered") -> Job:
 def named(job: Job, layout: Layout) -> dict[str, Op]:
     ops = (
         *layer(job, layout, KIND),
-        *vocabulary.embedding(job, layout),
-        *vocabulary.head(job, layout),
+        *vocabulary.embedding(Local.of(job, layout)),
+        *vocabulary.head(Local.of(job, layout)),
     )
     return {op.name: op for op in ops}
 

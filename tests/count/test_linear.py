@@ -11,6 +11,7 @@ from meshwright import Job, Layout, predict
 from meshwright.cost.layer import Timer
 from meshwright.cost.shapes import kernel_seconds, rates
 from meshwright.count.linear import linear
+from meshwright.count.local import Local
 from meshwright.describe.assumptions import REALISTIC, ChipTime
 from meshwright.describe.frozen import with_values
 from meshwright.describe.job import PRECISIONS
@@ -52,7 +53,9 @@ def test_autograd_adds_up_gradients_in_a_pass_of_its_own(
         framework=framework,
         software=Software(gradients=gradients),
     )
-    d_input, d_weight = linear(run, Layout(dp=4), "x", T, K, N).backward.parts
+    d_input, d_weight = linear(
+        Local.of(run, Layout(dp=4)), "x", T, K, N
+    ).backward.parts
     product, added = d_weight.parts
     assert product.memory == TOKENS + 2 * K * N
     assert added.memory == bytes_per_weight * K * N and not added.products
@@ -74,7 +77,9 @@ def test_adding_up_takes_what_it_moves_whatever_else_is_fused():
     found, plain = (
         sum(
             kernel_seconds(
-                linear(of, Layout(dp=4), "x", tokens, K, N).backward.parts[1],
+                linear(
+                    Local.of(of, Layout(dp=4)), "x", tokens, K, N
+                ).backward.parts[1],
                 how,
             )
         )
@@ -95,7 +100,7 @@ def test_input_and_weight_gradient_wait_for_memory_each_by_itself():
     layout = placed(Layout(dp=4), run.cluster.sizes)
     timer = Timer(clock_of(run), layout)
     how = timer.clock.rates
-    op = linear(run, layout, "x", T, K, N)
+    op = linear(Local.of(run, layout), "x", T, K, N)
     arithmetic = how.launch_s + 2 * T * K * N / how.matrix
     d_input = max(arithmetic, (TOKENS + 2 * K * N) / how.memory)
     d_weight = max(arithmetic, (TOKENS + 8 * K * N) / how.memory)
@@ -127,7 +132,11 @@ def test_inputs_of_linear_layers_are_kept_in_low_precision_with_their_scales(
     precision,
 ):
     op = linear(
-        job(precision=PRECISIONS[precision]), Layout(dp=1), "x", T, K, N
+        Local.of(job(precision=PRECISIONS[precision]), Layout(dp=1)),
+        "x",
+        T,
+        K,
+        N,
     )
     assert op.saved == T * K * BLOCKS[precision]
 
@@ -141,8 +150,10 @@ def test_low_precision_saves_only_on_inputs_of_linear_layers():
 
     def saved(precision):
         ops = megatron_layer(
-            job(precision=PRECISIONS[precision]),
-            placed(Layout(dp=1), (8, 1)),
+            Local.of(
+                job(precision=PRECISIONS[precision]),
+                placed(Layout(dp=1), (8, 1)),
+            ),
             Kind(None, False),
         )
         return {op.name: op.saved for op in ops}

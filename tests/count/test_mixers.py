@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from meshwright import Job, Layout, catalog, predict
+from meshwright.count.local import Local
 from meshwright.count.megatron import megatron_layer
 from meshwright.count.model import operations, parameters
 from meshwright.count.work import Op
@@ -115,11 +116,8 @@ def test_products_of_a_scan_by_hand(name: str) -> None:
 
 def ops(name: str, **degrees: int) -> list[Op]:
     job = Job(MODELS[name], "8xh100-sxm", 8)
-    return megatron_layer(
-        job,
-        placed(Layout(**{"dp": 1, **degrees}), job.cluster.sizes),
-        kinds(job.model)[0],
-    )
+    layout = placed(Layout(**{"dp": 1, **degrees}), job.cluster.sizes)
+    return megatron_layer(Local.of(job, layout), kinds(job.model)[0])
 
 
 @pytest.mark.parametrize("name", ["delta", "mamba2"])
@@ -144,11 +142,15 @@ def test_sparse_attention_reads_the_chosen_keys_only() -> None:
     at = placed(Layout(dp=1), job.cluster.sizes)
     core = {
         op.name: op
-        for op in megatron_layer(job, at, Kind(None, False, "sparse", False))
+        for op in megatron_layer(
+            Local.of(job, at), Kind(None, False, "sparse", False)
+        )
     }
     near = {
         op.name: op
-        for op in megatron_layer(job, at, Kind(16, False, "full", False))
+        for op in megatron_layer(
+            Local.of(job, at), Kind(16, False, "full", False)
+        )
     }
     assert (
         core["attention/core"].forward.matrix

@@ -16,7 +16,7 @@ import pytest
 
 from by_hand import CHIP, SET
 from meshwright.count import model, optimizer, recompute, vocabulary
-from meshwright.count.linear import gradient_bytes
+from meshwright.count.local import Local
 from meshwright.count.work import Op, Product
 from meshwright.describe.assumptions import REALISTIC, Counting
 from meshwright.describe.cluster import Cluster
@@ -342,7 +342,7 @@ def test_what_is_one_pass_writes_its_gradient_once() -> None:
     assert apart.forward.sizes == (N, D, F / 2)
     one = placed(HERE, (6,))
     alone = replace(job(LLAMA), batch=B)
-    assert gradient_bytes(alone, one) == G, "one microbatch only writes it"
+    assert Local.of(alone, one).gradient_bytes == G, "it only writes it"
 
 
 def test_dot_products_of_papers_add_one_number_less() -> None:
@@ -1111,7 +1111,7 @@ def test_embedding_head_and_loss() -> None:
     x, both = N * D, f"{gather(ALL)} {scatter(ALL)}"
     look_up = 2 * x * A + x * W
     check(
-        rows(vocabulary.embedding(at, layout)),
+        rows(vocabulary.embedding(Local.of(at, layout))),
         {
             "embedding": Row(
                 (0, 0), (0, 0), (look_up, look_up), 0, (512 + T) * D,
@@ -1122,7 +1122,7 @@ def test_embedding_head_and_loss() -> None:
     )  # fmt: skip
     scores, three = N * 512, " ".join([summed(N * 4)] * 3)
     check(
-        rows(vocabulary.head(at, layout)),
+        rows(vocabulary.head(Local.of(at, layout))),
         {
             "head/norm": norm(S, D, sent=gather(ALL)),
             "head/logits": product(N, D, 512, "", both, S),
@@ -1134,21 +1134,21 @@ def test_embedding_head_and_loss() -> None:
         },
     )  # fmt: skip
     rowed = replace(of, position_rows=50)
-    (first, _) = vocabulary.embedding(job(rowed), layout)
+    (first, _) = vocabulary.embedding(Local.of(job(rowed), layout))
     assert first.weights == (512 + 50) * D
     bare = replace(LLAMA, final_norm=False)
-    assert vocabulary.head(job(bare), layout)[0].weights == 0
-    assert vocabulary.rows(job(replace(LLAMA, vocab=1001)), layout) == 501
+    assert vocabulary.head(Local.of(job(bare), layout))[0].weights == 0
+    assert vocabulary.rows(replace(LLAMA, vocab=1001), layout.tp) == 501
     for none in (replace(LLAMA, vocab=0), LLAMA):
         without = job(none, vocabulary=none is not LLAMA)
-        assert vocabulary.embedding(without, layout) == []
-        assert vocabulary.head(without, layout) == []
+        assert vocabulary.embedding(Local.of(without, layout)) == []
+        assert vocabulary.head(Local.of(without, layout)) == []
 
 
 def test_a_block_that_predicts_a_further_token() -> None:
     """Two norms, a matrix of 2 D x D cut by columns, a layer, and the head without its matrix."""
     layout = placed(HERE, (6,))
-    joined = rows(vocabulary.join(job(LLAMA), layout))
+    joined = rows(vocabulary.join(Local.of(job(LLAMA), layout)))
     columns, two = gather(ALL), gather(2 * ALL)
     check(
         joined,
@@ -1161,7 +1161,7 @@ def test_a_block_that_predicts_a_further_token() -> None:
             ),
         },
     )  # fmt: skip
-    ops = model.next_token(job(LLAMA), layout)
+    ops = model.next_token(Local.of(job(LLAMA), layout))
     head = {op.name: op for op in ops}
     assert head["head/logits"].weights == 0
     assert head["head/norm"].weights == D
@@ -1281,7 +1281,7 @@ def test_the_head_of_bert_is_not_quantised() -> None:
     layout = placed(HERE, (6,))
     for precision in ("bf16", "fp8"):
         at = replace(job(of), precision=PRECISIONS[precision])
-        found = {op.name: op for op in vocabulary.head(at, layout)}
+        found = {op.name: op for op in vocabulary.head(Local.of(at, layout))}
         transform = found["head/transform"]
         assert transform.saved == S * D * at.precision.activation_bytes
         assert transform.weights == D * 48

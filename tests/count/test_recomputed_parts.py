@@ -10,6 +10,7 @@ from dataclasses import replace
 import pytest
 
 from meshwright import Job, Layout, catalog, predict
+from meshwright.count.local import Local
 from meshwright.count.megatron import megatron_layer
 from meshwright.count.model import kinds
 from meshwright.count.recompute import recomputed_ops, saved_bytes_of
@@ -29,7 +30,7 @@ V3 = Job("deepseek-v3", "8xh100-sxm", 8)
 def ops(job: Job, **layout: int) -> tuple[list[Op], float]:
     """Operations of the last layer, and bytes of its input."""
     at = placed(Layout(**{"dp": 1, **layout}), job.cluster.sizes)
-    return megatron_layer(job, at, kinds(job.model)[-1]), float(
+    return megatron_layer(Local.of(job, at), kinds(job.model)[-1]), float(
         boundary(job, at)
     )
 
@@ -48,13 +49,9 @@ def test_names_of_operations_are_known() -> None:
     """Of every model that the catalogue has, under every scheme."""
     for name in catalog.names("models"):
         job = Job(name, "8xh100-sxm", 8)
+        local = Local.of(job, placed(Layout(dp=1), job.cluster.sizes))
         for kind in {*kinds(job.model)}:
-            found = {
-                op.name
-                for op in megatron_layer(
-                    job, placed(Layout(dp=1), job.cluster.sizes), kind
-                )
-            }
+            found = {op.name for op in megatron_layer(local, kind)}
             assert found <= {*OPERATIONS}, name
 
 

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from meshwright.count import vocabulary
+from meshwright.count.local import Local
 from meshwright.count.mask import seen
 from meshwright.count.model import groups, layer, operations, parameters
 from meshwright.count.work import Op
@@ -108,8 +109,8 @@ def ops_of(model: Model, layout: Layout) -> dict[str, Op]:
         op.name: op
         for op in (
             *ops,
-            *vocabulary.embedding(job, layout),
-            *vocabulary.head(job, layout),
+            *vocabulary.embedding(Local.of(job, layout)),
+            *vocabulary.head(Local.of(job, layout)),
         )
     }
 
@@ -247,8 +248,11 @@ def test_share_of_keys_seen(
         pairs = sum(min(i + 1, w) for i in range(T))
     else:
         pairs = T * min(2 * window + 1, T) if window else T * T
-    assert seen(job, window, T) * T * T == pytest.approx(pairs)
-    assert seen(replace(job, assumptions=FULL), window, T) == 1
+    layout = Layout(dp=1)
+    share = seen(Local.of(job, layout), window)
+    assert share * T * T == pytest.approx(pairs)
+    full = replace(job, assumptions=FULL)
+    assert seen(Local.of(full, layout), window) == 1
 
 
 def test_sequence_parallel_moves_the_bytes_of_an_all_reduce_in_two_halves() -> (

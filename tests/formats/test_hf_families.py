@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from meshwright.count import vocabulary
+from meshwright.count.local import Local
 from meshwright.count.model import operations, parameters
 from meshwright.describe.cluster import NOWHERE
 from meshwright.describe.job import Job
@@ -207,7 +208,8 @@ def test_the_head_of_a_bert_is_whole_on_every_tensor_parallel_rank() -> None:
     def held(tp: int) -> dict[str, float]:
         layout = placed(Layout(tp=tp, dp=1), (tp,))
         return {
-            op.name: float(op.weights) for op in vocabulary.head(job, layout)
+            op.name: float(op.weights)
+            for op in vocabulary.head(Local.of(job, layout))
         }
 
     one, four = held(1), held(4)

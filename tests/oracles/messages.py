@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import replace
 
 from meshwright.count import vocabulary
+from meshwright.count.local import Local
 from meshwright.count.model import groups, layer
 from meshwright.count.work import Op
 from meshwright.describe.assumptions import REALISTIC
@@ -62,8 +63,8 @@ def operations(job: Job, ends: bool = True) -> list[Op]:
     return (
         ops
         + [
-            *vocabulary.embedding(job, job.layout),
-            *vocabulary.head(job, job.layout),
+            *vocabulary.embedding(Local.of(job, job.layout)),
+            *vocabulary.head(Local.of(job, job.layout)),
         ]
         if ends
         else ops

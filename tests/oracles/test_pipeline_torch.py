@@ -10,6 +10,7 @@ import pytest
 
 from meshwright import step as ours
 from meshwright.count import vocabulary
+from meshwright.count.local import Local
 from meshwright.count.model import kinds, layer
 from meshwright.describe.layout import Layout
 from meshwright.describe.model import Model
@@ -113,9 +114,9 @@ def test_boundaries(name: str, v: int, rank: int, sequence: bool) -> None:
         for op in layer(job, job.layout, kind)
     ]
     end = (
-        vocabulary.head(job, job.layout)
+        vocabulary.head(Local.of(job, job.layout))
         if rank
-        else vocabulary.embedding(job, job.layout)
+        else vocabulary.embedding(Local.of(job, job.layout))
     )
     assert record.over("tp") == {
         key: n * m for key, n in sent([*layers, *end], "tp").items()

@@ -7,9 +7,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ..describe.job import Job
 from ..describe.layers import Kind
-from ..describe.layout import Layout
 from ..describe.model import Model
 from ..num import Num, maximum, where
 from . import blocks
@@ -17,6 +15,7 @@ from .blocks import FP32, AttentionCore, AttentionShape, Matrix, Messages
 from .context import attended, exchange, heads_of
 from .feed_forward import parallel_block
 from .latent import heads_together, latent
+from .local import Local
 from .mask import seen
 from .parallel import (
     Entry,
@@ -27,7 +26,7 @@ from .parallel import (
     row_parallel,
 )
 from .sparse import indexer
-from .work import Local, Message, Op
+from .work import Message, Op
 
 SPARSE = ("sparse", "chosen")
 """Mixers that read the keys which an indexer picked."""
@@ -95,32 +94,30 @@ def heads(m: Model, kind: Kind, tp: Num) -> DeviceHeads:
     )
 
 
-def attention(job: Job, layout: Layout, size: Local, kind: Kind) -> list[Op]:
+def attention(local: Local, kind: Kind) -> list[Op]:
     """Norm, query/key/value projections, attention, output projection, residual."""
-    m = job.model
-    of = heads(m, kind, size.tp)
+    m = local.model
+    of = heads(m, kind, local.tp)
     # the feed-forward keeps, and reduces, for both
     beside_ffn = parallel_block(m, kind) and not kind.moe
-    ops = [pre_norm(job, layout, size, "attention/norm")]
+    ops = [pre_norm(local, "attention/norm")]
     ops += (
-        latent(job, layout, size)
+        latent(local)
         if m.mla
-        else projections(job, layout, size, of=of, beside_ffn=beside_ffn)
+        else projections(local, of=of, beside_ffn=beside_ffn)
     )
-    ops += query_key_passes(job, layout, size, of)
+    ops += query_key_passes(local, of)
     if kind.mixer == "sparse":
-        ops += indexer(job, layout, size)
-    ops.append(core(job, layout, size, of=of, kind=kind))
+        ops += indexer(local)
+    ops.append(core(local, of=of, kind=kind))
     if m.attention_gate != "none":
-        ops += gate(job, layout, size, of)
+        ops += gate(local, of)
     wide = of.H * of.v
     if m.inner_norms:
         name = "attention/inner norm"
-        ops.append(inner_norm(job, name, size.tokens, wide))
+        ops.append(inner_norm(local, name, local.tokens, wide))
     out = row_parallel(
-        job,
-        layout,
-        size,
+        local,
         name="attention/out",
         k=wide,
         of=Matrix(quantised=False),
@@ -129,25 +126,21 @@ def attention(job: Job, layout: Layout, size: Local, kind: Kind) -> list[Op]:
     return [
         *ops,
         out,
-        *after(job, layout, size, name="attention", biased=m.biased_out),
+        *after(local, name="attention", biased=m.biased_out),
     ]
 
 
-def projections(
-    job: Job, layout: Layout, size: Local, of: DeviceHeads, beside_ffn: bool
-) -> list[Op]:
+def projections(local: Local, of: DeviceHeads, beside_ffn: bool) -> list[Op]:
     """Queries, keys and values in one matrix, cut by heads, and their biases."""
-    m = job.model
-    act = job.precision.activation_bytes
-    wgt = job.precision.weight_bytes
+    m = local.model
+    act = local.act
+    wgt = local.wgt
     values = 0.0 if of.shared else of.K * of.v
     columns = (of.H * of.q, of.K * of.q, of.K * of.v)[: 2 if of.shared else 3]
     width = of.H * of.q + of.K * of.q + values
     alone = not beside_ffn
     qkv = column_parallel(
-        job,
-        layout,
-        size,
+        local,
         name="attention/qkv",
         k=m.hidden,
         n=width,
@@ -157,23 +150,21 @@ def projections(
     if not m.qkv_bias:
         return [qkv]
     name = "attention/qkv bias"
-    return [qkv, blocks.bias(name, size.tokens, width, act=act, wgt=wgt)]
+    return [qkv, blocks.bias(name, local.tokens, width, act=act, wgt=wgt)]
 
 
-def query_key_passes(
-    job: Job, layout: Layout, size: Local, of: DeviceHeads
-) -> list[Op]:
+def query_key_passes(local: Local, of: DeviceHeads) -> list[Op]:
     """What happens to queries and keys before they meet, as passes of their own."""
-    m = job.model
-    c = job.how.count
-    act = job.precision.activation_bytes
-    ops = [query_key_norm(job, layout, size, of)] if m.qk_norm else []
+    m = local.model
+    c = local.counting
+    act = local.act
+    ops = [query_key_norm(local, of)] if m.qk_norm else []
     if m.mla:
         # papers count none of it
-        return ops if c.rotary == "fused" else [heads_together(job, size)]
+        return ops if c.rotary == "fused" else [heads_together(local)]
     if m.positions != "rope":
         return ops
-    turned = size.tokens * (of.H + of.K) * of.q
+    turned = local.tokens * (of.H + of.K) * of.q
     if c.rotary == "apart":
         ops.append(blocks.rotary("attention/rotary", turned, act=act))
     elif (
@@ -189,23 +180,21 @@ def query_key_passes(
     return ops
 
 
-def query_key_norm(
-    job: Job, layout: Layout, size: Local, of: DeviceHeads
-) -> Op:
+def query_key_norm(local: Local, of: DeviceHeads) -> Op:
     """RMS norm of queries and keys: each head by itself, with the same 2 h parameters; or all heads
     together (OLMo 2).
 
     Then their sums of squares, one number a token for queries and one for keys, are added up over
     tp.
     """
-    m = job.model
-    t = size.tokens
+    m = local.model
+    t = local.tokens
     count = of.H + of.K
     statistics = (
         (Message("all_reduce", "tp", 2 * t * FP32),) if m.qk_norm_whole else ()
     )
-    act = job.precision.activation_bytes
-    wgt = job.precision.weight_bytes
+    act = local.act
+    wgt = local.wgt
     op = blocks.norm(
         "attention/qk norm",
         t * count,
@@ -213,7 +202,7 @@ def query_key_norm(
         parameters=1,
         act=act,
         wgt=wgt,
-        autograd=job.how.count.backward_needs == "autograd",
+        autograd=local.counting.backward_needs == "autograd",
         sent=Messages(forward=statistics, backward=statistics),
     )
     each = 2.0 if m.qk_norm_shift else 1.0
@@ -222,45 +211,47 @@ def query_key_norm(
     )
 
 
-def softmax(job: Job) -> str:
+def softmax(local: Local) -> str:
     """What makes the softmax of unfused attention, a word of `blocks.SCORES`."""
-    kernel = job.how.chip.stack.kernel
+    kernel = local.job.how.chip.stack.kernel
     if kernel == "torch-fp32":
         return "fp32"
-    chained = job.how.count.biases == "chained" and job.T <= CAUSAL_SOFTMAX
+    chained = (
+        local.counting.biases == "chained" and local.job.T <= CAUSAL_SOFTMAX
+    )
     return "causal" if chained and kernel == "fused-softmax" else ""
 
 
-def core(
-    job: Job, layout: Layout, size: Local, of: DeviceHeads, kind: Kind
-) -> Op:
+def core(local: Local, of: DeviceHeads, kind: Kind) -> Op:
     """softmax(Q K^T) V."""
-    m = job.model
-    c = job.how.count
-    act = job.precision.activation_bytes
-    heads = heads_of(size, H=of.H, K=of.K, q=of.q, v=of.v)
-    work = attended(layout, heads)
-    forward, backward = exchange(layout, heads, act, c.gathered_keys)
-    tiled = (size.cp > 1) | (kind.window is not None and kind.window < job.T)
+    m = local.model
+    c = local.counting
+    act = local.act
+    heads = heads_of(local, H=of.H, K=of.K, q=of.q, v=of.v)
+    work = attended(local.layout, heads)
+    forward, backward = exchange(local.layout, heads, act, c.gathered_keys)
+    tiled = (local.cp > 1) | (
+        kind.window is not None and kind.window < local.job.T
+    )
     op = blocks.attention(
         "attention/core",
         AttentionShape(
-            b=size.b,
+            b=local.b,
             H=work.H,
             K=work.K,
             lq=work.queries,
-            l=size.T,
+            l=local.T,
             q=of.q,
             v=of.v,
-            seen=seen(job, visible(m, kind), size.T),
+            seen=seen(local, visible(m, kind)),
         ),
-        one=1.0 if c.dot_product == "2k-1" else 0.0,
+        one=local.numbers.one,
         act=act,
         kernel=AttentionCore(
             dropout=m.dropout,
-            fused=job.fused_attention,
+            fused=local.job.fused_attention,
             output_twice=c.attention_output == "twice",
-            softmax=softmax(job),
+            softmax=softmax(local),
             autograd=c.backward_needs == "autograd",
             tiled=where(tiled, 1.0, 0.0),
         ),
@@ -274,18 +265,16 @@ def visible(m: Model, kind: Kind) -> int | None:
     return m.sparse.top_k if m.sparse and kind.mixer in SPARSE else kind.window
 
 
-def gate(job: Job, layout: Layout, size: Local, of: DeviceHeads) -> list[Op]:
+def gate(local: Local, of: DeviceHeads) -> list[Op]:
     """sigmoid(W h) times the result of attention: a number for each of its elements, or a head."""
-    m = job.model
-    t = size.tokens
-    act = job.precision.activation_bytes
+    m = local.model
+    t = local.tokens
+    act = local.act
     width = of.H * (of.v if m.attention_gate == "element" else 1)
     # its input is that of queries, keys and values, gathered and kept there
     shared = Entry(gathers=False, keeps=False)
     project = column_parallel(
-        job,
-        layout,
-        size,
+        local,
         name="attention/gate",
         k=m.hidden,
         n=width,

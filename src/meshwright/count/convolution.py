@@ -5,30 +5,27 @@ Channels are cut tp ways. Source: Liquid AI 2025, LFM2 (arXiv 2511.23404), secti
 
 from __future__ import annotations
 
-from ..describe.job import Job
 from ..describe.layers import Kind
-from ..describe.layout import Layout
 from . import blocks
 from .blocks import Matrix
+from .local import Local
 from .parallel import after, column_parallel, pre_norm, row_parallel
-from .work import Local, Op
+from .work import Op
 
 
-def convolution(job: Job, layout: Layout, size: Local, kind: Kind) -> list[Op]:
+def convolution(local: Local, kind: Kind) -> list[Op]:
     """Norm, projection to three times D, gate, convolution, gate, output projection, residual."""
-    m = job.model
-    t = size.tokens
+    m = local.model
+    t = local.tokens
     of = m.conv
     assert of is not None
-    act = job.precision.activation_bytes
-    wgt = job.precision.weight_bytes
-    D = m.hidden / size.tp
+    act = local.act
+    wgt = local.wgt
+    D = m.hidden / local.tp
     three = Matrix(columns=(D,) * 3)
     ops = [
-        pre_norm(job, layout, size, "conv/norm"),
-        column_parallel(
-            job, layout, size, name="conv/in", k=m.hidden, n=3 * D, of=three
-        ),
+        pre_norm(local, "conv/norm"),
+        column_parallel(local, name="conv/in", k=m.hidden, n=3 * D, of=three),
     ]
     if of.bias:
         ops.append(blocks.bias("conv/in bias", t, 3 * D, act=act, wgt=wgt))
@@ -39,8 +36,6 @@ def convolution(job: Job, layout: Layout, size: Local, kind: Kind) -> list[Op]:
             "conv/taps", t, D, of.taps, act=act, wgt=wgt, biased=of.bias
         ),
         blocks.gate("conv/gate out", t * D, t * D, act=act),
-        row_parallel(
-            job, layout, size, name="conv/out", k=D, of=Matrix(quantised=False)
-        ),
-        *after(job, layout, size, "conv", biased=of.bias),
+        row_parallel(local, name="conv/out", k=D, of=Matrix(quantised=False)),
+        *after(local, "conv", biased=of.bias),
     ]

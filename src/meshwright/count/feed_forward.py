@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from ..describe.job import Job
 from ..describe.layers import Kind
-from ..describe.layout import Layout
 from ..describe.model import Model
 from ..num import Num
 from . import blocks
 from .blocks import Matrix
+from .local import Local
 from .parallel import (
     Entry,
     after,
@@ -17,7 +16,7 @@ from .parallel import (
     pre_norm,
     row_parallel,
 )
-from .work import Local, Op
+from .work import Op
 
 
 def parallel_block(m: Model, kind: Kind) -> bool:
@@ -26,9 +25,7 @@ def parallel_block(m: Model, kind: Kind) -> bool:
 
 
 def dense(
-    job: Job,
-    layout: Layout,
-    size: Local,
+    local: Local,
     width: Num,
     kind: Kind | None = None,
     name: str = "ffn",
@@ -37,29 +34,23 @@ def dense(
 
     kind: the layer it ends; None: shared experts, which stand beside others.
     """
-    m = job.model
-    c = job.how.count
-    act = job.precision.activation_bytes
-    wgt = job.precision.weight_bytes
-    t = size.tokens
-    F = width / size.tp
+    m = local.model
+    c = local.counting
+    act = local.act
+    wgt = local.wgt
+    t = local.tokens
+    F = width / local.tp
     gates = 2 if m.gated else 1
     shares_norm = kind is not None and parallel_block(m, kind)
     up = column_parallel(
-        job,
-        layout,
-        size,
+        local,
         name=f"{name}/up",
         k=m.hidden,
         n=F * gates,
         of=Matrix(calls=float(gates), columns=(F,) * gates),
         entry=Entry(gathers=not shares_norm, modules=gates),
     )
-    ops = (
-        [pre_norm(job, layout, size, f"{name}/norm")]
-        if kind and not shares_norm
-        else []
-    )
+    ops = [pre_norm(local, f"{name}/norm")] if kind and not shares_norm else []
     ops.append(
         up._replace(source="attention/norm" if shares_norm else "ffn/norm")
     )
@@ -89,8 +80,6 @@ def dense(
             blocks.dropout(f"{name}/activation dropout", t * F, act=act)
         )
     if m.inner_norms:
-        ops.append(inner_norm(job, f"{name}/inner norm", t, F))
-    ops.append(row_parallel(job, layout, size, name=f"{name}/down", k=F))
-    return ops + (
-        after(job, layout, size, name, biased=m.bias) if kind else []
-    )
+        ops.append(inner_norm(local, f"{name}/inner norm", t, F))
+    ops.append(row_parallel(local, name=f"{name}/down", k=F))
+    return ops + (after(local, name, biased=m.bias) if kind else [])

@@ -36,14 +36,14 @@ parallelism".
 
 from __future__ import annotations
 
-from ..describe.model import Model
 from .blocks import FP32, NORM_STATISTICS
-from .work import Local, Message
+from .local import Local
+from .work import Message
 
 
-def statistics(m: Model, size: Local) -> tuple[Message, ...]:
+def statistics(local: Local) -> tuple[Message, ...]:
     """What a norm of a cut hidden size adds up over tp, each way: a fp32 number or two a token."""
-    if not size.hidden_cut:
+    if not local.hidden_cut:
         return ()
-    volume = NORM_STATISTICS[m.norm] * size.tokens * FP32
+    volume = NORM_STATISTICS[local.model.norm] * local.tokens * FP32
     return (Message("all_reduce", "tp", volume),)

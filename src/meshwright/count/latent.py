@@ -4,39 +4,37 @@ DeepSeek-AI 2024, DeepSeek-V2, section 2.1.
 
 from __future__ import annotations
 
-from ..describe.job import Job
-from ..describe.layout import Layout
 from ..num import Num
 from . import blocks
 from .blocks import Matrix, Messages
 from .linear import linear
+from .local import Local
 from .parallel import Entry, collectives, column_parallel
-from .work import Local, Op, Pass, also_sent
+from .work import Op, Pass, also_sent
 
 
-def latent(job: Job, layout: Layout, size: Local) -> list[Op]:
+def latent(local: Local) -> list[Op]:
     """Queries, keys and values of latent attention: down to the latent (on every tp rank alike), up
     to the heads (cut by tp).
 
     With sequence parallelism the narrow latents are gathered over tp, not the hidden state, as in
     Megatron-LM.
     """
-    m = job.model
-    act = job.precision.activation_bytes
-    wgt = job.precision.weight_bytes
+    m = local.model
+    act = local.act
+    wgt = local.wgt
     mla = m.mla
     assert mla is not None
     D = m.hidden
-    t = size.tokens
-    H = m.heads / size.tp
+    t = local.tokens
+    H = m.heads / local.tp
     rope = mla.qk_rope_head_dim
 
     def down(name: str, n: int, kept: Num) -> Op:
         return linear(
-            job,
-            layout,
+            local,
             name=f"attention/{name} down",
-            T=size.shard,
+            T=local.shard,
             k=D,
             n=n,
             of=Matrix(kept=kept),
@@ -46,11 +44,11 @@ def latent(job: Job, layout: Layout, size: Local) -> list[Op]:
         forward = tuple(
             message
             for w in (width, *widths)
-            for message in collectives(layout, t * w * act)[0]
+            for message in collectives(local.layout, t * w * act)[0]
         )
         return blocks.norm(
             f"attention/{name} norm",
-            size.shard,
+            local.shard,
             width,
             parameters=1,
             act=act,
@@ -61,21 +59,21 @@ def latent(job: Job, layout: Layout, size: Local) -> list[Op]:
     def up(name: str, k: int, n: Num, gathers: bool = False) -> Op:
         entry = Entry(gathers=gathers)
         return column_parallel(
-            job, layout, size, name=f"attention/{name}", k=k, n=n, entry=entry
+            local, name=f"attention/{name}", k=k, n=n, entry=entry
         )
 
     q_heads = H * (mla.qk_nope_head_dim + rope)
     rank = mla.q_lora_rank
     if rank:
         queries = [
-            down("q", rank, size.shard),
+            down("q", rank, local.shard),
             latent_norm("q", rank),
             up("q up", rank, q_heads),
         ]
     else:
         queries = [up("q", D, q_heads, gathers=True)]
     # the key's rotary part goes to all heads as it is
-    of_rope = collectives(layout, t * rope * act)[1]
+    of_rope = collectives(local.layout, t * rope * act)[1]
     keys = up(
         "kv up",
         mla.kv_lora_rank,
@@ -84,7 +82,7 @@ def latent(job: Job, layout: Layout, size: Local) -> list[Op]:
     narrow = (rank or 0) + mla.kv_lora_rank + rope
     biases = [
         blocks.bias(
-            "attention/down bias", size.shard, narrow, act=act, wgt=wgt
+            "attention/down bias", local.shard, narrow, act=act, wgt=wgt
         )
     ]
     return [
@@ -96,7 +94,7 @@ def latent(job: Job, layout: Layout, size: Local) -> list[Op]:
     ]
 
 
-def heads_together(job: Job, size: Local) -> Op:
+def heads_together(local: Local) -> Op:
     """Queries, keys and values as the attention kernel reads them. Of each of H heads of a tp rank
 
         queries   [n, r]   their last r numbers are turned by their position
@@ -111,13 +109,13 @@ def heads_together(job: Job, size: Local) -> Op:
     core/transformer/multi_latent_attention.py without it; NVIDIA-NeMo/Automodel@36044ad3,
     components/models/deepseek_v3/layers.py: torch.cat of queries and of keys, values contiguous.
     """
-    mla = job.model.mla
+    mla = local.model.mla
     assert mla is not None
     own, rope, v = mla.qk_nope_head_dim, mla.qk_rope_head_dim, mla.v_head_dim
-    in_place = job.how.count.rotary == "plain"
+    in_place = local.counting.rotary == "plain"
     queries = 2 * rope if in_place else 2 * (own + rope)
-    act = job.precision.activation_bytes
-    heads = size.tokens * job.model.heads / size.tp
+    act = local.act
+    heads = local.tokens * local.model.heads / local.tp
     step = Pass(
         0.0,
         3 * heads * rope,

@@ -12,37 +12,33 @@ for lightning attention; Beck et al. 2024 (xLSTM, arXiv 2405.04517) for the gate
 
 from __future__ import annotations
 
-from ..describe.job import Job
 from ..describe.layers import Kind
-from ..describe.layout import Layout
 from ..describe.mixers import Linear
 from ..num import Num, ceil_div
 from . import blocks
 from .blocks import Matrix
 from .context import with_all_to_all
 from .linear import linear
+from .local import Local
 from .parallel import after, column_parallel, pre_norm, row_parallel
-from .work import Local, Op, Pass
+from .work import Op, Pass
 
 
-def linear_attention(
-    job: Job, layout: Layout, size: Local, kind: Kind
-) -> list[Op]:
+def linear_attention(local: Local, kind: Kind) -> list[Op]:
     """Norm, projections, convolution, the state's way through the chunks, gate, output projection,
     residual.
     """
-    m = job.model
-    p = job.precision
-    t = size.tokens
+    m = local.model
+    t = local.tokens
     of = m.linear
     assert of is not None
-    act = p.activation_bytes
-    wgt = p.weight_bytes
-    H = of.heads / size.tp
-    keys = of.keys * of.key_dim / size.tp
+    act = local.act
+    wgt = local.wgt
+    H = of.heads / local.tp
+    keys = of.keys * of.key_dim / local.tp
     values = H * of.value_dim
-    ops = [pre_norm(job, layout, size, "linear/norm")]
-    ops += projections(job, layout, size, of)
+    ops = [pre_norm(local, "linear/norm")]
+    ops += projections(local, of)
     entering = t * (2 * keys + values + gates(of) * H) * act
     if of.conv:
         wide = 2 * keys + values
@@ -52,15 +48,15 @@ def linear_attention(
         ops.append(with_all_to_all(mixed, entering))
     scan = chunks(
         of,
-        b=size.b,
-        T=size.T,
-        H=H / size.cp,
+        b=local.b,
+        T=local.T,
+        H=H / local.cp,
         act=act,
-        fused=job.fused_attention,
+        fused=local.job.fused_attention,
     )
     leaving = t * values * act + (0.0 if of.conv else entering)
     ops.append(
-        with_all_to_all(scan._replace(weights=of.vectors / size.tp), leaving)
+        with_all_to_all(scan._replace(weights=of.vectors / local.tp), leaving)
     )
     if of.norm != "none":
         each, count = (of.value_dim, H) if of.norm == "head" else (values, 1.0)
@@ -74,17 +70,17 @@ def linear_attention(
     plain = Matrix(quantised=False)
     return [
         *ops,
-        row_parallel(job, layout, size, name="linear/out", k=values, of=plain),
-        *after(job, layout, size, "linear", biased=False),
+        row_parallel(local, name="linear/out", k=values, of=plain),
+        *after(local, "linear", biased=False),
     ]
 
 
-def projections(job: Job, layout: Layout, size: Local, of: Linear) -> list[Op]:
+def projections(local: Local, of: Linear) -> list[Op]:
     """One matrix from the hidden state to all that needs no narrow matrix of its own, cut tp ways,
     and the two matrices of what does.
     """
-    D = job.model.hidden
-    tp = size.tp
+    D = local.model.hidden
+    tp = local.tp
     H = of.heads / tp
     keys = of.keys * of.key_dim / tp
     values = of.heads * of.value_dim / tp
@@ -98,22 +94,19 @@ def projections(job: Job, layout: Layout, size: Local, of: Linear) -> list[Op]:
     )
     of_all = Matrix(columns=columns)
     name = "linear/in"
-    ops = [
-        column_parallel(job, layout, size, name, k=D, n=sum(widths), of=of_all)
-    ]
+    ops = [column_parallel(local, name, k=D, n=sum(widths), of=of_all)]
     for name, rank, width in ranks:
         if rank:
             down = linear(
-                job,
-                layout,
+                local,
                 name=f"linear/{name} down",
-                T=size.shard,
+                T=local.shard,
                 k=D,
                 n=rank,
                 of=Matrix(kept=0.0),
             )
             up = column_parallel(
-                job, layout, size, name=f"linear/{name} up", k=rank, n=width
+                local, name=f"linear/{name} up", k=rank, n=width
             )
             ops += [down._replace(source="linear/norm"), up]
     return ops

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from ..describe.job import Job
 from ..num import Num, minimum
+from .local import Local
 
 
-def seen(job: Job, window: int | None, T: Num) -> Num:
+def seen(local: Local, window: int | None) -> Num:
     """Share of the T keys that a query attends to: 1, about 1/2 when causal, less in a sliding
     window.
 
@@ -15,11 +15,12 @@ def seen(job: Job, window: int | None, T: Num) -> Num:
     the mask hides; unfused ones compute and keep all T x T scores (Korthikanti et al. 2022 count 5
     a s^2 b bytes of them, uncut).
     """
-    if job.how.count.causal == "window":
+    T = local.T
+    if local.counting.causal == "window":
         return minimum(window or T, T) / T
-    if job.how.count.causal == "full" or not job.fused_attention:
+    if local.counting.causal == "full" or not local.job.fused_attention:
         return 1.0
-    if job.model.attention == "causal":
+    if local.model.attention == "causal":
         w = minimum(window or T, T)
         return (w * (w + 1) / 2 + (T - w) * w) / (T * T)
     return minimum(2 * window + 1, T) / T if window else 1.0

@@ -12,45 +12,39 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ..describe.job import Job
 from ..describe.layers import Kind
-from ..describe.layout import Layout
 from . import traced
 from .attention import attention
 from .convolution import convolution
 from .feed_forward import dense, parallel_block
 from .linear_attention import linear_attention
+from .local import Local
 from .moe import experts
 from .state_space import state_space
-from .work import Local, Op, local
+from .work import Op
 
 
-def megatron_layer(job: Job, layout: Layout, kind: Kind) -> list[Op]:
+def megatron_layer(local: Local, kind: Kind) -> list[Op]:
     """Operations of one layer for one microbatch on one device, in forward order."""
-    if job.model.traced:
-        return traced.traced_layer(job, layout, kind)
-    size = local(job, layout)
+    if local.model.traced:
+        return traced.traced_layer(local, kind)
     ops: list[Op] = []
     for word in kind.mixers:
-        mixed = MIXERS[word](job, layout, size, kind)
+        mixed = MIXERS[word](local, kind)
         ops += mixed[1:] if ops else mixed  # side by side they share a norm
     if kind.moe:
-        return ops + experts(
-            job, layout, size, beside=parallel_block(job.model, kind)
-        )
+        return ops + experts(local, beside=parallel_block(local.model, kind))
     return ops + (
-        dense(job, layout, size, width=job.model.ffn, kind=kind)
-        if kind.ffn
-        else []
+        dense(local, width=local.model.ffn, kind=kind) if kind.ffn else []
     )
 
 
-def no_mixer(job: Job, layout: Layout, size: Local, kind: Kind) -> list[Op]:
+def no_mixer(local: Local, kind: Kind) -> list[Op]:
     """A layer that only feeds forward."""
     return []
 
 
-MIXERS: dict[str, Callable[[Job, Layout, Local, Kind], list[Op]]] = {
+MIXERS: dict[str, Callable[[Local, Kind], list[Op]]] = {
     "full": attention,
     "sliding": attention,
     "sparse": attention,

@@ -13,27 +13,26 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from ..describe.job import Job
 from ..describe.layers import Kind
-from ..describe.layout import Layout
 from ..num import Num, floor
 from . import blocks
 from .blocks import Messages, Numbers
 from .linear import linear
+from .local import Local
 from .work import Message, Op
 
 
-def mlp2d_layer(job: Job, layout: Layout, kind: Kind) -> list[Op]:
+def mlp2d_layer(local: Local, kind: Kind) -> list[Op]:
     """Operations of one layer for one microbatch on one device: cp is tp_model, tp is tp_ff, and
     tokens are not cut. Between layers a device has all tokens of D/tp_model features, as every
     other of its tp_ff does.
     """
     return _products(
-        layout.microbatch * job.T,
-        job.model.hidden / layout.cp,
-        job.model.ffn / layout.tp,
-        act=job.precision.activation_bytes,
-        matrix=partial(linear, job, layout),
+        local.layout.microbatch * local.job.T,
+        local.model.hidden / local.cp,
+        local.model.ffn / local.tp,
+        act=local.act,
+        matrix=partial(linear, local),
     )
 
 

@@ -18,7 +18,9 @@ from ..describe.layout import Layout
 from ..describe.model import Model
 from ..describe.recompute import resolve
 from ..layout.placement import placed
-from . import megatron, mlp2d, summa, vocabulary
+from . import mlp2d, summa, vocabulary
+from .local import Local
+from .megatron import megatron_layer
 from .recompute import recomputed_ops
 from .work import Op
 
@@ -32,10 +34,10 @@ but cut by windows, nothing recomputed.
 """
 
 
-SCHEMES: dict[str, Callable[[Job, Layout, Kind], list[Op]]] = {
-    "megatron": megatron.megatron_layer,
-    "context": megatron.megatron_layer,
-    "gspmd": megatron.megatron_layer,
+SCHEMES: dict[str, Callable[[Local, Kind], list[Op]]] = {
+    "megatron": megatron_layer,
+    "context": megatron_layer,
+    "gspmd": megatron_layer,
     "summa": summa.summa_layer,
     "mlp2d": mlp2d.mlp2d_layer,
 }
@@ -44,7 +46,7 @@ SCHEMES: dict[str, Callable[[Job, Layout, Kind], list[Op]]] = {
 
 def layer(job: Job, layout: Layout, kind: Kind) -> list[Op]:
     """Operations of one layer under the layout's tensor-parallel scheme."""
-    return SCHEMES[layout.scheme](job, layout, kind)
+    return SCHEMES[layout.scheme](Local.of(job, layout), kind)
 
 
 class Counts(NamedTuple):
@@ -66,15 +68,12 @@ class Counts(NamedTuple):
 
 def microbatch(job: Job, layout: Layout) -> Counts:
     """Every part of the model, counted once."""
-    scheme = SCHEMES[layout.scheme]
-    layers = []
-    for kind in sorts(job.model):
-        layers.append(scheme(job, layout, kind))
+    local, scheme = Local.of(job, layout), SCHEMES[layout.scheme]
     return Counts(
-        layers,
-        vocabulary.embedding(job, layout),
-        vocabulary.head(job, layout),
-        next_token(job, layout) if job.model.mtp_layers else [],
+        [scheme(local, kind) for kind in sorts(job.model)],
+        vocabulary.embedding(local),
+        vocabulary.head(local),
+        next_token(local) if job.model.mtp_layers else [],
     )
 
 
@@ -94,8 +93,8 @@ def groups(
 
 def _model_on_one_chip(
     model: Model, seq: int, counting: Counting, kernel: str
-) -> tuple[Job, Layout]:
-    """A job on one chip, one sequence: its counts are those of the model itself."""
+) -> Local:
+    """One sequence on one chip: its counts are those of the model itself."""
     from ..describe.assumptions import REALISTIC
     from ..describe.cluster import NOWHERE
 
@@ -107,7 +106,7 @@ def _model_on_one_chip(
         attention_kernel=kernel,
         assumptions=replace(REALISTIC, count=counting),
     )
-    return job, placed(ONE_DEVICE, (1,))
+    return Local.of(job, placed(ONE_DEVICE, (1,)))
 
 
 def operations(
@@ -119,35 +118,35 @@ def operations(
     """Every operation of the whole model for one sequence of `seq` tokens (0: the model's), with
     how often it occurs.
     """
-    job, layout = _model_on_one_chip(model, seq, counting, kernel)
+    local = _model_on_one_chip(model, seq, counting, kernel)
     lead, body = groups(model)
     ops = [
         (op, n)
         for kind, n in (*lead, *body)
-        for op in layer(job, layout, kind)
+        for op in megatron_layer(local, kind)
     ]
     ops += [
         (op, 1)
         for op in (
-            *vocabulary.embedding(job, layout),
-            *vocabulary.head(job, layout),
+            *vocabulary.embedding(local),
+            *vocabulary.head(local),
         )
     ]
     if model.mtp_layers:
-        more = *next_token(job, layout), *layer(job, layout, kinds(model)[-1])
+        more = *next_token(local), *megatron_layer(local, kinds(model)[-1])
         ops += [(op, model.mtp_layers) for op in more]
     return ops
 
 
-def next_token(job: Job, layout: Layout) -> list[Op]:
+def next_token(local: Local) -> list[Op]:
     """One multi-token-prediction block, but for its layer, which is like the model's last one: join
     and the head again, whose matrix is that of the model.
     """
     head = [
         op._replace(weights=0.0) if op.name == "head/logits" else op
-        for op in vocabulary.head(job, layout)
+        for op in vocabulary.head(local)
     ]
-    return [*vocabulary.join(job, layout), *head]
+    return [*vocabulary.join(local), *head]
 
 
 @lru_cache(maxsize=4096)
@@ -220,10 +219,10 @@ def executed_flops(
     )
     if recompute == "none":
         return total
-    job, layout = _model_on_one_chip(model, seq, counting, kernel)
+    local = _model_on_one_chip(model, seq, counting, kernel)
     lead, body = groups(model)
     for kind, n in (*lead, *body):
-        ops = layer(job, layout, kind)
+        ops = megatron_layer(local, kind)
         redone = recomputed_ops(
             ops, resolve(recompute, counting.selective, counting.full)
         )

@@ -9,17 +9,16 @@ Routing is taken as balanced, so a rank computes as many token copies as it send
 
 from __future__ import annotations
 
-from ..describe.job import Job
-from ..describe.layout import Layout
 from ..describe.model import MoE
 from ..num import Num
 from . import blocks
 from .blocks import Matrix
 from .feed_forward import dense
 from .linear import linear
+from .local import Local
 from .parallel import after, norm, pre_norm
 from .reach import Draw, expected_reach
-from .work import ONCE_A_NODE, Local, Message, Op, Pass, fed
+from .work import ONCE_A_NODE, Message, Op, Pass, fed
 
 PADDED = 16.0
 """Tokens to whose multiple an expert's share is rounded up in FP8."""
@@ -29,13 +28,13 @@ get_align_size_for_quantization.
 """
 
 
-def experts(job: Job, layout: Layout, size: Local, beside: bool) -> list[Op]:
+def experts(local: Local, beside: bool) -> list[Op]:
     """Operations of one mixture-of-experts feed-forward for one microbatch on one device, in
     forward order.
 
     beside: it stands beside the attention, whose norm it reads.
     """
-    m = job.model
+    m = local.model
     moe = m.moe
     assert moe is not None
     normed = "attention/norm" if beside else "ffn/norm"
@@ -43,29 +42,26 @@ def experts(job: Job, layout: Layout, size: Local, beside: bool) -> list[Op]:
     if not beside:
         # only shared experts need the whole sequence on each tp rank
         ops = [
-            pre_norm(job, layout, size, normed)
-            if moe.shared_ffn
-            else norm(job, normed, size)
+            pre_norm(local, normed) if moe.shared_ffn else norm(local, normed)
         ]
-    ops.append(router(job, layout, size, moe)._replace(source=normed))
-    ops += routed_experts(job, layout, size, moe, source=normed)
+    ops.append(router(local, moe)._replace(source=normed))
+    ops += routed_experts(local, moe, source=normed)
     if moe.post_norm:
-        ops.append(norm(job, "experts/post norm", size))
-    ops += shared_experts(job, layout, size, moe)
+        ops.append(norm(local, "experts/post norm"))
+    ops += shared_experts(local, moe)
     # routed experts bring their own biases, shared ones end as a dense feed-forward does
     biased = m.bias and bool(moe.shared_ffn)
-    return ops + after(job, layout, size, name="ffn", biased=biased)
+    return ops + after(local, name="ffn", biased=biased)
 
 
-def router(job: Job, layout: Layout, size: Local, moe: MoE) -> Op:
+def router(local: Local, moe: MoE) -> Op:
     """It works on the device's own tokens; its weights are on every rank."""
     choices = moe.experts + moe.idle_experts
     op = linear(
-        job,
-        layout,
+        local,
         name="experts/router",
-        T=size.shard,
-        k=job.model.hidden,
+        T=local.shard,
+        k=local.model.hidden,
         n=choices,
         of=Matrix(quantised=False),
     )
@@ -73,55 +69,57 @@ def router(job: Job, layout: Layout, size: Local, moe: MoE) -> Op:
     return op._replace(weights=op.weights + bias)
 
 
-def routed_experts(
-    job: Job, layout: Layout, size: Local, moe: MoE, source: str
-) -> list[Op]:
+def routed_experts(local: Local, moe: MoE, source: str) -> list[Op]:
     """Token copies on their way to the experts, through them and back; between a product down to
     the experts' own width and one up from it where the model has one (`latent`).
     """
-    hidden = job.model.hidden
+    hidden = local.model.hidden
     D = moe.latent or hidden
-    act = job.precision.activation_bytes
-    sent = size.shard * computing_experts(moe)
-    x = sent * layout.etp
-    pads = padding(job)
-    rows = x + (pads - 1.0) / 2.0 * moe.experts / layout.ep
-    copied = bool(job.profile and job.profile.experts_padded == "copied")
-    fused = bool(job.profile and job.profile.experts_fused)
+    act = local.act
+    sent = local.shard * computing_experts(moe)
+    x = sent * local.layout.etp
+    pads = padding(local)
+    rows = x + (pads - 1.0) / 2.0 * moe.experts / local.layout.ep
+    copied = bool(local.profile and local.profile.experts_padded == "copied")
+    fused = bool(local.profile and local.profile.experts_fused)
     block = (
         [padded(name, x * D * act) for name in ("pad", "unpad")]
         if pads > 1 and copied and not fused
         else []
     )
-    away = dispatch(job, layout, sent, "dispatch")._replace(
+    away = dispatch(local, sent, "dispatch")._replace(
         source="experts/narrow" if moe.latent else source,
-        needs=size.shard * D * act,
+        needs=local.shard * D * act,
     )
     way = [
         away,
-        inner(layout, x, D, act),
+        inner(local, x, D),
         *block[:1],
-        *feed_forward(job, layout, rows, moe),
+        *feed_forward(local, rows, moe),
         *block[1:],
-        combine(job, layout, sent),
+        combine(local, sent),
     ]
     if not moe.latent:
         return way
-    t = size.shard
-    narrow = linear(job, layout, name="experts/narrow", T=t, k=hidden, n=D)
-    wide = linear(job, layout, name="experts/wide", T=t, k=D, n=hidden)
+    t = local.shard
+    narrow = linear(local, name="experts/narrow", T=t, k=hidden, n=D)
+    wide = linear(local, name="experts/wide", T=t, k=D, n=hidden)
     return [narrow._replace(source=source), *way, wide]
 
 
-def padding(job: Job) -> float:
+def padding(local: Local) -> float:
     """Tokens of an expert are rounded up to so many where its products are in FP8 or FP4; 1: they
     are not. The rest is as likely to be any number of tokens, so (padding - 1) / 2 are added.
     """
-    narrow = job.precision.compute in ("fp8", "fp4")
-    if not narrow or not job.profile or job.profile.experts_padded == "none":
+    narrow = local.job.precision.compute in ("fp8", "fp4")
+    if (
+        not narrow
+        or not local.profile
+        or local.profile.experts_padded == "none"
+    ):
         return 1.0
-    fp4 = job.precision.compute == "fp4"
-    return PADDING.get("nvfp4" if fp4 else job.profile.float8, PADDED)
+    fp4 = local.job.precision.compute == "fp4"
+    return PADDING.get("nvfp4" if fp4 else local.profile.float8, PADDED)
 
 
 def padded(name: str, numbers: Num) -> Op:
@@ -130,24 +128,24 @@ def padded(name: str, numbers: Num) -> Op:
     return Op(f"experts/{name}", "vector", step, step, needs=numbers)
 
 
-def feed_forward(job: Job, layout: Layout, x: Num, moe: MoE) -> list[Op]:
+def feed_forward(local: Local, x: Num, moe: MoE) -> list[Op]:
     """The grouped products of a rank's E/ep experts on x token copies in all.
 
     Fused (`experts_fused`), a product ends with the activation (backward: with its gradient) and
     quantises what the next one reads: no pass but for the input of the activation, which the
     backward pass reads.
     """
-    m = job.model
-    act = job.precision.activation_bytes
-    wgt = job.precision.weight_bytes
+    m = local.model
+    act = local.act
+    wgt = local.wgt
     D = moe.latent or m.hidden
-    F = moe.expert_ffn / layout.etp
-    here = moe.experts / layout.ep
-    fused = bool(job.profile and job.profile.experts_fused)
+    F = moe.expert_ffn / local.layout.etp
+    here = moe.experts / local.layout.ep
+    fused = bool(local.profile and local.profile.experts_fused)
 
     def product(name: str, k: Num, n: Num) -> list[Op]:
         of = Matrix(copies=here, expert=True)
-        op = linear(job, layout, name=f"experts/{name}", T=x, k=k, n=n, of=of)
+        op = linear(local, name=f"experts/{name}", T=x, k=k, n=n, of=of)
         if fused:
             op = (
                 op._replace(forward=fed(op.forward))
@@ -170,7 +168,7 @@ def feed_forward(job: Job, layout: Layout, x: Num, moe: MoE) -> list[Op]:
         return [op, bias._replace(weights=here * n)]
 
     name = "experts/activation"
-    autograd = job.how.count.backward_needs == "autograd"
+    autograd = local.counting.backward_needs == "autograd"
     activation = (
         blocks.gated_activation(name, x * F, act=act, autograd=autograd)
         if m.gated
@@ -190,20 +188,18 @@ def feed_forward(job: Job, layout: Layout, x: Num, moe: MoE) -> list[Op]:
     ]
 
 
-def shared_experts(
-    job: Job, layout: Layout, size: Local, moe: MoE
-) -> list[Op]:
+def shared_experts(local: Local, moe: MoE) -> list[Op]:
     """Experts that every token visits: a dense feed-forward, cut by tp."""
     if not moe.shared_ffn:
         return []
     width = moe.shared_ffn
-    ops = dense(job, layout, size, width, name="shared")
+    ops = dense(local, width, name="shared")
     if not moe.shared_gate:
         return ops
     one = Matrix(quantised=False)
-    hidden = job.model.hidden
+    hidden = local.model.hidden
     gate = linear(
-        job, layout, name="shared/gate", T=size.shard, k=hidden, n=1, of=one
+        local, name="shared/gate", T=local.shard, k=hidden, n=1, of=one
     )
     return [*ops, gate]
 
@@ -215,7 +211,7 @@ def computing_experts(moe: MoE) -> float:
     return moe.top_k * moe.experts / (moe.experts + moe.idle_experts)
 
 
-def dispatch(job: Job, layout: Layout, sent: Num, name: str) -> Op:
+def dispatch(local: Local, sent: Num, name: str) -> Op:
     """Sort `sent` token copies by expert and exchange them over ep; backward sends the gradients
     the other way.
 
@@ -223,40 +219,39 @@ def dispatch(job: Job, layout: Layout, sent: Num, name: str) -> Op:
     Kernels that send a token once read it where it is, and it is copied for its experts where it
     arrives: once read a rank, once written an expert.
     """
-    moe = job.model.moe
-    width = (
-        (moe and moe.latent) or job.model.hidden
-    ) * job.precision.activation_bytes
+    moe = local.model.moe
+    width = ((moe and moe.latent) or local.model.hidden) * local.act
     message = Message("all_to_all", "ep", sent * width)
     passes: Num = 4.0
-    if moe and job.profile and job.profile.dispatcher in ONCE_A_NODE:
+    if moe and local.profile and local.profile.dispatcher in ONCE_A_NODE:
         draw = Draw(
             moe.top_k,
-            row=moe.experts if job.profile.routing == "neighbours" else 0,
+            row=moe.experts if local.profile.routing == "neighbours" else 0,
             groups=moe.groups,
             top_groups=moe.top_groups,
         )
-        message = message._replace(kind=job.profile.dispatcher, draw=draw)
-        passes = expected_reach(layout.ep, draw) / moe.top_k + 1.0
+        message = message._replace(kind=local.profile.dispatcher, draw=draw)
+        passes = expected_reach(local.layout.ep, draw) / moe.top_k + 1.0
     step = Pass(0.0, 0.0, passes * sent * width, (message,))
     return Op(f"experts/{name}", "vector", step, step, needs=sent * width)
 
 
-def combine(job: Job, layout: Layout, sent: Num) -> Op:
+def combine(local: Local, sent: Num) -> Op:
     """Tokens come back from their experts and are weighed and summed: autograd keeps each copy, for
     the gradient of its weight.
     """
-    op = dispatch(job, layout, sent, "combine")
-    autograd = job.how.count.backward_needs == "autograd"
+    op = dispatch(local, sent, "combine")
+    autograd = local.counting.backward_needs == "autograd"
     return op._replace(saved=op.needed) if autograd else op
 
 
-def inner(layout: Layout, x: Num, D: float, act: float) -> Op:
+def inner(local: Local, x: Num, D: float) -> Op:
     """The etp ranks of an expert gather each other's tokens before it and reduce-scatter the
     results after it (counted here together).
     """
+    volume = x * D * local.act
     pair = (
-        Message("all_gather", "etp", x * D * act),
-        Message("reduce_scatter", "etp", x * D * act),
+        Message("all_gather", "etp", volume),
+        Message("reduce_scatter", "etp", volume),
     )
     return Op("experts/etp", "vector", Pass(comm=pair), Pass(comm=pair))

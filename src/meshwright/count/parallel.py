@@ -12,13 +12,12 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ..describe.job import Job
 from ..describe.layout import Layout
 from ..num import Num
 from . import blocks, gspmd
 from .blocks import PLAIN, Matrix, Messages
-from .linear import matrix_numbers
-from .work import Local, Message, Op
+from .local import Local
+from .work import Message, Op
 
 
 class Entry(NamedTuple):
@@ -40,9 +39,7 @@ ALONE = Entry()
 
 
 def column_parallel(
-    job: Job,
-    layout: Layout,
-    size: Local,
+    local: Local,
     name: str,
     k: Num,
     n: Num,
@@ -54,18 +51,18 @@ def column_parallel(
     What stays of its input is all of it, or the rank's shard, which is gathered again in backward
     (`Count.gathered_inputs`).
     """
-    inputs = job.how.count.gathered_inputs
-    act = job.precision.activation_bytes
-    gather, reduce = collectives(layout, size.tokens * k * act)
-    sums = reduce * readers(job, layout, entry)
+    inputs = local.counting.gathered_inputs
+    act = local.act
+    gather, reduce = collectives(local.layout, local.tokens * k * act)
+    sums = reduce * readers(local, entry)
     back = gather + sums if inputs == "regathered" else sums
-    kept = size.tokens if inputs == "kept" else size.part(size.shard)
+    kept = local.tokens if inputs == "kept" else local.part(local.shard)
     return blocks.matmul(
         name,
-        T=size.tokens,
+        T=local.tokens,
         k=k,
         n=n,
-        numbers=matrix_numbers(job, layout, of),
+        numbers=local.numbers_of(of),
         of=of._replace(kept=kept if entry.keeps else 0.0),
         sent=Messages(
             forward=gather if entry.gathers else (),
@@ -74,18 +71,16 @@ def column_parallel(
     )
 
 
-def readers(job: Job, layout: Layout, entry: Entry) -> int:
+def readers(local: Local, entry: Entry) -> int:
     """How often the gradient of an input is added up over tp: once, or by every module that reads
     it. A shard of the sequence is gathered once for all of them, its gradient scattered once.
     """
-    apart = job.how.count.input_gradients == "apart"
-    return entry.modules if apart and not layout.sequence_parallel else 1
+    apart = local.counting.input_gradients == "apart"
+    return entry.modules if apart and not local.layout.sequence_parallel else 1
 
 
 def row_parallel(
-    job: Job,
-    layout: Layout,
-    size: Local,
+    local: Local,
     name: str,
     k: Num,
     of: Matrix = PLAIN,
@@ -94,11 +89,11 @@ def row_parallel(
     """A row-parallel matrix: from this rank's k features of all tokens to its part of the sum that
     is the hidden state. reduces: the sum is made here, not with that of another matrix.
     """
-    D = job.model.hidden
-    t = size.tokens
-    _, reduce = collectives(layout, t * D * job.precision.activation_bytes)
+    D = local.model.hidden
+    t = local.tokens
+    _, reduce = collectives(local.layout, t * D * local.act)
     sent = Messages(forward=reduce if reduces else ())
-    mine = matrix_numbers(job, layout, of)
+    mine = local.numbers_of(of)
     return blocks.matmul(name, T=t, k=k, n=D, numbers=mine, of=of, sent=sent)
 
 
@@ -121,20 +116,19 @@ def collectives(
     return (), (Message("all_reduce", "tp", volume),)
 
 
-def pre_norm(job: Job, layout: Layout, size: Local, name: str) -> Op:
+def pre_norm(local: Local, name: str) -> Op:
     """The norm in front of a pair of matrices. In backward the gradient of what the pair gives is
     gathered (counted here).
     """
-    D = job.model.hidden
-    whole = size.tokens * D * job.precision.activation_bytes
-    gather, _ = collectives(layout, whole)
-    return norm(job, name, size, backward=gather)
+    D = local.model.hidden
+    whole = local.tokens * D * local.act
+    gather, _ = collectives(local.layout, whole)
+    return norm(local, name, backward=gather)
 
 
 def norm(
-    job: Job,
+    local: Local,
     name: str,
-    size: Local,
     forward: tuple[Message, ...] = (),
     backward: tuple[Message, ...] = (),
     width: int | None = None,
@@ -142,79 +136,78 @@ def norm(
     """A norm on the device's shard of the sequence (gspmd: of the hidden size, whose statistics
     ranks add up). width: of what is normalised; None = D.
     """
-    m = job.model
-    D = size.part(width or job.model.hidden)
-    statistics = gspmd.statistics(m, size)
+    m = local.model
+    D = local.part(width or local.model.hidden)
+    statistics = gspmd.statistics(local)
     op = blocks.norm(
         name,
-        size.shard,
+        local.shard,
         D,
         parameters=blocks.NORM_PARAMETERS[m.norm],
-        act=job.precision.activation_bytes,
-        wgt=job.precision.weight_bytes,
-        autograd=job.how.count.backward_needs == "autograd",
+        act=local.act,
+        wgt=local.wgt,
+        autograd=local.counting.backward_needs == "autograd",
         sent=Messages(
             forward=(*statistics, *forward), backward=(*backward, *statistics)
         ),
     )
-    extra = norm_extra(job)
+    extra = norm_extra(local)
     return (
-        op._replace(saved=op.saved + size.shard * D * extra) if extra else op
+        op._replace(saved=op.saved + local.shard * D * extra) if extra else op
     )
 
 
-def norm_extra(job: Job) -> float:
+def norm_extra(local: Local) -> float:
     """Bytes of each element that a norm of separate kernels keeps beside its input."""
-    how = job.how.memory
+    how = local.job.how.memory
     if (
         how.resident != "held"
         or how.holding is None
-        or not job.profile
-        or job.profile.norm != "torch"
+        or not local.profile
+        or local.profile.norm != "torch"
     ):
         return 0.0
     return how.holding.norm_extra
 
 
-def inner_norm(job: Job, name: str, t: Num, width: Num) -> Op:
+def inner_norm(local: Local, name: str, t: Num, width: Num) -> Op:
     """A norm in front of an output projection, over what a device holds of its input."""
-    m = job.model
-    p = job.precision
+    m = local.model
     parameters = blocks.NORM_PARAMETERS[m.norm]
     return blocks.norm(
         name,
         t,
         width,
         parameters=parameters,
-        act=p.activation_bytes,
-        wgt=p.weight_bytes,
+        act=local.act,
+        wgt=local.wgt,
     )
 
 
-def after(
-    job: Job, layout: Layout, size: Local, name: str, biased: bool
-) -> list[Op]:
+def after(local: Local, name: str, biased: bool) -> list[Op]:
     """What follows a row-parallel matrix, on the device's shard of the sequence (gspmd: of the
     hidden size): its bias (experts bring their own), dropout, a post-norm, the residual sum.
     """
-    m = job.model
-    c = job.how.count
-    act = job.precision.activation_bytes
-    wgt = job.precision.weight_bytes
-    x = size.shard * size.part(m.hidden)
+    m = local.model
+    c = local.counting
+    act = local.act
+    wgt = local.wgt
+    x = local.shard * local.part(m.hidden)
     # a post-norm stands between the bias and the sum
     chained = c.biases == "chained" and m.norms_per_layer < 4
     ops = []
     if biased:
-        whole = layout.scheme == "megatron" and c.output_bias == "replicated"
+        whole = (
+            local.layout.scheme == "megatron" and c.output_bias == "replicated"
+        )
         # LBL cuts this one by columns
-        by_column = layout.scheme == "context" and name == "attention"
+        by_column = local.layout.scheme == "context" and name == "attention"
         width, tokens = (
-            (m.hidden / size.tp, size.tokens)
+            (m.hidden / local.tp, local.tokens)
             if by_column
             else (
-                size.part(m.hidden),
-                size.tokens if whole else size.shard,
+                local.part(m.hidden),
+                local.tokens if whole else local.shard,
             )
         )
         ops.append(
@@ -232,7 +225,7 @@ def after(
             blocks.dropout(f"{name}/dropout", x, act=act, chained=chained)
         )
     if m.norms_per_layer == 4:
-        ops.append(norm(job, f"{name}/post norm", size))
+        ops.append(norm(local, f"{name}/post norm"))
     if c.residual:
         ops.append(blocks.residual(f"{name}/residual", x, act=act))
     return ops

@@ -11,32 +11,30 @@ there. Source: DeepSeek-AI 2025, DeepSeek-V3.2-Exp (arXiv 2512.02556), section 2
 
 from __future__ import annotations
 
-from ..describe.job import Job
-from ..describe.layout import Layout
 from ..num import Num
 from . import blocks
 from .blocks import Matrix
 from .linear import linear
+from .local import Local
 from .mask import seen
-from .work import Local, Message, Op, Pass
+from .work import Message, Op, Pass
 
 
-def indexer(job: Job, layout: Layout, size: Local) -> list[Op]:
+def indexer(local: Local) -> list[Op]:
     """Projections, the key's norm, and the scores of all keys."""
-    m = job.model
-    act = job.precision.activation_bytes
-    wgt = job.precision.weight_bytes
+    m = local.model
+    act = local.act
+    wgt = local.wgt
     of = m.sparse
     assert of is not None
-    t = size.tokens
+    t = local.tokens
     D = m.hidden
     heads = of.heads
     latent = m.mla.q_lora_rank if m.mla and m.mla.q_lora_rank else D
 
     def project(name: str, k: Num, n: Num) -> Op:
         return linear(
-            job,
-            layout,
+            local,
             name=f"indexer/{name}",
             T=t,
             k=k,
@@ -47,9 +45,11 @@ def indexer(job: Job, layout: Layout, size: Local) -> list[Op]:
     norm = blocks.norm(
         "indexer/norm", t, of.head_dim, parameters=2, act=act, wgt=wgt
     )
-    keys = (Message("all_gather", "cp", size.b * size.T * of.head_dim * act),)
-    rows = size.b * size.T / size.cp
-    scored = rows * size.T * seen(job, None, size.T)
+    keys = (
+        Message("all_gather", "cp", local.b * local.T * of.head_dim * act),
+    )
+    rows = local.b * local.T / local.cp
+    scored = rows * local.T * seen(local, None)
     # of each pair: queries with the key, and the weighted sum over heads
     dots = 2 * (of.head_dim + 1) * heads
     narrow = (heads * of.head_dim + of.head_dim) * rows * act

@@ -10,17 +10,16 @@ Sources: Dao & Gu 2024 (arXiv 2405.21060) and the kernels of state-spaces/mamba
 
 from __future__ import annotations
 
-from ..describe.job import Job
 from ..describe.layers import Kind
-from ..describe.layout import Layout
 from ..describe.mixers import StateSpace
 from ..num import Num, ceil_div, maximum
 from . import blocks
 from .blocks import Matrix, Messages
 from .context import with_all_to_all
 from .linear import linear
+from .local import Local
 from .parallel import after, column_parallel, pre_norm, row_parallel
-from .work import Local, Message, Op, Pass
+from .work import Message, Op, Pass
 
 SCAN = 9.0
 """FLOPs of a channel and state of Mamba's scan: discretise, decay, add, read out (Gu & Dao 2023,
@@ -28,23 +27,22 @@ section 3.3 and appendix D count O(B L D N); the factor is that of the operation
 """
 
 
-def state_space(job: Job, layout: Layout, size: Local, kind: Kind) -> list[Op]:
+def state_space(local: Local, kind: Kind) -> list[Op]:
     """Norm, projections, convolution, the state's way through the sequence, gate, output
     projection, residual.
     """
-    m = job.model
-    p = job.precision
-    t = size.tokens
+    m = local.model
+    t = local.tokens
     of = m.ssm
     assert of is not None
-    act = p.activation_bytes
-    wgt = p.weight_bytes
-    tp = size.tp
-    inner = of.inner / size.tp
+    act = local.act
+    wgt = local.wgt
+    tp = local.tp
+    inner = of.inner / local.tp
     wide = into(of, tp)
     ops = [
-        pre_norm(job, layout, size, "ssm/norm"),
-        column_parallel(job, layout, size, name="ssm/in", k=m.hidden, n=wide),
+        pre_norm(local, "ssm/norm"),
+        column_parallel(local, name="ssm/in", k=m.hidden, n=wide),
     ]
     if of.bias:
         ops.append(blocks.bias("ssm/in bias", t, wide, act=act, wgt=wgt))
@@ -58,11 +56,11 @@ def state_space(job: Job, layout: Layout, size: Local, kind: Kind) -> list[Op]:
         biased=of.conv_bias,
     )
     ops.append(with_all_to_all(through, t * (wide - inner) * act))
-    ops += selective(job, layout, size, of) if of.kind == "mamba" else []
+    ops += selective(local, of) if of.kind == "mamba" else []
     scan = (
-        mamba2(of, size, act, job.fused_attention)
+        mamba2(of, local, act, local.job.fused_attention)
         if of.kind == "mamba2"
-        else mamba(of, size, act)
+        else mamba(of, local, act)
     )
     ops.append(with_all_to_all(scan, t * inner * act))
     gated = blocks.gate("ssm/gated", t * inner, t * inner, act=act)
@@ -76,14 +74,12 @@ def state_space(job: Job, layout: Layout, size: Local, kind: Kind) -> list[Op]:
     return [
         *ops,
         row_parallel(
-            job,
-            layout,
-            size,
+            local,
             name="ssm/out",
             k=inner,
             of=Matrix(quantised=False),
         ),
-        *after(job, layout, size, "ssm", biased=of.bias),
+        *after(local, "ssm", biased=of.bias),
     ]
 
 
@@ -107,7 +103,7 @@ def channels(of: StateSpace, tp: Num) -> Num:
     return of.inner / tp + shared
 
 
-def mamba2(of: StateSpace, size: Local, act: float, fused: bool) -> Op:
+def mamba2(of: StateSpace, local: Local, act: float, fused: bool) -> Op:
     """Mamba-2 over n = T / Q chunks: H heads of P channels, G groups, N states.
 
     Matrix FLOPs of a chunk: C B^T of each group 2 Q^2 N; of each head scores with x 2 Q^2 P, the
@@ -117,20 +113,20 @@ def mamba2(of: StateSpace, size: Local, act: float, fused: bool) -> Op:
     Q = float(of.chunk)
     N = of.state
     P = of.inner / of.heads
-    H = of.heads / size.tp / size.cp
+    H = of.heads / local.tp / local.cp
     # fewer groups than ranks are copied: each rank scans one
-    G = maximum(of.groups / size.tp / size.cp, 1.0)
-    tokens = size.b * ceil_div(size.T, Q) * Q
+    G = maximum(of.groups / local.tp / local.cp, 1.0)
+    tokens = local.b * ceil_div(local.T, Q) * Q
     matrix = tokens * (2 * Q * N * G + H * (2 * Q * P + 4 * N * P))
     vector = tokens * H * (Q + 4.0 * P)
     states = 4 * H * P * N / Q * blocks.FP32 / act
     bytes_ = tokens * (3 * H * P + 4 * G * N + 2 * G * Q + states) * act
     again = 1.0 if fused else 0.0
-    kept = size.tokens * (
-        (of.inner / size.tp + 2 * G * size.cp * N) * act
-        + H * size.cp * blocks.FP32
+    kept = local.tokens * (
+        (of.inner / local.tp + 2 * G * local.cp * N) * act
+        + H * local.cp * blocks.FP32
     )
-    vectors = 3.0 * of.heads / size.tp
+    vectors = 3.0 * of.heads / local.tp
     return Op(
         "ssm/scan",
         "scan",
@@ -147,15 +143,15 @@ def mamba2(of: StateSpace, size: Local, act: float, fused: bool) -> Op:
     )
 
 
-def mamba(of: StateSpace, size: Local, act: float) -> Op:
+def mamba(of: StateSpace, local: Local, act: float) -> Op:
     """Mamba's scan of I channels with N states each: 9 FLOPs a channel and state forward, twice and
     once again backward; reads x, dt, B and C, writes y; the states stay on the chip.
     """
-    channels_ = size.b * size.T * of.inner / size.tp / size.cp
+    channels_ = local.b * local.T * of.inner / local.tp / local.cp
     vector = SCAN * channels_ * of.state
-    bytes_ = (3 * channels_ + 2 * size.b * size.T * of.state) * act
-    kept = (2 * channels_ + 2 * size.tokens * of.state) * act
-    weights = of.inner / size.tp * (of.state + 1.0)
+    bytes_ = (3 * channels_ + 2 * local.b * local.T * of.state) * act
+    kept = (2 * channels_ + 2 * local.tokens * of.state) * act
+    weights = of.inner / local.tp * (of.state + 1.0)
     return Op(
         "ssm/scan",
         "scan",
@@ -167,22 +163,19 @@ def mamba(of: StateSpace, size: Local, act: float) -> Op:
     )
 
 
-def selective(
-    job: Job, layout: Layout, size: Local, of: StateSpace
-) -> list[Op]:
+def selective(local: Local, of: StateSpace) -> list[Op]:
     """Step sizes, B and C from x: I channels to R + 2 N numbers (summed over tp), R to I step sizes
     with a bias.
     """
-    t = size.tokens
-    act = job.precision.activation_bytes
-    wgt = job.precision.weight_bytes
-    inner = of.inner / size.tp
+    t = local.tokens
+    act = local.act
+    wgt = local.wgt
+    inner = of.inner / local.tp
     narrow = of.dt_rank + 2.0 * of.state
     summed = (Message("all_reduce", "tp", t * narrow * act),)
     ops = [
         linear(
-            job,
-            layout,
+            local,
             name="ssm/x",
             T=t,
             k=inner,
@@ -200,8 +193,7 @@ def selective(
     rank = of.dt_rank
     ops.append(
         linear(
-            job,
-            layout,
+            local,
             name="ssm/dt",
             T=t,
             k=rank,

@@ -10,87 +10,80 @@ from __future__ import annotations
 
 from functools import partial
 
-from ..describe.job import Job
 from ..describe.layers import Kind
-from ..describe.layout import Layout
 from ..num import Num, maximum
 from . import blocks
 from .blocks import (
     AttentionCore,
     AttentionShape,
     Messages,
-    Numbers,
     SummaGrid,
 )
 from .context import exchange, heads_of
-from .linear import gradient_bytes
+from .local import Local
 from .mask import seen
-from .work import Local, Message, Op, local
+from .work import Message, Op
 
 
-def width(job: Job, layout: Layout) -> Num:
+def width(local: Local) -> Num:
     """Columns of an activation that a rank holds between two products: D / n1."""
-    injected = job.how.count.summa_width
-    return injected(job, layout) if injected else job.model.hidden / layout.tp
-
-
-def summa_layer(job: Job, layout: Layout, kind: Kind) -> list[Op]:
-    """Operations of one layer for one microbatch on one device, in forward order. Dense, multi-head
-    attention.
-    """
-    m = job.model
-    q = m.h
-    gates = 2 if m.gated else 1
-    product = partial(_panels, job, layout)
-    size = local(job, layout)
-    return [
-        _norm(job, layout, size, "attention/norm"),
-        product("attention/qkv", m.hidden, (m.heads + 2 * m.K) * q),
-        *core(job, layout, size, kind),
-        product("attention/out", m.heads * q, m.hidden),
-        *after(job, layout, size, "attention"),
-        _norm(job, layout, size, "ffn/norm"),
-        product("ffn/up", m.hidden, m.ffn * gates),
-        *_activation(job, layout, size),
-        product("ffn/down", m.ffn, m.hidden),
-        *after(job, layout, size, "ffn"),
-    ]
-
-
-def _panels(job: Job, layout: Layout, name: str, k: float, n: float) -> Op:
-    """A product by SUMMA in the numbers of this job; k and n whole."""
-    p = job.precision
-    return blocks.summa_matmul(
-        name,
-        local(job, layout).tokens,
-        k,
-        n,
-        grid=SummaGrid(n1=layout.tp, n2=layout.cp, panels=layout.panels),
-        numbers=Numbers(
-            one=1.0 if job.how.count.dot_product == "2k-1" else 0.0,
-            act=p.activation_bytes,
-            wgt=p.weight_bytes,
-            gradient=gradient_bytes(job, layout),
-            stored=p.kept_input_bytes,
-        ),
+    injected = local.counting.summa_width
+    return (
+        injected(local.job, local.layout)
+        if injected
+        else local.model.hidden / local.tp
     )
 
 
-def _norm(job: Job, layout: Layout, size: Local, name: str) -> Op:
+def summa_layer(local: Local, kind: Kind) -> list[Op]:
+    """Operations of one layer for one microbatch on one device, in forward order. Dense, multi-head
+    attention.
+    """
+    m = local.model
+    q = m.h
+    gates = 2 if m.gated else 1
+    product = partial(_panels, local)
+    return [
+        _norm(local, "attention/norm"),
+        product("attention/qkv", m.hidden, (m.heads + 2 * m.K) * q),
+        *core(local, kind),
+        product("attention/out", m.heads * q, m.hidden),
+        *after(local, "attention"),
+        _norm(local, "ffn/norm"),
+        product("ffn/up", m.hidden, m.ffn * gates),
+        *_activation(local),
+        product("ffn/down", m.ffn, m.hidden),
+        *after(local, "ffn"),
+    ]
+
+
+def _panels(local: Local, name: str, k: float, n: float) -> Op:
+    """A product by SUMMA in the numbers of this job; k and n whole."""
+    return blocks.summa_matmul(
+        name,
+        local.tokens,
+        k,
+        n,
+        grid=SummaGrid(n1=local.tp, n2=local.cp, panels=local.layout.panels),
+        numbers=local.numbers,
+    )
+
+
+def _norm(local: Local, name: str) -> Op:
     """The norm over the columns that a rank holds; n1 ranks add up statistics, and gradients of its
     parameters.
     """
-    m = job.model
-    act = job.precision.activation_bytes
-    statistics = 2 * size.tokens * act
-    back = 2 * m.hidden / layout.tp * act + statistics
+    m = local.model
+    act = local.act
+    statistics = 2 * local.tokens * act
+    back = 2 * m.hidden / local.tp * act + statistics
     return blocks.norm(
         name,
-        size.tokens,
-        width(job, layout),
+        local.tokens,
+        width(local),
         parameters=blocks.NORM_PARAMETERS[m.norm],
         act=act,
-        wgt=job.precision.weight_bytes,
+        wgt=local.wgt,
         sent=Messages(
             forward=(Message("all_reduce", "tp", statistics),),
             backward=(Message("all_reduce", "tp", back),),
@@ -98,35 +91,37 @@ def _norm(job: Job, layout: Layout, size: Local, name: str) -> Op:
     )
 
 
-def core(job: Job, layout: Layout, size: Local, kind: Kind) -> list[Op]:
+def core(local: Local, kind: Kind) -> list[Op]:
     """softmax(Q K^T) V of H / n1 heads, keys and values exchanged over n2; the biases of queries,
     keys and values before it.
     """
-    m = job.model
-    c = job.how.count
-    act = job.precision.activation_bytes
+    m = local.model
+    c = local.counting
+    act = local.act
     q = m.h
-    H = m.heads / layout.tp
+    H = m.heads / local.tp
     # fewer heads of keys than ranks are copied
-    K = maximum(m.K / layout.tp, 1.0)
-    forward, backward = exchange(layout, heads_of(size, H, K, q, v=q), act)
+    K = maximum(m.K / local.tp, 1.0)
+    forward, backward = exchange(
+        local.layout, heads_of(local, H, K, q, v=q), act
+    )
     attention = blocks.attention(
         "attention/core",
         AttentionShape(
-            b=size.b,
+            b=local.b,
             H=H,
             K=K,
-            lq=size.T / layout.cp,
-            l=size.T,
+            lq=local.T / local.cp,
+            l=local.T,
             q=q,
             v=q,
-            seen=seen(job, kind.window, size.T),
+            seen=seen(local, kind.window),
         ),
-        one=1.0 if c.dot_product == "2k-1" else 0.0,
+        one=local.numbers.one,
         act=act,
         kernel=AttentionCore(
             dropout=m.dropout,
-            fused=job.fused_attention,
+            fused=local.job.fused_attention,
             output_twice=c.attention_output == "twice",
         ),
         sent=Messages(forward=forward, backward=backward),
@@ -134,42 +129,39 @@ def core(job: Job, layout: Layout, size: Local, kind: Kind) -> list[Op]:
     if not m.qkv_bias:
         return [attention]
     wide = (H + 2 * K) * q
-    return [bias(job, size, "attention/qkv bias", wide), attention]
+    return [bias(local, "attention/qkv bias", wide), attention]
 
 
-def _activation(job: Job, layout: Layout, size: Local) -> list[Op]:
+def _activation(local: Local) -> list[Op]:
     """Between the two products of the feed-forward, F / n1 columns."""
-    m = job.model
-    act = job.precision.activation_bytes
-    F = m.ffn / layout.tp
-    x = size.tokens * F
+    m = local.model
+    act = local.act
+    F = m.ffn / local.tp
+    x = local.tokens * F
     gates = 2 if m.gated else 1
     kind = blocks.gated_activation if m.gated else blocks.gelu
-    ops = [bias(job, size, "ffn/up bias", F * gates)] if m.bias else []
+    ops = [bias(local, "ffn/up bias", F * gates)] if m.bias else []
     ops.append(kind("ffn/activation", x, act=act))
-    if m.dropout and job.how.count.dropout == "lbl":
+    if m.dropout and local.counting.dropout == "lbl":
         ops.append(blocks.dropout("ffn/activation dropout", x, act=act))
     return ops
 
 
-def after(job: Job, layout: Layout, size: Local, name: str) -> list[Op]:
+def after(local: Local, name: str) -> list[Op]:
     """What follows an output projection, on D / n1 columns: bias, dropout, the residual sum."""
-    m = job.model
-    act = job.precision.activation_bytes
-    x = size.tokens * m.hidden / layout.tp
+    m = local.model
+    act = local.act
+    x = local.tokens * m.hidden / local.tp
     ops = []
     if m.bias:
-        ops.append(bias(job, size, f"{name}/bias", m.hidden / layout.tp))
+        ops.append(bias(local, f"{name}/bias", m.hidden / local.tp))
     if m.dropout:
         ops.append(blocks.dropout(f"{name}/dropout", x, act=act))
-    if job.how.count.residual:
+    if local.counting.residual:
         ops.append(blocks.residual(f"{name}/residual", x, act=act))
     return ops
 
 
-def bias(job: Job, size: Local, name: str, n: Num) -> Op:
+def bias(local: Local, name: str, n: Num) -> Op:
     """Add a bias to n columns."""
-    p = job.precision
-    return blocks.bias(
-        name, size.tokens, n, act=p.activation_bytes, wgt=p.weight_bytes
-    )
+    return blocks.bias(name, local.tokens, n, act=local.act, wgt=local.wgt)

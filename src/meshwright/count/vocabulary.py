@@ -7,49 +7,46 @@ partial results are summed. The loss works on fp32 logits; only three numbers a 
 
 from __future__ import annotations
 
-from ..describe.job import Job
-from ..describe.layout import Layout
 from ..describe.loss import losses
+from ..describe.model import Model
 from ..num import Num, ceil_div
 from . import blocks, traced
 from .blocks import FP32, Matrix
 from .linear import linear
+from .local import Local
 from .parallel import Entry, collectives, column_parallel, norm
-from .work import LOSS, Local, Message, Op, Pass, also_sent, local
+from .work import LOSS, Message, Op, Pass, also_sent
 
 
-def rows(job: Job, layout: Layout) -> Num:
+def rows(model: Model, tp: Num) -> Num:
     """Vocabulary rows a tp rank holds: V padded to a multiple of tp and of `vocab_multiple`, over
     tp.
     """
-    return ceil_div(job.model.padded_vocab, layout.tp)
+    return ceil_div(model.padded_vocab, tp)
 
 
-def table_parameters(job: Job, layout: Layout) -> Num:
+def table_parameters(model: Model, tp: Num) -> Num:
     """Parameters of the embedding's rows on a tp rank."""
-    return rows(job, layout) * float(job.model.embedded)
+    return rows(model, tp) * float(model.embedded)
 
 
-def embedding(job: Job, layout: Layout) -> list[Op]:
+def embedding(local: Local) -> list[Op]:
     """First stage: look up tokens (learned positions, kinds of tokens); make them as wide as the
     layers.
     """
-    m = job.model
-    act = job.precision.activation_bytes
-    wgt = job.precision.weight_bytes
+    m = local.model
+    act = local.act
+    wgt = local.wgt
     beside = (
-        traced.traced_operations(job, layout, m.traced.before)
-        if m.traced
-        else ()
+        traced.traced_operations(local, m.traced.before) if m.traced else ()
     )
-    if not (m.vocab and job.how.count.vocabulary):
+    if not (m.vocab and local.counting.vocabulary):
         return list(beside)
-    size = local(job, layout)
-    x = size.tokens * m.embedded
-    gather, reduce = collectives(layout, x * act)
+    x = local.tokens * m.embedded
+    gather, reduce = collectives(local.layout, x * act)
     positions = (m.position_rows or m.seq) if m.positions == "learned" else 0
-    whole = (positions + m.token_types) * size.part(m.embedded)
-    weights = table_parameters(job, layout) + whole
+    whole = (positions + m.token_types) * local.part(m.embedded)
+    weights = table_parameters(m, local.tp) + whole
     step = Pass(0.0, 0.0, 2 * x * act + x * wgt)
     look_up = Op(
         "embedding",
@@ -57,35 +54,34 @@ def embedding(job: Job, layout: Layout) -> list[Op]:
         step._replace(
             comm=reduce,
             kernel="embedding forward",
-            sizes=(size.tokens, m.embedded),
+            sizes=(local.tokens, m.embedded),
         ),
         step._replace(
             comm=gather,
             kernel="embedding backward",
-            sizes=(size.tokens, m.embedded, rows(job, layout)),
+            sizes=(local.tokens, m.embedded, rows(m, local.tp)),
         ),
         weights=weights,
     )
     ops = [look_up, *beside]
     if m.embedding_norm:
-        ops.append(norm(job, "embedding/norm", size, width=m.embedded))
-    return ops + _widened(job, layout, size)
+        ops.append(norm(local, "embedding/norm", width=m.embedded))
+    return ops + _widened(local)
 
 
-def _widened(job: Job, layout: Layout, size: Local) -> list[Op]:
+def _widened(local: Local) -> list[Op]:
     """The matrix that makes the layers' width of narrow rows, whole on every tp rank, like what is
     normalised there.
     """
-    m, t = job.model, size.shard
+    m, t = local.model, local.shard
     if m.embedding_width is None or m.traced:  # a trace has it beside
         return []
     name = "embedding/wide"
-    act = job.precision.activation_bytes
-    wgt = job.precision.weight_bytes
+    act = local.act
+    wgt = local.wgt
     return [
         linear(
-            job,
-            layout,
+            local,
             name,
             T=t,
             k=m.embedded,
@@ -96,26 +92,23 @@ def _widened(job: Job, layout: Layout, size: Local) -> list[Op]:
     ]
 
 
-def head(job: Job, layout: Layout) -> list[Op]:
+def head(local: Local) -> list[Op]:
     """Last stage: final norm, logits, loss."""
-    m = job.model
-    act = job.precision.activation_bytes
+    m = local.model
+    act = local.act
     beside = (
-        list(traced.traced_operations(job, layout, m.traced.after))
+        list(traced.traced_operations(local, m.traced.after))
         if m.traced
         else []
     )
-    if not (m.vocab and job.how.count.vocabulary):
+    if not (m.vocab and local.counting.vocabulary):
         return beside
-    size = local(job, layout)
     width = m.embedded if m.traced else m.head_width or m.hidden
-    gather, _ = collectives(layout, size.tokens * width * act)
-    V = rows(job, layout)
-    narrow = bool(job.profile and job.profile.logits_quantised)
+    gather, _ = collectives(local.layout, local.tokens * width * act)
+    V = rows(m, local.tp)
+    narrow = bool(local.profile and local.profile.logits_quantised)
     logits = column_parallel(
-        job,
-        layout,
-        size,
+        local,
         name="head/logits",
         k=width,
         n=V,
@@ -124,22 +117,20 @@ def head(job: Job, layout: Layout) -> list[Op]:
         entry=Entry(gathers=m.traced is not None),
     )
     sent = () if m.head_width else gather
-    final = norm(job, "head/norm", size, sent)
+    final = norm(local, "head/norm", sent)
     if not m.final_norm:
         final = final._replace(weights=0.0)
-    bias = blocks.bias(
-        "head/bias", size.tokens, V, act=act, wgt=job.precision.weight_bytes
-    )
+    bias = blocks.bias("head/bias", local.tokens, V, act=act, wgt=local.wgt)
     return [
         *(beside if m.traced else [final]),
-        *_transform(job, layout, size, gather),
+        *_transform(local, gather),
         logits,
         *([bias] if m.head_bias else []),
-        _loss(job, layout, size.tokens, V),
+        _loss(local, V),
     ]
 
 
-def _loss(job: Job, layout: Layout, tokens: Num, V: Num) -> Op:
+def _loss(local: Local, V: Num) -> Op:
     """Cross entropy of T V logits on a tp rank, which keeps them in fp32; three numbers a token
     cross ranks: the largest logit, the sum of exponentials, the target's logit. Gathered, a rank
     computes that of all T V t.
@@ -147,6 +138,7 @@ def _loss(job: Job, layout: Layout, tokens: Num, V: Num) -> Op:
     What it moves a framework says (`describe.loss`); a set without one counts passes over fp32
     logits, three forward and two back.
     """
+    tokens = local.tokens
     own = tokens * V
     scores: Num = own
     sent: tuple[Message, ...] = (
@@ -154,12 +146,12 @@ def _loss(job: Job, layout: Layout, tokens: Num, V: Num) -> Op:
     ) * 3
     forward, backward = 3 * scores * FP32, 2 * scores * FP32
     kernels = "loss forward", "loss backward"
-    if by := job.profile:
-        kind, tp = by.loss, layout.tp
+    if by := local.profile:
+        kind, tp = by.loss, local.tp
         if by.logits_gathered:
             kind, tp = "eager", 1
-            scores = own * layout.tp
-            whole = scores * job.precision.activation_bytes
+            scores = own * local.tp
+            whole = scores * local.act
             sent = (Message("all_gather", "tp", whole),)
         _, ahead, back = losses()[kind].over(tp)
         forward, backward = scores * ahead, scores * back
@@ -180,25 +172,22 @@ def _loss(job: Job, layout: Layout, tokens: Num, V: Num) -> Op:
     )
 
 
-def _transform(
-    job: Job, layout: Layout, size: Local, gather: tuple[Message, ...]
-) -> list[Op]:
+def _transform(local: Local, gather: tuple[Message, ...]) -> list[Op]:
     """norm(act(W h)) in front of the output matrix, on the device's shard of the sequence (BERT in
     Megatron-LM); W is whole on every tp rank.
     """
-    m = job.model
-    t = size.shard
-    width = job.model.head_width
+    m = local.model
+    t = local.shard
+    width = local.model.head_width
     if width is None:
         return []
-    act = job.precision.activation_bytes
-    wgt = job.precision.weight_bytes
+    act = local.act
+    wgt = local.wgt
     name = "head/transform"
     bias = [blocks.bias(f"{name} bias", t, width, act=act, wgt=wgt)]
     return [
         linear(
-            job,
-            layout,
+            local,
             name,
             T=t,
             k=m.hidden,
@@ -207,25 +196,22 @@ def _transform(
         ),
         *(bias if m.bias else []),
         blocks.gelu(f"{name} activation", t * width, act=act),
-        norm(job, f"{name} norm", size, gather, width=width),
+        norm(local, f"{name} norm", gather, width=width),
     ]
 
 
-def join(job: Job, layout: Layout) -> list[Op]:
+def join(local: Local) -> list[Op]:
     """What a multi-token-prediction block does before its layer: hidden state and the next token's
     embedding, each normalised, go side by side through one matrix of 2 D x D, cut tp ways by
     columns. Source: DeepSeek-AI 2024, DeepSeek-V3, section 2.2.
     """
-    D = job.model.hidden
-    size = local(job, layout)
-    whole = size.tokens * D * job.precision.activation_bytes
+    D = local.model.hidden
+    whole = local.tokens * D * local.act
     columns = (Message("all_gather", "tp", whole),)
     project = also_sent(
-        column_parallel(
-            job, layout, size, name="mtp/project", k=2 * D, n=D / layout.tp
-        ),
+        column_parallel(local, name="mtp/project", k=2 * D, n=D / local.tp),
         result=columns,
     )
     return [
-        norm(job, f"mtp/{name} norm", size) for name in ("hidden", "token")
+        norm(local, f"mtp/{name} norm") for name in ("hidden", "token")
     ] + [project]

@@ -6,9 +6,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ..describe.job import Job
-from ..describe.layout import HIDDEN_CUT, Layout
-from ..layout.sequence import length
 from ..num import Num
 from .reach import Draw
 
@@ -141,27 +138,6 @@ def fed(work: Pass) -> Pass:
     )
 
 
-class Local(NamedTuple):
-    """Sizes of one microbatch as one device sees them."""
-
-    b: Num
-    """Sequences."""
-    T: Num
-    """Whole sequence length, padded to what cp asks (`layout.sequence`)."""
-    tokens: Num
-    """b T / cp: tokens of the device's part of the sequence."""
-    shard: Num
-    """Tokens in norms and residuals: tokens / tp with sequence parallelism, else tokens."""
-    tp: Num
-    cp: Num
-    hidden_cut: bool
-    """Norms and residuals have all tokens and 1/tp of the hidden size (scheme gspmd)."""
-
-    def part(self, hidden: Num) -> Num:
-        """The part of the hidden size that norms and residuals have on a rank."""
-        return hidden / self.tp if self.hidden_cut else hidden
-
-
 def also_sent(
     op: Op,
     result: tuple[Message, ...] = (),
@@ -175,21 +151,4 @@ def also_sent(
     return op._replace(
         forward=op.forward._replace(comm=forward),
         backward=op.backward._replace(comm=backward),
-    )
-
-
-def local(job: Job, layout: Layout) -> Local:
-    """Sizes of one microbatch of the layout's sequences on a tp x cp group."""
-    T = length(job, layout)
-    tokens = layout.microbatch * T / layout.cp
-    hidden_cut = layout.scheme in HIDDEN_CUT
-    along = layout.sequence_parallel and not hidden_cut
-    return Local(
-        layout.microbatch,
-        T=T,
-        tokens=tokens,
-        shard=tokens / layout.tp if along else tokens,
-        tp=layout.tp,
-        cp=layout.cp,
-        hidden_cut=hidden_cut,
     )

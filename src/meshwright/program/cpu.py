@@ -14,6 +14,7 @@ from typing import Any
 from ..cost import measured
 from ..cost.network import Fabric
 from ..count import vocabulary
+from ..count.local import Local
 from ..count.model import groups, layer
 from ..describe.job import Job
 from ..describe.layers import totals
@@ -142,8 +143,8 @@ def of_weights(job: Job, layout: Layout, name: str, shards: Num) -> Num:
     counted += [
         (1.0, op)
         for op in (
-            *vocabulary.embedding(job, layout),
-            *vocabulary.head(job, layout),
+            *vocabulary.embedding(Local.of(job, layout)),
+            *vocabulary.head(Local.of(job, layout)),
         )
     ]
     total: Num = (

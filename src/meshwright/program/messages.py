@@ -14,6 +14,7 @@ from math import prod
 from typing import Final
 
 from ..count import vocabulary
+from ..count.local import Local
 from ..count.model import kinds, layer
 from ..count.recompute import recomputed_ops as again_in_count
 from ..count.work import Message, Op
@@ -148,8 +149,12 @@ def microbatch_passes(
 ) -> Iterator[tuple[float, tuple[Message, ...]]]:
     """(FLOPs, messages) of every pass of one microbatch through a stage."""
     ends = [
-        *(vocabulary.embedding(job, job.layout) if stage.first else []),
-        *(vocabulary.head(job, job.layout) if stage.last else []),
+        *(
+            vocabulary.embedding(Local.of(job, job.layout))
+            if stage.first
+            else []
+        ),
+        *(vocabulary.head(Local.of(job, job.layout)) if stage.last else []),
     ]
     for ops in (*layer_ops(job, stage, place), ends):
         for op in ops:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..count import vocabulary
+from ..count.local import Local
 from ..count.model import kinds
 from ..count.work import Op
 from ..describe.job import Job
@@ -97,9 +98,9 @@ class Units:
         for name, shapes in end_shapes(self.job, stage).items():
             ops = []
             if name != HEAD:
-                ops += vocabulary.embedding(self.job, self.layout)
+                ops += vocabulary.embedding(Local.of(self.job, self.layout))
             if name != EMBEDDING:
-                ops += vocabulary.head(self.job, self.layout)
+                ops += vocabulary.head(Local.of(self.job, self.layout))
             unit = self.by_end.setdefault(name, self.unit(name, shapes, ops))
             units = [unit, *units] if name == EMBEDDING else [*units, unit]
         return units

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from ..count import vocabulary
 from ..count.blocks import FP32
-from ..count.work import local
+from ..count.local import Local
 from ..describe.holding import Holding
 from ..describe.job import Job
 from ..describe.kernels import GENERIC, kernels
@@ -103,7 +103,9 @@ def logits(job: Job, layout: Layout) -> Num:
     further tokens."""
     if not (job.model.vocab and job.how.count.vocabulary):
         return 0.0
-    number = local(job, layout).tokens * vocabulary.rows(job, layout)
+    number = Local.of(job, layout).tokens * vocabulary.rows(
+        job.model, layout.tp
+    )
     return number * (1.0 + job.model.mtp_layers)
 
 
@@ -128,7 +130,7 @@ def head(job: Job, layout: Layout, cost: ModelCost) -> Parts:
         "inputs of the head": cost.head.saved - number * FP32,
     }
     if how.dummy_weight_gradients and job.model.vocab:
-        rows = vocabulary.rows(job, layout) * job.model.hidden
+        rows = vocabulary.rows(job.model, layout.tp) * job.model.hidden
         bytes_["placeholder of the head's gradient"] = (
             rows * job.precision.weight_bytes
         )
@@ -151,7 +153,7 @@ def backward_bytes(job: Job, layout: Layout, saved: Num, kept: Num) -> Parts:
         "megatron",
         *HIDDEN_CUT,
     ):
-        size = local(job, layout)
+        size = Local.of(job, layout)
         copies = 4.0 if how.gathered_twice else 2.0
         wide = size.tokens * job.model.hidden * (1.0 - 1.0 / layout.tp)
         bytes_["gathered over tp"] = (

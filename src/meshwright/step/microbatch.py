@@ -20,6 +20,7 @@ from ..cost.layer import (
 from ..cost.network import Fabric
 from ..cost.offload import with_copies
 from ..count import summa
+from ..count.local import Local
 from ..count.model import Counts, microbatch
 from ..describe.assumptions import ChipTime, NetworkTime, Overlap
 from ..describe.chip import Chip
@@ -206,7 +207,7 @@ def boundary(job: Job, layout: Layout) -> Num:
     tokens = layout.microbatch * length(job, layout) / layout.cp
     size = job.precision.activation_bytes
     if layout.scheme == "summa":
-        return tokens * summa.width(job, layout) * size
+        return tokens * summa.width(Local.of(job, layout)) * size
     share = layout.tp if _activation_is_sharded(layout) else 1.0
     return tokens * job.model.hidden / share * size
 

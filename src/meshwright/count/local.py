@@ -1,0 +1,145 @@
+"""One microbatch as one device sees it: what of which model, cut how far, in which numbers, counted
+by which rules. Every count of an operation begins with it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from ..describe.assumptions import Counting
+from ..describe.framework import Framework
+from ..describe.job import Job
+from ..describe.layout import HIDDEN_CUT, Layout
+from ..describe.model import Model
+from ..layout.sequence import length
+from ..num import Num, where
+from .blocks import Matrix, Numbers
+
+APART = ("added", "copied")
+"""Ways in which the sum over microbatches is no part of the product."""
+
+
+@dataclass(frozen=True, eq=False)
+class Local:
+    """A microbatch of a job under a layout, on one device. The layout's numbers may be columns."""
+
+    job: Job
+    layout: Layout
+    model: Model
+    profile: Framework | None
+    """The framework whose kernels run; None: papers know none."""
+    counting: Counting
+    """How the set of assumptions counts."""
+    act: float
+    """Bytes of an activation."""
+    wgt: float
+    """Bytes of a weight."""
+    b: Num
+    """Sequences."""
+    T: Num
+    """Whole sequence length, padded to what cp asks (`layout.sequence`)."""
+    tokens: Num
+    """b T / cp: tokens of the device's part of the sequence."""
+    shard: Num
+    """Tokens in norms and residuals: tokens / tp with sequence parallelism, else tokens."""
+    tp: Num
+    cp: Num
+    hidden_cut: bool
+    """Norms and residuals have all tokens and 1/tp of the hidden size (scheme gspmd)."""
+
+    @classmethod
+    def of(cls, job: Job, layout: Layout) -> Local:
+        """A microbatch of the layout's sequences on a tp x cp group."""
+        T = length(job, layout)
+        tokens = layout.microbatch * T / layout.cp
+        hidden_cut = layout.scheme in HIDDEN_CUT
+        along = layout.sequence_parallel and not hidden_cut
+        return cls(
+            job,
+            layout,
+            job.model,
+            job.profile,
+            counting=job.how.count,
+            act=job.precision.activation_bytes,
+            wgt=job.precision.weight_bytes,
+            b=layout.microbatch,
+            T=T,
+            tokens=tokens,
+            shard=tokens / layout.tp if along else tokens,
+            tp=layout.tp,
+            cp=layout.cp,
+            hidden_cut=hidden_cut,
+        )
+
+    def part(self, hidden: Num) -> Num:
+        """The part of the hidden size that norms and residuals have on a rank."""
+        return hidden / self.tp if self.hidden_cut else hidden
+
+    @cached_property
+    def numbers(self) -> Numbers:
+        """Bytes of the numbers of a matrix and its gradient, and how a dot product is counted."""
+        return Numbers(
+            1.0 if self.counting.dot_product == "2k-1" else 0.0,
+            act=self.act,
+            wgt=self.wgt,
+            gradient=self.gradient_bytes,
+            summed=self.summed_bytes,
+            stored=self.job.precision.kept_input_bytes,
+            sums=self.fp32_sums,
+        )
+
+    def numbers_of(self, matrix: Matrix) -> Numbers:
+        """`numbers`; of a matrix that is not quantised, its input is kept as wide as
+        activations."""
+        if matrix.quantised:
+            return self.numbers
+        return self.numbers._replace(stored=self.act)
+
+    @cached_property
+    def gradient_bytes(self) -> Num | None:
+        """Bytes that the gradient of one weight moves in each microbatch; None: as wide as the
+        weight.
+
+        Written once with one microbatch; read, added to and written with m > 1 (Megatron-LM's
+        gradient accumulation fusion, into `Job.gradient_bytes` a weight).
+        """
+        way = self.counting.weight_gradient
+        if way == "one pass":
+            return None
+        if way in APART:
+            return self.wgt
+        several = where(accumulates(self.job, self.layout), 2.0, 1.0)
+        return self.job.gradient_bytes * several
+
+    @property
+    def fp32_sums(self) -> Num:
+        """Bytes of fp32 sums that the product of one weight's gradient reads and writes."""
+        moved = self.gradient_bytes
+        itself = self.counting.weight_gradient == "apart"
+        wide = self.job.gradient_bytes > self.wgt
+        return moved if itself and wide and moved is not None else 0.0
+
+    @property
+    def summed_bytes(self) -> Num | None:
+        """Bytes that adding up the gradient of one weight moves in each microbatch beside the
+        product that makes it; None: the product adds it up.
+
+        Autograd reads the new gradient and the old one and writes their sum. Where gradients are
+        kept wider than weights, every microbatch has a narrow one of its own, which is added to the
+        wide ones (Megatron-LM's main_grad), or copied to the wide numbers and added up there
+        (BF16Optimizer of DeepSpeed).
+        """
+        way = self.counting.weight_gradient
+        if way not in APART:
+            return None
+        w, g = self.wgt, self.job.gradient_bytes
+        if g > w:
+            return w + 2 * g + (2 * g if way == "copied" else 0.0)
+        return 3 * w * where(accumulates(self.job, self.layout), 1.0, 0.0)
+
+
+def accumulates(job: Job, layout: Layout) -> Any:
+    """True (element by element) where a step has several microbatches to add up: m > 1."""
+    return layout.dp * layout.microbatch < job.batch
