@@ -385,7 +385,7 @@ def loop(job: Job, space: Space, k: int) -> tuple[list[Row], int, int]:
         key = (*(getattr(layout, name) for name in COSTS), *places)
         if key not in costs:
             costs[key] = model_cost(
-                job, layout, again=space.values("recompute")
+                job, layout, modes=space.values("recompute")
             )
         cost, schedule = costs[key], schedule_of(layout)
         one = StepCosts(job, layout, cost, at)

@@ -286,7 +286,7 @@ def test_activations_of_korthikanti(tp: int) -> None:
         layout,
         attention_kernel="unfused",
     )
-    t = model_cost(job, layout, again=("selective",)).typical
+    t = model_cost(job, layout, modes=("selective",)).typical
     sbh = job.T * model.hidden
     assert float(t.redone["selective"].saved) == pytest.approx(
         34 * sbh / tp, rel=2e-3

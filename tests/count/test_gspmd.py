@@ -29,7 +29,6 @@ from meshwright.describe.model import MLA, Model, MoE
 from meshwright.layout import rules
 from meshwright.layout.placement import placed
 from meshwright.step.holding import backward_bytes
-from meshwright.step.microbatch import boundary
 from refusals import refusal
 
 SMALL = Model(
@@ -105,7 +104,7 @@ def test_a_layer_by_hand() -> None:
     # kept: 90 tokens of 16 features in front of norms and, gathered again, of matrices
     for name in ("attention/norm", "attention/qkv", "ffn/norm", "ffn/up"):
         assert ops[name].saved == 90 * 16 * BF16
-    assert boundary(job, layout) == 90 * 16 * BF16
+    assert Local.of(job, layout).boundary == 90 * 16 * BF16
     # a chip's share: shift and scale, biases and positions of 16 features; a quarter of matrices
     weights = {name: op.weights for name, op in ops.items() if op.weights}
     assert weights == {

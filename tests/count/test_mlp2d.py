@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from meshwright import Job, Layout, Space, plan, predict
+from meshwright.count.local import Local
 from meshwright.count.mlp2d import block, mlp2d_parameters, training_flops
 from meshwright.count.model import layer
 from meshwright.describe.cluster import NOWHERE
@@ -15,7 +16,6 @@ from meshwright.describe.layers import kinds
 from meshwright.describe.model import Model
 from meshwright.layout.placement import placed
 from meshwright.layout.rules import broken
-from meshwright.step.microbatch import boundary
 
 
 def test_totals_of_the_paper() -> None:
@@ -162,7 +162,7 @@ def test_a_plane_that_carries_it_out_moves_as_many_words(
         "ffn/down": F * D,
     }
     # what lies between layers, on every device of tp_ff
-    assert boundary(job, layout) == y[0, 0].size * 2
+    assert Local.of(job, layout).boundary == y[0, 0].size * 2
 
 
 def test_it_is_predicted_and_searched_as_any_scheme() -> None:

@@ -18,7 +18,6 @@ from meshwright.count.work import Op
 from meshwright.describe.layers import Kind
 from meshwright.describe.recompute import OPERATIONS, PARTS, recompute
 from meshwright.layout.placement import placed
-from meshwright.step import boundary
 from refusals import refusal
 
 BF16 = 2.0
@@ -31,7 +30,7 @@ def ops(job: Job, **layout: int) -> tuple[list[Op], float]:
     """Operations of the last layer, and bytes of its input."""
     at = placed(Layout(**{"dp": 1, **layout}), job.cluster.sizes)
     return megatron_layer(Local.of(job, at), kinds(job.model)[-1]), float(
-        boundary(job, at)
+        Local.of(job, at).boundary
     )
 
 

@@ -11,7 +11,7 @@ import pytest
 from by_hand import by_hand
 from meshwright.catalog import cluster, model
 from meshwright.count import vocabulary
-from meshwright.count.local import Local
+from meshwright.count.local import Local, summed_bytes
 from meshwright.count.model import layer
 from meshwright.describe.assumptions import Counting
 from meshwright.describe.job import PRECISIONS, Job
@@ -59,7 +59,7 @@ def test_one_microbatch_adds_up_no_gradients(dp: int, summed: float) -> None:
     at = by_hand(Layout(dp=2), 2, count=apart).job
     at = replace(at, precision=PRECISIONS["bf16-pure"])
     assert at.precision.weight_bytes == at.precision.gradient_bytes == 2
-    found = Local.of(at, Layout(dp=dp)).summed_bytes
+    found = summed_bytes(Local.of(at, Layout(dp=dp)))
     assert found is not None and float(found) == summed
 
 

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from meshwright import catalog
-from meshwright import step as ours
 from meshwright.count import vocabulary
+from meshwright.count.local import Local
 from meshwright.count.model import layer
 from meshwright.count.work import Op
 from meshwright.describe.job import Job
@@ -108,5 +108,5 @@ def test_pipeline_of_8(rank: int, end: Any) -> None:
     }
     neighbours = 1 if end else 2
     assert record.over("pp") == {
-        ("send", int(ours.stage_message(job, job.layout))): m * neighbours
+        ("send", int(Local.of(job, job.layout).stage_message)): m * neighbours
     }

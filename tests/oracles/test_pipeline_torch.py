@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from meshwright import step as ours
 from meshwright.count import vocabulary
 from meshwright.count.local import Local
 from meshwright.count.model import kinds, layer
@@ -106,7 +105,7 @@ def test_boundaries(name: str, v: int, rank: int, sequence: bool) -> None:
     # of the 2 v stages' 2 v - 1 boundaries a rank sends forward over some, back over the others
     boundaries = 2 * v - 1
     assert record.over("pp") == {
-        ("send", int(ours.stage_message(job, job.layout))): m * boundaries
+        ("send", int(Local.of(job, job.layout).stage_message)): m * boundaries
     }
     layers = [
         op

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import pytest
 
+from meshwright.count.local import Local
 from meshwright.count.model import layer
 from meshwright.count.work import Op
 from meshwright.describe.assumptions import REALISTIC
@@ -18,7 +19,6 @@ from meshwright.describe.layers import Kind
 from meshwright.describe.layout import Layout
 from meshwright.describe.model import Model
 from meshwright.layout.placement import placed
-from meshwright.step.microbatch import boundary
 
 torch = pytest.importorskip("torch")
 import two_axes  # noqa: E402
@@ -118,7 +118,7 @@ def test_bytes_on_the_wires_are_those_of_the_scheme(
         {k: v for k, v in expected.items() if v}
     )
     # between layers a chip holds B_X D_Y
-    assert boundary(job, layout) == found.held * 2
+    assert Local.of(job, layout).boundary == found.held * 2
 
 
 def test_flops_are_those_of_the_scheme() -> None:

@@ -38,7 +38,7 @@ def test_collectives_beyond_what_was_measured_are_said() -> None:
 
     def said(job: Job, at: Layout = layout) -> list[str]:
         rates = clock_of(job).rates
-        return beyond(job, at, microbatch(job, at), rates)
+        return beyond(microbatch(job, at), rates)
 
     small = job_on(layout, 1.0, HIDDEN / 2)
     assert {*said(small)} == {

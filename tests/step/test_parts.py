@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from meshwright.count.local import Local
 from meshwright.describe.assumptions import (
     LBL,
     PYTORCH,
@@ -17,7 +18,6 @@ from meshwright.describe.job import Job
 from meshwright.describe.layout import Layout
 from meshwright.describe.model import Model
 from meshwright.describe.read import read
-from meshwright.step import stage_message
 from refusals import refusal
 
 GPT = Model("gpt", 8, 1024, 16, 4096, 51200, 2048)
@@ -44,13 +44,13 @@ def test_what_a_rank_sends_to_the_next_stage(
     of: Assumptions, sequence: bool, sent: float
 ) -> None:
     j = described(sequence, of)
-    assert stage_message(j, j.layout) == sent
+    assert Local.of(j, j.layout).stage_message == sent
 
 
 def test_ranks_of_2021_scatter_what_they_send() -> None:
     """Scatter/gather of Megatron-LM, which Megatron Core has no more."""
     j = replace(described(False, REALISTIC), framework="megatron-2021")
-    assert stage_message(j, j.layout) == WHOLE / 4
+    assert Local.of(j, j.layout).stage_message == WHOLE / 4
 
 
 def test_another_word_is_refused() -> None:

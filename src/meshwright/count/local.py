@@ -11,7 +11,7 @@ from typing import Any
 from ..describe.assumptions import Counting
 from ..describe.framework import Framework
 from ..describe.job import Job
-from ..describe.layout import HIDDEN_CUT, Layout
+from ..describe.layout import GRIDS, HIDDEN_CUT, Layout
 from ..describe.model import Model
 from ..layout.sequence import length
 from ..num import Num, where
@@ -77,17 +77,54 @@ class Local:
         """The part of the hidden size that norms and residuals have on a rank."""
         return hidden / self.tp if self.hidden_cut else hidden
 
+    @property
+    def summa_width(self) -> Num:
+        """Columns of an activation that a rank holds between two products of SUMMA: D / n1."""
+        injected = self.counting.summa_width
+        if injected:
+            columns: Num = injected(self.job, self.layout)
+            return columns
+        return self.model.hidden / self.tp
+
+    @property
+    def boundary(self) -> Num:
+        """Bytes the device holds between two layers: tokens of width D, a shard of them (/ tp) with
+        sequence parallelism or SUMMA, else all. It is what full recomputation keeps of a layer.
+        """
+        if self.layout.scheme == "summa":
+            return self.tokens * self.summa_width * self.act
+        share = self.tp if self._boundary_is_sharded else 1.0
+        return self.tokens * self.model.hidden / share * self.act
+
+    @property
+    def stage_message(self) -> Num:
+        """Bytes the device sends to the next stage: what it holds, or, where tp ranks hold the same
+        and the set scatters it, 1/tp of that (Narayanan et al. 2021, section 4.1).
+        """
+        scattered = self.counting.stage_message == "scattered"
+        if scattered and not self._boundary_is_sharded:
+            return self.boundary / self.tp
+        return self.boundary
+
+    @property
+    def _boundary_is_sharded(self) -> bool:
+        """Do the tp ranks hold different parts of the activation between layers?"""
+        if self.layout.scheme in GRIDS:
+            return self.layout.scheme == "summa"
+        return self.layout.sequence_parallel
+
     @cached_property
     def numbers(self) -> Numbers:
         """Bytes of the numbers of a matrix and its gradient, and how a dot product is counted."""
+        moved = gradient_bytes(self)
         return Numbers(
             1.0 if self.counting.dot_product == "2k-1" else 0.0,
             act=self.act,
             wgt=self.wgt,
-            gradient=self.gradient_bytes,
-            summed=self.summed_bytes,
+            gradient=moved,
+            summed=summed_bytes(self),
             stored=self.job.precision.kept_input_bytes,
-            sums=self.fp32_sums,
+            sums=fp32_sums(self, moved),
         )
 
     def numbers_of(self, matrix: Matrix) -> Numbers:
@@ -97,47 +134,45 @@ class Local:
             return self.numbers
         return self.numbers._replace(stored=self.act)
 
-    @cached_property
-    def gradient_bytes(self) -> Num | None:
-        """Bytes that the gradient of one weight moves in each microbatch; None: as wide as the
-        weight.
 
-        Written once with one microbatch; read, added to and written with m > 1 (Megatron-LM's
-        gradient accumulation fusion, into `Job.gradient_bytes` a weight).
-        """
-        way = self.counting.weight_gradient
-        if way == "one pass":
-            return None
-        if way in APART:
-            return self.wgt
-        several = where(accumulates(self.job, self.layout), 2.0, 1.0)
-        return self.job.gradient_bytes * several
+def gradient_bytes(local: Local) -> Num | None:
+    """Bytes that the gradient of one weight moves in each microbatch; None: as wide as the weight.
 
-    @property
-    def fp32_sums(self) -> Num:
-        """Bytes of fp32 sums that the product of one weight's gradient reads and writes."""
-        moved = self.gradient_bytes
-        itself = self.counting.weight_gradient == "apart"
-        wide = self.job.gradient_bytes > self.wgt
-        return moved if itself and wide and moved is not None else 0.0
+    Written once with one microbatch; read, added to and written with m > 1 (Megatron-LM's
+    gradient accumulation fusion, into `Job.gradient_bytes` a weight).
+    """
+    if local.counting.weight_gradient == "one pass":
+        return None
+    if local.counting.weight_gradient in APART:
+        return local.wgt
+    several = accumulates(local.job, local.layout)
+    return local.job.gradient_bytes * where(several, 2.0, 1.0)
 
-    @property
-    def summed_bytes(self) -> Num | None:
-        """Bytes that adding up the gradient of one weight moves in each microbatch beside the
-        product that makes it; None: the product adds it up.
 
-        Autograd reads the new gradient and the old one and writes their sum. Where gradients are
-        kept wider than weights, every microbatch has a narrow one of its own, which is added to the
-        wide ones (Megatron-LM's main_grad), or copied to the wide numbers and added up there
-        (BF16Optimizer of DeepSpeed).
-        """
-        way = self.counting.weight_gradient
-        if way not in APART:
-            return None
-        w, g = self.wgt, self.job.gradient_bytes
-        if g > w:
-            return w + 2 * g + (2 * g if way == "copied" else 0.0)
-        return 3 * w * where(accumulates(self.job, self.layout), 1.0, 0.0)
+def fp32_sums(local: Local, moved: Num | None) -> Num:
+    """Bytes of fp32 sums that the product of one weight's gradient reads and writes, of all that it
+    moves."""
+    itself = local.counting.weight_gradient == "apart"
+    wide = local.job.gradient_bytes > local.wgt
+    return moved if itself and wide and moved is not None else 0.0
+
+
+def summed_bytes(local: Local) -> Num | None:
+    """Bytes that adding up the gradient of one weight moves in each microbatch beside the product
+    that makes it; None: the product adds it up.
+
+    Autograd reads the new gradient and the old one and writes their sum. Where gradients are kept
+    wider than weights, every microbatch has a narrow one of its own, which is added to the wide
+    ones (Megatron-LM's main_grad), or copied to the wide numbers and added up there (BF16Optimizer
+    of DeepSpeed).
+    """
+    way = local.counting.weight_gradient
+    if way not in APART:
+        return None
+    w, g = local.wgt, local.job.gradient_bytes
+    if g > w:
+        return w + 2 * g + (2 * g if way == "copied" else 0.0)
+    return 3 * w * where(accumulates(local.job, local.layout), 1.0, 0.0)
 
 
 def accumulates(job: Job, layout: Layout) -> Any:

@@ -52,6 +52,8 @@ def layer(job: Job, layout: Layout, kind: Kind) -> list[Op]:
 class Counts(NamedTuple):
     """What one device does for one microbatch in each part of the model."""
 
+    local: Local
+    """The microbatch."""
     layers: list[list[Op]]
     """A layer of each kind, in the order of `describe.layers.sorts`."""
     embedding: list[Op]
@@ -70,6 +72,7 @@ def microbatch(job: Job, layout: Layout) -> Counts:
     """Every part of the model, counted once."""
     local, scheme = Local.of(job, layout), SCHEMES[layout.scheme]
     return Counts(
+        local,
         [scheme(local, kind) for kind in sorts(job.model)],
         vocabulary.embedding(local),
         vocabulary.head(local),

@@ -25,16 +25,6 @@ from .mask import seen
 from .work import Message, Op
 
 
-def width(local: Local) -> Num:
-    """Columns of an activation that a rank holds between two products: D / n1."""
-    injected = local.counting.summa_width
-    return (
-        injected(local.job, local.layout)
-        if injected
-        else local.model.hidden / local.tp
-    )
-
-
 def summa_layer(local: Local, kind: Kind) -> list[Op]:
     """Operations of one layer for one microbatch on one device, in forward order. Dense, multi-head
     attention.
@@ -80,7 +70,7 @@ def _norm(local: Local, name: str) -> Op:
     return blocks.norm(
         name,
         local.tokens,
-        width(local),
+        local.summa_width,
         parameters=blocks.NORM_PARAMETERS[m.norm],
         act=act,
         wgt=local.wgt,

@@ -131,9 +131,7 @@ class Explanation:
     def passes(self) -> dict[Pass, tuple[float, Seconds]]:
         """`slowest_passes`, by the laws of their operations."""
         r = self.result
-        return slowest_passes(
-            r, time_model(r.job, r.layout, r.counts, self.clock)
-        )
+        return slowest_passes(r, time_model(r.counts, self.clock))
 
     def host(self, key: Pass) -> Traced:
         """By which launching a pass outlasts its kernels."""
@@ -158,8 +156,9 @@ class Explanation:
         """Of activations to host memory and back, what outlasts the passes beside it."""
         r = self.result
         share = offload(r.layout.offload).share(r.job.model.layers)
-        here = replace(r.layout, offload="none")
-        parts = time_model(r.job, here, r.counts, self.clock)
+        local = r.counts.local
+        here = replace(local, layout=replace(r.layout, offload="none"))
+        parts = time_model(r.counts._replace(local=here), self.clock)
         bare: dict[str, Any] = {"causes": NO_CAUSES, "redone": Redone()}
         longer = parts._replace(
             layers=tuple(

@@ -349,5 +349,5 @@ def predict(
     p = Prediction(job.laid_out(full), full)
     # counted and timed first: what there is to say reads both
     counts, rates, _ = p.counts, p.clock.rates, p.cost
-    measured = beyond(p.job, full, counts, rates)
+    measured = beyond(counts, rates)
     return p.noted((*of_question(p), *measured, *of_answer(p)))

@@ -59,7 +59,7 @@ class StepResult:
     @cached_property
     def cost(self) -> ModelCost:
         """What that costs."""
-        return time_model(self.job, self.layout, self.counts, self.clock)
+        return time_model(self.counts, self.clock)
 
     @cached_property
     def costs(self) -> StepCosts:

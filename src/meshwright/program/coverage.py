@@ -8,9 +8,8 @@ from collections.abc import Iterator
 
 from ..cost import measured
 from ..cost.chip import ChipRates
+from ..count.local import Local
 from ..count.model import Counts
-from ..describe.job import Job
-from ..describe.layout import Layout
 from ..num import product
 from .cpu import features, why_no_cpu_time
 
@@ -18,18 +17,16 @@ MOST = 4
 """Sentences; the rest is counted."""
 
 
-def beyond(
-    job: Job, layout: Layout, counts: Counts, rates: ChipRates
-) -> list[str]:
-    """A sentence for each measured feature of the engine, kernel or collective that the layout
-    (placed, numbers) uses outside of its range. counts: of its microbatch; rates: of its chip.
+def beyond(counts: Counts, rates: ChipRates) -> list[str]:
+    """A sentence for each measured feature of the engine, kernel or collective that a microbatch of
+    a (placed) layout of numbers uses outside of its range. rates: of its chip.
     """
     sentences = list(
         dict.fromkeys(
             [
-                *_engine(job, layout),
-                *_kernels(job, counts, rates),
-                *_messages(job, layout, counts),
+                *_engine(counts.local),
+                *_kernels(counts, rates),
+                *_messages(counts),
             ]
         )
     )
@@ -39,8 +36,9 @@ def beyond(
     return sentences[:MOST] + (more if len(sentences) > MOST else [])
 
 
-def _engine(job: Job, layout: Layout) -> Iterator[str]:
+def _engine(local: Local) -> Iterator[str]:
     """Of the engine, where measurements are asked for."""
+    job, layout = local.job, local.layout
     if not job.cluster.engine or job.how.chip.model != "calibrated":
         return
     if why := why_no_cpu_time(job, layout):
@@ -60,9 +58,9 @@ def _engine(job: Job, layout: Layout) -> Iterator[str]:
             )
 
 
-def _kernels(job: Job, counts: Counts, rates: ChipRates) -> Iterator[str]:
+def _kernels(counts: Counts, rates: ChipRates) -> Iterator[str]:
     """Of the chip."""
-    if job.how.chip.model != "calibrated":
+    if counts.local.job.how.chip.model != "calibrated":
         return
     tables = rates.kernels
     for op in counts.operations:
@@ -76,8 +74,9 @@ def _kernels(job: Job, counts: Counts, rates: ChipRates) -> Iterator[str]:
                 yield f"{work.kernel} is used outside its measured range: {phrase}"
 
 
-def _messages(job: Job, layout: Layout, counts: Counts) -> Iterator[str]:
+def _messages(counts: Counts) -> Iterator[str]:
     """Of the network."""
+    job, layout = counts.local.job, counts.local.layout
     if job.how.network.collective != "measured":
         return
     for op in counts.operations:

@@ -29,7 +29,6 @@ from ..layout.stages import (
     stage_numbers,
 )
 from ..num import Num
-from ..step import stage_message
 from ..step.zero import cuts, gathers, reductions
 from .order import Stage, gathered_again, order, piled_up, rank_stages
 from .parameters import elements, end_shapes, units_of_chunks
@@ -226,7 +225,7 @@ def between_stages(job: Job, rank: int, m: int) -> Sent:
         for to in (n - 1, n + 1)
     )
     return Sent(
-        {("send", "pp", int(stage_message(job, layout))): m * sends}
+        {("send", "pp", int(Local.of(job, layout).stage_message)): m * sends}
         if sends
         else {}
     )

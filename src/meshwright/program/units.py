@@ -12,7 +12,6 @@ from ..count.local import Local
 from ..count.model import kinds
 from ..count.work import Op
 from ..describe.job import Job
-from ..step import boundary
 from .messages import FP32, LOSS, operations, recomputed_prefix, replicas
 from .order import Stage
 from .parameters import (
@@ -68,7 +67,7 @@ class Units:
 
     def __init__(self, job: Job, shards: int) -> None:
         self.job, self.layout = job, job.layout
-        self.boundary = float(boundary(job, job.layout))
+        self.boundary = float(Local.of(job, job.layout).boundary)
         _, self.shards = replicas(self.layout, shards)
         _, self.shards_of_experts = replicas(self.layout, shards, True)
         self.by_kind = dict[Any, list[Unit]]()

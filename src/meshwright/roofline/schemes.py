@@ -14,11 +14,11 @@ from typing import Any
 
 from ..cost.layer import scale
 from ..cost.load import Load
+from ..count.local import Local
 from ..count.model import parameters
 from ..describe.frozen import put
 from ..num import Num, minimum
 from ..schedule import get as schedule_named
-from ..step import stage_message
 from .memory import checkpoints, per_chip
 from .mesh import Mesh, Ranks, box, farthest, ring
 from .splits import Split
@@ -279,7 +279,7 @@ def pipeline(on: Asked, stages: int, microbatches: int) -> Scheme:
             whole.timer.layer(whole.ops), setting.model.layers / stages
         )
         hop = mesh.fabric.load(
-            "send", stage_message(setting.job, whole.layout), group
+            "send", Local.of(setting.job, whole.layout).stage_message, group
         )
         sends = mesh.fabric.in_turn(hop * (microbatches + stages - 2))
         ahead, back = (

@@ -41,14 +41,14 @@ def model_costs(
     job: Job,
     variants: Sequence[Layout],
     clock: Clock,
-    again: Sequence[str] = ("none",),
+    modes: Sequence[str] = ("none",),
 ) -> tuple[list[step.ModelCost], NDArray[np.intp]]:
     """(costs of the model in each distinct row, one `ModelCost` for each variant; number of the
     distinct row that each row of the table is). Rows are alike where all that a layer's cost
     depends on is: degrees that cut it, microbatch, placement, and whether several microbatches
     add up their gradients.
 
-    variants: the same table, sequence parallel or not;  again: modes of recomputation whose costs
+    variants: the same table, sequence parallel or not;  modes: of recomputation whose costs
     are kept too.
     """
     first = variants[0]
@@ -61,7 +61,7 @@ def model_costs(
     one: Layout = pick(first, index)
     every = [one.under(rows.sequence_parallel) for rows in variants]
     costs = [
-        step.model_cost(job, layout, clock, again=again) for layout in every
+        step.model_cost(job, layout, clock, modes=modes) for layout in every
     ]
     return costs, number
 

@@ -14,11 +14,9 @@ million are the same code.
 from .costs import StepCosts, step, step_time
 from .microbatch import (
     ModelCost,
-    boundary,
     clock_of,
     kept_clock,
     model_cost,
-    stage_message,
     with_recomputation,
 )
 from .parameters import parameters_of
@@ -35,7 +33,6 @@ __all__ = [
     "StepCosts",
     "barrier",
     "model_cost",
-    "boundary",
     "uses_schedule_order",
     "clock_of",
     "kept_clock",
@@ -43,7 +40,6 @@ __all__ = [
     "parameters_of",
     "with_recomputation",
     "shares",
-    "stage_message",
     "step",
     "step_time",
     "update",

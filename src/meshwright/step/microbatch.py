@@ -19,19 +19,16 @@ from ..cost.layer import (
 )
 from ..cost.network import Fabric
 from ..cost.offload import with_copies
-from ..count import summa
-from ..count.local import Local
 from ..count.model import Counts, microbatch
-from ..describe.assumptions import ChipTime, NetworkTime, Overlap
+from ..describe.assumptions import ChipTime, Counting, NetworkTime, Overlap
 from ..describe.chip import Chip
 from ..describe.job import Job
 from ..describe.layers import layer_in_words, sorts
-from ..describe.layout import GRIDS, Layout
+from ..describe.layout import Layout
 from ..describe.model import Model
 from ..describe.network import Network
 from ..describe.offload import offload
 from ..describe.recompute import recompute, resolve
-from ..layout.sequence import length
 from ..num import Num
 
 
@@ -117,53 +114,47 @@ def model_cost(
     layout: Layout,
     clock: Clock | None = None,
     details: bool = False,
-    again: Sequence[str] = (),
+    modes: Sequence[str] = (),
 ) -> ModelCost:
     """Costs of the parts of the model, counted and timed.
 
-    at: the job's `clock`, or that of a bound;  details: keep seconds by cause and operations, else
-    only totals (faster); again: ways to recompute that will be asked for (none: the layout's).
+    clock: the job's, or that of a bound;  details: keep seconds by cause and operations, else only
+    totals (faster); modes: of recomputation that will be asked for (none: the layout's).
     """
     counts = microbatch(job, layout)
-    cost = time_model(
-        job,
-        layout,
-        counts,
-        clock=clock or clock_of(job),
-        again=again,
-        details=details,
-    )
+    cost = time_model(counts, clock or clock_of(job), details, modes)
     return cost if details else _totals(cost)
 
 
 def time_model(
-    job: Job,
-    layout: Layout,
     counts: Counts,
     clock: Clock,
-    again: Sequence[str] = (),
     details: bool = True,
+    modes: Sequence[str] = (),
 ) -> ModelCost:
-    """Seconds of the parts of the model, and what each keeps."""
+    """Seconds of the parts of the model, and what each keeps. details, modes: as in
+    `model_cost`."""
+    local = counts.local
+    layout, model, chip = local.layout, local.model, local.job.cluster.chip
     timer = Timer(clock, layout, details)
-    ways = _ways(job, again or (layout.recompute,))
-    edge = boundary(job, layout)
+    ways = _ways(local.counting, modes or (layout.recompute,))
+    boundary = local.boundary
     layers = [
-        timer.layer(ops, ways=ways, boundary=edge) for ops in counts.layers
+        timer.layer(ops, ways=ways, boundary=boundary) for ops in counts.layers
     ]
-    if leaves := offload(layout.offload).share(job.model.layers):
-        layers = [with_copies(c, leaves, job.cluster.chip) for c in layers]
+    if leaves := offload(layout.offload).share(model.layers):
+        layers = [with_copies(layer, leaves, chip) for layer in layers]
     head = timer.layer(counts.head, "head")
     if counts.next_token:
         block = timer.layer(counts.next_token, "head")
-        head = in_sequence(scale(block, float(job.model.mtp_layers)), head)
+        head = in_sequence(scale(block, float(model.mtp_layers)), head)
     embedding = timer.layer(counts.embedding, "embedding")
     return ModelCost(
         tuple(layers),
         embedding,
         head,
-        boundary=edge,
-        message=stage_message(job, layout),
+        boundary=boundary,
+        message=local.stage_message,
     )
 
 
@@ -186,54 +177,17 @@ def _total(c: LayerCost) -> LayerCost:
     return c._replace(redone=redone, causes=NO_CAUSES)
 
 
-def _ways(job: Job, texts: Sequence[str]) -> dict[str, str]:
+def _ways(counting: Counting, modes: Sequence[str]) -> dict[str, str]:
     """Name -> parts of what runs again, where it is less than the whole layer."""
-    count = job.how.count
     ways = {
-        recompute(text).parts: resolve(text, count.selective, count.full)
-        for text in texts
+        recompute(mode).parts: resolve(mode, counting.selective, counting.full)
+        for mode in modes
     }
     return {
         name: parts
         for name, parts in ways.items()
         if parts not in ("none", "full")
     }
-
-
-def boundary(job: Job, layout: Layout) -> Num:
-    """Bytes one device holds of a microbatch between two layers: b T/cp tokens of width D, a shard
-    of them (/ tp) with sequence parallelism or SUMMA, else all.
-    """
-    tokens = layout.microbatch * length(job, layout) / layout.cp
-    size = job.precision.activation_bytes
-    if layout.scheme == "summa":
-        return tokens * summa.width(Local.of(job, layout)) * size
-    share = layout.tp if _activation_is_sharded(layout) else 1.0
-    return tokens * job.model.hidden / share * size
-
-
-def stage_message(job: Job, layout: Layout) -> Num:
-    """Bytes one device sends to the next stage for one microbatch: what it holds, or, where tp
-    ranks hold the same and the set scatters it, 1/tp of that (Narayanan et al. 2021, section 4.1).
-    """
-    return boundary(job, layout) / _senders(job, layout)
-
-
-def _senders(job: Job, layout: Layout) -> Num:
-    """Ranks among which a message is scattered: tp where the set of assumptions scatters it and
-    each of them holds all of it, else 1.
-    """
-    scattered = job.how.count.stage_message == "scattered"
-    return (
-        layout.tp if scattered and not _activation_is_sharded(layout) else 1.0
-    )
-
-
-def _activation_is_sharded(layout: Layout) -> bool:
-    """Do the tp ranks hold different parts of the activation between layers?"""
-    if layout.scheme in GRIDS:
-        return layout.scheme == "summa"
-    return layout.sequence_parallel
 
 
 def redo(c: LayerCost, text: str, boundary: Num = 0.0) -> Redo | None:

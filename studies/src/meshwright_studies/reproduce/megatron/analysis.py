@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from meshwright import catalog
+from meshwright.count.local import Local
 from meshwright.count.model import layer
 from meshwright.count.work import Op
 from meshwright.describe.job import Job
@@ -17,7 +18,6 @@ from meshwright.describe.model import Model
 from meshwright.layout.placement import placed
 from meshwright.schedule import get as schedule_named
 from meshwright.schedule.timeline import timeline_of_order
-from meshwright.step import boundary, stage_message
 
 from ..report import Check, check
 from . import formulas as f
@@ -128,10 +128,10 @@ def volumes() -> Iterator[Check]:
             yield check(
                 f"{id}/stage boundary",
                 b * bsh,
-                float(boundary(job, job.layout)) / width,
+                float(Local.of(job, job.layout).boundary) / width,
                 EXACT,
             )
-            sent = float(stage_message(job, job.layout))
+            sent = float(Local.of(job, job.layout).stage_message)
             yield check(
                 f"{id}/scatter and gather", b * bsh / t, sent / width, EXACT
             )
@@ -194,7 +194,9 @@ def memory() -> Iterator[Check]:
         float(op.saved) for op in layer(job, layout, Kind(None, False))
     )
     layers = m.layers / 16
-    best = f.best_checkpoints(layers, inside, float(boundary(job, job.layout)))
+    best = f.best_checkpoints(
+        layers, inside, float(Local.of(job, job.layout).boundary)
+    )
     note = (
         f"sqrt(l A_int/A_in) = {best:.1f} checkpoints for {layers:.0f} layers; the paper: every 1"
         " or 2 layers"
