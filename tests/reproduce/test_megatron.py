@@ -16,6 +16,7 @@ from meshwright.report.explain import find
 from meshwright_studies.reproduce import Check, Report, reproduce
 from meshwright_studies.reproduce.megatron import (
     analysis,
+    figures,
     formulas,
     plans,
     plots,
@@ -184,20 +185,19 @@ def test_a_pair_of_explanations_must_hold(
 ) -> None:
     """Whole links are explained only while the share in use puts PTD-P ahead in all pairs."""
     assert zero3.whole_links().status == "explained"
-    table = tables.predicted_table_2()
-    behind = (*table.rows[0][:9], 0.99, 0.9)
-    monkeypatch.setattr(
-        tables, "predicted_table_2", lambda: replace(table, rows=(behind,))
-    )
+    behind = tables.table_2_pairs()[0]._replace(over=0.99, over_whole=0.9)
+    monkeypatch.setattr(tables, "table_2_pairs", lambda: (behind,))
     assert zero3.whole_links().status == "mismatch"
 
 
 def test_takeaways_are_decided_by_the_predictions() -> None:
-    runs = takeaways.varied(13, 32)
-    assert [value for _, value, _ in runs] == [2, 4, 8, 16, 32]
-    assert takeaways.fastest_value(runs) == 8
-    assert takeaways.fastest_value(runs[3:]) == 16
-    assert takeaways.predicted_run(runs[0][2].job.model, 64, 32, tp=3) is None
+    rates = figures.rates("13", 32)
+    assert [*rates] == [2, 4, 8, 16, 32]
+    assert takeaways.fastest_value(rates) == 8
+    wide = {t: rate for t, rate in rates.items() if t > 8}
+    assert takeaways.fastest_value(wide) == 16
+    model = figures.runs("13", 32)[8].job.model
+    assert figures.predicted_run(model, 64, 32, tp=3) is None
 
 
 def test_traffic_across_the_bisection() -> None:
@@ -235,14 +235,14 @@ def test_every_mismatch_stands_in_a_picture_that_says_so() -> None:
     shown = {c.id for s in plots.EVERY for c in s.checks}
     assert shown > UNEXPLAINED
     for of in plots.EVERY:
-        assert of.checks, of.number
+        assert of.checks, of.paper.number
         off = any(c.id in UNEXPLAINED for c in of.checks)
         assert ("NOT reproduced" in of.verdict) == off, of.verdict
         assert of.draw().get_supxlabel().split() == of.verdict.split()
 
 
 def test_a_verdict_in_words() -> None:
-    said = {of.number: of.verdict for of in plots.EVERY}
+    said = {of.paper.number: of.verdict for of in plots.EVERY}
     assert said["8"] == (
         "ours: best microbatch: 2 at batch 128, 4 at batch 512 (4 in the paper): NOT reproduced"
     )
@@ -267,8 +267,10 @@ def test_a_lead_is_judged_as_the_gain_that_the_paper_prints(
         if "174.6B, lead of PTD-P at the fewest" in c.id
     }
     assert [*status.values()] == ["mismatch"]
-    as_printed = tuple(p._replace(ours=p.printed) for p in zero3.leads())
-    monkeypatch.setattr(zero3, "leads", lambda: as_printed)
+    as_printed = tuple(
+        p._replace(over=p.printed_over) for p in tables.table_2_pairs()
+    )
+    monkeypatch.setattr(tables, "table_2_pairs", lambda: as_printed)
     assert {c.status for c in zero3.lead_checks()} == {"match"}
 
 
@@ -281,7 +283,7 @@ def test_ties_are_no_rise() -> None:
 
 
 def test_ticks_name_every_size_of_table_1() -> None:
-    (one,) = (s for s in plots.EVERY if s.number == "table-1")
+    (one,) = (s for s in plots.EVERY if s.paper.number == "table-1")
     labels = [t.get_text() for t in one.draw().axes[0].get_xticklabels()]
     assert {"1920", "3072"} < set(labels)
 
@@ -309,7 +311,7 @@ def test_figures_show_the_printed_points_beside_ours() -> None:
 def test_without_scatter_and_gather_a_boundary_costs_more() -> None:
     """Each of the t ranks sends all of it: between zero and, at most, all the time of the sends."""
     assert takeaways.scattered(12) > 1.02
-    assert takeaways.interleaving(12)[1][2].time_s["pp_comm"] > 0
+    assert figures.runs("12", 12)[4].time_s["pp_comm"] > 0
 
 
 def test_figure_7_gains_what_is_printed_most_of_it_by_the_optimizer() -> None:
@@ -318,7 +320,7 @@ def test_figure_7_gains_what_is_printed_most_of_it_by_the_optimizer() -> None:
     """
     (gain,) = (c for c in report().checks if "fig-7/1B, largest" in c.id)
     assert gain.status == "match" and round(gain.computed or 0, 1) == 1.3
-    few, many = (takeaways.one_gpu_run(b) for b in (1, 16))
+    few, many = (figures.runs("7")[b] for b in (1, 16))
     passes = [p.step_time_s - p.time_s["optimizer"] for p in (few, many)]
     assert 1.02 < 16 * passes[0] / passes[1] < 1.1
 

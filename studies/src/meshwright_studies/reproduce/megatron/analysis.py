@@ -21,6 +21,7 @@ from meshwright.schedule.timeline import timeline_of_order
 
 from ..report import Check, check
 from . import formulas as f
+from .figures import paper_figures
 from .tables import EXACT, selene, shaped
 
 FORWARD, BACKWARD = 1.0, 2.0
@@ -31,8 +32,9 @@ STEP_BYTES = 14
 
 def bubbles() -> Iterator[Check]:
     """Idle share of the ideal time: closed form, schedule, exact timeline."""
-    for n, ratio in ((32, 32), (32, 128), (128, 128), (128, 512)):
-        for d in (1, 2, 4, 8, 16, 32, 64):
+    of = paper_figures()["6"]
+    for n, ratio in of.cases:
+        for d in of.values:
             p, m = n // d, ratio // d
             if p > 1 and m >= 1:
                 ours = float(

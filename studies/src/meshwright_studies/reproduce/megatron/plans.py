@@ -20,8 +20,8 @@ from meshwright.search import Space, plan
 
 from ...validate.jobs import job_and_notes
 from ..report import Check, PaperTable, check, judged
+from .figures import tflops
 from .tables import PREDICTED_WITHIN, selene, table_runs
-from .takeaways import tflops
 
 SERVER = 8
 """GPUs of a DGX A100."""

@@ -4,148 +4,119 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache, partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from meshwright.report.text import percent
 
-from ..report import Check, PaperFigure, PaperTable
+from ..report import Check, PaperFigure, PaperTable, sourced
 from . import analysis, tables, traffic, zero3
 from . import formulas as f
 from . import takeaways as t
-from .figures import runs_of
+from .figures import MegatronFigure, paper_figures, rates, runs
 
-Curves = Mapping[str, Sequence[tuple[float, float]]]
-RATE = "TFLOP/s a GPU, predicted"
-
-
-def figure_7() -> Curves:
-    """Figure 7."""
-    return {"1B": [(b, t.tflops(t.one_gpu_run(b))) for b in runs_of(7).varied]}
+Curves = Mapping[str, Sequence[tuple[Any, float]]]
 
 
-def table_1_figure() -> Curves:
-    """Table 1 as predicted."""
+def bubbles() -> Curves:
+    """Figure 6: (n - d)/b'."""
+    of = paper_figures()["6"]
     return {
-        "predicted": [
-            (row[3], row[-2]) for row in tables.predicted_table_1().rows
+        f"n {n}, b' {ratio}": [
+            (d, f.bubble_share(n, d, ratio)) for d in of.values if d <= n
         ]
+        for n, ratio in of.cases
     }
 
 
-def printed_1() -> Curves:
-    """Table 1 as printed."""
+def by_value(number: str) -> Curves:
+    """Throughput over what varies, a line for each batch."""
+    of = paper_figures()[number]
+    if not of.batches:
+        return {of.model["name"]: [*rates(number).items()]}
+    return {f"batch {b}": [*rates(number, b).items()] for b in of.batches}
+
+
+def estimates() -> Curves:
+    """Figure 8, relative to the best microbatch."""
     return {
-        "printed": [
-            (row[3], row[-3]) for row in tables.predicted_table_1().rows
+        f"batch {batch}": [
+            (b, x / max(rate.values())) for b, x in rate.items()
         ]
+        for batch in paper_figures()["8"].batches
+        for rate in (t.estimates(batch),)
     }
 
 
-def table_2() -> Curves:
-    """Figure 10, predicted; ZeRO-3 by the share of the links that its software left a BERT."""
-    return _table_2(3, 6)
-
-
-def printed_2() -> Curves:
-    """Figure 10, as table 2 prints it."""
-    return {f"{k}, printed": points for k, points in _table_2(2, 5).items()}
-
-
-def _table_2(ptd: int, zero3: int) -> Curves:
-    """Columns of the predicted table 2 by scheme and model."""
-    rows = tables.predicted_table_2().rows
-    models = list(dict.fromkeys(row[0] for row in rows))
+def schedules() -> Curves:
+    """Figure 12."""
+    of = paper_figures()["12"]
     return {
-        f"{scheme}, {str(m).removeprefix('GPT ')}": [
-            (r[x], r[y]) for r in rows if r[0] == m
+        f"interleaved, {v} chunks" if v > 1 else "1F1B": [
+            (batch, rates("12", batch)[v]) for batch in of.batches
         ]
-        for scheme, x, y in (("PTD-P", 1, ptd), ("ZeRO-3", 4, zero3))
-        for m in models
+        for v in of.values
     }
-
-
-def weak_scaling() -> Curves:
-    """Figure 11."""
-    return _of(t.weak, runs_of(11).batches)
 
 
 def recomputation() -> Curves:
     """Figure 17: what needs more than the memory is left out."""
-    runs = {batch: t.figure_17(batch) for batch in runs_of(17).batches}
+    of = paper_figures()["17"]
+    names = ("without recomputation", "full recomputation")
     return {
         name: [
-            (batch, batch / p[how].step_time_s)
-            for batch, p in runs.items()
-            if p[how].risk_of_oom <= 0.5
+            (batch, batch / p.step_time_s)
+            for batch in of.batches
+            for p in (runs("17", batch)[how],)
+            if p.risk_of_oom <= 0.5
         ]
-        for name, how in (
-            ("without recomputation", "none"),
-            ("full recomputation", "full"),
-        )
+        for name, how in zip(names, of.values, strict=True)
     }
 
 
 def scatter_gather() -> Curves:
     """Figure 18."""
+    of = paper_figures()["18"]
     return {
         f"stage messages {how}": [
-            (b, t.tflops(t.interleaving(b, how)[1][2]))
-            for b in runs_of(18).batches
+            (b, rates("18", b, how)[of.values[-1]]) for b in of.batches
         ]
         for how in ("scattered", "whole")
     }
 
 
-def figure_6() -> Curves:
-    """Figure 6: (n - d)/b'."""
-    cases = ((32, 32), (32, 128), (128, 128), (128, 512))
+def table_1(column: str) -> Curves:
+    """Table 1 as predicted or printed."""
+    rows = tables.table_1_rows()
+    return {column: [(row.gpus, getattr(row, column)) for row in rows]}
+
+
+def table_2(column: str) -> Curves:
+    """Figure 10, predicted or printed; ZeRO-3 by the share of the links that its software left a
+    BERT.
+    """
+    rows = tables.table_2_pairs()
+    models = dict.fromkeys(row.model for row in rows)
+    more = ", printed" if column == "printed" else ""
     return {
-        f"n {n}, b' {ratio}": [
-            (d, f.bubble_share(n, d, ratio))
-            for d in (1, 2, 4, 8, 16, 32, 64)
-            if d <= n
+        f"{scheme}, {model.removeprefix('GPT ')}{more}": [
+            (getattr(r, f"{of}gpus"), getattr(r, f"{of}{column}"))
+            for r in rows
+            if r.model == model
         ]
-        for n, ratio in cases
-    }
-
-
-def estimates() -> Curves:
-    """Figure 8, relative to the best microbatch."""
-    by_batch = {
-        batch: {b: t.estimate(batch, b) for b in runs_of(8).varied}
-        for batch in runs_of(8).batches
-    }
-    return {
-        f"batch {batch}": [
-            (b, x / max(rates.values())) for b, x in rates.items()
-        ]
-        for batch, rates in by_batch.items()
-    }
-
-
-def schedule_figure() -> Curves:
-    """Figure 12."""
-    of = runs_of(12)
-    by_batch = {batch: t.interleaving(batch) for batch in of.batches}
-    return {
-        name: [
-            (batch, t.tflops(runs[i][2])) for batch, runs in by_batch.items()
-        ]
-        for i, name in enumerate(("1F1B", f"interleaved, {of.chunks} chunks"))
+        for scheme, of in (("PTD-P", ""), ("ZeRO-3", "zero3_"))
+        for model in models
     }
 
 
 def fused(ours: bool) -> Curves:
     """Section 5.8: gains of fused operators in per cent, printed or predicted."""
     return {
-        f"{shape[0]}, {'predicted' if ours else 'printed'}": [
-            (
-                float(shape[0].rstrip("B")),
-                100 * (t.unfused(*shape) - 1 if ours else gain),
-            )
+        f"{name}, {'predicted' if ours else 'printed'}": [
+            (float(name.rstrip("B")), 100 * gains[ours])
         ]
-        for shape, gain in t.FUSED
+        for name, gains in t.fused_gains().items()
     }
 
 
@@ -159,29 +130,14 @@ def _crossing(ours: bool) -> Curves:
     }
 
 
-def varied(figure: int) -> Curves:
-    """Figures 13 to 16."""
-    return _of(partial(t.varied, figure), runs_of(figure).batches)
-
-
-def _of(
-    runs: Callable[[int], Sequence[t.Run]], batches: Sequence[int]
-) -> Curves:
-    return {
-        f"batch {b}": [(value, t.tflops(p)) for _, value, p in runs(b)]
-        for b in batches
-    }
-
-
 @cache
 def claims() -> tuple[Check, ...]:
     """What the paper says of its figures, beside ours."""
-    both = tables.predicted_table_1(), tables.predicted_table_2()
     return (
-        *tables.table_rates(*both),
+        *tables.table_rates(),
         zero3.whole_links(),
         *zero3.lead_checks(),
-        *analysis.bubbles(),
+        *sourced("formula", analysis.bubbles()),
         *t.takeaway_checks(),
         *traffic.bisection_checks(),
     )
@@ -231,8 +187,8 @@ def table_1_sentence() -> str:
     printed.
     """
     (rises,) = (c for c in claims() if c.id == "table-1/rises with size")
-    rows = tables.predicted_table_1().rows
-    most = max(abs(row[-1]) for row in rows)
+    rows = tables.table_1_rows()
+    most = max(abs(row.difference) for row in rows)
     return (
         f"within {percent(most, 0)} in all {len(rows)} rows; but of the {rises.published:g} pairs"
         " of neighbours in which the larger model is faster in the paper (one more is a tie),"
@@ -240,31 +196,21 @@ def table_1_sentence() -> str:
     )
 
 
-class Shown(NamedTuple):
-    """A figure of the paper, or its table 1."""
+@dataclass(frozen=True)
+class Shown:
+    """A figure of the paper with its lines."""
 
-    number: str
-    what: str
+    paper: MegatronFigure
     curves: Callable[[], Curves]
-    x: str
-    y: str
-    under: str
-    """The set of assumptions; empty where a formula is drawn."""
     printed: Callable[[], Curves] = dict
     """Points of the paper."""
-    said: tuple[float | None, str] = (None, "")
-    """What its text says where it prints no points, and the x that it is about."""
-    about: tuple[str, ...] = ()
-    """Parts of the ids of the checks that are about it; empty: those named after it."""
     sentence: Callable[[], str] | None = None
     """What we get, in words; None: from the checks."""
-    names: Mapping[float, str] = {}
-    """Names of values of x that are no numbers."""
 
     @property
     def checks(self) -> tuple[Check, ...]:
         """What the paper says of it, judged."""
-        about = self.about or (f"fig-{self.number}/",)
+        about = self.paper.about or (f"fig-{self.paper.number}/",)
         return tuple(c for c in claims() if any(a in c.id for a in about))
 
     @property
@@ -283,33 +229,26 @@ class Shown(NamedTuple):
         return f"ours: {words}: {'NOT ' if off else ''}reproduced"
 
     @property
-    def title(self) -> str:
-        """Where in the paper, and the set of assumptions that ours are predicted under."""
-        figure = "figure " if self.number[0].isdigit() else ""
-        where = (figure + self.number.replace("-", " ")).capitalize()
-        by = f" ({self.under})" if self.under else ""
-        return f"{where}: {self.what}{by}"
-
-    @property
     def figure(self) -> PaperFigure:
         """To be drawn."""
-        of = "fig-" if self.number[0].isdigit() else ""
-        name = f"megatron-{of}{self.number}"
+        of = "fig-" if self.paper.number[0].isdigit() else ""
+        name = f"megatron-{of}{self.paper.number}"
         return PaperFigure(name, self.draw, lambda: self.table(name))
 
     def draw(self) -> Any:
         """Ours, and open markers for what is printed."""
         from ...report.figures_megatron import line_figure
 
+        of = self.paper
         return line_figure(
             self.curves(),
-            self.title,
-            self.x,
-            y=self.y,
+            of.title,
+            of.x,
+            y=of.y,
             printed=self.printed(),
-            said=self.said,
+            said=(of.at, of.said),
             verdict=self.verdict,
-            names=self.names,
+            names=dict(enumerate(of.names, 1)),
         )
 
     def table(self, name: str) -> PaperTable:
@@ -320,171 +259,34 @@ class Shown(NamedTuple):
             for k, points in curves.items()
             for a, b in points
         )
-        return PaperTable(name, self.title, ("", self.x, self.y), rows)
+        return PaperTable(
+            name, self.paper.title, ("", self.paper.x, self.paper.y), rows
+        )
 
 
-EVERY = (
-    Shown(
-        "6",
-        what="bubble against data parallelism, t = 1",
-        curves=figure_6,
-        x="d (data-parallel size)",
-        y="bubble over ideal time, (p-1)/m",
-        under="",
-        said=(
-            None,
-            "a formula, nothing measured; b' = batch / microbatch",
-        ),
+LINES: dict[str, tuple[Callable[[], Any], ...]] = {
+    "6": (bubbles,),
+    "8": (estimates,),
+    "10": (
+        partial(table_2, "predicted"),
+        partial(table_2, "printed"),
+        zero3.sentence,
     ),
-    Shown(
-        "7",
-        what="1B (4 layers, h 4096) on one GPU",
-        curves=figure_7,
-        x="microbatch",
-        y=RATE,
-        under="realistic",
-        said=(None, "rises with the microbatch, up to 1.3 times"),
+    "12": (schedules,),
+    "17": (recomputation,),
+    "18": (scatter_gather,),
+    "table-1": (
+        partial(table_1, "predicted"),
+        partial(table_1, "printed"),
+        table_1_sentence,
     ),
-    Shown(
-        "8",
-        what="1B, p 8, t 8: (b'/b + p - 1)(t_f + t_b), predicted",
-        curves=estimates,
-        x="microbatch",
-        y="throughput over the best of its batch",
-        under="realistic",
-        said=(4, "best at 4 for both batches"),
-    ),
-    Shown(
-        "10",
-        what="PTD-P; ZeRO-3 by the share of the links that its software left a BERT",
-        curves=table_2,
-        x="GPUs",
-        y=RATE,
-        under="realistic",
-        printed=printed_2,
-        said=(
-            None,
-            "PTD-P ahead by 6 % and 24 %, by 70 % with twice the GPUs",
-        ),
-        about=("with whole links", "fig-10/", "table-2/"),
-        sentence=zero3.sentence,
-    ),
-    Shown(
-        "11",
-        what="weak scaling of the pipeline, t 8",
-        curves=weak_scaling,
-        x="p (pipeline stages)",
-        y=RATE,
-        under="realistic",
-        said=(None, "falls with p, less at the larger batch"),
-    ),
-    Shown(
-        "12",
-        what="175B on 96 GPUs, t 8, p 12: interleaving",
-        curves=schedule_figure,
-        x="batch",
-        y=RATE,
-        under="realistic",
-        said=(
-            None,
-            "10+ % (abstract), as much as 10 % (introduction), and closing",
-        ),
-    ),
-    Shown(
-        "13",
-        what="162.2B on 64 GPUs: tensor against pipeline",
-        curves=partial(varied, 13),
-        x="t (p = 64/t)",
-        y=RATE,
-        under="realistic",
-        said=(8, "best at t 8, p 8"),
-    ),
-    Shown(
-        "14",
-        what="5.9B on 64 GPUs: data against pipeline",
-        curves=partial(varied, 14),
-        x="d (p = 64/d)",
-        y=RATE,
-        under="realistic",
-        said=(
-            None,
-            "rises with d; it begins at a model-parallel size of 2, too",
-        ),
-    ),
-    Shown(
-        "15",
-        what="5.9B on 64 GPUs: tensor against data",
-        curves=partial(varied, 15),
-        x="t (d = 64/t)",
-        y=RATE,
-        under="realistic",
-        said=(8, "collapses beyond t 8, a server"),
-    ),
-    Shown(
-        "16",
-        what="91B on 64 GPUs, t 8, p 8: microbatch",
-        curves=partial(varied, 16),
-        x="microbatch",
-        y=RATE,
-        under="realistic",
-        said=(2, "best at 2 for both batches"),
-    ),
-    Shown(
-        "17",
-        what="145B on 128 GPUs, t 8, p 16",
-        curves=recomputation,
-        x="batch",
-        y="sequences/s, predicted",
-        under="realistic",
-        said=(
-            None,
-            "33 % less at small batches, twice the best without at large ones",
-        ),
-    ),
-    Shown(
-        "18",
-        what="175B on 96 GPUs, interleaved, 4 chunks",
-        curves=scatter_gather,
-        x="batch",
-        y=RATE,
-        under="realistic",
-        said=(None, "up to 11 % more with scatter and gather"),
-    ),
-    Shown(
-        "table-1",
-        what="weak scaling of ten models",
-        curves=table_1_figure,
-        x="GPUs",
-        y=RATE,
-        under="realistic",
-        printed=printed_1,
-        said=(None, "larger models are faster"),
-        about=("TFLOP_per_s a GPU", "rises with size"),
-        sentence=table_1_sentence,
-    ),
-    Shown(
-        "section-5.8",
-        what="fused operators over each operation in a pass of its own",
-        curves=lambda: fused(ours=True),
-        x="parameters [1e9]",
-        y="gain in throughput [%]",
-        under="realistic",
-        printed=lambda: fused(ours=False),
-        said=(None, "19 % for 175B, 11 % for 530B"),
-        about=("fused operators/",),
-    ),
-    Shown(
-        "section-5.9",
-        what="bandwidth across the bisection, 1T on 3,072 GPUs",
-        curves=lambda: _crossing(ours=True),
-        x="what crosses it",
-        y="TB/s one way",
-        under="realistic",
-        printed=lambda: _crossing(ours=False),
-        said=(None, "0.892 and 12.9 TB/s"),
-        about=("bisection/",),
-        names={1: "stage sends", 2: "all-reduces of gradients"},
-    ),
+    "section-5.8": (partial(fused, True), partial(fused, False)),
+    "section-5.9": (partial(_crossing, True), partial(_crossing, False)),
+}
+"""Figure -> its lines, its printed points and its sentence; the others go over what varies."""
+EVERY = tuple(
+    Shown(of, *LINES.get(number, (partial(by_value, number),)))
+    for number, of in paper_figures().items()
 )
 """In the order of the paper, tables and sections after the figures."""
 

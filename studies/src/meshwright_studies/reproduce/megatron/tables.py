@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from meshwright import catalog
 from meshwright.count import model as counted
@@ -16,6 +16,7 @@ from meshwright.describe.framework import framework
 from meshwright.describe.job import PRECISIONS, Job
 from meshwright.describe.layout import Layout
 from meshwright.describe.model import Model
+from meshwright.num import Num
 from meshwright.prediction.prediction import predict
 
 from ... import shipped
@@ -163,59 +164,60 @@ def training_times() -> Iterator[Check]:
     )
 
 
-def table_rates(first: PaperTable, second: PaperTable) -> Iterator[Check]:
+def table_rates() -> Iterator[Check]:
     """TFLOP/s a GPU of both tables as predicted, and what the paper concludes from them: models of
     table 1 are the faster the larger they are, but for the last; PTD-P is ahead of ZeRO-3, more so
-    with more GPUs. ZeRO-3's half has a number fitted to itself: what it would be without is asked
-    too.
+    with more GPUs.
     """
-    for model, *_, printed, ours, _ in first.rows:
-        id = f"table-1/{str(model).removeprefix('megatron-').upper()}/TFLOP_per_s a GPU"
+    first = table_1_rows()
+    for row in first:
+        name = row.model.removeprefix("megatron-").upper()
         yield check(
-            id,
-            published=printed,
-            computed=ours,
+            f"table-1/{name}/TFLOP_per_s a GPU",
+            published=row.printed,
+            computed=row.predicted,
             tolerance=PREDICTED_WITHIN,
             note=UNFITTED,
         )
-    rising = [
-        a[-2] < b[-2] for a, b in zip(first.rows, first.rows[1:], strict=False)
-    ]
-    told = [
-        a[-3] < b[-3] for a, b in zip(first.rows, first.rows[1:], strict=False)
-    ]
+    printed, both = 0, 0
+    for a, b in zip(first, first[1:], strict=False):
+        if a.printed < b.printed:
+            printed += 1
+            both += a.predicted < b.predicted
     words = (
         "pairs of neighbours in which the larger model is printed as faster (of nine: one falls,"
         " the last is a tie), and in how many of them it is here"
     )
     yield check(
         "table-1/rises with size",
-        published=sum(told),
-        computed=sum(a and b for a, b in zip(told, rising, strict=True)),
+        published=printed,
+        computed=both,
         tolerance=0.0,
         note=words,
     )
-    for row in second.rows:
-        model, gpus, rate, ours, others, theirs, zero3, whole = row[:8]
-        lead, predicted, _ = row[8:]
-        id = f"table-2/{model}"
+    for pair in table_2_pairs():
+        id = f"table-2/{pair.model}"
         yield check(
-            f"{id}/PTD-P/{gpus} GPUs/TFLOP_per_s",
-            published=rate,
-            computed=ours,
+            f"{id}/PTD-P/{pair.gpus} GPUs/TFLOP_per_s",
+            published=pair.printed,
+            computed=pair.predicted,
             tolerance=PREDICTED_WITHIN,
             note=UNFITTED,
         )
         yield check(
-            f"{id}/ZeRO-3/{others} GPUs/TFLOP_per_s",
-            published=theirs,
-            computed=zero3,
+            f"{id}/ZeRO-3/{pair.zero3_gpus} GPUs/TFLOP_per_s",
+            published=pair.zero3_printed,
+            computed=pair.zero3_predicted,
             tolerance=ZERO3_WITHIN,
-            note=f"{UNFITTED}; {ELSEWHERE}; with whole links it would be {whole:.0f}",
+            note=f"{UNFITTED}; {ELSEWHERE}; with whole links it would be {pair.whole:.0f}",
         )
-        words = f"PTD-P over ZeRO-3: printed {lead:.2f}, predicted {predicted:.2f}; {ELSEWHERE}"
         # printed ahead in all six
-        yield holds(f"{id}/PTD-P ahead/{gpus} GPUs", predicted > 1, words)
+        yield holds(
+            f"{id}/PTD-P ahead/{pair.gpus} GPUs",
+            pair.over > 1,
+            f"PTD-P over ZeRO-3: printed {pair.printed_over:.2f}, predicted {pair.over:.2f};"
+            f" {ELSEWHERE}",
+        )
 
 
 PREDICTED_WITHIN = 0.10
@@ -255,17 +257,44 @@ def layout_of_row(row: Row) -> Layout:
     )
 
 
+class Table1Row(NamedTuple):
+    """A model of table 1; rates in TFLOP/s a GPU."""
+
+    model: str
+    t: Num
+    p: Num
+    gpus: int
+    batch: int
+    microbatch: Num
+    chunks: Num
+    printed: float
+    predicted: float
+    difference: float
+
+
+@cache
+def table_1_rows() -> tuple[Table1Row, ...]:
+    """Table 1 beside the default assumption set."""
+    return tuple(
+        Table1Row(
+            row["model"]["name"],
+            t=l.tp,
+            p=l.pp,
+            gpus=row["hardware"]["count"],
+            batch=row["global_batch"],
+            microbatch=l.microbatch,
+            chunks=l.interleave,
+            printed=row["measured"]["tflops_per_gpu"],
+            predicted=row["measured"]["tflops_per_gpu"] * ratio,
+            difference=ratio - 1,
+        )
+        for row, l, ratio in table_runs()
+        if "t1" in row["id"]
+    )
+
+
 def predicted_table_1() -> PaperTable:
     """Table 1 as the default assumption set predicts it."""
-    rows = []
-    for row, l, ratio in table_runs():
-        if "t1" in row["id"]:
-            rate = row["measured"]["tflops_per_gpu"]
-            name = row["model"]["name"]
-            gpus = row["hardware"]["count"]
-            batch = row["global_batch"]
-            shown = (l.tp, l.pp, gpus, batch, l.microbatch, l.interleave)
-            rows.append((name, *shown, rate, rate * ratio, ratio - 1))
     columns = (
         "model",
         "t",
@@ -282,43 +311,68 @@ def predicted_table_1() -> PaperTable:
         "megatron-table-1-predicted",
         f"Table 1: {PREDICTED} these runs)",
         columns,
-        tuple(rows),
+        table_1_rows(),
     )
 
 
-def predicted_table_2() -> PaperTable:
-    """Table 2 as the default assumption set predicts it: how far PTD-P is ahead of ZeRO-3 on about
-    as many GPUs, and how far it would be if ZeRO-3's gathers had the links whole.
+class Table2Pair(NamedTuple):
+    """A run of PTD-P in table 2 and that of ZeRO-3 on about as many GPUs; rates in TFLOP/s a
+    GPU.
     """
-    halves: dict[bool, list[tuple[str, int, float, float, float]]] = {
+
+    model: str
+    gpus: int
+    printed: float
+    predicted: float
+    zero3_gpus: int
+    zero3_printed: float
+    zero3_predicted: float
+    whole: float
+    """Of ZeRO-3, if its gathers had the links whole."""
+    printed_over: float
+    """PTD-P over ZeRO-3."""
+    over: float
+    over_whole: float
+
+
+@cache
+def table_2_pairs() -> tuple[Table2Pair, ...]:
+    """Table 2 beside the default assumption set: each model on three numbers of GPUs, ascending."""
+    halves: dict[bool, list[tuple[dict[str, Any], float, float]]] = {
         True: [],
         False: [],
     }
     for row, l, ratio in table_runs():
         if "t2" in row["id"]:
             rate = row["measured"]["tflops_per_gpu"]
-            gathers = l.zero == 3
-            halves[gathers].append(
-                (
-                    row["model"]["name"],
-                    row["hardware"]["count"],
-                    rate,
-                    rate * ratio,
-                    rate
-                    * ratio
-                    * (gain_of_whole_links(row) if gathers else 1.0),
-                )
+            halves[l.zero == 3].append((row, rate, rate * ratio))
+    pairs = []
+    for ptd, zero3 in zip(halves[False], halves[True], strict=True):
+        row, printed, predicted = ptd
+        other, zero3_printed, zero3_predicted = zero3
+        whole = zero3_predicted * gain_of_whole_links(other)
+        pairs.append(
+            Table2Pair(
+                row["model"]["name"],
+                gpus=row["hardware"]["count"],
+                printed=printed,
+                predicted=predicted,
+                zero3_gpus=other["hardware"]["count"],
+                zero3_printed=zero3_printed,
+                zero3_predicted=zero3_predicted,
+                whole=whole,
+                printed_over=printed / zero3_printed,
+                over=predicted / zero3_predicted,
+                over_whole=predicted / whole,
             )
-    rows = tuple(
-        (
-            *ptd[:4],
-            *zero3[1:],
-            ptd[2] / zero3[2],
-            ptd[3] / zero3[3],
-            ptd[3] / zero3[4],
         )
-        for ptd, zero3 in zip(halves[False], halves[True], strict=True)
-    )
+    return tuple(pairs)
+
+
+def predicted_table_2() -> PaperTable:
+    """Table 2 as the default assumption set predicts it: how far PTD-P is ahead of ZeRO-3 on about
+    as many GPUs, and how far it would be if ZeRO-3's gathers had the links whole.
+    """
     columns = (
         "model",
         "GPUs, PTD-P",
@@ -336,7 +390,7 @@ def predicted_table_2() -> PaperTable:
         "megatron-table-2-predicted",
         f"Table 2: {PREDICTED} these runs; {ELSEWHERE})",
         columns,
-        rows,
+        table_2_pairs(),
     )
 
 
