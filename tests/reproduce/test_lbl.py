@@ -278,7 +278,7 @@ def test_a_wrong_statement_is_a_mismatch(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     wrong = statements.Statement("x", 1.0, lambda a: 2.0, 0.1, (3.0, "known"))
-    monkeypatch.setattr(statements, "statements", lambda: (wrong,))
+    monkeypatch.setattr(statements, "statements", lambda: iter([wrong]))
     assert [c.status for c in statements.statement_checks()] == ["mismatch"]
 
 
@@ -321,9 +321,13 @@ BEST = ["data", "1d_tp", "gpt3_1T", "B200-NVS8", "by_n", "16384"]
     ("path", "value", "words"),
     [
         ([*BEST, "config", "dp"], 31, "is not 16384 GPUs"),
-        ([*BEST, "config", "dp"], 0, "dp must be a positive number"),
-        ([*BEST, "config", "dp"], 1.5, "dp must be a whole number"),
-        ([*BEST, "config", "tp1"], True, "tp1 must be a positive number"),
+        ([*BEST, "config", "dp"], 0, "best.dp must be at least 1, not 0"),
+        ([*BEST, "config", "dp"], 1.5, "dp must be a whole number, not 1.5"),
+        (
+            [*BEST, "config", "tp1"],
+            True,
+            "tp1 must be a whole number, not true",
+        ),
         ([*BEST, "config", "nvs_placement"], {"tp1": 3}, "must divide tp1 8"),
         (
             [*BEST, "config", "nvs_placement"],
@@ -334,9 +338,13 @@ BEST = ["data", "1d_tp", "gpt3_1T", "B200-NVS8", "by_n", "16384"]
         (
             [*BEST, "iteration_time_s"],
             float("nan"),
-            "iteration_time_s must be a positive number",
+            "iteration_time_s must be a finite number, not nan",
         ),
-        ([*BEST, "iteration_time_s"], "fast", "not 'fast'"),
+        (
+            [*BEST, "iteration_time_s"],
+            "fast",
+            "iteration_time_s 'fast' has no number",
+        ),
         ([*BEST, "runners_up"], {}, "runners_up must be a list"),
         (["_gpus", "B200", "nic_factor"], 2, "nic_factor 2 is not supported"),
         (["_gpus", "B200"], None, "_gpus: B200 must be a table"),
@@ -351,7 +359,7 @@ BEST = ["data", "1d_tp", "gpt3_1T", "B200-NVS8", "by_n", "16384"]
         (
             ["data", "1d_tp", "gpt3_1T", "B200-NVS8", "nvs"],
             -8,
-            "nvs must be a positive number",
+            "nvs must be at least 1, not -8",
         ),
     ],
 )
@@ -539,7 +547,7 @@ def test_a_question_asked_under_other_names_is_searched_once() -> None:
     ],
 )
 def test_the_optimum_of_the_code_spares_a_search_and_changes_none(
-    strategy: str, model: tuple[str, str], n: int
+    strategy: str, model: str, n: int
 ) -> None:
     """The repaired optimum beside a search that knows nothing of the other edition."""
     job = figures.paper_job(model, gpu="b200", nvs=8, n=n)

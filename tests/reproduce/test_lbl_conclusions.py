@@ -61,8 +61,7 @@ def test_a_picture_has_the_letters_of_the_paper_and_the_gib_of_its_table() -> (
     )
     rows = [t.get_text() for t in figure.subfigs[0].axes[-1].get_yticklabels()]
     assert {"tp (n1)", "pp (np)", "dp (nd)"} < set(rows)
-    row = figures.figure_row(figures.FigurePoint("one", 16384, p))
-    shown = dict(zip(figures.COLUMNS, row, strict=False))
+    shown = figures.figure_row(figures.FigurePoint("one", 16384, p), p)
     # 61.2 GiB, in the text of the paper
     assert shown["memory GiB"] == pytest.approx(61.2, abs=0.05)
 
@@ -114,7 +113,7 @@ def test_a_job_file_for_each_system() -> None:
 
 def test_the_sets_name_alone_gives_the_papers_numbers() -> None:
     """4.46 days and 65.67 GB at tp 8, pp 64 on 16,384 B200 in domains of 8."""
-    best = figures.fastest_that_fits(
+    best = figures.fastest_layout(
         "1d_tp", load_job(EXAMPLES / "b200-nvs8.toml")
     )
     p = best.prediction

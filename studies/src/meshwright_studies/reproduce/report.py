@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -67,6 +67,19 @@ class PaperTable:
     title: str
     columns: tuple[str, ...]
     rows: tuple[tuple[Any, ...], ...]
+
+
+def table_of(
+    name: str, title: str, rows: Iterable[Mapping[str, Any]]
+) -> PaperTable:
+    """A table of rows that say, in the same order, what stands under each column."""
+    every = list(rows)
+    return PaperTable(
+        name,
+        title,
+        columns=tuple(every[0]) if every else (),
+        rows=tuple(tuple(row.values()) for row in every),
+    )
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
+from statistics import median
 
 from meshwright import catalog
 from meshwright.describe.assumptions import LBL, Assumptions
@@ -18,11 +19,12 @@ from meshwright.search import search
 from ..report import Check
 from . import figures, spots
 from .defects import LBL_CODE
-from .figures import GPT, SYSTEMS, VIT, FigurePoint
+from .figures import SYSTEMS, VIT, FigurePoint
 from .optima import space
 from .plots import speedups
 from .saved import FP16
 from .spots import job_of
+from .statements import stated
 
 LEAST, MOST = 5.0, 10.0
 """Percent: "speedups of approximately 5-10% across various GPU scales"."""
@@ -94,7 +96,7 @@ def conclusions() -> Iterator[Conclusion]:
         "fig-4a/pp at 4096 GPUs",
         said="PP increases to the depth until 4096 GPUs",
         published=deepest,
-        value=lambda a: pp_at(4096, a),
+        value=partial(stated, "4a", "4096", "pp"),
         holds=lambda pp: pp == deepest,
     )
     yield Conclusion(
@@ -123,7 +125,7 @@ def conclusions() -> Iterator[Conclusion]:
             f"fig-{name}/median gain over 1D, %",
             said=f"approximately {LEAST:g} to {MOST:g} % across GPU scales",
             published=LEAST,
-            value=lambda a, s=strategy: middle(gains(s, a)),  # type: ignore[misc]
+            value=lambda a, s=strategy: median(gains(s, a)),  # type: ignore[misc]
             holds=lambda x: LEAST <= x <= MOST,
             round=True,
         )
@@ -134,19 +136,6 @@ def conclusions() -> Iterator[Conclusion]:
             value=lambda a, s=strategy: sum(x < BELOW for x in gains(s, a)),  # type: ignore[misc]
             holds=lambda n: n == 0,
         )
-
-
-def pp_at(n: int, a: Assumptions) -> float:
-    """Stages of the optimum of figure 4a."""
-    return float(
-        next(
-            p.prediction.layout.pp
-            for p in figures.optima_by_gpus(
-                "1d_tp", model=GPT, gpu="b200", nvs=8, a=a
-            )
-            if p.n == n and p.prediction
-        )
-    )
 
 
 @cache
@@ -183,9 +172,7 @@ def split_sizes(a: Assumptions) -> float:
     return float(
         sum(
             p.prediction.layout.cp > 1
-            for p in figures.optima_by_gpus(
-                "2d_tp_summa", model=GPT, gpu="b200", nvs=64, a=a
-            )
+            for p in figures.points_of("A3b", a)
             if p.prediction
         )
     )
@@ -194,12 +181,6 @@ def split_sizes(a: Assumptions) -> float:
 def gains(strategy: str, a: Assumptions) -> list[float]:
     """Percent over 1D of all systems and sizes."""
     return [x for of in speedups(strategy, a).values() for x in of.values()]
-
-
-def middle(values: list[float]) -> float:
-    """Their median."""
-    ordered = sorted(values)
-    return ordered[len(ordered) // 2]
 
 
 def table_a2() -> Iterator[Check]:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 
 from meshwright.describe.assumptions import LBL
 from meshwright.describe.job import Job
@@ -36,10 +36,14 @@ def space(strategy: str, job: Job, **chosen: tuple[int, ...]) -> Space:
     return theirs.but(**chosen)
 
 
+Optimum = tuple[float, Layout]
+"""Seconds, and the layout."""
+
+
 def optimum(
     strategy: str, job: Job, **chosen: tuple[int, ...]
-) -> tuple[float, Layout] | None:
-    """(seconds, layout) of the fastest layout that fits, or None."""
+) -> Optimum | None:
+    """The fastest layout that fits, or None."""
     return _fastest(strategy, question(job), tuple(sorted(chosen.items())))
 
 
@@ -70,7 +74,7 @@ def question(job: Job) -> Job:
 @cache
 def _fastest(
     strategy: str, job: Job, chosen: tuple[tuple[str, tuple[int, ...]], ...]
-) -> tuple[float, Layout] | None:
+) -> Optimum | None:
     """The optimum; of the repaired model from that of the authors' code, whose optimum, where it
     still fits, no optimum exceeds.
 
@@ -100,83 +104,65 @@ ONLY_CHEAPER = ("megatron", "context")
 
 
 def optimum_check(case: SavedCase) -> Check:
-    """The optimum of one case beside the published one."""
-    return _feasible(case) if case.saved else _infeasible(case)
+    """The optimum of one case beside the published one; where the authors found nothing that fits,
+    the number of layouts that do: 0.
+    """
+    repaired, theirs = (
+        optimum(case.strategy, replace(case.job, assumptions=a))
+        for a in (LBL, LBL_CODE)
+    )
+    return (_feasible if case.saved else _infeasible)(case, repaired, theirs)
 
 
-def _feasible(case: SavedCase) -> Check:
-    id = f"{case.id}/search"
+def _feasible(
+    case: SavedCase, ours: Optimum | None, theirs: Optimum | None
+) -> Check:
     best = case.saved[0]
-    fastest = optimum(case.strategy, case.job)
-    if fastest is None:
+    about = partial(Check, f"{case.id}/search", best.time_s)
+    if ours is None:
         note = "the search finds no layout that fits"
-        return Check(
-            id, best.time_s, computed=None, status="mismatch", note=note
-        )
-    seconds, layout = fastest
+        return about(None, "mismatch", note)
+    seconds, layout = ours
     repaired = float(step_time(case.job, best.job.layout))
-    if (
-        seconds <= best.time_s * (1 + EQUAL)
-        and abs(repaired / best.time_s - 1) <= EQUAL
-    ):
-        return Check(
-            id,
-            best.time_s,
-            computed=seconds,
-            status="match",
-            note=layout_in_a_line(layout),
-        )
-    with_defects = optimum(
-        case.strategy, replace(case.job, assumptions=LBL_CODE)
-    )
-    same = with_defects is not None and with_defects[0] <= best.time_s * (
-        1 + EQUAL
-    )
+    within = best.time_s * (1 + EQUAL)
+    if seconds <= within and abs(repaired / best.time_s - 1) <= EQUAL:
+        return about(seconds, "match", layout_in_a_line(layout))
     room = capacity(case.job)
     need = float(Prediction(case.job, best.job.layout).memory_use.total)
+    defects = touching(best.job.layout)
     good = (
-        same
-        and bool(touching(best.job.layout))
+        theirs is not None
+        and theirs[0] <= within
+        and bool(defects)
         and (seconds <= repaired * (1 + EQUAL) or need > room)
     )
-    names = ", ".join(d.name for d in touching(best.job.layout))
+    names = ", ".join(d.name for d in defects)
     size = f" but {need / GB:.5g} GB of {room / GB:g}" if need > room else ""
     then = (
-        f"{with_defects[0]:.6g} s ({layout_in_a_line(with_defects[1])})"
-        if with_defects
+        f"{theirs[0]:.6g} s ({layout_in_a_line(theirs[1])})"
+        if theirs
         else "nothing"
     )
-    note = (
+    return about(
+        seconds,
+        "explained" if good else "mismatch",
         f"{names or 'nothing'} repaired: the published optimum"
         f" ({layout_in_a_line(best.job.layout)}) takes {repaired:.6g} s{size}, the search finds"
-        f" {seconds:.6g} s ({layout_in_a_line(layout)}); with the defects it finds {then}"
+        f" {seconds:.6g} s ({layout_in_a_line(layout)}); with the defects it finds {then}",
     )
-    status = "explained" if good else "mismatch"
-    return Check(id, best.time_s, computed=seconds, status=status, note=note)
 
 
-def _infeasible(case: SavedCase) -> Check:
-    """The authors found nothing that fits: 0 layouts."""
-    id = f"{case.id}/infeasible"
-    fastest = optimum(case.strategy, case.job)
-    if fastest is None:
-        return Check(
-            id, 0.0, computed=0.0, status="match", note="nothing fits"
-        )
-    with_defects = optimum(
-        case.strategy, replace(case.job, assumptions=LBL_CODE)
-    )
-    note = f"with the defects repaired {layout_in_a_line(fastest[1])} fits ({fastest[0]:.6g} s)"
-    if with_defects is None:
-        return Check(
-            id,
-            0.0,
-            computed=1.0,
-            status="explained",
-            note=f"{note}; with them nothing does",
-        )
-    note += f"; with them {layout_in_a_line(with_defects[1])} does"
-    return Check(id, 0.0, computed=1.0, status="mismatch", note=note)
+def _infeasible(
+    case: SavedCase, ours: Optimum | None, theirs: Optimum | None
+) -> Check:
+    about = partial(Check, f"{case.id}/infeasible", 0.0)
+    if ours is None:
+        return about(0.0, "match", "nothing fits")
+    note = f"with the defects repaired {layout_in_a_line(ours[1])} fits ({ours[0]:.6g} s)"
+    if theirs is None:
+        return about(1.0, "explained", f"{note}; with them nothing does")
+    note += f"; with them {layout_in_a_line(theirs[1])} does"
+    return about(1.0, "mismatch", note)
 
 
 def layout_in_a_line(l: Layout) -> str:

@@ -3,25 +3,31 @@ format.
 
 A file is JSON: `_gpus` and `_models` describe hardware and models, `data` holds strategy -> model
 -> system -> `by_n` -> the best configuration for that many GPUs and its runners-up. Files come from
-strangers: everything is checked, every error is one sentence.
+strangers: every field that is used is checked by the class that holds it, others are passed over,
+every error is one sentence.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from meshwright.describe.assumptions import LBL
 from meshwright.describe.chip import Chip
 from meshwright.describe.cluster import Cluster
+from meshwright.describe.fields import Amount, Checked, Prose
+from meshwright.describe.frozendict import EMPTY
 from meshwright.describe.job import Job, Precision
 from meshwright.describe.layout import Layout
 from meshwright.describe.model import Model
 from meshwright.describe.network import Dim, Network
+from meshwright.describe.read import brief, read
 from meshwright.errors import BadInput, unknown
+from meshwright.prediction.prediction import Prediction
+from meshwright.units import DAY_S, GB
 
 from ..sources import read_json
 
@@ -41,19 +47,135 @@ FP16 = Precision(
 """They keep everything in two bytes; the optimizer's 12 bytes a parameter are
 `Optimizer.state_bytes`.
 """
-SAMPLES = {"gpt3_1T": 1e12 / 2048, "vit_era5": 350_000 * 80.0}
-"""Sequences of a whole training run (their figure 5): 1e12 tokens; 40 years of hourly ERA5 as they
-count, 80 times.
-"""
-ALIKE = {
-    "element_size": 2e-9,
-    "mask_element_size": 1e-9,
-    "flops_units": 1e-12,
-    "nic_factor": 1.0,
+SAMPLES = {
+    "gpt3_1T": 1e12 / 2048,
+    "gpt3-1t": 1e12 / 2048,
+    "vit_era5": 350_000 * 80.0,
+    "vit-era5": 350_000 * 80.0,
 }
-"""Fields of a GPU that must have these values where they are given: units, and one network card a
-GPU.
+"""Model by their name and by that of the catalogue -> sequences of a whole training run (their
+figure 5): 1e12 tokens; 40 years of hourly ERA5 as they count, 80 times.
 """
+
+
+@dataclass(frozen=True)
+class Gpu(Checked):
+    """One of `_gpus`: TFLOP/s, GB/s, seconds, shares."""
+
+    matrix_flops_fp16: float
+    vector_flops_fp16: float
+    hbm_bandwidth: float
+    nvlink_bandwidth: float
+    nvlink_latency: float
+    nvlink_eff: float
+    ib_bandwidth: float
+    ib_latency: float
+    ib_eff: float
+    element_size: float = 2e-9
+    mask_element_size: float = 1e-9
+    flops_units: float = 1e-12
+    nic_factor: float = 1.0
+
+    def conflict(self) -> str:
+        """Units must be ours, and every GPU have one network card."""
+        for name in (
+            "element_size",
+            "mask_element_size",
+            "flops_units",
+            "nic_factor",
+        ):
+            value, only = getattr(self, name), getattr(Gpu, name)
+            if value != only:
+                return (
+                    f"{name} {value:g} is not supported, it must be {only:g}"
+                )
+        return ""
+
+
+@dataclass(frozen=True)
+class Transformer(Checked):
+    """One of `_models`: l tokens, e hidden, h heads, depth layers, f feed-forward."""
+
+    l: int
+    e: int
+    h: int
+    depth: int
+    f: int | None = None
+
+    def conflict(self) -> str:
+        """Widths as everywhere in that paper."""
+        if self.e % self.h:
+            return f"e {self.e} must be a multiple of h {self.h}"
+        if self.f not in (None, 4 * self.e):
+            return f"f {self.f} must be 4 e = {4 * self.e}, as everywhere in that paper"
+        return ""
+
+
+@dataclass(frozen=True)
+class System(Checked):
+    """Of a strategy and model: GPUs with that much memory in domains of `nvs`."""
+
+    gpu: Prose
+    nvs: int
+    hbm_capacity_GB: float
+    global_batch: int
+    infeasible_n: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Near(Checked):
+    """Ranks of each axis in a fast domain."""
+
+    tp1: int = 1
+    tp2: int = 1
+    pp: int = 1
+    dp: int = 1
+
+
+@dataclass(frozen=True)
+class Configuration(Checked):
+    """A layout with its time and memory: tp1 = n1 is tp, tp2 = n2 is cp."""
+
+    tp1: int
+    tp2: int
+    dp: int
+    pp: int
+    micro_batch_size: int
+    iteration_time_s: float
+    memory_GB: float
+    summa_nb: int = 1
+
+
+@dataclass(frozen=True)
+class Best(Checked):
+    """What is published of the best configuration only."""
+
+    time_breakdown_s: Mapping[Prose, Amount] = EMPTY
+    memory_parts_GB: Mapping[Prose, Amount] = EMPTY
+    training_days_paper_fig5: float | None = None
+
+
+T = TypeVar("T")
+
+
+def known(cls: type[T], value: Any, where: str) -> T:
+    """The fields that a class has of a JSON object; what else it holds is passed over."""
+    names = {f.name for f in fields(cls)}  # type: ignore[arg-type]
+    data = {k: v for k, v in mapping(value, where).items() if k in names}
+    return read(cls, data, where[:200])
+
+
+def mapping(value: Any, where: str) -> Mapping[str, Any]:
+    """The value, which must be a JSON object."""
+    if not isinstance(value, dict):
+        raise BadInput(f"{where[:200]} must be a table, not {brief(value)}")
+    return value
+
+
+def run_days(p: Prediction) -> float | None:
+    """Days of the whole training run of figure 5: samples / batch steps, one after the other."""
+    samples = SAMPLES.get(p.job.model.name)
+    return samples and samples / p.job.batch * p.step_time_s / DAY_S
 
 
 @dataclass(frozen=True)
@@ -89,20 +211,20 @@ def read_saved(file: Path) -> tuple[SavedCase, ...]:
     """The cases of a file, in its order. Raises BadInput."""
     root = read_json(file)
     cases = []
-    gpus = object_at(root, "_gpus", "")
-    models = object_at(root, "_models", "")
-    for strategy, by_model in object_at(root, "data", "").items():
+    gpus, models, data = (
+        mapping(root.get(k), k) for k in ("_gpus", "_models", "data")
+    )
+    for strategy, by_model in data.items():
         if strategy not in SCHEME:
             raise unknown("strategy", strategy, SCHEME)
         for name, by_system in mapping(by_model, strategy).items():
-            model = model_of(name, object_at(models, name, "_models"))
-            for system, entry in mapping(
-                by_system, f"{strategy}/{name}"
-            ).items():
+            model = model_of(name, models.get(name))
+            where = f"{strategy}/{name}"
+            for system, entry in mapping(by_system, where).items():
                 cases += _system(
                     (strategy, name, system),
                     model,
-                    mapping(entry, f"{strategy}/{name}/{system}"),
+                    mapping(entry, f"{where}/{system}"),
                     gpus,
                 )
     return tuple(cases)
@@ -116,103 +238,79 @@ def _system(
 ) -> list[SavedCase]:
     """The cases of one strategy, model and system."""
     where = "/".join(key)[:200]
-    gpu = str(entry.get("gpu"))
-    chip, network = hardware(
-        gpu,
-        object_at(gpus, gpu, "_gpus"),
-        whole_at(entry, "nvs", where),
-        number_at(entry, "hbm_capacity_GB", where),
-    )
-    batch = whole_at(entry, "global_batch", where)
+    system = known(System, entry, where)
+    chip, network = hardware(system, gpus.get(system.gpu))
     by_gpus = {
         _count(n, where): mapping(v, f"{where}/{n}")
-        for n, v in object_at(entry, "by_n", where).items()
+        for n, v in mapping(entry.get("by_n"), f"{where}: by_n").items()
     }
-    none = entry.get("infeasible_n", [])
-    if not isinstance(none, list):
-        raise BadInput(f"{where}: infeasible_n must be a list of GPU counts")
     cases = []
-    for n in sorted({*by_gpus, *(_count(n, where) for n in none)}):
+    for n in sorted({*by_gpus, *system.infeasible_n}):
         id = f"{where}/{n}"
         cluster = Cluster(chip, network, n, key[2])
-        job = Job(model, cluster, batch, precision=FP16, assumptions=LBL)
+        job = Job(
+            model,
+            cluster,
+            system.global_batch,
+            precision=FP16,
+            assumptions=LBL,
+        )
         saved = (
-            _configurations(id, job, by_gpus[n], key) if n in by_gpus else ()
+            _configurations(id, job, by_gpus[n], key[0])
+            if n in by_gpus
+            else ()
         )
         cases.append(SavedCase(id, *key, job, saved))
     return cases
 
 
-def _count(n: Any, where: str) -> int:
-    text = str(n)
-    if (
-        not (text.isascii() and text.isdigit())
-        or not 0 < len(text) <= 7
-        or int(text) == 0
-    ):
-        raise BadInput(f"{where}: {text[:40]!r} is not a number of GPUs")
-    return int(text)
+def _count(n: str, where: str) -> int:
+    if not (n.isascii() and n.isdigit()) or not 0 < len(n) <= 7 or not int(n):
+        raise BadInput(f"{where}: {n[:40]!r} is not a number of GPUs")
+    return int(n)
 
 
 def _configurations(
-    id: str, job: Job, entry: Mapping[str, Any], key: tuple[str, str, str]
+    id: str, job: Job, entry: Mapping[str, Any], strategy: str
 ) -> tuple[Saved, ...]:
     """The best configuration and its runners-up."""
     config = {
-        **object_at(entry, "config", id),
+        **mapping(entry.get("config"), f"{id}: config"),
         **{k: entry.get(k) for k in ("iteration_time_s", "memory_GB")},
     }
     others = entry.get("runners_up", [])
     if not isinstance(others, list):
         raise BadInput(f"{id}: runners_up must be a list of configurations")
-    best = _saved(f"{id}/best", job, config, key[0])
-    best = replace(
-        best,
-        time_parts=_parts(entry, "time_breakdown_s", id, 1.0),
-        memory_parts=_parts(entry, "memory_parts_GB", id, 1e9),
-        days=(
-            number_at(entry, "training_days_paper_fig5", id)
-            if "training_days_paper_fig5" in entry and key[1] in SAMPLES
-            else None
-        ),
-    )
+    best = known(Best, entry, id)
     rest = (
-        _saved(
-            f"{id}/runner-up-{i}",
-            job,
-            mapping(o, f"{id}/runner-up-{i}"),
-            key[0],
-        )
+        _saved(f"{id}/runner-up-{i}", job, o, strategy)
         for i, o in enumerate(others, 1)
     )
-    return (best, *rest)
+    return (
+        replace(
+            _saved(f"{id}/best", job, config, strategy),
+            time_parts=best.time_breakdown_s,
+            memory_parts={k: GB * v for k, v in best.memory_parts_GB.items()},
+            days=best.training_days_paper_fig5,
+        ),
+        *rest,
+    )
 
 
-def _parts(
-    entry: Mapping[str, Any], name: str, where: str, unit: float
-) -> dict[str, float]:
-    """A table of numbers, in SI units; empty where there is none."""
-    parts = object_at(entry, name, where) if name in entry else {}
-    return {
-        k: unit * number_at(parts, k, f"{where}: {name}", zero=True)
-        for k in parts
-    }
-
-
-def _saved(
-    id: str, job: Job, config: Mapping[str, Any], strategy: str
-) -> Saved:
+def _saved(id: str, job: Job, config: Any, strategy: str) -> Saved:
     """A configuration with its time and memory."""
-    layout = layout_of(config, strategy, id)
+    said = known(Configuration, config, id)
+    near = known(Near, config.get("nvs_placement"), f"{id}: nvs_placement")
+    layout = layout_of(said, near, strategy, id)
     if layout.chips != job.cluster.chips:
         raise BadInput(
             f"{id}: tp1 {layout.tp} x tp2 {layout.cp} x pp {layout.pp} x dp {layout.dp} is not"
             f" {job.cluster.chips} GPUs"
         )
-    near = math.prod(shares[0] for shares in layout.placement.values())
-    if near > job.cluster.sizes[0]:
+    close = math.prod(shares[0] for shares in layout.placement.values())
+    if close > job.cluster.sizes[0]:
         raise BadInput(
-            f"{id}: nvs_placement puts {near} GPUs in a domain of {job.cluster.sizes[0]}"
+            f"{id}: nvs_placement puts {close} GPUs in a domain of {job.cluster.sizes[0]}"
         )
     if job.model.layers % layout.pp or job.batch % (
         layout.dp * layout.microbatch
@@ -225,74 +323,51 @@ def _saved(
         raise BadInput(
             f"{id}: tp1 {layout.tp} must divide the {job.model.heads} heads"
         )
-    time = number_at(config, "iteration_time_s", id)
-    memory = 1e9 * number_at(config, "memory_GB", id)
-    return Saved(id, replace(job, layout=layout), time, memory)
+    return Saved(
+        id,
+        replace(job, layout=layout),
+        said.iteration_time_s,
+        memory_bytes=1e9 * said.memory_GB,
+    )
 
 
-def layout_of(config: Mapping[str, Any], strategy: str, where: str) -> Layout:
-    """Our layout of one of the configurations: tp1 = n1 is tp, tp2 = n2 is cp; optimizer state is
-    sharded (ZeRO-1).
-    """
-    degrees = {
-        "tp": whole_at(config, "tp1", where),
-        "cp": whole_at(config, "tp2", where),
-        "dp": whole_at(config, "dp", where),
-        "pp": whole_at(config, "pp", where),
-    }
-    near = object_at(config, "nvs_placement", where)
+def layout_of(
+    said: Configuration, near: Near, strategy: str, where: str
+) -> Layout:
+    """Our layout of one of the configurations; optimizer state is sharded (ZeRO-1)."""
     names = {"tp": "tp1", "cp": "tp2", "dp": "dp", "pp": "pp"}
     placement = {}
-    for axis, degree in degrees.items():
-        share = (
-            whole_at(near, names[axis], f"{where}: nvs_placement")
-            if names[axis] in near
-            else 1
-        )
+    for axis, name in names.items():
+        degree, share = getattr(said, name), getattr(near, name)
         if degree % share:
             raise BadInput(
-                f"{where}: nvs_placement {names[axis]} {share} must divide {names[axis]} {degree}"
+                f"{where}: nvs_placement {name} {share} must divide {name} {degree}"
             )
         placement[axis] = (share, degree // share)
-    panels = (
-        whole_at(config, "summa_nb", where) if strategy == "2d_tp_summa" else 1
-    )
     return Layout(
-        tp=degrees["tp"],
-        cp=degrees["cp"],
-        dp=degrees["dp"],
-        pp=degrees["pp"],
-        microbatch=whole_at(config, "micro_batch_size", where),
+        tp=said.tp1,
+        cp=said.tp2,
+        dp=said.dp,
+        pp=said.pp,
+        microbatch=said.micro_batch_size,
         zero=1,
         scheme=SCHEME[strategy],
-        panels=panels,
+        panels=said.summa_nb if strategy == "2d_tp_summa" else 1,
         placement=placement,
     )
 
 
-def model_of(name: str, shape: Mapping[str, Any]) -> Model:
-    """Their transformer: l tokens, e hidden, h heads, depth layers, f feed-forward; no embedding
-    and no head.
-    """
-    where = f"_models/{name[:60]}"
-    l, e, h, depth = (
-        whole_at(shape, k, where) for k in ("l", "e", "h", "depth")
-    )
-    f = whole_at(shape, "f", where) if "f" in shape else 4 * e
-    if e % h:
-        raise BadInput(f"{where}: e {e} must be a multiple of h {h}")
-    if f != 4 * e:
-        raise BadInput(
-            f"{where}: f {f} must be 4 e = {4 * e}, as everywhere in that paper"
-        )
+def model_of(name: str, shape: Any) -> Model:
+    """Their transformer, which has no embedding and no head."""
+    said = known(Transformer, shape, f"_models: {name[:60]}")
     return Model(
         name,
-        layers=depth,
-        hidden=e,
-        heads=h,
-        ffn=f,
+        layers=said.depth,
+        hidden=said.e,
+        heads=said.h,
+        ffn=4 * said.e,
         vocab=0,
-        seq=l,
+        seq=said.l,
         gated=False,
         attention="full",
         norm="layernorm",
@@ -302,82 +377,24 @@ def model_of(name: str, shape: Mapping[str, Any]) -> Model:
     )
 
 
-def hardware(
-    name: str, gpu: Mapping[str, Any], nvs: int, hbm_gb: float
-) -> tuple[Chip, Network]:
-    """A GPU of their tables (TFLOP/s, GB/s, GB, s) in a fast domain of `nvs`, one network card a
-    GPU beyond it.
-    """
-    where = f"_gpus/{name[:60]}"
-    for key, value in ALIKE.items():
-        if key in gpu and number_at(gpu, key, where) != value:
-            raise BadInput(
-                f"{where}: {key} {gpu[key]} is not supported, it must be {value:g}"
-            )
-    matrix, vector = (
-        1e12 * number_at(gpu, f"{kind}_flops_fp16", where)
-        for kind in ("matrix", "vector")
-    )
+def hardware(system: System, gpu: Any) -> tuple[Chip, Network]:
+    """A GPU of their tables in a fast domain, one network card a GPU beyond it."""
+    said = known(Gpu, gpu, f"_gpus: {system.gpu[:60]}")
     chip = Chip(
-        name,
-        matrix_flops={"fp16": matrix},
-        vector_flops=vector,
-        hbm_bytes=1e9 * hbm_gb,
-        hbm_bandwidth=1e9 * number_at(gpu, "hbm_bandwidth", where),
+        system.gpu,
+        matrix_flops={"fp16": 1e12 * said.matrix_flops_fp16},
+        vector_flops=1e12 * said.vector_flops_fp16,
+        hbm_bytes=1e9 * system.hbm_capacity_GB,
+        hbm_bandwidth=1e9 * said.hbm_bandwidth,
     )
-    dims = (_dim("nvlink", gpu, where, nvs), _dim("ib", gpu, where, None))
-    return chip, Network(f"{name}-NVS{nvs}", dims, name)
-
-
-def _dim(
-    name: str, gpu: Mapping[str, Any], where: str, size: int | None
-) -> Dim:
-    bandwidth, latency, share = (
-        number_at(gpu, f"{name}_{k}", where)
-        for k in ("bandwidth", "latency", "eff")
-    )
-    return Dim(name, 1e9 * bandwidth, latency, size, efficiency=share)
-
-
-def mapping(value: Any, where: str) -> Mapping[str, Any]:
-    """The value, which must be a JSON object."""
-    if not isinstance(value, dict):
-        raise BadInput(f"{where[:200]} must be a table")
-    return value
-
-
-def object_at(
-    parent: Mapping[str, Any], key: str, where: str
-) -> Mapping[str, Any]:
-    """parent[key], which must be a JSON object."""
-    return mapping(
-        parent.get(key), f"{where}{': ' if where else ''}{key[:60]}"
-    )
-
-
-def number_at(
-    parent: Mapping[str, Any], key: str, where: str, zero: bool = False
-) -> float:
-    """parent[key], a finite number above 0 (or from 0 on)."""
-    value: Any = parent.get(key)
-    fine = (
-        isinstance(value, (int, float))
-        and not isinstance(value, bool)
-        and abs(value) < 1e30
-    )
-    if not fine or not (value > 0 or (zero and value == 0)):
-        raise BadInput(
-            f"{where[:200]}: {key[:60]} must be a positive number, not {str(value)[:40]!r}"
+    dims = tuple(
+        Dim(
+            name,
+            1e9 * getattr(said, f"{name}_bandwidth"),
+            getattr(said, f"{name}_latency"),
+            size,
+            efficiency=getattr(said, f"{name}_eff"),
         )
-    return float(value)
-
-
-def whole_at(parent: Mapping[str, Any], key: str, where: str) -> int:
-    """parent[key], a whole number from 1 to 1e9."""
-    value = number_at(parent, key, where)
-    if value != int(value) or value > 1e9:
-        raise BadInput(
-            f"{where[:200]}: {key[:60]} must be a whole number from 1 to 1e9, not"
-            f" {str(parent[key])[:40]}"
-        )
-    return int(value)
+        for name, size in (("nvlink", system.nvs), ("ib", None))
+    )
+    return chip, Network(f"{system.gpu}-NVS{system.nvs}", dims, system.gpu)

@@ -10,11 +10,11 @@ from functools import cache, partial
 
 from meshwright.describe.assumptions import LBL, Assumptions
 from meshwright.prediction.prediction import Prediction
-from meshwright.units import DAY_S, GB
+from meshwright.units import GB
 
 from ..report import Check
 from .defects import compare_defects
-from .saved import SAMPLES, Saved, SavedCase
+from .saved import Saved, SavedCase, run_days
 
 TIME_PARTS = {
     "t_comp": ("compute",),
@@ -38,7 +38,7 @@ def case_checks(case: SavedCase) -> Iterator[Check]:
     """The published numbers of one case's configurations, best and runners-up."""
     for saved in case.saved:
         odd = rounding_down(saved)
-        for check in _numbers(saved, case.model):
+        for check in _numbers(saved):
             yield (
                 replace(check, note=f"{check.note}; {odd}")
                 if odd and check.status == "mismatch"
@@ -46,13 +46,13 @@ def case_checks(case: SavedCase) -> Iterator[Check]:
             )
 
 
-def _numbers(saved: Saved, model: str) -> Iterator[Check]:
+def _numbers(saved: Saved) -> Iterator[Check]:
     layout = saved.job.layout
 
     @cache
     def ours(a: Assumptions) -> dict[str, float]:
         return published_numbers(
-            Prediction(replace(saved.job, assumptions=a), layout), model
+            Prediction(replace(saved.job, assumptions=a), layout)
         )
 
     published = {
@@ -91,7 +91,7 @@ def table_entry(
     return table(a)[key]
 
 
-def published_numbers(p: Prediction, model: str) -> dict[str, float]:
+def published_numbers(p: Prediction) -> dict[str, float]:
     """Our value of each published number: seconds, GB, days."""
     times = {
         theirs: sum(p.time_s[k] for k in ours)
@@ -101,18 +101,14 @@ def published_numbers(p: Prediction, model: str) -> dict[str, float]:
         theirs: p.memory_bytes[ours] / GB
         for theirs, ours in MEMORY_PARTS.items()
     }
-    whole = {"time": p.step_time_s, "memory": p.memory_bytes["allocated"] / GB}
+    days = run_days(p)
     return {
-        **whole,
+        "time": p.step_time_s,
+        "memory": p.memory_bytes["allocated"] / GB,
         **times,
         **memory,
-        **({"days": run_days(model, p)} if model in SAMPLES else {}),
+        **({"days": days} if days else {}),
     }
-
-
-def run_days(model: str, p: Prediction) -> float:
-    """Days of the whole training run of figure 5: samples / batch steps, one after the other."""
-    return SAMPLES[model] / p.job.batch * p.step_time_s / DAY_S
 
 
 def rounding_down(saved: Saved) -> str:

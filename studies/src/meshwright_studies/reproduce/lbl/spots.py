@@ -104,7 +104,7 @@ def spot_checks() -> Iterator[Check]:
             chosen = replace(job, assumptions=a)
             return {
                 **operation_numbers(chosen),
-                **published_numbers(Prediction(chosen, job.layout), ""),
+                **published_numbers(Prediction(chosen, job.layout)),
             }
 
         rows = {

@@ -1,10 +1,11 @@
-"""What the text says about its figures, as numbers: which layout is fastest, where groups lie, how
-long a run takes.
+"""What the text says about its figures, as numbers (`published/lbl_statements.toml`): which layout
+is fastest, where groups lie, how long a run takes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import tomllib
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import Any
@@ -13,18 +14,18 @@ from meshwright import catalog
 from meshwright.describe.assumptions import LBL, Assumptions
 from meshwright.describe.cluster import Cluster
 from meshwright.describe.job import Job
+from meshwright.describe.layout import AXES
 from meshwright.prediction.prediction import Prediction
 from meshwright.search import search
 from meshwright.units import GB
 
+from ... import shipped
 from ..report import Check, near_published
-from . import figures
 from .defects import LBL_CODE
-from .figures import GPT, VIT, FigurePoint
+from .figures import LARGEST, bars, optima_by_gpus, paper_figures, points_of
 from .optima import space
-from .saved import FP16
+from .saved import FP16, run_days
 
-Found = Callable[[Assumptions], Prediction]
 SHARDED = replace(LBL, count=replace(LBL.count, gathered_inputs="regathered"))
 """lbl-2024, but column-parallel inputs are kept as shards, as Megatron-LM does."""
 
@@ -69,236 +70,103 @@ def statement_checks() -> Iterator[Check]:
     return (s.check() for s in statements())
 
 
-def fastest_point(
-    points: Sequence[FigurePoint], fitting: bool = True
-) -> Prediction:
-    """The fastest of the points (that fit)."""
-    predictions = [
-        p.prediction
-        for p in points
-        if p.prediction and (p.fits or not fitting)
-    ]
-    return min(predictions, key=lambda p: p.step_time_s)
-
-
-def stated(
-    id: str,
-    published: float,
-    of: Found,
-    take: Callable[[Prediction], Any],
-    tolerance: float = 0.0,
-) -> Statement:
-    """A number taken from a prediction."""
-    return Statement(id, published, lambda a: take(of(a)), tolerance)
-
-
-def _degrees(
-    id: str, of: Found, expected: Mapping[str, int]
-) -> Iterator[Statement]:
-    """Degrees of a layout."""
-    return (
-        stated(f"{id} {k}", v, of, partial(_degree, k))
-        for k, v in expected.items()
-    )
-
-
-def _degree(name: str, p: Prediction) -> Any:
-    return getattr(p.layout, name)
-
-
-def ranks_nearby(axis: str, p: Prediction) -> float:
-    """Ranks of an axis that share a fast domain."""
-    return float(p.layout.group(axis)[0])
-
-
-def optimum_at(model: tuple[str, str], n: int, a: Assumptions) -> Prediction:
-    """The optimum of figure 4 for n GPUs."""
-    strategy = "1d_tp" if model == GPT else "2d_tp_context"
-    return next(
-        p.prediction
-        for p in figures.optima_by_gpus(
-            strategy, model, gpu="b200", nvs=8, a=a
-        )
-        if p.n == n and p.prediction
-    )
-
-
-def statements() -> tuple[Statement, ...]:
+def statements() -> Iterator[Statement]:
     """In the order of the figures."""
-    return (*_figures_1_to_3(), *_figure_4(), *_days(), *_validation())
+    text = shipped.shipped_text("published/lbl_statements.toml")
+    wrong = {"fig-1/memory GB": memory_erratum(), "fig-2b/fastest pp": DEPTH}
+    for id, figure, at, quantity, printed, half in tomllib.loads(text)[
+        "statements"
+    ]:
+        yield Statement(
+            id,
+            published=printed,
+            ours=partial(stated, figure, at, quantity),
+            tolerance=half,
+            wrong=wrong.get(id),
+        )
 
 
-def _figures_1_to_3() -> Iterator[Statement]:
-    def one(a: Assumptions) -> Prediction:
-        return fastest_point(figures.figure_1(a))
+def stated(figure: str, at: str, quantity: str, a: Assumptions) -> Any:
+    """A quantity of the prediction that a statement is about."""
+    return QUANTITIES[quantity](predicted(figure, at, a))
 
-    def three(nvs: int, a: Assumptions) -> Prediction:
-        return fastest_point(figures.figure_3(nvs, a), fitting=False)
 
-    sharded = (
-        Prediction(
-            replace(one(LBL).job, assumptions=SHARDED), one(LBL).layout
-        ).memory_bytes["allocated"]
-        / GB
-    )
-    memory = (
+def predicted(figure: str, at: str, a: Assumptions) -> Prediction:
+    """The fastest bar (that fits), the optimum for so many GPUs or of a system, or a rank of the
+    validation.
+    """
+    if figure == "validation":
+        return three_fastest(a)[int(at) - 1]
+    of = paper_figures()[figure]
+    if of.kind == "layouts":
+        points = (p for p in bars(figure, a) if p.fits or at == "any")
+        return min(
+            (p.prediction for p in points if p.prediction),
+            key=lambda p: p.step_time_s,
+        )
+    if of.kind == "days":
+        gpu, nvs = at.lower().split("-nvs")
+        n = LARGEST
+        optima = optima_by_gpus(of.strategy, of.model, gpu, int(nvs), a)
+    else:
+        n = int(at)
+        optima = points_of(figure, a)
+    return next(p.prediction for p in optima if p.n == n and p.prediction)
+
+
+def degree(name: str) -> Callable[[Prediction], Any]:
+    """A degree of the layout, or its microbatch."""
+    return lambda p: getattr(p.layout, name)
+
+
+def ranks_nearby(axis: str) -> Callable[[Prediction], float]:
+    """Ranks of an axis that share a fast domain."""
+    return lambda p: float(p.layout.group(axis)[0])
+
+
+QUANTITIES: dict[str, Callable[[Prediction], Any]] = {
+    **{name: degree(name) for name in (*AXES, "microbatch")},
+    **{f"near {axis}": ranks_nearby(axis) for axis in AXES},
+    "microbatches": lambda p: p.microbatches,
+    "GB": lambda p: p.memory_bytes["allocated"] / GB,
+    "fits": lambda p: p.fits,
+    "s": lambda p: p.step_time_s,
+    "days": run_days,
+}
+DEPTH = (
+    4,
+    "with pp 2 and tp 8, weights and gradients alone (1.007e12 parameters / 16, 2 bytes each)"
+    " take 252 GB of 192; the 3.99 days the authors' code saves for this system are those of"
+    " pp 4",
+)
+"""What the pipeline of figure 2b should have been."""
+
+
+def memory_erratum() -> tuple[float, str]:
+    """What the memory of figure 1 should have been."""
+    best = predicted("1", "fits", LBL)
+    kept = Prediction(replace(best.job, assumptions=SHARDED), best.layout)
+    sharded = kept.memory_bytes["allocated"] / GB
+    return 65.6665619, (
         "the authors' own saved optimum of this configuration holds 65.67 GB, which is reproduced; "
         f"{sharded:.3g} GB would do if inputs of column-parallel products were kept as shards"
     )
-    depth = (
-        "with pp 2 and tp 8, weights and gradients alone (1.007e12 parameters / 16, 2 bytes each)"
-        " take 252 GB of 192; the 3.99 days the authors' code saves for this system are those of"
-        " pp 4"
+
+
+@cache
+def three_fastest(a: Assumptions) -> tuple[Prediction, ...]:
+    """Section IV: GPT3-175B on 512 A100 in domains of 4, batch 1024."""
+    model = replace(
+        catalog.model("gpt3-1t"),
+        name="gpt3-175b",
+        layers=96,
+        hidden=12288,
+        heads=96,
+        ffn=49152,
     )
-    yield Statement("fig-1/fastest tp", 8, lambda a: one(a).layout.tp)
-    yield Statement("fig-1/fastest dp", 32, lambda a: one(a).layout.dp)
-    yield Statement(
-        "fig-1/fastest microbatches", 128, lambda a: one(a).microbatches
+    cluster = Cluster(
+        catalog.chip("lbl-a100"), catalog.network("lbl-a100-nvs4"), 512
     )
-    yield Statement(
-        "fig-1/memory GB",
-        published=40,
-        ours=lambda a: one(a).memory_bytes["allocated"] / GB,
-        tolerance=1,
-        wrong=(65.6665619, memory),
-    )
-    yield Statement(
-        "fig-2a/fastest pp",
-        64,
-        lambda a: fastest_point(figures.figure_2(8, a)).layout.pp,
-    )
-    yield Statement(
-        "fig-2b/fastest pp",
-        published=2,
-        ours=lambda a: fastest_point(figures.figure_2(64, a)).layout.pp,
-        tolerance=0,
-        wrong=(4, depth),
-    )
-    yield Statement(
-        "fig-2b/fastest pp, fitting or not",
-        1,
-        lambda a: (
-            fastest_point(figures.figure_2(64, a), fitting=False).layout.pp
-        ),
-    )
-    for name, nvs, expected in (("3a", 8, (8, 1, 128)), ("3b", 64, (8, 4, 1))):
-        winner = partial(three, nvs)
-        yield from _degrees(
-            f"fig-{name}/fastest",
-            winner,
-            dict(zip(("tp", "cp", "pp"), expected, strict=True)),
-        )
-        yield stated(f"fig-{name}/fastest fits", 1, winner, lambda p: p.fits)
-
-
-def _figure_4() -> Iterator[Statement]:
-    """Figure 4: where groups lie, and how deep the pipeline is."""
-    shares = {
-        1024: {"tp": 2, "dp": 2, "pp": 2},
-        2048: {"tp": 4, "pp": 2},
-        8192: {"tp": 8},
-        16384: {"tp": 8},
-    }
-    for n, expected in shares.items():
-        for axis, value in expected.items():
-            id = f"fig-4a/{n} GPUs, {axis} ranks in a domain"
-            yield stated(
-                id,
-                value,
-                partial(optimum_at, GPT, n),
-                partial(ranks_nearby, axis),
-            )
-    for n in (512, 1024, 2048, 4096):
-        yield from _degrees(
-            f"fig-4a/{n} GPUs,", partial(optimum_at, GPT, n), {"pp": 128}
-        )
-    for n in (2048, 4096, 8192, 16384):
-        yield from _degrees(
-            f"fig-4b/{n} GPUs,",
-            partial(optimum_at, VIT, n),
-            {"tp": 4, "cp": 4},
-        )
-
-
-def _days() -> Iterator[Statement]:
-    """Figure 5: days of a whole run on 16384 GPUs, as the saved results of the authors' code give
-    them.
-    """
-    known = (
-        (GPT, "1d_tp", "a100", 4, 33.01),
-        (GPT, "1d_tp", "h200", 8, 10.27),
-        (GPT, "1d_tp", "b200", 8, 4.46),
-        (GPT, "1d_tp", "b200", 64, 3.99),
-        (VIT, "2d_tp_context", "b200", 8, 1.08),
-    )
-
-    for model, strategy, gpu, nvs, days in known:
-
-        def ours(
-            a: Assumptions,
-            key: tuple[str, tuple[str, str], str, int] = (
-                strategy,
-                model,
-                gpu,
-                nvs,
-            ),
-        ) -> float:
-            return next(
-                p.days
-                for p in figures.optima_by_gpus(*key, a)
-                if p.n == 16384 and p.days
-            )
-
-        yield Statement(
-            f"fig-5/{model[0]}/{gpu.upper()}-NVS{nvs}/16384/days",
-            days,
-            ours,
-            0.0051,
-        )
-
-
-def _validation() -> Iterator[Statement]:
-    """Section IV: GPT3-175B on 512 A100 in domains of 4, batch 1024; the three fastest layouts and
-    their seconds.
-    """
-
-    @cache
-    def three(a: Assumptions) -> tuple[Prediction, ...]:
-        model = replace(
-            catalog.model("gpt3-1t"),
-            name="gpt3-175b",
-            layers=96,
-            hidden=12288,
-            heads=96,
-            ffn=49152,
-        )
-        cluster = Cluster(
-            catalog.chip("lbl-a100"), catalog.network("lbl-a100-nvs4"), 512
-        )
-        job = Job(model, cluster, 1024, precision=FP16, assumptions=a)
-        layouts = search(job, space("1d_tp", job), 3).layouts
-        return tuple(Prediction(job, layout) for layout in layouts)
-
-    def place(i: int, a: Assumptions) -> Prediction:
-        return three(a)[i]
-
-    rows = (
-        ((4, 16, 8, 1), 22.469),
-        ((4, 32, 4, 1), 22.519),
-        ((4, 8, 16, 1), 22.682),
-    )
-    for i, (layout, seconds) in enumerate(rows):
-        of = partial(place, i)
-        id = f"validation/175B, rank {i + 1},"
-        yield from _degrees(
-            id,
-            of,
-            dict(zip(("tp", "pp", "dp", "microbatch"), layout, strict=True)),
-        )
-        yield stated(
-            f"{id} s",
-            published=seconds,
-            of=of,
-            take=lambda p: p.step_time_s,
-            tolerance=0.00051,
-        )
+    job = Job(model, cluster, 1024, precision=FP16, assumptions=a)
+    layouts = search(job, space("1d_tp", job), 3).layouts
+    return tuple(Prediction(job, layout) for layout in layouts)

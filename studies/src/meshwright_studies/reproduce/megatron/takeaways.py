@@ -157,7 +157,7 @@ def best_values() -> Iterator[Check]:
                 yield holds(f"{id}/{words}", good(rate), text)
                 continue
             assert of.at
-            ours = float(fastest_value(rate))
+            ours = int(fastest_value(rate))
             yield judged(
                 f"{id}/best {best[number]}",
                 of.at,
