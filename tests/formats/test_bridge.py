@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from layouts import cut
 from meshwright import BadInput, Job, Layout, model, predict
+from meshwright.describe.fields import fields_of
 from meshwright.describe.job import ONE_DEVICE, PRECISIONS
 from meshwright.describe.recompute import recompute, resolve
 from meshwright.describe.software import Software
@@ -279,6 +280,12 @@ LAYOUTS = st.builds(
         ]
     ),
 )
+SETTINGS = [
+    (name, value)
+    for name, field in fields_of(Software).items()
+    for value in field.kind.words or (True, False)
+]
+"""Each value of each setting of the software."""
 JOBS = st.builds(
     lambda layout, name, precision, seq, batch, software, framework: Job(
         name,
@@ -299,13 +306,8 @@ JOBS = st.builds(
     ),
     st.sampled_from([2048, 8192]),
     st.sampled_from([256, 512]),
-    st.builds(
-        Software,
-        cuda_graphs=st.sampled_from([None, None, "full", "parts"]),
-        tp_overlap=st.sampled_from([None, None, "all"]),
-        dispatcher=st.sampled_from([None, None, "hybridep", "deepep"]),
-        float8=st.sampled_from([None, None, "mxfp8", "tensorwise", "rowwise"]),
-        compiled=st.sampled_from([None, None, True, False]),
+    st.lists(st.sampled_from(SETTINGS), max_size=2).map(
+        lambda some: Software(**dict(some))
     ),
     st.none(),
 )
@@ -653,21 +655,6 @@ def test_torchtitans_command_line() -> None:
     assert text.rstrip().endswith("activation-checkpoint:full")
     long = replace(job, layout=cut("cp8 dp8 zero3"))
     assert "balancer ptrr" in bridge.write(long, "torchtitan", PLACE)[0]
-
-
-@pytest.mark.parametrize("recompute", ["none", "selective", "op", "full"])
-@pytest.mark.parametrize("name", ["torchtitan", "torchtitan-toml"])
-def test_torchtitans_policies_of_recomputation_read_back(
-    name: str, recompute: str, tmp_path: Path
-) -> None:
-    """Its subcommand knows no layers to skip: selective is op by op, which a file of 0.2 says."""
-    layout = Layout(dp=64, zero=3, recompute=recompute)
-    job = replace(
-        BASE, cluster="64xh100-sxm", layout=layout, framework="torchtitan"
-    )
-    text = bridge.write(job, name, PLACE)[0]
-    back = job_of(tmp_path, "file" + suffix_of(name), text, on="64xh100-sxm")
-    assert described(back, job, name) == described(job, job, name), text
 
 
 def test_torchtitans_eight_bits_are_configurations() -> None:

@@ -4,13 +4,16 @@ its own to the end.
 
 from __future__ import annotations
 
+import io
 import json
 from collections import defaultdict
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from google.protobuf import descriptor_pb2 as pb
+from google.protobuf import message_factory, proto
+from google.protobuf.unknown_fields import UnknownFieldSet
 
 from meshwright import Job, parameters, predict
 from meshwright.cli.main import main
@@ -22,76 +25,63 @@ from refusals import refusal
 from shell import Shell
 
 COMP, SEND, RECEIVE, COLLECTIVE = 4, 5, 6, 7
-NODE = {
-    1: "id",
-    2: "name",
-    3: "type",
-    5: "data_deps",
-    7: "duration_micros",
-    10: "attr",
+SCHEMA = {
+    "AttributeProto": {
+        "name": (1, "STRING"),
+        "int32_val": (7, "INT32"),
+        "int64_val": (9, "INT64"),
+        "uint64_val": (13, "UINT64"),
+        "bool_val": (27, "BOOL"),
+        "string_val": (29, "STRING"),
+    },
+    "GlobalMetadata": {"version": (1, "STRING")},
+    "Node": {
+        "id": (1, "UINT64"),
+        "name": (2, "STRING"),
+        "type": (3, "INT32"),
+        "data_deps": (5, "UINT64"),
+        "duration_micros": (7, "UINT64"),
+        "attr": (10, "MESSAGE"),
+    },
 }
-"""Fields of `Node` in et_def.proto of MLCommons Chakra, 21585d8."""
-ATTRIBUTE = {
-    1: "name",
-    7: "int32_val",
-    9: "int64_val",
-    13: "uint64_val",
-    27: "bool_val",
-    29: "string_val",
-}
+"""The messages of et_def.proto of MLCommons Chakra, 21585d8, that are written: field -> (number,
+type); an attribute has one of its values."""
 
 
-def varint(data: bytes, at: int) -> tuple[int, int]:
-    """(number, the place behind it)."""
-    number = shift = 0
-    while True:
-        byte = data[at]
-        number |= (byte & 0x7F) << shift
-        at, shift = at + 1, shift + 7
-        if byte < 0x80:
-            return number, at
+def message_classes() -> dict[str, Any]:
+    """Name -> class of a message of the schema, as Google's library reads it."""
+    file = pb.FileDescriptorProto(
+        name="et.proto", package="c", syntax="proto3"
+    )
+    for name, fields in SCHEMA.items():
+        message = file.message_type.add(name=name)
+        for key, (number, kind) in fields.items():
+            field = message.field.add(name=key, number=number)
+            field.type = getattr(pb.FieldDescriptorProto, f"TYPE_{kind}")
+            field.label = 3 if key in ("attr", "data_deps") else 1
+            if kind == "MESSAGE":
+                field.type_name = ".c.AttributeProto"
+            if key.endswith("_val"):
+                field.oneof_index = 0
+                message.oneof_decl or message.oneof_decl.add(name="value")
+    return message_factory.GetMessages([file])
 
 
-def parsed(data: bytes) -> Iterator[tuple[int, Any]]:
-    """(number, value) of the fields of a message."""
-    at = 0
-    while at < len(data):
-        key, at = varint(data, at)
-        value: Any
-        value, at = varint(data, at)
-        if key & 7 == 2:
-            value, at = data[at : at + value], at + value
-        yield key >> 3, value
+MESSAGES = message_classes()
 
 
 def nodes(path: Path) -> list[dict[str, Any]]:
-    """Nodes of a file, each with its attributes."""
-    data, at, messages = path.read_bytes(), 0, []
-    while at < len(data):
-        size, at = varint(data, at)
-        messages.append(data[at : at + size])
-        at += size
-    assert dict(parsed(messages[0])) == {1: b"0.0.4"}
-    return [node(message) for message in messages[1:]]
-
-
-def node(message: bytes) -> dict[str, Any]:
-    """A node with its attributes by name."""
-    one: dict[str, Any] = {"data_deps": [], "duration_micros": 0}
-    for number, value in parsed(message):
-        name = NODE[number]
-        if name == "attr":
-            said = {ATTRIBUTE[n]: v for n, v in parsed(value)}
-            key = said.pop("name").decode()
-            (one[key],) = said.values()
-        elif name == "data_deps":
-            at = 0
-            while at < len(value):
-                number, at = varint(value, at)
-                one[name].append(number)
-        else:
-            one[name] = value.decode() if name == "name" else value
-    return one
+    """Nodes of a file, each with its attributes by name; nothing in it is beside the schema."""
+    data = io.BytesIO(path.read_bytes())
+    head = proto.parse_length_prefixed(MESSAGES["c.GlobalMetadata"], data)
+    assert head.version == "0.0.4"
+    every = []
+    while one := proto.parse_length_prefixed(MESSAGES["c.Node"], data):
+        assert not len(UnknownFieldSet(one))
+        fields = {f: getattr(one, f) for f in SCHEMA["Node"]}
+        own = {a.name: getattr(a, a.WhichOneof("value")) for a in one.attr}
+        every.append({**fields, **own})
+    return every
 
 
 Ranks = list[list[dict[str, Any]]]
@@ -322,52 +312,10 @@ def test_the_command_writes_a_folder(
     assert "--time is for what starts a job" in capsys.readouterr().err
 
 
-SCHEMA = {
-    "AttributeProto": {
-        "name": (1, "STRING"),
-        "int32_val": (7, "INT32"),
-        "int64_val": (9, "INT64"),
-        "uint64_val": (13, "UINT64"),
-        "bool_val": (27, "BOOL"),
-        "string_val": (29, "STRING"),
-    },
-    "GlobalMetadata": {"version": (1, "STRING")},
-    "Node": {
-        "id": (1, "UINT64"),
-        "name": (2, "STRING"),
-        "type": (3, "INT32"),
-        "data_deps": (5, "UINT64"),
-        "duration_micros": (7, "UINT64"),
-        "attr": (10, "MESSAGE"),
-    },
-}
-"""The messages of et_def.proto that are written: field -> (number, type)."""
-
-
-def test_protobuf_itself_reads_a_node() -> None:
-    pb = pytest.importorskip("google.protobuf.descriptor_pb2")
-    from google.protobuf import descriptor_pool, message_factory
-
-    file = pb.FileDescriptorProto(
-        name="et.proto", package="c", syntax="proto3"
-    )
-    for name, fields in SCHEMA.items():
-        message = file.message_type.add(name=name)
-        for key, (number, kind) in fields.items():
-            field = message.field.add(name=key, number=number)
-            field.type = getattr(pb.FieldDescriptorProto, f"TYPE_{kind}")
-            several = key in ("attr", "data_deps")
-            field.label = 3 if several else 1
-            if kind == "MESSAGE":
-                field.type_name = ".c.AttributeProto"
-    pool = descriptor_pool.DescriptorPool()
-    pool.Add(file)
-    read = message_factory.GetMessageClass(
-        pool.FindMessageTypeByName("c.Node")
-    )
+def test_a_node_of_large_numbers() -> None:
     said = chakra.work_attributes(3e15, 5e9) + chakra.group(7)
     data = chakra.node(300, "F 0 up", COMP, [1, 299], 1234567, said)
-    one = read.FromString(data)
+    one = MESSAGES["c.Node"].FromString(data)
     assert (one.id, one.name, one.type, one.duration_micros) == (
         300,
         "F 0 up",
@@ -380,7 +328,7 @@ def test_protobuf_itself_reads_a_node() -> None:
     assert values["tensor_size"].uint64_val == 5 * 10**9
     assert values["pg_name"].string_val == "7"
     # a reader that knows each field writes the same bytes again
-    assert read.FromString(one.SerializeToString()) == one
+    assert one.SerializeToString(deterministic=True) == data
 
 
 def test_a_trace_is_no_job_and_refused_by_name(

@@ -158,6 +158,12 @@ def test_nemo_files_that_train_nothing_are_refused(old: str, new: str) -> None:
         bridge.read_file("a.yaml", NEMO.replace(old, new))
 
 
+@pytest.mark.parametrize("key", ["mcore_bert: true", "mamba_ssm_ngroups: 8"])
+def test_nemo_files_of_other_models_are_refused(key: str) -> None:
+    with refusal(key.partition(":")[0]):
+        bridge.read_file("a.yaml", f"{NEMO}  {key}\n")
+
+
 def test_nemos_adapters_and_images() -> None:
     scheme = "  peft: {peft_scheme: lora, lora_tuning: {adapter_dim: 32}}\n"
     assert adapters("a.yaml", NEMO + scheme)
@@ -521,15 +527,6 @@ def test_flags_over_torchtitans_file(tmp_path: Path) -> None:
 
 
 # ---------------------------------------------------------------- Megatron's other programs
-
-
-@pytest.mark.parametrize(
-    "program", ["tools/merge_mp_partitions.py", "tools/create_doc_index.py"]
-)
-def test_a_tool_of_megatron_trains_nothing(program: str) -> None:
-    words = "--num-layers 2 --hidden-size 8 --tensor-model-parallel-size 2"
-    with refusal("trains nothing|converts"):
-        bridge.read_file("a.sh", f"python {program} {words}")
 
 
 TEST = """

@@ -21,30 +21,6 @@ from meshwright.formats.hf import at_length, families, load_hf, read_hf
 from meshwright.formats.hf_keys import classes
 from refusals import refusal
 
-
-def llama(**more):
-    """Keys that most decoders share."""
-    return {
-        "tie_word_embeddings": False,
-        "hidden_act": "silu",
-        "rms_norm_eps": 1e-5,
-        "torch_dtype": "bfloat16",
-        **more,
-    }
-
-
-def shape(layers, hidden, heads, ffn, vocab, longest, **more):
-    return llama(
-        num_hidden_layers=layers,
-        hidden_size=hidden,
-        num_attention_heads=heads,
-        intermediate_size=ffn,
-        vocab_size=vocab,
-        max_position_embeddings=longest,
-        **more,
-    )
-
-
 CONFIGS = json.loads(
     (Path(__file__).parents[1] / "published" / "hf_configs.json").read_text()
 )
@@ -107,81 +83,9 @@ def test_spellings_of_new_and_old_versions():
     ) == read_hf(CONFIGS["glm4.5"])
 
 
-def test_architectures_that_are_not_in_the_catalogue():
-    qwen = shape(
-        24,
-        2048,
-        16,
-        5632,
-        151936,
-        8192,
-        model_type="qwen2_moe",
-        num_key_value_heads=16,
-        num_experts=60,
-        num_experts_per_tok=4,
-        moe_intermediate_size=1408,
-        shared_expert_intermediate_size=5632,
-    )
-    model = read_hf(qwen)
-    assert (model.moe.shared_ffn, model.moe.shared_gate, model.qkv_bias) == (
-        5632,
-        True,
-        True,
-    )
+def test_a_falcon_says_its_positions():
     assert (
-        read_hf(shape(16, 2048, 16, 8192, 50304, 2048, model_type="olmo")).norm
-        == "nonparametric"
-    )
-    olmo3 = read_hf(
-        shape(
-            32,
-            4096,
-            32,
-            11008,
-            100278,
-            65536,
-            model_type="olmo3",
-            sliding_window=4096,
-        )
-    )
-    assert (olmo3.window, olmo3.full_every, olmo3.qk_norm_whole) == (
-        4096,
-        4,
-        True,
-    )
-    glm = read_hf(
-        shape(
-            40,
-            4096,
-            32,
-            13696,
-            151552,
-            8192,
-            model_type="glm4",
-            num_key_value_heads=2,
-            head_dim=128,
-            attention_bias=True,
-        )
-    )
-    assert (glm.norms_per_layer, glm.qkv_bias, glm.bias) == (4, True, False)
-    rw = read_hf(
-        {
-            "model_type": "falcon",
-            "hidden_size": 2048,
-            "num_hidden_layers": 24,
-            "num_attention_heads": 32,
-            "vocab_size": 50304,
-            "alibi": True,
-            "bias": True,
-            "multi_query": False,
-            "parallel_attn": False,
-        }
-    )
-    assert (rw.positions, rw.norms_per_layer, rw.K, rw.bias) == (
-        "alibi",
-        2,
-        32,
-        True,
+        read_hf({"model_type": "falcon", "alibi": True}).positions == "alibi"
     )
 
 
@@ -562,14 +466,17 @@ KEYS = sorted(
     suppress_health_check=[HealthCheck.too_slow],
 )
 @given(
-    st.sampled_from(sorted(CONFIGS)),
-    st.dictionaries(st.sampled_from(KEYS), JUNK, max_size=4),
+    st.sampled_from(
+        [*CONFIGS.values(), *({"model_type": kind} for kind in families())]
+    ),
+    st.dictionaries(
+        st.sampled_from(KEYS), JUNK | st.integers(0, 64), max_size=8
+    ),
     st.sets(st.sampled_from(KEYS), max_size=2),
 )
-def test_malformed_files_give_a_model_or_a_sentence(name, junk, dropped):
-    config = {
-        k: v for k, v in (CONFIGS[name] | junk).items() if k not in dropped
-    }
+def test_malformed_files_give_a_model_or_a_sentence(whole, junk, dropped):
+    """Published ones, and those of every family that say nothing else."""
+    config = {k: v for k, v in (whole | junk).items() if k not in dropped}
     try:
         model = read_hf(config)
     except BadInput as error:
@@ -577,20 +484,6 @@ def test_malformed_files_give_a_model_or_a_sentence(name, junk, dropped):
     else:
         assert isinstance(model, Model)
         assert model.layers >= 1 and model.heads % model.K == 0 and hash(model)
-
-
-@settings(max_examples=300, deadline=None)
-@given(
-    st.sampled_from(sorted(families())),
-    st.dictionaries(
-        st.sampled_from(KEYS), st.integers(0, 64) | JUNK, min_size=5
-    ),
-)
-def test_every_family_survives_random_files(kind, config):
-    try:
-        assert isinstance(read_hf({**config, "model_type": kind}), Model)
-    except BadInput as error:
-        assert "\n" not in str(error)
 
 
 def test_files(tmp_path):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -10,7 +9,7 @@ import pytest
 
 from meshwright.describe.fields import fields_of
 from meshwright.describe.model import Model
-from meshwright.formats.formulas import worked_out
+from meshwright.formats.formulas import names_in, worked_out
 from meshwright.formats.hf_families import (
     RESERVED,
     Names,
@@ -106,11 +105,7 @@ def test_a_row_names_fields_and_keys_that_there_are(kind: str) -> None:
     c = Config({"num_hidden_layers": 1}, {}, kind, frozenset(known))
     words = {*Names(c, {}), *family.table("let")}
     for text, own in formulas(family.row):
-        names = {
-            node.id
-            for node in ast.walk(ast.parse(text, mode="eval"))
-            if isinstance(node, ast.Name)
-        }
+        names = names_in(text)
         # a flag that a shared row asks for and the class does not have is off
         switch = text in ("mlp_bias", "attention_bias", "use_qk_norm")
         assert switch or names <= known | words | own, (text, names - known)

@@ -356,3 +356,16 @@ def test_the_command_says_what_it_changed(
     data = shell.json(words)
     assert data["changed"]["dp_shard_size"] == [8, 64]
     shell(f"export {plan} --to sbatch --base {base}", ends=2)
+
+
+def test_stages_of_a_toml_file_go_with_the_pipeline(tmp_path: Path) -> None:
+    """Lists of layers stand in a list of one line."""
+    piped = Layout(pp=4, dp=16, zero=1, recompute="full", stages="slots")
+    job = replace(fsdp(), framework="torchtitan", layout=piped)
+    name = "torchtitan-toml"
+    path = put(tmp_path, "a.toml", bridge.write(job, name, PLACE)[0])
+    assert "module_fqns_per_model_part = [[" in Path(path).read_text()
+    made = bridge.write_onto(
+        replace(job, layout=Layout(dp=64, zero=3)), name, PLACE, path
+    )
+    assert "module_fqns" not in made.text

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from meshwright import Job, Layout, predict
+from meshwright import Job, predict
 from meshwright.describe.framework import framework, running
 from meshwright.describe.software import Software
 from meshwright.formats import bridge, flags
@@ -80,34 +80,7 @@ def test_the_more_is_hidden_the_less_shows(tmp_path: Path, zero: int) -> None:
         assert sums >= gather * often
 
 
-@pytest.mark.parametrize("to", ["megatron", "megatron-bridge"])
-@pytest.mark.parametrize("how", ["off", "gradients", "all", None])
-def test_what_is_written_of_overlap_reads_back(
-    tmp_path: Path, to: str, how: str | None
-) -> None:
-    base = Job("llama3-8b", "64xh100-sxm", batch=64)  # type: ignore[arg-type]
-    job = replace(
-        base,
-        layout=Layout(tp=2, dp=32, zero=1),
-        software=Software(dp_overlap=how),
-    )
-    text, _ = bridge.write(job, to, launch.Place(8, 8))
-    path = tmp_path / "written.sh"
-    path.write_text(text, "utf-8")
-    said = bridge.read_file(str(path)).tables.get("software", {})
-    assert said.get("dp_overlap") == (None if how == "all" else how)
-
-
-def test_who_has_no_such_word_refuses_it() -> None:
-    job = Job("llama3-8b", "64xh100-sxm", batch=64)  # type: ignore[arg-type]
-    job = replace(
-        job,
-        layout=Layout(dp=64, zero=3),
-        software=Software(dp_overlap="off"),
-    )
-    for name in ("torchtitan", "deepspeed", "axolotl"):
-        with refusal(r"software\.dp_overlap = off"):
-            bridge.write(job, name, launch.Place(8, 8))
+def test_a_program_without_such_a_word_refuses_it() -> None:
     for name, word in (("megatron-2021", "all"), ("meshwright", "gradients")):
         with refusal(f"{name} waits"):
             running(framework(name), "flash", Software(dp_overlap=word))

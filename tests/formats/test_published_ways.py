@@ -82,6 +82,14 @@ def test_deepspeeds_experts_are_another_model() -> None:
         ("tasks/main.py", "trains classifiers"),
         ("/opt/Megatron-LM/tasks/msdp/main.py", "trains classifiers"),
         ("pretrain_mamba.py", "state-space"),
+        ("examples/generate-1.3b.py", "only training"),
+        ("run_text_generation_server.py", "only training"),
+        ("-m examples.inference.gpt_dynamic_inference", "only training"),
+        ("pretrain_bert.py", "only decoders"),
+        ("pretrain_t5.py", "only decoders"),
+        ("pretrain_gpt.py --img-h 336", "beside text"),
+        ("tools/merge_mp_partitions.py", "converts"),
+        ("tools/create_doc_index.py", "trains nothing"),
     ],
 )
 def test_programs_that_train_no_decoder(program: str, word: str) -> None:
@@ -114,26 +122,6 @@ modules:
 """
     file = bridge.read_file("run.yaml", text)
     assert file.tables["layout"]["tp"] == tp
-
-
-@pytest.mark.parametrize("key", ["mcore_bert: true", "mamba_ssm_ngroups: 8"])
-def test_nemo_files_of_other_models_are_refused(key: str) -> None:
-    text = """
-trainer: {devices: 8, num_nodes: 1, precision: bf16}
-model:
-  mcore_gpt: true
-  megatron_amp_O2: true
-  encoder_seq_length: 512
-  micro_batch_size: 4
-  global_batch_size: 32
-  num_layers: 12
-  hidden_size: 768
-  num_attention_heads: 12
-  optim: {name: fused_adam}
-"""
-    assert bridge.read_file("run.yaml", text).format.name == "nemo"
-    with refusal(key.partition(":")[0]):
-        bridge.read_file("run.yaml", text + f"  {key}\n")
 
 
 def test_batches_in_tokens_of_a_later_torchtitan_are_refused() -> None:

@@ -64,11 +64,6 @@ def test_two_formats_that_explain_a_file_are_both_named() -> None:
         bridge.read_file("a.yaml", both)
 
 
-def test_a_tag_of_python_is_not_read() -> None:
-    with refusal("not valid YAML"):
-        bridge.read_file("a.yaml", "a: !!python/object/apply:os.getcwd []")
-
-
 def test_a_file_of_no_tool_has_no_name() -> None:
     """A pipeline of GitLab has a table of variables, as LLM Foundry's files do."""
     text = "variables: {A: 1, B: 2, C: 3}\nstages: [build]\n"

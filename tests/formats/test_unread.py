@@ -129,23 +129,6 @@ def test_what_another_file_decides_is_taken_aloud() -> None:
     assert found.taken["pp"] == found.taken["tp"] == 1
 
 
-@pytest.mark.parametrize(
-    ("program", "why"),
-    [
-        ("examples/generate-1.3b.py", "only training"),
-        ("run_text_generation_server.py", "only training"),
-        ("-m examples.inference.gpt_dynamic_inference", "only training"),
-        ("pretrain_bert.py", "only decoders"),
-        ("pretrain_t5.py", "only decoders"),
-        ("pretrain_gpt.py --img-h 336", "beside text"),
-    ],
-)
-def test_programs_that_train_no_decoder(program: str, why: str) -> None:
-    words = PLAIN.replace("--nproc_per_node 8 pretrain_gpt.py", program)
-    with refusal(why):
-        bridge.read_file("run.sh", f"torchrun {words} --micro-batch-size 1")
-
-
 def test_a_long_key_stays_whole(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

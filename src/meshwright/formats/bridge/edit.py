@@ -349,9 +349,9 @@ def _tables(text: str, root: Any, data: dict[str, Any]) -> list[Cut]:
 
 
 TABLE = re.compile(r"[ \t]*\[([\w.-]+)\][ \t]*(?:#.*)?\s*")
-SINGLE = (
-    r"""(?:"(?:[^"\\\n]|\\.)*"|'[^'\n]*'|\[[^\[\]\n]*\]|[^\s#\["'{][^\s#]*)"""
-)
+LIST = r"\[(?:[^\[\]\n]|\[[^\[\]\n]*\])*\]"
+"""A list of one line, or a list of lists such as torchtitan's layers of stages."""
+SINGLE = rf"""(?:"(?:[^"\\\n]|\\.)*"|'[^'\n]*'|{LIST}|[^\s#\["'{{][^\s#]*)"""
 SETTING = re.compile(
     rf"([ \t]*([\w.-]+)[ \t]*=[ \t]*){SINGLE}([ \t]*(?:#.*)?\s*)"
 )
