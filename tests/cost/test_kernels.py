@@ -83,7 +83,11 @@ def gemm(row: Row, r: shapes.ShapeRates) -> float:
     return sum(map(float, shapes.kernel_seconds(op.forward, r)))
 
 
-GEMM = dict(grouped_by("gemm", "chip", "dtype", "table"))
+GEMM = {
+    key: found
+    for name in ("gemm", "gemm_h20")
+    for key, found in grouped_by(name, "chip", "dtype", "table")
+}
 
 
 @pytest.mark.parametrize(
@@ -186,6 +190,8 @@ def attention_tables() -> Iterator[Case]:
         yield key, "cudnn", 0.15 if key[2] == "0" else 0.33, found
     for key, found in grouped_by("attention_cudnn_mxfp8", "chip", "pass"):
         yield key, "cudnn-fp8", 0.07, found
+    for key, found in grouped_by("attention_h20", "chip", "kernel"):
+        yield key, key[1], 0.05, found
 
 
 @pytest.mark.parametrize(
