@@ -304,3 +304,14 @@ def test_an_export_names_a_framework_that_runs_the_plan(
     assert f"--framework {framework} to see" in told
     told = shell.answer(f"predict {plan} --framework {framework}")
     assert f"framework {framework}" in told
+
+
+@pytest.mark.parametrize("chip", ["t4", "h20"])
+def test_a_host_that_nobody_measured_is_not_proposed(
+    shell: Shell, chip: str
+) -> None:
+    """Nothing fits, and what waits in host memory has no price there: the answer is no, not a
+    refusal of what nobody asked for."""
+    told = shell(f"plan llama3-70b --on 8x{chip} --batch 64seq", ends=1).out
+    assert "  no      does NOT fit" in told
+    assert "offload" not in told

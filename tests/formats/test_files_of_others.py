@@ -12,6 +12,7 @@ import pytest
 from meshwright.formats import bridge, flags
 from meshwright.formats.bridge import table
 from refusals import refusal
+from shell import Shell
 
 BRIDGE = """
 train: {train_iters: 10, global_batch_size: 8, micro_batch_size: 1}
@@ -249,24 +250,72 @@ def test_flags_of_another_tool_in_a_script_name_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "numbers"),
+    ("said", "numbers", "alone"),
     [
-        ("bf16: true", "bf16"),
-        ("bfloat16: true", "bf16"),
-        ("fp16: true", "fp16"),
-        ("float16: true", "fp16-pure"),
-        ("bf16: true\nfloat16: true", "bf16"),
+        ("bf16: true", "bf16", "bf16-pure"),
+        ("bfloat16: true", "bf16", "bf16-pure"),
+        ("fp16: true", "fp16", "fp16"),
+        ("float16: true", "fp16-pure", "fp16-pure"),
+        ("bf16: true\nfloat16: true", "bf16", "bf16-pure"),
+        ("bf16: true\noptimizer: adamw_8bit", "bf16", "bf16"),
     ],
 )
-def test_axolotls_words_for_numbers(said: str, numbers: str) -> None:
-    """float16 loads the weights so and trains without a copy (core/builders/base.py)."""
+def test_axolotls_words_for_numbers(
+    said: str, numbers: str, alone: str
+) -> None:
+    """float16 loads the weights so and trains without a copy (core/builders/base.py); what is
+    loaded in bf16 has gradients and states in it too, unless somebody shards it.
+    """
     text = f"base_model: a/b\nmicro_batch_size: 1\nsequence_len: 8\n{said}\n"
     file = bridge.read_file("a.yaml", text)
-    assert file.tables["job"]["precision"] == numbers
+    job = file.tables["job"]
+    assert job["precision"] == alone
     kept = "no fp32 masters"
-    assert any(kept in note for note in file.notes)
+    assert any(kept in note for note in file.notes) == (alone != "bf16-pure")
+    if alone == "bf16-pure":
+        assert job["optimizer"] == {
+            "name": "adamw",
+            "state_bytes": 4.0,
+            "master_bytes": 0.0,
+        }
     sharded = bridge.read_file("a.yaml", text + "fsdp_version: 2\n")
+    assert sharded.tables["job"]["precision"] == numbers
     assert not any(kept in note for note in sharded.notes)
+
+
+SWIFT = """swift sft --model Qwen/Qwen2.5-7B-Instruct --tuner_type full --torch_dtype bfloat16 \\
+ --max_length 2048 --per_device_train_batch_size 1 --gradient_accumulation_steps 16 {}
+"""
+FACTORY = """
+model_name_or_path: Qwen/Qwen2.5-7B-Instruct
+stage: sft
+finetuning_type: full
+cutoff_len: 2048
+bf16: true
+"""
+
+
+def test_what_no_one_shards_is_trained_as_it_was_loaded() -> None:
+    """ms-swift's examples/train/full/train.sh says 76 GiB on one GPU, where fp32 states would take
+    137; LLaMA-Factory casts trained weights to fp32 (model/adapter.py)."""
+    one = bridge.read_file("a.sh", SWIFT.format("")).tables["job"]
+    assert one["precision"] == "bf16-pure"
+    assert one["optimizer"]["state_bytes"] == 4
+    eight = bridge.read_file("a.sh", SWIFT.format("--deepspeed zero2"))
+    assert eight.tables["job"]["precision"] == "bf16"
+    assert "optimizer" not in eight.tables["job"]
+    factory = bridge.read_file("a.yaml", FACTORY)
+    assert factory.tables["job"]["precision"] == "bf16"
+    assert not any("no fp32 masters" in note for note in factory.notes)
+
+
+def test_the_example_of_one_gpu_fits_where_it_ran(
+    shell: Shell, tmp_path: Path
+) -> None:
+    script = tmp_path / "train.sh"
+    script.write_text(SWIFT.format(""))
+    told = shell(f"predict {script} --on 1xa100-80").out
+    assert "yes     fits in memory: 64.2 of 80 GiB" in told
 
 
 NANOTRON = """
@@ -624,3 +673,24 @@ def test_recipes_of_torchtune(tmp_path: Path) -> None:
     other = TUNE.replace("full_finetune", "knowledge_distillation")
     with refusal("knowledge_distillation_distributed"):
         bridge.read_file("a.sh", other)
+
+
+EIGHT = """torchrun --nproc_per_node 8 --nnodes 1 pretrain_gpt.py --num-layers 96 --hidden-size 12288 \\
+ --num-attention-heads 96 --seq-length 2048 --max-position-embeddings 2048 --micro-batch-size 1 \\
+ --global-batch-size 1536 --vocab-size 51200 --tensor-model-parallel-size 8 \\
+ --pipeline-model-parallel-size 16 --fp16
+"""
+"""As Megatron-LM's examples/gpt3 has it: a pipeline that one node does not hold."""
+
+
+def test_a_layout_of_more_ranks_than_are_started_says_how_many(
+    shell: Shell, tmp_path: Path
+) -> None:
+    script = tmp_path / "train.sh"
+    script.write_text(EIGHT)
+    told = " ".join(shell(f"read {script}").out.split())
+    assert "(it starts 8 ranks, tp x cp x pp is 128)" in told
+    assert "such as --on 128xh100-sxm" in told
+    refused = shell(f"predict {script} --on h100-sxm", ends=2).err
+    assert "tp x cp x pp is 128 by itself" in refused
+    assert "dp" not in refused

@@ -11,6 +11,7 @@ with the same sentence.
 
 from __future__ import annotations
 
+import math
 import re
 import shlex
 from collections.abc import Collection, Mapping
@@ -79,13 +80,18 @@ def read_flags(
         and "dp" not in given
         and filled.layout.chips > job.cluster.chips
     ):
-        room = filled.layout.refilling(job.cluster.chips).dp
+        refilled = filled.layout.refilling(job.cluster.chips)
         needs = (
             f"the layout of the file takes {filled.layout.chips} chips, but {given['on'][:40]} has"
             f" {job.cluster.chips}"
         )
+        if refilled.chips > job.cluster.chips:
+            raise BadInput(
+                f"{needs}: tp x cp x pp is {refilled.chips} by itself, give that many chips or"
+                " smaller --tp, --cp or --pp"
+            )
         raise BadInput(
-            f"{needs}: drop dp and placement there to let them follow, or give --dp {room}"
+            f"{needs}: drop dp and placement there to let them follow, or give --dp {refilled.dp}"
         )
     if order:
         sizes = job.cluster.sizes
@@ -385,8 +391,15 @@ def missing(file: bridge.ForeignFile, given: Mapping[str, str]) -> list[str]:
         )
     needs += unreadable_fields(file, given)
     if "on" not in given:
+        layout = file.tables.get("layout", {})
+        least = math.prod(int(layout.get(d) or 1) for d in ("tp", "cp", "pp"))
         started = f" (it starts {file.chips} ranks)" if file.chips else ""
-        count = "" if file.chips else "64x"
+        count = "" if file.chips else f"{max(64, least)}x"
+        if 0 < (file.chips or 0) < least:
+            started = (
+                f" (it starts {file.chips} ranks, tp x cp x pp is {least})"
+            )
+            count = f"{least}x"
         needs.append(
             f"does not say which chips{started}: give them, such as --on {count}h100-sxm"
         )

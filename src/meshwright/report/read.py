@@ -144,7 +144,14 @@ def _parts(reading: ForeignFile, job: Job | None) -> Iterator[tuple[str, str]]:
 
 
 def _plain(value: object) -> str:
-    """A number without its exponent and its point."""
+    """A number without its exponent and its point; a table by its name, the rest in brackets."""
+    if isinstance(value, Mapping):
+        rest = ", ".join(
+            f"{key} {_plain(each)}"
+            for key, each in value.items()
+            if key != "name"
+        )
+        return f"{value['name']} ({rest})" if "name" in value else f"({rest})"
     whole = isinstance(value, float) and value.is_integer()
     return f"{value:,.0f}" if whole else str(value)
 

@@ -223,8 +223,10 @@ def _changes(job: Job, space: Space) -> Iterator[tuple[str, Job, Space]]:
 
 def _wider(job: Job, space: Space) -> Iterator[tuple[str, Space]]:
     """Spaces that leave more to the search, each with what has to be said for it."""
-    away = OFFLOADED if job.cluster.chip.host_bandwidth else ()
-    for parts in away if space.host_memory.text == "none" else ():
+    for parts in OFFLOADED if space.host_memory.text == "none" else ():
+        # a chip whose host nobody measured has no price for it
+        if rules.host_unknown(job, Layout(offload=parts)):
+            continue
         yield (
             f"host memory (--offload {parts})",
             space.but(offload=(parts,)),

@@ -28,13 +28,6 @@ STAGE = re.compile(r"(?:zero|z|stage)[-_]?([0-3])(?!\d)")
 """In the name of a file of DeepSpeed's: zero3_bf16.json, ds_z2_config.json, stage3.json."""
 
 
-NO_MASTERS = (
-    "weights are loaded in the numbers of the run: without FSDP and DeepSpeed there are no fp32"
-    " masters, and memory is less than predicted"
-)
-"""torch_dtype of utils/config/__init__.py, normalize_config."""
-
-
 def deepspeed_stage(k: Keys, key: str) -> int:
     """ZeRO stage in the name of DeepSpeed's file; 0, and asked for, where it has none."""
     file = k.get(key)
@@ -69,7 +62,7 @@ def zero(k: Keys) -> int:
     )
     k.get(F + "fsdp_version")
     if not fsdp:
-        k.notes.append(NO_MASTERS)
+        k.alone = True
         return 0
     runs_fsdp2(k)
     stage, copies = SHARDING.get(word, (2 if word in NO else 3, False))

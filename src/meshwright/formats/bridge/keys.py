@@ -39,6 +39,8 @@ class Keys:
     """How many the file, or its launcher, starts ranks on."""
     tables: dict[str, dict[str, Any]] = field(default_factory=dict)
     """What has been read so far: table -> field -> value."""
+    alone: bool = False
+    """Neither FSDP nor DeepSpeed holds the weights: each rank has all, as they were loaded."""
 
     def get(self, key: str, default: Any = None) -> Any:
         """The value of a key, which is understood; the default where it is off or missing."""

@@ -10,6 +10,7 @@ from ...describe.framework import framework
 from ...describe.job import PRECISIONS, with_gradients
 from ...describe.layout import Layout
 from ...errors import BadInput
+from ..formulas import worked_out
 from . import cells
 from .keys import Keys
 from .table import Format
@@ -134,6 +135,7 @@ def understood(format: Format, said: FileKeys) -> ForeignFile:
             keys.tables[table].pop(name, None)
     tables: dict[str, Any] = {name: t for name, t in keys.tables.items() if t}
     tables.setdefault("job", {}).setdefault("framework", format.frameworks[0])
+    train_as_loaded(format, keys, tables["job"])
     state_gradients(tables)
     return ForeignFile(
         format=format,
@@ -151,6 +153,41 @@ def understood(format: Format, said: FileKeys) -> ForeignFile:
         ),
         names=said.names,
     )
+
+
+NO_MASTERS = (
+    "weights are loaded in the numbers of the run: without FSDP and DeepSpeed there are no fp32"
+    " masters, and memory is less than predicted"
+)
+AS_LOADED = (
+    "no FSDP, no DeepSpeed: weights, gradients and states all stay in bf16"
+)
+
+
+def train_as_loaded(format: Format, keys: Keys, job: dict[str, Any]) -> None:
+    """Weights that nobody shards are trained in the numbers in which they are loaded (the format's
+    `loaded`): PyTorch's AdamW keeps its states in those of its parameters, and no masters.
+    """
+    if not keys.alone or "loaded" not in format.let:
+        return
+    loaded = worked_out("loaded", cells.KeyNames(format, keys))
+    optimizer = format.cells.get("job.optimizer")
+    named = job.get("optimizer", "adamw")
+    other = {*keys.left} & {*(optimizer.keys if optimizer else ())}
+    if (
+        loaded == job.get("precision") == "bf16"
+        and named in ("adamw", "adam")
+        and not other
+    ):
+        job["precision"] = "bf16-pure"
+        job["optimizer"] = {
+            "name": named,
+            "state_bytes": 4.0,
+            "master_bytes": 0.0,
+        }
+        keys.notes.append(AS_LOADED)
+    elif loaded != "fp32":
+        keys.notes.append(NO_MASTERS)
 
 
 def state_gradients(tables: dict[str, Any]) -> None:
