@@ -5,10 +5,12 @@ faster links never cost.
 from __future__ import annotations
 
 from math import prod
+from operator import mul
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from meshwright.cost.floors import any_links
 from meshwright.cost.links import Group
 from meshwright.cost.load import KINDS, Load
 from meshwright.cost.network import NAMED, Fabric
@@ -86,6 +88,11 @@ def test_a_floor_holds_for_every_place_and_every_larger_group(
     for group in (few, many):
         load = fabric.load(kind, V, group)
         assert floor.seconds <= load.seconds * (1 + 1e-9)
+        assert floor.latency <= load.latency * (1 + 1e-9)
+        # all links of a chip together are busy as long as its bytes take over all of them
+        sent = sum(map(mul, load.busy, fabric.rates))
+        least = any_links(fabric, kind, V, few).seconds * sum(fabric.rates)
+        assert least <= sent * (1 + 1e-9) or option == "free"
     stages: Group = Nearest(
         pp=prod(few), dp=1, placement={}, sizes=SIZES
     ).group("pp")

@@ -1,18 +1,18 @@
 """The fastest way to spread each of many models on their chips: exact, by bounds.
 
 Every cell of the space of degrees gets a bound: the same step where every message takes the least
-that it may. Cells are then placed on the levels of the network best first, in growing chunks, until
-no bound is below the best time: the tensor axes beside the least of the others, then all.
+that it may. Cells are then placed on the levels of the network best first, some at a time, until no
+bound is below the best time: the tensor axes beside the least of the others, then all.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import chain, repeat
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..cost.load import Busy
 from ..describe.cluster import NOWHERE
 from ..describe.frozen import with_values
 from ..describe.network import Network
@@ -33,8 +33,10 @@ from .simulate import (
 )
 from .space import Cells, Column, cells
 
-CHUNKS = (4, 16, 64, 256)
-"""Cells of each model placed in each round; then all that are left, in pieces of the last size."""
+AT_ONCE = 2**15
+"""Cells times places of their tensor axes in one go: so many that calls of NumPy do not count, so
+few that the best of the first drop most of the others, and that all stay in the caches. 2^13 and
+2^17 take twice as long."""
 SLACK = 1e-12
 """Relative differences below this are rounding."""
 
@@ -100,7 +102,7 @@ def exchangeable(network: Network) -> tuple[int, ...]:
 
 
 class Bounded(NamedTuple):
-    """Cells worth placing, sorted by model and bound."""
+    """Cells worth placing: the best of every model, then the second best of every one."""
 
     cells: Cells
     least: Parts
@@ -128,31 +130,30 @@ def below_budget(
     nearest = {axis: (getattr(d, axis), *beyond) for axis in AXES}
     least = step_parts(on.bound, shape, d, nearest)
     bound = step_seconds(on, shape, d, least).total * (1 - SLACK)
+    # which links gradients load beside tensor axes that lie somewhere is not known
+    least = least._replace(dp=least.dp._replace(busy=Busy()))
     below = np.flatnonzero(bound < budget[model])
     order = below[np.lexsort((bound[below], model[below]))]
+    rank = np.arange(len(order)) - np.searchsorted(model[order], model[order])
+    order = order[np.argsort(rank, kind="stable")]
     return Bounded(*pick((Cells(model, shape, d), least, bound), order))
 
 
 def _best_first(
     scenario: Scenario, cells: Bounded, places: Placings, budget: Column
 ) -> dict[int, Spread]:
-    """The best of each model: cells are placed in growing chunks until no bound is below the best
-    time.
-    """
+    """The best of each model: cells are placed until no bound is below the best time."""
     model, _, degrees = cells.cells
-    rank = np.arange(len(model)) - np.searchsorted(model, model)
+    width = max(AT_ONCE // len(places.of_tensors[0]), 1)
     best = budget.copy()
     placed = [np.empty((2 + len(StepSeconds._fields), 0))]
-    start = 0
-    for width in chain(CHUNKS, repeat(CHUNKS[-1])):
-        below = (rank >= start) & (cells.bound <= best[model] * (1 + SLACK))
-        if not below.any():
-            break
-        chunk = np.flatnonzero(below & (rank < start + width))
-        start += width
+    left = np.arange(len(model))
+    while len(left):
+        chunk, left = left[:width], left[width:]
         row, way, step = place(scenario, pick(cells, chunk), places, best)
         np.minimum.at(best, model[chunk[row]], step.total)
         placed.append(np.stack([chunk[row], way, *step]))
+        left = left[cells.bound[left] <= best[model[left]] * (1 + SLACK)]
     cell, way, *columns = np.concatenate(placed, axis=1)
     cell, way = cell.astype(np.intp), way.astype(np.intp)
     step, model = StepSeconds(*columns), model[cell]

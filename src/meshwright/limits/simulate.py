@@ -25,7 +25,7 @@ from ..cost.bound import Bound
 from ..cost.chip import ChipRates, pass_time
 from ..cost.floors import any_links
 from ..cost.links import Group, Links
-from ..cost.load import Load, beside
+from ..cost.load import Busy, Load, beside
 from ..cost.network import Fabric
 from ..cost.overlap import Hidden, excess, merge_budgets, sum_loads
 from ..count.mlp2d import block, partial_sums
@@ -59,13 +59,14 @@ class Least(Bound):
     """
 
     def load(self, net: Links, kind: str, V: Values, group: Group) -> Load:
-        """The floor of the algorithm, but no more than the bytes take over all links of a chip;
-        which of them are busy is not known.
+        """The floor of the algorithm, but no more than the bytes take over all links of a chip:
+        which of them are busy is not known, but that all together are so long.
         """
         least = self.of.floor(net, kind, V, group)
         over_all = any_links(net, kind, V, group).seconds
-        seconds = minimum(least.seconds - least.latency, over_all)
-        return Load(seconds + least.latency, least.latency)
+        sent = minimum(least.seconds, over_all)
+        seconds = minimum(least.seconds - least.latency, sent)
+        return Load(seconds + least.latency, least.latency, Busy((sent,)))
 
 
 class Machine(NamedTuple):
