@@ -1,5 +1,5 @@
 """Plots like the figures of Epoch 2024 beside those of `meshwright.report.limits_plots`: several
-plots of utilisation, how parallelism is divided, limits against an exponent, depths.
+plots of utilisation, how parallelism is divided, limits against an exponent, depths, products.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from matplotlib.figure import Figure
+from matplotlib.ticker import PercentFormatter
 
 from meshwright.limits.answer import parallelism_split
 from meshwright.limits.curve import Curve
@@ -17,6 +18,8 @@ from meshwright.report.limits_plots import (
     MARKS,
     draw_utilisation,
 )
+
+from .lines import sheet
 
 SHARES = {
     "tp": ("tensor", "#ee6677", "///"),
@@ -81,8 +84,7 @@ def degree_split(curve: Curve, title: str) -> Figure:
 
 def exponents(x: Any, lines: Mapping[str, Any], title: str) -> Figure:
     """Limits against the exponent by which batch over depth grows."""
-    figure = Figure(figsize=(7, 4.6), layout="constrained")
-    ax = figure.subplots()
+    figure, ax = sheet(title, height=4.6, size=12)
     for i, (name, values) in enumerate(lines.items()):
         colour, dash, mark = LINES[i % len(LINES)]
         ax.plot(
@@ -99,10 +101,8 @@ def exponents(x: Any, lines: Mapping[str, Any], title: str) -> Figure:
         yscale="log",
         xlabel=r"$\alpha_b - \alpha_L$: batch over depth grows as $T^{\alpha_b - \alpha_L}$",
         ylabel=COMPUTE,
-        title=title,
     )
     ax.legend(fontsize=9)
-    ax.grid(alpha=0.3)
     return figure
 
 
@@ -112,8 +112,7 @@ def depths(
     title: str,
 ) -> Figure:
     """Layers against parameters: models as marks, laws as lines."""
-    figure = Figure(figsize=(7.0, 4.8), layout="constrained")
-    axes = figure.subplots()
+    figure, axes = sheet(title)
     axes.plot(*zip(*models.values(), strict=True), "o", color="#777777", ms=4,
               label=f"{len(models)} dense models of the catalogue")  # fmt: skip
     for (name, (x, y)), (colour, dash, _) in zip(
@@ -121,7 +120,55 @@ def depths(
     ):
         axes.plot(x, y, color=colour, linestyle=dash, label=name)
     axes.set(xscale="log", yscale="log", xlabel="parameters", ylabel="layers")
-    axes.grid(alpha=0.3)
     axes.legend(frameon=False)
+    return figure
+
+
+def products_plot(
+    side: Any, us: Any, shares: Any, laws: Mapping[str, Any], title: str
+) -> Figure:
+    """Time and utilisation of square products by their side, measured and by laws.
+
+    laws: name -> (sides, microseconds): first the fit to what is measured.
+    """
+    figure = Figure(figsize=(7.4, 5.4), layout="constrained")
+    axes = figure.subplots()
+    axes.plot(
+        side,
+        us,
+        "o",
+        color="#228833",
+        markersize=4,
+        label="time, three public tables",
+    )
+    looks = (("#aa3377", "-"), ("black", "--"), ("black", ":"))
+    for (name, (x, y)), (colour, dash) in zip(
+        laws.items(), looks, strict=True
+    ):
+        axes.plot(x, y, color=colour, linestyle=dash, label=name)
+    axes.set(
+        xscale="log",
+        yscale="log",
+        xlabel="side of the product n",
+        ylabel="time [us]",
+        ylim=(1, None),
+    )
+    right = axes.twinx()
+    right.plot(
+        side,
+        shares,
+        "s",
+        color="#4477aa",
+        markersize=3,
+        label="utilisation (right)",
+    )
+    right.set(ylabel="utilisation of the peak", ylim=(0, 1))
+    right.yaxis.set_major_formatter(PercentFormatter(1.0))
+    handles = [
+        line
+        for on in (axes, right)
+        for line in on.get_legend_handles_labels()[0]
+    ]
+    axes.legend(handles=handles, frameon=False, loc="upper left")
     axes.set_title(title, fontsize=10)
     return figure

@@ -26,6 +26,8 @@ from meshwright.report.plots import (
     wide,
 )
 
+from .lines import COLOURS, LINES, MARKERS, Curves, draw_lines, sheet
+
 TITLE_AT, EDITION_AT, TOP = 0.1, 0.35, 0.6
 LEFT, LEGEND, BOTTOM = 1.15, 1.4, 0.75
 """Inches at the edges of a panel of bars: for titles, names of rows, legends and names of bars."""
@@ -39,9 +41,6 @@ LETTERS = {"tp": "tp (n1)", "cp": "cp (n2)", "pp": "pp (np)", "dp": "dp (nd)"}
 """A degree -> with its letter in the paper."""
 TITLE = 80
 """Characters of a line of a title."""
-MARKERS = "osD^vP*X<>"
-LINES = ("-", "--", ":", "-.")
-COLOURS = ("#4477aa", "#ee6677", "#228833", "#aa3377", "#885522", "#777777")
 MARK = "#cc3311"
 """Of what differs between editions, and of known chips on a map."""
 LARGE = 8
@@ -215,12 +214,10 @@ def share_bars(axes: Axes, times: Sequence[Mapping[str, float]]) -> None:
 
 PALEST = 0.2
 """Of the range of a map's values below the least of them: so much darker than paper is the best."""
-Groups = Mapping[str, Sequence[tuple[float, float]]]
-"""Name of a system -> (GPUs, value)."""
 
 
 def curves(
-    shown: Mapping[str, tuple[Groups, str]], title: str, log_y: bool = True
+    shown: Mapping[str, tuple[Curves, str]], title: str, log_y: bool = True
 ) -> Figure:
     """A line for each system against the number of GPUs (figures 5, A4), in panels: name -> (lines,
     what their y is). Of these the first may be logarithmic: the others are differences.
@@ -238,7 +235,7 @@ def curves(
     return figure
 
 
-def _systems(axes: Axes, groups: Groups, y: str, log_y: bool) -> None:
+def _systems(axes: Axes, groups: Curves, y: str, log_y: bool) -> None:
     for i, (name, points) in enumerate(groups.items()):
         look: dict[str, Any] = {
             "marker": MARKERS[i % 3],
@@ -246,8 +243,7 @@ def _systems(axes: Axes, groups: Groups, y: str, log_y: bool) -> None:
             "color": COLOURS[i // 3 % 6],
         }
         axes.plot(
-            [x for x, _ in points],
-            [v for _, v in points],
+            *zip(*points, strict=True),
             label=name,
             markersize=5,
             **look,
@@ -351,37 +347,19 @@ def _between(values: Sequence[float], x: float) -> float:
 
 
 def collective_figure(
-    measured: Mapping[str, Sequence[tuple[float, float]]],
-    predicted: Mapping[str, Sequence[tuple[float, float]]],
-    title: str,
+    measured: Curves, predicted: Curves, title: str
 ) -> Figure:
     """Measured marks and the formula's line against bytes (figure A1)."""
-    figure = Figure(figsize=(7.0, 5.0), layout="constrained")
-    axes = figure.subplots()
-    for i, (name, points) in enumerate(measured.items()):
-        colour = COLOURS[i % 6]
-        marker = MARKERS[i % len(MARKERS)]
-        axes.plot(
-            *zip(*points, strict=True),
-            linestyle="",
-            marker=marker,
-            color=colour,
-            label=f"{name}, measured",
-        )
-        line = predicted[name]
-        axes.plot(
-            *zip(*line, strict=True),
-            linestyle=LINES[i % 4],
-            color=colour,
-            label=f"{name}, formula",
-        )
+    figure, axes = sheet(fill(title, TITLE), height=5.0)
+    marks = {f"{name}, measured": points for name, points in measured.items()}
+    lines = {f"{name}, formula": points for name, points in predicted.items()}
+    draw_lines(axes, marks, linestyle="")
+    draw_lines(axes, lines, marker="")
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
     axes.xaxis.set_major_formatter(FuncFormatter(lambda v, _: _bytes(v)))
     axes.set_xlabel("size of the vector")
     axes.set_ylabel("time [s]")
-    axes.set_title(fill(title, TITLE), fontsize=10)
-    axes.grid(alpha=0.3)
     axes.legend(frameon=False, fontsize=8)
     return figure
 

@@ -9,9 +9,8 @@ from types import MappingProxyType
 
 from matplotlib.figure import Figure
 
-from .figures_lbl import COLOURS, LINES, MARKERS
+from .lines import Curves, draw_lines, sheet, verdict
 
-Curves = Mapping[str, Sequence[tuple[float, float]]]
 WIDE = 16
 """Ratio of the largest to the smallest x from which the axis is logarithmic."""
 GAP, SLANTED = 0.035, 0.075
@@ -33,40 +32,32 @@ def line_figure(
     y: str,
     printed: Curves = NONE,
     said: tuple[float | None, str] = (None, ""),
-    verdict: str = "",
+    ours: str = "",
     names: Mapping[float, str] = NO_NAMES,
 ) -> Figure:
     """Lines with markers over a doubling (or evenly spaced) x axis.
 
     printed: points of the paper, as open markers;  said: what its text says of the figure, and the
-    x that it is about;  verdict: what ours says of that, red where it is another;  names: of x.
+    x that it is about;  ours: what ours says of that, red where it is another;  names: of x.
     """
     # the legend stands beside the axes where it would cover points
     many = len(curves) + len(printed) > MOST_INSIDE
     width = 8.0 if many else 6.0
-    figure = Figure(figsize=(width, 4.0), layout="constrained")
-    axes = figure.subplots()
-    for i, (name, points) in enumerate(curves.items()):
-        xs = [a for a, _ in points]
-        ys = [b for _, b in points]
-        axes.plot(
-            xs,
-            ys,
-            label=name,
-            color=COLOURS[i % 6],
-            marker=MARKERS[i % 10],
-            linestyle=LINES[i % 4],
-        )
-    for i, (name, points) in enumerate(printed.items()):
-        axes.plot(
-            *zip(*points, strict=True),
-            label=name,
-            color=COLOURS[i % 6],
-            marker=MARKERS[i % 10],
-            linestyle="none",
-            markerfacecolor="none",
-            markersize=RING,
-        )
+    at, words = said
+    figure, axes = sheet(
+        f"{title}\nthe paper: {words}" if words else title,
+        width=width,
+        height=4.0,
+        size=9,
+    )
+    draw_lines(axes, curves)
+    draw_lines(
+        axes,
+        printed,
+        linestyle="none",
+        markerfacecolor="none",
+        markersize=RING,
+    )
     shown = [*curves.values(), *printed.values()]
     every = sorted({a for points in shown for a, _ in points})
     wide = every[-1] >= WIDE * every[0]
@@ -83,7 +74,6 @@ def line_figure(
     axes.minorticks_off()
     axes.set_ylim(0, 1.08 * max(b for points in shown for _, b in points))
     axes.set_ylabel(y)
-    at, words = said
     if at is not None:
         axes.axvline(
             at,
@@ -92,18 +82,10 @@ def line_figure(
             linewidth=1.2,
             label=f"the paper's {x.split(' (')[0]}",
         )
-    axes.set_title(
-        f"{title}\nthe paper: {words}" if words else title, fontsize=9
-    )
     axes.set_xlabel(x)
-    if verdict:
-        figure.supxlabel(
-            fill(verdict, int(LINE * width), break_on_hyphens=False),
-            fontsize=9,
-            weight="bold",
-            color="firebrick" if "NOT" in verdict else "darkgreen",
-        )
-    axes.grid(alpha=0.3)
+    if ours:
+        words = fill(ours, int(LINE * width), break_on_hyphens=False)
+        verdict(figure, words, "NOT" not in words)
     (figure if many else axes).legend(
         loc="outside right center" if many else "best",
         frameon=False,

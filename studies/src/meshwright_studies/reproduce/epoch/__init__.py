@@ -5,21 +5,13 @@ Tables 2 to 4, the worked numbers, and curves: those shipped with the catalogue,
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterator
 from pathlib import Path
 
 from ... import shipped as data
-from ..report import Check, PaperTable, Report, sourced
+from ..report import Check, PaperTable, Report, sourced, table_of
 from . import golden, observations, sentences, square_products, tables
-from .figures import FIGURE_6, FIGURE_8, FIGURE_9, figures
-
-COLUMNS = (
-    "T_flop",
-    "n_gpu published",
-    "n_gpu computed",
-    "utilisation published",
-    "utilisation computed",
-)
+from .figures import SCENARIOS, figures
 
 
 def epoch_report(files: dict[str, tuple[Path, ...]]) -> Report:
@@ -44,12 +36,6 @@ def epoch_report(files: dict[str, tuple[Path, ...]]) -> Report:
         # the paper prints no points of its curves: whoever has them computed them
         for held in (golden.curve_checks, golden.degrees_of_points):
             checks += sourced("own", held(curve))
-    beside = tuple(
-        PaperTable(
-            f"epoch-{c.name}", f"Curve {c.name}", COLUMNS, golden.row_table(c)
-        )
-        for c in curves
-    )
     more = (
         ()
         if files
@@ -63,7 +49,7 @@ def epoch_report(files: dict[str, tuple[Path, ...]]) -> Report:
     return Report(
         "epoch",
         checks=tuple(checks),
-        tables=(*beside, *more),
+        tables=(*map(golden.curve_table, curves), *more),
         figures=figures(),
         notes=NOTES,
     )
@@ -77,40 +63,26 @@ def shipped() -> list[golden.Golden]:
         ]
 
 
-def curve_tables() -> Iterable[PaperTable]:
+def curve_tables() -> Iterator[PaperTable]:
     """The data of figures 6 to 9: one row a point."""
-    columns = (
-        "scenario",
-        "T_flop",
-        "n_gpu",
-        "utilisation",
-        "tp",
-        "dp",
-        "pp",
-        "ep",
-    )
-    for number, names in (("6", FIGURE_6), ("8", FIGURE_8), ("9", FIGURE_9)):
-        rows = []
-        for name in names.values():
-            for p in golden.ours(name).points:
-                d = p.degrees
-                rows.append(
-                    (
-                        name,
-                        p.flops,
-                        p.chips,
-                        p.utilisation,
-                        d.tp_model * d.tp_ff,
-                        d.dp,
-                        d.pp,
-                        d.ep,
-                    )
-                )
-        yield PaperTable(
+    for number, names in SCENARIOS.items():
+        yield table_of(
             f"epoch-figure-{number}",
             f"Data of figure {number}",
-            columns,
-            tuple(rows),
+            (
+                {
+                    "scenario": name,
+                    "T_flop": p.flops,
+                    "n_gpu": p.chips,
+                    "utilisation": p.utilisation,
+                    "tp": p.degrees.tp_model * p.degrees.tp_ff,
+                    "dp": p.degrees.dp,
+                    "pp": p.degrees.pp,
+                    "ep": p.degrees.ep,
+                }
+                for name in names.values()
+                for p in golden.ours(name).points
+            ),
         )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -24,49 +25,38 @@ from meshwright.limits.curve import Curve
 from meshwright.limits.laws import FIT, LAWS
 
 from ..report import Check, PaperFigure
-from . import golden, published, square_products, tables
-from .golden import ours
+from . import golden, square_products, tables
+from .published import PRINTED
 
-FIGURE_6 = {"V100 SXM": "v100", "A100 SXM": "a100", "H100 SXM": "h100"}
-FIGURE_8 = {
-    "H100 SXM": "h100",
-    "low latency": "h100-low-latency",
-    "global NVLink": "h100-global-nvlink",
-    "global NVLink, low latency": "h100-global-nvlink-low-latency",
-    "infinite network, low latency": "h100-infinite-low-latency",
-}
-FIGURE_9 = {
-    "baseline: b ~ T^(1/6)": "h100",
-    "DeepSeek: b ~ T^0.33": "h100-deepseek",
-    "no scaling: b = 4M": "h100-fixed",
-}
+SCENARIOS: dict[str, dict[str, str]] = PRINTED["scenarios"]
+"""Figure -> label -> scenario."""
 STEPS = 43
 """Points of figure 11, from exponent 0 to 0.21 (the paper's 0.2 and the pole at 0.5 well
 beyond).
 """
 
 
-def exact(names: Mapping[str, str], kind: str = "") -> dict[str, Curve]:
-    """Curves on the paper's grids."""
-    return {label: ours(name + kind) for label, name in names.items()}
-
-
-def smooth(names: Mapping[str, str], kind: str = "") -> dict[str, Curve]:
-    """Curves in smooth mode."""
-    return {label: golden.smooth(name + kind) for label, name in names.items()}
+def curves(
+    names: Mapping[str, str], kind: str = "", smooth: bool = False
+) -> dict[str, Curve]:
+    """label -> curve, on the paper's grids or in smooth mode."""
+    of = golden.smooth if smooth else golden.ours
+    return {label: of(name + kind) for label, name in names.items()}
 
 
 def figure_1() -> Any:
     """Left: today; right: what innovations add."""
     from ...report.figures_epoch import panels_side_by_side
 
-    ahead = {**FIGURE_8, "DeepSeek batch scaling": "h100-deepseek"}
-    keep = ("H100 SXM", "global NVLink, low latency", "DeepSeek batch scaling")
-    innovations = exact({k: ahead[k] for k in keep})
+    innovations = {
+        "H100 SXM": "h100",
+        "global NVLink, low latency": "h100-global-nvlink-low-latency",
+        "DeepSeek batch scaling": "h100-deepseek",
+    }
     return panels_side_by_side(
         [
-            ("today's hardware and scaling", exact(FIGURE_6)),
-            ("H100 with innovations", innovations),
+            ("today's hardware and scaling", curves(SCENARIOS["6"])),
+            ("H100 with innovations", curves(innovations)),
         ],
         f"Figure 1: three-month runs, today and with innovations {SET}",
     )
@@ -121,7 +111,7 @@ def figure_11() -> Any:
             run, latency_reach(run), x, LATENCY_CONSTANT
         )
     }
-    for label, name in FIGURE_6.items():
+    for label, name in SCENARIOS["6"].items():
         on = node(chip(f"epoch-{name}"), network(f"epoch-{name}"))
         side = slice_side(on)
         lines[f"end of linear scaling, {label}"] = scaled_flops(
@@ -135,69 +125,56 @@ def figure_11() -> Any:
 
 
 SET = "(epoch-2024)"
-ENDS = {
-    **published.LINEAR["table 3"],
-    **published.LINEAR["table 4"],
-    "h100-deepseek": (published.FIGURE_9["h100-deepseek"], ""),
-}
-"""Scenario -> the printed ends of linear scaling, dense and sparse."""
+ENDS = {scenario: text for _, scenario, text in tables.printed_ends()}
+"""Scenario -> the printed end of linear scaling."""
 
 
-def _utilisation(
-    make: Callable[[Mapping[str, str], str], dict[str, Curve]],
-    names: Mapping[str, str],
-    title: str,
-    kind: str = "",
-) -> Callable[[], Any]:
+def draw_utilisation(
+    title: str, of: str, kind: str = "", smooth: bool = False
+) -> Any:
     """Curves with the printed ends of linear scaling, and ours where the paper has them from: on
     its grids. Of figure 6 the latency wall too, and the verdict of the checks.
     """
+    from meshwright.report.limits_plots import utilisation
 
-    def draw() -> Any:
-        from meshwright.report.limits_plots import utilisation
-
-        lines = make(names, kind)
-        printed, ends = {}, {}
-        for label, name in names.items():
-            first = lines[label].crossing.first_flops
-            if name in ENDS:
-                text = ENDS[name][bool(kind)]
-                words = f"{label}: paper {text}" + (
-                    f", ours {short(first)}" if make is exact and first else ""
-                )
-                lines[words] = lines.pop(label)
-                printed[words] = float(text)
-                if make is exact and first:
-                    ends[words] = first
-            else:
-                lines[label] = lines.pop(label)
-        figure = utilisation(lines, f"{title} {SET}", printed, ours=ends)
-        if names is FIGURE_6 and make is exact and not kind:
-            _walled(figure)
-        return figure
-
-    return draw
+    names = SCENARIOS[of]
+    lines, printed, ends = {}, {}, {}
+    for label, curve in curves(names, kind, smooth).items():
+        words = label
+        if text := ENDS.get(names[label] + kind):
+            first = None if smooth else curve.crossing.first_flops
+            words += f": paper {text}" + f", ours {short(first)}" * bool(first)
+            printed[words] = float(text)
+            if first:
+                ends[words] = first
+        lines[words] = curve
+    figure = utilisation(lines, f"{title} {SET}", printed, ours=ends)
+    if of == "6" and not kind and not smooth:
+        _walled(figure)
+    return figure
 
 
 def _walled(figure: Any) -> None:
     """The wall that the text names, and whether ends and wall are what ours are."""
+    from ...report.lines import verdict
+
     (axes,) = figure.axes
-    wall = float(published.WALL)
-    axes.axvline(wall, color="black", linestyle=(0, (1, 2)), linewidth=1.2)
+    wall = PRINTED["wall"]
+    axes.axvline(
+        float(wall), color="black", linestyle=(0, (1, 2)), linewidth=1.2
+    )
     axes.annotate(
-        f"latency wall, paper {published.WALL} ", (wall, 0.85), ha="right", fontsize=8
+        f"latency wall, paper {wall} ", (float(wall), 0.85), ha="right", fontsize=8
     )  # fmt: skip
     checks = figure_6_checks()
-    good = all(c.status != "mismatch" for c in checks)
     met = sum(c.status == "match" for c in checks if "table 3" in c.id)
     walls = {short(c.computed) for c in checks if "/wall/" in c.id}
-    figure.supxlabel(
-        f"ours: {met} of {len(FIGURE_6)} ends round to the printed digit; latency wall"
-        f" {' and '.join(sorted(walls))} on the\nlast size of the grid (paper {published.WALL}, by"
-        f" its closed form): {'' if good else 'NOT '}reproduced",
-        fontsize=9,
-        weight="bold",
-        color="darkgreen" if good else "firebrick",
+    verdict(
+        figure,
+        f"ours: {met} of {len(SCENARIOS['6'])} ends round to the printed digit; latency wall"
+        f" {' and '.join(sorted(walls))} on the\nlast size of the grid (paper {wall}, by its closed"
+        " form): {}reproduced",
+        all(c.status != "mismatch" for c in checks),
     )
 
 
@@ -216,47 +193,27 @@ def figure_6_checks() -> list[Check]:
     ]
 
 
-def _split(name: str, title: str) -> Callable[[], Any]:
-    """How the runs of a curve are parallelised."""
+def draw_split(title: str, name: str) -> Any:
+    """Shares of the axes in the logarithm of the chips."""
+    from ...report.figures_epoch import degree_split
 
-    def draw() -> Any:
-        from ...report.figures_epoch import degree_split
-
-        return degree_split(ours(name), f"{title} {SET}")
-
-    return draw
+    return degree_split(golden.ours(name), f"{title} {SET}")
 
 
-THREE = "three-month runs"
 FIGURES: dict[str, Callable[[], Any]] = {
     "1": figure_1,
     "10": figure_10,
-    "6": _utilisation(
-        exact, FIGURE_6, f"Figure 6: dense {THREE} on DGX nodes"
-    ),
-    "6-smooth": _utilisation(
-        smooth, FIGURE_6, f"Figure 6 without grids: dense {THREE} on DGX nodes"
-    ),
-    "6-sparse": _utilisation(
-        exact, FIGURE_6, f"Sparse {THREE} on DGX nodes", "/sparse"
-    ),
-    "7": _split("h100", "Figure 7: how dense H100 runs are parallelised"),
-    "7-sparse": _split("h100/sparse", "How sparse H100 runs are parallelised"),
-    "8": _utilisation(
-        exact, FIGURE_8, f"Figure 8: dense {THREE}, H100 with other hardware"
-    ),
-    "8-smooth": _utilisation(
-        smooth, FIGURE_8, f"Figure 8 without grids: dense {THREE}"
-    ),
-    "9": _utilisation(
-        exact,
-        FIGURE_9,
-        f"Figure 9: dense H100 {THREE}, scaling laws of the batch",
-    ),
-    "9-smooth": _utilisation(
-        smooth, FIGURE_9, "Figure 9 without grids: scaling laws of the batch"
-    ),
     "11": figure_11,
+    "7": partial(
+        draw_split, "Figure 7: how dense H100 runs are parallelised", "h100"
+    ),
+    "7-sparse": partial(
+        draw_split, "How sparse H100 runs are parallelised", "h100/sparse"
+    ),
+    **{
+        name: partial(draw_utilisation, **of)
+        for name, of in PRINTED["utilisation"].items()
+    },
 }
 
 

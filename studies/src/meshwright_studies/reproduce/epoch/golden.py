@@ -13,13 +13,12 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from meshwright.errors import BadInput
 from meshwright.limits.curve import Curve, Point, curve
 from meshwright.limits.scenario import PRESETS, preset
 
-from ..report import Check, judged, near_published
+from ..report import Check, PaperTable, judged, near_published, table_of
 from ..sources import published_text
 from . import degrees
 from .degrees import DegreesRow
@@ -98,31 +97,29 @@ def smooth(name: str) -> Curve:
     return curve(preset(name).smooth)
 
 
+LOW_LATENCY = r"latency|(?<![a-z0-9])(ll|lowlat|low)(?![a-z0-9])"
+NAMES = {
+    "v100": "v100",
+    "a100": "a100",
+    "h100-infinite-low-latency": r"infinite|(?<![a-z0-9])inf",
+    "h100-global-nvlink": "gnv|nvlink",
+    "h100-superpod": "superpod|(?<![a-z0-9])pod(?![a-z0-9])",
+    "h100-deepseek": "deepseek",
+    "h100-fixed": "no_?scal|fixed",
+    "h100-low-latency": LOW_LATENCY,
+    "h100": "",
+}
+"""Scenario -> what the name of a file of its curve has; the first that fits."""
+
+
 def guess(golden: Golden) -> str:
     """The scenario that a file's name speaks of."""
-    words = set(re.split(r"[^a-z0-9]+", golden.name.lower()))
     text = golden.name.lower().replace("-", "_")
-    low = bool(words & {"ll", "lowlat", "low"}) or "latency" in text
-    base = next((chip for chip in ("v100", "a100") if chip in text), "h100")
-    if base == "h100":
-        if (
-            words & {"inf", "infinite", "infnet", "infinet"}
-            or "infinite" in text
-            or "_inf" in text
-        ):
-            base = "h100-infinite-low-latency"
-        elif "gnv" in text or "nvlink" in text:
-            base = "h100-global-nvlink" + ("-low-latency" if low else "")
-        elif "superpod" in text or "pod" in words:
-            base = "h100-superpod"
-        elif "deepseek" in text:
-            base = "h100-deepseek"
-        elif "no_scal" in text or "noscal" in text or "fixed" in text:
-            base = "h100-fixed"
-        elif low:
-            base = "h100-low-latency"
+    base = next(n for n, words in NAMES.items() if re.search(words, text))
+    if base == "h100-global-nvlink" and re.search(LOW_LATENCY, text):
+        base += "-low-latency"
     sparse = "sparse" in text if golden.sparse is None else golden.sparse
-    return base + ("/sparse" if sparse else "")
+    return base + "/sparse" * sparse
 
 
 def identify(golden: Golden) -> str:
@@ -132,13 +129,8 @@ def identify(golden: Golden) -> str:
     first = guess(golden)
     if points_matched(golden, first) == len(golden.rows):
         return first
-    kinds = (
-        ("", "/sparse")
-        if golden.sparse is None
-        else ("/sparse",)
-        if golden.sparse
-        else ("",)
-    )
+    said = golden.sparse
+    kinds = ("", "/sparse") if said is None else ("/sparse" * said,)
     names = [first, *(base + kind for base in PRESETS for kind in kinds)]
     return max(names, key=lambda name: points_matched(golden, name))
 
@@ -228,19 +220,21 @@ def _utilisation(id: str, text: str, value: float) -> Check:
     return judged(id, told, computed=value, good=good, note=note)
 
 
-def row_table(golden: Golden) -> tuple[tuple[Any, ...], ...]:
-    """Rows of a file beside ours, for a table."""
+def curve_table(golden: Golden) -> PaperTable:
+    """Rows of a file beside ours."""
     points = {f"{p.flops:.5g}": p for p in ours(identify(golden)).points}
-    rows = []
-    for row in golden.rows:
-        p = points.get(f"{row.flops:.5g}")
-        rows.append(
-            (
-                row.flops,
-                row.chips,
-                p.chips if p else None,
-                float(row.utilisation),
-                p.utilisation if p else None,
-            )
-        )
-    return tuple(rows)
+    pairs = ((row, points.get(f"{row.flops:.5g}")) for row in golden.rows)
+    return table_of(
+        f"epoch-{golden.name}",
+        f"Curve {golden.name}",
+        (
+            {
+                "T_flop": row.flops,
+                "n_gpu published": row.chips,
+                "n_gpu computed": p and p.chips,
+                "utilisation published": float(row.utilisation),
+                "utilisation computed": p and p.utilisation,
+            }
+            for row, p in pairs
+        ),
+    )

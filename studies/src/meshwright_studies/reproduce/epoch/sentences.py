@@ -7,7 +7,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
@@ -15,7 +14,12 @@ from meshwright.cost.overlap import sum_loads
 from meshwright.describe.frozen import put
 from meshwright.describe.network import Dim, Network
 from meshwright.limits.calendar import GROWTH, years_until
-from meshwright.limits.closed_forms import closed_forms, node, under_law
+from meshwright.limits.closed_forms import (
+    Setting,
+    closed_forms,
+    node,
+    under_law,
+)
 from meshwright.limits.curve import curve
 from meshwright.limits.laws import (
     FITTED_DEPTH,
@@ -34,14 +38,13 @@ from meshwright.limits.simulate import (
     gradients,
     tensor,
 )
+from meshwright.num import Num
 
-from ..report import Check, PaperTable, check, holds
-from . import published
+from ..report import Check, PaperTable, check, holds, table_of
 from .golden import ours
+from .published import EXAMPLE_WIDTH, PRINTED
 from .tables import rounds
 
-WIDTH = 53248.0
-"""Of the model that table 1 is counted for: the dense H100 run at the end of linear scaling."""
 WORD = 2.0
 """Bytes of an element."""
 LARGE = 0.02
@@ -70,9 +73,9 @@ def one_switch() -> Machine:
     return replace(preset("h100"), network=one).machine
 
 
-def words_sent(s: LawShape, d: Degrees) -> dict[str, float]:
+def words_sent(s: LawShape, d: Degrees) -> dict[str, Num]:
     """Words that all chips together send in a step, by the functions of the simulation: seconds
-    alone, times rate and chips.
+    alone, times rate and chips. Degrees may be columns.
     """
     on = one_switch()
     stages = d._replace(ep=1.0, dp=d.dp * d.ep)
@@ -88,7 +91,7 @@ def words_sent(s: LawShape, d: Degrees) -> dict[str, float]:
         ),
     }
     words = on.fabric.rates[0] * d.chips / WORD
-    return {name: float(load.seconds * words) for name, load in sent.items()}
+    return {name: load.seconds * words for name, load in sent.items()}
 
 
 def groups_on_switch(d: Degrees) -> Groups:
@@ -109,7 +112,7 @@ def table_1_checks(s: LawShape, d: Degrees) -> dict[str, float]:
 
 def example() -> tuple[LawShape, Degrees]:
     """The model and degrees that table 1 is counted for."""
-    s = LawShape(*map(float, shape(LAWS["baseline"], WIDTH)))
+    s = LawShape(*map(float, shape(LAWS["baseline"], EXAMPLE_WIDTH)))
     return s._replace(E=EXPERTS), SPREAD._replace(ep=EXPERTS)
 
 
@@ -123,7 +126,7 @@ def traffic() -> Iterator[Check]:
         yield check(
             f"table 1/{name}, words a step",
             published=words,
-            computed=mine[name],
+            computed=float(mine[name]),
             tolerance=tolerance,
             note=note,
             source="formula",
@@ -134,7 +137,7 @@ def exponents() -> dict[str, float]:
     """Exponents of the degrees that send least, from our counts: log-log slopes between two
     numbers of chips, degrees as real numbers.
     """
-    s = LawShape(*map(float, shape(LAWS["baseline"], WIDTH)))
+    s = LawShape(*map(float, shape(LAWS["baseline"], EXAMPLE_WIDTH)))
     few, many = 1e12, 1e16
     best = [cheapest(s, chips) for chips in (few, many)]
     return {
@@ -145,7 +148,6 @@ def exponents() -> dict[str, float]:
 
 def cheapest(s: LawShape, chips: float) -> dict[str, float]:
     """dp, pp and tp of so many chips that send least in all, on a fine grid."""
-    on = one_switch()
     grid = np.exp(np.arange(0.0, 0.55, 0.002) * math.log(chips))
     dp = grid[:, None]
     pp = grid[None, :]
@@ -163,14 +165,10 @@ def cheapest(s: LawShape, chips: float) -> dict[str, float]:
         zero_bubble=one,
     )
     # microbatches of real size: traffic does not depend on how many there are
-    large = s._replace(batch=s.batch * 1e15)
-    sent = {
-        "dp": gradients(on, s, d, groups_on_switch(d)).seconds,
-        "tp": sum_loads(tensor(on, large, d, groups_on_switch(d))).seconds
-        / 1e15,
-        "pp": sum_loads(block_messages(on, s, d, groups_on_switch(d))).seconds,
-    }
-    total = np.where(tp >= 1, sum(sent.values()), np.inf)
+    large = 1e15
+    sent = words_sent(s._replace(batch=s.batch * large), d)
+    words = sent["dp"] + (sent["tp"] + sent["pp"]) / large
+    total = np.where(tp >= 1, words, np.inf)
     i, j = np.unravel_index(int(np.argmin(total)), total.shape)
     return {"dp": float(grid[i]), "pp": float(grid[j]), "tp": float(tp[i, j])}
 
@@ -180,7 +178,7 @@ def optimum() -> Iterator[Check]:
     for axis, slope in exponents().items():
         yield check(
             f"section 3.3/exponent of {axis}",
-            published=published.EXPONENTS[axis],
+            published=PRINTED["exponents"][axis],
             computed=slope,
             tolerance=0.05,
             note="least total traffic of our counts, 1e12 to 1e16 chips",
@@ -189,19 +187,19 @@ def optimum() -> Iterator[Check]:
 
 def calendar() -> Iterator[Check]:
     """Years until the walls at 4.2 times a year, from two orders below the first."""
-    first, last = published.WALLS
-    base = first / published.ORDERS_BELOW
+    first, last = PRINTED["walls"]
+    base = first / PRINTED["orders_below"]
+    soon, later = PRINTED["years"]
     yield rounds(
         "abstract/years until 1e28 FLOP",
-        published.YEARS[0],
+        soon,
         years_until(first, base),
     )
     until = years_until(last, base)
-    told = float(published.YEARS[1])
     between_walls = years_until(last, first)
     yield Check(
         "section 1/years until 1e31 FLOP",
-        published=told,
+        published=float(later),
         computed=until,
         status="erratum",
         note=f"at {GROWTH}x a year a factor of 1,000 takes {between_walls:.1f} years: with three"
@@ -234,7 +232,7 @@ def depths() -> Iterator[Check]:
 
 def energy() -> Iterator[Check]:
     """Section 5.2: the largest run of all against the world's energy."""
-    flops = float(published.APPENDIX_LIMIT)
+    flops = float(PRINTED["appendix"]["limit"])
     chip = preset("h100").chip
     scenario = preset("h100")
     joules = chip.energy_j(flops / (scenario.machine.rates.matrix))
@@ -261,23 +259,30 @@ def table_checks() -> tuple[PaperTable, ...]:
     """Table 1, the noise scale, the laws, the shape of the work."""
     s, d = example()
     mine = words_sent(s, d)
-    rows = tuple(
-        (axis, words, mine[axis], mine[axis] / words - 1)
-        for axis, words in table_1_checks(s, d).items()
-    )
     return (
-        PaperTable(
+        table_of(
             "epoch-table-1",
             f"Table 1: words all chips send in a step, {with_degrees(s, d)}",
-            ("axis", "formula", "counted", "difference"),
-            rows,
+            (
+                {
+                    "axis": axis,
+                    "formula": words,
+                    "counted": float(mine[axis]),
+                    "difference": float(mine[axis] / words - 1),
+                }
+                for axis, words in table_1_checks(s, d).items()
+            ),
         ),
-        PaperTable(
+        table_of(
             "epoch-noise-scale",
             "Section 4.2: what a batch gains, and what it costs, by its size over the noise scale",
-            ("b / b_noise", "gain of a step", "steps", "tokens"),
-            tuple(
-                (x, gain(x, 1.0), 1 / gain(x, 1.0), x / gain(x, 1.0))
+            (
+                {
+                    "b / b_noise": x,
+                    "gain of a step": gain(x, 1.0),
+                    "steps": 1 / gain(x, 1.0),
+                    "tokens": x / gain(x, 1.0),
+                }
                 for x in (0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 10.0)
             ),
         ),
@@ -299,57 +304,50 @@ def laws() -> PaperTable:
         scenario = preset(name)
         law = scenario.law
         on = node(scenario.chip, scenario.network)
-        forms = closed_forms(on, under_law(published.SETTING, law))
+        forms = closed_forms(on, under_law(Setting(), law))
         end = ours(name).crossing
         rows.append(
-            (
-                law.name,
-                law.batch.exponent,
-                law.growth,
-                min(forms.critical_flops, forms.latency_critical_flops),
-                end.first_flops,
-                end.last_flops,
-                forms.limit_flops,
-            )
+            {
+                "law": law.name,
+                "batch ~ T^": law.batch.exponent,
+                "b/L ~ T^": law.growth,
+                "closed form: linear to": min(
+                    forms.critical_flops, forms.latency_critical_flops
+                ),
+                "simulated: first": end.first_flops,
+                "last crossing": end.last_flops,
+                "closed form: largest": forms.limit_flops,
+            }
         )
-    columns = (
-        "law", "batch ~ T^", "b/L ~ T^", "closed form: linear to", "simulated: first",
-        "last crossing", "closed form: largest",
-    )  # fmt: skip
-    return PaperTable(
-        "epoch-laws",
-        "Batch laws in closed form and simulated [FLOP]",
-        columns,
-        tuple(rows),
+    return table_of(
+        "epoch-laws", "Batch laws in closed form and simulated [FLOP]", rows
     )
 
 
 def products_of_chip() -> PaperTable:
     """Equation 4: the product of a chip, cube-shaped at best, beside what the search takes."""
-    rows: list[tuple[Any, ...]] = []
+    rows = []
     for p in ours("h100").points:
         d = p.degrees
-        F = 4 * p.hidden
-        sides = (
-            p.hidden / d.tp_model,
-            F / d.tp_ff,
-            p.batch_tokens / d.dp,
+        sides = {
+            "D / tp": p.hidden / d.tp_model,
+            "F / tp": 4 * p.hidden / d.tp_ff,
+            "tokens / dp": p.batch_tokens / d.dp,
+        }
+        cube = math.prod(sides.values()) ** (1 / 3)
+        longest = max(sides.values()) / cube
+        rows.append(
+            {
+                "T_flop": p.flops,
+                **sides,
+                "cube": cube,
+                "longest side / cube": longest,
+            }
         )
-        cube = math.prod(sides) ** (1 / 3)
-        rows.append((p.flops, *sides, cube, max(sides) / cube))
-    columns = (
-        "T_flop",
-        "D / tp",
-        "F / tp",
-        "tokens / dp",
-        "cube",
-        "longest side / cube",
-    )
-    return PaperTable(
+    return table_of(
         "epoch-work-shape",
         "Equation 4: sides of the work of a chip, and the cube of the same volume",
-        columns,
-        tuple(rows),
+        rows,
     )
 
 

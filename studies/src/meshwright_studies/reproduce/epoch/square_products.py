@@ -20,17 +20,17 @@ import numpy as np
 
 from meshwright.catalog import chip
 from meshwright.cost import shapes
-from meshwright.cost.hierarchy import levels, product_time
 from meshwright.count.blocks import Numbers, matmul
 from meshwright.count.work import Product
-from meshwright.describe.assumptions import EPOCH, ChipTime, Stack
+from meshwright.describe.assumptions import ChipTime, Stack
 from meshwright.describe.kernels import as_written
 
 from ... import shipped
-from ..report import Check, PaperFigure, PaperTable, holds, judged
+from ..report import Check, PaperFigure, PaperTable, holds, judged, table_of
+from .published import PRINTED
+from .tables import on_hierarchy
 
-FLOOR_US = 4.5
-"""Printed in the caption, and in section 4.3."""
+FLOOR_US = float(PRINTED["floor_us"])
 ABOUT = 0.25
 """The caption says "about": a floor within this counts as loose."""
 SMALL = 0.1
@@ -69,16 +69,8 @@ def by_shape(side: float) -> float:
 
 
 def by_hierarchy(side: float) -> float:
-    """The paper's own model of a chip: launch, memories, arithmetic."""
-    of = chip("epoch-a100")
-    on = levels(
-        of,
-        precision="fp16",
-        share=of.sustained or 1.0,
-        launch_s=EPOCH.chip.launch_s,
-        element_bytes=2.0,
-    )
-    return float(product_time(on, Product(side, side, side)))
+    """The paper's own model of a chip."""
+    return on_hierarchy("epoch-a100", Product(side, side, side))
 
 
 LAWS: dict[str, Callable[[float], float]] = {
@@ -162,22 +154,19 @@ def checks() -> Iterator[Check]:
 
 def table() -> PaperTable:
     """The tables beside the laws."""
-    return PaperTable(
+    return table_of(
         "epoch-figure-5",
         "Square products on an A100: public tables, the default set, the paper's model",
         (
-            "table",
-            "side",
-            "measured_us",
-            *(f"{name}, us" for name in LAWS),
-        ),
-        tuple(
-            (
-                c.table,
-                int(c.side),
-                1e6 * c.seconds,
-                *(1e6 * law(c.side) for law in LAWS.values()),
-            )
+            {
+                "table": c.table,
+                "side": int(c.side),
+                "measured_us": 1e6 * c.seconds,
+                **{
+                    f"{name}, us": 1e6 * law(c.side)
+                    for name, law in LAWS.items()
+                },
+            }
             for c in measured()
         ),
     )
@@ -185,72 +174,30 @@ def table() -> PaperTable:
 
 def draw() -> Any:
     """Time and utilisation by the side, the fit, and the laws."""
-    from matplotlib.figure import Figure
-    from matplotlib.ticker import PercentFormatter
+    from ...report.figures_epoch import products_plot
+    from ...report.lines import verdict
 
     _, side, seconds = map(np.array, zip(*measured(), strict=True))
     between = np.geomspace(side.min(), side.max(), 97)
-    figure = Figure(figsize=(7.4, 5.4), layout="constrained")
-    axes = figure.subplots()
-    axes.plot(
+    laws = {
+        f"time, {name}": (between, [1e6 * law(float(n)) for n in between])
+        for name, law in LAWS.items()
+    }
+    fitted = between, 1e6 * fit(0, 1, 3).seconds(between)
+    figure = products_plot(
         side,
         1e6 * seconds,
-        "o",
-        color="#228833",
-        markersize=4,
-        label="time, three public tables",
-    )
-    axes.plot(
-        between,
-        1e6 * fit(0, 1, 3).seconds(between),
-        color="#aa3377",
-        label="their fit, a + b n + d n³",
-    )
-    for (name, law), dash in zip(LAWS.items(), ("--", ":"), strict=True):
-        axes.plot(
-            between,
-            [1e6 * law(float(n)) for n in between],
-            color="black",
-            linestyle=dash,
-            label=f"time, {name}",
-        )
-    axes.set(
-        xscale="log",
-        yscale="log",
-        xlabel="side of the product n",
-        ylabel="time [us]",
-        ylim=(1, None),
-    )
-    shares = axes.twinx()
-    shares.plot(
-        side,
         2 * side**3 / seconds / chip("a100-80").peak("bf16"),
-        "s",
-        color="#4477aa",
-        markersize=3,
-        label="utilisation (right)",
-    )
-    shares.set(ylabel="utilisation of the peak", ylim=(0, 1))
-    shares.yaxis.set_major_formatter(PercentFormatter(1.0))
-    handles = [
-        line
-        for on in (axes, shares)
-        for line in on.get_legend_handles_labels()[0]
-    ]
-    axes.legend(handles=handles, frameon=False, loc="upper left")
-    axes.set_title(
+        {"their fit, a + b n + d n³": fitted} | laws,
         "Figure 5: square bf16 products on an A100\n(public tables in place of the paper's)",
-        fontsize=10,
     )
-    good = all(c.status != "mismatch" for c in checks())
-    figure.supxlabel(
+    verdict(
+        figure,
         f"floor {floor_us():.1f} us (paper about {FLOOR_US}); between it and arithmetic a regime"
-        f" that is {'' if good else 'NOT '}linear\nin these tables: a term n² misses them by"
-        f" {fit(0, 2, 3).error:.0%}, a term n by {fit(0, 1, 3).error:.0%}, neither by"
-        f" {fit(0, 3).error:.0%}",
-        fontsize=9,
-        weight="bold",
-        color="darkgreen" if good else "firebrick",
+        " that is {}linear\n"
+        f"in these tables: a term n² misses them by {fit(0, 2, 3).error:.0%}, a term n by"
+        f" {fit(0, 1, 3).error:.0%}, neither by {fit(0, 3).error:.0%}",
+        all(c.status != "mismatch" for c in checks()),
     )
     return figure
 

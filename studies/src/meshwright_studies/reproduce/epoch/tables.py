@@ -27,9 +27,16 @@ from meshwright.limits.closed_forms import (
 from meshwright.limits.scenario import MONTH_S, preset
 from meshwright.limits.sensitivity import sensitivity
 
-from ..report import Check, PaperTable, holds, near_published, sourced
-from . import published
+from ..report import (
+    Check,
+    PaperTable,
+    holds,
+    near_published,
+    sourced,
+    table_of,
+)
 from .golden import ours, smooth
+from .published import EXAMPLE_WIDTH, LINEAR, PRINTED
 
 WALL_STEP = 0.36
 """Between the wall of the text and the last model of the grid that can be trained, 2.707e31."""
@@ -76,39 +83,43 @@ def rounds(
     return Check(id, told, value, "mismatch")
 
 
+def printed_ends() -> Iterator[tuple[str, str, str]]:
+    """(table or figure, scenario, printed end of linear scaling)."""
+    for where, rows in LINEAR.items():
+        for base, both in rows.items():
+            for kind, text in zip(("", "/sparse"), both, strict=False):
+                yield where, base + kind, text
+
+
+def spelled(scenario: str) -> str:
+    """A scenario that says whether it is dense."""
+    return scenario if scenario.endswith("/sparse") else f"{scenario}/dense"
+
+
+def first_end(scenario: str) -> float:
+    """The first run of our curve below the threshold."""
+    return ours(scenario).crossing.first_flops or math.nan
+
+
 def linear_scaling() -> Iterator[Check]:
     """Tables 3 and 4, the wall and figure 9."""
-    for name, rows in published.LINEAR.items():
-        for base, both in rows.items():
-            for kind, text in zip(("", "/sparse"), both, strict=True):
-                first = ours(base + kind).crossing.first_flops
-                yield rounds(
-                    f"{name}/{base}{kind or '/dense'}", text, first or math.nan
-                )
-    limit = {
-        name: ours(name).crossing.first_flops or math.nan
-        for name in published.FIGURE_9
-    }
-    for name, text in published.FIGURE_9.items():
-        yield rounds(f"figure 9/{name}", text, limit[name])
-    orders = math.log10(limit["h100-deepseek"] / limit["h100"])
+    for where, scenario, text in printed_ends():
+        name = scenario if "figure" in where else spelled(scenario)
+        yield rounds(f"{where}/{name}", text, first_end(scenario))
+    orders = math.log10(first_end("h100-deepseek") / first_end("h100"))
     yield rounds(
-        "figure 9/orders of magnitude", published.FIGURE_9_ORDERS, orders
+        "figure 9/orders of magnitude", PRINTED["figure_9_orders"], orders
     )
-    for name, text in published.PLATEAU.items():
+    for name, text in PRINTED["plateau"].items():
         yield rounds(f"figure 6/plateau/{name}", text, preset(name).sustained)
         # the last run that can be trained: one point of a grid, 2.7e31, where the text says "past
         # 2e31"
-        last = ours(name).points[-1].flops
-        note = (
-            "the text names the closed form;"
-            " the next model of the grid, 3.7e31, cannot be trained"
-        )
         yield rounds(
             f"figure 6/wall/{name}",
-            text=published.WALL,
-            value=last,
-            note=note,
+            text=PRINTED["wall"],
+            value=ours(name).points[-1].flops,
+            note="the text names the closed form; the next model of the grid, 3.7e31, cannot be"
+            " trained",
             within=WALL_STEP,
         )
 
@@ -116,7 +127,7 @@ def linear_scaling() -> Iterator[Check]:
 def closed_form_table() -> Iterator[Check]:
     """Table 2, equations 15, 17 and 18, appendix 8.3, section 4.1.1."""
     run = Setting()
-    for name, (inputs, (side, tokens, flops)) in published.TABLE_2.items():
+    for name, (inputs, (side, tokens, flops)) in PRINTED["table_2"].items():
         forms = closed_forms(Accelerator(*inputs), run)
         yield rounds(f"table 2/{name}/d'", side, forms.slice_side)
         note = (
@@ -132,20 +143,19 @@ def closed_form_table() -> Iterator[Check]:
         )
         yield rounds(f"table 2/{name}/T", flops, forms.critical_flops)
     any_node = closed_forms(
-        Accelerator(*published.TABLE_2["DGX H100"][0]), run
+        Accelerator(*PRINTED["table_2"]["DGX H100"][0]), run
     )
-    yield rounds(
-        "equation 15", published.EQUATION_15, any_node.latency_critical_flops
-    )
-    yield rounds("equation 18", published.LIMIT_FLOPS, any_node.limit_flops)
-    yield rounds(
-        "equation 17", published.LIMIT_PARAMETERS, any_node.limit_parameters
-    )
-    yield rounds(
-        "section 4.1.1/square product",
-        published.BALANCED_SQUARE,
-        balanced_square(1e15, 3.35e12),
-    )
+    for where, text, value in (
+        ("equation 15", "equation_15", any_node.latency_critical_flops),
+        ("equation 18", "limit_flops", any_node.limit_flops),
+        ("equation 17", "limit_parameters", any_node.limit_parameters),
+        (
+            "section 4.1.1/square product",
+            "balanced_square",
+            balanced_square(1e15, 3.35e12),
+        ),
+    ):
+        yield rounds(where, PRINTED[text], value)
     yield from appendix(run)
 
 
@@ -157,24 +167,19 @@ def balanced_square(peak_flops: float, bytes_per_s: float) -> float:
 
 def appendix(run: Setting) -> Iterator[Check]:
     """Appendix 8.3 in the paper's units and in consistent ones."""
-    a = published.APPENDIX_EXPONENT
+    printed = PRINTED["appendix"]
+    a = printed["exponent"]
     reach = latency_reach(run)
     limit = float(scaled_flops(run, reach, a, LATENCY_CONSTANT))
     right = float(scaled_flops(run, reach, a, LATENCY_CONSTANT, macs=True))
-    yield rounds(
-        "appendix 8.3/limit at exponent 0.2", published.APPENDIX_LIMIT, limit
-    )
-    told = float(published.APPENDIX_LIMIT)
-    note = (
-        "the paper inserts T0 = 3e23 FLOP into a formula in multiply-adds; with both in"
-        " multiply-adds the limit is 4e36"
-    )
+    yield rounds("appendix 8.3/limit at exponent 0.2", printed["limit"], limit)
     yield Check(
         "appendix 8.3/limit in consistent units",
-        published=told,
+        published=float(printed["limit"]),
         computed=right,
         status="erratum",
-        note=note,
+        note="the paper inserts T0 = 3e23 FLOP into a formula in multiply-adds; with both in"
+        " multiply-adds the limit is 4e36",
     )
     for name in ("v100", "a100", "h100"):
         on = node(chip(f"epoch-{name}"), network(f"epoch-{name}"))
@@ -183,44 +188,43 @@ def appendix(run: Setting) -> Iterator[Check]:
         orders = math.log10(
             float(scaled_flops(run, x, a)) / float(scaled_flops(run, x, 0.0))
         )
-        where = f"appendix 8.3/orders of magnitude/{name}"
         yield rounds(
-            where,
-            published.APPENDIX_ORDERS,
-            orders,
-            "the text says about three for all nodes; ours is what its inputs give",
+            f"appendix 8.3/orders of magnitude/{name}",
+            text=printed["orders"],
+            value=orders,
+            note="the text says about three for all nodes; ours is what its inputs give",
             within=0.3,
             status="loose",
         )
 
 
+def on_hierarchy(chip_name: str, product: Product) -> float:
+    """Seconds of a forward product by the paper's own model of a chip: launch, memories,
+    arithmetic.
+    """
+    c = chip(chip_name)
+    on = levels(
+        c,
+        precision="fp16",
+        share=c.sustained or 1.0,
+        launch_s=EPOCH.chip.launch_s,
+        element_bytes=2.0,
+    )
+    return float(product_time(on, product))
+
+
 def products() -> Iterator[Check]:
     """Single matrix products on the memory hierarchy."""
-    for name, (out, inner, tokens), text in published.GEMM_US:
-        c = chip(name)
-        on = levels(
-            c,
-            precision="fp16",
-            share=c.sustained or 1.0,
-            launch_s=EPOCH.chip.launch_s,
-            element_bytes=2.0,
-        )
-        us = (
-            float(
-                product_time(
-                    on, Product(float(out), float(inner), float(tokens))
-                )
-            )
-            * 1e6
-        )
-        yield rounds(f"product/{name}/{out}x{inner}x{tokens}/us", text, us)
+    for name, sides, text in PRINTED["own"]["products"]:
+        out, inner, tokens = map(float, sides)
+        us = on_hierarchy(name, Product(out, inner, tokens)) * 1e6
+        size = "x".join(map(str, sides))
+        yield rounds(f"product/{name}/{size}/us", text, us)
 
 
 def example_run() -> Iterator[Check]:
     """One run in full, and what a large one costs."""
-    p = next(
-        p for p in ours("h100").points if p.hidden == published.EXAMPLE_WIDTH
-    )
+    p = next(p for p in ours("h100").points if p.hidden == EXAMPLE_WIDTH)
     step = p.step
     values = {
         "flops": p.flops,
@@ -236,10 +240,10 @@ def example_run() -> Iterator[Check]:
         "utilisation": p.utilisation,
         "months": p.duration_s / MONTH_S,
     }
-    for key, text in published.EXAMPLE.items():
-        yield from sourced(
-            "own", [rounds(f"example/{key}", text, values[key])]
-        )
+    example = PRINTED["own"]["example"].items()
+    yield from sourced(
+        "own", (rounds(f"example/{k}", text, values[k]) for k, text in example)
+    )
     rent = (
         bill(smallest_cluster(preset("h100"), 1e30), preset("h100"))[
             "cost_usd"
@@ -248,7 +252,7 @@ def example_run() -> Iterator[Check]:
     )
     yield holds(
         "section 6.3.1/1e30 FLOP cost more than a trillion dollars",
-        rent > published.RENT_1E30_USD,
+        rent > PRINTED["rent_1e30_usd"],
         f"{rent:.2g} USD",
     )
 
@@ -257,63 +261,38 @@ def linear_table() -> PaperTable:
     """Ends of linear scaling: published, on the paper's grid, the last crossing, and in smooth
     mode.
     """
-    rows: list[tuple[Any, ...]] = []
-    for name, entries in {
-        **published.LINEAR,
-        "figure 9": {k: (v, "") for k, v in published.FIGURE_9.items()},
-    }.items():
-        for base, both in entries.items():
-            for kind, text in zip(("", "/sparse"), both, strict=True):
-                if not text:
-                    continue
-                exact = ours(base + kind).crossing
-                free = smooth(base + kind).crossing
-                rows.append(
-                    (
-                        name,
-                        base + (kind or "/dense"),
-                        float(text),
-                        exact.first_flops,
-                        exact.last_flops,
-                        free.first_flops,
-                        free.last_flops,
-                    )
-                )
-    columns = (
-        "where",
-        "scenario",
-        "published",
-        "first grid point",
-        "last crossing",
-        "smooth: first",
-        "smooth: last crossing",
+    rows = (
+        {
+            "where": where,
+            "scenario": spelled(scenario),
+            "published": float(text),
+            "first grid point": exact.first_flops,
+            "last crossing": exact.last_flops,
+            "smooth: first": free.first_flops,
+            "smooth: last crossing": free.last_flops,
+        }
+        for where, scenario, text in printed_ends()
+        for exact in (ours(scenario).crossing,)
+        for free in (smooth(scenario).crossing,)
     )
-    return PaperTable(
-        "epoch-linear-scaling",
-        "End of linear scaling [FLOP]",
-        columns,
-        tuple(rows),
+    return table_of(
+        "epoch-linear-scaling", "End of linear scaling [FLOP]", rows
     )
 
 
 def sensitivity_table() -> PaperTable:
     """Ends of linear scaling when one input at a time is changed."""
     effects = sensitivity([preset(name) for name in SENSITIVE])
-    columns = ["change"]
-    for name in effects.scenarios:
-        columns += [f"{name}: first", f"{name}: last crossing"]
     rows = []
     for change, crossings in effects.rows:
-        cells: list[Any] = [change]
-        for c in crossings:
-            cells += [
-                "never above" if c.never else c.first_flops,
-                c.last_flops,
-            ]
-        rows.append(tuple(cells))
-    return PaperTable(
+        row: dict[str, Any] = {"change": change}
+        for name, c in zip(effects.scenarios, crossings, strict=True):
+            first = "never above" if c.never else c.first_flops
+            row |= {f"{name}: first": first}
+            row |= {f"{name}: last crossing": c.last_flops}
+        rows.append(row)
+    return table_of(
         "epoch-sensitivity",
         "End of linear scaling [FLOP] when one input is changed",
-        tuple(columns),
-        tuple(rows),
+        rows,
     )

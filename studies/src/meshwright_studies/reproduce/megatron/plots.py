@@ -247,7 +247,7 @@ class Shown:
             y=of.y,
             printed=self.printed(),
             said=(of.at, of.said),
-            verdict=self.verdict,
+            ours=self.verdict,
             names=dict(enumerate(of.names, 1)),
         )
 

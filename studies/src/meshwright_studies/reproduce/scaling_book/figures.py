@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from ..report import PaperFigure
-from .ideal import Ideal, on_axes
-from .tables import BATCHES, PER_CHIP, STATIC, ratio_curves
+from .ideal import on_axes
+from .tables import BATCHES, PER_CHIP, STEPS, ratio_curves, static_times
 from .world import book_setting, pod
 
 SPLIT_AT = (1e6, 3e6, 1e7)
@@ -35,29 +35,17 @@ def times_figure() -> Any:
     """
     from ...report.figures_book import times_plot
 
-    s, m = book_setting(), pod(4096)
-    schemes = {
-        f"FSDP {x} x TP {y}": Ideal(x, y, m_x, m_y).times(s, m, BATCHES)
-        for x, y, m_x, m_y in STATIC
-    }
-    figure = times_plot(
+    times = static_times(BATCHES)
+    return times_plot(
         BATCHES,
-        next(iter(schemes.values())).compute,
-        {name: t.comm("sum") for name, t in schemes.items()},
+        next(iter(times.values())).compute,
+        {
+            f"FSDP {x} x TP {y}": (t.comm("max"), t.comm("sum"))
+            for (x, y), t in times.items()
+        },
         "TPU v5p 16x16x16, D = 8192, F = 32,768, one layer, forward\n"
         "lines: edition sum; bands: down to edition max",
     )
-    (axes,) = figure.axes
-    for line, t in zip(axes.lines[1:], schemes.values(), strict=True):
-        axes.fill_between(
-            BATCHES,
-            t.comm("max"),
-            t.comm("sum"),
-            color=line.get_color(),
-            alpha=0.35,
-            linewidth=0,
-        )
-    return figure
 
 
 def explorer() -> Any:
@@ -85,52 +73,29 @@ def explorer() -> Any:
     )
 
 
-def _splits() -> Any:
+def split_figure() -> Any:
     """Communication over the split of X and Y, with its minimum, at three batches."""
-    from matplotlib.figure import Figure
-
-    from ...report.figures_lbl import COLOURS, MARKERS
+    from ...report.figures_book import split_plot
 
     s, m = book_setting(), pod(4096)
-    degrees = [4096 >> i for i in range(13)]
-    figure = Figure(figsize=(7.5, 4.8), layout="constrained")
-    axes = figure.subplots()
-    for i, batch in enumerate(SPLIT_AT):
+    degrees = [(x, 4096 // x) for x in STEPS]
+    shown = {}
+    for batch in SPLIT_AT:
         times = [
-            on_axes(x, 4096 // x, 16, most=3).times(s, m, np.array([batch]))
-            for x in degrees
+            on_axes(x, y, 16, most=3).times(s, m, np.array([batch]))
+            for x, y in degrees
         ]
+        editions = {
+            e: [float(np.max(t.comm(e))) for t in times]
+            for e in ("sum", "max")
+        }
         compute = float(np.max(times[0].compute))
-        axes.axhline(compute, color="black", linewidth=0.8)
-        # where every line is far above
-        axes.annotate(
-            f"compute, {batch / 1e6:g}M tokens", (12, compute), fontsize=8,
-            ha="right", va="bottom",
-        )  # fmt: skip
-        for edition, line in (("sum", "-"), ("max", ":")):
-            y = [float(np.max(t.comm(edition))) for t in times]
-            least = y.index(min(y))
-            name = f"{batch / 1e6:g}M tokens, {edition}"
-            axes.plot(
-                range(13), y, line, color=COLOURS[i], marker=MARKERS[i],
-                markersize=4, label=name,
-            )  # fmt: skip
-            axes.plot(least, y[least], "o", ms=13, mfc="none", mec=COLOURS[i])
-    axes.set_yscale("log")
-    axes.set_xticks(
-        range(13), [f"{x}\n{4096 // x}" for x in degrees], fontsize=8
-    )
-    axes.set_xlabel(
-        "X (FSDP) over Y (tensor parallel), at three batches of tokens"
-    )
-    axes.set_ylabel("time of a layer's communication, forward [s]")
-    axes.set_title(
+        shown[f"{batch / 1e6:g}M tokens"] = compute, editions
+    return split_plot(
+        degrees,
+        shown,
         "The split: TPU v5p 16x16x16, the book's layer, D = 8192, F = 32,768; rings: the minimum",
-        fontsize=9,
     )
-    axes.legend(fontsize=8)
-    axes.grid(alpha=0.3)
-    return figure
 
 
 def figures() -> tuple[PaperFigure, ...]:
@@ -139,7 +104,7 @@ def figures() -> tuple[PaperFigure, ...]:
         "ratio": ratio_figure,
         "times": times_figure,
         "explorer": explorer,
-        "split": _splits,
+        "split": split_figure,
     }
     return tuple(
         PaperFigure(f"scaling-book-{name}", draw)

@@ -16,9 +16,8 @@ from meshwright.describe.layout import Layout
 from meshwright.prediction.prediction import predict
 
 from ..report import Check, PaperFigure, judged
-from .ideal import Ideal
-from .tables import STATIC
-from .world import MI, book_setting, pod
+from .tables import static_times
+from .world import MI, book_setting
 
 TOKENS = float(MI)
 X = 512
@@ -78,66 +77,37 @@ def zoomed(edition: str) -> Any:
     """Communication times between 0.25M and 200M tokens, over the compute time, with what the book
     reads off its figure.
     """
-    from matplotlib.figure import Figure as Drawn
+    from ...report.figures_book import zoom_plot
 
-    from ...report.figures_lbl import COLOURS, LINES, MARKERS
-
-    s, m = book_setting(), pod(4096)
     batch = np.geomspace(*ZOOM, 96)
-    figure = Drawn(figsize=(7.5, 4.8), layout="constrained")
-    axes = figure.subplots()
-    lines: dict[tuple[int, int], Any] = {}
-    colours: dict[tuple[int, int], str] = {}
-    for i, (x, y, m_x, m_y) in enumerate(STATIC):
-        t = Ideal(x, y, m_x, m_y).times(s, m, batch)
-        lines[x, y] = over = t.comm(edition) / t.compute + 0 * batch
-        colours[x, y] = COLOURS[i % len(COLOURS)]
+    lines = {
+        split: t.comm(edition) / t.compute + 0 * batch
+        for split, t in static_times(batch).items()
+    }
+    curves = {}
+    for (x, y), over in lines.items():
         above = " (above the frame)" if over.min() > HIGHEST else ""
-        axes.plot(
-            batch,
-            over,
-            LINES[i % len(LINES)],
-            color=colours[x, y],
-            marker=MARKERS[i % len(MARKERS)],
-            markevery=12,
-            markersize=5,
-            label=f"FSDP {x} x TP {y}{above}",
-        )
-    axes.axhline(1.0, color="black", linewidth=1.2, label="compute")
-    for (x, y), ends in SAID.items():
-        axes.hlines(HIGHEST / 1.5, *ends, color=colours[x, y], linewidth=5)
-        middle = (ends[0] * ends[1]) ** 0.5
-        axes.annotate(
-            f"the book: {x} x {y}\n{ends[0] / 1e6:g}M to {ends[1] / 1e6:g}M",
-            (middle, HIGHEST / 1.7), ha="center", va="top", fontsize=8,
-        )  # fmt: skip
-    for other in BESIDE:
-        gap = np.log(lines[X, Y] / lines[other])
-        i = int(np.flatnonzero(np.diff(np.sign(gap)))[0])
-        at = batch[i] * (batch[i + 1] / batch[i]) ** (
-            gap[i] / (gap[i] - gap[i + 1])
-        )
-        level = np.interp(np.log(at), np.log(batch), lines[X, Y])
-        axes.plot(at, level, "o", ms=14, mfc="none", mec="#cc3311", mew=2)
-        axes.annotate(
-            f"{at / 1e6:.2g}M", (at, level), (10, 8), color="#cc3311",
-            textcoords="offset points", fontsize=9, fontweight="bold",
-        )  # fmt: skip
-    axes.set(
-        xscale="log",
-        yscale="log",
-        xlabel="batch [tokens]",
-        ylabel="communication over compute",
-        ylim=(0.03, HIGHEST),
-    )
-    axes.set_title(
-        f"Zoomed: TPU v5p 16x16x16, edition {edition}; rings: where {X} x {Y} crosses"
+        curves[f"FSDP {x} x TP {y}{above}"] = [*zip(batch, over, strict=True)]
+    spans = [
+        (list(lines).index(split), "the book: {} x {}".format(*split), ends)
+        for split, ends in SAID.items()
+    ]
+    return zoom_plot(
+        curves,
+        spans,
+        [crossing_point(batch, lines[X, Y], lines[o]) for o in BESIDE],
+        highest=HIGHEST,
+        title=f"Zoomed: TPU v5p 16x16x16, edition {edition}; rings: where {X} x {Y} crosses"
         " 256 x 16 and 4096 x 1",
-        fontsize=10,
     )
-    axes.legend(fontsize=8)
-    axes.grid(alpha=0.3)
-    return figure
+
+
+def crossing_point(x: Any, a: Any, b: Any) -> tuple[float, float]:
+    """Where two lines over x cross first, on logarithmic axes."""
+    gap = np.log(a / b)
+    i = int(np.flatnonzero(np.diff(np.sign(gap)))[0])
+    at = x[i] * (x[i + 1] / x[i]) ** (gap[i] / (gap[i] - gap[i + 1]))
+    return at, float(np.interp(np.log(at), np.log(x), a))
 
 
 def zero_stage_checks() -> Any:

@@ -7,7 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from ..report import PaperTable
+from meshwright.roofline.times import Times
+
+from ..report import PaperTable, table_of
 from .ideal import Ideal, on_axes, ratios
 from .training import F30K
 from .world import (
@@ -37,7 +39,7 @@ BATCHES = np.geomspace(10, 1e8, 64)
 PER_CHIP = np.linspace(20, 2000, 100)
 
 
-def explorer() -> Iterator[tuple[object, ...]]:
+def explorer() -> Iterator[dict[str, object]]:
     """One row a step: the crossover with axes as the explorer counts them, and as a torus of 3 has
     them.
     """
@@ -46,32 +48,43 @@ def explorer() -> Iterator[tuple[object, ...]]:
         y = 4096 // x
         book = on_axes(x, y, 16)
         real = on_axes(x, y, 16, most=3)
-        batches = (
-            book.threshold(s, m, "max"),
-            real.threshold(s, m, "max"),
-            real.threshold(s, m, "sum"),
-        )
-        yield (
-            x,
-            y,
-            int(book.m_x),
-            int(book.m_y),
-            int(real.m_x),
-            *("never" if b is None else b for b in batches),
-        )
+        from_ = {
+            "compute_bound_from_max_book": book.threshold(s, m, "max"),
+            "compute_bound_from_max_real": real.threshold(s, m, "max"),
+            "compute_bound_from_sum_real": real.threshold(s, m, "sum"),
+        }
+        yield {
+            "fsdp": x,
+            "tp": y,
+            "axes_fsdp_book": int(book.m_x),
+            "axes_tp": int(book.m_y),
+            "axes_fsdp_real": int(real.m_x),
+            **{k: "never" if b is None else b for k, b in from_.items()},
+        }
 
 
-def times_table() -> Iterator[tuple[object, ...]]:
-    """Compute and communication time of each split at each batch."""
+def static_times(batch: Any) -> dict[tuple[int, int], Times]:
+    """(FSDP, TP) -> times of the splits that the book draws, on 16 x 16 x 16."""
     s, m = book_setting(), pod(4096)
-    for x, y, m_x, m_y in STATIC:
-        t = Ideal(x, y, m_x, m_y).times(s, m, BATCHES)
-        compute, sums, larger = (
-            np.broadcast_to(v, BATCHES.shape)
-            for v in (t.compute, t.comm("sum"), t.comm("max"))
-        )
-        for row in zip(BATCHES, compute, sums, larger, strict=True):
-            yield (x, y, *(float(v) for v in row))
+    return {
+        (x, y): Ideal(x, y, m_x, m_y).times(s, m, batch)
+        for x, y, m_x, m_y in STATIC
+    }
+
+
+def times_table() -> Iterator[dict[str, object]]:
+    """Compute and communication time of each split at each batch."""
+    for (x, y), t in static_times(BATCHES).items():
+        columns = {
+            "batch_tokens": BATCHES,
+            "compute_s": t.compute,
+            "comm_sum_s": t.comm("sum"),
+            "comm_max_s": t.comm("max"),
+        }
+        whole = np.broadcast_arrays(*columns.values())
+        for row in zip(*whole, strict=True):
+            values = dict(zip(columns, map(float, row), strict=True))
+            yield {"fsdp": x, "tp": y, **values}
 
 
 def ratio_curves() -> Any:
@@ -86,68 +99,44 @@ def ratio_curves() -> Any:
     )
 
 
-def ratio_table() -> Iterator[tuple[object, ...]]:
+def ratio_table() -> Iterator[dict[str, object]]:
     """T_math/T_comms on 4 x 4 x 4 for F = 30,000."""
-    curves = ratio_curves()
+    names = ("fsdp", "tp", "fsdp_tp_sum", "fsdp_tp_max")
+    curves = dict(zip(names, ratio_curves().values(), strict=True))
     for i, tokens in enumerate(PER_CHIP):
-        yield (float(tokens), *(float(curve[i]) for curve in curves.values()))
+        yield {
+            "tokens_per_chip": float(tokens),
+            **{name: float(curve[i]) for name, curve in curves.items()},
+        }
 
 
-def intensities() -> Iterator[tuple[object, ...]]:
+def intensities() -> Iterator[dict[str, object]]:
     """C/W of the chips the book compares."""
-    for name in (V4P, V5E, V5P):
-        yield (name, "one torus axis", alpha(name))
-    yield (V5P, "data-centre network", alpha_dcn())
-    yield (H100, "NVLink in a node", alpha(H100))
-    yield (H100, "out of a node", alpha_node(H100))
+    for chip, link, value in (
+        *((name, "one torus axis", alpha(name)) for name in (V4P, V5E, V5P)),
+        (V5P, "data-centre network", alpha_dcn()),
+        (H100, "NVLink in a node", alpha(H100)),
+        (H100, "out of a node", alpha_node(H100)),
+    ):
+        yield {"chip": chip, "link": link, "flops_per_byte": value}
 
 
 def book_tables() -> tuple[PaperTable, ...]:
     """The book's tables."""
     where = "TPU v5p 16x16x16, D = 8192, F = 32768, one layer forward"
-    splits = ("fsdp", "tp", "axes_fsdp_book", "axes_tp", "axes_fsdp_real")
-    crossings = (
-        "compute_bound_from_max_book",
-        "compute_bound_from_max_real",
-        "compute_bound_from_sum_real",
-    )
-    seconds = (
-        "fsdp",
-        "tp",
-        "batch_tokens",
-        "compute_s",
-        "comm_sum_s",
-        "comm_max_s",
-    )
-    lines = ("tokens_per_chip", "fsdp", "tp", "fsdp_tp_sum", "fsdp_tp_max")
-    link = ("chip", "link", "flops_per_byte")
-    return (
-        _table(
-            "explorer",
+    every = {
+        "explorer": (
             f"Tokens from which a split is compute-bound, {where}",
-            splits + crossings,
             explorer(),
         ),
-        _table("times", f"Seconds, {where}", seconds, times_table()),
-        _table(
-            "ratio",
-            "T_math/T_comms, TPU v5p 4x4x4, F = 30,000",
-            lines,
-            ratio_table(),
-        ),
-        _table(
-            "intensity",
+        "times": (f"Seconds, {where}", times_table()),
+        "ratio": ("T_math/T_comms, TPU v5p 4x4x4, F = 30,000", ratio_table()),
+        "intensity": (
             "FLOPs a chip does for each byte it receives",
-            link,
             intensities(),
         ),
+    }
+    return tuple(
+        table_of(f"scaling-book-{name}", title, rows)
+        for name, (title, rows) in every.items()
     )
-
-
-def _table(
-    name: str,
-    title: str,
-    columns: tuple[str, ...],
-    rows: Iterator[tuple[object, ...]],
-) -> PaperTable:
-    return PaperTable(f"scaling-book-{name}", title, columns, tuple(rows))
