@@ -24,10 +24,6 @@ from meshwright import (
 )
 from meshwright.describe.assumptions import (
     SETS,
-    ChipTime,
-    Counting,
-    NetworkTime,
-    Overlap,
 )
 from meshwright.describe.fields import Checked, FieldKind, fields_of
 from meshwright.describe.framework import Framework, framework
@@ -225,18 +221,3 @@ def test_a_listed_text_means_something() -> None:
         predict(dataclasses.replace(job, assumptions=kept), layout).step_time_s
         < predict(job, layout).step_time_s
     )
-
-
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda: Counting(gathered_keys="kep"),
-        lambda: Counting(backward_needs="autogard"),
-        lambda: ChipTime("rooflin"),
-        lambda: NetworkTime("rings"),
-        lambda: Overlap(pp="inteleaved"),
-    ],
-)
-def test_a_set_made_in_python(make: Any) -> None:
-    with refusal("did you mean (kept|autograd|roofline|ring|interleaved)"):
-        make()

@@ -204,15 +204,9 @@ def test_gradients_are_as_wide_as_the_framework_or_the_job_has_them() -> None:
     assert pure == PRECISIONS["bf16-pure"]
 
 
-def test_software_is_refused_by_sets_that_ask_nothing_and_by_words_that_mean_nothing() -> (
-    None
-):
+def test_software_is_refused_by_sets_that_ask_nothing() -> None:
     with refusal("assumptions lbl-2024 say themselves .* no cuda graphs; use"):
         job(assumptions="lbl-2024", software=Software(cuda_graphs="full"))
-    with refusal(
-        "software.dispatcher 'deepepp' is not known; did you mean deepep"
-    ):
-        Software(dispatcher="deepepp")
 
 
 def test_a_job_keeps_its_software_in_a_file_and_takes_it_from_flags() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from by_hand import FREE
+from by_hand import FREE, set_to
 from layouts import cut
 from meshwright import (
     BadInput,
@@ -31,12 +31,15 @@ from meshwright.describe.assumptions import (
 )
 from meshwright.describe.fields import fields_of
 from meshwright.describe.framework import framework
+from meshwright.describe.holding import Holding
+from meshwright.describe.kernels import kernels
 from meshwright.describe.precision import PRECISIONS
-from meshwright.describe.read import read, to_dict
+from meshwright.describe.read import read, tables_merged, to_dict
 from meshwright.describe.software import Software
 from meshwright.formats.toml import thing_named
 from meshwright.step import oom
 from meshwright.sweep import vary
+from meshwright_studies.reproduce.lbl.defects import LBL_CODE as DEFECTS
 from refusals import refusal
 
 LLAMA, MIXTRAL = model("llama3-8b"), model("mixtral-8x7b")
@@ -143,11 +146,32 @@ def others(path: tuple[str, ...], cls: Any, kind: Any, now: Any) -> list[Any]:
     return listed if kind is str else [{text: 30.0} for text in listed]
 
 
+CHOSEN = (
+    *(("lbl-2024", "network", {"collective": c}) for c in ("best", "free")),
+    *(("realistic", "memory", {"resident": r}) for r in ("layers", "held")),
+    ("pytorch", "memory", {"resident": "program"}),
+)
+"""(set, joint, an option there that no set has with it)."""
+UNDER = [
+    *((name, {}, field) for name in SETS for field in FIELDS),
+    *(
+        (name, {joint: choice}, field)
+        for name, joint, choice in CHOSEN
+        for field in FIELDS
+        if field[0][0] == joint and field[0][1] not in choice
+    ),
+]
+IDS = [
+    f"{'.'.join(field[0])}-{name}-{len(chosen)}"
+    for name, chosen, field in UNDER
+]
+
+
 @cache
-def jobs(name: str) -> tuple[tuple[Job, Any], ...]:
+def jobs(how: Assumptions) -> tuple[tuple[Job, Any], ...]:
     """Jobs under a set, and what is said of them."""
-    asks = assumptions(name).memory.holding is None
-    under = [of.under(name) for of in (*JOBS, *(FRAMEWORK if asks else ()))]
+    asks = how.memory.holding is None
+    under = [of.under(how) for of in (*JOBS, *(FRAMEWORK if asks else ()))]
     return tuple(
         (of, said) for of in under if (said := numbers(of)) is not None
     )
@@ -162,14 +186,14 @@ def numbers(of: Job) -> Any:
     return p.time_s, p.memory_bytes, p.risk_of_oom, oom.limit(of)
 
 
-@pytest.mark.parametrize("name", SETS)
-@pytest.mark.parametrize(
-    ("path", "cls", "kind"), FIELDS, ids=[".".join(f[0]) for f in FIELDS]
-)
+@pytest.mark.parametrize(("name", "chosen", "field"), UNDER, ids=IDS)
 def test_a_field_in_a_file_is_read_or_refused(
-    name: str, path: tuple[str, ...], cls: Any, kind: Any
+    name: str, chosen: dict[str, Any], field: tuple[Any, ...]
 ) -> None:
-    now: Any = assumptions(name)
+    path, cls, kind = field
+    base = {"name": name, **chosen}
+    under = read(Assumptions, base, "set", thing_named)
+    now: Any = under
     for step in path:
         now = getattr(now, step, None)
     refusals = []
@@ -177,14 +201,13 @@ def test_a_field_in_a_file_is_read_or_refused(
         table: Any = value
         for step in reversed(path):
             table = {step: table}
+        told = tables_merged(base, table)
         try:
-            how = read(
-                Assumptions, {"name": name, **table}, "set", thing_named
-            )
+            how = read(Assumptions, told, "set", thing_named)
         except BadInput as error:
             refusals.append(str(error))
             continue
-        if any(numbers(of.under(how)) != said for of, said in jobs(name)):
+        if any(numbers(of.under(how)) != said for of, said in jobs(under)):
             return
         refusals.append(f"{value} changes nothing")
     # itself, or what it is a part of
@@ -221,3 +244,22 @@ def test_a_set_that_says_all_of_itself_may_say_what_it_does_not_use() -> None:
     book = assumptions("scaling-book-sum")
     changed = replace(book, chip=replace(book.chip, matrix_efficiency=0.5))
     assert read(Assumptions, to_dict(changed), "set", thing_named) == changed
+
+
+OBJECTS = {
+    "memory.holding": Holding(),
+    "count.summa_width": DEFECTS.count.summa_width,
+    "network.algorithm": DEFECTS.network.algorithm,
+    "chip.kernels": replace(kernels("h100"), share=0.3),
+}
+"""Fields that hold what only Python can give, or a framework."""
+
+
+@pytest.mark.parametrize("path", OBJECTS)
+def test_an_object_changes_some_number(path: str) -> None:
+    for name in SETS:
+        how = set_to(assumptions(name), path, OBJECTS[path])
+        for of, said in jobs(assumptions(name)):
+            if numbers(of.under(how)) not in (None, said):
+                return
+    pytest.fail(f"{path} changes nothing in any job")

@@ -154,37 +154,6 @@ def test_wild_values_end_in_a_sentence_or_a_number(part: int) -> None:
     assert not wrong
 
 
-@pytest.mark.parametrize(
-    ("field", "value", "says"),
-    [
-        ("ffn", -5, "model.ffn must be at least 0, not -5"),
-        ("hidden", 0, "model.hidden must be at least 1, not 0"),
-        (
-            "mtp_layers",
-            -1,
-            "model.mtp_layers must be between 0 and 1000, not -1",
-        ),
-        (
-            "mtp_layers",
-            math.inf,
-            "model.mtp_layers must be a whole number, not inf",
-        ),
-        ("window", 0, "model.window must be at least 1, not 0"),
-        ("heads", 0, "model.heads must be at least 1, not 0"),
-        ("seq", math.nan, "model.seq must be a whole number, not nan"),
-        ("vocab", "8", "model.vocab must be a whole number, not '8'"),
-        ("norm", "rms", "model.norm 'rms' is not known; did you mean rmsnorm"),
-        ("gated", "no", "model.gated must be true or false, not 'no'"),
-        ("heads", 24, "model: hidden 4096 cannot be split into 24 heads"),
-    ],
-)
-def test_a_model_that_none_is(field: str, value: Any, says: str) -> None:
-    plain = replace(model("llama3-8b"), head_dim=None)
-    with refusal() as error:
-        replace(plain, **{field: value})
-    assert str(error.value).startswith(says)
-
-
 def test_whole_numbers_and_lists_become_what_a_field_holds() -> None:
     m = replace(model("llama3-8b"), hidden=4096.0, pattern=["full"])
     assert type(m.hidden) is int and m.pattern == ("full",)
