@@ -167,7 +167,7 @@ def test_a_row_says_what_the_prediction_has_otherwise() -> None:
         "its kernel is not known: PyTorch's is taken"
     )
     assert "attention_kernel" not in file.tables["job"]
-    assert file.tables["job"]["precision"] == "bf16"
+    assert file.tables["job"]["precision"] == "bf16-pure"
     assert "tf32" in file.used
 
 

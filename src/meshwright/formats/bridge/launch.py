@@ -136,12 +136,17 @@ def settings(words: Sequence[str], flag: str) -> dict[str, Any]:
 def command_with_most_flags(
     script: Shell, wanted: Callable[[Sequence[str]], bool]
 ) -> list[str] | None:
-    """The command of a script with the most flags among those that are wanted."""
+    """The command of a script with the most flags among those that are wanted; of several, one that
+    is not only printed (`echo $CMD` before `eval $CMD`, which strips its quotes).
+    """
     commands = [command_pieces(words) for words in script.commands]
     fitting = [words for words in commands if wanted(words)]
     return max(
         fitting,
-        key=lambda words: sum(w.startswith("--") for w in words),
+        key=lambda words: (
+            sum(w.startswith("--") for w in words),
+            words[0] not in ("echo", "printf"),
+        ),
         default=None,
     )
 

@@ -87,25 +87,48 @@ def stage_counts_text(layers: list[int]) -> str:
 
 
 def counts_of_ends(k: Keys, pp: int, v: int) -> list[int] | None:
-    """Layers of each stage where the first or the last device gets other numbers than the rest."""
+    """Layers of each stage where the first or the last gets other numbers than the rest: a device
+    by count, or a stage because the embedding or the loss stands for a layer. What Megatron cannot
+    deal is left out, and said so (transformer_block.py, get_num_layers_to_build).
+    """
+    layers = layers_of(k)
+    given: dict[str, int] = {}
     ends = []
     for end in ("first", "last"):
-        given = k.whole(f"decoder_{end}_pipeline_num_layers")
-        ends.append(given or k.whole(f"num_layers_in_{end}_pipeline_stage"))
-    first, last = ends
-    layers = layers_of(k)
-    between = pp - bool(first) - bool(last)
-    if not (first or last) or not layers or pp == 1:
+        for key in (
+            f"decoder_{end}_pipeline_num_layers",
+            f"num_layers_in_{end}_pipeline_stage",
+        ):
+            if count := k.whole(key):
+                given = {key: count, **given}
+        ends.append(next((n for key, n in given.items() if end in key), 0))
+    stands = [
+        int(k.flag(f"account_for_{end}_in_pipeline_split"))
+        for end in ("embedding", "loss")
+    ]
+    if not (given or any(stands)) or not layers or pp == 1:
         return None
-    rest = layers - (first or 0) - (last or 0)
-    devices = (
-        [first or 0] * bool(first)
-        + [rest // max(between, 1)] * between
-        + [last or 0] * bool(last)
+    stages = pp * v
+    if given:
+        between = pp - sum(map(bool, ends))
+        each = (layers - sum(ends)) // max(between, 1)
+        devices = [ends[0] or each, *[each] * (pp - 2), ends[1] or each]
+        counts = [n // v for _ in range(v) for n in devices]
+    else:
+        counts = [(layers + sum(stands)) // stages] * stages
+        counts[0] -= stands[0]
+        counts[-1] -= stands[1]
+    if sum(counts) == layers:
+        return counts
+    said = next(iter(given), "") or (
+        f"account_for_{'loss' if stands[1] else 'embedding'}_in_pipeline_split"
     )
-    if sum(devices) != layers or any(n % v for n in devices):
-        return None
-    return [n // v for _ in range(v) for n in devices]
+    chunks = f" in {v} chunks" if v > 1 else ""
+    k.leave(
+        said,
+        f"Megatron cannot deal {layers} layers so to {pp} stages{chunks}: even stages are taken",
+    )
+    return None
 
 
 def stages_of(text: object) -> list[int] | None:

@@ -341,9 +341,22 @@ def _command(shell: Shell, words: list[str], doubtful: bool) -> None:
         at += 1
     if at < len(words):
         plain = _not_redirected(words[at:])
-        command = readable([w for word in plain for w in filled(shell, word)])
-        if command:
+        made = [w for word in plain for w in filled(shell, word)]
+        if made and made[0] == "eval":
+            made = _evaluated(shell, made[1:])
+        if command := readable(made):
             shell.commands.append(_run_by_shells(shell, command))
+
+
+def _evaluated(shell: Shell, words: list[str]) -> list[str]:
+    """The words of a command that `eval` reads anew: quotes within them are the shell's. What is no
+    whole text (a quote that an unknown value closes) is taken as it stands.
+    """
+    try:
+        tokens = [*_tokens(" ".join(words))]
+    except BadInput:
+        return words
+    return [w for token in tokens for w in filled(shell, token)]
 
 
 def _run_by_shells(shell: Shell, command: list[str]) -> list[str]:
