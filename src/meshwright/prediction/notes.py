@@ -13,7 +13,6 @@ from ..count.optimizer import orthogonal_flops
 from ..describe.assumptions import REALISTIC, search_refusal
 from ..describe.assumptions import UNMEASURED as CHIP_SHARE
 from ..describe.framework import OF_CODE
-from ..describe.job import Job
 from ..describe.kernels import Kernels, kernels
 from ..describe.layout import Layout
 from ..describe.network import UNMEASURED as LINK_SHARE
@@ -24,6 +23,7 @@ from ..layout import practice, rules
 from ..layout.beside import PAIRED
 from ..layout.sequence import length, padding
 from ..layout.transformer_engine import exchanges
+from ..program.coverage import beyond
 from ..step import oom
 from ..units import show
 from .result import StepResult
@@ -43,8 +43,8 @@ ALONE = ("1f1b", "interleaved", "gpipe")
 the one that keeps the activations of all microbatches."""
 
 
-def of_question(r: StepResult) -> tuple[str, ...]:
-    """What is to be said of a job and its layout before anything of it is counted."""
+def notes(r: StepResult) -> tuple[str, ...]:
+    """What is to be said: of a job and its layout, of what was measured, of seconds and bytes."""
     job, layout = r.job, r.layout
     strict = (
         rule.sentence(job, layout)
@@ -54,19 +54,21 @@ def of_question(r: StepResult) -> tuple[str, ...]:
     return (
         *job.model.notes,
         *filter(None, (r.idle, search_refusal(job.assumptions, layout))),
-        *length_of_run(job),
+        *length_of_run(r),
         *strict,
-        *assumed_rates(job),
+        *assumed_rates(r),
         *unread_fields(layout),
-        *whole_chunk(job, layout),
-        *unscattered(job, layout),
-        *transformer_engine(job, layout),
+        *whole_chunk(r),
+        *unscattered(r),
+        *transformer_engine(r),
         *practice.not_proposed(job, layout),
         *filter(None, (padding(job, layout),)),
-        *of_set(job, layout),
+        *of_set(r),
         *orthogonal(r),
         *of_model(r),
-        *corners(job, layout),
+        *corners(r),
+        *beyond(r.counts, r.clock.rates),
+        *of_answer(r),
     )
 
 
@@ -74,10 +76,11 @@ ALL_TEXT = 3.1e15
 """Tokens of the whole web (Villalobos et al. 2024, arXiv 2211.04325: 1,900 to 5,200 trillion)."""
 
 
-def length_of_run(job: Job) -> Iterator[str]:
+def length_of_run(r: StepResult) -> Iterator[str]:
     """A sentence where the whole run is less than a step, or more than all text there is: a prefix
     has been left out, or one digit too many stands there.
     """
+    job = r.job
     if 0 < job.tokens < job.batch_tokens:
         yield (
             f"the run of {job.tokens:,.0f} tokens is less than one step of {job.batch_tokens:,.0f}:"
@@ -90,8 +93,9 @@ def length_of_run(job: Job) -> Iterator[str]:
         )
 
 
-def whole_chunk(job: Job, layout: Layout) -> Iterator[str]:
+def whole_chunk(r: StepResult) -> Iterator[str]:
     """A sentence where recomputation names more layers than a chunk of the model has."""
+    job, layout = r.job, r.layout
     named = recompute(layout.recompute).layers
     chunk = job.model.layers / (layout.pp * layout.interleave)
     if named > math.ceil(chunk):
@@ -103,13 +107,13 @@ def whole_chunk(job: Job, layout: Layout) -> Iterator[str]:
         )
 
 
-def assumed_rates(job: Job) -> list[str]:
+def assumed_rates(r: StepResult) -> list[str]:
     """A sentence each for the chip, for the attention kernel that the job names and for the links,
     whose rates are assumed because no measurement is in their data.
     """
-    sentences = []
-    chip, law = job.cluster.chip, by_law(job)
-    if chip_unmeasured(job):
+    sentences, job = [], r.job
+    chip, law = job.cluster.chip, by_law(r)
+    if chip_unmeasured(r):
         share = law.share * law.clock if law else job.how.chip.sustained
         sentences.append(
             f"chip {chip.name} is unmeasured: {share:.3g} of its peak is assumed"
@@ -123,7 +127,7 @@ def assumed_rates(job: Job) -> list[str]:
                 f"attention kernel {kernel} is unmeasured on {chip.name}: the rates of {taken} are"
                 " taken"
             )
-    if links := unmeasured_links(job):
+    if links := unmeasured_links(r):
         are = (
             f"network dimension {links[0]} is"
             if len(links) == 1
@@ -135,9 +139,9 @@ def assumed_rates(job: Job) -> list[str]:
     return sentences
 
 
-def unmeasured_links(job: Job) -> list[str]:
+def unmeasured_links(r: StepResult) -> list[str]:
     """Dimensions of the network whose reached share of the bandwidth is assumed."""
-    how, on = job.how.network, job.cluster
+    how, on = r.job.how.network, r.job.cluster
     if how.efficiency is not None or how.collective == "free":
         return []
     return [
@@ -149,10 +153,11 @@ def unmeasured_links(job: Job) -> list[str]:
     ]
 
 
-def of_set(job: Job, layout: Layout) -> Iterator[str]:
+def of_set(r: StepResult) -> Iterator[str]:
     """A sentence for what a set given for a machine is, for the framework of a traced model, and
     for what a set does not time.
     """
+    job, layout = r.job, r.layout
     how, by = job.assumptions, job.profile
     measured = how.network.collective == "measured"
     if by and how.framework and measured and not job.framework:
@@ -240,8 +245,9 @@ def unread_fields(layout: Layout) -> list[str]:
     ]
 
 
-def unscattered(job: Job, layout: Layout) -> Iterator[str]:
+def unscattered(r: StepResult) -> Iterator[str]:
     """A sentence if the job says how stage messages go where tp ranks hold no copies to scatter."""
+    job, layout = r.job, r.layout
     cut = layout.scheme == "megatron" and layout.sequence_parallel
     if job.software.stage_message and layout.pp > 1 and layout.tp > 1 and cut:
         yield (
@@ -260,10 +266,11 @@ SCANS = {
 """Mixer -> what of it no measurement is known of."""
 
 
-def transformer_engine(job: Job, layout: Layout) -> Iterator[str]:
+def transformer_engine(r: StepResult) -> Iterator[str]:
     """A sentence where Transformer Engine asserts that it has no such exchange of keys; published
     recipes name some that it refuses, so that the layout is timed all the same.
     """
+    job, layout = r.job, r.layout
     if layout.cp == 1:
         return
     ways, of = exchanges(job)
@@ -274,10 +281,11 @@ def transformer_engine(job: Job, layout: Layout) -> Iterator[str]:
         )
 
 
-def corners(job: Job, layout: Layout) -> Iterator[str]:
+def corners(r: StepResult) -> Iterator[str]:
     """A sentence for each corner of the space where what this model leaves out decides; a search
     finds them, people do not train there.
     """
+    job, layout = r.job, r.layout
     tokens = layout.microbatch * length(job, layout) / layout.cp
     if job.how.chip.model == "roofline" and tokens < FEW_TOKENS:
         yield (
@@ -288,9 +296,9 @@ def corners(job: Job, layout: Layout) -> Iterator[str]:
 
 
 def of_answer(r: StepResult) -> Iterator[str]:
-    """What is to be said of its seconds and bytes: an MFU above 100 % under a set whose step has no
-    vocabulary, what does not fit, and a step that waits for memory, of a model whose states are
-    mixed by PyTorch operations one by one.
+    """A sentence for an MFU above 100 % under a set whose step has no
+    vocabulary, for what does not fit, and for a step that waits for memory, of a model whose states
+    are mixed by PyTorch operations one by one.
     """
     job, traced = r.job, r.job.model.traced
     # only such a set is worth computing the step for a note
@@ -320,12 +328,12 @@ MOST = 0.5
 """Of a step: traffic beyond it is named."""
 
 
-def chip_unmeasured(job: Job) -> bool:
+def chip_unmeasured(r: StepResult) -> bool:
     """The share of the chip's peak is neither the set's nor measured, and its kernels were not
     measured either.
     """
-    chip, how = job.cluster.chip, job.how.chip
-    if law := by_law(job):
+    chip, how = r.job.cluster.chip, r.job.how.chip
+    if law := by_law(r):
         return law.estimated and chip.sustained is None
     measured_kernels = how.model == "calibrated" and chip.kernels
     return (
@@ -335,10 +343,9 @@ def chip_unmeasured(job: Job) -> bool:
     )
 
 
-def by_law(job: Job) -> Kernels | None:
+def by_law(r: StepResult) -> Kernels | None:
     """The laws of the chip's kernels, where they are what is timed."""
-    chip = job.cluster.chip
-    how = job.how.chip
+    chip, how = r.job.cluster.chip, r.job.how.chip
     timed = (
         how.model == "by-shape"
         and how.matrix_efficiency is None

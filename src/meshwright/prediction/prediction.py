@@ -16,7 +16,6 @@ from ..describe.layers import mix
 from ..describe.layout import Layout
 from ..layout import rules
 from ..layout.placement import placed
-from ..program.coverage import beyond
 from ..program.cpu import cpu_seconds, why_no_cpu_time
 from ..step import oom
 from ..units import DAY_S, show
@@ -25,7 +24,7 @@ from .classes import chip_family
 from .explanation import Explanation
 from .failures import Failures, Loss, loss_to_failures, of_family
 from .memory_term import memory_term
-from .notes import chip_unmeasured, of_answer, of_question
+from .notes import chip_unmeasured, notes
 from .result import StepResult
 from .term import Term
 from .terms import step_term
@@ -172,7 +171,7 @@ class Prediction(StepResult, Displayed):
         """Whether the chip's sustained rate is assumed because nobody measured it; the notes say
         which.
         """
-        return chip_unmeasured(self.job)
+        return chip_unmeasured(self)
 
     @cached_property
     def failures(self) -> Failures | None:
@@ -347,7 +346,4 @@ def predict(
     rules.demand_legal(job, layout)
     full = placed(layout, job.cluster.sizes)
     p = Prediction(job.laid_out(full), full)
-    # counted and timed first: what there is to say reads both
-    counts, rates, _ = p.counts, p.clock.rates, p.cost
-    measured = beyond(counts, rates)
-    return p.noted((*of_question(p), *measured, *of_answer(p)))
+    return p.noted(notes(p))
