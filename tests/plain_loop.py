@@ -32,11 +32,11 @@ from meshwright.search import Space
 from meshwright.step import (
     StepCosts,
     clock_of,
-    memory,
     model_cost,
     oom,
     uses_schedule_order,
 )
+from meshwright.step.activations import in_flight
 
 LARGEST_ODD_MICROBATCH = 64
 """Sequences up to which a relaxed space has any microbatch, and not only divisors of the batch."""
@@ -295,9 +295,7 @@ def like_even(job: Job, layout: Layout) -> bool:
 @cache
 def held_alone(schedule: str, chunks: int) -> float:
     """Microbatches of two that one stage holds at once."""
-    return float(
-        memory.in_flight(1.0, 2.0, schedule_named(schedule), chunks, 0.0)
-    )
+    return float(in_flight(1.0, 2.0, schedule_named(schedule), chunks, 0.0))
 
 
 def lies_well(job: Job, layout: Layout) -> bool:

@@ -14,6 +14,7 @@ from meshwright.describe.assumptions import assumptions
 from meshwright.describe.model import RopeScaling
 from meshwright.layout import trainable
 from meshwright.step import memory, microbatch, zero
+from meshwright.step.holding import parameter_bytes
 
 LLAMA = Job("llama3-8b", "64xh100-sxm", 32)
 
@@ -49,7 +50,8 @@ def test_a_sequence_that_cannot_be_cut_names_what_cuts_it(
 def test_nothing_is_copied_at_the_step_where_no_framework_says_so() -> None:
     states = zero.States(1.0, 2.0, 12 * 50.0)
     papers = replace(LLAMA, assumptions=assumptions("lbl-2024"))
-    assert memory.step_copies(papers, states) == 0.0
+    each = parameter_bytes(papers, 0)
+    assert memory.step_copies(papers, states, each) == 0.0
 
 
 def test_a_layer_run_again_keeps_no_input_unless_it_is_said() -> None:

@@ -20,6 +20,7 @@ from meshwright.schedule import SCHEDULES
 from meshwright.schedule import get as schedule_named
 from meshwright.schedule.types import Action
 from meshwright.step import StepCosts, clock_of, memory, model_cost
+from meshwright.step.holding import parameter_bytes
 from meshwright.step.parameters import Parameters
 from spaces import random_job
 
@@ -88,7 +89,10 @@ def every_device(job: Job, layout: Layout) -> float:
             n - 2 * logits * (s == count - 1)
             for n, s in zip(left, mine, strict=True)
         ]
-        states = memory.states(job, layout, Parameters(plain, expert)).total
+        each = parameter_bytes(job, layout.zero)
+        states = memory.states(
+            job, layout, each, Parameters(plain, expert)
+        ).total
         fullest = max(fullest, states + at_most(order[rank], left, late))
     return fullest
 

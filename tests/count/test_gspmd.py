@@ -28,7 +28,7 @@ from meshwright.describe.mixers import Linear
 from meshwright.describe.model import MLA, Model, MoE
 from meshwright.layout import rules
 from meshwright.layout.placement import placed
-from meshwright.step.holding import backward_bytes
+from meshwright.step.activations import backward_bytes
 from refusals import refusal
 
 SMALL = Model(
@@ -230,7 +230,10 @@ def test_while_a_layer_runs_backward_its_input_is_whole() -> None:
     layout = Layout(tp=8, dp=8, microbatch=2, scheme="gspmd")
     job = Job("llama3-8b", "64xh100-sxm", 64, layout, seq=4096)
     more = 2 * (2 * 4096) * 4096 * BF16 * 7 / 8
-    assert backward_bytes(job, layout, 0.0, 0.0)["gathered over tp"] == more
+    assert (
+        backward_bytes(Local.of(job, layout), 0.0, 0.0)["gathered over tp"]
+        == more
+    )
 
 
 def test_what_it_counts_and_what_it_refuses() -> None:

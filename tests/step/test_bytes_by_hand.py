@@ -16,6 +16,7 @@ from layouts import cut
 from meshwright import step
 from meshwright.cost.layer import LayerCost, Redo, Redone
 from meshwright.cost.load import Load
+from meshwright.count.local import Local
 from meshwright.describe.assumptions import MemoryCount
 from meshwright.describe.holding import Holding
 from meshwright.describe.job import Job
@@ -23,7 +24,8 @@ from meshwright.describe.layout import Layout
 from meshwright.describe.model import MoE
 from meshwright.layout.placement import placed
 from meshwright.schedule import get
-from meshwright.step import ModelCost, ModelShare, holding, memory, oom
+from meshwright.step import ModelCost, ModelShare, activations, memory, oom
+from meshwright.step.holding import parameter_bytes
 from meshwright.step.microbatch import (
     model_with_recomputation,
     with_recomputation,
@@ -101,13 +103,13 @@ def test_what_runs_again_takes_its_seconds_and_leaves_its_bytes() -> None:
         assert (again.forward, again.sent.seconds) == (1.0, 0.25)
     assert model_with_recomputation(parts, "full").layers[0].backward == 3.0
     assert model_with_recomputation(parts, "full").head == parts.head
-    assert memory.saved_bytes(one, parts, "none") == 100.0
-    assert memory.saved_bytes(one, parts, "mlp") == 40.0
-    assert memory.saved_bytes(one, parts, "mlp", 0.25) == 100.0 - 15.0
-    assert memory.saved_bytes(one, parts, "full") == 16.0, "its input"
-    assert memory.saved_bytes(one, parts, "full", 0.5) == 58.0
-    assert memory.recompute_bytes(one, parts, "full") == 100.0
-    assert memory.recompute_bytes(one, parts, "none") == 0.0
+    assert activations.saved_bytes(one, parts, "none") == 100.0
+    assert activations.saved_bytes(one, parts, "mlp") == 40.0
+    assert activations.saved_bytes(one, parts, "mlp", 0.25) == 100.0 - 15.0
+    assert activations.saved_bytes(one, parts, "full") == 16.0, "its input"
+    assert activations.saved_bytes(one, parts, "full", 0.5) == 58.0
+    assert activations.recompute_bytes(one, parts, "full") == 100.0
+    assert activations.recompute_bytes(one, parts, "none") == 0.0
 
 
 @pytest.mark.parametrize(
@@ -127,10 +129,11 @@ def test_states_are_sharded_over_their_own_replicas(
     """
     layout = Layout(dp=8, ep=2, dp_replicate=2, zero=zero)
     job = a_job(layout, EXPERTS)
-    found = memory.states(job, layout, Parameters(100.0, 10.0))
+    each = parameter_bytes(job, zero)
+    found = memory.states(job, layout, each, Parameters(100.0, 10.0))
     assert found == (2 * weights, 4 * gradients, 12 * optimizer)
     assert found.total == 2 * weights + 4 * gradients + 12 * optimizer
-    dense = memory.states(a_job(layout), layout, Parameters(100.0, 0.0))
+    dense = memory.states(a_job(layout), layout, each, Parameters(100.0, 0.0))
     assert dense.weights == 2 * (100 if zero < 3 else 25), "no experts there"
 
 
@@ -147,7 +150,9 @@ def in_use(
 ) -> dict[str, float]:
     job = a_job(layout, model, memory=UNITS, **joints)
     layout = replace(layout, zero=zero)
-    found = memory.units_in_use(job, layout, cost, share)
+    found = memory.units_in_use(
+        job, layout, cost, parameter_bytes(job, zero), share
+    )
     return {name: float(size) for name, size in found.items()}
 
 
@@ -249,18 +254,18 @@ def test_logits_inputs_and_placeholder_of_the_head(
     job, parts = framework(layout), model_cost(layer())
     logits = 3 * TOKENS * VOCAB / tp
     parts = parts._replace(head=layer(saved=5.0 + 4 * logits))
-    assert holding.logits(job, layout) == logits
-    assert holding.head(job, layout, parts) == {
+    assert activations.logits(Local.of(job, layout)) == logits
+    assert activations.head_bytes(Local.of(job, layout), parts) == {
         "logits and loss": bytes_ * logits,
         "inputs of the head": 5.0,
         "placeholder of the head's gradient": 2 * VOCAB / tp * WIDTH,
     }
     again = replace(job, model=replace(job.model, mtp_layers=2))
-    found = holding.head(again, layout, parts)
+    found = activations.head_bytes(Local.of(again, layout), parts)
     assert found["logits and loss"] == 3 * bytes_ * logits
     assert found["inputs of the head"] == 5.0 - 2 * 4 * logits
     none = framework(layout, dummy_weight_gradients=False)
-    assert len(holding.head(none, layout, parts)) == 2
+    assert len(activations.head_bytes(Local.of(none, layout), parts)) == 2
 
 
 @pytest.mark.parametrize(("twice", "copies"), [(False, 2), (True, 4)])
@@ -268,17 +273,21 @@ def test_temporaries_of_the_backward_pass(twice: bool, copies: int) -> None:
     """Of 100 bytes 40 are kept: 60 come again, 25 beside; and 128 x 64 gathered over tp 4."""
     layout = cut("tp4")
     job = framework(layout, gathered_twice=twice)
-    found = holding.backward_bytes(job, layout, 100.0, 40.0)
+    found = activations.backward_bytes(Local.of(job, layout), 100.0, 40.0)
     assert found == {
         "computed again": 60.0,
         "temporaries of the backward pass": 25.0,
         "gathered over tp": copies * 2 * TOKENS * WIDTH * 3 / 4,
     }
     alone = cut("tp4 whole")
-    assert len(holding.backward_bytes(job, alone, 100.0, 40.0)) == 2
+    assert (
+        len(activations.backward_bytes(Local.of(job, alone), 100.0, 40.0)) == 2
+    )
     # a compiler that knows the room makes what is recomputed where it is read
     planned = framework(layout, holds_recomputed=False)
-    assert holding.backward_bytes(planned, alone, 100.0, 40.0) == {
+    assert activations.backward_bytes(
+        Local.of(planned, alone), 100.0, 40.0
+    ) == {
         "computed again": 0.0,
         "temporaries of the backward pass": 25.0,
     }
@@ -288,17 +297,17 @@ def test_the_kind_of_layer_that_takes_most() -> None:
     layout = cut("whole")
     job = framework(layout)
     small, large, absent = (
-        holding.backward_bytes(job, layout, saved, kept)
+        activations.backward_bytes(Local.of(job, layout), saved, kept)
         for saved, kept in ((100.0, 100.0), (400.0, 100.0), (900.0, 0.0))
     )
     for layers, kinds in (
         ((2.0, 3.0), [small, large]),
         ((3.0, 2.0), [large, small]),
     ):
-        found = holding.largest_backward_bytes(layers, kinds)
+        found = activations.largest_backward_bytes(layers, kinds)
         assert found["computed again"] == 300.0
         assert found["temporaries of the backward pass"] == 100.0
-    found = holding.largest_backward_bytes((2.0, 0.0), [small, absent])
+    found = activations.largest_backward_bytes((2.0, 0.0), [small, absent])
     assert sum(found.values()) == 25.0
 
 
@@ -307,17 +316,26 @@ def test_buffers_of_a_run() -> None:
     and a bucket of 1000 gradients of 2 bytes, or of all that there are."""
     layout = cut("dp4 ep2")
     job = framework(layout, EXPERTS)
+    each = parameter_bytes(job, 0)
     parts = model_cost(layer(weights=10.0, experts=800.0))
-    found = holding.buffers(job, layout, parts, 5000.0, (2.0, 1.0))
+    found = memory.framework_buffers(
+        job, layout, parts, each, 5000.0, (2.0, 1.0)
+    )
     assert found == {
         "placeholders of weight gradients": 2 * (10 + 800 / 4),
         "bucket of gradients": 2 * 1000,
     }
-    none = holding.buffers(job, layout, parts, 300.0, (0.0, 0.0))
+    none = memory.framework_buffers(
+        job, layout, parts, each, 300.0, (0.0, 0.0)
+    )
     assert set(none.values()) == {0.0, 2 * 300.0}
-    one = holding.buffers(job, Layout(dp=1), parts, 300.0, (1.0, 0.0))
+    one = memory.framework_buffers(
+        job, Layout(dp=1), parts, each, 300.0, (1.0, 0.0)
+    )
     assert one["bucket of gradients"] == 0.0
-    some = holding.buffers(job, layout, parts, 300.0, (0.5, 0.0))
+    some = memory.framework_buffers(
+        job, layout, parts, each, 300.0, (0.5, 0.0)
+    )
     assert some["placeholders of weight gradients"] > 0
 
 
@@ -474,14 +492,14 @@ def test_under_a_framework_a_layer_works_beside_the_head() -> None:
     parts = model_cost(layer(saved=1e9))
     logits = TOKENS * VOCAB
     share = ModelShare((2.0, 0.0), 0.0, 1.0, 1.0)
-    (found,) = memory.activations(job, layout, parts, "none", [share])
+    (found,) = activations.activations(Local.of(job, layout), parts, [share])
     head = 4 * logits + (7.0 - 4 * logits) + 2 * VOCAB * WIDTH
     assert found.each == 2e9 + 16.0, "and the output of the stage"
     assert found.head == pytest.approx(head)
     gathered = 2 * 2 * TOKENS * WIDTH * (1 - 1.0)
     assert found.once == pytest.approx(0.25e9 + gathered - head)
     small = model_cost(layer(saved=8.0))
-    (found,) = memory.activations(job, layout, small, "none", [share])
+    (found,) = activations.activations(Local.of(job, layout), small, [share])
     assert found.once == 0.0
 
 
@@ -494,7 +512,7 @@ def test_gradients_of_logits_wait_in_16_bits(blocks: int) -> None:
     parts = model_cost(layer(saved=8.0))
     logits = (1 + blocks) * TOKENS * VOCAB
     share = ModelShare((2.0, 0.0), 0.0, 1.0, 1.0)
-    (found,) = memory.activations(job, layout, parts, "none", [share])
+    (found,) = activations.activations(Local.of(job, layout), parts, [share])
     assert found.late == parts.head.saved - (4 - 2) * logits
 
 
@@ -506,14 +524,14 @@ def test_chances_for_people() -> None:
 
 def test_a_kind_that_a_device_lacks_takes_nothing() -> None:
     """While it has others; of models of one kind every device has some."""
-    job = a_job(Layout(dp=1), memory=UNITS)
+    local = Local.of(a_job(Layout(dp=1), memory=UNITS), Layout(dp=1))
     both = model_cost(layer(saved=100.0), layer(saved=300.0))
     for number, most in ((2.0, 0.0), 100.0), ((0.0, 2.0), 300.0):
         share = ModelShare(number, 0.0, 0.0)
-        assert memory.recomputed_layer(job, both, "full", share) == most
+        assert activations.recomputed_layer(local, both, "full", share) == most
     none = ModelShare((0.0,), 0.0, 0.0)
     one = model_cost(layer(saved=100.0))._replace(layers=both.layers[:1])
-    assert memory.recomputed_layer(job, one, "full", none) == 100.0
+    assert activations.recomputed_layer(local, one, "full", none) == 100.0
 
 
 def test_what_waits_in_host_memory_is_not_on_the_device() -> None:
@@ -521,13 +539,14 @@ def test_what_waits_in_host_memory_is_not_on_the_device() -> None:
     them."""
     at = a_job(Layout(dp=1))
     p = at.precision
-    bytes_ = p.weight_bytes, holding.gradient_bytes(at), at.state_bytes
+    each = parameter_bytes(at, 0)
+    bytes_ = p.weight_bytes, each.gradient, at.state_bytes
     for word, here in (
         ("none", (1.0, 1.0, 1.0)), ("optimizer:0.25", (1.0, 1.0, 0.75)),
         ("optimizer", (1.0, 1.0, 0.0)), ("weights+optimizer", (0.0, 0.0, 0.0)),
     ):  # fmt: skip
         layout = Layout(dp=1, offload=word)
-        found = memory.states(at, layout, Parameters(1000.0, 0.0))
+        found = memory.states(at, layout, each, Parameters(1000.0, 0.0))
         expected = [
             1000.0 * x * part for x, part in zip(bytes_, here, strict=True)
         ]

@@ -61,7 +61,7 @@ ROOMS = {
         "program/cpu.py",
     ),
     "schedule": ("schedule/*.py",),
-    "memory": ("step/memory.py",),
+    "memory": ("step/memory.py", "step/activations.py"),
     "search": ("search/*.py",),
 }
 """room -> its files below src/meshwright."""

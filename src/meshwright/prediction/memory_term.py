@@ -88,7 +88,7 @@ def _kind(e: Explanation, kind: str, x: Num) -> Term:
         formula = NARROW_WEIGHTS.format(narrow=each.layer, wide=each.end)
     formula = formula.format(
         weight_bytes=each.end,
-        gradient_bytes=holding.gradient_bytes(job),
+        gradient_bytes=each.gradient,
         state_bytes=each.state,
         zero=layout.zero,
     )

@@ -36,6 +36,7 @@ from functools import cached_property, reduce
 from typing import Any
 
 from ..count import vocabulary
+from ..count.local import Local
 from ..count.model import layer
 from ..describe.job import Job
 from ..describe.layers import sorts
@@ -47,8 +48,7 @@ from ..schedule.schedule import Schedule
 from ..step import (
     ModelCost,
     ModelShare,
-    holding,
-    memory,
+    activations,
     parameters_of,
     shares,
 )
@@ -83,9 +83,10 @@ def least_bytes(
         for ops, stay in zip(by_kind, results, strict=True)
     ]
     kept = [edge + sum(stay) for stay in results]
+    m = microbatches(job, layout)
     ranks = []
     for share in by.full:
-        flight, heads, *_ = memory.flights(job, layout, schedule, share.rank)
+        flight, heads, _ = activations.flights(layout, m, schedule, share.rank)
         ranks.append(
             PipelineRank(
                 job,
@@ -121,7 +122,7 @@ class PipelineRank:
     """The most that lives beside what waits while a layer of each kind goes backward."""
     kept: list[Num]
     """What a layer of each kind keeps of a microbatch, where it is recomputed operation by
-    operation; else that of `step.memory`."""
+    operation; else that of `step.activations`."""
 
     @cached_property
     def alone(self) -> Any:
@@ -197,7 +198,7 @@ class PipelineRank:
         if self.kept:
             kept: Num = sum_of(zip(share.layers, self.kept, strict=True))
             return kept
-        return memory.saved_by_layers(self.job, self.parts, way, share)
+        return activations.saved_by_layers(self.parts, way, share)
 
     @cached_property
     def shard(self) -> Num:
@@ -265,7 +266,7 @@ class PipelineRank:
     def moments(self) -> Iterator[Num]:
         """Bytes at each moment."""
         job, share, p = self.job, self.share, self.layout.pp
-        logits = FP32 * holding.logits(job, self.layout)
+        logits = FP32 * activations.logits(Local.of(job, self.layout))
         head = self.parts.head.saved - logits
         whole = head + tensors.logits(job, logits)
         loss = tensors.in_loss(job, logits)

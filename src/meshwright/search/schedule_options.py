@@ -18,7 +18,7 @@ from ..describe.stages import read_stages as stages_named
 from ..layout.stages import schedule_with
 from ..schedule import get as schedule_named
 from ..schedule.schedule import Schedule
-from ..step import memory
+from ..step.activations import in_flight
 from .table import Column
 
 
@@ -102,8 +102,6 @@ def by_activations(
 
     def microbatches_held(each: tuple[int, ScheduleOption, int]) -> float:
         _, option, v = each
-        return float(
-            memory.in_flight(1.0, 2.0, option.order, v=float(v), rank=0.0)
-        )
+        return float(in_flight(1.0, 2.0, option.order, v=float(v), rank=0.0))
 
     return sorted(every, key=microbatches_held)

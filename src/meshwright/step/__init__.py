@@ -5,7 +5,9 @@ A device holds a share of the model (`shares`) and its `parameters`. A microbatc
 each part of the model (`microbatch.ModelCost`), and so much on each device (`total.Microbatch`). A
 pipeline takes so long for all of them (`pipeline`). Replicas exchange weights and gradients
 (`weights`; what shows of it: `sync`) as often as their ZeRO stage says (`zero`). `total` is the sum
-of a step, whose parts `costs` shares among choices; bytes are in `memory`, `holding` and `oom`.
+of a step, whose parts `costs` shares among choices. Bytes: what microbatches keep (`activations`),
+what a framework has of a parameter (`holding`), all of them (`memory`), and what must be there
+(`oom`).
 
 Every function takes a job and a layout whose numbers may be arrays, so one layout and a table of a
 million are the same code.

@@ -16,12 +16,15 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from ..cost.layer import Clock
+from ..count.local import Local
 from ..describe.job import Job
 from ..describe.layout import Layout
-from ..layout.stages import schedule_of
+from ..layout.stages import microbatches, schedule_of
 from ..num import BY_VALUE, Num, largest
 from ..schedule.schedule import Schedule
 from . import memory
+from .activations import Activations, activations, flights
+from .holding import parameter_bytes
 from .microbatch import ModelCost, clock_of, model_cost
 from .parameters import DeviceParameters, parameters_of
 from .pipeline import FillAndDrain, Pipeline, fill_and_drain
@@ -203,27 +206,19 @@ class StepCosts:
         )
 
     @part(*PASSES)
-    def activations(self) -> list[memory.Activations]:
+    def activations(self) -> list[Activations]:
         """What each of the fullest devices (`shares.full`) keeps of one microbatch, in bytes."""
-        return memory.activations(
-            self.job,
-            self.layout,
-            self.cost,
-            text=self.layout.recompute,
-            devices=self.shares.full,
-        )
+        local = Local.of(self.job, self.layout)
+        return activations(local, self.cost, self.shares.full)
 
     @part(*ORDER)
     def kept(self) -> list[Num]:
         """Bytes of activations on each of the fullest devices, of all microbatches in flight."""
-        job, layout, order = self.job, self.layout, schedule_of(self.layout)
+        layout, order = self.layout, schedule_of(self.layout)
+        m = microbatches(self.job, layout)
         every = zip(self.activations, self.shares.full, strict=True)
         return [
-            each.kept(
-                *memory.flights(
-                    job, layout, order, share.rank, asked=self.asked
-                )
-            )
+            each.kept(*flights(layout, m, order, share.rank, self.asked))
             for each, share in every
         ]
 
@@ -231,11 +226,13 @@ class StepCosts:
     def fixed_bytes(self) -> list[memory.FixedBytes]:
         """Bytes of states and buffers on each of the fullest devices, without activations."""
         every = zip(self.owned, self.shares.full, strict=True)
+        each = parameter_bytes(self.job, self.layout.zero)
         return [
             memory.fixed_bytes(
                 self.job,
                 self.layout,
                 self.cost,
+                each=each,
                 owned=owned,
                 share=share,
                 high=self.high,

@@ -1,0 +1,298 @@
+"""What microbatches keep on a device from their forward to their backward passes, and what their
+backward passes take beside it.
+
+Each function gives its bytes of one device and (where it says so) one microbatch; where they have
+parts, by the names of the tree of terms. Letters: T tokens of a microbatch on a device, V
+vocabulary rows of a tp rank, D width, k bytes a logit, t = tp. What a framework holds of them: the
+fields of `describe.holding.Holding`, each with its source in catalog/frameworks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from ..cost.layer import LayerCost
+from ..count import vocabulary
+from ..count.blocks import FP32
+from ..count.local import Local
+from ..describe.layout import HIDDEN_CUT, Layout
+from ..describe.loss import losses
+from ..describe.offload import offload
+from ..describe.recompute import recompute
+from ..num import Num, largest, maximum, minimum, sum_of, where, with_name
+from ..schedule.schedule import Schedule
+from .holding import Parts, counts_holding, holding_of, total
+from .microbatch import ModelCost, redo
+from .shares import ModelShare
+
+GATHERED = 2.0
+"""16-bit copies of logits gathered over tp: the list of the ranks' parts, and the whole; one at tp
+1.
+"""
+
+
+LAYERS_IN_COPY = 2.0
+"""Layers whose activations are on the device at least while others leave for host memory or come
+back: one that is copied, beside the one that is computed. Where more stay, none beside them: a
+layer leaves while later ones fill the room of those that stay (Transformer Engine,
+NVIDIA/TransformerEngine@d0067d0da, pytorch/cpu_offload.py, DefaultOffloadSynchronizer: the peak is
+that of the layers that are not offloaded)."""
+
+
+class Activations(NamedTuple):
+    """Activation bytes of one device: so many for each microbatch in flight, for each at the head,
+    and some once.
+    """
+
+    each: Num
+    head: Num
+    """Logits and what the products around them keep, from the head's forward to the gradient of its
+    input.
+    """
+    late: Num
+    """What they keep from there to the gradient of its weights: the logits' gradient, in the
+    products' precision, instead of the logits.
+    """
+    once: Num
+
+    def kept(self, flight: Num, heads: Num, late: Num) -> Num:
+        """Their sum, with so many microbatches in flight and so many in either half of the head's
+        backward pass.
+        """
+        return (
+            flight * self.each
+            + heads * self.head
+            + late * self.late
+            + self.once
+        )
+
+
+def activations(
+    local: Local, cost: ModelCost, devices: Sequence[ModelShare]
+) -> list[Activations]:
+    """Activation bytes of each device: its layers' saved bytes, the logits, and once the layer that
+    is being recomputed.
+
+    Where a framework's holdings are counted (`holding`) these replace the textbook's: the head's
+    tensors are gone before a layer's backward pass begins, so `once` is what that pass takes beyond
+    them.
+    """
+    text = local.layout.recompute
+    head = cost.head.saved
+    late = head - logits(local) * (FP32 - local.act)
+    output: Num = 0.0
+    backward: list[Parts] = []
+    if counts_holding(local.job):
+        head = total(head_bytes(local, cost), cost)
+        output = output_bytes(local, cost)
+        backward = [
+            backward_bytes(local, c.saved, saved_bytes(c, cost, text))
+            for c in cost.layers
+        ]
+
+    def on(share: ModelShare) -> Activations:
+        if backward:
+            layer = largest_backward_bytes(share.layers, backward)
+            beyond = total(layer, cost) - head * share.head
+            # the head's own work may be the larger one, and stands beside it already
+            once = maximum(beyond, 0.0)
+        else:
+            once = recomputed_layer(local, cost, text, share)
+        stays = saved_by_layers(cost, text, share)
+        return Activations(
+            stays + output,
+            head * share.head,
+            late * share.head,
+            once + copy_bytes(local.layout, cost, stays),
+        )
+
+    return [on(share) for share in devices]
+
+
+def logits(local: Local) -> Num:
+    """Logits of one microbatch on one device: T V of the head, and of each block that predicts
+    further tokens."""
+    model = local.model
+    if not (model.vocab and local.counting.vocabulary):
+        return 0.0
+    number = local.tokens * vocabulary.rows(model, local.tp)
+    return number * (1.0 + model.mtp_layers)
+
+
+def head_bytes(local: Local, cost: ModelCost) -> Parts:
+    """Of one microbatch, from the head's forward pass to the gradient of its input: k bytes of each
+    of its logits (gathered: k t), what the products around them keep, and the placeholder of the
+    head's weight gradient."""
+    how = holding_of(local.job)
+    number = logits(local)
+    act = local.act
+    if local.profile and local.profile.logits_gathered:
+        whole, _, _ = losses()["eager"].over(1)
+        copies = where(local.tp > 1, GATHERED, GATHERED - 1.0)
+        lost = number * local.tp * (whole + copies * act)
+    elif local.profile:
+        each, _, _ = losses()[local.profile.loss].over(local.tp)
+        lost = number * each
+    else:
+        lost = number * FP32
+    bytes_ = {
+        "logits and loss": lost,
+        "inputs of the head": cost.head.saved - number * FP32,
+    }
+    if how.dummy_weight_gradients and local.model.vocab:
+        rows = vocabulary.rows(local.model, local.tp) * local.model.hidden
+        bytes_["placeholder of the head's gradient"] = rows * local.wgt
+    return bytes_
+
+
+def saved_bytes(
+    layer: LayerCost, cost: ModelCost, text: str, share: Num = 1.0
+) -> Num:
+    """Bytes a layer keeps of one microbatch: everything, or in that share of layers what
+    recomputation leaves.
+    """
+    again = redo(layer, text, cost.boundary)
+    if not again:
+        return layer.saved
+    all_of_them = isinstance(share, float) and share == 1.0
+    return (
+        again.saved
+        if all_of_them
+        else layer.saved + (again.saved - layer.saved) * share
+    )
+
+
+def saved_by_layers(cost: ModelCost, text: str, share: ModelShare) -> Num:
+    """Bytes that a device's layers keep of one microbatch, but for what waits in host memory.
+
+    The sum of what each operation saves (`count.work.Op.saved`): of a GPT layer with dropout in 16
+    bits under sequence parallelism 34 s b h / t + 5 a s^2 b / t, of which attention that is
+    recomputed or fused spares the second term (Korthikanti et al. 2022, arXiv 2205.05198, eq. 4).
+    """
+    again = share.recompute_share(text)
+    stays = (
+        saved_bytes(c, cost, text, again) - c.offloaded for c in cost.layers
+    )
+    bytes_: Num = sum_of(zip(share.layers, stays, strict=True))
+    return bytes_
+
+
+def recompute_bytes(layer: LayerCost, cost: ModelCost, text: str) -> Num:
+    """Bytes of one layer that are there once more while its backward pass runs: of a layer that
+    runs again as one, what it keeps inside beside what stayed."""
+    way = recompute(text)
+    if way.parts == "full":
+        return layer.saved
+    return (
+        layer.saved - saved_bytes(layer, cost, text) + cost.boundary
+        if way.whole
+        else 0.0
+    )
+
+
+def recomputed_layer(
+    local: Local, cost: ModelCost, text: str, share: ModelShare
+) -> Num:
+    """Bytes of the layer being recomputed, of the kind on a device that takes most."""
+    if not local.job.how.memory.working_set:
+        return 0.0
+    sizes = [recompute_bytes(layer, cost, text) for layer in cost.layers]
+    if len(sizes) == 1:  # all devices have some of the only kind
+        return sizes[0]
+    return largest(
+        where(n > 0, size, 0.0)
+        for n, size in zip(share.layers, sizes, strict=True)
+    )
+
+
+def backward_bytes(local: Local, saved: Num, kept: Num) -> Parts:
+    """Bytes beside what is kept, while one layer's backward pass of one microbatch runs. saved:
+    bytes the layer keeps if nothing is computed again;  kept: bytes it does keep.
+
+    With activations cut over tp 2 T D (1 - 1/t) numbers: the gathered input of a product and its
+    gradient, beside their shards.
+    """
+    how, layout = holding_of(local.job), local.layout
+    bytes_: Parts = {
+        "computed again": saved - kept if how.holds_recomputed else 0.0,
+        "temporaries of the backward pass": how.backward_share * saved,
+    }
+    if layout.sequence_parallel and layout.scheme in (
+        "megatron",
+        *HIDDEN_CUT,
+    ):
+        copies = 4.0 if how.gathered_twice else 2.0
+        wide = local.tokens * local.model.hidden * (1.0 - 1.0 / local.tp)
+        bytes_["gathered over tp"] = copies * wide * local.act
+    return bytes_
+
+
+def largest_backward_bytes(
+    layers: tuple[Num, ...], kinds: Sequence[Parts]
+) -> Parts:
+    """`backward_bytes` of the kind of layer that takes most, row by row. layers: how many of each
+    kind the device has;  kinds: the bytes of one layer of each.
+    """
+    most: Parts = {}
+    for n, parts in zip(layers, kinds, strict=True):
+        bytes_ = {
+            name: where(n > 0, size, 0.0) for name, size in parts.items()
+        }
+        if most:
+            more = total(bytes_) > total(most)
+            bytes_ = {
+                name: where(more, bytes_[name], size)
+                for name, size in most.items()
+            }
+        most = bytes_
+    return most
+
+
+def output_bytes(local: Local, cost: ModelCost) -> Num:
+    """Bytes of a stage's output that the framework keeps of one microbatch, beside the input."""
+    if not holding_of(local.job).keeps_pipeline_outputs:
+        return 0.0
+    return with_name(
+        where(local.layout.pp > 1, cost.boundary, 0.0),
+        "outputs of the stage",
+        cost.boundary,
+    )
+
+
+def copy_bytes(layout: Layout, cost: ModelCost, stays: Num) -> Num:
+    """Bytes of activations between device and host, beyond what stays of a microbatch."""
+    if not offload(layout.offload).activations:
+        return 0.0
+    passing = LAYERS_IN_COPY * largest(layer.saved for layer in cost.layers)
+    return maximum(passing - stays, 0.0)
+
+
+def in_flight(p: Num, m: Num, schedule: Schedule, v: Num, rank: Num) -> Num:
+    """Microbatches whose activations a device holds at its fullest moment.
+
+    A folded schedule has both ends of the model on the first device; the others hold as many as
+    any. A device that is alone has no chunks that others wait for: one stage, and none is folded.
+    """
+    alone = p == 1
+    many = schedule.in_flight(p, m, where(alone, 1.0, v), rank)
+    # of two chunks of the model on one device there is but one stage
+    return where(alone & schedule.folded, minimum(m, 1.0), many)
+
+
+def flights(
+    layout: Layout,
+    m: Num,
+    schedule: Schedule,
+    rank: Num,
+    asked: Any = True,
+) -> tuple[Num, Num, Num]:
+    """Of m microbatches, those in flight on a device, and those in either half of the head's
+    backward pass, in the rows that are asked for.
+    """
+    p, v = layout.pp, layout.interleave
+    if schedule.replayed:
+        # an order that must be written down for it is a short one elsewhere
+        p, m, v = (where(asked, n, 1.0) for n in (p, m, v))
+        rank = where(asked, rank, 0.0)
+    return in_flight(p, m, schedule, v=v, rank=rank), *schedule.logits(p, m, v)
