@@ -55,7 +55,7 @@ ROOMS = {
     "count": ("count/*.py",),
     "cost": ("cost/*.py",),
     "step": (
-        "step/[!m]*.py",
+        "step/[!am]*.py",
         "step/microbatch.py",
         "layout/*.py",
         "program/cpu.py",

@@ -323,8 +323,10 @@ class Timer:
 
         ways: name -> parts of it that may run again;  boundary: bytes of its input.
         """
-        forward = [self.half(op, op.forward) for op in ops]
-        backward = [self.half(op, op.backward) for op in ops]
+        forward, backward = [], []
+        for op in ops:
+            forward.append(self.half(op, op.forward))
+            backward.append(self.half(op, op.backward))
         weights = total([half.weights for half in backward])
         # what messages beside weight gradients lengthen the backward pass by: where the host hides
         # part of it the input gradients, which do not wait for them, take no less

@@ -71,9 +71,12 @@ class Counts(NamedTuple):
 def microbatch(job: Job, layout: Layout) -> Counts:
     """Every part of the model, counted once."""
     local, scheme = Local.of(job, layout), SCHEMES[layout.scheme]
+    layers = []
+    for kind in sorts(job.model):
+        layers.append(scheme(local, kind))
     return Counts(
         local,
-        [scheme(local, kind) for kind in sorts(job.model)],
+        layers,
         vocabulary.embedding(local),
         vocabulary.head(local),
         next_token(local) if job.model.mtp_layers else [],

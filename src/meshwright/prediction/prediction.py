@@ -346,4 +346,6 @@ def predict(
     rules.demand_legal(job, layout)
     full = placed(layout, job.cluster.sizes)
     p = Prediction(job.laid_out(full), full)
+    # counted and timed before anything is said of it
+    _ = p.counts, p.cost
     return p.noted(notes(p))

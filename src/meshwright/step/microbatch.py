@@ -139,11 +139,11 @@ def time_model(
     timer = Timer(clock, layout, details)
     ways = _ways(local.counting, modes or (layout.recompute,))
     boundary = local.boundary
-    layers = [
-        timer.layer(ops, ways=ways, boundary=boundary) for ops in counts.layers
-    ]
-    if leaves := offload(layout.offload).share(model.layers):
-        layers = [with_copies(layer, leaves, chip) for layer in layers]
+    leaves = offload(layout.offload).share(model.layers)
+    layers = []
+    for ops in counts.layers:
+        layer = timer.layer(ops, ways=ways, boundary=boundary)
+        layers.append(with_copies(layer, leaves, chip) if leaves else layer)
     head = timer.layer(counts.head, "head")
     if counts.next_token:
         block = timer.layer(counts.next_token, "head")
