@@ -300,7 +300,7 @@ def held_alone(schedule: str, chunks: int) -> float:
 
 def lies_well(job: Job, layout: Layout) -> bool:
     """The launcher of a framework that is named lays ranks out so, and its rules hold there."""
-    orders = launcher_orders(job)
+    orders = launcher_orders(job.framework)
     sizes = job.cluster.sizes
     return (not orders or any(lies(layout, sizes, o) for o in orders)) and all(
         rule.holds(job, layout)

@@ -690,7 +690,7 @@ def test_what_tensor_and_context_parallelism_cut(
 
 def test_a_device_that_is_alone_has_one_stage() -> None:
     way = schedule_named("interleaved")
-    alone, four = (partition(job(), pp, way, 3) for pp in (1, 4))
+    alone, four = (partition(job().model, pp, way, 3) for pp in (1, 4))
     assert (alone.stages, alone.least) == (1, 12)
     assert (four.stages, four.least) == (12, 1)
     table = microbatches(job(batch=25), cut("dp4 microbatch3"))

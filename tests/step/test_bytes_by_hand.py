@@ -446,7 +446,7 @@ def test_blocks_that_predict_further_tokens_are_part_of_the_head() -> None:
         model = replace(MODEL, vocab=128, layers=4, mtp_layers=blocks)
         job = a_job(Layout(pp=2, dp=1), model)
         seconds.append(float(step.model_cost(job, job.layout).head.forward))
-        by = step.shares(job, job.layout, get("1f1b"), 1.0)
+        by = step.shares(job.model, job.layout.pp, get("1f1b"), 1.0)
         layers.append([by.on(rank).number for rank in (0.0, 1.0)])
     first, second = seconds[1] - seconds[0], seconds[2] - seconds[1]
     # a matrix of 2 D x D, and the logits once more

@@ -154,7 +154,7 @@ def test_devices_that_may_be_the_slowest_or_the_fullest(
         replace(MODEL, layers=layers),
     )
     way = schedule_named(schedule)
-    found = shares(job, job.layout, way, v)
+    found = shares(job.model, job.layout.pp, way, v)
     for expected, several in ((slow, found.slow), (full, found.full)):
         told = [
             f"{s.rank:g} {s.number:g} {s.embedding:g} {s.head:g}"
@@ -170,7 +170,7 @@ def test_leading_layers_are_on_the_first_devices() -> None:
     pipeline may wait for the one with one of them or for the one without any."""
     model = replace(EXPERTS, moe=replace(EXPERTS.moe, dense_layers=3))
     job = a_job(cut("pp4"), model)
-    found = shares(job, job.layout, schedule_named("1f1b"), 1)
+    found = shares(job.model, job.layout.pp, schedule_named("1f1b"), 1)
     held = [(0.0, 2.0), (1.0, 1.0), (2.0, 0.0), (2.0, 0.0)]
     assert [share.layers for share in found.slow] == held
     assert [share.layers for share in found.full] == held
@@ -178,14 +178,14 @@ def test_leading_layers_are_on_the_first_devices() -> None:
     begins = [share.begins for share in found.full]
     assert begins == [dense, dense, experts, experts]
     job = a_job(Layout(dp=1), model)
-    (alone,) = shares(job, job.layout, schedule_named("1f1b"), 1).full
+    (alone,) = shares(job.model, job.layout.pp, schedule_named("1f1b"), 1).full
     assert (alone.layers, alone.begins) == ((5.0, 3.0), dense)
 
 
 def test_a_list_of_chunks_lies_on_one_device_as_a_whole() -> None:
     job = a_job(Layout(dp=1), replace(MODEL, layers=8))
     way = replace(schedule_named("interleaved"), stages="3,5")
-    (alone,) = shares(job, job.layout, way, 2).slow
+    (alone,) = shares(job.model, job.layout.pp, way, 2).slow
     assert (alone.number, alone.chunk) == (8.0, 8.0)
 
 
@@ -222,7 +222,7 @@ def four_devices(
     """Layers of 1 s and 2 s on four devices, `near` of them in a node, with ends of these passes;
     far: seconds of a send to another node, 0: as any.
     """
-    cut = partition(job, 4, schedule_named(schedule), v)
+    cut = partition(job.model, 4, schedule_named(schedule), v)
     way = schedule_named(schedule)
     sends = StageSends.over((send, far or send), (near, 4 / near), way.folded)
     return StageCosts(cut, (layer, first, last), sends)
@@ -232,7 +232,7 @@ def test_a_device_that_is_alone_sends_nothing() -> None:
     """However long a message would take."""
     job = a_job(Layout(dp=1))
     parts = model_cost(job, job.layout)
-    by = shares(job, job.layout, schedule_named("1f1b"), 1)
+    by = shares(job.model, job.layout.pp, schedule_named("1f1b"), 1)
     one = microbatch_on(job, job.layout, parts, by, clock_of(job))
     assert one.stages.sends.first(7.0) == one.stages.sends.farthest == 0.0
     assert four_devices(job).sends.first(3.0) == 0.75
@@ -248,14 +248,12 @@ def test_ways_down_and_up() -> None:
     way, split = map(schedule_named, ("1f1b", "zb-h1"))
     d, ranks = four_devices(job), (0.0, 3.0)
     whole = [(0.0, 0.0, 0.0), (3 * 1.25 + 3 * 2.25, 3.0, 3.0)]
-    assert [*fill_and_drain(job, way, d, ranks)] == whole
-    _, down = fill_and_drain(job, split, d, ranks)
+    assert [*fill_and_drain(way, d, ranks, True)] == whole
+    _, down = fill_and_drain(split, d, ranks, True)
     assert down == (3 * 1.25, 3.0, 0.0)
-    free = replace(ORDER, step_barrier="none")
-    job = replace(job, assumptions=replace(job.assumptions, overlap=free))
     none = (0.0, 0.0, 0.0)
-    assert fill_and_drain(job, split, d, ranks) == (none, none)
-    assert [*fill_and_drain(job, way, d, ranks)] == whole
+    assert fill_and_drain(split, d, ranks, False) == (none, none)
+    assert [*fill_and_drain(way, d, ranks, False)] == whole
 
 
 @pytest.mark.parametrize("barrier", ["global norm", "none"])
@@ -282,7 +280,7 @@ def test_no_order_is_shorter_than_what_a_search_takes_for_it(
             PassSeconds(*(rng.uniform(0.1, 2.0) for _ in range(3)))
             for _ in range(3)
         )
-        by = shares(job, cut("pp4"), way, v)
+        by = shares(job.model, 4, way, v)
         busy = way.rounds(m) * max(
             share.number * layer.total
             + share.embedding * first.total
@@ -292,8 +290,10 @@ def test_no_order_is_shorter_than_what_a_search_takes_for_it(
         send = rng.choice((0.0, 0.05, 2.0))
         near, far = rng.choice((1.0, 2.0, 4.0)), rng.choice((1.0, 3.0)) * send
         d = four_devices(job, name, layer, first, last, send, v, near, far)
-        exact, _ = replay_total(job, way, (4, float(m), v), d, busy, {})
-        idle = least_idle(job, way, float(m), d, busy)
+        exact, _ = replay_total(
+            way, (4, float(m), v), d, busy, {}, barrier != "none"
+        )
+        idle = least_idle(way, float(m), d, busy, barrier != "none")
         assert 0 <= idle <= exact * (1 + 1e-12) - busy, (layers, m, send)
     assert seen > 3
 
@@ -337,7 +337,9 @@ def test_pauses_of_the_slowest_device(
     job = a_job(cut("pp4"), replace(MODEL, layers=4 * v), overlap=joints)
     d = four_devices(job, name, v=v, **{end: TWICE})
     busy = way.rounds(m) * (6.0 + 3.0 * v)
-    assert least_idle(job, way, float(m), d, busy) == pytest.approx(idle)
+    assert least_idle(
+        way, float(m), d, busy, barrier != "none"
+    ) == pytest.approx(idle)
 
 
 # What devices send.
@@ -463,7 +465,9 @@ def test_a_tied_embedding_is_held_once_where_both_ends_are(
     model = replace(MODEL, vocab=512, tied_embeddings=True)
     job = a_job(Layout(pp=pp, dp=1), model)
     parts = steps.model_cost(job, job.layout)
-    for share in shares(job, job.layout, schedule_named("1f1b"), 1).full:
+    for share in shares(
+        job.model, job.layout.pp, schedule_named("1f1b"), 1
+    ).full:
         assert parameters_of(job, job.layout, parts, share).whole == (
             512 * WIDTH + layers * WEIGHTS,
             0.0,
@@ -488,7 +492,7 @@ def test_blocks_that_predict_further_tokens_look_them_up(
     model = replace(MODEL, vocab=512, mtp_layers=2, tied_embeddings=tied)
     job = a_job(Layout(pp=pp, dp=1), replace(model, layers=4))
     parts = steps.model_cost(job, job.layout)
-    by = shares(job, job.layout, schedule_named(schedule), 2)
+    by = shares(job.model, job.layout.pp, schedule_named(schedule), 2)
     for rank, more in enumerate(copies):
         share = by.on(float(rank))
         own = share.embedding * table + share.head * parts.head.weights
@@ -500,7 +504,7 @@ def test_the_head_has_the_experts_of_its_blocks() -> None:
     """Six layers with experts, and two blocks that predict further tokens."""
     job = a_job(Layout(dp=1), replace(EXPERTS, mtp_layers=2, vocab=128))
     parts = steps.model_cost(job, job.layout)
-    (alone,) = shares(job, job.layout, schedule_named("1f1b"), 1).full
+    (alone,) = shares(job.model, job.layout.pp, schedule_named("1f1b"), 1).full
     held = parameters_of(job, job.layout, parts, alone).whole.expert
     assert held == (6 + 2) * parts.layers[0].expert_weights > 0
 

@@ -64,7 +64,7 @@ def test_what_keeps_links_busy() -> None:
         job = Job("gpt3-175b", f"{dp * pp}xh100-sxm", 64, layout=layout)
         layout = placed(layout, job.cluster.sizes)
         at, parts = clock_of(job), model_cost(job, layout)
-        by = shares(job, layout, schedule_of(layout), 1)
+        by = shares(job.model, layout.pp, schedule_of(layout), 1)
         _, busy = stage_sends(layout, parts, at, by.cut)
         hops = at.fabric.neighbours(parts.message)
         wanted = [

@@ -115,7 +115,7 @@ def laid_out(run: Job, words: Mapping[str, Any]) -> Layout:
 
 def axes(run: Job) -> tuple[str, ...]:
     """The order of the axes, nearest first, in which the ranks of a run are numbered."""
-    orders = (AXES, *launcher_orders(run))
+    orders = (AXES, *launcher_orders(run.framework))
     sizes = run.cluster.sizes
     return next((o for o in orders if lies(run.layout, sizes, o)), AXES)
 
@@ -128,7 +128,7 @@ def singles(run: Job) -> Iterator[Change]:
             if value != getattr(own, name):
                 yield change(**{name: value})
     yield from schedules(run)
-    for order in launcher_orders(run):
+    for order in launcher_orders(run.framework):
         if order != axes(run):
             yield change(placement="-".join(order))
     yield from _software(run)

@@ -99,15 +99,14 @@ def rules_asked(
     return tuple(RULES[name] for offer in used for name in offer.rules)
 
 
-def rules_of(job: Job) -> tuple[LayoutRule, ...]:
-    """What the settings that a job's software has ask of its layouts."""
-    by = job.profile
+def rules_of(by: Framework | None) -> tuple[LayoutRule, ...]:
+    """What the settings of a framework ask of its layouts."""
     return rules_asked(by, by) if by else ()
 
 
 def kept(job: Job) -> Job:
     """The job with a framework that runs only layouts that go with its settings."""
-    names = tuple(rule.name for rule in rules_of(job))
+    names = tuple(rule.name for rule in rules_of(job.profile))
     if not names:
         return job
     by = job.framework or framework(job.usual_framework)
@@ -122,6 +121,6 @@ def broken_settings(
     """
     return [
         rule.sentence(job, layout)
-        for rule in (rules_of(job) if rules is None else rules)
+        for rule in (rules_of(job.profile) if rules is None else rules)
         if not rule.holds(job, layout)
     ]

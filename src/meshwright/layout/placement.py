@@ -13,8 +13,8 @@ from functools import reduce
 from operator import and_
 from typing import Any
 
+from ..describe.framework import Framework
 from ..describe.frozen import FrozenDict, with_values
-from ..describe.job import Job
 from ..describe.layout import AXES, Layout
 from ..num import (
     Num,
@@ -83,11 +83,11 @@ def placed(
     return with_values(layout, placement=FrozenDict(placement))
 
 
-def launcher_orders(job: Job) -> tuple[tuple[str, ...], ...]:
-    """Orders of the axes in which the launcher of the job's framework numbers ranks, where the job
-    names one; empty: any placement.
+def launcher_orders(by: Framework | None) -> tuple[tuple[str, ...], ...]:
+    """Orders of the axes in which the launcher of a framework that a job names numbers ranks;
+    empty: any placement.
     """
-    orders = job.framework.orders if job.framework else ()
+    orders = by.orders if by else ()
     return tuple(tuple(order.split("-")) for order in orders)
 
 

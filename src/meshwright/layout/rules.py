@@ -12,6 +12,7 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
+from ..describe.chip import Chip
 from ..describe.choices import first_few, refusal
 from ..describe.job import Job
 from ..describe.layout import GRIDS, Layout
@@ -46,12 +47,12 @@ def _kv_heads(m: Model) -> int:
     return m.heads if m.mla else m.K
 
 
-def _experts(job: Job) -> int:
-    return job.model.moe.experts if job.model.moe else 1
+def _experts(m: Model) -> int:
+    return m.moe.experts if m.moe else 1
 
 
-def _expert_ffn(job: Job) -> int:
-    return job.model.moe.expert_ffn if job.model.moe else 1
+def _expert_ffn(m: Model) -> int:
+    return m.moe.expert_ffn if m.moe else 1
 
 
 def _stages(l: Layout) -> str:
@@ -75,12 +76,12 @@ def _most_stages(l: Layout, chunks: int) -> str:
     return f"pp may be at most {max(int(chunks // each), 1)}"
 
 
-def _ends(job: Job, layout: Layout) -> Any:
+def _ends(m: Model, layout: Layout) -> Any:
     """How many stages may hold no layers, but the embedding or the head alone: two where a device
     has several chunks, of which others hold layers, or where stages are dealt by "slots".
     """
     chunked = schedule_named(layout.schedule).chunks(layout.interleave) > 1
-    return 2 * (bool(job.model.vocab) & (chunked | (layout.stages == "slots")))
+    return 2 * (bool(m.vocab) & (chunked | (layout.stages == "slots")))
 
 
 def _listed(job: Job, l: Layout) -> Any:
@@ -187,16 +188,17 @@ HIDDEN = LayoutRule(
 LAYERS = LayoutRule(
     "layers over pp",
     lambda j, l: (
-        (_count(l) <= j.model.layers + _ends(j, l)) | (l.stages not in RULES)
+        (_count(l) <= j.model.layers + _ends(j.model, l))
+        | (l.stages not in RULES)
     ),
     lambda j, l: (
         f"{j.model.layers} layers are too few for {_stages(l)}: a chunk needs a layer"
         + (
             ", the first and the last at least embedding and head"
-            if _ends(j, l)
+            if _ends(j.model, l)
             else ""
         )
-        + f"; {_most_stages(l, j.model.layers + _ends(j, l))}"
+        + f"; {_most_stages(l, j.model.layers + _ends(j.model, l))}"
     ),
     reads=("pp", "schedule"),
 )
@@ -220,7 +222,9 @@ STAGES = LayoutRule(
 )
 FILLED = LayoutRule(
     "layers in every stage",
-    lambda j, l: partition(j, l.pp, schedule_of(l), l.interleave).least >= 1,
+    lambda j, l: (
+        partition(j.model, l.pp, schedule_of(l), l.interleave).least >= 1
+    ),
     lambda j, l: (
         f"{j.model.layers} layers are too few for {_stages(l)}: here a chunk needs a layer;"
         f" {_most_stages(l, j.model.layers)}"
@@ -238,9 +242,10 @@ EVEN_LAYERS = LayoutRule(
 )
 EXPERTS = LayoutRule(
     "experts over ep",
-    lambda j, l: divides(l.ep, _experts(j)),
+    lambda j, l: divides(l.ep, _experts(j.model)),
     lambda j, l: (
-        f"experts {_experts(j)} cannot be split {l.ep} ways: ep may be {may_be(_experts(j))}"
+        f"experts {_experts(j.model)} cannot be split {l.ep} ways: ep may be"
+        f" {may_be(_experts(j.model))}"
         if j.model.moe
         else f"{j.model.name} has no experts: ep may be 1"
     ),
@@ -256,10 +261,10 @@ EXPERT_RANKS = LayoutRule(
 )
 EXPERT_FFN = LayoutRule(
     "expert width over etp",
-    lambda j, l: divides(l.etp, _expert_ffn(j)),
+    lambda j, l: divides(l.etp, _expert_ffn(j.model)),
     lambda j, l: (
-        f"expert ffn {_expert_ffn(j)} cannot be split {l.etp} ways: etp may be"
-        f" {may_be(_expert_ffn(j))}"
+        f"expert ffn {_expert_ffn(j.model)} cannot be split {l.etp} ways: etp may be"
+        f" {may_be(_expert_ffn(j.model))}"
         if j.model.moe
         else f"{j.model.name} has no experts: etp may be 1"
     ),
@@ -414,10 +419,9 @@ AWAY = LayoutRule(
 )
 
 
-def host_unknown(job: Job, layout: Layout) -> str:
+def host_unknown(chip: Chip, layout: Layout) -> str:
     """The rate of a chip's host that the layout needs and nobody gave."""
     away = offload(layout.offload)
-    chip = job.cluster.chip
     if layout.offload != "none" and not chip.host_bandwidth:
         return "host_bandwidth"
     if away.optimizer and not chip.host_memory_bandwidth:
@@ -427,10 +431,10 @@ def host_unknown(job: Job, layout: Layout) -> str:
 
 HOST = LayoutRule(
     "rates of the host",
-    lambda j, l: not host_unknown(j, l),
+    lambda j, l: not host_unknown(j.cluster.chip, l),
     lambda j, l: (
-        f"layout.offload {l.offload} needs {host_unknown(j, l)} of chip {j.cluster.chip.name},"
-        " which is not in its data"
+        f"layout.offload {l.offload} needs {host_unknown(j.cluster.chip, l)} of chip"
+        f" {j.cluster.chip.name}, which is not in its data"
     ),
 )
 NO_OFFLOAD = LayoutRule(
@@ -594,7 +598,9 @@ def of_framework(job: Job) -> tuple[LayoutRule, ...]:
     if strange := [name for name in names if name not in NAMED]:
         raise unknown("framework.rules", strange[0], NAMED)
     own = tuple(NAMED[name] for name in names)
-    asked = (rule for rule in beside.rules_of(job) if rule in beside.REFUSED)
+    asked = (
+        rule for rule in beside.rules_of(job.profile) if rule in beside.REFUSED
+    )
     own = (*own, *(rule for rule in asked if rule not in own))
     have = job.profile.exchanges
     if not have or {*EXCHANGES} <= {*have}:  # none: its choices have cp 1
@@ -665,7 +671,7 @@ def _placement(job: Job, layout: Layout) -> list[str]:
 
 def _numbered(job: Job, layout: Layout) -> list[str]:
     """A framework that is named has a launcher, which numbers ranks in one of some orders."""
-    orders = launcher_orders(job)
+    orders = launcher_orders(job.framework)
     if not layout.placement or not orders:
         return []
     if any(lies(layout, job.cluster.sizes, order) for order in orders):

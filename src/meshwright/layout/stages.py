@@ -12,6 +12,7 @@ from typing import Any
 from ..describe.job import Job
 from ..describe.layers import among
 from ..describe.layout import Layout
+from ..describe.model import Model
 from ..describe.stages import read_stages as stages_named
 from ..errors import BadInput
 from ..num import SCALARS, Num, ceil_div, where
@@ -23,13 +24,6 @@ from ..schedule.schedule import Schedule
 def microbatches(job: Job, layout: Layout) -> Num:
     """m = B / (dp b), rounded up: the last one may be partly empty."""
     return ceil_div(job.batch, layout.dp * layout.microbatch)
-
-
-def rounds(job: Job, layout: Layout) -> Num:
-    """Microbatches that a rank runs through each of its chunks: all of them, or its share where
-    several ranks hold a stage.
-    """
-    return schedule_named(layout.schedule).rounds(microbatches(job, layout))
 
 
 def schedule_of(layout: Layout) -> Schedule:
@@ -54,24 +48,26 @@ def schedule_with(name: str, stages: str, group: int = 0) -> Schedule:
     )
 
 
-def partition(job: Job, pp: Num, schedule: Schedule, v: Num) -> StagePartition:
+def partition(
+    model: Model, pp: Num, schedule: Schedule, v: Num
+) -> StagePartition:
     """The layers dealt to the stages of a pipeline; a device that is alone has one stage."""
     return in_chunks(
-        job, pp, schedule, where(pp == 1, 1.0, schedule.chunks(v))
+        model, pp, schedule, where(pp == 1, 1.0, schedule.chunks(v))
     )
 
 
 def in_chunks(
-    job: Job, pp: Num, schedule: Schedule, chunks: Num
+    model: Model, pp: Num, schedule: Schedule, chunks: Num
 ) -> StagePartition:
     """The partition with so many chunks, on a device that is alone too."""
     how = stages_named(schedule.stages)
     deal = LayerDeal(
-        how.layers or job.model.layers,
+        how.layers or model.layers,
         schedule.folded,
         slots=how.slots,
-        kinds=among(job.model),
-        further=float(job.model.mtp_layers),
+        kinds=among(model),
+        further=float(model.mtp_layers),
     )
     cut: Any = schedule.depth(pp), chunks, deal, schedule.copies > 1
     # one object for equal numbers, which remembers what it was asked

@@ -48,7 +48,7 @@ def passes_of_stages(costs: StepCosts) -> NDArray[np.float64]:
     schedule = schedule_of(layout)
     p, v = float(layout.pp), float(layout.interleave)
     # in its chunks on a device that is alone too, as the timeline shows them
-    chunks = in_chunks(job, p, schedule, schedule.chunks(v))
+    chunks = in_chunks(job.model, p, schedule, schedule.chunks(v))
     d = replace(costs.microbatch.stages, partition=chunks)
     return stage_seconds(schedule, (int(p), 0, int(v)), d)
 

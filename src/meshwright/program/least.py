@@ -63,7 +63,7 @@ def least_bytes(
     job: Job, layout: Layout, cost: ModelCost, schedule: Schedule
 ) -> Num:
     """Bytes on the fullest device, at least. layout: its numbers may be arrays, but for chunks."""
-    by = shares(job, layout, schedule, layout.interleave)
+    by = shares(job.model, layout.pp, schedule, layout.interleave)
     text = layout.recompute
     by_kind = [layer(job, layout, kind) for kind in sorts(job.model)]
     results = [
@@ -205,7 +205,7 @@ class PipelineRank:
         """Parameters whose fp32 weights and moments are here."""
         if not self.layout.zero:
             return sum(self.owned)
-        return shard(self.job, self.layout, self.owned)
+        return shard(self.layout, self.owned)
 
     @cached_property
     def ends(self) -> Num:

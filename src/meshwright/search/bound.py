@@ -91,14 +91,16 @@ def pipeline_seconds(
     schedule, pp, chunks = option.order, rows["pp"], rows["interleave"]
     f, i, w = layers[:3]
     none = PassSeconds(0.0, 0.0, 0.0)  # of embedding and head
-    cut = partition(job, pp, schedule, chunks)
+    cut = partition(job.model, pp, schedule, chunks)
     kinds = (PassSeconds(f, i, w),) * len(layers[3:])
     stages = StageCosts(cut, (*kinds, none, none), NO_SENDS)
     fullest = np.asarray(
         ceil_div(float(job.model.layers), pp / schedule.copies)
     )
     work = schedule.rounds(m) * fullest * (f + i + w)
-    return work + step.least_idle(job, schedule, m, d=stages, busy=work)
+    return work + step.least_idle(
+        schedule, m, stages, busy=work, together=step.barrier(job)
+    )
 
 
 def lower_bounds(

@@ -38,7 +38,7 @@ def placements(job: Job, table: Table, space: Space) -> tuple[Table, Shares]:
     else:
         shares = rank_shares(table, sizes)
     fine = last_dimension_fits(shares, sizes)
-    if space.placements and (orders := launcher_orders(job)):
+    if space.placements and (orders := launcher_orders(job.framework)):
         degrees: dict[str, Any] = {a: table[a] for a in AXES}
         rows = Layout(**degrees, placement=shares)
         fine &= np.any([lies(rows, sizes, order) for order in orders], axis=0)

@@ -27,7 +27,13 @@ from .activations import Activations, activations, flights
 from .holding import parameter_bytes
 from .microbatch import ModelCost, clock_of, model_cost
 from .parameters import DeviceParameters, parameters_of
-from .pipeline import FillAndDrain, Pipeline, fill_and_drain
+from .pipeline import (
+    FillAndDrain,
+    Pipeline,
+    barrier,
+    fill_and_drain,
+    uses_schedule_order,
+)
 from .shares import ModelShares, shares
 from .sync import update
 from .total import Microbatch, Step, join, microbatch_on, pipeline_of
@@ -128,7 +134,9 @@ class StepCosts:
     def shares(self) -> ModelShares:
         """What the devices hold."""
         layout = self.layout
-        every = shares(self.job, layout, self.dealt, layout.interleave)
+        every = shares(
+            self.job.model, layout.pp, self.dealt, layout.interleave
+        )
         if self.rank is None:
             return every
         return every._replace(full=(every.on(self.rank),))
@@ -163,9 +171,11 @@ class StepCosts:
         """The way of one microbatch down to each of the slow devices (`shares.slow`) and up again:
         none where papers add up.
         """
-        microbatch, order = self.microbatch, schedule_of(self.layout)
-        ranks = [share.rank for share in microbatch.shares.slow]
-        return fill_and_drain(self.job, order, microbatch.stages, ranks)
+        if not uses_schedule_order(self.job):
+            return ()
+        order, stages = schedule_of(self.layout), self.microbatch.stages
+        ranks = [share.rank for share in self.shares.slow]
+        return fill_and_drain(order, stages, ranks, barrier(self.job))
 
     @property
     def sharded(self) -> bool:
@@ -195,8 +205,10 @@ class StepCosts:
     def step(self) -> Step:
         """The sum: pipeline, synchronisation and optimizer."""
         return join(
-            self.job,
-            self.layout,
+            schedule_of(self.layout).rounds(
+                microbatches(self.job, self.layout)
+            ),
+            self.layout.zero,
             self.microbatch,
             pipeline=self.pipeline,
             ways=self.ways,

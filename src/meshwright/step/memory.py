@@ -118,17 +118,13 @@ def states(
         each.gradient * on_device,
         each.state * (1.0 - away.optimizer),
         full=parameters.total,
-        split=shard(job, layout, parameters),
+        split=shard(layout, parameters),
         zero=layout.zero,
     )
     wider = (each.end - each.layer) * on_device
     if not wider:
         return held
-    wide = (
-        shard(job, layout, ends)
-        if cuts(layout.zero, "weights")
-        else ends.total
-    )
+    wide = shard(layout, ends) if cuts(layout.zero, "weights") else ends.total
     return held._replace(weights=held.weights + wide * wider)
 
 

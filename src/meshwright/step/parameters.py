@@ -42,12 +42,12 @@ class DeviceParameters(NamedTuple):
         return Parameters(*map(add, self.layers, self.ends))
 
 
-def shard(job: Job, layout: Layout, weights: Parameters) -> Num:
+def shard(layout: Layout, weights: Parameters) -> Num:
     """How many of a device's parameters one rank's ZeRO shard has: dense ones are cut over `shards`
     ranks, those of experts over `expert_shards`.
     """
     dense = weights.dense / layout.shards
-    if not job.model.moe:
+    if no_parameters(weights.expert):
         return dense
     return dense + weights.expert / layout.expert_shards
 

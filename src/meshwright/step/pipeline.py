@@ -114,20 +114,19 @@ def uses_schedule_order(job: Job) -> bool:
 
 
 def replay_total(
-    job: Job,
     schedule: ScheduleOrder,
     shape: Shape,
     d: StageCosts,
     busy: Num,
     paths: Paths,
+    together: bool,
 ) -> tuple[Num, SendsAndBubble]:
     """`Pipeline.total` of one layout, action by action, and its parts: the bubble is what it takes
-    without sends; one order serves both. paths: as in `replays.replayed`.
+    without sends; one order serves both. paths, together: as in `replays.replayed`.
     """
     from ..schedule.replays import replayed, with_order
 
     at = int(shape[0]), int(shape[1]), int(shape[2])
-    together = barrier(job)
     schedule = with_order(schedule, at, d)
     seconds = replayed(schedule, at, d, together, paths=paths)
 
@@ -140,16 +139,14 @@ def replay_total(
 
 
 def fill_and_drain(
-    job: Job, schedule: Schedule, d: StageCosts, ranks: Sequence[Num]
+    schedule: Schedule, d: StageCosts, ranks: Sequence[Num], together: bool
 ) -> tuple[FillAndDrain, ...]:
     """When ranks have nothing to do yet, or nothing any more: the way of one microbatch down to
     each, by one chunk of each stage before it, and, where backward passes are whole, up again.
-    Where a rank may begin the next step meanwhile, nothing; none at all where papers add up.
+    Where a rank may begin the next step meanwhile (not `together`), nothing.
     """
-    if not uses_schedule_order(job):
-        return ()
     split = schedule.split_backward
-    if split and not barrier(job):
+    if split and not together:
         return tuple(FillAndDrain(0.0 * d.partition.p) for _ in ranks)
     once = 1.0 / d.partition.v
     ways = []
@@ -165,7 +162,7 @@ def fill_and_drain(
 
 
 def least_idle(
-    job: Job, schedule: Schedule, m: Num, d: StageCosts, busy: Num
+    schedule: Schedule, m: Num, d: StageCosts, busy: Num, together: bool
 ) -> Num:
     """Seconds that the slowest device waits at least while m microbatches pass: the span of the
     pipeline less `busy`, its work.
@@ -177,7 +174,6 @@ def least_idle(
     its first B, which a folded order (two chunks meet on a rank) and a run of split steps without
     `ahead` do not fix.
     """
-    together = barrier(job)
     # a bound on waiting: the busiest rank may be busy for longer than the way takes
     idle = maximum(_microbatch_latency(schedule, d) - busy, 0.0)
     in_run = schedule.split_backward and not (together or schedule.ahead)

@@ -9,8 +9,7 @@ from collections.abc import Iterable
 from functools import lru_cache, reduce
 from typing import Any, NamedTuple
 
-from ..describe.job import Job
-from ..describe.layout import Layout
+from ..describe.model import Model
 from ..describe.recompute import recompute
 from ..layout.stages import partition
 from ..num import SCALARS, Num, anywhere, minimum, sum_of
@@ -96,11 +95,9 @@ class ModelShares(NamedTuple):
         return self.slow[0].recompute_share(text)
 
 
-def shares(
-    job: Job, layout: Layout, schedule: Schedule, v: Num
-) -> ModelShares:
-    """What the devices of a pipeline hold."""
-    cut = partition(job, layout.pp, schedule, v)
+def shares(model: Model, pp: Num, schedule: Schedule, v: Num) -> ModelShares:
+    """What the devices of a pipeline hold of a model."""
+    cut = partition(model, pp, schedule, v)
     # equal cuts of numbers are one object, whose shares are remembered
     known = _shares if isinstance(cut.p, SCALARS) else _shares.__wrapped__
     return known(cut, schedule.holds_back)

@@ -278,9 +278,7 @@ def update(
     if not job.how.count.optimizer_step:
         return 0.0
     cut = cuts(zero, "optimizer")
-    number = largest(
-        shard(job, layout, one) if cut else one.total for one in owned
-    )
+    number = largest(shard(layout, one) if cut else one.total for one in owned)
     away = offload(layout.offload).optimizer
     on_device = number * (1.0 - away) if away else number
     arithmetic, traffic = pass_seconds(

@@ -20,7 +20,7 @@ from ..cost.load import Busy
 from ..describe.assumptions import Overlap
 from ..describe.job import Job
 from ..describe.layout import Layout
-from ..layout.stages import microbatches, rounds, schedule_of
+from ..layout.stages import microbatches, schedule_of
 from ..num import Num, largest, maximum, minimum
 from ..schedule.stage_costs import PassSeconds, StageCosts
 from .microbatch import ModelCost, model_with_recomputation
@@ -206,15 +206,12 @@ def pipeline_of(
     """
     schedule, stages = schedule_of(layout), microbatch.stages
     shape = layout.pp, microbatches(job, layout), layout.interleave
+    together = barrier(job)
     if not uses_schedule_order(job):
         slow = stages.load(stages.slowest)
         if exchanges(job):
             return exchanged_pipeline(
-                schedule,
-                shape,
-                stages,
-                slow=slow,
-                together=barrier(job),
+                schedule, shape, stages, slow=slow, together=together
             )
         return paper_pipeline(
             job.how.overlap,
@@ -224,23 +221,23 @@ def pipeline_of(
             others=stages.others,
             send=stages.sends.farthest,
         )
-    m = rounds(job, layout)
+    m = schedule.rounds(shape[1])
     busy = largest(d.passes.work for d in microbatch.devices) * m
     parts: SendsAndBubble
     if paths is not None and layout.pp > 1:
         total, parts = replay_total(
-            job, schedule, shape, d=stages, busy=busy, paths=paths
+            schedule, shape, stages, busy, paths=paths, together=together
         )
     else:
-        idle = least_idle(job, schedule, shape[1], d=stages, busy=busy)
+        idle = least_idle(schedule, shape[1], stages, busy, together)
         total, parts = busy + idle, lambda: (0.0, idle)
     links = microbatch.sent * (m * schedule.chunks(layout.interleave))
     return Pipeline(busy, total, parts, links)
 
 
 def join(
-    job: Job,
-    layout: Layout,
+    m: Num,
+    zero: int,
     microbatch: Microbatch,
     pipeline: Pipeline,
     ways: Sequence[FillAndDrain],
@@ -248,8 +245,10 @@ def join(
     update_seconds: Num,
     how: Overlap,
 ) -> Step:
-    """A step of its parts. ways, syncs: of each device; update_seconds: of the optimizer."""
-    m, zero = rounds(job, layout), layout.zero
+    """A step of its parts. m: microbatches that a rank runs through each of its chunks;  zero: ZeRO
+    stage;  ways: of each device, none where papers add up;  syncs: of each device;  update_seconds:
+    of the optimizer.
+    """
     on = [
         device._replace(sync=sync)
         for device, sync in zip(microbatch.devices, syncs, strict=True)
@@ -263,11 +262,11 @@ def join(
         for d, wait, way in zip_longest(on, waits, ways)
     )
     outside = devices[0].wait.outside
-    if not uses_schedule_order(job):  # papers add up
+    if not ways:  # papers add up
         spans, works = [d.span for d in devices], [d.work for d in devices]
         outside = reduce(maximum, spans) - reduce(maximum, works)
     links = Busy()
-    if uses_schedule_order(job) and shares_links(how):
+    if ways and shares_links(how):
         links = link_traffic(on, m, zero) + pipeline.links
     return Step(
         pipeline, outside, update_seconds, devices=devices, links=links

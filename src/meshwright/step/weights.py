@@ -217,7 +217,7 @@ def weight_sync(
         )
     )
     if offload(layout.offload).weights:
-        chip, own = job.cluster.chip, shard(job, high or layout, weights)
+        chip, own = job.cluster.chip, shard(high or layout, weights)
         gather = gather + Load(copy_seconds(chip, own * p.weight_bytes))
         scatter = scatter + Load(copy_seconds(chip, own * job.gradient_bytes))
     return WeightSync(gather, scatter)
