@@ -225,7 +225,7 @@ def _wider(job: Job, space: Space) -> Iterator[tuple[str, Space]]:
     """Spaces that leave more to the search, each with what has to be said for it."""
     for parts in OFFLOADED if space.host_memory.text == "none" else ():
         # a chip whose host nobody measured has no price for it
-        if rules.host_unknown(job, Layout(offload=parts)):
+        if rules.host_unknown(job.cluster.chip, Layout(offload=parts)):
             continue
         yield (
             f"host memory (--offload {parts})",
