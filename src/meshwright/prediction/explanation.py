@@ -5,9 +5,10 @@ were made (`recorded`): what the leaves of its trees are read from, as far as so
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cached_property, lru_cache
+from operator import attrgetter
 from typing import Any
 
 from ..cost.layer import (
@@ -26,10 +27,10 @@ from ..describe.offload import offload
 from ..program import resident
 from ..step import ModelCost, StepCosts
 from ..step.memory import Use
-from ..step.microbatch import ENDS_CALLED, labels, redo, time_model
+from ..step.microbatch import labels, time_model
 from .expression import times
 from .recorded import Recorded, Traced, record, taken
-from .result import StepResult
+from .result import Passes, StepResult
 
 WORK = {
     "matrix": "FLOPs",
@@ -73,8 +74,6 @@ COSTS = {
 """Field of a `LayerCost` -> what a term calls it."""
 REDONE = {"time": "recomputed", "saved": "activations kept"}
 """Field of a `Redo` -> what a term calls it."""
-Pass = tuple[str, str]
-"""(part of the model, direction: forward, backward or recomputed)."""
 
 
 class Explanation:
@@ -128,29 +127,23 @@ class Explanation:
         return times(n, getattr(half.time, cause))
 
     @cached_property
-    def passes(self) -> dict[Pass, tuple[float, Seconds]]:
-        """`slowest_passes`, by the laws of their operations."""
+    def passes(self) -> Passes:
+        """Of the slowest device, by the laws of their operations."""
         r = self.result
-        return slowest_passes(r, time_model(r.counts, self.clock))
+        return r.passes(time_model(r.counts, self.clock))
 
-    def host(self, key: Pass) -> Traced:
+    def host(self, key: tuple[str, str]) -> Traced:
         """By which launching a pass outlasts its kernels."""
         n, seconds = self.passes[key]
         return times(n, seconds.host)
 
     def hidden(self, cause: str) -> Traced:
         """What of a cause hides behind compute."""
-        total: Traced = 0.0
-        for n, seconds in self.passes.values():
-            total = total + n * (-1.0 * taken(getattr(seconds, cause)))
-        return total
+        return total(self.passes, lambda s: -1.0 * taken(getattr(s, cause)))
 
     def slowdown(self) -> Traced:
         """By which compute is slower beside what hides inside layers."""
-        total: Traced = 0.0
-        for n, seconds in self.passes.values():
-            total = total + n * seconds.overlap_slowdown
-        return total
+        return total(self.passes, attrgetter("overlap_slowdown"))
 
     def copies(self) -> Traced:
         """Of activations to host memory and back, what outlasts the passes beside it."""
@@ -168,32 +161,12 @@ class Explanation:
             embedding=LayerCost(),
             head=LayerCost(),
         )
-        total: Traced = 0.0
-        for n, seconds in slowest_passes(r, longer).values():
-            total = total + n * seconds.memory
-        return total
+        return total(r.passes(longer), attrgetter("memory"))
 
 
-def slowest_passes(
-    result: StepResult, cost: ModelCost
-) -> dict[Pass, tuple[float, Seconds]]:
-    """How often in a step the slowest device makes a pass, and its seconds by cause."""
-    slowest = result.slowest
-    m = result.schedule.rounds(result.microbatches)
-    text = result.layout.recompute
-    some = float(slowest.recompute_share(text))
-    kinds = labels(result.job.model)
-    by_pass: dict[Pass, tuple[float, Seconds]] = {}
-    for label, part, often in zip(
-        (*kinds, *ENDS_CALLED), cost.parts, slowest.parts, strict=True
-    ):
-        n = float(often * m)
-        by_pass[label, "forward"] = n, part.causes.forward
-        by_pass[label, "backward"] = n, part.causes.backward
-        again = redo(part, text) if label in kinds else None
-        if again:
-            by_pass[label, "recomputed"] = n * some, again.causes
-    return by_pass
+def total(passes: Passes, part: Callable[[Seconds], Traced]) -> Traced:
+    """A part of the seconds of all passes of a step."""
+    return sum((n * part(seconds) for n, seconds in passes.values()), 0.0)
 
 
 def named_costs(parts: ModelCost, labels: list[str]) -> ModelCost:

@@ -6,8 +6,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TypeAlias
 
-from ..cost.layer import Causes, Clock, Seconds
+from ..cost.layer import NO_CAUSES, Clock, Seconds
 from ..count.model import (
     Counts,
     executed_flops,
@@ -17,6 +18,7 @@ from ..count.model import (
 from ..describe.job import Job
 from ..describe.layout import Layout
 from ..layout.stages import microbatches, schedule_of
+from ..num import sum_of
 from ..program import resident
 from ..schedule.schedule import Schedule
 from ..step import (
@@ -29,8 +31,12 @@ from ..step import (
     memory,
     oom,
 )
-from ..step.microbatch import model_with_recomputation, time_model
+from ..step.microbatch import ENDS_CALLED, labels, redo, time_model
 from .exact import replays
+
+Passes: TypeAlias = dict[tuple[str, str], tuple[float, Seconds]]
+"""(part of the model, direction: forward, backward or recomputed) -> (how often in a step, its
+seconds by cause)."""
 
 
 @dataclass(frozen=True)
@@ -94,14 +100,25 @@ class StepResult:
     @cached_property
     def busy(self) -> Seconds:
         """Seconds by cause of all microbatches on the device that the pipeline waits for."""
-        slowest = self.slowest
-        text = self.layout.recompute
-        work = model_with_recomputation(
-            self.cost, text, slowest.recompute_share(text)
-        )
+        return sum_of(self.passes(self.cost).values(), NO_CAUSES.forward)
+
+    def passes(self, cost: ModelCost) -> Passes:
+        """What the device that the pipeline waits for makes in a step, of parts of the model that
+        cost so much."""
+        slowest, text = self.slowest, self.layout.recompute
         m = self.schedule.rounds(self.microbatches)
-        causes: Causes = slowest.total(part.causes for part in work.parts)
-        return causes.both * m
+        again = float(slowest.recompute_share(text))
+        kinds = labels(self.job.model)
+        passes: Passes = {}
+        for label, part, often in zip(
+            (*kinds, *ENDS_CALLED), cost.parts, slowest.parts, strict=True
+        ):
+            n = float(often * m)
+            passes[label, "forward"] = n, part.causes.forward
+            passes[label, "backward"] = n, part.causes.backward
+            if label in kinds and (more := redo(part, text)):
+                passes[label, "recomputed"] = n * again, more.causes
+        return passes
 
     @cached_property
     def time_s(self) -> dict[str, float]:

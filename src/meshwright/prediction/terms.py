@@ -18,7 +18,7 @@ from ..describe.recompute import resolve
 from ..num import largest
 from ..step.microbatch import ENDS_CALLED, labels
 from ..units import show
-from .explanation import Explanation, slowest_passes
+from .explanation import Explanation
 from .formulas import formulas
 from .result import StepResult
 from .term import Term, parts_of
@@ -70,7 +70,7 @@ def _operations(e: Explanation) -> dict[str, list[Term]]:
     """
     p = e.result
     by_cause: dict[str, list[Term]] = {cause: [] for cause in CAUSES}
-    every = slowest_passes(p, p.cost)
+    every = p.passes(p.cost)
     for key, (n, seconds) in every.items():
         if n and float(seconds.host):
             label, direction = key
