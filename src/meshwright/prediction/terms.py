@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from ..cost.layer import CAUSES, Half, Timed
+from ..cost.layer import CAUSES, Timed
 from ..count.recompute import recomputed_ops
 from ..count.work import Pass
 from ..describe.offload import offload
@@ -21,7 +21,7 @@ from ..units import show
 from .explanation import Explanation
 from .formulas import formulas
 from .result import StepResult
-from .term import Term, parts_of
+from .term import Term, Told, parts_of
 
 OVERLAPPED = {"tp_comm": "tp", "cp_comm": "cp", "ep_comm": "ep"}
 """Cause -> its field of `Overlap`."""
@@ -85,62 +85,55 @@ def _operations(e: Explanation) -> dict[str, list[Term]]:
             )
     kinds = labels(p.job.model)
     count = p.job.how.count
-    again_of = resolve(p.layout.recompute, count.selective, count.full)
+    mode = resolve(p.layout.recompute, count.selective, count.full)
     some = float(p.slowest.recompute_share(p.layout.recompute))
     for label, cost in zip((*kinds, *ENDS_CALLED), p.cost.parts, strict=True):
         times, _ = every[label, "forward"]
         ops = [each.op for each in cost.operations] if times else []
-        runs = recomputed_ops(ops, again_of if label in kinds else "none")
-        for timed, redone in zip(cost.operations, runs, strict=False):
+        runs = recomputed_ops(ops, mode if label in kinds else "none")
+        for timed, again in zip(cost.operations, runs, strict=False):
             n = times * float(timed.times)
-            _operation(
-                e, by_cause, label, timed=timed, direction="forward", n=n
-            )
-            _operation(
-                e, by_cause, label, timed=timed, direction="backward", n=n
-            )
-            if redone.runs:
-                n = n * (float(redone.share) * some)
-                _operation(
-                    e,
-                    by_cause,
-                    label,
-                    timed=timed,
-                    direction="recomputed",
-                    n=n,
-                )
+            passes = {"forward": n, "backward": n}
+            if again.runs:
+                passes["recomputed"] = n * (float(again.share) * some)
+            for direction, often in passes.items():
+                name = f"{label}/{timed.op.name} {direction}"
+                back = direction == "backward"
+                for cause, term in _pass(e, name, timed, back, n=often):
+                    by_cause[cause].append(term)
     by_cause["memory"] += _copies(e, by_cause["memory"])
     for cause in OVERLAPPED:
         by_cause[cause] += _hidden(e, cause, by_cause[cause])
     return by_cause
 
 
-def _operation(
-    e: Explanation,
-    by_cause: dict[str, list[Term]],
-    label: str,
-    timed: Timed,
-    direction: str,
-    n: float,
-) -> None:
-    """One pass of an operation, n times a step, under the causes of its seconds."""
-    op = timed.op
-    back = direction == "backward"
+def _pass(
+    e: Explanation, name: str, timed: Timed, back: bool, n: float
+) -> Iterator[tuple[str, Term]]:
+    """(cause, term) of the seconds of one pass of an operation, n times a step."""
+    op, half = timed.op, timed.backward if back else timed.forward
     work = op.backward if back else op.forward
-    half: Half = timed.backward if back else timed.forward
-    name = f"{label}/{op.name} {direction}"
     for cause, seconds in zip(CAUSES, half.time, strict=True):
         if seconds:
             formula: Any = _sent if cause in OVERLAPPED else _done
-            by_cause[cause].append(
-                Term(
+            yield (
+                cause,
+                _leaf(
                     name,
                     float(seconds) * n,
-                    "s",
                     (formula, work, n),
-                    expression=(e.operation, op, back, cause, n),
-                )
+                    e.operation,
+                    op,
+                    back,
+                    cause,
+                    n,
+                ),
             )
+
+
+def _leaf(name: str, value: Any, formula: Told, *record: Any) -> Term:
+    """Seconds without parts. record: the function that records them, and what of."""
+    return Term(name, float(value), "s", formula, expression=record)
 
 
 OF = "of {:.3g} s; {:g} times a step".format
@@ -183,12 +176,12 @@ def _hidden(
             if how.most < 1
             else ""
         )
-        yield Term(
+        yield _leaf(
             "hidden behind compute",
             hidden,
-            "s",
             f"while its {how.scope} computes, at most {100 * how.share:g} % of that{part}",
-            expression=(e.hidden, cause),
+            e.hidden,
+            cause,
         )
 
 
@@ -205,12 +198,8 @@ def _copies(e: Explanation, traffic: Sequence[Term]) -> Iterator[Term]:
             f"max(T, {float(most):.4g} B of a layer / ({chip.host_reached:g} x"
             f" {chip.host_bandwidth:.4g} B/s)) - T, T the seconds of either pass"
         )
-        yield Term(
-            "activations to host memory and back",
-            longer,
-            "s",
-            formula,
-            expression=(e.copies,),
+        yield _leaf(
+            "activations to host memory and back", longer, formula, e.copies
         )
 
 
@@ -226,12 +215,11 @@ def _sends(e: Explanation) -> Iterator[Term]:
         "latency of sends",
     )
     if step.waits:
-        yield Term(
+        yield _leaf(
             "full links",
             float(step.waits),
-            "s",
             "bytes of the busiest dimension / its rate - the rest of the step",
-            expression=(lambda: e.costs.step.waits,),
+            lambda: e.costs.step.waits,
         )
 
 
@@ -267,22 +255,15 @@ def _synchronisation(e: Explanation) -> Iterator[Term]:
         ),
     ):
         if value := float(getattr(waits, field)):
-            yield Term(
-                name,
-                value,
-                "s",
-                formula,
-                expression=(e.waited, field),
-            )
+            yield _leaf(name, value, formula, e.waited, field)
     shown = float(step.sync - step.slowdown)
     rest = shown - float(waits.total - waits.slowdown)
     if abs(rest) > ROUNDING * p.step_time_s:
-        yield Term(
+        yield _leaf(
             "while the pipeline waits",
             rest,
-            "s",
             "bubbles in which they run",
-            expression=(e.meanwhile,),
+            e.meanwhile,
         )
 
 
@@ -296,18 +277,11 @@ def _slowdown(e: Explanation) -> Iterator[Term]:
         if (slow := getattr(how, axis).slow)
     )
     if value := float(p.busy.overlap_slowdown):
-        yield Term(
-            "collectives inside layers",
-            value,
-            "s",
-            words,
-            expression=(e.slowdown,),
-        )
+        yield _leaf("collectives inside layers", value, words, e.slowdown)
     if value := float(p.step.slowdown):
-        yield Term(
+        yield _leaf(
             "weights and gradients",
             value,
-            "s",
             f"{how.dp.slow:g} of what hides of them",
-            expression=(lambda: e.costs.step.slowdown,),
+            lambda: e.costs.step.slowdown,
         )
