@@ -17,7 +17,7 @@ from ..layout.stages import in_chunks, microbatches, schedule_of
 from ..schedule.schedule import Schedule
 from ..step import (
     StepCosts,
-    kept_clock,
+    clock_of,
     model_cost,
     step,
     uses_schedule_order,
@@ -70,7 +70,7 @@ def replayed_seconds(
     None if there are too many actions, or if the assumption set is a paper's: there the closed form
     is the answer.
     """
-    clock = kept_clock(job)
+    clock = clock_of(job, shared=True)
     return [
         float(
             step(

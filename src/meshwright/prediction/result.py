@@ -27,7 +27,7 @@ from ..step import (
     ModelShares,
     Step,
     StepCosts,
-    kept_clock,
+    clock_of,
     memory,
     oom,
 )
@@ -55,7 +55,7 @@ class StepResult:
     @cached_property
     def clock(self) -> Clock:
         """Rates of chip and links."""
-        return kept_clock(self.job)
+        return clock_of(self.job, shared=True)
 
     @cached_property
     def counts(self) -> Counts:

@@ -25,7 +25,7 @@ from ..num import Num, sum_of, where
 from ..schedule import get as schedule_named
 from ..step.microbatch import (
     ModelCost,
-    kept_clock,
+    clock_of,
     model_cost,
     with_recomputation,
 )
@@ -82,7 +82,7 @@ def cpu_seconds(job: Job, layout: Layout) -> dict[str, Num]:
             job.cluster, network=in_cpu_seconds(job.cluster.network)
         ),
     )
-    clock = kept_clock(job)
+    clock = clock_of(job, shared=True)
     parts = model_cost(job, layout, clock, details=True)
     m = microbatches(job, layout)
     ranks = layout.chips
@@ -124,7 +124,7 @@ def send(fabric: Fabric, V: Num) -> Num:
 
 def _kernel(job: Job, name: str, size: Num) -> Num:
     """Seconds of a measured kernel of one axis; 0 where it was not measured."""
-    table = kept_clock(job).rates.kernels.get(name)
+    table = clock_of(job, shared=True).rates.kernels.get(name)
     return measured.table_seconds(table, (size,)) if table else 0.0 * size
 
 
@@ -171,7 +171,7 @@ def sync_seconds(job: Job, layout: Layout, cost: ModelCost) -> Num:
     m = microbatches(job, layout)
     p = job.precision
     group = layout.group("replicas")
-    fabric = kept_clock(job).fabric
+    fabric = clock_of(job, shared=True).fabric
     e = cost.embedding.weights
     h = cost.head.weights
     alone = layout.pp == 1

@@ -17,7 +17,6 @@ from .costs import StepCosts, step, step_time
 from .microbatch import (
     ModelCost,
     clock_of,
-    kept_clock,
     model_cost,
     with_recomputation,
 )
@@ -37,7 +36,6 @@ __all__ = [
     "model_cost",
     "uses_schedule_order",
     "clock_of",
-    "kept_clock",
     "least_idle",
     "parameters_of",
     "with_recomputation",

@@ -70,28 +70,21 @@ ENDS_CALLED = ("embedding", "head")
 """What an explanation calls the parts of a `ModelCost` that are no layers."""
 
 
-def clock_of(job: Job) -> Clock:
-    """The job's chip, network and overlap policy as rates."""
-    return _clock.__wrapped__(*_timed_by(job))
+def clock_of(job: Job, shared: bool = False) -> Clock:
+    """The job's chip, network and overlap policy as rates.
 
-
-def kept_clock(job: Job) -> Clock:
-    """`clock`, one object for equal chips, networks and choices: for single layouts, whose groups
-    it remembers."""
-    return _clock(*_timed_by(job))
-
-
-def _timed_by(
-    job: Job,
-) -> tuple[Chip, str, ChipTime, Network, NetworkTime, Overlap]:
+    shared: one object for equal chips, networks and sets, for single layouts, whose groups it
+    remembers.
+    """
+    clock = _clock if shared else _clock.__wrapped__
     on, how = job.cluster, job.how
-    return (
+    return clock(
         on.chip,
         job.precision.compute,
-        how.chip,
         on.network,
-        how.network,
-        how.overlap,
+        chip_time=how.chip,
+        network_time=how.network,
+        overlap=how.overlap,
     )
 
 
@@ -99,14 +92,13 @@ def _timed_by(
 def _clock(
     chip: Chip,
     precision: str,
-    timed: ChipTime,
     network: Network,
-    sent: NetworkTime,
-    hidden: Overlap,
+    chip_time: ChipTime,
+    network_time: NetworkTime,
+    overlap: Overlap,
 ) -> Clock:
-    return Clock(
-        rates(chip, precision, timed), Fabric.of(network, sent), hidden
-    )
+    fabric = Fabric.of(network, network_time)
+    return Clock(rates(chip, precision, chip_time), fabric, overlap)
 
 
 def model_cost(
