@@ -100,7 +100,9 @@ class StepResult:
     @cached_property
     def busy(self) -> Seconds:
         """Seconds by cause of all microbatches on the device that the pipeline waits for."""
-        return sum_of(self.passes(self.cost).values(), NO_CAUSES.forward)
+        passes = self.passes(self.cost).values()
+        seconds: Seconds = sum_of(passes, NO_CAUSES.forward)
+        return seconds
 
     def passes(self, cost: ModelCost) -> Passes:
         """What the device that the pipeline waits for makes in a step, of parts of the model that

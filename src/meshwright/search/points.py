@@ -80,7 +80,7 @@ def points(
     )
     distinct_costs, which = model_costs(job, variants, clock, choice.recompute)
     costs = [pick(cost, which) for cost in distinct_costs]
-    known: dict[Any, Any] = {}
+    cache: dict[Any, Any] = {}
     is_bound = rows.shares is None
     for i, r, k, z in np.argwhere(runs.any(axis=-1)).tolist():
         place = i, r, k, z
@@ -89,10 +89,10 @@ def points(
             choice.layout(variants[i], place),
             costs[i],
             clock,
-            deal=choice.schedules[k].layer_deal,
+            dealer=choice.schedules[k].layer_deal,
             high=high and choice.layout(high, place),
-            asked=runs[i, r, k].any(axis=0),
-            known=known,
+            mask=runs[i, r, k].any(axis=0),
+            cache=cache,
         )
         unsure = (
             _unsure(job, choice.schedules[k], step_costs) if is_bound else 0.0

@@ -56,7 +56,7 @@ class Activations(NamedTuple):
     """
     once: Num
 
-    def kept(self, flight: Num, heads: Num, late: Num) -> Num:
+    def total(self, flight: Num, heads: Num, late: Num) -> Num:
         """Their sum, with so many microbatches in flight and so many in either half of the head's
         backward pass.
         """
@@ -285,14 +285,14 @@ def flights(
     m: Num,
     schedule: Schedule,
     rank: Num,
-    asked: Any = True,
+    mask: Any = True,
 ) -> tuple[Num, Num, Num]:
     """Of m microbatches, those in flight on a device, and those in either half of the head's
-    backward pass, in the rows that are asked for.
+    backward pass, in the rows of a mask.
     """
     p, v = layout.pp, layout.interleave
     if schedule.replayed:
         # an order that must be written down for it is a short one elsewhere
-        p, m, v = (where(asked, n, 1.0) for n in (p, m, v))
-        rank = where(asked, rank, 0.0)
+        p, m, v = (where(mask, n, 1.0) for n in (p, m, v))
+        rank = where(mask, rank, 0.0)
     return in_flight(p, m, schedule, v=v, rank=rank), *schedule.logits(p, m, v)

@@ -45,7 +45,7 @@ if TYPE_CHECKING:  # as in `pipeline`
 R = TypeVar("R")
 CHOICES = (*BY_VALUE, Schedule)
 """Types of what is one for all rows."""
-DEAL = ("dealt",)
+DEAL = ("deal",)
 """What changes the layers of a device."""
 PASSES = (*DEAL, "layout.sequence_parallel", "layout.recompute")
 """What changes a microbatch."""
@@ -73,23 +73,23 @@ class Part(Generic[R]):
     def __get__(self, costs: StepCosts | None, owner: Any) -> Any:
         if costs is None:
             return self
-        known = costs.known
+        cache = costs.cache
         value = (
-            self.make(costs) if known is None else self.shared(costs, known)
+            self.make(costs) if cache is None else self.shared(costs, cache)
         )
         # a plain attribute from now on: the next to ask this step asks no key
         costs.__dict__[self.make.__name__] = value
         return value
 
-    def shared(self, costs: StepCosts, known: dict[Any, Any]) -> Any:
+    def shared(self, costs: StepCosts, cache: dict[Any, Any]) -> Any:
         """The part, made for the first of all choices under which it is the same."""
         choices = (choice(costs) for choice in self.choices)
         # a field that is a column is the same column whatever is chosen
         values = (x if isinstance(x, CHOICES) else "column" for x in choices)
         key = (self.make, *values)
-        if key not in known:
-            known[key] = self.make(costs)
-        return known[key]
+        if key not in cache:
+            cache[key] = self.make(costs)
+        return cache[key]
 
 
 def part(*paths: str) -> Callable[[Callable[[StepCosts], R]], Part[R]]:
@@ -108,25 +108,25 @@ class StepCosts:
     clock: Clock
     paths: Paths | None = None
     """As in `pipeline_of`."""
-    deal: Schedule | None = None
+    dealer: Schedule | None = None
     """Stands for all schedules that deal layers alike; None: the layout's own."""
     high: Layout | None = None
     """For the bound of an interval of dp the rows with its most replicas; None: those of
     `layout`."""
-    asked: Any = True
-    """Mask of the rows whose bytes are asked for; True: all."""
+    mask: Any = True
+    """Of the rows whose bytes are asked for; True: all."""
     rank: float | None = None
     """The device whose bytes are asked for; None: all that may be the fullest."""
-    known: dict[Any, Any] | None = None
+    cache: dict[Any, Any] | None = None
     """What was made already, for all choices of a table; None: there is one."""
 
     @property
-    def dealt(self) -> Schedule:
-        """How layers are dealt."""
-        return self.deal or schedule_of(self.layout)
+    def deal(self) -> Schedule:
+        """The schedule by which layers are dealt."""
+        return self.dealer or schedule_of(self.layout)
 
     @property
-    def most(self) -> Layout:
+    def most_replicas(self) -> Layout:
         """The rows with the most replicas."""
         return self.high or self.layout
 
@@ -134,9 +134,7 @@ class StepCosts:
     def shares(self) -> ModelShares:
         """What the devices hold."""
         layout = self.layout
-        every = shares(
-            self.job.model, layout.pp, self.dealt, layout.interleave
-        )
+        every = shares(self.job.model, layout.pp, self.deal, layout.interleave)
         if self.rank is None:
             return every
         return every._replace(full=(every.on(self.rank),))
@@ -199,7 +197,9 @@ class StepCosts:
         """Seconds of the optimizer."""
         owned = [one.whole for one in self.owned]
         zero = self.layout.zero
-        return update(self.job, self.most, owned, zero=zero, clock=self.clock)
+        return update(
+            self.job, self.most_replicas, owned, zero=zero, clock=self.clock
+        )
 
     @part(*ORDER, *SHARDS)
     def step(self) -> Step:
@@ -224,13 +224,13 @@ class StepCosts:
         return activations(local, self.cost, self.shares.full)
 
     @part(*ORDER)
-    def kept(self) -> list[Num]:
+    def activation_bytes(self) -> list[Num]:
         """Bytes of activations on each of the fullest devices, of all microbatches in flight."""
         layout, order = self.layout, schedule_of(self.layout)
         m = microbatches(self.job, layout)
         every = zip(self.activations, self.shares.full, strict=True)
         return [
-            each.kept(*flights(layout, m, order, share.rank, self.asked))
+            each.total(*flights(layout, m, order, share.rank, self.mask))
             for each, share in every
         ]
 
@@ -255,10 +255,10 @@ class StepCosts:
     @property
     def uses(self) -> list[memory.Use]:
         """Bytes by kind on each of the fullest devices, at its fullest moment."""
-        every = zip(self.fixed_bytes, self.kept, strict=True)
+        every = zip(self.fixed_bytes, self.activation_bytes, strict=True)
         return [
-            reduce(memory.larger_use, fixed.uses(kept))
-            for fixed, kept in every
+            reduce(memory.larger_use, fixed.uses(activations))
+            for fixed, activations in every
         ]
 
     @property
