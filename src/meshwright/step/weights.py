@@ -66,10 +66,9 @@ class DeviceSync(NamedTuple):
     """Of the other layers of the device."""
     total: WeightSync = SILENT
     """Of all that the device holds: `first` and `rest` together."""
-    again: WeightSync | None = None
-    """Of what a backward pass gathers again, where that is less than all (`Framework.ends`).
-    """
-    kept: str = "step"
+    backward_gather: Load | None = None
+    """Of weights before a backward pass, where that is less than all (`Framework.ends`)."""
+    weights_kept: str = "step"
     """`Framework.weights_kept`."""
     tied_gradients: Load = NOTHING
     """Of the gradients of a table that it shares with the last stage, once all others are summed.
@@ -82,8 +81,8 @@ class DeviceSync(NamedTuple):
         """
         once = self.total.gather
         if cuts(zero, "weights"):
-            return once, once, (self.again or self.total).gather
-        each = cuts(zero, "gradients") and self.kept == "microbatch"
+            return once, once, self.backward_gather or once
+        each = cuts(zero, "gradients") and self.weights_kept == "microbatch"
         return once, once if each else NOTHING, NOTHING
 
     def in_step(self, zero: int, m: Num) -> Load:
@@ -116,7 +115,7 @@ def gather_messages(
     size = wire_bytes(job, layout.zero)
     return [
         Message("all_gather", group, n * size)
-        for group, n in _shared(job, weights, _inside(layout))
+        for group, n in _shared(weights, _inside(layout))
     ]
 
 
@@ -137,13 +136,12 @@ def reduction_messages(
     """
     size = job.gradient_bytes
     if not sharded:
-        shared = _shared(job, weights, WHOLE)
+        shared = _shared(weights, WHOLE)
         return [Message("all_reduce", group, n * size) for group, n in shared]
     kind = "all_reduce" if summed else "reduce_scatter"
     inside, most = _inside(layout), high or layout
     made = [
-        Message(kind, group, n * size)
-        for group, n in _shared(job, weights, inside)
+        Message(kind, group, n * size) for group, n in _shared(weights, inside)
     ]
     if inside is WHOLE:
         return made
@@ -151,7 +149,7 @@ def reduction_messages(
         ("replicas", "copies", most.shards),
         ("edp", "edp copies", most.expert_shards),
     ):
-        for group, n in _shared(job, weights, {axis: across}):
+        for group, n in _shared(weights, {axis: across}):
             made.append(Message("all_reduce", group, n * (size / shards)))
     return made
 
@@ -169,12 +167,10 @@ def _inside(layout: Layout) -> Mapping[str, str]:
 
 
 def _shared(
-    job: Job, weights: Parameters, groups: Mapping[str, str]
+    weights: Parameters, groups: Mapping[str, str]
 ) -> Iterator[tuple[str, Num]]:
     """(group, parameters) of the axes that have any."""
-    axes = {"replicas": weights.dense}
-    if job.model.moe:
-        axes["edp"] = weights.expert
+    axes = {"replicas": weights.dense, "edp": weights.expert}
     for axis, n in axes.items():
         if axis in groups and not no_parameters(n):
             yield groups[axis], n
@@ -261,7 +257,7 @@ def device_syncs(
     """Collectives of the weights of each device, in the order of `devices`. high: the rows with the
     most replicas of an interval of dp, whose shards are smallest (None: `layout`).
     """
-    ends_of, kept = units_of(job)
+    ends_of, weights_kept = units_of(job)
     layers = [Parameters(c.weights, c.expert_weights) for c in cost.layers]
     ends = [end_units(job, layout, cost, share) for share in devices]
     several = [*layers, *chain.from_iterable(ends)]
@@ -278,17 +274,17 @@ def device_syncs(
         one = share.first_layer
         but_one = (n - k for n, k in zip(share.layers, one, strict=True))
         begin, rest = layers_of(one) + first, layers_of(but_one) + later
-        again = None
+        backward_gather = None
         if ends_of != "units":
             before = first if ends_of == "apart" else SILENT
-            again = layers_of(share.layers) + before
+            backward_gather = (layers_of(share.layers) + before).gather
         syncs.append(
             DeviceSync(
                 first=begin,
                 rest=rest,
                 total=begin + rest,
-                again=again,
-                kept=kept,
+                backward_gather=backward_gather,
+                weights_kept=weights_kept,
                 tied_gradients=tied_gradient_sync(
                     job, layout, share, clock=clock, high=high
                 ),
