@@ -130,7 +130,7 @@ class Explanation:
     def passes(self) -> Passes:
         """Of the slowest device, by the laws of their operations."""
         r = self.result
-        return r.passes(time_model(r.counts, self.clock))
+        return r.passes_of(time_model(r.counts, self.clock))
 
     def host(self, key: tuple[str, str]) -> Traced:
         """By which launching a pass outlasts its kernels."""
@@ -161,7 +161,7 @@ class Explanation:
             embedding=LayerCost(),
             head=LayerCost(),
         )
-        return total(r.passes(longer), attrgetter("memory"))
+        return total(r.passes_of(longer), attrgetter("memory"))
 
 
 def total(passes: Passes, part: Callable[[Seconds], Traced]) -> Traced:

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 from ..num import Num
 from ..program import resident
-from ..step import holding, oom
+from ..step import oom
+from ..step.holding import ParameterBytes, parameter_bytes
 from ..step.zero import CUT_FROM, cuts
 from .explanation import Explanation
 from .recorded import Recorded, Traced
@@ -66,16 +67,18 @@ def memory_term(e: Explanation) -> Term:
     if p.job.how.memory.risk_width:
         risk = f"{p.risk_of_oom:.3g}"
         formula += f"; runs out of memory with a probability of {risk}"
+    each = parameter_bytes(p.job, p.layout.zero)
+    use = p.memory_use._asdict()
     parts = (
-        *(_kind(e, kind, x) for kind, x in p.memory_use._asdict().items()),
+        *(_kind(e, kind, x, each) for kind, x in use.items()),
         *_outside_tensors(p),
     )
     whole = sum(part.value for part in parts)
     return Term("memory", whole, "B", formula, parts=parts)
 
 
-def _kind(e: Explanation, kind: str, x: Num) -> Term:
-    """The tensors of a kind, which add up to x bytes."""
+def _kind(e: Explanation, kind: str, x: Num, each: ParameterBytes) -> Term:
+    """The tensors of a kind, which add up to x bytes. each: of a parameter."""
     job, layout = e.result.job, e.result.layout
     if resident.whole_program(job):
         formula, source = PROGRAM[kind], WALK
@@ -83,7 +86,6 @@ def _kind(e: Explanation, kind: str, x: Num) -> Term:
     else:
         formula, source = KINDS[kind]
         cut = kind in CUT_FROM and cuts(layout.zero, kind)
-    each = holding.parameter_bytes(job, layout.zero)
     if kind == "weights" and each.layer != each.end:
         formula = NARROW_WEIGHTS.format(narrow=each.layer, wide=each.end)
     formula = formula.format(

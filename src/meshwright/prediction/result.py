@@ -100,13 +100,16 @@ class StepResult:
     @cached_property
     def busy(self) -> Seconds:
         """Seconds by cause of all microbatches on the device that the pipeline waits for."""
-        passes = self.passes(self.cost).values()
-        seconds: Seconds = sum_of(passes, NO_CAUSES.forward)
+        seconds: Seconds = sum_of(self.passes.values(), NO_CAUSES.forward)
         return seconds
 
-    def passes(self, cost: ModelCost) -> Passes:
-        """What the device that the pipeline waits for makes in a step, of parts of the model that
-        cost so much."""
+    @cached_property
+    def passes(self) -> Passes:
+        """Those that the device makes in a step that the pipeline waits for."""
+        return self.passes_of(self.cost)
+
+    def passes_of(self, cost: ModelCost) -> Passes:
+        """`passes`, if the parts of the model cost so much."""
         slowest, text = self.slowest, self.layout.recompute
         m = self.schedule.rounds(self.microbatches)
         again = float(slowest.recompute_share(text))
@@ -185,7 +188,7 @@ class StepResult:
         ranks = (int(share.rank) for share in self.shares.full)
         return dict(zip(ranks, self.costs.uses, strict=True))
 
-    @property
+    @cached_property
     def fullest(self) -> int:
         """The rank of the device with the most bytes, the first of several."""
         return max(self.uses, key=lambda rank: float(self.uses[rank].total))

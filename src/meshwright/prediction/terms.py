@@ -70,7 +70,7 @@ def _operations(e: Explanation) -> dict[str, list[Term]]:
     """
     p = e.result
     by_cause: dict[str, list[Term]] = {cause: [] for cause in CAUSES}
-    every = p.passes(p.cost)
+    every = p.passes
     for key, (n, seconds) in every.items():
         if n and float(seconds.host):
             label, direction = key
