@@ -12,6 +12,7 @@ from typing import Any
 from meshwright.describe.assumptions import LBL, Assumptions
 from meshwright.prediction.prediction import Prediction
 
+from ...validate.collectives import MeasuredCollective
 from ..report import PaperFigure, PaperTable, table_of
 from . import figures as f
 from . import nccl
@@ -32,7 +33,7 @@ Table = Callable[[LblFigure, str, str], PaperTable]
 
 
 def figures_in_order(
-    measured: tuple[nccl.NcclLine, ...],
+    measured: tuple[MeasuredCollective, ...],
 ) -> tuple[PaperFigure, ...]:
     """The figures in the order of the paper."""
     kinds: dict[str, tuple[Draw, Table]] = {
@@ -227,7 +228,7 @@ def chips_table(of: LblFigure, name: str, title: str) -> PaperTable:
 
 
 def draw_collectives(
-    rows: tuple[nccl.NcclLine, ...], _: LblFigure, title: str
+    rows: tuple[MeasuredCollective, ...], _: LblFigure, title: str
 ) -> Any:
     """All-gathers, measured and by the formula."""
     from ...report.figures_lbl import collective_figure
@@ -238,11 +239,15 @@ def draw_collectives(
     gathers += [r for r in every if r.per_node == 2 and r.gpus == 16]
 
     def series(
-        value: Callable[[nccl.NcclLine], float],
+        value: Callable[[MeasuredCollective], float],
     ) -> Mapping[str, list[tuple[float, float]]]:
         return {
-            name: [(r.bytes, value(r)) for r in gathers if r.group == name]
-            for name in dict.fromkeys(r.group for r in gathers)
+            name: [
+                (r.bytes, value(r))
+                for r in gathers
+                if nccl.group_text(r) == name
+            ]
+            for name in dict.fromkeys(map(nccl.group_text, gathers))
         }
 
     return collective_figure(

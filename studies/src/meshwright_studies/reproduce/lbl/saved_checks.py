@@ -4,16 +4,17 @@ training.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from functools import cache, partial
+from functools import cache
 
 from meshwright.describe.assumptions import LBL, Assumptions
+from meshwright.describe.job import Job
 from meshwright.prediction.prediction import Prediction
 from meshwright.units import GB
 
 from ..report import Check
-from .defects import compare_defects
+from .defects import SAME, compare_defects
 from .saved import Saved, SavedCase, run_days
 
 TIME_PARTS = {
@@ -47,48 +48,63 @@ def case_checks(case: SavedCase) -> Iterator[Check]:
 
 
 def _numbers(saved: Saved) -> Iterator[Check]:
-    layout = saved.job.layout
-
-    @cache
-    def ours(a: Assumptions) -> dict[str, float]:
-        return published_numbers(
-            Prediction(replace(saved.job, assumptions=a), layout)
-        )
-
     published = {
         "time": saved.time_s,
         "memory": saved.memory_bytes / GB,
         **saved.time_parts,
+        **{kind: x / GB for kind, x in saved.memory_parts.items()},
     }
-    published |= {kind: x / GB for kind, x in saved.memory_parts.items()}
     if saved.days is not None:
         published["days"] = saved.days
-    for key, value in published.items():
+    sides = {
+        f"{saved.id}/{key}": (key, value) for key, value in published.items()
+    }
+    noise = {"GB": TINY * saved.memory_bytes / GB}
+    return both_editions(
+        saved.job,
+        sides,
+        published_numbers,
+        rounding=lambda unit: noise.get(unit, TINY * saved.time_s),
+    )
+
+
+def both_editions(
+    job: Job,
+    sides: Mapping[str, tuple[str, float]],
+    numbers: Callable[[Prediction], Mapping[str, float]],
+    rounding: Callable[[str], float],
+    same: float = SAME,
+) -> Iterator[Check]:
+    """Published numbers of a layout beside those of both editions, where we have such a number.
+
+    sides: id -> (name of the number, its published value);  numbers: prediction -> ours by name;
+    rounding: unit -> half the last digit, or what sums may lose.
+    """
+
+    @cache
+    def ours(a: Assumptions) -> Mapping[str, float]:
+        return numbers(Prediction(replace(job, assumptions=a), job.layout))
+
+    for id, (key, value) in sides.items():
         if key in ours(LBL):
-            unit = (
-                "days"
-                if key == "days"
-                else "GB"
-                if key in ("memory", *MEMORY_PARTS)
-                else "s"
-            )
-            noise = TINY * (
-                saved.memory_bytes / GB if unit == "GB" else saved.time_s
-            )
+            unit = unit_of(key)
             yield compare_defects(
-                f"{saved.id}/{key}",
-                layout=layout,
+                id,
+                layout=job.layout,
                 published=value,
-                value=partial(table_entry, ours, key),
+                value=lambda a, key=key: ours(a)[key],  # type: ignore[misc]
                 unit=unit,
-                rounding=noise,
+                rounding=rounding(unit),
+                same=same,
             )
 
 
-def table_entry(
-    table: Callable[[Assumptions], dict[str, float]], key: str, a: Assumptions
-) -> float:
-    return table(a)[key]
+def unit_of(key: str) -> str:
+    """Of a published number: columns of operations end in theirs."""
+    if key in ("memory", *MEMORY_PARTS):
+        return "GB"
+    last = key.split()[-1]
+    return last if last in ("us", "MB", "days") else "s"
 
 
 def published_numbers(p: Prediction) -> dict[str, float]:

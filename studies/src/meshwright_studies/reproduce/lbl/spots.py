@@ -6,15 +6,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import replace
-from functools import cache, partial
+from functools import cache
 from typing import Any
 
 from meshwright import catalog
 from meshwright.cost.layer import Timer
 from meshwright.count.model import layer
 from meshwright.count.work import Op
-from meshwright.describe.assumptions import LBL, Assumptions
+from meshwright.describe.assumptions import LBL
 from meshwright.describe.cluster import Cluster
 from meshwright.describe.job import Job
 from meshwright.describe.layers import Kind
@@ -24,9 +23,8 @@ from meshwright.step import clock_of
 
 from ... import shipped
 from ..report import Check
-from .defects import compare_defects
 from .saved import FP16
-from .saved_checks import MEMORY_PARTS, published_numbers, table_entry
+from .saved_checks import both_editions, published_numbers
 
 OPERATIONS = {
     "fc1": "ffn/up",
@@ -97,48 +95,31 @@ def job_of(case: dict[str, Any]) -> Job:
 def spot_checks() -> Iterator[Check]:
     """The numbers of the three cases."""
     for name, case in shipped_cases().items():
-        job = job_of(case)
-
-        @cache
-        def ours(a: Assumptions, job: Job = job) -> dict[str, float]:
-            chosen = replace(job, assumptions=a)
-            return {
-                **operation_numbers(chosen),
-                **published_numbers(Prediction(chosen, job.layout)),
-            }
-
-        rows = {
-            f"{op}/{column}": x
+        operations = {
+            f"spot-{name}/{op}/{column}": (f"{op}/{column}", x)
             for op, row in case["ops"].items()
             for column, x in zip(COLUMNS, row, strict=True)
         }
-        for key, value in rows.items():
-            at = partial(table_entry, ours, key)
-            yield compare_defects(
-                f"spot-{name}/{key}",
-                layout=job.layout,
-                published=value,
-                value=at,
-                unit=key.split()[-1],
-                rounding=HALF_DIGIT,
+        totals = {
+            f"spot-{name}/{key}": (NAMES.get(key, key), x)
+            for key, x in case["totals"].items()
+        }
+        for sides, numbers, rounding in (
+            (operations, operation_numbers, HALF_DIGIT),
+            (totals, published_numbers, 0.0),
+        ):
+            yield from both_editions(
+                job_of(case),
+                sides,
+                numbers,
+                rounding=lambda _, half=rounding: half,  # type: ignore[misc]
                 same=PRINTED,
             )
-        for key, value in case["totals"].items():
-            if (mine := NAMES.get(key, key)) in ours(LBL):
-                unit = "GB" if mine in ("memory", *MEMORY_PARTS) else "s"
-                at = partial(table_entry, ours, mine)
-                yield compare_defects(
-                    f"spot-{name}/{key}",
-                    layout=job.layout,
-                    published=value,
-                    value=at,
-                    unit=unit,
-                    same=PRINTED,
-                )
 
 
-def operation_numbers(job: Job) -> dict[str, float]:
+def operation_numbers(p: Prediction) -> dict[str, float]:
     """Every number of every operation of a layer, by "their operation/column"."""
+    job = p.job
     timer = Timer(clock_of(job), job.layout)
     by_operation: dict[str, float] = {}
     weight = job.precision.weight_bytes

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from meshwright.catalog import chip
-from meshwright.num import floor
+from meshwright.num import Num, floor
 from meshwright.roofline.memory import checkpoints, per_chip, states
 from meshwright.units import DAY_S, YEAR_S
 
@@ -34,28 +34,28 @@ PRINTED_DAYS = 44
 """Days on one pod as the text rounds them before it goes on."""
 
 
-def peak() -> float:
+def peak() -> Num:
     return chip(V5P).peak("bf16")
 
 
-def bytes_of_checkpoints(each: float) -> float:
+def bytes_of_checkpoints(each: float) -> Num:
     """Checkpoints of width D of 4e6 tokens, `each` a layer."""
-    return float(checkpoints(80, 4e6, 8192, each))
+    return checkpoints(80, 4e6, 8192, each)
 
 
-def bytes_in_all(each: float) -> float:
+def bytes_in_all(each: float) -> Num:
     """Bytes of weights, Adam state and checkpoints."""
-    return float(states(LLAMA_70B)) + bytes_of_checkpoints(each)
+    return states(LLAMA_70B) + bytes_of_checkpoints(each)
 
 
-def on_chips(chips: float) -> float:
+def on_chips(chips: Num) -> Num:
     """Days of the same work on fewer chips than a pod."""
     return PRINTED_DAYS * POD / chips
 
 
-def few() -> float:
+def few() -> Num:
     """Chips that hold the states and three checkpoints a layer."""
-    return float(floor(bytes_in_all(3) / chip(V5P).hbm_bytes))
+    return floor(bytes_in_all(3) / chip(V5P).hbm_bytes)
 
 
 CASES: dict[str, Case] = {
@@ -64,10 +64,10 @@ CASES: dict[str, Case] = {
     "P6-03": lambda: attention_parameters(M70),
     "P6-04": lambda: all_parameters(M70),
     "P6-05": lambda: flops_per_parameter() * LLAMA_70B,
-    "P6-06": lambda: float(seconds(training_flops(LLAMA_70B, 1), 1, peak())),
-    "P6-07": lambda: float(seconds(llama_flops(), 1, peak())) / YEAR_S,
-    "P6-08": lambda: float(seconds(llama_flops(), POD, peak(), 0.4)),
-    "P6-09": lambda: float(days(llama_flops(), POD, peak(), 0.4)),
+    "P6-06": lambda: seconds(training_flops(LLAMA_70B, 1), 1, peak()),
+    "P6-07": lambda: seconds(llama_flops(), 1, peak()) / YEAR_S,
+    "P6-08": lambda: seconds(llama_flops(), POD, peak(), 0.4),
+    "P6-09": lambda: days(llama_flops(), POD, peak(), 0.4),
     "P6-10": lambda: bytes_of_checkpoints(3),
     "P6-10b": lambda: bytes_of_checkpoints(4),
     "P6-10N": lambda: bytes_of_checkpoints(2),
@@ -80,37 +80,29 @@ CASES: dict[str, Case] = {
     "P6-13N": lambda: on_chips(117),
     "P6-14": lambda: 21.6e12 / POD,
     "P6-14N": lambda: 11.2e12 / POD,
-    "P6-15": lambda: float(
-        per_chip(LLAMA_70B, bytes_of_checkpoints(12), POD, POD)
-    ),
+    "P6-15": lambda: per_chip(LLAMA_70B, bytes_of_checkpoints(12), POD, POD),
     "P6-16": lambda: 1024.0 * 8192,
     "P6-17": lambda: BATCH / POD,
     "P6-18": lambda: tokens_of_best_mixture(F70B, "sum"),
     "P6-18N": lambda: tokens_of_best_mixture(F70B, "max"),
     "P6-19": lambda: x_opt(4.19e6, POD, F70B),
-    "P6-19old": lambda: float(
-        compute_bound_splits(
-            world_layer(F70B),
-            batch=4.19e6,
-            chips=POD,
-            a_x=alpha(V5P, 2),
-            a_y=alpha(V5P),
-            edition="sum",
-        )[1]
-    ),
+    "P6-19old": lambda: compute_bound_splits(
+        world_layer(F70B),
+        batch=4.19e6,
+        chips=POD,
+        a_x=alpha(V5P, 2),
+        a_y=alpha(V5P),
+        edition="sum",
+    )[1],
     "P6-20": lambda: BATCH / (4 * pod(POD).chips),
-    "P6-20b": lambda: float(days(llama_flops(), 4 * POD, peak(), 0.4)),
+    "P6-20b": lambda: days(llama_flops(), 4 * POD, peak(), 0.4),
     "P6-21": lambda: all_parameters(M405),
-    "P6-21b": lambda: float(
-        training_flops(all_parameters(M405), LLAMA_TOKENS)
-    ),
-    "P6-21c": lambda: float(
-        days(
-            training_flops(all_parameters(M405), LLAMA_TOKENS),
-            8 * POD,
-            peak(),
-            0.4,
-        )
+    "P6-21b": lambda: training_flops(all_parameters(M405), LLAMA_TOKENS),
+    "P6-21c": lambda: days(
+        training_flops(all_parameters(M405), LLAMA_TOKENS),
+        8 * POD,
+        peak(),
+        0.4,
     ),
     "P6-21d": lambda: tokens_of_best_mixture(53248, "sum"),
 }

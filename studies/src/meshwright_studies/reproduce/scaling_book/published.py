@@ -108,8 +108,8 @@ def judge(case: Case, known: Case | None) -> Check:
     known: the shipped case of that id; a question with other inputs is computed like it, and the
     note says so.
     """
-    ours = COMPUTED[case.id]() if case.id in COMPUTED else None
-    if ours is None:
+    answer = COMPUTED[case.id]() if case.id in COMPUTED else None
+    if answer is None:
         known_id = case.id in COMPUTED
         note = (
             "our answer: at no batch"
@@ -119,6 +119,7 @@ def judge(case: Case, known: Case | None) -> Check:
         return Check(
             case.id, case.printed, computed=None, status="mismatch", note=note
         )
+    ours = float(answer)
     notes = [case.note] if case.note else []
     if known is None or case.asked[1:] != known.asked[1:]:
         notes.append("its inputs differ from the ones this computation knows")
