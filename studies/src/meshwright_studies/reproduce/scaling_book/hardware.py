@@ -1,4 +1,6 @@
-"""Parts 2 to 4 and 12: chips, collectives, transformers and GPUs; each worked number, computed."""
+"""Parts 2 to 4 and 12, chips, collectives, transformers and GPUs: what their worked numbers ask
+(`ask` of `published/scaling_book.json`).
+"""
 
 from __future__ import annotations
 
@@ -14,10 +16,8 @@ from meshwright.roofline.mesh import LONG, Mesh, bandwidth, place
 from meshwright.roofline.work import SCORES, LayerSetting
 
 from .ideal import ideal
-from .runs import days, training_flops, utilisation
-from .training import Case
+from .runs import training_flops, utilisation
 from .world import (
-    B200,
     CHIPS_PER_HOST,
     EXACT,
     H100,
@@ -29,20 +29,11 @@ from .world import (
     all_gather_seconds,
     alpha,
     alpha_node,
-    array_bytes,
-    llama_flops,
-    node_egress,
     pod,
     token,
     world_collective,
     world_layer,
 )
-
-HBD = array_bytes(1024, 4096)
-"""bf16[B, D] of the exercises of part 3."""
-QUIZ = array_bytes(2048, 8192)
-"""bf16[2048, 8192] of its quiz."""
-GPU_ARRAY = array_bytes(1024, 16384)
 
 
 def v5e_line(how: Assumptions = EXACT) -> Mesh:
@@ -99,79 +90,105 @@ def ring_exchange() -> Num:
     return on_ring("all_to_all", 1.0 / 16, 16) / on_ring("all_gather", 1.0, 16)
 
 
-def ring_hops() -> Num:
-    """Seconds an all-gather of almost nothing takes over 4 chips with wraparound."""
-    return all_gather_seconds(1.0, torus4(), 4, 1, 1)
+def on_line(size: float, *share: int) -> Num:
+    """Seconds of an all-gather on v5e."""
+    return all_gather_seconds(size, v5e_line(), *share)
+
+
+def on_torus(kind: str, size: float, *share: int) -> Num:
+    """Seconds of a collective on v4p."""
+    return world_collective(kind, size, torus4(), *share)
+
+
+def bytes_in_latency() -> Num:
+    """Bytes that a v5e link carries while one waits for its latency."""
+    dim = v5e_line().dims[0]
+    return dim.rate() * dim.latency
+
+
+def to_corner(size: float) -> Num:
+    """Seconds of a send to the corner of v5e 4 x 4."""
+    return torus.send(size, [torus.axis(d, 4) for d in v5e_line().dims])
+
+
+def hosts() -> Num:
+    """Of a pod."""
+    return pod(POD).chips / CHIPS_PER_HOST
+
+
+def pod_chips() -> Num:
+    """Chips of a pod."""
+    return pod(POD).chips
+
+
+def memory_of(chips: int) -> Num:
+    """Bytes of memory of so many v5p."""
+    return pod(chips).chips * chip(V5P).hbm_bytes
+
+
+def deepseek_utilisation() -> Num:
+    """Share of the FP8 peak in the training of DeepSeek-V3."""
+    hours = 2.79e6
+    flops = training_flops(37e9, 14.8e12)
+    return utilisation(flops, hours * 3600, chip(H800).peak("fp8"))
+
+
+def checkpoints_of(each: float = 1.0) -> Num:
+    """Bytes of the checkpoints of 64 layers of width 8,192, 4e6 tokens."""
+    return checkpoints(64, 4e6, 8192, each=each)
+
+
+def tokens_of(chips: int, name: str) -> Num:
+    """Tokens that FSDP in a node needs on so many chips."""
+    return chips * alpha(name)
+
+
+def node_tokens(chips: int, name: str) -> Num:
+    """Tokens that FSDP across nodes needs on so many chips."""
+    return chips * alpha_node(name)
+
+
+def expert_tokens(name: str) -> Num:
+    """Tokens a GPU needs for FSDP of a mixture of experts across nodes."""
+    return th.data_tokens(
+        LayerSetting(model(name)).per_token, alpha_node(H100)
+    )
+
+
+def gpu_tensor_limit(width: int, below: int = 0) -> Num:
+    """Largest tensor-parallel degree, in a node or, with so many below, across nodes."""
+    if below:
+        return th.tensor_degree(
+            world_layer(width), alpha_node(H100), below=below
+        )
+    return th.tensor_degree(world_layer(width), alpha(H100))
+
+
+def in_node(size: float, exact: bool) -> Num:
+    """Seconds of an all-gather in a node; exact: with the factor (n-1)/n."""
+    node = gpus(8) if exact else pod(8, H100)
+    return all_gather_seconds(size, node, 8, 1, 1)
+
+
+def gather_rate(chips: int, level: int) -> Num:
+    """Bytes per second of an all-gather over so many GPUs at a level."""
+    return level_rate(gpus(chips), level)
+
+
+def two_node_bandwidth() -> Num:
+    """Bytes per second of a group over two nodes."""
+    return bandwidth(gpus(16), place(gpus(16), (8, 2, 1)))
+
+
+def memory_bandwidth(name: str) -> Num:
+    return chip(name).hbm_bandwidth
+
+
+def spine_bandwidth(switches: int, ports: int) -> Num:
+    """Bytes per second of the ports of switches."""
+    return switches * ports * network(H100).dims[1].bandwidth
 
 
 def two_nodes() -> Num:
     """Tokens a GPU needs for DP between two nodes: only half of the array crosses."""
     return th.intensity(chip(H100).peak("bf16"), level_rate(gpus(16), 1))
-
-
-CASES: dict[str, Case] = {
-    "P3-01": lambda: on_ring("all_gather", QUIZ, 4),
-    "P3-02": lambda: all_gather_seconds(QUIZ, v5e_line(), 4, 1),
-    "P3-03": lambda: all_gather_seconds(
-        array_bytes(256, 256), v5e_line(), 4, 1
-    ),
-    "P3-04": lambda: all_gather_seconds(HBD / 4, torus4(), 4, 1, 1),
-    "P3-05": lambda: all_gather_seconds(HBD, torus4(), 4, 4, 1),
-    "P3-06": lambda: world_collective(
-        "all_reduce", HBD / 16, torus4(), 1, 1, 4
-    ),
-    "P3-06N": lambda: world_collective(
-        "all_reduce", HBD / 16, torus4(), 1, 1, 4
-    ),
-    "P3-05N1": lambda: all_gather_seconds(HBD / 4, torus4(), 4, 1, 4),
-    "P3-05N2": lambda: all_gather_seconds(HBD, torus4(), 4, 4, 4),
-    "P3-07": ring_hops,
-    "P3-08": lambda: v5e_line().dims[0].rate() * v5e_line().dims[0].latency,
-    "P3-09": ring_exchange,
-    "P2-01": lambda: array_bytes(8, 128, 8192),
-    "P2-02": lambda: torus.send(
-        1.7e7, [torus.axis(d, 4) for d in v5e_line().dims]
-    ),
-    "P2-03": lambda: pod(POD).chips / CHIPS_PER_HOST,
-    "P2-04": lambda: pod(POD).chips * chip(V5P).hbm_bytes,
-    "P4-01": lambda: utilisation(
-        training_flops(37e9, 14.8e12),
-        2.79e6 * 3600,
-        chip(H800).peak("fp8"),
-    ),
-    "P4-02": equal_length,
-    "P4-03": lambda: checkpoints(64, 4e6, 8192, each=20),
-    "P4-04": lambda: checkpoints(64, 4e6, 8192),
-    "P12-01": lambda: alpha(H100),
-    "P12-02": lambda: alpha_node(H100),
-    "P12-03": lambda: 16000 * alpha_node(H100),
-    "P12-04": lambda: alpha(H800),
-    "P12-05": lambda: 2048 * alpha(H800),
-    "P12-05b": lambda: 4096.0 * 15360,
-    "P12-06": lambda: th.data_tokens(
-        LayerSetting(model("gpt-oss-120b")).per_token, alpha_node(H100)
-    ),
-    "P12-07": two_nodes,
-    "P12-08": lambda: th.tensor_degree(
-        world_layer(28000), alpha_node(H100), below=8
-    ),
-    "P12-09": lambda: alpha(B200),
-    "P12-10": lambda: alpha_node(B200),
-    "P12-11": lambda: all_gather_seconds(2.0**29, gpus(8), 8, 1, 1),
-    "P12-12": lambda: all_gather_seconds(GPU_ARRAY, pod(8, H100), 8, 1, 1),
-    "P12-12b": lambda: all_gather_seconds(GPU_ARRAY, gpus(8), 8, 1, 1),
-    "P12-13": lambda: level_rate(gpus(8), 0),
-    "P12-14": lambda: level_rate(gpus(256), 1),
-    "P12-15": lambda: level_rate(gpus(1024), 2),
-    "P12-16": lambda: th.tensor_degree(world_layer(28672), alpha(H100)),
-    "P12-17": lambda: days(llama_flops(), 4096, chip(H100).peak("bf16"), 0.45),
-    "P12-18": lambda: 4e6 / 4096,
-    "P12-19": lambda: alpha_node(H100, nodes=8),
-    "P12-20": lambda: 192 * 4096 / 192,
-    "P12-21": lambda: 384 * 4096 / 768,
-    "P12-22": lambda: 1536 * 4096 / 3072,
-    "P12-23": lambda: bandwidth(gpus(16), place(gpus(16), (8, 2, 1))),
-    "P12-24": lambda: node_egress("book-gb200-nvl72"),
-    "P12-25": lambda: chip(B200).hbm_bandwidth,
-    "P12-26": lambda: 16 * 64 * network(H100).dims[1].bandwidth,
-}

@@ -1,4 +1,6 @@
-"""Part 6, training LLaMA 3 on TPUs: each worked number, computed."""
+"""Part 6, training LLaMA 3 on TPUs: what its worked numbers ask (`ask` of
+`published/scaling_book.json`).
+"""
 
 from __future__ import annotations
 
@@ -8,34 +10,49 @@ from meshwright.roofline.memory import checkpoints, per_chip, states
 from meshwright.units import DAY_S, YEAR_S
 
 from .ideal import compute_bound_splits
-from .runs import days, flops_per_parameter, seconds, training_flops
-from .training import F70B, Case, tokens_of_best_mixture, x_opt
+from .runs import days, seconds, training_flops
 from .world import (
     LLAMA_70B,
     LLAMA_TOKENS,
-    MI,
     POD,
     V5P,
     all_parameters,
     alpha,
-    attention_parameters,
-    ffn_parameters,
     llama_flops,
-    pod,
-    vocabulary_parameters,
     world_layer,
 )
 
-BATCH = 4 * MI
-"""Tokens a step."""
-M70 = "llama3-70b"
-M405 = "llama3-405b"
 PRINTED_DAYS = 44
 """Days on one pod as the text rounds them before it goes on."""
 
 
-def peak() -> Num:
-    return chip(V5P).peak("bf16")
+def peak(name: str = V5P) -> Num:
+    return chip(name).peak("bf16")
+
+
+def flops_a_token() -> Num:
+    """FLOPs of a token of LLaMA-3 70B."""
+    return training_flops(LLAMA_70B, 1)
+
+
+def chip_seconds_a_token() -> Num:
+    """Seconds of a chip for a token."""
+    return seconds(flops_a_token(), 1, peak())
+
+
+def llama_chip_years() -> Num:
+    """Years of one chip for the whole run."""
+    return seconds(llama_flops(), 1, peak()) / YEAR_S
+
+
+def llama_seconds(chips: float, share: float = 1.0, name: str = V5P) -> Num:
+    """Seconds of the whole run at a share of the peak."""
+    return seconds(llama_flops(), chips, peak(name), share)
+
+
+def llama_days(chips: float, share: float = 1.0, name: str = V5P) -> Num:
+    """Days of the whole run at a share of the peak."""
+    return llama_seconds(chips, share, name) / DAY_S
 
 
 def bytes_of_checkpoints(each: float) -> Num:
@@ -48,61 +65,49 @@ def bytes_in_all(each: float) -> Num:
     return states(LLAMA_70B) + bytes_of_checkpoints(each)
 
 
-def on_chips(chips: Num) -> Num:
+def bytes_a_chip(each: float) -> Num:
+    """Bytes of a chip of a pod."""
+    return per_chip(LLAMA_70B, bytes_of_checkpoints(each), POD, POD)
+
+
+def chips_holding(size: Num) -> Num:
+    """Chips whose memories are of that size."""
+    return size / chip(V5P).hbm_bytes
+
+
+def days_on(chips: Num) -> Num:
     """Days of the same work on fewer chips than a pod."""
     return PRINTED_DAYS * POD / chips
 
 
-def few() -> Num:
-    """Chips that hold the states and three checkpoints a layer."""
-    return floor(bytes_in_all(3) / chip(V5P).hbm_bytes)
+def years_on(chips: float) -> Num:
+    """The same in years."""
+    return days_on(chips) * DAY_S / YEAR_S
 
 
-CASES: dict[str, Case] = {
-    "P6-01": lambda: ffn_parameters(M70),
-    "P6-02": lambda: vocabulary_parameters(M70),
-    "P6-03": lambda: attention_parameters(M70),
-    "P6-04": lambda: all_parameters(M70),
-    "P6-05": lambda: flops_per_parameter() * LLAMA_70B,
-    "P6-06": lambda: seconds(training_flops(LLAMA_70B, 1), 1, peak()),
-    "P6-07": lambda: seconds(llama_flops(), 1, peak()) / YEAR_S,
-    "P6-08": lambda: seconds(llama_flops(), POD, peak(), 0.4),
-    "P6-09": lambda: days(llama_flops(), POD, peak(), 0.4),
-    "P6-10": lambda: bytes_of_checkpoints(3),
-    "P6-10b": lambda: bytes_of_checkpoints(4),
-    "P6-10N": lambda: bytes_of_checkpoints(2),
-    "P6-11": lambda: bytes_in_all(4),
-    "P6-11N": lambda: bytes_in_all(2),
-    "P6-12": lambda: 21.6e12 / chip(V5P).hbm_bytes,
-    "P6-12N": lambda: 11.2e12 / chip(V5P).hbm_bytes,
-    "P6-13": lambda: on_chips(few()),
-    "P6-13b": lambda: on_chips(225) * DAY_S / YEAR_S,
-    "P6-13N": lambda: on_chips(117),
-    "P6-14": lambda: 21.6e12 / POD,
-    "P6-14N": lambda: 11.2e12 / POD,
-    "P6-15": lambda: per_chip(LLAMA_70B, bytes_of_checkpoints(12), POD, POD),
-    "P6-16": lambda: 1024.0 * 8192,
-    "P6-17": lambda: BATCH / POD,
-    "P6-18": lambda: tokens_of_best_mixture(F70B, "sum"),
-    "P6-18N": lambda: tokens_of_best_mixture(F70B, "max"),
-    "P6-19": lambda: x_opt(4.19e6, POD, F70B),
-    "P6-19old": lambda: compute_bound_splits(
-        world_layer(F70B),
-        batch=4.19e6,
+def days_on_few() -> Num:
+    """Days on the chips that hold the states and three checkpoints a layer."""
+    return days_on(floor(chips_holding(bytes_in_all(3))))
+
+
+def most_data_degree(batch: float, width: int) -> Num:
+    """The largest data-parallel degree of a pod that is compute-bound."""
+    _, most = compute_bound_splits(
+        world_layer(width),
+        batch=batch,
         chips=POD,
         a_x=alpha(V5P, 2),
         a_y=alpha(V5P),
         edition="sum",
-    )[1],
-    "P6-20": lambda: BATCH / (4 * pod(POD).chips),
-    "P6-20b": lambda: days(llama_flops(), 4 * POD, peak(), 0.4),
-    "P6-21": lambda: all_parameters(M405),
-    "P6-21b": lambda: training_flops(all_parameters(M405), LLAMA_TOKENS),
-    "P6-21c": lambda: days(
-        training_flops(all_parameters(M405), LLAMA_TOKENS),
-        8 * POD,
-        peak(),
-        0.4,
-    ),
-    "P6-21d": lambda: tokens_of_best_mixture(53248, "sum"),
-}
+    )
+    return most
+
+
+def flops_of_run(name: str) -> Num:
+    """FLOPs of training a model on the tokens of LLaMA 3."""
+    return training_flops(all_parameters(name), LLAMA_TOKENS)
+
+
+def days_of_run(name: str, chips: int, share: float) -> Num:
+    """Days of that at a share of the peak."""
+    return days(flops_of_run(name), chips, peak(), share)

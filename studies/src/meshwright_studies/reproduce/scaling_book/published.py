@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -14,10 +14,15 @@ from meshwright.errors import BadInput
 from ... import shipped as data
 from ..report import Check, near_published
 from ..sources import read_json
-from . import hardware, llama, training
+from . import hardware, llama, training, world
 
-COMPUTED = {**training.CASES, **llama.CASES, **hardware.CASES}
-"""id -> our answer to that question."""
+QUESTIONS = {
+    **vars(world),
+    **vars(hardware),
+    **vars(llama),
+    **vars(training),
+}
+"""Function -> what answers a question; `ask` of a shipped case names it and what it is given."""
 TIGHT = 0.01
 """Most by which we may differ from an independent calculation of a question, even where its
 tolerance is wider.
@@ -40,6 +45,14 @@ class Case:
     note: str
     asked: tuple[str, ...]
     """Question, inputs and formula as text."""
+    ask: tuple[Any, ...] = ()
+    """Function and arguments that answer it."""
+
+    def answer(self) -> float | None:
+        """Ours; None: at no batch."""
+        name, *given = self.ask
+        value = QUESTIONS[name](*given)
+        return None if value is None else float(value)
 
 
 def read_published(file: Path) -> list[Case]:
@@ -49,9 +62,15 @@ def read_published(file: Path) -> list[Case]:
 
 @cache
 def shipped() -> list[Case]:
-    """The cases that come with the catalogue."""
+    """The cases that come with the catalogue; of these alone we know what to ask."""
     text = data.shipped_text("published/scaling_book.json")
-    return parse_cases(json.loads(text), "scaling_book.json")
+    root = json.loads(text)
+    return [
+        replace(case, ask=tuple(row["ask"]))
+        for case, row in zip(
+            parse_cases(root, "scaling_book.json"), root["cases"], strict=True
+        )
+    ]
 
 
 def parse_cases(data: dict[str, Any], where: str) -> list[Case]:
@@ -108,20 +127,18 @@ def judge(case: Case, known: Case | None) -> Check:
     known: the shipped case of that id; a question with other inputs is computed like it, and the
     note says so.
     """
-    answer = COMPUTED[case.id]() if case.id in COMPUTED else None
-    if answer is None:
-        known_id = case.id in COMPUTED
+    ours = known.answer() if known else None
+    if ours is None:
         note = (
             "our answer: at no batch"
-            if known_id
+            if known
             else "no computation for this id"
         )
         return Check(
             case.id, case.printed, computed=None, status="mismatch", note=note
         )
-    ours = float(answer)
     notes = [case.note] if case.note else []
-    if known is None or case.asked[1:] != known.asked[1:]:
+    if known and case.asked[1:] != known.asked[1:]:
         notes.append("its inputs differ from the ones this computation knows")
     follows = _agrees(case.expected, ours, min(case.tol, TIGHT))
     rounding = case.kind != "ok" or _agrees(case.printed, ours, case.tol)

@@ -11,7 +11,6 @@ from meshwright.roofline.times import Times
 
 from ..report import PaperTable, table_of
 from .ideal import Ideal, on_axes, ratios
-from .training import F30K
 from .world import (
     H100,
     V4P,
@@ -90,7 +89,7 @@ def times_table() -> Iterator[dict[str, object]]:
 def ratio_curves() -> Any:
     """Scheme -> T_math/T_comms at each of `PER_CHIP` tokens, on 4 x 4 x 4 for F = 30,000."""
     return ratios(
-        book_setting(F30K),
+        book_setting(30000),
         mesh=pod(64),
         tokens_per_chip=PER_CHIP,
         m_x=2,

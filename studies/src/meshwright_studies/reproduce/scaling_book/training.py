@@ -1,8 +1,9 @@
-"""Part 5, training: each worked number of the text, computed. id -> the library's own answer."""
+"""Part 5, training: what its worked numbers ask (`ask` of `published/scaling_book.json`).
+
+Chips are TPU v5p, FSDP and mixtures on three torus axes, unless a name says otherwise.
+"""
 
 from __future__ import annotations
-
-from collections.abc import Callable
 
 from meshwright.catalog import chip, network
 from meshwright.num import Num, crossing
@@ -10,52 +11,77 @@ from meshwright.roofline import thresholds as th
 from meshwright.roofline.memory import checkpoints, per_chip, states
 
 from .ideal import Ideal, on_axes, overtakes
-from .runs import days, seconds, training_flops
+from .runs import seconds, training_flops
 from .world import (
     CHIPS_PER_HOST,
     LLAMA_13B,
-    MI,
-    POD,
-    V4P,
-    V5E,
     V5P,
-    all_parameters,
     alpha,
-    alpha_dcn,
-    attention_parameters,
     book_setting,
-    ffn_parameters,
-    llama_flops,
     pod,
-    vocabulary_parameters,
     world_layer,
 )
 
-Case = Callable[[], Num | None]
-F32K = 32768
-F30K = 30000
-F70B = 28672
-F13B = 13824
+F = 32768
+"""Feed-forward width of the book's layer."""
 
 
-def fsdp(axes: float = 3) -> Num:
-    """Tokens a chip needs for FSDP on v5p."""
-    return th.data_tokens(world_layer(F32K), alpha(V5P, axes))
+def hbm_intensity(name: str) -> Num:
+    """FLOPs a chip does for each byte of its memory."""
+    return th.intensity(chip(name).peak("bf16"), chip(name).hbm_bandwidth)
 
 
-def tokens_of_best_mixture(
-    F: int, edition: str, m_x: int = 2, m_y: int = 1
-) -> Num:
-    """Tokens a chip needs for the best mixture on v5p."""
+def largest_model() -> Num:
+    """Parameters whose weights and Adam state a chip holds."""
+    return chip(V5P).hbm_bytes / states(1.0)
+
+
+def alpha_of(flops: float) -> Num:
+    """C/W with the FLOP/s as the text rounds them."""
+    return th.intensity(flops, network(V5P).dims[0].bandwidth)
+
+
+def fsdp_tokens() -> Num:
+    """Tokens a chip needs for FSDP."""
+    return th.data_tokens(world_layer(F), alpha(V5P, 3))
+
+
+def fsdp_batch(chips: int) -> Num:
+    """Tokens that so many chips need for FSDP."""
+    return fsdp_tokens() * pod(chips).chips
+
+
+def fsdp_chips(batch: float, slices: int = 1) -> Num:
+    """Chips, or slices of so many, that a batch keeps busy with FSDP."""
+    return batch / fsdp_tokens() / slices
+
+
+def mixed_tokens(width: int, edition: str, m_x: int = 2, m_y: int = 1) -> Num:
+    """Tokens a chip needs for the best mixture of FSDP and tensor parallelism."""
     return th.mixed_tokens(
-        world_layer(F), alpha(V5P, m_x), alpha(V5P, m_y), edition
+        world_layer(width), alpha(V5P, m_x), alpha(V5P, m_y), edition
     )
 
 
-def x_opt(batch: Num, chips: Num, F: int) -> Num:
+def fsdp_over_mixed(edition: str) -> Num:
+    """Tokens that FSDP needs over those of the best mixture."""
+    return fsdp_tokens() / mixed_tokens(F, edition)
+
+
+def mixed_batch(edition: str) -> Num:
+    """Tokens that 4,096 chips need for the best mixture."""
+    return pod(4096).chips * mixed_tokens(F, edition)
+
+
+def mixed_chips(batch: float, width: int, edition: str) -> Num:
+    """Chips that a batch keeps busy with the best mixture."""
+    return batch / mixed_tokens(width, edition)
+
+
+def best_data_degree(batch: Num, chips: int, width: int) -> Num:
     """Best data-parallel degree on two axes against one."""
     return th.best_split(
-        world_layer(F),
+        world_layer(width),
         batch=batch,
         chips=chips,
         a_x=alpha(V5P, 2),
@@ -63,21 +89,21 @@ def x_opt(batch: Num, chips: Num, F: int) -> Num:
     )
 
 
-def tensor_limit(F: int, axes: float = 1) -> Num:
-    """Largest tensor-parallel degree on v5p."""
-    return th.tensor_degree(world_layer(F), alpha(V5P, axes))
+def best_degree_of_mixed_batch() -> Num:
+    """The best degree at the batch from which a mixture is compute-bound on 4,096 chips."""
+    return best_data_degree(mixed_batch("max"), 4096, F)
+
+
+def tensor_limit(width: int, axes: float = 1, degree: int = 1) -> Num:
+    """Largest tensor-parallel degree, over one that is taken."""
+    return th.tensor_degree(world_layer(width), alpha(V5P, axes)) / degree
 
 
 def width_for(degree: float, name: str) -> Num:
     """Feed-forward width that so much tensor parallelism needs: the degree over that of a width of
     1.
     """
-    return degree / float(th.tensor_degree(world_layer(1), alpha(name)))
-
-
-def cube() -> Num:
-    """Chips of the 16 x 16 x 16 slice of the plots."""
-    return pod(4096).chips
+    return degree / th.tensor_degree(world_layer(1), alpha(name))
 
 
 def split_threshold(
@@ -91,6 +117,17 @@ def widget(x: int) -> Num | None:
     """The explorer's crossover: axes counted as ceil(log16 n) for each group by itself."""
     return on_axes(x, 4096 // x, 16).threshold(
         book_setting(), pod(4096), "max"
+    )
+
+
+def mixture_overtaking() -> Num | None:
+    """Where 512 x 8 becomes cheaper than 256 x 16."""
+    return overtakes(
+        book_setting(),
+        mesh=pod(4096),
+        a=Ideal(512, 8, 2, 1),
+        b=Ideal(256, 16, 2, 1),
+        edition="sum",
     )
 
 
@@ -118,9 +155,14 @@ def checkpoint_bytes(tokens: float) -> Num:
     return checkpoints(40, tokens, 5120 * (1 + 2 * 2.7))
 
 
-def states_13b() -> Num:
+def state_bytes() -> Num:
     """Weights and Adam state of 13 B parameters."""
     return states(LLAMA_13B)
+
+
+def bytes_13b(tokens: float) -> Num:
+    """Checkpoints, weights and Adam state of LLaMA-2 13B."""
+    return checkpoint_bytes(tokens) + state_bytes()
 
 
 def chip_13b(tokens: float) -> Num:
@@ -128,14 +170,30 @@ def chip_13b(tokens: float) -> Num:
     return per_chip(LLAMA_13B, checkpoint_bytes(tokens), 4096, 4096)
 
 
+def step_13b(tokens: float, flops: float = 0.0, share: float = 1.0) -> Num:
+    """Seconds of a step of LLaMA-2 13B on 4,096 chips; flops: of a chip, as the text rounds
+    them.
+    """
+    peak = flops or chip(V5P).peak("bf16")
+    work = training_flops(LLAMA_13B, tokens)
+    return seconds(work, pod(4096).chips, peak, share)
+
+
 def time_per_token() -> Num:
     """Compute seconds of a token and layer on the 16^3 slice."""
-    return (
-        float(
-            Ideal(512, 8, 2, 1).times(book_setting(), pod(4096), 1e6).compute
-        )
-        / 1e6
-    )
+    split = Ideal(512, 8, 2, 1)
+    return split.times(book_setting(), pod(4096), 1e6).compute / 1e6
+
+
+def fsdp_seconds() -> Num:
+    """Communication of a layer with FSDP over 4,096 chips on three axes."""
+    split = Ideal(4096, 1, 3, 0)
+    return split.times(book_setting(), pod(4096), 1e6).comm("max")
+
+
+def dcn_bandwidth(hosts: int) -> Num:
+    """Bytes per second of the data-centre network of so many hosts."""
+    return hosts * CHIPS_PER_HOST * network(V5P).dims[-1].bandwidth
 
 
 def reduced_pod() -> Num:
@@ -145,102 +203,11 @@ def reduced_pod() -> Num:
     return th.intensity(3.8e18, 5e13)
 
 
-CASES: dict[str, Case] = {
-    "P5-01": lambda: th.intensity(
-        chip(V5E).peak("bf16"), chip(V5E).hbm_bandwidth
-    ),
-    "P5-02": lambda: chip(V5P).hbm_bytes / float(states(1.0)),
-    "P5-03": lambda: alpha(V5P),
-    "P5-03b": lambda: th.intensity(4.6e14, network(V5P).dims[0].bandwidth),
-    "P5-04": fsdp,
-    "P5-05": lambda: fsdp() * pod(POD).chips,
-    "P5-06": lambda: 40e6 / fsdp(),
-    "P5-06b": lambda: 40e6 / fsdp() / pod(POD).chips,
-    "P5-07": llama_flops,
-    "P5-08": lambda: 16e6 / fsdp(),
-    "P5-09": lambda: days(llama_flops(), 18823, chip(V5P).peak("bf16"), 0.5),
-    "P5-10": lambda: alpha(V5P, precision="int8"),
-    "P5-11": lambda: width_for(8, V5P),
-    "P5-11b": lambda: width_for(8, V4P),
-    "P5-12": lambda: tensor_limit(30000),
-    "P5-13": lambda: tensor_limit(50000),
-    "P5-14": lambda: x_opt(48000, 64, F32K),
-    "P5-14b": lambda: x_opt(48 * 1024, 64, F32K),
-    "P5-15": lambda: tokens_of_best_mixture(F32K, "sum"),
-    "P5-15N": lambda: tokens_of_best_mixture(F32K, "max"),
-    "P5-16": lambda: fsdp() / tokens_of_best_mixture(F32K, "sum"),
-    "P5-16N": lambda: fsdp() / tokens_of_best_mixture(F32K, "max"),
-    "P5-17": lambda: cube() * tokens_of_best_mixture(F32K, "sum"),
-    "P5-17N": lambda: cube() * tokens_of_best_mixture(F32K, "max"),
-    "P5-18": lambda: split_threshold(512, 8, "sum", 2),
-    "P5-18N": lambda: split_threshold(512, 8, "max", 2),
-    "P5-19": phantom,
-    "P5-19b": lambda: overtakes(
-        book_setting(),
-        mesh=pod(4096),
-        a=Ideal(512, 8, 2, 1),
-        b=Ideal(256, 16, 2, 1),
-        edition="sum",
-    ),
-    "P5-20": lambda: x_opt(
-        cube() * tokens_of_best_mixture(F32K, "max"), cube(), F32K
-    ),
-    "P5-21": lambda: tokens_of_best_mixture(F30K, "sum"),
-    "P5-21N": lambda: tokens_of_best_mixture(F30K, "max"),
-    "P5-22": lambda: 2e6 / fsdp(),
-    "P5-23": lambda: 2e6 / tokens_of_best_mixture(F30K, "sum"),
-    "P5-23N": lambda: 2e6 / tokens_of_best_mixture(F30K, "max"),
-    "P5-24": lambda: 3.5e6 / pod(POD).chips,
-    "P5-25": lambda: x_opt(3.5e6, pod(POD).chips, F30K),
-    "P5-26": lambda: 1.5e6 / pod(POD).chips,
-    "P5-27": lambda: pod(POD).chips,
-    "P5-28": lambda: pod(POD).chips / CHIPS_PER_HOST,
-    "P5-29": lambda: 2000 * CHIPS_PER_HOST * network(V5P).dims[-1].bandwidth,
-    "P5-30": lambda: 8000 * 4.5e14,
-    "P5-31": reduced_pod,
-    "P5-31b": alpha_dcn,
-    "P5-31N": alpha_dcn,
-    "P5-31Nb": alpha_dcn,
-    "P5-32": lambda: 40e6 / (10 * pod(POD).chips),
-    "P5-33": lambda: days(llama_flops(), 10 * POD, chip(V5P).peak("bf16")),
-    "P5-33b": lambda: days(
-        llama_flops(), 10 * POD, chip(V5P).peak("bf16"), 0.4
-    ),
-    "P5-Q1a": lambda: ffn_parameters("llama2-13b"),
-    "P5-Q1b": lambda: attention_parameters("llama2-13b"),
-    "P5-Q1b2": lambda: attention_parameters("llama2-13b", layers=1),
-    "P5-Q1c": lambda: vocabulary_parameters("llama2-13b"),
-    "P5-Q1d": lambda: all_parameters("llama2-13b"),
-    "P5-Q2a": states_13b,
-    "P5-Q2b": lambda: checkpoint_bytes(16e6),
-    "P5-Q2c": lambda: 16e6,
-    "P5-Q3a": lambda: 3 * MI / 32768,
-    "P5-Q3b": lambda: cube() * chip(V5P).hbm_bytes,
-    "P5-Q3c": lambda: checkpoint_bytes(3e6),
-    "P5-Q3d": lambda: checkpoint_bytes(3e6) + states_13b(),
-    "P5-Q3e": lambda: chip_13b(3e6),
-    "P5-Q3f": lambda: fsdp() * cube(),
-    "P5-Q3g": lambda: tokens_of_best_mixture(F13B, "sum"),
-    "P5-Q3g2": lambda: 3e6 / cube(),
-    "P5-Q3gN": lambda: tokens_of_best_mixture(F13B, "max"),
-    "P5-Q3hN": lambda: x_opt(3e6, cube(), F13B),
-    "P5-Q3iN": lambda: seconds(
-        training_flops(LLAMA_13B, 3e6), cube(), 4.6e14, 0.4
-    ),
-    "P5-Q3i": lambda: seconds(
-        training_flops(LLAMA_13B, 3e6), cube(), chip(V5P).peak("bf16")
-    ),
-    "P5-Q4a": lambda: 1e6 / cube(),
-    "P5-Q4b": lambda: 1e7 / cube(),
-    "P5-Q4c": lambda: chip_13b(1e6),
-    "P5-Q4d": lambda: chip_13b(1e7),
-    "P5-Q4e": lambda: x_opt(1e6, cube(), F13B),
-    "P5-F1": lambda: tensor_limit(F30K, axes=3) / pod(64).chips,
-    "P5-F2": lambda: tokens_of_best_mixture(F30K, "sum"),
-    **{f"P5-W{x}": (lambda x=x: widget(x)) for x in (4096, 2048, 1024, 512)},  # type: ignore[misc]
-    "P5-W256": lambda: F32K / 16,
-    "P5-Wm": time_per_token,
-    "P5-Wf": lambda: (
-        Ideal(4096, 1, 3, 0).times(book_setting(), pod(4096), 1e6).comm("max")
-    ),
-}
+def ratio(a: float, b: float) -> Num:
+    """Of two printed numbers."""
+    return a / b
+
+
+def product(a: float, b: float) -> Num:
+    """Of two printed numbers."""
+    return a * b
