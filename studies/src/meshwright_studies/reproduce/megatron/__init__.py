@@ -17,8 +17,9 @@ def megatron_report(files: dict[str, tuple[Path, ...]]) -> Report:
         *tables.table_1(),
         *sourced("formula", tables.table_2()),
         *tables.training_times(),
-        *sourced("formula", analysis.in_flight()),
-        *sourced("formula", analysis.volumes()),
+        *analysis.exact(analysis.in_flight()),
+        *analysis.exact(analysis.volumes()),
+        *analysis.exact(analysis.gradient_shares(), "shares of the gradients"),
         *analysis.memory(),
         *plans.plan_checks(),
     )

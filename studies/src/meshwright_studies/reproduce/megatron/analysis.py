@@ -4,7 +4,7 @@ recomputation, checkpoints.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from meshwright import catalog
@@ -30,32 +30,45 @@ STEP_BYTES = 14
 """Of a parameter in a checkpoint: fp16 weight, fp32 master weight and two fp32 moments."""
 
 
-def bubbles() -> Iterator[Check]:
+Side = tuple[str, float, float]
+"""Id of a check, the closed form of the paper, our count of the same."""
+
+
+def exact(sides: Iterable[Side], note: str = "") -> Iterator[Check]:
+    """Closed forms beside our counts."""
+    return (
+        check(
+            id,
+            published=formula,
+            computed=ours,
+            tolerance=EXACT,
+            note=note,
+            source="formula",
+        )
+        for id, formula, ours in sides
+    )
+
+
+def bubbles() -> Iterator[Side]:
     """Idle share of the ideal time: closed form, schedule, exact timeline."""
     of = paper_figures()["6"]
+    bubble = schedule_named("1f1b").bubble
     for n, ratio in of.cases:
         for d in of.values:
             p, m = n // d, ratio // d
             if p > 1 and m >= 1:
-                ours = float(
-                    schedule_named("1f1b").bubble(
-                        p, m, v=1, f=FORWARD, i=BACKWARD, w=0.0
-                    )
-                ) / (m * (FORWARD + BACKWARD))
-                yield check(
+                ours = float(bubble(p, m, v=1, f=FORWARD, i=BACKWARD, w=0.0))
+                yield (
                     f"fig-6/n {n}, b' {ratio}, d {d}/bubble",
                     f.bubble_share(n, d, ratio),
-                    ours,
-                    EXACT,
+                    ours / (m * (FORWARD + BACKWARD)),
                 )
     for name, p, m, v in TIMELINES:
         ideal = m * (FORWARD + BACKWARD)
-        published = (p - 1) / (v * m)
-        yield check(
+        yield (
             f"bubble/{name}, p {p}, m {m}, v {v}/timeline",
-            published,
+            (p - 1) / (v * m),
             makespan(name, p, m, v) / ideal - 1,
-            EXACT,
         )
 
 
@@ -82,32 +95,21 @@ def makespan(name: str, p: int, m: int, v: int) -> float:
     ).makespan_s
 
 
-def in_flight() -> Iterator[Check]:
+def in_flight() -> Iterator[Side]:
     """Microbatches stashed: all of them (GPipe), p (1F1B), (1 + (p-1)/(p v)) p (interleaved)."""
-    for p, m, v in ((4, 16, 1), (8, 64, 1), (16, 128, 1)):
-        yield check(
-            f"in flight/gpipe, p {p}, m {m}",
-            m,
-            float(schedule_named("gpipe").in_flight(p, m, v)),
-            EXACT,
-        )
-        yield check(
-            f"in flight/1f1b, p {p}, m {m}",
-            p,
-            float(schedule_named("1f1b").in_flight(p, m, v)),
-            EXACT,
-        )
+    for p, m in ((4, 16), (8, 64), (16, 128)):
+        for name, stashed in (("gpipe", m), ("1f1b", p)):
+            ours = float(schedule_named(name).in_flight(p, m, 1))
+            yield f"in flight/{name}, p {p}, m {m}", stashed, ours
     for p, m, v in ((4, 16, 2), (8, 64, 2), (8, 64, 4), (16, 128, 8)):
-        ours = float(schedule_named("interleaved").in_flight(p, m, v))
-        yield check(
+        yield (
             f"in flight/interleaved, p {p}, m {m}, v {v}",
             p * (1 + (p - 1) / (p * v)),
-            ours,
-            EXACT,
+            float(schedule_named("interleaved").in_flight(p, m, v)),
         )
 
 
-def volumes() -> Iterator[Check]:
+def volumes() -> Iterator[Side]:
     """Elements a device sends: stage boundary b s h (scattered: /t); tensor parallel 8 b s h
     (t-1)/t a layer.
     """
@@ -115,42 +117,38 @@ def volumes() -> Iterator[Check]:
     bsh = float(m.seq * m.hidden)
     for t in (2, 4, 8):
         for b in (1, 4):
-            job = replace(
-                selene(m, 96, 1536),
-                layout=Layout(
-                    tp=t,
-                    pp=96 // t,
-                    dp=1,
-                    microbatch=b,
-                    sequence_parallel=False,
-                ),
+            layout = Layout(
+                tp=t,
+                pp=96 // t,
+                dp=1,
+                microbatch=b,
+                sequence_parallel=False,
             )
-            id = f"volume/t {t}, b {b}"
+            job = replace(selene(m, 96, 1536), layout=layout)
+            local = Local.of(job, layout)
             width = job.precision.activation_bytes
-            yield check(
-                f"{id}/stage boundary",
-                b * bsh,
-                float(Local.of(job, job.layout).boundary) / width,
-                EXACT,
-            )
-            sent = float(Local.of(job, job.layout).stage_message)
-            yield check(
-                f"{id}/scatter and gather", b * bsh / t, sent / width, EXACT
-            )
-            yield check(
-                f"{id}/tensor parallel, a layer",
-                8 * b * bsh * (t - 1) / t,
-                reduced(job) / width,
-                EXACT,
-            )
+            for words, formula, sent in (
+                ("stage boundary", b * bsh, local.boundary),
+                (
+                    "scatter and gather",
+                    b * bsh / t,
+                    local.stage_message,
+                ),
+                (
+                    "tensor parallel, a layer",
+                    8 * b * bsh * (t - 1) / t,
+                    reduced(job),
+                ),
+            ):
+                id = f"volume/t {t}, b {b}/{words}"
+                yield id, formula, float(sent) / width
+
+
+def gradient_shares() -> Iterator[Side]:
+    """Data parallel: 2 (d-1)/d of the gradients."""
     for d in (2, 8, 64):
-        yield check(
-            f"volume/data parallel, d {d}",
-            published=2 * (d - 1) / d,
-            computed=ring_share(d),
-            tolerance=EXACT,
-            note="shares of the gradients",
-        )
+        id = f"volume/data parallel, d {d}"
+        yield id, 2 * (d - 1) / d, ring_share(d)
 
 
 def reduced(job: Job) -> float:

@@ -19,7 +19,7 @@ from meshwright.report.text import percent
 from meshwright.search import Space, plan
 
 from ...validate.jobs import job_and_notes
-from ..report import Check, PaperTable, check, judged
+from ..report import Check, PaperTable, check, judged, table_of
 from .figures import tflops
 from .tables import PREDICTED_WITHIN, selene, table_runs
 
@@ -42,30 +42,33 @@ class Planned(NamedTuple):
     theirs: Prediction
     """The printed layout."""
 
+    @property
+    def slower(self) -> float:
+        """The printed layout, by this share of the planned one's time."""
+        return self.theirs.step_time_s / self.best.step_time_s - 1
+
 
 @cache
 def planned_models() -> tuple[Planned, ...]:
     """The ten models, in the order of the table."""
     plans = []
     for row, layout, _ in table_runs():
-        if "t1" in row["id"]:
-            model = job_and_notes(row).job.model
-            gpus = row["hardware"]["count"]
-            job = selene(model, gpus, row["global_batch"])
-            best = plan(job, THEIRS).best
-            assert best
-            rate = row["measured"]["tflops_per_gpu"]
-            theirs = predict(job, layout)
-            plans.append(
-                Planned(
-                    model.name,
-                    printed=layout,
-                    rate=rate,
-                    job=job,
-                    best=best,
-                    theirs=theirs,
-                )
+        if "t1" not in row["id"]:
+            continue
+        model = job_and_notes(row).job.model
+        job = selene(model, row["hardware"]["count"], row["global_batch"])
+        best = plan(job, THEIRS).best
+        assert best
+        plans.append(
+            Planned(
+                model.name,
+                printed=layout,
+                rate=row["measured"]["tflops_per_gpu"],
+                job=job,
+                best=best,
+                theirs=predict(job, layout),
             )
+        )
     return tuple(plans)
 
 
@@ -86,7 +89,7 @@ def plan_checks() -> Iterator[Check]:
         if replace(p.best.layout, placement={})
         == replace(p.theirs.layout, placement={})
     ]
-    lost = [p.theirs.step_time_s / p.best.step_time_s - 1 for p in ten]
+    lost = [p.slower for p in ten]
     yield _asked(
         "takeaway 1/models whose plan has the printed t",
         same,
@@ -172,29 +175,25 @@ def _asked(id: str, ours: int, note: str) -> Check:
 
 def plans_table() -> PaperTable:
     """Printed and planned layouts."""
-    rows = tuple(
-        (
-            p.name,
-            p.job.cluster.chips,
-            p.printed.tp,
-            p.printed.pp,
-            p.best.layout.tp,
-            p.best.layout.pp,
-            p.best.layout.dp,
-            p.best.layout.microbatch,
-            p.best.layout.interleave,
-            100 * (p.theirs.step_time_s / p.best.step_time_s - 1),
-        )
-        for p in planned_models()
-    )
-    columns = (
-        "model", "GPUs", "t printed", "p printed", "t planned", "p planned", "d planned",
-        "microbatch", "chunks", "printed layout slower by [%]",
-    )  # fmt: skip
-    return PaperTable(
+    ten = planned_models()
+    tie = percent(resolution(ten[-1].job), 0)
+    return table_of(
         "megatron-takeaway-1",
         "The models of table 1, planned in the space of PTD-P; below 0: a tie (within"
-        f" {percent(resolution(planned_models()[-1].job), 0)}), of which the simplest is planned",
-        columns,
-        rows,
+        f" {tie}), of which the simplest is planned",
+        (
+            {
+                "model": p.name,
+                "GPUs": p.job.cluster.chips,
+                "t printed": p.printed.tp,
+                "p printed": p.printed.pp,
+                "t planned": p.best.layout.tp,
+                "p planned": p.best.layout.pp,
+                "d planned": p.best.layout.dp,
+                "microbatch": p.best.layout.microbatch,
+                "chunks": p.best.layout.interleave,
+                "printed layout slower by [%]": 100 * p.slower,
+            }
+            for p in ten
+        ),
     )

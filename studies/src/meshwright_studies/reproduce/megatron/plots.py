@@ -10,7 +10,7 @@ from typing import Any
 
 from meshwright.report.text import percent
 
-from ..report import Check, PaperFigure, PaperTable, sourced
+from ..report import Check, PaperFigure, PaperTable
 from . import analysis, tables, traffic, zero3
 from . import formulas as f
 from . import takeaways as t
@@ -137,7 +137,7 @@ def claims() -> tuple[Check, ...]:
         *tables.table_rates(),
         zero3.whole_links(),
         *zero3.lead_checks(),
-        *sourced("formula", analysis.bubbles()),
+        *analysis.exact(analysis.bubbles()),
         *t.takeaway_checks(),
         *traffic.bisection_checks(),
     )

@@ -14,7 +14,7 @@ from typing import Any
 from meshwright.describe.layout import Layout
 from meshwright.prediction.prediction import predict
 
-from ..report import Check, PaperTable, check, holds, judged
+from ..report import Check, PaperTable, check, holds, judged, table_of
 from . import formulas as f
 from .figures import (
     Value,
@@ -284,37 +284,24 @@ def recomputation() -> Iterator[Check]:
 
 def takeaways_table() -> PaperTable:
     """The runs behind the takeaways, with their terms."""
-    rows = tuple(
-        (
-            f"figure {number}",
-            p.job.model.name,
-            batch,
-            LETTERS[of.varies],
-            value,
-            tflops(p),
-            p.step_time_s,
-            p.time_s["bubble"] / p.step_time_s,
-            p.fits,
-        )
-        for number in ("13", "14", "15", "16", "12")
-        for of in (paper_figures()[number],)
-        for batch in of.batches
-        for value, p in runs(number, batch).items()
-    )
-    columns = (
-        "",
-        "model",
-        "batch",
-        "varied",
-        "value",
-        "TFLOP/s a GPU",
-        "step s",
-        "bubble share",
-        "fits",
-    )
-    return PaperTable(
+    return table_of(
         "megatron-takeaways",
         "Figures 12 to 16, predicted (realistic, nothing fitted to them)",
-        columns,
-        rows,
+        (
+            {
+                "": f"figure {number}",
+                "model": p.job.model.name,
+                "batch": batch,
+                "varied": LETTERS[of.varies],
+                "value": value,
+                "TFLOP/s a GPU": tflops(p),
+                "step s": p.step_time_s,
+                "bubble share": p.time_s["bubble"] / p.step_time_s,
+                "fits": p.fits,
+            }
+            for number in ("13", "14", "15", "16", "12")
+            for of in (paper_figures()[number],)
+            for batch in of.batches
+            for value, p in runs(number, batch).items()
+        ),
     )

@@ -13,7 +13,7 @@ from meshwright.prediction.failures import Failures, loss_to_failures
 from meshwright.prediction.prediction import Prediction, predict
 from meshwright.step import clock_of
 
-from ..report import Check, PaperTable, check
+from ..report import Check, PaperTable, check, table_of
 from . import formulas as f
 from .tables import selene
 
@@ -128,23 +128,23 @@ def traffic() -> PaperTable:
         " device": boundary,
         "gradient all-reduce in fp32, every ring crossing once each way": rings,
     }
-    beside = tuple(
-        (what, size, speed, size / speed, size / speed / step, rate)
-        for (what, size), speed, rate in zip(
-            sent.items(), MEASURED.values(), bisection().values(), strict=True
-        )
-    )
-    columns = (
-        "traffic across the bisection",
-        "bytes a step",
-        "measured B/s",
-        "seconds a step",
-        "share of the step",
-        "predicted B/s",
-    )
-    return PaperTable(
+    return table_of(
         "megatron-traffic",
         f"1T on {GPUS} GPUs, {step:.4g} s a step",
-        columns,
-        beside,
+        (
+            {
+                "traffic across the bisection": what,
+                "bytes a step": size,
+                "measured B/s": speed,
+                "seconds a step": size / speed,
+                "share of the step": size / speed / step,
+                "predicted B/s": rate,
+            }
+            for (what, size), speed, rate in zip(
+                sent.items(),
+                MEASURED.values(),
+                bisection().values(),
+                strict=True,
+            )
+        ),
     )
