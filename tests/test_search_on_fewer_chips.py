@@ -74,8 +74,11 @@ def test_the_fewest_chips_that_are_as_fast_are_used(
     if not found.idle:
         return
     # of a rack's 72 ports a power of two
-    part = " (64 of each 72)" if on == "72xgb200" else ""
-    assert found.idle.startswith(f"{used} of {chips} chips{part}: ")
+    part = " (64 of each 72 run)" if on == "72xgb200" else ""
+    verb = "is" if chips - used == 1 else "are"
+    assert found.idle.startswith(
+        f"{chips - used} of {chips} chips {verb} idle{part}: "
+    )
     slower = times[chips] / times[used]
     if unfilled_unit(job)[0]:
         said = f"{chips} do not fill units of 8 (nvlink)"

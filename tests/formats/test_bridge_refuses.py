@@ -491,3 +491,17 @@ def test_megatron_does_not_take_some_settings_beside_each_other(
     asked = replace(job, software=Software(**software))  # type: ignore[arg-type]
     with refusal(reason):
         bridge.write(asked, "megatron", PLACE)
+
+
+@pytest.mark.parametrize("framework", ["megatron-core", "deepspeed-zero3"])
+def test_accelerate_is_written_for_what_it_writes(framework: str) -> None:
+    """Its file has PyTorch's FSDP: no plan of another program, whose plugins it only reads."""
+    job = Job(
+        "llama3-8b",
+        "64xh100-sxm",
+        64,
+        Layout(dp=64, zero=3),
+        framework=framework,
+    )
+    with refusal(f"this plan is for {framework}, and accelerate runs fsdp"):
+        bridge.write(job, "accelerate", launch.Place(8, 8))

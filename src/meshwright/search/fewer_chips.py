@@ -54,8 +54,10 @@ def why_fewer(
         return ""
     ports = used.cluster.sizes[0]
     size = job.cluster.sizes[0]
-    part = f" ({ports} of each {size})" if ports < size else ""
-    head = f"{used.cluster.chips:,} of {N:,} chips{part}: "
+    part = f" ({ports} of each {size} run)" if ports < size else ""
+    idle = N - used.cluster.chips
+    verb = "is" if idle == 1 else "are"
+    head = f"{idle:,} of {N:,} chips {verb} idle{part}: "
     more = "; --relaxed also tries uneven batches"
     unit, name = unfilled_unit(job)
     if unit:
