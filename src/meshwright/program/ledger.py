@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable
-from functools import cached_property
-
 TERMS = {
     "weights": "fp32, 4 bytes a parameter of this rank's shard",
     "optimizer": "two moments, 8 bytes a parameter of the shard",
@@ -43,17 +39,13 @@ TERMS = {
 
 
 class Ledger:
-    """Bytes that live now, and at their peak, as what happened one after the other.
-
-    What a pass did is an entry by itself, however often it is repeated: terms are summed once, when
-    somebody asks for them.
-    """
+    """Bytes that live now, and at their peak, as what happened one after the other."""
 
     def __init__(self) -> None:
-        self.entries: list[tuple[str, float] | Ledger] = []
+        self.entries: list[tuple[str, float]] = []
         self.total = self.highest = 0.0
         self.moment = 0
-        """Entries at the peak; of the last one its own peak."""
+        """Entries at the peak."""
 
     def add(self, term: str, size: float) -> None:
         """These bytes live from now on (or, negative, no longer)."""
@@ -67,34 +59,10 @@ class Ledger:
         self.add(term, size)
         self.add(term, -size)
 
-    def follow(self, change: Ledger) -> None:
-        """What a ledger that began with nothing went through happens again from here on."""
-        self.entries.append(change)
-        if self.total + change.highest > self.highest:
-            self.highest = self.total + change.highest
-            self.moment = len(self.entries)
-        self.total += change.total
-
-    @cached_property
-    def now(self) -> Counter[str]:
-        """Bytes at the end by term."""
-        return self.by_term(self.entries)
-
-    @cached_property
-    def peak(self) -> Counter[str]:
+    @property
+    def peak(self) -> dict[str, float]:
         """Bytes at the peak by term."""
-        # moment 0: the peak is before the first entry
-        terms = self.by_term(self.entries[: max(self.moment - 1, 0)])
-        for last in self.entries[self.moment - 1 : self.moment]:
-            own = last.peak if isinstance(last, Ledger) else dict([last])
-            terms.update(own)
+        terms = dict.fromkeys(TERMS, 0.0)
+        for term, size in self.entries[: self.moment]:
+            terms[term] += size
         return terms
-
-    @staticmethod
-    def by_term(entries: Iterable[tuple[str, float] | Ledger]) -> Counter[str]:
-        total = Counter[str]()
-        for entry in entries:
-            sizes = entry.now.items() if isinstance(entry, Ledger) else [entry]
-            for term, size in sizes:
-                total[term] += size  # type: ignore[assignment]
-        return total

@@ -5,7 +5,7 @@ each.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..count import vocabulary
 from ..count.local import Local
@@ -23,13 +23,26 @@ from .parameters import (
     expert_shapes,
     layer_shapes,
 )
-from .tensors import results_kept
+from .tensors import as_made, moving, results, results_kept
 
 EXPERTS = "experts"
 """A unit inside a layer."""
 
 
-@dataclass(frozen=True, eq=False)
+class Work(NamedTuple):
+    """An operation of one microbatch, by its bytes."""
+
+    name: str
+    expert: bool
+    saved: float
+    """That it keeps for its backward pass."""
+    moving: float
+    """Of the gradients of its inputs and results, with that of the residual stream."""
+    gradients: float
+    """Of its weights' gradients before they are added up."""
+
+
+@dataclass(frozen=True)
 class Unit:
     """Parameters that FSDP gathers and reduces together, with the operations of one microbatch that
     use them. All layers of a kind are one unit.
@@ -39,9 +52,10 @@ class Unit:
     """layer, one of the ends of the model, or the experts of the layer that comes after them, among
     whose operations theirs are.
     """
-    ops: list[Op]
-    again: list[Op]
-    """What is computed again in the backward pass."""
+    works: list[Work]
+    """But for the loss."""
+    again: int = 0
+    """So many of them are computed again in the backward pass."""
     whole: float = 0.0
     """Bytes of its parameters in fp32."""
     padded: float = 0.0
@@ -60,6 +74,8 @@ class Unit:
     """Of `saved`, results that recomputation takes as they are."""
     unused: float = 0.0
     """Of these, what it stops before."""
+    made: float = 0.0
+    """Bytes of the results of all operations with weights."""
 
 
 class Units:
@@ -72,18 +88,6 @@ class Units:
         _, self.shards_of_experts = replicas(self.layout, shards, True)
         self.by_kind = dict[Any, list[Unit]]()
         self.by_end = dict[Any, Unit]()
-        self.known = dict[Any, Any]()
-        """What a pass or a layer's backward pass did, in the state that its units were in -> its
-        bytes, and the state that it left (`memory.Walk`)."""
-        self.numbers = dict[Any, int]()
-
-    def numbered(self, value: Any) -> int:
-        """A number for a long value, by which it is known from then on."""
-        return self.numbers.setdefault(value, len(self.numbers))
-
-    def value(self, number: int) -> Any:
-        """The value of that number."""
-        return [*self.numbers][number]
 
     def stage_units(self, stage: Stage) -> list[Unit]:
         """Embedding, layers and head of a stage, in the order of its forward pass."""
@@ -123,14 +127,15 @@ class Units:
         redone = (
             recomputed_prefix(ops, layout.recompute) if name == "layer" else []
         )
-        saved = sum(float(op.saved) for op in ops if op.name != LOSS)
-        results = [float(size) for size in self.results(redone and ops)]
+        works = [self.work(op) for op in ops if op.name != LOSS]
+        saved = sum(work.saved for work in works)
+        kept = [float(size) for size in self.kept(redone and ops)]
         if redone:
-            saved = self.boundary + sum(results)
+            saved = self.boundary + sum(kept)
         return Unit(
             name,
-            ops,
-            redone,
+            works,
+            len(redone),
             whole=FP32 * float(elements(shapes)),
             padded=padded,
             shard=padded / shards,
@@ -138,11 +143,22 @@ class Units:
             foreign=FP32 * float(elements(rows) * (self.layout.tp - 1)),
             saved=saved,
             logits=sum(float(op.saved) for op in ops if op.name == LOSS),
-            results=sum(results),
-            unused=sum(results[len(redone) :]),
+            results=sum(kept),
+            unused=sum(kept[len(redone) :]),
+            made=float(results(self.job, ops)),
         )
 
-    def results(self, ops: list[Op]) -> list[Any]:
+    def work(self, op: Op) -> Work:
+        """An operation as the walk goes through it."""
+        return Work(
+            op.name,
+            op.expert,
+            float(op.saved),
+            float(moving(self.job, self.boundary, op)),
+            float(as_made(self.job, op.weights)),
+        )
+
+    def kept(self, ops: list[Op]) -> list[Any]:
         """Bytes of the results of a layer's operations that recomputation takes as they are."""
         layout = self.layout
         return results_kept(self.job, layout.tp, ops, layout.recompute)

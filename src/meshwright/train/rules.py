@@ -234,7 +234,7 @@ def peaks(
     layout = predicted.layout
     wanted = carried_out(replace(predicted.job, layout=layout))
     for rank in range(int(layout.pp)):
-        yield dict(peak(wanted, rank, settings.shards or 0).peak)
+        yield peak(wanted, rank, settings.shards or 0).peak
 
 
 def bytes_of_all(predicted: Prediction, settings: Settings) -> float:
