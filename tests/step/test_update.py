@@ -17,7 +17,6 @@ from meshwright.describe.layout import Layout
 from meshwright.describe.model import MoE
 from meshwright.step import clock_of
 from meshwright.step.parameters import Parameters
-from meshwright.step.sync import host_seconds
 from meshwright.step.sync import update as step_update
 
 ADAMW = 2 * 4 + 2 * 12 + 2
@@ -132,7 +131,9 @@ def test_of_a_pipeline_each_host_steps_the_layers_of_its_stage() -> None:
     """Sixteen layers take the host as long as half of thirty-two."""
     job = Job("llama3-8b", "8xh100-sxm", 8)
     half = replace(job, model=replace(job.model, layers=16))
-    at = clock_of(job)
-    whole, cut = (host_seconds(job, Layout(pp=pp), at) for pp in (1, 2))
-    assert cut == host_seconds(half, Layout(), at)
+    clock, none = clock_of(job), [Parameters(0.0, 0.0)]
+    whole, cut = (
+        step_update(job, Layout(pp=pp), none, 0, clock) for pp in (1, 2)
+    )
+    assert cut == step_update(half, Layout(), none, 0, clock)
     assert 0 < cut < whole

@@ -29,6 +29,7 @@ from ..step import ModelCost, StepCosts
 from ..step.memory import Use
 from ..step.microbatch import labels, time_model
 from .expression import times
+from .formulas import Formula, formulas
 from .recorded import Recorded, Traced, record, taken
 from .result import Passes, StepResult
 
@@ -95,6 +96,15 @@ class Explanation:
         return StepCosts(
             r.job, r.layout, parts, clock=self.clock, paths=r.costs.paths
         )
+
+    @cached_property
+    def formulas(self) -> dict[str, Formula]:
+        """Of each cause, its formula with the numbers put in, and its source."""
+        return formulas(self.result)
+
+    def formula(self, cause: str, part: int) -> str:
+        """The formula of a cause (part 0), or its source (1)."""
+        return self.formulas[cause][part]
 
     @cached_property
     def memory(self) -> Use:

@@ -161,7 +161,7 @@ def _narrowed(p: StepResult) -> str:
 
 def _each_step(p: StepResult) -> str:
     """What a step takes whatever is updated."""
-    seconds = host_seconds(p.job, p.layout, p.clock)
+    seconds = host_seconds(p.job.model.layers / p.layout.pp, p.clock)
     return (
         f", + {seconds:.3g} s of every step of {p.job.profile.name}"
         if seconds and p.job.profile

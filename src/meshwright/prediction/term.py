@@ -51,7 +51,7 @@ class Term:
     unit: str
     formula: Written = Written("")
     """How it was computed, with the numbers put in."""
-    source: str = ""
+    source: Written = Written("")
     parts: tuple[Term, ...] = ()
     expression: Written = Written(None)
     """Of a term without parts, what evaluates to its value (`Expression`)."""
@@ -62,7 +62,7 @@ class Term:
         value: float,
         unit: str,
         formula: Told = "",
-        source: str = "",
+        source: Told = "",
         parts: tuple[Term, ...] = (),
         expression: tuple[Any, ...] | None = None,
     ) -> None:
@@ -73,7 +73,7 @@ class Term:
         mine["value"] = value
         mine["unit"] = unit
         mine["formula" if isinstance(formula, str) else "_formula"] = formula
-        mine["source"] = source
+        mine["source" if isinstance(source, str) else "_source"] = source
         mine["parts"] = parts
         if expression:
             mine["_expression"] = lazy_expression, *expression

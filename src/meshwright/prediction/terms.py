@@ -19,7 +19,6 @@ from ..num import largest
 from ..step.microbatch import ENDS_CALLED, labels
 from ..units import show
 from .explanation import Explanation
-from .formulas import formulas
 from .result import StepResult
 from .term import Term, Told, parts_of
 
@@ -32,7 +31,6 @@ ROUNDING = 1e-12
 def step_term(e: Explanation) -> Term:
     """The tree behind `Prediction.term`."""
     p = e.result
-    formula = formulas(p)
     parts: dict[str, Sequence[Term]] = {
         **_operations(e),
         "pp_comm": [*_sends(e)],
@@ -58,8 +56,15 @@ def step_term(e: Explanation) -> Term:
         "s",
         "sum of its parts, on the device the pipeline waits for",
         parts=tuple(
-            Term(name, value, "s", *formula[name], tuple(parts.get(name, ())))
-            for name, value in p.time_s.items()
+            Term(
+                cause,
+                value,
+                "s",
+                (e.formula, cause, 0),
+                (e.formula, cause, 1),
+                tuple(parts.get(cause, ())),
+            )
+            for cause, value in p.time_s.items()
         ),
     )
 

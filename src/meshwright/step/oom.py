@@ -50,11 +50,6 @@ def needed_bytes(job: Job, allocated: Num) -> Num:
     ) + own_bytes(job)
 
 
-def unusable_share(job: Job) -> float:
-    """Share of the bytes of tensors that the allocator needs and cannot use."""
-    return holding.holding_of(job).allocator_need
-
-
 def own_bytes(job: Job) -> float:
     """Bytes of the framework outside the allocator."""
     return float(job.how.memory.framework_bytes or 0.0)

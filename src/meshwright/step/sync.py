@@ -291,7 +291,7 @@ def update(
     return (
         busy
         + quantise_seconds(owned, clock)
-        + host_seconds(job, layout, clock)
+        + host_seconds(job.model.layers / layout.pp, clock)
     )
 
 
@@ -304,9 +304,9 @@ def quantise_seconds(owned: Sequence[Parameters], clock: Clock) -> Num:
     return largest(one.total for one in owned) * each if each else 0.0
 
 
-def host_seconds(job: Job, layout: Layout, clock: Clock) -> Num:
-    """Seconds of the host in each step, beside its passes."""
+def host_seconds(layers: Num, clock: Clock) -> Num:
+    """Seconds of the host in each step, beside its passes. layers: of a stage, on average."""
     shapes = clock.rates.shapes
     if not shapes:
         return 0.0
-    return host.every_step(shapes.how, job.model.layers / layout.pp)
+    return host.every_step(shapes.how, layers)
