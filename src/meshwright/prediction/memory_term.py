@@ -110,7 +110,8 @@ def _outside_tensors(p: StepResult) -> Iterator[Term]:
     use = p.memory_bytes
     own = oom.own_bytes(p.job)
     unusable = use["needed"] - use["allocated"] - own
-    share = f"{holding_of(p.job).allocator_need:g} of the bytes of tensors, after the cache is freed"
+    need = holding_of(p.job).allocator_need
+    share = f"{need:g} of the bytes of tensors, after the cache is freed"
 
     def cached() -> Traced:
         tensors: Traced = Recorded(use["allocated"], name="allocated")
