@@ -81,11 +81,11 @@ def test_a_step_ends_with_its_longest_part() -> None:
     """
     found = Step(PIPE, 2.0, 1.0, devices(3.0, 6.0, 1.0), Busy((9.0, 15.0)))
     assert found.device_ends == (12.0, 14.0, 11.0)
-    assert found.total == 15.0 and found.waits == 1.0
+    assert found.total == 15.0 and found.link_wait == 1.0
     assert found.critical_device == 1
     assert found.sync == 14.0 - (10.0 + 1.0), "beyond the order and the update"
     quick = found._replace(links=Busy((9.0, 3.0)))
-    assert quick.total == 14.0 and quick.waits == 0.0
+    assert quick.total == 14.0 and quick.link_wait == 0.0
     longer = quick._replace(outside=5.0)
     assert longer.total == 10.0 + 5.0 + 1.0 and longer.sync == 5.0
     assert longer.critical_device == 0, (

@@ -139,7 +139,7 @@ class StepResult:
             "tp_comm": float(busy.tp_comm),
             "cp_comm": float(busy.cp_comm),
             "ep_comm": float(busy.ep_comm),
-            "pp_comm": float(pipe.sends + self.step.waits),
+            "pp_comm": float(pipe.sends + self.step.link_wait),
             "dp_comm": float(self.step.sync - slower),
             "bubble": float(pipe.bubble),
             "overlap_slowdown": float(busy.overlap_slowdown + slower),
@@ -158,7 +158,7 @@ class StepResult:
     @property
     def pipeline_s(self) -> float:
         """Seconds of the pipeline; synchronisation and optimizer follow."""
-        return float(self.step.pipeline.total + self.step.waits)
+        return float(self.step.pipeline.total + self.step.link_wait)
 
     @cached_property
     def step_time_s(self) -> float:

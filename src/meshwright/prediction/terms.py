@@ -219,12 +219,12 @@ def _sends(e: Explanation) -> Iterator[Term]:
         "s",
         "latency of sends",
     )
-    if step.waits:
+    if step.link_wait:
         yield _leaf(
             "full links",
-            float(step.waits),
+            float(step.link_wait),
             "bytes of the busiest dimension / its rate - the rest of the step",
-            lambda: e.costs.step.waits,
+            lambda: e.costs.step.link_wait,
         )
 
 

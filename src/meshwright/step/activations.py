@@ -22,7 +22,7 @@ from ..describe.offload import offload
 from ..describe.recompute import recompute
 from ..num import Num, largest, maximum, minimum, sum_of, where, with_name
 from ..schedule.schedule import Schedule
-from .holding import Parts, counts_holding, holding_of, total
+from .holding import NamedBytes, counts_holding, holding_of, total
 from .microbatch import ModelCost, redo
 from .shares import ModelShare
 
@@ -82,7 +82,7 @@ def activations(
     head = cost.head.saved
     late = head - logits(local) * (FP32 - local.act)
     output: Num = 0.0
-    backward: list[Parts] = []
+    backward: list[NamedBytes] = []
     if counts_holding(local.job):
         head = total(head_bytes(local, cost), cost)
         output = output_bytes(local, cost)
@@ -120,7 +120,7 @@ def logits(local: Local) -> Num:
     return number * (1.0 + model.mtp_layers)
 
 
-def head_bytes(local: Local, cost: ModelCost) -> Parts:
+def head_bytes(local: Local, cost: ModelCost) -> NamedBytes:
     """Of one microbatch, from the head's forward pass to the gradient of its input: k bytes of each
     of its logits (gathered: k t), what the products around them keep, and the placeholder of the
     head's weight gradient."""
@@ -206,7 +206,7 @@ def recomputed_layer(
     )
 
 
-def backward_bytes(local: Local, saved: Num, kept: Num) -> Parts:
+def backward_bytes(local: Local, saved: Num, kept: Num) -> NamedBytes:
     """Bytes beside what is kept, while one layer's backward pass of one microbatch runs. saved:
     bytes the layer keeps if nothing is computed again;  kept: bytes it does keep.
 
@@ -214,7 +214,7 @@ def backward_bytes(local: Local, saved: Num, kept: Num) -> Parts:
     gradient, beside their shards.
     """
     how, layout = holding_of(local.job), local.layout
-    bytes_: Parts = {
+    bytes_: NamedBytes = {
         "computed again": saved - kept if how.holds_recomputed else 0.0,
         "temporaries of the backward pass": how.backward_share * saved,
     }
@@ -229,12 +229,12 @@ def backward_bytes(local: Local, saved: Num, kept: Num) -> Parts:
 
 
 def largest_backward_bytes(
-    layers: tuple[Num, ...], kinds: Sequence[Parts]
-) -> Parts:
+    layers: tuple[Num, ...], kinds: Sequence[NamedBytes]
+) -> NamedBytes:
     """`backward_bytes` of the kind of layer that takes most, row by row. layers: how many of each
     kind the device has;  kinds: the bytes of one layer of each.
     """
-    most: Parts = {}
+    most: NamedBytes = {}
     for n, parts in zip(layers, kinds, strict=True):
         bytes_ = {
             name: where(n > 0, size, 0.0) for name, size in parts.items()

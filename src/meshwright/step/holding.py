@@ -14,7 +14,7 @@ from ..num import Num, with_name
 from .microbatch import ModelCost
 from .zero import cuts
 
-Parts = dict[str, Num]
+NamedBytes = dict[str, Num]
 """Name -> bytes."""
 
 
@@ -113,7 +113,7 @@ def layer_weight_bytes(job: Job) -> float:
     )
 
 
-def total(bytes_: Parts, cost: ModelCost | None = None) -> Num:
+def total(bytes_: NamedBytes, cost: ModelCost | None = None) -> Num:
     """The sum of them, each by its name where the parts of the model are (`num.with_name`)."""
     if cost is None:
         return sum(bytes_.values(), 0.0)

@@ -20,8 +20,8 @@ from ..describe.layout import Layout
 from ..describe.offload import offload
 from ..num import Num, largest, maximum, minimum, where, with_name
 from .holding import (
+    NamedBytes,
     ParameterBytes,
-    Parts,
     counts_holding,
     holding_of,
     parameter_bytes,
@@ -141,7 +141,7 @@ def buffers(
     units of sharded tensors while they are in use. high: the rows with the most replicas of an
     interval of dp (None: `layout`).
     """
-    own: Parts = {}
+    own: NamedBytes = {}
     if counts_holding(job):
         own = framework_buffers(
             job,
@@ -163,7 +163,7 @@ def framework_buffers(
     parameters: Num,
     layers: tuple[Num, ...],
     high: Layout | None = None,
-) -> Parts:
+) -> NamedBytes:
     """For the whole run: placeholders of the weight gradients of one layer, and the block in which
     gradients are reduced. Gradients of sharded units are no placeholders: no product adds them up
     (Megatron-FSDP in Megatron-Bridge's recipes, perf_recipes at 067f987d:
@@ -173,7 +173,7 @@ def framework_buffers(
     the rows with the most replicas of an interval of dp (None: `layout`).
     """
     how = holding_of(job)
-    bytes_ = Parts()
+    bytes_ = NamedBytes()
     if how.dummy_weight_gradients:
         moe = job.model.moe
         # all have the same shape
@@ -202,7 +202,7 @@ def units_in_use(
     cost: ModelCost,
     each: ParameterBytes,
     share: ModelShare,
-) -> Parts:
+) -> NamedBytes:
     """Whole units of sharded tensors while they are in use on one device.
 
     ZeRO-3: the weights of two layers (one in use, one arriving) and of the embedding and head,
@@ -220,7 +220,7 @@ def units_in_use(
     early, late = end_units(job, layout, cost, share)
     ends = where(layout.shards > 1, maximum(early.dense, late.dense), 0.0)
     layer = reduce(maximum, [where(n > 0, unit, 0.0) for n, unit in layers])
-    units: Parts = {}
+    units: NamedBytes = {}
     if cuts(zero, "weights"):
         units["whole weights in use"] = (
             _two_largest(layers) * each.whole_layer

@@ -52,14 +52,14 @@ class Pipeline:
     """m microbatches on the slowest device."""
     total: Num
     """From the first action to the end."""
-    parts: SendsAndBubble
+    sends_and_bubble: SendsAndBubble
     """`sends` and `bubble`, which with `busy` are the total; computed when one is asked for."""
     links: Busy = Busy()
     """Seconds each dimension of the network carries what stages send."""
 
     @cached_property
     def _parts(self) -> tuple[Num, Num]:
-        return self.parts()
+        return self.sends_and_bubble()
 
     @property
     def sends(self) -> Num:

@@ -121,7 +121,7 @@ class Step(NamedTuple):
         return minimum(wait.slowdown, maximum(self.sync - wait.outside, 0.0))
 
     @property
-    def waits(self) -> Num:
+    def link_wait(self) -> Num:
         """Seconds for which sends wait because links are full."""
         # links that are not full make nobody wait
         return maximum(self.links.most - self._without_full_links, 0.0)
@@ -223,16 +223,16 @@ def pipeline_of(
         )
     m = schedule.rounds(shape[1])
     busy = largest(d.passes.work for d in microbatch.devices) * m
-    parts: SendsAndBubble
+    sends_and_bubble: SendsAndBubble
     if paths is not None and layout.pp > 1:
-        total, parts = replay_total(
+        total, sends_and_bubble = replay_total(
             schedule, shape, stages, busy, paths=paths, together=together
         )
     else:
         idle = least_idle(schedule, shape[1], stages, busy, together)
-        total, parts = busy + idle, lambda: (0.0, idle)
+        total, sends_and_bubble = busy + idle, lambda: (0.0, idle)
     links = microbatch.sent * (m * schedule.chunks(layout.interleave))
-    return Pipeline(busy, total, parts, links)
+    return Pipeline(busy, total, sends_and_bubble, links)
 
 
 def join(
