@@ -28,7 +28,6 @@ from meshwright.cost.layer import (
 from meshwright.cost.load import NOTHING, Busy, Load
 from meshwright.cost.network import Fabric
 from meshwright.count.local import Local
-from meshwright.count.reach import Draw, expected_reach
 from meshwright.count.work import Message, Op, Pass, Product
 from meshwright.describe.assumptions import (
     ChipTime,
@@ -625,8 +624,6 @@ def test_sizes_on_a_device() -> None:
         5,
         10,
     )
-    assert expected_reach(4.0, Draw(1)) == pytest.approx(1.0)
-    assert expected_reach(4.0, Draw(2)) == pytest.approx(4 - 9 / 4)
     assert Pass() == (0.0, 0.0, 0.0, (), (), "matrix", "", (), 1.0, (), 0.0)
     plain = Op("a", "vector", Pass(), Pass())
     assert (plain.saved, plain.weights, plain.panels, plain.needed) == (0,) * 4

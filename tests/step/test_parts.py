@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from meshwright import Job
 from meshwright.count.local import Local
 from meshwright.describe.assumptions import (
     LBL,
@@ -14,7 +15,6 @@ from meshwright.describe.assumptions import (
     Assumptions,
     Counting,
 )
-from meshwright.describe.job import Job
 from meshwright.describe.layout import Layout
 from meshwright.describe.model import Model
 from meshwright.describe.read import read
@@ -25,9 +25,11 @@ WHOLE = 2 * 2048 * 1024 * 2.0
 """b T D activations of 2 bytes, microbatch 2."""
 
 
-def described(sequence: bool, of: Assumptions) -> Job:
-    layout = Layout(tp=4, pp=2, dp=1, microbatch=2, sequence_parallel=sequence)
-    return Job(GPT, "8xa100-80", 16, layout, assumptions=of)
+def described(sequence: bool, of: Assumptions, cp: int = 1) -> Job:
+    layout = Layout(
+        tp=4, cp=cp, pp=2, dp=1, microbatch=2, sequence_parallel=sequence
+    )
+    return Job(GPT, "16xa100-80", 16, layout, assumptions=of)
 
 
 @pytest.mark.parametrize(
@@ -45,6 +47,8 @@ def test_what_a_rank_sends_to_the_next_stage(
 ) -> None:
     j = described(sequence, of)
     assert Local.of(j, j.layout).stage_message == sent
+    half = described(sequence, of, cp=2)
+    assert Local.of(half, half.layout).stage_message == sent / 2
 
 
 def test_ranks_of_2021_scatter_what_they_send() -> None:

@@ -53,15 +53,3 @@ def test_the_first_microbatch_goes_through_all_chunks() -> None:
     ).time_s
     assert found["pp_comm"] == pytest.approx(2 * 3 * 0.5)
     assert found["bubble"] == pytest.approx((2 - 1) * 3)
-
-
-@pytest.mark.parametrize(("tp", "cp"), [(2, 1), (1, 2), (2, 2)])
-def test_a_stage_hands_on_its_shard(tp: int, cp: int) -> None:
-    """With sequence parallelism each of tp x cp ranks sends its part of the tokens."""
-    whole, shard = (
-        by_hand(
-            Layout(pp=2, tp=t, cp=c, dp=1), 1, HOP, replace(MODEL, layers=4)
-        ).time_s["pp_comm"]
-        for t, c in ((1, 1), (tp, cp))
-    )
-    assert shard == pytest.approx(whole / (tp * cp))
