@@ -116,7 +116,7 @@ def uses_schedule_order(job: Job) -> bool:
 def replay_total(
     schedule: ScheduleOrder,
     shape: Shape,
-    d: StageCosts,
+    stages: StageCosts,
     busy: Num,
     paths: Paths,
     together: bool,
@@ -127,11 +127,11 @@ def replay_total(
     from ..schedule.replays import replayed, with_order
 
     at = int(shape[0]), int(shape[1]), int(shape[2])
-    schedule = with_order(schedule, at, d)
-    seconds = replayed(schedule, at, d, together, paths=paths)
+    schedule = with_order(schedule, at, stages)
+    seconds = replayed(schedule, at, stages, together, paths=paths)
 
     def parts() -> tuple[Num, Num]:
-        silent = replace(d, sends=d.sends.free)
+        silent = replace(stages, sends=stages.sends.free)
         quiet = replayed(schedule, at, silent, together, paths=paths)
         return seconds - quiet, quiet - busy
 
@@ -139,7 +139,10 @@ def replay_total(
 
 
 def fill_and_drain(
-    schedule: Schedule, d: StageCosts, ranks: Sequence[Num], together: bool
+    schedule: Schedule,
+    stages: StageCosts,
+    ranks: Sequence[Num],
+    together: bool,
 ) -> tuple[FillAndDrain, ...]:
     """When ranks have nothing to do yet, or nothing any more: the way of one microbatch down to
     each, by one chunk of each stage before it, and, where backward passes are whole, up again.
@@ -147,11 +150,11 @@ def fill_and_drain(
     """
     split = schedule.split_backward
     if split and not together:
-        return tuple(FillAndDrain(0.0 * d.partition.p) for _ in ranks)
-    once = 1.0 / d.partition.v
+        return tuple(FillAndDrain(0.0 * stages.partition.p) for _ in ranks)
+    once = 1.0 / stages.partition.v
     ways = []
     for rank in ranks:
-        down, up = d.ways(rank)
+        down, up = stages.ways(rank)
         passes = rank * once
         ways.append(
             FillAndDrain(down, passes)
@@ -162,7 +165,7 @@ def fill_and_drain(
 
 
 def least_idle(
-    schedule: Schedule, m: Num, d: StageCosts, busy: Num, together: bool
+    schedule: Schedule, m: Num, stages: StageCosts, busy: Num, together: bool
 ) -> Num:
     """Seconds that the slowest device waits at least while m microbatches pass: the span of the
     pipeline less `busy`, its work.
@@ -175,22 +178,23 @@ def least_idle(
     `ahead` do not fix.
     """
     # a bound on waiting: the busiest rank may be busy for longer than the way takes
-    idle = maximum(_microbatch_latency(schedule, d) - busy, 0.0)
+    idle = maximum(_microbatch_latency(schedule, stages) - busy, 0.0)
     in_run = schedule.split_backward and not (together or schedule.ahead)
     if schedule.folded or in_run:
         return idle
     # a rank with less work may wait for longer. That all that may have the most are asked keeps the
     # bound growing with every cost: of the slowest alone it would fall where another becomes that
-    rounds, most = schedule.rounds(m), d.load(d.slowest).total
-    for x in d.partition.busiest:
-        less = (most - d.load(x).total) * rounds
+    rounds, most = schedule.rounds(m), stages.load(stages.slowest).total
+    for x in stages.partition.busiest:
+        less = (most - stages.load(x).total) * rounds
         idle = maximum(
-            idle, _idle_in_run(schedule, m, d, x, together=together) - less
+            idle,
+            _idle_in_run(schedule, m, stages, x, together=together) - less,
         )
     return idle
 
 
-def _microbatch_latency(schedule: Schedule, d: StageCosts) -> Num:
+def _microbatch_latency(schedule: Schedule, stages: StageCosts) -> Num:
     """Seconds of one microbatch through all stages and back to the first device, in any order:
     every F, every I, both ways of every send, and the W that must follow (all of them where
     backward passes are whole, else the first device's own). A folded pipeline turns around on one
@@ -199,15 +203,15 @@ def _microbatch_latency(schedule: Schedule, d: StageCosts) -> Num:
     It bounds a step in a run of steps too: the first device ends no sooner, and all of the next
     step follows from its first pass (or, of stages that lie on two ranks, from that of either end).
     """
-    cut = d.partition
-    every = d.passes(0.0, cut.stages)
-    hops = 2.0 * d.sends.first(cut.stages - 1.0)
-    last = d.at(0.0).w if schedule.split_backward else every.w
+    cut = stages.partition
+    every = stages.passes(0.0, cut.stages)
+    hops = 2.0 * stages.sends.first(cut.stages - 1.0)
+    last = stages.at(0.0).w if schedule.split_backward else every.w
     return every.f + every.i + hops + last
 
 
 def _idle_in_run(
-    schedule: Schedule, m: Num, d: StageCosts, x: Num, together: bool
+    schedule: Schedule, m: Num, stages: StageCosts, x: Num, together: bool
 ) -> Num:
     """The pauses of a device x of looped stages in its own order. Of 1F1B, with q = p - 1 and q - x
     ranks below:
@@ -230,17 +234,17 @@ def _idle_in_run(
     tests: a device that was late in the first step may be early in the second.
     """
     split, h = schedule.split_backward, schedule.ahead
-    cut, load, (down, up) = d.partition, d.load(x), d.ways(x)
+    cut, load, (down, up) = stages.partition, stages.load(x), stages.ways(x)
     pauses = down if split else down + up
     if split and not together:
-        before = d.passes(0.0, x)
-        around = before.f + before.i + d.load(0.0).w - load.w
-        around = around + 2 * d.sends.first(x)
+        before = stages.passes(0.0, x)
+        around = before.f + before.i + stages.load(0.0).w - load.w
+        around = around + 2 * stages.sends.first(x)
         # weight passes that fill the way round: at most h a hop, and one for each later microbatch
         pauses = maximum(around - load.w * minimum(h * x, m - 1.0), 0.0)
     if h and not (split and together):
-        below = d.passes(x + 1.0, cut.p)
-        hops = 2 * d.sends.first(cut.q - x)
+        below = stages.passes(x + 1.0, cut.p)
+        hops = 2 * stages.sends.first(cut.q - x)
         turned = below.f + below.i + (0.0 if split else below.w) + hops
         # forward passes ahead fill the way back: at most h a hop, of m - 1 further microbatches
         run = load.f * minimum(h * (cut.q - x), m - 1.0)
@@ -257,7 +261,7 @@ def exchanges(job: Job) -> bool:
 def exchanged_pipeline(
     schedule: Schedule,
     shape: Shape,
-    d: StageCosts,
+    stages: StageCosts,
     slow: PassSeconds,
     together: bool,
 ) -> Pipeline:
@@ -281,10 +285,12 @@ def exchanged_pipeline(
     p, m, v = shape
     chunks, rounds = schedule.chunks(v), schedule.rounds(m)
     busy = slow.total * rounds
-    paid = (rounds - 1.0) * (_round(schedule, d, chunks) - slow.total)
+    paid = (rounds - 1.0) * (_round(schedule, stages, chunks) - slow.total)
     # the bubble counts a send for each of p - 1 stages
-    send = d.sends.first(d.partition.q) / maximum(d.partition.q, 1.0)
-    f, i, w = d.others
+    send = stages.sends.first(stages.partition.q) / maximum(
+        stages.partition.q, 1.0
+    )
+    f, i, w = stages.others
     bubble = schedule.bubble(
         p,
         m,
@@ -297,7 +303,7 @@ def exchanged_pipeline(
     return Pipeline(busy, busy + paid + bubble, lambda: (paid, bubble))
 
 
-def _round(schedule: Schedule, d: StageCosts, chunks: Num) -> Num:
+def _round(schedule: Schedule, stages: StageCosts, chunks: Num) -> Num:
     """Seconds of a microbatch on the rank that takes longest with its sends.
 
     The ends have one boundary, in the nearest dimension in use. A rank between has two, of which
@@ -305,14 +311,20 @@ def _round(schedule: Schedule, d: StageCosts, chunks: Num) -> Num:
     rank with most work is that one is the cautious case. Chunks go round: every rank has two
     boundaries, and all four messages are under way at once, on the same links or on different ones.
     """
-    cut, near, far = d.partition, d.sends.nearest, d.sends.farthest
+    cut, near, far = (
+        stages.partition,
+        stages.sends.nearest,
+        stages.sends.farthest,
+    )
     if schedule.chunked:
-        return d.load(d.slowest).total + chunks * maximum(2.0 * near, far)
+        return stages.load(stages.slowest).total + chunks * maximum(
+            2.0 * near, far
+        )
     longest: Num = 0.0
     for rank in (0.0, *cut.heavy, minimum(1.0, cut.q), cut.q):
         ends = (rank == 0) | (rank == cut.q)
         sends = near + where(ends, 0.0, far)
-        longest = maximum(longest, d.load(rank).total + chunks * sends)
+        longest = maximum(longest, stages.load(rank).total + chunks * sends)
     return longest
 
 

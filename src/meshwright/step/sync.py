@@ -139,7 +139,7 @@ HIDDEN = overlap.Exposed(0.0, 0.0)
 """Nothing shows and nothing slows compute down."""
 
 
-def sync_wait(d: Device, m: Num, zero: int, how: HidePass) -> SyncWait:
+def sync_wait(device: Device, m: Num, zero: int, how: HidePass) -> SyncWait:
     """What a device waits for, beside m microbatches, of what its ZeRO stage exchanges (`zero`).
 
     m: microbatches of the device;  zero: ZeRO stage. By scope of the set's overlap (`how`):
@@ -152,24 +152,24 @@ def sync_wait(d: Device, m: Num, zero: int, how: HidePass) -> SyncWait:
         layer     the same, but no layer is taken as the first or last (`Device.steady`)
         backward  as pass, but nothing hides behind forward passes: all gathers are waited for
     """
-    reduction = d.sync.total.reduction
+    reduction = device.sync.total.reduction
     if how.scope == "none":
-        return _wait_for_all(d.sync, reduction, m, zero)
+        return _wait_for_all(device.sync, reduction, m, zero)
     if how.scope == "step":
-        own = (d.passes.sent + d.passes.sent_back) * m
-        sent = d.sync.in_step(zero, m)
-        shown, slower = overlap.behind(m * d.passes.work, own, sent, how)
+        own = (device.passes.sent + device.passes.sent_back) * m
+        sent = device.sync.in_step(zero, m)
+        shown, slower = overlap.behind(m * device.passes.work, own, sent, how)
         return SyncWait(0.0, 0.0, shown, last_gradients=0.0, slowdown=slower)
     if how.scope == "layer":
-        d = d.steady
-    first_weights, last_gradients = d.sync.first
-    once, later = d.sync.rest
+        device = device.steady
+    first_weights, last_gradients = device.sync.first
+    once, later = device.sync.rest
     gathers_bare = how.scope == "backward"
-    _, weights, again = d.sync.gathered(zero)
+    _, weights, again = device.sync.gathered(zero)
     hidden = NOTHING if gathers_bare else again
     every = hidden + reduction if cuts(zero, "gradients") else NOTHING
-    f, b, sent, sent_back = d.first
-    forward, backward, own, own_back = d.passes
+    f, b, sent, sent_back = device.first
+    forward, backward, own, own_back = device.passes
     back, each_back = _behind_passes(
         backward,
         own_back,
@@ -180,7 +180,7 @@ def sync_wait(d: Device, m: Num, zero: int, how: HidePass) -> SyncWait:
         m=m,
         how=how,
     )
-    wait = _wait_for_all(d.sync, NOTHING, m, zero)
+    wait = _wait_for_all(device.sync, NOTHING, m, zero)
     ahead = HIDDEN
     if not gathers_bare:
         ahead, each = _behind_passes(
@@ -252,10 +252,12 @@ def link_traffic(devices: Sequence[Device], m: Num, zero: int) -> Busy:
     for its pipeline.
     """
     most = Busy()
-    for d in devices:
-        passes = (d.passes.sent.busy + d.passes.sent_back.busy) * m
+    for device in devices:
+        passes = (device.passes.sent.busy + device.passes.sent_back.busy) * m
         busy = (
-            passes + d.sync.in_step(zero, m).busy + d.sync.tied_gradients.busy
+            passes
+            + device.sync.in_step(zero, m).busy
+            + device.sync.tied_gradients.busy
         )
         most = (
             Busy(map(maximum, most, busy)) if most and busy else most or busy
