@@ -86,7 +86,7 @@ def test_an_empty_order_takes_no_time() -> None:
     assert step_in_run_s([[], []], lambda rank, chunk: rank, []) == 0
 
 
-F, B, W = (Action(kind, 0, 0) for kind in "FBW")
+F, B, I, W = (Action(kind, 0, 0) for kind in "FBIW")
 
 
 @pytest.mark.parametrize(
@@ -107,7 +107,7 @@ F, B, W = (Action(kind, 0, 0) for kind in "FBW")
             ),
         ),
         (
-            [[F, W, B]],
+            [[F, W, I]],
             (
                 "deadlock: rank 0 cannot run W .* needs I of stage 0, microbatch 0, which comes"
                 " later on rank 0"

@@ -20,13 +20,8 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from .replay_program import (
-    KINDS,
-    NOTHING,
-    RepeatedGroup,
-    ReplayProgram,
-    replay_program,
-)
+from .order import KINDS, NOTHING
+from .replay_program import RepeatedGroup, ReplayProgram, replay_program
 from .types import Costs, ScheduleOrder
 
 Floats: TypeAlias = NDArray[np.float64]

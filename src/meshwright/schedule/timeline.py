@@ -7,8 +7,6 @@ An action starts when the one before it on its rank has ended and its input is t
     W               after I of its own stage
 
 Sends occupy neither device; the gradient of a B is sent when the whole B is done.
-Each action is visited once: a rank runs until it lacks an input, then waits to be woken by the rank
-that makes it. If all ranks wait, the order is a deadlock.
 """
 
 from __future__ import annotations
@@ -16,13 +14,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import NamedTuple, TypeAlias
 
-from .order import PARTS, Key, in_flight_rank, runnable
+from .order import NOTHING, StageOf, dependencies, in_flight_rank
 from .types import Order
 
-StageOf: TypeAlias = Callable[[int, int], int]
-"""(rank, chunk) -> stage."""
 Passes: TypeAlias = tuple[float, float, float]
 """Seconds of F, I and W of one microbatch through one stage; B takes I + W."""
 Durations: TypeAlias = Sequence[Passes] | Callable[[str, int, int], float]
@@ -116,42 +113,37 @@ def timeline_of_order(
     BadInput if ranks wait for each other for ever, an input is never made, or an action comes
     twice.
     """
-    stages = [
-        [stage_of(rank, action.chunk) for action in actions]
-        for rank, actions in enumerate(order)
-    ]
+    d = dependencies(order, stage_of)
     seconds = durations if callable(durations) else _by_stage(durations)
-    starts: list[list[float]] = [[] for _ in order]
-    ends: list[list[float]] = [[] for _ in order]
-    made: dict[
-        Key, tuple[float, int]
-    ] = {}  # what -> when it was ready, on which rank
+    plain = isinstance(send_s, float | int)
+    rank, stage, number = (
+        d.rank.tolist(),
+        d.stage.tolist(),
+        d.microbatch.tolist(),
+    )
+    kind = [action.kind for actions in order for action in actions]
+    starts = [0.0] * len(kind)
+    ends = [0.0] * len(kind)
     sends: list[Send] = []
-    for rank, k, inputs in runnable(order, stages):
-        (kind, _, microbatch) = order[rank][k]
-        stage = stages[rank][k]
-        start = ends[rank][-1] if k else 0.0
-        for key in inputs:
-            ready, maker = made[key]
-            if maker != rank:
-                boundary = key[1] if key[0] == "F" else key[1] - 1
-                sent = ready + (
-                    send_s
-                    if isinstance(send_s, float | int)
-                    else send_s[boundary]
-                )
-                sends.append(Send(maker, rank, *key, ready, sent))
-                ready = sent
-            start = max(start, ready)
-        starts[rank].append(start)
-        ends[rank].append(start + seconds(kind, stage, microbatch))
-        for part in PARTS[kind]:
-            made[part, stage, microbatch] = (ends[rank][-1], rank)
+    for k in d.level.argsort(kind="stable").tolist():
+        if k and rank[k - 1] == rank[k]:
+            starts[k] = ends[k - 1]
+        need, boundary = int(d.needs[k]), int(d.boundary[k])
+        if need != NOTHING:
+            arrives = ends[need]
+            if boundary != NOTHING:
+                arrives += send_s if plain else send_s[boundary]
+                part = "F" if kind[k] == "F" else "I"
+                at = rank[need], rank[k], part, stage[need], number[k]
+                sends.append(Send(*at, ends[need], arrives))
+            starts[k] = max(starts[k], arrives)
+        ends[k] = starts[k] + seconds(kind[k], stage[k], number[k])
+    by_rank = [slice(*each) for each in pairwise(d.first.tolist())]
     return Timeline(
         order,
-        stages,
-        starts,
-        end_s=ends,
+        [stage[some] for some in by_rank],
+        [starts[some] for some in by_rank],
+        end_s=[ends[some] for some in by_rank],
         sends=sorted(sends, key=lambda send: send.start_s),
     )
 
