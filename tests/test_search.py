@@ -5,9 +5,8 @@ same order of ties.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import replace
-from itertools import islice
 
 import pytest
 
@@ -24,97 +23,85 @@ from plain_loop import loop, seconds_of
 from refusals import refusal
 from spaces import hybrid, random_job
 
-
-def drawn(rng: random.Random) -> Iterator[tuple[Job, Space]]:
-    """Random spaces that are small enough for a loop."""
-    while True:
-        job, space, relaxed = random_job(rng)
-        if job.cluster.chips * job.batch <= (100 if relaxed else 250):
-            yield job, space
+Change = Callable[[random.Random, Job, Space], tuple[Job, Space]]
+"""Of a job and a space that were drawn."""
 
 
-@pytest.mark.parametrize("seed", range(40))
-def test_search_equals_brute_force_equals_a_plain_loop(seed: int) -> None:
-    """Five random spaces a seed, ties included: 200 in all."""
-    for job, space in islice(drawn(random.Random(seed)), 5):
-        same_by_loop(job, space)
+def nothing(rng: random.Random, job: Job, space: Space) -> tuple[Job, Space]:
+    """As they were drawn."""
+    return job, space
 
 
-@pytest.mark.parametrize("seed", range(6))
-def test_search_equals_brute_force_of_hybrids(seed: int) -> None:
-    """Two random spaces a seed of models whose layers differ."""
-    rng = random.Random(1000 + seed)
-    for job, space in islice(drawn(rng), 2):
-        same_by_loop(replace(job, model=hybrid(rng, job.model)), space)
+def unlike_layers(
+    rng: random.Random, job: Job, space: Space
+) -> tuple[Job, Space]:
+    """Models whose layers differ."""
+    return replace(job, model=hybrid(rng, job.model)), space
 
 
-@pytest.mark.parametrize("seed", range(8))
-def test_search_equals_brute_force_of_named_widths_and_padded_sequences(
-    seed: int,
-) -> None:
+def named_widths(
+    rng: random.Random, job: Job, space: Space
+) -> tuple[Job, Space]:
     """Experts cut otherwise than tp, and sequences that cp does not divide."""
-    rng = random.Random(4000 + seed)
-    compared, jobs = 0, drawn(rng)
-    while compared < 2:
-        job, space = next(jobs)
-        m = job.model
-        moe = MoE(4, 2, m.hidden // 2)
-        job = replace(
-            job,
-            model=replace(m, moe=moe, mtp_layers=0),
-            seq=rng.choice([500, 514, 768]),
-            assumptions=SETS["realistic"],
-        )
-        space = space.but(
-            etp=rng.choice([(2,), (1, 2), (2, 4)]),
-            cp=rng.choice([(1, 2), (2, 3), (1, 4)]),
-        )
-        same_by_loop(job, space)
-        compared += bool(search(job, space, 1).rows)
+    moe = MoE(4, 2, job.model.hidden // 2)
+    model = replace(job.model, moe=moe, mtp_layers=0)
+    seq = rng.choice([500, 514, 768])
+    how = SETS["realistic"]
+    return replace(job, model=model, seq=seq, assumptions=how), space.but(
+        etp=rng.choice([(2,), (1, 2), (2, 4)]),
+        cp=rng.choice([(1, 2), (2, 3), (1, 4)]),
+    )
 
 
-@pytest.mark.parametrize("seed", range(2))
-def test_search_equals_brute_force_where_stages_lie_twice(seed: int) -> None:
+def stages_that_lie_twice(
+    rng: random.Random, job: Job, space: Space
+) -> tuple[Job, Space]:
     """DualPipe: two ranks hold each stage, so weights are sharded over twice as many, and half of
-    the microbatches go each way. Two random spaces a seed that have such layouts."""
-    rng = random.Random(2000 + seed)
-    compared = 0
-    while compared < 2:
+    the microbatches go each way."""
+    return replace(job, batch=rng.choice([16, 24])), space.but(
+        schedule="dualpipe", sequence_parallel=None
+    )
+
+
+def hidden_cut_over_tp(
+    rng: random.Random, job: Job, space: Space
+) -> tuple[Job, Space]:
+    """Scheme gspmd, sometimes with tokens that tp cannot cut."""
+    seq = rng.choice([126, job.model.seq])
+    model = replace(job.model, moe=None, mtp_layers=0, seq=seq)
+    return replace(job, model=model, batch=12), space.but(scheme="gspmd")
+
+
+@pytest.mark.parametrize(
+    ("change", "seed", "spaces"),
+    [
+        *((nothing, seed, 5) for seed in range(40)),
+        *((unlike_layers, 1000 + seed, 2) for seed in range(6)),
+        *((named_widths, 4000 + seed, 2) for seed in range(8)),
+        *((stages_that_lie_twice, 2000 + seed, 2) for seed in range(2)),
+        *((hidden_cut_over_tp, 3000 + seed, 2) for seed in range(2)),
+    ],
+)
+def test_search_equals_brute_force_equals_a_plain_loop(
+    change: Change, seed: int, spaces: int
+) -> None:
+    """Random spaces that are small enough for a loop, ties included; of those that were changed as
+    many that have such layouts.
+    """
+    rng, compared = random.Random(seed), 0
+    while compared < spaces:
         job, space, relaxed = random_job(rng)
-        job = replace(job, batch=rng.choice([16, 24]))
-        space = space.but(schedule="dualpipe", sequence_parallel=None)
-        if job.cluster.chips * job.batch > (150 if relaxed else 400):
+        job, space = change(rng, job, space)
+        if job.cluster.chips * job.batch > (100 if relaxed else 250):
             continue
         same_by_loop(job, space)
-        compared += bool(search(job, space, 1).rows)
+        compared += change is nothing or bool(search(job, space, 1).rows)
 
 
 def test_what_lies_twice_is_searched_by_itself() -> None:
     job, space, _ = random_job(random.Random(1))
     with refusal("alone, not with 1f1b"):
         search(job, space.but(schedule=("1f1b", "dualpipe")))
-
-
-@pytest.mark.parametrize("seed", range(2))
-def test_search_equals_brute_force_of_hidden_states_cut_over_tp(
-    seed: int,
-) -> None:
-    """Scheme gspmd: two random spaces a seed, one with tokens that tp cannot cut."""
-    rng = random.Random(3000 + seed)
-    for seq in (126, None):
-        while True:
-            job, space, relaxed = random_job(rng)
-            model = replace(job.model, moe=None, mtp_layers=0)
-            job = replace(
-                job, model=replace(model, seq=seq or model.seq), batch=12
-            )
-            space = space.but(scheme="gspmd")
-            size = job.cluster.chips * job.batch
-            if 8 <= size <= (40 if relaxed else 120) and (
-                search(job, space, 1).searched
-            ):
-                break
-        same_by_loop(job, space)
 
 
 @pytest.mark.parametrize("how", ["epoch-2024", "realistic"])

@@ -6,15 +6,12 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
 
 from by_hand import BACKWARD, CHIP, FORWARD, MODEL, SET
 from meshwright import Job, assumptions
 from meshwright.describe.chip import Chip
 from meshwright.describe.cluster import Cluster
-from meshwright.describe.framework import framework as catalogue_framework
-from meshwright.describe.job import PRECISIONS
 from meshwright.describe.layout import Layout
 from meshwright.describe.model import Model, MoE
 from meshwright.describe.network import Dim, Network
@@ -154,32 +151,6 @@ def test_what_fits_is_counted_whatever_is_kept() -> None:
     none = brute(job(), ALONE, 10, within=1e-12)
     assert none.rows == [] and none.feasible == every.feasible > 0
     assert none.too_big == every.too_big == 0
-
-
-def test_nothing_is_read_before_it_is_written(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Tables that are made empty hold what nobody may use; nor where the optimizer copies gradients,
-    which is a moment of its own."""
-    space = Space(
-        schedule=("1f1b", "gpipe"), zero=(0, 1, 2, 3), microbatch=1, tp=(1, 2)
-    )  # fmt: skip
-    at = job(
-        how=REALISTIC,
-        framework=catalogue_framework("megatron-core"),
-        precision=PRECISIONS["bf16-pure"],
-    )
-    plain = brute(at, space, 10**3).rows
-    empty = np.empty
-
-    def full(shape: Any, dtype: Any = float, **more: Any) -> Any:
-        found = empty(shape, dtype, **more)
-        if found.dtype == float:
-            found[...] = np.nan
-        return found
-
-    monkeypatch.setattr(np, "empty", full)
-    assert brute(at, space, 10**3).rows == plain and plain
 
 
 @pytest.mark.parametrize("idle", [False, True])

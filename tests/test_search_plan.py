@@ -4,7 +4,6 @@ there are none.
 
 from __future__ import annotations
 
-import random
 from dataclasses import replace
 from math import gcd, inf
 from pathlib import Path
@@ -22,13 +21,12 @@ from meshwright.describe.layout import Layout
 from meshwright.describe.model import Model
 from meshwright.describe.network import Dim, Network
 from meshwright.layout import rules
-from meshwright.num import divisors
 from meshwright.prediction.certainty import resolution
 from meshwright.search import Space, brute, search
 from meshwright.step import oom
 from meshwright.sweep import vary
 from shell import Shell
-from spaces import bare, random_job
+from spaces import bare
 
 EXACT = replace(REALISTIC, name="exact")
 """The same numbers of a set that was compared with no runs: no two layouts are ties."""
@@ -36,39 +34,6 @@ EXACT = replace(REALISTIC, name="exact")
 
 def job_of(name: str, on: str, batch: int) -> Job:
     return Job(name, on, batch)
-
-
-def seconds(job: Job, space: Space) -> float:
-    rows = search(job, space, 1).rows
-    return float(rows[0].merit) if rows else float("inf")
-
-
-@pytest.mark.parametrize("seed", range(12))
-def test_a_pinned_value_is_never_faster_than_the_free_search(
-    seed: int,
-) -> None:
-    """Each degree and each choice of the space held at one of its values, strict and relaxed."""
-    rng, tried = random.Random(9000 + seed), 0
-    while tried < 4:
-        job, space, relaxed = random_job(rng)
-        if job.cluster.chips * job.batch > (200 if relaxed else 600):
-            continue
-        tried += 1
-        free = seconds(job, space)
-        degrees = divisors(job.cluster.chips)[:4]
-        pins = [
-            {axis: (n,)}
-            for axis in ("tp", "cp", "pp", "dp", "microbatch")
-            for n in degrees
-            # a cp that pads the sequence is tried freely where it is a power of two
-            if axis != "cp" or job.T % n == 0 or n & (n - 1) == 0
-        ]
-        for name in ("schedule", "zero", "recompute", "sequence_parallel"):
-            pins += [{name: (value,)} for value in space.values(name)]
-        for pin in pins:
-            assert seconds(job, replace(space, **pin)) >= free * (1 - 1e-12), (
-                pin
-            )
 
 
 STRICT_IS_EMPTY = [
@@ -351,31 +316,6 @@ def test_the_answer_says_among_what_it_is_the_fastest() -> None:
         "kept": list(free.kept),
     }
     assert free.to_dict()["space"] == told
-
-
-def test_links_of_a_mesh_count_in_the_step() -> None:
-    """Two of eight MI300X have one of seven links between them: tensor-parallel traffic, of which
-    torchtitan hides nothing, takes nearly seven times as long, less the launches of both.
-    """
-    job = Job(
-        "llama3-8b",
-        "8xmi300x",
-        8,
-        framework="torchtitan",
-    )
-    dims = job.cluster.network.dims
-    switch = replace(
-        job.cluster.network, dims=(replace(dims[0], kind="switch"), *dims[1:])
-    )
-    layout = Layout(tp=2, dp=4)
-    times = [
-        predict(
-            replace(job, cluster=replace(job.cluster, network=n)), layout
-        ).time_s["tp_comm"]
-        for n in (job.cluster.network, switch)
-    ]
-    assert 6 < times[0] / times[1] < 7
-    assert oom.limit(job) > 0
 
 
 @pytest.mark.parametrize(

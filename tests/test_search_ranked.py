@@ -3,17 +3,10 @@
 from __future__ import annotations
 
 import random
-from dataclasses import replace
 
 import pytest
 
 from meshwright import Job, plan, predict
-from meshwright.describe.assumptions import (
-    REALISTIC,
-    ChipTime,
-    HidePass,
-    NetworkTime,
-)
 from meshwright.describe.layout import Layout
 from meshwright.describe.slices import axes
 from meshwright.prediction.replay import replay
@@ -90,27 +83,6 @@ def test_a_layout_is_shown_once() -> None:
     assert found.searched == len(answers(found)) == 2
 
 
-def test_limits_leave_out_nothing_within_them() -> None:
-    """What a search may not exceed, and what it keeps beside the best, against all rows: strict and
-    relaxed."""
-    rng = random.Random(11)
-    for _ in range(20):
-        job, space, relaxed = small(rng)
-        rows = brute(job, space, EVERY).rows
-        if not rows:
-            continue
-        within = rng.choice(rows)[0]
-        found = search(job, space, EVERY, within=within).rows
-        assert found == [
-            row for row in rows if row.merit <= within * (1 + 1e-12)
-        ]
-        assert not search(job, space, 1, within=rows[0].merit * 0.99).rows  # fmt: skip
-        near = search(job, space, 1, slack=0.1).rows
-        assert near == rows[: len(near)] and near
-        left = rows[len(near) :]
-        assert not left or left[0].merit > rows[0].merit * 1.1
-
-
 def test_both_numbers_are_shown() -> None:
     """A replay by itself, the one in the prediction, and the order of a plan."""
     job = Job("llama3-8b", "64xh100-sxm", 64)
@@ -139,32 +111,3 @@ def test_a_paper_is_answered_by_its_closed_form() -> None:
         assumptions="lbl-2024",
     )
     assert predict(job, Layout(tp=8, pp=8)).replayed_s is None
-
-
-def test_sends_and_a_heavy_last_stage_turn_the_order_of_schedules() -> None:
-    """Three schedules of 20 layers a stage: interleaving 20 chunks is slower than 10 and than a V,
-    by both numbers.
-
-    Sends decide: kernels as quick in a small stage as in a large one, and no gradients that slow
-    down what they hide behind.
-    """
-    layout = Layout(tp=2, cp=2, pp=4, dp=64, zero=2, sequence_parallel=False)
-    quiet = replace(REALISTIC.overlap, dp=HidePass("pass"))
-    how = replace(
-        REALISTIC,
-        chip=ChipTime("roofline"),
-        network=NetworkTime("best"),
-        overlap=quiet,
-    )
-    job = Job("llama3-70b", "1024xh100-sxm", 512, assumptions=how)
-    ways = (("interleaved", 20), ("interleaved", 10), ("zbv", 2))
-    found = [
-        predict(job, replace(layout, schedule=name, interleave=v))
-        for name, v in ways
-    ]
-    closed, exact = (
-        [p.step_time_s for p in found],
-        [p.replayed_s for p in found],
-    )
-    assert closed == pytest.approx(exact, rel=0.005)
-    assert exact[0] > exact[1] > exact[2]

@@ -42,16 +42,6 @@ def test_neighbours_are_the_predictions_of_the_changed_layouts() -> None:
             assert said["fits"] is said["needed_bytes"] is None
 
 
-def test_no_neighbour_that_fits_is_faster_than_the_best() -> None:
-    """The search is exact: whatever is one step away was looked at."""
-    own = FOUND.replayed_s or FOUND.step_time_s
-    searched = [
-        c for c in neighbours(JOB, BEST) if c.prediction and c.prediction.fits
-    ]
-    assert searched
-    assert min(c.seconds for c in searched if c.seconds) >= own * (1 - 1e-9)
-
-
 def test_replicas_take_the_chips_that_degrees_leave() -> None:
     for field in ("tp", "cp", "pp"):
         for value in (1, 2, 4):
@@ -113,23 +103,6 @@ def test_pinned_values_are_plans_with_that_value() -> None:
             assert (choice.prediction and choice.prediction.layout) == (
                 one and one.layout
             )
-
-
-def test_a_choice_costs_at_most_what_the_neighbour_costs() -> None:
-    """Searching the rest again never makes it slower than keeping the rest."""
-    near = {(c.field, c.value): c for c in neighbours(JOB, BEST)}
-    fixed = ("cp", "pp", "microbatch", "schedule", "interleave", "recompute")
-    space = Space(**{field: (getattr(BEST, field),) for field in fixed})
-    for choice in pin_values(JOB, space, BEST):
-        other = near.get((choice.field, choice.value))
-        if (
-            other
-            and other.prediction
-            and other.prediction.fits
-            and choice.seconds
-            and other.seconds
-        ):
-            assert choice.seconds <= other.seconds * (1 + 1e-9)
 
 
 BIG = Job("llama3-70b", "1024xh100-sxm", batch=512, framework="unknown")

@@ -9,9 +9,6 @@ from itertools import product
 from operator import attrgetter
 from typing import Any
 
-import numpy as np
-import pytest
-
 from by_hand import CHIP, MODEL, SET
 from meshwright import assumptions
 from meshwright.describe.cluster import Cluster
@@ -20,7 +17,7 @@ from meshwright.describe.layout import Layout
 from meshwright.describe.model import Model, MoE
 from meshwright.describe.network import Dim, Network
 from meshwright.layout import rules
-from meshwright.search import Space, brute, distinct, plan
+from meshwright.search import Space, brute, plan
 
 DENSE = replace(
     MODEL,
@@ -62,50 +59,6 @@ def test_panels_of_summa() -> None:
     assert {(x.tp, x.cp, x.panels) for x in found} == expected
     cut = Layout(tp=5, cp=2, microbatch=5, scheme="summa")
     assert rules.SEQUENCE.holds(job(), cut), "no tokens are cut over tp"
-
-
-def numbered(columns: list[Any]) -> tuple[list[int], list[int]]:
-    """(first row of each different row, which of these each row is), by a plain loop."""
-    rows = [*zip(*np.broadcast_arrays(*columns), strict=True)]
-    first: dict[tuple[float, ...], int] = {}
-    for n, row in enumerate(rows):
-        first.setdefault(row, n)
-    return [*first.values()], [first[row] for row in rows]
-
-
-COLUMNS = {
-    # a whole number of 80 bits, of which 64 would lose the first
-    "beyond 64 bits": [
-        [65535.0 * (n >> bit & 1) for n in range(32)] for bit in range(5)
-    ],
-    # of 62 bits, then one more
-    "beyond, then few": [
-        [largest * (n >> bit & 1) for n in range(32)]
-        for bit, largest in enumerate(
-            (65535.0, 65535.0, 65535.0, 16383.0, 1.0)
-        )
-    ],
-    "fractions": [[0.5, 1.0, 0.5, 1.5, 1.0], [2.0, 2.0, 2.0, 2.0, 2.0]],
-    "whole": [[3.0, 1.0, 3.0, 0.0, 1.0, 3.0], [1.0, 0.0, 1.0, 0.0, 1.0, 0.0]],
-    "few of many": [
-        [7.0, 0.0, 7.0, 2.0] * 20,
-        [900000.0, 5.0] * 40,
-        [1.0, 2.0, 3.0, 4.0] * 20,
-    ],
-    "large": [[2.0**21, 1.0, 2.0**21 + 1, 1.0]],
-    "far apart": [[0.0, 1.0, 1.0], [100.0, 1.0, 0.0]],
-    "one for all rows": [[3.0], [1.0, 2.0, 1.0]],
-    "all alike": [[4.0] * 9, [1.0] * 9],
-}
-
-
-@pytest.mark.parametrize("kind", COLUMNS)
-def test_rows_that_are_different(kind: str) -> None:
-    columns = COLUMNS[kind]
-    index, number = distinct([np.array(column) for column in columns])
-    first, of = numbered(columns)
-    assert sorted(index.tolist()) == first
-    assert index[number].tolist() == of
 
 
 # Options.
