@@ -115,11 +115,15 @@ def timeline_of_order(
     """
     d = dependencies(order, stage_of)
     seconds = durations if callable(durations) else _by_stage(durations)
-    plain = isinstance(send_s, float | int)
     rank, stage, number = (
         d.rank.tolist(),
         d.stage.tolist(),
         d.microbatch.tolist(),
+    )
+    hops = (
+        [send_s] * max(len(stage), 1)
+        if isinstance(send_s, float | int)
+        else send_s
     )
     kind = [action.kind for actions in order for action in actions]
     starts = [0.0] * len(kind)
@@ -132,7 +136,7 @@ def timeline_of_order(
         if need != NOTHING:
             arrives = ends[need]
             if boundary != NOTHING:
-                arrives += send_s if plain else send_s[boundary]
+                arrives += hops[boundary]
                 part = "F" if kind[k] == "F" else "I"
                 at = rank[need], rank[k], part, stage[need], number[k]
                 sends.append(Send(*at, ends[need], arrives))
