@@ -11,11 +11,18 @@ from __future__ import annotations
 import ast
 import operator
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import cache, partial
-from typing import Any
+from typing import Any, Protocol
 
-Formula = Callable[[Mapping[str, Any]], Any]
+
+class NamedValues(Protocol):
+    """What the names in a formula stand for; KeyError for one that is none."""
+
+    def __getitem__(self, name: str, /) -> Any: ...
+
+
+Formula = Callable[[NamedValues], Any]
 BINARY: dict[type, Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
@@ -43,7 +50,7 @@ UNARY: dict[type, Callable[[Any], Any]] = {
 }
 
 
-def worked_out(text: str, names: Mapping[str, Any]) -> Any:
+def worked_out(text: str, names: NamedValues) -> Any:
     """The value of a formula.  Raises ValueError for a text that is none, and what its functions
     and operators raise.
     """
@@ -77,7 +84,7 @@ def calls(text: str, among: tuple[str, ...]) -> tuple[Formula, ...]:
     )
 
 
-def filled_in(text: str, names: Mapping[str, Any]) -> str:
+def filled_in(text: str, names: NamedValues) -> str:
     """A sentence with the values of the formulas that stand in its braces."""
     return BRACES.sub(lambda m: str(worked_out(m[1], names)), text)
 
@@ -122,7 +129,7 @@ def _part(node: ast.expr) -> Formula:
     raise ValueError(f"no part of a formula: {ast.unparse(node)[:80]}")
 
 
-def _dotted(path: str, names: Mapping[str, Any]) -> Any:
+def _dotted(path: str, names: NamedValues) -> Any:
     """The value of a name with dots, which only some mappings have."""
     try:
         return names[path]

@@ -10,7 +10,6 @@ from .keys import NO, YES, Keys
 from .shared import (
     COPIES,
     SHARDING,
-    runs_fsdp2,
     runs_on,
 )
 
@@ -64,7 +63,7 @@ def zero(k: Keys) -> int:
     if not fsdp:
         k.alone = True
         return 0
-    runs_fsdp2(k)
+    runs_on(k, "fsdp2")
     stage, copies = SHARDING.get(word, (2 if word in NO else 3, False))
     if copies:
         k.leave("fsdp", COPIES)

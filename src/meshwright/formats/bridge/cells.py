@@ -22,26 +22,18 @@ from ...errors import BadInput
 from ..formulas import calls, filled_in, names_in, worked_out
 from .keys import Keys
 from .shared import (
-    SHARDING,
     accumulated,
-    batch_of_parts,
-    class_of_optimizer,
     compiles,
-    hub_model,
     hub_name,
     inside,
-    layers_of,
-    left_of,
     megatron_settings,
-    model_named,
     name_of,
     optimizer_named,
-    replicas_left,
     run_length,
     run_tokens,
-    runs_fsdp2,
     runs_on,
     shards,
+    strange,
     value_in_words,
 )
 from .table import UNSAID, Cell, Format
@@ -59,27 +51,26 @@ NAMED: Mapping[str, Mapping[str, Any]] = {
 """Fields whose values have names."""
 
 
-def read_cell(format: Format, path: str, cell: Cell, keys: Keys) -> Any:
+def read_cell(path: str, cell: Cell, keys: Keys) -> Any:
     """What a file says of one field; None if nothing.  Raises BadInput for what a row refuses."""
-    names = KeyNames(format, keys)
-    if cell.when and not worked_out(cell.when, names):
+    if cell.when and not worked_out(cell.when, keys):
         return None
     for formula, why in cell.demand:
-        if worked_out(formula, names):
-            raise BadInput(filled_in(why, names))
-    value = _value_of_cell(format, path, cell, keys=keys, names=names)
+        if worked_out(formula, keys):
+            raise BadInput(filled_in(why, keys))
+    value = _value_of_cell(path, cell, keys)
     for formula, key, why in cell.left:
-        if worked_out(formula, names):
-            keys.leave(key, filled_in(why, names))
+        if worked_out(formula, keys):
+            keys.leave(key, filled_in(why, keys))
     for formula, key, why in cell.unread:
-        if worked_out(formula, names):
-            keys.unreadable(key, filled_in(why, names))
+        if worked_out(formula, keys):
+            keys.unreadable(key, filled_in(why, keys))
     for formula, framework in cell.runs:
-        if worked_out(formula, names):
-            run_by(keys, framework)
+        if worked_out(formula, keys):
+            runs_on(keys, framework)
     for formula, note in cell.notes:
-        if worked_out(formula, names):
-            keys.notes.append(filled_in(note, names))
+        if worked_out(formula, keys):
+            keys.notes.append(filled_in(note, keys))
     if path == "job.batch" and {*cell.keys} & keys.unread:
         return None
     if path == "job.batch" and isinstance(value, int):
@@ -87,9 +78,7 @@ def read_cell(format: Format, path: str, cell: Cell, keys: Keys) -> Any:
     return value
 
 
-def _value_of_cell(
-    format: Format, path: str, cell: Cell, keys: Keys, names: KeyNames
-) -> Any:
+def _value_of_cell(path: str, cell: Cell, keys: Keys) -> Any:
     """The value that the kind of row reads."""
     if cell.reader:
         return function_named(cell.reader)(keys)
@@ -102,14 +91,15 @@ def _value_of_cell(
         return max(keys.product(*cell.product), 1)
     if cell.formula:
         # a key that is judged by its value is said where it has another than the usual
+        format = keys.format
         judged = {k for k in cell.keys if k in format.usual or format.why(k)}
         keys.used |= {*cell.keys} & {*keys.said} - judged
-        value = worked_out(cell.formula, names)
+        value = worked_out(cell.formula, keys)
         # also keys that did not count here must be readable
         if value is not None:
             for text in with_let(cell.formula, format):
                 for call in calls(text, CHECKED):
-                    call(names)
+                    call(keys)
         return value
     if cell.where and keys.degree(cell.where) == 1:
         keys.used |= {*cell.keys} & {*keys.said}
@@ -151,61 +141,6 @@ def function_named(name: str) -> Callable[..., Any]:
     return code
 
 
-class KeyNames(dict[str, Any]):
-    """What the names in a format's formulas stand for: readers of keys, fields read before, and the
-    format's own `let`, each worked out anew where it is asked for."""
-
-    def __init__(self, format: Format, keys: Keys) -> None:
-        readers = "whole number word flag switch choice get items degree so_far product"
-        super().__init__(
-            {name: getattr(keys, name) for name in readers.split()}
-        )
-        self.update(
-            text=lambda key: str(keys.get(key)),
-            said=lambda key: key in keys.said,
-            section=lambda name: any(
-                key.startswith(f"{name}.") for key in keys.said
-            ),
-            optimizer=partial(optimizer_named, keys),
-            class_of_optimizer=partial(class_of_optimizer, keys),
-            replicas=lambda: replicas_left(keys),
-            layers=lambda: layers_of(keys),
-            named=lambda: isinstance(keys.so_far("model"), str),
-            fsdp_stage=lambda word, usual: SHARDING.get(word, (usual, False))[
-                0
-            ],
-            copied=lambda word: SHARDING.get(word, (0, False))[1],
-            SHARDING=SHARDING,
-            upper=str.upper,
-            place=lambda word, words: (
-                words.index(word) if word in words else None
-            ),
-            leading=leading_number,
-            table=lambda **fields: {
-                k: v for k, v in fields.items() if v is not None
-            },
-            joined=lambda *parts: "+".join(filter(None, parts)) or None,
-            shown=lambda number: f"{number:g}",
-            chips=keys.chips,
-            title=keys.title,
-            left=lambda: left_of(keys),
-            strange=strange,
-            hub=lambda name: hub_model(keys, name, format.name),
-            batch_of_parts=partial(batch_of_parts, keys, format),
-            model=lambda name, of=format.name: model_named(keys, name, of),
-            max=max,
-            min=min,
-            int=int,
-            str=str,
-            round=round,
-            len=len,
-        )
-        self.let = format.let
-
-    def __missing__(self, name: str) -> Any:
-        return worked_out(self.let[name], self)
-
-
 def with_let(formula: str, format: Format) -> Iterator[str]:
     """The formula, and those of the format's names that it is made of."""
     yield formula
@@ -213,29 +148,8 @@ def with_let(formula: str, format: Format) -> Iterator[str]:
         yield from with_let(format.let[name], format)
 
 
-def strange(words: Iterable[str], known: tuple[str, ...]) -> str:
-    """The words that fit none of the patterns, in a sentence; empty if all do."""
-    return ", ".join(
-        w for w in words if not any(fnmatchcase(w, p) for p in known)
-    )
-
-
 CHECKED = ("whole", "number", "switch", "choice")
 """Readers of keys that refuse some values."""
-
-
-def run_by(keys: Keys, framework: str) -> None:
-    """The profile of what runs a file."""
-    if framework == "fsdp2":
-        runs_fsdp2(keys)
-    else:
-        runs_on(keys, framework)
-
-
-def leading_number(text: str) -> int | None:
-    """127 of "(127, 0)"."""
-    match = re.search(r"-?\d+", text)
-    return int(match[0]) if match else None
 
 
 class PlanNames(dict[str, Any]):
@@ -245,19 +159,11 @@ class PlanNames(dict[str, Any]):
 
     def __init__(self, job: Job, format: Format) -> None:
         l = job.layout
+        of_job = (accumulated, compiles, shards, hub_name, inside)
         super().__init__(
-            accumulated=partial(accumulated, job),
-            compiles=partial(compiles, job),
-            shards=partial(shards, job),
-            hub_name=partial(hub_name, job),
-            inside=partial(inside, job),
-            megatron_settings=partial(megatron_settings, job),
+            {f.__name__: partial(f, job) for f in (*of_job, megatron_settings)}
+            | {f.__name__: f for f in (strange, int, len, max, str)},
             model_name=partial(name_of, job, format.name),
-            strange=strange,
-            int=int,
-            len=len,
-            max=max,
-            str=str,
         )
         self.tables = {
             "job": job,

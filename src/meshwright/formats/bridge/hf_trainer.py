@@ -5,7 +5,7 @@ from __future__ import annotations
 from ...describe.read import brief
 from . import axolotl
 from .keys import Keys
-from .shared import SHARDING, runs_fsdp2
+from .shared import SHARDING, runs_on
 
 WRAPPED = ("auto_wrap", "true", "2")
 """Words of `fsdp` with which each layer is a unit of its own."""
@@ -35,7 +35,7 @@ def zero_swift(k: Keys) -> int:
     """ms-swift has a configuration of its own for FSDP 2, by that name."""
     if k.word("fsdp") != "fsdp2":
         return fsdp_zero(k)
-    runs_fsdp2(k)
+    runs_on(k, "fsdp2")
     return 3
 
 
@@ -52,5 +52,5 @@ def zero_v1(k: Keys) -> int:
         k.unreadable("dist_config.name", f"{brief(name)}: give --zero")
     if name not in FSDP2:
         return 0
-    runs_fsdp2(k)
+    runs_on(k, "fsdp2")
     return 3 if k.switch("dist_config.reshard_after_forward", True) else 2

@@ -1,15 +1,20 @@
-"""What a foreign file says, and which of it was understood."""
+"""What a foreign file says, and which of it was understood; what the names in the formulas of its
+format's rows stand for.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from math import prod
 from typing import Any
 
 from ...describe.read import brief
 from ...errors import BadInput
+from ..formulas import worked_out
+from .table import Format
 
 OFF = (None, False, "", "none", "None", "null")
 """Values of a key that switch something off."""
@@ -19,15 +24,27 @@ REFERENCE = re.compile(r"cfg(\.\w+)+|\$\{[\w.]+\}")
 MOST = 1e18
 """No number of a configuration is as large."""
 NO = ("false", "no", "off", "0")
+READERS = (
+    *("whole", "number", "word", "flag", "switch", "choice", "get", "items"),
+    *("degree", "so_far", "product", "chips", "title"),
+)
+"""What of `Keys` a formula may name."""
+FUNCTIONS: dict[str, Callable[..., Any]] = {}
+"""Name in a formula -> function of the keys, and of what stands in its brackets (`shared`)."""
+PLAIN: Mapping[str, Any] = {
+    f.__name__: f for f in (max, min, int, str, round, len)
+}
+"""Functions of Python that every formula may name."""
 
 
 @dataclass
 class Keys:
-    """The keys of a file with their values; remembers which were asked for."""
+    """The keys of a file with their values; remembers which were asked for. Formulas find in it
+    what their names stand for, each worked out anew: `let` of the format, `FUNCTIONS`, `READERS`.
+    """
 
     said: Mapping[str, Any]
-    title: str
-    """Of the format, for errors."""
+    format: Format
     used: set[str] = field(default_factory=set)
     left: dict[str, str] = field(default_factory=dict)
     """Key -> why it is not in the job, one sentence."""
@@ -41,6 +58,18 @@ class Keys:
     """What has been read so far: table -> field -> value."""
     alone: bool = False
     """Neither FSDP nor DeepSpeed holds the weights: each rank has all, as they were loaded."""
+
+    def __getitem__(self, name: str) -> Any:
+        if name in self.format.let:
+            return worked_out(self.format.let[name], self)
+        if name in FUNCTIONS:
+            return partial(FUNCTIONS[name], self)
+        return getattr(self, name) if name in READERS else PLAIN[name]
+
+    @property
+    def title(self) -> str:
+        """Of the format, for errors."""
+        return self.format.title
 
     def get(self, key: str, default: Any = None) -> Any:
         """The value of a key, which is understood; the default where it is off or missing."""

@@ -10,7 +10,6 @@ from ...describe.framework import framework
 from ...describe.job import PRECISIONS, with_gradients
 from ...describe.layout import Layout
 from ...errors import BadInput
-from ..formulas import worked_out
 from . import cells
 from .keys import Keys
 from .table import Format
@@ -89,7 +88,7 @@ def understood(format: Format, said: FileKeys) -> ForeignFile:
         named = {**configurations.get(str(named.get(key)), {}), **named}
     keys = Keys(
         {**format.defaults, **named},
-        format.title,
+        format,
         chips=said.chips,
         notes=[*said.notes, *format.notes],
     )
@@ -105,7 +104,7 @@ def understood(format: Format, said: FileKeys) -> ForeignFile:
             keys.tables.get("model"), str
         ):
             continue
-        value = cells.read_cell(format, path, cell, keys)
+        value = cells.read_cell(path, cell, keys)
         table, _, name = path.partition(".")
         if value is None:
             continue
@@ -170,7 +169,7 @@ def train_as_loaded(format: Format, keys: Keys, job: dict[str, Any]) -> None:
     """
     if not keys.alone or "loaded" not in format.let:
         return
-    loaded = worked_out("loaded", cells.KeyNames(format, keys))
+    loaded = keys["loaded"]
     optimizer = format.cells.get("job.optimizer")
     named = job.get("optimizer", "adamw")
     other = {*keys.left} & {*(optimizer.keys if optimizer else ())}

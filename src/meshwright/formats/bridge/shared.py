@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import fields, is_dataclass, replace
+from fnmatch import fnmatchcase
 from math import prod
 from typing import Any
 
@@ -16,7 +18,7 @@ from ...describe.read import brief
 from ...errors import BadInput
 from ...layout import beside
 from ...layout.placement import placed
-from .keys import Keys
+from .keys import FUNCTIONS, Keys
 from .table import Format, get
 
 Out = dict[str, Any]
@@ -72,9 +74,11 @@ def layers_of(k: Keys) -> int:
     return int(layers) if layers.isdecimal() else 0
 
 
-def model_named(k: Keys, name: str, format: str) -> str | None:
-    """Our name of a model that a format calls so; None, and said so, for one not known here."""
-    models = get(format).models
+def model_named(k: Keys, name: str, of: str = "") -> str | None:
+    """Our name of a model that the format, or another, calls so; None, and said so, for one not
+    known here.
+    """
+    models = (get(of) if of else k.format).models
     if name in models:
         return models[name]
     if catalog.has("models", name):
@@ -93,7 +97,7 @@ def ask_for_vocabulary(k: Keys) -> None:
     ]
 
 
-def hub_model(k: Keys, given: object, format: str) -> object:
+def hub_model(k: Keys, given: object) -> object:
     """The model of the catalogue by its name on Hugging Face, or a folder's config.json."""
     name = str(given or "")
     short = name.rpartition("/")[2]
@@ -102,14 +106,14 @@ def hub_model(k: Keys, given: object, format: str) -> object:
             return catalog.model(word).name
     if name.startswith(("./", "/", "../")):
         return {"config": name}
-    return model_named(k, name, format) if name else None
+    return model_named(k, name) if name else None
 
 
-def batch_of_parts(k: Keys, format: Format, key: str) -> str | None:
+def batch_of_parts(k: Keys, key: str) -> str | None:
     """Microbatch times accumulation times replicas; None where nobody says how many there are."""
     parts = k.whole(key, 1) or 1
     ranks = replicas_left(k)
-    factors = {key, *format.cells["layout.microbatch"].keys}
+    factors = {key, *k.format.cells["layout.microbatch"].keys}
     if factors & k.unread or not ranks:
         return None
     return f"{k.degree('layout.microbatch') * parts * ranks}seq"
@@ -288,16 +292,29 @@ def class_of_optimizer(k: Keys, key: str) -> str | None:
     return "adamw-no-master" if alone else name
 
 
+def leading_number(k: Keys, text: str) -> int | None:
+    """127 of "(127, 0)"."""
+    match = re.search(r"-?\d+", text)
+    return int(match[0]) if match else None
+
+
+def strange(words: Iterable[str], known: tuple[str, ...]) -> str:
+    """The words that fit none of the patterns, in a sentence; empty if all do."""
+    return ", ".join(
+        w for w in words if not any(fnmatchcase(w, p) for p in known)
+    )
+
+
 def runs_on(k: Keys, framework: str) -> None:
-    """The profile of the software that reads the file."""
-    k.tables.setdefault("job", {})["framework"] = framework
-
-
-def runs_fsdp2(k: Keys) -> None:
-    """FSDP beside tp or cp is PyTorch's second, which torchtitan runs; compiled only if asked."""
-    if k.degree("layout.tp") * k.degree("layout.cp") > 1:
-        runs_on(k, "torchtitan")
+    """The profile of the software that runs a file. fsdp2: FSDP beside tp or cp is PyTorch's
+    second, which torchtitan runs; compiled only if asked.
+    """
+    if framework == "fsdp2":
+        if k.degree("layout.tp") * k.degree("layout.cp") == 1:
+            return
+        framework = "torchtitan"
         k.tables.setdefault("software", {}).setdefault("compiled", False)
+    k.tables.setdefault("job", {})["framework"] = framework
 
 
 def run_tokens(k: Keys, key: str, unit: str) -> float | None:
@@ -377,3 +394,29 @@ def value_in_words(path: str, value: Any) -> str:
         )
     text = str(getattr(value, "name", value))[:60]
     return text.lower() if isinstance(value, bool) else text
+
+
+FUNCTIONS.update(
+    text=lambda k, key: str(k.get(key)),
+    said=lambda k, key: key in k.said,
+    section=lambda k, name: any(key.startswith(f"{name}.") for key in k.said),
+    optimizer=optimizer_named,
+    class_of_optimizer=class_of_optimizer,
+    replicas=replicas_left,
+    left=left_of,
+    layers=layers_of,
+    named=lambda k: isinstance(k.so_far("model"), str),
+    model=model_named,
+    hub=hub_model,
+    batch_of_parts=batch_of_parts,
+    fsdp_stage=lambda k, word, usual: SHARDING.get(word, (usual, False))[0],
+    copied=lambda k, word: SHARDING.get(word, (0, False))[1],
+    strategies=lambda k: SHARDING,
+    leading=leading_number,
+    strange=lambda k, words, known: strange(words, known),
+    place=lambda k, word, among: among.index(word) if word in among else None,
+    table=lambda k, **of: {n: v for n, v in of.items() if v is not None},
+    joined=lambda k, *parts: "+".join(filter(None, parts)) or None,
+    shown=lambda k, number: f"{number:g}",
+    upper=lambda k, word: word.upper(),
+)

@@ -25,7 +25,7 @@ Readers, writers, what a writer refuses and the table of the documentation follo
     { reader = "megatron:stages" }              read, or written, by a function of that module: what
     { writer = "megatron:stages" }              no row can say, such as layers of stages
 
-Formulas (`formats.formulas`) of a file's keys have the names of `cells.KeyNames` and those that a
+Formulas (`formats.formulas`) of a file's keys have the names of `keys.Keys` and those that a
 format has in `let`; formulas of a plan the fields of a job, such as layout.tp (`cells.PlanNames`).
 In a sentence a formula may stand in braces.
 
@@ -85,7 +85,7 @@ class Cell:
     why: str = ""
     """Why the tool has no other value: a sentence's end, for the refusal."""
     formula: str = ""
-    """What the keys say together, read and not written: `cells.KeyNames` are its names."""
+    """What the keys say together, read and not written: `keys.Keys` are its names."""
     when: str = ""
     """A formula of keys: where it is false the row is not read."""
     put: Mapping[str, str] = EMPTY

@@ -18,14 +18,14 @@ def torchtune_model(k: Keys) -> object:
         "torchtune.models."
     )
     name = re.sub(r"\.(q?lora_)", ".", path)
-    return model_named(k, name, "torchtune") if name else None
+    return model_named(k, name) if name else None
 
 
 def litgpt_model(k: Keys) -> object:
     """Its name, or the last two folders of its checkpoint: checkpoints/meta-llama/Llama-3.2-1B."""
     folders = str(k.get("checkpoint_dir", "")).strip("/").split("/")
     name = k.get("model_name") or "/".join(folders[-2:])
-    return hub_model(k, name, "litgpt")
+    return hub_model(k, name)
 
 
 def olmo_tokens(k: Keys) -> float | None:
@@ -81,7 +81,7 @@ def levanter_model(k: Keys) -> object:
         return None
     if "model_name_or_path" in k.said:
         k.notes.append(TUNED)
-    return hub_model(k, names[0], "levanter")
+    return hub_model(k, names[0])
 
 
 def levanter_vocab(k: Keys) -> int | None:
