@@ -34,11 +34,8 @@ PRIOR = 1.0
 
 def scale(ratios: Sequence[float]) -> float:
     """The scale from measured over predicted of some steps."""
-    ordered = sorted(math.log(ratio) for ratio in ratios)
-    middle = (
-        ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]
-    ) / 2
-    return math.exp(middle * len(ordered) / (len(ordered) + PRIOR))
+    middle = median(math.log(ratio) for ratio in ratios)
+    return math.exp(middle * len(ratios) / (len(ratios) + PRIOR))
 
 
 def demand_enough(ratios: Sequence[float]) -> None:

@@ -148,6 +148,19 @@ def virtual_pipelines(
     ]
 
 
+def stages_of_rank(parts: Sequence[StepPart]) -> list[int]:
+    """The stages that a rank works on, ascending: chunk 0, 1, ..."""
+    return sorted({part.stage for part in parts})
+
+
+def actions_of_rank(parts: Sequence[StepPart]) -> list[Action]:
+    """What a rank did, in its order, stages as its chunks."""
+    chunk = {stage: i for i, stage in enumerate(stages_of_rank(parts))}
+    return [
+        Action(part.kind, chunk[part.stage], part.microbatch) for part in parts
+    ]
+
+
 def _pipeline(
     by_rank: Sequence[Sequence[RankRecord]], k: int
 ) -> RecordedPipeline:
@@ -165,14 +178,8 @@ def _pipeline(
                 f"the record of rank {group[0].rank} does not hold the same actions as its"
                 " neighbours, each once"
             )
-        held = sorted({part.stage for part in rows[0]})
-        order.append(
-            [
-                Action(part.kind, held.index(part.stage), part.microbatch)
-                for part in rows[0]
-            ]
-        )
-        stages.append(held)
+        order.append(actions_of_rank(rows[0]))
+        stages.append(stages_of_rank(rows[0]))
         for parts in zip(*rows, strict=True):
             seconds[parts[0][:3]] = max(part.busy_s for part in parts)
     return RecordedPipeline(order, stages, seconds)
@@ -305,13 +312,7 @@ def on_the_clock(ranks: Sequence[RankRecord], k: int) -> Timeline:
     for record in line:
         step = record.steps[k]
         parts: list[StepPart] = step.actions
-        held = sorted({part.stage for part in parts})
-        order.append(
-            [
-                Action(part.kind, held.index(part.stage), part.microbatch)
-                for part in parts
-            ]
-        )
+        order.append(actions_of_rank(parts))
         stages.append([part.stage for part in parts])
         starts.append(
             [part.start_s + step.began_unix_s - zero for part in parts]
