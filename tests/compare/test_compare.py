@@ -33,6 +33,14 @@ LAYOUTS = {
 }
 
 
+Passes = list[tuple[float, float, float]]
+
+
+def ran(folder: Path, name: str, passes: Passes) -> RecordedRun:
+    """What is recorded of a run under one of the layouts."""
+    return read_run(pipeline_run(folder, LAYOUTS[name], passes))
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """Of a run of four equal stages under 1F1B."""
@@ -54,15 +62,8 @@ def test_bubbles_of_a_run_are_those_of_its_schedule(
     layout = LAYOUTS[name]
     chunks = int(get(name).chunks(layout.interleave))
     f, i, w = 1.0, 1.25, 0.75
-    found = compare(
-        read_run(
-            pipeline_run(
-                tmp_path / "run",
-                layout,
-                [(f / chunks, i / chunks, w / chunks)] * 4 * chunks,
-            )
-        )
-    ).virtual
+    equal = [(f / chunks, i / chunks, w / chunks)] * 4 * chunks
+    found = compare(ran(tmp_path, name, equal)).virtual
     assert found
     expected = SCHEDULES[name].bubble(4, 8, layout.interleave, f, i, w) / (
         8 * (f + i + w)
@@ -86,15 +87,8 @@ def test_bubbles_of_a_run_are_those_of_its_schedule(
 def test_causes_and_remainder_add_up_to_the_measured_step(
     tmp_path: Path,
 ) -> None:
-    found = compare(
-        read_run(
-            pipeline_run(
-                tmp_path / "run",
-                LAYOUTS["1f1b"],
-                [(1.0, 1.0, 1.0), (1.0, 1.5, 1.0)] * 2,
-            )
-        )
-    )
+    passes = [(1.0, 1.0, 1.0), (1.0, 1.5, 1.0)] * 2
+    found = compare(ran(tmp_path, "1f1b", passes))
     step = found.step
     assert step and step.rank in (1, 3)
     by = {cause.name: cause for cause in step.causes}
@@ -128,20 +122,12 @@ def test_causes_and_remainder_add_up_to_the_measured_step(
 def test_a_straggler_is_named_by_its_rank(tmp_path: Path) -> None:
     """The third of four equal stages takes twice as long; then none does, though all are slow."""
     slow = [(1.0, 1.0, 1.0)] * 2 + [(2.0, 2.0, 2.0), (1.0, 1.0, 1.0)]
-    why = [
-        *compare(
-            read_run(pipeline_run(tmp_path / "slow", LAYOUTS["1f1b"], slow))
-        ).why()
-    ]
+    why = [*compare(ran(tmp_path / "slow", "1f1b", slow)).why()]
     named = [line for line in why if "straggler" in line]
     assert len(named) == 1 and named[0].startswith("rank 2 on ")
     assert not any("the machine is slower" in line for line in why)
     even = [(2.0, 2.0, 2.0)] * 4
-    why = [
-        *compare(
-            read_run(pipeline_run(tmp_path / "even", LAYOUTS["1f1b"], even))
-        ).why()
-    ]
+    why = [*compare(ran(tmp_path / "even", "1f1b", even)).why()]
     assert not any("straggler" in line for line in why)
 
 
@@ -297,10 +283,7 @@ def test_replicas_are_pipelines_of_their_own(run: RecordedRun) -> None:
 @pytest.fixture
 def interleaved(tmp_path: Path) -> RecordedRun:
     """Eight stages in two chunks a rank."""
-    folder = tmp_path / "run"
-    return read_run(
-        pipeline_run(folder, LAYOUTS["interleaved"], [(0.5, 0.6, 0.4)] * 8)
-    )
+    return ran(tmp_path, "interleaved", [(0.5, 0.6, 0.4)] * 8)
 
 
 def slower(run: RecordedRun, times: Callable[[int, int], float]) -> Virtual:
@@ -438,15 +421,8 @@ def test_timelines_are_drawn_one_above_the_other(
 def test_unequal_stages_count_as_idle_time_but_not_with_equally_busy_ranks(
     tmp_path: Path,
 ) -> None:
-    found = virtual(
-        read_run(
-            pipeline_run(
-                tmp_path / "run",
-                LAYOUTS["1f1b"],
-                [(1.0, 1.0, 1.0), (1.25, 1.25, 1.25)] * 2,
-            )
-        )
-    )
+    passes = [(1.0, 1.0, 1.0), (1.25, 1.25, 1.25)] * 2
+    found = virtual(ran(tmp_path, "1f1b", passes))
     assert found.typical.busy_s == [24, 30, 24, 30]
     assert (
         found.bubble.measured
@@ -462,13 +438,7 @@ def test_unequal_stages_count_as_idle_time_but_not_with_equally_busy_ranks(
 
 
 def test_both_halves_of_split_backward_passes_count(tmp_path: Path) -> None:
-    step = compare(
-        read_run(
-            pipeline_run(
-                tmp_path / "run", LAYOUTS["zbv"], [(0.5, 0.75, 0.25)] * 8
-            )
-        )
-    ).step
+    step = compare(ran(tmp_path, "zbv", [(0.5, 0.75, 0.25)] * 8)).step
     assert step
     by = {cause.name: cause.measured_s for cause in step.causes}
     assert by["forward"] == pytest.approx(8) and by[
@@ -479,13 +449,7 @@ def test_both_halves_of_split_backward_passes_count(tmp_path: Path) -> None:
 def test_predicted_cpu_seconds_are_shown_where_a_machine_was_calibrated(
     tmp_path: Path,
 ) -> None:
-    found = compare(
-        read_run(
-            pipeline_run(
-                tmp_path / "run", LAYOUTS["1f1b"], [(1.0, 1.0, 1.0)] * 4
-            )
-        )
-    )
+    found = compare(ran(tmp_path, "1f1b", [(1.0, 1.0, 1.0)] * 4))
     assert found.to_dict()["cpu_s"] == {
         "predicted": None,
         "measured": pytest.approx(96),

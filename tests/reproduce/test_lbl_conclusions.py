@@ -61,7 +61,7 @@ def test_a_picture_has_the_letters_of_the_paper_and_the_gib_of_its_table() -> (
     )
     rows = [t.get_text() for t in figure.subfigs[0].axes[-1].get_yticklabels()]
     assert {"tp (n1)", "pp (np)", "dp (nd)"} < set(rows)
-    shown = figures.figure_row(figures.FigurePoint("one", 16384, p), p)
+    shown = figures.figure_row(p)
     # 61.2 GiB, in the text of the paper
     assert shown["memory GiB"] == pytest.approx(61.2, abs=0.05)
 
@@ -83,8 +83,8 @@ def test_table_a2_by_hand() -> None:
     assert projection.computed == 25600**2 / 32
     # the authors' own list of the same layer: 40.96 MB of projection weights
     case = spots.shipped_cases()["C"]
-    held = spots.weights_by_operation(spots.job_of(case))["attention/out"]
-    assert held * 2 == pytest.approx(40.96e6)
+    held = spots.operations_of(spots.job_of(case))["attention/out"]
+    assert held.weights * 2 == pytest.approx(40.96e6)
 
 
 def test_the_printed_layout_of_the_32k_vit_is_near_the_optimum() -> None:
@@ -113,10 +113,7 @@ def test_a_job_file_for_each_system() -> None:
 
 def test_the_sets_name_alone_gives_the_papers_numbers() -> None:
     """4.46 days and 65.67 GB at tp 8, pp 64 on 16,384 B200 in domains of 8."""
-    best = figures.fastest_layout(
-        "1d_tp", load_job(EXAMPLES / "b200-nvs8.toml")
-    )
-    p = best.prediction
+    p = figures.fastest_layout("1d_tp", load_job(EXAMPLES / "b200-nvs8.toml"))
     assert p and (p.layout.tp, p.layout.pp, p.layout.dp) == (8, 64, 32)
     again = predict(p.job, p.layout)
     assert again.step_time_s == pytest.approx(3.233, abs=5e-4)

@@ -63,7 +63,7 @@ def test_a_match_is_the_printed_number_to_its_digits(report):
 @pytest.mark.parametrize("case", CASES, ids=lambda c: c.id)
 def test_our_answer(case):
     rel = 4e-3 if case.id in ROUNDED else 1e-9
-    assert case.answer() == pytest.approx(case.expected, rel=rel)
+    assert case.answer() == pytest.approx(case.computed, rel=rel)
 
 
 def test_errata_show_what_should_have_been_printed(report):
@@ -83,18 +83,18 @@ def test_a_wrong_number_is_a_mismatch():
         == "mismatch"
     )
     assert (
-        published.judge(replace(case, expected=900.0), case).status
+        published.judge(replace(case, computed=900.0), case).status
         == "mismatch"
     )
     assert (
         published.judge(
-            replace(case, kind="erratum", expected=700.0), case
+            replace(case, kind="erratum", computed=700.0), case
         ).status
         == "mismatch"
     )
     assert (
         published.judge(
-            replace(case, kind="derived", printed=None, expected=700.0), case
+            replace(case, kind="derived", printed=None, computed=700.0), case
         ).status
         == "mismatch"
     )
@@ -106,9 +106,7 @@ def test_a_wrong_number_is_a_mismatch():
     )
     assert (
         "inputs differ"
-        in published.judge(
-            replace(case, asked=("", "alpha 3000", "")), case
-        ).note
+        in published.judge(replace(case, inputs="alpha 3000"), case).note
     )
 
 

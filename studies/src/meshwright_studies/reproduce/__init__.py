@@ -69,17 +69,11 @@ def reproduce(
         raise unknown("paper", paper, ["all", *PAPERS])
     files = find(against) if against is not None else {}
     if against is not None:
-        names = tuple(
-            n for n in names if any(f in files for f in PAPERS[n][1])
-        )
+        formats = [f for n in names for f in PAPERS[n][1]]
+        names = tuple(n for n in names if set(PAPERS[n][1]) & files.keys())
         if not names:
-            formats = " or ".join(
-                PAPERS[paper][1]
-                if paper != "all"
-                else ("lbl", "nccl", "epoch", "scaling-book")
-            )
             what = (
-                f"in the format {formats}"
+                f"in the format {' or '.join(formats)}"
                 if formats
                 else f"that {paper} could be held against"
             )

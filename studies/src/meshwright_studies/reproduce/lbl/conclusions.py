@@ -11,19 +11,15 @@ from statistics import median
 
 from meshwright import catalog
 from meshwright.describe.assumptions import LBL, Assumptions
-from meshwright.describe.cluster import Cluster
-from meshwright.describe.job import Job
 from meshwright.prediction.prediction import Prediction
 from meshwright.search import search
 
 from ..report import Check
 from . import figures, spots
 from .defects import LBL_CODE
-from .figures import SYSTEMS, VIT, FigurePoint
+from .figures import VIT, paper_job
 from .optima import space
-from .plots import speedups
-from .saved import FP16
-from .spots import job_of
+from .plots import speedups, system_days, systems
 from .statements import stated
 
 LEAST, MOST = 5.0, 10.0
@@ -139,43 +135,24 @@ def conclusions() -> Iterator[Conclusion]:
 
 
 @cache
-def fits_1d(a: Assumptions) -> float:
+def fits_1d(a: Assumptions) -> int:
     """Systems and sizes at which the ViT fits with 1D TP."""
-    return float(
-        sum(
-            len(
-                figures.optima_by_gpus(
-                    "1d_tp", model=VIT, gpu=gpu, nvs=nvs, a=a
-                )
-            )
-            for gpu, nvs in SYSTEMS
-        )
-    )
+    return sum(map(len, systems("1d_tp", VIT, a).values()))
 
 
-def summa_faster(a: Assumptions) -> float:
+def summa_faster(a: Assumptions) -> int:
     """Sizes at which SUMMA beats 2D TP on the ViT of figure 4b."""
     two, summa = (
-        by_size(figures.optima_by_gpus(s, model=VIT, gpu="b200", nvs=8, a=a))
-        for s in ("2d_tp_context", "2d_tp_summa")
+        system_days(strategy, VIT, a)["B200-NVS8"]
+        for strategy in ("2d_tp_context", "2d_tp_summa")
     )
-    return float(sum(summa[n] < two[n] for n in two if n in summa))
+    return sum(summa[n] < two[n] for n in two if n in summa)
 
 
-def by_size(points: tuple[FigurePoint, ...]) -> dict[int, float]:
-    """GPUs -> days."""
-    return {p.n: p.days for p in points if p.days}
-
-
-def split_sizes(a: Assumptions) -> float:
+def split_sizes(a: Assumptions) -> int:
     """Sizes of figure A3b whose optimum cuts in two dimensions."""
-    return float(
-        sum(
-            p.prediction.layout.cp > 1
-            for p in figures.points_of("A3b", a)
-            if p.prediction
-        )
-    )
+    points = figures.points_of("A3b", a)
+    return sum(int(p.prediction.layout.cp) > 1 for p in points)
 
 
 def gains(strategy: str, a: Assumptions) -> list[float]:
@@ -185,29 +162,23 @@ def gains(strategy: str, a: Assumptions) -> list[float]:
 
 def table_a2() -> Iterator[Check]:
     """Table A2, two rows: what the table prints for spot check C, and what one layer sends."""
-    job: Job = job_of(spots.shipped_cases()["C"])
-    n1 = job.layout.tp
-    n2 = job.layout.cp
-    b = job.layout.microbatch
-    rows = b * job.T / n2
-    two = job.precision.activation_bytes
-    sent = spots.sent_bytes(job)
-    norm = sent["attention/norm"]
-    all_columns = float(rows * job.model.hidden * two)
+    job = spots.job_of(spots.shipped_cases()["C"])
+    layout, hidden = job.layout, job.model.hidden
+    ops = spots.operations_of(job)
+    rows = layout.microbatch * job.T / layout.cp
+    norm = ops["attention/norm"].forward.comm
     yield Check(
         "table A2/SUMMA, bytes a norm all-reduces",
-        published=all_columns,
-        computed=norm,
+        published=float(rows * hidden * job.precision.activation_bytes),
+        computed=float(sum(m.bytes for m in norm)),
         status="erratum",
         note="a norm over hidden / n1 columns sums a mean and a variance of each token: 2 b l / n2"
         " numbers, not the b l e / n2 that is printed; the authors' code sends the statistics",
     )
-    printed = float(job.model.hidden**2 / n1)
-    held = spots.weights_by_operation(job)["attention/out"]
     yield Check(
         "table A2/SUMMA, weights of the projection on a GPU",
-        published=printed,
-        computed=held,
+        published=float(hidden**2 / layout.tp),
+        computed=float(ops["attention/out"].weights),
         status="erratum",
         note="SUMMA holds W in blocks of e / n1 x e / n2 and broadcasts panels, as for every other"
         " matrix; the row that is printed, a reduce-scatter with W of e / n1 x e, is that of 1D TP",
@@ -228,7 +199,7 @@ LISTED = 60
 def vit_32k() -> Check:
     """The printed layout among the fastest: how much slower it is than the optimum."""
     model = replace(
-        catalog.model("vit-era5"),
+        catalog.model(VIT),
         name="vit-32k",
         seq=32_400,
         layers=DEPTH,
@@ -236,10 +207,7 @@ def vit_32k() -> Check:
         heads=HEADS,
         ffn=4 * WIDTH,
     )
-    cluster = Cluster(
-        catalog.chip("lbl-a100"), catalog.network("lbl-a100-nvs4"), 512
-    )
-    job = Job(model, cluster, 1024, precision=FP16, assumptions=LBL)
+    job = paper_job(model, "a100", 4, n=512, batch=1024)
     layouts = search(job, space("2d_tp_context", job), LISTED).layouts
     rank = next(
         i

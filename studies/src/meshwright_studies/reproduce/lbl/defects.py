@@ -107,36 +107,31 @@ def compare_defects(
     tolerance of a match.
     """
 
-    def close(number: float, tolerance: float) -> bool:
-        return abs(number - published) <= tolerance * abs(published) + rounding
-
     ours = value(LBL)
     names = ", ".join(d.name for d in touching(layout))
-    if abs(ours - published) <= same * abs(published):
-        exact = abs(ours - published) <= EXACT * abs(published)
-        note = "" if exact or not names else "touched by " + names
-        return Check(id, published, computed=ours, status="match", note=note)
-    if close(ours, same):
-        note = "the rounding of the published number"
-        return Check(
-            id, published, computed=ours, status="explained", note=note
+
+    def verdict() -> tuple[str, str]:
+        off = abs(ours - published)
+        if off <= same * abs(published):
+            exact = off <= EXACT * abs(published) or not names
+            return "match", "" if exact else f"touched by {names}"
+        if off <= same * abs(published) + rounding:
+            return "explained", "the rounding of the published number"
+        steps = []
+        before, chosen = ours, LBL
+        for defect in touching(layout):
+            chosen = defect.switched_on(chosen)
+            after = value(chosen)
+            if after != before:
+                steps.append(f"{defect.name} {after - before:+.6g} {unit}")
+            before = after
+        if abs(before - published) <= EXACT * abs(published) + rounding:
+            return "explained", (
+                f"repaired {ours:.6g} {unit}; defects of the authors' code: {', '.join(steps)};"
+                f" together {before:.9g} {unit}, as published"
+            )
+        return "mismatch", (
+            f"defects that touch this layout: {names or 'none'}; with them {before:.6g} {unit}"
         )
-    steps = []
-    before = ours
-    chosen = LBL
-    for defect in touching(layout):
-        chosen = defect.switched_on(chosen)
-        after = value(chosen)
-        if after != before:
-            steps.append(f"{defect.name} {after - before:+.6g} {unit}")
-        before = after
-    if close(before, EXACT):
-        note = (
-            f"repaired {ours:.6g} {unit}; defects of the authors' code: {', '.join(steps)};"
-            f" together {before:.9g} {unit}, as published"
-        )
-        return Check(
-            id, published, computed=ours, status="explained", note=note
-        )
-    note = f"defects that touch this layout: {names or 'none'}; with them {before:.6g} {unit}"
-    return Check(id, published, computed=ours, status="mismatch", note=note)
+
+    return Check(id, published, ours, *verdict())

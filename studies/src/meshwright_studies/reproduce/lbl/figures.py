@@ -17,6 +17,7 @@ from meshwright import catalog
 from meshwright.describe.assumptions import LBL, Assumptions
 from meshwright.describe.cluster import Cluster
 from meshwright.describe.job import Job
+from meshwright.describe.model import Model
 from meshwright.prediction.prediction import Prediction
 
 from ... import shipped
@@ -71,49 +72,44 @@ def paper_figures() -> dict[str, LblFigure]:
 
 @dataclass(frozen=True)
 class FigurePoint:
-    """One bar or mark of a figure; no prediction where nothing fits."""
+    """One bar or mark of a figure."""
 
     label: str
-    n: int
-    prediction: Prediction | None
-    fits: bool = True
+    prediction: Prediction
 
     @property
-    def days(self) -> float | None:
-        """Days of the whole training run."""
-        return run_days(self.prediction) if self.prediction else None
+    def n(self) -> int:
+        """GPUs."""
+        return self.prediction.job.cluster.chips
 
 
 def paper_job(
-    model: str, gpu: str, nvs: int, n: int, a: Assumptions = LBL
+    model: Model | str,
+    gpu: str,
+    nvs: int,
+    n: int,
+    a: Assumptions = LBL,
+    batch: int = BATCH,
 ) -> Job:
     """A training job of the paper."""
     cluster = Cluster(
         catalog.chip(f"lbl-{gpu}"), catalog.network(f"lbl-{gpu}-nvs{nvs}"), n
     )
-    return Job(
-        catalog.model(model), cluster, BATCH, precision=FP16, assumptions=a
-    )
+    return Job(model, cluster, batch, precision=FP16, assumptions=a)
 
 
 def fastest_layout(
-    strategy: str,
-    job: Job,
-    label: str = "",
-    fitting: bool = True,
-    **fixed: tuple[int, ...],
-) -> FigurePoint:
+    strategy: str, job: Job, fitting: bool = True, **fixed: tuple[int, ...]
+) -> Prediction | None:
     """The fastest layout that fits, or of all; fixed: values of degrees that are given."""
     chip = job.cluster.chip
     if not fitting:
         chip = replace(chip, hbm_bytes=ANYTHING)
     asked = replace(job, cluster=replace(job.cluster, chip=chip))
     fastest = optimum(strategy, asked, **fixed)
-    n = job.cluster.chips
     if fastest is None:
-        return FigurePoint(label, n, None, False)
-    prediction = Prediction(replace(job, layout=fastest[1]), fastest[1])
-    return FigurePoint(label or str(n), n, prediction, prediction.fits)
+        return None
+    return Prediction(replace(job, layout=fastest[1]), fastest[1])
 
 
 @cache
@@ -127,9 +123,9 @@ def bars(number: str, a: Assumptions = LBL) -> tuple[FigurePoint, ...]:
         ranks = math.prod(given.get(axis, 1) for axis in ("tp", "cp", "pp"))
         label = of.label.format(**given, dp=LARGEST // ranks)
         fixed = {axis: (value,) for axis, value in given.items()}
-        points.append(
-            fastest_layout(of.strategy, job, label, fitting=False, **fixed)
-        )
+        fastest = fastest_layout(of.strategy, job, fitting=False, **fixed)
+        assert fastest
+        points.append(FigurePoint(label, fastest))
     return tuple(points)
 
 
@@ -140,11 +136,11 @@ def optima_by_gpus(
     """The optimum for each number of GPUs (figures 4, 5, A3, A4); points where nothing fits are
     left out.
     """
-    points = (
-        fastest_layout(strategy, paper_job(model, gpu, nvs, n=n, a=a))
+    every = {
+        n: fastest_layout(strategy, paper_job(model, gpu, nvs, n=n, a=a))
         for n in SIZES
-    )
-    return tuple(p for p in points if p.prediction)
+    }
+    return tuple(FigurePoint(str(n), p) for n, p in every.items() if p)
 
 
 def points_of(number: str, a: Assumptions = LBL) -> tuple[FigurePoint, ...]:
@@ -198,10 +194,10 @@ def _days(
         hbm_bandwidth=chip.hbm_bandwidth * bandwidth,
         hbm_bytes=chip.hbm_bytes * capacity,
     )
-    point = fastest_layout(
+    fastest = fastest_layout(
         strategy, replace(base, cluster=replace(base.cluster, chip=changed))
     )
-    return point.days or float("inf")
+    return run_days(fastest) if fastest else math.inf
 
 
 def generations() -> dict[str, tuple[float, float]]:
@@ -219,12 +215,12 @@ def generations() -> dict[str, tuple[float, float]]:
     }
 
 
-def figure_row(point: FigurePoint, p: Prediction) -> dict[str, object]:
+def figure_row(p: Prediction) -> dict[str, object]:
     """A point in a table."""
     l, t = p.layout, p.time_s
     near = {axis: int(l.group(axis)[0]) for axis in ("tp", "cp", "dp", "pp")}
     return {
-        "GPUs": point.n,
+        "GPUs": p.job.cluster.chips,
         "tp (n1)": l.tp,
         "cp (n2)": l.cp,
         "dp (nd)": l.dp,
@@ -235,7 +231,7 @@ def figure_row(point: FigurePoint, p: Prediction) -> dict[str, object]:
         "in a domain: tp": near.pop("tp"),
         **near,
         "memory GiB": p.memory_bytes["allocated"] / GIB,
-        "fits": point.fits,
+        "fits": p.fits,
         "step s": p.step_time_s,
         "compute s": t["compute"],
         "memory s": t["memory"],
@@ -243,7 +239,7 @@ def figure_row(point: FigurePoint, p: Prediction) -> dict[str, object]:
         "dp s": t["dp_comm"],
         "pp s": t["pp_comm"],
         "bubble s": t["bubble"],
-        "days": point.days,
+        "days": run_days(p),
     }
 
 
@@ -255,9 +251,8 @@ def points_table(
         name,
         title,
         (
-            {"": group, **figure_row(point, point.prediction)}
+            {"": group, **figure_row(point.prediction)}
             for group, points in groups.items()
             for point in points
-            if point.prediction
         ),
     )

@@ -18,6 +18,7 @@ from . import figures as f
 from . import nccl
 from .defects import LBL_CODE
 from .figures import FigurePoint, LblFigure
+from .saved import run_days
 
 CODE = "the authors' code, recomputed (lbl-2024-code)"
 REPAIRED = "the authors' code, its defects repaired (lbl-2024)"
@@ -96,8 +97,8 @@ def _shown(of: LblFigure) -> dict[str, tuple[list[Prediction], list[str]]]:
     """Predictions and labels of both editions."""
     editions = {}
     for edition, how in EDITIONS.items():
-        points = [p for p in f.points_of(of.number, how) if p.prediction]
-        predictions = [p.prediction for p in points if p.prediction]
+        points = f.points_of(of.number, how)
+        predictions = [p.prediction for p in points]
         editions[edition] = predictions, [p.label for p in points]
     return editions
 
@@ -121,7 +122,7 @@ Values = dict[str, dict[int, float]]
 def system_days(strategy: str, model: str, how: Assumptions) -> Values:
     """Days of a whole run."""
     return {
-        s: {p.n: p.days for p in points if p.days}
+        s: {p.n: run_days(p.prediction) for p in points}
         for s, points in systems(strategy, model, how).items()
     }
 

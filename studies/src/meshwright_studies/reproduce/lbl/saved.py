@@ -172,10 +172,12 @@ def mapping(value: Any, where: str) -> Mapping[str, Any]:
     return value
 
 
-def run_days(p: Prediction) -> float | None:
-    """Days of the whole training run of figure 5: samples / batch steps, one after the other."""
-    samples = SAMPLES.get(p.job.model.name)
-    return samples and samples / p.job.batch * p.step_time_s / DAY_S
+def run_days(p: Prediction) -> float:
+    """Days of the whole training run of figure 5: samples / batch steps, one after the other; 0 of
+    a model that the figure has not.
+    """
+    samples = SAMPLES.get(p.job.model.name, 0.0)
+    return samples / p.job.batch * p.step_time_s / DAY_S
 
 
 @dataclass(frozen=True)

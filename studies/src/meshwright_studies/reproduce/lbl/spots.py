@@ -123,7 +123,7 @@ def operation_numbers(p: Prediction) -> dict[str, float]:
     timer = Timer(clock_of(job), job.layout)
     by_operation: dict[str, float] = {}
     weight = job.precision.weight_bytes
-    by_name = gathered_by_norms(_operations_of(job))
+    by_name = gathered_by_norms(operations_of(job))
     for theirs, name in OPERATIONS.items():
         op = by_name[name]
         forward = timer.half(op, op.forward).time
@@ -145,24 +145,9 @@ def operation_numbers(p: Prediction) -> dict[str, float]:
     return by_operation
 
 
-def _operations_of(job: Job) -> dict[str, Op]:
+def operations_of(job: Job) -> dict[str, Op]:
     """Operations of one layer, by name."""
     return {op.name: op for op in layer(job, job.layout, Kind(None, False))}
-
-
-def sent_bytes(job: Job) -> dict[str, float]:
-    """Bytes of the vectors of each operation's forward collectives."""
-    return {
-        name: float(sum(m.bytes for m in op.forward.comm))
-        for name, op in _operations_of(job).items()
-    }
-
-
-def weights_by_operation(job: Job) -> dict[str, float]:
-    """Parameters of each operation on a device."""
-    return {
-        name: float(op.weights) for name, op in _operations_of(job).items()
-    }
 
 
 def gathered_by_norms(by_name: dict[str, Op]) -> dict[str, Op]:

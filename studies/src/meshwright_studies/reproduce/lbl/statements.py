@@ -12,8 +12,6 @@ from typing import Any
 
 from meshwright import catalog
 from meshwright.describe.assumptions import LBL, Assumptions
-from meshwright.describe.cluster import Cluster
-from meshwright.describe.job import Job
 from meshwright.describe.layout import AXES
 from meshwright.prediction.prediction import Prediction
 from meshwright.search import search
@@ -22,9 +20,17 @@ from meshwright.units import GB
 from ... import shipped
 from ..report import Check, near_published
 from .defects import LBL_CODE
-from .figures import LARGEST, bars, optima_by_gpus, paper_figures, points_of
+from .figures import (
+    GPT,
+    LARGEST,
+    bars,
+    optima_by_gpus,
+    paper_figures,
+    paper_job,
+    points_of,
+)
 from .optima import space
-from .saved import FP16, run_days
+from .saved import run_days
 
 SHARDED = replace(LBL, count=replace(LBL.count, gathered_inputs="regathered"))
 """lbl-2024, but column-parallel inputs are kept as shards, as Megatron-LM does."""
@@ -99,11 +105,9 @@ def predicted(figure: str, at: str, a: Assumptions) -> Prediction:
         return three_fastest(a)[int(at) - 1]
     of = paper_figures()[figure]
     if of.kind == "layouts":
-        points = (p for p in bars(figure, a) if p.fits or at == "any")
-        return min(
-            (p.prediction for p in points if p.prediction),
-            key=lambda p: p.step_time_s,
-        )
+        shown = (point.prediction for point in bars(figure, a))
+        fitting = (p for p in shown if p.fits or at == "any")
+        return min(fitting, key=lambda p: p.step_time_s)
     if of.kind == "days":
         gpu, nvs = at.lower().split("-nvs")
         n = LARGEST
@@ -111,7 +115,7 @@ def predicted(figure: str, at: str, a: Assumptions) -> Prediction:
     else:
         n = int(at)
         optima = points_of(figure, a)
-    return next(p.prediction for p in optima if p.n == n and p.prediction)
+    return next(p.prediction for p in optima if p.n == n)
 
 
 def degree(name: str) -> Callable[[Prediction], Any]:
@@ -157,16 +161,13 @@ def memory_erratum() -> tuple[float, str]:
 def three_fastest(a: Assumptions) -> tuple[Prediction, ...]:
     """Section IV: GPT3-175B on 512 A100 in domains of 4, batch 1024."""
     model = replace(
-        catalog.model("gpt3-1t"),
+        catalog.model(GPT),
         name="gpt3-175b",
         layers=96,
         hidden=12288,
         heads=96,
         ffn=49152,
     )
-    cluster = Cluster(
-        catalog.chip("lbl-a100"), catalog.network("lbl-a100-nvs4"), 512
-    )
-    job = Job(model, cluster, 1024, precision=FP16, assumptions=a)
+    job = paper_job(model, "a100", 4, n=512, a=a, batch=1024)
     layouts = search(job, space("1d_tp", job), 3).layouts
     return tuple(Prediction(job, layout) for layout in layouts)

@@ -7,8 +7,16 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+from meshwright.describe.fields import (
+    Amount,
+    Checked,
+    OneOf,
+    Prose,
+    Range,
+    fields_of,
+)
 from meshwright.errors import BadInput
 
 from ... import shipped as data
@@ -30,21 +38,25 @@ tolerance is wider.
 KINDS = ("ok", "loose", "erratum", "derived")
 
 
+Number = Annotated[float, Range(-1e30, 1e30)]
+
+
 @dataclass(frozen=True)
-class Case:
+class Case(Checked):
     """One worked number of the book."""
 
-    id: str
-    kind: str
-    printed: float | None
+    id: Prose
+    kind: Annotated[str, OneOf(*KINDS)] = "ok"
+    printed: Number | None = None
     """As the book prints it."""
-    expected: float | None
+    computed: Number | None = None
     """What follows from the question's inputs, by an independent calculation."""
-    tol: float
+    tol: Amount = 0.01
     """How far rounding may carry, relative."""
-    note: str
-    asked: tuple[str, ...]
-    """Question, inputs and formula as text."""
+    note: Prose = ""
+    question: Prose = ""
+    inputs: Prose = ""
+    formula: Prose = ""
     ask: tuple[Any, ...] = ()
     """Function and arguments that answer it."""
 
@@ -63,54 +75,30 @@ def read_published(file: Path) -> list[Case]:
 @cache
 def shipped() -> list[Case]:
     """The cases that come with the catalogue; of these alone we know what to ask."""
-    text = data.shipped_text("published/scaling_book.json")
-    root = json.loads(text)
+    root = json.loads(data.shipped_text("published/scaling_book.json"))
+    cases = parse_cases(root, "scaling_book.json")
     return [
         replace(case, ask=tuple(row["ask"]))
-        for case, row in zip(
-            parse_cases(root, "scaling_book.json"), root["cases"], strict=True
-        )
+        for case, row in zip(cases, root["cases"], strict=True)
     ]
 
 
 def parse_cases(data: dict[str, Any], where: str) -> list[Case]:
-    """Cases from plain data."""
-    return [
-        _case(row, f"{where}: case {i}")
-        for i, row in enumerate(data["cases"], 1)
-    ]
+    """Cases from plain data; what else a row holds is passed over."""
+    cases = []
+    for i, row in enumerate(data["cases"], 1):
+        if not isinstance(row, dict) or "id" not in row:
+            raise BadInput(f"{where}: case {i} must be an object with an id")
+        said = {k: v for k, v in row.items() if k in FIELDS and v is not None}
+        try:
+            cases.append(Case(**said))
+        except BadInput as error:
+            raise BadInput(f"{where}: case {i}: {error}") from None
+    return cases
 
 
-def _case(row: Any, where: str) -> Case:
-    if not isinstance(row, dict) or not isinstance(row.get("id"), str):
-        raise BadInput(f"{where} must be an object with an id")
-    numbers = [row.get(k) for k in ("printed", "computed", "tol")]
-    if any(
-        isinstance(n, bool) or not isinstance(n, (int, float, type(None)))
-        for n in numbers
-    ):
-        raise BadInput(
-            f"{where} ({row['id'][:40]}): printed, computed and tol must be numbers or null"
-        )
-    kind = row.get("kind", "ok")
-    if kind not in KINDS:
-        raise BadInput(
-            f"{where} ({row['id'][:40]}): kind must be one of {', '.join(KINDS)}, not"
-            f" {str(kind)[:40]!r}"
-        )
-    printed, expected, tol = (None if n is None else float(n) for n in numbers)
-    asked = tuple(
-        str(row.get(k, "")) for k in ("question", "inputs", "formula")
-    )
-    return Case(
-        row["id"],
-        kind=kind,
-        printed=printed,
-        expected=expected,
-        tol=0.01 if tol is None else tol,
-        note=str(row.get("note", "")),
-        asked=asked,
-    )
+FIELDS = fields_of(Case).keys() - {"ask"}
+"""Of a row that are read."""
 
 
 def worked_checks(cases: Iterable[Case]) -> list[Check]:
@@ -138,9 +126,12 @@ def judge(case: Case, known: Case | None) -> Check:
             case.id, case.printed, computed=None, status="mismatch", note=note
         )
     notes = [case.note] if case.note else []
-    if known and case.asked[1:] != known.asked[1:]:
+    if known and (case.inputs, case.formula) != (
+        known.inputs,
+        known.formula,
+    ):
         notes.append("its inputs differ from the ones this computation knows")
-    follows = _agrees(case.expected, ours, min(case.tol, TIGHT))
+    follows = _agrees(case.computed, ours, min(case.tol, TIGHT))
     rounding = case.kind != "ok" or _agrees(case.printed, ours, case.tol)
     if not follows or not rounding:
         status = "mismatch"
