@@ -9,6 +9,8 @@ from typing import Any
 from meshwright import formats
 from meshwright.errors import BadInput
 
+from ..validate.rows import lines_without_remarks
+
 MOST_BYTES = 64 * 2**20
 MOST_FILES = 1000
 HEADERS = {
@@ -60,14 +62,7 @@ def format_of(file: Path) -> str | None:
         if isinstance(table.get("cases"), list):
             return "scaling-book"
         return "lbl" if isinstance(table.get("data"), dict) else None
-    header = next(
-        (
-            line
-            for line in text.splitlines()
-            if line.strip() and not line.startswith("#")
-        ),
-        "",
-    ).split(",")
+    header = next(iter(lines_without_remarks(text)), "").split(",")
     return next(
         (
             kind

@@ -20,7 +20,14 @@ from meshwright.errors import BadInput
 from meshwright.formats import nccl_tests
 
 from .result import RowComparison
-from .rows import MOST_ROWS, Row, demand_whole, plain, positive_number
+from .rows import (
+    MOST_ROWS,
+    Row,
+    demand_whole,
+    lines_without_remarks,
+    plain,
+    positive_number,
+)
 
 KINDS = {
     name: kind for name, kind in nccl_tests.KINDS.items() if kind != "send"
@@ -119,11 +126,3 @@ def compare_collectives(
             yield replace(compared, quantity=None, skipped=str(error), chip="")
         else:
             yield replace(compared, predicted=predicted, measured=line.seconds)
-
-
-def lines_without_remarks(text: str) -> list[str]:
-    return [
-        line
-        for line in text.splitlines()
-        if line.strip() and not line.lstrip().startswith("#")
-    ]

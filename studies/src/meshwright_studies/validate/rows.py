@@ -38,6 +38,15 @@ def text_of_rows(path: str | Path) -> str:
     return formats.read_text(path, LARGEST_FILE)
 
 
+def lines_without_remarks(text: str) -> list[str]:
+    """The lines of a CSV that say something: no empty ones, none that begin with #."""
+    return [
+        line
+        for line in text.splitlines()
+        if line.strip() and not line.lstrip().startswith("#")
+    ]
+
+
 def parse_rows(text: str) -> list[Row]:
     """Rows of a JSON text: a list of objects, or an object with such a list under "rows" or
     "runs".

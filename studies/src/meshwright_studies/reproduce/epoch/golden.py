@@ -18,6 +18,7 @@ from meshwright.errors import BadInput
 from meshwright.limits.curve import Curve, Point, curve
 from meshwright.limits.scenario import PRESETS, preset
 
+from ...validate.rows import lines_without_remarks
 from ..report import Check, PaperTable, judged, near_published, table_of
 from ..sources import published_text
 from . import degrees
@@ -51,11 +52,7 @@ class Golden:
 
 def read_golden(file: Path) -> Golden:
     """The curve in a file; BadInput if a line cannot be read."""
-    lines = [
-        line
-        for line in published_text(file).splitlines()
-        if line.strip() and not line.startswith("#")
-    ]
+    lines = lines_without_remarks(published_text(file))
     rows, experts = [], []
     for number, line in enumerate(csv.DictReader(lines), 2):
         try:

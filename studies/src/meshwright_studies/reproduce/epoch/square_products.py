@@ -26,6 +26,7 @@ from meshwright.describe.assumptions import ChipTime, Stack
 from meshwright.describe.kernels import as_written
 
 from ... import shipped
+from ...validate.rows import lines_without_remarks
 from ..report import Check, PaperFigure, PaperTable, holds, judged, table_of
 from .published import PRINTED
 from .tables import on_hierarchy
@@ -48,8 +49,8 @@ class Call(NamedTuple):
 @cache
 def measured() -> tuple[Call, ...]:
     """Every call of the tables."""
-    lines = shipped.shipped_text("published/square_products.csv").splitlines()
-    rows = csv.DictReader(line for line in lines if line[:1] != "#")
+    text = shipped.shipped_text("published/square_products.csv")
+    rows = csv.DictReader(lines_without_remarks(text))
     return tuple(
         Call(row["table"], float(row["side"]), float(row["seconds"]))
         for row in rows
