@@ -165,7 +165,7 @@ def core(row: Row, q: str, v: str) -> Op:
         one=0.0,
         act=2.0,
         kernel=blocks.AttentionCore(
-            dropout=False, fused=True, output_twice=False
+            dropout=False, fused=True, output_twice=0.0
         ),
     )
 

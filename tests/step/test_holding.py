@@ -16,9 +16,13 @@ from meshwright import (
     catalog,
     predict,
 )
-from meshwright.describe.job import PRECISIONS
+from meshwright.count.model import parameters
+from meshwright.describe.job import PRECISIONS, Optimizer
 from meshwright.describe.software import Software
 from meshwright.step import oom
+from meshwright.step.holding import parameter_bytes
+from meshwright.step.memory import states
+from meshwright.step.microbatch import model_cost
 from meshwright.step.weights import Parameters, gather_messages
 
 T, D, F, V, KV, L = 8192, 4096, 14336, 128256, 1024, 32
@@ -83,7 +87,7 @@ def part(p: Prediction, kind: str, name: str) -> float:
         (
             "megatron-core",
             Software(loss="in place"),
-            {"logits": BF16, "their gradient": BF16},
+            {"logits, and their gradient in their place": BF16},
         ),
         (
             "llm-foundry",
@@ -93,12 +97,12 @@ def part(p: Prediction, kind: str, name: str) -> float:
         (
             "megatron-bridge",
             Software(),
-            {"logits": BF16, "their gradient": BF16},
+            {"logits, and their gradient in their place": BF16},
         ),
         (
             "megatron-2021",
-            Software(loss="in place"),
-            {"logits": BF16, "their gradient": BF16},
+            Software(loss="passes"),
+            {"logits": BF16, "exponentials and gradient": FP32},
         ),
         (
             "megatron-2021",
@@ -485,3 +489,126 @@ def test_sharded_gradients_need_no_placeholders() -> None:
         p = held("megatron-bridge", zero=zero)
         name = "placeholders of weight gradients"
         assert bool(part(p, "buffers", name)) == some
+
+
+def oss(zero: int, name: str = "automodel", **more: Any) -> Prediction:
+    """gpt-oss-120b, experts over 64 ranks."""
+    layout = Layout(dp=64, zero=zero, sequence_parallel=False, **more)
+    return predict(
+        Job("gpt-oss-120b", "64xh100-sxm", 128, layout, framework=name)
+    )
+
+
+EXPERTS = 36 * 128 * (3 * 2880**2 + 3 * 2880)
+"""Parameters of gpt-oss's experts: gate, up, down, each 2,880 x 2,880, and their biases."""
+
+
+@pytest.mark.parametrize(
+    ("zero", "ep", "dense", "expert"),
+    [
+        # shards in the numbers of the weights; experts of one rank alone, whole
+        (3, 64, BF16 / 64, BF16),
+        (2, 64, BF16 / 64, BF16),
+        # whole gradients wait in fp32 to be summed, those of experts of one rank alone do not
+        (1, 64, FP32, BF16),
+        (1, 32, FP32, FP32),
+        (3, 32, BF16 / 64, BF16 / 2),
+    ],
+)
+def test_a_model_made_in_16_bits_has_moments_and_gradients_of_16(
+    zero: int, ep: int, dense: float, expert: float
+) -> None:
+    """torch.optim's moments are as wide as the parameter; FSDP2 casts what it reduced in fp32."""
+    p = oss(zero, ep=ep)
+    use, whole = p.memory_bytes, parameters(p.job.model) - EXPERTS
+    mine = EXPERTS / ep
+    assert use["gradients"] == pytest.approx(whole * dense + mine * expert)
+    shared = 64 / ep
+    assert use["optimizer"] == pytest.approx(
+        2 * BF16 * (whole / 64 + mine / shared)
+    )
+
+
+def test_bytes_that_an_optimizer_states_stay_as_they_are() -> None:
+    """A name means what the framework has of it; numbers mean themselves."""
+    job = oss(3, ep=64).job
+    stated = replace(job, optimizer=Optimizer("fused-adam", 10.0, 2.0))
+    assert (job.state_bytes, stated.state_bytes) == (4, 10)
+    assert job.with_(framework="megatron-core").state_bytes == 12
+    assert job.with_(precision="fp32").state_bytes == 8
+
+
+def test_fewer_replicas_bound_gradients_that_are_narrow_with_one() -> None:
+    """An interval of dp is bounded by its rows: no less than the bound is needed by any."""
+    for zero in (0, 1):
+        job = oss(zero, ep=1).job
+        sizes = Parameters(1e9, 1e9)
+        many = job.layout
+        few = replace(many, dp=1)
+        each = parameter_bytes(job, zero)
+        least = states(job, many, each, sizes, few=few)
+        rows = (states(job, row, each, sizes) for row in (few, many))
+        assert all(least.gradients <= row.gradients for row in rows)
+
+
+def test_a_clamp_in_one_kernel_keeps_its_input_once() -> None:
+    """Of 4 T copies of tokens the products keep D and F numbers and the activation 2 F, which a
+    clamp in passes of its own keeps twice.
+    """
+    saved = {
+        name: model_cost(p.job, p.job.layout).layers[0].saved
+        for name in ("automodel", "torchtitan", "megatron-core")
+        for p in [oss(3, name, ep=64)]
+    }
+    assert saved["torchtitan"] == saved["automodel"]
+    twice = 4 * 4096 * 2 * 2880 * BF16
+    assert saved["megatron-core"] - saved["automodel"] == twice
+
+
+@pytest.mark.parametrize(
+    ("name", "more", "copies"),
+    [
+        # a shard, its whole, the whole of its gradient and that gradient's shard
+        ("megatron-bridge", {"tp": 4}, 1 / 4 + 2),
+        # nothing is gathered for one rank
+        ("megatron-bridge", {}, 1),
+        # the input is kept whole, and counted as such; DTensor has its gradient twice
+        ("torchtitan", {"tp": 4, "zero": 3}, 1 / 4 + 2),
+    ],
+)
+def test_behind_the_loss_stands_the_gradient_of_the_input_of_the_head(
+    name: str, more: dict[str, int], copies: float
+) -> None:
+    """The logits' gradient, in 16 bits, is there with it."""
+    held_by = held(
+        name,
+        software=Software(loss="in place"),
+        sequence_parallel=True,
+        **more,
+    )
+    found = part(held_by, "activations", "gradient of the head's input")
+    assert found == copies * T * D * BF16
+
+
+def test_a_loss_that_holds_more_hides_what_comes_after_it() -> None:
+    """Llama-3-8B: 12 bytes of each of 128,256 logits over tp beyond their gradient."""
+    p = held("fsdp", zero=3)
+    assert part(p, "activations", "gradient of the head's input") == 0
+
+
+@pytest.mark.parametrize(
+    ("exchange", "twice"), [("gather", 0), ("ring", 0), ("all-to-all", 1)]
+)
+@pytest.mark.parametrize(("cp", "tp"), [(4, 1), (2, 2), (1, 4)])
+def test_an_output_that_was_sent_over_cp_is_kept_beside_what_was_sent(
+    exchange: str, twice: int, cp: int, tp: int
+) -> None:
+    """TransformerEngine@d0067d0da, AttnFuncWithCPAndQKVOA2A: out_part is saved, what arrives of it
+    is the input of the next product.
+    """
+    job = held("megatron-bridge", cp=cp, tp=tp, dp=64 // cp // tp).job
+    sent, plain = (
+        model_cost(job, replace(job.layout, cp_exchange=name)).layers[0].saved
+        for name in (exchange, "gather")
+    )
+    assert sent - plain == twice * (cp > 1) * T / cp * D / tp * BF16

@@ -382,6 +382,32 @@ def test_fsdp_gathers_in_eight_bits_only_where_the_row_says_so(
     )
 
 
+@pytest.mark.parametrize(
+    ("software", "precision", "gather_bytes"),
+    [
+        ("Megatron-Bridge v0.4.2", "nvfp4", 2),
+        ("Megatron-Bridge v0.5.0", "nvfp4", 1),
+        ("Megatron-Bridge v0.4.2", "mxfp8", 1),
+    ],
+)
+def test_bridge_gathers_weights_in_four_bits_since_its_recipe_says_so(
+    software: str, precision: str, gather_bytes: float
+) -> None:
+    """fp4_param_gather of bf16_with_nvfp4_mixed, ecbd4ead."""
+    of = job(row(software=software, precision=precision))
+    assert of.precision.gather_bytes == gather_bytes
+
+
+def test_how_ranks_of_cp_exchange_is_read_where_a_row_says_it() -> None:
+    for notes, meant in (
+        ("CE fusion; CP uses a2a; no overlap", "all-to-all"),
+        ("cp_comm_type p2p", "ring"),
+        ("a2a overlap of experts", "gather"),
+    ):
+        of = job(row(notes=notes, parallel={"cp": 2, "tp": 1, "pp": 1}))
+        assert of.layout.cp_exchange == meant, notes
+
+
 def test_a_rows_fsdp_reaches_its_precision() -> None:
     torch = row(
         software="torchtitan",

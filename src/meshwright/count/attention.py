@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from ..describe.layers import Kind
 from ..describe.model import Model
+from ..exchange import EXCHANGES
 from ..num import Num, maximum, where
 from . import blocks
 from .blocks import FP32, AttentionCore, AttentionShape, Matrix, Messages
@@ -222,6 +223,16 @@ def softmax(local: Local) -> str:
     return "causal" if chained and kernel == "fused-softmax" else ""
 
 
+def output_copies(local: Local) -> Num:
+    """1 where the kernel keeps its output beside what the next product keeps as its input: by the
+    count of a set (`Counting.attention_output`), or because that was sent over cp.
+    """
+    if local.counting.attention_output == "twice":
+        return 1.0
+    sent = EXCHANGES[local.layout.cp_exchange].output_sent
+    return where(local.cp > 1, 1.0, 0.0) if sent else 0.0
+
+
 def core(local: Local, of: DeviceHeads, kind: Kind) -> Op:
     """softmax(Q K^T) V."""
     m = local.model
@@ -250,7 +261,7 @@ def core(local: Local, of: DeviceHeads, kind: Kind) -> Op:
         kernel=AttentionCore(
             dropout=m.dropout,
             fused=local.job.fused_attention,
-            output_twice=c.attention_output == "twice",
+            output_twice=output_copies(local),
             softmax=softmax(local),
             autograd=c.backward_needs == "autograd",
             tiled=where(tiled, 1.0, 0.0),

@@ -84,8 +84,8 @@ class AttentionCore(NamedTuple):
     dropout: bool
     fused: bool
     """Flash attention: no scores in memory."""
-    output_twice: bool
-    """Its output is kept by itself too."""
+    output_twice: Num
+    """1 where its output is kept by itself too, beside what follows; else 0."""
     softmax: str = ""
     """Unfused: a word of `SCORES`, for what makes the softmax."""
     autograd: bool = False
@@ -547,7 +547,7 @@ def attention(
             sizes=sizes,
             keys=l * seen,
         ),
-        saved=(kept if output_twice else kept - b * H * lq * v) * act
+        saved=(kept - (1.0 - output_twice) * (b * H * lq * v)) * act
         + (0.0 if fused else P * (2 * act + 1 if dropout else act)),
         selective=autograd or not fused,
         inputs=inputs * act,

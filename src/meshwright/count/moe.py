@@ -174,7 +174,9 @@ def feed_forward(local: Local, x: Num, moe: MoE) -> list[Op]:
         if m.gated
         else blocks.gelu(name, x * F, act=act)
     )
-    if moe.expert_bias and m.gated and not (autograd or fused):
+    by = local.profile
+    fused_clamp = bool(by and (by.clamp_fused or by.compiled))
+    if moe.expert_bias and m.gated and not (autograd or fused or fused_clamp):
         activation = blocks.clamped(activation, x * F, act=act)
     if fused:
         activation = activation._replace(

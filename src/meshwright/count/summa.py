@@ -112,7 +112,7 @@ def core(local: Local, kind: Kind) -> list[Op]:
         kernel=AttentionCore(
             dropout=m.dropout,
             fused=local.job.fused_attention,
-            output_twice=c.attention_output == "twice",
+            output_twice=float(c.attention_output == "twice"),
         ),
         sent=Messages(forward=forward, backward=backward),
     )

@@ -139,7 +139,7 @@ def _attention(local: Local, op: TracedOp) -> Op:
         kernel=AttentionCore(
             dropout=False,
             fused=local.job.fused_attention,
-            output_twice=c.attention_output == "twice",
+            output_twice=float(c.attention_output == "twice"),
             autograd=c.backward_needs == "autograd",
         ),
         sent=Messages(forward=forward, backward=backward),

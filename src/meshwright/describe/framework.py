@@ -196,6 +196,10 @@ class Framework(Checked):
     """
     logits_quantised: bool = False
     experts_fused: bool = False
+    clamp_fused: bool = False
+    """Gated experts with biases clamp what they activate in the kernel of the activation (whatever
+    is compiled does); else in passes of their own, whose results are kept beside what they read.
+    """
     experts_padded: Annotated[str, OneOf("none", "copied", "sorted")] = "none"
     """In FP8 and FP4 an expert's tokens are rounded up to a multiple (`count.moe.padding`): by a
     copy into a block with room and one back out of it (copied; not where experts are fused), or as

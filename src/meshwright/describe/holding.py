@@ -35,6 +35,14 @@ class Holding(Checked):
     """Sharded weights (ZeRO-3) are kept in fp32 alone and cast as they are gathered; else a 16-bit
     shard lies beside the optimizer's fp32 master.
     """
+    narrow_moments: Annotated[bool, HELD] = False
+    """An optimizer that is named keeps its moments in the numbers of the weights, which are their
+    own master (a model made in 16 bits); else it keeps what its name says, in fp32.
+    """
+    narrow_gradients: Annotated[bool, HELD] = False
+    """Gradients have the numbers of the weights, but for whole ones that wait to be summed over
+    replicas; else all are as wide as accumulated ones.
+    """
     unit_gradient: Annotated[
         str, OneOf("accumulated", "activations", "none"), HELD
     ] = "accumulated"

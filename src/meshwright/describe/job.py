@@ -423,11 +423,16 @@ class Job(Checked):
 
     @property
     def state_bytes(self) -> float:
-        """Bytes the optimizer keeps for a parameter."""
-        o = self.optimizer
-        return o.state_bytes - (
-            o.master_bytes if self.precision.weight_bytes >= 4 else 0.0
-        )
+        """Bytes the optimizer keeps for a parameter: those of its name as the framework means it
+        (`Holding.narrow_moments`), or those that it states.
+        """
+        o, weight_bytes = self.optimizer, self.precision.weight_bytes
+        moments = o.state_bytes - o.master_bytes
+        holding = self.how.memory.holding
+        named = OPTIMIZERS.get(o.name) == o
+        if holding and holding.narrow_moments and named:
+            return moments * weight_bytes / FP32_BYTES
+        return moments if weight_bytes >= FP32_BYTES else float(o.state_bytes)
 
     @property
     def T(self) -> int:

@@ -32,6 +32,8 @@ ALL_TO_ALL = Exchange(
     forward=_forward,
     backward=_backward,
     work=lambda h: AttentionWork(h.H / h.cp, h.K / h.cp, h.T),
+    # AttnFuncWithCPAndQKVOA2A of Transformer Engine saves out_part and returns what it sent of it
+    output_sent=True,
     holds=lambda kv_heads, ranks: kv_heads % ranks == 0,
     refusal="cuts heads over tp x cp: the kv heads must be a multiple of it",
 )

@@ -65,5 +65,7 @@ class Exchange:
     )
     holds: Callable[[Any, Any], Any] = lambda kv_heads, ranks: True
     """(kv heads, tp x cp) -> where it can run."""
+    output_sent: bool = False
+    """What attention returns was sent, and is another tensor than what its backward pass reads."""
     refusal: str = ""
     """Why it cannot, where it does not."""

@@ -33,6 +33,9 @@ NARROW_WEIGHTS = (
     "parameters of layers x {narrow:g} B, of embedding and head x {wide:g} B"
 )
 """Weights where FP8 or FP4 products find them quantised (`holding.layer_weight_bytes`)."""
+LONE_GRADIENTS = "parameters x {gradient_bytes:g} B, those that no other rank has x {lone:g} B"
+"""Whole gradients where those that wait for no sum over replicas are narrower
+(`Holding.narrow_gradients`)."""
 PROGRAM = {
     "weights": "parameters in fp32",
     "gradients": (
@@ -88,9 +91,13 @@ def _kind(e: Explanation, kind: str, x: Num, each: ParameterBytes) -> Term:
         cut = kind in CUT_FROM and cuts(layout.zero, kind)
     if kind == "weights" and each.layer != each.end:
         formula = NARROW_WEIGHTS.format(narrow=each.layer, wide=each.end)
+    gradient = each.lone_gradient if cut else each.gradient
+    if kind == "gradients" and gradient != each.lone_gradient:
+        formula = LONE_GRADIENTS
     formula = formula.format(
         weight_bytes=each.end,
-        gradient_bytes=each.gradient,
+        gradient_bytes=gradient,
+        lone=each.lone_gradient,
         state_bytes=each.state,
         zero=layout.zero,
     )

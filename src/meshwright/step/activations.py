@@ -122,8 +122,8 @@ def logits(local: Local) -> Num:
 
 def head_bytes(local: Local, cost: ModelCost) -> NamedBytes:
     """Of one microbatch, from the head's forward pass to the gradient of its input: k bytes of each
-    of its logits (gathered: k t), what the products around them keep, and the placeholder of the
-    head's weight gradient."""
+    of its logits (gathered: k t), or, where that is more, their gradient and that of the input;
+    what the products around them keep, and the placeholder of the head's weight gradient."""
     how = holding_of(local.job)
     number = logits(local)
     act = local.act
@@ -140,6 +140,11 @@ def head_bytes(local: Local, cost: ModelCost) -> NamedBytes:
         "logits and loss": lost,
         "inputs of the head": cost.head.saved - number * FP32,
     }
+    if local.model.vocab:
+        # then of the logits only their gradient is left, in the numbers of the products
+        beside = total(gathered_over_tp(local, head=True))
+        back = number * act + cost.boundary + beside
+        bytes_["gradient of the head's input"] = maximum(back - lost, 0.0)
     if how.dummy_weight_gradients and local.model.vocab:
         rows = vocabulary.rows(local.model, local.tp) * local.model.hidden
         bytes_["placeholder of the head's gradient"] = rows * local.wgt
@@ -209,23 +214,31 @@ def recomputed_layer(
 def backward_bytes(local: Local, saved: Num, kept: Num) -> NamedBytes:
     """Bytes beside what is kept, while one layer's backward pass of one microbatch runs. saved:
     bytes the layer keeps if nothing is computed again;  kept: bytes it does keep.
-
-    With activations cut over tp 2 T D (1 - 1/t) numbers: the gathered input of a product and its
-    gradient, beside their shards.
     """
-    how, layout = holding_of(local.job), local.layout
-    bytes_: NamedBytes = {
+    how = holding_of(local.job)
+    return {
         "computed again": saved - kept if how.holds_recomputed else 0.0,
         "temporaries of the backward pass": how.backward_share * saved,
+        **gathered_over_tp(local),
     }
-    if layout.sequence_parallel and layout.scheme in (
+
+
+def gathered_over_tp(local: Local, head: bool = False) -> NamedBytes:
+    """With activations cut over tp 2 T D numbers: the gathered input of a product and the gradient
+    of it, both whole beside their shards, in the product's backward pass. head: of the product that
+    makes logits, whose input is counted where it was kept whole.
+    """
+    layout = local.layout
+    if not layout.sequence_parallel or layout.scheme not in (
         "megatron",
         *HIDDEN_CUT,
     ):
-        copies = 4.0 if how.gathered_twice else 2.0
-        wide = local.tokens * local.model.hidden * (1.0 - 1.0 / local.tp)
-        bytes_["gathered over tp"] = copies * wide * local.act
-    return bytes_
+        return {}
+    copies = 4.0 if holding_of(local.job).gathered_twice else 2.0
+    if head and local.counting.gathered_inputs == "kept":
+        copies /= 2.0
+    wide = where(local.tp > 1, local.tokens * local.model.hidden, 0.0)
+    return {"gathered over tp": copies * wide * local.act}
 
 
 def largest_backward_bytes(

@@ -44,6 +44,8 @@ class ParameterBytes(NamedTuple):
     """The same of embedding or head, which are never narrow."""
     gradient: float
     """While it is accumulated."""
+    lone_gradient: float
+    """Of a gradient that waits for no sum over replicas: a shard, or of what no other rank has."""
     state: float
     """Of the optimizer."""
     whole_layer: float
@@ -68,6 +70,7 @@ def parameter_bytes(job: Job, zero: int) -> ParameterBytes:
             "none": 0.0,
         }[how.unit_gradient]
         step = how.step_bytes if gradient <= HALF else 0.0
+    narrow = counts_holding(job) and how.narrow_gradients
     whole = layer_weight_bytes(job)
     layer, end, state = whole, p.weight_bytes, job.state_bytes
     if job.master_is_weight and cuts(zero, "weights"):
@@ -77,6 +80,7 @@ def parameter_bytes(job: Job, zero: int) -> ParameterBytes:
         layer=layer,
         end=end,
         gradient=gradient,
+        lone_gradient=p.weight_bytes if narrow else gradient,
         state=state,
         whole_layer=whole,
         unit_gradient=unit_gradient,

@@ -90,7 +90,7 @@ def fixed_bytes(
     the rows with its most replicas, where states are smallest. `layout` has the fewest, where
     buffers are: none are needed of what nobody shares.
     """
-    s = states(job, high or layout, each, owned.whole, owned.ends)
+    s = states(job, high or layout, each, owned.whole, owned.ends, few=layout)
     whole = buffers(
         job, layout, cost, each=each, owned=owned.whole, share=share, high=high
     )
@@ -107,25 +107,42 @@ def states(
     each: ParameterBytes,
     parameters: Parameters,
     ends: Parameters = NO_ENDS,
+    few: Layout | None = None,
 ) -> States:
     """Weights, gradients and optimizer state of a device's parameters, of which those of embedding
-    and head (`ends`) are never narrow.
+    and head (`ends`) are never narrow. few: the rows with the fewest replicas of an interval of dp,
+    of which `layout` has the most (None: `layout`).
     """
     away = offload(layout.offload)
     on_device = 0.0 if away.weights else 1.0
+    split = shard(layout, parameters)
     held = state_bytes(
         each.layer * on_device,
         each.gradient * on_device,
         each.state * (1.0 - away.optimizer),
         full=parameters.total,
-        split=shard(layout, parameters),
+        split=split,
         zero=layout.zero,
     )
+    if narrower := (each.gradient - each.lone_gradient) * on_device:
+        lone = lone_gradients(few or layout, parameters, split)
+        held = held._replace(gradients=held.gradients - lone * narrower)
     wider = (each.end - each.layer) * on_device
     if not wider:
         return held
     wide = shard(layout, ends) if cuts(layout.zero, "weights") else ends.total
     return held._replace(weights=held.weights + wide * wider)
+
+
+def lone_gradients(layout: Layout, whole: Parameters, split: Num) -> Num:
+    """How many of the gradients on a device wait for no sum over replicas: those of its shard
+    (`split`), or whole ones of weights that no other rank has.
+    """
+    if cuts(layout.zero, "gradients"):
+        return split
+    return where(layout.shards > 1, 0.0, whole.dense) + where(
+        layout.expert_shards > 1, 0.0, whole.expert
+    )
 
 
 def buffers(

@@ -141,6 +141,12 @@ def row_precision(
         chip,
         said_of_fsdp if is_fsdp(row) else None,
     )
+    text = words.texts_of_row(row)
+    if any(
+        rule.holds(text, year=None, framework=by.name)
+        for rule in words.word_table().wide_gathers
+    ):
+        precision = replace(precision, gather_bytes=precision.weight_bytes)
     return with_gradients(
         precision, program.settings.gradients or by.gradients
     )
@@ -237,6 +243,7 @@ def layout(row: Row, shape: Model, chips: int, recompute: str) -> Layout:
             value_of_row(row, "parallel.zero_stage"), sharding_of_row(row)
         ),
         recompute=recompute,
+        cp_exchange=words.exchange_in_words(row),
         sequence_parallel=tp > 1 and (sequence or shape.moe is not None),
     )
     return with_groups(row, plain_layout)

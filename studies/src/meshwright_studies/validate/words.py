@@ -22,6 +22,7 @@ from meshwright.describe.job import (
     Optimizer,
     Precision,
 )
+from meshwright.describe.layout import Layout
 
 from ..shipped import shipped_text
 from .rows import Row, sharding_of_row, text_of_row
@@ -90,6 +91,8 @@ class Table:
     frameworks: Sequence[Rule]
     settings: Sequence[Words]
     gradients: Words
+    exchange: Words
+    """`Layout.cp_exchange`."""
     kernels: Words
     precision: Words
     recompute: Mapping[str, Any]
@@ -97,11 +100,13 @@ class Table:
     links: Mapping[str, Any]
     """What joins chips (`hardware`)."""
     habits: Sequence[Rule]
+    wide_gathers: Sequence[Rule]
+    """Runs in FP8 or FP4 whose weights are gathered, and kept, in 16 bits (`Rule.holds`)."""
 
     @property
     def read(self) -> list[str]:
         """Patterns of all words of a program that mean something."""
-        rules = (*self.frameworks, *self.habits)
+        rules = (*self.frameworks, *self.habits, *self.wide_gathers)
         return [
             *(words.topic for words in self.settings),
             *(pattern for _, pattern in self.kernels.values),
@@ -123,11 +128,13 @@ def word_table() -> Table:
         frameworks=[Rule(**each) for each in data["frameworks"]],
         settings=[Words(**each) for each in data["settings"]],
         gradients=Words(**data["gradients"]),
+        exchange=Words(**data["exchange"]),
         kernels=Words(**data["kernels"]),
         precision=Words(**data["precision"]),
         recompute=data["recompute"],
         links=data["links"],
         habits=[Rule(**each) for each in data["habits"]],
+        wide_gathers=[Rule(**each) for each in data["wide_gathers"]],
     )
 
 
@@ -196,17 +203,24 @@ def precision_in_words(
 
 def optimizer(fsdp: bool, software: str, holding: Holding) -> Optimizer:
     """Adam with an fp32 master. FSDP's fp32 shard is the master, 16 bytes a parameter in all: where
-    the framework does not say so, 2 are counted as weight. NeMo AutoModel makes a model in 16
-    bits, and torch.optim.Adam's moments have the numbers of what they are of (components/models,
-    from_config; examples/llm_benchmark).
+    the framework does not say so, 2 are counted as weight; one whose weights are their own master
+    (`Holding.narrow_moments`) says what Adam keeps.
     """
-    if "automodel" in software:
-        return replace(OPTIMIZERS["adamw"], state_bytes=4.0, master_bytes=0.0)
+    says = holding.shard_is_master or holding.narrow_moments
     return (
         replace(OPTIMIZERS["adamw"], state_bytes=10.0)
-        if fsdp and not holding.shard_is_master
+        if fsdp and not says
         else OPTIMIZERS["adamw"]
     )
+
+
+def exchange_in_words(row: Row) -> str:
+    """How ranks of cp give each query its keys, as the row says it; the usual one if it does
+    not.
+    """
+    known = word_table().exchange
+    text = " ".join(text_of_row(row, name) for name in known.within)
+    return first_value(known.values, text) or Layout().cp_exchange
 
 
 def zero_in_words(stage: object, sharding: str) -> int:
