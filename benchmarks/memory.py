@@ -41,7 +41,7 @@ LAWS = (
     Held("gradients by framework", {"gradient_bytes": {}}),
     Held(
         "bytes of a logit (4 for all)",
-        framework={"loss": "in place", "logits_gathered": False},
+        framework={"loss": "compiled", "logits_gathered": False},
     ),
     Held(
         "placeholders of weight gradients", {"dummy_weight_gradients": False}
