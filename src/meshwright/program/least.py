@@ -84,9 +84,10 @@ def least_bytes(
     ]
     kept = [edge + sum(stay) for stay in results]
     m = microbatches(job, layout)
+    every = [share.rank for share in by.full]
+    flights, heads, _ = activations.flights(layout, m, schedule, every)
     ranks = []
-    for share in by.full:
-        flight, heads, _ = activations.flights(layout, m, schedule, share.rank)
+    for share, flight in zip(by.full, flights, strict=True):
         ranks.append(
             PipelineRank(
                 job,

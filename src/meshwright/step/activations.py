@@ -297,15 +297,16 @@ def flights(
     layout: Layout,
     m: Num,
     schedule: Schedule,
-    rank: Num,
+    ranks: Sequence[Num],
     mask: Any = True,
-) -> tuple[Num, Num, Num]:
-    """Of m microbatches, those in flight on a device, and those in either half of the head's
-    backward pass, in the rows of a mask.
+) -> tuple[list[Num], Num, Num]:
+    """Of m microbatches, those in flight on each of some devices, and those in either half of the
+    head's backward pass, in the rows of a mask.
     """
     p, v = layout.pp, layout.interleave
     if schedule.replayed:
         # an order that must be written down for it is a short one elsewhere
         p, m, v = (where(mask, n, 1.0) for n in (p, m, v))
-        rank = where(mask, rank, 0.0)
-    return in_flight(p, m, schedule, v=v, rank=rank), *schedule.logits(p, m, v)
+        ranks = [where(mask, rank, 0.0) for rank in ranks]
+    flight = [in_flight(p, m, schedule, v=v, rank=rank) for rank in ranks]
+    return flight, *schedule.logits(p, m, v)

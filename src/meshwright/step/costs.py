@@ -228,11 +228,10 @@ class StepCosts:
         """Bytes of activations on each of the fullest devices, of all microbatches in flight."""
         layout, order = self.layout, schedule_of(self.layout)
         m = microbatches(self.job, layout)
-        every = zip(self.activations, self.shares.full, strict=True)
-        return [
-            each.total(*flights(layout, m, order, share.rank, self.mask))
-            for each, share in every
-        ]
+        ranks = [share.rank for share in self.shares.full]
+        flight, heads, late = flights(layout, m, order, ranks, self.mask)
+        every = zip(self.activations, flight, strict=True)
+        return [each.total(n, heads, late) for each, n in every]
 
     @part(*SHARDS)
     def fixed_bytes(self) -> list[memory.FixedBytes]:
