@@ -61,7 +61,7 @@ def a_job(layout: Layout, model: Model = MODEL, **joints: Any) -> Job:
 
 
 # What a step is the longest of.
-PIPE = Pipeline(8.0, 10.0, lambda: (0.5, 1.5))
+PIPE = Pipeline(10.0, lambda: (0.5, 1.5))
 
 
 def a_device(work: float, *wait: float, way: float | None = 0.0) -> DeviceStep:

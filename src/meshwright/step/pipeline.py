@@ -48,12 +48,11 @@ class FillAndDrain(NamedTuple):
 class Pipeline:
     """Seconds of the microbatches of one step."""
 
-    busy: Num
-    """m microbatches on the slowest device."""
     total: Num
     """From the first action to the end."""
     sends_and_bubble: SendsAndBubble
-    """`sends` and `bubble`, which with `busy` are the total; computed when one is asked for."""
+    """`sends` and `bubble`, which with m microbatches on the slowest device are the total; computed
+    when one is asked for."""
     links: Busy = Busy()
     """Seconds each dimension of the network carries what stages send."""
 
@@ -300,7 +299,7 @@ def exchanged_pipeline(
         w=w,
         barrier=together,
     )
-    return Pipeline(busy, busy + paid + bubble, lambda: (paid, bubble))
+    return Pipeline(busy + paid + bubble, lambda: (paid, bubble))
 
 
 def _round(schedule: Schedule, stages: StageCosts, chunks: Num) -> Num:
@@ -357,4 +356,4 @@ def paper_pipeline(
         p, m, v, f=f + sends, i=i + sends, w=w, barrier=together
     )
     busy = slow.total * rounds
-    return Pipeline(busy, busy + paid + bubble, lambda: (paid, bubble))
+    return Pipeline(busy + paid + bubble, lambda: (paid, bubble))

@@ -232,7 +232,7 @@ def pipeline_of(
         idle = least_idle(schedule, shape[1], stages, busy, together)
         total, sends_and_bubble = busy + idle, lambda: (0.0, idle)
     links = microbatch.sent * (m * schedule.chunks(layout.interleave))
-    return Pipeline(busy, total, sends_and_bubble, links)
+    return Pipeline(total, sends_and_bubble, links)
 
 
 def join(
