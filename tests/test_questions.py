@@ -93,7 +93,7 @@ def test_the_answer_is_one_that_people_start(question: tuple) -> None:
     l: Layout = found.best.layout
     assert not practice.broken_conventions(
         job, l
-    ) and not practice.not_proposed(job, l)
+    ) and not practice.not_proposed(job.profile, l)
     torus = job.cluster.network.dims[0].kind in ("ring", "line")
     assert torus or l.tp == l.placement["tp"][0], (
         "tp inside the nearest switch"

@@ -171,7 +171,7 @@ def test_what_the_user_names_comes_before_a_convention(sentence: str) -> None:
     for p in (free.best, *free.alternatives):
         assert not practice.broken_conventions(
             job, p.layout
-        ) and not practice.not_proposed(job, p.layout)
+        ) and not practice.not_proposed(job.profile, p.layout)
     assert all(
         f.note and free.slower(f.prediction) < -resolution(job)
         for f in free.outside

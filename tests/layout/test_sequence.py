@@ -10,7 +10,7 @@ import pytest
 from layouts import cut
 from meshwright import Job, Layout, plan, predict
 from meshwright.layout.rules import broken
-from meshwright.layout.sequence import length, padding
+from meshwright.layout.sequence import length
 from meshwright.search import Space, brute, search
 from plain_loop import seconds_of
 
@@ -37,7 +37,6 @@ def test_the_least_multiple_that_holds_the_sequence(
     """Of 2 cp, and of tp too where it cuts tokens; a paper's sequence is as it says."""
     assert length(JOB, layout) == tokens
     assert length(replace(JOB, assumptions="lbl-2024"), layout) == 1000
-    assert bool(padding(JOB, layout)) == (tokens > 1000)
 
 
 def test_a_table_of_sequences() -> None:
@@ -94,7 +93,7 @@ def test_padded_sequences_are_searched(relaxed: bool) -> None:
     every = brute(job, space, 50)
     assert search(job, space, 50).rows == every.rows
     layouts = every.layouts
-    assert layouts and all(padding(job, x) for x in layouts)
+    assert layouts and all(length(job, x) > job.T for x in layouts)
     for row, layout in zip(every.rows, layouts, strict=True):
         p = predict(job, layout)
         assert p.step_time_s == pytest.approx(seconds_of(job, row), rel=1e-9)

@@ -61,7 +61,7 @@ class Judge:
     @cached_property
     def unreleased(self) -> int:
         """Choices of the run that the framework's released version does not have."""
-        return len(not_proposed(self.run.job, self.run.layout))
+        return len(not_proposed(self.run.job.profile, self.run.layout))
 
     @cached_property
     def amiss(self) -> int:
@@ -75,7 +75,7 @@ class Judge:
             return False
         if len(beside.broken_settings(job, layout)) > self.amiss:
             return False
-        return len(not_proposed(job, layout)) <= self.unreleased
+        return len(not_proposed(job.profile, layout)) <= self.unreleased
 
     def option(self, change: Change) -> Option | None:
         """The run with a change; None where that is not legal, or does nothing."""

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from ..describe.choices import refusal
-from ..describe.framework import framework
+from ..describe.framework import Framework, framework
 from ..describe.job import Job
 from ..describe.layout import Layout
 from ..describe.slices import axes
@@ -142,10 +142,12 @@ def unusual(job: Job, layout: Layout) -> list[str]:
     """Why no published run has the (scalar, placed) layout, and the job's software as released does
     not run it, a sentence each.
     """
-    return [*broken_conventions(job, layout), *not_proposed(job, layout)]
+    return [
+        *broken_conventions(job, layout),
+        *not_proposed(job.profile, layout),
+    ]
 
 
-def not_proposed(job: Job, layout: Layout) -> list[str]:
-    """A sentence for each choice that the released version of the job's framework does not have."""
-    by = job.profile
+def not_proposed(by: Framework | None, layout: Layout) -> list[str]:
+    """A sentence for each choice that the released version of a framework does not have."""
     return [*refusal(by.proposes, layout, by.name)] if by else []

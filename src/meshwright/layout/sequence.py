@@ -40,16 +40,3 @@ def length(job: Job, layout: Layout) -> Num:
     more: Any = padded != job.T
     # one number where no row is padded: tables stay small
     return padded if getattr(more, "any", lambda: more)() else job.T
-
-
-def padding(job: Job, layout: Layout) -> str:
-    """The sentence for sequences that a (scalar) layout pads; "": it pads none."""
-    padded = int(length(job, layout))
-    if padded == job.T:
-        return ""
-    n = int(multiple(layout))
-    return (
-        f"sequences of {job.T:,} tokens are padded to {padded:,}, a multiple of {n:,}"
-        f" ({padded / job.T - 1:+.2%}): cp {layout.cp:g} splits each into {CHUNKS * layout.cp:g}"
-        " chunks; padding takes time and memory, and tokens/s do not count it"
-    )

@@ -21,7 +21,7 @@ from ..describe.recompute import recompute
 from ..describe.software import ATTENTION
 from ..layout import practice, rules
 from ..layout.beside import PAIRED
-from ..layout.sequence import length, padding
+from ..layout.sequence import CHUNKS, multiple
 from ..layout.transformer_engine import exchanges
 from ..program.coverage import beyond
 from ..step import oom
@@ -61,8 +61,8 @@ def notes(r: StepResult) -> tuple[str, ...]:
         *whole_chunk(r),
         *unscattered(r),
         *transformer_engine(r),
-        *practice.not_proposed(job, layout),
-        *filter(None, (padding(job, layout),)),
+        *practice.not_proposed(job.profile, layout),
+        *padding(r),
         *of_set(r),
         *orthogonal(r),
         *of_model(r),
@@ -281,13 +281,23 @@ def transformer_engine(r: StepResult) -> Iterator[str]:
         )
 
 
+def padding(r: StepResult) -> Iterator[str]:
+    """A sentence for sequences that the layout pads."""
+    T, padded, cp = r.job.T, int(r.counts.local.T), r.layout.cp
+    if padded != T:
+        yield (
+            f"sequences of {T:,} tokens are padded to {padded:,}, a multiple of"
+            f" {int(multiple(r.layout)):,} ({padded / T - 1:+.2%}): cp {cp:g} splits each into"
+            f" {CHUNKS * cp:g} chunks; padding takes time and memory, and tokens/s do not count it"
+        )
+
+
 def corners(r: StepResult) -> Iterator[str]:
     """A sentence for each corner of the space where what this model leaves out decides; a search
     finds them, people do not train there.
     """
-    job, layout = r.job, r.layout
-    tokens = layout.microbatch * length(job, layout) / layout.cp
-    if job.how.chip.model == "roofline" and tokens < FEW_TOKENS:
+    tokens = r.counts.local.tokens
+    if r.job.how.chip.model == "roofline" and tokens < FEW_TOKENS:
         yield (
             f"matrix products of {tokens:,.0f} tokens (microbatch x sequence / cp) are small:"
             f" kernels reach less of the peak below about {FEW_TOKENS} tokens, so this prediction"

@@ -204,7 +204,9 @@ def recipe_layouts(job: Job, r: Recipe) -> tuple[list[Prediction], str]:
         for one in every
     ]
     legal = [one for one, no in zip(every, why, strict=True) if not no]
-    legal = [x for x in legal if not practice.not_proposed(job, x)] or legal
+    legal = [
+        x for x in legal if not practice.not_proposed(job.profile, x)
+    ] or legal
     found = sorted(
         (predict(job, one) for one in legal), key=lambda p: p.step_time_s
     )
