@@ -11,7 +11,7 @@ from __future__ import annotations
 import ast
 import operator
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache, partial
 from typing import Any, Protocol
 
@@ -23,6 +23,24 @@ class NamedValues(Protocol):
 
 
 Formula = Callable[[NamedValues], Any]
+
+
+class FieldNames(dict[str, Any]):
+    """Names beside those of fields: a dotted name that is none of them is a path from a thing, None
+    behind a field that is None.
+    """
+
+    def __init__(self, thing: Any, names: Mapping[str, Any]) -> None:
+        super().__init__(names)
+        self.thing = thing
+
+    def __missing__(self, path: str) -> Any:
+        value = self.thing
+        for field in path.split("."):
+            value = None if value is None else getattr(value, field)
+        return value
+
+
 BINARY: dict[type, Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,

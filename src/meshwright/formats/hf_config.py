@@ -14,7 +14,7 @@ from typing import Any
 from ..describe.layers import kinds
 from ..describe.model import Model
 from ..errors import BadInput
-from .formulas import worked_out
+from .formulas import FieldNames, worked_out
 from .hf import read_hf
 from .hf_families import is_formula, whole_row
 from .hf_keys import family_table
@@ -41,20 +41,6 @@ OMITTED = object()
 """Of a key that the file does not have."""
 
 
-class ModelNames(dict[str, Any]):
-    """What the names in the formulas of a written row stand for: fields of the model."""
-
-    def __init__(self, m: Model) -> None:
-        super().__init__(omitted=OMITTED, layer_types=layer_types(m))
-        self.model = m
-
-    def __missing__(self, path: str) -> Any:
-        value: Any = self.model
-        for field in path.split("."):
-            value = None if value is None else getattr(value, field)
-        return value
-
-
 def layer_types(m: Model) -> list[str]:
     """What each layer attends to, where some see a window."""
     every = m.full_every
@@ -66,7 +52,7 @@ def layer_types(m: Model) -> list[str]:
     ]
 
 
-def written(what: Any, names: ModelNames) -> Any:
+def written(what: Any, names: FieldNames) -> Any:
     """A value of a row: formulas worked out, keys of inner tables only where they have a value."""
     if isinstance(what, Mapping):
         made = {key: written(value, names) for key, value in what.items()}
@@ -77,7 +63,8 @@ def written(what: Any, names: ModelNames) -> Any:
 def config_of(family: str, m: Model) -> Config:
     """The config.json of a model as a family has it.  Raises BadInput where it cannot."""
     row = whole_row(family_table()["written"][family])
-    names = ModelNames(m)
+    # what the names in the formulas of a written row stand for: fields of the model
+    names = FieldNames(m, {"omitted": OMITTED, "layer_types": layer_types(m)})
     if not worked_out(row.pop("when", "True"), names):
         raise BadInput(f"{m.name[:60]} is no {family}")
     row.pop("is", None)

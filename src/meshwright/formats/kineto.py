@@ -126,7 +126,17 @@ def load_kernels(path: str | Path) -> Classes:
 
 
 def events(path: str | Path) -> list[dict[str, Any]]:
-    """The complete events ("ph": "X") of a trace."""
+    """The complete events ("ph": "X") of a trace, with a name, a start and a duration."""
+    kept = [e for e in rows(path) if e.get("ph") == "X" and has_duration(e)]
+    if not kept:
+        raise BadInput(
+            f"{path} is not a trace of torch.profiler: it holds no event with a duration"
+        )
+    return kept
+
+
+def rows(path: str | Path) -> list[dict[str, Any]]:
+    """All events of a Chrome trace (.json or .json.gz)."""
     try:
         with (gzip.open if str(path).endswith(".gz") else open)(
             path, "rb"
@@ -143,32 +153,26 @@ def events(path: str | Path) -> list[dict[str, Any]]:
         ) from None
     except (ValueError, RecursionError):
         raise BadInput(
-            f"{path} is not a JSON trace of torch.profiler"
+            f"{path} is not a trace of torch.profiler: it is not JSON"
         ) from None
-    rows = trace.get("traceEvents") if isinstance(trace, dict) else trace
-    if not isinstance(rows, list):
+    told = trace.get("traceEvents") if isinstance(trace, dict) else trace
+    if not isinstance(told, list):
         raise BadInput(
-            f"{path} has no list traceEvents: not a trace of torch.profiler"
+            f"{path} is not a trace of torch.profiler: it has no list traceEvents"
         )
-    kept = [
-        e
-        for e in rows
-        if isinstance(e, dict) and e.get("ph") == "X" and has_duration(e)
-    ]
-    if not kept:
-        raise BadInput(
-            f"{path} holds no event with a duration: not a trace of torch.profiler"
-        )
-    return kept
+    return [event for event in told if isinstance(event, dict)]
 
 
 def has_duration(event: dict[str, Any]) -> bool:
     """It has a name, a start and a duration."""
-    numbers = all(
-        isinstance(event.get(key), (int, float)) and abs(event[key]) < MOST
-        for key in ("ts", "dur")
-    )
-    return numbers and isinstance(event.get("name"), str) and event["dur"] >= 0
+    named = isinstance(event.get("name"), str)
+    times = is_number(event.get("ts")) and is_number(event.get("dur"))
+    return named and times and event["dur"] >= 0
+
+
+def is_number(value: object) -> bool:
+    """A number that can be added up."""
+    return isinstance(value, (int, float)) and abs(value) < MOST
 
 
 def category(event: dict[str, Any]) -> str:

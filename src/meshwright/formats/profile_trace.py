@@ -11,58 +11,49 @@ output.
 
 from __future__ import annotations
 
-import json
-import math
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from ..errors import BadInput
-from . import read_text
+from .kineto import arguments, category, has_duration, is_number, rows
 from .records import Profile
 
-LARGEST_TRACE = 256 * 2**20
-"""Bytes of one trace."""
 WITHIN = ("pipeline", "settle")
+ALLOCATED = "Total Allocated"
 Range = tuple[float, float]
 """Begin and end in microseconds."""
 
 
 def read_profile(path: Path) -> Profile:
     """The profile in a trace. BadInput if it is none of ours."""
-    try:
-        data = json.loads(read_text(path, LARGEST_TRACE))
-        events = [
-            event
-            for event in data["traceEvents"]
-            if isinstance(event, Mapping)
-        ]
-        steps = {
-            int(event["name"][5:]): range_ends(event)
-            for event in ranges_named(events, "step ")
-        }
-        within = sorted(
-            range_ends(event)
-            for event in ranges_named(events, "")
-            if event["name"] in WITHIN
-        )
-        waits = [
-            (event["name"][5:25], range_ends(event))
-            for event in ranges_named(events, "wait ")
-        ]
-        memory = [
-            (trace_number(e["ts"]), trace_number(e["args"]["Total Allocated"]))
-            for e in events
-            if e.get("name") == "[memory]"
-        ]
-    except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
-        raise BadInput(
-            f"{path} is not a trace of meshwright train: it must hold traceEvents of profiled steps"
-        ) from None
+    events = rows(path)
+    ranges = [
+        (event["name"], (event["ts"], event["ts"] + event["dur"]))
+        for event in events
+        if event.get("ph") == "X"
+        and category(event) == "user_annotation"
+        and has_duration(event)
+    ]
+    steps = {
+        int(name[5:]): at
+        for name, at in ranges
+        if name.startswith("step ") and name[5:].isdecimal()
+    }
     if not steps:
-        raise BadInput(f"{path} holds no profiled step")
+        raise BadInput(f"{path} holds no profiled step of meshwright train")
+    within = sorted(at for name, at in ranges if name in WITHIN)
+    waits = [
+        (name[5:25], at) for name, at in ranges if name.startswith("wait ")
+    ]
+    memory = [
+        (event["ts"], arguments(event)[ALLOCATED])
+        for event in events
+        if event.get("name") == "[memory]"
+        and is_number(event.get("ts"))
+        and is_number(arguments(event).get(ALLOCATED))
+    ]
     return Profile(
         tuple(sorted(steps)),
         {
@@ -71,32 +62,6 @@ def read_profile(path: Path) -> Profile:
         },
         peak_bytes(memory, steps[min(steps)]),
     )
-
-
-def ranges_named(
-    events: Sequence[Mapping[str, Any]], prefix: str
-) -> list[Mapping[str, Any]]:
-    """The ranges whose name begins so, on the CPU."""
-    return [
-        e
-        for e in events
-        if e.get("ph") == "X"
-        and e.get("cat") == "user_annotation"
-        and str(e.get("name")).startswith(prefix)
-    ]
-
-
-def range_ends(event: Mapping[str, Any]) -> Range:
-    """Begin and end of a range."""
-    begin = trace_number(event["ts"])
-    return begin, begin + trace_number(event["dur"])
-
-
-def trace_number(value: Any) -> float:
-    """A number of a trace; ValueError or OverflowError if it is none that can be added up."""
-    if not math.isfinite(number := float(value)):
-        raise ValueError(value)
-    return number
 
 
 def wait_seconds(

@@ -8,6 +8,7 @@ from dataclasses import replace
 from fnmatch import fnmatchcase
 from functools import cache, partial
 from importlib import import_module
+from types import SimpleNamespace
 from typing import Any
 
 from ...describe.job import (
@@ -19,7 +20,7 @@ from ...describe.offload import offload
 from ...describe.read import brief
 from ...describe.recompute import recompute
 from ...errors import BadInput
-from ..formulas import calls, filled_in, names_in, worked_out
+from ..formulas import FieldNames, calls, filled_in, names_in, worked_out
 from .keys import Keys
 from .shared import (
     accumulated,
@@ -152,37 +153,29 @@ CHECKED = ("whole", "number", "switch", "choice")
 """Readers of keys that refuse some values."""
 
 
-class PlanNames(dict[str, Any]):
+def plan_names(job: Job, format: Format) -> FieldNames:
     """What the names in a writer's formulas stand for: fields of a job by their path, such as
     layout.tp, job.batch or model.moe.experts; own: what its software does by itself, where the plan
-    names one (None: nobody knows)."""
-
-    def __init__(self, job: Job, format: Format) -> None:
-        l = job.layout
-        of_job = (accumulated, compiles, shards, hub_name, inside)
-        super().__init__(
-            {f.__name__: partial(f, job) for f in (*of_job, megatron_settings)}
-            | {f.__name__: f for f in (strange, int, len, max, str)},
-            model_name=partial(name_of, job, format.name),
-        )
-        self.tables = {
-            "job": job,
-            "format": format,
-            "layout": l,
-            "software": job.software,
-            "model": job.model,
-            "own": job.framework,
-            "away": offload(l.offload),
-            "recompute": recompute(l.recompute),
-            "profile": job.profile,
-        }
-
-    def __missing__(self, path: str) -> Any:
-        table, *fields = path.split(".")
-        value: Any = self.tables[table]
-        for field in fields:
-            value = None if value is None else getattr(value, field)
-        return value
+    names one (None: nobody knows).
+    """
+    tables = SimpleNamespace(
+        job=job,
+        format=format,
+        layout=job.layout,
+        software=job.software,
+        model=job.model,
+        own=job.framework,
+        away=offload(job.layout.offload),
+        recompute=recompute(job.layout.recompute),
+        profile=job.profile,
+    )
+    of_job = (accumulated, compiles, shards, hub_name, inside)
+    functions = {
+        **{f.__name__: partial(f, job) for f in (*of_job, megatron_settings)},
+        **{f.__name__: f for f in (strange, int, len, max, str)},
+        "model_name": partial(name_of, job, format.name),
+    }
+    return FieldNames(tables, functions)
 
 
 def _said(path: str, cell: Cell, keys: Keys) -> Any:
@@ -265,7 +258,7 @@ def write_cell(
     out: dict[str, Any],
 ) -> None:
     """The keys that say a value, added to `out`.  Raises BadInput for one that none says."""
-    names = PlanNames(job, format)
+    names = plan_names(job, format)
     for formula, why in cell.refuse:
         if worked_out(formula, names):
             raise BadInput(filled_in(why, names))

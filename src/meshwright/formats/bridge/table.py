@@ -26,7 +26,7 @@ Readers, writers, what a writer refuses and the table of the documentation follo
     { writer = "megatron:stages" }              no row can say, such as layers of stages
 
 Formulas (`formats.formulas`) of a file's keys have the names of `keys.Keys` and those that a
-format has in `let`; formulas of a plan the fields of a job, such as layout.tp (`cells.PlanNames`).
+format has in `let`; formulas of a plan the fields of a job, such as layout.tp (`cells.plan_names`).
 In a sentence a formula may stand in braces.
 
 A field without a cell cannot be said: a writer refuses every other value than the default.
