@@ -21,6 +21,7 @@ from meshwright.roofline.splits import (
     least_batch,
     splits,
 )
+from meshwright.roofline.times import Asked
 from meshwright.roofline.work import LayerSetting
 from refusals import refusal
 
@@ -34,12 +35,20 @@ PODS = [
 ]
 
 
+def asked(model, on, batch, how=EXACT, shape=None, **setting):
+    return Asked(
+        LayerSetting(model, **setting),
+        mesh(cluster(on), "bf16", how, shape),
+        batch,
+    )
+
+
 @pytest.mark.parametrize(("name", "batch"), PODS)
 @pytest.mark.parametrize("edition", ["sum", "max"])
 def test_best_split_beats_all_others(name, batch, edition):
-    m, s = mesh(cluster(name), "bf16", EXACT), LayerSetting(LLAMA)
-    found = list(splits(s, m, batch))
-    assert {f.x * f.y for f in found} == {m.chips}, "no chip is idle"
+    on = asked(LLAMA, name, batch)
+    found = list(splits(on))
+    assert {f.x * f.y for f in found} == {on.mesh.chips}, "no chip is idle"
     assert all(LLAMA.ffn % f.y == 0 for f in found)
     chosen = best(found, edition)
 
@@ -63,20 +72,17 @@ def test_best_split_beats_all_others(name, batch, edition):
 
 
 def test_shards_are_whole():
-    m = mesh(cluster("8960xbook-tpu-v5p"), "bf16", EXACT)
-    degrees = {f.y for f in splits(LayerSetting(LLAMA), m, 4e6)}
-    # 28672 = 2^12 x 7
-    assert {1, 7, 8, 14} <= degrees and not any(y % 5 == 0 for y in degrees)
-    # heads
-    assert (
-        max(f.y for f in splits(LayerSetting(LLAMA, "projections"), m, 4e6))
-        == 64
+    whole, heads = (
+        {f.y for f in splits(asked(LLAMA, "8960xbook-tpu-v5p", 4e6, layer=x))}
+        for x in ("book", "projections")
     )
+    # 28672 = 2^12 x 7
+    assert {1, 7, 8, 14} <= whole and not any(y % 5 == 0 for y in whole)
+    assert max(heads) == 64
 
 
 def test_max_is_never_slower_than_sum_and_shared_links_are_not_used_twice():
-    m, s = mesh(cluster("4096xbook-tpu-v5p"), "bf16", EXACT), LayerSetting(TOY)
-    for f in splits(s, m, 1e6):
+    for f in splits(asked(TOY, "4096xbook-tpu-v5p", 1e6)):
         t = f.forward
         assert t.comm("max") <= t.comm("sum") * (1 + 1e-12)
         assert t.comm("max") >= max(t.data.seconds, t.tensor.seconds) * (
@@ -91,11 +97,8 @@ def test_max_is_never_slower_than_sum_and_shared_links_are_not_used_twice():
 
 
 def test_whole_axes_agree_with_the_closed_forms():
-    m, s = (
-        mesh(cluster("4096xbook-tpu-v5p"), "bf16", BOOK_SUM),
-        LayerSetting(TOY),
-    )
-    split = next(f for f in splits(s, m, 2e6) if f.tensor_share == (1, 1, 16))
+    found = list(splits(asked(TOY, "4096xbook-tpu-v5p", 2e6, BOOK_SUM)))
+    split = next(f for f in found if f.tensor_share == (1, 1, 16))
     ahead, back = split.forward, split.at(2e6).backward
     compute = 4 * 2e6 * 8192 * 32768 / (4096 * 4.59e14)
     data = 4 * 8192 * 32768 / (16 * 2 * 1.8e11)
@@ -106,52 +109,35 @@ def test_whole_axes_agree_with_the_closed_forms():
             (times * compute, times * data, tensor)
         )
     assert split.text == "x 16X, y 16X, z 16Y"
-    apart = [f.text for f in splits(s, m, 2e6) if f.tensor_share == (4, 1, 1)]
+    apart = [f.text for f in found if f.tensor_share == (4, 1, 1)]
     assert apart == [
         "x 4X·4Y, y 16X, z 16X",
         "x 4Y·4X, y 16X, z 16X",
     ]
 
 
-def test_largest_tensor_degree():
-    found = list(
-        splits(
-            LayerSetting(LLAMA),
-            mesh(cluster("1024xbook-h100"), "bf16", EXACT),
-            1e6,
-        )
-    )
-    assert largest_tensor(found).y == 8
-    found = list(
-        splits(
-            LayerSetting(TOY),
-            mesh(cluster("16xbook-h100"), "bf16", EXACT),
-            1e6,
-        )
-    )
-    assert largest_tensor(found).y == 16  # two nodes: 8 + F/2475 = 21
-    thin = replace(TOY, ffn=512)  # F/2200 is less than one
-    found = list(
-        splits(
-            LayerSetting(thin),
-            mesh(cluster("8xbook-h100"), "bf16", EXACT),
-            1e6,
-        )
-    )
-    assert largest_tensor(found) is None
+@pytest.mark.parametrize(
+    ("shown", "on", "degree"),
+    [
+        (LLAMA, "1024xbook-h100", 8),
+        (TOY, "16xbook-h100", 16),  # two nodes: 8 + F/2475 = 21
+        (replace(TOY, ffn=512), "8xbook-h100", 1),  # F/2200 is less than one
+    ],
+)
+def test_largest_tensor_degree(shown, on, degree):
+    found = largest_tensor(list(splits(asked(shown, on, 1e6))))
+    assert (found.y if found else 1) == degree
 
 
-def test_pods_need_73440_tokens_each_and_two_of_them_half():
-    ten = mesh(
-        cluster("40960xbook-tpu-v5p"), "bf16", BOOK_SUM, shape=(16, 16, 16)
-    )
-    row = schemes.across_pods(schemes.Asked(LayerSetting(TOY), ten, 1e7))
-    assert ten.pods == 10 and row.least_batch_sum_tokens == pytest.approx(
-        10 * 73440, rel=1e-9
-    )
-    two = mesh(cluster("8192xbook-tpu-v5p"), "bf16", EXACT, shape=(16, 16, 16))
-    row = schemes.across_pods(schemes.Asked(LayerSetting(TOY), two, 1e7))
-    assert row.least_batch_sum_tokens == pytest.approx(2 * 73440 / 2, rel=1e-9)
+@pytest.mark.parametrize(
+    ("chips", "how", "tokens"),
+    [(40960, BOOK_SUM, 10 * 73440), (8192, EXACT, 2 * 73440 / 2)],
+)
+def test_pods_need_73440_tokens_each_and_two_of_them_half(chips, how, tokens):
+    on = f"{chips}xbook-tpu-v5p"
+    row = schemes.across_pods(asked(TOY, on, 1e7, how, (16, 16, 16)))
+    assert row.degrees == f"{chips // 4096} pods"
+    assert row.least_batch_sum_tokens == pytest.approx(tokens, rel=1e-9)
 
 
 @pytest.mark.parametrize("degree", [16, 32, 64, 128])
@@ -159,10 +145,8 @@ def test_experts_over_nodes_of_gpus(degree):
     """T_comms = 4 B D (Z - 8)/(W Z) min(8 k/Z, 1) with the B tokens of Z GPUs; part 12 of the
     book.
     """
-    m, batch = mesh(cluster("1024xbook-h100"), "bf16", EXACT), 16e6
-    row = schemes.expert_parallel(
-        schemes.Asked(LayerSetting(OSS), m, batch), degree
-    )
+    batch = 16e6
+    row = schemes.expert_parallel(asked(OSS, "1024xbook-h100", batch), degree)
     tokens, k, Z = batch / 1024 * degree, OSS.moe.top_k, degree
     assert row.comm_sum_s == pytest.approx(
         4 * tokens * OSS.hidden * (Z - 8) / (400e9 * Z) * min(8 * k / Z, 1)
@@ -174,27 +158,12 @@ def test_experts_over_nodes_of_gpus(degree):
 
 def test_context_ring_is_bound_by_the_length_not_the_batch():
     """(T/c) H/K FLOPs for each byte."""
-    m = mesh(cluster("64xbook-tpu-v5p"), "bf16", BOOK_SUM)
     for seq in (8192, 131072):
-        row = schemes.context_parallel(
-            schemes.Asked(LayerSetting(LLAMA, seq=seq), m, 1e7), 4
-        )
+        on = asked(LLAMA, "64xbook-tpu-v5p", 1e7, BOOK_SUM, seq=seq)
+        row = schemes.context_parallel(on, 4)
         assert row.compute_s / row.comm_sum_s == pytest.approx(
             seq / 4 * 64 / 8 / (4.59e14 / 0.9e11)
         )
-
-
-def test_pipeline_hops():
-    """N_mb + N_stages - 2 hops of 2 B D/(N_mb W) for one chip's tokens."""
-    m = mesh(cluster("1024xbook-h100"), "bf16", BOOK_SUM)
-    row = schemes.pipeline(schemes.Asked(LayerSetting(TOY), m, 1e6), 8, 32)
-    assert row.comm_sum_s == pytest.approx(
-        (32 + 8 - 2) * 2 * (1e6 / 128 / 32) * 8192 / 50e9
-    )
-    assert row.compute_s == pytest.approx(
-        4 * 1e6 * 8192 * 32768 * 32 / (1024 * 990e12)
-    )
-    assert "22%" in row.note
 
 
 def test_all_of_a_roofline():
@@ -256,19 +225,29 @@ def test_bad_input_is_a_sentence():
 
 
 @pytest.mark.parametrize(
-    ("name", "rate"), [("64xbook-tpu-v5p", 1.8e11), ("8xbook-h100", 450e9)]
+    ("name", "rate"),
+    [
+        ("64xbook-tpu-v5p", 1.8e11),
+        ("8xbook-h100", 450e9),
+        ("1024xbook-h100", 50e9),
+    ],
 )
-def test_a_stage_sends_to_its_neighbour(name, rate):
-    """One hop of 1 us on a torus, not half the way round; over NVLink where a node holds all
-    stages.
+def test_pipeline_hops(name, rate):
+    """N_mb + N_stages - 2 hops of 2 B D/(N_mb W) for one chip's tokens, to its neighbour: of 1 us
+    on a torus, not half the way round; over NVLink where a node holds all stages.
     """
-    m = mesh(cluster(name), "bf16", BOOK_SUM)
-    row = schemes.pipeline(schemes.Asked(LayerSetting(TOY), m, 1e6), 8, 32)
+    on = asked(TOY, name, 1e6, BOOK_SUM)
+    row = schemes.pipeline(on, 8, 32)
     assert row.comm_sum_s == pytest.approx(
-        38 * 2 * (1e6 / (m.chips / 8) / 32) * 8192 / rate
+        (32 + 8 - 2) * 2 * (1e6 / (on.mesh.chips / 8) / 32) * 8192 / rate
     )
-    short = schemes.pipeline(schemes.Asked(LayerSetting(TOY), m, 1e-3), 8, 32)
-    assert short.comm_sum_s == pytest.approx(38 * m.fabric.latencies[0])
+    assert row.compute_s == pytest.approx(
+        4 * 1e6 * 8192 * 32768 * 32 / (on.mesh.chips * on.mesh.flops)
+    )
+    assert "22%" in row.note
+    short = schemes.pipeline(replace(on, batch=1e-3), 8, 32)
+    far = on.mesh.fabric.latencies[-1 if rate == 50e9 else 0]
+    assert short.comm_sum_s == pytest.approx(38 * far)
 
 
 @pytest.mark.parametrize(

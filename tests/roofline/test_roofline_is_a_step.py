@@ -20,13 +20,12 @@ from meshwright.describe.assumptions import (
 )
 from meshwright.roofline.mesh import mesh, place
 from meshwright.roofline.schemes import (
-    Asked,
     data_parallel,
     pipeline,
     sharded_data_parallel,
 )
 from meshwright.roofline.splits import splits
-from meshwright.roofline.times import EDITIONS, layer_step
+from meshwright.roofline.times import EDITIONS, Asked, layer_step
 from meshwright.roofline.work import LayerSetting
 
 # no norms: a roofline leaves their few parameters out
@@ -101,7 +100,7 @@ def test_each_pass_takes_the_longer_of_compute_and_communication(
     """T = max(T_math, T_comms) forward and backward, on every split of a torus."""
     how = EDITION[edition]
     m = mesh(cluster("64xbook-tpu-v5p"), "bf16", how)
-    found = list(splits(LayerSetting(ONE, assumptions=how), m, 6e4))
+    found = list(splits(Asked(LayerSetting(ONE, assumptions=how), m, 6e4)))
     assert len(found) > 20
     for split in found:
         both = split.at(6e4)

@@ -32,7 +32,7 @@ from . import schemes
 from . import thresholds as th
 from .mesh import Mesh, bandwidth, mesh
 from .splits import Split, best, largest_tensor, least_batch, splits
-from .times import EDITIONS
+from .times import EDITIONS, Asked
 from .work import Layer, LayerSetting
 
 SHOWN = 4.0
@@ -271,8 +271,8 @@ def roofline(
     how = _as_asked(assumptions, exact)
     setting = LayerSetting(described, layer, numbers, assumptions=how, seq=seq)
     m = mesh(on, numbers.compute, how, shape)
-    every = list(splits(setting, m, batch / m.pods))
-    asked = schemes.Asked(setting, m, batch)
+    asked = Asked(setting, m, batch)
+    every = list(splits(asked))
     rows = _rows(
         asked,
         every,
@@ -285,7 +285,7 @@ def roofline(
 
 
 def _whole_answer(
-    on: schemes.Asked,
+    on: Asked,
     cluster: Cluster,
     every: list[Split],
     rows: tuple[schemes.Scheme, ...],
@@ -314,16 +314,16 @@ def _whole_answer(
         data_tokens_per_shard=float(th.data_tokens(one, whole_pod)),
         schemes=rows,
         theory=tuple(_theory(one, m, on.batch)),
-        whole=tuple(_whole(every, e, m.pods) for e in EDITIONS),
+        whole=tuple(_whole(every, e) for e in EDITIONS),
         degrees=_degrees(every),
         largest_tensor=tensor.y if tensor else 1,
         largest_tensor_placement=tensor.text if tensor else "",
-        memory_bytes=on.memory(m.chips),
-        memory_full_bytes=on.memory(m.chips, "full"),
+        memory_bytes=schemes.memory(on, m.chips),
+        memory_full_bytes=schemes.memory(on, m.chips, "full"),
         capacity_bytes=most_bytes(usable_bytes(chip, memory), memory),
         notes=(
             *_notes(on, cluster),
-            *_crossing([best(every, e) for e in EDITIONS]),
+            *_crossing(m, [best(every, e) for e in EDITIONS]),
         ),
     )
 
@@ -340,7 +340,7 @@ def _as_asked(how: Assumptions, exact: bool | None) -> Assumptions:
 
 
 def _rows(
-    on: schemes.Asked,
+    on: Asked,
     every: list[Split],
     stages: int,
     microbatches: int,
@@ -404,25 +404,31 @@ def _mean_rate(m: Mesh) -> float:
     return sum(rates) / len(rates)
 
 
-def _whole(every: list[Split], edition: str, pods: int) -> Whole:
+def _seconds(s: Split) -> dict[str, Any]:
+    """Where a split lies, and what its forward pass takes."""
+    t = s.forward
+    return {
+        "x": s.x,
+        "y": s.y,
+        "placement": s.text,
+        "compute_s": float(t.compute),
+        "data_s": float(t.data.seconds),
+        "tensor_s": float(t.tensor.seconds),
+    }
+
+
+def _whole(every: list[Split], edition: str) -> Whole:
     """The best split for the batch, and the split that is compute-bound first."""
     s = best(every, edition)
     first = least_batch(every, edition)
-    own = s.threshold(edition)
-    t = s.forward
-    ratio = float(t.ratio(edition))
+    ratio = float(s.forward.ratio(edition))
     return Whole(
+        **_seconds(s),
         edition=edition,
-        x=s.x,
-        y=s.y,
-        placement=s.text,
-        compute_s=float(t.compute),
-        data_s=float(t.data.seconds),
-        tensor_s=float(t.tensor.seconds),
-        comm_s=float(t.comm(edition)),
+        comm_s=float(s.forward.comm(edition)),
         ratio=ratio if ratio < inf else None,
-        least_batch_tokens=own and own * pods,
-        compute_bound_from_tokens=first and first[1] * pods,
+        least_batch_tokens=s.threshold(edition),
+        compute_bound_from_tokens=first and first[1],
         compute_bound_first=first[0].text if first else "",
     )
 
@@ -440,26 +446,20 @@ def _degrees(every: list[Split]) -> tuple[Degree, ...]:
 def _degree(alike: list[Split]) -> Degree:
     """Of the placements of one degree."""
     s = best(alike, "sum")
-    t = s.forward
     return Degree(
-        x=s.x,
-        y=s.y,
-        placement=s.text,
-        compute_s=float(t.compute),
-        data_s=float(t.data.seconds),
-        tensor_s=float(t.tensor.seconds),
-        comm_sum_s=float(t.comm("sum")),
+        **_seconds(s),
+        comm_sum_s=float(s.forward.comm("sum")),
         comm_max_s=min(float(a.forward.comm("max")) for a in alike),
     )
 
 
-def _crossing(chosen: list[Split]) -> Iterator[str]:
+def _crossing(mesh: Mesh, chosen: list[Split]) -> Iterator[str]:
     """A note where a best split lays tensor parallelism across switches, if it does."""
     far = {
-        s.mesh.dims[i].name
+        mesh.dims[i].name
         for s in chosen
         for i, n in enumerate(s.tensor_share)
-        if n > 1 and i > s.mesh.nearest and not s.mesh.torus
+        if n > 1 and i > mesh.nearest and not mesh.torus
     }
     if far:
         yield (
@@ -469,7 +469,7 @@ def _crossing(chosen: list[Split]) -> Iterator[str]:
         )
 
 
-def _notes(on: schemes.Asked, cluster: Cluster) -> Iterator[str]:
+def _notes(on: Asked, cluster: Cluster) -> Iterator[str]:
     """What a reader should know about the model and this mesh."""
     m, setting = on.mesh, on.setting
     yield from setting.model.notes

@@ -8,7 +8,7 @@ To Scale Your Model, parts 5 and 12.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -20,9 +20,10 @@ from ..describe.frozen import put
 from ..num import Num, minimum
 from ..schedule import get as schedule_named
 from .memory import checkpoints, per_chip
-from .mesh import Mesh, Ranks, box, farthest, ring
+from .mesh import box, farthest, ring
 from .splits import Split
 from .times import (
+    Asked,
     LayerStep,
     RooflinePasses,
     Times,
@@ -30,7 +31,7 @@ from .times import (
     chip_seconds,
     layer_step,
 )
-from .work import SCORES, LayerSetting
+from .work import SCORES
 
 POINTS = 49
 """Batches of a curve."""
@@ -99,83 +100,49 @@ class Scheme:
         return {**asdict(self), **bound}
 
 
-Evaluate = Callable[[Num], LayerStep | RooflinePasses]
-"""Tokens of all pods -> seconds."""
+def memory(on: Asked, shards: float, habit: str = "book") -> float:
+    """Bytes of one chip with states cut over so many, in a habit of `memory.KEPT`."""
+    model = on.setting.model
+    size = on.setting.precision.activation_bytes
+    kept = checkpoints(model.layers, on.batch, model.hidden, size=size)
+    chips = on.mesh.all_chips
+    return float(per_chip(parameters(model), kept, chips, shards, habit))
 
 
-@dataclass(frozen=True)
-class Asked:
-    """A batch on a mesh, and what of a layer counts."""
+def row(
+    on: Asked,
+    name: str,
+    degrees: str,
+    binds: str,
+    at: Callable[[Num], LayerStep | RooflinePasses],
+    note: str = "",
+    shards: float = 0.0,
+    dp: int = 1,
+) -> Scheme:
+    """The row of a scheme, with its thresholds.  at: tokens of all pods -> seconds;  shards: 0 = a
+    pod.
+    """
 
-    setting: LayerSetting
-    mesh: Mesh
-    batch: float
-    """Tokens of all pods."""
+    def shown(tokens: Num) -> Times:
+        both = at(tokens)
+        return both.forward if binds == "forward" else both.backward
 
-    @property
-    def sequences(self) -> float:
-        """That the batch makes."""
-        return self.batch / (self.setting.seq or self.setting.model.seq)
-
-    def memory(self, shards: float, habit: str = "book") -> float:
-        """Bytes of one chip with states cut over so many, in a habit of `memory.KEPT`."""
-        model = self.setting.model
-        kept = checkpoints(
-            model.layers,
-            self.batch,
-            model.hidden,
-            size=self.setting.precision.activation_bytes,
-        )
-        return float(
-            per_chip(
-                parameters(model),
-                kept,
-                self.mesh.all_chips,
-                shards=shards,
-                habit=habit,
-            )
-        )
-
-    def spread(
-        self, chips: int, groups: Mapping[str, Ranks], **how: Any
-    ) -> Evaluate:
-        """A step whose tokens are dealt to so many chips.  groups, how: of `times.layer_step`."""
-        return lambda batch: layer_step(
-            self.setting, self.mesh, batch / chips, groups, **how
-        )
-
-    def scheme(
-        self,
-        name: str,
-        degrees: str,
-        binds: str,
-        at: Evaluate,
-        note: str = "",
-        shards: float = 0.0,
-        dp: int = 1,
-    ) -> Scheme:
-        """The row of a scheme, with its thresholds.  shards: 0 = a pod."""
-
-        def shown(tokens: Num) -> Times:
-            both = at(tokens)
-            return both.forward if binds == "forward" else both.backward
-
-        t = shown(self.batch)
-        return Scheme(
-            name=name,
-            degrees=degrees,
-            binds=binds,
-            compute_s=float(t.compute),
-            comm_sum_s=float(t.comm("sum")),
-            comm_max_s=float(t.comm("max")),
-            step_s=float(at(self.batch).step_s),
-            least_batch_sum_tokens=bound_from(shown, "sum"),
-            least_batch_max_tokens=bound_from(shown, "max"),
-            memory_bytes=self.memory(shards or self.mesh.chips),
-            curve=_curve(shown, self.batch),
-            note=note,
-            dp=dp,
-        )
+    t = shown(on.batch)
+    return Scheme(
+        name=name,
+        degrees=degrees,
+        binds=binds,
+        compute_s=float(t.compute),
+        comm_sum_s=float(t.comm("sum")),
+        comm_max_s=float(t.comm("max")),
+        step_s=float(at(on.batch).step_s),
+        least_batch_sum_tokens=bound_from(shown, "sum"),
+        least_batch_max_tokens=bound_from(shown, "max"),
+        memory_bytes=memory(on, shards or on.mesh.chips),
+        curve=_curve(shown, on.batch),
+        note=note,
+        dp=dp,
+    )
 
 
 def _curve(at: Callable[[Num], Times], batch: float) -> SchemeCurve:
@@ -194,7 +161,8 @@ def _curve(at: Callable[[Num], Times], batch: float) -> SchemeCurve:
 def data_parallel(on: Asked) -> Scheme:
     """DP over all chips of a pod: gradients all-reduced in the backward pass."""
     mesh = on.mesh
-    return on.scheme(
+    return row(
+        on,
         "DP",
         f"dp {mesh.chips}",
         "backward",
@@ -208,7 +176,8 @@ def data_parallel(on: Asked) -> Scheme:
 def sharded_data_parallel(on: Asked) -> Scheme:
     """FSDP over all chips of a pod: weights gathered just in time."""
     mesh = on.mesh
-    return on.scheme(
+    return row(
+        on,
         "FSDP",
         f"dp {mesh.chips}",
         "forward",
@@ -220,7 +189,8 @@ def sharded_data_parallel(on: Asked) -> Scheme:
 def tensor_parallel(on: Asked) -> Scheme:
     """TP over all chips of a pod, whether or not shards come out whole."""
     mesh = on.mesh
-    return on.scheme(
+    return row(
+        on,
         "TP",
         f"tp {mesh.chips}",
         "forward",
@@ -231,11 +201,12 @@ def tensor_parallel(on: Asked) -> Scheme:
 
 def mixed(on: Asked, split: Split, edition: str) -> Scheme:
     """FSDP and TP on the real axes, best for an edition."""
-    return on.scheme(
+    return row(
+        on,
         f"FSDP+TP, best {edition}",
         f"dp {split.x}, tp {split.y}",
         "forward",
-        at=lambda batch: split.at(batch / on.mesh.pods),
+        at=split.at,
         note=split.text,
         dp=split.x * on.mesh.pods,
     )
@@ -245,7 +216,8 @@ def across_pods(on: Asked) -> Scheme:
     """DP between pods: every chip all-reduces its shard of the gradients with its counterparts."""
     mesh = on.mesh
     group = {"replicas": mesh.counterparts}
-    return on.scheme(
+    return row(
+        on,
         "DP across pods",
         f"{mesh.pods} pods",
         "backward",
@@ -292,7 +264,8 @@ def pipeline(on: Asked, stages: int, microbatches: int) -> Scheme:
         float(order.bubble(stages, microbatches, v=1, f=1.0, i=0.0, w=0.0))
         / microbatches
     )
-    return on.scheme(
+    return row(
+        on,
         "pipeline",
         f"{stages} stages, {microbatches} microbatches",
         "forward",
@@ -311,7 +284,8 @@ def context_parallel(on: Asked, degree: int) -> Scheme:
     """
     mesh = on.mesh
     scores = put("setting.layer", SCORES)(on)
-    return on.scheme(
+    return row(
+        on,
         "context",
         f"cp {degree}",
         "forward",
@@ -335,7 +309,8 @@ def expert_parallel(on: Asked, degree: int) -> Scheme:
     # experts that stay inside a node cross no border: one unit
     units = max(1, degree // inside)
     copies = minimum(moe.top_k, units) / moe.top_k if units > 1 else 1.0
-    return on.scheme(
+    return row(
+        on,
         "expert",
         f"E over {degree}",
         "forward",

@@ -8,7 +8,7 @@ here all of that counts.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import product as combinations
@@ -17,9 +17,8 @@ import numpy as np
 
 from ..errors import NoLayout
 from ..num import Num, divisors, product
-from .mesh import Mesh, Ranks, place
-from .times import LayerStep, Times, bound_from, layer_step
-from .work import LayerSetting
+from .mesh import place
+from .times import Asked, LayerStep, Times, bound_from
 
 MOST_TOKENS = 1e12
 """Batches beyond this are not looked at."""
@@ -29,12 +28,9 @@ GRID = 400
 
 @dataclass(frozen=True)
 class Split:
-    """X x Y chips placed on a mesh, for one batch."""
+    """X x Y chips placed on each pod of a mesh."""
 
-    setting: LayerSetting
-    mesh: Mesh
-    batch: float
-    """Tokens of this pod."""
+    on: Asked
     tensor_share: tuple[int, ...]
     """Tensor-parallel chips in each network dimension."""
     tensor_inside: tuple[bool, ...]
@@ -43,7 +39,7 @@ class Split:
     @property
     def x(self) -> int:
         """Data-parallel degree (FSDP)."""
-        return self.mesh.chips // self.y
+        return self.on.mesh.chips // self.y
 
     @property
     def y(self) -> int:
@@ -51,28 +47,21 @@ class Split:
         return int(product(self.tensor_share))
 
     @cached_property
-    def groups(self) -> Mapping[str, Ranks]:
-        """Where both groups lie."""
-        share = [
-            n // y
-            for n, y in zip(self.mesh.shape, self.tensor_share, strict=True)
-        ]
-        data = place(
-            self.mesh, share, [not inside for inside in self.tensor_inside]
-        )
-        return {
+    def at(self) -> Callable[[Num], LayerStep]:
+        """One step of so many tokens of all pods."""
+        mesh, tensor = self.on.mesh, self.tensor_share
+        share = [n // y for n, y in zip(mesh.shape, tensor, strict=True)]
+        data = place(mesh, share, [not y for y in self.tensor_inside])
+        groups = {
             "replicas": data,
-            "tp": place(self.mesh, self.tensor_share, self.tensor_inside),
+            "tp": place(mesh, tensor, self.tensor_inside),
         }
-
-    def at(self, batch: Num) -> LayerStep:
-        """One step of that many tokens of the pod."""
-        return layer_step(self.setting, self.mesh, batch / self.x, self.groups)
+        return self.on.spread(self.x * mesh.pods, groups)
 
     @cached_property
     def forward(self) -> Times:
         """The pass that binds."""
-        return self.at(self.batch).forward
+        return self.at(self.on.batch).forward
 
     @cached_property
     def curve(self) -> Times:
@@ -80,7 +69,7 @@ class Split:
         return self.at(np.geomspace(1.0, MOST_TOKENS, GRID)).forward
 
     def threshold(self, edition: str) -> float | None:
-        """Tokens of the pod from which the forward pass is compute-bound; None if it never is."""
+        """Tokens of all pods from which the forward pass is compute-bound; None if it never is."""
         return bound_from(lambda batch: self.at(batch).forward, edition)
 
     @property
@@ -90,7 +79,10 @@ class Split:
         """
         axes = []
         for dim, y, inside in zip(
-            self.mesh.dims, self.tensor_share, self.tensor_inside, strict=True
+            self.on.mesh.dims,
+            self.tensor_share,
+            self.tensor_inside,
+            strict=True,
         ):
             x = (dim.size or 1) // y
             factors = [
@@ -103,17 +95,13 @@ class Split:
         return ", ".join(axes) or "one chip"
 
 
-def splits(setting: LayerSetting, mesh: Mesh, batch: float) -> Iterator[Split]:
+def splits(on: Asked) -> Iterator[Split]:
     """Every split of the pod in which each tensor shard of the feed-forward (and of the heads, if
     attention counts) is whole."""
-    width = (
-        setting.model.moe.expert_ffn
-        if setting.model.moe
-        else setting.model.ffn
-    )
-    heads = (
-        setting.model.heads if setting.layer in ("projections", "block") else 0
-    )
+    model, mesh = on.setting.model, on.mesh
+    width = model.moe.expert_ffn if model.moe else model.ffn
+    attention = on.setting.layer in ("projections", "block")
+    heads = model.heads if attention else 0
     for share in combinations(*(divisors(n) for n in mesh.shape)):
         y = int(product(share))
         if width % y or heads % y:
@@ -125,9 +113,7 @@ def splits(setting: LayerSetting, mesh: Mesh, batch: float) -> Iterator[Split]:
         for inside in combinations(
             *((True, False) if both else (True,) for both in shared)
         ):
-            yield Split(
-                setting, mesh, batch, tensor_share=share, tensor_inside=inside
-            )
+            yield Split(on, share, inside)
 
 
 def best(every: list[Split], edition: str) -> Split:

@@ -209,6 +209,31 @@ def layer_step(
     return LayerStep(setting, mesh, layout, **how)
 
 
+@dataclass(frozen=True)
+class Asked:
+    """A batch on a mesh, and what of a layer counts."""
+
+    setting: LayerSetting
+    mesh: Mesh
+    batch: float
+    """Tokens of all pods."""
+
+    @property
+    def sequences(self) -> float:
+        """That the batch makes."""
+        return self.batch / (self.setting.seq or self.setting.model.seq)
+
+    def spread(
+        self, chips: int, groups: Mapping[str, Ranks], **how: Any
+    ) -> Callable[[Num], LayerStep]:
+        """The step of so many tokens of all pods, dealt to so many chips.  groups, how: of
+        `layer_step`.
+        """
+        return lambda batch: layer_step(
+            self.setting, self.mesh, batch / chips, groups, **how
+        )
+
+
 def chip_seconds(seconds: Seconds) -> Num:
     """The chip's own: arithmetic and memory."""
     return seconds.compute + seconds.memory
