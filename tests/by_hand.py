@@ -8,8 +8,8 @@ layer takes 1 s forward and 2 s backward.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
+from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
 from meshwright import Prediction, assumptions, predict
@@ -132,6 +132,16 @@ def set_to(thing: Any, path: str, value: Any) -> Any:
 
 CAPACITY = 79e9
 """Bytes that leave a model one of a chip's 80 GB."""
+
+
+def leaves(option: Any, name: str) -> Iterator[tuple[str, Field, Any]]:
+    """(name, field, value) of all fields of an option, and of its options."""
+    for field in fields(option):
+        value, path = getattr(option, field.name), f"{name}.{field.name}"
+        if is_dataclass(value):
+            yield from leaves(value, path)
+        else:
+            yield path, fields_of(type(option))[field.name], value
 
 
 def other_values(field: Field, value: Any) -> tuple[Any, ...]:

@@ -6,11 +6,9 @@ import numpy as np
 import pytest
 
 from meshwright import catalog
-from meshwright.describe.frozen import put
 from meshwright.describe.job import PRECISIONS
 from meshwright.describe.network import Dim, Network
 from meshwright.formats.scenario import load_scenario
-from meshwright.limits import limits
 from meshwright.limits.curve import curve
 from meshwright.limits.laws import shape
 from meshwright.limits.placing import placings
@@ -20,7 +18,6 @@ from meshwright.limits.search import (
     fastest,
     levels_of,
 )
-from meshwright.limits.simulate import Degrees
 from refusals import refusal
 
 from .test_search import same_as_brute
@@ -57,16 +54,6 @@ def test_levels_that_axes_can_fill_in_too_many_ways_are_refused() -> None:
     assert len(placings((8, 1024)).ranks) == 35 * 1001
     with refusal("in 1,002,001 ways"):
         placings((1024, 1024))
-
-
-@pytest.mark.parametrize("whole", [True, False])
-def test_a_level_holds_no_more_ranks_than_an_axis_has(whole: bool) -> None:
-    four = Degrees(4.0, *(1.0 for _ in range(7)))
-    places = placings((8,))
-    every = np.arange(len(places.ranks))
-    fits = places.fit(four, every, ("dp",), whole)
-    ranks, rest = places.groups(four, every[fits])["dp"]
-    assert {*ranks} == {1, 2, 4} and {*rest} == {4, 2, 1}
 
 
 def on_nvl72(size: int) -> Scenario:
@@ -132,9 +119,3 @@ def test_narrow_numbers_have_narrow_operands() -> None:
         for s in (wide, narrow)
     )
     assert second == pytest.approx(first, rel=0.02)
-
-
-def test_closed_forms_are_those_of_the_paper_alone() -> None:
-    ring = put("assumptions.network.collective", "ring")(H100)
-    paper, other = limits([H100, ring], smooth=False).lines
-    assert paper.closed and not other.closed

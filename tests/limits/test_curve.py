@@ -83,12 +83,9 @@ def test_smallest_cluster_and_largest_run_are_inverse() -> None:
 
 
 def test_the_shares_of_figure_7() -> None:
-    """H100 dense: pipeline gives way to data parallelism, tensor parallelism stays between 0.33 and
-    0.46.
-    """
+    """H100 dense: pipeline gives way to data parallelism."""
     shares = [parallelism_split(p) for p in curve(H100).points]
     assert all(sum(s.values()) == pytest.approx(1) for s in shares)
-    assert all(0.33 <= s["tp"] <= 0.46 for s in shares)
     assert shares[0]["pp"] > 0.5 > 0.2 > shares[-1]["pp"]
     assert shares[0]["dp"] == 0 and shares[-1]["dp"] > 0.4
 
@@ -141,12 +138,7 @@ def test_a_change_is_what_its_words_say(
     assert after == pytest.approx(share * before)
 
 
-def test_several_scenarios_at_once() -> None:
-    found = limits(["h100", preset("v100")], smooth=False)
-    assert [line.scenario.name for line in found.lines] == ["h100", "v100"]
-    told = found.to_dict()["scenarios"][1]
-    assert f"{told['crossing']['first_flops']:.0e}" == "3e+27"
-    assert told["largest_flops"] == pytest.approx(2.707e31, rel=1e-3)
+def test_no_scenario_and_an_unknown_one() -> None:
     with refusal("at least one"):
         limits([])
     with refusal("not known"):

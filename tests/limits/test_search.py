@@ -12,7 +12,7 @@ from meshwright.describe.assumptions import EPOCH, NOT_HIDDEN, Hide, HidePass
 from meshwright.describe.frozen import put
 from meshwright.limits.curve import first_guess
 from meshwright.limits.laws import LawShape, shape
-from meshwright.limits.scenario import Scenario, preset
+from meshwright.limits.scenario import SCHEDULES, Scenario, preset
 from meshwright.limits.search import fastest
 from meshwright.limits.space import cells
 
@@ -82,14 +82,19 @@ def test_equals_brute_force_under_other_choices(
     same_as_brute(other(preset("h100/sparse")), (16384.0,))
 
 
-def test_equals_brute_force_on_three_levels() -> None:
-    same_as_brute(preset("h100-superpod"), (1024.0, 2048.0, 3072.0))
-
-
-@pytest.mark.parametrize("schedules", [("1f1b",), ("zb-h2",)])
-def test_one_schedule(schedules: tuple[str, ...]) -> None:
-    scenario = replace(preset("a100/sparse"), schedules=schedules)
-    same_as_brute(scenario, (16384.0,))
+@pytest.mark.parametrize(
+    ("name", "schedules", "widths"),
+    [
+        # three levels
+        ("h100-superpod", SCHEDULES, (1024.0, 2048.0, 3072.0)),
+        ("a100/sparse", ("1f1b",), (16384.0,)),
+        ("a100/sparse", ("zb-h2",), (16384.0,)),
+    ],
+)
+def test_levels_and_schedules(
+    name: str, schedules: tuple[str, ...], widths: tuple[float, ...]
+) -> None:
+    same_as_brute(replace(preset(name), schedules=schedules), widths)
 
 
 @pytest.mark.parametrize("name", ["h100", "h100/sparse"])
@@ -103,9 +108,8 @@ def test_where_latency_binds(name: str) -> None:
     same_as_brute(scenario, widths, experts * 2.0**20)
 
 
-@pytest.mark.parametrize("chips", [1.0, 2.0, 4.0])
-def test_a_cluster_smaller_than_a_node(chips: float) -> None:
-    same_as_brute(preset("h100"), (2048.0,), np.array([chips]))
+def test_a_cluster_smaller_than_a_node() -> None:
+    same_as_brute(preset("h100"), (2048.0,) * 3, np.array([1.0, 2.0, 4.0]))
 
 
 @pytest.mark.parametrize("whole", [True, False])

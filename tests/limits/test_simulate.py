@@ -6,23 +6,19 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from meshwright import network
 from meshwright.describe.assumptions import HidePass
 from meshwright.describe.frozen import put
 from meshwright.limits.laws import LAWS, SPARSE, shape
 from meshwright.limits.scenario import Scenario, preset
 from meshwright.limits.simulate import (
-    AXES,
     Degrees,
     StepSeconds,
     bytes_needed,
     idle_s,
     simulate,
 )
-from meshwright.schedule import get
 
 from .brute import two_levels
 
@@ -36,31 +32,6 @@ def step(
     scenario: Scenario, d: Degrees, low: Sequence[int] = (1, 4, 2, 1, 1)
 ) -> StepSeconds:
     return simulate(scenario.machine, SHAPE, d, two_levels(d, low))
-
-
-@given(dp=POWER, up=POWER, ff=POWER, pp=POWER)
-@settings(max_examples=50)
-def test_a_flat_hierarchy_is_a_single_level(
-    dp: int, up: int, ff: int, pp: int
-) -> None:
-    """Two levels with everything in one of them do what one level does."""
-    d = Degrees(dp, up, ff, pp, SHAPE.E, 2 * pp, 1, 0)
-    one = replace(H100, network=network("epoch-h100-global-nvlink"))
-    (level,) = one.network.dims
-    dims = (replace(level, size=8, name="near"), level)
-    two = replace(H100, network=replace(one.network, dims=dims))
-    ranks = [getattr(d, axis) for axis in AXES]
-    flat = dict(zip(AXES, ((n,) for n in ranks), strict=True))
-    single = pytest.approx(simulate(one.machine, SHAPE, d, flat))
-    assert step(two, d, [1] * 5) == single and step(two, d, ranks) == single
-
-
-def test_nothing_cut_sends_nothing() -> None:
-    d = Degrees(1, 1, 1, 1, 1, 1, 1, 0)
-    dense = shape(LAWS["baseline"], 16384.0)
-    alone = simulate(H100.machine, dense, d, two_levels(d, [1] * 5))
-    assert alone.total == alone.matmul > 0
-    assert alone[2:] == (0,) * 7
 
 
 def idle_share(scenario: Scenario, d: Degrees) -> float:
@@ -78,9 +49,6 @@ def test_the_bubble_is_that_of_interleaved_1f1b(
     idle = idle_share(H100, Degrees(1, 1, 1, p, 1, m, v, 0))
     more = (v - 1) * max(p - m, 0)
     assert idle == pytest.approx((p - 1 + more) / (v * m))
-    if not more:
-        bubble = get("interleaved").bubble(p, m, v, 1, 1, 1)
-        assert idle == pytest.approx(bubble / (3 * m))
 
 
 def test_zero_bubble_needs_steps_that_overlap() -> None:

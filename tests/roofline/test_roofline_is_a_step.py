@@ -134,37 +134,3 @@ def test_so_is_the_row_of_the_pipeline(how: Assumptions, layers: int) -> None:
     assert pipeline(asked, 8, 16).step_s == pytest.approx(
         predict(job).step_time_s, rel=1e-12
     )
-
-
-@pytest.mark.parametrize("edition", EDITIONS)
-def test_many_layers_and_microbatches_are_as_many_passes(edition: str) -> None:
-    """In the middle of many layers none waits for the first weights: L m (max forward + max
-    backward).
-    """
-    how, layers, microbatches = EDITION[edition], 4, 3
-    m, setting = (
-        mesh(cluster(LINE), "bf16", how),
-        LayerSetting(ONE, "block", assumptions=how),
-    )
-    one = layer_step(
-        setting,
-        m,
-        4096,
-        {"tp": place(m, (8, 1)), "replicas": place(m, (1, 2))},
-    )
-    passes = [
-        max(t.compute, t.comm(edition)) for t in (one.forward, one.backward)
-    ]
-    job = Job(
-        replace(ONE, layers=layers),
-        LINE,
-        2 * microbatches,
-        Layout(tp=8, dp=2, zero=3),
-        assumptions=how,
-    )
-    assert one.forward.compute < one.forward.comm(edition), (
-        "weights are waited for"
-    )
-    assert predict(job).step_time_s == pytest.approx(
-        layers * microbatches * sum(passes), rel=1e-12
-    )

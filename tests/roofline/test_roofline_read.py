@@ -5,13 +5,13 @@ is ignored.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import replace
 from operator import attrgetter
 from typing import Any
 
 import pytest
 
-from by_hand import other_values, set_to
+from by_hand import leaves, other_values, set_to
 from meshwright import assumptions, cluster, model
 from meshwright.cost.free import Free
 from meshwright.describe.assumptions import (
@@ -24,7 +24,6 @@ from meshwright.describe.assumptions import (
     NetworkTime,
     Stack,
 )
-from meshwright.describe.fields import Field, fields_of
 from meshwright.describe.job import PRECISIONS
 from meshwright.describe.kernels import kernels
 from meshwright.describe.measured import MeasuredTable
@@ -57,16 +56,6 @@ MEASURED = replace(
         ),
     ),
 )
-
-
-def leaves(option: Any, name: str) -> Iterator[tuple[str, Field, Any]]:
-    """(name, field, value) of all fields of an option, and of its options."""
-    for field in fields(option):
-        value, path = getattr(option, field.name), f"{name}.{field.name}"
-        if is_dataclass(value):
-            yield from leaves(value, path)
-        else:
-            yield path, fields_of(type(option))[field.name], value
 
 
 def answer(
