@@ -27,6 +27,7 @@ from ..program.coverage import beyond
 from ..step import oom
 from ..units import show
 from .result import StepResult
+from .runnable import not_there
 
 WORST_CHIP = ", the lowest measured share of the catalogue (MI300X)"
 WORST_LINK = (
@@ -56,6 +57,7 @@ def notes(r: StepResult) -> tuple[str, ...]:
         *filter(None, (r.idle, search_refusal(job.assumptions, layout))),
         *length_of_run(r),
         *strict,
+        *not_there(job),
         *assumed_rates(r),
         *unread_fields(layout),
         *whole_chunk(r),
