@@ -137,26 +137,16 @@ class Report:
             "elapsed_s": self.elapsed_s,
         }
 
-    def timed(self, seconds: float) -> Report:
-        """The report with the seconds it took."""
-        return replace(self, elapsed_s=seconds)
-
-    def write(self, folder: Path) -> list[Path]:
+    def write(self, folder: Path) -> None:
         """Tables as CSV and Markdown, figures as PNG and SVG; raises BadInput if the folder cannot
         be written.
         """
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            written = [
-                path
-                for table in (self.check_table, *self.tables)
-                for path in write_table(table, folder)
-            ]
-            return written + [
-                path
-                for figure in self.figures
-                for path in write_figure(figure, folder)
-            ]
+            for table in (self.check_table, *self.tables):
+                write_table(table, folder)
+            for figure in self.figures:
+                write_figure(figure, folder)
         except OSError as error:
             raise BadInput(
                 f"cannot write to {str(folder)[:200]}: {error.strerror or error}"
@@ -267,29 +257,21 @@ def merge(paper: str, reports: Iterable[Report]) -> Report:
     )
 
 
-def write_table(table: PaperTable, folder: Path) -> list[Path]:
+def write_table(table: PaperTable, folder: Path) -> None:
     """NAME.csv with full precision and NAME.md to read."""
     plain = folder / f"{table.name}.csv"
     pretty = folder / f"{table.name}.md"
     with plain.open("w", newline="", encoding="utf-8") as f:
         csv.writer(f).writerows([table.columns, *table.rows])
-    lines = [
+    lines = (
         f"# {table.title}",
         "",
         _line(table.columns),
         _line("---" for _ in table.columns),
-    ]
-    pretty.write_text(
-        "\n".join(
-            [
-                *lines,
-                *(_line(cell_text(x) for x in row) for row in table.rows),
-                "",
-            ]
-        ),
-        "utf-8",
+        *(_line(map(cell_text, row)) for row in table.rows),
+        "",
     )
-    return [plain, pretty]
+    pretty.write_text("\n".join(lines), "utf-8")
 
 
 def cell_text(value: Any) -> str:
@@ -309,7 +291,7 @@ def _line(cells: Iterable[Any]) -> str:
     )
 
 
-def write_figure(figure: PaperFigure, folder: Path) -> list[Path]:
+def write_figure(figure: PaperFigure, folder: Path) -> None:
     """NAME.png and NAME.svg, and the figure's table; raises BadInput if matplotlib is not
     installed.
     """
@@ -320,9 +302,7 @@ def write_figure(figure: PaperFigure, folder: Path) -> list[Path]:
             "figures need matplotlib: pip install 'meshwright[plot]'"
         ) from None
     drawn = figure.draw()
-    paths = write_table(figure.table(), folder) if figure.table else []
+    if figure.table:
+        write_table(figure.table(), folder)
     for kind in (".png", ".svg"):
-        path = folder / f"{figure.name}{kind}"
-        path.write_bytes(image(drawn, kind))
-        paths.append(path)
-    return paths
+        (folder / f"{figure.name}{kind}").write_bytes(image(drawn, kind))

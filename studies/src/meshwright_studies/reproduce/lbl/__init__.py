@@ -7,7 +7,8 @@ measurements of collectives.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import chain
 from pathlib import Path
 
 from ... import shipped
@@ -29,45 +30,40 @@ def lbl_report(files: dict[str, tuple[Path, ...]]) -> Report:
     """files: "lbl" -> saved configurations, "nccl" -> measured collectives; empty: those
     shipped.
     """
-    if not files:
+    given = tuple(
+        row for file in files.get("nccl", ()) for row in nccl.read_nccl(file)
+    )
+    rows = given or nccl.read_nccl()
+    if files:
+        saves = map(saved.read_saved, files.get("lbl", ()))
+        checks = tuple(
+            sourced(
+                "authors' code",
+                (
+                    *configurations(chain(*saves)),
+                    *nccl.bandwidth_checks(given),
+                ),
+            )
+        )
+    else:
         checks = (
             *spots.spot_checks(),
             *statements.statement_checks(),
             *conclusions.conclusion_checks(),
             *sourced("authors' code", _shipped()),
         )
-        rows = nccl.read_nccl()
-        notes = (*defect_notes(checks), nccl.errors_text(rows))
-        return Report(
-            "lbl", checks, figures=plots.figures_in_order(rows), notes=notes
-        )
-    cases = [
-        case
-        for file in files.get("lbl", ())
-        for case in saved.read_saved(file)
-    ]
-    rows = tuple(
-        row for file in files.get("nccl", ()) for row in nccl.read_nccl(file)
-    )
-    checks = tuple(
-        sourced(
-            "authors' code",
-            (*configurations(cases), *nccl.bandwidth_checks(rows)),
-        )
-    )
-    notes = (
-        *defect_notes(checks),
-        *((nccl.errors_text(rows),) if rows else ()),
-    )
+    notes = list(defect_notes(checks))
+    if given or not files:
+        notes.append(nccl.errors_text(rows))
     return Report(
         "lbl",
         checks,
-        figures=plots.figures_in_order(rows or nccl.read_nccl()),
-        notes=notes,
+        figures=plots.figures_in_order(rows),
+        notes=tuple(notes),
     )
 
 
-def configurations(cases: list[saved.SavedCase]) -> Iterator[Check]:
+def configurations(cases: Iterable[saved.SavedCase]) -> Iterator[Check]:
     """Every published configuration at its own layout, and the search beside each optimum."""
     for case in cases:
         yield from saved_checks.case_checks(case)
@@ -76,7 +72,7 @@ def configurations(cases: list[saved.SavedCase]) -> Iterator[Check]:
 
 def _shipped() -> Iterator[Check]:
     with shipped.at_path("published/lbl_optima.json") as file:
-        yield from configurations(list(saved.read_saved(file)))
+        yield from configurations(saved.read_saved(file))
 
 
 def defect_notes(checks: tuple[Check, ...]) -> tuple[str, ...]:

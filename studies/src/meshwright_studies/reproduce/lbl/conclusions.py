@@ -72,7 +72,7 @@ class Conclusion:
         return Check(
             self.id,
             self.published,
-            computed=ours,
+            computed=float(ours),
             status=self.status,
             note=note,
         )

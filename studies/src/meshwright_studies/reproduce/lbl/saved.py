@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -141,16 +141,12 @@ class Configuration(Checked):
     dp: int
     pp: int
     micro_batch_size: int
+    nvs_placement: Near
     iteration_time_s: float
     memory_GB: float
     summa_nb: int = 1
-
-
-@dataclass(frozen=True)
-class Best(Checked):
-    """What is published of the best configuration only."""
-
     time_breakdown_s: Mapping[Prose, Amount] = EMPTY
+    """This and what follows is published of the best configuration only."""
     memory_parts_GB: Mapping[Prose, Amount] = EMPTY
     training_days_paper_fig5: float | None = None
 
@@ -190,9 +186,9 @@ class Saved:
     """Under the assumption set lbl-2024, its layout included."""
     time_s: float
     memory_bytes: float
-    time_parts: Mapping[str, float] = field(default_factory=dict)
-    memory_parts: Mapping[str, float] = field(default_factory=dict)
-    days: float | None = None
+    time_parts: Mapping[str, float]
+    memory_parts: Mapping[str, float]
+    days: float | None
 
 
 @dataclass(frozen=True)
@@ -276,34 +272,21 @@ def _configurations(
     id: str, job: Job, entry: Mapping[str, Any], strategy: str
 ) -> tuple[Saved, ...]:
     """The best configuration and its runners-up."""
-    config = {
-        **mapping(entry.get("config"), f"{id}: config"),
-        **{k: entry.get(k) for k in ("iteration_time_s", "memory_GB")},
-    }
+    best = {**mapping(entry.get("config"), f"{id}: config"), **entry}
     others = entry.get("runners_up", [])
     if not isinstance(others, list):
         raise BadInput(f"{id}: runners_up must be a list of configurations")
-    best = known(Best, entry, id)
-    rest = (
-        _saved(f"{id}/runner-up-{i}", job, o, strategy)
-        for i, o in enumerate(others, 1)
-    )
-    return (
-        replace(
-            _saved(f"{id}/best", job, config, strategy),
-            time_parts=best.time_breakdown_s,
-            memory_parts={k: GB * v for k, v in best.memory_parts_GB.items()},
-            days=best.training_days_paper_fig5,
-        ),
-        *rest,
+    named = {f"runner-up-{i}": other for i, other in enumerate(others, 1)}
+    return tuple(
+        _saved(f"{id}/{name}", job, config, strategy)
+        for name, config in {"best": best, **named}.items()
     )
 
 
 def _saved(id: str, job: Job, config: Any, strategy: str) -> Saved:
     """A configuration with its time and memory."""
     said = known(Configuration, config, id)
-    near = known(Near, config.get("nvs_placement"), f"{id}: nvs_placement")
-    layout = layout_of(said, near, strategy, id)
+    layout = layout_of(said, strategy, id)
     if layout.chips != job.cluster.chips:
         raise BadInput(
             f"{id}: tp1 {layout.tp} x tp2 {layout.cp} x pp {layout.pp} x dp {layout.dp} is not"
@@ -330,17 +313,19 @@ def _saved(id: str, job: Job, config: Any, strategy: str) -> Saved:
         replace(job, layout=layout),
         said.iteration_time_s,
         memory_bytes=1e9 * said.memory_GB,
+        time_parts=said.time_breakdown_s,
+        memory_parts={k: GB * v for k, v in said.memory_parts_GB.items()},
+        days=said.training_days_paper_fig5,
     )
 
 
-def layout_of(
-    said: Configuration, near: Near, strategy: str, where: str
-) -> Layout:
+def layout_of(said: Configuration, strategy: str, where: str) -> Layout:
     """Our layout of one of the configurations; optimizer state is sharded (ZeRO-1)."""
     names = {"tp": "tp1", "cp": "tp2", "dp": "dp", "pp": "pp"}
     placement = {}
     for axis, name in names.items():
-        degree, share = getattr(said, name), getattr(near, name)
+        degree = getattr(said, name)
+        share = getattr(said.nvs_placement, name)
         if degree % share:
             raise BadInput(
                 f"{where}: nvs_placement {name} {share} must divide {name} {degree}"

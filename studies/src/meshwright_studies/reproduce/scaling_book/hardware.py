@@ -41,21 +41,15 @@ def v5e_line(how: Assumptions = EXACT) -> Mesh:
     return pod(16, V5E, (4, 4), how)
 
 
-def torus4() -> Mesh:
-    """TPU v4p 4 x 4 x 4."""
-    return pod(64, V4P)
-
-
 def gpus(n: int, name: str = H100) -> Mesh:
     """GPUs with the exact factor (n-1)/n."""
     return pod(n, name, None, EXACT)
 
 
-def level_rate(m: Mesh, level: int) -> Num:
-    """Bytes per second of an all-gather over the whole mesh at one of its levels."""
-    return LONG / float(
-        m.fabric.load("all_gather", LONG, m.everything).busy[level]
-    )
+def gather_rate(chips: int, level: int) -> Num:
+    """Bytes per second of an all-gather over so many GPUs at one of their levels."""
+    m = gpus(chips)
+    return LONG / m.fabric.load("all_gather", LONG, m.everything).busy[level]
 
 
 def equal_length() -> Num:
@@ -96,8 +90,8 @@ def on_line(size: float, *share: int) -> Num:
 
 
 def on_torus(kind: str, size: float, *share: int) -> Num:
-    """Seconds of a collective on v4p."""
-    return world_collective(kind, size, torus4(), *share)
+    """Seconds of a collective on v4p 4 x 4 x 4."""
+    return world_collective(kind, size, pod(64, V4P), *share)
 
 
 def bytes_in_latency() -> Num:
@@ -170,11 +164,6 @@ def in_node(size: float, exact: bool) -> Num:
     return all_gather_seconds(size, node, 8, 1, 1)
 
 
-def gather_rate(chips: int, level: int) -> Num:
-    """Bytes per second of an all-gather over so many GPUs at a level."""
-    return level_rate(gpus(chips), level)
-
-
 def two_node_bandwidth() -> Num:
     """Bytes per second of a group over two nodes."""
     return bandwidth(gpus(16), place(gpus(16), (8, 2, 1)))
@@ -191,4 +180,4 @@ def spine_bandwidth(switches: int, ports: int) -> Num:
 
 def two_nodes() -> Num:
     """Tokens a GPU needs for DP between two nodes: only half of the array crosses."""
-    return th.intensity(chip(H100).peak("bf16"), level_rate(gpus(16), 1))
+    return th.intensity(chip(H100).peak("bf16"), gather_rate(16, 1))

@@ -89,7 +89,11 @@ def parse_cases(data: dict[str, Any], where: str) -> list[Case]:
     for i, row in enumerate(data["cases"], 1):
         if not isinstance(row, dict) or "id" not in row:
             raise BadInput(f"{where}: case {i} must be an object with an id")
-        said = {k: v for k, v in row.items() if k in FIELDS and v is not None}
+        said: dict[str, Any] = {
+            k: float(v) if type(v) is int else v
+            for k, v in row.items()
+            if k in FIELDS and v is not None
+        }
         try:
             cases.append(Case(**said))
         except BadInput as error:
