@@ -33,37 +33,6 @@ def test_how_little_of_a_large_space_is_looked_at(
     assert found.evaluated < most * found.searched
 
 
-def test_a_schedule_that_runs_only_with_fewer_replicas() -> None:
-    """dualpipev needs 2 pp microbatches: with a replica for every sequence it cannot run, with
-    fewer it can.
-    """
-    network = Network(
-        "two levels", (Dim("near", 9e11, 1e-6, 4), Dim("far", 5e10, 5e-6))
-    )
-    chip = Chip("c", {"bf16": 3e14}, 1e13, 3e9, 2e12)
-    job = Job(
-        Model("m", 2, 256, 4, 1024, 0, 256), Cluster(chip, network, 8), 8
-    )
-    space = Space(
-        schedule="dualpipev",
-        microbatch=1,
-        tp=1,
-        cp=1,
-        pp=1,
-        relaxed=True,
-    )
-    every = brute(job, space, 5)
-    assert every.rows
-    assert all(row.degree("dp") < 8 for row in every.rows)
-    assert search(job, space, 5).rows == every.rows
-    small = with_memory(job, 1e8)
-    said = plan(small, space, families=False)
-    assert said.best is None and said.closest
-    assert said.notes[0].startswith("even the smallest layout does not fit")
-    least = min(row.bytes for row in brute(job, space, 10**4).rows)
-    assert said.closest.memory_use.total == least
-
-
 NARROW: dict[str, tuple[Any, ...]] = {
     "tp": (1, 2, 3),
     "pp": (1, 2, 3, 6),
@@ -117,23 +86,6 @@ def more_replicas(job: Job, degrees: tuple[float, ...]) -> bool:
     tp, cp, pp, dp, *_, micro, _, _ = degrees
     chips = tp * cp * pp * (dp + 1) <= job.cluster.chips
     return chips and (dp + 1) * micro <= job.batch
-
-
-def test_chips_that_fill_no_nodes_are_said_before_memory() -> None:
-    """Six chips with room for anything, in nodes of four, all in one pipeline."""
-    network = Network(
-        "two levels", (Dim("near", 9e11, 1e-6, 4), Dim("far", 5e10, 5e-6))
-    )
-    chip = Chip("c", {"bf16": 3e14}, 1e13, 8e10, 2e12)
-    job = Job(
-        Model("m", 6, 256, 4, 1024, 1000, 256), Cluster(chip, network, 6), 8
-    )
-    said = plan(job, Space(relaxed=False, pp=6), families=False)
-    assert said.best is None and said.closest is None
-    assert said.notes[0] == (
-        "no combination of degrees is legal: 6 chips do not fill units of 4 (near) evenly: 4, 8"
-        " would, or --relaxed"
-    )
 
 
 ONE = {

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from by_hand import BACKWARD, CHIP, FORWARD, MODEL, SET
+from by_hand import CHIP, MODEL, SET
 from meshwright import Job, assumptions
 from meshwright.describe.chip import Chip
 from meshwright.describe.cluster import Cluster
@@ -17,8 +16,7 @@ from meshwright.describe.model import Model, MoE
 from meshwright.describe.network import Dim, Network
 from meshwright.layout import rules
 from meshwright.layout.rules import EVEN_BATCH
-from meshwright.prediction.certainty import resolution
-from meshwright.search import Plan, Space, brute, plan, search, strategies
+from meshwright.search import Space, brute, plan, search, strategies
 
 SIX = replace(MODEL, layers=6, vocab=100)
 NODES = Network(
@@ -99,20 +97,6 @@ def test_weights_that_wait_in_host_memory_are_sharded_with_all_they_have() -> (
 # Where ranks lie.
 
 
-def test_shares_of_a_node_are_whole_and_fill_it() -> None:
-    """Eight ranks of tp in nodes of 12 beside three replicas: four of tp and all replicas, not
-    eight and one and a half."""
-    network = Network(
-        "n", (Dim("node", 1e9, 0.0, size=12), Dim("net", 1e9, 0.0, size=99))
-    )
-    at = job(24, 24, replace(SIX, heads=8, vocab=0), network=network)
-    (one,) = layouts(
-        at,
-        ALONE.but(schedule="1f1b", tp=8, pp=1, sequence_parallel=True),
-    )  # fmt: skip
-    assert one.placement["tp"] == (4, 2) and one.placement["dp"] == (3, 1)
-
-
 def test_a_plan_on_axes_places_ranks_in_one_way() -> None:
     """tp nearest, then cp, dp, pp: as many layouts as with that placement alone, and it says so."""
     ring = tuple(
@@ -132,17 +116,6 @@ def test_a_plan_on_axes_places_ranks_in_one_way() -> None:
 
 
 # What is answered.
-
-
-def test_even_pipelines_take_their_time() -> None:
-    """Six layers of 1 s forward and 2 s backward, eight microbatches: on p stages 8 + p - 1 times
-    what a stage computes."""
-    for p in (1, 2, 3, 6):
-        at = job(p, model=replace(SIX, vocab=0), how=ORDERED,
-                 network=Network("one", (Dim("all", 1e30, 0.0),)))  # fmt: skip
-        found = plan(at, ALONE.but(schedule="1f1b", pp=p)).best
-        expected = (8 + p - 1) * 6 / p * (FORWARD + BACKWARD)
-        assert found and found.step_time_s == pytest.approx(expected)
 
 
 def test_what_fits_is_counted_whatever_is_kept() -> None:
@@ -172,27 +145,6 @@ def test_a_plan_shows_ten() -> None:
     assert len(found.alternatives) == 9
     assert 0.0 < found.elapsed_s < 600.0
     assert len(plan(job(), Space(recompute="none"), top=3).alternatives) == 2  # fmt: skip
-
-
-def test_what_the_model_cannot_tell_apart_ties() -> None:
-    """The best with itself, and what is slower by no more than the resolution."""
-    at = Job("llama3-8b", "64xh100-sxm", 64)
-    least = resolution(at)
-    assert 0.0 < least < 0.2
-
-    def took(seconds: float) -> Any:
-        return SimpleNamespace(merit_s=seconds, job=at)
-
-    one = Plan(took(2.0), (took(2.0 + 2.0 * least),))
-    assert one.tie(took(2.0)) and one.tie(took(2.0 + 1.98 * least))
-    assert not one.tie(took(2.0 + 2.02 * least))
-    assert one.slower(took(2.0)) == 0.0 and one.slower(took(3.0)) == 0.5
-    assert Plan(took(2.0), (took(1.0),)).tie(took(1.5)) is False
-    assert Plan(None).slower(took(2.0)) == 0.0
-    paper = replace(at, assumptions=assumptions("lbl-2024"))
-    assert resolution(paper) == 0.0, "it can tell everything apart"
-    alone = SimpleNamespace(merit_s=2.0, job=paper)
-    assert Plan(alone).tie(alone)
 
 
 def test_rules_that_leave_nothing() -> None:

@@ -26,7 +26,6 @@ from meshwright.search import Space, brute, search
 from meshwright.step import oom
 from meshwright.sweep import vary
 from shell import Shell
-from spaces import bare
 
 EXACT = replace(REALISTIC, name="exact")
 """The same numbers of a set that was compared with no runs: no two layouts are ties."""
@@ -127,30 +126,6 @@ def test_a_default_answer_divides_the_batch_and_names_idle_chips_first(
         assert not found.idle or found.to_dict()["notes"][0] == found.idle
 
 
-@pytest.mark.parametrize("name", ["llama3-8b", "llama3-70b"])
-def test_an_odd_number_of_nodes_takes_no_pipeline_of_as_many_stages(
-    name: str,
-) -> None:
-    """31 nodes and 512 sequences: on fewer nodes a step takes no longer as far as the model can
-    tell, not on 28 either, and a batch of 496 trains faster on all.
-    """
-    job = job_of(name, "248xh100-sxm", 512)
-    odd = plan(job, top=2)
-    used = int(odd.best.layout.chips)
-    fewer = plan(job_of(name, f"{used}xh100-sxm", 512), top=1)
-    assert odd.best.layout == fewer.best.layout
-    assert used < 248 and odd.idle.startswith(f"{used} of 248 chips: ")
-    most = plan(job_of(name, "224xh100-sxm", 512), top=2).fastest
-    tie = resolution(job)
-    assert odd.fastest.merit_s <= most.merit_s * (1 + tie)
-    (said,) = (note for note in odd.notes if "times as many tokens" in note)
-    assert "496 sequences (-3.1%) on 248 chips" in said
-    even = plan(job_of(name, "248xh100-sxm", 496), top=1).best
-    told = float(said.split("would train ")[1].split(" times")[0])
-    times = even.tokens_per_s / odd.best.tokens_per_s
-    assert told == pytest.approx(times, rel=2 * tie)
-
-
 @pytest.mark.parametrize("chips", [896, 1000])
 def test_leaves_that_are_not_full_keep_no_node_idle(chips: int) -> None:
     """125 nodes in leaves of 32 with a spine that is no slower are as good as 125 nodes on one
@@ -207,30 +182,6 @@ def test_decimal_millions_are_never_meant_to_the_last_sequence() -> None:
     assert parse_batch("64M", 4096, 125) == (15625, None)
     for exact in (64_000_000, "64000000", "15625seq"):
         assert parse_batch(exact, 4096, 2048) == (15625, None)
-
-
-def test_an_awkward_batch_is_not_answered_without_a_word(
-    shell: Shell,
-) -> None:
-    """15 M tokens are 3,662 = 2 x 1,831 sequences, which 2,304 chips cannot share; the answer keeps
-    up with a relaxed one, or says which batch would train faster.
-    """
-    deepseek = "plan deepseek-v3 --on 2304xgb200 --batch 15M"
-    asked = [shell.json(f"{deepseek} {more}") for more in ("", "--relaxed")]
-    rates = [data["best"]["tokens_per_s"] for data in asked]
-    faster = [
-        note
-        for note in asked[0]["notes"]
-        if "times as many tokens a second" in note
-    ]
-    assert rates[0] > 0.95 * rates[1] or faster
-    assert rates[0] > 0.9 * rates[1]
-    assert any(
-        "15,000,000 tokens rounded to" in note for note in asked[0]["notes"]
-    )
-    exact = plan(job_of("deepseek-v3", "2304xgb200", 3662), top=1)
-    assert exact.best.job.batch == 3662
-    assert any("times as many tokens a second" in note for note in exact.notes)
 
 
 def test_what_would_make_it_fit_is_the_least_and_true() -> None:
@@ -431,26 +382,3 @@ def test_a_schedule_that_is_at_fault_is_named() -> None:
         "schedule may be " in note and note.endswith("not dualpipev")
         for note in found.notes
     )
-
-
-ROOMY = Space(recompute="full", microbatch=1)
-
-
-@pytest.mark.parametrize(
-    ("name", "asked"),
-    [
-        ("llama3-8b", ROOMY.but(zero=3)),
-        ("mixtral-8x7b", ROOMY.but(offload="optimizer")),
-    ],
-)
-def test_what_just_has_room_is_found(name: str, asked: Space) -> None:
-    """What is shown where nothing fits needs the least: on chips with room for exactly that there
-    is an answer, with a little less there is none.
-    """
-    job = bare(Job(name, "32xh100-sxm", 64))
-    shown = plan(oom.with_room_for(job, 1e9), asked, families=False)
-    assert shown.best is None and shown.closest
-    least = shown.closest.memory_bytes["allocated"]
-    for share, fits in ((1 + 1e-9, True), (1 - 1e-9, False)):
-        tight = oom.with_room_for(job, least * share)
-        assert bool(plan(tight, asked, families=False).best) is fits

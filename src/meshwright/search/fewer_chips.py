@@ -5,7 +5,7 @@ fast, and which batch would train more tokens a second.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -19,18 +19,24 @@ from ..layout.clean import (
     whole_units,
 )
 from ..prediction.certainty import resolution
+from .evaluate import Progress
 from .merit import seconds_of
+from .ranked import best_within
+from .space import Space
 from .state import RankedRow
 
 TRIED = 4
 """Batches tried."""
 WORTH_SAYING = 1.05
 """A batch is named that trains this many times the tokens a second."""
-BestWithin = Callable[[Job, float], RankedRow | None]
-"""The best layout of a job whose merit is within a limit, if there is one."""
 
 
-def on_fewer(job: Job, best_within: BestWithin, best: RankedRow | None) -> Job:
+def on_fewer(
+    job: Job,
+    spaces: Sequence[Space],
+    best: RankedRow | None,
+    progress: Progress | None = None,
+) -> Job:
     """The job on all its chips (`best`: the best layout there) or on a cleaner number of them: the
     fewest that are as fast as any, as far as the model can tell.
     """
@@ -39,9 +45,9 @@ def on_fewer(job: Job, best_within: BestWithin, best: RankedRow | None) -> Job:
     within = best.merit * tie if best else np.inf
     dp = best.degree("dp") if best else None
     for fewer in fewer_chips(job) if dp_is_bound(job, dp) else ():
-        if row := best_within(fewer, within):
-            found.append((row.merit, fewer))
-            within = min(within, row.merit * tie)
+        if one := best_within(fewer, spaces, within, progress):
+            found.append((one.merit, fewer))
+            within = min(within, one.merit * tie)
     return next((used for t, used in reversed(found) if t <= within), job)
 
 
@@ -82,7 +88,11 @@ def why_fewer(
 
 
 def better_batch(
-    job: Job, used: Job, best_within: BestWithin, best: RankedRow
+    job: Job,
+    used: Job,
+    spaces: Sequence[Space],
+    best: RankedRow,
+    progress: Progress | None = None,
 ) -> str | None:
     """A batch near the job's that would train far more tokens a second than the best layout, on the
     chips that it uses or on all that fill whole units of the network, as a sentence.
@@ -93,9 +103,10 @@ def better_batch(
     for on_chips in bound if used is job else [*bound, whole_units(job)]:
         for batch, _ in zip(batches(on_chips), range(TRIED), strict=False):
             near = replace(on_chips, batch=batch)
-            if found := best_within(near, merit * batch / job.batch / times):
+            within = merit * batch / job.batch / times
+            if found := best_within(near, spaces, within, progress):
                 times = merit / found.merit * batch / job.batch
-                better, row = near, found
+                better, row = near, found.row
     if not row:
         return None
     chips = better.cluster.chips

@@ -24,7 +24,7 @@ from ..schedule import get as schedule_named
 from ..step import uses_schedule_order
 from ..step.zero import CUT_FROM, cuts
 from .schedule_options import ScheduleOption
-from .space import USUAL, Space, space_allows
+from .space import ONE_VALUE, USUAL, Space, space_allows
 
 SHARDED = CUT_FROM["gradients"]
 """ZeRO stage from which gradients, or weights too, are sharded while a step runs."""
@@ -208,11 +208,15 @@ def common_fields(job: Job, space: Space) -> FrozenDict[str, Any]:
     """The fields that all layouts of a space share; where nobody names the exchange of keys and the
     program does not take the usual one for such a model, one that it takes.
     """
-    fields = space.common_fields
+    fields = {name: space.values(name)[0] for name in ONE_VALUE}
+    fields["scheme"] = space.scheme
+    first = space.values("schedule")[0]
+    if first in SCHEDULES and schedule_named(first).copies > 1:
+        fields["schedule"] = first
     ways, _ = exchanges(job)
-    if EXCHANGE in space.choices or fields[EXCHANGE] in ways:
-        return fields
-    return FrozenDict({**fields, EXCHANGE: ways[0]})
+    if EXCHANGE not in space.choices and fields[EXCHANGE] not in ways:
+        fields[EXCHANGE] = ways[0]
+    return FrozenDict(fields)
 
 
 def _chunks(job: Job, space: Space, option: ScheduleOption) -> tuple[int, ...]:

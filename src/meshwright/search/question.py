@@ -20,9 +20,9 @@ from .families import Family, families
 from .fewer_chips import better_batch, on_fewer, why_fewer
 from .front import front
 from .misfit import rejections
-from .ranked import RankedLayout, Ranking, best_within
+from .ranked import RankedLayout, Ranking
 from .space import Space
-from .state import RankedRow, SearchState
+from .state import SearchState
 
 
 def final_plan(steps: Steps) -> Plan:
@@ -80,11 +80,6 @@ class Question:
             progress=self.progress,
         )
 
-    def best_of_job(self, job: Job, within: float) -> RankedRow | None:
-        """The best layout of other chips or another batch, within a limit."""
-        one = best_within(job, self.spaces, within, self.progress)
-        return one and one.row
-
     def top_layouts(self, ranked: Ranking) -> list[RankedLayout]:
         """The k best layouts; of those that the first does not clearly beat the preferred one is
         first.
@@ -130,7 +125,7 @@ def answer_steps(question: Question, usual: Job) -> Steps:
         return seen
     row = ranked.first
     if question.families and not spaces[0].relaxed and row:
-        better = better_batch(usual, used, question.best_of_job, row)
+        better = better_batch(usual, used, spaces, row, progress=progress)
         seen = replace(seen, notes=(*seen.notes, *filter(None, [better])))
     answer = replace(
         seen,
@@ -187,7 +182,7 @@ def _on_chips(question: Question, ranked: Ranking) -> tuple[Ranking, str]:
     chips are idle.
     """
     row = ranked.first
-    used = on_fewer(ranked.job, question.best_of_job, row)
+    used = on_fewer(ranked.job, question.spaces, row, question.progress)
     if used is ranked.job:
         return ranked, ""
     fewer = question.rank(used)

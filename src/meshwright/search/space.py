@@ -16,8 +16,6 @@ from ..describe.offload import Offload, offload
 from ..describe.read import read
 from ..describe.software import Software
 from ..errors import BadInput, brief
-from ..schedule import SCHEDULES
-from ..schedule import get as schedule_named
 
 DEGREES = (
     "tp",
@@ -150,15 +148,6 @@ class Space(Checked):
                 f"one search takes one scheme, not {first_few(schemes)}: plan takes several"
             )
         return str(schemes[0])
-
-    @property
-    def common_fields(self) -> FrozenDict[str, Any]:
-        """The fields that all its layouts have in common."""
-        fixed = {name: self.values(name)[0] for name in ONE_VALUE}
-        first = self.values("schedule")[0]
-        if first in SCHEDULES and schedule_named(first).copies > 1:
-            fixed["schedule"] = first
-        return FrozenDict(fixed | {"scheme": self.scheme})
 
 
 def settings_of(software: Mapping[str, Any]) -> FrozenDict[str, Any]:
