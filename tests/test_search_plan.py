@@ -59,7 +59,7 @@ def test_chips_that_fill_no_nodes(
     if found.best:
         used = int(found.best.layout.chips)
         assert used < job.cluster.chips and found.idle.startswith(
-            f"{used} of {job.cluster.chips} chips"
+            f"{job.cluster.chips - used} of {job.cluster.chips} chips"
         )
 
 
@@ -121,7 +121,7 @@ def test_a_default_answer_divides_the_batch_and_names_idle_chips_first(
         used, chips = int(p.layout.chips), p.job.cluster.chips
         assert (used < chips) == bool(found.idle)
         assert not found.idle or found.idle.startswith(
-            f"{used:,} of {chips:,} chips"
+            f"{chips - used:,} of {chips:,} chips"
         )
         assert not found.idle or found.to_dict()["notes"][0] == found.idle
 
@@ -307,7 +307,7 @@ def test_idle_chips_are_said_once(shell: Shell) -> None:
         "plan llama3-8b --on 100xh100-sxm --batch 128seq"
     ).out.splitlines()
     assert sum("idle" in line for line in told) == 1
-    assert "of 100 chips: " in " ".join(told[2:4])
+    assert "4 of 100 chips are idle: " in " ".join(told[2:4])
 
 
 NOWHERE_LEGAL = {
