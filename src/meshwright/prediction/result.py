@@ -39,6 +39,10 @@ Passes: TypeAlias = dict[tuple[str, str], tuple[float, Seconds]]
 seconds by cause)."""
 
 
+IN_PASSES = ("compute", "memory", "host", "tp_comm", "cp_comm", "ep_comm")
+"""Causes of the seconds of passes; the others are those of the step."""
+
+
 @dataclass(frozen=True)
 class StepResult:
     """What a step of a job takes under a layout. Seconds and bytes are those of the slowest and of
@@ -133,12 +137,7 @@ class StepResult:
         busy = self.busy
         slower = self.step.slowdown
         seconds = {
-            "compute": float(busy.compute),
-            "memory": float(busy.memory),
-            "host": float(busy.host),
-            "tp_comm": float(busy.tp_comm),
-            "cp_comm": float(busy.cp_comm),
-            "ep_comm": float(busy.ep_comm),
+            **{cause: float(getattr(busy, cause)) for cause in IN_PASSES},
             "pp_comm": float(pipe.sends + self.step.link_wait),
             "dp_comm": float(self.step.sync - slower),
             "bubble": float(pipe.bubble),
