@@ -149,19 +149,14 @@ def table_2() -> Iterator[Check]:
 
 def training_times() -> Iterator[Check]:
     """Section 5.1: 8 T P/(n X) days for GPT-3 and for the trillion-parameter model."""
-    yield rounded(
-        "days/GPT-3 175B, 300e9 tokens",
-        34,
-        f.rough_days(175e9, 300e9, 1024, 140e12),
-        0.5,
-    )
-    one = f.parameters(catalog.model("megatron-1008b"))
-    yield rounded(
-        "days/1T, 450e9 tokens",
-        84,
-        f.rough_days(one, 450e9, 3072, 163e12),
-        0.5,
-    )
+    for name, size, tokens, gpus, rate, days in shipped_tables()["days"]:
+        parameters = size or f.parameters(catalog.model("megatron-1008b"))
+        yield rounded(
+            f"days/{name}, {tokens / 1e9:.0f}e9 tokens",
+            days,
+            f.rough_days(parameters, tokens, gpus, rate),
+            half=0.5,
+        )
 
 
 def table_rates() -> Iterator[Check]:
