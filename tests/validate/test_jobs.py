@@ -398,6 +398,28 @@ def test_bridge_gathers_weights_in_four_bits_since_its_recipe_says_so(
     assert of.precision.gather_bytes == gather_bytes
 
 
+@pytest.mark.parametrize(
+    ("place", "precision", "kept"),
+    [
+        ("@35a9aec nemotron/README_340b.md", "bf16 with bf16 gradients", 4),
+        ("@35a9aec nemotron/README_340b.md", "fp8 hybrid", 6),
+        ("@35a9aec llama3.1/README_70b.md", "bf16 with bf16 gradients", 10),
+        ("@35a9aec llama3.1/README_70b.md", "fp8 hybrid", 12),
+        ("@8a983f7 nemotron/README.md", "bf16 with bf16 gradients", 12),
+    ],
+)
+def test_apex_adam_keeps_what_its_file_says(
+    place: str, precision: str, kept: float
+) -> None:
+    """NeMo 1, megatron_base_model.py: store_params, store_param_remainders, dtype."""
+    found = row(
+        software="NeMo 24.11 (Megatron Core)",
+        source_ref=f"NVIDIA/dgxc-benchmarking{place}",
+        precision=precision,
+    )
+    assert job(found).state_bytes == kept
+
+
 def test_how_ranks_of_cp_exchange_is_read_where_a_row_says_it() -> None:
     for notes, meant in (
         ("CE fusion; CP uses a2a; no overlap", "all-to-all"),

@@ -103,9 +103,7 @@ def job_and_notes(row: Row) -> Described:
         demand_whole(row, "global_batch"),
         plan,
         precision=row_precision(row, program, by, machine.chip),
-        optimizer=words.optimizer(
-            is_fsdp(row), text_of_row(row, "software"), by.holding
-        ),
+        optimizer=words.optimizer(row, is_fsdp(row), by.holding),
         attention_kernel=row_attention(program, positive_number(row, "year")),
         framework=by,
         software=program.settings,

@@ -100,6 +100,8 @@ class Table:
     links: Mapping[str, Any]
     """What joins chips (`hardware`)."""
     habits: Sequence[Rule]
+    optimizers: Sequence[Rule]
+    """What an optimizer keeps that is none of `optimizer`."""
     wide_gathers: Sequence[Rule]
     """Runs in FP8 or FP4 whose weights are gathered, and kept, in 16 bits (`Rule.holds`)."""
 
@@ -134,6 +136,7 @@ def word_table() -> Table:
         recompute=data["recompute"],
         links=data["links"],
         habits=[Rule(**each) for each in data["habits"]],
+        optimizers=[Rule(**each) for each in data["optimizers"]],
         wide_gathers=[Rule(**each) for each in data["wide_gathers"]],
     )
 
@@ -201,11 +204,15 @@ def precision_in_words(
     return base
 
 
-def optimizer(fsdp: bool, software: str, holding: Holding) -> Optimizer:
+def optimizer(row: Row, fsdp: bool, holding: Holding) -> Optimizer:
     """Adam with an fp32 master. FSDP's fp32 shard is the master, 16 bytes a parameter in all: where
     the framework does not say so, 2 are counted as weight; one whose weights are their own master
     (`Holding.narrow_moments`) says what Adam keeps.
     """
+    text = texts_of_row(row)
+    for rule in word_table().optimizers:
+        if rule.holds(text, year=None):
+            return replace(OPTIMIZERS["adamw"], **rule.sets)
     says = holding.shard_is_master or holding.narrow_moments
     return (
         replace(OPTIMIZERS["adamw"], state_bytes=10.0)
