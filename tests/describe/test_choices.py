@@ -8,7 +8,6 @@ import dataclasses
 import importlib
 import pkgutil
 import typing
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -21,9 +20,6 @@ from meshwright import (
     cluster,
     model,
     predict,
-)
-from meshwright.describe.assumptions import (
-    SETS,
 )
 from meshwright.describe.fields import Checked, FieldKind, fields_of
 from meshwright.describe.framework import Framework, framework
@@ -172,12 +168,6 @@ def test_every_listed_text_can_be_made(field: str) -> None:
             else text
         )
         cls(**{**ARGUMENTS.get(cls.__name__, {}), name: value})
-
-
-def test_the_sets_of_the_papers_are_made_of_listed_texts() -> None:
-    for how in SETS.values():
-        for part in (how.count, how.chip, how.network, how.overlap):
-            assert replace(part) == part  # checked as it is made
 
 
 def test_a_job_file_names_the_field_of_a_set() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from meshwright import Job, Layout, model, parameters
 from meshwright.formats import bridge
-from meshwright.formats.bridge import launch
+from meshwright.formats.bridge import launch, shell
 
 START = """torchrun --nproc_per_node 8 --nnodes 4 pretrain_gpt.py --num-layers 32 --hidden-size 4096 \\
  --num-attention-heads 32 --seq-length 4096 --max-position-embeddings 4096 --micro-batch-size 1 \\
@@ -36,6 +36,22 @@ def test_quotes_within_a_command_are_those_of_eval() -> None:
     made = bridge.read_file("a.sh", script).tables["model"]
     assert made["moe"]["experts"] == 8
     assert made["moe"]["dense_layers"] == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "commands"),
+    [
+        ('A="go 1 \\\n 2"\neval "$A"', [["go", "1", "2"]]),
+        ('A="go 1\n run 2"\neval "$A"', [["go", "1"], ["run", "2"]]),
+        ('eval "go 1; run 2"', [["go", "1"], ["run", "2"]]),
+        ('A="1 \\\n 2"\ngo "$A"', [["go", "1  2"]]),
+    ],
+)
+def test_lines_of_a_text_are_those_of_bash(
+    text: str, commands: list[list[str]]
+) -> None:
+    """A line that goes on is one, with or without eval; another line is another command."""
+    assert shell.read_script(text).commands == commands
 
 
 def test_what_eval_cannot_split_is_taken_as_it_stands() -> None:

@@ -342,21 +342,26 @@ def _command(shell: Shell, words: list[str], doubtful: bool) -> None:
     if at < len(words):
         plain = _not_redirected(words[at:])
         made = [w for word in plain for w in filled(shell, word)]
-        if made and made[0] == "eval":
-            made = _evaluated(shell, made[1:])
-        if command := readable(made):
-            shell.commands.append(_run_by_shells(shell, command))
+        anew = made and made[0] == "eval"
+        for one in _evaluated(shell, made[1:]) if anew else [made]:
+            if command := readable(one):
+                shell.commands.append(_run_by_shells(shell, command))
 
 
-def _evaluated(shell: Shell, words: list[str]) -> list[str]:
-    """The words of a command that `eval` reads anew: quotes within them are the shell's. What is no
-    whole text (a quote that an unknown value closes) is taken as it stands.
+def _evaluated(shell: Shell, words: list[str]) -> list[list[str]]:
+    """The commands that `eval` reads anew: quotes within them are the shell's. What is no whole
+    text (a quote that an unknown value closes) is taken as it stands.
     """
     try:
         tokens = [*_tokens(" ".join(words))]
     except BadInput:
-        return words
-    return [w for token in tokens for w in filled(shell, token)]
+        return [words]
+    parts = itertools.groupby(tokens, lambda token: token in OPERATORS)
+    return [
+        [w for token in part for w in filled(shell, token)]
+        for between, part in parts
+        if not between
+    ]
 
 
 def _run_by_shells(shell: Shell, command: list[str]) -> list[str]:
@@ -467,7 +472,7 @@ def filled(
             started = True
             i = i + 1
         elif c == "\\" and i + 1 < len(word):
-            text = text + word[i + 1]
+            text += word[i + 1].strip("\n")  # a line that goes on
             i = i + 2
             started = True
         elif c == "`":
