@@ -24,7 +24,7 @@ from meshwright.schedule import SCHEDULES
 from meshwright.schedule import get as schedule_named
 from meshwright.schedule.sends import StageSends
 from meshwright.schedule.stage_costs import PassSeconds, StageCosts
-from meshwright.step import ModelShare, Step, least_idle, shares
+from meshwright.step import ModelShare, Step, StepCosts, least_idle, shares
 from meshwright.step.microbatch import clock_of, model_cost
 from meshwright.step.parameters import parameters_of
 from meshwright.step.pipeline import (
@@ -126,6 +126,20 @@ def test_links_are_shared_where_both_kinds_hide_on_them(
     how: Overlap, both: bool
 ) -> None:
     assert shares_links(how) is both
+
+
+def test_papers_share_no_links() -> None:
+    """They add up what is sent, whatever else lies on the links."""
+    found = []
+    for sends in ("interleaved", "all"):
+        how = replace(SET.overlap, pp=sends, dp=HidePass("pass"))
+        assert shares_links(how)
+        job = a_job(cut("dp2"), overlap=how)
+        cost = model_cost(job, job.layout)
+        costs = StepCosts(job, job.layout, cost, clock_of(job))
+        found.append(costs.step.links)
+    ordered, paper = found
+    assert ordered.most > 0 and paper == Busy()
 
 
 # What devices hold.

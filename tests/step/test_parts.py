@@ -55,6 +55,8 @@ def test_ranks_of_2021_scatter_what_they_send() -> None:
     """Scatter/gather of Megatron-LM, which Megatron Core has no more."""
     j = replace(described(False, REALISTIC), framework="megatron-2021")
     assert Local.of(j, j.layout).stage_message == WHOLE / 4
+    sharded = replace(j, layout=replace(j.layout, sequence_parallel=True))
+    assert Local.of(sharded, sharded.layout).stage_message == WHOLE / 4
 
 
 def test_another_word_is_refused() -> None:
