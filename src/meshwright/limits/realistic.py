@@ -461,20 +461,22 @@ def ladder(
 
     every: False for what failures move alone, which is most, in a sixth of the time.
     """
-    changes = {
-        name: change
-        for name, change in OMISSIONS.items()
+    names = [
+        name
+        for name in OMISSIONS
         if every
         and (name != HIERARCHY or scenario.chip.hierarchy)
         or name in OF_FAILURES
-    }
-    ideal = {
-        f"chips never fail, {name}": change
-        for name, change in changes.items()
-        if name not in OF_FAILURES and real.failures
-    }  # none where only failures are asked for
-    for name, change in changes.items():
-        counted = change(real)
+    ]
+    lines = [(name, OMISSIONS[name](real)) for name in names]
+    if real.failures:
+        sure = replace(real, failures=None)
+        lines += [
+            (f"chips never fail, {name}", OMISSIONS[name](sure))
+            for name in names
+            if name not in OF_FAILURES
+        ]
+    for name, counted in lines:
         line = real_curve(scenario, counted, name=name, progress=progress)
         if counted.failures:
             # chips that fail end it between two widths and two doublings of the curve
@@ -483,6 +485,3 @@ def ladder(
             last = widest(scenario, counted, MOST_CHIPS, wider[:OCTAVE])
             line = replace(line, points=(*line.points, *filter(None, [last])))
         yield line
-    for name, change in ideal.items():
-        without = change(replace(real, failures=None))
-        yield real_curve(scenario, without, name=name, progress=progress)
