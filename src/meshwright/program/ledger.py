@@ -55,9 +55,10 @@ class Ledger:
             self.highest, self.moment = self.total, len(self.entries)
 
     def touch(self, term: str, size: float) -> None:
-        """These bytes live for a moment."""
-        self.add(term, size)
-        self.add(term, -size)
+        """These bytes live for a moment, which leaves nothing unless it is the fullest."""
+        if self.total + size > self.highest:
+            self.add(term, size)
+            self.add(term, -size)
 
     @property
     def peak(self) -> dict[str, float]:
