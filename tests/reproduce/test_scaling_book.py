@@ -128,6 +128,8 @@ def test_against_a_file(tmp_path):
     for wrong in (
         {"id": 3},
         {"id": "a", "printed": "1"},
+        {"id": "a", "computed": 10**400},
+        {"id": "a", "tol": float("nan")},
         {"id": "a", "kind": "odd"},
         [],
     ):

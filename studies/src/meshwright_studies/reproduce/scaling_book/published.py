@@ -38,7 +38,8 @@ tolerance is wider.
 KINDS = ("ok", "loose", "erratum", "derived")
 
 
-Number = Annotated[float, Range(-1e30, 1e30)]
+MOST = 1e30
+Number = Annotated[float, Range(-MOST, MOST)]
 
 
 @dataclass(frozen=True)
@@ -90,7 +91,8 @@ def parse_cases(data: dict[str, Any], where: str) -> list[Case]:
         if not isinstance(row, dict) or "id" not in row:
             raise BadInput(f"{where}: case {i} must be an object with an id")
         said: dict[str, Any] = {
-            k: float(v) if type(v) is int else v
+            # a whole number that no float holds is refused by its field
+            k: float(v) if type(v) is int and abs(v) < MOST else v
             for k, v in row.items()
             if k in FIELDS and v is not None
         }
