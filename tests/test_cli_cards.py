@@ -130,6 +130,10 @@ def test_a_price_of_ones_own(
     ("price", "said"),
     [
         ("h1000=2", "chip of --price 'h1000' is not known; did you mean"),
+        (
+            "h200=2",
+            "--price says what h200 costs, and the job runs on h100-sxm",
+        ),
         ("h100-sxm=0", "--price must be above 0"),
         ("h100-sxm=cheap", "--price"),
     ],

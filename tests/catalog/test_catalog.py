@@ -365,7 +365,9 @@ def test_cluster_text():
 
 
 WRONG_CLUSTERS = [
-    ("h100", "such as '1024xh100-sxm'"),
+    ("h100", "such as '8xh100'"),
+    ("8 H100", "such as '8xH100'"),
+    ("h100x8", "such as '8xh100'"),
     ("0xh100", "between 1 and"),
     ("8x", "such as"),
     ("-8xh100", "such as"),

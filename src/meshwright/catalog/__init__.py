@@ -64,10 +64,10 @@ def has(kind: str, name: str) -> bool:
 def split_count(text: str) -> tuple[str, str]:
     """("1024", "h100-sxm") of "1,024 x h100-sxm"; BadInput if it is no number of something."""
     if not (match := COUNT.match(text[:200])):
-        example = (
-            "a number of chips and a chip or network, such as '1024xh100-sxm'"
+        raise BadInput(
+            f"cluster {text[:80]!r} must be a number of chips and a chip or network, such as"
+            f" {_meant(text[:80])!r}"
         )
-        raise BadInput(f"cluster {text[:80]!r} must be {example}")
     count = match[1].replace(",", "").replace("_", "")
     if again := COUNT.match(match[2]):
         whole = f"{int(count) * int(again[1].replace(',', '').replace('_', ''))}x{again[2]}"
@@ -75,6 +75,24 @@ def split_count(text: str) -> tuple[str, str]:
             f"cluster {text[:80]!r} has two numbers: say {whole[:80]}"
         )
     return count, match[2]
+
+
+def _meant(text: str) -> str:
+    """A cluster as it is written: "8 h100" and "h100x8" are 8xh100, a chip alone eight of them."""
+    for way in (
+        r"(?P<n>\d[\d,_]*)\s+(?P<name>\S+)",
+        r"(?P<name>\S+?)\s*[xX*]\s*(?P<n>\d+)",
+    ):
+        if (match := re.fullmatch(way, text.strip())) and _known(
+            match["name"]
+        ):
+            return f"{match['n']}x{match['name']}"
+    return f"8x{text.strip()}" if _known(text.strip()) else "1024xh100-sxm"
+
+
+def _known(name: str) -> bool:
+    """A chip or a network of the catalogue."""
+    return has("chips", name) or has("networks", name)
 
 
 def cluster(text: str, network: str | Network | None = None) -> Cluster:

@@ -27,6 +27,26 @@ def prices(words: Sequence[str], chip: str = "") -> dict[str, float]:
     }  # fmt: skip
 
 
+def demand_price_of(words: Sequence[str], chip: str) -> None:
+    """BadInput where --price names other chips alone: the answer would have the catalogue's price,
+    and nothing would say so."""
+    from .. import catalog
+
+    named = [word.rpartition("=")[0] for word in words]
+    own = [
+        not name
+        or name == chip
+        or catalog.has("chips", name)
+        and catalog.chip(name).name == chip
+        for name in named
+    ]
+    if words and not any(own):
+        raise BadInput(
+            f"--price says what {', '.join(named)[:60]} costs, and the job runs on {chip}:"
+            f" --price {chip}=2.5"
+        )
+
+
 def _own(name: str, chip: str) -> str:
     """A chip that only the job has; BadInput for one that nobody knows."""
     from .. import catalog

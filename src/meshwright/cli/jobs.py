@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from .config import by_config, prices
+from .config import by_config, demand_price_of, prices
 
 
 def prediction_of_arguments(
@@ -61,4 +61,5 @@ def read_job(
         model, given, notes, stdin=sys.stdin, fill=fill, search=search
     )
     book = prices(price, job.cluster.chip.name)
+    demand_price_of(price, job.cluster.chip.name)
     return replace(job, cluster=job.cluster.priced(book))
