@@ -46,7 +46,8 @@ def test_flags_and_defaults_of_the_trainer() -> None:
     job = file.tables["job"]
     assert (job["seq"], job["batch"]) == (4096, "32seq")
     assert (job["precision"], job["attention_kernel"]) == ("bf16", "fa2")
-    assert job["framework"] == "deepspeed-zero3"
+    assert job["framework"] == "fsdp"
+    assert any("ZeRO-3 of today has no profile" in note for note in file.notes)
     small = SFT.replace("batch_size 2", "batch_size 1").replace("NNODES=2", "")
     assert read(small).tables["job"]["batch"] == "16seq"
     off = read(SFT, gradient_checkpointing="false")

@@ -347,7 +347,7 @@ packing: true
                 "seq": 8192,
                 "batch": "128seq",
                 "precision": "bf16",
-                "framework": "deepspeed-zero3",
+                "framework": "fsdp",
             },
         },
     ),

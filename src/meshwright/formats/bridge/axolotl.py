@@ -27,6 +27,15 @@ STAGE = re.compile(r"(?:zero|z|stage)[-_]?([0-3])(?!\d)")
 """In the name of a file of DeepSpeed's: zero3_bf16.json, ds_z2_config.json, stage3.json."""
 
 
+ZERO3 = 3
+AS_FSDP = "DeepSpeed's ZeRO-3 of today has no profile: that of PyTorch's FSDP is taken"
+"""Its profile is that of DeepSpeed 0.4 (2021) with Megatron's kernels, which waits for every gather;
+since then they overlap by default (DeepSpeed, docs/config-json: overlap_comm), and the two are as
+fast, under Trainer on four A100 (huggingface.co/blog/deepspeed-to-fsdp-and-back, 2024-06). Bytes
+of a parameter are the same: 16 over all ranks.
+"""
+
+
 def deepspeed_stage(k: Keys, key: str) -> int:
     """ZeRO stage in the name of DeepSpeed's file; 0, and asked for, where it has none."""
     file = k.get(key)
@@ -35,7 +44,9 @@ def deepspeed_stage(k: Keys, key: str) -> int:
         k.unreadable(key, f"{brief(file)}: give --zero, or read that file")
         return 0
     stage = int(named[1])
-    runs_on(k, PROFILES[stage])
+    runs_on(k, "fsdp" if stage == ZERO3 else PROFILES[stage])
+    if stage == ZERO3:
+        k.notes.append(AS_FSDP)
     return stage
 
 
