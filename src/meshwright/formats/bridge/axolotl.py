@@ -29,7 +29,7 @@ STAGE = re.compile(r"(?:zero|z|stage)[-_]?([0-3])(?!\d)")
 
 ZERO3 = 3
 AS_FSDP = "DeepSpeed's ZeRO-3 of today has no profile: that of PyTorch's FSDP is taken"
-"""Its profile is that of DeepSpeed 0.4 (2021) with Megatron's kernels, which waits for every gather;
+"""Its profile is that of DeepSpeed 0.4 (2021) with Megatron's kernels, which waits for all gathers;
 since then they overlap by default (DeepSpeed, docs/config-json: overlap_comm), and the two are as
 fast, under Trainer on four A100 (huggingface.co/blog/deepspeed-to-fsdp-and-back, 2024-06). Bytes
 of a parameter are the same: 16 over all ranks.
