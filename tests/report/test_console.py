@@ -34,6 +34,16 @@ def table() -> object:
     return t
 
 
+def test_texts_stand_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
+    """Brackets and colons are letters: a model may write them, and a file's keys have them."""
+    words = "a [b] of [/b] :smile: [bold]"
+    table = text_table(["[key]"])
+    table.add_row(words)
+    show(words, table)
+    told = capsys.readouterr().out
+    assert told.count(words) == 2 and "[key]" in told
+
+
 @pytest.mark.parametrize("columns", [20, 80, 300])
 def test_numbers_are_never_cut(
     columns: int, monkeypatch: pytest.MonkeyPatch

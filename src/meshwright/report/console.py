@@ -34,6 +34,13 @@ class Printer(Console):
         to_nobody()
 
 
+def plain(kind: type[Console], **how: Any) -> Console:
+    """A console that prints texts as they stand, whatever brackets and colons they hold: some are
+    names of a user's, or what a model wrote.
+    """
+    return kind(highlight=False, markup=False, emoji=False, **how)
+
+
 def to_nobody() -> None:
     """What is printed from now on goes nowhere."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -44,14 +51,11 @@ def show(*parts: RenderableType) -> None:
     long as they must be.
     """
     terminal = sys.stdout.isatty()
-    console = Printer(
-        highlight=False,
-        soft_wrap=not terminal,
-        width=None if terminal else WIDE,
-    )
+    width = None if terminal else WIDE
+    console = plain(Printer, soft_wrap=not terminal, width=width)
     for part in _single(parts):
         if isinstance(part, Table) and (need := needed(part)) > console.width:
-            Printer(highlight=False, soft_wrap=True, width=need).print(part)
+            plain(Printer, soft_wrap=True, width=need).print(part)
         else:
             console.print(part)
 

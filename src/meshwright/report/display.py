@@ -21,6 +21,7 @@ from ..roofline import Roofline
 from ..search import Plan
 from ..sweep import Sweep
 from . import explain, files
+from .console import plain
 from .figures import figure_of, predictions_of
 
 WIDTH = 100
@@ -92,7 +93,7 @@ def frame(thing: Any) -> Any:
 
 def text(thing: Any, term: str = "") -> str:
     """The card of the command line, or a term of a prediction in full."""
-    console = Console(width=WIDTH, file=io.StringIO(), highlight=False)
+    console = plain(Console, width=WIDTH, file=io.StringIO())
     if term and not isinstance(thing, Prediction):
         raise BadInput(f"only a prediction has terms such as {term[:40]!r}")
     console.print(
@@ -142,9 +143,7 @@ def _reports(thing: Any) -> tuple[Report, Report]:
 
 def html(thing: Any) -> str:
     """The tables of the command line as HTML."""
-    console = Console(
-        record=True, width=WIDTH, file=io.StringIO(), highlight=False
-    )
+    console = plain(Console, record=True, width=WIDTH, file=io.StringIO())
     console.print(_reports(thing)[1](thing))
     code = '<pre style="line-height:1.2;font-family:monospace">{code}</pre>'
     return console.export_html(inline_styles=True, code_format=code)
