@@ -1285,3 +1285,48 @@ def test_the_head_of_bert_is_not_quantised() -> None:
         transform = found["head/transform"]
         assert transform.saved == S * D * at.precision.activation_bytes
         assert transform.weights == D * 48
+
+
+def test_plain_torch_rotates_and_gates_operation_by_operation() -> None:
+    """x cos + rotate_half(x) sin is 10 reads and writes of queries and keys, 15 back. SiLU (2) and
+    the product (3), back three gradients (3 each) and, of one matrix, 4 to put two side by side;
+    the product keeps SiLU(gate) too.
+    """
+    fused = rows(of_layer(LLAMA, rotary="fused"))
+    x = N * (LLAMA.heads + LLAMA.K) / TP * LLAMA.h * A
+    turned = rows(of_layer(LLAMA, rotary="torch"))["attention/rotary"]
+    assert turned.bytes == (10 * x, 15 * x)
+    F = N * LLAMA.ffn / TP * A
+    one = fused["ffn/activation"]
+    assert (*one.bytes, one.kept) == (3 * F, 5 * F, 2 * F)
+    two = rows(of_layer(LLAMA, gate="torch"))["ffn/activation"]
+    assert (*two.bytes, two.kept) == (5 * F, 13 * F, 3 * F)
+    apart = rows(of_layer(LLAMA, gate="torch", input_gradients="apart"))
+    assert apart["ffn/activation"].bytes == (5 * F, 9 * F)
+    experts = {
+        gate: rows(of_layer(EXPERTS, gate=gate))["experts/activation"].bytes[1]
+        for gate in ("fused", "torch")
+    }
+    assert experts["torch"] - experts["fused"] == (13 - 5) * 2 * S * 40 * A
+
+
+@pytest.mark.parametrize(
+    ("framework", "multiple", "tp", "expected"),
+    [
+        ("megatron-core", None, 8, 6400),  # 50,257 / 8 is 6,283
+        ("megatron-2021", None, 1, 50304),
+        ("megatron-deepspeed", 8, 4, 12568),
+        ("megatron-core", 1, 8, 6283),
+        ("megatron-bridge", None, 8, 6283),
+        ("megatron-bridge", 128, 8, 6288),
+        ("fsdp", None, 8, 6283),
+    ],
+)
+def test_megatron_pads_the_vocabulary_of_each_rank(
+    framework: str, multiple: int | None, tp: int, expected: int
+) -> None:
+    """Rows are a multiple of 128, or of what the model says, times tp; others cut what there is."""
+    of = replace(LLAMA, vocab=50257, vocab_multiple=multiple)
+    layout = Layout(tp=tp, dp=1)
+    of_program = Job(of, f"{tp}xa100-80", 8, framework=framework)
+    assert vocabulary.rows(of_program, layout) == expected

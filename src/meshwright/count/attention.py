@@ -33,11 +33,18 @@ SPARSE = ("sparse", "chosen")
 """Mixers that read the keys which an indexer picked."""
 
 
-YARN_PASSES = 12.0
+YARN_PASSES = 12.0, 12.0
 """Reads and writes of queries and keys that YaRN rotates: no fused kernel scales them too, so that
 half of them is negated (1), put beside the other (2), each multiplied (2 and 2), added up (3) and
 copied (2). Megatron-LM, core/models/common/embeddings/rope_utils.py: fused where mscale is 1 alone
 (count of this project).
+"""
+TORCH_PASSES = 10.0, 15.0
+"""Reads and writes of queries and keys that operations of torch rotate: x cos + rotate_half(x) sin
+multiplies twice (2 each), negates half (1), puts halves side by side (2) and adds (3). Back:
+gradients of both products (2 each) and of the negated half (1), each half in zeros of full width
+(2 each), and the sum of all three (6). Source: deepspeedai/Megatron-DeepSpeed@4efb479d,
+megatron/model/rotary_pos_embedding.py (count of this project).
 """
 
 
@@ -168,6 +175,12 @@ def query_key_passes(local: Local, of: DeviceHeads) -> list[Op]:
     turned = local.tokens * (of.H + of.K) * of.q
     if c.rotary == "apart":
         ops.append(blocks.rotary("attention/rotary", turned, act=act))
+    elif c.rotary == "torch":
+        ops.append(
+            blocks.rotary(
+                "attention/rotary", turned, act=act, passes=TORCH_PASSES
+            )
+        )
     elif (
         c.rotary == "plain"
         and m.rope_scaling

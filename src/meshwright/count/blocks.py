@@ -267,9 +267,18 @@ def gelu(name: str, x: Num, *, act: float) -> Op:
 
 
 def gated_activation(
-    name: str, x: Num, *, act: float, autograd: bool = False
+    name: str,
+    x: Num,
+    *,
+    act: float,
+    autograd: bool = False,
+    passes: tuple[float, float] = (3.0, 5.0),
 ) -> Op:
-    """SiLU(gate) * up on x elements: reads both, keeps both; autograd keeps SiLU(gate) too."""
+    """SiLU(gate) * up on x elements: keeps both; autograd keeps SiLU(gate) too.
+
+    passes: times that x elements are read or written, forward (one kernel reads both and writes the
+    result) and back (it reads both and the gradient, and writes two).
+    """
     kept = (3 if autograd else 2) * x * act
     return Op(
         name,
@@ -277,14 +286,14 @@ def gated_activation(
         Pass(
             0.0,
             9 * x,
-            3 * x * act,
+            passes[0] * x * act,
             kernel="gate forward",
             sizes=(x,),
         ),
         Pass(
             0.0,
             15 * x,
-            5 * x * act,
+            passes[1] * x * act,
             kernel="gate backward",
             sizes=(x,),
         ),
@@ -460,14 +469,21 @@ def residual(name: str, x: Num, *, act: float) -> Op:
     )
 
 
-def rotary(name: str, x: Num, *, act: float, passes: Num = 2.0) -> Op:
+def rotary(
+    name: str,
+    x: Num,
+    *,
+    act: float,
+    passes: tuple[float, float] = (2.0, 2.0),
+) -> Op:
     """Rotate pairs of x elements by their position's angles, as a pass of its own: 3 FLOPs an
-    element each way. passes: times that it reads or writes them, each way.
+    element each way. passes: times that it reads or writes them, forward and back.
     """
+    forward, backward = (times * x * act for times in passes)
     step = Pass(
         0.0,
         3 * x,
-        passes * x * act,
+        forward,
         kernel="rotary forward",
         sizes=(x,),
     )
@@ -475,7 +491,7 @@ def rotary(name: str, x: Num, *, act: float, passes: Num = 2.0) -> Op:
         name,
         "vector",
         step,
-        step._replace(kernel="rotary backward"),
+        step._replace(memory=backward, kernel="rotary backward"),
         needs=x * act,
     )
 

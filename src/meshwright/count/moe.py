@@ -13,7 +13,7 @@ from ..describe.model import MoE
 from ..num import Num
 from . import blocks
 from .blocks import Matrix
-from .feed_forward import dense
+from .feed_forward import dense, gated
 from .linear import linear
 from .local import Local
 from .parallel import after, norm, pre_norm
@@ -170,7 +170,7 @@ def feed_forward(local: Local, x: Num, moe: MoE) -> list[Op]:
     name = "experts/activation"
     autograd = local.counting.backward_needs == "autograd"
     activation = (
-        blocks.gated_activation(name, x * F, act=act, autograd=autograd)
+        gated(local, name, x * F)
         if m.gated
         else blocks.gelu(name, x * F, act=act)
     )

@@ -47,6 +47,7 @@ from .software import (
     CudaGraphs,
     Float8,
     Full,
+    Gate,
     Gathered,
     InputGradients,
     Launches,
@@ -158,7 +159,11 @@ class Counting(Checked):
     """Rotary positions, and copies of key/value heads for grouped queries, are "fused" into their
     neighbours; but for heads of latent attention, which are put together by copies ("copied"), or
     by one kernel, where YaRN's of other heads, which are scaled too, are not ("plain"); or they are
-    passes of their own ("apart").
+    passes of their own ("apart"), or several each, of plain "torch".
+    """
+    gate: Annotated[Gate, Answered()] = "fused"
+    """SiLU(gate) * up is one kernel ("fused"), or SiLU and product are two of plain "torch", the
+    second of which keeps what the first made.
     """
     biases: Annotated[Biases, TIMED, Answered()] = "apart"
     """A bias and the activation after it, and a bias, dropout and the residual sum, are passes
@@ -513,6 +518,7 @@ REALISTIC = Assumptions(
         backward_needs=ASK,
         weight_gradient=ASK,
         rotary=ASK,
+        gate=ASK,
         biases=ASK,
         stage_message=ASK,
         selective=ASK,

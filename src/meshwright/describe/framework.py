@@ -62,6 +62,7 @@ from .software import (
     Float8,
     Full,
     Gathered,
+    Gate,
     Gradients,
     InputGradients,
     Launches,
@@ -109,6 +110,7 @@ class Framework(Checked):
     rotary: Rotary
     biases: Biases
     """What adds a bias, and dropout and the residual sum after it (`Counting.biases`)."""
+    gate: Gate
     stage_message: StageMessage
     tied_gradients: TiedGradients
     selective: Selective
