@@ -15,10 +15,12 @@ import pytest
 from by_hand import MODEL, SET, TOKENS, WIDTH, by_hand
 from layouts import cut
 from meshwright.describe.assumptions import REALISTIC, HidePass, Overlap
+from meshwright.describe.job import Job
 from meshwright.describe.layout import Layout
 from meshwright.describe.software import Software
 from meshwright.layout.placement import Nearest
 from meshwright.step import parameters, weights
+from meshwright.step.microbatch import kept_clock
 
 RATE = 73728.0
 HIDDEN = replace(SET.overlap, dp=HidePass("pass"))
@@ -284,3 +286,34 @@ def test_the_units_of_a_framework(
         software=software,
     )
     assert weights.units_of(job) == units
+
+
+@pytest.mark.parametrize(
+    ("numbers", "gradients", "dp", "bytes_", "copied"),
+    [
+        ("kept", None, 4, 2, 0),
+        ("fp32", None, 4, 4, 2 + 2 + 2 + 2 + 2 + 4 + 4 + 2 + 2 + 2),
+        ("fp32", None, 1, 4, 0),
+        ("fp32", "fp32", 4, 4, 0),
+    ],
+)
+def test_narrow_gradients_are_copied_to_buckets_of_fp32(
+    numbers: str, gradients: str | None, dp: int, bytes_: int, copied: int
+) -> None:
+    """Each of 1,000 gradients in 2 bytes: side by side, divided, to fp32, back, and to its place."""
+    job = Job(
+        "gpt2",
+        "4xa100-80",
+        4,
+        framework="megatron-deepspeed",
+        software=Software(reduction_numbers=numbers, gradients=gradients),
+    )
+    layout = Layout(dp=dp, zero=1)
+    some = parameters.Parameters(1000.0, 0.0)
+    (message,) = weights.reduction_messages(
+        job, layout, some, sharded=True, summed=True
+    )
+    assert (message.kind, message.bytes) == ("all_reduce", 1000 * bytes_)
+    clock = kept_clock(job)
+    load = weights.bucket_copies(job, layout, some, clock)
+    assert load.seconds == pytest.approx(1000 * copied / clock.rates.memory)

@@ -71,6 +71,7 @@ from .software import (
     Offer,
     Recipe,
     Resident,
+    ReductionNumbers,
     Rotary,
     Routing,
     Selective,
@@ -171,6 +172,8 @@ class Framework(Checked):
     ZeRO-1).
     """
     gather_share: Share
+    reduction_numbers: ReductionNumbers
+    """Numbers in which replicas sum gradients (`step.weights.bucket_copies`)."""
     """Of the rate of a link between nodes that gathers of whole weights reach (ZeRO 3)."""
     ends: Ends
     """With ZeRO-3, embedding, final norm and head are gathered before each pass as layers are

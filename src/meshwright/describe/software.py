@@ -98,6 +98,10 @@ class Software(Checked):
     """
     gradients: Gradients | None = None
     """Gradients are accumulated and reduced in fp32, or in the width of activations (half)."""
+    reduction_numbers: ReductionNumbers | None = None
+    """Replicas sum gradients in the numbers they are kept in (kept), or copy each bucket to fp32
+    first (fp32).
+    """
     loss: Loss | None = None
     """How the loss is computed: by torch in eager mode, in fp32 (eager) or in the numbers of the
     logits (narrow), or compiled; by Megatron's passes over fp32 logits, in place (passes) or with

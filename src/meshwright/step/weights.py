@@ -16,12 +16,13 @@ from typing import NamedTuple
 from ..cost.layer import Clock
 from ..cost.load import NOTHING, Load
 from ..cost.offload import copy_seconds
+from ..count.blocks import FP32
 from ..count.vocabulary import table_parameters
 from ..count.work import Message
 from ..describe.job import Job
 from ..describe.layout import Layout
 from ..describe.offload import offload
-from ..num import Num, anywhere, column_of, side_by_side, sum_of
+from ..num import Num, anywhere, column_of, side_by_side, sum_of, where
 from .microbatch import ModelCost
 from .parameters import (
     Parameters,
@@ -119,6 +120,33 @@ def gather_messages(
     ]
 
 
+def sums_in_fp32(job: Job) -> bool:
+    """Replicas sum narrower gradients in fp32 (`Framework.reduction_numbers`)."""
+    wide = job.profile is not None and job.profile.reduction_numbers == "fp32"
+    return wide and job.gradient_bytes < FP32
+
+
+def reduced_bytes(job: Job) -> float:
+    """Bytes of a gradient while replicas sum it."""
+    return FP32 if sums_in_fp32(job) else job.gradient_bytes
+
+
+def bucket_copies(
+    job: Job, layout: Layout, weights: Parameters, clock: Clock
+) -> Load:
+    """Seconds in which a device copies its gradients to buckets of fp32 and back: g bytes each are
+    put side by side (2 g), divided by the replicas (2 g) and cast (g + 4), and the sums are cast
+    back (4 + g) and copied to where they were (2 g).
+
+    Source: Aleph-Alpha/scaling@01b9d21, core/optimizer/allreduce.py (bytes: count of this project).
+    """
+    if not sums_in_fp32(job):
+        return NOTHING
+    each = 8.0 * job.gradient_bytes + 2.0 * FP32
+    seconds = weights.total * each / clock.rates.memory
+    return Load(where(layout.replicas > 1, seconds, 0.0))
+
+
 def reduction_messages(
     job: Job,
     layout: Layout,
@@ -134,7 +162,7 @@ def reduction_messages(
     them;  high: the rows with the most replicas of an interval of dp, whose shards are smallest
     (None: `layout`).
     """
-    size = job.gradient_bytes
+    size = reduced_bytes(job)
     if not sharded:
         shared = _shared(weights, WHOLE)
         return [Message("all_reduce", group, n * size) for group, n in shared]
@@ -199,9 +227,10 @@ def weight_sync(
             whole = whole + Load(one.seconds, 0.0, one.busy)
         return whole
 
+    copies = bucket_copies(job, layout, weights, clock)
     if not cuts(zero, "optimizer"):
         whole = reduction_messages(job, layout, weights, False)
-        return WeightSync(NOTHING, load(whole))
+        return WeightSync(NOTHING, load(whole) + copies)
     p, how = job.precision, clock.overlap.weights
     gather = load(gather_messages(job, layout, weights))
     if how.gathers != 1.0:
@@ -212,6 +241,7 @@ def weight_sync(
             job, layout, weights, sharded=True, summed=summed, high=high
         )
     )
+    scatter = scatter + copies
     if offload(layout.offload).weights:
         chip, own = job.cluster.chip, shard(high or layout, weights)
         gather = gather + Load(copy_seconds(chip, own * p.weight_bytes))
