@@ -38,6 +38,7 @@ SMALL = Model(
     8,
     96,
     vocab=128,
+    vocab_multiple=1,
     seq=180,
     kv_heads=4,
     norm="layernorm",

@@ -1138,7 +1138,7 @@ def test_embedding_head_and_loss() -> None:
     assert first.weights == (512 + 50) * D
     bare = replace(LLAMA, final_norm=False)
     assert vocabulary.head(Local.of(job(bare), layout))[0].weights == 0
-    assert vocabulary.rows(replace(LLAMA, vocab=1001), layout.tp) == 501
+    assert vocabulary.rows(job(replace(LLAMA, vocab=1001)), layout.tp) == 501
     for none in (replace(LLAMA, vocab=0), LLAMA):
         without = job(none, vocabulary=none is not LLAMA)
         assert vocabulary.embedding(Local.of(without, layout)) == []
@@ -1329,4 +1329,4 @@ def test_megatron_pads_the_vocabulary_of_each_rank(
     of = replace(LLAMA, vocab=50257, vocab_multiple=multiple)
     layout = Layout(tp=tp, dp=1)
     of_program = Job(of, f"{tp}xa100-80", 8, framework=framework)
-    assert vocabulary.rows(of_program, layout) == expected
+    assert vocabulary.rows(of_program, layout.tp) == expected

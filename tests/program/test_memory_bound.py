@@ -143,7 +143,7 @@ def jobs(
         if runs(job, m) and not broken(job, job.layout, of_framework(trained)):
             count -= 1
             yield carried_out(
-                replace(job, layout=placed(job.layout, job.cluster.sizes))
+                replace(trained, layout=placed(job.layout, job.cluster.sizes))
             )
 
 

@@ -104,8 +104,10 @@ def _model_on_one_chip(
     from ..describe.assumptions import REALISTIC
     from ..describe.cluster import NOWHERE
 
+    # no framework's padding is part of the model
+    own = replace(model, vocab_multiple=model.vocab_multiple or 1)
     job = Job(
-        model,
+        own,
         NOWHERE,
         1,
         seq=seq,

@@ -35,6 +35,7 @@ from .fields import (
     AnyShare,
     Bytes,
     Checked,
+    Count,
     Known,
     Name,
     OneOf,
@@ -61,8 +62,8 @@ from .software import (
     Ends,
     Float8,
     Full,
-    Gathered,
     Gate,
+    Gathered,
     Gradients,
     InputGradients,
     Launches,
@@ -70,8 +71,8 @@ from .software import (
     Norm,
     Offer,
     Recipe,
-    Resident,
     ReductionNumbers,
+    Resident,
     Rotary,
     Routing,
     Selective,
@@ -109,9 +110,9 @@ class Framework(Checked):
     backward_needs: BackwardNeeds
     weight_gradient: WeightGradient
     rotary: Rotary
+    gate: Gate
     biases: Biases
     """What adds a bias, and dropout and the residual sum after it (`Counting.biases`)."""
-    gate: Gate
     stage_message: StageMessage
     tied_gradients: TiedGradients
     selective: Selective
@@ -171,9 +172,9 @@ class Framework(Checked):
     """With ZeRO 1 and more, gradients are summed by reduce-scatter, or by all-reduce (DeepSpeed's
     ZeRO-1).
     """
-    gather_share: Share
     reduction_numbers: ReductionNumbers
     """Numbers in which replicas sum gradients (`step.weights.bucket_copies`)."""
+    gather_share: Share
     """Of the rate of a link between nodes that gathers of whole weights reach (ZeRO 3)."""
     ends: Ends
     """With ZeRO-3, embedding, final norm and head are gathered before each pass as layers are
@@ -183,6 +184,10 @@ class Framework(Checked):
     """
     weights_kept: Annotated[str, OneOf("step", "microbatch")]
     """With ZeRO-2, weights that were gathered are kept for a step, or for a microbatch."""
+    vocabulary_rows: Count
+    """Rows of the vocabulary on each tp rank are a multiple of the model's `vocab_multiple`, or of
+    this where it has none (Megatron-LM); 0: only those of all ranks together are.
+    """
     logits_gathered: bool
     """The loss is computed on the logits of all tp ranks, gathered on each: eagerly, and with two
     more 16-bit copies (one at tp 1).

@@ -261,9 +261,9 @@ class Model(Checked):
     """
     dropout: bool = False
     """Dropout is active in training."""
-    vocab_multiple: int = 1
-    """The vocabulary is padded up to a multiple of this (128 in Megatron-LM), times tp at run
-    time.
+    vocab_multiple: int | None = None
+    """The vocabulary is padded up to a multiple of this (in Megatron-LM times tp:
+    `Framework.vocabulary_rows`); None = to what its framework says, or not at all.
     """
     mla: MLA | None = None
     moe: MoE | None = None
@@ -348,4 +348,5 @@ class Model(Checked):
     @property
     def padded_vocab(self) -> int:
         """Vocabulary rounded up to `vocab_multiple`."""
-        return -(-self.vocab // self.vocab_multiple) * self.vocab_multiple
+        multiple = self.vocab_multiple or 1
+        return -(-self.vocab // multiple) * multiple

@@ -269,7 +269,7 @@ def tied_gradient_sync(
     apart = share.embedding * (1.0 - share.head)
     if not anywhere(apart):
         return NOTHING
-    table = table_parameters(m, layout.tp) * job.gradient_bytes
+    table = table_parameters(job, layout.tp) * job.gradient_bytes
     if count.tied_gradients == "shards" and cuts(layout.zero, "optimizer"):
         table = table / (high or layout).shards
     one = clock.fabric.load("all_reduce", table * apart, layout.group("ends"))
