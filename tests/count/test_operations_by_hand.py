@@ -1330,3 +1330,28 @@ def test_megatron_pads_the_vocabulary_of_each_rank(
     layout = Layout(tp=tp, dp=1)
     of_program = Job(of, f"{tp}xa100-80", 8, framework=framework)
     assert vocabulary.rows(of_program, layout.tp) == expected
+
+
+def test_a_rank_that_gathers_tokens_picks_the_copies_of_its_experts() -> None:
+    """80 tokens of each of two ranks of an expert, and of four such pairs, are gathered, two copies
+    a token are picked; back, zeros of all are written and copies added, and all are scattered.
+    """
+    spread = replace(SPREAD, etp=2)
+    asked = replace(
+        job(EXPERTS, spread),
+        assumptions=REALISTIC,
+        framework="megatron-core",
+        software=Software(dispatcher="allgather"),
+    )
+    layout = placed(spread, (int(spread.chips),))
+    one = rows(model.layer(asked, layout, kinds(EXPERTS)[0]))
+    near, whole = 2 * S * D * A, 2 * 4 * S * D * A
+    copies = 2 * near
+    gathers = f"{gather(near, 'etp')} {gather(whole, 'ep')}"
+    scatters = f"{scatter(whole, 'ep')} {scatter(near, 'etp')}"
+    to, back = one["experts/dispatch"], one["experts/combine"]
+    assert to.bytes == (2 * copies, whole + 3 * copies)
+    assert back.bytes == to.bytes[::-1]
+    assert (to.sent, to.back) == (gathers, scatters)
+    assert (back.sent, back.back) == (scatters, gathers)
+    assert "experts/etp" not in one

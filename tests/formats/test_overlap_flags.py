@@ -139,31 +139,29 @@ def test_experts_one_after_the_other_are_said() -> None:
 
 
 @pytest.mark.parametrize(
-    ("flags", "said"),
+    ("flags", "dispatcher"),
     [
-        ("--expert-model-parallel-size 2", True),
-        ("", False),
+        ("--expert-model-parallel-size 2", "allgather"),
+        ("", None),
         (
             "--expert-model-parallel-size 2 --moe-token-dispatcher-type alltoall",
-            False,
+            "alltoall",
         ),
-        ("--expert-model-parallel-size 2 --moe-enable-deepep", False),
+        ("--expert-model-parallel-size 2 --moe-enable-deepep", "deepep"),
         (
             "--expert-model-parallel-size 2 --moe-token-dispatcher-type flex"
             " --moe-flex-dispatcher-backend hybridep",
-            False,
+            "hybridep",
         ),
     ],
 )
-def test_tokens_that_megatron_gathers_by_itself_are_said(
-    flags: str, said: bool
+def test_megatron_gathers_tokens_unless_it_is_told_not_to(
+    tmp_path: Path, flags: str, dispatcher: str | None
 ) -> None:
     """Its default dispatcher is allgather; one rank of experts sends nothing."""
-    text = (
-        f"{DP} --num-experts 8 --moe-router-topk 2 --moe-grouped-gemm {flags}"
-    )
-    notes = bridge.read_file("t.sh", text).notes
-    assert any("(allgather)" in note for note in notes) == said
+    experts = " --num-experts 8 --moe-router-topk 2 --moe-grouped-gemm "
+    job = job_of(tmp_path, experts + flags)
+    assert job.software.dispatcher == dispatcher
 
 
 @pytest.mark.parametrize(

@@ -87,17 +87,23 @@ def routed_experts(local: Local, moe: MoE, source: str) -> list[Op]:
         if pads > 1 and copied and not fused
         else []
     )
-    away = dispatch(local, sent, "dispatch")._replace(
+    if local.profile and local.profile.dispatcher == "allgather":
+        away, back = gathered(local, sent, D)
+        split = []
+    else:
+        away, back = dispatch(local, sent, "dispatch"), combine(local, sent)
+        split = [inner(local, x, D)]
+    away = away._replace(
         source="experts/narrow" if moe.latent else source,
         needs=local.shard * D * act,
     )
     way = [
         away,
-        inner(local, x, D),
+        *split,
         *block[:1],
         *feed_forward(local, rows, moe),
         *block[1:],
-        combine(local, sent),
+        back,
     ]
     if not moe.latent:
         return way
@@ -245,6 +251,35 @@ def combine(local: Local, sent: Num) -> Op:
     op = dispatch(local, sent, "combine")
     autograd = local.counting.backward_needs == "autograd"
     return op._replace(saved=op.needed) if autograd else op
+
+
+def gathered(local: Local, sent: Num, D: float) -> tuple[Op, Op]:
+    """(to experts, back): a rank gathers the tokens of all ranks of experts, etp ranks of each too,
+    and picks the copies of its own; what they return is added up to all tokens, which are
+    reduce-scattered. Backward the other way round.
+
+    Picked, x = `sent` etp copies are read and written; added up, zeros of all tokens are written,
+    and copies are read and added to them (3 x). Source: NVIDIA/Megatron-LM@d98e8a64,
+    core/transformer/moe/token_dispatcher.py, MoEAllGatherTokenDispatcher.
+    """
+    layout, width = local.layout, D * local.act
+    near = local.shard * layout.etp * width
+    whole = near * layout.ep
+    copies = sent * layout.etp * width
+    gathers = (
+        Message("all_gather", "etp", near),
+        Message("all_gather", "ep", whole),
+    )
+    scatters = (
+        Message("reduce_scatter", "ep", whole),
+        Message("reduce_scatter", "etp", near),
+    )
+    picked = Pass(0.0, 0.0, 2 * copies, gathers)
+    summed = Pass(0.0, 0.0, whole + 3 * copies, scatters)
+    return (
+        Op("experts/dispatch", "vector", picked, summed, needs=near),
+        Op("experts/combine", "vector", summed, picked, needs=copies),
+    )
 
 
 def inner(local: Local, x: Num, D: float) -> Op:

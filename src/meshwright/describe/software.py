@@ -30,7 +30,9 @@ Norm = Annotated[str, OneOf("fused", "torch")]
 Float8 = Annotated[str, OneOf(*RECIPES)]
 Recipe = Annotated[str, OneOf(*RECIPES, "nvfp4")]
 WeightsQuantised = Annotated[str, OneOf("pass", "step")]
-Dispatcher = Annotated[str, OneOf("alltoall", "deepep", "hybridep")]
+Dispatcher = Annotated[
+    str, OneOf("alltoall", "allgather", "deepep", "hybridep")
+]
 TpOverlap = Annotated[str, OneOf("off", "backward", "all")]
 DpOverlap = Annotated[str, OneOf("off", "gradients", "all")]
 Gradients = Annotated[str, OneOf("fp32", "half")]
@@ -79,8 +81,8 @@ class Software(Checked):
     float8: Float8 | None = None
     """Scaling of FP8 numbers: delayed, tensorwise, rowwise, blockwise or mxfp8."""
     dispatcher: Dispatcher | None = None
-    """How tokens reach experts: alltoall, or deepep and hybridep, which send a token to a node only
-    once.
+    """How tokens reach experts: alltoall; allgather, where each rank gathers the tokens of all and
+    picks its own; or deepep and hybridep, which send a token to a node only once.
     """
     routing: Routing | None = None
     """A token's experts are drawn, any as likely as another (drawn); or a benchmark deals them in

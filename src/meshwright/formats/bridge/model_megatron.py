@@ -65,15 +65,6 @@ def full_every(k: Keys) -> int | None:
     return None
 
 
-DISPATCHES = (
-    "moe_token_dispatcher_type",
-    "moe_flex_dispatcher_backend",
-    "moe_enable_deepep",
-)
-"""Keys that say how tokens reach experts; without any it is by allgather (NVIDIA/Megatron-LM of
-2026-08, core/transformer/transformer_config.py)."""
-
-
 def moe(k: Keys) -> dict[str, Any] | None:
     if len(str(k.get("num_experts", "")).split()) > 1:
         raise BadInput(
@@ -95,12 +86,6 @@ def moe(k: Keys) -> dict[str, Any] | None:
         k.notes.append(
             "without --moe-grouped-gemm experts run one after the other: the prediction, which has"
             " them grouped, is too fast"
-        )
-    sends = (k.whole("expert_model_parallel_size") or 1) > 1
-    if k.title == "Megatron-LM" and sends and not {*DISPATCHES} & {*k.said}:
-        k.notes.append(
-            "without --moe-token-dispatcher-type Megatron gathers the tokens of all ranks of"
-            " experts (allgather): the prediction, which has an all-to-all, is too fast"
         )
     width = k.whole("moe_ffn_hidden_size") or k.so_far("model.ffn")
     groups, top_groups = router_groups(k)
