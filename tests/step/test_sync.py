@@ -20,7 +20,7 @@ from meshwright.describe.layout import Layout
 from meshwright.describe.software import Software
 from meshwright.layout.placement import Nearest
 from meshwright.step import parameters, weights
-from meshwright.step.microbatch import kept_clock
+from meshwright.step.microbatch import clock_of
 
 RATE = 73728.0
 HIDDEN = replace(SET.overlap, dp=HidePass("pass"))
@@ -314,6 +314,6 @@ def test_narrow_gradients_are_copied_to_buckets_of_fp32(
         job, layout, some, sharded=True, summed=True
     )
     assert (message.kind, message.bytes) == ("all_reduce", 1000 * bytes_)
-    clock = kept_clock(job)
+    clock = clock_of(job)
     load = weights.bucket_copies(job, layout, some, clock)
     assert load.seconds == pytest.approx(1000 * copied / clock.rates.memory)
