@@ -24,8 +24,8 @@ from meshwright.report.plan import (
     reason,
     versus,
 )
-from meshwright.report.run_card import alternatives
-from meshwright.report.text import seconds
+from meshwright.report.run_card import alternatives, faster
+from meshwright.report.text import seconds, short_words
 from meshwright.search import Family, Plan
 
 JOB = Job("llama3-8b", "64xh100-sxm", batch=128)
@@ -250,6 +250,38 @@ def test_a_difference_that_the_risk_makes_says_so() -> None:
     found.slower = lambda p: -0.05
     said = difference_words(found, other)
     assert said == "-5.0 % step time / P(fits), a tie"
+
+
+def test_what_a_card_proposes_can_be_copied() -> None:
+    """Flags and a layout stand whole on 80 columns, however long they are."""
+    long = Layout(
+        tp=4,
+        pp=16,
+        cp=2,
+        dp=16,
+        ep=64,
+        etp=1,
+        zero=1,
+        microbatch=2,
+        schedule="interleaved",
+        interleave=2,
+        recompute="full",
+        offload="optimizer+weights",
+    )
+    other: Any = SimpleNamespace(
+        layout=long, step_time_s=1.16, risk_of_oom=0.07, train_time_s=None
+    )
+    best: Any = SimpleNamespace(
+        layout=Layout(dp=8), step_time_s=2.0, risk_of_oom=0.01
+    )
+    flags = "--cuda-graphs full --dispatcher deepep --precision fp8-mixed --tp-overlap all"
+    offer: Any = SimpleNamespace(
+        best=best,
+        tuned=SimpleNamespace(prediction=other, flags=flags, change=-0.42),
+    )
+    (row,) = faster(offer)
+    said = " ".join(line.plain for line in row.lines(80))
+    assert f": {flags}, on {short_words(long)}" in " ".join(said.split())
 
 
 def test_several_assumption_sets() -> None:

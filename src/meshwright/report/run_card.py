@@ -59,7 +59,7 @@ def predict_card(p: Prediction, commands: Sequence[str] = ()) -> Card:
         (
             verdict(p),
             *preconditions(p.idle, p.notes),
-            CardRow("layout", short_words(p.layout)),
+            CardRow("layout", short_words(p.layout), most=WHOLE),
             *step_rows(p),
             *_run(p),
             *binding(p),
@@ -95,7 +95,7 @@ def plan_card(
         (
             *head,
             *preconditions(plan.idle or best.idle, plan.notes),
-            CardRow("best", short_words(best.layout)),
+            CardRow("best", short_words(best.layout), most=WHOLE),
             *(
                 [CardRow("with", flag_text(plan.settings))]
                 if plan.settings
@@ -128,7 +128,7 @@ def unfit(
     if closest:
         rows: list[Item] = [
             verdict(closest, smallest=True),
-            CardRow("closest", short_words(closest.layout)),
+            CardRow("closest", short_words(closest.layout), most=WHOLE),
         ]
     else:
         said = why.partition(": ")[2]
@@ -244,6 +244,8 @@ def binding(p: Prediction) -> Iterator[CardRow]:
     yield CardRow("bound", ", ".join(named), rank=2, most=1)
 
 
+WHOLE = 5
+"""Lines in which flags and a layout stand whole on 80 columns: one that is cut cannot be copied."""
 RISKIER = 0.005
 """More chance to run out of memory, from which on it is said beside what is faster."""
 
@@ -262,6 +264,7 @@ def faster(plan: Plan) -> Iterator[CardRow]:
         "faster",
         f"by {-100 * tuned.change:.0f} %, {said}: {tuned.flags}{layout}",
         rank=1,
+        most=WHOLE,
     )
 
 
@@ -278,7 +281,8 @@ def alternatives(plan: Plan) -> Iterator[CardRow]:
         for p in every:
             words = short_words(p.layout)
             if words not in taken:
-                yield CardRow("or", _layout_words(plan, p), rank=rank)
+                said = _layout_words(plan, p)
+                yield CardRow("or", said, rank=rank, most=WHOLE)
                 taken.add(words)
                 break
 
