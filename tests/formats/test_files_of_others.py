@@ -283,6 +283,16 @@ def test_axolotls_words_for_numbers(
     assert not any(kept in note for note in sharded.notes)
 
 
+def test_axolotls_packed_sequences_are_said_to_attend_less() -> None:
+    text = "base_model: a/b\nmicro_batch_size: 1\nsequence_len: 8\nsample_packing: {}\n"
+    notes = [
+        bridge.read_file("a.yaml", text.format(word)).notes
+        for word in ("true", "false")
+    ]
+    packed = [any("attend less" in note for note in each) for each in notes]
+    assert packed == [True, False]
+
+
 SWIFT = """swift sft --model Qwen/Qwen2.5-7B-Instruct --tuner_type full --torch_dtype bfloat16 \\
  --max_length 2048 --per_device_train_batch_size 1 --gradient_accumulation_steps 16 {}
 """
