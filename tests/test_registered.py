@@ -59,6 +59,10 @@ JOBS = [
         Job("qwen3-30b-a3b", "8xh100-sxm", 64, framework="automodel"),
         Layout(dp=8, ep=8, zero=1),
     ),
+    (
+        Job("llama3-8b", "64xh100-sxm", 128, framework="megatron-bridge"),
+        DENSE,
+    ),
 ]
 """In one of them every word of the software means something else than the others."""
 EQUAL = {

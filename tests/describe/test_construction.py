@@ -66,7 +66,7 @@ def test_whole_numbers_are_kept_as_such() -> None:
             "job.model must be a Model or the name of one, not 70",
         ),
         ({"cluster": 512}, "job.cluster must be a Cluster"),
-        ({"cluster": "h100"}, "such as '1024xh100-sxm'"),
+        ({"cluster": "h100"}, "such as '8xh100'"),
         ({"batch": "4 many"}, "4 many"),
         ({"batch": 0}, "job.batch must be at least 1, not 0"),
         ({"batch": 1.5}, "job.batch must be a whole number"),

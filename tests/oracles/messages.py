@@ -34,13 +34,13 @@ send the activation as each tp rank holds it.
 
 
 def job_of(model: Model, layout: Layout, batch: int, seq: int = 0) -> Job:
-    """A job in bf16 on a cluster that only counts its chips."""
+    """A job in bf16 on a cluster that only counts its chips; PyTorch's modules pad no vocabulary."""
     chip = Chip("", {"bf16": 1.0}, 1.0, 1.0, 1.0)
     cluster = Cluster(
         chip, Network("", (Dim("", 1.0, 0.0),)), int(layout.chips)
     )
     return Job(
-        model,
+        replace(model, vocab_multiple=model.vocab_multiple or 1),
         cluster,
         batch,
         placed(layout, cluster.sizes),

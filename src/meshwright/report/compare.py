@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -281,16 +280,26 @@ def _bubble(c: Comparison) -> Iterator[Text]:
 
 
 def writers(c: Comparison) -> Writers:
-    """A Perfetto trace and Gantt charts of all timelines."""
-    if not c.recorded:
-        raise BadInput(
-            f"{c.run.folder} recorded no steps, so there is no timeline to draw: record in [train]"
-            " says how many"
-        )
+    """A Perfetto trace and Gantt charts of all timelines; refused when written, where a run
+    recorded none.
+    """
 
-    p = c.predicted
-    name = f"{p.job.model.name}, {p.layout.schedule}"
+    def trace() -> str:
+        p = demand_timelines(c).predicted
+        name = f"{p.job.model.name}, {p.layout.schedule}"
+        return json.dumps(perfetto.write_all(c.timelines, name))
+
     return {
-        ".json": lambda: json.dumps(perfetto.write_all(c.timelines, name)),
-        **drawn(partial(figure_of, c)),
+        ".json": trace,
+        **drawn(lambda: figure_of(demand_timelines(c))),
     }
+
+
+def demand_timelines(c: Comparison) -> Comparison:
+    """The comparison; BadInput where its run recorded no steps."""
+    if c.recorded:
+        return c
+    raise BadInput(
+        f"{c.run.folder} recorded no steps, so there is no timeline to draw: record in [train]"
+        " says how many"
+    )
