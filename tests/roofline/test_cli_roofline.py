@@ -43,6 +43,12 @@ def test_a_split_is_judged_by_the_edition_it_is_best_for(shell):
     assert "2.71 M" in best and "maybe: dp 1120" in best
 
 
+def test_a_degree_of_one_is_no_way_to_cut(shell):
+    out = shell("roofline qwen3-30b-a3b --on 64xh100-sxm --batch 1M").out
+    assert "  tp      the communication of any degree shows" in out
+    assert "at most 1 " not in out
+
+
 def test_panels_name_the_edition_of_their_threshold():
     pytest.importorskip("matplotlib")
     r = roofline("llama3-70b", "8960xtpu-v5p", "4M")

@@ -58,7 +58,9 @@ def roofline_card(r: Roofline) -> Card:
             ),
             CardRow(
                 "tp",
-                f"at most {r.largest_tensor} ways before its communication shows",
+                f"at most {r.largest_tensor} ways before its communication shows"
+                if r.largest_tensor > 1
+                else "the communication of any degree shows",
                 rank=2,
             ),
             *card_notes(r.notes),
