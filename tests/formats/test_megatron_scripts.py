@@ -21,6 +21,21 @@ def tables(words: str) -> dict[str, Any]:
     return bridge.read_file("a.sh", START + words).tables
 
 
+@pytest.mark.parametrize(
+    ("tokenizer", "rows"),
+    [
+        ("NullTokenizer", 32001),
+        ("NullMultimodalTokenizer", 32001),
+        ("HuggingFaceTokenizer", 32000),
+    ],
+)
+def test_the_tokenizer_of_mock_data_ends_documents_with_a_token_more(
+    tokenizer: str, rows: int
+) -> None:
+    made = tables(f"--tokenizer-type {tokenizer}")["model"]
+    assert int(made["vocab"]) == rows
+
+
 QUOTED = """
 MOE="--num-experts 8 --moe-router-topk 2 --moe-grouped-gemm \\
   --moe-layer-freq '([0]*2+[1]*30)'"

@@ -18,6 +18,10 @@ VOCABULARIES = {
     "llama2tokenizer": 32000,
 }
 """Tokenizer that has one vocabulary -> its size (Megatron-LM, training/tokenizer)."""
+NULL = ("nulltokenizer", "nullmultimodaltokenizer")
+"""Tokenizers of mock data: their vocabulary is --vocab-size and one token that ends documents
+(Megatron-LM, training/tokenizer: _vocab_size_without_eod + 1).
+"""
 FREQUENCY = re.compile(r"[\[\]()0-9*+,\s]+")
 
 
@@ -32,7 +36,9 @@ def vocab(k: Keys) -> int | None:
         return None
     kind = k.word("tokenizer_type")
     name = k.get("tokenizer_model")
-    given = k.whole("vocab_size") or k.whole("padded_vocab_size")
+    stated = k.whole("vocab_size")
+    given = stated and stated + (kind in NULL)
+    given = given or k.whole("padded_vocab_size")
     if not given and (given := VOCABULARIES.get(kind)):
         k.notes.append(
             f"vocabulary {given:,}: that of {k.get('tokenizer_type')}"
