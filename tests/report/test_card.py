@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
+from meshwright.formats.bridge import read_file
 from meshwright.report.card import (
     LEAST,
     MOST,
@@ -20,6 +21,7 @@ from meshwright.report.card import (
     CardTable,
     Commands,
 )
+from meshwright.report.read import reading_card
 
 WORDS = st.text("abc ;:,(", min_size=1, max_size=300)
 ROWS = st.builds(
@@ -156,3 +158,14 @@ def test_no_unicode_where_there_is_none() -> None:
     assert out.buffer.getvalue() == (  # type: ignore[attr-defined]
         b"tp 8, pp 4\n  layout  tp 8, ZeRO-1\n"
     )
+
+
+def test_a_file_that_leaves_much_open_has_a_card_of_14_lines() -> None:
+    """Five needs of three lines each, as scripts have them that take all by position."""
+    text = "torchrun pretrain_gpt.py --num-layers $1 --bf16"
+    reading = read_file("a.sh", text)
+    needs = [f"leaves this {n} to how it is called " * 6 for n in range(5)]
+    lines = reading_card(reading, "a.sh", None, needs, {}).lines(NARROW)
+    assert len(lines) <= MOST
+    said = [line.plain for line in lines]
+    assert all(any(f"this {n} " in line for line in said) for n in range(5))

@@ -44,10 +44,12 @@ def reading_card(
         for name, words in _parts(reading, job)
     ]
     rows += [
-        CardRow("missing", f"the file {need}", "bold red", most=3)
+        CardRow(
+            "missing", f"the file {need}", "bold red", most=_lines_each(needs)
+        )
         for need in needs
     ]
-    rows.append(CardRow("keys", _keys(reading)))
+    rows.append(CardRow("keys", _keys(reading), rank=1))
     left = [f"{key}: {why}" for key, why in reading.left.items()]
     for i, text in enumerate(left[:UNREAD]):
         rows.append(
@@ -69,6 +71,15 @@ def reading_card(
         (*rows, *card_notes(reading.notes), Commands(tuple(later), rank=1)),
         "--all: every key that is not in the job, and why",
     )
+
+
+MISSING = 10
+"""Lines of a card for all that a file leaves open."""
+
+
+def _lines_each(needs: list[str]) -> int:
+    """Lines of what is missing, one need like the other."""
+    return min(3, max(MISSING // len(needs), 1))
 
 
 LABELS = {"software": "options"}
