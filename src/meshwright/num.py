@@ -389,6 +389,7 @@ def naming(x: Any) -> Naming | None:
 
 
 def with_name(x: Num, name: str, beside: Any) -> Num:
-    """x by a name, where the numbers beside it have names."""
+    """x by a name, where the numbers beside it have names: `beside`, any number of the same step,
+    tells whether this is a run that records its operations."""
     called = naming(beside)
     return called(name, x) if called and x else x

@@ -17,7 +17,7 @@ from meshwright.cost.dispatch import has_dispatch_kernel, once_a_node
 from meshwright.cost.network import Fabric
 from meshwright.count import moe
 from meshwright.count.local import Local
-from meshwright.count.model import microbatch
+from meshwright.count.model import count_microbatch
 from meshwright.count.reach import Draw, expected_reach
 from meshwright.describe.assumptions import NetworkTime
 from meshwright.describe.software import Software
@@ -177,7 +177,7 @@ def test_what_sorts_by_itself_spares_the_host(
     layout = Layout(dp=8, ep=8, zero=1)
     job = Job("qwen3-30b-a3b", "8xh100-sxm", 8, layout)
     once = replace(job, software=Software(dispatcher=dispatcher))
-    (ops, *_) = microbatch(once, layout).layers
+    (ops, *_) = count_microbatch(once, layout).layers
     assert has_dispatch_kernel(ops) == sorts
 
 

@@ -230,7 +230,7 @@ def looped(row: Row, r: shapes.ShapeRates) -> float:
         k,
         n,
         numbers=blocks.Numbers(one=0.0, act=2.0, wgt=2.0, gradient=4.0),
-        of=blocks.Matrix(copies=groups),
+        matrix=blocks.Matrix(copies=groups),
     )
     d_input, d_weight = op.backward.parts
     work = {

@@ -107,7 +107,7 @@ def test_a_calibrated_chip_takes_what_was_measured() -> None:
         512.0,
         512.0,
         numbers=blocks.Numbers(one=0.0, act=2.0, wgt=2.0),
-        of=blocks.Matrix(calls=2.0),
+        matrix=blocks.Matrix(calls=2.0),
     )
     expected = 2 * measured.table_seconds(RANDOM, (128.0, 512.0, 256.0))
     assert compute_time(op.forward, r) == expected

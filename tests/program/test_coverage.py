@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from by_hand import SET, by_hand
-from meshwright.count.model import microbatch
+from meshwright.count.model import count_microbatch
 from meshwright.describe.assumptions import NetworkTime
 from meshwright.describe.job import Job
 from meshwright.describe.layout import Layout
@@ -38,7 +38,7 @@ def test_collectives_beyond_what_was_measured_are_said() -> None:
 
     def said(job: Job, at: Layout = layout) -> list[str]:
         rates = clock_of(job).rates
-        return beyond(microbatch(job, at), rates)
+        return beyond(count_microbatch(job, at), rates)
 
     small = job_on(layout, 1.0, HIDDEN / 2)
     assert {*said(small)} == {

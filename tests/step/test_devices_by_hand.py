@@ -459,8 +459,8 @@ def test_what_each_pass_waits_for_lengthens_fill_and_drain(
     layout, m = job.layout, 4.0
     found = steps.step(job, layout, model_cost(job, layout))
     last = found.devices[-1]
-    assert last.way
-    fill = last.way.seconds
+    assert last.idle_way
+    fill = last.idle_way.seconds
     sync, reduced = last.device.sync.total, 0 if zero == 1 else 1
     gather, scatter = sync.gather.seconds, sync.reduction.seconds
     each = gathers * gather + reduced * scatter

@@ -548,7 +548,7 @@ def test_fewer_replicas_bound_gradients_that_are_narrow_with_one() -> None:
         many = job.layout
         few = replace(many, dp=1)
         each = parameter_bytes(job, zero)
-        least = states(job, many, each, sizes, few=few)
+        least = states(job, few, each, sizes, high=many)
         rows = (states(job, row, each, sizes) for row in (few, many))
         assert all(least.gradients <= row.gradients for row in rows)
 

@@ -32,7 +32,9 @@ from .work import Message, Op
 SPARSE = ("sparse", "chosen")
 """Mixers that read the keys which an indexer picked."""
 
-
+CAUSAL_SOFTMAX = 4096
+"""Longest sequence of Megatron-LM's softmax for causal masks (megatron/core/fusions/
+fused_softmax.py, is_kernel_available)."""
 YARN_PASSES = 12.0, 12.0
 """Reads and writes of queries and keys that YaRN rotates: no fused kernel scales them too, so that
 half of them is negated (1), put beside the other (2), each multiplied (2 and 2), added up (3) and
@@ -52,22 +54,19 @@ class DeviceHeads(NamedTuple):
     """Heads of one kind of attention on one device."""
 
     H: Num
+    """Query heads."""
     K: Num
-    """Query and key/value heads."""
+    """Key/value heads."""
     q: int
+    """Width of a query or key head."""
     v: int
-    """Widths of a query or key head and of a value head."""
+    """Width of a value head."""
     sinks: bool
     shared: bool = False
     """Keys are values too."""
 
 
-CAUSAL_SOFTMAX = 4096
-"""Longest sequence of Megatron-LM's softmax for causal masks (megatron/core/fusions/
-fused_softmax.py, is_kernel_available)."""
-
-
-def heads(m: Model, kind: Kind, tp: Num) -> DeviceHeads:
+def device_heads(m: Model, kind: Kind, tp: Num) -> DeviceHeads:
     """Heads of a layer on one tp rank; fewer key/value heads than tp are copied."""
     if m.mla:
         q = m.mla.qk_nope_head_dim + m.mla.qk_rope_head_dim
@@ -80,15 +79,15 @@ def heads(m: Model, kind: Kind, tp: Num) -> DeviceHeads:
             sinks=m.attention_sinks,
         )
     if m.sliding and kind.window is not None:
-        of = m.sliding
-        v = m.sliding.v_head_dim or m.sliding.head_dim
+        sliding = m.sliding
+        v = sliding.v_head_dim or sliding.head_dim
         return DeviceHeads(
-            of.heads / tp,
+            sliding.heads / tp,
             # fewer heads of keys than ranks are copied: each rank has one (Megatron Core, GQA)
-            K=maximum(of.kv_heads / tp, 1.0),
-            q=of.head_dim,
+            K=maximum(sliding.kv_heads / tp, 1.0),
+            q=sliding.head_dim,
             v=v,
-            sinks=of.sinks,
+            sinks=sliding.sinks,
         )
     shared = m.key_is_value and kind.window is None
     return DeviceHeads(
@@ -105,22 +104,22 @@ def heads(m: Model, kind: Kind, tp: Num) -> DeviceHeads:
 def attention(local: Local, kind: Kind) -> list[Op]:
     """Norm, query/key/value projections, attention, output projection, residual."""
     m = local.model
-    of = heads(m, kind, local.tp)
+    heads = device_heads(m, kind, local.tp)
     # the feed-forward keeps, and reduces, for both
     beside_ffn = parallel_block(m, kind) and not kind.moe
     ops = [pre_norm(local, "attention/norm")]
     ops += (
         latent(local)
         if m.mla
-        else projections(local, of=of, beside_ffn=beside_ffn)
+        else projections(local, heads=heads, beside_ffn=beside_ffn)
     )
-    ops += query_key_passes(local, of)
+    ops += query_key_passes(local, heads)
     if kind.mixer == "sparse":
         ops += indexer(local)
-    ops.append(core(local, of=of, kind=kind))
+    ops.append(core(local, heads=heads, kind=kind))
     if m.attention_gate != "none":
-        ops += gate(local, of)
-    wide = of.H * of.v
+        ops += gate(local, heads)
+    wide = heads.H * heads.v
     if m.inner_norms:
         name = "attention/inner norm"
         ops.append(inner_norm(local, name, local.tokens, wide))
@@ -128,7 +127,7 @@ def attention(local: Local, kind: Kind) -> list[Op]:
         local,
         name="attention/out",
         k=wide,
-        of=Matrix(quantised=False),
+        matrix=Matrix(quantised=False),
         reduces=not beside_ffn,
     )
     return [
@@ -138,21 +137,25 @@ def attention(local: Local, kind: Kind) -> list[Op]:
     ]
 
 
-def projections(local: Local, of: DeviceHeads, beside_ffn: bool) -> list[Op]:
+def projections(
+    local: Local, heads: DeviceHeads, beside_ffn: bool
+) -> list[Op]:
     """Queries, keys and values in one matrix, cut by heads, and their biases."""
     m = local.model
     act = local.act
     wgt = local.wgt
-    values = 0.0 if of.shared else of.K * of.v
-    columns = (of.H * of.q, of.K * of.q, of.K * of.v)[: 2 if of.shared else 3]
-    width = of.H * of.q + of.K * of.q + values
+    queries, keys = heads.H * heads.q, heads.K * heads.q
+    # of shared heads the keys are the values too
+    values = 0.0 if heads.shared else heads.K * heads.v
+    columns = (queries, keys) if heads.shared else (queries, keys, values)
+    width = queries + keys + values
     alone = not beside_ffn
     qkv = column_parallel(
         local,
         name="attention/qkv",
         k=m.hidden,
         n=width,
-        of=Matrix(calls=float(len(columns)), columns=columns),
+        matrix=Matrix(calls=float(len(columns)), columns=columns),
         entry=Entry(keeps=alone, reduces=alone),
     )
     if not m.qkv_bias:
@@ -161,18 +164,18 @@ def projections(local: Local, of: DeviceHeads, beside_ffn: bool) -> list[Op]:
     return [qkv, blocks.bias(name, local.tokens, width, act=act, wgt=wgt)]
 
 
-def query_key_passes(local: Local, of: DeviceHeads) -> list[Op]:
+def query_key_passes(local: Local, heads: DeviceHeads) -> list[Op]:
     """What happens to queries and keys before they meet, as passes of their own."""
     m = local.model
     c = local.counting
     act = local.act
-    ops = [query_key_norm(local, of)] if m.qk_norm else []
+    ops = [query_key_norm(local, heads)] if m.qk_norm else []
     if m.mla:
         # papers count none of it
         return ops if c.rotary == "fused" else [heads_together(local)]
     if m.positions != "rope":
         return ops
-    turned = local.tokens * (of.H + of.K) * of.q
+    turned = local.tokens * (heads.H + heads.K) * heads.q
     if c.rotary == "apart":
         ops.append(blocks.rotary("attention/rotary", turned, act=act))
     elif c.rotary == "torch":
@@ -194,7 +197,7 @@ def query_key_passes(local: Local, of: DeviceHeads) -> list[Op]:
     return ops
 
 
-def query_key_norm(local: Local, of: DeviceHeads) -> Op:
+def query_key_norm(local: Local, heads: DeviceHeads) -> Op:
     """RMS norm of queries and keys: each head by itself, with the same 2 h parameters; or all heads
     together (OLMo 2).
 
@@ -203,7 +206,7 @@ def query_key_norm(local: Local, of: DeviceHeads) -> Op:
     """
     m = local.model
     t = local.tokens
-    count = of.H + of.K
+    count = heads.H + heads.K
     statistics = (
         (Message("all_reduce", "tp", 2 * t * FP32),) if m.qk_norm_whole else ()
     )
@@ -212,7 +215,7 @@ def query_key_norm(local: Local, of: DeviceHeads) -> Op:
     op = blocks.norm(
         "attention/qk norm",
         t * count,
-        of.q,
+        heads.q,
         parameters=1,
         act=act,
         wgt=wgt,
@@ -221,7 +224,7 @@ def query_key_norm(local: Local, of: DeviceHeads) -> Op:
     )
     each = 2.0 if m.qk_norm_shift else 1.0
     return op._replace(
-        weights=each * of.q * (count if m.qk_norm_whole else 2.0)
+        weights=each * heads.q * (count if m.qk_norm_whole else 2.0)
     )
 
 
@@ -246,14 +249,14 @@ def output_copies(local: Local) -> Num:
     return where(local.cp > 1, 1.0, 0.0) if sent else 0.0
 
 
-def core(local: Local, of: DeviceHeads, kind: Kind) -> Op:
+def core(local: Local, heads: DeviceHeads, kind: Kind) -> Op:
     """softmax(Q K^T) V."""
     m = local.model
     c = local.counting
     act = local.act
-    heads = heads_of(local, H=of.H, K=of.K, q=of.q, v=of.v)
-    work = attended(local.layout, heads)
-    forward, backward = exchange(local.layout, heads, act, c.gathered_keys)
+    rank = heads_of(local, H=heads.H, K=heads.K, q=heads.q, v=heads.v)
+    work = attended(local.layout, rank)
+    forward, backward = exchange(local.layout, rank, act, c.gathered_keys)
     tiled = (local.cp > 1) | (
         kind.window is not None and kind.window < local.job.T
     )
@@ -265,8 +268,8 @@ def core(local: Local, of: DeviceHeads, kind: Kind) -> Op:
             K=work.K,
             lq=work.queries,
             l=local.T,
-            q=of.q,
-            v=of.v,
+            q=heads.q,
+            v=heads.v,
             seen=seen(local, visible(m, kind)),
         ),
         one=local.numbers.one,
@@ -281,7 +284,7 @@ def core(local: Local, of: DeviceHeads, kind: Kind) -> Op:
         ),
         sent=Messages(forward=forward, backward=backward),
     )
-    return op._replace(weights=(of.H if of.sinks else 0.0) + m.vectors)
+    return op._replace(weights=(heads.H if heads.sinks else 0.0) + m.vectors)
 
 
 def visible(m: Model, kind: Kind) -> int | None:
@@ -289,12 +292,12 @@ def visible(m: Model, kind: Kind) -> int | None:
     return m.sparse.top_k if m.sparse and kind.mixer in SPARSE else kind.window
 
 
-def gate(local: Local, of: DeviceHeads) -> list[Op]:
+def gate(local: Local, heads: DeviceHeads) -> list[Op]:
     """sigmoid(W h) times the result of attention: a number for each of its elements, or a head."""
     m = local.model
     t = local.tokens
     act = local.act
-    width = of.H * (of.v if m.attention_gate == "element" else 1)
+    width = heads.H * (heads.v if m.attention_gate == "element" else 1)
     # its input is that of queries, keys and values, gathered and kept there
     shared = Entry(gathers=False, keeps=False)
     project = column_parallel(
@@ -305,7 +308,7 @@ def gate(local: Local, of: DeviceHeads) -> list[Op]:
         entry=shared,
     )
     product = blocks.gate(
-        "attention/gated", t * of.H * of.v, t * width, act=act
+        "attention/gated", t * heads.H * heads.v, t * width, act=act
     )
     return [
         project._replace(source="attention/norm"),

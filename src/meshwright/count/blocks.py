@@ -17,8 +17,11 @@ class Numbers(NamedTuple):
     """How a product counts, and the bytes of its numbers."""
 
     one: float
+    """1: a dot product of length k is 2k-1 FLOPs; 0: it is 2k."""
     act: float
+    """Bytes of a number of X, Y and their gradients."""
     wgt: float
+    """Bytes of a weight."""
     gradient: Num | None = None
     """Bytes that one weight of dW moves. None: both products of the backward pass are one, and dW
     is written as wide as W (the papers). Else they are two kernels, each against its own roofline.
@@ -113,7 +116,7 @@ def matmul(
     k: Num,
     n: Num,
     numbers: Numbers,
-    of: Matrix = PLAIN,
+    matrix: Matrix = PLAIN,
     sent: Messages = SILENT,
 ) -> Op:
     """Y[T,n] = X[T,k] W[k,n];  dX = dY W^T;  dW = X^T dY.
@@ -122,13 +125,13 @@ def matmul(
     Memory: forward X, Y, W; input gradient dY, W, dX; weight gradient X, dY and dW.
     """
     one, act, wgt, gradient, summed, stored, sums = numbers
-    copies = of.copies
-    engine = of.engine
-    calls = of.calls
+    copies = matrix.copies
+    engine = matrix.engine
+    calls = matrix.calls
     weights = copies * k * n
     tokens = (T * k + T * n) * act
     saved = (
-        (T if of.kept is None else of.kept)
+        (T if matrix.kept is None else matrix.kept)
         * k
         * (act if stored is None else stored)
     )
@@ -149,7 +152,7 @@ def matmul(
                 weight_gradient=True,
                 copies=copies,
                 backward=True,
-                sums=0.0 if of.expert else weights * sums,
+                sums=0.0 if matrix.expert else weights * sums,
             ),
         ),
         engine=engine,
@@ -183,9 +186,9 @@ def matmul(
         ),
         saved=saved,
         weights=weights,
-        expert=of.expert,
+        expert=matrix.expert,
         inputs=saved,
-        columns=of.columns,
+        columns=matrix.columns,
     )
 
 

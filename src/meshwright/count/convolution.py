@@ -25,7 +25,9 @@ def convolution(local: Local, kind: Kind) -> list[Op]:
     three = Matrix(columns=(D,) * 3)
     ops = [
         pre_norm(local, "conv/norm"),
-        column_parallel(local, name="conv/in", k=m.hidden, n=3 * D, of=three),
+        column_parallel(
+            local, name="conv/in", k=m.hidden, n=3 * D, matrix=three
+        ),
     ]
     if of.bias:
         ops.append(blocks.bias("conv/in bias", t, 3 * D, act=act, wgt=wgt))
@@ -36,6 +38,8 @@ def convolution(local: Local, kind: Kind) -> list[Op]:
             "conv/taps", t, D, of.taps, act=act, wgt=wgt, biased=of.bias
         ),
         blocks.gate("conv/gate out", t * D, t * D, act=act),
-        row_parallel(local, name="conv/out", k=D, of=Matrix(quantised=False)),
+        row_parallel(
+            local, name="conv/out", k=D, matrix=Matrix(quantised=False)
+        ),
         *after(local, "conv", biased=of.bias),
     ]

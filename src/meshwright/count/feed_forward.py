@@ -47,7 +47,7 @@ def dense(
         name=f"{name}/up",
         k=m.hidden,
         n=F * gates,
-        of=Matrix(calls=float(gates), columns=(F,) * gates),
+        matrix=Matrix(calls=float(gates), columns=(F,) * gates),
         entry=Entry(gathers=not shares_norm, modules=gates),
     )
     ops = [pre_norm(local, f"{name}/norm")] if kind and not shares_norm else []

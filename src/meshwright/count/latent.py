@@ -37,7 +37,7 @@ def latent(local: Local) -> list[Op]:
             T=local.shard,
             k=D,
             n=n,
-            of=Matrix(kept=kept),
+            matrix=Matrix(kept=kept),
         )
 
     def latent_norm(name: str, width: int, *widths: int) -> Op:

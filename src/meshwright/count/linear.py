@@ -14,10 +14,10 @@ def linear(
     T: Num,
     k: Num,
     n: Num,
-    of: Matrix = PLAIN,
+    matrix: Matrix = PLAIN,
     sent: Messages = SILENT,
 ) -> Op:
     """`blocks.matmul` of T tokens from k to n features, in bytes and FLOPs as this job counts
     them."""
-    numbers = local.numbers_of(of)
-    return matmul(name, T, k, n, numbers=numbers, of=of, sent=sent)
+    numbers = local.numbers_of(matrix)
+    return matmul(name, T, k, n, numbers=numbers, matrix=matrix, sent=sent)

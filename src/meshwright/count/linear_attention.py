@@ -70,7 +70,7 @@ def linear_attention(local: Local, kind: Kind) -> list[Op]:
     plain = Matrix(quantised=False)
     return [
         *ops,
-        row_parallel(local, name="linear/out", k=values, of=plain),
+        row_parallel(local, name="linear/out", k=values, matrix=plain),
         *after(local, "linear", biased=False),
     ]
 
@@ -94,7 +94,7 @@ def projections(local: Local, of: Linear) -> list[Op]:
     )
     of_all = Matrix(columns=columns)
     name = "linear/in"
-    ops = [column_parallel(local, name, k=D, n=sum(widths), of=of_all)]
+    ops = [column_parallel(local, name, k=D, n=sum(widths), matrix=of_all)]
     for name, rank, width in ranks:
         if rank:
             down = linear(
@@ -103,7 +103,7 @@ def projections(local: Local, of: Linear) -> list[Op]:
                 T=local.shard,
                 k=D,
                 n=rank,
-                of=Matrix(kept=0.0),
+                matrix=Matrix(kept=0.0),
             )
             up = column_parallel(
                 local, name=f"linear/{name} up", k=rank, n=width

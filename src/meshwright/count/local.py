@@ -17,8 +17,9 @@ from ..layout.sequence import length
 from ..num import Num, where
 from .blocks import Matrix, Numbers
 
-APART = ("added", "copied")
-"""Ways in which the sum over microbatches is no part of the product."""
+SUMMED_BY_A_PASS = ("added", "copied")
+"""Words of `Counting.weight_gradient` under which a pass of its own adds up the gradients of
+microbatches; else the product that makes them does."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,9 +34,9 @@ class Local:
     counting: Counting
     """How the set of assumptions counts."""
     act: float
-    """Bytes of an activation."""
+    """Bytes of one number of an activation."""
     wgt: float
-    """Bytes of a weight."""
+    """Bytes of one weight."""
     b: Num
     """Sequences."""
     T: Num
@@ -116,7 +117,7 @@ class Local:
     @cached_property
     def numbers(self) -> Numbers:
         """Bytes of the numbers of a matrix and its gradient, and how a dot product is counted."""
-        moved = gradient_bytes(self)
+        moved = moved_gradient_bytes(self)
         return Numbers(
             1.0 if self.counting.dot_product == "2k-1" else 0.0,
             act=self.act,
@@ -135,15 +136,16 @@ class Local:
         return self.numbers._replace(stored=self.act)
 
 
-def gradient_bytes(local: Local) -> Num | None:
-    """Bytes that the gradient of one weight moves in each microbatch; None: as wide as the weight.
+def moved_gradient_bytes(local: Local) -> Num | None:
+    """Bytes that the gradient of one weight moves in each microbatch; None: it is written once, as
+    wide as the weight.
 
     Written once with one microbatch; read, added to and written with m > 1 (Megatron-LM's
     gradient accumulation fusion, into `Job.gradient_bytes` a weight).
     """
     if local.counting.weight_gradient == "one pass":
         return None
-    if local.counting.weight_gradient in APART:
+    if local.counting.weight_gradient in SUMMED_BY_A_PASS:
         return local.wgt
     several = accumulates(local.job, local.layout)
     return local.job.gradient_bytes * where(several, 2.0, 1.0)
@@ -167,7 +169,7 @@ def summed_bytes(local: Local) -> Num | None:
     of DeepSpeed).
     """
     way = local.counting.weight_gradient
-    if way not in APART:
+    if way not in SUMMED_BY_A_PASS:
         return None
     w, g = local.wgt, local.job.gradient_bytes
     if g > w:

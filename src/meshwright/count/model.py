@@ -1,4 +1,5 @@
-"""Totals of a whole model: its kinds of layers, its parameters, the FLOPs of a token."""
+"""A model counted: one microbatch of it as one device sees it and, of one sequence on one chip, the
+totals: operations, parameters, FLOPs of a token."""
 
 from __future__ import annotations
 
@@ -68,8 +69,8 @@ class Counts(NamedTuple):
         return chain(*self.layers, self.embedding, self.head, self.next_token)
 
 
-def microbatch(job: Job, layout: Layout) -> Counts:
-    """Every part of the model, counted once."""
+def count_microbatch(job: Job, layout: Layout) -> Counts:
+    """One microbatch on one device: every part of the model, counted once."""
     local, scheme = Local.of(job, layout), SCHEMES[layout.scheme]
     layers = []
     for kind in sorts(job.model):

@@ -63,7 +63,7 @@ def router(local: Local, moe: MoE) -> Op:
         T=local.shard,
         k=local.model.hidden,
         n=choices,
-        of=Matrix(quantised=False),
+        matrix=Matrix(quantised=False),
     )
     bias = choices if moe.router_bias else 0
     return op._replace(weights=op.weights + bias)
@@ -150,8 +150,10 @@ def feed_forward(local: Local, x: Num, moe: MoE) -> list[Op]:
     fused = bool(local.profile and local.profile.experts_fused)
 
     def product(name: str, k: Num, n: Num) -> list[Op]:
-        of = Matrix(copies=here, expert=True)
-        op = linear(local, name=f"experts/{name}", T=x, k=k, n=n, of=of)
+        matrix = Matrix(copies=here, expert=True)
+        op = linear(
+            local, name=f"experts/{name}", T=x, k=k, n=n, matrix=matrix
+        )
         if fused:
             op = (
                 op._replace(forward=fed(op.forward))
@@ -207,7 +209,7 @@ def shared_experts(local: Local, moe: MoE) -> list[Op]:
     one = Matrix(quantised=False)
     hidden = local.model.hidden
     gate = linear(
-        local, name="shared/gate", T=local.shard, k=hidden, n=1, of=one
+        local, name="shared/gate", T=local.shard, k=hidden, n=1, matrix=one
     )
     return [*ops, gate]
 

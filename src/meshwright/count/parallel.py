@@ -43,13 +43,13 @@ def column_parallel(
     name: str,
     k: Num,
     n: Num,
-    of: Matrix = PLAIN,
+    matrix: Matrix = PLAIN,
     entry: Entry = ALONE,
 ) -> Op:
     """A column-parallel matrix: from all k features of all tokens to this rank's n columns.
 
     What stays of its input is all of it, or the rank's shard, which is gathered again in backward
-    (`Count.gathered_inputs`).
+    (`Counting.gathered_inputs`).
     """
     inputs = local.counting.gathered_inputs
     act = local.act
@@ -62,8 +62,8 @@ def column_parallel(
         T=local.tokens,
         k=k,
         n=n,
-        numbers=local.numbers_of(of),
-        of=of._replace(kept=kept if entry.keeps else 0.0),
+        numbers=local.numbers_of(matrix),
+        matrix=matrix._replace(kept=kept if entry.keeps else 0.0),
         sent=Messages(
             forward=gather if entry.gathers else (),
             backward=back if entry.reduces else (),
@@ -83,7 +83,7 @@ def row_parallel(
     local: Local,
     name: str,
     k: Num,
-    of: Matrix = PLAIN,
+    matrix: Matrix = PLAIN,
     reduces: bool = True,
 ) -> Op:
     """A row-parallel matrix: from this rank's k features of all tokens to its part of the sum that
@@ -93,8 +93,10 @@ def row_parallel(
     t = local.tokens
     _, reduce = collectives(local.layout, t * D * local.act)
     sent = Messages(forward=reduce if reduces else ())
-    mine = local.numbers_of(of)
-    return blocks.matmul(name, T=t, k=k, n=D, numbers=mine, of=of, sent=sent)
+    mine = local.numbers_of(matrix)
+    return blocks.matmul(
+        name, T=t, k=k, n=D, numbers=mine, matrix=matrix, sent=sent
+    )
 
 
 def collectives(

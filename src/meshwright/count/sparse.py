@@ -39,7 +39,7 @@ def indexer(local: Local) -> list[Op]:
             T=t,
             k=k,
             n=n,
-            of=Matrix(kept=0.0),
+            matrix=Matrix(kept=0.0),
         )._replace(source="attention/norm")
 
     norm = blocks.norm(

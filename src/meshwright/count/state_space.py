@@ -77,7 +77,7 @@ def state_space(local: Local, kind: Kind) -> list[Op]:
             local,
             name="ssm/out",
             k=inner,
-            of=Matrix(quantised=False),
+            matrix=Matrix(quantised=False),
         ),
         *after(local, "ssm", biased=of.bias),
     ]
@@ -180,7 +180,7 @@ def selective(local: Local, of: StateSpace) -> list[Op]:
             T=t,
             k=inner,
             n=narrow,
-            of=Matrix(quantised=False),
+            matrix=Matrix(quantised=False),
             sent=Messages(forward=summed),
         )
     ]
@@ -198,7 +198,7 @@ def selective(local: Local, of: StateSpace) -> list[Op]:
             T=t,
             k=rank,
             n=inner,
-            of=Matrix(quantised=False),
+            matrix=Matrix(quantised=False),
             sent=Messages(backward=summed),
         )
     )

@@ -88,7 +88,7 @@ def _matmul(local: Local, op: TracedOp, first: bool) -> Op:
         T=T,
         k=k,
         n=op.outer,
-        of=Matrix(kept=T if op.keeps else 0.0, copies=op.copies),
+        matrix=Matrix(kept=T if op.keeps else 0.0, copies=op.copies),
         sent=Messages(forward=reduce if op.cut == "row" else ()),
     )
     extra = op.weights - float(op.copies) * op.inner * op.outer
@@ -101,8 +101,8 @@ def _experts(local: Local, op: TracedOp) -> Op:
     n = op.outer / local.layout.etp if op.cut == "column" else op.outer
     rows = local.shard * op.rows * local.layout.etp
     here = op.copies / local.layout.ep
-    of = Matrix(copies=here, expert=True, kept=rows if op.keeps else 0.0)
-    made = linear(local, name=op.name, T=rows, k=k, n=n, of=of)
+    matrix = Matrix(copies=here, expert=True, kept=rows if op.keeps else 0.0)
+    made = linear(local, name=op.name, T=rows, k=k, n=n, matrix=matrix)
     extra = op.weights - float(op.copies) * op.inner * op.outer
     return made._replace(weights=made.weights + extra / local.layout.ep)
 

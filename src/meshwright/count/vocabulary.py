@@ -90,7 +90,7 @@ def _widened(local: Local) -> list[Op]:
             T=t,
             k=m.embedded,
             n=m.hidden,
-            of=Matrix(quantised=False),
+            matrix=Matrix(quantised=False),
         ),
         blocks.bias(f"{name} bias", t, m.hidden, act=act, wgt=wgt),
     ]
@@ -116,7 +116,7 @@ def head(local: Local) -> list[Op]:
         name="head/logits",
         k=width,
         n=V,
-        of=Matrix(quantised=narrow, engine="matrix" if narrow else "wide"),
+        matrix=Matrix(quantised=narrow, engine="matrix" if narrow else "wide"),
         # the norm before it does
         entry=Entry(gathers=m.traced is not None),
     )
@@ -196,7 +196,7 @@ def _transform(local: Local, gather: tuple[Message, ...]) -> list[Op]:
             T=t,
             k=m.hidden,
             n=width,
-            of=Matrix(quantised=False),
+            matrix=Matrix(quantised=False),
         ),
         *(bias if m.bias else []),
         blocks.gelu(f"{name} activation", t * width, act=act),

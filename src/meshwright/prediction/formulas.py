@@ -10,7 +10,7 @@ from ..cost.network import algorithm_and_source
 from ..count import optimizer
 from ..describe.layout import GRIDS
 from ..describe.offload import offload
-from ..step import barrier, holding, uses_schedule_order
+from ..step import has_barrier, holding, uses_schedule_order
 from ..step.sync import host_seconds, quantise_seconds
 from ..step.zero import cuts
 from .result import StepResult
@@ -175,6 +175,6 @@ def _in_a_run(p: StepResult) -> str:
         return ""
     return (
         ", of a step by itself"
-        if barrier(p.job)
+        if has_barrier(p.job)
         else ", in a run of steps that begin rank by rank"
     )

@@ -11,8 +11,8 @@ from typing import TypeAlias
 from ..cost.layer import NO_CAUSES, Clock, Seconds
 from ..count.model import (
     Counts,
+    count_microbatch,
     executed_flops,
-    microbatch,
     model_flops,
 )
 from ..describe.job import Job
@@ -31,7 +31,7 @@ from ..step import (
     memory,
     oom,
 )
-from ..step.microbatch import ENDS_CALLED, labels, redo, time_model
+from ..step.microbatch import END_LABELS, labels, redo, time_model
 from .exact import replays
 
 Passes: TypeAlias = dict[tuple[str, str], tuple[float, Seconds]]
@@ -64,7 +64,7 @@ class StepResult:
     @cached_property
     def counts(self) -> Counts:
         """What one microbatch is, in each part of the model."""
-        return microbatch(self.job, self.layout)
+        return count_microbatch(self.job, self.layout)
 
     @cached_property
     def cost(self) -> ModelCost:
@@ -120,7 +120,7 @@ class StepResult:
         kinds = labels(self.job.model)
         passes: Passes = {}
         for label, part, often in zip(
-            (*kinds, *ENDS_CALLED), cost.parts, slowest.parts, strict=True
+            (*kinds, *END_LABELS), cost.parts, slowest.parts, strict=True
         ):
             n = float(often * m)
             passes[label, "forward"] = n, part.causes.forward

@@ -16,7 +16,7 @@ from ..count.work import Pass
 from ..describe.offload import offload
 from ..describe.recompute import resolve
 from ..num import largest
-from ..step.microbatch import ENDS_CALLED, labels
+from ..step.microbatch import END_LABELS, labels
 from ..units import show
 from .explanation import Explanation
 from .result import StepResult
@@ -92,7 +92,7 @@ def _operations(e: Explanation) -> dict[str, list[Term]]:
     count = p.job.how.count
     mode = resolve(p.layout.recompute, count.selective, count.full)
     some = float(p.slowest.recompute_share(p.layout.recompute))
-    for label, cost in zip((*kinds, *ENDS_CALLED), p.cost.parts, strict=True):
+    for label, cost in zip((*kinds, *END_LABELS), p.cost.parts, strict=True):
         times, _ = every[label, "forward"]
         ops = [each.op for each in cost.operations] if times else []
         runs = recomputed_ops(ops, mode if label in kinds else "none")

@@ -21,7 +21,7 @@ from .microbatch import (
     with_recomputation,
 )
 from .parameters import parameters_of
-from .pipeline import barrier, least_idle, uses_schedule_order
+from .pipeline import has_barrier, least_idle, uses_schedule_order
 from .shares import ModelShare, ModelShares, shares
 from .sync import update
 from .total import Step
@@ -32,10 +32,10 @@ __all__ = [
     "ModelShares",
     "Step",
     "StepCosts",
-    "barrier",
     "model_cost",
     "uses_schedule_order",
     "clock_of",
+    "has_barrier",
     "least_idle",
     "parameters_of",
     "with_recomputation",

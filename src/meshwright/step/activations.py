@@ -78,7 +78,7 @@ def activations(
     tensors are gone before a layer's backward pass begins, so `once` is what that pass takes beyond
     them.
     """
-    text = local.layout.recompute
+    mode = local.layout.recompute
     head = cost.head.saved
     late = head - logits(local) * (FP32 - local.act)
     output: Num = 0.0
@@ -87,7 +87,7 @@ def activations(
         head = total(head_bytes(local, cost), cost)
         output = output_bytes(local, cost)
         backward = [
-            backward_bytes(local, c.saved, saved_bytes(c, cost, text))
+            backward_bytes(local, c.saved, saved_bytes(c, cost, mode))
             for c in cost.layers
         ]
 
@@ -98,8 +98,8 @@ def activations(
             # the head's own work may be the larger one, and stands beside it already
             once = maximum(beyond, 0.0)
         else:
-            once = recomputed_layer(local, cost, text, share)
-        stays = saved_by_layers(cost, text, share)
+            once = recomputed_layer(local, cost, mode, share)
+        stays = saved_by_layers(cost, mode, share)
         return Activations(
             stays + output,
             head * share.head,
@@ -152,12 +152,12 @@ def head_bytes(local: Local, cost: ModelCost) -> NamedBytes:
 
 
 def saved_bytes(
-    layer: LayerCost, cost: ModelCost, text: str, share: Num = 1.0
+    layer: LayerCost, cost: ModelCost, mode: str, share: Num = 1.0
 ) -> Num:
     """Bytes a layer keeps of one microbatch: everything, or in that share of layers what
     recomputation leaves.
     """
-    again = redo(layer, text, cost.boundary)
+    again = redo(layer, mode, cost.boundary)
     if not again:
         return layer.saved
     all_of_them = isinstance(share, float) and share == 1.0
@@ -168,41 +168,41 @@ def saved_bytes(
     )
 
 
-def saved_by_layers(cost: ModelCost, text: str, share: ModelShare) -> Num:
+def saved_by_layers(cost: ModelCost, mode: str, share: ModelShare) -> Num:
     """Bytes that a device's layers keep of one microbatch, but for what waits in host memory.
 
     The sum of what each operation saves (`count.work.Op.saved`): of a GPT layer with dropout in 16
     bits under sequence parallelism 34 s b h / t + 5 a s^2 b / t, of which attention that is
     recomputed or fused spares the second term (Korthikanti et al. 2022, arXiv 2205.05198, eq. 4).
     """
-    again = share.recompute_share(text)
+    again = share.recompute_share(mode)
     stays = (
-        saved_bytes(c, cost, text, again) - c.offloaded for c in cost.layers
+        saved_bytes(c, cost, mode, again) - c.offloaded for c in cost.layers
     )
     bytes_: Num = sum_of(zip(share.layers, stays, strict=True))
     return bytes_
 
 
-def recompute_bytes(layer: LayerCost, cost: ModelCost, text: str) -> Num:
+def recompute_bytes(layer: LayerCost, cost: ModelCost, mode: str) -> Num:
     """Bytes of one layer that are there once more while its backward pass runs: of a layer that
     runs again as one, what it keeps inside beside what stayed."""
-    way = recompute(text)
+    way = recompute(mode)
     if way.parts == "full":
         return layer.saved
     return (
-        layer.saved - saved_bytes(layer, cost, text) + cost.boundary
+        layer.saved - saved_bytes(layer, cost, mode) + cost.boundary
         if way.whole
         else 0.0
     )
 
 
 def recomputed_layer(
-    local: Local, cost: ModelCost, text: str, share: ModelShare
+    local: Local, cost: ModelCost, mode: str, share: ModelShare
 ) -> Num:
     """Bytes of the layer being recomputed, of the kind on a device that takes most."""
     if not local.job.how.memory.working_set:
         return 0.0
-    sizes = [recompute_bytes(layer, cost, text) for layer in cost.layers]
+    sizes = [recompute_bytes(layer, cost, mode) for layer in cost.layers]
     if len(sizes) == 1:  # all devices have some of the only kind
         return sizes[0]
     return largest(

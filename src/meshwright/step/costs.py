@@ -30,8 +30,8 @@ from .parameters import DeviceParameters, parameters_of
 from .pipeline import (
     FillAndDrain,
     Pipeline,
-    barrier,
     fill_and_drain,
+    has_barrier,
     uses_schedule_order,
 )
 from .shares import ModelShares, shares
@@ -165,7 +165,7 @@ class StepCosts:
         return pipeline_of(self.job, self.layout, self.microbatch, self.paths)
 
     @part(*ORDER)
-    def ways(self) -> tuple[FillAndDrain, ...]:
+    def idle_ways(self) -> tuple[FillAndDrain, ...]:
         """The way of one microbatch down to each of the slow devices (`shares.slow`) and up again:
         none where papers add up.
         """
@@ -173,7 +173,7 @@ class StepCosts:
             return ()
         order, stages = schedule_of(self.layout), self.microbatch.stages
         ranks = [share.rank for share in self.shares.slow]
-        return fill_and_drain(order, stages, ranks, barrier(self.job))
+        return fill_and_drain(order, stages, ranks, has_barrier(self.job))
 
     @property
     def sharded(self) -> bool:
@@ -211,7 +211,7 @@ class StepCosts:
             self.layout.zero,
             self.microbatch,
             pipeline=self.pipeline,
-            ways=self.ways,
+            idle_ways=self.idle_ways,
             syncs=self.syncs,
             update_seconds=self.update_seconds,
             how=self.clock.overlap,

@@ -18,8 +18,8 @@ NamedBytes = dict[str, Num]
 """Name -> bytes."""
 
 
-HALF = 2.0
-"""Bytes of a gradient accumulated in 16 bits."""
+SIXTEEN_BITS = 2.0
+"""Bytes of a gradient that is accumulated in bf16 or fp16."""
 
 
 def counts_holding(job: Job) -> bool:
@@ -69,7 +69,7 @@ def parameter_bytes(job: Job, zero: int) -> ParameterBytes:
             "activations": p.activation_bytes,
             "none": 0.0,
         }[how.unit_gradient]
-        step = how.step_bytes if gradient <= HALF else 0.0
+        step = how.step_bytes if gradient <= SIXTEEN_BITS else 0.0
     narrow = counts_holding(job) and how.narrow_gradients
     whole = layer_weight_bytes(job)
     layer, end, state = whole, p.weight_bytes, job.state_bytes

@@ -90,15 +90,15 @@ def fixed_bytes(
     the rows with its most replicas, where states are smallest. `layout` has the fewest, where
     buffers are: none are needed of what nobody shares.
     """
-    s = states(job, high or layout, each, owned.whole, owned.ends, few=layout)
-    whole = buffers(
+    living = states(job, layout, each, owned.whole, owned.ends, high=high)
+    units = buffers(
         job, layout, cost, each=each, owned=owned.whole, share=share, high=high
     )
     if not each.step:
-        return FixedBytes(s, whole)
-    copies = step_copies(job, s, each)
+        return FixedBytes(living, units)
+    copies = step_copies(job, living, each)
     name = "gradients copied for the step"
-    return FixedBytes(s, whole, with_name(copies, name, cost.boundary))
+    return FixedBytes(living, units, with_name(copies, name, cost.boundary))
 
 
 def states(
@@ -107,15 +107,16 @@ def states(
     each: ParameterBytes,
     parameters: Parameters,
     ends: Parameters = NO_ENDS,
-    few: Layout | None = None,
+    high: Layout | None = None,
 ) -> States:
     """Weights, gradients and optimizer state of a device's parameters, of which those of embedding
-    and head (`ends`) are never narrow. few: the rows with the fewest replicas of an interval of dp,
-    of which `layout` has the most (None: `layout`).
+    and head (`ends`) are never narrow. high: the rows with the most replicas of an interval of dp,
+    whose shards are smallest (None: `layout`, which has the fewest: gradients that wait for nobody
+    are most there).
     """
     away = offload(layout.offload)
     on_device = 0.0 if away.weights else 1.0
-    split = shard(layout, parameters)
+    split = shard(high or layout, parameters)
     held = state_bytes(
         each.layer * on_device,
         each.gradient * on_device,
@@ -125,12 +126,13 @@ def states(
         zero=layout.zero,
     )
     if narrower := (each.gradient - each.lone_gradient) * on_device:
-        lone = lone_gradients(few or layout, parameters, split)
+        lone = lone_gradients(layout, parameters, split)
         held = held._replace(gradients=held.gradients - lone * narrower)
     wider = (each.end - each.layer) * on_device
     if not wider:
         return held
-    wide = shard(layout, ends) if cuts(layout.zero, "weights") else ends.total
+    sharded = cuts(layout.zero, "weights")
+    wide = shard(high or layout, ends) if sharded else ends.total
     return held._replace(weights=held.weights + wide * wider)
 
 
@@ -272,13 +274,13 @@ def _replicated_parameters(layout: Layout, layer: LayerCost) -> Num:
     return dense + where(layout.expert_shards > 1, layer.expert_weights, 0.0)
 
 
-def step_copies(job: Job, owned: States, each: ParameterBytes) -> Num:
+def step_copies(job: Job, living: States, each: ParameterBytes) -> Num:
     """Bytes of gradients copied while the optimizer runs, when activations are gone: of all
-    parameters, or a replica's share.
+    parameters, or a replica's share. living: the states of the device.
     """
     if not job.state_bytes:
         return 0.0
-    return owned.optimizer / job.state_bytes * each.step
+    return living.optimizer / job.state_bytes * each.step
 
 
 def new_block(

@@ -19,7 +19,7 @@ from ..cost.layer import (
 )
 from ..cost.network import Fabric
 from ..cost.offload import with_copies
-from ..count.model import Counts, microbatch
+from ..count.model import Counts, count_microbatch
 from ..describe.assumptions import ChipTime, Counting, NetworkTime, Overlap
 from ..describe.chip import Chip
 from ..describe.job import Job
@@ -66,7 +66,7 @@ def labels(model: Model) -> list[str]:
     return [f"layers of {layer_in_words(model, kind)}" for kind in every]
 
 
-ENDS_CALLED = ("embedding", "head")
+END_LABELS = ("embedding", "head")
 """What an explanation calls the parts of a `ModelCost` that are no layers."""
 
 
@@ -113,7 +113,7 @@ def model_cost(
     clock: the job's, or that of a bound;  details: keep seconds by cause and operations, else only
     totals (faster); modes: of recomputation that will be asked for (none: the layout's).
     """
-    counts = microbatch(job, layout)
+    counts = count_microbatch(job, layout)
     cost = time_model(counts, clock or clock_of(job), details, modes)
     return cost if details else _totals(cost)
 
@@ -131,11 +131,13 @@ def time_model(
     timer = Timer(clock, layout, details)
     ways = _ways(local.counting, modes or (layout.recompute,))
     boundary = local.boundary
-    leaves = offload(layout.offload).share(model.layers)
+    offloaded = offload(layout.offload).share(model.layers)
     layers = []
     for ops in counts.layers:
         layer = timer.layer(ops, ways=ways, boundary=boundary)
-        layers.append(with_copies(layer, leaves, chip) if leaves else layer)
+        layers.append(
+            with_copies(layer, offloaded, chip) if offloaded else layer
+        )
     head = timer.layer(counts.head, "head")
     if counts.next_token:
         block = timer.layer(counts.next_token, "head")
@@ -182,12 +184,12 @@ def _ways(counting: Counting, modes: Sequence[str]) -> dict[str, str]:
     }
 
 
-def redo(c: LayerCost, text: str, boundary: Num = 0.0) -> Redo | None:
+def redo(c: LayerCost, mode: str, boundary: Num = 0.0) -> Redo | None:
     """What recomputation adds to a layer's backward pass, and what the layer keeps then; None:
-    nothing. boundary: bytes of the layer's input, all that full recomputation keeps (callers that
-    ask for seconds alone leave it out).
+    nothing. mode: `Layout.recompute`;  boundary: bytes of the layer's input, all that full
+    recomputation keeps (callers that ask for seconds alone leave it out).
     """
-    parts = recompute(text).parts
+    parts = recompute(mode).parts
     if parts in c.redone:
         return c.redone[parts]
     if parts == "full":
@@ -195,12 +197,12 @@ def redo(c: LayerCost, text: str, boundary: Num = 0.0) -> Redo | None:
     return None
 
 
-def with_recomputation(c: LayerCost, text: str, share: Num = 1.0) -> LayerCost:
-    """A layer whose backward pass also runs again what the mode recomputes. text:
+def with_recomputation(c: LayerCost, mode: str, share: Num = 1.0) -> LayerCost:
+    """A layer whose backward pass also runs again what the mode recomputes. mode:
     `Layout.recompute`;  share: of the layers that recompute (`ModelShare.recompute_share`): each is
     given the mean.
     """
-    again = redo(c, text)
+    again = redo(c, mode)
     if not again:
         return c
     return c._replace(
@@ -213,12 +215,12 @@ def with_recomputation(c: LayerCost, text: str, share: Num = 1.0) -> LayerCost:
 
 
 def model_with_recomputation(
-    cost: ModelCost, text: str, share: Num = 1.0
+    cost: ModelCost, mode: str, share: Num = 1.0
 ) -> ModelCost:
     """The model with every layer as `with_recomputation` has it; of a mode that recomputes nothing
     the same object."""
-    if recompute(text).parts == "none":
+    if recompute(mode).parts == "none":
         return cost
     return cost._replace(
-        layers=tuple(with_recomputation(c, text, share) for c in cost.layers)
+        layers=tuple(with_recomputation(c, mode, share) for c in cost.layers)
     )

@@ -58,7 +58,8 @@ def no_parameters(parameters: Num) -> bool:
 
 
 def units_of(job: Job) -> tuple[str, str]:
-    """`Framework.ends` and `Framework.weights_kept`; a table that is of both ends is the root's."""
+    """(`Framework.ends`: how embedding and head are gathered, and a table of both ends as the root;
+    `Framework.weights_kept`: how long gathered weights stay)."""
     by = job.profile
     if not by:
         return "units", "step"

@@ -100,7 +100,7 @@ def stage_sends(
     return sends, busy
 
 
-def barrier(job: Job) -> bool:
+def has_barrier(job: Job) -> bool:
     """No rank begins the next step before all have ended this one."""
     return job.how.overlap.step_barrier != "none"
 
@@ -118,20 +118,20 @@ def replay_total(
     stages: StageCosts,
     busy: Num,
     paths: Paths,
-    together: bool,
+    barrier: bool,
 ) -> tuple[Num, SendsAndBubble]:
     """`Pipeline.total` of one layout, action by action, and its parts: the bubble is what it takes
-    without sends; one order serves both. paths, together: as in `replays.replayed`.
+    without sends; one order serves both. paths, barrier: as in `replays.replayed`.
     """
     from ..schedule.replays import replayed, with_order
 
     at = int(shape[0]), int(shape[1]), int(shape[2])
     schedule = with_order(schedule, at, stages)
-    seconds = replayed(schedule, at, stages, together, paths=paths)
+    seconds = replayed(schedule, at, stages, barrier, paths=paths)
 
     def parts() -> tuple[Num, Num]:
         silent = replace(stages, sends=stages.sends.free)
-        quiet = replayed(schedule, at, silent, together, paths=paths)
+        quiet = replayed(schedule, at, silent, barrier, paths=paths)
         return seconds - quiet, quiet - busy
 
     return seconds, parts
@@ -141,14 +141,14 @@ def fill_and_drain(
     schedule: Schedule,
     stages: StageCosts,
     ranks: Sequence[Num],
-    together: bool,
+    barrier: bool,
 ) -> tuple[FillAndDrain, ...]:
     """When ranks have nothing to do yet, or nothing any more: the way of one microbatch down to
     each, by one chunk of each stage before it, and, where backward passes are whole, up again.
-    Where a rank may begin the next step meanwhile (not `together`), nothing.
+    Where a rank may begin the next step meanwhile (no barrier), nothing.
     """
     split = schedule.split_backward
-    if split and not together:
+    if split and not barrier:
         return tuple(FillAndDrain(0.0 * stages.partition.p) for _ in ranks)
     once = 1.0 / stages.partition.v
     ways = []
@@ -164,21 +164,23 @@ def fill_and_drain(
 
 
 def least_idle(
-    schedule: Schedule, m: Num, stages: StageCosts, busy: Num, together: bool
+    schedule: Schedule, m: Num, stages: StageCosts, busy: Num, barrier: bool
 ) -> Num:
     """Seconds that the slowest device waits at least while m microbatches pass: the span of the
     pipeline less `busy`, its work.
 
-    Each is a path through the order's dependencies, with its sends; a schedule may end no earlier
+    The longest of two kinds of paths through the order's dependencies, with their sends: one
+    microbatch through all stages and back (`_microbatch_latency`), and all work of each of the
+    busiest devices with the pauses of its own order (`_idle_in_run`). A schedule may end no earlier
     than any of its paths, so no replay is shorter and a search may leave out a layout by it. It
     would cease to hold if a pass could begin before the pass it depends on has arrived, or if one
-    device ran two passes at once. `_idle_in_run` counts what a rank does between its first F and
-    its first B, which a folded order (two chunks meet on a rank) and a run of split steps without
-    `ahead` do not fix.
+    device ran two passes at once. The second kind is left out where the order does not fix what a
+    rank does between its first F and its first B: where it is folded (two chunks meet on a rank),
+    and in a run of split steps without `ahead`.
     """
     # a bound on waiting: the busiest rank may be busy for longer than the way takes
     idle = maximum(_microbatch_latency(schedule, stages) - busy, 0.0)
-    in_run = schedule.split_backward and not (together or schedule.ahead)
+    in_run = schedule.split_backward and not (barrier or schedule.ahead)
     if schedule.folded or in_run:
         return idle
     # a rank with less work may wait for longer. That all that may have the most are asked keeps the
@@ -188,7 +190,7 @@ def least_idle(
         less = (most - stages.load(x).total) * rounds
         idle = maximum(
             idle,
-            _idle_in_run(schedule, m, stages, x, together=together) - less,
+            _idle_in_run(schedule, m, stages, x, barrier=barrier) - less,
         )
     return idle
 
@@ -210,7 +212,7 @@ def _microbatch_latency(schedule: Schedule, stages: StageCosts) -> Num:
 
 
 def _idle_in_run(
-    schedule: Schedule, m: Num, stages: StageCosts, x: Num, together: bool
+    schedule: Schedule, m: Num, stages: StageCosts, x: Num, barrier: bool
 ) -> Num:
     """The pauses of a device x of looped stages in its own order. Of 1F1B, with q = p - 1 and q - x
     ranks below:
@@ -235,13 +237,13 @@ def _idle_in_run(
     split, h = schedule.split_backward, schedule.ahead
     cut, load, (down, up) = stages.partition, stages.load(x), stages.ways(x)
     pauses = down if split else down + up
-    if split and not together:
+    if split and not barrier:
         before = stages.passes(0.0, x)
         around = before.f + before.i + stages.load(0.0).w - load.w
         around = around + 2 * stages.sends.first(x)
         # weight passes that fill the way round: at most h a hop, and one for each later microbatch
         pauses = maximum(around - load.w * minimum(h * x, m - 1.0), 0.0)
-    if h and not (split and together):
+    if h and not (split and barrier):
         below = stages.passes(x + 1.0, cut.p)
         hops = 2 * stages.sends.first(cut.q - x)
         turned = below.f + below.i + (0.0 if split else below.w) + hops
@@ -262,7 +264,7 @@ def exchanged_pipeline(
     shape: Shape,
     stages: StageCosts,
     slow: PassSeconds,
-    together: bool,
+    barrier: bool,
 ) -> Pipeline:
     """Ranks that wait until what they send and what they receive has gone, both ways at once
     (Megatron-LM to 2022, p2p_communication.py). In the steady state of 1F1B
@@ -297,7 +299,7 @@ def exchanged_pipeline(
         f=f + chunks * send,
         i=i + chunks * send,
         w=w,
-        barrier=together,
+        barrier=barrier,
     )
     return Pipeline(busy + paid + bubble, lambda: (paid, bubble))
 
@@ -351,9 +353,9 @@ def paper_pipeline(
     )
     paid = rounds * (2 * sends * waits + longer * chunks * (1.0 - waits))
     f, i, w = others
-    together = how.step_barrier != "none"
+    barrier = how.step_barrier != "none"
     bubble = schedule.bubble(
-        p, m, v, f=f + sends, i=i + sends, w=w, barrier=together
+        p, m, v, f=f + sends, i=i + sends, w=w, barrier=barrier
     )
     busy = slow.total * rounds
     return Pipeline(busy + paid + bubble, lambda: (paid, bubble))

@@ -32,11 +32,11 @@ class ModelShare(NamedTuple):
     rank: Num = 0.0
     """Which device of the pipeline it is."""
 
-    def recompute_share(self, text: str) -> Num:
+    def recompute_share(self, mode: str) -> Num:
         """The share of the layers that recomputes: 1, or of a mode such as "full:2" the first two
         of each chunk over its layers, as if every layer did that much.
         """
-        first = recompute(text).layers
+        first = recompute(mode).layers
         # a chunk of fewer layers than the mode names recomputes all it has
         return minimum(first / self.chunk, 1.0) if first else 1.0
 
@@ -90,9 +90,9 @@ class ModelShares(NamedTuple):
         """What one device holds."""
         return _share(self.cut, rank)
 
-    def recompute_share(self, text: str) -> Num:
+    def recompute_share(self, mode: str) -> Num:
         """`ModelShare.recompute_share`, the same on all devices."""
-        return self.slow[0].recompute_share(text)
+        return self.slow[0].recompute_share(mode)
 
 
 def shares(model: Model, pp: Num, schedule: Schedule, v: Num) -> ModelShares:

@@ -140,9 +140,8 @@ HIDDEN = overlap.Exposed(0.0, 0.0)
 
 
 def sync_wait(device: Device, m: Num, zero: int, how: HidePass) -> SyncWait:
-    """What a device waits for, beside m microbatches, of what its ZeRO stage exchanges (`zero`).
-
-    m: microbatches of the device;  zero: ZeRO stage. By scope of the set's overlap (`how`):
+    """What a device waits for of what its ZeRO stage (`zero`) exchanges beside its m microbatches,
+    by scope of the set's overlap (`how`):
 
         none      all of it is waited for
         step      what outlasts all microbatches together
@@ -163,10 +162,10 @@ def sync_wait(device: Device, m: Num, zero: int, how: HidePass) -> SyncWait:
     if how.scope == "layer":
         device = device.steady
     first_weights, last_gradients = device.sync.first
-    once, later = device.sync.rest
+    rest_weights, rest_gradients = device.sync.rest
     gathers_bare = how.scope == "backward"
-    _, weights, again = device.sync.gathered(zero)
-    hidden = NOTHING if gathers_bare else again
+    _, forward_gather, backward_gather = device.sync.gathered(zero)
+    hidden = NOTHING if gathers_bare else backward_gather
     every = hidden + reduction if cuts(zero, "gradients") else NOTHING
     f, b, sent, sent_back = device.first
     forward, backward, own, own_back = device.passes
@@ -175,7 +174,7 @@ def sync_wait(device: Device, m: Num, zero: int, how: HidePass) -> SyncWait:
         own_back,
         b,
         layer_own=sent_back,
-        once=hidden + later,
+        once=hidden + rest_gradients,
         every=every,
         m=m,
         how=how,
@@ -188,8 +187,8 @@ def sync_wait(device: Device, m: Num, zero: int, how: HidePass) -> SyncWait:
             own,
             f,
             layer_own=sent,
-            once=once,
-            every=weights,
+            once=rest_weights,
+            every=forward_gather,
             m=m,
             how=how,
         )

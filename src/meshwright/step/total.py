@@ -28,9 +28,9 @@ from .pipeline import (
     FillAndDrain,
     Pipeline,
     SendsAndBubble,
-    barrier,
     exchanged_pipeline,
     exchanges,
+    has_barrier,
     least_idle,
     paper_pipeline,
     replay_total,
@@ -59,8 +59,8 @@ class DeviceStep(NamedTuple):
     """Seconds of its microbatches."""
     wait: SyncWait
     """For its collectives."""
-    way: FillAndDrain | None = None
-    """In which it has nothing to do yet, or nothing any more; None where papers add up."""
+    idle_way: FillAndDrain | None = None
+    """While it has nothing to do yet, or nothing any more; None where papers add up."""
 
     @property
     def span(self) -> Num:
@@ -93,9 +93,9 @@ class Step(NamedTuple):
         add up.
         """
         return tuple(
-            d.span + self.update + d.wait.fill_and_drain_with_wait(d.way)
+            d.span + self.update + d.wait.fill_and_drain_with_wait(d.idle_way)
             for d in self.devices
-            if d.way
+            if d.idle_way
         )
 
     @property
@@ -174,9 +174,9 @@ def microbatch_on(
     clock: Clock,
 ) -> Microbatch:
     """What a microbatch of the layout costs on devices that hold these shares of the model."""
-    text = layout.recompute
+    mode = layout.recompute
     again = model_with_recomputation(
-        cost, text, device_shares.recompute_share(text)
+        cost, mode, device_shares.recompute_share(mode)
     )
     sends, sent = stage_sends(layout, cost, clock, device_shares.cut)
     stages = StageCosts(
@@ -206,12 +206,12 @@ def pipeline_of(
     """
     schedule, stages = schedule_of(layout), microbatch.stages
     shape = layout.pp, microbatches(job, layout), layout.interleave
-    together = barrier(job)
+    barrier = has_barrier(job)
     if not uses_schedule_order(job):
         slow = stages.load(stages.slowest)
         if exchanges(job):
             return exchanged_pipeline(
-                schedule, shape, stages, slow=slow, together=together
+                schedule, shape, stages, slow=slow, barrier=barrier
             )
         return paper_pipeline(
             job.how.overlap,
@@ -226,10 +226,10 @@ def pipeline_of(
     sends_and_bubble: SendsAndBubble
     if paths is not None and layout.pp > 1:
         total, sends_and_bubble = replay_total(
-            schedule, shape, stages, busy, paths=paths, together=together
+            schedule, shape, stages, busy, paths=paths, barrier=barrier
         )
     else:
-        idle = least_idle(schedule, shape[1], stages, busy, together)
+        idle = least_idle(schedule, shape[1], stages, busy, barrier)
         total, sends_and_bubble = busy + idle, lambda: (0.0, idle)
     links = microbatch.sent * (m * schedule.chunks(layout.interleave))
     return Pipeline(total, sends_and_bubble, links)
@@ -240,14 +240,14 @@ def join(
     zero: int,
     microbatch: Microbatch,
     pipeline: Pipeline,
-    ways: Sequence[FillAndDrain],
+    idle_ways: Sequence[FillAndDrain],
     syncs: Sequence[DeviceSync],
     update_seconds: Num,
     how: Overlap,
 ) -> Step:
     """A step of its parts. m: microbatches that a rank runs through each of its chunks;  zero: ZeRO
-    stage;  ways: of each device, none where papers add up;  syncs: of each device;  update_seconds:
-    of the optimizer.
+    stage;  idle_ways: of each device (`pipeline.fill_and_drain`), none where papers add up;  syncs:
+    of each device;  update_seconds: of the optimizer.
     """
     on = [
         device._replace(sync=sync)
@@ -259,14 +259,14 @@ def join(
         DeviceStep(
             d, m * d.passes.work, wait._replace(tied_gradients=tied), way
         )
-        for d, wait, way in zip_longest(on, waits, ways)
+        for d, wait, way in zip_longest(on, waits, idle_ways)
     )
     outside = devices[0].wait.outside
-    if not ways:  # papers add up
+    if not idle_ways:  # papers add up
         spans, works = [d.span for d in devices], [d.work for d in devices]
         outside = reduce(maximum, spans) - reduce(maximum, works)
     links = Busy()
-    if ways and shares_links(how):
+    if idle_ways and shares_links(how):
         links = link_traffic(on, m, zero) + pipeline.links
     return Step(
         pipeline, outside, update_seconds, devices=devices, links=links

@@ -287,7 +287,7 @@ def device_syncs(
     """Collectives of the weights of each device, in the order of `devices`. high: the rows with the
     most replicas of an interval of dp, whose shards are smallest (None: `layout`).
     """
-    ends_of, weights_kept = units_of(job)
+    ends_unit, weights_kept = units_of(job)
     layers = [Parameters(c.weights, c.expert_weights) for c in cost.layers]
     ends = [end_units(job, layout, cost, share) for share in devices]
     several = [*layers, *chain.from_iterable(ends)]
@@ -305,8 +305,8 @@ def device_syncs(
         but_one = (n - k for n, k in zip(share.layers, one, strict=True))
         begin, rest = layers_of(one) + first, layers_of(but_one) + later
         backward_gather = None
-        if ends_of != "units":
-            before = first if ends_of == "apart" else SILENT
+        if ends_unit != "units":
+            before = first if ends_unit == "apart" else SILENT
             backward_gather = (layers_of(share.layers) + before).gather
         syncs.append(
             DeviceSync(
