@@ -232,9 +232,9 @@ def _schedule(
         return 0.0 if m >= 2 * p else order_holds(schedule, p, m, v).late
 
     def heads(p: Num, m: Num, v: Num) -> tuple[Num, Num]:
-        from .replays import each
+        from .replays import in_rows
 
-        return 1, each(late, p, m, v)
+        return 1, in_rows(late, p, m, v)
 
     schedule = Schedule(
         name=name,

@@ -85,7 +85,7 @@ class Run(NamedTuple):
 
     def wide(self, layouts: int) -> bool:
         """So many layouts are replayed level by level."""
-        width = len(self.program.lasts) / len(self.program.levels)
+        width = len(self.program.duration) / len(self.program.levels)
         return layouts * width >= WIDE
 
     def by_levels(self, passes: Floats, sends: Floats) -> Floats:
@@ -149,13 +149,13 @@ class Replay:
         levels = group.levels.stop - group.levels.start
         often = max(2 * len(self.program.ends) // levels, 1)
         while again:
-            now = self.seconds(group.now)
-            shift = now - self.seconds(group.then)
+            now = self.seconds(group.actions)
+            shift = now - self.seconds(group.previous)
             if np.all(np.ptp(shift, axis=0) <= SHIFTED * now[-1]):
                 self.skip(group, again, shift[-1])
                 break
             for _ in range(min(again, often)):
-                end[group.then] = end[group.now]
+                end[group.previous] = end[group.actions]
                 self.run(group.levels)
             again -= min(again, often)
         self.run(slice(group.levels.stop, None))
@@ -169,7 +169,7 @@ class LevelReplay(Replay):
     ) -> None:
         # (kind and stage, layout)
         lasts = np.moveaxis(_of_kinds(passes), 0, -1)
-        self.lasts = lasts.reshape(-1, len(sends))[program.lasts]
+        self.lasts = lasts.reshape(-1, len(sends))[program.duration]
         # the last for what no boundary is crossed
         hops = np.insert(sends, sends.shape[-1], 0.0, axis=-1).T
         self.hops = hops[program.boundary]
@@ -191,7 +191,7 @@ class LevelReplay(Replay):
         return seconds
 
     def skip(self, group: RepeatedGroup, again: int, shift: Floats) -> None:
-        self.end[group.now] += again * shift
+        self.end[group.actions] += again * shift
 
 
 Done: TypeAlias = "tuple[float, int | tuple[int, Done], Done | None]"
@@ -233,8 +233,10 @@ class ActionReplay(Replay):
 
     def skip(self, group: RepeatedGroup, again: int, shift: Floats) -> None:
         later = again * float(shift)
-        pairs = zip(self.end[group.now], self.end[group.then], strict=True)
-        self.end[group.now] = [
+        pairs = zip(
+            self.end[group.actions], self.end[group.previous], strict=True
+        )
+        self.end[group.actions] = [
             (now[0] + later, (again, then), now) for now, then in pairs
         ]
 
@@ -274,7 +276,7 @@ class LongestPath:
         counts.subtract(_counted(before))
         number, times = np.array([*counts.items()]).T
         k = np.maximum(number, ~number)
-        lasts, boundary = program.lasts[k], program.boundary[k]
+        lasts, boundary = program.duration[k], program.boundary[k]
         stages = len(self.passes)
         # the last for what crosses no boundary
         boundary = np.where(number < 0, NOTHING, boundary) % stages

@@ -63,10 +63,13 @@ class Dependencies(NamedTuple):
     boundary: Index
     """Between which stages that one is sent: 0 the first two; `NOTHING`: on the same rank."""
     level: Index
+    """One more than the highest of what it waits for, the action before it on its rank included."""
 
 
 def dependencies(order: Order, stage_of: StageOf) -> Dependencies:
-    """Raises BadInput if ranks wait for each other for ever, an input is never made, or an action
+    """What each action of an order is and waits for. stage_of: the stage of a chunk of a rank.
+
+    Raises BadInput if ranks wait for each other for ever, an input is never made, or an action
     comes twice.
     """
     import numpy as np
@@ -88,12 +91,15 @@ def dependencies(order: Order, stage_of: StageOf) -> Dependencies:
     last = stage.max(initial=NOTHING)
     made = _makers(kind, stage, number, rank)
     f, w = kind == KINDS.index("F"), kind == KINDS.index("W")
+    # what has to lie before it on its own rank: of B and I the F, of W the I, of F itself
     own = made[w.astype(int), stage, number]
-    present = (own <= here) & (own >= first[rank])  # F are their own
-    # what it waits for: of another stage or, where it is not there, of its own
+    present = (own <= here) & (own >= first[rank])
+    # what it waits for (a position in MAKERS): the output or the gradient of a neighbouring stage
+    # or, where what has to lie before it does not, that
     part = np.where(present, ~f, w).astype(int)
     source = stage + np.where(present, np.where(f, -1, 1), 0)
     maker = made[part, source, number]
+    # W, the F of the first stage and the B or I of the last one need nothing of other stages
     alone = present & (w | np.where(f, stage == 0, stage == last))
     # what lacks an input waits for itself, for ever
     needs = np.where(present & (maker >= 0), maker, here)
@@ -151,6 +157,7 @@ def _makers(kind: Index, stage: Index, number: Index, rank: Index) -> Index:
 
 
 def _words(kind: int, stage: int, microbatch: int) -> str:
+    """An action; kind: a position in KINDS, or in MAKERS, whose first letters are the same."""
     return f"{KINDS[kind]} of stage {stage}, microbatch {microbatch}"
 
 

@@ -35,14 +35,15 @@ class RepeatedGroup(NamedTuple):
     """
 
     levels: slice
-    then: slice
+    """Its levels."""
+    previous: slice
     """The actions of the group before."""
-    now: slice
+    actions: slice
     """Its own, in the same arrangement."""
 
     @property
     def size(self) -> int:
-        return int(self.now.stop - self.now.start)
+        return int(self.actions.stop - self.actions.start)
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,8 +60,8 @@ class ReplayProgram:
     """The action of another stage that it waits for."""
     boundary: Index
     """Between which stages that one is sent: 0 the first two; NOTHING: it runs on the same rank."""
-    lasts: Index
-    """Which of (kind, stage) the action is: its duration."""
+    duration: Index
+    """Which of the durations, by (kind, stage), is that of the action."""
     ends: Index
     """The last action of each rank."""
     group: RepeatedGroup | None = None
@@ -69,7 +70,7 @@ class ReplayProgram:
     @cached_property
     def actions(self) -> list[tuple[int, int, int, int, int]]:
         """The number of each action, and the same of it."""
-        columns = self.before, self.needs, self.boundary, self.lasts
+        columns = self.before, self.needs, self.boundary, self.duration
         each = (column.tolist() for column in columns)
         return [*zip(range(len(self.before)), *each, strict=True)]
 
@@ -110,7 +111,7 @@ def _program(
     order = schedule.order(p, m, v)
     d = dependencies(order, schedule.placement(p, v))
     stages, first = int(schedule.stage_count(p, v)), d.first
-    lasts = d.kind * stages + d.stage
+    duration = d.kind * stages + d.stage
     count = len(d.level)
     by_level = np.argsort(d.level, kind="stable")
     number = np.empty(count + 1, dtype=np.intp)
@@ -127,23 +128,23 @@ def _program(
         before[by_level],
         number[d.needs[by_level]],
         boundary=d.boundary[by_level],
-        lasts=lasts[by_level],
+        duration=duration[by_level],
         ends=np.where(started, number[first[1:] - 1], count + np.arange(p)),
     )
     if not each:
         return program
-    alike = np.stack([d.rank, lasts, d.microbatch])[:, by_level]
+    what = np.stack([d.rank, duration, d.microbatch])[:, by_level]
     depths = np.split(d.level, first[1:-1])
     longer = schedule.order(p, m + each, v)
     group = _group(
-        program, alike, depths, order=order, longer=longer, each=each
+        program, what, depths, order=order, longer=longer, each=each
     )
     return replace(program, group=group)
 
 
 def _group(
     program: ReplayProgram,
-    alike: Index,
+    what: Index,
     depths: list[Index],
     order: Order,
     longer: Order,
@@ -152,13 +153,13 @@ def _group(
     """The last group of `each` microbatches of an order that is arranged like the one before it;
     longer: the order of so many more, which has to run that group once more and else the same.
 
-    alike: (rank, kind and stage, microbatch) of each action of the program;  depths: the levels of
+    what: (rank, kind and stage, microbatch) of each action of the program;  depths: the levels of
     each rank's actions.
     """
     # in the steady state all ranks run an action in every level
     levels = len(longer[0]) - len(order[0])
     size = levels * len(order)
-    later = alike[:, size:] - alike[:, :-size]
+    later = what[:, size:] - what[:, :-size]
     same = (later == [[0], [0], [each]]).all(axis=0)
     for top in range(len(program.levels), 2 * levels - 1, -1):
         stop = program.levels[top - 1].stop

@@ -23,20 +23,20 @@ from .types import ScheduleOrder
 Floats: TypeAlias = NDArray[np.float64]
 
 
-def each(
+def in_rows(
     value: Callable[[int, int, int], float], p: Num, m: Num, v: Num
 ) -> Num:
-    """A value in every row."""
+    """The value of (p, m, v) in every row of a table; of numbers a number."""
     columns = np.broadcast_arrays(p, m, v)
     if not columns[0].shape:
         return value(int(p), int(m), int(v))
     values = np.empty(columns[0].shape)
-    for at, rows in _alike(columns):
+    for at, rows in _rows_by_shape(columns):
         values[rows] = value(*at)
     return values
 
 
-def _alike(columns: Any) -> Any:
+def _rows_by_shape(columns: Any) -> Any:
     """(p, m, v) that there are, each with its rows."""
     table = np.stack([column.ravel() for column in columns])
     which, number = np.unique(table, axis=1, return_inverse=True)
@@ -70,7 +70,7 @@ def replayed(
     """Seconds of a step, or in a run of them, of one layout. at: (p, m, v). Of costs with names a
     sum: as often as a pass or a send lies on the longest path.
 
-    paths: of this layout as far as they are known; one that is not is found and put there."""
+    paths: longest paths of this layout that are known; one that is not is put there."""
     named = any(map(naming, d.numbers))
     sent = any(d.sends.seconds)
     if sent not in paths:
@@ -123,7 +123,7 @@ def bubble_of_order(
     columns = np.broadcast_arrays(p, m, v, *passes)
     seconds = np.stack(columns[3:], axis=-1)
     idle = np.zeros(columns[0].shape)
-    for (ranks, k, chunks), alike in _alike(columns[:3]):
+    for (ranks, k, chunks), alike in _rows_by_shape(columns[:3]):
         rows = alike & asked
         if not rows.any():
             continue

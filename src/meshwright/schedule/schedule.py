@@ -130,9 +130,11 @@ class Schedule(ScheduleOrder):
         return self._read(p, m, v, "heads"), self._read(p, m, v, "late")
 
     def _read(self, p: Num, m: Num, v: Num, name: str) -> Num:
-        from .replays import each, order_holds
+        from .replays import in_rows, order_holds
 
-        return each(lambda *at: getattr(order_holds(self, *at), name), p, m, v)
+        return in_rows(
+            lambda *at: getattr(order_holds(self, *at), name), p, m, v
+        )
 
     @property
     def holds_back(self) -> bool:

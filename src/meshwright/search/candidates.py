@@ -144,18 +144,18 @@ class Candidates:
             )
         return fine
 
-    def smallest(self) -> tuple[Index, Mask]:
-        """(family of each split: a number that splits share which differ in microbatch alone; mask
-        of the splits with the smallest microbatch of their family that is legal under some setting
+    def smallest_microbatches(self) -> tuple[Index, Mask]:
+        """(group of each split: a number that splits share which differ in microbatch alone; mask
+        of the splits with the smallest microbatch of their group that is legal under some setting
         of sequence parallelism).
         """
         splits = self.splits
-        _, kind = distinct([splits[k] for k in BESIDE_MICROBATCH])
-        least: Mask = np.zeros(len(kind), dtype=bool)
+        _, group = distinct([splits[k] for k in BESIDE_MICROBATCH])
+        least: Mask = np.zeros(len(group), dtype=bool)
         for runs in legal_splits(self.state.job, splits, self.state.choice):
             can = np.flatnonzero(runs)
-            least[can[np.unique(kind[can], return_index=True)[1]]] = True
-        return kind, least
+            least[can[np.unique(group[can], return_index=True)[1]]] = True
+        return group, least
 
     def fewer_replicas(self, rows: Intervals) -> Intervals:
         """The intervals of dp below the most replicas of each row, for every number within the

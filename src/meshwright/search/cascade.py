@@ -21,9 +21,9 @@ from .degrees import pipelines, replicas, splits
 from .evaluate import (
     ROWS_WITHOUT_BOUND,
     Progress,
+    criteria,
     evaluate,
     has_legal_row,
-    ranking,
 )
 from .legal import legal_options
 from .placement import placement_count
@@ -65,7 +65,7 @@ def search(
 
     limits: `within`, `slack` and `keep_first` of `SearchState`.
     """
-    state = SearchState(job, space, k, **(ranking(job) | limits))
+    state = SearchState(job, space, k, **(criteria(job) | limits))
     for _ in _fill(state, progress):
         pass
     return state
@@ -73,7 +73,7 @@ def search(
 
 def fits(job: Job, space: Space) -> bool:
     """Whether some layout of the space fits."""
-    return _has_layout(SearchState(job, space, 1, **ranking(job)))
+    return _has_layout(SearchState(job, space, 1, **criteria(job)))
 
 
 def any_legal(job: Job, space: Space) -> bool:
@@ -131,13 +131,13 @@ def _fill(
         return
     state.searched = state.choice.count * row_count(job, table, degrees["pp"])
     # the smallest microbatches fit soonest, and give a limit for the others
-    kind, first = candidates.smallest()
+    group, first = candidates.smallest_microbatches()
     small, others = candidates.rows(state.limit, first), ~first
     yield from _bound_and_place(candidates, small)
     if state.limit == np.inf:
         # what a microbatch holds only grows with its sequences
         small = pick(small, may_fit(state, small.low))
-        others &= np.isin(kind, kind[small.low["split"].astype(np.intp)])
+        others &= np.isin(group, group[small.low["split"].astype(np.intp)])
     large = candidates.rows(state.limit, others)
     yield from _bound_and_place(candidates, large)
     fewer = candidates.fewer_replicas(small.join(large))
@@ -149,9 +149,8 @@ def _bound_and_place(
     waiting: Intervals,
     progress: Progress | None = None,
 ) -> Iterator[None]:
-    """Growing rounds, those first whose layers take least: bounded by pipelines
-    of layers, then by the step, and placed where the bound allows it, for a better limit in the
-    next round.
+    """Growing rounds, those rows first whose layers take least: bounded by pipelines of layers,
+    then by the step, and placed where the bound allows it, for a better limit in the next round.
     """
     state, size = candidates.state, FIRST
     # a share of no rows is shown as 0 of 1
@@ -163,14 +162,14 @@ def _bound_and_place(
             progress("layouts", done := max(done, share))
         if not len(waiting.bound):
             return
-        order, unknown = waiting.bound, state.limit == np.inf
+        priority, unknown = waiting.bound, state.limit == np.inf
         # the smallest microbatches fit soonest; where none does, all others are asked at once
         if unknown and size == FIRST:
             micro = waiting.low["microbatch"]
-            order = np.where(micro == micro.min(), order, np.inf)
+            priority = np.where(micro == micro.min(), priority, np.inf)
         else:
             size = max(size, ROUND)
-        first = order <= _nth(order, size)
+        first = priority <= _nth(priority, size)
         some, waiting = pick(waiting, first), pick(waiting, ~first)
         some = pick(some, candidates.pipelines_within(some.low, state.limit))
         if not len(some.bound):

@@ -39,14 +39,15 @@ def brute(
     """Every grid point of the space, evaluated: the oracle of the cascade, exact counts, heat
     maps.
     """
-    state = SearchState(job, space, k, **(ranking(job) | limits))
+    state = SearchState(job, space, k, **(criteria(job) | limits))
     for table in all_rows(job, space):
         evaluate(state, table, count=True)
     return state
 
 
-def ranking(job: Job) -> dict[str, Any]:
-    """What a `SearchState` ranks of a job's layouts, and by what."""
+def criteria(job: Job) -> dict[str, Any]:
+    """What a `SearchState` asks of a job's layouts: how many bytes they may need, and
+    what ranks them."""
     return {"capacity": oom.limit(job), "weigh": weigh(job)}
 
 

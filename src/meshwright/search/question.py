@@ -220,7 +220,9 @@ def _families(
             other = found.get(name, p)
             found[name] = min(p, other, key=answer.slower)
     for number, name in enumerate(names):
-        if any(x.layout == best.layout for x in ranked.replays(number)):
+        if any(
+            x.layout == best.layout for x in ranked.replayed_layouts(number)
+        ):
             found[name] = best
     rows = sorted(found.items(), key=lambda row: answer.slower(row[1]))
     return tuple(Family(*row) for row in rows)

@@ -122,14 +122,14 @@ class Ranking:
             for start in range(0, len(rows), max(k, TOGETHER)):
                 some = rows[start : start + max(k, TOGETHER)]
                 self._replay([each for each in some if each[1].merit <= limit])
-                best = self.replays(search_number)[:k]
+                best = self.replayed_layouts(search_number)[:k]
                 if len(best) == k:
                     limit = min(limit, best[-1].merit * ROUNDING)
                 after = rows[start + len(some) :][:1]
                 if after and after[0][1].merit > limit:
                     break
             if not self._widen(limit, many, search_number):
-                best = self.replays(search_number)[:k]
+                best = self.replayed_layouts(search_number)[:k]
                 return [one for one in best if one.merit <= limit]
             many *= 4
 
@@ -211,7 +211,9 @@ class Ranking:
             row = row._replace(merit=float(f"{merit:.{DIGITS}g}"))
             self.cache[each] = RankedLayout(row, layout, seconds, peak)
 
-    def replays(self, search_number: int | None) -> list[RankedLayout]:
+    def replayed_layouts(
+        self, search_number: int | None
+    ) -> list[RankedLayout]:
         """Layouts of all spaces, or of one, that were replayed and fit, best first; spaces may
         overlap.
         """
