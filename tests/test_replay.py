@@ -18,6 +18,7 @@ from meshwright.describe.job import Job
 from meshwright.describe.layout import Layout
 from meshwright.layout.placement import placed
 from meshwright.layout.stages import stage_layers
+from meshwright.prediction import exact
 from meshwright.prediction import replay as module
 from meshwright.prediction.exact import passes_of_stages
 from meshwright.prediction.prediction import predict
@@ -192,6 +193,31 @@ def test_too_long_a_timeline_is_refused(
     p = predict(job(), Layout(tp=8, pp=8, dp=1))
     with refusal("1,024 actions"):
         replay(p)
+
+
+def test_a_long_order_is_replayed_where_it_repeats_and_said_where_it_does_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """96 layers on 64 stages: the bound of 400 microbatches is below their replay."""
+    on = Written("gpt3-175b", "512xh100-sxm", batch=400)
+    layouts = [
+        Layout(tp=8, pp=64, schedule=name) for name in ("1f1b", "gpipe")
+    ]
+    whole = [predict(on, layout) for layout in layouts]
+    assert all(p.replayed for p in whole)
+    monkeypatch.setattr(exact, "MOST_ACTIONS", 40_000)
+    repeated, long = (predict(on, layout) for layout in layouts)
+    assert repeated.replayed and not long.replayed
+    assert repeated.step_time_s == pytest.approx(whole[0].step_time_s)
+    monkeypatch.setattr(exact, "MOST_REPEATED", 45_000)
+    bound = predict(on, layouts[0])
+    assert not bound.replayed
+    assert bound.step_time_s < whole[0].step_time_s * (1 - 1e-3)
+    said = [
+        any("to be replayed" in note for note in p.notes)
+        for p in (repeated, long, bound)
+    ]
+    assert said == [False, True, True]
 
 
 def test_the_closed_form_is_the_step_without_what_comes_after() -> None:

@@ -30,7 +30,10 @@ if (
     from numpy.typing import NDArray
 
 MOST_ACTIONS = 1_000_000
-"""Actions of a timeline: more take too long and too much memory to replay."""
+"""Actions of a timeline: more take too long and too much memory to write down."""
+MOST_REPEATED = 20_000_000
+"""Actions of an order that repeats, of which only the first groups are written down. Where no group
+comes later than the one before it by one time, all of them are run: some 10 s."""
 
 
 def actions_of(schedule: Schedule, p: int, m: int, v: int) -> int:
@@ -54,12 +57,20 @@ def passes_of_stages(costs: StepCosts) -> NDArray[np.float64]:
 
 
 def replays(job: Job, layout: Layout) -> bool:
-    """A step of the layout is replayed: its pipeline has an order, and not too many actions."""
-    m = int(microbatches(job, layout))
+    """A step of the layout is replayed: its pipeline has an order, and not too many actions, or
+    repeats after a few of them."""
+    if not uses_schedule_order(job):
+        return False
+    m, schedule = int(microbatches(job, layout)), schedule_of(layout)
     p, v = int(layout.pp), int(layout.interleave)
-    return uses_schedule_order(job) and (
-        actions_of(schedule_of(layout), p, m, v) <= MOST_ACTIONS
-    )
+    actions = actions_of(schedule, p, m, v)
+    if actions <= MOST_ACTIONS:
+        return True
+    from ..schedule.replay_program import repeats, short_order
+
+    *_, few = short_order(schedule, p, m)
+    short = actions_of(schedule, p, few, v) <= MOST_ACTIONS
+    return actions <= MOST_REPEATED and short and repeats(schedule, p, m, v)
 
 
 def replayed_seconds(

@@ -24,7 +24,7 @@ from ..layout.beside import PAIRED
 from ..layout.sequence import CHUNKS, multiple
 from ..layout.transformer_engine import exchanges
 from ..program.coverage import beyond
-from ..step import oom
+from ..step import oom, uses_schedule_order
 from ..units import show
 from .result import StepResult
 from .runnable import not_there
@@ -60,6 +60,7 @@ def notes(r: StepResult) -> tuple[str, ...]:
         *not_there(job),
         *assumed_rates(r),
         *unread_fields(layout),
+        *unreplayed(r),
         *whole_chunk(r),
         *unscattered(r),
         *transformer_engine(r),
@@ -72,6 +73,15 @@ def notes(r: StepResult) -> tuple[str, ...]:
         *beyond(r.counts, r.clock.rates),
         *of_answer(r),
     )
+
+
+def unreplayed(r: StepResult) -> Iterator[str]:
+    """A sentence where the order of a pipeline is too long to be replayed."""
+    if r.layout.pp > 1 and uses_schedule_order(r.job) and not r.replayed:
+        yield (
+            "the pipeline has too many actions to be replayed: the step takes at least as long as"
+            " said, longer where stages differ; raise dp or microbatch, or lower pp"
+        )
 
 
 ALL_TEXT = 3.1e15

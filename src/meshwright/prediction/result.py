@@ -98,7 +98,8 @@ class StepResult:
 
     @cached_property
     def replayed(self) -> bool:
-        """The pipeline is replayed action by action; else its closed form is the answer."""
+        """The pipeline is replayed action by action; else the answer is a paper's closed form or,
+        of too many actions, what no order undercuts (a note says so)."""
         return replays(self.job, self.layout)
 
     @cached_property

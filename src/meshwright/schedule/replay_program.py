@@ -88,19 +88,36 @@ def replay_program(
     """(A program, how often its group is run again for m microbatches)."""
     if schedule.costed:  # what holds for these costs is asked once
         return _program.__wrapped__(schedule, p, m, v, 0), 0
+    schedule, each, few = short_order(schedule, p, m)
+    while few < m:
+        program = _program(schedule, p, few, v, each=each)
+        if program.group:
+            return program, (m - few) // each
+        few += (
+            few - m % each
+        )  # orders that do not repeat yet: twice as many groups
+    return _program(schedule, p, m, v, each=0), 0
+
+
+def short_order(
+    schedule: ScheduleOrder, p: int, m: int
+) -> tuple[ScheduleOrder, int, int]:
+    """(The schedule with the groups that it has with m microbatches, microbatches of a group, and
+    of the shortest order that may repeat)."""
     each = period(schedule, p, m)
     # of fewer microbatches the groups would be others
     if schedule.grouped and each >= p:
         schedule = schedule.grouped(each)
-    filled = ROUNDS * -(
-        -max(p, each) // each
-    )  # in groups; orders that do not repeat yet: twice
-    while (few := filled * each + m % each) < m:
-        program = _program(schedule, p, few, v, each=each)
-        if program.group:
-            return program, (m - few) // each
-        filled *= 2
-    return _program(schedule, p, m, v, each=0), 0
+    filled = ROUNDS * -(-max(p, each) // each)  # in groups
+    return schedule, each, filled * each + m % each
+
+
+def repeats(schedule: ScheduleOrder, p: int, m: int, v: int) -> bool:
+    """The shortest order that may repeat does: that of m microbatches takes no more memory."""
+    if schedule.costed or schedule.by_costs:
+        return False
+    schedule, each, few = short_order(schedule, p, m)
+    return few < m and bool(_program(schedule, p, few, v, each=each).group)
 
 
 @lru_cache(maxsize=64)
