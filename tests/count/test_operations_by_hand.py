@@ -16,7 +16,7 @@ import pytest
 
 from by_hand import CHIP, SET
 from meshwright.count import model, optimizer, recompute, vocabulary
-from meshwright.count.local import Local, gradient_bytes
+from meshwright.count.local import Local, moved_gradient_bytes
 from meshwright.count.work import Op, Product
 from meshwright.describe.assumptions import REALISTIC, Counting
 from meshwright.describe.cluster import Cluster
@@ -342,7 +342,7 @@ def test_what_is_one_pass_writes_its_gradient_once() -> None:
     assert apart.forward.sizes == (N, D, F / 2)
     one = placed(HERE, (6,))
     alone = replace(job(LLAMA), batch=B)
-    assert gradient_bytes(Local.of(alone, one)) == G, "it only writes it"
+    assert moved_gradient_bytes(Local.of(alone, one)) == G, "it only writes it"
 
 
 def test_dot_products_of_papers_add_one_number_less() -> None:
