@@ -14,9 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from meshwright import Layout, predict
+from meshwright import Job, Layout, predict
 from meshwright.describe.assumptions import REALISTIC
-from meshwright.describe.job import Job
 from meshwright.prediction.replay import replay
 from meshwright.schedule import SCHEDULES, get
 from meshwright.schedule.board import order_for
