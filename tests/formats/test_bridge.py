@@ -20,7 +20,7 @@ from meshwright.describe.job import ONE_DEVICE, PRECISIONS
 from meshwright.describe.recompute import recompute, resolve
 from meshwright.describe.software import Software
 from meshwright.formats import bridge, flags
-from meshwright.formats.bridge import deepspeed, launch, shell, table
+from meshwright.formats.bridge import launch, shell, table
 from meshwright.formats.bridge.cells import function_named
 from meshwright.formats.bridge.megatron import pipeline_text, stages_of
 from meshwright.layout import rules
@@ -313,6 +313,15 @@ JOBS = st.builds(
 )
 
 
+DEEPSPEED = (
+    "megatron-deepspeed",
+    "megatron-deepspeed",
+    "fsdp",
+    "deepspeed-zero3",
+)
+"""By the stage of its own JSON, which says nothing of the model's code."""
+
+
 def simplest(job: Job) -> Job:
     """The job without what changes nothing: options of degrees that are 1."""
     l = job.layout
@@ -358,7 +367,7 @@ def sayable(job: Job, name: str) -> Job:
     if (
         name == "deepspeed"
     ):  # its stages wait or not, each a profile of its own
-        by = deepspeed.PROFILES[l.zero]
+        by = DEEPSPEED[l.zero]
     l = replace(l, dp=64 // (l.tp * l.pp * l.cp))
     return replace(job, layout=l, software=told, framework=by)
 

@@ -4,6 +4,7 @@ own, adapters, evaluations, models of images, settings that stand in a second fi
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -317,6 +318,42 @@ def test_what_no_one_shards_is_trained_as_it_was_loaded() -> None:
     factory = bridge.read_file("a.yaml", FACTORY)
     assert factory.tables["job"]["precision"] == "bf16"
     assert not any("no fp32 masters" in note for note in factory.notes)
+
+
+@pytest.mark.parametrize("stage", [0, 1])
+def test_deepspeeds_first_stages_run_the_attention_and_the_loss_of_pytorch(
+    stage: int,
+) -> None:
+    """Scores of 8192 x 8192 in memory, as Megatron's kernels of 2022 have them, are no part of
+    a model of Hugging Face; what a file says of attention stands."""
+    named = f"{FACTORY}deepspeed: ds_z{stage}_config.json\n"
+    accelerated = (
+        "distributed_type: DEEPSPEED\nmixed_precision: bf16\n"
+        f"deepspeed_config: {{zero_stage: {stage}}}\nnum_processes: 8\n"
+    )
+    for text in (named, accelerated):
+        made = bridge.read_file("a.yaml", text)
+        assert made.tables["job"]["framework"] == "megatron-deepspeed"
+        assert made.tables["job"]["attention_kernel"] == "fa2"
+        assert made.tables["software"]["loss"] == "eager"
+        assert any("ZeRO-0 and 1 of today" in note for note in made.notes)
+    eager = bridge.read_file("a.yaml", f"{named}flash_attn: disabled\n")
+    assert eager.tables["job"]["attention_kernel"] == "unfused"
+
+
+def test_deepspeeds_zero_1_is_about_as_fast_as_fsdp_without_gathers(
+    shell: Shell, tmp_path: Path
+) -> None:
+    seconds = {}
+    for stage in (1, 2):
+        path = tmp_path / f"z{stage}.yaml"
+        text = FACTORY.replace("2048", "8192")
+        path.write_text(f"{text}deepspeed: ds_z{stage}.json\n")
+        out = shell(
+            f"predict {path} --on 8xh200-sxm --microbatch 1 --json"
+        ).out
+        seconds[stage] = json.loads(out)["step_time_s"]
+    assert abs(seconds[1] / seconds[2] - 1.0) < 0.2
 
 
 def test_the_example_of_one_gpu_fits_where_it_ran(

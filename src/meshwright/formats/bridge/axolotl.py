@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 
 from ...describe.read import brief
-from .deepspeed import PROFILES
 from .keys import NO, YES, Keys
 from .shared import (
     COPIES,
@@ -28,6 +27,8 @@ STAGE = re.compile(r"(?:zero|z|stage)[-_]?([0-3])(?!\d)")
 
 
 ZERO3 = 3
+SHARDED = (2, ZERO3)
+"""Stages that shard gradients, as FSDP does."""
 AS_FSDP = "DeepSpeed's ZeRO-3 of today has no profile: that of PyTorch's FSDP is taken"
 """Its profile is that of DeepSpeed 0.4 (2021) with Megatron's kernels, which waits for all gathers.
 Since then ZeRO-3 overlaps by default (DeepSpeed@1b88ac36, runtime/zero/config.py,
@@ -48,7 +49,7 @@ def deepspeed_stage(k: Keys, key: str) -> int:
         k.unreadable(key, f"{brief(file)}: give --zero, or read that file")
         return 0
     stage = int(named[1])
-    runs_on(k, "fsdp" if stage == ZERO3 else PROFILES[stage])
+    runs_on(k, "fsdp" if stage in SHARDED else "deepspeed")
     if stage == ZERO3:
         k.notes.append(AS_FSDP)
     return stage

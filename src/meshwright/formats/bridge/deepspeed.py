@@ -16,13 +16,6 @@ OWN = (
 )
 AUTO = "auto"
 """Left to transformers, which fills it in from the script's arguments."""
-PROFILES = {
-    0: "megatron-deepspeed",
-    1: "megatron-deepspeed",
-    2: "fsdp",
-    3: "deepspeed-zero3",
-}
-"""Stage -> the profile of the software; the nearest where DeepSpeed's own is not measured."""
 
 
 class DeepSpeed(Tool):
