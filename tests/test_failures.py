@@ -44,6 +44,14 @@ def test_dalys_interval_is_the_optimum_within_a_hundredth(
     )
 
 
+@pytest.mark.parametrize("ratio", [2.0, 3.0])
+def test_checkpoints_as_long_as_two_failures_apart_are_as_rare_as_failures(
+    ratio: float,
+) -> None:
+    """Daly 2006, equation 37: M where delta is 2 M or more."""
+    assert interval(ratio * 1e4, 1e4) == 1e4
+
+
 def test_the_exact_optimum_is_one() -> None:
     tau = exact(10.0, 1e3)
     best = goodput(1e3, 10.0, tau, 5.0)

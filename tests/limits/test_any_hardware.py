@@ -65,7 +65,13 @@ def on_nvl72(size: int) -> Scenario:
 
 def test_of_72_chips_those_are_used_that_divide() -> None:
     rack = on_nvl72(72)
-    for chips, used in ((2**12, 64), (9 * 2**9, 72), (3 * 2**9, 64), (16, 16)):
+    for chips, used in (
+        (2**12, 64),
+        (9 * 2**9, 72),
+        (3 * 2**9, 64),
+        (16, 16),
+        (75, 25),
+    ):
         assert levels_of(rack, float(chips)) == (used,)
     s = shape(rack.law, np.array([12288.0, 53248.0]))
     chips, endless = np.array([2.0**12, 2.0**13]), np.full(2, np.inf)

@@ -82,6 +82,12 @@ def test_smallest_cluster_and_largest_run_are_inverse() -> None:
         smallest_cluster(H100, 1e9)
 
 
+def test_the_largest_run_is_the_last_that_can_be_trained() -> None:
+    (line,) = limits("h100", smooth=False).lines
+    assert line.largest
+    assert line.largest.flops == max(p.flops for p in line.curve.points)
+
+
 def test_the_shares_of_figure_7() -> None:
     """H100 dense: pipeline gives way to data parallelism."""
     shares = [parallelism_split(p) for p in curve(H100).points]

@@ -40,6 +40,7 @@ def test_a_transformer_of_a_law() -> None:
     assert parameters(model) == pytest.approx(12 * 12288**2 * 192, rel=0.02)
     by_law = 2**22 * (flops / 3e23) ** (1 / 6) / 2048
     assert batch == pytest.approx(by_law, rel=0.2)
+    assert model.moe is None
     sparse = transformer(preset("h100/sparse").law, 12288.0, Realism())
     assert sparse.moe and (sparse.moe.experts, sparse.moe.top_k) == (8, 1)
 

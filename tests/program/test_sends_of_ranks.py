@@ -10,6 +10,7 @@ from meshwright.program.messages import (
     between_stages,
     carried_out,
     expert_axis,
+    of_replicas,
     sent_by_rank,
 )
 
@@ -55,6 +56,23 @@ def test_replicas_of_experts_have_a_group_of_their_own_unless_it_is_another(
 ) -> None:
     """A group of all ranks of a run is one, whatever axis spans it."""
     assert expert_axis(layout) == axis
+
+
+def test_experts_are_shared_out_among_their_own_replicas() -> None:
+    """Mixtral on four devices, half the experts on each: their gradients are summed over the two
+    that have the same, all others over four; three matrices of each of four experts."""
+    job = Job(
+        "mixtral-8x7b",
+        "4xh100-sxm",
+        4,
+        cut("dp4 ep2 zero0"),
+        framework="meshwright",
+    )
+    sent = of_replicas(carried_out(job), 0, 1, 0)
+    size = 4 * 3 * 4096 * 14336 * 4
+    assert sent["all_reduce", "edp", size] == 32
+    assert {b for _, axis, b in sent if axis == "edp"} == {size}
+    assert sum(n for (_, axis, _), n in sent.items() if axis != "edp") == 34
 
 
 def test_messages_of_a_step_counted_on_paper() -> None:

@@ -13,7 +13,7 @@ from meshwright import Model
 from meshwright.catalog import cluster, model
 from meshwright.describe.assumptions import BOOK_SUM
 from meshwright.roofline import schemes
-from meshwright.roofline.mesh import mesh
+from meshwright.roofline.mesh import bandwidth, mesh, ring
 from meshwright.roofline.queries import EXACT, roofline
 from meshwright.roofline.splits import (
     best,
@@ -188,6 +188,21 @@ def test_all_of_a_roofline():
     assert data["whole"][0]["edition"] == "sum"
     assert data["effective_width"] == 28672
     assert data["tokens_per_chip"] == pytest.approx(467.6, abs=0.1)
+
+
+def test_a_context_ring_goes_one_way_whether_it_closes_or_not():
+    """n - 1 of n parts pass a chip at the rate of one direction of its link."""
+    on = asked(LLAMA, "4096xbook-tpu-v5p", 1e6).mesh
+    size = on.shape[on.nearest]
+    one_way = on.dims[on.nearest].bandwidth / 2
+    for n in (2, size // 2, size):
+        passed = bandwidth(on, ring(on, n)) * (n - 1) / n
+        assert passed == pytest.approx(one_way, rel=1e-3)
+
+
+def test_on_switches_each_group_has_the_links_of_one_axis():
+    (one,) = roofline(LLAMA, cluster("1024xbook-h100"), 4e6).theory
+    assert (one.m_x, one.m_y) == (1, 1)
 
 
 def test_pods_experts_and_lines_are_in_the_result():

@@ -19,6 +19,7 @@ MIXES = [
     (0.1, 1.0, 0.05),
     (0.1, 0.7, 0.8),
     (3.0, 2.0, 1.0),
+    (2.0, 1.0, 1.5),  # I is the shortest, and W no longer than F
 ]
 GRID = [
     (p, m) for p in (1, 2, 3, 4, 5, 8) for m in [*range(1, 2 * p + 3), 5 * p]

@@ -14,12 +14,15 @@ from meshwright.prediction.recorded import Recorded, contributions
 from meshwright.schedule import SCHEDULES, get
 from meshwright.schedule.longest import longest
 from meshwright.schedule.partition import LayerDeal, StagePartition
+from meshwright.schedule.replay_program import replay_program
 from meshwright.schedule.replays import Paths, replayed
 from meshwright.schedule.sends import StageSends
 from meshwright.schedule.stage_costs import PassSeconds, StageCosts
 from meshwright.schedule.timeline import timeline_of_order
 from meshwright.schedule.types import Action, Costs, Order
 from run_of_steps import step_in_run_s
+
+ALL_HELD = ("gpipe", "breadth-first")
 
 
 @pytest.mark.parametrize("name", SCHEDULES)
@@ -185,6 +188,18 @@ def test_many_microbatches_are_as_many_rounds_more() -> None:
     for m in (50, 301, 1000):
         found = longest(get("1f1b"), 3, m, 1, seconds, np.zeros((1, 2)))
         assert found == pytest.approx((m + 2) * 3.0)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [n for n, s in SCHEDULES.items() if not s.costed and n not in ALL_HELD],
+)
+def test_ten_times_the_microbatches_are_no_more_actions(name: str) -> None:
+    """The group that repeats is run again; where all microbatches are held there is none."""
+    kind = get(name)
+    v = min(int(kind.chunks(2)), 2)
+    few, many = (replay_program(kind, 4, m, v)[0] for m in (96, 960))
+    assert len(few.before) == len(many.before)
 
 
 @pytest.mark.parametrize("name", ["gpipe", "1f1b", "zb-h2", "zbv", "dualpipe"])

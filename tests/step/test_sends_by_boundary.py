@@ -167,3 +167,6 @@ def test_ranks_that_wait_for_what_they_send(p: int, near: int) -> None:
         ahead = p - 1 if kind % 2 else 1
         slack = 3 * max(hops) + ahead * end.total + 1e-6
         assert exact[0] <= closed(m) * (1 + 1e-9) <= exact[0] + slack
+        # one microbatch goes through all stages and back, and waits for none
+        way = sum(x.total for x in passes) + 2 * sum(hops)
+        assert closed(1) == pytest.approx(way)
