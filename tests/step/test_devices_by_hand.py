@@ -312,6 +312,24 @@ def test_no_order_is_shorter_than_what_a_search_takes_for_it(
     assert seen > 3
 
 
+@pytest.mark.parametrize(
+    ("way", "m", "seconds"),
+    [("1f1b", 4, (4 + 3) * 3.0), ("zb-h1", 1, 4 * 2.25 + 0.75)],
+)
+def test_of_equal_stages_what_a_search_takes_is_the_replay(
+    way: str, m: int, seconds: float
+) -> None:
+    """Of four devices (m + p - 1)(F + B); of one microbatch all F and I, and one W, which is 0.75 s
+    of a layer's 3: attention's scores have no weights."""
+    job = a_job(cut(f"pp4 {way}"), replace(MODEL, layers=4), overlap=ORDER)
+    job = replace(job, batch=m)
+    clock = clock_of(job)
+    cost = model_cost(job, job.layout, clock)
+    for replay in (False, True):
+        found = steps.step(job, job.layout, cost, clock, replay=replay)
+        assert found.total == pytest.approx(seconds)
+
+
 TWICE = PassSeconds(2.0, 3.0, 1.0)
 
 
