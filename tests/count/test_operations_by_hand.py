@@ -20,6 +20,7 @@ from meshwright.count.local import Local, moved_gradient_bytes
 from meshwright.count.work import Op, Product
 from meshwright.describe.assumptions import REALISTIC, Counting
 from meshwright.describe.cluster import Cluster
+from meshwright.describe.framework import frameworks
 from meshwright.describe.job import PRECISIONS, Job
 from meshwright.describe.layers import kinds
 from meshwright.describe.layout import Layout
@@ -1138,7 +1139,8 @@ def test_embedding_head_and_loss() -> None:
     assert first.weights == (512 + 50) * D
     bare = replace(LLAMA, final_norm=False)
     assert vocabulary.head(Local.of(job(bare), layout))[0].weights == 0
-    assert vocabulary.rows(job(replace(LLAMA, vocab=1001)), layout.tp) == 501
+    odd = replace(LLAMA, vocab=1001)
+    assert vocabulary.rows(odd, None, layout.tp) == 501
     for none in (replace(LLAMA, vocab=0), LLAMA):
         without = job(none, vocabulary=none is not LLAMA)
         assert vocabulary.embedding(Local.of(without, layout)) == []
@@ -1327,9 +1329,7 @@ def test_megatron_pads_the_vocabulary_of_each_rank(
 ) -> None:
     """Rows are a multiple of 128, or of what the model says, times tp; others cut what there is."""
     of = replace(LLAMA, vocab=50257, vocab_multiple=multiple)
-    layout = Layout(tp=tp, dp=1)
-    of_program = Job(of, f"{tp}xa100-80", 8, framework=framework)
-    assert vocabulary.rows(of_program, layout.tp) == expected
+    assert vocabulary.rows(of, frameworks()[framework], tp) == expected
 
 
 def test_a_rank_that_gathers_tokens_picks_the_copies_of_its_experts() -> None:

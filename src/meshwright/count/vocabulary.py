@@ -7,8 +7,9 @@ partial results are summed. The loss works on fp32 logits; only three numbers a 
 
 from __future__ import annotations
 
-from ..describe.job import Job
+from ..describe.framework import Framework
 from ..describe.loss import losses
+from ..describe.model import Model
 from ..num import Num, ceil_div
 from . import blocks, traced
 from .blocks import FP32, Matrix
@@ -18,20 +19,19 @@ from .parallel import Entry, collectives, column_parallel, norm
 from .work import LOSS, Message, Op, Pass, also_sent
 
 
-def rows(job: Job, tp: Num) -> Num:
+def rows(model: Model, profile: Framework | None, tp: Num) -> Num:
     """Vocabulary rows a tp rank holds: V padded to a multiple of `vocab_multiple`, over tp and
     rounded up; or each rank's are such a multiple (`Framework.vocabulary_rows`).
     """
-    m, by = job.model, job.profile
-    if not (by and by.vocabulary_rows):
-        return ceil_div(m.padded_vocab, tp)
-    each = m.vocab_multiple or by.vocabulary_rows
-    return ceil_div(m.vocab, each * tp) * each
+    if not (profile and profile.vocabulary_rows):
+        return ceil_div(model.padded_vocab, tp)
+    each = model.vocab_multiple or profile.vocabulary_rows
+    return ceil_div(model.vocab, each * tp) * each
 
 
-def table_parameters(job: Job, tp: Num) -> Num:
+def table_parameters(model: Model, profile: Framework | None, tp: Num) -> Num:
     """Parameters of the embedding's rows on a tp rank."""
-    return rows(job, tp) * float(job.model.embedded)
+    return rows(model, profile, tp) * float(model.embedded)
 
 
 def embedding(local: Local) -> list[Op]:
@@ -50,7 +50,7 @@ def embedding(local: Local) -> list[Op]:
     gather, reduce = collectives(local.layout, x * act)
     positions = (m.position_rows or m.seq) if m.positions == "learned" else 0
     whole = (positions + m.token_types) * local.part(m.embedded)
-    weights = table_parameters(local.job, local.tp) + whole
+    weights = table_parameters(m, local.profile, local.tp) + whole
     step = Pass(0.0, 0.0, 2 * x * act + x * wgt)
     look_up = Op(
         "embedding",
@@ -63,7 +63,7 @@ def embedding(local: Local) -> list[Op]:
         step._replace(
             comm=gather,
             kernel="embedding backward",
-            sizes=(local.tokens, m.embedded, rows(local.job, local.tp)),
+            sizes=(local.tokens, m.embedded, rows(m, local.profile, local.tp)),
         ),
         weights=weights,
     )
@@ -109,7 +109,7 @@ def head(local: Local) -> list[Op]:
         return beside
     width = m.embedded if m.traced else m.head_width or m.hidden
     gather, _ = collectives(local.layout, local.tokens * width * act)
-    V = rows(local.job, local.tp)
+    V = rows(m, local.profile, local.tp)
     narrow = bool(local.profile and local.profile.logits_quantised)
     logits = column_parallel(
         local,

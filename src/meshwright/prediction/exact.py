@@ -23,9 +23,8 @@ from ..step import (
     uses_schedule_order,
 )
 
-if (
-    TYPE_CHECKING
-):  # it loads slowly, and a step without a pipeline does without
+# it loads slowly, and a step without a pipeline does without
+if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 

@@ -235,9 +235,9 @@ class PipelineRank:
     @property
     def gradients(self) -> Num:
         """Parameters whose gradients lie there in fp32 after a backward pass of every chunk."""
-        foreign = vocabulary.table_parameters(self.job, self.layout.tp) * (
-            self.layout.tp - 1.0
-        )
+        foreign = vocabulary.table_parameters(
+            self.job.model, self.job.profile, self.layout.tp
+        ) * (self.layout.tp - 1.0)
         whole = sum(self.owned) + self.share.embedding * foreign
         if not cuts(self.layout.zero, "gradients"):
             return whole

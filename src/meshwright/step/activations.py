@@ -116,7 +116,9 @@ def logits(local: Local) -> Num:
     model = local.model
     if not (model.vocab and local.counting.vocabulary):
         return 0.0
-    number = local.tokens * vocabulary.rows(local.job, local.tp)
+    number = local.tokens * vocabulary.rows(
+        local.model, local.profile, local.tp
+    )
     return number * (1.0 + model.mtp_layers)
 
 
@@ -146,7 +148,10 @@ def head_bytes(local: Local, cost: ModelCost) -> NamedBytes:
         back = number * act + cost.boundary + beside
         bytes_["gradient of the head's input"] = maximum(back - lost, 0.0)
     if how.dummy_weight_gradients and local.model.vocab:
-        rows = vocabulary.rows(local.job, local.tp) * local.model.hidden
+        rows = (
+            vocabulary.rows(local.model, local.profile, local.tp)
+            * local.model.hidden
+        )
         bytes_["placeholder of the head's gradient"] = rows * local.wgt
     return bytes_
 

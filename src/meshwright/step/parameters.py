@@ -100,7 +100,9 @@ def end_parameters(
         )
     elif job.model.mtp_layers and job.how.count.vocabulary:
         copies = share.head * (1.0 - share.embedding)
-        dense = dense + copies * vocabulary.table_parameters(job, layout.tp)
+        dense = dense + copies * vocabulary.table_parameters(
+            job.model, job.profile, layout.tp
+        )
     return Parameters(dense, 0.0)
 
 
@@ -121,4 +123,4 @@ def tied_parameters(job: Job, layout: Layout) -> Num:
     """
     if not (job.model.tied_embeddings and job.how.count.vocabulary):
         return 0.0
-    return vocabulary.table_parameters(job, layout.tp)
+    return vocabulary.table_parameters(job.model, job.profile, layout.tp)

@@ -120,15 +120,12 @@ def gather_messages(
     ]
 
 
-def sums_in_fp32(job: Job) -> bool:
-    """Replicas sum narrower gradients in fp32 (`Framework.reduction_numbers`)."""
-    wide = job.profile is not None and job.profile.reduction_numbers == "fp32"
-    return wide and job.gradient_bytes < FP32
-
-
 def reduced_bytes(job: Job) -> float:
-    """Bytes of a gradient while replicas sum it."""
-    return FP32 if sums_in_fp32(job) else job.gradient_bytes
+    """Bytes of a gradient while replicas sum it: at least those of fp32 where they sum in fp32
+    (`Framework.reduction_numbers`), else those that are kept.
+    """
+    wide = job.profile is not None and job.profile.reduction_numbers == "fp32"
+    return max(job.gradient_bytes, FP32) if wide else job.gradient_bytes
 
 
 def bucket_copies(
@@ -140,7 +137,7 @@ def bucket_copies(
 
     Source: Aleph-Alpha/scaling@01b9d21, core/optimizer/allreduce.py (bytes: count of this project).
     """
-    if not sums_in_fp32(job):
+    if reduced_bytes(job) == job.gradient_bytes:
         return NOTHING
     each = 8.0 * job.gradient_bytes + 2.0 * FP32
     seconds = weights.total * each / clock.rates.memory
@@ -269,7 +266,10 @@ def tied_gradient_sync(
     apart = share.embedding * (1.0 - share.head)
     if not anywhere(apart):
         return NOTHING
-    table = table_parameters(job, layout.tp) * job.gradient_bytes
+    table = (
+        table_parameters(job.model, job.profile, layout.tp)
+        * job.gradient_bytes
+    )
     if count.tied_gradients == "shards" and cuts(layout.zero, "optimizer"):
         table = table / (high or layout).shards
     one = clock.fabric.load("all_reduce", table * apart, layout.group("ends"))
