@@ -110,6 +110,12 @@ def test_messages_of_a_step(zero: int, messages: float) -> None:
     assert found["dp_comm"] == pytest.approx(REPLICAS * LAYERS * messages)
 
 
+def test_groups_between_the_measured_ones_are_not_noted() -> None:
+    """Of 1 and 64 ranks."""
+    notes = on_cpu(Layout(dp=REPLICAS, zero=1), 3).notes
+    assert not any("measured range: ranks" in note for note in notes)
+
+
 @pytest.mark.parametrize(
     ("zero", "copies"), [(0, 2), (1, 1 + 1), (2, 1 + 3), (3, 6 + 3)]
 )

@@ -101,3 +101,15 @@ def test_building_blocks(p: int) -> None:
             assert len({*row.tolist()}) == 4
         late = {half: 3 * (p % 2 == 0), v_min: 2 * (p % 3 == 0)}[block]
         assert slots[0, 2] == slots[0, 1] + 1 + late
+
+
+@pytest.mark.parametrize(("p", "m"), [(2, 1), (2, 2), (3, 4), (4, 2)])
+def test_few_microbatches_of_a_v_go_in_the_order_of_more(
+    p: int, m: int
+) -> None:
+    """That of 2 p - 1, without those that do not exist."""
+    order = get("zbv").order
+    some = [
+        [a for a in row if a.microbatch < m] for row in order(p, 2 * p - 1, 2)
+    ]
+    assert order(p, m, 2) == some

@@ -30,7 +30,7 @@ from meshwright.step.microbatch import (
     model_with_recomputation,
     with_recomputation,
 )
-from meshwright.step.parameters import Parameters
+from meshwright.step.parameters import Parameters, end_units
 from meshwright.step.weights import WeightSync, weight_sync
 
 GB = 1e9
@@ -177,6 +177,19 @@ def test_two_layers_and_the_ends_are_gathered() -> None:
         in_use(3, layout, one, model_cost(layer()))["whole weights in use"]
         == 20
     )
+
+
+def test_ends_that_are_units_of_their_own_come_and_go_apart() -> None:
+    """The embedding's 1,000 parameters before the first layer, the head's 2,000 with the last; no
+    experts."""
+    job = replace(
+        a_job(cut("dp4 zero3")),
+        assumptions="realistic",
+        framework="torchtitan",
+    )
+    both = ModelShare((4.0, 0.0), 1.0, 1.0, 1.0)
+    found = end_units(job, job.layout, model_cost(layer()), both)
+    assert found == (Parameters(1000.0, 0.0), Parameters(2000.0, 0.0))
 
 
 def test_what_no_replica_shares_is_not_gathered() -> None:
