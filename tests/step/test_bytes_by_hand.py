@@ -18,7 +18,7 @@ from meshwright.cost.layer import LayerCost, Redo, Redone
 from meshwright.cost.load import Load
 from meshwright.count.local import Local
 from meshwright.describe.assumptions import REALISTIC, MemoryCount
-from meshwright.describe.framework import framework
+from meshwright.describe.framework import framework as framework_named
 from meshwright.describe.holding import Holding
 from meshwright.describe.job import Job
 from meshwright.describe.layout import Layout
@@ -186,7 +186,7 @@ def test_ends_that_are_units_of_their_own_come_and_go_apart() -> None:
     job = replace(
         a_job(cut("dp4 zero3")),
         assumptions=REALISTIC,
-        framework=framework("torchtitan"),
+        framework=framework_named("torchtitan"),
     )
     both = ModelShare((4.0, 0.0), 1.0, 1.0, 1.0)
     found = end_units(job, job.layout, model_cost(layer()), both)
