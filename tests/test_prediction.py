@@ -54,13 +54,13 @@ def test_a_step_is_counted_once_whether_it_fits_or_not(
 ) -> None:
     """The note on what does not fit changes nothing that was computed."""
     counted = []
-    count = module.microbatch
+    count = module.count_microbatch
 
     def once(*args: Any, **how: Any) -> Any:
         counted.append(args)
         return count(*args, **how)
 
-    monkeypatch.setattr(module, "microbatch", once)
+    monkeypatch.setattr(module, "count_microbatch", once)
     for zero, fits in ((3, True), (0, False)):
         layout = Layout(dp=64, zero=zero, recompute="full")
         p = predict(Job("llama3-8b", "64xh100-sxm", 64), layout)

@@ -815,13 +815,13 @@ def test_what_a_layer_costs_is_worked_out_once_for_a_prediction(
     asked: list[object] = []
     for name in ("prediction.result", "step.microbatch"):
         module = importlib.import_module(f"meshwright.{name}")
-        count = module.microbatch
+        count = module.count_microbatch
 
         def counted(*args: object, count=count, **more: object) -> object:
             asked.append(args)
             return count(*args, **more)
 
-        monkeypatch.setattr(module, "microbatch", counted)
+        monkeypatch.setattr(module, "count_microbatch", counted)
     question = {**QUESTION, "batch": "531000"}  # to be rounded, which is noted
     layout = {"tp": 2, "pp": 2, "zero": 1}
     told = answers.answer_predict(
