@@ -12,7 +12,7 @@ from cyclopts import Parameter
 
 from ..errors import BadInput, command
 from .calibrate import positive_numbers
-from .command import Answer, Price, verb, word
+from .command import JOB_TABLES, Answer, Price, verb, word
 from .jobs import read_job
 from .steps import words_of_command
 
@@ -39,11 +39,7 @@ Take = Annotated[
 
 
 @verb(
-    "model",
-    "cluster",
-    "job",
-    "software",
-    "layout",
+    *JOB_TABLES,
     writes=".diff or .patch, which changes the run's file",
 )
 def advise(

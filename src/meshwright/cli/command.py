@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 VERBS: dict[str, Callable[[], Callable[..., int]]] = {}
 """Name of a command -> what makes the function that the parser takes."""
 RESULT = Group("Result", sort_key=1)
+JOB_TABLES = ("model", "cluster", "job", "software", "layout")
+"""Tables whose fields are options of a verb that takes a job, in the order of its help."""
 GROUPS = {
     name: Group(name.capitalize(), sort_key=i)
-    for i, name in enumerate(
-        ("model", "cluster", "job", "software", "layout"), 2
-    )
+    for i, name in enumerate(JOB_TABLES, 2)
 }
 GROUPS["train"] = Group(
     "Training",

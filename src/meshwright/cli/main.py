@@ -34,6 +34,7 @@ from . import (  # noqa: F401, their verbs register themselves
     train,
 )
 from .command import (
+    JOB_TABLES,
     VERBS,
     Answer,
     Column,
@@ -162,11 +163,7 @@ def refuse(
 
 
 @verb(
-    "model",
-    "cluster",
-    "job",
-    "software",
-    "layout",
+    *JOB_TABLES,
     writes=".json, .toml (the job), .png or .svg (bars)",
 )
 def predict(
@@ -213,11 +210,7 @@ def predict(
 
 
 @verb(
-    "model",
-    "cluster",
-    "job",
-    "software",
-    "layout",
+    *JOB_TABLES,
     layout="constraints",
     writes=".json, .csv, .png or .svg (curves); two fields: .jsonl, which continues from there",
 )
@@ -293,11 +286,7 @@ def sweep(
 
 
 @verb(
-    "model",
-    "cluster",
-    "job",
-    "software",
-    "layout",
+    *JOB_TABLES,
     without=("tokens",),
     writes=".json (a trace for ui.perfetto.dev), .csv (order for torch.distributed), .png or .svg"
     " (Gantt)",

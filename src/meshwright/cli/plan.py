@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from ..errors import BadInput
 from . import steps
 from .command import (
+    JOB_TABLES,
     AgainstLayout,
     Answer,
     AssumptionSets,
@@ -29,11 +30,7 @@ from .trained import not_trained
 
 
 @verb(
-    "model",
-    "cluster",
-    "job",
-    "software",
-    "layout",
+    *JOB_TABLES,
     "train",
     layout="constraints",
     without=("placement",),

@@ -11,7 +11,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from ..errors import BadInput, command
-from .command import Answer, verb
+from .command import JOB_TABLES, Answer, verb
 
 OURS = {"model_type", "cluster", "layout"}
 """Keys of a config.json of Hugging Face, and tables of a JOB.toml."""
@@ -27,11 +27,7 @@ TheirFile = Annotated[
 
 
 @verb(
-    "model",
-    "cluster",
-    "job",
-    "software",
-    "layout",
+    *JOB_TABLES,
     writes="the job as .toml",
 )
 def read(
