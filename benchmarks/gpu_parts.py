@@ -160,7 +160,7 @@ def collective(
 ) -> list[Row]:
     """(collective, ranks, bytes, seconds, seconds by the law) of each size."""
     wanted = Wanted(device, (), (ranks,), quick=device == "cpu")
-    fabric = Fabric.of(network, REALISTIC.network)
+    fabric = Fabric.from_network(network, REALISTIC.network)
     group = (float(ranks), *(1.0 for _ in network.dims[1:]))
     rows: list[Row] = []
     measure = partial(measure_collective, wanted, kind)

@@ -25,7 +25,7 @@ from meshwright.prediction.prediction import predict
 from meshwright.prediction.replay import replay, timeline
 from meshwright.schedule import SCHEDULES
 from meshwright.schedule import get as schedule_named
-from meshwright.step import StepCosts, clock_of, model_cost, step
+from meshwright.step import StepCosts, clock_of, model_cost, whole_step
 from refusals import refusal
 
 LAYERS_ONLY = replace(FREE, count=replace(FREE.count, vocabulary=False))
@@ -255,7 +255,9 @@ def test_a_prediction_replays_stages_that_differ(
     exact = replay(p)
     assert exact.closed_s == pytest.approx(exact.exact_s, rel=1e-9)
     assert sum(p.time_s.values()) == pytest.approx(p.step_time_s, rel=1e-12)
-    bound = step(p.job, p.layout, model_cost(p.job, p.layout)).pipeline.total
+    bound = whole_step(
+        p.job, p.layout, model_cost(p.job, p.layout)
+    ).pipeline.total
     assert bound <= (1 + 1e-9) * exact.exact_s
     assert p.term.value == pytest.approx(p.step_time_s, rel=1e-9)
 

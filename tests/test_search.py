@@ -18,7 +18,7 @@ from meshwright.describe.job import Job
 from meshwright.describe.model import Model, MoE
 from meshwright.describe.network import Dim, Network
 from meshwright.search import Space, brute, search
-from meshwright.step import model_cost, step
+from meshwright.step import model_cost, whole_step
 from plain_loop import loop, seconds_of
 from refusals import refusal
 from spaces import hybrid, random_job
@@ -163,7 +163,7 @@ def test_any_number_of_chips() -> None:
         best = search(job, Space(relaxed=True), 1)
         layout = best.layouts[0]
         assert layout.chips <= chips
-        one = step(job, layout, model_cost(job, layout))
+        one = whole_step(job, layout, model_cost(job, layout))
         assert seconds_of(job, best.rows[0]) == pytest.approx(
             float(one.total), rel=1e-12
         )

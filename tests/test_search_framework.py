@@ -17,7 +17,7 @@ from meshwright.layout.stages import schedule_of
 from meshwright.program.least import least_bytes
 from meshwright.program.resident import fullest, peaks
 from meshwright.search import Space, brute, plan, search
-from meshwright.step import model_cost, oom, step
+from meshwright.step import model_cost, oom, whole_step
 from plain_loop import chance_to_fit, every_layout, loop
 from refusals import refusal
 from spaces import bare, random_job, with_memory
@@ -185,7 +185,7 @@ def test_what_is_shown_is_walked(seed: int) -> None:
             use = sum(fullest(peaks(job, layout)).values())
             bound = float(least_bytes(job, layout, parts, schedule_of(layout)))
             assert bound <= use * (1 + 1e-9)
-            seconds = float(step(job, layout, parts).total)
+            seconds = float(whole_step(job, layout, parts).total)
             if use <= oom.limit(job):
                 walks.append((seconds / chance_to_fit(job, use), use))
             else:

@@ -11,7 +11,7 @@ from meshwright.describe.layout import Layout
 from meshwright.describe.slices import axes
 from meshwright.prediction.replay import replay
 from meshwright.search import Plan, Space, brute, search
-from meshwright.step import model_cost, step
+from meshwright.step import model_cost, whole_step
 from plain_loop import every_layout, seconds_of
 from spaces import bare, random_job
 
@@ -94,7 +94,7 @@ def test_both_numbers_are_shown() -> None:
     )
     for p in answers:
         one = replay(p)
-        s = step(p.job, p.layout, model_cost(p.job, p.layout))
+        s = whole_step(p.job, p.layout, model_cost(p.job, p.layout))
         in_order = one.exact_s + s.outside + s.update
         # a device that has to wait for its own gradients may be the last one to end, whatever the
         # order

@@ -53,7 +53,10 @@ LAWS: Mapping[tuple[str, str], list[str]] = {
 }
 """(joint, option) -> functions that carry it out."""
 ALWAYS: Mapping[str, list[str]] = {
-    "count": ["count.local:moved_gradient_bytes", "count.local:summed_bytes"],
+    "count": [
+        "count.microbatch:moved_gradient_bytes",
+        "count.microbatch:summed_bytes",
+    ],
     "network": ["cost.hop:point_to_point"],
     "overlap": ["cost.overlap:behind", "cost.overlap:outlasting"],
     "memory": ["step.memory:states", "step.oom:risk", "step.oom:most_bytes"],

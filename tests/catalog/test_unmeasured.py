@@ -94,7 +94,9 @@ def test_an_unmeasured_link_is_never_better_than_the_worst_measured() -> None:
     assert min(measured) == links.UNMEASURED
     for network in NETWORKS:
         for dim, rate in zip(
-            network.dims, Fabric.of(network, SET.network).rates, strict=True
+            network.dims,
+            Fabric.from_network(network, SET.network).rates,
+            strict=True,
         ):
             assert rate * dim.shared_by / dim.bandwidth <= (
                 dim.efficiency or min(measured)

@@ -148,7 +148,7 @@ START = (
 
 def machine(numbers: Numbers) -> Fabric:
     """Perlmutter with these numbers; hops and climbs are factors on InfiniBand's."""
-    base = Fabric.of(network("perlmutter"), NetworkTime("nccl"))
+    base = Fabric.from_network(network("perlmutter"), NetworkTime("nccl"))
     near, far = transport("nvlink3-mesh"), transport("infiniband")
     near = replace(near, **{name: numbers[f"near.{name}"] for name in NEAR})
     hops = {
@@ -203,7 +203,7 @@ SHARP = ("sharp_wait", "sharp_mix")
 
 def node(name: str, of: Transport) -> Fabric:
     """A node of that generation with these constants."""
-    base = Fabric.of(network(NETWORKS[name]), NetworkTime("nccl"))
+    base = Fabric.from_network(network(NETWORKS[name]), NetworkTime("nccl"))
     return replace(base, transports=(of, base.transports[1]))
 
 

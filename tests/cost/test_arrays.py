@@ -349,7 +349,7 @@ def test_one_chip_waits_for_nobody() -> None:
 
 def test_a_group_may_be_a_list() -> None:
     """Collectives of plain numbers are remembered by what they are asked, whoever asks."""
-    at = Fabric.of(catalog.network("dgx-h100"), REALISTIC.network)
+    at = Fabric.from_network(catalog.network("dgx-h100"), REALISTIC.network)
     for kind in ("all_reduce", "all_to_all", "ring"):
         one = at.load(kind, 1e9, (8, 4))
         assert at.load(kind, 1e9, [8, 4]) is one

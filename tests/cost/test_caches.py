@@ -18,7 +18,7 @@ from meshwright.layout.placement import placed
 from meshwright.num import cache_key
 
 SET = assumptions("realistic")
-FABRIC = Fabric.of(network("dgx-h100"), SET.network)
+FABRIC = Fabric.from_network(network("dgx-h100"), SET.network)
 EIGHT = placed(Layout(tp=8, dp=1), (8, 1))
 
 

@@ -13,16 +13,16 @@ import pytest
 from nccl_fit import PUBLISHED
 
 from meshwright import Job, Layout, catalog, predict
-from meshwright.cost.dispatch import has_dispatch_kernel, once_a_node
+from meshwright.cost.dispatch_kernels import has_dispatch_kernel, once_a_node
 from meshwright.cost.network import Fabric
 from meshwright.count import moe
-from meshwright.count.local import Local
+from meshwright.count.microbatch import DeviceMicrobatch
 from meshwright.count.model import count_microbatch
 from meshwright.count.reach import Draw, expected_reach
 from meshwright.describe.assumptions import NetworkTime
 from meshwright.describe.software import Software
 
-H100 = Fabric.of(catalog.network("dgx-h100"), NetworkTime("nccl"))
+H100 = Fabric.from_network(catalog.network("dgx-h100"), NetworkTime("nccl"))
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_measured_kernels_of_hybridep(way: str) -> None:
     ):
         n, k, width = int(r["ranks"]), 8, 4096 * 7168 * 2.0
         received = width * n * (1 - (1 - 1 / n) ** k)
-        net = Fabric.of(
+        net = Fabric.from_network(
             catalog.network(
                 "gb200-nvl72" if r["chip"] == "gb200" else "dgx-b200"
             ),
@@ -95,11 +95,15 @@ def test_tokens_that_travel_once_are_copied_once() -> None:
     copies, width = 2 * 4096.0, job.model.hidden * 2
     once = replace(job, software=Software(dispatcher="hybridep"))
     assert (
-        moe.dispatch(Local.of(job, layout), copies, "dispatch").forward.memory
+        moe.dispatch(
+            DeviceMicrobatch.from_layout(job, layout), copies, "dispatch"
+        ).forward.memory
         == 4 * copies * width
     )
     assert (
-        moe.dispatch(Local.of(once, layout), copies, "dispatch").forward.memory
+        moe.dispatch(
+            DeviceMicrobatch.from_layout(once, layout), copies, "dispatch"
+        ).forward.memory
         == (1.75 / 2 + 1) * copies * width
     )
 

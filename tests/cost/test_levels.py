@@ -14,8 +14,8 @@ from meshwright.layout.placement import Nearest
 from meshwright.num import product
 
 HOW = assumptions("epoch-2024").network
-THREE = Fabric.of(network("epoch-h100-superpod"), HOW)
-FLAT = Fabric.of(network("epoch-h100-global-nvlink"), HOW)
+THREE = Fabric.from_network(network("epoch-h100-superpod"), HOW)
+FLAT = Fabric.from_network(network("epoch-h100-global-nvlink"), HOW)
 GROUP = st.tuples(*[st.sampled_from([1, 2, 4, 8, 64])] * 3)
 
 

@@ -66,7 +66,7 @@ GROUPS = st.tuples(
 def test_no_dimension_is_busy_for_longer_than_it_takes(
     net, option, kind, V, group
 ) -> None:
-    load = Fabric.of(net, NetworkTime(option)).load(kind, V, group)
+    load = Fabric.from_network(net, NetworkTime(option)).load(kind, V, group)
     assert load.busy.most <= load.seconds * (1 + 1e-12)
     assert 0 <= load.latency <= load.seconds * (1 + 1e-12)
     if prod(group) == 1:
@@ -78,7 +78,7 @@ def test_no_dimension_is_busy_for_longer_than_it_takes(
 def test_a_floor_holds_for_every_place_and_every_larger_group(
     net, option, kind, V, few, many
 ) -> None:
-    fabric = Fabric.of(net, NetworkTime(option))
+    fabric = Fabric.from_network(net, NetworkTime(option))
     if prod(few) > prod(many):
         few, many = many, few
     nearest: Group = Nearest(dp=prod(few), placement={}, sizes=SIZES).group(
@@ -119,7 +119,7 @@ def test_a_faster_link_is_never_busier(rates, waits, V, i, faster) -> None:
             Dim(str(k), r, w, 4)
             for k, (r, w) in enumerate(zip(speed, waits, strict=True))
         ]
-        return Fabric.of(
+        return Fabric.from_network(
             Network("two", tuple(dims)), NetworkTime("best")
         ).load("all_reduce", V, (4, 4))
 
@@ -141,7 +141,7 @@ HERE = dict.fromkeys(("tp", "cp", "dp", "pp"), (1, 1))
 def test_free_far_hops_have_no_floor() -> None:
     """The defect of the LBL code makes a pipeline that is farther away the faster one."""
     net = Network("two", (Dim("near", 1e10, 1e-6, 4), Dim("far", 1e9, 1e-5)))
-    fabric = Fabric.of(
+    fabric = Fabric.from_network(
         net,
         NetworkTime(
             "ring", hop="mean", algorithm=DefectiveRing(free_hops=True)

@@ -30,7 +30,7 @@ SWITCHED = [
     if len(network(name).dims) > 1
     and all(d.kind in ("switch", "mesh") for d in network(name).dims)
 ]
-FABRICS = {name: Fabric.of(network(name), HOW) for name in SWITCHED}
+FABRICS = {name: Fabric.from_network(network(name), HOW) for name in SWITCHED}
 PERLMUTTER, H100 = FABRICS["perlmutter"], FABRICS["dgx-h100"]
 BYTES = st.floats(1.0, 1e11)
 RANKS = st.sampled_from([1, 2, 3, 4, 6, 8, 12, 16])
@@ -187,7 +187,7 @@ def test_a_faster_link_never_costs_time_with_the_same_choice(
         replace(d, bandwidth=d.bandwidth * (faster if j == i else 1))
         for j, d in enumerate(net.dims)
     )
-    better = Fabric.of(
+    better = Fabric.from_network(
         replace(net, dims=dims), replace(HOW, algorithm=Nccl(seen=net.dims))
     )
     assert better.time(kind, V, group) <= FABRICS[name].time(
@@ -203,7 +203,7 @@ def test_the_gain_of_no_switch_is_above_what_floors_assume() -> None:
 
 def test_a_kind_of_link_that_nobody_knows_is_refused() -> None:
     with refusal("transport 'infinband'.*infiniband"):
-        Fabric.of(
+        Fabric.from_network(
             Network("n", (Dim("a", 1e9, 0.0, transport="infinband"),)), HOW
         ).time("all_gather", 1e6, (2,))
 

@@ -42,7 +42,7 @@ SIZES = (100.0, 9e3, 3e5, 7e6, 2e8, 5e9)
 
 def links(near: Transport = NEAR, dims: tuple[Dim, ...] = DIMS) -> Fabric:
     """A node of 8 and a network of nodes, with these transports."""
-    fabric = Fabric.of(Network("n", dims), NetworkTime("nccl"))
+    fabric = Fabric.from_network(Network("n", dims), NetworkTime("nccl"))
     return replace(fabric, transports=(near, FAR)[: len(dims)])
 
 

@@ -47,7 +47,8 @@ def test_the_catalogue_predicts_perlmutter() -> None:
     """With the rates of the catalogue, in a node too."""
     rows = fit.perlmutter()
     e = fit.errors(
-        rows.predicted(Fabric.of(network("perlmutter"), HOW)), rows.seconds
+        rows.predicted(Fabric.from_network(network("perlmutter"), HOW)),
+        rows.seconds,
     )
     assert np.median(e) <= 0.055
     assert np.median(e[rows.nodes == 1]) <= 0.08
@@ -87,7 +88,7 @@ def machine(name: str) -> Fabric:
     """A network of the catalogue, or of a row."""
     if name == "4 HDR":  # one 200 Gbit/s adapter for two A100
         net = network("dgx-a100")
-        return Fabric.of(
+        return Fabric.from_network(
             replace(
                 net, dims=(net.dims[0], replace(net.dims[1], shared_by=2))
             ),
@@ -96,7 +97,7 @@ def machine(name: str) -> Fabric:
     # 47.67 GB/s between two MI300X, of a link's 64
     if name == "mi300x of two":
         net = network("mi300x-node")
-        return Fabric.of(
+        return Fabric.from_network(
             replace(
                 net,
                 dims=(
@@ -106,7 +107,7 @@ def machine(name: str) -> Fabric:
             ),
             HOW,
         )
-    return Fabric.of(network(name), HOW)
+    return Fabric.from_network(network(name), HOW)
 
 
 def published(which: str) -> list[dict[str, str]]:
@@ -206,7 +207,7 @@ def test_a_network_in_the_words_of_a_run_has_the_same_adapter() -> None:
     net = network("jean-zay-a100")
     far = net.dims[1]
     halves = replace(far, bandwidth=far.bandwidth / 2, shared_by=1)
-    said = Fabric.of(replace(net, dims=(net.dims[0], halves)), HOW)
+    said = Fabric.from_network(replace(net, dims=(net.dims[0], halves)), HOW)
     for g in (1.0, 2.0, 4.0, 8.0):
         assert said.load("all_reduce", 4e9, (g, 4.0)).seconds == (
             pytest.approx(

@@ -24,7 +24,7 @@ FAST, SLOW = 0.7 * 900e9, 0.7 * 100e9
 NEAR, FAR = 2.5e-6, 5e-6
 """Latency of a hop inside and between domains."""
 LBL, CODE = (
-    Fabric.of(network("lbl-b200-nvs64"), how.network)
+    Fabric.from_network(network("lbl-b200-nvs64"), how.network)
     for how in (assumptions("lbl-2024"), LBL_CODE)
 )
 GROUPS = [
@@ -107,7 +107,7 @@ def test_pipeline_hop(near: int, stages: int) -> None:
         else (links - slow) * fast / links
     )
     assert CODE.load("send", V, group).seconds == pytest.approx(code)
-    worst = Fabric.of(
+    worst = Fabric.from_network(
         network("lbl-b200-nvs64"), replace(LBL.how, hop="slowest")
     )
     assert worst.load("send", V, group).seconds == pytest.approx(
@@ -243,7 +243,7 @@ BEYOND_THE_MESH = Dim("far", 50e9, 0.0, efficiency=1.0)
 
 
 def of_dims(*dims: Dim, collective: str = "ring") -> Fabric:
-    return Fabric.of(Network("n", dims), NetworkTime(collective))
+    return Fabric.from_network(Network("n", dims), NetworkTime(collective))
 
 
 @pytest.mark.parametrize("collective", ["ring", "best", "levels", "book"])

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from meshwright.cost import (
-    dispatch,
+    dispatch_kernels,
     fit,
     floors,
     hop,
@@ -47,7 +47,9 @@ def links(
         Dim("node", W0, A0, 8, efficiency=1.0),
         Dim("net", W1, A1, efficiency=1.0),
     )
-    return Fabric.of(Network("n", dims or two), NetworkTime(option, **how))
+    return Fabric.from_network(
+        Network("n", dims or two), NetworkTime(option, **how)
+    )
 
 
 def floats(group: tuple[int, ...]) -> tuple[float, ...]:
@@ -514,7 +516,7 @@ def test_tokens_that_travel_once_to_each_node(group: tuple[int, int]) -> None:
     assert net.load("deepep", 0.0, floats(group), Draw(k))[:2] == (0.0, 0.0)
     bound = net.bound.load("deepep", V, floats(group), Draw(k))
     assert bound[:2] == pytest.approx((token * (n - 1) / n / W0, 0.0))
-    assert bound == dispatch.floor_load(net, V, floats(group), Draw(k))
+    assert bound == dispatch_kernels.floor_load(net, V, floats(group), Draw(k))
 
 
 # What hides.

@@ -27,7 +27,7 @@ from meshwright.cost.layer import (
 )
 from meshwright.cost.load import NOTHING, Busy, Load
 from meshwright.cost.network import Fabric
-from meshwright.count.local import Local
+from meshwright.count.microbatch import DeviceMicrobatch
 from meshwright.count.work import Message, Op, Pass, Product
 from meshwright.describe.assumptions import (
     ChipTime,
@@ -400,7 +400,7 @@ def clock(overlap: Overlap | None = None) -> Clock:
     net = Network("n", (Dim("s", 1.0, 0.5, efficiency=1.0),))
     return Clock(
         chip.rates(at, "bf16", how),
-        Fabric.of(net, NetworkTime("ring")),
+        Fabric.from_network(net, NetworkTime("ring")),
         overlap or Overlap(),
     )
 
@@ -612,14 +612,23 @@ def test_layers_add_and_scale() -> None:
 def test_sizes_on_a_device() -> None:
     job = Job(Model("m", 1, 10, 2, 16, vocab=0, seq=96), NOWHERE, 3)
     layout = Layout(tp=2, cp=4, dp=1, microbatch=3)
-    local = Local.of(job, layout)
-    assert (local.b, local.T, local.tokens, local.shard) == (3, 96, 72, 36)
-    assert (local.tp, local.cp, local.hidden_cut) == (2, 4, False)
+    microbatch = DeviceMicrobatch.from_layout(job, layout)
+    assert (
+        microbatch.b,
+        microbatch.T,
+        microbatch.tokens,
+        microbatch.shard,
+    ) == (3, 96, 72, 36)
+    assert (microbatch.tp, microbatch.cp, microbatch.hidden_cut) == (
+        2,
+        4,
+        False,
+    )
     without = replace(layout, sequence_parallel=False)
-    assert Local.of(job, without).shard == 72
+    assert DeviceMicrobatch.from_layout(job, without).shard == 72
     # all tokens and half of the hidden size
-    cut = Local.of(job, replace(layout, scheme="gspmd"))
-    assert (cut.shard, cut.part(10), local.part(10)) == (
+    cut = DeviceMicrobatch.from_layout(job, replace(layout, scheme="gspmd"))
+    assert (cut.shard, cut.part(10), microbatch.part(10)) == (
         72,
         5,
         10,

@@ -22,7 +22,7 @@ def test_a_reduction_in_the_switch_keeps_its_links_as_long_as_it_takes() -> (
     net = Network(
         "n", (Dim("nvlink", 1e11, 0.0, size=8, efficiency=1.0, reduces=True),)
     )
-    links = Fabric.of(net, LBL.network)
+    links = Fabric.from_network(net, LBL.network)
     slow = Load(1.0, 0.0, Busy((1.0,)))
     found = in_network.in_network_all_reduce(links, 8e9, (8.0,), slow)
     paid = 2 * 8e9 / 1e11 * 7 / 8 / in_network.GAIN
@@ -37,7 +37,7 @@ def test_a_reduction_goes_up_and_down_once_where_there_are_several() -> None:
         Dim("node", 1e11, 1.0, size=8, efficiency=1.0, reduces=True),
         Dim("net", 1e10, 10.0, size=4, efficiency=1.0, reduces=True),
     )
-    links = Fabric.of(Network("n", dims), LBL.network)
+    links = Fabric.from_network(Network("n", dims), LBL.network)
     slow = Load(1e9, 1e9, Busy((1e9, 1e9)))
     for group, hops in (((8.0, 1.0), 2), ((1.0, 4.0), 20), ((8.0, 4.0), 22)):
         found = in_network.in_network_all_reduce(links, 1.0, group, slow)

@@ -20,7 +20,7 @@ A0, W0 = 1e-6, 300e9
 
 def one_switch(option: str, **tables: MeasuredTable) -> Fabric:
     dim = Dim("node", W0, A0, 8, efficiency=1.0, collectives=tables)
-    return Fabric.of(Network("n", (dim,)), NetworkTime(option))
+    return Fabric.from_network(Network("n", (dim,)), NetworkTime(option))
 
 
 def test_bytes_of_measured_kernels_were_moved_while_they_were_measured() -> (
@@ -44,7 +44,7 @@ def test_there_are_no_trees_in_a_node() -> None:
     """Eight ranks of a node whose switch adds up nothing: whatever is chosen takes 14 hops."""
     slow = Transport("slow", inside=True, hop=9e-6, hop_ll=8e-6, ll=0.5)
     dim = Dim("node", W0, A0, 8, efficiency=1.0)
-    net = Fabric.of(Network("n", (dim,)), NetworkTime("nccl"))
+    net = Fabric.from_network(Network("n", (dim,)), NetworkTime("nccl"))
     net = replace(net, transports=(slow,))
     for sent in (1.0, 1e5):
         least = net.bound.load("all_reduce", sent, (8.0,)).seconds

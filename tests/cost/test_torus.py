@@ -265,7 +265,9 @@ def test_arrays_give_what_numbers_give():
 def test_a_group_may_lie_on_its_own_parts_of_the_axes():
     """Every second chip of y, and all of z: the parts are named by their dimension; x is idle."""
     network = Network("t", (dim(4), dim(8, name="y"), dim(4, name="z")))
-    f = Fabric.of(network, replace(BOOK_SUM.network, ring_factor="exact"))
+    f = Fabric.from_network(
+        network, replace(BOOK_SUM.network, ring_factor="exact")
+    )
     z, y = (
         torus.axis(d, 4, stride)._replace(dim=i)
         for i, d, stride in ((2, network.dims[2], 1), (1, network.dims[1], 2))

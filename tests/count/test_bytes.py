@@ -10,7 +10,7 @@ from by_hand import by_hand
 from meshwright import catalog
 from meshwright.cost.shapes import kernel_seconds, rates
 from meshwright.count import vocabulary
-from meshwright.count.local import Local
+from meshwright.count.microbatch import DeviceMicrobatch
 from meshwright.count.work import LOSS, Pass
 from meshwright.describe.assumptions import REALISTIC
 from meshwright.describe.layout import Layout
@@ -58,7 +58,9 @@ def test_a_loss_moves_what_its_code_reads_and_writes(
     )
     loss = next(
         op
-        for op in vocabulary.head(Local.of(job, placed(layout, (tp,))))
+        for op in vocabulary.head(
+            DeviceMicrobatch.from_layout(job, placed(layout, (tp,)))
+        )
         if op.name == "head/loss"
     )
     logits = 128 * 1024 / tp
@@ -79,7 +81,9 @@ def test_a_loss_on_gathered_logits_is_that_of_all_of_them() -> None:
     )
     loss = next(
         op
-        for op in vocabulary.head(Local.of(job, placed(layout, (4,))))
+        for op in vocabulary.head(
+            DeviceMicrobatch.from_layout(job, placed(layout, (4,)))
+        )
         if op.name == "head/loss"
     )
     logits = 128 * 1024

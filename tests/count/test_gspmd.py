@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from meshwright import Job, Layout, Space, plan, predict
 from meshwright.count import model as models
 from meshwright.count import vocabulary
-from meshwright.count.local import Local
+from meshwright.count.microbatch import DeviceMicrobatch
 from meshwright.count.model import layer, operations
 from meshwright.count.work import Message, Op
 from meshwright.describe.assumptions import REALISTIC
@@ -67,8 +67,8 @@ def of(model: Model, layout: Layout, inputs: str = "regathered") -> Job:
 def named(job: Job, layout: Layout) -> dict[str, Op]:
     ops = (
         *layer(job, layout, KIND),
-        *vocabulary.embedding(Local.of(job, layout)),
-        *vocabulary.head(Local.of(job, layout)),
+        *vocabulary.embedding(DeviceMicrobatch.from_layout(job, layout)),
+        *vocabulary.head(DeviceMicrobatch.from_layout(job, layout)),
     )
     return {op.name: op for op in ops}
 
@@ -105,7 +105,7 @@ def test_a_layer_by_hand() -> None:
     # kept: 90 tokens of 16 features in front of norms and, gathered again, of matrices
     for name in ("attention/norm", "attention/qkv", "ffn/norm", "ffn/up"):
         assert ops[name].saved == 90 * 16 * BF16
-    assert Local.of(job, layout).boundary == 90 * 16 * BF16
+    assert DeviceMicrobatch.from_layout(job, layout).boundary == 90 * 16 * BF16
     # a chip's share: shift and scale, biases and positions of 16 features; a quarter of matrices
     weights = {name: op.weights for name, op in ops.items() if op.weights}
     assert weights == {
@@ -232,7 +232,9 @@ def test_while_a_layer_runs_backward_its_input_is_whole() -> None:
     job = Job("llama3-8b", "64xh100-sxm", 64, layout, seq=4096)
     more = 2 * (2 * 4096) * 4096 * BF16
     assert (
-        backward_bytes(Local.of(job, layout), 0.0, 0.0)["gathered over tp"]
+        backward_bytes(DeviceMicrobatch.from_layout(job, layout), 0.0, 0.0)[
+            "gathered over tp"
+        ]
         == more
     )
 

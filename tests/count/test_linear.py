@@ -11,7 +11,7 @@ from meshwright import Job, Layout, predict
 from meshwright.cost.layer import Timer
 from meshwright.cost.shapes import kernel_seconds, rates
 from meshwright.count.linear import linear
-from meshwright.count.local import Local
+from meshwright.count.microbatch import DeviceMicrobatch
 from meshwright.describe.assumptions import REALISTIC, ChipTime
 from meshwright.describe.frozen import with_values
 from meshwright.describe.job import PRECISIONS
@@ -54,7 +54,7 @@ def test_autograd_adds_up_gradients_in_a_pass_of_its_own(
         software=Software(gradients=gradients),
     )
     d_input, d_weight = linear(
-        Local.of(run, Layout(dp=4)), "x", T, K, N
+        DeviceMicrobatch.from_layout(run, Layout(dp=4)), "x", T, K, N
     ).backward.parts
     product, added = d_weight.parts
     assert product.memory == TOKENS + 2 * K * N
@@ -78,7 +78,11 @@ def test_adding_up_takes_what_it_moves_whatever_else_is_fused():
         sum(
             kernel_seconds(
                 linear(
-                    Local.of(of, Layout(dp=4)), "x", tokens, K, N
+                    DeviceMicrobatch.from_layout(of, Layout(dp=4)),
+                    "x",
+                    tokens,
+                    K,
+                    N,
                 ).backward.parts[1],
                 how,
             )
@@ -100,7 +104,7 @@ def test_input_and_weight_gradient_wait_for_memory_each_by_itself():
     layout = placed(Layout(dp=4), run.cluster.sizes)
     timer = Timer(clock_of(run), layout)
     how = timer.clock.rates
-    op = linear(Local.of(run, layout), "x", T, K, N)
+    op = linear(DeviceMicrobatch.from_layout(run, layout), "x", T, K, N)
     arithmetic = how.launch_s + 2 * T * K * N / how.matrix
     d_input = max(arithmetic, (TOKENS + 2 * K * N) / how.memory)
     d_weight = max(arithmetic, (TOKENS + 8 * K * N) / how.memory)
@@ -132,7 +136,9 @@ def test_inputs_of_linear_layers_are_kept_in_low_precision_with_their_scales(
     precision,
 ):
     op = linear(
-        Local.of(job(precision=PRECISIONS[precision]), Layout(dp=1)),
+        DeviceMicrobatch.from_layout(
+            job(precision=PRECISIONS[precision]), Layout(dp=1)
+        ),
         "x",
         T,
         K,
@@ -150,7 +156,7 @@ def test_low_precision_saves_only_on_inputs_of_linear_layers():
 
     def saved(precision):
         ops = megatron_layer(
-            Local.of(
+            DeviceMicrobatch.from_layout(
                 job(precision=PRECISIONS[precision]),
                 placed(Layout(dp=1), (8, 1)),
             ),

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from meshwright import Job, Layout, catalog, predict
-from meshwright.count.local import Local
 from meshwright.count.megatron import megatron_layer
+from meshwright.count.microbatch import DeviceMicrobatch
 from meshwright.count.model import operations, parameters
 from meshwright.count.work import Op
 from meshwright.describe.layers import Kind, kinds
@@ -117,7 +117,9 @@ def test_products_of_a_scan_by_hand(name: str) -> None:
 def ops(name: str, **degrees: int) -> list[Op]:
     job = Job(MODELS[name], "8xh100-sxm", 8)
     layout = placed(Layout(**{"dp": 1, **degrees}), job.cluster.sizes)
-    return megatron_layer(Local.of(job, layout), kinds(job.model)[0])
+    return megatron_layer(
+        DeviceMicrobatch.from_layout(job, layout), kinds(job.model)[0]
+    )
 
 
 @pytest.mark.parametrize("name", ["delta", "mamba2"])
@@ -143,13 +145,15 @@ def test_sparse_attention_reads_the_chosen_keys_only() -> None:
     core = {
         op.name: op
         for op in megatron_layer(
-            Local.of(job, at), Kind(None, False, "sparse", False)
+            DeviceMicrobatch.from_layout(job, at),
+            Kind(None, False, "sparse", False),
         )
     }
     near = {
         op.name: op
         for op in megatron_layer(
-            Local.of(job, at), Kind(16, False, "full", False)
+            DeviceMicrobatch.from_layout(job, at),
+            Kind(16, False, "full", False),
         )
     }
     assert (

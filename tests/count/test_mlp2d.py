@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from meshwright import Job, Layout, Space, plan, predict
-from meshwright.count.local import Local
+from meshwright.count.microbatch import DeviceMicrobatch
 from meshwright.count.mlp2d import block, mlp2d_parameters, training_flops
 from meshwright.count.model import layer
 from meshwright.describe.cluster import NOWHERE
@@ -162,7 +162,9 @@ def test_a_plane_that_carries_it_out_moves_as_many_words(
         "ffn/down": F * D,
     }
     # what lies between layers, on every device of tp_ff
-    assert Local.of(job, layout).boundary == y[0, 0].size * 2
+    assert (
+        DeviceMicrobatch.from_layout(job, layout).boundary == y[0, 0].size * 2
+    )
 
 
 def test_it_is_predicted_and_searched_as_any_scheme() -> None:

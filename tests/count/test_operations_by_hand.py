@@ -16,7 +16,7 @@ import pytest
 
 from by_hand import CHIP, SET
 from meshwright.count import model, optimizer, recompute, vocabulary
-from meshwright.count.local import Local, moved_gradient_bytes
+from meshwright.count.microbatch import DeviceMicrobatch, moved_gradient_bytes
 from meshwright.count.work import Op, Product
 from meshwright.describe.assumptions import REALISTIC, Counting
 from meshwright.describe.cluster import Cluster
@@ -343,7 +343,9 @@ def test_what_is_one_pass_writes_its_gradient_once() -> None:
     assert apart.forward.sizes == (N, D, F / 2)
     one = placed(HERE, (6,))
     alone = replace(job(LLAMA), batch=B)
-    assert moved_gradient_bytes(Local.of(alone, one)) == G, "it only writes it"
+    assert (
+        moved_gradient_bytes(DeviceMicrobatch.from_layout(alone, one)) == G
+    ), "it only writes it"
 
 
 def test_dot_products_of_papers_add_one_number_less() -> None:
@@ -1112,7 +1114,7 @@ def test_embedding_head_and_loss() -> None:
     x, both = N * D, f"{gather(ALL)} {scatter(ALL)}"
     look_up = 2 * x * A + x * W
     check(
-        rows(vocabulary.embedding(Local.of(at, layout))),
+        rows(vocabulary.embedding(DeviceMicrobatch.from_layout(at, layout))),
         {
             "embedding": Row(
                 (0, 0), (0, 0), (look_up, look_up), 0, (512 + T) * D,
@@ -1123,7 +1125,7 @@ def test_embedding_head_and_loss() -> None:
     )  # fmt: skip
     scores, three = N * 512, " ".join([summed(N * 4)] * 3)
     check(
-        rows(vocabulary.head(Local.of(at, layout))),
+        rows(vocabulary.head(DeviceMicrobatch.from_layout(at, layout))),
         {
             "head/norm": norm(S, D, sent=gather(ALL)),
             "head/logits": product(N, D, 512, "", both, S),
@@ -1135,22 +1137,37 @@ def test_embedding_head_and_loss() -> None:
         },
     )  # fmt: skip
     rowed = replace(of, position_rows=50)
-    (first, _) = vocabulary.embedding(Local.of(job(rowed), layout))
+    (first, _) = vocabulary.embedding(
+        DeviceMicrobatch.from_layout(job(rowed), layout)
+    )
     assert first.weights == (512 + 50) * D
     bare = replace(LLAMA, final_norm=False)
-    assert vocabulary.head(Local.of(job(bare), layout))[0].weights == 0
+    assert (
+        vocabulary.head(DeviceMicrobatch.from_layout(job(bare), layout))[
+            0
+        ].weights
+        == 0
+    )
     odd = replace(LLAMA, vocab=1001)
     assert vocabulary.rows(odd, None, layout.tp) == 501
     for none in (replace(LLAMA, vocab=0), LLAMA):
         without = job(none, vocabulary=none is not LLAMA)
-        assert vocabulary.embedding(Local.of(without, layout)) == []
-        assert vocabulary.head(Local.of(without, layout)) == []
+        assert (
+            vocabulary.embedding(DeviceMicrobatch.from_layout(without, layout))
+            == []
+        )
+        assert (
+            vocabulary.head(DeviceMicrobatch.from_layout(without, layout))
+            == []
+        )
 
 
 def test_a_block_that_predicts_a_further_token() -> None:
     """Two norms, a matrix of 2 D x D cut by columns, a layer, and the head without its matrix."""
     layout = placed(HERE, (6,))
-    joined = rows(vocabulary.join(Local.of(job(LLAMA), layout)))
+    joined = rows(
+        vocabulary.join(DeviceMicrobatch.from_layout(job(LLAMA), layout))
+    )
     columns, two = gather(ALL), gather(2 * ALL)
     check(
         joined,
@@ -1163,7 +1180,7 @@ def test_a_block_that_predicts_a_further_token() -> None:
             ),
         },
     )  # fmt: skip
-    ops = model.next_token(Local.of(job(LLAMA), layout))
+    ops = model.next_token(DeviceMicrobatch.from_layout(job(LLAMA), layout))
     head = {op.name: op for op in ops}
     assert head["head/logits"].weights == 0
     assert head["head/norm"].weights == D
@@ -1283,7 +1300,10 @@ def test_the_head_of_bert_is_not_quantised() -> None:
     layout = placed(HERE, (6,))
     for precision in ("bf16", "fp8"):
         at = replace(job(of), precision=PRECISIONS[precision])
-        found = {op.name: op for op in vocabulary.head(Local.of(at, layout))}
+        found = {
+            op.name: op
+            for op in vocabulary.head(DeviceMicrobatch.from_layout(at, layout))
+        }
         transform = found["head/transform"]
         assert transform.saved == S * D * at.precision.activation_bytes
         assert transform.weights == D * 48

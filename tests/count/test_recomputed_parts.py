@@ -10,8 +10,8 @@ from dataclasses import replace
 import pytest
 
 from meshwright import Job, Layout, catalog, predict
-from meshwright.count.local import Local
 from meshwright.count.megatron import megatron_layer
+from meshwright.count.microbatch import DeviceMicrobatch
 from meshwright.count.model import kinds
 from meshwright.count.recompute import recomputed_ops, saved_bytes_of
 from meshwright.count.work import Op
@@ -29,9 +29,9 @@ V3 = Job("deepseek-v3", "8xh100-sxm", 8)
 def ops(job: Job, **layout: int) -> tuple[list[Op], float]:
     """Operations of the last layer, and bytes of its input."""
     at = placed(Layout(**{"dp": 1, **layout}), job.cluster.sizes)
-    return megatron_layer(Local.of(job, at), kinds(job.model)[-1]), float(
-        Local.of(job, at).boundary
-    )
+    return megatron_layer(
+        DeviceMicrobatch.from_layout(job, at), kinds(job.model)[-1]
+    ), float(DeviceMicrobatch.from_layout(job, at).boundary)
 
 
 def a_token(job: Job, parts: str, **layout: int) -> float:
@@ -48,9 +48,11 @@ def test_names_of_operations_are_known() -> None:
     """Of every model that the catalogue has, under every scheme."""
     for name in catalog.names("models"):
         job = Job(name, "8xh100-sxm", 8)
-        local = Local.of(job, placed(Layout(dp=1), job.cluster.sizes))
+        microbatch = DeviceMicrobatch.from_layout(
+            job, placed(Layout(dp=1), job.cluster.sizes)
+        )
         for kind in {*kinds(job.model)}:
-            found = {op.name for op in megatron_layer(local, kind)}
+            found = {op.name for op in megatron_layer(microbatch, kind)}
             assert found <= {*OPERATIONS}, name
 
 

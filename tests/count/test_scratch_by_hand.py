@@ -11,7 +11,7 @@ import pytest
 from by_hand import by_hand
 from meshwright.catalog import cluster, model
 from meshwright.count import vocabulary
-from meshwright.count.local import Local, summed_bytes
+from meshwright.count.microbatch import DeviceMicrobatch, summed_bytes
 from meshwright.count.model import layer
 from meshwright.describe.assumptions import Counting
 from meshwright.describe.job import PRECISIONS, Job
@@ -59,7 +59,7 @@ def test_one_microbatch_adds_up_no_gradients(dp: int, summed: float) -> None:
     at = by_hand(Layout(dp=2), 2, count=apart).job
     at = replace(at, precision=PRECISIONS["bf16-pure"])
     assert at.precision.weight_bytes == at.precision.gradient_bytes == 2
-    found = summed_bytes(Local.of(at, Layout(dp=dp)))
+    found = summed_bytes(DeviceMicrobatch.from_layout(at, Layout(dp=dp)))
     assert found is not None and float(found) == summed
 
 
@@ -70,7 +70,7 @@ def test_logits_keep_their_input_in_16_bits() -> None:
     kept = {}
     for name in ("bf16", "fp8"):
         of = replace(at, precision=PRECISIONS[name])
-        ops = vocabulary.head(Local.of(of, layout)) + layer(of, layout, kinds(of.model)[0])  # fmt: skip
+        ops = vocabulary.head(DeviceMicrobatch.from_layout(of, layout)) + layer(of, layout, kinds(of.model)[0])  # fmt: skip
         kept[name] = {
             op.name: float(op.saved) for op in ops if op.kind == "matmul"
         }

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from meshwright.count import vocabulary
-from meshwright.count.local import Local
 from meshwright.count.mask import seen
-from meshwright.count.model import groups, layer, operations, parameters
+from meshwright.count.microbatch import DeviceMicrobatch
+from meshwright.count.model import kind_counts, layer, operations, parameters
 from meshwright.count.work import Op
 from meshwright.describe.assumptions import REALISTIC
 from meshwright.describe.chip import Chip
@@ -103,14 +103,16 @@ def ops_of(model: Model, layout: Layout) -> dict[str, Op]:
     layout = placed(layout, (1, int(layout.chips)))
     job = job_of(model, layout)
     ops = [
-        op for kind, _ in groups(model)[1] for op in layer(job, layout, kind)
+        op
+        for kind, _ in kind_counts(model)[1]
+        for op in layer(job, layout, kind)
     ]
     return {
         op.name: op
         for op in (
             *ops,
-            *vocabulary.embedding(Local.of(job, layout)),
-            *vocabulary.head(Local.of(job, layout)),
+            *vocabulary.embedding(DeviceMicrobatch.from_layout(job, layout)),
+            *vocabulary.head(DeviceMicrobatch.from_layout(job, layout)),
         )
     }
 
@@ -249,10 +251,10 @@ def test_share_of_keys_seen(
     else:
         pairs = T * min(2 * window + 1, T) if window else T * T
     layout = Layout(dp=1)
-    share = seen(Local.of(job, layout), window)
+    share = seen(DeviceMicrobatch.from_layout(job, layout), window)
     assert share * T * T == pytest.approx(pairs)
     full = replace(job, assumptions=FULL)
-    assert seen(Local.of(full, layout), window) == 1
+    assert seen(DeviceMicrobatch.from_layout(full, layout), window) == 1
 
 
 def test_sequence_parallel_moves_the_bytes_of_an_all_reduce_in_two_halves() -> (

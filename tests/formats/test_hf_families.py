@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from meshwright.count import vocabulary
-from meshwright.count.local import Local
+from meshwright.count.microbatch import DeviceMicrobatch
 from meshwright.count.model import operations, parameters
 from meshwright.describe.cluster import NOWHERE
 from meshwright.describe.job import Job
@@ -209,7 +209,9 @@ def test_the_head_of_a_bert_is_whole_on_every_tensor_parallel_rank() -> None:
         layout = placed(Layout(tp=tp, dp=1), (tp,))
         return {
             op.name: float(op.weights)
-            for op in vocabulary.head(Local.of(job, layout))
+            for op in vocabulary.head(
+                DeviceMicrobatch.from_layout(job, layout)
+            )
         }
 
     one, four = held(1), held(4)

@@ -54,7 +54,7 @@ def test_collectives_that_no_flag_overlaps_are_waited_for(
 
 def test_no_overlap_is_the_sum_of_both_collectives(tmp_path: Path) -> None:
     p = predict(job_of(tmp_path, ""))
-    device = p.step.devices[0].device
+    device = p.step.devices[0]
     every = (
         device.sync.total.reduction.seconds + device.sync.total.gather.seconds
     )
@@ -66,10 +66,16 @@ def test_the_more_is_hidden_the_less_shows(tmp_path: Path, zero: int) -> None:
     """Of any ZeRO stage: none is waited for longer than all collectives, one after the other."""
     job = job_of(tmp_path, BOTH)
     p = predict(replace(job, layout=replace(job.layout, zero=zero)))
-    device, m = p.step.devices[0].device, 2.0
+    device, passes, m = p.step.devices[0], p.costs.microbatch.devices[0], 2.0
     how = framework("megatron-core")
     waits = [
-        sync_wait(device, m, zero, replace(how, dp_overlap=word).dp_hidden)
+        sync_wait(
+            passes,
+            device.sync,
+            m,
+            zero,
+            replace(how, dp_overlap=word).dp_hidden,
+        )
         for word in ("off", "gradients", "all")
     ]
     off, sums, both = (float(w.total - w.slowdown) for w in waits)

@@ -31,7 +31,7 @@ from meshwright.limits.simulate import (
     StepSeconds,
     simulate,
 )
-from meshwright.step import clock_of, model_cost, step
+from meshwright.step import clock_of, model_cost, whole_step
 
 from .brute import two_levels
 
@@ -66,7 +66,7 @@ def by_step(
     # what goes from stage to stage the paper counts block by block, and `step` once more while the
     # pipeline fills
     parts = model_cost(job, layout, at)._replace(message=0.0)
-    return float(step(job, layout, parts, at).total)
+    return float(whole_step(job, layout, parts, at).total)
 
 
 def as_job(

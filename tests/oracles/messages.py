@@ -6,8 +6,8 @@ from collections import Counter
 from dataclasses import replace
 
 from meshwright.count import vocabulary
-from meshwright.count.local import Local
-from meshwright.count.model import groups, layer
+from meshwright.count.microbatch import DeviceMicrobatch
+from meshwright.count.model import kind_counts, layer
 from meshwright.count.work import Op
 from meshwright.describe.assumptions import REALISTIC
 from meshwright.describe.chip import Chip
@@ -54,7 +54,7 @@ def operations(job: Job, ends: bool = True) -> list[Op]:
     """Operations of all layers on one device (its share of each), with those of embedding and
     head.
     """
-    lead, body = groups(job.model)
+    lead, body = kind_counts(job.model)
     ops = [
         op
         for kind, n in (*lead, *body)
@@ -63,8 +63,10 @@ def operations(job: Job, ends: bool = True) -> list[Op]:
     return (
         ops
         + [
-            *vocabulary.embedding(Local.of(job, job.layout)),
-            *vocabulary.head(Local.of(job, job.layout)),
+            *vocabulary.embedding(
+                DeviceMicrobatch.from_layout(job, job.layout)
+            ),
+            *vocabulary.head(DeviceMicrobatch.from_layout(job, job.layout)),
         ]
         if ends
         else ops

@@ -44,13 +44,10 @@ def predicted(job: Job, kind: str, monkeypatch: pytest.MonkeyPatch) -> float:
         lambda self, k, V, *_: Load(V if k == kind else 0.0 * V),
     )
     at, layout = ours.clock_of(job), job.layout
-    first = (
-        ours.step(job, layout, ours.model_cost(job, layout, at), at)
-        .devices[0]
-        .device
-    )
+    costs = ours.StepCosts(job, layout, ours.model_cost(job, layout, at), at)
+    first = costs.microbatch.devices[0], costs.syncs[0]
     return float(
-        sync_wait(first, MICROBATCHES, layout.zero, at.overlap.dp).total
+        sync_wait(*first, MICROBATCHES, layout.zero, at.overlap.dp).total
     )
 
 

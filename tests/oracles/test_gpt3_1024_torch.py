@@ -12,7 +12,7 @@ import pytest
 
 from meshwright import catalog
 from meshwright.count import vocabulary
-from meshwright.count.local import Local
+from meshwright.count.microbatch import DeviceMicrobatch
 from meshwright.count.model import layer
 from meshwright.count.work import Op
 from meshwright.describe.job import Job
@@ -108,5 +108,8 @@ def test_pipeline_of_8(rank: int, end: Any) -> None:
     }
     neighbours = 1 if end else 2
     assert record.over("pp") == {
-        ("send", int(Local.of(job, job.layout).stage_message)): m * neighbours
+        (
+            "send",
+            int(DeviceMicrobatch.from_layout(job, job.layout).stage_message),
+        ): m * neighbours
     }

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from meshwright.count import vocabulary
-from meshwright.count.local import Local
+from meshwright.count.microbatch import DeviceMicrobatch
 from meshwright.count.model import kinds, layer
 from meshwright.describe.layout import Layout
 from meshwright.describe.model import Model
@@ -105,7 +105,10 @@ def test_boundaries(name: str, v: int, rank: int, sequence: bool) -> None:
     # of the 2 v stages' 2 v - 1 boundaries a rank sends forward over some, back over the others
     boundaries = 2 * v - 1
     assert record.over("pp") == {
-        ("send", int(Local.of(job, job.layout).stage_message)): m * boundaries
+        (
+            "send",
+            int(DeviceMicrobatch.from_layout(job, job.layout).stage_message),
+        ): m * boundaries
     }
     layers = [
         op
@@ -113,9 +116,11 @@ def test_boundaries(name: str, v: int, rank: int, sequence: bool) -> None:
         for op in layer(job, job.layout, kind)
     ]
     end = (
-        vocabulary.head(Local.of(job, job.layout))
+        vocabulary.head(DeviceMicrobatch.from_layout(job, job.layout))
         if rank
-        else vocabulary.embedding(Local.of(job, job.layout))
+        else vocabulary.embedding(
+            DeviceMicrobatch.from_layout(job, job.layout)
+        )
     )
     assert record.over("tp") == {
         key: n * m for key, n in sent([*layers, *end], "tp").items()

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from meshwright.count.local import Local
+from meshwright.count.microbatch import DeviceMicrobatch
 from meshwright.count.model import layer
 from meshwright.count.work import Op
 from meshwright.describe.assumptions import REALISTIC
@@ -118,7 +118,7 @@ def test_bytes_on_the_wires_are_those_of_the_scheme(
         {k: v for k, v in expected.items() if v}
     )
     # between layers a chip holds B_X D_Y
-    assert Local.of(job, layout).boundary == found.held * 2
+    assert DeviceMicrobatch.from_layout(job, layout).boundary == found.held * 2
 
 
 def test_flops_are_those_of_the_scheme() -> None:

@@ -23,7 +23,7 @@ def measured(**seconds: float) -> Fabric:
         for kind, s in seconds.items()
     }
     dim = Dim("switch", 1e9, 0.0, collectives=tables)
-    return Fabric.of(Network("n", (dim,)), NetworkTime("ring"))
+    return Fabric.from_network(Network("n", (dim,)), NetworkTime("ring"))
 
 
 def test_a_message_costs_sender_and_receiver() -> None:

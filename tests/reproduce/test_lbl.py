@@ -224,7 +224,8 @@ def test_an_all_reduce_with_the_defect_moves_its_bytes_once() -> None:
     """
     network = Network("one", (Dim("near", 1e9, 0.0, 8, efficiency=1.0),))
     right, wrong = (
-        Fabric.of(network, how.network) for how in (LBL, defects.LBL_CODE)
+        Fabric.from_network(network, how.network)
+        for how in (LBL, defects.LBL_CODE)
     )
     assert right.time("all_reduce", 1e9, (2,)) == pytest.approx(1.0)
     assert wrong.time("all_reduce", 1e9, (2,)) == pytest.approx(0.5)

@@ -16,7 +16,7 @@ from layouts import cut
 from meshwright import step
 from meshwright.cost.layer import LayerCost, Redo, Redone
 from meshwright.cost.load import Load
-from meshwright.count.local import Local
+from meshwright.count.microbatch import DeviceMicrobatch
 from meshwright.describe.assumptions import REALISTIC, MemoryCount
 from meshwright.describe.framework import framework as framework_named
 from meshwright.describe.holding import Holding
@@ -268,8 +268,12 @@ def test_logits_inputs_and_placeholder_of_the_head(
     job, parts = framework(layout), model_cost(layer())
     logits = 3 * TOKENS * VOCAB / tp
     parts = parts._replace(head=layer(saved=5.0 + 4 * logits))
-    assert activations.logits(Local.of(job, layout)) == logits
-    assert activations.head_bytes(Local.of(job, layout), parts) == {
+    assert (
+        activations.logits(DeviceMicrobatch.from_layout(job, layout)) == logits
+    )
+    assert activations.head_bytes(
+        DeviceMicrobatch.from_layout(job, layout), parts
+    ) == {
         "logits and loss": bytes_ * logits,
         "inputs of the head": 5.0,
         # two bytes a logit go with the logits, and more than its own are gone by then
@@ -277,11 +281,20 @@ def test_logits_inputs_and_placeholder_of_the_head(
         "placeholder of the head's gradient": 2 * VOCAB / tp * WIDTH,
     }
     again = replace(job, model=replace(job.model, mtp_layers=2))
-    found = activations.head_bytes(Local.of(again, layout), parts)
+    found = activations.head_bytes(
+        DeviceMicrobatch.from_layout(again, layout), parts
+    )
     assert found["logits and loss"] == 3 * bytes_ * logits
     assert found["inputs of the head"] == 5.0 - 2 * 4 * logits
     none = framework(layout, dummy_weight_gradients=False)
-    assert len(activations.head_bytes(Local.of(none, layout), parts)) == 3
+    assert (
+        len(
+            activations.head_bytes(
+                DeviceMicrobatch.from_layout(none, layout), parts
+            )
+        )
+        == 3
+    )
 
 
 @pytest.mark.parametrize(("twice", "copies"), [(False, 2), (True, 4)])
@@ -290,7 +303,9 @@ def test_temporaries_of_the_backward_pass(twice: bool, copies: int) -> None:
     it beside the shard."""
     layout = cut("tp4")
     job = framework(layout, gathered_twice=twice)
-    found = activations.backward_bytes(Local.of(job, layout), 100.0, 40.0)
+    found = activations.backward_bytes(
+        DeviceMicrobatch.from_layout(job, layout), 100.0, 40.0
+    )
     assert found == {
         "computed again": 60.0,
         "temporaries of the backward pass": 25.0,
@@ -298,12 +313,17 @@ def test_temporaries_of_the_backward_pass(twice: bool, copies: int) -> None:
     }
     alone = cut("tp4 whole")
     assert (
-        len(activations.backward_bytes(Local.of(job, alone), 100.0, 40.0)) == 2
+        len(
+            activations.backward_bytes(
+                DeviceMicrobatch.from_layout(job, alone), 100.0, 40.0
+            )
+        )
+        == 2
     )
     # a compiler that knows the room makes what is recomputed where it is read
     planned = framework(layout, holds_recomputed=False)
     assert activations.backward_bytes(
-        Local.of(planned, alone), 100.0, 40.0
+        DeviceMicrobatch.from_layout(planned, alone), 100.0, 40.0
     ) == {
         "computed again": 0.0,
         "temporaries of the backward pass": 25.0,
@@ -314,7 +334,9 @@ def test_the_kind_of_layer_that_takes_most() -> None:
     layout = cut("whole")
     job = framework(layout)
     small, large, absent = (
-        activations.backward_bytes(Local.of(job, layout), saved, kept)
+        activations.backward_bytes(
+            DeviceMicrobatch.from_layout(job, layout), saved, kept
+        )
         for saved, kept in ((100.0, 100.0), (400.0, 100.0), (900.0, 0.0))
     )
     for layers, kinds in (
@@ -463,7 +485,7 @@ def test_blocks_that_predict_further_tokens_are_part_of_the_head() -> None:
         model = replace(MODEL, vocab=128, layers=4, mtp_layers=blocks)
         job = a_job(Layout(pp=2, dp=1), model)
         seconds.append(float(step.model_cost(job, job.layout).head.forward))
-        by = step.shares(job.model, job.layout.pp, get("1f1b"), 1.0)
+        by = step.model_shares(job.model, job.layout.pp, get("1f1b"), 1.0)
         layers.append([by.on(rank).number for rank in (0.0, 1.0)])
     first, second = seconds[1] - seconds[0], seconds[2] - seconds[1]
     # a matrix of 2 D x D, and the logits once more
@@ -509,14 +531,18 @@ def test_under_a_framework_a_layer_works_beside_the_head() -> None:
     parts = model_cost(layer(saved=1e9))
     logits = TOKENS * VOCAB
     share = ModelShare((2.0, 0.0), 0.0, 1.0, 1.0)
-    (found,) = activations.activations(Local.of(job, layout), parts, [share])
+    (found,) = activations.activations(
+        DeviceMicrobatch.from_layout(job, layout), parts, [share]
+    )
     head = 4 * logits + (7.0 - 4 * logits) + 2 * VOCAB * WIDTH
     assert found.each == 2e9 + 16.0, "and the output of the stage"
     assert found.head == pytest.approx(head)
     gathered = 2 * 2 * TOKENS * WIDTH * (1 - 1.0)
     assert found.once == pytest.approx(0.25e9 + gathered - head)
     small = model_cost(layer(saved=8.0))
-    (found,) = activations.activations(Local.of(job, layout), small, [share])
+    (found,) = activations.activations(
+        DeviceMicrobatch.from_layout(job, layout), small, [share]
+    )
     assert found.once == 0.0
 
 
@@ -529,7 +555,9 @@ def test_gradients_of_logits_wait_in_16_bits(blocks: int) -> None:
     parts = model_cost(layer(saved=8.0))
     logits = (1 + blocks) * TOKENS * VOCAB
     share = ModelShare((2.0, 0.0), 0.0, 1.0, 1.0)
-    (found,) = activations.activations(Local.of(job, layout), parts, [share])
+    (found,) = activations.activations(
+        DeviceMicrobatch.from_layout(job, layout), parts, [share]
+    )
     assert found.late == parts.head.saved - (4 - 2) * logits
 
 
@@ -541,14 +569,19 @@ def test_chances_for_people() -> None:
 
 def test_a_kind_that_a_device_lacks_takes_nothing() -> None:
     """While it has others; of models of one kind every device has some."""
-    local = Local.of(a_job(Layout(dp=1), memory=UNITS), Layout(dp=1))
+    microbatch = DeviceMicrobatch.from_layout(
+        a_job(Layout(dp=1), memory=UNITS), Layout(dp=1)
+    )
     both = model_cost(layer(saved=100.0), layer(saved=300.0))
     for number, most in ((2.0, 0.0), 100.0), ((0.0, 2.0), 300.0):
         share = ModelShare(number, 0.0, 0.0)
-        assert activations.recomputed_layer(local, both, "full", share) == most
+        assert (
+            activations.recomputed_layer(microbatch, both, "full", share)
+            == most
+        )
     none = ModelShare((0.0,), 0.0, 0.0)
     one = model_cost(layer(saved=100.0))._replace(layers=both.layers[:1])
-    assert activations.recomputed_layer(local, one, "full", none) == 100.0
+    assert activations.recomputed_layer(microbatch, one, "full", none) == 100.0
 
 
 def test_what_waits_in_host_memory_is_not_on_the_device() -> None:

@@ -24,7 +24,13 @@ from meshwright.schedule import SCHEDULES
 from meshwright.schedule import get as schedule_named
 from meshwright.schedule.sends import StageSends
 from meshwright.schedule.stage_costs import PassSeconds, StageCosts
-from meshwright.step import ModelShare, Step, StepCosts, least_idle, shares
+from meshwright.step import (
+    ModelShare,
+    Step,
+    StepCosts,
+    least_idle,
+    model_shares,
+)
 from meshwright.step.microbatch import clock_of, model_cost
 from meshwright.step.parameters import parameters_of
 from meshwright.step.pipeline import (
@@ -34,7 +40,7 @@ from meshwright.step.pipeline import (
     replay_total,
 )
 from meshwright.step.sync import (
-    Device,
+    DevicePasses,
     Passes,
     SyncWait,
     link_traffic,
@@ -67,7 +73,7 @@ PIPE = Pipeline(10.0, lambda: (0.5, 1.5))
 def a_device(work: float, *wait: float, way: float | None = 0.0) -> DeviceStep:
     waits = SyncWait(*(wait or (0.0,) * 4))
     ways = None if way is None else FillAndDrain(way)
-    return DeviceStep(device(), work, waits, ways)
+    return DeviceStep(passes().whole, sync(), work, waits, ways)
 
 
 def devices(*ways: float | None) -> tuple[DeviceStep, ...]:
@@ -168,7 +174,7 @@ def test_devices_that_may_be_the_slowest_or_the_fullest(
         replace(MODEL, layers=layers),
     )
     way = schedule_named(schedule)
-    found = shares(job.model, job.layout.pp, way, v)
+    found = model_shares(job.model, job.layout.pp, way, v)
     for expected, several in ((slow, found.slow), (full, found.full)):
         told = [
             f"{s.rank:g} {s.number:g} {s.embedding:g} {s.head:g}"
@@ -184,7 +190,7 @@ def test_leading_layers_are_on_the_first_devices() -> None:
     pipeline may wait for the one with one of them or for the one without any."""
     model = replace(EXPERTS, moe=replace(EXPERTS.moe, dense_layers=3))
     job = a_job(cut("pp4"), model)
-    found = shares(job.model, job.layout.pp, schedule_named("1f1b"), 1)
+    found = model_shares(job.model, job.layout.pp, schedule_named("1f1b"), 1)
     held = [(0.0, 2.0), (1.0, 1.0), (2.0, 0.0), (2.0, 0.0)]
     assert [share.layers for share in found.slow] == held
     assert [share.layers for share in found.full] == held
@@ -192,14 +198,16 @@ def test_leading_layers_are_on_the_first_devices() -> None:
     begins = [share.begins for share in found.full]
     assert begins == [dense, dense, experts, experts]
     job = a_job(Layout(dp=1), model)
-    (alone,) = shares(job.model, job.layout.pp, schedule_named("1f1b"), 1).full
+    (alone,) = model_shares(
+        job.model, job.layout.pp, schedule_named("1f1b"), 1
+    ).full
     assert (alone.layers, alone.begins) == ((5.0, 3.0), dense)
 
 
 def test_a_list_of_chunks_lies_on_one_device_as_a_whole() -> None:
     job = a_job(Layout(dp=1), replace(MODEL, layers=8))
     way = replace(schedule_named("interleaved"), stages="3,5")
-    (alone,) = shares(job.model, job.layout.pp, way, 2).slow
+    (alone,) = model_shares(job.model, job.layout.pp, way, 2).slow
     assert (alone.number, alone.chunk) == (8.0, 8.0)
 
 
@@ -246,7 +254,7 @@ def test_a_device_that_is_alone_sends_nothing() -> None:
     """However long a message would take."""
     job = a_job(Layout(dp=1))
     parts = model_cost(job, job.layout)
-    by = shares(job.model, job.layout.pp, schedule_named("1f1b"), 1)
+    by = model_shares(job.model, job.layout.pp, schedule_named("1f1b"), 1)
     one = microbatch_on(job, job.layout, parts, by, clock_of(job))
     assert one.stages.sends.first(7.0) == one.stages.sends.farthest == 0.0
     assert four_devices(job).sends.first(3.0) == 0.75
@@ -294,7 +302,7 @@ def test_no_order_is_shorter_than_what_a_search_takes_for_it(
             PassSeconds(*(rng.uniform(0.1, 2.0) for _ in range(3)))
             for _ in range(3)
         )
-        by = shares(job.model, 4, way, v)
+        by = model_shares(job.model, 4, way, v)
         busy = way.rounds(m) * max(
             share.number * layer.total
             + share.embedding * first.total
@@ -326,7 +334,7 @@ def test_of_equal_stages_what_a_search_takes_is_the_replay(
     clock = clock_of(job)
     cost = model_cost(job, job.layout, clock)
     for replay in (False, True):
-        found = steps.step(job, job.layout, cost, clock, replay=replay)
+        found = steps.whole_step(job, job.layout, cost, clock, replay=replay)
         assert found.total == pytest.approx(seconds)
 
 
@@ -383,10 +391,15 @@ def unit(zero: int) -> WeightSync:
     return WeightSync(load(1.0, 1.0, 0.5), load(2.0, 2.0, 1.0))
 
 
-def device(sent: float = 0.5, back: float = 0.25, zero: int = 0) -> Device:
-    """3 s and 5 s a microbatch, with messages of its own; one layer of 1 s and 2 s."""
+def sync(zero: int = 0) -> DeviceSync:
+    """Of three units, one of them the first."""
     one = unit(zero)
-    return Device(
+    return DeviceSync(one, one * 2.0, one * 3.0)
+
+
+def passes(sent: float = 0.5, back: float = 0.25) -> DevicePasses:
+    """3 s and 5 s a microbatch, with messages of its own; one layer of 1 s and 2 s."""
+    return DevicePasses(
         Passes(3.0, 5.0, load(sent, sent, 0.0), load(back, back, 0.0)),
         Passes(
             1.0,
@@ -394,7 +407,6 @@ def device(sent: float = 0.5, back: float = 0.25, zero: int = 0) -> Device:
             load(sent / 2, sent / 2, 0.0),
             load(back / 2, back / 2, 0.0),
         ),
-        DeviceSync(one, one * 2.0, one * 3.0),
     )
 
 
@@ -410,15 +422,14 @@ def device(sent: float = 0.5, back: float = 0.25, zero: int = 0) -> Device:
 def test_links_carry_all_that_a_device_sends(zero: int, times: float) -> None:
     """Ten microbatches: 0.75 s of messages each, and weights and gradients as often as ZeRO says:
     scattered after each microbatch, gathered before each pass."""
-    one = device(zero=zero)
+    one = passes().whole, sync(zero)
     found = link_traffic([one], 10.0, zero)
     assert found == pytest.approx((7.5 + times, times / 2))
-    more = device(sent=1.0)._replace(sync=DeviceSync(total=unit(zero)))
+    more = passes(sent=1.0).whole, DeviceSync(total=unit(zero))
     most = link_traffic([one, more], 10.0, zero)
     other = link_traffic([more], 10.0, zero)
     assert most == tuple(map(max, found, other))
-    none = Passes(1.0, 1.0, NOTHING, NOTHING)
-    silent = Device(none, none)
+    silent = Passes(1.0, 1.0, NOTHING, NOTHING), DeviceSync()
     assert link_traffic([silent, one], 10.0, zero) == found
     assert link_traffic([one, silent], 10.0, zero) == found
 
@@ -430,14 +441,14 @@ def test_links_carry_all_that_a_device_sends(zero: int, times: float) -> None:
 def test_all_hides_behind_all_microbatches(zero: int, sent: float) -> None:
     """Ten microbatches of 8 s, and links on which 0.75 s of each are taken; a twentieth of the
     work may hide it."""
-    one = device(zero=zero)
-    free = sync_wait(one, 10.0, zero, HidePass("step", links="free"))
+    one = passes(), sync(zero)
+    free = sync_wait(*one, 10.0, zero, HidePass("step", links="free"))
     assert free.total == pytest.approx(max(sent - 80.0, 0.0))
     few = HidePass("step", share=0.05, links="free")
-    assert sync_wait(one, 10.0, zero, few) == SyncWait(
+    assert sync_wait(*one, 10.0, zero, few) == SyncWait(
         0.0, 0.0, pytest.approx(sent - 4.0), 0.0
     )
-    shown = sync_wait(one, 10.0, zero, HidePass("step"))
+    shown = sync_wait(*one, 10.0, zero, HidePass("step"))
     assert shown.backward == pytest.approx(
         max(sent - 80.0, sent + 7.5 - 80.0, 0.0)
     )
@@ -446,18 +457,15 @@ def test_all_hides_behind_all_microbatches(zero: int, sent: float) -> None:
 def test_links_busy_with_messages_of_the_pass_hide_less() -> None:
     """A forward pass of 3 s whose links carry 1.5 s: of gathers of 3 s, 1.5 s show in each of the
     nine that come later; of the first, behind 2 s beside 0.75 s, 2 + 0.75 - 2."""
-    found = sync_wait(device(sent=1.5, zero=3), 10.0, 3, HidePass("pass"))
+    found = sync_wait(passes(sent=1.5), sync(3), 10.0, 3, HidePass("pass"))
     assert found.forward == pytest.approx(9 * 1.5 + 0.75)
 
 
 def test_in_the_middle_of_many_layers_no_unit_is_the_first() -> None:
     """Three units of 4 s behind 5 s."""
     way = HidePass("layer", links="free")
-    assert sync_wait(device(), 10.0, 0, way) == SyncWait(0.0, 0.0, 7.0, 0.0)
-    steady = device().steady
-    silent, every = WeightSync(NOTHING, NOTHING), unit(0) * 3.0
-    assert steady.sync == DeviceSync(silent, every, every)
-    assert steady.first.work == 0.0
+    found = sync_wait(passes(), sync(), 10.0, 0, how=way)
+    assert found == SyncWait(0.0, 0.0, 7.0, 0.0)
 
 
 @pytest.mark.parametrize(("zero", "gathers"), [(1, 0), (2, 0), (3, 2)])
@@ -475,17 +483,17 @@ def test_what_each_pass_waits_for_lengthens_fill_and_drain(
     joints = replace(ORDER, dp=HidePass("none"))
     job = a_job(way, model, rate=2.0**17, overlap=joints)
     layout, m = job.layout, 4.0
-    found = steps.step(job, layout, model_cost(job, layout))
+    found = steps.whole_step(job, layout, model_cost(job, layout))
     last = found.devices[-1]
     assert last.idle_way
     fill = last.idle_way.seconds
-    sync, reduced = last.device.sync.total, 0 if zero == 1 else 1
+    sync, reduced = last.sync.total, 0 if zero == 1 else 1
     gather, scatter = sync.gather.seconds, sync.reduction.seconds
     each = gathers * gather + reduced * scatter
     assert gather > 0.1 < scatter
     once = (gathers == 0) * gather + (zero == 1) * scatter
     apart = found.device_ends[-1] - found.update - fill
-    work = last.device.passes.work
+    work = last.passes.work
     assert apart == pytest.approx(m * (work + each) + once + ways * each)
 
 
@@ -497,7 +505,7 @@ def test_a_tied_embedding_is_held_once_where_both_ends_are(
     model = replace(MODEL, vocab=512, tied_embeddings=True)
     job = a_job(Layout(pp=pp, dp=1), model)
     parts = steps.model_cost(job, job.layout)
-    for share in shares(
+    for share in model_shares(
         job.model, job.layout.pp, schedule_named("1f1b"), 1
     ).full:
         assert parameters_of(job, job.layout, parts, share).whole == (
@@ -524,7 +532,7 @@ def test_blocks_that_predict_further_tokens_look_them_up(
     model = replace(MODEL, vocab=512, mtp_layers=2, tied_embeddings=tied)
     job = a_job(Layout(pp=pp, dp=1), replace(model, layers=4))
     parts = steps.model_cost(job, job.layout)
-    by = shares(job.model, job.layout.pp, schedule_named(schedule), 2)
+    by = model_shares(job.model, job.layout.pp, schedule_named(schedule), 2)
     for rank, more in enumerate(copies):
         share = by.on(float(rank))
         own = share.embedding * table + share.head * parts.head.weights
@@ -536,7 +544,9 @@ def test_the_head_has_the_experts_of_its_blocks() -> None:
     """Six layers with experts, and two blocks that predict further tokens."""
     job = a_job(Layout(dp=1), replace(EXPERTS, mtp_layers=2, vocab=128))
     parts = steps.model_cost(job, job.layout)
-    (alone,) = shares(job.model, job.layout.pp, schedule_named("1f1b"), 1).full
+    (alone,) = model_shares(
+        job.model, job.layout.pp, schedule_named("1f1b"), 1
+    ).full
     held = parameters_of(job, job.layout, parts, alone).whole.expert
     assert held == (6 + 2) * parts.layers[0].expert_weights > 0
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from meshwright import Job
-from meshwright.count.local import Local
+from meshwright.count.microbatch import DeviceMicrobatch
 from meshwright.describe.assumptions import (
     LBL,
     PYTORCH,
@@ -46,17 +46,23 @@ def test_what_a_rank_sends_to_the_next_stage(
     of: Assumptions, sequence: bool, sent: float
 ) -> None:
     j = described(sequence, of)
-    assert Local.of(j, j.layout).stage_message == sent
+    assert DeviceMicrobatch.from_layout(j, j.layout).stage_message == sent
     half = described(sequence, of, cp=2)
-    assert Local.of(half, half.layout).stage_message == sent / 2
+    assert (
+        DeviceMicrobatch.from_layout(half, half.layout).stage_message
+        == sent / 2
+    )
 
 
 def test_ranks_of_2021_scatter_what_they_send() -> None:
     """Scatter/gather of Megatron-LM, which Megatron Core has no more."""
     j = replace(described(False, REALISTIC), framework="megatron-2021")
-    assert Local.of(j, j.layout).stage_message == WHOLE / 4
+    assert DeviceMicrobatch.from_layout(j, j.layout).stage_message == WHOLE / 4
     sharded = replace(j, layout=replace(j.layout, sequence_parallel=True))
-    assert Local.of(sharded, sharded.layout).stage_message == WHOLE / 4
+    assert (
+        DeviceMicrobatch.from_layout(sharded, sharded.layout).stage_message
+        == WHOLE / 4
+    )
 
 
 def test_another_word_is_refused() -> None:

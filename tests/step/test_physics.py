@@ -27,7 +27,7 @@ from meshwright import (
 )
 from meshwright.cost.in_network import GAIN
 from meshwright.cost.nccl import Nccl
-from meshwright.count.model import groups, layer
+from meshwright.count.model import kind_counts, layer
 from meshwright.count.work import Op
 from meshwright.describe.software import Software
 from meshwright.layout.placement import placed
@@ -140,7 +140,7 @@ def carried(p: Prediction) -> list[float]:
             total[i] += here * times
             inside *= g
 
-    lead, rest = groups(job.model)
+    lead, rest = kind_counts(job.model)
     gathered, scattered = {0: (0, 0), 1: (1, 1), 2: (1, m), 3: (2 * m, m)}[
         layout.zero
     ]

@@ -19,7 +19,7 @@ from meshwright.schedule import get
 from meshwright.schedule.partition import LayerDeal, StagePartition
 from meshwright.schedule.sends import StageSends
 from meshwright.schedule.stage_costs import PassSeconds, StageCosts
-from meshwright.step import StepCosts, clock_of, model_cost, shares
+from meshwright.step import StepCosts, clock_of, model_cost, model_shares
 from meshwright.step.pipeline import exchanged_pipeline, stage_sends
 
 NONE = PassSeconds(0.0, 0.0, 0.0)
@@ -64,8 +64,8 @@ def test_what_keeps_links_busy() -> None:
         job = Job("gpt3-175b", f"{dp * pp}xh100-sxm", 64, layout=layout)
         layout = placed(layout, job.cluster.sizes)
         at, parts = clock_of(job), model_cost(job, layout)
-        by = shares(job.model, layout.pp, schedule_of(layout), 1)
-        _, busy = stage_sends(layout, parts, at, by.cut)
+        by = model_shares(job.model, layout.pp, schedule_of(layout), 1)
+        _, busy = stage_sends(layout, parts, at, by.partition)
         hops = at.fabric.neighbours(parts.message)
         wanted = [
             times * hop.busy[i]

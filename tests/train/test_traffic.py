@@ -30,7 +30,7 @@ from jobs import (  # noqa: E402
 
 from layouts import cut  # noqa: E402
 from meshwright.count import vocabulary  # noqa: E402
-from meshwright.count.local import Local  # noqa: E402
+from meshwright.count.microbatch import DeviceMicrobatch  # noqa: E402
 from meshwright.count.model import kinds, layer  # noqa: E402
 from meshwright.describe.job import Job  # noqa: E402
 from meshwright.describe.layout import Layout  # noqa: E402
@@ -95,12 +95,12 @@ def counted(wanted: Job, rank: int, axis: str) -> Counter[tuple[str, int]]:
             for op in layer(wanted, layout, kinds(wanted.model)[i])
         ]
         ops += (
-            vocabulary.embedding(Local.of(wanted, layout))
+            vocabulary.embedding(DeviceMicrobatch.from_layout(wanted, layout))
             if number == 0
             else []
         )
         ops += (
-            vocabulary.head(Local.of(wanted, layout))
+            vocabulary.head(DeviceMicrobatch.from_layout(wanted, layout))
             if number == len(stages) - 1
             else []
         )

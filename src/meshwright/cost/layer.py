@@ -26,7 +26,7 @@ from ..num import (
 )
 from . import host, overlap
 from .chip import ChipRates, pass_seconds
-from .dispatch import has_dispatch_kernel
+from .dispatch_kernels import has_dispatch_kernel
 from .load import NOTHING, Load
 from .network import Fabric
 from .shapes import sum_pairs
@@ -475,7 +475,9 @@ class Budget:
 
     def __init__(self, passes: Sequence[Sequence[Half]]) -> None:
         self.halves = [half for one in passes for half in one]
-        self.of = [number for number, one in enumerate(passes) for _ in one]
+        self.pass_of = [
+            number for number, one in enumerate(passes) for _ in one
+        ]
         self.passes = len(passes)
         self.used: list[Num] = [0.0] * len(self.halves)
 
@@ -492,7 +494,7 @@ class Budget:
         sending = {i for i, seconds in enumerate(sent) if not _never(seconds)}
         hidden: list[Num] = [0.0] * self.passes
         longer: list[Num] = [0.0] * self.passes
-        for scope in scopes(self.halves, self.of, how.scope):
+        for scope in scopes(self.halves, self.pass_of, how.scope):
             if sending.isdisjoint(scope):
                 continue
             left = total([work[i] - self.used[i] for i in scope])
@@ -502,12 +504,12 @@ class Budget:
                 comm,
                 how,
             )
-            places = {self.of[i] for i in scope}
+            places = {self.pass_of[i] for i in scope}
             for number in places:
                 mine = comm
                 part: Num = 1.0
                 if len(places) > 1:
-                    own = [i for i in scope if self.of[i] == number]
+                    own = [i for i in scope if self.pass_of[i] == number]
                     mine = total([sent[i] for i in own])
                     part = _share(mine, comm)
                 hidden[number] = hidden[number] + (mine - part * shown)
@@ -538,9 +540,9 @@ def sent_load(halves: Sequence[Half]) -> Load:
 
 
 def scopes(
-    halves: Sequence[Half], of: Sequence[int], scope: str
+    halves: Sequence[Half], pass_of: Sequence[int], scope: str
 ) -> list[list[int]]:
-    """Positions of the operations whose seconds are one budget. of: the pass that each belongs
+    """Positions of the operations whose seconds are one budget. pass_of: the one that each belongs
     to.
     """
     if scope == "step":
@@ -548,9 +550,9 @@ def scopes(
     if scope == "operation":
         return [[i] for i in range(len(halves))]
     if scope == WEIGHT_GRADIENT:
-        return [[i] for i in range(len(halves)) if of[i] == BACKWARD]
+        return [[i] for i in range(len(halves)) if pass_of[i] == BACKWARD]
     budgets: dict[tuple[int, str], list[int]] = {}
-    for i, (number, half) in enumerate(zip(of, halves, strict=True)):
+    for i, (number, half) in enumerate(zip(pass_of, halves, strict=True)):
         budgets.setdefault(
             (number, half.scope if scope == "sublayer" else ""), []
         ).append(i)

@@ -16,7 +16,7 @@ from ..count.work import ONCE_A_NODE
 from ..describe.assumptions import NetworkTime
 from ..describe.network import Network
 from ..num import Num, where
-from . import dispatch
+from . import dispatch_kernels
 from .best import BestAlgorithm
 from .bound import Bound
 from .free import Free
@@ -54,7 +54,7 @@ class Fabric(Links):
     injected: Algorithm | None = None
 
     @classmethod
-    def of(
+    def from_network(
         cls,
         network: Network,
         how: NetworkTime,
@@ -141,8 +141,8 @@ class Fabric(Links):
         if kind not in ONCE_A_NODE or isinstance(self.algorithm, Free):
             return self.algorithm.load(self, kind, V, group)
         if isinstance(self.algorithm, Bound):
-            return dispatch.floor_load(self, V, group, draw)
-        return dispatch.once_a_node(
+            return dispatch_kernels.floor_load(self, V, group, draw)
+        return dispatch_kernels.once_a_node(
             self,
             V=V,
             group=group,

@@ -16,8 +16,8 @@ from .blocks import FP32, AttentionCore, AttentionShape, Matrix, Messages
 from .context import attended, exchange, heads_of
 from .feed_forward import parallel_block
 from .latent import heads_together, latent
-from .local import Local
 from .mask import seen
+from .microbatch import DeviceMicrobatch
 from .parallel import (
     Entry,
     after,
@@ -101,30 +101,30 @@ def device_heads(m: Model, kind: Kind, tp: Num) -> DeviceHeads:
     )
 
 
-def attention(local: Local, kind: Kind) -> list[Op]:
+def attention(microbatch: DeviceMicrobatch, kind: Kind) -> list[Op]:
     """Norm, query/key/value projections, attention, output projection, residual."""
-    m = local.model
-    heads = device_heads(m, kind, local.tp)
+    m = microbatch.model
+    heads = device_heads(m, kind, microbatch.tp)
     # the feed-forward keeps, and reduces, for both
     beside_ffn = parallel_block(m, kind) and not kind.moe
-    ops = [pre_norm(local, "attention/norm")]
+    ops = [pre_norm(microbatch, "attention/norm")]
     ops += (
-        latent(local)
+        latent(microbatch)
         if m.mla
-        else projections(local, heads=heads, beside_ffn=beside_ffn)
+        else projections(microbatch, heads=heads, beside_ffn=beside_ffn)
     )
-    ops += query_key_passes(local, heads)
+    ops += query_key_passes(microbatch, heads)
     if kind.mixer == "sparse":
-        ops += indexer(local)
-    ops.append(core(local, heads=heads, kind=kind))
+        ops += indexer(microbatch)
+    ops.append(core(microbatch, heads=heads, kind=kind))
     if m.attention_gate != "none":
-        ops += gate(local, heads)
+        ops += gate(microbatch, heads)
     wide = heads.H * heads.v
     if m.inner_norms:
         name = "attention/inner norm"
-        ops.append(inner_norm(local, name, local.tokens, wide))
+        ops.append(inner_norm(microbatch, name, microbatch.tokens, wide))
     out = row_parallel(
-        local,
+        microbatch,
         name="attention/out",
         k=wide,
         matrix=Matrix(quantised=False),
@@ -133,17 +133,17 @@ def attention(local: Local, kind: Kind) -> list[Op]:
     return [
         *ops,
         out,
-        *after(local, name="attention", biased=m.biased_out),
+        *after(microbatch, name="attention", biased=m.biased_out),
     ]
 
 
 def projections(
-    local: Local, heads: DeviceHeads, beside_ffn: bool
+    microbatch: DeviceMicrobatch, heads: DeviceHeads, beside_ffn: bool
 ) -> list[Op]:
     """Queries, keys and values in one matrix, cut by heads, and their biases."""
-    m = local.model
-    act = local.act
-    wgt = local.wgt
+    m = microbatch.model
+    act = microbatch.act
+    wgt = microbatch.wgt
     queries, keys = heads.H * heads.q, heads.K * heads.q
     # of shared heads the keys are the values too
     values = 0.0 if heads.shared else heads.K * heads.v
@@ -151,7 +151,7 @@ def projections(
     width = queries + keys + values
     alone = not beside_ffn
     qkv = column_parallel(
-        local,
+        microbatch,
         name="attention/qkv",
         k=m.hidden,
         n=width,
@@ -161,21 +161,23 @@ def projections(
     if not m.qkv_bias:
         return [qkv]
     name = "attention/qkv bias"
-    return [qkv, blocks.bias(name, local.tokens, width, act=act, wgt=wgt)]
+    return [qkv, blocks.bias(name, microbatch.tokens, width, act=act, wgt=wgt)]
 
 
-def query_key_passes(local: Local, heads: DeviceHeads) -> list[Op]:
+def query_key_passes(
+    microbatch: DeviceMicrobatch, heads: DeviceHeads
+) -> list[Op]:
     """What happens to queries and keys before they meet, as passes of their own."""
-    m = local.model
-    c = local.counting
-    act = local.act
-    ops = [query_key_norm(local, heads)] if m.qk_norm else []
+    m = microbatch.model
+    c = microbatch.counting
+    act = microbatch.act
+    ops = [query_key_norm(microbatch, heads)] if m.qk_norm else []
     if m.mla:
         # papers count none of it
-        return ops if c.rotary == "fused" else [heads_together(local)]
+        return ops if c.rotary == "fused" else [heads_together(microbatch)]
     if m.positions != "rope":
         return ops
-    turned = local.tokens * (heads.H + heads.K) * heads.q
+    turned = microbatch.tokens * (heads.H + heads.K) * heads.q
     if c.rotary == "apart":
         ops.append(blocks.rotary("attention/rotary", turned, act=act))
     elif c.rotary == "torch":
@@ -197,21 +199,21 @@ def query_key_passes(local: Local, heads: DeviceHeads) -> list[Op]:
     return ops
 
 
-def query_key_norm(local: Local, heads: DeviceHeads) -> Op:
+def query_key_norm(microbatch: DeviceMicrobatch, heads: DeviceHeads) -> Op:
     """RMS norm of queries and keys: each head by itself, with the same 2 h parameters; or all heads
     together (OLMo 2).
 
     Then their sums of squares, one number a token for queries and one for keys, are added up over
     tp.
     """
-    m = local.model
-    t = local.tokens
+    m = microbatch.model
+    t = microbatch.tokens
     count = heads.H + heads.K
     statistics = (
         (Message("all_reduce", "tp", 2 * t * FP32),) if m.qk_norm_whole else ()
     )
-    act = local.act
-    wgt = local.wgt
+    act = microbatch.act
+    wgt = microbatch.wgt
     op = blocks.norm(
         "attention/qk norm",
         t * count,
@@ -219,7 +221,7 @@ def query_key_norm(local: Local, heads: DeviceHeads) -> Op:
         parameters=1,
         act=act,
         wgt=wgt,
-        autograd=local.counting.backward_needs == "autograd",
+        autograd=microbatch.counting.backward_needs == "autograd",
         sent=Messages(forward=statistics, backward=statistics),
     )
     each = 2.0 if m.qk_norm_shift else 1.0
@@ -228,57 +230,58 @@ def query_key_norm(local: Local, heads: DeviceHeads) -> Op:
     )
 
 
-def softmax(local: Local) -> str:
+def softmax(microbatch: DeviceMicrobatch) -> str:
     """What makes the softmax of unfused attention, a word of `blocks.SCORES`."""
-    kernel = local.job.how.chip.stack.kernel
+    kernel = microbatch.job.how.chip.stack.kernel
     if kernel == "torch-fp32":
         return "fp32"
     chained = (
-        local.counting.biases == "chained" and local.job.T <= CAUSAL_SOFTMAX
+        microbatch.counting.biases == "chained"
+        and microbatch.job.T <= CAUSAL_SOFTMAX
     )
     return "causal" if chained and kernel == "fused-softmax" else ""
 
 
-def output_copies(local: Local) -> Num:
+def output_copies(microbatch: DeviceMicrobatch) -> Num:
     """1 where the kernel keeps its output beside what the next product keeps as its input: by the
     count of a set (`Counting.attention_output`), or because that was sent over cp.
     """
-    if local.counting.attention_output == "twice":
+    if microbatch.counting.attention_output == "twice":
         return 1.0
-    sent = EXCHANGES[local.layout.cp_exchange].output_sent
-    return where(local.cp > 1, 1.0, 0.0) if sent else 0.0
+    sent = EXCHANGES[microbatch.layout.cp_exchange].output_sent
+    return where(microbatch.cp > 1, 1.0, 0.0) if sent else 0.0
 
 
-def core(local: Local, heads: DeviceHeads, kind: Kind) -> Op:
+def core(microbatch: DeviceMicrobatch, heads: DeviceHeads, kind: Kind) -> Op:
     """softmax(Q K^T) V."""
-    m = local.model
-    c = local.counting
-    act = local.act
-    rank = heads_of(local, H=heads.H, K=heads.K, q=heads.q, v=heads.v)
-    work = attended(local.layout, rank)
-    forward, backward = exchange(local.layout, rank, act, c.gathered_keys)
-    tiled = (local.cp > 1) | (
-        kind.window is not None and kind.window < local.job.T
+    m = microbatch.model
+    c = microbatch.counting
+    act = microbatch.act
+    rank = heads_of(microbatch, H=heads.H, K=heads.K, q=heads.q, v=heads.v)
+    work = attended(microbatch.layout, rank)
+    forward, backward = exchange(microbatch.layout, rank, act, c.gathered_keys)
+    tiled = (microbatch.cp > 1) | (
+        kind.window is not None and kind.window < microbatch.job.T
     )
     op = blocks.attention(
         "attention/core",
         AttentionShape(
-            b=local.b,
+            b=microbatch.b,
             H=work.H,
             K=work.K,
             lq=work.queries,
-            l=local.T,
+            l=microbatch.T,
             q=heads.q,
             v=heads.v,
-            seen=seen(local, visible(m, kind)),
+            seen=seen(microbatch, visible(m, kind)),
         ),
-        one=local.numbers.one,
+        one=microbatch.numbers.one,
         act=act,
         kernel=AttentionCore(
             dropout=m.dropout,
-            fused=local.job.fused_attention,
-            output_twice=output_copies(local),
-            softmax=softmax(local),
+            fused=microbatch.job.fused_attention,
+            output_twice=output_copies(microbatch),
+            softmax=softmax(microbatch),
             autograd=c.backward_needs == "autograd",
             tiled=where(tiled, 1.0, 0.0),
         ),
@@ -292,16 +295,16 @@ def visible(m: Model, kind: Kind) -> int | None:
     return m.sparse.top_k if m.sparse and kind.mixer in SPARSE else kind.window
 
 
-def gate(local: Local, heads: DeviceHeads) -> list[Op]:
+def gate(microbatch: DeviceMicrobatch, heads: DeviceHeads) -> list[Op]:
     """sigmoid(W h) times the result of attention: a number for each of its elements, or a head."""
-    m = local.model
-    t = local.tokens
-    act = local.act
+    m = microbatch.model
+    t = microbatch.tokens
+    act = microbatch.act
     width = heads.H * (heads.v if m.attention_gate == "element" else 1)
     # its input is that of queries, keys and values, gathered and kept there
     shared = Entry(gathers=False, keeps=False)
     project = column_parallel(
-        local,
+        microbatch,
         name="attention/gate",
         k=m.hidden,
         n=width,

@@ -7,7 +7,7 @@ from __future__ import annotations
 from ..describe.layout import Layout
 from ..exchange import EXCHANGES, AttentionWork, Collective, RankHeads
 from ..num import Num
-from .local import Local
+from .microbatch import DeviceMicrobatch
 from .work import Message, Op
 
 
@@ -30,9 +30,13 @@ def exchange(
     )
 
 
-def heads_of(local: Local, H: Num, K: Num, q: Num, v: Num) -> RankHeads:
+def heads_of(
+    microbatch: DeviceMicrobatch, H: Num, K: Num, q: Num, v: Num
+) -> RankHeads:
     """One microbatch on one tp rank; H query and K key/value heads of widths q and v."""
-    return RankHeads(local.b, T=local.T, cp=local.cp, H=H, K=K, q=q, v=v)
+    return RankHeads(
+        microbatch.b, T=microbatch.T, cp=microbatch.cp, H=H, K=K, q=q, v=v
+    )
 
 
 def attended(layout: Layout, heads: RankHeads) -> AttentionWork:

@@ -8,38 +8,38 @@ from __future__ import annotations
 from ..describe.layers import Kind
 from . import blocks
 from .blocks import Matrix
-from .local import Local
+from .microbatch import DeviceMicrobatch
 from .parallel import after, column_parallel, pre_norm, row_parallel
 from .work import Op
 
 
-def convolution(local: Local, kind: Kind) -> list[Op]:
+def convolution(microbatch: DeviceMicrobatch, kind: Kind) -> list[Op]:
     """Norm, projection to three times D, gate, convolution, gate, output projection, residual."""
-    m = local.model
-    t = local.tokens
-    of = m.conv
-    assert of is not None
-    act = local.act
-    wgt = local.wgt
-    D = m.hidden / local.tp
+    m = microbatch.model
+    t = microbatch.tokens
+    conv = m.conv
+    assert conv is not None
+    act = microbatch.act
+    wgt = microbatch.wgt
+    D = m.hidden / microbatch.tp
     three = Matrix(columns=(D,) * 3)
     ops = [
-        pre_norm(local, "conv/norm"),
+        pre_norm(microbatch, "conv/norm"),
         column_parallel(
-            local, name="conv/in", k=m.hidden, n=3 * D, matrix=three
+            microbatch, name="conv/in", k=m.hidden, n=3 * D, matrix=three
         ),
     ]
-    if of.bias:
+    if conv.bias:
         ops.append(blocks.bias("conv/in bias", t, 3 * D, act=act, wgt=wgt))
     return [
         *ops,
         blocks.gate("conv/gate in", t * D, t * D, act=act),
         blocks.convolution(
-            "conv/taps", t, D, of.taps, act=act, wgt=wgt, biased=of.bias
+            "conv/taps", t, D, conv.taps, act=act, wgt=wgt, biased=conv.bias
         ),
         blocks.gate("conv/gate out", t * D, t * D, act=act),
         row_parallel(
-            local, name="conv/out", k=D, matrix=Matrix(quantised=False)
+            microbatch, name="conv/out", k=D, matrix=Matrix(quantised=False)
         ),
-        *after(local, "conv", biased=of.bias),
+        *after(microbatch, "conv", biased=conv.bias),
     ]

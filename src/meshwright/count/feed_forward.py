@@ -7,7 +7,7 @@ from ..describe.model import Model
 from ..num import Num
 from . import blocks
 from .blocks import Matrix
-from .local import Local
+from .microbatch import DeviceMicrobatch
 from .parallel import (
     Entry,
     after,
@@ -25,7 +25,7 @@ def parallel_block(m: Model, kind: Kind) -> bool:
 
 
 def dense(
-    local: Local,
+    microbatch: DeviceMicrobatch,
     width: Num,
     kind: Kind | None = None,
     name: str = "ffn",
@@ -34,23 +34,27 @@ def dense(
 
     kind: the layer it ends; None: shared experts, which stand beside others.
     """
-    m = local.model
-    c = local.counting
-    act = local.act
-    wgt = local.wgt
-    t = local.tokens
-    F = width / local.tp
+    m = microbatch.model
+    c = microbatch.counting
+    act = microbatch.act
+    wgt = microbatch.wgt
+    t = microbatch.tokens
+    F = width / microbatch.tp
     gates = 2 if m.gated else 1
     shares_norm = kind is not None and parallel_block(m, kind)
     up = column_parallel(
-        local,
+        microbatch,
         name=f"{name}/up",
         k=m.hidden,
         n=F * gates,
         matrix=Matrix(calls=float(gates), columns=(F,) * gates),
         entry=Entry(gathers=not shares_norm, modules=gates),
     )
-    ops = [pre_norm(local, f"{name}/norm")] if kind and not shares_norm else []
+    ops = (
+        [pre_norm(microbatch, f"{name}/norm")]
+        if kind and not shares_norm
+        else []
+    )
     ops.append(
         up._replace(source="attention/norm" if shares_norm else "ffn/norm")
     )
@@ -66,7 +70,7 @@ def dense(
             )
         )
     ops.append(
-        gated(local, f"{name}/activation", t * F)
+        gated(microbatch, f"{name}/activation", t * F)
         if m.gated
         else blocks.gelu(f"{name}/activation", t * F, act=act)
     )
@@ -75,17 +79,17 @@ def dense(
             blocks.dropout(f"{name}/activation dropout", t * F, act=act)
         )
     if m.inner_norms:
-        ops.append(inner_norm(local, f"{name}/inner norm", t, F))
-    ops.append(row_parallel(local, name=f"{name}/down", k=F))
-    return ops + (after(local, name, biased=m.bias) if kind else [])
+        ops.append(inner_norm(microbatch, f"{name}/inner norm", t, F))
+    ops.append(row_parallel(microbatch, name=f"{name}/down", k=F))
+    return ops + (after(microbatch, name, biased=m.bias) if kind else [])
 
 
-def gated(local: Local, name: str, x: Num) -> Op:
+def gated(microbatch: DeviceMicrobatch, name: str, x: Num) -> Op:
     """SiLU(gate) * up of x elements: one kernel each way; or in plain torch SiLU (2 reads and
     writes) and the product (3), and back the gradients of SiLU(gate), of up and of gate (3 each),
     which are put side by side (4) where both are one matrix.
     """
-    how, act = local.counting, local.act
+    how, act = microbatch.counting, microbatch.act
     autograd = how.backward_needs == "autograd"
     if how.gate == "fused":
         return blocks.gated_activation(name, x, act=act, autograd=autograd)

@@ -37,13 +37,13 @@ parallelism".
 from __future__ import annotations
 
 from .blocks import FP32, NORM_STATISTICS
-from .local import Local
+from .microbatch import DeviceMicrobatch
 from .work import Message
 
 
-def statistics(local: Local) -> tuple[Message, ...]:
+def statistics(microbatch: DeviceMicrobatch) -> tuple[Message, ...]:
     """What a norm of a cut hidden size adds up over tp, each way: a fp32 number or two a token."""
-    if not local.hidden_cut:
+    if not microbatch.hidden_cut:
         return ()
-    volume = NORM_STATISTICS[local.model.norm] * local.tokens * FP32
+    volume = NORM_STATISTICS[microbatch.model.norm] * microbatch.tokens * FP32
     return (Message("all_reduce", "tp", volume),)

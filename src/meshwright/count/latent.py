@@ -8,33 +8,33 @@ from ..num import Num
 from . import blocks
 from .blocks import Matrix, Messages
 from .linear import linear
-from .local import Local
+from .microbatch import DeviceMicrobatch
 from .parallel import Entry, collectives, column_parallel
 from .work import Op, Pass, also_sent
 
 
-def latent(local: Local) -> list[Op]:
+def latent(microbatch: DeviceMicrobatch) -> list[Op]:
     """Queries, keys and values of latent attention: down to the latent (on every tp rank alike), up
     to the heads (cut by tp).
 
     With sequence parallelism the narrow latents are gathered over tp, not the hidden state, as in
     Megatron-LM.
     """
-    m = local.model
-    act = local.act
-    wgt = local.wgt
+    m = microbatch.model
+    act = microbatch.act
+    wgt = microbatch.wgt
     mla = m.mla
     assert mla is not None
     D = m.hidden
-    t = local.tokens
-    H = m.heads / local.tp
+    t = microbatch.tokens
+    H = m.heads / microbatch.tp
     rope = mla.qk_rope_head_dim
 
     def down(name: str, n: int, kept: Num) -> Op:
         return linear(
-            local,
+            microbatch,
             name=f"attention/{name} down",
-            T=local.shard,
+            T=microbatch.shard,
             k=D,
             n=n,
             matrix=Matrix(kept=kept),
@@ -44,11 +44,11 @@ def latent(local: Local) -> list[Op]:
         forward = tuple(
             message
             for w in (width, *widths)
-            for message in collectives(local.layout, t * w * act)[0]
+            for message in collectives(microbatch.layout, t * w * act)[0]
         )
         return blocks.norm(
             f"attention/{name} norm",
-            local.shard,
+            microbatch.shard,
             width,
             parameters=1,
             act=act,
@@ -59,21 +59,21 @@ def latent(local: Local) -> list[Op]:
     def up(name: str, k: int, n: Num, gathers: bool = False) -> Op:
         entry = Entry(gathers=gathers)
         return column_parallel(
-            local, name=f"attention/{name}", k=k, n=n, entry=entry
+            microbatch, name=f"attention/{name}", k=k, n=n, entry=entry
         )
 
     q_heads = H * (mla.qk_nope_head_dim + rope)
     rank = mla.q_lora_rank
     if rank:
         queries = [
-            down("q", rank, local.shard),
+            down("q", rank, microbatch.shard),
             latent_norm("q", rank),
             up("q up", rank, q_heads),
         ]
     else:
         queries = [up("q", D, q_heads, gathers=True)]
     # the key's rotary part goes to all heads as it is
-    of_rope = collectives(local.layout, t * rope * act)[1]
+    of_rope = collectives(microbatch.layout, t * rope * act)[1]
     keys = up(
         "kv up",
         mla.kv_lora_rank,
@@ -82,7 +82,7 @@ def latent(local: Local) -> list[Op]:
     narrow = (rank or 0) + mla.kv_lora_rank + rope
     biases = [
         blocks.bias(
-            "attention/down bias", local.shard, narrow, act=act, wgt=wgt
+            "attention/down bias", microbatch.shard, narrow, act=act, wgt=wgt
         )
     ]
     return [
@@ -94,7 +94,7 @@ def latent(local: Local) -> list[Op]:
     ]
 
 
-def heads_together(local: Local) -> Op:
+def heads_together(microbatch: DeviceMicrobatch) -> Op:
     """Queries, keys and values as the attention kernel reads them. Of each of H heads of a tp rank
 
         queries   [n, r]   their last r numbers are turned by their position
@@ -109,13 +109,13 @@ def heads_together(local: Local) -> Op:
     core/transformer/multi_latent_attention.py without it; NVIDIA-NeMo/Automodel@36044ad3,
     components/models/deepseek_v3/layers.py: torch.cat of queries and of keys, values contiguous.
     """
-    mla = local.model.mla
+    mla = microbatch.model.mla
     assert mla is not None
     own, rope, v = mla.qk_nope_head_dim, mla.qk_rope_head_dim, mla.v_head_dim
-    in_place = local.counting.rotary == "plain"
+    in_place = microbatch.counting.rotary == "plain"
     queries = 2 * rope if in_place else 2 * (own + rope)
-    act = local.act
-    heads = local.tokens * local.model.heads / local.tp
+    act = microbatch.act
+    heads = microbatch.tokens * microbatch.model.heads / microbatch.tp
     step = Pass(
         0.0,
         3 * heads * rope,

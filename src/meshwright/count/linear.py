@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from ..num import Num
 from .blocks import PLAIN, SILENT, Matrix, Messages, matmul
-from .local import Local
+from .microbatch import DeviceMicrobatch
 from .work import Op
 
 
 def linear(
-    local: Local,
+    microbatch: DeviceMicrobatch,
     name: str,
     T: Num,
     k: Num,
@@ -19,5 +19,5 @@ def linear(
 ) -> Op:
     """`blocks.matmul` of T tokens from k to n features, in bytes and FLOPs as this job counts
     them."""
-    numbers = local.numbers_of(matrix)
+    numbers = microbatch.numbers_of(matrix)
     return matmul(name, T, k, n, numbers=numbers, matrix=matrix, sent=sent)

@@ -19,108 +19,121 @@ from . import blocks
 from .blocks import Matrix
 from .context import with_all_to_all
 from .linear import linear
-from .local import Local
+from .microbatch import DeviceMicrobatch
 from .parallel import after, column_parallel, pre_norm, row_parallel
 from .work import Op, Pass
 
 
-def linear_attention(local: Local, kind: Kind) -> list[Op]:
+def linear_attention(microbatch: DeviceMicrobatch, kind: Kind) -> list[Op]:
     """Norm, projections, convolution, the state's way through the chunks, gate, output projection,
     residual.
     """
-    m = local.model
-    t = local.tokens
-    of = m.linear
-    assert of is not None
-    act = local.act
-    wgt = local.wgt
-    H = of.heads / local.tp
-    keys = of.keys * of.key_dim / local.tp
-    values = H * of.value_dim
-    ops = [pre_norm(local, "linear/norm")]
-    ops += projections(local, of)
-    entering = t * (2 * keys + values + gates(of) * H) * act
-    if of.conv:
+    m = microbatch.model
+    t = microbatch.tokens
+    mixer = m.linear
+    assert mixer is not None
+    act = microbatch.act
+    wgt = microbatch.wgt
+    H = mixer.heads / microbatch.tp
+    keys = mixer.keys * mixer.key_dim / microbatch.tp
+    values = H * mixer.value_dim
+    ops = [pre_norm(microbatch, "linear/norm")]
+    ops += projections(microbatch, mixer)
+    entering = t * (2 * keys + values + gates(mixer) * H) * act
+    if mixer.conv:
         wide = 2 * keys + values
         mixed = blocks.convolution(
-            "linear/conv", t, wide, of.conv, act=act, wgt=wgt
+            "linear/conv", t, wide, mixer.conv, act=act, wgt=wgt
         )
         ops.append(with_all_to_all(mixed, entering))
     scan = chunks(
-        of,
-        b=local.b,
-        T=local.T,
-        H=H / local.cp,
+        mixer,
+        b=microbatch.b,
+        T=microbatch.T,
+        H=H / microbatch.cp,
         act=act,
-        fused=local.job.fused_attention,
+        fused=microbatch.job.fused_attention,
     )
-    leaving = t * values * act + (0.0 if of.conv else entering)
+    leaving = t * values * act + (0.0 if mixer.conv else entering)
     ops.append(
-        with_all_to_all(scan._replace(weights=of.vectors / local.tp), leaving)
+        with_all_to_all(
+            scan._replace(weights=mixer.vectors / microbatch.tp), leaving
+        )
     )
-    if of.norm != "none":
-        each, count = (of.value_dim, H) if of.norm == "head" else (values, 1.0)
+    if mixer.norm != "none":
+        each, count = (
+            (mixer.value_dim, H) if mixer.norm == "head" else (values, 1.0)
+        )
         normed = blocks.norm(
             "linear/head norm", t * count, each, parameters=1, act=act, wgt=wgt
         )
         ops.append(normed)
-    if of.output_gate != "none":
-        width = values if of.output_gate == "element" else H
+    if mixer.output_gate != "none":
+        width = values if mixer.output_gate == "element" else H
         ops.append(blocks.gate("linear/gated", t * values, t * width, act=act))
     plain = Matrix(quantised=False)
     return [
         *ops,
-        row_parallel(local, name="linear/out", k=values, matrix=plain),
-        *after(local, "linear", biased=False),
+        row_parallel(microbatch, name="linear/out", k=values, matrix=plain),
+        *after(microbatch, "linear", biased=False),
     ]
 
 
-def projections(local: Local, of: Linear) -> list[Op]:
+def projections(microbatch: DeviceMicrobatch, mixer: Linear) -> list[Op]:
     """One matrix from the hidden state to all that needs no narrow matrix of its own, cut tp ways,
     and the two matrices of what does.
     """
-    D = local.model.hidden
-    tp = local.tp
-    H = of.heads / tp
-    keys = of.keys * of.key_dim / tp
-    values = of.heads * of.value_dim / tp
-    decay = (gates(of) - of.write_gate) * H
-    gate = {"element": values, "head": H, "none": 0.0}[of.output_gate]
-    ranks = (("decay", of.decay_rank, decay), ("gate", of.gate_rank, gate))
-    widths = [keys, keys, values, H if of.write_gate else 0.0]
+    D = microbatch.model.hidden
+    tp = microbatch.tp
+    H = mixer.heads / tp
+    keys = mixer.keys * mixer.key_dim / tp
+    values = mixer.heads * mixer.value_dim / tp
+    decay = (gates(mixer) - mixer.write_gate) * H
+    gate = {"element": values, "head": H, "none": 0.0}[mixer.output_gate]
+    ranks = (
+        ("decay", mixer.decay_rank, decay),
+        ("gate", mixer.gate_rank, gate),
+    )
+    widths = [keys, keys, values, H if mixer.write_gate else 0.0]
     widths += [width for _, rank, width in ranks if not rank]
     columns = tuple(
         width for width in widths if not isinstance(width, float) or width
     )
     of_all = Matrix(columns=columns)
     name = "linear/in"
-    ops = [column_parallel(local, name, k=D, n=sum(widths), matrix=of_all)]
+    ops = [
+        column_parallel(microbatch, name, k=D, n=sum(widths), matrix=of_all)
+    ]
     for name, rank, width in ranks:
         if rank:
             down = linear(
-                local,
+                microbatch,
                 name=f"linear/{name} down",
-                T=local.shard,
+                T=microbatch.shard,
                 k=D,
                 n=rank,
                 matrix=Matrix(kept=0.0),
             )
             up = column_parallel(
-                local, name=f"linear/{name} up", k=rank, n=width
+                microbatch, name=f"linear/{name} up", k=rank, n=width
             )
             ops += [down._replace(source="linear/norm"), up]
     return ops
 
 
-def gates(of: Linear) -> float:
+def gates(mixer: Linear) -> float:
     """Numbers of a token and head beside queries, keys and values: its decay, and how strongly it
     writes.
     """
-    decay = {"head": 1.0, "channel": float(of.key_dim), "fixed": 0.0}[of.decay]
-    return decay + (1.0 if of.write_gate else 0.0)
+    decay = {"head": 1.0, "channel": float(mixer.key_dim), "fixed": 0.0}[
+        mixer.decay
+    ]
+    return decay + (1.0 if mixer.write_gate else 0.0)
 
 
-def chunks(of: Linear, b: Num, T: Num, H: Num, act: float, fused: bool) -> Op:
+def chunks(
+    mixer: Linear, b: Num, T: Num, H: Num, act: float, fused: bool
+) -> Op:
     """The state's way through n = T / C chunks of b sequences, H heads of a key of k and a value of
     v numbers.
 
@@ -133,15 +146,15 @@ def chunks(of: Linear, b: Num, T: Num, H: Num, act: float, fused: bool) -> Op:
     v, o and states. Kept: q, k, v, their gates in fp32, and for the delta rule the scores among
     keys.
     """
-    n = ceil_div(T, float(of.chunk))
-    C = float(of.chunk)
-    k = of.key_dim
-    v = of.value_dim
+    n = ceil_div(T, float(mixer.chunk))
+    C = float(mixer.chunk)
+    k = mixer.key_dim
+    v = mixer.value_dim
     tokens = b * n * C
     state = k * v / C
-    delta = of.kind == "delta"
+    delta = mixer.kind == "delta"
     scores, states = (2.0 * k + v, 6.0) if delta else (1.0 * k + v, 4.0)
-    divisor = 2.0 * k if of.kind == "gated" else 0.0
+    divisor = 2.0 * k if mixer.kind == "gated" else 0.0
     matrix = tokens * H * (2 * C * scores + states * k * v + divisor)
     vector = tokens * H * (C * (k + v) if delta else 2.0 * C)
     scored = C if delta else 0.0
@@ -150,7 +163,9 @@ def chunks(of: Linear, b: Num, T: Num, H: Num, act: float, fused: bool) -> Op:
         + 2 * state
         + 4 * scored
     )
-    kept = b * T * H * ((2.0 * k + v + scored) * act + gates(of) * blocks.FP32)
+    kept = (
+        b * T * H * ((2.0 * k + v + scored) * act + gates(mixer) * blocks.FP32)
+    )
     again = 1.0 if fused else 0.0
     inputs = b * T * H * (2.0 * k + v) * act
     bytes_ = tokens * H * moved * act

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from ..num import Num, minimum
-from .local import Local
+from .microbatch import DeviceMicrobatch
 
 
-def seen(local: Local, window: int | None) -> Num:
+def seen(microbatch: DeviceMicrobatch, window: int | None) -> Num:
     """Share of the T keys that a query attends to: 1, about 1/2 when causal, less in a sliding
     window.
 
@@ -15,12 +15,15 @@ def seen(local: Local, window: int | None) -> Num:
     the mask hides; unfused ones compute and keep all T x T scores (Korthikanti et al. 2022 count 5
     a s^2 b bytes of them, uncut).
     """
-    T = local.T
-    if local.counting.causal == "window":
+    T = microbatch.T
+    if microbatch.counting.causal == "window":
         return minimum(window or T, T) / T
-    if local.counting.causal == "full" or not local.job.fused_attention:
+    if (
+        microbatch.counting.causal == "full"
+        or not microbatch.job.fused_attention
+    ):
         return 1.0
-    if local.model.attention == "causal":
+    if microbatch.model.attention == "causal":
         w = minimum(window or T, T)
         return (w * (w + 1) / 2 + (T - w) * w) / (T * T)
     return minimum(2 * window + 1, T) / T if window else 1.0

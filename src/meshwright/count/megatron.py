@@ -18,33 +18,37 @@ from .attention import attention
 from .convolution import convolution
 from .feed_forward import dense, parallel_block
 from .linear_attention import linear_attention
-from .local import Local
+from .microbatch import DeviceMicrobatch
 from .moe import experts
 from .state_space import state_space
 from .work import Op
 
 
-def megatron_layer(local: Local, kind: Kind) -> list[Op]:
+def megatron_layer(microbatch: DeviceMicrobatch, kind: Kind) -> list[Op]:
     """Operations of one layer for one microbatch on one device, in forward order."""
-    if local.model.traced:
-        return traced.traced_layer(local, kind)
+    if microbatch.model.traced:
+        return traced.traced_layer(microbatch, kind)
     ops: list[Op] = []
     for word in kind.mixers:
-        mixed = MIXERS[word](local, kind)
+        mixed = MIXERS[word](microbatch, kind)
         ops += mixed[1:] if ops else mixed  # side by side they share a norm
     if kind.moe:
-        return ops + experts(local, beside=parallel_block(local.model, kind))
+        return ops + experts(
+            microbatch, beside=parallel_block(microbatch.model, kind)
+        )
     return ops + (
-        dense(local, width=local.model.ffn, kind=kind) if kind.ffn else []
+        dense(microbatch, width=microbatch.model.ffn, kind=kind)
+        if kind.ffn
+        else []
     )
 
 
-def no_mixer(local: Local, kind: Kind) -> list[Op]:
+def no_mixer(microbatch: DeviceMicrobatch, kind: Kind) -> list[Op]:
     """A layer that only feeds forward."""
     return []
 
 
-MIXERS: dict[str, Callable[[Local, Kind], list[Op]]] = {
+MIXERS: dict[str, Callable[[DeviceMicrobatch, Kind], list[Op]]] = {
     "full": attention,
     "sliding": attention,
     "sparse": attention,

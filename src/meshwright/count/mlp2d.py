@@ -18,21 +18,21 @@ from ..num import Num, floor
 from . import blocks
 from .blocks import Messages, Numbers
 from .linear import linear
-from .local import Local
+from .microbatch import DeviceMicrobatch
 from .work import Message, Op
 
 
-def mlp2d_layer(local: Local, kind: Kind) -> list[Op]:
+def mlp2d_layer(microbatch: DeviceMicrobatch, kind: Kind) -> list[Op]:
     """Operations of one layer for one microbatch on one device: cp is tp_model, tp is tp_ff, and
     tokens are not cut. Between layers a device has all tokens of D/tp_model features, as every
     other of its tp_ff does.
     """
     return _products(
-        local.layout.microbatch * local.job.T,
-        local.model.hidden / local.cp,
-        local.model.ffn / local.tp,
-        act=local.act,
-        matrix=partial(linear, local),
+        microbatch.layout.microbatch * microbatch.job.T,
+        microbatch.model.hidden / microbatch.cp,
+        microbatch.model.ffn / microbatch.tp,
+        act=microbatch.act,
+        matrix=partial(linear, microbatch),
     )
 
 

@@ -20,8 +20,8 @@ from ..describe.model import Model
 from ..describe.recompute import resolve
 from ..layout.placement import placed
 from . import mlp2d, summa, vocabulary
-from .local import Local
 from .megatron import megatron_layer
+from .microbatch import DeviceMicrobatch
 from .recompute import recomputed_ops
 from .work import Op
 
@@ -35,7 +35,7 @@ but cut by windows, nothing recomputed.
 """
 
 
-SCHEMES: dict[str, Callable[[Local, Kind], list[Op]]] = {
+SCHEMES: dict[str, Callable[[DeviceMicrobatch, Kind], list[Op]]] = {
     "megatron": megatron_layer,
     "context": megatron_layer,
     "gspmd": megatron_layer,
@@ -47,13 +47,15 @@ SCHEMES: dict[str, Callable[[Local, Kind], list[Op]]] = {
 
 def layer(job: Job, layout: Layout, kind: Kind) -> list[Op]:
     """Operations of one layer under the layout's tensor-parallel scheme."""
-    return SCHEMES[layout.scheme](Local.of(job, layout), kind)
+    return SCHEMES[layout.scheme](
+        DeviceMicrobatch.from_layout(job, layout), kind
+    )
 
 
 class Counts(NamedTuple):
     """What one device does for one microbatch in each part of the model."""
 
-    local: Local
+    microbatch: DeviceMicrobatch
     """The microbatch."""
     layers: list[list[Op]]
     """A layer of each kind, in the order of `describe.layers.sorts`."""
@@ -71,21 +73,24 @@ class Counts(NamedTuple):
 
 def count_microbatch(job: Job, layout: Layout) -> Counts:
     """One microbatch on one device: every part of the model, counted once."""
-    local, scheme = Local.of(job, layout), SCHEMES[layout.scheme]
+    microbatch, scheme = (
+        DeviceMicrobatch.from_layout(job, layout),
+        SCHEMES[layout.scheme],
+    )
     layers = []
     for kind in sorts(job.model):
-        layers.append(scheme(local, kind))
+        layers.append(scheme(microbatch, kind))
     return Counts(
-        local,
+        microbatch,
         layers,
-        vocabulary.embedding(local),
-        vocabulary.head(local),
-        next_token(local) if job.model.mtp_layers else [],
+        vocabulary.embedding(microbatch),
+        vocabulary.head(microbatch),
+        next_token(microbatch) if job.model.mtp_layers else [],
     )
 
 
 @lru_cache(maxsize=4096)
-def groups(
+def kind_counts(
     model: Model,
 ) -> tuple[tuple[tuple[Kind, int], ...], tuple[tuple[Kind, int], ...]]:
     """(leading, body): how many layers of each kind stand among the leading dense ones of a mixture
@@ -100,7 +105,7 @@ def groups(
 
 def _model_on_one_chip(
     model: Model, seq: int, counting: Counting, kernel: str
-) -> Local:
+) -> DeviceMicrobatch:
     """One sequence on one chip: its counts are those of the model itself."""
     from ..describe.assumptions import REALISTIC
     from ..describe.cluster import NOWHERE
@@ -115,7 +120,7 @@ def _model_on_one_chip(
         attention_kernel=kernel,
         assumptions=replace(REALISTIC, count=counting),
     )
-    return Local.of(job, placed(ONE_DEVICE, (1,)))
+    return DeviceMicrobatch.from_layout(job, placed(ONE_DEVICE, (1,)))
 
 
 def operations(
@@ -127,35 +132,38 @@ def operations(
     """Every operation of the whole model for one sequence of `seq` tokens (0: the model's), with
     how often it occurs.
     """
-    local = _model_on_one_chip(model, seq, counting, kernel)
-    lead, body = groups(model)
+    microbatch = _model_on_one_chip(model, seq, counting, kernel)
+    lead, body = kind_counts(model)
     ops = [
         (op, n)
         for kind, n in (*lead, *body)
-        for op in megatron_layer(local, kind)
+        for op in megatron_layer(microbatch, kind)
     ]
     ops += [
         (op, 1)
         for op in (
-            *vocabulary.embedding(local),
-            *vocabulary.head(local),
+            *vocabulary.embedding(microbatch),
+            *vocabulary.head(microbatch),
         )
     ]
     if model.mtp_layers:
-        more = *next_token(local), *megatron_layer(local, kinds(model)[-1])
+        more = (
+            *next_token(microbatch),
+            *megatron_layer(microbatch, kinds(model)[-1]),
+        )
         ops += [(op, model.mtp_layers) for op in more]
     return ops
 
 
-def next_token(local: Local) -> list[Op]:
+def next_token(microbatch: DeviceMicrobatch) -> list[Op]:
     """One multi-token-prediction block, but for its layer, which is like the model's last one: join
     and the head again, whose matrix is that of the model.
     """
     head = [
         op._replace(weights=0.0) if op.name == "head/logits" else op
-        for op in vocabulary.head(local)
+        for op in vocabulary.head(microbatch)
     ]
-    return [*vocabulary.join(local), *head]
+    return [*vocabulary.join(microbatch), *head]
 
 
 @lru_cache(maxsize=4096)
@@ -228,10 +236,10 @@ def executed_flops(
     )
     if recompute == "none":
         return total
-    local = _model_on_one_chip(model, seq, counting, kernel)
-    lead, body = groups(model)
+    microbatch = _model_on_one_chip(model, seq, counting, kernel)
+    lead, body = kind_counts(model)
     for kind, n in (*lead, *body):
-        ops = megatron_layer(local, kind)
+        ops = megatron_layer(microbatch, kind)
         redone = recomputed_ops(
             ops, resolve(recompute, counting.selective, counting.full)
         )

@@ -15,7 +15,7 @@ from . import blocks
 from .blocks import Matrix
 from .feed_forward import dense, gated
 from .linear import linear
-from .local import Local
+from .microbatch import DeviceMicrobatch
 from .parallel import after, norm, pre_norm
 from .reach import Draw, expected_reach
 from .work import ONCE_A_NODE, Message, Op, Pass, fed
@@ -28,13 +28,13 @@ get_align_size_for_quantization.
 """
 
 
-def experts(local: Local, beside: bool) -> list[Op]:
+def experts(microbatch: DeviceMicrobatch, beside: bool) -> list[Op]:
     """Operations of one mixture-of-experts feed-forward for one microbatch on one device, in
     forward order.
 
     beside: it stands beside the attention, whose norm it reads.
     """
-    m = local.model
+    m = microbatch.model
     moe = m.moe
     assert moe is not None
     normed = "attention/norm" if beside else "ffn/norm"
@@ -42,26 +42,28 @@ def experts(local: Local, beside: bool) -> list[Op]:
     if not beside:
         # only shared experts need the whole sequence on each tp rank
         ops = [
-            pre_norm(local, normed) if moe.shared_ffn else norm(local, normed)
+            pre_norm(microbatch, normed)
+            if moe.shared_ffn
+            else norm(microbatch, normed)
         ]
-    ops.append(router(local, moe)._replace(source=normed))
-    ops += routed_experts(local, moe, source=normed)
+    ops.append(router(microbatch, moe)._replace(source=normed))
+    ops += routed_experts(microbatch, moe, source=normed)
     if moe.post_norm:
-        ops.append(norm(local, "experts/post norm"))
-    ops += shared_experts(local, moe)
+        ops.append(norm(microbatch, "experts/post norm"))
+    ops += shared_experts(microbatch, moe)
     # routed experts bring their own biases, shared ones end as a dense feed-forward does
     biased = m.bias and bool(moe.shared_ffn)
-    return ops + after(local, name="ffn", biased=biased)
+    return ops + after(microbatch, name="ffn", biased=biased)
 
 
-def router(local: Local, moe: MoE) -> Op:
+def router(microbatch: DeviceMicrobatch, moe: MoE) -> Op:
     """It works on the device's own tokens; its weights are on every rank."""
     choices = moe.experts + moe.idle_experts
     op = linear(
-        local,
+        microbatch,
         name="experts/router",
-        T=local.shard,
-        k=local.model.hidden,
+        T=microbatch.shard,
+        k=microbatch.model.hidden,
         n=choices,
         matrix=Matrix(quantised=False),
     )
@@ -69,63 +71,70 @@ def router(local: Local, moe: MoE) -> Op:
     return op._replace(weights=op.weights + bias)
 
 
-def routed_experts(local: Local, moe: MoE, source: str) -> list[Op]:
+def routed_experts(
+    microbatch: DeviceMicrobatch, moe: MoE, source: str
+) -> list[Op]:
     """Token copies on their way to the experts, through them and back; between a product down to
     the experts' own width and one up from it where the model has one (`latent`).
     """
-    hidden = local.model.hidden
+    hidden = microbatch.model.hidden
     D = moe.latent or hidden
-    act = local.act
-    sent = local.shard * computing_experts(moe)
-    x = sent * local.layout.etp
-    pads = padding(local)
-    rows = x + (pads - 1.0) / 2.0 * moe.experts / local.layout.ep
-    copied = bool(local.profile and local.profile.experts_padded == "copied")
-    fused = bool(local.profile and local.profile.experts_fused)
+    act = microbatch.act
+    sent = microbatch.shard * computing_experts(moe)
+    x = sent * microbatch.layout.etp
+    pads = padding(microbatch)
+    rows = x + (pads - 1.0) / 2.0 * moe.experts / microbatch.layout.ep
+    copied = bool(
+        microbatch.profile and microbatch.profile.experts_padded == "copied"
+    )
+    fused = bool(microbatch.profile and microbatch.profile.experts_fused)
     block = (
         [padded(name, x * D * act) for name in ("pad", "unpad")]
         if pads > 1 and copied and not fused
         else []
     )
-    if local.profile and local.profile.dispatcher == "allgather":
-        away, back = gathered(local, sent, D)
+    if microbatch.profile and microbatch.profile.dispatcher == "allgather":
+        away, back = gathered(microbatch, sent, D)
         split = []
     else:
-        away, back = dispatch(local, sent, "dispatch"), combine(local, sent)
-        split = [inner(local, x, D)]
+        away, back = (
+            dispatch(microbatch, sent, "dispatch"),
+            combine(microbatch, sent),
+        )
+        split = [inner(microbatch, x, D)]
     away = away._replace(
         source="experts/narrow" if moe.latent else source,
-        needs=local.shard * D * act,
+        needs=microbatch.shard * D * act,
     )
     way = [
         away,
         *split,
         *block[:1],
-        *feed_forward(local, rows, moe),
+        *feed_forward(microbatch, rows, moe),
         *block[1:],
         back,
     ]
     if not moe.latent:
         return way
-    t = local.shard
-    narrow = linear(local, name="experts/narrow", T=t, k=hidden, n=D)
-    wide = linear(local, name="experts/wide", T=t, k=D, n=hidden)
+    t = microbatch.shard
+    narrow = linear(microbatch, name="experts/narrow", T=t, k=hidden, n=D)
+    wide = linear(microbatch, name="experts/wide", T=t, k=D, n=hidden)
     return [narrow._replace(source=source), *way, wide]
 
 
-def padding(local: Local) -> float:
+def padding(microbatch: DeviceMicrobatch) -> float:
     """Tokens of an expert are rounded up to so many where its products are in FP8 or FP4; 1: they
     are not. The rest is as likely to be any number of tokens, so (padding - 1) / 2 are added.
     """
-    narrow = local.job.precision.compute in ("fp8", "fp4")
+    narrow = microbatch.job.precision.compute in ("fp8", "fp4")
     if (
         not narrow
-        or not local.profile
-        or local.profile.experts_padded == "none"
+        or not microbatch.profile
+        or microbatch.profile.experts_padded == "none"
     ):
         return 1.0
-    fp4 = local.job.precision.compute == "fp4"
-    return PADDING.get("nvfp4" if fp4 else local.profile.float8, PADDED)
+    fp4 = microbatch.job.precision.compute == "fp4"
+    return PADDING.get("nvfp4" if fp4 else microbatch.profile.float8, PADDED)
 
 
 def padded(name: str, numbers: Num) -> Op:
@@ -134,25 +143,25 @@ def padded(name: str, numbers: Num) -> Op:
     return Op(f"experts/{name}", "vector", step, step, needs=numbers)
 
 
-def feed_forward(local: Local, x: Num, moe: MoE) -> list[Op]:
+def feed_forward(microbatch: DeviceMicrobatch, x: Num, moe: MoE) -> list[Op]:
     """The grouped products of a rank's E/ep experts on x token copies in all.
 
     Fused (`experts_fused`), a product ends with the activation (backward: with its gradient) and
     quantises what the next one reads: no pass but for the input of the activation, which the
     backward pass reads.
     """
-    m = local.model
-    act = local.act
-    wgt = local.wgt
+    m = microbatch.model
+    act = microbatch.act
+    wgt = microbatch.wgt
     D = moe.latent or m.hidden
-    F = moe.expert_ffn / local.layout.etp
-    here = moe.experts / local.layout.ep
-    fused = bool(local.profile and local.profile.experts_fused)
+    F = moe.expert_ffn / microbatch.layout.etp
+    here = moe.experts / microbatch.layout.ep
+    fused = bool(microbatch.profile and microbatch.profile.experts_fused)
 
     def product(name: str, k: Num, n: Num) -> list[Op]:
         matrix = Matrix(copies=here, expert=True)
         op = linear(
-            local, name=f"experts/{name}", T=x, k=k, n=n, matrix=matrix
+            microbatch, name=f"experts/{name}", T=x, k=k, n=n, matrix=matrix
         )
         if fused:
             op = (
@@ -176,13 +185,13 @@ def feed_forward(local: Local, x: Num, moe: MoE) -> list[Op]:
         return [op, bias._replace(weights=here * n)]
 
     name = "experts/activation"
-    autograd = local.counting.backward_needs == "autograd"
+    autograd = microbatch.counting.backward_needs == "autograd"
     activation = (
-        gated(local, name, x * F)
+        gated(microbatch, name, x * F)
         if m.gated
         else blocks.gelu(name, x * F, act=act)
     )
-    by = local.profile
+    by = microbatch.profile
     fused_clamp = bool(by and (by.clamp_fused or by.compiled))
     if moe.expert_bias and m.gated and not (autograd or fused or fused_clamp):
         activation = blocks.clamped(activation, x * F, act=act)
@@ -198,18 +207,23 @@ def feed_forward(local: Local, x: Num, moe: MoE) -> list[Op]:
     ]
 
 
-def shared_experts(local: Local, moe: MoE) -> list[Op]:
+def shared_experts(microbatch: DeviceMicrobatch, moe: MoE) -> list[Op]:
     """Experts that every token visits: a dense feed-forward, cut by tp."""
     if not moe.shared_ffn:
         return []
     width = moe.shared_ffn
-    ops = dense(local, width, name="shared")
+    ops = dense(microbatch, width, name="shared")
     if not moe.shared_gate:
         return ops
     one = Matrix(quantised=False)
-    hidden = local.model.hidden
+    hidden = microbatch.model.hidden
     gate = linear(
-        local, name="shared/gate", T=local.shard, k=hidden, n=1, matrix=one
+        microbatch,
+        name="shared/gate",
+        T=microbatch.shard,
+        k=hidden,
+        n=1,
+        matrix=one,
     )
     return [*ops, gate]
 
@@ -221,7 +235,7 @@ def computing_experts(moe: MoE) -> float:
     return moe.top_k * moe.experts / (moe.experts + moe.idle_experts)
 
 
-def dispatch(local: Local, sent: Num, name: str) -> Op:
+def dispatch(microbatch: DeviceMicrobatch, sent: Num, name: str) -> Op:
     """Sort `sent` token copies by expert and exchange them over ep; backward sends the gradients
     the other way.
 
@@ -229,33 +243,43 @@ def dispatch(local: Local, sent: Num, name: str) -> Op:
     Kernels that send a token once read it where it is, and it is copied for its experts where it
     arrives: once read a rank, once written an expert.
     """
-    moe = local.model.moe
-    width = ((moe and moe.latent) or local.model.hidden) * local.act
+    moe = microbatch.model.moe
+    width = ((moe and moe.latent) or microbatch.model.hidden) * microbatch.act
     message = Message("all_to_all", "ep", sent * width)
     passes: Num = 4.0
-    if moe and local.profile and local.profile.dispatcher in ONCE_A_NODE:
+    if (
+        moe
+        and microbatch.profile
+        and microbatch.profile.dispatcher in ONCE_A_NODE
+    ):
         draw = Draw(
             moe.top_k,
-            row=moe.experts if local.profile.routing == "neighbours" else 0,
+            row=moe.experts
+            if microbatch.profile.routing == "neighbours"
+            else 0,
             groups=moe.groups,
             top_groups=moe.top_groups,
         )
-        message = message._replace(kind=local.profile.dispatcher, draw=draw)
-        passes = expected_reach(local.layout.ep, draw) / moe.top_k + 1.0
+        message = message._replace(
+            kind=microbatch.profile.dispatcher, draw=draw
+        )
+        passes = expected_reach(microbatch.layout.ep, draw) / moe.top_k + 1.0
     step = Pass(0.0, 0.0, passes * sent * width, (message,))
     return Op(f"experts/{name}", "vector", step, step, needs=sent * width)
 
 
-def combine(local: Local, sent: Num) -> Op:
+def combine(microbatch: DeviceMicrobatch, sent: Num) -> Op:
     """Tokens come back from their experts and are weighed and summed: autograd keeps each copy, for
     the gradient of its weight.
     """
-    op = dispatch(local, sent, "combine")
-    autograd = local.counting.backward_needs == "autograd"
+    op = dispatch(microbatch, sent, "combine")
+    autograd = microbatch.counting.backward_needs == "autograd"
     return op._replace(saved=op.needed) if autograd else op
 
 
-def gathered(local: Local, sent: Num, D: float) -> tuple[Op, Op]:
+def gathered(
+    microbatch: DeviceMicrobatch, sent: Num, D: float
+) -> tuple[Op, Op]:
     """(to experts, back): a rank gathers the tokens of all ranks of experts, etp ranks of each too,
     and picks the copies of its own; what they return is added up to all tokens, which are
     reduce-scattered. Backward the other way round.
@@ -264,8 +288,8 @@ def gathered(local: Local, sent: Num, D: float) -> tuple[Op, Op]:
     and copies are read and added to them (3 x). Source: NVIDIA/Megatron-LM@d98e8a64,
     core/transformer/moe/token_dispatcher.py, MoEAllGatherTokenDispatcher.
     """
-    layout, width = local.layout, D * local.act
-    near = local.shard * layout.etp * width
+    layout, width = microbatch.layout, D * microbatch.act
+    near = microbatch.shard * layout.etp * width
     whole = near * layout.ep
     copies = sent * layout.etp * width
     gathers = (
@@ -284,11 +308,11 @@ def gathered(local: Local, sent: Num, D: float) -> tuple[Op, Op]:
     )
 
 
-def inner(local: Local, x: Num, D: float) -> Op:
+def inner(microbatch: DeviceMicrobatch, x: Num, D: float) -> Op:
     """The etp ranks of an expert gather each other's tokens before it and reduce-scatter the
     results after it (counted here together).
     """
-    volume = x * D * local.act
+    volume = x * D * microbatch.act
     pair = (
         Message("all_gather", "etp", volume),
         Message("reduce_scatter", "etp", volume),

@@ -16,7 +16,7 @@ from ..describe.layout import Layout
 from ..num import Num
 from . import blocks, gspmd
 from .blocks import PLAIN, Matrix, Messages
-from .local import Local
+from .microbatch import DeviceMicrobatch
 from .work import Message, Op
 
 
@@ -39,7 +39,7 @@ ALONE = Entry()
 
 
 def column_parallel(
-    local: Local,
+    microbatch: DeviceMicrobatch,
     name: str,
     k: Num,
     n: Num,
@@ -51,18 +51,24 @@ def column_parallel(
     What stays of its input is all of it, or the rank's shard, which is gathered again in backward
     (`Counting.gathered_inputs`).
     """
-    inputs = local.counting.gathered_inputs
-    act = local.act
-    gather, reduce = collectives(local.layout, local.tokens * k * act)
-    sums = reduce * readers(local, entry)
+    inputs = microbatch.counting.gathered_inputs
+    act = microbatch.act
+    gather, reduce = collectives(
+        microbatch.layout, microbatch.tokens * k * act
+    )
+    sums = reduce * readers(microbatch, entry)
     back = gather + sums if inputs == "regathered" else sums
-    kept = local.tokens if inputs == "kept" else local.part(local.shard)
+    kept = (
+        microbatch.tokens
+        if inputs == "kept"
+        else microbatch.part(microbatch.shard)
+    )
     return blocks.matmul(
         name,
-        T=local.tokens,
+        T=microbatch.tokens,
         k=k,
         n=n,
-        numbers=local.numbers_of(matrix),
+        numbers=microbatch.numbers_of(matrix),
         matrix=matrix._replace(kept=kept if entry.keeps else 0.0),
         sent=Messages(
             forward=gather if entry.gathers else (),
@@ -71,16 +77,20 @@ def column_parallel(
     )
 
 
-def readers(local: Local, entry: Entry) -> int:
+def readers(microbatch: DeviceMicrobatch, entry: Entry) -> int:
     """How often the gradient of an input is added up over tp: once, or by every module that reads
     it. A shard of the sequence is gathered once for all of them, its gradient scattered once.
     """
-    apart = local.counting.input_gradients == "apart"
-    return entry.modules if apart and not local.layout.sequence_parallel else 1
+    apart = microbatch.counting.input_gradients == "apart"
+    return (
+        entry.modules
+        if apart and not microbatch.layout.sequence_parallel
+        else 1
+    )
 
 
 def row_parallel(
-    local: Local,
+    microbatch: DeviceMicrobatch,
     name: str,
     k: Num,
     matrix: Matrix = PLAIN,
@@ -89,11 +99,11 @@ def row_parallel(
     """A row-parallel matrix: from this rank's k features of all tokens to its part of the sum that
     is the hidden state. reduces: the sum is made here, not with that of another matrix.
     """
-    D = local.model.hidden
-    t = local.tokens
-    _, reduce = collectives(local.layout, t * D * local.act)
+    D = microbatch.model.hidden
+    t = microbatch.tokens
+    _, reduce = collectives(microbatch.layout, t * D * microbatch.act)
     sent = Messages(forward=reduce if reduces else ())
-    mine = local.numbers_of(matrix)
+    mine = microbatch.numbers_of(matrix)
     return blocks.matmul(
         name, T=t, k=k, n=D, numbers=mine, matrix=matrix, sent=sent
     )
@@ -118,18 +128,18 @@ def collectives(
     return (), (Message("all_reduce", "tp", volume),)
 
 
-def pre_norm(local: Local, name: str) -> Op:
+def pre_norm(microbatch: DeviceMicrobatch, name: str) -> Op:
     """The norm in front of a pair of matrices. In backward the gradient of what the pair gives is
     gathered (counted here).
     """
-    D = local.model.hidden
-    whole = local.tokens * D * local.act
-    gather, _ = collectives(local.layout, whole)
-    return norm(local, name, backward=gather)
+    D = microbatch.model.hidden
+    whole = microbatch.tokens * D * microbatch.act
+    gather, _ = collectives(microbatch.layout, whole)
+    return norm(microbatch, name, backward=gather)
 
 
 def norm(
-    local: Local,
+    microbatch: DeviceMicrobatch,
     name: str,
     forward: tuple[Message, ...] = (),
     backward: tuple[Message, ...] = (),
@@ -138,78 +148,85 @@ def norm(
     """A norm on the device's shard of the sequence (gspmd: of the hidden size, whose statistics
     ranks add up). width: of what is normalised; None = D.
     """
-    m = local.model
-    D = local.part(width or local.model.hidden)
-    statistics = gspmd.statistics(local)
+    m = microbatch.model
+    D = microbatch.part(width or microbatch.model.hidden)
+    statistics = gspmd.statistics(microbatch)
     op = blocks.norm(
         name,
-        local.shard,
+        microbatch.shard,
         D,
         parameters=blocks.NORM_PARAMETERS[m.norm],
-        act=local.act,
-        wgt=local.wgt,
-        autograd=local.counting.backward_needs == "autograd",
+        act=microbatch.act,
+        wgt=microbatch.wgt,
+        autograd=microbatch.counting.backward_needs == "autograd",
         sent=Messages(
             forward=(*statistics, *forward), backward=(*backward, *statistics)
         ),
     )
-    extra = norm_extra(local)
+    extra = norm_extra(microbatch)
     return (
-        op._replace(saved=op.saved + local.shard * D * extra) if extra else op
+        op._replace(saved=op.saved + microbatch.shard * D * extra)
+        if extra
+        else op
     )
 
 
-def norm_extra(local: Local) -> float:
+def norm_extra(microbatch: DeviceMicrobatch) -> float:
     """Bytes of each element that a norm of separate kernels keeps beside its input."""
-    how = local.job.how.memory
+    how = microbatch.job.how.memory
     if (
         how.resident != "held"
         or how.holding is None
-        or not local.profile
-        or local.profile.norm != "torch"
+        or not microbatch.profile
+        or microbatch.profile.norm != "torch"
     ):
         return 0.0
     return how.holding.norm_extra
 
 
-def inner_norm(local: Local, name: str, t: Num, width: Num) -> Op:
+def inner_norm(
+    microbatch: DeviceMicrobatch, name: str, t: Num, width: Num
+) -> Op:
     """A norm in front of an output projection, over what a device holds of its input."""
-    m = local.model
+    m = microbatch.model
     parameters = blocks.NORM_PARAMETERS[m.norm]
     return blocks.norm(
         name,
         t,
         width,
         parameters=parameters,
-        act=local.act,
-        wgt=local.wgt,
+        act=microbatch.act,
+        wgt=microbatch.wgt,
     )
 
 
-def after(local: Local, name: str, biased: bool) -> list[Op]:
+def after(microbatch: DeviceMicrobatch, name: str, biased: bool) -> list[Op]:
     """What follows a row-parallel matrix, on the device's shard of the sequence (gspmd: of the
     hidden size): its bias (experts bring their own), dropout, a post-norm, the residual sum.
     """
-    m = local.model
-    c = local.counting
-    act = local.act
-    wgt = local.wgt
-    x = local.shard * local.part(m.hidden)
+    m = microbatch.model
+    c = microbatch.counting
+    act = microbatch.act
+    wgt = microbatch.wgt
+    x = microbatch.shard * microbatch.part(m.hidden)
     # a post-norm stands between the bias and the sum
     chained = c.biases == "chained" and m.norms_per_layer < 4
     ops = []
     if biased:
         whole = (
-            local.layout.scheme == "megatron" and c.output_bias == "replicated"
+            microbatch.layout.scheme == "megatron"
+            and c.output_bias == "replicated"
         )
         # LBL cuts this one by columns
-        by_column = local.layout.scheme == "context" and name == "attention"
+        by_column = (
+            microbatch.layout.scheme == "context" and name == "attention"
+        )
         width, tokens = (
-            (m.hidden / local.tp, local.tokens)
+            (m.hidden / microbatch.tp, microbatch.tokens)
             if by_column
             else (
-                local.part(m.hidden),
-                local.tokens if whole else local.shard,
+                microbatch.part(m.hidden),
+                microbatch.tokens if whole else microbatch.shard,
             )
         )
         ops.append(
@@ -227,7 +244,7 @@ def after(local: Local, name: str, biased: bool) -> list[Op]:
             blocks.dropout(f"{name}/dropout", x, act=act, chained=chained)
         )
     if m.norms_per_layer == 4:
-        ops.append(norm(local, f"{name}/post norm"))
+        ops.append(norm(microbatch, f"{name}/post norm"))
     if c.residual:
         ops.append(blocks.residual(f"{name}/residual", x, act=act))
     return ops

@@ -15,26 +15,26 @@ from ..num import Num
 from . import blocks
 from .blocks import Matrix
 from .linear import linear
-from .local import Local
 from .mask import seen
+from .microbatch import DeviceMicrobatch
 from .work import Message, Op, Pass
 
 
-def indexer(local: Local) -> list[Op]:
+def indexer(microbatch: DeviceMicrobatch) -> list[Op]:
     """Projections, the key's norm, and the scores of all keys."""
-    m = local.model
-    act = local.act
-    wgt = local.wgt
-    of = m.sparse
-    assert of is not None
-    t = local.tokens
+    m = microbatch.model
+    act = microbatch.act
+    wgt = microbatch.wgt
+    index = m.sparse
+    assert index is not None
+    t = microbatch.tokens
     D = m.hidden
-    heads = of.heads
+    heads = index.heads
     latent = m.mla.q_lora_rank if m.mla and m.mla.q_lora_rank else D
 
     def project(name: str, k: Num, n: Num) -> Op:
         return linear(
-            local,
+            microbatch,
             name=f"indexer/{name}",
             T=t,
             k=k,
@@ -43,16 +43,20 @@ def indexer(local: Local) -> list[Op]:
         )._replace(source="attention/norm")
 
     norm = blocks.norm(
-        "indexer/norm", t, of.head_dim, parameters=2, act=act, wgt=wgt
+        "indexer/norm", t, index.head_dim, parameters=2, act=act, wgt=wgt
     )
     keys = (
-        Message("all_gather", "cp", local.b * local.T * of.head_dim * act),
+        Message(
+            "all_gather",
+            "cp",
+            microbatch.b * microbatch.T * index.head_dim * act,
+        ),
     )
-    rows = local.b * local.T / local.cp
-    scored = rows * local.T * seen(local, None)
+    rows = microbatch.b * microbatch.T / microbatch.cp
+    scored = rows * microbatch.T * seen(microbatch, None)
     # of each pair: queries with the key, and the weighted sum over heads
-    dots = 2 * (of.head_dim + 1) * heads
-    narrow = (heads * of.head_dim + of.head_dim) * rows * act
+    dots = 2 * (index.head_dim + 1) * heads
+    narrow = (heads * index.head_dim + index.head_dim) * rows * act
     scores = Op(
         "indexer/scores",
         "scan",
@@ -69,12 +73,12 @@ def indexer(local: Local) -> list[Op]:
             2 * narrow + 2 * scored * act,
             engine="wide",
         ),
-        saved=narrow + rows * of.top_k * INDEX,
+        saved=narrow + rows * index.top_k * INDEX,
         inputs=narrow,
     )
     return [
-        project("queries", latent, heads * of.head_dim),
-        project("key", D, of.head_dim),
+        project("queries", latent, heads * index.head_dim),
+        project("key", D, index.head_dim),
         norm,
         project("weights", D, heads),
         scores,

@@ -20,60 +20,62 @@ from .blocks import (
     SummaGrid,
 )
 from .context import exchange, heads_of
-from .local import Local
 from .mask import seen
+from .microbatch import DeviceMicrobatch
 from .work import Message, Op
 
 
-def summa_layer(local: Local, kind: Kind) -> list[Op]:
+def summa_layer(microbatch: DeviceMicrobatch, kind: Kind) -> list[Op]:
     """Operations of one layer for one microbatch on one device, in forward order. Dense, multi-head
     attention.
     """
-    m = local.model
+    m = microbatch.model
     q = m.h
     gates = 2 if m.gated else 1
-    product = partial(_panels, local)
+    product = partial(_panels, microbatch)
     return [
-        _norm(local, "attention/norm"),
+        _norm(microbatch, "attention/norm"),
         product("attention/qkv", m.hidden, (m.heads + 2 * m.K) * q),
-        *core(local, kind),
+        *core(microbatch, kind),
         product("attention/out", m.heads * q, m.hidden),
-        *after(local, "attention"),
-        _norm(local, "ffn/norm"),
+        *after(microbatch, "attention"),
+        _norm(microbatch, "ffn/norm"),
         product("ffn/up", m.hidden, m.ffn * gates),
-        *_activation(local),
+        *_activation(microbatch),
         product("ffn/down", m.ffn, m.hidden),
-        *after(local, "ffn"),
+        *after(microbatch, "ffn"),
     ]
 
 
-def _panels(local: Local, name: str, k: float, n: float) -> Op:
+def _panels(microbatch: DeviceMicrobatch, name: str, k: float, n: float) -> Op:
     """A product by SUMMA in the numbers of this job; k and n whole."""
     return blocks.summa_matmul(
         name,
-        local.tokens,
+        microbatch.tokens,
         k,
         n,
-        grid=SummaGrid(n1=local.tp, n2=local.cp, panels=local.layout.panels),
-        numbers=local.numbers,
+        grid=SummaGrid(
+            n1=microbatch.tp, n2=microbatch.cp, panels=microbatch.layout.panels
+        ),
+        numbers=microbatch.numbers,
     )
 
 
-def _norm(local: Local, name: str) -> Op:
+def _norm(microbatch: DeviceMicrobatch, name: str) -> Op:
     """The norm over the columns that a rank holds; n1 ranks add up statistics, and gradients of its
     parameters.
     """
-    m = local.model
-    act = local.act
-    statistics = 2 * local.tokens * act
-    back = 2 * m.hidden / local.tp * act + statistics
+    m = microbatch.model
+    act = microbatch.act
+    statistics = 2 * microbatch.tokens * act
+    back = 2 * m.hidden / microbatch.tp * act + statistics
     return blocks.norm(
         name,
-        local.tokens,
-        local.summa_width,
+        microbatch.tokens,
+        microbatch.summa_width,
         parameters=blocks.NORM_PARAMETERS[m.norm],
         act=act,
-        wgt=local.wgt,
+        wgt=microbatch.wgt,
         sent=Messages(
             forward=(Message("all_reduce", "tp", statistics),),
             backward=(Message("all_reduce", "tp", back),),
@@ -81,37 +83,37 @@ def _norm(local: Local, name: str) -> Op:
     )
 
 
-def core(local: Local, kind: Kind) -> list[Op]:
+def core(microbatch: DeviceMicrobatch, kind: Kind) -> list[Op]:
     """softmax(Q K^T) V of H / n1 heads, keys and values exchanged over n2; the biases of queries,
     keys and values before it.
     """
-    m = local.model
-    c = local.counting
-    act = local.act
+    m = microbatch.model
+    c = microbatch.counting
+    act = microbatch.act
     q = m.h
-    H = m.heads / local.tp
+    H = m.heads / microbatch.tp
     # fewer heads of keys than ranks are copied
-    K = maximum(m.K / local.tp, 1.0)
+    K = maximum(m.K / microbatch.tp, 1.0)
     forward, backward = exchange(
-        local.layout, heads_of(local, H, K, q, v=q), act
+        microbatch.layout, heads_of(microbatch, H, K, q, v=q), act
     )
     attention = blocks.attention(
         "attention/core",
         AttentionShape(
-            b=local.b,
+            b=microbatch.b,
             H=H,
             K=K,
-            lq=local.T / local.cp,
-            l=local.T,
+            lq=microbatch.T / microbatch.cp,
+            l=microbatch.T,
             q=q,
             v=q,
-            seen=seen(local, kind.window),
+            seen=seen(microbatch, kind.window),
         ),
-        one=local.numbers.one,
+        one=microbatch.numbers.one,
         act=act,
         kernel=AttentionCore(
             dropout=m.dropout,
-            fused=local.job.fused_attention,
+            fused=microbatch.job.fused_attention,
             output_twice=float(c.attention_output == "twice"),
         ),
         sent=Messages(forward=forward, backward=backward),
@@ -119,39 +121,41 @@ def core(local: Local, kind: Kind) -> list[Op]:
     if not m.qkv_bias:
         return [attention]
     wide = (H + 2 * K) * q
-    return [bias(local, "attention/qkv bias", wide), attention]
+    return [bias(microbatch, "attention/qkv bias", wide), attention]
 
 
-def _activation(local: Local) -> list[Op]:
+def _activation(microbatch: DeviceMicrobatch) -> list[Op]:
     """Between the two products of the feed-forward, F / n1 columns."""
-    m = local.model
-    act = local.act
-    F = m.ffn / local.tp
-    x = local.tokens * F
+    m = microbatch.model
+    act = microbatch.act
+    F = m.ffn / microbatch.tp
+    x = microbatch.tokens * F
     gates = 2 if m.gated else 1
     kind = blocks.gated_activation if m.gated else blocks.gelu
-    ops = [bias(local, "ffn/up bias", F * gates)] if m.bias else []
+    ops = [bias(microbatch, "ffn/up bias", F * gates)] if m.bias else []
     ops.append(kind("ffn/activation", x, act=act))
-    if m.dropout and local.counting.dropout == "lbl":
+    if m.dropout and microbatch.counting.dropout == "lbl":
         ops.append(blocks.dropout("ffn/activation dropout", x, act=act))
     return ops
 
 
-def after(local: Local, name: str) -> list[Op]:
+def after(microbatch: DeviceMicrobatch, name: str) -> list[Op]:
     """What follows an output projection, on D / n1 columns: bias, dropout, the residual sum."""
-    m = local.model
-    act = local.act
-    x = local.tokens * m.hidden / local.tp
+    m = microbatch.model
+    act = microbatch.act
+    x = microbatch.tokens * m.hidden / microbatch.tp
     ops = []
     if m.bias:
-        ops.append(bias(local, f"{name}/bias", m.hidden / local.tp))
+        ops.append(bias(microbatch, f"{name}/bias", m.hidden / microbatch.tp))
     if m.dropout:
         ops.append(blocks.dropout(f"{name}/dropout", x, act=act))
-    if local.counting.residual:
+    if microbatch.counting.residual:
         ops.append(blocks.residual(f"{name}/residual", x, act=act))
     return ops
 
 
-def bias(local: Local, name: str, n: Num) -> Op:
+def bias(microbatch: DeviceMicrobatch, name: str, n: Num) -> Op:
     """Add a bias to n columns."""
-    return blocks.bias(name, local.tokens, n, act=local.act, wgt=local.wgt)
+    return blocks.bias(
+        name, microbatch.tokens, n, act=microbatch.act, wgt=microbatch.wgt
+    )

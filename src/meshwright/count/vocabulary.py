@@ -14,7 +14,7 @@ from ..num import Num, ceil_div
 from . import blocks, traced
 from .blocks import FP32, Matrix
 from .linear import linear
-from .local import Local
+from .microbatch import DeviceMicrobatch
 from .parallel import Entry, collectives, column_parallel, norm
 from .work import LOSS, Message, Op, Pass, also_sent
 
@@ -34,23 +34,25 @@ def table_parameters(model: Model, profile: Framework | None, tp: Num) -> Num:
     return rows(model, profile, tp) * float(model.embedded)
 
 
-def embedding(local: Local) -> list[Op]:
+def embedding(microbatch: DeviceMicrobatch) -> list[Op]:
     """First stage: look up tokens (learned positions, kinds of tokens); make them as wide as the
     layers.
     """
-    m = local.model
-    act = local.act
-    wgt = local.wgt
+    m = microbatch.model
+    act = microbatch.act
+    wgt = microbatch.wgt
     beside = (
-        traced.traced_operations(local, m.traced.before) if m.traced else ()
+        traced.traced_operations(microbatch, m.traced.before)
+        if m.traced
+        else ()
     )
-    if not (m.vocab and local.counting.vocabulary):
+    if not (m.vocab and microbatch.counting.vocabulary):
         return list(beside)
-    x = local.tokens * m.embedded
-    gather, reduce = collectives(local.layout, x * act)
+    x = microbatch.tokens * m.embedded
+    gather, reduce = collectives(microbatch.layout, x * act)
     positions = (m.position_rows or m.seq) if m.positions == "learned" else 0
-    whole = (positions + m.token_types) * local.part(m.embedded)
-    weights = table_parameters(m, local.profile, local.tp) + whole
+    whole = (positions + m.token_types) * microbatch.part(m.embedded)
+    weights = table_parameters(m, microbatch.profile, microbatch.tp) + whole
     step = Pass(0.0, 0.0, 2 * x * act + x * wgt)
     look_up = Op(
         "embedding",
@@ -58,34 +60,38 @@ def embedding(local: Local) -> list[Op]:
         step._replace(
             comm=reduce,
             kernel="embedding forward",
-            sizes=(local.tokens, m.embedded),
+            sizes=(microbatch.tokens, m.embedded),
         ),
         step._replace(
             comm=gather,
             kernel="embedding backward",
-            sizes=(local.tokens, m.embedded, rows(m, local.profile, local.tp)),
+            sizes=(
+                microbatch.tokens,
+                m.embedded,
+                rows(m, microbatch.profile, microbatch.tp),
+            ),
         ),
         weights=weights,
     )
     ops = [look_up, *beside]
     if m.embedding_norm:
-        ops.append(norm(local, "embedding/norm", width=m.embedded))
-    return ops + _widened(local)
+        ops.append(norm(microbatch, "embedding/norm", width=m.embedded))
+    return ops + _widened(microbatch)
 
 
-def _widened(local: Local) -> list[Op]:
+def _widened(microbatch: DeviceMicrobatch) -> list[Op]:
     """The matrix that makes the layers' width of narrow rows, whole on every tp rank, like what is
     normalised there.
     """
-    m, t = local.model, local.shard
+    m, t = microbatch.model, microbatch.shard
     if m.embedding_width is None or m.traced:  # a trace has it beside
         return []
     name = "embedding/wide"
-    act = local.act
-    wgt = local.wgt
+    act = microbatch.act
+    wgt = microbatch.wgt
     return [
         linear(
-            local,
+            microbatch,
             name,
             T=t,
             k=m.embedded,
@@ -96,23 +102,23 @@ def _widened(local: Local) -> list[Op]:
     ]
 
 
-def head(local: Local) -> list[Op]:
+def head(microbatch: DeviceMicrobatch) -> list[Op]:
     """Last stage: final norm, logits, loss."""
-    m = local.model
-    act = local.act
+    m = microbatch.model
+    act = microbatch.act
     beside = (
-        list(traced.traced_operations(local, m.traced.after))
+        list(traced.traced_operations(microbatch, m.traced.after))
         if m.traced
         else []
     )
-    if not (m.vocab and local.counting.vocabulary):
+    if not (m.vocab and microbatch.counting.vocabulary):
         return beside
     width = m.embedded if m.traced else m.head_width or m.hidden
-    gather, _ = collectives(local.layout, local.tokens * width * act)
-    V = rows(m, local.profile, local.tp)
-    narrow = bool(local.profile and local.profile.logits_quantised)
+    gather, _ = collectives(microbatch.layout, microbatch.tokens * width * act)
+    V = rows(m, microbatch.profile, microbatch.tp)
+    narrow = bool(microbatch.profile and microbatch.profile.logits_quantised)
     logits = column_parallel(
-        local,
+        microbatch,
         name="head/logits",
         k=width,
         n=V,
@@ -121,20 +127,22 @@ def head(local: Local) -> list[Op]:
         entry=Entry(gathers=m.traced is not None),
     )
     sent = () if m.head_width else gather
-    final = norm(local, "head/norm", sent)
+    final = norm(microbatch, "head/norm", sent)
     if not m.final_norm:
         final = final._replace(weights=0.0)
-    bias = blocks.bias("head/bias", local.tokens, V, act=act, wgt=local.wgt)
+    bias = blocks.bias(
+        "head/bias", microbatch.tokens, V, act=act, wgt=microbatch.wgt
+    )
     return [
         *(beside if m.traced else [final]),
-        *_transform(local, gather),
+        *_transform(microbatch, gather),
         logits,
         *([bias] if m.head_bias else []),
-        _loss(local, V),
+        _loss(microbatch, V),
     ]
 
 
-def _loss(local: Local, V: Num) -> Op:
+def _loss(microbatch: DeviceMicrobatch, V: Num) -> Op:
     """Cross entropy of T V logits on a tp rank, which keeps them in fp32; three numbers a token
     cross ranks: the largest logit, the sum of exponentials, the target's logit. Gathered, a rank
     computes that of all T V t.
@@ -142,7 +150,7 @@ def _loss(local: Local, V: Num) -> Op:
     What it moves a framework says (`describe.loss`); a set without one counts passes over fp32
     logits, three forward and two back.
     """
-    tokens = local.tokens
+    tokens = microbatch.tokens
     own = tokens * V
     scores: Num = own
     sent: tuple[Message, ...] = (
@@ -150,12 +158,12 @@ def _loss(local: Local, V: Num) -> Op:
     ) * 3
     forward, backward = 3 * scores * FP32, 2 * scores * FP32
     kernels = "loss forward", "loss backward"
-    if by := local.profile:
-        kind, tp = by.loss, local.tp
+    if by := microbatch.profile:
+        kind, tp = by.loss, microbatch.tp
         if by.logits_gathered:
             kind, tp = "eager", 1
-            scores = own * local.tp
-            whole = scores * local.act
+            scores = own * microbatch.tp
+            whole = scores * microbatch.act
             sent = (Message("all_gather", "tp", whole),)
         _, ahead, back = losses()[kind].over(tp)
         forward, backward = scores * ahead, scores * back
@@ -176,22 +184,24 @@ def _loss(local: Local, V: Num) -> Op:
     )
 
 
-def _transform(local: Local, gather: tuple[Message, ...]) -> list[Op]:
+def _transform(
+    microbatch: DeviceMicrobatch, gather: tuple[Message, ...]
+) -> list[Op]:
     """norm(act(W h)) in front of the output matrix, on the device's shard of the sequence (BERT in
     Megatron-LM); W is whole on every tp rank.
     """
-    m = local.model
-    t = local.shard
-    width = local.model.head_width
+    m = microbatch.model
+    t = microbatch.shard
+    width = microbatch.model.head_width
     if width is None:
         return []
-    act = local.act
-    wgt = local.wgt
+    act = microbatch.act
+    wgt = microbatch.wgt
     name = "head/transform"
     bias = [blocks.bias(f"{name} bias", t, width, act=act, wgt=wgt)]
     return [
         linear(
-            local,
+            microbatch,
             name,
             T=t,
             k=m.hidden,
@@ -200,22 +210,24 @@ def _transform(local: Local, gather: tuple[Message, ...]) -> list[Op]:
         ),
         *(bias if m.bias else []),
         blocks.gelu(f"{name} activation", t * width, act=act),
-        norm(local, f"{name} norm", gather, width=width),
+        norm(microbatch, f"{name} norm", gather, width=width),
     ]
 
 
-def join(local: Local) -> list[Op]:
+def join(microbatch: DeviceMicrobatch) -> list[Op]:
     """What a multi-token-prediction block does before its layer: hidden state and the next token's
     embedding, each normalised, go side by side through one matrix of 2 D x D, cut tp ways by
     columns. Source: DeepSeek-AI 2024, DeepSeek-V3, section 2.2.
     """
-    D = local.model.hidden
-    whole = local.tokens * D * local.act
+    D = microbatch.model.hidden
+    whole = microbatch.tokens * D * microbatch.act
     columns = (Message("all_gather", "tp", whole),)
     project = also_sent(
-        column_parallel(local, name="mtp/project", k=2 * D, n=D / local.tp),
+        column_parallel(
+            microbatch, name="mtp/project", k=2 * D, n=D / microbatch.tp
+        ),
         result=columns,
     )
     return [
-        norm(local, f"mtp/{name} norm") for name in ("hidden", "token")
+        norm(microbatch, f"mtp/{name} norm") for name in ("hidden", "token")
     ] + [project]

@@ -20,7 +20,7 @@ from ..program.order import Stage, rank_stages
 from ..schedule.types import Action
 from ..step.parameters import Parameters
 from ..step.weights import gather_messages, reduction_messages
-from ..step.zero import cuts
+from ..step.zero import is_sharded
 from . import chakra
 
 SAID = {"ring": "all_gather", **dict.fromkeys(ONCE_A_NODE, "all_to_all")}
@@ -214,7 +214,9 @@ class RankProgram:
         """A pass of a microbatch through a chunk, with the weights it gathers."""
         units = self.units[action.chunk]
         on = units if action.kind == "F" else units[::-1]
-        sharded = cuts(self.layout.zero, "weights") and action.kind != "W"
+        sharded = (
+            is_sharded(self.layout.zero, "weights") and action.kind != "W"
+        )
         coming: dict[int, list[int]] = {}
         for k, unit in enumerate(on):
             name = f"{action.kind} {action.microbatch} {unit.name}"
@@ -231,7 +233,9 @@ class RankProgram:
             if unit.again and action.kind != "W":
                 self.recomputed(name, unit)
             self.backward(name, unit, action.kind)
-            if action.kind != "I" and cuts(self.layout.zero, "gradients"):
+            if action.kind != "I" and is_sharded(
+                self.layout.zero, "gradients"
+            ):
                 self.reduce(unit.name, unit.weights)
 
     def gather(self, unit: ChakraUnit, after: int) -> list[int]:
@@ -248,7 +252,7 @@ class RankProgram:
             self.job,
             layout,
             weights,
-            sharded=cuts(layout.zero, "optimizer"),
+            sharded=is_sharded(layout.zero, "optimizer"),
             summed=self.job.how.overlap.weights.gradients == "all-reduce",
         ):
             self.send(name, m, self.last_work, waited=False)
@@ -259,7 +263,7 @@ class RankProgram:
             Parameters(*map(sum, zip(*(u.weights for u in us), strict=True)))
             for us in self.units
         ]
-        if not cuts(self.layout.zero, "gradients"):
+        if not is_sharded(self.layout.zero, "gradients"):
             for chunk, weights in enumerate(held):
                 self.reduce(f"gradients of chunk {chunk}", weights)
         self.waits += [self.last_sent] if self.last_sent else []

@@ -125,7 +125,7 @@ class Scenario(Checked):
         operand = min(p.weight_bytes, p.kept_input_bytes)
         return Machine(
             rates(self.chip, p.compute, whole.chip, operand),
-            Fabric.of(self.joined, how.network),
+            Fabric.from_network(self.joined, how.network),
             whole.overlap,
             peak=self.chip.peak(p.compute),
             memory=most_bytes(

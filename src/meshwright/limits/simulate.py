@@ -35,7 +35,7 @@ from ..num import minimum, where
 from ..schedule import get as schedule_named
 from ..schedule.stage_costs import PassSeconds
 from ..step.pipeline import paper_pipeline
-from ..step.sync import Device, Passes, sync_wait
+from ..step.sync import DevicePasses, Passes, sync_wait
 from ..step.weights import DeviceSync, WeightSync
 from ..step.zero import state_bytes
 from .laws import LawShape, Values
@@ -234,12 +234,13 @@ def exposed_gradients(
     one = minimum(d.pp / s.L, 1.0)
     f, sent = work * part, own * part
     sync = WeightSync(summing * 0.5, summing * 0.5)
-    device = Device(
+    passes = DevicePasses(
         Passes(f, 2 * f, sent, sent * 2),
         Passes(f * one, 2 * f * one, sent * one, sent * (2 * one)),
-        DeviceSync(sync * one, sync * (1 - one), sync),
     )
-    return sync_wait(device, d.microbatches, SUMMED_ONCE, how).total
+    syncs = DeviceSync(sync * one, sync * (1 - one), sync)
+    wait = sync_wait(passes, syncs, d.microbatches, SUMMED_ONCE, how=how)
+    return wait.total
 
 
 def expert_tokens(s: LawShape, d: Degrees) -> Values:

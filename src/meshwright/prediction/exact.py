@@ -19,8 +19,8 @@ from ..step import (
     StepCosts,
     clock_of,
     model_cost,
-    step,
     uses_schedule_order,
+    whole_step,
 )
 
 # it loads slowly, and a step without a pipeline does without
@@ -84,7 +84,7 @@ def replayed_seconds(
     clock = clock_of(job, shared=True)
     return [
         float(
-            step(
+            whole_step(
                 job, layout, model_cost(job, layout, clock), clock, replay=True
             ).total
         )

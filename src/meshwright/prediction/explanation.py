@@ -159,9 +159,9 @@ class Explanation:
         """Of activations to host memory and back, what outlasts the passes beside it."""
         r = self.result
         share = offload(r.layout.offload).share(r.job.model.layers)
-        local = r.counts.local
-        here = replace(local, layout=replace(r.layout, offload="none"))
-        parts = time_model(r.counts._replace(local=here), self.clock)
+        microbatch = r.counts.microbatch
+        here = replace(microbatch, layout=replace(r.layout, offload="none"))
+        parts = time_model(r.counts._replace(microbatch=here), self.clock)
         bare: dict[str, Any] = {"causes": NO_CAUSES, "redone": Redone()}
         longer = parts._replace(
             layers=tuple(

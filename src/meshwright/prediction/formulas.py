@@ -12,7 +12,7 @@ from ..describe.layout import GRIDS
 from ..describe.offload import offload
 from ..step import has_barrier, holding, uses_schedule_order
 from ..step.sync import host_seconds, quantise_seconds
-from ..step.zero import cuts
+from ..step.zero import is_sharded
 from .result import StepResult
 
 Formula = tuple[str, str]
@@ -126,7 +126,7 @@ def _moved(p: StepResult) -> str:
         if shapes
         else ""
     )
-    sharded = cuts(p.layout.zero, "weights")
+    sharded = is_sharded(p.layout.zero, "weights")
     weight = optimizer.weight_written(job, sharded)
     written = f", {weight:g} B of weight written" if weight else ""
     return (

@@ -8,7 +8,7 @@ from ..num import Num
 from ..program import resident
 from ..step import oom
 from ..step.holding import ParameterBytes, holding_of, parameter_bytes
-from ..step.zero import CUT_FROM, cuts
+from ..step.zero import CUT_FROM, is_sharded
 from .explanation import Explanation
 from .recorded import Recorded, Traced
 from .result import StepResult
@@ -85,10 +85,10 @@ def _kind(e: Explanation, kind: str, x: Num, each: ParameterBytes) -> Term:
     job, layout = e.result.job, e.result.layout
     if resident.whole_program(job):
         formula, source = PROGRAM[kind], WALK
-        cut = kind in CUT_BY_PROGRAM and cuts(layout.zero, "optimizer")
+        cut = kind in CUT_BY_PROGRAM and is_sharded(layout.zero, "optimizer")
     else:
         formula, source = KINDS[kind]
-        cut = kind in CUT_FROM and cuts(layout.zero, kind)
+        cut = kind in CUT_FROM and is_sharded(layout.zero, kind)
     if kind == "weights" and each.layer != each.end:
         formula = NARROW_WEIGHTS.format(narrow=each.layer, wide=each.end)
     gradient = each.lone_gradient if cut else each.gradient

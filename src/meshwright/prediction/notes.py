@@ -8,7 +8,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import replace
 
-from ..count.model import MODEL_FLOPS, executed_flops, groups, model_flops
+from ..count.model import MODEL_FLOPS, executed_flops, kind_counts, model_flops
 from ..count.optimizer import orthogonal_flops
 from ..describe.assumptions import REALISTIC, search_refusal
 from ..describe.assumptions import UNMEASURED as CHIP_SHARE
@@ -198,7 +198,7 @@ def of_model(r: StepResult) -> Iterator[str]:
     """A sentence for what is gathered though no window reaches it, for what a schedule hides in its
     authors' hands and not by itself, and for scans and indexers, which no measurement is known of.
     """
-    job, layout, mixed = r.job, r.layout, groups(r.job.model)
+    job, layout, mixed = r.job, r.layout, kind_counts(r.job.model)
     every = [kind for part in mixed for kind, _ in part]
     windows = [kind.window for kind in every if kind.window]
     way = KEYS_SENT.get(layout.cp_exchange)
@@ -295,7 +295,7 @@ def transformer_engine(r: StepResult) -> Iterator[str]:
 
 def padding(r: StepResult) -> Iterator[str]:
     """A sentence for sequences that the layout pads."""
-    T, padded, cp = r.job.T, int(r.counts.local.T), r.layout.cp
+    T, padded, cp = r.job.T, int(r.counts.microbatch.T), r.layout.cp
     if padded != T:
         yield (
             f"sequences of {T:,} tokens are padded to {padded:,}, a multiple of"
@@ -308,7 +308,7 @@ def corners(r: StepResult) -> Iterator[str]:
     """A sentence for each corner of the space where what this model leaves out decides; a search
     finds them, people do not train there.
     """
-    tokens = r.counts.local.tokens
+    tokens = r.counts.microbatch.tokens
     if r.job.how.chip.model == "roofline" and tokens < FEW_TOKENS:
         yield (
             f"matrix products of {tokens:,.0f} tokens (microbatch x sequence / cp) are small:"

@@ -234,7 +234,8 @@ def _synchronisation(e: Explanation) -> Iterator[Term]:
     step = p.step
     m = float(p.schedule.rounds(p.microbatches))
     how = p.job.how.overlap.dp
-    device, _, waits, _ = step.devices[step.critical_device]
+    device = step.devices[step.critical_device]
+    waits = device.wait
     within = (
         f"during {m:g} microbatches of {float(device.passes.forward):.3g} s forward,"
         f" {float(device.passes.backward):.3g} s backward: max(T - {how.share:g} t, what full links"

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from ..cost import measured
 from ..cost.chip import ChipRates
-from ..count.local import Local
+from ..count.microbatch import DeviceMicrobatch
 from ..count.model import Counts
 from ..num import product
 from .cpu import features, why_no_cpu_time
@@ -24,7 +24,7 @@ def beyond(counts: Counts, rates: ChipRates) -> list[str]:
     sentences = list(
         dict.fromkeys(
             [
-                *_engine(counts.local),
+                *_engine(counts.microbatch),
                 *_kernels(counts, rates),
                 *_messages(counts),
             ]
@@ -36,9 +36,9 @@ def beyond(counts: Counts, rates: ChipRates) -> list[str]:
     return sentences[:MOST] + (more if len(sentences) > MOST else [])
 
 
-def _engine(local: Local) -> Iterator[str]:
+def _engine(microbatch: DeviceMicrobatch) -> Iterator[str]:
     """Of the engine, where measurements are asked for."""
-    job, layout = local.job, local.layout
+    job, layout = microbatch.job, microbatch.layout
     if not job.cluster.engine or job.how.chip.model != "calibrated":
         return
     if why := why_no_cpu_time(job, layout):
@@ -60,7 +60,7 @@ def _engine(local: Local) -> Iterator[str]:
 
 def _kernels(counts: Counts, rates: ChipRates) -> Iterator[str]:
     """Of the chip."""
-    if counts.local.job.how.chip.model != "calibrated":
+    if counts.microbatch.job.how.chip.model != "calibrated":
         return
     tables = rates.kernels
     for op in counts.operations:
@@ -76,7 +76,7 @@ def _kernels(counts: Counts, rates: ChipRates) -> Iterator[str]:
 
 def _messages(counts: Counts) -> Iterator[str]:
     """Of the network."""
-    job, layout = counts.local.job, counts.local.layout
+    job, layout = counts.microbatch.job, counts.microbatch.layout
     if job.how.network.collective != "measured":
         return
     for op in counts.operations:

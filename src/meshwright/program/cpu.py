@@ -14,8 +14,8 @@ from typing import Any
 from ..cost import measured
 from ..cost.network import Fabric
 from ..count import vocabulary
-from ..count.local import Local
-from ..count.model import groups, layer
+from ..count.microbatch import DeviceMicrobatch
+from ..count.model import kind_counts, layer
 from ..describe.job import Job
 from ..describe.layers import totals
 from ..describe.layout import Layout
@@ -30,7 +30,7 @@ from ..step.microbatch import (
     with_recomputation,
 )
 from ..step.parameters import tied_parameters
-from ..step.zero import cuts, gathers
+from ..step.zero import gathers, is_sharded
 from .messages import gradient_reductions
 
 CPU = "/cpu"
@@ -99,7 +99,7 @@ def cpu_seconds(job: Job, layout: Layout) -> dict[str, Num]:
     inside = float(schedule.folded)
     fabric = clock.fabric
     hop = 2 * (stages - 1.0 - inside) * send(fabric, parts.message)
-    shards = layout.replicas if cuts(layout.zero, "optimizer") else 1.0
+    shards = layout.replicas if is_sharded(layout.zero, "optimizer") else 1.0
     return {
         "compute": group * m * (whole.compute + whole.memory),
         "accumulate": group
@@ -134,7 +134,7 @@ def of_weights(job: Job, layout: Layout, name: str, shards: Num) -> Num:
 
     Small tensors stay in caches that one tensor of all weights would not fit in.
     """
-    lead, rest = groups(job.model)
+    lead, rest = kind_counts(job.model)
     counted = [
         (float(n), op)
         for kind, n in (*lead, *rest)
@@ -143,8 +143,8 @@ def of_weights(job: Job, layout: Layout, name: str, shards: Num) -> Num:
     counted += [
         (1.0, op)
         for op in (
-            *vocabulary.embedding(Local.of(job, layout)),
-            *vocabulary.head(Local.of(job, layout)),
+            *vocabulary.embedding(DeviceMicrobatch.from_layout(job, layout)),
+            *vocabulary.head(DeviceMicrobatch.from_layout(job, layout)),
         )
     ]
     total: Num = (
@@ -194,7 +194,7 @@ def sync_seconds(job: Job, layout: Layout, cost: ModelCost) -> Num:
             for n, weights in units
         )
 
-    if not cuts(layout.zero, "optimizer"):
+    if not is_sharded(layout.zero, "optimizer"):
         return where(
             layout.replicas > 1, each("all_reduce", p.gradient_bytes, 2.0), 0.0
         )

@@ -36,7 +36,7 @@ from functools import cached_property, reduce
 from typing import Any
 
 from ..count import vocabulary
-from ..count.local import Local
+from ..count.microbatch import DeviceMicrobatch
 from ..count.model import layer
 from ..describe.job import Job
 from ..describe.layers import sorts
@@ -49,11 +49,11 @@ from ..step import (
     ModelCost,
     ModelShare,
     activations,
+    model_shares,
     parameters_of,
-    shares,
 )
 from ..step.parameters import Parameters, shard
-from ..step.zero import cuts
+from ..step.zero import is_sharded
 from . import tensors
 from .messages import FP32, OPERATIONS, recomputation, recomputed_prefix
 from .order import ACTIVE
@@ -63,7 +63,7 @@ def least_bytes(
     job: Job, layout: Layout, cost: ModelCost, schedule: Schedule
 ) -> Num:
     """Bytes on the fullest device, at least. layout: its numbers may be arrays, but for chunks."""
-    by = shares(job.model, layout.pp, schedule, layout.interleave)
+    by = model_shares(job.model, layout.pp, schedule, layout.interleave)
     text = layout.recompute
     by_kind = [layer(job, layout, kind) for kind in sorts(job.model)]
     results = [
@@ -222,7 +222,7 @@ class PipelineRank:
         """Whole weights in the precision of the products: at the loss, at the first layer."""
         every = sum(self.owned)
         chunk = self.even * (every - self.ends) / self.chunks
-        if not cuts(self.layout.zero, "weights"):
+        if not is_sharded(self.layout.zero, "weights"):
             several = where(self.chunks > ACTIVE, ACTIVE * chunk, every)
             return several, several
         # layer by layer, or chunk by chunk
@@ -239,7 +239,7 @@ class PipelineRank:
             self.job.model, self.job.profile, self.layout.tp
         ) * (self.layout.tp - 1.0)
         whole = sum(self.owned) + self.share.embedding * foreign
-        if not cuts(self.layout.zero, "gradients"):
+        if not is_sharded(self.layout.zero, "gradients"):
             return whole
         if self.schedule.split_backward:
             return where(self.alone, self.shard, whole)
@@ -267,7 +267,9 @@ class PipelineRank:
     def moments(self) -> Iterator[Num]:
         """Bytes at each moment."""
         job, share, p = self.job, self.share, self.layout.pp
-        logits = FP32 * activations.logits(Local.of(job, self.layout))
+        logits = FP32 * activations.logits(
+            DeviceMicrobatch.from_layout(job, self.layout)
+        )
         head = self.parts.head.saved - logits
         whole = head + tensors.logits(job, logits)
         loss = tensors.in_loss(job, logits)

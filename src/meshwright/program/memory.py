@@ -15,7 +15,7 @@ from itertools import pairwise
 from ..describe.job import Job
 from ..layout.stages import microbatches, schedule_of
 from ..schedule.types import Action
-from ..step.zero import cuts
+from ..step.zero import is_sharded
 from . import tensors
 from .ledger import Ledger
 from .messages import FP32, reduced_at_once
@@ -60,7 +60,7 @@ class Walk:
         self.stages = rank_stages(self.job, rank)
         self.chunked = len(self.stages) > 1
         """PyTorch gathers and lets go of whole chunks; else layer by layer."""
-        self.sharded = cuts(self.layout.zero, "weights")
+        self.sharded = is_sharded(self.layout.zero, "weights")
         self.rank = rank
         self.live = {
             stage.number: [LiveUnit(unit) for unit in units.stage_units(stage)]

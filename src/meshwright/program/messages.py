@@ -14,7 +14,7 @@ from math import prod
 from typing import Final
 
 from ..count import vocabulary
-from ..count.local import Local
+from ..count.microbatch import DeviceMicrobatch
 from ..count.model import kinds, layer
 from ..count.recompute import recomputed_ops as again_in_count
 from ..count.work import Message, Op
@@ -29,7 +29,7 @@ from ..layout.stages import (
     stage_numbers,
 )
 from ..num import Num
-from ..step.zero import cuts, gathers, reductions
+from ..step.zero import gathers, is_sharded, reductions
 from .order import Stage, gathered_again, order, piled_up, rank_stages
 from .parameters import elements, end_shapes, units_of_chunks
 from .tiles import share
@@ -149,11 +149,15 @@ def microbatch_passes(
     """(FLOPs, messages) of every pass of one microbatch through a stage."""
     ends = [
         *(
-            vocabulary.embedding(Local.of(job, job.layout))
+            vocabulary.embedding(DeviceMicrobatch.from_layout(job, job.layout))
             if stage.first
             else []
         ),
-        *(vocabulary.head(Local.of(job, job.layout)) if stage.last else []),
+        *(
+            vocabulary.head(DeviceMicrobatch.from_layout(job, job.layout))
+            if stage.last
+            else []
+        ),
     ]
     for ops in (*layer_ops(job, stage, place), ends):
         for op in ops:
@@ -225,7 +229,13 @@ def between_stages(job: Job, rank: int, m: int) -> Sent:
         for to in (n - 1, n + 1)
     )
     return Sent(
-        {("send", "pp", int(Local.of(job, layout).stage_message)): m * sends}
+        {
+            (
+                "send",
+                "pp",
+                int(DeviceMicrobatch.from_layout(job, layout).stage_message),
+            ): m * sends
+        }
         if sends
         else {}
     )
@@ -247,7 +257,7 @@ def of_norms(job: Job, rank: int, m: int) -> Sent:
     if layout.tp == 1 or not layout.sequence_parallel:
         return sent
     together = not reduced_at_once(layout)
-    whole = not cuts(layout.zero, "gradients")
+    whole = not is_sharded(layout.zero, "gradients")
     chunks = {0} if whole and m > 1 else set[int]()
     if layout.pp > 1 and together:
         chunks = piled_up(order(job, rank), rank_stages(job, rank))
@@ -267,7 +277,7 @@ def reduced_at_once(layout: Layout) -> bool:
     """Gradients are reduced after each microbatch, so that a rank keeps shards of them: where the
     ZeRO stage cuts them, but for a schedule that halves backward passes.
     """
-    return cuts(layout.zero, "gradients") and not (
+    return is_sharded(layout.zero, "gradients") and not (
         layout.pp > 1 and schedule_of(layout).split_backward
     )
 
@@ -288,14 +298,16 @@ def of_replicas(job: Job, rank: int, m: int, shards: int) -> Sent:
     sent = Sent()
     again = Counter({0: int(gathers(layout.zero, 2 * m))})
     if layout.pp > 1 and layout.zero:
-        again = gathered_again(order(job, rank), cuts(layout.zero, "weights"))
+        again = gathered_again(
+            order(job, rank), is_sharded(layout.zero, "weights")
+        )
     dense, of_experts = replica_axis(layout), expert_axis(layout)
     scatters = int(gradient_reductions(layout, m))
     for chunk, shapes, experts in units_of_chunks(job, rank):
         copies, inside = replicas(layout, shards, experts)
         axis = of_experts if experts else dense
         size = elements(shapes, inside)
-        if not cuts(layout.zero, "optimizer"):
+        if not is_sharded(layout.zero, "optimizer"):
             every = inside * copies
             sent["all_reduce", axis, size * FP32] += int(every > 1)
             continue
@@ -314,7 +326,7 @@ def replicas(
     """(copies, ranks that share out one copy's state). experts: of those."""
     cp = int(layout.cp)
     every = int(layout.expert_replicas if experts else layout.dp * cp)
-    if not cuts(layout.zero, "optimizer"):
+    if not is_sharded(layout.zero, "optimizer"):
         return every, 1
     inside = shards * cp if shards else every
     return every // inside, inside

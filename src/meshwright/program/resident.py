@@ -10,7 +10,7 @@ from dataclasses import replace
 from ..describe.job import Job
 from ..describe.layout import Layout
 from ..layout.stages import schedule_of
-from ..step import shares
+from ..step import model_shares
 from ..step.memory import Use
 from ..units import show
 from .memory import peak
@@ -45,7 +45,7 @@ def peaks(job: Job, layout: Layout) -> dict[int, Terms]:
     """
     wanted = carried_out(replace(job, layout=layout))
     schedule = schedule_of(layout)
-    by = shares(wanted.model, layout.pp, schedule, layout.interleave)
+    by = model_shares(wanted.model, layout.pp, schedule, layout.interleave)
     chosen = dict.fromkeys(int(share.rank) for share in by.full)
     units = Units(wanted, 0)
     # a rank of a folded pipeline has an early and a late stage: how many microbatches wait at each

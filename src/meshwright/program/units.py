@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from ..count import vocabulary
-from ..count.local import Local
+from ..count.microbatch import DeviceMicrobatch
 from ..count.model import kinds
 from ..count.work import Op
 from ..describe.job import Job
@@ -83,7 +83,9 @@ class Units:
 
     def __init__(self, job: Job, shards: int) -> None:
         self.job, self.layout = job, job.layout
-        self.boundary = float(Local.of(job, job.layout).boundary)
+        self.boundary = float(
+            DeviceMicrobatch.from_layout(job, job.layout).boundary
+        )
         _, self.shards = replicas(self.layout, shards)
         _, self.shards_of_experts = replicas(self.layout, shards, True)
         self.by_kind = dict[Any, list[Unit]]()
@@ -101,9 +103,13 @@ class Units:
         for name, shapes in end_shapes(self.job, stage).items():
             ops = []
             if name != HEAD:
-                ops += vocabulary.embedding(Local.of(self.job, self.layout))
+                ops += vocabulary.embedding(
+                    DeviceMicrobatch.from_layout(self.job, self.layout)
+                )
             if name != EMBEDDING:
-                ops += vocabulary.head(Local.of(self.job, self.layout))
+                ops += vocabulary.head(
+                    DeviceMicrobatch.from_layout(self.job, self.layout)
+                )
             unit = self.by_end.setdefault(name, self.unit(name, shapes, ops))
             units = [unit, *units] if name == EMBEDDING else [*units, unit]
         return units

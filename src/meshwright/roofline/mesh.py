@@ -127,7 +127,9 @@ def mesh(
             # fewer chips than the shape are one pod, cut to size
             pods = max(1, cluster.chips // int(product(shape)))
         dims = slice_network(network, shape).dims[: len(shape) + 1]
-    fabric = Fabric.of(replace(network, dims=dims), assumptions.network)
+    fabric = Fabric.from_network(
+        replace(network, dims=dims), assumptions.network
+    )
     clock = Clock(
         rates(cluster.chip, precision, assumptions.chip),
         fabric,

@@ -14,7 +14,7 @@ from typing import Any
 
 from ..cost.layer import scale
 from ..cost.load import Load
-from ..count.local import Local
+from ..count.microbatch import DeviceMicrobatch
 from ..count.model import parameters
 from ..describe.frozen import put
 from ..num import Num, minimum
@@ -251,7 +251,11 @@ def pipeline(on: Asked, stages: int, microbatches: int) -> Scheme:
             whole.timer.layer(whole.ops), setting.model.layers / stages
         )
         hop = mesh.fabric.load(
-            "send", Local.of(setting.job, whole.layout).stage_message, group
+            "send",
+            DeviceMicrobatch.from_layout(
+                setting.job, whole.layout
+            ).stage_message,
+            group,
         )
         sends = mesh.fabric.in_turn(hop * (microbatches + stages - 2))
         ahead, back = (

@@ -21,13 +21,12 @@ from typing import Any, NamedTuple
 from ..cost.layer import Half, LayerCost, Seconds, Timer, sent_load
 from ..cost.load import Load
 from ..cost.overlap import behind
-from ..count.local import Local
+from ..count.microbatch import DeviceMicrobatch
 from ..count.work import Op
 from ..describe.assumptions import BOOK_MAX, BOOK_SUM
 from ..describe.model import Model
 from ..num import Num, crossing, maximum, product, where
-from ..step import ModelCost
-from ..step import step as whole_step
+from ..step import ModelCost, whole_step
 from ..step.parameters import Parameters
 from ..step.weights import WeightSync, weight_sync
 from .memory import FSDP
@@ -163,7 +162,7 @@ class LayerStep:
         layer = self.timer.layer(self.ops)._replace(
             weights=self.weights, expert_weights=0.0
         )
-        message = Local.of(job, self.layout).stage_message
+        message = DeviceMicrobatch.from_layout(job, self.layout).stage_message
         nothing = LayerCost()
         return whole_step(
             replace(job, model=timed_stack(self.layers)),

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
-from ..count.model import groups
+from ..count.model import kind_counts
 from ..count.model import layer as operations
 from ..count.work import Op, Pass
 from ..describe.assumptions import BOOK_SUM, Assumptions
@@ -120,7 +120,9 @@ class LayerSetting:
     @cached_property
     def kind(self) -> Kind:
         """The kind of layer that most are."""
-        return max(groups(self.job.model)[1], key=lambda known: known[1])[0]
+        return max(kind_counts(self.job.model)[1], key=lambda known: known[1])[
+            0
+        ]
 
     @cached_property
     def per_token(self) -> Layer:

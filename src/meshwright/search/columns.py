@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from .. import step
 from ..cost.layer import Clock
-from ..count.local import accumulates
+from ..count.microbatch import accumulates
 from ..describe.job import Job
 from ..describe.layout import Layout
 from ..layout.placement import Nearest, Shares

@@ -32,7 +32,7 @@ def front(
     while len(points) < FRONT_POINTS:
         limit = points[-1].memory_bytes["allocated"] * (1 - FRONT_STEP)
         tight = oom.with_room_for(used, limit)
-        fastest = Ranking(tight, spaces, 1, by_time=True).best(1)
+        fastest = Ranking(tight, spaces, 1, by_time=True).best_layouts(1)
         if not fastest:
             break
         leaner = predict(job, fastest[0].layout)

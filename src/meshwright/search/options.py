@@ -22,7 +22,7 @@ from ..program.resident import whole_program
 from ..schedule import SCHEDULES
 from ..schedule import get as schedule_named
 from ..step import uses_schedule_order
-from ..step.zero import CUT_FROM, cuts
+from ..step.zero import CUT_FROM, is_sharded
 from .schedule_options import ScheduleOption
 from .space import ONE_VALUE, USUAL, Space, space_allows
 
@@ -260,7 +260,7 @@ def shardings(job: Job, space: Space) -> tuple[Sharding, ...]:
     if space.host_memory.weights:
         whole = space.host_memory.optimizer == 1
         stages = tuple(
-            zero for zero in stages if cuts(zero, "weights") and whole
+            zero for zero in stages if is_sharded(zero, "weights") and whole
         )
     if asked is not None:
         return tuple(

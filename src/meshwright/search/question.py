@@ -84,7 +84,7 @@ class Question:
         """The k best layouts; of those that the first does not clearly beat the preferred one is
         first.
         """
-        best = ranked.best(self.top)
+        best = ranked.best_layouts(self.top)
         if not best or not self.slack:
             return best
         preferred = ranked.preferred(best[0].merit * (1.0 + self.slack))
@@ -123,7 +123,7 @@ def answer_steps(question: Question, usual: Job) -> Steps:
     )
     if not predicted:
         return seen
-    row = ranked.first
+    row = ranked.best_row
     if question.families and not spaces[0].relaxed and row:
         better = better_batch(usual, used, spaces, row, progress=progress)
         seen = replace(seen, notes=(*seen.notes, *filter(None, [better])))
@@ -146,7 +146,7 @@ def _scheme_sentence(ranked: Ranking) -> list[str]:
     """The sentence on the fastest of each scheme, where a paper has several."""
     fastest: dict[str, float] = {}
     for number, one in enumerate(ranked.searches):
-        for each in ranked.best(1, search_number=number):
+        for each in ranked.best_layouts(1, search_number=number):
             seconds = predict(ranked.job, each.layout).step_time_s
             scheme = one.space.scheme
             least = fastest.get(scheme, np.inf)
@@ -181,12 +181,12 @@ def _on_chips(question: Question, ranked: Ranking) -> tuple[Ranking, str]:
     """What was found on all chips, or, where that is faster, on a cleaner number of them; and why
     chips are idle.
     """
-    row = ranked.first
+    row = ranked.best_row
     used = on_fewer(ranked.job, question.spaces, row, question.progress)
     if used is ranked.job:
         return ranked, ""
     fewer = question.rank(used)
-    best = fewer.first
+    best = fewer.best_row
     return fewer, why_fewer(question.job, used, best, row) if best else ""
 
 
@@ -214,7 +214,7 @@ def _families(
     known = {p.layout: p for p in (best, *answer.alternatives)}
     found: dict[str, Prediction] = {}
     for number, name in enumerate(names):
-        for each in ranked.best(1, search_number=number):
+        for each in ranked.best_layouts(1, search_number=number):
             p = known.get(each.layout)
             p = p or _predictions(best.job, [each], uses_all_chips)[0]
             other = found.get(name, p)

@@ -106,12 +106,12 @@ class Ranking:
         self.complete_to = [one.complete_to for one in self.searches]
 
     @property
-    def first(self) -> RankedRow | None:
+    def best_row(self) -> RankedRow | None:
         """The best, as a row of a search with its replayed merit."""
-        best = self.best(1)
+        best = self.best_layouts(1)
         return best[0].row if best else None
 
-    def best(
+    def best_layouts(
         self, k: int, search_number: int | None = None
     ) -> list[RankedLayout]:
         """The k best layouts of all spaces, or of one, by its number."""
@@ -262,5 +262,5 @@ def best_within(
     """The best layout of some spaces, if its merit is within a limit."""
     best = Ranking(
         job, spaces, FEW_CANDIDATES, within=within, progress=progress
-    ).best(1)
+    ).best_layouts(1)
     return best[0] if best else None

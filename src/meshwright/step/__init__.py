@@ -13,7 +13,7 @@ Every function takes a job and a layout whose numbers may be arrays, so one layo
 million are the same code.
 """
 
-from .costs import StepCosts, step, step_time
+from .costs import StepCosts, step_time, whole_step
 from .microbatch import (
     ModelCost,
     clock_of,
@@ -22,7 +22,7 @@ from .microbatch import (
 )
 from .parameters import parameters_of
 from .pipeline import has_barrier, least_idle, uses_schedule_order
-from .shares import ModelShare, ModelShares, shares
+from .shares import ModelShare, ModelShares, model_shares
 from .sync import update
 from .total import Step
 
@@ -39,8 +39,8 @@ __all__ = [
     "least_idle",
     "parameters_of",
     "with_recomputation",
-    "shares",
-    "step",
+    "model_shares",
+    "whole_step",
     "step_time",
     "update",
 ]

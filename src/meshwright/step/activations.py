@@ -15,14 +15,14 @@ from typing import Any, NamedTuple
 from ..cost.layer import LayerCost
 from ..count import vocabulary
 from ..count.blocks import FP32
-from ..count.local import Local
+from ..count.microbatch import DeviceMicrobatch
 from ..describe.layout import HIDDEN_CUT, Layout
 from ..describe.loss import losses
 from ..describe.offload import offload
 from ..describe.recompute import recompute
 from ..num import Num, largest, maximum, minimum, sum_of, where, with_name
 from ..schedule.schedule import Schedule
-from .holding import NamedBytes, counts_holding, holding_of, total
+from .holding import NamedBytes, counts_holding, holding_of, total_bytes
 from .microbatch import ModelCost, redo
 from .shares import ModelShare
 
@@ -69,7 +69,9 @@ class Activations(NamedTuple):
 
 
 def activations(
-    local: Local, cost: ModelCost, devices: Sequence[ModelShare]
+    microbatch: DeviceMicrobatch,
+    cost: ModelCost,
+    devices: Sequence[ModelShare],
 ) -> list[Activations]:
     """Activation bytes of each device: its layers' saved bytes, the logits, and once the layer that
     is being recomputed.
@@ -78,63 +80,63 @@ def activations(
     tensors are gone before a layer's backward pass begins, so `once` is what that pass takes beyond
     them.
     """
-    mode = local.layout.recompute
+    mode = microbatch.layout.recompute
     head = cost.head.saved
-    late = head - logits(local) * (FP32 - local.act)
+    late = head - logits(microbatch) * (FP32 - microbatch.act)
     output: Num = 0.0
     backward: list[NamedBytes] = []
-    if counts_holding(local.job):
-        head = total(head_bytes(local, cost), cost)
-        output = output_bytes(local, cost)
+    if counts_holding(microbatch.job):
+        head = total_bytes(head_bytes(microbatch, cost), cost)
+        output = output_bytes(microbatch, cost)
         backward = [
-            backward_bytes(local, c.saved, saved_bytes(c, cost, mode))
+            backward_bytes(microbatch, c.saved, saved_bytes(c, cost, mode))
             for c in cost.layers
         ]
 
     def on(share: ModelShare) -> Activations:
         if backward:
             layer = largest_backward_bytes(share.layers, backward)
-            beyond = total(layer, cost) - head * share.head
+            beyond = total_bytes(layer, cost) - head * share.head
             # the head's own work may be the larger one, and stands beside it already
             once = maximum(beyond, 0.0)
         else:
-            once = recomputed_layer(local, cost, mode, share)
+            once = recomputed_layer(microbatch, cost, mode, share)
         stays = saved_by_layers(cost, mode, share)
         return Activations(
             stays + output,
             head * share.head,
             late * share.head,
-            once + copy_bytes(local.layout, cost, stays),
+            once + copy_bytes(microbatch.layout, cost, stays),
         )
 
     return [on(share) for share in devices]
 
 
-def logits(local: Local) -> Num:
+def logits(microbatch: DeviceMicrobatch) -> Num:
     """Logits of one microbatch on one device: T V of the head, and of each block that predicts
     further tokens."""
-    model = local.model
-    if not (model.vocab and local.counting.vocabulary):
+    model = microbatch.model
+    if not (model.vocab and microbatch.counting.vocabulary):
         return 0.0
-    number = local.tokens * vocabulary.rows(
-        local.model, local.profile, local.tp
+    number = microbatch.tokens * vocabulary.rows(
+        microbatch.model, microbatch.profile, microbatch.tp
     )
     return number * (1.0 + model.mtp_layers)
 
 
-def head_bytes(local: Local, cost: ModelCost) -> NamedBytes:
+def head_bytes(microbatch: DeviceMicrobatch, cost: ModelCost) -> NamedBytes:
     """Of one microbatch, from the head's forward pass to the gradient of its input: k bytes of each
     of its logits (gathered: k t), or, where that is more, their gradient and that of the input;
     what the products around them keep, and the placeholder of the head's weight gradient."""
-    how = holding_of(local.job)
-    number = logits(local)
-    act = local.act
-    if local.profile and local.profile.logits_gathered:
+    how = holding_of(microbatch.job)
+    number = logits(microbatch)
+    act = microbatch.act
+    if microbatch.profile and microbatch.profile.logits_gathered:
         whole, _, _ = losses()["eager"].over(1)
-        copies = where(local.tp > 1, GATHERED, GATHERED - 1.0)
-        lost = number * local.tp * (whole + copies * act)
-    elif local.profile:
-        each, _, _ = losses()[local.profile.loss].over(local.tp)
+        copies = where(microbatch.tp > 1, GATHERED, GATHERED - 1.0)
+        lost = number * microbatch.tp * (whole + copies * act)
+    elif microbatch.profile:
+        each, _, _ = losses()[microbatch.profile.loss].over(microbatch.tp)
         lost = number * each
     else:
         lost = number * FP32
@@ -142,17 +144,19 @@ def head_bytes(local: Local, cost: ModelCost) -> NamedBytes:
         "logits and loss": lost,
         "inputs of the head": cost.head.saved - number * FP32,
     }
-    if local.model.vocab:
+    if microbatch.model.vocab:
         # then of the logits only their gradient is left, in the numbers of the products
-        beside = total(gathered_over_tp(local, head=True))
+        beside = total_bytes(gathered_over_tp(microbatch, head=True))
         back = number * act + cost.boundary + beside
         bytes_["gradient of the head's input"] = maximum(back - lost, 0.0)
-    if how.dummy_weight_gradients and local.model.vocab:
+    if how.dummy_weight_gradients and microbatch.model.vocab:
         rows = (
-            vocabulary.rows(local.model, local.profile, local.tp)
-            * local.model.hidden
+            vocabulary.rows(
+                microbatch.model, microbatch.profile, microbatch.tp
+            )
+            * microbatch.model.hidden
         )
-        bytes_["placeholder of the head's gradient"] = rows * local.wgt
+        bytes_["placeholder of the head's gradient"] = rows * microbatch.wgt
     return bytes_
 
 
@@ -202,10 +206,10 @@ def recompute_bytes(layer: LayerCost, cost: ModelCost, mode: str) -> Num:
 
 
 def recomputed_layer(
-    local: Local, cost: ModelCost, mode: str, share: ModelShare
+    microbatch: DeviceMicrobatch, cost: ModelCost, mode: str, share: ModelShare
 ) -> Num:
     """Bytes of the layer being recomputed, of the kind on a device that takes most."""
-    if not local.job.how.memory.working_set:
+    if not microbatch.job.how.memory.working_set:
         return 0.0
     sizes = [recompute_bytes(layer, cost, mode) for layer in cost.layers]
     if len(sizes) == 1:  # all devices have some of the only kind
@@ -216,34 +220,40 @@ def recomputed_layer(
     )
 
 
-def backward_bytes(local: Local, saved: Num, kept: Num) -> NamedBytes:
+def backward_bytes(
+    microbatch: DeviceMicrobatch, saved: Num, kept: Num
+) -> NamedBytes:
     """Bytes beside what is kept, while one layer's backward pass of one microbatch runs. saved:
     bytes the layer keeps if nothing is computed again;  kept: bytes it does keep.
     """
-    how = holding_of(local.job)
+    how = holding_of(microbatch.job)
     return {
         "computed again": saved - kept if how.holds_recomputed else 0.0,
         "temporaries of the backward pass": how.backward_share * saved,
-        **gathered_over_tp(local),
+        **gathered_over_tp(microbatch),
     }
 
 
-def gathered_over_tp(local: Local, head: bool = False) -> NamedBytes:
+def gathered_over_tp(
+    microbatch: DeviceMicrobatch, head: bool = False
+) -> NamedBytes:
     """With activations cut over tp 2 T D numbers: the gathered input of a product and the gradient
     of it, both whole beside their shards, in the product's backward pass. head: of the product that
     makes logits, whose input is counted where it was kept whole.
     """
-    layout = local.layout
+    layout = microbatch.layout
     if not layout.sequence_parallel or layout.scheme not in (
         "megatron",
         *HIDDEN_CUT,
     ):
         return {}
-    copies = 4.0 if holding_of(local.job).gathered_twice else 2.0
-    if head and local.counting.gathered_inputs == "kept":
+    copies = 4.0 if holding_of(microbatch.job).gathered_twice else 2.0
+    if head and microbatch.counting.gathered_inputs == "kept":
         copies /= 2.0
-    wide = where(local.tp > 1, local.tokens * local.model.hidden, 0.0)
-    return {"gathered over tp": copies * wide * local.act}
+    wide = where(
+        microbatch.tp > 1, microbatch.tokens * microbatch.model.hidden, 0.0
+    )
+    return {"gathered over tp": copies * wide * microbatch.act}
 
 
 def largest_backward_bytes(
@@ -258,7 +268,7 @@ def largest_backward_bytes(
             name: where(n > 0, size, 0.0) for name, size in parts.items()
         }
         if most:
-            more = total(bytes_) > total(most)
+            more = total_bytes(bytes_) > total_bytes(most)
             bytes_ = {
                 name: where(more, bytes_[name], size)
                 for name, size in most.items()
@@ -267,12 +277,12 @@ def largest_backward_bytes(
     return most
 
 
-def output_bytes(local: Local, cost: ModelCost) -> Num:
+def output_bytes(microbatch: DeviceMicrobatch, cost: ModelCost) -> Num:
     """Bytes of a stage's output that the framework keeps of one microbatch, beside the input."""
-    if not holding_of(local.job).keeps_pipeline_outputs:
+    if not holding_of(microbatch.job).keeps_pipeline_outputs:
         return 0.0
     return with_name(
-        where(local.layout.pp > 1, cost.boundary, 0.0),
+        where(microbatch.layout.pp > 1, cost.boundary, 0.0),
         "outputs of the stage",
         cost.boundary,
     )

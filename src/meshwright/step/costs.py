@@ -16,7 +16,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from ..cost.layer import Clock
-from ..count.local import Local
+from ..count.microbatch import DeviceMicrobatch
 from ..describe.job import Job
 from ..describe.layout import Layout
 from ..layout.stages import microbatches, schedule_of
@@ -34,7 +34,7 @@ from .pipeline import (
     has_barrier,
     uses_schedule_order,
 )
-from .shares import ModelShares, shares
+from .shares import ModelShares, model_shares
 from .sync import update
 from .total import Microbatch, Step, join, microbatch_on, pipeline_of
 from .weights import DeviceSync, device_syncs
@@ -134,7 +134,9 @@ class StepCosts:
     def shares(self) -> ModelShares:
         """What the devices hold."""
         layout = self.layout
-        every = shares(self.job.model, layout.pp, self.deal, layout.interleave)
+        every = model_shares(
+            self.job.model, layout.pp, self.deal, layout.interleave
+        )
         if self.rank is None:
             return every
         return every._replace(full=(every.on(self.rank),))
@@ -220,8 +222,8 @@ class StepCosts:
     @part(*PASSES)
     def activations(self) -> list[Activations]:
         """What each of the fullest devices (`shares.full`) keeps of one microbatch, in bytes."""
-        local = Local.of(self.job, self.layout)
-        return activations(local, self.cost, self.shares.full)
+        microbatch = DeviceMicrobatch.from_layout(self.job, self.layout)
+        return activations(microbatch, self.cost, self.shares.full)
 
     @part(*ORDER)
     def activation_bytes(self) -> list[Num]:
@@ -266,7 +268,7 @@ class StepCosts:
         return largest(use.total for use in self.uses)
 
 
-def step(
+def whole_step(
     job: Job,
     layout: Layout,
     cost: ModelCost,
@@ -287,4 +289,4 @@ def step(
 def step_time(job: Job, layout: Layout) -> Num:
     """Seconds of one step."""
     clock = clock_of(job)
-    return step(job, layout, model_cost(job, layout, clock), clock).total
+    return whole_step(job, layout, model_cost(job, layout, clock), clock).total

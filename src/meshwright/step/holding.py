@@ -12,7 +12,7 @@ from ..describe.job import Job
 from ..describe.kernels import GENERIC, kernels
 from ..num import Num, with_name
 from .microbatch import ModelCost
-from .zero import cuts
+from .zero import is_sharded
 
 NamedBytes = dict[str, Num]
 """Name -> bytes."""
@@ -52,7 +52,7 @@ class ParameterBytes(NamedTuple):
     """Of the weight of a layer as its products find it (`layer_weight_bytes`)."""
     unit_gradient: float
     """Of the gradient of a sharded unit, before it is scattered."""
-    step: float
+    step_copy: float
     """Of each parameter that a rank updates, while the optimizer runs."""
 
 
@@ -73,7 +73,7 @@ def parameter_bytes(job: Job, zero: int) -> ParameterBytes:
     narrow = counts_holding(job) and how.narrow_gradients
     whole = layer_weight_bytes(job)
     layer, end, state = whole, p.weight_bytes, job.state_bytes
-    if job.master_is_weight and cuts(zero, "weights"):
+    if job.master_is_weight and is_sharded(zero, "weights"):
         layer = end = job.optimizer.master_bytes
         state = job.state_bytes - layer
     return ParameterBytes(
@@ -84,7 +84,7 @@ def parameter_bytes(job: Job, zero: int) -> ParameterBytes:
         state=state,
         whole_layer=whole,
         unit_gradient=unit_gradient,
-        step=step,
+        step_copy=step,
     )
 
 
@@ -117,7 +117,7 @@ def layer_weight_bytes(job: Job) -> float:
     )
 
 
-def total(bytes_: NamedBytes, cost: ModelCost | None = None) -> Num:
+def total_bytes(bytes_: NamedBytes, cost: ModelCost | None = None) -> Num:
     """The sum of them, each by its name where the parts of the model are (`num.with_name`)."""
     if cost is None:
         return sum(bytes_.values(), 0.0)

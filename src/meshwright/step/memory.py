@@ -25,12 +25,12 @@ from .holding import (
     counts_holding,
     holding_of,
     parameter_bytes,
-    total,
+    total_bytes,
 )
 from .microbatch import ModelCost
 from .parameters import DeviceParameters, Parameters, end_units, shard
 from .shares import ModelShare
-from .zero import States, cuts, state_bytes
+from .zero import States, is_sharded, state_bytes
 
 NO_ENDS = Parameters(0.0, 0.0)
 """Parameters of embedding and head where a device has none."""
@@ -94,7 +94,7 @@ def fixed_bytes(
     units = buffers(
         job, layout, cost, each=each, owned=owned.whole, share=share, high=high
     )
-    if not each.step:
+    if not each.step_copy:
         return FixedBytes(living, units)
     copies = step_copies(job, living, each)
     name = "gradients copied for the step"
@@ -131,7 +131,7 @@ def states(
     wider = (each.end - each.layer) * on_device
     if not wider:
         return held
-    sharded = cuts(layout.zero, "weights")
+    sharded = is_sharded(layout.zero, "weights")
     wide = shard(high or layout, ends) if sharded else ends.total
     return held._replace(weights=held.weights + wide * wider)
 
@@ -140,7 +140,7 @@ def lone_gradients(layout: Layout, whole: Parameters, split: Num) -> Num:
     """How many of the gradients on a device wait for no sum over replicas: those of its shard
     (`split`), or whole ones of weights that no other rank has.
     """
-    if cuts(layout.zero, "gradients"):
+    if is_sharded(layout.zero, "gradients"):
         return split
     return where(layout.shards > 1, 0.0, whole.dense) + where(
         layout.expert_shards > 1, 0.0, whole.expert
@@ -171,7 +171,9 @@ def buffers(
             layers=share.layers,
             high=high,
         )
-    return total(own | units_in_use(job, layout, cost, each, share), cost)
+    return total_bytes(
+        own | units_in_use(job, layout, cost, each, share), cost
+    )
 
 
 def framework_buffers(
@@ -203,7 +205,7 @@ def framework_buffers(
         )
         bytes_["placeholders of weight gradients"] = (
             where((high or layout).shards > 1, 0.0, shapes)
-            if cuts(layout.zero, "gradients")
+            if is_sharded(layout.zero, "gradients")
             else shapes
         ) * job.precision.weight_bytes
     if how.bucket_elements:
@@ -229,7 +231,7 @@ def units_in_use(
     Only of what the device holds and other replicas share.
     """
     zero = layout.zero
-    if not (cuts(zero, "gradients") and job.how.memory.working_set):
+    if not (is_sharded(zero, "gradients") and job.how.memory.working_set):
         return {}
     layers = [
         (n, _replicated_parameters(layout, c))
@@ -240,7 +242,7 @@ def units_in_use(
     ends = where(layout.shards > 1, maximum(early.dense, late.dense), 0.0)
     layer = reduce(maximum, [where(n > 0, unit, 0.0) for n, unit in layers])
     units: NamedBytes = {}
-    if cuts(zero, "weights"):
+    if is_sharded(zero, "weights"):
         units["whole weights in use"] = (
             _two_largest(layers) * each.whole_layer
             + ends * job.precision.weight_bytes
@@ -280,7 +282,7 @@ def step_copies(job: Job, living: States, each: ParameterBytes) -> Num:
     """
     if not job.state_bytes:
         return 0.0
-    return living.optimizer / job.state_bytes * each.step
+    return living.optimizer / job.state_bytes * each.step_copy
 
 
 def new_block(
@@ -290,7 +292,7 @@ def new_block(
     where they are most.
     """
     each = parameter_bytes(job, layout.zero)
-    if not each.step or holding_of(job).step_copies != "new":
+    if not each.step_copy or holding_of(job).step_copies != "new":
         return 0.0
     every = [states(job, layout, each, one.whole, one.ends) for one in owned]
     return largest(step_copies(job, one, each) for one in every)

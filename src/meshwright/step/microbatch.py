@@ -97,7 +97,7 @@ def _clock(
     network_time: NetworkTime,
     overlap: Overlap,
 ) -> Clock:
-    fabric = Fabric.of(network, network_time)
+    fabric = Fabric.from_network(network, network_time)
     return Clock(rates(chip, precision, chip_time), fabric, overlap)
 
 
@@ -126,11 +126,15 @@ def time_model(
 ) -> ModelCost:
     """Seconds of the parts of the model, and what each keeps. details, modes: as in
     `model_cost`."""
-    local = counts.local
-    layout, model, chip = local.layout, local.model, local.job.cluster.chip
+    microbatch = counts.microbatch
+    layout, model, chip = (
+        microbatch.layout,
+        microbatch.model,
+        microbatch.job.cluster.chip,
+    )
     timer = Timer(clock, layout, details)
-    ways = _ways(local.counting, modes or (layout.recompute,))
-    boundary = local.boundary
+    ways = _ways(microbatch.counting, modes or (layout.recompute,))
+    boundary = microbatch.boundary
     offloaded = offload(layout.offload).share(model.layers)
     layers = []
     for ops in counts.layers:
@@ -148,7 +152,7 @@ def time_model(
         embedding,
         head,
         boundary=boundary,
-        message=local.stage_message,
+        message=microbatch.stage_message,
     )
 
 

@@ -72,12 +72,12 @@ class Pipeline:
 
 
 def stage_sends(
-    layout: Layout, cost: ModelCost, clock: Clock, cut: StagePartition
+    layout: Layout, cost: ModelCost, clock: Clock, partition: StagePartition
 ) -> tuple[StageSends, Busy]:
     """(What sends between neighbouring stages take, seconds each dimension is busy with those of
     one rank), forward and backward, of one microbatch through one chunk.
     """
-    group, turns = layout.group("pp"), cut.folded
+    group, turns = layout.group("pp"), partition.folded
     if clock.fabric.how.hop != "each":
         send = clock.fabric.load("send", cost.message, group)
         seconds = with_name(send.seconds, "sends", cost.boundary)
@@ -204,9 +204,9 @@ def _microbatch_latency(schedule: Schedule, stages: StageCosts) -> Num:
     It bounds a step in a run of steps too: the first device ends no sooner, and all of the next
     step follows from its first pass (or, of stages that lie on two ranks, from that of either end).
     """
-    cut = stages.partition
-    every = stages.passes(0.0, cut.stages)
-    hops = 2.0 * stages.sends.first(cut.stages - 1.0)
+    partition = stages.partition
+    every = stages.passes(0.0, partition.stages)
+    hops = 2.0 * stages.sends.first(partition.stages - 1.0)
     last = stages.at(0.0).w if schedule.split_backward else every.w
     return every.f + every.i + hops + last
 
@@ -235,7 +235,11 @@ def _idle_in_run(
     tests: a device that was late in the first step may be early in the second.
     """
     split, h = schedule.split_backward, schedule.ahead
-    cut, load, (down, up) = stages.partition, stages.load(x), stages.ways(x)
+    partition, load, (down, up) = (
+        stages.partition,
+        stages.load(x),
+        stages.ways(x),
+    )
     pauses = down if split else down + up
     if split and not barrier:
         before = stages.passes(0.0, x)
@@ -244,11 +248,11 @@ def _idle_in_run(
         # weight passes that fill the way round: at most h a hop, and one for each later microbatch
         pauses = maximum(around - load.w * minimum(h * x, m - 1.0), 0.0)
     if h and not (split and barrier):
-        below = stages.passes(x + 1.0, cut.p)
-        hops = 2 * stages.sends.first(cut.q - x)
+        below = stages.passes(x + 1.0, partition.p)
+        hops = 2 * stages.sends.first(partition.q - x)
         turned = below.f + below.i + (0.0 if split else below.w) + hops
         # forward passes ahead fill the way back: at most h a hop, of m - 1 further microbatches
-        run = load.f * minimum(h * (cut.q - x), m - 1.0)
+        run = load.f * minimum(h * (partition.q - x), m - 1.0)
         pauses = pauses + maximum(turned - run, 0.0)
     return pauses
 
@@ -312,7 +316,7 @@ def _round(schedule: Schedule, stages: StageCosts, chunks: Num) -> Num:
     rank with most work is that one is the cautious case. Chunks go round: every rank has two
     boundaries, and all four messages are under way at once, on the same links or on different ones.
     """
-    cut, near, far = (
+    partition, near, far = (
         stages.partition,
         stages.sends.nearest,
         stages.sends.farthest,
@@ -322,8 +326,13 @@ def _round(schedule: Schedule, stages: StageCosts, chunks: Num) -> Num:
             2.0 * near, far
         )
     longest: Num = 0.0
-    for rank in (0.0, *cut.heavy, minimum(1.0, cut.q), cut.q):
-        ends = (rank == 0) | (rank == cut.q)
+    for rank in (
+        0.0,
+        *partition.heavy,
+        minimum(1.0, partition.q),
+        partition.q,
+    ):
+        ends = (rank == 0) | (rank == partition.q)
         sends = near + where(ends, 0.0, far)
         longest = maximum(longest, stages.load(rank).total + chunks * sends)
     return longest

@@ -76,7 +76,7 @@ class ModelShares(NamedTuple):
     each of these stands for the only one of a short pipeline.
     """
 
-    cut: StagePartition
+    partition: StagePartition
     slow: tuple[ModelShare, ...]
     """Devices of which one has the most work: the first (with the embedding), the last (with the
     head), and those between that have more layers or heavier ones (`StagePartition.heavy`). The
@@ -88,43 +88,45 @@ class ModelShares(NamedTuple):
 
     def on(self, rank: Num) -> ModelShare:
         """What one device holds."""
-        return _share(self.cut, rank)
+        return _share(self.partition, rank)
 
     def recompute_share(self, mode: str) -> Num:
         """`ModelShare.recompute_share`, the same on all devices."""
         return self.slow[0].recompute_share(mode)
 
 
-def shares(model: Model, pp: Num, schedule: Schedule, v: Num) -> ModelShares:
+def model_shares(
+    model: Model, pp: Num, schedule: Schedule, v: Num
+) -> ModelShares:
     """What the devices of a pipeline hold of a model."""
-    cut = partition(model, pp, schedule, v)
-    # equal cuts of numbers are one object, whose shares are remembered
-    known = _shares if isinstance(cut.p, SCALARS) else _shares.__wrapped__
-    return known(cut, schedule.holds_back)
+    stages = partition(model, pp, schedule, v)
+    # equal partitions of numbers are one object, whose shares are remembered
+    known = _shares if isinstance(stages.p, SCALARS) else _shares.__wrapped__
+    return known(stages, schedule.holds_back)
 
 
 @lru_cache(maxsize=1024, typed=True)
-def _shares(cut: StagePartition, back: bool) -> ModelShares:
-    """Shares of a cut. back: later ranks hold more of a microbatch."""
+def _shares(stages: StagePartition, back: bool) -> ModelShares:
+    """Shares of stages. back: later ranks hold more of a microbatch."""
 
     def along(between: tuple[Num, ...]) -> tuple[ModelShare, ...]:
-        several = anywhere(cut.p > 1)
-        ranks = (0.0, *between, cut.q) if several else (0.0,)
-        return tuple(_share(cut, rank) for rank in ranks)
+        several = anywhere(stages.p > 1)
+        ranks = (0.0, *between, stages.q) if several else (0.0,)
+        return tuple(_share(stages, rank) for rank in ranks)
 
-    fullest = cut.late if back else cut.early
-    return ModelShares(cut, along(cut.heavy), along(fullest))
+    fullest = stages.late if back else stages.early
+    return ModelShares(stages, along(stages.heavy), along(fullest))
 
 
-def _share(cut: StagePartition, rank: Num) -> ModelShare:
+def _share(stages: StagePartition, rank: Num) -> ModelShare:
     """What a device holds."""
-    *layers, embedding, head = cut.on(rank)
+    *layers, embedding, head = stages.on(rank)
     return ModelShare(
         tuple(layers),
         embedding=_alike(embedding),
         head=_alike(head),
-        chunk=cut.chunk,
-        begins=cut.first_kind(rank),
+        chunk=stages.chunk,
+        begins=stages.first_kind(rank),
         rank=rank,
     )
 

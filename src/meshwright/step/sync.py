@@ -26,7 +26,7 @@ from .parameters import Parameters, shard
 from .pipeline import FillAndDrain
 from .shares import ModelShare
 from .weights import SILENT, DeviceSync
-from .zero import cuts, reductions
+from .zero import is_sharded, reductions
 
 
 class Passes(NamedTuple):
@@ -55,34 +55,25 @@ class Passes(NamedTuple):
 NO_PASSES = Passes(0.0, 0.0, NOTHING, NOTHING)
 
 
-class Device(NamedTuple):
-    """What one device of the pipeline works on a microbatch, and what it has to synchronise."""
+class DevicePasses(NamedTuple):
+    """What one device of the pipeline works on a microbatch."""
 
-    passes: Passes
+    whole: Passes
+    """Of all that it holds."""
     first: Passes
     """Of the one layer whose weights arrive first and whose gradients leave last."""
-    sync: DeviceSync = DeviceSync()
-
-    @property
-    def steady(self) -> Device:
-        """As if before and after it there were more layers: none waits for the first weights or
-        makes the last gradients.
-        """
-        every = self.sync.total
-        steady = self.sync._replace(first=SILENT, rest=every)
-        return Device(self.passes, NO_PASSES, steady)
 
 
-def bare_devices(
+def device_passes(
     cost: ModelCost, shares: Iterable[ModelShare]
-) -> tuple[Device, ...]:
-    """Devices that hold these shares of the model, with nothing to synchronise yet."""
+) -> tuple[DevicePasses, ...]:
+    """Of devices that hold these shares of the model."""
     every = [
         Passes(part.forward, part.backward, part.sent, part.sent_back)
         for part in cost.parts
     ]
     return tuple(
-        Device(
+        DevicePasses(
             share.total(every, NO_PASSES),
             sum_of(zip(share.first_layer, every, strict=False), NO_PASSES),
         )
@@ -139,7 +130,9 @@ HIDDEN = overlap.Exposed(0.0, 0.0)
 """Nothing shows and nothing slows compute down."""
 
 
-def sync_wait(device: Device, m: Num, zero: int, how: HidePass) -> SyncWait:
+def sync_wait(
+    passes: DevicePasses, sync: DeviceSync, m: Num, zero: int, how: HidePass
+) -> SyncWait:
     """What a device waits for of what its ZeRO stage (`zero`) exchanges beside its m microbatches,
     by scope of the set's overlap (`how`):
 
@@ -148,27 +141,29 @@ def sync_wait(device: Device, m: Num, zero: int, how: HidePass) -> SyncWait:
         pass      a pass hides what is exchanged for it, the first forward and the last backward
                   pass also what is exchanged once a step. One layer hides nothing: it waits for
                   the first weights, or makes the last gradients. T_1 of it + behind(rest)
-        layer     the same, but no layer is taken as the first or last (`Device.steady`)
+        layer     the same, but no layer is taken as the first or last (as if before and
+                  after the device there were more)
         backward  as pass, but nothing hides behind forward passes: all gathers are waited for
     """
-    reduction = device.sync.total.reduction
+    whole, first = passes
+    reduction = sync.total.reduction
     if how.scope == "none":
-        return _wait_for_all(device.sync, reduction, m, zero)
+        return _wait_for_all(sync, reduction, m, zero)
     if how.scope == "step":
-        own = (device.passes.sent + device.passes.sent_back) * m
-        sent = device.sync.in_step(zero, m)
-        shown, slower = overlap.behind(m * device.passes.work, own, sent, how)
+        own = (whole.sent + whole.sent_back) * m
+        sent = sync.in_step(zero, m)
+        shown, slower = overlap.behind(m * whole.work, own, sent, how)
         return SyncWait(0.0, 0.0, shown, last_gradients=0.0, slowdown=slower)
     if how.scope == "layer":
-        device = device.steady
-    first_weights, last_gradients = device.sync.first
-    rest_weights, rest_gradients = device.sync.rest
+        first, sync = NO_PASSES, sync._replace(first=SILENT, rest=sync.total)
+    first_weights, last_gradients = sync.first
+    rest_weights, rest_gradients = sync.rest
     gathers_bare = how.scope == "backward"
-    _, forward_gather, backward_gather = device.sync.gathered(zero)
+    _, forward_gather, backward_gather = sync.gathered(zero)
     hidden = NOTHING if gathers_bare else backward_gather
-    every = hidden + reduction if cuts(zero, "gradients") else NOTHING
-    f, b, sent, sent_back = device.first
-    forward, backward, own, own_back = device.passes
+    every = hidden + reduction if is_sharded(zero, "gradients") else NOTHING
+    f, b, sent, sent_back = first
+    forward, backward, own, own_back = whole
     back, each_back = _behind_passes(
         backward,
         own_back,
@@ -179,7 +174,7 @@ def sync_wait(device: Device, m: Num, zero: int, how: HidePass) -> SyncWait:
         m=m,
         how=how,
     )
-    wait = _wait_for_all(device.sync, NOTHING, m, zero)
+    wait = _wait_for_all(sync, NOTHING, m, zero)
     ahead = HIDDEN
     if not gathers_bare:
         ahead, each = _behind_passes(
@@ -209,7 +204,7 @@ def _wait_for_all(
     """All seconds of a step's gathers and reductions, where nothing hides."""
     first, forward, backward = sync.gathered(zero)
     later = reductions(zero, m) - 1.0
-    reduced = reduction.seconds if cuts(zero, "gradients") else 0.0
+    reduced = reduction.seconds if is_sharded(zero, "gradients") else 0.0
     return SyncWait(
         first.seconds,
         (m - 1.0) * forward.seconds,
@@ -246,17 +241,18 @@ def _behind_passes(
     return wait, other.shown
 
 
-def link_traffic(devices: Sequence[Device], m: Num, zero: int) -> Busy:
+def link_traffic(
+    devices: Iterable[tuple[Passes, DeviceSync]], m: Num, zero: int
+) -> Busy:
     """Seconds each dimension of the network carries what the busiest device sends in a step, but
     for its pipeline.
     """
     most = Busy()
-    for device in devices:
-        passes = (device.passes.sent.busy + device.passes.sent_back.busy) * m
+    for passes, sync in devices:
         busy = (
-            passes
-            + device.sync.in_step(zero, m).busy
-            + device.sync.tied_gradients.busy
+            (passes.sent.busy + passes.sent_back.busy) * m
+            + sync.in_step(zero, m).busy
+            + sync.tied_gradients.busy
         )
         most = (
             Busy(map(maximum, most, busy)) if most and busy else most or busy
@@ -278,12 +274,12 @@ def update(
     """
     if not job.how.count.optimizer_step:
         return 0.0
-    cut = cuts(zero, "optimizer")
+    cut = is_sharded(zero, "optimizer")
     number = largest(shard(layout, one) if cut else one.total for one in owned)
     away = offload(layout.offload).optimizer
     on_device = number * (1.0 - away) if away else number
     arithmetic, traffic = pass_seconds(
-        optimizer.update(job, on_device, sharded=cuts(zero, "weights")),
+        optimizer.update(job, on_device, sharded=is_sharded(zero, "weights")),
         clock.rates,
     )
     busy = arithmetic + traffic

@@ -39,9 +39,10 @@ from .pipeline import (
 )
 from .shares import ModelShares
 from .sync import (
-    Device,
+    DevicePasses,
+    Passes,
     SyncWait,
-    bare_devices,
+    device_passes,
     link_traffic,
     sync_wait,
 )
@@ -54,7 +55,9 @@ if TYPE_CHECKING:  # as in `pipeline`
 class DeviceStep(NamedTuple):
     """A device in a step."""
 
-    device: Device
+    passes: Passes
+    """Of a microbatch."""
+    sync: DeviceSync
     work: Num
     """Seconds of its microbatches."""
     wait: SyncWait
@@ -158,8 +161,7 @@ class Microbatch(NamedTuple):
 
     shares: ModelShares
     """What the devices hold."""
-    devices: tuple[Device, ...]
-    """With nothing to synchronise."""
+    devices: tuple[DevicePasses, ...]
     stages: StageCosts
     sent: Busy
     """Seconds each dimension is busy with what a rank sends of one microbatch through one chunk,
@@ -178,11 +180,11 @@ def microbatch_on(
     again = model_with_recomputation(
         cost, mode, device_shares.recompute_share(mode)
     )
-    sends, sent = stage_sends(layout, cost, clock, device_shares.cut)
+    sends, sent = stage_sends(layout, cost, clock, device_shares.partition)
     stages = StageCosts(
-        device_shares.cut, tuple(map(_passes, again.parts)), sends
+        device_shares.partition, tuple(map(_passes, again.parts)), sends
     )
-    slow = bare_devices(again, device_shares.slow)
+    slow = device_passes(again, device_shares.slow)
     return Microbatch(device_shares, slow, stages, sent)
 
 
@@ -222,7 +224,7 @@ def pipeline_of(
             send=stages.sends.farthest,
         )
     m = schedule.rounds(shape[1])
-    busy = largest(d.passes.work for d in microbatch.devices) * m
+    busy = largest(d.whole.work for d in microbatch.devices) * m
     sends_and_bubble: SendsAndBubble
     if paths is not None and layout.pp > 1:
         total, sends_and_bubble = replay_total(
@@ -249,17 +251,20 @@ def join(
     stage;  idle_ways: of each device (`pipeline.fill_and_drain`), none where papers add up;  syncs:
     of each device;  update_seconds: of the optimizer.
     """
-    on = [
-        device._replace(sync=sync)
-        for device, sync in zip(microbatch.devices, syncs, strict=True)
-    ]
-    waits = (sync_wait(d, m, zero, how.dp) for d in on)
     tied = syncs[0].tied_gradients.seconds
     devices = tuple(
         DeviceStep(
-            d, m * d.passes.work, wait._replace(tied_gradients=tied), way
+            passes.whole,
+            sync,
+            m * passes.whole.work,
+            wait=sync_wait(passes, sync, m, zero, how=how.dp)._replace(
+                tied_gradients=tied
+            ),
+            idle_way=way,
         )
-        for d, wait, way in zip_longest(on, waits, idle_ways)
+        for passes, sync, way in zip_longest(
+            microbatch.devices, syncs, idle_ways
+        )
     )
     outside = devices[0].wait.outside
     if not idle_ways:  # papers add up
@@ -267,7 +272,8 @@ def join(
         outside = reduce(maximum, spans) - reduce(maximum, works)
     links = Busy()
     if idle_ways and shares_links(how):
-        links = link_traffic(on, m, zero) + pipeline.links
+        each = ((d.passes, d.sync) for d in devices)
+        links = link_traffic(each, m, zero) + pipeline.links
     return Step(
         pipeline, outside, update_seconds, devices=devices, links=links
     )

@@ -32,7 +32,7 @@ from .parameters import (
     units_of,
 )
 from .shares import ModelShare
-from .zero import cuts, reductions
+from .zero import is_sharded, reductions
 
 
 class WeightSync(NamedTuple):
@@ -81,9 +81,11 @@ class DeviceSync(NamedTuple):
         load; NOTHING where it makes none.
         """
         once = self.total.gather
-        if cuts(zero, "weights"):
+        if is_sharded(zero, "weights"):
             return once, once, self.backward_gather or once
-        each = cuts(zero, "gradients") and self.weights_kept == "microbatch"
+        each = (
+            is_sharded(zero, "gradients") and self.weights_kept == "microbatch"
+        )
         return once, once if each else NOTHING, NOTHING
 
     def in_step(self, zero: int, m: Num) -> Load:
@@ -103,7 +105,11 @@ def wire_bytes(job: Job, zero: int) -> float:
     (ZeRO-3), as it is then.
     """
     p, by = job.precision, job.profile
-    if not by or p.gather_bytes >= p.weight_bytes or cuts(zero, "weights"):
+    if (
+        not by
+        or p.gather_bytes >= p.weight_bytes
+        or is_sharded(zero, "weights")
+    ):
         return p.gather_bytes
     recipe = "nvfp4" if p.compute == "fp4" else by.float8
     return by.gather_bytes.get(recipe, p.gather_bytes)
@@ -225,7 +231,7 @@ def weight_sync(
         return whole
 
     copies = bucket_copies(job, layout, weights, clock)
-    if not cuts(zero, "optimizer"):
+    if not is_sharded(zero, "optimizer"):
         whole = reduction_messages(job, layout, weights, False)
         return WeightSync(NOTHING, load(whole) + copies)
     p, how = job.precision, clock.overlap.weights
@@ -270,7 +276,9 @@ def tied_gradient_sync(
         table_parameters(job.model, job.profile, layout.tp)
         * job.gradient_bytes
     )
-    if count.tied_gradients == "shards" and cuts(layout.zero, "optimizer"):
+    if count.tied_gradients == "shards" and is_sharded(
+        layout.zero, "optimizer"
+    ):
         table = table / (high or layout).shards
     one = clock.fabric.load("all_reduce", table * apart, layout.group("ends"))
     return Load(one.seconds, 0.0, one.busy)

@@ -23,7 +23,7 @@ CUT_FROM = {"weights": 3, "gradients": 2, "optimizer": 1}
 """What lives on a device for the whole run -> the first stage that cuts it over the replicas."""
 
 
-def cuts(zero: int, kind: str) -> bool:
+def is_sharded(zero: int, kind: str) -> bool:
     """Whether a stage cuts the weights, the gradients or the state of the optimizer."""
     return zero >= CUT_FROM[kind]
 
@@ -32,14 +32,14 @@ def gathers(zero: int, passes: Num) -> Num:
     """How often the weights of a device are gathered for so many passes, the first of a step among
     them.
     """
-    if cuts(zero, "weights"):
+    if is_sharded(zero, "weights"):
         return passes
-    return 1.0 if cuts(zero, "optimizer") else 0.0
+    return 1.0 if is_sharded(zero, "optimizer") else 0.0
 
 
 def reductions(zero: int, m: Num) -> Num:
     """How often the gradients of a device are reduced in m microbatches."""
-    return m if cuts(zero, "gradients") else 1.0
+    return m if is_sharded(zero, "gradients") else 1.0
 
 
 class States(NamedTuple):
@@ -76,7 +76,7 @@ def state_bytes(
     """
 
     def parameters(kind: str) -> Num:
-        return split if cuts(zero, kind) else full
+        return split if is_sharded(zero, kind) else full
 
     return States(
         parameters("weights") * weight,

@@ -111,7 +111,7 @@ def compare_collectives(
     text: str, network: str, assumptions: Assumptions = REALISTIC
 ) -> Iterator[RowComparison]:
     """Each line beside its prediction, or with the reason why it is skipped."""
-    fabric = Fabric.of(catalog.network(network), assumptions.network)
+    fabric = Fabric.from_network(catalog.network(network), assumptions.network)
     for i, row in enumerate(lines_of_table(text), 1):
         name = name_of_collective(row)
         compared = RowComparison(

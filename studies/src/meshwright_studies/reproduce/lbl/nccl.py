@@ -77,7 +77,7 @@ def paper_seconds(row: MeasuredCollective, share: float = SHARE) -> float:
     )
     far = Dim("slingshot", NIC, 5e-6, efficiency=share)
     return row.predicted_s(
-        Fabric.of(Network("perlmutter", (near, far)), LBL.network)
+        Fabric.from_network(Network("perlmutter", (near, far)), LBL.network)
     )
 
 

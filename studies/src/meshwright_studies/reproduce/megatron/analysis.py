@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from meshwright import catalog
-from meshwright.count.local import Local
+from meshwright.count.microbatch import DeviceMicrobatch
 from meshwright.count.model import layer
 from meshwright.count.work import Op
 from meshwright.describe.job import Job
@@ -125,14 +125,14 @@ def volumes() -> Iterator[Side]:
                 sequence_parallel=False,
             )
             job = replace(selene(m, 96, 1536), layout=layout)
-            local = Local.of(job, layout)
+            microbatch = DeviceMicrobatch.from_layout(job, layout)
             width = job.precision.activation_bytes
             for words, formula, sent in (
-                ("stage boundary", b * bsh, local.boundary),
+                ("stage boundary", b * bsh, microbatch.boundary),
                 (
                     "scatter and gather",
                     b * bsh / t,
-                    local.stage_message,
+                    microbatch.stage_message,
                 ),
                 (
                     "tensor parallel, a layer",
@@ -176,7 +176,7 @@ def ring_share(n: int) -> float:
     from meshwright.describe.assumptions import LBL
     from meshwright.describe.network import Dim, Network
 
-    fabric = Fabric.of(
+    fabric = Fabric.from_network(
         Network("", (Dim("", 1.0, 0.0, efficiency=1.0),)), LBL.network
     )
     return float(fabric.time("all_reduce", 1.0, (float(n),)))
@@ -195,7 +195,9 @@ def memory() -> Iterator[Check]:
     )
     layers = m.layers / 16
     best = f.best_checkpoints(
-        layers, inside, float(Local.of(job, job.layout).boundary)
+        layers,
+        inside,
+        float(DeviceMicrobatch.from_layout(job, job.layout).boundary),
     )
     note = (
         f"sqrt(l A_int/A_in) = {best:.1f} checkpoints for {layers:.0f} layers; the paper: every 1"

@@ -23,7 +23,7 @@ microbatches; else the product that makes them does."""
 
 
 @dataclass(frozen=True, eq=False)
-class Local:
+class DeviceMicrobatch:
     """A microbatch of a job under a layout, on one device. The layout's numbers may be columns."""
 
     job: Job
@@ -51,7 +51,7 @@ class Local:
     """Norms and residuals have all tokens and 1/tp of the hidden size (scheme gspmd)."""
 
     @classmethod
-    def of(cls, job: Job, layout: Layout) -> Local:
+    def from_layout(cls, job: Job, layout: Layout) -> DeviceMicrobatch:
         """A microbatch of the layout's sequences on a tp x cp group."""
         T = length(job, layout)
         tokens = layout.microbatch * T / layout.cp
@@ -136,30 +136,30 @@ class Local:
         return self.numbers._replace(stored=self.act)
 
 
-def moved_gradient_bytes(local: Local) -> Num | None:
+def moved_gradient_bytes(microbatch: DeviceMicrobatch) -> Num | None:
     """Bytes that the gradient of one weight moves in each microbatch; None: it is written once, as
     wide as the weight.
 
     Written once with one microbatch; read, added to and written with m > 1 (Megatron-LM's
     gradient accumulation fusion, into `Job.gradient_bytes` a weight).
     """
-    if local.counting.weight_gradient == "one pass":
+    if microbatch.counting.weight_gradient == "one pass":
         return None
-    if local.counting.weight_gradient in SUMMED_BY_A_PASS:
-        return local.wgt
-    several = accumulates(local.job, local.layout)
-    return local.job.gradient_bytes * where(several, 2.0, 1.0)
+    if microbatch.counting.weight_gradient in SUMMED_BY_A_PASS:
+        return microbatch.wgt
+    several = accumulates(microbatch.job, microbatch.layout)
+    return microbatch.job.gradient_bytes * where(several, 2.0, 1.0)
 
 
-def fp32_sums(local: Local, moved: Num | None) -> Num:
+def fp32_sums(microbatch: DeviceMicrobatch, moved: Num | None) -> Num:
     """Bytes of fp32 sums that the product of one weight's gradient reads and writes, of all that it
     moves."""
-    itself = local.counting.weight_gradient == "apart"
-    wide = local.job.gradient_bytes > local.wgt
+    itself = microbatch.counting.weight_gradient == "apart"
+    wide = microbatch.job.gradient_bytes > microbatch.wgt
     return moved if itself and wide and moved is not None else 0.0
 
 
-def summed_bytes(local: Local) -> Num | None:
+def summed_bytes(microbatch: DeviceMicrobatch) -> Num | None:
     """Bytes that adding up the gradient of one weight moves in each microbatch beside the product
     that makes it; None: the product adds it up.
 
@@ -168,13 +168,15 @@ def summed_bytes(local: Local) -> Num | None:
     ones (Megatron-LM's main_grad), or copied to the wide numbers and added up there (BF16Optimizer
     of DeepSpeed).
     """
-    way = local.counting.weight_gradient
+    way = microbatch.counting.weight_gradient
     if way not in SUMMED_BY_A_PASS:
         return None
-    w, g = local.wgt, local.job.gradient_bytes
+    w, g = microbatch.wgt, microbatch.job.gradient_bytes
     if g > w:
         return w + 2 * g + (2 * g if way == "copied" else 0.0)
-    return 3 * w * where(accumulates(local.job, local.layout), 1.0, 0.0)
+    return (
+        3 * w * where(accumulates(microbatch.job, microbatch.layout), 1.0, 0.0)
+    )
 
 
 def accumulates(job: Job, layout: Layout) -> Any:
