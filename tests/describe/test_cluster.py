@@ -27,6 +27,41 @@ def test_a_last_dimension_without_a_size_takes_all() -> None:
     assert Cluster(chip("h100-sxm"), open_ended, 4000).sizes == (4, 1000)
 
 
+def test_chips_that_fill_a_power_of_two_of_each_rack_do_so() -> None:
+    """2,048 chips are 32 racks with 64 of 72 chips each, and not 28 with all and one with 32. 2,016
+    fill 28; 100 fill neither. Where there are but 29 racks, 2,048 do not lie in 32. A ring has no
+    ports to leave free, and nodes of 8 have no such choice.
+    """
+
+    def sizes(
+        chips: int, ports: int, racks: int | None = None, kind: str = "switch"
+    ) -> tuple[int, ...]:
+        near = Dim("near", 9e11, 1e-6, ports, kind)
+        network = Network("r", (near, Dim("far", 5e10, 5e-6, racks)))
+        return Cluster(chip("gb200"), network, chips).sizes
+
+    assert sizes(2048, 72) == (64, 32)
+    assert sizes(2016, 72) == (72, 28)
+    assert sizes(100, 72) == (72, 2)
+    assert sizes(64, 72) == sizes(64, 72, 1) == (64, 1)
+    assert sizes(48, 72) == (48, 1)
+    assert sizes(2048, 72, 29) == (72, 29)
+    assert sizes(128, 72, kind="ring") == (72, 2)
+    assert sizes(100, 8) == (8, 13)
+
+
+def test_all_chips_of_half_used_racks_run() -> None:
+    """1,024 GB200 were planned on 768 of them, 1.5 times as slow as any layout of all."""
+    job = Job("llama3-8b", "1024xgb200", 2048)
+    answer = plan(job, families=False).answer
+    assert answer and answer.layout.chips == 1024
+    assert answer.layout.placement["dp"][0] == 64
+    said = "1,024 chips are taken as 64 of the 72 in each of 16 units (nvlink)"
+    assert said in answer.notes
+    fills = predict(Job("llama3-8b", "1152xgb200", 2304), zero=3)
+    assert not [note for note in fills.notes if "are taken as" in note]
+
+
 def test_nothing_is_predicted_or_planned_on_it() -> None:
     """One dimension of 2 for 8 chips: collectives would run over 8 all the same."""
     network = Network("pair", (Dim("near", 9e11, 1e-6, 2),))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated
@@ -62,17 +63,34 @@ class Cluster(Checked):
         """Members of each network dimension for this many chips, fastest first; the last takes what
         is left, rounded up.
 
-        4 GPUs in 8-GPU nodes give (4, 1); 100 give (8, 13), the last node partly used. Raises
-        BadInput if the network joins fewer.
+        4 GPUs in 8-GPU nodes give (4, 1); 100 give (8, 13), the last node partly used. Chips that
+        fill no racks of 72 but a power of two of each do so: 2,048 give (64, 32). Raises BadInput
+        if the network joins fewer.
         """
-        left, sizes = self.chips, []
-        for dim in self.network.dims[:-1]:
-            size = min(dim.size or left, left)
-            sizes.append(size)
-            left = -(-left // size)
-        if self.network.dims and left > (self.network.dims[-1].size or left):
-            raise BadInput(self._too_small())
-        return (*sizes, left)
+        for ports in self._ports:
+            left, sizes = self.chips, list[int]()
+            for dim in self.network.dims[:-1]:
+                size = min((dim.size if sizes else ports) or left, left)
+                sizes.append(size)
+                left = -(-left // size)
+            if left <= (self.network.dims[-1].size or left):
+                return (*sizes, left)
+        raise BadInput(self._too_small())
+
+    @property
+    def _ports(self) -> tuple[int | None, ...]:
+        """Chips that run of each nearest unit, in the order of trial: a power of two, where the
+        ports of its switch are none and the chips fill that and not all ports; else all.
+
+        Racks of NVL72 run so: NVIDIA's script of Nemotron 3 Ultra asks Slurm for 1,536 nodes of 4
+        in segments of 16, and the 1,536 GB200 of MLPerf Training v5.0 are 24 x 64.
+        """
+        near = self.network.dims[0]
+        if near.size is None or near.kind != "switch":
+            return (near.size,)
+        power = 2 ** int(math.log2(near.size))
+        some = self.chips % near.size and not self.chips % power
+        return (power, near.size) if some else (near.size,)
 
     def priced(
         self, prices: Mapping[str, float], source: str = "as given"

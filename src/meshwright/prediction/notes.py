@@ -12,6 +12,7 @@ from ..count.model import MODEL_FLOPS, executed_flops, kind_counts, model_flops
 from ..count.optimizer import orthogonal_flops
 from ..describe.assumptions import REALISTIC, search_refusal
 from ..describe.assumptions import UNMEASURED as CHIP_SHARE
+from ..describe.cluster import Cluster
 from ..describe.framework import OF_CODE
 from ..describe.kernels import Kernels, kernels
 from ..describe.layout import Layout
@@ -57,6 +58,7 @@ def notes(r: StepResult) -> tuple[str, ...]:
         *filter(None, (r.idle, search_refusal(job.assumptions, layout))),
         *length_of_run(r),
         *strict,
+        *part_of_units(job.cluster),
         *not_there(job),
         *assumed_rates(r),
         *unread_fields(layout),
@@ -73,6 +75,16 @@ def notes(r: StepResult) -> tuple[str, ...]:
         *beyond(r.counts, r.clock.rates),
         *of_answer(r),
     )
+
+
+def part_of_units(on: Cluster) -> Iterator[str]:
+    """A sentence for chips that are taken to be a part of each unit of the nearest switch."""
+    near, ports = on.network.dims[0], on.sizes[0]
+    if near.size and ports < near.size and on.chips > ports:
+        yield (
+            f"{on.chips:,} chips are taken as {ports} of the {near.size} in each of"
+            f" {on.chips // ports:,} units ({near.name})"
+        )
 
 
 def unreplayed(r: StepResult) -> Iterator[str]:
