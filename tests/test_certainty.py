@@ -10,10 +10,10 @@ import pytest
 
 from layouts import cut
 from meshwright import Job, Prediction, cluster, model, predict
+from meshwright.describe.families import framework_family
 from meshwright.describe.layout import Layout
 from meshwright.prediction import certainty
 from meshwright.prediction.certainty import BEYOND, PARTS
-from meshwright.prediction.classes import framework_family
 from meshwright.report.text import evidence
 
 NOTHING = dict.fromkeys((*PARTS, *BEYOND), 0.0)

@@ -461,9 +461,9 @@ class MemoryCount(Checked):
     """Count the largest temporary: the layer being recomputed, gathered weights, logits in fp32."""
     holding: Annotated[Holding | None, Answered()] = None
     """What the framework holds; None = as its profile says."""
-    risk_width: Annotated[float, Range(0.0, 10.0)] = 0.0
+    risk_width: Annotated[float | None, Range(0.0, 10.0), Answered()] = 0.0
     """Width w of the risk of running out of memory, 1 / (1 + (capacity / needed)^(1/w)); 0: what
-    needs more runs out, what does not fits.
+    needs more runs out, what does not fits; None = by what the framework's memory was off by.
     """
     headroom: Annotated[Risk, With("risk_width", but=(0.0,))] = 0.5
     """The largest risk at which a layout fits, unless the job says another."""
@@ -535,11 +535,10 @@ REALISTIC = Assumptions(
         weights=ReplicaTraffic(ASK),
         step_barrier=ASK,
     ),
-    # logistic in the logarithm, its centre kept at needed = capacity: the width of the least Brier
-    # score on 1,086 published runs, of which 214 ran out. Sources that publish only what ran count
-    # as such: 15 failures expected of their 700 runs, 31 at a width of 0.075
+    # logistic in the logarithm, its centre kept at needed = capacity, its width by what measured
+    # memory is off by: no verdict on a run has told it
     memory=MemoryCount(
-        capacity_share=1.0, resident=ASK, risk_width=0.04, headroom=0.1
+        capacity_share=1.0, resident=ASK, risk_width=None, headroom=0.1
     ),
 )
 

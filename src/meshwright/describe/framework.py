@@ -15,7 +15,7 @@ from typing import Annotated, Any
 
 from ..errors import BadInput
 from ..exchange import EXCHANGES
-from . import fitted, shipped
+from . import fitted, memory_error, shipped
 from .assumptions import (
     JOINTS,
     NOT_HIDDEN,
@@ -267,6 +267,11 @@ class Framework(Checked):
     def full_meant(self) -> str:
         """`Counting.full`."""
         return self.full_compiled if self.compiled else self.full
+
+    @property
+    def risk_width(self) -> float:
+        """`MemoryCount.risk_width`."""
+        return memory_error.risk_width(self.name)
 
     @property
     def dp_hidden(self) -> HidePass:

@@ -201,7 +201,7 @@ class Job(Checked):
     def conflict(self) -> str:
         """The assumption set uses every setting given with it."""
         how = self.assumptions
-        if self.headroom is not None and not how.memory.risk_width:
+        if self.headroom is not None and how.memory.risk_width == 0.0:
             return (
                 f"assumptions {how.name} have no memory-risk model: headroom goes with"
                 f" those that do, such as {REALISTIC.name}"

@@ -26,6 +26,7 @@ from typing import Any, NamedTuple, get_type_hints
 
 from ..count.model import parameters
 from ..describe import shipped
+from ..describe.families import framework_family
 from ..describe.frozen import FrozenDict
 from ..describe.job import Job
 from ..describe.layout import Layout
@@ -34,7 +35,6 @@ from .classes import (
     EXPERTS,
     chip_family,
     class_named,
-    framework_family,
     sharding,
 )
 from .result import StepResult

@@ -5,6 +5,7 @@ kernels, in the same order, in the same numbers, on the same kind of chip.
 from __future__ import annotations
 
 from ..describe.chip import Chip
+from ..describe.families import framework_family
 from ..describe.layout import Layout
 
 SHARDS = 2
@@ -19,19 +20,6 @@ WIDTHS = {
 """Precision -> the numbers that it runs alike with."""
 EXPERTS = "experts"
 DENSE = "dense"
-FAMILIES = {
-    "megatron-core": "Megatron Core",
-    "megatron-bridge": "Megatron Core",
-    "megatron-2021": "Megatron-LM to 2022, Megatron-DeepSpeed",
-    "megatron-deepspeed": "Megatron-LM to 2022, Megatron-DeepSpeed",
-    "deepspeed-zero3": "ZeRO-3 of 2021",
-    "fsdp": "FSDP",
-    "torchtitan": "FSDP",
-    "automodel": "FSDP",
-    "llm-foundry": "FSDP",
-    "maxtext": "XLA",
-}
-"""Framework -> its family; one that stands alone is its own."""
 CHIPS = {
     "v100": "Volta",
     "a100": "Ampere",
@@ -50,11 +38,6 @@ CHIPS = {
 def chip_family(chip: Chip) -> str:
     """The family of a chip."""
     return CHIPS.get(chip.kernel_law, chip.kernel_law or chip.name)
-
-
-def framework_family(framework: str) -> str:
-    """The family of a framework; "" of none."""
-    return FAMILIES.get(framework, framework)
 
 
 def class_named(family: str, framework: str, kind: str, precision: str) -> str:

@@ -13,13 +13,14 @@ from typing import Any, NamedTuple, get_type_hints
 
 from .. import catalog
 from ..describe.choices import Choices
+from ..describe.families import framework_family
 from ..describe.framework import USUAL
 from ..describe.job import Job
 from ..describe.layout import Layout
 from ..describe.model import Model
 from ..layout import beside, practice, rules
 from ..layout.practice import MOST_CHUNKS
-from ..prediction.classes import chip_family, framework_family
+from ..prediction.classes import chip_family
 from ..prediction.prediction import Prediction, predict
 from .families import Family
 

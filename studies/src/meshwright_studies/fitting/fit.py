@@ -22,9 +22,10 @@ from numpy.typing import NDArray
 
 from meshwright.compare.as_run import predict_as_run
 from meshwright.describe import assumptions, fitted, framework, kernels
+from meshwright.describe.families import framework_family
 from meshwright.describe.fitted import Parameter
 from meshwright.describe.job import Job
-from meshwright.prediction.classes import chip_family, framework_family
+from meshwright.prediction.classes import chip_family
 from meshwright.prediction.prediction import Prediction
 
 from .runs import Measured

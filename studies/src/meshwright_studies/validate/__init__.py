@@ -127,6 +127,7 @@ def _compared(
         chip=job.cluster.chip.name,
         kind=kind_of(job),
         workload=workload(row, job),
+        framework=job.profile.name if job.profile else "",
         range_s=by_rule.range_s if by_rule else None,
     )
     return [

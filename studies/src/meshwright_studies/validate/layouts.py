@@ -177,9 +177,15 @@ def fitted(sources: Sequence[Sequence[JudgedMemory]]) -> Constants | None:
 
 
 def _mean_square(
-    layouts: Sequence[Sequence[JudgedMemory]], c: Constants
+    layouts: Sequence[Sequence[JudgedMemory]], c: Constants | None
 ) -> float:
     return sum(math.log(_ratio(of, c)) ** 2 for of in layouts) / len(layouts)
+
+
+def mean_square(rows: Iterable[JudgedMemory]) -> tuple[int, float]:
+    """How many layouts rows have, and the error of these as they are predicted."""
+    layouts = _layouts(rows)
+    return len(layouts), _mean_square(layouts, None)
 
 
 def _ratios(rows: Iterable[JudgedMemory], c: Constants | None) -> list[float]:

@@ -42,6 +42,8 @@ KINDS = (
     ("allocated", r"allocated|active|tensor|live|formula|analytic"),
 )
 FORMULA = re.compile(r"formula|analytic|theor|estimat|predict|calculat")
+CALCULATED = "its memory is a formula, not a measurement"
+"""Note of a figure that nobody measured."""
 RANK = ("allocated", "reserved", "device", "needed", "states")
 """Of several figures the first of these is compared: the fewer things it counts, the better; a peak
 before what is left.
@@ -182,7 +184,7 @@ def memory_of(m: Row, software: str) -> MemoryFigure | None:
             MemoryFigure(
                 "allocated",
                 (states + activations) * GIB,
-                "its memory is a formula, not a measurement",
+                CALCULATED,
             )
         )
     return min(
@@ -204,11 +206,7 @@ def _figures(
     size = value * UNITS[match["unit"]]
     if NO_PEAK.search(words):
         return
-    note = (
-        "its memory is a formula, not a measurement"
-        if FORMULA.search(said)
-        else ""
-    )
+    note = CALCULATED if FORMULA.search(said) else ""
     if kind := _kind(words):
         # Megatron-LM's mem-allocated-bytes: now
         left = kind == "allocated" and not PEAK.search(f"{words} {said}")

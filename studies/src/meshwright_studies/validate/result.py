@@ -46,6 +46,8 @@ class RowComparison:
     """Of memory: what its figure counts."""
     same: tuple[object, ...] = ()
     """Of memory: what rows of one layout have in common."""
+    framework: str = ""
+    """The profile that predicted it; "" under a set that asks none."""
     range_s: tuple[float, float] | None = None
     """Step times of all choices that its source leaves open, fastest and slowest."""
 
