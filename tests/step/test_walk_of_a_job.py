@@ -16,7 +16,7 @@ DOCS = Path(__file__).parents[2] / "docs" / "architecture.md"
 PACKAGE = "/meshwright/"
 FEW = 70
 """Functions that are given the whole job at most, of some 540 that are called."""
-NEAR = 9
+NEAR = 7
 """Frames from `predict` to the first matrix product that is counted, at most."""
 
 

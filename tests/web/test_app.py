@@ -813,7 +813,11 @@ def test_what_a_layer_costs_is_worked_out_once_for_a_prediction(
 ) -> None:
     """Notes, memory and the replay all ask the same of it."""
     asked: list[object] = []
-    for name in ("prediction.result", "step.microbatch"):
+    for name in (
+        "prediction.prediction",
+        "prediction.result",
+        "step.microbatch",
+    ):
         module = importlib.import_module(f"meshwright.{name}")
         count = module.count_microbatch
 

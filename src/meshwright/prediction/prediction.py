@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any
 
-from ..count.model import parameters
+from ..count.model import count_microbatch, parameters
 from ..describe.display import Displayed
 from ..describe.frozen import one_line
 from ..describe.job import Job, demand_job
@@ -17,7 +17,8 @@ from ..describe.layout import Layout
 from ..layout import rules
 from ..layout.placement import placed
 from ..program.cpu import cpu_seconds, why_no_cpu_time
-from ..step import oom
+from ..step import clock_of, oom
+from ..step.microbatch import time_model
 from ..units import DAY_S, show
 from .certainty import Certainty, certainty, nearest_runs
 from .classes import chip_family
@@ -83,11 +84,13 @@ class Prediction(StepResult, Displayed):
             getattr(self, field.name) for field in fields(self)
         )
 
-    def noted(self, notes: tuple[str, ...]) -> Prediction:
-        """The same prediction with these notes; nothing is computed again."""
-        noted = replace(self, notes=notes)
-        noted.__dict__.update(self.__dict__ | {"notes": notes})
-        return noted
+    def knowing(self, **values: Any) -> Prediction:
+        """The same prediction with these notes, or of which these values are known; nothing is
+        computed again.
+        """
+        other = replace(self)
+        other.__dict__.update(self.__dict__ | values)
+        return other
 
     def __repr__(self) -> str:
         use = self.memory_bytes
@@ -345,7 +348,8 @@ def predict(
         job = replace(job, layout=layout)  # the default is one that runs it
     rules.demand_legal(job, layout)
     full = placed(layout, job.cluster.sizes)
-    p = Prediction(job.laid_out(full), full)
-    # counted and timed before anything is said of it
-    _ = p.counts, p.cost
-    return p.noted(notes(p))
+    job = job.laid_out(full)
+    counts = count_microbatch(job, full)
+    cost = time_model(counts, clock_of(job, shared=True))
+    p = Prediction(job, full).knowing(counts=counts, cost=cost)
+    return p.knowing(notes=notes(p))

@@ -194,13 +194,15 @@ def _predictions(
     job: Job, found: Sequence[RankedLayout], uses_all_chips: bool
 ) -> tuple[Prediction, ...]:
     """Predictions of layouts that were found; on all chips of the job none is replayed again."""
-    each = tuple(predict(job, one.layout) for one in found)
-    for p, one in zip(each, found, strict=True):
+    each = []
+    for one in found:
+        p = predict(job, one.layout)
         if uses_all_chips and one.replayed_s is not None:
-            p.__dict__["replayed_s"] = one.replayed_s
+            p = p.knowing(replayed_s=one.replayed_s)
         if uses_all_chips and one.peaks is not None:
-            p.__dict__["peaks"] = one.peaks
-    return each
+            p = p.knowing(peaks=one.peaks)
+        each.append(p)
+    return tuple(each)
 
 
 def _families(

@@ -54,7 +54,7 @@ def prediction_fields(
     prediction: Prediction, notes: Sequence[str]
 ) -> dict[str, Any]:
     """A prediction's fields, with what was rounded among its notes, and its layout in words."""
-    said = prediction.noted((*notes, *prediction.notes))
+    said = prediction.knowing(notes=(*notes, *prediction.notes))
     return {
         **said.to_dict(),
         "layout_words": layout_words(
